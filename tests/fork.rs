@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use support::{HOUR, millis, secs};
-use wheelhouse::{Cache, RemovalCause, Scheduler};
+use wheelhouse::{Cache, ManualTicker, RemovalCause, Scheduler, loader_fn, refresh};
 
 /// How long a child waits for an event.
 const SOON: Duration = secs(20);
@@ -247,4 +247,29 @@ fn run_pending_tasks_serves_a_cache_without_a_scheduler() {
         cache.run_pending_tasks();
         cache.entry_count() == 0
     }));
+}
+
+/// The threads that reload are the parent's: a child starts its own.
+#[test]
+fn a_child_reloads() {
+    let _alone = alone();
+    let runs = Arc::new(AtomicU32::new(0));
+    let (count, ticker) = (Arc::clone(&runs), ManualTicker::new());
+    let cache = Cache::builder()
+        .ticker(ticker.clone())
+        .scheduler(Scheduler::disabled())
+        .loading(loader_fn(move |key: &u32| {
+            count.fetch_add(1, Ordering::SeqCst);
+            Ok::<u32, ()>(*key)
+        }))
+        .refresh_after(refresh::after(secs(10)))
+        .build();
+    let reloads = |runs_then: u32| {
+        ticker.advance(secs(11));
+        cache.get(&1) == Ok(1) && comes_true(|| runs.load(Ordering::SeqCst) == runs_then)
+    };
+    assert_eq!(cache.get(&1), Ok(1));
+    assert!(reloads(2));
+    assert!(in_a_child(|| reloads(3) && reloads(4)));
+    assert!(reloads(3), "the parent's threads still run");
 }

@@ -11,8 +11,11 @@ use std::time::Duration;
 
 use support::census::{Census, Counted};
 use support::{hide_scripted_panics, millis, secs};
+use wheelhouse::compute::Op;
 use wheelhouse::expiry::accessing;
-use wheelhouse::{Alarm, Cache, MaintenanceTask, ManualTicker, RemovalCause, Scheduler, Ticker};
+use wheelhouse::{
+    Alarm, Cache, Leased, MaintenanceTask, ManualTicker, RemovalCause, Scheduler, Ticker,
+};
 
 /// A clock that panics at one reading, or at all readings from one on.
 #[derive(Clone)]
@@ -332,4 +335,37 @@ fn threads_whose_clocks_differ_by_microseconds_err_by_at_most_that() {
             (0, None)
         );
     }
+}
+
+/// The ticker panics in `invalidate_all`, which has revoked the load of another call: that call
+/// continues at once.
+#[test]
+fn a_ticker_that_panics_in_invalidate_all_leaves_no_call_asleep() {
+    let clock = Brittle::new(false);
+    let cache = Cache::builder()
+        .ticker(clock.clone())
+        .record_stats()
+        .build();
+    let Leased::Lease(lease) = cache.lease(0) else {
+        panic!("no other call loads the key");
+    };
+    for key in 1..=64 {
+        cache.insert_with_ttl(key, 1, secs(5));
+    }
+    let (done, ends) = mpsc::channel();
+    let theirs = cache.clone();
+    std::thread::spawn(move || {
+        theirs.entry(0).and_compute_with(|_| Op::Nop);
+        done.send(()).unwrap();
+    });
+    while cache.stats().load_waits() == 0 {
+        std::thread::yield_now();
+    }
+    clock.break_after(30);
+    let all = catch_unwind(AssertUnwindSafe(|| cache.invalidate_all()));
+    assert!(clock.mend() && all.is_err());
+    assert!(!lease.is_current());
+    assert!(ends.recv_timeout(secs(20)).is_ok(), "the call sleeps");
+    cache.run_pending_tasks();
+    assert!(cache.entry_count() < 64, "some were removed");
 }

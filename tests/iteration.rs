@@ -105,7 +105,7 @@ fn iter_tolerates_any_change_during_the_walk() {
 }
 
 #[test]
-fn iter_shows_a_key_that_is_replaced_while_its_bucket_is_read() {
+fn iter_shows_a_key_that_is_replaced_while_its_group_is_read() {
     // If reads extend deadlines, a replaced node is frozen and looks due; otherwise it keeps its
     // deadline.
     for reads_extend in [false, true] {
@@ -119,7 +119,7 @@ fn iter_shows_a_key_that_is_replaced_while_its_bucket_is_read() {
         for key in 0..20u32 {
             cache.insert(key, 0);
         }
-        // All keys share one hash, hence one bucket: the first step reads all of them.
+        // All keys share one hash, hence one group: the first step reads all of them.
         let mut walk = cache.iter();
         let mut shown = vec![*walk.next().expect("twenty entries").key()];
         for key in 0..20 {

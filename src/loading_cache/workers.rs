@@ -1,5 +1,6 @@
 //! The threads that reload for a [`Loader`]: up to a fixed number, started when they are needed.
-//! All take keys from one queue.
+//! All take keys from one queue. A child made by `fork` has none of these threads: it starts its
+//! own.
 //!
 //! They hold no cache: a thread ends when it has had nothing to do for a while, or when the last
 //! handle of the loading cache is dropped.
@@ -9,10 +10,12 @@ use super::source::{between, reload_result};
 use crate::contain::contain;
 use crate::load::{Load, RevokedBy, WorkerSlot, thread_number, with_worker_slot};
 use crate::loading::{CacheHasher, CacheKey, CacheValue, Right};
-use crate::sync::{Condvar, Mutex, MutexGuard};
 use std::collections::VecDeque;
 use std::hash::BuildHasher;
-use std::sync::Arc;
+use std::process;
+// The standard library's locks, as in `scheduler/thread.rs`: they keep no list of sleeping threads,
+// of which a child made by `fork` would have a copy.
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
@@ -42,6 +45,8 @@ struct State<K: Eq + 'static, V: 'static, S> {
     threads: usize,
     idle: usize,
     closed: bool,
+    /// The process that has these threads.
+    process: u32,
 }
 
 impl<K: Eq + 'static, V: 'static, S> State<K, V, S> {
@@ -49,6 +54,24 @@ impl<K: Eq + 'static, V: 'static, S> State<K, V, S> {
     fn usable_threads(&self) -> usize {
         let rests = |running: &&Running<K, V>| running.is_stuck || running.is_away;
         self.threads - self.running.iter().filter(rests).count()
+    }
+
+    /// In a child made by `fork`: forgets the threads of the parent. Their loads stay current until
+    /// they become overdue.
+    fn forget_other_process(&mut self) -> Vec<Running<K, V>> {
+        let process = process::id();
+        if self.process == process {
+            return Vec::new();
+        }
+        (self.process, self.threads, self.idle) = (process, 0, 0);
+        std::mem::take(&mut self.running)
+    }
+}
+
+impl<K: Eq + 'static, V: 'static, S> Workers<K, V, S> {
+    /// No user code runs under this lock, and a panic under it leaves the state whole.
+    fn lock(&self) -> MutexGuard<'_, State<K, V, S>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -63,6 +86,7 @@ impl<K: CacheKey, V: CacheValue, S: CacheHasher> Workers<K, V, S> {
                 threads: 0,
                 idle: 0,
                 closed: false,
+                process: process::id(),
             }),
             changed: Condvar::new(),
         }
@@ -76,16 +100,19 @@ impl<K: CacheKey, V: CacheValue, S: CacheHasher> Workers<K, V, S> {
         right: Right<K, V, S>,
         is_overdue: impl Fn(&Load<K, V>) -> bool,
     ) {
-        let mut state = self.state.lock();
+        let mut state = self.lock();
         if state.closed {
             drop(state);
             return;
         }
+        let gone = state.forget_other_process();
         state.queue.push_back(right);
         for running in &mut state.running {
             running.is_stuck = is_overdue(&running.load);
         }
         self.start_if_needed(state, loader);
+        // With the lock released: keys may be dropped with them.
+        drop(gone);
     }
 
     /// Starts a thread if the queue needs one and it is allowed; else wakes one that is idle.
@@ -109,7 +136,7 @@ impl<K: CacheKey, V: CacheValue, S: CacheHasher> Workers<K, V, S> {
         let work = move || with_worker_slot(Arc::new(slot), || workers.work(&*loader));
         let thread = thread::Builder::new().name(self.name.clone());
         if thread.spawn(work).is_err() {
-            let mut state = self.state.lock();
+            let mut state = self.lock();
             state.threads -= 1;
             // Without a thread the queued keys would wait for ever. So fail them; a later read
             // tries again.
@@ -124,7 +151,7 @@ impl<K: CacheKey, V: CacheValue, S: CacheHasher> Workers<K, V, S> {
     }
 
     fn work<E: Send + Sync + 'static>(&self, loader: &dyn Loader<K, V, Error = E>) {
-        let mut state = self.state.lock();
+        let mut state = self.lock();
         while !state.closed {
             if let Some(right) = state.queue.pop_front() {
                 let load = Arc::clone(right.load());
@@ -136,7 +163,7 @@ impl<K: CacheKey, V: CacheValue, S: CacheHasher> Workers<K, V, S> {
                 });
                 drop(state);
                 contain(|| run(loader, right));
-                state = self.state.lock();
+                state = self.lock();
                 let found = state
                     .running
                     .iter()
@@ -145,7 +172,7 @@ impl<K: CacheKey, V: CacheValue, S: CacheHasher> Workers<K, V, S> {
                 drop(state);
                 // With the lock released: a key may be dropped with it.
                 drop((ended, load));
-                state = self.state.lock();
+                state = self.lock();
                 // Another thread has taken the place of one that was stuck.
                 if state.usable_threads() > self.most {
                     break;
@@ -154,7 +181,8 @@ impl<K: CacheKey, V: CacheValue, S: CacheHasher> Workers<K, V, S> {
             }
             let began = Instant::now();
             state.idle += 1;
-            self.changed.wait_for(&mut state, IDLE);
+            let woken = self.changed.wait_timeout(state, IDLE);
+            state = woken.unwrap_or_else(PoisonError::into_inner).0;
             state.idle -= 1;
             if began.elapsed() >= IDLE && state.queue.is_empty() {
                 break;
@@ -165,7 +193,7 @@ impl<K: CacheKey, V: CacheValue, S: CacheHasher> Workers<K, V, S> {
 
     /// No reload begins any more; threads end.
     pub(super) fn close(&self) {
-        let mut state = self.state.lock();
+        let mut state = self.lock();
         state.closed = true;
         let waiting = std::mem::take(&mut state.queue);
         drop(state);
@@ -183,7 +211,7 @@ struct OwnSlot<K: Eq + 'static, V: 'static, S, E> {
 impl<K: Eq + 'static, V: 'static, S, E> OwnSlot<K, V, S, E> {
     /// Notes whether the thread is away.
     fn note(&self, is_away: bool) -> MutexGuard<'_, State<K, V, S>> {
-        let (me, mut state) = (thread::current().id(), self.workers.state.lock());
+        let (me, mut state) = (thread::current().id(), self.workers.lock());
         let mut running = state.running.iter_mut();
         if let Some(own) = running.find(|running| running.thread == me) {
             own.is_away = is_away;

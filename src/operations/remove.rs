@@ -5,7 +5,7 @@ use super::condition::Explicit;
 use super::core::Core;
 use crate::contain::contain;
 use crate::listener::RemovalCause;
-use crate::load::RevokedBy;
+use crate::load::{Load, RevokedBy};
 use crate::maintenance::WriteOutcome;
 use crate::map::{END, Occupied, Revalidated, Shard};
 use crate::node::NodePtr;
@@ -13,6 +13,7 @@ use crate::shared::Shared;
 use crate::time::NEVER;
 use equivalent::Equivalent;
 use std::hash::{BuildHasher, Hash};
+use std::sync::Arc;
 
 /// Removals under one hold of a shard's lock when many are taken out.
 const REMOVALS_PER_LOCK: usize = 64;
@@ -65,29 +66,29 @@ where
         for number in 0..map.shards() {
             let mut at = 0;
             while at < END {
+                // Both are dropped after the pin, also if the ticker panics.
+                let mut after = AfterWrite {
+                    core: self,
+                    outcome: None,
+                };
+                let mut revoked = Revoked(Vec::new());
                 let pin = self.shared.pin();
                 let mut shard = map.lock_shard(number);
                 // Revoke the loads that began before this call. What they have stored already is
                 // removed below.
-                let revoked = if at == 0 && !shard.loads().is_empty() {
-                    shard.loads_mut().revoke_all(RevokedBy::Overwrite)
-                } else {
-                    Vec::new()
-                };
+                if at == 0 && !shard.loads().is_empty() {
+                    revoked.0 = shard.loads_mut().revoke_all(RevokedBy::Overwrite);
+                }
                 let (mut taken, mut visited) = (0, 0);
                 while at < END && taken < REMOVALS_PER_LOCK && visited < REMOVALS_PER_LOCK {
                     visited += 1;
                     at = map.collect(number, at as u32, &pin, &mut nodes);
                     for node in nodes.drain(..) {
-                        taken += usize::from(self.shared.take_node(&mut shard, node));
+                        if self.shared.take_node(&mut shard, node) {
+                            taken += 1;
+                            after.outcome = Some(WriteOutcome::of_removal(&shard, None));
+                        }
                     }
-                }
-                let outcome = WriteOutcome::of_removal(&shard, None);
-                drop(shard);
-                drop(pin);
-                revoked.iter().for_each(|load| load.release_waiters());
-                if taken > 0 {
-                    self.maintenance.after_write(&self.shared, outcome);
                 }
             }
         }
@@ -245,6 +246,15 @@ where
         // return value.
         core.maintenance.after_write(&core.shared, outcome);
         Ok((cause == RemovalCause::Explicit).then_some(seen))
+    }
+}
+
+/// Loads that were revoked: their waiters are released when this is dropped.
+struct Revoked<K, V>(Vec<Arc<Load<K, V>>>);
+
+impl<K, V> Drop for Revoked<K, V> {
+    fn drop(&mut self) {
+        self.0.iter().for_each(|load| load.release_waiters());
     }
 }
 

@@ -55,6 +55,8 @@ struct Inside {
 pub(crate) struct Entered {
     gate: Arc<Gate>,
     outer: *const Gate,
+    /// A child made by `fork` does not count the threads of its parent.
+    process: u32,
     /// Dropped by the thread that entered.
     _here: PhantomData<*const ()>,
 }
@@ -92,6 +94,7 @@ impl Gate {
         Some(Entered {
             gate: Arc::clone(self),
             outer: outer.unwrap_or(std::ptr::null()),
+            process,
             _here: PhantomData,
         })
     }
@@ -139,6 +142,9 @@ impl Drop for Entered {
     fn drop(&mut self) {
         _ = INNERMOST.try_with(|gate| gate.set(self.outer));
         let mut inside = self.gate.inside.lock();
+        if inside.process != self.process {
+            return;
+        }
         inside.threads -= 1;
         if inside.threads == 0 {
             self.gate.left.notify_all();
@@ -179,6 +185,20 @@ mod tests {
             waiter.join().expect("no panic");
         });
         assert!(!gate.claim_new_thread());
+    }
+
+    #[test]
+    fn a_child_does_not_count_the_threads_of_its_parent() {
+        let gate = Gate::new();
+        let entered = gate.enter().expect("open");
+        // As after a `fork` inside the gate, once another call has entered in the child.
+        let process = process::id().wrapping_add(1);
+        *gate.inside.lock() = Inside {
+            threads: 0,
+            process,
+        };
+        drop(entered);
+        assert_eq!(gate.inside.lock().threads, 0);
     }
 
     #[test]
