@@ -9,9 +9,10 @@ use super::commit::{Committed, Lead, count_time};
 use super::key::Key;
 use super::run::{End, Made};
 use crate::load::{AfterCommit, Bare, Load, Mark};
-use crate::map::Shard;
 use crate::node::NodePtr;
-use crate::operations::{Check, Core, LifetimeSource, LoadView, Refused, WriteCondition, Written};
+use crate::operations::{
+    Check, Core, Hold, LifetimeSource, LoadView, Refused, WriteCondition, Written,
+};
 use crate::stats::Counters;
 use std::hash::BuildHasher;
 use std::sync::Arc;
@@ -37,30 +38,26 @@ struct BareCommit<'l, K, V> {
     /// Whether the key need not be looked up: the load began when no entry had its hash, so the key
     /// is absent while the load is current (load 3). Not after an attempt that failed.
     absent: bool,
-    made: Option<(Written, AfterCommit)>,
+    made: &'l mut Option<(Written, AfterCommit)>,
     /// The key from the list, to be dropped with no lock held.
-    listed: Option<K>,
+    listed: &'l mut Option<K>,
 }
 
 impl<K, V> WriteCondition<K, V> for BareCommit<'_, K, V> {
+    const KNOWS_LOADS: bool = false;
+
     #[inline]
-    fn knows_absent(&self) -> bool {
-        self.absent
+    fn knows_absent(&mut self) -> bool {
+        std::mem::replace(&mut self.absent, false)
     }
 
     #[inline]
-    fn check(
-        &mut self,
-        shard: &mut Shard<'_, K, V>,
-        _: u64,
-        _: Option<NodePtr<K, V>>,
-        _: u64,
-    ) -> Check {
-        if shard.loads().is_bare(self.mark) {
+    fn check(&mut self, _: Option<NodePtr<K, V>>, _: u64, hold: &mut Hold<'_, '_, K, V>) -> Check {
+        if hold.shard.loads().is_bare(self.mark) {
             return Check::Pass;
         }
         if self.load.is_none() {
-            *self.load = shard.loads_mut().make_shared(self.mark);
+            *self.load = hold.shard.loads_mut().make_shared(self.mark);
         }
         match self.load {
             Some(load) if load.is_current() => Check::Pass,
@@ -69,19 +66,15 @@ impl<K, V> WriteCondition<K, V> for BareCommit<'_, K, V> {
     }
 
     #[inline]
-    fn seal(&mut self, shard: &mut Shard<'_, K, V>, written: Written) {
+    fn stored(&mut self, hold: &mut Hold<'_, '_, K, V>, written: Written) {
         let sealed = match self.load {
             None => {
-                self.listed = shard.loads_mut().remove_bare(self.mark);
+                *self.listed = hold.shard.loads_mut().remove_bare(self.mark);
                 AfterCommit::Over
             }
-            Some(load) => shard.loads_mut().seal(load),
+            Some(load) => hold.shard.loads_mut().seal(load),
         };
-        self.made = Some((written, sealed));
-    }
-
-    fn prepare(&mut self, _: &K) {
-        self.absent = false;
+        *self.made = Some((written, sealed));
     }
 }
 
@@ -166,15 +159,15 @@ impl<K: CacheKey, V: CacheValue, S: BuildHasher> BareLead<'_, K, V, S> {
         let Some(key) = self.key.take() else {
             unreachable!("the value is stored once");
         };
-        let mut condition = BareCommit {
+        let (mut made, mut listed) = (None, None);
+        let condition = BareCommit {
             mark: self.mark,
             load: &mut self.load,
             absent: true,
-            made: None,
-            listed: None,
+            made: &mut made,
+            listed: &mut listed,
         };
-        let outcome = core.put_through(self.hash, key, value, given, &mut condition);
-        let BareCommit { made, listed, .. } = condition;
+        let outcome = core.put_through(self.hash, key, value, given, condition);
         match (outcome, made) {
             (Ok(outcome), Some((written, _))) if self.load.is_none() => {
                 self.ended = true;
