@@ -137,8 +137,6 @@
 //!   cache itself is dropped.
 //! - The number of waiting notifications is not bounded. If a listener never returns, every removed
 //!   key and value stays in memory.
-//! - The first cache of a process measures the rate of the processor's time stamp counter;
-//!   [`Ticker`](Ticker#without-a-ticker) says how long that takes.
 //!
 //! # Features
 //!
