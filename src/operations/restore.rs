@@ -13,7 +13,7 @@ use crate::maintenance::WriteOutcome;
 use crate::map::Revalidated;
 use crate::node::{NewNode, NodePtr, Times};
 use crate::shared::Shared;
-use crate::time::{self, Clock, NEVER};
+use crate::time::{self, NEVER};
 use std::hash::{BuildHasher, Hash};
 use std::time::Duration;
 
@@ -34,19 +34,18 @@ pub(crate) struct Remaining {
 
 impl Remaining {
     /// The times of an entry that comes back.
-    fn times<K, V>(&self, lifetimes: &Lifetimes<K, V>, clock: &Clock) -> Times {
+    fn times<K, V>(&self, lifetimes: &Lifetimes<K, V>) -> Times {
         let now = self.at;
-        let view = clock.view(now);
-        let own = view.deadline_in(now, self.own);
-        let written = now.wrapping_sub(view.deadline_after(0, self.age));
+        let own = time::deadline_in(now, self.own);
+        let written = now.wrapping_sub(time::deadline_after(0, self.age));
         let written = if written == NEVER {
             written.wrapping_add(1)
         } else {
             written
         };
-        let mut deadline = lifetimes.wanted(own, || written, now, clock);
+        let mut deadline = lifetimes.wanted(own, || written, now);
         if let (Some(idle), Some(limit)) = (self.idle, lifetimes.limits.time_to_idle) {
-            let idle = view.deadline_after(now, idle.min(limit));
+            let idle = time::deadline_after(now, idle.min(limit));
             deadline = time::earlier(deadline, idle, now);
         }
         Times {
@@ -65,16 +64,15 @@ where
 {
     /// Adds an entry, in one step. False, and the cache is as it was, if the key has a live entry.
     pub(crate) fn put_back(&self, key: K, value: V, weight: u32, remaining: Remaining) -> bool {
-        let times = remaining.times(&self.lifetimes, &self.shared.clock);
+        let times = remaining.times(&self.lifetimes);
         let hash = self.hash(&key);
         let new = NewNode::new(key, value, hash, weight);
         if remaining.own.is_some() {
             self.lifetimes.note_own();
         }
-        let refresh = remaining.refresh.map(|after| {
-            let view = self.shared.clock.view(remaining.at);
-            view.deadline_after(remaining.at, after)
-        });
+        let refresh = remaining
+            .refresh
+            .map(|after| time::deadline_after(remaining.at, after));
         let mut new = Some(new);
         let change = PutBack {
             shared: &self.shared,
@@ -140,10 +138,6 @@ impl<K: Eq, V> Change<K, V> for PutBack<'_, K, V> {
         place: Revalidated<'s, K, V>,
         hold: &mut Hold<'_, 's, K, V>,
     ) -> Result<Self::Done, u64> {
-        let published = Times {
-            deadline: self.shared.claimed_if_due(self.times.deadline, now),
-            ..self.times
-        };
         let Some(new) = self.new.take() else {
             return Ok(None);
         };
@@ -151,11 +145,11 @@ impl<K: Eq, V> Change<K, V> for PutBack<'_, K, V> {
         let (node, left) = match (place, found) {
             (Revalidated::Occupied(occupied), Some(old)) => {
                 self.shared.note_written(Some((old, cause)));
-                (hold.shard.replace(occupied, old, new, published, cause), 1)
+                (hold.shard.replace(occupied, old, new, self.times, cause), 1)
             }
             (Revalidated::Vacant(vacant), _) => {
                 self.shared.note_written(None);
-                (hold.shard.add(vacant, new, published), 0)
+                (hold.shard.add(vacant, new, self.times), 0)
             }
             (Revalidated::Occupied(_), None) => {
                 unreachable!("confirmed at the node that was found")
