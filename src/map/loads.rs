@@ -2,7 +2,8 @@
 
 use super::{Map, Shard, ShardCell};
 use crate::load::{Load, Loads};
-use crate::sync::{AtomicU64, Ordering};
+use crate::reclaim::Pin;
+use crate::sync::{AtomicU64, Ordering, fence};
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
@@ -18,11 +19,14 @@ impl<K, V> Map<K, V> {
 }
 
 impl<K, V> ShardCell<K, V> {
-    /// Whether a key of this shard may have a load. No lock.
+    /// Whether a key of this shard may have a load. No lock. The caller holds a pin that it took
+    /// for this call (map 3), and asks before it looks the key up: in the other order, a load could
+    /// store its value after the look-up and end before this question.
     #[inline]
-    pub(crate) fn may_load(&self) -> bool {
+    pub(crate) fn may_load(&self, _pin: &Pin) -> bool {
         // Acquire, partner: the release in the drop of `LoadsMut`. A caller that finds no load,
-        // because the load has ended, sees what that load has stored.
+        // because the load has ended, sees what that load has stored. If it finds none because the
+        // load has yet to be registered, map 3 says what the load reads.
         self.totals.loads.load(Ordering::Acquire) != 0
     }
 }
@@ -47,6 +51,7 @@ impl<K, V> Shard<'_, K, V> {
     #[inline]
     pub(crate) fn loads_mut(&mut self) -> LoadsMut<'_, K, V> {
         LoadsMut {
+            before: self.locked.loads.len(),
             loads: &mut self.locked.loads,
             count: &self.totals.loads,
         }
@@ -58,6 +63,8 @@ impl<K, V> Shard<'_, K, V> {
 pub(crate) struct LoadsMut<'s, K, V> {
     loads: &'s mut Loads<K, V>,
     count: &'s AtomicU64,
+    /// How many there were.
+    before: usize,
 }
 
 impl<K, V> Deref for LoadsMut<'_, K, V> {
@@ -79,7 +86,12 @@ impl<K, V> DerefMut for LoadsMut<'_, K, V> {
 impl<K, V> Drop for LoadsMut<'_, K, V> {
     #[inline]
     fn drop(&mut self) {
+        let now = self.loads.len();
         // Release, partner: the acquire in `may_load`.
-        self.count.store(self.loads.len() as u64, Ordering::Release);
+        self.count.store(now as u64, Ordering::Release);
+        if now > self.before {
+            // Map 3. Partner: the fence of the pin of a call that asks `may_load`.
+            fence(Ordering::SeqCst);
+        }
     }
 }

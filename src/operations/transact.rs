@@ -67,7 +67,7 @@ pub(crate) trait Change<K, V> {
 
     /// Called after the fence of the pin and before the look-up.
     #[inline(always)]
-    fn before_look_up(&mut self, _cell: &ShardCell<K, V>) {}
+    fn before_look_up(&mut self, _cell: &ShardCell<K, V>, _pin: &Pin) {}
 
     /// Decides what to do about the node that the key has, with no lock held; an error ends the
     /// transaction. `last` is the plan of the last attempt if the user's code was asked often
@@ -170,7 +170,7 @@ impl<K, V> Shared<K, V> {
         let cell = self.map.cell(hash);
         // After `change` and `loads`: if the user's code panics, the pin is dropped first.
         let pin = self.pin();
-        change.before_look_up(cell);
+        change.before_look_up(cell, &pin);
         let probe = if change.knows_absent() {
             cell.probe_absent(&pin)
         } else {
