@@ -183,7 +183,7 @@ impl<K: CacheKey, V: CacheValue, S: BuildHasher> BareLead<'_, K, V, S> {
                 }
                 core.maintenance.after_write(&core.shared, outcome);
                 drop(listed);
-                Committed::stored(mine, written, &core.shared.clock)
+                Committed::stored(mine, written)
             }
             (outcome, made) => {
                 let Some(lead) = self.make_shared() else {
