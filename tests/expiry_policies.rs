@@ -24,6 +24,96 @@ fn left(cache: &Cache<u32, u32>, key: u32) -> Option<Option<Duration>> {
     cache.peek_ref(&key).map(|entry| entry.time_left())
 }
 
+/// Says itself until when it is valid.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Token {
+    valid_until: Instant,
+}
+
+/// As the trait's documentation shows it: create and update.
+struct UntilValid;
+
+impl Expiry<u32, Token> for UntilValid {
+    fn expire_after_create(&self, _: &u32, token: &Token, now: Instant) -> Option<Duration> {
+        Some(token.valid_until - now)
+    }
+
+    fn expire_after_update(
+        &self,
+        _: &u32,
+        token: &Token,
+        now: Instant,
+        _: Option<Duration>,
+    ) -> Option<Duration> {
+        Some(token.valid_until - now)
+    }
+}
+
+/// Leaves update to the default.
+struct FirstOnly;
+
+impl Expiry<u32, Token> for FirstOnly {
+    fn expire_after_create(&self, _: &u32, token: &Token, now: Instant) -> Option<Duration> {
+        Some(token.valid_until - now)
+    }
+}
+
+#[test]
+fn a_renewed_token_lives_as_long_as_it_says_itself() {
+    let clock = ManualTicker::new();
+    let tokens = Cache::builder()
+        .expire_after(UntilValid)
+        .ticker(clock.clone())
+        .build();
+    let start = tokens.policy().now();
+    let until = |seconds| Token {
+        valid_until: start + secs(seconds),
+    };
+    // One that is shorter than the first, and one that is longer.
+    for (key, renewed) in [(1, 1), (2, 90)] {
+        tokens.insert(key, until(60));
+        tokens.insert(key, until(renewed));
+    }
+    clock.advance(secs(1) - NS);
+    assert_eq!(tokens.get(&1), Some(until(1)));
+    clock.advance(NS);
+    assert_eq!(tokens.get(&1), None, "exactly when it says");
+    clock.advance(secs(89) - NS);
+    assert_eq!(tokens.get(&2), Some(until(90)), "past the end of the first");
+    clock.advance(NS);
+    assert_eq!(tokens.get(&2), None);
+}
+
+#[test]
+fn a_closure_asked_by_writing_renews_too() {
+    let (cache, clock) = cache_with(writing(by_value));
+    cache.insert(1, 60);
+    cache.insert(1, 1);
+    clock.advance(secs(30));
+    assert_eq!(cache.get(&1), None);
+}
+
+/// The default of `expire_after_update`, which the documentation of `Expiry` warns of.
+#[test]
+fn a_policy_without_update_keeps_the_deadline_of_the_first_value() {
+    let clock = ManualTicker::new();
+    let tokens = Cache::builder()
+        .expire_after(FirstOnly)
+        .ticker(clock.clone())
+        .build();
+    let start = tokens.policy().now();
+    for (key, renewed) in [(1, 1), (2, 90)] {
+        for seconds in [60, renewed] {
+            let valid_until = start + secs(seconds);
+            tokens.insert(key, Token { valid_until });
+        }
+    }
+    clock.advance(secs(60) - NS);
+    assert!(tokens.contains_key(&1) && tokens.contains_key(&2));
+    clock.advance(NS);
+    assert!(!tokens.contains_key(&1) && !tokens.contains_key(&2));
+}
+
 /// The value is the lifetime in seconds; 0 means never.
 fn by_value(_: &u32, value: &u32) -> Option<Duration> {
     (*value > 0).then(|| secs(u64::from(*value)))

@@ -372,7 +372,7 @@ impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher> LoadView<'a, K, V, S> {
     fn reload_until(self, now: u64) -> u64 {
         let most = self.core.lifetimes.limits.load_timeout;
         let most = most.unwrap_or(Duration::from_nanos(MAX_LIFETIME_NANOS));
-        self.core.shared.clock.view(now).deadline_after(now, most)
+        time::deadline_after(now, most)
     }
 
     /// Moves the deadlines of an entry that a reload has left unchanged, if the load is current.
@@ -451,7 +451,7 @@ impl<K: Eq + 'static, V: 'static, S> LoadView<'_, K, V, S> {
         let next = contain(|| policy.refresh_after_failure(key, value, failures, left))
             .unwrap_or_else(|| Some(usual_pause(failures)));
         let now = self.core.shared.clock.now();
-        let next = self.core.shared.clock.view(now).deadline_in(now, next);
+        let next = time::deadline_in(now, next);
         refresh.fail(until, next);
     }
 }
