@@ -32,13 +32,13 @@ impl<K, V> ShardCell<K, V> {
 }
 
 impl<K, V> Shard<'_, K, V> {
-    /// Whether neither an entry nor a load of this shard has this full hash.
+    /// Lists a load, and releases the lock. The caller's code may run then (map 3).
     #[inline]
-    pub(crate) fn is_free(&mut self, hash: u64) -> bool {
-        let writer = self.writer();
-        let home = writer.home(hash);
-        let found = writer.locate(&home, hash, |node| node.hash() == hash);
-        found.is_none() && !self.loads().has(hash)
+    pub(crate) fn list_load(mut self, load: Arc<Load<K, V>>) {
+        self.loads_mut().add(load);
+        drop(self);
+        // SeqCst, partner: the fence of the pin of a call that asks `may_load`.
+        fence(Ordering::SeqCst);
     }
 
     /// The loads of this shard's keys.
@@ -51,7 +51,6 @@ impl<K, V> Shard<'_, K, V> {
     #[inline]
     pub(crate) fn loads_mut(&mut self) -> LoadsMut<'_, K, V> {
         LoadsMut {
-            before: self.locked.loads.len(),
             loads: &mut self.locked.loads,
             count: &self.totals.loads,
         }
@@ -63,8 +62,6 @@ impl<K, V> Shard<'_, K, V> {
 pub(crate) struct LoadsMut<'s, K, V> {
     loads: &'s mut Loads<K, V>,
     count: &'s AtomicU64,
-    /// How many there were.
-    before: usize,
 }
 
 impl<K, V> Deref for LoadsMut<'_, K, V> {
@@ -86,12 +83,7 @@ impl<K, V> DerefMut for LoadsMut<'_, K, V> {
 impl<K, V> Drop for LoadsMut<'_, K, V> {
     #[inline]
     fn drop(&mut self) {
-        let now = self.loads.len();
         // Release, partner: the acquire in `may_load`.
-        self.count.store(now as u64, Ordering::Release);
-        if now > self.before {
-            // Map 3. Partner: the fence of the pin of a call that asks `may_load`.
-            fence(Ordering::SeqCst);
-        }
+        self.count.store(self.loads.len() as u64, Ordering::Release);
     }
 }

@@ -58,13 +58,6 @@ pub(crate) trait Change<K, V> {
     /// Whether the key of the transaction is this one. No lock is held.
     fn is_key(&self, other: &K) -> bool;
 
-    /// Whether the key is known to be absent, so that this attempt need not look it up. Confirming
-    /// fails if any node has the hash.
-    #[inline(always)]
-    fn knows_absent(&mut self) -> bool {
-        false
-    }
-
     /// Called after the fence of the pin and before the look-up.
     #[inline(always)]
     fn before_look_up(&mut self, _cell: &ShardCell<K, V>, _pin: &Pin) {}
@@ -171,11 +164,7 @@ impl<K, V> Shared<K, V> {
         // After `change` and `loads`: if the user's code panics, the pin is dropped first.
         let pin = self.pin();
         change.before_look_up(cell, &pin);
-        let probe = if change.knows_absent() {
-            cell.probe_absent(&pin)
-        } else {
-            cell.probe(hash, &pin, |node| change.is_key(node.key()))
-        };
+        let probe = cell.probe(hash, &pin, |node| change.is_key(node.key()));
         let plan = match change.ask(probe.found, last) {
             Ok(plan) => plan,
             Err(done) => {
@@ -248,7 +237,7 @@ impl<K, V> FoundLoads<K, V> {
         if shard.loads().is_empty() {
             return true;
         }
-        let (found, known) = Found::find(self.0.take(), &mut shard.loads_mut(), hash);
+        let (found, known) = Found::find(self.0.take(), shard.loads(), hash);
         self.0 = Some(found);
         known
     }
@@ -264,7 +253,7 @@ impl<K, V> FoundLoads<K, V> {
 impl<K, V> Found<K, V> {
     #[cold]
     #[inline(never)]
-    fn find(found: Option<Box<Self>>, loads: &mut Loads<K, V>, hash: u64) -> (Box<Self>, bool) {
+    fn find(found: Option<Box<Self>>, loads: &Loads<K, V>, hash: u64) -> (Box<Self>, bool) {
         let mut found = found.unwrap_or_else(|| {
             Box::new(Self {
                 same_hash: SameHashLoads::new(),

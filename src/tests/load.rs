@@ -225,9 +225,7 @@ fn a_load_against_a_change_of_its_source_and_a_removal() {
         let theirs = (Arc::clone(&map), Arc::clone(&source));
         let reader = thread::spawn(move || {
             let (map, source) = theirs;
-            let mut shard = map.lock(7);
-            shard.loads_mut().add(Arc::new(Load::new(7, 1, 0, 0)));
-            drop(shard);
+            map.lock(7).list_load(Arc::new(Load::new(7, 1, 0, 0)));
             source.load(Ordering::Relaxed)
         });
         source.store(1, Ordering::Relaxed);
