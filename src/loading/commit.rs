@@ -6,11 +6,12 @@ use crate::contain::contain;
 use crate::listener::RemovalCause;
 use crate::load::{AfterCommit, Failure, Load, Outcome, RevokedBy, SharedValue, wake_all};
 use crate::maintenance::WriteOutcome;
-use crate::map::Shard;
 use crate::node::NodePtr;
-use crate::operations::{Check, Core, LifetimeSource, LoadView, Refused, WriteCondition, Written};
+use crate::operations::{
+    Check, Core, Hold, LifetimeSource, LoadView, Refused, WriteCondition, Written,
+};
 use crate::stats::Counters;
-use crate::time::{self, Clock, NEVER};
+use crate::time::{self, NEVER};
 use std::hash::BuildHasher;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
@@ -48,15 +49,13 @@ pub(crate) enum Committed<V> {
 
 impl<V> Committed<V> {
     /// A write that was made.
-    pub(super) fn stored(value: V, written: Written, clock: &Clock) -> Self {
+    pub(super) fn stored(value: V, written: Written) -> Self {
         Self::Stored {
             got: Got {
                 value,
                 fresh: true,
                 stored: written.is_stored(),
-                left: (written.deadline != NEVER)
-                    .then(|| clock.view(written.now))
-                    .and_then(|view| view.time_left(written.now, written.deadline)),
+                left: time::time_left(written.now, written.deadline),
             },
             replaced: written.cause == Some(RemovalCause::Replaced),
         }
@@ -66,17 +65,13 @@ impl<V> Committed<V> {
 /// The condition of a load's own write.
 struct Commit<'l, K, V> {
     load: &'l Arc<Load<K, V>>,
-    made: Option<(Written, AfterCommit)>,
+    made: &'l mut Option<(Written, AfterCommit)>,
 }
 
 impl<K, V> WriteCondition<K, V> for Commit<'_, K, V> {
-    fn check(
-        &mut self,
-        _: &mut Shard<'_, K, V>,
-        _: u64,
-        _: Option<NodePtr<K, V>>,
-        _: u64,
-    ) -> Check {
+    const KNOWS_LOADS: bool = false;
+
+    fn check(&mut self, _: Option<NodePtr<K, V>>, _: u64, _: &mut Hold<'_, '_, K, V>) -> Check {
         if self.load.is_current() {
             Check::Pass
         } else {
@@ -84,11 +79,9 @@ impl<K, V> WriteCondition<K, V> for Commit<'_, K, V> {
         }
     }
 
-    fn seal(&mut self, shard: &mut Shard<'_, K, V>, written: Written) {
-        self.made = Some((written, shard.loads_mut().seal(self.load)));
+    fn stored(&mut self, hold: &mut Hold<'_, '_, K, V>, written: Written) {
+        *self.made = Some((written, hold.shard.loads_mut().seal(self.load)));
     }
-
-    fn prepare(&mut self, _: &K) {}
 }
 
 impl<'a, K, V, S> Lead<'a, K, V, S> {
@@ -202,9 +195,7 @@ pub(super) fn count_time<K, V, S>(core: &Core<K, V, S>, began: u64) {
     };
     // If the ticker panics, waiters must be woken all the same.
     contain(|| {
-        let took = time::elapsed(shared.clock.now(), began);
-        let span = shared.clock.view(began).span(took);
-        counters.load_took(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX));
+        counters.load_took(time::elapsed(shared.clock.now(), began));
     });
 }
 
@@ -216,15 +207,16 @@ impl<K: CacheKey, V: CacheValue, S: BuildHasher> Lead<'_, K, V, S> {
         // User code, all of it with no lock held.
         let mine = value.clone();
         let key = self.load.key().clone();
-        let mut condition = Commit {
+        let mut made = None;
+        let condition = Commit {
             load: &self.load,
-            made: None,
+            made: &mut made,
         };
-        let outcome = match core.put_through(self.load.hash(), key, value, given, &mut condition) {
+        let outcome = match core.put_through(self.load.hash(), key, value, given, condition) {
             Ok(outcome) => outcome,
             Err(Refused(value)) => return self.discard(value),
         };
-        let Some((written, sealed)) = condition.made else {
+        let Some((written, sealed)) = made else {
             unreachable!("a write that was made has sealed the load");
         };
         self.follow_up(mine, outcome, written, sealed)
@@ -250,7 +242,7 @@ impl<K: CacheKey, V: CacheValue, S: BuildHasher> Lead<'_, K, V, S> {
         if let Err(panic) = shared {
             resume_unwind(panic);
         }
-        Committed::stored(mine, written, &core.shared.clock)
+        Committed::stored(mine, written)
     }
 
     /// Ends the run with a value that was stored: the calls that wait for it get clones. If making

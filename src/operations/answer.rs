@@ -6,7 +6,7 @@
 use super::lifetimes::{FromLoad, LifetimeSource, Lifetimes};
 use crate::listener::RemovalCause;
 use crate::node::{NewNode, NodePtr, Times};
-use crate::time::{Clock, NEVER};
+use crate::time::{self, Clock, NEVER};
 
 /// A reading of the clock, and the deadline that was decided on at that moment.
 #[derive(Clone, Copy)]
@@ -31,10 +31,10 @@ enum Answer {
 impl TimedAnswer {
     /// The answer to use if the policy is not asked again, whatever the key has by then. `None` if
     /// the policy was not asked at all.
-    pub(super) fn final_answer(self, now: impl FnOnce() -> u64) -> Option<Self> {
+    pub(super) fn final_answer(self, now: u64) -> Option<Self> {
         match self.answer {
             Answer::New(own) | Answer::Moved(own) | Answer::Kept(Some(own)) => Some(Self {
-                now: now(),
+                now,
                 answer: Answer::New(own),
             }),
             Answer::Kept(None) => None,
@@ -45,22 +45,20 @@ impl TimedAnswer {
     /// and the own deadline that the new value gets if the policy keeps the deadline.
     ///
     /// `None` if the policy must be asked again. Either the entry has become due since, so the
-    /// write now creates an entry. Or `may_ask` is set, and the deadline is no longer the one that
-    /// the policy saw.
+    /// write now creates an entry. Or the deadline is no longer the one that the policy saw.
     // Always inlined, so that the answer stays in registers.
     #[inline(always)]
     pub(super) fn supersede<K, V>(
         &self,
         old: NodePtr<K, V>,
         lifetimes: &Lifetimes<K, V>,
-        may_ask: bool,
     ) -> Option<(RemovalCause, Option<u64>)> {
         let cause = self.judge(old)?;
         if cause != RemovalCause::Replaced {
             return Some((cause, None));
         }
         let seen_deadline = match self.answer {
-            Answer::Kept(seen_deadline) if may_ask => seen_deadline,
+            Answer::Kept(seen_deadline) => seen_deadline,
             _ => None,
         };
         // It may have ended all the same: a reader whose clock is ahead has found it due.
@@ -117,17 +115,12 @@ impl TimedAnswer {
     /// The times of a node that is about to come in.
     // Always inlined, so that arguments and answer stay in registers.
     #[inline(always)]
-    pub(super) fn times<K, V>(
-        &self,
-        kept: Option<u64>,
-        lifetimes: &Lifetimes<K, V>,
-        clock: &Clock,
-    ) -> Times {
+    pub(super) fn times<K, V>(&self, kept: Option<u64>, lifetimes: &Lifetimes<K, V>) -> Times {
         let now = self.now;
         let own = self.own_or(|| kept.unwrap_or(NEVER));
         Times {
             written: now,
-            deadline: lifetimes.wanted(own, || now, now, clock),
+            deadline: lifetimes.wanted(own, || now, now),
             own,
         }
     }
@@ -153,16 +146,14 @@ impl<K: 'static, V: 'static> Lifetimes<K, V> {
             self.note_own();
         }
         let answer = match (given, &self.policy) {
-            (LifetimeSource::Ttl(lifetime), _) => {
-                Answer::New(clock.view(now).deadline_after(now, lifetime))
-            }
+            (LifetimeSource::Ttl(lifetime), _) => Answer::New(time::deadline_after(now, lifetime)),
             (
                 LifetimeSource::Loaded(FromLoad {
                     lifetime: Some(lifetime),
                     ..
                 }),
                 _,
-            ) => Answer::New(clock.view(now).deadline_in(now, lifetime)),
+            ) => Answer::New(time::deadline_in(now, lifetime)),
             (LifetimeSource::Policy | LifetimeSource::Loaded(_), None) => Answer::New(NEVER),
             (LifetimeSource::Policy | LifetimeSource::Loaded(_), Some(policy))
                 if self.updates_as_new =>
