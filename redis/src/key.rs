@@ -10,9 +10,9 @@ use std::sync::Arc;
 /// reports [`NearError::Key`](crate::NearError::Key), since a key that does not come back would
 /// never be invalidated.
 ///
-/// Implemented for strings, byte vectors, integers (as decimal text, as `INCR` has them), and tuples
-/// of two to four keys: `("user".to_string(), 7)` is `user:7`. In all parts but the last, `%` is written as
-/// `%25` and `:` as `%3A`.
+/// Implemented for strings, byte vectors, integers (as decimal text, as `INCR` has them), and
+/// tuples of two to four keys: `("user".to_string(), 7)` is `user:7`. In all parts but the last,
+/// `%` is written as `%25` and `:` as `%3A`.
 ///
 /// ```
 /// use wheelhouse_redis::NearKey;

@@ -51,8 +51,8 @@ where
     ///
     /// [`NearError`] if the server could not be asked, each step within `request_timeout`. If the
     /// loaded value could not be written, the call returns it all the same, and
-    /// [`unsaved_loads`](crate::NearStats::unsaved_loads) counts it. `load` may take any time: bound
-    /// it yourself.
+    /// [`unsaved_loads`](crate::NearStats::unsaved_loads) counts it. `load` has no limit:
+    /// bound it yourself.
     ///
     /// # Panics
     ///

@@ -3,8 +3,9 @@
 //! A server closes a connection whose reply is above its limit (`client-output-buffer-limit`). The
 //! near cache would ask for the same key on the next connection, and lose that one, too. So each
 //! key whose reply was awaited when a connection ended is a *suspect* until a reply comes. Suspects
-//! are asked for a few at a time, and in one request at a time. A key that was alone in its request,
-//! and whose request has ended a connection at least twice in a row, is refused for a while.
+//! are asked for a few at a time, and in one request at a time. A key that was alone in its
+//! request, and whose request has ended a connection at least twice in a row, is refused for a
+//! while.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -124,8 +124,9 @@ where
     /// ```no_run
     /// # use wheelhouse_redis::{NearCache, NearError};
     /// # async fn example(near: NearCache<u64, String>) -> Result<(), NearError> {
-    /// let existed: Result<Vec<bool>, NearError> = near.delete_all(1..=3).await.into_iter().collect();
-    /// println!("{:?}", existed?);
+    /// for existed in near.delete_all(1..=3).await {
+    ///     println!("{}", existed?);
+    /// }
     /// # Ok(())
     /// # }
     /// ```

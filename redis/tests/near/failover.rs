@@ -111,8 +111,8 @@ async fn a_demoted_primary_is_left_by_a_reader() {
     }
 }
 
-/// A replica that has lost its primary answers `MASTERDOWN`, a server that reads its file `LOADING`:
-/// both end the connection, and each error meanwhile is transient.
+/// A server that reads its file answers `LOADING`, which ends the connection. Each error meanwhile
+/// is transient.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_loads_its_file_is_asked_again() {
     for program in installed() {
