@@ -449,6 +449,48 @@ impl<K, V, C, S> NearCacheBuilder<K, V, C, S> {
         self
     }
 
+    /// Sets from which time on a request is reported as slow, to the crate `tracing`; 100 ms
+    /// without this.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use wheelhouse_redis::{NearCache, redis};
+    ///
+    /// # fn example() -> redis::RedisResult<()> {
+    /// let server = redis::Client::open("redis://127.0.0.1/")?;
+    /// let builder = NearCache::<u64, String>::builder(server)
+    ///     .trace_slow(Duration::from_millis(20));
+    /// # drop(builder);
+    /// # Ok(())
+    /// # }
+    /// # example().unwrap();
+    /// ```
+    #[cfg(feature = "tracing")]
+    pub fn trace_slow(mut self, from: Duration) -> Self {
+        self.settings.traced.slow = from;
+        self
+    }
+
+    /// Sets whether spans and events of requests name the first key. Without this they do not.
+    ///
+    /// ```
+    /// use wheelhouse_redis::{NearCache, redis};
+    ///
+    /// # fn example() -> redis::RedisResult<()> {
+    /// let server = redis::Client::open("redis://127.0.0.1/")?;
+    /// let builder = NearCache::<u64, String>::builder(server)
+    ///     .trace_keys(true);
+    /// # drop(builder);
+    /// # Ok(())
+    /// # }
+    /// # example().unwrap();
+    /// ```
+    #[cfg(feature = "tracing")]
+    pub fn trace_keys(mut self, keys: bool) -> Self {
+        self.settings.traced.keys = keys;
+        self
+    }
+
     /// Makes `get_with` take a lock at the server before it loads, so that one process loads a key
     /// at a time. The lock ends by itself after this time: allow more than a load takes.
     ///

@@ -70,6 +70,8 @@ pub(crate) struct Settings {
     pub(crate) fail_fast_after: u32,
     pub(crate) credentials: Option<Provider>,
     pub(crate) load_lock: Option<Duration>,
+    #[cfg(feature = "tracing")]
+    pub(crate) traced: crate::trace::Traced,
 }
 
 impl Default for Settings {
@@ -85,6 +87,8 @@ impl Default for Settings {
             fail_fast_after: 5,
             credentials: None,
             load_lock: None,
+            #[cfg(feature = "tracing")]
+            traced: crate::trace::Traced::default(),
         }
     }
 }

@@ -11,6 +11,7 @@ use crate::error::NearError;
 use crate::key::NearKey;
 use crate::link::{Ended, Link};
 use crate::shared::Shared;
+use crate::trace;
 use crate::tracking::Push;
 use redis::PushInfo;
 use std::hash::{BuildHasher, Hash};
@@ -119,6 +120,7 @@ where
         let keep_serving = matches!(self.settings.on_disconnect, OnDisconnect::ServeFor(_));
         if self.line.lost(generation, keep_serving) {
             self.counters.lost_connection();
+            trace::lost(generation, &reason);
             self.set_fault(Some(reason));
         }
     }

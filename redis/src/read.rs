@@ -12,6 +12,7 @@ use crate::near::NearCache;
 use crate::request::{Answer, Reply, RequestError, ServerTtl};
 use crate::shared::Shared;
 use crate::suspects::TOGETHER;
+use crate::trace;
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -400,9 +401,10 @@ where
             let sent = RequestContext { stamp, at };
             let keys: Vec<&[u8]> = asked.iter().map(|one| one.bytes.as_slice()).collect();
             keys.iter().for_each(|_| self.counters.load());
+            let reading = link.read(&keys, &self.settings.tracking);
             let answers = tokio::select! {
                 biased;
-                answers = link.read(&keys, &self.settings.tracking) => answers,
+                answers = trace::request(&self.settings, "GET", &keys, reading) => answers,
                 // The connection was given up: ask the next one.
                 () = self.line.left(link.generation()) => {
                     if link.has_ended() {

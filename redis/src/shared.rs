@@ -9,6 +9,7 @@ use crate::line::Line;
 use crate::link::Link;
 use crate::stats::Counters;
 use crate::suspects::Suspects;
+use crate::trace;
 use std::hash::{BuildHasher, Hash};
 use std::ops::Deref;
 use std::sync::Arc;
@@ -157,5 +158,6 @@ where
         // down, and then nothing is served.
         let _ = spawn_blocking(move || local.retain(|_, cached| cached.stamp() >= stamp)).await;
         self.counters.flushed();
+        trace::flushed();
     }
 }

@@ -16,6 +16,7 @@ use crate::key::NearKey;
 use crate::link::Link;
 use crate::push::PushHandler;
 use crate::shared::{BlockingDrop, Shared};
+use crate::trace;
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hash};
 use std::pin::pin;
@@ -70,7 +71,8 @@ where
         self.generation += 1;
         let handler = PushHandler::new(Arc::downgrade(&self.shared), self.generation);
         let shared = Arc::clone(&self.shared);
-        let link = self.connector.open(handler, &shared.settings).await?;
+        let opening = self.connector.open(handler, &shared.settings);
+        let link = trace::connecting(self.generation, opening).await?;
         self.shared.counters.made_connection();
         Ok(Arc::new(link))
     }

@@ -12,6 +12,7 @@ use crate::near::NearCache;
 use crate::read::{SERVER_PAUSE, load_in_time};
 use crate::request::{self, RequestError, no_node, unexpected, unknown_node};
 use crate::shared::{BlockingDrop, Shared};
+use crate::trace;
 use redis::{Cmd, Value};
 use std::borrow::Borrow;
 use std::hash::{BuildHasher, Hash};
@@ -367,9 +368,11 @@ where
             let generation = link.generation();
             *sent = true;
             self.counters.write();
+            let asked = [bytes];
+            let sending = send(&link, bytes, cmd);
             let reply = tokio::select! {
                 biased;
-                reply = send(&link, bytes, cmd) => reply,
+                reply = trace::request(&self.settings, "write", &asked, sending) => reply,
                 () = self.line.left(generation) => {
                     let reason = "the connection was lost".into();
                     return Err(NearError::Unconfirmed { reason });

@@ -1,7 +1,6 @@
 //! Three sentinels, a primary and its replica.
 
-use crate::failover::pair;
-use crate::support::server::{Server, installed, sentinel};
+use crate::support::server::{Server, installed, pair, sentinel};
 use crate::support::{Near, Text, Writer, read, until};
 use redis::sentinel::{SentinelClient, SentinelServerType};
 use std::path::Path;
@@ -15,7 +14,7 @@ struct Watched {
 
 impl Watched {
     async fn start(program: &Path) -> Self {
-        let (primary, replica) = pair(program).await;
+        let (primary, replica) = pair(program, &[]).await;
         let mut sentinels = Vec::new();
         for _ in 0..3 {
             sentinels.push(sentinel(program, primary.port).await);
