@@ -540,7 +540,6 @@ where
     pub async fn connect(mut self) -> Result<NearCache<K, V, S>, NearError> {
         self.fill_prefixes();
         self.settings.validate(&self.key_prefix)?;
-        self.connector.validate()?;
         let asks_reads = self.expiry.is_some();
         let deadlines = EntryDeadline { users: self.expiry };
         let local = if asks_reads {
@@ -584,7 +583,6 @@ where
 impl<K, V, C, S> fmt::Debug for NearCacheBuilder<K, V, C, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("NearCacheBuilder")
-            .field("servers", &self.connector.addresses())
             .field("settings", &self.settings)
             .finish_non_exhaustive()
     }

@@ -88,7 +88,10 @@ impl Default for Settings {
             credentials: None,
             load_lock: None,
             #[cfg(feature = "tracing")]
-            traced: crate::trace::Traced::default(),
+            traced: crate::trace::Traced {
+                slow: Duration::from_millis(100),
+                keys: false,
+            },
         }
     }
 }

@@ -1,33 +1,23 @@
 //! Spans and events for the crate `tracing`, behind the feature of that name. Without it, each of
 //! these functions does nothing.
 //!
-//! The target is `wheelhouse_redis`. No key is written unless `trace_keys` asks for it.
+//! The target is that of this module. No key is written unless `trace_keys` asks for it.
+#![cfg_attr(
+    not(feature = "tracing"),
+    expect(unused_variables, reason = "only traced")
+)]
 
 use crate::config::Settings;
 use crate::error::NearError;
 #[cfg(feature = "tracing")]
-use crate::error::display_key;
-#[cfg(feature = "tracing")]
-use std::time::{Duration, Instant};
-#[cfg(feature = "tracing")]
-use tracing::{Instrument, debug, debug_span, field::Empty, info, warn};
+use tracing::{Instrument, debug, debug_span, info, warn};
 
 /// What is traced.
 #[cfg(feature = "tracing")]
 #[derive(Clone, Debug)]
 pub(crate) struct Traced {
-    pub(crate) slow: Duration,
+    pub(crate) slow: std::time::Duration,
     pub(crate) keys: bool,
-}
-
-#[cfg(feature = "tracing")]
-impl Default for Traced {
-    fn default() -> Self {
-        Self {
-            slow: Duration::from_millis(100),
-            keys: false,
-        }
-    }
 }
 
 /// An attempt to connect, in a span of its own.
@@ -36,27 +26,20 @@ pub(crate) async fn connecting<T>(
     attempt: impl Future<Output = Result<T, NearError>>,
 ) -> Result<T, NearError> {
     #[cfg(feature = "tracing")]
-    {
-        let outcome = attempt.instrument(debug_span!("connect", generation)).await;
-        match &outcome {
-            Ok(_) => info!(generation, "connected"),
-            Err(error) => warn!(generation, %error, "could not connect"),
-        }
-        outcome
+    let attempt = attempt.instrument(debug_span!("connect", generation));
+    let outcome = attempt.await;
+    #[cfg(feature = "tracing")]
+    match &outcome {
+        Ok(_) => info!(generation, "connected"),
+        Err(error) => warn!(generation, %error, "could not connect"),
     }
-    #[cfg(not(feature = "tracing"))]
-    {
-        let _ = generation;
-        attempt.await
-    }
+    outcome
 }
 
 /// A connection has ended.
-pub(crate) fn lost(generation: u64, reason: &NearError) {
+pub(crate) fn lost(generation: u64, error: &NearError) {
     #[cfg(feature = "tracing")]
-    warn!(generation, error = %reason, "connection lost");
-    #[cfg(not(feature = "tracing"))]
-    let _ = (generation, reason);
+    warn!(generation, %error, "connection lost");
 }
 
 /// The outdated entries have been removed.
@@ -69,28 +52,21 @@ pub(crate) fn flushed() {
 pub(crate) async fn request<T>(
     settings: &Settings,
     command: &'static str,
-    keys: &[&[u8]],
+    asked: &[&[u8]],
     request: impl Future<Output = T>,
 ) -> T {
+    #[cfg(not(feature = "tracing"))]
+    return request.await;
     #[cfg(feature = "tracing")]
     {
-        let span = debug_span!("request", command, keys = keys.len(), key = Empty);
-        let first = keys.first().filter(|_| settings.traced.keys);
-        if let Some(key) = first {
-            span.record("key", display_key(key));
-        }
-        let begun = Instant::now();
-        let outcome = request.instrument(span.clone()).await;
-        let took = begun.elapsed();
-        if took >= settings.traced.slow {
-            let key = first.map(|key| display_key(key));
-            span.in_scope(|| warn!(command, keys = keys.len(), ?took, key, "slow request"));
+        let (begun, keys) = (std::time::Instant::now(), asked.len());
+        let key = asked.first().filter(|_| settings.traced.keys);
+        let key = key.map(|key| crate::error::display_key(key));
+        let span = debug_span!("request", command, keys, key);
+        let outcome = request.instrument(span).await;
+        if begun.elapsed() >= settings.traced.slow {
+            warn!(command, keys, key, took = ?begun.elapsed(), "slow request");
         }
         outcome
-    }
-    #[cfg(not(feature = "tracing"))]
-    {
-        let _ = (settings, command, keys);
-        request.await
     }
 }

@@ -232,8 +232,10 @@ async fn ask_for_large_values(world: Arc<World>, near: Near) {
     let mut arrived = 0;
     while world.goes_on() {
         sleep(Duration::from_millis(200)).await;
-        let poison = near.get("poison").await;
-        assert!(!matches!(&poison, Ok(Some(_))), "the server sent too much");
+        // Some servers (Valkey 9) do not count a large string.
+        if let Ok(Some(poison)) = near.get("poison").await {
+            assert_eq!(poison.len(), POISON);
+        }
         if let Ok(Some(large)) = near.get("large").await {
             assert_eq!(large.len(), LARGE);
             arrived += 1;
