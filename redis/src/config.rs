@@ -17,8 +17,9 @@ use std::time::Duration;
 pub enum Tracking {
     /// The server remembers each key that this near cache read, and reports a change once.
     ///
-    /// It costs the server memory for each key (`tracking-table-max-keys` bounds it); the near
-    /// cache gets reports only of keys that it has read.
+    /// It costs the server memory for each key, and in it for each connection that has read the key
+    /// since it changed, ended ones included; `tracking-table-max-keys` bounds the number of keys.
+    /// The near cache gets reports only of keys that it has read.
     #[default]
     Default,
     /// As `Default`, but each read announces itself with `CLIENT CACHING YES`.

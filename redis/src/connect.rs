@@ -8,7 +8,7 @@ use crate::push::PushHandler;
 use crate::stream::{self, Arrivals};
 use crate::tracking;
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, ErrorKind};
+use redis::{AsyncConnectionConfig, Client, ConnectionInfo, ErrorKind};
 use redis::{Pipeline, ProtocolVersion, PushInfo, RedisError, ServerErrorKind, Value};
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -93,9 +93,7 @@ impl<K: Key, V: Val, S: Hasher> Connect<'_, K, V, S> {
         let Some((stream, arrivals)) = opened.map_err(|error| failed(error.into()))? else {
             let client = Client::open(info.clone()).map_err(failed)?;
             let opening = client.get_multiplexed_async_connection_with_config(&config);
-            let opened = caught(opening)
-                .await
-                .unwrap_or_else(|| Err(no_provider(info)));
+            let opened = caught(opening).await.unwrap_or_else(|| Err(no_provider()));
             return Ok((opened.map_err(failed)?, None, None));
         };
         let opening = MultiplexedConnection::new_with_config(info.redis_settings(), stream, config);
@@ -166,13 +164,8 @@ async fn caught<T>(future: impl Future<Output = T>) -> Option<T> {
 }
 
 /// The TLS library panics where no cryptography was chosen for it.
-fn no_provider(info: &ConnectionInfo) -> RedisError {
-    let what = match info.addr() {
-        ConnectionAddr::TcpTls { .. } => {
-            "TLS has no crypto provider: depend on `rustls` with the feature `ring` or \
-             `aws_lc_rs`, or call `CryptoProvider::install_default` before `connect`"
-        }
-        _ => "the client library panicked",
-    };
+fn no_provider() -> RedisError {
+    let what = "TLS has no crypto provider: depend on `rustls` with the feature `ring` or \
+                `aws_lc_rs`, or call `CryptoProvider::install_default` before `connect`";
     RedisError::from((ErrorKind::InvalidClientConfig, what))
 }

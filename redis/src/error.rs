@@ -90,9 +90,11 @@ pub enum NearError {
     },
     /// There was no connection for the whole time that the call may take, or the attempts to
     /// connect fail, and the call did not wait. Nothing was sent.
-    #[error("no connection to the server{}{}; nothing was sent, the near cache goes on trying: call again \
-         later, or allow more with `request_timeout` and `fail_fast_after`",
-         for_a_time(*waited), last_attempt("attempt", last))]
+    #[error(
+        "no connection to the server (waited {waited:?}{}); nothing was sent, the near cache goes on \
+         trying: call again later, or allow more with `request_timeout` and `fail_fast_after`",
+        last_attempt("attempt", last)
+    )]
     Unavailable {
         /// How long the call waited for a connection; zero if it failed at once.
         waited: Duration,
@@ -318,14 +320,7 @@ fn what_to_do(error: &RedisError) -> &'static str {
     }
 }
 
-fn for_a_time(waited: Duration) -> String {
-    match waited {
-        Duration::ZERO => ", and the attempts to connect fail".into(),
-        waited => format!(" for {waited:?}"),
-    }
-}
-
 fn last_attempt(what: &str, last: &Option<Box<NearError>>) -> String {
     let last = last.as_ref();
-    last.map_or(String::new(), |last| format!(" (last {what}: {last})"))
+    last.map_or(String::new(), |last| format!(", last {what}: {last}"))
 }

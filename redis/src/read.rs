@@ -267,7 +267,7 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
                     }
                 }
                 self.lead_all(led, leases, found).await;
-                // Another call loads the rest. When it has ended, this call takes what is free then.
+                // Another call loads the rest. When it has ended, this one takes what is free.
                 if let Some(first) = busy.first() {
                     waited_for = Some(self.lease(first, begun).await);
                 }

@@ -2,8 +2,8 @@
 //!
 //! The supervisor watches the current connection: the push handler reports its end, and a heartbeat
 //! finds one that is silently dead. After a loss it goes through the same steps each time: stop
-//! serving (or serve on for the time that is set), flush, connect, track, serve. It ends with `close`, with the
-//! last handle, or with the runtime; then the line is closed.
+//! serving (or serve on for the time that is set), flush, connect, track, serve. It ends with
+//! `close`, with the last handle, or with the runtime; then the line is closed.
 //!
 //! To flush is to move the stamp, which is one store: from then on no old entry is served. A second
 //! task, the cleaner, removes these entries afterwards. The supervisor never waits for it, so
@@ -86,13 +86,10 @@ impl<K: Key, V: Val, S: Hasher> Supervisor<K, V, S> {
                 _ if self.first_pause.is_zero() => FIRST_PAUSE / 2,
                 _ => (self.first_pause * 2).min(LONGEST_FIRST_PAUSE),
             };
-            let reconnected = {
-                let reconnecting = pin!(self.reconnect());
-                tokio::select! {
-                    biased;
-                    () = shared.line.closed() => None,
-                    link = reconnecting => Some(link),
-                }
+            let reconnected = tokio::select! {
+                biased;
+                () = shared.line.closed() => None,
+                link = self.reconnect() => Some(link),
             };
             match reconnected {
                 Some(again) => {

@@ -43,7 +43,7 @@ impl Watched {
         let address = |server: &Server| format!("redis://127.0.0.1:{}/", server.port);
         let addresses = self.sentinels.iter().map(address).collect();
         let primary = SentinelServerType::Master;
-        let client = SentinelClient::build(addresses, "main".to_string(), None, primary).unwrap();
+        let client = SentinelClient::build(addresses, "main", None, primary).unwrap();
         let near = Near::sentinel_builder(client).codec(Text);
         let near = near
             .connect_timeout(Duration::from_secs(5))
