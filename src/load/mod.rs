@@ -2,8 +2,8 @@
 //!
 //! This folder is the part below the map: the state of one load ([`state`]), the list of the
 //! current loads of a shard ([`list`]), and the search for cycles of threads that would wait for
-//! each other ([`cycle`]). A thread of a pool that waits gives up its [`worker_slot`]. The folder
-//! knows neither map nor cache. The calls that load are in `loading`.
+//! each other ([`cycle`]). The folder knows neither map nor cache. The calls that load are in
+//! `loading`.
 //!
 //! # Invariants
 //!
@@ -24,12 +24,9 @@
 mod cycle;
 mod list;
 mod state;
-mod worker_slot;
 
 pub(crate) use cycle::{BlockingCall, WaitCycle, note_wait, thread_number, wait_in};
 pub(crate) use list::{Bare, Loads, Mark, SameHashLoads};
 pub(crate) use state::{
     AfterCommit, Failure, Load, Outcome, RevokedBy, SharedValue, Ticket, Verdict, Want, wake_all,
 };
-use worker_slot::wait_without_slot;
-pub(crate) use worker_slot::{WorkerSlot, with_worker_slot};

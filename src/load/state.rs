@@ -4,6 +4,7 @@
 //!
 //! | phase   | meaning                                                | next |
 //! |---------|--------------------------------------------------------|------|
+//! | Queued  | a reload that waits for a thread; a miss may take it   | Led, Over |
 //! | Led     | a leader runs user code, or is about to                | Ending, Offered, Over |
 //! | Ending  | the leader's value is stored and yet to be published   | Offered, Over |
 //! | Offered | the leader has ended; one waiter has been told to lead | Led, Offered, Over |
@@ -210,6 +211,7 @@ struct State<V> {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
+    Queued,
     Led,
     Ending,
     Offered,
@@ -305,6 +307,51 @@ impl<K, V> Load<K, V> {
     /// A run begins.
     pub(crate) fn set_began(&self, now: u64) {
         self.state.lock().began = now;
+    }
+
+    /// The run has to wait for a thread of the reloads. A miss that waits already leads instead:
+    /// false. The leader calls this, and `now` is cache time.
+    pub(crate) fn queue(&self, now: u64) -> bool {
+        let mut wakers = Vec::new();
+        let mut state = self.state.lock();
+        let State {
+            phase,
+            began,
+            queue,
+            ..
+        } = &mut *state;
+        *phase = Phase::Queued;
+        for waiter in queue.values_mut().filter(|waiter| waiter.waits()) {
+            match waiter.want {
+                Want::LookUpAgain => waiter.tell(Verdict::Retry, &mut wakers),
+                Want::Value | Want::Optional | Want::Fallible(_) if *phase == Phase::Queued => {
+                    *phase = Phase::Offered;
+                    *began = now;
+                    self.leader.store(waiter.thread, Ordering::Relaxed);
+                    waiter.tell(Verdict::Leads, &mut wakers);
+                }
+                _ => (),
+            }
+        }
+        let queued = *phase == Phase::Queued;
+        drop(state);
+        wake_all(wakers);
+        queued
+    }
+
+    /// Whether it waits for a thread.
+    pub(crate) fn is_queued(&self) -> bool {
+        self.state.lock().phase == Phase::Queued
+    }
+
+    /// Takes the lead of a load that waits for a thread. True for the first that asks.
+    pub(crate) fn take_queued(&self) -> bool {
+        let mut state = self.state.lock();
+        let queued = state.phase == Phase::Queued;
+        if queued {
+            state.phase = Phase::Led;
+        }
+        queued
     }
 
     /// Whether a waiter would share a value.

@@ -6,7 +6,7 @@
 use super::condition::Explicit;
 use super::core::Core;
 use super::lifetimes::Lifetimes;
-use super::refresh::set_refresh;
+use super::refresh::{NextRefresh, set_refresh};
 use crate::listener::RemovalCause;
 use crate::load::RevokedBy;
 use crate::maintenance::WriteOutcome;
@@ -72,7 +72,10 @@ where
         }
         let refresh = remaining.refresh.map(|after| {
             let view = self.shared.clock.view(remaining.at);
-            view.deadline_after(remaining.at, after)
+            NextRefresh {
+                at: view.deadline_after(remaining.at, after),
+                lifetime: None,
+            }
         });
         let mut condition = Explicit::new(RevokedBy::Overwrite);
         let outcome = loop {

@@ -323,7 +323,7 @@ where
         let asked = attempt
             .last
             .unwrap_or_else(|| lifetimes.ask(&new, probe.found, given, &shared.clock, now));
-        let refresh = core.refresh.as_ref().and_then(|policy| {
+        let refresh = core.refresh.as_ref().map(|policy| {
             let own = asked.own_or(|| probe.found.map_or(NEVER, |old| old.own_deadline()));
             let entry = (new.key(), new.value());
             lifetimes.ask_refresh(
