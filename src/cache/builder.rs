@@ -350,9 +350,9 @@ impl<K, V, S> CacheBuilder<K, V, S> {
         self
     }
 
-    /// Takes the time from this ticker instead of the processor's counter. The default scheduler is
-    /// then [`Scheduler::disabled`], because the cache cannot know how the ticker's time relates to
-    /// real time.
+    /// Takes the time from this ticker instead of the program's monotonic clock, the one behind
+    /// [`Instant`](std::time::Instant). The default scheduler is then [`Scheduler::disabled`],
+    /// because the cache cannot know how the ticker's time relates to real time.
     ///
     /// ```
     /// use wheelhouse::{Cache, ManualTicker};

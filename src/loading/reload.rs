@@ -91,14 +91,10 @@ impl<K: Eq + 'static, V: 'static, S> Right<K, V, S> {
         self.core().map(|core| core.shared.clock.now())
     }
 
-    /// The right stands in a queue from now on; `None` if another call runs the load instead.
-    pub(crate) fn queue(mut self) -> Option<Self> {
-        let now = self.core().map_or(0, |core| core.loads().clock());
-        if !self.load().queue(now) {
-            self.load = None;
-        }
+    /// The right stands in a queue from now on: another call may take the load over.
+    pub(crate) fn enter_queue(&mut self) {
+        self.load().queue();
         self.queued = true;
-        self.load.is_some().then_some(self)
     }
 
     /// Leaves the queue; `None` if another call has taken the load over, or its run would be of no
@@ -139,8 +135,7 @@ impl<K: CacheKey, V: CacheValue, S: BuildHasher> Right<K, V, S> {
         let (load, shared) = (self.load(), &core.shared);
         let pin = shared.pin();
         let hit = shared.find_live(load.hash(), load.key(), &pin).ok()?;
-        let (now, clock) = (shared.clock.now(), &shared.clock);
-        let lifetime = core.lifetimes.lifetime_of_unchanged(hit.node, now, clock);
+        let lifetime = core.lifetimes.lifetime_of_unchanged(hit.node);
         Some((hit.node.value().clone(), lifetime))
     }
 
@@ -304,7 +299,7 @@ impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher> LoadView<'a, K, V, S> {
             }
             let mut overdue = None;
             if !shard.loads().is_empty() {
-                if !shard.loads_mut().classify(hash, &mut same_hash) {
+                if !shard.loads().classify(hash, &mut same_hash) {
                     drop((shard, probe));
                     drop(pin);
                     same_hash.compare(|other| key.equivalent(other));
@@ -321,12 +316,12 @@ impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher> LoadView<'a, K, V, S> {
             if let Some(overdue) = &overdue {
                 shard.loads_mut().revoke(overdue, RevokedBy::NewerLoad);
             }
-            shard.loads_mut().add(Arc::clone(&load));
             let until = self.reload_until(now);
             if let Some(refresh) = node.refresh() {
                 refresh.begin(until);
             }
-            drop((shard, probe));
+            shard.list_load(Arc::clone(&load));
+            drop(probe);
             drop(pin);
             let lead = Lead::of_run(self.core, load);
             self.core.shared.count(Counters::reload_began);
@@ -364,7 +359,7 @@ impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher> LoadView<'a, K, V, S> {
     fn reload_until(self, now: u64) -> u64 {
         let most = self.core.lifetimes.limits.load_timeout;
         let most = most.unwrap_or(Duration::from_nanos(MAX_LIFETIME_NANOS));
-        self.core.shared.clock.view(now).deadline_after(now, most)
+        time::deadline_after(now, most)
     }
 
     /// Moves the deadlines of an entry that a reload has left unchanged, if the load is current.
@@ -462,7 +457,7 @@ impl<K: Eq + 'static, V: 'static, S> LoadView<'_, K, V, S> {
         let next = contain(|| policy.refresh_after_failure(key, value, failures, left))
             .unwrap_or_else(|| Some(usual_pause(failures)));
         let now = self.core.shared.clock.now();
-        let next = self.core.shared.clock.view(now).deadline_in(now, next);
+        let next = time::deadline_in(now, next);
         refresh.fail(until, next);
     }
 }

@@ -113,11 +113,9 @@ impl<K: CacheKey, V: CacheValue, S: CacheHasher> ReloadThreads<K, V, S> {
     pub(super) fn push<E: Send + Sync + 'static>(
         self: &Arc<Self>,
         loader: &Arc<dyn Loader<K, V, Error = E>>,
-        right: Right<K, V, S>,
+        mut right: Right<K, V, S>,
     ) {
-        let Some(right) = right.queue() else {
-            return;
-        };
+        right.enter_queue();
         let mut state = self.lock();
         if state.closed {
             drop(state);

@@ -59,20 +59,20 @@ impl<K: 'static, V: 'static> Lifetimes<K, V> {
                 _ if found.is_some_and(lives) => Occasion::Update,
                 _ => Occasion::Create,
             };
-            let deadline = self.wanted(own, || now, now, clock);
+            let deadline = self.wanted(own, || now, now);
             let write = Write {
                 occasion,
                 at: clock.instant(now),
                 lifetime: match deadline {
                     NEVER => None,
-                    deadline => clock.view(now).time_left(now, deadline),
+                    deadline => time::time_left(now, deadline),
                 },
                 took: load.map(|load| load.took),
             };
             policy.refresh_after(key, value, write)
         };
         NextRefresh {
-            at: clock.view(now).deadline_in(now, after),
+            at: time::deadline_in(now, after),
             lifetime: load.and_then(|load| load.lifetime.flatten()),
         }
     }
@@ -90,7 +90,7 @@ impl<K: 'static, V: 'static> Lifetimes<K, V> {
         let own = match (lifetime, &self.policy) {
             (Some(lifetime), _) => {
                 self.note_own();
-                clock.view(now).deadline_in(now, lifetime)
+                time::deadline_in(now, lifetime)
             }
             (None, None) => NEVER,
             (None, Some(_)) if !self.policy_asks.updates => node.own_deadline(),
@@ -102,24 +102,19 @@ impl<K: 'static, V: 'static> Lifetimes<K, V> {
                 }
             }
         };
-        (own, self.wanted(own, || now, now, clock))
+        (own, self.wanted(own, || now, now))
     }
 
     /// The lifetime that a reload gives a node's value again if it leaves it unchanged: that of its
     /// last load, or of the write that gave it one. `None` if a policy or a limit decides.
-    pub(crate) fn lifetime_of_unchanged(
-        &self,
-        node: NodePtr<K, V>,
-        now: u64,
-        clock: &Clock,
-    ) -> Option<Duration> {
+    pub(crate) fn lifetime_of_unchanged(&self, node: NodePtr<K, V>) -> Option<Duration> {
         if self.policy.is_some() {
             return None;
         }
         let given = node.refresh().and_then(RefreshMoment::lifetime);
         let (own, written) = (node.own_deadline(), node.written());
         let lasts = self.limits.time_to_live.is_none() && own != NEVER && written != NEVER;
-        given.or_else(|| lasts.then(|| clock.view(now).time_left(written, own))?)
+        given.or_else(|| lasts.then(|| time::time_left(written, own))?)
     }
 }
 
