@@ -1,8 +1,8 @@
 //! Loads: one run of user code at a time makes the value of a key; others wait for its outcome.
 //!
-//! This folder is the part below the map: the state of one load ([`state`]), the loads of a shard by
-//! their hashes ([`table`]), and the search for cycles of threads that would wait for each other
-//! ([`cycle`]). The folder knows neither map nor cache. The calls that load are in `loading`.
+//! This folder is the part below the map: the state of one load ([`state`]), the loads of a shard
+//! by their hashes ([`table`]), and the search for cycles of threads that would wait for each
+//! other ([`cycle`]). The folder knows neither map nor cache. The calls that load are in `loading`.
 //!
 //! # Invariants
 //!

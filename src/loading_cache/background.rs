@@ -49,7 +49,8 @@ pub(super) struct Wait<K: CacheKey, V: CacheValue, S: CacheHasher> {
     core: WeakHandle<K, V, S>,
     load: Arc<Load<K, V>>,
     ticket: Ticket,
-    /// Whether it has timed out when the load is overdue; else it goes on with the newer load.
+    /// Whether it has timed out when the load is overdue: one that has begun the load, and one for
+    /// a refresh. Else it goes on with the newer load.
     times_out: bool,
     ended: bool,
     is_overdue: bool,
@@ -314,7 +315,9 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
             self.inner.spawn(task);
         }
         for (place, wait) in own.into_iter().chain(others) {
-            wait.load.wait_now(wait.ticket);
+            if !wait.times_out {
+                wait.load.wait_now(wait.ticket);
+            }
             keys.answers[place] = call.answer(&keys.unique[place], wait).await?;
         }
         Ok(keys.in_order())

@@ -147,8 +147,8 @@ pub(super) fn run_many_in_task<
 ) -> BoxFuture<()> {
     let loads = rights.iter().map(|right| Arc::clone(right.load()));
     task(loads.collect(), async move {
-        let begun = rights.iter().map(Right::begin_run).last();
-        let Some(began) = begun.flatten() else {
+        rights.iter().for_each(|right| _ = right.begin_run());
+        let Some(began) = rights.first().and_then(Right::now) else {
             return;
         };
         let keys = rights.iter().map(|right| right.load().key().clone());
