@@ -326,13 +326,15 @@ struct Stuck {
 
 impl Stuck {
     /// Keys 0 to 9 are there; key 0 is stale, and the thread is stuck with it.
-    fn new(threads: usize) -> Self {
+    fn new(threads: usize, timeout: Option<Duration>) -> Self {
         let (time, stuck) = (ManualTicker::new(), Arc::new(AtomicBool::new(false)));
         let runs = Arc::<Mutex<Vec<_>>>::default();
         let (holds, note) = (Arc::clone(&stuck), Arc::clone(&runs));
-        let users = Cache::builder()
-            .ticker(time.clone())
-            .record_stats()
+        let mut builder = Cache::builder().ticker(time.clone()).record_stats();
+        if let Some(timeout) = timeout {
+            builder = builder.load_timeout(timeout);
+        }
+        let users = builder
             .time_to_live(10 * SECOND)
             .loading(loader_fn(move |key: &u64| {
                 note.lock().unwrap().push((*key, thread::current().id()));
@@ -379,7 +381,7 @@ impl Drop for Stuck {
 fn a_miss_takes_over_a_reload_that_waits_for_a_thread() {
     let Stuck {
         users, time, runs, ..
-    } = &Stuck::new(1);
+    } = &Stuck::new(1, None);
     for key in 1..10 {
         assert_eq!(users.get(&key), Ok(key), "the old value");
     }
@@ -406,7 +408,7 @@ fn a_miss_takes_over_a_reload_that_waits_for_a_thread() {
 
 #[test]
 fn the_queue_forgets_what_was_taken_over() {
-    let stuck = Stuck::new(1);
+    let stuck = Stuck::new(1, None);
     let Stuck {
         users, time, runs, ..
     } = &stuck;
@@ -429,32 +431,35 @@ fn the_queue_forgets_what_was_taken_over() {
     assert!(after - before < 20, "{} were queued still", after - before);
 }
 
+/// Also when its load has timed out: that frees the calls that wait, not the thread.
 #[test]
 fn a_thread_that_hangs_counts_among_the_reload_threads() {
-    let stuck = Stuck::new(2);
+    let stuck = Stuck::new(2, Some(3 * SECOND));
     let Stuck {
         users, time, runs, ..
     } = &stuck;
     // The other thread serves the rest.
     assert_eq!(users.refresh(1).wait(), Ok(Some(1)));
     // Both hang.
-    users.cache().invalidate(&0);
-    let second = users.refresh(0);
+    let first = users.refresh(0);
+    time.advance(3 * SECOND);
+    assert_eq!(first.wait(), Err(wheelhouse::LoadError::TimedOut));
+    assert_eq!(users.get(&0), Ok(0), "the old value");
     until("it hangs as well", || runs.lock().unwrap().len() == 13);
     let hang: HashSet<_> = [10, 12].map(|run| runs.lock().unwrap()[run].1).into();
     assert_eq!(hang.len(), 2);
-    time.advance(SECOND);
-    let waits: Vec<_> = (1..10).map(|key| users.refresh(key)).collect();
+    time.advance(3 * SECOND);
     for key in 1..10 {
         assert_eq!(users.get(&key), Ok(key), "the old value");
     }
     thread::sleep(Duration::from_millis(50));
     assert_eq!(runs.lock().unwrap().len(), 13, "no third thread");
+    // What waits for a thread is served when one comes back.
+    let waits: Vec<_> = (1..10).map(|key| users.refresh(key)).collect();
     stuck.stuck.store(false, Ordering::SeqCst);
     for (key, wait) in (1..10).zip(waits) {
         assert_eq!(wait.wait(), Ok(Some(key)));
     }
-    assert_eq!(second.wait(), Ok(Some(0)));
     let all: HashSet<_> = runs.lock().unwrap()[10..].iter().map(|run| run.1).collect();
     assert_eq!(all, hang);
 }
