@@ -29,8 +29,8 @@ impl<K, V> MaintenanceView<'_, K, V> {
         if self.maintenance.state.try_lock().is_some() {
             self.run_pass(Plan::RUN, |_| ());
         }
-        if self.maintenance.notifier.waiting() > 0 {
-            self.wake_notifier_thread();
+        if self.maintenance.has_listener() {
+            self.offer_delivery();
         }
     }
 }
