@@ -224,7 +224,8 @@ impl<K, V> Notifier<K, V> {
             return;
         }
         let mut queue = self.queue.lock();
-        // Release, partner `deliver_all`, `await_delivered`: a thread that sees the count also sees the posts.
+        // Release, partner `deliver_all`, `await_delivered`: a thread that sees the count also sees
+        // the posts.
         self.posted
             .fetch_add(gathered.len() as u64, Ordering::Release);
         queue.extend(gathered);

@@ -160,7 +160,8 @@ fn the_thread_of_the_listener_has_a_name_and_ends() {
     assert_eq!(says.recv_timeout(SOON), Ok("heard"));
     let name = names.lock().unwrap()[0].clone();
     assert!(
-        name.as_ref().is_some_and(|name| name.starts_with("wheelhouse-")),
+        name.as_ref()
+            .is_some_and(|name| name.starts_with("wheelhouse-")),
         "{name:?}"
     );
     // An entry that is far from due does not keep the thread alive.

@@ -125,7 +125,8 @@ impl Delivery {
     /// ```
     /// use wheelhouse::{Cache, Delivery, DeliveryTask, RemovalCause};
     ///
-    /// # tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap().block_on(async {
+    /// # let workers = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build();
+    /// # workers.unwrap().block_on(async {
     /// let runtime = tokio::runtime::Handle::current();
     /// let cache: Cache<u32, String> = Cache::builder()
     ///     .delivery(Delivery::executor(move |task: DeliveryTask| {

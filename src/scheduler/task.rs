@@ -152,8 +152,9 @@ impl MaintenanceTask {
     ///
     /// # Cost
     ///
-    /// Proportional to the work that is due. Waits for a listener that runs in the background, unless
-    /// other work falls due meanwhile; does not wait for an [`executor`](crate::Delivery::executor).
+    /// Proportional to the work that is due. Waits for a listener that runs in the background,
+    /// unless other work falls due meanwhile; does not wait for an
+    /// [`executor`](crate::Delivery::executor).
     ///
     /// ```
     /// use std::sync::{Arc, Mutex};

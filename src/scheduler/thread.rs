@@ -242,8 +242,8 @@ pub(super) fn report(error: &io::Error) {
         // Not `eprintln`, which panics where standard error is closed.
         _ = writeln!(
             io::stderr(),
-            "wheelhouse: a background thread could not be started ({error}); its work is left to \
-             the callers"
+            "wheelhouse: the background thread could not be started ({error}); maintenance is \
+             left to the callers"
         );
     }
 }
