@@ -10,6 +10,7 @@
 //! Expect: a short story told line by line, at once, because the clock is a `ManualTicker`. Every
 //! line is also checked; the program exits with a panic if the cache ever disagrees.
 
+use std::sync::Mutex;
 use std::time::Duration;
 
 use wheelhouse::{Cache, ManualTicker, RemovalCause, expiry};
@@ -19,7 +20,7 @@ const MINUTE: Duration = Duration::from_secs(60);
 /// Neither `Clone` nor `Copy`: the cache lends it out.
 struct Session {
     user: &'static str,
-    idle_limit: Duration,
+    idle_limit: Mutex<Duration>,
     basket: Vec<&'static str>,
 }
 
@@ -30,7 +31,7 @@ fn main() {
         .max_capacity(100_000)
         // Asked on create, on update and on every read; what it answers counts from now.
         .expire_after(expiry::accessing(|_token: &String, session: &Session| {
-            Some(session.idle_limit)
+            Some(*session.idle_limit.lock().unwrap())
         }))
         .removal_listener(|token: &String, session: &Session, cause: RemovalCause| {
             println!("  listener: {token} of {} left: {cause:?}", session.user);
@@ -43,7 +44,7 @@ fn main() {
             token.to_owned(),
             Session {
                 user,
-                idle_limit,
+                idle_limit: Mutex::new(idle_limit),
                 basket,
             },
         );
@@ -83,12 +84,22 @@ fn main() {
     println!("minute 19: bob's session is over");
     sessions.run_pending_tasks();
 
-    // "Keep me signed in": the deadline of this one entry, set by hand.
-    assert!(sessions.set_expiry("tok-ada", Some(24 * 60 * MINUTE)));
+    // "Keep me signed in". `set_expiry` would not do: the next use asks the policy, which would
+    // answer 30 minutes again. So the answer itself changes, and the click that asks for it is the
+    // first use that gets the new one.
+    {
+        let ada = sessions.peek_ref("tok-ada").expect("11 minutes are left");
+        *ada.idle_limit.lock().unwrap() = 24 * 60 * MINUTE;
+    }
+    assert!(sessions.get_ref("tok-ada").is_some());
     ticker.advance(12 * 60 * MINUTE);
-    let left = sessions.peek_ref("tok-ada").and_then(|ada| ada.time_left());
-    assert_eq!(left, Some(12 * 60 * MINUTE));
-    println!("half a day later: ada asked to stay signed in, 12 hours left");
+    {
+        let ada = sessions.get_ref("tok-ada").expect("half a day is left");
+        assert_eq!(ada.time_left(), Some(24 * 60 * MINUTE));
+        println!("half a day later: ada asked to stay signed in, clicks, and has a day again");
+    }
+    ticker.advance(23 * 60 * MINUTE);
+    assert!(sessions.contains_key("tok-ada"));
 
     sessions.invalidate("tok-ada");
     sessions.run_pending_tasks();

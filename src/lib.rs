@@ -17,9 +17,10 @@
 //!
 //! | the lifetime comes from | use |
 //! |---|---|
-//! | the caller | [`Cache::insert_with_ttl`], [`Cache::set_expiry`] |
-//! | key and value | a closure: [`expiry::creating`], [`expiry::writing`], [`expiry::accessing`] |
+//! | the value | [`expiry::writing`], a closure that each write asks |
+//! | key or value, once, or also at each use | [`expiry::creating`], [`expiry::accessing`] |
 //! | key, value and time | a policy of your own: [`Expiry`] |
+//! | the caller | [`Cache::insert_with_ttl`], [`Cache::set_expiry`] |
 //! | one setting for all entries | [`time_to_live`](CacheBuilder::time_to_live), [`time_to_idle`](CacheBuilder::time_to_idle) |
 //!
 //! If several apply, the earliest deadline counts. At exactly its deadline an entry is expired: no
@@ -27,21 +28,18 @@
 //!
 //! ```
 //! use std::time::{Duration, Instant};
-//! use wheelhouse::{Cache, Expiry};
+//! use wheelhouse::{Cache, expiry};
 //!
-//! struct Record { address: [u8; 4], ttl: Duration }
+//! struct Token { text: String, valid_until: Instant }
 //!
-//! struct RecordExpiry;
-//! impl Expiry<String, Record> for RecordExpiry {
-//!     fn expire_after_create(&self, _: &String, record: &Record, _: Instant) -> Option<Duration> {
-//!         Some(record.ttl)
-//!     }
-//! }
-//!
-//! let names: Cache<String, Record> = Cache::builder().expire_after(RecordExpiry).build();
-//! # let record = Record { address: [127, 0, 0, 1], ttl: Duration::from_secs(60) };
-//! # names.insert("localhost".into(), record);
-//! # assert_eq!(names.get_ref("localhost").unwrap().address, [127, 0, 0, 1]);
+//! let tokens: Cache<String, Token> = Cache::builder()
+//!     .expire_after(expiry::writing(|_: &String, token: &Token| {
+//!         Some(token.valid_until.saturating_duration_since(Instant::now()))
+//!     }))
+//!     .build();
+//! let valid_until = Instant::now() + Duration::from_secs(60);
+//! tokens.insert("ada".into(), Token { text: "s3cret".into(), valid_until });
+//! assert_eq!(tokens.get_ref("ada").unwrap().text, "s3cret");
 //! ```
 //!
 //! # When entries are removed
@@ -137,8 +135,6 @@
 //!   cache itself is dropped.
 //! - The number of waiting notifications is not bounded. If a listener never returns, every removed
 //!   key and value stays in memory.
-//! - The first cache of a process measures the rate of the processor's time stamp counter;
-//!   [`Ticker`](Ticker#without-a-ticker) says how long that takes.
 //!
 //! # Features
 //!
@@ -154,8 +150,8 @@ compile_error!(
     "wheelhouse needs a target with 64-bit pointers: its map keeps bits of a key's hash in the upper sixteen bits of a pointer"
 );
 
-// A module imports from earlier groups only (tests/imports.rs checks it). The order is also that of
-// the documentation: the methods of `Cache` in `cache` come before those in `loading`.
+// A module imports from earlier groups only (tests/source/imports.rs checks it). The order is also
+// that of the documentation: the methods of `Cache` in `cache` come before those in `loading`.
 mod random;
 mod sync;
 

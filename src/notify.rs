@@ -51,6 +51,9 @@ const MAX_SPARE_BLOCKS: usize = 4;
 /// posted before it.
 const EXTRA_DELIVERIES: u64 = 1024;
 
+/// The same for a call that waits for other threads: these go on while it wakes up.
+const EXTRA_AWAITED: u64 = 128;
+
 /// How long a waiting thread sleeps before it looks again, woken or not.
 const LONGEST_WAIT: Duration = Duration::from_millis(5);
 
@@ -399,7 +402,7 @@ impl<K, V> Notifier<K, V> {
     }
 
     /// Waits until other threads have delivered everything posted before the call, and what was
-    /// posted meanwhile, up to [`EXTRA_DELIVERIES`]. While it waits, it calls `offer` to see to it
+    /// posted meanwhile, up to [`EXTRA_AWAITED`]. While it waits, it calls `offer` to see to it
     /// that a delivery is offered, and ends early if `keep_waiting`, which it calls at intervals,
     /// returns false. Not for a thread inside a listener.
     pub(crate) fn await_delivered(
@@ -409,7 +412,7 @@ impl<K, V> Notifier<K, V> {
         mut keep_waiting: impl FnMut() -> bool,
     ) -> Awaited {
         debug_assert!(!inside_listener());
-        let target = self.posted.load(Ordering::Acquire) + EXTRA_DELIVERIES;
+        let target = self.posted.load(Ordering::Acquire) + EXTRA_AWAITED;
         let (mut delivered, mut refusals) = (self.delivered.load(Ordering::SeqCst), 0);
         let mut since = Instant::now();
         let _waiter = self.wait_begins();

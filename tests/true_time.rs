@@ -90,7 +90,7 @@ fn policy_instants_agree_with_the_machines_clock_and_deadlines_are_met() {
         if started.elapsed() > secs(12) {
             break;
         }
-        // Often enough to see how a segment develops, with pauses of many lengths.
+        // With pauses of many lengths.
         thread::sleep(millis(key % 97));
     }
     apart.sort_unstable();

@@ -32,9 +32,7 @@ where
     ///
     /// # Cost
     ///
-    /// A few kilobytes. Without a custom ticker, the first cache of a process measures the rate of
-    /// the processor's counter; [`Ticker`](crate::Ticker#without-a-ticker) says how long that
-    /// takes.
+    /// A few kilobytes.
     ///
     /// ```
     /// let cache: wheelhouse::Cache<u8, u8> = wheelhouse::Cache::builder().build();
@@ -73,7 +71,7 @@ where
         self.validate().map_err(|fault| self.fault(&fault))?;
         let (clock, scheduler) = match self.ticker.take() {
             Some(ticker) => (Clock::custom(ticker), Scheduler::disabled()),
-            None => (Clock::tsc(), Scheduler::background()),
+            None => (Clock::process(), Scheduler::background()),
         };
         Ok(self.build_on(clock, scheduler))
     }

@@ -352,9 +352,9 @@ impl<K, V, S> CacheBuilder<K, V, S> {
         self
     }
 
-    /// Takes the time from this ticker instead of the processor's counter. The default scheduler is
-    /// then [`Scheduler::disabled`], because the cache cannot know how the ticker's time relates to
-    /// real time.
+    /// Takes the time from this ticker instead of the program's monotonic clock, the one behind
+    /// [`Instant`](std::time::Instant). The default scheduler is then [`Scheduler::disabled`],
+    /// because the cache cannot know how the ticker's time relates to real time.
     ///
     /// ```
     /// use wheelhouse::{Cache, ManualTicker};
@@ -383,10 +383,10 @@ impl<K, V, S> CacheBuilder<K, V, S> {
         self
     }
 
-    /// Sets the function that is called for every value that leaves the cache: soon, on a thread that
-    /// all caches share. [`delivery`](Self::delivery) chooses another thread, or lets the call that
-    /// removes an entry wait for the listener. A listener is not `async`; [`Delivery::executor`]
-    /// shows what to do where it has to await.
+    /// Sets the function that is called for every value that leaves the cache: soon, on a thread
+    /// that all caches share. [`delivery`](Self::delivery) chooses another thread, or lets the call
+    /// that removes an entry wait for the listener. A listener is not `async`;
+    /// [`Delivery::executor`] shows what to do where it has to await.
     ///
     /// [`listener`](crate::listener) lists the guarantees.
     ///

@@ -38,8 +38,20 @@ use std::time::Duration;
 /// | [`set_expiry`](Self::set_expiry) | `false` | the deadline is set, `true` | `false` |
 /// | [`invalidate`](Self::invalidate), [`remove`](Self::remove) | – | not asked; cause `Explicit` | cause `Expired`; `remove` returns `None` |
 ///
-/// Without a policy, an entry inserted by `insert` has no lifetime of its own, whatever the
-/// replaced entry had.
+/// Without a policy and without [`time_to_live`](CacheBuilder::time_to_live), the lifetime that
+/// [`insert_with_ttl`](Self::insert_with_ttl), `or_insert_with_ttl` or
+/// [`set_expiry`](Self::set_expiry) gave to an entry stays or goes:
+///
+/// | call on a present entry | its deadline |
+/// |---|---|
+/// | `insert` | is set anew: the entry has no lifetime of its own, as after `SET` in Redis |
+/// | `insert_with_ttl`, `Op::PutWithTtl` | is set anew: the given lifetime |
+/// | `and_upsert_with`, `Op::Put`, `replace_if` | stays, as after `INCR` in Redis: a counter ends with its window |
+/// | `get`, and every other read | stays |
+///
+/// If `insert` has to keep it too, pass [`expiry::never()`](fn@crate::expiry::never) to
+/// [`expire_after`](CacheBuilder::expire_after): it answers every update with the deadline that the
+/// entry has.
 ///
 /// [create]: crate::Expiry::expire_after_create
 /// [update]: crate::Expiry::expire_after_update
@@ -208,8 +220,12 @@ where
     ///
     /// With a `ttl` of zero, no read finds the value, and the listener gets it as `Expired`. A
     /// lifetime above the [longest one](crate::Expiry#answers) is cut to it. Cache-wide limits
-    /// still hold: the earliest deadline counts. Later reads and updates ask the policy as usual,
-    /// and may move this deadline.
+    /// still hold: the earliest deadline counts.
+    ///
+    /// Later reads and updates ask the policy as usual, and may move this deadline. Without a
+    /// policy, a plain [`insert`](Self::insert) of the same key sets the lifetime anew: the entry
+    /// then has none, as after `SET` in Redis. `and_upsert_with`, a computed `Put` and
+    /// [`replace_if`](Self::replace_if) keep the deadline, as `INCR` does.
     ///
     /// # Panics
     ///

@@ -9,7 +9,7 @@
 
 use super::{Expiry, inherited};
 use crate::node::NodePtr;
-use crate::time::{Clock, NEVER, View};
+use crate::time::{self, Clock, NEVER};
 use std::time::{Duration, Instant};
 
 /// Gives deadlines to entries.
@@ -107,19 +107,15 @@ impl<K, V, P: Expiry<K, V>> Lifetime<K, V> for Erased<P> {
     }
 
     fn deadline_of_new(&self, key: &K, value: &V, clock: &Clock, now: u64) -> u64 {
-        clock.with_view(now, move |view| {
-            // For a concrete policy type this condition is a compile-time constant, so the compiler
-            // drops the branch that is not taken. The same in the methods below.
-            let policy_instant = if self.policy.__asks().times {
-                view.policy_instant()
-            } else {
-                self.any_instant
-            };
-            view.deadline_in(
-                now,
-                self.policy.expire_after_create(key, value, policy_instant),
-            )
-        })
+        // For a concrete policy type this condition is a compile-time constant, so the compiler
+        // drops the branch that is not taken. The same in the methods below.
+        let policy_instant = if self.policy.__asks().times {
+            clock.instant(now)
+        } else {
+            self.any_instant
+        };
+        let answer = self.policy.expire_after_create(key, value, policy_instant);
+        time::deadline_in(now, answer)
     }
 
     fn deadline_after_update(
@@ -130,20 +126,19 @@ impl<K, V, P: Expiry<K, V>> Lifetime<K, V> for Erased<P> {
         now: u64,
         deadline: u64,
     ) -> u64 {
-        let view = clock.view(now);
         if !self.policy.__asks().times {
             let policy_instant = self.any_instant;
             let answer = self
                 .policy
                 .expire_after_update(key, value, policy_instant, None);
-            return view.deadline_in(now, answer);
+            return time::deadline_in(now, answer);
         }
-        let left = view.time_left(now, deadline);
-        let policy_instant = view.policy_instant();
+        let left = time::time_left(now, deadline);
+        let policy_instant = clock.instant(now);
         let answer = self
             .policy
             .expire_after_update(key, value, policy_instant, left);
-        deadline_of_answer(answer, left, &view, now, deadline)
+        deadline_of_answer(answer, left, now, deadline)
     }
 
     fn deadline_after_read(
@@ -153,25 +148,24 @@ impl<K, V, P: Expiry<K, V>> Lifetime<K, V> for Erased<P> {
         now: u64,
         deadline: u64,
     ) -> u64 {
-        let view = clock.view(now);
         let (key, value) = (node.key(), node.value());
         if !self.policy.__asks().times {
             let policy_instant = self.any_instant;
             let answer =
                 self.policy
                     .expire_after_read(key, value, policy_instant, None, policy_instant);
-            return view.deadline_in(now, answer);
+            return time::deadline_in(now, answer);
         }
-        let left = view.time_left(now, deadline);
-        let policy_instant = view.policy_instant();
+        let left = time::time_left(now, deadline);
+        let policy_instant = clock.instant(now);
         // The distance is converted, not the two points: if half the clock's range lay between
         // them, converting each would change their distance.
-        let age = view.span(now.wrapping_sub(written(node, now)));
+        let age = Duration::from_nanos(now.wrapping_sub(written(node, now)));
         let written = policy_instant.checked_sub(age).unwrap_or(policy_instant);
         let answer = self
             .policy
             .expire_after_read(key, value, policy_instant, left, written);
-        deadline_of_answer(answer, left, &view, now, deadline)
+        deadline_of_answer(answer, left, now, deadline)
     }
 
     fn deadline_after_first_read(
@@ -190,21 +184,20 @@ impl<K, V, P: Expiry<K, V>> Lifetime<K, V> for Erased<P> {
 fn deadline_of_answer(
     answer: Option<Duration>,
     left: Option<Duration>,
-    view: &View,
     now: u64,
     deadline: u64,
 ) -> u64 {
-    // Keep the old number: converting it again would round, and a deadline that is kept must not
-    // drift.
+    // Keep the old number: if the clock has stepped back, the time left may be above the longest
+    // lifetime.
     if answer == left {
         deadline
     } else {
-        view.deadline_in(now, answer)
+        time::deadline_in(now, answer)
     }
 }
 
-/// When the node was written, or `now` where that was not noted. Never after `now`: the clock of
-/// another core may be ahead by a little.
+/// When the node was written, or `now` where that was not noted. Never after `now`: the clock may
+/// have stepped back.
 #[inline]
 fn written<K, V>(node: NodePtr<K, V>, now: u64) -> u64 {
     let written = node.written();

@@ -1,5 +1,30 @@
 //! Per-entry expiry: the [`Expiry`] trait, and ready policies for the common cases.
 //!
+//! | the lifetime | policy |
+//! |---|---|
+//! | is in the value, which a later write renews: a token, a DNS record, a response | [`writing(f)`](writing) |
+//! | is in the value, and each use renews it too: a session | [`accessing(f)`](accessing) |
+//! | belongs to the key, whatever is written later: a rate limiter's window | [`creating(f)`](creating) |
+//! | depends on the time, or on what the entry has left | your own [`Expiry`] |
+//! | is given by each caller: `insert_with_ttl`, `set_expiry` | [`never()`](fn@never) |
+//!
+//! ```
+//! use std::time::{Duration, Instant};
+//! use wheelhouse::{Cache, expiry};
+//!
+//! /// How long a response may be used, as its `max-age` says.
+//! struct Response { body: String, max_age: Duration }
+//!
+//! let pages: Cache<String, Response> = Cache::builder()
+//!     .expire_after(expiry::writing(|_: &String, page: &Response| Some(page.max_age)))
+//!     .build();
+//! let page = Response { body: "hello".into(), max_age: Duration::from_secs(60) };
+//! pages.insert("/".into(), page);
+//! assert_eq!(pages.get_ref("/").unwrap().body, "hello");
+//! ```
+//!
+//! What each policy does:
+//!
 //! | policy | on create | on update | on read |
 //! |---|---|---|---|
 //! | [`creating(f)`](creating) | asks `f` | keeps the deadline | keeps the deadline |
@@ -33,8 +58,21 @@ pub(crate) use ready::{random_unit, shorten};
 ///
 /// Give an implementation to the builder with
 /// [`expire_after`](crate::CacheBuilder::expire_after). The cache asks it when an entry is created,
-/// when its value is replaced, and when it is read. All methods have defaults: together they mean
-/// an entry that never expires.
+/// when its value is replaced, and when it is read. If a closure can give the lifetime,
+/// [`expiry::writing`](writing) is shorter and has no method to forget.
+///
+/// # The defaults
+///
+/// A method that a policy leaves out has this meaning:
+///
+/// | method | default | so |
+/// |---|---|---|
+/// | `expire_after_create` | `None` | a new entry never expires |
+/// | `expire_after_update` | `duration_until_expiry` | **a new value keeps the deadline of the old one** |
+/// | `expire_after_read` | `duration_until_expiry` | a read moves no deadline |
+///
+/// So a policy that takes the lifetime from the value needs create *and* update. With create alone,
+/// a renewed token is removed at the deadline of the old token, or outlives its own.
 ///
 /// If a policy does not override `expire_after_read`, the cache does not ask it about reads, and a
 /// hit costs the same as on an entry with a fixed deadline. If it does, and reads of this cache
@@ -83,7 +121,45 @@ pub(crate) use ready::{random_unit, shorten};
 ///
 /// # Examples
 ///
-/// A session lives 30 minutes from its last use, a guest's session 5 minutes from its creation:
+/// A token expires when it says, and so does the token that replaces it:
+///
+/// ```
+/// use std::time::{Duration, Instant};
+/// use wheelhouse::{Cache, Expiry, ManualTicker};
+///
+/// struct Token {
+///     valid_until: Instant,
+/// }
+///
+/// struct TokenExpiry;
+///
+/// impl Expiry<u32, Token> for TokenExpiry {
+///     fn expire_after_create(&self, _: &u32, token: &Token, now: Instant) -> Option<Duration> {
+///         Some(token.valid_until - now)
+///     }
+///
+///     fn expire_after_update(
+///         &self,
+///         _: &u32,
+///         token: &Token,
+///         now: Instant,
+///         _left_of_the_old_token: Option<Duration>,
+///     ) -> Option<Duration> {
+///         Some(token.valid_until - now)
+///     }
+/// }
+///
+/// let time = ManualTicker::new();
+/// let tokens = Cache::builder().ticker(time.clone()).expire_after(TokenExpiry).build();
+/// let now = tokens.policy().now();
+/// tokens.insert(1, Token { valid_until: now + Duration::from_secs(60) });
+/// tokens.insert(1, Token { valid_until: now + Duration::from_secs(10) });
+/// time.advance(Duration::from_secs(10));
+/// assert!(tokens.get_ref(&1).is_none());
+/// ```
+///
+/// A session lives 30 minutes from its last use, a guest's session 5 minutes from its creation. A
+/// new value of a session, say one with more in its basket, keeps the deadline:
 ///
 /// ```
 /// use std::time::{Duration, Instant};
@@ -125,6 +201,11 @@ pub(crate) use ready::{random_unit, shorten};
 /// time.advance(29 * MINUTE);
 /// assert!(cache.get(&1).is_none() && cache.get(&2).is_some());
 /// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not an expiry policy",
+    label = "does not implement `Expiry` for these keys and values",
+    note = "wrap a closure: `expiry::writing(|key: &K, value: &V| Some(lifetime))` asks it on each write, `expiry::creating` on the first one, `expiry::accessing` on reads too"
+)]
 pub trait Expiry<K, V>: Send + Sync + 'static {
     /// Returns the lifetime of a new entry; by default `None`, so that it never expires.
     ///
@@ -139,10 +220,12 @@ pub trait Expiry<K, V>: Send + Sync + 'static {
         None
     }
 
-    /// Returns the lifetime of an entry whose value is being replaced; by default its deadline
-    /// stays.
+    /// Returns the lifetime of an entry whose value is being replaced; by default the new value
+    /// keeps the deadline of the old one.
     ///
-    /// `insert` calls it for a key that is present. `value` is the new value.
+    /// `insert` calls it for a key that is present. `value` is the new value. A policy that takes
+    /// the lifetime from the value has to implement this method too, or a new value lives as long
+    /// as the old value would have lived.
     /// `duration_until_expiry` is what is left until the present deadline, `None` if there is none.
     /// For the meaning of the answer and of a panic see [the trait](Self#answers).
     ///

@@ -10,7 +10,7 @@ use crate::map::Shard;
 use crate::node::NodePtr;
 use crate::operations::{Check, Core, LifetimeSource, LoadView, Refused, WriteCondition, Written};
 use crate::stats::Counters;
-use crate::time::{self, Clock, NEVER};
+use crate::time::{self, NEVER};
 use std::hash::BuildHasher;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
@@ -48,15 +48,13 @@ pub(crate) enum Committed<V> {
 
 impl<V> Committed<V> {
     /// A write that was made.
-    pub(super) fn stored(value: V, written: Written, clock: &Clock) -> Self {
+    pub(super) fn stored(value: V, written: Written) -> Self {
         Self::Stored {
             got: Got {
                 value,
                 fresh: true,
                 stored: written.is_stored(),
-                left: (written.deadline != NEVER)
-                    .then(|| clock.view(written.now))
-                    .and_then(|view| view.time_left(written.now, written.deadline)),
+                left: time::time_left(written.now, written.deadline),
             },
             replaced: written.cause == Some(RemovalCause::Replaced),
         }
@@ -202,9 +200,7 @@ pub(super) fn count_time<K, V, S>(core: &Core<K, V, S>, began: u64) {
     };
     // If the ticker panics, waiters must be woken all the same.
     contain(|| {
-        let took = time::elapsed(shared.clock.now(), began);
-        let span = shared.clock.view(began).span(took);
-        counters.load_took(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX));
+        counters.load_took(time::elapsed(shared.clock.now(), began));
     });
 }
 
@@ -250,7 +246,7 @@ impl<K: CacheKey, V: CacheValue, S: BuildHasher> Lead<'_, K, V, S> {
         if let Err(panic) = shared {
             resume_unwind(panic);
         }
-        Committed::stored(mine, written, &core.shared.clock)
+        Committed::stored(mine, written)
     }
 
     /// Ends the run with a value that was stored: the calls that wait for it get clones. If making

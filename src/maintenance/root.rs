@@ -80,8 +80,8 @@ impl<K, V> Maintenance<K, V> {
     }
 
     /// Asks for a run at `moment` at the latest.
-    pub(crate) fn request_run_by(&self, shared: &Shared<K, V>, moment: u64, now: u64) {
-        self.waking.request_by(moment, now, &shared.clock);
+    pub(crate) fn request_run_by(&self, moment: u64, now: u64) {
+        self.waking.request_by(moment, now);
     }
 
     /// Notes that an entry was read, as far as the size policy wants to know.

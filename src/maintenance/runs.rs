@@ -12,6 +12,7 @@ use super::waking;
 use crate::listener::inside_listener;
 use crate::reclaim;
 use crate::sync::{nap, unlock_fairly};
+use crate::time;
 use std::time::{Duration, Instant};
 
 /// A run on a thread that serves several caches stops after this many passes, so that the other
@@ -230,7 +231,6 @@ impl<K, V> MaintenanceView<'_, K, V> {
         state.wheel.advance(now);
         let next = state.wheel.next_visit()?;
         drop(state);
-        let left = self.shared.clock.view(now).time_left(now, next);
-        left.or(Some(Duration::ZERO))
+        time::time_left(now, next).or(Some(Duration::ZERO))
     }
 }

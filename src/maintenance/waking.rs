@@ -141,7 +141,7 @@ impl Waking {
             COALESCE_DELAY
         } else {
             let now = clock.now();
-            let left = clock.view(now).time_left(now, armed);
+            let left = time::time_left(now, armed);
             left.map_or(COALESCE_DELAY, |left| left.min(COALESCE_DELAY))
         };
         if !self.soon.swap(true, Ordering::SeqCst) {
@@ -162,21 +162,21 @@ impl Waking {
 
     /// Requests a run at `moment` at the latest.
     #[inline]
-    pub(crate) fn request_by(&self, moment: u64, now: u64, clock: &Clock) {
+    pub(crate) fn request_by(&self, moment: u64, now: u64) {
         if self.is_late_for(moment, now) {
-            self.arrange_by(moment, now, clock);
+            self.arrange_by(moment, now);
         }
     }
 
     #[cold]
-    fn arrange_by(&self, moment: u64, now: u64, clock: &Clock) {
+    fn arrange_by(&self, moment: u64, now: u64) {
         let mut retry = self.retry.lock();
         let former = self.armed.load(Ordering::SeqCst);
         if !time::is_before(moment, former, now) {
             return;
         }
         self.armed.store(moment, Ordering::SeqCst);
-        let left = clock.view(now).time_left(now, moment);
+        let left = time::time_left(now, moment);
         let left = left.unwrap_or(COALESCE_DELAY);
         let soon = self.soon.load(Ordering::SeqCst).then_some(COALESCE_DELAY);
         // This call of the waker replaces the one before, so it has to come early enough for every
@@ -313,7 +313,7 @@ impl Waking {
         let armed = time::earlier(armed, next.unwrap_or(NEVER), now);
         self.armed.store(armed, Ordering::SeqCst);
         let soon = self.soon.load(Ordering::SeqCst).then_some(COALESCE_DELAY);
-        let left = (armed != NEVER).then(|| clock.view(now).time_left(now, armed));
+        let left = (armed != NEVER).then(|| time::time_left(now, armed));
         let after = [left.flatten(), soon, retry].into_iter().flatten().min();
         if let Some(after) = after {
             self.waker.wake(after);

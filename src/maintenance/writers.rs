@@ -145,7 +145,7 @@ impl<'a, K, V> MaintenanceView<'a, K, V> {
                 } else {
                     clock.now()
                 };
-                maintenance.waking.request_by(flush, now, clock);
+                maintenance.waking.request_by(flush, now);
             }
         }
         if maintenance.leaves_work(&outcome) {

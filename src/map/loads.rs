@@ -2,7 +2,7 @@
 
 use super::{Map, Shard, ShardCell};
 use crate::load::{Load, Loads};
-use crate::sync::{AtomicU64, Ordering};
+use crate::sync::{AtomicU64, Ordering, fence};
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
@@ -28,13 +28,15 @@ impl<K, V> ShardCell<K, V> {
 }
 
 impl<K, V> Shard<'_, K, V> {
-    /// Whether neither an entry nor a load of this shard has this full hash.
+    /// Lists a load, and releases the lock. The caller's code may run then.
     #[inline]
-    pub(crate) fn is_free(&mut self, hash: u64) -> bool {
-        let writer = self.writer();
-        let home = writer.home(hash);
-        let found = writer.locate(&home, hash, |node| node.hash() == hash);
-        found.is_none() && !self.loads().has(hash)
+    pub(crate) fn list_load(mut self, load: Arc<Load<K, V>>) {
+        self.loads_mut().add(load);
+        drop(self);
+        // SeqCst, partner: the fence of the pin of a removal that finds no entry and then asks,
+        // without a lock, whether there are loads (`may_load`). Either it finds this load, or the
+        // code that runs now sees all that its caller has written before.
+        fence(Ordering::SeqCst);
     }
 
     /// The loads of this shard's keys.

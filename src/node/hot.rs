@@ -289,16 +289,6 @@ impl Times {
     };
 }
 
-/// The deadline of a node that is about to be published at `now`. If it has passed by then, it is
-/// claimed: no thread takes the node for live, however old its reading of the clock is (node 4).
-pub(crate) fn deadline_published_at(deadline: u64, now: u64) -> u64 {
-    if time::is_due(now, deadline) {
-        claimed(deadline, now)
-    } else {
-        deadline
-    }
-}
-
 impl<K, V> NewNode<K, V> {
     #[inline]
     pub(crate) fn new(key: K, value: V, hash: u64, weight: u32) -> Self {

@@ -6,7 +6,7 @@
 use super::lifetimes::{FromLoad, LifetimeSource, Lifetimes};
 use crate::listener::RemovalCause;
 use crate::node::{NewNode, NodePtr, Times};
-use crate::time::{Clock, NEVER};
+use crate::time::{self, Clock, NEVER};
 
 /// A reading of the clock, and the deadline that was decided on at that moment.
 #[derive(Clone, Copy)]
@@ -117,17 +117,12 @@ impl TimedAnswer {
     /// The times of a node that is about to come in.
     // Always inlined, so that arguments and answer stay in registers.
     #[inline(always)]
-    pub(super) fn times<K, V>(
-        &self,
-        kept: Option<u64>,
-        lifetimes: &Lifetimes<K, V>,
-        clock: &Clock,
-    ) -> Times {
+    pub(super) fn times<K, V>(&self, kept: Option<u64>, lifetimes: &Lifetimes<K, V>) -> Times {
         let now = self.now;
         let own = self.own_or(|| kept.unwrap_or(NEVER));
         Times {
             written: now,
-            deadline: lifetimes.wanted(own, || now, now, clock),
+            deadline: lifetimes.wanted(own, || now, now),
             own,
         }
     }
@@ -153,16 +148,14 @@ impl<K: 'static, V: 'static> Lifetimes<K, V> {
             self.note_own();
         }
         let answer = match (given, &self.policy) {
-            (LifetimeSource::Ttl(lifetime), _) => {
-                Answer::New(clock.view(now).deadline_after(now, lifetime))
-            }
+            (LifetimeSource::Ttl(lifetime), _) => Answer::New(time::deadline_after(now, lifetime)),
             (
                 LifetimeSource::Loaded(FromLoad {
                     lifetime: Some(lifetime),
                     ..
                 }),
                 _,
-            ) => Answer::New(clock.view(now).deadline_in(now, lifetime)),
+            ) => Answer::New(time::deadline_in(now, lifetime)),
             (LifetimeSource::Policy | LifetimeSource::Loaded(_), None) => Answer::New(NEVER),
             (LifetimeSource::Policy | LifetimeSource::Loaded(_), Some(policy))
                 if self.updates_as_new =>

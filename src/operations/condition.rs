@@ -99,8 +99,7 @@ impl<K, V> Explicit<K, V> {
         if shard.loads().is_empty() {
             return true;
         }
-        let (found_loads, all) =
-            FoundLoads::classify(self.found_loads.take(), &mut shard.loads_mut(), hash);
+        let (found_loads, all) = FoundLoads::classify(self.found_loads.take(), shard.loads(), hash);
         self.found_loads = Some(found_loads);
         all
     }
@@ -134,7 +133,7 @@ impl<K, V> FoundLoads<K, V> {
     #[inline(never)]
     fn classify(
         found_loads: Option<Box<Self>>,
-        loads: &mut Loads<K, V>,
+        loads: &Loads<K, V>,
         hash: u64,
     ) -> (Box<Self>, bool) {
         let mut found_loads = found_loads.unwrap_or_else(|| {

@@ -22,9 +22,6 @@ pub(crate) struct Core<K, V, S> {
     needs_mixing: bool,
     /// A read moves no deadline and is not counted: it leaves at most a read event.
     pub(crate) has_fast_reads: AtomicBool,
-    /// Look-ups read the clock before they pin. True if a reading takes no call, entries have
-    /// deadlines as a rule, and no read has moved a deadline yet.
-    pub(crate) reads_clock_first: AtomicBool,
     pub(crate) shared: Shared<K, V>,
     pub(crate) lifetimes: Lifetimes<K, V>,
     weigher: Option<Weigher<K, V>>,
@@ -48,9 +45,6 @@ impl<K, V, S> Core<K, V, S> {
         needs_mixing: bool,
     ) -> Self {
         Self {
-            reads_clock_first: AtomicBool::new(
-                lifetimes.may_only_expire() && shared.clock.is_direct(),
-            ),
             has_fast_reads: AtomicBool::new(Self::reads_are_fast(&lifetimes, &shared)),
             hasher,
             needs_mixing,

@@ -52,13 +52,10 @@ impl<K, V> Hit<K, V> {
         } = *self;
         let answer = (own != deadline).then_some(own);
         let lifetimes = &core.lifetimes;
-        let (own, wanted) = lifetimes.moved(node, deadline, answer, now, &core.shared.clock);
+        let (own, wanted) = lifetimes.moved(node, deadline, answer, now);
         let apart = lifetimes.kept_apart && answer.is_some();
         if wanted == deadline && !apart {
             return true;
-        }
-        if core.reads_clock_first.load(Ordering::Relaxed) {
-            core.reads_clock_first.store(false, Ordering::Relaxed);
         }
         // The pass finds out about a later deadline when it comes to the entry's bucket. It needs
         // an event for an earlier deadline. It also needs one for a removed deadline: otherwise the
@@ -127,9 +124,7 @@ impl<K, V, S> Core<K, V, S> {
         let hash = node.hash();
         let mut shard = self.shared.map.lock(hash);
         // Again: another thread may have set the own deadline before the lock was taken.
-        let (own, wanted) = self
-            .lifetimes
-            .moved(node, judged, answer, now, &self.shared.clock);
+        let (own, wanted) = self.lifetimes.moved(node, judged, answer, now);
         if shard.find_node(hash, node).is_none() || !shard.move_deadline(node, judged, own, wanted)
         {
             return None;

@@ -4,7 +4,7 @@ use crate::map::Look;
 use crate::node::{NodePtr, NodeState};
 use crate::reclaim::Pin;
 use crate::shared::Shared;
-use crate::time::{self, Ahead, NEVER};
+use crate::time::{self, NEVER};
 use equivalent::Equivalent;
 
 /// An entry that a look-up found. It is live, except where `find` returns it as an error.
@@ -36,7 +36,7 @@ impl<K, V> Hit<K, V> {
             return Ok(hit(if may_extend { read() } else { 0 }));
         }
         let now = read();
-        if time::is_past(now, deadline) {
+        if time::is_due(now, deadline) {
             Err(hit(now))
         } else {
             Ok(hit(now))
@@ -55,18 +55,17 @@ pub(super) enum Glance<K, V> {
     Hit(Hit<K, V>),
     /// The key is absent.
     Absent,
-    /// The key's entry: it is due, or the clock cannot be read without a call.
-    MaybeExpired(NodePtr<K, V>),
+    /// The key's entry, which has a deadline.
+    Timed(NodePtr<K, V>),
     /// One look does not decide.
     Retry,
 }
 
 impl<K, V> Shared<K, V> {
     /// One look at the key's group. A hit of a cache whose reads are not
-    /// [fast](super::Core::has_fast_reads) only says that the entry is live. `now` is a reading of
-    /// the clock that this call has taken already, if there is one.
+    /// [fast](super::Core::has_fast_reads) only says that the entry is live.
     #[inline(always)]
-    pub(super) fn glance<Q>(&self, hash: u64, key: &Q, pin: &Pin, now: Ahead) -> Glance<K, V>
+    pub(super) fn glance<Q>(&self, hash: u64, key: &Q, pin: &Pin) -> Glance<K, V>
     where
         Q: Equivalent<K> + ?Sized,
     {
@@ -77,23 +76,19 @@ impl<K, V> Shared<K, V> {
             Look::Retry => return Glance::Retry,
         };
         let deadline = node.deadline();
-        let hit = |now| Hit {
-            node,
-            deadline,
-            now,
-        };
         if deadline == NEVER {
-            return Glance::Hit(hit(0));
-        }
-        match now.or_read_in_line(&self.clock) {
-            Some(now) if !time::is_past(now, deadline) => Glance::Hit(hit(now)),
-            _ => Glance::MaybeExpired(node),
+            Glance::Hit(Hit {
+                node,
+                deadline,
+                now: 0,
+            })
+        } else {
+            Glance::Timed(node)
         }
     }
 
     /// The live entry of a key. If there is none: `Err(None)` if the key is absent, `Err(Some)`
-    /// with the due entry, for [`claim_due`](Self::claim_due). `now` is a reading of the clock that
-    /// this call has taken already, if there is one.
+    /// with the due entry, for [`claim_due`](Self::claim_due).
     // Inlined into each caller. Rare cases continue in tail calls, so the result stays in
     // registers.
     #[inline(always)]
@@ -102,7 +97,6 @@ impl<K, V> Shared<K, V> {
         hash: u64,
         key: &Q,
         pin: &Pin,
-        now: Ahead,
     ) -> Result<Hit<K, V>, Option<Hit<K, V>>>
     where
         Q: Equivalent<K> + ?Sized,
@@ -111,7 +105,7 @@ impl<K, V> Shared<K, V> {
         let Some(node) = map.find(hash, pin, |node| key.equivalent(node.key())) else {
             return Err(None);
         };
-        self.judge(node, now).map_err(Some)
+        self.judge(node).map_err(Some)
     }
 
     /// The second half of [`find`](Self::find): a miss, unless the due entry was replaced
@@ -133,7 +127,7 @@ impl<K, V> Shared<K, V> {
             if self.is_dead(&due, pin) {
                 return Err(Miss { due: Some(due.now) });
             }
-            match self.find(hash, key, pin, Ahead::NONE) {
+            match self.find(hash, key, pin) {
                 Ok(hit) => return Ok(hit),
                 Err(again) => met = again,
             }
@@ -146,7 +140,7 @@ impl<K, V> Shared<K, V> {
     where
         Q: Equivalent<K> + ?Sized,
     {
-        self.find(hash, key, pin, Ahead::NONE)
+        self.find(hash, key, pin)
             .or_else(|due| self.claim_due(hash, key, due, pin))
     }
 
@@ -157,17 +151,20 @@ impl<K, V> Shared<K, V> {
     {
         // In this order: first the deadline says that the node is live, then its state says that it
         // is still in the map.
-        match self.judge(node, Ahead::NONE) {
+        match self.judge(node) {
             Ok(hit) if node.state() == NodeState::Live => Some(hit),
             _ => self.find_live(node.hash(), node.key(), pin).ok(),
         }
     }
 
-    /// The node as a hit; as an error, if it is due by `now`, or by a new reading of the clock.
+    /// The node as a hit; as an error, if it is due.
+    ///
+    /// The clock is read after the deadline: so the entry was live at some moment of the call, and
+    /// a read with an old reading does not overwrite a later extension by another thread.
     #[inline(always)]
-    pub(super) fn judge(&self, node: NodePtr<K, V>, now: Ahead) -> Result<Hit<K, V>, Hit<K, V>> {
+    pub(super) fn judge(&self, node: NodePtr<K, V>) -> Result<Hit<K, V>, Hit<K, V>> {
         Hit::judge(node, node.deadline(), self.reads_extend, || {
-            now.or_read(&self.clock)
+            self.clock.now()
         })
     }
 

@@ -4,7 +4,7 @@
 use crate::expiry::{Asks, Lifetime};
 use crate::node::NodePtr;
 use crate::sync::{AtomicBool, AtomicU8, Ordering};
-use crate::time::{self, Clock, NEVER};
+use crate::time::{self, NEVER};
 use std::time::Duration;
 
 /// The cache-wide limits.
@@ -102,11 +102,6 @@ impl<K, V> Lifetimes<K, V> {
         }
     }
 
-    /// Whether most entries have deadlines, and reads need not move them.
-    pub(super) fn may_only_expire(&self) -> bool {
-        (self.limited || self.policy.is_some()) && self.limits.time_to_idle.is_none()
-    }
-
     /// Whether a read may still move a deadline.
     #[inline]
     pub(super) fn reads_may_extend(&self) -> bool {
@@ -125,18 +120,12 @@ impl<K, V> Lifetimes<K, V> {
     }
 
     /// The wanted deadline of an entry whose own deadline is `own`, written at `written` and used
-    /// at `now`, a reading of `clock`.
+    /// at `now`.
     // `written` stands in the node's side part: read only if it matters.
     #[inline(always)]
-    pub(crate) fn wanted(
-        &self,
-        own: u64,
-        written: impl FnOnce() -> u64,
-        now: u64,
-        clock: &Clock,
-    ) -> u64 {
+    pub(crate) fn wanted(&self, own: u64, written: impl FnOnce() -> u64, now: u64) -> u64 {
         if self.limited {
-            self.wanted_within_limits(own, written, now, clock)
+            self.wanted_within_limits(own, written, now)
         } else {
             own
         }
@@ -144,23 +133,17 @@ impl<K, V> Lifetimes<K, V> {
 
     /// [`wanted`](Self::wanted) in a cache with limits.
     #[inline(never)]
-    fn wanted_within_limits(
-        &self,
-        own: u64,
-        written: impl FnOnce() -> u64,
-        now: u64,
-        clock: &Clock,
-    ) -> u64 {
+    fn wanted_within_limits(&self, own: u64, written: impl FnOnce() -> u64, now: u64) -> u64 {
         let mut wanted = own;
         if let Some(live) = self.limits.time_to_live {
             let written = written();
             if written != NEVER {
-                let deadline = clock.view(now).deadline_after(written, live);
+                let deadline = time::deadline_after(written, live);
                 wanted = time::earlier(wanted, deadline, now);
             }
         }
         if let Some(idle) = self.limits.time_to_idle {
-            let deadline = clock.view(now).deadline_after(now, idle);
+            let deadline = time::deadline_after(now, idle);
             wanted = time::earlier(wanted, deadline, now);
         }
         wanted
@@ -175,31 +158,24 @@ impl<K, V> Lifetimes<K, V> {
         deadline: u64,
         answer: Option<u64>,
         now: u64,
-        clock: &Clock,
     ) -> (u64, u64) {
         let own = match answer {
             Some(own) => own,
             None if self.kept_apart => self.own_deadline(node),
             None => deadline,
         };
-        (own, self.wanted(own, || node.written(), now, clock))
+        (own, self.wanted(own, || node.written(), now))
     }
 
     /// The deadline of a node without the idle limit, `wanted` being the one with it.
-    pub(crate) fn hard_deadline(
-        &self,
-        node: NodePtr<K, V>,
-        wanted: u64,
-        now: u64,
-        clock: &Clock,
-    ) -> u64 {
+    pub(crate) fn hard_deadline(&self, node: NodePtr<K, V>, wanted: u64, now: u64) -> u64 {
         if self.limits.time_to_idle.is_none() {
             return wanted;
         }
         let own = self.own_deadline(node);
         match self.limits.time_to_live {
             Some(live) if node.written() != NEVER => {
-                let live = clock.view(now).deadline_after(node.written(), live);
+                let live = time::deadline_after(node.written(), live);
                 time::earlier(own, live, now)
             }
             _ => own,
@@ -241,24 +217,22 @@ impl<K, V> Lifetimes<K, V> {
 #[cfg(all(test, not(wheelhouse_loom)))]
 mod tests {
     use super::*;
-    use crate::ManualTicker;
 
     const SECOND: u64 = 1_000_000_000;
 
     #[test]
     fn the_earliest_deadline_counts() {
-        let clock = Clock::custom(Box::new(ManualTicker::new()));
         let limits = Limits {
             time_to_live: Some(Duration::from_secs(10)),
             time_to_idle: Some(Duration::from_secs(3)),
             load_timeout: None,
         };
         let both = Lifetimes::<u8, u8>::new(None, limits);
-        assert_eq!(both.wanted(NEVER, || 0, 0, &clock), 3 * SECOND);
-        assert_eq!(both.wanted(2 * SECOND, || 0, 0, &clock), 2 * SECOND);
-        assert_eq!(both.wanted(NEVER, || 0, 8 * SECOND, &clock), 10 * SECOND);
+        assert_eq!(both.wanted(NEVER, || 0, 0), 3 * SECOND);
+        assert_eq!(both.wanted(2 * SECOND, || 0, 0), 2 * SECOND);
+        assert_eq!(both.wanted(NEVER, || 0, 8 * SECOND), 10 * SECOND);
         let none = Lifetimes::<u8, u8>::new(None, Limits::default());
-        assert_eq!(none.wanted(5, || 0, 0, &clock), 5);
-        assert_eq!(none.wanted(NEVER, || 0, 0, &clock), NEVER);
+        assert_eq!(none.wanted(5, || 0, 0), 5);
+        assert_eq!(none.wanted(NEVER, || 0, 0), NEVER);
     }
 }

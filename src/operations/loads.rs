@@ -52,13 +52,7 @@ impl<K, V, S> LoadView<'_, K, V, S> {
     fn overdue_at(self, load: &Load<K, V>) -> Option<u64> {
         let most = self.core.lifetimes.limits.load_timeout?;
         let began = load.began();
-        Some(
-            self.core
-                .shared
-                .clock
-                .view(began)
-                .deadline_after(began, most),
-        )
+        Some(time::deadline_after(began, most))
     }
 
     /// Whether a load has lasted for longer than the time-out.
@@ -70,17 +64,13 @@ impl<K, V, S> LoadView<'_, K, V, S> {
     /// How long a waiter waits before it asks whether the load is overdue; `None` for ever.
     pub(crate) fn patience(self, load: &Load<K, V>) -> Option<Duration> {
         let deadline = self.overdue_at(load)?;
-        let clock = &self.core.shared.clock;
-        let now = clock.now();
-        clock.view(now).time_left(now, deadline)
+        time::time_left(self.core.shared.clock.now(), deadline)
     }
 
     /// Makes the waiters of a load wake when it becomes overdue.
     pub(crate) fn watch(self, load: &Load<K, V>, now: u64) {
         if let Some(deadline) = self.overdue_at(load) {
-            self.core
-                .maintenance
-                .request_run_by(&self.core.shared, deadline, now);
+            self.core.maintenance.request_run_by(deadline, now);
         }
     }
 
@@ -101,10 +91,9 @@ impl<K, V, S> LoadView<'_, K, V, S> {
                     load.wake_waiters();
                 } else if load.has_waiters() {
                     self.watch(&load, now);
-                    let view = self.core.shared.clock.view(now);
                     let left = self
                         .overdue_at(&load)
-                        .and_then(|at| view.time_left(now, at));
+                        .and_then(|at| time::time_left(now, at));
                     next = next.into_iter().chain(left).min();
                 }
             }

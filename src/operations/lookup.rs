@@ -6,11 +6,10 @@
 //! caller, and whether it counts as a read. The flow is generic over them.
 //!
 //! 1. The *fast path* ([`Core::look_up`]) is inlined into the caller. It takes a pin that needs no
-//!    call, looks once at the key's group, and judges the entry by a clock that needs no call. It
-//!    serves all look-ups that are not reads, and reads of caches in which a read moves no deadline
-//!    and counts nothing.
-//! 2. If the fast path cannot decide, another function finishes the look-up, by a tail call. So the
-//!    fast path keeps nothing across a call, and saves no register.
+//!    call, and looks once at the key's group. It serves all look-ups that are not reads, and reads
+//!    of caches in which a read moves no deadline and counts nothing.
+//! 2. If the entry has a deadline, or one look does not decide, another function finishes the
+//!    look-up, by a tail call. So the fast path keeps nothing across a call, and saves no register.
 //! 3. The full path asks the policy, moves the deadline, notes the use and counts. `get_many`
 //!    ([`many`](super::many)) finds the entries of a batch together, and takes the other steps from
 //!    here.
@@ -24,7 +23,6 @@ use super::lifetimes::MAX_ASKS;
 use crate::node::NodePtr;
 use crate::reclaim::Pin;
 use crate::sync::Ordering;
-use crate::time::Ahead;
 use equivalent::Equivalent;
 use std::borrow::Borrow;
 use std::hash::{BuildHasher, Hash};
@@ -152,30 +150,9 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
         if L::IS_READ && !self.has_fast_reads.load(Ordering::Relaxed) {
             return self.look_up_fully::<L, Q>(hash, key);
         }
-        let now = self.read_clock_first();
         match self.shared.pin_alone() {
-            Some(pin) => Flow::<K, V, S, L, Q>::look_once(self, hash, key, pin, now),
+            Some(pin) => Flow::<K, V, S, L, Q>::look_once(self, hash, key, pin),
             None => Flow::<K, V, S, L, Q>::look_up_elsewhere(self, hash, key),
-        }
-    }
-
-    /// The time for a look-up that is about to pin, if a reading takes no call.
-    ///
-    /// It is read first because the fence of a pin waits for it, and does not wait for what a hit
-    /// loads after the fence. An entry that is found later and was not due at this reading was
-    /// live at some moment of the call: it was stored before it was found, and falls due after the
-    /// reading. A value whose lifetime ends before it is stored gets a deadline in the past (see
-    /// `write`).
-    ///
-    /// Where reads move deadlines, the clock is read after the deadline. Otherwise a read with an
-    /// old reading could overwrite a later extension by another thread.
-    #[inline(always)]
-    fn read_clock_first(&self) -> Ahead {
-        // Relaxed: the flag only chooses between two orders that are both sound.
-        if self.reads_clock_first.load(Ordering::Relaxed) {
-            self.shared.clock.read_ahead()
-        } else {
-            Ahead::NONE
         }
     }
 
@@ -187,8 +164,7 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
         L: Lookup<K, V>,
         Q: Equivalent<K> + ?Sized,
     {
-        let now = self.read_clock_first();
-        Flow::<K, V, S, L, Q>::look_up_pinned(self, hash, key, self.shared.pin(), now)
+        Flow::<K, V, S, L, Q>::look_up_pinned(self, hash, key, self.shared.pin())
     }
 
     /// Counts a look-up that found nothing.
@@ -220,7 +196,7 @@ impl<K: 'static, V: 'static, S, L: Lookup<K, V>, Q: Equivalent<K> + ?Sized> Flow
     /// cache last. It reads the same part of the cache's state as the fast path.
     #[inline(never)]
     fn look_up_elsewhere<'a>(core: &'a Core<K, V, S>, hash: u64, key: &Q) -> Option<L::Answer<'a>> {
-        Self::look_once(core, hash, key, core.shared.pin(), Ahead::NONE)
+        Self::look_once(core, hash, key, core.shared.pin())
     }
 
     /// The fast path under its pin.
@@ -230,12 +206,11 @@ impl<K: 'static, V: 'static, S, L: Lookup<K, V>, Q: Equivalent<K> + ?Sized> Flow
         hash: u64,
         key: &Q,
         pin: P,
-        now: Ahead,
     ) -> Option<L::Answer<'a>>
     where
         P: Borrow<Pin> + Into<Pin>,
     {
-        match core.shared.glance(hash, key, pin.borrow(), now) {
+        match core.shared.glance(hash, key, pin.borrow()) {
             Glance::Hit(hit) => {
                 let taken = L::take(&hit);
                 if L::IS_READ && core.shared.should_record(hit.node) {
@@ -244,7 +219,7 @@ impl<K: 'static, V: 'static, S, L: Lookup<K, V>, Q: Equivalent<K> + ?Sized> Flow
                 Some(L::found(core, hit, taken, move || pin.into()))
             }
             Glance::Absent => None,
-            Glance::MaybeExpired(node) => Self::judge_and_finish(core, hash, key, node, pin.into()),
+            Glance::Timed(node) => Self::judge_and_finish(core, hash, key, node, pin.into()),
             Glance::Retry => Self::look_up_retry(core, hash, key, pin.into()),
         }
     }
@@ -261,8 +236,7 @@ impl<K: 'static, V: 'static, S, L: Lookup<K, V>, Q: Equivalent<K> + ?Sized> Flow
         Some(L::found(core, hit, taken, move || pin))
     }
 
-    /// The rest of a fast look-up that found the key's entry, and could not read the clock in line
-    /// or found it expired.
+    /// The rest of a fast look-up that found the key's entry, and has to read the clock.
     #[inline(never)]
     fn judge_and_finish<'a>(
         core: &'a Core<K, V, S>,
@@ -271,7 +245,7 @@ impl<K: 'static, V: 'static, S, L: Lookup<K, V>, Q: Equivalent<K> + ?Sized> Flow
         node: NodePtr<K, V>,
         pin: Pin,
     ) -> Option<L::Answer<'a>> {
-        match core.shared.judge(node, Ahead::NONE) {
+        match core.shared.judge(node) {
             Ok(hit) => Self::finish(core, hash, key, hit, pin),
             Err(due) => Self::finish_without_hit(core, hash, key, Some(due), pin),
         }
@@ -285,7 +259,7 @@ impl<K: 'static, V: 'static, S, L: Lookup<K, V>, Q: Equivalent<K> + ?Sized> Flow
         key: &Q,
         pin: Pin,
     ) -> Option<L::Answer<'a>> {
-        Self::look_up_pinned(core, hash, key, pin, Ahead::NONE)
+        Self::look_up_pinned(core, hash, key, pin)
     }
 
     /// The full path under its pin.
@@ -295,9 +269,8 @@ impl<K: 'static, V: 'static, S, L: Lookup<K, V>, Q: Equivalent<K> + ?Sized> Flow
         hash: u64,
         key: &Q,
         pin: Pin,
-        now: Ahead,
     ) -> Option<L::Answer<'a>> {
-        match core.shared.find(hash, key, &pin, now) {
+        match core.shared.find(hash, key, &pin) {
             Ok(hit) => Self::finish(core, hash, key, hit, pin),
             Err(due) => Self::finish_without_hit(core, hash, key, due, pin),
         }

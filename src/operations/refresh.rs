@@ -50,19 +50,19 @@ impl<K: 'static, V: 'static> Lifetimes<K, V> {
                 _ if found.is_some_and(lives) => Occasion::Update,
                 _ => Occasion::Create,
             };
-            let deadline = self.wanted(own, || now, now, clock);
+            let deadline = self.wanted(own, || now, now);
             let write = Write {
                 occasion,
                 at: clock.instant(now),
                 lifetime: match deadline {
                     NEVER => None,
-                    deadline => clock.view(now).time_left(now, deadline),
+                    deadline => time::time_left(now, deadline),
                 },
                 took: load.map(|load| load.took),
             };
             policy.refresh_after(key, value, write)?
         };
-        Some(clock.view(now).deadline_after(now, after))
+        Some(time::deadline_after(now, after))
     }
 
     /// The own deadline and the wanted one of a live entry that a reload has left unchanged: those
@@ -78,7 +78,7 @@ impl<K: 'static, V: 'static> Lifetimes<K, V> {
         let own = match (lifetime, &self.policy) {
             (Some(lifetime), _) => {
                 self.note_own();
-                clock.view(now).deadline_in(now, lifetime)
+                time::deadline_in(now, lifetime)
             }
             (None, None) => NEVER,
             (None, Some(_)) if !self.policy_asks.updates => node.own_deadline(),
@@ -90,7 +90,7 @@ impl<K: 'static, V: 'static> Lifetimes<K, V> {
                 }
             }
         };
-        (own, self.wanted(own, || now, now, clock))
+        (own, self.wanted(own, || now, now))
     }
 }
 

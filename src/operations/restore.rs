@@ -12,7 +12,7 @@ use crate::load::RevokedBy;
 use crate::maintenance::WriteOutcome;
 use crate::map::Revalidated;
 use crate::node::{NewNode, NodePtr, Times};
-use crate::time::{self, Clock, NEVER};
+use crate::time::{self, NEVER};
 use std::hash::{BuildHasher, Hash};
 use std::time::Duration;
 
@@ -33,19 +33,18 @@ pub(crate) struct Remaining {
 
 impl Remaining {
     /// The times of an entry that comes back.
-    fn times<K, V>(&self, lifetimes: &Lifetimes<K, V>, clock: &Clock) -> Times {
+    fn times<K, V>(&self, lifetimes: &Lifetimes<K, V>) -> Times {
         let now = self.at;
-        let view = clock.view(now);
-        let own = view.deadline_in(now, self.own);
-        let written = now.wrapping_sub(view.deadline_after(0, self.age));
+        let own = time::deadline_in(now, self.own);
+        let written = now.wrapping_sub(time::deadline_after(0, self.age));
         let written = if written == NEVER {
             written.wrapping_add(1)
         } else {
             written
         };
-        let mut deadline = lifetimes.wanted(own, || written, now, clock);
+        let mut deadline = lifetimes.wanted(own, || written, now);
         if let (Some(idle), Some(limit)) = (self.idle, lifetimes.limits.time_to_idle) {
-            let idle = view.deadline_after(now, idle.min(limit));
+            let idle = time::deadline_after(now, idle.min(limit));
             deadline = time::earlier(deadline, idle, now);
         }
         Times {
@@ -64,16 +63,15 @@ where
 {
     /// Adds an entry, in one step. False, and the cache is as it was, if the key has a live entry.
     pub(crate) fn put_back(&self, key: K, value: V, weight: u32, remaining: Remaining) -> bool {
-        let times = remaining.times(&self.lifetimes, &self.shared.clock);
+        let times = remaining.times(&self.lifetimes);
         let hash = self.hash(&key);
         let new = NewNode::new(key, value, hash, weight);
         if remaining.own.is_some() {
             self.lifetimes.note_own();
         }
-        let refresh = remaining.refresh.map(|after| {
-            let view = self.shared.clock.view(remaining.at);
-            view.deadline_after(remaining.at, after)
-        });
+        let refresh = remaining
+            .refresh
+            .map(|after| time::deadline_after(remaining.at, after));
         let mut condition = Explicit::new(RevokedBy::Overwrite);
         let outcome = loop {
             condition.compare(|other| other == new.key());
@@ -96,10 +94,6 @@ where
                 drop((shard, probe));
                 continue;
             }
-            let published = Times {
-                deadline: self.shared.claimed_if_due(times.deadline, now),
-                ..times
-            };
             let left = match shard.revalidate(hash, &probe) {
                 None => {
                     drop((shard, probe));
@@ -107,7 +101,7 @@ where
                 }
                 Some(Revalidated::Vacant(vacant)) => {
                     self.shared.note_written(None);
-                    let node = shard.add(vacant, new, published);
+                    let node = shard.add(vacant, new, times);
                     set_refresh(node, refresh);
                     false
                 }
@@ -115,7 +109,7 @@ where
                     let old = probe.found.expect("revalidated at the node that was found");
                     let cause = RemovalCause::Expired;
                     self.shared.note_written(Some((old, cause)));
-                    let node = shard.replace(occupied, old, new, published, cause);
+                    let node = shard.replace(occupied, old, new, times, cause);
                     set_refresh(node, refresh);
                     true
                 }

@@ -4,13 +4,10 @@
 //! and confirms by addresses that what it asked about is still there; otherwise it starts over. So
 //! a callback may call the cache, may panic, and may take long.
 //!
-//! One reading of the clock decides: the deadline counts from it. It is taken before the search if
-//! that needs no function call, else after it. The deadline may have passed by the time the lock is
-//! taken: the value is then stored as one that is due at once. A look-up that has read the clock
-//! earlier would still return it (`lookup`). So the value is stored with a claimed deadline. To
-//! find such a case, a write with a lifetime below [`SHORT_LIFETIME`] checks the clock again under
-//! the lock, if a reading needs no function call. (If it does, look-ups do not read the clock first
-//! either.)
+//! One reading of the clock decides: the deadline counts from it. It is taken after the search,
+//! which compares keys, and just before the policy is asked. The deadline may have passed by the
+//! time the lock is taken: the value is then stored as one that is due at once. No look-up returns
+//! it, since a look-up reads the clock after it has found the node (`lookup`).
 
 use super::answer::TimedAnswer;
 use super::condition::{Check, Explicit, WriteCondition, Written};
@@ -21,10 +18,9 @@ use crate::listener::RemovalCause;
 use crate::load::RevokedBy;
 use crate::maintenance::WriteOutcome;
 use crate::map::{Revalidated, ShardCell};
-use crate::node::{self, NewNode};
+use crate::node::NewNode;
 use crate::reclaim::Pin;
-use crate::shared::Shared;
-use crate::time::{self, Ahead, NEVER};
+use crate::time::{self, NEVER};
 use equivalent::Equivalent;
 use std::hash::{BuildHasher, Hash};
 use std::time::Duration;
@@ -57,38 +53,6 @@ struct RetryWrite<K, V> {
 enum Failed<K, V> {
     Retry(RetryWrite<K, V>),
     Refused(NewNode<K, V>),
-}
-
-/// A lifetime that may end while the write is under way: up to 1 s.
-const SHORT_LIFETIME: u64 = 1 << 30;
-
-impl<K, V> Shared<K, V> {
-    /// Returns `read`, or reads the clock now. A reading that equals `NEVER`, which means 'not
-    /// known', is moved to the next moment.
-    #[inline(always)]
-    fn time_of_write(&self, read: Ahead) -> u64 {
-        let now = read.or_call(&self.clock);
-        now + u64::from(now == NEVER)
-    }
-
-    /// The deadline of a node that is about to be published under the shard's lock. `now` is the
-    /// reading that the write has taken, which is not after the deadline.
-    #[inline(always)]
-    fn deadline_to_publish(&self, deadline: u64, now: u64) -> u64 {
-        // `NEVER` fails this test too, except during one second in centuries.
-        if deadline.wrapping_sub(now) < SHORT_LIFETIME {
-            self.claimed_if_due(deadline, now)
-        } else {
-            deadline
-        }
-    }
-
-    /// The deadline of a node that is about to be published, claimed if it has passed by now;
-    /// `now` is an earlier reading.
-    #[inline(never)]
-    pub(super) fn claimed_if_due(&self, deadline: u64, now: u64) -> u64 {
-        node::deadline_published_at(deadline, self.clock.now_in_line().unwrap_or(now))
-    }
 }
 
 /// A write that its [`WriteCondition`] refused, with what it would have stored.
@@ -202,8 +166,8 @@ where
         if time::is_due(now, judged) && node.claim(judged, now) {
             return Ok(None);
         }
-        let own = (shared.clock).with_view(now, move |view| view.deadline_in(now, lifetime));
-        let wanted = (self.lifetimes).wanted(own, || node.written(), now, &shared.clock);
+        let own = time::deadline_in(now, lifetime);
+        let wanted = (self.lifetimes).wanted(own, || node.written(), now);
         if !shard.move_deadline(node, judged, own, wanted) {
             return Err(DeadlineChanged);
         }
@@ -248,17 +212,14 @@ where
         value: V,
         condition: &mut impl WriteCondition<K, V>,
     ) -> Result<WriteOutcome, Failed<K, V>> {
-        // The prefetch and the reading of the clock come before the pin: its fence delays later
-        // memory loads, and waits for an earlier reading. All user code that made the value has run
-        // by now.
+        // The prefetch comes before the pin, whose fence delays later memory loads.
         let core = self.core;
         let cell = core.shared.map.cell(hash);
         cell.prefetch(hash);
         let weight = core.weigh(&key, &value);
         let new = NewNode::new(key, value, hash, weight);
-        let now = core.shared.clock.read_ahead();
         let pin = core.shared.pin();
-        self.attempt(cell, new, Attempt::FIRST, now, pin, condition)
+        self.attempt(cell, new, Attempt::FIRST, pin, condition)
     }
 
     /// The rest of a write whose first attempt was overtaken.
@@ -283,9 +244,8 @@ where
                 attempt.last = asked.final_answer(|| self.core.shared.clock.now());
             }
             attempt.number += 1;
-            let now = self.core.shared.clock.read_ahead();
             let cell = self.core.shared.map.cell(new.hash());
-            match self.attempt(cell, new, attempt, now, pin, condition) {
+            match self.attempt(cell, new, attempt, pin, condition) {
                 Ok(outcome) => return Ok(outcome),
                 Err(again) => failed = again,
             }
@@ -301,7 +261,6 @@ where
         cell: &ShardCell<K, V>,
         new: NewNode<K, V>,
         attempt: Attempt,
-        now: Ahead,
         pin: Pin,
         condition: &mut impl WriteCondition<K, V>,
     ) -> Result<WriteOutcome, Failed<K, V>> {
@@ -318,11 +277,12 @@ where
             drop(pin);
             return Err(Failed::Refused(new));
         }
-        // If a reading takes a call, the clock is read here, after the key was compared.
-        let now = shared.time_of_write(now);
-        let asked = attempt
-            .last
-            .unwrap_or_else(|| lifetimes.ask(&new, probe.found, given, &shared.clock, now));
+        let asked = attempt.last.unwrap_or_else(|| {
+            let now = shared.clock.now();
+            // `NEVER` would say that the time of the write is not known.
+            let now = now + u64::from(now == NEVER);
+            lifetimes.ask(&new, probe.found, given, &shared.clock, now)
+        });
         let refresh = core.refresh.as_ref().and_then(|policy| {
             let own = asked.own_or(|| probe.found.map_or(NEVER, |old| old.own_deadline()));
             let entry = (new.key(), new.value());
@@ -364,7 +324,7 @@ where
         let mut kept_out = false;
         match revalidated {
             Revalidated::Vacant(vacancy) => {
-                let mut times = asked.times(None, lifetimes, &shared.clock);
+                let times = asked.times(None, lifetimes);
                 outcome.deadline = times.deadline;
                 shared.note_written(None);
                 if shared.is_too_heavy(weight) {
@@ -372,7 +332,6 @@ where
                     shard.refuse(new, RemovalCause::Size);
                     kept_out = true;
                 } else {
-                    times.deadline = shared.deadline_to_publish(times.deadline, now);
                     let node = shard.add(vacancy, new, times);
                     set_refresh(node, refresh);
                     outcome.left = 0;
@@ -387,7 +346,7 @@ where
                     return Err(Failed::Retry(RetryWrite { new, asked, pin }));
                 };
                 former = Some(cause);
-                let mut times = asked.times(kept, lifetimes, &shared.clock);
+                let times = asked.times(kept, lifetimes);
                 outcome.deadline = times.deadline;
                 shared.note_written(Some((old, cause)));
                 if shared.is_too_heavy(weight) {
@@ -396,7 +355,6 @@ where
                     shard.refuse(new, RemovalCause::Size);
                     kept_out = true;
                 } else {
-                    times.deadline = shared.deadline_to_publish(times.deadline, now);
                     let node = shard.replace(spot, old, new, times, cause);
                     set_refresh(node, refresh);
                 }

@@ -14,7 +14,7 @@ use crate::hash::RandomState;
 use crate::node::NodePtr;
 use crate::operations::Core;
 use crate::operations::EntryRef;
-use crate::time::NEVER;
+use crate::time::{self, NEVER};
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash};
@@ -99,28 +99,25 @@ fn saved<K: Clone + 'static, V: Clone + 'static, S>(
     node: NodePtr<K, V>,
     now: u64,
 ) -> SavedEntry<K, V> {
-    let view = core.shared.clock.view(now);
     let limits = &core.lifetimes.limits;
     let wanted = entry.deadline();
-    let hard = core
-        .lifetimes
-        .hard_deadline(node, wanted, now, &core.shared.clock);
+    let hard = core.lifetimes.hard_deadline(node, wanted, now);
     let written = node.written();
     let age = now.wrapping_sub(written) as i64;
     SavedEntry {
         key: entry.key().clone(),
         value: entry.value().clone(),
-        time_left: view.time_left(now, hard),
+        time_left: time::time_left(now, hard),
         idle_left: limits
             .time_to_idle
-            .and_then(|_| view.time_left(now, wanted)),
+            .and_then(|_| time::time_left(now, wanted)),
         refresh_in: node
             .refresh()
-            .and_then(|refresh| view.time_left(now, refresh.at_without_reload(now))),
+            .and_then(|refresh| time::time_left(now, refresh.at_without_reload(now))),
         age: if written == NEVER || age <= 0 {
             Duration::ZERO
         } else {
-            view.span(age as u64)
+            Duration::from_nanos(age as u64)
         },
     }
 }

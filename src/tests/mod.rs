@@ -51,10 +51,6 @@
 //! | `whole::a_removal_against_a_look_up…` | an expired value is not returned |
 //! | `whole::a_new_deadline_against_the_end…` | a key seen expired does not come back |
 //! | `whole::two_inserts…` | one value stays, and one entry is counted |
-//! | `instants::a_reader_against_a_correction…` | instants do not go back, no segment is torn |
-//! | `instants::a_reader_against_two_corrections…` | the same |
-//! | `instants::a_reader_of_an_old_segment…` | the same for a reader that waits for no correction |
-//! | `instants::a_correction_that_reads…` | must fail: it reads the counter too early |
 //! | `delivery::two_posts…` | each is delivered once, by one thread at a time |
 //! | `delivery::posts_in_order_against_a_delivery…` | they are delivered once, in order |
 //! | `gate::a_thread_that_enters…` | after the close, no thread works and none enters |
@@ -80,7 +76,6 @@
 mod delivery;
 mod gate;
 mod grace;
-mod instants;
 mod load;
 mod moves;
 mod node_life;

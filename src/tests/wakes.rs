@@ -56,7 +56,7 @@ impl Scene {
         if deadline == NEVER {
             self.waking.request_soon(&self.clock);
         } else {
-            self.waking.request_by(deadline, 0, &steady());
+            self.waking.request_by(deadline, 0);
         }
     }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 /// The deadline of an entry that never expires.
 ///
 /// An arbitrary odd value, since a clock can show 0 and `u64::MAX`. No deadline that is made here
-/// falls on it by chance: [`deadline_at`] steps over it.
+/// falls on it by chance: [`deadline_after`] steps over it.
 pub(crate) const NEVER: u64 = 0x9E37_79B9_7F4A_7C15;
 
 /// The longest lifetime, 2^62 ns (146 years). A longer one is cut to it, see time 2.
@@ -17,14 +17,7 @@ pub(crate) const MAX_LIFETIME_NANOS: u64 = 1 << 62;
 /// Whether an entry with this deadline is expired: at exactly its deadline it is.
 #[inline]
 pub(crate) fn is_due(now: u64, deadline: u64) -> bool {
-    deadline != NEVER && is_past(now, deadline)
-}
-
-/// Whether a deadline that is not [`NEVER`] is due.
-#[inline]
-pub(crate) fn is_past(now: u64, deadline: u64) -> bool {
-    debug_assert_ne!(deadline, NEVER);
-    now.wrapping_sub(deadline) as i64 >= 0
+    deadline != NEVER && now.wrapping_sub(deadline) as i64 >= 0
 }
 
 /// The time from `since` to `now`; zero if the clock ran backwards in between.
@@ -34,23 +27,18 @@ pub(crate) fn elapsed(now: u64, since: u64) -> u64 {
     if passed as i64 >= 0 { passed } else { 0 }
 }
 
-/// The deadline of a lifetime that starts at `now`; it is not [`NEVER`].
-#[cfg(test)]
-fn deadline_after(now: u64, lifetime: Duration) -> u64 {
-    deadline_at(now, saturating_nanos(lifetime).min(MAX_LIFETIME_NANOS))
-}
-
-/// The point `lifetime` nanoseconds after `now`. A point that would fall on [`NEVER`] moves 1 ns
-/// earlier, so a lifetime of zero is due at once all the same.
+/// The deadline of a lifetime that starts at `now`; it is not [`NEVER`]. A lifetime above
+/// [`MAX_LIFETIME_NANOS`] is cut to it.
 #[inline]
-pub(super) fn deadline_at(now: u64, lifetime: u64) -> u64 {
-    let deadline = now.wrapping_add(lifetime);
+pub(crate) fn deadline_after(now: u64, lifetime: Duration) -> u64 {
+    let deadline = now.wrapping_add(saturating_nanos(lifetime).min(MAX_LIFETIME_NANOS));
+    // A point that would fall on `NEVER` moves 1 ns earlier: a lifetime of zero is due at once.
     deadline - u64::from(deadline == NEVER)
 }
 
 /// The deadline of a lifetime that starts at `now`; `None` lasts for ever.
-#[cfg(test)]
-fn deadline_in(now: u64, lifetime: Option<Duration>) -> u64 {
+#[inline]
+pub(crate) fn deadline_in(now: u64, lifetime: Option<Duration>) -> u64 {
     match lifetime {
         Some(lifetime) => deadline_after(now, lifetime),
         None => NEVER,
@@ -58,8 +46,8 @@ fn deadline_in(now: u64, lifetime: Option<Duration>) -> u64 {
 }
 
 /// The time left until the deadline: `None` if it is [`NEVER`], zero if it is due.
-#[cfg(test)]
-fn time_left(now: u64, deadline: u64) -> Option<Duration> {
+#[inline]
+pub(crate) fn time_left(now: u64, deadline: u64) -> Option<Duration> {
     if deadline == NEVER {
         None
     } else if is_due(now, deadline) {

@@ -17,35 +17,18 @@ use std::time::Duration;
 ///
 /// # Without a ticker
 ///
-/// A cache without a ticker reads the processor's time stamp counter where that runs at a constant
-/// rate, and the monotonic clock of the operating system elsewhere.
+/// A cache without a ticker measures time by the program's monotonic clock, the one behind
+/// [`Instant`](std::time::Instant).
 ///
-/// - **Start.** The first cache of a process measures the rate of the counter. This keeps the
-///   building thread busy, usually for less than a millisecond, at worst for 200 ms.
-/// - **Agreement with `Instant::now()`.** An operation that converts times compares the counter
-///   with `Instant::now()` if that was not done in the last 17 ms. So the instants that an
-///   [`Expiry`](crate::Expiry) is told agree with `Instant::now()` within 50 µs, at any uptime, and
-///   do not go back in one thread.
-/// - **Deadlines.** The table shows how far a deadline may be off, if the system clock runs evenly.
-///   While the system slews its clock, the cache converts a deadline far away at the former rate,
-///   so it is off by as much as the slew shifts the clock.
-///
-///   | since the first cache of the process was built | error of a deadline |
-///   |---|---|
-///   | less than ten seconds | 50 µs + about 20 parts per million of its length |
-///   | ten seconds or more | 50 µs + 1 part per million of its length |
-///
+/// - **Agreement with `Instant::now()`.** The instants that an [`Expiry`](crate::Expiry) is told
+///   are what `Instant::now()` has shown in the call. A deadline is a point of the same clock. So
+///   an entry is gone at its deadline, however far away that was, and from the first moment of the
+///   process on.
 /// - **A suspended machine.** While a machine is suspended, `Instant::now()` stands still on some
-///   systems (Linux, macOS) and continues on others (Windows). Policy instants follow it in both
-///   cases: they step forward at once, or stand still until `Instant::now()` has caught up, which
-///   takes at most twice the time named under *Agreement*, while the machine runs. Deadlines are
-///   points of the counter. Where the hardware lets the counter run while the machine is suspended,
-///   that time counts for deadlines, and entries may be due right after it. Where the counter
-///   stands still, that time does not count. Where the counter starts again from 0, the cache takes
-///   this as time that ran backwards: nothing is removed early, and deadlines are reached later.
-/// - **A virtual machine that moves.** The hypervisor keeps the counter going. The cache treats a
-///   step of the counter as if the machine had been suspended. A different rate of the counter is
-///   adopted within about half a minute; deadlines given before then keep the former rate.
+///   systems (Linux, macOS) and continues on others (Windows). Deadlines do the same: on Linux and
+///   macOS, the time of a suspension does not count.
+/// - **A clock that is slewed.** The operating system may run its monotonic clock a little faster
+///   or slower for a while, to correct it. Deadlines and instants follow it together.
 ///
 /// # Examples
 ///

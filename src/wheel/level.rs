@@ -212,7 +212,7 @@ impl Spans {
     }
 }
 
-/// Whether a moment is at or before `now`. Unlike for `time::is_due` and `time::is_past`, no value
+/// Whether a moment is at or before `now`. Unlike for `time::is_due`, no value
 /// is reserved: the clock may show any value.
 #[inline]
 pub(crate) const fn has_passed(now: u64, moment: u64) -> bool {

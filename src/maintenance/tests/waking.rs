@@ -43,17 +43,17 @@ fn secs(count: u64) -> Duration {
 fn an_earlier_moment_is_requested_and_a_later_one_is_not() {
     let (waking, bell) = waking();
     assert!(!waking.is_armed() && !waking.is_up_to_callers());
-    waking.request_by(6 * SECOND, SECOND, &steady());
-    waking.request_by(7 * SECOND, SECOND, &steady());
-    waking.request_by(6 * SECOND, SECOND, &steady());
+    waking.request_by(6 * SECOND, SECOND);
+    waking.request_by(7 * SECOND, SECOND);
+    waking.request_by(6 * SECOND, SECOND);
     assert_eq!(bell.rung(), [secs(5)]);
     assert!(waking.is_armed());
-    waking.request_by(3 * SECOND, SECOND, &steady());
+    waking.request_by(3 * SECOND, SECOND);
     assert_eq!(bell.rung(), [secs(2)]);
     assert!(!waking.is_due(3 * SECOND - 1) && waking.is_due(3 * SECOND));
     let _begun = waking.begin();
     assert!(!waking.is_armed());
-    waking.request_by(7 * SECOND, 3 * SECOND, &steady());
+    waking.request_by(7 * SECOND, 3 * SECOND);
     assert_eq!(bell.rung(), [secs(4)]);
 }
 
@@ -65,10 +65,10 @@ fn soon_is_requested_once_a_run_and_never_delays_another_request() {
     waking.request_soon(&clock);
     assert_eq!(bell.rung(), [COALESCE_DELAY]);
     // What is told now replaces what was told before.
-    waking.request_by(5 * SECOND, 0, &steady());
+    waking.request_by(5 * SECOND, 0);
     assert_eq!(bell.rung(), [COALESCE_DELAY]);
     let _begun = waking.begin();
-    waking.request_by(1_000, 0, &steady());
+    waking.request_by(1_000, 0);
     waking.request_soon(&clock);
     assert_eq!(bell.rung(), [Duration::from_micros(1); 2]);
 }
@@ -78,7 +78,7 @@ fn the_end_of_a_run_arranges_the_next() {
     let (waking, bell) = waking();
     let clock = Clock::custom(Box::new(ManualTicker::new()));
     let (unread, readings) = counted();
-    waking.request_by(9 * SECOND, 0, &steady());
+    waking.request_by(9 * SECOND, 0);
     waking.request_soon(&clock);
     bell.rung();
 
@@ -97,7 +97,7 @@ fn the_end_of_a_run_arranges_the_next() {
 
     // A request made meanwhile is passed on, whether the wheel holds an entry or not.
     drop(waking.begin());
-    waking.request_by(4 * SECOND, SECOND, &steady());
+    waking.request_by(4 * SECOND, SECOND);
     bell.rung();
     assert_eq!(
         waking.end(None, None, &steady(), Some(2 * SECOND)),
@@ -114,7 +114,7 @@ fn the_end_of_a_run_arranges_the_next() {
     let retry = Some(4 * COALESCE_DELAY);
     assert_eq!(waking.end(None, retry, &unread, None), retry);
     assert_eq!(bell.rung(), [4 * COALESCE_DELAY]);
-    waking.request_by(9 * SECOND, SECOND, &steady());
+    waking.request_by(9 * SECOND, SECOND);
     assert_eq!(
         bell.rung(),
         [4 * COALESCE_DELAY],
@@ -131,7 +131,7 @@ fn the_end_of_a_run_arranges_the_next() {
 #[test]
 fn a_run_that_a_panic_ends_is_tried_again() {
     let (waking, bell) = waking();
-    waking.request_by(9 * SECOND, 0, &steady());
+    waking.request_by(9 * SECOND, 0);
     bell.rung();
     let outcome = catch_unwind(AssertUnwindSafe(|| {
         let _begun = waking.begin();
