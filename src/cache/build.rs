@@ -103,6 +103,7 @@ where
         let setup = Setup {
             resolution: self.resolution,
             listener: self.listener,
+            delivery: self.delivery,
             weighed: self.bound.weigher.is_some(),
             waker,
         };
