@@ -30,6 +30,7 @@
 
 use super::cycle::thread_number;
 use crate::contain::contain;
+use crate::time::NEVER;
 use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering, thread_local};
 use std::any::{Any, TypeId};
 use std::cell::Cell;
@@ -73,11 +74,8 @@ impl Want {
         match (self, outcome) {
             (Self::OwnTurn, _) | (_, Outcome::Nothing) => false,
             (_, Outcome::Value(_)) => true,
-            (
-                Self::Optional | Self::LookUpAgain | Self::Any(_),
-                Outcome::Failed(Failure::Absent),
-            ) => true,
-            (Self::Fallible(kind) | Self::Any(kind), Outcome::Failed(Failure::Error(error))) => {
+            (Self::Optional | Self::LookUpAgain | Self::Any(_), Outcome::Absent) => true,
+            (Self::Fallible(kind) | Self::Any(kind), Outcome::Error(error)) => {
                 (**error).type_id() == kind
             }
             _ => false,
@@ -85,29 +83,37 @@ impl Want {
     }
 }
 
-/// A run that made no value, as waiters may share it.
-#[derive(Clone, Debug)]
-pub(crate) enum Failure {
+/// What a run comes to, as its waiters see it.
+#[derive(Debug)]
+pub(crate) enum Outcome<V> {
+    Value(Arc<SharedValue<V>>),
     /// The closure said that there is no value.
     Absent,
     /// The closure's error.
     Error(Arc<dyn Any + Send + Sync>),
-}
-
-/// The part of a run that waiters see.
-#[derive(Debug)]
-pub(crate) enum Outcome<V> {
-    Value(Arc<SharedValue<V>>),
-    Failed(Failure),
     /// Nothing that a waiter could use: a panic, a dropped future, a compute without a value.
     Nothing,
+}
+
+impl<V> Outcome<V> {
+    /// The outcome for waiters that share a value; there is none if none of them wants one.
+    pub(crate) fn of(value: Option<V>, stored: bool, deadline: u64) -> Self {
+        value.map_or(Self::Nothing, |value| {
+            Self::Value(Arc::new(SharedValue {
+                value,
+                stored,
+                deadline,
+            }))
+        })
+    }
 }
 
 impl<V> Clone for Outcome<V> {
     fn clone(&self) -> Self {
         match self {
             Self::Value(shared) => Self::Value(Arc::clone(shared)),
-            Self::Failed(failure) => Self::Failed(failure.clone()),
+            Self::Absent => Self::Absent,
+            Self::Error(error) => Self::Error(Arc::clone(error)),
             Self::Nothing => Self::Nothing,
         }
     }
@@ -155,26 +161,6 @@ pub(crate) enum RevokedBy {
     NewerLoad,
 }
 
-/// What a load has to do after its value was stored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum AfterCommit {
-    /// Nothing: no call waits, and none can join.
-    Over,
-    /// Calls wait for the value.
-    Ending,
-    /// Calls wait for the value, and for their turn.
-    HasWaitersForTurn,
-}
-
-/// The end of a run: which wakers to call, with no lock held, and whether the load has to leave the
-/// list of its shard.
-#[must_use]
-#[derive(Debug)]
-pub(crate) struct Ended {
-    pub(crate) wakers: Vec<Waker>,
-    pub(crate) unlist: bool,
-}
-
 thread_local! {
     /// Whether the thread is calling wakers.
     static WAKING: Cell<bool> = const { Cell::new(false) };
@@ -206,6 +192,9 @@ pub(crate) struct Load<K, V> {
     /// Cache time at which the run began, or at which the lead was offered. Relaxed: the leader
     /// and its waiters have synchronized by the lock of the shard, or of the state.
     began: AtomicU64,
+    /// For a reload: the entry's moment of refresh while it is under way; else `NEVER`. Relaxed:
+    /// the leader alone uses it.
+    reload_until: AtomicU64,
     /// Whether a call has ever joined. Relaxed: it is set under the shard's lock, or before the
     /// run is handed to the thread that will end it.
     joined: AtomicBool,
@@ -296,6 +285,7 @@ impl<K, V> Load<K, V> {
             leader: AtomicU64::new(leader),
             current: AtomicBool::new(true),
             began: AtomicU64::new(began),
+            reload_until: AtomicU64::new(NEVER),
             joined: AtomicBool::new(false),
             state: Mutex::new(State {
                 phase: Phase::Led,
@@ -351,6 +341,17 @@ impl<K, V> Load<K, V> {
     /// Cache time at which the run began.
     pub(crate) fn began(&self) -> u64 {
         self.began.load(Ordering::Relaxed)
+    }
+
+    /// The entry's moment of refresh while this reload is under way; `None` if the key had no entry
+    /// when the run began.
+    pub(crate) fn reload_until(&self) -> Option<u64> {
+        Some(self.reload_until.load(Ordering::Relaxed)).filter(|&until| until != NEVER)
+    }
+
+    /// Notes that this is a reload.
+    pub(crate) fn set_reload(&self, until: u64) {
+        self.reload_until.store(until, Ordering::Relaxed);
     }
 
     /// A run begins.
@@ -482,25 +483,25 @@ impl<K, V> Load<K, V> {
     }
 
     /// The run's value has been stored. Under the shard's lock, in the hold that stored it. Unless
-    /// it continues, the load is no longer current and has to leave the list in the same hold.
+    /// calls wait for their turn, the load is no longer current. True if calls wait: then the run
+    /// has to be [ended](Self::end).
     #[inline]
-    pub(crate) fn seal(&self) -> AfterCommit {
+    pub(crate) fn seal(&self) -> bool {
         // The lock is not needed for a load that only its leader knows: none can join any more.
-        if !self.joined.load(Ordering::Relaxed) {
-            self.mark_outdated();
+        let joined = self.joined.load(Ordering::Relaxed);
+        if !joined {
             self.leader.store(0, Ordering::Relaxed);
-            return AfterCommit::Over;
         }
-        if self.state.lock().has(|want| want == Want::OwnTurn) {
-            return AfterCommit::HasWaitersForTurn;
+        if !joined || !self.state.lock().has(|want| want == Want::OwnTurn) {
+            self.mark_outdated();
         }
-        self.mark_outdated();
-        AfterCommit::Ending
+        joined
     }
 
-    /// The leader's run has ended: publishes its outcome and finds the next leader. Under the
-    /// shard's lock, unless the load is no longer current.
-    pub(crate) fn end(&self, outcome: &Outcome<V>, now: u64) -> Ended {
+    /// The leader's run has ended: publishes its outcome and finds the next leader. If there is
+    /// none, the load is no longer current. Under the shard's lock, unless it was not current
+    /// before. Returns the wakers to call, with no lock held.
+    pub(crate) fn end(&self, outcome: &Outcome<V>, now: u64) -> Vec<Waker> {
         let mut wakers = Vec::new();
         let mut state = self.state.lock();
         let current = self.is_current();
@@ -523,12 +524,10 @@ impl<K, V> Load<K, V> {
             state.told.insert(next, Verdict::Leads);
             wakers.extend(waiter.waker);
         }
-        let unlist = current && state.phase == Phase::Over;
-        if unlist {
+        if state.phase == Phase::Over {
             self.mark_outdated();
         }
-        drop(state);
-        Ended { wakers, unlist }
+        wakers
     }
 
     /// The thread for which a waiter has to wait: `None` if it need not wait any more, or no thread

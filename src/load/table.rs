@@ -5,7 +5,7 @@
 //! whose keys it has not compared yet, copies their addresses, releases the lock, compares the
 //! keys, and starts again.
 
-use super::{AfterCommit, Load, RevokedBy};
+use super::state::{Load, RevokedBy};
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
@@ -150,13 +150,14 @@ impl<K, V> Loads<K, V> {
         }
     }
 
-    /// A leader has made its own write: the load leaves the table unless it goes on.
-    pub(crate) fn seal(&mut self, load: &Arc<Load<K, V>>) -> AfterCommit {
-        let sealed = load.seal();
-        if sealed != AfterCommit::HasWaitersForTurn {
+    /// A leader has made its own write: the load leaves the table unless it goes on. True if calls
+    /// wait.
+    pub(crate) fn seal(&mut self, load: &Arc<Load<K, V>>) -> bool {
+        let waited = load.seal();
+        if !load.is_current() {
             self.remove(load);
         }
-        sealed
+        waited
     }
 
     /// Takes a current load out. The caller holds another reference, so that its key is not dropped
