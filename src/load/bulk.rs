@@ -70,7 +70,9 @@ struct Guards<'a, K, V, S>(Vec<(usize, CallGuard<'a, K, V, S>)>);
 impl<K: CacheKey, V: CacheValue, S: BuildHasher> Guards<'_, K, V, S> {
     fn keys(&self) -> Vec<K> {
         let guards = self.0.iter();
-        guards.map(|(_, guard)| guard.load().key().clone()).collect()
+        guards
+            .map(|(_, guard)| guard.load().key().clone())
+            .collect()
     }
 
     fn set_leader(&self, thread: u64) {

@@ -273,6 +273,8 @@ enum Begun<K, V> {
     Withdrawn,
     Leads {
         load: Arc<Load<K, V>>,
+        /// Whether its run was counted before.
+        counted: bool,
         /// The live entry that it leads over.
         over: Option<NodePtr<K, V>>,
         /// An entry that was due has left.
@@ -322,14 +324,19 @@ where
         hold: &mut Hold<'_, 's, K, V>,
     ) -> Result<Begun<K, V>, ()> {
         let loads = self.core.loads();
-        let mut overdue = None;
+        let (mut queued, mut overdue) = (None, None);
         if let Some(offered) = self.offered {
             if !offered.is_current() {
                 return Ok(Begun::Withdrawn);
             }
         } else if let Some(load) = hold.load() {
             let load = Arc::clone(load);
-            if !loads.is_overdue(&load, self.now) {
+            if !self.ask.over_present && load.is_queued() {
+                // A miss does not wait for a reload that only waits for a thread: it takes it over.
+                queued = Some(load);
+            } else if loads.is_overdue(&load, self.now) {
+                overdue = Some(load);
+            } else {
                 if !self.ask.may_wait {
                     return Ok(Begun::Busy);
                 }
@@ -337,9 +344,9 @@ where
                 load.join(place, self.ask.want, self.ask.thread);
                 return Ok(Begun::Joined(load, self.now));
             }
-            overdue = Some(load);
         }
-        if self.offered.is_none() && self.key.owned().is_none() {
+        let led = self.offered.or(queued.as_ref());
+        if led.is_none() && self.key.owned().is_none() {
             self.wants_key = true;
             return Err(());
         }
@@ -364,10 +371,14 @@ where
             0 => thread_number(),
             thread => thread,
         };
-        let load = if let Some(offered) = self.offered {
-            offered.set_leader(leader);
-            offered.set_began(self.now);
-            Arc::clone(offered)
+        let counted = queued.is_some();
+        let load = if let Some(led) = led {
+            if counted && !led.take_queued() {
+                return Err(());
+            }
+            led.set_leader(leader);
+            led.begin_anew(self.now);
+            Arc::clone(led)
         } else {
             let Some(key) = self.key.owned().take() else {
                 unreachable!("the key was there above");
@@ -376,11 +387,12 @@ where
             if let Some(overdue) = &overdue {
                 hold.shard.loads_mut().revoke(overdue, RevokedBy::NewerLoad);
             }
-            hold.shard.loads_mut().add(Arc::clone(&load));
+            hold.shard.list_load(Arc::clone(&load));
             load
         };
         Ok(Begun::Leads {
             load,
+            counted,
             over,
             left,
             overdue,
@@ -416,7 +428,7 @@ impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher> LoadView<'a, K, V, S> {
                 wants_key: false,
             };
             let settled = shared.transact(hash, begin);
-            let (load, over, left, overdue) = match settled.done {
+            let (guard, over, left, overdue) = match settled.done {
                 Begun::Live(node) => {
                     // `settled` holds the pin.
                     let seen = Seen::of_node(shared, node);
@@ -439,16 +451,18 @@ impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher> LoadView<'a, K, V, S> {
                 }
                 Begun::Leads {
                     load,
+                    counted,
                     over,
                     left,
                     overdue,
-                } => (load, over, left, overdue),
+                } => {
+                    let mut guard = offered.unwrap_or_else(|| Guard::new(self.core, load));
+                    guard.begins(over.is_none(), counted);
+                    (guard, over, left, overdue)
+                }
             };
-            let mut guard = offered.unwrap_or_else(|| Guard::new(self.core, load));
-            guard.begins(over.is_none() && left.is_none());
-            let seen = over.map(|node| {
-                catch_unwind(AssertUnwindSafe(|| Seen::of_node(shared, node)))
-            });
+            let seen =
+                over.map(|node| catch_unwind(AssertUnwindSafe(|| Seen::of_node(shared, node))));
             drop(settled.pin);
             // Also if a clone has panicked: no other call wakes its waiters.
             if let Some(overdue) = overdue {

@@ -38,10 +38,16 @@ fn apply<K: CacheKey, V: CacheValue, S: BuildHasher, X>(
             guard.keep();
             unchanged(seen, key)
         }
-        Op::Put(value) => put(key, seen.is_some(), guard.fill(value, LifetimeSource::Policy)),
-        Op::PutWithTtl(value, ttl) => {
-            put(key, seen.is_some(), guard.fill(value, LifetimeSource::Ttl(ttl)))
-        }
+        Op::Put(value) => put(
+            key,
+            seen.is_some(),
+            guard.fill(value, LifetimeSource::Policy),
+        ),
+        Op::PutWithTtl(value, ttl) => put(
+            key,
+            seen.is_some(),
+            guard.fill(value, LifetimeSource::Ttl(ttl)),
+        ),
         Op::Remove => match (guard.remove(Outcome::Nothing), seen) {
             (Ok(Some(RemovalCause::Explicit)), Some(seen)) => CompResult::Removed(Entry {
                 stored: false,
@@ -81,9 +87,7 @@ fn never<T>(result: Result<T, Infallible>) -> T {
 }
 
 /// The guard of a call that waits for its turn.
-fn turn<'a, K, V, S, O>(
-    run: Run<'a, K, V, S, O>,
-) -> (CallGuard<'a, K, V, S>, Option<Seen<V>>, O) {
+fn turn<'a, K, V, S, O>(run: Run<'a, K, V, S, O>) -> (CallGuard<'a, K, V, S>, Option<Seen<V>>, O) {
     match run {
         Ok(turn) => turn,
         Err(_) => unreachable!("a call that waits for its turn gets it"),
@@ -228,7 +232,8 @@ where
                 }
             }
         };
-        self.compute_async(true, make, |_, key, run| insert_or_keep(key, run)).await
+        self.compute_async(true, make, |_, key, run| insert_or_keep(key, run))
+            .await
     }
 
     /// Stores the value that `f` makes of the live entry, or of `None`.
@@ -334,7 +339,11 @@ where
         F: Future<Output = Op<V>>,
     {
         let apply = |cache, key, run: Run<'a, K, V, S, Op<V>>| {
-            never(apply(cache, key, run.map(|(guard, seen, op)| (guard, seen, Ok(op)))))
+            never(apply(
+                cache,
+                key,
+                run.map(|(guard, seen, op)| (guard, seen, Ok(op))),
+            ))
         };
         self.compute_async(true, f, apply)
     }

@@ -115,7 +115,7 @@ where
         }
         let (key, ask) = (self.key.copy(), Request::value(F::want()));
         let run = Claimant::new(&self.cache.core, self.key, ask).run(|_| init());
-        F::answer(conclude::<_, _, _, F>(run).map(|seen| seen.with_key(key)))
+        F::answer(conclude(run, F::made).map(|seen| seen.with_key(key)))
     }
 
     async fn load_async<F: Form<V>, I: Future<Output = F::Made>>(
@@ -127,8 +127,10 @@ where
         }
         let (key, ask) = (self.key.copy(), Request::value(F::want()));
         let claimant = Claimant::new(&self.cache.core, self.key, ask);
-        let answer = |run| conclude::<_, _, _, F>(run).map(|seen| seen.with_key(key));
-        claimant.run_async(|_| init(), |run| F::answer(answer(run))).await
+        let answer = |run| conclude(run, F::made).map(|seen| seen.with_key(key));
+        claimant
+            .run_async(|_| init(), |run| F::answer(answer(run)))
+            .await
     }
 
     /// Returns the key's entry, or stores a new one with the default value.

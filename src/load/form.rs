@@ -49,11 +49,12 @@ impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher, Y: Key<K>> Claimant<'a, K, 
 }
 
 /// Ends the load of a call by what its closure has made; the value, however it came.
-pub(super) fn conclude<K: CacheKey, V: CacheValue, S: BuildHasher, F: Form<V>>(
-    run: Run<'_, K, V, S, F::Made>,
+pub(crate) fn conclude<K: CacheKey, V: CacheValue, S: BuildHasher, O>(
+    run: Run<'_, K, V, S, O>,
+    made: impl FnOnce(O) -> Result<(V, LifetimeSource), Outcome<V>>,
 ) -> Result<Seen<V>, Outcome<V>> {
     match run {
-        Ok((guard, _, made)) => match F::made(made) {
+        Ok((guard, _, output)) => match made(output) {
             Ok((value, given)) => Ok(guard.fill(value, given).into_seen()),
             Err(failure) => {
                 guard.fail(&failure);

@@ -45,7 +45,7 @@ where
     ) -> F::Answer<V> {
         let claimant = Claimant::new(&self.core, key, Request::value(F::want()));
         let run = claimant.with_hash(hash).run(|_| init());
-        F::answer(conclude::<_, _, _, F>(run).map(|seen| seen.value))
+        F::answer(conclude(run, F::made).map(|seen| seen.value))
     }
 
     fn load_async<F: Form<V>, Y: Key<K>>(
@@ -56,7 +56,7 @@ where
         let claimant = Claimant::new(&self.core, key, Request::value(F::want()));
         claimant.looking_up().run_async(
             |_: Option<&Seen<V>>| init,
-            |run| F::answer(conclude::<_, _, _, F>(run).map(|seen| seen.value)),
+            |run| F::answer(conclude(run, F::made).map(|seen| seen.value)),
         )
     }
 

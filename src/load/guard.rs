@@ -65,9 +65,15 @@ pub(crate) struct Guard<K, V, H: Home<K, V>> {
     /// Whether the run was counted as begun, and has yet to be counted as ended.
     runs: bool,
     ended: bool,
+    /// Whether it stands in the queue of the reloads: then another call may have taken it over.
+    pub(super) queued: bool,
     /// The failure that waiters get if this is dropped; without it, the next of them leads.
-    failure: Option<fn() -> Outcome<V>>,
+    pub(super) failure: Option<fn() -> Outcome<V>>,
+    /// Called before that, for a reload.
+    pub(super) on_drop: Option<OnDrop<K, V, H::Hasher>>,
 }
+
+pub(super) type OnDrop<K, V, S> = fn(&Core<K, V, S>, &Load<K, V>);
 
 /// The guard of a call.
 pub(crate) type CallGuard<'a, K, V, S> = Guard<K, V, &'a Core<K, V, S>>;
@@ -171,54 +177,35 @@ fn live_or_own<V>(live: Option<Seen<V>>, value: V) -> Seen<V> {
 
 impl<K, V, H: Home<K, V>> Guard<K, V, H> {
     /// The guard of a call that was told to lead; its run has yet to [begin](Self::begins).
-    pub(super) fn new(home: H, load: Arc<Load<K, V>>) -> Self {
+    pub(crate) fn new(home: H, load: Arc<Load<K, V>>) -> Self {
         Self {
             home,
             load,
             absent: false,
             runs: false,
             ended: false,
+            queued: false,
             failure: None,
+            on_drop: None,
         }
     }
 
     /// User code is about to run. `absent`: the key has no entry.
     #[inline]
-    pub(super) fn begins(&mut self, absent: bool) {
-        self.absent = absent;
-        if !std::mem::replace(&mut self.runs, true)
-            && let Some(core) = self.home.visit()
-        {
+    pub(super) fn begins(&mut self, absent: bool, counted: bool) {
+        (self.absent, self.runs) = (absent, true);
+        if !counted && let Some(core) = self.home.visit() {
             core.shared.count(Counters::load_began);
         }
     }
 
-    /// The same right with another view of the cache. If it is dropped then, waiters get `failure`,
-    /// if there is one.
-    fn with_home<G: Home<K, V>>(
-        mut self,
-        home: G,
-        failure: Option<fn() -> Outcome<V>>,
-    ) -> Guard<K, V, G> {
-        self.ended = true;
-        Guard {
-            home,
-            load: Arc::clone(&self.load),
-            absent: self.absent,
-            runs: self.runs,
-            ended: false,
-            failure,
-        }
-    }
-
     /// The guard as a value, which no thread leads for now.
-    pub(crate) fn into_owned<S>(
-        self,
-        home: WeakHandle<K, V, S>,
-        failure: Option<fn() -> Outcome<V>>,
-    ) -> OwnedGuard<K, V, S> {
+    pub(super) fn into_owned<S>(mut self, home: WeakHandle<K, V, S>) -> OwnedGuard<K, V, S> {
         self.load.set_leader(0);
-        self.with_home(home, failure)
+        self.ended = true;
+        let mut owned = Guard::new(home, Arc::clone(&self.load));
+        (owned.absent, owned.runs) = (self.absent, self.runs);
+        owned
     }
 
     pub(crate) fn load(&self) -> &Arc<Load<K, V>> {
@@ -271,12 +258,26 @@ impl<K, V, H: Home<K, V>> Guard<K, V, H> {
     }
 }
 
+impl<K, V, H: Home<K, V>> Guard<K, V, H> {
+    #[cold]
+    #[inline(never)]
+    fn end_dropped(&mut self) {
+        if self.queued && !self.load.take_queued() {
+            return;
+        }
+        if let (Some(on_drop), Some(core)) = (self.on_drop, self.home.visit()) {
+            on_drop(&core, &self.load);
+        }
+        let outcome = self.failure.map_or(Outcome::Nothing, |failure| failure());
+        self.end(&outcome, self.runs);
+    }
+}
+
 impl<K, V, H: Home<K, V>> Drop for Guard<K, V, H> {
     #[inline]
     fn drop(&mut self) {
         if !self.ended {
-            let outcome = self.failure.map_or(Outcome::Nothing, |failure| failure());
-            self.end(&outcome, self.runs);
+            self.end_dropped();
         }
     }
 }
@@ -354,7 +355,10 @@ impl<K: Eq, V> Change<K, V> for TakeOut<'_, K, V> {
         };
         let (cause, now) = self.shared.take_out(&mut hold.shard, spot, node);
         hold.shard.loads_mut().seal(self.load);
-        Ok(Some(Some((cause, WriteOutcome::of_removal(&hold.shard, now)))))
+        Ok(Some(Some((
+            cause,
+            WriteOutcome::of_removal(&hold.shard, now),
+        ))))
     }
 }
 
@@ -423,11 +427,7 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Guard<K, V,
     /// value, or the loaded one if there is none.
     #[cold]
     #[inline(never)]
-    pub(super) fn discard(
-        mut self,
-        core: Option<&Core<K, V, H::Hasher>>,
-        value: V,
-    ) -> Filling<V> {
+    pub(super) fn discard(mut self, core: Option<&Core<K, V, H::Hasher>>, value: V) -> Filling<V> {
         let load = Arc::clone(&self.load);
         let live = core.and_then(|core| {
             core.shared.count(Counters::load_discarded);

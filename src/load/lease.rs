@@ -290,7 +290,7 @@ where
             Claim::Failed(_) => unreachable!("it accepts values only"),
             Claim::Busy => Leased::Busy,
             Claim::Guard(guard, _) => Leased::Lease(Lease {
-                guard: guard.into_owned(self.core.downgrade(), None),
+                guard: guard.into_owned(self.core.downgrade()),
             }),
         }
     }

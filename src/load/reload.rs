@@ -1,108 +1,46 @@
-//! Reloads over live entries, and the right to load as a value that keeps no cache alive.
+//! Reloads: loads over live entries, by guards that keep no cache alive.
 
-use super::bounds::{CacheKey, CacheValue};
-use super::commit::{Lead, publish};
+use super::guard::{CallGuard, Guard, OwnedGuard};
+use super::key::{CacheKey, CacheValue};
+use super::state::{Load, Outcome, RevokedBy};
 use crate::contain::contain;
-use crate::load::{Failure, Load, Outcome, RevokedBy, SameHashLoads, Ticket, Want, wake_all};
 use crate::maintenance::WriteOutcome;
+use crate::map::Revalidated;
 use crate::node::NodePtr;
-use crate::operations::{Core, FromLoad, LifetimeSource, LoadView, Visit, WeakHandle, set_refresh};
+use crate::operations::{
+    Change, Core, FromLoad, Hold, LifetimeSource, LoadView, NextRefresh, WeakHandle, set_refresh,
+};
 use crate::refresh::usual_pause;
 use crate::stats::Counters;
 use crate::time::{self, MAX_LIFETIME_NANOS, NEVER};
 use equivalent::Equivalent;
-use std::hash::{BuildHasher, Hash};
+use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The result of a load or a reload.
-#[derive(Debug)]
-pub(crate) enum ReloadResult<V> {
-    /// A value that is to be stored.
-    New(V, FromLoad),
-    /// The old value, which is still right.
-    Unchanged(V, FromLoad),
-    /// The key has no value any more.
-    Gone,
-    Failed(Failure),
-}
-
-/// The right to load a key. If it is dropped before it is finished, that counts as a failure.
-pub(crate) struct Right<K: Eq + 'static, V: 'static, S> {
-    core: WeakHandle<K, V, S>,
-    /// `None` when the run has ended.
-    load: Option<Arc<Load<K, V>>>,
-    /// For a reload: the entry's moment of refresh while it is under way.
-    until: Option<u64>,
-    /// The failure that waiters get if user code panics before the commit.
-    failure: fn() -> Failure,
-    /// The treatment of waiters if this is dropped.
-    dropped: Dropped,
-}
-
-/// The treatment of the waiters of a right that is dropped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Dropped {
-    /// They share a failure.
-    Fails,
-    /// The next of them leads.
-    PassesOn,
-}
-
-impl<K: Eq + 'static, V: 'static, S> Right<K, V, S> {
-    /// The right to load, from a lead. `until`: the entry's refresh moment while the reload runs.
-    pub(crate) fn of(
-        lead: Lead<'_, K, V, S>,
-        core: WeakHandle<K, V, S>,
-        until: Option<u64>,
-        failure: fn() -> Failure,
-        dropped: Dropped,
-    ) -> Self {
-        lead.load().set_leader(0);
-        Self {
-            core,
-            load: Some(lead.into_load()),
-            until,
-            failure,
-            dropped,
-        }
-    }
-
-    /// The right of a waiter that was told to lead.
-    pub(crate) fn taken_over(
-        core: &Core<K, V, S>,
-        weak: WeakHandle<K, V, S>,
-        load: Arc<Load<K, V>>,
-        failure: fn() -> Failure,
-        dropped: Dropped,
+impl<K, V, S> OwnedGuard<K, V, S> {
+    /// The guard as a value, for a load in the background. If it is dropped, waiters share
+    /// `failure`.
+    pub(crate) fn in_background(
+        guard: CallGuard<'_, K, V, S>,
+        home: WeakHandle<K, V, S>,
+        failure: fn() -> Outcome<V>,
     ) -> Self
     where
-        K: Hash + Clone + Send + Sync,
-        V: Clone + Send + Sync,
-        S: BuildHasher,
+        K: Eq + 'static,
+        V: 'static,
     {
-        let mut lead = Lead::new(core, load);
-        lead.load().set_began(core.shared.clock.now());
-        lead.begins(0);
-        let until = core.loads().mark_reload(lead.load());
-        Self::of(lead, weak, until, failure, dropped)
+        let mut guard = guard.into_owned(home);
+        guard.on_drop = Some(|core, load| {
+            contain(|| core.loads().back_off(load));
+        });
+        guard.failure = Some(failure);
+        guard
     }
 
     /// Whether the key had a live entry when the run began.
     pub(crate) fn is_reload(&self) -> bool {
-        self.until.is_some()
-    }
-
-    /// The load, until the run has ended.
-    pub(crate) fn load(&self) -> &Arc<Load<K, V>> {
-        let Some(load) = &self.load else {
-            unreachable!("finishing takes the right");
-        };
-        load
-    }
-
-    pub(crate) fn core(&self) -> Option<Visit<K, V, S>> {
-        self.core.visit()
+        self.load().reload_until().is_some()
     }
 
     /// Starts the run, and its time: waiting in the queue does not count. Returns the cache's time,
@@ -117,341 +55,349 @@ impl<K: Eq + 'static, V: 'static, S> Right<K, V, S> {
     pub(crate) fn now(&self) -> Option<u64> {
         self.core().map(|core| core.shared.clock.now())
     }
+
+    /// The guard stands in a queue from now on; `None` if another call runs the load instead.
+    pub(crate) fn queue(mut self) -> Option<Self> {
+        let now = self.core().map_or(0, |core| core.loads().clock());
+        self.queued = true;
+        self.load().queue(now).then_some(self)
+    }
+
+    /// Leaves the queue; `None` if another call has taken the load over, or its run would be of no
+    /// use.
+    pub(crate) fn leave_queue(mut self) -> Option<Self> {
+        if !self.load().take_queued() {
+            return None;
+        }
+        self.queued = false;
+        if !self.is_useless() {
+            return Some(self);
+        }
+        // It was revoked before its run, which is no failure.
+        if let Some(core) = self.core() {
+            core.shared.count(Counters::load_discarded);
+        }
+        self.keep();
+        None
+    }
+
+    /// Whether no call wants the outcome, and it would not be stored.
+    fn is_useless(&self) -> bool {
+        !self.load().is_current() && !self.load().has_waiters()
+    }
+
+    /// Whether it still has to stand in the queue.
+    pub(crate) fn is_queued(&self) -> bool {
+        self.load().is_queued() && !self.is_useless()
+    }
 }
 
-impl<K: CacheKey, V: CacheValue, S: BuildHasher> Right<K, V, S> {
-    /// The value that a reload starts from; `None` if the key has none, or the cache is gone.
-    pub(crate) fn old(&self) -> Option<V> {
+impl<K: CacheKey, V: CacheValue, S: BuildHasher> OwnedGuard<K, V, S> {
+    /// The value that a reload starts from, and the lifetime that it has again if it is unchanged;
+    /// `None` if the key has none, or the cache is gone.
+    pub(crate) fn old(&self) -> Option<(V, Option<Duration>)> {
         let core = self.core()?;
-        let load = self.load();
-        core.loads()
-            .peek_got(load.hash(), load.key())
-            .map(|got| got.value)
+        let (load, shared) = (self.load(), &core.shared);
+        let pin = shared.pin();
+        let hit = shared.find_live(load.hash(), load.key(), &pin).ok()?;
+        let lifetime = core.lifetimes.lifetime_of_unchanged(hit.node);
+        Some((hit.node.value().clone(), lifetime))
     }
 
-    /// Commits the outcome, and publishes it. A panic of user code on the way is a failure.
-    pub(crate) fn finish(mut self, reload_result: ReloadResult<V>) {
+    /// Ends a load or a reload that has failed.
+    pub(crate) fn give_up(self, failure: &Outcome<V>) {
+        if let Some(core) = self.core() {
+            // Before the failure is published: a caller that hears of it sees the next moment.
+            core.loads().back_off(self.load());
+        }
+        self.fail(failure);
+    }
+
+    /// Ends a reload that left the value unchanged: the entry's deadlines move as an update moves
+    /// them. An entry that has expired meanwhile comes back.
+    pub(crate) fn unchanged(mut self, old: V, from: FromLoad) {
         let Some(core) = self.core() else {
-            return self.finish_without_cache(reload_result);
-        };
-        let Some(load) = self.load.take() else {
+            drop(self.discard(None, old));
             return;
         };
-        let until = self.until;
-        let mut lead = Lead::of_lease(&core, Arc::clone(&load));
-        lead.fails_as(self.failure);
-        let done = contain(|| match reload_result {
-            ReloadResult::New(value, from) => {
-                drop(lead.commit(value, LifetimeSource::Loaded(from)))
+        let load = self.load();
+        let (core, hash) = (&*core, load.hash());
+        let moved = (core.shared).transact(hash, MoveUnchanged { core, load, from });
+        match moved.end() {
+            Moved::Revoked => drop(self.discard(Some(core), old)),
+            Moved::Absent => drop(self.fill(old, LifetimeSource::Loaded(from))),
+            Moved::To(deadline, outcome) => {
+                let for_waiters = self.load().has_sharers().then_some(old);
+                self.end(&Outcome::of(for_waiters, true, deadline), false);
+                core.maintenance.after_write(&core.shared, outcome);
             }
-            ReloadResult::Unchanged(old, from) => lead.keep(old, from),
-            ReloadResult::Gone => lead.gone(),
-            ReloadResult::Failed(failure) => {
-                // Before the failure is published: a caller that hears of it sees the next moment.
-                core.loads().back_off(&load, until);
-                lead.fail(failure);
-            }
-        });
-        if done.is_none() {
-            core.loads().back_off(&load, until);
-        }
-    }
-
-    /// Tells the waiters, though there is no cache to store in.
-    fn finish_without_cache(mut self, reload_result: ReloadResult<V>) {
-        let Some(load) = self.load.take() else {
-            return;
-        };
-        let outcome = match reload_result {
-            ReloadResult::New(value, _) | ReloadResult::Unchanged(value, _) => {
-                publish(Some(value), false, NEVER)
-            }
-            ReloadResult::Gone => Outcome::Failed(Failure::Absent),
-            ReloadResult::Failed(failure) => Outcome::Failed(failure),
-        };
-        wake_all(load.end(&outcome, 0).wakers);
-    }
-}
-
-impl<K: Eq + 'static, V: 'static, S> Drop for Right<K, V, S> {
-    fn drop(&mut self) {
-        let Some(load) = self.load.take() else {
-            return;
-        };
-        let outcome = match self.dropped {
-            Dropped::Fails => Outcome::Failed((self.failure)()),
-            Dropped::PassesOn => Outcome::Nothing,
-        };
-        match self.core.visit() {
-            Some(core) => {
-                contain(|| core.loads().back_off(&load, self.until));
-                Lead::of_lease(&core, load).end(&outcome, true);
-            }
-            None => wake_all(load.end(&outcome, 0).wakers),
         }
     }
 }
 
-impl<K: Eq + 'static, V: 'static, S> std::fmt::Debug for Right<K, V, S> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Right")
-            .field("load", &self.load)
-            .finish_non_exhaustive()
-    }
+/// The deadlines of an entry that a reload has left unchanged move, as a change.
+struct MoveUnchanged<'l, K, V, S> {
+    core: &'l Core<K, V, S>,
+    load: &'l Arc<Load<K, V>>,
+    from: FromLoad,
 }
 
-/// A waiter of a load gives up; a lead that it was told to take passes to the next one.
-pub(crate) fn leave<K, V, S>(core: &WeakHandle<K, V, S>, load: &Arc<Load<K, V>>, ticket: Ticket) {
-    if load.leave(ticket) {
-        pass_on(core, load);
-    }
-}
-
-/// A waiter that was told to lead does not: the next one does.
-pub(crate) fn pass_on<K, V, S>(core: &WeakHandle<K, V, S>, load: &Arc<Load<K, V>>) {
-    match core.visit() {
-        Some(core) => drop(Lead::new(&core, Arc::clone(load))),
-        None => wake_all(load.end(&Outcome::Nothing, 0).wakers),
-    }
-}
-
-/// The outcome of a reload that left the value unchanged.
-enum Kept {
-    Moved(WriteOutcome, u64),
+enum Moved {
+    To(u64, WriteOutcome),
     /// The load is no longer current.
     Revoked,
     /// The entry has expired, or was evicted.
     Absent,
 }
 
-impl<K: CacheKey, V: CacheValue, S: BuildHasher> Lead<'_, K, V, S> {
-    /// Ends a reload that left the value unchanged: the entry's deadlines move as an update moves
-    /// them. An entry that has expired meanwhile comes back.
-    fn keep(mut self, old: V, from: FromLoad) {
-        let core = self.core();
-        match core.loads().move_unchanged(self.load(), &from) {
-            Kept::Moved(outcome, deadline) => {
-                let for_waiters = self.load().has_sharers().then_some(old);
-                self.end(&publish(for_waiters, true, deadline), false);
-                core.maintenance.after_write(&core.shared, outcome);
-            }
-            Kept::Revoked => drop(self.discard(old)),
-            Kept::Absent => drop(self.commit(old, LifetimeSource::Loaded(from))),
-        }
+/// The deadlines that the policies want.
+struct Deadlines {
+    now: u64,
+    /// The deadline that they have seen; `None` if they are asked no more, and any will do.
+    judged: Option<u64>,
+    own: u64,
+    wanted: u64,
+    refresh: Option<NextRefresh>,
+}
+
+impl<K: CacheKey, V: CacheValue, S> Change<K, V> for MoveUnchanged<'_, K, V, S> {
+    type Plan = Deadlines;
+    type Done = Moved;
+    const KNOWS_LOADS: bool = false;
+
+    fn is_key(&self, other: &K) -> bool {
+        self.load.key() == other
     }
 
-    /// Ends a reload that found no value: the entry is removed.
-    fn gone(mut self) {
-        let core = self.core();
-        let none = Outcome::Failed(Failure::Absent);
-        let Some((_, outcome)) = self.take_out() else {
-            core.shared.count(Counters::load_discarded);
-            let live = core.loads().peek_got(self.load().hash(), self.load().key());
-            let outcome = live.map_or(none, |got| publish(Some(got.value), false, NEVER));
-            return self.end(&outcome, false);
-        };
-        self.end(&none, false);
-        if let Some(outcome) = outcome {
-            core.maintenance.after_write(&core.shared, outcome);
+    fn ask(
+        &mut self,
+        found: Option<NodePtr<K, V>>,
+        last: Option<Deadlines>,
+    ) -> Result<Deadlines, Moved> {
+        // While it is current no write comes, so only expiry or eviction takes the node away.
+        if !self.load.is_current() {
+            return Err(Moved::Revoked);
         }
+        let (lifetimes, clock) = (&self.core.lifetimes, &self.core.shared.clock);
+        let now = clock.now();
+        let now = now + u64::from(now == NEVER);
+        let live = found.and_then(|node| Some((node, node.deadline_if_live(now)?)));
+        let (node, deadline) = live.ok_or(Moved::Absent)?;
+        if let Some(last) = last {
+            return Ok(Deadlines {
+                now,
+                judged: None,
+                ..last
+            });
+        }
+        let (own, wanted) =
+            lifetimes.deadlines_of_unchanged(node, now, deadline, self.from.lifetime, clock);
+        let refresh = self.core.refresh.as_ref().map(|policy| {
+            let (entry, given) = (
+                (node.key(), node.value()),
+                LifetimeSource::Loaded(self.from),
+            );
+            lifetimes.ask_refresh(&**policy, entry, Some(node), given, (now, own), clock)
+        });
+        Ok(Deadlines {
+            now,
+            judged: Some(deadline),
+            own,
+            wanted,
+            refresh,
+        })
+    }
+
+    fn apply<'s>(
+        &mut self,
+        plan: Deadlines,
+        found: Option<NodePtr<K, V>>,
+        _: Revalidated<'s, K, V>,
+        hold: &mut Hold<'_, 's, K, V>,
+    ) -> Result<Moved, Deadlines> {
+        if !self.load.is_current() {
+            return Ok(Moved::Revoked);
+        }
+        let Some(node) = found else {
+            return Ok(Moved::Absent);
+        };
+        let judged = plan.judged.unwrap_or_else(|| node.deadline());
+        if time::is_due(plan.now, judged) {
+            return Err(plan);
+        }
+        node.set_written(plan.now);
+        if !hold
+            .shard
+            .move_deadline(node, judged, plan.own, plan.wanted)
+        {
+            return Err(plan);
+        }
+        set_refresh(node, plan.refresh);
+        hold.shard.loads_mut().seal(self.load);
+        let outcome = WriteOutcome::of_change(&hold.shard, plan.wanted, Some(plan.now));
+        Ok(Moved::To(plan.wanted, outcome))
+    }
+}
+
+/// The begin of a reload, as a change: the key has a stale entry, and no load or an overdue one.
+struct BeginReload<'b, K, V, S, Q: ?Sized> {
+    core: &'b Core<K, V, S>,
+    key: &'b Q,
+    hash: u64,
+    now: u64,
+    /// The key for the load.
+    owned: Option<K>,
+}
+
+impl<K: CacheKey, V: CacheValue, S: BuildHasher, Q> BeginReload<'_, K, V, S, Q>
+where
+    Q: Equivalent<K> + ?Sized,
+{
+    fn is_stale(&self, node: NodePtr<K, V>) -> bool {
+        let lives = !time::is_due(self.now, node.deadline());
+        lives && (node.refresh()).is_some_and(|refresh| refresh.is_stale(self.now))
+    }
+}
+
+impl<K: CacheKey, V: CacheValue, S: BuildHasher, Q> Change<K, V> for BeginReload<'_, K, V, S, Q>
+where
+    Q: Equivalent<K> + ?Sized,
+{
+    type Plan = ();
+    /// The load, and the one that it replaces.
+    type Done = Option<(Arc<Load<K, V>>, Option<Arc<Load<K, V>>>)>;
+    const KNOWS_LOADS: bool = true;
+
+    fn is_key(&self, other: &K) -> bool {
+        self.key.equivalent(other)
+    }
+
+    fn ask(&mut self, found: Option<NodePtr<K, V>>, _: Option<()>) -> Result<(), Self::Done> {
+        self.now = self.core.shared.clock.now();
+        let stale = found.filter(|&node| self.is_stale(node)).ok_or(None)?;
+        if self.owned.is_none() {
+            self.owned = Some(stale.key().clone());
+        }
+        Ok(())
+    }
+
+    fn apply<'s>(
+        &mut self,
+        (): (),
+        found: Option<NodePtr<K, V>>,
+        _: Revalidated<'s, K, V>,
+        hold: &mut Hold<'_, 's, K, V>,
+    ) -> Result<Self::Done, ()> {
+        let loads = self.core.loads();
+        let overdue = hold.load().cloned();
+        if overdue
+            .as_ref()
+            .is_some_and(|load| !loads.is_overdue(load, self.now))
+        {
+            return Ok(None);
+        }
+        // A reload may have ended since it was asked.
+        let Some(node) = found.filter(|&node| self.is_stale(node)) else {
+            return Ok(None);
+        };
+        let Some(key) = self.owned.take() else {
+            unreachable!("the key was cloned before");
+        };
+        let load = Arc::new(Load::new(self.hash, key, 0, self.now));
+        if let Some(overdue) = &overdue {
+            hold.shard.loads_mut().revoke(overdue, RevokedBy::NewerLoad);
+        }
+        hold.shard.list_load(Arc::clone(&load));
+        loads.begin_refresh(&load, node, self.now);
+        Ok(Some((load, overdue)))
     }
 }
 
 impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher> LoadView<'a, K, V, S> {
-    /// The right to reload a key, if it has a stale entry, and no load or an overdue one. Also the
-    /// moment of refresh that the entry has while the reload is under way.
-    pub(crate) fn begin_reload<Q>(self, hash: u64, key: &Q) -> Option<(Lead<'a, K, V, S>, u64)>
+    /// The guard of a reload, if the key has a stale entry, and no load or an overdue one.
+    pub(crate) fn begin_reload<Q>(self, hash: u64, key: &Q) -> Option<CallGuard<'a, K, V, S>>
     where
         Q: Equivalent<K> + ?Sized,
     {
-        let map = &self.core.shared.map;
-        let mut same_hash = SameHashLoads::new();
-        loop {
-            let pin = self.core.shared.pin();
-            let probe = map.probe(hash, &pin, |node| key.equivalent(node.key()));
-            let node = probe.found?;
-            let now = self.core.shared.clock.now();
-            let stale = |node: NodePtr<K, V>| {
-                let lives = !time::is_due(now, node.deadline());
-                lives && node.refresh().is_some_and(|refresh| refresh.is_stale(now))
-            };
-            if !stale(node) {
-                return None;
-            }
-            let owned = node.key().clone();
-            let mut shard = probe.lock();
-            if shard.revalidate(hash, &probe).is_none() {
-                continue;
-            }
-            // A reload may have ended since.
-            if !stale(node) {
-                return None;
-            }
-            let mut overdue = None;
-            if !shard.loads().is_empty() {
-                if !shard.loads().classify(hash, &mut same_hash) {
-                    drop((shard, probe));
-                    drop(pin);
-                    same_hash.compare(|other| key.equivalent(other));
-                    continue;
-                }
-                if let Some(load) = same_hash.mine() {
-                    if !self.is_overdue(load, now) {
-                        return None;
-                    }
-                    overdue = Some(Arc::clone(load));
-                }
-            }
-            let load = Arc::new(Load::new(hash, owned, 0, now));
-            if let Some(overdue) = &overdue {
-                shard.loads_mut().revoke(overdue, RevokedBy::NewerLoad);
-            }
-            let until = self.reload_until(now);
-            if let Some(refresh) = node.refresh() {
-                refresh.begin(until);
-            }
-            shard.list_load(Arc::clone(&load));
-            drop(probe);
-            drop(pin);
-            let lead = Lead::of_run(self.core, load);
-            self.core.shared.count(Counters::reload_began);
-            if let Some(overdue) = overdue {
-                overdue.release_waiters();
-            }
-            return Some((lead, until));
+        let begin = BeginReload {
+            core: self.core,
+            key,
+            hash,
+            now: 0,
+            owned: None,
+        };
+        let (load, overdue) = self.core.shared.transact(hash, begin).end()?;
+        let mut guard = Guard::new(self.core, load);
+        guard.begins(false, false);
+        self.core.shared.count(Counters::reload_began);
+        if let Some(overdue) = overdue {
+            overdue.release_waiters();
         }
+        Some(guard)
     }
 
-    /// Joins the current load of the key that a former load had.
-    pub(crate) fn join_current(
-        self,
-        former: &Load<K, V>,
-        ticket: Ticket,
-        want: Want,
-    ) -> Option<Arc<Load<K, V>>> {
-        let hash = former.hash();
-        let mut same_hash = SameHashLoads::new();
-        loop {
-            let shard = self.core.shared.map.lock(hash);
-            if shard.loads().classify(hash, &mut same_hash) {
-                let load = same_hash.mine()?;
-                load.join(ticket, want, 0);
-                drop(shard);
-                self.watch_quietly(load, self.clock());
-                return Some(Arc::clone(load));
-            }
-            drop(shard);
-            same_hash.compare(|other| former.key() == other);
-        }
-    }
-
-    /// Notes that a lead over a live entry is a reload; `None` if the entry has gone.
-    pub(crate) fn mark_reload(self, load: &Arc<Load<K, V>>) -> Option<u64> {
-        let pin = self.core.shared.pin();
-        let node = self
-            .core
-            .shared
-            .find_live(load.hash(), load.key(), &pin)
-            .ok()?
-            .node;
-        let until = self.reload_until(self.core.shared.clock.now());
-        let mut shard = self.core.shared.map.lock(load.hash());
+    /// Notes that the load over a live entry is a reload, unless the entry has gone.
+    pub(crate) fn mark_reload(self, load: &Arc<Load<K, V>>) {
+        let shared = &self.core.shared;
+        let pin = shared.pin();
+        let Ok(hit) = shared.find_live(load.hash(), load.key(), &pin) else {
+            return;
+        };
+        let now = shared.clock.now();
+        let mut shard = shared.map.lock(load.hash());
         // Current, under the lock: so no write has replaced the node that the key has now.
-        if load.is_current()
-            && shard.find_node(load.hash(), node).is_some()
-            && let Some(refresh) = node.refresh()
-        {
+        if load.is_current() && shard.find_node(load.hash(), hit.node).is_some() {
+            self.begin_refresh(load, hit.node, now);
+        }
+        load.set_reload(self.reload_until(now));
+        drop(shard);
+        shared.count(Counters::reload_began);
+    }
+
+    /// A reload of this entry begins. Under the shard's lock.
+    fn begin_refresh(self, load: &Load<K, V>, node: NodePtr<K, V>, now: u64) {
+        let until = self.reload_until(now);
+        load.set_reload(until);
+        if let Some(refresh) = node.refresh() {
             refresh.begin(until);
         }
-        drop(shard);
-        self.core.shared.count(Counters::reload_began);
-        Some(until)
     }
 
     /// When the right to a reload that begins now can be taken again.
     fn reload_until(self, now: u64) -> u64 {
         let most = self.core.lifetimes.limits.load_timeout;
-        let most = most.unwrap_or(Duration::from_nanos(MAX_LIFETIME_NANOS));
-        time::deadline_after(now, most)
-    }
-
-    /// Moves the deadlines of an entry that a reload has left unchanged, if the load is current.
-    fn move_unchanged(self, load: &Arc<Load<K, V>>, from: &FromLoad) -> Kept {
-        let map = &self.core.shared.map;
-        let hash = load.hash();
-        loop {
-            let pin = self.core.shared.pin();
-            let found = map.find(hash, &pin, |node| load.key() == node.key());
-            let live = found.and_then(|node| {
-                let now = self.core.shared.clock.now();
-                Some((node, now, node.deadline_if_live(now)?))
-            });
-            let Some((node, now, deadline)) = live else {
-                return if load.is_current() {
-                    Kept::Absent
-                } else {
-                    Kept::Revoked
-                };
-            };
-            let (lifetimes, clock) = (&self.core.lifetimes, &self.core.shared.clock);
-            let (own, wanted) =
-                lifetimes.deadlines_of_unchanged(node, now, deadline, from.lifetime, clock);
-            let refresh = self.core.refresh.as_ref().and_then(|policy| {
-                let entry = (node.key(), node.value());
-                let given = LifetimeSource::Loaded(*from);
-                lifetimes.ask_refresh(&**policy, entry, Some(node), given, (now, own), clock)
-            });
-            let mut shard = map.lock(hash);
-            if shard.find_node(hash, node).is_none() {
-                continue;
-            }
-            if !load.is_current() {
-                return Kept::Revoked;
-            }
-            let judged = node.deadline();
-            if time::is_due(now, judged) {
-                continue;
-            }
-            node.set_written(if now == NEVER { now + 1 } else { now });
-            if !shard.move_deadline(node, judged, own, wanted) {
-                continue;
-            }
-            if let Some(cell) = node.refresh() {
-                cell.set(NEVER);
-            }
-            set_refresh(node, refresh);
-            _ = shard.loads_mut().seal(load);
-            let outcome = WriteOutcome::of_change(&shard, wanted, Some(now));
-            return Kept::Moved(outcome, wanted);
-        }
+        time::deadline_after(
+            now,
+            most.unwrap_or(Duration::from_nanos(MAX_LIFETIME_NANOS)),
+        )
     }
 }
 
 impl<K: Eq + 'static, V: 'static, S> LoadView<'_, K, V, S> {
-    /// A reload has failed: the policy says when it is tried again. `until` is the entry's moment
-    /// of refresh while the reload was under way.
-    fn back_off(self, load: &Load<K, V>, until: Option<u64>) {
-        let Some(until) = until else { return };
-        self.core.shared.count(Counters::reload_failed);
+    /// A reload has failed: the policy says when it is tried again.
+    fn back_off(self, load: &Load<K, V>) {
+        let Some(until) = load.reload_until() else {
+            return;
+        };
+        let shared = &self.core.shared;
+        shared.count(Counters::reload_failed);
         if load.revoked().is_some() {
             // What the key has now is not what this reload began from.
             return;
         }
-        let pin = self.core.shared.pin();
-        let Ok(hit) = self.core.shared.find_live(load.hash(), load.key(), &pin) else {
+        let pin = shared.pin();
+        let Ok(hit) = shared.find_live(load.hash(), load.key(), &pin) else {
             return;
         };
         let (Some(refresh), Some(policy)) = (hit.node.refresh(), &self.core.refresh) else {
             return;
         };
         let failures = refresh.failures().saturating_add(1);
-        let left = self.core.shared.clock.time_until(hit.node.deadline());
+        let left = shared.clock.time_until(hit.node.deadline());
         let (key, value) = (hit.node.key(), hit.node.value());
         // The right to reload comes back also if the policy panics.
         let next = contain(|| policy.refresh_after_failure(key, value, failures, left))
             .unwrap_or_else(|| Some(usual_pause(failures)));
-        let now = self.core.shared.clock.now();
-        let next = time::deadline_in(now, next);
-        refresh.fail(until, next);
+        refresh.fail(until, time::deadline_in(shared.clock.now(), next));
     }
 }

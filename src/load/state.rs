@@ -4,6 +4,7 @@
 //!
 //! | phase   | meaning                                                | next |
 //! |---------|--------------------------------------------------------|------|
+//! | Queued  | a reload that waits for a thread; a miss may take it   | Led, Over |
 //! | Led     | a leader runs user code, or is about to                | Ending, Offered, Over |
 //! | Ending  | the leader's value is stored and yet to be published   | Offered, Over |
 //! | Offered | the leader has ended; one waiter has been told to lead | Led, Offered, Over |
@@ -30,8 +31,8 @@
 
 use super::cycle::thread_number;
 use crate::contain::contain;
-use crate::time::NEVER;
 use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering, thread_local};
+use crate::time::NEVER;
 use std::any::{Any, TypeId};
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -212,6 +213,7 @@ struct State<V> {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
+    Queued,
     Led,
     /// This waiter has been told to lead.
     Offered(Ticket),
@@ -244,12 +246,10 @@ impl<V> State<V> {
         }
     }
 
-    /// The longest-waiting waiter.
-    fn first(&self) -> Option<Ticket> {
-        let firsts = self
-            .waiting
-            .iter()
-            .filter_map(|(_, queue)| queue.first_key_value());
+    /// The longest-waiting waiter of some kinds.
+    fn first(&self, kinds: impl Fn(Want) -> bool) -> Option<Ticket> {
+        let queues = self.waiting.iter().filter(|(want, _)| kinds(*want));
+        let firsts = queues.filter_map(|(_, queue)| queue.first_key_value());
         firsts.map(|(&ticket, _)| ticket).min()
     }
 
@@ -354,9 +354,65 @@ impl<K, V> Load<K, V> {
         self.reload_until.store(until, Ordering::Relaxed);
     }
 
+    /// The run of another leader begins, for an absent key unless it is marked as a reload.
+    pub(crate) fn begin_anew(&self, now: u64) {
+        self.set_began(now);
+        self.set_reload(NEVER);
+    }
+
     /// A run begins.
     pub(crate) fn set_began(&self, now: u64) {
         self.began.store(now, Ordering::Relaxed);
+    }
+
+    /// The run has to wait for a thread of the reloads. A miss that waits already leads instead:
+    /// false. The leader calls this, and `now` is cache time.
+    pub(crate) fn queue(&self, now: u64) -> bool {
+        let mut wakers = Vec::new();
+        let mut state = self.state.lock();
+        state.phase = Phase::Queued;
+        let retry = |want| (want == Want::LookUpAgain).then_some(Verdict::Retry);
+        state.tell(retry, &mut wakers);
+        let misses = |want| !matches!(want, Want::OwnTurn | Want::Any(_));
+        self.offer(&mut state, misses, now, &mut wakers);
+        let queued = state.phase == Phase::Queued;
+        drop(state);
+        wake_all(wakers);
+        queued
+    }
+
+    /// Tells the longest-waiting waiter of some kinds, if there is one, to lead.
+    fn offer(
+        &self,
+        state: &mut State<V>,
+        kinds: impl Fn(Want) -> bool,
+        now: u64,
+        wakers: &mut Vec<Waker>,
+    ) {
+        if let Some(next) = state.first(kinds)
+            && let Some(waiter) = state.take_waiter(next)
+        {
+            state.phase = Phase::Offered(next);
+            self.set_began(now);
+            self.set_leader(waiter.thread);
+            state.told.insert(next, Verdict::Leads);
+            wakers.extend(waiter.waker);
+        }
+    }
+
+    /// Whether it waits for a thread.
+    pub(crate) fn is_queued(&self) -> bool {
+        self.state.lock().phase == Phase::Queued
+    }
+
+    /// Takes the lead of a load that waits for a thread. True for the first that asks.
+    pub(crate) fn take_queued(&self) -> bool {
+        let mut state = self.state.lock();
+        let queued = state.phase == Phase::Queued;
+        if queued {
+            state.phase = Phase::Led;
+        }
+        queued
     }
 
     /// Whether a waiter would share a value.
@@ -515,15 +571,7 @@ impl<K, V> Load<K, V> {
             }
         };
         state.tell(verdict, &mut wakers);
-        if let Some(next) = state.first()
-            && let Some(waiter) = state.take_waiter(next)
-        {
-            state.phase = Phase::Offered(next);
-            self.set_began(now);
-            self.set_leader(waiter.thread);
-            state.told.insert(next, Verdict::Leads);
-            wakers.extend(waiter.waker);
-        }
+        self.offer(&mut state, |_| true, now, &mut wakers);
         if state.phase == Phase::Over {
             self.mark_outdated();
         }

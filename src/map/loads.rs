@@ -1,7 +1,8 @@
 //! The loads of a shard's keys: what the map keeps for `load`, in the same holds of its locks.
 
 use super::{Map, Shard, ShardCell};
-use crate::load::{Load, Loads};
+use crate::load::state::Load;
+use crate::load::table::Loads;
 use crate::sync::{AtomicU64, Ordering, fence};
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
