@@ -41,12 +41,6 @@ pub(crate) trait WriteCondition<K, V> {
     /// Whether it wants to know the load of the key.
     const KNOWS_LOADS: bool;
 
-    /// See [`Change::knows_absent`](super::transact::Change::knows_absent).
-    #[inline(always)]
-    fn knows_absent(&mut self) -> bool {
-        false
-    }
-
     /// With no lock held, about the node that the key has. False gives the write up.
     #[inline(always)]
     fn look(&mut self, _found: Option<NodePtr<K, V>>) -> bool {

@@ -9,6 +9,7 @@ use crate::load::state::{Load, RevokedBy};
 use crate::maintenance::WriteOutcome;
 use crate::map::{END, Occupied, Revalidated, Shard, ShardCell};
 use crate::node::NodePtr;
+use crate::reclaim::Pin;
 use crate::shared::Shared;
 use crate::time::NEVER;
 use equivalent::Equivalent;
@@ -187,10 +188,8 @@ where
     }
 
     #[inline(always)]
-    fn before_look_up(&mut self, cell: &ShardCell<K, V>) {
-        // In the other order, a load could store its value after the look-up and end before this
-        // question, and the removal would miss both.
-        self.may_load = cell.may_load();
+    fn before_look_up(&mut self, cell: &ShardCell<K, V>, pin: &Pin) {
+        self.may_load = cell.may_load(pin);
     }
 
     #[inline(always)]

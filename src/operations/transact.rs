@@ -59,16 +59,9 @@ pub(crate) trait Change<K, V> {
     /// Whether the key of the transaction is this one. No lock is held.
     fn is_key(&self, other: &K) -> bool;
 
-    /// Whether the key is known to be absent, so that this attempt need not look it up. Confirming
-    /// fails if any node has the hash.
-    #[inline(always)]
-    fn knows_absent(&mut self) -> bool {
-        false
-    }
-
     /// Called after the fence of the pin and before the look-up.
     #[inline(always)]
-    fn before_look_up(&mut self, _cell: &ShardCell<K, V>) {}
+    fn before_look_up(&mut self, _cell: &ShardCell<K, V>, _pin: &Pin) {}
 
     /// Decides what to do about the node that the key has, with no lock held; an error ends the
     /// transaction. `last` is the plan of the last attempt if the user's code was asked often
@@ -171,12 +164,8 @@ impl<K, V> Shared<K, V> {
         let cell = self.map.cell(hash);
         // After `change` and `loads`: if the user's code panics, the pin is dropped first.
         let pin = self.pin();
-        change.before_look_up(cell);
-        let probe = if change.knows_absent() {
-            cell.probe_absent(&pin)
-        } else {
-            cell.probe(hash, &pin, |node| change.is_key(node.key()))
-        };
+        change.before_look_up(cell, &pin);
+        let probe = cell.probe(hash, &pin, |node| change.is_key(node.key()));
         let plan = match change.ask(probe.found, last) {
             Ok(plan) => plan,
             Err(done) => {

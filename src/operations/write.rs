@@ -215,11 +215,6 @@ where
     }
 
     #[inline(always)]
-    fn knows_absent(&mut self) -> bool {
-        self.condition.knows_absent()
-    }
-
-    #[inline(always)]
     fn ask(
         &mut self,
         found: Option<NodePtr<K, V>>,
