@@ -457,7 +457,7 @@ impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher> LoadView<'a, K, V, S> {
                     overdue,
                 } => {
                     let mut guard = offered.unwrap_or_else(|| Guard::new(self.core, load));
-                    guard.begins(over.is_none(), counted);
+                    guard.begins(counted);
                     (guard, over, left, overdue)
                 }
             };

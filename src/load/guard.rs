@@ -59,9 +59,6 @@ impl<K, V, S> Home<K, V> for WeakHandle<K, V, S> {
 pub(crate) struct Guard<K, V, H: Home<K, V>> {
     home: H,
     load: Arc<Load<K, V>>,
-    /// Whether the key had no entry when the run began: as long as the load is current, it has none
-    /// (load 3).
-    absent: bool,
     /// Whether the run was counted as begun, and has yet to be counted as ended.
     runs: bool,
     ended: bool,
@@ -181,7 +178,6 @@ impl<K, V, H: Home<K, V>> Guard<K, V, H> {
         Self {
             home,
             load,
-            absent: false,
             runs: false,
             ended: false,
             queued: false,
@@ -190,10 +186,10 @@ impl<K, V, H: Home<K, V>> Guard<K, V, H> {
         }
     }
 
-    /// User code is about to run. `absent`: the key has no entry.
+    /// User code is about to run. `counted`: this run was counted before.
     #[inline]
-    pub(super) fn begins(&mut self, absent: bool, counted: bool) {
-        (self.absent, self.runs) = (absent, true);
+    pub(super) fn begins(&mut self, counted: bool) {
+        self.runs = true;
         if !counted && let Some(core) = self.home.visit() {
             core.shared.count(Counters::load_began);
         }
@@ -204,7 +200,7 @@ impl<K, V, H: Home<K, V>> Guard<K, V, H> {
         self.load.set_leader(0);
         self.ended = true;
         let mut owned = Guard::new(home, Arc::clone(&self.load));
-        (owned.absent, owned.runs) = (self.absent, self.runs);
+        owned.runs = self.runs;
         owned
     }
 
@@ -291,19 +287,12 @@ impl<K, V, H: Home<K, V>> std::fmt::Debug for Guard<K, V, H> {
 /// The condition of a load's own write: the load is current.
 struct Commit<'l, K, V> {
     load: &'l Arc<Load<K, V>>,
-    absent: bool,
     /// The write, and whether calls wait for its outcome.
     made: &'l mut Option<(Written, bool)>,
 }
 
 impl<K, V> WriteCondition<K, V> for Commit<'_, K, V> {
     const KNOWS_LOADS: bool = false;
-
-    #[inline]
-    fn knows_absent(&mut self) -> bool {
-        // For the first attempt: if it fails, a node of another key has the hash.
-        std::mem::take(&mut self.absent)
-    }
 
     #[inline]
     fn check(&mut self, _: Option<NodePtr<K, V>>, _: u64, _: &mut Hold<'_, '_, K, V>) -> Check {
@@ -376,7 +365,6 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Guard<K, V,
         let mut made = None;
         let condition = Commit {
             load: &self.load,
-            absent: self.absent,
             made: &mut made,
         };
         match core.put_through(self.load.hash(), key, value, given, condition) {

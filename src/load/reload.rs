@@ -56,11 +56,10 @@ impl<K, V, S> OwnedGuard<K, V, S> {
         self.core().map(|core| core.shared.clock.now())
     }
 
-    /// The guard stands in a queue from now on; `None` if another call runs the load instead.
-    pub(crate) fn queue(mut self) -> Option<Self> {
-        let now = self.core().map_or(0, |core| core.loads().clock());
+    /// The guard stands in a queue from now on: another call may take the load over.
+    pub(crate) fn enter_queue(&mut self) {
+        self.load().queue();
         self.queued = true;
-        self.load().queue(now).then_some(self)
     }
 
     /// Leaves the queue; `None` if another call has taken the load over, or its run would be of no
@@ -328,7 +327,7 @@ impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher> LoadView<'a, K, V, S> {
         };
         let (load, overdue) = self.core.shared.transact(hash, begin).end()?;
         let mut guard = Guard::new(self.core, load);
-        guard.begins(false, false);
+        guard.begins(false);
         self.core.shared.count(Counters::reload_began);
         if let Some(overdue) = overdue {
             overdue.release_waiters();

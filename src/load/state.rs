@@ -246,9 +246,9 @@ impl<V> State<V> {
         }
     }
 
-    /// The longest-waiting waiter of some kinds.
-    fn first(&self, kinds: impl Fn(Want) -> bool) -> Option<Ticket> {
-        let queues = self.waiting.iter().filter(|(want, _)| kinds(*want));
+    /// The longest-waiting waiter.
+    fn first(&self) -> Option<Ticket> {
+        let queues = self.waiting.iter();
         let firsts = queues.filter_map(|(_, queue)| queue.first_key_value());
         firsts.map(|(&ticket, _)| ticket).min()
     }
@@ -365,39 +365,16 @@ impl<K, V> Load<K, V> {
         self.began.store(now, Ordering::Relaxed);
     }
 
-    /// The run has to wait for a thread of the reloads. A miss that waits already leads instead:
-    /// false. The leader calls this, and `now` is cache time.
-    pub(crate) fn queue(&self, now: u64) -> bool {
+    /// The run has to wait for a thread of the reloads. Misses that wait already look again: the
+    /// first of them takes it over.
+    pub(crate) fn queue(&self) {
         let mut wakers = Vec::new();
         let mut state = self.state.lock();
         state.phase = Phase::Queued;
-        let retry = |want| (want == Want::LookUpAgain).then_some(Verdict::Retry);
-        state.tell(retry, &mut wakers);
-        let misses = |want| !matches!(want, Want::OwnTurn | Want::Any(_));
-        self.offer(&mut state, misses, now, &mut wakers);
-        let queued = state.phase == Phase::Queued;
+        let is_miss = |want| !matches!(want, Want::OwnTurn | Want::Any(_));
+        state.tell(|want| is_miss(want).then_some(Verdict::Retry), &mut wakers);
         drop(state);
         wake_all(wakers);
-        queued
-    }
-
-    /// Tells the longest-waiting waiter of some kinds, if there is one, to lead.
-    fn offer(
-        &self,
-        state: &mut State<V>,
-        kinds: impl Fn(Want) -> bool,
-        now: u64,
-        wakers: &mut Vec<Waker>,
-    ) {
-        if let Some(next) = state.first(kinds)
-            && let Some(waiter) = state.take_waiter(next)
-        {
-            state.phase = Phase::Offered(next);
-            self.set_began(now);
-            self.set_leader(waiter.thread);
-            state.told.insert(next, Verdict::Leads);
-            wakers.extend(waiter.waker);
-        }
     }
 
     /// Whether it waits for a thread.
@@ -571,7 +548,15 @@ impl<K, V> Load<K, V> {
             }
         };
         state.tell(verdict, &mut wakers);
-        self.offer(&mut state, |_| true, now, &mut wakers);
+        if let Some(next) = state.first()
+            && let Some(waiter) = state.take_waiter(next)
+        {
+            state.phase = Phase::Offered(next);
+            self.set_began(now);
+            self.set_leader(waiter.thread);
+            state.told.insert(next, Verdict::Leads);
+            wakers.extend(waiter.waker);
+        }
         if state.phase == Phase::Over {
             self.mark_outdated();
         }

@@ -113,11 +113,9 @@ impl<K: CacheKey, V: CacheValue, S: CacheHasher> ReloadThreads<K, V, S> {
     pub(super) fn push<E: Send + Sync + 'static>(
         self: &Arc<Self>,
         loader: &Arc<dyn Loader<K, V, Error = E>>,
-        right: OwnedGuard<K, V, S>,
+        mut guard: OwnedGuard<K, V, S>,
     ) {
-        let Some(right) = right.queue() else {
-            return;
-        };
+        guard.enter_queue();
         let mut state = self.lock();
         if state.closed {
             drop(state);
@@ -125,7 +123,7 @@ impl<K: CacheKey, V: CacheValue, S: CacheHasher> ReloadThreads<K, V, S> {
         }
         state.forget_other_process();
         let needless = state.clear();
-        state.queue.push_back(right);
+        state.queue.push_back(guard);
         let start = state.idle < state.queue.len() && state.threads < self.most;
         state.threads += usize::from(start);
         drop(state);
@@ -161,11 +159,11 @@ impl<K: CacheKey, V: CacheValue, S: CacheHasher> ReloadThreads<K, V, S> {
         IS_RELOAD_THREAD.set(true);
         let mut state = self.lock();
         while !state.closed {
-            if let Some(right) = state.queue.pop_front() {
+            if let Some(guard) = state.queue.pop_front() {
                 drop(state);
                 contain(|| {
-                    if let Some(right) = right.leave_queue() {
-                        run_blocking(loader, right);
+                    if let Some(guard) = guard.leave_queue() {
+                        run_blocking(loader, guard);
                     }
                 });
                 state = self.lock();
@@ -188,10 +186,10 @@ impl<K: CacheKey, V: CacheValue, S: CacheHasher> ReloadThreads<K, V, S> {
     pub(super) fn take(&self, load: &Arc<Load<K, V>>) -> Option<OwnedGuard<K, V, S>> {
         let mut state = self.lock();
         let mut queue = state.queue.iter();
-        let at = queue.position(|right| Arc::ptr_eq(right.load(), load))?;
-        let right = state.queue.remove(at);
+        let at = queue.position(|guard| Arc::ptr_eq(guard.load(), load))?;
+        let guard = state.queue.remove(at);
         drop(state);
-        right?.leave_queue()
+        guard?.leave_queue()
     }
 
     /// No reload begins any more; threads end.

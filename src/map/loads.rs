@@ -33,11 +33,10 @@ impl<K, V> ShardCell<K, V> {
 }
 
 impl<K, V> Shard<'_, K, V> {
-    /// Lists a load, and releases the lock. The caller's code may run then (map 3).
+    /// Lists a load. Its leader's code may run when the lock was released (map 3).
     #[inline]
-    pub(crate) fn list_load(mut self, load: Arc<Load<K, V>>) {
+    pub(crate) fn list_load(&mut self, load: Arc<Load<K, V>>) {
         self.loads_mut().add(load);
-        drop(self);
         // SeqCst, partner: the fence of the pin of a call that asks `may_load`.
         fence(Ordering::SeqCst);
     }
