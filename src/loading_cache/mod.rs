@@ -26,10 +26,11 @@ pub use refreshing::Refreshing;
 
 use crate::RandomState;
 use crate::cache::Cache;
-use crate::loading::{CacheHasher, CacheKey, CacheValue};
+use crate::load::{CacheHasher, CacheKey, CacheValue};
 use kinds::{AnyLoader, BoxFuture};
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 use threads::ReloadThreads;
 
@@ -129,6 +130,23 @@ where
     pub fn cache(&self) -> &Cache<K, V, S> {
         &self.cache
     }
+}
+
+/// As a [`Cache`], it is whole after a panic of user code, if keys and values are.
+impl<K, V, E, S> UnwindSafe for LoadingCache<K, V, E, S>
+where
+    K: Hash + Eq + Clone + Send + Sync + RefUnwindSafe + 'static,
+    V: Clone + Send + Sync + RefUnwindSafe + 'static,
+    S: BuildHasher + Send + Sync + RefUnwindSafe + 'static,
+{
+}
+
+impl<K, V, E, S> RefUnwindSafe for LoadingCache<K, V, E, S>
+where
+    K: Hash + Eq + Clone + Send + Sync + RefUnwindSafe + 'static,
+    V: Clone + Send + Sync + RefUnwindSafe + 'static,
+    S: BuildHasher + Send + Sync + RefUnwindSafe + 'static,
+{
 }
 
 impl<K, V, E, S> fmt::Debug for LoadingCache<K, V, E, S>

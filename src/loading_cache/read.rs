@@ -2,13 +2,14 @@
 
 use super::LoadingCache;
 use super::background::block_on;
-use super::call::{made, put, result};
+use super::call::{answer, conclude_own, put};
 use super::kinds::AnyLoader;
 use super::loader::LoadError;
 use super::refreshing::Refreshing;
-use crate::loading::{ByRef, Got, Keys, LoadRequest, Loading, RoleSearch, fallible};
+use crate::load::{ByRef, Claimant, Keys, Request, Seen, fallible};
 use crate::node::is_stale;
 use crate::operations::{Taken, Timed};
+use crate::stats::Counters;
 use crate::time::NEVER;
 use equivalent::Equivalent;
 use std::borrow::ToOwned;
@@ -68,14 +69,12 @@ where
     where
         Q: Equivalent<K> + Hash + ToOwned<Owned = K> + ?Sized,
     {
+        self.remembered(key)?;
         match &self.inner.loader {
             AnyLoader::Blocking(loader) => {
-                let ask = LoadRequest::value(fallible::<LoadError<E>>());
-                let core = &self.cache.core;
-                let end = core.loads().run(ByRef::new(key), ask, |_| {
-                    made(self.timed(|| loader.load(&key.to_owned())))
-                });
-                result(end)
+                let ask = Request::value(fallible::<LoadError<E>>());
+                let claimant = Claimant::new(&self.cache.core, ByRef::new(key), ask);
+                conclude_own(claimant.run(|_| self.timed(|| loader.load(&key.to_owned()))))
             }
             AnyLoader::Async(_) => block_on(self.load_in_task(key), self.check_interval()),
         }
@@ -110,6 +109,7 @@ where
         match &self.inner.loader {
             AnyLoader::Blocking(loader) => {
                 let (keys, stale) = self.look_up_all(keys);
+                self.remembered_any(&keys)?;
                 let load = |keys: &[K]| self.load_many(&**loader, keys);
                 let store = |(value, took)| put(value, took);
                 let values = self.cache.get_all_as(keys, load, store);
@@ -205,12 +205,15 @@ where
         if let Some(value) = self.get_if_present(key) {
             return Ok(value);
         }
+        self.remembered(key)?;
         match &self.inner.loader {
             AnyLoader::Blocking(loader) => {
-                let ask = LoadRequest::value(fallible::<LoadError<E>>());
-                let search = RoleSearch::new(&self.cache.core, ByRef::new(key), ask);
+                let ask = Request::value(fallible::<LoadError<E>>());
+                let claimant = Claimant::new(&self.cache.core, ByRef::new(key), ask);
                 let load = async { self.timed(|| loader.load(&key.to_owned())) };
-                Loading::new(search, |_: Option<&Got<V>>| load, made, result).await
+                claimant
+                    .run_async(|_: Option<&Seen<V>>| load, conclude_own)
+                    .await
             }
             AnyLoader::Async(_) => self.load_in_task(key).await,
         }
@@ -246,6 +249,7 @@ where
         keys: impl IntoIterator<Item = K>,
     ) -> Result<Vec<Option<V>>, LoadError<E>> {
         let (keys, stale) = self.look_up_all(keys);
+        self.remembered_any(&keys)?;
         let values = match &self.inner.loader {
             AnyLoader::Blocking(loader) => {
                 let store = |(value, took)| put(value, took);
@@ -257,6 +261,28 @@ where
         };
         stale.iter().for_each(|key| self.reload(key));
         values
+    }
+
+    /// The error of the key's last load, while it is remembered.
+    fn remembered<Q>(&self, key: &Q) -> Result<(), LoadError<E>>
+    where
+        Q: Equivalent<K> + Hash + ?Sized,
+    {
+        let core = &self.cache.core;
+        if core.failure_backoff.is_none() {
+            return Ok(());
+        }
+        let Some(failure) = core.loads().remembered(core.hash(key), key) else {
+            return Ok(());
+        };
+        core.shared.count(Counters::failure_remembered);
+        answer(&failure).map(drop)
+    }
+
+    /// The error that is remembered for one of the keys that are absent.
+    fn remembered_any(&self, keys: &Keys<K, V>) -> Result<(), LoadError<E>> {
+        let mut missing = keys.missing.iter().map(|&place| &keys.unique[place]);
+        missing.try_for_each(|key| self.remembered(key))
     }
 
     /// Whether an entry was stale at the time of its look-up; `now` is 0 if that needed no clock.

@@ -3,7 +3,7 @@
 use super::LoadingCache;
 use super::background::{Call, block_on};
 use super::loader::LoadError;
-use crate::loading::{CacheHasher, CacheKey, CacheValue};
+use crate::load::{CacheHasher, CacheKey, CacheValue};
 use std::fmt;
 use std::future::Future;
 use std::ops::ControlFlow::{Break, Continue};

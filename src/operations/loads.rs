@@ -12,7 +12,7 @@
 
 use super::core::Core;
 use crate::contain::contain;
-use crate::load::Load;
+use crate::load::state::Load;
 use crate::time;
 use std::time::Duration;
 
