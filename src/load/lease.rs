@@ -14,7 +14,7 @@ use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The answer of [`Cache::lease`].
+/// The answer of [`Cache::lease`]. There will be no other answers: a `match` needs no `_`.
 ///
 /// ```
 /// use wheelhouse::{Cache, Leased};
@@ -53,7 +53,8 @@ pub struct Lease<K, V, S = RandomState> {
     guard: OwnedGuard<K, V, S>,
 }
 
-/// The outcome of a value that filled a [`Lease`].
+/// The outcome of a value that filled a [`Lease`]. There will be no other outcomes: a `match` needs
+/// no `_`.
 ///
 /// ```
 /// use wheelhouse::{Cache, Filled, Leased};

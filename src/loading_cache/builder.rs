@@ -123,8 +123,8 @@ impl<K, V, E, S> LoadingBuilder<K, V, E, S> {
     /// an explicit write of the key, such as `insert` or `invalidate`.
     ///
     /// Panics and time-outs are not remembered, nor are failures of reloads: for these
-    /// [`refresh_after_failure`](crate::Refresh::refresh_after_failure) decides. Each of the cache's
-    /// shards remembers 256 keys at most; beyond that, the oldest error is forgotten.
+    /// [`refresh_after_failure`](crate::Refresh::refresh_after_failure) decides. Each shard of the
+    /// cache remembers 256 keys at most; beyond that, the oldest error is forgotten.
     ///
     /// ```
     /// use std::time::Duration;
@@ -139,10 +139,10 @@ impl<K, V, E, S> LoadingBuilder<K, V, E, S> {
     ///     .build();
     /// let first = hosts.get(&"example.org");
     /// assert!(matches!(&first, Err(LoadError::Failed(_))));
-    /// assert_eq!(hosts.get(&"example.org"), first); // asks nobody
+    /// assert_eq!(hosts.get(&"example.org"), first); // no call of the loader
     /// assert_eq!(hosts.cache().stats().loads(), 1);
     /// time.advance(second);
-    /// assert_eq!(hosts.get(&"example.org"), first); // asks again, and then not for two seconds
+    /// assert_eq!(hosts.get(&"example.org"), first); // called, and then not for 2 s
     /// assert_eq!(hosts.cache().stats().loads(), 2);
     /// ```
     pub fn failure_backoff(

@@ -84,6 +84,10 @@ forward_pointer!(Box);
 /// As [`Loader`], with futures. For a closure see
 /// [`async_loader_fn`](crate::async_loader_fn).
 ///
+/// Each load is a task of the [`spawner`](crate::LoadingBuilder::spawner). A future that awaits the
+/// load of its own key fails as a panic does; two that await each other's keys wait for ever, or
+/// until [`load_timeout`](crate::LoadingBuilder::load_timeout).
+///
 /// ```
 /// use wheelhouse::{AsyncLoader, Cache, Loaded};
 ///

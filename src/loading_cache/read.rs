@@ -25,15 +25,21 @@ where
 {
     /// Returns the value of a key, and loads it if the key is absent.
     ///
-    /// A [`Loader`](crate::Loader) runs on this thread. For an [`AsyncLoader`](crate::AsyncLoader)
-    /// the thread waits, and drives the future if no other waiter does.
+    /// A [`Loader`](crate::Loader) runs on this thread. The load of an
+    /// [`AsyncLoader`](crate::AsyncLoader) is a task of the
+    /// [`spawner`](crate::LoadingBuilder::spawner), for which this thread waits. In a task of a
+    /// runtime with one thread this call can wait for ever for a load of that runtime: use
+    /// [`get_async`](Self::get_async) there, or `spawn_blocking`.
     ///
     /// # Errors
     ///
-    /// If the loader fails or panics: nothing is stored. Calls that waited share the error. If a
-    /// load of an [`AsyncLoader`](crate::AsyncLoader) that this call has begun takes longer than
-    /// [`load_timeout`](crate::LoadingBuilder::load_timeout). If the load of another call becomes
-    /// overdue, a call that waits for it waits once more, for the newer load.
+    /// If the loader fails or panics: nothing is stored. Calls that waited share the error, and
+    /// later calls get it for as long as
+    /// [`failure_backoff`](crate::LoadingBuilder::failure_backoff) says.
+    ///
+    /// If a load of an [`AsyncLoader`](crate::AsyncLoader) that this call has begun takes longer
+    /// than [`load_timeout`](crate::LoadingBuilder::load_timeout). If the load of another call
+    /// becomes overdue, a call that waits for it waits once more, for the newer load.
     ///
     /// # Panics
     ///
@@ -85,11 +91,14 @@ where
     /// returns `None`.
     ///
     /// A key that another call is loading is not loaded again: this call waits for it, after its
-    /// own keys were stored.
+    /// own keys were stored. In a task of a runtime with one thread this call can wait for ever for
+    /// a load of that runtime: use [`get_all_async`](Self::get_all_async) there, or
+    /// `spawn_blocking`.
     ///
     /// # Errors
     ///
-    /// If the loader fails or panics: then the keys that it was given are not stored.
+    /// If the loader fails or panics: then the keys that it was given are not stored. If an error
+    /// is remembered for one of the keys that are absent: then the loader is not called.
     ///
     /// # Panics
     ///
@@ -148,7 +157,8 @@ where
     }
 
     /// Reloads a key, whether or not its value is stale, or joins the load that is under way. An
-    /// absent key is loaded.
+    /// absent key is loaded, whatever error is remembered. The loader runs on a thread of the cache
+    /// or in a task, as for a reload.
     ///
     /// # Panics
     ///
@@ -171,10 +181,10 @@ where
 
     /// As [`get`](Self::get), for tasks.
     ///
-    /// A [`Loader`](crate::Loader) runs within the first poll. The future of an
-    /// [`AsyncLoader`](crate::AsyncLoader) is shared by all calls that wait for the key: each that
-    /// is polled drives it. If all of them are dropped, it goes to the
-    /// [`spawner`](crate::LoadingBuilder::spawner).
+    /// A [`Loader`](crate::Loader) runs within a poll. The load of an
+    /// [`AsyncLoader`](crate::AsyncLoader) is a task of its own, which the
+    /// [`spawner`](crate::LoadingBuilder::spawner) gets within the first poll. It goes on if this
+    /// call, and all others that wait for it, are dropped.
     ///
     /// # Errors
     ///
@@ -221,10 +231,8 @@ where
 
     /// As [`get_all`](Self::get_all), for tasks.
     ///
-    /// A [`Loader`](crate::Loader) runs within a poll. The future of an
-    /// [`AsyncLoader`](crate::AsyncLoader) is shared as that of [`get_async`](Self::get_async), by
-    /// all calls that wait for one of its keys. This call drives the loads of other calls when its
-    /// own have ended.
+    /// A [`Loader`](crate::Loader) runs within a poll. One task loads all keys that an
+    /// [`AsyncLoader`](crate::AsyncLoader) has to load for this call.
     ///
     /// # Errors
     ///

@@ -38,7 +38,8 @@ type OutcomeFuture<V, E> =
     Pin<Box<dyn Future<Output = Result<Option<V>, LoadError<E>>> + Send + Sync>>;
 
 impl<V, E> Refreshing<V, E> {
-    /// Waits for the outcome, as a thread.
+    /// Waits for the outcome, as a thread. In a task of a runtime with one thread this call can
+    /// wait for ever for a load of that runtime: await the future there, or use `spawn_blocking`.
     ///
     /// # Errors
     ///
