@@ -1,5 +1,5 @@
-//! The moment from which a node is stale, how often its reload has failed, and the lifetime that its
-//! last load gave it.
+//! The moment from which a node is stale, how often its reload has failed, and the lifetime that
+//! its last load gave it.
 
 use crate::sync::{AtomicU64, Ordering};
 use crate::time::{self, NEVER};

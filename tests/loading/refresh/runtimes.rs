@@ -1,5 +1,5 @@
-//! Async loaders on tokio, smol and a hand-made executor; threads and tasks that share loads; wakers
-//! that poll at once; recursion; and what becomes of calls whose load takes too long.
+//! Async loaders on tokio, smol and a hand-made executor; threads and tasks that share loads;
+//! wakers that poll at once; recursion; and what becomes of calls whose load takes too long.
 
 use futures_lite::future::block_on;
 use std::collections::{HashMap, VecDeque};
