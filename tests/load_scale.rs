@@ -1,15 +1,23 @@
 //! Loads and waiters cost the same for the hundred-thousandth as for the first.
 //!
 //! The bounds are generous, since the machine may be busy; where the cost grew with the number of
-//! loads or waiters, each would be missed by far.
+//! loads or waiters, each would be missed by far. A program of its own, whose tests run one after
+//! the other: they measure time.
 
 use std::future::Future;
 use std::pin::{Pin, pin};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use wheelhouse::compute::Op;
 use wheelhouse::{Cache, Leased};
+
+static ALONE: Mutex<()> = Mutex::new(());
+
+fn alone() -> MutexGuard<'static, ()> {
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// The shortest of some runs.
 fn shortest<T>(runs: usize, mut prepare: impl FnMut() -> T, mut run: impl FnMut(T)) -> Duration {
@@ -35,6 +43,7 @@ fn held<K, V>(leased: Leased<K, V>) -> wheelhouse::Lease<K, V> {
 
 #[test]
 fn a_bulk_load_of_many_keys_is_not_quadratic() {
+    let _alone = alone();
     let load_all = |count: u64| {
         shortest(3, Cache::builder, |builder| {
             let cache: Cache<u64, u64> = builder.build();
@@ -54,6 +63,7 @@ fn a_bulk_load_of_many_keys_is_not_quadratic() {
 
 #[test]
 fn an_insert_does_not_feel_the_loads_of_other_keys() {
+    let _alone = alone();
     let insert = |loads: u64| {
         let cache: Cache<u64, u64> = Cache::builder().build();
         let leases: Vec<_> = (0..loads)
@@ -76,6 +86,7 @@ fn an_insert_does_not_feel_the_loads_of_other_keys() {
 
 #[test]
 fn waiters_that_leave_one_after_the_other_take_constant_time() {
+    let _alone = alone();
     const WAITERS: usize = 64_000;
     let cache: Cache<u8, u64> = Cache::builder().build();
     let wait = || Box::pin(cache.get_with_async(0, std::future::pending()));
@@ -118,6 +129,7 @@ fn waiters_that_leave_one_after_the_other_take_constant_time() {
 
 #[test]
 fn a_turn_does_not_feel_how_many_wait_for_theirs() {
+    let _alone = alone();
     let turn = |waiting: u32| {
         let cache: Cache<u8, u32> = Cache::builder().build();
         let compute = || {
@@ -143,9 +155,9 @@ fn a_turn_does_not_feel_how_many_wait_for_theirs() {
         took
     };
     let few = (0..5).map(|_| turn(1_000)).min().expect("five runs");
-    let many = turn(16_000);
+    let many = (0..3).map(|_| turn(16_000)).min().expect("three runs");
     assert!(
-        many < few * 6,
+        many < few * 8,
         "among 1,000: {few:?} each, among 16,000: {many:?}"
     );
 }

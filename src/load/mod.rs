@@ -1,4 +1,73 @@
-//! placeholder
+//! Loads: one run of user code at a time makes the value of a key; other calls wait for its
+//! outcome.
+//!
+//! # One guard
+//!
+//! A call that misses [*claims*](claim) the key. In one hold of the shard's lock the claim confirms
+//! that the key is absent or due, and joins the key's current load or lists a new one. The answer
+//! is the key's value, or the [`guard`] of the load; a call that joins waits, and then claims
+//! again. The call that has the guard runs the user's code, with no lock and no pin, and ends the
+//! guard by what the code has made: `fill`, `fail`, `keep`, or `remove`. Dropping a guard hands the
+//! key on to the call that has waited longest. [`get_with`], [`entry`], [`compute`], [`bulk`] and
+//! [`lease`] are a few lines each over this; so are `loading_cache` and its reloads ([`reload`]).
+//!
+//! # Files
+//!
+//! | file | content |
+//! |------|---------|
+//! | [`state`], [`table`], [`cycle`] | below the map: one load and its waiters; the loads of a shard; threads that would wait for each other |
+//! | [`claim`], [`guard`] | the begin of a load, the waits for it, and its end |
+//! | [`form`], [`future`], [`key`] | what is the same for all methods: a run of the user's code as a thread or as a task |
+//! | [`get_with`], [`entry`], [`compute`], [`bulk`], [`lease`] | the methods of `Cache` |
+//! | [`reload`] | loads over live entries, in the background |
+//!
+//! # The states of a load
+//!
+//! | event | Queued: a reload waits for a thread | Led: a guard is out | Offered: a waiter was told to lead | Over |
+//! |-------|------|------|---------|------|
+//! | a call claims the key | takes it over, if the key is absent: Led | joins | joins | a new load |
+//! | a thread takes it from the queue | Led | – | – | – |
+//! | `fill` | – | the value is stored and published; a waiter that wants a turn is told to lead (Offered), else Over | – | – |
+//! | `fail`, `keep`, `remove`, drop | Over: the failure is published | published to the waiters that accept it; the first of the others is told to lead (Offered), else Over | – | – |
+//! | the waiter claims again | – | – | Led | – |
+//! | the waiter leaves | – | – | as a drop of the guard | – |
+//! | an explicit write | no longer current | no longer current; waiters for a turn look again | Over: all look again | – |
+//! | it is overdue, a call claims | a new load; all look again | a new load; all look again | a new load; all look again | – |
+//!
+//! A load that has failed may be *Resting* in the place of Over: its failure is remembered for a
+//! time, if the cache has `failure_backoff`. It stays current. The next call that claims the key
+//! takes it over; `LoadingCache` returns the failure before it claims. A write revokes it, and then
+//! it is Over.
+//!
+//! Beside its state, a load is *current* until a write revokes it, a newer load replaces it, or its
+//! last run has ended. Only a current load stores its value, takes new waiters, or gets another
+//! leader. When the run of a load that is no longer current ends, waiters that do not accept its
+//! outcome look the key up again.
+//!
+//! # What becomes of a waiter
+//!
+//! | a waiter of | accepts | else, if the load is current |
+//! |---------|---------|------------------------------|
+//! | `get_with`, `lease` | a value | leads in its turn |
+//! | `optionally_get_with`, `get_all_with` | a value, or that there is none | leads in its turn |
+//! | `try_get_with` | a value, or an error of its type | leads in its turn |
+//! | a compute | nothing: it wants a turn | leads in its turn |
+//! | `get_all_with` while it loads its own keys | a value, or that there is none | looks again |
+//!
+//! # Invariants
+//!
+//! 1. A load is known by its address, never by its key.
+//! 2. A load stands in the table of its key's shard exactly while it is current. Both change in one
+//!    hold of that shard's lock, so at most one load of a key is current.
+//! 3. While a load is current, no other explicit write of its key happens: an explicit write
+//!    revokes the load in the same critical section of the shard's lock.
+//! 4. A load has one leader at most. When a leader has ended, the longest-waiting waiter leads
+//!    next, as long as the load is current.
+//! 5. The lock of a load's state is taken inside a shard's lock, never around it. No waker is
+//!    called and no key or value is cloned, compared or dropped under either.
+//! 6. A load that a write revokes while a run of it is at work stands among the revoked loads of
+//!    its shard until that run ends. So its waiters can be woken when it becomes overdue.
+//! 7. A load is listed before its leader's code reads anything (map 3).
 
 mod bulk;
 mod claim;

@@ -1,34 +1,9 @@
-//! The state of one load: which thread leads, which calls wait, how it ended.
+//! The state of one load: which thread leads, which calls wait, how it ended. The module docs of
+//! `load` have the table of its states.
 //!
-//! # Phases
-//!
-//! | phase   | meaning                                                | next |
-//! |---------|--------------------------------------------------------|------|
-//! | Queued  | a reload that waits for a thread; a miss may take it   | Led, Over |
-//! | Resting | it has failed, and its error is remembered for a time  | Led, Over |
-//! | Led     | a leader runs user code, or is about to                | Ending, Offered, Over |
-//! | Ending  | the leader's value is stored and yet to be published   | Offered, Over |
-//! | Offered | the leader has ended; one waiter has been told to lead | Led, Offered, Over |
-//! | Over    | no run is left                                         | – |
-//!
-//! A load that no call has joined stays Led when its value is stored: nothing asks for its phase
-//! any more.
-//!
-//! Beside the phase, a load is *current* until a write revokes it, a newer load replaces it, or its
-//! last run has ended. Only a current load stores its value, takes new waiters, or gets another
-//! leader.
-//!
-//! # What becomes of a waiter
-//!
-//! | the run ends with         | waiter that accepts it | first other waiter | the rest |
-//! |---------------------------|------------------------|--------------------|----------|
-//! | a value, load current     | gets it                | leads              | wait on  |
-//! | a failure, load current   | gets it                | leads              | wait on  |
-//! | a value or failure, load not current | gets it     | looks again        | look again |
-//! | nothing yet: the load is revoked while the run continues | waits on, unless it waits for a turn: then it looks again | | |
-//!
-//! A waiter for a turn (a compute) accepts nothing. Each waiter has a ticket. Tickets ascend, and a
-//! waiter that has to look again keeps its own, so a place in the order is never lost.
+//! The waiters of each kind stand in a queue, ordered by their tickets. Tickets ascend, and a
+//! waiter that has to look again keeps its own, so a place in the order is never lost. To join, to
+//! leave and to hand the lead on take as long for many waiters as for few.
 
 use super::cycle::thread_number;
 use crate::contain::contain;
@@ -455,7 +430,8 @@ impl<K, V> Load<K, V> {
     /// The waiter's call has finished its other work: from now on it waits like any other.
     pub(crate) fn wait_now(&self, ticket: Ticket) {
         let mut state = self.state.lock();
-        if let Some(waiter) = state.take_waiter(ticket) {
+        let mut later = (state.waiting.iter_mut()).filter(|(want, _)| *want == Want::LookUpAgain);
+        if let Some(waiter) = later.find_map(|(_, queue)| queue.remove(&ticket)) {
             state.add(ticket, Want::Optional, waiter);
         }
     }
