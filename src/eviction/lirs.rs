@@ -88,9 +88,9 @@ const DEMOTIONS_PER_CALL: usize = 16;
 const TAIL_MOVES_PER_DEMOTION: usize = 4;
 
 pub(super) struct Lirs<K, V> {
-    window: WeighedQueue<K, V>,
-    protected: WeighedQueue<K, V>,
-    tail: WeighedQueue<K, V>,
+    pub(super) window: WeighedQueue<K, V>,
+    pub(super) protected: WeighedQueue<K, V>,
+    pub(super) tail: WeighedQueue<K, V>,
     max: u64,
     /// Counts protected entries that reached the tail.
     order: Periods,
@@ -98,7 +98,7 @@ pub(super) struct Lirs<K, V> {
     /// Period of `evictions` in which an entry of the tail was used last.
     tail_used: u64,
     filling: bool,
-    sizer: WindowSizer,
+    pub(super) sizer: WindowSizer,
     ghosts: Ghosts,
     dueling: SetDueling,
 }
@@ -376,19 +376,5 @@ impl<K, V> Lirs<K, V> {
     #[cfg(test)]
     pub(super) fn window_size(&self) -> u64 {
         self.max - self.sizer.for_protected()
-    }
-
-    /// Asserts lirs 1 and 2, and the invariants of the parts.
-    #[cfg(any(test, fuzzing))]
-    pub(super) fn check_invariants(&self, weights: std::ops::RangeInclusive<u64>) {
-        for queue in [&self.window, &self.protected, &self.tail] {
-            queue.check_invariants(weights.clone());
-        }
-        self.sizer.check_invariants();
-        assert!(
-            self.protected.len() == 0 || self.tail.len() > 0,
-            "a protected queue of {} without a tail",
-            self.protected.len()
-        );
     }
 }
