@@ -13,6 +13,7 @@ use crate::time::Clock;
 use crate::wheel;
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
+use std::time::Duration;
 
 /// The largest `initial_capacity`.
 const MOST_INITIAL: usize = 1 << 36;
@@ -51,7 +52,8 @@ where
     /// # Errors
     ///
     /// [`BuildError`] if `expiry_resolution` is finer or wider than the wheel can be,
-    /// `initial_capacity` is more than memory can hold, or `name` contains a NUL.
+    /// `initial_capacity` is more than memory can hold, `load_timeout` is zero, or `name` contains
+    /// a NUL.
     ///
     /// ```
     /// use std::time::Duration;
@@ -101,6 +103,7 @@ where
         let setup = Setup {
             resolution: self.resolution,
             listener: self.listener,
+            delivery: self.delivery,
             weighed: self.bound.weigher.is_some(),
             waker,
         };
@@ -126,6 +129,9 @@ where
                 wheel::FINEST,
                 wheel::WIDEST
             ));
+        }
+        if self.limits.load_timeout == Some(Duration::ZERO) {
+            return Err("load_timeout is 0ns, but must be more than zero".to_string());
         }
         if self.initial_capacity > MOST_INITIAL {
             return Err(format!(

@@ -5,6 +5,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
+use std::time::{Duration, Instant};
 use wheelhouse::{Cache, Filled, Leased, RemovalCause};
 
 type Delivered = Arc<Mutex<Vec<(u64, u64, RemovalCause)>>>;
@@ -324,5 +325,73 @@ fn under_stress_no_stale_value_stays() {
             }
         }
         accounts_are_square(&cache, &delivered);
+    }
+}
+
+/// A way to load a value.
+type Load = fn(&Cache<u64, u64>, u64, &AtomicU64);
+/// A removal that returns nothing.
+type Remove = fn(&Cache<u64, u64>, u64);
+
+#[test]
+fn a_value_read_before_a_change_of_the_source_is_not_cached_after_the_removal() {
+    const ROUNDS: u64 = 200_000;
+    let loads: [Load; 3] = [
+        |cache, key, source| _ = cache.get_with(key, || source.load(Ordering::SeqCst)),
+        |cache, key, source| {
+            let entry = cache.entry(key);
+            entry.or_insert_with(|| source.load(Ordering::SeqCst));
+        },
+        |cache, key, source| {
+            let entry = cache.entry(key);
+            entry.and_upsert_with(|_| source.load(Ordering::SeqCst));
+        },
+    ];
+    let removals: [Remove; 2] = [
+        |cache, key| cache.invalidate(&key),
+        |cache, key| _ = cache.remove(&key),
+    ];
+    for (load, remove) in loads
+        .iter()
+        .flat_map(|load| removals.map(|remove| (load, remove)))
+    {
+        let cache: Cache<u64, u64> = Cache::builder().max_capacity(1_000).build();
+        // Of each round: the source is 0 and then 1.
+        let sources: Vec<AtomicU64> = (0..ROUNDS).map(|_| AtomicU64::new(0)).collect();
+        let (begun, ended) = (AtomicU64::new(0), AtomicU64::new(0));
+        let (mut stale, mut made) = (0, 0);
+        let end = Instant::now() + Duration::from_millis(300);
+        thread::scope(|threads| {
+            threads.spawn(|| {
+                for round in 1..=ROUNDS {
+                    while begun.load(Ordering::Acquire) != round {
+                        if begun.load(Ordering::Relaxed) == u64::MAX {
+                            return;
+                        }
+                        std::hint::spin_loop();
+                    }
+                    let source = &sources[round as usize - 1];
+                    // So that neither thread is always the first.
+                    (0..round % 300).for_each(|_| std::hint::spin_loop());
+                    source.store(1, Ordering::SeqCst);
+                    remove(&cache, round);
+                    ended.store(round, Ordering::Release);
+                }
+            });
+            for round in 1..=ROUNDS {
+                if Instant::now() > end {
+                    break;
+                }
+                begun.store(round, Ordering::Release);
+                load(&cache, round, &sources[round as usize - 1]);
+                while ended.load(Ordering::Acquire) != round {
+                    std::hint::spin_loop();
+                }
+                stale += u64::from(cache.get(&round) == Some(0));
+                made = round;
+            }
+            begun.store(u64::MAX, Ordering::Release);
+        });
+        assert_eq!(stale, 0, "stale values after {made} rounds");
     }
 }
