@@ -227,7 +227,7 @@ pub use policy::Policy;
 pub use refresh::Refresh;
 pub use scheduler::{Alarm, MaintenanceTask, Scheduler};
 pub use snapshot::{Downtime, Ended, Restore, Restored, SavedEntry, Snapshot, View};
-pub use stats::Stats;
+pub use stats::{Stat, StatValue, Stats};
 pub use time::{ManualTicker, Ticker};
 pub use wheel_snapshot::{LevelSnapshot, WheelSnapshot};
 
