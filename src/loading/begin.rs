@@ -141,7 +141,7 @@ impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher> LoadView<'a, K, V, S> {
                     continue;
                 }
             } else if !shard.loads().is_empty() {
-                if !shard.loads_mut().classify(hash, &mut same_hash) {
+                if !shard.loads().classify(hash, &mut same_hash) {
                     drop((shard, probe));
                     drop(pin);
                     same_hash.compare(|other| key.query().equivalent(other));
@@ -190,8 +190,7 @@ impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher> LoadView<'a, K, V, S> {
                 if let Some(overdue) = &overdue {
                     shard.loads_mut().revoke(overdue, RevokedBy::NewerLoad);
                 }
-                shard.loads_mut().add(Arc::clone(&load));
-                drop(shard);
+                shard.list_load(Arc::clone(&load));
                 Lead::of_run(self.core, load)
             };
             let clock = &self.core.shared.clock;

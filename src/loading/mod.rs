@@ -22,7 +22,6 @@
 //!
 //! [`LoadView::begin_reload`]: crate::operations::LoadView::begin_reload
 
-mod bare;
 mod begin;
 mod bounds;
 mod bulk;

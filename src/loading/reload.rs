@@ -289,7 +289,7 @@ impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher> LoadView<'a, K, V, S> {
             }
             let mut overdue = None;
             if !shard.loads().is_empty() {
-                if !shard.loads_mut().classify(hash, &mut same_hash) {
+                if !shard.loads().classify(hash, &mut same_hash) {
                     drop((shard, probe));
                     drop(pin);
                     same_hash.compare(|other| key.equivalent(other));
@@ -306,12 +306,12 @@ impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher> LoadView<'a, K, V, S> {
             if let Some(overdue) = &overdue {
                 shard.loads_mut().revoke(overdue, RevokedBy::NewerLoad);
             }
-            shard.loads_mut().add(Arc::clone(&load));
             let until = self.reload_until(now);
             if let Some(refresh) = node.refresh() {
                 refresh.begin(until);
             }
-            drop((shard, probe));
+            shard.list_load(Arc::clone(&load));
+            drop(probe);
             drop(pin);
             let lead = Lead::of_run(self.core, load);
             self.core.shared.count(Counters::reload_began);
@@ -332,8 +332,8 @@ impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher> LoadView<'a, K, V, S> {
         let hash = former.hash();
         let mut same_hash = SameHashLoads::new();
         loop {
-            let mut shard = self.core.shared.map.lock(hash);
-            if shard.loads_mut().classify(hash, &mut same_hash) {
+            let shard = self.core.shared.map.lock(hash);
+            if shard.loads().classify(hash, &mut same_hash) {
                 let load = same_hash.mine()?;
                 load.join(ticket, want, 0);
                 drop(shard);

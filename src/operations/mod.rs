@@ -8,6 +8,7 @@
 //! | [`find`] | the live entry of a key |
 //! | [`entry_ref`] | an entry under the pin of its look-up |
 //! | [`extend`] | reads that move a deadline |
+//! | [`transact`] | the one transaction on the entry of a key |
 //! | [`mod@write`] | inserting, and deadlines set by hand |
 //! | [`answer`] | the lifetime of the value that a write stores |
 //! | [`condition`] | whether a write may be made |
@@ -36,6 +37,7 @@ mod remove;
 mod restore;
 #[cfg(all(test, not(wheelhouse_loom)))]
 mod tests;
+mod transact;
 mod write;
 
 pub(crate) use self::core::{Core, Weigher};
@@ -47,4 +49,5 @@ pub(crate) use loads::LoadView;
 pub(crate) use lookup::{Cloned, Contained, Referenced, Taken};
 pub(crate) use refresh::{Timed, set_refresh};
 pub(crate) use restore::Remaining;
+pub(crate) use transact::Hold;
 pub(crate) use write::Refused;
