@@ -1,30 +1,37 @@
 //! Removal listeners: their arguments, and what the crate promises about the calls.
 //!
-//! A listener is a closure `Fn(&K, &V, RemovalCause)` given to the builder with `removal_listener`.
-//! The promises:
+//! A listener is a closure `Fn(&K, &V, RemovalCause)` given to the builder with
+//! [`removal_listener`](crate::CacheBuilder::removal_listener).
+//!
+//! | question | answer |
+//! |---|---|
+//! | On which thread does it run? | By default on background threads that all caches of the process share, never on a thread of the program. With [`Delivery::Caller`] on the thread that removes the entry. With [`Delivery::executor`] where the program wants. |
+//! | When? | Soon after the removal: with a scheduler within some ten milliseconds, unless earlier calls of the listener take longer. With `Delivery::Caller` before the call that removed the entry returns. |
+//! | Which calls wait for it? | [`run_pending_tasks`](crate::Cache::run_pending_tasks) and the drop of the last handle; with `Delivery::Caller` each call that removes an entry. Inside a listener no call waits. |
+//! | May it block? | Yes, except with `Delivery::Caller`, where it holds up callers. A slow listener delays neither callers nor other caches; its notifications wait in memory meanwhile. |
+//! | May it await, or use a runtime? | It is not `async`, and the background threads belong to no runtime: `tokio::spawn` panics there. Send what you hear to a task through a channel, or have the listener run in the runtime's context: both examples stand at [`Delivery::executor`]. |
+//!
+//! # Guarantees
 //!
 //! - **Exactly once.** The listener is called once for each key–value pair that left the cache,
 //!   with that very value.
 //! - **In order for each key.** Of two values that lived under one key, the one that left first is
-//!   reported first. Between different keys there is no order.
+//!   reported first. Between different keys there is no order. One call at a time runs for a cache.
 //! - **After the removal.** When the listener runs, the entry is already gone from the cache. The
 //!   cache may already hold another value for the key.
 //! - **No lock held.** The listener may call any method of the same cache, also for the same key.
-//!   `run_pending_tasks` called from inside a listener returns without waiting for the
-//!   notifications that are being delivered.
-//! - **A slow listener delays no call.** Neither callers of `get` and `insert` nor other caches
-//!   wait for it: with [`Scheduler::background`](crate::Scheduler::background) it runs on the
-//!   cache's own notifier thread, and notifications wait in memory meanwhile. `run_pending_tasks`
-//!   and the drop of the last handle do wait: before they return, the notifications of all earlier
-//!   removals have been delivered. With [`Scheduler::disabled`](crate::Scheduler::disabled), where
-//!   no thread delivers, a write that finds more than a thousand notifications waiting delivers
-//!   some of them.
 //! - **Panics are caught.** A panic in the listener is caught and counted, after the process's
 //!   panic hook has reported it. That notification counts as delivered, and the listener stays in
 //!   use.
 //! - **Not at the end of the cache.** When the last handle is dropped, entries that are still
 //!   stored are dropped without a notification. This includes expired entries that were not removed
 //!   yet. Removals that happened before are delivered before the drop returns.
+//!
+//! With [`Scheduler::disabled`](crate::Scheduler::disabled), where no thread wakes the cache, the
+//! listener hears of removals when a call of the cache has run maintenance.
+//!
+//! [`Delivery::Caller`]: crate::Delivery::Caller
+//! [`Delivery::executor`]: crate::Delivery::executor
 //!
 //! [`RemovalCause`] lists which call leads to which cause.
 //!

@@ -107,6 +107,7 @@ where
         let setup = Setup {
             resolution: self.resolution,
             listener: self.listener,
+            delivery: self.delivery,
             weighed: self.bound.weigher.is_some(),
             waker,
         };
@@ -133,6 +134,9 @@ where
                 wheel::WIDEST
             ));
         }
+        if self.limits.load_timeout == Some(Duration::ZERO) {
+            return Err("load_timeout is 0ns, but must be more than zero".into());
+        }
         if self.initial_capacity > MOST_INITIAL {
             return Err(format!(
                 "initial_capacity is {}, but must be at most {MOST_INITIAL}",
@@ -148,11 +152,6 @@ where
             if let Some(policy) = self.bound.policy {
                 return Err(format!("eviction_policy is {policy:?} and {advice}"));
             }
-        }
-        if self.limits.load_timeout == Some(Duration::ZERO) {
-            return Err(
-                "load_timeout is 0ns, but must be longer: leave it out for no limit".into(),
-            );
         }
         if let Some(name) = &self.name
             && name.contains('\0')

@@ -6,7 +6,7 @@ use crate::hash::RandomState;
 use crate::listener::{Listener, RemovalCause};
 use crate::operations::{Limits, Weigher};
 use crate::refresh::Refresh;
-use crate::scheduler::Scheduler;
+use crate::scheduler::{Delivery, Scheduler};
 use crate::time::Ticker;
 use std::fmt;
 use std::time::Duration;
@@ -46,6 +46,7 @@ pub struct CacheBuilder<K, V, S = RandomState> {
     pub(super) ticker: Option<Box<dyn Ticker>>,
     pub(super) scheduler: Option<Scheduler>,
     pub(super) listener: Option<Listener<K, V>>,
+    pub(super) delivery: Delivery,
     pub(super) record_stats: bool,
     pub(super) refresh: Option<Box<dyn Refresh<K, V>>>,
     pub(super) hasher: S,
@@ -96,6 +97,7 @@ impl<K, V> Default for CacheBuilder<K, V, RandomState> {
             ticker: None,
             scheduler: None,
             listener: None,
+            delivery: Delivery::default(),
             record_stats: false,
             refresh: None,
             hasher: RandomState::new(),
@@ -104,7 +106,7 @@ impl<K, V> Default for CacheBuilder<K, V, RandomState> {
 }
 
 impl<K, V, S> CacheBuilder<K, V, S> {
-    /// Names the cache: the name appears in its `Debug` output, in the name of its notifier thread,
+    /// Names the cache: the name appears in its `Debug` output, in the names of its reload threads,
     /// and in messages about it.
     ///
     /// ```
@@ -385,7 +387,11 @@ impl<K, V, S> CacheBuilder<K, V, S> {
         self
     }
 
-    /// Sets the function that is called for every value that leaves the cache;
+    /// Sets the function that is called for every value that leaves the cache: soon, on a thread
+    /// that all caches share. [`delivery`](Self::delivery) chooses another thread, or lets the call
+    /// that removes an entry wait for the listener. A listener is not `async`;
+    /// [`Delivery::executor`] shows what to do where it has to await.
+    ///
     /// [`listener`](crate::listener) lists the guarantees.
     ///
     /// ```
@@ -409,6 +415,32 @@ impl<K, V, S> CacheBuilder<K, V, S> {
         listener: impl Fn(&K, &V, RemovalCause) + Send + Sync + 'static,
     ) -> Self {
         self.listener = Some(Box::new(listener));
+        self
+    }
+
+    /// Sets which thread calls the [`removal_listener`](Self::removal_listener), and whether calls
+    /// wait for it; [`Delivery`] says which to choose. The default is [`Delivery::Background`].
+    /// Has no effect without a listener.
+    ///
+    /// ```
+    /// use std::sync::atomic::{AtomicU32, Ordering};
+    /// use std::sync::Arc;
+    /// use wheelhouse::{Cache, Delivery, RemovalCause};
+    ///
+    /// let left = Arc::new(AtomicU32::new(0));
+    /// let count = Arc::clone(&left);
+    /// let cache: Cache<u8, char> = Cache::builder()
+    ///     .delivery(Delivery::Caller)
+    ///     .removal_listener(move |_: &u8, _: &char, _: RemovalCause| {
+    ///         count.fetch_add(1, Ordering::Relaxed);
+    ///     })
+    ///     .build();
+    /// cache.insert(1, 'a');
+    /// cache.insert(1, 'b');
+    /// assert_eq!(left.load(Ordering::Relaxed), 1); // heard before the call returned
+    /// ```
+    pub fn delivery(mut self, delivery: Delivery) -> Self {
+        self.delivery = delivery;
         self
     }
 
@@ -459,6 +491,7 @@ impl<K, V, S> CacheBuilder<K, V, S> {
             ticker: self.ticker,
             scheduler: self.scheduler,
             listener: self.listener,
+            delivery: self.delivery,
             record_stats: self.record_stats,
             refresh: self.refresh,
             hasher,
@@ -481,6 +514,7 @@ impl<K, V, S> fmt::Debug for CacheBuilder<K, V, S> {
             .field("expiry_resolution", &self.resolution)
             .field("scheduler", &self.scheduler)
             .field("removal_listener", &self.listener.is_some())
+            .field("delivery", &self.delivery)
             .field("record_stats", &self.record_stats)
             .finish_non_exhaustive()
     }

@@ -608,9 +608,9 @@ where
     }
 
     /// Does all maintenance that is due: removes every expired entry, evicts down to the bound,
-    /// delivers the notifications, and frees the memory that no reader holds. When it returns, all
-    /// notifications have been delivered. If a listener calls it, they are delivered after that
-    /// listener has returned.
+    /// waits until the listener has heard of it, and frees the memory that no reader holds. If a
+    /// listener calls it, it does not wait. [`Delivery::executor`](crate::Delivery::executor) says
+    /// what it does if an executor does not run its task.
     ///
     /// # Panics
     ///
@@ -621,8 +621,8 @@ where
     /// # Cost
     ///
     /// Proportional to the work that is due, in bounded passes: other callers need not wait for it.
-    /// The listener and the destructors of removed values may run on the calling thread. May wait
-    /// for a listener that runs on another thread, and at most a second for destructors there.
+    /// The destructors of removed values may run on the calling thread. Waits for the listener, and
+    /// at most a second for destructors on other threads.
     ///
     /// ```
     /// use std::time::Duration;

@@ -44,7 +44,7 @@ pub(crate) use self::core::{Core, Weigher};
 pub(crate) use condition::{Check, Explicit, WriteCondition, Written};
 pub use entry_ref::EntryRef;
 pub(crate) use handle::{Handle, Visit, WeakHandle};
-pub(crate) use lifetimes::{FromLoad, LifetimeSource, Lifetimes, Limits};
+pub(crate) use lifetimes::{FromLoad, LifetimeSource, Lifetimes, Limits, MAX_ASKS};
 pub(crate) use loads::LoadView;
 pub(crate) use lookup::{Cloned, Contained, Referenced, Taken};
 pub(crate) use refresh::{Timed, set_refresh};

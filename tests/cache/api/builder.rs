@@ -112,7 +112,7 @@ fn a_setting_of_the_bound_without_a_bound_is_refused() {
 #[test]
 fn a_load_timeout_of_nothing_is_refused() {
     let message = refusal!(Cache::<u32, u32>::builder().load_timeout(Duration::ZERO));
-    names(&message, &["load_timeout", "0ns", "longer"]);
+    names(&message, &["load_timeout", "0ns", "more than zero"]);
     let shortest = Cache::<u32, u32>::builder().load_timeout(NS);
     assert!(shortest.try_build().is_ok());
 }

@@ -256,7 +256,8 @@ fn a_loading_cache_may_be_used_in_the_destructor_of_a_thread_local() {
     let (tell, told) = mpsc::channel();
     let build = || {
         let load = async_loader_fn(|key: &u32| once_pending(*key));
-        let users: Users = Cache::builder().loading(load).spawner(drop).build();
+        let on_a_thread = |task| drop(thread::spawn(|| futures_lite::future::block_on(task)));
+        let users: Users = Cache::builder().loading(load).spawner(on_a_thread).build();
         (users, tell.clone())
     };
     let (early, late) = (build(), build());
