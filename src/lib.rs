@@ -226,7 +226,7 @@ pub use policy::Policy;
 pub use refresh::Refresh;
 pub use scheduler::{Alarm, Delivery, DeliveryTask, Executor, MaintenanceTask, Scheduler};
 pub use snapshot::{Downtime, Ended, Restore, Restored, SavedEntry, Snapshot, View};
-pub use stats::Stats;
+pub use stats::{Stat, StatValue, Stats};
 pub use time::{ManualTicker, Ticker};
 pub use wheel_snapshot::{LevelSnapshot, WheelSnapshot};
 
