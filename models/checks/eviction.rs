@@ -1,5 +1,5 @@
-//! The invariants of the size policy, as assertions; their numbers are those of the files that state
-//! them.
+//! The invariants of the size policy, as assertions; their numbers are those of the files that
+//! state them.
 
 use super::Eviction;
 use super::lirs::Lirs;

@@ -1,4 +1,5 @@
-//! The invariants of the map and its tables, as assertions; their numbers are those of `map::table`.
+//! The invariants of the map and its tables, as assertions; their numbers are those of
+//! `map::table`.
 
 use super::Map;
 use super::cell::ShardCell;
