@@ -351,8 +351,7 @@ impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher> LoadView<'a, K, V, S> {
         let node = self
             .core
             .shared
-            .find_live(load.hash(), load.key(), &pin)
-            .ok()?
+            .find_live(load.hash(), load.key(), &pin)?
             .node;
         let until = self.reload_until(self.core.shared.clock.now());
         let mut shard = self.core.shared.map.lock(load.hash());
@@ -438,7 +437,7 @@ impl<K: Eq + 'static, V: 'static, S> LoadView<'_, K, V, S> {
             return;
         }
         let pin = self.core.shared.pin();
-        let Ok(hit) = self.core.shared.find_live(load.hash(), load.key(), &pin) else {
+        let Some(hit) = self.core.shared.find_live(load.hash(), load.key(), &pin) else {
             return;
         };
         let (Some(refresh), Some(policy)) = (hit.node.refresh(), &self.core.refresh) else {

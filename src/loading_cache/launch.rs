@@ -83,14 +83,12 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
         Right::of(lead, core, until, panicked::<E>, dropped)
     }
 
-    /// Whether an entry was stale at the time of its look-up; `now` is 0 if that needed no clock.
+    /// Whether an entry is stale, which was judged at `now`: the moment may be after now, and is 0
+    /// if the look-up needed none.
     #[inline]
     pub(super) fn is_stale(&self, at: u64, now: u64) -> bool {
-        if now == 0 {
-            at != NEVER && is_stale(at, self.cache.core.shared.clock.now())
-        } else {
-            is_stale(at, now)
-        }
+        let is_fresh = at == NEVER || now != 0 && !is_stale(at, now);
+        !is_fresh && is_stale(at, self.cache.core.shared.clock.now_to_judge(at))
     }
 
     #[cold]
@@ -110,7 +108,7 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
     pub(super) fn look_up_all(&self, keys: impl IntoIterator<Item = K>) -> (Keys<K, V>, Vec<K>) {
         let mut stale = Vec::new();
         let keys = Keys::look_up(keys, |keys| {
-            let found = self.cache.core.get_many::<Timed, K>(keys);
+            let found = self.cache.core.get_many::<Timed, _, K>(keys);
             let value = |(key, found): (&K, Option<(V, u64, u64)>)| {
                 let (value, at, now) = found?;
                 if self.is_stale(at, now) {

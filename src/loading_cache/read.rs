@@ -7,7 +7,7 @@ use super::run::{block_on, made, result};
 use super::source::{Source, put};
 use crate::load::Want;
 use crate::loading::{ByRef, Dropped, LoadRequest, Role, fallible};
-use crate::operations::{Taken, Timed};
+use crate::operations::Timed;
 use equivalent::Equivalent;
 use std::any::TypeId;
 use std::borrow::ToOwned;
@@ -138,7 +138,7 @@ where
     where
         Q: Equivalent<K> + Hash + ?Sized,
     {
-        let (value, at, now) = self.cache.core.look_up::<Taken<Timed>, _>(key)?;
+        let (value, at, now) = self.cache.core.look_up::<Timed, _>(key)?;
         if self.is_stale(at, now) {
             self.reload(key);
         }

@@ -1,9 +1,7 @@
 //! The moment from which an entry is stale. A write asks the refresh policy for it with no lock
 //! held, and sets it in the hold of the shard's lock that stores the value.
 
-use super::find::Hit;
 use super::lifetimes::{FromLoad, LifetimeSource, Lifetimes};
-use super::lookup::Take;
 use crate::node::NodePtr;
 use crate::refresh::{Occasion, Refresh, Write};
 use crate::time::{self, Clock, NEVER};
@@ -91,20 +89,5 @@ impl<K: 'static, V: 'static> Lifetimes<K, V> {
             }
         };
         (own, self.wanted(own, || now, now))
-    }
-}
-
-/// A `get` that also returns the moment from which the entry is stale, and the reading of the clock
-/// by which the entry was judged (0 if none was needed).
-pub(crate) enum Timed {}
-
-impl<K: 'static, V: Clone + 'static> Take<K, V> for Timed {
-    type Answer = (V, u64, u64);
-    const IS_READ: bool = true;
-
-    #[inline(always)]
-    fn take(hit: &Hit<K, V>) -> (V, u64, u64) {
-        let at = hit.node.refresh().map_or(NEVER, |refresh| refresh.at());
-        (hit.node.value().clone(), at, hit.now)
     }
 }
