@@ -40,7 +40,7 @@ pub(crate) use deadline::{
 };
 pub use ticker::{ManualTicker, Ticker};
 
-/// The shortest lifetime that a read may count from up to [`SLACK`](coarse::SLACK) after its moment.
+/// The shortest lifetime that may count from up to [`SLACK`](coarse::SLACK) after the read.
 pub(crate) const COARSE_FROM: Duration = Duration::from_secs(10);
 
 /// The clock of one cache: readings in cache time.

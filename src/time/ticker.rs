@@ -31,8 +31,8 @@ use std::time::Duration;
 ///   by more than 50 ms, or its reading is not cheap, the process uses the exact clock alone.
 /// - **A suspended machine.** While a machine is suspended, `Instant::now()` stands still on some
 ///   systems (Linux, macOS) and continues on others (Windows). Deadlines do the same: on Linux and
-///   macOS, the time of a suspension does not count. If a hypervisor stops a virtual machine and its
-///   clock runs on, a look-up may return an entry that fell due meanwhile, until the first tick
+///   macOS, the time of a suspension does not count. If a hypervisor stops a virtual machine and
+///   its clock runs on, a look-up may return an entry that fell due meanwhile, until the first tick
 ///   after the stop.
 /// - **A clock that is slewed.** The operating system may run its monotonic clock a little faster
 ///   or slower for a while, to correct it. Deadlines and instants follow it together.
