@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # The tests that rest on pins and grace periods, on the second implementation: the unit tests, and
-# those of memory, references, threads and stress, with the feature crossbeam-epoch.
+# those of the ends of values, references and threads and of threads at full speed, with the feature
+# crossbeam-epoch.
 #
 #   ci/crossbeam.sh                    these
 #   ci/crossbeam.sh --tests            every test program
-#   ci/crossbeam.sh --test listener    the programs named
+#   ci/crossbeam.sh --test cache       the programs named
 #
 # FEATURES=crossbeam-epoch repeats the sanitizers (ci/san.sh), the schedules (ci/shuttle.sh) and the
 # soak (ci/soak.sh) on it.
@@ -12,7 +13,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 if [ $# -eq 0 ]; then
-    set -- --lib --test stress --test memory --test references --test life_and_death --test accounts
+    set -- --lib --test lifecycle --test leaked_threads --test concurrency
 fi
 cargo test --features crossbeam-epoch --no-run "$@"
 timeout --kill-after=10 "${CROSSBEAM_LIMIT:-600}" cargo test --features crossbeam-epoch --no-fail-fast "$@"

@@ -9,19 +9,21 @@
 #   ci/mutants.sh summary                 how many were caught, and what was not
 #
 # Each mutant runs the unit tests first; the survivors run the quick tests of tests/*, and the
-# survivors of these the slow ones. Only the stress test and the soak, which depend on chance, are
-# left out.
+# survivors of these the slow ones. Only the stress test and the soak, which depend on chance, and
+# the tests of the sources are left out.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$PWD/target}/mutants
 found=$CARGO_TARGET_DIR/found
 parts=(wheel buffer notify maintenance)
-# Test programs that take long, measure the whole process, or do not compile as a part of another.
-slow=(allocations overshoot hostile_callbacks hostile_clocks life_and_death overload model model_bounded linearizable)
-# Tests in the other programs that take long.
+# Test programs whose tests are mostly quick, and those that take long or measure the whole process.
+quick=(cache lifecycle loading fork snapshots true_time)
+slow=(allocations concurrency leaked_threads linearizable)
+# Tests in the quick programs that take long.
 later=(
-    at_the_default_resolution a_table_that_grew many_writers_and without_maintenance_of_its_own newcomers:: destructors_that_call
+    misbehaviour:: tickers_that_misbehave:: random_calls::
+    at_the_default_resolution a_table_that_grew many_writers_and without_maintenance_of_its_own new_keys_are_admitted:: destructors_that_call
     moka_498 moka_590 operations_alone while_other_threads walks_ iterations_ a_deadline_that_moves
     expired_entries_are_removed_before_the_pass an_expiry_is_delivered disabled_runs a_slow_listener
     due_entries_wait_for_a_few
@@ -117,26 +119,14 @@ wheel_alone() {
     keep "$found/wheel"
 }
 
-# A copy without examples and benchmarks, where `tests/quick` joins all test programs except the
-# slow ones: it is linked once, and runs in seconds.
+# A copy without examples and benchmarks.
 whole() {
-    local crate=$CARGO_TARGET_DIR/whole name
+    local crate=$CARGO_TARGET_DIR/whole
     rm -rf "$crate"
     mkdir -p "$crate/.cargo"
     cp -r src tests Cargo.toml Cargo.lock DESIGN.md README.md TESTING.md "$crate/"
     cp .cargo/mutants.toml "$crate/.cargo/"
-    sed -i 's/^members = .*/members = []/; s/^autobenches = .*/&\nautotests = false/' "$crate/Cargo.toml"
-    mkdir "$crate/tests/quick"
-    for name in tests/*.rs; do
-        name=$(basename "$name" .rs)
-        case " ${slow[*]} stress soak " in
-            *" $name "*) ;;
-            *) printf '#[path = "../%s.rs"]\nmod %s;\n' "$name" "$name" ;;
-        esac
-    done >"$crate/tests/quick/main.rs"
-    for name in quick "${slow[@]}"; do
-        printf '\n[[test]]\nname = "%s"\n' "$name"
-    done >>"$crate/Cargo.toml"
+    sed -i 's/^members = .*/members = []/' "$crate/Cargo.toml"
     # Dependencies that only the examples need.
     sed -i '/^# Of the examples alone/,/^$/{/^rlimit/!{/^$/!d}}' "$crate/Cargo.toml"
     cd "$crate"
@@ -158,8 +148,8 @@ part() {
         ulimit -v 8000000
         export PROPTEST_CASES=32
         mutants "$part" "${options[@]}" "$@" -- --lib -- buffer:: maintenance:: cache::
-        mutants "$part" "${options[@]}" "$@" -- --test=quick -- "${later[@]/#/--skip=}"
-        mutants "$part" "${options[@]}" "$@" -- --test=quick "${slow[@]/#/--test=}"
+        mutants "$part" "${options[@]}" "$@" -- "${quick[@]/#/--test=}" -- "${later[@]/#/--skip=}"
+        mutants "$part" "${options[@]}" "$@" -- "${quick[@]/#/--test=}" "${slow[@]/#/--test=}" -- --skip=stress::
     )
 }
 

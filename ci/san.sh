@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs the unit tests and tests/* under AddressSanitizer with LeakSanitizer, then tests/stress under
-# ThreadSanitizer.
+# Runs the unit tests and tests/* under AddressSanitizer with LeakSanitizer, then
+# tests/concurrency/stress.rs under ThreadSanitizer.
 #
 #   ci/san.sh             both
 #   ci/san.sh address     one of them
@@ -62,6 +62,6 @@ if [ "$what" != address ]; then
     # The flag says that std, built without the sanitizer, may be linked.
     export RUSTFLAGS="-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer $flags"
     export TSAN_OPTIONS="suppressions=$PWD/ci/tsan.supp ${TSAN_OPTIONS:-}"
-    cargo +nightly test --target "$host" --features "$features" --test stress --no-run
-    timeout --kill-after=10 "$limit" cargo +nightly test --target "$host" --features "$features" --test stress --no-fail-fast
+    cargo +nightly test --target "$host" --features "$features" --test concurrency --no-run
+    timeout --kill-after=10 "$limit" cargo +nightly test --target "$host" --features "$features" --test concurrency --no-fail-fast stress::
 fi

@@ -150,8 +150,8 @@ compile_error!(
     "wheelhouse needs a target with 64-bit pointers: its map keeps bits of a key's hash in the upper sixteen bits of a pointer"
 );
 
-// A module imports from earlier groups only (tests/imports.rs checks it). The order is also that of
-// the documentation: the methods of `Cache` in `cache` come before those in `loading`.
+// A module imports from earlier groups only (tests/source/imports.rs checks it). The order is also
+// that of the documentation: the methods of `Cache` in `cache` come before those in `loading`.
 mod random;
 mod sync;
 
@@ -225,9 +225,9 @@ pub use loading_cache::{
 pub use operations::EntryRef;
 pub use policy::Policy;
 pub use refresh::Refresh;
-pub use scheduler::{Alarm, MaintenanceTask, Scheduler};
+pub use scheduler::{Alarm, Delivery, DeliveryTask, Executor, MaintenanceTask, Scheduler};
 pub use snapshot::{Downtime, Ended, Restore, Restored, SavedEntry, Snapshot, View};
-pub use stats::Stats;
+pub use stats::{Stat, StatValue, Stats};
 pub use time::{ManualTicker, Ticker};
 pub use wheel_snapshot::{LevelSnapshot, WheelSnapshot};
 

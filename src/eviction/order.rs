@@ -134,7 +134,7 @@ impl<K, V> Order<K, V> {
         }
     }
 
-    /// The queues, from the coldest to the hottest.
+    /// The queues, from the one that is evicted from first to the one that is evicted from last.
     pub(super) fn queues(&mut self) -> impl Iterator<Item = &mut WeighedQueue<K, V>> {
         let (one, three) = match self {
             Self::Adaptive(lirs) => (None, Some(lirs.queues())),

@@ -1,14 +1,13 @@
 //! Loads: one run of user code at a time makes the value of a key; others wait for its outcome.
 //!
-//! This folder is the part below the map: the state of one load ([`state`]), the list of the
-//! current loads of a shard ([`list`]), and the search for cycles of threads that would wait for
-//! each other ([`cycle`]). A thread of a pool that waits gives up its [`worker_slot`]. The folder
-//! knows neither map nor cache. The calls that load are in `loading`.
+//! This folder is the part below the map: the state of one load ([`state`]), the loads of a shard
+//! by their hashes ([`table`]), and the search for cycles of threads that would wait for each
+//! other ([`cycle`]). The folder knows neither map nor cache. The calls that load are in `loading`.
 //!
 //! # Invariants
 //!
 //! 1. A load is known by its address, never by its key.
-//! 2. A load stands in the list of its key's shard exactly while it is current. Both change in one
+//! 2. A load stands in the table of its key's shard exactly while it is current. Both change in one
 //!    hold of that shard's lock, so at most one load of a key is current.
 //! 3. While a load is current, no other explicit write of its key happens: an explicit write
 //!    revokes the load in the same critical section of the shard's lock.
@@ -16,20 +15,15 @@
 //!    next, as long as the load is current.
 //! 5. The lock of a load's state is taken inside a shard's lock, never around it. No waker is
 //!    called and no key or value is cloned, compared or dropped under either.
-//! 6. A load that began bare is listed, or waits in the list of shared loads for its leader, until
-//!    its leader has ended its run. A bare load is current, and no call but its leader knows it.
-//! 7. A load that a write revokes while a run of it is at work stands among the revoked loads of
+//! 6. A load that a write revokes while a run of it is at work stands among the revoked loads of
 //!    its shard until that run ends. So its waiters can be woken when it becomes overdue.
 
 mod cycle;
-mod list;
 mod state;
-mod worker_slot;
+mod table;
 
 pub(crate) use cycle::{BlockingCall, WaitCycle, note_wait, thread_number, wait_in};
-pub(crate) use list::{Bare, Loads, Mark, SameHashLoads};
 pub(crate) use state::{
     AfterCommit, Failure, Load, Outcome, RevokedBy, SharedValue, Ticket, Verdict, Want, wake_all,
 };
-use worker_slot::wait_without_slot;
-pub(crate) use worker_slot::{WorkerSlot, with_worker_slot};
+pub(crate) use table::{Loads, SameHashLoads};

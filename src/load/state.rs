@@ -4,6 +4,7 @@
 //!
 //! | phase   | meaning                                                | next |
 //! |---------|--------------------------------------------------------|------|
+//! | Queued  | a reload that waits for a thread; a miss may take it   | Led, Over |
 //! | Led     | a leader runs user code, or is about to                | Ending, Offered, Over |
 //! | Ending  | the leader's value is stored and yet to be published   | Offered, Over |
 //! | Offered | the leader has ended; one waiter has been told to lead | Led, Offered, Over |
@@ -134,6 +135,16 @@ pub(crate) enum Verdict<V> {
     Retry,
 }
 
+impl<V> Clone for Verdict<V> {
+    fn clone(&self) -> Self {
+        match self {
+            Self::Ended(outcome) => Self::Ended(outcome.clone()),
+            Self::Leads => Self::Leads,
+            Self::Retry => Self::Retry,
+        }
+    }
+}
+
 /// The first write that revoked a load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RevokedBy {
@@ -193,6 +204,9 @@ pub(crate) struct Load<K, V> {
     /// Changes from true to false, once, under the shard's lock. Relaxed: a holder of that lock
     /// reads it exactly; for all others it is a hint, and only `false` is final.
     current: AtomicBool,
+    /// Cache time at which the run began, or at which the lead was offered. Relaxed: the leader
+    /// and its waiters have synchronized by the lock of the shard, or of the state.
+    began: AtomicU64,
     /// Whether a call has ever joined. Relaxed: it is set under the shard's lock, or before the
     /// run is handed to the thread that will end it.
     joined: AtomicBool,
@@ -202,36 +216,74 @@ pub(crate) struct Load<K, V> {
 struct State<V> {
     phase: Phase,
     revoked: Option<RevokedBy>,
-    /// Cache time at which the run began, or at which the lead was offered.
-    began: u64,
-    /// The waiters in their order.
-    queue: BTreeMap<Ticket, Waiter<V>>,
+    /// The calls that wait, in their order: a queue for each kind of call. Kinds are few.
+    waiting: Vec<(Want, BTreeMap<Ticket, Waiter>)>,
+    /// The verdicts that have yet to be fetched.
+    told: BTreeMap<Ticket, Verdict<V>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
+    Queued,
     Led,
-    Ending,
-    Offered,
+    /// This waiter has been told to lead.
+    Offered(Ticket),
     Over,
 }
 
-struct Waiter<V> {
-    want: Want,
+struct Waiter {
     /// The thread that waits, or 0 for a task.
     thread: u64,
     waker: Option<Waker>,
-    verdict: Option<Verdict<V>>,
 }
 
-impl<V> Waiter<V> {
-    fn waits(&self) -> bool {
-        self.verdict.is_none()
+impl<V> State<V> {
+    fn waiter(&mut self, ticket: Ticket) -> Option<&mut Waiter> {
+        let mut queues = self.waiting.iter_mut();
+        queues.find_map(|(_, queue)| queue.get_mut(&ticket))
     }
 
-    fn tell(&mut self, verdict: Verdict<V>, wakers: &mut Vec<Waker>) {
-        self.verdict = Some(verdict);
-        wakers.extend(self.waker.take());
+    fn take_waiter(&mut self, ticket: Ticket) -> Option<Waiter> {
+        let mut queues = self.waiting.iter_mut();
+        queues.find_map(|(_, queue)| queue.remove(&ticket))
+    }
+
+    fn add(&mut self, ticket: Ticket, want: Want, waiter: Waiter) {
+        match self.waiting.iter_mut().find(|(kind, _)| *kind == want) {
+            Some((_, queue)) => _ = queue.insert(ticket, waiter),
+            None => self
+                .waiting
+                .push((want, BTreeMap::from([(ticket, waiter)]))),
+        }
+    }
+
+    /// The longest-waiting waiter.
+    fn first(&self) -> Option<Ticket> {
+        let firsts = self
+            .waiting
+            .iter()
+            .filter_map(|(_, queue)| queue.first_key_value());
+        firsts.map(|(&ticket, _)| ticket).min()
+    }
+
+    fn has(&self, kind: impl Fn(Want) -> bool) -> bool {
+        self.waiting
+            .iter()
+            .any(|(want, queue)| kind(*want) && !queue.is_empty())
+    }
+
+    /// Gives the waiters of some kinds their verdict; adds their wakers to `wakers`.
+    fn tell(&mut self, verdict: impl Fn(Want) -> Option<Verdict<V>>, wakers: &mut Vec<Waker>) {
+        for (want, queue) in &mut self.waiting {
+            if !queue.is_empty()
+                && let Some(verdict) = verdict(*want)
+            {
+                for (ticket, waiter) in std::mem::take(queue) {
+                    wakers.extend(waiter.waker);
+                    self.told.insert(ticket, verdict.clone());
+                }
+            }
+        }
     }
 }
 
@@ -245,12 +297,13 @@ impl<K, V> Load<K, V> {
             key,
             leader: AtomicU64::new(leader),
             current: AtomicBool::new(true),
+            began: AtomicU64::new(began),
             joined: AtomicBool::new(false),
             state: Mutex::new(State {
                 phase: Phase::Led,
                 revoked: None,
-                began,
-                queue: BTreeMap::new(),
+                waiting: Vec::new(),
+                told: BTreeMap::new(),
             }),
         }
     }
@@ -299,19 +352,44 @@ impl<K, V> Load<K, V> {
 
     /// Cache time at which the run began.
     pub(crate) fn began(&self) -> u64 {
-        self.state.lock().began
+        self.began.load(Ordering::Relaxed)
     }
 
     /// A run begins.
     pub(crate) fn set_began(&self, now: u64) {
-        self.state.lock().began = now;
+        self.began.store(now, Ordering::Relaxed);
+    }
+
+    /// The run has to wait for a thread of the reloads. Misses that wait already look again: the
+    /// first of them takes it over.
+    pub(crate) fn queue(&self) {
+        let mut wakers = Vec::new();
+        let mut state = self.state.lock();
+        state.phase = Phase::Queued;
+        let is_miss = |want| !matches!(want, Want::OwnTurn | Want::Any(_));
+        state.tell(|want| is_miss(want).then_some(Verdict::Retry), &mut wakers);
+        drop(state);
+        wake_all(wakers);
+    }
+
+    /// Whether it waits for a thread.
+    pub(crate) fn is_queued(&self) -> bool {
+        self.state.lock().phase == Phase::Queued
+    }
+
+    /// Takes the lead of a load that waits for a thread. True for the first that asks.
+    pub(crate) fn take_queued(&self) -> bool {
+        let mut state = self.state.lock();
+        let queued = state.phase == Phase::Queued;
+        if queued {
+            state.phase = Phase::Led;
+        }
+        queued
     }
 
     /// Whether a waiter would share a value.
     pub(crate) fn has_sharers(&self) -> bool {
-        let state = self.state.lock();
-        let mut waiters = state.queue.values();
-        waiters.any(|waiter| waiter.waits() && waiter.want != Want::OwnTurn)
+        self.state.lock().has(|want| want != Want::OwnTurn)
     }
 
     /// Adds a waiter; `thread` is 0 for a task. Under the shard's lock, while the load is current;
@@ -319,29 +397,28 @@ impl<K, V> Load<K, V> {
     pub(crate) fn join(&self, ticket: Ticket, want: Want, thread: u64) {
         self.joined.store(true, Ordering::Relaxed);
         let waiter = Waiter {
-            want,
             thread,
             // The first poll leaves one: cloning a waker is user code.
             waker: None,
-            verdict: None,
         };
-        self.state.lock().queue.insert(ticket, waiter);
+        self.state.lock().add(ticket, want, waiter);
     }
 
     /// The waiter's call has finished its other work: from now on it waits like any other.
     pub(crate) fn wait_now(&self, ticket: Ticket) {
         let mut state = self.state.lock();
-        if let Some(waiter) = state.queue.get_mut(&ticket)
-            && waiter.want == Want::LookUpAgain
-        {
-            waiter.want = Want::Optional;
+        if let Some(waiter) = state.take_waiter(ticket) {
+            state.add(ticket, Want::Optional, waiter);
         }
     }
 
     /// Whether a waiter is among the first `count` that wait.
     pub(crate) fn is_among_next(&self, ticket: Ticket, count: usize) -> bool {
         let state = self.state.lock();
-        let ahead = (state.queue.range(..ticket)).filter(|(_, waiter)| waiter.waits());
+        let ahead = state
+            .waiting
+            .iter()
+            .flat_map(|(_, queue)| queue.range(..ticket).take(count));
         ahead.take(count).count() < count
     }
 
@@ -352,29 +429,22 @@ impl<K, V> Load<K, V> {
         let mut fresh = None;
         loop {
             let mut state = self.state.lock();
-            let waiter = state.queue.get_mut(&ticket)?;
-            if waiter.verdict.is_some() {
-                let waiter = state.queue.remove(&ticket)?;
-                if let Some(Verdict::Leads) = waiter.verdict {
+            if let Some(verdict) = state.told.remove(&ticket) {
+                if let Verdict::Leads = verdict {
                     state.phase = Phase::Led;
                 }
-                drop(state);
-                return waiter.verdict;
+                return Some(verdict);
             }
+            let waiter = state.waiter(ticket)?;
             let waker = waker?;
             // Compares two addresses.
-            if waiter
-                .waker
-                .as_ref()
-                .is_some_and(|held| held.will_wake(waker))
-            {
-                drop(state);
+            if (waiter.waker.as_ref()).is_some_and(|held| held.will_wake(waker)) {
                 return None;
             }
-            if let Some(fresh) = fresh.take() {
-                let former = waiter.waker.replace(fresh);
+            if fresh.is_some() {
+                std::mem::swap(&mut waiter.waker, &mut fresh);
                 drop(state);
-                drop(former);
+                drop(fresh);
                 return None;
             }
             drop(state);
@@ -385,18 +455,14 @@ impl<K, V> Load<K, V> {
     /// A waiter gives up. True if it had been told to lead: then the caller has to end that run.
     pub(crate) fn leave(&self, ticket: Ticket) -> bool {
         let mut state = self.state.lock();
-        let waiter = state.queue.remove(&ticket);
-        let led = matches!(
-            waiter,
-            Some(Waiter {
-                verdict: Some(Verdict::Leads),
-                ..
-            })
-        );
+        let waiter = state.take_waiter(ticket);
+        let told = state.told.remove(&ticket);
+        let led = matches!(told, Some(Verdict::Leads));
         if led {
             state.phase = Phase::Led;
         }
         drop(state);
+        drop((waiter, told));
         led
     }
 
@@ -407,7 +473,7 @@ impl<K, V> Load<K, V> {
         let mut state = self.state.lock();
         self.mark_outdated();
         state.revoked.get_or_insert(by);
-        by != RevokedBy::NewerLoad && state.phase != Phase::Offered
+        by != RevokedBy::NewerLoad && !matches!(state.phase, Phase::Offered(_))
     }
 
     /// Tells waiters of a revoked load to look again: those that wait for a turn, and all if no
@@ -415,22 +481,14 @@ impl<K, V> Load<K, V> {
     pub(crate) fn release_waiters(&self) {
         let mut wakers = Vec::new();
         let mut state = self.state.lock();
-        let State {
-            phase,
-            revoked,
-            queue,
-            ..
-        } = &mut *state;
-        let all = *phase == Phase::Offered || *revoked == Some(RevokedBy::NewerLoad);
-        for waiter in queue.values_mut() {
-            let offered = matches!(waiter.verdict, Some(Verdict::Leads));
-            if offered || (waiter.waits() && (all || waiter.want == Want::OwnTurn)) {
-                waiter.tell(Verdict::Retry, &mut wakers);
-            }
+        let mut all = state.revoked == Some(RevokedBy::NewerLoad);
+        if let Phase::Offered(ticket) = state.phase {
+            state.told.insert(ticket, Verdict::Retry);
+            state.phase = Phase::Over;
+            all = true;
         }
-        if *phase == Phase::Offered {
-            *phase = Phase::Over;
-        }
+        let retry = |want| (all || want == Want::OwnTurn).then_some(Verdict::Retry);
+        state.tell(retry, &mut wakers);
         drop(state);
         wake_all(wakers);
     }
@@ -438,7 +496,10 @@ impl<K, V> Load<K, V> {
     /// Wakes all that wait, so that they look whether the load is overdue. With no lock held.
     pub(crate) fn wake_waiters(&self) {
         let mut state = self.state.lock();
-        let waiters = state.queue.values_mut().filter(|waiter| waiter.waits());
+        let waiters = state
+            .waiting
+            .iter_mut()
+            .flat_map(|(_, queue)| queue.values_mut());
         let wakers: Vec<Waker> = waiters.filter_map(|waiter| waiter.waker.take()).collect();
         drop(state);
         wake_all(wakers);
@@ -446,7 +507,7 @@ impl<K, V> Load<K, V> {
 
     /// Whether any call waits.
     pub(crate) fn has_waiters(&self) -> bool {
-        !self.state.lock().queue.is_empty()
+        self.state.lock().has(|_| true)
     }
 
     /// The run's value has been stored. Under the shard's lock, in the hold that stored it. Unless
@@ -459,10 +520,7 @@ impl<K, V> Load<K, V> {
             self.leader.store(0, Ordering::Relaxed);
             return AfterCommit::Over;
         }
-        let mut state = self.state.lock();
-        state.phase = Phase::Ending;
-        let mut waiters = state.queue.values();
-        if waiters.any(|waiter| waiter.waits() && waiter.want == Want::OwnTurn) {
+        if self.state.lock().has(|want| want == Want::OwnTurn) {
             return AfterCommit::HasWaitersForTurn;
         }
         self.mark_outdated();
@@ -475,27 +533,26 @@ impl<K, V> Load<K, V> {
         let mut wakers = Vec::new();
         let mut state = self.state.lock();
         let current = self.is_current();
-        let State {
-            phase,
-            began,
-            queue,
-            ..
-        } = &mut *state;
-        *phase = Phase::Over;
+        state.phase = Phase::Over;
         self.leader.store(0, Ordering::Relaxed);
-        for waiter in queue.values_mut().filter(|waiter| waiter.waits()) {
-            if waiter.want.accepts(outcome) {
-                waiter.tell(Verdict::Ended(outcome.clone()), &mut wakers);
-            } else if !current || waiter.want == Want::LookUpAgain {
-                waiter.tell(Verdict::Retry, &mut wakers);
-            } else if *phase == Phase::Over {
-                *phase = Phase::Offered;
-                *began = now;
-                self.leader.store(waiter.thread, Ordering::Relaxed);
-                waiter.tell(Verdict::Leads, &mut wakers);
+        let verdict = |want: Want| {
+            if want.accepts(outcome) {
+                Some(Verdict::Ended(outcome.clone()))
+            } else {
+                (!current || want == Want::LookUpAgain).then_some(Verdict::Retry)
             }
+        };
+        state.tell(verdict, &mut wakers);
+        if let Some(next) = state.first()
+            && let Some(waiter) = state.take_waiter(next)
+        {
+            state.phase = Phase::Offered(next);
+            self.set_began(now);
+            self.set_leader(waiter.thread);
+            state.told.insert(next, Verdict::Leads);
+            wakers.extend(waiter.waker);
         }
-        let unlist = current && *phase == Phase::Over;
+        let unlist = current && state.phase == Phase::Over;
         if unlist {
             self.mark_outdated();
         }
@@ -506,8 +563,8 @@ impl<K, V> Load<K, V> {
     /// The thread for which a waiter has to wait: `None` if it need not wait any more, or no thread
     /// leads.
     pub(crate) fn awaited_thread(&self, ticket: Ticket) -> Option<u64> {
-        let state = self.state.lock();
-        let waits = state.queue.get(&ticket).is_some_and(Waiter::waits);
+        let mut state = self.state.lock();
+        let waits = state.waiter(ticket).is_some();
         // Under the lock, as in `end`: it may hand the lead to this very waiter.
         let leader = self.leader();
         drop(state);
@@ -522,7 +579,7 @@ impl<K, V> std::fmt::Debug for Load<K, V> {
             .field("hash", &self.hash)
             .field("phase", &state.phase)
             .field("current", &self.is_current())
-            .field("waiters", &state.queue.len())
+            .field("waiting", &state.waiting.len())
             .finish_non_exhaustive()
     }
 }

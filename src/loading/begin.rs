@@ -132,7 +132,7 @@ impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher> LoadView<'a, K, V, S> {
             let Some(revalidated) = shard.revalidate(hash, &probe) else {
                 continue;
             };
-            let mut overdue = None;
+            let (mut overdue, mut queued) = (None, None);
             if let Some(lead) = &offered {
                 if !lead.load().is_current() {
                     drop((shard, probe));
@@ -141,14 +141,16 @@ impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher> LoadView<'a, K, V, S> {
                     continue;
                 }
             } else if !shard.loads().is_empty() {
-                if !shard.loads_mut().classify(hash, &mut same_hash) {
+                if !shard.loads().classify(hash, &mut same_hash) {
                     drop((shard, probe));
                     drop(pin);
                     same_hash.compare(|other| key.query().equivalent(other));
                     continue;
                 }
                 if let Some(load) = same_hash.mine() {
-                    if !self.is_overdue(load, now) {
+                    if !ask.over_present && load.is_queued() {
+                        queued = Some(Arc::clone(load));
+                    } else if !self.is_overdue(load, now) {
                         if !ask.may_wait {
                             return Role::Busy;
                         }
@@ -163,9 +165,18 @@ impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher> LoadView<'a, K, V, S> {
                         }
                         self.watch_quietly(load, now);
                         return Role::Joined(Arc::clone(load));
+                    } else {
+                        overdue = Some(Arc::clone(load));
                     }
-                    overdue = Some(Arc::clone(load));
                 }
+            }
+            // A miss does not wait for a reload that only waits for a thread: it takes it over.
+            if let Some(load) = queued {
+                let live = |node| self.core.shared.is_live(node);
+                if probe.found.is_some_and(live) || !load.take_queued() {
+                    continue;
+                }
+                offered = Some(Lead::of_lease(self.core, load));
             }
             if offered.is_none() && key.owned().is_none() {
                 drop((shard, probe));
@@ -190,8 +201,7 @@ impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher> LoadView<'a, K, V, S> {
                 if let Some(overdue) = &overdue {
                     shard.loads_mut().revoke(overdue, RevokedBy::NewerLoad);
                 }
-                shard.loads_mut().add(Arc::clone(&load));
-                drop(shard);
+                shard.list_load(Arc::clone(&load));
                 Lead::of_run(self.core, load)
             };
             let clock = &self.core.shared.clock;

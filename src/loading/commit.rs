@@ -6,9 +6,10 @@ use crate::contain::contain;
 use crate::listener::RemovalCause;
 use crate::load::{AfterCommit, Failure, Load, Outcome, RevokedBy, SharedValue, wake_all};
 use crate::maintenance::WriteOutcome;
-use crate::map::Shard;
 use crate::node::NodePtr;
-use crate::operations::{Check, Core, LifetimeSource, LoadView, Refused, WriteCondition, Written};
+use crate::operations::{
+    Check, Core, Hold, LifetimeSource, LoadView, Refused, WriteCondition, Written,
+};
 use crate::stats::Counters;
 use crate::time::{self, NEVER};
 use std::hash::BuildHasher;
@@ -64,17 +65,13 @@ impl<V> Committed<V> {
 /// The condition of a load's own write.
 struct Commit<'l, K, V> {
     load: &'l Arc<Load<K, V>>,
-    made: Option<(Written, AfterCommit)>,
+    made: &'l mut Option<(Written, AfterCommit)>,
 }
 
 impl<K, V> WriteCondition<K, V> for Commit<'_, K, V> {
-    fn check(
-        &mut self,
-        _: &mut Shard<'_, K, V>,
-        _: u64,
-        _: Option<NodePtr<K, V>>,
-        _: u64,
-    ) -> Check {
+    const KNOWS_LOADS: bool = false;
+
+    fn check(&mut self, _: Option<NodePtr<K, V>>, _: u64, _: &mut Hold<'_, '_, K, V>) -> Check {
         if self.load.is_current() {
             Check::Pass
         } else {
@@ -82,11 +79,9 @@ impl<K, V> WriteCondition<K, V> for Commit<'_, K, V> {
         }
     }
 
-    fn seal(&mut self, shard: &mut Shard<'_, K, V>, written: Written) {
-        self.made = Some((written, shard.loads_mut().seal(self.load)));
+    fn stored(&mut self, hold: &mut Hold<'_, '_, K, V>, written: Written) {
+        *self.made = Some((written, hold.shard.loads_mut().seal(self.load)));
     }
-
-    fn prepare(&mut self, _: &K) {}
 }
 
 impl<'a, K, V, S> Lead<'a, K, V, S> {
@@ -135,9 +130,10 @@ impl<'a, K, V, S> Lead<'a, K, V, S> {
 
     /// User code is about to run, on the thread with this number if it is not 0.
     pub(super) fn begins(&mut self, thread: u64) {
-        self.runs = true;
         self.load.set_leader(thread);
-        self.core.shared.count(Counters::load_began);
+        if !std::mem::replace(&mut self.runs, true) {
+            self.core.shared.count(Counters::load_began);
+        }
     }
 
     /// Ends the run with no value.
@@ -212,15 +208,16 @@ impl<K: CacheKey, V: CacheValue, S: BuildHasher> Lead<'_, K, V, S> {
         // User code, all of it with no lock held.
         let mine = value.clone();
         let key = self.load.key().clone();
-        let mut condition = Commit {
+        let mut made = None;
+        let condition = Commit {
             load: &self.load,
-            made: None,
+            made: &mut made,
         };
-        let outcome = match core.put_through(self.load.hash(), key, value, given, &mut condition) {
+        let outcome = match core.put_through(self.load.hash(), key, value, given, condition) {
             Ok(outcome) => outcome,
             Err(Refused(value)) => return self.discard(value),
         };
-        let Some((written, sealed)) = condition.made else {
+        let Some((written, sealed)) = made else {
             unreachable!("a write that was made has sealed the load");
         };
         self.follow_up(mine, outcome, written, sealed)

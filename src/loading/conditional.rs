@@ -2,16 +2,15 @@
 
 use crate::cache::Cache;
 use crate::load::RevokedBy;
-use crate::map::Shard;
 use crate::node::NodePtr;
-use crate::operations::{Check, Explicit, LifetimeSource, Refused, WriteCondition, Written};
+use crate::operations::{Check, Explicit, Hold, LifetimeSource, Refused, WriteCondition, Written};
 use crate::time;
 use equivalent::Equivalent;
 use std::hash::{BuildHasher, Hash};
 
 /// The condition of a write that replaces one certain value.
 struct OnlyOver<K, V, M, L> {
-    explicit: Explicit<K, V>,
+    explicit: Explicit,
     /// Whether the value is to be replaced; asked with no lock held.
     matches: M,
     /// Whether a node is in the map and not due.
@@ -25,6 +24,8 @@ where
     M: Fn(&V) -> bool,
     L: Fn(NodePtr<K, V>) -> bool,
 {
+    const KNOWS_LOADS: bool = true;
+
     fn look(&mut self, found: Option<NodePtr<K, V>>) -> bool {
         self.matched = found.filter(|&node| (self.lives)(node) && (self.matches)(node.value()));
         self.matched.is_some()
@@ -32,26 +33,22 @@ where
 
     fn check(
         &mut self,
-        shard: &mut Shard<'_, K, V>,
-        hash: u64,
         found: Option<NodePtr<K, V>>,
         now: u64,
+        _: &mut Hold<'_, '_, K, V>,
     ) -> Check {
         // By the time of the write itself: the new value must not replace one that is due at that
         // time.
         let lives = |node: NodePtr<K, V>| !time::is_due(now, node.deadline());
-        if found != self.matched || !found.is_some_and(lives) {
-            return Check::Again;
+        if found == self.matched && found.is_some_and(lives) {
+            Check::Pass
+        } else {
+            Check::Again
         }
-        self.explicit.check(shard, hash, found, now)
     }
 
-    fn seal(&mut self, shard: &mut Shard<'_, K, V>, written: Written) {
-        self.explicit.seal(shard, written);
-    }
-
-    fn prepare(&mut self, key: &K) {
-        self.explicit.prepare(key);
+    fn stored(&mut self, hold: &mut Hold<'_, '_, K, V>, written: Written) {
+        self.explicit.stored(hold, written);
     }
 }
 
@@ -95,14 +92,13 @@ where
             };
             hit.node.key().clone()
         };
-        let mut condition = OnlyOver {
-            explicit: Explicit::new(RevokedBy::Conditional),
+        let condition = OnlyOver {
+            explicit: Explicit(RevokedBy::Conditional),
             matches,
             lives: |node| core.shared.is_live(node),
             matched: None,
         };
-        let stored = core.put_through(hash, owned, value, LifetimeSource::Policy, &mut condition);
-        drop(condition);
+        let stored = core.put_through(hash, owned, value, LifetimeSource::Policy, condition);
         match stored {
             Ok(outcome) => {
                 core.maintenance.after_write(&core.shared, outcome);

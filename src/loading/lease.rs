@@ -306,8 +306,19 @@ where
     /// ```
     pub fn lease_async(&self, key: K) -> impl Future<Output = Leased<K, V, S>> {
         let ask = LoadRequest::value(Want::Value);
-        let mut search = RoleSearch::new(&self.core, Owned(Some(key)), ask).looking_up();
-        poll_fn(move |cx| search.poll(cx).map(|role| self.leased(role)))
+        let search = RoleSearch::new(&self.core, Owned(Some(key)), ask).looking_up();
+        let mut search = Some(search);
+        poll_fn(move |cx| {
+            // Taken out while user code runs: after a panic the future stays ended.
+            let Some(mut searching) = search.take() else {
+                panic!("the future of a lease was polled after it was ready, or after it panicked");
+            };
+            let polled = searching.poll(cx);
+            if polled.is_pending() {
+                search = Some(searching);
+            }
+            polled.map(|role| self.leased(role))
+        })
     }
 
     fn leased(&self, role: FinalRole<'_, K, V, S>) -> Leased<K, V, S> {

@@ -129,15 +129,11 @@ impl<K: CacheKey, V: CacheValue, S: BuildHasher> LoadView<'_, K, V, S> {
     pub(crate) fn run_hashed<Y: Key<K>, X>(
         self,
         hash: u64,
-        mut key: Y,
+        key: Y,
         ask: LoadRequest,
         closure: impl FnOnce(Option<&Got<V>>) -> Made<V, X>,
     ) -> End<V, X> {
         let ask = ask.of_thread();
-        if let Some(lead) = self.begin_bare(&mut key, hash, &ask) {
-            let made = closure(None);
-            return lead.conclude(made);
-        }
         match RoleSearch::new(self.core, key, ask)
             .with_hash(hash)
             .wait(None)

@@ -114,18 +114,6 @@ impl<K, V> ShardCell<K, V> {
         }
     }
 
-    /// The same for a key that is known to be absent: no look-up, no comparison. Confirming it
-    /// fails if a node of the same hash is there, and then the key has to be looked up.
-    #[inline(always)]
-    pub(crate) fn probe_absent<'a>(&'a self, _pin: &'a Pin) -> Probe<'a, K, V> {
-        Probe {
-            found: None,
-            others: None,
-            seen: Seen::NOTHING,
-            cell: self,
-        }
-    }
-
     /// Takes emptied slots of this shard back.
     pub(super) fn take_back(&self, emptied: Emptied<K, V>) {
         let vacated = self.locked.lock().slab.take_back(emptied);

@@ -2,7 +2,8 @@
 
 use super::{Map, Shard, ShardCell};
 use crate::load::{Load, Loads};
-use crate::sync::{AtomicU64, Ordering};
+use crate::reclaim::Pin;
+use crate::sync::{AtomicU64, Ordering, fence};
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
@@ -18,23 +19,26 @@ impl<K, V> Map<K, V> {
 }
 
 impl<K, V> ShardCell<K, V> {
-    /// Whether a key of this shard may have a load. No lock.
+    /// Whether a key of this shard may have a load. No lock. The caller holds a pin that it took
+    /// for this call (map 3), and asks before it looks the key up: in the other order, a load could
+    /// store its value after the look-up and end before this question.
     #[inline]
-    pub(crate) fn may_load(&self) -> bool {
+    pub(crate) fn may_load(&self, _pin: &Pin) -> bool {
         // Acquire, partner: the release in the drop of `LoadsMut`. A caller that finds no load,
-        // because the load has ended, sees what that load has stored.
+        // because the load has ended, sees what that load has stored. If it finds none because the
+        // load has yet to be registered, map 3 says what the load reads.
         self.totals.loads.load(Ordering::Acquire) != 0
     }
 }
 
 impl<K, V> Shard<'_, K, V> {
-    /// Whether neither an entry nor a load of this shard has this full hash.
+    /// Lists a load, and releases the lock. The caller's code may run then (map 3).
     #[inline]
-    pub(crate) fn is_free(&mut self, hash: u64) -> bool {
-        let writer = self.writer();
-        let home = writer.home(hash);
-        let found = writer.locate(&home, hash, |node| node.hash() == hash);
-        found.is_none() && !self.loads().has(hash)
+    pub(crate) fn list_load(mut self, load: Arc<Load<K, V>>) {
+        self.loads_mut().add(load);
+        drop(self);
+        // SeqCst, partner: the fence of the pin of a call that asks `may_load`.
+        fence(Ordering::SeqCst);
     }
 
     /// The loads of this shard's keys.

@@ -25,6 +25,11 @@
 //! 1. A change of a shard's table and the push of its event happen under one hold of the shard's
 //!    lock.
 //! 2. A node is Live exactly while it stands in the table.
+//! 3. A load is registered before the program's code runs for it, and a full fence stands between
+//!    the two. A call that reads 'no loads' without the lock has executed a full fence before, that
+//!    of its pin. So if a program changes the source of a value and then removes the key, either
+//!    the removal sees the load, or the load reads the changed source. A call that reads 'no loads'
+//!    under the lock needs no fence: a load that is registered later takes the lock after it.
 //!
 //! The invariants of the table itself are in `table`.
 

@@ -264,7 +264,7 @@ mod tests {
             let mut shard = map.lock_shard(0);
             for number in 0..5 {
                 let key = 5 * round + number;
-                let probe = map.cell(key).probe_absent(&pin);
+                let probe = map.cell(key).probe(key, &pin, |node| *node.key() == key);
                 let Some(Revalidated::Vacant(vacant)) = shard.revalidate(key, &probe) else {
                     panic!("no node has the hash {key}");
                 };

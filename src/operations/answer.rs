@@ -31,10 +31,10 @@ enum Answer {
 impl TimedAnswer {
     /// The answer to use if the policy is not asked again, whatever the key has by then. `None` if
     /// the policy was not asked at all.
-    pub(super) fn final_answer(self, now: impl FnOnce() -> u64) -> Option<Self> {
+    pub(super) fn final_answer(self, now: u64) -> Option<Self> {
         match self.answer {
             Answer::New(own) | Answer::Moved(own) | Answer::Kept(Some(own)) => Some(Self {
-                now: now(),
+                now,
                 answer: Answer::New(own),
             }),
             Answer::Kept(None) => None,
@@ -45,22 +45,20 @@ impl TimedAnswer {
     /// and the own deadline that the new value gets if the policy keeps the deadline.
     ///
     /// `None` if the policy must be asked again. Either the entry has become due since, so the
-    /// write now creates an entry. Or `may_ask` is set, and the deadline is no longer the one that
-    /// the policy saw.
+    /// write now creates an entry. Or the deadline is no longer the one that the policy saw.
     // Always inlined, so that the answer stays in registers.
     #[inline(always)]
     pub(super) fn supersede<K, V>(
         &self,
         old: NodePtr<K, V>,
         lifetimes: &Lifetimes<K, V>,
-        may_ask: bool,
     ) -> Option<(RemovalCause, Option<u64>)> {
         let cause = self.judge(old)?;
         if cause != RemovalCause::Replaced {
             return Some((cause, None));
         }
         let seen_deadline = match self.answer {
-            Answer::Kept(seen_deadline) if may_ask => seen_deadline,
+            Answer::Kept(seen_deadline) => seen_deadline,
             _ => None,
         };
         // It may have ended all the same: a reader whose clock is ahead has found it due.

@@ -1,18 +1,17 @@
 //! Decides whether a write may be made. An explicit write revokes the load of its key. The commit
 //! of a load asks whether that load is still current.
 
+use super::transact::Hold;
 use crate::listener::RemovalCause;
-use crate::load::{Load, Loads, RevokedBy, SameHashLoads};
-use crate::map::Shard;
+use crate::load::RevokedBy;
 use crate::node::NodePtr;
 use crate::time;
-use std::sync::Arc;
 
 /// The answer of a condition about a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Check {
     Pass,
-    /// Not yet: the write starts over, after [`WriteCondition::prepare`].
+    /// Not as things are: the write starts over.
     Again,
     /// The write is given up.
     Refuse,
@@ -37,17 +36,13 @@ impl Written {
     }
 }
 
-/// A write's view of what else happens to its key.
+/// Whether a write may be made, and what else happens in the hold of the lock that makes it.
 pub(crate) trait WriteCondition<K, V> {
-    /// Whether the key is known to be absent, so that the attempt need not look it up.
-    #[inline]
-    fn knows_absent(&self) -> bool {
-        false
-    }
+    /// Whether it wants to know the load of the key.
+    const KNOWS_LOADS: bool;
 
-    /// Called before each attempt, with no lock held, with the node that the key has. False gives
-    /// the write up.
-    #[inline]
+    /// With no lock held, about the node that the key has. False gives the write up.
+    #[inline(always)]
     fn look(&mut self, _found: Option<NodePtr<K, V>>) -> bool {
         true
     }
@@ -56,142 +51,28 @@ pub(crate) trait WriteCondition<K, V> {
     /// the time of the write.
     fn check(
         &mut self,
-        shard: &mut Shard<'_, K, V>,
-        hash: u64,
         found: Option<NodePtr<K, V>>,
         now: u64,
+        hold: &mut Hold<'_, '_, K, V>,
     ) -> Check;
 
     /// In the same hold, when the write has been made.
-    fn seal(&mut self, shard: &mut Shard<'_, K, V>, written: Written);
-
-    /// With no lock held, before another attempt.
-    fn prepare(&mut self, key: &K);
+    fn stored(&mut self, hold: &mut Hold<'_, '_, K, V>, written: Written);
 }
 
-/// The condition of an explicit write. Dropping it wakes the calls that wait for a revoked load: no
-/// lock and no pin may be held.
-pub(crate) struct Explicit<K, V> {
-    by: RevokedBy,
-    /// Nearly all writes find no load. Functions that run if one is found take this by value, so
-    /// that it stands in a register.
-    found_loads: Option<Box<FoundLoads<K, V>>>,
-}
+/// The condition of an explicit write, which revokes the load of its key.
+pub(crate) struct Explicit(pub(crate) RevokedBy);
 
-/// The loads that an explicit write has found.
-struct FoundLoads<K, V> {
-    same_hash: SameHashLoads<K, V>,
-    revoked: Option<Arc<Load<K, V>>>,
-}
+impl<K, V> WriteCondition<K, V> for Explicit {
+    const KNOWS_LOADS: bool = true;
 
-impl<K, V> Explicit<K, V> {
-    #[inline]
-    pub(crate) fn new(by: RevokedBy) -> Self {
-        Self {
-            by,
-            found_loads: None,
-        }
+    #[inline(always)]
+    fn check(&mut self, _: Option<NodePtr<K, V>>, _: u64, _: &mut Hold<'_, '_, K, V>) -> Check {
+        Check::Pass
     }
 
-    /// Whether all loads of the hash were compared. Under the shard's lock.
-    #[inline]
-    pub(crate) fn knows_loads(&mut self, shard: &mut Shard<'_, K, V>, hash: u64) -> bool {
-        if shard.loads().is_empty() {
-            return true;
-        }
-        let (found_loads, all) =
-            FoundLoads::classify(self.found_loads.take(), &mut shard.loads_mut(), hash);
-        self.found_loads = Some(found_loads);
-        all
-    }
-
-    /// Compares the keys of loads that were found. With no lock held.
-    pub(crate) fn compare(&mut self, same: impl Fn(&K) -> bool) {
-        if let Some(found_loads) = &mut self.found_loads {
-            found_loads.same_hash.compare(same);
-        }
-    }
-
-    /// Revokes the load of the key, in the hold that makes the write.
-    #[inline]
-    pub(crate) fn revoke(&mut self, shard: &mut Shard<'_, K, V>) {
-        if let Some(found_loads) = &mut self.found_loads {
-            found_loads.revoke(shard, self.by);
-        }
-    }
-
-    /// Whether a load was revoked. If so, drop the condition only when no pin is held.
-    pub(crate) fn has_revoked(&self) -> bool {
-        self.found_loads
-            .as_ref()
-            .is_some_and(|found_loads| found_loads.revoked.is_some())
-    }
-}
-
-impl<K, V> FoundLoads<K, V> {
-    /// See [`Explicit::knows_loads`].
-    #[cold]
-    #[inline(never)]
-    fn classify(
-        found_loads: Option<Box<Self>>,
-        loads: &mut Loads<K, V>,
-        hash: u64,
-    ) -> (Box<Self>, bool) {
-        let mut found_loads = found_loads.unwrap_or_else(|| {
-            Box::new(Self {
-                same_hash: SameHashLoads::new(),
-                revoked: None,
-            })
-        });
-        let all = loads.classify(hash, &mut found_loads.same_hash);
-        (found_loads, all)
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn revoke(&mut self, shard: &mut Shard<'_, K, V>, by: RevokedBy) {
-        // The last attempt compared loads only if the shard has some.
-        if shard.loads().is_empty() {
-            return;
-        }
-        if let Some(load) = self.same_hash.mine() {
-            shard.loads_mut().revoke(load, by);
-            self.revoked = Some(Arc::clone(load));
-        }
-    }
-}
-
-impl<K, V> Drop for FoundLoads<K, V> {
-    #[cold]
-    fn drop(&mut self) {
-        if let Some(load) = self.revoked.take() {
-            load.release_waiters();
-        }
-    }
-}
-
-impl<K: Eq, V> WriteCondition<K, V> for Explicit<K, V> {
-    #[inline]
-    fn check(
-        &mut self,
-        shard: &mut Shard<'_, K, V>,
-        hash: u64,
-        _: Option<NodePtr<K, V>>,
-        _: u64,
-    ) -> Check {
-        if self.knows_loads(shard, hash) {
-            Check::Pass
-        } else {
-            Check::Again
-        }
-    }
-
-    #[inline]
-    fn seal(&mut self, shard: &mut Shard<'_, K, V>, _: Written) {
-        self.revoke(shard);
-    }
-
-    fn prepare(&mut self, key: &K) {
-        self.compare(|other| other == key);
+    #[inline(always)]
+    fn stored(&mut self, hold: &mut Hold<'_, '_, K, V>, _: Written) {
+        hold.revoke(self.0);
     }
 }

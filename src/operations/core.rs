@@ -4,7 +4,7 @@ use super::lifetimes::Lifetimes;
 use crate::hash;
 use crate::maintenance::Maintenance;
 use crate::refresh::Refresh;
-use crate::scheduler::Task;
+use crate::scheduler::{Delivery, Task};
 use crate::shared::Shared;
 use crate::sync::{AtomicBool, AtomicUsize};
 use std::hash::{BuildHasher, Hash};
@@ -99,12 +99,28 @@ where
         next.into_iter().chain(overdue).min()
     }
 
-    fn deliver(&self) {
-        self.maintenance.view(&self.shared).deliver();
+    fn delivery(&self) -> &Delivery {
+        self.maintenance.delivery()
     }
 
-    fn notifier_name(&self) -> Option<String> {
-        self.maintenance.notifier_name(&self.shared)
+    fn has_listener(&self) -> bool {
+        self.maintenance.has_listener()
+    }
+
+    fn deliver(&self) -> bool {
+        self.maintenance.view(&self.shared).deliver()
+    }
+
+    fn drop_offer(&self) {
+        self.maintenance.view(&self.shared).drop_offer();
+    }
+
+    fn drain(&self) -> bool {
+        self.maintenance.view(&self.shared).drain_last()
+    }
+
+    fn deliver_rest(&self) {
+        self.maintenance.view(&self.shared).deliver_rest();
     }
 }
 

@@ -8,6 +8,7 @@
 //! | [`find`] | the live entry of a key |
 //! | [`entry_ref`] | an entry under the pin of its look-up |
 //! | [`extend`] | reads that move a deadline |
+//! | [`transact`] | the one transaction on the entry of a key |
 //! | [`mod@write`] | inserting, and deadlines set by hand |
 //! | [`answer`] | the lifetime of the value that a write stores |
 //! | [`condition`] | whether a write may be made |
@@ -36,15 +37,17 @@ mod remove;
 mod restore;
 #[cfg(all(test, not(wheelhouse_loom)))]
 mod tests;
+mod transact;
 mod write;
 
 pub(crate) use self::core::{Core, Weigher};
 pub(crate) use condition::{Check, Explicit, WriteCondition, Written};
 pub use entry_ref::EntryRef;
 pub(crate) use handle::{Handle, Visit, WeakHandle};
-pub(crate) use lifetimes::{FromLoad, LifetimeSource, Lifetimes, Limits};
+pub(crate) use lifetimes::{FromLoad, LifetimeSource, Lifetimes, Limits, MAX_ASKS};
 pub(crate) use loads::LoadView;
 pub(crate) use lookup::{Cloned, Contained, Referenced, Timed};
 pub(crate) use refresh::set_refresh;
 pub(crate) use restore::Remaining;
+pub(crate) use transact::Hold;
 pub(crate) use write::Refused;

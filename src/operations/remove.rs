@@ -1,14 +1,15 @@
 //! Taking out one entry, the entries that a closure refuses, or all entries. Every explicit removal
 //! goes through [`Shared::take_out`].
 
-use super::condition::Explicit;
 use super::core::Core;
+use super::transact::{Change, Hold};
 use crate::contain::contain;
 use crate::listener::RemovalCause;
 use crate::load::{Load, RevokedBy};
 use crate::maintenance::WriteOutcome;
-use crate::map::{END, Occupied, Revalidated, Shard};
+use crate::map::{END, Occupied, Revalidated, Shard, ShardCell};
 use crate::node::NodePtr;
+use crate::reclaim::Pin;
 use crate::shared::Shared;
 use crate::time::NEVER;
 use equivalent::Equivalent;
@@ -17,14 +18,6 @@ use std::sync::Arc;
 
 /// Removals under one hold of a shard's lock when many are taken out.
 const REMOVALS_PER_LOCK: usize = 64;
-/// How often a removal calls `look` before it removes. If the node is replaced each time, perhaps
-/// by `look` itself (a value's `clone`), it then removes first and looks afterwards.
-const MAX_LOOKS: u32 = 16;
-
-/// A removal that has to be tried again: the key was inserted, replaced or removed since it was
-/// looked up, or has loads that were not compared yet.
-struct RetryRemoval;
-
 impl<K, V, S> Core<K, V, S>
 where
     K: Hash + Eq,
@@ -34,7 +27,8 @@ where
     /// was removed, unless that was due.
     ///
     /// `look` sees the node before its removal, perhaps several times, with no lock held. `None`
-    /// cancels the removal. With `must_look`, no removal precedes `look`.
+    /// cancels the removal. If the node is replaced each time, perhaps by `look` itself (a value's
+    /// `clone`), it is removed first in the end, and seen afterwards; but not with `must_look`.
     pub(crate) fn take<Q, R>(
         &self,
         key: &Q,
@@ -45,17 +39,48 @@ where
     where
         Q: Equivalent<K> + Hash + ?Sized,
     {
-        let removal = Removal {
-            core: self,
-            key,
-            hash: self.hash(key),
-            must_look,
+        let hash = self.hash(key);
+        // Before the pin, whose fence delays the memory loads after it.
+        self.shared.map.prefetch(hash);
+        let mut settled = self.shared.transact(
+            hash,
+            Removal {
+                shared: &self.shared,
+                key,
+                by,
+                must_look,
+                may_load: false,
+                look: &mut look,
+            },
+        );
+        let Taken {
+            cause,
+            outcome,
+            node,
+            seen,
+        } = settled.done.take()?;
+        let seen = match seen {
+            Some(seen) => {
+                drop(settled);
+                seen
+            }
+            None => {
+                // The guard runs `after_write` even if `look` panics.
+                let mut after = AfterWrite {
+                    core: self,
+                    outcome: Some(outcome),
+                };
+                // Its pin keeps what was removed. Dropped before `after`, in any case.
+                let _settled = settled;
+                let seen = look(node)?;
+                after.outcome = None;
+                seen
+            }
         };
-        let mut condition = Explicit::new(by);
-        match removal.attempt(1, &mut condition, &mut look) {
-            Ok(taken) => taken,
-            Err(RetryRemoval) => removal.attempt_again(condition, look),
-        }
+        // Called here and not by the guard: if a guard's drop panicked, the compiler would leak the
+        // return value.
+        self.maintenance.after_write(&self.shared, outcome);
+        (cause == RemovalCause::Explicit).then_some(seen)
     }
 
     /// Removes all entries that are present now. Entries that are inserted meanwhile may or may not
@@ -107,145 +132,139 @@ where
                     core: self,
                     outcome: None,
                 };
-                let mut conditions = Vec::new();
+                let mut revoked = Revoked(Vec::new());
                 let pin = self.shared.pin();
                 at = map.collect(number, at as u32, &pin, &mut nodes);
                 for node in nodes.drain(..) {
                     if !self.shared.is_live(node) || keep(node.key(), node.value()) {
                         continue;
                     }
-                    let mut condition = Explicit::new(RevokedBy::Conditional);
-                    loop {
-                        let mut shard = map.lock_shard(number);
-                        if !condition.knows_loads(&mut shard, node.hash()) {
-                            drop(shard);
-                            condition.compare(|other| other == node.key());
-                            continue;
-                        }
-                        if self.shared.take_node(&mut shard, node) {
-                            condition.revoke(&mut shard);
-                            after.outcome = Some(WriteOutcome::of_removal(&shard, None));
-                        }
-                        break;
-                    }
-                    if condition.has_revoked() {
-                        conditions.push(condition);
-                    }
+                    let removal = RemovalOf {
+                        shared: &self.shared,
+                        node,
+                    };
+                    let removed = self.shared.transact(node.hash(), removal);
+                    after.outcome = removed.done.or(after.outcome.take());
+                    revoked.0.extend(removed.into_revoked());
                 }
             }
         }
     }
 }
 
-/// A removal: what its attempts have in common.
-struct Removal<'a, K, V, S, Q: ?Sized> {
-    core: &'a Core<K, V, S>,
-    key: &'a Q,
-    hash: u64,
+/// A removal, as a change.
+struct Removal<'r, K, V, Q: ?Sized, L> {
+    shared: &'r Shared<K, V>,
+    key: &'r Q,
+    by: RevokedBy,
     must_look: bool,
+    /// Whether the key may have a load, asked before the look-up.
+    may_load: bool,
+    look: L,
 }
 
-impl<K, V, S, Q> Removal<'_, K, V, S, Q>
+/// An entry that was removed, with what was seen of it before.
+struct Taken<K, V, R> {
+    cause: RemovalCause,
+    outcome: WriteOutcome,
+    node: NodePtr<K, V>,
+    seen: Option<R>,
+}
+
+impl<K, V, Q, R, L> Change<K, V> for Removal<'_, K, V, Q, L>
 where
-    K: Eq,
     Q: Equivalent<K> + ?Sized,
+    L: FnMut(NodePtr<K, V>) -> Option<R>,
 {
-    /// The rest of a removal whose first attempt was overtaken.
-    // Separate from the first attempt, as in a write.
-    #[cold]
-    #[inline(never)]
-    fn attempt_again<R>(
-        self,
-        mut condition: Explicit<K, V>,
-        mut look: impl FnMut(NodePtr<K, V>) -> Option<R>,
-    ) -> Option<R> {
-        for number in 2_u32.. {
-            condition.compare(|other| self.key.equivalent(other));
-            if let Ok(taken) = self.attempt(number, &mut condition, &mut look) {
-                return taken;
-            }
-        }
-        unreachable!("a loop without an end");
+    /// What was seen of the entry; `None` to remove it first and look afterwards.
+    type Plan = Option<R>;
+    /// The entry, if there was one.
+    type Done = Option<Taken<K, V, R>>;
+    const KNOWS_LOADS: bool = true;
+
+    #[inline(always)]
+    fn is_key(&self, other: &K) -> bool {
+        self.key.equivalent(other)
     }
 
-    /// One attempt of a removal, of that number. The condition is to be dropped after it.
     #[inline(always)]
-    fn attempt<R>(
-        &self,
-        number: u32,
-        condition: &mut Explicit<K, V>,
-        look: &mut impl FnMut(NodePtr<K, V>) -> Option<R>,
-    ) -> Result<Option<R>, RetryRemoval> {
-        let &Self {
-            core,
-            key,
-            hash,
-            must_look,
-        } = self;
-        let cell = core.shared.map.cell(hash);
-        // Before the pin, whose fence delays the memory loads after it.
-        cell.prefetch(hash);
-        let pin = core.shared.pin();
-        // Asked before the look-up. In the other order, a load could store its value after the
-        // look-up and end before this question, and the removal would miss both.
-        let may_load = cell.may_load();
-        let probe = cell.probe(hash, &pin, |node| key.equivalent(node.key()));
-        let Some(node) = probe.found else {
-            if must_look || !may_load {
-                return Ok(None);
-            }
-            let mut shard = probe.lock();
-            if shard.revalidate(hash, &probe).is_none() || !condition.knows_loads(&mut shard, hash)
-            {
-                return Err(RetryRemoval);
-            }
-            condition.revoke(&mut shard);
+    fn before_look_up(&mut self, cell: &ShardCell<K, V>, pin: &Pin) {
+        self.may_load = cell.may_load(pin);
+    }
+
+    #[inline(always)]
+    fn ask(
+        &mut self,
+        found: Option<NodePtr<K, V>>,
+        last: Option<Self::Plan>,
+    ) -> Result<Self::Plan, Self::Done> {
+        match found {
+            None if self.must_look || !self.may_load => Err(None),
+            None => Ok(None),
+            Some(_) if last.is_some() && !self.must_look => Ok(None),
+            Some(node) => (self.look)(node).map(Some).ok_or(None),
+        }
+    }
+
+    #[inline(always)]
+    fn apply<'s>(
+        &mut self,
+        seen: Self::Plan,
+        found: Option<NodePtr<K, V>>,
+        place: Revalidated<'s, K, V>,
+        hold: &mut Hold<'_, 's, K, V>,
+    ) -> Result<Self::Done, Self::Plan> {
+        hold.revoke(self.by);
+        let (Revalidated::Occupied(spot), Some(node)) = (place, found) else {
             return Ok(None);
         };
-        let seen = if must_look || number <= MAX_LOOKS {
-            match look(node) {
-                None => return Ok(None),
-                seen => seen,
-            }
+        let (cause, now) = self.shared.take_out(&mut hold.shard, spot, node);
+        let outcome = WriteOutcome::of_removal(&hold.shard, now);
+        Ok(Some(Taken {
+            cause,
+            outcome,
+            node,
+            seen,
+        }))
+    }
+}
+
+/// The removal of one node, if it is still in the map.
+struct RemovalOf<'r, K, V> {
+    shared: &'r Shared<K, V>,
+    node: NodePtr<K, V>,
+}
+
+impl<K: Eq, V> Change<K, V> for RemovalOf<'_, K, V> {
+    type Plan = ();
+    type Done = Option<WriteOutcome>;
+    const KNOWS_LOADS: bool = true;
+
+    fn is_key(&self, other: &K) -> bool {
+        std::ptr::eq(self.node.key(), other) || self.node.key() == other
+    }
+
+    fn ask(&mut self, found: Option<NodePtr<K, V>>, _: Option<()>) -> Result<(), Self::Done> {
+        if found == Some(self.node) {
+            Ok(())
         } else {
-            None
-        };
-        let mut shard = probe.lock();
-        let Some(Revalidated::Occupied(spot)) = shard.revalidate(hash, &probe) else {
-            return Err(RetryRemoval);
-        };
-        if !condition.knows_loads(&mut shard, hash) {
-            return Err(RetryRemoval);
+            Err(None)
         }
-        condition.revoke(&mut shard);
-        let (cause, now) = core.shared.take_out(&mut shard, spot, node);
-        let outcome = WriteOutcome::of_removal(&shard, now);
-        drop(shard);
-        drop(probe);
-        let seen = match seen {
-            Some(seen) => {
-                drop(pin);
-                seen
-            }
-            None => {
-                // The guard runs `after_write` even if `look` panics.
-                let mut after = AfterWrite {
-                    core,
-                    outcome: Some(outcome),
-                };
-                // Keeps what was removed. Dropped before `after`, in any case.
-                let _pin = pin;
-                let Some(seen) = look(node) else {
-                    return Ok(None);
-                };
-                after.outcome = None;
-                seen
-            }
+    }
+
+    fn apply<'s>(
+        &mut self,
+        (): (),
+        _: Option<NodePtr<K, V>>,
+        place: Revalidated<'s, K, V>,
+        hold: &mut Hold<'_, 's, K, V>,
+    ) -> Result<Self::Done, ()> {
+        let Revalidated::Occupied(spot) = place else {
+            return Ok(None);
         };
-        // Called here and not by the guard: if a guard's drop panicked, the compiler would leak the
-        // return value.
-        core.maintenance.after_write(&core.shared, outcome);
-        Ok((cause == RemovalCause::Explicit).then_some(seen))
+        hold.revoke(RevokedBy::Conditional);
+        let (_, now) = self.shared.take_out(&mut hold.shard, spot, self.node);
+        Ok(Some(WriteOutcome::of_removal(&hold.shard, now)))
     }
 }
 

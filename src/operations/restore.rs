@@ -3,15 +3,16 @@
 //! The policy is not asked: the entry comes with its deadline. As in every write, keys are compared
 //! with no lock held, and what was found is confirmed by addresses under the shard's lock.
 
-use super::condition::Explicit;
 use super::core::Core;
 use super::lifetimes::Lifetimes;
-use super::refresh::set_refresh;
+use super::refresh::{NextRefresh, set_refresh};
+use super::transact::{Change, Hold};
 use crate::listener::RemovalCause;
 use crate::load::RevokedBy;
 use crate::maintenance::WriteOutcome;
 use crate::map::Revalidated;
 use crate::node::{NewNode, NodePtr, Times};
+use crate::shared::Shared;
 use crate::time::{self, NEVER};
 use std::hash::{BuildHasher, Hash};
 use std::time::Duration;
@@ -69,58 +70,20 @@ where
         if remaining.own.is_some() {
             self.lifetimes.note_own();
         }
-        let refresh = remaining
-            .refresh
-            .map(|after| time::deadline_after(remaining.at, after));
-        let mut condition = Explicit::new(RevokedBy::Overwrite);
-        let outcome = loop {
-            condition.compare(|other| other == new.key());
-            let pin = self.shared.pin();
-            let probe = self
-                .shared
-                .map
-                .probe(hash, &pin, |node| new.key() == node.key());
-            let now = self.shared.clock.now();
-            let live = |node: NodePtr<K, V>| node.deadline_if_live(now).is_some();
-            if probe.found.is_some_and(live) {
-                // The pin is dropped before the key and the value.
-                drop(probe);
-                drop(pin);
-                drop(new);
-                return false;
-            }
-            let mut shard = probe.lock();
-            if !condition.knows_loads(&mut shard, hash) {
-                drop((shard, probe));
-                continue;
-            }
-            let left = match shard.revalidate(hash, &probe) {
-                None => {
-                    drop((shard, probe));
-                    continue;
-                }
-                Some(Revalidated::Vacant(vacant)) => {
-                    self.shared.note_written(None);
-                    let node = shard.add(vacant, new, times);
-                    set_refresh(node, refresh);
-                    false
-                }
-                Some(Revalidated::Occupied(occupied)) => {
-                    let old = probe.found.expect("revalidated at the node that was found");
-                    let cause = RemovalCause::Expired;
-                    self.shared.note_written(Some((old, cause)));
-                    let node = shard.replace(occupied, old, new, times, cause);
-                    set_refresh(node, refresh);
-                    true
-                }
-            };
-            condition.revoke(&mut shard);
-            break WriteOutcome {
-                left: usize::from(left),
-                ..WriteOutcome::of_change(&shard, times.deadline, Some(now))
-            };
+        let refresh = remaining.refresh.map(|after| NextRefresh {
+            at: time::deadline_after(remaining.at, after),
+            lifetime: None,
+        });
+        let mut new = Some(new);
+        let change = PutBack {
+            shared: &self.shared,
+            new: &mut new,
+            times,
+            refresh,
         };
-        drop(condition);
+        let Some(outcome) = self.shared.transact(hash, change).end() else {
+            return false;
+        };
         self.maintenance.after_write(&self.shared, outcome);
         true
     }
@@ -137,5 +100,67 @@ where
         let outcome = WriteOutcome::of_removal(&shard, None);
         drop(shard);
         self.maintenance.after_write(&self.shared, outcome);
+    }
+}
+
+/// The return of an entry, as a change.
+struct PutBack<'p, K, V> {
+    shared: &'p Shared<K, V>,
+    new: &'p mut Option<NewNode<K, V>>,
+    times: Times,
+    refresh: Option<NextRefresh>,
+}
+
+impl<K: Eq, V> Change<K, V> for PutBack<'_, K, V> {
+    /// The time at which there was no live entry.
+    type Plan = u64;
+    /// `None` if the key has a live entry.
+    type Done = Option<WriteOutcome>;
+    const KNOWS_LOADS: bool = true;
+
+    fn is_key(&self, other: &K) -> bool {
+        self.new.as_ref().is_some_and(|new| new.key() == other)
+    }
+
+    fn ask(&mut self, found: Option<NodePtr<K, V>>, _: Option<u64>) -> Result<u64, Self::Done> {
+        let now = self.shared.clock.now();
+        let live = |node: NodePtr<K, V>| node.deadline_if_live(now).is_some();
+        if found.is_some_and(live) {
+            Err(None)
+        } else {
+            Ok(now)
+        }
+    }
+
+    fn apply<'s>(
+        &mut self,
+        now: u64,
+        found: Option<NodePtr<K, V>>,
+        place: Revalidated<'s, K, V>,
+        hold: &mut Hold<'_, 's, K, V>,
+    ) -> Result<Self::Done, u64> {
+        let Some(new) = self.new.take() else {
+            return Ok(None);
+        };
+        let cause = RemovalCause::Expired;
+        let (node, left) = match (place, found) {
+            (Revalidated::Occupied(occupied), Some(old)) => {
+                self.shared.note_written(Some((old, cause)));
+                (hold.shard.replace(occupied, old, new, self.times, cause), 1)
+            }
+            (Revalidated::Vacant(vacant), _) => {
+                self.shared.note_written(None);
+                (hold.shard.add(vacant, new, self.times), 0)
+            }
+            (Revalidated::Occupied(_), None) => {
+                unreachable!("confirmed at the node that was found")
+            }
+        };
+        set_refresh(node, self.refresh);
+        hold.revoke(RevokedBy::Overwrite);
+        Ok(Some(WriteOutcome {
+            left,
+            ..WriteOutcome::of_change(&hold.shard, self.times.deadline, Some(now))
+        }))
     }
 }

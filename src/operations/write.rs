@@ -12,48 +12,19 @@
 use super::answer::TimedAnswer;
 use super::condition::{Check, Explicit, WriteCondition, Written};
 use super::core::Core;
-use super::lifetimes::{LifetimeSource, MAX_ASKS};
-use super::refresh::set_refresh;
+use super::lifetimes::LifetimeSource;
+use super::refresh::{NextRefresh, set_refresh};
+use super::transact::{Change, Hold, Settled};
 use crate::listener::RemovalCause;
 use crate::load::RevokedBy;
 use crate::maintenance::WriteOutcome;
-use crate::map::{Revalidated, ShardCell};
-use crate::node::NewNode;
+use crate::map::Revalidated;
+use crate::node::{NewNode, NodePtr};
 use crate::reclaim::Pin;
 use crate::time::{self, NEVER};
 use equivalent::Equivalent;
 use std::hash::{BuildHasher, Hash};
 use std::time::Duration;
-
-/// One of the attempts of a write.
-#[derive(Clone, Copy)]
-struct Attempt {
-    /// The first is 1.
-    number: u32,
-    /// The answer to use. If there is none, the policy is asked.
-    last: Option<TimedAnswer>,
-}
-
-impl Attempt {
-    const FIRST: Self = Self {
-        number: 1,
-        last: None,
-    };
-}
-
-/// A write that has to be tried again: the key was inserted, replaced or removed since it was
-/// looked up, or the answer no longer fits what is there.
-struct RetryWrite<K, V> {
-    new: NewNode<K, V>,
-    asked: TimedAnswer,
-    pin: Pin,
-}
-
-/// The reason why an attempt made no write.
-enum Failed<K, V> {
-    Retry(RetryWrite<K, V>),
-    Refused(NewNode<K, V>),
-}
 
 /// A write that its [`WriteCondition`] refused, with what it would have stored.
 #[derive(Debug)]
@@ -68,17 +39,15 @@ where
     /// Stores a value, for a time given by the caller or by the policy.
     // A `LifetimeSource` is larger, and would come through memory.
     pub(crate) fn put(&self, key: K, value: V, lifetime: Option<Duration>) {
-        let insertion = Insertion {
-            core: self,
-            given: lifetime.map_or(LifetimeSource::Policy, LifetimeSource::Ttl),
-        };
-        let mut condition = Explicit::new(RevokedBy::Overwrite);
-        match insertion.attempt_first(self.hash(&key), key, value, &mut condition) {
-            Ok(outcome) => {
-                drop(condition);
-                self.maintenance.after_write(&self.shared, outcome);
-            }
-            Err(failed) => insertion.end_late(failed, condition),
+        let given = lifetime.map_or(LifetimeSource::Policy, LifetimeSource::Ttl);
+        let explicit = Explicit(RevokedBy::Overwrite);
+        let mut new = None;
+        let hash = self.hash(&key);
+        if let Ok(outcome) = self
+            .write(hash, key, value, &mut new, given, explicit)
+            .end()
+        {
+            self.maintenance.after_write(&self.shared, outcome);
         }
     }
 
@@ -91,13 +60,43 @@ where
         key: K,
         value: V,
         given: LifetimeSource,
-        condition: &mut impl WriteCondition<K, V>,
+        condition: impl WriteCondition<K, V>,
     ) -> Result<WriteOutcome, Refused<V>> {
-        let insertion = Insertion { core: self, given };
-        match insertion.attempt_first(hash, key, value, condition) {
-            Ok(outcome) => Ok(outcome),
-            Err(failed) => insertion.attempt_again(failed, condition),
-        }
+        let mut new = None;
+        let stored = self
+            .write(hash, key, value, &mut new, given, condition)
+            .end();
+        stored.map_err(|NotStored| match new.take() {
+            Some(new) => Refused(new.into_value()),
+            None => unreachable!("a refused write leaves what it would have stored"),
+        })
+    }
+
+    /// The transaction of a write. What it stores is at `new` meanwhile, and is still there if the
+    /// condition refuses it.
+    #[inline(always)]
+    fn write<C: WriteCondition<K, V>>(
+        &self,
+        hash: u64,
+        key: K,
+        value: V,
+        new: &mut Option<NewNode<K, V>>,
+        given: LifetimeSource,
+        condition: C,
+    ) -> Settled<K, V, Result<WriteOutcome, NotStored>> {
+        // The prefetch comes before the pin, whose fence delays later memory loads.
+        self.shared.map.prefetch(hash);
+        let weight = self.weigh(&key, &value);
+        *new = Some(NewNode::new(key, value, hash, weight));
+        self.shared.transact(
+            hash,
+            Write {
+                core: self,
+                new,
+                given,
+                condition,
+            },
+        )
     }
 
     /// Sets a deadline by hand; false if the key is absent or its entry is due.
@@ -178,172 +177,118 @@ where
 /// The entry or its deadline has changed since it was looked up.
 struct DeadlineChanged;
 
-/// A write: what its attempts have in common.
-struct Insertion<'a, K, V, S> {
-    core: &'a Core<K, V, S>,
+/// A write whose condition refused it.
+struct NotStored;
+
+/// A write, as a change.
+struct Write<'w, K, V, S, C> {
+    core: &'w Core<K, V, S>,
+    new: &'w mut Option<NewNode<K, V>>,
     given: LifetimeSource,
+    condition: C,
 }
 
-impl<K, V, S> Insertion<'_, K, V, S>
+impl<K, V, S, C> Write<'_, K, V, S, C> {
+    #[inline(always)]
+    fn new(&self) -> &NewNode<K, V> {
+        match &*self.new {
+            Some(new) => new,
+            None => unreachable!("it leaves with the end of the write"),
+        }
+    }
+}
+
+impl<K, V, S, C> Change<K, V> for Write<'_, K, V, S, C>
 where
-    K: Hash + Eq + 'static,
+    K: Eq + 'static,
     V: 'static,
-    S: BuildHasher,
+    C: WriteCondition<K, V>,
 {
-    /// The rest of an explicit write whose first attempt failed.
-    // It calls `after_write` itself, so that the outcome of the first attempt stays in registers.
-    #[cold]
-    #[inline(never)]
-    fn end_late(self, failed: Failed<K, V>, mut condition: Explicit<K, V>) {
-        let (shared, maintenance) = (&self.core.shared, &self.core.maintenance);
-        let stored = self.attempt_again(failed, &mut condition);
-        drop(condition);
-        if let Ok(outcome) = stored {
-            maintenance.after_write(shared, outcome);
-        }
+    /// The answers of the two policies.
+    type Plan = (TimedAnswer, Option<NextRefresh>);
+    type Done = Result<WriteOutcome, NotStored>;
+    const KNOWS_LOADS: bool = C::KNOWS_LOADS;
+
+    #[inline(always)]
+    fn is_key(&self, other: &K) -> bool {
+        self.new().key() == other
     }
 
-    /// The first attempt of a write.
     #[inline(always)]
-    fn attempt_first(
-        &self,
-        hash: u64,
-        key: K,
-        value: V,
-        condition: &mut impl WriteCondition<K, V>,
-    ) -> Result<WriteOutcome, Failed<K, V>> {
-        // The prefetch comes before the pin, whose fence delays later memory loads.
+    fn ask(
+        &mut self,
+        found: Option<NodePtr<K, V>>,
+        last: Option<Self::Plan>,
+    ) -> Result<Self::Plan, Self::Done> {
+        if !self.condition.look(found) {
+            return Err(Err(NotStored));
+        }
         let core = self.core;
-        let cell = core.shared.map.cell(hash);
-        cell.prefetch(hash);
-        let weight = core.weigh(&key, &value);
-        let new = NewNode::new(key, value, hash, weight);
-        let pin = core.shared.pin();
-        self.attempt(cell, new, Attempt::FIRST, pin, condition)
-    }
-
-    /// The rest of a write whose first attempt was overtaken.
-    // Separate from the first attempt: a loop around that attempt would keep in memory what the
-    // attempts share.
-    #[cold]
-    #[inline(never)]
-    fn attempt_again(
-        self,
-        failed: Failed<K, V>,
-        condition: &mut impl WriteCondition<K, V>,
-    ) -> Result<WriteOutcome, Refused<V>> {
-        let mut failed = failed;
-        let mut attempt = Attempt::FIRST;
-        loop {
-            let RetryWrite { new, asked, pin } = match failed {
-                Failed::Retry(retry) => retry,
-                Failed::Refused(new) => return Err(Refused(new.into_value())),
-            };
-            condition.prepare(new.key());
-            if attempt.number >= MAX_ASKS {
-                attempt.last = asked.final_answer(|| self.core.shared.clock.now());
-            }
-            attempt.number += 1;
-            let cell = self.core.shared.map.cell(new.hash());
-            match self.attempt(cell, new, attempt, pin, condition) {
-                Ok(outcome) => return Ok(outcome),
-                Err(again) => failed = again,
-            }
-        }
-    }
-
-    /// One attempt of a write.
-    // The pin comes after `new`, so that it is dropped first if the user's code panics, before key
-    // and value.
-    #[inline(always)]
-    fn attempt(
-        &self,
-        cell: &ShardCell<K, V>,
-        new: NewNode<K, V>,
-        attempt: Attempt,
-        pin: Pin,
-        condition: &mut impl WriteCondition<K, V>,
-    ) -> Result<WriteOutcome, Failed<K, V>> {
-        let &Self { core, given } = self;
         let (shared, lifetimes) = (&core.shared, &core.lifetimes);
-        let (hash, weight) = (new.hash(), new.weight());
-        let probe = if condition.knows_absent() {
-            cell.probe_absent(&pin)
-        } else {
-            cell.probe(hash, &pin, |node| new.key() == node.key())
-        };
-        if !condition.look(probe.found) {
-            drop(probe);
-            drop(pin);
-            return Err(Failed::Refused(new));
+        let now = shared.clock.now();
+        // `NEVER` would say that the time of the write is not known.
+        let now = now + u64::from(now == NEVER);
+        if let Some((asked, refresh)) = last
+            && let Some(asked) = asked.final_answer(now)
+        {
+            return Ok((asked, refresh));
         }
-        let asked = attempt.last.unwrap_or_else(|| {
-            let now = shared.clock.now();
-            // `NEVER` would say that the time of the write is not known.
-            let now = now + u64::from(now == NEVER);
-            lifetimes.ask(&new, probe.found, given, &shared.clock, now)
-        });
-        let refresh = core.refresh.as_ref().and_then(|policy| {
-            let own = asked.own_or(|| probe.found.map_or(NEVER, |old| old.own_deadline()));
+        let (new, given) = (self.new(), self.given);
+        let asked = lifetimes.ask(new, found, given, &shared.clock, now);
+        let refresh = core.refresh.as_ref().map(|policy| {
+            let own = asked.own_or(|| found.map_or(NEVER, |old| old.own_deadline()));
             let entry = (new.key(), new.value());
-            lifetimes.ask_refresh(
-                &**policy,
-                entry,
-                probe.found,
-                given,
-                (asked.now, own),
-                &shared.clock,
-            )
+            lifetimes.ask_refresh(&**policy, entry, found, given, (now, own), &shared.clock)
         });
-        let mut shard = probe.lock();
-        let Some(revalidated) = shard.revalidate(hash, &probe) else {
-            drop((shard, probe));
-            return Err(Failed::Retry(RetryWrite { new, asked, pin }));
-        };
+        Ok((asked, refresh))
+    }
+
+    #[inline(always)]
+    fn apply<'s>(
+        &mut self,
+        plan: Self::Plan,
+        found: Option<NodePtr<K, V>>,
+        place: Revalidated<'s, K, V>,
+        hold: &mut Hold<'_, 's, K, V>,
+    ) -> Result<Self::Done, Self::Plan> {
+        let (asked, refresh) = plan;
         let now = asked.now;
-        match condition.check(&mut shard, hash, probe.found, now) {
+        match self.condition.check(found, now, hold) {
             Check::Pass => (),
-            Check::Again => {
-                drop((shard, probe));
-                return Err(Failed::Retry(RetryWrite { new, asked, pin }));
-            }
-            Check::Refuse => {
-                drop((shard, probe));
-                drop(pin);
-                return Err(Failed::Refused(new));
-            }
+            Check::Again => return Err(plan),
+            Check::Refuse => return Ok(Err(NotStored)),
         }
+        let core = self.core;
+        let (shared, lifetimes) = (&core.shared, &core.lifetimes);
         let mut outcome = WriteOutcome {
-            shard: shard.number(),
+            shard: hold.shard.number(),
             buffered: 0,
             deadline: NEVER,
             now: Some(now),
             left: 1,
         };
+        let weight = self.new().weight();
         let mut former = None;
         let mut kept_out = false;
-        match revalidated {
+        match place {
             Revalidated::Vacant(vacancy) => {
                 let times = asked.times(None, lifetimes);
                 outcome.deadline = times.deadline;
                 shared.note_written(None);
                 if shared.is_too_heavy(weight) {
                     shared.note_removed(|| weight, RemovalCause::Size);
-                    shard.refuse(new, RemovalCause::Size);
+                    hold.shard.refuse(self.take(), RemovalCause::Size);
                     kept_out = true;
                 } else {
-                    let node = shard.add(vacancy, new, times);
+                    let node = hold.shard.add(vacancy, self.take(), times);
                     set_refresh(node, refresh);
                     outcome.left = 0;
                 }
             }
             Revalidated::Occupied(spot) => {
-                let old = probe.found.expect("revalidated at the node that was found");
-                let Some((cause, kept)) =
-                    asked.supersede(old, lifetimes, attempt.number < MAX_ASKS)
-                else {
-                    drop((shard, probe));
-                    return Err(Failed::Retry(RetryWrite { new, asked, pin }));
+                let old = found.expect("revalidated at the node that was found");
+                let Some((cause, kept)) = asked.supersede(old, lifetimes) else {
+                    return Err(plan);
                 };
                 former = Some(cause);
                 let times = asked.times(kept, lifetimes);
@@ -351,11 +296,11 @@ where
                 shared.note_written(Some((old, cause)));
                 if shared.is_too_heavy(weight) {
                     shared.note_removed(|| weight, RemovalCause::Size);
-                    shard.remove(spot, old, cause);
-                    shard.refuse(new, RemovalCause::Size);
+                    hold.shard.remove(spot, old, cause);
+                    hold.shard.refuse(self.take(), RemovalCause::Size);
                     kept_out = true;
                 } else {
-                    let node = shard.replace(spot, old, new, times, cause);
+                    let node = hold.shard.replace(spot, old, self.take(), times, cause);
                     set_refresh(node, refresh);
                 }
             }
@@ -366,8 +311,18 @@ where
             deadline: outcome.deadline,
             now,
         };
-        condition.seal(&mut shard, written);
-        outcome.buffered = shard.buffered();
-        Ok(outcome)
+        self.condition.stored(hold, written);
+        outcome.buffered = hold.shard.buffered();
+        Ok(Ok(outcome))
+    }
+}
+
+impl<K, V, S, C> Write<'_, K, V, S, C> {
+    #[inline(always)]
+    fn take(&mut self) -> NewNode<K, V> {
+        match self.new.take() {
+            Some(new) => new,
+            None => unreachable!("it is stored once"),
+        }
     }
 }

@@ -4,7 +4,10 @@ use super::explore;
 use crate::load::{
     AfterCommit, Load, Outcome, RevokedBy, SharedValue, Ticket, Verdict, Want, wake_all,
 };
-use crate::sync::{Mutex, Parker};
+use crate::map::Map;
+use crate::node::Columns;
+use crate::reclaim::Domain;
+use crate::sync::{AtomicU64, Mutex, Ordering, Parker, fence};
 use loom::thread;
 use std::sync::Arc;
 use std::task::Waker;
@@ -208,5 +211,29 @@ fn a_hand_over_against_a_look_for_a_cycle() {
             Some(Verdict::Leads)
         ));
         scene.commit(6);
+    });
+}
+
+/// The source of the values is the program's, outside of the cache. Its writer changes it, then
+/// removes the absent key. Either it finds the load, and revokes it, or the load reads the new
+/// value.
+#[test]
+fn a_load_against_a_change_of_its_source_and_a_removal() {
+    explore(|| {
+        let map = Arc::new(Map::<u8, u32>::new(1, 0, Columns::default()));
+        let source = Arc::new(AtomicU64::new(0));
+        let theirs = (Arc::clone(&map), Arc::clone(&source));
+        let reader = thread::spawn(move || {
+            let (map, source) = theirs;
+            map.lock(7).list_load(Arc::new(Load::new(7, 1, 0, 0)));
+            source.load(Ordering::Relaxed)
+        });
+        source.store(1, Ordering::Relaxed);
+        // The fence of the pin, which loom does not see.
+        fence(Ordering::SeqCst);
+        let domain = Domain::new();
+        let finds_load = map.cell(7).may_load(&domain.pin());
+        let loaded = reader.join().unwrap();
+        assert!(finds_load || loaded == 1, "the old value would be stored");
     });
 }

@@ -8,7 +8,7 @@ mod waking;
 
 use super::explore;
 use crate::ManualTicker;
-use crate::scheduler::{Alarm, MaintenanceTask, Task, TaskRef, Waker};
+use crate::scheduler::{Alarm, Idle, MaintenanceTask, Task, TaskRef, Waker};
 use crate::sync::Mutex;
 use crate::time::{Clock, NEVER};
 use loom::sync::Arc;
@@ -28,21 +28,6 @@ impl Alarm for RecordingAlarm {
     }
 }
 
-/// A task that is never run; an alarm is set with one.
-struct Nothing;
-
-impl Task for Nothing {
-    fn run_due(&self) -> Option<Duration> {
-        None
-    }
-
-    fn deliver(&self) {}
-
-    fn notifier_name(&self) -> Option<String> {
-        None
-    }
-}
-
 /// A shard's batch (of deadlines), the requests, and the alarm.
 struct Scene {
     batch: Mutex<Vec<u64>>,
@@ -55,7 +40,7 @@ impl Scene {
     fn new() -> Arc<Self> {
         let alarm = RecordingAlarm::default();
         let waker = Waker::of_alarm(alarm.clone());
-        let task: Weak<dyn Task> = Weak::<Nothing>::new();
+        let task: Weak<dyn Task> = Weak::<Idle>::new();
         waker.enlist(TaskRef::new(task));
         Arc::new(Self {
             batch: Mutex::new(Vec::new()),

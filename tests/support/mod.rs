@@ -12,10 +12,11 @@ pub mod rig;
 pub mod script;
 pub mod spark;
 
+use std::cell::RefCell;
 use std::hash::{BuildHasher, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Once};
 use std::time::Duration;
 
 use wheelhouse::Ticker;
@@ -141,10 +142,19 @@ pub fn must_end<T: Send + 'static>(body: impl FnOnce() -> T + Send + 'static) ->
 
 /// Hides panics whose message begins with "told to" from the output of this test program.
 pub fn hide_scripted_panics() {
-    static ONCE: std::sync::Once = std::sync::Once::new();
+    static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         let usual = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |info| {
+            let file = info.location().map_or("", |at| at.file());
+            // Not where the thread's variables are gone.
+            let noted = PLACES.try_with(|places| {
+                let mut places = places.borrow_mut();
+                places.as_mut().map(|places| places.push(file.to_owned()))
+            });
+            if matches!(noted, Ok(Some(()))) {
+                return;
+            }
             let payload = info.payload();
             let text = payload
                 .downcast_ref::<&str>()
@@ -155,6 +165,19 @@ pub fn hide_scripted_panics() {
             }
         }));
     });
+}
+
+thread_local! {
+    static PLACES: RefCell<Option<Vec<String>>> = const { RefCell::new(None) };
+}
+
+/// Runs `call`; hides every panic of this thread meanwhile, and returns the file of each.
+pub fn files_of_panics<T>(call: impl FnOnce() -> T) -> (T, Vec<String>) {
+    hide_scripted_panics();
+    let before = PLACES.replace(Some(Vec::new()));
+    let answer = call();
+    let files = PLACES.replace(before);
+    (answer, files.expect("only this function takes them"))
 }
 
 /// A small generator of repeatable pseudo-random numbers (the finaliser of SplitMix64).

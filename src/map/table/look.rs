@@ -20,15 +20,6 @@ pub(in crate::map) struct Seen<'a, K, V> {
     pub(super) place: Option<Place<'a, K, V>>,
 }
 
-impl<K, V> Seen<'_, K, V> {
-    /// For a writer that made no look-up.
-    pub(in crate::map) const NOTHING: Self = Self {
-        version: 0,
-        group: None,
-        place: None,
-    };
-}
-
 /// The result of one look at a group.
 pub(crate) enum Look<T> {
     /// The node that was sought.

@@ -1,0 +1,275 @@
+//! The loads of one shard, found by the hash of the key; and what a call knows of those that share
+//! its key's hash.
+//!
+//! Keys are compared outside of the shard's lock. A call that finds loads with its key's full hash,
+//! whose keys it has not compared yet, copies their addresses, releases the lock, compares the
+//! keys, and starts again.
+
+use super::{AfterCommit, Load, RevokedBy};
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::Arc;
+
+/// The loads of one shard; under its lock.
+pub(crate) struct Loads<K, V> {
+    /// The current loads, by their full hashes.
+    current: HashMap<u64, SameHash<K, V>, BuildHasherDefault<Identity>>,
+    /// The loads that were revoked, by their addresses, until their runs end: calls may still wait
+    /// for them.
+    revoked: HashMap<usize, Arc<Load<K, V>>, BuildHasherDefault<Identity>>,
+}
+
+/// The current loads of one full hash: one, unless two keys have it.
+struct SameHash<K, V> {
+    first: Arc<Load<K, V>>,
+    others: Vec<Arc<Load<K, V>>>,
+}
+
+/// A hash or an address as it is: the former is mixed, of the latter there are few.
+#[derive(Default)]
+struct Identity(u64);
+
+impl Hasher for Identity {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, _: &[u8]) {
+        unreachable!("only words are hashed");
+    }
+
+    fn write_u64(&mut self, hash: u64) {
+        self.0 = hash;
+    }
+
+    fn write_usize(&mut self, address: usize) {
+        self.0 = crate::hash::mix_bits(address as u64);
+    }
+}
+
+/// The memory of an empty table that was larger than this is given back.
+const SPARE_LOADS: usize = 64;
+
+/// The loads of one full hash that a call has found.
+pub(crate) struct SameHashLoads<K, V> {
+    /// The load of the call's own key.
+    mine: Option<Arc<Load<K, V>>>,
+    /// Loads of other keys, and former loads of this key.
+    others: Vec<Arc<Load<K, V>>>,
+    /// Those that are to be compared.
+    unknown: Vec<Arc<Load<K, V>>>,
+}
+
+impl<K, V> SameHashLoads<K, V> {
+    pub(crate) const fn new() -> Self {
+        Self {
+            mine: None,
+            others: Vec::new(),
+            unknown: Vec::new(),
+        }
+    }
+
+    /// The current load of the call's own key, as [`Loads::classify`] found it last.
+    pub(crate) fn mine(&self) -> Option<&Arc<Load<K, V>>> {
+        self.mine.as_ref()
+    }
+
+    /// Compares the keys of loads that were found. With no lock held: `Eq` is user code.
+    pub(crate) fn compare(&mut self, same: impl Fn(&K) -> bool) {
+        while let Some(load) = self.unknown.pop() {
+            if same(load.key()) {
+                let former = self.mine.replace(load);
+                self.others.extend(former);
+            } else {
+                self.others.push(load);
+            }
+        }
+    }
+}
+
+impl<K, V> SameHash<K, V> {
+    fn iter(&self) -> impl Iterator<Item = &Arc<Load<K, V>>> {
+        std::iter::once(&self.first).chain(&self.others)
+    }
+}
+
+impl<K, V> Loads<K, V> {
+    pub(crate) fn new() -> Self {
+        Self {
+            current: HashMap::default(),
+            revoked: HashMap::default(),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.current.is_empty()
+    }
+
+    /// The loads for which calls may wait, current or not.
+    pub(crate) fn awaited(&self) -> impl Iterator<Item = &Arc<Load<K, V>>> {
+        let current = self.current.values().flat_map(SameHash::iter);
+        current.chain(self.revoked.values())
+    }
+
+    /// The number of loads, current or not; of those that share a hash, one is counted.
+    pub(crate) fn len(&self) -> usize {
+        self.current.len() + self.revoked.len()
+    }
+
+    /// Finds the load of a call's key. False if there are loads of the hash whose keys were not
+    /// compared yet; it puts these among the unknown.
+    #[cold]
+    pub(crate) fn classify(&self, hash: u64, same_hash: &mut SameHashLoads<K, V>) -> bool {
+        let mut found = false;
+        for load in self.current.get(&hash).into_iter().flat_map(SameHash::iter) {
+            let same = |other: &Arc<Load<K, V>>| Arc::ptr_eq(other, load);
+            if same_hash.mine.as_ref().is_some_and(same) {
+                found = true;
+            } else if !same_hash.others.iter().any(same) {
+                same_hash.unknown.push(Arc::clone(load));
+            }
+        }
+        if !found {
+            // Kept, or its key might be dropped under the lock.
+            same_hash.others.extend(same_hash.mine.take());
+        }
+        same_hash.unknown.is_empty()
+    }
+
+    pub(crate) fn add(&mut self, load: Arc<Load<K, V>>) {
+        use std::collections::hash_map::Entry;
+        match self.current.entry(load.hash()) {
+            Entry::Occupied(mut same_hash) => same_hash.get_mut().others.push(load),
+            Entry::Vacant(vacant) => {
+                vacant.insert(SameHash {
+                    first: load,
+                    others: Vec::new(),
+                });
+            }
+        }
+    }
+
+    /// A leader has made its own write: the load leaves the table unless it goes on.
+    pub(crate) fn seal(&mut self, load: &Arc<Load<K, V>>) -> AfterCommit {
+        let sealed = load.seal();
+        if sealed != AfterCommit::HasWaitersForTurn {
+            self.remove(load);
+        }
+        sealed
+    }
+
+    /// Takes a current load out. The caller holds another reference, so that its key is not dropped
+    /// here.
+    pub(crate) fn remove(&mut self, load: &Arc<Load<K, V>>) {
+        let Some(same_hash) = self.current.get_mut(&load.hash()) else {
+            return;
+        };
+        let is_first = Arc::ptr_eq(&same_hash.first, load);
+        if is_first && let Some(other) = same_hash.others.pop() {
+            same_hash.first = other;
+        } else if is_first {
+            self.current.remove(&load.hash());
+            if self.current.is_empty() && self.current.capacity() > SPARE_LOADS {
+                self.current = HashMap::default();
+            }
+        } else {
+            same_hash.others.retain(|other| !Arc::ptr_eq(other, load));
+        }
+    }
+
+    /// Revokes a load that has left the table.
+    fn revoke_removed(&mut self, load: &Arc<Load<K, V>>, by: RevokedBy) {
+        if load.revoke(by) {
+            self.revoked.insert(address(load), Arc::clone(load));
+        }
+    }
+
+    /// Revokes a current load.
+    #[cold]
+    pub(crate) fn revoke(&mut self, load: &Arc<Load<K, V>>, by: RevokedBy) {
+        self.remove(load);
+        self.revoke_removed(load, by);
+    }
+
+    /// The run of a revoked load has ended. The caller holds another reference.
+    #[cold]
+    pub(crate) fn forget_revoked(&mut self, load: &Arc<Load<K, V>>) {
+        self.revoked.remove(&address(load));
+        if self.revoked.is_empty() && self.revoked.capacity() > SPARE_LOADS {
+            self.revoked = HashMap::default();
+        }
+    }
+
+    /// Revokes all loads.
+    #[cold]
+    pub(crate) fn revoke_all(&mut self, by: RevokedBy) -> Vec<Arc<Load<K, V>>> {
+        let all = std::mem::take(&mut self.current).into_values();
+        let all =
+            all.flat_map(|same_hash| std::iter::once(same_hash.first).chain(same_hash.others));
+        let all: Vec<_> = all.collect();
+        for load in &all {
+            self.revoke_removed(load, by);
+        }
+        all
+    }
+}
+
+fn address<K, V>(load: &Arc<Load<K, V>>) -> usize {
+    Arc::as_ptr(load).addr()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn load(hash: u64, key: u8) -> Arc<Load<u8, ()>> {
+        Arc::new(Load::new(hash, key, 7, 40))
+    }
+
+    #[test]
+    fn loads_of_one_hash_are_told_apart_by_their_keys() {
+        let mut loads = Loads::<u8, ()>::new();
+        let (first, second, third) = (load(1, 10), load(1, 20), load(1, 30));
+        for load in [&first, &second, &third] {
+            loads.add(Arc::clone(load));
+        }
+        let mut same_hash = SameHashLoads::new();
+        assert!(
+            !loads.classify(1, &mut same_hash),
+            "keys are yet to be compared"
+        );
+        same_hash.compare(|key| *key == 20);
+        assert!(loads.classify(1, &mut same_hash));
+        assert!(Arc::ptr_eq(same_hash.mine().unwrap(), &second));
+        for (gone, left) in [(&first, 2), (&third, 1)] {
+            loads.remove(gone);
+            assert_eq!(loads.awaited().count(), left);
+            assert!(loads.classify(1, &mut same_hash) && same_hash.mine().is_some());
+        }
+        loads.remove(&second);
+        assert!(loads.is_empty() && loads.len() == 0);
+        assert!(loads.classify(1, &mut same_hash) && same_hash.mine().is_none());
+    }
+
+    #[test]
+    fn revoked_loads_stay_until_their_runs_end() {
+        let mut loads = Loads::<u8, ()>::new();
+        let all = [load(1, 10), load(1, 20), load(2, 30)];
+        all.iter().for_each(|load| loads.add(Arc::clone(load)));
+        assert_eq!(loads.revoke_all(RevokedBy::Overwrite).len(), 3);
+        assert!(loads.is_empty() && loads.awaited().count() == 3);
+        assert!(all.iter().all(|load| !load.is_current()));
+        all.iter().for_each(|load| loads.forget_revoked(load));
+        assert_eq!(loads.len(), 0);
+    }
+
+    #[test]
+    fn the_memory_of_many_loads_is_given_back() {
+        let mut loads = Loads::<u8, ()>::new();
+        let all: Vec<_> = (0..10_000).map(|hash| load(hash, 0)).collect();
+        all.iter().for_each(|load| loads.add(Arc::clone(load)));
+        all.iter().for_each(|load| loads.remove(load));
+        assert_eq!(loads.current.capacity(), 0);
+    }
+}

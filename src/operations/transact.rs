@@ -1,0 +1,275 @@
+//! The one transaction on the entry of a key: every write, every removal, and the begin and the end
+//! of every load.
+//!
+//! No user code (`Eq`, a policy, a closure, `Clone`) may run under a shard's lock, and what such
+//! code has seen must still be true when the change is made. So a transaction takes these steps,
+//! and starts over where it says so:
+//!
+//! 1. *pin*: the nodes that it reads are not freed. The pin executes a full fence;
+//! 2. *probe*: it looks the key up without a lock, and compares keys ([`Change::is_key`]);
+//! 3. *ask*: it asks the user's code about what is there ([`Change::ask`]). The answer is the
+//!    *plan*, or ends the transaction without a change;
+//! 4. *lock* the shard;
+//! 5. *confirm*, by addresses and hashes alone, that the key has what the probe has found; else
+//!    start over;
+//! 6. *confirm the loads*, if the change wants to know the load of its key
+//!    ([`Change::KNOWS_LOADS`]): were the keys of all loads with this hash compared? If not, copy
+//!    the loads, unlock, unpin, compare, and start over;
+//! 7. *apply* the plan, in this hold of the lock ([`Change::apply`]). It may still find that the
+//!    plan does not fit: start over;
+//! 8. unlock. The [`Settled`] answer holds the pin, for a caller that wants to read a node that has
+//!    just left, and the revoked load, if there is one. [`Settled::end`] drops the pin, then
+//!    releases the waiters of that load, with no lock and no pin held.
+//!
+//! The caller then calls `Maintenance::after_write` with the outcome of what it wrote.
+//!
+//! # The bound
+//!
+//! Another thread, or the user's code itself, may change the entry each time between 3 and 5. After
+//! [`MAX_ASKS`] attempts, `ask` is given the last plan. It must then ask no user code, and either
+//! end the transaction or answer with a plan that fits whatever the key has.
+//!
+//! # What a change looks like
+//!
+//! A *change* is a small struct with the arguments of the operation, and borrows of what is large.
+//! The fields may note what an attempt has learnt; the plan is lost when an attempt fails, but for
+//! the last one. [`mod@super::write`] and [`mod@super::remove`] have the two that matter most. An
+//! operation that commits a load sets [`Change::KNOWS_LOADS`] to false and looks in `apply` whether
+//! its own load is current. One that begins a load sets it to true, and finds the load to join by
+//! [`Hold::load`].
+
+use super::lifetimes::MAX_ASKS;
+use crate::load::{Load, Loads, RevokedBy, SameHashLoads};
+use crate::map::{Revalidated, Shard, ShardCell};
+use crate::node::NodePtr;
+use crate::reclaim::Pin;
+use crate::shared::Shared;
+use std::sync::Arc;
+
+/// What one operation does in the steps of a transaction; see the module docs.
+pub(crate) trait Change<K, V> {
+    /// What the user's code has answered, for [`apply`](Self::apply).
+    type Plan;
+    type Done;
+
+    /// Whether the change wants to know the load of its key.
+    const KNOWS_LOADS: bool;
+
+    /// Whether the key of the transaction is this one. No lock is held.
+    fn is_key(&self, other: &K) -> bool;
+
+    /// Called after the fence of the pin and before the look-up.
+    #[inline(always)]
+    fn before_look_up(&mut self, _cell: &ShardCell<K, V>, _pin: &Pin) {}
+
+    /// Decides what to do about the node that the key has, with no lock held; an error ends the
+    /// transaction. `last` is the plan of the last attempt if the user's code was asked often
+    /// enough.
+    fn ask(
+        &mut self,
+        found: Option<NodePtr<K, V>>,
+        last: Option<Self::Plan>,
+    ) -> Result<Self::Plan, Self::Done>;
+
+    /// Makes the change, under the shard's lock. `place` is where `found`, which `ask` has seen, is
+    /// or would be. An error means that nothing was changed, and that the transaction starts over.
+    ///
+    /// No user code, and no drop of a key or a value.
+    fn apply<'s>(
+        &mut self,
+        plan: Self::Plan,
+        found: Option<NodePtr<K, V>>,
+        place: Revalidated<'s, K, V>,
+        hold: &mut Hold<'_, 's, K, V>,
+    ) -> Result<Self::Done, Self::Plan>;
+}
+
+/// A hold of the shard's lock by a transaction that was confirmed.
+pub(crate) struct Hold<'t, 's, K, V> {
+    pub(crate) shard: Shard<'s, K, V>,
+    loads: &'t mut FoundLoads<K, V>,
+}
+
+/// The end of a transaction. The fields are dropped in this order.
+#[must_use]
+pub(crate) struct Settled<K, V, D> {
+    pub(crate) pin: Pin,
+    loads: FoundLoads<K, V>,
+    pub(crate) done: D,
+}
+
+impl<K, V, D> Settled<K, V, D> {
+    /// Drops the pin, then wakes the calls that wait for a load that was revoked.
+    #[inline(always)]
+    pub(crate) fn end(self) -> D {
+        drop(self.pin);
+        drop(self.loads);
+        self.done
+    }
+
+    /// The load that was revoked, for a caller that still holds another pin. The caller releases
+    /// its waiters later.
+    pub(super) fn into_revoked(mut self) -> Option<Arc<Load<K, V>>> {
+        self.loads.0.as_mut()?.revoked.take()
+    }
+}
+
+impl<K, V> Shared<K, V> {
+    /// Runs a change as one transaction on the key with this hash; see the module docs.
+    // The first attempt is separate: a loop around it would keep in memory what the attempts share.
+    // So the later ones get the change by value.
+    #[inline(always)]
+    pub(crate) fn transact<C: Change<K, V>>(
+        &self,
+        hash: u64,
+        mut change: C,
+    ) -> Settled<K, V, C::Done> {
+        let mut loads = FoundLoads(None);
+        match self.attempt(hash, &mut change, &mut loads, None) {
+            Ok((pin, done)) => Settled { pin, loads, done },
+            Err(plan) => self.attempt_again(hash, change, loads, plan),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn attempt_again<C: Change<K, V>>(
+        &self,
+        hash: u64,
+        mut change: C,
+        mut loads: FoundLoads<K, V>,
+        mut plan: C::Plan,
+    ) -> Settled<K, V, C::Done> {
+        for made in 1_u32.. {
+            loads.compare(|key| change.is_key(key));
+            let last = (made >= MAX_ASKS).then_some(plan);
+            match self.attempt(hash, &mut change, &mut loads, last) {
+                Ok((pin, done)) => return Settled { pin, loads, done },
+                Err(again) => plan = again,
+            }
+        }
+        unreachable!("a loop without an end");
+    }
+
+    /// One attempt; the error is the plan of one that has to be repeated.
+    #[inline(always)]
+    fn attempt<C: Change<K, V>>(
+        &self,
+        hash: u64,
+        change: &mut C,
+        loads: &mut FoundLoads<K, V>,
+        last: Option<C::Plan>,
+    ) -> Result<(Pin, C::Done), C::Plan> {
+        let cell = self.map.cell(hash);
+        // After `change` and `loads`: if the user's code panics, the pin is dropped first.
+        let pin = self.pin();
+        change.before_look_up(cell, &pin);
+        let probe = cell.probe(hash, &pin, |node| change.is_key(node.key()));
+        let plan = match change.ask(probe.found, last) {
+            Ok(plan) => plan,
+            Err(done) => {
+                drop(probe);
+                return Ok((pin, done));
+            }
+        };
+        let mut shard = probe.lock();
+        let Some(place) = shard.revalidate(hash, &probe) else {
+            return Err(plan);
+        };
+        if C::KNOWS_LOADS && !loads.are_known(&mut shard, hash) {
+            return Err(plan);
+        }
+        let mut hold = Hold { shard, loads };
+        let done = change.apply(plan, probe.found, place, &mut hold)?;
+        drop(hold);
+        drop(probe);
+        Ok((pin, done))
+    }
+}
+
+impl<K, V> Hold<'_, '_, K, V> {
+    /// The current load of the key. Only if the change [knows loads](Change::KNOWS_LOADS).
+    pub(crate) fn load(&self) -> Option<&Arc<Load<K, V>>> {
+        // The last attempt compared loads only if the shard has some.
+        let found = self.loads.0.as_ref()?;
+        (!self.shard.loads().is_empty())
+            .then(|| found.same_hash.mine())
+            .flatten()
+    }
+
+    /// Revokes the load of the key, in the hold that makes the write. Its waiters are released by
+    /// [`Settled::end`]. Only if the change [knows loads](Change::KNOWS_LOADS).
+    #[inline(always)]
+    pub(crate) fn revoke(&mut self, by: RevokedBy) {
+        if self.loads.0.is_some() {
+            self.revoke_found(by);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn revoke_found(&mut self, by: RevokedBy) {
+        let Some(load) = self.load().cloned() else {
+            return;
+        };
+        self.shard.loads_mut().revoke(&load, by);
+        if let Some(found) = &mut self.loads.0 {
+            found.revoked = Some(load);
+        }
+    }
+}
+
+/// The loads that a transaction has found. Dropping it wakes the calls that wait for the load that
+/// was revoked: no lock and no pin may be held.
+// Nearly all writes find no load. Functions that run if one is found take this by value, so that it
+// stands in a register.
+struct FoundLoads<K, V>(Option<Box<Found<K, V>>>);
+
+struct Found<K, V> {
+    same_hash: SameHashLoads<K, V>,
+    revoked: Option<Arc<Load<K, V>>>,
+}
+
+impl<K, V> FoundLoads<K, V> {
+    /// Whether the keys of all loads with this hash were compared. Under the shard's lock.
+    #[inline(always)]
+    fn are_known(&mut self, shard: &mut Shard<'_, K, V>, hash: u64) -> bool {
+        if shard.loads().is_empty() {
+            return true;
+        }
+        let (found, known) = Found::find(self.0.take(), shard.loads(), hash);
+        self.0 = Some(found);
+        known
+    }
+
+    /// Compares the keys of the loads that were found, with no lock held.
+    fn compare(&mut self, is_key: impl Fn(&K) -> bool) {
+        if let Some(found) = &mut self.0 {
+            found.same_hash.compare(is_key);
+        }
+    }
+}
+
+impl<K, V> Found<K, V> {
+    #[cold]
+    #[inline(never)]
+    fn find(found: Option<Box<Self>>, loads: &Loads<K, V>, hash: u64) -> (Box<Self>, bool) {
+        let mut found = found.unwrap_or_else(|| {
+            Box::new(Self {
+                same_hash: SameHashLoads::new(),
+                revoked: None,
+            })
+        });
+        let known = loads.classify(hash, &mut found.same_hash);
+        (found, known)
+    }
+}
+
+impl<K, V> Drop for Found<K, V> {
+    #[cold]
+    fn drop(&mut self) {
+        if let Some(load) = self.revoked.take() {
+            load.release_waiters();
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! Callbacks that write the key they were called for, each time: the outer call still ends, with a
+//! right answer.
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use crate::support::{must_end, secs};
+use wheelhouse::{Cache, Expiry, ManualTicker};
+
+/// How often the cache calls a callback that calls back: once in each call that the cache has to
+/// make, and a bounded number beyond.
+const MOST_CALLS: u32 = 50;
+
+/// What a callback does to the cache, and how often it was called.
+type Act = fn(&Cache<u32, Value>, u32);
+
+#[derive(Default)]
+struct Stage {
+    /// Emptied at the end of a test, so that nothing leaks.
+    cache: Mutex<Option<Cache<u32, Value>>>,
+    /// What a callback does; a callback inside it does nothing.
+    cue: Mutex<Option<(Moment, Act)>>,
+    called: Mutex<u32>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Moment {
+    Create,
+    Update,
+    Read,
+    Clone,
+}
+
+impl Stage {
+    fn enter(&self, moment: Moment, key: u32) {
+        let Some(cache) = self.cache.lock().unwrap().clone() else {
+            return;
+        };
+        let cue = self.cue.lock().unwrap().take_if(|cue| cue.0 == moment);
+        if let Some(cue) = cue {
+            let called = {
+                let mut called = self.called.lock().unwrap();
+                *called += 1;
+                *called
+            };
+            assert!(called <= MOST_CALLS, "called {called} times at {moment:?}");
+            (cue.1)(&cache, key);
+            *self.cue.lock().unwrap() = Some(cue);
+        }
+    }
+}
+
+/// A number whose clone runs the action.
+struct Value(u32, Arc<Stage>);
+
+impl Clone for Value {
+    fn clone(&self) -> Self {
+        self.1.enter(Moment::Clone, 1);
+        Value(self.0, Arc::clone(&self.1))
+    }
+}
+
+/// Ten seconds for each value on a write; a hundred on a read.
+struct Policy(Arc<Stage>);
+
+impl Expiry<u32, Value> for Policy {
+    fn expire_after_create(&self, &key: &u32, _: &Value, _: Instant) -> Option<Duration> {
+        self.0.enter(Moment::Create, key);
+        Some(secs(10))
+    }
+
+    fn expire_after_update(
+        &self,
+        &key: &u32,
+        _: &Value,
+        _: Instant,
+        _: Option<Duration>,
+    ) -> Option<Duration> {
+        self.0.enter(Moment::Update, key);
+        Some(secs(10))
+    }
+
+    fn expire_after_read(
+        &self,
+        &key: &u32,
+        _: &Value,
+        _: Instant,
+        _: Option<Duration>,
+        _: Instant,
+    ) -> Option<Duration> {
+        self.0.enter(Moment::Read, key);
+        Some(secs(100))
+    }
+}
+
+/// Runs `call` on a cache where the callback at `moment` for key 1 runs `act`; returns the value of
+/// the key afterwards, and the time it has left.
+#[track_caller]
+fn with(
+    moment: Moment,
+    act: Act,
+    call: impl FnOnce(&Cache<u32, Value>) + Send + 'static,
+) -> Option<(u32, Option<Duration>)> {
+    let (stage, clock) = (Arc::<Stage>::default(), ManualTicker::new());
+    let cache = Cache::builder()
+        .ticker(clock.clone())
+        .expire_after(Policy(Arc::clone(&stage)))
+        .build();
+    cache.insert(1, Value(1, Arc::clone(&stage)));
+    clock.advance(secs(1));
+    *stage.cache.lock().unwrap() = Some(cache.clone());
+    *stage.cue.lock().unwrap() = Some((moment, act));
+    let shared = cache.clone();
+    must_end(move || call(&shared));
+    assert!(
+        *stage.called.lock().unwrap() > 0,
+        "{moment:?} was never asked"
+    );
+    *stage.cue.lock().unwrap() = None;
+    let fate = cache.peek_ref(&1).map(|entry| (entry.0, entry.time_left()));
+    stage.cache.lock().unwrap().take();
+    fate
+}
+
+/// Replaces the present value.
+fn put(cache: &Cache<u32, Value>, key: u32) {
+    let stage = cache.peek_ref(&1).map(|entry| Arc::clone(&entry.1));
+    if let Some(stage) = stage {
+        cache.insert_with_ttl(key, Value(2, stage), secs(3));
+    }
+}
+
+fn take_out_and_put(cache: &Cache<u32, Value>, key: u32) {
+    let stage = Arc::clone(&cache.peek_ref(&1).expect("it is there").1);
+    cache.invalidate(&key);
+    cache.insert_with_ttl(key, Value(2, stage), secs(3));
+}
+
+#[test]
+fn a_read_whose_policy_replaces_the_value_ends_with_what_it_read_and_extends_nothing() {
+    let get = |cache: &Cache<u32, Value>| assert_eq!(cache.get(&1).map(|value| value.0), Some(1));
+    assert_eq!(with(Moment::Read, put, get), Some((2, Some(secs(3)))));
+    let get_ref = |cache: &Cache<u32, Value>| {
+        let entry = cache.get_ref(&1).expect("it was there");
+        assert_eq!((entry.0, entry.time_left()), (1, Some(secs(9))));
+    };
+    assert_eq!(with(Moment::Read, put, get_ref), Some((2, Some(secs(3)))));
+    let get_many = |cache: &Cache<u32, Value>| {
+        let found = cache.get_many([&1]);
+        assert_eq!(found[0].as_ref().map(|value| value.0), Some(1));
+    };
+    assert_eq!(with(Moment::Read, put, get_many), Some((2, Some(secs(3)))));
+}
+
+#[test]
+fn a_read_whose_value_replaces_itself_when_cloned_ends() {
+    let get = |cache: &Cache<u32, Value>| assert_eq!(cache.get(&1).map(|value| value.0), Some(1));
+    let fate = with(Moment::Clone, put, get);
+    assert_eq!(fate, Some((2, Some(secs(3)))));
+}
+
+#[test]
+fn a_write_whose_policy_writes_the_key_each_time_ends_and_has_the_last_word() {
+    for act in [put as Act, take_out_and_put] {
+        let insert = |cache: &Cache<u32, Value>| {
+            let stage = Arc::clone(&cache.peek_ref(&1).expect("it is there").1);
+            cache.insert(1, Value(3, stage));
+        };
+        assert_eq!(with(Moment::Update, act, insert), Some((3, Some(secs(10)))));
+    }
+}
+
+#[test]
+fn a_removal_whose_value_is_put_back_when_cloned_ends() {
+    let removed = with(Moment::Clone, put, |cache| {
+        assert!(cache.remove(&1).is_some_and(|value| value.0 == 2));
+    });
+    assert_eq!(removed, None);
+}

@@ -1,0 +1,93 @@
+//! The cache is used where a thread ends: in destructors that run while it unwinds, and in those
+//! of its thread-local variables.
+
+use std::cell::RefCell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use crate::support::record::Record;
+use crate::support::secs;
+use wheelhouse::{Cache, Scheduler, expiry};
+
+/// Uses the cache in its destructor; the last value of key 3 tells that all of it ran.
+struct AtTheEnd(Cache<u32, &'static str>, &'static str);
+
+impl Drop for AtTheEnd {
+    fn drop(&mut self) {
+        let Self(cache, word) = self;
+        cache.insert(1, word);
+        assert_eq!(cache.get(&1), Some(*word));
+        assert!(cache.get_ref(&1).is_some() && cache.set_expiry(&1, Some(secs(5))));
+        cache.insert(1, "replaced");
+        assert_eq!(cache.remove(&1), Some("replaced"));
+        cache.insert_with_ttl(2, "expired", Duration::ZERO);
+        let panicked = catch_unwind(AssertUnwindSafe(|| {
+            cache.retain(|_, _| panic!("told to panic in retain"));
+        }));
+        assert_eq!(panicked.is_err(), cache.iter().next().is_some());
+        cache.run_pending_tasks();
+        cache.insert(3, word);
+    }
+}
+
+thread_local! {
+    static LOCAL: RefCell<Option<AtTheEnd>> = const { RefCell::new(None) };
+}
+
+#[test]
+fn every_operation_works_where_a_thread_ends() {
+    for bound in [100, u64::MAX] {
+        for scheduler in [Scheduler::background(), Scheduler::disabled()] {
+            let heard = Record::new();
+            let cache = Cache::builder()
+                .max_capacity(bound)
+                .scheduler(scheduler)
+                .expire_after(expiry::accessing(|_: &u32, _: &&str| Some(secs(100))))
+                .removal_listener(heard.listener())
+                .record_stats()
+                .build();
+            let after = |word: &'static str, body: fn(AtTheEnd)| {
+                let last = AtTheEnd(cache.clone(), word);
+                drop(thread::spawn(move || body(last)).join());
+                cache.run_pending_tasks();
+                assert_eq!(cache.get(&3), Some(word));
+            };
+            after("unwinding", |_last| {
+                panic!("told to panic with it in scope")
+            });
+            after("a local that is older than those of the cache", |last| {
+                LOCAL.set(Some(last));
+            });
+            after("a local that is younger than those of the cache", |last| {
+                last.0.insert(4, "first");
+                drop(last.0.get_ref(&4));
+                LOCAL.set(Some(last));
+            });
+            let stats = cache.stats();
+            assert_eq!(stats.listener_panics(), 0);
+            let gone = stats.insertions() + stats.updates() - cache.entry_count();
+            assert_eq!(heard.count() as u64, gone);
+        }
+    }
+}
+
+#[test]
+fn the_last_handle_may_be_dropped_by_a_thread_that_unwinds() {
+    let (alive, heard) = (Arc::new(()), Record::new());
+    let (value, listener) = (Arc::clone(&alive), heard.listener());
+    let thread = thread::spawn(move || {
+        let cache = Cache::builder().removal_listener(listener).build();
+        for key in 0..100 {
+            cache.insert(key, Arc::clone(&value));
+        }
+        (0..50).for_each(|key| cache.invalidate(&key));
+        drop(value);
+        panic!("told to panic with the cache in scope");
+    });
+    assert!(thread.join().is_err());
+    assert_eq!(heard.count(), 50);
+    drop(heard);
+    assert_eq!(Arc::strong_count(&alive), 1);
+}

@@ -1,0 +1,392 @@
+//! The drop of the last handle: it returns when every earlier removal was delivered and every key
+//! and value was dropped, even while a thread of the crate works on the cache. Inside a listener,
+//! and on such a thread, it returns at once.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::{self, Sender};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use crate::support::census::{Census, Counted};
+use crate::support::record::Record;
+use crate::support::{Gate, HOUR, millis, must_end, secs};
+use wheelhouse::{Alarm, Cache, MaintenanceTask, ManualTicker, RemovalCause, Scheduler};
+
+/// Longer than any action here takes, even on a loaded machine.
+const SOON: Duration = secs(20);
+
+type Slot<T> = Arc<Mutex<Option<T>>>;
+
+/// A scheduler that keeps its last task.
+#[derive(Clone, Default)]
+struct Latest(Slot<MaintenanceTask>);
+
+impl Alarm for Latest {
+    fn set(&self, _: Duration, task: MaintenanceTask) {
+        *self.0.lock().unwrap() = Some(task);
+    }
+}
+
+impl Latest {
+    fn task(&self) -> MaintenanceTask {
+        self.0.lock().unwrap().take().expect("the alarm was set")
+    }
+}
+
+#[track_caller]
+fn comes_true(what: &str, holds: impl Fn() -> bool) {
+    let began = Instant::now();
+    while !holds() {
+        assert!(began.elapsed() < SOON, "{what}: waited for too long");
+        std::thread::yield_now();
+    }
+}
+
+/// A listener that reports each call, then waits for the gate.
+fn slow(
+    entered: Sender<u32>,
+    gate: &Arc<Gate>,
+) -> impl Fn(&u32, &Counted<u32>, RemovalCause) + use<> {
+    let gate = Arc::clone(gate);
+    move |&key, _, _| {
+        entered.send(key).ok();
+        gate.wait();
+    }
+}
+
+#[test]
+fn the_last_drop_waits_for_a_running_listener_and_all_pending_notifications() {
+    for round in 0..5 {
+        let (census, gate) = (Census::default(), Gate::new());
+        let told = Arc::new(AtomicU32::new(0));
+        let (entered, enters) = mpsc::channel();
+        let (count, held) = (Arc::clone(&told), Arc::clone(&gate));
+        let cache = Cache::builder()
+            .removal_listener(move |_: &u32, _: &Counted<u32>, _| {
+                if count.fetch_add(1, Ordering::SeqCst) == 17 {
+                    entered.send(()).ok();
+                    held.wait();
+                }
+            })
+            .build();
+        for key in 0..200 {
+            cache.insert(key, census.counted(key));
+        }
+        (0..100).for_each(|key| cache.invalidate(&key));
+        enters
+            .recv_timeout(SOON)
+            .expect("delivered by the notifier thread");
+        let opener = std::thread::spawn(move || {
+            std::thread::sleep(millis(20));
+            gate.open();
+        });
+        drop(cache);
+        assert_eq!(
+            told.load(Ordering::SeqCst),
+            100,
+            "deliveries in round {round}"
+        );
+        assert_eq!(census.alive(), 0, "values alive, in round {round}");
+        opener.join().unwrap();
+    }
+}
+
+#[test]
+fn the_last_drop_waits_for_a_run_of_the_scheduler_thread() {
+    /// A value whose destructor reports that it runs, and then waits.
+    struct Slow(
+        Option<(Sender<()>, Arc<Gate>)>,
+        #[allow(dead_code)] Counted<u32>,
+    );
+    impl Drop for Slow {
+        fn drop(&mut self) {
+            if let Some((entered, gate)) = self.0.take() {
+                entered.send(()).ok();
+                gate.wait();
+            }
+        }
+    }
+
+    for listens in [false, true] {
+        let (census, gate) = (Census::default(), Gate::new());
+        let (entered, enters) = mpsc::channel();
+        let told = Arc::new(AtomicU32::new(0));
+        let mut builder = Cache::builder().expiry_resolution(millis(1));
+        if listens {
+            let count = Arc::clone(&told);
+            builder = builder.removal_listener(move |_: &u32, _: &Slow, _| {
+                std::thread::sleep(millis(1));
+                count.fetch_add(1, Ordering::SeqCst);
+            });
+        }
+        let cache = builder.build();
+        for key in 0..200 {
+            cache.insert(key, Slow(None, census.counted(key)));
+        }
+        let held = Some((entered, Arc::clone(&gate)));
+        cache.insert_with_ttl(1_000, Slow(held, census.counted(0)), millis(1));
+        enters.recv_timeout(SOON).expect("dropped by the scheduler");
+        (0..50).for_each(|key| cache.invalidate(&key));
+        let opener = std::thread::spawn(move || {
+            std::thread::sleep(millis(20));
+            gate.open();
+        });
+        drop(cache);
+        assert_eq!(told.load(Ordering::SeqCst), u32::from(listens) * 51);
+        assert_eq!(census.alive(), 0);
+        opener.join().unwrap();
+    }
+}
+
+#[test]
+fn the_last_drop_waits_for_a_task_that_an_event_loop_runs() {
+    let (census, gate, alarm) = (Census::default(), Gate::new(), Latest::default());
+    let (entered, enters) = mpsc::channel();
+    let cache = Cache::builder()
+        .scheduler(Scheduler::custom(alarm.clone()))
+        .removal_listener(slow(entered, &gate))
+        .build();
+    (0..50).for_each(|key| cache.insert(key, census.counted(key)));
+    (0..10).for_each(|key| cache.invalidate(&key));
+    let task = alarm.task();
+    let again = task.clone();
+    let event_loop = std::thread::spawn(move || task.run());
+    enters
+        .recv_timeout(SOON)
+        .expect("delivered by the event loop");
+    let dropping = std::thread::spawn({
+        let census = census.clone();
+        move || {
+            drop(cache);
+            census.alive()
+        }
+    });
+    std::thread::sleep(millis(20));
+    assert!(!dropping.is_finished(), "a listener runs");
+    assert_eq!(
+        again.run(),
+        None,
+        "the last handle was dropped: nothing to run"
+    );
+    gate.open();
+    assert_eq!(dropping.join().unwrap(), 0);
+    assert_eq!(event_loop.join().unwrap(), None);
+    assert_eq!(enters.try_iter().count(), 9, "each removal is delivered");
+}
+
+#[test]
+fn handles_that_are_not_the_last_do_not_wait() {
+    let (census, gate) = (Census::default(), Gate::new());
+    let (entered, enters) = mpsc::channel();
+    let cache = Cache::builder()
+        .removal_listener(slow(entered, &gate))
+        .build();
+    cache.insert(1, census.counted(1));
+    cache.invalidate(&1);
+    enters
+        .recv_timeout(SOON)
+        .expect("delivered by the notifier thread");
+    let began = Instant::now();
+    for _ in 0..1_000 {
+        drop(cache.clone());
+    }
+    assert!(began.elapsed() < secs(10));
+    gate.open();
+    drop(cache);
+    assert_eq!(census.alive(), 0);
+}
+
+#[test]
+fn the_last_drop_inside_the_listener_returns_and_that_thread_does_the_rest() {
+    let (census, heard) = (Census::default(), Record::new());
+    let slot: Slot<Cache<u32, Counted<u32>>> = Arc::default();
+    let (last, record) = (Arc::clone(&slot), heard.clone());
+    let cache = Cache::builder()
+        .removal_listener(move |key: &u32, value: &Counted<u32>, cause| {
+            let last = last.lock().unwrap().take();
+            drop(last);
+            record.note(key, &value.payload, cause);
+        })
+        .build();
+    (0..100).for_each(|key| cache.insert(key, census.counted(key)));
+    let mut held = slot.lock().unwrap();
+    (0..50).for_each(|key| cache.invalidate(&key));
+    *held = Some(cache);
+    drop(held);
+    comes_true("values outlived the cache", || census.alive() == 0);
+    assert_eq!(heard.take().len(), 50);
+}
+
+#[test]
+fn the_last_handle_may_live_in_a_value_that_the_thread_drops() {
+    struct Holder(
+        #[allow(dead_code)] Option<Cache<u32, Holder>>,
+        #[allow(dead_code)] Counted<u32>,
+    );
+
+    let census = Census::default();
+    let cache = Cache::builder().expiry_resolution(millis(1)).build();
+    for key in 0..100 {
+        cache.insert(key, Holder(None, census.counted(key)));
+    }
+    let own = Holder(Some(cache.clone()), census.counted(0));
+    cache.insert_with_ttl(1_000, own, millis(5));
+    drop(cache);
+    comes_true("values outlived the cache", || census.alive() == 0);
+}
+
+/// Each listener holds the last handle of the other cache.
+#[test]
+fn two_listeners_may_drop_the_last_handles_of_each_others_caches() {
+    type Held = Slot<Cache<u32, Counted<u32>>>;
+    for _ in 0..20 {
+        let census = Census::default();
+        let meet = Arc::new(std::sync::Barrier::new(2));
+        let slots: [Held; 2] = Default::default();
+        let told: Arc<AtomicU32> = Arc::default();
+        let caches = [0, 1].map(|own: usize| {
+            let (other, meet) = (Arc::clone(&slots[1 - own]), Arc::clone(&meet));
+            let told = Arc::clone(&told);
+            Cache::builder()
+                .removal_listener(move |&key: &u32, _: &Counted<u32>, _| {
+                    if key == 0 {
+                        // Both listeners run when both last handles are dropped.
+                        meet.wait();
+                        let last = other.lock().unwrap().take();
+                        drop(last);
+                    }
+                    told.fetch_add(1, Ordering::SeqCst);
+                })
+                .build()
+        });
+        let mut held = slots.each_ref().map(|slot| slot.lock().unwrap());
+        for (cache, held) in caches.into_iter().zip(&mut held) {
+            (0..40).for_each(|key| cache.insert(key, census.counted(key)));
+            (0..20).for_each(|key| cache.invalidate(&key));
+            **held = Some(cache);
+        }
+        drop(held);
+        comes_true("they wait for each other", || {
+            told.load(Ordering::SeqCst) == 40 && census.alive() == 0
+        });
+    }
+}
+
+/// The same with threads of event loops, which run the listeners themselves.
+#[test]
+fn two_tasks_may_drop_the_last_handles_of_each_others_caches() {
+    must_end(|| {
+        let meet = Arc::new(std::sync::Barrier::new(2));
+        let slots: [Slot<Cache<u32, u32>>; 2] = Default::default();
+        let told: Arc<AtomicU32> = Arc::default();
+        let tasks = [0, 1].map(|own: usize| {
+            let (other, meet) = (Arc::clone(&slots[1 - own]), Arc::clone(&meet));
+            let (told, alarm) = (Arc::clone(&told), Latest::default());
+            let cache = Cache::builder()
+                .scheduler(Scheduler::custom(alarm.clone()))
+                .removal_listener(move |_: &u32, _: &u32, _| {
+                    meet.wait();
+                    let last = other.lock().unwrap().take();
+                    drop(last);
+                    told.fetch_add(1, Ordering::SeqCst);
+                })
+                .build();
+            cache.insert(0, 0);
+            cache.invalidate(&0);
+            *slots[own].lock().unwrap() = Some(cache);
+            alarm.task()
+        });
+        std::thread::scope(|threads| {
+            for task in tasks {
+                threads.spawn(move || task.run());
+            }
+        });
+        assert_eq!(told.load(Ordering::SeqCst), 2);
+    });
+}
+
+/// The drop of a cache runs a listener, which drops another cache's last handle.
+#[test]
+fn a_drop_may_end_one_cache_after_the_other() {
+    must_end(|| {
+        let (census, heard) = (Census::default(), Record::new());
+        let mut next: Option<Cache<u32, Counted<u32>>> = None;
+        for number in 0..20 {
+            let inner = Mutex::new(next.take());
+            let record = heard.clone();
+            let cache = Cache::builder()
+                .ticker(ManualTicker::new())
+                .removal_listener(move |key: &u32, value: &Counted<u32>, cause| {
+                    drop(inner.lock().unwrap().take());
+                    record.note(key, &value.payload, cause);
+                })
+                .build();
+            cache.insert(number, census.counted(number));
+            cache.invalidate(&number);
+            next = Some(cache);
+        }
+        drop(next);
+        assert_eq!(census.alive(), 0);
+        assert_eq!(heard.take().len(), 20);
+    });
+}
+
+/// The scheduler thread drops a value that holds the last handle of a cache with a slow listener.
+#[test]
+fn a_cache_dropped_on_the_scheduler_thread_does_not_delay_others_by_its_listener() {
+    let gate = Gate::new();
+    let (entered, enters) = mpsc::channel();
+    let held = Arc::clone(&gate);
+    let slow = Cache::builder()
+        // Its own notifications wait until the last handle is dropped.
+        .scheduler(Scheduler::disabled())
+        .removal_listener(move |&key: &u32, _: &u32, _| {
+            entered.send(key).ok();
+            held.wait();
+        })
+        .build();
+    slow.insert(1, 1);
+    slow.invalidate(&1);
+    let holder = Cache::builder().expiry_resolution(millis(1)).build();
+    holder.insert_with_ttl(1, slow, millis(5));
+    enters
+        .recv_timeout(SOON)
+        .expect("delivered by its last drop");
+    let (heard, hears) = mpsc::channel();
+    let quick = Cache::builder()
+        .expiry_resolution(millis(1))
+        .removal_listener(move |&key: &u32, _: &u32, _| _ = heard.send(key))
+        .build();
+    quick.insert_with_ttl(2, 2, millis(5));
+    let told = hears.recv_timeout(secs(10));
+    gate.open();
+    assert_eq!(told, Ok(2), "held up by the listener of another cache");
+}
+
+#[test]
+fn many_threads_race_for_the_last_drop() {
+    let census = Census::default();
+    for round in 0..200u32 {
+        let told = Arc::new(AtomicU32::new(0));
+        let count = Arc::clone(&told);
+        let cache = Cache::builder()
+            .expiry_resolution(millis(1))
+            .removal_listener(move |_: &u32, _: &Counted<u32>, _| {
+                count.fetch_add(1, Ordering::SeqCst);
+            })
+            .build();
+        for key in 0..50 {
+            cache.insert_with_ttl(key, census.counted(key), HOUR);
+        }
+        (0..25).for_each(|key| cache.invalidate(&key));
+        std::thread::scope(|threads| {
+            for _ in 0..4 {
+                let cache = cache.clone();
+                threads.spawn(move || drop(cache));
+            }
+            drop(cache);
+        });
+        assert_eq!(told.load(Ordering::SeqCst), 25, "in round {round}");
+        assert_eq!(census.alive(), 0, "in round {round}");
+    }
+}

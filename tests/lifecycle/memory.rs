@@ -1,0 +1,431 @@
+//! Removed keys and values are dropped soon, and each is dropped once.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::Duration;
+
+use crate::support::census::{Census, Counted};
+use crate::support::{must_end, secs};
+use wheelhouse::{Cache, ManualTicker};
+
+type Pair = Cache<Counted<u32>, Counted<u32>>;
+
+struct Stock {
+    keys: Census,
+    values: Census,
+    clock: ManualTicker,
+    cache: Pair,
+}
+
+impl Stock {
+    fn new() -> Stock {
+        Self::bounded(u64::MAX)
+    }
+
+    fn bounded(capacity: u64) -> Stock {
+        let clock = ManualTicker::new();
+        let cache = Cache::builder()
+            .max_capacity(capacity)
+            .ticker(clock.clone())
+            .build();
+        Stock {
+            keys: Census::default(),
+            values: Census::default(),
+            clock,
+            cache,
+        }
+    }
+
+    fn filled(count: u32) -> Stock {
+        let stock = Stock::new();
+        for n in 0..count {
+            stock.insert(n);
+        }
+        stock.cache.run_pending_tasks();
+        stock
+    }
+
+    fn insert(&self, n: u32) {
+        self.cache
+            .insert(self.keys.counted(n), self.values.counted(n));
+    }
+
+    /// A key for look-ups, which is not counted.
+    fn key(n: u32) -> Counted<u32> {
+        Census::default().counted(n)
+    }
+
+    #[track_caller]
+    fn three_passes_leave(&self, expected: i64) {
+        for _ in 0..3 {
+            self.cache.run_pending_tasks();
+        }
+        assert_eq!(
+            (self.keys.alive(), self.values.alive()),
+            (expected, expected),
+            "keys and values"
+        );
+    }
+}
+
+#[test]
+fn removed_and_invalidated_pairs_are_dropped() {
+    let stock = Stock::filled(1_000);
+    for n in 0..500 {
+        stock.cache.invalidate(&Stock::key(n));
+    }
+    stock.three_passes_leave(500);
+    for n in 500..900 {
+        let value = stock.cache.remove(&Stock::key(n)).unwrap();
+        assert_eq!(value.payload, n);
+    }
+    stock.three_passes_leave(100);
+}
+
+#[test]
+fn a_single_removed_pair_is_dropped() {
+    // Alone, it fills no batch: neither of events nor of memory to reclaim.
+    let stock = Stock::filled(1);
+    stock.cache.invalidate(&Stock::key(0));
+    stock.three_passes_leave(0);
+    stock.insert(1);
+    stock.insert(1);
+    stock.three_passes_leave(1);
+}
+
+#[test]
+fn replaced_pairs_are_dropped() {
+    let stock = Stock::filled(1_000);
+    for _ in 0..3 {
+        for n in 0..1_000 {
+            stock.insert(n);
+        }
+    }
+    stock.three_passes_leave(1_000);
+}
+
+#[test]
+fn expired_pairs_are_dropped() {
+    let stock = Stock::filled(10);
+    for n in 1_000..5_000 {
+        let (key, value) = (stock.keys.counted(n), stock.values.counted(n));
+        stock.cache.insert_with_ttl(key, value, secs(u64::from(n)));
+    }
+    stock.clock.advance(secs(2_999));
+    stock.three_passes_leave(2_010);
+    stock.clock.advance(secs(5_000));
+    stock.three_passes_leave(10);
+}
+
+#[test]
+fn rejected_pairs_are_dropped() {
+    for capacity in [0, 1, 100] {
+        let stock = Stock::bounded(capacity);
+        for n in 0..2_000 {
+            stock.insert(n);
+        }
+        stock.three_passes_leave(capacity as i64);
+    }
+}
+
+#[test]
+fn pairs_that_were_refused_or_cleared_are_dropped() {
+    let stock = Stock::filled(10_000);
+    stock.cache.retain(|key, _| key.payload % 2 == 0);
+    stock.three_passes_leave(5_000);
+    stock.cache.invalidate_all();
+    stock.three_passes_leave(0);
+}
+
+#[test]
+fn a_reference_keeps_its_pair_until_the_reference_is_dropped() {
+    let stock = Stock::filled(10);
+    let entry = stock.cache.get_ref(&Stock::key(3)).unwrap();
+    stock.cache.invalidate_all();
+    for _ in 0..10 {
+        stock.cache.run_pending_tasks();
+    }
+    assert_eq!((entry.key().payload, entry.value().payload), (3, 3));
+    assert!(stock.values.alive() >= 1);
+    drop(entry);
+    stock.three_passes_leave(0);
+}
+
+#[test]
+fn a_reference_into_another_cache_delays_no_drop() {
+    let (stock, other) = (Stock::filled(100), Stock::filled(1));
+    let entry = other.cache.get_ref(&Stock::key(0)).unwrap();
+    stock.cache.invalidate_all();
+    stock.three_passes_leave(0);
+    assert_eq!(entry.payload, 0);
+}
+
+#[test]
+fn pairs_removed_by_a_thread_that_idles_or_ended_are_dropped() {
+    let stock = Stock::filled(300);
+    let (done, wait_done) = mpsc::channel();
+    let (end, wait_end) = mpsc::channel::<()>();
+    let cache = stock.cache.clone();
+    let idle = std::thread::spawn(move || {
+        (0..100).for_each(|n| cache.invalidate(&Stock::key(n)));
+        drop(cache.get_ref(&Stock::key(200)));
+        done.send(()).unwrap();
+        // A thread that stays alive and never uses this or any other cache again.
+        wait_end.recv().unwrap();
+    });
+    wait_done.recv().unwrap();
+    stock.three_passes_leave(200);
+
+    let cache = stock.cache.clone();
+    std::thread::spawn(move || (100..150).for_each(|n| cache.invalidate(&Stock::key(n))))
+        .join()
+        .unwrap();
+    stock.three_passes_leave(150);
+    end.send(()).unwrap();
+    idle.join().unwrap();
+}
+
+#[test]
+fn passes_of_another_thread_drop_it_too() {
+    let stock = Stock::filled(100);
+    stock.cache.invalidate_all();
+    let cache = stock.cache.clone();
+    std::thread::spawn(move || (0..3).for_each(|_| cache.run_pending_tasks()))
+        .join()
+        .unwrap();
+    assert_eq!((stock.keys.alive(), stock.values.alive()), (0, 0));
+}
+
+#[test]
+fn run_pending_tasks_waits_for_values_that_another_thread_drops() {
+    struct Slow {
+        begun: mpsc::Sender<()>,
+        go_on: mpsc::Receiver<()>,
+        dropped: Arc<AtomicBool>,
+    }
+    impl Drop for Slow {
+        fn drop(&mut self) {
+            self.begun.send(()).unwrap();
+            self.go_on.recv().unwrap();
+            self.dropped.store(true, Ordering::SeqCst);
+        }
+    }
+    let cache = Cache::builder().ticker(ManualTicker::new()).build();
+    let (begun, has_begun) = mpsc::channel();
+    let (let_go, go_on) = mpsc::channel();
+    let dropped = Arc::new(AtomicBool::new(false));
+    let slow = Slow {
+        begun,
+        go_on,
+        dropped: Arc::clone(&dropped),
+    };
+    cache.insert(1, Mutex::new(slow));
+    cache.invalidate(&1);
+    let dropping = std::thread::spawn({
+        let cache = cache.clone();
+        move || (0..3).for_each(|_| cache.run_pending_tasks())
+    });
+    has_begun.recv().unwrap();
+    let (done, was_dropped) = mpsc::channel();
+    let waiting: Vec<_> = (0..2)
+        .map(|_| {
+            let (cache, dropped, done) = (cache.clone(), Arc::clone(&dropped), done.clone());
+            std::thread::spawn(move || {
+                cache.run_pending_tasks();
+                done.send(dropped.load(Ordering::SeqCst)).unwrap();
+            })
+        })
+        .collect();
+    let early = was_dropped.recv_timeout(Duration::from_millis(20));
+    assert!(early.is_err(), "returned while a value was being dropped");
+    let_go.send(()).unwrap();
+    assert_eq!(
+        (was_dropped.recv(), was_dropped.recv()),
+        (Ok(true), Ok(true))
+    );
+    dropping.join().unwrap();
+    waiting.into_iter().for_each(|w| w.join().unwrap());
+}
+
+/// A value whose destructor, on any thread, reports that it runs, waits, removes another value, and
+/// is slow.
+struct Heavy {
+    cache: Cache<u32, Mutex<Option<Heavy>>>,
+    begun: mpsc::Sender<()>,
+    go_on: mpsc::Receiver<()>,
+    takes_out: u32,
+}
+
+impl Drop for Heavy {
+    fn drop(&mut self) {
+        self.begun.send(()).unwrap();
+        // It continues on its own at last, so that a failed test does not hang.
+        _ = self.go_on.recv_timeout(secs(20));
+        self.cache.invalidate(&self.takes_out);
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn pairs_removed_by_a_destructor_on_another_thread_are_dropped_too() {
+    let cache = Cache::builder().ticker(ManualTicker::new()).build();
+    let (begun, has_begun) = mpsc::channel();
+    let mut let_go = Vec::new();
+    for key in 0..3 {
+        let (go, go_on) = mpsc::channel();
+        let_go.push(go);
+        let heavy = Heavy {
+            cache: cache.clone(),
+            begun: begun.clone(),
+            go_on,
+            takes_out: key + 1,
+        };
+        cache.insert(key, Mutex::new(Some(heavy)));
+    }
+    cache.invalidate(&0);
+    let dropping = std::thread::spawn({
+        let cache = cache.clone();
+        move || (0..3).for_each(|_| cache.run_pending_tasks())
+    });
+    has_begun.recv().unwrap();
+    let waiting = std::thread::spawn({
+        let cache = cache.clone();
+        move || cache.run_pending_tasks()
+    });
+    // By now it waits for the first, most likely; if not yet, it still has to do the same things.
+    std::thread::sleep(Duration::from_millis(20));
+    let_go.iter().for_each(|go| go.send(()).unwrap());
+    waiting.join().unwrap();
+    let dropped = 1 + has_begun.try_iter().count();
+    assert_eq!(
+        (dropped, cache.entry_count()),
+        (3, 0),
+        "dropped, still there"
+    );
+    dropping.join().unwrap();
+}
+
+#[test]
+fn three_passes_beside_the_scheduler_thread_drop_everything() {
+    let values = Census::default();
+    let cache = Cache::new(1000);
+    for round in 0..300 {
+        for key in 0..1000 + round {
+            cache.insert(key % 900, values.counted(key));
+        }
+        cache.invalidate_all();
+        for _ in 0..3 {
+            cache.run_pending_tasks();
+        }
+        assert_eq!(values.alive(), 0, "round {round}");
+    }
+}
+
+#[test]
+fn dropping_the_last_handle_drops_everything() {
+    for passes in 0..2 {
+        let stock = Stock::new();
+        for n in 0..1_000 {
+            stock.insert(n);
+            stock.cache.insert_with_ttl(
+                stock.keys.counted(n + 5_000),
+                stock.values.counted(n),
+                secs(u64::from(n) + 1),
+            );
+            stock.cache.invalidate(&Stock::key(n / 2));
+        }
+        stock.clock.advance(secs(500));
+        (0..passes).for_each(|_| stock.cache.run_pending_tasks());
+        let Stock {
+            keys,
+            values,
+            clock: _,
+            cache,
+        } = stock;
+        let other = cache.clone();
+        drop(cache);
+        assert!(values.alive() > 0);
+        drop(other);
+        assert_eq!((keys.alive(), values.alive()), (0, 0));
+    }
+}
+
+#[test]
+fn dropping_the_last_handle_on_another_thread_drops_everything() {
+    let Stock {
+        keys,
+        values,
+        clock: _,
+        cache,
+    } = Stock::filled(1_000);
+    let other = cache.clone();
+    (0..100).for_each(|n| cache.invalidate(&Stock::key(n)));
+    drop(cache);
+    std::thread::spawn(move || drop(other)).join().unwrap();
+    assert_eq!((keys.alive(), values.alive()), (0, 0));
+}
+
+#[test]
+fn values_that_call_the_cache_when_dropped_do_no_harm() {
+    struct Caller(
+        Option<Cache<u32, Caller>>,
+        Census,
+        #[allow(dead_code, reason = "counts")] Counted<()>,
+    );
+    impl Drop for Caller {
+        fn drop(&mut self) {
+            if let Some(cache) = self.0.take() {
+                cache.insert(1_000, Caller(None, self.1.clone(), self.1.counted(())));
+                cache.invalidate(&999);
+                cache.run_pending_tasks();
+            }
+        }
+    }
+    let census = Census::default();
+    let counted = census.clone();
+    must_end(move || {
+        let clock = ManualTicker::new();
+        let cache = Cache::builder().ticker(clock.clone()).build();
+        for key in 0..100 {
+            let value = Caller(Some(cache.clone()), counted.clone(), counted.counted(()));
+            cache.insert_with_ttl(key, value, secs(u64::from(key % 2)));
+        }
+        clock.advance(secs(10));
+        for _ in 0..6 {
+            cache.run_pending_tasks();
+        }
+        assert_eq!(cache.entry_count(), 1);
+        cache.invalidate_all();
+        for _ in 0..3 {
+            cache.run_pending_tasks();
+        }
+        assert_eq!(counted.alive(), 0);
+    });
+    assert_eq!(census.alive(), 0);
+}
+
+#[test]
+fn a_panic_in_a_drop_does_not_stop_the_cache() {
+    struct Bomb(bool);
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            assert!(!self.0, "told to panic in drop");
+        }
+    }
+    let cache = Cache::builder().ticker(ManualTicker::new()).build();
+    for key in 0..100 {
+        cache.insert(key, Bomb(key == 50));
+    }
+    cache.invalidate_all();
+    // It is not guaranteed where the panic surfaces; it is that the cache still works.
+    for _ in 0..6 {
+        std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| cache.run_pending_tasks())).ok();
+    }
+    cache.insert(1, Bomb(false));
+    assert!(cache.contains_key(&1));
+    cache.run_pending_tasks();
+    assert_eq!(cache.entry_count(), 1);
+    cache.invalidate(&1);
+    cache.run_pending_tasks();
+    assert_eq!(cache.entry_count(), 0);
+}

@@ -1,0 +1,273 @@
+//! The end of a cache while a lease is being filled; a scheduler that loses its tasks.
+
+use crate::support::millis;
+use std::cell::RefCell;
+use std::future::{Future, poll_fn};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::sync::{Arc, Mutex};
+use std::task::Poll;
+use std::thread;
+use std::time::Duration;
+use wheelhouse::{
+    Alarm, Cache, Filled, Leased, LoadingCache, MaintenanceTask, RemovalCause, Scheduler,
+    async_loader_fn, loader_fn,
+};
+
+/// A value that counts its drops.
+#[derive(Clone)]
+struct Counted(Arc<AtomicUsize>);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// A lease keeps no cache alive. While it is filled, the drop of the last handle still returns only
+/// when all earlier removals were told and all values in the cache were dropped.
+#[test]
+fn the_last_drop_waits_for_a_lease_that_is_being_filled() {
+    let told = Arc::new(AtomicUsize::new(0));
+    let drops = Arc::new(AtomicUsize::new(0));
+    let (entered, enters) = mpsc::channel();
+    let (leave, leaves) = mpsc::channel::<()>();
+    let leaves = Mutex::new(leaves);
+    let cache: Cache<u32, Counted> = {
+        let told = Arc::clone(&told);
+        Cache::builder()
+            .max_capacity(u64::MAX)
+            .weigher(move |key: &u32, _: &Counted| {
+                if *key == 2 {
+                    entered.send(()).ok();
+                    leaves.lock().unwrap().recv().ok();
+                }
+                1
+            })
+            .removal_listener(move |_: &u32, _: &Counted, _: RemovalCause| {
+                told.fetch_add(1, Ordering::SeqCst);
+            })
+            .scheduler(Scheduler::disabled())
+            .build()
+    };
+    let value = || Counted(Arc::clone(&drops));
+    cache.insert(1, value());
+    cache.insert(3, value());
+    cache.invalidate(&1);
+    let Leased::Lease(lease) = cache.lease(2) else {
+        unreachable!("the key is absent");
+    };
+    let filling = Counted(Arc::new(AtomicUsize::new(0)));
+    let filler = thread::spawn(move || drop(lease.fill(filling)));
+    enters.recv().unwrap();
+    // The filler gets on after a while, so that a drop that waits for it ends.
+    let later = thread::spawn(move || {
+        thread::sleep(millis(200));
+        leave.send(()).ok();
+    });
+    drop(cache);
+    let seen = (told.load(Ordering::SeqCst), drops.load(Ordering::SeqCst));
+    later.join().unwrap();
+    filler.join().unwrap();
+    assert_eq!(seen, (1, 2), "told and dropped when the last drop returned");
+}
+
+/// Loses what it is to run.
+struct Losing;
+
+impl Alarm for Losing {
+    fn set(&self, _: Duration, _: MaintenanceTask) {}
+}
+
+#[test]
+fn an_alarm_that_loses_its_tasks_loses_no_entry_and_keeps_the_bound() {
+    let told = Arc::new(AtomicUsize::new(0));
+    let drops = Arc::new(AtomicUsize::new(0));
+    let cache: Cache<u32, Counted> = {
+        let told = Arc::clone(&told);
+        Cache::builder()
+            .max_capacity(1_000)
+            .removal_listener(move |_: &u32, _: &Counted, _: RemovalCause| {
+                told.fetch_add(1, Ordering::SeqCst);
+            })
+            .scheduler(Scheduler::custom(Losing))
+            .build()
+    };
+    for key in 0..200_000 {
+        cache.insert(key, Counted(Arc::clone(&drops)));
+        assert!(cache.entry_count() <= 1_506, "{cache:?}");
+    }
+    cache.run_pending_tasks();
+    assert_eq!(
+        told.load(Ordering::SeqCst) as u64 + cache.entry_count(),
+        200_000
+    );
+}
+
+/// The last handle may go while its own thread fills a lease.
+#[test]
+fn the_last_handle_may_be_dropped_by_the_weigher_of_a_lease() {
+    let drops = Arc::new(AtomicUsize::new(0));
+    let told = Arc::new(AtomicUsize::new(0));
+    let last: Arc<Mutex<Option<Cache<u32, Counted>>>> = Arc::default();
+    let cache: Cache<u32, Counted> = {
+        let (last, told) = (Arc::clone(&last), Arc::clone(&told));
+        Cache::builder()
+            .max_capacity(u64::MAX)
+            .weigher(move |key: &u32, _: &Counted| {
+                if *key == 2 {
+                    let handle = last.lock().unwrap().take();
+                    drop(handle);
+                }
+                1
+            })
+            .removal_listener(move |_: &u32, _: &Counted, _: RemovalCause| {
+                told.fetch_add(1, Ordering::SeqCst);
+            })
+            .build()
+    };
+    let value = || Counted(Arc::clone(&drops));
+    cache.insert(1, value());
+    cache.invalidate(&1);
+    cache.insert(3, value());
+    let Leased::Lease(lease) = cache.lease(2) else {
+        unreachable!("the key is absent");
+    };
+    *last.lock().unwrap() = Some(cache);
+    drop(lease.fill(value()));
+    // The value and the clone that a load makes.
+    assert_eq!(
+        (told.load(Ordering::SeqCst), drops.load(Ordering::SeqCst)),
+        (1, 4)
+    );
+}
+
+/// The last handle of a thread that ends, in a thread-local that is destroyed before or after those
+/// of the crate.
+#[test]
+fn the_last_handle_may_live_in_a_thread_local() {
+    struct Held(Option<(Cache<u32, Counted>, Arc<AtomicUsize>)>);
+    impl Drop for Held {
+        fn drop(&mut self) {
+            let Some((cache, drops)) = self.0.take() else {
+                return;
+            };
+            let value = || Counted(Arc::clone(&drops));
+            cache.insert(4, value());
+            drop(cache.get_with(5, value));
+            drop(cache.get_ref(&1));
+            cache.invalidate(&4);
+            cache.entry(6).and_upsert_with(|_| value());
+            drop(cache);
+        }
+    }
+    thread_local! {
+        static EARLY: RefCell<Held> = const { RefCell::new(Held(None)) };
+        static LATE: RefCell<Held> = const { RefCell::new(Held(None)) };
+    }
+    for scheduler in [Scheduler::background, Scheduler::disabled] {
+        let drops = [0, 1].map(|_| Arc::new(AtomicUsize::new(0)));
+        let told = Arc::new(AtomicUsize::new(0));
+        let build = |drops: &Arc<AtomicUsize>| {
+            let told = Arc::clone(&told);
+            let cache: Cache<u32, Counted> = Cache::builder()
+                .scheduler(scheduler())
+                .removal_listener(move |_: &u32, _: &Counted, _: RemovalCause| {
+                    told.fetch_add(1, Ordering::SeqCst);
+                })
+                .build();
+            (cache, Arc::clone(drops))
+        };
+        let caches = [build(&drops[0]), build(&drops[1])];
+        thread::spawn(move || {
+            let [early, late] = caches;
+            // Registered for destruction before the crate's thread-locals are, and after.
+            EARLY.with(|held| held.borrow_mut().0 = Some(early.clone()));
+            for (cache, drops) in [&early, &late] {
+                cache.insert(1, Counted(Arc::clone(drops)));
+                cache.insert(2, Counted(Arc::clone(drops)));
+                cache.invalidate(&2);
+            }
+            LATE.with(|held| held.borrow_mut().0 = Some(late));
+        })
+        .join()
+        .unwrap();
+        // In each: 1, 2, 4, 5 and its clones, 6 and its clones.
+        assert_eq!(told.load(Ordering::SeqCst), 4);
+        let dropped = drops.map(|drops| (drops.load(Ordering::SeqCst), Arc::strong_count(&drops)));
+        assert!(
+            dropped
+                .iter()
+                .all(|&(count, shares)| count >= 5 && shares == 1),
+            "{dropped:?}"
+        );
+    }
+}
+
+/// A refresh needs no handle to wait: it gets what the lease made, though there is no cache.
+#[test]
+fn a_refresh_that_waits_for_a_lease_gets_its_outcome_without_a_cache() {
+    type Users = LoadingCache<u32, u32, String>;
+    let leased = || {
+        let users: Users = Cache::builder()
+            .loading(loader_fn(|_: &u32| Err::<u32, _>("not called".to_string())))
+            .build();
+        let Leased::Lease(lease) = users.cache().lease(1) else {
+            unreachable!("the key is absent");
+        };
+        (lease, users.refresh(1))
+    };
+    let (lease, refreshing) = leased();
+    assert_eq!(lease.fill(10), Filled::Revoked(10));
+    assert_eq!(refreshing.wait(), Ok(Some(10)));
+    let (lease, refreshing) = leased();
+    drop(lease);
+    assert!(refreshing.wait().is_err());
+}
+
+/// Pending at its first poll.
+fn once_pending(value: u32) -> impl Future<Output = Result<u32, ()>> {
+    let mut polled = false;
+    poll_fn(move |context| {
+        if std::mem::replace(&mut polled, true) {
+            return Poll::Ready(Ok(value));
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+}
+
+/// A call that blocks its thread in the thread's last moments.
+#[test]
+fn a_loading_cache_may_be_used_in_the_destructor_of_a_thread_local() {
+    type Users = LoadingCache<u32, u32, ()>;
+    struct Held(Option<(Users, mpsc::Sender<Result<u32, ()>>)>);
+    impl Drop for Held {
+        fn drop(&mut self) {
+            if let Some((users, got)) = self.0.take() {
+                got.send(users.get(&7).map_err(drop)).ok();
+            }
+        }
+    }
+    thread_local! {
+        static EARLY: RefCell<Held> = const { RefCell::new(Held(None)) };
+        static LATE: RefCell<Held> = const { RefCell::new(Held(None)) };
+    }
+    let (tell, told) = mpsc::channel();
+    let build = || {
+        let load = async_loader_fn(|key: &u32| once_pending(*key));
+        let on_a_thread = |task| drop(thread::spawn(|| futures_lite::future::block_on(task)));
+        let users: Users = Cache::builder().loading(load).spawner(on_a_thread).build();
+        (users, tell.clone())
+    };
+    let (early, late) = (build(), build());
+    thread::spawn(move || {
+        EARLY.with(|held| held.borrow_mut().0 = Some(early));
+        let (users, _) = &late;
+        assert_eq!(users.get(&1), Ok(1));
+        LATE.with(|held| held.borrow_mut().0 = Some(late));
+    })
+    .join()
+    .unwrap();
+    assert_eq!([told.recv(), told.recv()], [Ok(Ok(7)); 2]);
+}

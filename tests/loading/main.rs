@@ -1,0 +1,31 @@
+//! What loads do, by subject: those of `Cache`, and those of `LoadingCache` with its reloads.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+/// Loads and computes by the methods of `Cache`: one closure at a time for each key.
+mod loads {
+    mod bulk;
+    mod caches_that_end;
+    mod compute;
+    mod deadlock;
+    mod every_method;
+    mod failure;
+    mod hand_over;
+    mod one_at_a_time;
+    mod random_calls;
+    mod revocation;
+    mod same_key;
+    mod tasks;
+}
+
+/// `LoadingCache`: loaders, reloads, and the policies that decide when to reload.
+mod refresh {
+    mod async_loaders;
+    mod failure;
+    mod loaders;
+    mod moments;
+    mod ready_policies;
+    mod runtimes;
+    mod threads;
+}

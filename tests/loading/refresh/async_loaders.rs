@@ -1,0 +1,702 @@
+//! Async loaders: loads in tasks of the spawner, spawners that misbehave, runtimes that end.
+
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread;
+use std::time::{Duration, Instant};
+use tokio::sync::Semaphore;
+use wheelhouse::{
+    AsyncLoader, Cache, LoadError, Loaded, LoadingCache, ManualTicker, Reloaded, async_loader_fn,
+    refresh,
+};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
+type Spawner = fn(Task);
+type Users = LoadingCache<u64, u64, String>;
+
+fn until(what: &str, holds: impl Fn() -> bool) {
+    let began = Instant::now();
+    while !holds() {
+        assert!(began.elapsed() < Duration::from_secs(60), "{what}");
+        thread::yield_now();
+    }
+}
+
+/// Counts its wake-ups.
+#[derive(Default)]
+struct Bell(AtomicUsize);
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+fn poll<F: Future + ?Sized>(future: Pin<&mut F>, bell: &Arc<Bell>) -> Poll<F::Output> {
+    let waker = Waker::from(Arc::clone(bell));
+    future.poll(&mut Context::from_waker(&waker))
+}
+
+/// A backend whose calls end when the test gives permits.
+struct Backend {
+    begun: AtomicUsize,
+    dropped: AtomicUsize,
+    permits: Semaphore,
+}
+
+impl Default for Backend {
+    fn default() -> Self {
+        Self {
+            begun: AtomicUsize::new(0),
+            dropped: AtomicUsize::new(0),
+            permits: Semaphore::new(0),
+        }
+    }
+}
+
+struct CountDrop(Arc<Backend>);
+
+impl Drop for CountDrop {
+    fn drop(&mut self) {
+        self.0.dropped.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+impl Backend {
+    fn begun(&self) -> usize {
+        self.begun.load(Ordering::SeqCst)
+    }
+
+    fn dropped(&self) -> usize {
+        self.dropped.load(Ordering::SeqCst)
+    }
+}
+
+/// Each value is ten times the key, and the number of calls so far.
+struct Remote(Arc<Backend>);
+
+impl AsyncLoader<u64, u64> for Remote {
+    type Error = String;
+
+    async fn load(&self, key: &u64) -> Result<Loaded<u64>, String> {
+        let call = self.0.begun.fetch_add(1, Ordering::SeqCst) as u64;
+        let _counted = CountDrop(Arc::clone(&self.0));
+        self.0.permits.acquire().await.unwrap().forget();
+        match key {
+            66 => Err("down".into()),
+            67 => panic!("told to panic in the loader"),
+            _ => Ok((key * 10 + call).into()),
+        }
+    }
+
+    async fn reload(&self, key: &u64, old: &u64) -> Result<Reloaded<u64>, String> {
+        assert_eq!(old / 10, *key);
+        self.load(key).await.map(Reloaded::New)
+    }
+}
+
+fn rig(spawner: impl Fn(Task) + Send + Sync + 'static) -> (Users, Arc<Backend>, ManualTicker) {
+    let (backend, time) = (Arc::<Backend>::default(), ManualTicker::new());
+    let users = Cache::builder()
+        .ticker(time.clone())
+        .record_stats()
+        .time_to_live(100 * SECOND)
+        .loading(Remote(Arc::clone(&backend)))
+        .refresh_after(refresh::after(10 * SECOND))
+        .spawner(spawner)
+        .build();
+    (users, backend, time)
+}
+
+/// Tasks that wait until the test runs them.
+#[derive(Clone, Default)]
+struct Tasks(Arc<Mutex<Vec<Task>>>);
+
+impl Tasks {
+    fn spawner(&self) -> impl Fn(Task) + Send + Sync + 'static {
+        let tasks = self.clone();
+        move |task| tasks.0.lock().unwrap().push(task)
+    }
+
+    fn len(&self) -> usize {
+        self.0.lock().unwrap().len()
+    }
+
+    /// Polls each once; says how many are left.
+    fn run(&self) -> usize {
+        let mut tasks = std::mem::take(&mut *self.0.lock().unwrap());
+        let bell = Arc::default();
+        tasks.retain_mut(|task| poll(task.as_mut(), &bell).is_pending());
+        let left = tasks.len();
+        self.0.lock().unwrap().append(&mut tasks);
+        left
+    }
+
+    fn drop_all(&self) {
+        let tasks = std::mem::take(&mut *self.0.lock().unwrap());
+        drop(tasks);
+    }
+}
+
+#[test]
+fn a_load_is_handed_to_the_spawner_when_it_begins_and_goes_on_without_its_calls() {
+    let tasks = Tasks::default();
+    let (users, backend, _) = rig(tasks.spawner());
+    let bells: [Arc<Bell>; 3] = Default::default();
+    let mut first = Box::pin(users.get_async(&1));
+    assert_eq!(
+        tasks.len(),
+        0,
+        "a future that was never polled does nothing"
+    );
+    assert!(poll(first.as_mut(), &bells[0]).is_pending());
+    assert_eq!((tasks.len(), backend.begun()), (1, 0), "one task");
+    let mut second = Box::pin(users.get_async(&1));
+    let mut third = Box::pin(users.get_async(&1));
+    assert!(poll(second.as_mut(), &bells[1]).is_pending());
+    assert!(poll(third.as_mut(), &bells[2]).is_pending());
+    assert_eq!(tasks.run(), 1, "the task waits for the backend");
+    assert_eq!((tasks.len(), backend.begun()), (1, 1), "one load for all");
+    // No call polls the load: only its task does.
+    backend.permits.add_permits(1);
+    assert!(poll(second.as_mut(), &bells[1]).is_pending());
+    drop(first);
+    assert_eq!(tasks.run(), 0);
+    assert_eq!(bells[2].0.load(Ordering::SeqCst), 1, "woken by the outcome");
+    assert_eq!(poll(third.as_mut(), &bells[2]), Poll::Ready(Ok(10)));
+    assert_eq!(poll(second.as_mut(), &bells[1]), Poll::Ready(Ok(10)));
+    // All calls leave, and the load goes on.
+    let mut alone = Box::pin(users.get_async(&2));
+    assert!(poll(alone.as_mut(), &bells[0]).is_pending());
+    drop(alone);
+    assert_eq!((tasks.run(), backend.dropped()), (1, 1));
+    backend.permits.add_permits(1);
+    assert_eq!(tasks.run(), 0);
+    assert_eq!(users.cache().get(&2), Some(21));
+    let stats = users.cache().stats();
+    assert_eq!((stats.loads(), stats.load_failures()), (2, 0));
+}
+
+#[test]
+fn a_task_that_is_dropped_fails_the_load_for_all_that_wait() {
+    let tasks = Tasks::default();
+    let (users, backend, _) = rig(tasks.spawner());
+    let bell = Arc::<Bell>::default();
+    // Before its first poll, and half-way.
+    for polls in [0, 1] {
+        let mut calls = [0; 2].map(|_| Box::pin(users.get_async(&1)));
+        for call in &mut calls {
+            assert!(poll(call.as_mut(), &bell).is_pending());
+        }
+        for _ in 0..polls {
+            tasks.run();
+        }
+        tasks.drop_all();
+        for call in &mut calls {
+            let end = poll(call.as_mut(), &bell);
+            assert_eq!(end, Poll::Ready(Err(LoadError::Panicked)));
+        }
+        assert_eq!(backend.dropped(), polls);
+    }
+    assert_eq!(users.cache().stats().load_failures(), 2);
+    backend.permits.add_permits(1);
+    let mut call = Box::pin(users.get_async(&1));
+    assert!(poll(call.as_mut(), &bell).is_pending());
+    tasks.run();
+    let end = poll(call.as_mut(), &bell);
+    assert_eq!(end, Poll::Ready(Ok(11)), "the key is usable");
+}
+
+#[test]
+fn a_spawner_that_drops_its_tasks_fails_each_load() {
+    let (users, backend, _) = rig(drop);
+    let bell = Arc::<Bell>::default();
+    assert_eq!(users.get(&1), Err(LoadError::Panicked));
+    let end = poll(pin!(users.get_async(&1)), &bell);
+    assert_eq!(end, Poll::Ready(Err(LoadError::Panicked)));
+    assert_eq!(users.get_all([1, 2]), Err(LoadError::Panicked));
+    assert_eq!(users.refresh(1).wait(), Err(LoadError::Panicked));
+    assert_eq!((backend.begun(), users.cache().stats().loads()), (0, 5));
+}
+
+#[test]
+fn a_plain_waiter_takes_over_when_a_load_is_dropped() {
+    let tasks = Tasks::default();
+    let (users, _, _) = rig(tasks.spawner());
+    let bell = Arc::<Bell>::default();
+    let mut first = Box::pin(users.get_async(&1));
+    assert!(poll(first.as_mut(), &bell).is_pending());
+    thread::scope(|scope| {
+        let other = scope.spawn(|| users.cache().get_with(1, || 77));
+        until("it waits", || users.cache().stats().load_waits() == 1);
+        tasks.drop_all();
+        assert_eq!(other.join().unwrap(), 77);
+    });
+    assert_eq!(users.get(&1), Ok(77));
+}
+
+/// Key 1 has the value 10, and is stale.
+fn stale(users: &Users, backend: &Backend, time: &ManualTicker, tasks: &Tasks) {
+    let bell = Arc::<Bell>::default();
+    backend.permits.add_permits(1);
+    let mut call = Box::pin(users.get_async(&1));
+    assert!(poll(call.as_mut(), &bell).is_pending());
+    assert_eq!(tasks.run(), 0);
+    assert_eq!(poll(call.as_mut(), &bell), Poll::Ready(Ok(10)));
+    time.advance(10 * SECOND);
+}
+
+#[test]
+fn reloads_are_handed_to_the_spawner_once() {
+    let tasks = Tasks::default();
+    let (users, backend, time) = rig(tasks.spawner());
+    stale(&users, &backend, &time, &tasks);
+    for _ in 0..20 {
+        assert_eq!(users.get(&1), Ok(10), "the old value");
+    }
+    assert_eq!((tasks.len(), backend.begun()), (1, 1));
+    assert_eq!(tasks.run(), 1);
+    assert_eq!(backend.begun(), 2);
+    // A miss joins the reload.
+    time.advance(90 * SECOND);
+    let bell = Arc::<Bell>::default();
+    let mut miss = Box::pin(users.get_async(&1));
+    assert!(poll(miss.as_mut(), &bell).is_pending());
+    backend.permits.add_permits(1);
+    assert_eq!(tasks.run(), 0);
+    assert_eq!(poll(miss.as_mut(), &bell), Poll::Ready(Ok(11)));
+    assert_eq!(backend.begun(), 2);
+}
+
+#[test]
+fn a_spawner_that_drops_or_panics_gives_the_right_back() {
+    let misbehave: [(&str, Spawner); 2] = [
+        ("drops", |task| drop(task)),
+        ("panics", |_| panic!("told to panic in the spawner")),
+    ];
+    for (name, spawner) in misbehave {
+        let (tasks, bad) = (Tasks::default(), Arc::new(AtomicBool::new(false)));
+        let (well, told) = (tasks.spawner(), Arc::clone(&bad));
+        let (users, backend, time) = rig(move |task| match told.load(Ordering::SeqCst) {
+            true => spawner(task),
+            false => well(task),
+        });
+        stale(&users, &backend, &time, &tasks);
+        bad.store(true, Ordering::SeqCst);
+        assert_eq!(users.get(&1), Ok(10), "{name}: the reader goes on");
+        assert_eq!(users.cache().stats().reload_failures(), 1, "{name}");
+        assert_eq!(users.get(&1), Ok(10));
+        let reloads = users.cache().stats().reloads();
+        assert_eq!(reloads, 1, "{name}: not before its time");
+        time.advance(SECOND);
+        assert_eq!(users.get(&1), Ok(10));
+        assert_eq!(users.cache().stats().reloads(), 2, "{name}: the next try");
+        let refresh = users.refresh(1).wait();
+        assert_eq!(refresh, Err(LoadError::Panicked), "{name}");
+        time.advance(100 * SECOND);
+        assert_eq!(users.get(&1), Err(LoadError::Panicked), "{name}: a miss");
+    }
+}
+
+#[test]
+fn a_task_that_is_dropped_half_way_gives_the_right_back() {
+    let tasks = Tasks::default();
+    let (users, backend, time) = rig(tasks.spawner());
+    stale(&users, &backend, &time, &tasks);
+    assert_eq!(users.get(&1), Ok(10));
+    assert_eq!(tasks.run(), 1);
+    tasks.drop_all();
+    assert_eq!(users.cache().stats().reload_failures(), 1);
+    time.advance(SECOND);
+    assert_eq!(users.get(&1), Ok(10));
+    backend.permits.add_permits(1);
+    assert_eq!(tasks.run(), 0);
+    assert_eq!(users.cache().get(&1), Some(12));
+}
+
+#[test]
+fn a_runtime_that_ends_gives_the_right_back() {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .build()
+        .unwrap();
+    let handle = runtime.handle().clone();
+    let (users, backend, time) = rig(move |task| drop(handle.spawn(task)));
+    backend.permits.add_permits(1);
+    assert_eq!(
+        users.get(&1),
+        Ok(10),
+        "a thread outside of the runtime waits"
+    );
+    time.advance(10 * SECOND);
+    assert_eq!(users.get(&1), Ok(10));
+    until("the reload runs", || backend.begun() == 2);
+    runtime.shutdown_timeout(60 * SECOND);
+    until("it has failed", || {
+        users.cache().stats().reload_failures() == 1
+    });
+    time.advance(SECOND);
+    assert_eq!(users.get(&1), Ok(10));
+    until("the next one fails at once", || {
+        users.cache().stats().reload_failures() == 2
+    });
+    time.advance(100 * SECOND);
+    assert_eq!(users.get(&1), Err(LoadError::Panicked));
+}
+
+#[test]
+fn a_panic_and_an_error_reach_all_waiters() {
+    let tasks = Tasks::default();
+    let (users, backend, _) = rig(tasks.spawner());
+    let bell = Arc::<Bell>::default();
+    for (key, error) in [
+        (66, LoadError::Failed(Arc::new("down".to_string()))),
+        (67, LoadError::Panicked),
+    ] {
+        let mut one = Box::pin(users.get_async(&key));
+        let mut other = Box::pin(users.get_async(&key));
+        assert!(poll(one.as_mut(), &bell).is_pending());
+        assert!(poll(other.as_mut(), &bell).is_pending());
+        backend.permits.add_permits(1);
+        assert_eq!(tasks.run(), 0);
+        assert_eq!(poll(other.as_mut(), &bell), Poll::Ready(Err(error.clone())));
+        assert_eq!(poll(one.as_mut(), &bell), Poll::Ready(Err(error)));
+    }
+    assert_eq!(backend.begun(), 2);
+}
+
+#[test]
+fn a_time_out_lets_the_next_call_load() {
+    let (backend, time, tasks) = (
+        Arc::<Backend>::default(),
+        ManualTicker::new(),
+        Tasks::default(),
+    );
+    let users: Users = Cache::builder()
+        .ticker(time.clone())
+        .record_stats()
+        .loading(Remote(Arc::clone(&backend)))
+        .refresh_after(refresh::after(10 * SECOND))
+        .load_timeout(5 * SECOND)
+        .spawner(tasks.spawner())
+        .build();
+    stale(&users, &backend, &time, &tasks);
+    assert_eq!(users.get(&1), Ok(10));
+    assert_eq!(tasks.run(), 1);
+    let mut refresh = pin!(users.refresh(1));
+    let bell = Arc::<Bell>::default();
+    assert!(poll(refresh.as_mut(), &bell).is_pending());
+    time.advance(5 * SECOND);
+    assert_eq!(
+        poll(refresh.as_mut(), &bell),
+        Poll::Ready(Err(LoadError::TimedOut))
+    );
+    assert_eq!(users.get(&1), Ok(10));
+    assert_eq!((tasks.len(), users.cache().stats().reloads()), (2, 2));
+    backend.permits.add_permits(2);
+    assert_eq!(tasks.run(), 0);
+    assert_eq!(users.cache().stats().loads_discarded(), 1, "the late one");
+    assert_eq!(users.cache().get(&1), Some(12));
+}
+
+#[test]
+fn an_explicit_write_revokes_an_async_reload() {
+    let tasks = Tasks::default();
+    let (users, backend, time) = rig(tasks.spawner());
+    stale(&users, &backend, &time, &tasks);
+    let mut refresh = pin!(users.refresh(1));
+    let bell = Arc::<Bell>::default();
+    assert!(poll(refresh.as_mut(), &bell).is_pending());
+    users.cache().insert(1, 19);
+    backend.permits.add_permits(1);
+    assert_eq!(tasks.run(), 0);
+    assert_eq!(poll(refresh.as_mut(), &bell), Poll::Ready(Ok(Some(19))));
+    assert_eq!(users.cache().get(&1), Some(19));
+}
+
+#[test]
+fn the_last_handle_goes_while_a_reload_runs() {
+    let tasks = Tasks::default();
+    let (users, backend, time) = rig(tasks.spawner());
+    stale(&users, &backend, &time, &tasks);
+    let mut refresh = pin!(users.refresh(1));
+    let bell = Arc::<Bell>::default();
+    assert!(poll(refresh.as_mut(), &bell).is_pending());
+    assert_eq!(tasks.run(), 1);
+    drop(users);
+    backend.permits.add_permits(1);
+    assert_eq!(tasks.run(), 0);
+    assert_eq!(poll(refresh.as_mut(), &bell), Poll::Ready(Ok(Some(11))));
+}
+
+#[test]
+fn a_missing_spawner_is_named() {
+    let builder = Cache::<u64, u64>::builder()
+        .name("users")
+        .loading(Remote(Arc::default()));
+    let error = builder.try_build().unwrap_err().to_string();
+    assert!(
+        error.starts_with("cache \"users\": spawner is missing"),
+        "{error}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tasks_of_a_runtime_share_loads() {
+    let calls = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&calls);
+    let load = async_loader_fn(move |key: &u64| {
+        let (key, calls) = (*key, Arc::clone(&counted));
+        async move {
+            calls.fetch_add(1, Ordering::SeqCst);
+            tokio::task::yield_now().await;
+            Ok::<_, String>(key * 2)
+        }
+    });
+    let users: Users = Cache::builder()
+        .loading(load)
+        .refresh_after(refresh::after(Duration::from_millis(1)))
+        .spawner(|task| drop(tokio::spawn(task)))
+        .build();
+    let tasks: Vec<_> = (0..8)
+        .map(|_| {
+            let users = users.clone();
+            tokio::spawn(async move {
+                for step in 0..2_000_u64 {
+                    let key = step % 10;
+                    assert_eq!(users.get_async(&key).await, Ok(key * 2));
+                    if step % 50 == 0 {
+                        // A call that goes away half-way.
+                        let other = key + 100;
+                        let call = users.get_async(&other);
+                        let soon = tokio::time::timeout(Duration::ZERO, call);
+                        drop(soon.await);
+                        users.cache().invalidate(&key);
+                    }
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.unwrap();
+    }
+    let all = users.get_all_async(0..10).await.unwrap();
+    assert_eq!(all, (0..10).map(|key| Some(key * 2)).collect::<Vec<_>>());
+    assert!(calls.load(Ordering::SeqCst) >= 10);
+}
+
+#[test]
+fn a_panic_of_the_expiry_policy_reaches_all_waiters_and_leaves_the_key_usable() {
+    let (backend, bad) = (Arc::<Backend>::default(), Arc::new(AtomicUsize::new(1)));
+    let tasks = Tasks::default();
+    let told = Arc::clone(&bad);
+    let policy = wheelhouse::expiry::writing(move |_: &u64, _: &u64| {
+        assert_eq!(
+            told.load(Ordering::SeqCst),
+            0,
+            "told to panic in the expiry policy"
+        );
+        Some(100 * SECOND)
+    });
+    let users: Users = Cache::builder()
+        .expire_after(policy)
+        .loading(Remote(Arc::clone(&backend)))
+        .spawner(tasks.spawner())
+        .build();
+    let bell = Arc::<Bell>::default();
+    let mut one = Box::pin(users.get_async(&1));
+    let mut other = Box::pin(users.get_async(&1));
+    assert!(poll(one.as_mut(), &bell).is_pending());
+    assert!(poll(other.as_mut(), &bell).is_pending());
+    backend.permits.add_permits(1);
+    assert_eq!(tasks.run(), 0);
+    assert_eq!(
+        poll(one.as_mut(), &bell),
+        Poll::Ready(Err(LoadError::Panicked))
+    );
+    assert_eq!(
+        poll(other.as_mut(), &bell),
+        Poll::Ready(Err(LoadError::Panicked))
+    );
+    bad.store(0, Ordering::SeqCst);
+    backend.permits.add_permits(1);
+    let mut again = Box::pin(users.get_async(&1));
+    assert!(poll(again.as_mut(), &bell).is_pending());
+    tasks.run();
+    assert_eq!(poll(again.as_mut(), &bell), Poll::Ready(Ok(11)));
+}
+
+/// One that asks for several keys, and counts how often.
+struct Batch(Arc<Backend>);
+
+impl AsyncLoader<u64, u64> for Batch {
+    type Error = String;
+
+    async fn load(&self, key: &u64) -> Result<Loaded<u64>, String> {
+        Remote(Arc::clone(&self.0)).load(key).await
+    }
+
+    async fn load_many(&self, keys: &[u64]) -> Result<Vec<Option<Loaded<u64>>>, String> {
+        self.0.begun.fetch_add(1, Ordering::SeqCst);
+        let _counted = CountDrop(Arc::clone(&self.0));
+        self.0.permits.acquire().await.unwrap().forget();
+        match keys {
+            [66, ..] => Err("down".into()),
+            [67, ..] => panic!("told to panic in the loader"),
+            [68, ..] => Ok(Vec::new()),
+            _ => Ok(keys.iter().map(|key| Some((key * 10).into())).collect()),
+        }
+    }
+}
+
+fn batches(spawner: impl Fn(Task) + Send + Sync + 'static) -> (Users, Arc<Backend>) {
+    let backend = Arc::<Backend>::default();
+    let users = Cache::builder()
+        .record_stats()
+        .loading(Batch(Arc::clone(&backend)))
+        .spawner(spawner)
+        .build();
+    (users, backend)
+}
+
+#[test]
+fn one_task_loads_the_keys_of_a_call_that_no_other_call_loads() {
+    let tasks = Tasks::default();
+    let (users, backend) = batches(tasks.spawner());
+    let bells: [Arc<Bell>; 4] = Default::default();
+    let mut single = Box::pin(users.get_async(&1));
+    assert!(poll(single.as_mut(), &bells[0]).is_pending());
+    let mut all = Box::pin(users.get_all_async([1, 2, 3, 2]));
+    assert!(poll(all.as_mut(), &bells[1]).is_pending());
+    let mut one = Box::pin(users.get_async(&2));
+    assert!(poll(one.as_mut(), &bells[2]).is_pending());
+    let mut two = Box::pin(users.get_all_async([3, 1]));
+    assert!(poll(two.as_mut(), &bells[3]).is_pending());
+    assert_eq!((tasks.run(), backend.begun()), (2, 2), "two tasks");
+    backend.permits.add_permits(2);
+    assert_eq!(tasks.run(), 0);
+    assert!(bells.iter().all(|bell| bell.0.load(Ordering::SeqCst) > 0));
+    assert_eq!(poll(one.as_mut(), &bells[2]), Poll::Ready(Ok(20)));
+    let end = poll(two.as_mut(), &bells[3]);
+    assert_eq!(end, Poll::Ready(Ok(vec![Some(30), Some(10)])));
+    let end = poll(all.as_mut(), &bells[1]);
+    let values = vec![Some(10), Some(20), Some(30), Some(20)];
+    assert_eq!(end, Poll::Ready(Ok(values)));
+    assert_eq!(poll(single.as_mut(), &bells[0]), Poll::Ready(Ok(10)));
+    let stats = users.cache().stats();
+    assert_eq!((stats.loads(), stats.load_waits()), (3, 4));
+}
+
+#[test]
+fn a_load_of_several_keys_goes_on_without_its_calls_and_fails_with_its_task() {
+    let tasks = Tasks::default();
+    let (users, backend) = batches(tasks.spawner());
+    let bell = Arc::default();
+    let mut all = Box::pin(users.get_all_async([1, 2]));
+    assert!(poll(all.as_mut(), &bell).is_pending());
+    drop(all);
+    backend.permits.add_permits(1);
+    assert_eq!(tasks.run(), 0);
+    let stored = [1, 2].map(|key| users.cache().get(&key));
+    assert_eq!(stored, [Some(10), Some(20)]);
+    // A task that is dropped gives the right to load back, for each key.
+    let mut all = Box::pin(users.get_all_async([3, 4]));
+    let mut one = Box::pin(users.get_async(&4));
+    assert!(poll(all.as_mut(), &bell).is_pending());
+    assert!(poll(one.as_mut(), &bell).is_pending());
+    tasks.run();
+    tasks.drop_all();
+    let panicked = LoadError::Panicked;
+    assert_eq!(
+        poll(all.as_mut(), &bell),
+        Poll::Ready(Err(panicked.clone()))
+    );
+    assert_eq!(poll(one.as_mut(), &bell), Poll::Ready(Err(panicked)));
+    let mut all = Box::pin(users.get_all_async([3, 4]));
+    assert!(poll(all.as_mut(), &bell).is_pending());
+    backend.permits.add_permits(1);
+    assert_eq!(tasks.run(), 0);
+    let end = poll(all.as_mut(), &bell);
+    assert_eq!(end, Poll::Ready(Ok(vec![Some(30), Some(40)])));
+}
+
+#[test]
+fn what_a_load_of_several_keys_comes_to_reaches_all_calls_that_wait() {
+    let tasks = Tasks::default();
+    let (users, backend) = batches(tasks.spawner());
+    let bell = Arc::default();
+    for (key, error) in [
+        (66, LoadError::Failed(Arc::new("down".to_string()))),
+        (67, LoadError::Panicked),
+    ] {
+        let mut all = Box::pin(users.get_all_async([key, 1]));
+        let mut one = Box::pin(users.get_async(&1));
+        assert!(poll(all.as_mut(), &bell).is_pending());
+        assert!(poll(one.as_mut(), &bell).is_pending());
+        backend.permits.add_permits(1);
+        assert_eq!(tasks.run(), 0);
+        assert_eq!(poll(one.as_mut(), &bell), Poll::Ready(Err(error.clone())));
+        assert_eq!(poll(all.as_mut(), &bell), Poll::Ready(Err(error)));
+    }
+    // Another number of values is the loader's mistake: the call says so, and the keys continue.
+    let mut all = Box::pin(users.get_all_async([68, 1]));
+    let mut one = Box::pin(users.get_async(&1));
+    assert!(poll(all.as_mut(), &bell).is_pending());
+    assert!(poll(one.as_mut(), &bell).is_pending());
+    backend.permits.add_permits(1);
+    assert_eq!(tasks.run(), 0);
+    let call = std::panic::AssertUnwindSafe(|| poll(all.as_mut(), &bell));
+    let panic = std::panic::catch_unwind(call).unwrap_err();
+    let message = panic.downcast_ref::<String>().unwrap();
+    assert!(
+        message.contains("2 keys") && message.contains("0 values"),
+        "{message}"
+    );
+    let end = poll(one.as_mut(), &bell);
+    assert_eq!(end, Poll::Ready(Err(LoadError::Panicked)));
+    let mut one = Box::pin(users.get_async(&1));
+    assert!(poll(one.as_mut(), &bell).is_pending());
+    backend.permits.add_permits(1);
+    assert_eq!(tasks.run(), 0);
+    assert_eq!(poll(one.as_mut(), &bell), Poll::Ready(Ok(10 + 3)));
+}
+
+#[test]
+fn a_load_of_several_keys_that_is_overdue_has_timed_out() {
+    let (backend, time, tasks) = (
+        Arc::<Backend>::default(),
+        ManualTicker::new(),
+        Tasks::default(),
+    );
+    let users: Users = Cache::builder()
+        .ticker(time.clone())
+        .record_stats()
+        .loading(Batch(Arc::clone(&backend)))
+        .load_timeout(5 * SECOND)
+        .spawner(tasks.spawner())
+        .build();
+    let bell = Arc::default();
+    let mut stuck = Box::pin(users.get_all_async([1, 2]));
+    assert!(poll(stuck.as_mut(), &bell).is_pending());
+    assert_eq!(tasks.run(), 1);
+    let mut other = Box::pin(users.get_all_async([2]));
+    assert!(poll(other.as_mut(), &bell).is_pending());
+    time.advance(5 * SECOND);
+    assert_eq!(
+        poll(stuck.as_mut(), &bell),
+        Poll::Ready(Err(LoadError::TimedOut))
+    );
+    // The call that waited for key 2 begins anew.
+    assert!(poll(other.as_mut(), &bell).is_pending());
+    assert_eq!((tasks.len(), backend.begun()), (2, 1));
+    backend.permits.add_permits(2);
+    assert_eq!(tasks.run(), 0, "what is late may still come");
+    assert_eq!(poll(other.as_mut(), &bell), Poll::Ready(Ok(vec![Some(20)])));
+    assert_eq!(users.cache().get(&1), Some(10), "nothing has replaced it");
+    assert_eq!(users.cache().stats().loads_discarded(), 1, "that of key 2");
+}

@@ -1,0 +1,489 @@
+//! Reloads that fail: the old value stays, the policy says when the next try is, and the right to
+//! reload always comes back.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Waker};
+use std::thread;
+use std::time::{Duration, Instant};
+use wheelhouse::{
+    Cache, Expiry, LoadError, LoadingCache, ManualTicker, Refresh, async_loader_fn, loader_fn,
+    refresh,
+};
+
+const SECOND: Duration = Duration::from_secs(1);
+const NANO: Duration = Duration::from_nanos(1);
+
+fn until(what: &str, holds: impl Fn() -> bool) {
+    let began = Instant::now();
+    while !holds() {
+        assert!(began.elapsed() < Duration::from_secs(60), "{what}");
+        thread::yield_now();
+    }
+}
+
+/// What the backend does.
+#[derive(Default)]
+struct Backend {
+    fails: AtomicBool,
+    panics: AtomicBool,
+    calls: AtomicUsize,
+}
+
+impl Backend {
+    fn call(&self, key: u64) -> Result<u64, String> {
+        self.calls.fetch_add(1, Ordering::SeqCst);
+        if self.panics.load(Ordering::SeqCst) {
+            panic!("told to panic in the loader");
+        }
+        if self.fails.load(Ordering::SeqCst) {
+            return Err("down".into());
+        }
+        Ok(key * 10)
+    }
+
+    fn calls(&self) -> usize {
+        self.calls.load(Ordering::SeqCst)
+    }
+}
+
+type Users = LoadingCache<u64, u64, String>;
+
+fn rig_with(policy: impl Refresh<u64, u64>) -> (Users, Arc<Backend>, ManualTicker) {
+    let (backend, time) = (Arc::<Backend>::default(), ManualTicker::new());
+    let called = Arc::clone(&backend);
+    let users = Cache::builder()
+        .ticker(time.clone())
+        .record_stats()
+        .time_to_live(1_000 * SECOND)
+        .loading(loader_fn(move |key: &u64| called.call(*key)))
+        .refresh_after(policy)
+        .build();
+    assert_eq!(users.get(&1), Ok(10));
+    (users, backend, time)
+}
+
+fn failed(users: &Users, reloads: u64) {
+    until("the reload fails", || {
+        users.cache().stats().reload_failures() == reloads
+    });
+    // Counted before the run ends: this joins it, or fails by itself.
+    until("the next moment is set", || {
+        users.cache().stats().load_failures() == reloads
+    });
+}
+
+#[test]
+fn the_next_tries_come_after_one_second_doubling_to_64() {
+    let (users, backend, time) = rig_with(refresh::after(100 * SECOND));
+    backend.fails.store(true, Ordering::SeqCst);
+    time.advance(100 * SECOND);
+    assert_eq!(users.get(&1), Ok(10));
+    failed(&users, 1);
+    let mut failures = 1;
+    for pause in [1, 2, 4, 8, 16, 32, 64, 64, 64] {
+        time.advance(pause * SECOND - NANO);
+        for _ in 0..50 {
+            assert_eq!(users.get(&1), Ok(10), "the old value stays");
+        }
+        assert_eq!(
+            users.cache().stats().reloads(),
+            failures,
+            "too early for {pause} s"
+        );
+        time.advance(NANO);
+        for _ in 0..50 {
+            assert_eq!(users.get(&1), Ok(10));
+        }
+        failures += 1;
+        failed(&users, failures);
+        assert_eq!(users.cache().stats().reloads(), failures, "no storm");
+    }
+    assert_eq!(backend.calls() as u64, 1 + failures);
+    // A success ends the row: the next failure is a first one again.
+    backend.fails.store(false, Ordering::SeqCst);
+    assert_eq!(users.refresh(1).wait(), Ok(Some(10)));
+    backend.fails.store(true, Ordering::SeqCst);
+    time.advance(100 * SECOND);
+    assert_eq!(users.get(&1), Ok(10));
+    failed(&users, failures + 1);
+    time.advance(SECOND);
+    assert_eq!(users.get(&1), Ok(10));
+    failed(&users, failures + 2);
+}
+
+#[test]
+fn the_old_value_stays_until_its_deadline_and_not_beyond() {
+    let (users, backend, time) = rig_with(refresh::after(100 * SECOND));
+    backend.fails.store(true, Ordering::SeqCst);
+    time.advance(1_000 * SECOND - NANO);
+    assert_eq!(users.get(&1), Ok(10));
+    failed(&users, 1);
+    assert_eq!(users.get(&1), Ok(10));
+    time.advance(NANO);
+    assert_eq!(users.get_if_present(&1), None);
+    assert_eq!(
+        users.get(&1),
+        Err(LoadError::Failed(Arc::new("down".into())))
+    );
+}
+
+#[test]
+fn the_policy_is_told_of_each_failure() {
+    type Told = (u64, u64, u32, Option<Duration>);
+    struct Asked(Arc<Mutex<Vec<Told>>>);
+    impl Refresh<u64, u64> for Asked {
+        fn refresh_after_create(
+            &self,
+            _: &u64,
+            _: &u64,
+            _: Instant,
+            _: Option<Duration>,
+        ) -> Option<Duration> {
+            Some(10 * SECOND)
+        }
+
+        fn refresh_after_failure(
+            &self,
+            key: &u64,
+            value: &u64,
+            failures: u32,
+            left: Option<Duration>,
+        ) -> Option<Duration> {
+            self.0.lock().unwrap().push((*key, *value, failures, left));
+            (failures < 2).then_some(5 * SECOND)
+        }
+    }
+    let told = Arc::default();
+    let (users, backend, time) = rig_with(Asked(Arc::clone(&told)));
+    backend.fails.store(true, Ordering::SeqCst);
+    for (pause, failures) in [(10, 1), (5, 2)] {
+        time.advance(pause * SECOND);
+        assert_eq!(users.get(&1), Ok(10));
+        failed(&users, failures);
+    }
+    time.advance(500 * SECOND);
+    assert_eq!(users.get(&1), Ok(10));
+    assert_eq!(users.cache().stats().reloads(), 2, "`None`: no more tries");
+    let left = |seconds| Some(Duration::from_secs(seconds));
+    assert_eq!(
+        *told.lock().unwrap(),
+        [(1, 10, 1, left(990)), (1, 10, 2, left(985))]
+    );
+}
+
+#[test]
+fn a_panic_is_a_failure_and_reaches_all_waiters() {
+    let (users, backend, time) = rig_with(refresh::after(100 * SECOND));
+    backend.panics.store(true, Ordering::SeqCst);
+    time.advance(100 * SECOND);
+    assert_eq!(users.get(&1), Ok(10));
+    failed(&users, 1);
+    assert_eq!(users.refresh(1).wait(), Err(LoadError::Panicked));
+    assert_eq!(users.get(&2), Err(LoadError::Panicked), "the leader, too");
+    assert_eq!(users.refresh(2).wait(), Err(LoadError::Panicked));
+    assert_eq!(users.get_all([2]), Err(LoadError::Panicked));
+    backend.panics.store(false, Ordering::SeqCst);
+    assert_eq!(users.get(&2), Ok(20));
+    time.advance(2 * SECOND);
+    assert_eq!(users.get(&1), Ok(10));
+    until("reloaded", || users.cache().stats().reloads() == 3);
+}
+
+#[test]
+fn waiters_share_the_error_of_one_load() {
+    let users: Arc<std::sync::OnceLock<Users>> = Arc::default();
+    let inner = Arc::clone(&users);
+    let calls = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&calls);
+    let load = loader_fn(move |_: &u64| {
+        counted.fetch_add(1, Ordering::SeqCst);
+        let users = inner.get().unwrap();
+        until("all wait", || users.cache().stats().load_waits() == 7);
+        Err::<u64, _>("down".to_string())
+    });
+    let built = Cache::builder().record_stats().loading(load).build();
+    let users = users.get_or_init(|| built);
+    let errors: Vec<_> = thread::scope(|scope| {
+        let threads: Vec<_> = (0..8)
+            .map(|_| scope.spawn(|| users.get(&1).unwrap_err()))
+            .collect();
+        threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap())
+            .collect()
+    });
+    assert_eq!(calls.load(Ordering::SeqCst), 1);
+    let arc = |error: &LoadError<String>| match error {
+        LoadError::Failed(error) => Arc::clone(error),
+        other => panic!("{other:?}"),
+    };
+    assert!(
+        errors
+            .iter()
+            .all(|error| Arc::ptr_eq(&arc(error), &arc(&errors[0])))
+    );
+}
+
+#[test]
+fn a_panic_of_the_policies_leaves_the_key_usable() {
+    /// Panics for values of 66 and more.
+    struct Bad;
+    impl Expiry<u64, u64> for Bad {
+        fn expire_after_create(&self, _: &u64, value: &u64, _: Instant) -> Option<Duration> {
+            assert!(*value < 66, "told to panic in the expiry policy");
+            Some(1_000 * SECOND)
+        }
+
+        fn expire_after_update(
+            &self,
+            key: &u64,
+            value: &u64,
+            at: Instant,
+            _: Option<Duration>,
+        ) -> Option<Duration> {
+            self.expire_after_create(key, value, at)
+        }
+    }
+    let (next, time) = (Arc::new(AtomicUsize::new(10)), ManualTicker::new());
+    let values = Arc::clone(&next);
+    let users: LoadingCache<u64, u64, String> = Cache::builder()
+        .ticker(time.clone())
+        .record_stats()
+        .expire_after(Bad)
+        .loading(loader_fn(move |_: &u64| {
+            Ok(values.load(Ordering::SeqCst) as u64)
+        }))
+        .refresh_after(refresh::after(10 * SECOND))
+        .build();
+    assert_eq!(users.get(&1), Ok(10));
+    next.store(66, Ordering::SeqCst);
+    time.advance(10 * SECOND);
+    assert_eq!(users.get(&1), Ok(10));
+    until("it fails", || users.cache().stats().reload_failures() == 1);
+    let miss = catch_unwind(AssertUnwindSafe(|| users.get(&2)));
+    assert!(
+        miss.is_err(),
+        "user code other than the loader passes its panic on"
+    );
+    next.store(12, Ordering::SeqCst);
+    assert_eq!(users.get(&2), Ok(12));
+    time.advance(SECOND);
+    until("it is tried again", || users.get(&1) == Ok(12));
+}
+
+#[test]
+fn a_panic_of_the_refresh_policy_leaks_no_right_to_reload() {
+    /// Panics in the method of this number; each moment is 10 s after the write.
+    struct Bad(Arc<AtomicUsize>);
+    impl Bad {
+        fn answer(&self, method: usize) -> Option<Duration> {
+            let bad = self.0.load(Ordering::SeqCst);
+            assert!(bad != method, "told to panic in the refresh policy");
+            Some(10 * SECOND)
+        }
+    }
+    impl Refresh<u64, u64> for Bad {
+        fn refresh_after_create(
+            &self,
+            _: &u64,
+            _: &u64,
+            _: Instant,
+            _: Option<Duration>,
+        ) -> Option<Duration> {
+            self.answer(1)
+        }
+
+        fn refresh_after_update(
+            &self,
+            _: &u64,
+            _: &u64,
+            _: Instant,
+            _: Option<Duration>,
+        ) -> Option<Duration> {
+            self.answer(2)
+        }
+
+        fn refresh_after_reload(
+            &self,
+            _: &u64,
+            _: &u64,
+            _: Instant,
+            _: Option<Duration>,
+        ) -> Option<Duration> {
+            self.answer(3)
+        }
+
+        fn refresh_after_failure(
+            &self,
+            _: &u64,
+            _: &u64,
+            _: u32,
+            _: Option<Duration>,
+        ) -> Option<Duration> {
+            self.answer(4)
+        }
+    }
+    let bad = Arc::new(AtomicUsize::new(0));
+    let (users, backend, time) = rig_with(Bad(Arc::clone(&bad)));
+    let panics = |call: &dyn Fn()| catch_unwind(AssertUnwindSafe(call)).is_err();
+    // A write, or a load: the caller gets the panic, and nothing has happened.
+    bad.store(1, Ordering::SeqCst);
+    assert!(panics(&|| _ = users.get(&2)));
+    assert!(panics(&|| users.cache().insert(2, 5)));
+    assert_eq!(users.cache().get(&2), None);
+    bad.store(2, Ordering::SeqCst);
+    assert!(panics(&|| users.cache().insert(1, 5)));
+    assert_eq!(users.cache().get(&1), Some(10));
+    // A reload: the reader gets the old value, and the reload has failed.
+    bad.store(3, Ordering::SeqCst);
+    time.advance(10 * SECOND);
+    assert_eq!(users.get(&1), Ok(10));
+    // The load of key 2 has failed, too.
+    until("the reload fails", || {
+        users.cache().stats().load_failures() == 2
+    });
+    assert_eq!(users.cache().stats().reload_failures(), 1);
+    // A failed reload: the next try comes after the usual pause, which is 2 s by now.
+    bad.store(4, Ordering::SeqCst);
+    backend.fails.store(true, Ordering::SeqCst);
+    time.advance(10 * SECOND);
+    assert!(users.refresh(1).wait().is_err());
+    time.advance(2 * SECOND - NANO);
+    assert_eq!(users.get(&1), Ok(10));
+    assert_eq!(users.cache().stats().reloads(), 2);
+    time.advance(NANO);
+    assert_eq!(users.get(&1), Ok(10));
+    assert_eq!(users.cache().stats().reloads(), 3);
+}
+
+#[test]
+fn a_write_meanwhile_is_not_touched_by_a_failure() {
+    let (gate, held) = (
+        Arc::new(AtomicBool::new(false)),
+        Arc::new(AtomicBool::new(false)),
+    );
+    let (opened, holds) = (Arc::clone(&gate), Arc::clone(&held));
+    let time = ManualTicker::new();
+    let load = loader_fn(move |key: &u64| {
+        if !holds.load(Ordering::SeqCst) {
+            return Ok(key * 10);
+        }
+        until("the gate opens", || opened.load(Ordering::SeqCst));
+        Err::<u64, _>("down".to_string())
+    });
+    let users = Cache::builder()
+        .ticker(time.clone())
+        .record_stats()
+        .loading(load)
+        .refresh_after(refresh::after(10 * SECOND))
+        .build();
+    assert_eq!(users.get(&1), Ok(10));
+    held.store(true, Ordering::SeqCst);
+    let pending = users.refresh(1);
+    users.cache().insert(1, 99);
+    gate.store(true, Ordering::SeqCst);
+    assert!(pending.wait().is_err());
+    // The new value has its own moment: the failure, which would have said 1 s, is not its own.
+    time.advance(10 * SECOND - NANO);
+    assert_eq!(users.get(&1), Ok(99));
+    assert_eq!(users.cache().stats().reloads(), 1);
+    time.advance(NANO);
+    assert_eq!(users.get(&1), Ok(99));
+    assert_eq!(users.cache().stats().reloads(), 2);
+}
+
+#[test]
+fn a_reload_that_is_stuck_is_replaced_after_the_time_out() {
+    let stuck = Arc::new(AtomicBool::new(false));
+    let (holds, calls) = (Arc::clone(&stuck), Arc::new(AtomicUsize::new(0)));
+    let counted = Arc::clone(&calls);
+    let time = ManualTicker::new();
+    let load = loader_fn(move |key: &u64| {
+        let call = counted.fetch_add(1, Ordering::SeqCst) as u64;
+        if call == 1 {
+            until("it is let go", || !holds.load(Ordering::SeqCst));
+        }
+        Ok::<u64, String>(key * 10 + call)
+    });
+    let users = Cache::builder()
+        .ticker(time.clone())
+        .record_stats()
+        .loading(load)
+        .refresh_after(refresh::after(10 * SECOND))
+        .load_timeout(5 * SECOND)
+        .reload_threads(2)
+        .build();
+    assert_eq!(users.get(&1), Ok(10));
+    stuck.store(true, Ordering::SeqCst);
+    time.advance(10 * SECOND);
+    assert_eq!(users.get(&1), Ok(10));
+    until("it is stuck", || calls.load(Ordering::SeqCst) == 2);
+    let waiter = users.refresh(1);
+    time.advance(5 * SECOND - NANO);
+    assert_eq!(users.get(&1), Ok(10));
+    assert_eq!(users.cache().stats().reloads(), 1);
+    time.advance(NANO);
+    assert_eq!(waiter.wait(), Err(LoadError::TimedOut));
+    // One of the threads is stuck.
+    assert_eq!(users.get(&1), Ok(10));
+    until("another thread reloads", || {
+        users.cache().get(&1) == Some(12)
+    });
+    stuck.store(false, Ordering::SeqCst);
+    until("the late one is dropped", || {
+        users.cache().stats().loads_discarded() == 1
+    });
+    assert_eq!(users.cache().get(&1), Some(12));
+}
+
+/// A reload that was revoked and the one after it begin at the same time by the clock.
+#[test]
+fn a_failure_of_a_revoked_reload_does_not_count_for_the_newer_one() {
+    type Told = Arc<Mutex<Vec<(u64, u32)>>>;
+    struct AtOnce(Told);
+    impl Refresh<u64, u64> for AtOnce {
+        fn refresh_after_create(
+            &self,
+            _: &u64,
+            _: &u64,
+            _: Instant,
+            _: Option<Duration>,
+        ) -> Option<Duration> {
+            Some(Duration::ZERO)
+        }
+
+        fn refresh_after_failure(
+            &self,
+            _: &u64,
+            value: &u64,
+            failures: u32,
+            _: Option<Duration>,
+        ) -> Option<Duration> {
+            self.0.lock().unwrap().push((*value, failures));
+            Some(SECOND)
+        }
+    }
+    let (told, tasks) = (Told::default(), Arc::new(Mutex::new(Vec::new())));
+    let spawned = Arc::clone(&tasks);
+    let users = Cache::builder()
+        .ticker(ManualTicker::new())
+        .record_stats()
+        .loading(async_loader_fn(|_: &u64| {
+            std::future::ready(Err::<u64, _>("down".to_string()))
+        }))
+        .refresh_after(AtOnce(Arc::clone(&told)))
+        .spawner(move |task| spawned.lock().unwrap().push(task))
+        .build();
+    for value in [10, 20] {
+        users.cache().insert(1, value);
+        assert_eq!(users.get(&1), Ok(value));
+    }
+    let mut context = Context::from_waker(Waker::noop());
+    for mut task in std::mem::take(&mut *tasks.lock().unwrap()) {
+        assert!(task.as_mut().poll(&mut context).is_ready());
+    }
+    assert_eq!(*told.lock().unwrap(), [(20, 1)]);
+    assert_eq!(users.cache().stats().reload_failures(), 2);
+}

@@ -1,0 +1,498 @@
+//! `LoadingCache` as its users write it: loaders of every kind, keys in borrowed form, errors that
+//! are neither `Clone` nor `Debug`, and the bounds of each handle and future.
+
+use std::collections::hash_map::RandomState;
+use std::future::{Future, ready};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+use wheelhouse::compute::{Entry, Op};
+use wheelhouse::{
+    AsyncLoader, BuildError, Cache, Expiry, Leased, LoadError, Loaded, Loader, LoadingBuilder,
+    LoadingCache, ManualTicker, Refresh, Refreshing, Reloaded, Stats, async_loader_fn, loader_fn,
+    refresh,
+};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// An error without any trait.
+struct Bare;
+
+fn is_send_sync<T: Send + Sync + 'static>(_: &T) {}
+fn is_send<T: Send>(value: T) -> T {
+    value
+}
+
+/// A backend with state of its own, which the program keeps a handle of.
+struct Backend(AtomicUsize);
+
+impl Loader<String, Arc<str>> for Backend {
+    type Error = Bare;
+
+    fn load(&self, key: &String) -> Result<Loaded<Arc<str>>, Bare> {
+        self.0.fetch_add(1, Ordering::SeqCst);
+        if key.is_empty() {
+            return Err(Bare);
+        }
+        Ok(Loaded::new(key.as_str().into()))
+    }
+}
+
+#[test]
+fn the_whole_builder_as_the_contract_writes_it() {
+    struct Policy;
+    impl Expiry<String, u64> for Policy {
+        fn expire_after_create(&self, _: &String, _: &u64, _: Instant) -> Option<Duration> {
+            Some(100 * SECOND)
+        }
+    }
+    let users = Cache::builder()
+        .max_capacity(10_000)
+        .expire_after(Policy)
+        .loading(loader_fn(|k: &String| Ok::<u64, Bare>(k.len() as u64)))
+        .refresh_after(refresh::fraction(0.8))
+        .load_timeout(Duration::from_secs(5))
+        .reload_threads(4)
+        .build();
+    // By the owned key, by a borrowed form, and through another handle.
+    let key = String::from("ada");
+    assert!(matches!(users.get(&key), Ok(3)));
+    assert!(matches!(users.get("ada"), Ok(3)));
+    assert!(matches!(users.clone().get("bob"), Ok(3)));
+    assert_eq!(users.get_if_present("ada"), Some(3));
+    assert_eq!(users.get_if_present("eve"), None);
+    let all: Result<Vec<Option<u64>>, LoadError<Bare>> = users.get_all([key, "x".to_string()]);
+    assert!(matches!(all.as_deref(), Ok([Some(3), Some(1)])));
+    let all = users.get_all(["y"].map(String::from).to_vec());
+    assert!(matches!(all.as_deref(), Ok([Some(1)])));
+    let refreshing: Refreshing<u64, Bare> = users.refresh("ada".to_string());
+    assert!(matches!(refreshing.wait(), Ok(Some(3))));
+    let inner: &Cache<String, u64> = users.cache();
+    assert_eq!(inner.get("ada"), Some(3));
+    let users: LoadingCache<String, u64, Bare> = users;
+    is_send_sync(&users);
+    let shown = format!("{users:?}");
+    assert!(
+        shown.contains("LoadingCache") && shown.contains("entry_count: 4"),
+        "{shown}"
+    );
+}
+
+#[test]
+fn any_hasher_will_do() {
+    let users: LoadingCache<u32, u32, Bare, RandomState> = Cache::builder()
+        .hasher(RandomState::new())
+        .loading(loader_fn(|key: &u32| Ok(*key)))
+        .build();
+    assert!(matches!(users.get(&1), Ok(1)));
+}
+
+#[test]
+fn a_loader_may_be_shared_boxed_or_chosen_while_the_program_runs() {
+    let backend = Arc::new(Backend(AtomicUsize::new(0)));
+    let users = Cache::builder().loading(Arc::clone(&backend)).build();
+    assert!(users.get("ada").is_ok_and(|name| &*name == "ada"));
+    assert!(matches!(users.get(""), Err(LoadError::Failed(_))));
+    assert_eq!(backend.0.load(Ordering::SeqCst), 2);
+    let chosen: Box<dyn Loader<String, Arc<str>, Error = Bare>> = Box::new(Backend(0.into()));
+    let users = Cache::builder().loading(chosen).build();
+    assert!(users.get("ada").is_ok());
+    let shared: Arc<dyn Loader<String, Arc<str>, Error = Bare>> = backend;
+    let users = Cache::builder().loading(shared).build();
+    assert!(users.get("ada").is_ok());
+}
+
+#[test]
+fn what_a_shared_loader_overrides_is_called() {
+    struct Own;
+    impl Loader<u32, u32> for Own {
+        type Error = Bare;
+        fn load(&self, _: &u32) -> Result<Loaded<u32>, Bare> {
+            Ok(1.into())
+        }
+        fn reload(&self, _: &u32, old: &u32) -> Result<Reloaded<u32>, Bare> {
+            Ok(Reloaded::New((old + 10).into()))
+        }
+        fn load_many(&self, keys: &[u32]) -> Result<Vec<Option<Loaded<u32>>>, Bare> {
+            Ok(vec![Some(100.into()); keys.len()])
+        }
+    }
+    fn check(users: &LoadingCache<u32, u32, Bare>) {
+        assert!(matches!(users.get(&1), Ok(1)));
+        assert!(matches!(users.refresh(1).wait(), Ok(Some(11))));
+        assert!(matches!(users.get_all([2]).as_deref(), Ok([Some(100)])));
+    }
+    check(&Cache::builder().loading(Own).build());
+    check(&Cache::builder().loading(Arc::new(Own)).build());
+    check(&Cache::builder().loading(Box::new(Own)).build());
+}
+
+#[test]
+fn by_default_a_reload_is_a_load_and_many_are_loaded_one_by_one() {
+    let backend = Arc::new(Backend(AtomicUsize::new(0)));
+    let users = Cache::builder().loading(Arc::clone(&backend)).build();
+    assert!(users.get("ada").is_ok());
+    assert!(users.refresh("ada".into()).wait().is_ok());
+    assert_eq!(backend.0.load(Ordering::SeqCst), 2);
+    assert!(users.get_all(["a", "b"].map(String::from)).is_ok());
+    assert_eq!(backend.0.load(Ordering::SeqCst), 4);
+}
+
+#[tokio::test]
+async fn async_loaders_of_every_kind() {
+    /// With futures of its own making, and with `async fn`.
+    struct Remote(u32);
+    impl AsyncLoader<String, u32> for Remote {
+        type Error = Bare;
+        fn load(&self, key: &String) -> impl Future<Output = Result<Loaded<u32>, Bare>> + Send {
+            ready(Ok(Loaded::new(key.len() as u32 + self.0)))
+        }
+        async fn reload(&self, _: &String, old: &u32) -> Result<Reloaded<u32>, Bare> {
+            tokio::task::yield_now().await;
+            Ok(Reloaded::New((old + 10).into()))
+        }
+        async fn load_many(&self, keys: &[String]) -> Result<Vec<Option<Loaded<u32>>>, Bare> {
+            Ok(keys.iter().map(|_| Some(100.into())).collect())
+        }
+    }
+    async fn check(users: LoadingCache<String, u32, Bare>) {
+        let key = String::from("a");
+        assert!(matches!(is_send(users.get_async(&key)).await, Ok(1)));
+        assert!(matches!(users.get_async("a").await, Ok(1)));
+        let refreshing = is_send(users.refresh(key.clone()));
+        is_send_sync(&refreshing);
+        assert!(matches!(refreshing.await, Ok(Some(11))));
+        let all = is_send(users.get_all_async([key, "b".into()])).await;
+        assert!(matches!(all.as_deref(), Ok([Some(11), Some(100)])));
+        // As a task of its own, and by a thread that waits.
+        let handle = users.clone();
+        let task = tokio::spawn(async move { handle.get_async("ab").await.ok() });
+        assert_eq!(task.await.unwrap(), Some(2));
+        let thread = tokio::task::spawn_blocking(move || users.get("abc").ok());
+        assert_eq!(thread.await.unwrap(), Some(3));
+    }
+    let spawn = |task| {
+        tokio::spawn(task);
+    };
+    check(Cache::builder().loading(Remote(0)).spawner(spawn).build()).await;
+    check(
+        Cache::builder()
+            .loading(Arc::new(Remote(0)))
+            .spawner(spawn)
+            .build(),
+    )
+    .await;
+    // A closure whose future borrows nothing of the key.
+    let users = Cache::builder()
+        .loading(async_loader_fn(|key: &String| {
+            let key = key.clone();
+            async move { Ok::<_, Bare>(key.len()) }
+        }))
+        .refresh_after(refresh::after(SECOND))
+        .spawner(|task| {
+            tokio::spawn(task);
+        })
+        .build();
+    assert!(matches!(users.get_async("ada").await, Ok(3)));
+    // A closure that says how long its value is good.
+    let time = ManualTicker::new();
+    let users: LoadingCache<u32, u32, Bare> = Cache::builder()
+        .ticker(time.clone())
+        .loading(async_loader_fn(|key: &u32| {
+            let loaded = Loaded::new(*key).expires_in(SECOND);
+            async move { Ok(loaded) }
+        }))
+        .spawner(|task| drop(tokio::spawn(task)))
+        .build();
+    assert!(matches!(users.get_async(&1).await, Ok(1)));
+    time.advance(SECOND);
+    assert_eq!(users.get_if_present(&1), None);
+}
+
+#[tokio::test]
+async fn a_blocking_loader_serves_tasks() {
+    let users: LoadingCache<String, u32, Bare> = Cache::builder()
+        .loading(loader_fn(|key: &String| Ok(key.len() as u32)))
+        .build();
+    assert!(matches!(is_send(users.get_async("ada")).await, Ok(3)));
+    let all = is_send(users.get_all_async(["b".to_string()])).await;
+    assert!(matches!(all.as_deref(), Ok([Some(1)])));
+    assert!(matches!(users.refresh("ada".into()).await, Ok(Some(3))));
+}
+
+/// Each names the setting, its value, and what is allowed.
+#[test]
+fn settings_that_cannot_hold_are_refused() {
+    fn refused<E: Send + Sync + 'static>(builder: LoadingBuilder<u32, u32, E>, words: &[&str]) {
+        let error: BuildError = builder.try_build().unwrap_err();
+        let error = error.to_string();
+        assert!(words.iter().all(|word| error.contains(word)), "{error}");
+    }
+    let blocking = || Cache::builder().loading(loader_fn(|key: &u32| Ok::<u32, Bare>(*key)));
+    let with_futures =
+        || Cache::builder().loading(async_loader_fn(|key: &u32| ready(Ok::<u32, Bare>(*key))));
+    let whole = || with_futures().spawner(drop);
+    let zero = Duration::ZERO;
+    refused(
+        blocking().reload_threads(0),
+        &["reload_threads is 0", "at least 1"],
+    );
+    refused(
+        blocking().spawner(drop),
+        &["spawner is set", "async loader only"],
+    );
+    refused(with_futures(), &["spawner is missing", "must be given"]);
+    refused(
+        whole().reload_threads(4),
+        &["reload_threads is 4", "not allowed for an async"],
+    );
+    refused(
+        blocking().load_timeout(zero),
+        &["load_timeout is 0ns", "more than zero"],
+    );
+    let after = ["refresh::after(0ns)", "more than zero"];
+    refused(blocking().refresh_after(refresh::after(zero)), &after);
+    let inside = Arc::new(refresh::jittered(refresh::after(zero), 0.5));
+    refused(blocking().refresh_after(inside), &after);
+    assert!(
+        whole()
+            .refresh_after(refresh::after(SECOND))
+            .try_build()
+            .is_ok()
+    );
+    assert!(
+        blocking()
+            .refresh_after(refresh::never())
+            .reload_threads(2)
+            .try_build()
+            .is_ok()
+    );
+}
+
+#[test]
+fn errors_are_shared_shown_and_compared() {
+    let bare: LoadError<Bare> = LoadError::Failed(Arc::new(Bare));
+    assert!(
+        matches!(bare.clone(), LoadError::Failed(_)),
+        "`Bare` is not `Clone`"
+    );
+    let of = |what: &str| LoadError::Failed(Arc::new(what.to_string()));
+    assert_eq!(of("down"), of("down"));
+    assert_ne!(of("down"), LoadError::Panicked);
+    assert_ne!(LoadError::<String>::Panicked, LoadError::TimedOut);
+    let error: Box<dyn std::error::Error + Send + Sync> =
+        Box::new(LoadError::Failed(Arc::new(std::fmt::Error)));
+    assert!(
+        error
+            .source()
+            .is_some_and(|source| source.is::<std::fmt::Error>())
+    );
+    assert!(!format!("{error} {:?}", LoadError::<()>::TimedOut).is_empty());
+}
+
+#[test]
+fn a_loader_says_all_that_it_knows() {
+    let loaded = Loaded::new(5).expires_in(SECOND).refresh_in(SECOND);
+    let _: Loaded<u32> = loaded.never_expires();
+    let _: Loaded<u32> = 5.into();
+    let all: [Reloaded<u32>; 4] = [
+        Reloaded::New(Loaded::new(5)),
+        Reloaded::Unchanged,
+        Reloaded::UnchangedFor {
+            expires_in: Some(SECOND),
+            refresh_in: None,
+        },
+        Reloaded::Gone,
+    ];
+    assert_eq!(all[0], Reloaded::New(5.into()));
+}
+
+#[test]
+fn policies_have_the_promised_shape() {
+    /// The first method alone.
+    struct First;
+    impl Refresh<u32, u32> for First {
+        fn refresh_after_create(
+            &self,
+            _key: &u32,
+            _value: &u32,
+            _at: Instant,
+            life: Option<Duration>,
+        ) -> Option<Duration> {
+            life
+        }
+    }
+    let (at, life) = (Instant::now(), Some(SECOND));
+    assert_eq!(First.refresh_after_update(&1, &1, at, life), life);
+    assert_eq!(First.refresh_after_reload(&1, &1, at, life), life);
+    for (failures, seconds) in [(1, 1), (2, 2), (3, 4), (7, 64), (8, 64), (u32::MAX, 64)] {
+        let next = First.refresh_after_failure(&1, &1, failures, None);
+        assert_eq!(next, Some(Duration::from_secs(seconds)), "{failures}");
+    }
+    fn builds(policy: impl Refresh<u32, u32>) {
+        let users = Cache::builder()
+            .loading(loader_fn(|key: &u32| Ok::<u32, Bare>(*key)))
+            .refresh_after(policy)
+            .build();
+        assert!(matches!(users.get(&1), Ok(1)));
+    }
+    builds(refresh::after(SECOND));
+    builds(refresh::fraction(0.5));
+    builds(refresh::jittered(refresh::fraction(0.5), 0.1));
+    builds(refresh::early(1.0));
+    builds(refresh::never());
+    builds(Arc::new(First));
+    let chosen: Box<dyn Refresh<u32, u32>> = Box::new(First);
+    builds(refresh::jittered(chosen, 0.1));
+}
+
+#[test]
+fn loads_and_reloads_count() {
+    let time = ManualTicker::new();
+    let slow = time.clone();
+    let users: LoadingCache<u32, u32, Bare> = Cache::builder()
+        .ticker(time.clone())
+        .record_stats()
+        .loading(loader_fn(move |key: &u32| {
+            slow.advance(2 * SECOND);
+            if *key == 6 { Err(Bare) } else { Ok(*key) }
+        }))
+        .build();
+    let count = |stats: &Stats| {
+        [
+            stats.loads(),
+            stats.load_failures(),
+            stats.reloads(),
+            stats.reload_failures(),
+            stats.hits(),
+            stats.misses(),
+        ]
+    };
+    assert!(users.get(&1).is_ok());
+    assert!(users.get(&1).is_ok());
+    assert!(users.get(&6).is_err());
+    let stats = users.cache().stats();
+    assert_eq!(count(&stats), [2, 1, 0, 0, 1, 2]);
+    assert_eq!(stats.load_time(), 4 * SECOND, "by the cache's ticker");
+    assert!(users.refresh(1).wait().is_ok());
+    let stats = users.cache().stats();
+    assert_eq!(
+        count(&stats),
+        [3, 1, 1, 0, 1, 2],
+        "a reload is a load, and no read"
+    );
+    assert_eq!(stats.load_time(), 6 * SECOND);
+}
+
+#[test]
+fn a_moment_that_only_the_loader_names_is_kept() {
+    let (time, calls) = (ManualTicker::new(), Arc::new(AtomicUsize::new(0)));
+    let counted = Arc::clone(&calls);
+    // No `refresh_after`.
+    let users: LoadingCache<u32, usize, Bare> = Cache::builder()
+        .ticker(time.clone())
+        .record_stats()
+        .loading(loader_fn(move |_: &u32| {
+            let call = counted.fetch_add(1, Ordering::SeqCst);
+            Ok(Loaded::new(call).refresh_in(SECOND))
+        }))
+        .build();
+    assert!(matches!(users.get(&1), Ok(0)));
+    time.advance(SECOND - Duration::from_nanos(1));
+    assert!(matches!(users.get(&1), Ok(0)));
+    assert_eq!(users.cache().stats().reloads(), 0);
+    time.advance(Duration::from_nanos(1));
+    assert!(matches!(users.get(&1), Ok(0)));
+    assert_eq!(users.cache().stats().reloads(), 1);
+    let began = Instant::now();
+    while users.cache().get(&1) != Some(1) {
+        assert!(began.elapsed() < 60 * SECOND, "it is reloaded");
+        std::thread::yield_now();
+    }
+}
+
+/// A compute waits for the reload that is under way, and sees what it has stored.
+#[test]
+fn computes_and_reloads_take_turns() {
+    let (time, held) = (ManualTicker::new(), Arc::new(std::sync::Mutex::new(())));
+    let (calls, gate) = (Arc::new(AtomicUsize::new(0)), Arc::clone(&held));
+    let counted = Arc::clone(&calls);
+    let users: LoadingCache<u32, u32, Bare> = Cache::builder()
+        .ticker(time.clone())
+        .record_stats()
+        .loading(loader_fn(move |_: &u32| {
+            let call = counted.fetch_add(1, Ordering::SeqCst) as u32;
+            drop(gate.lock());
+            Ok(10 + call)
+        }))
+        .refresh_after(refresh::after(6 * SECOND))
+        .build();
+    let cache = users.cache();
+    assert!(matches!(users.get(&1), Ok(10)));
+    let holding = held.lock().unwrap();
+    time.advance(6 * SECOND);
+    assert!(matches!(users.get(&1), Ok(10)));
+    std::thread::scope(|scope| {
+        let upsert = |old: Option<Entry<u32, u32>>| old.map_or(0, Entry::into_value) + 100;
+        let computing = scope.spawn(move || cache.entry(1).and_upsert_with(upsert).into_value());
+        let began = Instant::now();
+        while cache.stats().load_waits() == 0 {
+            assert!(began.elapsed() < 60 * SECOND, "it waits");
+            std::thread::yield_now();
+        }
+        assert!(matches!(cache.lease(1), Leased::Found(10)), "a hit");
+        drop(holding);
+        assert_eq!(computing.join().unwrap(), 111);
+    });
+    // And the other way round: a stale read starts no reload while a compute runs.
+    time.advance(6 * SECOND);
+    cache.entry(1).and_compute_with(|_| {
+        assert!(matches!(users.get(&1), Ok(111)));
+        Op::Nop
+    });
+    assert_eq!(cache.stats().reloads(), 1);
+}
+
+#[test]
+fn a_loader_of_several_keys_that_misbehaves_leaves_them_usable() {
+    /// What `load_many` does.
+    #[derive(Clone, Copy)]
+    enum Many {
+        Short,
+        Panics,
+        Fails,
+    }
+    impl Loader<u32, u32> for Many {
+        type Error = &'static str;
+        fn load(&self, key: &u32) -> Result<Loaded<u32>, &'static str> {
+            Ok((*key).into())
+        }
+        fn load_many(&self, _: &[u32]) -> Result<Vec<Option<Loaded<u32>>>, &'static str> {
+            match self {
+                Many::Short => Ok(Vec::new()),
+                Many::Panics => panic!("told to panic in the loader"),
+                Many::Fails => Err("down"),
+            }
+        }
+    }
+    for many in [Many::Short, Many::Panics, Many::Fails] {
+        let users = Cache::builder().loading(many).build();
+        users.cache().insert(1, 100);
+        let call = std::panic::AssertUnwindSafe(|| users.get_all([1, 2, 3]));
+        match (many, std::panic::catch_unwind(call)) {
+            (Many::Short, Err(panic)) => {
+                let text = panic.downcast_ref::<String>().expect("text");
+                assert!(
+                    text.contains("2 keys") && text.contains("0 values"),
+                    "{text}"
+                );
+            }
+            (Many::Panics, Ok(Err(LoadError::Panicked))) => {}
+            (Many::Fails, Ok(Err(LoadError::Failed(error)))) => assert_eq!(*error, "down"),
+            (_, other) => panic!("{:?}", other.map_err(|_| "a panic")),
+        }
+        assert_eq!(users.cache().get(&1), Some(100));
+        assert_eq!((users.get(&2), users.get(&3)), (Ok(2), Ok(3)));
+        assert_eq!(users.get_all([]), Ok(vec![]));
+    }
+}

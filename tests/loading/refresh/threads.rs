@@ -1,0 +1,586 @@
+//! On which threads a loader runs, and what becomes of reloads when the cache goes.
+
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, ThreadId};
+use std::time::{Duration, Instant};
+use wheelhouse::{Cache, LoadingCache, ManualTicker, RemovalCause, loader_fn, refresh};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !holds() {
+        assert!(began.elapsed() < Duration::from_secs(60), "{what}");
+        thread::yield_now();
+    }
+}
+
+#[test]
+fn loads_run_on_the_caller_and_reloads_on_named_threads_of_the_cache() {
+    let (time, seen) = (ManualTicker::new(), Arc::new(Mutex::new(Vec::new())));
+    let note = Arc::clone(&seen);
+    let users: LoadingCache<u64, u64, ()> = Cache::builder()
+        .ticker(time.clone())
+        .name("users")
+        .loading(loader_fn(move |key: &u64| {
+            let thread = thread::current();
+            let name = thread.name().unwrap_or_default().to_string();
+            note.lock().unwrap().push((thread.id(), name));
+            Ok(*key)
+        }))
+        .refresh_after(refresh::after(SECOND))
+        .build();
+    assert_eq!(users.get(&1), Ok(1));
+    assert_eq!(seen.lock().unwrap()[0].0, thread::current().id());
+    time.advance(SECOND);
+    assert_eq!(users.get(&1), Ok(1));
+    until("it is reloaded", || seen.lock().unwrap().len() == 2);
+    let (id, name) = seen.lock().unwrap()[1].clone();
+    assert_ne!(id, thread::current().id());
+    assert_eq!(name, "wheelhouse-users-reload");
+}
+
+#[test]
+fn no_more_threads_reload_at_once_than_were_asked_for() {
+    for most in [1, 3] {
+        let time = ManualTicker::new();
+        let (at_once, peak, done) =
+            <(Arc<AtomicUsize>, Arc<AtomicUsize>, Arc<AtomicUsize>)>::default();
+        let threads: Arc<Mutex<HashSet<ThreadId>>> = Arc::default();
+        let open = Arc::new(AtomicBool::new(true));
+        let (a, p, d, t, o) = (
+            Arc::clone(&at_once),
+            Arc::clone(&peak),
+            Arc::clone(&done),
+            Arc::clone(&threads),
+            Arc::clone(&open),
+        );
+        let users: LoadingCache<u64, u64, ()> = Cache::builder()
+            .ticker(time.clone())
+            .loading(loader_fn(move |key: &u64| {
+                if !o.load(Ordering::SeqCst) {
+                    t.lock().unwrap().insert(thread::current().id());
+                    let now = a.fetch_add(1, Ordering::SeqCst) + 1;
+                    p.fetch_max(now, Ordering::SeqCst);
+                    until("as many as may", || {
+                        p.load(Ordering::SeqCst) == most || d.load(Ordering::SeqCst) > 0
+                    });
+                    a.fetch_sub(1, Ordering::SeqCst);
+                    d.fetch_add(1, Ordering::SeqCst);
+                }
+                Ok(*key)
+            }))
+            .refresh_after(refresh::after(SECOND))
+            .reload_threads(most)
+            .build();
+        for key in 0..20 {
+            assert_eq!(users.get(&key), Ok(key));
+        }
+        open.store(false, Ordering::SeqCst);
+        time.advance(SECOND);
+        for key in 0..20 {
+            assert_eq!(users.get(&key), Ok(key));
+        }
+        until("all are reloaded", || done.load(Ordering::SeqCst) == 20);
+        assert_eq!(peak.load(Ordering::SeqCst), most);
+        assert_eq!(threads.lock().unwrap().len(), most);
+    }
+}
+
+#[test]
+fn the_last_handle_goes_while_reloads_run_and_wait() {
+    struct Probe(Arc<AtomicUsize>);
+    impl Drop for Probe {
+        fn drop(&mut self) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+    let (time, open, dropped) = (
+        ManualTicker::new(),
+        Arc::new(AtomicBool::new(true)),
+        Arc::new(AtomicUsize::new(0)),
+    );
+    let calls = Arc::new(AtomicUsize::new(0));
+    let (o, c, probe) = (
+        Arc::clone(&open),
+        Arc::clone(&calls),
+        Probe(Arc::clone(&dropped)),
+    );
+    let heard = Arc::new(Mutex::new(Vec::new()));
+    let told = Arc::clone(&heard);
+    let users: LoadingCache<u64, Arc<u64>, ()> = Cache::builder()
+        .ticker(time.clone())
+        .removal_listener(move |key: &u64, _: &Arc<u64>, cause| {
+            told.lock().unwrap().push((*key, cause));
+        })
+        .loading(loader_fn(move |key: &u64| {
+            let _held = &probe;
+            c.fetch_add(1, Ordering::SeqCst);
+            until("the gate opens", || o.load(Ordering::SeqCst));
+            Ok(Arc::new(*key))
+        }))
+        .refresh_after(refresh::after(SECOND))
+        .build();
+    // Not that of key 1: a reload holds the old value.
+    let value = users.get(&2).unwrap();
+    for key in 1..10 {
+        users.get(&key).unwrap();
+    }
+    open.store(false, Ordering::SeqCst);
+    time.advance(SECOND);
+    let waiter = users.refresh(1);
+    for key in 2..10 {
+        users.get(&key).unwrap();
+    }
+    until("a reload runs", || calls.load(Ordering::SeqCst) == 10);
+    let waiting = users.refresh(5);
+    drop(users);
+    assert_eq!(Arc::strong_count(&value), 1, "reloads keep no cache alive");
+    assert!(waiting.wait().is_err(), "it never began");
+    open.store(true, Ordering::SeqCst);
+    let outcome = waiter.wait().unwrap();
+    assert_eq!(outcome.as_deref(), Some(&1), "its waiters get the outcome");
+    until("the thread ends", || dropped.load(Ordering::SeqCst) == 1);
+    assert_eq!(calls.load(Ordering::SeqCst), 10);
+    assert!(
+        heard
+            .lock()
+            .unwrap()
+            .iter()
+            .all(|(_, cause)| *cause != RemovalCause::Replaced)
+    );
+}
+
+#[test]
+fn a_loader_that_asks_for_its_own_key_panics_and_does_not_hang() {
+    let own: Arc<std::sync::OnceLock<LoadingCache<u64, u64, ()>>> = Arc::default();
+    let inner = Arc::clone(&own);
+    let users = Cache::builder()
+        .loading(loader_fn(move |key: &u64| match inner.get() {
+            Some(users) if *key == 1 => users.get(&1).map_err(|_| ()),
+            Some(users) if *key == 2 => users.refresh(2).wait().map(|_| 2).map_err(|_| ()),
+            _ => Ok(*key),
+        }))
+        .build();
+    own.set(users.clone()).unwrap();
+    assert_eq!(users.get(&1), Err(wheelhouse::LoadError::Panicked));
+    assert_eq!(users.get(&2), Err(wheelhouse::LoadError::Panicked));
+    assert_eq!(
+        users.refresh(1).wait(),
+        Err(wheelhouse::LoadError::Panicked)
+    );
+    assert_eq!(users.get(&3), Ok(3));
+}
+
+#[test]
+fn a_read_on_the_maintenance_thread_reloads_on_another() {
+    type Users = LoadingCache<u64, u64, ()>;
+    let (reloads, readers) = <(Arc<Mutex<Vec<String>>>, Arc<Mutex<Vec<String>>>)>::default();
+    let (note, read) = (Arc::clone(&reloads), Arc::clone(&readers));
+    let name = || thread::current().name().unwrap_or_default().to_string();
+    let own: Arc<std::sync::OnceLock<Users>> = Arc::default();
+    let inner = Arc::clone(&own);
+    let users = Cache::builder()
+        .name("busy")
+        .expiry_resolution(Duration::from_millis(1))
+        .removal_listener(move |key: &u64, _: &u64, _| {
+            if let Some(users) = inner.get()
+                && *key >= 100
+            {
+                read.lock().unwrap().push(name());
+                users.get_if_present(&1);
+            }
+        })
+        .loading(loader_fn(move |key: &u64| {
+            note.lock().unwrap().push(name());
+            Ok(*key)
+        }))
+        .refresh_after(refresh::after(Duration::from_millis(1)))
+        .build();
+    own.set(users.clone()).unwrap();
+    assert_eq!(users.get(&1), Ok(1));
+    let mut key = 100;
+    until("reads of the maintenance thread reload", || {
+        reloads.lock().unwrap().len() > 5 || {
+            key += 1;
+            users
+                .cache()
+                .insert_with_ttl(key, key, Duration::from_millis(2));
+            thread::yield_now();
+            false
+        }
+    });
+    let readers = readers.lock().unwrap();
+    let reloads = reloads.lock().unwrap();
+    let allowed = "wheelhouse-busy-reload";
+    assert!(
+        reloads[1..].iter().all(|name| name == allowed),
+        "{reloads:?}"
+    );
+    assert!(readers.iter().any(|name| name != "main"), "{readers:?}");
+}
+
+#[test]
+fn readers_writers_and_reloads_at_once_leave_every_key_usable() {
+    let time = ManualTicker::new();
+    let calls = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&calls);
+    let users: LoadingCache<u64, u64, ()> = Cache::builder()
+        .ticker(time.clone())
+        .record_stats()
+        .max_capacity(40)
+        .time_to_live(3 * SECOND)
+        .loading(loader_fn(move |key: &u64| {
+            let call = counted.fetch_add(1, Ordering::SeqCst);
+            match call % 17 {
+                3 => Err(()),
+                5 => panic!("told to panic in the loader"),
+                _ => Ok(key * 1_000),
+            }
+        }))
+        .refresh_after(refresh::after(SECOND))
+        .reload_threads(2)
+        .build();
+    thread::scope(|scope| {
+        for thread in 0..4_u64 {
+            let (users, time) = (&users, &time);
+            scope.spawn(move || {
+                for step in 0..3_000_u64 {
+                    let key = (step * 7 + thread) % 60;
+                    match (step + thread) % 23 {
+                        0 => users.cache().insert(key, key * 1_000),
+                        1 => users.cache().invalidate(&key),
+                        2 => time.advance(SECOND / 10),
+                        3 => drop(users.refresh(key)),
+                        4 => drop(users.refresh(key).wait()),
+                        _ => {
+                            if let Ok(value) = users.get(&key) {
+                                assert_eq!(value, key * 1_000);
+                            }
+                        }
+                    }
+                }
+            });
+        }
+    });
+    for key in 0..60 {
+        until("usable", || {
+            users.refresh(key).wait() == Ok(Some(key * 1_000))
+        });
+    }
+    assert!(users.cache().stats().reloads() > 100);
+}
+
+#[test]
+fn a_reload_that_was_replaced_before_it_began_calls_no_loader() {
+    let (time, calls) = (ManualTicker::new(), Arc::new(Mutex::new(Vec::new())));
+    let open = Arc::new(AtomicBool::new(true));
+    let (note, opened) = (Arc::clone(&calls), Arc::clone(&open));
+    let users: LoadingCache<u64, u64, ()> = Cache::builder()
+        .ticker(time.clone())
+        .record_stats()
+        .loading(loader_fn(move |key: &u64| {
+            note.lock().unwrap().push(*key);
+            if *key == 1 {
+                until("the gate opens", || opened.load(Ordering::SeqCst));
+            }
+            Ok(*key)
+        }))
+        .refresh_after(refresh::after(SECOND))
+        .load_timeout(5 * SECOND)
+        .build();
+    assert_eq!((users.get(&1), users.get(&2)), (Ok(1), Ok(2)));
+    calls.lock().unwrap().clear();
+    open.store(false, Ordering::SeqCst);
+    time.advance(SECOND);
+    // The only thread is stuck with key 1; key 2 waits behind it until it is overdue.
+    assert_eq!(users.get(&1), Ok(1));
+    until("the thread is stuck", || *calls.lock().unwrap() == [1]);
+    assert_eq!(users.get(&2), Ok(2));
+    let waiter = users.refresh(2);
+    time.advance(5 * SECOND);
+    // A newer reload of key 2 takes its place in the queue. No other thread starts.
+    assert_eq!(users.get(&2), Ok(2));
+    assert_eq!(users.cache().stats().reloads(), 3);
+    assert_eq!(*calls.lock().unwrap(), [1]);
+    open.store(true, Ordering::SeqCst);
+    assert_eq!(waiter.wait(), Ok(Some(2)), "it goes on with the newer one");
+    until("the one that was replaced is dropped", || {
+        users.cache().stats().loads_discarded() == 1
+    });
+    assert_eq!(*calls.lock().unwrap(), [1, 2]);
+    assert_eq!(users.refresh(1).wait(), Ok(Some(1)));
+    assert_eq!(users.refresh(2).wait(), Ok(Some(2)));
+}
+
+/// A cache with one reload thread, and a loader that hangs with key 0 as long as it is stuck.
+struct Stuck {
+    users: LoadingCache<u64, u64, ()>,
+    time: ManualTicker,
+    stuck: Arc<AtomicBool>,
+    /// The threads that ran the loader, with the key.
+    runs: Arc<Mutex<Vec<(u64, ThreadId)>>>,
+}
+
+impl Stuck {
+    /// Keys 0 to 9 are there; key 0 is stale, and the thread is stuck with it.
+    fn new(threads: usize, timeout: Option<Duration>) -> Self {
+        let (time, stuck) = (ManualTicker::new(), Arc::new(AtomicBool::new(false)));
+        let runs = Arc::<Mutex<Vec<_>>>::default();
+        let (holds, note) = (Arc::clone(&stuck), Arc::clone(&runs));
+        let mut builder = Cache::builder().ticker(time.clone()).record_stats();
+        if let Some(timeout) = timeout {
+            builder = builder.load_timeout(timeout);
+        }
+        let users = builder
+            .time_to_live(10 * SECOND)
+            .loading(loader_fn(move |key: &u64| {
+                note.lock().unwrap().push((*key, thread::current().id()));
+                until("it is let go", || {
+                    *key != 0 || !holds.load(Ordering::SeqCst)
+                });
+                Ok(*key)
+            }))
+            .refresh_after(refresh::after(SECOND))
+            .reload_threads(threads)
+            .build();
+        for key in 0..10 {
+            assert_eq!(users.get(&key), Ok(key));
+        }
+        stuck.store(true, Ordering::SeqCst);
+        time.advance(SECOND);
+        assert_eq!(users.get(&0), Ok(0));
+        until("it hangs", || runs.lock().unwrap().len() == 11);
+        Self {
+            users,
+            time,
+            stuck,
+            runs,
+        }
+    }
+
+    fn let_go(&self) {
+        self.stuck.store(false, Ordering::SeqCst);
+        until("the queue is empty", || {
+            let stats = self.users.cache().stats();
+            let runs = self.runs.lock().unwrap().len() as u64;
+            self.users.refresh(0).wait() == Ok(Some(0)) && stats.loads() >= runs
+        });
+    }
+}
+
+impl Drop for Stuck {
+    fn drop(&mut self) {
+        self.stuck.store(false, Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn a_miss_takes_over_a_reload_that_waits_for_a_thread() {
+    let Stuck {
+        users, time, runs, ..
+    } = &Stuck::new(1, None);
+    for key in 1..10 {
+        assert_eq!(users.get(&key), Ok(key), "the old value");
+    }
+    // A refresh of an absent key waits as well.
+    let absent = users.refresh(20);
+    time.advance(10 * SECOND);
+    let me = thread::current().id();
+    assert_eq!((users.get(&1), users.get(&20)), (Ok(1), Ok(20)));
+    assert_eq!(runs.lock().unwrap()[11..], [(1, me), (20, me)]);
+    assert_eq!(absent.wait(), Ok(Some(20)), "it shares the value");
+    // So do the other calls that load.
+    assert_eq!(users.get_all([2, 3]), Ok(vec![Some(2), Some(3)]));
+    assert_eq!(futures_lite::future::block_on(users.get_async(&4)), Ok(4));
+    assert_eq!(users.cache().get_with(5, || 55), 55);
+    assert_eq!(
+        users.cache().entry(6).or_insert_with(|| 66).into_value(),
+        66
+    );
+    let lease = users.cache().lease_timeout(7, Duration::ZERO);
+    assert!(matches!(lease, wheelhouse::Leased::Lease(_)));
+    drop(lease);
+    assert_eq!(users.cache().stats().load_waits(), 0);
+}
+
+#[test]
+fn the_queue_forgets_what_was_taken_over() {
+    let stuck = Stuck::new(1, None);
+    let Stuck {
+        users, time, runs, ..
+    } = &stuck;
+    for round in 0..1_000 {
+        for key in 1..10 {
+            assert_eq!(users.get(&key), Ok(key), "round {round}");
+        }
+        // Stale, then due.
+        time.advance(if round % 2 == 0 { SECOND } else { 10 * SECOND });
+    }
+    // Revoked by writes, with no call that waits for them.
+    for _ in 0..1_000 {
+        time.advance(SECOND);
+        assert_eq!(users.get(&1), Ok(1));
+        users.cache().insert(1, 1);
+    }
+    let before = runs.lock().unwrap().len();
+    stuck.let_go();
+    let after = runs.lock().unwrap().len();
+    assert!(after - before < 20, "{} were queued still", after - before);
+}
+
+/// Also when its load has timed out: that frees the calls that wait, not the thread.
+#[test]
+fn a_thread_that_hangs_counts_among_the_reload_threads() {
+    let stuck = Stuck::new(2, Some(3 * SECOND));
+    let Stuck {
+        users, time, runs, ..
+    } = &stuck;
+    // The other thread serves the rest.
+    assert_eq!(users.refresh(1).wait(), Ok(Some(1)));
+    // Both hang.
+    let first = users.refresh(0);
+    time.advance(3 * SECOND);
+    assert_eq!(first.wait(), Err(wheelhouse::LoadError::TimedOut));
+    assert_eq!(users.get(&0), Ok(0), "the old value");
+    until("it hangs as well", || runs.lock().unwrap().len() == 13);
+    let hang: HashSet<_> = [10, 12].map(|run| runs.lock().unwrap()[run].1).into();
+    assert_eq!(hang.len(), 2);
+    time.advance(3 * SECOND);
+    for key in 1..10 {
+        assert_eq!(users.get(&key), Ok(key), "the old value");
+    }
+    thread::sleep(Duration::from_millis(50));
+    assert_eq!(runs.lock().unwrap().len(), 13, "no third thread");
+    // What waits for a thread is served when one comes back.
+    let waits: Vec<_> = (1..10).map(|key| users.refresh(key)).collect();
+    stuck.stuck.store(false, Ordering::SeqCst);
+    for (key, wait) in (1..10).zip(waits) {
+        assert_eq!(wait.wait(), Ok(Some(key)));
+    }
+    let all: HashSet<_> = runs.lock().unwrap()[10..].iter().map(|run| run.1).collect();
+    assert_eq!(all, hang);
+}
+
+/// As in a program: one reload thread, a loader that takes a while, and many stale entries.
+#[test]
+fn a_miss_behind_two_hundred_reloads_takes_one_load() {
+    let load = Duration::from_millis(20);
+    let users: LoadingCache<u64, u64, ()> = Cache::builder()
+        .time_to_live(Duration::from_millis(400))
+        .loading(loader_fn(move |key: &u64| {
+            if *key >= 1_000 {
+                thread::sleep(load);
+            }
+            Ok(*key)
+        }))
+        .refresh_after(refresh::after(Duration::from_millis(1)))
+        .build();
+    for key in 1_000..1_200 {
+        users.cache().insert(key, key);
+    }
+    thread::sleep(Duration::from_millis(2));
+    for key in 1_000..1_200 {
+        users.get_if_present(&key);
+    }
+    while users.cache().get(&1_199).is_some() {
+        thread::sleep(Duration::from_millis(1));
+    }
+    let began = Instant::now();
+    assert_eq!(users.get(&1_199), Ok(1_199));
+    let took = began.elapsed();
+    assert!(
+        took < 50 * load,
+        "{took:?}: the queue takes {:?}",
+        180 * load
+    );
+}
+
+/// A loader that reads another key, whose reload waits for the very thread that runs the loader.
+#[test]
+fn a_reload_may_wait_for_a_reload_that_is_queued_behind_it() {
+    for call in 0..5 {
+        let time = ManualTicker::new();
+        let (own, open) = (
+            Arc::<std::sync::OnceLock<LoadingCache<u64, u64, ()>>>::default(),
+            Arc::new(AtomicBool::new(true)),
+        );
+        let (inner, o) = (Arc::clone(&own), Arc::clone(&open));
+        let users: LoadingCache<u64, u64, ()> = Cache::builder()
+            .ticker(time.clone())
+            .record_stats()
+            .time_to_live(10 * SECOND)
+            .loading(loader_fn(move |key: &u64| {
+                let Some(users) = inner.get().filter(|_| *key == 1) else {
+                    return Ok(*key);
+                };
+                until("the gate opens", || o.load(Ordering::SeqCst));
+                let other = match call {
+                    0 => users.get(&2).map_err(drop)?,
+                    1 => users.refresh(2).wait().map_err(drop)?.ok_or(())?,
+                    2 => users.cache().get_with(2, || 2),
+                    3 => futures_lite::future::block_on(users.get_async(&2)).map_err(drop)?,
+                    _ => users.get_all([2]).map_err(drop)?[0].ok_or(())?,
+                };
+                Ok(100 + other)
+            }))
+            .refresh_after(refresh::after(SECOND))
+            .build();
+        assert_eq!((users.get(&1), users.get(&2)), (Ok(1), Ok(2)));
+        own.set(users.clone()).unwrap();
+        open.store(false, Ordering::SeqCst);
+        time.advance(SECOND);
+        assert_eq!(
+            (users.get(&1), users.get(&2)),
+            (Ok(1), Ok(2)),
+            "both are stale"
+        );
+        assert_eq!(users.cache().stats().reloads(), 2);
+        time.advance(9 * SECOND);
+        open.store(true, Ordering::SeqCst);
+        let (done, ends) = std::sync::mpsc::channel();
+        thread::spawn(move || done.send((users.get(&1), users.get(&2))));
+        let end = ends.recv_timeout(Duration::from_secs(20));
+        assert_eq!(end, Ok((Ok(102), Ok(2))), "call {call} waits for ever");
+    }
+}
+
+/// What a reload waits in the queue is no part of its time.
+#[test]
+fn the_time_of_a_reload_counts_from_its_run() {
+    let time = ManualTicker::new();
+    let (calls, open) = <(Arc<AtomicUsize>, Arc<AtomicUsize>)>::default();
+    let (counted, o) = (Arc::clone(&calls), Arc::clone(&open));
+    let users: LoadingCache<u64, u64, ()> = Cache::builder()
+        .ticker(time.clone())
+        .record_stats()
+        .loading(loader_fn(move |key: &u64| {
+            let call = counted.fetch_add(1, Ordering::SeqCst);
+            until("the gate opens", || {
+                call < 2 || o.load(Ordering::SeqCst) > call - 2
+            });
+            Ok(*key)
+        }))
+        .refresh_after(refresh::after(10 * SECOND))
+        .load_timeout(5 * SECOND)
+        .build();
+    assert_eq!((users.get(&1), users.get(&2)), (Ok(1), Ok(2)));
+    time.advance(10 * SECOND);
+    assert_eq!(
+        (users.get(&1), users.get(&2)),
+        (Ok(1), Ok(2)),
+        "both are stale"
+    );
+    until("the first runs", || calls.load(Ordering::SeqCst) == 3);
+    time.advance(4 * SECOND);
+    open.store(1, Ordering::SeqCst);
+    until("the second runs", || calls.load(Ordering::SeqCst) == 4);
+    time.advance(3 * SECOND);
+    let waiter = users.refresh(2);
+    assert_eq!(users.cache().stats().reloads(), 2, "it is not overdue");
+    open.store(2, Ordering::SeqCst);
+    assert_eq!(waiter.wait(), Ok(Some(2)));
+    assert_eq!(users.cache().stats().load_time(), 7 * SECOND);
+}
