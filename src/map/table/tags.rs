@@ -88,10 +88,10 @@ struct Words([u64; LAST + 1]);
 #[inline]
 unsafe fn all_at_once(words: *const u64, tag: usize) -> Marks {
     let marks: u32;
-    // SAFETY: reads the 64 bytes that the caller promises, and writes registers only. Each word of a
-    // group is an atomic, read here by a load that the processor makes atomic for aligned words of 8
-    // bytes. The options `pure` and `readonly`, which promise that memory does not change, are not
-    // given, so the compiler moves no memory access across.
+    // SAFETY: reads the 64 bytes that the caller promises, and writes registers only. Each word of
+    // a group is an atomic, read here by a load that the processor makes atomic for aligned words
+    // of 8 bytes. The options `pure` and `readonly`, which promise that memory does not change, are
+    // not given, so the compiler moves no memory access across.
     unsafe {
         std::arch::asm!(
             // The upper halves of the words: the odd ones of 16 doublewords, in order.
