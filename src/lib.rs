@@ -198,16 +198,15 @@ mod snapshot;
 
 mod loading_cache;
 
+// What checks private parts from outside of `src`; no published build compiles it.
 #[cfg(all(test, wheelhouse_loom))]
-mod tests;
+#[path = "../models/loom/mod.rs"]
+mod loom_models;
 
 #[cfg(fuzzing)]
 #[doc(hidden)]
+#[path = "../fuzz/private/mod.rs"]
 pub mod fuzzing;
-
-#[cfg(wheelhouse_parts)]
-#[doc(hidden)]
-pub mod parts;
 
 pub use cache::{BuildError, Cache, CacheBuilder};
 pub use equivalent::Equivalent;
@@ -226,7 +225,7 @@ pub use policy::Policy;
 pub use refresh::Refresh;
 pub use scheduler::{Alarm, Delivery, DeliveryTask, Executor, MaintenanceTask, Scheduler};
 pub use snapshot::{Downtime, Ended, Restore, Restored, SavedEntry, Snapshot, View};
-pub use stats::Stats;
+pub use stats::{Stat, StatValue, Stats};
 pub use time::{ManualTicker, Ticker};
 pub use wheel_snapshot::{LevelSnapshot, WheelSnapshot};
 

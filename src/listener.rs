@@ -122,6 +122,18 @@ pub enum RemovalCause {
 }
 
 impl RemovalCause {
+    /// All causes, for tables and exporters. A later version that adds a cause adds it here, so
+    /// write no code that needs the length.
+    ///
+    /// ```
+    /// use wheelhouse::RemovalCause;
+    ///
+    /// let stats = wheelhouse::Cache::<u8, u8>::new(10).stats();
+    /// let all: u64 = RemovalCause::ALL.into_iter().map(|cause| stats.removals(cause)).sum();
+    /// assert_eq!(all, 0);
+    /// ```
+    pub const ALL: [Self; 4] = [Self::Expired, Self::Explicit, Self::Replaced, Self::Size];
+
     /// Whether the cache removed the entry on its own: true for [`Expired`](Self::Expired) and
     /// [`Size`](Self::Size).
     ///
@@ -189,11 +201,11 @@ pub(crate) fn call<K, V>(
 
 #[cfg(test)]
 mod tests {
-    use super::RemovalCause::{Expired, Explicit, Replaced, Size};
+    use super::RemovalCause::{self, Size};
 
     #[test]
     fn causes_are_numbered_densely_and_named_in_lower_case() {
-        let causes = [Expired, Explicit, Replaced, Size];
+        let causes = RemovalCause::ALL;
         assert_eq!(causes.map(|cause| cause.index()), [0, 1, 2, 3]);
         assert_eq!(
             causes.map(|cause| cause.to_string()),

@@ -51,9 +51,13 @@ where
     ///
     /// # Errors
     ///
-    /// [`BuildError`] if `expiry_resolution` is finer or wider than the wheel can be,
-    /// `initial_capacity` is more than memory can hold, `load_timeout` is zero, or `name` contains
-    /// a NUL.
+    /// [`BuildError`] if
+    ///
+    /// - `expiry_resolution` is finer or wider than the wheel can be,
+    /// - `initial_capacity` is more than memory can hold,
+    /// - `name` contains a NUL,
+    /// - `weigher` or `eviction_policy` is set and `max_capacity` is not,
+    /// - `load_timeout` is zero.
     ///
     /// ```
     /// use std::time::Duration;
@@ -94,7 +98,7 @@ where
         let setup = SharedSetup {
             clock,
             max_capacity: self.bound.max,
-            eviction_policy: self.bound.policy,
+            eviction_policy: self.bound.policy.unwrap_or_default(),
             record_stats: self.record_stats,
             name,
             reads_extend: lifetimes.reads_extend,
@@ -132,13 +136,23 @@ where
             ));
         }
         if self.limits.load_timeout == Some(Duration::ZERO) {
-            return Err("load_timeout is 0ns, but must be more than zero".to_string());
+            return Err("load_timeout is 0ns, but must be more than zero".into());
         }
         if self.initial_capacity > MOST_INITIAL {
             return Err(format!(
                 "initial_capacity is {}, but must be at most {MOST_INITIAL}",
                 self.initial_capacity
             ));
+        }
+        if self.bound.max.is_none() {
+            let advice = "max_capacity is not, but must be given too: \
+                          u64::MAX is a bound that evicts nothing";
+            if self.bound.weigher.is_some() {
+                return Err(format!("weigher is set and {advice}"));
+            }
+            if let Some(policy) = self.bound.policy {
+                return Err(format!("eviction_policy is {policy:?} and {advice}"));
+            }
         }
         if let Some(name) = &self.name
             && name.contains('\0')

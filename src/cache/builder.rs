@@ -57,7 +57,7 @@ pub struct CacheBuilder<K, V, S = RandomState> {
 pub(super) struct Bound<K, V> {
     pub(super) max: Option<u64>,
     pub(super) weigher: Option<Weigher<K, V>>,
-    pub(super) policy: EvictionPolicy,
+    pub(super) policy: Option<EvictionPolicy>,
 }
 
 impl<K, V> CacheBuilder<K, V, RandomState> {
@@ -90,7 +90,7 @@ impl<K, V> Default for CacheBuilder<K, V, RandomState> {
             bound: Bound {
                 max: None,
                 weigher: None,
-                policy: EvictionPolicy::default(),
+                policy: None,
             },
             policy: None,
             limits: Limits::default(),
@@ -179,6 +179,8 @@ impl<K, V, S> CacheBuilder<K, V, S> {
 
     /// Sets the function that weighs an entry: [`max_capacity`](Self::max_capacity) then bounds the
     /// sum of the weights instead of the number of entries. Without it, each entry weighs 1.
+    /// Without a bound, [`try_build`](Self::try_build) refuses it: give `u64::MAX` to a cache that
+    /// weighs entries and evicts none.
     ///
     /// The cache calls it once per write, with no lock held, before it asks the expiry policy. The
     /// weight stays until the next write of the key. An entry of weight 0 is never evicted for its
@@ -213,8 +215,9 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     }
 
     /// Sets how a bounded cache chooses the entries to evict when it is full. The default is
-    /// [`EvictionPolicy::Adaptive`], which adapts to the workload. Has no effect without
-    /// [`max_capacity`](Self::max_capacity).
+    /// [`EvictionPolicy::Adaptive`], which adapts to the workload. Without
+    /// [`max_capacity`](Self::max_capacity) it would have no effect, so
+    /// [`try_build`](Self::try_build) refuses it.
     ///
     /// ```
     /// use wheelhouse::{Cache, EvictionPolicy};
@@ -226,7 +229,7 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     /// assert_eq!(cache.policy().eviction_policy(), EvictionPolicy::Lru);
     /// ```
     pub fn eviction_policy(mut self, policy: EvictionPolicy) -> Self {
-        self.bound.policy = policy;
+        self.bound.policy = Some(policy);
         self
     }
 
@@ -284,6 +287,11 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     /// `peek_ref`, iteration and `retain` do not. Zero makes every entry due at once. A
     /// lifetime above the [longest one](Expiry#answers) is cut to it.
     ///
+    /// Without a ticker, a lifetime of ten seconds or more may count from up to 0.1 s after the
+    /// read: never early, and at most 0.1 s late. So a key that is read often is written once per
+    /// tick of the operating system, not once per read. A shorter lifetime counts exactly from the
+    /// read.
+    ///
     /// ```
     /// use std::time::Duration;
     /// use wheelhouse::{Cache, ManualTicker};
@@ -312,7 +320,8 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     /// overdue load are woken. By default there is no limit.
     ///
     /// An overdue load is not stopped. Its value is stored if no newer load has replaced it, and
-    /// dropped otherwise. The time is measured by the cache's clock.
+    /// dropped otherwise. The time is measured by the cache's clock. With zero every load would be
+    /// overdue when it begins, so [`try_build`](Self::try_build) refuses it.
     ///
     /// ```
     /// use std::time::Duration;

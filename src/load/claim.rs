@@ -12,7 +12,7 @@ use crate::listener::RemovalCause;
 use crate::maintenance::WriteOutcome;
 use crate::map::Revalidated;
 use crate::node::NodePtr;
-use crate::operations::{Change, Cloned, Core, Hold, LoadView, Taken};
+use crate::operations::{Change, Cloned, Core, Hold, LoadView};
 use crate::shared::about;
 use crate::stripe::cores;
 use crate::sync::{IS_MODEL, Parker};
@@ -154,7 +154,7 @@ impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher, Y: Key<K>> Claimant<'a, K, 
                 let key = self.key.query();
                 let hash = self.core.hash(key);
                 if self.looks
-                    && let Some(value) = self.core.look_up_hashed::<Taken<Cloned>, _>(hash, key)
+                    && let Some(value) = self.core.look_up_hashed::<Cloned, _>(hash, key)
                 {
                     return Some(Claim::Value(Seen::hit(value)));
                 }
@@ -506,7 +506,7 @@ impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher> LoadView<'a, K, V, S> {
     {
         let shared = &self.core.shared;
         let pin = shared.pin();
-        let hit = shared.find_live(hash, key, &pin).ok()?;
+        let hit = shared.find_live(hash, key, &pin)?;
         Some(Seen::of_node(shared, hit.node))
     }
 

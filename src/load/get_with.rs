@@ -5,7 +5,7 @@ use super::form::{Fallible, Form, Optional, Sure, conclude};
 use super::guard::Seen;
 use super::key::{ByRef, Key, Owned};
 use crate::cache::Cache;
-use crate::operations::{Cloned, Taken};
+use crate::operations::Cloned;
 use equivalent::Equivalent;
 use std::borrow::ToOwned;
 use std::future::Future;
@@ -31,7 +31,7 @@ where
         Q: Equivalent<K> + Hash + ?Sized,
     {
         let hash = self.core.hash(key);
-        let hit = self.core.look_up_hashed::<Taken<Cloned>, Q>(hash, key);
+        let hit = self.core.look_up_hashed::<Cloned, Q>(hash, key);
         hit.ok_or(hash)
     }
 

@@ -98,7 +98,7 @@ impl<K: CacheKey, V: CacheValue, S: BuildHasher> OwnedGuard<K, V, S> {
         let core = self.core()?;
         let (load, shared) = (self.load(), &core.shared);
         let pin = shared.pin();
-        let hit = shared.find_live(load.hash(), load.key(), &pin).ok()?;
+        let hit = shared.find_live(load.hash(), load.key(), &pin)?;
         let lifetime = core.lifetimes.lifetime_of_unchanged(hit.node);
         Some((hit.node.value().clone(), lifetime))
     }
@@ -339,7 +339,7 @@ impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher> LoadView<'a, K, V, S> {
     pub(crate) fn mark_reload(self, load: &Arc<Load<K, V>>) {
         let shared = &self.core.shared;
         let pin = shared.pin();
-        let Ok(hit) = shared.find_live(load.hash(), load.key(), &pin) else {
+        let Some(hit) = shared.find_live(load.hash(), load.key(), &pin) else {
             return;
         };
         let now = shared.clock.now();
@@ -385,7 +385,7 @@ impl<K: Eq + 'static, V: 'static, S> LoadView<'_, K, V, S> {
             return;
         }
         let pin = shared.pin();
-        let Ok(hit) = shared.find_live(load.hash(), load.key(), &pin) else {
+        let Some(hit) = shared.find_live(load.hash(), load.key(), &pin) else {
             return;
         };
         let (Some(refresh), Some(policy)) = (hit.node.refresh(), &self.core.refresh) else {

@@ -22,6 +22,8 @@ pub(crate) struct Core<K, V, S> {
     needs_mixing: bool,
     /// A read moves no deadline and is not counted: it leaves at most a read event.
     pub(crate) has_fast_reads: AtomicBool,
+    /// A read needs the exact time, not only whether the entry is live.
+    pub(super) reads_exactly: AtomicBool,
     pub(crate) shared: Shared<K, V>,
     pub(crate) lifetimes: Lifetimes<K, V>,
     weigher: Option<Weigher<K, V>>,
@@ -48,6 +50,7 @@ impl<K, V, S> Core<K, V, S> {
     ) -> Self {
         Self {
             has_fast_reads: AtomicBool::new(Self::reads_are_fast(&lifetimes, &shared)),
+            reads_exactly: AtomicBool::new(lifetimes.reads_exactly()),
             hasher,
             needs_mixing,
             shared,
