@@ -151,7 +151,7 @@ compile_error!(
 );
 
 // A module imports from earlier groups only (tests/source/imports.rs checks it). The order is also
-// that of the documentation: the methods of `Cache` in `cache` come before those in `loading`.
+// that of the documentation: the methods of `Cache` in `cache` come before those in `load`.
 mod random;
 mod sync;
 
@@ -173,7 +173,6 @@ pub mod refresh;
 
 mod buffer;
 mod list;
-mod load;
 mod wheel_snapshot;
 
 mod eviction;
@@ -194,21 +193,20 @@ mod policy;
 mod cache;
 
 mod inspect;
-mod loading;
+mod load;
 mod snapshot;
 
 mod loading_cache;
 
+// What checks private parts from outside of `src`; no published build compiles it.
 #[cfg(all(test, wheelhouse_loom))]
-mod tests;
+#[path = "../models/loom/mod.rs"]
+mod loom_models;
 
 #[cfg(fuzzing)]
 #[doc(hidden)]
+#[path = "../fuzz/private/mod.rs"]
 pub mod fuzzing;
-
-#[cfg(wheelhouse_parts)]
-#[doc(hidden)]
-pub mod parts;
 
 pub use cache::{BuildError, Cache, CacheBuilder};
 pub use equivalent::Equivalent;
@@ -217,7 +215,7 @@ pub use expiry::Expiry;
 pub use hash::{DefaultHasher, RandomState};
 pub use iter::Iter;
 pub use listener::RemovalCause;
-pub use loading::{EntrySelector, Filled, Lease, Leased, RefEntrySelector};
+pub use load::{EntrySelector, Filled, Lease, Leased, RefEntrySelector};
 pub use loading_cache::{
     AsyncLoader, AsyncLoaderFn, IntoLoading, LoadError, Loaded, Loader, LoaderFn, LoadingBuilder,
     LoadingCache, Refreshing, Reloaded, async_loader_fn, loader_fn,
@@ -225,9 +223,9 @@ pub use loading_cache::{
 pub use operations::EntryRef;
 pub use policy::Policy;
 pub use refresh::Refresh;
-pub use scheduler::{Alarm, MaintenanceTask, Scheduler};
+pub use scheduler::{Alarm, Delivery, DeliveryTask, Executor, MaintenanceTask, Scheduler};
 pub use snapshot::{Downtime, Ended, Restore, Restored, SavedEntry, Snapshot, View};
-pub use stats::Stats;
+pub use stats::{Stat, StatValue, Stats};
 pub use time::{ManualTicker, Ticker};
 pub use wheel_snapshot::{LevelSnapshot, WheelSnapshot};
 

@@ -1,8 +1,9 @@
 //! Settings of a loading cache.
 
-use super::LoadingCache;
-use super::drive::Spawner;
-use super::source::{BoxFuture, IntoLoading, Source};
+use super::kinds::{AnyLoader, BoxFuture, IntoLoading};
+use super::loader::LoadError;
+use super::threads::ReloadThreads;
+use super::{Inner, LoadingCache, Spawner};
 use crate::RandomState;
 use crate::cache::{BuildError, CacheBuilder};
 use crate::refresh::{self, Refresh};
@@ -30,10 +31,11 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     {
         LoadingBuilder {
             cache: self,
-            source: loader.into_source(),
-            refreshes: false,
-            threads: 1,
+            loader: loader.erase(),
+            refresh: None,
+            threads: None,
             spawner: None,
+            failure_backoff: None,
         }
     }
 }
@@ -60,11 +62,15 @@ impl<K, V, S> CacheBuilder<K, V, S> {
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct LoadingBuilder<K, V, E, S = RandomState> {
     cache: CacheBuilder<K, V, S>,
-    source: Source<K, V, E>,
-    refreshes: bool,
-    threads: usize,
+    loader: AnyLoader<K, V, E>,
+    refresh: Option<Box<dyn Refresh<K, V>>>,
+    threads: Option<usize>,
     spawner: Option<Spawner>,
+    failure_backoff: Option<Pauses>,
 }
+
+/// How long the error of a load is remembered, by the number of failures in a row.
+type Pauses = Box<dyn Fn(u32) -> Option<Duration> + Send + Sync>;
 
 impl<K, V, E, S> LoadingBuilder<K, V, E, S> {
     /// Sets the policy that decides when each entry is reloaded; see [`refresh`]. Without it an
@@ -82,8 +88,7 @@ impl<K, V, E, S> LoadingBuilder<K, V, E, S> {
     /// # _ = cache;
     /// ```
     pub fn refresh_after(mut self, policy: impl Refresh<K, V>) -> Self {
-        self.cache.set_refresh(Box::new(policy));
-        self.refreshes = true;
+        self.refresh = Some(Box::new(policy));
         self
     }
 
@@ -105,12 +110,61 @@ impl<K, V, E, S> LoadingBuilder<K, V, E, S> {
         self
     }
 
+    /// Remembers the errors of loads of absent keys, so that a backend that is down is not asked at
+    /// each miss. The policy says for how long: it gets the number of the key's failures in a row,
+    /// from 1 on, and `None` means that the error is not remembered. [`refresh::doubling`] is a
+    /// ready one. By default no error is remembered.
+    ///
+    /// While an error is remembered, `get`, `get_all` and their async forms return it at once, as
+    /// [`LoadError::Failed`](crate::LoadError::Failed) with the same `Arc`; a `get_all` does if it
+    /// misses a key with such an error. After that time the next miss calls the loader again.
+    /// [`refresh`](LoadingCache::refresh) calls it in any case, and so do the methods of
+    /// [`cache`](LoadingCache::cache) that run code of their own. Success ends the row, and so does
+    /// an explicit write of the key, such as `insert` or `invalidate`.
+    ///
+    /// Panics and time-outs are not remembered, nor are failures of reloads: for these
+    /// [`refresh_after_failure`](crate::Refresh::refresh_after_failure) decides. Each shard of the
+    /// cache remembers 256 keys at most; beyond that, the oldest error is forgotten.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use wheelhouse::{Cache, LoadError, ManualTicker, loader_fn, refresh};
+    ///
+    /// let (time, second) = (ManualTicker::new(), Duration::from_secs(1));
+    /// let hosts = Cache::builder()
+    ///     .ticker(time.clone())
+    ///     .record_stats()
+    ///     .loading(loader_fn(|host: &&str| Err::<u32, _>(format!("no answer about {host}"))))
+    ///     .failure_backoff(refresh::doubling(second, 60 * second))
+    ///     .build();
+    /// let first = hosts.get(&"example.org");
+    /// assert!(matches!(&first, Err(LoadError::Failed(_))));
+    /// assert_eq!(hosts.get(&"example.org"), first); // no call of the loader
+    /// assert_eq!(hosts.cache().stats().loads(), 1);
+    /// time.advance(second);
+    /// assert_eq!(hosts.get(&"example.org"), first); // called, and then not for 2 s
+    /// assert_eq!(hosts.cache().stats().loads(), 2);
+    /// ```
+    pub fn failure_backoff(
+        mut self,
+        policy: impl Fn(u32) -> Option<Duration> + Send + Sync + 'static,
+    ) -> Self {
+        self.failure_backoff = Some(Box::new(policy));
+        self
+    }
+
     /// Sets the maximum number of threads that run a [`Loader`](crate::Loader) for reloads. A
     /// thread starts when it is needed, and ends when it has been idle for a while. The default is
-    /// 1.
+    /// 1. An async loader has no such threads, so there it is an error.
     ///
-    /// A loader may read other keys of the cache. While it waits for the load of such a key, its
-    /// thread does not count towards the maximum. So another thread can run that load.
+    /// # Loaders that hang
+    ///
+    /// The maximum holds whatever the loader does. A loader that hangs keeps its thread:
+    /// [`load_timeout`](Self::load_timeout) frees the calls that wait, not the thread. While
+    /// loaders hang on all the threads, nothing is reloaded. Reads return old values until their
+    /// deadlines. From then on they are misses, and each miss runs the loader on its own thread; it
+    /// does not wait for a reload that waits for a thread. Only a
+    /// [`refresh`](LoadingCache::refresh) waits for one.
     ///
     /// ```
     /// use wheelhouse::{Cache, loader_fn};
@@ -122,31 +176,42 @@ impl<K, V, E, S> LoadingBuilder<K, V, E, S> {
     /// # _ = cache;
     /// ```
     pub fn reload_threads(mut self, threads: usize) -> Self {
-        self.threads = threads;
+        self.threads = Some(threads);
         self
     }
 
-    /// Sets what runs the tasks of an [`AsyncLoader`](crate::AsyncLoader): reloads, and loads whose
-    /// calls have all been dropped. A task that is dropped counts as a reload that failed. An async
-    /// loader needs it.
+    /// Sets what runs the tasks of an [`AsyncLoader`](crate::AsyncLoader). Each load and each
+    /// reload is one task. The spawner gets it when the load begins, and the calls that want the
+    /// value wait for its outcome. The load goes on when they leave. An async loader needs a
+    /// spawner; for another loader it is an error.
+    ///
+    /// The spawner is called on the thread that begins the load. That may be a thread of no
+    /// runtime: a thread that calls [`get`](LoadingCache::get), or the cache's own. There
+    /// `tokio::spawn` panics; `Handle::spawn` works on any thread. If the spawner panics, or the
+    /// task is dropped before it ends, the load has failed with
+    /// [`Panicked`](crate::LoadError::Panicked).
     ///
     /// ```
     /// use std::time::Duration;
     /// use wheelhouse::{Cache, async_loader_fn, refresh};
     ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
     /// let load = async_loader_fn(|key: &u32| {
     ///     let key = *key;
     ///     async move { Ok::<u32, ()>(key * 2) }
     /// });
+    /// let runtime = tokio::runtime::Handle::current();
     /// let cache = Cache::builder()
     ///     .loading(load)
     ///     .refresh_after(refresh::after(Duration::from_secs(60)))
-    ///     .spawner(|task| { tokio::spawn(task); })
+    ///     .spawner(move |task| { runtime.spawn(task); })
     ///     .build();
-    /// # _ = cache;
+    /// assert_eq!(cache.get_async(&4).await.unwrap(), 8);
+    /// # }
     /// ```
     pub fn spawner(mut self, spawn: impl Fn(BoxFuture<()>) + Send + Sync + 'static) -> Self {
-        self.spawner = Some(Arc::new(spawn));
+        self.spawner = Some(Box::new(spawn));
         self
     }
 }
@@ -182,8 +247,9 @@ where
     ///
     /// # Errors
     ///
-    /// As [`CacheBuilder::try_build`]; and if `reload_threads` is 0, or an async loader has no
-    /// `spawner`.
+    /// As [`CacheBuilder::try_build`]; if `reload_threads` is 0; if an async loader has no
+    /// `spawner`; if a setting is given that the loader has no use for; or if the time of
+    /// [`refresh::after`] is zero.
     ///
     /// ```
     /// use wheelhouse::{Cache, loader_fn};
@@ -193,26 +259,56 @@ where
     /// assert_eq!(error.to_string(), "reload_threads is 0, but must be at least 1");
     /// ```
     pub fn try_build(mut self) -> Result<LoadingCache<K, V, E, S>, BuildError> {
-        if self.threads == 0 {
-            let fault = "reload_threads is 0, but must be at least 1";
-            return Err(self.cache.fault(fault));
+        if let Some(fault) = self.fault() {
+            return Err(self.cache.fault(&fault));
         }
-        let spawner = match (self.spawner, &self.source) {
-            (Some(spawner), _) => spawner,
-            // Never called: such a loader has no futures.
-            (None, Source::Blocking(_)) => Arc::new(drop),
-            (None, Source::Async(_)) => {
-                let fault = "spawner is missing, but must be given for an async loader: it runs \
-                             reloads, and loads whose callers have all gone away";
-                return Err(self.cache.fault(fault));
-            }
-        };
-        if !self.refreshes {
-            // A loader may say when its value is to be reloaded.
-            self.cache.set_refresh(Box::new(refresh::never()));
+        // A loader may say when its value is to be reloaded.
+        let refresh = self.refresh.unwrap_or_else(|| Box::new(refresh::never()));
+        self.cache.set_refresh(refresh);
+        if let Some(pause) = self.failure_backoff {
+            self.cache
+                .set_failure_backoff(Box::new(move |error, failures| {
+                    let failed = error.downcast_ref::<LoadError<E>>();
+                    matches!(failed, Some(LoadError::Failed(_))).then(|| pause(failures))?
+                }));
         }
         let cache = self.cache.try_build()?;
-        Ok(LoadingCache::of(cache, self.source, self.threads, spawner))
+        let threads = ReloadThreads::new(self.threads.unwrap_or(1), cache.name());
+        let inner = Inner {
+            loader: self.loader,
+            threads: Arc::new(threads),
+            // Never called without: such a loader has no tasks.
+            spawner: self.spawner.unwrap_or_else(|| Box::new(drop)),
+        };
+        Ok(LoadingCache {
+            cache,
+            inner: Arc::new(inner),
+        })
+    }
+
+    /// The first setting that is wrong, with its value and what is allowed.
+    fn fault(&self) -> Option<String> {
+        match (&self.loader, self.threads, &self.spawner) {
+            (_, Some(0), _) => Some("reload_threads is 0, but must be at least 1".to_string()),
+            (AnyLoader::Blocking(_), _, Some(_)) => Some(
+                "spawner is set, but is allowed for an async loader only: other loaders run on \
+                 the calling thread and on `reload_threads`"
+                    .to_string(),
+            ),
+            (AnyLoader::Async(_), Some(threads), _) => Some(format!(
+                "reload_threads is {threads}, but is not allowed for an async loader: its reloads \
+                 run in tasks of `spawner`"
+            )),
+            (AnyLoader::Async(_), _, None) => Some(
+                "spawner is missing, but must be given for an async loader: it runs each load and \
+                 reload"
+                    .to_string(),
+            ),
+            _ => {
+                let fault = self.refresh.as_ref().and_then(|policy| policy.fault());
+                fault.map(str::to_string)
+            }
+        }
     }
 }
 
@@ -220,9 +316,10 @@ impl<K, V, E, S> fmt::Debug for LoadingBuilder<K, V, E, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LoadingBuilder")
             .field("cache", &self.cache)
-            .field("refresh_after", &self.refreshes)
+            .field("refresh_after", &self.refresh.is_some())
             .field("reload_threads", &self.threads)
             .field("spawner", &self.spawner.is_some())
+            .field("failure_backoff", &self.failure_backoff.is_some())
             .finish_non_exhaustive()
     }
 }

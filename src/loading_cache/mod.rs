@@ -4,45 +4,35 @@
 //! entry is stale, the read also starts a reload. Loads and reloads take the steps of `loading`: at
 //! most one runs for each key, whatever the method.
 //!
-//! A [`Loader`] runs on the caller's thread for an absent key, and on one of the [`workers`] for a
-//! reload. The future of an [`AsyncLoader`] is shared: any waiter drives it. If there is no waiter,
-//! the program's spawner gets it ([`mod@drive`], [`driven`]).
+//! A [`Loader`] runs on the caller's thread for an absent key, and on one of the cache's own
+//! [`threads`] for a reload. Each load of an [`AsyncLoader`] is a task, which the program's spawner
+//! gets when the load begins; the calls that want its value wait for the outcome ([`background`]).
 //!
-//! The methods for threads are in `read`, those for tasks in `tasks`; `launch` starts reloads, and
-//! `run` calls the loader.
+//! `read` has the methods that read, `call` calls the loader.
 
+mod background;
 mod builder;
-mod closure;
-mod drive;
-mod driven;
-mod error;
-mod launch;
+mod call;
+mod kinds;
 mod loader;
 mod read;
 mod refreshing;
-mod run;
-mod source;
-mod tasks;
-mod wait;
-mod workers;
+mod threads;
 
 pub use builder::LoadingBuilder;
-pub use closure::{AsyncLoaderFn, LoaderFn, async_loader_fn, loader_fn};
-pub use error::LoadError;
-pub use loader::{AsyncLoader, Loaded, Loader, Reloaded};
+pub use kinds::{AsyncLoaderFn, IntoLoading, LoaderFn, async_loader_fn, loader_fn};
+pub use loader::{AsyncLoader, LoadError, Loaded, Loader, Reloaded};
 pub use refreshing::Refreshing;
-pub use source::IntoLoading;
 
 use crate::RandomState;
 use crate::cache::Cache;
-use crate::loading::{CacheHasher, CacheKey, CacheValue};
-use drive::{Drives, Spawner};
-use source::Source;
+use crate::load::{CacheHasher, CacheKey, CacheValue};
+use kinds::{AnyLoader, BoxFuture};
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
-use std::time::Duration;
-use workers::Workers;
+use threads::ReloadThreads;
 
 /// A cache that calls a loader for absent keys, and reloads stale entries before their deadlines.
 /// It is a handle: clone it to share it.
@@ -52,13 +42,42 @@ use workers::Workers;
 /// With [`refresh_after`](LoadingBuilder::refresh_after), each entry has a moment from which it is
 /// *stale*. A read of a stale entry returns the old value at once, and starts one reload for the
 /// key, however many calls read it. After its deadline an entry is always a miss. The miss joins a
-/// reload that is running. Entries that are not read are not reloaded.
+/// reload that is running, and takes over one that only waits for a thread. Entries that are not
+/// read are not reloaded.
 ///
 /// # What a reload does
 ///
 /// Its value takes the place of the old one, unless an explicit write of the key came since it
 /// began. If it fails, the old value stays until its deadline, and
-/// [`refresh_after_failure`](crate::Refresh::refresh_after_failure) says when it is tried again.
+/// [`refresh_after_failure`](crate::Refresh::refresh_after_failure) says when it is tried again. A
+/// failure of the load of an absent key is remembered only with
+/// [`failure_backoff`](LoadingBuilder::failure_backoff).
+///
+/// # Threads and tasks
+///
+/// Threads and tasks may use one cache, and share its loads.
+///
+/// | | a load of an absent key | a reload |
+/// |---|---|---|
+/// | [`Loader`] | runs on the thread, or within a poll of the task, that asks | runs on a thread of the cache: [`reload_threads`](LoadingBuilder::reload_threads) |
+/// | [`AsyncLoader`] | is a task of the [`spawner`](LoadingBuilder::spawner); the call waits | is a task of the spawner |
+///
+/// `get`, `get_all` and [`Refreshing::wait`] block the thread. In a task of a runtime with one
+/// thread such a call can wait for ever for a load that is a task of this runtime, and no library
+/// can see it. Use the async form there, or let another thread make the call:
+///
+/// ```
+/// # use wheelhouse::{Cache, async_loader_fn};
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// # let load = async_loader_fn(|key: &u32| { let key = *key; async move { Ok::<u32, ()>(key) } });
+/// # let users = Cache::builder().loading(load).spawner(|task| { tokio::spawn(task); }).build();
+/// let user = users.get_async(&7).await;
+/// # assert_eq!(user, Ok(7));
+/// let user = tokio::task::spawn_blocking(move || users.get(&7)).await.unwrap();
+/// # assert_eq!(user, Ok(7));
+/// # }
+/// ```
 ///
 /// # Example
 ///
@@ -87,16 +106,21 @@ where
     inner: Arc<Inner<K, V, E, S>>,
 }
 
+/// The program's function that runs a task of the cache.
+type Spawner = Box<dyn Fn(BoxFuture<()>) + Send + Sync>;
+
 /// The state that the handles share beside the cache.
 struct Inner<K: CacheKey, V: CacheValue, E, S: CacheHasher> {
-    source: Source<K, V, E>,
-    workers: Arc<Workers<K, V, S>>,
-    drives: Arc<Drives<K, V, S>>,
+    loader: AnyLoader<K, V, E>,
+    /// For a [`Loader`].
+    threads: Arc<ReloadThreads<K, V, S>>,
+    /// For an [`AsyncLoader`].
+    spawner: Spawner,
 }
 
 impl<K: CacheKey, V: CacheValue, E, S: CacheHasher> Drop for Inner<K, V, E, S> {
     fn drop(&mut self) {
-        self.workers.close();
+        self.threads.close();
     }
 }
 
@@ -122,23 +146,6 @@ where
     E: Send + Sync + 'static,
     S: BuildHasher + Send + Sync + 'static,
 {
-    fn of(
-        cache: Cache<K, V, S>,
-        source: Source<K, V, E>,
-        threads: usize,
-        spawner: Spawner,
-    ) -> Self {
-        let workers = Workers::new(threads, cache.name());
-        Self {
-            cache,
-            inner: Arc::new(Inner {
-                source,
-                workers: Arc::new(workers),
-                drives: Arc::new(Drives::new(spawner)),
-            }),
-        }
-    }
-
     /// Returns the cache itself, for all other methods. Its reads start no reload.
     ///
     /// ```
@@ -152,16 +159,23 @@ where
     pub fn cache(&self) -> &Cache<K, V, S> {
         &self.cache
     }
+}
 
-    fn now(&self) -> u64 {
-        self.cache.core.shared.clock.now()
-    }
+/// As a [`Cache`], it is whole after a panic of user code, if keys and values are.
+impl<K, V, E, S> UnwindSafe for LoadingCache<K, V, E, S>
+where
+    K: Hash + Eq + Clone + Send + Sync + RefUnwindSafe + 'static,
+    V: Clone + Send + Sync + RefUnwindSafe + 'static,
+    S: BuildHasher + Send + Sync + RefUnwindSafe + 'static,
+{
+}
 
-    /// How often a waiting thread checks whether the load is overdue.
-    fn check_interval(&self) -> Option<Duration> {
-        let timed = self.cache.core.lifetimes.limits.load_timeout;
-        timed.map(|most| most.clamp(Duration::from_millis(1), Duration::from_millis(50)))
-    }
+impl<K, V, E, S> RefUnwindSafe for LoadingCache<K, V, E, S>
+where
+    K: Hash + Eq + Clone + Send + Sync + RefUnwindSafe + 'static,
+    V: Clone + Send + Sync + RefUnwindSafe + 'static,
+    S: BuildHasher + Send + Sync + RefUnwindSafe + 'static,
+{
 }
 
 impl<K, V, E, S> fmt::Debug for LoadingCache<K, V, E, S>
@@ -173,6 +187,7 @@ where
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LoadingCache")
             .field("name", &self.cache.name())
+            .field("entry_count", &self.cache.entry_count())
             .finish_non_exhaustive()
     }
 }

@@ -15,12 +15,18 @@
 mod policies;
 
 pub use policies::{
-    After, Early, Fraction, Jittered, Never, after, early, fraction, jittered, never,
+    After, Early, Fraction, Jittered, Never, after, doubling, early, fraction, jittered, never,
 };
 
+use std::any::Any;
 use std::convert::identity;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+/// Whether the error of a load is remembered, and for how long. The error has the type of the
+/// waiters' errors; the number counts failures in a row.
+pub(crate) type FailureBackoff =
+    Box<dyn Fn(&(dyn Any + Send + Sync), u32) -> Option<Duration> + Send + Sync>;
 
 /// The default pause after this many failures in a row.
 pub(crate) fn usual_pause(failures: u32) -> Duration {
@@ -98,6 +104,12 @@ pub trait Refresh<K, V>: Send + Sync + 'static {
         Some(usual_pause(failures))
     }
 
+    /// What is wrong with the policy, for the error of the builder.
+    #[doc(hidden)]
+    fn fault(&self) -> Option<&'static str> {
+        None
+    }
+
     /// When an entry becomes stale, with what the cache has measured.
     #[doc(hidden)]
     fn refresh_after(&self, key: &K, value: &V, write: Write) -> Option<Duration> {
@@ -113,6 +125,10 @@ pub trait Refresh<K, V>: Send + Sync + 'static {
 /// Every method of [`Refresh`], as another policy answers it.
 macro_rules! forward_all {
     ($self:ident => $policy:expr, $then:expr) => {
+        fn fault(&$self) -> Option<&'static str> {
+            Refresh::<K, V>::fault(&$policy)
+        }
+
         $crate::forward::forward! {
             $self => $policy, $then;
             fn refresh_after_create(key: &K, value: &V, at: Instant, lifetime: Option<Duration>)

@@ -26,7 +26,7 @@ use crate::sync::{AtomicU64, Ordering, add_alone};
 use std::time::Duration;
 
 /// Number of removal causes: [`RemovalCause::index`] is below.
-const CAUSES: usize = 4;
+const CAUSES: usize = RemovalCause::ALL.len();
 /// Number of threads that have a stripe of their own on any machine.
 const OWN_AT_LEAST: usize = 32;
 /// Number of stripes that all other threads share; a power of two.
@@ -53,6 +53,7 @@ pub(super) enum Count {
     LoadNanos,
     Reloads,
     FailedReloads,
+    RememberedFailures,
     /// Counted by the notifier.
     ListenerPanics,
 }
@@ -118,6 +119,11 @@ impl Counters {
     /// A load over a present entry failed.
     pub(crate) fn reload_failed(&self) {
         self.add_seldom(Count::FailedReloads, 1);
+    }
+
+    /// A call got an error that was remembered.
+    pub(crate) fn failure_remembered(&self) {
+        self.add_seldom(Count::RememberedFailures, 1);
     }
 
     // Called on the full path of a look-up, not on the fast path.

@@ -1,0 +1,232 @@
+//! The state of a load: leader, waiters, revocation.
+
+use super::explore;
+use crate::load::state::{Load, Outcome, RevokedBy, Ticket, Verdict, Want, wake_all};
+use crate::map::Map;
+use crate::node::Columns;
+use crate::reclaim::Domain;
+use crate::sync::{AtomicU64, Mutex, Ordering, Parker, fence};
+use loom::thread;
+use std::sync::Arc;
+use std::task::Waker;
+
+/// A load behind its shard's lock, with a flag that says whether it is listed.
+struct Scene {
+    load: Load<u8, u32>,
+    listed: Mutex<bool>,
+}
+
+impl Scene {
+    fn new() -> Arc<Self> {
+        Arc::new(Self {
+            load: Load::new(7, 1, 0, 0),
+            listed: Mutex::new(true),
+        })
+    }
+
+    /// The leader stores its value if the load is current, and publishes the outcome.
+    fn commit(&self, value: u32) -> bool {
+        let mut listed = self.listed.lock();
+        let current = self.load.is_current();
+        assert_eq!(current, *listed, "listed exactly while it is current");
+        let waited = current && self.load.seal();
+        *listed = self.load.is_current();
+        drop(listed);
+        if waited || !current {
+            self.end(&Outcome::of(Some(value), current, 0));
+        }
+        current
+    }
+
+    fn end(&self, outcome: &Outcome<u32>) {
+        let mut listed = self.listed.lock();
+        let wakers = self.load.end(outcome, 0);
+        *listed &= self.load.is_current();
+        drop(listed);
+        wake_all(wakers);
+    }
+
+    fn revoke(&self) -> bool {
+        let mut listed = self.listed.lock();
+        let was = std::mem::replace(&mut *listed, false);
+        if was {
+            self.load.revoke(RevokedBy::Overwrite);
+        }
+        drop(listed);
+        if was {
+            self.load.release_waiters();
+        }
+        was
+    }
+
+    /// The outcome that a waiter gets; `None` if the load was no longer current.
+    fn wait(&self, want: Want) -> Option<Verdict<u32>> {
+        let ticket = Ticket::draw();
+        let parker = Parker::own();
+        let waker = Waker::from(Arc::clone(&parker));
+        let listed = self.listed.lock();
+        if !*listed {
+            return None;
+        }
+        self.load.join(ticket, want, 0);
+        drop(listed);
+        loop {
+            if let Some(verdict) = self.load.poll(ticket, Some(&waker)) {
+                return Some(verdict);
+            }
+            parker.park();
+        }
+    }
+}
+
+#[test]
+fn a_waiter_against_a_commit_gets_the_value_or_comes_too_late() {
+    explore(|| {
+        let scene = Scene::new();
+        let theirs = Arc::clone(&scene);
+        let waiter = thread::spawn(move || match theirs.wait(Want::Value) {
+            Some(Verdict::Ended(Outcome::Value(shared))) => assert_eq!(shared.value, 5),
+            Some(other) => panic!("{other:?}"),
+            None => assert!(!theirs.load.is_current()),
+        });
+        assert!(scene.commit(5));
+        waiter.join().unwrap();
+        assert!(!*scene.listed.lock());
+    });
+}
+
+#[test]
+fn a_waiter_against_a_failure_leads_or_comes_too_late() {
+    explore(|| {
+        let scene = Scene::new();
+        let theirs = Arc::clone(&scene);
+        let waiter = thread::spawn(move || match theirs.wait(Want::Value) {
+            Some(Verdict::Leads) => assert!(theirs.commit(6)),
+            Some(other) => panic!("{other:?}"),
+            None => (),
+        });
+        scene.end(&Outcome::Nothing);
+        waiter.join().unwrap();
+        assert!(!*scene.listed.lock(), "a load is left behind");
+    });
+}
+
+#[test]
+fn a_revocation_against_a_commit_comes_before_or_after() {
+    explore(|| {
+        let scene = Scene::new();
+        let theirs = Arc::clone(&scene);
+        let writer = thread::spawn(move || theirs.revoke());
+        let stored = scene.commit(5);
+        let revoked = writer.join().unwrap();
+        assert!(stored != revoked, "stored {stored}, revoked {revoked}");
+    });
+}
+
+#[test]
+fn a_turn_against_a_revocation_is_not_held_up_by_a_stuck_leader() {
+    explore(|| {
+        let scene = Scene::new();
+        let theirs = Arc::clone(&scene);
+        let turn = thread::spawn(move || match theirs.wait(Want::OwnTurn) {
+            Some(Verdict::Retry) | None => (),
+            Some(other) => panic!("{other:?}"),
+        });
+        // A leader that never ends.
+        assert!(scene.revoke());
+        turn.join().unwrap();
+        assert!(!*scene.listed.lock(), "a load is left behind");
+    });
+}
+
+#[test]
+fn a_hand_over_against_a_revocation_wakes_the_waiter() {
+    explore(|| {
+        let scene = Scene::new();
+        let theirs = Arc::clone(&scene);
+        let waiter = thread::spawn(move || match theirs.wait(Want::Value) {
+            Some(Verdict::Leads) => _ = theirs.commit(6),
+            Some(Verdict::Retry) | None => (),
+            Some(other) => panic!("{other:?}"),
+        });
+        let writers = Arc::clone(&scene);
+        let writer = thread::spawn(move || writers.revoke());
+        scene.end(&Outcome::Nothing);
+        waiter.join().unwrap();
+        writer.join().unwrap();
+        assert!(!*scene.listed.lock(), "a load is left behind");
+    });
+}
+
+#[test]
+fn a_waiter_that_leaves_against_a_hand_over_passes_it_on() {
+    explore(|| {
+        let scene = Scene::new();
+        let first = Ticket::draw();
+        scene.load.join(first, Want::Value, 0);
+        let theirs = Arc::clone(&scene);
+        let second = thread::spawn(move || match theirs.wait(Want::Value) {
+            Some(Verdict::Leads) => assert!(theirs.commit(6)),
+            Some(other) => panic!("{other:?}"),
+            None => (),
+        });
+        let leaving = Arc::clone(&scene);
+        let leaves = thread::spawn(move || {
+            if leaving.load.leave(first) {
+                leaving.end(&Outcome::Nothing);
+            }
+        });
+        scene.end(&Outcome::Nothing);
+        second.join().unwrap();
+        leaves.join().unwrap();
+        assert!(!*scene.listed.lock(), "a load is left behind");
+    });
+}
+
+#[test]
+fn a_hand_over_against_a_look_for_a_cycle() {
+    explore(|| {
+        const WAITER: u64 = 9;
+        let scene = Scene::new();
+        let ticket = Ticket::draw();
+        scene.load.join(ticket, Want::Value, WAITER);
+        let theirs = Arc::clone(&scene);
+        let leader = thread::spawn(move || theirs.end(&Outcome::Nothing));
+        // The waiter looks for whom it waits, while the leader hands the lead to it.
+        assert_ne!(
+            scene.load.awaited_thread(ticket),
+            Some(WAITER),
+            "a false alarm"
+        );
+        leader.join().unwrap();
+        assert!(matches!(
+            scene.load.poll(ticket, None),
+            Some(Verdict::Leads)
+        ));
+        scene.commit(6);
+    });
+}
+
+/// The source of the values is the program's, outside of the cache. Its writer changes it, then
+/// removes the absent key. Either it finds the load, and revokes it, or the load reads the new
+/// value.
+#[test]
+fn a_load_against_a_change_of_its_source_and_a_removal() {
+    explore(|| {
+        let map = Arc::new(Map::<u8, u32>::new(1, 0, Columns::default()));
+        let source = Arc::new(AtomicU64::new(0));
+        let theirs = (Arc::clone(&map), Arc::clone(&source));
+        let reader = thread::spawn(move || {
+            let (map, source) = theirs;
+            map.lock(7).list_load(Arc::new(Load::new(7, 1, 0, 0)));
+            source.load(Ordering::Relaxed)
+        });
+        source.store(1, Ordering::Relaxed);
+        // The fence of the pin, which loom does not see.
+        fence(Ordering::SeqCst);
+        let domain = Domain::new();
+        let finds_load = map.cell(7).may_load(&domain.pin());
+        let loaded = reader.join().unwrap();
+        assert!(finds_load || loaded == 1, "the old value would be stored");
+    });
+}

@@ -1,0 +1,348 @@
+//! Many keys at once: one closure loads those that this call leads.
+//!
+//! The call joins the loads of other calls immediately, but waits for them only after its own keys
+//! are committed. So calls with overlapping keys never wait in a cycle, and a load that ends
+//! meanwhile leaves its value with the waiter.
+
+use super::claim::{Claim, Claimant, Request};
+use super::cycle::thread_number;
+use super::guard::CallGuard;
+use super::key::{ByRef, CacheKey, CacheValue};
+use super::state::{Outcome, Want};
+use crate::cache::Cache;
+use crate::operations::{Core, LifetimeSource};
+use std::collections::HashMap;
+use std::future::{Future, poll_fn};
+use std::hash::{BuildHasher, Hash};
+use std::pin::pin;
+use std::sync::Arc;
+
+/// The keys of a call, each once, and where its answer goes.
+pub(crate) struct Keys<K, V> {
+    pub(crate) unique: Vec<K>,
+    /// For each key of the call, its index among the unique keys.
+    places: Vec<usize>,
+    /// For each of the unique keys.
+    pub(crate) answers: Vec<Option<V>>,
+    /// Those without a hit.
+    pub(crate) missing: Vec<usize>,
+}
+
+impl<K: Hash + Eq, V: Clone> Keys<K, V> {
+    /// Removes repeated keys, and looks the rest up together.
+    pub(crate) fn look_up(
+        keys: impl IntoIterator<Item = K>,
+        look_up: impl FnOnce(&[K]) -> Vec<Option<V>>,
+    ) -> Self
+    where
+        K: Clone,
+    {
+        let mut known = HashMap::new();
+        let mut unique = Vec::new();
+        let places = keys
+            .into_iter()
+            .map(|key| {
+                *known.entry(key).or_insert_with_key(|key| {
+                    unique.push(key.clone());
+                    unique.len() - 1
+                })
+            })
+            .collect();
+        let answers = look_up(&unique);
+        let missing = (0..unique.len()).filter(|&at| answers[at].is_none());
+        Self {
+            missing: missing.collect(),
+            unique,
+            places,
+            answers,
+        }
+    }
+
+    pub(crate) fn in_order(self) -> Vec<Option<V>> {
+        let answer = |&place: &usize| self.answers[place].clone();
+        self.places.iter().map(answer).collect()
+    }
+}
+
+/// The keys that a call leads: their indices, and the guard of each.
+struct Guards<'a, K, V, S>(Vec<(usize, CallGuard<'a, K, V, S>)>);
+
+impl<K: CacheKey, V: CacheValue, S: BuildHasher> Guards<'_, K, V, S> {
+    fn keys(&self) -> Vec<K> {
+        let guards = self.0.iter();
+        guards
+            .map(|(_, guard)| guard.load().key().clone())
+            .collect()
+    }
+
+    fn set_leader(&self, thread: u64) {
+        for (_, guard) in &self.0 {
+            guard.load().set_leader(thread);
+        }
+    }
+
+    /// Commits what was loaded, or fails each key.
+    #[track_caller]
+    fn conclude<E, L>(
+        self,
+        loaded: Result<Vec<Option<L>>, E>,
+        answers: &mut [Option<V>],
+        put: &impl Fn(L) -> (V, LifetimeSource),
+    ) -> Result<(), Arc<E>>
+    where
+        E: Send + Sync + 'static,
+    {
+        let values = match loaded {
+            Ok(values) => values,
+            Err(error) => {
+                let error = Arc::new(error);
+                for (_, guard) in self.0 {
+                    guard.fail(&Outcome::Error(Arc::<E>::clone(&error)));
+                }
+                return Err(error);
+            }
+        };
+        assert!(
+            values.len() == self.0.len(),
+            "{}",
+            wrong_number_of_values(self.0.len(), values.len()),
+        );
+        for ((place, guard), value) in self.0.into_iter().zip(values) {
+            match value {
+                Some(value) => {
+                    let (value, given) = put(value);
+                    let seen = guard.fill(value, given).into_seen();
+                    answers[place] = Some(seen.value);
+                }
+                None => guard.fail(&Outcome::Absent),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The panic message of a load that returned another number of values than it was given keys.
+pub(crate) fn wrong_number_of_values(keys: usize, values: usize) -> String {
+    format!(
+        "the load of several keys was given {keys} keys and returned {values} values; it has to \
+         return one for each key"
+    )
+}
+
+/// A value about which its loader says nothing more.
+fn plain<V>(value: V) -> (V, LifetimeSource) {
+    (value, LifetimeSource::Policy)
+}
+
+const ASK: Request = Request::value(Want::Optional);
+
+/// The request of a call to another call's load while it has its own keys to load. It must not be
+/// told to lead: that load would then wait for this call's own keys, and their closure might even
+/// wait for that load.
+const REQUEST_LATER: Request = Request::value(Want::LookUpAgain);
+
+impl<K, V, S> Cache<K, V, S>
+where
+    K: Hash + Eq + Clone + Send + Sync + 'static,
+    V: Clone + Send + Sync + 'static,
+    S: BuildHasher + Send + Sync + 'static,
+{
+    /// Returns the values of several keys, in their order. Those that the cache does not have are
+    /// loaded by one call of `load`, which returns a value or `None` for each key that it is given.
+    ///
+    /// A key that another call is loading is not loaded again: this call waits for it, after its
+    /// own keys were stored. Only if that load fails, `load` runs again, for that key.
+    ///
+    /// # Errors
+    ///
+    /// That of `load`: then the keys that it was given are not stored. Keys that were found or
+    /// loaded before are not affected.
+    ///
+    /// # Panics
+    ///
+    /// If `load`, or other user code that an insert runs, panics; if `load` returns another number
+    /// of values than it was given keys; or if the call would wait for a load that its own thread
+    /// leads, as [`get_with`](Self::get_with) says.
+    ///
+    /// ```
+    /// let cache = wheelhouse::Cache::new(100);
+    /// cache.insert(1, 10);
+    /// let values = cache.get_all_with([1, 2, 3, 2], |keys| {
+    ///     assert_eq!(keys, [2, 3]);
+    ///     Ok::<_, ()>(vec![Some(20), None])
+    /// });
+    /// assert_eq!(values.unwrap(), [Some(10), Some(20), None, Some(20)]);
+    /// ```
+    #[track_caller]
+    pub fn get_all_with<E>(
+        &self,
+        keys: impl IntoIterator<Item = K>,
+        load: impl FnMut(&[K]) -> Result<Vec<Option<V>>, E>,
+    ) -> Result<Vec<Option<V>>, Arc<E>>
+    where
+        E: Send + Sync + 'static,
+    {
+        let keys = Keys::look_up(keys, |keys| self.get_many(keys));
+        self.get_all_as(keys, load, plain)
+    }
+
+    /// The rest of `get_all_with`, once the keys were looked up; `put` says what to store of what
+    /// was loaded.
+    #[track_caller]
+    pub(crate) fn get_all_as<E, L>(
+        &self,
+        mut keys: Keys<K, V>,
+        mut load: impl FnMut(&[K]) -> Result<Vec<Option<L>>, E>,
+        put: impl Fn(L) -> (V, LifetimeSource),
+    ) -> Result<Vec<Option<V>>, Arc<E>>
+    where
+        E: Send + Sync + 'static,
+    {
+        let (guards, waiters) = begin_all(
+            &self.core,
+            &keys.unique,
+            &keys.missing,
+            &mut keys.answers,
+            REQUEST_LATER.of_thread(),
+        );
+        if !guards.0.is_empty() {
+            let loaded = load(&guards.keys());
+            guards.conclude(loaded, &mut keys.answers, &put)?;
+        }
+        for (place, mut waiter) in waiters {
+            waiter.wait_now(ASK.of_thread());
+            if let Some(guard) = answer(place, waiter.claim(), &mut keys.answers) {
+                let guards = Guards(vec![guard]);
+                let loaded = load(&guards.keys());
+                guards.conclude(loaded, &mut keys.answers, &put)?;
+            }
+        }
+        Ok(keys.in_order())
+    }
+
+    /// As [`get_all_with`](Self::get_all_with), with a closure that returns a future and is given
+    /// the keys as a vector.
+    ///
+    /// # Errors
+    ///
+    /// As `get_all_with`.
+    ///
+    /// # Panics
+    ///
+    /// As `get_all_with`.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let cache = wheelhouse::Cache::new(100);
+    /// let squares = |keys: Vec<u64>| async move {
+    ///     Ok::<_, ()>(keys.iter().map(|key| Some(key * key)).collect())
+    /// };
+    /// let values = cache.get_all_with_async([2, 3], squares).await;
+    /// assert_eq!(values.unwrap(), [Some(4), Some(9)]);
+    /// # }
+    /// ```
+    pub async fn get_all_with_async<E, F>(
+        &self,
+        keys: impl IntoIterator<Item = K>,
+        load: impl FnMut(Vec<K>) -> F,
+    ) -> Result<Vec<Option<V>>, Arc<E>>
+    where
+        E: Send + Sync + 'static,
+        F: Future<Output = Result<Vec<Option<V>>, E>>,
+    {
+        let keys = Keys::look_up(keys, |keys| self.get_many(keys));
+        self.get_all_as_async(keys, load, plain).await
+    }
+
+    /// The rest of `get_all_with_async`, once the keys were looked up; `put` says what to store of
+    /// what was loaded.
+    pub(crate) async fn get_all_as_async<E, F, L>(
+        &self,
+        mut keys: Keys<K, V>,
+        mut load: impl FnMut(Vec<K>) -> F,
+        put: impl Fn(L) -> (V, LifetimeSource),
+    ) -> Result<Vec<Option<V>>, Arc<E>>
+    where
+        E: Send + Sync + 'static,
+        F: Future<Output = Result<Vec<Option<L>>, E>>,
+    {
+        let (guards, waiters) = begin_all(
+            &self.core,
+            &keys.unique,
+            &keys.missing,
+            &mut keys.answers,
+            REQUEST_LATER,
+        );
+        if !guards.0.is_empty() {
+            let loaded = led(&guards, load(guards.keys())).await;
+            guards.conclude(loaded, &mut keys.answers, &put)?;
+        }
+        for (place, mut waiter) in waiters {
+            waiter.wait_now(ASK);
+            let claim = poll_fn(|cx| waiter.poll_claim(cx)).await;
+            if let Some(guard) = answer(place, claim, &mut keys.answers) {
+                let guards = Guards(vec![guard]);
+                let loaded = led(&guards, load(guards.keys())).await;
+                guards.conclude(loaded, &mut keys.answers, &put)?;
+            }
+        }
+        Ok(keys.in_order())
+    }
+}
+
+/// The places of the keys that other calls load, and this call's claim on each.
+type Waiters<'a, 'k, K, V, S> = Vec<(usize, Claimant<'a, K, V, S, ByRef<'k, K, K>>)>;
+
+/// Claims each key that was missed; waits for none.
+fn begin_all<'a, 'k, K: CacheKey, V: CacheValue, S: BuildHasher>(
+    core: &'a Core<K, V, S>,
+    unique: &'k [K],
+    missing: &[usize],
+    answers: &mut [Option<V>],
+    ask: Request,
+) -> (Guards<'a, K, V, S>, Waiters<'a, 'k, K, V, S>) {
+    let mut guards = Vec::new();
+    let mut waiters = Vec::new();
+    for &place in missing {
+        let mut claimant = Claimant::new(core, ByRef::new(&unique[place]), ask);
+        match claimant.step(None) {
+            Some(claim) => guards.extend(answer(place, claim, answers)),
+            None => waiters.push((place, claimant)),
+        }
+    }
+    (Guards(guards), waiters)
+}
+
+/// Notes the answer for a key, or returns the guard of its load.
+fn answer<'a, K, V, S>(
+    place: usize,
+    claim: Claim<'a, K, V, S>,
+    answers: &mut [Option<V>],
+) -> Option<(usize, CallGuard<'a, K, V, S>)> {
+    match claim {
+        Claim::Value(seen) => answers[place] = Some(seen.value),
+        Claim::Failed(_) => answers[place] = None,
+        Claim::Guard(guard, _) => return Some((place, guard)),
+        Claim::Busy => unreachable!("it waits"),
+    }
+    None
+}
+
+/// Polls the future of several loads. The polling thread guards each of them until its poll ends,
+/// also while the caller then commits what was loaded.
+async fn led<K: CacheKey, V: CacheValue, S: BuildHasher, F: Future>(
+    guards: &Guards<'_, K, V, S>,
+    future: F,
+) -> F::Output {
+    let mut future = pin!(future);
+    poll_fn(|cx| {
+        guards.set_leader(thread_number());
+        let polled = future.as_mut().poll(cx);
+        if polled.is_pending() {
+            guards.set_leader(0);
+        }
+        polled
+    })
+    .await
+}

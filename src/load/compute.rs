@@ -1,0 +1,471 @@
+//! Computes: closures that see the live entry and say what becomes of it. They take turns.
+
+use super::claim::{Claimant, Request};
+use super::entry::{EntrySelector, hit_entry};
+use super::form::Run;
+use super::guard::{CallGuard, Filling, Seen};
+use super::key::{CacheKey, CacheValue, Key};
+use super::state::{Outcome, RevokedBy};
+use crate::RemovalCause;
+use crate::cache::Cache;
+use crate::compute::{CompResult, Entry, Op};
+use crate::operations::LifetimeSource;
+use std::convert::Infallible;
+use std::future::Future;
+use std::hash::{BuildHasher, Hash};
+
+/// Does what the closure of a call has answered. A call that may not wait, and would have to, gets
+/// what the key has.
+fn apply<K: CacheKey, V: CacheValue, S: BuildHasher, X>(
+    cache: &Cache<K, V, S>,
+    key: K,
+    run: Run<'_, K, V, S, Result<Op<V>, X>>,
+) -> Result<CompResult<K, V>, X> {
+    let unchanged = |seen: Option<Seen<V>>, key| match seen {
+        Some(seen) => CompResult::Unchanged(seen.with_key(key)),
+        None => CompResult::StillNone(key),
+    };
+    let (guard, seen, op) = match run {
+        // Hands the key on, if the closure failed.
+        Ok((guard, seen, op)) => (guard, seen, op?),
+        Err(_) => {
+            let hash = cache.core.hash(&key);
+            return Ok(unchanged(cache.core.loads().peek(hash, &key), key));
+        }
+    };
+    Ok(match op {
+        Op::Nop => {
+            guard.keep();
+            unchanged(seen, key)
+        }
+        Op::Put(value) => put(
+            key,
+            seen.is_some(),
+            guard.fill(value, LifetimeSource::Policy),
+        ),
+        Op::PutWithTtl(value, ttl) => put(
+            key,
+            seen.is_some(),
+            guard.fill(value, LifetimeSource::Ttl(ttl)),
+        ),
+        Op::Remove => match (guard.remove(Outcome::Nothing), seen) {
+            (Ok(Some(RemovalCause::Explicit)), Some(seen)) => CompResult::Removed(Entry {
+                stored: false,
+                ..seen.with_key(key)
+            }),
+            (Ok(_), _) => CompResult::StillNone(key),
+            (Err(_), _) => CompResult::Overtaken(None),
+        },
+    })
+}
+
+fn put<K, V>(key: K, over: bool, filling: Filling<V>) -> CompResult<K, V> {
+    match written(key, filling) {
+        Ok(entry) if entry.replaced => CompResult::ReplacedWith(entry),
+        Err((RevokedBy::Overwrite, entry)) if over => CompResult::ReplacedWith(entry),
+        Ok(entry) | Err((RevokedBy::Overwrite, entry)) => CompResult::Inserted(entry),
+        Err((RevokedBy::Conditional | RevokedBy::NewerLoad, entry)) => {
+            CompResult::Overtaken(Some(entry.value))
+        }
+    }
+}
+
+/// The entry that a closure made; an error if it was not stored, with the kind of write that came
+/// first.
+fn written<K, V>(key: K, filling: Filling<V>) -> Result<Entry<K, V>, (RevokedBy, Entry<K, V>)> {
+    match filling {
+        Filling::Stored(seen) => Ok(seen.with_key(key)),
+        Filling::Revoked { by, value, .. } => Err((by, Seen::unstored(value).with_key(key))),
+    }
+}
+
+fn never<T>(result: Result<T, Infallible>) -> T {
+    match result {
+        Ok(value) => value,
+        Err(never) => match never {},
+    }
+}
+
+/// The guard of a call that waits for its turn.
+fn turn<'a, K, V, S, O>(run: Run<'a, K, V, S, O>) -> (CallGuard<'a, K, V, S>, Option<Seen<V>>, O) {
+    match run {
+        Ok(turn) => turn,
+        Err(_) => unreachable!("a call that waits for its turn gets it"),
+    }
+}
+
+fn upsert<K: CacheKey, V: CacheValue, S: BuildHasher>(
+    key: K,
+    run: Run<'_, K, V, S, V>,
+) -> Entry<K, V> {
+    let (guard, _, value) = turn(run);
+    let entry = written(key, guard.fill(value, LifetimeSource::Policy));
+    entry.unwrap_or_else(|(_, unstored)| unstored)
+}
+
+/// `None`: the live entry is kept.
+fn insert_or_keep<K: CacheKey, V: CacheValue, S: BuildHasher>(
+    key: K,
+    run: Run<'_, K, V, S, Option<V>>,
+) -> Entry<K, V> {
+    let (guard, seen, value) = turn(run);
+    let seen = match (value, seen) {
+        (Some(value), _) => guard.fill(value, LifetimeSource::Policy).into_seen(),
+        (None, Some(seen)) => {
+            guard.keep();
+            seen
+        }
+        (None, None) => unreachable!("an absent key gets a value"),
+    };
+    seen.with_key(key)
+}
+
+impl<'a, K, V, S, Y> EntrySelector<'a, K, V, S, Y>
+where
+    K: Hash + Eq + Clone + Send + Sync + 'static,
+    V: Clone + Send + Sync + 'static,
+    S: BuildHasher + Send + Sync + 'static,
+    Y: Key<K>,
+{
+    #[track_caller]
+    fn compute<O>(
+        self,
+        may_wait: bool,
+        f: impl FnOnce(Option<Entry<K, V>>) -> O,
+    ) -> (&'a Cache<K, V, S>, K, Run<'a, K, V, S, O>) {
+        let (key, cache) = (self.key.copy(), self.cache);
+        let claimant = Claimant::new(&cache.core, self.key, Request::turn(may_wait));
+        let run = claimant.run(|seen| f(seen.map(|seen| seen.clone().with_key(key.clone()))));
+        (cache, key, run)
+    }
+
+    fn compute_async<F: Future, R>(
+        self,
+        may_wait: bool,
+        f: impl FnOnce(Option<Entry<K, V>>) -> F,
+        finish: impl FnOnce(&'a Cache<K, V, S>, K, Run<'a, K, V, S, F::Output>) -> R,
+    ) -> impl Future<Output = R> {
+        let (key, seen_key, cache) = (self.key.copy(), self.key.copy(), self.cache);
+        let claimant = Claimant::new(&cache.core, self.key, Request::turn(may_wait));
+        claimant.run_async(
+            move |seen| f(seen.map(|seen| seen.clone().with_key(seen_key))),
+            move |run| finish(cache, key, run),
+        )
+    }
+
+    /// The key's entry. If there is none, or `replace_if` returns true for its value, a new entry
+    /// with the value of `init`.
+    ///
+    /// `replace_if` may be asked more than once: about each value that it would replace. If the key
+    /// is written while `init` runs, this returns what [`or_insert_with`](Self::or_insert_with)
+    /// would: the entry of that write, or, if the key is absent now, the value of `init`, which is
+    /// not stored.
+    ///
+    /// # Panics
+    ///
+    /// As [`get_with`](crate::Cache::get_with), and if `replace_if` does.
+    ///
+    /// ```
+    /// let cache = wheelhouse::Cache::new(100);
+    /// cache.insert("k", 1);
+    /// let entry = cache.entry("k").or_insert_with_if(|| 2, |value| *value < 2);
+    /// assert!(entry.is_fresh() && entry.is_old_value_replaced());
+    /// let entry = cache.entry("k").or_insert_with_if(|| 3, |value| *value < 2);
+    /// assert_eq!(entry.into_value(), 2);
+    /// ```
+    #[track_caller]
+    pub fn or_insert_with_if(
+        self,
+        init: impl FnOnce() -> V,
+        mut replace_if: impl FnMut(&V) -> bool,
+    ) -> Entry<K, V> {
+        if let Some(seen) = hit_entry(self.cache, self.key.query())
+            && !replace_if(&seen.value)
+        {
+            return seen.with_key(self.key.into_owned());
+        }
+        let (_, key, run) = self.compute(true, |seen| match seen {
+            Some(seen) if !replace_if(&seen.value) => None,
+            _ => Some(init()),
+        });
+        insert_or_keep(key, run)
+    }
+
+    /// As [`or_insert_with_if`](Self::or_insert_with_if), with a closure `init` that returns a
+    /// future.
+    ///
+    /// # Panics
+    ///
+    /// As [`get_with_async`](crate::Cache::get_with_async), and if `replace_if` does.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let cache = wheelhouse::Cache::new(100);
+    /// cache.insert("k", 1);
+    /// let entry = cache.entry("k");
+    /// let entry = entry.or_insert_with_if_async(|| async { 2 }, |value| *value < 2).await;
+    /// assert_eq!(entry.into_value(), 2);
+    /// # }
+    /// ```
+    pub async fn or_insert_with_if_async<F>(
+        self,
+        init: impl FnOnce() -> F,
+        mut replace_if: impl FnMut(&V) -> bool,
+    ) -> Entry<K, V>
+    where
+        F: Future<Output = V>,
+    {
+        let hit = hit_entry(self.cache, self.key.query());
+        if let Some(seen) = hit
+            && !replace_if(&seen.value)
+        {
+            return seen.with_key(self.key.into_owned());
+        }
+        let make = |seen: Option<Entry<K, V>>| {
+            let keep = seen.is_some_and(|seen| !replace_if(&seen.value));
+            let init = (!keep).then(init);
+            async move {
+                match init {
+                    Some(init) => Some(init.await),
+                    None => None,
+                }
+            }
+        };
+        self.compute_async(true, make, |_, key, run| insert_or_keep(key, run))
+            .await
+    }
+
+    /// Stores the value that `f` makes of the live entry, or of `None`.
+    ///
+    /// No update is lost: closures of a key run one after the other. If the key is written while
+    /// `f` runs, the value of `f` is not stored, and [`is_stored`](Entry::is_stored) says so; the
+    /// entry carries the value in any case.
+    ///
+    /// # Panics
+    ///
+    /// As [`and_compute_with`](Self::and_compute_with).
+    ///
+    /// ```
+    /// let cache = wheelhouse::Cache::new(100);
+    /// for _ in 0..3 {
+    ///     cache.entry("visits").and_upsert_with(|old| old.map_or(1, |old| old.into_value() + 1));
+    /// }
+    /// assert_eq!(cache.get("visits"), Some(3));
+    /// ```
+    #[track_caller]
+    pub fn and_upsert_with(self, f: impl FnOnce(Option<Entry<K, V>>) -> V) -> Entry<K, V> {
+        let (_, key, run) = self.compute(true, f);
+        upsert(key, run)
+    }
+
+    /// As [`and_upsert_with`](Self::and_upsert_with), with a closure that returns a future.
+    ///
+    /// # Panics
+    ///
+    /// As [`get_with_async`](crate::Cache::get_with_async).
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let cache = wheelhouse::Cache::new(100);
+    /// let entry = cache.entry("k").and_upsert_with_async(|_| async { 1 }).await;
+    /// assert_eq!(entry.into_value(), 1);
+    /// # }
+    /// ```
+    pub fn and_upsert_with_async<F>(
+        self,
+        f: impl FnOnce(Option<Entry<K, V>>) -> F,
+    ) -> impl Future<Output = Entry<K, V>>
+    where
+        F: Future<Output = V>,
+    {
+        self.compute_async(true, f, |_, key, run| upsert(key, run))
+    }
+
+    /// Shows the live entry to `f`, and does what `f` answers.
+    ///
+    /// `f` runs with no lock held; `get` finds the old value meanwhile. Writers of the key do not
+    /// wait: [`CompResult`] says what becomes of the compute then. After such a write, the calls
+    /// that wait for their turn wait no longer: the first of them that wakes up runs next.
+    ///
+    /// # Panics
+    ///
+    /// If `f`, or other user code that an insert runs, panics. If the call would wait for a load
+    /// that its own thread leads, itself or through loads of other threads.
+    ///
+    /// ```
+    /// use wheelhouse::compute::{CompResult, Op};
+    ///
+    /// let cache = wheelhouse::Cache::new(100);
+    /// cache.insert("k", 1);
+    /// let result = cache.entry("k").and_compute_with(|entry| match entry {
+    ///     Some(entry) if *entry.value() == 1 => Op::Remove,
+    ///     _ => Op::Nop,
+    /// });
+    /// assert!(matches!(result, CompResult::Removed(_)));
+    /// assert_eq!(cache.get("k"), None);
+    /// ```
+    #[track_caller]
+    pub fn and_compute_with(
+        self,
+        f: impl FnOnce(Option<Entry<K, V>>) -> Op<V>,
+    ) -> CompResult<K, V> {
+        let (cache, key, run) = self.compute(true, |seen| Ok(f(seen)));
+        never(apply(cache, key, run))
+    }
+
+    /// As [`and_compute_with`](Self::and_compute_with), with a closure that returns a future.
+    ///
+    /// # Panics
+    ///
+    /// As [`get_with_async`](crate::Cache::get_with_async).
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// use wheelhouse::compute::{CompResult, Op};
+    ///
+    /// let cache: wheelhouse::Cache<&str, u32> = wheelhouse::Cache::new(100);
+    /// let result = cache.entry("k").and_compute_with_async(|_| async { Op::Put(1) }).await;
+    /// assert!(matches!(result, CompResult::Inserted(_)));
+    /// # }
+    /// ```
+    pub fn and_compute_with_async<F>(
+        self,
+        f: impl FnOnce(Option<Entry<K, V>>) -> F,
+    ) -> impl Future<Output = CompResult<K, V>>
+    where
+        F: Future<Output = Op<V>>,
+    {
+        let apply = |cache, key, run: Run<'a, K, V, S, Op<V>>| {
+            never(apply(
+                cache,
+                key,
+                run.map(|(guard, seen, op)| (guard, seen, Ok(op))),
+            ))
+        };
+        self.compute_async(true, f, apply)
+    }
+
+    /// As [`and_compute_with`](Self::and_compute_with), if `f` succeeds.
+    ///
+    /// # Errors
+    ///
+    /// That of `f`: then nothing has changed.
+    ///
+    /// # Panics
+    ///
+    /// As `and_compute_with`.
+    ///
+    /// ```
+    /// use wheelhouse::compute::{CompResult, Op};
+    ///
+    /// let cache: wheelhouse::Cache<&str, u32> = wheelhouse::Cache::new(100);
+    /// let result = cache.entry("k").and_try_compute_with(|_| "7".parse().map(Op::Put));
+    /// assert!(matches!(result, Ok(CompResult::Inserted(_))));
+    /// ```
+    #[track_caller]
+    pub fn and_try_compute_with<E>(
+        self,
+        f: impl FnOnce(Option<Entry<K, V>>) -> Result<Op<V>, E>,
+    ) -> Result<CompResult<K, V>, E> {
+        let (cache, key, run) = self.compute(true, f);
+        apply(cache, key, run)
+    }
+
+    /// As [`and_try_compute_with`](Self::and_try_compute_with), with a closure that returns a
+    /// future.
+    ///
+    /// # Errors
+    ///
+    /// That of `f`: then nothing has changed.
+    ///
+    /// # Panics
+    ///
+    /// As [`get_with_async`](crate::Cache::get_with_async).
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// use wheelhouse::compute::Op;
+    ///
+    /// let cache: wheelhouse::Cache<&str, u32> = wheelhouse::Cache::new(100);
+    /// let entry = cache.entry("k");
+    /// let result = entry.and_try_compute_with_async(|_| async { "7".parse().map(Op::Put) });
+    /// assert!(result.await.is_ok());
+    /// # }
+    /// ```
+    pub fn and_try_compute_with_async<E, F>(
+        self,
+        f: impl FnOnce(Option<Entry<K, V>>) -> F,
+    ) -> impl Future<Output = Result<CompResult<K, V>, E>>
+    where
+        F: Future<Output = Result<Op<V>, E>>,
+    {
+        self.compute_async(true, f, apply)
+    }
+
+    /// As [`and_try_compute_with`](Self::and_try_compute_with), but if another call loads or
+    /// computes the key just now, returns what the key has without calling `f`.
+    ///
+    /// # Errors
+    ///
+    /// That of `f`: then nothing has changed.
+    ///
+    /// # Panics
+    ///
+    /// If `f`, or other user code that an insert runs, panics.
+    ///
+    /// ```
+    /// use wheelhouse::compute::{CompResult, Op};
+    ///
+    /// let cache: wheelhouse::Cache<&str, u32> = wheelhouse::Cache::new(100);
+    /// cache.get_with("k", || {
+    ///     let result = cache
+    ///         .entry("k")
+    ///         .and_try_compute_if_nobody_else(|_| Ok::<_, ()>(Op::Put(2)));
+    ///     assert!(matches!(result, Ok(CompResult::StillNone("k"))));
+    ///     1
+    /// });
+    /// ```
+    #[track_caller]
+    pub fn and_try_compute_if_nobody_else<E>(
+        self,
+        f: impl FnOnce(Option<Entry<K, V>>) -> Result<Op<V>, E>,
+    ) -> Result<CompResult<K, V>, E> {
+        let (cache, key, run) = self.compute(false, f);
+        apply(cache, key, run)
+    }
+
+    /// As [`and_try_compute_if_nobody_else`](Self::and_try_compute_if_nobody_else), with a closure
+    /// that returns a future.
+    ///
+    /// # Errors
+    ///
+    /// That of `f`: then nothing has changed.
+    ///
+    /// # Panics
+    ///
+    /// As [`get_with_async`](crate::Cache::get_with_async).
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// use wheelhouse::compute::Op;
+    ///
+    /// let cache: wheelhouse::Cache<&str, u32> = wheelhouse::Cache::new(100);
+    /// let compute = |_| async { Ok::<_, ()>(Op::Put(2)) };
+    /// assert!(cache.entry("k").and_try_compute_if_nobody_else_async(compute).await.is_ok());
+    /// # }
+    /// ```
+    pub fn and_try_compute_if_nobody_else_async<E, F>(
+        self,
+        f: impl FnOnce(Option<Entry<K, V>>) -> F,
+    ) -> impl Future<Output = Result<CompResult<K, V>, E>>
+    where
+        F: Future<Output = Result<Op<V>, E>>,
+    {
+        self.compute_async(false, f, apply)
+    }
+}

@@ -1,0 +1,359 @@
+//! Entry selectors: a key, and what to do with its entry. `or_*` make a value for an absent key.
+
+use super::claim::{Claimant, Request};
+use super::form::{Fallible, Form, Optional, Sure, WithTtl, conclude};
+use super::guard::Seen;
+use super::key::{ByRef, Key, Owned};
+use crate::RandomState;
+use crate::cache::Cache;
+use crate::compute::Entry;
+use equivalent::Equivalent;
+use std::borrow::ToOwned;
+use std::fmt;
+use std::future::Future;
+use std::hash::{BuildHasher, Hash};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A key of a cache, and what to do with its entry; from [`Cache::entry`].
+///
+/// At most one closure runs for a key at any time, whatever the method. The methods `or_*` make a
+/// value if the key has none; calls that come meanwhile share it, as with
+/// [`get_with`](Cache::get_with). The methods `and_*` see the live entry and change it; they take
+/// turns, the longest-waiting call first.
+///
+/// ```
+/// let cache = wheelhouse::Cache::new(100);
+/// let entry = cache.entry("ada").or_insert_with(|| 1815);
+/// assert_eq!(*entry.value(), 1815);
+/// let entry = cache.entry("ada").and_upsert_with(|old| old.map_or(0, |old| old.into_value() + 1));
+/// assert_eq!(*entry.value(), 1816);
+/// ```
+#[must_use = "a selector does nothing by itself"]
+pub struct EntrySelector<'a, K, V, S = RandomState, Y = Owned<K>> {
+    pub(super) cache: &'a Cache<K, V, S>,
+    pub(super) key: Y,
+    // The struct uses `K` only through `Y`.
+    _key: std::marker::PhantomData<fn() -> K>,
+}
+
+/// A borrowed key of a cache, and what to do with its entry; from [`Cache::entry_by_ref`]. An owned
+/// key is made only if a load needs one.
+///
+/// ```
+/// let cache: wheelhouse::Cache<String, u32> = wheelhouse::Cache::new(100);
+/// assert_eq!(*cache.entry_by_ref("ada").or_insert(1815).value(), 1815);
+/// ```
+pub type RefEntrySelector<'a, K, Q, V, S = RandomState> =
+    EntrySelector<'a, K, V, S, ByRef<'a, Q, K>>;
+
+impl<K, V, S> Cache<K, V, S>
+where
+    K: Hash + Eq + Clone + Send + Sync + 'static,
+    V: Clone + Send + Sync + 'static,
+    S: BuildHasher + Send + Sync + 'static,
+{
+    /// Selects the entry of a key; the selector's methods read or change it.
+    ///
+    /// ```
+    /// let cache = wheelhouse::Cache::new(100);
+    /// assert!(cache.entry("ada").or_insert(1815).is_fresh());
+    /// assert_eq!(cache.entry("ada").or_insert(0).into_value(), 1815);
+    /// ```
+    pub fn entry(&self, key: K) -> EntrySelector<'_, K, V, S> {
+        EntrySelector {
+            cache: self,
+            key: Owned(Some(key)),
+            _key: std::marker::PhantomData,
+        }
+    }
+
+    /// As [`entry`](Self::entry), by a borrowed form of the key.
+    ///
+    /// ```
+    /// let cache: wheelhouse::Cache<String, u32> = wheelhouse::Cache::new(100);
+    /// assert_eq!(cache.entry_by_ref("ada").or_default().into_value(), 0);
+    /// ```
+    pub fn entry_by_ref<'a, Q>(&'a self, key: &'a Q) -> RefEntrySelector<'a, K, Q, V, S>
+    where
+        Q: Equivalent<K> + Hash + ToOwned<Owned = K> + ?Sized,
+    {
+        EntrySelector {
+            cache: self,
+            key: ByRef::new(key),
+            _key: std::marker::PhantomData,
+        }
+    }
+}
+
+/// A hit, as of a call that returns an entry.
+pub(super) fn hit_entry<K, V, S, Q>(cache: &Cache<K, V, S>, key: &Q) -> Option<Seen<V>>
+where
+    K: Hash + Eq + Send + Sync + 'static,
+    V: Clone + Send + Sync + 'static,
+    S: BuildHasher + Send + Sync + 'static,
+    Q: Equivalent<K> + Hash + ?Sized,
+{
+    let found = cache.get_ref(key)?;
+    Some(Seen {
+        left: found.time_left(),
+        ..Seen::hit(found.value().clone())
+    })
+}
+
+impl<'a, K, V, S, Y> EntrySelector<'a, K, V, S, Y>
+where
+    K: Hash + Eq + Clone + Send + Sync + 'static,
+    V: Clone + Send + Sync + 'static,
+    S: BuildHasher + Send + Sync + 'static,
+    Y: Key<K>,
+{
+    #[track_caller]
+    fn load<F: Form<V>>(self, init: impl FnOnce() -> F::Made) -> F::Answer<Entry<K, V>> {
+        if let Some(seen) = hit_entry(self.cache, self.key.query()) {
+            return F::answer(Ok(seen.with_key(self.key.into_owned())));
+        }
+        let (key, ask) = (self.key.copy(), Request::value(F::want()));
+        let run = Claimant::new(&self.cache.core, self.key, ask).run(|_| init());
+        F::answer(conclude(run, F::made).map(|seen| seen.with_key(key)))
+    }
+
+    async fn load_async<F: Form<V>, I: Future<Output = F::Made>>(
+        self,
+        init: impl FnOnce() -> I,
+    ) -> F::Answer<Entry<K, V>> {
+        if let Some(seen) = hit_entry(self.cache, self.key.query()) {
+            return F::answer(Ok(seen.with_key(self.key.into_owned())));
+        }
+        let (key, ask) = (self.key.copy(), Request::value(F::want()));
+        let claimant = Claimant::new(&self.cache.core, self.key, ask);
+        let answer = |run| conclude(run, F::made).map(|seen| seen.with_key(key));
+        claimant
+            .run_async(|_| init(), |run| F::answer(answer(run)))
+            .await
+    }
+
+    /// Returns the key's entry, or stores a new one with the default value.
+    ///
+    /// # Panics
+    ///
+    /// As [`or_insert_with`](Self::or_insert_with).
+    ///
+    /// ```
+    /// let cache: wheelhouse::Cache<&str, u32> = wheelhouse::Cache::new(100);
+    /// assert_eq!(cache.entry("k").or_default().into_value(), 0);
+    /// ```
+    #[track_caller]
+    pub fn or_default(self) -> Entry<K, V>
+    where
+        V: Default,
+    {
+        self.or_insert_with(V::default)
+    }
+
+    /// Returns the key's entry, or stores a new one with this value.
+    ///
+    /// # Panics
+    ///
+    /// As [`or_insert_with`](Self::or_insert_with).
+    ///
+    /// ```
+    /// let cache = wheelhouse::Cache::new(100);
+    /// assert!(cache.entry("k").or_insert(1).is_fresh());
+    /// assert_eq!(cache.entry("k").or_insert(2).into_value(), 1);
+    /// ```
+    #[track_caller]
+    pub fn or_insert(self, value: V) -> Entry<K, V> {
+        self.or_insert_with(|| value)
+    }
+
+    /// Returns the key's entry, or stores a new one with the value that `init` makes, as
+    /// [`get_with`](Cache::get_with) does it.
+    ///
+    /// # Panics
+    ///
+    /// As `get_with`.
+    ///
+    /// ```
+    /// let cache = wheelhouse::Cache::new(100);
+    /// assert_eq!(cache.entry("k").or_insert_with(|| 1).into_value(), 1);
+    /// ```
+    #[track_caller]
+    pub fn or_insert_with(self, init: impl FnOnce() -> V) -> Entry<K, V> {
+        self.load::<Sure>(init)
+    }
+
+    /// As [`or_insert_with`](Self::or_insert_with), with a lifetime that `init` knows: the entry
+    /// lives as long as one that [`insert_with_ttl`](Cache::insert_with_ttl) stores.
+    ///
+    /// # Panics
+    ///
+    /// As [`get_with`](Cache::get_with).
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// let cache = wheelhouse::Cache::new(100);
+    /// let entry = cache.entry("k").or_insert_with_ttl(|| (1, Duration::from_secs(60)));
+    /// assert_eq!(entry.time_left(), Some(Duration::from_secs(60)));
+    /// ```
+    #[track_caller]
+    pub fn or_insert_with_ttl(self, init: impl FnOnce() -> (V, Duration)) -> Entry<K, V> {
+        self.load::<WithTtl>(init)
+    }
+
+    /// As [`or_insert_with`](Self::or_insert_with), if `init` makes a value.
+    ///
+    /// # Panics
+    ///
+    /// As [`get_with`](Cache::get_with).
+    ///
+    /// ```
+    /// let cache: wheelhouse::Cache<&str, u32> = wheelhouse::Cache::new(100);
+    /// assert!(cache.entry("k").or_optionally_insert_with(|| None).is_none());
+    /// ```
+    #[track_caller]
+    pub fn or_optionally_insert_with(
+        self,
+        init: impl FnOnce() -> Option<V>,
+    ) -> Option<Entry<K, V>> {
+        self.load::<Optional>(init)
+    }
+
+    /// As [`or_insert_with`](Self::or_insert_with), if `init` succeeds.
+    ///
+    /// # Errors
+    ///
+    /// That of `init`, or of the call that this one has waited for.
+    ///
+    /// # Panics
+    ///
+    /// As [`get_with`](Cache::get_with).
+    ///
+    /// ```
+    /// let cache: wheelhouse::Cache<&str, u32> = wheelhouse::Cache::new(100);
+    /// let entry = cache.entry("k").or_try_insert_with(|| "7".parse());
+    /// assert_eq!(entry.unwrap().into_value(), 7);
+    /// ```
+    #[track_caller]
+    pub fn or_try_insert_with<E>(
+        self,
+        init: impl FnOnce() -> Result<V, E>,
+    ) -> Result<Entry<K, V>, Arc<E>>
+    where
+        E: Send + Sync + 'static,
+    {
+        self.load::<Fallible<E>>(init)
+    }
+
+    /// As [`or_insert_with`](Self::or_insert_with), with a closure that returns a future.
+    ///
+    /// # Panics
+    ///
+    /// As [`get_with_async`](Cache::get_with_async).
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let cache = wheelhouse::Cache::new(100);
+    /// let entry = cache.entry("k").or_insert_with_async(|| async { 1 }).await;
+    /// assert_eq!(entry.into_value(), 1);
+    /// # }
+    /// ```
+    pub fn or_insert_with_async<F>(
+        self,
+        init: impl FnOnce() -> F,
+    ) -> impl Future<Output = Entry<K, V>>
+    where
+        F: Future<Output = V>,
+    {
+        self.load_async::<Sure, F>(init)
+    }
+
+    /// As [`or_insert_with_ttl`](Self::or_insert_with_ttl), with a closure that returns a future.
+    ///
+    /// # Panics
+    ///
+    /// As [`get_with_async`](Cache::get_with_async).
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// use std::time::Duration;
+    ///
+    /// let cache = wheelhouse::Cache::new(100);
+    /// let load = || async { (1, Duration::from_secs(60)) };
+    /// let entry = cache.entry("k").or_insert_with_ttl_async(load).await;
+    /// assert!(entry.time_left().is_some());
+    /// # }
+    /// ```
+    pub fn or_insert_with_ttl_async<F>(
+        self,
+        init: impl FnOnce() -> F,
+    ) -> impl Future<Output = Entry<K, V>>
+    where
+        F: Future<Output = (V, Duration)>,
+    {
+        self.load_async::<WithTtl, F>(init)
+    }
+
+    /// As [`or_optionally_insert_with`](Self::or_optionally_insert_with), with a closure that
+    /// returns a future.
+    ///
+    /// # Panics
+    ///
+    /// As [`get_with_async`](Cache::get_with_async).
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let cache: wheelhouse::Cache<&str, u32> = wheelhouse::Cache::new(100);
+    /// let entry = cache.entry("k").or_optionally_insert_with_async(|| async { None }).await;
+    /// assert!(entry.is_none());
+    /// # }
+    /// ```
+    pub fn or_optionally_insert_with_async<F>(
+        self,
+        init: impl FnOnce() -> F,
+    ) -> impl Future<Output = Option<Entry<K, V>>>
+    where
+        F: Future<Output = Option<V>>,
+    {
+        self.load_async::<Optional, F>(init)
+    }
+
+    /// As [`or_try_insert_with`](Self::or_try_insert_with), with a closure that returns a future.
+    ///
+    /// # Errors
+    ///
+    /// That of `init`, or of the call that this one has waited for.
+    ///
+    /// # Panics
+    ///
+    /// As [`get_with_async`](Cache::get_with_async).
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let cache: wheelhouse::Cache<&str, u32> = wheelhouse::Cache::new(100);
+    /// let entry = cache.entry("k").or_try_insert_with_async(|| async { "7".parse() }).await;
+    /// assert_eq!(entry.unwrap().into_value(), 7);
+    /// # }
+    /// ```
+    pub fn or_try_insert_with_async<E, F>(
+        self,
+        init: impl FnOnce() -> F,
+    ) -> impl Future<Output = Result<Entry<K, V>, Arc<E>>>
+    where
+        E: Send + Sync + 'static,
+        F: Future<Output = Result<V, E>>,
+    {
+        self.load_async::<Fallible<E>, F>(init)
+    }
+}
+
+impl<K: fmt::Debug, V, S, Y> fmt::Debug for EntrySelector<'_, K, V, S, Y> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EntrySelector").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,384 @@
+//! `get_with` and its variants: the value of a key, loaded if it is absent.
+
+use super::claim::{Claimant, Request};
+use super::form::{Fallible, Form, Optional, Sure, conclude};
+use super::guard::Seen;
+use super::key::{ByRef, Key, Owned};
+use crate::cache::Cache;
+use crate::operations::Cloned;
+use equivalent::Equivalent;
+use std::borrow::ToOwned;
+use std::future::Future;
+use std::hash::{BuildHasher, Hash};
+use std::sync::Arc;
+
+/// # Loading
+///
+/// At most one closure runs for a key at a time. Calls for the same key, of whichever method, wait
+/// for its outcome and share it. A write of the key (`insert`, `invalidate`, `remove`, …) never
+/// waits for a load: it revokes the load, whose value is then not stored.
+impl<K, V, S> Cache<K, V, S>
+where
+    K: Hash + Eq + Clone + Send + Sync + 'static,
+    V: Clone + Send + Sync + 'static,
+    S: BuildHasher + Send + Sync + 'static,
+{
+    /// The value of a key, as of `get`; else the key's hash.
+    // Always inlined, as the look-up itself: else a hit would pass through memory.
+    #[inline(always)]
+    fn hit_or_hash<Q>(&self, key: &Q) -> Result<V, u64>
+    where
+        Q: Equivalent<K> + Hash + ?Sized,
+    {
+        let hash = self.core.hash(key);
+        let hit = self.core.look_up_hashed::<Cloned, Q>(hash, key);
+        hit.ok_or(hash)
+    }
+
+    #[inline(never)]
+    #[track_caller]
+    fn load<F: Form<V>, Y: Key<K>>(
+        &self,
+        hash: u64,
+        key: Y,
+        init: impl FnOnce() -> F::Made,
+    ) -> F::Answer<V> {
+        let claimant = Claimant::new(&self.core, key, Request::value(F::want()));
+        let run = claimant.with_hash(hash).run(|_| init());
+        F::answer(conclude(run, F::made).map(|seen| seen.value))
+    }
+
+    fn load_async<F: Form<V>, Y: Key<K>>(
+        &self,
+        key: Y,
+        init: impl Future<Output = F::Made>,
+    ) -> impl Future<Output = F::Answer<V>> {
+        let claimant = Claimant::new(&self.core, key, Request::value(F::want()));
+        claimant.looking_up().run_async(
+            |_: Option<&Seen<V>>| init,
+            |run| F::answer(conclude(run, F::made).map(|seen| seen.value)),
+        )
+    }
+
+    /// Returns the value of a key. If the key is absent or its entry has expired, calls `init` and
+    /// stores the value.
+    ///
+    /// While `init` runs, other calls for the key wait and share its value. If `init` panics, the
+    /// call that has waited longest runs its own closure. If another call writes the key meanwhile,
+    /// the written value is returned; if another call removes the key, the loaded value is returned
+    /// and not stored.
+    ///
+    /// # Panics
+    ///
+    /// If `init`, or other user code that an insert runs, panics. If the wait would never end,
+    /// because the awaited load itself waits, directly or through other threads, for this thread.
+    /// The message names the cache and the key's hash.
+    ///
+    /// # Cost
+    ///
+    /// A hit costs what [`get`](Self::get) costs. A miss that loads: one clone of the key and of
+    /// the value and the memory of a load, beside what `get` and `insert` take.
+    ///
+    /// ```
+    /// let cache = wheelhouse::Cache::new(100);
+    /// assert_eq!(cache.get_with("ada", || 1815), 1815);
+    /// assert_eq!(cache.get_with("ada", || unreachable!("a hit")), 1815);
+    /// ```
+    #[inline]
+    #[track_caller]
+    pub fn get_with(&self, key: K, init: impl FnOnce() -> V) -> V {
+        match self.hit_or_hash(&key) {
+            Ok(value) => value,
+            Err(hash) => self.load::<Sure, _>(hash, Owned(Some(key)), init),
+        }
+    }
+
+    /// As [`get_with`](Self::get_with), by a borrowed form of the key.
+    ///
+    /// # Panics
+    ///
+    /// As `get_with`.
+    ///
+    /// # Cost
+    ///
+    /// As `get_with`; the key is made owned only if this call loads.
+    ///
+    /// ```
+    /// let cache: wheelhouse::Cache<String, u32> = wheelhouse::Cache::new(100);
+    /// assert_eq!(cache.get_with_by_ref("ada", || 1815), 1815);
+    /// assert_eq!(cache.get("ada"), Some(1815));
+    /// ```
+    #[inline]
+    #[track_caller]
+    pub fn get_with_by_ref<Q>(&self, key: &Q, init: impl FnOnce() -> V) -> V
+    where
+        Q: Equivalent<K> + Hash + ToOwned<Owned = K> + ?Sized,
+    {
+        match self.hit_or_hash(key) {
+            Ok(value) => value,
+            Err(hash) => self.load::<Sure, _>(hash, ByRef::new(key), init),
+        }
+    }
+
+    /// As [`get_with`](Self::get_with), if `init` makes a value. `None` is not stored. Waiting
+    /// calls of `optionally_get_with` share the `None`; other waiting calls run their own closures.
+    ///
+    /// # Panics
+    ///
+    /// As `get_with`.
+    ///
+    /// ```
+    /// let cache = wheelhouse::Cache::new(100);
+    /// assert_eq!(cache.optionally_get_with("ada", || None), None);
+    /// assert_eq!(cache.optionally_get_with("ada", || Some(1815)), Some(1815));
+    /// ```
+    #[inline]
+    #[track_caller]
+    pub fn optionally_get_with(&self, key: K, init: impl FnOnce() -> Option<V>) -> Option<V> {
+        match self.hit_or_hash(&key) {
+            Ok(value) => Some(value),
+            Err(hash) => self.load::<Optional, _>(hash, Owned(Some(key)), init),
+        }
+    }
+
+    /// As [`optionally_get_with`](Self::optionally_get_with), by a borrowed form of the key.
+    ///
+    /// # Panics
+    ///
+    /// As [`get_with`](Self::get_with).
+    ///
+    /// ```
+    /// let cache: wheelhouse::Cache<String, u32> = wheelhouse::Cache::new(100);
+    /// assert_eq!(cache.optionally_get_with_by_ref("ada", || Some(1815)), Some(1815));
+    /// ```
+    #[inline]
+    #[track_caller]
+    pub fn optionally_get_with_by_ref<Q>(
+        &self,
+        key: &Q,
+        init: impl FnOnce() -> Option<V>,
+    ) -> Option<V>
+    where
+        Q: Equivalent<K> + Hash + ToOwned<Owned = K> + ?Sized,
+    {
+        match self.hit_or_hash(key) {
+            Ok(value) => Some(value),
+            Err(hash) => self.load::<Optional, _>(hash, ByRef::new(key), init),
+        }
+    }
+
+    /// As [`get_with`](Self::get_with), if `init` succeeds. An error is not stored. Waiting calls
+    /// with the same error type share the error; other waiting calls run their own closures.
+    ///
+    /// # Errors
+    ///
+    /// That of `init`, or of the call that this one has waited for.
+    ///
+    /// # Panics
+    ///
+    /// As `get_with`.
+    ///
+    /// ```
+    /// let cache = wheelhouse::Cache::new(100);
+    /// let born = cache.try_get_with("ada", || "1815".parse::<u32>());
+    /// assert_eq!(born.unwrap(), 1815);
+    /// let error = cache.try_get_with("bob", || "?".parse::<u32>()).unwrap_err();
+    /// assert_eq!(error.to_string(), "invalid digit found in string");
+    /// assert_eq!(cache.get("bob"), None);
+    /// ```
+    #[inline]
+    #[track_caller]
+    pub fn try_get_with<E>(&self, key: K, init: impl FnOnce() -> Result<V, E>) -> Result<V, Arc<E>>
+    where
+        E: Send + Sync + 'static,
+    {
+        match self.hit_or_hash(&key) {
+            Ok(value) => Ok(value),
+            Err(hash) => self.load::<Fallible<E>, _>(hash, Owned(Some(key)), init),
+        }
+    }
+
+    /// As [`try_get_with`](Self::try_get_with), by a borrowed form of the key.
+    ///
+    /// # Errors
+    ///
+    /// As `try_get_with`.
+    ///
+    /// # Panics
+    ///
+    /// As [`get_with`](Self::get_with).
+    ///
+    /// ```
+    /// let cache: wheelhouse::Cache<String, u32> = wheelhouse::Cache::new(100);
+    /// let born = cache.try_get_with_by_ref("ada", || "1815".parse::<u32>());
+    /// assert_eq!(born.unwrap(), 1815);
+    /// ```
+    #[inline]
+    #[track_caller]
+    pub fn try_get_with_by_ref<Q, E>(
+        &self,
+        key: &Q,
+        init: impl FnOnce() -> Result<V, E>,
+    ) -> Result<V, Arc<E>>
+    where
+        Q: Equivalent<K> + Hash + ToOwned<Owned = K> + ?Sized,
+        E: Send + Sync + 'static,
+    {
+        match self.hit_or_hash(key) {
+            Ok(value) => Ok(value),
+            Err(hash) => self.load::<Fallible<E>, _>(hash, ByRef::new(key), init),
+        }
+    }
+
+    /// As [`get_with`](Self::get_with), with a future. On a hit it is dropped without being polled.
+    ///
+    /// Works on any runtime. The future of the first call for a key is polled as part of that call.
+    /// If the call is dropped, the task that has waited longest polls its own future. Waiting calls
+    /// are ordered by their first poll.
+    ///
+    /// # Panics
+    ///
+    /// As `get_with`. A task that would wait for a load which it is polling at that moment panics.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let cache = wheelhouse::Cache::new(100);
+    /// assert_eq!(cache.get_with_async("ada", async { 1815 }).await, 1815);
+    /// assert_eq!(cache.get("ada"), Some(1815));
+    /// # }
+    /// ```
+    pub fn get_with_async(&self, key: K, init: impl Future<Output = V>) -> impl Future<Output = V> {
+        self.load_async::<Sure, _>(Owned(Some(key)), init)
+    }
+
+    /// As [`get_with_async`](Self::get_with_async), by a borrowed form of the key.
+    ///
+    /// # Panics
+    ///
+    /// As `get_with_async`.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let cache: wheelhouse::Cache<String, u32> = wheelhouse::Cache::new(100);
+    /// assert_eq!(cache.get_with_by_ref_async("ada", async { 1815 }).await, 1815);
+    /// # }
+    /// ```
+    pub fn get_with_by_ref_async<Q>(
+        &self,
+        key: &Q,
+        init: impl Future<Output = V>,
+    ) -> impl Future<Output = V>
+    where
+        Q: Equivalent<K> + Hash + ToOwned<Owned = K> + ?Sized,
+    {
+        self.load_async::<Sure, _>(ByRef::new(key), init)
+    }
+
+    /// As [`optionally_get_with`](Self::optionally_get_with), with a future.
+    ///
+    /// # Panics
+    ///
+    /// As [`get_with_async`](Self::get_with_async).
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let cache: wheelhouse::Cache<&str, u32> = wheelhouse::Cache::new(100);
+    /// assert_eq!(cache.optionally_get_with_async("ada", async { None }).await, None);
+    /// # }
+    /// ```
+    pub fn optionally_get_with_async(
+        &self,
+        key: K,
+        init: impl Future<Output = Option<V>>,
+    ) -> impl Future<Output = Option<V>> {
+        self.load_async::<Optional, _>(Owned(Some(key)), init)
+    }
+
+    /// As [`optionally_get_with_async`](Self::optionally_get_with_async), by a borrowed form of the
+    /// key.
+    ///
+    /// # Panics
+    ///
+    /// As [`get_with_async`](Self::get_with_async).
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let cache: wheelhouse::Cache<String, u32> = wheelhouse::Cache::new(100);
+    /// let born = cache.optionally_get_with_by_ref_async("ada", async { Some(1815) }).await;
+    /// assert_eq!(born, Some(1815));
+    /// # }
+    /// ```
+    pub fn optionally_get_with_by_ref_async<Q>(
+        &self,
+        key: &Q,
+        init: impl Future<Output = Option<V>>,
+    ) -> impl Future<Output = Option<V>>
+    where
+        Q: Equivalent<K> + Hash + ToOwned<Owned = K> + ?Sized,
+    {
+        self.load_async::<Optional, _>(ByRef::new(key), init)
+    }
+
+    /// As [`try_get_with`](Self::try_get_with), with a future.
+    ///
+    /// # Errors
+    ///
+    /// That of `init`, or of the call that this one has waited for.
+    ///
+    /// # Panics
+    ///
+    /// As [`get_with_async`](Self::get_with_async).
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let cache: wheelhouse::Cache<&str, u32> = wheelhouse::Cache::new(100);
+    /// let born = cache.try_get_with_async("ada", async { "1815".parse::<u32>() }).await;
+    /// assert_eq!(born.unwrap(), 1815);
+    /// # }
+    /// ```
+    pub fn try_get_with_async<E>(
+        &self,
+        key: K,
+        init: impl Future<Output = Result<V, E>>,
+    ) -> impl Future<Output = Result<V, Arc<E>>>
+    where
+        E: Send + Sync + 'static,
+    {
+        self.load_async::<Fallible<E>, _>(Owned(Some(key)), init)
+    }
+
+    /// As [`try_get_with_async`](Self::try_get_with_async), by a borrowed form of the key.
+    ///
+    /// # Errors
+    ///
+    /// As `try_get_with_async`.
+    ///
+    /// # Panics
+    ///
+    /// As [`get_with_async`](Self::get_with_async).
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let cache: wheelhouse::Cache<String, u32> = wheelhouse::Cache::new(100);
+    /// let born = cache.try_get_with_by_ref_async("ada", async { "1815".parse::<u32>() }).await;
+    /// assert_eq!(born.unwrap(), 1815);
+    /// # }
+    /// ```
+    pub fn try_get_with_by_ref_async<Q, E>(
+        &self,
+        key: &Q,
+        init: impl Future<Output = Result<V, E>>,
+    ) -> impl Future<Output = Result<V, Arc<E>>>
+    where
+        Q: Equivalent<K> + Hash + ToOwned<Owned = K> + ?Sized,
+        E: Send + Sync + 'static,
+    {
+        self.load_async::<Fallible<E>, _>(ByRef::new(key), init)
+    }
+}

@@ -1,0 +1,317 @@
+//! Leases: the right to load a key as a value, for code that cannot run inside a closure.
+
+use super::claim::{Claim, Claimant, Request};
+use super::cycle::thread_number;
+use super::guard::{Filling, OwnedGuard};
+use super::key::Owned;
+use super::state::{Outcome, Want};
+use crate::RandomState;
+use crate::cache::Cache;
+use crate::operations::LifetimeSource;
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::hash::{BuildHasher, Hash};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// The answer of [`Cache::lease`]. There will be no other answers: a `match` needs no `_`.
+///
+/// ```
+/// use wheelhouse::{Cache, Leased};
+///
+/// let cache = Cache::new(100);
+/// if let Leased::Lease(lease) = cache.lease("ada") {
+///     lease.fill(1815);
+/// }
+/// assert!(matches!(cache.lease("ada"), Leased::Found(1815)));
+/// ```
+pub enum Leased<K, V, S = RandomState> {
+    /// The key's value.
+    Found(V),
+    /// The key is absent: the caller may load it.
+    Lease(Lease<K, V, S>),
+    /// Another call loads the key, and the time to wait is over. From
+    /// [`lease_timeout`](Cache::lease_timeout) only.
+    Busy,
+}
+
+/// The right to load a key. Other calls that need the key's value wait until the lease is filled,
+/// fails, or is dropped; after a drop, the call that has waited longest loads the key itself.
+///
+/// It can be sent to other threads and does not keep the cache alive.
+///
+/// ```
+/// use std::thread;
+/// use wheelhouse::{Cache, Leased};
+///
+/// let cache = Cache::new(100);
+/// let Leased::Lease(lease) = cache.lease("ada") else { unreachable!("the key is absent") };
+/// thread::spawn(move || lease.fill(1815)).join().unwrap();
+/// assert_eq!(cache.get("ada"), Some(1815));
+/// ```
+pub struct Lease<K, V, S = RandomState> {
+    guard: OwnedGuard<K, V, S>,
+}
+
+/// The outcome of a value that filled a [`Lease`]. There will be no other outcomes: a `match` needs
+/// no `_`.
+///
+/// ```
+/// use wheelhouse::{Cache, Filled, Leased};
+///
+/// let cache = Cache::new(100);
+/// let Leased::Lease(lease) = cache.lease("ada") else { unreachable!("the key is absent") };
+/// cache.insert("ada", 1852);
+/// assert!(matches!(lease.fill(1815), Filled::Lost { current: 1852, yours: 1815 }));
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Filled<V> {
+    /// It was stored. A value that cannot be kept (capacity 0, a lifetime of 0, too heavy) was
+    /// stored as well, and has left again at once: the listener is called for it.
+    Stored,
+    /// The key was written meanwhile and has another value now.
+    Lost {
+        /// The key's value.
+        current: V,
+        /// The value that was not stored.
+        yours: V,
+    },
+    /// The key was written meanwhile and is absent now, or the cache is gone. This is the value
+    /// that was not stored.
+    Revoked(V),
+}
+
+impl<K, V, S> Lease<K, V, S> {
+    /// Returns the key to load.
+    ///
+    /// ```
+    /// # use wheelhouse::{Cache, Leased};
+    /// let cache: Cache<&str, u32> = Cache::new(100);
+    /// let Leased::Lease(lease) = cache.lease("ada") else { unreachable!("the key is absent") };
+    /// assert_eq!(*lease.key(), "ada");
+    /// ```
+    pub fn key(&self) -> &K {
+        self.guard.load().key()
+    }
+
+    /// Returns whether a value would still be stored: no write of the key has come since, no newer
+    /// load has replaced this one, and the cache exists.
+    ///
+    /// ```
+    /// # use wheelhouse::{Cache, Leased};
+    /// let cache: Cache<&str, u32> = Cache::new(100);
+    /// let Leased::Lease(lease) = cache.lease("ada") else { unreachable!("the key is absent") };
+    /// assert!(lease.is_current());
+    /// cache.invalidate("ada");
+    /// assert!(!lease.is_current());
+    /// ```
+    pub fn is_current(&self) -> bool {
+        self.guard.load().is_current() && self.guard.core().is_some()
+    }
+
+    /// Ends the load with an error, which calls of `try_get_with` with this error type share.
+    ///
+    /// ```
+    /// # use wheelhouse::{Cache, Leased};
+    /// let cache: Cache<&str, u32> = Cache::new(100);
+    /// let Leased::Lease(lease) = cache.lease("ada") else { unreachable!("the key is absent") };
+    /// assert_eq!(*lease.fail("no such person"), "no such person");
+    /// assert_eq!(cache.get("ada"), None);
+    /// ```
+    pub fn fail<E: Send + Sync + 'static>(self, error: E) -> Arc<E> {
+        let error = Arc::new(error);
+        self.guard.fail(&Outcome::Error(Arc::<E>::clone(&error)));
+        error
+    }
+}
+
+impl<K, V, S> Lease<K, V, S>
+where
+    K: Hash + Eq + Clone + Send + Sync + 'static,
+    V: Clone + Send + Sync + 'static,
+    S: BuildHasher + Send + Sync + 'static,
+{
+    /// Stores the value, unless the key was written meanwhile, and gives it to the calls that wait.
+    ///
+    /// # Panics
+    ///
+    /// If user code that an insert runs panics; then the lease is given back. A policy that loads
+    /// this very key panics.
+    ///
+    /// ```
+    /// # use wheelhouse::{Cache, Filled, Leased};
+    /// let cache = Cache::new(100);
+    /// let Leased::Lease(lease) = cache.lease("ada") else { unreachable!("the key is absent") };
+    /// assert_eq!(lease.fill(1815), Filled::Stored);
+    /// ```
+    pub fn fill(self, value: V) -> Filled<V> {
+        self.fill_as(value, LifetimeSource::Policy)
+    }
+
+    /// As [`fill`](Self::fill), with a lifetime as of
+    /// [`insert_with_ttl`](Cache::insert_with_ttl).
+    ///
+    /// # Panics
+    ///
+    /// As `fill`.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use wheelhouse::{Cache, Filled, Leased};
+    /// let cache = Cache::new(100);
+    /// let Leased::Lease(lease) = cache.lease("ada") else { unreachable!("the key is absent") };
+    /// assert_eq!(lease.fill_with_ttl(1815, Duration::from_secs(60)), Filled::Stored);
+    /// assert!(cache.get_ref("ada").unwrap().time_left().is_some());
+    /// ```
+    pub fn fill_with_ttl(self, value: V, ttl: Duration) -> Filled<V> {
+        self.fill_as(value, LifetimeSource::Ttl(ttl))
+    }
+
+    fn fill_as(self, value: V, given: LifetimeSource) -> Filled<V> {
+        // User code runs now: what it calls must not wait for this load.
+        self.guard.load().set_leader(thread_number());
+        match self.guard.fill(value, given) {
+            Filling::Stored(_) => Filled::Stored,
+            Filling::Revoked {
+                live: Some(seen),
+                value: yours,
+                ..
+            } => Filled::Lost {
+                current: seen.value,
+                yours,
+            },
+            Filling::Revoked { value, .. } => Filled::Revoked(value),
+        }
+    }
+}
+
+impl<K, V, S> Cache<K, V, S>
+where
+    K: Hash + Eq + Clone + Send + Sync + 'static,
+    V: Clone + Send + Sync + 'static,
+    S: BuildHasher + Send + Sync + 'static,
+{
+    /// Returns the value of a key, or the right to load it. Waits while another call loads the key.
+    ///
+    /// # Panics
+    ///
+    /// If the wait would never end, because the load that it waits for waits, directly or through
+    /// other threads, for this thread. No thread runs the load of a lease, so a wait for a lease
+    /// never panics.
+    ///
+    /// ```
+    /// use wheelhouse::{Cache, Leased};
+    ///
+    /// let cache = Cache::new(100);
+    /// match cache.lease("ada") {
+    ///     Leased::Lease(lease) => drop(lease.fill(1815)),
+    ///     _ => unreachable!("the key is absent"),
+    /// }
+    /// assert!(matches!(cache.lease("ada"), Leased::Found(1815)));
+    /// ```
+    #[track_caller]
+    pub fn lease(&self, key: K) -> Leased<K, V, S> {
+        self.lease_within(key, None)
+    }
+
+    /// As [`lease`](Self::lease), but waits for at most `wait`; with zero it does not wait. `wait`
+    /// is real time, whatever the cache's ticker.
+    ///
+    /// Never panics for a deadlock: a call that would wait for a load of its own thread returns
+    /// [`Busy`](Leased::Busy) at once.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use wheelhouse::{Cache, Leased};
+    ///
+    /// let cache: Cache<&str, u32> = Cache::new(100);
+    /// let held = cache.lease("ada");
+    /// assert!(matches!(cache.lease_timeout("ada", Duration::ZERO), Leased::Busy));
+    /// # drop(held);
+    /// ```
+    #[track_caller]
+    pub fn lease_timeout(&self, key: K, wait: Duration) -> Leased<K, V, S> {
+        self.lease_within(key, Some(wait))
+    }
+
+    #[track_caller]
+    fn lease_within(&self, key: K, wait: Option<Duration>) -> Leased<K, V, S> {
+        if let Some(value) = self.get(&key) {
+            return Leased::Found(value);
+        }
+        // `None`, which means no limit, if the time is too far away for an `Instant`.
+        let until = wait.and_then(|wait| Instant::now().checked_add(wait));
+        let ask = Request {
+            may_wait: wait != Some(Duration::ZERO),
+            ..Request::value(Want::Value)
+        };
+        let mut claimant = Claimant::new(&self.core, Owned(Some(key)), ask.of_thread());
+        match claimant.claim_until(until) {
+            Ok(Some(claim)) => self.leased(claim),
+            Ok(None) => Leased::Busy,
+            Err(_) if wait.is_some() => Leased::Busy,
+            Err(cycle) => panic!("{cycle}"),
+        }
+    }
+
+    /// As [`lease`](Self::lease), for tasks.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// use wheelhouse::{Cache, Leased};
+    ///
+    /// let cache = Cache::new(100);
+    /// if let Leased::Lease(lease) = cache.lease_async("ada").await {
+    ///     lease.fill(1815);
+    /// }
+    /// assert_eq!(cache.get("ada"), Some(1815));
+    /// # }
+    /// ```
+    pub fn lease_async(&self, key: K) -> impl Future<Output = Leased<K, V, S>> {
+        let ask = Request::value(Want::Value);
+        let claimant = Claimant::new(&self.core, Owned(Some(key)), ask).looking_up();
+        let mut claimant = Some(claimant);
+        poll_fn(move |cx| {
+            // Taken out while user code runs: after a panic the future stays ended.
+            let Some(mut claiming) = claimant.take() else {
+                panic!("the future of a lease was polled after it was ready, or after it panicked");
+            };
+            let polled = claiming.poll_claim(cx);
+            if polled.is_pending() {
+                claimant = Some(claiming);
+            }
+            polled.map(|claim| self.leased(claim))
+        })
+    }
+
+    fn leased(&self, claim: Claim<'_, K, V, S>) -> Leased<K, V, S> {
+        match claim {
+            Claim::Value(seen) => Leased::Found(seen.value),
+            Claim::Failed(_) => unreachable!("it accepts values only"),
+            Claim::Busy => Leased::Busy,
+            Claim::Guard(guard, _) => Leased::Lease(Lease {
+                guard: guard.into_owned(self.core.downgrade()),
+            }),
+        }
+    }
+}
+
+impl<K: fmt::Debug, V, S> fmt::Debug for Lease<K, V, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lease")
+            .field("key", self.key())
+            .field("is_current", &self.is_current())
+            .finish()
+    }
+}
+
+impl<K: fmt::Debug, V: fmt::Debug, S> fmt::Debug for Leased<K, V, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Found(value) => f.debug_tuple("Found").field(value).finish(),
+            Self::Lease(lease) => f.debug_tuple("Lease").field(lease).finish(),
+            Self::Busy => f.write_str("Busy"),
+        }
+    }
+}
