@@ -2,7 +2,7 @@
 
 use crate::support::proxy::{Direction, Proxy};
 use crate::support::server::{Server, installed};
-use crate::support::{connected, lost, near, read};
+use crate::support::{connected, lost, near, read, until};
 use std::fmt::{Debug, Write};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -57,12 +57,14 @@ impl Subscriber for Log {
 }
 
 /// Connect, slow request, lost, flush; the key where it is asked for alone.
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_happens_is_traced() {
+    // For all threads: the log has the lines of other tests, too, none of which has this key.
+    let log = Log::default();
+    tracing::subscriber::set_global_default(log.clone()).unwrap();
     for program in installed() {
         for keys in [false, true] {
-            let log = Log::default();
-            let _guard = tracing::subscriber::set_default(log.clone());
+            log.0.lock().unwrap().clear();
             let server = Server::start(&program, &[]).await;
             let proxy = Proxy::to(server.port).await;
             let near = near(proxy.port)
@@ -76,9 +78,7 @@ async fn what_happens_is_traced() {
             proxy.cut();
             lost(&near, 1).await;
             connected(&near).await;
-            while !log.has("flushed") {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
+            until("the flush is traced", async || log.has("flushed")).await;
             for part in [
                 "\nconnect generation=1",
                 "slow request",
