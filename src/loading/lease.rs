@@ -16,7 +16,7 @@ use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The answer of [`Cache::lease`].
+/// The answer of [`Cache::lease`]. No variants will be added: a `match` needs no wildcard.
 ///
 /// ```
 /// use wheelhouse::{Cache, Leased};
@@ -57,7 +57,8 @@ pub struct Lease<K, V, S = RandomState> {
     load: Option<Arc<Load<K, V>>>,
 }
 
-/// The outcome of a value that filled a [`Lease`].
+/// The outcome of a value that filled a [`Lease`]. No variants will be added: a `match` needs no
+/// wildcard.
 ///
 /// ```
 /// use wheelhouse::{Cache, Filled, Leased};
