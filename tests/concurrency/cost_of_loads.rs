@@ -6,18 +6,11 @@
 
 use std::future::Future;
 use std::pin::{Pin, pin};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use wheelhouse::compute::Op;
 use wheelhouse::{Cache, Leased};
-
-static ALONE: Mutex<()> = Mutex::new(());
-
-fn alone() -> MutexGuard<'static, ()> {
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// The shortest of some runs.
 fn shortest<T>(runs: usize, mut prepare: impl FnMut() -> T, mut run: impl FnMut(T)) -> Duration {
