@@ -19,7 +19,7 @@ use crate::listener::RemovalCause;
 use crate::load::RevokedBy;
 use crate::maintenance::WriteOutcome;
 use crate::map::Revalidated;
-use crate::node::{NewNode, NodePtr};
+use crate::node::{NewNode, NodePtr, Prepared};
 use crate::reclaim::Pin;
 use crate::time::{self, NEVER};
 use equivalent::Equivalent;
@@ -188,16 +188,6 @@ struct Write<'w, K, V, S, C> {
     condition: C,
 }
 
-impl<K, V, S, C> Write<'_, K, V, S, C> {
-    #[inline(always)]
-    fn new(&self) -> &NewNode<K, V> {
-        match &*self.new {
-            Some(new) => new,
-            None => unreachable!("it leaves with the end of the write"),
-        }
-    }
-}
-
 impl<K, V, S, C> Change<K, V> for Write<'_, K, V, S, C>
 where
     K: Eq + 'static,
@@ -211,7 +201,7 @@ where
 
     #[inline(always)]
     fn is_key(&self, other: &K) -> bool {
-        self.new().key() == other
+        self.new.peek().key() == other
     }
 
     #[inline(always)]
@@ -233,7 +223,7 @@ where
         {
             return Ok((asked, refresh));
         }
-        let (new, given) = (self.new(), self.given);
+        let (new, given) = (self.new.peek(), self.given);
         let asked = lifetimes.ask(new, found, given, &shared.clock, now);
         let refresh = core.refresh.as_ref().and_then(|policy| {
             let own = asked.own_or(|| found.map_or(NEVER, |old| old.own_deadline()));
@@ -267,42 +257,47 @@ where
             now: Some(now),
             left: 1,
         };
-        let weight = self.new().weight();
+        let weight = self.new.peek().weight();
         let mut former = None;
         let mut kept_out = false;
         match place {
             Revalidated::Vacant(vacancy) => {
                 let times = asked.times(None, lifetimes);
                 outcome.deadline = times.deadline;
-                shared.note_written(None);
                 if shared.is_too_heavy(weight) {
+                    hold.shard.refuse(&mut *self.new, RemovalCause::Size);
                     shared.note_removed(|| weight, RemovalCause::Size);
-                    hold.shard.refuse(self.take(), RemovalCause::Size);
                     kept_out = true;
                 } else {
-                    let node = hold.shard.add(vacancy, self.take(), times);
+                    let node = hold.shard.add(vacancy, &mut *self.new, times);
                     set_refresh(node, refresh);
                     outcome.left = 0;
                 }
+                shared.note_written(None);
             }
             Revalidated::Occupied(spot) => {
                 let old = found.expect("revalidated at the node that was found");
+                let too_heavy = shared.is_too_heavy(weight);
+                if lifetimes.reads_extend || too_heavy {
+                    // Memory may be refused by a panic: before the old value is touched.
+                    hold.shard.reserve();
+                }
                 let Some((cause, kept)) = asked.supersede(old, lifetimes) else {
                     return Err(plan);
                 };
                 former = Some(cause);
                 let times = asked.times(kept, lifetimes);
                 outcome.deadline = times.deadline;
-                shared.note_written(Some((old, cause)));
-                if shared.is_too_heavy(weight) {
-                    shared.note_removed(|| weight, RemovalCause::Size);
+                if too_heavy {
                     hold.shard.remove(spot, old, cause);
-                    hold.shard.refuse(self.take(), RemovalCause::Size);
+                    hold.shard.refuse(&mut *self.new, RemovalCause::Size);
+                    shared.note_removed(|| weight, RemovalCause::Size);
                     kept_out = true;
                 } else {
-                    let node = hold.shard.replace(spot, old, self.take(), times, cause);
+                    let node = hold.shard.replace(spot, old, &mut *self.new, times, cause);
                     set_refresh(node, refresh);
                 }
+                shared.note_written(Some((old, cause)));
             }
         }
         let written = Written {
@@ -314,15 +309,5 @@ where
         self.condition.stored(hold, written);
         outcome.buffered = hold.shard.buffered();
         Ok(Ok(outcome))
-    }
-}
-
-impl<K, V, S, C> Write<'_, K, V, S, C> {
-    #[inline(always)]
-    fn take(&mut self) -> NewNode<K, V> {
-        match self.new.take() {
-            Some(new) => new,
-            None => unreachable!("it is stored once"),
-        }
     }
 }
