@@ -20,7 +20,6 @@ use crate::load::RevokedBy;
 use crate::maintenance::WriteOutcome;
 use crate::map::Revalidated;
 use crate::node::{NewNode, NodePtr, Prepared};
-use crate::reclaim::Pin;
 use crate::time::{self, NEVER};
 use equivalent::Equivalent;
 use std::hash::{BuildHasher, Hash};
@@ -107,75 +106,18 @@ where
         if lifetime.is_some() {
             self.lifetimes.note_own();
         }
-        let hash = self.hash(key);
-        let pin = self.shared.pin();
-        match self.try_set_lifetime(hash, key, lifetime, &pin) {
-            Ok(set) => self.end_set_lifetime(set, pin),
-            Err(DeadlineChanged) => self.set_lifetime_late(hash, key, lifetime, pin),
-        }
-    }
-
-    /// The rest of [`set_lifetime`](Self::set_lifetime) after a first attempt that failed.
-    #[cold]
-    #[inline(never)]
-    fn set_lifetime_late<Q>(&self, hash: u64, key: &Q, lifetime: Option<Duration>, pin: Pin) -> bool
-    where
-        Q: Equivalent<K> + ?Sized,
-    {
-        loop {
-            if let Ok(set) = self.try_set_lifetime(hash, key, lifetime, &pin) {
-                return self.end_set_lifetime(set, pin);
-            }
-        }
-    }
-
-    #[inline(always)]
-    fn end_set_lifetime(&self, set: Option<WriteOutcome>, pin: Pin) -> bool {
-        drop(pin);
-        let Some(outcome) = set else {
+        let change = SetDeadline {
+            core: self,
+            key,
+            lifetime,
+        };
+        let Some(outcome) = self.shared.transact(self.hash(key), change).end() else {
             return false;
         };
         self.maintenance.after_write(&self.shared, outcome);
         true
     }
-
-    /// One attempt of [`set_lifetime`](Self::set_lifetime); `None` if the key is absent.
-    #[inline(always)]
-    fn try_set_lifetime<Q>(
-        &self,
-        hash: u64,
-        key: &Q,
-        lifetime: Option<Duration>,
-        pin: &Pin,
-    ) -> Result<Option<WriteOutcome>, DeadlineChanged>
-    where
-        Q: Equivalent<K> + ?Sized,
-    {
-        let shared = &self.shared;
-        let probe = (shared.map).probe(hash, pin, |node| key.equivalent(node.key()));
-        let Some(node) = probe.found else {
-            return Ok(None);
-        };
-        let mut shard = probe.lock();
-        if shard.revalidate(hash, &probe).is_none() {
-            return Err(DeadlineChanged);
-        }
-        let now = shared.clock.now();
-        let judged = node.deadline();
-        if time::is_due(now, judged) && node.claim(judged, now) {
-            return Ok(None);
-        }
-        let own = time::deadline_in(now, lifetime);
-        let wanted = (self.lifetimes).wanted(own, || node.written(), now);
-        if !shard.move_deadline(node, judged, own, wanted) {
-            return Err(DeadlineChanged);
-        }
-        Ok(Some(WriteOutcome::of_change(&shard, wanted, Some(now))))
-    }
 }
-
-/// The entry or its deadline has changed since it was looked up.
-struct DeadlineChanged;
 
 /// A write whose condition refused it.
 struct NotStored;
@@ -309,5 +251,57 @@ where
         self.condition.stored(hold, written);
         outcome.buffered = hold.shard.buffered();
         Ok(Ok(outcome))
+    }
+}
+
+/// A deadline set by hand, as a change.
+struct SetDeadline<'d, K, V, S, Q: ?Sized> {
+    core: &'d Core<K, V, S>,
+    key: &'d Q,
+    lifetime: Option<Duration>,
+}
+
+impl<K, V, S, Q> Change<K, V> for SetDeadline<'_, K, V, S, Q>
+where
+    Q: Equivalent<K> + ?Sized,
+{
+    /// The time from which the deadline counts.
+    type Plan = u64;
+    /// `None` if the key has no live entry.
+    type Done = Option<WriteOutcome>;
+    const KNOWS_LOADS: bool = false;
+
+    #[inline(always)]
+    fn is_key(&self, other: &K) -> bool {
+        self.key.equivalent(other)
+    }
+
+    #[inline(always)]
+    fn ask(&mut self, found: Option<NodePtr<K, V>>, _: Option<u64>) -> Result<u64, Self::Done> {
+        found.map(|_| self.core.shared.clock.now()).ok_or(None)
+    }
+
+    #[inline(always)]
+    fn apply<'s>(
+        &mut self,
+        now: u64,
+        found: Option<NodePtr<K, V>>,
+        _: Revalidated<'s, K, V>,
+        hold: &mut Hold<'_, 's, K, V>,
+    ) -> Result<Self::Done, u64> {
+        let Some(node) = found else {
+            return Ok(None);
+        };
+        let judged = node.deadline();
+        if time::is_due(now, judged) && node.claim(judged, now) {
+            return Ok(None);
+        }
+        let own = time::deadline_in(now, self.lifetime);
+        let wanted = (self.core.lifetimes).wanted(own, || node.written(), now);
+        if !hold.shard.move_deadline(node, judged, own, wanted) {
+            return Err(now);
+        }
+        let outcome = WriteOutcome::of_change(&hold.shard, wanted, Some(now));
+        Ok(Some(outcome))
     }
 }
