@@ -199,16 +199,15 @@ mod snapshot;
 
 mod loading_cache;
 
+// What checks private parts from outside of `src`; no published build compiles it.
 #[cfg(all(test, wheelhouse_loom))]
-mod tests;
+#[path = "../models/loom/mod.rs"]
+mod loom_models;
 
 #[cfg(fuzzing)]
 #[doc(hidden)]
+#[path = "../fuzz/private/mod.rs"]
 pub mod fuzzing;
-
-#[cfg(wheelhouse_parts)]
-#[doc(hidden)]
-pub mod parts;
 
 pub use cache::{BuildError, Cache, CacheBuilder};
 pub use equivalent::Equivalent;
@@ -225,9 +224,9 @@ pub use loading_cache::{
 pub use operations::EntryRef;
 pub use policy::Policy;
 pub use refresh::Refresh;
-pub use scheduler::{Alarm, MaintenanceTask, Scheduler};
+pub use scheduler::{Alarm, Delivery, DeliveryTask, Executor, MaintenanceTask, Scheduler};
 pub use snapshot::{Downtime, Ended, Restore, Restored, SavedEntry, Snapshot, View};
-pub use stats::Stats;
+pub use stats::{Stat, StatValue, Stats};
 pub use time::{ManualTicker, Ticker};
 pub use wheel_snapshot::{LevelSnapshot, WheelSnapshot};
 

@@ -1,30 +1,37 @@
 //! Removal listeners: their arguments, and what the crate promises about the calls.
 //!
-//! A listener is a closure `Fn(&K, &V, RemovalCause)` given to the builder with `removal_listener`.
-//! The promises:
+//! A listener is a closure `Fn(&K, &V, RemovalCause)` given to the builder with
+//! [`removal_listener`](crate::CacheBuilder::removal_listener).
+//!
+//! | question | answer |
+//! |---|---|
+//! | On which thread does it run? | By default on background threads that all caches of the process share, never on a thread of the program. With [`Delivery::Caller`] on the thread that removes the entry. With [`Delivery::executor`] where the program wants. |
+//! | When? | Soon after the removal: with a scheduler within some ten milliseconds, unless earlier calls of the listener take longer. With `Delivery::Caller` before the call that removed the entry returns. |
+//! | Which calls wait for it? | [`run_pending_tasks`](crate::Cache::run_pending_tasks) and the drop of the last handle; with `Delivery::Caller` each call that removes an entry. Inside a listener no call waits. |
+//! | May it block? | Yes, except with `Delivery::Caller`, where it holds up callers. A slow listener delays neither callers nor other caches; its notifications wait in memory meanwhile. |
+//! | May it await, or use a runtime? | It is not `async`, and the background threads belong to no runtime: `tokio::spawn` panics there. Send what you hear to a task through a channel, or have the listener run in the runtime's context: both examples stand at [`Delivery::executor`]. |
+//!
+//! # Guarantees
 //!
 //! - **Exactly once.** The listener is called once for each key–value pair that left the cache,
 //!   with that very value.
 //! - **In order for each key.** Of two values that lived under one key, the one that left first is
-//!   reported first. Between different keys there is no order.
+//!   reported first. Between different keys there is no order. One call at a time runs for a cache.
 //! - **After the removal.** When the listener runs, the entry is already gone from the cache. The
 //!   cache may already hold another value for the key.
 //! - **No lock held.** The listener may call any method of the same cache, also for the same key.
-//!   `run_pending_tasks` called from inside a listener returns without waiting for the
-//!   notifications that are being delivered.
-//! - **A slow listener delays no call.** Neither callers of `get` and `insert` nor other caches
-//!   wait for it: with [`Scheduler::background`](crate::Scheduler::background) it runs on the
-//!   cache's own notifier thread, and notifications wait in memory meanwhile. `run_pending_tasks`
-//!   and the drop of the last handle do wait: before they return, the notifications of all earlier
-//!   removals have been delivered. With [`Scheduler::disabled`](crate::Scheduler::disabled), where
-//!   no thread delivers, a write that finds more than a thousand notifications waiting delivers
-//!   some of them.
 //! - **Panics are caught.** A panic in the listener is caught and counted, after the process's
 //!   panic hook has reported it. That notification counts as delivered, and the listener stays in
 //!   use.
 //! - **Not at the end of the cache.** When the last handle is dropped, entries that are still
 //!   stored are dropped without a notification. This includes expired entries that were not removed
 //!   yet. Removals that happened before are delivered before the drop returns.
+//!
+//! With [`Scheduler::disabled`](crate::Scheduler::disabled), where no thread wakes the cache, the
+//! listener hears of removals when a call of the cache has run maintenance.
+//!
+//! [`Delivery::Caller`]: crate::Delivery::Caller
+//! [`Delivery::executor`]: crate::Delivery::executor
 //!
 //! [`RemovalCause`] lists which call leads to which cause.
 //!
@@ -115,6 +122,18 @@ pub enum RemovalCause {
 }
 
 impl RemovalCause {
+    /// All causes, for tables and exporters. A later version that adds a cause adds it here, so
+    /// write no code that needs the length.
+    ///
+    /// ```
+    /// use wheelhouse::RemovalCause;
+    ///
+    /// let stats = wheelhouse::Cache::<u8, u8>::new(10).stats();
+    /// let all: u64 = RemovalCause::ALL.into_iter().map(|cause| stats.removals(cause)).sum();
+    /// assert_eq!(all, 0);
+    /// ```
+    pub const ALL: [Self; 4] = [Self::Expired, Self::Explicit, Self::Replaced, Self::Size];
+
     /// Whether the cache removed the entry on its own: true for [`Expired`](Self::Expired) and
     /// [`Size`](Self::Size).
     ///
@@ -182,11 +201,11 @@ pub(crate) fn call<K, V>(
 
 #[cfg(test)]
 mod tests {
-    use super::RemovalCause::{Expired, Explicit, Replaced, Size};
+    use super::RemovalCause::{self, Size};
 
     #[test]
     fn causes_are_numbered_densely_and_named_in_lower_case() {
-        let causes = [Expired, Explicit, Replaced, Size];
+        let causes = RemovalCause::ALL;
         assert_eq!(causes.map(|cause| cause.index()), [0, 1, 2, 3]);
         assert_eq!(
             causes.map(|cause| cause.to_string()),

@@ -10,6 +10,10 @@
 //! the work to the holder, which gives the token back and then checks the queue once more, so that
 //! no notification stays behind. `maintenance/delivery.rs` decides which threads deliver, and when.
 //!
+//! A thread that has posted *offers* a delivery to the threads that call listeners, unless one is
+//! offered already. The thread that takes the offer delivers, withdraws the offer, and looks at the
+//! queue once more.
+//!
 //! # Invariants
 //!
 //! 1. Nodes are posted in the order of the removals of each key, and delivered in the order of
@@ -18,6 +22,8 @@
 //!    [`OnDelivered`].
 //! 3. If the queue is not empty, then either a thread holds the token and will check the queue
 //!    again, or no thread was asked to deliver since the last post.
+//! 4. A delivery is offered from a successful [`offer`](Notifier::offer) to the end of the delivery
+//!    that was offered, or to its refusal. So at most one is offered at a time.
 //!
 //! # Cost
 //!
@@ -28,22 +34,50 @@
 
 use crate::listener::{Listener, RemovalCause, call, inside_listener};
 use crate::node::NodePtr;
-use crate::sync::{AtomicU64, Condvar, Mutex, Ordering};
+use crate::sync::{AtomicU8, AtomicU64, AtomicUsize, Condvar, Mutex, Ordering};
 use std::cell::Cell;
 use std::collections::VecDeque;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-/// Calls of the listener between two readings of the clock.
-pub(crate) const CALLS_PER_CLOCK_READ: usize = 32;
+/// Calls of the listener in a chunk, after which the delivered nodes are given back.
+const CALLS_PER_CHUNK: usize = 32;
 
 /// Notifications in a block of the queue.
 const BLOCK_LEN: usize = 128;
 /// How many emptied blocks are kept to be filled again.
 const MAX_SPARE_BLOCKS: usize = 4;
 
-/// How many later notifications a call of `deliver_all` delivers beside those that were posted
-/// before it.
+/// How many later notifications a call that waits for deliveries includes, beside those that were
+/// posted before it.
 const EXTRA_DELIVERIES: u64 = 1024;
+
+/// The same for a call that waits for other threads: these go on while it wakes up.
+const EXTRA_AWAITED: u64 = 128;
+
+/// How long a waiting thread sleeps before it looks again, woken or not.
+const LONGEST_WAIT: Duration = Duration::from_millis(5);
+
+/// How often in a row a call that waits offers a delivery in vain, before it waits no longer.
+const MAX_REFUSALS: u32 = 2;
+
+/// How a wait for other threads has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Awaited {
+    Delivered,
+    /// The caller's condition has ended it.
+    Stopped,
+    /// No thread takes the offer.
+    Refused,
+    /// The offer was neither taken nor refused for long.
+    NotBegun,
+}
+
+/// No delivery is offered.
+const NONE: u8 = 0;
+/// A delivery is offered, and no thread has taken the offer.
+const OFFERED: u8 = 1;
+/// A thread has taken the offer.
+const BEGUN: u8 = 2;
 
 /// One removal to be delivered.
 pub(crate) struct Notification<K, V> {
@@ -73,6 +107,13 @@ impl Token {
                 return;
             }
         }
+    }
+}
+
+impl Token {
+    fn is_free(&self) -> bool {
+        // Not a plain look: it must come after what this thread has done before.
+        self.0.try_lock().is_some()
     }
 }
 
@@ -119,7 +160,10 @@ pub(crate) struct Notifier<K, V> {
     token: Token,
     posted: AtomicU64,
     delivered: AtomicU64,
-    /// The lock of threads that wait until `delivered` has reached the count that they saw posted.
+    /// Whether a delivery is offered: [`NONE`], [`OFFERED`] or [`BEGUN`].
+    offered: AtomicU8,
+    /// How many threads wait until others have delivered.
+    waiters: AtomicUsize,
     wait_lock: Mutex<()>,
     moved: Condvar,
     panics: AtomicU64,
@@ -165,6 +209,8 @@ impl<K, V> Notifier<K, V> {
             token: Token::new(),
             posted: AtomicU64::new(0),
             delivered: AtomicU64::new(0),
+            offered: AtomicU8::new(NONE),
+            waiters: AtomicUsize::new(0),
             wait_lock: Mutex::new(()),
             moved: Condvar::new(),
             panics: AtomicU64::new(0),
@@ -181,7 +227,8 @@ impl<K, V> Notifier<K, V> {
             return;
         }
         let mut queue = self.queue.lock();
-        // Release, partner `deliver_all`: a thread that sees the count also sees the posts.
+        // Release, partner `deliver_all`, `await_delivered`: a thread that sees the count also sees
+        // the posts.
         self.posted
             .fetch_add(gathered.len() as u64, Ordering::Release);
         queue.extend(gathered);
@@ -210,7 +257,7 @@ impl<K, V> Notifier<K, V> {
             || {
                 while let Some(mut left) = self.next() {
                     while left.delivered < left.block.len() {
-                        while left.nodes.len() < CALLS_PER_CLOCK_READ
+                        while left.nodes.len() < CALLS_PER_CHUNK
                             && let Some(&Notification { node, cause }) =
                                 left.block.get(left.delivered)
                         {
@@ -230,7 +277,41 @@ impl<K, V> Notifier<K, V> {
             },
             || stopped.get() || self.queue.lock().blocks.is_empty(),
         );
+        if stopped.get() {
+            // A thread that waits takes over.
+            self.wake_waiters();
+        }
         stopped.get()
+    }
+
+    /// For a thread that has ended the delivery that was offered: whether to offer another. Not if
+    /// another thread has the token: that thread looks at the queue when it has given it back.
+    pub(crate) fn offer_next(&self) -> bool {
+        self.token.is_free() && self.offer()
+    }
+
+    /// Whether the caller has to offer a delivery: notifications wait, and none is offered.
+    ///
+    /// SeqCst, partner `end_offer`: it withdraws the offer, then looks at the queue; this thread
+    /// posted, then looks for the offer.
+    pub(crate) fn offer(&self) -> bool {
+        self.waiting() > 0
+            && self
+                .offered
+                .compare_exchange(NONE, OFFERED, Ordering::SeqCst, Ordering::Relaxed)
+                .is_ok()
+    }
+
+    /// A thread takes the offer.
+    pub(crate) fn begin_offer(&self) {
+        self.offered.store(BEGUN, Ordering::SeqCst);
+    }
+
+    /// The delivery that was offered has ended, or was refused. The caller then looks whether to
+    /// [`offer`](Self::offer) again.
+    pub(crate) fn end_offer(&self) {
+        self.offered.store(NONE, Ordering::SeqCst);
+        self.wake_waiters();
     }
 
     /// The oldest block that waits. For the holder of the token.
@@ -254,35 +335,113 @@ impl<K, V> Notifier<K, V> {
     }
 
     fn note_delivered(&self, count: u64) {
-        // Release, partner: `deliver_all`.
-        self.delivered.fetch_add(count, Ordering::Release);
-        // Taking the lock orders this before the check of a waiter that is about to sleep.
-        drop(self.wait_lock.lock());
-        self.moved.notify_all();
+        // SeqCst, partner `wait_begins`.
+        self.delivered.fetch_add(count, Ordering::SeqCst);
+        self.wake_waiters();
+    }
+
+    fn wake_waiters(&self) {
+        if self.has_waiters() {
+            // Taking the lock orders this before the check of a waiter that is about to sleep.
+            drop(self.wait_lock.lock());
+            self.moved.notify_all();
+        }
+    }
+
+    fn has_delivered(&self, target: u64) -> bool {
+        self.delivered.load(Ordering::SeqCst).wrapping_sub(target) as i64 >= 0
+    }
+
+    /// Counts the calling thread as one that waits, until the answer is dropped.
+    fn wait_begins(&self) -> impl Drop + '_ {
+        struct Waiter<'a>(&'a AtomicUsize);
+        impl Drop for Waiter<'_> {
+            fn drop(&mut self) {
+                self.0.fetch_sub(1, Ordering::Relaxed);
+            }
+        }
+        // SeqCst, partner `wake_waiters`: this thread counts itself, then looks; the other thread
+        // makes a change, then looks whether a thread waits.
+        self.waiters.fetch_add(1, Ordering::SeqCst);
+        Waiter(&self.waiters)
+    }
+
+    /// Whether a thread waits that will free what was delivered.
+    pub(crate) fn has_waiters(&self) -> bool {
+        self.waiters.load(Ordering::SeqCst) > 0
+    }
+
+    /// Waits for a change, if `holds` says so. For a thread that is counted as one that waits.
+    fn wait_while(&self, holds: impl FnOnce() -> bool) {
+        let mut wait_lock = self.wait_lock.lock();
+        if holds() {
+            self.moved.wait_for(&mut wait_lock, LONGEST_WAIT);
+        }
     }
 
     /// Delivers, or waits for the thread that does, until everything posted before the call was
-    /// delivered. Not for a thread inside a listener.
+    /// delivered; then also up to [`EXTRA_DELIVERIES`] that were posted since. Not for a thread
+    /// inside a listener.
     pub(crate) fn deliver_all(&self, done: OnDelivered<'_, K, V>) {
         debug_assert!(!inside_listener());
         if self.listener.is_none() {
             return;
         }
         let target = self.posted.load(Ordering::Acquire);
-        let reached =
-            |count: u64| self.delivered.load(Ordering::Acquire).wrapping_sub(count) as i64 >= 0;
         loop {
             // Notifications that the listener's own calls have posted are delivered as well, up to
             // a bound: otherwise other threads could keep this thread busy for ever.
-            self.deliver(|| !reached(target + EXTRA_DELIVERIES), done);
-            let mut wait_lock = self.wait_lock.lock();
-            if reached(target) {
+            self.deliver(|| !self.has_delivered(target + EXTRA_DELIVERIES), done);
+            if self.has_delivered(target) {
                 return;
             }
-            // Another thread delivers. It may stop early and leave the rest without waking this
-            // thread: hence the timeout.
-            self.moved
-                .wait_for(&mut wait_lock, Duration::from_millis(1));
+            // Another thread delivers.
+            let _waiter = self.wait_begins();
+            self.wait_while(|| !self.has_delivered(target) && !self.token.is_free());
+        }
+    }
+
+    /// Waits until other threads have delivered everything posted before the call, and what was
+    /// posted meanwhile, up to [`EXTRA_AWAITED`]. While it waits, it calls `offer` to see to it
+    /// that a delivery is offered, and ends early if `keep_waiting`, which it calls at intervals,
+    /// returns false. Not for a thread inside a listener.
+    pub(crate) fn await_delivered(
+        &self,
+        mut offer: impl FnMut() -> bool,
+        patience: Option<Duration>,
+        mut keep_waiting: impl FnMut() -> bool,
+    ) -> Awaited {
+        debug_assert!(!inside_listener());
+        let target = self.posted.load(Ordering::Acquire) + EXTRA_AWAITED;
+        let (mut delivered, mut refusals) = (self.delivered.load(Ordering::SeqCst), 0);
+        let mut since = Instant::now();
+        let _waiter = self.wait_begins();
+        loop {
+            if self.waiting() == 0 || self.has_delivered(target) {
+                return Awaited::Delivered;
+            }
+            if !keep_waiting() {
+                return Awaited::Stopped;
+            }
+            let seen = self.delivered.load(Ordering::SeqCst);
+            if seen != delivered || self.offered.load(Ordering::SeqCst) == BEGUN {
+                (delivered, refusals, since) = (seen, 0, Instant::now());
+            }
+            if self.offered.load(Ordering::SeqCst) == NONE {
+                refusals += 1;
+                if refusals > MAX_REFUSALS || !offer() {
+                    return Awaited::Refused;
+                }
+                continue;
+            }
+            if patience.is_some_and(|patience| since.elapsed() > patience) {
+                return Awaited::NotBegun;
+            }
+            let same = || {
+                self.delivered.load(Ordering::SeqCst) == seen
+                    && self.offered.load(Ordering::SeqCst) != NONE
+            };
+            self.wait_while(same);
         }
     }
 

@@ -219,8 +219,10 @@ where
     /// As [`peek_ref`](crate::Cache::peek_ref).
     ///
     /// ```
-    /// let cache =
-    ///     wheelhouse::Cache::builder().weigher(|_: &u8, text: &&str| text.len() as u32).build();
+    /// let cache = wheelhouse::Cache::builder()
+    ///     .max_capacity(1_000)
+    ///     .weigher(|_: &u8, text: &&str| text.len() as u32)
+    ///     .build();
     /// cache.insert(3, "three");
     /// assert_eq!(cache.policy().weight_of(&3), Some(5));
     /// assert_eq!(cache.policy().weight_of(&4), None);
@@ -230,11 +232,7 @@ where
         Q: Equivalent<K> + Hash + ?Sized,
     {
         let pin = self.core.shared.pin();
-        let hit = self
-            .core
-            .shared
-            .find_live(self.core.hash(key), key, &pin)
-            .ok()?;
+        let hit = self.core.shared.find_live(self.core.hash(key), key, &pin)?;
         Some(hit.node.weight())
     }
 }

@@ -44,11 +44,17 @@ fn aged(snapshot: &Snapshot<u32, u32>, ago: Duration) -> Snapshot<u32, u32> {
     serde_json::from_value(json).unwrap()
 }
 
+/// The counts of a restore, with zero for those that are not named.
+macro_rules! counts {
+    ($($field:ident: $count:expr),* $(,)?) => {{
+        let mut counts = Restored::default();
+        $(counts.$field = $count;)*
+        counts
+    }};
+}
+
 fn only(restored: u64) -> Restored {
-    Restored {
-        restored,
-        ..Restored::default()
-    }
+    counts! { restored: restored }
 }
 
 /// A hasher that takes a second of the cache's time for each key.
@@ -148,19 +154,17 @@ fn the_downtime_counts_or_is_ignored_and_expired_entries_are_skipped_or_delivere
         (
             secs(500),
             Restore::default(),
-            Restored {
+            counts! {
                 restored: 2,
                 expired: 1,
-                ..Restored::default()
             },
         ),
         (
             secs(5_000),
             Restore::default(),
-            Restored {
+            counts! {
                 restored: 1,
                 expired: 2,
-                ..Restored::default()
             },
         ),
     ] {
@@ -224,10 +228,9 @@ fn limits_of_the_new_cache_apply() {
     let ignored = Restore::default().downtime(Downtime::Ignored);
     // The first is older than the present limit allows.
     let (new, clock) = built(|b| b.time_to_live(secs(20)));
-    let expected = Restored {
+    let expected = counts! {
         restored: 1,
         expired: 1,
-        ..Restored::default()
     };
     assert_eq!(new.restore(old.snapshot(), ignored), expected);
     clock.advance(secs(19));
@@ -249,10 +252,9 @@ fn the_downtime_counts_against_the_limits() {
     clock.advance(secs(200));
     old.insert(2, 20);
     let snapshot = aged(&old.snapshot(), secs(300));
-    let ended_1 = Restored {
+    let ended_1 = counts! {
         restored: 1,
         expired: 1,
-        ..Restored::default()
     };
     // The system's clock continues during the test: some seconds less may be left.
     let about = |left: Option<Duration>, wanted: Duration| {
@@ -350,10 +352,9 @@ fn a_present_key_keeps_its_entry_and_an_expired_one_makes_room() {
     let snapshot: Snapshot<_, _> = [saved(1, None), saved(2, None), saved(3, None)]
         .into_iter()
         .collect();
-    let expected = Restored {
+    let expected = counts! {
         restored: 2,
         present: 1,
-        ..Restored::default()
     };
     assert_eq!(new.restore(snapshot, Restore::default()), expected);
     assert_eq!(
@@ -384,7 +385,7 @@ fn of_entries_with_one_key_the_first_counts() {
     let heard = Record::new();
     // Room for two: the second entry of a key takes none.
     let (new, _) = built(|b| b.max_capacity(2).removal_listener(heard.listener()));
-    let expected = Restored {
+    let expected = counts! {
         restored: 2,
         expired: 1,
         present: 3,
@@ -403,6 +404,35 @@ fn of_entries_with_one_key_the_first_counts() {
     assert_eq!(heard.take(), [(2, 21, Expired)]);
 }
 
+#[cfg(feature = "serde")]
+#[test]
+fn changed_values_keep_all_else() {
+    let entry = SavedEntry {
+        key: 1,
+        value: 10,
+        time_left: Some(secs(1)),
+        idle_left: Some(secs(2)),
+        refresh_in: Some(secs(3)),
+        age: secs(4),
+    };
+    let snapshot: Snapshot<u32, u32> = [entry.clone(), saved(2, None)].into_iter().collect();
+    let snapshot = aged(&snapshot, secs(300));
+    let taken_at = snapshot.taken_at();
+    let texts: Snapshot<u32, String> = snapshot.map_values(|value| value.to_string());
+    assert_eq!(texts.taken_at(), taken_at);
+    let texts: Vec<_> = texts.into_iter().collect();
+    assert_eq!((texts[0].value.as_str(), texts[1].key), ("10", 2));
+    let back = SavedEntry {
+        key: texts[0].key,
+        value: 10,
+        time_left: texts[0].time_left,
+        idle_left: texts[0].idle_left,
+        refresh_in: texts[0].refresh_in,
+        age: texts[0].age,
+    };
+    assert_eq!(back, entry);
+}
+
 /// A program takes some entries out of a snapshot that it has read: the downtime still counts.
 #[cfg(feature = "serde")]
 #[test]
@@ -414,10 +444,9 @@ fn a_snapshot_that_lost_entries_stays_as_old_as_it_is() {
     snapshot.retain(|entry| entry.key != 3);
     assert_eq!(snapshot.taken_at(), taken_at);
     let (new, _) = built(|b| b);
-    let expected = Restored {
+    let expected = counts! {
         restored: 1,
         expired: 1,
-        ..Restored::default()
     };
     assert_eq!(new.restore(snapshot, Restore::default()), expected);
     assert!(new.contains_key(&2));
@@ -481,10 +510,9 @@ fn a_smaller_cache_keeps_the_hottest_and_evicts_nothing() {
                 .eviction_policy(policy)
                 .removal_listener(heard.listener())
         });
-        let expected = Restored {
+        let expected = counts! {
             restored: 100,
             refused: 900,
-            ..Restored::default()
         };
         assert_eq!(new.restore(snapshot, Restore::default()), expected);
         new.run_pending_tasks();
@@ -515,10 +543,9 @@ fn weights_count_against_the_bound() {
     ]
     .into_iter()
     .collect();
-    let expected = Restored {
+    let expected = counts! {
         restored: 3,
         refused: 1,
-        ..Restored::default()
     };
     assert_eq!(new.restore(snapshot, Restore::default()), expected);
     assert!([6, 4, 0].iter().all(|key| new.contains_key(key)) && !new.contains_key(&5));

@@ -26,13 +26,17 @@ impl Subject {
             .hasher(Hostile(flavour))
             .ticker(clock.clone())
             .expiry_resolution(Duration::from_nanos(1 << settings.resolution))
-            .weigher(|_, value: &Value| value.weight())
             .removal_listener(move |&key: &u8, value: &Value, cause| {
                 let mut delivered = tell.lock().unwrap();
                 delivered.entry(key).or_default().push((value.id, cause));
             });
         if flavour & 0x80 != 0 {
             builder = builder.max_capacity(1 << 40);
+        }
+        if settings.weighs() {
+            builder = builder
+                .max_capacity(1 << 40)
+                .weigher(|_, value: &Value| value.weight());
         }
         if settings.policy {
             builder = builder.expire_after(AsWritten);

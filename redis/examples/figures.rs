@@ -175,7 +175,7 @@ async fn churn(port: u16) {
     let mut writer = Writer::connect(port).await;
     fill(&mut writer, MANY).await;
     let near = near(port).await;
-    near.get_all((0..MANY).map(key)).await.unwrap();
+    near.preload((0..MANY).map(key)).await.unwrap();
     let done = Arc::new(AtomicBool::new(false));
     let stop = done.clone();
     let writing = tokio::spawn(async move {
@@ -243,7 +243,7 @@ async fn memory(port: u16, writer: &mut Writer) {
     let near = near(port).await;
     let before = resident();
     for first in (0..MANY).step_by(1000) {
-        near.get_all((first..first + 1000).map(key)).await.unwrap();
+        near.preload((first..first + 1000).map(key)).await.unwrap();
     }
     let each = (resident() - before) / MANY as f64;
     let before = resident();
@@ -287,12 +287,12 @@ async fn storm(port: u16, broadcast: bool) {
     };
     let near = tracked(port, tracking).await;
     let names: Vec<String> = (0..KEYS).map(key).collect();
-    near.get_all(names.clone()).await.unwrap();
+    near.preload(names.clone()).await.unwrap();
     // With default tracking, the server reports a key once after each read.
     let storm = (0..A_SECOND * SECONDS).map(|number| format!("storm:{number}"));
     if !broadcast {
         for keys in storm.collect::<Vec<_>>().chunks(2_000) {
-            near.get_all(keys.to_vec()).await.unwrap();
+            near.preload(keys.to_vec()).await.unwrap();
         }
     }
     let done = Arc::new(AtomicBool::new(false));

@@ -1,12 +1,15 @@
 //! From settings to a connected near cache.
 
 use crate::cached::{Cached, EntryDeadline};
-use crate::codec::{Codec, DefaultCodec};
+use crate::codec::{BoxError, Codec, DefaultCodec};
 use crate::config::{OnDisconnect, Settings, Tracking};
 use crate::connector::Connector;
+use crate::credentials::{Credentials, Provider};
 use crate::error::NearError;
 use crate::key::{KeySpace, NearKey};
 use crate::near::NearCache;
+#[cfg(feature = "sentinel")]
+use crate::sentinel::Sentinels;
 use crate::shared::Shared;
 use crate::supervisor::Supervisor;
 use redis::Client;
@@ -31,6 +34,9 @@ use wheelhouse::{Cache, CacheBuilder, Expiry, RandomState};
 /// | `connect_timeout` | 2 s |
 /// | `request_timeout` | 1 s |
 /// | `heartbeat` | 1 s |
+/// | `fail_fast_after` | 5 refused attempts to connect |
+/// | `credentials` | those of the client |
+/// | `load_lock` | none |
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -53,8 +59,7 @@ use wheelhouse::{Cache, CacheBuilder, Expiry, RandomState};
 /// ```
 #[must_use = "a builder does nothing until `connect` is called"]
 pub struct NearCacheBuilder<K, V, C = DefaultCodec, S = RandomState> {
-    servers: Vec<Client>,
-    cluster: bool,
+    connector: Connector,
     local: CacheBuilder<K, Cached<V>, S>,
     expiry: Option<Box<dyn Expiry<K, Cached<V>>>>,
     key_prefix: Vec<u8>,
@@ -76,7 +81,7 @@ impl<K, V> NearCache<K, V> {
     /// # }
     /// ```
     pub fn builder(server: Client) -> NearCacheBuilder<K, V, DefaultCodec> {
-        NearCacheBuilder::new(vec![server], false)
+        NearCacheBuilder::new(Connector::Server(server))
     }
 
     /// Begins the settings of a near cache in front of a cluster.
@@ -97,15 +102,41 @@ impl<K, V> NearCache<K, V> {
     pub fn cluster_builder(
         nodes: impl IntoIterator<Item = Client>,
     ) -> NearCacheBuilder<K, V, DefaultCodec> {
-        NearCacheBuilder::new(nodes.into_iter().collect(), true)
+        NearCacheBuilder::new(Connector::Cluster {
+            seeds: nodes.into_iter().collect(),
+            known: Vec::new(),
+        })
+    }
+
+    /// Begins the settings of a near cache in front of the primary that sentinels watch.
+    ///
+    /// The sentinels are asked for the primary at each connection. When one of them reports that
+    /// another server is the primary, the near cache flushes and connects anew.
+    ///
+    /// ```no_run
+    /// use wheelhouse_redis::NearCache;
+    /// use wheelhouse_redis::redis::sentinel::{SentinelClient, SentinelServerType};
+    ///
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// let sentinels = vec!["redis://10.0.0.1:26379/", "redis://10.0.0.2:26379/"];
+    /// let primary = SentinelServerType::Master;
+    /// let sentinels = SentinelClient::build(sentinels, "mymaster".to_string(), None, primary)?;
+    /// let near = NearCache::<String, String>::sentinel_builder(sentinels).connect().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[cfg(feature = "sentinel")]
+    pub fn sentinel_builder(
+        sentinels: redis::sentinel::SentinelClient,
+    ) -> NearCacheBuilder<K, V, DefaultCodec> {
+        NearCacheBuilder::new(Connector::Sentinel(Sentinels::new(sentinels)))
     }
 }
 
 impl<K, V> NearCacheBuilder<K, V, DefaultCodec> {
-    fn new(servers: Vec<Client>, cluster: bool) -> Self {
+    fn new(connector: Connector) -> Self {
         Self {
-            servers,
-            cluster,
+            connector,
             local: Cache::builder(),
             expiry: None,
             key_prefix: Vec::new(),
@@ -142,8 +173,7 @@ impl<K, V, C, S> NearCacheBuilder<K, V, C, S> {
     /// ```
     pub fn local<H>(self, local: CacheBuilder<K, Cached<V>, H>) -> NearCacheBuilder<K, V, C, H> {
         NearCacheBuilder {
-            servers: self.servers,
-            cluster: self.cluster,
+            connector: self.connector,
             local,
             expiry: self.expiry,
             key_prefix: self.key_prefix,
@@ -297,8 +327,7 @@ impl<K, V, C, S> NearCacheBuilder<K, V, C, S> {
     /// ```
     pub fn codec<D: Codec<V>>(self, codec: D) -> NearCacheBuilder<K, V, D, S> {
         NearCacheBuilder {
-            servers: self.servers,
-            cluster: self.cluster,
+            connector: self.connector,
             local: self.local,
             expiry: self.expiry,
             key_prefix: self.key_prefix,
@@ -349,9 +378,12 @@ impl<K, V, C, S> NearCacheBuilder<K, V, C, S> {
         self
     }
 
-    /// Sets how often the near cache asks the server for a sign of life, and how long the answer
-    /// may take. A connection that is silently dead is closed after at most twice this time. Until
-    /// then, outdated entries may be served.
+    /// Sets how often the near cache asks the server for a sign of life, and how long no byte may
+    /// arrive after that. A connection that is silently dead is closed after at most twice this
+    /// time. Until then, outdated entries may be served.
+    ///
+    /// A reply may take longer than this, as long as its bytes arrive. Over TLS the near cache does
+    /// not see single bytes: there, this must be longer than the slowest reply takes.
     ///
     /// ```
     /// use std::time::Duration;
@@ -368,6 +400,76 @@ impl<K, V, C, S> NearCacheBuilder<K, V, C, S> {
     /// ```
     pub fn heartbeat(mut self, every: Duration) -> Self {
         self.settings.heartbeat = every;
+        self
+    }
+
+    /// Sets after how many failed attempts to connect in a row calls that need the server fail at
+    /// once, with a transient error, until an attempt succeeds. So do the calls after one that has
+    /// waited for its whole `request_timeout`. `u32::MAX`: every call waits.
+    ///
+    /// ```
+    /// use wheelhouse_redis::{NearCache, redis};
+    ///
+    /// # fn example() -> redis::RedisResult<()> {
+    /// let server = redis::Client::open("redis://127.0.0.1/")?;
+    /// let builder = NearCache::<u64, String>::builder(server)
+    ///     .fail_fast_after(1);
+    /// # drop(builder);
+    /// # Ok(())
+    /// # }
+    /// # example().unwrap();
+    /// ```
+    pub fn fail_fast_after(mut self, attempts: u32) -> Self {
+        self.settings.fail_fast_after = attempts;
+        self
+    }
+
+    /// Sets a provider that is asked for the user and the password at each connection, in the place
+    /// of those of the client. If the server refuses them, the provider is asked once more at once.
+    ///
+    /// ```
+    /// use wheelhouse_redis::{Credentials, NearCache, redis};
+    ///
+    /// # fn example() -> redis::RedisResult<()> {
+    /// let server = redis::Client::open("redis://127.0.0.1/")?;
+    /// let builder = NearCache::<u64, String>::builder(server)
+    ///     .credentials(|| async {
+    ///         Ok(Credentials::new("near", std::fs::read_to_string("/run/secrets/redis")?))
+    ///     });
+    /// # drop(builder);
+    /// # Ok(())
+    /// # }
+    /// # example().unwrap();
+    /// ```
+    pub fn credentials<F>(mut self, provider: impl Fn() -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = Result<Credentials, BoxError>> + Send + 'static,
+    {
+        self.settings.credentials = Some(Provider::new(provider));
+        self
+    }
+
+    /// Makes `get_with` take a lock at the server before it loads, so that one process loads a key
+    /// at a time. The lock ends by itself after this time: allow more than a load takes.
+    ///
+    /// The lock of the server's key `user:1` is the key `user:1:loading`. It is given back by a
+    /// script, so the user needs the right to `EVAL`.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use wheelhouse_redis::{NearCache, redis};
+    ///
+    /// # fn example() -> redis::RedisResult<()> {
+    /// let server = redis::Client::open("redis://127.0.0.1/")?;
+    /// let builder = NearCache::<u64, String>::builder(server)
+    ///     .load_lock(Duration::from_secs(10));
+    /// # drop(builder);
+    /// # Ok(())
+    /// # }
+    /// # example().unwrap();
+    /// ```
+    pub fn load_lock(mut self, life: Duration) -> Self {
+        self.settings.load_lock = Some(life);
         self
     }
 }
@@ -395,8 +497,8 @@ where
     /// Outside of a tokio runtime with time and I/O enabled.
     pub async fn connect(mut self) -> Result<NearCache<K, V, S>, NearError> {
         self.fill_prefixes();
-        self.settings.validate()?;
-        let connector = Connector::new(self.servers, self.cluster)?;
+        self.settings.validate(&self.key_prefix)?;
+        self.connector.validate()?;
         let asks_reads = self.expiry.is_some();
         let deadlines = EntryDeadline { users: self.expiry };
         let local = if asks_reads {
@@ -414,7 +516,7 @@ where
             Box::new(self.codec),
             self.settings,
         ));
-        let mut supervisor = Supervisor::new(shared.clone(), connector);
+        let mut supervisor = Supervisor::new(shared.clone(), self.connector);
         let first = supervisor.connect().await?;
         let (ending, ended) = watch::channel(());
         shared.up(first.clone());
@@ -439,12 +541,8 @@ where
 
 impl<K, V, C, S> fmt::Debug for NearCacheBuilder<K, V, C, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let servers = self.servers.iter();
-        let servers: Vec<_> = servers
-            .map(|s| s.get_connection_info().addr().to_string())
-            .collect();
         f.debug_struct("NearCacheBuilder")
-            .field("servers", &servers)
+            .field("servers", &self.connector.addresses())
             .field("settings", &self.settings)
             .finish_non_exhaustive()
     }

@@ -16,6 +16,7 @@ use crate::slots::{Range, SLOTS, Slots};
 use redis::aio::MultiplexedConnection;
 use redis::{Client, ConnectionAddr, Value};
 use std::hash::{BuildHasher, Hash};
+use std::time::Duration;
 
 /// Asks the first seed that answers for the primaries of the cluster, and connects to all of them.
 ///
@@ -90,14 +91,15 @@ where
 
 /// Whether the topology that a node reports is still the one with which the link was made. Nodes
 /// take turns. A node that replies with an error has no topology to compare.
-pub(crate) async fn check(link: &Link) -> Result<(), NearError> {
+pub(crate) async fn check(link: &Link, quiet: Duration) -> Result<(), NearError> {
     let Some(slots) = link.slots() else {
         return Ok(());
     };
     let turn = slots.next_turn() % link.nodes().len();
     let node = &link.nodes()[turn];
     let host = node.address.rsplit_once(':').map_or("", |(host, _)| host);
-    match ranges(node.connection.clone(), host).await {
+    let ranges = ranges(node.connection.clone(), host);
+    match node.while_bytes_arrive(quiet, ranges).await? {
         Ok(ranges) if ranges != slots.ranges() => Err(NearError::Disconnected {
             reason: "the topology of the cluster changed".into(),
         }),

@@ -1,5 +1,6 @@
 //! The settings of a near cache.
 
+use crate::credentials::Provider;
 use crate::error::NearError;
 use std::time::Duration;
 
@@ -66,6 +67,9 @@ pub(crate) struct Settings {
     pub(crate) connect_timeout: Duration,
     pub(crate) request_timeout: Duration,
     pub(crate) heartbeat: Duration,
+    pub(crate) fail_fast_after: u32,
+    pub(crate) credentials: Option<Provider>,
+    pub(crate) load_lock: Option<Duration>,
 }
 
 impl Default for Settings {
@@ -78,12 +82,15 @@ impl Default for Settings {
             connect_timeout: Duration::from_secs(2),
             request_timeout: Duration::from_secs(1),
             heartbeat: Duration::from_secs(1),
+            fail_fast_after: 5,
+            credentials: None,
+            load_lock: None,
         }
     }
 }
 
 impl Settings {
-    pub(crate) fn validate(&self) -> Result<(), NearError> {
+    pub(crate) fn validate(&self, key_prefix: &[u8]) -> Result<(), NearError> {
         let above_zero = [
             ("local_ttl", self.local_ttl),
             ("connect_timeout", self.connect_timeout),
@@ -97,9 +104,24 @@ impl Settings {
                 )));
             }
         }
+        if self.load_lock.is_some_and(|life| life.is_zero()) {
+            let fault = "load_lock is 0ns, but must be above zero";
+            return Err(NearError::Config(fault.into()));
+        }
         let Tracking::Broadcast { prefixes } = &self.tracking else {
             return Ok(());
         };
+        // The keys of one of the two must be a part of the other's.
+        let shares = |prefix: &String| {
+            prefix.as_bytes().starts_with(key_prefix) || key_prefix.starts_with(prefix.as_bytes())
+        };
+        if !prefixes.is_empty() && !prefixes.iter().any(shares) {
+            return Err(NearError::Config(format!(
+                "key_prefix is {:?}, but must share its begin with one of tracking's prefixes \
+                 {prefixes:?}: else no key would be kept",
+                String::from_utf8_lossy(key_prefix)
+            )));
+        }
         for (index, one) in prefixes.iter().enumerate() {
             for other in &prefixes[index + 1..] {
                 if one.starts_with(other.as_str()) || other.starts_with(one.as_str()) {
@@ -131,7 +153,7 @@ mod tests {
     fn fault(change: impl FnOnce(&mut Settings)) -> String {
         let mut settings = Settings::default();
         change(&mut settings);
-        settings.validate().unwrap_err().to_string()
+        settings.validate(b"").unwrap_err().to_string()
     }
 
     fn broadcast(prefixes: &[&str]) -> Tracking {
@@ -142,7 +164,7 @@ mod tests {
 
     #[test]
     fn faults_name_the_setting_and_what_is_allowed() {
-        assert!(Settings::default().validate().is_ok());
+        assert!(Settings::default().validate(b"").is_ok());
         assert_eq!(
             fault(|s| s.heartbeat = Duration::ZERO),
             "heartbeat is 0ns, but must be above zero"

@@ -6,7 +6,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// An error of a user's codec, shared by all callers that waited for the same load.
+/// An error of a user's codec, load or provider, shared by all callers that waited for the same
+/// load.
 pub type CodecError = Arc<dyn Error + Send + Sync>;
 
 /// Why a call of the near cache failed; the message says what to do.
@@ -41,6 +42,20 @@ pub enum NearError {
         /// `connect_timeout`.
         waited: Duration,
     },
+    /// The server is no primary: after a failover, until the address leads to the new one.
+    NotPrimary {
+        /// The address of the server.
+        server: String,
+        /// The role that it has.
+        role: String,
+    },
+    /// The provider of credentials failed.
+    Credentials {
+        /// The address that was tried.
+        server: String,
+        /// The error of the provider.
+        source: CodecError,
+    },
     /// The server does not speak RESP3, so it cannot tell which keys change.
     Resp3NotSupported {
         /// The address of the server.
@@ -55,9 +70,10 @@ pub enum NearError {
         /// The message of the server.
         source: Arc<RedisError>,
     },
-    /// There was no connection for the whole time that the call may take. Nothing was sent.
+    /// There was no connection for the whole time that the call may take, or the attempts to
+    /// connect fail, and the call did not wait. Nothing was sent.
     Unavailable {
-        /// How long the call waited for a connection.
+        /// How long the call waited for a connection; zero if it failed at once.
         waited: Duration,
         /// Why the last attempt to connect failed, if one was made.
         last: Option<Box<NearError>>,
@@ -81,6 +97,24 @@ pub enum NearError {
     },
     /// The server replied with an error.
     Server(Arc<RedisError>),
+    /// The key holds no string, but a list, a hash or the like.
+    WrongType {
+        /// The key, as the server has it.
+        key: String,
+        /// The message of the server.
+        source: Arc<RedisError>,
+    },
+    /// The connection has ended at least twice in a row while the server was asked for this key,
+    /// so the key is not asked for now. Other keys are.
+    Refused {
+        /// The key, as the server has it.
+        key: String,
+        /// How many connections have ended.
+        losses: u32,
+        /// How long the key is still refused. The time doubles with each loss, from 100 ms to
+        /// a minute.
+        left: Duration,
+    },
     /// The server replied to a read with something that the command never returns. The near cache
     /// has given the connection up, since later replies may be those of other requests.
     Protocol(String),
@@ -99,6 +133,9 @@ pub enum NearError {
         /// The key, as the server has it.
         key: String,
     },
+    /// The load of `get_with` or `try_get_with` failed: that of this call, or of the call which led
+    /// the load. `downcast_ref` gives its type back.
+    Load(CodecError),
     /// The time to live of a write is zero.
     ZeroTtl,
     /// The near cache was closed.
@@ -122,11 +159,19 @@ impl NearError {
             self,
             Self::Connect { .. }
                 | Self::ConnectTimedOut { .. }
+                | Self::NotPrimary { .. }
+                | Self::Credentials { .. }
+                | Self::Refused { .. }
                 | Self::Unavailable { .. }
                 | Self::TimedOut { .. }
                 | Self::Unconfirmed { .. }
                 | Self::Disconnected { .. }
         )
+    }
+
+    /// Whether the server did not accept the user or the password.
+    pub(crate) fn is_authentication(&self) -> bool {
+        matches!(self, Self::Connect { source, .. } if refuses_user(source))
     }
 
     /// The error of an attempt to connect to `server`.
@@ -147,6 +192,17 @@ impl NearError {
         }
     }
 
+    /// The same error, which names the key where the key is the reason.
+    pub(crate) fn of_key(self, bytes: &[u8]) -> Self {
+        match self {
+            Self::Server(source) if source.code() == Some("WRONGTYPE") => Self::WrongType {
+                key: display_key(bytes),
+                source,
+            },
+            other => other,
+        }
+    }
+
     /// The error of a request on a connection that was up.
     pub(crate) fn requesting(error: RedisError) -> Self {
         if error.is_unrecoverable_error() || error.is_io_error() {
@@ -159,6 +215,30 @@ impl NearError {
     }
 }
 
+fn refuses_user(error: &RedisError) -> bool {
+    error.kind() == ErrorKind::AuthenticationFailed
+        || matches!(error.code(), Some("WRONGPASS" | "NOAUTH"))
+}
+
+/// A key as a message shows it.
+pub(crate) fn display_key(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// The treatment of an error of an attempt to connect.
+fn what_to_check(error: &RedisError) -> &'static str {
+    let said = error.to_string();
+    if refuses_user(error) {
+        "check the user and the password"
+    } else if said.contains("max number of clients") {
+        "allow more clients with the server's `maxclients`, or end idle ones"
+    } else if error.is_io_error() || error.is_unrecoverable_error() {
+        "check the address, and that the server runs and is reachable"
+    } else {
+        "check the settings of the client, and the server's log"
+    }
+}
+
 /// The treatment of an error that the server replied with.
 fn what_to_do(error: &RedisError) -> &'static str {
     use ServerErrorKind::{
@@ -168,13 +248,14 @@ fn what_to_do(error: &RedisError) -> &'static str {
         ErrorKind::Server(Moved | Ask | CrossSlot) => {
             "it is a node of a cluster: use `cluster_builder` (feature `cluster`)"
         }
-        ErrorKind::Server(ReadOnly) => "it is a replica: connect to its primary",
+        ErrorKind::Server(ReadOnly) => {
+            "it is a replica now: the near cache connects anew, call again"
+        }
         ErrorKind::Server(NoPerm) => "give the user the right by an ACL rule",
         ErrorKind::Server(BusyLoading | ClusterDown | MasterDown | TryAgain) => {
             "it cannot answer yet: call again later"
         }
         _ if error.code() == Some("BUSY") => "a script blocks it: call again later",
-        _ if error.code() == Some("WRONGTYPE") => "the key holds no string: use another key",
         _ => "check the user's rights, and the server's memory and log",
     }
 }
@@ -185,8 +266,17 @@ impl fmt::Display for NearError {
             Self::Config(fault) => f.write_str(fault),
             Self::Connect { server, source } => write!(
                 f,
-                "could not connect to {server}: {source}; check the address, the password and \
-                 that the server runs"
+                "could not connect to {server}: {source}; {}",
+                what_to_check(source)
+            ),
+            Self::NotPrimary { server, role } => write!(
+                f,
+                "{server} is no primary, its role is {role:?}; let the address lead to the \
+                 primary, or use `sentinel_builder` (feature `sentinel`)"
+            ),
+            Self::Credentials { server, source } => write!(
+                f,
+                "the provider has no credentials for {server}: {source}; check the provider"
             ),
             Self::ConnectTimedOut { server, waited } => write!(
                 f,
@@ -204,13 +294,17 @@ impl fmt::Display for NearError {
                  `Tracking::Broadcast` and that the user's ACL allows `+client|tracking`"
             ),
             Self::Unavailable { waited, last } => {
-                write!(f, "no connection to the server for {waited:?}")?;
+                if waited.is_zero() {
+                    f.write_str("no connection to the server, and the attempts to connect fail")?;
+                } else {
+                    write!(f, "no connection to the server for {waited:?}")?;
+                }
                 if let Some(last) = last {
                     write!(f, " (last attempt: {last})")?;
                 }
                 f.write_str(
                     "; nothing was sent, the near cache goes on trying: call again later, or \
-                     allow more with `request_timeout`",
+                     allow more with `request_timeout` and `fail_fast_after`",
                 )
             }
             Self::TimedOut { waited, last } => {
@@ -234,6 +328,20 @@ impl fmt::Display for NearError {
                 f,
                 "the server replied with an error: {source}; {}",
                 what_to_do(source)
+            ),
+            Self::WrongType { key, source } => write!(
+                f,
+                "key {key:?} holds no string: {source}; use another key, or delete this one"
+            ),
+            Self::Refused { key, losses, left } => write!(
+                f,
+                "key {key:?} is not asked for during {left:?}: {losses} connections in a row \
+                 ended while its value was awaited; check the size of the value and the server's \
+                 `client-output-buffer-limit`"
+            ),
+            Self::Load(source) => write!(
+                f,
+                "the load of the value failed: {source}; nothing was kept, the next call loads anew"
             ),
             Self::Protocol(what) => write!(
                 f,
@@ -272,8 +380,12 @@ impl Error for NearError {
             Self::Connect { source, .. }
             | Self::Resp3NotSupported { source, .. }
             | Self::TrackingRefused { source, .. }
+            | Self::WrongType { source, .. }
             | Self::Server(source) => Some(source.as_ref()),
-            Self::Encode(source) | Self::Decode { source, .. } => Some(source.as_ref()),
+            Self::Encode(source)
+            | Self::Decode { source, .. }
+            | Self::Credentials { source, .. }
+            | Self::Load(source) => Some(source.as_ref()),
             Self::Unavailable {
                 last: Some(last), ..
             }

@@ -10,7 +10,9 @@ use std::sync::Arc;
 /// reports [`NearError::Key`](crate::NearError::Key), since a key that does not come back would
 /// never be invalidated.
 ///
-/// Implemented for strings, byte vectors and integers (as decimal text, as `INCR` has them).
+/// Implemented for strings, byte vectors, integers (as decimal text, as `INCR` has them), and
+/// tuples of two to four keys: `("user".to_string(), 7)` is `user:7`. In all parts but the last,
+/// `%` is written as `%25` and `:` as `%3A`.
 ///
 /// ```
 /// use wheelhouse_redis::NearKey;
@@ -96,6 +98,110 @@ integer_keys!(
     u8, u16, u32, u64, u128, usize, i8, i16, i32, i64, i128, isize
 );
 
+/// Appends `bytes` so that they contain no colon.
+fn escape(bytes: &[u8], out: &mut Vec<u8>) {
+    for byte in bytes {
+        match byte {
+            b'%' => out.extend_from_slice(b"%25"),
+            b':' => out.extend_from_slice(b"%3A"),
+            other => out.push(*other),
+        }
+    }
+}
+
+/// The inverse of `escape`; `None` for what it never writes.
+fn unescape(mut bytes: &[u8]) -> Option<Vec<u8>> {
+    let mut out = Vec::with_capacity(bytes.len());
+    while let Some((first, rest)) = bytes.split_first() {
+        (bytes, _) = match first {
+            b'%' if rest.starts_with(b"25") => (&rest[2..], out.push(b'%')),
+            b'%' if rest.starts_with(b"3A") => (&rest[2..], out.push(b':')),
+            b'%' => return None,
+            other => (rest, out.push(*other)),
+        };
+    }
+    Some(out)
+}
+
+macro_rules! tuple_keys {
+    ($first:ident $(, $rest:ident)+) => {
+        #[expect(non_snake_case, reason = "a part has the name of its type")]
+        impl<$first: NearKey $(, $rest: NearKey)+> NearKey for ($first $(, $rest)+) {
+            fn write_bytes(&self, out: &mut Vec<u8>) {
+                let ($first $(, $rest)+) = self;
+                let mut last = Vec::new();
+                $first.write_bytes(&mut last);
+                $(
+                    escape(&last, out);
+                    out.push(b':');
+                    last.clear();
+                    $rest.write_bytes(&mut last);
+                )+
+                out.extend_from_slice(&last);
+            }
+
+            fn from_bytes(bytes: &[u8]) -> Option<Self> {
+                let parts = [stringify!($first) $(, stringify!($rest))+].len();
+                let mut parts = bytes.splitn(parts, |byte| *byte == b':').peekable();
+                let mut next = || {
+                    let part = parts.next()?;
+                    match parts.peek() {
+                        Some(_) => unescape(part),
+                        None => Some(part.to_vec()),
+                    }
+                };
+                Some(($first::from_bytes(&next()?)? $(, $rest::from_bytes(&next()?)?)+))
+            }
+        }
+    };
+}
+
+tuple_keys!(A, B);
+tuple_keys!(A, B, C);
+tuple_keys!(A, B, C, D);
+
+/// What [`NearCache::set`](crate::NearCache::set) takes as the key: a key, a reference to one, or
+/// text or bytes where the key is one of their owned forms.
+///
+/// ```
+/// use std::sync::Arc;
+/// use wheelhouse_redis::ToKey;
+///
+/// let keys: [String; 3] = ["a".to_key(), (&"a".to_string()).to_key(), "a".to_string().to_key()];
+/// assert_eq!(keys, ["a", "a", "a"]);
+/// let _: Arc<str> = "a".to_key();
+/// let _: u64 = 7.to_key();
+/// ```
+pub trait ToKey<K> {
+    /// The key.
+    fn to_key(self) -> K;
+}
+
+impl<K: NearKey> ToKey<K> for K {
+    fn to_key(self) -> K {
+        self
+    }
+}
+
+impl<K: NearKey + Clone> ToKey<K> for &K {
+    fn to_key(self) -> K {
+        self.clone()
+    }
+}
+
+macro_rules! to_key {
+    ($from:ty: $($key:ty),*) => {$(
+        impl ToKey<$key> for $from {
+            fn to_key(self) -> $key {
+                self.into()
+            }
+        }
+    )*};
+}
+
+to_key!(&str: String, Box<str>, Arc<str>);
+to_key!(&[u8]: Vec<u8>, Box<[u8]>, Arc<[u8]>);
+
 /// The keys of one near cache: a prefix, then the key's own bytes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct KeySpace {
@@ -139,6 +245,23 @@ mod tests {
         back(vec![0u8, 255, 13, 10], &[0, 255, 13, 10]);
         back(u64::MAX, b"18446744073709551615");
         back(i32::MIN, b"-2147483648");
+    }
+
+    #[test]
+    fn tuples_are_keys() {
+        back((String::from("user"), 7u64), b"user:7");
+        back((1u8, String::from("a:b%")), b"1:a:b%");
+        back(
+            (String::from("a:b"), String::from("%c"), -1i8),
+            b"a%3Ab:%25c:-1",
+        );
+        let inner = (String::from("a"), 1u8);
+        back((inner, 2u8, vec![b':'], 4u8), b"a%3A1:2:%3A:4");
+        let space = KeySpace::default();
+        for other in ["", "a", "a%:1", "a%3a:1", "a:1:2", "a:x"] {
+            let key = space.key::<(String, u8)>(other.as_bytes());
+            assert_eq!(key, None, "{other}");
+        }
     }
 
     #[test]

@@ -4,6 +4,7 @@
 // first group, in which the builder makes the handle. The supervisor keeps the line up. The last
 // group imports neither of them.
 mod builder;
+mod loader;
 mod near;
 mod read;
 mod write;
@@ -15,6 +16,8 @@ mod cluster;
 mod connect;
 mod connector;
 mod push;
+#[cfg(feature = "sentinel")]
+mod sentinel;
 
 mod line;
 mod link;
@@ -24,19 +27,23 @@ mod shared;
 mod cached;
 pub mod codec;
 mod config;
+mod credentials;
 mod error;
 mod key;
 #[cfg(feature = "cluster")]
 mod slots;
 mod stamp;
 mod stats;
+mod stream;
+mod suspects;
 mod tracking;
 
 pub use builder::NearCacheBuilder;
 pub use cached::Cached;
 pub use config::{OnDisconnect, Tracking};
+pub use credentials::Credentials;
 pub use error::{CodecError, NearError};
-pub use key::NearKey;
+pub use key::{NearKey, ToKey};
 pub use near::NearCache;
 pub use redis;
 pub use stats::NearStats;

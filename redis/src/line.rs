@@ -3,7 +3,6 @@
 //! One lock guards changes of the connection and of the stamp together (`stamp`, invariant 4). It
 //! is held for a few instructions, never across user code or an await.
 
-use crate::error::NearError;
 use crate::link::Link;
 use crate::stamp::Stamp;
 use std::sync::Arc;
@@ -13,6 +12,8 @@ use tokio::sync::watch;
 #[derive(Clone, Debug)]
 enum State {
     Down,
+    /// As `Down`, but the attempts to connect fail: calls do not wait.
+    Refused,
     Up(Arc<Link>),
     Closed,
 }
@@ -87,6 +88,17 @@ impl Line {
         });
     }
 
+    /// From now on calls do not wait for a connection, until there is one.
+    pub(crate) fn refuse(&self) {
+        self.change(|state| {
+            let down = matches!(state, State::Down);
+            if down {
+                *state = State::Refused;
+            }
+            down
+        });
+    }
+
     /// Closes the line for good.
     pub(crate) fn close(&self) {
         self.change(|state| {
@@ -113,18 +125,19 @@ impl Line {
         is_current(&self.state.borrow(), generation)
     }
 
-    /// The current connection and the stamp for what it brings; waits while there is none.
-    pub(crate) async fn link(&self) -> Result<(u64, Arc<Link>), NearError> {
+    /// The current connection and the stamp for what it brings. Waits while there is none, but
+    /// `None` if that would be in vain.
+    pub(crate) async fn link(&self) -> Option<(u64, Arc<Link>)> {
         loop {
             // `stamp`, invariant 2: first the stamp, then the connection.
             let stamp = self.stamp();
             let link = match &*self.state.borrow() {
                 State::Up(link) => Some(link.clone()),
                 State::Down => None,
-                State::Closed => return Err(NearError::Closed),
+                State::Refused | State::Closed => return None,
             };
             match link {
-                Some(link) if Stamp::serves(stamp) => return Ok((stamp, link)),
+                Some(link) if Stamp::serves(stamp) => return Some((stamp, link)),
                 // The connection came between the two loads.
                 Some(_) => {}
                 None => {

@@ -4,12 +4,16 @@
 //! Tracking is on before a link is used. If one connection ends, the link has ended.
 
 use crate::error::NearError;
+use crate::stream::Arrivals;
 use redis::aio::MultiplexedConnection;
-use redis::{RedisResult, Value};
+use redis::{ErrorKind, Pipeline, RedisResult, ServerErrorKind, Value};
 use std::fmt;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use tokio::task::JoinSet;
+use std::time::Duration;
+use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::timeout;
 
 #[cfg(feature = "cluster")]
 use crate::slots::Slots;
@@ -19,6 +23,54 @@ use crate::slots::Slots;
 pub(crate) struct Node {
     pub(crate) address: String,
     pub(crate) connection: MultiplexedConnection,
+    /// `None` over TLS.
+    pub(crate) arrivals: Option<Arrivals>,
+    pub(crate) _driver: Option<Driver>,
+}
+
+impl Node {
+    /// Waits for a reply as long as bytes arrive: until none has for the time `quiet`.
+    pub(crate) async fn while_bytes_arrive<T>(
+        &self,
+        quiet: Duration,
+        reply: impl Future<Output = T>,
+    ) -> Result<T, NearError> {
+        let mut reply = pin!(reply);
+        let count = || self.arrivals.as_ref().map(Arrivals::count);
+        loop {
+            let before = count();
+            if let Ok(reply) = timeout(quiet, &mut reply).await {
+                return Ok(reply);
+            }
+            if count() == before {
+                let what = if before.is_some() { "byte" } else { "reply" };
+                return Err(NearError::Disconnected {
+                    reason: format!(
+                        "no {what} came for {quiet:?}, the `heartbeat`, though one was asked for: \
+                         allow more with `heartbeat` if the server or the network is that slow"
+                    ),
+                });
+            }
+        }
+    }
+}
+
+/// The task that reads and writes a connection; it ends with the last handle.
+#[derive(Clone)]
+pub(crate) struct Driver(#[expect(dead_code, reason = "dropped")] Arc<Abort>);
+
+struct Abort(AbortHandle);
+
+impl Driver {
+    pub(crate) fn new(driver: impl Future<Output = ()> + Send + 'static) -> Self {
+        Self(Arc::new(Abort(tokio::spawn(driver).abort_handle())))
+    }
+}
+
+impl Drop for Abort {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
 }
 
 /// Says that a connection of the link has ended; shared with its push handlers.
@@ -108,14 +160,20 @@ impl Link {
     ///
     /// A node answers in order, so each invalidation that it sent before the answer has been
     /// applied when this returns. An error of the server is an answer, too: `PING` may be refused
-    /// by the user's ACL, or while a script runs.
-    pub(crate) async fn ping(&self) -> Result<(), NearError> {
+    /// by the user's ACL, or while a script runs. A node that is no primary has no answer.
+    pub(crate) async fn ping(&self, quiet: Duration) -> Result<(), NearError> {
         let mut pings = JoinSet::new();
+        let any_role = self.is_cluster();
         for node in &self.nodes {
-            let mut connection = node.connection.clone();
+            let node = node.clone();
             pings.spawn(async move {
-                let reply = connection.send_packed_command(&redis::cmd("PING")).await;
-                alive(reply)
+                let mut ping = Pipeline::with_capacity(2);
+                ping.cmd("PING");
+                ping.cmd("HELLO").arg(3);
+                let mut connection = node.connection.clone();
+                let replies = connection.send_packed_commands(&ping, 0, 2);
+                let replies = node.while_bytes_arrive(quiet, replies).await?;
+                alive(&node.address, replies, any_role)
             });
         }
         while let Some(ended) = pings.join_next().await {
@@ -126,16 +184,45 @@ impl Link {
     }
 }
 
-/// Whether this reply shows that the connection is alive, and that replies are in step with
-/// requests.
-fn alive(reply: RedisResult<Value>) -> Result<(), NearError> {
-    match reply
-        .and_then(Value::extract_error)
-        .map_err(NearError::requesting)
-    {
-        Ok(Value::SimpleString(_)) | Err(NearError::Server(_)) => Ok(()),
-        Ok(_) => Err(NearError::Protocol("no PONG to PING".into())),
-        Err(ended) => Err(ended),
+/// Whether these replies show that the connection is alive, that replies are in step with
+/// requests, and that the node is a primary.
+fn alive(address: &str, replies: RedisResult<Vec<Value>>, any_role: bool) -> Result<(), NearError> {
+    let replies = replies.map_err(NearError::requesting)?;
+    let mut replies = replies.into_iter().map(Value::extract_error);
+    let (ping, hello) = (replies.next(), replies.next());
+    if !matches!(ping, Some(Ok(Value::SimpleString(_)) | Err(_))) {
+        return Err(NearError::Protocol("no PONG to PING".into()));
+    }
+    let role = if any_role { None } else { hello };
+    role_fault(address, role, ping).map_or(Ok(()), Err)
+}
+
+/// Why a node with these replies to `HELLO` and `PING` is to be left: it is no primary, or one that
+/// does not serve.
+pub(crate) fn role_fault(
+    address: &str,
+    hello: Option<RedisResult<Value>>,
+    ping: Option<RedisResult<Value>>,
+) -> Option<NearError> {
+    use ServerErrorKind::{BusyLoading, MasterDown};
+    if let Some(Ok(Value::Map(fields))) = hello {
+        let text = |value: &Value| match value {
+            Value::BulkString(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+            Value::SimpleString(text) => text.clone(),
+            _ => String::new(),
+        };
+        let role = fields.iter().find(|(name, _)| text(name) == "role");
+        let role = role.map(|(_, role)| text(role));
+        if let Some(role) = role.filter(|role| role != "master") {
+            let server = address.to_string();
+            return Some(NearError::NotPrimary { server, role });
+        }
+    }
+    match ping {
+        Some(Err(error)) if matches!(error.kind(), ErrorKind::Server(BusyLoading | MasterDown)) => {
+            Some(NearError::Server(Arc::new(error)))
+        }
+        _ => None,
     }
 }
 

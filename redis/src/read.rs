@@ -6,17 +6,21 @@
 //! does not keep that reply.
 
 use crate::cached::{Cached, Content};
-use crate::error::NearError;
+use crate::error::{NearError, display_key};
 use crate::key::NearKey;
 use crate::near::NearCache;
-use crate::request::{Reply, RequestError, ServerTtl};
+use crate::request::{Answer, Reply, RequestError, ServerTtl};
 use crate::shared::Shared;
+use crate::suspects::TOGETHER;
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::future::poll_fn;
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::{Duration, Instant};
+use tokio::sync::MutexGuard;
 use tokio::task::yield_now;
 use tokio::time::{sleep, timeout};
 use wheelhouse::{Equivalent, Filled, Lease, Leased};
@@ -24,8 +28,14 @@ use wheelhouse::{Equivalent, Filled, Lease, Leased};
 /// The pause before the near cache repeats a request that the server could not answer yet.
 pub(super) const SERVER_PAUSE: Duration = Duration::from_millis(25);
 
-type Found<V> = Result<Option<V>, NearError>;
-type KeyLease<K, V, S> = Lease<K, Cached<V>, S>;
+/// How many keys one pipeline reads: enough to hide the round trip, few enough that other
+/// requests of the connection do not wait long.
+const KEYS_IN_A_PIPELINE: usize = 128;
+/// For how many keys one call of `get_all` holds leases at a time.
+const KEYS_AT_ONCE: usize = 8 * KEYS_IN_A_PIPELINE;
+
+pub(crate) type Found<V> = Result<Option<V>, NearError>;
+pub(crate) type KeyLease<K, V, S> = Lease<K, Cached<V>, S>;
 
 /// A lease whose request is not yet answered.
 struct PendingLease<K, V, S> {
@@ -91,38 +101,81 @@ where
         }
     }
 
-    /// Returns the values of these keys, in their order.
+    /// Returns the value of each of these keys, in their order, each with its own result: an error
+    /// of one key does not touch the others.
     ///
-    /// Keys that are not in memory are read together: one pipeline for each 128 keys and node.
-    /// Keys that another call is loading are awaited afterwards, so overlapping calls never wait
-    /// for each other in a cycle.
+    /// Keys that are not in memory are read together, in pipelines of at most 128 keys, of which
+    /// eight are under way at a time. Each value is kept as its reply comes. Keys that another call
+    /// is loading are awaited afterwards, so overlapping calls never wait for each other in a
+    /// cycle.
     ///
     /// # Errors
     ///
-    /// The first error of any key, after all others were read; within `request_timeout` at the
-    /// latest.
+    /// In each result as [`get`](Self::get). `request_timeout` holds for the whole call: keys that
+    /// have no answer then fail, the others have theirs.
     ///
     /// ```no_run
     /// # use wheelhouse_redis::{NearCache, NearError};
     /// # async fn example(near: NearCache<u64, String>) -> Result<(), NearError> {
-    /// let names = near.get_all([1, 2, 3]).await?;
-    /// assert_eq!(names.len(), 3);
+    /// for (id, name) in (1..=3).zip(near.get_all(1..=3).await) {
+    ///     println!("{id}: {}", name?.as_deref().unwrap_or("unknown"));
+    /// }
     /// # Ok(())
     /// # }
     /// ```
     pub async fn get_all(
         &self,
         keys: impl IntoIterator<Item = K>,
-    ) -> Result<Vec<Option<V>>, NearError> {
+    ) -> Vec<Result<Option<V>, NearError>> {
         if must_yield() {
             yield_now().await;
         }
         let keys: Vec<K> = keys.into_iter().collect();
-        let shared = self.shared.clone();
-        let limit = shared.settings.request_timeout;
-        let all = Box::pin(load_all(shared, keys));
-        let all = timeout(limit, all).await;
-        all.unwrap_or_else(|_| Err(self.shared.timed_out()))
+        let mut found: HashMap<&K, Option<Found<V>>> = HashMap::with_capacity(keys.len());
+        let mut missing = Vec::new();
+        for key in &keys {
+            if let Entry::Vacant(place) = found.entry(key) {
+                let hit = place.insert(self.shared.hit(key).map(Ok));
+                if hit.is_none() {
+                    missing.push(key);
+                }
+            }
+        }
+        if !missing.is_empty() {
+            let limit = self.shared.settings.request_timeout;
+            let all = Box::pin(load_all(&self.shared, &missing, &mut found));
+            // What is missing in the end has no result.
+            let _ = timeout(limit, all).await;
+        }
+        let mut late = None;
+        let mut of = |key: &K| match found.get(key) {
+            Some(Some(found)) => found.clone(),
+            _ => Err(late.get_or_insert_with(|| self.shared.timed_out()).clone()),
+        };
+        keys.iter().map(&mut of).collect()
+    }
+
+    /// Reads these keys into memory, and returns how many of them have a value.
+    ///
+    /// It costs what [`get_all`](Self::get_all) costs.
+    ///
+    /// # Errors
+    ///
+    /// The first error of any key, after all others were read. What was read is kept.
+    ///
+    /// ```no_run
+    /// # use wheelhouse_redis::{NearCache, NearError};
+    /// # async fn example(near: NearCache<u64, String>) -> Result<(), NearError> {
+    /// let found = near.preload(1..=1_000).await?;
+    /// println!("{found} users in memory");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn preload(&self, keys: impl IntoIterator<Item = K>) -> Result<usize, NearError> {
+        let found = self.get_all(keys).await.into_iter();
+        found
+            .map(|value| value.map(|value| usize::from(value.is_some())))
+            .sum()
     }
 
     /// Reads a key from the server now, whatever is in memory, and keeps what it finds.
@@ -165,7 +218,7 @@ fn must_yield() -> bool {
     calls == 0
 }
 
-async fn load_in_time<K, V, S>(shared: Arc<Shared<K, V, S>>, key: K) -> Found<V>
+pub(crate) async fn load_in_time<K, V, S>(shared: Arc<Shared<K, V, S>>, key: K) -> Found<V>
 where
     K: NearKey + Hash + Eq + Clone + Send + Sync + 'static,
     V: Clone + Send + Sync + 'static,
@@ -187,7 +240,7 @@ where
     loop {
         match shared.lease(&key, begun).await {
             Leased::Lease(lease) => {
-                let mut found = shared.lead(vec![lease]).await;
+                let mut found = shared.lead(vec![lease], None).await;
                 return found.pop().unwrap_or(Err(NearError::Closed));
             }
             Leased::Found(cached) => return cached.into_result(),
@@ -197,61 +250,97 @@ where
     }
 }
 
-async fn load_all<K, V, S>(
-    shared: Arc<Shared<K, V, S>>,
-    keys: Vec<K>,
-) -> Result<Vec<Option<V>>, NearError>
-where
+/// Loads these keys, and puts each result into `found`.
+async fn load_all<'k, K, V, S>(
+    shared: &Arc<Shared<K, V, S>>,
+    missing: &[&'k K],
+    found: &mut HashMap<&'k K, Option<Found<V>>>,
+) where
     K: NearKey + Hash + Eq + Clone + Send + Sync + 'static,
     V: Clone + Send + Sync + 'static,
     S: BuildHasher + Send + Sync + 'static,
 {
     let begun = shared.line.stamp();
-    let mut found: HashMap<&K, Option<Found<V>>> = HashMap::with_capacity(keys.len());
-    let mut missing = Vec::new();
-    for key in &keys {
-        if let Entry::Vacant(place) = found.entry(key) {
-            let hit = place.insert(shared.hit(key).map(Ok));
-            if hit.is_none() {
-                missing.push(key);
+    for keys in missing.chunks(KEYS_AT_ONCE) {
+        let mut missing = keys.to_vec();
+        let mut waited_for = None;
+        while !missing.is_empty() {
+            // Takes all leases that are free now. A call that holds leases never waits for the
+            // lease of another call.
+            let (mut leases, mut led, mut busy) = (Vec::new(), Vec::new(), Vec::new());
+            for key in missing {
+                let leased = match waited_for.take() {
+                    Some(leased) => leased,
+                    None => shared.lease_now(key, begun),
+                };
+                match leased {
+                    Leased::Lease(lease) => {
+                        leases.push(lease);
+                        led.push(key);
+                    }
+                    Leased::Found(cached) => {
+                        found.insert(key, Some(cached.into_result()));
+                    }
+                    Leased::Busy => busy.push(key),
+                }
+            }
+            lead_all(shared, led, leases, found).await;
+            // Another call loads the rest. When it has ended, this call takes what is free then.
+            if let Some(first) = busy.first() {
+                waited_for = Some(shared.lease(first, begun).await);
+            }
+            missing = busy;
+        }
+        yield_now().await;
+    }
+}
+
+/// Loads the keys of these leases, in pipelines of bounded size which are under way together.
+async fn lead_all<'k, K, V, S>(
+    shared: &Arc<Shared<K, V, S>>,
+    keys: Vec<&'k K>,
+    mut leases: Vec<KeyLease<K, V, S>>,
+    found: &mut HashMap<&'k K, Option<Found<V>>>,
+) where
+    K: NearKey + Hash + Eq + Clone + Send + Sync + 'static,
+    V: Clone + Send + Sync + 'static,
+    S: BuildHasher + Send + Sync + 'static,
+{
+    let mut put = |keys: &[&'k K], results: Vec<Found<V>>| {
+        for (key, result) in keys.iter().zip(results) {
+            found.insert(*key, Some(result));
+        }
+    };
+    if leases.len() <= KEYS_IN_A_PIPELINE {
+        put(&keys, shared.lead(leases, None).await);
+        return;
+    }
+    let mut pipelines = Vec::new();
+    while !leases.is_empty() {
+        let rest = leases.split_off(leases.len().min(KEYS_IN_A_PIPELINE));
+        let leases = std::mem::replace(&mut leases, rest);
+        pipelines.push(Some(Box::pin(shared.lead(leases, None))));
+    }
+    // All in this task: when the call is cancelled, all leases are free at once.
+    poll_fn(|cx| {
+        let mut pending = false;
+        for (keys, pipeline) in keys.chunks(KEYS_IN_A_PIPELINE).zip(&mut pipelines) {
+            let Some(running) = pipeline else { continue };
+            match running.as_mut().poll(cx) {
+                Poll::Ready(results) => {
+                    put(keys, results);
+                    *pipeline = None;
+                }
+                Poll::Pending => pending = true,
             }
         }
-    }
-    let mut waited_for = None;
-    while !missing.is_empty() {
-        // Takes all leases that are free now. A call that holds leases never waits for the lease of
-        // another call.
-        let (mut leases, mut led, mut busy) = (Vec::new(), Vec::new(), Vec::new());
-        for key in missing {
-            let leased = match waited_for.take() {
-                Some(leased) => leased,
-                None => shared.lease_now(key, begun),
-            };
-            match leased {
-                Leased::Lease(lease) => {
-                    leases.push(lease);
-                    led.push(key);
-                }
-                Leased::Found(cached) => {
-                    found.insert(key, Some(cached.into_result()));
-                }
-                Leased::Busy => busy.push(key),
-            }
+        if pending {
+            Poll::Pending
+        } else {
+            Poll::Ready(())
         }
-        let loaded = shared.lead(leases).await;
-        for (key, result) in led.into_iter().zip(loaded) {
-            found.insert(key, Some(result));
-        }
-        // Another call loads the rest. When it has ended, this call takes what is free then.
-        if let Some(first) = busy.first() {
-            waited_for = Some(shared.lease(first, begun).await);
-        }
-        missing = busy;
-    }
-    let of = |key: &K| found.get(key).cloned().flatten();
-    keys.iter()
-        .map(|key| of(key).unwrap_or(Err(NearError::Closed)))
-        .collect()
+    })
+    .await;
 }
 
 impl<K, V, S> Shared<K, V, S>
@@ -260,9 +349,9 @@ where
     V: Clone + Send + Sync + 'static,
     S: BuildHasher + Send + Sync + 'static,
 {
-    /// The right to load a key, or what a call that began at the stamp `begun` may return
+    /// The lease of a key, or what a call that began at the stamp `begun` may return
     /// (`stamp`, invariant 3). Waits while another call loads the key.
-    async fn lease(&self, key: &K, begun: u64) -> Leased<K, Cached<V>, S> {
+    pub(crate) async fn lease(&self, key: &K, begun: u64) -> Leased<K, Cached<V>, S> {
         loop {
             match self.local.lease_async(key.clone()).await {
                 Leased::Found(cached) if cached.stamp() < begun => self.forget_before(key, begun),
@@ -286,15 +375,22 @@ where
         self.local.remove_if(key, |cached| cached.stamp() < stamp);
     }
 
-    /// Loads the keys of these leases; the outcomes are in their order.
-    async fn lead(&self, leases: Vec<KeyLease<K, V, S>>) -> Vec<Found<V>> {
+    /// Loads the keys of these leases; the outcomes are in their order. With `absent`, the lease of
+    /// a key that the server does not have goes there, still unfilled.
+    pub(crate) async fn lead(
+        &self,
+        leases: Vec<KeyLease<K, V, S>>,
+        mut absent: Option<&mut Vec<KeyLease<K, V, S>>>,
+    ) -> Vec<Found<V>> {
         let mut results: Vec<Option<Found<V>>> = leases.iter().map(|_| None).collect();
         let mut open = self.encode(leases, &mut results);
         while !open.is_empty() {
-            let (stamp, link) = match self.line.link().await {
+            self.refuse(&mut open, &mut results);
+            let (mut asked, turn) = self.next_request(&mut open).await;
+            let (stamp, link) = match self.link().await {
                 Ok(current) => current,
                 Err(error) => {
-                    for one in open.drain(..) {
+                    for one in asked.into_iter().chain(open) {
                         results[one.index] = Some(self.fail(one.lease, error.clone()));
                     }
                     break;
@@ -302,25 +398,49 @@ where
             };
             let at = Instant::now();
             let sent = RequestContext { stamp, at };
-            let keys: Vec<&[u8]> = open.iter().map(|one| one.bytes.as_slice()).collect();
+            let keys: Vec<&[u8]> = asked.iter().map(|one| one.bytes.as_slice()).collect();
             keys.iter().for_each(|_| self.counters.load());
             let answers = tokio::select! {
                 biased;
                 answers = link.read(&keys, &self.settings.tracking) => answers,
                 // The connection was given up: ask the next one.
-                () = self.line.left(link.generation()) => continue,
+                () = self.line.left(link.generation()) => {
+                    if link.has_ended() {
+                        self.suspects.accuse(keys.into_iter());
+                    }
+                    open.append(&mut asked);
+                    continue;
+                }
             };
-            let (mut again, mut pause, mut answered) = (Vec::new(), false, false);
-            for (one, mut answer) in open.drain(..).zip(answers) {
+            let ended = |answer: &Answer| matches!(answer, Err(RequestError::Lost(_)));
+            if answers.iter().any(ended) {
+                let lost = keys
+                    .iter()
+                    .zip(&answers)
+                    .filter(|(_, answer)| ended(answer));
+                let lost: Vec<&[u8]> = lost.map(|(key, _)| *key).collect();
+                self.suspects.accuse(lost.into_iter());
+            }
+            let (mut pause, mut answered) = (false, false);
+            for (one, mut answer) in asked.into_iter().zip(answers) {
                 if let Err(RequestError::Ask(address)) = &answer {
                     answer = link.read_asking(address, &one.bytes).await;
                 }
                 match answer {
                     Ok(reply) => {
                         answered = true;
-                        results[one.index] = Some(self.commit(one.lease, &one.bytes, reply, &sent));
+                        self.suspects.clear(&one.bytes);
+                        results[one.index] = Some(match &mut absent {
+                            Some(absent) if reply.value.is_none() => {
+                                absent.push(one.lease);
+                                Ok(None)
+                            }
+                            _ => self.commit(one.lease, &one.bytes, reply, &sent),
+                        });
                     }
                     Err(RequestError::Failed(error)) => {
+                        self.suspects.clear(&one.bytes);
+                        let error = error.of_key(&one.bytes);
                         results[one.index] = Some(self.fail(one.lease, error));
                     }
                     Err(RequestError::OutOfStep(error)) => {
@@ -329,21 +449,20 @@ where
                     }
                     Err(RequestError::Lost(error) | RequestError::Moved(error)) => {
                         self.lost(link.generation(), error);
-                        again.push(one);
+                        open.push(one);
                     }
                     Err(RequestError::Ask(_)) => {
                         pause = true;
-                        again.push(one);
+                        open.push(one);
                     }
                     Err(RequestError::Later(error)) => {
                         self.set_fault(Some(error));
                         pause = true;
-                        again.push(one);
+                        open.push(one);
                     }
                 }
             }
-            open = again;
-            drop(link);
+            drop((link, turn));
             if answered {
                 // What was wrong before says nothing about a later time-out.
                 self.set_fault(None);
@@ -355,6 +474,53 @@ where
         let unanswered = || Err(NearError::Closed);
         let results = results.into_iter();
         results.map(|r| r.unwrap_or_else(unanswered)).collect()
+    }
+
+    /// Fails the leases of keys that are refused now.
+    fn refuse(&self, open: &mut Vec<PendingLease<K, V, S>>, results: &mut [Option<Found<V>>]) {
+        if self.suspects.are_none() {
+            return;
+        }
+        for one in std::mem::take(open) {
+            match self.refused(&one.bytes) {
+                Ok(()) => open.push(one),
+                Err(error) => results[one.index] = Some(self.fail(one.lease, error)),
+            }
+        }
+    }
+
+    /// An error while this key is refused.
+    pub(crate) fn refused(&self, bytes: &[u8]) -> Result<(), NearError> {
+        let Some((losses, left)) = self.suspects.refused(bytes) else {
+            return Ok(());
+        };
+        let key = display_key(bytes);
+        Err(NearError::Refused { key, losses, left })
+    }
+
+    /// Takes out of `open` what is asked for together. First all that is not suspect. Then, when
+    /// no other call asks for suspects, some that were suspect once, or one that was more often.
+    async fn next_request(
+        &self,
+        open: &mut Vec<PendingLease<K, V, S>>,
+    ) -> (Vec<PendingLease<K, V, S>>, Option<MutexGuard<'_, ()>>) {
+        let all = std::mem::take(open);
+        if self.suspects.are_none() {
+            return (all, None);
+        }
+        let losses = |one: &PendingLease<K, V, S>| self.suspects.losses(&one.bytes);
+        let (suspect, clean): (Vec<_>, Vec<_>) = all.into_iter().partition(|one| losses(one) > 0);
+        *open = suspect;
+        if !clean.is_empty() {
+            return (clean, None);
+        }
+        let turn = self.suspects.turn.lock().await;
+        let again = open.iter().position(|one| losses(one) > 1);
+        let asked = match again {
+            Some(index) => vec![open.swap_remove(index)],
+            None => open.drain(..open.len().min(TOGETHER)).collect(),
+        };
+        (asked, Some(turn))
     }
 
     /// The bytes of the keys. Keys that do not come back from their bytes fail here.
@@ -389,12 +555,9 @@ where
         sent: &RequestContext,
     ) -> Found<V> {
         let (content, life) = match reply.value {
-            Some(value) => match self.codec.decode(&value) {
+            Some(value) => match self.decode(bytes, &value) {
                 Ok(value) => (Content::Value(value), self.shorter(reply.life)),
-                Err(error) => {
-                    let (key, source) = (display_key(bytes), Arc::from(error));
-                    return self.fail(lease, NearError::Decode { key, source });
-                }
+                Err(error) => return self.fail(lease, error),
             },
             None => (
                 Content::Absent,
@@ -430,6 +593,13 @@ where
         }
     }
 
+    pub(crate) fn decode(&self, key: &[u8], value: &[u8]) -> Result<V, NearError> {
+        self.codec.decode(value).map_err(|error| NearError::Decode {
+            key: display_key(key),
+            source: Arc::from(error),
+        })
+    }
+
     fn shorter(&self, server: ServerTtl) -> Duration {
         match server {
             ServerTtl::Unlimited => self.settings.local_ttl,
@@ -438,7 +608,7 @@ where
     }
 
     /// Hands an error to all callers that wait for this load. Nothing is kept.
-    fn fail(&self, lease: KeyLease<K, V, S>, error: NearError) -> Found<V> {
+    pub(crate) fn fail(&self, lease: KeyLease<K, V, S>, error: NearError) -> Found<V> {
         self.counters.failed_load();
         let (stamp, now) = (self.line.stamp(), Some(Instant::now()));
         let content = Content::Failed(Box::new(error.clone()));
@@ -448,15 +618,10 @@ where
 
     /// Hands an outcome to the callers that wait for this load, and keeps nothing: the lease is
     /// revoked first, and what fills a revoked lease is never an entry.
-    fn share_outcome(&self, lease: KeyLease<K, V, S>, cached: Cached<V>) {
+    pub(crate) fn share_outcome(&self, lease: KeyLease<K, V, S>, cached: Cached<V>) {
         if lease.is_current() {
             self.local.invalidate(lease.key());
         }
         lease.fill(cached);
     }
-}
-
-/// A key as a message shows it.
-pub(crate) fn display_key(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
 }

@@ -9,10 +9,6 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
 
-/// How many keys one pipeline reads: enough to hide the round trip, few enough that other
-/// requests of the connection do not wait long.
-const KEYS_IN_A_PIPELINE: usize = 128;
-
 /// The value of a key and the server's deadline for it.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Reply {
@@ -34,7 +30,8 @@ pub(crate) enum ServerTtl {
 pub(crate) enum RequestError {
     /// The connection has ended.
     Lost(NearError),
-    /// Another node has the key now.
+    /// This node does not serve the key now: another one does, or the node is no primary any more,
+    /// or it reads its file. It has executed nothing.
     Moved(NearError),
     /// The node at this address has the key, while its slot moves.
     Ask(String),
@@ -62,11 +59,12 @@ impl RequestError {
         let error = NearError::requesting(error);
         match (kind, redirect, &error) {
             (_, _, NearError::Disconnected { .. }) => Self::Lost(error),
-            (Some(BusyLoading | TryAgain | MasterDown), ..) => Self::Later(error),
+            (Some(BusyLoading | MasterDown | ReadOnly), ..) => Self::Moved(error),
+            (Some(TryAgain), ..) => Self::Later(error),
             // A script runs for longer than the server allows.
             _ if busy => Self::Later(error),
             (Some(ClusterDown), ..) if cluster => Self::Later(error),
-            (Some(Moved | ReadOnly), ..) if cluster => Self::Moved(error),
+            (Some(Moved), ..) if cluster => Self::Moved(error),
             (Some(Ask), Some(address), _) if cluster => Self::Ask(address),
             _ => Self::Failed(error),
         }
@@ -89,12 +87,10 @@ impl Link {
                 }
                 continue;
             };
-            for indices in indices.chunks(KEYS_IN_A_PIPELINE) {
-                let keys = indices.iter().map(|index| keys[*index]);
-                let pipeline = reading(keys, opt_in);
-                let connection = self.nodes()[node].connection.clone();
-                requests.push((indices.to_vec(), connection, pipeline));
-            }
+            let keys = indices.iter().map(|index| keys[*index]);
+            let pipeline = reading(keys, opt_in);
+            let connection = self.nodes()[node].connection.clone();
+            requests.push((indices, connection, pipeline));
         }
         let cluster = self.is_cluster();
         let mut fill = |indices: Vec<usize>, chunk: Vec<Answer>| {
@@ -235,7 +231,10 @@ fn answer(replies: &mut impl Iterator<Item = Value>, opt_in: bool, cluster: bool
     }
 }
 
-fn value_of(reply: Option<Value>, cluster: bool) -> Result<Option<Vec<u8>>, RequestError> {
+pub(crate) fn value_of(
+    reply: Option<Value>,
+    cluster: bool,
+) -> Result<Option<Vec<u8>>, RequestError> {
     match reply.map(Value::extract_error) {
         Some(Ok(Value::BulkString(bytes))) => Ok(Some(bytes)),
         Some(Ok(Value::SimpleString(text))) => Ok(Some(text.into_bytes())),
@@ -331,6 +330,15 @@ mod tests {
             let detail = Some("7 127.0.0.1:7001".to_string());
             RequestError::of(redis::make_extension_error(code.into(), detail), cluster)
         };
+        // The node has executed nothing, and does not serve: it is left, whatever the mode.
+        use ServerErrorKind::{BusyLoading, MasterDown, ReadOnly};
+        for kind in [BusyLoading, MasterDown, ReadOnly] {
+            for cluster in [false, true] {
+                let error = RedisError::from((redis::ErrorKind::Server(kind), "refused"));
+                let error = RequestError::of(error, cluster);
+                assert!(matches!(error, RequestError::Moved(_)), "{error:?}");
+            }
+        }
         // An error of an unknown code can only be reported.
         assert!(matches!(of("STRANGE", true), RequestError::Failed(_)));
         let lost = RedisError::from(std::io::Error::from(std::io::ErrorKind::ConnectionReset));

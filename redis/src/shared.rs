@@ -6,11 +6,14 @@ use crate::config::Settings;
 use crate::error::NearError;
 use crate::key::KeySpace;
 use crate::line::Line;
+use crate::link::Link;
 use crate::stats::Counters;
+use crate::suspects::Suspects;
 use std::hash::{BuildHasher, Hash};
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::task::spawn_blocking;
@@ -24,6 +27,7 @@ pub(crate) struct Shared<K, V, S> {
     pub(crate) codec: Box<dyn Codec<V>>,
     pub(crate) settings: Settings,
     pub(crate) counters: Counters,
+    pub(crate) suspects: Suspects,
     /// Tells the cleaner that outdated entries wait to be removed.
     pub(crate) flush_wanted: Notify,
     /// The last error that says why there is no connection, or no answer.
@@ -85,6 +89,7 @@ impl<K, V, S> Shared<K, V, S> {
             codec,
             settings,
             counters: Counters::default(),
+            suspects: Suspects::default(),
             flush_wanted: Notify::new(),
             fault: Mutex::new(None),
         }
@@ -94,9 +99,26 @@ impl<K, V, S> Shared<K, V, S> {
         *self.fault.lock().unwrap_or_else(PoisonError::into_inner) = fault;
     }
 
-    /// The error of a call that found no connection, or no answer, within its time.
+    /// The current connection and the stamp for what it brings; waits while there is none.
+    pub(crate) async fn link(&self) -> Result<(u64, Arc<Link>), NearError> {
+        let link = self.line.link().await;
+        link.ok_or_else(|| self.no_answer(Duration::ZERO))
+    }
+
+    /// The error of a call that got no answer within its time.
     pub(crate) fn timed_out(&self) -> NearError {
-        let waited = self.settings.request_timeout;
+        let error = self.no_answer(self.settings.request_timeout);
+        if matches!(error, NearError::Unavailable { .. })
+            && self.settings.fail_fast_after < u32::MAX
+        {
+            // The next calls would wait in vain, too.
+            self.line.refuse();
+        }
+        error
+    }
+
+    /// The error of a call that has waited for this time, or not at all.
+    fn no_answer(&self, waited: Duration) -> NearError {
         let last = self.fault.lock().unwrap_or_else(PoisonError::into_inner);
         let last = last.clone().map(Box::new);
         if self.line.is_closed() {

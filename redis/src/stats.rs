@@ -1,6 +1,7 @@
 //! The statistics of a near cache.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use wheelhouse::RemovalCause;
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident by $count:ident;)*) => {
@@ -50,6 +51,31 @@ macro_rules! counters {
                 &self.local
             }
 
+            /// Returns all counts as names and numbers, for an exporter: those of this type, then
+            /// those of the local cache, whose names begin with `local_`. All of them only grow.
+            ///
+            /// ```no_run
+            /// # fn example(near: wheelhouse_redis::NearCache<String, String>) {
+            /// for (name, count) in near.stats().list() {
+            ///     println!("near_{name} {count}");
+            /// }
+            /// # }
+            /// ```
+            pub fn list(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
+                let local = &self.local;
+                let near = [$((stringify!($name), self.$name),)*];
+                let local = [
+                    ("local_hits", local.hits()),
+                    ("local_misses", local.misses()),
+                    ("local_insertions", local.insertions()),
+                    ("local_updates", local.updates()),
+                    ("local_expired", local.removals(RemovalCause::Expired)),
+                    ("local_evicted", local.removals(RemovalCause::Size)),
+                    ("local_evicted_weight", local.evicted_weight()),
+                ];
+                near.into_iter().chain(local)
+            }
+
             $($(#[$doc])* pub fn $name(&self) -> u64 {
                 self.$name
             })*
@@ -64,6 +90,8 @@ counters! {
     revoked_loads by revoked_load;
     /// Loads that ended with an error.
     failed_loads by failed_load;
+    /// Values that `get_with` loaded, but could not write to the server.
+    unsaved_loads by unsaved_load;
     /// Writes and deletions sent to the server.
     writes by write;
     /// Keys that the server reported as changed.

@@ -21,12 +21,12 @@ use std::hash::{BuildHasher, Hash};
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep, timeout};
+use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep};
 
 /// The pause before the second attempt to connect; it doubles with each further one.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 /// The longest pause between two attempts.
-const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// A connection that lived longer than this was good: the next attempt begins at once.
 const STABLE_AFTER: Duration = Duration::from_secs(1);
 /// The longest pause before the first attempt, after a connection that ended sooner than that.
@@ -114,12 +114,17 @@ where
     async fn watch_link(&self, link: &Link) {
         let shared = &self.shared;
         let every = shared.settings.heartbeat.min(LONGEST_HEARTBEAT);
+        let mut replaced = pin!(self.connector.replaced(link, every));
         let mut beats = interval_at(Instant::now() + every, every);
         beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
                 biased;
                 () = shared.line.left(link.generation()) => return,
+                () = &mut replaced => {
+                    let reason = "the sentinels name another primary".into();
+                    shared.lost(link.generation(), NearError::Disconnected { reason });
+                }
                 _ = beats.tick() => {
                     let beat = pin!(self.heartbeat(link));
                     let beat = tokio::select! {
@@ -135,19 +140,14 @@ where
         }
     }
 
-    /// Whether the link is alive, and still the right one. The answer must come within the time
+    /// Whether the link is alive, and still the right one. Some byte must arrive within the time
     /// between two beats.
     async fn heartbeat(&self, link: &Link) -> Result<(), NearError> {
-        let waited = self.shared.settings.heartbeat;
-        let check = async {
-            link.ping().await?;
-            #[cfg(feature = "cluster")]
-            crate::cluster::check(link).await?;
-            Ok(())
-        };
-        timeout(waited, check)
-            .await
-            .unwrap_or(Err(NearError::TimedOut { waited, last: None }))
+        let quiet = self.shared.settings.heartbeat.min(LONGEST_HEARTBEAT);
+        link.ping(quiet).await?;
+        #[cfg(feature = "cluster")]
+        crate::cluster::check(link, quiet).await?;
+        Ok(())
     }
 
     /// From the loss of a connection to the next one.
@@ -180,12 +180,16 @@ where
         if !self.first_pause.is_zero() {
             sleep(jittered(self.first_pause)).await;
         }
-        let mut pause = FIRST_PAUSE;
+        let (mut pause, mut refused) = (FIRST_PAUSE, 0);
         loop {
+            if refused >= self.shared.settings.fail_fast_after {
+                self.shared.line.refuse();
+            }
             match self.connect().await {
                 Ok(link) => return link,
                 Err(fault) => self.shared.set_fault(Some(fault)),
             }
+            refused = refused.saturating_add(1);
             sleep(jittered(pause)).await;
             pause = (pause * 2).min(LONGEST_PAUSE);
         }

@@ -6,18 +6,22 @@
 //! process see it, or a later one.
 
 use crate::error::NearError;
-use crate::key::NearKey;
+use crate::key::{NearKey, ToKey};
 use crate::link::Link;
 use crate::near::NearCache;
-use crate::read::SERVER_PAUSE;
-use crate::request::{RequestError, no_node, unexpected, unknown_node};
-use crate::shared::Shared;
+use crate::read::{SERVER_PAUSE, load_in_time};
+use crate::request::{self, RequestError, no_node, unexpected, unknown_node};
+use crate::shared::{BlockingDrop, Shared};
 use redis::{Cmd, Value};
 use std::borrow::Borrow;
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
+
+/// How many writes of one call are under way at a time.
+const WRITES_AT_ONCE: usize = 128;
 
 impl<K, V, S> NearCache<K, V, S>
 where
@@ -40,33 +44,54 @@ where
     /// # use std::time::Duration;
     /// # use wheelhouse_redis::{NearCache, NearError};
     /// # async fn example(near: NearCache<String, String>) -> Result<(), NearError> {
-    /// let (key, ada) = ("user:1".to_string(), "Ada".to_string());
-    /// near.set(&key, &ada, Duration::from_secs(60)).await?;
-    /// assert_eq!(near.get(&key).await?, Some(ada));
+    /// let ada = "Ada".to_string();
+    /// near.set("user:1", &ada, Duration::from_secs(60)).await?;
+    /// assert_eq!(near.get("user:1").await?, Some(ada));
     /// near.set("user:2".to_string(), "Grace".to_string(), None).await?;
     /// # Ok(())
     /// # }
     /// ```
     pub async fn set(
         &self,
-        key: impl Borrow<K>,
+        key: impl ToKey<K>,
         value: impl Borrow<V>,
         ttl: impl Into<Option<Duration>>,
     ) -> Result<(), NearError> {
-        let (key, ttl) = (key.borrow().clone(), ttl.into());
-        let value = self.shared.codec.encode(value.borrow());
-        let value = value.map_err(|error| NearError::Encode(Arc::from(error)))?;
-        let bytes = self.shared.keys.bytes(&key);
-        let mut cmd = redis::cmd("SET");
-        cmd.arg(&bytes).arg(value);
-        if let Some(ttl) = ttl {
-            cmd.arg("PX").arg(whole_millis(ttl)?);
-        }
-        let ok = |reply: Value| match reply {
-            Value::Okay => Ok(()),
-            other => Err(unexpected("SET", &other)),
+        let (key, ttl) = (key.to_key(), ttl.into());
+        let cmd = self.shared.set_command(&key, value.borrow(), ttl)?;
+        Box::pin(self.shared.write(&key, &cmd, |reply| okay("SET", &reply))).await
+    }
+
+    /// Writes these values to the server, all with the same time to live, and returns each one's
+    /// own result, in their order.
+    ///
+    /// # Errors
+    ///
+    /// In each result as [`set`](Self::set). `request_timeout` holds for each write from the moment
+    /// when it is sent; at most 128 are under way at a time.
+    ///
+    /// ```no_run
+    /// # use std::time::Duration;
+    /// # use wheelhouse_redis::{NearCache, NearError};
+    /// # async fn example(near: NearCache<u64, String>) -> Result<(), NearError> {
+    /// let names = [(1, "Ada".to_string()), (2, "Grace".to_string())];
+    /// for written in near.set_all(names, Duration::from_secs(60)).await {
+    ///     written?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn set_all(
+        &self,
+        entries: impl IntoIterator<Item = (K, V)>,
+        ttl: impl Into<Option<Duration>>,
+    ) -> Vec<Result<(), NearError>> {
+        let ttl = ttl.into();
+        let set = move |shared: BlockingDrop<Shared<K, V, S>>, (key, value): (K, V)| async move {
+            let cmd = shared.set_command(&key, &value, ttl)?;
+            shared.write(&key, &cmd, |reply| okay("SET", &reply)).await
         };
-        Box::pin(self.shared.write(&key, &bytes, &cmd, ok)).await
+        self.each(entries.into_iter().collect(), set).await
     }
 
     /// Deletes a key on the server. True if the server had it.
@@ -87,19 +112,159 @@ where
     where
         Q: ToOwned<Owned = K> + ?Sized,
     {
+        Box::pin(self.shared.delete(&key.to_owned())).await
+    }
+
+    /// Deletes these keys on the server, and returns each one's own result, in their order.
+    ///
+    /// # Errors
+    ///
+    /// As [`set_all`](Self::set_all).
+    ///
+    /// ```no_run
+    /// # use wheelhouse_redis::{NearCache, NearError};
+    /// # async fn example(near: NearCache<u64, String>) -> Result<(), NearError> {
+    /// for existed in near.delete_all(1..=3).await {
+    ///     println!("{}", existed?);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn delete_all(
+        &self,
+        keys: impl IntoIterator<Item = K>,
+    ) -> Vec<Result<bool, NearError>> {
+        let delete = |shared: BlockingDrop<Shared<K, V, S>>, key: K| async move {
+            shared.delete(&key).await
+        };
+        self.each(keys.into_iter().collect(), delete).await
+    }
+
+    /// Gives a key a new time to live on the server. True if the server has the key.
+    ///
+    /// An entry that was in memory is read again, so it has the new life, too.
+    ///
+    /// # Errors
+    ///
+    /// As [`set`](Self::set).
+    ///
+    /// ```no_run
+    /// # use std::time::Duration;
+    /// # use wheelhouse_redis::{NearCache, NearError};
+    /// # async fn example(near: NearCache<String, String>) -> Result<(), NearError> {
+    /// let lives = near.touch("session:1", Duration::from_secs(1800)).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn touch<Q>(&self, key: &Q, ttl: Duration) -> Result<bool, NearError>
+    where
+        Q: ToOwned<Owned = K> + ?Sized,
+    {
+        let key = key.to_owned();
+        let mut cmd = redis::cmd("PEXPIRE");
+        cmd.arg(self.shared.keys.bytes(&key))
+            .arg(whole_millis(ttl)?);
+        Box::pin(self.touching(key, &cmd, |reply| truth("PEXPIRE", &reply))).await
+    }
+
+    /// Reads a key from the server and gives it a new time to live in one step (`GETEX`); `None` if
+    /// the server has none.
+    ///
+    /// An entry that was in memory is read again, so it has the new life, too.
+    ///
+    /// # Errors
+    ///
+    /// As [`set`](Self::set) and [`get`](Self::get). A server before Redis 6.2 does not know
+    /// `GETEX`.
+    ///
+    /// ```no_run
+    /// # use std::time::Duration;
+    /// # use wheelhouse_redis::{NearCache, NearError};
+    /// # async fn example(near: NearCache<String, String>) -> Result<(), NearError> {
+    /// let session = near.get_and_touch("session:1", Duration::from_secs(1800)).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn get_and_touch<Q>(&self, key: &Q, ttl: Duration) -> Result<Option<V>, NearError>
+    where
+        Q: ToOwned<Owned = K> + ?Sized,
+    {
         let key = key.to_owned();
         let bytes = self.shared.keys.bytes(&key);
-        let mut cmd = redis::cmd("DEL");
-        cmd.arg(&bytes);
-        let existed = |reply: Value| match reply {
-            Value::Int(deleted) => Ok(deleted > 0),
-            other => Err(unexpected("DEL", &other)),
-        };
-        Box::pin(self.shared.write(&key, &bytes, &cmd, existed)).await
+        self.shared.refused(&bytes)?;
+        let mut cmd = redis::cmd("GETEX");
+        cmd.arg(&bytes).arg("PX").arg(whole_millis(ttl)?);
+        let bytes_of = |reply| request::value_of(Some(reply), true);
+        let value = Box::pin(self.touching(key, &cmd, bytes_of)).await?;
+        value
+            .map(|value| self.shared.decode(&bytes, &value))
+            .transpose()
+    }
+
+    /// A write that changes the life of a key alone.
+    async fn touching<T>(
+        &self,
+        key: K,
+        cmd: &Cmd,
+        meaning: impl Fn(Value) -> Result<T, RequestError>,
+    ) -> Result<T, NearError> {
+        let was_kept = self.shared.local.contains_key(&key);
+        let touched = self.shared.write(&key, cmd, meaning).await?;
+        if was_kept {
+            // The key is touched already: an error of this read is none of the call.
+            let _ = load_in_time(self.shared.clone(), key).await;
+        }
+        Ok(touched)
+    }
+
+    /// Runs a write for each item, some of them together; the results are in the order of the
+    /// items.
+    async fn each<T, R, F>(
+        &self,
+        items: Vec<T>,
+        write: impl Fn(BlockingDrop<Shared<K, V, S>>, T) -> F,
+    ) -> Vec<Result<R, NearError>>
+    where
+        F: Future<Output = Result<R, NearError>> + Send + 'static,
+        R: Send + 'static,
+    {
+        let mut results: Vec<_> = items.iter().map(|_| Err(NearError::Closed)).collect();
+        let mut under_way = JoinSet::new();
+        let mut items = items.into_iter().enumerate();
+        loop {
+            for (index, item) in items.by_ref().take(WRITES_AT_ONCE - under_way.len()) {
+                // The task may hold the last reference.
+                let write = write(BlockingDrop::new(self.shared.clone()), item);
+                under_way.spawn(async move { (index, write.await) });
+            }
+            match under_way.join_next().await {
+                Some(Ok((index, result))) => results[index] = result,
+                // A panic of the user's code is the caller's.
+                Some(Err(ended)) if ended.is_panic() => {
+                    std::panic::resume_unwind(ended.into_panic());
+                }
+                Some(Err(_)) => {}
+                None => return results,
+            }
+        }
     }
 }
 
-fn whole_millis(ttl: Duration) -> Result<u64, NearError> {
+fn okay(command: &str, reply: &Value) -> Result<(), RequestError> {
+    match reply {
+        Value::Okay => Ok(()),
+        other => Err(unexpected(command, other)),
+    }
+}
+
+fn truth(command: &str, reply: &Value) -> Result<bool, RequestError> {
+    match reply {
+        Value::Int(count) => Ok(*count > 0),
+        other => Err(unexpected(command, other)),
+    }
+}
+
+pub(crate) fn whole_millis(ttl: Duration) -> Result<u64, NearError> {
     if ttl.is_zero() {
         return Err(NearError::ZeroTtl);
     }
@@ -133,26 +298,59 @@ where
     V: Clone + Send + Sync + 'static,
     S: BuildHasher + Send + Sync + 'static,
 {
+    pub(crate) fn set_command(
+        &self,
+        key: &K,
+        value: &V,
+        ttl: Option<Duration>,
+    ) -> Result<Cmd, NearError> {
+        let value = self.codec.encode(value);
+        let value = value.map_err(|error| NearError::Encode(Arc::from(error)))?;
+        let mut cmd = redis::cmd("SET");
+        cmd.arg(self.keys.bytes(key)).arg(value);
+        if let Some(ttl) = ttl {
+            cmd.arg("PX").arg(whole_millis(ttl)?);
+        }
+        Ok(cmd)
+    }
+
+    async fn delete(&self, key: &K) -> Result<bool, NearError> {
+        let mut cmd = redis::cmd("DEL");
+        cmd.arg(self.keys.bytes(key));
+        self.write(key, &cmd, |reply| truth("DEL", &reply)).await
+    }
+
     async fn write<T>(
         &self,
         key: &K,
-        bytes: &[u8],
         cmd: &Cmd,
         meaning: impl Fn(Value) -> Result<T, RequestError>,
     ) -> Result<T, NearError> {
         self.local.invalidate(key);
         let _at_end = InvalidateAtEnd(self, key);
+        self.write_in_time(&self.keys.bytes(key), cmd, meaning)
+            .await
+    }
+
+    /// Sends a command about the server's key `bytes`, and leaves the local cache alone.
+    pub(crate) async fn write_in_time<T>(
+        &self,
+        bytes: &[u8],
+        cmd: &Cmd,
+        meaning: impl Fn(Value) -> Result<T, RequestError>,
+    ) -> Result<T, NearError> {
         let mut sent = false;
         let limit = self.settings.request_timeout;
         let written = timeout(limit, self.write_once(bytes, cmd, &meaning, &mut sent)).await;
-        written.unwrap_or_else(|_| {
+        let written = written.unwrap_or_else(|_| {
             Err(if sent {
                 let reason = format!("no reply within {limit:?}");
                 NearError::Unconfirmed { reason }
             } else {
                 self.timed_out()
             })
-        })
+        });
+        written.map_err(|error| error.of_key(bytes))
     }
 
     /// Sends the command until a server has executed or refused it. A command that the server may
@@ -165,7 +363,7 @@ where
         sent: &mut bool,
     ) -> Result<T, NearError> {
         loop {
-            let (_, link) = self.line.link().await?;
+            let (_, link) = self.link().await?;
             let generation = link.generation();
             *sent = true;
             self.counters.write();

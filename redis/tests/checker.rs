@@ -214,11 +214,7 @@ async fn read(world: Arc<World>, link: Arc<Link>, which: u64) {
         let made = link.made.lock().unwrap().get(&connection).copied();
         let begun = Instant::now();
         let found = match random.below(50) {
-            0 => link
-                .near
-                .get_all([key(number)])
-                .await
-                .map(|mut found| found.pop().unwrap()),
+            0 => link.near.get_all([key(number)]).await.pop().unwrap(),
             // Of some keys only: a refresh also hides an outdated entry.
             1 if number < KEYS / 6 => link.near.refresh(&key(number)).await,
             _ => link.near.get(&key(number)).await,
@@ -242,7 +238,9 @@ async fn read(world: Arc<World>, link: Arc<Link>, which: u64) {
                 assert!(!link.quiet, "{name}: a read failed: {error}");
                 let awaited = matches!(
                     error,
-                    NearError::Unavailable { .. } | NearError::TimedOut { .. }
+                    NearError::Unavailable { .. }
+                        | NearError::TimedOut { .. }
+                        | NearError::Refused { .. }
                 );
                 assert!(awaited, "{name}: {error:?}");
                 world.failures.fetch_add(1, Ordering::Relaxed);

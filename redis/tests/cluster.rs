@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::time::Duration;
 use support::server::{Server, installed};
-use support::{Near, Text, Writer, client, read, until};
+use support::{Near, Text, Writer, client, read, until, values};
 use tokio::task::JoinSet;
 use wheelhouse_redis::NearError;
 
@@ -157,7 +157,7 @@ async fn every_node_tracks_what_is_read_from_it() {
         }
         assert_eq!(at.len(), NODES, "the keys are on all nodes: {at:?}");
         let loads = near.stats().loads();
-        let all = near.get_all(keys.clone()).await.unwrap();
+        let all = values(near.get_all(keys.clone()).await);
         assert!(all.iter().all(|value| value.as_deref() == Some("old")));
         assert_eq!(near.stats().loads(), loads, "all are kept");
         for key in &keys {
@@ -170,7 +170,7 @@ async fn every_node_tracks_what_is_read_from_it() {
             .await;
         }
         near.local().invalidate_all();
-        let all = near.get_all(keys.clone()).await.unwrap();
+        let all = values(near.get_all(keys.clone()).await);
         assert!(all.iter().all(|value| value.as_deref() == Some("new")));
         for key in &keys {
             near.set(key, format!("own {key}"), Duration::from_secs(100))

@@ -13,6 +13,7 @@ use crate::time::Clock;
 use crate::wheel;
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
+use std::time::Duration;
 
 /// The largest `initial_capacity`.
 const MOST_INITIAL: usize = 1 << 36;
@@ -50,8 +51,13 @@ where
     ///
     /// # Errors
     ///
-    /// [`BuildError`] if `expiry_resolution` is finer or wider than the wheel can be,
-    /// `initial_capacity` is more than memory can hold, or `name` contains a NUL.
+    /// [`BuildError`] if
+    ///
+    /// - `expiry_resolution` is finer or wider than the wheel can be,
+    /// - `initial_capacity` is more than memory can hold,
+    /// - `name` contains a NUL,
+    /// - `weigher` or `eviction_policy` is set and `max_capacity` is not,
+    /// - `load_timeout` is zero.
     ///
     /// ```
     /// use std::time::Duration;
@@ -92,7 +98,7 @@ where
         let setup = SharedSetup {
             clock,
             max_capacity: self.bound.max,
-            eviction_policy: self.bound.policy,
+            eviction_policy: self.bound.policy.unwrap_or_default(),
             record_stats: self.record_stats,
             name,
             reads_extend: lifetimes.reads_extend,
@@ -101,6 +107,7 @@ where
         let setup = Setup {
             resolution: self.resolution,
             listener: self.listener,
+            delivery: self.delivery,
             weighed: self.bound.weigher.is_some(),
             waker,
         };
@@ -127,11 +134,24 @@ where
                 wheel::WIDEST
             ));
         }
+        if self.limits.load_timeout == Some(Duration::ZERO) {
+            return Err("load_timeout is 0ns, but must be more than zero".into());
+        }
         if self.initial_capacity > MOST_INITIAL {
             return Err(format!(
                 "initial_capacity is {}, but must be at most {MOST_INITIAL}",
                 self.initial_capacity
             ));
+        }
+        if self.bound.max.is_none() {
+            let advice = "max_capacity is not, but must be given too: \
+                          u64::MAX is a bound that evicts nothing";
+            if self.bound.weigher.is_some() {
+                return Err(format!("weigher is set and {advice}"));
+            }
+            if let Some(policy) = self.bound.policy {
+                return Err(format!("eviction_policy is {policy:?} and {advice}"));
+            }
         }
         if let Some(name) = &self.name
             && name.contains('\0')

@@ -6,7 +6,7 @@ use crate::hash::RandomState;
 use crate::listener::{Listener, RemovalCause};
 use crate::operations::{Limits, Weigher};
 use crate::refresh::Refresh;
-use crate::scheduler::Scheduler;
+use crate::scheduler::{Delivery, Scheduler};
 use crate::time::Ticker;
 use std::fmt;
 use std::time::Duration;
@@ -46,6 +46,7 @@ pub struct CacheBuilder<K, V, S = RandomState> {
     pub(super) ticker: Option<Box<dyn Ticker>>,
     pub(super) scheduler: Option<Scheduler>,
     pub(super) listener: Option<Listener<K, V>>,
+    pub(super) delivery: Delivery,
     pub(super) record_stats: bool,
     pub(super) refresh: Option<Box<dyn Refresh<K, V>>>,
     pub(super) hasher: S,
@@ -55,7 +56,7 @@ pub struct CacheBuilder<K, V, S = RandomState> {
 pub(super) struct Bound<K, V> {
     pub(super) max: Option<u64>,
     pub(super) weigher: Option<Weigher<K, V>>,
-    pub(super) policy: EvictionPolicy,
+    pub(super) policy: Option<EvictionPolicy>,
 }
 
 impl<K, V> CacheBuilder<K, V, RandomState> {
@@ -88,7 +89,7 @@ impl<K, V> Default for CacheBuilder<K, V, RandomState> {
             bound: Bound {
                 max: None,
                 weigher: None,
-                policy: EvictionPolicy::default(),
+                policy: None,
             },
             policy: None,
             limits: Limits::default(),
@@ -96,6 +97,7 @@ impl<K, V> Default for CacheBuilder<K, V, RandomState> {
             ticker: None,
             scheduler: None,
             listener: None,
+            delivery: Delivery::default(),
             record_stats: false,
             refresh: None,
             hasher: RandomState::new(),
@@ -104,7 +106,7 @@ impl<K, V> Default for CacheBuilder<K, V, RandomState> {
 }
 
 impl<K, V, S> CacheBuilder<K, V, S> {
-    /// Names the cache: the name appears in its `Debug` output, in the name of its notifier thread,
+    /// Names the cache: the name appears in its `Debug` output, in the names of its reload threads,
     /// and in messages about it.
     ///
     /// ```
@@ -175,6 +177,8 @@ impl<K, V, S> CacheBuilder<K, V, S> {
 
     /// Sets the function that weighs an entry: [`max_capacity`](Self::max_capacity) then bounds the
     /// sum of the weights instead of the number of entries. Without it, each entry weighs 1.
+    /// Without a bound, [`try_build`](Self::try_build) refuses it: give `u64::MAX` to a cache that
+    /// weighs entries and evicts none.
     ///
     /// The cache calls it once per write, with no lock held, before it asks the expiry policy. The
     /// weight stays until the next write of the key. An entry of weight 0 is never evicted for its
@@ -209,8 +213,9 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     }
 
     /// Sets how a bounded cache chooses the entries to evict when it is full. The default is
-    /// [`EvictionPolicy::Adaptive`], which adapts to the workload. Has no effect without
-    /// [`max_capacity`](Self::max_capacity).
+    /// [`EvictionPolicy::Adaptive`], which adapts to the workload. Without
+    /// [`max_capacity`](Self::max_capacity) it would have no effect, so
+    /// [`try_build`](Self::try_build) refuses it.
     ///
     /// ```
     /// use wheelhouse::{Cache, EvictionPolicy};
@@ -222,7 +227,7 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     /// assert_eq!(cache.policy().eviction_policy(), EvictionPolicy::Lru);
     /// ```
     pub fn eviction_policy(mut self, policy: EvictionPolicy) -> Self {
-        self.bound.policy = policy;
+        self.bound.policy = Some(policy);
         self
     }
 
@@ -280,6 +285,11 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     /// `peek_ref`, iteration and `retain` do not. Zero makes every entry due at once. A
     /// lifetime above the [longest one](Expiry#answers) is cut to it.
     ///
+    /// Without a ticker, a lifetime of ten seconds or more may count from up to 0.1 s after the
+    /// read: never early, and at most 0.1 s late. So a key that is read often is written once per
+    /// tick of the operating system, not once per read. A shorter lifetime counts exactly from the
+    /// read.
+    ///
     /// ```
     /// use std::time::Duration;
     /// use wheelhouse::{Cache, ManualTicker};
@@ -308,7 +318,8 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     /// overdue load are woken. By default there is no limit.
     ///
     /// An overdue load is not stopped. Its value is stored if no newer load has replaced it, and
-    /// dropped otherwise. The time is measured by the cache's clock.
+    /// dropped otherwise. The time is measured by the cache's clock. With zero every load would be
+    /// overdue when it begins, so [`try_build`](Self::try_build) refuses it.
     ///
     /// ```
     /// use std::time::Duration;
@@ -381,7 +392,11 @@ impl<K, V, S> CacheBuilder<K, V, S> {
         self
     }
 
-    /// Sets the function that is called for every value that leaves the cache;
+    /// Sets the function that is called for every value that leaves the cache: soon, on a thread
+    /// that all caches share. [`delivery`](Self::delivery) chooses another thread, or lets the call
+    /// that removes an entry wait for the listener. A listener is not `async`;
+    /// [`Delivery::executor`] shows what to do where it has to await.
+    ///
     /// [`listener`](crate::listener) lists the guarantees.
     ///
     /// ```
@@ -405,6 +420,32 @@ impl<K, V, S> CacheBuilder<K, V, S> {
         listener: impl Fn(&K, &V, RemovalCause) + Send + Sync + 'static,
     ) -> Self {
         self.listener = Some(Box::new(listener));
+        self
+    }
+
+    /// Sets which thread calls the [`removal_listener`](Self::removal_listener), and whether calls
+    /// wait for it; [`Delivery`] says which to choose. The default is [`Delivery::Background`].
+    /// Has no effect without a listener.
+    ///
+    /// ```
+    /// use std::sync::atomic::{AtomicU32, Ordering};
+    /// use std::sync::Arc;
+    /// use wheelhouse::{Cache, Delivery, RemovalCause};
+    ///
+    /// let left = Arc::new(AtomicU32::new(0));
+    /// let count = Arc::clone(&left);
+    /// let cache: Cache<u8, char> = Cache::builder()
+    ///     .delivery(Delivery::Caller)
+    ///     .removal_listener(move |_: &u8, _: &char, _: RemovalCause| {
+    ///         count.fetch_add(1, Ordering::Relaxed);
+    ///     })
+    ///     .build();
+    /// cache.insert(1, 'a');
+    /// cache.insert(1, 'b');
+    /// assert_eq!(left.load(Ordering::Relaxed), 1); // heard before the call returned
+    /// ```
+    pub fn delivery(mut self, delivery: Delivery) -> Self {
+        self.delivery = delivery;
         self
     }
 
@@ -455,6 +496,7 @@ impl<K, V, S> CacheBuilder<K, V, S> {
             ticker: self.ticker,
             scheduler: self.scheduler,
             listener: self.listener,
+            delivery: self.delivery,
             record_stats: self.record_stats,
             refresh: self.refresh,
             hasher,
@@ -477,6 +519,7 @@ impl<K, V, S> fmt::Debug for CacheBuilder<K, V, S> {
             .field("expiry_resolution", &self.resolution)
             .field("scheduler", &self.scheduler)
             .field("removal_listener", &self.listener.is_some())
+            .field("delivery", &self.delivery)
             .field("record_stats", &self.record_stats)
             .finish_non_exhaustive()
     }

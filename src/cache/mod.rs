@@ -8,7 +8,7 @@ pub use builder::CacheBuilder;
 
 use crate::hash::RandomState;
 use crate::load::RevokedBy;
-use crate::operations::{Cloned, Contained, Core, EntryRef, Handle, Referenced, Taken};
+use crate::operations::{Cloned, Contained, Core, EntryRef, Handle, Referenced};
 use crate::scheduler::Task;
 use equivalent::Equivalent;
 use std::hash::{BuildHasher, Hash};
@@ -99,6 +99,66 @@ impl<K, V, S> Clone for Cache<K, V, S> {
     }
 }
 
+impl<K, V, S> Default for Cache<K, V, S>
+where
+    K: Hash + Eq + Send + Sync + 'static,
+    V: Send + Sync + 'static,
+    S: BuildHasher + Default + Send + Sync + 'static,
+{
+    /// A cache without a bound and with all settings at their defaults, as
+    /// [`builder`](Cache::builder)`().build()` makes it.
+    fn default() -> Self {
+        Cache::builder().hasher(S::default()).build()
+    }
+}
+
+impl<K, V, S> Extend<(K, V)> for Cache<K, V, S>
+where
+    K: Hash + Eq + Send + Sync + 'static,
+    V: Send + Sync + 'static,
+    S: BuildHasher + Send + Sync + 'static,
+{
+    /// Inserts each pair, as [`insert`](Cache::insert) does. `Extend` needs `&mut`: where the cache
+    /// is shared, extend a clone of the handle.
+    ///
+    /// ```
+    /// let cache = wheelhouse::Cache::new(100);
+    /// cache.clone().extend([("ada", 1815), ("alan", 1912)]);
+    /// assert_eq!(cache.get("alan"), Some(1912));
+    /// ```
+    fn extend<I: IntoIterator<Item = (K, V)>>(&mut self, pairs: I) {
+        for (key, value) in pairs {
+            self.insert(key, value);
+        }
+    }
+}
+
+impl<K, V, S> FromIterator<(K, V)> for Cache<K, V, S>
+where
+    K: Hash + Eq + Send + Sync + 'static,
+    V: Send + Sync + 'static,
+    S: BuildHasher + Default + Send + Sync + 'static,
+{
+    /// A cache of these pairs, without a bound and with all settings at their defaults. For other
+    /// settings, build the cache and [`extend`](Extend::extend) it.
+    ///
+    /// ```
+    /// use wheelhouse::Cache;
+    ///
+    /// let cache: Cache<_, _> = [("ada", 1815), ("alan", 1912)].into_iter().collect();
+    /// assert_eq!(cache.get("ada"), Some(1815));
+    /// ```
+    fn from_iter<I: IntoIterator<Item = (K, V)>>(pairs: I) -> Self {
+        let pairs = pairs.into_iter();
+        let mut cache: Self = Cache::builder()
+            .initial_capacity(pairs.size_hint().0)
+            .hasher(S::default())
+            .build();
+        cache.extend(pairs);
+        cache
+    }
+}
+
 // A cache is whole after a panic in user code (callbacks.md), so a handle may cross `catch_unwind`.
 // Keys, values and hasher must be unwind safe themselves. Only the cache reaches the state of
 // policy, weigher, listener, ticker and alarm, and it keeps using them.
@@ -185,7 +245,7 @@ where
         Q: Equivalent<K> + Hash + ?Sized,
         V: Clone,
     {
-        self.core.look_up::<Taken<Cloned>, Q>(key)
+        self.core.look_up::<Cloned, Q>(key)
     }
 
     /// Stores a value. The listener gets the old value, if there is one, with the cause `Replaced`,
@@ -312,7 +372,7 @@ where
         Q: Equivalent<K> + Hash + ?Sized + 'a,
         V: Clone,
     {
-        self.core.get_many::<Cloned, Q>(keys)
+        self.core.get_many::<Cloned, V, Q>(keys)
     }
 
     /// Returns a reference to a key's entry without counting as a read: no policy is asked, no use
@@ -361,7 +421,7 @@ where
     where
         Q: Equivalent<K> + Hash + ?Sized,
     {
-        self.core.look_up::<Taken<Contained>, Q>(key).is_some()
+        self.core.look_up::<Contained, Q>(key).is_some()
     }
 
     /// Sets how long an entry lives from now; `None` removes its deadline. Returns false if the key
@@ -536,6 +596,7 @@ where
     ///
     /// ```
     /// let cache = wheelhouse::Cache::builder()
+    ///     .max_capacity(1_000_000)
     ///     .weigher(|_: &u8, text: &String| text.len() as u32)
     ///     .build();
     /// cache.insert(1, "one".to_string());
@@ -547,9 +608,9 @@ where
     }
 
     /// Does all maintenance that is due: removes every expired entry, evicts down to the bound,
-    /// delivers the notifications, and frees the memory that no reader holds. When it returns, all
-    /// notifications have been delivered. If a listener calls it, they are delivered after that
-    /// listener has returned.
+    /// waits until the listener has heard of it, and frees the memory that no reader holds. If a
+    /// listener calls it, it does not wait. [`Delivery::executor`](crate::Delivery::executor) says
+    /// what it does if an executor does not run its task.
     ///
     /// # Panics
     ///
@@ -560,8 +621,8 @@ where
     /// # Cost
     ///
     /// Proportional to the work that is due, in bounded passes: other callers need not wait for it.
-    /// The listener and the destructors of removed values may run on the calling thread. May wait
-    /// for a listener that runs on another thread, and at most a second for destructors there.
+    /// The destructors of removed values may run on the calling thread. Waits for the listener, and
+    /// at most a second for destructors on other threads.
     ///
     /// ```
     /// use std::time::Duration;

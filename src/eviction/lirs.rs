@@ -38,6 +38,14 @@
 //! nothing about the size of the window: a larger window would not have kept the entry. So such a
 //! return does not vote on the window.
 //!
+//! Each entry counts its *uses*. It has one byte for them, which is halved when the entry comes to
+//! the tail. So the count says in how many of the last stretches of time the entry was used, and an
+//! entry that has gone cold loses its count. The count decides nothing while the bound stays: the
+//! order of a queue and the duels do. It ranks entries for views and snapshots. And while the cache
+//! is *shrinking*, after a smaller bound, an entry that comes to the old end with uses left goes
+//! back to the newest end. So those stay that were used most. Without it, the order within a period
+//! would decide, which says little about use.
+//!
 //! # Invariants
 //!
 //! 1. Every entry handed in by `admit`, and not yet by `removed` or `expired`, is in exactly one of
@@ -48,12 +56,13 @@
 //! 4. The work of one call is bounded: at most [`DEMOTIONS_PER_CALL`] entries are demoted,
 //!    [`TAIL_MOVES_PER_DEMOTION`] entries move to the tail before the first demotion and after each
 //!    one, and a 64th of the ghosts is visited for each period that ends. Later calls do the rest;
-//!    until then `victim` takes from the tail first.
+//!    until then `victim` takes from the tail first. While the cache is shrinking, at most
+//!    [`SPARED_PER_CALL`] entries go back to the newest end, too.
 //!
 //! # Cost
 //!
 //! If a protected entry was used in the same period already, as hot entries are, a further use
-//! writes nothing: it reads the node and one slot of the duels. Any other use relinks one entry,
+//! counts it, and reads the node and one slot of the duels. Any other use relinks one entry,
 //! and so does every use while the cache is filling. A miss reads half a cache line of ghosts, an
 //! eviction another half. Memory, beside the entry's links, weight and two bytes: 8 bytes of ghosts
 //! for each entry, and 3 KiB for each cache. The policy tolerates lost reads.
@@ -86,11 +95,14 @@ const DEMOTIONS_PER_CALL: usize = 16;
 /// Entries that one step may move to the tail. The number is small, because the first eviction of a
 /// full cache has to fill a whole tail.
 const TAIL_MOVES_PER_DEMOTION: usize = 4;
+/// Entries that one call may spare while the cache is shrinking. Each time an entry is spared, its
+/// count has been halved, so it is spared eight times at most.
+const SPARED_PER_CALL: usize = 16;
 
 pub(super) struct Lirs<K, V> {
-    window: WeighedQueue<K, V>,
-    protected: WeighedQueue<K, V>,
-    tail: WeighedQueue<K, V>,
+    pub(super) window: WeighedQueue<K, V>,
+    pub(super) protected: WeighedQueue<K, V>,
+    pub(super) tail: WeighedQueue<K, V>,
     max: u64,
     /// Counts protected entries that reached the tail.
     order: Periods,
@@ -98,7 +110,9 @@ pub(super) struct Lirs<K, V> {
     /// Period of `evictions` in which an entry of the tail was used last.
     tail_used: u64,
     filling: bool,
-    sizer: WindowSizer,
+    /// Whether the weight has been over the bound since the bound was made smaller.
+    shrinking: bool,
+    pub(super) sizer: WindowSizer,
     ghosts: Ghosts,
     dueling: SetDueling,
 }
@@ -114,6 +128,7 @@ impl<K, V> Lirs<K, V> {
             evictions: Periods::default(),
             tail_used: 0,
             filling: true,
+            shrinking: false,
             sizer: WindowSizer::new(max),
             ghosts: Ghosts::new(),
             dueling: SetDueling::new(seed),
@@ -124,6 +139,7 @@ impl<K, V> Lirs<K, V> {
         let hash = mix_bits_twice(entry.node().hash());
         self.dueling.used(hash, true);
         entry.set_mark(self.order.stamp());
+        entry.set_uses(0);
         if self.enters_protected(entry, hash) {
             self.protected.push_newest(entry);
         } else {
@@ -148,6 +164,7 @@ impl<K, V> Lirs<K, V> {
     pub(super) fn accessed(&mut self, entry: EntryPtr<K, V>) {
         let hash = mix_bits_twice(entry.node().hash());
         self.dueling.used(hash, false);
+        entry.set_uses(entry.uses().saturating_add(1));
         let before = entry.mark();
         let now = self.order.stamp();
         match entry.queue_id() {
@@ -194,6 +211,7 @@ impl<K, V> Lirs<K, V> {
         let used = entry.mark();
         self.queue_of(entry).unlink(entry);
         self.fill_tail();
+        self.spare_used();
         if evicted {
             self.filling = false;
             self.ghosts.fit(self.len());
@@ -244,6 +262,7 @@ impl<K, V> Lirs<K, V> {
         self.max = max;
         self.sizer.set_max(max);
         self.filling |= self.weight() < max / 2;
+        self.shrinking = self.weight() > max;
         self.rebalance();
     }
 
@@ -299,6 +318,7 @@ impl<K, V> Lirs<K, V> {
     fn rebalance(&mut self) {
         self.fill_tail();
         for _ in 0..DEMOTIONS_PER_CALL {
+            self.spare_used();
             if self.protected_weight() <= self.sizer.for_protected() {
                 return;
             }
@@ -330,9 +350,30 @@ impl<K, V> Lirs<K, V> {
             };
             self.protected.unlink(oldest);
             self.tail.push_newest(oldest);
+            oldest.set_uses(oldest.uses() / 2);
             if self.order.advance(self.protected_len()) {
                 self.ghosts.drop_old(&self.order, &self.evictions);
             }
+        }
+    }
+
+    /// While the cache is shrinking: puts the oldest protected entries back to the newest end as
+    /// long as they have uses left, by a bounded step.
+    fn spare_used(&mut self) {
+        if !self.shrinking {
+            return;
+        }
+        for _ in 0..SPARED_PER_CALL {
+            self.shrinking = self.weight() > self.max;
+            let Some(oldest) = self.incumbent().filter(|oldest| oldest.uses() > 0) else {
+                return;
+            };
+            if !self.shrinking {
+                return;
+            }
+            self.queue_of(oldest).unlink(oldest);
+            self.protected.push_newest(oldest);
+            self.fill_tail();
         }
     }
 
@@ -376,19 +417,5 @@ impl<K, V> Lirs<K, V> {
     #[cfg(test)]
     pub(super) fn window_size(&self) -> u64 {
         self.max - self.sizer.for_protected()
-    }
-
-    /// Asserts lirs 1 and 2, and the invariants of the parts.
-    #[cfg(any(test, fuzzing))]
-    pub(super) fn check_invariants(&self, weights: std::ops::RangeInclusive<u64>) {
-        for queue in [&self.window, &self.protected, &self.tail] {
-            queue.check_invariants(weights.clone());
-        }
-        self.sizer.check_invariants();
-        assert!(
-            self.protected.len() == 0 || self.tail.len() > 0,
-            "a protected queue of {} without a tail",
-            self.protected.len()
-        );
     }
 }

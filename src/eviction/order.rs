@@ -134,20 +134,12 @@ impl<K, V> Order<K, V> {
         }
     }
 
-    /// The queues, from the coldest to the hottest.
+    /// The queues, from the one that is evicted from first to the one that is evicted from last.
     pub(super) fn queues(&mut self) -> impl Iterator<Item = &mut WeighedQueue<K, V>> {
         let (one, three) = match self {
             Self::Adaptive(lirs) => (None, Some(lirs.queues())),
             Self::Lru(queue) => (Some(queue), None),
         };
         one.into_iter().chain(three.into_iter().flatten())
-    }
-
-    #[cfg(any(test, fuzzing))]
-    pub(super) fn check_invariants(&self, weights: std::ops::RangeInclusive<u64>) {
-        match self {
-            Self::Adaptive(lirs) => lirs.check_invariants(weights),
-            Self::Lru(queue) => queue.check_invariants(weights),
-        }
     }
 }

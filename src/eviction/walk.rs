@@ -1,4 +1,4 @@
-//! Walks through the entries of the size policy, from the coldest to the hottest, in small steps.
+//! Walks through the entries of the size policy, from the first victim to the last, in small steps.
 //!
 //! A walk goes through one queue after the other. Between two steps the policy may change: an entry
 //! that moves to another queue may be visited twice or not at all. So a walk gives an order, and

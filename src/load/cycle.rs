@@ -18,7 +18,7 @@
 //! A call that blocks its thread until a future is ready waits for the load for which that future
 //! waits. The future notes it when it is polled ([`note_wait`]), the call waits ([`BlockingCall`]).
 
-use super::{Load, Ticket, wait_without_slot};
+use super::{Load, Ticket};
 use crate::sync::IS_MODEL;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -101,7 +101,7 @@ pub(crate) fn wait_in<R>(
 ) -> Result<R, WaitCycle> {
     let me = thread_number();
     if me == 0 {
-        return Ok(wait_without_slot(wait));
+        return Ok(wait());
     }
     let mut waits = WAITING_THREADS.lock();
     let mut leader = load.awaited_thread(ticket);
@@ -120,7 +120,7 @@ pub(crate) fn wait_in<R>(
     waits.insert(me, Wait { load, ticket });
     drop(waits);
     let noted = NotedWait(me);
-    let answer = wait_without_slot(wait);
+    let answer = wait();
     drop(noted);
     Ok(answer)
 }
@@ -166,7 +166,7 @@ impl BlockingCall {
     /// name of the cache and the message.
     pub(crate) fn wait(&self, wait: impl FnOnce()) -> Result<(), (Option<Box<str>>, String)> {
         let Some(FutureWait { load, ticket, name }) = exchange_future_wait(None) else {
-            wait_without_slot(wait);
+            wait();
             return Ok(());
         };
         let hash = load.hash();

@@ -1,9 +1,8 @@
 //! Loads: one run of user code at a time makes the value of a key; others wait for its outcome.
 //!
-//! This folder is the part below the map: the state of one load ([`state`]), the loads of
-//! a shard by their hashes ([`table`]), and the search for cycles of threads that would wait for
-//! each other ([`cycle`]). A thread of a pool that waits gives up its [`worker_slot`]. The folder
-//! knows neither map nor cache. The calls that load are in `loading`.
+//! This folder is the part below the map: the state of one load ([`state`]), the loads of a shard
+//! by their hashes ([`table`]), and the search for cycles of threads that would wait for each
+//! other ([`cycle`]). The folder knows neither map nor cache. The calls that load are in `loading`.
 //!
 //! # Invariants
 //!
@@ -22,12 +21,9 @@
 mod cycle;
 mod state;
 mod table;
-mod worker_slot;
 
 pub(crate) use cycle::{BlockingCall, WaitCycle, note_wait, thread_number, wait_in};
 pub(crate) use state::{
     AfterCommit, Failure, Load, Outcome, RevokedBy, SharedValue, Ticket, Verdict, Want, wake_all,
 };
 pub(crate) use table::{Loads, SameHashLoads};
-use worker_slot::wait_without_slot;
-pub(crate) use worker_slot::{WorkerSlot, with_worker_slot};

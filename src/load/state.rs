@@ -4,6 +4,7 @@
 //!
 //! | phase   | meaning                                                | next |
 //! |---------|--------------------------------------------------------|------|
+//! | Queued  | a reload that waits for a thread; a miss may take it   | Led, Over |
 //! | Led     | a leader runs user code, or is about to                | Ending, Offered, Over |
 //! | Ending  | the leader's value is stored and yet to be published   | Offered, Over |
 //! | Offered | the leader has ended; one waiter has been told to lead | Led, Offered, Over |
@@ -223,6 +224,7 @@ struct State<V> {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
+    Queued,
     Led,
     /// This waiter has been told to lead.
     Offered(Ticket),
@@ -356,6 +358,33 @@ impl<K, V> Load<K, V> {
     /// A run begins.
     pub(crate) fn set_began(&self, now: u64) {
         self.began.store(now, Ordering::Relaxed);
+    }
+
+    /// The run has to wait for a thread of the reloads. Misses that wait already look again: the
+    /// first of them takes it over.
+    pub(crate) fn queue(&self) {
+        let mut wakers = Vec::new();
+        let mut state = self.state.lock();
+        state.phase = Phase::Queued;
+        let is_miss = |want| !matches!(want, Want::OwnTurn | Want::Any(_));
+        state.tell(|want| is_miss(want).then_some(Verdict::Retry), &mut wakers);
+        drop(state);
+        wake_all(wakers);
+    }
+
+    /// Whether it waits for a thread.
+    pub(crate) fn is_queued(&self) -> bool {
+        self.state.lock().phase == Phase::Queued
+    }
+
+    /// Takes the lead of a load that waits for a thread. True for the first that asks.
+    pub(crate) fn take_queued(&self) -> bool {
+        let mut state = self.state.lock();
+        let queued = state.phase == Phase::Queued;
+        if queued {
+            state.phase = Phase::Led;
+        }
+        queued
     }
 
     /// Whether a waiter would share a value.

@@ -132,7 +132,7 @@ impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher> LoadView<'a, K, V, S> {
             let Some(revalidated) = shard.revalidate(hash, &probe) else {
                 continue;
             };
-            let mut overdue = None;
+            let (mut overdue, mut queued) = (None, None);
             if let Some(lead) = &offered {
                 if !lead.load().is_current() {
                     drop((shard, probe));
@@ -148,7 +148,9 @@ impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher> LoadView<'a, K, V, S> {
                     continue;
                 }
                 if let Some(load) = same_hash.mine() {
-                    if !self.is_overdue(load, now) {
+                    if !ask.over_present && load.is_queued() {
+                        queued = Some(Arc::clone(load));
+                    } else if !self.is_overdue(load, now) {
                         if !ask.may_wait {
                             return Role::Busy;
                         }
@@ -163,9 +165,18 @@ impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher> LoadView<'a, K, V, S> {
                         }
                         self.watch_quietly(load, now);
                         return Role::Joined(Arc::clone(load));
+                    } else {
+                        overdue = Some(Arc::clone(load));
                     }
-                    overdue = Some(Arc::clone(load));
                 }
+            }
+            // A miss does not wait for a reload that only waits for a thread: it takes it over.
+            if let Some(load) = queued {
+                let live = |node| self.core.shared.is_live(node);
+                if probe.found.is_some_and(live) || !load.take_queued() {
+                    continue;
+                }
+                offered = Some(Lead::of_lease(self.core, load));
             }
             if offered.is_none() && key.owned().is_none() {
                 drop((shard, probe));
@@ -221,7 +232,7 @@ impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher> LoadView<'a, K, V, S> {
         Q: Equivalent<K> + ?Sized,
     {
         let pin = self.core.shared.pin();
-        let hit = self.core.shared.find_live(hash, key, &pin).ok()?;
+        let hit = self.core.shared.find_live(hash, key, &pin)?;
         Some(Got::of(hit.node, &self.core.shared.clock))
     }
 }

@@ -130,9 +130,10 @@ impl<'a, K, V, S> Lead<'a, K, V, S> {
 
     /// User code is about to run, on the thread with this number if it is not 0.
     pub(super) fn begins(&mut self, thread: u64) {
-        self.runs = true;
         self.load.set_leader(thread);
-        self.core.shared.count(Counters::load_began);
+        if !std::mem::replace(&mut self.runs, true) {
+            self.core.shared.count(Counters::load_began);
+        }
     }
 
     /// Ends the run with no value.

@@ -50,6 +50,6 @@ pub(crate) use form::{error_of, fallible};
 pub(crate) use got::Got;
 pub(crate) use key::ByRef;
 pub(crate) use poll::Loading;
-pub(crate) use reload::{Dropped, ReloadResult, Right, leave, pass_on};
+pub(crate) use reload::{ReloadResult, Right, leave, pass_on};
 pub(crate) use run::{End, Made};
 pub(crate) use seek::RoleSearch;

@@ -3,15 +3,17 @@
 use super::bounds::{CacheKey, CacheValue};
 use super::commit::{Lead, publish};
 use crate::contain::contain;
-use crate::load::{Failure, Load, Outcome, RevokedBy, SameHashLoads, Ticket, Want, wake_all};
+use crate::load::{Failure, Load, Outcome, RevokedBy, SameHashLoads, Ticket, wake_all};
 use crate::maintenance::WriteOutcome;
 use crate::node::NodePtr;
-use crate::operations::{Core, FromLoad, LifetimeSource, LoadView, Visit, WeakHandle, set_refresh};
+use crate::operations::{
+    FromLoad, LifetimeSource, LoadView, MAX_ASKS, Visit, WeakHandle, set_refresh,
+};
 use crate::refresh::usual_pause;
 use crate::stats::Counters;
 use crate::time::{self, MAX_LIFETIME_NANOS, NEVER};
 use equivalent::Equivalent;
-use std::hash::{BuildHasher, Hash};
+use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,26 +29,18 @@ pub(crate) enum ReloadResult<V> {
     Failed(Failure),
 }
 
-/// The right to load a key. If it is dropped before it is finished, that counts as a failure.
+/// The right to load a key in the background. If it is dropped before it is finished, that counts
+/// as a failure.
 pub(crate) struct Right<K: Eq + 'static, V: 'static, S> {
     core: WeakHandle<K, V, S>,
     /// `None` when the run has ended.
     load: Option<Arc<Load<K, V>>>,
     /// For a reload: the entry's moment of refresh while it is under way.
     until: Option<u64>,
-    /// The failure that waiters get if user code panics before the commit.
+    /// The failure that waiters get if this is dropped, or if user code panics before the commit.
     failure: fn() -> Failure,
-    /// The treatment of waiters if this is dropped.
-    dropped: Dropped,
-}
-
-/// The treatment of the waiters of a right that is dropped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Dropped {
-    /// They share a failure.
-    Fails,
-    /// The next of them leads.
-    PassesOn,
+    /// Whether it stands in a queue: then another call may have taken the load over.
+    queued: bool,
 }
 
 impl<K: Eq + 'static, V: 'static, S> Right<K, V, S> {
@@ -56,7 +50,6 @@ impl<K: Eq + 'static, V: 'static, S> Right<K, V, S> {
         core: WeakHandle<K, V, S>,
         until: Option<u64>,
         failure: fn() -> Failure,
-        dropped: Dropped,
     ) -> Self {
         lead.load().set_leader(0);
         Self {
@@ -64,28 +57,8 @@ impl<K: Eq + 'static, V: 'static, S> Right<K, V, S> {
             load: Some(lead.into_load()),
             until,
             failure,
-            dropped,
+            queued: false,
         }
-    }
-
-    /// The right of a waiter that was told to lead.
-    pub(crate) fn taken_over(
-        core: &Core<K, V, S>,
-        weak: WeakHandle<K, V, S>,
-        load: Arc<Load<K, V>>,
-        failure: fn() -> Failure,
-        dropped: Dropped,
-    ) -> Self
-    where
-        K: Hash + Clone + Send + Sync,
-        V: Clone + Send + Sync,
-        S: BuildHasher,
-    {
-        let mut lead = Lead::new(core, load);
-        lead.load().set_began(core.shared.clock.now());
-        lead.begins(0);
-        let until = core.loads().mark_reload(lead.load());
-        Self::of(lead, weak, until, failure, dropped)
     }
 
     /// Whether the key had a live entry when the run began.
@@ -117,16 +90,53 @@ impl<K: Eq + 'static, V: 'static, S> Right<K, V, S> {
     pub(crate) fn now(&self) -> Option<u64> {
         self.core().map(|core| core.shared.clock.now())
     }
+
+    /// The right stands in a queue from now on: another call may take the load over.
+    pub(crate) fn enter_queue(&mut self) {
+        self.load().queue();
+        self.queued = true;
+    }
+
+    /// Leaves the queue; `None` if another call has taken the load over, or its run would be of no
+    /// use.
+    pub(crate) fn leave_queue(mut self) -> Option<Self> {
+        self.queued = false;
+        if !self.load().take_queued() {
+            self.load = None;
+        } else if self.is_useless() {
+            self.discard();
+        }
+        self.load.is_some().then_some(self)
+    }
+
+    /// Whether no call wants the outcome, and it would not be stored.
+    fn is_useless(&self) -> bool {
+        !self.load().is_current() && !self.load().has_waiters()
+    }
+
+    /// Whether it still has to stand in the queue.
+    pub(crate) fn is_queued(&self) -> bool {
+        self.load().is_queued() && !self.is_useless()
+    }
+
+    /// Ends a load that was revoked before its run, which is no failure.
+    fn discard(&mut self) {
+        if let (Some(core), Some(load)) = (self.core(), self.load.take()) {
+            Lead::of_lease(&core, load).release_discarded();
+        }
+    }
 }
 
 impl<K: CacheKey, V: CacheValue, S: BuildHasher> Right<K, V, S> {
-    /// The value that a reload starts from; `None` if the key has none, or the cache is gone.
-    pub(crate) fn old(&self) -> Option<V> {
+    /// The value that a reload starts from, and the lifetime that it has again if it is unchanged;
+    /// `None` if the key has none, or the cache is gone.
+    pub(crate) fn old(&self) -> Option<(V, Option<Duration>)> {
         let core = self.core()?;
-        let load = self.load();
-        core.loads()
-            .peek_got(load.hash(), load.key())
-            .map(|got| got.value)
+        let (load, shared) = (self.load(), &core.shared);
+        let pin = shared.pin();
+        let hit = shared.find_live(load.hash(), load.key(), &pin)?;
+        let lifetime = core.lifetimes.lifetime_of_unchanged(hit.node);
+        Some((hit.node.value().clone(), lifetime))
     }
 
     /// Commits the outcome, and publishes it. A panic of user code on the way is a failure.
@@ -178,10 +188,10 @@ impl<K: Eq + 'static, V: 'static, S> Drop for Right<K, V, S> {
         let Some(load) = self.load.take() else {
             return;
         };
-        let outcome = match self.dropped {
-            Dropped::Fails => Outcome::Failed((self.failure)()),
-            Dropped::PassesOn => Outcome::Nothing,
-        };
+        if self.queued && !load.take_queued() {
+            return;
+        }
+        let outcome = Outcome::Failed((self.failure)());
         match self.core.visit() {
             Some(core) => {
                 contain(|| core.loads().back_off(&load, self.until));
@@ -322,37 +332,13 @@ impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher> LoadView<'a, K, V, S> {
         }
     }
 
-    /// Joins the current load of the key that a former load had.
-    pub(crate) fn join_current(
-        self,
-        former: &Load<K, V>,
-        ticket: Ticket,
-        want: Want,
-    ) -> Option<Arc<Load<K, V>>> {
-        let hash = former.hash();
-        let mut same_hash = SameHashLoads::new();
-        loop {
-            let shard = self.core.shared.map.lock(hash);
-            if shard.loads().classify(hash, &mut same_hash) {
-                let load = same_hash.mine()?;
-                load.join(ticket, want, 0);
-                drop(shard);
-                self.watch_quietly(load, self.clock());
-                return Some(Arc::clone(load));
-            }
-            drop(shard);
-            same_hash.compare(|other| former.key() == other);
-        }
-    }
-
     /// Notes that a lead over a live entry is a reload; `None` if the entry has gone.
     pub(crate) fn mark_reload(self, load: &Arc<Load<K, V>>) -> Option<u64> {
         let pin = self.core.shared.pin();
         let node = self
             .core
             .shared
-            .find_live(load.hash(), load.key(), &pin)
-            .ok()?
+            .find_live(load.hash(), load.key(), &pin)?
             .node;
         let until = self.reload_until(self.core.shared.clock.now());
         let mut shard = self.core.shared.map.lock(load.hash());
@@ -376,48 +362,67 @@ impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher> LoadView<'a, K, V, S> {
     }
 
     /// Moves the deadlines of an entry that a reload has left unchanged, if the load is current.
+    ///
+    /// Another thread may move the deadline meanwhile, and the policy itself may. Then the policy
+    /// is asked again, up to [`MAX_ASKS`] times; after that its last answer holds.
     fn move_unchanged(self, load: &Arc<Load<K, V>>, from: &FromLoad) -> Kept {
         let map = &self.core.shared.map;
-        let hash = load.hash();
+        let (hash, clock) = (load.hash(), &self.core.shared.clock);
+        let mut asks = 0;
+        let mut answer = None;
         loop {
-            let pin = self.core.shared.pin();
-            let found = map.find(hash, &pin, |node| load.key() == node.key());
-            let live = found.and_then(|node| {
-                let now = self.core.shared.clock.now();
-                Some((node, now, node.deadline_if_live(now)?))
-            });
-            let Some((node, now, deadline)) = live else {
-                return if load.is_current() {
-                    Kept::Absent
-                } else {
-                    Kept::Revoked
-                };
-            };
-            let (lifetimes, clock) = (&self.core.lifetimes, &self.core.shared.clock);
-            let (own, wanted) =
-                lifetimes.deadlines_of_unchanged(node, now, deadline, from.lifetime, clock);
-            let refresh = self.core.refresh.as_ref().and_then(|policy| {
-                let entry = (node.key(), node.value());
-                let given = LifetimeSource::Loaded(*from);
-                lifetimes.ask_refresh(&**policy, entry, Some(node), given, (now, own), clock)
-            });
-            let mut shard = map.lock(hash);
-            if shard.find_node(hash, node).is_none() {
-                continue;
-            }
+            // While it is current no write comes, so only expiry or eviction takes the node away.
             if !load.is_current() {
                 return Kept::Revoked;
             }
-            let judged = node.deadline();
-            if time::is_due(now, judged) {
+            let pin = self.core.shared.pin();
+            let found = map.find(hash, &pin, |node| load.key() == node.key());
+            let live = found.and_then(|node| {
+                let now = clock.now();
+                Some((node, now, node.deadline_if_live(now)?))
+            });
+            let Some((node, now, deadline)) = live else {
+                return Kept::Absent;
+            };
+            let (own, wanted, refresh) = match answer {
+                Some(answer) if asks >= MAX_ASKS => answer,
+                _ => {
+                    asks += 1;
+                    let lifetimes = &self.core.lifetimes;
+                    let (own, wanted) =
+                        lifetimes.deadlines_of_unchanged(node, now, deadline, from.lifetime, clock);
+                    let refresh = self.core.refresh.as_ref().map(|policy| {
+                        let entry = (node.key(), node.value());
+                        let given = LifetimeSource::Loaded(*from);
+                        lifetimes.ask_refresh(
+                            &**policy,
+                            entry,
+                            Some(node),
+                            given,
+                            (now, own),
+                            clock,
+                        )
+                    });
+                    *answer.insert((own, wanted, refresh))
+                }
+            };
+            let mut shard = map.lock(hash);
+            if !load.is_current() {
+                return Kept::Revoked;
+            }
+            let judged = if asks < MAX_ASKS {
+                deadline
+            } else {
+                node.deadline()
+            };
+            if shard.find_node(hash, node).is_none() || time::is_due(now, judged) {
+                drop(shard);
                 continue;
             }
             node.set_written(if now == NEVER { now + 1 } else { now });
             if !shard.move_deadline(node, judged, own, wanted) {
+                drop(shard);
                 continue;
-            }
-            if let Some(cell) = node.refresh() {
-                cell.set(NEVER);
             }
             set_refresh(node, refresh);
             _ = shard.loads_mut().seal(load);
@@ -438,7 +443,7 @@ impl<K: Eq + 'static, V: 'static, S> LoadView<'_, K, V, S> {
             return;
         }
         let pin = self.core.shared.pin();
-        let Ok(hit) = self.core.shared.find_live(load.hash(), load.key(), &pin) else {
+        let Some(hit) = self.core.shared.find_live(load.hash(), load.key(), &pin) else {
             return;
         };
         let (Some(refresh), Some(policy)) = (hit.node.refresh(), &self.core.refresh) else {

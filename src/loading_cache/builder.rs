@@ -1,8 +1,8 @@
 //! Settings of a loading cache.
 
-use super::LoadingCache;
-use super::drive::Spawner;
-use super::source::{BoxFuture, IntoLoading, Source};
+use super::kinds::{AnyLoader, BoxFuture, IntoLoading};
+use super::threads::ReloadThreads;
+use super::{Inner, LoadingCache, Spawner};
 use crate::RandomState;
 use crate::cache::{BuildError, CacheBuilder};
 use crate::refresh::{self, Refresh};
@@ -30,9 +30,9 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     {
         LoadingBuilder {
             cache: self,
-            source: loader.into_source(),
-            refreshes: false,
-            threads: 1,
+            loader: loader.erase(),
+            refresh: None,
+            threads: None,
             spawner: None,
         }
     }
@@ -60,9 +60,9 @@ impl<K, V, S> CacheBuilder<K, V, S> {
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct LoadingBuilder<K, V, E, S = RandomState> {
     cache: CacheBuilder<K, V, S>,
-    source: Source<K, V, E>,
-    refreshes: bool,
-    threads: usize,
+    loader: AnyLoader<K, V, E>,
+    refresh: Option<Box<dyn Refresh<K, V>>>,
+    threads: Option<usize>,
     spawner: Option<Spawner>,
 }
 
@@ -82,8 +82,7 @@ impl<K, V, E, S> LoadingBuilder<K, V, E, S> {
     /// # _ = cache;
     /// ```
     pub fn refresh_after(mut self, policy: impl Refresh<K, V>) -> Self {
-        self.cache.set_refresh(Box::new(policy));
-        self.refreshes = true;
+        self.refresh = Some(Box::new(policy));
         self
     }
 
@@ -107,10 +106,16 @@ impl<K, V, E, S> LoadingBuilder<K, V, E, S> {
 
     /// Sets the maximum number of threads that run a [`Loader`](crate::Loader) for reloads. A
     /// thread starts when it is needed, and ends when it has been idle for a while. The default is
-    /// 1.
+    /// 1. An async loader has no such threads, so there it is an error.
     ///
-    /// A loader may read other keys of the cache. While it waits for the load of such a key, its
-    /// thread does not count towards the maximum. So another thread can run that load.
+    /// # Loaders that hang
+    ///
+    /// The maximum holds whatever the loader does. A loader that hangs keeps its thread:
+    /// [`load_timeout`](Self::load_timeout) frees the calls that wait, not the thread. While
+    /// loaders hang on all the threads, nothing is reloaded. Reads return old values until their
+    /// deadlines. From then on they are misses, and each miss runs the loader on its own thread; it
+    /// does not wait for a reload that waits for a thread. Only a
+    /// [`refresh`](LoadingCache::refresh) waits for one.
     ///
     /// ```
     /// use wheelhouse::{Cache, loader_fn};
@@ -122,31 +127,42 @@ impl<K, V, E, S> LoadingBuilder<K, V, E, S> {
     /// # _ = cache;
     /// ```
     pub fn reload_threads(mut self, threads: usize) -> Self {
-        self.threads = threads;
+        self.threads = Some(threads);
         self
     }
 
-    /// Sets what runs the tasks of an [`AsyncLoader`](crate::AsyncLoader): reloads, and loads whose
-    /// calls have all been dropped. A task that is dropped counts as a reload that failed. An async
-    /// loader needs it.
+    /// Sets what runs the tasks of an [`AsyncLoader`](crate::AsyncLoader). Each load and each
+    /// reload is one task. The spawner gets it when the load begins, and the calls that want the
+    /// value wait for its outcome. The load goes on when they leave. An async loader needs a
+    /// spawner; for another loader it is an error.
+    ///
+    /// The spawner is called on the thread that begins the load. That may be a thread of no
+    /// runtime: a thread that calls [`get`](LoadingCache::get), or the cache's own. There
+    /// `tokio::spawn` panics; `Handle::spawn` works on any thread. If the spawner panics, or the
+    /// task is dropped before it ends, the load has failed with
+    /// [`Panicked`](crate::LoadError::Panicked).
     ///
     /// ```
     /// use std::time::Duration;
     /// use wheelhouse::{Cache, async_loader_fn, refresh};
     ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
     /// let load = async_loader_fn(|key: &u32| {
     ///     let key = *key;
     ///     async move { Ok::<u32, ()>(key * 2) }
     /// });
+    /// let runtime = tokio::runtime::Handle::current();
     /// let cache = Cache::builder()
     ///     .loading(load)
     ///     .refresh_after(refresh::after(Duration::from_secs(60)))
-    ///     .spawner(|task| { tokio::spawn(task); })
+    ///     .spawner(move |task| { runtime.spawn(task); })
     ///     .build();
-    /// # _ = cache;
+    /// assert_eq!(cache.get_async(&4).await.unwrap(), 8);
+    /// # }
     /// ```
     pub fn spawner(mut self, spawn: impl Fn(BoxFuture<()>) + Send + Sync + 'static) -> Self {
-        self.spawner = Some(Arc::new(spawn));
+        self.spawner = Some(Box::new(spawn));
         self
     }
 }
@@ -182,8 +198,9 @@ where
     ///
     /// # Errors
     ///
-    /// As [`CacheBuilder::try_build`]; and if `reload_threads` is 0, or an async loader has no
-    /// `spawner`.
+    /// As [`CacheBuilder::try_build`]; if `reload_threads` is 0; if an async loader has no
+    /// `spawner`; if a setting is given that the loader has no use for; or if the time of
+    /// [`refresh::after`] is zero.
     ///
     /// ```
     /// use wheelhouse::{Cache, loader_fn};
@@ -193,26 +210,49 @@ where
     /// assert_eq!(error.to_string(), "reload_threads is 0, but must be at least 1");
     /// ```
     pub fn try_build(mut self) -> Result<LoadingCache<K, V, E, S>, BuildError> {
-        if self.threads == 0 {
-            let fault = "reload_threads is 0, but must be at least 1";
-            return Err(self.cache.fault(fault));
+        if let Some(fault) = self.fault() {
+            return Err(self.cache.fault(&fault));
         }
-        let spawner = match (self.spawner, &self.source) {
-            (Some(spawner), _) => spawner,
-            // Never called: such a loader has no futures.
-            (None, Source::Blocking(_)) => Arc::new(drop),
-            (None, Source::Async(_)) => {
-                let fault = "spawner is missing, but must be given for an async loader: it runs \
-                             reloads, and loads whose callers have all gone away";
-                return Err(self.cache.fault(fault));
-            }
-        };
-        if !self.refreshes {
-            // A loader may say when its value is to be reloaded.
-            self.cache.set_refresh(Box::new(refresh::never()));
-        }
+        // A loader may say when its value is to be reloaded.
+        let refresh = self.refresh.unwrap_or_else(|| Box::new(refresh::never()));
+        self.cache.set_refresh(refresh);
         let cache = self.cache.try_build()?;
-        Ok(LoadingCache::of(cache, self.source, self.threads, spawner))
+        let threads = ReloadThreads::new(self.threads.unwrap_or(1), cache.name());
+        let inner = Inner {
+            loader: self.loader,
+            threads: Arc::new(threads),
+            // Never called without: such a loader has no tasks.
+            spawner: self.spawner.unwrap_or_else(|| Box::new(drop)),
+        };
+        Ok(LoadingCache {
+            cache,
+            inner: Arc::new(inner),
+        })
+    }
+
+    /// The first setting that is wrong, with its value and what is allowed.
+    fn fault(&self) -> Option<String> {
+        match (&self.loader, self.threads, &self.spawner) {
+            (_, Some(0), _) => Some("reload_threads is 0, but must be at least 1".to_string()),
+            (AnyLoader::Blocking(_), _, Some(_)) => Some(
+                "spawner is set, but is allowed for an async loader only: other loaders run on \
+                 the calling thread and on `reload_threads`"
+                    .to_string(),
+            ),
+            (AnyLoader::Async(_), Some(threads), _) => Some(format!(
+                "reload_threads is {threads}, but is not allowed for an async loader: its reloads \
+                 run in tasks of `spawner`"
+            )),
+            (AnyLoader::Async(_), _, None) => Some(
+                "spawner is missing, but must be given for an async loader: it runs each load and \
+                 reload"
+                    .to_string(),
+            ),
+            _ => {
+                let fault = self.refresh.as_ref().and_then(|policy| policy.fault());
+                fault.map(str::to_string)
+            }
+        }
     }
 }
 
@@ -220,7 +260,7 @@ impl<K, V, E, S> fmt::Debug for LoadingBuilder<K, V, E, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LoadingBuilder")
             .field("cache", &self.cache)
-            .field("refresh_after", &self.refreshes)
+            .field("refresh_after", &self.refresh.is_some())
             .field("reload_threads", &self.threads)
             .field("spawner", &self.spawner.is_some())
             .finish_non_exhaustive()

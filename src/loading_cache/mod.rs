@@ -4,45 +4,34 @@
 //! entry is stale, the read also starts a reload. Loads and reloads take the steps of `loading`: at
 //! most one runs for each key, whatever the method.
 //!
-//! A [`Loader`] runs on the caller's thread for an absent key, and on one of the [`workers`] for a
-//! reload. The future of an [`AsyncLoader`] is shared: any waiter drives it. If there is no waiter,
-//! the program's spawner gets it ([`mod@drive`], [`driven`]).
+//! A [`Loader`] runs on the caller's thread for an absent key, and on one of the cache's own
+//! [`threads`] for a reload. Each load of an [`AsyncLoader`] is a task, which the program's spawner
+//! gets when the load begins; the calls that want its value wait for the outcome ([`background`]).
 //!
-//! The methods for threads are in `read`, those for tasks in `tasks`; `launch` starts reloads, and
-//! `run` calls the loader.
+//! `read` has the methods that read, `call` calls the loader.
 
+mod background;
 mod builder;
-mod closure;
-mod drive;
-mod driven;
-mod error;
-mod launch;
+mod call;
+mod kinds;
 mod loader;
 mod read;
 mod refreshing;
-mod run;
-mod source;
-mod tasks;
-mod wait;
-mod workers;
+mod threads;
 
 pub use builder::LoadingBuilder;
-pub use closure::{AsyncLoaderFn, LoaderFn, async_loader_fn, loader_fn};
-pub use error::LoadError;
-pub use loader::{AsyncLoader, Loaded, Loader, Reloaded};
+pub use kinds::{AsyncLoaderFn, IntoLoading, LoaderFn, async_loader_fn, loader_fn};
+pub use loader::{AsyncLoader, LoadError, Loaded, Loader, Reloaded};
 pub use refreshing::Refreshing;
-pub use source::IntoLoading;
 
 use crate::RandomState;
 use crate::cache::Cache;
 use crate::loading::{CacheHasher, CacheKey, CacheValue};
-use drive::{Drives, Spawner};
-use source::Source;
+use kinds::{AnyLoader, BoxFuture};
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
-use std::time::Duration;
-use workers::Workers;
+use threads::ReloadThreads;
 
 /// A cache that calls a loader for absent keys, and reloads stale entries before their deadlines.
 /// It is a handle: clone it to share it.
@@ -87,16 +76,21 @@ where
     inner: Arc<Inner<K, V, E, S>>,
 }
 
+/// The program's function that runs a task of the cache.
+type Spawner = Box<dyn Fn(BoxFuture<()>) + Send + Sync>;
+
 /// The state that the handles share beside the cache.
 struct Inner<K: CacheKey, V: CacheValue, E, S: CacheHasher> {
-    source: Source<K, V, E>,
-    workers: Arc<Workers<K, V, S>>,
-    drives: Arc<Drives<K, V, S>>,
+    loader: AnyLoader<K, V, E>,
+    /// For a [`Loader`].
+    threads: Arc<ReloadThreads<K, V, S>>,
+    /// For an [`AsyncLoader`].
+    spawner: Spawner,
 }
 
 impl<K: CacheKey, V: CacheValue, E, S: CacheHasher> Drop for Inner<K, V, E, S> {
     fn drop(&mut self) {
-        self.workers.close();
+        self.threads.close();
     }
 }
 
@@ -122,23 +116,6 @@ where
     E: Send + Sync + 'static,
     S: BuildHasher + Send + Sync + 'static,
 {
-    fn of(
-        cache: Cache<K, V, S>,
-        source: Source<K, V, E>,
-        threads: usize,
-        spawner: Spawner,
-    ) -> Self {
-        let workers = Workers::new(threads, cache.name());
-        Self {
-            cache,
-            inner: Arc::new(Inner {
-                source,
-                workers: Arc::new(workers),
-                drives: Arc::new(Drives::new(spawner)),
-            }),
-        }
-    }
-
     /// Returns the cache itself, for all other methods. Its reads start no reload.
     ///
     /// ```
@@ -152,16 +129,6 @@ where
     pub fn cache(&self) -> &Cache<K, V, S> {
         &self.cache
     }
-
-    fn now(&self) -> u64 {
-        self.cache.core.shared.clock.now()
-    }
-
-    /// How often a waiting thread checks whether the load is overdue.
-    fn check_interval(&self) -> Option<Duration> {
-        let timed = self.cache.core.lifetimes.limits.load_timeout;
-        timed.map(|most| most.clamp(Duration::from_millis(1), Duration::from_millis(50)))
-    }
 }
 
 impl<K, V, E, S> fmt::Debug for LoadingCache<K, V, E, S>
@@ -173,6 +140,7 @@ where
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LoadingCache")
             .field("name", &self.cache.name())
+            .field("entry_count", &self.cache.entry_count())
             .finish_non_exhaustive()
     }
 }

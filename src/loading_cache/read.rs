@@ -1,16 +1,18 @@
-//! The methods for threads.
+//! The methods that read, for threads and for tasks.
 
 use super::LoadingCache;
-use super::error::LoadError;
-use super::refreshing::{Refreshing, refreshing};
-use super::run::{block_on, made, result};
-use super::source::{Source, put};
-use crate::load::Want;
-use crate::loading::{ByRef, Dropped, LoadRequest, Role, fallible};
-use crate::operations::{Taken, Timed};
+use super::background::block_on;
+use super::call::{made, put, result};
+use super::kinds::AnyLoader;
+use super::loader::LoadError;
+use super::refreshing::Refreshing;
+use crate::loading::{ByRef, Got, Keys, LoadRequest, Loading, RoleSearch, fallible};
+use crate::node::is_stale;
+use crate::operations::Timed;
+use crate::time::NEVER;
 use equivalent::Equivalent;
-use std::any::TypeId;
 use std::borrow::ToOwned;
+use std::future::ready;
 use std::hash::{BuildHasher, Hash};
 
 impl<K, V, E, S> LoadingCache<K, V, E, S>
@@ -66,8 +68,8 @@ where
     where
         Q: Equivalent<K> + Hash + ToOwned<Owned = K> + ?Sized,
     {
-        match &self.inner.source {
-            Source::Blocking(loader) => {
+        match &self.inner.loader {
+            AnyLoader::Blocking(loader) => {
                 let ask = LoadRequest::value(fallible::<LoadError<E>>());
                 let core = &self.cache.core;
                 let end = core.loads().run(ByRef::new(key), ask, |_| {
@@ -75,7 +77,7 @@ where
                 });
                 result(end)
             }
-            Source::Async(loader) => block_on(self.load_driven(loader, key), self.check_interval()),
+            AnyLoader::Async(_) => block_on(self.load_in_task(key), self.check_interval()),
         }
     }
 
@@ -105,8 +107,8 @@ where
         &self,
         keys: impl IntoIterator<Item = K>,
     ) -> Result<Vec<Option<V>>, LoadError<E>> {
-        match &self.inner.source {
-            Source::Blocking(loader) => {
+        match &self.inner.loader {
+            AnyLoader::Blocking(loader) => {
                 let (keys, stale) = self.look_up_all(keys);
                 let load = |keys: &[K]| self.load_many(&**loader, keys);
                 let store = |(value, took)| put(value, took);
@@ -114,7 +116,7 @@ where
                 stale.iter().for_each(|key| self.reload(key));
                 values.map_err(|error| (*error).clone())
             }
-            Source::Async(_) => block_on(self.get_all_async(keys), self.check_interval()),
+            AnyLoader::Async(_) => block_on(self.get_all_async(keys), self.check_interval()),
         }
     }
 
@@ -138,7 +140,7 @@ where
     where
         Q: Equivalent<K> + Hash + ?Sized,
     {
-        let (value, at, now) = self.cache.core.look_up::<Taken<Timed>, _>(key)?;
+        let (value, at, now) = self.cache.core.look_up::<Timed, _>(key)?;
         if self.is_stale(at, now) {
             self.reload(key);
         }
@@ -164,26 +166,121 @@ where
     /// assert_eq!(cache.get(&"k").unwrap(), 1);
     /// ```
     pub fn refresh(&self, key: K) -> Refreshing<V, E> {
-        let core = &self.cache.core;
-        let want = Want::Any(TypeId::of::<LoadError<E>>());
-        let ask = LoadRequest {
-            over_present: true,
-            ..LoadRequest::value(want)
-        };
-        let mut ticket = None;
-        let hash = core.hash(&key);
-        let wait = match core
-            .loads()
-            .begin(None, &mut ByRef::new(&key), hash, &ask, &mut ticket)
-        {
-            Role::Lead(lead, seen) => {
-                let until = seen.and_then(|_| core.loads().mark_reload(lead.load()));
-                let right = self.right_of(lead, until, Dropped::Fails);
-                (self.inner).launch_and_wait(core, &core.downgrade(), right)
+        Refreshing::begin(self, &key)
+    }
+
+    /// As [`get`](Self::get), for tasks.
+    ///
+    /// A [`Loader`](crate::Loader) runs within the first poll. The future of an
+    /// [`AsyncLoader`](crate::AsyncLoader) is shared by all calls that wait for the key: each that
+    /// is polled drives it. If all of them are dropped, it goes to the
+    /// [`spawner`](crate::LoadingBuilder::spawner).
+    ///
+    /// # Errors
+    ///
+    /// As `get`. For an async loader, a panic of other user code (the expiry policy, the weigher)
+    /// is a [`LoadError::Panicked`], too.
+    ///
+    /// # Panics
+    ///
+    /// As `get`.
+    ///
+    /// ```
+    /// use wheelhouse::{Cache, async_loader_fn};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let load = async_loader_fn(|key: &u32| {
+    ///     let key = *key;
+    ///     async move { Ok::<u32, ()>(key * 2) }
+    /// });
+    /// let cache = Cache::builder().loading(load).spawner(|task| { tokio::spawn(task); }).build();
+    /// assert_eq!(cache.get_async(&4).await.unwrap(), 8);
+    /// # }
+    /// ```
+    pub async fn get_async<Q>(&self, key: &Q) -> Result<V, LoadError<E>>
+    where
+        Q: Equivalent<K> + Hash + ToOwned<Owned = K> + ?Sized,
+    {
+        if let Some(value) = self.get_if_present(key) {
+            return Ok(value);
+        }
+        match &self.inner.loader {
+            AnyLoader::Blocking(loader) => {
+                let ask = LoadRequest::value(fallible::<LoadError<E>>());
+                let search = RoleSearch::new(&self.cache.core, ByRef::new(key), ask);
+                let load = async { self.timed(|| loader.load(&key.to_owned())) };
+                Loading::new(search, |_: Option<&Got<V>>| load, made, result).await
             }
-            Role::Joined(load) => self.wait_for(load, ticket),
-            Role::Found(_) | Role::Busy => unreachable!("it runs over an entry, and waits"),
+            AnyLoader::Async(_) => self.load_in_task(key).await,
+        }
+    }
+
+    /// As [`get_all`](Self::get_all), for tasks.
+    ///
+    /// A [`Loader`](crate::Loader) runs within a poll. The future of an
+    /// [`AsyncLoader`](crate::AsyncLoader) is shared as that of [`get_async`](Self::get_async), by
+    /// all calls that wait for one of its keys. This call drives the loads of other calls when its
+    /// own have ended.
+    ///
+    /// # Errors
+    ///
+    /// As `get_all`. For an async loader, a panic of other user code (the expiry policy, the
+    /// weigher) is a [`LoadError::Panicked`], too.
+    ///
+    /// # Panics
+    ///
+    /// As `get_all`.
+    ///
+    /// ```
+    /// use wheelhouse::{Cache, loader_fn};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let cache = Cache::builder().loading(loader_fn(|key: &u32| Ok::<u32, ()>(key * 2))).build();
+    /// assert_eq!(cache.get_all_async([1, 2]).await.unwrap(), [Some(2), Some(4)]);
+    /// # }
+    /// ```
+    pub async fn get_all_async(
+        &self,
+        keys: impl IntoIterator<Item = K>,
+    ) -> Result<Vec<Option<V>>, LoadError<E>> {
+        let (keys, stale) = self.look_up_all(keys);
+        let values = match &self.inner.loader {
+            AnyLoader::Blocking(loader) => {
+                let store = |(value, took)| put(value, took);
+                let load = |keys: Vec<K>| ready(self.load_many(&**loader, &keys));
+                let values = self.cache.get_all_as_async(keys, load, store).await;
+                values.map_err(|error| (*error).clone())
+            }
+            AnyLoader::Async(loader) => self.load_all_in_task(loader, keys).await,
         };
-        refreshing(wait, self)
+        stale.iter().for_each(|key| self.reload(key));
+        values
+    }
+
+    /// Whether an entry is stale, which was judged at `now`: that moment may be after now, and is 0
+    /// if the look-up needed none.
+    #[inline]
+    fn is_stale(&self, at: u64, now: u64) -> bool {
+        let is_fresh = at == NEVER || now != 0 && !is_stale(at, now);
+        !is_fresh && is_stale(at, self.cache.core.shared.clock.now_to_judge(at))
+    }
+
+    /// Looks several keys up; also returns those whose value is stale.
+    fn look_up_all(&self, keys: impl IntoIterator<Item = K>) -> (Keys<K, V>, Vec<K>) {
+        let mut stale = Vec::new();
+        let keys = Keys::look_up(keys, |keys| {
+            let found = self.cache.core.get_many::<Timed, _, K>(keys);
+            let value = |(key, found): (&K, Option<(V, u64, u64)>)| {
+                let (value, at, now) = found?;
+                if self.is_stale(at, now) {
+                    stale.push(key.clone());
+                }
+                Some(value)
+            };
+            keys.iter().zip(found).map(value).collect()
+        });
+        (keys, stale)
     }
 }

@@ -1,18 +1,14 @@
 //! The future of a refresh.
 
-use super::error::LoadError;
-use super::run::{answer, block_on};
-use super::source::panicked;
-use super::wait::{Lateness, Wait};
-use super::{Inner, LoadingCache};
-use crate::load::{Ticket, Verdict, Want};
-use crate::loading::{CacheHasher, CacheKey, CacheValue, Dropped, Right};
-use crate::operations::WeakHandle;
-use std::any::TypeId;
+use super::LoadingCache;
+use super::background::{Call, block_on};
+use super::loader::LoadError;
+use crate::loading::{CacheHasher, CacheKey, CacheValue};
 use std::fmt;
-use std::future::{Future, poll_fn};
+use std::future::Future;
+use std::ops::ControlFlow::{Break, Continue};
 use std::pin::Pin;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -89,66 +85,27 @@ impl<V, E> fmt::Debug for Refreshing<V, E> {
     }
 }
 
-pub(super) fn refreshing<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>(
-    wait: Wait<K, V, S>,
-    cache: &LoadingCache<K, V, E, S>,
-) -> Refreshing<V, E> {
-    Refreshing {
-        outcome: Some(Box::pin(outcome(
-            wait,
-            cache.cache.core.downgrade(),
-            Arc::downgrade(&cache.inner),
-        ))),
-        check_interval: cache.check_interval(),
-    }
-}
-
-/// Waits for the outcome, whichever load it comes from.
-async fn outcome<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>(
-    mut wait: Wait<K, V, S>,
-    core: WeakHandle<K, V, S>,
-    inner: Weak<Inner<K, V, E, S>>,
-) -> Result<Option<V>, LoadError<E>> {
-    // Whether it has gone on from an overdue load to a newer one.
-    let mut switched = false;
-    loop {
-        let verdict = poll_fn(|cx| wait.poll(cx)).await;
-        let load = Arc::clone(wait.load());
-        match verdict {
-            Verdict::Ended(outcome) => return answer(&outcome),
-            // The load that was joined had no outcome: this call's own load replaces it.
-            Verdict::Leads => {
-                let (Some(visit), Some(inner)) = (core.visit(), inner.upgrade()) else {
-                    wait.pass_on();
-                    return Err(LoadError::Panicked);
-                };
-                let weak = core.clone();
-                let right = Right::taken_over(&visit, weak, load, panicked::<E>, Dropped::Fails);
-                wait = inner.launch_and_wait(&visit, &core, right);
-            }
-            // The load has no outcome: it is no longer current, or is overdue.
-            Verdict::Retry => {
-                let lateness = wait.lateness();
-                let replaced = lateness == Lateness::Replaced;
-                if lateness == Lateness::Overdue || (replaced && switched) {
-                    return Err(LoadError::TimedOut);
-                }
-                let Some(visit) = core.visit() else {
-                    return Err(LoadError::Panicked);
-                };
-                if replaced && let Some(inner) = inner.upgrade() {
-                    switched = true;
-                    let ticket = Ticket::draw();
-                    let want = Want::Any(TypeId::of::<LoadError<E>>());
-                    if let Some(newer) = visit.loads().join_current(&load, ticket, want) {
-                        let drives = Arc::clone(&inner.drives);
-                        wait = Wait::new(core.clone(), drives, newer, ticket);
-                        continue;
-                    }
-                }
-                let live = visit.loads().peek_got(load.hash(), load.key());
-                return Ok(live.map(|got| got.value));
-            }
+impl<V, E> Refreshing<V, E> {
+    /// Begins a refresh, or joins the load that is under way.
+    pub(super) fn begin<K, S>(cache: &LoadingCache<K, V, E, S>, key: &K) -> Self
+    where
+        K: CacheKey,
+        V: CacheValue,
+        E: Send + Sync + 'static,
+        S: CacheHasher,
+    {
+        let mut call = Call::refresh(cache);
+        let wait = match call.begin(key, None) {
+            Continue(wait) => wait,
+            Break(_) => unreachable!("it runs over an entry, and the cache is here"),
+        };
+        let outcome = async move {
+            let load = Arc::clone(wait.load());
+            call.answer(load.key(), wait).await
+        };
+        Self {
+            outcome: Some(Box::pin(outcome)),
+            check_interval: cache.check_interval(),
         }
     }
 }

@@ -5,20 +5,43 @@
 //! Threads that work on a cache without a handle reach it through a gate (`scheduler/gate.rs`). The
 //! drop of the last handle closes it ([`Maintenance::last_handle_goes`]) and waits until these
 //! threads have left: a run ends after its pass, a delivery after a few notifications. Then the
-//! dropping thread owns the cache alone. It drains what was removed by then, delivers the
-//! notifications for it, and frees everything ([`Maintenance::close`]).
+//! dropping thread owns the cache alone. It applies what was written by then
+//! ([`MaintenanceView::drain_last`]), has the notifications told by the thread that the mode of
+//! delivery names (`scheduler/delivery.rs`), and frees everything ([`Maintenance::close`]).
 //!
-//! A thread that is itself at work on a cache, or inside a listener, does not wait. If another
-//! thread is inside the gate then, that thread drops the cache when it leaves.
+//! A thread that is itself at work on a cache, or inside a listener, does not wait. A shared thread
+//! then does all this in its place, if the cache has a listener.
 
 use super::plan::Plan;
-use super::root::Maintenance;
+use super::root::{Maintenance, MaintenanceView};
 use crate::contain::contain;
 use crate::map::Garbage;
 use crate::reclaim::Retire;
 use crate::scheduler::{Gate, Task, TaskRef};
 use crate::shared::Shared;
 use std::sync::{Arc, Weak};
+
+impl<K, V> MaintenanceView<'_, K, V> {
+    /// After the last handle was dropped: applies what was written before. True if notifications
+    /// wait.
+    pub(crate) fn drain_last(self) -> bool {
+        // Entries still stored are dropped without notification, those over the bound too.
+        let drain = Plan {
+            expire: false,
+            evict: false,
+            resize: false,
+            ..Plan::RUN
+        };
+        // A ticker that panics has been reported and must not keep the rest from being freed.
+        while contain(|| self.run_pass(drain, |_| ())).is_none_or(|left| left.is_some()) {}
+        self.maintenance.notifier.waiting() > 0
+    }
+
+    /// After the last handle was dropped: tells all that waits.
+    pub(crate) fn deliver_rest(self) {
+        self.deliver_while(|| true);
+    }
+}
 
 impl<K, V> Maintenance<K, V> {
     /// To be called once, when the cache has its address.
@@ -43,18 +66,8 @@ impl<K, V> Maintenance<K, V> {
     /// everything.
     pub(crate) fn close(&mut self, shared: &mut Shared<K, V>) {
         self.waking.waker().leave();
-        self.notifier_thread.leave();
-        // Entries still stored are dropped without notification, those over the bound too.
-        let drain = Plan {
-            expire: false,
-            evict: false,
-            resize: false,
-            ..Plan::RUN
-        };
-        // A ticker that panics has been reported and must not keep the rest from being freed.
-        while contain(|| self.view(shared).run_pass(drain, |_| ()))
-            .is_none_or(|left| left.is_some())
-        {}
+        // Where no other thread has told the rest.
+        self.view(shared).drain_last();
         self.view(shared).deliver_while(|| true);
         let state = self.state.get_mut();
         // Nodes whose key and value have no destructor are freed with the memory of the slabs.

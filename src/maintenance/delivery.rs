@@ -1,40 +1,37 @@
-//! Which thread calls the listener, and for how long.
+//! When notifications are delivered, and which calls wait for it.
 //!
-//! | thread | delivers |
-//! |--------|----------|
-//! | the cache's notifier thread | all that waits, when a run of the scheduler thread has posted notifications |
-//! | a thread that runs a [`MaintenanceTask`](crate::MaintenanceTask), between its passes | all that waits; where other work is due, a part of it |
-//! | a caller of `run_pending_tasks` | all that was posted before |
-//! | a writer, where no thread wakes the cache | some, when more than [`UNDELIVERED`] notifications wait |
-//! | the thread that drops the last handle | the rest |
+//! | the mode | tells what callers remove | tells the rest | waits |
+//! |---|---|---|---|
+//! | [`Delivery::Background`] | a shared thread | a shared thread | nothing |
+//! | [`Delivery::Caller`] | the caller, at once | a caller that has removed it, else a shared thread | each call that removes |
+//! | [`Delivery::Executor`] | the program's task | the program's task | nothing |
 //!
-//! One thread delivers at a time ([`notify`]). The other threads leave the work to it, or wait.
+//! `run_pending_tasks` and the drop of the last handle wait in each mode. One thread delivers at a
+//! time ([`notify`](crate::notify)).
 
 use super::root::{Maintenance, MaintenanceView};
 use crate::listener::inside_listener;
 use crate::map::Garbage;
 use crate::node::NodePtr;
-use crate::notify;
-use crate::shared::Shared;
-use crate::time::{self, NEVER};
-use std::cell::OnceCell;
+use crate::notify::Awaited;
+use crate::scheduler::{Delivery, EXECUTOR_PATIENCE, report_idle_executor};
+use crate::time;
 
-/// How long a run keeps delivering when other work is due, in nanoseconds: enough for a few hundred
-/// calls of a fast listener.
-pub(super) const DELIVERY_SLICE: u64 = 100_000;
+/// How many chunks of notifications a thread tells before other caches get their turn.
+const CHUNKS_PER_TURN: usize = 32;
 
-/// A delivery reads the clock once for each chunk of notifications that waited at its start, and at
-/// most this many times more.
-pub(super) const EXTRA_CLOCK_READS: u64 = 64;
-
-/// Undelivered notifications that make a writer deliver some, where no thread wakes the cache.
+/// Where no thread wakes the cache, this many undelivered notifications make a writer offer a
+/// delivery.
 const UNDELIVERED: u64 = 1024;
 
 impl<K, V> Maintenance<K, V> {
-    /// The name of a thread that calls the listener; `None` without a listener.
-    pub(crate) fn notifier_name(&self, shared: &Shared<K, V>) -> Option<String> {
-        let name = shared.name.as_deref().unwrap_or("listener");
-        (self.notifier.has_listener()).then(|| format!("wheelhouse-{name}"))
+    /// Which thread calls the listener.
+    pub(crate) fn delivery(&self) -> &Delivery {
+        &self.delivery
+    }
+
+    pub(crate) fn has_listener(&self) -> bool {
+        self.notifier.has_listener()
     }
 
     /// Takes delivered nodes back, to be freed.
@@ -54,85 +51,138 @@ impl<K, V> MaintenanceView<'_, K, V> {
         (maintenance.notifier).deliver(keep_going, &mut |nodes| maintenance.take_back(nodes))
     }
 
-    /// The work of the notifier thread: delivers what waits.
-    pub(crate) fn deliver(self) {
-        let waking = &self.maintenance.waking;
-        // If the last handle is being dropped, that drop delivers the rest.
-        self.deliver_while(|| !waking.is_closing());
-        if !waking.is_closing() {
-            // What was delivered can be freed.
+    /// Delivers what waits now, or waits for the thread that does. Not inside a listener.
+    fn deliver_all(self) {
+        let maintenance = self.maintenance;
+        (maintenance.notifier).deliver_all(&mut |nodes| maintenance.take_back(nodes));
+        // Posted by other threads meanwhile: this call does not wait for them.
+        self.offer_delivery();
+    }
+
+    /// Offers a delivery, if there is something to deliver and none is offered. False if no thread
+    /// can be started for it.
+    pub(super) fn offer_delivery(self) -> bool {
+        let maintenance = self.maintenance;
+        if !maintenance.notifier.offer() {
+            return true;
+        }
+        let task = maintenance.waking.waker().task();
+        let offered = task.is_some_and(|task| maintenance.delivery.offer(task));
+        if !offered {
+            maintenance.notifier.end_offer();
+        }
+        offered
+    }
+
+    /// The work of the thread that takes an offered delivery. True if it has to be offered again.
+    pub(crate) fn deliver(self) -> bool {
+        let maintenance = self.maintenance;
+        let (notifier, waking) = (&maintenance.notifier, &maintenance.waking);
+        notifier.begin_offer();
+        let (mut left, mut frees) = (CHUNKS_PER_TURN, false);
+        notifier.deliver(
+            || {
+                left -= 1;
+                left > 0 && !waking.is_closing()
+            },
+            &mut |nodes| {
+                // A thread that waits for deliveries frees them itself.
+                frees |= !notifier.has_waiters();
+                maintenance.take_back(nodes);
+            },
+        );
+        notifier.end_offer();
+        if waking.is_closing() {
+            // That drop delivers the rest.
+            return false;
+        }
+        if frees {
             waking.request_soon(&self.shared.clock);
         }
+        notifier.offer_next()
     }
 
-    /// A writer's part where no thread wakes the cache: delivers some notifications if very many
-    /// wait.
-    pub(super) fn deliver_some(self) {
-        if self.maintenance.notifier.waiting() > UNDELIVERED && !inside_listener() {
-            self.deliver_while(|| false);
-        }
+    /// The offered delivery will not take place: it is offered again with the next notification.
+    pub(crate) fn drop_offer(self) {
+        self.maintenance.notifier.end_offer();
     }
 
-    /// Delivers between the passes of a run: on this thread, or on the notifier thread where this
-    /// one serves other caches. True if it stopped because other work is due.
-    pub(super) fn deliver_from_run(self) -> bool {
+    /// After a pass by a caller that may run listeners.
+    #[inline]
+    pub(super) fn deliver_after_help(self) {
         let maintenance = self.maintenance;
-        let notifier = &maintenance.notifier;
-        if !notifier.has_listener() || notifier.waiting() == 0 {
-            return false;
-        }
-        if self.wake_notifier_thread() {
-            return false;
-        }
-        // A slow listener must not delay other entries: neither those in the wheel, nor those for
-        // which a run was requested since. A fast listener is called after each pass, while the
-        // nodes are still in the processor's cache.
-        let next = maintenance.state.lock().wheel.next_visit();
-        let next = next.unwrap_or(NEVER);
-        let began = OnceCell::new();
-        // What other threads post meanwhile is delivered as well, up to a bound.
-        let mut clock_reads =
-            notifier.waiting() / notify::CALLS_PER_CLOCK_READ as u64 + EXTRA_CLOCK_READS;
-        let keep_going = || {
-            clock_reads -= 1;
-            if clock_reads == 0 || maintenance.waking.is_closing() {
-                return false;
-            }
-            if next == NEVER && !maintenance.waking.is_armed() {
-                return true;
-            }
-            let now = self.shared.clock.now();
-            let since = now.wrapping_sub(*began.get_or_init(|| now));
-            since < DELIVERY_SLICE || !time::is_due(now, next) && !maintenance.waking.is_due(now)
-        };
-        self.deliver_while(keep_going)
-    }
-
-    /// Wakes the notifier thread. False if this cache has none, or if it cannot be started.
-    pub(super) fn wake_notifier_thread(self) -> bool {
-        let maintenance = self.maintenance;
-        let waker = maintenance.waking.waker();
-        let (true, Some(task)) = (waker.is_shared(), waker.task()) else {
-            return false;
-        };
-        let name = || maintenance.notifier_name(self.shared).unwrap_or_default();
-        maintenance.notifier_thread.wake(task, name)
-    }
-
-    /// `run_pending_tasks`: delivers all that was posted before the call.
-    pub(super) fn deliver_pending(self) {
-        let maintenance = self.maintenance;
-        let notifier = &maintenance.notifier;
-        if inside_listener() {
-            // Never waits. If a thread already delivers for this cache, perhaps this very thread
-            // further up its stack, that thread delivers the rest.
-            self.deliver_while(|| true);
+        if !maintenance.has_listener() {
             return;
         }
-        notifier.deliver_all(&mut |nodes| maintenance.take_back(nodes));
-        if notifier.waiting() > 0 {
-            // Posted by other threads meanwhile: this call does not wait for them.
-            maintenance.waking.request_soon(&self.shared.clock);
+        if maintenance.tells_callers {
+            self.deliver_as_caller();
+        } else if maintenance.waking.is_up_to_callers()
+            && maintenance.notifier.waiting() > UNDELIVERED
+        {
+            self.offer_delivery();
+        }
+    }
+
+    /// Delivers on the calling thread, which belongs to the program. Inside a listener it does not
+    /// wait: if a thread delivers for this cache, perhaps this one further up its stack, that
+    /// thread delivers the rest.
+    fn deliver_as_caller(self) {
+        if inside_listener() {
+            self.deliver_while(|| true);
+        } else {
+            self.deliver_all();
+        }
+    }
+
+    /// Between the passes of a run. True if other work is due before all was told.
+    pub(super) fn deliver_from_run(self) -> bool {
+        let maintenance = self.maintenance;
+        if !maintenance.has_listener() || maintenance.notifier.waiting() == 0 {
+            return false;
+        }
+        // An alarm's task runs on a thread of the program.
+        let is_program = !maintenance.waking.waker().is_shared();
+        match &maintenance.delivery {
+            Delivery::Caller if is_program => self.deliver_as_caller(),
+            Delivery::Background if is_program && !inside_listener() => {
+                let next = maintenance.state.lock().wheel.next_visit();
+                let is_due = || {
+                    let now = self.shared.clock.now();
+                    maintenance.waking.is_due(now)
+                        || next.is_some_and(|next| time::is_due(now, next))
+                };
+                return self.await_delivered(|| !maintenance.waking.is_closing() && !is_due())
+                    == Awaited::Stopped;
+            }
+            _ => _ = self.offer_delivery(),
+        }
+        false
+    }
+
+    /// Waits until others have delivered what waits now.
+    fn await_delivered(self, keep_waiting: impl FnMut() -> bool) -> Awaited {
+        let is_executor = matches!(self.maintenance.delivery, Delivery::Executor(_));
+        let patience = is_executor.then_some(EXECUTOR_PATIENCE);
+        let notifier = &self.maintenance.notifier;
+        let awaited = notifier.await_delivered(|| self.offer_delivery(), patience, keep_waiting);
+        if awaited == Awaited::Refused && !is_executor {
+            // No thread can be started.
+            self.deliver_all();
+        }
+        awaited
+    }
+
+    /// `run_pending_tasks`: when it returns, all that was posted before the call is delivered.
+    pub(super) fn deliver_pending(self) {
+        if !self.maintenance.has_listener() {
+            return;
+        }
+        if self.maintenance.tells_callers {
+            self.deliver_as_caller();
+        } else if inside_listener() {
+            self.offer_delivery();
+        } else if self.await_delivered(|| true) == Awaited::NotBegun {
+            report_idle_executor();
         }
     }
 }

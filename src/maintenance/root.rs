@@ -10,7 +10,7 @@ use crate::listener::Listener;
 use crate::node::NodePtr;
 use crate::notify::Notifier;
 use crate::reclaim::Pin;
-use crate::scheduler::{NotifierThread, Waker};
+use crate::scheduler::{Delivery, Waker};
 use crate::shared::Shared;
 use crate::stats::Stats;
 use crate::sync::Mutex;
@@ -22,6 +22,7 @@ use std::time::Duration;
 pub(crate) struct Setup<K, V> {
     pub(crate) resolution: Duration,
     pub(crate) listener: Option<Listener<K, V>>,
+    pub(crate) delivery: Delivery,
     /// Whether entries have weights of their own.
     pub(crate) weighed: bool,
     pub(crate) waker: Waker,
@@ -32,6 +33,8 @@ pub(crate) struct Setup<K, V> {
 #[repr(align(64))]
 pub(crate) struct Maintenance<K, V> {
     pub(super) is_bounded: bool,
+    /// Whether a call that removes an entry returns after the listener has heard of it.
+    pub(super) tells_callers: bool,
     /// Events in a batch that make the writer run a pass: at most `limits::BATCH_SOFT_LIMIT`.
     pub(super) batch_soft_limit: usize,
     pub(super) caller_budget: usize,
@@ -41,7 +44,7 @@ pub(crate) struct Maintenance<K, V> {
     /// Behind the maintenance lock.
     pub(super) state: Mutex<State<K, V>>,
     pub(super) notifier: Notifier<K, V>,
-    pub(super) notifier_thread: NotifierThread,
+    pub(super) delivery: Delivery,
     pub(super) waking: Waking,
     /// Held by a walk through the size policy: there is one cursor.
     pub(super) walks: Mutex<()>,
@@ -54,6 +57,7 @@ impl<K, V> Maintenance<K, V> {
         let eviction = bounded.map(|max| Eviction::new(shared.eviction_policy, max, setup.weighed));
         Self {
             is_bounded: bounded.is_some(),
+            tells_callers: setup.listener.is_some() && matches!(setup.delivery, Delivery::Caller),
             batch_soft_limit: batch_soft_limit(bounded, shared.map.shards()),
             caller_budget: bounded.map_or(CALLER_BUDGET, |_| BOUNDED_CALLER_BUDGET),
             spans,
@@ -61,7 +65,7 @@ impl<K, V> Maintenance<K, V> {
             backlog: Backlog::new(shared.map.shards()),
             state: Mutex::new(State::new(spans, eviction)),
             notifier: Notifier::new(setup.listener),
-            notifier_thread: NotifierThread::new(),
+            delivery: setup.delivery,
             waking: Waking::new(setup.waker),
             walks: Mutex::new(()),
         }

@@ -9,11 +9,11 @@ use crate::sync::unlock_fairly;
 const ENTRIES_PER_HOLD: usize = 512;
 
 impl<K, V> MaintenanceView<'_, K, V> {
-    /// Visits at most `most` entries that the size policy knows, from the coldest to the hottest;
+    /// Visits at most `most` entries that the size policy knows, from the first victim to the last;
     /// none in a cache without a bound. The lock is given up after some hundred entries, so the
     /// policy changes meanwhile: an entry may be visited twice or not at all. `visit` runs under
     /// the lock and must not run user code. Walks take turns.
-    pub(crate) fn walk_by_use(self, most: usize, mut visit: impl FnMut(EntryPtr<K, V>)) {
+    pub(crate) fn walk_by_eviction(self, most: usize, mut visit: impl FnMut(EntryPtr<K, V>)) {
         // Drain the buffers first, so that the order is up to date. Do this before locking `walks`:
         // it runs destructors, and a destructor may begin a walk.
         self.run_all(Plan {

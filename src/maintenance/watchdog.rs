@@ -1,6 +1,6 @@
-//! Checks by callers for a scheduler thread or a notifier thread that is missing or stuck.
+//! Checks by callers for a scheduler thread or a listener thread that is missing or stuck.
 //!
-//! A cache relies on the scheduler thread and on its notifier thread. A child made by `fork` has
+//! A cache relies on the scheduler thread and on the listener threads. A child made by `fork` has
 //! neither. A destructor or a ticker of another cache may hold up the scheduler thread. Writers,
 //! and readers that meet an entry that is due, check for both now and then ([`Waking`]): in a new
 //! process they request a run, which starts a new thread; if the thread is late by far, they run a
@@ -29,8 +29,8 @@ impl<K, V> MaintenanceView<'_, K, V> {
         if self.maintenance.state.try_lock().is_some() {
             self.run_pass(Plan::RUN, |_| ());
         }
-        if self.maintenance.notifier.waiting() > 0 {
-            self.wake_notifier_thread();
+        if self.maintenance.has_listener() {
+            self.offer_delivery();
         }
     }
 }

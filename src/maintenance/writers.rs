@@ -58,6 +58,7 @@ impl<K, V> Maintenance<K, V> {
         if self.needs_request_or_check(&outcome)
             || has_work
             || outcome.buffered >= self.batch_soft_limit
+            || self.must_tell(&outcome, allowed)
         {
             self.view(shared).schedule_followup(outcome, allowed);
         }
@@ -83,6 +84,13 @@ impl<K, V> Maintenance<K, V> {
         outcome.left > 0 || self.is_bounded
     }
 
+    /// Whether the write has removed an entry of which the listener has to hear before the call
+    /// returns.
+    #[inline(always)]
+    fn must_tell(&self, outcome: &WriteOutcome, allowed: UserCode) -> bool {
+        self.tells_callers && outcome.left > 0 && allowed == UserCode::Listeners
+    }
+
     /// Offers a read. If the ring is full, drains all rings, unless another thread holds the
     /// maintenance lock, and offers once more.
     #[inline(never)]
@@ -97,7 +105,7 @@ impl<K, V> Maintenance<K, V> {
     }
 
     /// A reader has found an entry that is due. If no thread wakes the cache, the reader expires a
-    /// few entries. It calls no listener; writers do.
+    /// few entries.
     #[cold]
     pub(crate) fn after_expired_read(&self, shared: &Shared<K, V>, hash: u64, now: u64) {
         let view = self.view(shared);
@@ -108,7 +116,12 @@ impl<K, V> Maintenance<K, V> {
                 shared.map.shard_of(hash),
                 0,
                 Some(now),
-                UserCode::Destructors,
+                if self.tells_callers {
+                    UserCode::Listeners
+                } else {
+                    UserCode::Destructors
+                },
+                false,
             );
         } else {
             view.check_threads(now, UserCode::Destructors);
@@ -138,8 +151,10 @@ impl<'a, K, V> MaintenanceView<'a, K, V> {
         if maintenance.leaves_work(&outcome) {
             maintenance.waking.request_soon(clock);
         }
-        if self.needs_help(&outcome) {
-            self.help(outcome.shard, outcome.buffered, outcome.now, allowed);
+        let must_tell = maintenance.must_tell(&outcome, allowed);
+        if must_tell || self.needs_help(&outcome) {
+            let (shard, buffered) = (outcome.shard, outcome.buffered);
+            self.help(shard, buffered, outcome.now, allowed, must_tell);
         }
     }
 
@@ -152,12 +167,17 @@ impl<'a, K, V> MaintenanceView<'a, K, V> {
     }
 
     /// A small pass by a writer, or by a reader that met an expired entry. Does nothing if another
-    /// thread holds the maintenance lock and the batches have room. The caller may hold a pin only
-    /// if `allowed` is `UserCode::None`.
-    fn help(self, shard: usize, buffered: usize, now: Option<u64>, allowed: UserCode) {
+    /// thread holds the maintenance lock and the batches have room, unless the listener `must` hear
+    /// of what was removed. The caller may hold a pin only if `allowed` is `UserCode::None`.
+    fn help(self, shard: usize, buffered: usize, now: Option<u64>, allowed: UserCode, must: bool) {
         let maintenance = self.maintenance;
         let (waking, clock) = (&maintenance.waking, &self.shared.clock);
-        let Some((mut state, waited)) = self.lock_to_help(shard, buffered) else {
+        let locked = if must {
+            Some((maintenance.state.lock(), false))
+        } else {
+            self.lock_to_help(shard, buffered)
+        };
+        let Some((mut state, waited)) = locked else {
             return;
         };
         if now.is_none() {
@@ -166,14 +186,19 @@ impl<'a, K, V> MaintenanceView<'a, K, V> {
         let alone = waking.is_up_to_callers();
         // Where writers wait, the thread that expires entries cannot keep up with them: each takes
         // part.
-        let expire = waited || alone && waking.is_due_for_callers(now, clock);
+        // A caller that removes an entry tells the listener, if callers do that; this one may not.
+        let removes = allowed >= UserCode::Listeners || !maintenance.tells_callers;
+        let expire = removes && (waited || alone && waking.is_due_for_callers(now, clock));
         let was_armed = waking.is_armed();
         let _begun = alone.then(|| waking.begin());
-        let plan = Plan::help(shard, buffered + maintenance.caller_budget, expire);
+        let plan = Plan {
+            evict: removes,
+            ..Plan::help(shard, buffered + maintenance.caller_budget, expire)
+        };
         let found = state.excess();
         let mut passed = maintenance.pass(self.shared, &mut state, plan).run();
         let debt = state.excess().saturating_sub(found);
-        if debt > 0 && state.is_far_over() {
+        if removes && debt > 0 && state.is_far_over() {
             (state, passed.more) = self.evict_excess(state, debt, plan.without_drain(), allowed);
         }
         if alone {
@@ -192,8 +217,8 @@ impl<'a, K, V> MaintenanceView<'a, K, V> {
         drop(state);
         self.free(ready);
         self.await_reclaim();
-        if allowed == UserCode::Listeners && alone {
-            self.deliver_some();
+        if allowed == UserCode::Listeners {
+            self.deliver_after_help();
         }
     }
 

@@ -10,10 +10,10 @@
 //!
 //! ```text
 //!  of every entry                                    where there is a size policy
-//! ┌─────────────┬──────┬───────────┬──────────┐     ┌─────────────┬────────┬──────┐
-//! │ timer links │ node │ bucket_id │ queue_id │     │ queue links │ weight │ mark │
-//! └─────────────┴──────┴───────────┴──────────┘     └─────────────┴────────┴──────┘
-//!   12 bytes      6      1           1                12            4        1 and 3 to spare
+//! ┌─────────────┬──────┬───────────┬──────────┐     ┌─────────────┬────────┬──────┬──────┐
+//! │ timer links │ node │ bucket_id │ queue_id │     │ queue links │ weight │ mark │ uses │
+//! └─────────────┴──────┴───────────┴──────────┘     └─────────────┴────────┴──────┴──────┘
+//!   12 bytes      6      1           1                12            4        1      1, 2 to spare
 //! ```
 //!
 //! Addresses are kept in two parts, without the bits that are always zero (`address`).
@@ -115,6 +115,7 @@ struct PolicyLinks {
     /// As the policy counts it.
     weight: AtomicU32,
     mark: AtomicU8,
+    uses: AtomicU8,
 }
 
 /// Where the policy links begin.
@@ -170,6 +171,7 @@ impl<K, V> EntryPtr<K, V> {
                     queue: Links::new(),
                     weight: AtomicU32::new(0),
                     mark: AtomicU8::new(0),
+                    uses: AtomicU8::new(0),
                 });
             }
         }
@@ -257,7 +259,7 @@ impl<K, V> EntryPtr<K, V> {
         &self.entry().timer
     }
 
-    /// The size policy's links; this, weight and mark are for caches that have one.
+    /// The size policy's links; this, weight, mark and uses are for caches that have one.
     #[inline]
     pub(crate) fn queue(&self) -> &Links {
         &self.policy_links().queue
@@ -283,6 +285,17 @@ impl<K, V> EntryPtr<K, V> {
     #[inline]
     pub(crate) fn set_mark(self, mark: u8) {
         self.policy_links().mark.store(mark, Ordering::Relaxed);
+    }
+
+    /// How often the entry was used, as far as the size policy counts it.
+    #[inline]
+    pub(crate) fn uses(self) -> u8 {
+        self.policy_links().uses.load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    pub(crate) fn set_uses(self, uses: u8) {
+        self.policy_links().uses.store(uses, Ordering::Relaxed);
     }
 
     /// Prefetches the entry.

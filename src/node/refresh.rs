@@ -1,15 +1,49 @@
-//! The moment from which a node is stale, and how often its reload has failed.
+//! The moment from which a node is stale, how often its reload has failed, and the lifetime that
+//! its last load gave it.
 
-use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use crate::sync::{AtomicU64, Ordering};
 use crate::time::{self, NEVER};
+use std::time::Duration;
 
 /// The moment of a node's refresh. While a reload is under way, it is the moment from which the
 /// right to reload can be taken again.
 pub(crate) struct RefreshMoment {
     at: AtomicU64,
-    failures: AtomicU32,
-    /// Whether a reload is under way.
-    is_reloading: AtomicBool,
+    /// Packed, since each entry has it; see [`Notes`].
+    notes: AtomicU64,
+}
+
+/// What a node's reload starts from, in one word: 16 bits for the failures in a row, one bit while
+/// a reload is under way, and 47 bits for the lifetime in microseconds (0: none), which are up to
+/// 4 years.
+#[derive(Clone, Copy)]
+struct Notes(u64);
+
+impl Notes {
+    const FAILURES: u64 = (1 << 16) - 1;
+    const IS_RELOADING: u64 = 1 << 16;
+    const LIFETIME_FROM: u32 = 17;
+    const LONGEST: u64 = u64::MAX >> Self::LIFETIME_FROM;
+
+    fn of_write(lifetime: Option<Duration>) -> Self {
+        let micros = lifetime.map_or(0, |lifetime| lifetime.as_nanos().div_ceil(1_000));
+        let micros = u64::try_from(micros).unwrap_or(u64::MAX).min(Self::LONGEST);
+        Self(micros << Self::LIFETIME_FROM)
+    }
+
+    fn failures(self) -> u64 {
+        self.0 & Self::FAILURES
+    }
+
+    fn lifetime(self) -> Option<Duration> {
+        let micros = self.0 >> Self::LIFETIME_FROM;
+        (micros != 0).then(|| Duration::from_micros(micros))
+    }
+
+    fn failed(self) -> Self {
+        let failures = (self.failures() + 1).min(Self::FAILURES);
+        Self((self.0 & !(Self::FAILURES | Self::IS_RELOADING)) | failures)
+    }
 }
 
 impl RefreshMoment {
@@ -17,8 +51,7 @@ impl RefreshMoment {
     pub(crate) fn new() -> Self {
         Self {
             at: AtomicU64::new(NEVER),
-            failures: AtomicU32::new(0),
-            is_reloading: AtomicBool::new(false),
+            notes: AtomicU64::new(0),
         }
     }
 
@@ -31,10 +64,14 @@ impl RefreshMoment {
         self.at.load(Ordering::Relaxed)
     }
 
+    fn notes(&self) -> Notes {
+        Notes(self.notes.load(Ordering::Relaxed))
+    }
+
     /// The moment to keep in a snapshot. A reload that is under way ends with the process, so its
     /// node counts as stale now.
     pub(crate) fn at_without_reload(&self, now: u64) -> u64 {
-        if self.is_reloading.load(Ordering::Relaxed) {
+        if self.notes().0 & Notes::IS_RELOADING != 0 {
             now
         } else {
             self.at()
@@ -49,19 +86,24 @@ impl RefreshMoment {
 
     /// How often its reload has failed in a row.
     pub(crate) fn failures(&self) -> u32 {
-        self.failures.load(Ordering::Relaxed)
+        u32::try_from(self.notes().failures()).unwrap_or(u32::MAX)
     }
 
-    /// Sets the moment, with no failure behind it.
-    pub(crate) fn set(&self, at: u64) {
-        self.failures.store(0, Ordering::Relaxed);
-        self.is_reloading.store(false, Ordering::Relaxed);
+    /// The lifetime that its last load gave it, to the microsecond.
+    pub(crate) fn lifetime(&self) -> Option<Duration> {
+        self.notes().lifetime()
+    }
+
+    /// Sets the moment, with no failure behind it, and the lifetime that the load gave.
+    pub(crate) fn set(&self, at: u64, lifetime: Option<Duration>) {
+        let notes = Notes::of_write(lifetime);
+        self.notes.store(notes.0, Ordering::Relaxed);
         self.at.store(at, Ordering::Relaxed);
     }
 
     /// A reload begins. Its right can be taken again from `until` on.
     pub(crate) fn begin(&self, until: u64) {
-        self.is_reloading.store(true, Ordering::Relaxed);
+        self.notes.fetch_or(Notes::IS_RELOADING, Ordering::Relaxed);
         self.at.store(until, Ordering::Relaxed);
     }
 
@@ -71,9 +113,9 @@ impl RefreshMoment {
         let at = &self.at;
         let ended = at.compare_exchange(until, next, Ordering::Relaxed, Ordering::Relaxed);
         if ended.is_ok() {
-            let failures = self.failures().saturating_add(1);
-            self.failures.store(failures, Ordering::Relaxed);
-            self.is_reloading.store(false, Ordering::Relaxed);
+            let failed = |notes| Some(Notes(notes).failed().0);
+            let (set, seen) = (Ordering::Relaxed, Ordering::Relaxed);
+            _ = self.notes.fetch_update(set, seen, failed);
         }
     }
 }
@@ -82,4 +124,38 @@ impl RefreshMoment {
 #[inline]
 pub(crate) fn is_stale(at: u64, now: u64) -> bool {
     at != NEVER && time::is_due(now, at)
+}
+
+#[cfg(all(test, not(wheelhouse_loom), not(wheelhouse_shuttle)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failures_and_lifetime_share_a_word() {
+        let (moment, minute) = (RefreshMoment::new(), Duration::from_secs(60));
+        assert_eq!((moment.failures(), moment.lifetime()), (0, None));
+        moment.set(10, Some(minute));
+        for failures in 1..70_000_u32 {
+            moment.begin(20);
+            assert_eq!(moment.at_without_reload(5), 5);
+            moment.fail(19, 30);
+            assert_eq!(moment.at(), 20, "another reload has begun");
+            moment.fail(20, 30);
+            let counted = failures.min(u32::from(u16::MAX));
+            assert_eq!(moment.failures(), counted);
+            assert_eq!(
+                (moment.at_without_reload(5), moment.lifetime()),
+                (30, Some(minute))
+            );
+        }
+        for (given, kept) in [
+            (Duration::from_nanos(1), Duration::from_micros(1)),
+            (Duration::MAX, Duration::from_micros(Notes::LONGEST)),
+        ] {
+            moment.set(10, Some(given));
+            assert_eq!((moment.failures(), moment.lifetime()), (0, Some(kept)));
+        }
+        moment.set(10, None);
+        assert_eq!(moment.lifetime(), None);
+    }
 }

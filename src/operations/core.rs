@@ -4,7 +4,7 @@ use super::lifetimes::Lifetimes;
 use crate::hash;
 use crate::maintenance::Maintenance;
 use crate::refresh::Refresh;
-use crate::scheduler::Task;
+use crate::scheduler::{Delivery, Task};
 use crate::shared::Shared;
 use crate::sync::{AtomicBool, AtomicUsize};
 use std::hash::{BuildHasher, Hash};
@@ -22,6 +22,8 @@ pub(crate) struct Core<K, V, S> {
     needs_mixing: bool,
     /// A read moves no deadline and is not counted: it leaves at most a read event.
     pub(crate) has_fast_reads: AtomicBool,
+    /// A read needs the exact time, not only whether the entry is live.
+    pub(super) reads_exactly: AtomicBool,
     pub(crate) shared: Shared<K, V>,
     pub(crate) lifetimes: Lifetimes<K, V>,
     weigher: Option<Weigher<K, V>>,
@@ -46,6 +48,7 @@ impl<K, V, S> Core<K, V, S> {
     ) -> Self {
         Self {
             has_fast_reads: AtomicBool::new(Self::reads_are_fast(&lifetimes, &shared)),
+            reads_exactly: AtomicBool::new(lifetimes.reads_exactly()),
             hasher,
             needs_mixing,
             shared,
@@ -96,12 +99,28 @@ where
         next.into_iter().chain(overdue).min()
     }
 
-    fn deliver(&self) {
-        self.maintenance.view(&self.shared).deliver();
+    fn delivery(&self) -> &Delivery {
+        self.maintenance.delivery()
     }
 
-    fn notifier_name(&self) -> Option<String> {
-        self.maintenance.notifier_name(&self.shared)
+    fn has_listener(&self) -> bool {
+        self.maintenance.has_listener()
+    }
+
+    fn deliver(&self) -> bool {
+        self.maintenance.view(&self.shared).deliver()
+    }
+
+    fn drop_offer(&self) {
+        self.maintenance.view(&self.shared).drop_offer();
+    }
+
+    fn drain(&self) -> bool {
+        self.maintenance.view(&self.shared).drain_last()
+    }
+
+    fn deliver_rest(&self) {
+        self.maintenance.view(&self.shared).deliver_rest();
     }
 }
 

@@ -1,21 +1,28 @@
 //! The moment from which an entry is stale. A write asks the refresh policy for it with no lock
 //! held, and sets it in the hold of the shard's lock that stores the value.
 
-use super::find::Hit;
 use super::lifetimes::{FromLoad, LifetimeSource, Lifetimes};
-use super::lookup::Take;
-use crate::node::NodePtr;
+use crate::node::{NodePtr, RefreshMoment};
 use crate::refresh::{Occasion, Refresh, Write};
 use crate::time::{self, Clock, NEVER};
 use std::time::Duration;
 
-/// Sets the moment of a node that has just come in. Under the shard's lock.
+/// The refresh of a value that comes in.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NextRefresh {
+    /// The moment from which it is stale; `NEVER` for none.
+    pub(super) at: u64,
+    /// The lifetime that its loader gave it.
+    pub(super) lifetime: Option<Duration>,
+}
+
+/// Sets the refresh of a node that has just come in. Under the shard's lock.
 #[inline]
-pub(crate) fn set_refresh<K, V>(node: NodePtr<K, V>, at: Option<u64>) {
-    if let Some(at) = at
+pub(crate) fn set_refresh<K, V>(node: NodePtr<K, V>, next: Option<NextRefresh>) {
+    if let Some(NextRefresh { at, lifetime }) = next
         && let Some(refresh) = node.refresh()
     {
-        refresh.set(at);
+        refresh.set(at, lifetime);
     }
 }
 
@@ -32,7 +39,7 @@ impl<K: 'static, V: 'static> Lifetimes<K, V> {
         given: LifetimeSource,
         (now, own): (u64, u64),
         clock: &Clock,
-    ) -> Option<u64> {
+    ) -> NextRefresh {
         let load = match given {
             LifetimeSource::Loaded(load) => Some(load),
             _ => None,
@@ -42,7 +49,7 @@ impl<K: 'static, V: 'static> Lifetimes<K, V> {
             ..
         }) = load
         {
-            after
+            Some(after)
         } else {
             let lives = |node: NodePtr<K, V>| !time::is_due(now, node.deadline());
             let occasion = match load {
@@ -60,9 +67,12 @@ impl<K: 'static, V: 'static> Lifetimes<K, V> {
                 },
                 took: load.map(|load| load.took),
             };
-            policy.refresh_after(key, value, write)?
+            policy.refresh_after(key, value, write)
         };
-        Some(time::deadline_after(now, after))
+        NextRefresh {
+            at: time::deadline_in(now, after),
+            lifetime: load.and_then(|load| load.lifetime.flatten()),
+        }
     }
 
     /// The own deadline and the wanted one of a live entry that a reload has left unchanged: those
@@ -92,19 +102,16 @@ impl<K: 'static, V: 'static> Lifetimes<K, V> {
         };
         (own, self.wanted(own, || now, now))
     }
-}
 
-/// A `get` that also returns the moment from which the entry is stale, and the reading of the clock
-/// by which the entry was judged (0 if none was needed).
-pub(crate) enum Timed {}
-
-impl<K: 'static, V: Clone + 'static> Take<K, V> for Timed {
-    type Answer = (V, u64, u64);
-    const IS_READ: bool = true;
-
-    #[inline(always)]
-    fn take(hit: &Hit<K, V>) -> (V, u64, u64) {
-        let at = hit.node.refresh().map_or(NEVER, |refresh| refresh.at());
-        (hit.node.value().clone(), at, hit.now)
+    /// The lifetime that a reload gives a node's value again if it leaves it unchanged: that of its
+    /// last load, or of the write that gave it one. `None` if a policy or a limit decides.
+    pub(crate) fn lifetime_of_unchanged(&self, node: NodePtr<K, V>) -> Option<Duration> {
+        if self.policy.is_some() {
+            return None;
+        }
+        let given = node.refresh().and_then(RefreshMoment::lifetime);
+        let (own, written) = (node.own_deadline(), node.written());
+        let lasts = self.limits.time_to_live.is_none() && own != NEVER && written != NEVER;
+        given.or_else(|| lasts.then(|| time::time_left(written, own))?)
     }
 }

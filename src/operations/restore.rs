@@ -5,7 +5,7 @@
 
 use super::core::Core;
 use super::lifetimes::Lifetimes;
-use super::refresh::set_refresh;
+use super::refresh::{NextRefresh, set_refresh};
 use super::transact::{Change, Hold};
 use crate::listener::RemovalCause;
 use crate::load::RevokedBy;
@@ -70,9 +70,10 @@ where
         if remaining.own.is_some() {
             self.lifetimes.note_own();
         }
-        let refresh = remaining
-            .refresh
-            .map(|after| time::deadline_after(remaining.at, after));
+        let refresh = remaining.refresh.map(|after| NextRefresh {
+            at: time::deadline_after(remaining.at, after),
+            lifetime: None,
+        });
         let mut new = Some(new);
         let change = PutBack {
             shared: &self.shared,
@@ -107,7 +108,7 @@ struct PutBack<'p, K, V> {
     shared: &'p Shared<K, V>,
     new: &'p mut Option<NewNode<K, V>>,
     times: Times,
-    refresh: Option<u64>,
+    refresh: Option<NextRefresh>,
 }
 
 impl<K: Eq, V> Change<K, V> for PutBack<'_, K, V> {

@@ -13,7 +13,7 @@ use super::answer::TimedAnswer;
 use super::condition::{Check, Explicit, WriteCondition, Written};
 use super::core::Core;
 use super::lifetimes::LifetimeSource;
-use super::refresh::set_refresh;
+use super::refresh::{NextRefresh, set_refresh};
 use super::transact::{Change, Hold, Settled};
 use crate::listener::RemovalCause;
 use crate::load::RevokedBy;
@@ -137,7 +137,7 @@ where
     C: WriteCondition<K, V>,
 {
     /// The answers of the two policies.
-    type Plan = (TimedAnswer, Option<u64>);
+    type Plan = (TimedAnswer, Option<NextRefresh>);
     type Done = Result<WriteOutcome, NotStored>;
     const KNOWS_LOADS: bool = C::KNOWS_LOADS;
 
@@ -167,7 +167,7 @@ where
         }
         let (new, given) = (self.new.peek(), self.given);
         let asked = lifetimes.ask(new, found, given, &shared.clock, now);
-        let refresh = core.refresh.as_ref().and_then(|policy| {
+        let refresh = core.refresh.as_ref().map(|policy| {
             let own = asked.own_or(|| found.map_or(NEVER, |old| old.own_deadline()));
             let entry = (new.key(), new.value());
             lifetimes.ask_refresh(&**policy, entry, found, given, (now, own), &shared.clock)

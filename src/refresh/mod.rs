@@ -98,6 +98,12 @@ pub trait Refresh<K, V>: Send + Sync + 'static {
         Some(usual_pause(failures))
     }
 
+    /// What is wrong with the policy, for the error of the builder.
+    #[doc(hidden)]
+    fn fault(&self) -> Option<&'static str> {
+        None
+    }
+
     /// When an entry becomes stale, with what the cache has measured.
     #[doc(hidden)]
     fn refresh_after(&self, key: &K, value: &V, write: Write) -> Option<Duration> {
@@ -113,6 +119,10 @@ pub trait Refresh<K, V>: Send + Sync + 'static {
 /// Every method of [`Refresh`], as another policy answers it.
 macro_rules! forward_all {
     ($self:ident => $policy:expr, $then:expr) => {
+        fn fault(&$self) -> Option<&'static str> {
+            Refresh::<K, V>::fault(&$policy)
+        }
+
         $crate::forward::forward! {
             $self => $policy, $then;
             fn refresh_after_create(key: &K, value: &V, at: Instant, lifetime: Option<Duration>)

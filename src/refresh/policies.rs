@@ -5,7 +5,8 @@ use crate::expiry::{random_unit, shorten};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Makes entries stale a fixed time after they were written or reloaded.
+/// Makes entries stale a fixed time after they were written or reloaded. Zero is an error of
+/// [`try_build`](crate::LoadingBuilder::try_build).
 ///
 /// ```
 /// use std::time::Duration;
@@ -170,6 +171,12 @@ impl<K, V> Refresh<K, V> for After {
         _: Option<Duration>,
     ) -> Option<Duration> {
         Some(self.0)
+    }
+
+    fn fault(&self) -> Option<&'static str> {
+        let fault = "refresh_after is refresh::after(0ns), but must be more than zero: a value \
+                     would be stale as soon as it is loaded";
+        self.0.is_zero().then_some(fault)
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! # How it works
 //!
-//! Some threads work on a cache without a handle: the scheduler thread, the notifier thread, a
+//! Some threads work on a cache without a handle: the scheduler thread, a listener thread, a
 //! thread that runs a [`MaintenanceTask`](super::MaintenanceTask) or that fills or drops a lease.
 //! Such a thread enters the cache's [`Gate`], then takes a reference to the cache. It drops the
 //! reference before it leaves the gate. The drop of the last handle closes the gate, waits until

@@ -10,23 +10,30 @@
 //! |------|----|
 //! | [`alarm`] | a timer of the program's own |
 //! | [`waker`] | how a cache asks for its next run |
-//! | [`thread`] | the scheduler thread, and the notifier thread of a cache with a listener |
+//! | [`thread`] | the scheduler thread |
+//! | [`delivery`] | which thread calls a cache's listener |
+//! | [`listeners`] | the shared threads that call listeners |
 //! | [`task`] | a cache as such a thread or an alarm sees it |
 //! | [`gate`] | the threads at work on a cache, for which the drop of the last handle waits |
 //! | [`process`] | what a child made by `fork` must not take over |
 
 mod alarm;
+mod delivery;
 mod gate;
+mod listeners;
 mod process;
 mod task;
 mod thread;
 mod waker;
 
 pub use alarm::Alarm;
+pub use delivery::{Delivery, DeliveryTask, Executor};
+pub(crate) use delivery::{EXECUTOR_PATIENCE, report_idle_executor};
 pub(crate) use gate::{Entered, Gate};
+#[cfg(test)]
+pub(crate) use task::Idle;
 pub use task::MaintenanceTask;
 pub(crate) use task::{Task, TaskRef};
-pub(crate) use thread::NotifierThread;
 pub(crate) use waker::Waker;
 
 use std::fmt;
@@ -54,11 +61,9 @@ impl Scheduler {
     /// nothing is scheduled, holds the caches weakly, and ends with the last of them. After a
     /// bounded amount of work for one cache it serves the others first.
     ///
-    /// A cache with a removal listener has a *notifier thread* of its own beside it, named
-    /// `wheelhouse-` and the cache's [`name`](crate::CacheBuilder::name): it starts with the first
-    /// notification and ends with the cache. So a slow listener delays neither other caches nor
-    /// the removal of entries. (Linux shows the first 15 bytes of a thread's name.) Destructors of
-    /// values run on the scheduler thread; a slow one delays all caches that share it.
+    /// It calls no listener: [`Delivery`] says which threads do. So a slow listener delays neither
+    /// other caches nor the removal of entries. Destructors of values run on the scheduler thread;
+    /// a slow one delays all caches that share it.
     ///
     /// If the scheduler thread cannot be started, this is reported once on standard error, and the
     /// caches continue as if their scheduler were [`disabled`](Self::disabled); later requests try
@@ -95,8 +100,7 @@ impl Scheduler {
     /// with a custom ticker.
     ///
     /// An expired entry is never visible. It stays in memory, and the listener is not called for
-    /// it, until a call does maintenance. Listeners run inside `run_pending_tasks`, and inside a
-    /// writing call only when more than a thousand notifications wait.
+    /// it, until a call does maintenance.
     ///
     /// # Cost
     ///

@@ -1,49 +1,41 @@
 //! The work of one cache that a thread does without a handle.
 
+use super::delivery::Delivery;
 use super::gate::Gate;
-use crate::sync::{nap, thread_local};
-use std::cell::Cell;
+use super::listeners::{self, Job};
+use super::thread;
 use std::fmt;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 /// How long a thread that drops a cache waits before it looks again whether another thread still
 /// holds a reference, which that thread is about to drop.
-const LAST_REFERENCE_PAUSE: Duration = Duration::from_micros(50);
+pub(super) const LAST_REFERENCE_PAUSE: Duration = Duration::from_micros(50);
 
 /// A cache as its own threads, and those of alarms, see it.
 pub(crate) trait Task: Send + Sync {
     /// Does the work that is due; returns the time until the next run.
     fn run_due(&self) -> Option<Duration>;
 
-    /// Delivers the notifications that wait.
-    fn deliver(&self);
+    /// Which thread calls the listener.
+    fn delivery(&self) -> &Delivery;
 
-    /// The name for a thread that calls the listener; `None` if the cache has no listener.
-    fn notifier_name(&self) -> Option<String>;
-}
+    /// Whether there is a listener.
+    fn has_listener(&self) -> bool;
 
-thread_local! {
-    /// Which kind of thread the calling thread is, if the crate has started it.
-    static OWN: Cell<Option<OwnThread>> = const { Cell::new(None) };
-}
+    /// For the thread that takes an offered delivery: tells a bounded number of notifications that
+    /// wait. True if more are left: then the caller has to see to the next offer.
+    fn deliver(&self) -> bool;
 
-/// The threads that the crate starts to work on caches.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum OwnThread {
-    Scheduler,
-    Notifier,
-}
+    /// Notes that an offered delivery will not take place.
+    fn drop_offer(&self);
 
-impl OwnThread {
-    /// Sets which kind of thread the calling thread is.
-    pub(super) fn mark(self) {
-        OWN.with(|own| own.set(Some(self)));
-    }
+    /// After the last handle was dropped: applies what was written before. True if notifications
+    /// wait.
+    fn drain(&self) -> bool;
 
-    fn current() -> Option<Self> {
-        OWN.try_with(Cell::get).ok()?
-    }
+    /// Tells all notifications that wait.
+    fn deliver_rest(&self);
 }
 
 /// A cache, held weakly, and the gate through which threads reach it.
@@ -67,11 +59,10 @@ impl TaskRef {
         let _entered = self.gate.enter()?;
         let task = self.task.upgrade()?;
         let answer = work(&*task);
-        // The last handle may have been dropped in a destructor that has just run here. Then this
-        // reference is the last, and this thread drops the cache. But it calls no listener if other
-        // caches need the thread.
-        if self.is_closed() && OwnThread::current() == Some(OwnThread::Scheduler) {
-            self.drop_on_new_thread(task);
+        // The last handle may have been dropped by user code that has just run here. Then this
+        // reference is the last.
+        if self.is_closed() {
+            self.hand_over(task);
         }
         Some(answer)
     }
@@ -87,39 +78,33 @@ impl TaskRef {
     }
 
     /// The calling thread is about to drop the last handle. Waits until no other thread is at work
-    /// on the cache, so that this thread drops the cache itself. A thread that is at work on a
-    /// cache, or inside a listener, does not wait (gate 2).
+    /// on the cache and the listener has heard of everything, so that this thread drops the cache
+    /// itself. A thread that is at work on a cache, or inside a listener, does not wait (gate 2).
     pub(crate) fn close(&self) {
-        if self.gate.close() {
+        let waits = self.gate.close();
+        let Some(task) = self.task.upgrade() else {
+            return;
+        };
+        if waits {
             self.gate.wait_until_empty();
-        } else if OwnThread::current().is_some()
-            && !self.gate.is_innermost()
-            && let Some(task) = self.task.upgrade()
-        {
-            // This thread is at work on another cache, which a listener must not delay.
-            self.drop_on_new_thread(task);
+            if task.drain() {
+                task.delivery().tell_rest(&task);
+            }
+        } else if !self.gate.is_innermost() {
+            self.hand_over(task);
         }
     }
 
-    /// Starts a thread that drops a cache with a listener, and that first delivers its
-    /// notifications.
-    fn drop_on_new_thread(&self, task: Arc<dyn Task>) {
-        let Some(name) = task.notifier_name() else {
-            return;
-        };
-        if !self.gate.claim_new_thread() {
-            return;
+    /// Lets a shared thread drop a cache with a listener, after it has told the rest; if the thread
+    /// that dropped the last handle did not wait. If there is no such thread, the reference is
+    /// dropped here, and with it perhaps the cache.
+    fn hand_over(&self, task: Arc<dyn Task>) {
+        let by_callers = matches!(task.delivery(), Delivery::Caller)
+            && !thread::is_current()
+            && !listeners::is_current();
+        if task.has_listener() && !by_callers && self.gate.claim_new_thread() {
+            _ = listeners::run(Job::Drop(task, self.gate()));
         }
-        let gate = self.gate();
-        // If the thread cannot be started, its reference is dropped here, and with it perhaps the
-        // cache.
-        _ = std::thread::Builder::new().name(name).spawn(move || {
-            gate.wait_until_empty();
-            while Arc::strong_count(&task) > 1 {
-                nap(LAST_REFERENCE_PAUSE);
-            }
-            drop(task);
-        });
     }
 }
 
@@ -167,8 +152,9 @@ impl MaintenanceTask {
     ///
     /// # Cost
     ///
-    /// Proportional to the work that is due. Listeners run on the calling
-    /// thread.
+    /// Proportional to the work that is due. Waits for a listener that runs in the background,
+    /// unless other work falls due meanwhile; does not wait for an
+    /// [`executor`](crate::Delivery::executor).
     ///
     /// ```
     /// use std::sync::{Arc, Mutex};
@@ -211,4 +197,35 @@ impl fmt::Debug for MaintenanceTask {
             .field("cache_alive", &!self.0.is_closed())
             .finish()
     }
+}
+
+/// A task that is never run.
+#[cfg(test)]
+pub(crate) struct Idle;
+
+#[cfg(test)]
+impl Task for Idle {
+    fn run_due(&self) -> Option<Duration> {
+        None
+    }
+
+    fn delivery(&self) -> &Delivery {
+        &Delivery::Background
+    }
+
+    fn has_listener(&self) -> bool {
+        false
+    }
+
+    fn deliver(&self) -> bool {
+        false
+    }
+
+    fn drop_offer(&self) {}
+
+    fn drain(&self) -> bool {
+        false
+    }
+
+    fn deliver_rest(&self) {}
 }

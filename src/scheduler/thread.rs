@@ -1,5 +1,4 @@
-//! The threads that work on caches: the common *scheduler thread*, and a *notifier thread* for
-//! each cache that has something to tell its listener.
+//! The *scheduler thread*, which runs the maintenance of all caches with a background scheduler.
 //!
 //! # How it works
 //!
@@ -8,10 +7,9 @@
 //! request, sleeps until the earliest moment, runs that member's job, and ends when its last member
 //! has left. With nothing scheduled it sleeps without a timeout. It holds the caches weakly.
 //!
-//! The scheduler thread is the worker of all caches with a background scheduler; a notifier thread
-//! is a worker with one member. The scheduler thread runs a bounded number of passes for one cache
-//! and calls no listener, so a busy cache does not delay the others. The busy cache requests
-//! another run immediately; this run comes after those of all members that were due before.
+//! It runs a bounded number of passes for one cache and calls no listener, so a busy cache does not
+//! delay the others. The busy cache requests another run immediately; this run comes after those of
+//! all members that were due before.
 //!
 //! # Invariants
 //!
@@ -26,8 +24,10 @@
 //! ordered set: it grows with the logarithm of the number of caches.
 
 use super::process::PerProcess;
-use super::task::{OwnThread, TaskRef};
+use super::task::TaskRef;
 use crate::contain::contain;
+use crate::sync::thread_local;
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -44,6 +44,16 @@ static FAILED: AtomicBool = AtomicBool::new(false);
 
 /// The worker of all caches that have a background scheduler.
 static COMMON: PerProcess<Arc<Worker>> = PerProcess::new();
+
+thread_local! {
+    /// Whether the calling thread is the scheduler thread.
+    static IS_SCHEDULER: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether the calling thread is the scheduler thread.
+pub(super) fn is_current() -> bool {
+    IS_SCHEDULER.try_with(Cell::get).unwrap_or(false)
+}
 
 /// The registration of a cache with the scheduler thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -66,8 +76,8 @@ pub(super) fn has_failed() -> bool {
 
 /// Asks the scheduler thread for a run after a time.
 pub(super) fn wake(member: MemberId, task: &TaskRef, after: Duration) {
-    let worker = COMMON.get_or_make(|| Worker::new(OwnThread::Scheduler));
-    let started = worker.wake(member, task, after, || "wheelhouse".into());
+    let worker = COMMON.get_or_make(Worker::new);
+    let started = worker.wake(member, task, after);
     if started == has_failed() {
         FAILED.store(!started, Ordering::Relaxed);
     }
@@ -80,40 +90,8 @@ pub(super) fn leave(member: MemberId) {
     }
 }
 
-/// The thread that runs one cache's listener.
-pub(crate) struct NotifierThread {
-    workers: PerProcess<Arc<Worker>>,
-}
-
-impl NotifierThread {
-    const MEMBER: MemberId = MemberId(0);
-
-    pub(crate) fn new() -> Self {
-        Self {
-            workers: PerProcess::new(),
-        }
-    }
-
-    /// Asks the thread to deliver the notifications that wait; false if the thread could not be
-    /// started.
-    pub(crate) fn wake(&self, task: &TaskRef, name: impl FnOnce() -> String) -> bool {
-        let worker = self
-            .workers
-            .get_or_make(|| Worker::new(OwnThread::Notifier));
-        worker.wake(Self::MEMBER, task, Duration::ZERO, name)
-    }
-
-    /// The cache is being dropped: ends the thread.
-    pub(crate) fn leave(&self) {
-        if let Some(worker) = self.workers.get() {
-            worker.leave(Self::MEMBER);
-        }
-    }
-}
-
 /// See the module docs.
 struct Worker {
-    kind: OwnThread,
     state: Mutex<State>,
     /// The thread has to look at its schedule again.
     changed: Condvar,
@@ -136,9 +114,8 @@ struct Member {
 }
 
 impl Worker {
-    fn new(kind: OwnThread) -> Arc<Self> {
+    fn new() -> Arc<Self> {
         Arc::new(Self {
-            kind,
             state: Mutex::new(State {
                 members: BTreeMap::new(),
                 schedule: BTreeSet::new(),
@@ -156,13 +133,7 @@ impl Worker {
     }
 
     /// Asks for a run after a time; false if there is no thread and none can be started.
-    fn wake(
-        self: &Arc<Self>,
-        id: MemberId,
-        task: &TaskRef,
-        after: Duration,
-        name: impl FnOnce() -> String,
-    ) -> bool {
+    fn wake(self: &Arc<Self>, id: MemberId, task: &TaskRef, after: Duration) -> bool {
         let now = Instant::now();
         let mut state = self.lock();
         // A moment that the platform cannot express counts as never.
@@ -173,21 +144,16 @@ impl Worker {
         {
             self.changed.notify_one();
         }
-        state.running || self.start(&mut state, now, name)
+        state.running || self.start(&mut state, now)
     }
 
-    fn start(
-        self: &Arc<Self>,
-        state: &mut State,
-        now: Instant,
-        name: impl FnOnce() -> String,
-    ) -> bool {
+    fn start(self: &Arc<Self>, state: &mut State, now: Instant) -> bool {
         if state.failed_at.is_some_and(|at| now - at < RETRY) {
             return false;
         }
         let worker = Arc::clone(self);
         let thread = std::thread::Builder::new()
-            .name(name())
+            .name("wheelhouse".into())
             .spawn(move || worker.work());
         state.running = thread.is_ok();
         state.failed_at = thread.is_err().then_some(now);
@@ -211,7 +177,7 @@ impl Worker {
 
     /// The loop of the thread.
     fn work(&self) {
-        self.kind.mark();
+        IS_SCHEDULER.set(true);
         let mut state = self.lock();
         while !state.members.is_empty() {
             let Some(&(at, id)) = state.schedule.first() else {
@@ -243,13 +209,8 @@ impl Worker {
             drop(state);
             // A panic in a ticker or in a destructor has been reported by the panic hook. It must
             // not end the thread that other caches rely on.
-            contain(|| {
-                task.with(|task| match self.kind {
-                    // The run arranges its own next one.
-                    OwnThread::Scheduler => _ = task.run_due(),
-                    OwnThread::Notifier => task.deliver(),
-                })
-            });
+            // The run arranges its own next one.
+            contain(|| task.with(|task| _ = task.run_due()));
             drop(task);
             state = self.lock();
         }
@@ -275,7 +236,7 @@ impl State {
 }
 
 /// Reports, once in a process, that there is no thread.
-fn report(error: &io::Error) {
+pub(super) fn report(error: &io::Error) {
     static REPORTED: AtomicBool = AtomicBool::new(false);
     if !REPORTED.swap(true, Ordering::Relaxed) {
         // Not `eprintln`, which panics where standard error is closed.
@@ -289,29 +250,14 @@ fn report(error: &io::Error) {
 
 #[cfg(all(test, not(wheelhouse_loom), not(wheelhouse_shuttle)))]
 mod tests {
-    use super::super::task::Task;
+    use super::super::task::Idle;
     use super::*;
     use std::sync::Weak;
-
-    /// Never run.
-    struct Idle;
-
-    impl Task for Idle {
-        fn run_due(&self) -> Option<Duration> {
-            None
-        }
-
-        fn deliver(&self) {}
-
-        fn notifier_name(&self) -> Option<String> {
-            None
-        }
-    }
 
     #[test]
     fn a_member_is_scheduled_once_for_the_earliest_of_its_moments() {
         let task = TaskRef::new(Weak::<Idle>::new());
-        let worker = Worker::new(OwnThread::Scheduler);
+        let worker = Worker::new();
         let mut state = worker.lock();
         let now = Instant::now();
         let mut schedule = |id, after: u64| {

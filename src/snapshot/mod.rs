@@ -70,7 +70,10 @@ pub struct SavedEntry<K, V> {
 }
 
 /// Counts of what [`Cache::restore`](crate::Cache::restore) did with the entries of a snapshot.
+///
+/// Later versions may add counts, hence `#[non_exhaustive]`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Restored {
     /// Entries that are in the cache now, with their remaining lifetimes.
     pub restored: u64,
@@ -165,6 +168,38 @@ impl<K, V> Snapshot<K, V> {
     /// ```
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
+    }
+
+    /// Changes the values and their type, and keeps all else: keys, lifetimes, order, and
+    /// [`taken_at`](Self::taken_at). A snapshot that is collected from changed entries would count
+    /// as taken now, and their time in between would not count.
+    ///
+    /// ```
+    /// use wheelhouse::{Cache, Snapshot};
+    ///
+    /// let cache: Cache<u32, String> = Cache::new(10);
+    /// cache.insert(1, "one".into());
+    /// let saved = cache.snapshot();
+    /// let taken_at = saved.taken_at();
+    ///
+    /// // The form that a file holds.
+    /// let bytes: Snapshot<u32, Vec<u8>> = saved.map_values(String::into_bytes);
+    /// assert_eq!(bytes.iter().next().unwrap().value, b"one");
+    /// assert_eq!(bytes.taken_at(), taken_at);
+    /// ```
+    pub fn map_values<W>(self, mut change: impl FnMut(V) -> W) -> Snapshot<K, W> {
+        let change = |entry: SavedEntry<K, V>| SavedEntry {
+            key: entry.key,
+            value: change(entry.value),
+            time_left: entry.time_left,
+            idle_left: entry.idle_left,
+            refresh_in: entry.refresh_in,
+            age: entry.age,
+        };
+        Snapshot {
+            taken_at: self.taken_at,
+            entries: self.entries.into_iter().map(change).collect(),
+        }
     }
 
     /// Keeps the entries for which `keep` returns true, in their order. Unlike a new snapshot that

@@ -2,11 +2,11 @@
 //!
 //! # How it works
 //!
-//! First a walk through the size policy gives each entry its rank, from the coldest to the hottest,
-//! in steps that hold the maintenance lock for a bounded time each. Then an iteration over the map
-//! clones key and value of each live entry, with no lock held, and with a pin for one group at a
-//! time. The map decides which entries there are; the walk only orders them. An entry without a
-//! rank came in meanwhile, or weighs nothing: it counts as hot.
+//! First a walk through the size policy gives each entry its rank: its uses, and its place in the
+//! order of eviction. The walk holds the maintenance lock for a bounded time in each step. Then an
+//! iteration over the map clones key and value of each live entry, with no lock held, and with a
+//! pin for one group at a time. The map decides which entries there are; the walk only orders them.
+//! An entry without a rank came in meanwhile, or weighs nothing: it counts as hot.
 
 use super::{SavedEntry, Snapshot};
 use crate::cache::Cache;
@@ -21,7 +21,7 @@ use std::hash::{BuildHasher, Hash};
 use std::time::{Duration, SystemTime};
 
 /// The rank of an entry that the walk did not visit.
-const HOT: usize = usize::MAX;
+const HOT: (u8, usize) = (u8::MAX, usize::MAX);
 
 impl<K, V, S> Cache<K, V, S>
 where
@@ -68,9 +68,9 @@ where
         let mut ranks = HashMap::with_capacity_and_hasher(count, RandomState::default());
         core.maintenance
             .view(&core.shared)
-            .walk_by_use(usize::MAX, |entry| {
+            .walk_by_eviction(usize::MAX, |entry| {
                 // An entry that was used during the walk is visited again: the later rank holds.
-                ranks.insert(entry.address(), ranks.len());
+                ranks.insert(entry.address(), (entry.uses(), ranks.len()));
             });
         // The system's clock is read last. If this thread is held up in between, a restore takes
         // too little downtime off, and no entry ends early.

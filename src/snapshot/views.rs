@@ -1,4 +1,4 @@
-//! Views of the entries in an order: by use, or by deadline.
+//! Views of the entries in an order: by use, by eviction, or by deadline.
 //!
 //! They are for people who look at a running cache; they are not fast.
 
@@ -13,8 +13,8 @@ use std::collections::{BinaryHeap, HashSet, VecDeque};
 use std::fmt;
 use std::iter::FusedIterator;
 
-/// An iterator over some entries in an order; see [`Policy::hottest`], [`Policy::coldest`] and
-/// [`Policy::next_to_expire`].
+/// An iterator over some entries in an order; see [`Policy::hottest`], [`Policy::first_to_evict`]
+/// and [`Policy::next_to_expire`].
 ///
 /// It shows the entries as they were when it was made, without those that have left since. Like an
 /// [`EntryRef`], it keeps removed entries in memory while it exists.
@@ -56,10 +56,13 @@ impl<K, V, S> fmt::Debug for View<'_, K, V, S> {
 }
 
 impl<'a, K, V, S> Policy<'a, K, V, S> {
-    /// Returns up to `n` entries that the size policy would evict last, the hottest first; in a
-    /// cache without `max_capacity`, any entries.
+    /// Returns up to `n` entries that were used most, the most used first, as far as the size
+    /// policy knows of use; in a cache without `max_capacity`, any entries.
     ///
-    /// It does not count as a read.
+    /// The [adaptive](crate::EvictionPolicy::Adaptive) policy counts uses, coarsely and with a
+    /// short memory: many uses in quick succession count as one. Under
+    /// [`Lru`](crate::EvictionPolicy::Lru) the entry that was used last is the first. For the order
+    /// of eviction see [`last_to_evict`](Self::last_to_evict). It does not count as a read.
     ///
     /// # Cost
     ///
@@ -79,27 +82,19 @@ impl<'a, K, V, S> Policy<'a, K, V, S> {
     /// ```
     pub fn hottest(&self, n: usize) -> View<'a, K, V, S> {
         let pin = self.core.shared.pin();
-        let mut last = VecDeque::new();
-        self.by_use(usize::MAX, |node| {
-            if last.len() == n {
-                last.pop_front();
-            }
-            if n > 0 {
-                last.push_back(node);
-            }
-        });
-        self.view(last.into_iter().rev().collect(), n, pin)
+        let nodes = self.from_coldest().into_iter().rev().collect();
+        self.view(nodes, n, pin)
     }
 
-    /// Returns up to `n` entries that the size policy would evict first, the coldest first; in a
-    /// cache without `max_capacity`, any entries.
+    /// Returns up to `n` entries that were used least, the least used first, as far as the size
+    /// policy knows of use; in a cache without `max_capacity`, any entries.
     ///
-    /// It does not count as a read.
+    /// The other end of the order of [`hottest`](Self::hottest). For the order of eviction see
+    /// [`first_to_evict`](Self::first_to_evict). It does not count as a read.
     ///
     /// # Cost
     ///
-    /// Proportional to `n`. The maintenance lock is held for a bounded number of entries at a time;
-    /// readers never wait.
+    /// As `hottest`.
     ///
     /// ```
     /// use wheelhouse::{Cache, EvictionPolicy};
@@ -113,8 +108,66 @@ impl<'a, K, V, S> Policy<'a, K, V, S> {
     /// ```
     pub fn coldest(&self, n: usize) -> View<'a, K, V, S> {
         let pin = self.core.shared.pin();
+        self.view(self.from_coldest(), n, pin)
+    }
+
+    /// Returns up to `n` entries that the size policy would evict last, the last one first; in a
+    /// cache without `max_capacity`, any entries.
+    ///
+    /// It does not count as a read. Each use and each eviction may change the order.
+    ///
+    /// # Cost
+    ///
+    /// As [`hottest`](Self::hottest).
+    ///
+    /// ```
+    /// use wheelhouse::{Cache, EvictionPolicy};
+    ///
+    /// let cache = Cache::builder().max_capacity(10).eviction_policy(EvictionPolicy::Lru).build();
+    /// for key in 0..10 {
+    ///     cache.insert(key, key);
+    /// }
+    /// let last: Vec<_> = cache.policy().last_to_evict(2).map(|entry| *entry.key()).collect();
+    /// assert_eq!(last, [9, 8]);
+    /// ```
+    pub fn last_to_evict(&self, n: usize) -> View<'a, K, V, S> {
+        let pin = self.core.shared.pin();
+        let mut last = VecDeque::new();
+        self.by_eviction(usize::MAX, |node, _| {
+            if last.len() == n {
+                last.pop_front();
+            }
+            if n > 0 {
+                last.push_back(node);
+            }
+        });
+        self.view(last.into_iter().rev().collect(), n, pin)
+    }
+
+    /// Returns up to `n` entries that the size policy would evict first, the next victim first; in
+    /// a cache without `max_capacity`, any entries.
+    ///
+    /// It does not count as a read. Each use and each eviction may change the order.
+    ///
+    /// # Cost
+    ///
+    /// Proportional to `n`. The maintenance lock is held for a bounded number of entries at a time;
+    /// readers never wait.
+    ///
+    /// ```
+    /// use wheelhouse::{Cache, EvictionPolicy};
+    ///
+    /// let cache = Cache::builder().max_capacity(10).eviction_policy(EvictionPolicy::Lru).build();
+    /// for key in 0..10 {
+    ///     cache.insert(key, key);
+    /// }
+    /// let first: Vec<_> = cache.policy().first_to_evict(2).map(|entry| *entry.key()).collect();
+    /// assert_eq!(first, [0, 1]);
+    /// ```
+    pub fn first_to_evict(&self, n: usize) -> View<'a, K, V, S> {
+        let pin = self.core.shared.pin();
         let mut first = Vec::new();
-        self.by_use(n, |node| first.push(node));
+        self.by_eviction(n, |node, _| first.push(node));
         self.view(first, n, pin)
     }
 
@@ -176,20 +229,29 @@ impl<'a, K, V, S> Policy<'a, K, V, S> {
         }
     }
 
-    /// Visits entries from the coldest to the hottest. The caller holds a pin.
-    fn by_use(&self, most: usize, mut visit: impl FnMut(NodePtr<K, V>)) {
+    /// All entries, those first that were used least; of equally used ones that which is evicted
+    /// first. The caller holds a pin.
+    fn from_coldest(&self) -> Vec<NodePtr<K, V>> {
+        let mut nodes = Vec::new();
+        self.by_eviction(usize::MAX, |node, uses| nodes.push((uses, node)));
+        nodes.sort_by_key(|&(uses, _)| uses);
+        nodes.into_iter().map(|(_, node)| node).collect()
+    }
+
+    /// Visits entries from the first victim to the last, with their uses. The caller holds a pin.
+    fn by_eviction(&self, most: usize, mut visit: impl FnMut(NodePtr<K, V>, u8)) {
         let core = self.core;
         if core.shared.max_capacity().is_some() {
             core.maintenance
                 .view(&core.shared)
-                .walk_by_use(most, |entry| visit(entry.node()));
+                .walk_by_eviction(most, |entry| visit(entry.node(), entry.uses()));
         } else {
             let pin = core.shared.pin();
             let mut left = most;
             self.each(&pin, |node| {
                 if left > 0 {
                     left -= 1;
-                    visit(node);
+                    visit(node, 0);
                 }
             });
         }

@@ -26,7 +26,7 @@ use crate::sync::{AtomicU64, Ordering, add_alone};
 use std::time::Duration;
 
 /// Number of removal causes: [`RemovalCause::index`] is below.
-const CAUSES: usize = 4;
+const CAUSES: usize = RemovalCause::ALL.len();
 /// Number of threads that have a stripe of their own on any machine.
 const OWN_AT_LEAST: usize = 32;
 /// Number of stripes that all other threads share; a power of two.

@@ -65,6 +65,12 @@ pub(super) fn quantile(counts: &[u64], quantile: f64) -> Option<u64> {
     Some(upper_edge(bucket))
 }
 
+/// How many durations were shorter than `nanos`, a power of two and so the edge of a bucket.
+pub(super) fn shorter_than(counts: &[u64], nanos: u64) -> u64 {
+    debug_assert!(nanos.is_power_of_two());
+    counts.iter().take(bucket_of(nanos)).sum()
+}
+
 fn bucket_of(nanos: u64) -> usize {
     if nanos < PARTS {
         return nanos as usize;

@@ -2,11 +2,13 @@
 
 mod counters;
 mod histogram;
+mod list;
 mod loads;
 
 use crate::listener::RemovalCause;
 pub(crate) use counters::Counters;
 use counters::{Count, Counts};
+pub use list::{Stat, StatValue};
 use std::fmt;
 use std::ops::Sub;
 use std::time::Duration;
@@ -23,7 +25,10 @@ use std::time::Duration;
 /// | call | counts |
 /// |---|---|
 /// | `get`, `get_many` for each key, `get_ref` | a hit; a miss if the key is absent or expired |
-/// | `peek_ref`, `contains_key`, `iter`, `retain` | nothing as a look-up |
+/// | `get_with` and its relatives, `get_all_with` for each key, `lease`, `entry` with `or_…` | the same; a call that waits for another call's load is a miss, too |
+/// | `get`, `get_all`, `get_if_present` of a `LoadingCache` | the same; a stale entry is a hit |
+/// | `peek_ref`, `contains_key`, `iter`, `retain`, `weight_of` | nothing as a look-up |
+/// | `entry` with `and_…`, `replace_if`, `remove_if`, `remove`, `set_expiry`, `refresh` | nothing as a look-up |
 /// | `insert`, `insert_with_ttl` on an absent key | an insertion |
 /// | … on a present one | an update, and a removal as `Replaced` |
 /// | … on one that expired and was not removed yet | an insertion, and a removal as `Expired` |
@@ -64,7 +69,9 @@ impl Stats {
         }
     }
 
-    /// How many look-ups by `get`, `get_many` and `get_ref` found an entry, counted per key.
+    /// How many look-ups found a live entry, counted per key: by `get`, `get_ref`, `get_many`, and
+    /// by every method that reads a value and loads it if it is absent. [`Stats`] has a table of
+    /// the methods.
     ///
     /// ```
     /// let cache = wheelhouse::Cache::builder().record_stats().build();
@@ -77,8 +84,8 @@ impl Stats {
         self.counts[Count::Hits as usize]
     }
 
-    /// How many look-ups by `get`, `get_many` and `get_ref` found no entry or an expired one,
-    /// counted per key.
+    /// How many look-ups found no entry or an expired one, counted per key, by the same methods as
+    /// [`hits`](Self::hits). A look-up that then loads the value, or waits for a load, is a miss.
     ///
     /// ```
     /// let cache: wheelhouse::Cache<u8, u8> = wheelhouse::Cache::builder().record_stats().build();
@@ -157,6 +164,7 @@ impl Stats {
     ///
     /// let cache = Cache::builder()
     ///     .record_stats()
+    ///     .max_capacity(1_000)
     ///     .weigher(|_: &u8, page: &&str| page.len() as u32)
     ///     .build();
     /// cache.insert(1, "twelve bytes");
@@ -336,8 +344,7 @@ struct ByCause<F>(F);
 
 impl<F: Fn(RemovalCause) -> u64> fmt::Debug for ByCause<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        use RemovalCause::{Expired, Explicit, Replaced, Size};
-        let counts = [Expired, Explicit, Replaced, Size].map(|cause| (cause, (self.0)(cause)));
+        let counts = RemovalCause::ALL.map(|cause| (cause, (self.0)(cause)));
         f.debug_map().entries(counts).finish()
     }
 }

@@ -26,6 +26,7 @@ pub(crate) const IS_MODEL: bool = cfg!(any(wheelhouse_loom, wheelhouse_shuttle))
 mod plain;
 
 #[cfg(any(wheelhouse_loom, wheelhouse_shuttle))]
+#[path = "../../models/explored.rs"]
 mod explored;
 
 #[cfg(any(wheelhouse_loom, wheelhouse_shuttle))]
@@ -48,7 +49,7 @@ pub(crate) fn add_alone(count: &AtomicU64, by: u64) {
 /// The atomics of the epochs. The fence of a pin and that of a grace period have a name each, so
 /// that a model can take one of them away. loom steps over the epochs: each operation begins with
 /// the full fence of a pin, which could hide an ordering of the map that is too weak. They have
-/// models of their own (`src/tests/grace/`).
+/// models of their own (`models/loom/grace/`).
 #[cfg_attr(feature = "crossbeam-epoch", allow(unused_imports))]
 pub(crate) mod epoch_atomics {
     #[cfg(wheelhouse_loom)]

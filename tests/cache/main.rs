@@ -47,6 +47,7 @@ mod size {
 
 /// User code that the cache calls: listeners, panics, calls back into the cache.
 mod callbacks {
+    mod delivery;
     mod listener;
     mod misbehaviour;
     mod panics;

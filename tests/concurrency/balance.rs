@@ -114,7 +114,8 @@ fn mix(cache: &Cache<u64, u64>, clock: &ManualTicker, answers: &Answers, seed: u
     }
 }
 
-fn weights<'a>(serials: impl Iterator<Item = &'a u64>) -> u64 {
+fn weights<'a>(weighed: bool, serials: impl Iterator<Item = &'a u64>) -> u64 {
+    let weight = |serial| if weighed { weight(serial) } else { 1 };
     serials.map(|&serial| u64::from(weight(serial))).sum()
 }
 
@@ -123,10 +124,12 @@ fn balances(settings: impl FnOnce(CacheBuilder<u64, u64>) -> CacheBuilder<u64, u
     let (heard, answers) = (Record::new(), Answers::default());
     let builder = Cache::builder()
         .ticker(clock.clone())
-        .weigher(|_, &serial| weight(serial))
         .record_stats()
         .removal_listener(heard.listener());
     let cache = settings(builder).build();
+    // Bounded caches have a weigher.
+    let weighed = cache.policy().max_capacity().is_some();
+    let weights = |serials: &mut dyn Iterator<Item = &u64>| weights(weighed, serials);
     std::thread::scope(|threads| {
         for seed in 0..THREADS {
             let (cache, clock, answers) = (&cache, &clock, &answers);
@@ -147,7 +150,7 @@ fn balances(settings: impl FnOnce(CacheBuilder<u64, u64>) -> CacheBuilder<u64, u
         "{what}: each is stored or delivered once"
     );
     assert_eq!(cache.entry_count(), there.len() as u64, "{what}");
-    assert_eq!(cache.weighted_size(), weights(there.iter()), "{what}");
+    assert_eq!(cache.weighted_size(), weights(&mut there.iter()), "{what}");
     if let Some(most) = cache.policy().max_capacity() {
         assert!(cache.weighted_size() <= most, "{what}");
     }
@@ -157,7 +160,7 @@ fn balances(settings: impl FnOnce(CacheBuilder<u64, u64>) -> CacheBuilder<u64, u
     for cause in [Expired, Explicit, Replaced, Size] {
         assert_eq!(stats.removals(cause), count(cause), "{what}: {cause}");
         let left = told.iter().filter(|(_, _, c)| *c == cause);
-        let weight = weights(left.map(|(_, serial, _)| serial));
+        let weight = weights(&mut left.map(|(_, serial, _)| serial));
         assert_eq!(stats.removed_weight(cause), weight, "{what}: {cause}");
     }
     assert_eq!(stats.insertions() + stats.updates(), written, "{what}");
@@ -165,7 +168,7 @@ fn balances(settings: impl FnOnce(CacheBuilder<u64, u64>) -> CacheBuilder<u64, u
     assert_eq!(stats.hits(), answers.found.load(SeqCst), "{what}");
     assert_eq!(stats.misses(), answers.missed.load(SeqCst), "{what}");
     let evicted = told.iter().filter(|(_, _, cause)| cause.was_evicted());
-    let evicted = weights(evicted.map(|(_, serial, _)| serial));
+    let evicted = weights(&mut evicted.map(|(_, serial, _)| serial));
     assert_eq!(stats.evicted_weight(), evicted, "{what}");
     assert!(
         count(Expired) > 100 && count(Replaced) > 100,
@@ -186,6 +189,11 @@ fn balances(settings: impl FnOnce(CacheBuilder<u64, u64>) -> CacheBuilder<u64, u
 fn stored_plus_delivered_equals_inserted_without_a_bound() {
     let _alone = crate::alone();
     balances(|builder| builder, "plain");
+    let vast = |builder: CacheBuilder<u64, u64>| {
+        let builder = builder.max_capacity(u64::MAX);
+        builder.weigher(|_, &serial| weight(serial))
+    };
+    balances(vast, "a bound that is never reached");
     balances(|builder| builder.expire_after(Whims), "a policy");
 }
 
@@ -209,7 +217,8 @@ fn stored_plus_delivered_equals_inserted_near_a_bound() {
     for policy in [EvictionPolicy::Adaptive, EvictionPolicy::Lru] {
         for most in [0, 3, 20, 60] {
             let bounded = |builder: CacheBuilder<u64, u64>| {
-                builder.max_capacity(most).eviction_policy(policy)
+                let builder = builder.max_capacity(most).eviction_policy(policy);
+                builder.weigher(|_, &serial| weight(serial))
             };
             let what = format!("{policy:?} up to {most}");
             balances(bounded, &what);

@@ -4,9 +4,6 @@ use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Modules that stand apart: the doors of benchmarks, fuzzers and models.
-const APART: [&str; 3] = ["fuzzing", "parts", "tests"];
-
 fn read(path: &Path) -> String {
     fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
@@ -77,7 +74,7 @@ fn imports_run_one_way() {
         let inside = file.strip_prefix(&src).expect("a file in src");
         let module = inside.iter().next().and_then(|name| name.to_str());
         let module = module.expect("a name").trim_end_matches(".rs");
-        let Some(own) = groups.get(module).filter(|_| !APART.contains(&module)) else {
+        let Some(own) = groups.get(module) else {
             continue;
         };
         for name in named(&read(&file)) {

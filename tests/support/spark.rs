@@ -342,6 +342,7 @@ pub fn sparky(spread: Spread, capacity: Option<u64>, reads: bool) -> (Sparky, Ma
         .hasher(spread)
         .ticker(clock.clone())
         .record_stats()
+        .delivery(wheelhouse::Delivery::Caller)
         .removal_listener(|_: &Key, value: &Value, cause| {
             LEFT.with_borrow_mut(|left| left.entry(value.serial).or_default().push(cause));
             spark(Kind::Listener);

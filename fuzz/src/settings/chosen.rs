@@ -132,7 +132,9 @@ pub(super) fn settle(
         builder = builder.max_capacity(max);
     }
     let which = script.any();
-    let (weighs, listens, counts) = (which & 1 != 0, which & 2 != 0, which & 4 != 0);
+    // A weigher or an eviction policy without a bound is refused.
+    let weighs = which & 1 != 0 && max.is_some();
+    let (listens, counts) = (which & 2 != 0, which & 4 != 0);
     if weighs {
         builder = builder.weigher(|_, item| weight(item));
     }
@@ -145,7 +147,7 @@ pub(super) fn settle(
     if counts {
         builder = builder.record_stats();
     }
-    if which & 8 != 0 {
+    if which & 8 != 0 && max.is_some() {
         builder = builder.eviction_policy(EvictionPolicy::Lru);
     }
     let life = length(script.any());

@@ -2,7 +2,7 @@
 
 use crate::support::proxy::{Direction, Proxy};
 use crate::support::server::{Server, installed};
-use crate::support::{Writer, connected, lost, near, read, until};
+use crate::support::{Writer, connected, lost, near, read, until, values};
 use std::time::{Duration, Instant};
 use wheelhouse_redis::{NearError, OnDisconnect};
 
@@ -285,7 +285,7 @@ fn a_walk_that_cannot_begin_delays_nothing() {
                 }
             };
             set_all(&mut writer, "old").await;
-            near.get_all(keys()).await.unwrap();
+            values(near.get_all(keys()).await);
 
             // After a loss.
             proxy.cut();
@@ -293,7 +293,7 @@ fn a_walk_that_cannot_begin_delays_nothing() {
             set_all(&mut writer, "new").await;
             connected(&near).await;
             proxy.take_sent();
-            let found = near.get_all(keys()).await.unwrap();
+            let found = values(near.get_all(keys()).await);
             assert!(found.iter().all(|value| value.as_deref() == Some("new")));
             let pieces = proxy.take_sent().len();
             assert!(
@@ -323,5 +323,44 @@ fn a_walk_that_cannot_begin_delays_nothing() {
             );
         });
         drop(let_go);
+    }
+}
+
+/// Five reads in turn take one `request_timeout` together, whether connections are refused or get
+/// no answer.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn calls_fail_at_once_while_no_connection_can_be_made() {
+    for program in installed() {
+        for silent in [false, true] {
+            let server = Server::start(&program, &[]).await;
+            let proxy = Proxy::to(server.port).await;
+            let limit = Duration::from_secs(3);
+            let near = near(proxy.port).request_timeout(limit).fail_fast_after(3);
+            let near = near.connect().await.unwrap();
+            proxy.refuse(!silent);
+            if silent {
+                proxy.hold_all(Direction::ToClient);
+            }
+            proxy.cut();
+            lost(&near, 1).await;
+            let begun = Instant::now();
+            for _ in 0..5 {
+                let error = near.get("k").await.unwrap_err();
+                assert!(error.is_transient(), "{error:?}");
+            }
+            let all = begun.elapsed();
+            println!("silent {silent}: {all:?}");
+            assert!(all < limit + limit / 2, "{all:?}");
+            let written = near.set("k", "v".to_string(), None).await;
+            assert!(
+                matches!(written, Err(NearError::Unavailable { .. })),
+                "{written:?}"
+            );
+            // Until the next attempt that succeeds.
+            proxy.release(Direction::ToClient);
+            proxy.refuse(false);
+            connected(&near).await;
+            assert_eq!(near.get("k").await.unwrap(), None);
+        }
     }
 }

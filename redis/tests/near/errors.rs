@@ -63,7 +63,7 @@ async fn a_wrong_password_is_an_error() {
         assert!(
             error
                 .to_string()
-                .contains("check the address, the password"),
+                .contains("check the user and the password"),
             "{error}"
         );
     }
@@ -146,5 +146,63 @@ async fn a_user_without_the_right_to_ping_stays_connected() {
         let refused = async || writer.clone().refused("ping").await >= 5;
         until("heartbeats are refused", refused).await;
         assert_eq!(near.stats().lost_connections(), 0);
+    }
+}
+
+/// The server closes a connection above `maxclients` with one line. The error says which setting.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn too_many_clients_are_named() {
+    for program in installed() {
+        let server = Server::start(&program, &["--maxclients", "1"]).await;
+        // A client of the server's start may still be there.
+        let _held = loop {
+            match Writer::try_connect(server.port).await {
+                Ok(held) => break held,
+                Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
+            }
+        };
+        for _ in 0..20 {
+            let error = near(server.port).connect().await.unwrap_err();
+            let message = error.to_string();
+            assert!(message.contains("max number of clients"), "{message}");
+            assert!(message.contains("`maxclients`"), "{message}");
+            assert!(!message.contains("password"), "{message}");
+            assert!(error.is_transient());
+        }
+    }
+}
+
+/// A value of another type names the key.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_key_that_holds_a_list_is_named() {
+    for program in installed() {
+        let server = Server::start(&program, &[]).await;
+        let mut writer = Writer::connect(server.port).await;
+        writer.send::<i64>(&["LPUSH", "queue", "x"]).await;
+        let near = near(server.port).connect().await.unwrap();
+        let message = near.get("queue").await.unwrap_err().to_string();
+        assert!(
+            message.contains("WRONGTYPE") && message.contains("\"queue\""),
+            "{message}"
+        );
+    }
+}
+
+/// Such a near cache would never hit.
+#[tokio::test]
+async fn a_key_prefix_outside_of_the_tracked_prefixes_is_refused() {
+    let tracking = |prefix: &str| Tracking::Broadcast {
+        prefixes: vec![prefix.into()],
+    };
+    let builder = near(1).key_prefix("user:").tracking(tracking("order:"));
+    let message = builder.connect().await.unwrap_err().to_string();
+    assert!(message.starts_with("key_prefix is \"user:\""), "{message}");
+    // A part of the keys is tracked, or all.
+    for prefix in ["user:", "user:7", "us"] {
+        let builder = near(free_port())
+            .key_prefix("user:")
+            .tracking(tracking(prefix));
+        let error = builder.connect().await.unwrap_err();
+        assert!(matches!(error, NearError::Connect { .. }), "{error}");
     }
 }

@@ -5,11 +5,18 @@
 #[allow(unreachable_pub, reason = "shared with other test programs")]
 mod support;
 
+mod bulk;
 mod connection;
+mod credentials;
 mod deadlines;
 mod errors;
+mod failover;
 mod faults;
 mod invalidation;
+mod large;
+mod loader;
 mod loads;
 mod modes;
+#[cfg(feature = "sentinel")]
+mod sentinel;
 mod writes;

@@ -1,7 +1,7 @@
 //! Tracking modes, prefixes, codecs, handles.
 
 use crate::support::server::{Server, installed};
-use crate::support::{Near, Writer, client, near, read, until};
+use crate::support::{Near, Writer, client, near, read, until, values};
 use std::time::{Duration, Instant};
 use wheelhouse::{Cache, RemovalCause};
 use wheelhouse_redis::{Cached, NearCache, NearError, Tracking};
@@ -43,7 +43,7 @@ async fn every_mode_learns_of_changes() {
                 near.set(&key, format!("own {round}"), None).await.unwrap();
                 assert_eq!(read(&near, &key).await, format!("own {round}"));
                 let keys = (0..3).map(|n| format!("a:{n}"));
-                assert_eq!(near.get_all(keys).await.unwrap().len(), 3);
+                assert_eq!(values(near.get_all(keys).await).len(), 3);
             }
         }
     }
@@ -64,7 +64,7 @@ async fn opt_in_announces_each_key() {
         for key in keys() {
             writer.set(&key, "old").await;
         }
-        near.get_all(keys()).await.unwrap();
+        values(near.get_all(keys()).await);
         for key in keys() {
             writer.set(&key, "new").await;
         }
@@ -256,7 +256,7 @@ fn a_task_that_only_hits_learns_of_changes() {
             });
             let read = async || match together {
                 false => near.get("k").await.unwrap(),
-                true => near.get_all(["k".to_string()]).await.unwrap().remove(0),
+                true => values(near.get_all(["k".to_string()]).await).remove(0),
             };
             assert_eq!(runtime.block_on(read()).as_deref(), Some("old"));
             outer.block_on(writer.clone().set("k", "new"));

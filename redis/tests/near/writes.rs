@@ -2,12 +2,12 @@
 
 use crate::support::proxy::{Direction, Proxy};
 use crate::support::server::{Server, installed};
-use crate::support::{Writer, lost, near, read, until};
+use crate::support::{Text, Writer, client, lost, near, read, until};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::task::JoinSet;
-use wheelhouse_redis::NearError;
+use wheelhouse_redis::{NearCache, NearError};
 
 /// Point 5: each write is read at once, while others read the same keys all the time, and no
 /// value of before comes back.
@@ -151,5 +151,74 @@ async fn a_cancelled_write_leaves_no_old_value() {
             let agrees = async || near.get("k").await.unwrap() == at_server;
             until("the near cache agrees with the server", agrees).await;
         }
+    }
+}
+
+/// Text and tuples are keys of a write as they are of a read.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn keys_are_written_as_they_are_read() {
+    for program in installed() {
+        let server = Server::start(&program, &[]).await;
+        let mut writer = Writer::connect(server.port).await;
+        let texts = near(server.port).connect().await.unwrap();
+        let (key, value) = ("user:3".to_string(), "v".to_string());
+        texts.set("user:1", &value, None).await.unwrap();
+        texts.set("user:2".to_string(), &value, None).await.unwrap();
+        texts.set(&key, &value, None).await.unwrap();
+        for key in ["user:1", "user:2", "user:3"] {
+            assert_eq!(read(&texts, key).await, "v");
+        }
+        let tuples = NearCache::<(String, u64), String>::builder(client(server.port)).codec(Text);
+        let tuples = tuples.connect().await.unwrap();
+        let key = ("user".to_string(), 4);
+        tuples.set(&key, &value, None).await.unwrap();
+        assert_eq!(tuples.get(&key).await.unwrap().as_deref(), Some("v"));
+        writer.set("user:4", "new").await;
+        let seen = async || tuples.get(&key).await.unwrap().as_deref() == Some("new");
+        until("the change is seen", seen).await;
+    }
+}
+
+/// A key that is touched lives longer, at the server and in memory.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_touched_key_lives_longer() {
+    for program in installed() {
+        let server = Server::start(&program, &[]).await;
+        let near = near(server.port).connect().await.unwrap();
+        let mut writer = Writer::connect(server.port).await;
+        let (short, long) = (Duration::from_secs(2), Duration::from_secs(1000));
+        for key in ["a", "b", "c"] {
+            near.set(key, "v".to_string(), short).await.unwrap();
+            assert_eq!(read(&near, key).await, "v");
+        }
+        assert!(near.touch("a", long).await.unwrap());
+        assert!(!near.touch("absent", long).await.unwrap());
+        let value = near.get_and_touch("b", long).await.unwrap();
+        assert_eq!(value.as_deref(), Some("v"));
+        assert_eq!(near.get_and_touch("absent", long).await.unwrap(), None);
+        for key in ["a", "b"] {
+            let ttl: i64 = writer.send(&["TTL", key]).await;
+            assert!(ttl > 900, "{ttl}");
+            // In memory with the new life, in the end: a report may have come in between.
+            until("the entry has the new life", async || {
+                let _ = near.get(key).await;
+                let entry = near.local().get_ref(key);
+                let left = entry.and_then(|entry| entry.time_left());
+                left.is_some_and(|left| left > short)
+            })
+            .await;
+        }
+        until("the untouched key has ended", async || {
+            near.get("c").await.unwrap().is_none()
+        })
+        .await;
+        // And shorter: the entry in memory does not outlive the server's.
+        assert!(near.touch("a", Duration::from_millis(50)).await.unwrap());
+        until("the key has ended", async || {
+            near.get("a").await.unwrap().is_none()
+        })
+        .await;
+        let zero = near.touch("a", Duration::ZERO).await;
+        assert!(matches!(zero, Err(NearError::ZeroTtl)), "{zero:?}");
     }
 }

@@ -7,7 +7,7 @@ pub mod server;
 use redis::aio::MultiplexedConnection;
 use std::time::{Duration, Instant};
 use wheelhouse_redis::codec::{BoxError, Codec};
-use wheelhouse_redis::{NearCache, NearCacheBuilder};
+use wheelhouse_redis::{NearCache, NearCacheBuilder, NearError};
 
 pub type Near = NearCache<String, String>;
 
@@ -36,6 +36,7 @@ pub fn near(port: u16) -> NearCacheBuilder<String, String, Text> {
         .connect_timeout(Duration::from_secs(10))
         .request_timeout(Duration::from_secs(15))
         .heartbeat(Duration::from_secs(5))
+        .fail_fast_after(u32::MAX)
 }
 
 /// A connection of a writer: neither through the near cache nor through a proxy.
@@ -122,11 +123,18 @@ pub async fn lost(near: &Near, losses: u64) {
     until("the near cache has noticed the loss", noticed).await;
 }
 
-/// Reads a key that must be there.
+/// Reads a key that must be there. A key whose connection was cut twice in a row is read again.
 pub async fn read(near: &Near, key: &str) -> String {
-    let value = near
-        .get(key)
-        .await
-        .unwrap_or_else(|error| panic!("{key}: {error}"));
-    value.unwrap_or_else(|| panic!("{key} is absent"))
+    loop {
+        match near.get(key).await {
+            Ok(value) => return value.unwrap_or_else(|| panic!("{key} is absent")),
+            Err(NearError::Refused { .. }) => tokio::time::sleep(Duration::from_millis(5)).await,
+            Err(error) => panic!("{key}: {error}"),
+        }
+    }
+}
+
+/// The values of these results, none of which may be an error.
+pub fn values<V>(results: Vec<Result<V, NearError>>) -> Vec<V> {
+    results.into_iter().map(Result::unwrap).collect()
 }

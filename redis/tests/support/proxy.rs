@@ -31,6 +31,10 @@ struct Controls {
     /// Connections accepted before the count end that direction, and keep the other.
     shut_to_server: u64,
     shut_to_client: u64,
+    /// How many bytes a second go to the client; zero: as many as come.
+    rate: u64,
+    /// The port of the server, for new connections.
+    server: u16,
 }
 
 impl Controls {
@@ -75,13 +79,15 @@ impl Proxy {
     pub async fn to(server: u16) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
-        let controls = watch::Sender::new(Controls::default());
+        let controls = watch::Sender::new(Controls {
+            server,
+            ..Controls::default()
+        });
         let accepted = Arc::new(Mutex::new(0));
         let sent = Arc::new(Mutex::new(Vec::new()));
         let forged = broadcast::Sender::new(16);
         let task = tokio::spawn(accept(
             listener,
-            server,
             controls.clone(),
             accepted.clone(),
             sent.clone(),
@@ -130,6 +136,16 @@ impl Proxy {
         self.controls.send_modify(|c| *c.delay(direction) = by);
     }
 
+    /// Passes at most this many bytes a second to the clients; zero: as many as come.
+    pub fn throttle(&self, bytes_a_second: u64) {
+        self.controls.send_modify(|c| c.rate = bytes_a_second);
+    }
+
+    /// Connects later clients to the server at this port.
+    pub fn retarget(&self, server: u16) {
+        self.controls.send_modify(|c| c.server = server);
+    }
+
     /// Ends one direction of all present connections; the other continues.
     pub fn half_close(&self, direction: Direction) {
         let accepted = *self.accepted.lock().unwrap();
@@ -158,7 +174,6 @@ impl Proxy {
 
 async fn accept(
     listener: TcpListener,
-    server: u16,
     controls: watch::Sender<Controls>,
     accepted: Arc<Mutex<u64>>,
     sent: Arc<Mutex<Vec<Vec<u8>>>>,
@@ -170,6 +185,7 @@ async fn accept(
         if controls.borrow().refuse {
             continue;
         }
+        let server = controls.borrow().server;
         let Ok(server) = TcpStream::connect(("127.0.0.1", server)).await else {
             continue;
         };
@@ -248,6 +264,10 @@ fn copy(
             let delay = *held.borrow().clone().delay(direction);
             if !delay.is_zero() {
                 tokio::time::sleep(delay).await;
+            }
+            let rate = held.borrow().rate;
+            if rate > 0 && direction == Direction::ToClient {
+                tokio::time::sleep(Duration::from_secs(1) * read as u32 / rate as u32).await;
             }
             let _ = held.wait_for(|c| number > *c.clone().hold(direction)).await;
             if to.write_all(&buffer[..read]).await.is_err() {

@@ -78,6 +78,15 @@ impl Server {
         panic!("{} does not start again", self.program.display());
     }
 
+    /// Starts the process anew on the same port, with more options, and does not wait until it
+    /// answers.
+    pub fn relaunch(&mut self, more: &[&str]) {
+        self.kill();
+        let more = more.iter().map(|option| (*option).to_string());
+        let options: Vec<_> = self.options.iter().cloned().chain(more).collect();
+        self.child = launch(&self.program, &self.folder, self.port, &options);
+    }
+
     /// Stops the process where it is; it keeps its connections and answers nothing.
     pub fn stop(&self) {
         self.signal("STOP");
@@ -112,6 +121,34 @@ impl Server {
     }
 }
 
+/// A sentinel that watches the primary at this port, with two more for a majority.
+pub async fn sentinel(program: &Path, primary: u16) -> Server {
+    let watch = format!(
+        "sentinel monitor main 127.0.0.1 {primary} 2\n\
+         sentinel down-after-milliseconds main 500\n\
+         sentinel failover-timeout main 5000\n"
+    );
+    for _ in 0..10 {
+        let (port, folder) = (free_port(), new_folder());
+        // A sentinel writes to its file, and takes no options but those in it.
+        let file = folder.join("sentinel.conf");
+        let listen = format!("port {port}\nbind 127.0.0.1\nprotected-mode no\n");
+        let own = format!("dir {}\n{watch}", folder.display());
+        std::fs::write(&file, listen + &own).unwrap();
+        let mut server = Server {
+            child: quietly(Command::new(program).arg(&file).arg("--sentinel")),
+            program: program.to_path_buf(),
+            folder,
+            options: Vec::new(),
+            port,
+        };
+        if server.answers().await {
+            return server;
+        }
+    }
+    panic!("{} --sentinel does not start", program.display());
+}
+
 impl Drop for Server {
     fn drop(&mut self) {
         self.kill();
@@ -120,17 +157,20 @@ impl Drop for Server {
 }
 
 fn launch(program: &Path, folder: &Path, port: u16, options: &[String]) -> Child {
-    Command::new(program)
+    let mut command = Command::new(program);
+    command
         .args(["--port", &port.to_string(), "--bind", "127.0.0.1"])
         .args(["--save", "", "--appendonly", "no", "--daemonize", "no"])
         .arg("--dir")
         .arg(folder)
-        .args(options)
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap_or_else(|error| panic!("{}: {error}", program.display()))
+        .args(options);
+    quietly(&mut command)
+}
+
+fn quietly(command: &mut Command) -> Child {
+    let command = command.stdin(Stdio::null()).stdout(Stdio::null());
+    let child = command.stderr(Stdio::null()).spawn();
+    child.unwrap_or_else(|error| panic!("{command:?}: {error}"))
 }
 
 pub fn free_port() -> u16 {

@@ -28,12 +28,12 @@ fn builder(dice: &mut Dice, clock: &ManualTicker) -> (CacheBuilder<u64, Value>, 
     if dice.once_in(3) {
         builder = builder.time_to_idle(Duration::from_millis(700));
     }
-    if dice.once_in(2) {
-        builder = builder.weigher(|_, value: &Value| value.0);
-    }
     let bounded = !dice.once_in(5);
     if bounded {
         builder = builder.max_capacity(dice.below(24));
+        if dice.once_in(2) {
+            builder = builder.weigher(|_, value: &Value| value.0);
+        }
         if dice.once_in(2) {
             builder = builder.eviction_policy(EvictionPolicy::Lru);
         }

@@ -1,7 +1,7 @@
 //! What the cache requests of its scheduler, request by request.
 
 use crate::maintenance::waking::{COALESCE_DELAY, Waking};
-use crate::scheduler::{Task, TaskRef};
+use crate::scheduler::{Idle, TaskRef};
 use crate::time::Clock;
 use crate::{Alarm, MaintenanceTask, ManualTicker, Scheduler, Ticker};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -25,21 +25,6 @@ impl Bell {
     /// The requests since the last call.
     fn rung(&self) -> Vec<Duration> {
         std::mem::take(&mut self.0.lock().expect("no panic"))
-    }
-}
-
-/// A task that is never run.
-struct Idle;
-
-impl Task for Idle {
-    fn run_due(&self) -> Option<Duration> {
-        None
-    }
-
-    fn deliver(&self) {}
-
-    fn notifier_name(&self) -> Option<String> {
-        None
     }
 }
 

@@ -59,7 +59,7 @@ fn every_part_of_a_node_is_its_own() {
             assert_eq!(node.refresh().is_some(), own);
             if let Some(refresh) = node.refresh() {
                 assert_eq!(refresh.at(), crate::time::NEVER);
-                refresh.set(number + 5);
+                refresh.set(number + 5, None);
                 assert_eq!(refresh.at(), number + 5);
             }
             let entry = node.entry();

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::support::record::Record;
 use crate::support::{LONGEST, NS, OneHash, SPAN, files_of_panics, nanos, secs};
 use wheelhouse::expiry::{creating, never};
-use wheelhouse::{Cache, ManualTicker, Scheduler};
+use wheelhouse::{Cache, EvictionPolicy, ManualTicker, Scheduler};
 
 /// The error message, the same from `build` and `try_build`.
 macro_rules! refusal {
@@ -84,6 +84,37 @@ fn an_initial_capacity_beyond_all_memory_is_refused() {
         let message = refusal!(Cache::<u32, u32>::builder().initial_capacity(asked));
         names(&message, &["initial_capacity", &asked.to_string()]);
     }
+}
+
+#[test]
+fn a_setting_of_the_bound_without_a_bound_is_refused() {
+    let message = refusal!(Cache::<u32, u32>::builder().weigher(|_, _| 1));
+    names(&message, &["weigher", "max_capacity", "u64::MAX"]);
+    for policy in [EvictionPolicy::Adaptive, EvictionPolicy::Lru] {
+        let message = refusal!(Cache::<u32, u32>::builder().eviction_policy(policy));
+        let value = format!("{policy:?}");
+        names(&message, &["eviction_policy", &value, "max_capacity"]);
+    }
+    // As the messages advise, in any order.
+    let cache: Cache<u32, u32> = Cache::builder()
+        .weigher(|_, weight| *weight)
+        .eviction_policy(EvictionPolicy::Lru)
+        .max_capacity(u64::MAX)
+        .build();
+    cache.insert(1, 7);
+    assert_eq!(cache.weighted_size(), 7);
+    let by_settings = Cache::<u32, u32>::builder()
+        .max_capacity(0)
+        .weigher(|_, _| 1);
+    assert!(by_settings.try_build().is_ok());
+}
+
+#[test]
+fn a_load_timeout_of_nothing_is_refused() {
+    let message = refusal!(Cache::<u32, u32>::builder().load_timeout(Duration::ZERO));
+    names(&message, &["load_timeout", "0ns", "more than zero"]);
+    let shortest = Cache::<u32, u32>::builder().load_timeout(NS);
+    assert!(shortest.try_build().is_ok());
 }
 
 #[test]

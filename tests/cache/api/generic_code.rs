@@ -192,7 +192,11 @@ fn settings_are_closures_functions_or_boxes() {
         Some(secs(*seconds))
     }
     let boxed: Heard = Box::new(hear);
-    let builder = || Cache::<u32, u64>::builder().ticker(ManualTicker::new());
+    let builder = || {
+        Cache::<u32, u64>::builder()
+            .max_capacity(1_000)
+            .ticker(ManualTicker::new())
+    };
     // The parameter types of a closure can be left out: the builder determines them.
     let closures = builder()
         .weigher(|_, value| value.count_ones())

@@ -343,3 +343,22 @@ fn walks_of_several_threads_do_not_disturb_each_other() {
         assert!(heard.take().iter().all(|notice| notice.0 >= 1_000));
     });
 }
+
+#[test]
+fn a_cache_is_collected_extended_and_made_by_default() {
+    let mut cache: Cache<u32, u32> = (0..100).map(|key| (key, key * 2)).collect();
+    cache.extend([(7, 70), (100, 200)]);
+    assert_eq!((cache.entry_count(), cache.get(&7)), (101, Some(70)));
+    // A clone of a shared handle extends the same cache.
+    cache.clone().extend([(101, 202)]);
+    assert_eq!(cache.get(&101), Some(202));
+    assert_eq!(cache.policy().max_capacity(), None);
+
+    #[derive(Default)]
+    struct Holder {
+        names: Cache<String, u32, std::collections::hash_map::RandomState>,
+    }
+    let holder = Holder::default();
+    holder.names.insert("ada".into(), 1815);
+    assert_eq!(holder.names.get("ada"), Some(1815));
+}

@@ -469,6 +469,7 @@ fn the_variants_and_fields_are_the_promised_ones() {
         expired,
         present,
         refused,
+        ..
     } = Restored::default();
     assert_eq!([restored, expired, present, refused], [0; 4]);
     assert_eq!(Downtime::default(), Downtime::Counts);

@@ -5,9 +5,12 @@ use std::time::Duration;
 use crate::support::record::Record;
 use crate::support::{Dial, Dice, NS, nanos, secs};
 use wheelhouse::RemovalCause::{self, Expired, Explicit, Replaced, Size};
-use wheelhouse::{Cache, CacheBuilder, ManualTicker, Scheduler, Stats, expiry};
+use wheelhouse::compute::Op;
+use wheelhouse::{
+    Cache, CacheBuilder, LoadingCache, ManualTicker, Scheduler, Stats, expiry, loader_fn,
+};
 
-const CAUSES: [RemovalCause; 4] = [Expired, Explicit, Replaced, Size];
+const CAUSES: [RemovalCause; 4] = RemovalCause::ALL;
 
 fn recording(clock: &ManualTicker) -> CacheBuilder<u64, u64> {
     Cache::builder().ticker(clock.clone()).record_stats()
@@ -65,6 +68,64 @@ fn only_get_and_get_ref_are_look_ups() {
     assert!(cache.set_expiry(&1, None) && !cache.set_expiry(&2, None));
     assert_eq!((cache.stats().hits(), cache.stats().misses()), (2, 4));
     assert!((cache.stats().hit_ratio() - 2.0 / 6.0).abs() < 1e-12);
+}
+
+/// The rows of the table of [`Stats`] about look-ups, for an absent key and for a present one.
+#[test]
+fn loading_methods_count_look_ups_as_get_does_and_computes_count_none() {
+    type Call = fn(&Cache<u32, u32>, &LoadingCache<u32, u32, ()>);
+    let look_ups: [(&str, Call); 12] = [
+        ("get", |c, _| _ = c.get(&1)),
+        ("get_ref", |c, _| _ = c.get_ref(&1)),
+        ("get_many", |c, _| _ = c.get_many(&[1])),
+        ("get_with", |c, _| _ = c.get_with(1, || 2)),
+        ("optionally_get_with", |c, _| {
+            _ = c.optionally_get_with(1, || None);
+        }),
+        ("try_get_with", |c, _| {
+            _ = c.try_get_with(1, || Err::<u32, ()>(()));
+        }),
+        ("get_all_with", |c, _| {
+            _ = c.get_all_with([1], |_| Ok::<_, ()>(vec![Some(1)]));
+        }),
+        ("lease", |c, _| _ = c.lease(1)),
+        ("or_insert", |c, _| _ = c.entry(1).or_insert(2)),
+        ("get of a loading cache", |_, l| _ = l.get(&1)),
+        ("get_all", |_, l| _ = l.get_all([1])),
+        ("get_if_present", |_, l| _ = l.get_if_present(&1)),
+    ];
+    let others: [(&str, Call); 10] = [
+        ("peek_ref", |c, _| _ = c.peek_ref(&1)),
+        ("contains_key", |c, _| _ = c.contains_key(&1)),
+        ("weight_of", |c, _| _ = c.policy().weight_of(&1)),
+        ("and_upsert_with", |c, _| {
+            _ = c.entry(1).and_upsert_with(|_| 5);
+        }),
+        ("and_compute_with", |c, _| {
+            _ = c.entry(1).and_compute_with(|_| Op::Put(5));
+        }),
+        ("replace_if", |c, _| _ = c.replace_if(&1, 2, |_| true)),
+        ("remove_if", |c, _| _ = c.remove_if(&1, |_| true)),
+        ("remove", |c, _| _ = c.remove(&1)),
+        ("set_expiry", |c, _| _ = c.set_expiry(&1, None)),
+        ("refresh", |_, l| _ = l.refresh(1).wait()),
+    ];
+    let check = |(name, call): (&str, Call), counted: u64| {
+        for present in [false, true] {
+            let load = loader_fn(|key: &u32| Ok::<u32, ()>(*key));
+            let loading = Cache::builder().record_stats().loading(load).build();
+            let cache = loading.cache();
+            if present {
+                cache.insert(1, 1);
+            }
+            call(cache, &loading);
+            let stats = cache.stats();
+            let expected = if present { (counted, 0) } else { (0, counted) };
+            assert_eq!((stats.hits(), stats.misses()), expected, "{name}");
+        }
+    };
+    look_ups.into_iter().for_each(|call| check(call, 1));
+    others.into_iter().for_each(|call| check(call, 0));
 }
 
 #[test]

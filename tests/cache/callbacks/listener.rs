@@ -366,7 +366,7 @@ fn run_pending_tasks_ends_although_the_listener_keeps_causing_removals() {
 }
 
 #[test]
-fn without_a_scheduler_a_writer_delivers_only_when_very_many_notifications_wait() {
+fn without_a_scheduler_a_thousand_removals_are_told_though_no_call_waits() {
     let heard = Arc::new(AtomicU32::new(0));
     let hears = Arc::clone(&heard);
     let cache = Cache::builder()
@@ -375,15 +375,11 @@ fn without_a_scheduler_a_writer_delivers_only_when_very_many_notifications_wait(
             hears.fetch_add(1, Ordering::Relaxed);
         })
         .build();
-    cache.insert(0, 0);
-    for left in 1..=4_000 {
-        cache.insert(0, left);
-        let told = heard.load(Ordering::Relaxed);
-        match left {
-            ..=1_024 => assert_eq!(told, 0, "after {left}"),
-            2_000.. => assert!(left - told < 2_000, "{told} of {left}"),
-            _ => {}
-        }
+    (0..=4_000).for_each(|value| cache.insert(0, value));
+    let began = std::time::Instant::now();
+    while heard.load(Ordering::Relaxed) < 1_000 {
+        assert!(began.elapsed() < secs(20), "{heard:?}");
+        std::thread::yield_now();
     }
     cache.run_pending_tasks();
     assert_eq!(heard.load(Ordering::Relaxed), 4_000);

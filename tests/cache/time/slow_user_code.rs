@@ -86,6 +86,7 @@ fn a_lifetime_counts_from_after_the_weigher() {
         .ticker(clock.clone())
         .time_to_live(secs(10))
         .time_to_idle(secs(8))
+        .max_capacity(1_000)
         .weigher(move |_: &u32, _: &u32| {
             takes.advance(secs(7));
             1

@@ -36,6 +36,7 @@ fn the_last_drop_waits_for_a_lease_that_is_being_filled() {
     let cache: Cache<u32, Counted> = {
         let told = Arc::clone(&told);
         Cache::builder()
+            .max_capacity(u64::MAX)
             .weigher(move |key: &u32, _: &Counted| {
                 if *key == 2 {
                     entered.send(()).ok();
@@ -112,6 +113,7 @@ fn the_last_handle_may_be_dropped_by_the_weigher_of_a_lease() {
     let cache: Cache<u32, Counted> = {
         let (last, told) = (Arc::clone(&last), Arc::clone(&told));
         Cache::builder()
+            .max_capacity(u64::MAX)
             .weigher(move |key: &u32, _: &Counted| {
                 if *key == 2 {
                     let handle = last.lock().unwrap().take();
@@ -254,7 +256,8 @@ fn a_loading_cache_may_be_used_in_the_destructor_of_a_thread_local() {
     let (tell, told) = mpsc::channel();
     let build = || {
         let load = async_loader_fn(|key: &u32| once_pending(*key));
-        let users: Users = Cache::builder().loading(load).spawner(drop).build();
+        let on_a_thread = |task| drop(thread::spawn(|| futures_lite::future::block_on(task)));
+        let users: Users = Cache::builder().loading(load).spawner(on_a_thread).build();
         (users, tell.clone())
     };
     let (early, late) = (build(), build());

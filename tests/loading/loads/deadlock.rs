@@ -437,7 +437,7 @@ fn recursion_out_of_a_policy_is_refused_on_a_reload_thread() {
     assert_eq!(users.get(&1).unwrap(), 1);
 }
 
-/// Threads that wait for a refresh, or for the future of a loader, wait as others do.
+/// Threads that wait for a refresh, or for a task of a loader, wait as others do.
 #[test]
 fn rings_through_refreshes_and_blocking_calls_of_async_loaders() {
     type Users = LoadingCache<u64, u64, ()>;
@@ -477,7 +477,7 @@ fn rings_through_refreshes_and_blocking_calls_of_async_loaders() {
                 users.get(&(3 - key)).map_err(drop)
             }
         }))
-        .spawner(drop)
+        .spawner(|task| drop(thread::spawn(|| futures_lite::future::block_on(task))))
         .build();
     own.set(users.clone()).unwrap();
     let told = [1, 2].map(|key| is_refused(&users, key));

@@ -1,8 +1,8 @@
-//! Async loaders: shared futures, spawners that misbehave, runtimes that end.
+//! Async loaders: loads in tasks of the spawner, spawners that misbehave, runtimes that end.
 
 use std::future::Future;
 use std::pin::{Pin, pin};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
@@ -144,109 +144,110 @@ impl Tasks {
 }
 
 #[test]
-fn any_waiter_drives_a_shared_load() {
+fn a_load_is_handed_to_the_spawner_when_it_begins_and_goes_on_without_its_calls() {
     let tasks = Tasks::default();
     let (users, backend, _) = rig(tasks.spawner());
     let bells: [Arc<Bell>; 3] = Default::default();
     let mut first = Box::pin(users.get_async(&1));
+    assert_eq!(
+        tasks.len(),
+        0,
+        "a future that was never polled does nothing"
+    );
+    assert!(poll(first.as_mut(), &bells[0]).is_pending());
+    assert_eq!((tasks.len(), backend.begun()), (1, 0), "one task");
     let mut second = Box::pin(users.get_async(&1));
     let mut third = Box::pin(users.get_async(&1));
-    assert!(poll(first.as_mut(), &bells[0]).is_pending());
     assert!(poll(second.as_mut(), &bells[1]).is_pending());
     assert!(poll(third.as_mut(), &bells[2]).is_pending());
-    assert_eq!(backend.begun(), 1, "one load for all");
+    assert_eq!(tasks.run(), 1, "the task waits for the backend");
+    assert_eq!((tasks.len(), backend.begun()), (1, 1), "one load for all");
+    // No call polls the load: only its task does.
     backend.permits.add_permits(1);
-    assert!(
-        bells.iter().all(|bell| bell.0.load(Ordering::SeqCst) > 0),
-        "all are woken"
-    );
-    // The leader is never polled again.
+    assert!(poll(second.as_mut(), &bells[1]).is_pending());
+    drop(first);
+    assert_eq!(tasks.run(), 0);
+    assert_eq!(bells[2].0.load(Ordering::SeqCst), 1, "woken by the outcome");
     assert_eq!(poll(third.as_mut(), &bells[2]), Poll::Ready(Ok(10)));
     assert_eq!(poll(second.as_mut(), &bells[1]), Poll::Ready(Ok(10)));
-    assert_eq!(users.cache().get(&1), Some(10));
-    drop(first);
-    assert_eq!(
-        (backend.begun(), tasks.len()),
-        (1, 0),
-        "nothing was spawned"
-    );
-}
-
-#[test]
-fn a_load_goes_on_with_the_waiters_that_are_left_and_is_spawned_after_the_last() {
-    let tasks = Tasks::default();
-    let (users, backend, _) = rig(tasks.spawner());
-    let bell = Arc::<Bell>::default();
-    let mut first = Box::pin(users.get_async(&1));
-    let mut second = Box::pin(users.get_async(&1));
-    assert!(poll(first.as_mut(), &bell).is_pending());
-    assert!(poll(second.as_mut(), &bell).is_pending());
-    drop(first);
-    assert_eq!((tasks.len(), backend.dropped()), (0, 0));
-    drop(second);
-    assert_eq!((tasks.len(), backend.dropped()), (1, 0), "spawned");
-    assert_eq!(tasks.run(), 1);
-    // Another call joins it, and drives it beside the task.
-    let mut third = Box::pin(users.get_async(&1));
-    assert!(poll(third.as_mut(), &bell).is_pending());
-    assert_eq!(backend.begun(), 1);
-    backend.permits.add_permits(1);
-    assert_eq!(poll(third.as_mut(), &bell), Poll::Ready(Ok(10)));
-    assert_eq!(tasks.run(), 0);
-    // Without any call, the task alone ends it.
-    let mut fourth = Box::pin(users.get_async(&2));
-    assert!(poll(fourth.as_mut(), &bell).is_pending());
-    drop(fourth);
+    // All calls leave, and the load goes on.
+    let mut alone = Box::pin(users.get_async(&2));
+    assert!(poll(alone.as_mut(), &bells[0]).is_pending());
+    drop(alone);
+    assert_eq!((tasks.run(), backend.dropped()), (1, 1));
     backend.permits.add_permits(1);
     assert_eq!(tasks.run(), 0);
     assert_eq!(users.cache().get(&2), Some(21));
+    let stats = users.cache().stats();
+    assert_eq!((stats.loads(), stats.load_failures()), (2, 0));
 }
 
 #[test]
-fn a_spawner_that_drops_its_task_drops_the_load() {
-    let backend = Arc::<Backend>::default();
-    let users: Users = Cache::builder()
-        .record_stats()
-        .loading(Remote(Arc::clone(&backend)))
-        .spawner(drop)
-        .build();
+fn a_task_that_is_dropped_fails_the_load_for_all_that_wait() {
+    let tasks = Tasks::default();
+    let (users, backend, _) = rig(tasks.spawner());
     let bell = Arc::<Bell>::default();
-    let mut first = Box::pin(users.get_async(&1));
-    assert!(poll(first.as_mut(), &bell).is_pending());
-    drop(first);
-    assert_eq!((backend.begun(), backend.dropped()), (1, 1));
-    backend.permits.add_permits(2);
-    assert_eq!(
-        users.get(&1),
-        Ok(11),
-        "the key is usable; a thread may wait, too"
-    );
+    // Before its first poll, and half-way.
+    for polls in [0, 1] {
+        let mut calls = [0; 2].map(|_| Box::pin(users.get_async(&1)));
+        for call in &mut calls {
+            assert!(poll(call.as_mut(), &bell).is_pending());
+        }
+        for _ in 0..polls {
+            tasks.run();
+        }
+        tasks.drop_all();
+        for call in &mut calls {
+            let end = poll(call.as_mut(), &bell);
+            assert_eq!(end, Poll::Ready(Err(LoadError::Panicked)));
+        }
+        assert_eq!(backend.dropped(), polls);
+    }
+    assert_eq!(users.cache().stats().load_failures(), 2);
+    backend.permits.add_permits(1);
+    let mut call = Box::pin(users.get_async(&1));
+    assert!(poll(call.as_mut(), &bell).is_pending());
+    tasks.run();
+    let end = poll(call.as_mut(), &bell);
+    assert_eq!(end, Poll::Ready(Ok(11)), "the key is usable");
+}
+
+#[test]
+fn a_spawner_that_drops_its_tasks_fails_each_load() {
+    let (users, backend, _) = rig(drop);
+    let bell = Arc::<Bell>::default();
+    assert_eq!(users.get(&1), Err(LoadError::Panicked));
+    let end = poll(pin!(users.get_async(&1)), &bell);
+    assert_eq!(end, Poll::Ready(Err(LoadError::Panicked)));
+    assert_eq!(users.get_all([1, 2]), Err(LoadError::Panicked));
     assert_eq!(users.refresh(1).wait(), Err(LoadError::Panicked));
+    assert_eq!((backend.begun(), users.cache().stats().loads()), (0, 5));
 }
 
 #[test]
 fn a_plain_waiter_takes_over_when_a_load_is_dropped() {
-    let backend = Arc::<Backend>::default();
-    let users: Users = Cache::builder()
-        .record_stats()
-        .loading(Remote(Arc::clone(&backend)))
-        .spawner(drop)
-        .build();
+    let tasks = Tasks::default();
+    let (users, _, _) = rig(tasks.spawner());
     let bell = Arc::<Bell>::default();
     let mut first = Box::pin(users.get_async(&1));
     assert!(poll(first.as_mut(), &bell).is_pending());
     thread::scope(|scope| {
         let other = scope.spawn(|| users.cache().get_with(1, || 77));
         until("it waits", || users.cache().stats().load_waits() == 1);
-        drop(first);
+        tasks.drop_all();
         assert_eq!(other.join().unwrap(), 77);
     });
     assert_eq!(users.get(&1), Ok(77));
 }
 
-fn stale(users: &Users, backend: &Backend, time: &ManualTicker) {
+/// Key 1 has the value 10, and is stale.
+fn stale(users: &Users, backend: &Backend, time: &ManualTicker, tasks: &Tasks) {
+    let bell = Arc::<Bell>::default();
     backend.permits.add_permits(1);
-    assert_eq!(users.get(&1), Ok(10));
+    let mut call = Box::pin(users.get_async(&1));
+    assert!(poll(call.as_mut(), &bell).is_pending());
+    assert_eq!(tasks.run(), 0);
+    assert_eq!(poll(call.as_mut(), &bell), Poll::Ready(Ok(10)));
     time.advance(10 * SECOND);
 }
 
@@ -254,50 +255,51 @@ fn stale(users: &Users, backend: &Backend, time: &ManualTicker) {
 fn reloads_are_handed_to_the_spawner_once() {
     let tasks = Tasks::default();
     let (users, backend, time) = rig(tasks.spawner());
-    stale(&users, &backend, &time);
+    stale(&users, &backend, &time, &tasks);
     for _ in 0..20 {
         assert_eq!(users.get(&1), Ok(10), "the old value");
     }
     assert_eq!((tasks.len(), backend.begun()), (1, 1));
     assert_eq!(tasks.run(), 1);
     assert_eq!(backend.begun(), 2);
-    // A miss joins the reload, and drives it.
+    // A miss joins the reload.
     time.advance(90 * SECOND);
     let bell = Arc::<Bell>::default();
     let mut miss = Box::pin(users.get_async(&1));
     assert!(poll(miss.as_mut(), &bell).is_pending());
     backend.permits.add_permits(1);
+    assert_eq!(tasks.run(), 0);
     assert_eq!(poll(miss.as_mut(), &bell), Poll::Ready(Ok(11)));
     assert_eq!(backend.begun(), 2);
-    assert_eq!(tasks.run(), 0);
 }
 
 #[test]
 fn a_spawner_that_drops_or_panics_gives_the_right_back() {
-    let spawners: [(&str, Spawner); 2] = [
+    let misbehave: [(&str, Spawner); 2] = [
         ("drops", |task| drop(task)),
         ("panics", |_| panic!("told to panic in the spawner")),
     ];
-    for (name, spawner) in spawners {
-        let (users, backend, time) = rig(spawner);
-        stale(&users, &backend, &time);
+    for (name, spawner) in misbehave {
+        let (tasks, bad) = (Tasks::default(), Arc::new(AtomicBool::new(false)));
+        let (well, told) = (tasks.spawner(), Arc::clone(&bad));
+        let (users, backend, time) = rig(move |task| match told.load(Ordering::SeqCst) {
+            true => spawner(task),
+            false => well(task),
+        });
+        stale(&users, &backend, &time, &tasks);
+        bad.store(true, Ordering::SeqCst);
         assert_eq!(users.get(&1), Ok(10), "{name}: the reader goes on");
         assert_eq!(users.cache().stats().reload_failures(), 1, "{name}");
         assert_eq!(users.get(&1), Ok(10));
-        assert_eq!(
-            users.cache().stats().reloads(),
-            1,
-            "{name}: not before its time"
-        );
+        let reloads = users.cache().stats().reloads();
+        assert_eq!(reloads, 1, "{name}: not before its time");
         time.advance(SECOND);
         assert_eq!(users.get(&1), Ok(10));
         assert_eq!(users.cache().stats().reloads(), 2, "{name}: the next try");
         let refresh = users.refresh(1).wait();
         assert_eq!(refresh, Err(LoadError::Panicked), "{name}");
-        // A miss runs on the call that asks.
         time.advance(100 * SECOND);
-        backend.permits.add_permits(1);
-        assert!(users.get(&1).is_ok());
+        assert_eq!(users.get(&1), Err(LoadError::Panicked), "{name}: a miss");
     }
 }
 
@@ -305,7 +307,7 @@ fn a_spawner_that_drops_or_panics_gives_the_right_back() {
 fn a_task_that_is_dropped_half_way_gives_the_right_back() {
     let tasks = Tasks::default();
     let (users, backend, time) = rig(tasks.spawner());
-    stale(&users, &backend, &time);
+    stale(&users, &backend, &time, &tasks);
     assert_eq!(users.get(&1), Ok(10));
     assert_eq!(tasks.run(), 1);
     tasks.drop_all();
@@ -325,7 +327,13 @@ fn a_runtime_that_ends_gives_the_right_back() {
         .unwrap();
     let handle = runtime.handle().clone();
     let (users, backend, time) = rig(move |task| drop(handle.spawn(task)));
-    stale(&users, &backend, &time);
+    backend.permits.add_permits(1);
+    assert_eq!(
+        users.get(&1),
+        Ok(10),
+        "a thread outside of the runtime waits"
+    );
+    time.advance(10 * SECOND);
     assert_eq!(users.get(&1), Ok(10));
     until("the reload runs", || backend.begun() == 2);
     runtime.shutdown_timeout(60 * SECOND);
@@ -338,8 +346,7 @@ fn a_runtime_that_ends_gives_the_right_back() {
         users.cache().stats().reload_failures() == 2
     });
     time.advance(100 * SECOND);
-    backend.permits.add_permits(1);
-    assert!(users.get(&1).is_ok());
+    assert_eq!(users.get(&1), Err(LoadError::Panicked));
 }
 
 #[test]
@@ -356,6 +363,7 @@ fn a_panic_and_an_error_reach_all_waiters() {
         assert!(poll(one.as_mut(), &bell).is_pending());
         assert!(poll(other.as_mut(), &bell).is_pending());
         backend.permits.add_permits(1);
+        assert_eq!(tasks.run(), 0);
         assert_eq!(poll(other.as_mut(), &bell), Poll::Ready(Err(error.clone())));
         assert_eq!(poll(one.as_mut(), &bell), Poll::Ready(Err(error)));
     }
@@ -377,7 +385,7 @@ fn a_time_out_lets_the_next_call_load() {
         .load_timeout(5 * SECOND)
         .spawner(tasks.spawner())
         .build();
-    stale(&users, &backend, &time);
+    stale(&users, &backend, &time, &tasks);
     assert_eq!(users.get(&1), Ok(10));
     assert_eq!(tasks.run(), 1);
     let mut refresh = pin!(users.refresh(1));
@@ -400,7 +408,7 @@ fn a_time_out_lets_the_next_call_load() {
 fn an_explicit_write_revokes_an_async_reload() {
     let tasks = Tasks::default();
     let (users, backend, time) = rig(tasks.spawner());
-    stale(&users, &backend, &time);
+    stale(&users, &backend, &time, &tasks);
     let mut refresh = pin!(users.refresh(1));
     let bell = Arc::<Bell>::default();
     assert!(poll(refresh.as_mut(), &bell).is_pending());
@@ -415,14 +423,15 @@ fn an_explicit_write_revokes_an_async_reload() {
 fn the_last_handle_goes_while_a_reload_runs() {
     let tasks = Tasks::default();
     let (users, backend, time) = rig(tasks.spawner());
-    stale(&users, &backend, &time);
+    stale(&users, &backend, &time, &tasks);
     let mut refresh = pin!(users.refresh(1));
     let bell = Arc::<Bell>::default();
     assert!(poll(refresh.as_mut(), &bell).is_pending());
+    assert_eq!(tasks.run(), 1);
     drop(users);
     backend.permits.add_permits(1);
-    assert_eq!(poll(refresh.as_mut(), &bell), Poll::Ready(Ok(Some(11))));
     assert_eq!(tasks.run(), 0);
+    assert_eq!(poll(refresh.as_mut(), &bell), Poll::Ready(Ok(Some(11))));
 }
 
 #[test]
@@ -484,6 +493,7 @@ async fn tasks_of_a_runtime_share_loads() {
 #[test]
 fn a_panic_of_the_expiry_policy_reaches_all_waiters_and_leaves_the_key_usable() {
     let (backend, bad) = (Arc::<Backend>::default(), Arc::new(AtomicUsize::new(1)));
+    let tasks = Tasks::default();
     let told = Arc::clone(&bad);
     let policy = wheelhouse::expiry::writing(move |_: &u64, _: &u64| {
         assert_eq!(
@@ -496,7 +506,7 @@ fn a_panic_of_the_expiry_policy_reaches_all_waiters_and_leaves_the_key_usable() 
     let users: Users = Cache::builder()
         .expire_after(policy)
         .loading(Remote(Arc::clone(&backend)))
-        .spawner(drop)
+        .spawner(tasks.spawner())
         .build();
     let bell = Arc::<Bell>::default();
     let mut one = Box::pin(users.get_async(&1));
@@ -504,6 +514,7 @@ fn a_panic_of_the_expiry_policy_reaches_all_waiters_and_leaves_the_key_usable() 
     assert!(poll(one.as_mut(), &bell).is_pending());
     assert!(poll(other.as_mut(), &bell).is_pending());
     backend.permits.add_permits(1);
+    assert_eq!(tasks.run(), 0);
     assert_eq!(
         poll(one.as_mut(), &bell),
         Poll::Ready(Err(LoadError::Panicked))
@@ -514,7 +525,10 @@ fn a_panic_of_the_expiry_policy_reaches_all_waiters_and_leaves_the_key_usable() 
     );
     bad.store(0, Ordering::SeqCst);
     backend.permits.add_permits(1);
-    assert_eq!(users.get(&1), Ok(11));
+    let mut again = Box::pin(users.get_async(&1));
+    assert!(poll(again.as_mut(), &bell).is_pending());
+    tasks.run();
+    assert_eq!(poll(again.as_mut(), &bell), Poll::Ready(Ok(11)));
 }
 
 /// One that asks for several keys, and counts how often.
@@ -551,85 +565,70 @@ fn batches(spawner: impl Fn(Task) + Send + Sync + 'static) -> (Users, Arc<Backen
 }
 
 #[test]
-fn a_call_for_several_keys_drives_the_loads_that_it_waits_for() {
-    let (users, backend) = batches(|_| panic!("nothing is spawned"));
-    let bells: [Arc<Bell>; 2] = Default::default();
-    let mut one = Box::pin(users.get_async(&1));
-    assert!(poll(one.as_mut(), &bells[0]).is_pending());
-    let mut all = Box::pin(users.get_all_async([1, 2]));
+fn one_task_loads_the_keys_of_a_call_that_no_other_call_loads() {
+    let tasks = Tasks::default();
+    let (users, backend) = batches(tasks.spawner());
+    let bells: [Arc<Bell>; 4] = Default::default();
+    let mut single = Box::pin(users.get_async(&1));
+    assert!(poll(single.as_mut(), &bells[0]).is_pending());
+    let mut all = Box::pin(users.get_all_async([1, 2, 3, 2]));
     assert!(poll(all.as_mut(), &bells[1]).is_pending());
-    assert_eq!(backend.begun(), 2);
-    backend.permits.add_permits(2);
-    assert!(bells[1].0.load(Ordering::SeqCst) > 0, "it is woken");
-    // The leader of key 1 is not polled again.
-    assert_eq!(
-        poll(all.as_mut(), &bells[1]),
-        Poll::Ready(Ok(vec![Some(10), Some(20)]))
-    );
-    assert_eq!(poll(one.as_mut(), &bells[0]), Poll::Ready(Ok(10)));
-}
-
-#[test]
-fn a_load_of_several_keys_is_driven_by_any_call_that_waits_for_one_of_them() {
-    let (users, backend) = batches(|_| panic!("nothing is spawned"));
-    let bells: [Arc<Bell>; 3] = Default::default();
-    let mut all = Box::pin(users.get_all_async([1, 2, 3]));
-    assert!(poll(all.as_mut(), &bells[0]).is_pending());
     let mut one = Box::pin(users.get_async(&2));
-    assert!(poll(one.as_mut(), &bells[1]).is_pending());
+    assert!(poll(one.as_mut(), &bells[2]).is_pending());
     let mut two = Box::pin(users.get_all_async([3, 1]));
-    assert!(poll(two.as_mut(), &bells[2]).is_pending());
-    backend.permits.add_permits(1);
+    assert!(poll(two.as_mut(), &bells[3]).is_pending());
+    assert_eq!((tasks.run(), backend.begun()), (2, 2), "two tasks");
+    backend.permits.add_permits(2);
+    assert_eq!(tasks.run(), 0);
     assert!(bells.iter().all(|bell| bell.0.load(Ordering::SeqCst) > 0));
-    assert_eq!(poll(one.as_mut(), &bells[1]), Poll::Ready(Ok(20)));
-    assert_eq!(users.cache().get(&3), Some(30));
-    assert_eq!(
-        poll(two.as_mut(), &bells[2]),
-        Poll::Ready(Ok(vec![Some(30), Some(10)]))
-    );
-    assert_eq!(
-        poll(all.as_mut(), &bells[0]),
-        Poll::Ready(Ok(vec![Some(10), Some(20), Some(30)]))
-    );
+    assert_eq!(poll(one.as_mut(), &bells[2]), Poll::Ready(Ok(20)));
+    let end = poll(two.as_mut(), &bells[3]);
+    assert_eq!(end, Poll::Ready(Ok(vec![Some(30), Some(10)])));
+    let end = poll(all.as_mut(), &bells[1]);
+    let values = vec![Some(10), Some(20), Some(30), Some(20)];
+    assert_eq!(end, Poll::Ready(Ok(values)));
+    assert_eq!(poll(single.as_mut(), &bells[0]), Poll::Ready(Ok(10)));
     let stats = users.cache().stats();
-    assert_eq!(
-        (backend.begun(), stats.loads(), stats.load_waits()),
-        (1, 3, 3)
-    );
+    assert_eq!((stats.loads(), stats.load_waits()), (3, 4));
 }
 
 #[test]
-fn a_load_of_several_keys_is_spawned_when_its_last_waiter_goes() {
+fn a_load_of_several_keys_goes_on_without_its_calls_and_fails_with_its_task() {
     let tasks = Tasks::default();
     let (users, backend) = batches(tasks.spawner());
     let bell = Arc::default();
     let mut all = Box::pin(users.get_all_async([1, 2]));
-    let mut one = Box::pin(users.get_async(&2));
     assert!(poll(all.as_mut(), &bell).is_pending());
-    assert!(poll(one.as_mut(), &bell).is_pending());
     drop(all);
-    assert_eq!((tasks.len(), backend.dropped()), (0, 0));
-    drop(one);
-    assert_eq!((tasks.len(), backend.dropped()), (1, 0));
     backend.permits.add_permits(1);
     assert_eq!(tasks.run(), 0);
-    assert_eq!(
-        [1, 2].map(|key| users.cache().get(&key)),
-        [Some(10), Some(20)]
-    );
+    let stored = [1, 2].map(|key| users.cache().get(&key));
+    assert_eq!(stored, [Some(10), Some(20)]);
     // A task that is dropped gives the right to load back, for each key.
     let mut all = Box::pin(users.get_all_async([3, 4]));
+    let mut one = Box::pin(users.get_async(&4));
     assert!(poll(all.as_mut(), &bell).is_pending());
-    drop(all);
+    assert!(poll(one.as_mut(), &bell).is_pending());
+    tasks.run();
     tasks.drop_all();
-    assert_eq!(backend.dropped(), 2);
-    backend.permits.add_permits(2);
-    assert_eq!([3, 4].map(|key| users.get(&key)), [Ok(30 + 2), Ok(40 + 3)]);
+    let panicked = LoadError::Panicked;
+    assert_eq!(
+        poll(all.as_mut(), &bell),
+        Poll::Ready(Err(panicked.clone()))
+    );
+    assert_eq!(poll(one.as_mut(), &bell), Poll::Ready(Err(panicked)));
+    let mut all = Box::pin(users.get_all_async([3, 4]));
+    assert!(poll(all.as_mut(), &bell).is_pending());
+    backend.permits.add_permits(1);
+    assert_eq!(tasks.run(), 0);
+    let end = poll(all.as_mut(), &bell);
+    assert_eq!(end, Poll::Ready(Ok(vec![Some(30), Some(40)])));
 }
 
 #[test]
-fn what_a_load_of_several_keys_comes_to_reaches_all_who_wait() {
-    let (users, backend) = batches(drop);
+fn what_a_load_of_several_keys_comes_to_reaches_all_calls_that_wait() {
+    let tasks = Tasks::default();
+    let (users, backend) = batches(tasks.spawner());
     let bell = Arc::default();
     for (key, error) in [
         (66, LoadError::Failed(Arc::new("down".to_string()))),
@@ -640,20 +639,31 @@ fn what_a_load_of_several_keys_comes_to_reaches_all_who_wait() {
         assert!(poll(all.as_mut(), &bell).is_pending());
         assert!(poll(one.as_mut(), &bell).is_pending());
         backend.permits.add_permits(1);
+        assert_eq!(tasks.run(), 0);
         assert_eq!(poll(one.as_mut(), &bell), Poll::Ready(Err(error.clone())));
         assert_eq!(poll(all.as_mut(), &bell), Poll::Ready(Err(error)));
     }
     // Another number of values is the loader's mistake: the call says so, and the keys continue.
+    let mut all = Box::pin(users.get_all_async([68, 1]));
+    let mut one = Box::pin(users.get_async(&1));
+    assert!(poll(all.as_mut(), &bell).is_pending());
+    assert!(poll(one.as_mut(), &bell).is_pending());
     backend.permits.add_permits(1);
-    let call = std::panic::AssertUnwindSafe(|| users.get_all([68, 1]));
+    assert_eq!(tasks.run(), 0);
+    let call = std::panic::AssertUnwindSafe(|| poll(all.as_mut(), &bell));
     let panic = std::panic::catch_unwind(call).unwrap_err();
     let message = panic.downcast_ref::<String>().unwrap();
     assert!(
         message.contains("2 keys") && message.contains("0 values"),
         "{message}"
     );
+    let end = poll(one.as_mut(), &bell);
+    assert_eq!(end, Poll::Ready(Err(LoadError::Panicked)));
+    let mut one = Box::pin(users.get_async(&1));
+    assert!(poll(one.as_mut(), &bell).is_pending());
     backend.permits.add_permits(1);
-    assert_eq!(users.get(&1), Ok(10 + 3));
+    assert_eq!(tasks.run(), 0);
+    assert_eq!(poll(one.as_mut(), &bell), Poll::Ready(Ok(10 + 3)));
 }
 
 #[test]
@@ -665,6 +675,7 @@ fn a_load_of_several_keys_that_is_overdue_has_timed_out() {
     );
     let users: Users = Cache::builder()
         .ticker(time.clone())
+        .record_stats()
         .loading(Batch(Arc::clone(&backend)))
         .load_timeout(5 * SECOND)
         .spawner(tasks.spawner())
@@ -672,23 +683,20 @@ fn a_load_of_several_keys_that_is_overdue_has_timed_out() {
     let bell = Arc::default();
     let mut stuck = Box::pin(users.get_all_async([1, 2]));
     assert!(poll(stuck.as_mut(), &bell).is_pending());
-    time.advance(SECOND);
-    // It waits for key 2, and continues with the newer load.
-    let mut other = Box::pin(users.get_all_async([3, 2]));
+    assert_eq!(tasks.run(), 1);
+    let mut other = Box::pin(users.get_all_async([2]));
     assert!(poll(other.as_mut(), &bell).is_pending());
-    time.advance(4 * SECOND);
+    time.advance(5 * SECOND);
     assert_eq!(
         poll(stuck.as_mut(), &bell),
         Poll::Ready(Err(LoadError::TimedOut))
     );
-    assert_eq!(tasks.len(), 1, "what is late may still come");
-    // The late load, that of key 3, and a newer one of key 2.
-    backend.permits.add_permits(3);
-    assert_eq!(
-        poll(other.as_mut(), &bell),
-        Poll::Ready(Ok(vec![Some(30), Some(20)]))
-    );
-    assert_eq!(backend.begun(), 3);
-    assert_eq!(tasks.run(), 0);
+    // The call that waited for key 2 begins anew.
+    assert!(poll(other.as_mut(), &bell).is_pending());
+    assert_eq!((tasks.len(), backend.begun()), (2, 1));
+    backend.permits.add_permits(2);
+    assert_eq!(tasks.run(), 0, "what is late may still come");
+    assert_eq!(poll(other.as_mut(), &bell), Poll::Ready(Ok(vec![Some(20)])));
     assert_eq!(users.cache().get(&1), Some(10), "nothing has replaced it");
+    assert_eq!(users.cache().stats().loads_discarded(), 1, "that of key 2");
 }

@@ -8,8 +8,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use wheelhouse::compute::{Entry, Op};
 use wheelhouse::{
-    AsyncLoader, BuildError, Cache, Expiry, Leased, LoadError, Loaded, Loader, LoadingCache,
-    ManualTicker, Refresh, Refreshing, Reloaded, Stats, async_loader_fn, loader_fn, refresh,
+    AsyncLoader, BuildError, Cache, Expiry, Leased, LoadError, Loaded, Loader, LoadingBuilder,
+    LoadingCache, ManualTicker, Refresh, Refreshing, Reloaded, Stats, async_loader_fn, loader_fn,
+    refresh,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -70,7 +71,11 @@ fn the_whole_builder_as_the_contract_writes_it() {
     assert_eq!(inner.get("ada"), Some(3));
     let users: LoadingCache<String, u64, Bare> = users;
     is_send_sync(&users);
-    assert!(format!("{users:?}").contains("LoadingCache"));
+    let shown = format!("{users:?}");
+    assert!(
+        shown.contains("LoadingCache") && shown.contains("entry_count: 4"),
+        "{shown}"
+    );
 }
 
 #[test]
@@ -163,8 +168,8 @@ async fn async_loaders_of_every_kind() {
         let handle = users.clone();
         let task = tokio::spawn(async move { handle.get_async("ab").await.ok() });
         assert_eq!(task.await.unwrap(), Some(2));
-        let thread = std::thread::spawn(move || users.get("abc").ok());
-        assert_eq!(thread.join().unwrap(), Some(3));
+        let thread = tokio::task::spawn_blocking(move || users.get("abc").ok());
+        assert_eq!(thread.await.unwrap(), Some(3));
     }
     let spawn = |task| {
         tokio::spawn(task);
@@ -197,7 +202,7 @@ async fn async_loaders_of_every_kind() {
             let loaded = Loaded::new(*key).expires_in(SECOND);
             async move { Ok(loaded) }
         }))
-        .spawner(drop)
+        .spawner(|task| drop(tokio::spawn(task)))
         .build();
     assert!(matches!(users.get_async(&1).await, Ok(1)));
     time.advance(SECOND);
@@ -215,22 +220,50 @@ async fn a_blocking_loader_serves_tasks() {
     assert!(matches!(users.refresh("ada".into()).await, Ok(Some(3))));
 }
 
+/// Each names the setting, its value, and what is allowed.
 #[test]
 fn settings_that_cannot_hold_are_refused() {
+    fn refused<E: Send + Sync + 'static>(builder: LoadingBuilder<u32, u32, E>, words: &[&str]) {
+        let error: BuildError = builder.try_build().unwrap_err();
+        let error = error.to_string();
+        assert!(words.iter().all(|word| error.contains(word)), "{error}");
+    }
     let blocking = || Cache::builder().loading(loader_fn(|key: &u32| Ok::<u32, Bare>(*key)));
-    let error: BuildError = blocking().reload_threads(0).try_build().unwrap_err();
-    assert!(error.to_string().contains("reload_threads"), "{error}");
     let with_futures =
         || Cache::builder().loading(async_loader_fn(|key: &u32| ready(Ok::<u32, Bare>(*key))));
-    let error = with_futures().try_build().unwrap_err();
-    assert!(error.to_string().contains("spawner"), "{error}");
-    let whole = with_futures()
-        .refresh_after(refresh::after(SECOND))
-        .spawner(drop);
-    assert!(whole.try_build().is_ok());
+    let whole = || with_futures().spawner(drop);
+    let zero = Duration::ZERO;
+    refused(
+        blocking().reload_threads(0),
+        &["reload_threads is 0", "at least 1"],
+    );
+    refused(
+        blocking().spawner(drop),
+        &["spawner is set", "async loader only"],
+    );
+    refused(with_futures(), &["spawner is missing", "must be given"]);
+    refused(
+        whole().reload_threads(4),
+        &["reload_threads is 4", "not allowed for an async"],
+    );
+    refused(
+        blocking().load_timeout(zero),
+        &["load_timeout is 0ns", "more than zero"],
+    );
+    let after = ["refresh::after(0ns)", "more than zero"];
+    refused(blocking().refresh_after(refresh::after(zero)), &after);
+    let inside = Arc::new(refresh::jittered(refresh::after(zero), 0.5));
+    refused(blocking().refresh_after(inside), &after);
+    assert!(
+        whole()
+            .refresh_after(refresh::after(SECOND))
+            .try_build()
+            .is_ok()
+    );
     assert!(
         blocking()
             .refresh_after(refresh::never())
+            .reload_threads(2)
             .try_build()
             .is_ok()
     );

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, mpsc};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 use wheelhouse::compute::Op;
@@ -830,5 +830,141 @@ fn a_stale_entry_of_any_kind_of_read_is_reloaded() {
         assert_eq!(users.cache().stats().reloads(), 1, "{name}");
         script.value(11);
         until(name, || users.cache().get(&1) == Some(11));
+    }
+}
+
+/// A policy that is asked by a reload, and then does something to the entry.
+type Meddle = Arc<dyn Fn() + Send + Sync>;
+
+struct Meddling(Arc<OnceLock<Meddle>>, Arc<AtomicUsize>);
+
+impl wheelhouse::Expiry<u64, u64> for Meddling {
+    fn expire_after_create(&self, _: &u64, _: &u64, _: Instant) -> Option<Duration> {
+        Some(10 * SECOND)
+    }
+
+    fn expire_after_update(
+        &self,
+        _: &u64,
+        _: &u64,
+        _: Instant,
+        _: Option<Duration>,
+    ) -> Option<Duration> {
+        thread_local!(static INSIDE: std::cell::Cell<bool> = const { std::cell::Cell::new(false) });
+        let reloads = thread::current()
+            .name()
+            .is_some_and(|name| name.ends_with("reload"));
+        if reloads && !INSIDE.replace(true) {
+            self.1.fetch_add(1, Ordering::SeqCst);
+            if let Some(meddle) = self.0.get() {
+                meddle();
+            }
+            INSIDE.set(false);
+        }
+        Some(20 * SECOND)
+    }
+}
+
+/// The reload that answers `Unchanged` ends, whatever the policy does to its key meanwhile.
+#[test]
+fn unchanged_ends_though_its_key_is_written_or_moved_each_time_the_policy_is_asked() {
+    for (what, asks) in [("writes", 1), ("moves", 16)] {
+        let (script, time) = (Script::default(), ManualTicker::new());
+        let (meddle, asked) = <(Arc<OnceLock<Meddle>>, Arc<AtomicUsize>)>::default();
+        let users: Users = Cache::builder()
+            .ticker(time.clone())
+            .record_stats()
+            .expire_after(Meddling(Arc::clone(&meddle), Arc::clone(&asked)))
+            .loading(script.clone())
+            .refresh_after(refresh::after(SECOND))
+            .build();
+        script.value(10);
+        assert_eq!(users.get(&1), Ok(10));
+        let (inner, number) = (users.cache().clone(), AtomicUsize::new(0));
+        let act: Meddle = Arc::new(move || {
+            let number = number.fetch_add(1, Ordering::SeqCst) as u64 + 1;
+            match what {
+                "writes" => inner.insert(1, number),
+                _ => assert!(inner.set_expiry(&1, Some(Duration::from_secs(number)))),
+            }
+        });
+        assert!(meddle.set(act).is_ok());
+        script.answer(Ok(Reloaded::Unchanged));
+        let (done, end) = mpsc::channel();
+        let waiter = users.refresh(1);
+        thread::spawn(move || done.send(waiter.wait()));
+        let end = end.recv_timeout(20 * SECOND).expect("the reload ends");
+        let (value, left) = match what {
+            "writes" => (1, 20 * SECOND),
+            _ => (10, 20 * SECOND),
+        };
+        assert_eq!(end, Ok(Some(value)), "{what}");
+        assert_eq!(users.cache().peek_ref(&1).unwrap().time_left(), Some(left));
+        assert_eq!(asked.load(Ordering::SeqCst), asks, "{what}");
+        // The policy holds the cache.
+        std::mem::forget(users);
+    }
+}
+
+#[test]
+fn unchanged_gives_the_lifetime_of_the_last_load_again() {
+    let minute = 60 * SECOND;
+    for limit in [None, Some(100 * SECOND)] {
+        let (script, time) = (Script::default(), ManualTicker::new());
+        let mut builder = Cache::builder().ticker(time.clone()).record_stats();
+        if let Some(limit) = limit {
+            builder = builder.time_to_live(limit);
+        }
+        let users: Users = builder.loading(script.clone()).build();
+        let left = || users.cache().peek_ref(&1).unwrap().time_left();
+        let unchanged = |answer| {
+            script.answer(Ok(answer));
+            assert_eq!(users.refresh(1).wait(), Ok(Some(10)));
+        };
+        let loaded = |answer: Loaded<u64>| {
+            script.answer(Ok(Reloaded::New(answer)));
+            assert_eq!(users.refresh(1).wait(), Ok(Some(10)));
+        };
+        loaded(Loaded::new(10).expires_in(minute));
+        for _ in 0..3 {
+            time.advance(50 * SECOND);
+            unchanged(Reloaded::Unchanged);
+            assert_eq!(left(), Some(minute));
+        }
+        // A deadline that was set by hand is not the load's.
+        assert!(users.cache().set_expiry(&1, Some(5 * SECOND)));
+        unchanged(Reloaded::Unchanged);
+        assert_eq!(left(), Some(minute));
+        // What the loader says of an unchanged value holds for the next time as well.
+        unchanged(Reloaded::UnchangedFor {
+            expires_in: Some(30 * SECOND),
+            refresh_in: None,
+        });
+        time.advance(20 * SECOND);
+        unchanged(Reloaded::UnchangedFor {
+            expires_in: None,
+            refresh_in: Some(SECOND),
+        });
+        assert_eq!(left(), Some(30 * SECOND));
+        // Also if it has expired meanwhile.
+        let waiter = users.refresh(1);
+        until("it runs", || script.reloads() == 7);
+        time.advance(40 * SECOND);
+        script.answer(Ok(Reloaded::Unchanged));
+        assert_eq!(waiter.wait(), Ok(Some(10)));
+        assert_eq!(left(), Some(30 * SECOND));
+        // A load that says nothing, and one that says for ever.
+        loaded(10.into());
+        unchanged(Reloaded::Unchanged);
+        assert_eq!(left(), limit);
+        loaded(Loaded::new(10).expires_in(minute));
+        loaded(Loaded::new(10).never_expires());
+        unchanged(Reloaded::Unchanged);
+        assert_eq!(left(), limit);
+        // A write that named a lifetime.
+        users.cache().insert_with_ttl(1, 10, 40 * SECOND);
+        time.advance(30 * SECOND);
+        unchanged(Reloaded::Unchanged);
+        assert_eq!(left(), limit.or(Some(40 * SECOND)));
     }
 }

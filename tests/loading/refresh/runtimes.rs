@@ -1,12 +1,12 @@
-//! Async loaders on tokio, smol and a hand-made executor; wakers that poll at once; recursion; and
-//! what becomes of calls whose load takes too long.
+//! Async loaders on tokio, smol and a hand-made executor; threads and tasks that share loads;
+//! wakers that poll at once; recursion; and what becomes of calls whose load takes too long.
 
 use futures_lite::future::block_on;
 use std::collections::{HashMap, VecDeque};
 use std::future::{Future, pending, poll_fn};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, Once, OnceLock};
+use std::sync::{Arc, Mutex, Once};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -144,6 +144,14 @@ impl Executor {
         self.0.ready.lock().unwrap().push_back(number);
     }
 
+    /// Runs every task, also those that were not woken.
+    fn run_all(&self) {
+        let mut numbers: Vec<_> = self.0.tasks.lock().unwrap().keys().copied().collect();
+        numbers.sort_unstable();
+        self.0.ready.lock().unwrap().extend(numbers);
+        self.run();
+    }
+
     /// Runs until no task is ready; says how many are left.
     fn run(&self) -> usize {
         loop {
@@ -230,84 +238,100 @@ impl<T: Send + 'static> Wake for Polled<T> {
 
 #[test]
 fn a_waker_that_polls_at_once_is_no_recursion_and_loses_no_wake_up() {
-    let open = Arc::new(AtomicBool::new(false));
+    let executor = Executor::default();
+    let (open, spawner) = (Arc::new(AtomicBool::new(false)), executor.clone());
     let opened = Arc::clone(&open);
     let users: Users = Cache::builder()
         .loading(async_loader_fn(move |key: &u64| {
             let (key, opened) = (*key, Arc::clone(&opened));
             async move {
-                let waits = |_: &mut Context<'_>| match opened.load(Ordering::SeqCst) {
-                    true => Poll::Ready(()),
-                    false => Poll::Pending,
-                };
-                poll_fn(waits).await;
-                // Wakes all that wait while it is polled.
-                for _ in 0..5 {
+                while !opened.load(Ordering::SeqCst) {
                     pause().await;
                 }
                 Ok(key * 2)
             }
         }))
-        .spawner(drop)
+        .spawner(move |task| spawner.spawn(task))
         .build();
     let (lead, other, waiter) = (getting(&users), getting(&users), getting(&users));
     lead.poll();
     other.poll_with(&Waker::from(Arc::clone(&other)));
-    open.store(true, Ordering::SeqCst);
-    // Each wake-up polls the other waiter at once, while this one polls the load's future.
     waiter.poll_with(&Waker::from(Arc::clone(&waiter)));
+    open.store(true, Ordering::SeqCst);
+    // The end of the task wakes both waiters, which are polled at once, within the task's poll.
+    assert_eq!(executor.run(), 0);
     assert_eq!(waiter.take(), Some(Ok(2)));
     assert_eq!(other.take(), Some(Ok(2)));
-    assert_eq!(users.cache().get(&1), Some(2));
+    lead.poll();
+    assert_eq!(lead.take(), Some(Ok(2)));
 }
 
+/// A spawner may run its task on the spot, before it returns.
 #[test]
-fn a_waiter_that_is_turned_away_keeps_its_wake_up() {
-    // The future's only wake-up comes while the first call polls it, and the second call, which
-    // has it, finds the future in use. The first call is never polled again.
-    let second: Arc<OnceLock<Call>> = Arc::default();
-    let inside = Arc::clone(&second);
-    let polls = Arc::new(AtomicUsize::new(0));
-    let counted = Arc::clone(&polls);
+fn a_spawner_that_runs_the_task_at_once_serves_every_call() {
     let users: Users = Cache::builder()
-        .loading(async_loader_fn(move |key: &u64| {
-            let (key, second) = (*key, Arc::clone(&inside));
-            let polls = Arc::clone(&counted);
+        .loading(async_loader_fn(|key: &u64| {
+            let key = *key;
             async move {
-                poll_fn(|cx| {
-                    match polls.fetch_add(1, Ordering::SeqCst) {
-                        0 => Poll::Pending,
-                        1 => {
-                            let waker = cx.waker().clone();
-                            let second = Arc::clone(&second);
-                            // On another thread, as a task of another worker would be.
-                            let other = thread::spawn(move || {
-                                waker.wake();
-                                second.get().unwrap().poll();
-                            });
-                            other.join().unwrap();
-                            Poll::Pending
-                        }
-                        _ => Poll::Ready(()),
-                    }
-                })
-                .await;
+                pause().await;
                 Ok(key * 2)
             }
         }))
-        .spawner(drop)
+        .spawner(block_on)
         .build();
-    let call = || {
-        let users = users.clone();
-        Polled::new(async move { users.get_async(&1).await })
-    };
-    let first = call();
-    first.poll();
-    second.set(call()).unwrap_or_else(|_| unreachable!());
-    first.poll();
-    assert_eq!(users.cache().get(&1), Some(2), "the load has ended");
-    second.get().unwrap().poll();
-    assert_eq!(second.get().unwrap().take(), Some(Ok(2)));
+    assert_eq!(users.get(&1), Ok(2));
+    assert_eq!(block_on(users.get_async(&2)), Ok(4));
+    assert_eq!(users.get_all([2, 3]), Ok(vec![Some(4), Some(6)]));
+    assert_eq!(users.refresh(1).wait(), Ok(Some(2)));
+}
+
+/// Threads and tasks on one async loader, whose future needs the runtime.
+#[test]
+fn threads_outside_of_the_runtime_share_loads_with_its_tasks() {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_time()
+        .build()
+        .unwrap();
+    let (handle, calls) = (runtime.handle().clone(), Arc::new(AtomicUsize::new(0)));
+    let counted = Arc::clone(&calls);
+    let users: Users = Cache::builder()
+        .loading(async_loader_fn(move |key: &u64| {
+            let (key, calls) = (*key, Arc::clone(&counted));
+            async move {
+                calls.fetch_add(1, Ordering::SeqCst);
+                tokio::time::sleep(Duration::from_millis(1)).await;
+                Ok(key * 2)
+            }
+        }))
+        .spawner(move |task| drop(handle.spawn(task)))
+        .build();
+    let tasks: Vec<_> = (0..4)
+        .map(|_| {
+            let users = users.clone();
+            runtime.spawn(async move {
+                for key in 0..100 {
+                    assert_eq!(users.get_async(&key).await, Ok(key * 2));
+                }
+            })
+        })
+        .collect();
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for key in 0..100 {
+                    assert_eq!(users.get(&key), Ok(key * 2));
+                }
+                assert_eq!(users.get_all([200, 201]), Ok(vec![Some(400), Some(402)]));
+            });
+        }
+    });
+    for task in tasks {
+        runtime.block_on(task).unwrap();
+    }
+    assert_eq!(calls.load(Ordering::SeqCst), 102, "one load for each key");
+    assert_eq!(users.refresh(1).wait(), Ok(Some(2)));
+    assert_eq!(runtime.block_on(users.refresh(1)), Ok(Some(2)));
 }
 
 #[test]
@@ -326,20 +350,15 @@ fn a_loader_that_asks_for_its_own_key_fails_and_does_not_hang() {
                 };
                 match key {
                     1 => other(1).await,
-                    // Two keys in a ring, one task.
-                    2 => other(3).await,
-                    3 => other(2).await,
                     4 => other(5).await,
                     _ => Ok(key),
                 }
             }
         }))
-        .spawner(drop)
+        .spawner(spawn_on_smol)
         .build();
     *own.lock().unwrap() = Some(users.clone());
     assert_eq!(users.get(&1), Err(LoadError::Panicked));
-    let ring = users.get(&2);
-    assert!(matches!(ring, Err(LoadError::Failed(_))), "{ring:?}");
     assert_eq!(users.get(&4), Ok(5), "a chain is no ring");
     assert_eq!(users.get_if_present(&1), None);
     assert_eq!(block_on(users.get_async(&6)), Ok(6));
@@ -402,21 +421,18 @@ impl AsyncLoader<u64, u64> for Slow {
     }
 }
 
-fn timed(spawner: Option<Executor>) -> (Users, Slow, ManualTicker) {
-    let (slow, time) = (Slow::default(), ManualTicker::new());
-    let builder = Cache::builder()
+fn timed() -> (Users, Slow, ManualTicker, Executor) {
+    let (slow, time, executor) = (Slow::default(), ManualTicker::new(), Executor::default());
+    let spawner = executor.clone();
+    let users = Cache::builder()
         .ticker(time.clone())
         .record_stats()
         .loading(slow.clone())
-        .load_timeout(5 * SECOND);
-    let users = match spawner {
-        Some(executor) => builder
-            .refresh_after(refresh::after(10 * SECOND))
-            .spawner(move |task| executor.spawn(task))
-            .build(),
-        None => builder.spawner(drop).build(),
-    };
-    (users, slow, time)
+        .load_timeout(5 * SECOND)
+        .refresh_after(refresh::after(10 * SECOND))
+        .spawner(move |task| spawner.spawn(task))
+        .build();
+    (users, slow, time, executor)
 }
 
 fn getting(users: &Users) -> Call {
@@ -426,54 +442,62 @@ fn getting(users: &Users) -> Call {
 
 #[test]
 fn a_call_whose_own_load_is_overdue_has_timed_out() {
-    let (users, slow, time) = timed(None);
+    let (users, slow, time, executor) = timed();
     let call = getting(&users);
     call.poll();
+    assert_eq!(executor.run(), 1);
     time.advance(5 * SECOND - Duration::from_nanos(1));
     call.poll();
     assert_eq!((call.take(), slow.begun()), (None, 1));
     time.advance(Duration::from_nanos(1));
     call.poll();
     assert_eq!(call.take(), Some(Err(LoadError::TimedOut)));
-    assert_eq!(
-        (slow.begun(), slow.dropped()),
-        (1, 1),
-        "its future is dropped"
-    );
-    slow.open(2);
-    assert_eq!(users.get(&1), Ok(2), "the key is usable");
-    // With a spawner that runs it the load continues, and its late value is stored.
-    let executor = Executor::default();
-    let (users, slow, time) = timed(Some(executor.clone()));
-    let call = getting(&users);
-    call.poll();
-    time.advance(5 * SECOND);
-    call.poll();
-    assert_eq!(call.take(), Some(Err(LoadError::TimedOut)));
+    assert_eq!((slow.begun(), slow.dropped()), (1, 0), "the load goes on");
+    // A late value is stored, as no newer load has begun.
     slow.open(1);
-    assert_eq!(executor.run(), 0);
+    executor.run_all();
     assert_eq!(users.cache().get(&1), Some(1));
+    // Else it is not.
+    users.cache().invalidate(&1);
+    let late = getting(&users);
+    late.poll();
+    executor.run();
+    time.advance(5 * SECOND);
+    let newer = getting(&users);
+    newer.poll();
+    executor.run();
+    slow.open(2);
+    slow.open(3);
+    executor.run_all();
+    newer.poll();
+    assert_eq!(newer.take(), Some(Ok(3)));
+    assert_eq!(users.cache().get(&1), Some(3));
+    late.poll();
+    assert_eq!(late.take(), Some(Ok(3)), "it went on with the newer load");
 }
 
 #[test]
 fn a_waiter_of_an_overdue_load_goes_on_with_a_newer_one() {
-    let (users, slow, time) = timed(None);
+    let (users, slow, time, executor) = timed();
     let (leader, waiter, other) = (getting(&users), getting(&users), getting(&users));
-    leader.poll();
-    waiter.poll();
-    other.poll();
+    for call in [&leader, &waiter, &other] {
+        call.poll();
+    }
+    executor.run();
     time.advance(5 * SECOND);
     waiter.poll();
+    executor.run();
     assert_eq!(
         (waiter.take(), slow.begun()),
         (None, 2),
-        "it leads the newer load"
+        "it begins the newer load"
     );
-    // The leader of the replaced load joins the newer one, as the other waiter does.
+    // The call that began the replaced load joins the newer one, as the other waiter does.
     leader.poll();
     other.poll();
     assert_eq!((leader.take(), other.take(), slow.begun()), (None, None, 2));
     slow.open(2);
+    executor.run_all();
     for call in [&waiter, &leader, &other] {
         call.poll();
         assert_eq!(call.take(), Some(Ok(2)));
@@ -491,14 +515,18 @@ fn a_waiter_of_an_overdue_load_goes_on_with_a_newer_one() {
     time.advance(5 * SECOND);
     waiter.poll();
     assert_eq!(waiter.take(), Some(Err(LoadError::TimedOut)));
+    executor.0.tasks.lock().unwrap().clear();
 }
 
 #[test]
 fn a_refresh_that_is_replaced_waits_for_the_newer_one() {
-    let executor = Executor::default();
-    let (users, slow, time) = timed(Some(executor.clone()));
+    let (users, slow, time, executor) = timed();
     slow.open(1);
-    assert_eq!(users.get(&1), Ok(1));
+    let first = getting(&users);
+    first.poll();
+    assert_eq!(executor.run(), 0);
+    first.poll();
+    assert_eq!(first.take(), Some(Ok(1)));
     let mut refresh = Box::pin(users.refresh(1));
     let mut cx = Context::from_waker(Waker::noop());
     assert!(refresh.as_mut().poll(&mut cx).is_pending());
@@ -511,14 +539,12 @@ fn a_refresh_that_is_replaced_waits_for_the_newer_one() {
     executor.run();
     assert_eq!(slow.begun(), 3);
     slow.open(3);
+    executor.run_all();
     assert_eq!(newer.as_mut().poll(&mut cx), Poll::Ready(Ok(Some(3))));
     assert_eq!(refresh.as_mut().poll(&mut cx), Poll::Ready(Ok(Some(3))));
     slow.open(2);
-    executor.run();
+    executor.run_all();
     assert_eq!(users.cache().get(&1), Some(3), "the late value is dropped");
-    // Otherwise the task that is never woken again would keep the cache, and the cache the
-    // executor.
-    executor.0.tasks.lock().unwrap().clear();
 }
 
 #[test]
@@ -547,7 +573,7 @@ fn with_the_default_clock_tasks_time_out_by_themselves() {
         assert_eq!(users.get_async(&1).await, Ok(7));
     });
     // A thread that waits for such a load needs no scheduler.
-    let (users, _, time) = timed(None);
+    let (users, _, time, executor) = timed();
     thread::scope(|scope| {
         let call = scope.spawn(|| users.get(&1));
         while !call.is_finished() {
@@ -556,12 +582,12 @@ fn with_the_default_clock_tasks_time_out_by_themselves() {
         }
         assert_eq!(call.join().unwrap(), Err(LoadError::TimedOut));
     });
+    executor.0.tasks.lock().unwrap().clear();
 }
 
 #[test]
 fn a_future_that_is_ready_stays_so() {
-    let executor = Executor::default();
-    let (users, slow, _) = timed(Some(executor.clone()));
+    let (users, slow, _, executor) = timed();
     slow.open(1);
     let mut refresh = Box::pin(users.refresh(1));
     let mut cx = Context::from_waker(Waker::noop());

@@ -301,23 +301,207 @@ fn a_reload_that_was_replaced_before_it_began_calls_no_loader() {
     assert_eq!(users.get(&2), Ok(2));
     let waiter = users.refresh(2);
     time.advance(5 * SECOND);
-    // Another thread takes the place of the stuck one. It finds both reloads of key 2.
+    // A newer reload of key 2 takes its place in the queue. No other thread starts.
     assert_eq!(users.get(&2), Ok(2));
-    assert_eq!(waiter.wait(), Ok(Some(2)), "it goes on with the newer one");
-    assert_eq!(*calls.lock().unwrap(), [1, 2]);
+    assert_eq!(users.cache().stats().reloads(), 3);
+    assert_eq!(*calls.lock().unwrap(), [1]);
     open.store(true, Ordering::SeqCst);
-    until("all have ended", || {
-        let stats = users.cache().stats();
-        stats.reloads() == 3 && stats.reload_failures() == 1
+    assert_eq!(waiter.wait(), Ok(Some(2)), "it goes on with the newer one");
+    until("the one that was replaced is dropped", || {
+        users.cache().stats().loads_discarded() == 1
     });
+    assert_eq!(*calls.lock().unwrap(), [1, 2]);
     assert_eq!(users.refresh(1).wait(), Ok(Some(1)));
     assert_eq!(users.refresh(2).wait(), Ok(Some(2)));
+}
+
+/// A cache with one reload thread, and a loader that hangs with key 0 as long as it is stuck.
+struct Stuck {
+    users: LoadingCache<u64, u64, ()>,
+    time: ManualTicker,
+    stuck: Arc<AtomicBool>,
+    /// The threads that ran the loader, with the key.
+    runs: Arc<Mutex<Vec<(u64, ThreadId)>>>,
+}
+
+impl Stuck {
+    /// Keys 0 to 9 are there; key 0 is stale, and the thread is stuck with it.
+    fn new(threads: usize, timeout: Option<Duration>) -> Self {
+        let (time, stuck) = (ManualTicker::new(), Arc::new(AtomicBool::new(false)));
+        let runs = Arc::<Mutex<Vec<_>>>::default();
+        let (holds, note) = (Arc::clone(&stuck), Arc::clone(&runs));
+        let mut builder = Cache::builder().ticker(time.clone()).record_stats();
+        if let Some(timeout) = timeout {
+            builder = builder.load_timeout(timeout);
+        }
+        let users = builder
+            .time_to_live(10 * SECOND)
+            .loading(loader_fn(move |key: &u64| {
+                note.lock().unwrap().push((*key, thread::current().id()));
+                until("it is let go", || {
+                    *key != 0 || !holds.load(Ordering::SeqCst)
+                });
+                Ok(*key)
+            }))
+            .refresh_after(refresh::after(SECOND))
+            .reload_threads(threads)
+            .build();
+        for key in 0..10 {
+            assert_eq!(users.get(&key), Ok(key));
+        }
+        stuck.store(true, Ordering::SeqCst);
+        time.advance(SECOND);
+        assert_eq!(users.get(&0), Ok(0));
+        until("it hangs", || runs.lock().unwrap().len() == 11);
+        Self {
+            users,
+            time,
+            stuck,
+            runs,
+        }
+    }
+
+    fn let_go(&self) {
+        self.stuck.store(false, Ordering::SeqCst);
+        until("the queue is empty", || {
+            let stats = self.users.cache().stats();
+            let runs = self.runs.lock().unwrap().len() as u64;
+            self.users.refresh(0).wait() == Ok(Some(0)) && stats.loads() >= runs
+        });
+    }
+}
+
+impl Drop for Stuck {
+    fn drop(&mut self) {
+        self.stuck.store(false, Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn a_miss_takes_over_a_reload_that_waits_for_a_thread() {
+    let Stuck {
+        users, time, runs, ..
+    } = &Stuck::new(1, None);
+    for key in 1..10 {
+        assert_eq!(users.get(&key), Ok(key), "the old value");
+    }
+    // A refresh of an absent key waits as well.
+    let absent = users.refresh(20);
+    time.advance(10 * SECOND);
+    let me = thread::current().id();
+    assert_eq!((users.get(&1), users.get(&20)), (Ok(1), Ok(20)));
+    assert_eq!(runs.lock().unwrap()[11..], [(1, me), (20, me)]);
+    assert_eq!(absent.wait(), Ok(Some(20)), "it shares the value");
+    // So do the other calls that load.
+    assert_eq!(users.get_all([2, 3]), Ok(vec![Some(2), Some(3)]));
+    assert_eq!(futures_lite::future::block_on(users.get_async(&4)), Ok(4));
+    assert_eq!(users.cache().get_with(5, || 55), 55);
+    assert_eq!(
+        users.cache().entry(6).or_insert_with(|| 66).into_value(),
+        66
+    );
+    let lease = users.cache().lease_timeout(7, Duration::ZERO);
+    assert!(matches!(lease, wheelhouse::Leased::Lease(_)));
+    drop(lease);
+    assert_eq!(users.cache().stats().load_waits(), 0);
+}
+
+#[test]
+fn the_queue_forgets_what_was_taken_over() {
+    let stuck = Stuck::new(1, None);
+    let Stuck {
+        users, time, runs, ..
+    } = &stuck;
+    for round in 0..1_000 {
+        for key in 1..10 {
+            assert_eq!(users.get(&key), Ok(key), "round {round}");
+        }
+        // Stale, then due.
+        time.advance(if round % 2 == 0 { SECOND } else { 10 * SECOND });
+    }
+    // Revoked by writes, with no call that waits for them.
+    for _ in 0..1_000 {
+        time.advance(SECOND);
+        assert_eq!(users.get(&1), Ok(1));
+        users.cache().insert(1, 1);
+    }
+    let before = runs.lock().unwrap().len();
+    stuck.let_go();
+    let after = runs.lock().unwrap().len();
+    assert!(after - before < 20, "{} were queued still", after - before);
+}
+
+/// Also when its load has timed out: that frees the calls that wait, not the thread.
+#[test]
+fn a_thread_that_hangs_counts_among_the_reload_threads() {
+    let stuck = Stuck::new(2, Some(3 * SECOND));
+    let Stuck {
+        users, time, runs, ..
+    } = &stuck;
+    // The other thread serves the rest.
+    assert_eq!(users.refresh(1).wait(), Ok(Some(1)));
+    // Both hang.
+    let first = users.refresh(0);
+    time.advance(3 * SECOND);
+    assert_eq!(first.wait(), Err(wheelhouse::LoadError::TimedOut));
+    assert_eq!(users.get(&0), Ok(0), "the old value");
+    until("it hangs as well", || runs.lock().unwrap().len() == 13);
+    let hang: HashSet<_> = [10, 12].map(|run| runs.lock().unwrap()[run].1).into();
+    assert_eq!(hang.len(), 2);
+    time.advance(3 * SECOND);
+    for key in 1..10 {
+        assert_eq!(users.get(&key), Ok(key), "the old value");
+    }
+    thread::sleep(Duration::from_millis(50));
+    assert_eq!(runs.lock().unwrap().len(), 13, "no third thread");
+    // What waits for a thread is served when one comes back.
+    let waits: Vec<_> = (1..10).map(|key| users.refresh(key)).collect();
+    stuck.stuck.store(false, Ordering::SeqCst);
+    for (key, wait) in (1..10).zip(waits) {
+        assert_eq!(wait.wait(), Ok(Some(key)));
+    }
+    let all: HashSet<_> = runs.lock().unwrap()[10..].iter().map(|run| run.1).collect();
+    assert_eq!(all, hang);
+}
+
+/// As in a program: one reload thread, a loader that takes a while, and many stale entries.
+#[test]
+fn a_miss_behind_two_hundred_reloads_takes_one_load() {
+    let load = Duration::from_millis(20);
+    let users: LoadingCache<u64, u64, ()> = Cache::builder()
+        .time_to_live(Duration::from_millis(400))
+        .loading(loader_fn(move |key: &u64| {
+            if *key >= 1_000 {
+                thread::sleep(load);
+            }
+            Ok(*key)
+        }))
+        .refresh_after(refresh::after(Duration::from_millis(1)))
+        .build();
+    for key in 1_000..1_200 {
+        users.cache().insert(key, key);
+    }
+    thread::sleep(Duration::from_millis(2));
+    for key in 1_000..1_200 {
+        users.get_if_present(&key);
+    }
+    while users.cache().get(&1_199).is_some() {
+        thread::sleep(Duration::from_millis(1));
+    }
+    let began = Instant::now();
+    assert_eq!(users.get(&1_199), Ok(1_199));
+    let took = began.elapsed();
+    assert!(
+        took < 50 * load,
+        "{took:?}: the queue takes {:?}",
+        180 * load
+    );
 }
 
 /// A loader that reads another key, whose reload waits for the very thread that runs the loader.
 #[test]
 fn a_reload_may_wait_for_a_reload_that_is_queued_behind_it() {
-    for call in 0..4 {
+    for call in 0..5 {
         let time = ManualTicker::new();
         let (own, open) = (
             Arc::<std::sync::OnceLock<LoadingCache<u64, u64, ()>>>::default(),
@@ -337,6 +521,7 @@ fn a_reload_may_wait_for_a_reload_that_is_queued_behind_it() {
                     0 => users.get(&2).map_err(drop)?,
                     1 => users.refresh(2).wait().map_err(drop)?.ok_or(())?,
                     2 => users.cache().get_with(2, || 2),
+                    3 => futures_lite::future::block_on(users.get_async(&2)).map_err(drop)?,
                     _ => users.get_all([2]).map_err(drop)?[0].ok_or(())?,
                 };
                 Ok(100 + other)

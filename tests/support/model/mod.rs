@@ -84,6 +84,13 @@ pub struct Settings {
     pub time_to_idle: Option<Duration>,
 }
 
+impl Settings {
+    /// Whether the cache has a weigher, and a bound that it never reaches.
+    pub fn weighs(&self) -> bool {
+        self.origin % 2 == 1
+    }
+}
+
 /// The values that left, by key, in the order in which they left.
 pub type Delivered = BTreeMap<u8, Vec<(u32, RemovalCause)>>;
 
@@ -217,7 +224,9 @@ impl Model {
             Op::Advance(step) => self.now += step.as_nanos(),
             Op::RunPendingTasks => {
                 let delivered = std::mem::take(&mut self.delivered);
-                let weights = self.entries.values().map(|entry| entry.value.weight());
+                let weighs = self.settings.weighs();
+                let weight = |value: Value| if weighs { value.weight() } else { 1 };
+                let weights = self.entries.values().map(|entry| weight(entry.value));
                 outcome = Outcome::Quiet {
                     count: self.entries.len() as u64,
                     weight: weights.map(u64::from).sum(),

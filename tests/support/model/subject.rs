@@ -104,7 +104,6 @@ impl Subject {
             .ticker(clock.clone())
             .scheduler(Scheduler::disabled())
             .expiry_resolution(Duration::from_nanos(1 << settings.resolution))
-            .weigher(|_, value: &Value| value.weight())
             .removal_listener(move |&key: &u8, value: &Value, cause| {
                 tell.lock()
                     .unwrap()
@@ -112,6 +111,11 @@ impl Subject {
                     .or_default()
                     .push((value.id, cause));
             });
+        if settings.weighs() {
+            builder = builder
+                .max_capacity(u64::MAX)
+                .weigher(|_, value: &Value| value.weight());
+        }
         if settings.policy {
             builder = builder.expire_after(Noting(Arc::clone(&asked)));
         }

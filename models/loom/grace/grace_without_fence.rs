@@ -1,0 +1,15 @@
+//! The protocol without the fence of the grace period: its check may come before the unlinking.
+
+mod atomics {
+    use crate::sync::Ordering;
+    pub(super) use crate::sync::{AtomicU64, Mutex, fence as pin_fence};
+
+    pub(super) fn grace_fence(_: Ordering) {}
+}
+
+#[path = "../../../src/reclaim/own/epoch.rs"]
+#[expect(dead_code, reason = "the models of the protocol end no thread")]
+mod epoch;
+#[path = "models.rs"]
+#[expect(dead_code, reason = "one or two of them are enough to fail")]
+pub(super) mod models;

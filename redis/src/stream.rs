@@ -1,0 +1,124 @@
+//! The stream under a connection, which notes what arrives.
+//!
+//! A reply may take longer than a heartbeat: as long as its bytes arrive, the connection is alive.
+//! The client library tells of whole replies alone, so the near cache opens TCP and Unix sockets
+//! itself and counts the arrivals. TLS streams belong to the library: their bytes are not counted.
+
+use redis::io::tcp::socket2::SockRef;
+use redis::{ConnectionAddr, ConnectionInfo};
+use std::io;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll, ready};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+
+/// What has arrived on one connection so far.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Arrivals(Arc<Arrived>);
+
+#[derive(Debug, Default)]
+struct Arrived {
+    count: AtomicU64,
+    /// The first bytes: a server that refuses a connection says why in them, and closes.
+    first: OnceLock<Vec<u8>>,
+}
+
+impl Arrivals {
+    /// How often bytes have arrived.
+    pub(crate) fn count(&self) -> u64 {
+        self.0.count.load(Ordering::Relaxed)
+    }
+
+    /// The error with which the server has greeted the client, if it has.
+    pub(crate) fn refusal(&self) -> Option<String> {
+        let first = self.0.first.get()?.strip_prefix(b"-")?;
+        let line = first.split(|byte| *byte == b'\r').next()?;
+        Some(String::from_utf8_lossy(line).into_owned())
+    }
+
+    fn note(&self, bytes: &[u8]) {
+        self.0.count.fetch_add(1, Ordering::Relaxed);
+        if self.0.first.get().is_none() {
+            let _ = self.0.first.set(bytes[..bytes.len().min(200)].to_vec());
+        }
+    }
+}
+
+trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
+
+/// A stream that notes what arrives.
+pub(crate) struct Noted {
+    inner: Box<dyn Io>,
+    arrivals: Arrivals,
+}
+
+/// Opens the socket of a server; `None` if only the client library can (TLS).
+pub(crate) async fn open(info: &ConnectionInfo) -> io::Result<Option<(Noted, Arrivals)>> {
+    let inner: Box<dyn Io> = match info.addr() {
+        ConnectionAddr::Tcp(host, port) => {
+            // Resolves the name anew each time.
+            let stream = TcpStream::connect((host.as_str(), *port)).await?;
+            stream.set_nodelay(true)?;
+            let settings = info.tcp_settings();
+            if let Some(keepalive) = settings.keepalive() {
+                SockRef::from(&stream).set_tcp_keepalive(keepalive)?;
+            }
+            #[cfg(target_os = "linux")]
+            SockRef::from(&stream).set_tcp_user_timeout(settings.user_timeout())?;
+            Box::new(stream)
+        }
+        #[cfg(unix)]
+        ConnectionAddr::Unix(path) => Box::new(tokio::net::UnixStream::connect(path).await?),
+        _ => return Ok(None),
+    };
+    let arrivals = Arrivals::default();
+    let noted = Noted {
+        inner,
+        arrivals: arrivals.clone(),
+    };
+    Ok(Some((noted, arrivals)))
+}
+
+impl AsyncRead for Noted {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
+        ready!(Pin::new(&mut self.inner).poll_read(cx, buf))?;
+        if buf.filled().len() > before {
+            self.arrivals.note(&buf.filled()[before..]);
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Noted {
+    /// A server that closes the connection may have said why. So a write to a closed connection
+    /// ends well here, and the next read brings the server's words or the end.
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        use io::ErrorKind::{BrokenPipe, ConnectionReset};
+        Poll::Ready(
+            match ready!(Pin::new(&mut self.inner).poll_write(cx, buf)) {
+                Err(error) if matches!(error.kind(), BrokenPipe | ConnectionReset) => Ok(buf.len()),
+                written => written,
+            },
+        )
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_shutdown(cx)
+    }
+}

@@ -1,0 +1,139 @@
+//! Many keys in one call.
+
+use crate::support::proxy::Proxy;
+use crate::support::server::{Server, installed};
+use crate::support::{Writer, near, values};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+async fn fill(writer: &mut Writer, keys: usize) {
+    for first in (0..keys).step_by(1000) {
+        let names: Vec<String> = (first..keys.min(first + 1000))
+            .map(|n| format!("k{n}"))
+            .collect();
+        let mut words = vec!["MSET"];
+        names
+            .iter()
+            .for_each(|name| words.extend([name.as_str(), "v"]));
+        writer.send::<()>(&words).await;
+    }
+}
+
+/// The time grows with the number of keys alone, and each value is kept when it comes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_cold_keys_are_read_in_one_call() {
+    const KEYS: usize = 20_000;
+    for program in installed() {
+        let server = Server::start(&program, &[]).await;
+        let mut writer = Writer::connect(server.port).await;
+        fill(&mut writer, KEYS).await;
+        let near = near(server.port).request_timeout(Duration::from_secs(60));
+        let near = near.connect().await.unwrap();
+        let keys = || (0..KEYS).map(|n| format!("k{n}"));
+        let begun = Instant::now();
+        for part in keys().collect::<Vec<_>>().chunks(1000) {
+            values(near.get_all(part.to_vec()).await);
+        }
+        let in_parts = begun.elapsed();
+        near.local().invalidate_all();
+        let begun = Instant::now();
+        let found = values(near.get_all(keys()).await);
+        let at_once = begun.elapsed();
+        println!("{KEYS} keys at once: {at_once:?}, by 1,000: {in_parts:?}");
+        assert!(found.iter().all(|value| value.as_deref() == Some("v")));
+        assert!(at_once < in_parts * 4 + Duration::from_secs(1));
+        assert_eq!(near.stats().loads(), 2 * KEYS as u64);
+        assert_eq!(values(near.get_all(keys()).await).len(), KEYS);
+        assert_eq!(near.stats().loads(), 2 * KEYS as u64, "all are kept");
+    }
+}
+
+/// On a runtime of one thread, hits stay fresh while a large call is under way.
+#[tokio::test]
+async fn hits_stay_fresh_during_a_large_call() {
+    const KEYS: usize = 20_000;
+    for program in installed() {
+        let server = Server::start(&program, &[]).await;
+        let mut writer = Writer::connect(server.port).await;
+        fill(&mut writer, KEYS).await;
+        writer.set("hot", "0").await;
+        let near = near(server.port).request_timeout(Duration::from_secs(60));
+        let near = near.connect().await.unwrap();
+        let done = Arc::new(AtomicBool::new(false));
+        let reader = tokio::spawn({
+            let (near, done) = (near.clone(), done.clone());
+            async move {
+                let (mut longest, mut version) = (Duration::ZERO, 0);
+                while !done.load(Ordering::Relaxed) {
+                    version += 1;
+                    writer.set("hot", &version.to_string()).await;
+                    let written = Instant::now();
+                    while near.get("hot").await.unwrap() != Some(version.to_string()) {
+                        tokio::task::yield_now().await;
+                    }
+                    longest = longest.max(written.elapsed());
+                }
+                longest
+            }
+        });
+        values(near.get_all((0..KEYS).map(|n| format!("k{n}"))).await);
+        done.store(true, Ordering::Relaxed);
+        let longest = reader.await.unwrap();
+        println!("the longest staleness was {longest:?}");
+        assert!(longest < Duration::from_millis(500), "{longest:?}");
+    }
+}
+
+/// The time of the call ends in its middle: what has arrived is returned, and kept.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_has_arrived_in_time_is_kept() {
+    const KEYS: usize = 20_000;
+    for program in installed() {
+        let server = Server::start(&program, &[]).await;
+        let proxy = Proxy::to(server.port).await;
+        let mut writer = Writer::connect(server.port).await;
+        fill(&mut writer, KEYS).await;
+        let near = near(proxy.port).request_timeout(Duration::from_millis(1500));
+        let near = near.connect().await.unwrap();
+        // A key costs eleven bytes on the way back: a third arrives in time.
+        proxy.throttle(50_000);
+        let found = near.get_all((0..KEYS).map(|n| format!("k{n}"))).await;
+        let arrived = found.iter().filter(|one| one.is_ok()).count();
+        assert!((1..KEYS).contains(&arrived), "{arrived} of {KEYS} arrived");
+        for one in found.iter().filter_map(|one| one.as_ref().err()) {
+            assert!(one.is_transient(), "{one}");
+        }
+        assert!(near.local().iter().count() >= arrived);
+    }
+}
+
+/// Each write has its own result.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_keys_are_written_and_deleted_in_one_call() {
+    for program in installed() {
+        let server = Server::start(&program, &[]).await;
+        let mut writer = Writer::connect(server.port).await;
+        let near = near(server.port).connect().await.unwrap();
+        let entries = (0..500).map(|n| (format!("k{n}"), format!("v{n}")));
+        values(near.set_all(entries, Duration::from_secs(100)).await);
+        let ttl: i64 = writer.send(&["TTL", "k499"]).await;
+        assert!((1..=100).contains(&ttl), "{ttl}");
+        assert_eq!(
+            near.preload((0..501).map(|n| format!("k{n}")))
+                .await
+                .unwrap(),
+            500
+        );
+        let loads = near.stats().loads();
+        assert_eq!(near.get("k7").await.unwrap().as_deref(), Some("v7"));
+        assert_eq!(near.stats().loads(), loads, "from memory");
+        let keys = ["k0", "absent", "k1"].map(String::from);
+        assert_eq!(values(near.delete_all(keys).await), [true, false, true]);
+        assert_eq!(near.get("k0").await.unwrap(), None);
+        let zero = near
+            .set_all([("k".to_string(), "v".to_string())], Duration::ZERO)
+            .await;
+        assert!(zero[0].is_err());
+    }
+}

@@ -1,0 +1,76 @@
+//! Credentials that change.
+
+use crate::support::server::{Server, installed};
+use crate::support::{Writer, connected, lost, near, read};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use wheelhouse_redis::{Credentials, NearError};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_provider_is_asked_at_each_connection_and_again_when_it_was_wrong() {
+    for program in installed() {
+        let server = Server::start(&program, &[]).await;
+        let mut writer = Writer::connect(server.port).await;
+        let set_password = async |writer: &mut Writer, password: &str| {
+            let password = format!(">{password}");
+            let rights = [
+                "ACL",
+                "SETUSER",
+                "near",
+                "on",
+                "resetpass",
+                &password,
+                "~*",
+                "+@all",
+            ];
+            writer.send::<()>(&rights).await;
+        };
+        set_password(&mut writer, "first").await;
+        let asked = Arc::new(AtomicU64::new(0));
+        let passwords = Arc::new(Mutex::new(vec!["first"]));
+        let provider = {
+            let (asked, passwords) = (asked.clone(), passwords.clone());
+            move || {
+                asked.fetch_add(1, Ordering::SeqCst);
+                // The last one stays.
+                let mut passwords = passwords.lock().unwrap();
+                let next = if passwords.len() > 1 {
+                    passwords.remove(0)
+                } else {
+                    passwords[0]
+                };
+                async move { Ok(Credentials::new("near", next)) }
+            }
+        };
+        let near = near(server.port)
+            .credentials(provider)
+            .connect()
+            .await
+            .unwrap();
+        assert_eq!(asked.load(Ordering::SeqCst), 1);
+        // The next connection: the provider is late by one answer.
+        set_password(&mut writer, "second").await;
+        *passwords.lock().unwrap() = vec!["first", "second"];
+        let kill = ["CLIENT", "KILL", "USER", "near"];
+        writer.send::<i64>(&kill).await;
+        lost(&near, 1).await;
+        connected(&near).await;
+        assert_eq!(asked.load(Ordering::SeqCst), 3, "asked again at once");
+        assert_eq!(near.stats().connections(), 2);
+        writer.set("k", "v").await;
+        assert_eq!(read(&near, "k").await, "v");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_provider_that_fails_is_an_error_that_passes() {
+    for program in installed() {
+        let server = Server::start(&program, &[]).await;
+        let failing = || async { Err("the vault is sealed".into()) };
+        let near = near(server.port).connect_timeout(Duration::from_secs(5));
+        let error = near.credentials(failing).connect().await.unwrap_err();
+        assert!(matches!(error, NearError::Credentials { .. }), "{error:?}");
+        assert!(error.to_string().contains("the vault is sealed") && error.is_transient());
+    }
+}

@@ -1,0 +1,213 @@
+//! Values of the user's source.
+
+use crate::support::server::{Server, installed};
+use crate::support::{Near, Writer, near, until};
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use tokio::task::JoinSet;
+use wheelhouse_redis::NearError;
+
+const TTL: Duration = Duration::from_secs(100);
+
+/// A source that counts how often it is asked.
+#[derive(Clone, Default)]
+struct Source(Arc<AtomicU64>);
+
+impl Source {
+    async fn load(self) -> String {
+        let count = self.0.fetch_add(1, Ordering::SeqCst) + 1;
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        format!("v{count}")
+    }
+
+    fn asked(&self) -> u64 {
+        self.0.load(Ordering::SeqCst)
+    }
+}
+
+async fn ask_from_many_tasks(caches: &[Near], tasks: usize, source: &Source) -> Vec<String> {
+    let mut asking = JoinSet::new();
+    for task in 0..tasks {
+        let (near, source) = (caches[task % caches.len()].clone(), source.clone());
+        asking.spawn(async move { near.get_with("k", TTL, source.load()).await.unwrap() });
+    }
+    asking.join_all().await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_process_loads_once() {
+    for program in installed() {
+        let server = Server::start(&program, &[]).await;
+        let mut writer = Writer::connect(server.port).await;
+        let near = near(server.port).absent_ttl(TTL).connect().await.unwrap();
+        // An absence in memory is no value.
+        assert_eq!(near.get("k").await.unwrap(), None);
+        let source = Source::default();
+        let found = ask_from_many_tasks(&[near.clone()], 200, &source).await;
+        assert!(found.iter().all(|value| value == "v1"), "{found:?}");
+        assert_eq!(source.asked(), 1);
+        let at_server: String = writer.send(&["GET", "k"]).await;
+        assert_eq!(at_server, "v1");
+        let ttl: i64 = writer.send(&["TTL", "k"]).await;
+        assert!((1..=100).contains(&ttl), "{ttl}");
+        // In memory, and invalidated as any entry.
+        until("the key is kept", async || near.get("k").await.is_ok()).await;
+        let loads = near.stats().loads();
+        let again = near
+            .get_with("k", TTL, source.clone().load())
+            .await
+            .unwrap();
+        assert_eq!((again.as_str(), near.stats().loads()), ("v1", loads));
+        writer.set("k", "theirs").await;
+        let seen = async || {
+            near.get_with("k", TTL, source.clone().load())
+                .await
+                .unwrap()
+                == "theirs"
+        };
+        until("the write is seen", seen).await;
+        assert_eq!(source.asked(), 1);
+    }
+}
+
+/// With the lock, one of four processes loads.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn four_processes_load_once_with_the_lock() {
+    for program in installed() {
+        let server = Server::start(&program, &[]).await;
+        let mut writer = Writer::connect(server.port).await;
+        let mut caches = Vec::new();
+        for _ in 0..4 {
+            let near = near(server.port).load_lock(Duration::from_secs(60));
+            caches.push(near.connect().await.unwrap());
+        }
+        for round in 1..=5 {
+            let source = Source::default();
+            let found = ask_from_many_tasks(&caches, 200, &source).await;
+            assert!(found.iter().all(|value| value == "v1"), "{found:?}");
+            assert_eq!(source.asked(), 1, "round {round}");
+            let free = async || writer.clone().send::<u64>(&["EXISTS", "k:loading"]).await == 0;
+            until("the lock is given back", free).await;
+            writer.send::<u64>(&["DEL", "k"]).await;
+            let gone = async || {
+                for near in &caches {
+                    if near.get("k").await.unwrap().is_some() {
+                        return false;
+                    }
+                }
+                true
+            };
+            until("all have heard of the deletion", gone).await;
+        }
+    }
+}
+
+/// A process that dies keeps the lock for its life alone; a lock of another is not released.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lock_ends_by_itself() {
+    for program in installed() {
+        let server = Server::start(&program, &[]).await;
+        let mut writer = Writer::connect(server.port).await;
+        let near = near(server.port).load_lock(Duration::from_secs(60));
+        let near = near.connect().await.unwrap();
+        writer
+            .send::<()>(&["SET", "k:loading", "another", "PX", "300"])
+            .await;
+        let source = Source::default();
+        let value = near
+            .get_with("k", TTL, source.clone().load())
+            .await
+            .unwrap();
+        assert_eq!((value.as_str(), source.asked()), ("v1", 1));
+        // A cancelled load gives its lock back.
+        let never = near.get_with("other", TTL, std::future::pending());
+        let _ = tokio::time::timeout(Duration::from_millis(300), never).await;
+        let free = async || {
+            writer
+                .clone()
+                .send::<u64>(&["EXISTS", "other:loading"])
+                .await
+                == 0
+        };
+        until("the lock is given back", free).await;
+    }
+}
+
+/// A load that fails: all that waited share the error, nothing is kept.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_error_of_the_load_is_shared() {
+    for program in installed() {
+        let server = Server::start(&program, &[]).await;
+        let near = near(server.port).connect().await.unwrap();
+        let asked = Arc::new(AtomicU64::new(0));
+        let mut tasks = JoinSet::new();
+        for _ in 0..20 {
+            let (near, asked) = (near.clone(), asked.clone());
+            tasks.spawn(async move {
+                let load = async {
+                    asked.fetch_add(1, Ordering::SeqCst);
+                    tokio::time::sleep(Duration::from_millis(300)).await;
+                    Err::<String, _>(std::io::Error::other("the database is away"))
+                };
+                near.try_get_with("k", TTL, load).await
+            });
+        }
+        for result in tasks.join_all().await {
+            let Err(NearError::Load(source)) = result else {
+                panic!("{result:?}");
+            };
+            assert!(source.downcast_ref::<std::io::Error>().is_some());
+        }
+        // All tasks had begun when the first load failed, unless the machine was very busy.
+        assert!(asked.load(Ordering::SeqCst) <= 3);
+        assert_eq!(near.get("k").await.unwrap(), None);
+        let load = async { Ok::<_, Infallible>("fine".to_string()) };
+        assert_eq!(near.try_get_with("k", None, load).await.unwrap(), "fine");
+    }
+}
+
+/// A write that comes while a load runs wins, in this process and in another one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_write_wins_over_a_load() {
+    for program in installed() {
+        let server = Server::start(&program, &[]).await;
+        let mut writer = Writer::connect(server.port).await;
+        let near = near(server.port).connect().await.unwrap();
+        let (own, theirs) = (near.clone(), writer.clone());
+        let load = async {
+            own.set("k", "written".to_string(), None).await.unwrap();
+            "loaded".to_string()
+        };
+        assert_eq!(near.get_with("k", TTL, load).await.unwrap(), "loaded");
+        assert_eq!(near.get("k").await.unwrap().as_deref(), Some("written"));
+        let load = async {
+            theirs.clone().set("other", "written").await;
+            "loaded".to_string()
+        };
+        near.get_with("other", TTL, load).await.unwrap();
+        let at_server: String = writer.send(&["GET", "other"]).await;
+        assert_eq!(at_server, "written");
+        until("memory agrees", async || {
+            near.get("other").await.unwrap().as_deref() == Some("written")
+        })
+        .await;
+    }
+}
+
+/// A value that cannot be written is returned, and counted.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_loaded_value_that_cannot_be_written_is_returned() {
+    for program in installed() {
+        let server = Server::start(&program, &[]).await;
+        let mut writer = Writer::connect(server.port).await;
+        writer
+            .send::<()>(&["CONFIG", "SET", "maxmemory", "1"])
+            .await;
+        let near = near(server.port).connect().await.unwrap();
+        let load = async { "loaded".to_string() };
+        assert_eq!(near.get_with("k", TTL, load).await.unwrap(), "loaded");
+        assert_eq!(near.stats().unsaved_loads(), 1);
+    }
+}

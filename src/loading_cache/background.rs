@@ -1,0 +1,368 @@
+//! Loads that run apart from the calls that want them: on the threads of the cache, or in tasks of
+//! the program's spawner. The calls wait for the outcome. The load goes on when they leave.
+
+use super::call::{answer, panicked, run_in_task, run_many_in_task};
+use super::kinds::{AnyLoader, BoxFuture, OwnedFutures};
+use super::loader::LoadError;
+use super::threads::is_reload_thread;
+use super::{Inner, LoadingCache};
+use crate::contain::contain;
+use crate::load::{BlockingCall, Load, RevokedBy, Ticket, Verdict, WaitCycle, Want, note_wait};
+use crate::loading::{
+    ByRef, CacheHasher, CacheKey, CacheValue, Keys, Lead, LoadRequest, Right, Role, fallible,
+    leave, pass_on, wrong_number_of_values,
+};
+use crate::operations::{Core, WeakHandle};
+use crate::shared::about;
+use crate::sync::Parker;
+use equivalent::Equivalent;
+use std::any::TypeId;
+use std::borrow::ToOwned;
+use std::future::{Future, poll_fn};
+use std::hash::Hash;
+use std::ops::ControlFlow::{self, Break, Continue};
+use std::pin::pin;
+use std::sync::{Arc, OnceLock, Weak};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+/// The answer to a call: `None` if the loader says that there is no value.
+pub(super) type Answer<V, E> = Result<Option<V>, LoadError<E>>;
+
+impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher> Inner<K, V, E, S> {
+    /// Makes a load run in the background.
+    pub(super) fn launch(&self, right: Right<K, V, S>) {
+        match &self.loader {
+            AnyLoader::Blocking(loader) => self.threads.push(loader, right),
+            AnyLoader::Async(loader) => self.spawn(run_in_task(Arc::clone(loader), right)),
+        }
+    }
+
+    /// A spawner that panics drops the task, and the right to load with it: the caller goes on.
+    fn spawn(&self, task: BoxFuture<()>) {
+        contain(|| (self.spawner)(task));
+    }
+}
+
+/// A call's place among the waiters of a load.
+pub(super) struct Wait<K: CacheKey, V: CacheValue, S: CacheHasher> {
+    core: WeakHandle<K, V, S>,
+    load: Arc<Load<K, V>>,
+    ticket: Ticket,
+    /// Whether it has timed out when the load is overdue: one that has begun the load, and one for
+    /// a refresh. Else it goes on with the newer load.
+    times_out: bool,
+    ended: bool,
+    is_overdue: bool,
+}
+
+impl<K: CacheKey, V: CacheValue, S: CacheHasher> Wait<K, V, S> {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Verdict<V>> {
+        if let Some(verdict) = self.load.poll(self.ticket, Some(cx.waker())) {
+            self.ended = true;
+            return Poll::Ready(verdict);
+        }
+        if let Some(core) = self.core.visit() {
+            let loads = core.loads();
+            if self.load.is_led_by_caller() {
+                let message = loads.cycle_message(&self.load, WaitCycle { others: 0 });
+                self.stop();
+                panic!("{message}");
+            }
+            if loads.is_overdue(&self.load, loads.clock()) {
+                self.is_overdue = self.load.is_current();
+                self.stop();
+                return Poll::Ready(Verdict::Retry);
+            }
+        }
+        note_wait(&self.load, self.ticket, || {
+            self.core.visit().and_then(|core| core.shared.name.clone())
+        });
+        Poll::Pending
+    }
+
+    fn stop(&mut self) {
+        if !self.ended {
+            self.ended = true;
+            leave(&self.core, &self.load, self.ticket);
+        }
+    }
+
+    pub(super) fn load(&self) -> &Arc<Load<K, V>> {
+        &self.load
+    }
+
+    /// Whether a newer load has taken the place of an overdue one.
+    fn is_replaced(&self) -> bool {
+        self.load.revoked() == Some(RevokedBy::NewerLoad)
+    }
+}
+
+impl<K: CacheKey, V: CacheValue, S: CacheHasher> Drop for Wait<K, V, S> {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// A call for the value of a key, whose loads run in the background. It keeps no cache alive.
+pub(super) struct Call<K: CacheKey, V: CacheValue, E, S: CacheHasher> {
+    core: WeakHandle<K, V, S>,
+    inner: Weak<Inner<K, V, E, S>>,
+    /// What it takes from another call's load.
+    ask: LoadRequest,
+    /// What it takes from a load that it has begun.
+    own: Want,
+    /// For a call for several keys: the numbers of keys and of values of the loader's last call, if
+    /// they differ.
+    wrong: Option<Arc<OnceLock<(usize, usize)>>>,
+}
+
+impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher> Call<K, V, E, S> {
+    /// A call that wants a value.
+    pub(super) fn get(cache: &LoadingCache<K, V, E, S>) -> Self {
+        let want = fallible::<LoadError<E>>();
+        Self::new(cache, LoadRequest::value(want), want)
+    }
+
+    /// A call that runs the loader also if the key has a live entry, unless a load is under way.
+    pub(super) fn refresh(cache: &LoadingCache<K, V, E, S>) -> Self {
+        let want = Want::Any(TypeId::of::<LoadError<E>>());
+        let ask = LoadRequest {
+            over_present: true,
+            ..LoadRequest::value(want)
+        };
+        Self::new(cache, ask, want)
+    }
+
+    fn new(cache: &LoadingCache<K, V, E, S>, ask: LoadRequest, own: Want) -> Self {
+        Self {
+            core: cache.cache.core.downgrade(),
+            inner: Arc::downgrade(&cache.inner),
+            ask,
+            own,
+            wrong: None,
+        }
+    }
+
+    /// The call's part in the load of a key: its answer, or its wait.
+    pub(super) fn begin<Q>(
+        &self,
+        key: &Q,
+        former: Option<(&Wait<K, V, S>, bool)>,
+    ) -> ControlFlow<Answer<V, E>, Wait<K, V, S>>
+    where
+        Q: Equivalent<K> + Hash + ToOwned<Owned = K> + ?Sized,
+    {
+        let offered = former.and_then(|(wait, leads)| leads.then(|| Arc::clone(&wait.load)));
+        let (Some(core), Some(inner)) = (self.core.visit(), self.inner.upgrade()) else {
+            if let Some(load) = offered {
+                pass_on(&self.core, &load);
+            }
+            return Break(Err(LoadError::Panicked));
+        };
+        let mut ticket = former.map(|(wait, _)| wait.ticket);
+        // Not computed again for a load that is offered: a panic would lose it.
+        let hash = former.map_or_else(|| core.hash(key), |(wait, _)| wait.load.hash());
+        let role =
+            (core.loads()).begin(offered, &mut ByRef::new(key), hash, &self.ask, &mut ticket);
+        match role {
+            Role::Found(got) => Break(Ok(Some(got.value))),
+            Role::Joined(load) => Continue(self.wait(load, ticket, self.ask.over_present)),
+            Role::Lead(lead, seen) => {
+                let until = seen.and_then(|_| core.loads().mark_reload(lead.load()));
+                let (right, wait) = self.join_own(&core, lead, until, ticket);
+                match (&self.wrong, &inner.loader) {
+                    (Some(wrong), AnyLoader::Async(loader)) => inner.spawn(run_many_in_task(
+                        Arc::clone(loader),
+                        vec![right],
+                        Arc::clone(wrong),
+                    )),
+                    _ => inner.launch(right),
+                }
+                Continue(wait)
+            }
+            Role::Busy => unreachable!("it waits"),
+        }
+    }
+
+    fn wait(
+        &self,
+        load: Arc<Load<K, V>>,
+        ticket: Option<Ticket>,
+        times_out: bool,
+    ) -> Wait<K, V, S> {
+        Wait {
+            core: self.core.clone(),
+            load,
+            ticket: ticket.unwrap_or_else(|| unreachable!("a call that waits has a ticket")),
+            times_out,
+            ended: false,
+            is_overdue: false,
+        }
+    }
+
+    /// Waits for the call's own load, as any other call would, from before it runs.
+    fn join_own(
+        &self,
+        core: &Core<K, V, S>,
+        lead: Lead<'_, K, V, S>,
+        until: Option<u64>,
+        ticket: Option<Ticket>,
+    ) -> (Right<K, V, S>, Wait<K, V, S>) {
+        let right = Right::of(lead, self.core.clone(), until, panicked::<E>);
+        let (load, ticket) = (right.load(), ticket.unwrap_or_else(Ticket::draw));
+        load.join(ticket, self.own, 0);
+        core.loads().watch_quietly(load, core.loads().clock());
+        let wait = self.wait(Arc::clone(load), Some(ticket), true);
+        (right, wait)
+    }
+
+    /// Waits until a load of the key has ended: that of `wait`, or the one that the key has then.
+    /// From an overdue load of another call it goes on once, with the newer load.
+    pub(super) async fn answer<Q>(&mut self, key: &Q, wait: Wait<K, V, S>) -> Answer<V, E>
+    where
+        Q: Equivalent<K> + Hash + ToOwned<Owned = K> + ?Sized,
+    {
+        let (mut wait, mut switched) = (wait, false);
+        loop {
+            self.run_if_queued(&wait.load);
+            let verdict = poll_fn(|cx| wait.poll(cx)).await;
+            let leads = matches!(verdict, Verdict::Leads);
+            if let Some(&(asked, got)) = self.wrong.as_ref().and_then(|wrong| wrong.get()) {
+                if leads {
+                    pass_on(&self.core, &wait.load);
+                }
+                panic!("{}", wrong_number_of_values(asked, got));
+            }
+            match verdict {
+                Verdict::Ended(outcome) => return answer(&outcome),
+                Verdict::Leads => (),
+                Verdict::Retry => {
+                    let late = wait.is_overdue || wait.is_replaced();
+                    if late && (switched || (wait.is_overdue && wait.times_out)) {
+                        return Err(LoadError::TimedOut);
+                    }
+                    switched |= late;
+                    // A refresh takes what a write has stored meanwhile.
+                    self.ask.over_present &= late;
+                }
+            }
+            match self.begin(key, Some((&wait, leads))) {
+                Continue(next) => wait = next,
+                Break(answer) => return answer,
+            }
+        }
+    }
+
+    /// On a thread that reloads: runs a load that would wait for such a thread.
+    fn run_if_queued(&self, load: &Arc<Load<K, V>>) {
+        if is_reload_thread()
+            && let Some(inner) = self.inner.upgrade()
+            && let AnyLoader::Blocking(loader) = &inner.loader
+            && let Some(right) = inner.threads.take(load)
+        {
+            contain(|| super::call::run_blocking(&**loader, right));
+        }
+    }
+}
+
+impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
+    LoadingCache<K, V, E, S>
+{
+    /// Loads an absent key.
+    pub(super) async fn load_in_task<Q>(&self, key: &Q) -> Result<V, LoadError<E>>
+    where
+        Q: Equivalent<K> + Hash + ToOwned<Owned = K> + ?Sized,
+    {
+        let mut call = Call::get(self);
+        let answer = match call.begin(key, None) {
+            Continue(wait) => call.answer(key, wait).await,
+            Break(answer) => answer,
+        };
+        Ok(answer?.unwrap_or_else(|| unreachable!("it accepts values and errors only")))
+    }
+
+    /// Loads the keys that are absent: one task loads all of them that no other call loads. The
+    /// call waits for the other loads when its own have ended.
+    pub(super) async fn load_all_in_task(
+        &self,
+        loader: &Arc<dyn OwnedFutures<K, V, E>>,
+        mut keys: Keys<K, V>,
+    ) -> Result<Vec<Option<V>>, LoadError<E>> {
+        let own = Want::Any(TypeId::of::<LoadError<E>>());
+        let mut call = Call::new(self, LoadRequest::value(Want::Optional), own);
+        let wrong = call.wrong.insert(Arc::default());
+        let wrong = Arc::clone(wrong);
+        let later = LoadRequest::value(Want::LookUpAgain);
+        let core = &self.cache.core;
+        let (mut rights, mut own, mut others) = (Vec::new(), Vec::new(), Vec::new());
+        for &place in &keys.missing {
+            let (key, mut ticket) = (&keys.unique[place], None);
+            let mut by_ref = ByRef::new(key);
+            match (core.loads()).begin(None, &mut by_ref, core.hash(key), &later, &mut ticket) {
+                Role::Found(got) => keys.answers[place] = Some(got.value),
+                Role::Lead(lead, _) => {
+                    let (right, wait) = call.join_own(core, lead, None, None);
+                    rights.push(right);
+                    own.push((place, wait));
+                }
+                Role::Joined(load) => others.push((place, call.wait(load, ticket, false))),
+                Role::Busy => unreachable!("it waits"),
+            }
+        }
+        if !rights.is_empty() {
+            let task = run_many_in_task(Arc::clone(loader), rights, wrong);
+            self.inner.spawn(task);
+        }
+        for (place, wait) in own.into_iter().chain(others) {
+            if !wait.times_out {
+                wait.load.wait_now(wait.ticket);
+            }
+            keys.answers[place] = call.answer(&keys.unique[place], wait).await?;
+        }
+        Ok(keys.in_order())
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub(super) fn reload<Q>(&self, key: &Q)
+    where
+        Q: Equivalent<K> + Hash + ?Sized,
+    {
+        let core = &self.cache.core;
+        if let Some((lead, until)) = core.loads().begin_reload(core.hash(key), key) {
+            let weak = core.downgrade();
+            let right = Right::of(lead, weak, Some(until), panicked::<E>);
+            self.inner.launch(right);
+        }
+    }
+
+    /// How often a waiting thread checks whether the load is overdue.
+    pub(super) fn check_interval(&self) -> Option<Duration> {
+        let timed = self.cache.core.lifetimes.limits.load_timeout;
+        timed.map(|most| most.clamp(Duration::from_millis(1), Duration::from_millis(50)))
+    }
+}
+
+/// Waits for a future as a thread, which polls it at least every `check_interval`.
+#[track_caller]
+pub(super) fn block_on<F: Future>(future: F, check_interval: Option<Duration>) -> F::Output {
+    // Not the thread's own parker: the future may run code that waits on that one.
+    let parker: Arc<Parker> = Arc::default();
+    let waker = Waker::from(Arc::clone(&parker));
+    let mut cx = Context::from_waker(&waker);
+    let mut future = pin!(future);
+    let blocking = BlockingCall::begin();
+    loop {
+        if let Poll::Ready(output) = future.as_mut().poll(&mut cx) {
+            return output;
+        }
+        let waited = blocking.wait(|| match check_interval {
+            Some(time) => parker.park_for(time),
+            None => parker.park(),
+        });
+        if let Err((name, fault)) = waited {
+            panic!("{}", about(name.as_deref(), &fault));
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! The threads that reload for a [`Loader`]: up to a fixed number, started when they are needed.
+//! All take loads from one queue. A child made by `fork` has none of these threads: it starts its
+//! own.
+//!
+//! They hold no cache: a thread ends when it has had nothing to do for a while, or when the last
+//! handle of the loading cache is dropped.
+//!
+//! # What becomes of a load in the queue
+//!
+//! | meanwhile | then |
+//! |---|---|
+//! | a thread gets to it | it runs the loader |
+//! | a call misses the key | the call takes the load over and runs it (`load`); the queue forgets it |
+//! | a loader waits for it on a thread of this kind ([`ReloadThreads::take`]) | that thread runs it |
+//! | a write revokes it, and no call waits | it is not run |
+//!
+//! So a loader that hangs keeps its thread from the reloads behind it, and from nothing else.
+
+use super::call::run_blocking;
+use super::loader::Loader;
+use crate::contain::contain;
+use crate::load::Load;
+use crate::loading::{CacheHasher, CacheKey, CacheValue, Right};
+use std::cell::Cell;
+use std::collections::VecDeque;
+// The standard library's locks, as in `scheduler/thread.rs`: they keep no list of sleeping threads,
+// of which a child made by `fork` would have a copy.
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use std::{process, thread};
+
+/// How long a thread waits for another load before it ends.
+const IDLE: Duration = Duration::from_secs(10);
+
+/// From this length on, a queue that has doubled is cleared of loads that need no thread any more.
+const FIRST_CLEARING: usize = 64;
+
+thread_local!(static IS_RELOAD_THREAD: Cell<bool> = const { Cell::new(false) });
+
+/// Whether the calling thread reloads for a cache.
+pub(super) fn is_reload_thread() -> bool {
+    IS_RELOAD_THREAD.try_with(Cell::get).unwrap_or(false)
+}
+
+pub(super) struct ReloadThreads<K: Eq + 'static, V: 'static, S> {
+    most: usize,
+    name: String,
+    state: Mutex<State<K, V, S>>,
+    changed: Condvar,
+}
+
+struct State<K: Eq + 'static, V: 'static, S> {
+    queue: VecDeque<Right<K, V, S>>,
+    /// The length of the queue at which it is cleared.
+    clear_at: usize,
+    threads: usize,
+    idle: usize,
+    closed: bool,
+    /// The process that has these threads.
+    process: u32,
+}
+
+impl<K: Eq + 'static, V: 'static, S> State<K, V, S> {
+    /// In a child made by `fork`: forgets the threads of the parent. Their loads stay current until
+    /// they become overdue.
+    fn forget_other_process(&mut self) {
+        let process = process::id();
+        if self.process != process {
+            (self.process, self.threads, self.idle) = (process, 0, 0);
+        }
+    }
+
+    /// Takes out what needs no thread any more, if the queue has doubled since the last time. It is
+    /// to be dropped with the lock released.
+    fn clear(&mut self) -> VecDeque<Right<K, V, S>> {
+        if self.queue.len() < self.clear_at {
+            return VecDeque::new();
+        }
+        let queue = std::mem::take(&mut self.queue);
+        let (needed, rest): (VecDeque<_>, VecDeque<_>) =
+            queue.into_iter().partition(Right::is_queued);
+        self.queue = needed;
+        self.clear_at = (self.queue.len() * 2).max(FIRST_CLEARING);
+        rest
+    }
+}
+
+impl<K: Eq + 'static, V: 'static, S> ReloadThreads<K, V, S> {
+    /// No user code runs under this lock, and a panic under it leaves the state whole.
+    fn lock(&self) -> MutexGuard<'_, State<K, V, S>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<K: CacheKey, V: CacheValue, S: CacheHasher> ReloadThreads<K, V, S> {
+    pub(super) fn new(most: usize, name: Option<&str>) -> Self {
+        Self {
+            most,
+            name: format!("wheelhouse-{}-reload", name.unwrap_or("cache")),
+            state: Mutex::new(State {
+                queue: VecDeque::new(),
+                clear_at: FIRST_CLEARING,
+                threads: 0,
+                idle: 0,
+                closed: false,
+                process: process::id(),
+            }),
+            changed: Condvar::new(),
+        }
+    }
+
+    /// Makes a thread run the loader.
+    pub(super) fn push<E: Send + Sync + 'static>(
+        self: &Arc<Self>,
+        loader: &Arc<dyn Loader<K, V, Error = E>>,
+        mut right: Right<K, V, S>,
+    ) {
+        right.enter_queue();
+        let mut state = self.lock();
+        if state.closed {
+            drop(state);
+            return;
+        }
+        state.forget_other_process();
+        let needless = state.clear();
+        state.queue.push_back(right);
+        let start = state.idle < state.queue.len() && state.threads < self.most;
+        state.threads += usize::from(start);
+        drop(state);
+        drop(needless);
+        self.changed.notify_one();
+        if start {
+            self.start(loader);
+        }
+    }
+
+    fn start<E: Send + Sync + 'static>(
+        self: &Arc<Self>,
+        loader: &Arc<dyn Loader<K, V, Error = E>>,
+    ) {
+        let (threads, loader) = (Arc::clone(self), Arc::clone(loader));
+        let thread = thread::Builder::new().name(self.name.clone());
+        if thread.spawn(move || threads.work(&*loader)).is_err() {
+            let mut state = self.lock();
+            state.threads -= 1;
+            // Without a thread the queued loads would wait for ever. So fail them; a later read
+            // tries again.
+            let failed = if state.threads == 0 {
+                std::mem::take(&mut state.queue)
+            } else {
+                VecDeque::new()
+            };
+            drop(state);
+            drop(failed);
+        }
+    }
+
+    fn work<E: Send + Sync + 'static>(&self, loader: &dyn Loader<K, V, Error = E>) {
+        IS_RELOAD_THREAD.set(true);
+        let mut state = self.lock();
+        while !state.closed {
+            if let Some(right) = state.queue.pop_front() {
+                drop(state);
+                contain(|| {
+                    if let Some(right) = right.leave_queue() {
+                        run_blocking(loader, right);
+                    }
+                });
+                state = self.lock();
+                continue;
+            }
+            let began = Instant::now();
+            state.idle += 1;
+            let woken = self.changed.wait_timeout(state, IDLE);
+            state = woken.unwrap_or_else(PoisonError::into_inner).0;
+            state.idle -= 1;
+            if began.elapsed() >= IDLE && state.queue.is_empty() {
+                break;
+            }
+        }
+        state.threads -= 1;
+    }
+
+    /// Takes a load out of the queue, for a loader that would wait for it on a thread that reloads:
+    /// all threads may have to wait for each other's queues.
+    pub(super) fn take(&self, load: &Arc<Load<K, V>>) -> Option<Right<K, V, S>> {
+        let mut state = self.lock();
+        let mut queue = state.queue.iter();
+        let at = queue.position(|right| Arc::ptr_eq(right.load(), load))?;
+        let right = state.queue.remove(at);
+        drop(state);
+        right?.leave_queue()
+    }
+
+    /// No reload begins any more; threads end.
+    pub(super) fn close(&self) {
+        let mut state = self.lock();
+        state.closed = true;
+        let waiting = std::mem::take(&mut state.queue);
+        drop(state);
+        self.changed.notify_all();
+        drop(waiting);
+    }
+}

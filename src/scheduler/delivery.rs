@@ -1,0 +1,419 @@
+//! Which thread calls a cache's listener: the setting, and the tasks that do it.
+//!
+//! # How it works
+//!
+//! A cache that has something to tell *offers* a delivery: to the shared threads ([`listeners`]) or
+//! to the program's executor. It offers one at a time. The thread that takes the offer tells what
+//! waits, and offers again if there is more.
+//!
+//! When the last handle is dropped, no thread may enter the cache any more. What is left to tell
+//! then goes to one thread together with the cache itself ([`Rest`]), and the drop waits until that
+//! thread has given the cache back.
+//!
+//! [`listeners`]: super::listeners
+
+use super::listeners::{self, Job};
+use super::task::{Task, TaskRef};
+use crate::contain::contain;
+use std::fmt;
+use std::io::{self, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
+// The standard library's locks: models run no threads of the crate.
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How long a call waits for a task that its executor has neither run nor dropped.
+pub(crate) const EXECUTOR_PATIENCE: Duration = Duration::from_secs(2);
+
+/// Which thread calls a cache's removal listener, for
+/// [`delivery`](crate::CacheBuilder::delivery).
+///
+/// | choose | if | the listener runs |
+/// |---|---|---|
+/// | [`Background`](Self::Background), the default | nothing below applies | soon, on threads that all caches of the process share |
+/// | [`Caller`](Self::Caller) | the program relies on what the listener does, when a call returns: it keeps a second index, say | before the call that removed the entry returns |
+/// | [`executor`](Self::executor) | the listener needs the context of a runtime, or threads of the program | where the program runs the [`DeliveryTask`] |
+///
+/// In each mode, one thread at a time calls the listener of a cache; each removal is told once, and
+/// the removals of a key are told in their order. The listener runs with no lock of the cache held.
+///
+/// # Locks of the program
+///
+/// With `Background`, a call of `insert` or `invalidate` never waits for the listener, whatever the
+/// scheduler is. So a thread may hold a lock that the listener takes, and write to the cache. The
+/// calls that wait for listeners are [`run_pending_tasks`](crate::Cache::run_pending_tasks) and the
+/// drop of the last handle: release such a lock before them. With `Caller`, each call that removes
+/// an entry waits for the listener: a thread that holds a lock which the listener takes would wait
+/// for itself.
+///
+/// ```
+/// use std::collections::BTreeMap;
+/// use std::sync::{Arc, Mutex};
+/// use wheelhouse::{Cache, Delivery, RemovalCause};
+///
+/// // A second index, from mail address to user: true whenever a call has returned.
+/// let by_mail: Arc<Mutex<BTreeMap<String, u32>>> = Arc::default();
+/// let index = Arc::clone(&by_mail);
+/// let users: Cache<u32, String> = Cache::builder()
+///     .delivery(Delivery::Caller)
+///     .removal_listener(move |_: &u32, mail: &String, _: RemovalCause| {
+///         index.lock().unwrap().remove(mail);
+///     })
+///     .build();
+/// by_mail.lock().unwrap().insert("ada@example.org".into(), 1815);
+/// users.insert(1815, "ada@example.org".into());
+/// users.invalidate(&1815);
+/// assert!(by_mail.lock().unwrap().is_empty());
+/// ```
+#[derive(Clone, Default)]
+#[non_exhaustive]
+pub enum Delivery {
+    /// Threads that all caches of the process share.
+    ///
+    /// At most one of them works for a cache at a time. There are as many as there are listeners at
+    /// work, and none when all is told for some seconds. A slow listener delays neither callers nor
+    /// other caches. If no thread can be started, this is reported once on standard error, and
+    /// `run_pending_tasks` and the last drop call the listener themselves.
+    #[default]
+    Background,
+    /// The thread that removes the entry.
+    ///
+    /// A call that removes or replaces an entry returns after the listener has heard of it. If
+    /// another thread tells removals of this cache at that moment, the call waits until that thread
+    /// has told this one, or tells it itself. Entries that expire or are evicted are told by the
+    /// thread that removes them: before its call returns if that is a thread of the program, else
+    /// in the background. Inside a listener no call waits: what it removes is told after that
+    /// listener has returned.
+    ///
+    /// # Cost
+    ///
+    /// Each call that removes an entry takes the maintenance lock of the cache, and waits for its
+    /// turn to call the listener. Writers that remove entries therefore take turns.
+    Caller,
+    /// The program's executor, made by [`executor`](Self::executor).
+    Executor(Executor),
+}
+
+impl Delivery {
+    /// Gives each batch of notifications to `run_it`, as a [`DeliveryTask`] that the program runs
+    /// where it wants.
+    ///
+    /// `run_it` is called when there is something to tell and no earlier task waits to be run. The
+    /// thread that calls it may be a caller of the cache or the scheduler thread; it holds no lock
+    /// of the cache. `run_it` must return soon and must not call the cache. A panic in it is
+    /// caught, and the task counts as dropped.
+    ///
+    /// # Waiting
+    ///
+    /// `run_pending_tasks` waits until the tasks have told what was removed before. A task that is
+    /// dropped without having run is offered again with the next notification, and once by a
+    /// `run_pending_tasks` that waits for it. If that one is dropped too, or is neither run nor
+    /// dropped within two seconds, `run_pending_tasks` returns without it; for the latter it writes
+    /// a warning to standard error, once. So do not call `run_pending_tasks` on the only thread
+    /// that could run the task.
+    ///
+    /// The drop of the last handle offers the rest in the same way. If its task is dropped, or not
+    /// begun within two seconds, a thread of the cache calls the listener in its place, and the
+    /// drop waits for that. So flush before the runtime shuts down: call `run_pending_tasks` from
+    /// `spawn_blocking`, then drop the cache.
+    ///
+    /// # Examples
+    ///
+    /// With tokio, a listener that may block runs on the pool for blocking work, in the runtime's
+    /// context:
+    ///
+    /// ```
+    /// use wheelhouse::{Cache, Delivery, DeliveryTask, RemovalCause};
+    ///
+    /// # let workers = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build();
+    /// # workers.unwrap().block_on(async {
+    /// let runtime = tokio::runtime::Handle::current();
+    /// let cache: Cache<u32, String> = Cache::builder()
+    ///     .delivery(Delivery::executor(move |task: DeliveryTask| {
+    ///         runtime.spawn_blocking(|| task.run());
+    ///     }))
+    ///     .removal_listener(|key: &u32, _: &String, _: RemovalCause| {
+    ///         println!("{key} left, heard in {:?}", tokio::runtime::Handle::current().id());
+    ///     })
+    ///     .build();
+    /// cache.insert(1, "ada".into());
+    /// cache.invalidate(&1);
+    /// let flushed = cache.clone();
+    /// tokio::task::spawn_blocking(move || flushed.run_pending_tasks()).await.unwrap();
+    /// # });
+    /// ```
+    ///
+    /// A listener that has to await sends what it heard to a task of the program. It needs no
+    /// executor, since sending does not block. At shutdown the program drops the cache, which
+    /// tells the rest and drops the sender; then the task ends by itself:
+    ///
+    /// ```
+    /// use wheelhouse::{Cache, RemovalCause};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
+    /// let saving = tokio::spawn(async move {
+    ///     let mut saved = Vec::new();
+    ///     while let Some((key, value)) = told.recv().await {
+    ///         tokio::task::yield_now().await; // a write to a database, say
+    ///         saved.push((key, value));
+    ///     }
+    ///     saved
+    /// });
+    /// let cache: Cache<u32, String> = Cache::builder()
+    ///     .removal_listener(move |key: &u32, value: &String, _: RemovalCause| {
+    ///         tell.send((*key, value.clone())).ok(); // the task has ended
+    ///     })
+    ///     .build();
+    /// cache.insert(1, "ada".into());
+    /// cache.invalidate(&1);
+    /// drop(cache); // the listener has heard of all removals, and is dropped
+    /// assert_eq!(saving.await.unwrap(), [(1, "ada".to_string())]);
+    /// # });
+    /// ```
+    pub fn executor(run_it: impl Fn(DeliveryTask) + Send + Sync + 'static) -> Self {
+        Self::Executor(Executor(Arc::new(run_it)))
+    }
+}
+
+impl fmt::Debug for Delivery {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Background => "Delivery::Background",
+            Self::Caller => "Delivery::Caller",
+            Self::Executor(_) => "Delivery::executor(..)",
+        })
+    }
+}
+
+/// The program's executor of deliveries: see [`Delivery::executor`].
+///
+/// ```
+/// use wheelhouse::{Delivery, DeliveryTask};
+///
+/// let delivery = Delivery::executor(|task: DeliveryTask| task.run());
+/// assert!(matches!(delivery, Delivery::Executor(_)));
+/// ```
+#[derive(Clone)]
+pub struct Executor(Arc<dyn Fn(DeliveryTask) + Send + Sync>);
+
+impl Executor {
+    /// Gives the program a task. If `run_it` panics, it has dropped the task.
+    fn give(&self, task: DeliveryTask) {
+        contain(|| (self.0)(task));
+    }
+}
+
+impl fmt::Debug for Executor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Executor(..)")
+    }
+}
+
+/// The notifications of one cache that wait, to be told by the thread that runs this.
+///
+/// See [`Delivery::executor`]. A task holds the cache weakly: if the cache is gone, it does
+/// nothing. A task that is dropped is offered again with the next notification.
+///
+/// ```
+/// use std::sync::mpsc;
+/// use wheelhouse::{Cache, Delivery, DeliveryTask, RemovalCause};
+///
+/// let (offer, tasks) = mpsc::channel();
+/// let worker = std::thread::spawn(move || tasks.into_iter().for_each(DeliveryTask::run));
+/// let cache: Cache<u8, u8> = Cache::builder()
+///     .delivery(Delivery::executor(move |task: DeliveryTask| offer.send(task).unwrap()))
+///     .removal_listener(|key: &u8, _: &u8, cause: RemovalCause| println!("{key} left: {cause}"))
+///     .build();
+/// cache.insert(1, 1);
+/// cache.invalidate(&1);
+/// cache.run_pending_tasks(); // waits for the worker
+/// drop(cache);
+/// worker.join().unwrap();
+/// ```
+#[must_use = "a task that is dropped tells nothing"]
+pub struct DeliveryTask(Option<Batch>);
+
+enum Batch {
+    Next(TaskRef),
+    Rest(Arc<Rest>),
+}
+
+impl DeliveryTask {
+    /// Calls the listener for each notification that waits, a bounded number of them; if more are
+    /// left, another task is offered.
+    ///
+    /// # Cost
+    ///
+    /// That of the listener calls.
+    ///
+    /// ```
+    /// use wheelhouse::{Cache, Delivery, DeliveryTask};
+    ///
+    /// let cache: Cache<u8, u8> = Cache::builder()
+    ///     .delivery(Delivery::executor(|task: DeliveryTask| {
+    ///         std::thread::spawn(move || task.run());
+    ///     }))
+    ///     .removal_listener(|key: &u8, _: &u8, cause| println!("{key} left: {cause}"))
+    ///     .build();
+    /// cache.insert(1, 1);
+    /// ```
+    pub fn run(mut self) {
+        match self.0.take() {
+            Some(Batch::Next(cache)) => {
+                cache.with(|task| {
+                    if task.deliver() {
+                        task.delivery().offer(&cache);
+                    }
+                });
+            }
+            Some(Batch::Rest(rest)) => rest.run(),
+            None => (),
+        }
+    }
+}
+
+impl Drop for DeliveryTask {
+    fn drop(&mut self) {
+        match self.0.take() {
+            Some(Batch::Next(cache)) => _ = cache.with(|task| task.drop_offer()),
+            Some(Batch::Rest(rest)) => rest.refuse(),
+            None => (),
+        }
+    }
+}
+
+impl fmt::Debug for DeliveryTask {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DeliveryTask").finish_non_exhaustive()
+    }
+}
+
+impl Delivery {
+    /// Offers a delivery of a cache. False if no thread can be started for it.
+    pub(crate) fn offer(&self, cache: &TaskRef) -> bool {
+        match self {
+            Self::Executor(executor) => {
+                executor.give(DeliveryTask(Some(Batch::Next(cache.clone()))));
+                true
+            }
+            Self::Background | Self::Caller => listeners::run(Job::Deliver(cache.clone())).is_ok(),
+        }
+    }
+
+    /// Tells what is left to tell of a cache that has no handle any more and that no other thread
+    /// has entered. Returns when all is told and no other thread has a reference to the cache.
+    pub(super) fn tell_rest(&self, task: &Arc<dyn Task>) {
+        match self {
+            Self::Caller => return task.deliver_rest(),
+            Self::Background => (),
+            Self::Executor(executor) => {
+                let rest = Rest::new(Arc::clone(task));
+                executor.give(DeliveryTask(Some(Batch::Rest(Arc::clone(&rest)))));
+                if rest.is_told_within(Some(EXECUTOR_PATIENCE)) {
+                    return;
+                }
+            }
+        }
+        if listeners::is_current() {
+            return task.deliver_rest();
+        }
+        let rest = Rest::new(Arc::clone(task));
+        match listeners::run(Job::Rest(Arc::clone(&rest))) {
+            Ok(()) => _ = rest.is_told_within(None),
+            Err(_) => task.deliver_rest(),
+        }
+    }
+}
+
+/// What is left to tell when the last handle is dropped, together with the cache.
+pub(super) struct Rest {
+    state: Mutex<RestState>,
+    changed: Condvar,
+}
+
+enum RestState {
+    Offered(Arc<dyn Task>),
+    Refused,
+    Begun,
+    Told,
+}
+
+impl Rest {
+    fn new(cache: Arc<dyn Task>) -> Arc<Self> {
+        Arc::new(Self {
+            state: Mutex::new(RestState::Offered(cache)),
+            changed: Condvar::new(),
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, RestState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Moves on from `Offered`, and gives the cache out; `None` if that was done before.
+    fn take(&self, next: RestState) -> Option<Arc<dyn Task>> {
+        let mut state = self.lock();
+        if !matches!(*state, RestState::Offered(_)) {
+            return None;
+        }
+        match std::mem::replace(&mut *state, next) {
+            RestState::Offered(cache) => Some(cache),
+            _ => None,
+        }
+    }
+
+    /// Tells the rest, unless the drop has stopped to wait for this.
+    pub(super) fn run(&self) {
+        if let Some(cache) = self.take(RestState::Begun) {
+            contain(|| cache.deliver_rest());
+            // Before the drop goes on: its own reference is the last then.
+            drop(cache);
+            *self.lock() = RestState::Told;
+            self.changed.notify_all();
+        }
+    }
+
+    fn refuse(&self) {
+        if self.take(RestState::Refused).is_some() {
+            self.changed.notify_all();
+        }
+    }
+
+    /// Waits until the rest is told. False if it was refused, or not begun in time.
+    fn is_told_within(&self, patience: Option<Duration>) -> bool {
+        let until = patience.map(|patience| Instant::now() + patience);
+        let mut state = self.lock();
+        loop {
+            match (&*state, until) {
+                (RestState::Told, _) => return true,
+                (RestState::Refused, _) => return false,
+                (RestState::Offered(_), Some(until)) => {
+                    let left = until.saturating_duration_since(Instant::now());
+                    if left.is_zero() {
+                        *state = RestState::Refused;
+                        return false;
+                    }
+                    let woken = self.changed.wait_timeout(state, left);
+                    state = woken.unwrap_or_else(PoisonError::into_inner).0;
+                }
+                (RestState::Offered(_) | RestState::Begun, _) => {
+                    let woken = self.changed.wait(state);
+                    state = woken.unwrap_or_else(PoisonError::into_inner);
+                }
+            }
+        }
+    }
+}
+
+/// Reports, once in a process, that an executor lets a call wait for its task.
+pub(crate) fn report_idle_executor() {
+    static REPORTED: AtomicBool = AtomicBool::new(false);
+    if !REPORTED.swap(true, Ordering::Relaxed) {
+        _ = writeln!(
+            io::stderr(),
+            "wheelhouse: run_pending_tasks has waited {EXECUTOR_PATIENCE:?} for a DeliveryTask \
+             that the executor has neither run nor dropped, and returns without it"
+        );
+    }
+}

@@ -1,0 +1,265 @@
+//! The threads that call listeners, shared by all caches of the process.
+//!
+//! # How it works
+//!
+//! A cache with something to tell puts a [`Job`] into the queue. Each thread takes the oldest job,
+//! runs it, and takes the next. A job of a cache tells a bounded number of notifications; if there
+//! are more, it goes back to the end of the queue. A thread that has found no job for
+//! [`IDLE_TIME`] ends.
+//!
+//! If jobs wait and every thread has one, perhaps all of them are held up by slow listeners. So one
+//! thread takes no job but *watches*: it starts more threads if the others have taken few jobs in a
+//! while. It starts as many as are held up, so soon each slow listener has a thread. If the others
+//! are fast, it only looks on: ten thousand caches with fast listeners need two threads.
+//!
+//! # Invariants
+//!
+//! 1. If a job waits, a thread is not at work on a listener: it is about to look at the queue, or
+//!    it watches. Except where no thread could be started: then the first thread that ends its job
+//!    takes the next one.
+//! 2. `starting` threads have not begun, `busy` ones run a job, `resting` ones wait for one, and at
+//!    most one watches.
+//!
+//! # Cost
+//!
+//! A lock for each job; a system call if a thread has to be woken.
+
+use super::delivery::Rest;
+use super::gate::Gate;
+use super::process::PerProcess;
+use super::task::{LAST_REFERENCE_PAUSE, Task, TaskRef};
+use super::thread::report;
+use crate::contain::contain;
+use crate::sync::{IS_MODEL, nap, thread_local};
+use std::cell::Cell;
+use std::collections::VecDeque;
+// The standard library's locks, as in `thread`.
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How long a thread without a job stays.
+const IDLE_TIME: Duration = Duration::from_secs(5);
+
+/// How long a thread watches one other thread before it judges.
+const WATCH_TIME: Duration = Duration::from_millis(20);
+
+/// The same for several. A busy machine may give none of them a processor for a while.
+const LONG_WATCH_TIME: Duration = Duration::from_millis(60);
+
+/// If each thread takes no more jobs than this while it is watched, they are held up.
+const FEW_JOBS: u64 = 2;
+
+/// How long after a failure to start a thread it is tried again.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// The work of a shared thread.
+pub(super) enum Job {
+    /// Tell what waits.
+    Deliver(TaskRef),
+    /// Tell the rest: the drop of the last handle waits for it.
+    Rest(Arc<Rest>),
+    /// Tell the rest, then drop the cache: the thread that dropped the last handle does not wait.
+    Drop(Arc<dyn Task>, Arc<Gate>),
+}
+
+static THREADS: PerProcess<Arc<Listeners>> = PerProcess::new();
+
+thread_local! {
+    /// Whether the calling thread is one of these.
+    static IS_ONE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether the calling thread is one of the shared threads.
+pub(super) fn is_current() -> bool {
+    IS_ONE.try_with(Cell::get).unwrap_or(false)
+}
+
+/// Has the job run by a shared thread; gives it back if there is no thread and none can be started.
+pub(super) fn run(job: Job) -> Result<(), Job> {
+    if IS_MODEL {
+        return Err(job);
+    }
+    THREADS.get_or_make(Listeners::new).add(job)
+}
+
+/// See the module docs.
+struct Listeners {
+    state: Mutex<State>,
+    /// For threads without a job.
+    added: Condvar,
+    /// For the thread that watches: it is not woken by jobs.
+    watch: Condvar,
+}
+
+struct State {
+    jobs: VecDeque<Job>,
+    /// Threads that were started and have not begun.
+    starting: usize,
+    busy: usize,
+    resting: usize,
+    has_watcher: bool,
+    /// How many jobs were taken so far.
+    taken: u64,
+    /// When a thread could not be started.
+    failed_at: Option<Instant>,
+}
+
+impl Listeners {
+    fn new() -> Arc<Self> {
+        Arc::new(Self {
+            state: Mutex::new(State {
+                jobs: VecDeque::new(),
+                starting: 0,
+                busy: 0,
+                resting: 0,
+                has_watcher: false,
+                taken: 0,
+                failed_at: None,
+            }),
+            added: Condvar::new(),
+            watch: Condvar::new(),
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // No user code runs under this lock, so the state is whole even if the lock is poisoned.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn add(self: &Arc<Self>, job: Job) -> Result<(), Job> {
+        let mut state = self.lock();
+        if state.resting > 0 {
+            self.added.notify_one();
+        } else if !state.is_covered() && !self.start(&mut state) && state.busy == 0 {
+            return Err(job);
+        }
+        state.jobs.push_back(job);
+        Ok(())
+    }
+
+    /// Starts a thread.
+    fn start(self: &Arc<Self>, state: &mut State) -> bool {
+        let now = Instant::now();
+        if state.failed_at.is_some_and(|at| now - at < RETRY) {
+            return false;
+        }
+        let threads = Arc::clone(self);
+        let started = std::thread::Builder::new()
+            .name("wheelhouse-listener".into())
+            .spawn(move || threads.work());
+        state.starting += usize::from(started.is_ok());
+        state.failed_at = started.is_err().then_some(now);
+        if let Err(error) = &started {
+            report(error);
+        }
+        started.is_ok()
+    }
+
+    /// The loop of a thread.
+    fn work(self: &Arc<Self>) {
+        IS_ONE.set(true);
+        let mut state = self.lock();
+        state.starting -= 1;
+        state.busy += 1;
+        loop {
+            if state.jobs.is_empty() {
+                let Some(woken) = self.rest(state) else {
+                    return;
+                };
+                state = woken;
+            } else if state.busy > 1 && !state.is_covered() && state.failed_at.is_none() {
+                state = self.watch(state);
+            } else if let Some(job) = state.jobs.pop_front() {
+                state.taken += 1;
+                if !state.jobs.is_empty() && !state.is_covered() {
+                    self.start(&mut state);
+                }
+                drop(state);
+                let again = contain(|| job.run()).flatten();
+                state = self.lock();
+                state.jobs.extend(again);
+            }
+        }
+    }
+
+    /// Waits for a job; `None` if there is none for long.
+    fn rest<'a>(&'a self, mut state: MutexGuard<'a, State>) -> Option<MutexGuard<'a, State>> {
+        state.busy -= 1;
+        state.resting += 1;
+        let until = Instant::now() + IDLE_TIME;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            let woken = self.added.wait_timeout(state, left);
+            state = woken.unwrap_or_else(PoisonError::into_inner).0;
+            if !state.jobs.is_empty() {
+                state.resting -= 1;
+                state.busy += 1;
+                return Some(state);
+            }
+            if Instant::now() >= until {
+                state.resting -= 1;
+                return None;
+            }
+        }
+    }
+
+    /// Watches the threads that have jobs, and starts more if these are held up.
+    fn watch<'a>(self: &'a Arc<Self>, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        state.busy -= 1;
+        state.has_watcher = true;
+        while !state.jobs.is_empty() && state.busy > 0 {
+            let (before, watched) = (state.taken, state.busy);
+            let time = if watched > 1 {
+                LONG_WATCH_TIME
+            } else {
+                WATCH_TIME
+            };
+            let woken = self.watch.wait_timeout(state, time);
+            state = woken.unwrap_or_else(PoisonError::into_inner).0;
+            let waiting = state.jobs.len();
+            if state.resting == 0
+                && waiting > 0
+                && state.taken - before <= FEW_JOBS * watched as u64
+            {
+                let held_up = state.busy.min(waiting);
+                if !(0..held_up).all(|_| self.start(&mut state)) {
+                    break;
+                }
+            }
+        }
+        state.has_watcher = false;
+        state.busy += 1;
+        state
+    }
+}
+
+impl State {
+    /// Whether a thread that has no job will look at the queue.
+    fn is_covered(&self) -> bool {
+        self.has_watcher || self.resting + self.starting > 0
+    }
+}
+
+impl Job {
+    /// Runs the job; returns it if there is more to do.
+    fn run(self) -> Option<Self> {
+        match self {
+            Self::Deliver(cache) => {
+                let more = cache.with(|task| task.deliver()) == Some(true);
+                return more.then_some(Self::Deliver(cache));
+            }
+            Self::Rest(rest) => rest.run(),
+            Self::Drop(cache, gate) => {
+                gate.wait_until_empty();
+                while Arc::strong_count(&cache) > 1 {
+                    nap(LAST_REFERENCE_PAUSE);
+                }
+                if cache.drain() {
+                    cache.delivery().tell_rest(&cache);
+                }
+                drop(cache);
+            }
+        }
+        None
+    }
+}
