@@ -32,7 +32,7 @@ pub enum Op<V> {
     Remove,
 }
 
-/// The outcome of a compute call.
+/// The outcome of a compute call. There will be no other outcomes: a `match` needs no `_`.
 ///
 /// A write of the key while the closure runs decides what the result is:
 ///

@@ -151,7 +151,7 @@ compile_error!(
 );
 
 // A module imports from earlier groups only (tests/source/imports.rs checks it). The order is also
-// that of the documentation: the methods of `Cache` in `cache` come before those in `loading`.
+// that of the documentation: the methods of `Cache` in `cache` come before those in `load`.
 mod random;
 mod sync;
 
@@ -173,7 +173,6 @@ pub mod refresh;
 
 mod buffer;
 mod list;
-mod load;
 mod wheel_snapshot;
 
 mod eviction;
@@ -194,7 +193,7 @@ mod policy;
 mod cache;
 
 mod inspect;
-mod loading;
+mod load;
 mod snapshot;
 
 mod loading_cache;
@@ -216,7 +215,7 @@ pub use expiry::Expiry;
 pub use hash::{DefaultHasher, RandomState};
 pub use iter::Iter;
 pub use listener::RemovalCause;
-pub use loading::{EntrySelector, Filled, Lease, Leased, RefEntrySelector};
+pub use load::{EntrySelector, Filled, Lease, Leased, RefEntrySelector};
 pub use loading_cache::{
     AsyncLoader, AsyncLoaderFn, IntoLoading, LoadError, Loaded, Loader, LoaderFn, LoadingBuilder,
     LoadingCache, Refreshing, Reloaded, async_loader_fn, loader_fn,

@@ -5,7 +5,7 @@ use crate::expiry::{self, Expiry, Lifetime};
 use crate::hash::RandomState;
 use crate::listener::{Listener, RemovalCause};
 use crate::operations::{Limits, Weigher};
-use crate::refresh::Refresh;
+use crate::refresh::{FailureBackoff, Refresh};
 use crate::scheduler::{Delivery, Scheduler};
 use crate::time::Ticker;
 use std::fmt;
@@ -49,6 +49,7 @@ pub struct CacheBuilder<K, V, S = RandomState> {
     pub(super) delivery: Delivery,
     pub(super) record_stats: bool,
     pub(super) refresh: Option<Box<dyn Refresh<K, V>>>,
+    pub(super) failure_backoff: Option<FailureBackoff>,
     pub(super) hasher: S,
 }
 
@@ -100,6 +101,7 @@ impl<K, V> Default for CacheBuilder<K, V, RandomState> {
             delivery: Delivery::default(),
             record_stats: false,
             refresh: None,
+            failure_backoff: None,
             hasher: RandomState::new(),
         }
     }
@@ -475,6 +477,11 @@ impl<K, V, S> CacheBuilder<K, V, S> {
         self.refresh = Some(policy);
     }
 
+    /// How long failures of loads are remembered. For a `LoadingCache`.
+    pub(crate) fn set_failure_backoff(&mut self, policy: FailureBackoff) {
+        self.failure_backoff = Some(policy);
+    }
+
     /// Hashes keys with this hasher instead of [`RandomState`].
     ///
     /// ```
@@ -499,6 +506,7 @@ impl<K, V, S> CacheBuilder<K, V, S> {
             delivery: self.delivery,
             record_stats: self.record_stats,
             refresh: self.refresh,
+            failure_backoff: self.failure_backoff,
             hasher,
         }
     }

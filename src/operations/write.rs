@@ -16,7 +16,7 @@ use super::lifetimes::LifetimeSource;
 use super::refresh::{NextRefresh, set_refresh};
 use super::transact::{Change, Hold, Settled};
 use crate::listener::RemovalCause;
-use crate::load::RevokedBy;
+use crate::load::state::RevokedBy;
 use crate::maintenance::WriteOutcome;
 use crate::map::Revalidated;
 use crate::node::{NewNode, NodePtr, Prepared};

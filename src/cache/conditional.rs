@@ -1,7 +1,7 @@
 //! Writes that depend on the value that is there: compare and set, compare and remove.
 
-use crate::cache::Cache;
-use crate::load::RevokedBy;
+use super::Cache;
+use crate::load::state::RevokedBy;
 use crate::node::NodePtr;
 use crate::operations::{Check, Explicit, Hold, LifetimeSource, Refused, WriteCondition, Written};
 use crate::time;
