@@ -1,8 +1,8 @@
 //! A rate limiter: at most five requests in ten seconds for each client.
 //!
-//! The first request of a client opens a window: `expiry::creating` gives it its lifetime. The other
-//! requests are counted and keep its deadline, so a client that does not stop is let in again when
-//! its window ends. Windows that are over leave by themselves.
+//! The first request of a client opens a window: `expiry::creating` gives it its lifetime. The
+//! other requests are counted and keep its deadline, so a client that does not stop is let in again
+//! when its window ends. Windows that are over leave by themselves.
 //!
 //! Run: `cargo run --example rate_limiter`
 //!
