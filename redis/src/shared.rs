@@ -139,10 +139,9 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
     where
         Q: Equivalent<K> + Hash + ?Sized,
     {
-        let entry = self.local.get_ref(key)?;
-        let cached: &Cached<V> = entry.value();
+        let cached: Cached<V> = self.local.get(key)?;
         // The stamp is loaded last: an entry outdated before this call began is not served.
-        (cached.stamp() == self.line.stamp()).then(|| cached.value().cloned())
+        (cached.stamp() == self.line.stamp()).then(|| cached.into_result().ok().flatten())
     }
 
     /// Removes all entries that will not be served any more. Only the cleaner waits for it.
