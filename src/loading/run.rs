@@ -211,8 +211,7 @@ impl<K, V, S> LoadView<'_, K, V, S> {
 
 impl<K: CacheKey, V: CacheValue, S: BuildHasher> Lead<'_, K, V, S> {
     /// Ends the run with what its closure made.
-    // Always inlined: so what was made, and its end, do not pass through memory.
-    #[inline(always)]
+    #[inline]
     pub(super) fn conclude<X>(self, seen: Option<Got<V>>, made: Made<V, X>) -> End<V, X> {
         match made {
             Made::Put(value, given) => End::Put {

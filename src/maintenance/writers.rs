@@ -66,7 +66,7 @@ impl<K, V> Maintenance<K, V> {
 
     /// True if no run is arranged early enough for the written entry, or if it is time to check
     /// that the arranged run will come.
-    #[inline(always)]
+    #[inline]
     fn needs_request_or_check(&self, outcome: &WriteOutcome) -> bool {
         let Some(now) = outcome.now.filter(|_| outcome.deadline != NEVER) else {
             return false;
@@ -79,14 +79,14 @@ impl<K, V> Maintenance<K, V> {
     }
 
     /// Whether the write left something to notify, to free or to evict.
-    #[inline(always)]
+    #[inline]
     fn leaves_work(&self, outcome: &WriteOutcome) -> bool {
         outcome.left > 0 || self.is_bounded
     }
 
     /// Whether the write has removed an entry of which the listener has to hear before the call
     /// returns.
-    #[inline(always)]
+    #[inline]
     fn must_tell(&self, outcome: &WriteOutcome, allowed: UserCode) -> bool {
         self.tells_callers && outcome.left > 0 && allowed == UserCode::Listeners
     }

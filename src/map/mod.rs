@@ -122,7 +122,7 @@ impl<K, V> Map<K, V> {
     }
 
     /// The look-up before a write; see [`ShardCell::probe`].
-    #[inline(always)]
+    #[inline]
     pub(crate) fn probe<'a>(
         &'a self,
         hash: u64,

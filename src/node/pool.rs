@@ -396,7 +396,7 @@ impl Pool {
     /// # Safety
     ///
     /// The slot is one of this pool's, and the caller owns it.
-    #[inline(always)]
+    #[inline]
     unsafe fn return_to_regions(&mut self, slot: NonNull<u8>, vacated: &mut Vacated) {
         let offset = slot.addr().get() & (self.shape.size - 1);
         // SAFETY: the caller's promise: the slot stands `offset` bytes behind its chunk's

@@ -137,8 +137,7 @@ impl<K, V> Slab<K, V> {
     }
 
     /// Makes a live node from what its writer has prepared, with an entry of its own.
-    // Always inlined: a call would copy both arguments once more.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn place(&mut self, new: NewNode<K, V>, times: Times) -> NodePtr<K, V> {
         let slot = self.take();
         let entry =
@@ -151,7 +150,7 @@ impl<K, V> Slab<K, V> {
     }
 
     /// Makes a live node that succeeds to the entry of `old`, a node of this slab.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn succeed(
         &mut self,
         old: NodePtr<K, V>,
@@ -163,7 +162,7 @@ impl<K, V> Slab<K, V> {
         unsafe { self.write(slot, new, times, old.entry()) }
     }
 
-    #[inline(always)]
+    #[inline]
     fn take(&mut self) -> NonNull<Node<K, V>> {
         let recycled = self.nodes.take_recycled();
         recycled.unwrap_or_else(|| self.take_free()).cast()
@@ -197,7 +196,7 @@ impl<K, V> Slab<K, V> {
     /// # Safety
     ///
     /// The slot is of this slab's nodes, and the caller owns it.
-    #[inline(always)]
+    #[inline]
     unsafe fn write(
         &mut self,
         slot: NonNull<Node<K, V>>,

@@ -68,7 +68,7 @@ impl TimedAnswer {
 
     /// For which cause the old value leaves; `None` if the policy was asked about a live entry, and
     /// another thread has claimed its deadline since.
-    #[inline(always)]
+    #[inline]
     fn judge<K, V>(&self, old: NodePtr<K, V>) -> Option<RemovalCause> {
         if old.deadline_if_live(self.now).is_some() {
             return Some(RemovalCause::Replaced);
@@ -104,7 +104,7 @@ impl TimedAnswer {
     }
 
     /// The own deadline of the new value: the answer's, or `kept`.
-    #[inline(always)]
+    #[inline]
     pub(super) fn own_or(&self, kept: impl FnOnce() -> u64) -> u64 {
         match self.answer {
             Answer::New(own) | Answer::Moved(own) => own,

@@ -84,7 +84,7 @@ impl<K, V> Hit<K, V> {
     }
 
     /// Whether the hit is still valid; `moved` is its deadline if that was moved under the lock.
-    #[inline(always)]
+    #[inline]
     fn still_valid(&mut self, moved: Option<u64>) -> bool {
         match moved {
             Some(deadline) => {

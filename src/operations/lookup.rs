@@ -63,7 +63,7 @@ macro_rules! answers_with_its_part {
         type Part = $part;
         type Answer<'a> = $part;
 
-        #[inline(always)]
+        #[inline]
         fn answer<S>(
             _: &Core<K, V, S>,
             _: Hit<K, V>,
@@ -82,7 +82,7 @@ impl<K: 'static, V: Clone + 'static> Lookup<K, V> for Cloned {
     answers_with_its_part!(V);
     const IS_READ: bool = true;
 
-    #[inline(always)]
+    #[inline]
     fn take(hit: &Hit<K, V>) -> V {
         hit.node.value().clone()
     }
@@ -96,7 +96,7 @@ impl<K: 'static, V: Clone + 'static> Lookup<K, V> for Timed {
     answers_with_its_part!((V, u64, u64));
     const IS_READ: bool = true;
 
-    #[inline(always)]
+    #[inline]
     fn take(hit: &Hit<K, V>) -> (V, u64, u64) {
         let at = hit.node.refresh().map_or(NEVER, |refresh| refresh.at());
         (hit.node.value().clone(), at, hit.now)
@@ -110,7 +110,7 @@ impl<K: 'static, V: 'static> Lookup<K, V> for Contained {
     answers_with_its_part!(());
     const IS_READ: bool = false;
 
-    #[inline(always)]
+    #[inline]
     fn take(_: &Hit<K, V>) {}
 }
 
@@ -122,10 +122,10 @@ impl<K: 'static, V: 'static, const IS_READ: bool> Lookup<K, V> for Referenced<IS
     type Answer<'a> = EntryRef<'a, K, V>;
     const IS_READ: bool = IS_READ;
 
-    #[inline(always)]
+    #[inline]
     fn take(_: &Hit<K, V>) {}
 
-    #[inline(always)]
+    #[inline]
     fn answer<'a, S>(
         core: &'a Core<K, V, S>,
         hit: Hit<K, V>,

@@ -182,17 +182,17 @@ where
     type Done = Option<Taken<K, V, R>>;
     const KNOWS_LOADS: bool = true;
 
-    #[inline(always)]
+    #[inline]
     fn is_key(&self, other: &K) -> bool {
         self.key.equivalent(other)
     }
 
-    #[inline(always)]
+    #[inline]
     fn before_look_up(&mut self, cell: &ShardCell<K, V>, pin: &Pin) {
         self.may_load = cell.may_load(pin);
     }
 
-    #[inline(always)]
+    #[inline]
     fn ask(
         &mut self,
         found: Option<NodePtr<K, V>>,
@@ -206,7 +206,7 @@ where
         }
     }
 
-    #[inline(always)]
+    #[inline]
     fn apply<'s>(
         &mut self,
         seen: Self::Plan,

@@ -59,7 +59,7 @@ pub(crate) trait Change<K, V> {
     fn is_key(&self, other: &K) -> bool;
 
     /// Called after the fence of the pin and before the look-up.
-    #[inline(always)]
+    #[inline]
     fn before_look_up(&mut self, _cell: &ShardCell<K, V>, _pin: &Pin) {}
 
     /// Decides what to do about the node that the key has, with no lock held; an error ends the
@@ -100,7 +100,7 @@ pub(crate) struct Settled<K, V, D> {
 
 impl<K, V, D> Settled<K, V, D> {
     /// Drops the pin, then wakes the calls that wait for a load that was revoked.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn end(self) -> D {
         drop(self.pin);
         drop(self.loads);
@@ -199,7 +199,7 @@ impl<K, V> Hold<'_, '_, K, V> {
 
     /// Revokes the load of the key, in the hold that makes the write. Its waiters are released by
     /// [`Settled::end`]. Only if the change [knows loads](Change::KNOWS_LOADS).
-    #[inline(always)]
+    #[inline]
     pub(crate) fn revoke(&mut self, by: RevokedBy) {
         if self.loads.0.is_some() {
             self.revoke_found(by);
@@ -232,7 +232,7 @@ struct Found<K, V> {
 
 impl<K, V> FoundLoads<K, V> {
     /// Whether the keys of all loads with this hash were compared. Under the shard's lock.
-    #[inline(always)]
+    #[inline]
     fn are_known(&mut self, shard: &mut Shard<'_, K, V>, hash: u64) -> bool {
         if shard.loads().is_empty() {
             return true;

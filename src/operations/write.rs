@@ -129,7 +129,7 @@ where
         }
     }
 
-    #[inline(always)]
+    #[inline]
     fn end_set_lifetime(&self, set: Option<WriteOutcome>, pin: Pin) -> bool {
         drop(pin);
         let Some(outcome) = set else {
@@ -189,7 +189,7 @@ struct Write<'w, K, V, S, C> {
 }
 
 impl<K, V, S, C> Write<'_, K, V, S, C> {
-    #[inline(always)]
+    #[inline]
     fn new(&self) -> &NewNode<K, V> {
         match &*self.new {
             Some(new) => new,
@@ -209,7 +209,7 @@ where
     type Done = Result<WriteOutcome, NotStored>;
     const KNOWS_LOADS: bool = C::KNOWS_LOADS;
 
-    #[inline(always)]
+    #[inline]
     fn is_key(&self, other: &K) -> bool {
         self.new().key() == other
     }
@@ -318,7 +318,7 @@ where
 }
 
 impl<K, V, S, C> Write<'_, K, V, S, C> {
-    #[inline(always)]
+    #[inline]
     fn take(&mut self) -> NewNode<K, V> {
         match self.new.take() {
             Some(new) => new,

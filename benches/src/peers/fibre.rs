@@ -13,8 +13,9 @@ impl<K: Key, V: Value> Peer<K, V> for Fibre<K, V> {
     const CARD: Card = Card::cache("fibre_cache");
 
     // Its callers evict nothing, and its one thread wakes once a second.
-    const EVICTS: Result<(), Problem> =
-        Err(Problem::Unsupported("evicts once a second, so the bound does not hold"));
+    const EVICTS: Result<(), Problem> = Err(Problem::Unsupported(
+        "evicts once a second, so the bound does not hold",
+    ));
 
     fn build(plan: &Plan<K, V>) -> Result<Self, Problem> {
         plan.without_listener("the listener is called once a second")?;

@@ -164,7 +164,7 @@ impl<K, V> Pass<'_, K, V> {
     }
 
     /// Retires a node that is unlinked everywhere.
-    #[inline(always)]
+    #[inline]
     fn retire_dead(&mut self, node: NodePtr<K, V>, cause: RemovalCause) {
         node.set_state(NodeState::Dead);
         self.notify_or_retire(node, cause);
@@ -172,7 +172,7 @@ impl<K, V> Pass<'_, K, V> {
 
     /// Posts a node that is Dead or Succeeded to the listener, which is to hear of it before it is
     /// freed; without a listener, retires it.
-    #[inline(always)]
+    #[inline]
     fn notify_or_retire(&mut self, node: NodePtr<K, V>, cause: RemovalCause) {
         if self.maintenance.notifier.has_listener() {
             (self.state.scratch.gathered).push(Notification { node, cause });
