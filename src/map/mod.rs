@@ -4,10 +4,10 @@
 //!
 //! Three parts of a key's hash choose the shard, the group and the tag. Look-ups take no lock. A
 //! writer works in two steps, so that no user code (`Eq`, `Expiry`) runs under a shard's lock.
-//! First [`ShardCell::probe`] finds the key's node without a lock, and notes every node of the same full
-//! hash whose key it had to compare. Then, under the lock, [`Shard::revalidate`] confirms by
+//! First [`ShardCell::probe`] finds the key's node without a lock, and notes every node of the same
+//! full hash whose key it had to compare. Then, under the lock, [`Shard::revalidate`] confirms by
 //! addresses and hashes alone that nothing relevant has changed. If something has changed, the
-//! writer starts over.
+//! writer starts over (`operations/transact.rs`).
 //!
 //! | file | what it has |
 //! |---|---|
