@@ -63,7 +63,7 @@ pub(super) enum Glance<K, V> {
 
 impl<K, V> Shared<K, V> {
     /// One look at the key's group. A hit of a cache whose reads are not
-    /// [fast](super::Core::has_fast_reads) only says that the entry is live.
+    /// [fast](Self::has_detour) only says that the entry is live.
     #[inline(always)]
     pub(super) fn glance<Q>(&self, hash: u64, key: &Q, pin: &Pin) -> Glance<K, V>
     where

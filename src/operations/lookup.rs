@@ -22,7 +22,6 @@ use super::find::{Glance, Hit, Miss};
 use super::lifetimes::MAX_ASKS;
 use crate::node::NodePtr;
 use crate::reclaim::Pin;
-use crate::sync::Ordering;
 use equivalent::Equivalent;
 use std::borrow::Borrow;
 use std::hash::{BuildHasher, Hash};
@@ -147,7 +146,7 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
         L: Lookup<K, V>,
         Q: Equivalent<K> + ?Sized,
     {
-        if L::IS_READ && !self.has_fast_reads.load(Ordering::Relaxed) {
+        if self.shared.has_detour(L::IS_READ) {
             return self.look_up_fully::<L, Q>(hash, key);
         }
         match self.shared.pin_alone() {
@@ -164,6 +163,7 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
         L: Lookup<K, V>,
         Q: Equivalent<K> + ?Sized,
     {
+        self.count_operation();
         Flow::<K, V, S, L, Q>::look_up_pinned(self, hash, key, self.shared.pin())
     }
 
