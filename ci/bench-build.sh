@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
-# The benchmark program builds, and gives right answers on small sets. Nothing is measured here. The
-# benchmarks by criterion are compiled by `ci/clippy.sh`.
+# The benchmark program builds, and gives right answers on small sets. Nothing is measured here.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -58,7 +58,7 @@ for corpus in fuzz/corpus/*; do
     objects+=(--object "$program")
 done
 "$profdata" merge --sparse "$raw"/*.profraw --output "$raw/all.profdata"
-files=$(find "${parts[@]}" -name '*.rs' ! -path '*/tests/*' ! -name check.rs ! -name oracle.rs ! -name fuzzing.rs | sort)
+files=$(find "${parts[@]}" -name '*.rs' ! -path '*/tests/*' | sort)
 # shellcheck disable=SC2086 # a list of files
 "$cov" export --format=lcov --instr-profile="$raw/all.profdata" "${objects[@]}" --sources $files >"$raw/lcov"
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs the models of the private races (src/tests) under every interleaving up to a bound on
+# Runs the models of the private races (models/loom) under every interleaving up to a bound on
 # preemptions. Prints how many interleavings each has.
 #
 #   ci/loom.sh                          all models
@@ -20,8 +20,8 @@ export RUSTFLAGS="--cfg wheelhouse_loom ${RUSTFLAGS:-}"
 export CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS=true
 
 cargo test -p wheelhouse-models --lib --release --no-run
-# Ordinary unit tests, whose names contain `tests::` further back, run elsewhere.
-mapfile -t models < <(cargo test -p wheelhouse-models --quiet --lib --release -- --list --format terse | sed -n 's/^\(tests::.*\): test$/\1/p' | grep -F -- "${1:-}")
+# Ordinary unit tests run elsewhere.
+mapfile -t models < <(cargo test -p wheelhouse-models --quiet --lib --release -- --list --format terse | sed -n 's/^\(loom_models::.*\): test$/\1/p' | grep -F -- "${1:-}")
 if [ "${#models[@]}" -eq 0 ]; then
     echo "no model${1:+ with $1 in its name}" >&2
     exit 2
@@ -32,7 +32,7 @@ trap 'rm -f "$report"' EXIT
 timeout --kill-after=5 "${LOOM_LIMIT:-300}" cargo test -p wheelhouse-models --lib --release -- --exact --show-output "${models[@]}" 2>&1 | tee "$report"
 
 # One model is wrong on purpose. If it is missing, or does not fail, the others show nothing.
-if [ $# -eq 0 ] && ! grep -q '^test tests::weakened::.* - should panic .*ok$' "$report"; then
+if [ $# -eq 0 ] && ! grep -q '^test loom_models::weakened::.* - should panic .*ok$' "$report"; then
     echo "the model that must fail was not seen to fail" >&2
     exit 1
 fi

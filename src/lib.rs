@@ -199,16 +199,15 @@ mod snapshot;
 
 mod loading_cache;
 
+// What checks private parts from outside of `src`; no published build compiles it.
 #[cfg(all(test, wheelhouse_loom))]
-mod tests;
+#[path = "../models/loom/mod.rs"]
+mod loom_models;
 
 #[cfg(fuzzing)]
 #[doc(hidden)]
+#[path = "../fuzz/private/mod.rs"]
 pub mod fuzzing;
-
-#[cfg(wheelhouse_parts)]
-#[doc(hidden)]
-pub mod parts;
 
 pub use cache::{BuildError, Cache, CacheBuilder};
 pub use equivalent::Equivalent;

@@ -142,27 +142,8 @@ impl<K, V, C: Chain> List<K, V, C> {
             self.push_back(entry);
         }
     }
-
-    /// The entries from head to tail. The list must not change meanwhile.
-    #[cfg(any(test, fuzzing))]
-    pub(crate) fn iter(&self) -> impl Iterator<Item = EntryPtr<K, V>> {
-        std::iter::successors(self.head, |&entry| Self::next(entry))
-    }
-
-    /// Asserts list 2.
-    #[cfg(any(test, fuzzing))]
-    pub(crate) fn check_invariants(&self) {
-        let mut len = 0;
-        let mut last = None;
-        let mut at = self.head;
-        while let Some(entry) = at {
-            assert_eq!(C::links(&entry).prev(), last, "prev does not mirror next");
-            len += 1;
-            assert!(len <= self.len, "more entries than the length {}", self.len);
-            last = Some(entry);
-            at = C::links(&entry).next();
-        }
-        assert_eq!(self.tail, last, "the tail is not the last entry");
-        assert_eq!(self.len, len, "length");
-    }
 }
+
+#[cfg(any(test, fuzzing))]
+#[path = "../models/checks/list.rs"]
+mod check;

@@ -232,11 +232,7 @@ where
         Q: Equivalent<K> + Hash + ?Sized,
     {
         let pin = self.core.shared.pin();
-        let hit = self
-            .core
-            .shared
-            .find_live(self.core.hash(key), key, &pin)
-            .ok()?;
+        let hit = self.core.shared.find_live(self.core.hash(key), key, &pin)?;
         Some(hit.node.weight())
     }
 }

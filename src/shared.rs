@@ -98,7 +98,7 @@ impl<K, V> Shared<K, V> {
     }
 
     /// Whether reads take the full path for good.
-    #[cfg(test)]
+    #[inline(always)]
     pub(crate) fn has_slow_reads(&self) -> bool {
         self.detours.load(Ordering::Relaxed) & SLOW_READS != 0
     }

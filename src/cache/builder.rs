@@ -285,6 +285,11 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     /// `peek_ref`, iteration and `retain` do not. Zero makes every entry due at once. A
     /// lifetime above the [longest one](Expiry#answers) is cut to it.
     ///
+    /// Without a ticker, a lifetime of ten seconds or more may count from up to 0.1 s after the
+    /// read: never early, and at most 0.1 s late. So a key that is read often is written once per
+    /// tick of the operating system, not once per read. A shorter lifetime counts exactly from the
+    /// read.
+    ///
     /// ```
     /// use std::time::Duration;
     /// use wheelhouse::{Cache, ManualTicker};

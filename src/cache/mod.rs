@@ -8,7 +8,7 @@ pub use builder::CacheBuilder;
 
 use crate::hash::RandomState;
 use crate::load::RevokedBy;
-use crate::operations::{Cloned, Contained, Core, EntryRef, Handle, Referenced, Taken};
+use crate::operations::{Cloned, Contained, Core, EntryRef, Handle, Referenced};
 use crate::scheduler::Task;
 use equivalent::Equivalent;
 use std::hash::{BuildHasher, Hash};
@@ -245,7 +245,7 @@ where
         Q: Equivalent<K> + Hash + ?Sized,
         V: Clone,
     {
-        self.core.look_up::<Taken<Cloned>, Q>(key)
+        self.core.look_up::<Cloned, Q>(key)
     }
 
     /// Stores a value. The listener gets the old value, if there is one, with the cause `Replaced`,
@@ -372,7 +372,7 @@ where
         Q: Equivalent<K> + Hash + ?Sized + 'a,
         V: Clone,
     {
-        self.core.get_many::<Cloned, Q>(keys)
+        self.core.get_many::<Cloned, V, Q>(keys)
     }
 
     /// Returns a reference to a key's entry without counting as a read: no policy is asked, no use
@@ -421,7 +421,7 @@ where
     where
         Q: Equivalent<K> + Hash + ?Sized,
     {
-        self.core.look_up::<Taken<Contained>, Q>(key).is_some()
+        self.core.look_up::<Contained, Q>(key).is_some()
     }
 
     /// Sets how long an entry lives from now; `None` removes its deadline. Returns false if the key

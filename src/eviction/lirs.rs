@@ -100,9 +100,9 @@ const TAIL_MOVES_PER_DEMOTION: usize = 4;
 const SPARED_PER_CALL: usize = 16;
 
 pub(super) struct Lirs<K, V> {
-    window: WeighedQueue<K, V>,
-    protected: WeighedQueue<K, V>,
-    tail: WeighedQueue<K, V>,
+    pub(super) window: WeighedQueue<K, V>,
+    pub(super) protected: WeighedQueue<K, V>,
+    pub(super) tail: WeighedQueue<K, V>,
     max: u64,
     /// Counts protected entries that reached the tail.
     order: Periods,
@@ -112,7 +112,7 @@ pub(super) struct Lirs<K, V> {
     filling: bool,
     /// Whether the weight has been over the bound since the bound was made smaller.
     shrinking: bool,
-    sizer: WindowSizer,
+    pub(super) sizer: WindowSizer,
     ghosts: Ghosts,
     dueling: SetDueling,
 }
@@ -417,19 +417,5 @@ impl<K, V> Lirs<K, V> {
     #[cfg(test)]
     pub(super) fn window_size(&self) -> u64 {
         self.max - self.sizer.for_protected()
-    }
-
-    /// Asserts lirs 1 and 2, and the invariants of the parts.
-    #[cfg(any(test, fuzzing))]
-    pub(super) fn check_invariants(&self, weights: std::ops::RangeInclusive<u64>) {
-        for queue in [&self.window, &self.protected, &self.tail] {
-            queue.check_invariants(weights.clone());
-        }
-        self.sizer.check_invariants();
-        assert!(
-            self.protected.len() == 0 || self.tail.len() > 0,
-            "a protected queue of {} without a tail",
-            self.protected.len()
-        );
     }
 }

@@ -25,6 +25,9 @@
 //! clock and no map. Every call except [`set_max`](Eviction::set_max) does a bounded amount of
 //! work.
 
+#[cfg(any(test, fuzzing))]
+#[path = "../../models/checks/eviction.rs"]
+mod check;
 mod ghosts;
 mod lirs;
 mod order;
@@ -339,16 +342,5 @@ impl<K, V> Eviction<K, V> {
             fitting.unlink(entry);
             self.let_in(entry, entry.weight());
         }
-    }
-
-    /// Asserts eviction 2, that overweight nodes are heavier than the maximum, and the invariants
-    /// of the parts; visits all nodes in queues.
-    #[cfg(any(test, fuzzing))]
-    pub(crate) fn check_invariants(&self) {
-        self.overweight
-            .check_invariants(self.max.saturating_add(1)..=u64::MAX);
-        assert!(u64::from(self.heaviest) <= self.max || self.heaviest == 0);
-        let weights = 1..=u64::from(self.heaviest);
-        self.order.check_invariants(weights);
     }
 }

@@ -142,12 +142,4 @@ impl<K, V> Order<K, V> {
         };
         one.into_iter().chain(three.into_iter().flatten())
     }
-
-    #[cfg(any(test, fuzzing))]
-    pub(super) fn check_invariants(&self, weights: std::ops::RangeInclusive<u64>) {
-        match self {
-            Self::Adaptive(lirs) => lirs.check_invariants(weights),
-            Self::Lru(queue) => queue.check_invariants(weights),
-        }
-    }
 }

@@ -25,11 +25,11 @@ pub(super) const OVERWEIGHT: u8 = 2;
 pub(super) const FIRST_FREE: u8 = 3;
 
 pub(super) struct WeighedQueue<K, V> {
-    list: List<K, V, Queue>,
+    pub(super) list: List<K, V, Queue>,
     /// The entry that a walk visits next (queue 3).
     cursor: Option<EntryPtr<K, V>>,
-    weight: u64,
-    queue_id: u8,
+    pub(super) weight: u64,
+    pub(super) queue_id: u8,
 }
 
 impl<K, V> WeighedQueue<K, V> {
@@ -144,28 +144,5 @@ impl<K, V> WeighedQueue<K, V> {
                 other.push_newest(entry);
             }
         }
-    }
-
-    /// Asserts queue 1 for the entries of this queue, queue 2, the invariants of the list, and that
-    /// every weight is in `weights`.
-    #[cfg(any(test, fuzzing))]
-    pub(super) fn check_invariants(&self, weights: std::ops::RangeInclusive<u64>) {
-        self.list.check_invariants();
-        let mut weight = 0;
-        for entry in self.list.iter() {
-            assert_eq!(
-                entry.queue_id(),
-                self.queue_id,
-                "the queue_id of a linked entry"
-            );
-            let of_node = u64::from(entry.weight());
-            assert!(
-                weights.contains(&of_node),
-                "weight {of_node} in queue {}",
-                self.queue_id
-            );
-            weight += of_node;
-        }
-        assert_eq!(self.weight, weight, "weight of queue {}", self.queue_id);
     }
 }

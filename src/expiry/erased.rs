@@ -9,7 +9,7 @@
 
 use super::{Expiry, inherited};
 use crate::node::NodePtr;
-use crate::time::{self, Clock, NEVER};
+use crate::time::{self, COARSE_FROM, Clock, NEVER};
 use std::time::{Duration, Instant};
 
 /// Gives deadlines to entries.
@@ -154,7 +154,16 @@ impl<K, V, P: Expiry<K, V>> Lifetime<K, V> for Erased<P> {
             let answer =
                 self.policy
                     .expire_after_read(key, value, policy_instant, None, policy_instant);
-            return time::deadline_in(now, answer);
+            let now = match answer {
+                Some(lifetime) if lifetime < COARSE_FROM => clock.exactly(now),
+                _ => now,
+            };
+            // The entry may have become due since it was judged. Then it is too late to extend it.
+            return if time::is_due(now, deadline) {
+                deadline
+            } else {
+                time::deadline_in(now, answer)
+            };
         }
         let left = time::time_left(now, deadline);
         let policy_instant = clock.instant(now);

@@ -110,6 +110,9 @@ where
 /// `None` means that the entry never expires; for other special values see
 /// [`Expiry`](Expiry#answers).
 ///
+/// On a cache without a ticker, a lifetime of ten seconds or more may count from up to 0.1 s after
+/// the read: never early, and at most 0.1 s late. A shorter one counts exactly from the read.
+///
 /// # Examples
 ///
 /// ```
@@ -140,7 +143,7 @@ where
 ///
 /// # Cost
 ///
-/// Each hit calls the closure and stores the new deadline in the entry.
+/// Each hit calls the closure, and stores the new deadline in the entry if it differs.
 pub fn accessing<K, V, F>(lifetime: F) -> Accessing<F>
 where
     F: Fn(&K, &V) -> Option<Duration> + Send + Sync + 'static,

@@ -232,7 +232,7 @@ impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher> LoadView<'a, K, V, S> {
         Q: Equivalent<K> + ?Sized,
     {
         let pin = self.core.shared.pin();
-        let hit = self.core.shared.find_live(hash, key, &pin).ok()?;
+        let hit = self.core.shared.find_live(hash, key, &pin)?;
         Some(Got::of(hit.node, &self.core.shared.clock))
     }
 }

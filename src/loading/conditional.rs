@@ -87,7 +87,7 @@ where
         let hash = core.hash(key);
         let owned = {
             let pin = core.shared.pin();
-            let Ok(hit) = core.shared.find_live(hash, key, &pin) else {
+            let Some(hit) = core.shared.find_live(hash, key, &pin) else {
                 return Err(value);
             };
             hit.node.key().clone()

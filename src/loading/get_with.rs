@@ -9,7 +9,7 @@ use super::run::End;
 use super::seek::RoleSearch;
 use crate::cache::Cache;
 use crate::load::Want;
-use crate::operations::{Cloned, Taken};
+use crate::operations::Cloned;
 use equivalent::Equivalent;
 use std::borrow::ToOwned;
 use std::future::Future;
@@ -47,7 +47,7 @@ where
         Q: Equivalent<K> + Hash + ?Sized,
     {
         let hash = self.core.hash(key);
-        let hit = self.core.look_up_hashed::<Taken<Cloned>, Q>(hash, key);
+        let hit = self.core.look_up_hashed::<Cloned, Q>(hash, key);
         hit.ok_or(hash)
     }
 

@@ -134,7 +134,7 @@ impl<K: CacheKey, V: CacheValue, S: BuildHasher> Right<K, V, S> {
         let core = self.core()?;
         let (load, shared) = (self.load(), &core.shared);
         let pin = shared.pin();
-        let hit = shared.find_live(load.hash(), load.key(), &pin).ok()?;
+        let hit = shared.find_live(load.hash(), load.key(), &pin)?;
         let lifetime = core.lifetimes.lifetime_of_unchanged(hit.node);
         Some((hit.node.value().clone(), lifetime))
     }
@@ -338,8 +338,7 @@ impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher> LoadView<'a, K, V, S> {
         let node = self
             .core
             .shared
-            .find_live(load.hash(), load.key(), &pin)
-            .ok()?
+            .find_live(load.hash(), load.key(), &pin)?
             .node;
         let until = self.reload_until(self.core.shared.clock.now());
         let mut shard = self.core.shared.map.lock(load.hash());
@@ -444,7 +443,7 @@ impl<K: Eq + 'static, V: 'static, S> LoadView<'_, K, V, S> {
             return;
         }
         let pin = self.core.shared.pin();
-        let Ok(hit) = self.core.shared.find_live(load.hash(), load.key(), &pin) else {
+        let Some(hit) = self.core.shared.find_live(load.hash(), load.key(), &pin) else {
             return;
         };
         let (Some(refresh), Some(policy)) = (hit.node.refresh(), &self.core.refresh) else {

@@ -9,7 +9,7 @@ use super::commit::Lead;
 use super::got::Got;
 use super::key::Key;
 use crate::load::{Load, Outcome, Ticket, Verdict, WaitCycle};
-use crate::operations::{Cloned, Core, Taken};
+use crate::operations::{Cloned, Core};
 use crate::time::Clock;
 use std::hash::BuildHasher;
 use std::sync::Arc;
@@ -98,7 +98,7 @@ impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher, Y: Key<K>> RoleSearch<'a, K
                 let key = self.key.query();
                 let hash = self.core.hash(key);
                 if self.looks
-                    && let Some(value) = self.core.look_up_hashed::<Taken<Cloned>, _>(hash, key)
+                    && let Some(value) = self.core.look_up_hashed::<Cloned, _>(hash, key)
                 {
                     return Some(FinalRole::Found(Got::hit(value)));
                 }

@@ -8,7 +8,7 @@ use super::loader::LoadError;
 use super::refreshing::Refreshing;
 use crate::loading::{ByRef, Got, Keys, LoadRequest, Loading, RoleSearch, fallible};
 use crate::node::is_stale;
-use crate::operations::{Taken, Timed};
+use crate::operations::Timed;
 use crate::time::NEVER;
 use equivalent::Equivalent;
 use std::borrow::ToOwned;
@@ -140,7 +140,7 @@ where
     where
         Q: Equivalent<K> + Hash + ?Sized,
     {
-        let (value, at, now) = self.cache.core.look_up::<Taken<Timed>, _>(key)?;
+        let (value, at, now) = self.cache.core.look_up::<Timed, _>(key)?;
         if self.is_stale(at, now) {
             self.reload(key);
         }
@@ -259,21 +259,19 @@ where
         values
     }
 
-    /// Whether an entry was stale at the time of its look-up; `now` is 0 if that needed no clock.
+    /// Whether an entry is stale, which was judged at `now`: that moment may be after now, and is 0
+    /// if the look-up needed none.
     #[inline]
     fn is_stale(&self, at: u64, now: u64) -> bool {
-        if now == 0 {
-            at != NEVER && is_stale(at, self.cache.core.shared.clock.now())
-        } else {
-            is_stale(at, now)
-        }
+        let is_fresh = at == NEVER || now != 0 && !is_stale(at, now);
+        !is_fresh && is_stale(at, self.cache.core.shared.clock.now_to_judge(at))
     }
 
     /// Looks several keys up; also returns those whose value is stale.
     fn look_up_all(&self, keys: impl IntoIterator<Item = K>) -> (Keys<K, V>, Vec<K>) {
         let mut stale = Vec::new();
         let keys = Keys::look_up(keys, |keys| {
-            let found = self.cache.core.get_many::<Timed, K>(keys);
+            let found = self.cache.core.get_many::<Timed, _, K>(keys);
             let value = |(key, found): (&K, Option<(V, u64, u64)>)| {
                 let (value, at, now) = found?;
                 if self.is_stale(at, now) {

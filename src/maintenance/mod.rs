@@ -55,6 +55,7 @@
 
 mod backlog;
 #[cfg(any(test, fuzzing))]
+#[path = "../../models/checks/maintenance.rs"]
 mod check;
 mod close;
 mod delivery;

@@ -50,14 +50,6 @@ impl<K, V> Scratch<K, V> {
             read: Vec::new(),
         }
     }
-
-    #[cfg(any(test, fuzzing))]
-    pub(super) fn is_empty(&self) -> bool {
-        self.gathered.is_empty()
-            && self.batch.is_empty()
-            && self.parts.is_empty()
-            && self.read.is_empty()
-    }
 }
 
 impl<K, V> State<K, V> {

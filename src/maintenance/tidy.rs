@@ -78,7 +78,9 @@ impl<K, V> MaintenanceView<'_, K, V> {
         drop(state);
         drop(mark);
         self.free(ready);
-        if maintenance.has_listener() {
+        if maintenance.tells_callers {
+            self.deliver_as_caller();
+        } else if maintenance.has_listener() {
             self.offer_delivery();
         }
     }

@@ -128,35 +128,6 @@ impl<K, V> ShardCell<K, V> {
         self.totals.entries.store(0, Ordering::Relaxed);
         self.totals.weight.store(0, Ordering::Relaxed);
     }
-
-    /// Asserts the invariants of the table, and that the shard `owns` the hashes of its nodes.
-    #[cfg(any(test, fuzzing))]
-    pub(super) fn check_invariants(&self, owns: impl Fn(u64) -> bool) {
-        let mut locked = self.locked.lock();
-        locked.slab.check_invariants();
-        let number = locked.number;
-        let table = self.table.writer(&mut locked.state);
-        table.check_invariants();
-        let mut nodes = Vec::new();
-        let (mut at, mut weight) = (0, 0);
-        while at < super::table::END {
-            at = self.table.collect(at as u32, &mut nodes);
-            for node in &nodes {
-                weight += u64::from(node.weight());
-                assert!(owns(node.hash()), "a node in a wrong shard");
-            }
-        }
-        assert_eq!(
-            self.totals.entries.load(Ordering::Relaxed),
-            locked.state.count(),
-            "entries of shard {number}"
-        );
-        assert_eq!(
-            self.totals.weight.load(Ordering::Relaxed),
-            weight,
-            "weight of shard {number}"
-        );
-    }
 }
 
 /// The result of a writer's look-up without a lock.

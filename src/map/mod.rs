@@ -34,6 +34,9 @@
 //! The invariants of the table itself are in `table`.
 
 mod cell;
+#[cfg(any(test, fuzzing))]
+#[path = "../../models/checks/map.rs"]
+mod check;
 mod garbage;
 mod loads;
 mod shard;
@@ -203,14 +206,6 @@ impl<K, V> Map<K, V> {
     pub(crate) fn take_apart(&mut self, mut free: impl FnMut(NodePtr<K, V>)) {
         for cell in &mut self.shards {
             cell.take_apart(&mut free);
-        }
-    }
-
-    /// Asserts the invariants of every table.
-    #[cfg(any(test, fuzzing))]
-    pub(crate) fn check_invariants(&self) {
-        for (number, cell) in self.shards.iter().enumerate() {
-            cell.check_invariants(|hash| self.shard_of(hash) == number);
         }
     }
 }

@@ -451,51 +451,6 @@ impl Pool {
             self.empty.pop();
         }
     }
-
-    /// The number of slots of a chain, and the last one. The caller holds the owner's lock.
-    #[cfg(any(test, fuzzing))]
-    fn walk(mut at: Next) -> (usize, Option<NonNull<u8>>) {
-        let (mut count, mut last) = (0, None);
-        while let Some(slot) = NonNull::new(at) {
-            // SAFETY: pool 1: the chain's slots hold its links.
-            at = unsafe { next(slot) };
-            (count, last) = (count + 1, Some(slot));
-        }
-        (count, last)
-    }
-
-    /// Asserts pool 2 and 3.
-    #[cfg(any(test, fuzzing))]
-    pub(super) fn check_invariants(&self) {
-        let (recycled, last) = Self::walk(self.recycled.first);
-        assert_eq!(recycled, self.recycled.len, "recycled slots");
-        assert!(last.is_none_or(|last| last == self.recycled.last));
-        assert!(self.may_be_recycled(recycled), "{recycled} recycled slots");
-        let mut named = vec![0; self.regions.len()];
-        for &number in &self.partial {
-            named[number as usize] += 1;
-        }
-        let (mut slots, mut used) = (0, 0);
-        for (number, region) in self.regions.iter().enumerate() {
-            let Some(region) = region else { continue };
-            let all = region.chunks * self.shape.slots;
-            let handed_out = region.fresh_chunk * self.shape.slots + region.fresh;
-            let free = all - handed_out + Self::walk(region.free).0;
-            assert_eq!(region.used + free, all, "slots of region {number}");
-            assert_eq!(
-                named[number],
-                usize::from(region.listed),
-                "region {number} in `partial`"
-            );
-            assert!(
-                free == 0 || region.listed,
-                "region {number} has room (pool 3)"
-            );
-            slots += all;
-            used += region.used;
-        }
-        assert_eq!((slots, used), (self.slots, self.used));
-    }
 }
 
 impl Drop for Pool {
@@ -506,3 +461,7 @@ impl Drop for Pool {
         drop(Vacated(all.collect()));
     }
 }
+
+#[cfg(any(test, fuzzing))]
+#[path = "../../models/checks/pool.rs"]
+mod check;

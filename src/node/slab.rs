@@ -109,12 +109,6 @@ impl<K, V> Emptied<K, V> {
 }
 
 impl<K, V> Slab<K, V> {
-    /// A slab without memory, of the only shard.
-    #[cfg(any(test, fuzzing, wheelhouse_parts))]
-    pub(crate) fn new(columns: Columns) -> Self {
-        Self::of_shard(0, columns)
-    }
-
     /// A slab without memory.
     pub(crate) fn of_shard(shard: u32, columns: Columns) -> Self {
         Self {
@@ -246,19 +240,10 @@ impl<K, V> Slab<K, V> {
         self.entries.take_back(emptied.entries, &mut vacated);
         vacated
     }
-
-    /// Asserts the invariants of both pools, and that there are at most as many entries as nodes.
-    #[cfg(any(test, fuzzing))]
-    pub(crate) fn check_invariants(&self) {
-        self.nodes.check_invariants();
-        self.entries.check_invariants();
-        let taken = |pool: &Pool| pool.used - pool.recycled.len;
-        assert!(
-            taken(&self.entries) <= taken(&self.nodes),
-            "more entries than nodes"
-        );
-    }
 }
 
+#[cfg(any(test, fuzzing))]
+#[path = "../../models/checks/slab.rs"]
+mod check;
 #[cfg(all(test, not(wheelhouse_loom)))]
 mod tests;

@@ -6,7 +6,7 @@ use crate::maintenance::Maintenance;
 use crate::refresh::Refresh;
 use crate::scheduler::{Delivery, Task};
 use crate::shared::Shared;
-use crate::sync::AtomicUsize;
+use crate::sync::{AtomicBool, AtomicUsize};
 use std::hash::{BuildHasher, Hash};
 use std::time::Duration;
 
@@ -20,6 +20,8 @@ pub(crate) struct Core<K, V, S> {
     hasher: S,
     /// Whether to mix the hashes, because the hasher may not use all bits.
     needs_mixing: bool,
+    /// A read needs the exact time, not only whether the entry is live.
+    pub(super) reads_exactly: AtomicBool,
     pub(crate) shared: Shared<K, V>,
     pub(crate) lifetimes: Lifetimes<K, V>,
     weigher: Option<Weigher<K, V>>,
@@ -44,6 +46,7 @@ impl<K, V, S> Core<K, V, S> {
     ) -> Self {
         shared.set_slow_reads(!Self::reads_are_fast(&lifetimes, &shared));
         Self {
+            reads_exactly: AtomicBool::new(lifetimes.reads_exactly()),
             hasher,
             needs_mixing,
             shared,

@@ -106,6 +106,8 @@ impl<K, V, S> Core<K, V, S> {
         self.lifetimes.note_first_read(inherits);
         let is_fast = Self::reads_are_fast(&self.lifetimes, &self.shared);
         self.shared.set_slow_reads(!is_fast);
+        let exactly = self.lifetimes.reads_exactly();
+        self.reads_exactly.store(exactly, Ordering::Relaxed);
         own
     }
 

@@ -1,147 +1,79 @@
 //! The live entry of a key: what one look at the map and one reading of the clock tell.
 
-use crate::map::Look;
 use crate::node::{NodePtr, NodeState};
 use crate::reclaim::Pin;
 use crate::shared::Shared;
 use crate::time::{self, NEVER};
 use equivalent::Equivalent;
 
-/// An entry that a look-up found. It is live, except where `find` returns it as an error.
+/// An entry that a look-up found. It is live, except where a function returns it as an error.
 #[derive(Debug)]
 pub(crate) struct Hit<K, V> {
     pub(crate) node: NodePtr<K, V>,
     /// The deadline by which it was judged.
     pub(crate) deadline: u64,
-    /// The reading of the clock at which it was judged; 0 where none was needed.
+    /// The moment at which it was judged, see [`Clock::now_to_judge`]; 0 where none was needed.
+    ///
+    /// [`Clock::now_to_judge`]: crate::time::Clock::now_to_judge
     pub(crate) now: u64,
 }
 
 impl<K, V> Hit<K, V> {
-    /// The node as a hit; as an error, if it is due by this deadline. `read` gives the time, if it
-    /// is needed: an entry without a deadline needs it only if the read may give it one.
-    #[inline(always)]
-    pub(super) fn judge(
-        node: NodePtr<K, V>,
-        deadline: u64,
-        may_extend: bool,
-        read: impl FnOnce() -> u64,
-    ) -> Result<Self, Self> {
-        let hit = |now| Self {
+    /// The node as a hit; as an error, if it is due.
+    #[inline]
+    pub(super) fn of(node: NodePtr<K, V>, deadline: u64, now: u64) -> Result<Self, Self> {
+        let hit = Self {
             node,
             deadline,
             now,
         };
-        if deadline == NEVER {
-            return Ok(hit(if may_extend { read() } else { 0 }));
-        }
-        let now = read();
         if time::is_due(now, deadline) {
-            Err(hit(now))
+            Err(hit)
         } else {
-            Ok(hit(now))
+            Ok(hit)
         }
     }
-}
-
-/// A look-up that found no live entry. `due`: the time, if it found an entry that is due.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Miss {
-    pub(super) due: Option<u64>,
-}
-
-/// The result of one look at the key's group.
-pub(super) enum Glance<K, V> {
-    Hit(Hit<K, V>),
-    /// The key is absent.
-    Absent,
-    /// The key's entry, which has a deadline.
-    Timed(NodePtr<K, V>),
-    /// One look does not decide.
-    Retry,
 }
 
 impl<K, V> Shared<K, V> {
-    /// One look at the key's group. A hit of a cache whose reads are not
-    /// [fast](Self::has_detour) only says that the entry is live.
-    #[inline(always)]
-    pub(super) fn glance<Q>(&self, hash: u64, key: &Q, pin: &Pin) -> Glance<K, V>
-    where
-        Q: Equivalent<K> + ?Sized,
-    {
-        let map = &self.map;
-        let node = match map.look(hash, pin, |node| key.equivalent(node.key())) {
-            Look::Found(node) => node,
-            Look::Absent => return Glance::Absent,
-            Look::Retry => return Glance::Retry,
-        };
-        let deadline = node.deadline();
-        if deadline == NEVER {
-            Glance::Hit(Hit {
-                node,
-                deadline,
-                now: 0,
-            })
-        } else {
-            Glance::Timed(node)
-        }
-    }
-
-    /// The live entry of a key. If there is none: `Err(None)` if the key is absent, `Err(Some)`
-    /// with the due entry, for [`claim_due`](Self::claim_due).
-    // Inlined into each caller. Rare cases continue in tail calls, so the result stays in
-    // registers.
-    #[inline(always)]
+    /// The live entry of a key. If there is none, the time at which its entry was found due;
+    /// `None` if the key is absent.
+    ///
+    /// `due` is an entry of the key that the caller has found due. `exactly` is for a read that
+    /// needs the exact time.
+    #[inline]
     pub(super) fn find<Q>(
-        &self,
-        hash: u64,
-        key: &Q,
-        pin: &Pin,
-    ) -> Result<Hit<K, V>, Option<Hit<K, V>>>
-    where
-        Q: Equivalent<K> + ?Sized,
-    {
-        let map = &self.map;
-        let Some(node) = map.find(hash, pin, |node| key.equivalent(node.key())) else {
-            return Err(None);
-        };
-        self.judge(node).map_err(Some)
-    }
-
-    /// The second half of [`find`](Self::find): a miss, unless the due entry was replaced
-    /// meanwhile.
-    #[cold]
-    #[inline(never)]
-    pub(super) fn claim_due<Q>(
         &self,
         hash: u64,
         key: &Q,
         due: Option<Hit<K, V>>,
         pin: &Pin,
-    ) -> Result<Hit<K, V>, Miss>
+        exactly: bool,
+    ) -> Result<Hit<K, V>, Option<u64>>
     where
         Q: Equivalent<K> + ?Sized,
     {
         let mut met = due;
-        while let Some(due) = met {
-            if self.is_dead(&due, pin) {
-                return Err(Miss { due: Some(due.now) });
+        loop {
+            if let Some(due) = &met
+                && self.is_dead(due, pin)
+            {
+                return Err(Some(due.now));
             }
-            match self.find(hash, key, pin) {
+            let found = (self.map).find(hash, pin, |node| key.equivalent(node.key()));
+            match self.judge(found.ok_or(None)?, exactly) {
                 Ok(hit) => return Ok(hit),
-                Err(again) => met = again,
+                Err(due) => met = Some(due),
             }
         }
-        Err(Miss { due: None })
     }
 
     /// The live entry of a key.
-    pub(crate) fn find_live<Q>(&self, hash: u64, key: &Q, pin: &Pin) -> Result<Hit<K, V>, Miss>
+    pub(crate) fn find_live<Q>(&self, hash: u64, key: &Q, pin: &Pin) -> Option<Hit<K, V>>
     where
         Q: Equivalent<K> + ?Sized,
     {
-        self.find(hash, key, pin)
-            .or_else(|due| self.claim_due(hash, key, due, pin))
+        self.find(hash, key, None, pin, false).ok()
     }
 
     /// The live entry of a node that was in the map a moment ago, or what its key has instead.
@@ -151,21 +83,28 @@ impl<K, V> Shared<K, V> {
     {
         // In this order: first the deadline says that the node is live, then its state says that it
         // is still in the map.
-        match self.judge(node) {
+        match self.judge(node, false) {
             Ok(hit) if node.state() == NodeState::Live => Some(hit),
-            _ => self.find_live(node.hash(), node.key(), pin).ok(),
+            _ => self.find_live(node.hash(), node.key(), pin),
         }
     }
 
     /// The node as a hit; as an error, if it is due.
     ///
     /// The clock is read after the deadline: so the entry was live at some moment of the call, and
-    /// a read with an old reading does not overwrite a later extension by another thread.
-    #[inline(always)]
-    pub(super) fn judge(&self, node: NodePtr<K, V>) -> Result<Hit<K, V>, Hit<K, V>> {
-        Hit::judge(node, node.deadline(), self.reads_extend, || {
+    /// a read with an old reading does not overwrite a later extension by another thread. An entry
+    /// without a deadline needs a reading only if the read may give it one.
+    #[inline]
+    pub(super) fn judge(&self, node: NodePtr<K, V>, exactly: bool) -> Result<Hit<K, V>, Hit<K, V>> {
+        let deadline = node.deadline();
+        let now = if deadline == NEVER && !self.reads_extend {
+            0
+        } else if exactly {
             self.clock.now()
-        })
+        } else {
+            self.clock.now_to_judge(deadline)
+        };
+        Hit::of(node, deadline, now)
     }
 
     /// Whether an entry that was judged due is still the key's current entry, so that the key is
@@ -200,6 +139,6 @@ impl<K, V> Shared<K, V> {
     pub(crate) fn is_live(&self, node: NodePtr<K, V>) -> bool {
         let deadline = node.deadline();
         node.state() == NodeState::Live
-            && (deadline == NEVER || !time::is_due(self.clock.now(), deadline))
+            && (deadline == NEVER || !time::is_due(self.clock.now_to_judge(deadline), deadline))
     }
 }

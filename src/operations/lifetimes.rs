@@ -109,6 +109,15 @@ impl<K, V> Lifetimes<K, V> {
             || self.limits.time_to_idle.is_some()
     }
 
+    /// Whether a read needs the exact time: the policy is told it, or the lifetime that counts from
+    /// it is short.
+    pub(super) fn reads_exactly(&self) -> bool {
+        let told =
+            self.policy_asks.times && self.asks_reads.load(Ordering::Relaxed) != reads::NO_READ;
+        let idle = self.limits.time_to_idle;
+        told || idle.is_some_and(|idle| idle < time::COARSE_FROM)
+    }
+
     /// Notes whether the policy inherits its method for reads, as its first answer about one tells.
     pub(super) fn note_first_read(&self, inherits: bool) {
         let asks = if inherits {

@@ -6,22 +6,30 @@
 //! caller, and whether it counts as a read. The flow is generic over them.
 //!
 //! 1. The *fast path* ([`Core::look_up`]) is inlined into the caller. It takes a pin that needs no
-//!    call, and looks once at the key's group. It serves all look-ups that are not reads, and reads
-//!    of caches in which a read moves no deadline and counts nothing.
-//! 2. If the entry has a deadline, or one look does not decide, another function finishes the
-//!    look-up, by a tail call. So the fast path keeps nothing across a call, and saves no register.
-//! 3. The full path asks the policy, moves the deadline, notes the use and counts. `get_many`
-//!    ([`many`](super::many)) finds the entries of a batch together, and takes the other steps from
-//!    here.
-//! 4. An entry that is due is a miss once its deadline is *claimed* (node 4). If that fails, or the
-//!    entry was replaced meanwhile, the look-up starts over: the key was never absent.
+//!    call, looks once at the key's group, and serves an entry without a deadline. It serves all
+//!    look-ups that are not reads, and reads of caches in which a read moves no deadline and counts
+//!    nothing.
+//! 2. If the entry has a deadline, [`finish`](Flow::finish) judges it by the clock. Where reads
+//!    move deadlines or count, it also asks the policy, moves the deadline, notes the use and
+//!    counts. `get_many` ([`many`](super::many)) finds the entries of a batch together, and takes
+//!    the other steps from here.
+//! 3. [`Flow::search`] is the cold end: one look did not decide, or the entry is due or was changed
+//!    meanwhile. An entry that is due is a miss once its deadline is *claimed* (node 4). If that
+//!    fails, or the entry was replaced meanwhile, the look-up starts over: the key was never
+//!    absent.
+//!
+//! The fast path reaches the other two by tail calls. So it keeps nothing across a call, and saves
+//! no register.
 
 use super::core::Core;
 use super::entry_ref::EntryRef;
-use super::find::{Glance, Hit, Miss};
+use super::find::Hit;
 use super::lifetimes::MAX_ASKS;
+use crate::map::Look;
 use crate::node::NodePtr;
 use crate::reclaim::Pin;
+use crate::sync::Ordering;
+use crate::time::NEVER;
 use equivalent::Equivalent;
 use std::borrow::Borrow;
 use std::hash::{BuildHasher, Hash};
@@ -29,63 +37,49 @@ use std::marker::PhantomData;
 
 /// A kind of look-up.
 pub(crate) trait Lookup<K: 'static, V: 'static> {
+    /// The part of the entry that is taken before the policy is asked.
+    type Part;
     /// The caller's answer for an entry.
     type Answer<'a>;
-    /// The part of the entry that is taken before the policy is asked.
-    type Taken;
     /// Whether a hit counts as a read: the policy is asked, the use is noted and counted.
     const IS_READ: bool;
 
     /// May run user code. Before the policy is asked: a panic in `clone` leaves the deadline as it
     /// is.
-    fn take(hit: &Hit<K, V>) -> Self::Taken;
+    fn take(hit: &Hit<K, V>) -> Self::Part;
 
     /// The answer of a hit. `pin` gives a pin that keeps the entry.
-    fn found<'a, S>(
+    fn answer<'a, S>(
         core: &'a Core<K, V, S>,
         hit: Hit<K, V>,
-        taken: Self::Taken,
+        part: Self::Part,
         pin: impl FnOnce() -> Pin,
     ) -> Self::Answer<'a>;
 }
 
-/// A kind of look-up that keeps no pin: it answers with a copy of some part of the entry.
-pub(crate) trait Take<K: 'static, V: 'static> {
-    type Answer;
-    const IS_READ: bool;
+/// The rest of the implementation of a look-up that answers with its part and keeps no pin.
+macro_rules! answers_with_its_part {
+    ($part:ty) => {
+        type Part = $part;
+        type Answer<'a> = $part;
 
-    fn take(hit: &Hit<K, V>) -> Self::Answer;
-}
-
-/// A look-up that answers with what it takes, and keeps no pin.
-pub(crate) struct Taken<T>(PhantomData<T>);
-
-impl<K: 'static, V: 'static, T: Take<K, V>> Lookup<K, V> for Taken<T> {
-    type Answer<'a> = T::Answer;
-    type Taken = T::Answer;
-    const IS_READ: bool = T::IS_READ;
-
-    #[inline(always)]
-    fn take(hit: &Hit<K, V>) -> T::Answer {
-        T::take(hit)
-    }
-
-    #[inline(always)]
-    fn found<S>(
-        _: &Core<K, V, S>,
-        _: Hit<K, V>,
-        taken: T::Answer,
-        _: impl FnOnce() -> Pin,
-    ) -> T::Answer {
-        taken
-    }
+        #[inline(always)]
+        fn answer<S>(
+            _: &Core<K, V, S>,
+            _: Hit<K, V>,
+            part: $part,
+            _: impl FnOnce() -> Pin,
+        ) -> $part {
+            part
+        }
+    };
 }
 
 /// `get`: a clone of the value.
 pub(crate) enum Cloned {}
 
-impl<K: 'static, V: Clone + 'static> Take<K, V> for Cloned {
-    type Answer = V;
+impl<K: 'static, V: Clone + 'static> Lookup<K, V> for Cloned {
+    answers_with_its_part!(V);
     const IS_READ: bool = true;
 
     #[inline(always)]
@@ -94,11 +88,26 @@ impl<K: 'static, V: Clone + 'static> Take<K, V> for Cloned {
     }
 }
 
+/// A `get` that also returns the moment from which the entry is stale, and the moment at which the
+/// entry was judged.
+pub(crate) enum Timed {}
+
+impl<K: 'static, V: Clone + 'static> Lookup<K, V> for Timed {
+    answers_with_its_part!((V, u64, u64));
+    const IS_READ: bool = true;
+
+    #[inline(always)]
+    fn take(hit: &Hit<K, V>) -> (V, u64, u64) {
+        let at = hit.node.refresh().map_or(NEVER, |refresh| refresh.at());
+        (hit.node.value().clone(), at, hit.now)
+    }
+}
+
 /// `contains_key`.
 pub(crate) enum Contained {}
 
-impl<K: 'static, V: 'static> Take<K, V> for Contained {
-    type Answer = ();
+impl<K: 'static, V: 'static> Lookup<K, V> for Contained {
+    answers_with_its_part!(());
     const IS_READ: bool = false;
 
     #[inline(always)]
@@ -109,15 +118,15 @@ impl<K: 'static, V: 'static> Take<K, V> for Contained {
 pub(crate) enum Referenced<const IS_READ: bool> {}
 
 impl<K: 'static, V: 'static, const IS_READ: bool> Lookup<K, V> for Referenced<IS_READ> {
+    type Part = ();
     type Answer<'a> = EntryRef<'a, K, V>;
-    type Taken = ();
     const IS_READ: bool = IS_READ;
 
     #[inline(always)]
     fn take(_: &Hit<K, V>) {}
 
     #[inline(always)]
-    fn found<'a, S>(
+    fn answer<'a, S>(
         core: &'a Core<K, V, S>,
         hit: Hit<K, V>,
         (): (),
@@ -155,7 +164,7 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
         }
     }
 
-    /// The full path from its beginning: where a hit asks the policy, may move the deadline, or is
+    /// A look-up without the fast path: where a hit asks the policy, may move the deadline, or is
     /// counted.
     #[inline(never)]
     pub(crate) fn look_up_fully<L, Q>(&self, hash: u64, key: &Q) -> Option<L::Answer<'_>>
@@ -164,11 +173,19 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
         Q: Equivalent<K> + ?Sized,
     {
         self.count_operation();
-        Flow::<K, V, S, L, Q>::look_up_pinned(self, hash, key, self.shared.pin())
+        let pin = self.shared.pin();
+        let map = &self.shared.map;
+        match map.find(hash, &pin, |node| key.equivalent(node.key())) {
+            Some(node) => Flow::<K, V, S, L, Q>::finish(self, hash, key, node, pin),
+            None => {
+                self.note_miss::<L>();
+                None
+            }
+        }
     }
 
     /// Counts a look-up that found nothing.
-    #[inline(always)]
+    #[inline]
     pub(super) fn note_miss<L: Lookup<K, V>>(&self) {
         if L::IS_READ {
             self.shared.count_miss();
@@ -176,7 +193,7 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
     }
 
     /// Notes and counts the use of an entry, if the look-up is a read.
-    #[inline(always)]
+    #[inline]
     pub(super) fn note_hit<L: Lookup<K, V>>(&self, node: NodePtr<K, V>, pin: &Pin) {
         if L::IS_READ {
             self.maintenance.note_read(&self.shared, node, pin);
@@ -210,140 +227,133 @@ impl<K: 'static, V: 'static, S, L: Lookup<K, V>, Q: Equivalent<K> + ?Sized> Flow
     where
         P: Borrow<Pin> + Into<Pin>,
     {
-        match core.shared.glance(hash, key, pin.borrow()) {
-            Glance::Hit(hit) => {
-                let taken = L::take(&hit);
-                if L::IS_READ && core.shared.should_record(hit.node) {
-                    return Self::record_hit(core, hit, taken, pin.into());
-                }
-                Some(L::found(core, hit, taken, move || pin.into()))
+        let map = &core.shared.map;
+        match map.look(hash, pin.borrow(), |node| key.equivalent(node.key())) {
+            Look::Found(node) if node.deadline() == NEVER => {
+                let hit = Hit {
+                    node,
+                    deadline: NEVER,
+                    now: 0,
+                };
+                Self::end(core, hit, pin)
             }
-            Glance::Absent => None,
-            Glance::Timed(node) => Self::judge_and_finish(core, hash, key, node, pin.into()),
-            Glance::Retry => Self::look_up_retry(core, hash, key, pin.into()),
+            Look::Found(node) => Self::judge(core, hash, key, node, pin),
+            Look::Absent => None,
+            Look::Retry => Self::search(core, hash, key, None, pin.into()),
         }
+    }
+
+    /// The rest of a fast look-up that has found an entry with a deadline.
+    #[inline(never)]
+    fn judge<'a, P>(
+        core: &'a Core<K, V, S>,
+        hash: u64,
+        key: &Q,
+        node: NodePtr<K, V>,
+        pin: P,
+    ) -> Option<L::Answer<'a>>
+    where
+        P: Borrow<Pin> + Into<Pin>,
+    {
+        let deadline = node.deadline();
+        match core.shared.clock.latest_before(deadline) {
+            Some(now) => {
+                let hit = Hit {
+                    node,
+                    deadline,
+                    now,
+                };
+                Self::end(core, hit, pin)
+            }
+            None => Self::finish(core, hash, key, node, pin.into()),
+        }
+    }
+
+    /// The end of a fast look-up that has found a live entry.
+    #[inline(always)]
+    fn end<'a, P: Into<Pin>>(
+        core: &'a Core<K, V, S>,
+        hit: Hit<K, V>,
+        pin: P,
+    ) -> Option<L::Answer<'a>> {
+        let part = L::take(&hit);
+        if L::IS_READ && core.shared.should_record(hit.node) {
+            return Self::record(core, hit, part, pin.into());
+        }
+        Some(L::answer(core, hit, part, move || pin.into()))
     }
 
     /// The rest of a fast read that the size policy has to hear of.
     #[inline(never)]
-    fn record_hit<'a>(
+    fn record<'a>(
         core: &'a Core<K, V, S>,
         hit: Hit<K, V>,
-        taken: L::Taken,
+        part: L::Part,
         pin: Pin,
     ) -> Option<L::Answer<'a>> {
         core.maintenance.note_read(&core.shared, hit.node, &pin);
-        Some(L::found(core, hit, taken, move || pin))
+        Some(L::answer(core, hit, part, move || pin))
     }
 
-    /// The rest of a fast look-up that found the key's entry, and has to read the clock.
+    /// The rest of a look-up that has found the key's entry: judges it by the clock, and does what
+    /// a read does.
     #[inline(never)]
-    fn judge_and_finish<'a>(
+    fn finish<'a>(
         core: &'a Core<K, V, S>,
         hash: u64,
         key: &Q,
         node: NodePtr<K, V>,
         pin: Pin,
     ) -> Option<L::Answer<'a>> {
-        match core.shared.judge(node) {
-            Ok(hit) => Self::finish(core, hash, key, hit, pin),
-            Err(due) => Self::finish_without_hit(core, hash, key, Some(due), pin),
+        let exactly = L::IS_READ && core.reads_exactly.load(Ordering::Relaxed);
+        let mut hit = match core.shared.judge(node, exactly) {
+            Ok(hit) => hit,
+            Err(due) => return Self::search(core, hash, key, Some(due), pin),
+        };
+        let part = L::take(&hit);
+        let may_extend = L::IS_READ && core.shared.has_slow_reads();
+        if may_extend && !hit.extend(core) {
+            return Self::search(core, hash, key, None, pin);
         }
+        core.note_hit::<L>(node, &pin);
+        Some(L::answer(core, hit, part, move || pin))
     }
 
-    /// The rest of a fast look-up that one look did not decide.
+    /// The rest of a look-up that one look did not decide, from the beginning. `due` is an entry of
+    /// the key that was found due.
+    // Separate from the first attempt: a loop around that attempt would slow down every hit.
     #[inline(never)]
-    fn look_up_retry<'a>(
-        core: &'a Core<K, V, S>,
-        hash: u64,
-        key: &Q,
-        pin: Pin,
-    ) -> Option<L::Answer<'a>> {
-        Self::look_up_pinned(core, hash, key, pin)
-    }
-
-    /// The full path under its pin.
-    #[inline(always)]
-    fn look_up_pinned<'a>(
-        core: &'a Core<K, V, S>,
-        hash: u64,
-        key: &Q,
-        pin: Pin,
-    ) -> Option<L::Answer<'a>> {
-        match core.shared.find(hash, key, &pin) {
-            Ok(hit) => Self::finish(core, hash, key, hit, pin),
-            Err(due) => Self::finish_without_hit(core, hash, key, due, pin),
-        }
-    }
-
-    /// The rest of a look-up that has found a live entry.
-    // Always inlined, as what it calls, so that the hit stays in registers.
-    #[inline(always)]
-    fn finish<'a>(
-        core: &'a Core<K, V, S>,
-        hash: u64,
-        key: &Q,
-        mut hit: Hit<K, V>,
-        pin: Pin,
-    ) -> Option<L::Answer<'a>> {
-        let taken = L::take(&hit);
-        if L::IS_READ && !hit.extend(core) {
-            return Self::read_again(core, hash, key, pin);
-        }
-        core.note_hit::<L>(hit.node, &pin);
-        Some(L::found(core, hit, taken, move || pin))
-    }
-
-    /// The rest of a look-up that has met no live entry; see `Shared::find`.
-    #[inline(never)]
-    fn finish_without_hit<'a>(
+    fn search<'a>(
         core: &'a Core<K, V, S>,
         hash: u64,
         key: &Q,
         due: Option<Hit<K, V>>,
         pin: Pin,
     ) -> Option<L::Answer<'a>> {
-        match core.shared.claim_due(hash, key, due, &pin) {
-            Ok(hit) => Self::finish(core, hash, key, hit, pin),
-            Err(miss) => Self::miss(core, hash, miss, pin),
-        }
-    }
-
-    /// Starts over a read whose entry was changed meanwhile.
-    // Separate from the first attempt: a loop around that attempt would slow down every hit.
-    #[cold]
-    #[inline(never)]
-    fn read_again<'a>(
-        core: &'a Core<K, V, S>,
-        hash: u64,
-        key: &Q,
-        pin: Pin,
-    ) -> Option<L::Answer<'a>> {
-        let mut asks = 1;
+        let exactly = L::IS_READ && core.reads_exactly.load(Ordering::Relaxed);
+        let (mut due, mut asks) = (due, 1);
         loop {
-            let mut hit = match core.shared.find_live(hash, key, &pin) {
+            let mut hit = match core.shared.find(hash, key, due.take(), &pin, exactly) {
                 Ok(hit) => hit,
-                Err(miss) => return Self::miss(core, hash, miss, pin),
+                Err(due) => {
+                    core.note_miss::<L>();
+                    drop(pin);
+                    // Where no scheduler runs, this does a small part of the expiry that is due:
+                    // after the pin was dropped, since destructors may run in it.
+                    if let Some(now) = due {
+                        core.maintenance.after_expired_read(&core.shared, hash, now);
+                    }
+                    return None;
+                }
             };
-            let taken = L::take(&hit);
+            let part = L::take(&hit);
             // If another call, or the policy itself, moves the deadline at each attempt, the last
             // move stays.
-            if asks >= MAX_ASKS || hit.extend(core) {
+            if !L::IS_READ || asks >= MAX_ASKS || hit.extend(core) {
                 core.note_hit::<L>(hit.node, &pin);
-                return Some(L::found(core, hit, taken, move || pin));
+                return Some(L::answer(core, hit, part, move || pin));
             }
             asks += 1;
         }
-    }
-
-    /// Ends a look-up that found nothing. Where no scheduler runs, it does a small part of the
-    /// expiry that is due: after the pin was dropped, since destructors may run in it.
-    fn miss<'a>(core: &'a Core<K, V, S>, hash: u64, miss: Miss, pin: Pin) -> Option<L::Answer<'a>> {
-        core.note_miss::<L>();
-        drop(pin);
-        if let Some(now) = miss.due {
-            core.maintenance.after_expired_read(&core.shared, hash, now);
-        }
-        None
     }
 }

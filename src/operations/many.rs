@@ -14,7 +14,7 @@
 
 use super::core::Core;
 use super::find::Hit;
-use super::lookup::{Take, Taken};
+use super::lookup::Lookup;
 use crate::node;
 use crate::time::NEVER;
 use equivalent::Equivalent;
@@ -29,12 +29,12 @@ type HashedKey<'a, Q> = (u64, &'a Q);
 impl<K: 'static, V: 'static, S> Core<K, V, S> {
     /// Looks up several keys; see [`Cache::get_many`](crate::Cache::get_many).
     #[inline(always)]
-    pub(crate) fn get_many<'a, T, Q>(
+    pub(crate) fn get_many<'a, T, A, Q>(
         &self,
         keys: impl IntoIterator<Item = &'a Q>,
-    ) -> Vec<Option<T::Answer>>
+    ) -> Vec<Option<A>>
     where
-        T: Take<K, V>,
+        T: for<'b> Lookup<K, V, Part = A, Answer<'b> = A>,
         Q: Equivalent<K> + Hash + ?Sized + 'a,
         S: BuildHasher,
     {
@@ -61,23 +61,23 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
                     None => break false,
                 }
             };
-            self.get_batch::<T, Q>(&asked[..count], &mut answers);
+            self.get_batch::<T, A, Q>(&asked[..count], &mut answers);
             next = if more { keys.next() } else { None };
         }
         answers
     }
 
     /// Looks up one batch of keys.
-    fn get_batch<T, Q>(&self, asked: &[HashedKey<'_, Q>], answers: &mut Vec<Option<T::Answer>>)
+    fn get_batch<T, A, Q>(&self, asked: &[HashedKey<'_, Q>], answers: &mut Vec<Option<A>>)
     where
-        T: Take<K, V>,
+        T: for<'b> Lookup<K, V, Part = A, Answer<'b> = A>,
         Q: Equivalent<K> + ?Sized,
     {
         if self.lifetimes.reads_may_extend() {
             answers.extend(
                 asked
                     .iter()
-                    .map(|&(hash, key)| self.look_up_fully::<Taken<T>, Q>(hash, key)),
+                    .map(|&(hash, key)| self.look_up_fully::<T, Q>(hash, key)),
             );
             return;
         }
@@ -104,27 +104,31 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
             *deadline = node.deadline();
             timed |= *deadline != NEVER;
         }
-        let now = if timed { self.shared.clock.now() } else { 0 };
+        let now = if timed {
+            self.shared.clock.now_to_judge_many()
+        } else {
+            0
+        };
         let mut due = 0u32;
         let met = met[..asked.len()].iter().enumerate();
         answers.extend(met.map(|(at, &(met, deadline))| {
             let Some(node) = met else {
-                self.note_miss::<Taken<T>>();
+                self.note_miss::<T>();
                 return None;
             };
-            let Ok(hit) = Hit::judge(node, deadline, false, || now) else {
+            let Ok(hit) = Hit::of(node, deadline, now) else {
                 due |= 1 << at;
                 return None;
             };
-            let taken = T::take(&hit);
-            self.note_hit::<Taken<T>>(node, &pin);
-            Some(taken)
+            let part = T::take(&hit);
+            self.note_hit::<T>(node, &pin);
+            Some(part)
         }));
         drop(pin);
         if due != 0 {
             for (at, &(hash, key)) in asked.iter().enumerate() {
                 if due >> at & 1 == 1 {
-                    answers[first + at] = self.look_up_fully::<Taken<T>, Q>(hash, key);
+                    answers[first + at] = self.look_up_fully::<T, Q>(hash, key);
                 }
             }
         }

@@ -1,9 +1,7 @@
 //! The moment from which an entry is stale. A write asks the refresh policy for it with no lock
 //! held, and sets it in the hold of the shard's lock that stores the value.
 
-use super::find::Hit;
 use super::lifetimes::{FromLoad, LifetimeSource, Lifetimes};
-use super::lookup::Take;
 use crate::node::{NodePtr, RefreshMoment};
 use crate::refresh::{Occasion, Refresh, Write};
 use crate::time::{self, Clock, NEVER};
@@ -115,20 +113,5 @@ impl<K: 'static, V: 'static> Lifetimes<K, V> {
         let (own, written) = (node.own_deadline(), node.written());
         let lasts = self.limits.time_to_live.is_none() && own != NEVER && written != NEVER;
         given.or_else(|| lasts.then(|| time::time_left(written, own))?)
-    }
-}
-
-/// A `get` that also returns the moment from which the entry is stale, and the reading of the clock
-/// by which the entry was judged (0 if none was needed).
-pub(crate) enum Timed {}
-
-impl<K: 'static, V: Clone + 'static> Take<K, V> for Timed {
-    type Answer = (V, u64, u64);
-    const IS_READ: bool = true;
-
-    #[inline(always)]
-    fn take(hit: &Hit<K, V>) -> (V, u64, u64) {
-        let at = hit.node.refresh().map_or(NEVER, |refresh| refresh.at());
-        (hit.node.value().clone(), at, hit.now)
     }
 }

@@ -20,8 +20,8 @@
 //!
 //! One of the two schemes is compiled. Both have the same types: `Scheme`, `Grace`, `Pin`,
 //! `SolePin`, `Record` and `Registration`; no other module knows which one it is. Their tests
-//! (`tests.rs`) are the same. `own/epoch.rs` has models under loom (`src/tests/grace/`); the models
-//! of other protocols skip it.
+//! (`tests.rs`) are the same. `own/epoch.rs` has models under loom (`models/loom/grace/`); the
+//! models of other protocols skip it.
 //!
 //! # Invariants
 //!

@@ -44,10 +44,11 @@ const IDLE_TIME: Duration = Duration::from_secs(5);
 /// How long a thread watches one other thread before it judges.
 const WATCH_TIME: Duration = Duration::from_millis(20);
 
-/// The same for several. A busy machine may give none of them a processor for a while.
-const LONG_WATCH_TIME: Duration = Duration::from_millis(60);
+/// The same for several. On a busy machine they may all wait for a processor, or for one that has
+/// lost it in a lock.
+const LONG_WATCH_TIME: Duration = Duration::from_millis(200);
 
-/// If each thread takes no more jobs than this while it is watched, they are held up.
+/// If the threads take no more jobs than this while they are watched, they are held up.
 const FEW_JOBS: u64 = 2;
 
 /// How long after a failure to start a thread it is tried again.
@@ -250,10 +251,7 @@ impl Listeners {
             let woken = self.watch.wait_timeout(state, time);
             state = woken.unwrap_or_else(PoisonError::into_inner).0;
             let waiting = state.jobs.len();
-            if state.resting == 0
-                && waiting > 0
-                && state.taken - before <= FEW_JOBS * watched as u64
-            {
+            if state.resting == 0 && waiting > 0 && state.taken - before <= FEW_JOBS {
                 let held_up = state.busy.min(waiting);
                 if !(0..held_up).all(|_| self.start(&mut state)) {
                     break;

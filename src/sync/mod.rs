@@ -1,8 +1,10 @@
-//! The only source of atomics, locks and threads, so that models can replace them.
+//! Atomics and locks that models can replace.
 //!
-//! Every other file imports them from here and needs no `cfg`. With `--cfg wheelhouse_loom` the
-//! types come from [loom](https://docs.rs/loom), which runs a model under every interleaving up to
-//! a bound; with `--cfg wheelhouse_shuttle` from [shuttle](https://docs.rs/shuttle), which runs
+//! What a model runs imports them from here and needs no `cfg`. A few files use the standard
+//! library's own, where no model looks: threads of the system, `static`s, which outlive a model,
+//! and clocks. `tests/source/imports.rs` lists these files. With `--cfg wheelhouse_loom` the types
+//! come from [loom](https://docs.rs/loom), which runs a model under every interleaving up to a
+//! bound; with `--cfg wheelhouse_shuttle` from [shuttle](https://docs.rs/shuttle), which runs
 //! larger models under many random interleavings; otherwise from the standard library and
 //! `parking_lot`. The explorers' types are wrapped to look like the plain ones, never the reverse.
 //! Only the package `models`, which builds these sources once more, depends on the two explorers.
@@ -26,6 +28,7 @@ pub(crate) const IS_MODEL: bool = cfg!(any(wheelhouse_loom, wheelhouse_shuttle))
 mod plain;
 
 #[cfg(any(wheelhouse_loom, wheelhouse_shuttle))]
+#[path = "../../models/explored.rs"]
 mod explored;
 
 #[cfg(any(wheelhouse_loom, wheelhouse_shuttle))]
@@ -48,7 +51,7 @@ pub(crate) fn add_alone(count: &AtomicU64, by: u64) {
 /// The atomics of the epochs. The fence of a pin and that of a grace period have a name each, so
 /// that a model can take one of them away. loom steps over the epochs: each operation begins with
 /// the full fence of a pin, which could hide an ordering of the map that is too weak. They have
-/// models of their own (`src/tests/grace/`).
+/// models of their own (`models/loom/grace/`).
 #[cfg_attr(feature = "crossbeam-epoch", allow(unused_imports))]
 pub(crate) mod epoch_atomics {
     #[cfg(wheelhouse_loom)]

@@ -25,10 +25,13 @@
 //! |------|---------|
 //! | [`ticker`] | sources of time that a program supplies |
 //! | [`deadline`] | the arithmetic of deadlines |
+//! | [`coarse`] | the coarse clock that a look-up asks first |
 
+mod coarse;
 mod deadline;
 mod ticker;
 
+use coarse::{Coarse, MACHINE};
 use std::time::{Duration, Instant};
 
 pub(crate) use deadline::{
@@ -37,8 +40,16 @@ pub(crate) use deadline::{
 };
 pub use ticker::{ManualTicker, Ticker};
 
+/// The shortest lifetime that may count from up to [`SLACK`](coarse::SLACK) after the read.
+pub(crate) const COARSE_FROM: Duration = Duration::from_secs(10);
+
 /// The clock of one cache: readings in cache time.
+// The fields have this order because a hit reads the first one, which then stands beside the other
+// memory that a hit reads.
+#[repr(C)]
 pub(crate) struct Clock {
+    /// The coarse clock, if the cache uses it.
+    coarse: Option<Coarse>,
     source: Source,
     /// The instant at cache time 0.
     base: Instant,
@@ -50,14 +61,23 @@ enum Source {
     Process,
     /// A ticker, and what it showed at construction.
     Custom(Box<dyn Ticker>, u64),
+    /// The clocks of a test, and what the exact one showed at construction.
+    #[cfg(test)]
+    Script(&'static coarse::Machine, u64),
 }
 
 impl Clock {
     /// The default clock: the program's monotonic clock.
     pub(crate) fn process() -> Self {
+        #[cfg(test)]
+        if let Some(clocks) = scripted::current() {
+            return clocks.clock();
+        }
+        let (base, coarse) = Coarse::start(&MACHINE);
         Self {
+            coarse,
             source: Source::Process,
-            base: Instant::now(),
+            base,
         }
     }
 
@@ -65,6 +85,7 @@ impl Clock {
     pub(crate) fn custom(ticker: Box<dyn Ticker>) -> Self {
         let origin = ticker.nanos();
         Self {
+            coarse: None,
             source: Source::Custom(ticker, origin),
             base: Instant::now(),
         }
@@ -74,9 +95,52 @@ impl Clock {
     // Out of line: it has many callers.
     #[inline(never)]
     pub(crate) fn now(&self) -> u64 {
-        match &self.source {
+        let now = match &self.source {
             Source::Process => saturating_nanos(self.base.elapsed()),
-            Source::Custom(ticker, origin) => ticker.nanos().wrapping_sub(*origin),
+            Source::Custom(ticker, origin) => return ticker.nanos().wrapping_sub(*origin),
+            #[cfg(test)]
+            Source::Script(machine, origin) => machine.exact().wrapping_sub(*origin),
+        };
+        if let Some(coarse) = &self.coarse {
+            coarse.check(now);
+        }
+        now
+    }
+
+    /// A moment by which to judge a deadline. If the deadline is not due at this moment, the entry
+    /// is live for certain, and the moment may lie up to [`SLACK`](coarse::SLACK) after now. Else
+    /// the moment is now.
+    #[inline]
+    pub(crate) fn now_to_judge(&self, deadline: u64) -> u64 {
+        self.latest_before(deadline).unwrap_or_else(|| self.now())
+    }
+
+    /// The pre-check: a moment that is not before now, if the deadline is not due at it.
+    #[inline]
+    pub(crate) fn latest_before(&self, deadline: u64) -> Option<u64> {
+        self.latest().filter(|&latest| !is_due(latest, deadline))
+    }
+
+    /// [`now_to_judge`](Self::now_to_judge) for several deadlines: what is due at this moment has
+    /// to be judged again.
+    #[inline]
+    pub(crate) fn now_to_judge_many(&self) -> u64 {
+        self.latest().unwrap_or_else(|| self.now())
+    }
+
+    #[inline]
+    fn latest(&self) -> Option<u64> {
+        self.coarse.as_ref().and_then(Coarse::latest)
+    }
+
+    /// A moment that an entry was [judged](Self::now_to_judge) at, as an exact reading. Now, if it
+    /// may be after now.
+    #[inline]
+    pub(crate) fn exactly(&self, judged_at: u64) -> u64 {
+        if self.coarse.is_some() {
+            self.now()
+        } else {
+            judged_at
         }
     }
 
@@ -102,6 +166,9 @@ impl Clock {
         instant.unwrap_or(self.base)
     }
 }
+
+#[cfg(test)]
+pub(crate) mod scripted;
 
 #[cfg(test)]
 mod tests {

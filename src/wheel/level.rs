@@ -104,14 +104,6 @@ impl Spans {
         }
     }
 
-    /// The spans for a finest span of `2^shift` ns, down to 1 ns: small enough for tests to visit
-    /// every moment of some turns.
-    #[cfg(any(test, fuzzing))]
-    pub(crate) fn with_shift(shift: u32) -> Self {
-        assert!(shift <= WIDEST_SHIFT);
-        Self { shift }
-    }
-
     /// The span of the finest level: a removal is late by less than this.
     pub(crate) fn resolution(self) -> Duration {
         self.span(0)
@@ -316,14 +308,8 @@ pub(crate) const fn is_cascaded(bucket_id: u8) -> bool {
     bucket_id >= FIRST[1] && bucket_id < OVERDUE
 }
 
-/// Level and index of a bucket by its number; `None` for the overdue bucket.
 #[cfg(any(test, fuzzing))]
-pub(crate) fn level_of(bucket_id: u8) -> Option<(usize, u32)> {
-    assert!(
-        usize::from(bucket_id) < BUCKETS,
-        "there is no bucket {bucket_id}"
-    );
-    let level = FIRST.iter().rposition(|&first| first <= bucket_id)?;
-    let index = u32::from(bucket_id - FIRST[level]);
-    (index < BUCKETS_PER_LEVEL[level]).then_some((level, index))
-}
+#[path = "../../models/checks/level.rs"]
+mod check;
+#[cfg(any(test, fuzzing))]
+pub(crate) use check::level_of;

@@ -447,10 +447,10 @@ impl<K, V> Wheel<K, V> {
 }
 
 #[cfg(any(test, fuzzing))]
+#[path = "../../models/checks/wheel.rs"]
 mod check;
-#[cfg(fuzzing)]
-pub(crate) mod fuzzing;
 #[cfg(any(all(test, not(wheelhouse_loom)), fuzzing))]
-mod oracle;
+#[path = "../../models/checks/wheel_oracle.rs"]
+pub(crate) mod oracle;
 #[cfg(all(test, not(wheelhouse_loom)))]
 mod tests;

@@ -2,6 +2,7 @@
 //! program of their own and run one after the other.
 
 mod balance;
+mod cost_of_loads;
 mod excess_at_full_speed;
 mod excess_between_passes;
 mod order_of_notifications;

@@ -3,6 +3,7 @@
 mod delivering;
 mod flood;
 mod helping;
+mod invariants;
 mod succession;
 mod waking;
 

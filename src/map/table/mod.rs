@@ -67,6 +67,9 @@
 
 mod array;
 mod chain;
+#[cfg(any(test, fuzzing))]
+#[path = "../../../models/checks/map_table.rs"]
+mod check;
 mod group;
 mod look;
 mod memory;

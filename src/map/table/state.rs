@@ -42,11 +42,6 @@ impl<K, V> TableState<K, V> {
         }
     }
 
-    #[cfg(any(test, fuzzing))]
-    pub(in crate::map) fn count(&self) -> u64 {
-        self.count
-    }
-
     /// Hands out an array that was unlinked.
     pub(super) fn retire_array(&mut self, array: Array<K, V>) {
         let groups = array.groups() as usize;

@@ -12,10 +12,11 @@
 //! Every x86-64 processor has SSE2: the upper 16 bits of each word are packed into one register and
 //! compared there. The compiler's intrinsics would read the words as plain memory while a writer
 //! may change them. So this is assembly. Its loads are atomic for each word, and acquire, as all
-//! loads on this processor do. Eight ordinary loads do the same on other targets, with the layout
-//! of `node::address` for tagged top bytes, in models, and for tools that do not see into assembly:
-//! fuzzers and AddressSanitizer. (ThreadSanitizer does not look into it either; it sees the second
-//! load, of the word that is used.)
+//! loads on this processor do. Models, fuzzers and AddressSanitizer do not see into assembly: for
+//! them, eight ordinary loads copy the words, and the same assembly compares the copy.
+//! (ThreadSanitizer does not look into it either; it sees the second load, of the word that is
+//! used.) Other targets, Miri, and the layout of `node::address` for tagged top bytes compare word
+//! by word.
 //!
 //! Either way the answer is a hint: the caller loads a word again and compares its tag again before
 //! it uses the word.
@@ -47,9 +48,9 @@ impl Iterator for Marks {
     }
 }
 
-/// Whether a tool must see each load: loom, shuttle, a fuzzer, Miri.
-const INSTRUMENTED: bool = cfg!(any(
-    miri,
+/// Whether a tool must see each load: loom, shuttle, a fuzzer, AddressSanitizer.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+const LOADS_ARE_SEEN: bool = cfg!(any(
     fuzzing,
     wheelhouse_loom,
     wheelhouse_shuttle,
@@ -61,21 +62,36 @@ const INSTRUMENTED: bool = cfg!(any(
 /// Acquire, partners: the release stores of words (table 3).
 #[inline]
 pub(super) fn words_with_tag<K, V>(group: &Group<K, V>, tag: usize) -> Marks {
-    #[cfg(target_arch = "x86_64")]
-    if TAG_BITS == 16 && !INSTRUMENTED {
-        return all_at_once(group, tag);
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    if TAG_BITS == 16 {
+        if !LOADS_ARE_SEEN {
+            // SAFETY: a group is 64 bytes, aligned to as many.
+            return unsafe { all_at_once(group.words.as_ptr().cast(), tag) };
+        }
+        let words = group.words.each_ref();
+        let copy = Words(words.map(|word| word.load(Ordering::Acquire).addr() as u64));
+        // SAFETY: so is a copy of its words.
+        return unsafe { all_at_once(copy.0.as_ptr(), tag) };
     }
     one_by_one(group, tag)
 }
 
-#[cfg(target_arch = "x86_64")]
+/// A copy of a group's words.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+#[repr(align(64))]
+struct Words([u64; LAST + 1]);
+
+/// # Safety
+///
+/// `words` points to 64 bytes that may be read, aligned to 16.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
 #[inline]
-fn all_at_once<K, V>(group: &Group<K, V>, tag: usize) -> Marks {
+unsafe fn all_at_once(words: *const u64, tag: usize) -> Marks {
     let marks: u32;
-    // SAFETY: reads the 64 bytes of the group, which is aligned to as many, and writes registers
-    // only. Each of its words is an atomic, read here by a load that the processor makes atomic for
-    // aligned words of 8 bytes. The options `pure` and `readonly`, which promise that memory does
-    // not change, are not given, so the compiler moves no memory access across.
+    // SAFETY: reads the 64 bytes that the caller promises, and writes registers only. Each word of
+    // a group is an atomic, read here by a load that the processor makes atomic for aligned words
+    // of 8 bytes. The options `pure` and `readonly`, which promise that memory does not change, are
+    // not given, so the compiler moves no memory access across.
     unsafe {
         std::arch::asm!(
             // The upper halves of the words: the odd ones of 16 doublewords, in order.
@@ -93,7 +109,7 @@ fn all_at_once<K, V>(group: &Group<K, V>, tag: usize) -> Marks {
             "punpcklqdq {more}, {more}",
             "pcmpeqw {upper}, {more}",
             "pmovmskb {marks:e}, {upper}",
-            words = in(reg) group,
+            words = in(reg) words,
             tag = in(reg) tag,
             marks = lateout(reg) marks,
             upper = out(xmm_reg) _,

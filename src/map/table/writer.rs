@@ -38,8 +38,8 @@ const UNITS_PER_WRITE: usize = if cfg!(wheelhouse_loom) { 1 } else { 4 };
 
 /// A table, for the holder of the shard's lock.
 pub(in crate::map) struct Writer<'a, 's, K, V> {
-    table: &'a Table<K, V>,
-    state: &'s mut TableState<K, V>,
+    pub(super) table: &'a Table<K, V>,
+    pub(super) state: &'s mut TableState<K, V>,
 }
 
 /// The home of a hash, while the writer has the lock and has not changed the table.
@@ -251,7 +251,9 @@ impl<'a, K, V> Writer<'a, '_, K, V> {
     }
 
     /// All homes, and the array of each.
-    fn homes(&self) -> impl Iterator<Item = (Array<K, V>, &'a Group<K, V>)> + use<'a, K, V> {
+    pub(super) fn homes(
+        &self,
+    ) -> impl Iterator<Item = (Array<K, V>, &'a Group<K, V>)> + use<'a, K, V> {
         let table = self.table;
         let array = table.array();
         let resize = Resize::of(table, array);
@@ -282,47 +284,5 @@ impl<'a, K, V> Writer<'a, '_, K, V> {
         self.state.retire_array(array);
         self.table.array.store(ptr::null_mut(), Ordering::Release);
         self.state.count = 0;
-    }
-
-    /// Asserts what the module docs of `table` promise.
-    #[cfg(any(test, fuzzing))]
-    pub(in crate::map) fn check_invariants(&self) {
-        let mut nodes = 0;
-        let mut seen = std::collections::HashSet::new();
-        for (array, group) in self.homes() {
-            if group::is_link(group.last()) {
-                let free = group.free_words().count();
-                assert!(
-                    free <= FREE_WORDS_BESIDE_CHAIN,
-                    "{free} free words and a chain (table 6)"
-                );
-            }
-            group.each(|_, word| {
-                let node = group::node(word);
-                let home = array.address(node.hash()).cast_const();
-                assert!(ptr::eq(home, group), "a node in a wrong group");
-                assert_eq!(group::tag_of(word), group::tag(node.hash()), "a wrong tag");
-                assert!(seen.insert(node.as_raw()), "a node in two words (table 2)");
-                assert_eq!(node.state(), crate::node::NodeState::Live);
-                nodes += 1;
-            });
-        }
-        assert_eq!(nodes, self.state.count, "count");
-        self.check_size();
-    }
-
-    /// Asserts that the sizes of the arrays fit the number of entries.
-    #[cfg(any(test, fuzzing))]
-    fn check_size(&self) {
-        let array = self.table.array();
-        assert!(array.log() >= self.state.least);
-        if let Some(resize) = Resize::of(self.table, array) {
-            assert!(resize.moved() < resize.units(), "moved and not ended");
-            assert_eq!(array.log().abs_diff(resize.to().log()), 1);
-            assert!(resize.to().log() >= self.state.least);
-        } else {
-            let most = u64::from(array.groups()) * MAX_LOAD;
-            assert!(self.state.count <= most, "too full");
-        }
     }
 }

@@ -4,6 +4,8 @@
 #[cfg(not(wheelhouse_shuttle))]
 mod chains;
 #[cfg(not(wheelhouse_shuttle))]
+mod coarse;
+#[cfg(not(wheelhouse_shuttle))]
 mod fast_path;
 #[cfg(not(wheelhouse_shuttle))]
 mod one_shard;

@@ -52,7 +52,7 @@
 //! The fence ensures that at least one of them sees the other's write
 //! (`tests/lifecycle/references.rs`).
 //!
-//! If a model removes one of the fences, that model fails, as it must (`src/tests/grace/`).
+//! If a model removes one of the fences, that model fails, as it must (`models/loom/grace/`).
 
 use super::atomics::{AtomicU64, Mutex, grace_fence, pin_fence};
 use std::sync::atomic::{self, Ordering};

@@ -1,9 +1,8 @@
-//! The wheel beside other timer structures, on one thread.
+//! A cache used as a timer beside timer structures, on one thread.
 //!
-//! All carry a number and hand out a handle. wheelhouse's wheel is private and reached through
-//! `wheelhouse::parts`, which exists under `cfg(wheelhouse_parts)` only. Beside it stands the whole
-//! cache used as a timer: `insert_with_ttl` starts one, `invalidate` cancels it, a manual clock and
-//! `run_pending_tasks` advance it. Map, hashing, reclamation and the listener are in its figures.
+//! All carry a number and hand out a handle. In a cache `insert_with_ttl` starts a timer,
+//! `invalidate` cancels it, a manual clock and `run_pending_tasks` advance it. Map, hashing,
+//! reclamation and the listener are in its figures.
 
 mod others;
 mod ours;
@@ -68,13 +67,6 @@ pub(super) fn run(bench: Bench<'_>) {
                 });
             )+};
         }
-        #[cfg(wheelhouse_parts)]
-        enter!(ours::Wheel);
-        #[cfg(not(wheelhouse_parts))]
-        contest.add(Card::subject("wheelhouse"), || {
-            let why = "needs RUSTFLAGS with --cfg wheelhouse_parts, as .cargo/config.toml sets it";
-            Err(Problem::Unsupported(why))
-        });
         enter!(WholeCache, Delayed, HashWheel, Heap, Tree);
         bench.run(bench.rounds().min(rounds), [contest]);
     }
@@ -159,8 +151,6 @@ mod tests {
 
     #[test]
     fn all_structures_agree() {
-        #[cfg(wheelhouse_parts)]
-        fires_what_is_due_and_not_what_was_cancelled::<ours::Wheel>();
         fires_what_is_due_and_not_what_was_cancelled::<WholeCache>();
         fires_what_is_due_and_not_what_was_cancelled::<Delayed>();
         fires_what_is_due_and_not_what_was_cancelled::<HashWheel>();

@@ -1,44 +1,9 @@
-//! wheelhouse's wheel, and a whole cache used as a timer.
+//! A whole cache used as a timer.
 
 use wheelhouse::{Cache, ManualTicker, RemovalCause, Scheduler};
 
 use super::Timers;
 use crate::workloads::prelude::*;
-
-/// Nanoseconds of a millisecond.
-#[cfg(wheelhouse_parts)]
-const NANOS: u64 = 1_000_000;
-
-/// The wheel alone, and the slab that its nodes live in.
-#[cfg(wheelhouse_parts)]
-pub(super) struct Wheel(wheelhouse::parts::Timers);
-
-#[cfg(wheelhouse_parts)]
-impl Timers for Wheel {
-    const CARD: Card = Card::subject("wheelhouse");
-
-    type Handle = u32;
-
-    fn new(_timers: usize) -> Self {
-        Self(wheelhouse::parts::Timers::new())
-    }
-
-    #[inline]
-    fn start(&mut self, _id: u32, due: u64) -> u32 {
-        self.0.start(due * NANOS)
-    }
-
-    #[inline]
-    fn cancel(&mut self, handle: u32) {
-        self.0.cancel(handle);
-    }
-
-    fn advance(&mut self, _: u64, to: u64) -> u64 {
-        let mut fired = 0;
-        self.0.advance(to * NANOS, |_| fired += 1);
-        fired
-    }
-}
 
 /// A cache with a manual clock: keys are timer numbers, values nothing.
 pub(super) struct WholeCache {

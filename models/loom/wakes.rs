@@ -3,7 +3,7 @@
 
 // The file is private to `maintenance`; compiled here a second time from the same source.
 #[allow(dead_code)]
-#[path = "../maintenance/waking.rs"]
+#[path = "../../src/maintenance/waking.rs"]
 mod waking;
 
 use super::explore;

@@ -1,7 +1,7 @@
 //! The drain status: threads that request a pass against a thread that runs one.
 
 // The file is private to `maintenance`; compiled here a second time from the same source.
-#[path = "../maintenance/status.rs"]
+#[path = "../../src/maintenance/status.rs"]
 mod source;
 
 use super::explore;

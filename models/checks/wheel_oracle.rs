@@ -129,7 +129,7 @@ impl Script<'_> {
 
 /// Runs a program on the wheel and on the oracle, checks every step, and returns the number of
 /// operations.
-pub(super) fn run(program: &[u8]) -> usize {
+pub(crate) fn run(program: &[u8]) -> usize {
     let mut script = Script(program);
     let shift = match script.any() {
         // Small spans, so that short distances use all levels.

@@ -35,6 +35,7 @@ fn held<K, V>(leased: Leased<K, V>) -> wheelhouse::Lease<K, V> {
 
 #[test]
 fn a_bulk_load_of_many_keys_is_not_quadratic() {
+    let _alone = crate::alone();
     let load_all = |count: u64| {
         shortest(3, Cache::builder, |builder| {
             let cache: Cache<u64, u64> = builder.build();
@@ -54,6 +55,7 @@ fn a_bulk_load_of_many_keys_is_not_quadratic() {
 
 #[test]
 fn an_insert_does_not_feel_the_loads_of_other_keys() {
+    let _alone = crate::alone();
     let insert = |loads: u64| {
         let cache: Cache<u64, u64> = Cache::builder().build();
         let leases: Vec<_> = (0..loads)
@@ -76,6 +78,7 @@ fn an_insert_does_not_feel_the_loads_of_other_keys() {
 
 #[test]
 fn waiters_that_leave_one_after_the_other_take_constant_time() {
+    let _alone = crate::alone();
     const WAITERS: usize = 64_000;
     let cache: Cache<u8, u64> = Cache::builder().build();
     let wait = || Box::pin(cache.get_with_async(0, std::future::pending()));
@@ -118,6 +121,7 @@ fn waiters_that_leave_one_after_the_other_take_constant_time() {
 
 #[test]
 fn a_turn_does_not_feel_how_many_wait_for_theirs() {
+    let _alone = crate::alone();
     let turn = |waiting: u32| {
         let cache: Cache<u8, u32> = Cache::builder().build();
         let compute = || {
@@ -152,6 +156,7 @@ fn a_turn_does_not_feel_how_many_wait_for_theirs() {
 
 #[test]
 fn the_future_of_a_lease_says_that_it_is_over() {
+    let _alone = crate::alone();
     let cache: Cache<u8, u8> = Cache::new(10);
     let mut future = pin!(cache.lease_async(0));
     assert!(poll_once(future.as_mut()).is_ready());

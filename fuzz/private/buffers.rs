@@ -3,11 +3,11 @@
 //!
 //! One thread: this tests each part's own arithmetic (rings that fill up, wrap, and receive offers
 //! while they are drained; the wrap of the stamp; posts that are delivered in pieces, by a listener
-//! that posts and delivers itself). The models in `src/tests` test what threads do to each other
+//! that posts and delivers itself). The models in `models/loom` test what threads do to each other
 //! there.
 
 // Private to `maintenance`; compiled here a second time from the same source.
-#[path = "../maintenance/status.rs"]
+#[path = "../../src/maintenance/status.rs"]
 mod status;
 
 use super::script::{Script, make};

@@ -114,7 +114,7 @@ fn explore<F: Fn() + Send + Sync + 'static>(model: F) {
     let name = std::any::type_name::<F>();
     println!(
         "{}: {} executions in {:.1} s",
-        name.trim_start_matches("wheelhouse::tests::")
+        name.trim_start_matches("wheelhouse::loom_models::")
             .trim_end_matches("::{{closure}}"),
         count.load(Ordering::Relaxed),
         began.elapsed().as_secs_f64()

@@ -3,7 +3,7 @@
 
 // The file is private to `scheduler`; compiled here a second time from the same source.
 #[allow(dead_code)]
-#[path = "../scheduler/gate.rs"]
+#[path = "../../src/scheduler/gate.rs"]
 mod gate;
 
 use super::explore;

@@ -1,0 +1,123 @@
+//! The invariants of map, wheel and size policy against each other, as assertions.
+
+use super::plan::Plan;
+use super::root::Maintenance;
+use super::state::Scratch;
+use crate::eviction::{Eviction, OUT};
+use crate::list::{List, Timer};
+use crate::map::END;
+use crate::node::{EntryPtr, NO_BUCKET, NodePtr, NodeState};
+use crate::shared::Shared;
+use crate::time::NEVER;
+
+impl<K, V> Maintenance<K, V> {
+    /// No thread can run a pass until the result is dropped.
+    #[cfg(test)]
+    pub(crate) fn hold_passes(&self) -> impl Drop + '_ {
+        self.state.lock()
+    }
+
+    /// Asserts what holds between two calls of a cache that no other thread uses: each part by
+    /// itself, and that map, wheel and size policy know the same entries.
+    ///
+    /// First drains the waiting writes, by one pass without a budget, which expires entries only if
+    /// the cache is over its bound.
+    pub(crate) fn check_invariants(&self, shared: &Shared<K, V>) {
+        let mut state = self.state.lock();
+        self.pass(
+            shared,
+            &mut state,
+            Plan {
+                budget: usize::MAX,
+                expire: false,
+                resize: false,
+                seal: false,
+                renew: true,
+                ..Plan::RUN
+            },
+        )
+        .run();
+        shared.map.check_invariants();
+        state.wheel.check_invariants();
+        if let Some(eviction) = &state.eviction {
+            eviction.check_invariants();
+            assert!(
+                !eviction.is_over(),
+                "over the bound after a pass without a budget"
+            );
+        }
+        assert!(state.scratch.is_empty(), "a pass empties its buffers");
+
+        let (mut timed, mut weight) = (0, 0);
+        self.each_node(shared, |node| {
+            assert_eq!(node.state(), NodeState::Live);
+            let (entry, deadline) = (node.entry(), node.deadline());
+            assert_eq!(entry.node(), node, "an entry names another node");
+            assert_eq!(
+                entry.bucket_id() != NO_BUCKET,
+                deadline != NEVER,
+                "an entry with the deadline {deadline:#x} in bucket {}",
+                entry.bucket_id()
+            );
+            if entry.bucket_id() != NO_BUCKET {
+                timed += 1;
+                check_neighbours(entry);
+            }
+            if state.eviction.is_some() {
+                assert_ne!(
+                    entry.queue_id(),
+                    OUT,
+                    "an entry that the size policy does not know"
+                );
+                weight += u64::from(node.weight());
+            }
+        });
+        assert_eq!(
+            state.wheel.len(),
+            timed,
+            "entries in the wheel against those in the map"
+        );
+        if let Some(known) = state.eviction.as_ref().map(Eviction::weight) {
+            assert_eq!(
+                known, weight,
+                "weight in the size policy against that in the map"
+            );
+        }
+    }
+
+    pub(super) fn each_node(&self, shared: &Shared<K, V>, mut look: impl FnMut(NodePtr<K, V>)) {
+        let pin = shared.pin();
+        let mut nodes = Vec::new();
+        for shard in 0..shared.map.shards() {
+            let mut at = 0;
+            while at < END {
+                at = shared.map.collect(shard, at as u32, &pin, &mut nodes);
+                nodes.iter().copied().for_each(&mut look);
+            }
+        }
+    }
+}
+
+/// The neighbours of an entry in the wheel are entries of the map, too, and know that they are
+/// linked.
+fn check_neighbours<K, V>(entry: EntryPtr<K, V>) {
+    let of = |entry: EntryPtr<K, V>| (entry.node().state(), entry.bucket_id());
+    if let Some(prev) = List::<K, V, Timer>::prev(entry) {
+        assert_eq!(of(prev), (NodeState::Live, entry.bucket_id()));
+        assert!(List::<K, V, Timer>::next(prev) == Some(entry));
+    }
+    if let Some(next) = List::<K, V, Timer>::next(entry) {
+        assert_eq!(of(next), (NodeState::Live, entry.bucket_id()));
+        assert!(List::<K, V, Timer>::prev(next) == Some(entry));
+    }
+}
+
+impl<K, V> Scratch<K, V> {
+    /// Whether a pass has emptied its buffers.
+    pub(super) fn is_empty(&self) -> bool {
+        self.gathered.is_empty()
+            && self.batch.is_empty()
+            && self.parts.is_empty()
+            && self.read.is_empty()
+    }
+}

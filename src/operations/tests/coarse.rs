@@ -1,0 +1,160 @@
+//! Look-ups and reads that extend, on an exact clock and a coarse clock of the test.
+
+use crate::time::scripted::Clocks;
+use crate::{Cache, CacheBuilder, Expiry, Scheduler, expiry};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+const SECOND: u64 = 1_000_000_000;
+const SLACK: u64 = SECOND / 10;
+const START: u64 = 5 * SECOND;
+const HOUR: Duration = Duration::from_secs(3600);
+
+fn cache(
+    clocks: Clocks,
+    settings: impl FnOnce(CacheBuilder<u64, u64>) -> CacheBuilder<u64, u64>,
+) -> Cache<u64, u64> {
+    let builder = Cache::builder().scheduler(Scheduler::disabled());
+    clocks.build(|| settings(builder).build())
+}
+
+/// Whether each kind of look-up finds the key.
+fn finds(cache: &Cache<u64, u64>, key: u64) -> [bool; 6] {
+    [
+        cache.contains_key(&key),
+        cache.peek_ref(&key).is_some(),
+        cache.iter().any(|entry| *entry.key() == key),
+        cache.get_many([&key])[0].is_some(),
+        cache.get(&key).is_some(),
+        cache.get_ref(&key).is_some(),
+    ]
+}
+
+#[test]
+fn every_look_up_judges_exactly_on_both_sides_of_the_slack() {
+    for lag in [0, 4_000_000, SLACK / 2] {
+        for life in [
+            1,
+            SLACK / 2,
+            SLACK - 1,
+            SLACK,
+            SLACK + 1,
+            SECOND,
+            60 * SECOND,
+        ] {
+            for before in [1, SLACK / 2, SLACK, SLACK + 1, 0] {
+                let clocks = Clocks::new(START);
+                let cache = cache(clocks, |builder| builder);
+                cache.insert_with_ttl(1, 1, Duration::from_nanos(life));
+                let Some(now) = life.checked_sub(before) else {
+                    continue;
+                };
+                clocks.set(START + now, lag as i64);
+                let there = before > 0;
+                assert_eq!(
+                    finds(&cache, 1),
+                    [there; 6],
+                    "lag {lag}, life {life}, {before} left"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn an_idle_limit_counts_from_the_read_or_up_to_a_tenth_of_a_second_later() {
+    let ten = Duration::from_secs(10);
+    let kinds: [(
+        &str,
+        fn(Duration) -> Box<dyn FnOnce(CacheBuilder<u64, u64>) -> CacheBuilder<u64, u64>>,
+    ); 2] = [
+        ("time_to_idle", |life| {
+            Box::new(move |builder| builder.time_to_idle(life))
+        }),
+        ("accessing", |life| {
+            let policy = expiry::accessing(move |_: &u64, _: &u64| Some(life));
+            Box::new(move |builder| builder.expire_after(policy))
+        }),
+    ];
+    for (kind, settings) in kinds {
+        for life in [ten, ten - Duration::from_nanos(1), HOUR] {
+            for lag in [0, 3_000_000, SLACK / 2] {
+                let clocks = Clocks::new(START);
+                let cache = cache(clocks, settings(life));
+                cache.insert(1, 1);
+                let read = START + 5 * SECOND;
+                clocks.set(read, lag as i64);
+                assert_eq!(cache.get(&1), Some(1));
+                let nanos = life.as_nanos() as u64;
+                let late = if life < ten { 0 } else { SLACK - lag };
+                let what = format!("{kind} of {life:?}, lag {lag}");
+                clocks.set(read + nanos - 1, lag as i64);
+                assert!(cache.contains_key(&1), "{what}: early");
+                if late > 0 {
+                    clocks.set(read + nanos + late - 1, lag as i64);
+                    assert!(
+                        cache.contains_key(&1),
+                        "{what}: it counts from the coarse reading"
+                    );
+                }
+                clocks.set(read + nanos + late, lag as i64);
+                assert_eq!(finds(&cache, 1), [false; 6], "{what}: late");
+            }
+        }
+    }
+}
+
+#[test]
+fn reads_in_one_tick_store_one_deadline() {
+    let clocks = Clocks::new(START);
+    let cache = cache(clocks, |builder| builder.time_to_idle(HOUR));
+    cache.insert(1, 1);
+    let left = |coarse: u64, after: u64| {
+        clocks.set(START + coarse + after, after as i64);
+        assert_eq!(cache.get(&1), Some(1));
+        clocks.set(START + coarse, 0);
+        cache.peek_ref(&1).unwrap().time_left().unwrap()
+    };
+    let first = left(SECOND, 0);
+    assert_eq!(first, HOUR + Duration::from_nanos(SLACK));
+    for after in [1, 1_000_000, 3_999_999] {
+        assert_eq!(left(SECOND, after), first, "{after} ns into the tick");
+    }
+    assert_eq!(left(SECOND + 4_000_000, 0), first, "the next tick moves it");
+}
+
+#[test]
+fn a_policy_of_the_users_is_told_the_exact_time() {
+    #[derive(Clone, Default)]
+    struct Scribe(Arc<Mutex<Vec<Instant>>>);
+    impl Expiry<u64, u64> for Scribe {
+        fn expire_after_create(&self, _: &u64, _: &u64, at: Instant) -> Option<Duration> {
+            self.0.lock().unwrap().push(at);
+            Some(HOUR)
+        }
+
+        fn expire_after_read(
+            &self,
+            _: &u64,
+            _: &u64,
+            at: Instant,
+            left: Option<Duration>,
+            _: Instant,
+        ) -> Option<Duration> {
+            self.0.lock().unwrap().push(at);
+            left
+        }
+    }
+    let scribe = Scribe::default();
+    let clocks = Clocks::new(START);
+    let policy = scribe.clone();
+    let cache = cache(clocks, |builder| builder.expire_after(policy));
+    cache.insert(1, 1);
+    for round in 1..4 {
+        clocks.set(START + round * SECOND, 3_000_000);
+        assert_eq!(cache.get(&1), Some(1));
+    }
+    let told = scribe.0.lock().unwrap().clone();
+    let steps: Vec<_> = told.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    assert_eq!(steps, [Duration::from_secs(1); 3]);
+}

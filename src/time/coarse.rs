@@ -1,0 +1,238 @@
+//! The coarse clock of the operating system: the program's monotonic clock as of the last tick of
+//! the kernel.
+//!
+//! A reading costs a few loads. It reads no counter of the processor, which would wait for the
+//! loads before it. So a look-up asks it first. If the deadline lies after the reading plus
+//! [`SLACK`], the entry is live for certain, as long as the clock lags by less than the slack.
+//!
+//! # Invariants
+//!
+//! 1. The coarse clock has the origin and the rate of `Instant`: [`Coarse::start`] relates the two
+//!    by readings at one moment, and the relation holds for good.
+//! 2. It lags by less than [`SLACK`]. Its tick is at most a tenth of that. Now and then, a thread
+//!    that takes an exact reading anyway compares the two ([`Coarse::check`]). If the lag exceeds
+//!    half of the slack, the process uses exact readings from then on. A clock that stands still is
+//!    found in the same way.
+//! 3. It is used only if a reading is cheap. The first cache of the process measures that.
+//!
+//! If a hypervisor stops the machine, both clocks stop. If it lets the counter run on, the coarse
+//! clock follows with the first tick after the stop. A look-up in between may take an entry for
+//! live that fell due during the stop, just as if the call had been made before the stop.
+
+// Of the standard library also under loom: models run on tickers.
+use std::hint::black_box;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// How far a coarse reading is trusted to lag: 100 ms. The largest lag of a clock with a tick of
+/// 4 ms on busy cores was a tenth of this.
+pub(super) const SLACK: u64 = 100_000_000;
+/// The time between two comparisons of a clock's readings: 17 ms, so that a lag is met between half
+/// of the slack and the whole.
+const CHECK_INTERVAL: u64 = 1 << 24;
+
+/// Not measured yet.
+const UNKNOWN: u8 = 0;
+const TRUSTED: u8 = 1;
+/// Not cheap, or it lagged once.
+const GIVEN_UP: u8 = 2;
+
+/// The monotonic clock and the coarse clock of a machine.
+pub(super) struct Machine {
+    /// Relaxed: a look-up that misses the latest state is as one made before.
+    state: AtomicU8,
+    /// The two clocks of a test, in nanoseconds.
+    #[cfg(test)]
+    pub(super) script: Option<[AtomicU64; 2]>,
+}
+
+/// The machine of this process.
+pub(super) static MACHINE: Machine = Machine {
+    state: AtomicU8::new(UNKNOWN),
+    #[cfg(test)]
+    script: None,
+};
+
+/// The coarse clock in the time of a cache.
+pub(super) struct Coarse {
+    /// The coarse reading at cache time 0, less the slack.
+    origin: u64,
+    machine: &'static Machine,
+    /// The cache time of the next comparison. Relaxed: one too many does no harm.
+    check_at: AtomicU64,
+}
+
+impl Coarse {
+    /// The coarse clock for a cache whose time begins with the instant that is returned; none where
+    /// it cannot be used.
+    pub(super) fn start(machine: &'static Machine) -> (Instant, Option<Self>) {
+        if machine.state.load(Ordering::Relaxed) == UNKNOWN {
+            let state = if machine.is_cheap() {
+                TRUSTED
+            } else {
+                GIVEN_UP
+            };
+            machine.state.store(state, Ordering::Relaxed);
+        }
+        let (base, monotonic) = machine.base();
+        let coarse = monotonic.map(|monotonic| Self {
+            origin: monotonic.wrapping_sub(SLACK),
+            machine,
+            check_at: AtomicU64::new(0),
+        });
+        (base, coarse)
+    }
+
+    /// A moment that is not before now, and at most [`SLACK`] after it. None if the coarse clock is
+    /// given up.
+    #[inline]
+    pub(super) fn latest(&self) -> Option<u64> {
+        (self.machine.state.load(Ordering::Relaxed) == TRUSTED)
+            .then(|| self.machine.coarse().wrapping_sub(self.origin))
+    }
+
+    /// Compares the coarse clock with an exact reading that was taken just before, if it is time
+    /// to.
+    #[inline]
+    pub(super) fn check(&self, now: u64) {
+        if now.wrapping_sub(self.check_at.load(Ordering::Relaxed)) as i64 >= 0 {
+            self.compare(now);
+        }
+    }
+
+    #[cold]
+    fn compare(&self, now: u64) {
+        let next = now.wrapping_add(CHECK_INTERVAL);
+        self.check_at.store(next, Ordering::Relaxed);
+        // Taken after the exact reading: a thread that is suspended in between finds the lag
+        // smaller than it is, never larger.
+        let spare = self.latest().map(|latest| latest.wrapping_sub(now) as i64);
+        if spare.is_some_and(|spare| spare < SLACK as i64 / 2) {
+            self.machine.state.store(GIVEN_UP, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Machine {
+    /// An instant, and the monotonic clock at the same moment or a little later, if it can be read.
+    fn base(&self) -> (Instant, Option<u64>) {
+        /// A pair within this needs no more tries: 10 µs.
+        const GOOD: u64 = 10_000;
+        let mut best = (Instant::now(), None);
+        let mut width = u64::MAX;
+        for _ in 0..8 {
+            let Some(before) = self.monotonic() else {
+                break;
+            };
+            let base = Instant::now();
+            let after = self.monotonic();
+            let took = after.map_or(0, |after| after.wrapping_sub(before));
+            if took < width {
+                (best, width) = ((base, after), took);
+            }
+            if width <= GOOD {
+                break;
+            }
+        }
+        best
+    }
+
+    /// Whether the coarse clock has a fine tick, and a reading costs less than a system call. Takes
+    /// some microseconds.
+    fn is_cheap(&self) -> bool {
+        const CALLS: u32 = 16;
+        const CHEAP: Duration = Duration::from_nanos(50);
+        #[cfg(test)]
+        if self.script.is_some() {
+            return true;
+        }
+        system::tick().is_some_and(|tick| tick <= SLACK / 10)
+            && (0..4).any(|_| {
+                let began = Instant::now();
+                (0..CALLS).for_each(|_| _ = black_box(system::coarse()));
+                began.elapsed() <= CHEAP * CALLS
+            })
+    }
+
+    fn monotonic(&self) -> Option<u64> {
+        #[cfg(test)]
+        if let Some([exact, _]) = &self.script {
+            return Some(exact.load(Ordering::Relaxed));
+        }
+        system::monotonic()
+    }
+
+    /// The machine of a test. Its clocks show this moment.
+    #[cfg(test)]
+    pub(super) const fn scripted(at: u64) -> Self {
+        Self {
+            state: AtomicU8::new(UNKNOWN),
+            script: Some([AtomicU64::new(at), AtomicU64::new(at)]),
+        }
+    }
+
+    /// What the exact clock of a test shows.
+    #[cfg(test)]
+    pub(super) fn exact(&self) -> u64 {
+        self.monotonic().expect("for tests")
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_trusted(&self) -> bool {
+        self.state.load(Ordering::Relaxed) == TRUSTED
+    }
+
+    #[inline]
+    fn coarse(&self) -> u64 {
+        #[cfg(test)]
+        if let Some([_, coarse]) = &self.script {
+            return coarse.load(Ordering::Relaxed);
+        }
+        system::coarse()
+    }
+}
+
+/// The clocks of the operating system, in nanoseconds of one origin.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+mod system {
+    use rustix::time::{ClockId, Timespec, clock_getres, clock_gettime};
+
+    /// The clock behind `Instant`.
+    pub(super) fn monotonic() -> Option<u64> {
+        Some(nanos(clock_gettime(ClockId::Monotonic)))
+    }
+
+    /// The same as of the last tick.
+    #[inline]
+    pub(super) fn coarse() -> u64 {
+        nanos(clock_gettime(ClockId::MonotonicCoarse))
+    }
+
+    /// The time between two ticks, if the system has a coarse clock.
+    pub(super) fn tick() -> Option<u64> {
+        Some(nanos(clock_getres(ClockId::MonotonicCoarse)))
+    }
+
+    #[inline]
+    fn nanos(time: Timespec) -> u64 {
+        (time.tv_sec as u64)
+            .wrapping_mul(1_000_000_000)
+            .wrapping_add(time.tv_nsec as u64)
+    }
+}
+
+/// Other systems have no such clock, or none that is known to agree with `Instant`.
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+mod system {
+    pub(super) fn monotonic() -> Option<u64> {
+        None
+    }
+
+    pub(super) fn coarse() -> u64 {
+        0
+    }
+
+    pub(super) fn tick() -> Option<u64> {
+        None
+    }
+}

@@ -1,0 +1,187 @@
+//! The exact clock and the coarse clock that a test supplies, and what the pre-check makes of them.
+
+use super::coarse::{Coarse, Machine, SLACK};
+use super::{Clock, Source, is_due};
+use std::cell::Cell;
+use std::sync::atomic::Ordering;
+
+/// The two clocks of a test.
+#[derive(Clone, Copy)]
+pub(crate) struct Clocks(&'static Machine);
+
+thread_local! {
+    static CURRENT: Cell<Option<Clocks>> = const { Cell::new(None) };
+}
+
+/// The clocks that caches which are built by this thread use.
+pub(super) fn current() -> Option<Clocks> {
+    CURRENT.get()
+}
+
+impl Clocks {
+    /// Both show `at`.
+    pub(crate) fn new(at: u64) -> Self {
+        Self(Box::leak(Box::new(Machine::scripted(at))))
+    }
+
+    /// Runs `build`, whose caches use these clocks.
+    pub(crate) fn build<R>(self, build: impl FnOnce() -> R) -> R {
+        CURRENT.set(Some(self));
+        let built = build();
+        CURRENT.set(None);
+        built
+    }
+
+    /// Moves the exact clock; the coarse one then lags by `lag`.
+    pub(crate) fn set(self, exact: u64, lag: i64) {
+        let [its_exact, its_coarse] = self.0.script.as_ref().unwrap();
+        its_exact.store(exact, Ordering::Relaxed);
+        its_coarse.store(exact.wrapping_sub(lag as u64), Ordering::Relaxed);
+    }
+
+    /// Whether look-ups still ask the coarse clock.
+    pub(crate) fn are_trusted(self) -> bool {
+        self.0.is_trusted()
+    }
+
+    pub(super) fn clock(self) -> Clock {
+        let (base, coarse) = Coarse::start(self.0);
+        Clock {
+            coarse,
+            source: Source::Script(self.0, self.0.exact()),
+            base,
+        }
+    }
+}
+
+const SECOND: u64 = 1_000_000_000;
+const START: u64 = 77 * SECOND;
+
+/// A number that looks random, by the generator `splitmix64`.
+fn random(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+    let mixed = (*state ^ (*state >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    mixed ^ (mixed >> 31)
+}
+
+#[test]
+fn within_the_promise_the_pre_check_judges_as_the_exact_clock() {
+    let mut state = 1;
+    let (mut spared, rounds) = (0, 1_000_000);
+    for start in [START, u64::MAX - SECOND] {
+        let clocks = Clocks::new(start);
+        let clock = clocks.clock();
+        for _ in 0..rounds / 2 {
+            let now = random(&mut state) % (1 << (random(&mut state) % 50));
+            // Half of the promise: beyond it, the next exact reading gives the clock up.
+            let lag = random(&mut state) % (SLACK / 2);
+            let distance = (random(&mut state) >> (12 + random(&mut state) % 50)) as i64;
+            let distance = if random(&mut state) % 2 == 0 {
+                distance
+            } else {
+                -distance
+            };
+            let deadline = now.wrapping_add_signed(distance);
+            clocks.set(start.wrapping_add(now), lag as i64);
+            let judged_at = clock.now_to_judge(deadline);
+            assert_eq!(
+                is_due(judged_at, deadline),
+                is_due(now, deadline),
+                "{now} {deadline} {lag}"
+            );
+            assert!(judged_at.wrapping_sub(now) <= SLACK, "{now} {judged_at}");
+            spared += u32::from(judged_at != now);
+        }
+        assert!(clocks.are_trusted());
+    }
+    assert!(spared > rounds / 10, "the pre-check decided {spared} times");
+}
+
+#[test]
+fn a_value_whose_deadline_has_come_is_not_live_at_any_lag_below_the_slack() {
+    let clocks = Clocks::new(START);
+    let clock = clocks.clock();
+    for lag in [0, 1, SLACK / 2, SLACK / 2 + 1, SLACK - 1] {
+        for deadline in [SECOND, SECOND - 1, SECOND - SLACK / 2, SECOND - SLACK, 1] {
+            clocks.set(START + SECOND, lag as i64);
+            // Without an exact reading before: nothing has found the lag.
+            let latest = clock.latest_before(deadline);
+            assert_eq!(latest, None, "lag {lag}, deadline {deadline}");
+        }
+    }
+}
+
+#[test]
+fn a_clock_that_lags_too_much_is_given_up_for_good() {
+    let clocks = Clocks::new(START);
+    let clock = clocks.clock();
+    clocks.set(START + SECOND, SLACK as i64 / 2);
+    assert_eq!(clock.now(), SECOND);
+    assert!(
+        clocks.are_trusted(),
+        "half of the slack is within the promise"
+    );
+    clocks.set(START + 2 * SECOND, SLACK as i64 / 2 + 1);
+    assert_eq!(clock.now(), 2 * SECOND);
+    assert!(!clocks.are_trusted());
+    clocks.set(START + 3 * SECOND, 0);
+    assert_eq!(clock.now_to_judge(9 * SECOND), 3 * SECOND);
+    let other = clocks.clock();
+    clocks.set(START + 4 * SECOND, 0);
+    assert_eq!(other.now_to_judge(9 * SECOND), SECOND, "the whole process");
+}
+
+#[test]
+fn a_clock_that_stands_still_is_found_by_the_exact_readings() {
+    let clocks = Clocks::new(START);
+    let clock = clocks.clock();
+    let step = SLACK / 8;
+    for round in 0..100 {
+        let now = round * step;
+        clocks.set(START + now, now as i64);
+        let written = clock.now();
+        assert_eq!(written, now);
+        for deadline in [now.saturating_sub(SLACK), now - now % SLACK, now, now + 1] {
+            let judged_at = clock.now_to_judge(deadline);
+            assert_eq!(
+                is_due(judged_at, deadline),
+                is_due(now, deadline),
+                "round {round}"
+            );
+        }
+    }
+    assert!(!clocks.are_trusted());
+}
+
+#[test]
+fn a_clock_that_steps_forward_spares_nothing_and_one_that_steps_back_is_given_up() {
+    let clocks = Clocks::new(START);
+    let clock = clocks.clock();
+    clocks.set(START + SECOND, -(9 * SECOND as i64));
+    assert_eq!(clock.now_to_judge(5 * SECOND), SECOND);
+    assert!(clocks.are_trusted());
+    clocks.set(START + 2 * SECOND, 30 * SECOND as i64);
+    clock.now();
+    assert!(!clocks.are_trusted());
+}
+
+/// On the clocks of the machine that runs the test.
+#[test]
+fn the_coarse_clock_of_the_system_keeps_the_promise() {
+    let clock = Clock::process();
+    let mut asked = 0;
+    for _ in 0..200_000 {
+        let before = clock.now();
+        let Some(latest) = clock.latest() else {
+            continue;
+        };
+        let after = clock.now();
+        assert!(latest >= before, "{latest} is before {before}");
+        assert!(latest <= after + SLACK, "{latest} is long after {after}");
+        asked += 1;
+    }
+    if cfg!(target_os = "linux") && !cfg!(miri) {
+        assert!(asked > 0, "the coarse clock was given up");
+    }
+}
