@@ -18,7 +18,7 @@
 //! A call that blocks its thread until a future is ready waits for the load for which that future
 //! waits. The future notes it when it is polled ([`note_wait`]), the call waits ([`BlockingCall`]).
 
-use super::{Load, Ticket};
+use super::state::{Load, Ticket};
 use crate::sync::IS_MODEL;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;

@@ -19,8 +19,8 @@
 use super::call::run_blocking;
 use super::loader::Loader;
 use crate::contain::contain;
-use crate::load::Load;
-use crate::loading::{CacheHasher, CacheKey, CacheValue, Right};
+use crate::load::state::Load;
+use crate::load::{CacheHasher, CacheKey, CacheValue, OwnedGuard};
 use std::cell::Cell;
 use std::collections::VecDeque;
 // The standard library's locks, as in `scheduler/thread.rs`: they keep no list of sleeping threads,
@@ -50,7 +50,7 @@ pub(super) struct ReloadThreads<K: Eq + 'static, V: 'static, S> {
 }
 
 struct State<K: Eq + 'static, V: 'static, S> {
-    queue: VecDeque<Right<K, V, S>>,
+    queue: VecDeque<OwnedGuard<K, V, S>>,
     /// The length of the queue at which it is cleared.
     clear_at: usize,
     threads: usize,
@@ -72,13 +72,13 @@ impl<K: Eq + 'static, V: 'static, S> State<K, V, S> {
 
     /// Takes out what needs no thread any more, if the queue has doubled since the last time. It is
     /// to be dropped with the lock released.
-    fn clear(&mut self) -> VecDeque<Right<K, V, S>> {
+    fn clear(&mut self) -> VecDeque<OwnedGuard<K, V, S>> {
         if self.queue.len() < self.clear_at {
             return VecDeque::new();
         }
         let queue = std::mem::take(&mut self.queue);
         let (needed, rest): (VecDeque<_>, VecDeque<_>) =
-            queue.into_iter().partition(Right::is_queued);
+            queue.into_iter().partition(OwnedGuard::is_queued);
         self.queue = needed;
         self.clear_at = (self.queue.len() * 2).max(FIRST_CLEARING);
         rest
@@ -113,9 +113,9 @@ impl<K: CacheKey, V: CacheValue, S: CacheHasher> ReloadThreads<K, V, S> {
     pub(super) fn push<E: Send + Sync + 'static>(
         self: &Arc<Self>,
         loader: &Arc<dyn Loader<K, V, Error = E>>,
-        mut right: Right<K, V, S>,
+        mut guard: OwnedGuard<K, V, S>,
     ) {
-        right.enter_queue();
+        guard.enter_queue();
         let mut state = self.lock();
         if state.closed {
             drop(state);
@@ -123,7 +123,7 @@ impl<K: CacheKey, V: CacheValue, S: CacheHasher> ReloadThreads<K, V, S> {
         }
         state.forget_other_process();
         let needless = state.clear();
-        state.queue.push_back(right);
+        state.queue.push_back(guard);
         let start = state.idle < state.queue.len() && state.threads < self.most;
         state.threads += usize::from(start);
         drop(state);
@@ -159,11 +159,11 @@ impl<K: CacheKey, V: CacheValue, S: CacheHasher> ReloadThreads<K, V, S> {
         IS_RELOAD_THREAD.set(true);
         let mut state = self.lock();
         while !state.closed {
-            if let Some(right) = state.queue.pop_front() {
+            if let Some(guard) = state.queue.pop_front() {
                 drop(state);
                 contain(|| {
-                    if let Some(right) = right.leave_queue() {
-                        run_blocking(loader, right);
+                    if let Some(guard) = guard.leave_queue() {
+                        run_blocking(loader, guard);
                     }
                 });
                 state = self.lock();
@@ -183,13 +183,13 @@ impl<K: CacheKey, V: CacheValue, S: CacheHasher> ReloadThreads<K, V, S> {
 
     /// Takes a load out of the queue, for a loader that would wait for it on a thread that reloads:
     /// all threads may have to wait for each other's queues.
-    pub(super) fn take(&self, load: &Arc<Load<K, V>>) -> Option<Right<K, V, S>> {
+    pub(super) fn take(&self, load: &Arc<Load<K, V>>) -> Option<OwnedGuard<K, V, S>> {
         let mut state = self.lock();
         let mut queue = state.queue.iter();
-        let at = queue.position(|right| Arc::ptr_eq(right.load(), load))?;
-        let right = state.queue.remove(at);
+        let at = queue.position(|guard| Arc::ptr_eq(guard.load(), load))?;
+        let guard = state.queue.remove(at);
         drop(state);
-        right?.leave_queue()
+        guard?.leave_queue()
     }
 
     /// No reload begins any more; threads end.

@@ -289,6 +289,43 @@ impl Times {
     };
 }
 
+/// A node to come, which is taken when there is memory for it. Allocating panics if the memory is
+/// refused, and what is not taken by then stays with its owner: keys and values are not dropped
+/// under a lock.
+pub(crate) trait Prepared<K, V> {
+    fn peek(&self) -> &NewNode<K, V>;
+    fn take(self) -> NewNode<K, V>;
+}
+
+impl<K, V> Prepared<K, V> for NewNode<K, V> {
+    fn peek(&self) -> &Self {
+        self
+    }
+
+    fn take(self) -> Self {
+        self
+    }
+}
+
+/// Some, until it is taken.
+impl<K, V> Prepared<K, V> for &mut Option<NewNode<K, V>> {
+    #[inline(always)]
+    fn peek(&self) -> &NewNode<K, V> {
+        match &**self {
+            Some(new) => new,
+            None => unreachable!("a prepared node is taken once"),
+        }
+    }
+
+    #[inline(always)]
+    fn take(self) -> NewNode<K, V> {
+        match Option::take(self) {
+            Some(new) => new,
+            None => unreachable!("a prepared node is taken once"),
+        }
+    }
+}
+
 impl<K, V> NewNode<K, V> {
     #[inline]
     pub(crate) fn new(key: K, value: V, hash: u64, weight: u32) -> Self {

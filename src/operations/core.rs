@@ -3,7 +3,7 @@
 use super::lifetimes::Lifetimes;
 use crate::hash;
 use crate::maintenance::Maintenance;
-use crate::refresh::Refresh;
+use crate::refresh::{FailureBackoff, Refresh};
 use crate::scheduler::{Delivery, Task};
 use crate::shared::Shared;
 use crate::sync::{AtomicBool, AtomicUsize};
@@ -27,6 +27,8 @@ pub(crate) struct Core<K, V, S> {
     weigher: Option<Weigher<K, V>>,
     /// The policy that says when entries become stale, if the cache reloads.
     pub(crate) refresh: Option<Box<dyn Refresh<K, V>>>,
+    /// How long failures of loads are remembered.
+    pub(crate) failure_backoff: Option<FailureBackoff>,
     pub(crate) maintenance: Maintenance<K, V>,
     /// How many handles there are.
     pub(crate) handles: AtomicUsize,
@@ -53,6 +55,7 @@ impl<K, V, S> Core<K, V, S> {
             lifetimes,
             weigher,
             refresh: None,
+            failure_backoff: None,
             maintenance,
             handles: AtomicUsize::new(1),
         }

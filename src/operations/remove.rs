@@ -5,7 +5,7 @@ use super::core::Core;
 use super::transact::{Change, Hold};
 use crate::contain::contain;
 use crate::listener::RemovalCause;
-use crate::load::{Load, RevokedBy};
+use crate::load::state::{Load, RevokedBy};
 use crate::maintenance::WriteOutcome;
 use crate::map::{END, Occupied, Revalidated, Shard, ShardCell};
 use crate::node::NodePtr;

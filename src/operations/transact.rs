@@ -39,7 +39,8 @@
 //! [`Hold::load`].
 
 use super::lifetimes::MAX_ASKS;
-use crate::load::{Load, Loads, RevokedBy, SameHashLoads};
+use crate::load::state::{Load, RevokedBy};
+use crate::load::table::{Loads, SameHashLoads};
 use crate::map::{Revalidated, Shard, ShardCell};
 use crate::node::NodePtr;
 use crate::reclaim::Pin;

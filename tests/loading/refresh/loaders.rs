@@ -19,6 +19,7 @@ const SECOND: Duration = Duration::from_secs(1);
 struct Bare;
 
 fn is_send_sync<T: Send + Sync + 'static>(_: &T) {}
+fn is_unwind_safe<T: std::panic::UnwindSafe + std::panic::RefUnwindSafe>(_: &T) {}
 fn is_send<T: Send>(value: T) -> T {
     value
 }
@@ -71,6 +72,7 @@ fn the_whole_builder_as_the_contract_writes_it() {
     assert_eq!(inner.get("ada"), Some(3));
     let users: LoadingCache<String, u64, Bare> = users;
     is_send_sync(&users);
+    is_unwind_safe(&users);
     let shown = format!("{users:?}");
     assert!(
         shown.contains("LoadingCache") && shown.contains("entry_count: 4"),
@@ -282,11 +284,23 @@ fn errors_are_shared_shown_and_compared() {
     assert_ne!(LoadError::<String>::Panicked, LoadError::TimedOut);
     let error: Box<dyn std::error::Error + Send + Sync> =
         Box::new(LoadError::Failed(Arc::new(std::fmt::Error)));
+    let failed = error.downcast_ref::<LoadError<std::fmt::Error>>();
+    assert!(matches!(failed, Some(LoadError::Failed(_))));
+    assert!(error.to_string().contains(&std::fmt::Error.to_string()));
+    // A boxed error passes through `?`, and is the source.
+    type BoxError = Box<dyn std::error::Error + Send + Sync>;
+    let call = || -> Result<(), BoxError> {
+        let load = loader_fn(|_: &u32| Err::<u32, BoxError>(Box::new(std::fmt::Error)));
+        Cache::builder().loading(load).build().get(&1)?;
+        Ok(())
+    };
+    let boxed = call().unwrap_err();
     assert!(
-        error
+        boxed
             .source()
             .is_some_and(|source| source.is::<std::fmt::Error>())
     );
+    assert!(std::error::Error::source(&LoadError::<String>::Panicked).is_none());
     assert!(!format!("{error} {:?}", LoadError::<()>::TimedOut).is_empty());
 }
 
