@@ -119,8 +119,8 @@ impl<K, V> Shared<K, V> {
         }
     }
 
-    /// SeqCst: the thread that clears it looks at the batches afterwards; a writer pushes, then sets
-    /// it.
+    /// SeqCst: the thread that clears it looks at the batches afterwards; a writer pushes, then
+    /// sets it.
     fn set_detour(&self, reason: u8, set: bool) {
         if set {
             self.detours.fetch_or(reason, Ordering::SeqCst);

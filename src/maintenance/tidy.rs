@@ -1,11 +1,11 @@
 //! Where no thread wakes the cache: calls drop what was removed.
 //!
-//! A removal leaves an event in a batch; the value is dropped some passes later. Without a scheduler
-//! only calls run passes, and most calls leave nothing to do: hits, and removals of absent keys. So
-//! a removal marks the cache as *untidy*. While it is marked, look-ups take their full path, and
-//! each operation is counted. Each [`OPERATIONS_PER_PASS`]th one runs a small pass and frees some of
-//! what was removed. When nothing is left, the mark is taken off. So a few hundred operations of any
-//! kind are enough, and look-ups of a tidy cache pay nothing.
+//! A removal leaves an event in a batch; the value is dropped some passes later. Without a
+//! scheduler only calls run passes, and most calls leave nothing to do: hits, and removals of
+//! absent keys. So a removal marks the cache as *untidy*. While it is marked, look-ups take their
+//! full path, and each operation is counted. Each [`OPERATIONS_PER_PASS`]th one runs a small pass
+//! and frees some of what was removed. When nothing is left, the mark is taken off. So a few
+//! hundred operations of any kind are enough, and look-ups of a tidy cache pay nothing.
 
 use super::limits::RUN_BUDGET;
 use super::plan::Plan;
