@@ -55,12 +55,17 @@ where
                 look: &mut look,
             },
         );
-        let Taken {
+        let Some(Taken {
             cause,
             outcome,
             node,
             seen,
-        } = settled.done.take()?;
+        }) = settled.done.take()
+        else {
+            drop(settled);
+            self.count_operation();
+            return None;
+        };
         let seen = match seen {
             Some(seen) => {
                 drop(settled);
