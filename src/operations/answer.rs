@@ -134,11 +134,11 @@ impl<K: 'static, V: 'static> Lifetimes<K, V> {
         &self,
         new: &NewNode<K, V>,
         found: Option<NodePtr<K, V>>,
-        given: LifetimeSource,
+        given: &LifetimeSource,
         clock: &Clock,
         now: u64,
     ) -> TimedAnswer {
-        let fixed = match given {
+        let fixed = match *given {
             LifetimeSource::Ttl(lifetime) => Some(Some(lifetime)),
             LifetimeSource::Loaded(FromLoad { lifetime, .. }) => lifetime,
             LifetimeSource::Policy | LifetimeSource::Update => None,
