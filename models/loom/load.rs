@@ -1,9 +1,7 @@
 //! The state of a load: leader, waiters, revocation.
 
 use super::explore;
-use crate::load::{
-    AfterCommit, Load, Outcome, RevokedBy, SharedValue, Ticket, Verdict, Want, wake_all,
-};
+use crate::load::state::{Load, Outcome, RevokedBy, Ticket, Verdict, Want, wake_all};
 use crate::map::Map;
 use crate::node::Columns;
 use crate::reclaim::Domain;
@@ -31,26 +29,21 @@ impl Scene {
         let mut listed = self.listed.lock();
         let current = self.load.is_current();
         assert_eq!(current, *listed, "listed exactly while it is current");
-        if current && self.load.seal() != AfterCommit::HasWaitersForTurn {
-            *listed = false;
-        }
+        let waited = current && self.load.seal();
+        *listed = self.load.is_current();
         drop(listed);
-        self.end(&Outcome::Value(Arc::new(SharedValue {
-            value,
-            stored: current,
-            deadline: 0,
-        })));
+        if waited || !current {
+            self.end(&Outcome::of(Some(value), current, 0));
+        }
         current
     }
 
     fn end(&self, outcome: &Outcome<u32>) {
         let mut listed = self.listed.lock();
-        let ended = self.load.end(outcome, 0);
-        if ended.unlist {
-            *listed = false;
-        }
+        let wakers = self.load.end(outcome, 0);
+        *listed &= self.load.is_current();
         drop(listed);
-        wake_all(ended.wakers);
+        wake_all(wakers);
     }
 
     fn revoke(&self) -> bool {

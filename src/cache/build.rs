@@ -121,6 +121,7 @@ where
             !hash::fills_all_bits::<S>(),
         );
         core.refresh = self.refresh;
+        core.failure_backoff = self.failure_backoff;
         Cache::from_core(core)
     }
 

@@ -5,7 +5,7 @@ use crate::expiry::{self, Expiry, Lifetime};
 use crate::hash::RandomState;
 use crate::listener::{Listener, RemovalCause};
 use crate::operations::{Limits, Weigher};
-use crate::refresh::Refresh;
+use crate::refresh::{FailureBackoff, Refresh};
 use crate::scheduler::{Delivery, Scheduler};
 use crate::time::Ticker;
 use std::fmt;
@@ -49,6 +49,7 @@ pub struct CacheBuilder<K, V, S = RandomState> {
     pub(super) delivery: Delivery,
     pub(super) record_stats: bool,
     pub(super) refresh: Option<Box<dyn Refresh<K, V>>>,
+    pub(super) failure_backoff: Option<FailureBackoff>,
     pub(super) hasher: S,
 }
 
@@ -100,6 +101,7 @@ impl<K, V> Default for CacheBuilder<K, V, RandomState> {
             delivery: Delivery::default(),
             record_stats: false,
             refresh: None,
+            failure_backoff: None,
             hasher: RandomState::new(),
         }
     }
@@ -157,6 +159,27 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     /// writers stop waiting, and the second row does not hold until that reader has dropped it.
     /// Values that wait for a slow listener are not counted.
     ///
+    /// # Memory
+    ///
+    /// Bytes that the cache allocates for each entry, without what keys and values themselves have
+    /// on the heap:
+    ///
+    /// | size of key and value | without a bound | with `max_capacity` | and with weigher, policy and idle limit |
+    /// |---|---|---|---|
+    /// | 8 + 8 | 87 | 108 | 120 |
+    /// | 24 + 24 | 124 | 145 | 157 |
+    /// | 24 + 64 | 167 | 187 | 199 |
+    /// | 8 + 128 | 222 | 242 | 254 |
+    ///
+    /// So count the sizes of key and value, about 75 bytes, and 20 more in a bounded cache. In a
+    /// cache of a few thousand entries it is a tenth more.
+    ///
+    /// Chunks of memory serve new entries again, and go back to the allocator when all their
+    /// entries have left. So a few entries that stay, out of very many, may hold most of the memory
+    /// of all: 500 that are left of 500,000 held 46 of 74 MB. It is used again as the cache grows.
+    ///
+    /// # Weight
+    ///
     /// With a weigher, the weight may exceed the bound by `1,024 × shards + 3,072` times the weight
     /// of the heaviest entry. A cache has four shards per core, a small one fewer.
     ///
@@ -185,6 +208,9 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     /// size. An entry that is heavier than the whole cache is removed with the cause
     /// [`Size`](RemovalCause::Size), at the latest by the next maintenance pass, and evicts no
     /// other entry; the value that it replaced has left as `Replaced`.
+    ///
+    /// To bound the memory, add what the cache itself needs for each entry, which
+    /// [`max_capacity`](Self::max_capacity#memory) lists, to what key and value have on the heap.
     ///
     /// The limits on waiting maintenance count entries, whatever they weigh: see `max_capacity`.
     ///
@@ -475,6 +501,11 @@ impl<K, V, S> CacheBuilder<K, V, S> {
         self.refresh = Some(policy);
     }
 
+    /// How long failures of loads are remembered. For a `LoadingCache`.
+    pub(crate) fn set_failure_backoff(&mut self, policy: FailureBackoff) {
+        self.failure_backoff = Some(policy);
+    }
+
     /// Hashes keys with this hasher instead of [`RandomState`].
     ///
     /// ```
@@ -499,6 +530,7 @@ impl<K, V, S> CacheBuilder<K, V, S> {
             delivery: self.delivery,
             record_stats: self.record_stats,
             refresh: self.refresh,
+            failure_backoff: self.failure_backoff,
             hasher,
         }
     }

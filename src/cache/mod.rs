@@ -2,12 +2,13 @@
 
 mod build;
 mod builder;
+mod conditional;
 
 pub use build::BuildError;
 pub use builder::CacheBuilder;
 
 use crate::hash::RandomState;
-use crate::load::RevokedBy;
+use crate::load::state::RevokedBy;
 use crate::operations::{Cloned, Contained, Core, EntryRef, Handle, Referenced};
 use crate::scheduler::Task;
 use equivalent::Equivalent;

@@ -1,8 +1,58 @@
-//! Loads: one run of user code at a time makes the value of a key; others wait for its outcome.
+//! Loads: one run of user code at a time makes the value of a key; other calls wait for its
+//! outcome.
 //!
-//! This folder is the part below the map: the state of one load ([`state`]), the loads of a shard
-//! by their hashes ([`table`]), and the search for cycles of threads that would wait for each
-//! other ([`cycle`]). The folder knows neither map nor cache. The calls that load are in `loading`.
+//! # One guard
+//!
+//! A call that misses [*claims*](claim) the key. In one hold of the shard's lock the claim confirms
+//! that the key is absent or due, and joins the key's current load or lists a new one. The answer
+//! is the key's value, or the [`guard`] of the load; a call that joins waits, and then claims
+//! again. The call that has the guard runs the user's code, with no lock and no pin, and ends the
+//! guard by what the code has made: `fill`, `fail`, `keep`, or `remove`. Dropping a guard hands the
+//! key on to the call that has waited longest. [`get_with`], [`entry`], [`compute`], [`bulk`] and
+//! [`lease`] are a few lines each over this; so are `loading_cache` and its reloads ([`reload`]).
+//!
+//! # Files
+//!
+//! | file | content |
+//! |------|---------|
+//! | [`state`], [`table`], [`cycle`] | below the map: one load and its waiters; the loads of a shard; threads that would wait for each other |
+//! | [`claim`], [`guard`] | the begin of a load, the waits for it, and its end |
+//! | [`form`], [`future`], [`key`] | what is the same for all methods: a run of the user's code as a thread or as a task |
+//! | [`get_with`], [`entry`], [`compute`], [`bulk`], [`lease`] | the methods of `Cache` |
+//! | [`reload`] | loads over live entries, in the background |
+//!
+//! # The states of a load
+//!
+//! | event | Queued: a reload waits for a thread | Led: a guard is out | Offered: a waiter was told to lead | Over |
+//! |-------|------|------|---------|------|
+//! | a call claims the key | takes it over, if the key is absent: Led | joins | joins | a new load |
+//! | a thread takes it from the queue | Led | – | – | – |
+//! | `fill` | – | the value is stored and published; a waiter that wants a turn is told to lead (Offered), else Over | – | – |
+//! | `fail`, `keep`, `remove`, drop | Over: the failure is published | published to the waiters that accept it; the first of the others is told to lead (Offered), else Over | – | – |
+//! | the waiter claims again | – | – | Led | – |
+//! | the waiter leaves | – | – | as a drop of the guard | – |
+//! | an explicit write | no longer current | no longer current; waiters for a turn look again | Over: all look again | – |
+//! | it is overdue, a call claims | a new load; all look again | a new load; all look again | a new load; all look again | – |
+//!
+//! A load that has failed may be *Resting* in the place of Over: its failure is remembered for a
+//! time, if the cache has `failure_backoff`. It stays current. The next call that claims the key
+//! takes it over; `LoadingCache` returns the failure before it claims. A write revokes it, and then
+//! it is Over.
+//!
+//! Beside its state, a load is *current* until a write revokes it, a newer load replaces it, or its
+//! last run has ended. Only a current load stores its value, takes new waiters, or gets another
+//! leader. When the run of a load that is no longer current ends, waiters that do not accept its
+//! outcome look the key up again.
+//!
+//! # What becomes of a waiter
+//!
+//! | a waiter of | accepts | else, if the load is current |
+//! |---------|---------|------------------------------|
+//! | `get_with`, `lease` | a value | leads in its turn |
+//! | `optionally_get_with`, `get_all_with` | a value, or that there is none | leads in its turn |
+//! | `try_get_with` | a value, or an error of its type | leads in its turn |
+//! | a compute | nothing: it wants a turn | leads in its turn |
+//! | `get_all_with` while it loads its own keys | a value, or that there is none | looks again |
 //!
 //! # Invariants
 //!
@@ -17,13 +67,28 @@
 //!    called and no key or value is cloned, compared or dropped under either.
 //! 6. A load that a write revokes while a run of it is at work stands among the revoked loads of
 //!    its shard until that run ends. So its waiters can be woken when it becomes overdue.
+//! 7. A load is listed before its leader's code reads anything (map 3).
 
-mod cycle;
-mod state;
-mod table;
+mod bulk;
+mod claim;
+mod compute;
+pub(crate) mod cycle;
+mod entry;
+mod form;
+mod future;
+mod get_with;
+mod guard;
+mod key;
+mod lease;
+mod reload;
+pub(crate) mod state;
+pub(crate) mod table;
 
-pub(crate) use cycle::{BlockingCall, WaitCycle, note_wait, thread_number, wait_in};
-pub(crate) use state::{
-    AfterCommit, Failure, Load, Outcome, RevokedBy, SharedValue, Ticket, Verdict, Want, wake_all,
-};
-pub(crate) use table::{Loads, SameHashLoads};
+pub use entry::{EntrySelector, RefEntrySelector};
+pub use lease::{Filled, Lease, Leased};
+
+pub(crate) use bulk::{Keys, wrong_number_of_values};
+pub(crate) use claim::{Claim, Claimant, Request};
+pub(crate) use form::{Run, conclude, error_of, fallible};
+pub(crate) use guard::{CallGuard, Guard, OwnedGuard, Seen};
+pub(crate) use key::{ByRef, CacheHasher, CacheKey, CacheValue};

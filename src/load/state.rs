@@ -1,37 +1,14 @@
-//! The state of one load: which thread leads, which calls wait, how it ended.
+//! The state of one load: which thread leads, which calls wait, how it ended. The module docs of
+//! `load` have the table of its states.
 //!
-//! # Phases
-//!
-//! | phase   | meaning                                                | next |
-//! |---------|--------------------------------------------------------|------|
-//! | Queued  | a reload that waits for a thread; a miss may take it   | Led, Over |
-//! | Led     | a leader runs user code, or is about to                | Ending, Offered, Over |
-//! | Ending  | the leader's value is stored and yet to be published   | Offered, Over |
-//! | Offered | the leader has ended; one waiter has been told to lead | Led, Offered, Over |
-//! | Over    | no run is left                                         | – |
-//!
-//! A load that no call has joined stays Led when its value is stored: nothing asks for its phase
-//! any more.
-//!
-//! Beside the phase, a load is *current* until a write revokes it, a newer load replaces it, or its
-//! last run has ended. Only a current load stores its value, takes new waiters, or gets another
-//! leader.
-//!
-//! # What becomes of a waiter
-//!
-//! | the run ends with         | waiter that accepts it | first other waiter | the rest |
-//! |---------------------------|------------------------|--------------------|----------|
-//! | a value, load current     | gets it                | leads              | wait on  |
-//! | a failure, load current   | gets it                | leads              | wait on  |
-//! | a value or failure, load not current | gets it     | looks again        | look again |
-//! | nothing yet: the load is revoked while the run continues | waits on, unless it waits for a turn: then it looks again | | |
-//!
-//! A waiter for a turn (a compute) accepts nothing. Each waiter has a ticket. Tickets ascend, and a
-//! waiter that has to look again keeps its own, so a place in the order is never lost.
+//! The waiters of each kind stand in a queue, ordered by their tickets. Tickets ascend, and a
+//! waiter that has to look again keeps its own, so a place in the order is never lost. To join, to
+//! leave and to hand the lead on take as long for many waiters as for few.
 
 use super::cycle::thread_number;
 use crate::contain::contain;
 use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering, thread_local};
+use crate::time::{self, NEVER};
 use std::any::{Any, TypeId};
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -74,11 +51,8 @@ impl Want {
         match (self, outcome) {
             (Self::OwnTurn, _) | (_, Outcome::Nothing) => false,
             (_, Outcome::Value(_)) => true,
-            (
-                Self::Optional | Self::LookUpAgain | Self::Any(_),
-                Outcome::Failed(Failure::Absent),
-            ) => true,
-            (Self::Fallible(kind) | Self::Any(kind), Outcome::Failed(Failure::Error(error))) => {
+            (Self::Optional | Self::LookUpAgain | Self::Any(_), Outcome::Absent) => true,
+            (Self::Fallible(kind) | Self::Any(kind), Outcome::Error(error)) => {
                 (**error).type_id() == kind
             }
             _ => false,
@@ -86,29 +60,37 @@ impl Want {
     }
 }
 
-/// A run that made no value, as waiters may share it.
-#[derive(Clone, Debug)]
-pub(crate) enum Failure {
+/// What a run comes to, as its waiters see it.
+#[derive(Debug)]
+pub(crate) enum Outcome<V> {
+    Value(Arc<SharedValue<V>>),
     /// The closure said that there is no value.
     Absent,
     /// The closure's error.
     Error(Arc<dyn Any + Send + Sync>),
-}
-
-/// The part of a run that waiters see.
-#[derive(Debug)]
-pub(crate) enum Outcome<V> {
-    Value(Arc<SharedValue<V>>),
-    Failed(Failure),
     /// Nothing that a waiter could use: a panic, a dropped future, a compute without a value.
     Nothing,
+}
+
+impl<V> Outcome<V> {
+    /// The outcome for waiters that share a value; there is none if none of them wants one.
+    pub(crate) fn of(value: Option<V>, stored: bool, deadline: u64) -> Self {
+        value.map_or(Self::Nothing, |value| {
+            Self::Value(Arc::new(SharedValue {
+                value,
+                stored,
+                deadline,
+            }))
+        })
+    }
 }
 
 impl<V> Clone for Outcome<V> {
     fn clone(&self) -> Self {
         match self {
             Self::Value(shared) => Self::Value(Arc::clone(shared)),
-            Self::Failed(failure) => Self::Failed(failure.clone()),
+            Self::Absent => Self::Absent,
+            Self::Error(error) => Self::Error(Arc::clone(error)),
             Self::Nothing => Self::Nothing,
         }
     }
@@ -156,26 +138,6 @@ pub(crate) enum RevokedBy {
     NewerLoad,
 }
 
-/// What a load has to do after its value was stored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum AfterCommit {
-    /// Nothing: no call waits, and none can join.
-    Over,
-    /// Calls wait for the value.
-    Ending,
-    /// Calls wait for the value, and for their turn.
-    HasWaitersForTurn,
-}
-
-/// The end of a run: which wakers to call, with no lock held, and whether the load has to leave the
-/// list of its shard.
-#[must_use]
-#[derive(Debug)]
-pub(crate) struct Ended {
-    pub(crate) wakers: Vec<Waker>,
-    pub(crate) unlist: bool,
-}
-
 thread_local! {
     /// Whether the thread is calling wakers.
     static WAKING: Cell<bool> = const { Cell::new(false) };
@@ -207,6 +169,9 @@ pub(crate) struct Load<K, V> {
     /// Cache time at which the run began, or at which the lead was offered. Relaxed: the leader
     /// and its waiters have synchronized by the lock of the shard, or of the state.
     began: AtomicU64,
+    /// For a reload: the entry's moment of refresh while it is under way; else `NEVER`. Relaxed:
+    /// the leader alone uses it.
+    reload_until: AtomicU64,
     /// Whether a call has ever joined. Relaxed: it is set under the shard's lock, or before the
     /// run is handed to the thread that will end it.
     joined: AtomicBool,
@@ -215,6 +180,8 @@ pub(crate) struct Load<K, V> {
 
 struct State<V> {
     phase: Phase,
+    /// The failure of the last run, if it is to be remembered.
+    rest: Option<Box<Rest<V>>>,
     revoked: Option<RevokedBy>,
     /// The calls that wait, in their order: a queue for each kind of call. Kinds are few.
     waiting: Vec<(Want, BTreeMap<Ticket, Waiter>)>,
@@ -222,9 +189,19 @@ struct State<V> {
     told: BTreeMap<Ticket, Verdict<V>>,
 }
 
+/// A failure that is remembered.
+pub(crate) struct Rest<V> {
+    pub(crate) outcome: Outcome<V>,
+    /// How often the key's loads have failed in a row.
+    pub(crate) failures: u32,
+    /// Until when calls get it, in cache time.
+    pub(crate) until: u64,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Queued,
+    Resting,
     Led,
     /// This waiter has been told to lead.
     Offered(Ticket),
@@ -259,10 +236,8 @@ impl<V> State<V> {
 
     /// The longest-waiting waiter.
     fn first(&self) -> Option<Ticket> {
-        let firsts = self
-            .waiting
-            .iter()
-            .filter_map(|(_, queue)| queue.first_key_value());
+        let queues = self.waiting.iter();
+        let firsts = queues.filter_map(|(_, queue)| queue.first_key_value());
         firsts.map(|(&ticket, _)| ticket).min()
     }
 
@@ -298,9 +273,11 @@ impl<K, V> Load<K, V> {
             leader: AtomicU64::new(leader),
             current: AtomicBool::new(true),
             began: AtomicU64::new(began),
+            reload_until: AtomicU64::new(NEVER),
             joined: AtomicBool::new(false),
             state: Mutex::new(State {
                 phase: Phase::Led,
+                rest: None,
                 revoked: None,
                 waiting: Vec::new(),
                 told: BTreeMap::new(),
@@ -355,6 +332,23 @@ impl<K, V> Load<K, V> {
         self.began.load(Ordering::Relaxed)
     }
 
+    /// The entry's moment of refresh while this reload is under way; `None` if the key had no entry
+    /// when the run began.
+    pub(crate) fn reload_until(&self) -> Option<u64> {
+        Some(self.reload_until.load(Ordering::Relaxed)).filter(|&until| until != NEVER)
+    }
+
+    /// Notes that this is a reload.
+    pub(crate) fn set_reload(&self, until: u64) {
+        self.reload_until.store(until, Ordering::Relaxed);
+    }
+
+    /// The run of another leader begins, for an absent key unless it is marked as a reload.
+    pub(crate) fn begin_anew(&self, now: u64) {
+        self.set_began(now);
+        self.set_reload(NEVER);
+    }
+
     /// A run begins.
     pub(crate) fn set_began(&self, now: u64) {
         self.began.store(now, Ordering::Relaxed);
@@ -372,19 +366,48 @@ impl<K, V> Load<K, V> {
         wake_all(wakers);
     }
 
+    /// What the load is to remember if its run ends without a value, until the next run ends;
+    /// nothing forgets.
+    pub(crate) fn set_rest(&self, rest: Option<Rest<V>>) {
+        let former = std::mem::replace(&mut self.state.lock().rest, rest.map(Box::new));
+        drop(former);
+    }
+
+    /// How often its runs have failed in a row, as far as that is remembered.
+    pub(crate) fn failures(&self) -> u32 {
+        self.state
+            .lock()
+            .rest
+            .as_ref()
+            .map_or(0, |rest| rest.failures)
+    }
+
+    /// Whether no run is at work, and a failure is remembered.
+    pub(crate) fn is_resting(&self) -> bool {
+        self.state.lock().phase == Phase::Resting
+    }
+
+    /// The failure that is remembered at `now`.
+    pub(crate) fn remembered(&self, now: u64) -> Option<Outcome<V>> {
+        let state = self.state.lock();
+        let rest = (state.rest.as_ref()).filter(|rest| !time::is_due(now, rest.until));
+        rest.filter(|_| state.phase == Phase::Resting)
+            .map(|rest| rest.outcome.clone())
+    }
+
     /// Whether it waits for a thread.
     pub(crate) fn is_queued(&self) -> bool {
         self.state.lock().phase == Phase::Queued
     }
 
-    /// Takes the lead of a load that waits for a thread. True for the first that asks.
-    pub(crate) fn take_queued(&self) -> bool {
+    /// Takes the lead of a load that waits for a thread, or rests. True for the first that asks.
+    pub(crate) fn take_idle(&self) -> bool {
         let mut state = self.state.lock();
-        let queued = state.phase == Phase::Queued;
-        if queued {
+        let idle = matches!(state.phase, Phase::Queued | Phase::Resting);
+        if idle {
             state.phase = Phase::Led;
         }
-        queued
+        idle
     }
 
     /// Whether a waiter would share a value.
@@ -407,7 +430,8 @@ impl<K, V> Load<K, V> {
     /// The waiter's call has finished its other work: from now on it waits like any other.
     pub(crate) fn wait_now(&self, ticket: Ticket) {
         let mut state = self.state.lock();
-        if let Some(waiter) = state.take_waiter(ticket) {
+        let mut later = (state.waiting.iter_mut()).filter(|(want, _)| *want == Want::LookUpAgain);
+        if let Some(waiter) = later.find_map(|(_, queue)| queue.remove(&ticket)) {
             state.add(ticket, Want::Optional, waiter);
         }
     }
@@ -473,7 +497,8 @@ impl<K, V> Load<K, V> {
         let mut state = self.state.lock();
         self.mark_outdated();
         state.revoked.get_or_insert(by);
-        by != RevokedBy::NewerLoad && !matches!(state.phase, Phase::Offered(_))
+        let runs = !matches!(state.phase, Phase::Offered(_) | Phase::Resting);
+        by != RevokedBy::NewerLoad && runs
     }
 
     /// Tells waiters of a revoked load to look again: those that wait for a turn, and all if no
@@ -511,25 +536,25 @@ impl<K, V> Load<K, V> {
     }
 
     /// The run's value has been stored. Under the shard's lock, in the hold that stored it. Unless
-    /// it continues, the load is no longer current and has to leave the list in the same hold.
+    /// calls wait for their turn, the load is no longer current. True if calls wait: then the run
+    /// has to be [ended](Self::end).
     #[inline]
-    pub(crate) fn seal(&self) -> AfterCommit {
+    pub(crate) fn seal(&self) -> bool {
         // The lock is not needed for a load that only its leader knows: none can join any more.
-        if !self.joined.load(Ordering::Relaxed) {
-            self.mark_outdated();
+        let joined = self.joined.load(Ordering::Relaxed);
+        if !joined {
             self.leader.store(0, Ordering::Relaxed);
-            return AfterCommit::Over;
         }
-        if self.state.lock().has(|want| want == Want::OwnTurn) {
-            return AfterCommit::HasWaitersForTurn;
+        if !joined || !self.state.lock().has(|want| want == Want::OwnTurn) {
+            self.mark_outdated();
         }
-        self.mark_outdated();
-        AfterCommit::Ending
+        joined
     }
 
-    /// The leader's run has ended: publishes its outcome and finds the next leader. Under the
-    /// shard's lock, unless the load is no longer current.
-    pub(crate) fn end(&self, outcome: &Outcome<V>, now: u64) -> Ended {
+    /// The leader's run has ended: publishes its outcome and finds the next leader. If there is
+    /// none, the load is no longer current. Under the shard's lock, unless it was not current
+    /// before. Returns the wakers to call, with no lock held.
+    pub(crate) fn end(&self, outcome: &Outcome<V>, now: u64) -> Vec<Waker> {
         let mut wakers = Vec::new();
         let mut state = self.state.lock();
         let current = self.is_current();
@@ -552,12 +577,18 @@ impl<K, V> Load<K, V> {
             state.told.insert(next, Verdict::Leads);
             wakers.extend(waiter.waker);
         }
-        let unlist = current && state.phase == Phase::Over;
-        if unlist {
-            self.mark_outdated();
+        let value = matches!(outcome, Outcome::Value(_) | Outcome::Absent);
+        let forgotten = if value { state.rest.take() } else { None };
+        if state.phase == Phase::Over {
+            if current && state.rest.is_some() {
+                state.phase = Phase::Resting;
+            } else {
+                self.mark_outdated();
+            }
         }
         drop(state);
-        Ended { wakers, unlist }
+        drop(forgotten);
+        wakers
     }
 
     /// The thread for which a waiter has to wait: `None` if it need not wait any more, or no thread

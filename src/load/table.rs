@@ -5,8 +5,8 @@
 //! whose keys it has not compared yet, copies their addresses, releases the lock, compares the
 //! keys, and starts again.
 
-use super::{AfterCommit, Load, RevokedBy};
-use std::collections::HashMap;
+use super::state::{Load, RevokedBy};
+use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
@@ -17,7 +17,12 @@ pub(crate) struct Loads<K, V> {
     /// The loads that were revoked, by their addresses, until their runs end: calls may still wait
     /// for them.
     revoked: HashMap<usize, Arc<Load<K, V>>, BuildHasherDefault<Identity>>,
+    /// Loads that have rested, in their order: some have been run again since, or revoked.
+    resting: VecDeque<Arc<Load<K, V>>>,
 }
+
+/// How many failures a shard remembers.
+const MOST_RESTING: usize = 256;
 
 /// The current loads of one full hash: one, unless two keys have it.
 struct SameHash<K, V> {
@@ -98,6 +103,7 @@ impl<K, V> Loads<K, V> {
         Self {
             current: HashMap::default(),
             revoked: HashMap::default(),
+            resting: VecDeque::new(),
         }
     }
 
@@ -150,13 +156,14 @@ impl<K, V> Loads<K, V> {
         }
     }
 
-    /// A leader has made its own write: the load leaves the table unless it goes on.
-    pub(crate) fn seal(&mut self, load: &Arc<Load<K, V>>) -> AfterCommit {
-        let sealed = load.seal();
-        if sealed != AfterCommit::HasWaitersForTurn {
+    /// A leader has made its own write: the load leaves the table unless it goes on. True if calls
+    /// wait.
+    pub(crate) fn seal(&mut self, load: &Arc<Load<K, V>>) -> bool {
+        let waited = load.seal();
+        if !load.is_current() {
             self.remove(load);
         }
-        sealed
+        waited
     }
 
     /// Takes a current load out. The caller holds another reference, so that its key is not dropped
@@ -176,6 +183,21 @@ impl<K, V> Loads<K, V> {
         } else {
             same_hash.others.retain(|other| !Arc::ptr_eq(other, load));
         }
+    }
+
+    /// A current load rests from now on. The oldest is forgotten if there are too many; it is to be
+    /// dropped with the lock released.
+    #[cold]
+    pub(crate) fn rest(&mut self, load: &Arc<Load<K, V>>) -> Option<Arc<Load<K, V>>> {
+        if self.resting.iter().any(|other| Arc::ptr_eq(other, load)) {
+            return None;
+        }
+        self.resting.push_back(Arc::clone(load));
+        let oldest = (self.resting.len() > MOST_RESTING).then(|| self.resting.pop_front())??;
+        if oldest.is_current() && oldest.is_resting() {
+            self.revoke(&oldest, RevokedBy::NewerLoad);
+        }
+        Some(oldest)
     }
 
     /// Revokes a load that has left the table.
@@ -201,16 +223,18 @@ impl<K, V> Loads<K, V> {
         }
     }
 
-    /// Revokes all loads.
+    /// Revokes all loads. They are to be dropped with the lock released, as are those that have
+    /// rested.
     #[cold]
     pub(crate) fn revoke_all(&mut self, by: RevokedBy) -> Vec<Arc<Load<K, V>>> {
         let all = std::mem::take(&mut self.current).into_values();
         let all =
             all.flat_map(|same_hash| std::iter::once(same_hash.first).chain(same_hash.others));
-        let all: Vec<_> = all.collect();
+        let mut all: Vec<_> = all.collect();
         for load in &all {
             self.revoke_removed(load, by);
         }
+        all.extend(std::mem::take(&mut self.resting));
         all
     }
 }

@@ -7,10 +7,11 @@ use super::loader::LoadError;
 use super::threads::is_reload_thread;
 use super::{Inner, LoadingCache};
 use crate::contain::contain;
-use crate::load::{BlockingCall, Load, RevokedBy, Ticket, Verdict, WaitCycle, Want, note_wait};
-use crate::loading::{
-    ByRef, CacheHasher, CacheKey, CacheValue, Keys, Lead, LoadRequest, Right, Role, fallible,
-    leave, pass_on, wrong_number_of_values,
+use crate::load::cycle::{BlockingCall, WaitCycle, note_wait};
+use crate::load::state::{Load, RevokedBy, Ticket, Verdict, Want};
+use crate::load::{
+    ByRef, CacheHasher, CacheKey, CacheValue, CallGuard, Claim, Guard, Keys, OwnedGuard, Request,
+    fallible, wrong_number_of_values,
 };
 use crate::operations::{Core, WeakHandle};
 use crate::shared::about;
@@ -31,10 +32,10 @@ pub(super) type Answer<V, E> = Result<Option<V>, LoadError<E>>;
 
 impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher> Inner<K, V, E, S> {
     /// Makes a load run in the background.
-    pub(super) fn launch(&self, right: Right<K, V, S>) {
+    pub(super) fn launch(&self, guard: OwnedGuard<K, V, S>) {
         match &self.loader {
-            AnyLoader::Blocking(loader) => self.threads.push(loader, right),
-            AnyLoader::Async(loader) => self.spawn(run_in_task(Arc::clone(loader), right)),
+            AnyLoader::Blocking(loader) => self.threads.push(loader, guard),
+            AnyLoader::Async(loader) => self.spawn(run_in_task(Arc::clone(loader), guard)),
         }
     }
 
@@ -84,7 +85,9 @@ impl<K: CacheKey, V: CacheValue, S: CacheHasher> Wait<K, V, S> {
     fn stop(&mut self) {
         if !self.ended {
             self.ended = true;
-            leave(&self.core, &self.load, self.ticket);
+            if self.load.leave(self.ticket) {
+                drop(Guard::new(self.core.clone(), Arc::clone(&self.load)));
+            }
         }
     }
 
@@ -109,7 +112,7 @@ pub(super) struct Call<K: CacheKey, V: CacheValue, E, S: CacheHasher> {
     core: WeakHandle<K, V, S>,
     inner: Weak<Inner<K, V, E, S>>,
     /// What it takes from another call's load.
-    ask: LoadRequest,
+    ask: Request,
     /// What it takes from a load that it has begun.
     own: Want,
     /// For a call for several keys: the numbers of keys and of values of the loader's last call, if
@@ -121,20 +124,20 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher> Call<
     /// A call that wants a value.
     pub(super) fn get(cache: &LoadingCache<K, V, E, S>) -> Self {
         let want = fallible::<LoadError<E>>();
-        Self::new(cache, LoadRequest::value(want), want)
+        Self::new(cache, Request::value(want), want)
     }
 
     /// A call that runs the loader also if the key has a live entry, unless a load is under way.
     pub(super) fn refresh(cache: &LoadingCache<K, V, E, S>) -> Self {
         let want = Want::Any(TypeId::of::<LoadError<E>>());
-        let ask = LoadRequest {
+        let ask = Request {
             over_present: true,
-            ..LoadRequest::value(want)
+            ..Request::value(want)
         };
         Self::new(cache, ask, want)
     }
 
-    fn new(cache: &LoadingCache<K, V, E, S>, ask: LoadRequest, own: Want) -> Self {
+    fn new(cache: &LoadingCache<K, V, E, S>, ask: Request, own: Want) -> Self {
         Self {
             core: cache.cache.core.downgrade(),
             inner: Arc::downgrade(&cache.inner),
@@ -156,32 +159,34 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher> Call<
         let offered = former.and_then(|(wait, leads)| leads.then(|| Arc::clone(&wait.load)));
         let (Some(core), Some(inner)) = (self.core.visit(), self.inner.upgrade()) else {
             if let Some(load) = offered {
-                pass_on(&self.core, &load);
+                drop(Guard::new(self.core.clone(), load));
             }
             return Break(Err(LoadError::Panicked));
         };
         let mut ticket = former.map(|(wait, _)| wait.ticket);
         // Not computed again for a load that is offered: a panic would lose it.
         let hash = former.map_or_else(|| core.hash(key), |(wait, _)| wait.load.hash());
-        let role =
+        let begun =
             (core.loads()).begin(offered, &mut ByRef::new(key), hash, &self.ask, &mut ticket);
-        match role {
-            Role::Found(got) => Break(Ok(Some(got.value))),
-            Role::Joined(load) => Continue(self.wait(load, ticket, self.ask.over_present)),
-            Role::Lead(lead, seen) => {
-                let until = seen.and_then(|_| core.loads().mark_reload(lead.load()));
-                let (right, wait) = self.join_own(&core, lead, until, ticket);
+        match begun {
+            Err(load) => Continue(self.wait(load, ticket, self.ask.over_present)),
+            Ok(Claim::Guard(guard, seen)) => {
+                if seen.is_some() {
+                    core.loads().mark_reload(guard.load());
+                }
+                let (guard, wait) = self.join_own(&core, guard, ticket);
                 match (&self.wrong, &inner.loader) {
                     (Some(wrong), AnyLoader::Async(loader)) => inner.spawn(run_many_in_task(
                         Arc::clone(loader),
-                        vec![right],
+                        vec![guard],
                         Arc::clone(wrong),
                     )),
-                    _ => inner.launch(right),
+                    _ => inner.launch(guard),
                 }
                 Continue(wait)
             }
-            Role::Busy => unreachable!("it waits"),
+            Ok(Claim::Value(seen)) => Break(Ok(Some(seen.value))),
+            Ok(_) => unreachable!("a call that joins waits"),
         }
     }
 
@@ -205,16 +210,15 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher> Call<
     fn join_own(
         &self,
         core: &Core<K, V, S>,
-        lead: Lead<'_, K, V, S>,
-        until: Option<u64>,
+        guard: CallGuard<'_, K, V, S>,
         ticket: Option<Ticket>,
-    ) -> (Right<K, V, S>, Wait<K, V, S>) {
-        let right = Right::of(lead, self.core.clone(), until, panicked::<E>);
-        let (load, ticket) = (right.load(), ticket.unwrap_or_else(Ticket::draw));
+    ) -> (OwnedGuard<K, V, S>, Wait<K, V, S>) {
+        let guard = OwnedGuard::in_background(guard, self.core.clone(), panicked::<E, V>);
+        let (load, ticket) = (guard.load(), ticket.unwrap_or_else(Ticket::draw));
         load.join(ticket, self.own, 0);
         core.loads().watch_quietly(load, core.loads().clock());
         let wait = self.wait(Arc::clone(load), Some(ticket), true);
-        (right, wait)
+        (guard, wait)
     }
 
     /// Waits until a load of the key has ended: that of `wait`, or the one that the key has then.
@@ -230,7 +234,7 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher> Call<
             let leads = matches!(verdict, Verdict::Leads);
             if let Some(&(asked, got)) = self.wrong.as_ref().and_then(|wrong| wrong.get()) {
                 if leads {
-                    pass_on(&self.core, &wait.load);
+                    drop(Guard::new(self.core.clone(), Arc::clone(&wait.load)));
                 }
                 panic!("{}", wrong_number_of_values(asked, got));
             }
@@ -290,28 +294,28 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
         mut keys: Keys<K, V>,
     ) -> Result<Vec<Option<V>>, LoadError<E>> {
         let own = Want::Any(TypeId::of::<LoadError<E>>());
-        let mut call = Call::new(self, LoadRequest::value(Want::Optional), own);
+        let mut call = Call::new(self, Request::value(Want::Optional), own);
         let wrong = call.wrong.insert(Arc::default());
         let wrong = Arc::clone(wrong);
-        let later = LoadRequest::value(Want::LookUpAgain);
+        let later = Request::value(Want::LookUpAgain);
         let core = &self.cache.core;
-        let (mut rights, mut own, mut others) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut guards, mut own, mut others) = (Vec::new(), Vec::new(), Vec::new());
         for &place in &keys.missing {
             let (key, mut ticket) = (&keys.unique[place], None);
             let mut by_ref = ByRef::new(key);
             match (core.loads()).begin(None, &mut by_ref, core.hash(key), &later, &mut ticket) {
-                Role::Found(got) => keys.answers[place] = Some(got.value),
-                Role::Lead(lead, _) => {
-                    let (right, wait) = call.join_own(core, lead, None, None);
-                    rights.push(right);
+                Ok(Claim::Value(seen)) => keys.answers[place] = Some(seen.value),
+                Ok(Claim::Guard(guard, _)) => {
+                    let (guard, wait) = call.join_own(core, guard, None);
+                    guards.push(guard);
                     own.push((place, wait));
                 }
-                Role::Joined(load) => others.push((place, call.wait(load, ticket, false))),
-                Role::Busy => unreachable!("it waits"),
+                Err(load) => others.push((place, call.wait(load, ticket, false))),
+                Ok(_) => unreachable!("a call that joins waits"),
             }
         }
-        if !rights.is_empty() {
-            let task = run_many_in_task(Arc::clone(loader), rights, wrong);
+        if !guards.is_empty() {
+            let task = run_many_in_task(Arc::clone(loader), guards, wrong);
             self.inner.spawn(task);
         }
         for (place, wait) in own.into_iter().chain(others) {
@@ -330,10 +334,10 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
         Q: Equivalent<K> + Hash + ?Sized,
     {
         let core = &self.cache.core;
-        if let Some((lead, until)) = core.loads().begin_reload(core.hash(key), key) {
+        if let Some(guard) = core.loads().begin_reload(core.hash(key), key) {
             let weak = core.downgrade();
-            let right = Right::of(lead, weak, Some(until), panicked::<E>);
-            self.inner.launch(right);
+            let guard = OwnedGuard::in_background(guard, weak, panicked::<E, V>);
+            self.inner.launch(guard);
         }
     }
 

@@ -1,6 +1,7 @@
 //! Settings of a loading cache.
 
 use super::kinds::{AnyLoader, BoxFuture, IntoLoading};
+use super::loader::LoadError;
 use super::threads::ReloadThreads;
 use super::{Inner, LoadingCache, Spawner};
 use crate::RandomState;
@@ -34,6 +35,7 @@ impl<K, V, S> CacheBuilder<K, V, S> {
             refresh: None,
             threads: None,
             spawner: None,
+            failure_backoff: None,
         }
     }
 }
@@ -64,7 +66,11 @@ pub struct LoadingBuilder<K, V, E, S = RandomState> {
     refresh: Option<Box<dyn Refresh<K, V>>>,
     threads: Option<usize>,
     spawner: Option<Spawner>,
+    failure_backoff: Option<Pauses>,
 }
+
+/// How long the error of a load is remembered, by the number of failures in a row.
+type Pauses = Box<dyn Fn(u32) -> Option<Duration> + Send + Sync>;
 
 impl<K, V, E, S> LoadingBuilder<K, V, E, S> {
     /// Sets the policy that decides when each entry is reloaded; see [`refresh`]. Without it an
@@ -101,6 +107,49 @@ impl<K, V, E, S> LoadingBuilder<K, V, E, S> {
     /// ```
     pub fn load_timeout(mut self, time: Duration) -> Self {
         self.cache = self.cache.load_timeout(time);
+        self
+    }
+
+    /// Remembers the errors of loads of absent keys, so that a backend that is down is not asked at
+    /// each miss. The policy says for how long: it gets the number of the key's failures in a row,
+    /// from 1 on, and `None` means that the error is not remembered. [`refresh::doubling`] is a
+    /// ready one. By default no error is remembered.
+    ///
+    /// While an error is remembered, `get`, `get_all` and their async forms return it at once, as
+    /// [`LoadError::Failed`](crate::LoadError::Failed) with the same `Arc`; a `get_all` does if it
+    /// misses a key with such an error. After that time the next miss calls the loader again.
+    /// [`refresh`](LoadingCache::refresh) calls it in any case, and so do the methods of
+    /// [`cache`](LoadingCache::cache) that run code of their own. Success ends the row, and so does
+    /// an explicit write of the key, such as `insert` or `invalidate`.
+    ///
+    /// Panics and time-outs are not remembered, nor are failures of reloads: for these
+    /// [`refresh_after_failure`](crate::Refresh::refresh_after_failure) decides. Each shard of the
+    /// cache remembers 256 keys at most; beyond that, the oldest error is forgotten.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use wheelhouse::{Cache, LoadError, ManualTicker, loader_fn, refresh};
+    ///
+    /// let (time, second) = (ManualTicker::new(), Duration::from_secs(1));
+    /// let hosts = Cache::builder()
+    ///     .ticker(time.clone())
+    ///     .record_stats()
+    ///     .loading(loader_fn(|host: &&str| Err::<u32, _>(format!("no answer about {host}"))))
+    ///     .failure_backoff(refresh::doubling(second, 60 * second))
+    ///     .build();
+    /// let first = hosts.get(&"example.org");
+    /// assert!(matches!(&first, Err(LoadError::Failed(_))));
+    /// assert_eq!(hosts.get(&"example.org"), first); // no call of the loader
+    /// assert_eq!(hosts.cache().stats().loads(), 1);
+    /// time.advance(second);
+    /// assert_eq!(hosts.get(&"example.org"), first); // called, and then not for 2 s
+    /// assert_eq!(hosts.cache().stats().loads(), 2);
+    /// ```
+    pub fn failure_backoff(
+        mut self,
+        policy: impl Fn(u32) -> Option<Duration> + Send + Sync + 'static,
+    ) -> Self {
+        self.failure_backoff = Some(Box::new(policy));
         self
     }
 
@@ -216,6 +265,13 @@ where
         // A loader may say when its value is to be reloaded.
         let refresh = self.refresh.unwrap_or_else(|| Box::new(refresh::never()));
         self.cache.set_refresh(refresh);
+        if let Some(pause) = self.failure_backoff {
+            self.cache
+                .set_failure_backoff(Box::new(move |error, failures| {
+                    let failed = error.downcast_ref::<LoadError<E>>();
+                    matches!(failed, Some(LoadError::Failed(_))).then(|| pause(failures))?
+                }));
+        }
         let cache = self.cache.try_build()?;
         let threads = ReloadThreads::new(self.threads.unwrap_or(1), cache.name());
         let inner = Inner {
@@ -263,6 +319,7 @@ impl<K, V, E, S> fmt::Debug for LoadingBuilder<K, V, E, S> {
             .field("refresh_after", &self.refresh.is_some())
             .field("reload_threads", &self.threads)
             .field("spawner", &self.spawner.is_some())
+            .field("failure_backoff", &self.failure_backoff.is_some())
             .finish_non_exhaustive()
     }
 }

@@ -4,12 +4,12 @@ use super::LoadingCache;
 use super::kinds::{BoxFuture, OwnedFutures};
 use super::loader::{LoadError, Loaded, Loader, Reloaded};
 use crate::contain::contain;
-use crate::load::{Failure, Load, Outcome, RevokedBy, thread_number};
-use crate::loading::{CacheHasher, CacheKey, CacheValue, End, Made, ReloadResult, Right, error_of};
+use crate::load::cycle::thread_number;
+use crate::load::state::{Load, Outcome, RevokedBy};
+use crate::load::{CacheHasher, CacheKey, CacheValue, OwnedGuard, Run, conclude, error_of};
 use crate::operations::{FromLoad, LifetimeSource};
 use crate::time;
 use std::any::Any;
-use std::convert::Infallible;
 use std::future::{Future, poll_fn};
 use std::sync::{Arc, OnceLock};
 use std::task::Poll;
@@ -48,29 +48,19 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
     }
 }
 
-/// The effect of a run of the loader on its load.
-pub(super) fn made<V, E: Send + Sync + 'static>(
-    loaded: Result<(Loaded<V>, Duration), LoadError<E>>,
-) -> Made<V, Infallible> {
-    match loaded {
-        Ok((loaded, took)) => {
-            let (value, given) = put(loaded, took);
-            Made::Put(value, given)
-        }
-        Err(error) => Made::Error(Arc::new(error)),
-    }
-}
-
-/// The answer to a call.
-pub(super) fn result<V: Clone, E: Send + Sync + 'static>(
-    end: End<V, Infallible>,
+/// Ends the load of a call that has run the loader itself; the answer of the call.
+pub(super) fn conclude_own<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>(
+    run: Run<'_, K, V, S, Result<(Loaded<V>, Duration), LoadError<E>>>,
 ) -> Result<V, LoadError<E>> {
-    end.got()
-        .map(|got| got.value)
-        .map_err(|failure| match failure {
-            Some(Failure::Error(error)) => (*error_of::<LoadError<E>>(error)).clone(),
-            _ => unreachable!("it accepts values and errors only"),
-        })
+    let made = |loaded: Result<(Loaded<V>, Duration), LoadError<E>>| match loaded {
+        Ok((loaded, took)) => Ok(put(loaded, took)),
+        Err(error) => Err(failure(error)),
+    };
+    match conclude(run, made) {
+        Ok(seen) => Ok(seen.value),
+        Err(Outcome::Error(error)) => Err((*error_of::<LoadError<E>>(error)).clone()),
+        Err(_) => unreachable!("it accepts values and errors only"),
+    }
 }
 
 /// The answer to a waiter.
@@ -79,10 +69,8 @@ pub(super) fn answer<V: Clone, E: Send + Sync + 'static>(
 ) -> Result<Option<V>, LoadError<E>> {
     match outcome {
         Outcome::Value(shared) => Ok(Some(shared.value.clone())),
-        Outcome::Failed(Failure::Error(error)) => {
-            Err((*error_of::<LoadError<E>>(Arc::clone(error))).clone())
-        }
-        Outcome::Failed(Failure::Absent) | Outcome::Nothing => Ok(None),
+        Outcome::Error(error) => Err((*error_of::<LoadError<E>>(Arc::clone(error))).clone()),
+        Outcome::Absent | Outcome::Nothing => Ok(None),
     }
 }
 
@@ -93,7 +81,7 @@ type Old<V> = Option<(V, Option<Duration>)>;
 /// Runs a load or a reload on this thread. A panic drops the right: the load has failed.
 pub(super) fn run_blocking<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>(
     loader: &dyn Loader<K, V, Error = E>,
-    right: Right<K, V, S>,
+    right: OwnedGuard<K, V, S>,
 ) {
     let load = Arc::clone(right.load());
     if load.revoked() == Some(RevokedBy::NewerLoad) {
@@ -117,7 +105,7 @@ pub(super) fn run_blocking<K: CacheKey, V: CacheValue, E: Send + Sync + 'static,
 /// The task of a load or a reload.
 pub(super) fn run_in_task<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>(
     loader: Arc<dyn OwnedFutures<K, V, E>>,
-    right: Right<K, V, S>,
+    right: OwnedGuard<K, V, S>,
 ) -> BoxFuture<()> {
     task(vec![Arc::clone(right.load())], async move {
         let Some(began) = right.begin_run() else {
@@ -142,13 +130,13 @@ pub(super) fn run_many_in_task<
     S: CacheHasher,
 >(
     loader: Arc<dyn OwnedFutures<K, V, E>>,
-    rights: Vec<Right<K, V, S>>,
+    rights: Vec<OwnedGuard<K, V, S>>,
     wrong: Arc<OnceLock<(usize, usize)>>,
 ) -> BoxFuture<()> {
     let loads = rights.iter().map(|right| Arc::clone(right.load()));
     task(loads.collect(), async move {
         rights.iter().for_each(|right| _ = right.begin_run());
-        let Some(began) = rights.first().and_then(Right::now) else {
+        let Some(began) = rights.first().and_then(OwnedGuard::now) else {
             return;
         };
         let keys = rights.iter().map(|right| right.load().key().clone());
@@ -156,8 +144,7 @@ pub(super) fn run_many_in_task<
             Ok(values) => values,
             Err(error) => {
                 let error = failure(LoadError::Failed(Arc::new(error)));
-                let fail =
-                    |right: Right<_, _, _>| right.finish(ReloadResult::Failed(error.clone()));
+                let fail = |right: OwnedGuard<_, _, _>| _ = contain(|| right.give_up(&error));
                 return rights.into_iter().for_each(fail);
             }
         };
@@ -168,7 +155,7 @@ pub(super) fn run_many_in_task<
         for (right, value) in rights.into_iter().zip(values) {
             match value {
                 Some(loaded) => finish(right, began, Ok::<_, E>(Reloaded::New(loaded)), None),
-                None => right.finish(ReloadResult::Failed(Failure::Absent)),
+                None => _ = contain(|| right.give_up(&Outcome::Absent)),
             }
         }
     })
@@ -199,13 +186,13 @@ fn task<K: CacheKey, V: CacheValue>(
     }))
 }
 
-fn old_of<K: CacheKey, V: CacheValue, S: CacheHasher>(right: &Right<K, V, S>) -> Old<V> {
+fn old_of<K: CacheKey, V: CacheValue, S: CacheHasher>(right: &OwnedGuard<K, V, S>) -> Old<V> {
     if right.is_reload() { right.old() } else { None }
 }
 
 /// Ends a run with the loader's answer.
 fn finish<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>(
-    right: Right<K, V, S>,
+    right: OwnedGuard<K, V, S>,
     began: u64,
     made: Result<Reloaded<V>, E>,
     old: Old<V>,
@@ -218,13 +205,15 @@ fn finish<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>(
         reload,
         took,
     };
-    right.finish(match (made, old) {
-        (Err(error), _) => ReloadResult::Failed(failure(LoadError::Failed(Arc::new(error)))),
+    // A panic of user code on the way is a failure.
+    contain(|| match (made, old) {
+        (Err(error), _) => right.give_up(&failure(LoadError::Failed(Arc::new(error)))),
         (Ok(Reloaded::New(loaded)), _) => {
-            ReloadResult::New(loaded.value, from(loaded.lifetime, loaded.refresh))
+            let given = LifetimeSource::Loaded(from(loaded.lifetime, loaded.refresh));
+            drop(right.fill(loaded.value, given));
         }
         (Ok(Reloaded::Unchanged), Some((old, lifetime))) => {
-            ReloadResult::Unchanged(old, from(lifetime.map(Some), None))
+            right.unchanged(old, from(lifetime.map(Some), None));
         }
         (
             Ok(Reloaded::UnchangedFor {
@@ -234,21 +223,21 @@ fn finish<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>(
             Some((old, lifetime)),
         ) => {
             let lifetime = expires_in.or(lifetime);
-            ReloadResult::Unchanged(old, from(lifetime.map(Some), refresh_in))
+            right.unchanged(old, from(lifetime.map(Some), refresh_in));
         }
         // Without an old value there is nothing that could be unchanged.
-        (Ok(_), _) => ReloadResult::Gone,
+        (Ok(_), _) => _ = right.remove(Outcome::Absent),
     });
 }
 
 /// A failure as waiters share it.
-fn failure<E: Send + Sync + 'static>(error: LoadError<E>) -> Failure {
+fn failure<E: Send + Sync + 'static, V>(error: LoadError<E>) -> Outcome<V> {
     let error: Arc<dyn Any + Send + Sync> = Arc::new(error);
-    Failure::Error(error)
+    Outcome::Error(error)
 }
 
 /// The failure that waiters get after a panic, or after a task was dropped.
-pub(super) fn panicked<E: Send + Sync + 'static>() -> Failure {
+pub(super) fn panicked<E: Send + Sync + 'static, V>() -> Outcome<V> {
     failure(LoadError::<E>::Panicked)
 }
 

@@ -1,7 +1,9 @@
 //! Loaders, and their answers: what they make of a key, or why they make nothing.
 
 use crate::forward::forward;
+use std::any::Any;
 use std::convert::identity;
+use std::error::Error;
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
@@ -81,6 +83,10 @@ forward_pointer!(Box);
 
 /// As [`Loader`], with futures. For a closure see
 /// [`async_loader_fn`](crate::async_loader_fn).
+///
+/// Each load is a task of the [`spawner`](crate::LoadingBuilder::spawner). A future that awaits the
+/// load of its own key fails as a panic does; two that await each other's keys wait for ever, or
+/// until [`load_timeout`](crate::LoadingBuilder::load_timeout).
 ///
 /// ```
 /// use wheelhouse::{AsyncLoader, Cache, Loaded};
@@ -256,7 +262,7 @@ impl<V> From<V> for Loaded<V> {
     }
 }
 
-/// The answer of a reload.
+/// The answer of a reload. There will be no other answers: a `match` needs no `_`.
 ///
 /// ```
 /// use wheelhouse::{Cache, Loaded, Loader, Reloaded};
@@ -277,11 +283,13 @@ impl<V> From<V> for Loaded<V> {
 pub enum Reloaded<V> {
     /// A new value, which takes the place of the old one.
     New(Loaded<V>),
-    /// The old value is still right: its deadlines move as an update moves them. If no policy gives
-    /// deadlines, but only the loader, an update removes the deadline: then answer
-    /// [`UnchangedFor`](Self::UnchangedFor).
+    /// The old value is still right, as after a 304 of HTTP: its deadlines move as an update moves
+    /// them. On a cache without an expiry policy it has the lifetime of its last load again, from
+    /// now on. When it is stale the refresh policy says; a [`Loaded::refresh_in`] of the last load
+    /// holds no more.
     Unchanged,
-    /// The old value is still right for this time; `None` leaves the answer to the policy.
+    /// The old value is still right for this time; `None` leaves the answer as it is for
+    /// [`Unchanged`](Self::Unchanged).
     UnchangedFor {
         /// Its lifetime from now on.
         expires_in: Option<Duration>,
@@ -302,7 +310,26 @@ pub enum Reloaded<V> {
 /// assert!(matches!(&error, LoadError::Failed(reason) if **reason == "closed"));
 /// assert_eq!(error.to_string(), "the loader failed: closed");
 /// ```
+///
+/// It is an [`Error`](std::error::Error) for each `E` that is `Debug` and `Display`, so that `?`
+/// works also with a boxed error. Its text ends with that of the loader's error. That error itself
+/// is in [`Failed`](Self::Failed); `source` returns it if it is boxed:
+///
+/// ```
+/// use std::error::Error;
+/// use wheelhouse::{Cache, loader_fn};
+///
+/// type BoxError = Box<dyn Error + Send + Sync>;
+///
+/// fn port() -> Result<u16, BoxError> {
+///     let load = loader_fn(|name: &&str| -> Result<u16, BoxError> { Ok(name.parse()?) });
+///     let ports = Cache::builder().loading(load).build();
+///     Ok(ports.get(&"http")?)
+/// }
+/// assert!(port().unwrap_err().source().unwrap().is::<std::num::ParseIntError>());
+/// ```
 #[derive(Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum LoadError<E> {
     /// The loader returned this error. All calls that waited share it.
     Failed(Arc<E>),
@@ -332,11 +359,13 @@ impl<E: fmt::Display> fmt::Display for LoadError<E> {
     }
 }
 
-impl<E: std::error::Error + 'static> std::error::Error for LoadError<E> {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Failed(error) => Some(&**error),
-            Self::Panicked | Self::TimedOut => None,
-        }
+impl<E: fmt::Debug + fmt::Display + 'static> Error for LoadError<E> {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        let Self::Failed(error) = self else {
+            return None;
+        };
+        let error: &dyn Any = &**error;
+        let boxed = error.downcast_ref::<Box<dyn Error + Send + Sync>>()?;
+        Some(&**boxed)
     }
 }

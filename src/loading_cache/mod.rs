@@ -26,10 +26,11 @@ pub use refreshing::Refreshing;
 
 use crate::RandomState;
 use crate::cache::Cache;
-use crate::loading::{CacheHasher, CacheKey, CacheValue};
+use crate::load::{CacheHasher, CacheKey, CacheValue};
 use kinds::{AnyLoader, BoxFuture};
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 use threads::ReloadThreads;
 
@@ -41,13 +42,42 @@ use threads::ReloadThreads;
 /// With [`refresh_after`](LoadingBuilder::refresh_after), each entry has a moment from which it is
 /// *stale*. A read of a stale entry returns the old value at once, and starts one reload for the
 /// key, however many calls read it. After its deadline an entry is always a miss. The miss joins a
-/// reload that is running. Entries that are not read are not reloaded.
+/// reload that is running, and takes over one that only waits for a thread. Entries that are not
+/// read are not reloaded.
 ///
 /// # What a reload does
 ///
 /// Its value takes the place of the old one, unless an explicit write of the key came since it
 /// began. If it fails, the old value stays until its deadline, and
-/// [`refresh_after_failure`](crate::Refresh::refresh_after_failure) says when it is tried again.
+/// [`refresh_after_failure`](crate::Refresh::refresh_after_failure) says when it is tried again. A
+/// failure of the load of an absent key is remembered only with
+/// [`failure_backoff`](LoadingBuilder::failure_backoff).
+///
+/// # Threads and tasks
+///
+/// Threads and tasks may use one cache, and share its loads.
+///
+/// | | a load of an absent key | a reload |
+/// |---|---|---|
+/// | [`Loader`] | runs on the thread, or within a poll of the task, that asks | runs on a thread of the cache: [`reload_threads`](LoadingBuilder::reload_threads) |
+/// | [`AsyncLoader`] | is a task of the [`spawner`](LoadingBuilder::spawner); the call waits | is a task of the spawner |
+///
+/// `get`, `get_all` and [`Refreshing::wait`] block the thread. In a task of a runtime with one
+/// thread such a call can wait for ever for a load that is a task of this runtime, and no library
+/// can see it. Use the async form there, or let another thread make the call:
+///
+/// ```
+/// # use wheelhouse::{Cache, async_loader_fn};
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// # let load = async_loader_fn(|key: &u32| { let key = *key; async move { Ok::<u32, ()>(key) } });
+/// # let users = Cache::builder().loading(load).spawner(|task| { tokio::spawn(task); }).build();
+/// let user = users.get_async(&7).await;
+/// # assert_eq!(user, Ok(7));
+/// let user = tokio::task::spawn_blocking(move || users.get(&7)).await.unwrap();
+/// # assert_eq!(user, Ok(7));
+/// # }
+/// ```
 ///
 /// # Example
 ///
@@ -129,6 +159,23 @@ where
     pub fn cache(&self) -> &Cache<K, V, S> {
         &self.cache
     }
+}
+
+/// As a [`Cache`], it is whole after a panic of user code, if keys and values are.
+impl<K, V, E, S> UnwindSafe for LoadingCache<K, V, E, S>
+where
+    K: Hash + Eq + Clone + Send + Sync + RefUnwindSafe + 'static,
+    V: Clone + Send + Sync + RefUnwindSafe + 'static,
+    S: BuildHasher + Send + Sync + RefUnwindSafe + 'static,
+{
+}
+
+impl<K, V, E, S> RefUnwindSafe for LoadingCache<K, V, E, S>
+where
+    K: Hash + Eq + Clone + Send + Sync + RefUnwindSafe + 'static,
+    V: Clone + Send + Sync + RefUnwindSafe + 'static,
+    S: BuildHasher + Send + Sync + RefUnwindSafe + 'static,
+{
 }
 
 impl<K, V, E, S> fmt::Debug for LoadingCache<K, V, E, S>

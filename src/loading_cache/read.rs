@@ -2,13 +2,14 @@
 
 use super::LoadingCache;
 use super::background::block_on;
-use super::call::{made, put, result};
+use super::call::{answer, conclude_own, put};
 use super::kinds::AnyLoader;
 use super::loader::LoadError;
 use super::refreshing::Refreshing;
-use crate::loading::{ByRef, Got, Keys, LoadRequest, Loading, RoleSearch, fallible};
+use crate::load::{ByRef, Claimant, Keys, Request, Seen, fallible};
 use crate::node::is_stale;
 use crate::operations::Timed;
+use crate::stats::Counters;
 use crate::time::NEVER;
 use equivalent::Equivalent;
 use std::borrow::ToOwned;
@@ -24,15 +25,21 @@ where
 {
     /// Returns the value of a key, and loads it if the key is absent.
     ///
-    /// A [`Loader`](crate::Loader) runs on this thread. For an [`AsyncLoader`](crate::AsyncLoader)
-    /// the thread waits, and drives the future if no other waiter does.
+    /// A [`Loader`](crate::Loader) runs on this thread. The load of an
+    /// [`AsyncLoader`](crate::AsyncLoader) is a task of the
+    /// [`spawner`](crate::LoadingBuilder::spawner), for which this thread waits. In a task of a
+    /// runtime with one thread this call can wait for ever for a load of that runtime: use
+    /// [`get_async`](Self::get_async) there, or `spawn_blocking`.
     ///
     /// # Errors
     ///
-    /// If the loader fails or panics: nothing is stored. Calls that waited share the error. If a
-    /// load of an [`AsyncLoader`](crate::AsyncLoader) that this call has begun takes longer than
-    /// [`load_timeout`](crate::LoadingBuilder::load_timeout). If the load of another call becomes
-    /// overdue, a call that waits for it waits once more, for the newer load.
+    /// If the loader fails or panics: nothing is stored. Calls that waited share the error, and
+    /// later calls get it for as long as
+    /// [`failure_backoff`](crate::LoadingBuilder::failure_backoff) says.
+    ///
+    /// If a load of an [`AsyncLoader`](crate::AsyncLoader) that this call has begun takes longer
+    /// than [`load_timeout`](crate::LoadingBuilder::load_timeout). If the load of another call
+    /// becomes overdue, a call that waits for it waits once more, for the newer load.
     ///
     /// # Panics
     ///
@@ -68,14 +75,12 @@ where
     where
         Q: Equivalent<K> + Hash + ToOwned<Owned = K> + ?Sized,
     {
+        self.remembered(key)?;
         match &self.inner.loader {
             AnyLoader::Blocking(loader) => {
-                let ask = LoadRequest::value(fallible::<LoadError<E>>());
-                let core = &self.cache.core;
-                let end = core.loads().run(ByRef::new(key), ask, |_| {
-                    made(self.timed(|| loader.load(&key.to_owned())))
-                });
-                result(end)
+                let ask = Request::value(fallible::<LoadError<E>>());
+                let claimant = Claimant::new(&self.cache.core, ByRef::new(key), ask);
+                conclude_own(claimant.run(|_| self.timed(|| loader.load(&key.to_owned()))))
             }
             AnyLoader::Async(_) => block_on(self.load_in_task(key), self.check_interval()),
         }
@@ -86,11 +91,14 @@ where
     /// returns `None`.
     ///
     /// A key that another call is loading is not loaded again: this call waits for it, after its
-    /// own keys were stored.
+    /// own keys were stored. In a task of a runtime with one thread this call can wait for ever for
+    /// a load of that runtime: use [`get_all_async`](Self::get_all_async) there, or
+    /// `spawn_blocking`.
     ///
     /// # Errors
     ///
-    /// If the loader fails or panics: then the keys that it was given are not stored.
+    /// If the loader fails or panics: then the keys that it was given are not stored. If an error
+    /// is remembered for one of the keys that are absent: then the loader is not called.
     ///
     /// # Panics
     ///
@@ -110,6 +118,7 @@ where
         match &self.inner.loader {
             AnyLoader::Blocking(loader) => {
                 let (keys, stale) = self.look_up_all(keys);
+                self.remembered_any(&keys)?;
                 let load = |keys: &[K]| self.load_many(&**loader, keys);
                 let store = |(value, took)| put(value, took);
                 let values = self.cache.get_all_as(keys, load, store);
@@ -148,7 +157,8 @@ where
     }
 
     /// Reloads a key, whether or not its value is stale, or joins the load that is under way. An
-    /// absent key is loaded.
+    /// absent key is loaded, whatever error is remembered. The loader runs on a thread of the cache
+    /// or in a task, as for a reload.
     ///
     /// # Panics
     ///
@@ -171,10 +181,10 @@ where
 
     /// As [`get`](Self::get), for tasks.
     ///
-    /// A [`Loader`](crate::Loader) runs within the first poll. The future of an
-    /// [`AsyncLoader`](crate::AsyncLoader) is shared by all calls that wait for the key: each that
-    /// is polled drives it. If all of them are dropped, it goes to the
-    /// [`spawner`](crate::LoadingBuilder::spawner).
+    /// A [`Loader`](crate::Loader) runs within a poll. The load of an
+    /// [`AsyncLoader`](crate::AsyncLoader) is a task of its own, which the
+    /// [`spawner`](crate::LoadingBuilder::spawner) gets within the first poll. It goes on if this
+    /// call, and all others that wait for it, are dropped.
     ///
     /// # Errors
     ///
@@ -205,12 +215,15 @@ where
         if let Some(value) = self.get_if_present(key) {
             return Ok(value);
         }
+        self.remembered(key)?;
         match &self.inner.loader {
             AnyLoader::Blocking(loader) => {
-                let ask = LoadRequest::value(fallible::<LoadError<E>>());
-                let search = RoleSearch::new(&self.cache.core, ByRef::new(key), ask);
+                let ask = Request::value(fallible::<LoadError<E>>());
+                let claimant = Claimant::new(&self.cache.core, ByRef::new(key), ask);
                 let load = async { self.timed(|| loader.load(&key.to_owned())) };
-                Loading::new(search, |_: Option<&Got<V>>| load, made, result).await
+                claimant
+                    .run_async(|_: Option<&Seen<V>>| load, conclude_own)
+                    .await
             }
             AnyLoader::Async(_) => self.load_in_task(key).await,
         }
@@ -218,10 +231,8 @@ where
 
     /// As [`get_all`](Self::get_all), for tasks.
     ///
-    /// A [`Loader`](crate::Loader) runs within a poll. The future of an
-    /// [`AsyncLoader`](crate::AsyncLoader) is shared as that of [`get_async`](Self::get_async), by
-    /// all calls that wait for one of its keys. This call drives the loads of other calls when its
-    /// own have ended.
+    /// A [`Loader`](crate::Loader) runs within a poll. One task loads all keys that an
+    /// [`AsyncLoader`](crate::AsyncLoader) has to load for this call.
     ///
     /// # Errors
     ///
@@ -246,6 +257,7 @@ where
         keys: impl IntoIterator<Item = K>,
     ) -> Result<Vec<Option<V>>, LoadError<E>> {
         let (keys, stale) = self.look_up_all(keys);
+        self.remembered_any(&keys)?;
         let values = match &self.inner.loader {
             AnyLoader::Blocking(loader) => {
                 let store = |(value, took)| put(value, took);
@@ -257,6 +269,28 @@ where
         };
         stale.iter().for_each(|key| self.reload(key));
         values
+    }
+
+    /// The error of the key's last load, while it is remembered.
+    fn remembered<Q>(&self, key: &Q) -> Result<(), LoadError<E>>
+    where
+        Q: Equivalent<K> + Hash + ?Sized,
+    {
+        let core = &self.cache.core;
+        if core.failure_backoff.is_none() {
+            return Ok(());
+        }
+        let Some(failure) = core.loads().remembered(core.hash(key), key) else {
+            return Ok(());
+        };
+        core.shared.count(Counters::failure_remembered);
+        answer(&failure).map(drop)
+    }
+
+    /// The error that is remembered for one of the keys that are absent.
+    fn remembered_any(&self, keys: &Keys<K, V>) -> Result<(), LoadError<E>> {
+        let mut missing = keys.missing.iter().map(|&place| &keys.unique[place]);
+        missing.try_for_each(|key| self.remembered(key))
     }
 
     /// Whether an entry is stale, which was judged at `now`: that moment may be after now, and is 0

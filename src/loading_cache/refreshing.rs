@@ -3,7 +3,7 @@
 use super::LoadingCache;
 use super::background::{Call, block_on};
 use super::loader::LoadError;
-use crate::loading::{CacheHasher, CacheKey, CacheValue};
+use crate::load::{CacheHasher, CacheKey, CacheValue};
 use std::fmt;
 use std::future::Future;
 use std::ops::ControlFlow::{Break, Continue};
@@ -38,7 +38,8 @@ type OutcomeFuture<V, E> =
     Pin<Box<dyn Future<Output = Result<Option<V>, LoadError<E>>> + Send + Sync>>;
 
 impl<V, E> Refreshing<V, E> {
-    /// Waits for the outcome, as a thread.
+    /// Waits for the outcome, as a thread. In a task of a runtime with one thread this call can
+    /// wait for ever for a load of that runtime: await the future there, or use `spawn_blocking`.
     ///
     /// # Errors
     ///

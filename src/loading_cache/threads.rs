@@ -1,6 +1,7 @@
 //! The threads that reload for a [`Loader`]: up to a fixed number, started when they are needed.
-//! All take loads from one queue. A child made by `fork` has none of these threads: it starts its
-//! own.
+//! All take loads from one queue. A child made by `fork` has none of these threads, and perhaps a
+//! copy of a lock that one of them held: it has threads and a queue of its own. What the parent has
+//! queued is taken over in the child by the next miss.
 //!
 //! They hold no cache: a thread ends when it has had nothing to do for a while, or when the last
 //! handle of the loading cache is dropped.
@@ -19,15 +20,16 @@
 use super::call::run_blocking;
 use super::loader::Loader;
 use crate::contain::contain;
-use crate::load::Load;
-use crate::loading::{CacheHasher, CacheKey, CacheValue, Right};
+use crate::load::state::Load;
+use crate::load::{CacheHasher, CacheKey, CacheValue, OwnedGuard};
+use crate::scheduler::PerProcess;
 use std::cell::Cell;
 use std::collections::VecDeque;
 // The standard library's locks, as in `scheduler/thread.rs`: they keep no list of sleeping threads,
 // of which a child made by `fork` would have a copy.
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
 use std::time::{Duration, Instant};
-use std::{process, thread};
 
 /// How long a thread waits for another load before it ends.
 const IDLE: Duration = Duration::from_secs(10);
@@ -45,47 +47,54 @@ pub(super) fn is_reload_thread() -> bool {
 pub(super) struct ReloadThreads<K: Eq + 'static, V: 'static, S> {
     most: usize,
     name: String,
+    pool: PerProcess<Pool<K, V, S>>,
+}
+
+/// The threads of one process.
+struct Pool<K: Eq + 'static, V: 'static, S> {
     state: Mutex<State<K, V, S>>,
     changed: Condvar,
 }
 
 struct State<K: Eq + 'static, V: 'static, S> {
-    queue: VecDeque<Right<K, V, S>>,
+    queue: VecDeque<OwnedGuard<K, V, S>>,
     /// The length of the queue at which it is cleared.
     clear_at: usize,
     threads: usize,
     idle: usize,
     closed: bool,
-    /// The process that has these threads.
-    process: u32,
 }
 
 impl<K: Eq + 'static, V: 'static, S> State<K, V, S> {
-    /// In a child made by `fork`: forgets the threads of the parent. Their loads stay current until
-    /// they become overdue.
-    fn forget_other_process(&mut self) {
-        let process = process::id();
-        if self.process != process {
-            (self.process, self.threads, self.idle) = (process, 0, 0);
-        }
-    }
-
     /// Takes out what needs no thread any more, if the queue has doubled since the last time. It is
     /// to be dropped with the lock released.
-    fn clear(&mut self) -> VecDeque<Right<K, V, S>> {
+    fn clear(&mut self) -> VecDeque<OwnedGuard<K, V, S>> {
         if self.queue.len() < self.clear_at {
             return VecDeque::new();
         }
         let queue = std::mem::take(&mut self.queue);
         let (needed, rest): (VecDeque<_>, VecDeque<_>) =
-            queue.into_iter().partition(Right::is_queued);
+            queue.into_iter().partition(OwnedGuard::is_queued);
         self.queue = needed;
         self.clear_at = (self.queue.len() * 2).max(FIRST_CLEARING);
         rest
     }
 }
 
-impl<K: Eq + 'static, V: 'static, S> ReloadThreads<K, V, S> {
+impl<K: Eq + 'static, V: 'static, S> Pool<K, V, S> {
+    fn new() -> Self {
+        Self {
+            state: Mutex::new(State {
+                queue: VecDeque::new(),
+                clear_at: FIRST_CLEARING,
+                threads: 0,
+                idle: 0,
+                closed: false,
+            }),
+            changed: Condvar::new(),
+        }
+    }
+
     /// No user code runs under this lock, and a panic under it leaves the state whole.
     fn lock(&self) -> MutexGuard<'_, State<K, V, S>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -97,38 +106,34 @@ impl<K: CacheKey, V: CacheValue, S: CacheHasher> ReloadThreads<K, V, S> {
         Self {
             most,
             name: format!("wheelhouse-{}-reload", name.unwrap_or("cache")),
-            state: Mutex::new(State {
-                queue: VecDeque::new(),
-                clear_at: FIRST_CLEARING,
-                threads: 0,
-                idle: 0,
-                closed: false,
-                process: process::id(),
-            }),
-            changed: Condvar::new(),
+            pool: PerProcess::new(),
         }
+    }
+
+    fn pool(&self) -> &Pool<K, V, S> {
+        self.pool.get_or_make(Pool::new)
     }
 
     /// Makes a thread run the loader.
     pub(super) fn push<E: Send + Sync + 'static>(
         self: &Arc<Self>,
         loader: &Arc<dyn Loader<K, V, Error = E>>,
-        mut right: Right<K, V, S>,
+        mut guard: OwnedGuard<K, V, S>,
     ) {
-        right.enter_queue();
-        let mut state = self.lock();
+        guard.enter_queue();
+        let pool = self.pool();
+        let mut state = pool.lock();
         if state.closed {
             drop(state);
             return;
         }
-        state.forget_other_process();
         let needless = state.clear();
-        state.queue.push_back(right);
+        state.queue.push_back(guard);
         let start = state.idle < state.queue.len() && state.threads < self.most;
         state.threads += usize::from(start);
         drop(state);
         drop(needless);
-        self.changed.notify_one();
+        pool.changed.notify_one();
         if start {
             self.start(loader);
         }
@@ -141,7 +146,7 @@ impl<K: CacheKey, V: CacheValue, S: CacheHasher> ReloadThreads<K, V, S> {
         let (threads, loader) = (Arc::clone(self), Arc::clone(loader));
         let thread = thread::Builder::new().name(self.name.clone());
         if thread.spawn(move || threads.work(&*loader)).is_err() {
-            let mut state = self.lock();
+            let mut state = self.pool().lock();
             state.threads -= 1;
             // Without a thread the queued loads would wait for ever. So fail them; a later read
             // tries again.
@@ -157,21 +162,22 @@ impl<K: CacheKey, V: CacheValue, S: CacheHasher> ReloadThreads<K, V, S> {
 
     fn work<E: Send + Sync + 'static>(&self, loader: &dyn Loader<K, V, Error = E>) {
         IS_RELOAD_THREAD.set(true);
-        let mut state = self.lock();
+        let pool = self.pool();
+        let mut state = pool.lock();
         while !state.closed {
-            if let Some(right) = state.queue.pop_front() {
+            if let Some(guard) = state.queue.pop_front() {
                 drop(state);
                 contain(|| {
-                    if let Some(right) = right.leave_queue() {
-                        run_blocking(loader, right);
+                    if let Some(guard) = guard.leave_queue() {
+                        run_blocking(loader, guard);
                     }
                 });
-                state = self.lock();
+                state = pool.lock();
                 continue;
             }
             let began = Instant::now();
             state.idle += 1;
-            let woken = self.changed.wait_timeout(state, IDLE);
+            let woken = pool.changed.wait_timeout(state, IDLE);
             state = woken.unwrap_or_else(PoisonError::into_inner).0;
             state.idle -= 1;
             if began.elapsed() >= IDLE && state.queue.is_empty() {
@@ -183,22 +189,23 @@ impl<K: CacheKey, V: CacheValue, S: CacheHasher> ReloadThreads<K, V, S> {
 
     /// Takes a load out of the queue, for a loader that would wait for it on a thread that reloads:
     /// all threads may have to wait for each other's queues.
-    pub(super) fn take(&self, load: &Arc<Load<K, V>>) -> Option<Right<K, V, S>> {
-        let mut state = self.lock();
+    pub(super) fn take(&self, load: &Arc<Load<K, V>>) -> Option<OwnedGuard<K, V, S>> {
+        let mut state = self.pool().lock();
         let mut queue = state.queue.iter();
-        let at = queue.position(|right| Arc::ptr_eq(right.load(), load))?;
-        let right = state.queue.remove(at);
+        let at = queue.position(|guard| Arc::ptr_eq(guard.load(), load))?;
+        let guard = state.queue.remove(at);
         drop(state);
-        right?.leave_queue()
+        guard?.leave_queue()
     }
 
     /// No reload begins any more; threads end.
     pub(super) fn close(&self) {
-        let mut state = self.lock();
+        let pool = self.pool();
+        let mut state = pool.lock();
         state.closed = true;
         let waiting = std::mem::take(&mut state.queue);
         drop(state);
-        self.changed.notify_all();
+        pool.changed.notify_all();
         drop(waiting);
     }
 }

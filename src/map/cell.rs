@@ -2,7 +2,7 @@
 
 use super::table::{Seen, Table, TableState};
 use crate::buffer::Batch;
-use crate::load::Loads;
+use crate::load::table::Loads;
 use crate::node::{Columns, Emptied, NodePtr, Slab};
 use crate::reclaim::Pin;
 use crate::sync::{AtomicU64, Ordering, ShortMutex, add_alone};

@@ -1,7 +1,8 @@
 //! The loads of a shard's keys: what the map keeps for `load`, in the same holds of its locks.
 
 use super::{Map, Shard, ShardCell};
-use crate::load::{Load, Loads};
+use crate::load::state::Load;
+use crate::load::table::Loads;
 use crate::reclaim::Pin;
 use crate::sync::{AtomicU64, Ordering, fence};
 use std::ops::{Deref, DerefMut};
@@ -32,11 +33,10 @@ impl<K, V> ShardCell<K, V> {
 }
 
 impl<K, V> Shard<'_, K, V> {
-    /// Lists a load, and releases the lock. The caller's code may run then (map 3).
+    /// Lists a load. Its leader's code may run when the lock was released (map 3).
     #[inline]
-    pub(crate) fn list_load(mut self, load: Arc<Load<K, V>>) {
+    pub(crate) fn list_load(&mut self, load: Arc<Load<K, V>>) {
         self.loads_mut().add(load);
-        drop(self);
         // SeqCst, partner: the fence of the pin of a call that asks `may_load`.
         fence(Ordering::SeqCst);
     }

@@ -3,7 +3,7 @@
 
 use super::transact::Hold;
 use crate::listener::RemovalCause;
-use crate::load::RevokedBy;
+use crate::load::state::RevokedBy;
 use crate::node::NodePtr;
 use crate::time;
 

@@ -1,6 +1,6 @@
 //! The view of a cache for the calls that load, and loads that last for too long.
 //!
-//! [`LoadView`] is a borrowed view of the cache. Its methods stand here and in `loading/`.
+//! [`LoadView`] is a borrowed view of the cache. Its methods stand here and in `load/`.
 //!
 //! # Overdue loads
 //!
@@ -12,7 +12,7 @@
 
 use super::core::Core;
 use crate::contain::contain;
-use crate::load::Load;
+use crate::load::state::Load;
 use crate::time;
 use std::time::Duration;
 

@@ -5,7 +5,7 @@ use super::core::Core;
 use super::transact::{Change, Hold};
 use crate::contain::contain;
 use crate::listener::RemovalCause;
-use crate::load::{Load, RevokedBy};
+use crate::load::state::{Load, RevokedBy};
 use crate::maintenance::WriteOutcome;
 use crate::map::{END, Occupied, Revalidated, Shard, ShardCell};
 use crate::node::NodePtr;
@@ -41,8 +41,10 @@ where
     {
         let hash = self.hash(key);
         // Before the pin, whose fence delays the memory loads after it.
-        self.shared.map.prefetch(hash);
-        let mut settled = self.shared.transact(
+        let cell = self.shared.map.cell(hash);
+        cell.prefetch(hash);
+        let mut settled = self.shared.transact_in(
+            cell,
             hash,
             Removal {
                 shared: &self.shared,
@@ -53,12 +55,17 @@ where
                 look: &mut look,
             },
         );
-        let Taken {
+        let Some(Taken {
             cause,
             outcome,
             node,
             seen,
-        } = settled.done.take()?;
+        }) = settled.done.take()
+        else {
+            drop(settled);
+            self.count_operation();
+            return None;
+        };
         let seen = match seen {
             Some(seen) => {
                 drop(settled);

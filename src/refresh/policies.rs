@@ -135,6 +135,28 @@ pub fn never() -> Never {
     Never
 }
 
+/// Pauses for [`failure_backoff`](crate::LoadingBuilder::failure_backoff) that double with each
+/// failure in a row: `first`, twice as long, and so on, up to `longest`.
+///
+/// ```
+/// use std::time::Duration;
+/// use wheelhouse::refresh;
+///
+/// let pause = refresh::doubling(Duration::from_secs(1), Duration::from_secs(60));
+/// let seconds = [1, 2, 3, 6, 7, 100].map(|failures| pause(failures).unwrap().as_secs());
+/// assert_eq!(seconds, [1, 2, 4, 32, 60, 60]);
+/// ```
+pub fn doubling(
+    first: Duration,
+    longest: Duration,
+) -> impl Fn(u32) -> Option<Duration> + Clone + Send + Sync + 'static {
+    move |failures| {
+        let times = 1_u32.checked_shl(failures.saturating_sub(1));
+        let pause = times.and_then(|times| first.checked_mul(times));
+        Some(pause.map_or(longest, |pause| pause.min(longest)))
+    }
+}
+
 /// The policy made by [`after`].
 #[derive(Clone, Copy, Debug)]
 pub struct After(Duration);

@@ -53,6 +53,7 @@ pub(super) enum Count {
     LoadNanos,
     Reloads,
     FailedReloads,
+    RememberedFailures,
     /// Counted by the notifier.
     ListenerPanics,
 }
@@ -118,6 +119,11 @@ impl Counters {
     /// A load over a present entry failed.
     pub(crate) fn reload_failed(&self) {
         self.add_seldom(Count::FailedReloads, 1);
+    }
+
+    /// A call got an error that was remembered.
+    pub(crate) fn failure_remembered(&self) {
+        self.add_seldom(Count::RememberedFailures, 1);
     }
 
     // Called on the full path of a look-up, not on the fast path.

@@ -120,4 +120,26 @@ impl Stats {
     pub fn reload_failures(&self) -> u64 {
         self.counts[Count::FailedReloads as usize]
     }
+
+    /// How many calls of a [`LoadingCache`](crate::LoadingCache) got an error that was remembered,
+    /// so that the loader was not called; see
+    /// [`failure_backoff`](crate::LoadingBuilder::failure_backoff).
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use wheelhouse::{Cache, loader_fn, refresh};
+    ///
+    /// let second = Duration::from_secs(1);
+    /// let cache = Cache::builder()
+    ///     .record_stats()
+    ///     .loading(loader_fn(|_: &u32| Err::<u32, _>("down")))
+    ///     .failure_backoff(refresh::doubling(second, 60 * second))
+    ///     .build();
+    /// assert!(cache.get(&1).is_err() && cache.get(&1).is_err());
+    /// let stats = cache.cache().stats();
+    /// assert_eq!((stats.loads(), stats.remembered_failures()), (1, 1));
+    /// ```
+    pub fn remembered_failures(&self) -> u64 {
+        self.counts[Count::RememberedFailures as usize]
+    }
 }

@@ -362,6 +362,7 @@ impl fmt::Debug for LoadStats<'_> {
             .field("nanos", &self.0.counts[Count::LoadNanos as usize])
             .field("reloads", &self.0.reloads())
             .field("failed_reloads", &self.0.reload_failures())
+            .field("remembered_failures", &self.0.remembered_failures())
             .finish()
     }
 }

@@ -1,7 +1,8 @@
 //! Loads and waiters cost the same for the hundred-thousandth as for the first.
 //!
 //! The bounds are generous, since the machine may be busy; where the cost grew with the number of
-//! loads or waiters, each would be missed by far.
+//! loads or waiters, each would be missed by far. A program of its own, whose tests run one after
+//! the other: they measure time.
 
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -147,9 +148,9 @@ fn a_turn_does_not_feel_how_many_wait_for_theirs() {
         took
     };
     let few = (0..5).map(|_| turn(1_000)).min().expect("five runs");
-    let many = turn(16_000);
+    let many = (0..3).map(|_| turn(16_000)).min().expect("three runs");
     assert!(
-        many < few * 6,
+        many < few * 8,
         "among 1,000: {few:?} each, among 16,000: {many:?}"
     );
 }

@@ -455,6 +455,8 @@ fn the_variants_and_fields_are_the_promised_ones() {
             LoadError::Failed(_) => 0,
             LoadError::Panicked => 1,
             LoadError::TimedOut => 2,
+            // It may get more variants.
+            _ => 3,
         }
     }
     let cache: Cache<u32, u32> = Cache::new(10);

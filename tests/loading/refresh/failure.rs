@@ -487,3 +487,236 @@ fn a_failure_of_a_revoked_reload_does_not_count_for_the_newer_one() {
     assert_eq!(*told.lock().unwrap(), [(20, 1)]);
     assert_eq!(users.cache().stats().reload_failures(), 2);
 }
+
+/// A backend that is down, or panics, until a test says otherwise.
+struct Down {
+    users: Users,
+    time: ManualTicker,
+    calls: Arc<AtomicUsize>,
+    state: Arc<Mutex<&'static str>>,
+}
+
+impl Down {
+    /// Errors are remembered for 1 s, 2 s, and so on up to 8 s.
+    fn new() -> Self {
+        let (time, calls) = (ManualTicker::new(), Arc::<AtomicUsize>::default());
+        let state = Arc::new(Mutex::new("down"));
+        let (counted, told) = (Arc::clone(&calls), Arc::clone(&state));
+        let users = Cache::builder()
+            .ticker(time.clone())
+            .record_stats()
+            .time_to_live(100 * SECOND)
+            .loading(loader_fn(move |key: &u64| {
+                let call = counted.fetch_add(1, Ordering::SeqCst);
+                let state = *told.lock().unwrap();
+                match state {
+                    "up" => Ok(key * 10),
+                    "panics" => panic!("told to panic in the loader"),
+                    state => Err(format!("{state}, call {call}")),
+                }
+            }))
+            .failure_backoff(refresh::doubling(SECOND, 8 * SECOND))
+            .build();
+        Self {
+            users,
+            time,
+            calls,
+            state,
+        }
+    }
+
+    fn calls(&self) -> usize {
+        self.calls.load(Ordering::SeqCst)
+    }
+
+    fn set(&self, state: &'static str) {
+        *self.state.lock().unwrap() = state;
+    }
+
+    fn get(&self) -> Arc<String> {
+        match self.users.get(&1) {
+            Err(LoadError::Failed(error)) => error,
+            other => panic!("no error: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn an_error_is_remembered_for_a_growing_time() {
+    let down = Down::new();
+    let (users, time) = (&down.users, &down.time);
+    for (failures, pause) in [1, 2, 4, 8, 8].into_iter().enumerate() {
+        let first = down.get();
+        assert_eq!(down.calls(), failures + 1);
+        time.advance(pause * SECOND - NANO);
+        assert!(Arc::ptr_eq(&first, &down.get()), "the same error");
+        assert_eq!(down.calls(), failures + 1);
+        time.advance(NANO);
+    }
+    let stats = users.cache().stats();
+    let counts = (
+        stats.loads(),
+        stats.load_failures(),
+        stats.remembered_failures(),
+    );
+    assert_eq!(counts, (5, 5, 5));
+    // Success ends the row.
+    down.set("up");
+    assert_eq!(users.get(&1), Ok(10));
+    users.cache().invalidate(&1);
+    down.set("down");
+    let first = down.get();
+    time.advance(SECOND - NANO);
+    assert!(Arc::ptr_eq(&first, &down.get()));
+    time.advance(NANO);
+    assert!(!Arc::ptr_eq(&first, &down.get()), "asked again after 1 s");
+}
+
+#[test]
+fn each_explicit_write_forgets_an_error() {
+    type Write = fn(&Cache<u64, u64>);
+    let writes: [(&str, Write); 6] = [
+        ("invalidate", |cache| cache.invalidate(&1)),
+        ("remove", |cache| assert_eq!(cache.remove(&1), None)),
+        ("insert", |cache| {
+            cache.insert(1, 5);
+            cache.remove(&1);
+        }),
+        ("invalidate_all", Cache::invalidate_all),
+        ("a compute", |cache| {
+            cache.entry(1).and_upsert_with(|_| 5);
+            cache.remove(&1);
+        }),
+        ("get_with", |cache| {
+            assert_eq!(cache.get_with(1, || 5), 5);
+            cache.remove(&1);
+        }),
+    ];
+    for (name, write) in writes {
+        let down = Down::new();
+        for failures in 1..3 {
+            down.get();
+            assert_eq!(down.calls(), failures, "{name}");
+            down.time.advance(SECOND);
+        }
+        // Two failures in a row: it is remembered for 2 s.
+        write(down.users.cache());
+        down.get();
+        assert_eq!(down.calls(), 3, "{name}");
+        down.time.advance(SECOND);
+        down.get();
+        assert_eq!(down.calls(), 4, "{name}: the row began anew");
+    }
+    // A compute that leaves things as they are forgets nothing, nor does another key's write.
+    let down = Down::new();
+    let first = down.get();
+    down.users
+        .cache()
+        .entry(1)
+        .and_compute_with(|_| wheelhouse::compute::Op::Nop);
+    down.users.cache().insert(2, 2);
+    assert!(Arc::ptr_eq(&first, &down.get()));
+}
+
+#[test]
+fn what_is_remembered_holds_for_each_method_that_would_call_the_loader() {
+    let down = Down::new();
+    let (users, first) = (&down.users, down.get());
+    let same = |answer: Result<(), LoadError<String>>| match answer {
+        Err(LoadError::Failed(error)) => assert!(Arc::ptr_eq(&error, &first)),
+        other => panic!("{other:?}"),
+    };
+    same(futures_lite::future::block_on(async {
+        users.get_async(&1).await.map(drop)
+    }));
+    same(users.get_all([2, 1]).map(drop));
+    same(futures_lite::future::block_on(async {
+        users.get_all_async([1, 2]).await.map(drop)
+    }));
+    assert_eq!(down.calls(), 1);
+    assert_eq!(users.get_if_present(&1), None);
+    // A refresh calls the loader in any case, and counts in the row.
+    let error = users.refresh(1).wait().unwrap_err();
+    assert_eq!(down.calls(), 2);
+    down.time.advance(2 * SECOND - NANO);
+    assert_eq!(users.get(&1), Err(error));
+    down.set("up");
+    assert_eq!(users.refresh(1).wait(), Ok(Some(10)));
+    assert_eq!(users.get(&1), Ok(10));
+    // A failure of a reload is not that of a load.
+    down.set("down");
+    assert!(users.refresh(1).wait().is_err());
+    down.time.advance(100 * SECOND);
+    let calls = down.calls();
+    assert!(users.get(&1).is_err() && users.get(&1).is_err());
+    assert_eq!(down.calls(), calls + 1);
+}
+
+#[test]
+fn panics_are_not_remembered_and_keys_are_told_apart() {
+    let down = Down::new();
+    let users = &down.users;
+    down.set("panics");
+    for calls in 1..4 {
+        assert_eq!(users.get(&1), Err(LoadError::Panicked));
+        assert_eq!(down.calls(), calls);
+    }
+    down.set("down");
+    let first = down.get();
+    assert_eq!(down.calls(), 4);
+    down.set("up");
+    assert_eq!(users.get(&2), Ok(20));
+    assert!(Arc::ptr_eq(&first, &down.get()));
+    // Calls that run at the same time share one load, and then one error.
+    down.set("down");
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| (0..1_000).for_each(|_| assert!(users.get(&3).is_err())));
+        }
+    });
+    assert_eq!(down.calls(), 6);
+}
+
+/// What is remembered is bounded: the oldest errors go.
+#[test]
+fn errors_of_many_keys_are_forgotten_oldest_first() {
+    let down = Down::new();
+    let keys = 100_000;
+    for key in 0..keys {
+        assert!(down.users.get(&key).is_err());
+    }
+    let calls = down.calls();
+    assert!(down.users.get(&(keys - 1)).is_err());
+    assert_eq!(down.calls(), calls, "the last");
+    let forgotten = (0..keys).filter(|key| {
+        let calls = down.calls();
+        assert!(down.users.get(key).is_err());
+        down.calls() > calls
+    });
+    assert!(forgotten.count() > 50_000);
+}
+
+/// By default, and where the policy says so.
+#[test]
+fn without_a_pause_nothing_is_remembered() {
+    for policy in [None, Some(|_: u32| None::<Duration>)] {
+        let calls = Arc::<AtomicUsize>::default();
+        let counted = Arc::clone(&calls);
+        let mut builder = Cache::builder().loading(loader_fn(move |_: &u64| {
+            counted.fetch_add(1, Ordering::SeqCst);
+            Err::<u64, _>(())
+        }));
+        if let Some(policy) = policy {
+            builder = builder.failure_backoff(policy);
+        }
+        let users = builder.build();
+        assert!(users.get(&1).is_err() && users.get(&1).is_err());
+        assert_eq!(calls.load(Ordering::SeqCst), 2);
+    }
+    // A policy that panics remembers nothing, and the key stays usable.
+    let users = Cache::builder()
+        .loading(loader_fn(|_: &u64| Err::<u64, _>(())))
+        .failure_backoff(|failures| panic!("told to panic in the policy, {failures}"))
+        .build();
+    assert!(users.get(&1).is_err() && users.get(&1).is_err());
+}

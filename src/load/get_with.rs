@@ -1,32 +1,16 @@
 //! `get_with` and its variants: the value of a key, loaded if it is absent.
 
-use super::begin::LoadRequest;
-use super::form::{Fallible, Form, Optional, Sure};
-use super::got::Got;
+use super::claim::{Claimant, Request};
+use super::form::{Fallible, Form, Optional, Sure, conclude};
+use super::guard::Seen;
 use super::key::{ByRef, Key, Owned};
-use super::poll::Loading;
-use super::run::End;
-use super::seek::RoleSearch;
 use crate::cache::Cache;
-use crate::load::Want;
 use crate::operations::Cloned;
 use equivalent::Equivalent;
 use std::borrow::ToOwned;
 use std::future::Future;
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
-
-impl LoadRequest {
-    /// Of a call that wants a value.
-    pub(crate) const fn value(want: Want) -> Self {
-        Self {
-            want,
-            over_present: false,
-            may_wait: true,
-            thread: 0,
-        }
-    }
-}
 
 /// # Loading
 ///
@@ -58,9 +42,9 @@ where
         key: Y,
         init: impl FnOnce() -> F::Made,
     ) -> F::Answer<V> {
-        let (loads, ask) = (self.core.loads(), LoadRequest::value(F::want()));
-        let end = loads.run_hashed(hash, key, ask, |_| F::made(init()));
-        F::answer(end.got().map(|got| got.value))
+        let claimant = Claimant::new(&self.core, key, Request::value(F::want()));
+        let run = claimant.with_hash(hash).run(|_| init());
+        F::answer(conclude(run, F::made).map(|seen| seen.value))
     }
 
     fn load_async<F: Form<V>, Y: Key<K>>(
@@ -68,12 +52,10 @@ where
         key: Y,
         init: impl Future<Output = F::Made>,
     ) -> impl Future<Output = F::Answer<V>> {
-        let search = RoleSearch::new(&self.core, key, LoadRequest::value(F::want())).looking_up();
-        Loading::new(
-            search,
-            |_: Option<&Got<V>>| init,
-            F::made,
-            |end: End<V, _>| F::answer(end.got().map(|got| got.value)),
+        let claimant = Claimant::new(&self.core, key, Request::value(F::want()));
+        claimant.looking_up().run_async(
+            |_: Option<&Seen<V>>| init,
+            |run| F::answer(conclude(run, F::made).map(|seen| seen.value)),
         )
     }
 
@@ -93,8 +75,8 @@ where
     ///
     /// # Cost
     ///
-    /// A hit costs what [`get`](Self::get) costs. A miss that loads: one allocation and one clone
-    /// of the key and of the value, beside what `get` and `insert` take.
+    /// A hit costs what [`get`](Self::get) costs. A miss that loads: one clone of the key and of
+    /// the value and the memory of a load, beside what `get` and `insert` take.
     ///
     /// ```
     /// let cache = wheelhouse::Cache::new(100);

@@ -1,22 +1,20 @@
 //! Leases: the right to load a key as a value, for code that cannot run inside a closure.
 
-use super::begin::LoadRequest;
-use super::commit::{Committed, Lead, publish};
-use super::got::Got;
+use super::claim::{Claim, Claimant, Request};
+use super::cycle::thread_number;
+use super::guard::{Filling, OwnedGuard};
 use super::key::Owned;
-use super::seek::{FinalRole, RoleSearch};
+use super::state::{Outcome, Want};
 use crate::RandomState;
 use crate::cache::Cache;
-use crate::load::{Failure, Load, Outcome, Want, thread_number, wake_all};
-use crate::operations::{LifetimeSource, WeakHandle};
-use crate::time::NEVER;
+use crate::operations::LifetimeSource;
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The answer of [`Cache::lease`].
+/// The answer of [`Cache::lease`]. There will be no other answers: a `match` needs no `_`.
 ///
 /// ```
 /// use wheelhouse::{Cache, Leased};
@@ -52,12 +50,11 @@ pub enum Leased<K, V, S = RandomState> {
 /// assert_eq!(cache.get("ada"), Some(1815));
 /// ```
 pub struct Lease<K, V, S = RandomState> {
-    core: WeakHandle<K, V, S>,
-    /// Taken when the run has ended.
-    load: Option<Arc<Load<K, V>>>,
+    guard: OwnedGuard<K, V, S>,
 }
 
-/// The outcome of a value that filled a [`Lease`].
+/// The outcome of a value that filled a [`Lease`]. There will be no other outcomes: a `match` needs
+/// no `_`.
 ///
 /// ```
 /// use wheelhouse::{Cache, Filled, Leased};
@@ -85,12 +82,6 @@ pub enum Filled<V> {
 }
 
 impl<K, V, S> Lease<K, V, S> {
-    fn load(&self) -> &Arc<Load<K, V>> {
-        self.load
-            .as_ref()
-            .expect("a lease has its load until it ends")
-    }
-
     /// Returns the key to load.
     ///
     /// ```
@@ -100,7 +91,7 @@ impl<K, V, S> Lease<K, V, S> {
     /// assert_eq!(*lease.key(), "ada");
     /// ```
     pub fn key(&self) -> &K {
-        self.load().key()
+        self.guard.load().key()
     }
 
     /// Returns whether a value would still be stored: no write of the key has come since, no newer
@@ -115,7 +106,7 @@ impl<K, V, S> Lease<K, V, S> {
     /// assert!(!lease.is_current());
     /// ```
     pub fn is_current(&self) -> bool {
-        self.load().is_current() && self.core.visit().is_some()
+        self.guard.load().is_current() && self.guard.core().is_some()
     }
 
     /// Ends the load with an error, which calls of `try_get_with` with this error type share.
@@ -127,15 +118,9 @@ impl<K, V, S> Lease<K, V, S> {
     /// assert_eq!(*lease.fail("no such person"), "no such person");
     /// assert_eq!(cache.get("ada"), None);
     /// ```
-    pub fn fail<E: Send + Sync + 'static>(mut self, error: E) -> Arc<E> {
+    pub fn fail<E: Send + Sync + 'static>(self, error: E) -> Arc<E> {
         let error = Arc::new(error);
-        let shared = Failure::Error(Arc::<E>::clone(&error));
-        if let Some(load) = self.load.take() {
-            match self.core.visit() {
-                Some(core) => Lead::of_lease(&core, load).fail(shared),
-                None => wake_all(load.end(&Outcome::Failed(shared), 0).wakers),
-            }
-        }
+        self.guard.fail(&Outcome::Error(Arc::<E>::clone(&error)));
         error
     }
 }
@@ -182,41 +167,20 @@ where
         self.fill_as(value, LifetimeSource::Ttl(ttl))
     }
 
-    fn fill_as(mut self, value: V, given: LifetimeSource) -> Filled<V> {
-        let Some(core) = self.core.visit() else {
-            // A refresh can wait although no handle is left. The value is cloned first: if the
-            // clone panics, the drop of the lease ends the load.
-            let shared = (self.load().has_sharers()).then(|| value.clone());
-            if let Some(load) = self.load.take() {
-                wake_all(load.end(&publish(shared, false, NEVER), 0).wakers);
-            }
-            return Filled::Revoked(value);
-        };
-        let Some(load) = self.load.take() else {
-            return Filled::Revoked(value);
-        };
+    fn fill_as(self, value: V, given: LifetimeSource) -> Filled<V> {
         // User code runs now: what it calls must not wait for this load.
-        load.set_leader(thread_number());
-        match Lead::of_lease(&core, load).commit(value, given) {
-            Committed::Stored { .. } => Filled::Stored,
-            Committed::Revoked {
-                live: Some(Got { value: current, .. }),
+        self.guard.load().set_leader(thread_number());
+        match self.guard.fill(value, given) {
+            Filling::Stored(_) => Filled::Stored,
+            Filling::Revoked {
+                live: Some(seen),
                 value: yours,
                 ..
-            } => Filled::Lost { current, yours },
-            Committed::Revoked { value, .. } => Filled::Revoked(value),
-        }
-    }
-}
-
-impl<K, V, S> Drop for Lease<K, V, S> {
-    fn drop(&mut self) {
-        let Some(load) = self.load.take() else {
-            return;
-        };
-        match self.core.visit() {
-            Some(core) => drop(Lead::of_lease(&core, load)),
-            None => wake_all(load.end(&Outcome::Nothing, 0).wakers),
+            } => Filled::Lost {
+                current: seen.value,
+                yours,
+            },
+            Filling::Revoked { value, .. } => Filled::Revoked(value),
         }
     }
 }
@@ -277,13 +241,13 @@ where
         }
         // `None`, which means no limit, if the time is too far away for an `Instant`.
         let until = wait.and_then(|wait| Instant::now().checked_add(wait));
-        let ask = LoadRequest {
+        let ask = Request {
             may_wait: wait != Some(Duration::ZERO),
-            ..LoadRequest::value(Want::Value)
+            ..Request::value(Want::Value)
         };
-        let mut search = RoleSearch::new(&self.core, Owned(Some(key)), ask.of_thread());
-        match search.wait(until) {
-            Ok(Some(role)) => self.leased(role),
+        let mut claimant = Claimant::new(&self.core, Owned(Some(key)), ask.of_thread());
+        match claimant.claim_until(until) {
+            Ok(Some(claim)) => self.leased(claim),
             Ok(None) => Leased::Busy,
             Err(_) if wait.is_some() => Leased::Busy,
             Err(cycle) => panic!("{cycle}"),
@@ -305,35 +269,30 @@ where
     /// # }
     /// ```
     pub fn lease_async(&self, key: K) -> impl Future<Output = Leased<K, V, S>> {
-        let ask = LoadRequest::value(Want::Value);
-        let search = RoleSearch::new(&self.core, Owned(Some(key)), ask).looking_up();
-        let mut search = Some(search);
+        let ask = Request::value(Want::Value);
+        let claimant = Claimant::new(&self.core, Owned(Some(key)), ask).looking_up();
+        let mut claimant = Some(claimant);
         poll_fn(move |cx| {
             // Taken out while user code runs: after a panic the future stays ended.
-            let Some(mut searching) = search.take() else {
+            let Some(mut claiming) = claimant.take() else {
                 panic!("the future of a lease was polled after it was ready, or after it panicked");
             };
-            let polled = searching.poll(cx);
+            let polled = claiming.poll_claim(cx);
             if polled.is_pending() {
-                search = Some(searching);
+                claimant = Some(claiming);
             }
-            polled.map(|role| self.leased(role))
+            polled.map(|claim| self.leased(claim))
         })
     }
 
-    fn leased(&self, role: FinalRole<'_, K, V, S>) -> Leased<K, V, S> {
-        match role {
-            FinalRole::Found(got) => Leased::Found(got.value),
-            FinalRole::Shared(Outcome::Value(shared)) => Leased::Found(shared.value.clone()),
-            FinalRole::Shared(_) => unreachable!("it accepts values only"),
-            FinalRole::Busy => Leased::Busy,
-            FinalRole::Lead(lead, _) => {
-                lead.load().set_leader(0);
-                Leased::Lease(Lease {
-                    core: self.core.downgrade(),
-                    load: Some(lead.into_load()),
-                })
-            }
+    fn leased(&self, claim: Claim<'_, K, V, S>) -> Leased<K, V, S> {
+        match claim {
+            Claim::Value(seen) => Leased::Found(seen.value),
+            Claim::Failed(_) => unreachable!("it accepts values only"),
+            Claim::Busy => Leased::Busy,
+            Claim::Guard(guard, _) => Leased::Lease(Lease {
+                guard: guard.into_owned(self.core.downgrade()),
+            }),
         }
     }
 }

@@ -1,12 +1,9 @@
 //! Entry selectors: a key, and what to do with its entry. `or_*` make a value for an absent key.
 
-use super::begin::LoadRequest;
-use super::form::{Fallible, Form, Optional, Sure, WithTtl};
-use super::got::Got;
+use super::claim::{Claimant, Request};
+use super::form::{Fallible, Form, Optional, Sure, WithTtl, conclude};
+use super::guard::Seen;
 use super::key::{ByRef, Key, Owned};
-use super::poll::Loading;
-use super::run::End;
-use super::seek::RoleSearch;
 use crate::RandomState;
 use crate::cache::Cache;
 use crate::compute::Entry;
@@ -58,6 +55,10 @@ where
 {
     /// Selects the entry of a key; the selector's methods read or change it.
     ///
+    /// A counter whose window ends at a fixed time, such as a rate limiter's, is `and_upsert_with`
+    /// on a cache with [`expiry::creating`](crate::expiry::creating): see
+    /// `examples/rate_limiter.rs`.
+    ///
     /// ```
     /// let cache = wheelhouse::Cache::new(100);
     /// assert!(cache.entry("ada").or_insert(1815).is_fresh());
@@ -90,7 +91,7 @@ where
 }
 
 /// A hit, as of a call that returns an entry.
-pub(super) fn hit_entry<K, V, S, Q>(cache: &Cache<K, V, S>, key: &Q) -> Option<Got<V>>
+pub(super) fn hit_entry<K, V, S, Q>(cache: &Cache<K, V, S>, key: &Q) -> Option<Seen<V>>
 where
     K: Hash + Eq + Send + Sync + 'static,
     V: Clone + Send + Sync + 'static,
@@ -98,25 +99,10 @@ where
     Q: Equivalent<K> + Hash + ?Sized,
 {
     let found = cache.get_ref(key)?;
-    Some(Got {
-        value: found.value().clone(),
-        fresh: false,
-        stored: true,
+    Some(Seen {
         left: found.time_left(),
+        ..Seen::hit(found.value().clone())
     })
-}
-
-impl<K, V> Entry<K, V> {
-    pub(super) fn of(key: K, got: Got<V>) -> Self {
-        Self {
-            key,
-            value: got.value,
-            fresh: got.fresh,
-            replaced: false,
-            stored: got.stored,
-            left: got.left,
-        }
-    }
 }
 
 impl<'a, K, V, S, Y> EntrySelector<'a, K, V, S, Y>
@@ -128,26 +114,27 @@ where
 {
     #[track_caller]
     fn load<F: Form<V>>(self, init: impl FnOnce() -> F::Made) -> F::Answer<Entry<K, V>> {
-        if let Some(got) = hit_entry(self.cache, self.key.query()) {
-            return F::answer(Ok(Entry::of(self.key.into_owned(), got)));
+        if let Some(seen) = hit_entry(self.cache, self.key.query()) {
+            return F::answer(Ok(seen.with_key(self.key.into_owned())));
         }
-        let (key, ask) = (self.key.copy(), LoadRequest::value(F::want()));
-        let end = (self.cache.core.loads()).run(self.key, ask, |_| F::made(init()));
-        F::answer(end.got().map(|got| Entry::of(key, got)))
+        let (key, ask) = (self.key.copy(), Request::value(F::want()));
+        let run = Claimant::new(&self.cache.core, self.key, ask).run(|_| init());
+        F::answer(conclude(run, F::made).map(|seen| seen.with_key(key)))
     }
 
     async fn load_async<F: Form<V>, I: Future<Output = F::Made>>(
         self,
         init: impl FnOnce() -> I,
     ) -> F::Answer<Entry<K, V>> {
-        if let Some(got) = hit_entry(self.cache, self.key.query()) {
-            return F::answer(Ok(Entry::of(self.key.into_owned(), got)));
+        if let Some(seen) = hit_entry(self.cache, self.key.query()) {
+            return F::answer(Ok(seen.with_key(self.key.into_owned())));
         }
-        let (key, ask) = (self.key.copy(), LoadRequest::value(F::want()));
-        let search = RoleSearch::new(&self.cache.core, self.key, ask);
-        let make = move |_: Option<&Got<V>>| init();
-        let finish = |end: End<V, _>| F::answer(end.got().map(|got| Entry::of(key, got)));
-        Loading::new(search, make, F::made, finish).await
+        let (key, ask) = (self.key.copy(), Request::value(F::want()));
+        let claimant = Claimant::new(&self.cache.core, self.key, ask);
+        let answer = |run| conclude(run, F::made).map(|seen| seen.with_key(key));
+        claimant
+            .run_async(|_| init(), |run| F::answer(answer(run)))
+            .await
     }
 
     /// Returns the key's entry, or stores a new one with the default value.

@@ -1,91 +1,82 @@
 //! Computes: closures that see the live entry and say what becomes of it. They take turns.
 
-use super::begin::LoadRequest;
-use super::bounds::{CacheKey, CacheValue};
-use super::commit::{Committed, Lead};
+use super::claim::{Claimant, Request};
 use super::entry::{EntrySelector, hit_entry};
-use super::got::Got;
-use super::key::Key;
-use super::poll::Loading;
-use super::run::{End, Made};
-use super::seek::RoleSearch;
+use super::form::Run;
+use super::guard::{CallGuard, Filling, Seen};
+use super::key::{CacheKey, CacheValue, Key};
+use super::state::{Outcome, RevokedBy};
 use crate::RemovalCause;
+use crate::cache::Cache;
 use crate::compute::{CompResult, Entry, Op};
-use crate::load::{RevokedBy, Want};
-use crate::maintenance::WriteOutcome;
-use crate::map::Revalidated;
 use crate::operations::LifetimeSource;
 use std::convert::Infallible;
 use std::future::Future;
 use std::hash::{BuildHasher, Hash};
-use std::sync::Arc;
 
-impl LoadRequest {
-    /// Of a call that runs its own code, whether the key has an entry or not.
-    pub(crate) const fn turn(may_wait: bool) -> Self {
-        Self {
-            want: Want::OwnTurn,
-            over_present: true,
-            may_wait,
-            thread: 0,
+/// Does what the closure of a call has answered. A call that may not wait, and would have to, gets
+/// what the key has.
+fn apply<K: CacheKey, V: CacheValue, S: BuildHasher, X>(
+    cache: &Cache<K, V, S>,
+    key: K,
+    run: Run<'_, K, V, S, Result<Op<V>, X>>,
+) -> Result<CompResult<K, V>, X> {
+    let unchanged = |seen: Option<Seen<V>>, key| match seen {
+        Some(seen) => CompResult::Unchanged(seen.with_key(key)),
+        None => CompResult::StillNone(key),
+    };
+    let (guard, seen, op) = match run {
+        // Hands the key on, if the closure failed.
+        Ok((guard, seen, op)) => (guard, seen, op?),
+        Err(_) => {
+            let hash = cache.core.hash(&key);
+            return Ok(unchanged(cache.core.loads().peek(hash, &key), key));
+        }
+    };
+    Ok(match op {
+        Op::Nop => {
+            guard.keep();
+            unchanged(seen, key)
+        }
+        Op::Put(value) => put(
+            key,
+            seen.is_some(),
+            guard.fill(value, LifetimeSource::Update),
+        ),
+        Op::PutWithTtl(value, ttl) => put(
+            key,
+            seen.is_some(),
+            guard.fill(value, LifetimeSource::Ttl(ttl)),
+        ),
+        Op::Remove => match (guard.remove(Outcome::Nothing), seen) {
+            (Ok(Some(RemovalCause::Explicit)), Some(seen)) => CompResult::Removed(Entry {
+                stored: false,
+                ..seen.with_key(key)
+            }),
+            (Ok(_), _) => CompResult::StillNone(key),
+            (Err(_), _) => CompResult::Overtaken(None),
+        },
+    })
+}
+
+fn put<K, V>(key: K, over: bool, filling: Filling<V>) -> CompResult<K, V> {
+    match written(key, filling) {
+        Ok(entry) if entry.replaced => CompResult::ReplacedWith(entry),
+        Err((RevokedBy::Overwrite, entry)) if over => CompResult::ReplacedWith(entry),
+        Ok(entry) | Err((RevokedBy::Overwrite, entry)) => CompResult::Inserted(entry),
+        Err((RevokedBy::Conditional | RevokedBy::NewerLoad, entry)) => {
+            CompResult::Overtaken(Some(entry.value))
         }
     }
-}
-
-/// The effect of an operation.
-fn made<V, X>(op: Op<V>) -> Made<V, X> {
-    match op {
-        Op::Nop => Made::Keep,
-        Op::Put(value) => Made::Put(value, LifetimeSource::Policy),
-        Op::PutWithTtl(value, ttl) => Made::Put(value, LifetimeSource::Ttl(ttl)),
-        Op::Remove => Made::Remove,
-    }
-}
-
-fn try_made<V, X>(op: Result<Op<V>, X>) -> Made<V, X> {
-    op.map_or_else(Made::Broke, made)
 }
 
 /// The entry that a closure made; an error if it was not stored, with the kind of write that came
 /// first.
-fn written<K, V>(key: K, committed: Committed<V>) -> Result<Entry<K, V>, (RevokedBy, Entry<K, V>)> {
-    match committed {
-        Committed::Stored { got, replaced } => Ok(Entry {
-            replaced,
-            ..Entry::of(key, got)
-        }),
-        Committed::Revoked { by, value, .. } => Err((by, Entry::of(key, Got::unstored(value)))),
+fn written<K, V>(key: K, filling: Filling<V>) -> Result<Entry<K, V>, (RevokedBy, Entry<K, V>)> {
+    match filling {
+        Filling::Stored(seen) => Ok(seen.with_key(key)),
+        Filling::Revoked { by, value, .. } => Err((by, Seen::unstored(value).with_key(key))),
     }
-}
-
-/// The result of a compute. The caller handles `Busy` before.
-fn comp_result<K, V, X>(key: K, end: End<V, X>) -> Result<CompResult<K, V>, X> {
-    let entry = |seen: Option<Got<V>>, key| match seen {
-        Some(got) => CompResult::Unchanged(Entry::of(key, got)),
-        None => CompResult::StillNone(key),
-    };
-    Ok(match end {
-        End::Put { seen, committed } => match written(key, committed) {
-            Ok(entry) if entry.replaced => CompResult::ReplacedWith(entry),
-            Ok(entry) => CompResult::Inserted(entry),
-            Err((RevokedBy::Overwrite, entry)) if seen.is_some() => CompResult::ReplacedWith(entry),
-            Err((RevokedBy::Overwrite, entry)) => CompResult::Inserted(entry),
-            Err((RevokedBy::Conditional | RevokedBy::NewerLoad, entry)) => {
-                CompResult::Overtaken(Some(entry.value))
-            }
-        },
-        End::Kept(seen) => entry(seen, key),
-        End::Removed(got) => CompResult::Removed(Entry {
-            stored: false,
-            ..Entry::of(key, got)
-        }),
-        End::NotRemoved { by: None } => CompResult::StillNone(key),
-        End::NotRemoved { by: Some(_) } => CompResult::Overtaken(None),
-        End::Broke(error) => return Err(error),
-        End::Found(_) | End::Failed(_) | End::Busy => {
-            unreachable!("a compute shares no outcome")
-        }
-    })
 }
 
 fn never<T>(result: Result<T, Infallible>) -> T {
@@ -95,13 +86,38 @@ fn never<T>(result: Result<T, Infallible>) -> T {
     }
 }
 
-fn upserted<K, V>(key: K, end: End<V, Infallible>) -> Entry<K, V> {
-    match end {
-        End::Put { committed, .. } => {
-            written(key, committed).unwrap_or_else(|(_, unstored)| unstored)
-        }
-        _ => unreachable!("an upsert puts a value"),
+/// The guard of a call that waits for its turn.
+fn turn<'a, K, V, S, O>(run: Run<'a, K, V, S, O>) -> (CallGuard<'a, K, V, S>, Option<Seen<V>>, O) {
+    match run {
+        Ok(turn) => turn,
+        Err(_) => unreachable!("a call that waits for its turn gets it"),
     }
+}
+
+fn upsert<K: CacheKey, V: CacheValue, S: BuildHasher>(
+    key: K,
+    run: Run<'_, K, V, S, V>,
+) -> Entry<K, V> {
+    let (guard, _, value) = turn(run);
+    let entry = written(key, guard.fill(value, LifetimeSource::Update));
+    entry.unwrap_or_else(|(_, unstored)| unstored)
+}
+
+/// `None`: the live entry is kept.
+fn insert_or_keep<K: CacheKey, V: CacheValue, S: BuildHasher>(
+    key: K,
+    run: Run<'_, K, V, S, Option<V>>,
+) -> Entry<K, V> {
+    let (guard, seen, value) = turn(run);
+    let seen = match (value, seen) {
+        (Some(value), _) => guard.fill(value, LifetimeSource::Policy).into_seen(),
+        (None, Some(seen)) => {
+            guard.keep();
+            seen
+        }
+        (None, None) => unreachable!("an absent key gets a value"),
+    };
+    seen.with_key(key)
 }
 
 impl<'a, K, V, S, Y> EntrySelector<'a, K, V, S, Y>
@@ -112,34 +128,29 @@ where
     Y: Key<K>,
 {
     #[track_caller]
-    fn compute<X>(
+    fn compute<O>(
         self,
         may_wait: bool,
-        f: impl FnOnce(Option<Entry<K, V>>) -> Made<V, X>,
-    ) -> (K, End<V, X>) {
-        let key = self.key.copy();
-        let end = self.cache.core.loads().run(
-            self.key,
-            LoadRequest::turn(may_wait),
-            |seen: Option<&Got<V>>| f(seen.map(|got| Entry::of(key.clone(), got.clone()))),
-        );
-        (key, end)
+        f: impl FnOnce(Option<Entry<K, V>>) -> O,
+    ) -> (&'a Cache<K, V, S>, K, Run<'a, K, V, S, O>) {
+        let (key, cache) = (self.key.copy(), self.cache);
+        let claimant = Claimant::new(&cache.core, self.key, Request::turn(may_wait));
+        let run = claimant.run(|seen| f(seen.map(|seen| seen.clone().with_key(key.clone()))));
+        (cache, key, run)
     }
 
-    fn compute_async<F, X, R>(
+    fn compute_async<F: Future, R>(
         self,
         may_wait: bool,
         f: impl FnOnce(Option<Entry<K, V>>) -> F,
-        convert: impl Fn(F::Output) -> Made<V, X>,
-        finish: impl FnOnce(&'a crate::Cache<K, V, S>, K, End<V, X>) -> R,
-    ) -> impl Future<Output = R>
-    where
-        F: Future,
-    {
+        finish: impl FnOnce(&'a Cache<K, V, S>, K, Run<'a, K, V, S, F::Output>) -> R,
+    ) -> impl Future<Output = R> {
         let (key, seen_key, cache) = (self.key.copy(), self.key.copy(), self.cache);
-        let search = RoleSearch::new(&cache.core, self.key, LoadRequest::turn(may_wait));
-        let make = move |seen: Option<&Got<V>>| f(seen.map(|got| Entry::of(seen_key, got.clone())));
-        Loading::new(search, make, convert, move |end| finish(cache, key, end))
+        let claimant = Claimant::new(&cache.core, self.key, Request::turn(may_wait));
+        claimant.run_async(
+            move |seen| f(seen.map(|seen| seen.clone().with_key(seen_key))),
+            move |run| finish(cache, key, run),
+        )
     }
 
     /// The key's entry. If there is none, or `replace_if` returns true for its value, a new entry
@@ -168,16 +179,16 @@ where
         init: impl FnOnce() -> V,
         mut replace_if: impl FnMut(&V) -> bool,
     ) -> Entry<K, V> {
-        if let Some(got) = hit_entry(self.cache, self.key.query())
-            && !replace_if(&got.value)
+        if let Some(seen) = hit_entry(self.cache, self.key.query())
+            && !replace_if(&seen.value)
         {
-            return Entry::of(self.key.into_owned(), got);
+            return seen.with_key(self.key.into_owned());
         }
-        let (key, end) = self.compute::<Infallible>(true, |seen| match seen {
-            Some(seen) if !replace_if(&seen.value) => Made::Keep,
-            _ => Made::Put(init(), LifetimeSource::Policy),
+        let (_, key, run) = self.compute(true, |seen| match seen {
+            Some(seen) if !replace_if(&seen.value) => None,
+            _ => Some(init()),
         });
-        kept_or_made(key, end)
+        insert_or_keep(key, run)
     }
 
     /// As [`or_insert_with_if`](Self::or_insert_with_if), with a closure `init` that returns a
@@ -206,10 +217,10 @@ where
         F: Future<Output = V>,
     {
         let hit = hit_entry(self.cache, self.key.query());
-        if let Some(got) = hit
-            && !replace_if(&got.value)
+        if let Some(seen) = hit
+            && !replace_if(&seen.value)
         {
-            return Entry::of(self.key.into_owned(), got);
+            return seen.with_key(self.key.into_owned());
         }
         let make = |seen: Option<Entry<K, V>>| {
             let keep = seen.is_some_and(|seen| !replace_if(&seen.value));
@@ -221,12 +232,7 @@ where
                 }
             }
         };
-        let convert = |value: Option<V>| {
-            value.map_or(Made::Keep, |value| {
-                Made::<V, Infallible>::Put(value, LifetimeSource::Policy)
-            })
-        };
-        self.compute_async(true, make, convert, |_, key, end| kept_or_made(key, end))
+        self.compute_async(true, make, |_, key, run| insert_or_keep(key, run))
             .await
     }
 
@@ -235,6 +241,9 @@ where
     /// No update is lost: closures of a key run one after the other. If the key is written while
     /// `f` runs, the value of `f` is not stored, and [`is_stored`](Entry::is_stored) says so; the
     /// entry carries the value in any case.
+    ///
+    /// If the cache has neither a policy nor a `time_to_live`, a live entry keeps its deadline: a
+    /// counter that was made with a lifetime ends when that has passed.
     ///
     /// # Panics
     ///
@@ -249,8 +258,8 @@ where
     /// ```
     #[track_caller]
     pub fn and_upsert_with(self, f: impl FnOnce(Option<Entry<K, V>>) -> V) -> Entry<K, V> {
-        let (key, end) = self.compute(true, |seen| Made::Put(f(seen), LifetimeSource::Policy));
-        upserted(key, end)
+        let (_, key, run) = self.compute(true, f);
+        upsert(key, run)
     }
 
     /// As [`and_upsert_with`](Self::and_upsert_with), with a closure that returns a future.
@@ -274,8 +283,7 @@ where
     where
         F: Future<Output = V>,
     {
-        let convert = |value| Made::Put(value, LifetimeSource::Policy);
-        self.compute_async(true, f, convert, |_, key, end| upserted(key, end))
+        self.compute_async(true, f, |_, key, run| upsert(key, run))
     }
 
     /// Shows the live entry to `f`, and does what `f` answers.
@@ -306,8 +314,8 @@ where
         self,
         f: impl FnOnce(Option<Entry<K, V>>) -> Op<V>,
     ) -> CompResult<K, V> {
-        let (key, end) = self.compute(true, |seen| made(f(seen)));
-        never(comp_result(key, end))
+        let (cache, key, run) = self.compute(true, |seen| Ok(f(seen)));
+        never(apply(cache, key, run))
     }
 
     /// As [`and_compute_with`](Self::and_compute_with), with a closure that returns a future.
@@ -333,7 +341,14 @@ where
     where
         F: Future<Output = Op<V>>,
     {
-        self.compute_async(true, f, made, |_, key, end| never(comp_result(key, end)))
+        let apply = |cache, key, run: Run<'a, K, V, S, Op<V>>| {
+            never(apply(
+                cache,
+                key,
+                run.map(|(guard, seen, op)| (guard, seen, Ok(op))),
+            ))
+        };
+        self.compute_async(true, f, apply)
     }
 
     /// As [`and_compute_with`](Self::and_compute_with), if `f` succeeds.
@@ -358,8 +373,8 @@ where
         self,
         f: impl FnOnce(Option<Entry<K, V>>) -> Result<Op<V>, E>,
     ) -> Result<CompResult<K, V>, E> {
-        let (key, end) = self.compute(true, |seen| try_made(f(seen)));
-        comp_result(key, end)
+        let (cache, key, run) = self.compute(true, f);
+        apply(cache, key, run)
     }
 
     /// As [`and_try_compute_with`](Self::and_try_compute_with), with a closure that returns a
@@ -391,7 +406,7 @@ where
     where
         F: Future<Output = Result<Op<V>, E>>,
     {
-        self.compute_async(true, f, try_made, |_, key, end| comp_result(key, end))
+        self.compute_async(true, f, apply)
     }
 
     /// As [`and_try_compute_with`](Self::and_try_compute_with), but if another call loads or
@@ -422,9 +437,8 @@ where
         self,
         f: impl FnOnce(Option<Entry<K, V>>) -> Result<Op<V>, E>,
     ) -> Result<CompResult<K, V>, E> {
-        let cache = self.cache;
-        let (key, end) = self.compute(false, |seen| try_made(f(seen)));
-        comp_result_if_free(cache, key, end)
+        let (cache, key, run) = self.compute(false, f);
+        apply(cache, key, run)
     }
 
     /// As [`and_try_compute_if_nobody_else`](Self::and_try_compute_if_nobody_else), with a closure
@@ -455,80 +469,6 @@ where
     where
         F: Future<Output = Result<Op<V>, E>>,
     {
-        self.compute_async(false, f, try_made, comp_result_if_free)
-    }
-}
-
-fn kept_or_made<K, V>(key: K, end: End<V, Infallible>) -> Entry<K, V> {
-    match end {
-        End::Kept(Some(seen)) => Entry::of(key, seen),
-        End::Put {
-            committed: committed @ Committed::Revoked { .. },
-            ..
-        } => Entry::of(key, committed.got()),
-        end => upserted(key, end),
-    }
-}
-
-/// The result of a compute that does not wait.
-fn comp_result_if_free<K: CacheKey, V: CacheValue, S: BuildHasher, X>(
-    cache: &crate::Cache<K, V, S>,
-    key: K,
-    end: End<V, X>,
-) -> Result<CompResult<K, V>, X> {
-    let End::Busy = end else {
-        return comp_result(key, end);
-    };
-    let hash = cache.core.hash(&key);
-    Ok(match cache.core.loads().peek_got(hash, &key) {
-        Some(got) => CompResult::Unchanged(Entry::of(key, got)),
-        None => CompResult::StillNone(key),
-    })
-}
-
-impl<K: CacheKey, V: CacheValue, S: BuildHasher> Lead<'_, K, V, S> {
-    /// Removes the entry over which this run leads, if the load is still current.
-    pub(super) fn remove<X>(self, seen: Option<Got<V>>) -> End<V, X> {
-        let core = self.core();
-        let load = Arc::clone(self.load());
-        let Some((cause, outcome)) = self.take_out() else {
-            let by = load.revoked();
-            self.release_discarded();
-            return End::NotRemoved { by };
-        };
-        self.release();
-        if let Some(outcome) = outcome {
-            core.maintenance.after_write(&core.shared, outcome);
-        }
-        match (cause, seen) {
-            (Some(RemovalCause::Explicit), Some(seen)) => End::Removed(seen),
-            _ => End::NotRemoved { by: None },
-        }
-    }
-
-    /// Takes the key's entry out, if it has one, as the load's own write; `None` if the load is no
-    /// longer current.
-    pub(super) fn take_out(&self) -> Option<(Option<RemovalCause>, Option<WriteOutcome>)> {
-        let core = self.core();
-        let load = self.load();
-        let hash = load.hash();
-        let map = &core.shared.map;
-        loop {
-            let pin = core.shared.pin();
-            let probe = map.probe(hash, &pin, |node| load.key() == node.key());
-            let mut shard = probe.lock();
-            let Some(revalidated) = shard.revalidate(hash, &probe) else {
-                continue;
-            };
-            if !load.is_current() {
-                return None;
-            }
-            let (Revalidated::Occupied(spot), Some(node)) = (revalidated, probe.found) else {
-                return Some((None, None));
-            };
-            let (cause, now) = core.shared.take_out(&mut shard, spot, node);
-            _ = shard.loads_mut().seal(load);
-            return Some((Some(cause), Some(WriteOutcome::of_removal(&shard, now))));
-        }
+        self.compute_async(false, f, apply)
     }
 }

@@ -4,13 +4,12 @@
 //! are committed. So calls with overlapping keys never wait in a cycle, and a load that ends
 //! meanwhile leaves its value with the waiter.
 
-use super::begin::LoadRequest;
-use super::bounds::{CacheKey, CacheValue};
-use super::commit::Lead;
-use super::key::ByRef;
-use super::seek::{FinalRole, RoleSearch};
+use super::claim::{Claim, Claimant, Request};
+use super::cycle::thread_number;
+use super::guard::CallGuard;
+use super::key::{ByRef, CacheKey, CacheValue};
+use super::state::{Outcome, Want};
 use crate::cache::Cache;
-use crate::load::{Failure, Outcome, Want, thread_number};
 use crate::operations::{Core, LifetimeSource};
 use std::collections::HashMap;
 use std::future::{Future, poll_fn};
@@ -65,18 +64,20 @@ impl<K: Hash + Eq, V: Clone> Keys<K, V> {
     }
 }
 
-/// The keys that a call leads: their indices, and the right to load each.
-struct Leads<'a, K, V, S>(Vec<(usize, Lead<'a, K, V, S>)>);
+/// The keys that a call leads: their indices, and the guard of each.
+struct Guards<'a, K, V, S>(Vec<(usize, CallGuard<'a, K, V, S>)>);
 
-impl<K: CacheKey, V: CacheValue, S: BuildHasher> Leads<'_, K, V, S> {
+impl<K: CacheKey, V: CacheValue, S: BuildHasher> Guards<'_, K, V, S> {
     fn keys(&self) -> Vec<K> {
-        let key = |(_, lead): &(usize, Lead<'_, K, V, S>)| lead.load().key().clone();
-        self.0.iter().map(key).collect()
+        let guards = self.0.iter();
+        guards
+            .map(|(_, guard)| guard.load().key().clone())
+            .collect()
     }
 
     fn set_leader(&self, thread: u64) {
-        for (_, lead) in &self.0 {
-            lead.load().set_leader(thread);
+        for (_, guard) in &self.0 {
+            guard.load().set_leader(thread);
         }
     }
 
@@ -95,8 +96,8 @@ impl<K: CacheKey, V: CacheValue, S: BuildHasher> Leads<'_, K, V, S> {
             Ok(values) => values,
             Err(error) => {
                 let error = Arc::new(error);
-                for (_, lead) in self.0 {
-                    lead.fail(Failure::Error(Arc::<E>::clone(&error)));
+                for (_, guard) in self.0 {
+                    guard.fail(&Outcome::Error(Arc::<E>::clone(&error)));
                 }
                 return Err(error);
             }
@@ -106,14 +107,14 @@ impl<K: CacheKey, V: CacheValue, S: BuildHasher> Leads<'_, K, V, S> {
             "{}",
             wrong_number_of_values(self.0.len(), values.len()),
         );
-        for ((place, lead), value) in self.0.into_iter().zip(values) {
+        for ((place, guard), value) in self.0.into_iter().zip(values) {
             match value {
                 Some(value) => {
                     let (value, given) = put(value);
-                    let got = lead.commit(value, given).got();
-                    answers[place] = Some(got.value);
+                    let seen = guard.fill(value, given).into_seen();
+                    answers[place] = Some(seen.value);
                 }
-                None => lead.fail(Failure::Absent),
+                None => guard.fail(&Outcome::Absent),
             }
         }
         Ok(())
@@ -133,12 +134,12 @@ fn plain<V>(value: V) -> (V, LifetimeSource) {
     (value, LifetimeSource::Policy)
 }
 
-const ASK: LoadRequest = LoadRequest::value(Want::Optional);
+const ASK: Request = Request::value(Want::Optional);
 
 /// The request of a call to another call's load while it has its own keys to load. It must not be
 /// told to lead: that load would then wait for this call's own keys, and their closure might even
 /// wait for that load.
-const REQUEST_LATER: LoadRequest = LoadRequest::value(Want::LookUpAgain);
+const REQUEST_LATER: Request = Request::value(Want::LookUpAgain);
 
 impl<K, V, S> Cache<K, V, S>
 where
@@ -197,27 +198,23 @@ where
     where
         E: Send + Sync + 'static,
     {
-        let (leads, waiters) = begin_all(
+        let (guards, waiters) = begin_all(
             &self.core,
             &keys.unique,
             &keys.missing,
             &mut keys.answers,
             REQUEST_LATER.of_thread(),
         );
-        if !leads.0.is_empty() {
-            let loaded = load(&leads.keys());
-            leads.conclude(loaded, &mut keys.answers, &put)?;
+        if !guards.0.is_empty() {
+            let loaded = load(&guards.keys());
+            guards.conclude(loaded, &mut keys.answers, &put)?;
         }
-        for (place, mut search) in waiters {
-            search.wait_now(ASK.of_thread());
-            let role = match search.wait(None) {
-                Ok(role) => role.unwrap_or_else(|| unreachable!("it waits for ever")),
-                Err(cycle) => panic!("{cycle}"),
-            };
-            if let Some(lead) = answer(place, role, &mut keys.answers) {
-                let leads = Leads(vec![lead]);
-                let loaded = load(&leads.keys());
-                leads.conclude(loaded, &mut keys.answers, &put)?;
+        for (place, mut waiter) in waiters {
+            waiter.wait_now(ASK.of_thread());
+            if let Some(guard) = answer(place, waiter.claim(), &mut keys.answers) {
+                let guards = Guards(vec![guard]);
+                let loaded = load(&guards.keys());
+                guards.conclude(loaded, &mut keys.answers, &put)?;
             }
         }
         Ok(keys.in_order())
@@ -270,81 +267,80 @@ where
         E: Send + Sync + 'static,
         F: Future<Output = Result<Vec<Option<L>>, E>>,
     {
-        let (leads, waiters) = begin_all(
+        let (guards, waiters) = begin_all(
             &self.core,
             &keys.unique,
             &keys.missing,
             &mut keys.answers,
             REQUEST_LATER,
         );
-        if !leads.0.is_empty() {
-            let loaded = led(&leads, load(leads.keys())).await;
-            leads.conclude(loaded, &mut keys.answers, &put)?;
+        if !guards.0.is_empty() {
+            let loaded = led(&guards, load(guards.keys())).await;
+            guards.conclude(loaded, &mut keys.answers, &put)?;
         }
-        for (place, mut search) in waiters {
-            search.wait_now(ASK);
-            let role = poll_fn(|cx| search.poll(cx)).await;
-            if let Some(lead) = answer(place, role, &mut keys.answers) {
-                let leads = Leads(vec![lead]);
-                let loaded = led(&leads, load(leads.keys())).await;
-                leads.conclude(loaded, &mut keys.answers, &put)?;
+        for (place, mut waiter) in waiters {
+            waiter.wait_now(ASK);
+            let claim = poll_fn(|cx| waiter.poll_claim(cx)).await;
+            if let Some(guard) = answer(place, claim, &mut keys.answers) {
+                let guards = Guards(vec![guard]);
+                let loaded = led(&guards, load(guards.keys())).await;
+                guards.conclude(loaded, &mut keys.answers, &put)?;
             }
         }
         Ok(keys.in_order())
     }
 }
 
-/// The places of the keys that other calls load, and the search for this call's role in each load.
-type Waiters<'a, 'k, K, V, S> = Vec<(usize, RoleSearch<'a, K, V, S, ByRef<'k, K, K>>)>;
+/// The places of the keys that other calls load, and this call's claim on each.
+type Waiters<'a, 'k, K, V, S> = Vec<(usize, Claimant<'a, K, V, S, ByRef<'k, K, K>>)>;
 
-/// Finds the call's role in the load of each key that was missed; waits for none.
+/// Claims each key that was missed; waits for none.
 fn begin_all<'a, 'k, K: CacheKey, V: CacheValue, S: BuildHasher>(
     core: &'a Core<K, V, S>,
     unique: &'k [K],
     missing: &[usize],
     answers: &mut [Option<V>],
-    ask: LoadRequest,
-) -> (Leads<'a, K, V, S>, Waiters<'a, 'k, K, V, S>) {
-    let mut leads = Vec::new();
+    ask: Request,
+) -> (Guards<'a, K, V, S>, Waiters<'a, 'k, K, V, S>) {
+    let mut guards = Vec::new();
     let mut waiters = Vec::new();
     for &place in missing {
-        let mut search = RoleSearch::new(core, ByRef::new(&unique[place]), ask);
-        match search.step(None) {
-            Some(role) => leads.extend(answer(place, role, answers)),
-            None => waiters.push((place, search)),
+        let mut claimant = Claimant::new(core, ByRef::new(&unique[place]), ask);
+        match claimant.step(None) {
+            Some(claim) => guards.extend(answer(place, claim, answers)),
+            None => waiters.push((place, claimant)),
         }
     }
-    (Leads(leads), waiters)
+    (Guards(guards), waiters)
 }
 
-/// Notes the answer for a key, or returns the right to load it.
-fn answer<'a, K: CacheKey, V: CacheValue, S: BuildHasher>(
+/// Notes the answer for a key, or returns the guard of its load.
+fn answer<'a, K, V, S>(
     place: usize,
-    role: FinalRole<'a, K, V, S>,
+    claim: Claim<'a, K, V, S>,
     answers: &mut [Option<V>],
-) -> Option<(usize, Lead<'a, K, V, S>)> {
-    match role {
-        FinalRole::Found(got) => answers[place] = Some(got.value),
-        FinalRole::Shared(Outcome::Value(shared)) => answers[place] = Some(shared.value.clone()),
-        FinalRole::Shared(_) => answers[place] = None,
-        FinalRole::Lead(lead, _) => return Some((place, lead)),
-        FinalRole::Busy => unreachable!("it waits"),
+) -> Option<(usize, CallGuard<'a, K, V, S>)> {
+    match claim {
+        Claim::Value(seen) => answers[place] = Some(seen.value),
+        Claim::Failed(_) => answers[place] = None,
+        Claim::Guard(guard, _) => return Some((place, guard)),
+        Claim::Busy => unreachable!("it waits"),
     }
     None
 }
 
-/// Polls the future of several loads. The polling thread leads each of them until its poll ends,
+/// Polls the future of several loads. The polling thread guards each of them until its poll ends,
 /// also while the caller then commits what was loaded.
 async fn led<K: CacheKey, V: CacheValue, S: BuildHasher, F: Future>(
-    leads: &Leads<'_, K, V, S>,
+    guards: &Guards<'_, K, V, S>,
     future: F,
 ) -> F::Output {
     let mut future = pin!(future);
     poll_fn(|cx| {
-        leads.set_leader(thread_number());
+        guards.set_leader(thread_number());
         let polled = future.as_mut().poll(cx);
         if polled.is_pending() {
-            leads.set_leader(0);
+            guards.set_leader(0);
         }
         polled
     })

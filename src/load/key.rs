@@ -1,11 +1,27 @@
-//! The key of a call that may load: owned, or borrowed and cloned only if the call loads.
+//! The key of a call that may load: owned, or borrowed and cloned only if the call loads. Also
+//! short names for the bounds that loads need on a cache's types.
 //!
-//! It is public only because it is a parameter of [`EntrySelector`](crate::EntrySelector). Programs
-//! do not name it.
+//! They are public only because other types name them: [`EntrySelector`](crate::EntrySelector) has
+//! a parameter for its key. Programs do not name them.
 
 use equivalent::Equivalent;
 use std::borrow::ToOwned;
-use std::hash::Hash;
+use std::hash::{BuildHasher, Hash};
+
+/// A key that can be loaded.
+pub trait CacheKey: Hash + Eq + Clone + Send + Sync + 'static {}
+
+impl<K: Hash + Eq + Clone + Send + Sync + 'static> CacheKey for K {}
+
+/// A value that can be loaded.
+pub trait CacheValue: Clone + Send + Sync + 'static {}
+
+impl<V: Clone + Send + Sync + 'static> CacheValue for V {}
+
+/// A hasher of a cache that loads.
+pub trait CacheHasher: BuildHasher + Send + Sync + 'static {}
+
+impl<S: BuildHasher + Send + Sync + 'static> CacheHasher for S {}
 
 /// A key that is looked up, and handed to the load if the call comes to lead.
 pub trait Key<K> {

@@ -1,0 +1,567 @@
+//! A call claims a key: it gets the key's value, or the guard of a load, or it waits for another
+//! call's load until that has a verdict for it.
+//!
+//! Threads and tasks take the same steps. They differ in how they wait.
+
+use super::cycle::{WaitCycle, thread_number, wait_in};
+use super::guard::{CallGuard, Guard, Seen};
+use super::key::{CacheKey, CacheValue, Key};
+use super::state::{Load, Outcome, RevokedBy, Ticket, Verdict, Want};
+use super::table::SameHashLoads;
+use crate::listener::RemovalCause;
+use crate::maintenance::WriteOutcome;
+use crate::map::Revalidated;
+use crate::node::NodePtr;
+use crate::operations::{Change, Cloned, Core, Hold, LoadView};
+use crate::shared::about;
+use crate::stripe::cores;
+use crate::sync::{IS_MODEL, Parker};
+use crate::time::NEVER;
+use equivalent::Equivalent;
+use std::hash::BuildHasher;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+/// The answer to a claim.
+pub(crate) enum Claim<'a, K, V, S> {
+    /// The key's live value, or that of another call's load.
+    Value(Seen<V>),
+    /// The call leads; this is the live entry that it leads over.
+    Guard(CallGuard<'a, K, V, S>, Option<Seen<V>>),
+    /// Another call's load has failed, in a way that this call shares.
+    Failed(Outcome<V>),
+    /// The call would have to wait, and may not.
+    Busy,
+}
+
+/// What a call wants of the key.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Request {
+    pub(crate) want: Want,
+    /// Whether the call's code runs though the key has a live entry.
+    pub(crate) over_present: bool,
+    /// Whether the call waits for another call's load.
+    pub(crate) may_wait: bool,
+    /// The thread that waits; 0 for a task.
+    pub(crate) thread: u64,
+}
+
+impl Request {
+    /// Of a call that wants a value.
+    pub(crate) const fn value(want: Want) -> Self {
+        Self {
+            want,
+            over_present: false,
+            may_wait: true,
+            thread: 0,
+        }
+    }
+
+    /// Of a call that runs its own code, whether the key has an entry or not.
+    pub(crate) const fn turn(may_wait: bool) -> Self {
+        Self {
+            want: Want::OwnTurn,
+            over_present: true,
+            may_wait,
+            thread: 0,
+        }
+    }
+
+    /// The same for the calling thread, which waits as one.
+    pub(super) fn of_thread(self) -> Self {
+        Self {
+            thread: thread_number(),
+            ..self
+        }
+    }
+}
+
+/// A call that has yet to get its claim.
+pub(crate) struct Claimant<'a, K, V, S, Y: Key<K>> {
+    core: &'a Core<K, V, S>,
+    key: Y,
+    /// The key's hash, once it has been computed.
+    hash: Option<u64>,
+    /// Whether it looks the key up before anything else.
+    looks: bool,
+    ask: Request,
+    /// The place in the order of waiters, drawn when the call first waits.
+    ticket: Option<Ticket>,
+    /// The load that it waits for.
+    waits: Option<Arc<Load<K, V>>>,
+}
+
+impl<'a, K, V, S, Y: Key<K>> Claimant<'a, K, V, S, Y> {
+    pub(crate) fn new(core: &'a Core<K, V, S>, key: Y, ask: Request) -> Self {
+        Self {
+            core,
+            key,
+            hash: None,
+            looks: false,
+            ask,
+            ticket: None,
+            waits: None,
+        }
+    }
+
+    pub(super) fn with_hash(mut self, hash: u64) -> Self {
+        self.hash = Some(hash);
+        self
+    }
+
+    /// Makes the call look the key up before anything else.
+    pub(super) fn looking_up(mut self) -> Self {
+        self.looks = true;
+        self
+    }
+
+    /// A call that had other work to do now waits like any other call.
+    pub(super) fn wait_now(&mut self, ask: Request) {
+        self.ask = ask;
+        if let (Some(load), Some(ticket)) = (&self.waits, self.ticket) {
+            load.wait_now(ticket);
+        }
+    }
+
+    /// Ends the wait of this call. If it had been told to lead, the next waiter leads.
+    fn stop(&mut self) {
+        if let (Some(load), Some(ticket)) = (self.waits.take(), self.ticket)
+            && load.leave(ticket)
+        {
+            drop(Guard::new(self.core, load));
+        }
+    }
+}
+
+impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher, Y: Key<K>> Claimant<'a, K, V, S, Y> {
+    /// The claim of a call that does not wait, or whose wait has ended with this verdict; `None` if
+    /// the call has to wait now.
+    pub(super) fn step(&mut self, told: Option<Verdict<V>>) -> Option<Claim<'a, K, V, S>> {
+        let former = self.waits.take();
+        let offered = match told {
+            Some(Verdict::Ended(Outcome::Value(shared))) => {
+                return Some(Claim::Value(Seen::of_load(&self.core.shared, &shared)));
+            }
+            Some(Verdict::Ended(failure)) => return Some(Claim::Failed(failure)),
+            Some(Verdict::Leads) => former,
+            Some(Verdict::Retry) | None => None,
+        };
+        let hash = match self.hash {
+            Some(hash) => hash,
+            None => {
+                let key = self.key.query();
+                let hash = self.core.hash(key);
+                if self.looks
+                    && let Some(value) = self.core.look_up_hashed::<Cloned, _>(hash, key)
+                {
+                    return Some(Claim::Value(Seen::hit(value)));
+                }
+                // Set after the user code: if that panics, the next poll starts from here.
+                *self.hash.insert(hash)
+            }
+        };
+        let loads = self.core.loads();
+        match loads.begin(offered, &mut self.key, hash, &self.ask, &mut self.ticket) {
+            Ok(claim) => Some(claim),
+            Err(load) => {
+                self.waits = Some(load);
+                None
+            }
+        }
+    }
+
+    /// The claim of a task.
+    pub(crate) fn poll_claim(&mut self, cx: &mut Context<'_>) -> Poll<Claim<'a, K, V, S>> {
+        loop {
+            let mut told = None;
+            if let (Some(load), Some(ticket)) = (&self.waits, self.ticket) {
+                told = load.poll(ticket, Some(cx.waker()));
+                if told.is_none() {
+                    let loads = self.core.loads();
+                    if load.is_led_by_caller() {
+                        let message = loads.cycle_message(load, WaitCycle { others: 0 });
+                        self.stop();
+                        panic!("{message}");
+                    }
+                    if !loads.is_overdue(load, loads.clock()) {
+                        return Poll::Pending;
+                    }
+                    self.stop();
+                }
+            }
+            if let Some(claim) = self.step(told) {
+                return Poll::Ready(claim);
+            }
+        }
+    }
+
+    /// The claim of a thread.
+    ///
+    /// # Panics
+    ///
+    /// If the thread would wait for itself.
+    #[track_caller]
+    pub(crate) fn claim(&mut self) -> Claim<'a, K, V, S> {
+        match self.claim_until(None) {
+            Ok(Some(claim)) => claim,
+            Ok(None) => unreachable!("it waits for ever"),
+            Err(cycle) => panic!("{cycle}"),
+        }
+    }
+
+    /// The claim of a thread, which waits until `until` at most; `Ok(None)` if that time is over.
+    /// If the thread would wait for itself, returns the message of the panic.
+    pub(super) fn claim_until(
+        &mut self,
+        until: Option<Instant>,
+    ) -> Result<Option<Claim<'a, K, V, S>>, String> {
+        let mut told = None;
+        loop {
+            let claim = self.step(told.take());
+            if claim.is_some() {
+                return Ok(claim);
+            }
+            if let (Some(load), Some(ticket)) = (&self.waits, self.ticket) {
+                let loads = self.core.loads();
+                match loads.wait_until(load, ticket, until) {
+                    Ok(Some(verdict)) => told = Some(verdict),
+                    Ok(None) => {
+                        self.stop();
+                        return Ok(None);
+                    }
+                    Err(cycle) => {
+                        let message = loads.cycle_message(load, cycle);
+                        self.stop();
+                        return Err(message);
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl<K, V, S, Y: Key<K>> Drop for Claimant<'_, K, V, S, Y> {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// The begin of a load, as a change: in one hold of the shard's lock it confirms that the key is
+/// absent or due, and joins the key's current load or lists one of its own.
+struct Begin<'b, K, V, S, Y> {
+    core: &'b Core<K, V, S>,
+    key: &'b mut Y,
+    hash: u64,
+    ask: &'b Request,
+    ticket: &'b mut Option<Ticket>,
+    /// The load that the call was told to lead.
+    offered: Option<&'b Arc<Load<K, V>>>,
+    /// Cache time.
+    now: u64,
+    /// Whether the next attempt needs the owned key.
+    wants_key: bool,
+}
+
+/// The end of a [`Begin`].
+enum Begun<K, V> {
+    Live(NodePtr<K, V>),
+    /// Also the cache time.
+    Joined(Arc<Load<K, V>>, u64),
+    Busy,
+    /// The load that the call was told to lead is no longer current.
+    Withdrawn,
+    Leads {
+        load: Arc<Load<K, V>>,
+        /// Whether its run was counted before.
+        counted: bool,
+        /// The live entry that it leads over.
+        over: Option<NodePtr<K, V>>,
+        /// An entry that was due has left.
+        left: Option<WriteOutcome>,
+        /// The load that it replaces.
+        overdue: Option<Arc<Load<K, V>>>,
+    },
+}
+
+impl<K, V, S, Y> Change<K, V> for Begin<'_, K, V, S, Y>
+where
+    K: CacheKey,
+    V: CacheValue,
+    S: BuildHasher,
+    Y: Key<K>,
+{
+    type Plan = ();
+    type Done = Begun<K, V>;
+    const KNOWS_LOADS: bool = true;
+
+    #[inline]
+    fn is_key(&self, other: &K) -> bool {
+        self.key.query().equivalent(other)
+    }
+
+    #[inline]
+    fn ask(&mut self, found: Option<NodePtr<K, V>>, _: Option<()>) -> Result<(), Begun<K, V>> {
+        if !self.ask.over_present
+            && let Some(node) = found
+            && self.core.shared.is_live(node)
+        {
+            return Err(Begun::Live(node));
+        }
+        if self.wants_key {
+            self.key.prepare();
+        }
+        self.now = self.core.loads().clock();
+        Ok(())
+    }
+
+    #[inline]
+    fn apply<'s>(
+        &mut self,
+        (): (),
+        found: Option<NodePtr<K, V>>,
+        place: Revalidated<'s, K, V>,
+        hold: &mut Hold<'_, 's, K, V>,
+    ) -> Result<Begun<K, V>, ()> {
+        let loads = self.core.loads();
+        // An idle load: also whether its run was counted before.
+        let (mut idle, mut overdue) = (None, None);
+        if let Some(offered) = self.offered {
+            if !offered.is_current() {
+                return Ok(Begun::Withdrawn);
+            }
+        } else if let Some(load) = hold.load() {
+            let load = Arc::clone(load);
+            if load.is_resting() {
+                // Its failure is remembered for calls that have asked for it before.
+                idle = Some((load, false));
+            } else if !self.ask.over_present && load.is_queued() {
+                // A miss does not wait for a reload that only waits for a thread: it takes it over.
+                idle = Some((load, true));
+            } else if loads.is_overdue(&load, self.now) {
+                overdue = Some(load);
+            } else {
+                if !self.ask.may_wait {
+                    return Ok(Begun::Busy);
+                }
+                let place = *self.ticket.get_or_insert_with(Ticket::draw);
+                load.join(place, self.ask.want, self.ask.thread);
+                return Ok(Begun::Joined(load, self.now));
+            }
+        }
+        let led = self.offered.or(idle.as_ref().map(|(load, _)| load));
+        if led.is_none() && self.key.owned().is_none() {
+            self.wants_key = true;
+            return Err(());
+        }
+        let shared = &self.core.shared;
+        let (mut over, mut left) = (None, None);
+        if let (Revalidated::Occupied(spot), Some(node)) = (place, found) {
+            let is_live = |now| node.deadline_if_live(now).is_some();
+            if node.deadline() == NEVER || is_live(shared.clock.now()) {
+                if !self.ask.over_present {
+                    return Err(());
+                }
+                over = Some(node);
+            } else {
+                hold.shard.remove(spot, node, RemovalCause::Expired);
+                shared.note_removed(|| node.weight(), RemovalCause::Expired);
+                left = Some(WriteOutcome::of_removal(&hold.shard, None));
+            }
+        }
+        // For a task that is the calling thread, until its poll ends: what it calls meanwhile must
+        // not wait for it.
+        let leader = match self.ask.thread {
+            0 => thread_number(),
+            thread => thread,
+        };
+        let counted = idle.as_ref().is_some_and(|(_, counted)| *counted);
+        let load = if let Some(led) = led {
+            if idle.is_some() && !led.take_idle() {
+                return Err(());
+            }
+            led.set_leader(leader);
+            led.begin_anew(self.now);
+            Arc::clone(led)
+        } else {
+            let Some(key) = self.key.owned().take() else {
+                unreachable!("the key was there above");
+            };
+            let load = Arc::new(Load::new(self.hash, key, leader, self.now));
+            if let Some(overdue) = &overdue {
+                hold.shard.loads_mut().revoke(overdue, RevokedBy::NewerLoad);
+            }
+            hold.shard.list_load(Arc::clone(&load));
+            load
+        };
+        Ok(Begun::Leads {
+            load,
+            counted,
+            over,
+            left,
+            overdue,
+        })
+    }
+}
+
+impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher> LoadView<'a, K, V, S> {
+    /// The claim of a call on its key, or the load that it has joined. `offered` is the load that
+    /// it was told to lead.
+    #[inline(never)]
+    pub(crate) fn begin<Y: Key<K>>(
+        self,
+        offered: Option<Arc<Load<K, V>>>,
+        key: &mut Y,
+        hash: u64,
+        ask: &Request,
+        ticket: &mut Option<Ticket>,
+    ) -> Result<Claim<'a, K, V, S>, Arc<Load<K, V>>> {
+        let shared = &self.core.shared;
+        // Hands the lead on if this call does not need it, or panics.
+        let mut offered = offered.map(|load| Guard::new(self.core, load));
+        let waits_already = ticket.is_some();
+        loop {
+            let begin = Begin {
+                core: self.core,
+                key: &mut *key,
+                hash,
+                ask,
+                ticket: &mut *ticket,
+                offered: offered.as_ref().map(Guard::load),
+                now: 0,
+                wants_key: false,
+            };
+            let settled = shared.transact(hash, begin);
+            let (guard, over, left, overdue) = match settled.done {
+                Begun::Live(node) => {
+                    // `settled` holds the pin.
+                    let seen = Seen::of_node(shared, node);
+                    return Ok(Claim::Value(seen));
+                }
+                Begun::Busy => return Ok(Claim::Busy),
+                Begun::Withdrawn => {
+                    drop(settled.pin);
+                    offered = None;
+                    continue;
+                }
+                Begun::Joined(load, now) => {
+                    drop(settled.pin);
+                    // After it has joined: a caller that reads the count may rely on it.
+                    if !waits_already {
+                        shared.count(|counters| counters.load_waited());
+                    }
+                    self.watch_quietly(&load, now);
+                    return Err(load);
+                }
+                Begun::Leads {
+                    load,
+                    counted,
+                    over,
+                    left,
+                    overdue,
+                } => {
+                    let mut guard = offered.unwrap_or_else(|| Guard::new(self.core, load));
+                    guard.begins(counted);
+                    (guard, over, left, overdue)
+                }
+            };
+            let seen =
+                over.map(|node| catch_unwind(AssertUnwindSafe(|| Seen::of_node(shared, node))));
+            drop(settled.pin);
+            // Also if a clone has panicked: no other call wakes its waiters.
+            if let Some(overdue) = overdue {
+                overdue.release_waiters();
+            }
+            let seen = seen.map(|seen| seen.unwrap_or_else(|panic| resume_unwind(panic)));
+            if let Some(outcome) = left {
+                self.core.maintenance.after_write(shared, outcome);
+            }
+            return Ok(Claim::Guard(guard, seen));
+        }
+    }
+
+    /// The failure of the key's last load, while it is remembered.
+    pub(crate) fn remembered<Q>(self, hash: u64, key: &Q) -> Option<Outcome<V>>
+    where
+        Q: Equivalent<K> + ?Sized,
+    {
+        let mut same_hash = SameHashLoads::new();
+        loop {
+            let shard = self.core.shared.map.lock(hash);
+            if shard.loads().classify(hash, &mut same_hash) {
+                drop(shard);
+                let load = same_hash.mine()?;
+                return load.remembered(self.core.shared.clock.now());
+            }
+            drop(shard);
+            same_hash.compare(|other| key.equivalent(other));
+        }
+    }
+
+    /// The live value of a key, without counting as a read.
+    pub(crate) fn peek<Q>(self, hash: u64, key: &Q) -> Option<Seen<V>>
+    where
+        Q: Equivalent<K> + ?Sized,
+    {
+        let shared = &self.core.shared;
+        let pin = shared.pin();
+        let hit = shared.find_live(hash, key, &pin)?;
+        Some(Seen::of_node(shared, hit.node))
+    }
+
+    /// Waits as a thread, but not for longer than `until`.
+    fn wait_until(
+        self,
+        load: &Arc<Load<K, V>>,
+        ticket: Ticket,
+        until: Option<Instant>,
+    ) -> Result<Option<Verdict<V>>, WaitCycle> {
+        let parker = Parker::own();
+        let waker = Waker::from(Arc::clone(&parker));
+        if let Some(verdict) = load.poll(ticket, Some(&waker)) {
+            return Ok(Some(verdict));
+        }
+        // Spin before noting the wait: a short turn ends sooner than a thread could fall asleep. A
+        // thread that is not among the next would only take the processor from the threads before
+        // it.
+        if !IS_MODEL && load.is_among_next(ticket, cores() - 1) {
+            let end = Parker::spins_until();
+            // A wake-up may be one of an earlier wait.
+            while parker.spin(end) {
+                if let Some(verdict) = load.poll(ticket, Some(&waker)) {
+                    return Ok(Some(verdict));
+                }
+            }
+        }
+        wait_in(Arc::<Load<K, V>>::clone(load), ticket, || {
+            loop {
+                if let Some(verdict) = load.poll(ticket, Some(&waker)) {
+                    return Some(verdict);
+                }
+                let patience = self.patience(load);
+                if patience == Some(Duration::ZERO) {
+                    if load.leave(ticket) {
+                        drop(Guard::new(self.core, Arc::clone(load)));
+                    }
+                    return Some(Verdict::Retry);
+                }
+                let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+                if left == Some(Duration::ZERO) {
+                    return None;
+                }
+                match patience.into_iter().chain(left).min() {
+                    None => parker.park(),
+                    Some(time) => parker.park_for(time),
+                }
+            }
+        })
+    }
+}
+
+impl<K, V, S> LoadView<'_, K, V, S> {
+    /// The message about a cycle.
+    pub(crate) fn cycle_message(self, load: &Load<K, V>, cycle: WaitCycle) -> String {
+        about(self.core.shared.name.as_deref(), &cycle.fault(load.hash()))
+    }
+}

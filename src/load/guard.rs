@@ -1,0 +1,519 @@
+//! The right to load a key: a guard, which ends the load by what becomes of it.
+//!
+//! A guard is the right and the duty of a load's leader. It ends by [`fill`](Guard::fill),
+//! [`fail`](Guard::fail), [`keep`](Guard::keep) or [`remove`](Guard::remove); a guard that is
+//! dropped hands the key on to the call that has waited longest. It has two forms: one borrows the
+//! cache and belongs to a call; the other owns a weak handle, keeps no cache alive, and may be sent
+//! to another thread (a [`Lease`](crate::Lease), a reload).
+
+use super::key::{CacheKey, CacheValue};
+use super::state::{Load, Outcome, Rest, RevokedBy, SharedValue, wake_all};
+use crate::compute::Entry;
+use crate::contain::contain;
+use crate::listener::RemovalCause;
+use crate::maintenance::WriteOutcome;
+use crate::map::Revalidated;
+use crate::node::NodePtr;
+use crate::operations::{
+    Change, Check, Core, Hold, LifetimeSource, LoadView, Refused, Visit, WeakHandle,
+    WriteCondition, Written,
+};
+use crate::shared::Shared;
+use crate::stats::Counters;
+use crate::time::{self, NEVER};
+use std::hash::BuildHasher;
+use std::ops::Deref;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
+
+/// How a guard knows its cache.
+pub(crate) trait Home<K, V> {
+    type Hasher;
+    type At: Deref<Target = Core<K, V, Self::Hasher>>;
+
+    /// The cache; `None` if it is gone.
+    fn visit(&self) -> Option<Self::At>;
+}
+
+impl<'a, K, V, S> Home<K, V> for &'a Core<K, V, S> {
+    type Hasher = S;
+    type At = &'a Core<K, V, S>;
+
+    #[inline]
+    fn visit(&self) -> Option<&'a Core<K, V, S>> {
+        Some(self)
+    }
+}
+
+impl<K, V, S> Home<K, V> for WeakHandle<K, V, S> {
+    type Hasher = S;
+    type At = Visit<K, V, S>;
+
+    fn visit(&self) -> Option<Visit<K, V, S>> {
+        Self::visit(self)
+    }
+}
+
+/// The right to load a key; see the module docs.
+#[must_use]
+pub(crate) struct Guard<K, V, H: Home<K, V>> {
+    home: H,
+    load: Arc<Load<K, V>>,
+    /// Whether the run was counted as begun, and has yet to be counted as ended.
+    runs: bool,
+    ended: bool,
+    /// Whether it stands in the queue of the reloads: then another call may have taken it over.
+    pub(super) queued: bool,
+    /// The failure that waiters get if this is dropped; without it, the next of them leads.
+    pub(super) failure: Option<fn() -> Outcome<V>>,
+    /// Called before that, for a reload.
+    pub(super) on_drop: Option<OnDrop<K, V, H::Hasher>>,
+}
+
+pub(super) type OnDrop<K, V, S> = fn(&Core<K, V, S>, &Load<K, V>);
+
+/// The guard of a call.
+pub(crate) type CallGuard<'a, K, V, S> = Guard<K, V, &'a Core<K, V, S>>;
+/// A guard as a value, which keeps no cache alive.
+pub(crate) type OwnedGuard<K, V, S> = Guard<K, V, WeakHandle<K, V, S>>;
+
+/// A value as a call gets it: an entry whose key the call has.
+pub(crate) type Seen<V> = Entry<(), V>;
+
+/// What became of the value that filled a load.
+#[derive(Debug)]
+pub(crate) enum Filling<V> {
+    /// It was stored, or let in and could not be kept. This is the leader's own clone.
+    Stored(Seen<V>),
+    /// The load was no longer current: nothing was stored.
+    Revoked {
+        by: RevokedBy,
+        /// The live entry of the key, if there is one.
+        live: Option<Seen<V>>,
+        value: V,
+    },
+}
+
+impl<V> Seen<V> {
+    /// A plain hit, for a call that returns the value only.
+    #[inline]
+    pub(crate) fn hit(value: V) -> Self {
+        Self {
+            key: (),
+            value,
+            fresh: false,
+            replaced: false,
+            stored: true,
+            left: None,
+        }
+    }
+
+    /// A value that the call's own code made, and that was not stored.
+    pub(crate) fn unstored(value: V) -> Self {
+        Self {
+            fresh: true,
+            stored: false,
+            ..Self::hit(value)
+        }
+    }
+
+    /// A live node's value. The pin is held; `Clone` is user code.
+    pub(crate) fn of_node<K>(shared: &Shared<K, V>, node: NodePtr<K, V>) -> Self
+    where
+        V: Clone,
+    {
+        let deadline = node.deadline();
+        Self {
+            left: shared.clock.time_until(deadline),
+            ..Self::hit(node.value().clone())
+        }
+    }
+
+    /// The value of another call's load.
+    pub(crate) fn of_load<K>(shared: &Shared<K, V>, of: &SharedValue<V>) -> Self
+    where
+        V: Clone,
+    {
+        Self {
+            stored: of.stored,
+            left: shared.clock.time_until(of.deadline),
+            ..Self::hit(of.value.clone())
+        }
+    }
+
+    pub(crate) fn with_key<K>(self, key: K) -> Entry<K, V> {
+        Entry {
+            key,
+            value: self.value,
+            fresh: self.fresh,
+            replaced: self.replaced,
+            stored: self.stored,
+            left: self.left,
+        }
+    }
+}
+
+impl<V> Filling<V> {
+    /// What the call that leads returns: if the load was revoked, the live value if there is one.
+    #[inline]
+    pub(crate) fn into_seen(self) -> Seen<V> {
+        match self {
+            Self::Stored(seen) => seen,
+            Self::Revoked { live, value, .. } => live_or_own(live, value),
+        }
+    }
+}
+
+// Out of line: if a value of many kilobytes comes from one of three places, the compiler takes
+// minutes for the caller.
+#[cold]
+#[inline(never)]
+fn live_or_own<V>(live: Option<Seen<V>>, value: V) -> Seen<V> {
+    live.unwrap_or(Seen::unstored(value))
+}
+
+impl<K, V, H: Home<K, V>> Guard<K, V, H> {
+    /// The guard of a call that was told to lead; its run has yet to [begin](Self::begins).
+    pub(crate) fn new(home: H, load: Arc<Load<K, V>>) -> Self {
+        Self {
+            home,
+            load,
+            runs: false,
+            ended: false,
+            queued: false,
+            failure: None,
+            on_drop: None,
+        }
+    }
+
+    /// User code is about to run. `counted`: this run was counted before.
+    #[inline]
+    pub(super) fn begins(&mut self, counted: bool) {
+        self.runs = true;
+        if !counted && let Some(core) = self.home.visit() {
+            core.shared.count(Counters::load_began);
+        }
+    }
+
+    /// The guard as a value, which no thread leads for now.
+    pub(super) fn into_owned<S>(mut self, home: WeakHandle<K, V, S>) -> OwnedGuard<K, V, S> {
+        self.load.set_leader(0);
+        self.ended = true;
+        let mut owned = Guard::new(home, Arc::clone(&self.load));
+        owned.runs = self.runs;
+        owned
+    }
+
+    pub(crate) fn load(&self) -> &Arc<Load<K, V>> {
+        &self.load
+    }
+
+    /// The cache; `None` if it is gone.
+    pub(crate) fn core(&self) -> Option<H::At> {
+        self.home.visit()
+    }
+
+    /// Ends the load with a failure, which waiters share if they accept it.
+    pub(crate) fn fail(mut self, failure: &Outcome<V>) {
+        self.remember(failure);
+        self.end(failure, true);
+    }
+
+    /// The load of an absent key has failed: the cache may remember that for a time.
+    #[inline]
+    fn remember(&self, failure: &Outcome<V>) {
+        if let Outcome::Error(error) = failure
+            && let Some(core) = self.home.visit()
+            && let Some(policy) = &core.failure_backoff
+            && self.load.reload_until().is_none()
+        {
+            let failures = self.load.failures().saturating_add(1);
+            // If user code panics, nothing is remembered.
+            let rest = contain(|| {
+                let pause = policy(&**error, failures)?;
+                let until = time::deadline_after(core.shared.clock.now(), pause);
+                Some(Rest {
+                    outcome: failure.clone(),
+                    failures,
+                    until,
+                })
+            });
+            self.load.set_rest(rest.flatten());
+        }
+    }
+
+    /// Ends the load without a value, which is no failure: a compute leaves things as they are.
+    pub(crate) fn keep(mut self) {
+        self.end(&Outcome::Nothing, false);
+    }
+
+    pub(super) fn end(&mut self, outcome: &Outcome<V>, failed: bool) {
+        match self.home.visit() {
+            Some(core) => {
+                self.note_end(&core, failed);
+                core.loads().end_run(&self.load, outcome);
+            }
+            None => {
+                self.ended = true;
+                wake_all(self.load.end(outcome, 0));
+            }
+        }
+    }
+
+    /// The run has ended: it is counted, if runs are.
+    #[inline]
+    fn note_end(&mut self, core: &Core<K, V, H::Hasher>, failed: bool) {
+        self.ended = true;
+        let Some(counters) = core.shared.counters.as_ref().filter(|_| self.runs) else {
+            return;
+        };
+        // If the ticker panics, waiters must be woken all the same.
+        contain(|| {
+            let began = self.load.began();
+            counters.load_took(time::elapsed(core.shared.clock.now(), began));
+        });
+        if failed {
+            counters.load_failed();
+        }
+    }
+}
+
+impl<K, V, H: Home<K, V>> Guard<K, V, H> {
+    #[cold]
+    #[inline(never)]
+    fn end_dropped(&mut self) {
+        if self.queued && !self.load.take_idle() {
+            return;
+        }
+        if let (Some(on_drop), Some(core)) = (self.on_drop, self.home.visit()) {
+            on_drop(&core, &self.load);
+        }
+        let outcome = self.failure.map_or(Outcome::Nothing, |failure| failure());
+        self.end(&outcome, self.runs);
+    }
+}
+
+impl<K, V, H: Home<K, V>> Drop for Guard<K, V, H> {
+    #[inline]
+    fn drop(&mut self) {
+        if !self.ended {
+            self.end_dropped();
+        }
+    }
+}
+
+impl<K, V, H: Home<K, V>> std::fmt::Debug for Guard<K, V, H> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Guard").field(&self.load).finish()
+    }
+}
+
+/// The condition of a load's own write: the load is current.
+struct Commit<'l, K, V> {
+    load: &'l Arc<Load<K, V>>,
+    /// The write, and whether calls wait for its outcome.
+    made: &'l mut Option<(Written, bool)>,
+}
+
+impl<K, V> WriteCondition<K, V> for Commit<'_, K, V> {
+    const KNOWS_LOADS: bool = false;
+
+    #[inline]
+    fn check(&mut self, _: Option<NodePtr<K, V>>, _: u64, _: &mut Hold<'_, '_, K, V>) -> Check {
+        if self.load.is_current() {
+            Check::Pass
+        } else {
+            Check::Refuse
+        }
+    }
+
+    #[inline]
+    fn stored(&mut self, hold: &mut Hold<'_, '_, K, V>, written: Written) {
+        *self.made = Some((written, hold.shard.loads_mut().seal(self.load)));
+    }
+}
+
+/// The removal of the key's entry as a load's own write.
+struct TakeOut<'l, K, V> {
+    shared: &'l Shared<K, V>,
+    load: &'l Arc<Load<K, V>>,
+}
+
+impl<K: Eq, V> Change<K, V> for TakeOut<'_, K, V> {
+    type Plan = ();
+    /// `None` if the load is no longer current; inside, what was removed.
+    type Done = Option<Option<(RemovalCause, WriteOutcome)>>;
+    const KNOWS_LOADS: bool = false;
+
+    fn is_key(&self, other: &K) -> bool {
+        self.load.key() == other
+    }
+
+    fn ask(&mut self, _: Option<NodePtr<K, V>>, _: Option<()>) -> Result<(), Self::Done> {
+        Ok(())
+    }
+
+    fn apply<'s>(
+        &mut self,
+        (): (),
+        found: Option<NodePtr<K, V>>,
+        place: Revalidated<'s, K, V>,
+        hold: &mut Hold<'_, 's, K, V>,
+    ) -> Result<Self::Done, ()> {
+        if !self.load.is_current() {
+            return Ok(None);
+        }
+        let (Revalidated::Occupied(spot), Some(node)) = (place, found) else {
+            return Ok(Some(None));
+        };
+        let (cause, now) = self.shared.take_out(&mut hold.shard, spot, node);
+        hold.shard.loads_mut().seal(self.load);
+        Ok(Some(Some((
+            cause,
+            WriteOutcome::of_removal(&hold.shard, now),
+        ))))
+    }
+}
+
+impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Guard<K, V, H> {
+    /// Stores the value if the load is still current, and gives it to the waiters.
+    // The steps after the write are apart: so few places hold a value that may be large.
+    #[inline]
+    pub(crate) fn fill(mut self, value: V, given: LifetimeSource) -> Filling<V> {
+        let Some(core) = self.home.visit() else {
+            return self.discard(None, value);
+        };
+        // User code, all of it with no lock held.
+        let mine = value.clone();
+        let key = self.load.key().clone();
+        let mut made = None;
+        let condition = Commit {
+            load: &self.load,
+            made: &mut made,
+        };
+        match core.put_through(self.load.hash(), key, value, given, condition) {
+            Err(Refused(value)) => self.discard(Some(&core), value),
+            Ok(outcome) => {
+                let Some((written, waited)) = made else {
+                    unreachable!("a write that was made has sealed the load");
+                };
+                let shared = if waited {
+                    self.share(&mine, written)
+                } else {
+                    self.note_end(&core, false);
+                    Ok(())
+                };
+                core.maintenance.after_write(&core.shared, outcome);
+                if let Err(panic) = shared {
+                    resume_unwind(panic);
+                }
+                Filling::Stored(Seen {
+                    fresh: true,
+                    replaced: written.cause == Some(RemovalCause::Replaced),
+                    stored: written.is_stored(),
+                    left: time::time_left(written.now, written.deadline),
+                    ..Seen::hit(mine)
+                })
+            }
+        }
+    }
+
+    /// Ends the run with a value that was stored: the calls that wait for it get clones. If making
+    /// one panics, the next of them leads.
+    #[cold]
+    #[inline(never)]
+    fn share(&mut self, value: &V, written: Written) -> std::thread::Result<()> {
+        let cloned = (self.load.has_sharers())
+            .then(|| catch_unwind(AssertUnwindSafe(|| value.clone())))
+            .transpose();
+        let (cloned, result) = match cloned {
+            Ok(cloned) => (cloned, Ok(())),
+            Err(panic) => (None, Err(panic)),
+        };
+        let outcome = Outcome::of(cloned, written.is_stored(), written.deadline);
+        self.end(&outcome, false);
+        result
+    }
+
+    /// Ends the run of a load that was revoked, or whose cache is gone: all waiters get the live
+    /// value, or the loaded one if there is none.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn discard(mut self, core: Option<&Core<K, V, H::Hasher>>, value: V) -> Filling<V> {
+        let load = Arc::clone(&self.load);
+        let live = core.and_then(|core| {
+            core.shared.count(Counters::load_discarded);
+            core.loads().peek(load.hash(), load.key())
+        });
+        let for_waiters = load
+            .has_sharers()
+            .then(|| live.as_ref().map_or(&value, |seen| &seen.value).clone());
+        self.end(&Outcome::of(for_waiters, false, NEVER), false);
+        Filling::Revoked {
+            by: load.revoked().unwrap_or(RevokedBy::Overwrite),
+            live: live.map(|seen| Seen {
+                stored: false,
+                ..seen
+            }),
+            value,
+        }
+    }
+
+    /// Removes the key's entry if the load is still current, and ends the run; waiters get `none`,
+    /// or the live value if the load was revoked. Says for which cause an entry left; an error if
+    /// the load was revoked.
+    pub(crate) fn remove(mut self, none: Outcome<V>) -> Result<Option<RemovalCause>, Revoked> {
+        let Some(core) = self.home.visit() else {
+            self.end(&none, false);
+            return Err(Revoked);
+        };
+        let (shared, load) = (&core.shared, &self.load);
+        let Some(taken) = shared.transact(load.hash(), TakeOut { shared, load }).end() else {
+            shared.count(Counters::load_discarded);
+            let live = core.loads().peek(load.hash(), load.key());
+            let live = live.map(|seen| Outcome::of(Some(seen.value), false, NEVER));
+            self.end(&live.unwrap_or(none), false);
+            return Err(Revoked);
+        };
+        self.end(&none, false);
+        let Some((cause, outcome)) = taken else {
+            return Ok(None);
+        };
+        core.maintenance.after_write(shared, outcome);
+        Ok(Some(cause))
+    }
+}
+
+/// A load was no longer current: it had no effect.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Revoked;
+
+impl<K, V, S> LoadView<'_, K, V, S> {
+    /// Publishes the outcome of a run and wakes the waiters.
+    fn end_run(self, load: &Arc<Load<K, V>>, outcome: &Outcome<V>) {
+        let now = if load.is_current() {
+            contain(|| self.clock()).unwrap_or(0)
+        } else if load.revoked().is_some() {
+            0
+        } else {
+            // Sealed: it has left the table, and no other call can change it.
+            return wake_all(load.end(outcome, 0));
+        };
+        let mut shard = self.core.shared.map.lock(load.hash());
+        let current = load.is_current();
+        let wakers = load.end(outcome, now);
+        if !current {
+            shard.loads_mut().forget_revoked(load);
+        } else if !load.is_current() {
+            shard.loads_mut().remove(load);
+        }
+        let rests = current && load.is_resting();
+        let forgotten = rests.then(|| shard.loads_mut().rest(load));
+        drop(shard);
+        drop(forgotten);
+        if load.is_current() && !rests {
+            self.watch_quietly(load, now);
+        }
+        wake_all(wakers);
+    }
+}

@@ -1,0 +1,402 @@
+//! Reloads: loads over live entries, by guards that keep no cache alive.
+
+use super::guard::{CallGuard, Guard, OwnedGuard};
+use super::key::{CacheKey, CacheValue};
+use super::state::{Load, Outcome, RevokedBy};
+use crate::contain::contain;
+use crate::maintenance::WriteOutcome;
+use crate::map::Revalidated;
+use crate::node::NodePtr;
+use crate::operations::{
+    Change, Core, FromLoad, Hold, LifetimeSource, LoadView, NextRefresh, WeakHandle, set_refresh,
+};
+use crate::refresh::usual_pause;
+use crate::stats::Counters;
+use crate::time::{self, MAX_LIFETIME_NANOS, NEVER};
+use equivalent::Equivalent;
+use std::hash::BuildHasher;
+use std::sync::Arc;
+use std::time::Duration;
+
+impl<K, V, S> OwnedGuard<K, V, S> {
+    /// The guard as a value, for a load in the background. If it is dropped, waiters share
+    /// `failure`.
+    pub(crate) fn in_background(
+        guard: CallGuard<'_, K, V, S>,
+        home: WeakHandle<K, V, S>,
+        failure: fn() -> Outcome<V>,
+    ) -> Self
+    where
+        K: Eq + 'static,
+        V: 'static,
+    {
+        let mut guard = guard.into_owned(home);
+        guard.on_drop = Some(|core, load| {
+            contain(|| core.loads().back_off(load));
+        });
+        guard.failure = Some(failure);
+        guard
+    }
+
+    /// Whether the key had a live entry when the run began.
+    pub(crate) fn is_reload(&self) -> bool {
+        self.load().reload_until().is_some()
+    }
+
+    /// Starts the run, and its time: waiting in the queue does not count. Returns the cache's time,
+    /// or `None` if the cache was dropped.
+    pub(crate) fn begin_run(&self) -> Option<u64> {
+        let now = self.now()?;
+        self.load().set_began(now);
+        Some(now)
+    }
+
+    /// The cache's time; `None` if the cache is gone.
+    pub(crate) fn now(&self) -> Option<u64> {
+        self.core().map(|core| core.shared.clock.now())
+    }
+
+    /// The guard stands in a queue from now on: another call may take the load over.
+    pub(crate) fn enter_queue(&mut self) {
+        self.load().queue();
+        self.queued = true;
+    }
+
+    /// Leaves the queue; `None` if another call has taken the load over, or its run would be of no
+    /// use.
+    pub(crate) fn leave_queue(mut self) -> Option<Self> {
+        if !self.load().take_idle() {
+            return None;
+        }
+        self.queued = false;
+        if !self.is_useless() {
+            return Some(self);
+        }
+        // It was revoked before its run, which is no failure.
+        if let Some(core) = self.core() {
+            core.shared.count(Counters::load_discarded);
+        }
+        self.keep();
+        None
+    }
+
+    /// Whether no call wants the outcome, and it would not be stored.
+    fn is_useless(&self) -> bool {
+        !self.load().is_current() && !self.load().has_waiters()
+    }
+
+    /// Whether it still has to stand in the queue.
+    pub(crate) fn is_queued(&self) -> bool {
+        self.load().is_queued() && !self.is_useless()
+    }
+}
+
+impl<K: CacheKey, V: CacheValue, S: BuildHasher> OwnedGuard<K, V, S> {
+    /// The value that a reload starts from, and the lifetime that it has again if it is unchanged;
+    /// `None` if the key has none, or the cache is gone.
+    pub(crate) fn old(&self) -> Option<(V, Option<Duration>)> {
+        let core = self.core()?;
+        let (load, shared) = (self.load(), &core.shared);
+        let pin = shared.pin();
+        let hit = shared.find_live(load.hash(), load.key(), &pin)?;
+        let lifetime = core.lifetimes.lifetime_of_unchanged(hit.node);
+        Some((hit.node.value().clone(), lifetime))
+    }
+
+    /// Ends a load or a reload that has failed.
+    pub(crate) fn give_up(self, failure: &Outcome<V>) {
+        if let Some(core) = self.core() {
+            // Before the failure is published: a caller that hears of it sees the next moment.
+            core.loads().back_off(self.load());
+        }
+        self.fail(failure);
+    }
+
+    /// Ends a reload that left the value unchanged: the entry's deadlines move as an update moves
+    /// them. An entry that has expired meanwhile comes back.
+    pub(crate) fn unchanged(mut self, old: V, from: FromLoad) {
+        let Some(core) = self.core() else {
+            drop(self.discard(None, old));
+            return;
+        };
+        let load = self.load();
+        let (core, hash) = (&*core, load.hash());
+        let moved = (core.shared).transact(hash, MoveUnchanged { core, load, from });
+        match moved.end() {
+            Moved::Revoked => drop(self.discard(Some(core), old)),
+            Moved::Absent => drop(self.fill(old, LifetimeSource::Loaded(from))),
+            Moved::To(deadline, outcome) => {
+                let for_waiters = self.load().has_sharers().then_some(old);
+                self.end(&Outcome::of(for_waiters, true, deadline), false);
+                core.maintenance.after_write(&core.shared, outcome);
+            }
+        }
+    }
+}
+
+/// The deadlines of an entry that a reload has left unchanged move, as a change.
+struct MoveUnchanged<'l, K, V, S> {
+    core: &'l Core<K, V, S>,
+    load: &'l Arc<Load<K, V>>,
+    from: FromLoad,
+}
+
+enum Moved {
+    To(u64, WriteOutcome),
+    /// The load is no longer current.
+    Revoked,
+    /// The entry has expired, or was evicted.
+    Absent,
+}
+
+/// The deadlines that the policies want.
+struct Deadlines {
+    now: u64,
+    /// The deadline that they have seen; `None` if they are asked no more, and any will do.
+    judged: Option<u64>,
+    own: u64,
+    wanted: u64,
+    refresh: Option<NextRefresh>,
+}
+
+impl<K: CacheKey, V: CacheValue, S> Change<K, V> for MoveUnchanged<'_, K, V, S> {
+    type Plan = Deadlines;
+    type Done = Moved;
+    const KNOWS_LOADS: bool = false;
+
+    fn is_key(&self, other: &K) -> bool {
+        self.load.key() == other
+    }
+
+    fn ask(
+        &mut self,
+        found: Option<NodePtr<K, V>>,
+        last: Option<Deadlines>,
+    ) -> Result<Deadlines, Moved> {
+        // While it is current no write comes, so only expiry or eviction takes the node away.
+        if !self.load.is_current() {
+            return Err(Moved::Revoked);
+        }
+        let (lifetimes, clock) = (&self.core.lifetimes, &self.core.shared.clock);
+        let now = clock.now();
+        let now = now + u64::from(now == NEVER);
+        let live = found.and_then(|node| Some((node, node.deadline_if_live(now)?)));
+        let (node, deadline) = live.ok_or(Moved::Absent)?;
+        if let Some(last) = last {
+            return Ok(Deadlines {
+                now,
+                judged: None,
+                ..last
+            });
+        }
+        let (own, wanted) =
+            lifetimes.deadlines_of_unchanged(node, now, deadline, self.from.lifetime, clock);
+        let refresh = self.core.refresh.as_ref().map(|policy| {
+            let (entry, given) = (
+                (node.key(), node.value()),
+                LifetimeSource::Loaded(self.from),
+            );
+            lifetimes.ask_refresh(&**policy, entry, Some(node), given, (now, own), clock)
+        });
+        Ok(Deadlines {
+            now,
+            judged: Some(deadline),
+            own,
+            wanted,
+            refresh,
+        })
+    }
+
+    fn apply<'s>(
+        &mut self,
+        plan: Deadlines,
+        found: Option<NodePtr<K, V>>,
+        _: Revalidated<'s, K, V>,
+        hold: &mut Hold<'_, 's, K, V>,
+    ) -> Result<Moved, Deadlines> {
+        if !self.load.is_current() {
+            return Ok(Moved::Revoked);
+        }
+        let Some(node) = found else {
+            return Ok(Moved::Absent);
+        };
+        let judged = plan.judged.unwrap_or_else(|| node.deadline());
+        if time::is_due(plan.now, judged) {
+            return Err(plan);
+        }
+        node.set_written(plan.now);
+        if !hold
+            .shard
+            .move_deadline(node, judged, plan.own, plan.wanted)
+        {
+            return Err(plan);
+        }
+        set_refresh(node, plan.refresh);
+        hold.shard.loads_mut().seal(self.load);
+        let outcome = WriteOutcome::of_change(&hold.shard, plan.wanted, Some(plan.now));
+        Ok(Moved::To(plan.wanted, outcome))
+    }
+}
+
+/// The begin of a reload, as a change: the key has a stale entry, and no load or an overdue one.
+struct BeginReload<'b, K, V, S, Q: ?Sized> {
+    core: &'b Core<K, V, S>,
+    key: &'b Q,
+    hash: u64,
+    now: u64,
+    /// The key for the load.
+    owned: Option<K>,
+}
+
+impl<K: CacheKey, V: CacheValue, S: BuildHasher, Q> BeginReload<'_, K, V, S, Q>
+where
+    Q: Equivalent<K> + ?Sized,
+{
+    fn is_stale(&self, node: NodePtr<K, V>) -> bool {
+        let lives = !time::is_due(self.now, node.deadline());
+        lives && (node.refresh()).is_some_and(|refresh| refresh.is_stale(self.now))
+    }
+}
+
+impl<K: CacheKey, V: CacheValue, S: BuildHasher, Q> Change<K, V> for BeginReload<'_, K, V, S, Q>
+where
+    Q: Equivalent<K> + ?Sized,
+{
+    type Plan = ();
+    /// The load, and the one that it replaces.
+    type Done = Option<(Arc<Load<K, V>>, Option<Arc<Load<K, V>>>)>;
+    const KNOWS_LOADS: bool = true;
+
+    fn is_key(&self, other: &K) -> bool {
+        self.key.equivalent(other)
+    }
+
+    fn ask(&mut self, found: Option<NodePtr<K, V>>, _: Option<()>) -> Result<(), Self::Done> {
+        self.now = self.core.shared.clock.now();
+        let stale = found.filter(|&node| self.is_stale(node)).ok_or(None)?;
+        if self.owned.is_none() {
+            self.owned = Some(stale.key().clone());
+        }
+        Ok(())
+    }
+
+    fn apply<'s>(
+        &mut self,
+        (): (),
+        found: Option<NodePtr<K, V>>,
+        _: Revalidated<'s, K, V>,
+        hold: &mut Hold<'_, 's, K, V>,
+    ) -> Result<Self::Done, ()> {
+        let loads = self.core.loads();
+        let overdue = hold.load().cloned();
+        if overdue
+            .as_ref()
+            .is_some_and(|load| !loads.is_overdue(load, self.now))
+        {
+            return Ok(None);
+        }
+        // A reload may have ended since it was asked.
+        let Some(node) = found.filter(|&node| self.is_stale(node)) else {
+            return Ok(None);
+        };
+        let Some(key) = self.owned.take() else {
+            unreachable!("the key was cloned before");
+        };
+        let load = Arc::new(Load::new(self.hash, key, 0, self.now));
+        if let Some(overdue) = &overdue {
+            hold.shard.loads_mut().revoke(overdue, RevokedBy::NewerLoad);
+        }
+        hold.shard.list_load(Arc::clone(&load));
+        loads.begin_refresh(&load, node, self.now);
+        Ok(Some((load, overdue)))
+    }
+}
+
+impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher> LoadView<'a, K, V, S> {
+    /// The guard of a reload, if the key has a stale entry, and no load or an overdue one.
+    pub(crate) fn begin_reload<Q>(self, hash: u64, key: &Q) -> Option<CallGuard<'a, K, V, S>>
+    where
+        Q: Equivalent<K> + ?Sized,
+    {
+        let begin = BeginReload {
+            core: self.core,
+            key,
+            hash,
+            now: 0,
+            owned: None,
+        };
+        let (load, overdue) = self.core.shared.transact(hash, begin).end()?;
+        let mut guard = Guard::new(self.core, load);
+        guard.begins(false);
+        self.core.shared.count(Counters::reload_began);
+        if let Some(overdue) = overdue {
+            overdue.release_waiters();
+        }
+        Some(guard)
+    }
+
+    /// Notes that the load over a live entry is a reload, unless the entry has gone.
+    pub(crate) fn mark_reload(self, load: &Arc<Load<K, V>>) {
+        let shared = &self.core.shared;
+        let pin = shared.pin();
+        let Some(hit) = shared.find_live(load.hash(), load.key(), &pin) else {
+            return;
+        };
+        let now = shared.clock.now();
+        let mut shard = shared.map.lock(load.hash());
+        // Current, under the lock: so no write has replaced the node that the key has now.
+        if load.is_current() && shard.find_node(load.hash(), hit.node).is_some() {
+            self.begin_refresh(load, hit.node, now);
+        }
+        load.set_reload(self.reload_until(now));
+        drop(shard);
+        shared.count(Counters::reload_began);
+    }
+
+    /// A reload of this entry begins. Under the shard's lock.
+    fn begin_refresh(self, load: &Load<K, V>, node: NodePtr<K, V>, now: u64) {
+        let until = self.reload_until(now);
+        load.set_reload(until);
+        if let Some(refresh) = node.refresh() {
+            refresh.begin(until);
+        }
+    }
+
+    /// When the right to a reload that begins now can be taken again.
+    fn reload_until(self, now: u64) -> u64 {
+        let most = self.core.lifetimes.limits.load_timeout;
+        time::deadline_after(
+            now,
+            most.unwrap_or(Duration::from_nanos(MAX_LIFETIME_NANOS)),
+        )
+    }
+}
+
+impl<K: Eq + 'static, V: 'static, S> LoadView<'_, K, V, S> {
+    /// A reload has failed: the policy says when it is tried again.
+    fn back_off(self, load: &Load<K, V>) {
+        let Some(until) = load.reload_until() else {
+            return;
+        };
+        let shared = &self.core.shared;
+        shared.count(Counters::reload_failed);
+        if load.revoked().is_some() {
+            // What the key has now is not what this reload began from.
+            return;
+        }
+        let pin = shared.pin();
+        let Some(hit) = shared.find_live(load.hash(), load.key(), &pin) else {
+            return;
+        };
+        let (Some(refresh), Some(policy)) = (hit.node.refresh(), &self.core.refresh) else {
+            return;
+        };
+        let failures = refresh.failures().saturating_add(1);
+        let left = shared.clock.time_until(hit.node.deadline());
+        let (key, value) = (hit.node.key(), hit.node.value());
+        // The right to reload comes back also if the policy panics.
+        let next = contain(|| policy.refresh_after_failure(key, value, failures, left))
+            .unwrap_or_else(|| Some(usual_pause(failures)));
+        refresh.fail(until, time::deadline_in(shared.clock.now(), next));
+    }
+}
