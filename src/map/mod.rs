@@ -123,20 +123,6 @@ impl<K, V> Map<K, V> {
         self.find(node.hash(), pin, |other| other == node).is_some()
     }
 
-<<<<<<< HEAD
-    /// The look-up before a write; see [`ShardCell::probe`].
-    #[inline]
-    pub(crate) fn probe<'a>(
-        &'a self,
-        hash: u64,
-        pin: &'a Pin,
-        matches: impl FnMut(NodePtr<K, V>) -> bool,
-    ) -> Probe<'a, K, V> {
-        self.cell(hash).probe(hash, pin, matches)
-    }
-
-=======
->>>>>>> main
     /// Locks the shard of a hash.
     #[inline]
     pub(crate) fn lock(&self, hash: u64) -> Shard<'_, K, V> {

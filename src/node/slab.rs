@@ -137,14 +137,9 @@ impl<K, V> Slab<K, V> {
     }
 
     /// Makes a live node from what its writer has prepared, with an entry of its own.
-<<<<<<< HEAD
-    #[inline]
-    pub(crate) fn place(&mut self, new: NewNode<K, V>, times: Times) -> NodePtr<K, V> {
-=======
     // Always inlined: a call would copy both arguments once more.
     #[inline(always)]
     pub(crate) fn place(&mut self, new: impl Prepared<K, V>, times: Times) -> NodePtr<K, V> {
->>>>>>> main
         let slot = self.take();
         let entry =
             (self.entries.take_recycled()).unwrap_or_else(|| self.entries.take_free(|_, _| ()));
@@ -156,7 +151,7 @@ impl<K, V> Slab<K, V> {
     }
 
     /// Makes a live node that succeeds to the entry of `old`, a node of this slab.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn succeed(
         &mut self,
         old: NodePtr<K, V>,
@@ -181,7 +176,7 @@ impl<K, V> Slab<K, V> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn take(&mut self) -> NonNull<Node<K, V>> {
         let recycled = self.nodes.take_recycled();
         recycled.unwrap_or_else(|| self.take_free()).cast()
@@ -215,7 +210,7 @@ impl<K, V> Slab<K, V> {
     /// # Safety
     ///
     /// The slot is of this slab's nodes, and the caller owns it.
-    #[inline]
+    #[inline(always)]
     unsafe fn write(
         &mut self,
         slot: NonNull<Node<K, V>>,

@@ -66,15 +66,9 @@ impl TimedAnswer {
         Some((cause, Some(kept)))
     }
 
-<<<<<<< HEAD
-    /// For which cause the old value leaves; `None` if the policy was asked about a live entry, and
-    /// another thread has claimed its deadline since.
-    #[inline]
-=======
     /// The cause with which the old value leaves. `None` if another thread has claimed the deadline
     /// of the entry after the policy was asked about it as a live one.
     #[inline(always)]
->>>>>>> main
     fn judge<K, V>(&self, old: NodePtr<K, V>) -> Option<RemovalCause> {
         if old.deadline_if_live(self.now).is_some() {
             return Some(RemovalCause::Replaced);
@@ -110,7 +104,7 @@ impl TimedAnswer {
     }
 
     /// The own deadline of the new value: the answer's, or `kept`.
-    #[inline]
+    #[inline(always)]
     pub(super) fn own_or(&self, kept: impl FnOnce() -> u64) -> u64 {
         match self.answer {
             Answer::New(own) | Answer::Moved(own) => own,

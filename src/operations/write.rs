@@ -106,41 +106,12 @@ where
         if lifetime.is_some() {
             self.lifetimes.note_own();
         }
-<<<<<<< HEAD
-        let hash = self.hash(key);
-        let pin = self.shared.pin();
-        match self.try_set_lifetime(hash, key, lifetime, &pin) {
-            Ok(set) => self.end_set_lifetime(set, pin),
-            Err(DeadlineChanged) => self.set_lifetime_late(hash, key, lifetime, pin),
-        }
-    }
-
-    /// The rest of [`set_lifetime`](Self::set_lifetime) after a first attempt that failed.
-    #[cold]
-    #[inline(never)]
-    fn set_lifetime_late<Q>(&self, hash: u64, key: &Q, lifetime: Option<Duration>, pin: Pin) -> bool
-    where
-        Q: Equivalent<K> + ?Sized,
-    {
-        loop {
-            if let Ok(set) = self.try_set_lifetime(hash, key, lifetime, &pin) {
-                return self.end_set_lifetime(set, pin);
-            }
-        }
-    }
-
-    #[inline]
-    fn end_set_lifetime(&self, set: Option<WriteOutcome>, pin: Pin) -> bool {
-        drop(pin);
-        let Some(outcome) = set else {
-=======
         let change = SetDeadline {
             core: self,
             key,
             lifetime,
         };
         let Some(outcome) = self.shared.transact(self.hash(key), change).end() else {
->>>>>>> main
             return false;
         };
         self.maintenance.after_write(&self.shared, outcome);
@@ -160,19 +131,6 @@ struct Write<'w, K, V, S, C> {
     condition: C,
 }
 
-<<<<<<< HEAD
-impl<K, V, S, C> Write<'_, K, V, S, C> {
-    #[inline]
-    fn new(&self) -> &NewNode<K, V> {
-        match &*self.new {
-            Some(new) => new,
-            None => unreachable!("it leaves with the end of the write"),
-        }
-    }
-}
-
-=======
->>>>>>> main
 impl<K, V, S, C> Change<K, V> for Write<'_, K, V, S, C>
 where
     K: Eq + 'static,
@@ -184,7 +142,7 @@ where
     type Done = Result<WriteOutcome, NotStored>;
     const KNOWS_LOADS: bool = C::KNOWS_LOADS;
 
-    #[inline]
+    #[inline(always)]
     fn is_key(&self, other: &K) -> bool {
         self.new.peek().key() == other
     }
@@ -297,14 +255,6 @@ where
     }
 }
 
-<<<<<<< HEAD
-impl<K, V, S, C> Write<'_, K, V, S, C> {
-    #[inline]
-    fn take(&mut self) -> NewNode<K, V> {
-        match self.new.take() {
-            Some(new) => new,
-            None => unreachable!("it is stored once"),
-=======
 /// A deadline set by hand, as a change.
 struct SetDeadline<'d, K, V, S, Q: ?Sized> {
     core: &'d Core<K, V, S>,
@@ -346,7 +296,6 @@ where
         let judged = node.deadline();
         if time::is_due(now, judged) && node.claim(judged, now) {
             return Ok(None);
->>>>>>> main
         }
         let own = time::deadline_in(now, self.lifetime);
         let wanted = (self.core.lifetimes).wanted(own, || node.written(), now);
