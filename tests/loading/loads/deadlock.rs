@@ -485,8 +485,8 @@ fn rings_through_refreshes_and_blocking_calls_of_async_loaders() {
     assert_eq!(begun.load(Ordering::SeqCst), 2);
 }
 
-/// A loader that waits for a delivery, while the listener waits for that loader's load: the wait for
-/// the delivery ends.
+/// A loader that waits for a delivery, while the listener waits for that loader's load: the wait
+/// for the delivery ends.
 #[test]
 fn a_loader_that_runs_pending_tasks_does_not_wait_for_a_listener_that_waits_for_it() {
     let (in_listener, listener_began) = mpsc::channel();
