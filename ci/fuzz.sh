@@ -35,7 +35,7 @@ for target in "${targets[@]}"; do
         fresh=$(mktemp -d)
         mkdir "$fresh/inputs"
         cargo +nightly fuzz run "$target" "$fresh/inputs" "fuzz/corpus/$target" "$found/$target" -- \
-            -merge=1 -merge_control_file="$fresh/features" -max_len="${longest[$target]}"
+            -set_cover_merge=1 -merge_control_file="$fresh/features" -max_len="${longest[$target]}"
         rm -rf "fuzz/corpus/$target"
         mkdir "fuzz/corpus/$target"
         # libFuzzer has noted which features each input reaches. Each turn of the loop takes the
