@@ -17,6 +17,7 @@ run keepalive --connections 300 --seconds 5
 run tokio_timer
 run sessions
 run dns
+run rate_limiter
 run loading
 run loading_async
 run refresh
@@ -36,7 +37,7 @@ fi
 grep -q -- --generate <<<"$said" || { echo "replay without a trace said: $said" >&2; exit 1; }
 
 # An example that is not in the list above would never be run.
-for path in examples/* demos/examples/*; do
+for path in examples/*.rs examples/*/ demos/examples/*; do
     name=$(basename "$path" .rs)
     [ "$name" = common ] || grep -q "^run $name\b" ci/examples.sh || { echo "ci/examples.sh does not run $name" >&2; exit 1; }
 done

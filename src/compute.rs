@@ -4,7 +4,8 @@
 use std::fmt;
 use std::time::Duration;
 
-/// What the closure of a compute call returns: what to do with the entry.
+/// What the closure of a compute call returns: what to do with the entry. Later versions may add
+/// operations.
 ///
 /// ```
 /// use wheelhouse::Cache;
@@ -24,7 +25,8 @@ use std::time::Duration;
 pub enum Op<V> {
     /// Leave it as it is.
     Nop,
-    /// Store this value, as `insert` does.
+    /// Store this value, as `insert` does. But in a cache with neither a policy nor a
+    /// `time_to_live`, a live entry keeps its deadline.
     Put(V),
     /// Store this value with this lifetime, as `insert_with_ttl` does.
     PutWithTtl(V, Duration),
@@ -68,7 +70,8 @@ pub enum CompResult<K, V> {
     /// The key is absent.
     StillNone(K),
     /// Another write came first, and the compute had no effect. This is the value that it would
-    /// have stored.
+    /// have stored. The other write has taken the value that the closure saw: answer as for a call
+    /// that came too late, or compute again.
     Overtaken(Option<V>),
 }
 

@@ -128,8 +128,9 @@
 //!   pointers. If the allocator returns an address above 2^48, the call that needed the memory
 //!   panics, and the cache stays as it was. The tagged addresses of Android on arm64 are supported.
 //! - Keys and values lie in memory of the cache, in chunks. Put values of more than a few KiB into
-//!   a `Box` or an `Arc`. Calls copy a value on the stack. A build without optimization keeps many
-//!   copies there at the same time, so a value of 64 KiB overflows the stack of a thread.
+//!   a `Box` or an `Arc`. Calls copy a value on the stack several times. On a thread with a stack
+//!   of 2 MiB, `insert` and `get` overflowed it with a value of 256 KiB, and in a build without
+//!   optimization of 128 KiB; `get_with` and computes, with 128 KiB and 32 KiB.
 //! - While an [`EntryRef`] exists, the cache frees none of the entries that it removes. If a
 //!   program calls [`std::mem::forget`] on an `EntryRef`, the cache frees nothing more until the
 //!   cache itself is dropped.
@@ -227,6 +228,7 @@ pub use scheduler::{Alarm, Delivery, DeliveryTask, Executor, MaintenanceTask, Sc
 pub use snapshot::{Downtime, Ended, Restore, Restored, SavedEntry, Snapshot, View};
 pub use stats::{Stat, StatValue, Stats};
 pub use time::{ManualTicker, Ticker};
+#[doc(hidden)]
 pub use wheel_snapshot::{LevelSnapshot, WheelSnapshot};
 
 /// Runs the examples of README.md as documentation tests.

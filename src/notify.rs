@@ -34,7 +34,7 @@
 
 use crate::listener::{Listener, RemovalCause, call, inside_listener};
 use crate::node::NodePtr;
-use crate::sync::{AtomicU8, AtomicU64, AtomicUsize, Condvar, Mutex, Ordering};
+use crate::sync::{AtomicU8, AtomicU64, AtomicUsize, Condvar, Mutex, Ordering, yield_now};
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -345,6 +345,8 @@ impl<K, V> Notifier<K, V> {
             // Taking the lock orders this before the check of a waiter that is about to sleep.
             drop(self.wait_lock.lock());
             self.moved.notify_all();
+            // Lets it run before this thread goes on.
+            yield_now();
         }
     }
 

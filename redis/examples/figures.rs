@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use support::Writer;
+use support::proxy::Proxy;
 use support::server::{Server, installed};
 use tokio::task::JoinSet;
 use wheelhouse::{Cache, expiry};
@@ -67,9 +68,10 @@ async fn fill(writer: &mut Writer, keys: usize) {
     }
 }
 
-async fn hits(port: u16) {
+/// Hits of this many keys in turn.
+async fn hits(port: u16, keys: usize) {
     const CALLS: usize = 200_000;
-    let names: Vec<String> = (0..KEYS).map(key).collect();
+    let names: Vec<String> = (0..keys).map(key).collect();
 
     // The same kind of policy as the near cache's: each entry has a deadline of its own.
     let life = |_: &String, _: &Value| Some(Duration::from_secs(300));
@@ -82,24 +84,38 @@ async fn hits(port: u16) {
         .iter()
         .for_each(|name| core.insert(name.clone(), Arc::from(&VALUE[..])));
     let near = near(port).await;
-    for name in &names {
-        near.get(name).await.unwrap().unwrap();
-    }
+    assert_eq!(near.preload(names.clone()).await.unwrap(), keys);
     // In turn, so that other work of the machine meets both.
     let (mut core_hit, mut near_hit) = (f64::MAX, f64::MAX);
     for _ in 0..ROUNDS {
         let begun = Instant::now();
         for call in 0..CALLS {
-            black_box(core.get(names[call % KEYS].as_str()));
+            black_box(core.get(names[call % keys].as_str()));
         }
         core_hit = core_hit.min(begun.elapsed().as_nanos() as f64 / CALLS as f64);
         let begun = Instant::now();
         for call in 0..CALLS {
-            black_box(near.get(names[call % KEYS].as_str()).await.unwrap());
+            black_box(near.get(names[call % keys].as_str()).await.unwrap());
         }
         near_hit = near_hit.min(begun.elapsed().as_nanos() as f64 / CALLS as f64);
     }
 
+    let ratio = near_hit / core_hit;
+    row(
+        &format!("hit among {keys} keys: `wheelhouse` alone, with a deadline"),
+        format!("{core_hit:.1} ns"),
+    );
+    row(
+        &format!("hit among {keys} keys: near cache"),
+        format!("{near_hit:.1} ns, {ratio:.2} × that of `wheelhouse`"),
+    );
+    near.close().await;
+}
+
+/// What a near cache saves.
+async fn peers(port: u16) {
+    const CALLS: usize = 200_000;
+    let names: Vec<String> = (0..KEYS).map(key).collect();
     let url = format!("redis://127.0.0.1:{port}/?protocol=resp3");
     let client = redis::Client::open(url).unwrap();
     let mut plain = client.get_multiplexed_async_connection().await.unwrap();
@@ -125,19 +141,74 @@ async fn hits(port: u16) {
         }
         get = get.min(begun.elapsed().as_nanos() as f64 / (CALLS / 100) as f64);
     }
-    let ratio = near_hit / core_hit;
-    row(
-        "hit of the core alone, with a deadline",
-        format!("{core_hit:.1} ns"),
-    );
-    row(
-        "near hit",
-        format!("{near_hit:.1} ns, {ratio:.2} × the core's"),
-    );
     row("hit of `cache-aio`", format!("{aio_hit:.0} ns"));
     row(
         "plain `GET`, one at a time",
         format!("{:.1} µs", get / 1000.0),
+    );
+}
+
+/// Many cold keys in one call, and in calls of 1,000.
+async fn bulk(port: u16, writer: &mut Writer) {
+    const MANY: usize = 160_000;
+    fill(writer, MANY).await;
+    let near = near(port).await;
+    let (mut at_once, mut in_parts) = (f64::MAX, f64::MAX);
+    for _ in 0..3 {
+        near.local().invalidate_all();
+        let begun = Instant::now();
+        assert_eq!(near.preload((0..MANY).map(key)).await.unwrap(), MANY);
+        at_once = at_once.min(begun.elapsed().as_secs_f64());
+        near.local().invalidate_all();
+        let begun = Instant::now();
+        for first in (0..MANY).step_by(1000) {
+            near.preload((first..first + 1000).map(key)).await.unwrap();
+        }
+        in_parts = in_parts.min(begun.elapsed().as_secs_f64());
+    }
+    let figure = format!("{at_once:.2} s, in calls of 1,000 {in_parts:.2} s");
+    row("160,000 cold keys in one call of `get_all`", figure);
+    near.close().await;
+}
+
+/// From the cut of a connection to the next value from the server.
+async fn reconnects(server: &mut Server) {
+    let proxy = Proxy::to(server.port).await;
+    let near = near(proxy.port).await;
+    let mut times = Vec::new();
+    for _ in 0..20 {
+        // A connection that lived shorter is not replaced at once.
+        tokio::time::sleep(Duration::from_millis(1100)).await;
+        near.get("figures:0").await.unwrap();
+        let losses = near.stats().lost_connections();
+        let begun = Instant::now();
+        proxy.cut();
+        while near.stats().lost_connections() == losses {
+            tokio::task::yield_now().await;
+        }
+        near.get("figures:0").await.unwrap();
+        times.push(begun.elapsed().as_secs_f64() * 1e3);
+    }
+    times.sort_by(f64::total_cmp);
+    row(
+        "from a cut to the next value",
+        format!("p50 {:.1} ms", times[times.len() / 2]),
+    );
+    let mut longest: f64 = 0.0;
+    for _ in 0..5 {
+        server.kill();
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        server.restart().await;
+        let begun = Instant::now();
+        while near.get("figures:0").await.is_err() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        longest = longest.max(begun.elapsed().as_secs_f64());
+    }
+    let figure = format!("at most {longest:.2} s");
+    row(
+        "from the restart of a server, down for 3 s, to the next value",
+        figure,
     );
     near.close().await;
 }
@@ -253,7 +324,7 @@ async fn memory(port: u16, writer: &mut Writer) {
         .build();
     (0..MANY).for_each(|number| core.insert(key(number), Arc::from(&VALUE[..])));
     let alone = (resident() - before) / MANY as f64;
-    let figure = format!("{each:.0} bytes, in the core alone {alone:.0}");
+    let figure = format!("{each:.0} bytes, in `wheelhouse` alone {alone:.0}");
     row("memory of an entry, key of 14 bytes", figure);
     drop(core);
     near.close().await;
@@ -352,16 +423,22 @@ async fn main() {
         // `installed` has said what to install.
         return;
     };
-    let server = Server::start(&program, &["--tracking-table-max-keys", "0"]).await;
+    let mut server = Server::start(&program, &["--tracking-table-max-keys", "0"]).await;
     let mut writer = Writer::connect(server.port).await;
     fill(&mut writer, KEYS).await;
     println!("| on loopback, values of 200 bytes | |\n|---|---|");
     // First, while the process has no freed memory to use again.
     memory(server.port, &mut writer).await;
-    hits(server.port).await;
+    fill(&mut writer, 10_000).await;
+    for keys in [1, KEYS, 10_000] {
+        hits(server.port, keys).await;
+    }
+    peers(server.port).await;
+    bulk(server.port, &mut writer).await;
     invalidation(server.port, &mut writer).await;
     churn(server.port).await;
     herd(server.port, &mut writer).await;
     storm(server.port, true).await;
     storm(server.port, false).await;
+    reconnects(&mut server).await;
 }

@@ -449,6 +449,48 @@ impl<K, V, C, S> NearCacheBuilder<K, V, C, S> {
         self
     }
 
+    /// Sets from which time on a request is reported as slow, to the crate `tracing`; 100 ms
+    /// without this.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use wheelhouse_redis::{NearCache, redis};
+    ///
+    /// # fn example() -> redis::RedisResult<()> {
+    /// let server = redis::Client::open("redis://127.0.0.1/")?;
+    /// let builder = NearCache::<u64, String>::builder(server)
+    ///     .trace_slow(Duration::from_millis(20));
+    /// # drop(builder);
+    /// # Ok(())
+    /// # }
+    /// # example().unwrap();
+    /// ```
+    #[cfg(feature = "tracing")]
+    pub fn trace_slow(mut self, from: Duration) -> Self {
+        self.settings.traced.slow = from;
+        self
+    }
+
+    /// Sets whether spans and events of requests name the first key. Without this they do not.
+    ///
+    /// ```
+    /// use wheelhouse_redis::{NearCache, redis};
+    ///
+    /// # fn example() -> redis::RedisResult<()> {
+    /// let server = redis::Client::open("redis://127.0.0.1/")?;
+    /// let builder = NearCache::<u64, String>::builder(server)
+    ///     .trace_keys(true);
+    /// # drop(builder);
+    /// # Ok(())
+    /// # }
+    /// # example().unwrap();
+    /// ```
+    #[cfg(feature = "tracing")]
+    pub fn trace_keys(mut self, keys: bool) -> Self {
+        self.settings.traced.keys = keys;
+        self
+    }
+
     /// Makes `get_with` take a lock at the server before it loads, so that one process loads a key
     /// at a time. The lock ends by itself after this time: allow more than a load takes.
     ///
@@ -498,7 +540,6 @@ where
     pub async fn connect(mut self) -> Result<NearCache<K, V, S>, NearError> {
         self.fill_prefixes();
         self.settings.validate(&self.key_prefix)?;
-        self.connector.validate()?;
         let asks_reads = self.expiry.is_some();
         let deadlines = EntryDeadline { users: self.expiry };
         let local = if asks_reads {
@@ -542,7 +583,6 @@ where
 impl<K, V, C, S> fmt::Debug for NearCacheBuilder<K, V, C, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("NearCacheBuilder")
-            .field("servers", &self.connector.addresses())
             .field("settings", &self.settings)
             .finish_non_exhaustive()
     }

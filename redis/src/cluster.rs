@@ -10,33 +10,28 @@
 
 use crate::connect::{Connect, within_time};
 use crate::error::NearError;
-use crate::key::NearKey;
+use crate::key::{Hasher, Key, Val};
 use crate::link::{Ended, Link, Node};
 use crate::slots::{Range, SLOTS, Slots};
 use redis::aio::MultiplexedConnection;
 use redis::{Client, ConnectionAddr, Value};
-use std::hash::{BuildHasher, Hash};
 use std::time::Duration;
 
 /// Asks the first seed that answers for the primaries of the cluster, and connects to all of them.
 ///
 /// Returns the link and the nodes by which the cluster can be found again.
-pub(crate) async fn open<K, V, S>(
+pub(crate) async fn open<K: Key, V: Val, S: Hasher>(
     seeds: &[Client],
     connect: &Connect<'_, K, V, S>,
     generation: u64,
     ended: Ended,
-) -> Result<(Link, Vec<Client>), NearError>
-where
-    K: NearKey + Hash + Eq + Clone + Send + Sync + 'static,
-    V: Clone + Send + Sync + 'static,
-    S: BuildHasher + Send + Sync + 'static,
-{
-    let mut fault = NearError::Closed;
+) -> Result<(Link, Vec<Client>), NearError> {
+    let none = "the cluster has 0 nodes to begin with, but needs at least one";
+    let mut fault = NearError::Config(none.into());
     for seed in seeds {
         match open_from(seed, connect).await {
             Ok((nodes, slots, clients)) => {
-                let link = Link::cluster(generation, nodes, slots, ended);
+                let link = Link::new(generation, nodes, ended).with_slots(slots);
                 return Ok((link, clients));
             }
             Err(error) => fault = error,
@@ -45,27 +40,25 @@ where
     Err(fault)
 }
 
-async fn open_from<K, V, S>(
+async fn open_from<K: Key, V: Val, S: Hasher>(
     seed: &Client,
     connect: &Connect<'_, K, V, S>,
-) -> Result<(Vec<Node>, Slots, Vec<Client>), NearError>
-where
-    K: NearKey + Hash + Eq + Clone + Send + Sync + 'static,
-    V: Clone + Send + Sync + 'static,
-    S: BuildHasher + Send + Sync + 'static,
-{
+) -> Result<(Vec<Node>, Slots, Vec<Client>), NearError> {
     let address = seed.get_connection_info().addr().to_string();
     let host = address
         .rsplit_once(':')
         .map_or("", |(host, _)| host)
         .to_string();
     // Its reports count, so it is used only to ask for the topology if it is no primary.
-    let mut first = Some(connect.node(seed).await?);
-    let ranges = {
-        let asked = first.as_ref().map(|node| node.connection.clone());
-        let asked = asked.ok_or(NearError::Closed)?;
-        within_time(connect.connect_timeout(), &address, ranges(asked, &host)).await?
-    };
+    let first = connect.node(seed, true).await?;
+    let asked = first.connection.clone();
+    let mut first = Some(first);
+    let ranges = within_time(
+        connect.settings.connect_timeout,
+        &address,
+        ranges(asked, &host),
+    )
+    .await?;
     if ranges.is_empty() {
         return Err(NearError::Config(format!(
             "the cluster of {address} has 0 slots with a node, but needs at least one: use \
@@ -81,7 +74,7 @@ where
         let present = first.take_if(|node| node.address == *address);
         nodes.push(match present {
             Some(node) => node,
-            None => connect.node(&client).await?,
+            None => connect.node(&client, true).await?,
         });
         clients.push(client);
     }

@@ -17,8 +17,9 @@ use std::time::Duration;
 pub enum Tracking {
     /// The server remembers each key that this near cache read, and reports a change once.
     ///
-    /// It costs the server memory for each key (`tracking-table-max-keys` bounds it); the near
-    /// cache gets reports only of keys that it has read.
+    /// It costs the server memory for each key, and in it for each connection that has read the key
+    /// since it changed, ended ones included; `tracking-table-max-keys` bounds the number of keys.
+    /// The near cache gets reports only of keys that it has read.
     #[default]
     Default,
     /// As `Default`, but each read announces itself with `CLIENT CACHING YES`.
@@ -70,6 +71,8 @@ pub(crate) struct Settings {
     pub(crate) fail_fast_after: u32,
     pub(crate) credentials: Option<Provider>,
     pub(crate) load_lock: Option<Duration>,
+    #[cfg(feature = "tracing")]
+    pub(crate) traced: crate::trace::Traced,
 }
 
 impl Default for Settings {
@@ -85,6 +88,11 @@ impl Default for Settings {
             fail_fast_after: 5,
             credentials: None,
             load_lock: None,
+            #[cfg(feature = "tracing")]
+            traced: crate::trace::Traced {
+                slow: Duration::from_millis(100),
+                keys: false,
+            },
         }
     }
 }

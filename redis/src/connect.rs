@@ -2,16 +2,15 @@
 
 use crate::config::Settings;
 use crate::error::NearError;
-use crate::key::NearKey;
+use crate::key::{Hasher, Key, Val};
 use crate::link::{Driver, Node, role_fault};
 use crate::push::PushHandler;
 use crate::stream::{self, Arrivals};
 use crate::tracking;
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, ErrorKind};
-use redis::{Pipeline, PushInfo, RedisError, ServerErrorKind, Value};
+use redis::{AsyncConnectionConfig, Client, ConnectionInfo, ErrorKind};
+use redis::{Pipeline, ProtocolVersion, PushInfo, RedisError, ServerErrorKind, Value};
 use std::future::poll_fn;
-use std::hash::{BuildHasher, Hash};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::Arc;
@@ -25,25 +24,27 @@ const REQUEST_QUEUE: usize = 512;
 pub(crate) struct Connect<'a, K, V, S> {
     pub(crate) handler: Arc<PushHandler<K, V, S>>,
     pub(crate) settings: &'a Settings,
-    /// A node of a cluster may be a replica: it is asked for the topology alone.
-    pub(crate) any_role: bool,
 }
 
-impl<K, V, S> Connect<'_, K, V, S>
-where
-    K: NearKey + Hash + Eq + Clone + Send + Sync + 'static,
-    V: Clone + Send + Sync + 'static,
-    S: BuildHasher + Send + Sync + 'static,
-{
-    /// A connection with tracking on.
-    pub(crate) async fn node(&self, client: &Client) -> Result<Node, NearError> {
+impl<K: Key, V: Val, S: Hasher> Connect<'_, K, V, S> {
+    /// A connection with tracking on. A node of a cluster may be a replica: then it is asked for
+    /// the topology alone.
+    pub(crate) async fn node(&self, client: &Client, any_role: bool) -> Result<Node, NearError> {
         let address = client.get_connection_info().addr().to_string();
-        let connecting = self.node_in_time(client, &address);
+        let connecting = self.node_in_time(client, &address, any_role);
         within_time(self.settings.connect_timeout, &address, connecting).await
     }
 
-    async fn node_in_time(&self, client: &Client, address: &str) -> Result<Node, NearError> {
-        let mut info = client.get_connection_info().clone();
+    async fn node_in_time(
+        &self,
+        client: &Client,
+        address: &str,
+        any_role: bool,
+    ) -> Result<Node, NearError> {
+        let info = client.get_connection_info().clone();
+        // Whatever the client says.
+        let settings = info.redis_settings().clone();
+        let mut info = info.set_redis_settings(settings.set_protocol(ProtocolVersion::RESP3));
         let mut opened = Err(NearError::Closed);
         // Credentials may change between the provider's answer and the server's look at them.
         for _ in 0..2 {
@@ -57,7 +58,7 @@ where
             }
         }
         let (mut connection, arrivals, driver) = opened?;
-        self.greet(&mut connection, address).await?;
+        self.greet(&mut connection, address, any_role).await?;
         Ok(Node {
             address: address.to_string(),
             connection,
@@ -70,7 +71,14 @@ where
         &self,
         info: &ConnectionInfo,
         address: &str,
-    ) -> Result<(MultiplexedConnection, Option<Arrivals>, Option<Driver>), NearError> {
+    ) -> Result<
+        (
+            MultiplexedConnection,
+            Option<Arc<Arrivals>>,
+            Option<Arc<Driver>>,
+        ),
+        NearError,
+    > {
         let handler = self.handler.clone();
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(None)
@@ -85,14 +93,14 @@ where
         let Some((stream, arrivals)) = opened.map_err(|error| failed(error.into()))? else {
             let client = Client::open(info.clone()).map_err(failed)?;
             let opening = client.get_multiplexed_async_connection_with_config(&config);
-            let opened = caught(opening)
-                .await
-                .unwrap_or_else(|| Err(no_provider(info)));
+            let opened = caught(opening).await.unwrap_or_else(|| Err(no_provider()));
             return Ok((opened.map_err(failed)?, None, None));
         };
         let opening = MultiplexedConnection::new_with_config(info.redis_settings(), stream, config);
         match opening.await {
-            Ok((connection, driver)) => Ok((connection, Some(arrivals), Some(Driver::new(driver)))),
+            Ok((connection, driver)) => {
+                Ok((connection, Some(arrivals), Some(Driver::spawn(driver))))
+            }
             Err(error) => Err(failed(match arrivals.refusal() {
                 Some(said) if error.is_unrecoverable_error() => RedisError::from((
                     ErrorKind::Server(ServerErrorKind::ResponseError),
@@ -109,6 +117,7 @@ where
         &self,
         connection: &mut MultiplexedConnection,
         address: &str,
+        any_role: bool,
     ) -> Result<(), NearError> {
         let mut greeting = Pipeline::with_capacity(3);
         greeting.cmd("HELLO").arg(3);
@@ -125,16 +134,8 @@ where
                 source: Arc::new(error),
             });
         }
-        let role = if self.any_role { None } else { hello };
-        match role_fault(address, role, ping) {
-            Some(fault) => Err(fault),
-            None => Ok(()),
-        }
-    }
-
-    #[cfg(feature = "cluster")]
-    pub(crate) fn connect_timeout(&self) -> Duration {
-        self.settings.connect_timeout
+        let role = if any_role { None } else { hello };
+        role_fault(address, role, ping).map_or(Ok(()), Err)
     }
 }
 
@@ -163,13 +164,8 @@ async fn caught<T>(future: impl Future<Output = T>) -> Option<T> {
 }
 
 /// The TLS library panics where no cryptography was chosen for it.
-fn no_provider(info: &ConnectionInfo) -> RedisError {
-    let what = match info.addr() {
-        ConnectionAddr::TcpTls { .. } => {
-            "TLS has no crypto provider: depend on `rustls` with the feature `ring` or \
-             `aws_lc_rs`, or call `CryptoProvider::install_default` before `connect`"
-        }
-        _ => "the client library panicked",
-    };
+fn no_provider() -> RedisError {
+    let what = "TLS has no crypto provider: depend on `rustls` with the feature `ring` or \
+                `aws_lc_rs`, or call `CryptoProvider::install_default` before `connect`";
     RedisError::from((ErrorKind::InvalidClientConfig, what))
 }

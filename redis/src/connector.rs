@@ -5,11 +5,10 @@ use crate::connect::Connect;
 #[cfg(feature = "sentinel")]
 use crate::connect::within_time;
 use crate::error::NearError;
-use crate::key::NearKey;
+use crate::key::{Hasher, Key, Val};
 use crate::link::Link;
 use crate::push::PushHandler;
-use redis::{Client, ProtocolVersion};
-use std::hash::{BuildHasher, Hash};
+use redis::Client;
 use std::sync::Arc;
 
 /// Where to connect.
@@ -30,58 +29,17 @@ pub(crate) enum Connector {
 }
 
 impl Connector {
-    /// Connections use RESP3, whatever the clients say.
-    pub(crate) fn validate(&mut self) -> Result<(), NearError> {
-        match self {
-            Self::Server(client) => *client = speaking_resp3(client.clone())?,
-            #[cfg(feature = "cluster")]
-            Self::Cluster { seeds, .. } => {
-                if seeds.is_empty() {
-                    let fault = "the cluster has 0 nodes to begin with, but needs at least one";
-                    return Err(NearError::Config(fault.into()));
-                }
-                for seed in seeds {
-                    *seed = speaking_resp3(seed.clone())?;
-                }
-            }
-            #[cfg(feature = "sentinel")]
-            Self::Sentinel(_) => {}
-        }
-        Ok(())
-    }
-
-    /// The addresses to begin with.
-    pub(crate) fn addresses(&self) -> Vec<String> {
-        let address = |client: &Client| client.get_connection_info().addr().to_string();
-        match self {
-            Self::Server(client) => vec![address(client)],
-            #[cfg(feature = "cluster")]
-            Self::Cluster { seeds, .. } => seeds.iter().map(address).collect(),
-            #[cfg(feature = "sentinel")]
-            Self::Sentinel(_) => vec!["the sentinels".into()],
-        }
-    }
-
     /// Makes the connections of a generation and turns tracking on.
-    pub(crate) async fn open<K, V, S>(
+    pub(crate) async fn open<K: Key, V: Val, S: Hasher>(
         &mut self,
         handler: PushHandler<K, V, S>,
         settings: &Settings,
-    ) -> Result<Link, NearError>
-    where
-        K: NearKey + Hash + Eq + Clone + Send + Sync + 'static,
-        V: Clone + Send + Sync + 'static,
-        S: BuildHasher + Send + Sync + 'static,
-    {
+    ) -> Result<Link, NearError> {
         let generation = handler.generation();
         let ended = handler.ended();
         let connect = Connect {
             handler: Arc::new(handler),
             settings,
-            #[cfg(feature = "cluster")]
-            any_role: matches!(self, Self::Cluster { .. }),
-            #[cfg(not(feature = "cluster"))]
-            any_role: false,
         };
         let client = match self {
             Self::Server(client) => client.clone(),
@@ -96,12 +54,11 @@ impl Connector {
             #[cfg(feature = "sentinel")]
             Self::Sentinel(sentinels) => {
                 let limit = settings.connect_timeout;
-                let primary = within_time(limit, "the sentinels", sentinels.primary()).await?;
-                speaking_resp3(primary)?
+                within_time(limit, "the sentinels", sentinels.primary()).await?
             }
         };
-        let node = connect.node(&client).await?;
-        Ok(Link::single(generation, node, ended))
+        let node = connect.node(&client, false).await?;
+        Ok(Link::new(generation, vec![node], ended))
     }
 
     /// Ends when the server of this link is known to be no primary any more, other than by the
@@ -114,16 +71,4 @@ impl Connector {
         }
         std::future::pending().await
     }
-}
-
-fn speaking_resp3(client: Client) -> Result<Client, NearError> {
-    let info = client.get_connection_info();
-    if info.redis_settings().protocol() == ProtocolVersion::RESP3 {
-        return Ok(client);
-    }
-    let settings = info.redis_settings().clone();
-    let settings = settings.set_protocol(ProtocolVersion::RESP3);
-    let info = info.clone().set_redis_settings(settings);
-    let address = info.addr().to_string();
-    Client::open(info).map_err(|error| NearError::connecting(&address, error))
 }

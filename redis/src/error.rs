@@ -2,7 +2,6 @@
 
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 use std::error::Error;
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,12 +22,14 @@ pub type CodecError = Arc<dyn Error + Send + Sync>;
 ///     "the near cache was closed: make no calls after `close`, or connect a new one"
 /// );
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NearError {
     /// A setting of the builder is invalid.
+    #[error("{0}")]
     Config(String),
     /// The first connection could not be made.
+    #[error("could not connect to {server}: {source}; {}", what_to_check(source))]
     Connect {
         /// The address that was tried.
         server: String,
@@ -36,6 +37,10 @@ pub enum NearError {
         source: Arc<RedisError>,
     },
     /// The server did not answer while a connection was being made.
+    #[error(
+        "{server} did not complete the handshake within {waited:?}; check that the server runs and is \
+         reachable, or allow more with `connect_timeout`"
+    )]
     ConnectTimedOut {
         /// The address that was tried.
         server: String,
@@ -43,6 +48,10 @@ pub enum NearError {
         waited: Duration,
     },
     /// The server is no primary: after a failover, until the address leads to the new one.
+    #[error(
+        "{server} is no primary, its role is {role:?}; let the address lead to the primary, or use \
+         `sentinel_builder` (feature `sentinel`)"
+    )]
     NotPrimary {
         /// The address of the server.
         server: String,
@@ -50,6 +59,7 @@ pub enum NearError {
         role: String,
     },
     /// The provider of credentials failed.
+    #[error("the provider has no credentials for {server}: {source}; check the provider")]
     Credentials {
         /// The address that was tried.
         server: String,
@@ -57,6 +67,10 @@ pub enum NearError {
         source: CodecError,
     },
     /// The server does not speak RESP3, so it cannot tell which keys change.
+    #[error(
+        "{server} does not speak RESP3, which invalidation needs ({source}); use Redis 6 or later or \
+         Valkey, without a proxy that speaks only RESP2"
+    )]
     Resp3NotSupported {
         /// The address of the server.
         server: String,
@@ -64,6 +78,10 @@ pub enum NearError {
         source: Arc<RedisError>,
     },
     /// The server refused `CLIENT TRACKING`.
+    #[error(
+        "{server} refused CLIENT TRACKING: {source}; check the prefixes of `Tracking::Broadcast` and \
+         that the user's ACL allows `+client|tracking`"
+    )]
     TrackingRefused {
         /// The address of the server.
         server: String,
@@ -72,32 +90,54 @@ pub enum NearError {
     },
     /// There was no connection for the whole time that the call may take, or the attempts to
     /// connect fail, and the call did not wait. Nothing was sent.
+    #[error(
+        "no connection to the server (waited {waited:?}{}); nothing was sent, the near cache goes on \
+         trying: call again later, or allow more with `request_timeout` and `fail_fast_after`",
+        last_attempt("attempt", last)
+    )]
     Unavailable {
         /// How long the call waited for a connection; zero if it failed at once.
         waited: Duration,
         /// Why the last attempt to connect failed, if one was made.
+        #[source]
         last: Option<Box<NearError>>,
     },
     /// The server did not answer a read in time.
+    #[error(
+        "the server did not answer within {waited:?}{}; call again, or allow more with \
+         `request_timeout`",
+        last_attempt("reply", last)
+    )]
     TimedOut {
         /// How long the call took, `request_timeout`.
         waited: Duration,
         /// The last reply of the server, if it said that it could not answer yet.
+        #[source]
         last: Option<Box<NearError>>,
     },
     /// A write was sent, but no reply came: it may have happened or not.
+    #[error(
+        "the write was sent, but not confirmed ({reason}); it may have happened: read the key again, \
+         or repeat the write if that is safe"
+    )]
     Unconfirmed {
         /// The reason why the wait ended.
         reason: String,
     },
     /// The connection ended while the reply was awaited.
+    #[error(
+        "the connection ended before the reply came ({reason}); call again: the near cache reconnects \
+         by itself"
+    )]
     Disconnected {
         /// The message of the client.
         reason: String,
     },
     /// The server replied with an error.
-    Server(Arc<RedisError>),
+    #[error("the server replied with an error: {}; {}", .0, what_to_do(.0))]
+    Server(#[source] Arc<RedisError>),
     /// The key holds no string, but a list, a hash or the like.
+    #[error("key {key:?} holds no string: {source}; use another key, or delete this one")]
     WrongType {
         /// The key, as the server has it.
         key: String,
@@ -106,6 +146,10 @@ pub enum NearError {
     },
     /// The connection has ended at least twice in a row while the server was asked for this key,
     /// so the key is not asked for now. Other keys are.
+    #[error(
+        "key {key:?} is not asked for during {left:?}: {losses} connections in a row ended while its \
+         value was awaited; check the size of the value and the server's `client-output-buffer-limit`"
+    )]
     Refused {
         /// The key, as the server has it.
         key: String,
@@ -117,10 +161,19 @@ pub enum NearError {
     },
     /// The server replied to a read with something that the command never returns. The near cache
     /// has given the connection up, since later replies may be those of other requests.
+    #[error(
+        "the server replied with {0}, which the command never returns; check what stands between the \
+         near cache and the server"
+    )]
     Protocol(String),
     /// A value could not be encoded.
-    Encode(CodecError),
+    #[error("the value could not be encoded: {0}; check the codec")]
+    Encode(#[source] CodecError),
     /// The bytes that the server holds could not be decoded.
+    #[error(
+        "the value of key {key:?} could not be decoded: {source}; check that all writers of the key \
+         use the same codec and type"
+    )]
     Decode {
         /// The key, as the server has it.
         key: String,
@@ -129,16 +182,23 @@ pub enum NearError {
     },
     /// `from_bytes` does not give the key that `write_bytes` wrote, so the near cache could not
     /// invalidate it.
+    #[error(
+        "key {key:?} does not come back from its own bytes; correct `NearKey`: `from_bytes` must \
+         invert `write_bytes`"
+    )]
     Key {
         /// The key, as the server has it.
         key: String,
     },
     /// The load of `get_with` or `try_get_with` failed: that of this call, or of the call which led
     /// the load. `downcast_ref` gives its type back.
-    Load(CodecError),
+    #[error("the load of the value failed: {0}; nothing was kept, the next call loads anew")]
+    Load(#[source] CodecError),
     /// The time to live of a write is zero.
+    #[error("ttl is 0ns, but must be above zero: use `None` for no deadline, or `delete`")]
     ZeroTtl,
     /// The near cache was closed.
+    #[error("the near cache was closed: make no calls after `close`, or connect a new one")]
     Closed,
 }
 
@@ -260,139 +320,7 @@ fn what_to_do(error: &RedisError) -> &'static str {
     }
 }
 
-impl fmt::Display for NearError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Config(fault) => f.write_str(fault),
-            Self::Connect { server, source } => write!(
-                f,
-                "could not connect to {server}: {source}; {}",
-                what_to_check(source)
-            ),
-            Self::NotPrimary { server, role } => write!(
-                f,
-                "{server} is no primary, its role is {role:?}; let the address lead to the \
-                 primary, or use `sentinel_builder` (feature `sentinel`)"
-            ),
-            Self::Credentials { server, source } => write!(
-                f,
-                "the provider has no credentials for {server}: {source}; check the provider"
-            ),
-            Self::ConnectTimedOut { server, waited } => write!(
-                f,
-                "{server} did not complete the handshake within {waited:?}; check that the server \
-                 runs and is reachable, or allow more with `connect_timeout`"
-            ),
-            Self::Resp3NotSupported { server, source } => write!(
-                f,
-                "{server} does not speak RESP3, which invalidation needs ({source}); use Redis 6 \
-                 or later or Valkey, without a proxy that speaks only RESP2"
-            ),
-            Self::TrackingRefused { server, source } => write!(
-                f,
-                "{server} refused CLIENT TRACKING: {source}; check the prefixes of \
-                 `Tracking::Broadcast` and that the user's ACL allows `+client|tracking`"
-            ),
-            Self::Unavailable { waited, last } => {
-                if waited.is_zero() {
-                    f.write_str("no connection to the server, and the attempts to connect fail")?;
-                } else {
-                    write!(f, "no connection to the server for {waited:?}")?;
-                }
-                if let Some(last) = last {
-                    write!(f, " (last attempt: {last})")?;
-                }
-                f.write_str(
-                    "; nothing was sent, the near cache goes on trying: call again later, or \
-                     allow more with `request_timeout` and `fail_fast_after`",
-                )
-            }
-            Self::TimedOut { waited, last } => {
-                write!(f, "the server did not answer within {waited:?}")?;
-                if let Some(last) = last {
-                    write!(f, " (last: {last})")?;
-                }
-                f.write_str("; call again, or allow more with `request_timeout`")
-            }
-            Self::Unconfirmed { reason } => write!(
-                f,
-                "the write was sent, but not confirmed ({reason}); it may have happened: read the \
-                 key again, or repeat the write if that is safe"
-            ),
-            Self::Disconnected { reason } => write!(
-                f,
-                "the connection ended before the reply came ({reason}); call again: the near \
-                 cache reconnects by itself"
-            ),
-            Self::Server(source) => write!(
-                f,
-                "the server replied with an error: {source}; {}",
-                what_to_do(source)
-            ),
-            Self::WrongType { key, source } => write!(
-                f,
-                "key {key:?} holds no string: {source}; use another key, or delete this one"
-            ),
-            Self::Refused { key, losses, left } => write!(
-                f,
-                "key {key:?} is not asked for during {left:?}: {losses} connections in a row \
-                 ended while its value was awaited; check the size of the value and the server's \
-                 `client-output-buffer-limit`"
-            ),
-            Self::Load(source) => write!(
-                f,
-                "the load of the value failed: {source}; nothing was kept, the next call loads anew"
-            ),
-            Self::Protocol(what) => write!(
-                f,
-                "the server replied with {what}, which the command never returns; check what \
-                 stands between the near cache and the server"
-            ),
-            Self::Encode(source) => {
-                write!(
-                    f,
-                    "the value could not be encoded: {source}; check the codec"
-                )
-            }
-            Self::Decode { key, source } => write!(
-                f,
-                "the value of key {key:?} could not be decoded: {source}; check that all writers \
-                 of the key use the same codec and type"
-            ),
-            Self::Key { key } => write!(
-                f,
-                "key {key:?} does not come back from its own bytes; correct `NearKey`: \
-                 `from_bytes` must invert `write_bytes`"
-            ),
-            Self::ZeroTtl => f.write_str(
-                "ttl is 0ns, but must be above zero: use `None` for no deadline, or `delete`",
-            ),
-            Self::Closed => f.write_str(
-                "the near cache was closed: make no calls after `close`, or connect a new one",
-            ),
-        }
-    }
-}
-
-impl Error for NearError {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        match self {
-            Self::Connect { source, .. }
-            | Self::Resp3NotSupported { source, .. }
-            | Self::TrackingRefused { source, .. }
-            | Self::WrongType { source, .. }
-            | Self::Server(source) => Some(source.as_ref()),
-            Self::Encode(source)
-            | Self::Decode { source, .. }
-            | Self::Credentials { source, .. }
-            | Self::Load(source) => Some(source.as_ref()),
-            Self::Unavailable {
-                last: Some(last), ..
-            }
-            | Self::TimedOut {
-                last: Some(last), ..
-            } => Some(last.as_ref()),
-            _ => None,
-        }
-    }
+fn last_attempt(what: &str, last: &Option<Box<NearError>>) -> String {
+    let last = last.as_ref();
+    last.map_or(String::new(), |last| format!(", last {what}: {last}"))
 }

@@ -1,5 +1,6 @@
 //! Keys as the server has them.
 
+use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 
 /// A key that can be written as the bytes of a server's key, and read back from them.
@@ -58,6 +59,12 @@ macro_rules! text_keys {
                 std::str::from_utf8(bytes).ok().map(Into::into)
             }
         }
+
+        impl ToKey<$key> for &str {
+            fn to_key(self) -> $key {
+                self.into()
+            }
+        }
     )*};
 }
 
@@ -70,6 +77,12 @@ macro_rules! byte_keys {
 
             fn from_bytes(bytes: &[u8]) -> Option<Self> {
                 Some(bytes.into())
+            }
+        }
+
+        impl ToKey<$key> for &[u8] {
+            fn to_key(self) -> $key {
+                self.into()
             }
         }
     )*};
@@ -189,18 +202,17 @@ impl<K: NearKey + Clone> ToKey<K> for &K {
     }
 }
 
-macro_rules! to_key {
-    ($from:ty: $($key:ty),*) => {$(
-        impl ToKey<$key> for $from {
-            fn to_key(self) -> $key {
-                self.into()
-            }
-        }
-    )*};
-}
+/// What a near cache needs its keys to do.
+pub(crate) trait Key: NearKey + Hash + Eq + Clone + Send + Sync + 'static {}
+impl<T: NearKey + Hash + Eq + Clone + Send + Sync + 'static> Key for T {}
 
-to_key!(&str: String, Box<str>, Arc<str>);
-to_key!(&[u8]: Vec<u8>, Box<[u8]>, Arc<[u8]>);
+/// What a near cache needs its values to do.
+pub(crate) trait Val: Clone + Send + Sync + 'static {}
+impl<T: Clone + Send + Sync + 'static> Val for T {}
+
+/// What a near cache needs its hasher to do.
+pub(crate) trait Hasher: BuildHasher + Send + Sync + 'static {}
+impl<T: BuildHasher + Send + Sync + 'static> Hasher for T {}
 
 /// The keys of one near cache: a prefix, then the key's own bytes.
 #[derive(Clone, Debug, Default)]

@@ -36,6 +36,7 @@ mod stamp;
 mod stats;
 mod stream;
 mod suspects;
+mod trace;
 mod tracking;
 
 pub use builder::NearCacheBuilder;

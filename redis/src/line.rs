@@ -80,7 +80,7 @@ impl Line {
         current
     }
 
-    /// Ends the grace of a near cache that serves without a connection.
+    /// Ends the time for which a near cache serves without a connection.
     pub(crate) fn stop_serving(&self) {
         self.change(|_| {
             self.stamp.stop();
@@ -141,30 +141,25 @@ impl Line {
                 // The connection came between the two loads.
                 Some(_) => {}
                 None => {
-                    let mut changes = self.state.subscribe();
-                    // An error means that the line was dropped, and `self` is borrowed here.
-                    let _ = changes
-                        .wait_for(|state| !matches!(state, State::Down))
-                        .await;
+                    self.wait(|state| !matches!(state, State::Down)).await;
                 }
             }
         }
     }
 
+    async fn wait(&self, until: impl FnMut(&State) -> bool) {
+        // An error means that the line was dropped, and `self` is borrowed here.
+        let _ = self.state.subscribe().wait_for(until).await;
+    }
+
     /// Waits until this generation is not the current one.
     pub(crate) async fn left(&self, generation: u64) {
-        let mut changes = self.state.subscribe();
-        let _ = changes
-            .wait_for(|state| !is_current(state, generation))
-            .await;
+        self.wait(|state| !is_current(state, generation)).await;
     }
 
     /// Waits until the line is closed.
     pub(crate) async fn closed(&self) {
-        let mut changes = self.state.subscribe();
-        let _ = changes
-            .wait_for(|state| matches!(state, State::Closed))
-            .await;
+        self.wait(|state| matches!(state, State::Closed)).await;
     }
 
     pub(crate) fn is_closed(&self) -> bool {

@@ -8,9 +8,11 @@ use crate::stream::Arrivals;
 use redis::aio::MultiplexedConnection;
 use redis::{ErrorKind, Pipeline, RedisResult, ServerErrorKind, Value};
 use std::fmt;
+use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
 use std::time::Duration;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::timeout;
@@ -24,8 +26,8 @@ pub(crate) struct Node {
     pub(crate) address: String,
     pub(crate) connection: MultiplexedConnection,
     /// `None` over TLS.
-    pub(crate) arrivals: Option<Arrivals>,
-    pub(crate) _driver: Option<Driver>,
+    pub(crate) arrivals: Option<Arc<Arrivals>>,
+    pub(crate) _driver: Option<Arc<Driver>>,
 }
 
 impl Node {
@@ -36,7 +38,7 @@ impl Node {
         reply: impl Future<Output = T>,
     ) -> Result<T, NearError> {
         let mut reply = pin!(reply);
-        let count = || self.arrivals.as_ref().map(Arrivals::count);
+        let count = || self.arrivals.as_ref().map(|arrivals| arrivals.count());
         loop {
             let before = count();
             if let Ok(reply) = timeout(quiet, &mut reply).await {
@@ -56,21 +58,46 @@ impl Node {
 }
 
 /// The task that reads and writes a connection; it ends with the last handle.
-#[derive(Clone)]
-pub(crate) struct Driver(#[expect(dead_code, reason = "dropped")] Arc<Abort>);
-
-struct Abort(AbortHandle);
+pub(crate) struct Driver(AbortHandle);
 
 impl Driver {
-    pub(crate) fn new(driver: impl Future<Output = ()> + Send + 'static) -> Self {
-        Self(Arc::new(Abort(tokio::spawn(driver).abort_handle())))
+    pub(crate) fn spawn(driver: impl Future<Output = ()> + Send + 'static) -> Arc<Self> {
+        Arc::new(Self(tokio::spawn(driver).abort_handle()))
     }
 }
 
-impl Drop for Abort {
+impl Drop for Driver {
     fn drop(&mut self) {
         self.0.abort();
     }
+}
+
+/// Runs futures in one task, so that all of them end with it; hands out each outcome, with the
+/// number of its future, as it comes.
+pub(crate) async fn together<F: Future>(
+    futures: impl Iterator<Item = F>,
+    mut ready: impl FnMut(usize, F::Output),
+) {
+    let mut running: Vec<_> = futures.map(Box::pin).map(Some).collect();
+    poll_fn(|cx| {
+        let mut pending = false;
+        for (number, place) in running.iter_mut().enumerate() {
+            let Some(future) = place else { continue };
+            match future.as_mut().poll(cx) {
+                Poll::Pending => pending = true,
+                Poll::Ready(outcome) => {
+                    *place = None;
+                    ready(number, outcome);
+                }
+            }
+        }
+        if pending {
+            Poll::Pending
+        } else {
+            Poll::Ready(())
+        }
+    })
+    .await;
 }
 
 /// Says that a connection of the link has ended; shared with its push handlers.
@@ -99,10 +126,10 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    pub(crate) fn single(generation: u64, node: Node, ended: Ended) -> Self {
+    pub(crate) fn new(generation: u64, nodes: Vec<Node>, ended: Ended) -> Self {
         Self {
             generation,
-            nodes: vec![node],
+            nodes,
             ended,
             #[cfg(feature = "cluster")]
             slots: None,
@@ -110,13 +137,9 @@ impl Link {
     }
 
     #[cfg(feature = "cluster")]
-    pub(crate) fn cluster(generation: u64, nodes: Vec<Node>, slots: Slots, ended: Ended) -> Self {
-        Self {
-            generation,
-            nodes,
-            ended,
-            slots: Some(slots),
-        }
+    pub(crate) fn with_slots(self, slots: Slots) -> Self {
+        let slots = Some(slots);
+        Self { slots, ..self }
     }
 
     pub(crate) fn generation(&self) -> u64 {
@@ -137,17 +160,11 @@ impl Link {
     }
 
     /// The number of the node that has this key.
-    #[cfg(feature = "cluster")]
-    pub(crate) fn node_of(&self, key: &[u8]) -> Option<usize> {
-        match &self.slots {
-            None => Some(0),
-            Some(slots) => slots.node_of(key),
+    pub(crate) fn node_of(&self, _key: &[u8]) -> Option<usize> {
+        #[cfg(feature = "cluster")]
+        if let Some(slots) = &self.slots {
+            return slots.node_of(_key);
         }
-    }
-
-    /// The number of the node that has this key.
-    #[cfg(not(feature = "cluster"))]
-    pub(crate) fn node_of(&self, _: &[u8]) -> Option<usize> {
         Some(0)
     }
 
@@ -206,13 +223,9 @@ pub(crate) fn role_fault(
 ) -> Option<NearError> {
     use ServerErrorKind::{BusyLoading, MasterDown};
     if let Some(Ok(Value::Map(fields))) = hello {
-        let text = |value: &Value| match value {
-            Value::BulkString(bytes) => String::from_utf8_lossy(bytes).into_owned(),
-            Value::SimpleString(text) => text.clone(),
-            _ => String::new(),
-        };
-        let role = fields.iter().find(|(name, _)| text(name) == "role");
-        let role = role.map(|(_, role)| text(role));
+        let text = |value: Value| redis::from_redis_value::<String>(value).unwrap_or_default();
+        let mut fields = fields.into_iter();
+        let role = fields.find_map(|(name, role)| (text(name) == "role").then(|| text(role)));
         if let Some(role) = role.filter(|role| role != "master") {
             let server = address.to_string();
             return Some(NearError::NotPrimary { server, role });
@@ -220,7 +233,7 @@ pub(crate) fn role_fault(
     }
     match ping {
         Some(Err(error)) if matches!(error.kind(), ErrorKind::Server(BusyLoading | MasterDown)) => {
-            Some(NearError::Server(Arc::new(error)))
+            Some(NearError::connecting(address, error))
         }
         _ => None,
     }

@@ -9,14 +9,14 @@
 use crate::cached::{Cached, Content};
 use crate::codec::BoxError;
 use crate::error::NearError;
-use crate::key::NearKey;
+use crate::key::{Hasher, Key, NearKey, Val};
 use crate::near::NearCache;
-use crate::read::{KeyLease, load_in_time};
-use crate::request::unexpected;
+use crate::read::KeyLease;
 use crate::shared::{BlockingDrop, Shared};
-use redis::Value;
+use crate::write::{is_written, whole_millis};
 use std::convert::Infallible;
 use std::hash::{BuildHasher, Hash};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
@@ -116,59 +116,52 @@ where
     }
 }
 
-async fn load_with<K, V, S, E>(
+async fn load_with<K: Key, V: Val, S: Hasher, E>(
     shared: &Arc<Shared<K, V, S>>,
     key: K,
     ttl: Option<Duration>,
     load: impl Future<Output = Result<V, E>>,
 ) -> Result<V, NearError>
 where
-    K: NearKey + Hash + Eq + Clone + Send + Sync + 'static,
-    V: Clone + Send + Sync + 'static,
-    S: BuildHasher + Send + Sync + 'static,
     E: Into<BoxError>,
 {
-    let bytes = shared.keys.bytes(&key);
-    let mut lock = None;
-    let lease = loop {
-        let lease = match shared.ask(&key).await? {
-            Asked::Value(value) => return Ok(value),
-            Asked::Absent(lease) => lease,
+    let mut lease = match shared.lease_of_absent(&key).await? {
+        Ok(value) => return Ok(value),
+        Err(lease) => lease,
+    };
+    let (bytes, mut lock) = (shared.keys.bytes(&key), None);
+    loop {
+        lease = match shared.ask(lease).await? {
+            Ok(value) => return Ok(value),
+            Err(lease) => lease,
         };
-        let Some(life) = shared.settings.load_lock else {
-            break lease;
+        let Some(life) = shared.settings.load_lock.filter(|_| lock.is_none()) else {
+            break;
         };
-        if lock.is_some() {
-            break lease;
-        }
-        lock = Lock::take(shared, &bytes, life).await?;
         // With the lock: another process may have written before it gave the lock back. Without:
         // that process is at work. The server is asked again in both cases.
-        drop(lease);
+        lock = shared.lock(&bytes, life).await?;
         if lock.is_none() {
             sleep(LOCK_PAUSE).await;
         }
-    };
+    }
     let value = match load.await {
         Ok(value) => value,
         Err(error) => {
-            shared.fail(lease, NearError::Load(Arc::from(error.into())))?;
-            return Err(NearError::Closed);
+            let failed = shared.fail(lease, NearError::Load(Arc::from(error.into())));
+            return failed.and(Err(NearError::Closed));
         }
     };
-    let written = match shared.set_command(&key, &value, ttl) {
+    if !lease.is_current() {
         // A write came meanwhile: the value may be older.
-        Ok(_) if !lease.is_current() => return Ok(value),
-        Ok(mut set) => {
-            let meaning = |reply: Value| match reply {
-                Value::Okay => Ok(true),
-                Value::Nil => Ok(false),
-                other => Err(unexpected("SET", &other)),
-            };
-            shared.write_in_time(&bytes, set.arg("NX"), meaning).await
-        }
-        Err(error) => Err(error),
+        return Ok(value);
+    }
+    let writing = async {
+        let mut set = shared.set_command(&key, &value, ttl)?;
+        let set = set.arg("NX");
+        shared.write_in_time(&bytes, set, is_written).await
     };
+    let written = writing.await;
     if !matches!(written, Ok(false)) {
         let content = Content::Value(value.clone());
         let over = Some(Instant::now());
@@ -180,122 +173,80 @@ where
     }
     drop(lock);
     // What the server has now: this value, or that of another process.
-    match load_in_time(shared.clone(), key).await {
+    match shared.load(&key).await {
         Ok(Some(newest)) => Ok(newest),
         _ => Ok(value),
     }
 }
 
-/// The answer of the server to a call that may load.
-enum Asked<K, V, S> {
-    Value(V),
-    Absent(KeyLease<K, V, S>),
-}
-
-impl<K, V, S> Shared<K, V, S>
-where
-    K: NearKey + Hash + Eq + Clone + Send + Sync + 'static,
-    V: Clone + Send + Sync + 'static,
-    S: BuildHasher + Send + Sync + 'static,
-{
-    /// The value of a key, or its lease if the server has none.
-    async fn ask(&self, key: &K) -> Result<Asked<K, V, S>, NearError> {
+impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
+    /// The value of a key in memory, or its lease if there is none. Waits while another call loads.
+    async fn lease_of_absent(&self, key: &K) -> Result<Result<V, KeyLease<K, V, S>>, NearError> {
         let begun = self.line.stamp();
         loop {
             match self.lease(key, begun).await {
+                // Of a call that did not load.
                 Leased::Found(cached) if cached.is_absent() => {
-                    // Of a call that did not load.
                     self.local.remove_if(key, Cached::is_absent);
                 }
                 Leased::Found(cached) => {
                     if let Some(value) = cached.into_result()? {
-                        return Ok(Asked::Value(value));
+                        return Ok(Ok(value));
                     }
                 }
-                Leased::Lease(lease) => {
-                    let mut absent = Vec::new();
-                    let asking = self.lead(vec![lease], Some(&mut absent));
-                    let mut found = timeout(self.settings.request_timeout, asking)
-                        .await
-                        .map_err(|_| self.timed_out())?;
-                    return match (found.pop(), absent.pop()) {
-                        (Some(Ok(Some(value))), _) => Ok(Asked::Value(value)),
-                        (Some(Ok(None)), Some(lease)) => Ok(Asked::Absent(lease)),
-                        (Some(Err(error)), _) => Err(error),
-                        _ => Err(NearError::Closed),
-                    };
-                }
+                Leased::Lease(lease) => return Ok(Err(lease)),
                 // Only a call that does not wait gets this answer.
                 Leased::Busy => tokio::task::yield_now().await,
             }
         }
     }
-}
 
-/// The lock of a key at the server; given back when dropped, also by a panic.
-struct Lock<K, V, S>
-where
-    K: NearKey + Hash + Eq + Clone + Send + Sync + 'static,
-    V: Clone + Send + Sync + 'static,
-    S: BuildHasher + Send + Sync + 'static,
-{
-    shared: Arc<Shared<K, V, S>>,
-    key: Vec<u8>,
-    token: String,
-}
+    /// The value that the server has, or the lease if it has none.
+    async fn ask(
+        &self,
+        lease: KeyLease<K, V, S>,
+    ) -> Result<Result<V, KeyLease<K, V, S>>, NearError> {
+        let mut absent = Vec::new();
+        let asking = self.lead(vec![lease], Some(&mut absent));
+        let found = timeout(self.settings.request_timeout, asking).await;
+        let found = found.map_err(|_| self.timed_out())?.pop();
+        match (found.unwrap_or(Err(NearError::Closed))?, absent.pop()) {
+            (None, Some(lease)) => Ok(Err(lease)),
+            (found, _) => found.map(Ok).ok_or(NearError::Closed),
+        }
+    }
 
-impl<K, V, S> Lock<K, V, S>
-where
-    K: NearKey + Hash + Eq + Clone + Send + Sync + 'static,
-    V: Clone + Send + Sync + 'static,
-    S: BuildHasher + Send + Sync + 'static,
-{
-    /// `None` while another process has it.
-    async fn take(
-        shared: &Arc<Shared<K, V, S>>,
-        of: &[u8],
-        life: Duration,
-    ) -> Result<Option<Self>, NearError> {
+    /// Takes the lock of a key at the server; `None` while another process has it.
+    async fn lock(self: &Arc<Self>, of: &[u8], life: Duration) -> Result<Option<Lock>, NearError> {
         let key = [of, b":loading"].concat();
         let random = || RandomState::new().hash_one(0u8);
         let token = format!("{:016x}{:016x}", random(), random());
         let mut cmd = redis::cmd("SET");
-        cmd.arg(&key).arg(&token).arg("NX");
-        cmd.arg("PX").arg(crate::write::whole_millis(life)?);
-        let meaning = |reply: Value| match reply {
-            Value::Okay => Ok(true),
-            Value::Nil => Ok(false),
-            other => Err(unexpected("SET", &other)),
-        };
-        let taken = shared.write_in_time(&key, &cmd, meaning).await?;
-        Ok(taken.then(|| Self {
-            shared: shared.clone(),
-            key,
-            token,
-        }))
-    }
-}
-
-impl<K, V, S> Drop for Lock<K, V, S>
-where
-    K: NearKey + Hash + Eq + Clone + Send + Sync + 'static,
-    V: Clone + Send + Sync + 'static,
-    S: BuildHasher + Send + Sync + 'static,
-{
-    fn drop(&mut self) {
-        // Outside of a runtime the lock's own life ends it.
-        let Ok(runtime) = Handle::try_current() else {
-            return;
-        };
-        let shared = BlockingDrop::new(self.shared.clone());
-        let (key, token) = (
-            std::mem::take(&mut self.key),
-            std::mem::take(&mut self.token),
-        );
-        runtime.spawn(async move {
+        cmd.arg(&key)
+            .arg(&token)
+            .arg("NX")
+            .arg("PX")
+            .arg(whole_millis(life)?);
+        if !self.write_in_time(&key, &cmd, is_written).await? {
+            return Ok(None);
+        }
+        let shared = BlockingDrop::new(self.clone());
+        Ok(Some(Lock(Some(Box::pin(async move {
             let mut cmd = redis::cmd("EVAL");
             cmd.arg(RELEASE).arg(1).arg(&key).arg(token);
             let _ = shared.write_in_time(&key, &cmd, |_| Ok(())).await;
-        });
+        })))))
+    }
+}
+
+/// The lock of a key at the server: what gives it back, also after a panic.
+struct Lock(Option<Pin<Box<dyn Future<Output = ()> + Send>>>);
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // Outside of a runtime the lock's own life ends it.
+        if let (Some(release), Ok(runtime)) = (self.0.take(), Handle::try_current()) {
+            runtime.spawn(release);
+        }
     }
 }

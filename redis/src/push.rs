@@ -8,12 +8,12 @@
 
 use crate::config::OnDisconnect;
 use crate::error::NearError;
-use crate::key::NearKey;
+use crate::key::{Hasher, Key, Val};
 use crate::link::{Ended, Link};
 use crate::shared::Shared;
+use crate::trace;
 use crate::tracking::Push;
 use redis::PushInfo;
-use std::hash::{BuildHasher, Hash};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
 
@@ -43,12 +43,7 @@ impl<K, V, S> PushHandler<K, V, S> {
     }
 }
 
-impl<K, V, S> PushHandler<K, V, S>
-where
-    K: NearKey + Hash + Eq + Clone + Send + Sync + 'static,
-    V: Clone + Send + Sync + 'static,
-    S: BuildHasher + Send + Sync + 'static,
-{
+impl<K: Key, V: Val, S: Hasher> PushHandler<K, V, S> {
     /// Applies one message.
     pub(crate) fn handle_push(&self, push: PushInfo) {
         let push = Push::from(push);
@@ -76,12 +71,7 @@ where
     }
 }
 
-impl<K, V, S> Shared<K, V, S>
-where
-    K: NearKey + Hash + Eq + Clone + Send + Sync + 'static,
-    V: Clone + Send + Sync + 'static,
-    S: BuildHasher + Send + Sync + 'static,
-{
+impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
     fn invalidate(&self, keys: &[Vec<u8>]) {
         for bytes in keys {
             match self.keys.key::<K>(bytes) {
@@ -119,6 +109,7 @@ where
         let keep_serving = matches!(self.settings.on_disconnect, OnDisconnect::ServeFor(_));
         if self.line.lost(generation, keep_serving) {
             self.counters.lost_connection();
+            trace::lost(generation, &reason);
             self.set_fault(Some(reason));
         }
     }

@@ -7,18 +7,18 @@
 
 use crate::cached::{Cached, Content};
 use crate::error::{NearError, display_key};
-use crate::key::NearKey;
+use crate::key::{Hasher, Key, NearKey, Val};
+use crate::link::together;
 use crate::near::NearCache;
 use crate::request::{Answer, Reply, RequestError, ServerTtl};
 use crate::shared::Shared;
 use crate::suspects::TOGETHER;
+use crate::trace;
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::future::poll_fn;
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::{Duration, Instant};
 use tokio::sync::MutexGuard;
 use tokio::task::yield_now;
@@ -97,7 +97,7 @@ where
         match self.shared.hit(key) {
             Some(found) => Ok(found),
             // Boxed, so that the future of a hit stays small.
-            None => Box::pin(load_in_time(self.shared.clone(), key.to_owned())).await,
+            None => Box::pin(self.shared.load(&key.to_owned())).await,
         }
     }
 
@@ -143,7 +143,7 @@ where
         }
         if !missing.is_empty() {
             let limit = self.shared.settings.request_timeout;
-            let all = Box::pin(load_all(&self.shared, &missing, &mut found));
+            let all = Box::pin(self.shared.load_all(&missing, &mut found));
             // What is missing in the end has no result.
             let _ = timeout(limit, all).await;
         }
@@ -201,7 +201,7 @@ where
         let key = key.to_owned();
         // This revokes a load that has begun already: its request may have been answered.
         self.shared.local.invalidate(&key);
-        Box::pin(load_in_time(self.shared.clone(), key)).await
+        Box::pin(self.shared.load(&key)).await
     }
 }
 
@@ -218,137 +218,86 @@ fn must_yield() -> bool {
     calls == 0
 }
 
-pub(crate) async fn load_in_time<K, V, S>(shared: Arc<Shared<K, V, S>>, key: K) -> Found<V>
-where
-    K: NearKey + Hash + Eq + Clone + Send + Sync + 'static,
-    V: Clone + Send + Sync + 'static,
-    S: BuildHasher + Send + Sync + 'static,
-{
-    // The limit holds for the wait for another call's load, too.
-    let loaded = timeout(shared.settings.request_timeout, load(&shared, key)).await;
-    loaded.unwrap_or_else(|_| Err(shared.timed_out()))
-}
-
-/// Leads the load of a key, or waits for the call that does.
-async fn load<K, V, S>(shared: &Shared<K, V, S>, key: K) -> Found<V>
-where
-    K: NearKey + Hash + Eq + Clone + Send + Sync + 'static,
-    V: Clone + Send + Sync + 'static,
-    S: BuildHasher + Send + Sync + 'static,
-{
-    let begun = shared.line.stamp();
-    loop {
-        match shared.lease(&key, begun).await {
-            Leased::Lease(lease) => {
-                let mut found = shared.lead(vec![lease], None).await;
-                return found.pop().unwrap_or(Err(NearError::Closed));
-            }
-            Leased::Found(cached) => return cached.into_result(),
-            // Only a call that does not wait gets this answer.
-            Leased::Busy => yield_now().await,
-        }
-    }
-}
-
-/// Loads these keys, and puts each result into `found`.
-async fn load_all<'k, K, V, S>(
-    shared: &Arc<Shared<K, V, S>>,
-    missing: &[&'k K],
-    found: &mut HashMap<&'k K, Option<Found<V>>>,
-) where
-    K: NearKey + Hash + Eq + Clone + Send + Sync + 'static,
-    V: Clone + Send + Sync + 'static,
-    S: BuildHasher + Send + Sync + 'static,
-{
-    let begun = shared.line.stamp();
-    for keys in missing.chunks(KEYS_AT_ONCE) {
-        let mut missing = keys.to_vec();
-        let mut waited_for = None;
-        while !missing.is_empty() {
-            // Takes all leases that are free now. A call that holds leases never waits for the
-            // lease of another call.
-            let (mut leases, mut led, mut busy) = (Vec::new(), Vec::new(), Vec::new());
-            for key in missing {
-                let leased = match waited_for.take() {
-                    Some(leased) => leased,
-                    None => shared.lease_now(key, begun),
-                };
-                match leased {
+impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
+    /// Leads the load of a key, or waits for the call that does.
+    pub(crate) async fn load(&self, key: &K) -> Found<V> {
+        let begun = self.line.stamp();
+        let loading = async {
+            loop {
+                match self.lease(key, begun).await {
                     Leased::Lease(lease) => {
-                        leases.push(lease);
-                        led.push(key);
+                        let mut found = self.lead(vec![lease], None).await;
+                        return found.pop().unwrap_or(Err(NearError::Closed));
                     }
-                    Leased::Found(cached) => {
-                        found.insert(key, Some(cached.into_result()));
-                    }
-                    Leased::Busy => busy.push(key),
+                    Leased::Found(cached) => return cached.into_result(),
+                    // Only a call that does not wait gets this answer.
+                    Leased::Busy => yield_now().await,
                 }
             }
-            lead_all(shared, led, leases, found).await;
-            // Another call loads the rest. When it has ended, this call takes what is free then.
-            if let Some(first) = busy.first() {
-                waited_for = Some(shared.lease(first, begun).await);
-            }
-            missing = busy;
-        }
-        yield_now().await;
+        };
+        // The limit holds for the wait for another call's load, too.
+        let loaded = timeout(self.settings.request_timeout, loading).await;
+        loaded.unwrap_or_else(|_| Err(self.timed_out()))
     }
-}
 
-/// Loads the keys of these leases, in pipelines of bounded size which are under way together.
-async fn lead_all<'k, K, V, S>(
-    shared: &Arc<Shared<K, V, S>>,
-    keys: Vec<&'k K>,
-    mut leases: Vec<KeyLease<K, V, S>>,
-    found: &mut HashMap<&'k K, Option<Found<V>>>,
-) where
-    K: NearKey + Hash + Eq + Clone + Send + Sync + 'static,
-    V: Clone + Send + Sync + 'static,
-    S: BuildHasher + Send + Sync + 'static,
-{
-    let mut put = |keys: &[&'k K], results: Vec<Found<V>>| {
-        for (key, result) in keys.iter().zip(results) {
-            found.insert(*key, Some(result));
-        }
-    };
-    if leases.len() <= KEYS_IN_A_PIPELINE {
-        put(&keys, shared.lead(leases, None).await);
-        return;
-    }
-    let mut pipelines = Vec::new();
-    while !leases.is_empty() {
-        let rest = leases.split_off(leases.len().min(KEYS_IN_A_PIPELINE));
-        let leases = std::mem::replace(&mut leases, rest);
-        pipelines.push(Some(Box::pin(shared.lead(leases, None))));
-    }
-    // All in this task: when the call is cancelled, all leases are free at once.
-    poll_fn(|cx| {
-        let mut pending = false;
-        for (keys, pipeline) in keys.chunks(KEYS_IN_A_PIPELINE).zip(&mut pipelines) {
-            let Some(running) = pipeline else { continue };
-            match running.as_mut().poll(cx) {
-                Poll::Ready(results) => {
-                    put(keys, results);
-                    *pipeline = None;
+    /// Loads these keys, and puts each result into `found`.
+    async fn load_all<'k>(&self, missing: &[&'k K], found: &mut HashMap<&'k K, Option<Found<V>>>) {
+        let begun = self.line.stamp();
+        for keys in missing.chunks(KEYS_AT_ONCE) {
+            let mut missing = keys.to_vec();
+            let mut waited_for = None;
+            while !missing.is_empty() {
+                // Takes all leases that are free now. A call that holds leases never waits for the
+                // lease of another call.
+                let (mut leases, mut led, mut busy) = (Vec::new(), Vec::new(), Vec::new());
+                for key in missing {
+                    let leased = match waited_for.take() {
+                        Some(leased) => leased,
+                        None => self.lease_now(key, begun),
+                    };
+                    match leased {
+                        Leased::Lease(lease) => {
+                            leases.push(lease);
+                            led.push(key);
+                        }
+                        Leased::Found(cached) => {
+                            found.insert(key, Some(cached.into_result()));
+                        }
+                        Leased::Busy => busy.push(key),
+                    }
                 }
-                Poll::Pending => pending = true,
+                self.lead_all(led, leases, found).await;
+                // Another call loads the rest. When it has ended, this one takes what is free.
+                if let Some(first) = busy.first() {
+                    waited_for = Some(self.lease(first, begun).await);
+                }
+                missing = busy;
             }
+            yield_now().await;
         }
-        if pending {
-            Poll::Pending
-        } else {
-            Poll::Ready(())
-        }
-    })
-    .await;
-}
+    }
 
-impl<K, V, S> Shared<K, V, S>
-where
-    K: NearKey + Hash + Eq + Clone + Send + Sync + 'static,
-    V: Clone + Send + Sync + 'static,
-    S: BuildHasher + Send + Sync + 'static,
-{
+    /// Loads the keys of these leases, in pipelines of bounded size which are under way together.
+    async fn lead_all<'k>(
+        &self,
+        keys: Vec<&'k K>,
+        mut leases: Vec<KeyLease<K, V, S>>,
+        found: &mut HashMap<&'k K, Option<Found<V>>>,
+    ) {
+        let mut pipelines = Vec::new();
+        while !leases.is_empty() {
+            let rest = leases.split_off(leases.len().min(KEYS_IN_A_PIPELINE));
+            pipelines.push(std::mem::replace(&mut leases, rest));
+        }
+        let loads = pipelines.into_iter().map(|leases| self.lead(leases, None));
+        together(loads, |pipeline, results| {
+            for (key, result) in keys[pipeline * KEYS_IN_A_PIPELINE..].iter().zip(results) {
+                found.insert(*key, Some(result));
+            }
+        })
+        .await;
+    }
+
     /// The lease of a key, or what a call that began at the stamp `begun` may return
     /// (`stamp`, invariant 3). Waits while another call loads the key.
     pub(crate) async fn lease(&self, key: &K, begun: u64) -> Leased<K, Cached<V>, S> {
@@ -384,8 +333,11 @@ where
     ) -> Vec<Found<V>> {
         let mut results: Vec<Option<Found<V>>> = leases.iter().map(|_| None).collect();
         let mut open = self.encode(leases, &mut results);
-        while !open.is_empty() {
+        loop {
             self.refuse(&mut open, &mut results);
+            if open.is_empty() {
+                break;
+            }
             let (mut asked, turn) = self.next_request(&mut open).await;
             let (stamp, link) = match self.link().await {
                 Ok(current) => current,
@@ -400,9 +352,10 @@ where
             let sent = RequestContext { stamp, at };
             let keys: Vec<&[u8]> = asked.iter().map(|one| one.bytes.as_slice()).collect();
             keys.iter().for_each(|_| self.counters.load());
+            let reading = link.read(&keys, &self.settings.tracking);
             let answers = tokio::select! {
                 biased;
-                answers = link.read(&keys, &self.settings.tracking) => answers,
+                answers = trace::request(&self.settings, "GET", &keys, reading) => answers,
                 // The connection was given up: ask the next one.
                 () = self.line.left(link.generation()) => {
                     if link.has_ended() {
@@ -451,12 +404,10 @@ where
                         self.lost(link.generation(), error);
                         open.push(one);
                     }
-                    Err(RequestError::Ask(_)) => {
-                        pause = true;
-                        open.push(one);
-                    }
-                    Err(RequestError::Later(error)) => {
-                        self.set_fault(Some(error));
+                    Err(waits) => {
+                        if let RequestError::Later(error) = waits {
+                            self.set_fault(Some(error));
+                        }
                         pause = true;
                         open.push(one);
                     }

@@ -2,12 +2,11 @@
 
 use crate::config::Tracking;
 use crate::error::NearError;
-use crate::link::Link;
+use crate::link::{Link, together};
 use redis::aio::MultiplexedConnection;
 use redis::{Pipeline, RedisError, ServerErrorKind, Value};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::task::JoinSet;
 
 /// The value of a key and the server's deadline for it.
 #[derive(Debug, PartialEq)]
@@ -79,49 +78,27 @@ impl Link {
     pub(crate) async fn read(&self, keys: &[&[u8]], tracking: &Tracking) -> Vec<Answer> {
         let mut answers: Vec<Option<Answer>> = keys.iter().map(|_| None).collect();
         let opt_in = *tracking == Tracking::OptIn;
-        let mut requests = Vec::new();
+        let (mut requests, cluster) = (Vec::new(), self.is_cluster());
         for (node, indices) in self.by_node(keys) {
-            let Some(node) = node else {
-                for index in indices {
-                    answers[index] = Some(Err(no_node()));
-                }
-                continue;
-            };
-            let keys = indices.iter().map(|index| keys[*index]);
-            let pipeline = reading(keys, opt_in);
-            let connection = self.nodes()[node].connection.clone();
-            requests.push((indices, connection, pipeline));
-        }
-        let cluster = self.is_cluster();
-        let mut fill = |indices: Vec<usize>, chunk: Vec<Answer>| {
-            for (index, answer) in indices.into_iter().zip(chunk) {
-                answers[index] = Some(answer);
-            }
-        };
-        if requests.len() == 1 {
-            for (indices, connection, pipeline) in requests {
-                let chunk = ask(connection, pipeline, indices.len(), opt_in, cluster).await;
-                fill(indices, chunk);
-            }
-        } else {
-            let mut asked = JoinSet::new();
-            for (indices, connection, pipeline) in requests {
-                asked.spawn(async move {
-                    let chunk = ask(connection, pipeline, indices.len(), opt_in, cluster).await;
-                    (indices, chunk)
-                });
-            }
-            while let Some(Ok((indices, chunk))) = asked.join_next().await {
-                fill(indices, chunk);
+            if let Some(node) = node {
+                let keys = indices.iter().map(|index| keys[*index]);
+                let pipeline = reading(keys, opt_in);
+                requests.push((indices, self.nodes()[node].connection.clone(), pipeline));
             }
         }
-        let unanswered = || {
-            Err(RequestError::Lost(NearError::Disconnected {
-                reason: "the runtime shuts down".into(),
-            }))
-        };
+        let asked = requests.iter().map(|(indices, connection, pipeline)| {
+            ask(connection.clone(), pipeline, indices.len(), opt_in, cluster)
+        });
+        together(asked, |request, chunk| {
+            for (index, answer) in requests[request].0.iter().zip(chunk) {
+                answers[*index] = Some(answer);
+            }
+        })
+        .await;
         let answers = answers.into_iter();
-        answers.map(|a| a.unwrap_or_else(unanswered)).collect()
+        answers
+            .map(|a| a.unwrap_or_else(|| Err(no_node())))
+            .collect()
     }
 
     /// Reads a key from the node that an `ASK` reply named. The server does not track this read.
@@ -193,13 +170,13 @@ fn reading<'a>(keys: impl Iterator<Item = &'a [u8]>, opt_in: bool) -> Pipeline {
 
 async fn ask(
     mut connection: MultiplexedConnection,
-    pipeline: Pipeline,
+    pipeline: &Pipeline,
     keys: usize,
     opt_in: bool,
     cluster: bool,
 ) -> Vec<Answer> {
     let replies = if opt_in { keys * 3 } else { keys * 2 };
-    match connection.send_packed_commands(&pipeline, 0, replies).await {
+    match connection.send_packed_commands(pipeline, 0, replies).await {
         Err(error) => (0..keys)
             .map(|_| Err(RequestError::of(error.clone(), cluster)))
             .collect(),
@@ -222,46 +199,40 @@ fn answer(replies: &mut impl Iterator<Item = Value>, opt_in: bool, cluster: bool
     let (value, pttl) = (replies.next(), replies.next());
     let value = value_of(value, cluster)?;
     let life = life_of(pttl, cluster)?;
-    match announced.map(Value::extract_error) {
-        Some(Ok(_)) => Ok(Reply { value, life }),
-        Some(Err(error)) => Err(RequestError::of(error, cluster)),
-        None => Err(RequestError::OutOfStep(NearError::Protocol(
-            "too few replies".into(),
-        ))),
-    }
+    taken(announced, cluster)?;
+    Ok(Reply { value, life })
+}
+
+/// A reply that is there and no error.
+fn taken(reply: Option<Value>, cluster: bool) -> Result<Value, RequestError> {
+    let too_few = || RequestError::OutOfStep(NearError::Protocol("too few replies".into()));
+    let reply = reply.ok_or_else(too_few)?.extract_error();
+    reply.map_err(|error| RequestError::of(error, cluster))
 }
 
 pub(crate) fn value_of(
     reply: Option<Value>,
     cluster: bool,
 ) -> Result<Option<Vec<u8>>, RequestError> {
-    match reply.map(Value::extract_error) {
-        Some(Ok(Value::BulkString(bytes))) => Ok(Some(bytes)),
-        Some(Ok(Value::SimpleString(text))) => Ok(Some(text.into_bytes())),
-        Some(Ok(Value::Nil)) => Ok(None),
-        Some(Ok(other)) => Err(unexpected("GET", &other)),
-        Some(Err(error)) => Err(RequestError::of(error, cluster)),
-        None => Err(RequestError::OutOfStep(NearError::Protocol(
-            "too few replies".into(),
-        ))),
+    match taken(reply, cluster)? {
+        Value::BulkString(bytes) => Ok(Some(bytes)),
+        Value::SimpleString(text) => Ok(Some(text.into_bytes())),
+        Value::Nil => Ok(None),
+        other => Err(unexpected("GET", &other)),
     }
 }
 
 fn life_of(reply: Option<Value>, cluster: bool) -> Result<ServerTtl, RequestError> {
-    match reply.map(Value::extract_error) {
-        Some(Ok(Value::Int(-1))) => Ok(ServerTtl::Unlimited),
+    match taken(reply, cluster)? {
+        Value::Int(-1) => Ok(ServerTtl::Unlimited),
         // The key has no value now. If `GET` found one, it expired between the two.
-        Some(Ok(Value::Int(left))) => {
+        Value::Int(left) => {
             // The server counts whole milliseconds from a reading of its clock that is truncated
             // to one: its deadline may be up to a millisecond earlier than the answer says.
             let left = u64::try_from(left).unwrap_or(0).saturating_sub(1);
             Ok(ServerTtl::AtLeast(Duration::from_millis(left)))
         }
-        Some(Ok(other)) => Err(unexpected("PTTL", &other)),
-        Some(Err(error)) => Err(RequestError::of(error, cluster)),
-        None => Err(RequestError::OutOfStep(NearError::Protocol(
-            "too few replies".into(),
-        ))),
+        other => Err(unexpected("PTTL", &other)),
     }
 }
 

@@ -27,7 +27,7 @@ impl Sentinels {
     /// Ends when a sentinel reports that the server at this address is replaced.
     pub(crate) async fn replaced(&self, address: &str, pause: Duration) {
         // As the report has it.
-        let old = address.replacen(':', " ", 1);
+        let old = format!("{} ", address.replacen(':', " ", 1));
         loop {
             if let Ok(true) = self.heard(&old).await {
                 return;
@@ -54,10 +54,7 @@ impl Sentinels {
                 (PushKind::Message, Some(Value::BulkString(text))) => {
                     let text = String::from_utf8_lossy(text);
                     let from = text.split_once(' ').map_or("", |(_, addresses)| addresses);
-                    if from
-                        .strip_prefix(old)
-                        .is_some_and(|new| new.starts_with(' '))
-                    {
+                    if from.starts_with(old) {
                         return Ok(true);
                     }
                 }

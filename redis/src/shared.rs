@@ -4,12 +4,13 @@ use crate::cached::Cached;
 use crate::codec::Codec;
 use crate::config::Settings;
 use crate::error::NearError;
-use crate::key::KeySpace;
+use crate::key::{Hasher, Key, KeySpace, Val};
 use crate::line::Line;
 use crate::link::Link;
 use crate::stats::Counters;
 use crate::suspects::Suspects;
-use std::hash::{BuildHasher, Hash};
+use crate::trace;
+use std::hash::Hash;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::{Mutex, PoisonError};
@@ -131,12 +132,7 @@ impl<K, V, S> Shared<K, V, S> {
     }
 }
 
-impl<K, V, S> Shared<K, V, S>
-where
-    K: Hash + Eq + Clone + Send + Sync + 'static,
-    V: Clone + Send + Sync + 'static,
-    S: BuildHasher + Send + Sync + 'static,
-{
+impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
     /// The entry of a key, if it may be served.
     #[inline]
     pub(crate) fn hit<Q>(&self, key: &Q) -> Option<Option<V>>
@@ -157,5 +153,6 @@ where
         // down, and then nothing is served.
         let _ = spawn_blocking(move || local.retain(|_, cached| cached.stamp() >= stamp)).await;
         self.counters.flushed();
+        trace::flushed();
     }
 }

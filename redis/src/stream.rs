@@ -15,11 +15,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
 /// What has arrived on one connection so far.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Arrivals(Arc<Arrived>);
-
 #[derive(Debug, Default)]
-struct Arrived {
+pub(crate) struct Arrivals {
     count: AtomicU64,
     /// The first bytes: a server that refuses a connection says why in them, and closes.
     first: OnceLock<Vec<u8>>,
@@ -28,20 +25,20 @@ struct Arrived {
 impl Arrivals {
     /// How often bytes have arrived.
     pub(crate) fn count(&self) -> u64 {
-        self.0.count.load(Ordering::Relaxed)
+        self.count.load(Ordering::Relaxed)
     }
 
     /// The error with which the server has greeted the client, if it has.
     pub(crate) fn refusal(&self) -> Option<String> {
-        let first = self.0.first.get()?.strip_prefix(b"-")?;
+        let first = self.first.get()?.strip_prefix(b"-")?;
         let line = first.split(|byte| *byte == b'\r').next()?;
         Some(String::from_utf8_lossy(line).into_owned())
     }
 
     fn note(&self, bytes: &[u8]) {
-        self.0.count.fetch_add(1, Ordering::Relaxed);
-        if self.0.first.get().is_none() {
-            let _ = self.0.first.set(bytes[..bytes.len().min(200)].to_vec());
+        self.count.fetch_add(1, Ordering::Relaxed);
+        if self.first.get().is_none() {
+            let _ = self.first.set(bytes[..bytes.len().min(200)].to_vec());
         }
     }
 }
@@ -52,11 +49,11 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
 /// A stream that notes what arrives.
 pub(crate) struct Noted {
     inner: Box<dyn Io>,
-    arrivals: Arrivals,
+    arrivals: Arc<Arrivals>,
 }
 
 /// Opens the socket of a server; `None` if only the client library can (TLS).
-pub(crate) async fn open(info: &ConnectionInfo) -> io::Result<Option<(Noted, Arrivals)>> {
+pub(crate) async fn open(info: &ConnectionInfo) -> io::Result<Option<(Noted, Arc<Arrivals>)>> {
     let inner: Box<dyn Io> = match info.addr() {
         ConnectionAddr::Tcp(host, port) => {
             // Resolves the name anew each time.
@@ -74,7 +71,7 @@ pub(crate) async fn open(info: &ConnectionInfo) -> io::Result<Option<(Noted, Arr
         ConnectionAddr::Unix(path) => Box::new(tokio::net::UnixStream::connect(path).await?),
         _ => return Ok(None),
     };
-    let arrivals = Arrivals::default();
+    let arrivals = Arc::<Arrivals>::default();
     let noted = Noted {
         inner,
         arrivals: arrivals.clone(),

@@ -2,8 +2,8 @@
 //!
 //! The supervisor watches the current connection: the push handler reports its end, and a heartbeat
 //! finds one that is silently dead. After a loss it goes through the same steps each time: stop
-//! serving (or serve for the grace), flush, connect, track, serve. It ends with `close`, with the
-//! last handle, or with the runtime; then the line is closed.
+//! serving (or serve on for the time that is set), flush, connect, track, serve. It ends with
+//! `close`, with the last handle, or with the runtime; then the line is closed.
 //!
 //! To flush is to move the stamp, which is one store: from then on no old entry is served. A second
 //! task, the cleaner, removes these entries afterwards. The supervisor never waits for it, so
@@ -12,12 +12,13 @@
 use crate::config::OnDisconnect;
 use crate::connector::Connector;
 use crate::error::NearError;
-use crate::key::NearKey;
+use crate::key::{Hasher, Key, Val};
 use crate::link::Link;
 use crate::push::PushHandler;
 use crate::shared::{BlockingDrop, Shared};
+use crate::trace;
 use std::collections::hash_map::RandomState;
-use std::hash::{BuildHasher, Hash};
+use std::hash::BuildHasher;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -50,12 +51,7 @@ impl<K, V, S> Drop for Supervisor<K, V, S> {
     }
 }
 
-impl<K, V, S> Supervisor<K, V, S>
-where
-    K: NearKey + Hash + Eq + Clone + Send + Sync + 'static,
-    V: Clone + Send + Sync + 'static,
-    S: BuildHasher + Send + Sync + 'static,
-{
+impl<K: Key, V: Val, S: Hasher> Supervisor<K, V, S> {
     pub(crate) fn new(shared: Arc<Shared<K, V, S>>, connector: Connector) -> Self {
         Self {
             shared: BlockingDrop::new(shared),
@@ -70,7 +66,8 @@ where
         self.generation += 1;
         let handler = PushHandler::new(Arc::downgrade(&self.shared), self.generation);
         let shared = Arc::clone(&self.shared);
-        let link = self.connector.open(handler, &shared.settings).await?;
+        let opening = self.connector.open(handler, &shared.settings);
+        let link = trace::connecting(self.generation, opening).await?;
         self.shared.counters.made_connection();
         Ok(Arc::new(link))
     }
@@ -89,13 +86,10 @@ where
                 _ if self.first_pause.is_zero() => FIRST_PAUSE / 2,
                 _ => (self.first_pause * 2).min(LONGEST_FIRST_PAUSE),
             };
-            let reconnected = {
-                let reconnecting = pin!(self.reconnect());
-                tokio::select! {
-                    biased;
-                    () = shared.line.closed() => None,
-                    link = reconnecting => Some(link),
-                }
+            let reconnected = tokio::select! {
+                biased;
+                () = shared.line.closed() => None,
+                link = self.reconnect() => Some(link),
             };
             match reconnected {
                 Some(again) => {
@@ -126,11 +120,10 @@ where
                     shared.lost(link.generation(), NearError::Disconnected { reason });
                 }
                 _ = beats.tick() => {
-                    let beat = pin!(self.heartbeat(link));
                     let beat = tokio::select! {
                         biased;
                         () = shared.line.left(link.generation()) => return,
-                        beat = beat => beat,
+                        beat = self.heartbeat(link) => beat,
                     };
                     if let Err(fault) = beat {
                         shared.lost(link.generation(), fault);
@@ -153,26 +146,22 @@ where
     /// From the loss of a connection to the next one.
     async fn reconnect(&mut self) -> Arc<Link> {
         let shared = Arc::clone(&self.shared);
-        match shared.settings.on_disconnect {
+        let serve_for = match shared.settings.on_disconnect {
             // `Shared::lost` has stopped serving.
-            OnDisconnect::Flush => {
-                shared.flush_wanted.notify_one();
-                self.connect_until_it_works().await
-            }
-            OnDisconnect::ServeFor(grace) => {
-                let mut connecting = pin!(self.connect_until_it_works());
-                let early = tokio::select! {
-                    biased;
-                    () = sleep(grace) => None,
-                    link = &mut connecting => Some(link),
-                };
-                shared.line.stop_serving();
-                shared.flush_wanted.notify_one();
-                match early {
-                    Some(link) => link,
-                    None => connecting.await,
-                }
-            }
+            OnDisconnect::Flush => Duration::ZERO,
+            OnDisconnect::ServeFor(time) => time,
+        };
+        let mut connecting = pin!(self.connect_until_it_works());
+        let early = tokio::select! {
+            biased;
+            () = sleep(serve_for) => None,
+            link = &mut connecting => Some(link),
+        };
+        shared.line.stop_serving();
+        shared.flush_wanted.notify_one();
+        match early {
+            Some(link) => link,
+            None => connecting.await,
         }
     }
 
@@ -198,12 +187,7 @@ where
 
 /// The cleaner: walks over the local cache whenever outdated entries wait to be removed, and a last
 /// time when the line is closed.
-async fn clean_up<K, V, S>(shared: Arc<Shared<K, V, S>>)
-where
-    K: Hash + Eq + Clone + Send + Sync + 'static,
-    V: Clone + Send + Sync + 'static,
-    S: BuildHasher + Send + Sync + 'static,
-{
+async fn clean_up<K: Key, V: Val, S: Hasher>(shared: Arc<Shared<K, V, S>>) {
     loop {
         let open = tokio::select! {
             biased;

@@ -6,18 +6,18 @@
 //! process see it, or a later one.
 
 use crate::error::NearError;
-use crate::key::{NearKey, ToKey};
-use crate::link::Link;
+use crate::key::{Hasher, Key, NearKey, ToKey, Val};
+use crate::link::{Link, together};
 use crate::near::NearCache;
-use crate::read::{SERVER_PAUSE, load_in_time};
+use crate::read::SERVER_PAUSE;
 use crate::request::{self, RequestError, no_node, unexpected, unknown_node};
-use crate::shared::{BlockingDrop, Shared};
+use crate::shared::Shared;
+use crate::trace;
 use redis::{Cmd, Value};
 use std::borrow::Borrow;
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 /// How many writes of one call are under way at a time.
@@ -87,11 +87,14 @@ where
         ttl: impl Into<Option<Duration>>,
     ) -> Vec<Result<(), NearError>> {
         let ttl = ttl.into();
-        let set = move |shared: BlockingDrop<Shared<K, V, S>>, (key, value): (K, V)| async move {
-            let cmd = shared.set_command(&key, &value, ttl)?;
-            shared.write(&key, &cmd, |reply| okay("SET", &reply)).await
+        let entries: Vec<(K, V)> = entries.into_iter().collect();
+        let set = async |(key, value): &(K, V)| {
+            let cmd = self.shared.set_command(key, value, ttl)?;
+            self.shared
+                .write(key, &cmd, |reply| okay("SET", &reply))
+                .await
         };
-        self.each(entries.into_iter().collect(), set).await
+        each(entries.iter().map(set)).await
     }
 
     /// Deletes a key on the server. True if the server had it.
@@ -134,10 +137,8 @@ where
         &self,
         keys: impl IntoIterator<Item = K>,
     ) -> Vec<Result<bool, NearError>> {
-        let delete = |shared: BlockingDrop<Shared<K, V, S>>, key: K| async move {
-            shared.delete(&key).await
-        };
-        self.each(keys.into_iter().collect(), delete).await
+        let keys: Vec<K> = keys.into_iter().collect();
+        each(keys.iter().map(|key| self.shared.delete(key))).await
     }
 
     /// Gives a key a new time to live on the server. True if the server has the key.
@@ -212,48 +213,37 @@ where
         let touched = self.shared.write(&key, cmd, meaning).await?;
         if was_kept {
             // The key is touched already: an error of this read is none of the call.
-            let _ = load_in_time(self.shared.clone(), key).await;
+            let _ = self.shared.load(&key).await;
         }
         Ok(touched)
     }
+}
 
-    /// Runs a write for each item, some of them together; the results are in the order of the
-    /// items.
-    async fn each<T, R, F>(
-        &self,
-        items: Vec<T>,
-        write: impl Fn(BlockingDrop<Shared<K, V, S>>, T) -> F,
-    ) -> Vec<Result<R, NearError>>
-    where
-        F: Future<Output = Result<R, NearError>> + Send + 'static,
-        R: Send + 'static,
-    {
-        let mut results: Vec<_> = items.iter().map(|_| Err(NearError::Closed)).collect();
-        let mut under_way = JoinSet::new();
-        let mut items = items.into_iter().enumerate();
-        loop {
-            for (index, item) in items.by_ref().take(WRITES_AT_ONCE - under_way.len()) {
-                // The task may hold the last reference.
-                let write = write(BlockingDrop::new(self.shared.clone()), item);
-                under_way.spawn(async move { (index, write.await) });
-            }
-            match under_way.join_next().await {
-                Some(Ok((index, result))) => results[index] = result,
-                // A panic of the user's code is the caller's.
-                Some(Err(ended)) if ended.is_panic() => {
-                    std::panic::resume_unwind(ended.into_panic());
-                }
-                Some(Err(_)) => {}
-                None => return results,
-            }
-        }
+/// Runs writes, some of them together; the results are in their order.
+async fn each<R, F>(mut writes: impl ExactSizeIterator<Item = F>) -> Vec<Result<R, NearError>>
+where
+    F: Future<Output = Result<R, NearError>>,
+{
+    let mut results: Vec<_> = (0..writes.len()).map(|_| Err(NearError::Closed)).collect();
+    for begin in (0..results.len()).step_by(WRITES_AT_ONCE) {
+        let part = writes.by_ref().take(WRITES_AT_ONCE);
+        together(part, |number, result| results[begin + number] = result).await;
     }
+    results
 }
 
 fn okay(command: &str, reply: &Value) -> Result<(), RequestError> {
     match reply {
         Value::Okay => Ok(()),
         other => Err(unexpected(command, other)),
+    }
+}
+
+/// The reply to `SET … NX`: whether the value was written.
+pub(crate) fn is_written(reply: Value) -> Result<bool, RequestError> {
+    match reply {
+        Value::Nil => Ok(false),
+        other => okay("SET", &other).map(|()| true),
     }
 }
 
@@ -275,29 +265,15 @@ pub(crate) fn whole_millis(ttl: Duration) -> Result<u64, NearError> {
 }
 
 /// Invalidates the key when the write has ended: also when it failed or was cancelled.
-struct InvalidateAtEnd<'a, K, V, S>(&'a Shared<K, V, S>, &'a K)
-where
-    K: NearKey + Hash + Eq + Clone + Send + Sync + 'static,
-    V: Clone + Send + Sync + 'static,
-    S: BuildHasher + Send + Sync + 'static;
+struct InvalidateAtEnd<'a, K: Key, V: Val, S: Hasher>(&'a Shared<K, V, S>, &'a K);
 
-impl<K, V, S> Drop for InvalidateAtEnd<'_, K, V, S>
-where
-    K: NearKey + Hash + Eq + Clone + Send + Sync + 'static,
-    V: Clone + Send + Sync + 'static,
-    S: BuildHasher + Send + Sync + 'static,
-{
+impl<K: Key, V: Val, S: Hasher> Drop for InvalidateAtEnd<'_, K, V, S> {
     fn drop(&mut self) {
         self.0.local.invalidate(self.1);
     }
 }
 
-impl<K, V, S> Shared<K, V, S>
-where
-    K: NearKey + Hash + Eq + Clone + Send + Sync + 'static,
-    V: Clone + Send + Sync + 'static,
-    S: BuildHasher + Send + Sync + 'static,
-{
+impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
     pub(crate) fn set_command(
         &self,
         key: &K,
@@ -367,9 +343,11 @@ where
             let generation = link.generation();
             *sent = true;
             self.counters.write();
+            let asked = [bytes];
+            let sending = send(&link, bytes, cmd);
             let reply = tokio::select! {
                 biased;
-                reply = send(&link, bytes, cmd) => reply,
+                reply = trace::request(&self.settings, "write", &asked, sending) => reply,
                 () = self.line.left(generation) => {
                     let reason = "the connection was lost".into();
                     return Err(NearError::Unconfirmed { reason });
@@ -388,13 +366,11 @@ where
                     *sent = false;
                     self.lost(generation, error);
                 }
-                Err(RequestError::Ask(_)) => {
+                Err(waits) => {
                     *sent = false;
-                    sleep(SERVER_PAUSE).await;
-                }
-                Err(RequestError::Later(error)) => {
-                    *sent = false;
-                    self.set_fault(Some(error));
+                    if let RequestError::Later(error) = waits {
+                        self.set_fault(Some(error));
+                    }
                     sleep(SERVER_PAUSE).await;
                 }
             }

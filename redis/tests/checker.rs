@@ -1,8 +1,10 @@
 //! A checker of histories: writers stamp increasing versions, readers of four near caches record
 //! what they saw and when.
 //!
-//! Two near caches have quiet links; two read through proxies that cut, half-close, delay and
-//! hold back. Together they use all three tracking modes. The rules:
+//! Two near caches have quiet links; two read through proxies that cut, half-close, delay, hold
+//! back and slow down. Those two also ask for a value that takes seconds to arrive and for one that
+//! ends the connection. A pair of servers exchanges its roles every ten seconds. Together the near
+//! caches use all three tracking modes. The rules:
 //!
 //! 1. A reader never goes back: the versions that it sees of a key only grow.
 //! 2. A reader lags by the way of a report at most: it never sees a version that was outdated for
@@ -10,7 +12,7 @@
 //! 3. A read that begins on a connection never returns a version older than the last one that was
 //!    acknowledged before that connection was made.
 //! 4. No reader sees an absence, or a value, that a flush of the server does not explain.
-//! 5. On a quiet link no read fails.
+//! 5. On a quiet link no read fails, and a failover alone ends a connection.
 //!
 //! It runs for 20 s; by hand: `WHEELHOUSE_REDIS_CHECK_SECONDS=600 cargo test --release -p
 //! wheelhouse-redis --test checker -- --nocapture`.
@@ -19,11 +21,11 @@
 mod support;
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use support::proxy::{Direction, Proxy};
-use support::server::{Server, installed};
+use support::server::{Server, exchange_roles, installed, pair};
 use support::{Near, Writer, near};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
@@ -34,10 +36,21 @@ const WRITERS: usize = 3;
 const READERS: usize = 2;
 /// How long a report may take on a quiet link, on a machine whose cores are busy.
 const QUIET_BOUND: Duration = Duration::from_secs(2);
+/// The time between two failovers.
+const FAILOVER_EVERY: Duration = Duration::from_secs(10);
+/// After a failover, the old primary may serve as a replica until the heartbeat finds it out.
+const AFTER_FAILOVER: Duration = Duration::from_secs(3);
+/// Larger than what the servers hold for a client.
+const POISON: usize = 3 << 20;
+const LARGE: usize = 300 << 10;
+/// Bytes a second of a slow link: the large value takes two seconds.
+const SLOW: u64 = 150 << 10;
+const LONGEST_SLOW: Duration = Duration::from_millis(2500);
 const HEARTBEAT: Duration = Duration::from_secs(1);
 const LONGEST_HOLD: Duration = Duration::from_millis(500);
-/// On a link with faults: until the heartbeat gives the connection up, or the hold ends.
-const FAULTY_BOUND: Duration = Duration::from_millis(2 * 1000 + 500 + 2000);
+/// On a link with faults: until the heartbeat gives the connection up, or the hold ends, or what
+/// came before the report on a slow link has arrived.
+const FAULTY_BOUND: Duration = Duration::from_millis(2 * 1000 + 500 + 2500 + 2000);
 
 fn key(number: usize) -> String {
     format!("check:{number}")
@@ -79,8 +92,12 @@ struct Flush {
 struct World {
     histories: Vec<Mutex<History>>,
     flushes: Mutex<Vec<Flush>>,
-    /// Writers hold it for reading, the flusher for writing: a flush and a write never overlap,
-    /// so it is known which came first.
+    /// The port of the primary.
+    primary: AtomicU16,
+    /// When the roles were exchanged.
+    failovers: Mutex<Vec<Instant>>,
+    /// Writers hold it for reading; the flusher, and a failover, for writing: a flush and a write
+    /// never overlap, so it is known which came first.
     order: tokio::sync::RwLock<()>,
     done: AtomicBool,
     reads: AtomicU64,
@@ -91,6 +108,16 @@ struct World {
 impl World {
     fn goes_on(&self) -> bool {
         !self.done.load(Ordering::Relaxed)
+    }
+
+    /// What a failover adds to the bound of a read that began at this moment.
+    fn after_failover(&self, begun: Instant) -> Duration {
+        let failovers = self.failovers.lock().unwrap();
+        let recent = |at: &Instant| *at + 2 * AFTER_FAILOVER > begun;
+        match failovers.last().is_some_and(recent) {
+            true => AFTER_FAILOVER,
+            false => Duration::ZERO,
+        }
     }
 
     /// Whether a reader may see nothing of a key: the first write since the last flush (or ever)
@@ -131,12 +158,23 @@ impl World {
     }
 }
 
-async fn write(world: Arc<World>, port: u16, which: usize) {
-    let mut writer = Writer::connect(port).await;
+/// A connection to the primary of now; the caller holds `order`.
+async fn primary(world: &World, port: &mut u16, writer: &mut Option<Writer>) -> Writer {
+    let now = world.primary.load(Ordering::SeqCst);
+    if writer.is_none() || *port != now {
+        *port = now;
+        *writer = Some(Writer::connect(now).await);
+    }
+    writer.clone().unwrap()
+}
+
+async fn write(world: Arc<World>, which: usize) {
+    let (mut port, mut held) = (0, None);
     let mut random = Random(0x9e37_79b9 + which as u64);
     while world.goes_on() {
         let number = which + WRITERS * random.below((KEYS / WRITERS) as u64) as usize;
         let guard = world.order.read().await;
+        let mut writer = primary(&world, &mut port, &mut held).await;
         let begun = Instant::now();
         let version = {
             let mut history = world.histories[number].lock().unwrap();
@@ -161,12 +199,58 @@ async fn write(world: Arc<World>, port: u16, which: usize) {
     }
 }
 
-async fn flush(world: Arc<World>, port: u16) {
-    let mut writer = Writer::connect(port).await;
+/// The values that are no versions: a flush deletes them, too.
+async fn set_large(writer: &mut Writer) {
+    writer.set("poison", &"x".repeat(POISON)).await;
+    writer.set("large", &"x".repeat(LARGE)).await;
+}
+
+/// Exchanges the roles of the two servers again and again.
+async fn fail_over(world: Arc<World>, mut ports: [u16; 2], proxies: Vec<Arc<Proxy>>) {
+    loop {
+        let next = Instant::now() + FAILOVER_EVERY;
+        while Instant::now() < next {
+            if !world.goes_on() {
+                return;
+            }
+            sleep(Duration::from_millis(20)).await;
+        }
+        let _guard = world.order.write().await;
+        world.failovers.lock().unwrap().push(Instant::now());
+        exchange_roles(ports[0], ports[1]).await;
+        ports.swap(0, 1);
+        world.primary.store(ports[0], Ordering::SeqCst);
+        for proxy in &proxies {
+            proxy.retarget(ports[0]);
+        }
+        world.failovers.lock().unwrap().push(Instant::now());
+    }
+}
+
+/// Asks for the value that ends the connection, and for the one that takes seconds.
+async fn ask_for_large_values(world: Arc<World>, near: Near) {
+    let mut arrived = 0;
+    while world.goes_on() {
+        sleep(Duration::from_millis(200)).await;
+        // Some servers (Valkey 9) do not count a large string.
+        if let Ok(Some(poison)) = near.get("poison").await {
+            assert_eq!(poison.len(), POISON);
+        }
+        if let Ok(Some(large)) = near.get("large").await {
+            assert_eq!(large.len(), LARGE);
+            arrived += 1;
+        }
+    }
+    assert!(arrived > 0, "the large value never arrived");
+}
+
+async fn flush(world: Arc<World>) {
+    let (mut port, mut held) = (0, None);
     while world.goes_on() {
         // Rarely: a flush also hides an outdated entry.
         sleep(Duration::from_millis(6500)).await;
         let _guard = world.order.write().await;
+        let mut writer = primary(&world, &mut port, &mut held).await;
         let begun = Instant::now();
         // Recorded first: a reader may see it before it is acknowledged.
         let acknowledged = None;
@@ -179,6 +263,7 @@ async fn flush(world: Arc<World>, port: u16) {
         if let Some(flush) = world.flushes.lock().unwrap().last_mut() {
             flush.acknowledged = Some(Instant::now());
         }
+        set_large(&mut writer).await;
     }
 }
 
@@ -226,7 +311,8 @@ async fn read(world: Arc<World>, link: Arc<Link>, which: u64) {
             Ok(Some(text)) => text.parse().unwrap(),
             Ok(None) => {
                 world.absences.fetch_add(1, Ordering::Relaxed);
-                let explained = world.explains_absence(number, begun, ended, link.bound);
+                let bound = link.bound + world.after_failover(begun);
+                let explained = world.explains_absence(number, begun, ended, bound);
                 assert!(
                     explained,
                     "{name}: {} is absent without a flush",
@@ -260,7 +346,7 @@ async fn read(world: Arc<World>, link: Arc<Link>, which: u64) {
                 begun.saturating_duration_since(outdated)
             });
         assert!(
-            stale <= link.bound,
+            stale <= link.bound + world.after_failover(begun),
             "{name}: version {version} of {} was outdated for {stale:?}",
             key(number)
         );
@@ -287,8 +373,13 @@ async fn disturb(world: Arc<World>, proxy: Arc<Proxy>, seed: u64) {
     while world.goes_on() {
         sleep(Duration::from_millis(100 + random.below(500))).await;
         let direction = [Direction::ToClient, Direction::ToServer][random.below(2) as usize];
-        match random.below(5) {
+        match random.below(6) {
             0 => proxy.cut(),
+            5 => {
+                proxy.throttle(SLOW);
+                sleep(LONGEST_SLOW.mul_f64(random.below(100) as f64 / 100.0)).await;
+                proxy.throttle(0);
+            }
             1 => proxy.half_close(direction),
             2 => {
                 proxy.hold(direction);
@@ -346,25 +437,30 @@ async fn histories_of_four_near_caches_are_right() {
     for program in &programs {
         println!("{}", program.display());
         let limit = Duration::from_secs(seconds()) / programs.len() as u32;
-        check(Server::start(program, &[]).await, limit).await;
+        let limits = ["--client-output-buffer-limit", "normal 1mb 0 0"];
+        check(pair(program, &limits).await, limit).await;
     }
 }
 
-async fn check(server: Server, limit: Duration) {
+async fn check((first, second): (Server, Server), limit: Duration) {
+    set_large(&mut Writer::connect(first.port).await).await;
     let world = Arc::new(World {
         histories: (0..KEYS).map(|_| Mutex::default()).collect(),
         flushes: Mutex::default(),
+        primary: AtomicU16::new(first.port),
+        failovers: Mutex::default(),
         order: tokio::sync::RwLock::new(()),
         done: AtomicBool::new(false),
         reads: AtomicU64::new(0),
         failures: AtomicU64::new(0),
         absences: AtomicU64::new(0),
     });
-    let proxies = [Proxy::to(server.port).await, Proxy::to(server.port).await].map(Arc::new);
-    let ports = [server.port, server.port, proxies[0].port, proxies[1].port];
     let names = ["quiet 1", "quiet 2", "faulty 1", "faulty 2"];
-    let mut links = Vec::new();
-    for (index, (port, name)) in ports.into_iter().zip(names).enumerate() {
+    let (mut proxies, mut links) = (Vec::new(), Vec::new());
+    for (index, name) in names.into_iter().enumerate() {
+        let proxy = Arc::new(Proxy::to(first.port).await);
+        let port = proxy.port;
+        proxies.push(proxy);
         let quiet = index < 2;
         let tracking = match index {
             1 => Tracking::Broadcast {
@@ -373,12 +469,10 @@ async fn check(server: Server, limit: Duration) {
             2 => Tracking::OptIn,
             _ => Tracking::Default,
         };
-        let builder = near(port).tracking(tracking);
+        let builder = near(port).tracking(tracking).heartbeat(HEARTBEAT);
         let mut builder = builder.absent_ttl(Duration::from_secs(100));
         if !quiet {
-            builder = builder
-                .heartbeat(HEARTBEAT)
-                .request_timeout(Duration::from_secs(2));
+            builder = builder.request_timeout(Duration::from_secs(4));
         }
         if index == 3 {
             // Shorter than the time in which the loss is noticed and the bound.
@@ -396,10 +490,15 @@ async fn check(server: Server, limit: Duration) {
 
     let mut tasks = JoinSet::new();
     for which in 0..WRITERS {
-        tasks.spawn(write(world.clone(), server.port, which));
+        tasks.spawn(write(world.clone(), which));
     }
-    tasks.spawn(flush(world.clone(), server.port));
-    for (index, proxy) in proxies.iter().enumerate() {
+    tasks.spawn(flush(world.clone()));
+    let ports = [first.port, second.port];
+    tasks.spawn(fail_over(world.clone(), ports, proxies.clone()));
+    for link in &links[2..] {
+        tasks.spawn(ask_for_large_values(world.clone(), link.near.clone()));
+    }
+    for (index, proxy) in proxies[2..].iter().enumerate() {
         tasks.spawn(disturb(world.clone(), proxy.clone(), 77 + index as u64));
     }
     for (index, link) in links.iter().enumerate() {
@@ -423,6 +522,7 @@ async fn check(server: Server, limit: Duration) {
         ended.unwrap();
     }
     links.iter().for_each(|link| report(link));
+    let failovers = world.failovers.lock().unwrap().len() / 2;
     let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
     let written: usize = world
         .histories
@@ -430,7 +530,7 @@ async fn check(server: Server, limit: Duration) {
         .map(|h| h.lock().unwrap().begun.len())
         .sum();
     println!(
-        "{} reads, {} absences, {} failed; {written} writes, {} flushes",
+        "{} reads, {} absences, {} failed; {written} writes, {} flushes, {failovers} failovers",
         count(&world.reads),
         count(&world.absences),
         count(&world.failures),
@@ -446,6 +546,10 @@ async fn check(server: Server, limit: Duration) {
             "{}: no hits",
             link.name
         );
-        assert_eq!(stats.lost_connections() == 0, link.quiet, "{}", link.name);
+        let (losses, switches) = (stats.lost_connections(), failovers as u64);
+        match link.quiet {
+            true => assert!(losses <= 2 * switches, "{}: {losses} losses", link.name),
+            false => assert!(losses > 0, "{}: no losses", link.name),
+        }
     }
 }

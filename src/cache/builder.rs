@@ -159,6 +159,27 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     /// writers stop waiting, and the second row does not hold until that reader has dropped it.
     /// Values that wait for a slow listener are not counted.
     ///
+    /// # Memory
+    ///
+    /// Bytes that the cache allocates for each entry, without what keys and values themselves have
+    /// on the heap:
+    ///
+    /// | size of key and value | without a bound | with `max_capacity` | and with weigher, policy and idle limit |
+    /// |---|---|---|---|
+    /// | 8 + 8 | 87 | 108 | 120 |
+    /// | 24 + 24 | 124 | 145 | 157 |
+    /// | 24 + 64 | 167 | 187 | 199 |
+    /// | 8 + 128 | 222 | 242 | 254 |
+    ///
+    /// So count the sizes of key and value, about 75 bytes, and 20 more in a bounded cache. In a
+    /// cache of a few thousand entries it is a tenth more.
+    ///
+    /// Chunks of memory serve new entries again, and go back to the allocator when all their
+    /// entries have left. So a few entries that stay, out of very many, may hold most of the memory
+    /// of all: 500 that are left of 500,000 held 46 of 74 MB. It is used again as the cache grows.
+    ///
+    /// # Weight
+    ///
     /// With a weigher, the weight may exceed the bound by `1,024 × shards + 3,072` times the weight
     /// of the heaviest entry. A cache has four shards per core, a small one fewer.
     ///
@@ -187,6 +208,9 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     /// size. An entry that is heavier than the whole cache is removed with the cause
     /// [`Size`](RemovalCause::Size), at the latest by the next maintenance pass, and evicts no
     /// other entry; the value that it replaced has left as `Replaced`.
+    ///
+    /// To bound the memory, add what the cache itself needs for each entry, which
+    /// [`max_capacity`](Self::max_capacity#memory) lists, to what key and value have on the heap.
     ///
     /// The limits on waiting maintenance count entries, whatever they weigh: see `max_capacity`.
     ///

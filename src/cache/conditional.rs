@@ -64,6 +64,8 @@ where
     /// The value that `matches` has seen is the one that is replaced. `matches` runs with no lock
     /// held, and again if another write comes first.
     ///
+    /// If the cache has neither a policy nor a `time_to_live`, the entry keeps its deadline.
+    ///
     /// # Errors
     ///
     /// The value that was not stored: the key is absent, or its value does not match.
@@ -98,7 +100,7 @@ where
             lives: |node| core.shared.is_live(node),
             matched: None,
         };
-        let stored = core.put_through(hash, owned, value, LifetimeSource::Policy, condition);
+        let stored = core.put_through(hash, owned, value, LifetimeSource::Update, condition);
         match stored {
             Ok(outcome) => {
                 core.maintenance.after_write(&core.shared, outcome);

@@ -55,6 +55,10 @@ where
 {
     /// Selects the entry of a key; the selector's methods read or change it.
     ///
+    /// A counter whose window ends at a fixed time, such as a rate limiter's, is `and_upsert_with`
+    /// on a cache with [`expiry::creating`](crate::expiry::creating): see
+    /// `examples/rate_limiter.rs`.
+    ///
     /// ```
     /// let cache = wheelhouse::Cache::new(100);
     /// assert!(cache.entry("ada").or_insert(1815).is_fresh());

@@ -72,6 +72,7 @@ mod state;
 mod status;
 #[cfg(all(test, not(wheelhouse_loom)))]
 mod tests;
+mod tidy;
 mod waking;
 mod walk;
 mod watchdog;

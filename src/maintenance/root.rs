@@ -13,7 +13,7 @@ use crate::reclaim::Pin;
 use crate::scheduler::{Delivery, Waker};
 use crate::shared::Shared;
 use crate::stats::Stats;
-use crate::sync::Mutex;
+use crate::sync::{AtomicU32, Mutex};
 use crate::wheel::Spans;
 use crate::wheel_snapshot::LevelSnapshot;
 use std::time::Duration;
@@ -46,6 +46,8 @@ pub(crate) struct Maintenance<K, V> {
     pub(super) notifier: Notifier<K, V>,
     pub(super) delivery: Delivery,
     pub(super) waking: Waking,
+    /// Operations of callers while the cache was untidy.
+    pub(super) operations: AtomicU32,
     /// Held by a walk through the size policy: there is one cursor.
     pub(super) walks: Mutex<()>,
 }
@@ -67,6 +69,7 @@ impl<K, V> Maintenance<K, V> {
             notifier: Notifier::new(setup.listener),
             delivery: setup.delivery,
             waking: Waking::new(setup.waker),
+            operations: AtomicU32::new(0),
             walks: Mutex::new(()),
         }
     }

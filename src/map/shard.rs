@@ -4,7 +4,7 @@ use super::cell::{Locked, Probe, ShardCell, Totals};
 use super::table::{Home, Place, Table, TablePart, Writer};
 use crate::buffer::{Batch, WriteEvent};
 use crate::listener::RemovalCause;
-use crate::node::{NewNode, NodePtr, NodeState, Times};
+use crate::node::{NodePtr, NodeState, Prepared, Times};
 use crate::sync::ShortMutexGuard;
 
 /// A shard, locked by a writer.
@@ -108,16 +108,22 @@ impl<'a, K, V> Shard<'a, K, V> {
         Some(Occupied(home, place))
     }
 
+    /// Makes room for one node: then [`replace`](Self::replace) and [`refuse`](Self::refuse)
+    /// allocate nothing.
+    pub(crate) fn reserve(&mut self) {
+        self.locked.slab.reserve();
+    }
+
     /// Adds a node whose key is confirmed to be absent.
     // Always inlined, as `replace`.
     #[inline(always)]
     pub(crate) fn add(
         &mut self,
         vacancy: Vacant<'a, K, V>,
-        new: NewNode<K, V>,
+        new: impl Prepared<K, V>,
         times: Times,
     ) -> NodePtr<K, V> {
-        let (hash, weight) = (new.hash(), new.weight());
+        let (hash, weight) = (new.peek().hash(), new.peek().weight());
         self.writer().grow_if_full();
         let new = self.locked.slab.place(new, times);
         self.writer().insert(vacancy.0, new, hash);
@@ -128,7 +134,11 @@ impl<'a, K, V> Shard<'a, K, V> {
 
     /// Adds a node whose key is known to be absent.
     #[cfg(all(test, wheelhouse_loom))]
-    pub(crate) fn add_absent(&mut self, new: NewNode<K, V>, times: Times) -> NodePtr<K, V> {
+    pub(crate) fn add_absent(
+        &mut self,
+        new: crate::node::NewNode<K, V>,
+        times: Times,
+    ) -> NodePtr<K, V> {
         let home = self.writer().home(new.hash());
         self.add(Vacant(home), new, times)
     }
@@ -140,11 +150,11 @@ impl<'a, K, V> Shard<'a, K, V> {
         &mut self,
         spot: Occupied<'a, K, V>,
         old: NodePtr<K, V>,
-        new: NewNode<K, V>,
+        new: impl Prepared<K, V>,
         times: Times,
         cause: RemovalCause,
     ) -> NodePtr<K, V> {
-        let (hash, weight) = (new.hash(), new.weight());
+        let (hash, weight) = (new.peek().hash(), new.peek().weight());
         let new = self.locked.slab.succeed(old, new, times);
         // Otherwise the first read after each write would be recorded as a new read.
         new.set_seen(old.seen());
@@ -182,7 +192,7 @@ impl<'a, K, V> Shard<'a, K, V> {
     /// with `cause`.
     #[cold]
     #[inline(never)]
-    pub(crate) fn refuse(&mut self, new: NewNode<K, V>, cause: RemovalCause) {
+    pub(crate) fn refuse(&mut self, new: impl Prepared<K, V>, cause: RemovalCause) {
         let node = self.locked.slab.place(new, Times::NONE);
         node.set_state(NodeState::Removed);
         self.locked.batch.push(WriteEvent::Removed(node, cause));
@@ -231,7 +241,7 @@ impl<'a, K, V> Shard<'a, K, V> {
     /// Begins to move the entries to an array of another size, though this one fits.
     #[cfg(all(test, wheelhouse_loom))]
     pub(crate) fn begin_move(&mut self, log: u32) {
-        self.writer().begin(log);
+        self.writer().begin_move(log);
     }
 
     /// Moves up to this number of units to the other array of the table, if the table is resizing.
@@ -252,7 +262,7 @@ impl<'a, K, V> Shard<'a, K, V> {
 mod tests {
     use super::super::Map;
     use super::*;
-    use crate::node::Columns;
+    use crate::node::{Columns, NewNode};
     use crate::reclaim::Domain;
 
     #[test]

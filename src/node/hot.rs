@@ -165,8 +165,8 @@ impl<K, V> Node<K, V> {
         deadline & FROZEN != 0 && has_ended(deadline, now)
     }
 
-    /// The wanted deadline. If it was claimed or frozen since the caller read `judged`, then
-    /// `judged`.
+    /// The wanted deadline. If another thread has claimed or frozen it since the caller read
+    /// `judged`, the answer is `judged`.
     #[inline]
     pub(crate) fn present_deadline(&self, judged: u64, now: u64) -> u64 {
         let deadline = self.deadline();
@@ -287,6 +287,43 @@ impl Times {
         deadline: time::NEVER,
         own: time::NEVER,
     };
+}
+
+/// A node to come, which is taken when there is memory for it. Allocating panics if the memory is
+/// refused, and what is not taken by then stays with its owner: keys and values are not dropped
+/// under a lock.
+pub(crate) trait Prepared<K, V> {
+    fn peek(&self) -> &NewNode<K, V>;
+    fn take(self) -> NewNode<K, V>;
+}
+
+impl<K, V> Prepared<K, V> for NewNode<K, V> {
+    fn peek(&self) -> &Self {
+        self
+    }
+
+    fn take(self) -> Self {
+        self
+    }
+}
+
+/// Some, until it is taken.
+impl<K, V> Prepared<K, V> for &mut Option<NewNode<K, V>> {
+    #[inline(always)]
+    fn peek(&self) -> &NewNode<K, V> {
+        match &**self {
+            Some(new) => new,
+            None => unreachable!("a prepared node is taken once"),
+        }
+    }
+
+    #[inline(always)]
+    fn take(self) -> NewNode<K, V> {
+        match Option::take(self) {
+            Some(new) => new,
+            None => unreachable!("a prepared node is taken once"),
+        }
+    }
 }
 
 impl<K, V> NewNode<K, V> {

@@ -300,8 +300,13 @@ impl Pool {
         }
     }
 
+    /// Whether a slot can be taken without an allocation.
+    pub(super) fn has_room(&self) -> bool {
+        !self.recycled.is_empty() || self.slots > self.used
+    }
+
     /// Allocates another region and opens its chunks.
-    fn grow(&mut self, open: impl Fn(NonNull<u8>, NonNull<u8>)) {
+    pub(super) fn grow(&mut self, open: impl Fn(NonNull<u8>, NonNull<u8>)) {
         let Shape {
             size,
             slots,

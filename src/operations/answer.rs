@@ -66,8 +66,8 @@ impl TimedAnswer {
         Some((cause, Some(kept)))
     }
 
-    /// For which cause the old value leaves; `None` if the policy was asked about a live entry, and
-    /// another thread has claimed its deadline since.
+    /// The cause with which the old value leaves. `None` if another thread has claimed the deadline
+    /// of the entry after the policy was asked about it as a live one.
     #[inline(always)]
     fn judge<K, V>(&self, old: NodePtr<K, V>) -> Option<RemovalCause> {
         if old.deadline_if_live(self.now).is_some() {
@@ -134,33 +134,32 @@ impl<K: 'static, V: 'static> Lifetimes<K, V> {
         &self,
         new: &NewNode<K, V>,
         found: Option<NodePtr<K, V>>,
-        given: LifetimeSource,
+        given: &LifetimeSource,
         clock: &Clock,
         now: u64,
     ) -> TimedAnswer {
-        if let LifetimeSource::Ttl(_)
-        | LifetimeSource::Loaded(FromLoad {
-            lifetime: Some(_), ..
-        }) = given
-        {
+        let fixed = match *given {
+            LifetimeSource::Ttl(lifetime) => Some(Some(lifetime)),
+            LifetimeSource::Loaded(FromLoad { lifetime, .. }) => lifetime,
+            LifetimeSource::Policy | LifetimeSource::Update => None,
+        };
+        if let Some(lifetime) = fixed {
             self.note_own();
+            let answer = Answer::New(time::deadline_in(now, lifetime));
+            return TimedAnswer { now, answer };
         }
         let answer = match (given, &self.policy) {
-            (LifetimeSource::Ttl(lifetime), _) => Answer::New(time::deadline_after(now, lifetime)),
-            (
-                LifetimeSource::Loaded(FromLoad {
-                    lifetime: Some(lifetime),
-                    ..
-                }),
-                _,
-            ) => Answer::New(time::deadline_in(now, lifetime)),
-            (LifetimeSource::Policy | LifetimeSource::Loaded(_), None) => Answer::New(NEVER),
-            (LifetimeSource::Policy | LifetimeSource::Loaded(_), Some(policy))
-                if self.updates_as_new =>
+            (LifetimeSource::Update, None)
+                if self.limits.time_to_live.is_none()
+                    && found.is_some_and(|old| old.deadline_if_live(now).is_some()) =>
             {
+                Answer::Kept(None)
+            }
+            (_, None) => Answer::New(NEVER),
+            (_, Some(policy)) if self.updates_as_new => {
                 Answer::New(policy.deadline_of_new(new.key(), new.value(), clock, now))
             }
-            (LifetimeSource::Policy | LifetimeSource::Loaded(_), Some(policy)) => {
+            (_, Some(policy)) => {
                 // If the entry is due, this claims it, so that the answer for a new entry stays
                 // valid.
                 let there = found.and_then(|old| old.deadline_if_live(now));

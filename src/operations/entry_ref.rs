@@ -5,6 +5,7 @@ use crate::node::NodePtr;
 use crate::reclaim::Pin;
 use crate::time::{self, Clock, NEVER};
 use std::fmt;
+use std::marker::PhantomData;
 use std::ops::Deref;
 use std::time::Duration;
 
@@ -32,6 +33,7 @@ use std::time::Duration;
 /// assert!(entry.time_left().unwrap() <= Duration::from_secs(60));
 /// ```
 pub struct EntryRef<'a, K, V> {
+    _marker: PhantomData<AnEntryRefStaysOnTheThreadThatLookedItUp>,
     node: NodePtr<K, V>,
     /// The deadline at the look-up. It is used if the entry was replaced or removed since.
     deadline: u64,
@@ -39,11 +41,18 @@ pub struct EntryRef<'a, K, V> {
     _pin: Pin,
 }
 
+/// Not `Send`: the pin of an [`EntryRef`] belongs to its thread. The compiler names this type where
+/// a reference is held over an `.await`: clone what is needed, and drop the reference before.
+struct AnEntryRefStaysOnTheThreadThatLookedItUp(
+    #[allow(dead_code, reason = "it only makes the type not Send")] *const (),
+);
+
 impl<'a, K, V> EntryRef<'a, K, V> {
     /// The pin was taken before the node was found and belongs to the domain of the node's cache.
     #[inline]
     pub(crate) fn new(hit: Hit<K, V>, clock: &'a Clock, pin: Pin) -> Self {
         Self {
+            _marker: PhantomData,
             node: hit.node,
             deadline: hit.deadline,
             clock,

@@ -105,7 +105,7 @@ impl<K, V, S> Core<K, V, S> {
         let (own, inherits) = policy.deadline_after_first_read(node, clock, hit.now, hit.deadline);
         self.lifetimes.note_first_read(inherits);
         let is_fast = Self::reads_are_fast(&self.lifetimes, &self.shared);
-        self.has_fast_reads.store(is_fast, Ordering::Relaxed);
+        self.shared.set_slow_reads(!is_fast);
         let exactly = self.lifetimes.reads_exactly();
         self.reads_exactly.store(exactly, Ordering::Relaxed);
         own

@@ -155,7 +155,7 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
         L: Lookup<K, V>,
         Q: Equivalent<K> + ?Sized,
     {
-        if L::IS_READ && !self.has_fast_reads.load(Ordering::Relaxed) {
+        if self.shared.has_detour(L::IS_READ) {
             return self.look_up_fully::<L, Q>(hash, key);
         }
         match self.shared.pin_alone() {
@@ -172,6 +172,7 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
         L: Lookup<K, V>,
         Q: Equivalent<K> + ?Sized,
     {
+        self.count_operation();
         let pin = self.shared.pin();
         let map = &self.shared.map;
         match map.find(hash, &pin, |node| key.equivalent(node.key())) {
@@ -310,7 +311,7 @@ impl<K: 'static, V: 'static, S, L: Lookup<K, V>, Q: Equivalent<K> + ?Sized> Flow
             Err(due) => return Self::search(core, hash, key, Some(due), pin),
         };
         let part = L::take(&hit);
-        let may_extend = L::IS_READ && !core.has_fast_reads.load(Ordering::Relaxed);
+        let may_extend = L::IS_READ && core.shared.has_slow_reads();
         if may_extend && !hit.extend(core) {
             return Self::search(core, hash, key, None, pin);
         }

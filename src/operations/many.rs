@@ -81,6 +81,7 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
             );
             return;
         }
+        self.count_operation();
         let first = answers.len();
         let map = &self.shared.map;
         let pin = self.shared.pin();

@@ -41,8 +41,10 @@ where
     {
         let hash = self.hash(key);
         // Before the pin, whose fence delays the memory loads after it.
-        self.shared.map.prefetch(hash);
-        let mut settled = self.shared.transact(
+        let cell = self.shared.map.cell(hash);
+        cell.prefetch(hash);
+        let mut settled = self.shared.transact_in(
+            cell,
             hash,
             Removal {
                 shared: &self.shared,
@@ -53,12 +55,17 @@ where
                 look: &mut look,
             },
         );
-        let Taken {
+        let Some(Taken {
             cause,
             outcome,
             node,
             seen,
-        } = settled.done.take()?;
+        }) = settled.done.take()
+        else {
+            drop(settled);
+            self.count_operation();
+            return None;
+        };
         let seen = match seen {
             Some(seen) => {
                 drop(settled);

@@ -11,7 +11,7 @@ use crate::listener::RemovalCause;
 use crate::load::state::RevokedBy;
 use crate::maintenance::WriteOutcome;
 use crate::map::Revalidated;
-use crate::node::{NewNode, NodePtr, Times};
+use crate::node::{NewNode, NodePtr, Prepared, Times};
 use crate::shared::Shared;
 use crate::time::{self, NEVER};
 use std::hash::{BuildHasher, Hash};
@@ -91,14 +91,14 @@ where
     /// Notifies the listener of an entry that ended while no cache held it.
     pub(crate) fn notify_ended(&self, key: K, value: V, weight: u32) {
         let hash = self.hash(&key);
-        let new = NewNode::new(key, value, hash, weight);
+        let mut new = Some(NewNode::new(key, value, hash, weight));
         let cause = RemovalCause::Expired;
-        self.shared.note_written(None);
-        self.shared.note_removed(|| weight, cause);
         let mut shard = self.shared.map.lock(hash);
-        shard.refuse(new, cause);
+        shard.refuse(&mut new, cause);
         let outcome = WriteOutcome::of_removal(&shard, None);
         drop(shard);
+        self.shared.note_written(None);
+        self.shared.note_removed(|| weight, cause);
         self.maintenance.after_write(&self.shared, outcome);
     }
 }
@@ -119,7 +119,7 @@ impl<K: Eq, V> Change<K, V> for PutBack<'_, K, V> {
     const KNOWS_LOADS: bool = true;
 
     fn is_key(&self, other: &K) -> bool {
-        self.new.as_ref().is_some_and(|new| new.key() == other)
+        self.new.peek().key() == other
     }
 
     fn ask(&mut self, found: Option<NodePtr<K, V>>, _: Option<u64>) -> Result<u64, Self::Done> {
@@ -139,27 +139,23 @@ impl<K: Eq, V> Change<K, V> for PutBack<'_, K, V> {
         place: Revalidated<'s, K, V>,
         hold: &mut Hold<'_, 's, K, V>,
     ) -> Result<Self::Done, u64> {
-        let Some(new) = self.new.take() else {
-            return Ok(None);
-        };
         let cause = RemovalCause::Expired;
-        let (node, left) = match (place, found) {
-            (Revalidated::Occupied(occupied), Some(old)) => {
-                self.shared.note_written(Some((old, cause)));
-                (hold.shard.replace(occupied, old, new, self.times, cause), 1)
+        let new = &mut *self.new;
+        let (node, old) = match (place, found) {
+            (Revalidated::Occupied(spot), Some(old)) => {
+                let node = hold.shard.replace(spot, old, new, self.times, cause);
+                (node, Some((old, cause)))
             }
-            (Revalidated::Vacant(vacant), _) => {
-                self.shared.note_written(None);
-                (hold.shard.add(vacant, new, self.times), 0)
-            }
+            (Revalidated::Vacant(vacant), _) => (hold.shard.add(vacant, new, self.times), None),
             (Revalidated::Occupied(_), None) => {
                 unreachable!("confirmed at the node that was found")
             }
         };
+        self.shared.note_written(old);
         set_refresh(node, self.refresh);
         hold.revoke(RevokedBy::Overwrite);
         Ok(Some(WriteOutcome {
-            left,
+            left: usize::from(old.is_some()),
             ..WriteOutcome::of_change(&hold.shard, self.times.deadline, Some(now))
         }))
     }

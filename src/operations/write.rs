@@ -19,8 +19,7 @@ use crate::listener::RemovalCause;
 use crate::load::state::RevokedBy;
 use crate::maintenance::WriteOutcome;
 use crate::map::Revalidated;
-use crate::node::{NewNode, NodePtr};
-use crate::reclaim::Pin;
+use crate::node::{NewNode, NodePtr, Prepared};
 use crate::time::{self, NEVER};
 use equivalent::Equivalent;
 use std::hash::{BuildHasher, Hash};
@@ -85,18 +84,18 @@ where
         condition: C,
     ) -> Settled<K, V, Result<WriteOutcome, NotStored>> {
         // The prefetch comes before the pin, whose fence delays later memory loads.
-        self.shared.map.prefetch(hash);
+        let cell = self.shared.map.cell(hash);
+        cell.prefetch(hash);
         let weight = self.weigh(&key, &value);
         *new = Some(NewNode::new(key, value, hash, weight));
-        self.shared.transact(
-            hash,
-            Write {
-                core: self,
-                new,
-                given,
-                condition,
-            },
-        )
+        let given = &given;
+        let write = Write {
+            core: self,
+            new,
+            given,
+            condition,
+        };
+        self.shared.transact_in(cell, hash, write)
     }
 
     /// Sets a deadline by hand; false if the key is absent or its entry is due.
@@ -107,75 +106,18 @@ where
         if lifetime.is_some() {
             self.lifetimes.note_own();
         }
-        let hash = self.hash(key);
-        let pin = self.shared.pin();
-        match self.try_set_lifetime(hash, key, lifetime, &pin) {
-            Ok(set) => self.end_set_lifetime(set, pin),
-            Err(DeadlineChanged) => self.set_lifetime_late(hash, key, lifetime, pin),
-        }
-    }
-
-    /// The rest of [`set_lifetime`](Self::set_lifetime) after a first attempt that failed.
-    #[cold]
-    #[inline(never)]
-    fn set_lifetime_late<Q>(&self, hash: u64, key: &Q, lifetime: Option<Duration>, pin: Pin) -> bool
-    where
-        Q: Equivalent<K> + ?Sized,
-    {
-        loop {
-            if let Ok(set) = self.try_set_lifetime(hash, key, lifetime, &pin) {
-                return self.end_set_lifetime(set, pin);
-            }
-        }
-    }
-
-    #[inline(always)]
-    fn end_set_lifetime(&self, set: Option<WriteOutcome>, pin: Pin) -> bool {
-        drop(pin);
-        let Some(outcome) = set else {
+        let change = SetDeadline {
+            core: self,
+            key,
+            lifetime,
+        };
+        let Some(outcome) = self.shared.transact(self.hash(key), change).end() else {
             return false;
         };
         self.maintenance.after_write(&self.shared, outcome);
         true
     }
-
-    /// One attempt of [`set_lifetime`](Self::set_lifetime); `None` if the key is absent.
-    #[inline(always)]
-    fn try_set_lifetime<Q>(
-        &self,
-        hash: u64,
-        key: &Q,
-        lifetime: Option<Duration>,
-        pin: &Pin,
-    ) -> Result<Option<WriteOutcome>, DeadlineChanged>
-    where
-        Q: Equivalent<K> + ?Sized,
-    {
-        let shared = &self.shared;
-        let probe = (shared.map).probe(hash, pin, |node| key.equivalent(node.key()));
-        let Some(node) = probe.found else {
-            return Ok(None);
-        };
-        let mut shard = probe.lock();
-        if shard.revalidate(hash, &probe).is_none() {
-            return Err(DeadlineChanged);
-        }
-        let now = shared.clock.now();
-        let judged = node.deadline();
-        if time::is_due(now, judged) && node.claim(judged, now) {
-            return Ok(None);
-        }
-        let own = time::deadline_in(now, lifetime);
-        let wanted = (self.lifetimes).wanted(own, || node.written(), now);
-        if !shard.move_deadline(node, judged, own, wanted) {
-            return Err(DeadlineChanged);
-        }
-        Ok(Some(WriteOutcome::of_change(&shard, wanted, Some(now))))
-    }
 }
-
-/// The entry or its deadline has changed since it was looked up.
-struct DeadlineChanged;
 
 /// A write whose condition refused it.
 struct NotStored;
@@ -184,18 +126,9 @@ struct NotStored;
 struct Write<'w, K, V, S, C> {
     core: &'w Core<K, V, S>,
     new: &'w mut Option<NewNode<K, V>>,
-    given: LifetimeSource,
+    // Its copies would be long.
+    given: &'w LifetimeSource,
     condition: C,
-}
-
-impl<K, V, S, C> Write<'_, K, V, S, C> {
-    #[inline(always)]
-    fn new(&self) -> &NewNode<K, V> {
-        match &*self.new {
-            Some(new) => new,
-            None => unreachable!("it leaves with the end of the write"),
-        }
-    }
 }
 
 impl<K, V, S, C> Change<K, V> for Write<'_, K, V, S, C>
@@ -211,7 +144,7 @@ where
 
     #[inline(always)]
     fn is_key(&self, other: &K) -> bool {
-        self.new().key() == other
+        self.new.peek().key() == other
     }
 
     #[inline(always)]
@@ -233,12 +166,12 @@ where
         {
             return Ok((asked, refresh));
         }
-        let (new, given) = (self.new(), self.given);
+        let (new, given) = (self.new.peek(), self.given);
         let asked = lifetimes.ask(new, found, given, &shared.clock, now);
         let refresh = core.refresh.as_ref().map(|policy| {
             let own = asked.own_or(|| found.map_or(NEVER, |old| old.own_deadline()));
             let entry = (new.key(), new.value());
-            lifetimes.ask_refresh(&**policy, entry, found, given, (now, own), &shared.clock)
+            lifetimes.ask_refresh(&**policy, entry, found, *given, (now, own), &shared.clock)
         });
         Ok((asked, refresh))
     }
@@ -267,42 +200,47 @@ where
             now: Some(now),
             left: 1,
         };
-        let weight = self.new().weight();
+        let weight = self.new.peek().weight();
         let mut former = None;
         let mut kept_out = false;
         match place {
             Revalidated::Vacant(vacancy) => {
                 let times = asked.times(None, lifetimes);
                 outcome.deadline = times.deadline;
-                shared.note_written(None);
                 if shared.is_too_heavy(weight) {
+                    hold.shard.refuse(&mut *self.new, RemovalCause::Size);
                     shared.note_removed(|| weight, RemovalCause::Size);
-                    hold.shard.refuse(self.take(), RemovalCause::Size);
                     kept_out = true;
                 } else {
-                    let node = hold.shard.add(vacancy, self.take(), times);
+                    let node = hold.shard.add(vacancy, &mut *self.new, times);
                     set_refresh(node, refresh);
                     outcome.left = 0;
                 }
+                shared.note_written(None);
             }
             Revalidated::Occupied(spot) => {
                 let old = found.expect("revalidated at the node that was found");
+                let too_heavy = shared.is_too_heavy(weight);
+                if lifetimes.reads_extend || too_heavy {
+                    // Memory may be refused by a panic: before the old value is touched.
+                    hold.shard.reserve();
+                }
                 let Some((cause, kept)) = asked.supersede(old, lifetimes) else {
                     return Err(plan);
                 };
                 former = Some(cause);
                 let times = asked.times(kept, lifetimes);
                 outcome.deadline = times.deadline;
-                shared.note_written(Some((old, cause)));
-                if shared.is_too_heavy(weight) {
-                    shared.note_removed(|| weight, RemovalCause::Size);
+                if too_heavy {
                     hold.shard.remove(spot, old, cause);
-                    hold.shard.refuse(self.take(), RemovalCause::Size);
+                    hold.shard.refuse(&mut *self.new, RemovalCause::Size);
+                    shared.note_removed(|| weight, RemovalCause::Size);
                     kept_out = true;
                 } else {
-                    let node = hold.shard.replace(spot, old, self.take(), times, cause);
+                    let node = hold.shard.replace(spot, old, &mut *self.new, times, cause);
                     set_refresh(node, refresh);
                 }
+                shared.note_written(Some((old, cause)));
             }
         }
         let written = Written {
@@ -317,12 +255,54 @@ where
     }
 }
 
-impl<K, V, S, C> Write<'_, K, V, S, C> {
+/// A deadline set by hand, as a change.
+struct SetDeadline<'d, K, V, S, Q: ?Sized> {
+    core: &'d Core<K, V, S>,
+    key: &'d Q,
+    lifetime: Option<Duration>,
+}
+
+impl<K, V, S, Q> Change<K, V> for SetDeadline<'_, K, V, S, Q>
+where
+    Q: Equivalent<K> + ?Sized,
+{
+    /// The time from which the deadline counts.
+    type Plan = u64;
+    /// `None` if the key has no live entry.
+    type Done = Option<WriteOutcome>;
+    const KNOWS_LOADS: bool = false;
+
     #[inline(always)]
-    fn take(&mut self) -> NewNode<K, V> {
-        match self.new.take() {
-            Some(new) => new,
-            None => unreachable!("it is stored once"),
+    fn is_key(&self, other: &K) -> bool {
+        self.key.equivalent(other)
+    }
+
+    #[inline(always)]
+    fn ask(&mut self, found: Option<NodePtr<K, V>>, _: Option<u64>) -> Result<u64, Self::Done> {
+        found.map(|_| self.core.shared.clock.now()).ok_or(None)
+    }
+
+    #[inline(always)]
+    fn apply<'s>(
+        &mut self,
+        now: u64,
+        found: Option<NodePtr<K, V>>,
+        _: Revalidated<'s, K, V>,
+        hold: &mut Hold<'_, 's, K, V>,
+    ) -> Result<Self::Done, u64> {
+        let Some(node) = found else {
+            return Ok(None);
+        };
+        let judged = node.deadline();
+        if time::is_due(now, judged) && node.claim(judged, now) {
+            return Ok(None);
         }
+        let own = time::deadline_in(now, self.lifetime);
+        let wanted = (self.core.lifetimes).wanted(own, || node.written(), now);
+        if !hold.shard.move_deadline(node, judged, own, wanted) {
+            return Err(now);
+        }
+        let outcome = WriteOutcome::of_change(&hold.shard, wanted, Some(now));
+        Ok(Some(outcome))
     }
 }

@@ -36,6 +36,45 @@ where
     /// count as a read, and asks no policy. A cache without `max_capacity` does not track the order
     /// of use, so the order is arbitrary.
     ///
+    /// # A stop that ends nothing twice
+    ///
+    /// If the listener ends something, such as an order, then an entry that expires while the
+    /// snapshot is taken would be ended now, and saved too. So let the listener collect from then
+    /// on, and drop the last handle before the snapshot is stored. When the drop returns, the
+    /// listener has heard of every removal; what it has collected is ended now and not saved.
+    ///
+    /// ```
+    /// use std::collections::HashSet;
+    /// use std::sync::atomic::{AtomicBool, Ordering};
+    /// use std::sync::{Arc, mpsc};
+    /// use wheelhouse::Cache;
+    ///
+    /// fn end(order: u64) { /* … */ }
+    ///
+    /// let stopping = Arc::new(AtomicBool::new(false));
+    /// let (removed, removals) = mpsc::channel();
+    /// let stops = Arc::clone(&stopping);
+    /// let orders: Cache<u64, String> = Cache::builder()
+    ///     .removal_listener(move |order: &u64, _: &String, _| {
+    ///         if stops.load(Ordering::SeqCst) {
+    ///             removed.send(*order).unwrap();
+    ///         } else {
+    ///             end(*order);
+    ///         }
+    ///     })
+    ///     .build();
+    /// orders.insert(7, "two tickets".into());
+    ///
+    /// // No other thread uses the cache any more.
+    /// stopping.store(true, Ordering::SeqCst);
+    /// let mut snapshot = orders.snapshot();
+    /// drop(orders);
+    /// let ended: HashSet<u64> = removals.try_iter().collect();
+    /// snapshot.retain(|saved| !ended.contains(&saved.key));
+    /// ended.into_iter().for_each(end);
+    /// assert_eq!(snapshot.len(), 1); // to be stored
+    /// ```
+    ///
     /// # Panics
     ///
     /// If `Clone` of a key or a value, or the [`Ticker`](crate::Ticker), panics. The cache stays as

@@ -58,7 +58,7 @@ pub(crate) struct Node {
 
 /// Staleness is in microseconds.
 pub(crate) const HEADING: &str =
-    "second node       hits  failed commands   stale p50      p99      max  wrong";
+    "second node       hits  failed commands  stale p50 µs   p99 µs   max µs  wrong";
 
 impl Node {
     pub(crate) fn new(name: &'static str, near: NearCache<u64, u64>) -> Self {
@@ -136,7 +136,7 @@ impl Node {
         let failed = failed - self.failed_before.swap(failed, Ordering::Relaxed);
         let mut stale = self.staleness.lock().unwrap();
         let row = format!(
-            "{second:>6} {:>4} {hits:>10} {failed:>7} {commands:>8} {:>11} {:>8} {:>8} {:>6}",
+            "{second:>6} {:>4} {hits:>10} {failed:>7} {commands:>8} {:>13} {:>8} {:>8} {:>6}",
             self.name,
             stale.value_at_quantile(0.5),
             stale.value_at_quantile(0.99),

@@ -206,3 +206,15 @@ async fn a_key_prefix_outside_of_the_tracked_prefixes_is_refused() {
         assert!(matches!(error, NearError::Connect { .. }), "{error}");
     }
 }
+
+/// The TLS library panics where no cryptography was chosen for it: `connect` says what to do.
+#[tokio::test]
+async fn tls_without_a_crypto_provider_is_an_error() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let url = format!("rediss://127.0.0.1:{port}/");
+    let builder = Near::builder(redis::Client::open(url).unwrap());
+    let message = builder.connect().await.unwrap_err().to_string();
+    assert!(message.contains("crypto provider"), "{message}");
+    assert!(message.contains("`ring`"), "{message}");
+}

@@ -1,40 +1,9 @@
 //! A primary that is one no more: its clients leave it.
 
 use crate::support::proxy::Proxy;
-use crate::support::server::{Server, installed};
+use crate::support::server::{Server, exchange_roles, installed, pair};
 use crate::support::{Near, Writer, connected, near, read, until};
-use std::path::Path;
 use std::time::{Duration, Instant};
-
-/// A primary and its replica, in step.
-pub(crate) async fn pair(program: &Path) -> (Server, Server) {
-    let primary = Server::start(program, &[]).await;
-    let source = format!("127.0.0.1 {}", primary.port);
-    let replica = Server::start(program, &["--replicaof", &source]).await;
-    let mut asked = Writer::connect(replica.port).await;
-    let mut in_step = async || {
-        let info: String = asked.send(&["INFO", "replication"]).await;
-        info.contains("master_link_status:up")
-    };
-    while !in_step().await {
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    (primary, replica)
-}
-
-/// Makes the replica the primary, and the primary its replica.
-async fn fail_over(from: &Server, to: &Server) {
-    let mut asked = Writer::connect(from.port).await;
-    let port = to.port.to_string();
-    asked
-        .send::<()>(&["FAILOVER", "TO", "127.0.0.1", &port])
-        .await;
-    until("the roles are exchanged", async || {
-        let info: String = asked.clone().send(&["INFO", "replication"]).await;
-        info.contains("role:slave")
-    })
-    .await;
-}
 
 /// Writes until it works; every error on the way must be one that passes.
 async fn set_in_the_end(near: &Near, key: &str, value: &str) {
@@ -54,7 +23,7 @@ async fn set_in_the_end(near: &Near, key: &str, value: &str) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_demoted_primary_is_left_by_a_write() {
     for program in installed() {
-        let (first, second) = pair(&program).await;
+        let (first, second) = pair(&program, &[]).await;
         let proxy = Proxy::to(first.port).await;
         let near = near(proxy.port).heartbeat(Duration::from_secs(3600));
         let near = near
@@ -67,7 +36,7 @@ async fn a_demoted_primary_is_left_by_a_write() {
             .unwrap();
         assert_eq!(read(&near, "k").await, "old");
         proxy.retarget(second.port);
-        fail_over(&first, &second).await;
+        exchange_roles(first.port, second.port).await;
         set_in_the_end(&near, "k", "new").await;
         assert_eq!(read(&near, "k").await, "new");
         let mut writer = Writer::connect(second.port).await;
@@ -83,7 +52,7 @@ async fn a_demoted_primary_is_left_by_a_write() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_demoted_primary_is_left_by_a_reader() {
     for program in installed() {
-        let (first, second) = pair(&program).await;
+        let (first, second) = pair(&program, &[]).await;
         let proxy = Proxy::to(first.port).await;
         let near = near(proxy.port).heartbeat(Duration::from_millis(200));
         let near = near.connect().await.unwrap();

@@ -70,6 +70,12 @@ async fn a_key_that_ends_its_connection_is_refused_by_itself() {
         for n in 0..200 {
             writer.set(&format!("k{n}"), "v").await;
         }
+        let mut direct = Writer::connect(server.port).await;
+        if direct.try_send::<String>(&["GET", "poison"]).await.is_ok() {
+            // Valkey 9 sends a large string without a copy, and does not count it.
+            println!("skipped: {} does not keep its limit", program.display());
+            continue;
+        }
         let near = near(server.port).request_timeout(Duration::from_secs(5));
         let near = near.connect().await.unwrap();
         let done = Arc::new(AtomicBool::new(false));

@@ -45,7 +45,7 @@ async fn one_process_loads_once() {
         // An absence in memory is no value.
         assert_eq!(near.get("k").await.unwrap(), None);
         let source = Source::default();
-        let found = ask_from_many_tasks(&[near.clone()], 200, &source).await;
+        let found = ask_from_many_tasks(std::slice::from_ref(&near), 200, &source).await;
         assert!(found.iter().all(|value| value == "v1"), "{found:?}");
         assert_eq!(source.asked(), 1);
         let at_server: String = writer.send(&["GET", "k"]).await;

@@ -19,4 +19,6 @@ mod loads;
 mod modes;
 #[cfg(feature = "sentinel")]
 mod sentinel;
+#[cfg(feature = "tracing")]
+mod tracing;
 mod writes;

@@ -1,7 +1,6 @@
 //! Three sentinels, a primary and its replica.
 
-use crate::failover::pair;
-use crate::support::server::{Server, installed, sentinel};
+use crate::support::server::{Server, installed, pair, sentinel};
 use crate::support::{Near, Text, Writer, read, until};
 use redis::sentinel::{SentinelClient, SentinelServerType};
 use std::path::Path;
@@ -15,7 +14,7 @@ struct Watched {
 
 impl Watched {
     async fn start(program: &Path) -> Self {
-        let (primary, replica) = pair(program).await;
+        let (primary, replica) = pair(program, &[]).await;
         let mut sentinels = Vec::new();
         for _ in 0..3 {
             sentinels.push(sentinel(program, primary.port).await);
@@ -44,7 +43,7 @@ impl Watched {
         let address = |server: &Server| format!("redis://127.0.0.1:{}/", server.port);
         let addresses = self.sentinels.iter().map(address).collect();
         let primary = SentinelServerType::Master;
-        let client = SentinelClient::build(addresses, "main".to_string(), None, primary).unwrap();
+        let client = SentinelClient::build(addresses, "main", None, primary).unwrap();
         let near = Near::sentinel_builder(client).codec(Text);
         let near = near
             .connect_timeout(Duration::from_secs(5))

@@ -121,6 +121,52 @@ impl Server {
     }
 }
 
+/// A primary and its replica, in step.
+pub async fn pair(program: &Path, options: &[&str]) -> (Server, Server) {
+    let primary = Server::start(program, options).await;
+    let source = format!("127.0.0.1 {}", primary.port);
+    let options = [options, &["--replicaof", &source]].concat();
+    let replica = Server::start(program, &options).await;
+    replicates(replica.port).await;
+    (primary, replica)
+}
+
+/// Makes the replica the primary, and the primary its replica.
+pub async fn exchange_roles(primary: u16, replica: u16) {
+    let asked = Writer::connect(primary).await;
+    let port = replica.to_string();
+    let failover = ["FAILOVER", "TO", "127.0.0.1", &port];
+    // The replica may not be in step yet.
+    super::until("the failover begins", async || {
+        asked.clone().try_send::<()>(&failover).await.is_ok()
+    })
+    .await;
+    super::until("the primary is a replica", async || {
+        let info: String = asked.clone().send(&["INFO", "replication"]).await;
+        info.contains("role:slave")
+    })
+    .await;
+    replicates(primary).await;
+    let info: String = Writer::connect(replica)
+        .await
+        .send(&["INFO", "replication"])
+        .await;
+    assert!(info.contains("role:master"), "{info}");
+}
+
+/// Waits until this replica is in step.
+async fn replicates(port: u16) {
+    let asked = Writer::connect(port).await;
+    super::until("the replica is in step", async || {
+        let info = asked
+            .clone()
+            .try_send::<String>(&["INFO", "replication"])
+            .await;
+        info.is_ok_and(|info| info.contains("master_link_status:up"))
+    })
+    .await;
+}
+
 /// A sentinel that watches the primary at this port, with two more for a majority.
 pub async fn sentinel(program: &Path, primary: u16) -> Server {
     let watch = format!(

@@ -19,6 +19,22 @@ pub(crate) struct TablePart<K, V> {
     groups: NonZero<usize>,
 }
 
+/// Memory that the allocator did not give, or gave at an address that does not fit the tags.
+pub(super) struct NoRoom {
+    layout: Layout,
+    at: Option<usize>,
+}
+
+impl NoRoom {
+    #[cold]
+    fn end(self) -> ! {
+        match self.at {
+            Some(at) => node::refuse(at, self.layout.size()),
+            None => handle_alloc_error(self.layout),
+        }
+    }
+}
+
 // SAFETY: a TablePart owns plain memory. It does not own the nodes that its words point to.
 unsafe impl<K, V> Send for TablePart<K, V> {}
 
@@ -66,6 +82,7 @@ impl<K, V> TablePart<K, V> {
     /// Allocates groups whose words are all null.
     pub(super) fn allocate(groups: usize) -> *mut Group<K, V> {
         let at = Self::room(groups, alloc_zeroed);
+        let at = at.unwrap_or_else(|refused| refused.end());
         // SAFETY: as many zeroed words as there is room for, owned by this call.
         unsafe { crate::sync::null_pointers(at.cast::<AtomicPtr<Node<K, V>>>(), groups * WORDS) };
         at
@@ -74,6 +91,11 @@ impl<K, V> TablePart<K, V> {
     /// Allocates groups that the caller [clears](Self::clear) before it uses them: under a shard's
     /// lock there is no time to write to all of them.
     pub(super) fn reserve(groups: usize) -> *mut Group<K, V> {
+        Self::try_reserve(groups).unwrap_or_else(|refused| refused.end())
+    }
+
+    /// The same for a caller that can do without.
+    pub(super) fn try_reserve(groups: usize) -> Result<*mut Group<K, V>, NoRoom> {
         Self::room(groups, alloc)
     }
 
@@ -90,12 +112,15 @@ impl<K, V> TablePart<K, V> {
         }
     }
 
-    fn room(groups: usize, alloc: unsafe fn(Layout) -> *mut u8) -> *mut Group<K, V> {
+    fn room(
+        groups: usize,
+        alloc: unsafe fn(Layout) -> *mut u8,
+    ) -> Result<*mut Group<K, V>, NoRoom> {
         let layout = Self::layout(groups);
         // SAFETY: not zero-sized.
         let whole = unsafe { alloc(layout) };
         if whole.is_null() {
-            handle_alloc_error(layout)
+            return Err(NoRoom { layout, at: None });
         }
         if groups == 1 {
             // A link at such an address would be taken for a node. A move that needs an overflow
@@ -106,9 +131,10 @@ impl<K, V> TablePart<K, V> {
         } else if !node::is_taggable(whole.addr(), layout.size()) {
             // SAFETY: allocated above with this layout; nothing points to it.
             unsafe { dealloc(whole, layout) };
-            node::refuse(whole.addr(), layout.size());
+            let at = Some(whole.addr());
+            return Err(NoRoom { layout, at });
         }
-        if groups < HAND_ALIGNED_FROM {
+        Ok(if groups < HAND_ALIGNED_FROM {
             whole.cast()
         } else {
             // The first boundary of a group behind the room for an address.
@@ -120,6 +146,6 @@ impl<K, V> TablePart<K, V> {
             // `at` is, too.
             unsafe { at.cast::<*mut u8>().sub(1).write(whole) };
             at.cast::<Group<K, V>>()
-        }
+        })
     }
 }

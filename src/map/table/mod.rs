@@ -54,8 +54,8 @@
 //! 8. A group of the array that entries are moving to is uninitialised until its unit moves; the
 //!    move clears it first. No reader looks into it as a home before `moved` says so (table 5).
 //! 9. Memory for a growing or shrinking table is allocated before the write that needs it changes
-//!    anything a reader can see. If the address does not fit the tags, the allocation panics there,
-//!    and the table is as it was.
+//!    anything a reader can see. If the address does not fit the tags, growing panics there, and
+//!    the table is as it was. Shrinking is left to a later removal.
 //!
 //! # Cost
 //!

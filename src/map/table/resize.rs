@@ -194,7 +194,9 @@ mod tests {
     fn each_group_belongs_to_one_unit() {
         for (from, to) in [(3, 4), (4, 3)] {
             let (mut table, mut state) = Table::<u8, u8>::new((5 << from) as usize);
-            table.writer(&mut state).begin(to);
+            table
+                .writer(&mut state)
+                .begin(to, TablePart::reserve(1 << to));
             let resize = Resize::of(&table, table.array()).expect("it has begun");
             assert_eq!(resize.units(), 8);
             for array in [resize.from, resize.to] {

@@ -163,12 +163,13 @@ impl<'a, K, V> Writer<'a, '_, K, V> {
             && self.state.count >= u64::from(array.groups()) * MAX_LOAD
             && array.log() < MAX_LOG
         {
-            self.begin(array.log() + 1);
+            let log = array.log() + 1;
+            self.begin(log, TablePart::reserve(1 << log));
         }
     }
 
-    /// Before a removal: begins to shrink if the table will be too empty; see
-    /// [`grow_if_full`](Self::grow_if_full).
+    /// Before a removal: begins to shrink if the table will be too empty. If there is no memory for
+    /// the new array, a later removal tries again.
     #[inline]
     fn shrink_if_sparse(&mut self) {
         let array = self.table.array();
@@ -176,17 +177,20 @@ impl<'a, K, V> Writer<'a, '_, K, V> {
             && (self.state.count - 1) * 4 < u64::from(array.groups()) * MAX_LOAD
             && array.log() > self.state.least
         {
-            self.begin(array.log() - 1);
+            let log = array.log() - 1;
+            if let Ok(next) = TablePart::try_reserve(1 << log) {
+                self.begin(log, next);
+            }
         }
     }
 
-    /// Begins to move the entries to an array of another size.
+    /// Begins to move the entries to an array of another size, which has memory at `next`.
     #[cold]
     #[inline(never)]
-    pub(in crate::map) fn begin(&mut self, log: u32) {
+    pub(super) fn begin(&mut self, log: u32, next: *mut Group<K, V>) {
         let table = self.table;
         let array = table.array();
-        let next = Array::new(TablePart::reserve(1 << log), log);
+        let next = Array::new(next, log);
         // Before `next` and `moved` change: a reader may still use them for an earlier move (table
         // 5).
         table.renew_version();
@@ -195,6 +199,12 @@ impl<'a, K, V> Writer<'a, '_, K, V> {
         table.moved.store(0, Ordering::Release);
         let marked = array.resizing();
         table.array.store(marked.as_raw(), Ordering::Release);
+    }
+
+    /// Begins to move the entries to an array of another size, though this one fits.
+    #[cfg(all(test, wheelhouse_loom))]
+    pub(in crate::map) fn begin_move(&mut self, log: u32) {
+        self.begin(log, TablePart::reserve(1 << log));
     }
 
     /// After an insert or a removal: moves what one write may.

@@ -5,7 +5,7 @@ use std::sync::{Arc, Barrier, Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 use wheelhouse::compute::{CompResult, Op};
-use wheelhouse::{Cache, Leased, ManualTicker, RemovalCause};
+use wheelhouse::{Cache, Leased, ManualTicker, RemovalCause, expiry};
 
 fn until(what: &str, holds: impl Fn() -> bool) {
     let began = Instant::now();
@@ -585,4 +585,75 @@ fn a_panic_in_a_compute_leaves_the_entry() {
     assert_eq!(cache.get(&1), Some(1));
     assert_eq!(cache.entry(1).and_upsert_with(|_| 2).into_value(), 2);
     assert!(!matches!(cache.lease(1), Leased::Busy));
+}
+
+/// A counter whose deadline was given when it was made does not become immortal.
+#[test]
+fn a_value_made_from_the_present_one_keeps_its_deadline() {
+    type Update = fn(&Cache<u8, u32>);
+    let updates: [(&str, Update); 3] = [
+        ("replace_if", |cache| {
+            assert_eq!(cache.replace_if(&1, 2, |_| true), Ok(()));
+        }),
+        ("and_upsert_with", |cache| {
+            cache.entry(1).and_upsert_with(|_| 2);
+        }),
+        ("and_compute_with", |cache| {
+            cache.entry(1).and_compute_with(|_| Op::Put(2));
+        }),
+    ];
+    let (minute, clock) = (Duration::from_secs(60), ManualTicker::new());
+    for (name, update) in updates {
+        let builder = || Cache::builder().ticker(clock.clone());
+        let left = |cache: &Cache<u8, u32>| {
+            let entry = cache.peek_ref(&1).expect(name);
+            assert_eq!(*entry, 2, "{name}");
+            entry.time_left()
+        };
+        let idle = builder().time_to_idle(minute).build();
+        idle.insert_with_ttl(1, 1, minute * 2);
+        let plain = builder().build();
+        plain.insert_with_ttl(1, 1, minute);
+        let never = builder().build();
+        never.insert(1, 1);
+        let live = builder().time_to_live(minute).build();
+        live.insert_with_ttl(1, 1, minute / 2);
+        let policy =
+            expiry::writing(|_: &u8, value: &u32| Some(Duration::from_secs(*value as u64)));
+        let asked = builder().expire_after(policy).build();
+        asked.insert(1, 1);
+        clock.advance(minute / 120);
+        let caches = [&idle, &plain, &never, &live, &asked];
+        caches.into_iter().for_each(update);
+        let half = minute / 120;
+        let kept = Some(minute - half);
+        assert_eq!(left(&plain), kept, "{name}");
+        assert_eq!(left(&never), None, "{name}");
+        assert_eq!(
+            left(&idle),
+            Some(minute),
+            "{name}: the idle limit counts anew"
+        );
+        assert_eq!(
+            left(&live),
+            Some(minute),
+            "{name}: the time to live counts anew"
+        );
+        assert_eq!(
+            left(&asked),
+            Some(Duration::from_secs(2)),
+            "{name}: the policy is asked"
+        );
+        // Where both deadlines are kept apart, the own one has stayed.
+        for _ in 0..2 {
+            clock.advance(minute * 3 / 4);
+            assert_eq!(idle.get(&1), Some(2), "{name}");
+        }
+        clock.advance(minute / 2 - half);
+        assert_eq!(idle.get(&1), None, "{name}");
+        // `insert` sets the lifetime anew.
+        plain.insert_with_ttl(1, 1, minute);
+        plain.insert(1, 2);
+        assert_eq!(left(&plain), None, "{name}");
+    }
 }

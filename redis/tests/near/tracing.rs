@@ -1,0 +1,93 @@
+//! Spans and events.
+
+use crate::support::proxy::{Direction, Proxy};
+use crate::support::server::{Server, installed};
+use crate::support::{connected, lost, near, read, until};
+use std::fmt::{Debug, Write};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Metadata, Subscriber};
+
+/// Writes down all that it is told.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<String>>);
+
+impl Visit for Log {
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        write!(self.0.lock().unwrap(), " {}={value:?}", field.name()).unwrap();
+    }
+}
+
+impl Log {
+    fn line(&self, begin: &str, record: impl FnOnce(&mut Log)) {
+        write!(self.0.lock().unwrap(), "\n{begin}").unwrap();
+        record(&mut self.clone());
+    }
+
+    fn has(&self, part: &str) -> bool {
+        self.0.lock().unwrap().contains(part)
+    }
+}
+
+impl Subscriber for Log {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.target().starts_with("wheelhouse_redis")
+    }
+
+    fn new_span(&self, span: &Attributes<'_>) -> Id {
+        self.line(span.metadata().name(), |log| span.record(log));
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, values: &Record<'_>) {
+        values.record(&mut self.clone());
+    }
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        self.line("event", |log| event.record(log));
+    }
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
+
+/// Connect, slow request, lost, flush; the key where it is asked for alone.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_happens_is_traced() {
+    // For all threads: the log has the lines of other tests, too, none of which has this key.
+    let log = Log::default();
+    tracing::subscriber::set_global_default(log.clone()).unwrap();
+    for program in installed() {
+        for keys in [false, true] {
+            log.0.lock().unwrap().clear();
+            let server = Server::start(&program, &[]).await;
+            let proxy = Proxy::to(server.port).await;
+            let near = near(proxy.port)
+                .trace_slow(Duration::from_millis(50))
+                .trace_keys(keys);
+            let near = near.connect().await.unwrap();
+            near.set("secret", "v".to_string(), None).await.unwrap();
+            proxy.delay(Direction::ToClient, Duration::from_millis(100));
+            assert_eq!(read(&near, "secret").await, "v");
+            proxy.delay(Direction::ToClient, Duration::ZERO);
+            proxy.cut();
+            lost(&near, 1).await;
+            connected(&near).await;
+            until("the flush is traced", async || log.has("flushed")).await;
+            for part in [
+                "\nconnect generation=1",
+                "slow request",
+                "connection lost",
+                "request command=",
+            ] {
+                assert!(log.has(part), "{part}: {}", log.0.lock().unwrap());
+            }
+            assert_eq!(log.has("secret"), keys);
+        }
+    }
+}
