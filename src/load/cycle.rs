@@ -9,7 +9,7 @@
 //!
 //! Every wait in the cycle but the last was noted before, under the same lock, and still lasts when
 //! it is read: its waiter has no verdict yet. A thread that waits does not end the loads that it
-//! leads, so what was read of the cycle stays true while the rest is read.
+//! leads. So the waits that were read first still last while the other waits are read.
 //!
 //! A load that no thread leads (a lease, a task between two polls) ends the search.
 //!

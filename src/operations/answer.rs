@@ -66,8 +66,8 @@ impl TimedAnswer {
         Some((cause, Some(kept)))
     }
 
-    /// For which cause the old value leaves; `None` if the policy was asked about a live entry, and
-    /// another thread has claimed its deadline since.
+    /// The cause with which the old value leaves. `None` if another thread has claimed the deadline
+    /// of the entry after the policy was asked about it as a live one.
     #[inline(always)]
     fn judge<K, V>(&self, old: NodePtr<K, V>) -> Option<RemovalCause> {
         if old.deadline_if_live(self.now).is_some() {
