@@ -69,7 +69,6 @@ mod plan;
 mod root;
 mod runs;
 mod state;
-mod status;
 #[cfg(all(test, not(wheelhouse_loom)))]
 mod tests;
 mod tidy;

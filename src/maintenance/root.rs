@@ -3,7 +3,6 @@
 use super::backlog::Backlog;
 use super::limits::{BOUNDED_CALLER_BUDGET, CALLER_BUDGET, batch_soft_limit};
 use super::state::State;
-use super::status::Status;
 use super::waking::Waking;
 use crate::eviction::Eviction;
 use crate::listener::Listener;
@@ -39,7 +38,6 @@ pub(crate) struct Maintenance<K, V> {
     pub(super) batch_soft_limit: usize,
     pub(super) caller_budget: usize,
     pub(super) spans: Spans,
-    pub(super) status: Status,
     pub(super) backlog: Backlog,
     /// Behind the maintenance lock.
     pub(super) state: Mutex<State<K, V>>,
@@ -63,7 +61,6 @@ impl<K, V> Maintenance<K, V> {
             batch_soft_limit: batch_soft_limit(bounded, shared.map.shards()),
             caller_budget: bounded.map_or(CALLER_BUDGET, |_| BOUNDED_CALLER_BUDGET),
             spans,
-            status: Status::new(),
             backlog: Backlog::new(shared.map.shards()),
             state: Mutex::new(State::new(spans, eviction)),
             notifier: Notifier::new(setup.listener),

@@ -239,9 +239,7 @@ impl<'a, K, V> MaintenanceView<'a, K, V> {
     ) -> Option<(MutexGuard<'a, State<K, V>>, bool)> {
         let Maintenance { state, backlog, .. } = self.maintenance;
         let full = buffered >= BATCH_HARD_LIMIT;
-        if (self.maintenance.status.require() || full)
-            && let Some(state) = state.try_lock()
-        {
+        if let Some(state) = state.try_lock() {
             return Some((state, full));
         }
         if buffered < self.maintenance.batch_soft_limit {

@@ -83,7 +83,6 @@ impl<K, V> Maintenance<K, V> {
 impl<K, V> Pass<'_, K, V> {
     pub(super) fn run(mut self) -> Passed {
         let (maintenance, shared) = (self.maintenance, self.shared);
-        maintenance.status.begin();
         // Real time: the cache's own must not be read where no entry has a deadline.
         let begun = shared.counters.as_ref().map(|_| Instant::now());
         let shards = shared.map.shards();
@@ -100,7 +99,6 @@ impl<K, V> Pass<'_, K, V> {
         let gathered = &mut self.state.scratch.gathered;
         maintenance.notifier.post(gathered);
         maintenance.backlog.note_applied();
-        maintenance.status.end();
         if let (Some(counters), Some(begun)) = (&shared.counters, begun) {
             counters.passed(begun.elapsed());
         }
