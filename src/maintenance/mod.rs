@@ -55,7 +55,7 @@
 
 mod backlog;
 #[cfg(any(test, fuzzing))]
-#[path = "../../models/checks/maintenance.rs"]
+#[path = "../../checks/maintenance.rs"]
 mod check;
 mod close;
 mod delivery;

@@ -35,7 +35,7 @@
 
 mod cell;
 #[cfg(any(test, fuzzing))]
-#[path = "../../models/checks/map.rs"]
+#[path = "../../checks/map.rs"]
 mod check;
 mod garbage;
 mod loads;

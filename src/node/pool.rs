@@ -468,5 +468,5 @@ impl Drop for Pool {
 }
 
 #[cfg(any(test, fuzzing))]
-#[path = "../../models/checks/pool.rs"]
+#[path = "../../checks/pool.rs"]
 mod check;
