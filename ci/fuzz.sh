@@ -5,7 +5,7 @@
 #   ci/fuzz.sh                    all targets, 20 seconds each
 #   ci/fuzz.sh 300                five minutes each
 #   ci/fuzz.sh 300 map cache      these targets
-#   ci/fuzz.sh keep               minimises the inputs that earlier runs found into fuzz/corpus
+#   ci/fuzz.sh keep               keeps the 35 inputs of each target that together reach most
 #
 # A failure leaves its input in fuzz/artifacts/TARGET. `cargo +nightly fuzz run TARGET FILE` repeats
 # it, and `cargo +nightly fuzz tmin TARGET FILE` makes it smaller.
@@ -25,18 +25,40 @@ fi
 # Long programs are slow and find little more than short ones: with a few hundred operations, all
 # invariants can be checked after each.
 declare -A longest=([wheel]=600 [list]=600 [map]=400 [cache]=500 [bounded]=600 [reentry]=500 [buffers]=400 [policy]=500 [settings]=200 [load]=400)
-# Bytes stored for a target, the smallest inputs first.
-kept=36000
+# Inputs stored for a target: those that reach most, chosen one after the other.
+kept=35
 
 found=${CARGO_TARGET_DIR:-fuzz/target}/found
 for target in "${targets[@]}"; do
     mkdir -p "$found/$target" "fuzz/corpus/$target"
     if [ "$seconds" = keep ]; then
         fresh=$(mktemp -d)
-        cargo +nightly fuzz run "$target" "$fresh" "fuzz/corpus/$target" "$found/$target" -- -set_cover_merge=1 -max_len="${longest[$target]}"
+        mkdir "$fresh/inputs"
+        cargo +nightly fuzz run "$target" "$fresh/inputs" "fuzz/corpus/$target" "$found/$target" -- \
+            -set_cover_merge=1 -merge_control_file="$fresh/features" -max_len="${longest[$target]}"
         rm -rf "fuzz/corpus/$target"
         mkdir "fuzz/corpus/$target"
-        find "$fresh" -type f -printf '%s %p\n' | sort -n | awk -v kept="$kept" '(sum += $1) <= kept' | while read -r _ file; do
+        # libFuzzer has noted which features each input reaches. Each turn of the loop takes the
+        # input that reaches most features which no other has reached yet.
+        awk -v kept="$kept" '
+            NR == 1 { files = $1 }
+            NR > 2 && NR <= 2 + files { name[NR - 3] = $0 }
+            $1 == "FT" { reaches[$2] = $0 }
+            END {
+                for (turn = 0; turn < kept; turn++) {
+                    most = 0
+                    for (input in reaches) {
+                        fresh = 0
+                        count = split(reaches[input], word)
+                        for (i = 3; i <= count; i++) fresh += !(word[i] in seen)
+                        if (fresh > most) { most = fresh; best = input }
+                    }
+                    if (most == 0) exit
+                    print name[best]
+                    count = split(reaches[best], word)
+                    for (i = 3; i <= count; i++) seen[word[i]]
+                }
+            }' "$fresh/features" | while read -r file; do
             cp "$file" "fuzz/corpus/$target/"
         done
         rm -rf "$fresh"

@@ -27,7 +27,7 @@ mapfile -t names < <(sed -n 's/^name = "\(.*\)"$/\1/p' "$crate/Cargo.lock" | sor
 
 # What stands in the sections for development and for models.
 mapfile -t foreign < <(awk '
-    /^\[/ { wanted = /^\[dev-dependencies\]$/ || /^\[target.*dependencies\]$/ }
+    /^\[/ { wanted = /dev-dependencies\]$/ || /^\[target.*wheelhouse_.*dependencies\]$/ }
     wanted && /^[A-Za-z0-9_-]+(\.workspace)? *=/ { sub(/[. =].*/, ""); print }' Cargo.toml models/Cargo.toml | sort -u)
 status=0
 for name in "${foreign[@]}"; do

@@ -102,7 +102,7 @@ wheel_alone() {
     local crate=$CARGO_TARGET_DIR/wheel-alone
     rm -rf "$crate"
     mkdir -p "$crate/.cargo" "$found/wheel"
-    cp -r src models Cargo.lock "$crate/"
+    cp -r src checks Cargo.lock "$crate/"
     cp .cargo/mutants.toml "$crate/.cargo/"
     printf '#![allow(dead_code, unused_imports)]\n' >"$crate/src/lib.rs"
     printf 'mod %s;\n' list node random sync time wheel wheel_snapshot >>"$crate/src/lib.rs"
@@ -124,7 +124,7 @@ whole() {
     local crate=$CARGO_TARGET_DIR/whole
     rm -rf "$crate"
     mkdir -p "$crate/.cargo"
-    cp -r src tests models Cargo.toml Cargo.lock DESIGN.md README.md TESTING.md "$crate/"
+    cp -r src tests checks Cargo.toml Cargo.lock DESIGN.md README.md TESTING.md "$crate/"
     cp .cargo/mutants.toml "$crate/.cargo/"
     sed -i 's/^members = .*/members = []/' "$crate/Cargo.toml"
     # Dependencies that only the examples need.

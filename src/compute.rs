@@ -25,7 +25,8 @@ use std::time::Duration;
 pub enum Op<V> {
     /// Leave it as it is.
     Nop,
-    /// Store this value, as `insert` does.
+    /// Store this value, as `insert` does. But in a cache with neither a policy nor a
+    /// `time_to_live`, a live entry keeps its deadline.
     Put(V),
     /// Store this value with this lifetime, as `insert_with_ttl` does.
     PutWithTtl(V, Duration),

@@ -228,6 +228,7 @@ pub use scheduler::{Alarm, Delivery, DeliveryTask, Executor, MaintenanceTask, Sc
 pub use snapshot::{Downtime, Ended, Restore, Restored, SavedEntry, Snapshot, View};
 pub use stats::{Stat, StatValue, Stats};
 pub use time::{ManualTicker, Ticker};
+#[doc(hidden)]
 pub use wheel_snapshot::{LevelSnapshot, WheelSnapshot};
 
 /// Runs the examples of README.md as documentation tests.

@@ -145,5 +145,5 @@ impl<K, V, C: Chain> List<K, V, C> {
 }
 
 #[cfg(any(test, fuzzing))]
-#[path = "../models/checks/list.rs"]
+#[path = "../checks/list.rs"]
 mod check;

@@ -33,8 +33,9 @@
 //! that never returns keeps every removed value in memory.
 
 use crate::listener::{Listener, RemovalCause, call, inside_listener};
+use crate::load::cycle::{DeliveryWait, thread_number};
 use crate::node::NodePtr;
-use crate::sync::{AtomicU8, AtomicU64, AtomicUsize, Condvar, Mutex, Ordering};
+use crate::sync::{AtomicU8, AtomicU64, AtomicUsize, Condvar, Mutex, Ordering, yield_now};
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -158,6 +159,8 @@ pub(crate) struct Notifier<K, V> {
     listener: Option<Listener<K, V>>,
     queue: Mutex<Queue<K, V>>,
     token: Token,
+    /// The thread that holds the token, or held it last.
+    deliverer: AtomicU64,
     posted: AtomicU64,
     delivered: AtomicU64,
     /// Whether a delivery is offered: [`NONE`], [`OFFERED`] or [`BEGUN`].
@@ -207,6 +210,7 @@ impl<K, V> Notifier<K, V> {
                 nodes: Vec::new(),
             }),
             token: Token::new(),
+            deliverer: AtomicU64::new(0),
             posted: AtomicU64::new(0),
             delivered: AtomicU64::new(0),
             offered: AtomicU8::new(NONE),
@@ -255,6 +259,8 @@ impl<K, V> Notifier<K, V> {
         let stopped = Cell::new(false);
         self.token.run(
             || {
+                // Relaxed: a thread that waits compares it at intervals.
+                self.deliverer.store(thread_number(), Ordering::Relaxed);
                 while let Some(mut left) = self.next() {
                     while left.delivered < left.block.len() {
                         while left.nodes.len() < CALLS_PER_CHUNK
@@ -334,6 +340,14 @@ impl<K, V> Notifier<K, V> {
         }
     }
 
+    /// The thread that delivers, or 0.
+    fn deliverer(&self) -> u64 {
+        if self.token.is_free() {
+            return 0;
+        }
+        self.deliverer.load(Ordering::Relaxed)
+    }
+
     fn note_delivered(&self, count: u64) {
         // SeqCst, partner `wait_begins`.
         self.delivered.fetch_add(count, Ordering::SeqCst);
@@ -345,6 +359,8 @@ impl<K, V> Notifier<K, V> {
             // Taking the lock orders this before the check of a waiter that is about to sleep.
             drop(self.wait_lock.lock());
             self.moved.notify_all();
+            // Lets it run before this thread goes on.
+            yield_now();
         }
     }
 
@@ -396,7 +412,10 @@ impl<K, V> Notifier<K, V> {
                 return;
             }
             // Another thread delivers.
-            let _waiter = self.wait_begins();
+            let (_waiter, wait) = (self.wait_begins(), DeliveryWait::begin());
+            if !wait.may_wait_for(self.deliverer()) {
+                return;
+            }
             self.wait_while(|| !self.has_delivered(target) && !self.token.is_free());
         }
     }
@@ -415,12 +434,12 @@ impl<K, V> Notifier<K, V> {
         let target = self.posted.load(Ordering::Acquire) + EXTRA_AWAITED;
         let (mut delivered, mut refusals) = (self.delivered.load(Ordering::SeqCst), 0);
         let mut since = Instant::now();
-        let _waiter = self.wait_begins();
+        let (_waiter, wait) = (self.wait_begins(), DeliveryWait::begin());
         loop {
             if self.waiting() == 0 || self.has_delivered(target) {
                 return Awaited::Delivered;
             }
-            if !keep_waiting() {
+            if !keep_waiting() || !wait.may_wait_for(self.deliverer()) {
                 return Awaited::Stopped;
             }
             let seen = self.delivered.load(Ordering::SeqCst);

@@ -193,6 +193,7 @@ impl<'a, K, V, S> Policy<'a, K, V, S> {
     /// assert_eq!(wheel.levels().len(), 5);
     /// assert_eq!(wheel.levels()[0].lens().iter().sum::<usize>(), 1);
     /// ```
+    #[doc(hidden)]
     pub fn wheel(&self) -> WheelSnapshot {
         let next_maintenance_in = self.core.maintenance.view(&self.core.shared).next_in();
         let (now_nanos, levels) = self.core.maintenance.wheel_levels();

@@ -12,7 +12,7 @@ use crate::map::Map;
 use crate::node::NodePtr;
 use crate::reclaim::{Domain, Pin, SolePin};
 use crate::stats::Counters;
-use crate::sync::{AtomicU64, Ordering};
+use crate::sync::{AtomicU8, AtomicU64, Ordering};
 use crate::time::Clock;
 
 /// See the module docs. Calls read it and seldom write it. The order of the fields matters: they
@@ -26,6 +26,8 @@ pub(crate) struct Shared<K, V> {
     pub(crate) map: Map<K, V>,
     /// The read rings of a bounded cache.
     pub(crate) reads: Option<ReadBuffer<K, V>>,
+    /// Why look-ups take the full path: [`SLOW_READS`], [`UNTIDY`].
+    detours: AtomicU8,
     pub(crate) clock: Clock,
     /// Where statistics are recorded, if they are.
     pub(crate) counters: Option<Box<Counters>>,
@@ -36,6 +38,12 @@ pub(crate) struct Shared<K, V> {
     /// Whether a read may move a deadline: as `Lifetimes` says, for look-ups.
     pub(crate) reads_extend: bool,
 }
+
+/// A read may move a deadline, or is counted. Other reads leave at most a read event.
+const SLOW_READS: u8 = 1;
+/// No thread wakes the cache, and something that was removed is not dropped yet: each operation is
+/// counted, so that the callers drop it (`maintenance/tidy.rs`).
+const UNTIDY: u8 = 2;
 
 /// The settings that the shared state needs, beside the map.
 pub(crate) struct SharedSetup {
@@ -59,6 +67,7 @@ impl<K, V> Shared<K, V> {
             reads: setup
                 .max_capacity
                 .map(|_| ReadBuffer::new(crate::stripe::stripes(1))),
+            detours: AtomicU8::new(0),
             clock: setup.clock,
             counters: setup.record_stats.then(|| Box::new(Counters::new())),
             bound: setup.max_capacity.map(AtomicU64::new),
@@ -77,6 +86,47 @@ impl<K, V> Shared<K, V> {
     #[inline]
     pub(crate) fn pin_alone(&self) -> Option<SolePin> {
         self.domain.pin_alone()
+    }
+
+    /// Whether a look-up has to take the full path.
+    ///
+    /// Relaxed: the full path is right for each look-up, and the fast one for a while longer.
+    #[inline(always)]
+    pub(crate) fn has_detour(&self, is_read: bool) -> bool {
+        let reasons = if is_read { SLOW_READS | UNTIDY } else { UNTIDY };
+        self.detours.load(Ordering::Relaxed) & reasons != 0
+    }
+
+    /// Whether reads take the full path for good.
+    #[inline(always)]
+    pub(crate) fn has_slow_reads(&self) -> bool {
+        self.detours.load(Ordering::Relaxed) & SLOW_READS != 0
+    }
+
+    pub(crate) fn set_slow_reads(&self, slow: bool) {
+        self.set_detour(SLOW_READS, slow);
+    }
+
+    /// Whether operations are counted.
+    #[inline]
+    pub(crate) fn is_untidy(&self) -> bool {
+        self.detours.load(Ordering::Relaxed) & UNTIDY != 0
+    }
+
+    pub(crate) fn set_untidy(&self, untidy: bool) {
+        if self.is_untidy() != untidy {
+            self.set_detour(UNTIDY, untidy);
+        }
+    }
+
+    /// SeqCst: the thread that clears it looks at the batches afterwards; a writer pushes, then
+    /// sets it.
+    fn set_detour(&self, reason: u8, set: bool) {
+        if set {
+            self.detours.fetch_or(reason, Ordering::SeqCst);
+        } else {
+            self.detours.fetch_and(!reason, Ordering::SeqCst);
+        }
     }
 
     /// Whether the size policy wants to know of a read of this node.

@@ -5,6 +5,7 @@ mod support;
 
 use std::cell::RefCell;
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -333,6 +334,96 @@ fn the_thread_ends_with_the_last_cache_and_starts_again() {
         drop(other);
         comes_true("no cache is left for the thread", || cache_threads() == 0);
     }
+}
+
+thread_local! {
+    static AT_EXIT: RefCell<Option<Lingering>> = const { RefCell::new(None) };
+}
+
+/// Takes its time when its thread ends, then counts that.
+struct Lingering(Arc<AtomicU32>);
+
+impl Lingering {
+    /// Lets the calling thread linger.
+    fn set(ends: &Arc<AtomicU32>) {
+        if AT_EXIT.with_borrow(Option::is_none) {
+            AT_EXIT.set(Some(Self(Arc::clone(ends))));
+        }
+    }
+}
+
+impl Drop for Lingering {
+    fn drop(&mut self) {
+        std::thread::sleep(millis(30));
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// A value that is dropped by the scheduler thread.
+struct Marks(Arc<AtomicU32>, Arc<AtomicU32>);
+
+impl Drop for Marks {
+    fn drop(&mut self) {
+        if std::thread::current().name() == Some("wheelhouse") {
+            Lingering::set(&self.0);
+            self.1.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+}
+
+/// The code of the crate may be unloaded when the last cache is gone.
+#[test]
+fn the_last_drop_of_the_last_cache_waits_for_the_end_of_all_threads() {
+    let _alone = alone();
+    for round in 0..5 {
+        let ends = Arc::new(AtomicU32::new(0));
+        let heard = Arc::new(AtomicU32::new(0));
+        let (hears, marks) = (Arc::clone(&heard), Arc::clone(&ends));
+        let cache = Cache::builder()
+            .expiry_resolution(millis(1))
+            .removal_listener(move |_: &u32, _: &Marks, _| {
+                Lingering::set(&marks);
+                hears.fetch_add(1, Ordering::SeqCst);
+            })
+            .build();
+        let other: Cache<u32, u32> = Cache::builder().build();
+        other.insert_with_ttl(1, 1, HOUR);
+        let dropped = Arc::new(AtomicU32::new(0));
+        let value = Marks(Arc::clone(&ends), Arc::clone(&dropped));
+        cache.insert_with_ttl(1, value, millis(2));
+        comes_true("removed and told", || heard.load(Ordering::SeqCst) == 1);
+        comes_true("dropped by the scheduler thread", || {
+            dropped.load(Ordering::SeqCst) == 1
+        });
+        drop(cache);
+        assert_eq!(ends.load(Ordering::SeqCst), 0, "another cache lives");
+        drop(other);
+        assert_eq!(ends.load(Ordering::SeqCst), 2, "round {round}");
+    }
+}
+
+/// In a listener, and on the crate's threads, the last drop waits for no thread.
+#[test]
+fn the_last_drop_inside_a_listener_waits_for_no_thread() {
+    let _alone = alone();
+    must_end(|| {
+        for _ in 0..20 {
+            let slot: Arc<Mutex<Option<Cache<u32, u32>>>> = Arc::default();
+            let last = Arc::clone(&slot);
+            let cache = Cache::builder()
+                .removal_listener(move |_: &u32, _: &u32, _| {
+                    drop(last.lock().unwrap().take());
+                })
+                .build();
+            cache.insert(1, 1);
+            let mut held = slot.lock().unwrap();
+            cache.invalidate(&1);
+            *held = Some(cache);
+            drop(held);
+            comes_true("the cache is gone", || Arc::strong_count(&slot) == 1);
+        }
+    });
+    comes_true("the threads end", || cache_threads() == 0);
 }
 
 /// As the system shows it, truncated.

@@ -3,7 +3,8 @@
 
 mod support;
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -81,48 +82,152 @@ fn disagreement(cache: &Cache<u64, u64>, scribe: &Scribe, key: u64) -> Duration 
 }
 
 #[test]
-fn policy_instants_agree_with_the_machines_clock_and_deadlines_are_met() {
+fn policy_instants_agree_with_the_machines_clock() {
     let (cache, scribe) = noted();
     let started = Instant::now();
-    let mut apart = Vec::new();
+    let mut most = Duration::ZERO;
     for key in 0.. {
-        apart.push(disagreement(&cache, &scribe, key));
-        if started.elapsed() > secs(12) {
+        most = most.max(disagreement(&cache, &scribe, key));
+        if started.elapsed() > secs(2) {
             break;
         }
         // With pauses of many lengths.
         thread::sleep(millis(key % 97));
     }
-    apart.sort_unstable();
-    let [median, most] = [apart[apart.len() / 2], apart[apart.len() - 1]];
-    assert!(
-        median <= Duration::from_micros(50),
-        "half are {median:?} off"
-    );
-    assert!(most <= Duration::from_micros(200), "one is {most:?} off");
+    // The told instant is a reading of `Instant::now()` in the call, to the nanosecond.
+    assert!(most <= Duration::from_nanos(1), "{most:?} off");
+}
 
-    // From the tenth second on.
-    let life = millis(1_500);
-    let mut met = Duration::MAX;
-    for key in 0..3 {
-        let from = Instant::now();
-        cache.insert_with_ttl(u64::MAX - key, 0, life);
-        let given = Instant::now();
-        thread::sleep(life - millis(5));
-        let mut last_alive = from;
-        let first_dead = loop {
-            let before = Instant::now();
-            if !cache.contains_key(&(u64::MAX - key)) {
-                break Instant::now();
-            }
-            last_alive = before;
-        };
-        // The part of this that is certain: seen alive too late, or expired too early.
-        let late = last_alive.saturating_duration_since(given + life);
-        let early = (from + life).saturating_duration_since(first_dead);
-        met = met.min(late.max(early));
+/// The lifetime up to `valid_until`, which its value holds.
+struct ValidUntil;
+
+impl Expiry<u64, Instant> for ValidUntil {
+    fn expire_after_create(&self, _: &u64, until: &Instant, told: Instant) -> Option<Duration> {
+        Some(until.saturating_duration_since(told))
     }
-    assert!(met <= Duration::from_micros(52), "met {met:?} off");
+
+    fn expire_after_update(
+        &self,
+        _: &u64,
+        until: &Instant,
+        told: Instant,
+        _: Option<Duration>,
+    ) -> Option<Duration> {
+        Some(until.saturating_duration_since(told))
+    }
+}
+
+/// How far from `valid_until` the entry is gone, as far as that is certain: seen alive too late, or
+/// missed too early.
+fn found_off(cache: &Cache<u64, Instant>, key: u64, until: Instant) -> Duration {
+    let mut last_alive = None;
+    loop {
+        let before = Instant::now();
+        if !cache.contains_key(&key) {
+            let early = until.saturating_duration_since(Instant::now());
+            let late = last_alive.map_or(Duration::ZERO, |alive: Instant| {
+                alive.saturating_duration_since(until)
+            });
+            return early.max(late);
+        }
+        last_alive = Some(before);
+    }
+}
+
+/// The environment variable that makes this program a process of the test below: how long its
+/// entries are valid, in milliseconds.
+const VALID_FOR: &str = "WHEELHOUSE_VALID_FOR";
+
+/// The work of one process: entries made first of all.
+#[test]
+fn a_process_for_the_test_of_eight() {
+    let Ok(valid_for) = std::env::var(VALID_FOR) else {
+        return;
+    };
+    let until = Instant::now() + millis(valid_for.parse().unwrap());
+    let cache = Cache::builder().expire_after(ValidUntil).build();
+    for key in 0..3 {
+        cache.insert(key, until + millis(10 * key));
+    }
+    // A long way past the slack of the coarse clock, the entry is there.
+    while until.saturating_duration_since(Instant::now()) > millis(2) {
+        let before = Instant::now();
+        if !cache.contains_key(&0) {
+            assert!(before >= until, "gone {:?} early", until - before);
+        }
+        thread::sleep((until - before).saturating_sub(millis(1)).min(millis(100)));
+    }
+    let off = (0..3).map(|key| found_off(&cache, key, until + millis(10 * key)));
+    println!("off {:?} ns", off.min().unwrap().as_nanos());
+}
+
+/// From the first moment of a process on, an entry is gone within 50 µs of the instant up to which
+/// it is valid.
+#[test]
+fn in_eight_processes_entries_made_at_the_start_are_gone_when_they_should() {
+    // The long run of this test: a minute.
+    let valid_for = if std::env::var_os("WHEELHOUSE_LONG").is_some() {
+        "60000"
+    } else {
+        "3000"
+    };
+    let program = std::env::current_exe().unwrap();
+    let processes: Vec<_> = (0..8)
+        .map(|_| {
+            Command::new(&program)
+                .args(["--exact", "a_process_for_the_test_of_eight", "--nocapture"])
+                .env(VALID_FOR, valid_for)
+                .stdout(Stdio::piped())
+                .spawn()
+                .unwrap()
+        })
+        .collect();
+    for process in processes {
+        let output = process.wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.status.success(), "{said}");
+        let (_, off) = said.split_once("off ").expect("the process says it");
+        let nanos: u64 = off.split_once(" ns").unwrap().0.parse().unwrap();
+        println!("{nanos} ns off");
+        assert!(nanos <= 50_000, "{nanos} ns off");
+    }
+}
+
+/// Entries of 50 ms to 2 s under eight busy threads.
+#[test]
+fn no_value_is_served_after_its_deadline_under_busy_threads() {
+    let cache: Cache<u64, Instant> = Cache::builder()
+        .max_capacity(4_000)
+        .expire_after(ValidUntil)
+        .build();
+    let started = Instant::now();
+    let hits = AtomicU64::new(0);
+    thread::scope(|threads| {
+        for thread in 0..8_u64 {
+            let (cache, hits) = (&cache, &hits);
+            threads.spawn(move || {
+                let mut state = thread + 1;
+                while started.elapsed() < secs(4) {
+                    state = state
+                        .wrapping_mul(6_364_136_223_846_793_005)
+                        .wrapping_add(99);
+                    let key = (state >> 33) % 2_000;
+                    // Before the call: a value that it returns was valid at some later moment.
+                    let before = Instant::now();
+                    if let Some(until) = cache.get(&key) {
+                        let late = before.saturating_duration_since(until);
+                        assert!(late.is_zero(), "served {late:?} after its deadline");
+                        hits.fetch_add(1, Ordering::Relaxed);
+                    } else {
+                        let life = millis(50 + (state >> 20) % 1_950);
+                        cache.insert(key, Instant::now() + life);
+                    }
+                }
+            });
+        }
+    });
+    let hits = hits.into_inner();
+    assert!(hits > 10_000, "{hits} hits prove little");
 }
 
 #[test]
@@ -150,7 +255,7 @@ fn the_caches_time_goes_forward_in_every_thread() {
         let most = readers.into_iter().map(|reader| reader.join().unwrap());
         most.max().unwrap()
     });
-    assert!(most <= Duration::from_micros(200), "{most:?} off");
+    assert!(most <= Duration::from_nanos(1), "{most:?} off");
 }
 
 #[test]

@@ -1,14 +1,10 @@
 //! The buffers that callers fill, compared with queues: rings of read events, a batch of write
-//! events, the drain status, notifications.
+//! events, notifications.
 //!
 //! One thread: this tests each part's own arithmetic (rings that fill up, wrap, and receive offers
 //! while they are drained; the wrap of the stamp; posts that are delivered in pieces, by a listener
 //! that posts and delivers itself). The models in `models/loom` test what threads do to each other
 //! there.
-
-// Private to `maintenance`; compiled here a second time from the same source.
-#[path = "../../src/maintenance/status.rs"]
-mod status;
 
 use super::script::{Script, make};
 use crate::buffer::read::{LEN, Offer, ReadBuffer, Ring};
@@ -18,7 +14,6 @@ use crate::listener::inside_listener;
 use crate::node::{Columns, NodePtr, Slab, Times};
 use crate::notify::{Notification, Notifier};
 use crate::reclaim::Domain;
-use status::Status;
 use std::collections::VecDeque;
 use std::ptr;
 use std::sync::{Arc, Mutex, Weak};
@@ -72,15 +67,6 @@ fn expected(queue: &mut VecDeque<usize>, number: usize) -> Offer {
     Offer::Taken(queue.len())
 }
 
-/// The drain status, as a table of transitions.
-#[derive(Clone, Copy, PartialEq)]
-enum Should {
-    Idle,
-    Required,
-    Running,
-    RunningRequired,
-}
-
 /// The state of the listener: what it has seen, and what it does next.
 #[derive(Default)]
 struct Stage {
@@ -102,8 +88,6 @@ struct Bench {
     stamp: u8,
     batch: Batch<u64, u64>,
     written: VecDeque<String>,
-    status: Status,
-    should: Should,
     stage: Arc<Mutex<Stage>>,
     notifier: Arc<Notifier<u64, u64>>,
 }
@@ -151,8 +135,6 @@ impl Bench {
             stamp: 1,
             batch: Batch::new(),
             written: VecDeque::new(),
-            status: Status::new(),
-            should: Should::Idle,
             stage,
             notifier,
         }
@@ -175,9 +157,7 @@ impl Bench {
             }
             8 | 9 => self.write(operation >> 4, script.operand().into()),
             10 => self.take_batch(),
-            11 => self.require(),
-            12 => self.pass(operation >> 4),
-            13 => post(&self.stage, &self.notifier, script.operand() % 80),
+            11..=13 => post(&self.stage, &self.notifier, script.operand() % 80),
             14 => {
                 let mut stage = self.stage.lock().expect("no panic");
                 if stage.cues.len() < 100 {
@@ -261,35 +241,6 @@ impl Bench {
         assert_eq!(std::mem::take(&mut self.written), out);
         assert!(self.batch.is_empty());
         assert_eq!(self.batch.len(), 0);
-    }
-
-    fn require(&mut self) {
-        let (next, run) = match self.should {
-            Should::Idle | Should::Required => (Should::Required, true),
-            Should::Running | Should::RunningRequired => (Should::RunningRequired, false),
-        };
-        assert_eq!(self.status.require(), run);
-        self.should = next;
-    }
-
-    /// The begin or the end of a pass, in turn.
-    fn pass(&mut self, requires: u8) {
-        match self.should {
-            Should::Idle | Should::Required => {
-                self.status.begin();
-                self.should = Should::Running;
-                (0..requires % 3).for_each(|_| self.require());
-            }
-            Should::Running | Should::RunningRequired => {
-                let again = self.should == Should::RunningRequired;
-                assert_eq!(self.status.end(), again);
-                self.should = if again {
-                    Should::Required
-                } else {
-                    Should::Idle
-                };
-            }
-        }
     }
 
     /// Delivers in pieces, until `pieces` of them are done.

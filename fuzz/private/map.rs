@@ -140,7 +140,8 @@ impl Bench {
     }
 
     fn probe<'a>(&self, map: &'a Map<u64, u64>, key: u64, pin: &'a Pin) -> Probe<'a, u64, u64> {
-        let probe = map.probe(self.hash(key), pin, |node| *node.key() == key);
+        let hash = self.hash(key);
+        let probe = map.cell(hash).probe(hash, pin, |node| *node.key() == key);
         let found = probe.found.map(|node| *node.value());
         assert_eq!(found, self.model.get(&key).copied(), "a probe of {key}");
         probe

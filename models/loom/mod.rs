@@ -21,9 +21,6 @@
 //! | `wakes::two_requests_for_soon_against_a_run…` | the same for a second event |
 //! | `wakes::a_request_by_a_deadline_against_a_run…` | the alarm is set for the earliest deadline |
 //! | `wakes::requests_of_two_writers…` | the alarm is set for the earlier deadline |
-//! | `status::a_requirement_against_a_pass…` | the pass sees it, or another pass follows |
-//! | `status::two_requirements_against_a_pass…` | the same for two |
-//! | `status::a_requirement_against_the_end…` | if left to the runner, its repeated pass sees it |
 //! | `node_life::extend_against_claim…` | exactly one of the two succeeds |
 //! | `node_life::a_read_against_expiry…` | an entry is not expired after a successful extension |
 //! | `node_life::two_reads…` | one of their deadlines stays, and its reader knows |
@@ -81,7 +78,6 @@ mod load;
 mod moves;
 mod node_life;
 mod ring;
-mod status;
 mod swap_batch;
 mod wakes;
 mod weakened;

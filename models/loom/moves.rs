@@ -44,7 +44,7 @@ impl Table {
     fn write(&self, key: u64) {
         let pin = self.domain.pin();
         loop {
-            let probe = self.map.probe(key, &pin, |n| *n.key() == key);
+            let probe = self.map.cell(key).probe(key, &pin, |n| *n.key() == key);
             let (mut shard, new) = (self.map.lock(key), new_node(key));
             match shard.revalidate(key, &probe) {
                 None => continue,

@@ -26,7 +26,7 @@
 //! work.
 
 #[cfg(any(test, fuzzing))]
-#[path = "../../models/checks/eviction.rs"]
+#[path = "../../checks/eviction.rs"]
 mod check;
 mod ghosts;
 mod lirs;

@@ -189,7 +189,7 @@ impl<K, V, P: Expiry<K, V>> Lifetime<K, V> for Erased<P> {
 }
 
 /// The deadline that follows from an answer about an entry with `deadline` that had `left`.
-#[inline(always)]
+#[inline]
 fn deadline_of_answer(
     answer: Option<Duration>,
     left: Option<Duration>,

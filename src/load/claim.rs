@@ -125,7 +125,7 @@ impl<'a, K, V, S, Y: Key<K>> Claimant<'a, K, V, S, Y> {
         }
     }
 
-    /// Waits no longer. If it had been told to lead, the next call does.
+    /// Ends the wait of this call. If it had been told to lead, the next waiter leads.
     fn stop(&mut self) {
         if let (Some(load), Some(ticket)) = (self.waits.take(), self.ticket)
             && load.leave(ticket)

@@ -41,7 +41,7 @@ fn apply<K: CacheKey, V: CacheValue, S: BuildHasher, X>(
         Op::Put(value) => put(
             key,
             seen.is_some(),
-            guard.fill(value, LifetimeSource::Policy),
+            guard.fill(value, LifetimeSource::Update),
         ),
         Op::PutWithTtl(value, ttl) => put(
             key,
@@ -99,7 +99,7 @@ fn upsert<K: CacheKey, V: CacheValue, S: BuildHasher>(
     run: Run<'_, K, V, S, V>,
 ) -> Entry<K, V> {
     let (guard, _, value) = turn(run);
-    let entry = written(key, guard.fill(value, LifetimeSource::Policy));
+    let entry = written(key, guard.fill(value, LifetimeSource::Update));
     entry.unwrap_or_else(|(_, unstored)| unstored)
 }
 
@@ -241,6 +241,9 @@ where
     /// No update is lost: closures of a key run one after the other. If the key is written while
     /// `f` runs, the value of `f` is not stored, and [`is_stored`](Entry::is_stored) says so; the
     /// entry carries the value in any case.
+    ///
+    /// If the cache has neither a policy nor a `time_to_live`, a live entry keeps its deadline: a
+    /// counter that was made with a lifetime ends when that has passed.
     ///
     /// # Panics
     ///

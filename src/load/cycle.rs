@@ -9,9 +9,13 @@
 //!
 //! Every wait in the cycle but the last was noted before, under the same lock, and still lasts when
 //! it is read: its waiter has no verdict yet. A thread that waits does not end the loads that it
-//! leads, so what was read of the cycle stays true while the rest is read.
+//! leads. So the waits that were read first still last while the other waits are read.
 //!
 //! A load that no thread leads (a lease, a task between two polls) ends the search.
+//!
+//! A thread that waits until others have delivered notifications waits for the thread that delivers
+//! just now, which may wait for a load inside the listener. It looks for a cycle at intervals, and
+//! waits no longer if there is one ([`DeliveryWait`]). Such a wait refuses no other.
 //!
 //! # Threads that wait for futures
 //!
@@ -30,9 +34,35 @@ use std::sync::atomic::{AtomicU64, Ordering};
 static WAITING_THREADS: parking_lot::Mutex<BTreeMap<u64, Wait>> =
     parking_lot::Mutex::new(BTreeMap::new());
 
-struct Wait {
-    load: Arc<dyn WaitTarget>,
-    ticket: Ticket,
+enum Wait {
+    Load(Arc<dyn WaitTarget>, Ticket),
+    /// For the notifications that the thread of this number delivers. Such a wait ends by itself
+    /// if it closes a cycle.
+    Delivery(u64),
+}
+
+/// A cycle that a wait of the thread `me` for the thread `first` would close: the number of other
+/// threads in it, and whether the wait of one of them ends by itself.
+fn find_cycle(
+    waits: &BTreeMap<u64, Wait>,
+    me: u64,
+    first: Option<u64>,
+) -> Option<(WaitCycle, bool)> {
+    let (mut next, mut others, mut ends) = (first, 0, false);
+    while let Some(thread) = next {
+        if thread == me {
+            return Some((WaitCycle { others }, ends));
+        }
+        others += 1;
+        next = match waits.get(&thread).filter(|_| others <= waits.len())? {
+            Wait::Load(load, ticket) => load.awaited_thread(*ticket),
+            Wait::Delivery(by) => {
+                ends = true;
+                Some(*by)
+            }
+        };
+    }
+    None
 }
 
 /// A load of any cache.
@@ -104,25 +134,41 @@ pub(crate) fn wait_in<R>(
         return Ok(wait());
     }
     let mut waits = WAITING_THREADS.lock();
-    let mut leader = load.awaited_thread(ticket);
-    let mut others = 0;
-    while let Some(thread) = leader {
-        if thread == me {
-            return Err(WaitCycle { others });
-        }
-        others += 1;
-        leader = waits
-            .get(&thread)
-            .filter(|_| others <= waits.len())
-            .and_then(|wait| wait.load.awaited_thread(wait.ticket));
+    if let Some((cycle, false)) = find_cycle(&waits, me, load.awaited_thread(ticket)) {
+        return Err(cycle);
     }
     // One wait a thread: a thread that waits runs no other code.
-    waits.insert(me, Wait { load, ticket });
+    waits.insert(me, Wait::Load(load, ticket));
     drop(waits);
     let noted = NotedWait(me);
     let answer = wait();
     drop(noted);
     Ok(answer)
+}
+
+/// The wait of the calling thread for notifications that other threads deliver.
+pub(crate) struct DeliveryWait(NotedWait);
+
+impl DeliveryWait {
+    pub(crate) fn begin() -> Self {
+        Self(NotedWait(thread_number()))
+    }
+
+    /// Whether the thread may go on to wait, while the thread `by` delivers. False if that one
+    /// waits, directly or through other threads, for a load that this thread leads: its listener
+    /// calls the cache, and this thread is inside a loader.
+    pub(crate) fn may_wait_for(&self, by: u64) -> bool {
+        let me = self.0.0;
+        if me == 0 || by == 0 {
+            return true;
+        }
+        let mut waits = WAITING_THREADS.lock();
+        let closes = find_cycle(&waits, me, Some(by)).is_some();
+        let former = waits.insert(me, Wait::Delivery(by));
+        drop(waits);
+        drop(former);
+        !closes
+    }
 }
 
 /// A thread's wait, as long as it lasts.

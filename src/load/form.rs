@@ -83,7 +83,7 @@ pub(super) trait Form<V> {
     fn answer<T>(outcome: Result<T, Outcome<V>>) -> Self::Answer<T>;
 }
 
-/// A value for certain.
+/// The form of a load whose code always makes a value.
 pub(super) struct Sure;
 
 impl<V> Form<V> for Sure {

@@ -24,8 +24,7 @@ where
     S: BuildHasher + Send + Sync + 'static,
 {
     /// The value of a key, as of `get`; else the key's hash.
-    // Always inlined, as the look-up itself: else a hit would pass through memory.
-    #[inline(always)]
+    #[inline]
     fn hit_or_hash<Q>(&self, key: &Q) -> Result<V, u64>
     where
         Q: Equivalent<K> + Hash + ?Sized,

@@ -223,16 +223,18 @@ impl<K, V> Loads<K, V> {
         }
     }
 
-    /// Revokes all loads.
+    /// Revokes all loads. They are to be dropped with the lock released, as are those that have
+    /// rested.
     #[cold]
     pub(crate) fn revoke_all(&mut self, by: RevokedBy) -> Vec<Arc<Load<K, V>>> {
         let all = std::mem::take(&mut self.current).into_values();
         let all =
             all.flat_map(|same_hash| std::iter::once(same_hash.first).chain(same_hash.others));
-        let all: Vec<_> = all.collect();
+        let mut all: Vec<_> = all.collect();
         for load in &all {
             self.revoke_removed(load, by);
         }
+        all.extend(std::mem::take(&mut self.resting));
         all
     }
 }

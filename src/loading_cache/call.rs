@@ -48,11 +48,14 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
     }
 }
 
+/// The loader's answer, and how long it took.
+type Timed<V, E> = Result<(Loaded<V>, Duration), LoadError<E>>;
+
 /// Ends the load of a call that has run the loader itself; the answer of the call.
 pub(super) fn conclude_own<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>(
-    run: Run<'_, K, V, S, Result<(Loaded<V>, Duration), LoadError<E>>>,
+    run: Run<'_, K, V, S, Timed<V, E>>,
 ) -> Result<V, LoadError<E>> {
-    let made = |loaded: Result<(Loaded<V>, Duration), LoadError<E>>| match loaded {
+    let made = |loaded: Timed<V, E>| match loaded {
         Ok((loaded, took)) => Ok(put(loaded, took)),
         Err(error) => Err(failure(error)),
     };

@@ -1,6 +1,7 @@
 //! The threads that reload for a [`Loader`]: up to a fixed number, started when they are needed.
-//! All take loads from one queue. A child made by `fork` has none of these threads: it starts its
-//! own.
+//! All take loads from one queue. A child made by `fork` has none of these threads, and perhaps a
+//! copy of a lock that one of them held: it has threads and a queue of its own. What the parent has
+//! queued is taken over in the child by the next miss.
 //!
 //! They hold no cache: a thread ends when it has had nothing to do for a while, or when the last
 //! handle of the loading cache is dropped.
@@ -21,13 +22,14 @@ use super::loader::Loader;
 use crate::contain::contain;
 use crate::load::state::Load;
 use crate::load::{CacheHasher, CacheKey, CacheValue, OwnedGuard};
+use crate::scheduler::PerProcess;
 use std::cell::Cell;
 use std::collections::VecDeque;
 // The standard library's locks, as in `scheduler/thread.rs`: they keep no list of sleeping threads,
 // of which a child made by `fork` would have a copy.
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
 use std::time::{Duration, Instant};
-use std::{process, thread};
 
 /// How long a thread waits for another load before it ends.
 const IDLE: Duration = Duration::from_secs(10);
@@ -45,6 +47,11 @@ pub(super) fn is_reload_thread() -> bool {
 pub(super) struct ReloadThreads<K: Eq + 'static, V: 'static, S> {
     most: usize,
     name: String,
+    pool: PerProcess<Pool<K, V, S>>,
+}
+
+/// The threads of one process.
+struct Pool<K: Eq + 'static, V: 'static, S> {
     state: Mutex<State<K, V, S>>,
     changed: Condvar,
 }
@@ -56,20 +63,9 @@ struct State<K: Eq + 'static, V: 'static, S> {
     threads: usize,
     idle: usize,
     closed: bool,
-    /// The process that has these threads.
-    process: u32,
 }
 
 impl<K: Eq + 'static, V: 'static, S> State<K, V, S> {
-    /// In a child made by `fork`: forgets the threads of the parent. Their loads stay current until
-    /// they become overdue.
-    fn forget_other_process(&mut self) {
-        let process = process::id();
-        if self.process != process {
-            (self.process, self.threads, self.idle) = (process, 0, 0);
-        }
-    }
-
     /// Takes out what needs no thread any more, if the queue has doubled since the last time. It is
     /// to be dropped with the lock released.
     fn clear(&mut self) -> VecDeque<OwnedGuard<K, V, S>> {
@@ -85,7 +81,20 @@ impl<K: Eq + 'static, V: 'static, S> State<K, V, S> {
     }
 }
 
-impl<K: Eq + 'static, V: 'static, S> ReloadThreads<K, V, S> {
+impl<K: Eq + 'static, V: 'static, S> Pool<K, V, S> {
+    fn new() -> Self {
+        Self {
+            state: Mutex::new(State {
+                queue: VecDeque::new(),
+                clear_at: FIRST_CLEARING,
+                threads: 0,
+                idle: 0,
+                closed: false,
+            }),
+            changed: Condvar::new(),
+        }
+    }
+
     /// No user code runs under this lock, and a panic under it leaves the state whole.
     fn lock(&self) -> MutexGuard<'_, State<K, V, S>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -97,16 +106,12 @@ impl<K: CacheKey, V: CacheValue, S: CacheHasher> ReloadThreads<K, V, S> {
         Self {
             most,
             name: format!("wheelhouse-{}-reload", name.unwrap_or("cache")),
-            state: Mutex::new(State {
-                queue: VecDeque::new(),
-                clear_at: FIRST_CLEARING,
-                threads: 0,
-                idle: 0,
-                closed: false,
-                process: process::id(),
-            }),
-            changed: Condvar::new(),
+            pool: PerProcess::new(),
         }
+    }
+
+    fn pool(&self) -> &Pool<K, V, S> {
+        self.pool.get_or_make(Pool::new)
     }
 
     /// Makes a thread run the loader.
@@ -116,19 +121,19 @@ impl<K: CacheKey, V: CacheValue, S: CacheHasher> ReloadThreads<K, V, S> {
         mut guard: OwnedGuard<K, V, S>,
     ) {
         guard.enter_queue();
-        let mut state = self.lock();
+        let pool = self.pool();
+        let mut state = pool.lock();
         if state.closed {
             drop(state);
             return;
         }
-        state.forget_other_process();
         let needless = state.clear();
         state.queue.push_back(guard);
         let start = state.idle < state.queue.len() && state.threads < self.most;
         state.threads += usize::from(start);
         drop(state);
         drop(needless);
-        self.changed.notify_one();
+        pool.changed.notify_one();
         if start {
             self.start(loader);
         }
@@ -141,7 +146,7 @@ impl<K: CacheKey, V: CacheValue, S: CacheHasher> ReloadThreads<K, V, S> {
         let (threads, loader) = (Arc::clone(self), Arc::clone(loader));
         let thread = thread::Builder::new().name(self.name.clone());
         if thread.spawn(move || threads.work(&*loader)).is_err() {
-            let mut state = self.lock();
+            let mut state = self.pool().lock();
             state.threads -= 1;
             // Without a thread the queued loads would wait for ever. So fail them; a later read
             // tries again.
@@ -157,7 +162,8 @@ impl<K: CacheKey, V: CacheValue, S: CacheHasher> ReloadThreads<K, V, S> {
 
     fn work<E: Send + Sync + 'static>(&self, loader: &dyn Loader<K, V, Error = E>) {
         IS_RELOAD_THREAD.set(true);
-        let mut state = self.lock();
+        let pool = self.pool();
+        let mut state = pool.lock();
         while !state.closed {
             if let Some(guard) = state.queue.pop_front() {
                 drop(state);
@@ -166,12 +172,12 @@ impl<K: CacheKey, V: CacheValue, S: CacheHasher> ReloadThreads<K, V, S> {
                         run_blocking(loader, guard);
                     }
                 });
-                state = self.lock();
+                state = pool.lock();
                 continue;
             }
             let began = Instant::now();
             state.idle += 1;
-            let woken = self.changed.wait_timeout(state, IDLE);
+            let woken = pool.changed.wait_timeout(state, IDLE);
             state = woken.unwrap_or_else(PoisonError::into_inner).0;
             state.idle -= 1;
             if began.elapsed() >= IDLE && state.queue.is_empty() {
@@ -184,7 +190,7 @@ impl<K: CacheKey, V: CacheValue, S: CacheHasher> ReloadThreads<K, V, S> {
     /// Takes a load out of the queue, for a loader that would wait for it on a thread that reloads:
     /// all threads may have to wait for each other's queues.
     pub(super) fn take(&self, load: &Arc<Load<K, V>>) -> Option<OwnedGuard<K, V, S>> {
-        let mut state = self.lock();
+        let mut state = self.pool().lock();
         let mut queue = state.queue.iter();
         let at = queue.position(|guard| Arc::ptr_eq(guard.load(), load))?;
         let guard = state.queue.remove(at);
@@ -194,11 +200,12 @@ impl<K: CacheKey, V: CacheValue, S: CacheHasher> ReloadThreads<K, V, S> {
 
     /// No reload begins any more; threads end.
     pub(super) fn close(&self) {
-        let mut state = self.lock();
+        let pool = self.pool();
+        let mut state = pool.lock();
         state.closed = true;
         let waiting = std::mem::take(&mut state.queue);
         drop(state);
-        self.changed.notify_all();
+        pool.changed.notify_all();
         drop(waiting);
     }
 }

@@ -79,5 +79,6 @@ impl<K, V> Maintenance<K, V> {
         state.freeing.report(&self.backlog);
         let all = state.freeing.retired.take_all();
         self.view(shared).free(all);
+        self.waking.waker().end();
     }
 }

@@ -126,7 +126,7 @@ impl<K, V> MaintenanceView<'_, K, V> {
     /// Delivers on the calling thread, which belongs to the program. Inside a listener it does not
     /// wait: if a thread delivers for this cache, perhaps this one further up its stack, that
     /// thread delivers the rest.
-    fn deliver_as_caller(self) {
+    pub(super) fn deliver_as_caller(self) {
         if inside_listener() {
             self.deliver_while(|| true);
         } else {

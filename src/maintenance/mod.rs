@@ -55,7 +55,7 @@
 
 mod backlog;
 #[cfg(any(test, fuzzing))]
-#[path = "../../models/checks/maintenance.rs"]
+#[path = "../../checks/maintenance.rs"]
 mod check;
 mod close;
 mod delivery;
@@ -69,9 +69,9 @@ mod plan;
 mod root;
 mod runs;
 mod state;
-mod status;
 #[cfg(all(test, not(wheelhouse_loom)))]
 mod tests;
+mod tidy;
 mod waking;
 mod walk;
 mod watchdog;

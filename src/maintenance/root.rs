@@ -3,7 +3,6 @@
 use super::backlog::Backlog;
 use super::limits::{BOUNDED_CALLER_BUDGET, CALLER_BUDGET, batch_soft_limit};
 use super::state::State;
-use super::status::Status;
 use super::waking::Waking;
 use crate::eviction::Eviction;
 use crate::listener::Listener;
@@ -13,7 +12,7 @@ use crate::reclaim::Pin;
 use crate::scheduler::{Delivery, Waker};
 use crate::shared::Shared;
 use crate::stats::Stats;
-use crate::sync::Mutex;
+use crate::sync::{AtomicU32, Mutex};
 use crate::wheel::Spans;
 use crate::wheel_snapshot::LevelSnapshot;
 use std::time::Duration;
@@ -39,13 +38,14 @@ pub(crate) struct Maintenance<K, V> {
     pub(super) batch_soft_limit: usize,
     pub(super) caller_budget: usize,
     pub(super) spans: Spans,
-    pub(super) status: Status,
     pub(super) backlog: Backlog,
     /// Behind the maintenance lock.
     pub(super) state: Mutex<State<K, V>>,
     pub(super) notifier: Notifier<K, V>,
     pub(super) delivery: Delivery,
     pub(super) waking: Waking,
+    /// Operations of callers while the cache was untidy.
+    pub(super) operations: AtomicU32,
     /// Held by a walk through the size policy: there is one cursor.
     pub(super) walks: Mutex<()>,
 }
@@ -61,12 +61,12 @@ impl<K, V> Maintenance<K, V> {
             batch_soft_limit: batch_soft_limit(bounded, shared.map.shards()),
             caller_budget: bounded.map_or(CALLER_BUDGET, |_| BOUNDED_CALLER_BUDGET),
             spans,
-            status: Status::new(),
             backlog: Backlog::new(shared.map.shards()),
             state: Mutex::new(State::new(spans, eviction)),
             notifier: Notifier::new(setup.listener),
             delivery: setup.delivery,
             waking: Waking::new(setup.waker),
+            operations: AtomicU32::new(0),
             walks: Mutex::new(()),
         }
     }

@@ -72,8 +72,8 @@ pub(crate) struct Waking {
     /// Passes of writers that have read no clock.
     unchecked: AtomicU32,
     soon: AtomicBool,
-    /// Taken for each change. Inside is the delay of a retry: the last run asked for it because
-    /// readers hold memory, or a panic requires it.
+    /// Locked for each change of the requests. It holds the delay after which to run again, if the
+    /// last run asked for that because readers hold memory, or because of a panic.
     retry: Mutex<Option<Duration>>,
     waker: Waker,
 }

@@ -51,7 +51,9 @@ impl<K, V> Maintenance<K, V> {
     #[inline(always)]
     fn after_change(&self, shared: &Shared<K, V>, outcome: WriteOutcome, allowed: UserCode) {
         let has_work = if self.waking.is_up_to_callers() {
-            self.waking.is_due_for_callers(outcome.now, &shared.clock)
+            outcome.left > 0
+                || shared.is_untidy()
+                || self.waking.is_due_for_callers(outcome.now, &shared.clock)
         } else {
             self.leaves_work(&outcome) && self.waking.is_unrequested()
         };
@@ -66,7 +68,7 @@ impl<K, V> Maintenance<K, V> {
 
     /// True if no run is arranged early enough for the written entry, or if it is time to check
     /// that the arranged run will come.
-    #[inline(always)]
+    #[inline]
     fn needs_request_or_check(&self, outcome: &WriteOutcome) -> bool {
         let Some(now) = outcome.now.filter(|_| outcome.deadline != NEVER) else {
             return false;
@@ -79,14 +81,14 @@ impl<K, V> Maintenance<K, V> {
     }
 
     /// Whether the write left something to notify, to free or to evict.
-    #[inline(always)]
+    #[inline]
     fn leaves_work(&self, outcome: &WriteOutcome) -> bool {
         outcome.left > 0 || self.is_bounded
     }
 
     /// Whether the write has removed an entry of which the listener has to hear before the call
     /// returns.
-    #[inline(always)]
+    #[inline]
     fn must_tell(&self, outcome: &WriteOutcome, allowed: UserCode) -> bool {
         self.tells_callers && outcome.left > 0 && allowed == UserCode::Listeners
     }
@@ -150,6 +152,12 @@ impl<'a, K, V> MaintenanceView<'a, K, V> {
         }
         if maintenance.leaves_work(&outcome) {
             maintenance.waking.request_soon(clock);
+        }
+        if maintenance.waking.is_up_to_callers() && outcome.left > 0 {
+            self.shared.set_untidy(true);
+        }
+        if allowed >= UserCode::Destructors && self.shared.is_untidy() {
+            self.count_operation();
         }
         let must_tell = maintenance.must_tell(&outcome, allowed);
         if must_tell || self.needs_help(&outcome) {
@@ -231,9 +239,7 @@ impl<'a, K, V> MaintenanceView<'a, K, V> {
     ) -> Option<(MutexGuard<'a, State<K, V>>, bool)> {
         let Maintenance { state, backlog, .. } = self.maintenance;
         let full = buffered >= BATCH_HARD_LIMIT;
-        if (self.maintenance.status.require() || full)
-            && let Some(state) = state.try_lock()
-        {
+        if let Some(state) = state.try_lock() {
             return Some((state, full));
         }
         if buffered < self.maintenance.batch_soft_limit {

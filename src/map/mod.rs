@@ -4,10 +4,10 @@
 //!
 //! Three parts of a key's hash choose the shard, the group and the tag. Look-ups take no lock. A
 //! writer works in two steps, so that no user code (`Eq`, `Expiry`) runs under a shard's lock.
-//! First [`Map::probe`] finds the key's node without a lock, and notes every node of the same full
-//! hash whose key it had to compare. Then, under the lock, [`Shard::revalidate`] confirms by
+//! First [`ShardCell::probe`] finds the key's node without a lock, and notes every node of the same
+//! full hash whose key it had to compare. Then, under the lock, [`Shard::revalidate`] confirms by
 //! addresses and hashes alone that nothing relevant has changed. If something has changed, the
-//! writer starts over.
+//! writer starts over (`operations/transact.rs`).
 //!
 //! | file | what it has |
 //! |---|---|
@@ -35,7 +35,7 @@
 
 mod cell;
 #[cfg(any(test, fuzzing))]
-#[path = "../../models/checks/map.rs"]
+#[path = "../../checks/map.rs"]
 mod check;
 mod garbage;
 mod loads;
@@ -45,8 +45,10 @@ mod table;
 use crate::node::{Columns, NodePtr};
 use crate::reclaim::Pin;
 use crate::sync::{AtomicU64, Ordering};
+#[cfg(fuzzing)]
+pub(crate) use cell::Probe;
+pub(crate) use cell::ShardCell;
 use cell::Totals;
-pub(crate) use cell::{Probe, ShardCell};
 pub(crate) use garbage::{Garbage, ReturningSlots};
 pub(crate) use shard::{Occupied, Revalidated, Shard};
 pub(crate) use table::{END, Look, TablePart};
@@ -119,17 +121,6 @@ impl<K, V> Map<K, V> {
     /// Whether `node` is still in the map, by address.
     pub(crate) fn holds(&self, node: NodePtr<K, V>, pin: &Pin) -> bool {
         self.find(node.hash(), pin, |other| other == node).is_some()
-    }
-
-    /// The look-up before a write; see [`ShardCell::probe`].
-    #[inline(always)]
-    pub(crate) fn probe<'a>(
-        &'a self,
-        hash: u64,
-        pin: &'a Pin,
-        matches: impl FnMut(NodePtr<K, V>) -> bool,
-    ) -> Probe<'a, K, V> {
-        self.cell(hash).probe(hash, pin, matches)
     }
 
     /// Locks the shard of a hash.

@@ -48,7 +48,7 @@ impl<'a, K, V> Probe<'a, K, V> {
 }
 
 impl<'a, K, V> Shard<'a, K, V> {
-    #[inline(always)]
+    #[inline]
     pub(super) fn writer(&mut self) -> Writer<'a, '_, K, V> {
         self.table.writer(&mut self.locked.state)
     }

@@ -165,8 +165,8 @@ impl<K, V> Node<K, V> {
         deadline & FROZEN != 0 && has_ended(deadline, now)
     }
 
-    /// The wanted deadline. If it was claimed or frozen since the caller read `judged`, then
-    /// `judged`.
+    /// The wanted deadline. If another thread has claimed or frozen it since the caller read
+    /// `judged`, the answer is `judged`.
     #[inline]
     pub(crate) fn present_deadline(&self, judged: u64, now: u64) -> u64 {
         let deadline = self.deadline();

@@ -26,7 +26,7 @@
 //! |-----------|------------|---------------------|------|
 //! | (draft)   | no, a [`NewNode`] on its writer's stack | no | Live: published under the shard's lock; or dropped by its writer |
 //! | Live      | yes | once its event was drained | Removed: taken out under the shard's lock |
-//! | Removed   | no  | perhaps, until its own event is drained | Dead or Succeeded, when that is |
+//! | Removed   | no  | may be, until the event of its removal is drained | that event makes it Dead or Succeeded |
 //! | Dead      | no  | yes; the pass has unlinked the entry everywhere | freed, with its entry, after delivery, a grace period and a full drain |
 //! | Succeeded | no  | no, a later node is | freed, without its entry, after the same |
 //!

@@ -401,7 +401,7 @@ impl Pool {
     /// # Safety
     ///
     /// The slot is one of this pool's, and the caller owns it.
-    #[inline(always)]
+    #[inline]
     unsafe fn return_to_regions(&mut self, slot: NonNull<u8>, vacated: &mut Vacated) {
         let offset = slot.addr().get() & (self.shape.size - 1);
         // SAFETY: the caller's promise: the slot stands `offset` bytes behind its chunk's
@@ -468,5 +468,5 @@ impl Drop for Pool {
 }
 
 #[cfg(any(test, fuzzing))]
-#[path = "../../models/checks/pool.rs"]
+#[path = "../../checks/pool.rs"]
 mod check;

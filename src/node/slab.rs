@@ -256,7 +256,7 @@ impl<K, V> Slab<K, V> {
 }
 
 #[cfg(any(test, fuzzing))]
-#[path = "../../models/checks/slab.rs"]
+#[path = "../../checks/slab.rs"]
 mod check;
 #[cfg(all(test, not(wheelhouse_loom)))]
 mod tests;

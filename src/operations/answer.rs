@@ -66,8 +66,8 @@ impl TimedAnswer {
         Some((cause, Some(kept)))
     }
 
-    /// For which cause the old value leaves; `None` if the policy was asked about a live entry, and
-    /// another thread has claimed its deadline since.
+    /// The cause with which the old value leaves. `None` if another thread has claimed the deadline
+    /// of the entry after the policy was asked about it as a live one.
     #[inline(always)]
     fn judge<K, V>(&self, old: NodePtr<K, V>) -> Option<RemovalCause> {
         if old.deadline_if_live(self.now).is_some() {
@@ -134,11 +134,11 @@ impl<K: 'static, V: 'static> Lifetimes<K, V> {
         &self,
         new: &NewNode<K, V>,
         found: Option<NodePtr<K, V>>,
-        given: LifetimeSource,
+        given: &LifetimeSource,
         clock: &Clock,
         now: u64,
     ) -> TimedAnswer {
-        let fixed = match given {
+        let fixed = match *given {
             LifetimeSource::Ttl(lifetime) => Some(Some(lifetime)),
             LifetimeSource::Loaded(FromLoad { lifetime, .. }) => lifetime,
             LifetimeSource::Policy | LifetimeSource::Update => None,

@@ -42,7 +42,7 @@ pub(crate) trait WriteCondition<K, V> {
     const KNOWS_LOADS: bool;
 
     /// With no lock held, about the node that the key has. False gives the write up.
-    #[inline(always)]
+    #[inline]
     fn look(&mut self, _found: Option<NodePtr<K, V>>) -> bool {
         true
     }
@@ -66,12 +66,12 @@ pub(crate) struct Explicit(pub(crate) RevokedBy);
 impl<K, V> WriteCondition<K, V> for Explicit {
     const KNOWS_LOADS: bool = true;
 
-    #[inline(always)]
+    #[inline]
     fn check(&mut self, _: Option<NodePtr<K, V>>, _: u64, _: &mut Hold<'_, '_, K, V>) -> Check {
         Check::Pass
     }
 
-    #[inline(always)]
+    #[inline]
     fn stored(&mut self, hold: &mut Hold<'_, '_, K, V>, _: Written) {
         hold.revoke(self.0);
     }

@@ -20,8 +20,6 @@ pub(crate) struct Core<K, V, S> {
     hasher: S,
     /// Whether to mix the hashes, because the hasher may not use all bits.
     needs_mixing: bool,
-    /// A read moves no deadline and is not counted: it leaves at most a read event.
-    pub(crate) has_fast_reads: AtomicBool,
     /// A read needs the exact time, not only whether the entry is live.
     pub(super) reads_exactly: AtomicBool,
     pub(crate) shared: Shared<K, V>,
@@ -48,8 +46,8 @@ impl<K, V, S> Core<K, V, S> {
         hasher: S,
         needs_mixing: bool,
     ) -> Self {
+        shared.set_slow_reads(!Self::reads_are_fast(&lifetimes, &shared));
         Self {
-            has_fast_reads: AtomicBool::new(Self::reads_are_fast(&lifetimes, &shared)),
             reads_exactly: AtomicBool::new(lifetimes.reads_exactly()),
             hasher,
             needs_mixing,
@@ -63,9 +61,18 @@ impl<K, V, S> Core<K, V, S> {
         }
     }
 
-    /// See [`has_fast_reads`](Self::has_fast_reads).
+    /// Whether a read moves no deadline and is not counted.
     pub(super) fn reads_are_fast(lifetimes: &Lifetimes<K, V>, shared: &Shared<K, V>) -> bool {
         !lifetimes.reads_may_extend() && shared.counters.is_none()
+    }
+
+    /// Counts an operation that leaves no event, where callers have to drop what was removed. The
+    /// calling thread holds no lock and no pin for the operation.
+    #[inline(always)]
+    pub(super) fn count_operation(&self) {
+        if self.shared.is_untidy() {
+            self.maintenance.view(&self.shared).count_operation();
+        }
     }
 
     #[inline]

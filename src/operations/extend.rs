@@ -84,7 +84,7 @@ impl<K, V> Hit<K, V> {
     }
 
     /// Whether the hit is still valid; `moved` is its deadline if that was moved under the lock.
-    #[inline(always)]
+    #[inline]
     fn still_valid(&mut self, moved: Option<u64>) -> bool {
         match moved {
             Some(deadline) => {
@@ -105,7 +105,7 @@ impl<K, V, S> Core<K, V, S> {
         let (own, inherits) = policy.deadline_after_first_read(node, clock, hit.now, hit.deadline);
         self.lifetimes.note_first_read(inherits);
         let is_fast = Self::reads_are_fast(&self.lifetimes, &self.shared);
-        self.has_fast_reads.store(is_fast, Ordering::Relaxed);
+        self.shared.set_slow_reads(!is_fast);
         let exactly = self.lifetimes.reads_exactly();
         self.reads_exactly.store(exactly, Ordering::Relaxed);
         own

@@ -95,7 +95,7 @@ impl<K, V, S> Drop for Handle<K, V, S> {
 impl<K, V, S> Deref for Handle<K, V, S> {
     type Target = Core<K, V, S>;
 
-    #[inline(always)]
+    #[inline]
     fn deref(&self) -> &Self::Target {
         &self.core
     }

@@ -134,7 +134,7 @@ impl<K, V> Lifetimes<K, V> {
     /// The wanted deadline of an entry whose own deadline is `own`, written at `written` and used
     /// at `now`.
     // `written` stands in the node's side part: read only if it matters.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn wanted(&self, own: u64, written: impl FnOnce() -> u64, now: u64) -> u64 {
         if self.limited {
             self.wanted_within_limits(own, written, now)

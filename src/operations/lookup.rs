@@ -63,7 +63,7 @@ macro_rules! answers_with_its_part {
         type Part = $part;
         type Answer<'a> = $part;
 
-        #[inline(always)]
+        #[inline]
         fn answer<S>(
             _: &Core<K, V, S>,
             _: Hit<K, V>,
@@ -82,7 +82,7 @@ impl<K: 'static, V: Clone + 'static> Lookup<K, V> for Cloned {
     answers_with_its_part!(V);
     const IS_READ: bool = true;
 
-    #[inline(always)]
+    #[inline]
     fn take(hit: &Hit<K, V>) -> V {
         hit.node.value().clone()
     }
@@ -96,7 +96,7 @@ impl<K: 'static, V: Clone + 'static> Lookup<K, V> for Timed {
     answers_with_its_part!((V, u64, u64));
     const IS_READ: bool = true;
 
-    #[inline(always)]
+    #[inline]
     fn take(hit: &Hit<K, V>) -> (V, u64, u64) {
         let at = hit.node.refresh().map_or(NEVER, |refresh| refresh.at());
         (hit.node.value().clone(), at, hit.now)
@@ -110,7 +110,7 @@ impl<K: 'static, V: 'static> Lookup<K, V> for Contained {
     answers_with_its_part!(());
     const IS_READ: bool = false;
 
-    #[inline(always)]
+    #[inline]
     fn take(_: &Hit<K, V>) {}
 }
 
@@ -122,10 +122,10 @@ impl<K: 'static, V: 'static, const IS_READ: bool> Lookup<K, V> for Referenced<IS
     type Answer<'a> = EntryRef<'a, K, V>;
     const IS_READ: bool = IS_READ;
 
-    #[inline(always)]
+    #[inline]
     fn take(_: &Hit<K, V>) {}
 
-    #[inline(always)]
+    #[inline]
     fn answer<'a, S>(
         core: &'a Core<K, V, S>,
         hit: Hit<K, V>,
@@ -155,7 +155,7 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
         L: Lookup<K, V>,
         Q: Equivalent<K> + ?Sized,
     {
-        if L::IS_READ && !self.has_fast_reads.load(Ordering::Relaxed) {
+        if self.shared.has_detour(L::IS_READ) {
             return self.look_up_fully::<L, Q>(hash, key);
         }
         match self.shared.pin_alone() {
@@ -172,6 +172,7 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
         L: Lookup<K, V>,
         Q: Equivalent<K> + ?Sized,
     {
+        self.count_operation();
         let pin = self.shared.pin();
         let map = &self.shared.map;
         match map.find(hash, &pin, |node| key.equivalent(node.key())) {
@@ -310,7 +311,7 @@ impl<K: 'static, V: 'static, S, L: Lookup<K, V>, Q: Equivalent<K> + ?Sized> Flow
             Err(due) => return Self::search(core, hash, key, Some(due), pin),
         };
         let part = L::take(&hit);
-        let may_extend = L::IS_READ && !core.has_fast_reads.load(Ordering::Relaxed);
+        let may_extend = L::IS_READ && core.shared.has_slow_reads();
         if may_extend && !hit.extend(core) {
             return Self::search(core, hash, key, None, pin);
         }

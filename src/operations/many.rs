@@ -28,7 +28,7 @@ type HashedKey<'a, Q> = (u64, &'a Q);
 
 impl<K: 'static, V: 'static, S> Core<K, V, S> {
     /// Looks up several keys; see [`Cache::get_many`](crate::Cache::get_many).
-    #[inline(always)]
+    #[inline]
     pub(crate) fn get_many<'a, T, A, Q>(
         &self,
         keys: impl IntoIterator<Item = &'a Q>,
@@ -81,6 +81,7 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
             );
             return;
         }
+        self.count_operation();
         let first = answers.len();
         let map = &self.shared.map;
         let pin = self.shared.pin();

@@ -41,8 +41,10 @@ where
     {
         let hash = self.hash(key);
         // Before the pin, whose fence delays the memory loads after it.
-        self.shared.map.prefetch(hash);
-        let mut settled = self.shared.transact(
+        let cell = self.shared.map.cell(hash);
+        cell.prefetch(hash);
+        let mut settled = self.shared.transact_in(
+            cell,
             hash,
             Removal {
                 shared: &self.shared,
@@ -53,12 +55,17 @@ where
                 look: &mut look,
             },
         );
-        let Taken {
+        let Some(Taken {
             cause,
             outcome,
             node,
             seen,
-        } = settled.done.take()?;
+        }) = settled.done.take()
+        else {
+            drop(settled);
+            self.count_operation();
+            return None;
+        };
         let seen = match seen {
             Some(seen) => {
                 drop(settled);
@@ -182,17 +189,17 @@ where
     type Done = Option<Taken<K, V, R>>;
     const KNOWS_LOADS: bool = true;
 
-    #[inline(always)]
+    #[inline]
     fn is_key(&self, other: &K) -> bool {
         self.key.equivalent(other)
     }
 
-    #[inline(always)]
+    #[inline]
     fn before_look_up(&mut self, cell: &ShardCell<K, V>, pin: &Pin) {
         self.may_load = cell.may_load(pin);
     }
 
-    #[inline(always)]
+    #[inline]
     fn ask(
         &mut self,
         found: Option<NodePtr<K, V>>,
@@ -206,7 +213,7 @@ where
         }
     }
 
-    #[inline(always)]
+    #[inline]
     fn apply<'s>(
         &mut self,
         seen: Self::Plan,

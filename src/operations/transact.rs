@@ -60,7 +60,7 @@ pub(crate) trait Change<K, V> {
     fn is_key(&self, other: &K) -> bool;
 
     /// Called after the fence of the pin and before the look-up.
-    #[inline(always)]
+    #[inline]
     fn before_look_up(&mut self, _cell: &ShardCell<K, V>, _pin: &Pin) {}
 
     /// Decides what to do about the node that the key has, with no lock held; an error ends the
@@ -101,7 +101,7 @@ pub(crate) struct Settled<K, V, D> {
 
 impl<K, V, D> Settled<K, V, D> {
     /// Drops the pin, then wakes the calls that wait for a load that was revoked.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn end(self) -> D {
         drop(self.pin);
         drop(self.loads);
@@ -117,16 +117,22 @@ impl<K, V, D> Settled<K, V, D> {
 
 impl<K, V> Shared<K, V> {
     /// Runs a change as one transaction on the key with this hash; see the module docs.
+    pub(crate) fn transact<C: Change<K, V>>(&self, hash: u64, change: C) -> Settled<K, V, C::Done> {
+        self.transact_in(self.map.cell(hash), hash, change)
+    }
+
+    /// The same for a caller that has looked up the shard of the hash.
     // The first attempt is separate: a loop around it would keep in memory what the attempts share.
     // So the later ones get the change by value.
     #[inline(always)]
-    pub(crate) fn transact<C: Change<K, V>>(
+    pub(super) fn transact_in<C: Change<K, V>>(
         &self,
+        cell: &ShardCell<K, V>,
         hash: u64,
         mut change: C,
     ) -> Settled<K, V, C::Done> {
         let mut loads = FoundLoads(None);
-        match self.attempt(hash, &mut change, &mut loads, None) {
+        match self.attempt(cell, hash, &mut change, &mut loads, None) {
             Ok((pin, done)) => Settled { pin, loads, done },
             Err(plan) => self.attempt_again(hash, change, loads, plan),
         }
@@ -141,10 +147,11 @@ impl<K, V> Shared<K, V> {
         mut loads: FoundLoads<K, V>,
         mut plan: C::Plan,
     ) -> Settled<K, V, C::Done> {
+        let cell = self.map.cell(hash);
         for made in 1_u32.. {
             loads.compare(|key| change.is_key(key));
             let last = (made >= MAX_ASKS).then_some(plan);
-            match self.attempt(hash, &mut change, &mut loads, last) {
+            match self.attempt(cell, hash, &mut change, &mut loads, last) {
                 Ok((pin, done)) => return Settled { pin, loads, done },
                 Err(again) => plan = again,
             }
@@ -156,12 +163,12 @@ impl<K, V> Shared<K, V> {
     #[inline(always)]
     fn attempt<C: Change<K, V>>(
         &self,
+        cell: &ShardCell<K, V>,
         hash: u64,
         change: &mut C,
         loads: &mut FoundLoads<K, V>,
         last: Option<C::Plan>,
     ) -> Result<(Pin, C::Done), C::Plan> {
-        let cell = self.map.cell(hash);
         // After `change` and `loads`: if the user's code panics, the pin is dropped first.
         let pin = self.pin();
         change.before_look_up(cell, &pin);
@@ -200,7 +207,7 @@ impl<K, V> Hold<'_, '_, K, V> {
 
     /// Revokes the load of the key, in the hold that makes the write. Its waiters are released by
     /// [`Settled::end`]. Only if the change [knows loads](Change::KNOWS_LOADS).
-    #[inline(always)]
+    #[inline]
     pub(crate) fn revoke(&mut self, by: RevokedBy) {
         if self.loads.0.is_some() {
             self.revoke_found(by);
@@ -233,7 +240,7 @@ struct Found<K, V> {
 
 impl<K, V> FoundLoads<K, V> {
     /// Whether the keys of all loads with this hash were compared. Under the shard's lock.
-    #[inline(always)]
+    #[inline]
     fn are_known(&mut self, shard: &mut Shard<'_, K, V>, hash: u64) -> bool {
         if shard.loads().is_empty() {
             return true;

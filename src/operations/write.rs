@@ -84,18 +84,18 @@ where
         condition: C,
     ) -> Settled<K, V, Result<WriteOutcome, NotStored>> {
         // The prefetch comes before the pin, whose fence delays later memory loads.
-        self.shared.map.prefetch(hash);
+        let cell = self.shared.map.cell(hash);
+        cell.prefetch(hash);
         let weight = self.weigh(&key, &value);
         *new = Some(NewNode::new(key, value, hash, weight));
-        self.shared.transact(
-            hash,
-            Write {
-                core: self,
-                new,
-                given,
-                condition,
-            },
-        )
+        let given = &given;
+        let write = Write {
+            core: self,
+            new,
+            given,
+            condition,
+        };
+        self.shared.transact_in(cell, hash, write)
     }
 
     /// Sets a deadline by hand; false if the key is absent or its entry is due.
@@ -126,7 +126,8 @@ struct NotStored;
 struct Write<'w, K, V, S, C> {
     core: &'w Core<K, V, S>,
     new: &'w mut Option<NewNode<K, V>>,
-    given: LifetimeSource,
+    // Its copies would be long.
+    given: &'w LifetimeSource,
     condition: C,
 }
 
@@ -170,7 +171,7 @@ where
         let refresh = core.refresh.as_ref().map(|policy| {
             let own = asked.own_or(|| found.map_or(NEVER, |old| old.own_deadline()));
             let entry = (new.key(), new.value());
-            lifetimes.ask_refresh(&**policy, entry, found, given, (now, own), &shared.clock)
+            lifetimes.ask_refresh(&**policy, entry, found, *given, (now, own), &shared.clock)
         });
         Ok((asked, refresh))
     }

@@ -115,7 +115,7 @@ impl Gate {
     /// Lets no thread in any more, and says whether the caller may wait (gate 2).
     pub(super) fn close(&self) -> bool {
         let _inside = self.inside.lock();
-        let waits = innermost().is_none() && !inside_listener();
+        let waits = !is_inside_any();
         // Stored before the gate is marked as closed: readers read them in the opposite order.
         self.abandoned.store(!waits, Ordering::Relaxed);
         self.closed.store(true, Ordering::Release);
@@ -126,6 +126,11 @@ impl Gate {
     /// thread that closed the gate does not wait, and no other thread has handed it over.
     pub(super) fn claim_new_thread(&self) -> bool {
         self.abandoned.load(Ordering::Relaxed) && !self.has_new_thread.swap(true, Ordering::Relaxed)
+    }
+
+    /// Whether no thread is inside.
+    pub(super) fn is_empty(&self) -> bool {
+        self.inside.lock().threads == 0
     }
 
     /// Waits until all threads have left the closed gate. Not for a thread inside a gate or a
@@ -150,6 +155,11 @@ impl Drop for Entered {
             self.gate.left.notify_all();
         }
     }
+}
+
+/// Whether the calling thread must not wait for other threads: it is inside a gate or a listener.
+pub(super) fn is_inside_any() -> bool {
+    innermost().is_some() || inside_listener()
 }
 
 fn innermost() -> Option<*const Gate> {

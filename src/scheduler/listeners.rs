@@ -5,7 +5,7 @@
 //! A cache with something to tell puts a [`Job`] into the queue. Each thread takes the oldest job,
 //! runs it, and takes the next. A job of a cache tells a bounded number of notifications; if there
 //! are more, it goes back to the end of the queue. A thread that has found no job for
-//! [`IDLE_TIME`] ends.
+//! [`IDLE_TIME`] ends; when the last cache is dropped, all end.
 //!
 //! If jobs wait and every thread has one, perhaps all of them are held up by slow listeners. So one
 //! thread takes no job but *watches*: it starts more threads if the others have taken few jobs in a
@@ -35,6 +35,7 @@ use std::cell::Cell;
 use std::collections::VecDeque;
 // The standard library's locks, as in `thread`.
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 /// How long a thread without a job stays.
@@ -43,10 +44,11 @@ const IDLE_TIME: Duration = Duration::from_secs(5);
 /// How long a thread watches one other thread before it judges.
 const WATCH_TIME: Duration = Duration::from_millis(20);
 
-/// The same for several. A busy machine may give none of them a processor for a while.
-const LONG_WATCH_TIME: Duration = Duration::from_millis(60);
+/// The same for several. On a busy machine they may all wait for a processor, or for one that has
+/// lost it in a lock.
+const LONG_WATCH_TIME: Duration = Duration::from_millis(200);
 
-/// If each thread takes no more jobs than this while it is watched, they are held up.
+/// If the threads take no more jobs than this while they are watched, they are held up.
 const FEW_JOBS: u64 = 2;
 
 /// How long after a failure to start a thread it is tried again.
@@ -82,6 +84,13 @@ pub(super) fn run(job: Job) -> Result<(), Job> {
     THREADS.get_or_make(Listeners::new).add(job)
 }
 
+/// The last cache was dropped: waits for the end of the threads.
+pub(super) fn end() {
+    if let Some(threads) = THREADS.get() {
+        threads.end();
+    }
+}
+
 /// See the module docs.
 struct Listeners {
     state: Mutex<State>,
@@ -100,6 +109,10 @@ struct State {
     has_watcher: bool,
     /// How many jobs were taken so far.
     taken: u64,
+    /// The threads, until they end or another thread waits for their end.
+    threads: Vec<JoinHandle<()>>,
+    /// How many calls wait for the end of the threads: they end when no job is left.
+    ending: usize,
     /// When a thread could not be started.
     failed_at: Option<Instant>,
 }
@@ -114,6 +127,8 @@ impl Listeners {
                 resting: 0,
                 has_watcher: false,
                 taken: 0,
+                threads: Vec::new(),
+                ending: 0,
                 failed_at: None,
             }),
             added: Condvar::new(),
@@ -143,16 +158,32 @@ impl Listeners {
         if state.failed_at.is_some_and(|at| now - at < RETRY) {
             return false;
         }
-        let threads = Arc::clone(self);
-        let started = std::thread::Builder::new()
+        let here = Arc::clone(self);
+        let started = thread::Builder::new()
             .name("wheelhouse-listener".into())
-            .spawn(move || threads.work());
+            .spawn(move || here.work());
         state.starting += usize::from(started.is_ok());
         state.failed_at = started.is_err().then_some(now);
-        if let Err(error) = &started {
-            report(error);
+        match started {
+            Ok(thread) => state.threads.push(thread),
+            Err(error) => report(&error),
         }
-        started.is_ok()
+        state.failed_at.is_none()
+    }
+
+    /// Waits for the end of the threads.
+    fn end(&self) {
+        let mut state = self.lock();
+        state.ending += 1;
+        let threads = std::mem::take(&mut state.threads);
+        drop(state);
+        self.added.notify_all();
+        self.watch.notify_all();
+        for thread in threads {
+            // The thread contains the panics of user code.
+            _ = thread.join();
+        }
+        self.lock().ending -= 1;
     }
 
     /// The loop of a thread.
@@ -187,7 +218,7 @@ impl Listeners {
         state.busy -= 1;
         state.resting += 1;
         let until = Instant::now() + IDLE_TIME;
-        loop {
+        while state.ending == 0 {
             let left = until.saturating_duration_since(Instant::now());
             let woken = self.added.wait_timeout(state, left);
             state = woken.unwrap_or_else(PoisonError::into_inner).0;
@@ -197,10 +228,13 @@ impl Listeners {
                 return Some(state);
             }
             if Instant::now() >= until {
-                state.resting -= 1;
-                return None;
+                break;
             }
         }
+        state.resting -= 1;
+        let here = thread::current().id();
+        state.threads.retain(|thread| thread.thread().id() != here);
+        None
     }
 
     /// Watches the threads that have jobs, and starts more if these are held up.
@@ -217,10 +251,7 @@ impl Listeners {
             let woken = self.watch.wait_timeout(state, time);
             state = woken.unwrap_or_else(PoisonError::into_inner).0;
             let waiting = state.jobs.len();
-            if state.resting == 0
-                && waiting > 0
-                && state.taken - before <= FEW_JOBS * watched as u64
-            {
+            if state.resting == 0 && waiting > 0 && state.taken - before <= FEW_JOBS {
                 let held_up = state.busy.min(waiting);
                 if !(0..held_up).all(|_| self.start(&mut state)) {
                     break;

@@ -30,6 +30,7 @@ pub use alarm::Alarm;
 pub use delivery::{Delivery, DeliveryTask, Executor};
 pub(crate) use delivery::{EXECUTOR_PATIENCE, report_idle_executor};
 pub(crate) use gate::{Entered, Gate};
+pub(crate) use process::PerProcess;
 #[cfg(test)]
 pub(crate) use task::Idle;
 pub use task::MaintenanceTask;

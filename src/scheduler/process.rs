@@ -14,7 +14,7 @@ use std::process;
 use std::sync::OnceLock;
 
 /// See the module docs.
-pub(super) struct PerProcess<T> {
+pub(crate) struct PerProcess<T> {
     first: OnceLock<Box<Link<T>>>,
 }
 
@@ -25,7 +25,7 @@ struct Link<T> {
 }
 
 impl<T> PerProcess<T> {
-    pub(super) const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         Self {
             first: OnceLock::new(),
         }
@@ -42,7 +42,7 @@ impl<T> PerProcess<T> {
     }
 
     /// The value of this process, made at the first call.
-    pub(super) fn get_or_make(&self, make: impl Fn() -> T) -> &T {
+    pub(crate) fn get_or_make(&self, make: impl Fn() -> T) -> &T {
         self.of(process::id(), make)
     }
 

@@ -79,7 +79,8 @@ impl TaskRef {
 
     /// The calling thread is about to drop the last handle. Waits until no other thread is at work
     /// on the cache and the listener has heard of everything, so that this thread drops the cache
-    /// itself. A thread that is at work on a cache, or inside a listener, does not wait (gate 2).
+    /// itself. A thread that is at work on a cache, or inside a listener, does not wait (gate 2). A
+    /// listener thread ends another cache itself, if no other thread is at work on that.
     pub(crate) fn close(&self) {
         let waits = self.gate.close();
         let Some(task) = self.task.upgrade() else {
@@ -87,11 +88,13 @@ impl TaskRef {
         };
         if waits {
             self.gate.wait_until_empty();
-            if task.drain() {
-                task.delivery().tell_rest(&task);
-            }
-        } else if !self.gate.is_innermost() {
-            self.hand_over(task);
+        } else if self.gate.is_innermost() {
+            return;
+        } else if !(listeners::is_current() && self.gate.is_empty()) {
+            return self.hand_over(task);
+        }
+        if task.drain() {
+            task.delivery().tell_rest(&task);
         }
     }
 

@@ -23,6 +23,8 @@
 //! A request takes a lock that the thread holds only while it picks a member, and a step in the
 //! ordered set: it grows with the logarithm of the number of caches.
 
+use super::gate;
+use super::listeners;
 use super::process::PerProcess;
 use super::task::TaskRef;
 use crate::contain::contain;
@@ -30,10 +32,11 @@ use crate::sync::thread_local;
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 // The standard library's locks. Models run no threads of the crate. And `parking_lot` would queue
 // sleeping threads in memory that a child made by `fork` uses again for its own threads.
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// How long after a failure to start a thread it is tried again.
@@ -53,6 +56,31 @@ thread_local! {
 /// Whether the calling thread is the scheduler thread.
 pub(super) fn is_current() -> bool {
     IS_SCHEDULER.try_with(Cell::get).unwrap_or(false)
+}
+
+/// How many caches this process has.
+static CACHES: AtomicUsize = AtomicUsize::new(0);
+
+/// A cache was built.
+pub(super) fn cache_begins() {
+    CACHES.fetch_add(1, Ordering::Relaxed);
+}
+
+/// A cache was dropped. If it was the last one, the threads of the crate end, and the caller waits
+/// for that: the code may be unloaded then. Not if the caller is such a thread, or inside a
+/// listener.
+pub(super) fn cache_ends() {
+    // AcqRel: what was done for the other caches happens before the end.
+    if CACHES.fetch_sub(1, Ordering::AcqRel) == 1
+        && !is_current()
+        && !listeners::is_current()
+        && !gate::is_inside_any()
+    {
+        if let Some(worker) = COMMON.get() {
+            worker.end();
+        }
+        listeners::end();
+    }
 }
 
 /// The registration of a cache with the scheduler thread.
@@ -101,6 +129,10 @@ struct State {
     members: BTreeMap<MemberId, Member>,
     schedule: BTreeSet<(Instant, MemberId)>,
     running: bool,
+    /// The thread that was started last, until another thread waits for its end.
+    thread: Option<JoinHandle<()>>,
+    /// Whether the thread has to end, though caches may have come since.
+    ending: bool,
     /// Until when the thread sleeps; a past moment while it runs a job, `None` while it sleeps
     /// without a timeout.
     asleep_until: Option<Instant>,
@@ -120,6 +152,8 @@ impl Worker {
                 members: BTreeMap::new(),
                 schedule: BTreeSet::new(),
                 running: false,
+                thread: None,
+                ending: false,
                 asleep_until: None,
                 failed_at: None,
             }),
@@ -157,10 +191,27 @@ impl Worker {
             .spawn(move || worker.work());
         state.running = thread.is_ok();
         state.failed_at = thread.is_err().then_some(now);
-        if let Err(error) = thread {
-            report(&error);
+        match thread {
+            Ok(thread) => state.thread = Some(thread),
+            Err(error) => report(&error),
         }
         state.running
+    }
+
+    /// Waits for the end of the thread, if no cache is there.
+    fn end(&self) {
+        let mut state = self.lock();
+        if !state.members.is_empty() {
+            return;
+        }
+        let Some(thread) = state.thread.take() else {
+            return;
+        };
+        state.ending = state.running;
+        drop(state);
+        self.changed.notify_one();
+        // The thread contains the panics of user code.
+        _ = thread.join();
     }
 
     fn leave(&self, id: MemberId) {
@@ -176,10 +227,10 @@ impl Worker {
     }
 
     /// The loop of the thread.
-    fn work(&self) {
+    fn work(self: &Arc<Self>) {
         IS_SCHEDULER.set(true);
         let mut state = self.lock();
-        while !state.members.is_empty() {
+        while !state.members.is_empty() && !state.ending {
             let Some(&(at, id)) = state.schedule.first() else {
                 state.asleep_until = None;
                 let woken = self.changed.wait(state);
@@ -197,7 +248,10 @@ impl Worker {
             state.asleep_until = Some(now);
             state = self.run(state, id);
         }
-        state.running = false;
+        (state.running, state.ending) = (false, false);
+        if !state.members.is_empty() {
+            self.start(&mut state, Instant::now());
+        }
     }
 
     /// Runs the member that is first in the schedule.

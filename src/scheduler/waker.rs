@@ -57,7 +57,9 @@ impl Waker {
 
     /// Names the task to be run; to be called once, when the cache has its address.
     pub(crate) fn enlist(&self, task: TaskRef) {
-        _ = self.task.set(task);
+        if self.task.set(task).is_ok() {
+            thread::cache_begins();
+        }
     }
 
     pub(crate) fn task(&self) -> Option<&TaskRef> {
@@ -80,6 +82,14 @@ impl Waker {
     pub(crate) fn leave(&self) {
         if self.is_shared() {
             thread::leave(self.member);
+        }
+    }
+
+    /// The cache was dropped. If it was the last one of the process, waits for the end of the
+    /// crate's threads.
+    pub(crate) fn end(&self) {
+        if self.task().is_some() {
+            thread::cache_ends();
         }
     }
 }

@@ -99,6 +99,7 @@ impl Stats {
             ("load_waits", Count::LoadWaits),
             ("reloads", Count::Reloads),
             ("reload_failures", Count::FailedReloads),
+            ("remembered_failures", Count::RememberedFailures),
             ("listener_panics", Count::ListenerPanics),
         ] {
             add(name, None, StatValue::Count(of(count)));

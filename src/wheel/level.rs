@@ -309,7 +309,7 @@ pub(crate) const fn is_cascaded(bucket_id: u8) -> bool {
 }
 
 #[cfg(any(test, fuzzing))]
-#[path = "../../models/checks/level.rs"]
+#[path = "../../checks/level.rs"]
 mod check;
 #[cfg(any(test, fuzzing))]
 pub(crate) use check::level_of;

@@ -447,10 +447,10 @@ impl<K, V> Wheel<K, V> {
 }
 
 #[cfg(any(test, fuzzing))]
-#[path = "../../models/checks/wheel.rs"]
+#[path = "../../checks/wheel.rs"]
 mod check;
 #[cfg(any(all(test, not(wheelhouse_loom)), fuzzing))]
-#[path = "../../models/checks/wheel_oracle.rs"]
+#[path = "../../checks/wheel_oracle.rs"]
 pub(crate) mod oracle;
 #[cfg(all(test, not(wheelhouse_loom)))]
 mod tests;

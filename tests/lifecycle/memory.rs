@@ -429,3 +429,70 @@ fn a_panic_in_a_drop_does_not_stop_the_cache() {
     cache.run_pending_tasks();
     assert_eq!(cache.entry_count(), 0);
 }
+
+/// Without a scheduler, hits and removals of absent keys are enough to drop what was removed.
+#[test]
+fn a_thousand_operations_of_any_kind_drop_what_was_removed() {
+    type Cached = Cache<u32, Counted<u32>>;
+    const KEYS: u32 = 1_000;
+    let removals: [(&str, fn(&Cached)); 5] = [
+        ("one invalidate", |cache| cache.invalidate(&1)),
+        ("invalidate", |cache| {
+            (1..KEYS).for_each(|key| cache.invalidate(&key));
+        }),
+        ("remove", |cache| drop(cache.remove(&1))),
+        ("retain", |cache| cache.retain(|key, _| *key == 0)),
+        ("invalidate_all", Cache::invalidate_all),
+    ];
+    let operations: [(&str, fn(&Cached, u32)); 8] = [
+        ("get", |cache, _| drop(cache.get(&0))),
+        ("get of an absent key", |cache, n| {
+            drop(cache.get(&(n + 9_999)));
+        }),
+        ("get_ref", |cache, _| drop(cache.get_ref(&0))),
+        ("peek_ref", |cache, _| drop(cache.peek_ref(&0))),
+        ("get_many", |cache, _| drop(cache.get_many([&0, &1]))),
+        ("contains_key", |cache, _| _ = cache.contains_key(&0)),
+        ("invalidate", |cache, n| cache.invalidate(&(n + 9_999))),
+        ("remove", |cache, n| drop(cache.remove(&(n + 9_999)))),
+    ];
+    for bound in [None, Some(2_000)] {
+        for (removal, remove) in removals {
+            for (name, operation) in operations {
+                let census = Census::default();
+                let mut builder = Cache::builder().ticker(ManualTicker::new());
+                if let Some(bound) = bound {
+                    builder = builder.max_capacity(bound);
+                }
+                let cache: Cached = builder.build();
+                (0..KEYS).for_each(|key| cache.insert(key, census.counted(key)));
+                remove(&cache);
+                (0..1_000).for_each(|n| operation(&cache, n));
+                assert_eq!(
+                    census.alive(),
+                    cache.entry_count() as i64,
+                    "{name} after {removal}, bound {bound:?}"
+                );
+            }
+        }
+    }
+}
+
+/// What a reader holds is dropped by the operations after it.
+#[test]
+fn a_thousand_operations_after_a_reader_drop_what_it_held() {
+    let census = Census::default();
+    let cache = Cache::builder().ticker(ManualTicker::new()).build();
+    (0..100).for_each(|key| cache.insert(key, census.counted(key)));
+    let held = cache.get_ref(&1);
+    (1..100).for_each(|key| cache.invalidate(&key));
+    for _ in 0..5_000 {
+        assert!(cache.contains_key(&0));
+    }
+    assert_eq!(census.alive(), 100);
+    drop(held);
+    for _ in 0..1_000 {
+        assert!(cache.contains_key(&0));
+    }
+    assert_eq!(census.alive(), 1);
+}

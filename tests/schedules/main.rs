@@ -5,7 +5,7 @@
 //! # What this covers and what not
 //!
 //! - Each access through `src/sync/` is a switching point: map, shard locks, node, buffers, drain
-//!   status, waking, notifications, pins and grace periods.
+//!   waking, notifications, pins and grace periods.
 //! - All orderings count as sequentially consistent. The loom models test whether weaker ones
 //!   suffice.
 //! - No background thread, because it is a thread of the system. An `Alarm` replaces it.

@@ -75,6 +75,7 @@ macro_rules! loads_as_moka {
     };
 }
 
+mod fibre;
 mod maps;
 mod moka;
 mod policies;
@@ -84,6 +85,7 @@ mod stretto;
 mod wheelhouse;
 
 pub use self::{
+    fibre::Fibre,
     maps::{DashMap, Foyer, Papaya, QuickCache, TinyUfo},
     moka::{MiniMoka, Moka},
     policies::*,

@@ -18,7 +18,31 @@ type Drawn = Result<(), Box<dyn Error>>;
 
 /// As many as there are lines in the fullest plot.
 const COLOURS: [RGBColor; 9] = [BLUE, RED, GREEN, PURPLE, ORANGE, CYAN, PINK, BROWN, LIME];
+/// The peers that have a colour of their own, the same in every plot.
+const COLOURED: [&str; 9] = [
+    "wheelhouse",
+    "moka",
+    "quick_cache",
+    "quick_cache+DelayQueue",
+    "quick_cache+Instant",
+    "quick_cache+deadline",
+    "stretto",
+    "TinyUFO",
+    "foyer-memory, LFU",
+];
 const FONT: &str = "sans-serif";
+
+/// The colour of a peer; grey for one that has none of its own.
+fn colour_of(peer: &str) -> RGBColor {
+    let place = COLOURED.iter().position(|coloured| *coloured == peer);
+    place.map_or(GREY, |place| COLOURS[place])
+}
+
+/// A tick, which the axis computes: without the noise of that computation.
+fn tick(value: f64, decimals: i32) -> String {
+    let scale = 10_f64.powi(decimals);
+    format!("{}", (value * scale).round() / scale)
+}
 
 /// Writes every plot for which there are figures.
 pub fn write_all(report: &Report, folder: &Path) -> Drawn {
@@ -71,7 +95,7 @@ fn hit_cost(report: &Report, file: &Path) -> Drawn {
         let top = 40 + bar as i32 * index as i32;
         let middle = top + bar as i32 / 2;
         let end = left + (nanos / longest * f64::from(width as i32 - left - 70)) as i32;
-        let colour = [GREY, COLOURS[0]][usize::from(*peer == "wheelhouse")];
+        let colour = colour_of(peer);
         area.draw(&Text::new(*peer, (left - 8, middle), style(HPos::Right)))?;
         let corners = [(left, top + 3), (end.max(left + 1), top + bar as i32 - 3)];
         area.draw(&Rectangle::new(corners, colour.filled()))?;
@@ -99,10 +123,11 @@ fn latencies(report: &Report, title: &str, file: &Path) -> Drawn {
         .build_cartesian_2d((1.0..last).log_scale(), (0.01..most).log_scale())?;
     chart
         .configure_mesh()
-        .x_label_formatter(&|nines| format!("{} %", 100.0 * (1.0 - 1.0 / nines)))
-        .y_label_formatter(&|value| number(*value))
+        .x_label_formatter(&|nines| format!("{} %", tick(100.0 * (1.0 - 1.0 / nines), 5)))
+        .y_label_formatter(&|value| tick(*value, 2))
         .draw()?;
-    for (curve, &colour) in curves.zip(COLOURS.iter().cycle()) {
+    for curve in curves {
+        let colour = colour_of(&curve.peer);
         let points = curve.points.iter();
         let points = points.map(|&(percentile, value)| (nines(percentile), value.max(0.01)));
         chart
@@ -166,7 +191,7 @@ fn hit_ratios(report: &Report, file: &Path) -> Drawn {
             let style = match index {
                 0 => COLOURS[0].stroke_width(2),
                 last if last + 1 == drawn.len() => GREY.stroke_width(1),
-                index => COLOURS[index % COLOURS.len()].stroke_width(1),
+                _ => colour_of(peer).stroke_width(1),
             };
             let points = lines.iter().zip(0..).filter_map(|(line, step)| {
                 let row = line.row(1, HIT_PERCENT.name, peer)?;

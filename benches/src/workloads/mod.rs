@@ -57,6 +57,8 @@ macro_rules! workloads {
 pub const ALL: &[Workload] = workloads! {
     "hit-zipf", steady::hit_zipf: "every read hits; 10,922 keys, Zipf 0.99, bounded caches";
     "hit-unbounded", steady::hit_unbounded: "the same without a bound";
+    "hit-1k", steady::hit_1k: "every read hits; 1,000 keys, all equally likely";
+    "hit-100k", steady::hit_100k: "every read hits; 100k keys, all equally likely";
     "hit-uniform", steady::hit_uniform: "every read hits; 1M keys, all equally likely";
     "hit-one", steady::hit_one: "every read hits one hot key";
     "replace", steady::replace: "replaces existing keys; 10,922 keys, Zipf 0.99";

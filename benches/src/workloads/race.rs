@@ -67,6 +67,7 @@ impl<'a> Bench<'a> {
         heat.enter::<K, V, QuickCacheDeadline<K, V, quanta::Instant>>();
         heat.enter::<K, V, QuickCacheDeadline<K, V, std::time::Instant>>();
         heat.enter::<K, V, QuickCacheQueue<K, V>>();
+        heat.enter::<K, V, Fibre<K, V>>();
         heat.enter::<K, V, Stretto<K, V>>();
         heat.enter::<K, V, TinyUfo<K, V>>();
         heat.enter::<K, V, Foyer<K, V>>();

@@ -110,8 +110,21 @@ pub(super) fn hit_unbounded(bench: Bench<'_>) {
     hit.run();
 }
 
+pub(super) fn hit_1k(bench: Bench<'_>) {
+    hit_equally(bench, 1_000);
+}
+
+pub(super) fn hit_100k(bench: Bench<'_>) {
+    hit_equally(bench, 100_000);
+}
+
 pub(super) fn hit_uniform(bench: Bench<'_>) {
     let resident = bench.size(1_000_000, 50_000);
+    hit_equally(bench, resident);
+}
+
+/// Every read hits one of so many keys, all equally likely.
+fn hit_equally(bench: Bench<'_>, resident: usize) {
     let ranks = |worker| keys::uniform_ranks(resident, STREAM * 2, worker);
     let about = format!("u64 -> u64, every read hits; {resident} keys, all equally likely");
     let mut hit = over(bench, about, Get, resident, ranks);

@@ -83,7 +83,6 @@ impl<K, V> Maintenance<K, V> {
 impl<K, V> Pass<'_, K, V> {
     pub(super) fn run(mut self) -> Passed {
         let (maintenance, shared) = (self.maintenance, self.shared);
-        maintenance.status.begin();
         // Real time: the cache's own must not be read where no entry has a deadline.
         let begun = shared.counters.as_ref().map(|_| Instant::now());
         let shards = shared.map.shards();
@@ -100,7 +99,6 @@ impl<K, V> Pass<'_, K, V> {
         let gathered = &mut self.state.scratch.gathered;
         maintenance.notifier.post(gathered);
         maintenance.backlog.note_applied();
-        maintenance.status.end();
         if let (Some(counters), Some(begun)) = (&shared.counters, begun) {
             counters.passed(begun.elapsed());
         }
@@ -164,7 +162,7 @@ impl<K, V> Pass<'_, K, V> {
     }
 
     /// Retires a node that is unlinked everywhere.
-    #[inline(always)]
+    #[inline]
     fn retire_dead(&mut self, node: NodePtr<K, V>, cause: RemovalCause) {
         node.set_state(NodeState::Dead);
         self.notify_or_retire(node, cause);
@@ -172,7 +170,7 @@ impl<K, V> Pass<'_, K, V> {
 
     /// Posts a node that is Dead or Succeeded to the listener, which is to hear of it before it is
     /// freed; without a listener, retires it.
-    #[inline(always)]
+    #[inline]
     fn notify_or_retire(&mut self, node: NodePtr<K, V>, cause: RemovalCause) {
         if self.maintenance.notifier.has_listener() {
             (self.state.scratch.gathered).push(Notification { node, cause });

@@ -37,7 +37,7 @@ pub(super) type Word<K, V> = *mut Node<K, V>;
 pub(in crate::map) type Place<'a, K, V> = &'a AtomicPtr<Node<K, V>>;
 
 /// The node of a place, if its word carries `tag`.
-#[inline(always)]
+#[inline]
 pub(super) fn node_at<K, V>(place: Place<'_, K, V>, tag: usize) -> Option<NodePtr<K, V>> {
     // Acquire, partners: the release stores of words (a node's content; table 3).
     node_tagged(place.load(Ordering::Acquire), tag).map(as_node)

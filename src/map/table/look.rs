@@ -137,7 +137,7 @@ impl<K, V> Table<K, V> {
 
     /// Whether a group in which no word carries the tag proves that the key is absent, under the
     /// version that was read before.
-    #[inline(always)]
+    #[inline]
     fn proves_absence(&self, group: &Group<K, V>, version: u64) -> bool {
         // Words first, then the link, as in `search`.
         !group::is_link(group.words[LAST].load(Ordering::Acquire)) && self.version() == version

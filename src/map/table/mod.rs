@@ -68,7 +68,7 @@
 mod array;
 mod chain;
 #[cfg(any(test, fuzzing))]
-#[path = "../../../models/checks/map_table.rs"]
+#[path = "../../../checks/map_table.rs"]
 mod check;
 mod group;
 mod look;

@@ -359,7 +359,7 @@ fn run_pending_tasks_ends_although_the_listener_keeps_causing_removals() {
             let now = heard.load(Ordering::Relaxed);
             // Some of the later notifications are delivered too, but not as many times as this call
             // was repeated.
-            assert!((100..2_000).contains(&(now - last)), "{}", now - last);
+            assert!((100..20_000).contains(&(now - last)), "{}", now - last);
             last = now;
         }
     });

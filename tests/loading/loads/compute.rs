@@ -591,9 +591,17 @@ fn a_panic_in_a_compute_leaves_the_entry() {
 #[test]
 fn a_value_made_from_the_present_one_keeps_its_deadline() {
     type Update = fn(&Cache<u8, u32>);
-    let updates: [(&str, Update); 1] = [("replace_if", |cache| {
-        assert_eq!(cache.replace_if(&1, 2, |_| true), Ok(()))
-    })];
+    let updates: [(&str, Update); 3] = [
+        ("replace_if", |cache| {
+            assert_eq!(cache.replace_if(&1, 2, |_| true), Ok(()));
+        }),
+        ("and_upsert_with", |cache| {
+            cache.entry(1).and_upsert_with(|_| 2);
+        }),
+        ("and_compute_with", |cache| {
+            cache.entry(1).and_compute_with(|_| Op::Put(2));
+        }),
+    ];
     let (minute, clock) = (Duration::from_secs(60), ManualTicker::new());
     for (name, update) in updates {
         let builder = || Cache::builder().ticker(clock.clone());

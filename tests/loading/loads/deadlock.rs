@@ -6,7 +6,7 @@ use std::future::{Future, ready};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Barrier, OnceLock, mpsc};
+use std::sync::{Arc, Barrier, Mutex, OnceLock, mpsc};
 use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -483,4 +483,42 @@ fn rings_through_refreshes_and_blocking_calls_of_async_loaders() {
     let told = [1, 2].map(|key| is_refused(&users, key));
     assert_eq!(told.map(ended), [Ok(true), Ok(true)]);
     assert_eq!(begun.load(Ordering::SeqCst), 2);
+}
+
+/// A loader that waits for a delivery, while the listener waits for that loader's load: the wait
+/// for the delivery ends.
+#[test]
+fn a_loader_that_runs_pending_tasks_does_not_wait_for_a_listener_that_waits_for_it() {
+    let (in_listener, listener_began) = mpsc::channel();
+    let (go_on, may_go_on) = mpsc::channel::<()>();
+    let may_go_on = Mutex::new(may_go_on);
+    let own: Arc<OnceLock<Cache<u32, u32>>> = Arc::default();
+    let of_listener = Arc::clone(&own);
+    let cache: Cache<u32, u32> = Cache::builder()
+        .removal_listener(move |_: &u32, _: &u32, _| {
+            in_listener.send(()).unwrap();
+            may_go_on.lock().unwrap().recv().unwrap();
+            let value = of_listener.get().unwrap().get_with(0, || 2);
+            assert_eq!(value, 1, "the value of the load that was waited for");
+        })
+        .build();
+    own.set(cache.clone()).ok().unwrap();
+    cache.insert(1, 1);
+    cache.invalidate(&1);
+    let other = cache.clone();
+    let delivers = thread::spawn(move || other.run_pending_tasks());
+    listener_began.recv().unwrap();
+    let (ended, ends) = mpsc::channel();
+    let loader = cache.clone();
+    thread::spawn(move || {
+        let value = loader.get_with(0, || {
+            go_on.send(()).unwrap();
+            loader.run_pending_tasks();
+            1
+        });
+        ended.send(value).unwrap();
+    });
+    assert_eq!(ends.recv_timeout(Duration::from_secs(20)), Ok(1), "hangs");
+    delivers.join().unwrap();
+    assert_eq!(cache.get(&0), Some(1));
 }

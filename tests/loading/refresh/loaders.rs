@@ -3,8 +3,8 @@
 
 use std::collections::hash_map::RandomState;
 use std::future::{Future, ready};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use wheelhouse::compute::{Entry, Op};
 use wheelhouse::{
@@ -508,5 +508,85 @@ fn a_loader_of_several_keys_that_misbehaves_leaves_them_usable() {
         assert_eq!(users.cache().get(&1), Some(100));
         assert_eq!((users.get(&2), users.get(&3)), (Ok(2), Ok(3)));
         assert_eq!(users.get_all([]), Ok(vec![]));
+    }
+}
+
+/// A policy that writes the key about which it is asked, in the same thread.
+struct Meddler {
+    cache: Arc<OnceLock<Cache<u32, u32>>>,
+    meddle: fn(&Cache<u32, u32>, u32),
+    asked: Arc<AtomicUsize>,
+}
+
+impl Expiry<u32, u32> for Meddler {
+    fn expire_after_create(&self, _: &u32, _: &u32, _: Instant) -> Option<Duration> {
+        Some(100 * SECOND)
+    }
+
+    fn expire_after_update(
+        &self,
+        _: &u32,
+        _: &u32,
+        _: Instant,
+        left: Option<Duration>,
+    ) -> Option<Duration> {
+        let asked = self.asked.fetch_add(1, Ordering::SeqCst);
+        // It would go on for ever, but the test ends.
+        if let Some(cache) = self.cache.get()
+            && asked < 100_000
+        {
+            (self.meddle)(cache, asked as u32);
+        }
+        left
+    }
+}
+
+#[test]
+fn a_reload_whose_policy_writes_the_key_ends() {
+    /// Keeps each value.
+    struct Keeper;
+    impl Loader<u32, u32> for Keeper {
+        type Error = Bare;
+        fn load(&self, _: &u32) -> Result<Loaded<u32>, Bare> {
+            Ok(1.into())
+        }
+        fn reload(&self, _: &u32, _: &u32) -> Result<Reloaded<u32>, Bare> {
+            Ok(Reloaded::Unchanged)
+        }
+    }
+    type Meddle = fn(&Cache<u32, u32>, u32);
+    let meddles: [(Meddle, usize); 2] = [
+        // Moves the deadline, which is no explicit write: the load stays current.
+        (
+            |cache, asked| {
+                let left = 100 * SECOND - Duration::from_millis(u64::from(asked));
+                assert!(cache.set_expiry(&1, Some(left)));
+            },
+            16,
+        ),
+        // Writes the key, and revokes the load.
+        (
+            |cache, asked| cache.insert_with_ttl(1, asked, 50 * SECOND),
+            1,
+        ),
+    ];
+    for (meddle, most) in meddles {
+        let (cache, asked) = (Arc::new(OnceLock::new()), Arc::new(AtomicUsize::new(0)));
+        let policy = Meddler {
+            cache: Arc::clone(&cache),
+            meddle,
+            asked: Arc::clone(&asked),
+        };
+        let users = Cache::builder()
+            .ticker(ManualTicker::new())
+            .expire_after(policy)
+            .loading(Keeper)
+            .build();
+        assert!(matches!(users.get(&1), Ok(1)));
+        cache.set(users.cache().clone()).ok();
+        assert!(matches!(users.refresh(1).wait(), Ok(Some(_))));
+        let asked = asked.load(Ordering::SeqCst);
+        assert!((1..=most).contains(&asked), "asked {asked} times");
+        assert!(users.cache().contains_key(&1));
     }
 }
