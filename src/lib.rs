@@ -193,6 +193,7 @@ mod policy;
 
 mod cache;
 
+mod conditional;
 mod inspect;
 mod load;
 mod snapshot;

@@ -210,7 +210,7 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     /// other entry; the value that it replaced has left as `Replaced`.
     ///
     /// To bound the memory, add what the cache itself needs for each entry, which
-    /// [`max_capacity`](Self::max_capacity#memory) lists, to what key and value have on the heap.
+    /// [`max_capacity`](Self::max_capacity) lists, to what key and value have on the heap.
     ///
     /// The limits on waiting maintenance count entries, whatever they weigh: see `max_capacity`.
     ///

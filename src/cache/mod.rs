@@ -2,7 +2,6 @@
 
 mod build;
 mod builder;
-mod conditional;
 
 pub use build::BuildError;
 pub use builder::CacheBuilder;

@@ -116,7 +116,7 @@ impl<K, V, E, S> LoadingBuilder<K, V, E, S> {
     /// ready one. By default no error is remembered.
     ///
     /// While an error is remembered, `get`, `get_all` and their async forms return it at once, as
-    /// [`LoadError::Failed`](crate::LoadError::Failed) with the same `Arc`; a `get_all` does if it
+    /// [`LoadError::Failed`] with the same `Arc`; a `get_all` does if it
     /// misses a key with such an error. After that time the next miss calls the loader again.
     /// [`refresh`](LoadingCache::refresh) calls it in any case, and so do the methods of
     /// [`cache`](LoadingCache::cache) that run code of their own. Success ends the row, and so does

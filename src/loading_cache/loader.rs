@@ -13,7 +13,7 @@ use std::time::Duration;
 /// [`loader_fn`](crate::loader_fn).
 ///
 /// No lock of the cache is held while a method runs, and at most one runs for a key at any time. A
-/// panic is a [`LoadError::Panicked`](crate::LoadError::Panicked).
+/// panic is a [`LoadError::Panicked`].
 ///
 /// ```
 /// use wheelhouse::{Cache, Loaded, Loader};
@@ -311,9 +311,9 @@ pub enum Reloaded<V> {
 /// assert_eq!(error.to_string(), "the loader failed: closed");
 /// ```
 ///
-/// It is an [`Error`](std::error::Error) for each `E` that is `Debug` and `Display`, so that `?`
+/// It is an [`Error`] for each `E` that is `Debug` and `Display`, so that `?`
 /// works also with a boxed error. Its text ends with that of the loader's error. That error itself
-/// is in [`Failed`](Self::Failed); `source` returns it if it is boxed:
+/// is in [`Failed`](LoadError::Failed); `source` returns it if it is boxed:
 ///
 /// ```
 /// use std::error::Error;

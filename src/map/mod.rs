@@ -12,7 +12,7 @@
 //! | file | what it has |
 //! |---|---|
 //! | this one | [`Map`]: finds the shard of a hash |
-//! | `cell` | [`ShardCell`]: a shard without its lock; [`Probe`] |
+//! | `cell` | [`ShardCell`]: a shard without its lock; `Probe` |
 //! | `shard` | [`Shard`]: a shard under its lock |
 //! | `table/` | a shard's hash table, for readers and for the holder of the lock |
 //! | `loads`, `garbage` | the loads of a shard's keys; what left the map and waits to be freed |

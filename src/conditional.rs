@@ -1,6 +1,6 @@
 //! Writes that depend on the value that is there: compare and set, compare and remove.
 
-use super::Cache;
+use crate::cache::Cache;
 use crate::load::state::RevokedBy;
 use crate::node::NodePtr;
 use crate::operations::{Check, Explicit, Hold, LifetimeSource, Refused, WriteCondition, Written};
