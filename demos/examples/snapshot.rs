@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use clap::Parser;
 use serde::{Deserialize, Serialize};
-use wheelhouse::{Cache, Restore, Restored, Snapshot};
+use wheelhouse::{Cache, Restore, Snapshot};
 
 const SESSIONS: u64 = 1_000;
 const HOUR: Duration = Duration::from_secs(3600);

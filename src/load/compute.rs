@@ -120,6 +120,9 @@ fn insert_or_keep<K: CacheKey, V: CacheValue, S: BuildHasher>(
     seen.with_key(key)
 }
 
+/// The cache and the key of a compute, and what became of its run.
+type Computed<'a, K, V, S, O> = (&'a Cache<K, V, S>, K, Run<'a, K, V, S, O>);
+
 impl<'a, K, V, S, Y> EntrySelector<'a, K, V, S, Y>
 where
     K: Hash + Eq + Clone + Send + Sync + 'static,
@@ -132,7 +135,7 @@ where
         self,
         may_wait: bool,
         f: impl FnOnce(Option<Entry<K, V>>) -> O,
-    ) -> (&'a Cache<K, V, S>, K, Run<'a, K, V, S, O>) {
+    ) -> Computed<'a, K, V, S, O> {
         let (key, cache) = (self.key.copy(), self.cache);
         let claimant = Claimant::new(&cache.core, self.key, Request::turn(may_wait));
         let run = claimant.run(|seen| f(seen.map(|seen| seen.clone().with_key(key.clone()))));

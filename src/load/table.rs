@@ -272,7 +272,7 @@ mod tests {
             assert!(loads.classify(1, &mut same_hash) && same_hash.mine().is_some());
         }
         loads.remove(&second);
-        assert!(loads.is_empty() && loads.len() == 0);
+        assert!(loads.is_empty());
         assert!(loads.classify(1, &mut same_hash) && same_hash.mine().is_none());
     }
 

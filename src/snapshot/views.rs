@@ -82,7 +82,7 @@ impl<'a, K, V, S> Policy<'a, K, V, S> {
     /// ```
     pub fn hottest(&self, n: usize) -> View<'a, K, V, S> {
         let pin = self.core.shared.pin();
-        let nodes = self.from_coldest().into_iter().rev().collect();
+        let nodes = self.coldest_first().into_iter().rev().collect();
         self.view(nodes, n, pin)
     }
 
@@ -108,7 +108,7 @@ impl<'a, K, V, S> Policy<'a, K, V, S> {
     /// ```
     pub fn coldest(&self, n: usize) -> View<'a, K, V, S> {
         let pin = self.core.shared.pin();
-        self.view(self.from_coldest(), n, pin)
+        self.view(self.coldest_first(), n, pin)
     }
 
     /// Returns up to `n` entries that the size policy would evict last, the last one first; in a
@@ -231,7 +231,7 @@ impl<'a, K, V, S> Policy<'a, K, V, S> {
 
     /// All entries, those first that were used least; of equally used ones that which is evicted
     /// first. The caller holds a pin.
-    fn from_coldest(&self) -> Vec<NodePtr<K, V>> {
+    fn coldest_first(&self) -> Vec<NodePtr<K, V>> {
         let mut nodes = Vec::new();
         self.by_eviction(usize::MAX, |node, uses| nodes.push((uses, node)));
         nodes.sort_by_key(|&(uses, _)| uses);

@@ -434,8 +434,10 @@ fn a_panic_in_a_drop_does_not_stop_the_cache() {
 #[test]
 fn a_thousand_operations_of_any_kind_drop_what_was_removed() {
     type Cached = Cache<u32, Counted<u32>>;
+    type Removal = (&'static str, fn(&Cached));
+    type Operation = (&'static str, fn(&Cached, u32));
     const KEYS: u32 = 1_000;
-    let removals: [(&str, fn(&Cached)); 5] = [
+    let removals: [Removal; 5] = [
         ("one invalidate", |cache| cache.invalidate(&1)),
         ("invalidate", |cache| {
             (1..KEYS).for_each(|key| cache.invalidate(&key));
@@ -444,7 +446,7 @@ fn a_thousand_operations_of_any_kind_drop_what_was_removed() {
         ("retain", |cache| cache.retain(|key, _| *key == 0)),
         ("invalidate_all", Cache::invalidate_all),
     ];
-    let operations: [(&str, fn(&Cached, u32)); 8] = [
+    let operations: [Operation; 8] = [
         ("get", |cache, _| drop(cache.get(&0))),
         ("get of an absent key", |cache, n| {
             drop(cache.get(&(n + 9_999)));

@@ -61,13 +61,14 @@ fn every_look_up_judges_exactly_on_both_sides_of_the_slack() {
     }
 }
 
+type Settings = Box<dyn FnOnce(Builder) -> Builder>;
+type Builder = CacheBuilder<u64, u64>;
+type Kind = (&'static str, fn(Duration) -> Settings);
+
 #[test]
 fn an_idle_limit_counts_from_the_read_or_up_to_a_tenth_of_a_second_later() {
     let ten = Duration::from_secs(10);
-    let kinds: [(
-        &str,
-        fn(Duration) -> Box<dyn FnOnce(CacheBuilder<u64, u64>) -> CacheBuilder<u64, u64>>,
-    ); 2] = [
+    let kinds: [Kind; 2] = [
         ("time_to_idle", |life| {
             Box::new(move |builder| builder.time_to_idle(life))
         }),
