@@ -248,7 +248,11 @@ impl<K: Eq, V> Change<K, V> for RemovalOf<'_, K, V> {
     const KNOWS_LOADS: bool = true;
 
     fn is_key(&self, other: &K) -> bool {
-        std::ptr::eq(self.node.key(), other) || self.node.key() == other
+        self.node.key() == other
+    }
+
+    fn is_node(&self, node: NodePtr<K, V>) -> bool {
+        node == self.node
     }
 
     fn ask(&mut self, found: Option<NodePtr<K, V>>, _: Option<()>) -> Result<(), Self::Done> {
