@@ -12,7 +12,7 @@ use crate::map::Map;
 use crate::node::NodePtr;
 use crate::reclaim::{Domain, Pin, SolePin};
 use crate::stats::Counters;
-use crate::sync::{AtomicU8, AtomicU64, Ordering};
+use crate::sync::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use crate::time::Clock;
 
 /// See the module docs. Calls read it and seldom write it. The order of the fields matters: they
@@ -28,6 +28,10 @@ pub(crate) struct Shared<K, V> {
     pub(crate) reads: Option<ReadBuffer<K, V>>,
     /// Why look-ups take the full path: [`SLOW_READS`], [`UNTIDY`].
     detours: AtomicU8,
+    /// Whether to mix the hashes, because the hasher may not use all bits.
+    pub(crate) needs_mixing: bool,
+    /// A read needs the exact time, not only whether the entry is live.
+    pub(crate) reads_exactly: AtomicBool,
     pub(crate) clock: Clock,
     /// Where statistics are recorded, if they are.
     pub(crate) counters: Option<Box<Counters>>,
@@ -68,6 +72,8 @@ impl<K, V> Shared<K, V> {
                 .max_capacity
                 .map(|_| ReadBuffer::new(crate::stripe::stripes(1))),
             detours: AtomicU8::new(0),
+            needs_mixing: false,
+            reads_exactly: AtomicBool::new(false),
             clock: setup.clock,
             counters: setup.record_stats.then(|| Box::new(Counters::new())),
             bound: setup.max_capacity.map(AtomicU64::new),

@@ -18,10 +18,6 @@ use std::time::Duration;
 #[repr(C, align(128))]
 pub(crate) struct Core<K, V, S> {
     hasher: S,
-    /// Whether to mix the hashes, because the hasher may not use all bits.
-    needs_mixing: bool,
-    /// A read needs the exact time, not only whether the entry is live.
-    pub(super) reads_exactly: AtomicBool,
     pub(crate) shared: Shared<K, V>,
     pub(crate) lifetimes: Lifetimes<K, V>,
     weigher: Option<Weigher<K, V>>,
@@ -39,18 +35,18 @@ pub(crate) type Weigher<K, V> = Box<dyn Fn(&K, &V) -> u32 + Send + Sync>;
 
 impl<K, V, S> Core<K, V, S> {
     pub(crate) fn new(
-        shared: Shared<K, V>,
+        mut shared: Shared<K, V>,
         maintenance: Maintenance<K, V>,
         lifetimes: Lifetimes<K, V>,
         weigher: Option<Weigher<K, V>>,
         hasher: S,
         needs_mixing: bool,
     ) -> Self {
+        shared.needs_mixing = needs_mixing;
+        shared.reads_exactly = AtomicBool::new(lifetimes.reads_exactly());
         shared.set_slow_reads(!Self::reads_are_fast(&lifetimes, &shared));
         Self {
-            reads_exactly: AtomicBool::new(lifetimes.reads_exactly()),
             hasher,
-            needs_mixing,
             shared,
             lifetimes,
             weigher,
@@ -81,7 +77,7 @@ impl<K, V, S> Core<K, V, S> {
         S: BuildHasher,
     {
         let hash = self.hasher.hash_one(key);
-        if self.needs_mixing {
+        if self.shared.needs_mixing {
             hash::mix_bits(hash)
         } else {
             hash

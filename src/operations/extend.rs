@@ -107,7 +107,7 @@ impl<K, V, S> Core<K, V, S> {
         let is_fast = Self::reads_are_fast(&self.lifetimes, &self.shared);
         self.shared.set_slow_reads(!is_fast);
         let exactly = self.lifetimes.reads_exactly();
-        self.reads_exactly.store(exactly, Ordering::Relaxed);
+        self.shared.reads_exactly.store(exactly, Ordering::Relaxed);
         own
     }
 

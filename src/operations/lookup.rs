@@ -305,7 +305,7 @@ impl<K: 'static, V: 'static, S, L: Lookup<K, V>, Q: Equivalent<K> + ?Sized> Flow
         node: NodePtr<K, V>,
         pin: Pin,
     ) -> Option<L::Answer<'a>> {
-        let exactly = L::IS_READ && core.reads_exactly.load(Ordering::Relaxed);
+        let exactly = L::IS_READ && core.shared.reads_exactly.load(Ordering::Relaxed);
         let mut hit = match core.shared.judge(node, exactly) {
             Ok(hit) => hit,
             Err(due) => return Self::search(core, hash, key, Some(due), pin),
@@ -330,7 +330,7 @@ impl<K: 'static, V: 'static, S, L: Lookup<K, V>, Q: Equivalent<K> + ?Sized> Flow
         due: Option<Hit<K, V>>,
         pin: Pin,
     ) -> Option<L::Answer<'a>> {
-        let exactly = L::IS_READ && core.reads_exactly.load(Ordering::Relaxed);
+        let exactly = L::IS_READ && core.shared.reads_exactly.load(Ordering::Relaxed);
         let (mut due, mut asks) = (due, 1);
         loop {
             let mut hit = match core.shared.find(hash, key, due.take(), &pin, exactly) {

@@ -385,7 +385,7 @@ mod tests {
              maintenance_passes: 0, maintenance_time: 0ns, \
              expired_by_maintenance: 1, median_lateness: Some(5ns), most_lateness: Some(5ns), \
              loads: LoadStats { begun: 0, failed: 0, discarded: 0, waits: 0, nanos: 0, \
-             reloads: 0, failed_reloads: 0 } }"
+             reloads: 0, failed_reloads: 0, remembered_failures: 0 } }"
         );
     }
 

@@ -2,6 +2,7 @@
 
 use super::super::limits::{BATCH_HARD_LIMIT, RUN_BUDGET};
 use super::super::plan::Plan;
+use super::Deaf;
 use crate::{Cache, MaintenanceTask, ManualTicker, Scheduler, Ticker};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -38,12 +39,6 @@ fn due_entries_are_removed_even_when_a_pass_has_a_full_load() {
 
 #[test]
 fn a_writer_that_had_to_wait_removes_more_due_entries_than_it_inserted() {
-    /// A scheduler that does nothing.
-    struct Deaf;
-    impl crate::Alarm for Deaf {
-        fn set(&self, _: Duration, _: MaintenanceTask) {}
-    }
-
     const DUE: u64 = 2_000;
     let clock = ManualTicker::new();
     let cache: Cache<u64, u64> = Cache::builder()

@@ -17,6 +17,13 @@ use crate::{Cache, ManualTicker};
 use std::sync::mpsc;
 use std::time::Duration;
 
+/// A scheduler that does nothing. With it, callers do not drop what was removed either.
+struct Deaf;
+
+impl crate::Alarm for Deaf {
+    fn set(&self, _: Duration, _: crate::MaintenanceTask) {}
+}
+
 /// The node of a key, as long as the entry is in the map.
 fn node(cache: &Cache<u32, u32>, key: u32) -> NodePtr<u32, u32> {
     let pin = cache.core.shared.pin();
@@ -59,7 +66,10 @@ fn drain_by_small_steps(cache: &Cache<u32, u32>) -> usize {
 
 #[test]
 fn nothing_is_freed_before_each_shard_was_drained_after_the_grace_period() {
-    let cache: Cache<u32, u32> = Cache::builder().ticker(ManualTicker::new()).build();
+    let cache: Cache<u32, u32> = Cache::builder()
+        .ticker(ManualTicker::new())
+        .scheduler(crate::Scheduler::custom(Deaf))
+        .build();
     (0..500).for_each(|key| cache.insert(key, 0));
     let mut in_between = 0;
     for key in 100..150 {
