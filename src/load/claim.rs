@@ -336,8 +336,10 @@ where
             if load.is_resting() {
                 // Its failure is remembered for calls that have asked for it before.
                 idle = Some((load, false));
-            } else if !self.ask.over_present && load.is_queued() {
-                // A miss does not wait for a reload that only waits for a thread: it takes it over.
+            } else if (!self.ask.over_present || self.ask.want == Want::OwnTurn) && load.is_queued()
+            {
+                // Neither a miss nor a compute waits for a reload that only waits for a thread: it
+                // takes it over.
                 idle = Some((load, true));
             } else if loads.is_overdue(&load, self.now) {
                 overdue = Some(load);
@@ -374,6 +376,12 @@ where
             return Err(());
         }
         // From here on the begin succeeds: an error would say that nothing was changed.
+        if let (Some((taken, true)), Some(node)) = (&idle, over)
+            && let (Some(until), Some(refresh)) = (taken.reload_until(), node.refresh())
+        {
+            // If the compute stores nothing, the next read reloads the entry.
+            refresh.give_back(until, self.now);
+        }
         let left = due.map(|(spot, node)| {
             hold.shard.remove(spot, node, RemovalCause::Expired);
             shared.note_removed(|| node.weight(), RemovalCause::Expired);

@@ -354,14 +354,17 @@ impl<K, V> Load<K, V> {
         self.began.store(now, Ordering::Relaxed);
     }
 
-    /// The run has to wait for a thread of the reloads. Misses that wait already look again: the
-    /// first of them takes it over.
+    /// The run has to wait for a thread of the reloads. Misses and computes that wait already look
+    /// again: the first of them takes it over.
     pub(crate) fn queue(&self) {
         let mut wakers = Vec::new();
         let mut state = self.state.lock();
         state.phase = Phase::Queued;
-        let is_miss = |want| !matches!(want, Want::OwnTurn | Want::Any(_));
-        state.tell(|want| is_miss(want).then_some(Verdict::Retry), &mut wakers);
+        let takes_over = |want| !matches!(want, Want::Any(_));
+        state.tell(
+            |want| takes_over(want).then_some(Verdict::Retry),
+            &mut wakers,
+        );
         drop(state);
         wake_all(wakers);
     }

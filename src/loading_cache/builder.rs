@@ -162,11 +162,10 @@ impl<K, V, E, S> LoadingBuilder<K, V, E, S> {
     /// The maximum holds whatever the loader does. A loader that hangs keeps its thread:
     /// [`load_timeout`](Self::load_timeout) frees the calls that wait, not the thread. While
     /// loaders hang on all the threads, nothing is reloaded. Reads return old values until their
-    /// deadlines. From then on they are misses, and each miss runs the loader on its own thread; it
-    /// does not wait for a reload that waits for a thread. A
-    /// [`refresh`](LoadingCache::refresh) waits for one, and so does a compute
-    /// ([`Cache::entry`](crate::Cache::entry)). A loader that waits for one by
-    /// [`Refreshing::wait`](crate::Refreshing::wait) runs it.
+    /// deadlines. From then on they are misses, and each miss runs the loader on its own thread.
+    /// Neither a miss nor a compute ([`Cache::entry`](crate::Cache::entry)) waits for a reload that
+    /// waits for a thread. Only a [`refresh`](LoadingCache::refresh) waits for one; a loader that
+    /// waits for it by [`Refreshing::wait`](crate::Refreshing::wait) runs it.
     ///
     /// ```
     /// use wheelhouse::{Cache, loader_fn};

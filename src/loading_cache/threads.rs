@@ -11,12 +11,12 @@
 //! | meanwhile | then |
 //! |---|---|
 //! | a thread gets to it | it runs the loader |
-//! | a call misses the key | the call takes the load over and runs it (`load`); the queue forgets it |
+//! | a call misses or computes the key | the call takes the load over and runs it (`load`); the queue forgets it |
 //! | a loader, on any thread, waits for it ([`ReloadThreads::take`]) | that thread runs it |
 //! | a write revokes it, and no call waits | it is not run |
 //!
-//! So a loader that hangs keeps its thread from the reloads behind it, and from the calls that wait
-//! for one of them: a refresh, or a compute.
+//! So a loader that hangs keeps its thread from the reloads behind it, and from the refreshes that
+//! wait for one of them.
 
 use super::call::run_blocking;
 use super::loader::Loader;

@@ -107,6 +107,16 @@ impl RefreshMoment {
         self.at.store(until, Ordering::Relaxed);
     }
 
+    /// A reload that began with `until` will not run: the node is stale again from `now` on. Does
+    /// nothing if another reload has begun since.
+    pub(crate) fn give_back(&self, until: u64, now: u64) {
+        let at = &self.at;
+        let ended = at.compare_exchange(until, now, Ordering::Relaxed, Ordering::Relaxed);
+        if ended.is_ok() {
+            (self.notes).fetch_and(!Notes::IS_RELOADING, Ordering::Relaxed);
+        }
+    }
+
     /// A reload that began with `until` has failed: the next try is at `next`. Does nothing if
     /// another reload has begun since.
     pub(crate) fn fail(&self, until: u64, next: u64) {

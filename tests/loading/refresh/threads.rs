@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
+use wheelhouse::compute::Op;
 use wheelhouse::{Cache, LoadingCache, ManualTicker, RemovalCause, loader_fn, refresh};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -682,4 +683,92 @@ fn a_ring_through_the_queue_of_reloads() {
     open.store(true, Ordering::SeqCst);
     let end = ends.recv_timeout(Duration::from_secs(20));
     assert_eq!(end, Ok(Ok(1)), "they wait for each other");
+}
+
+/// A cache whose only thread hangs in the reload of 0 while the flag is set; the reload of 1 is
+/// queued behind it.
+fn with_a_queued_reload(
+    hangs: &Arc<AtomicBool>,
+    in_reload: impl Fn(&LoadingCache<u64, u64, ()>) + Send + Sync + 'static,
+) -> (LoadingCache<u64, u64, ()>, Arc<AtomicUsize>) {
+    let time = ManualTicker::new();
+    let own: Arc<OnceLock<LoadingCache<u64, u64, ()>>> = Arc::default();
+    let (calls, is_stuck) = <(Arc<AtomicUsize>, Arc<AtomicBool>)>::default();
+    let (cache, counted) = (Arc::clone(&own), Arc::clone(&calls));
+    let (h, s) = (Arc::clone(hangs), Arc::clone(&is_stuck));
+    let users: LoadingCache<u64, u64, ()> = Cache::builder()
+        .ticker(time.clone())
+        .time_to_live(100 * SECOND)
+        .loading(loader_fn(move |key: &u64| {
+            match (*key, cache.get()) {
+                (0, Some(users)) => {
+                    s.store(true, Ordering::SeqCst);
+                    until("the gate opens", || !h.load(Ordering::SeqCst));
+                    in_reload(users);
+                }
+                (1, _) => _ = counted.fetch_add(1, Ordering::SeqCst),
+                _ => (),
+            }
+            Ok(*key)
+        }))
+        .refresh_after(refresh::after(10 * SECOND))
+        .build();
+    assert_eq!((users.get(&0), users.get(&1)), (Ok(0), Ok(1)));
+    own.set(users.clone()).unwrap();
+    hangs.store(true, Ordering::SeqCst);
+    time.advance(11 * SECOND);
+    assert_eq!(users.get(&0), Ok(0), "stale");
+    until("the only thread is stuck", || {
+        is_stuck.load(Ordering::SeqCst)
+    });
+    assert_eq!(users.get(&1), Ok(1), "stale: its reload is queued");
+    (users, calls)
+}
+
+#[test]
+fn a_compute_is_not_held_up_by_a_queued_reload() {
+    for stores in [true, false] {
+        let hangs = Arc::new(AtomicBool::new(false));
+        let (users, calls) = with_a_queued_reload(&hangs, |_| ());
+        let waiter = stores.then(|| users.refresh(1));
+        let (done, ends) = std::sync::mpsc::channel();
+        let caller = users.clone();
+        thread::spawn(move || {
+            let entry = caller.cache().entry(1);
+            if stores {
+                drop(entry.and_upsert_with(|_| 5));
+            } else {
+                drop(entry.and_compute_with(|_| Op::Nop));
+            }
+            done.send(())
+        });
+        let end = ends.recv_timeout(Duration::from_secs(20));
+        assert_eq!(end, Ok(()), "it waits for the loader of another key");
+        assert_eq!(calls.load(Ordering::SeqCst), 1);
+        assert_eq!(users.get(&1), Ok(if stores { 5 } else { 1 }));
+        hangs.store(false, Ordering::SeqCst);
+        if let Some(waiter) = waiter {
+            assert_eq!(waiter.wait(), Ok(Some(5)), "it shares the value");
+            assert_eq!(users.refresh(2).wait(), Ok(Some(2)), "the queue is empty");
+            assert_eq!(calls.load(Ordering::SeqCst), 1);
+        } else {
+            // The right to reload has come back.
+            until("it is reloaded", || calls.load(Ordering::SeqCst) == 2);
+        }
+    }
+}
+
+#[test]
+fn a_loader_that_computes_a_key_queued_behind_it() {
+    let (done, ends) = std::sync::mpsc::channel();
+    let hangs = Arc::new(AtomicBool::new(false));
+    let (users, calls) = with_a_queued_reload(&hangs, move |users| {
+        drop(users.cache().entry(1).and_upsert_with(|_| 7));
+        done.send(()).unwrap();
+    });
+    hangs.store(false, Ordering::SeqCst);
+    let end = ends.recv_timeout(Duration::from_secs(20));
+    assert_eq!(end, Ok(()), "the only thread waits for its own queue");
+    assert_eq!(users.get(&1), Ok(7));
+    assert_eq!(calls.load(Ordering::SeqCst), 1);
 }
