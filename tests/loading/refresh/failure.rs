@@ -720,3 +720,55 @@ fn without_a_pause_nothing_is_remembered() {
         .build();
     assert!(users.get(&1).is_err() && users.get(&1).is_err());
 }
+
+/// Once the load has succeeded, the table keeps neither its key nor the earlier error.
+#[test]
+fn keys_and_errors_of_remembered_failures_are_dropped() {
+    #[derive(Clone)]
+    struct Counted(Arc<()>);
+
+    impl PartialEq for Counted {
+        fn eq(&self, _: &Self) -> bool {
+            true
+        }
+    }
+
+    impl Eq for Counted {}
+
+    impl std::hash::Hash for Counted {
+        fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+            state.write_u8(1);
+        }
+    }
+
+    let (key, error) = (Counted(Arc::default()), Arc::new(()));
+    let (down, time) = (Arc::new(AtomicBool::new(true)), ManualTicker::new());
+    let (fails, told) = (Arc::clone(&down), Arc::clone(&error));
+    let users = Cache::builder()
+        .ticker(time.clone())
+        .loading(loader_fn(move |_: &Counted| {
+            if fails.load(Ordering::SeqCst) {
+                Err(Arc::clone(&told))
+            } else {
+                Ok(1_u64)
+            }
+        }))
+        .failure_backoff(|_| Some(SECOND))
+        .build();
+    for succeeds in [true, false] {
+        down.store(true, Ordering::SeqCst);
+        assert!(users.get(&key).is_err());
+        assert!(Arc::strong_count(&key.0) > 1 && Arc::strong_count(&error) > 2);
+        time.advance(2 * SECOND);
+        if succeeds {
+            down.store(false, Ordering::SeqCst);
+            assert!(users.get(&key).is_ok());
+        }
+        users.cache().invalidate(&key);
+        for _ in 0..3 {
+            users.cache().run_pending_tasks();
+        }
+        let kept = (Arc::strong_count(&key.0), Arc::strong_count(&error));
+        assert_eq!(kept, (1, 2), "the test's own, and the loader's; {succeeds}");
+    }
+}
