@@ -3,10 +3,11 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, mpsc};
 use std::task::{Context, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
+use wheelhouse::compute::Op;
 use wheelhouse::{
     Cache, Expiry, LoadError, LoadingCache, ManualTicker, Refresh, async_loader_fn, loader_fn,
     refresh,
@@ -771,4 +772,92 @@ fn keys_and_errors_of_remembered_failures_are_dropped() {
         let kept = (Arc::strong_count(&key.0), Arc::strong_count(&error));
         assert_eq!(kept, (1, 2), "the test's own, and the loader's; {succeeds}");
     }
+}
+
+/// Waits until a call waits for the load of key 1 that is under way.
+fn until_waited(users: &LoadingCache<u64, u64, &'static str>, waits: u64) {
+    until("a call waits", || {
+        users.cache().stats().load_waits() == waits
+    });
+}
+
+/// Also if only a compute waits, which wants no value.
+#[test]
+fn reloads_after_a_remembered_failure() {
+    let (time, calls) = (ManualTicker::new(), Arc::<AtomicUsize>::default());
+    let (go, gate) = mpsc::channel::<()>();
+    let gate = Mutex::new(gate);
+    let (begins, began) = mpsc::channel::<()>();
+    let counted = Arc::clone(&calls);
+    let users = Cache::builder()
+        .ticker(time.clone())
+        .record_stats()
+        .time_to_live(100 * SECOND)
+        .loading(loader_fn(move |_: &u64| {
+            match counted.fetch_add(1, Ordering::SeqCst) {
+                0 => Err("down"),
+                1 => {
+                    begins.send(()).unwrap();
+                    gate.lock().unwrap().recv().unwrap();
+                    Ok(1)
+                }
+                _ => Ok(2),
+            }
+        }))
+        .refresh_after(refresh::after(10 * SECOND))
+        .failure_backoff(|_| Some(SECOND))
+        .build();
+    assert!(users.get(&1).is_err());
+    time.advance(2 * SECOND);
+    thread::scope(|scope| {
+        scope.spawn(|| assert_eq!(users.get(&1).unwrap(), 1));
+        began.recv().unwrap();
+        scope.spawn(|| users.cache().entry(1).and_compute_with(|_| Op::Nop));
+        until_waited(&users, 1);
+        go.send(()).unwrap();
+    });
+    time.advance(11 * SECOND);
+    until("the stale entry is reloaded", || {
+        users.get(&1).unwrap() == 2
+    });
+}
+
+/// Also if another call has made the value, and only a compute waits.
+#[test]
+fn a_success_forgets_the_failure() {
+    let (time, calls) = (ManualTicker::new(), Arc::<AtomicUsize>::default());
+    let counted = Arc::clone(&calls);
+    let users = Cache::builder()
+        .ticker(time.clone())
+        .record_stats()
+        .time_to_live(5 * SECOND)
+        .loading(loader_fn(move |_: &u64| {
+            match counted.fetch_add(1, Ordering::SeqCst) {
+                0 => Err("down"),
+                _ => Ok(1),
+            }
+        }))
+        .failure_backoff(|_| Some(60 * SECOND))
+        .build();
+    assert!(users.get(&1).is_err());
+    thread::scope(|scope| {
+        let (begins, began) = mpsc::channel::<()>();
+        let (go, gate) = mpsc::channel::<()>();
+        let cache = users.cache();
+        let upsert = move || {
+            cache.entry(1).and_upsert_with(|_| {
+                begins.send(()).unwrap();
+                gate.recv().unwrap();
+                7
+            })
+        };
+        scope.spawn(upsert);
+        began.recv().unwrap();
+        scope.spawn(|| users.cache().entry(1).and_compute_with(|_| Op::Nop));
+        until_waited(&users, 1);
+        go.send(()).unwrap();
+    });
+    assert_eq!(users.get(&1).unwrap(), 7);
+    time.advance(6 * SECOND);
+    assert_eq!(users.get(&1).unwrap(), 1, "the value has expired");
 }
