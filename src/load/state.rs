@@ -390,12 +390,12 @@ impl<K, V> Load<K, V> {
         self.state.lock().phase == Phase::Resting
     }
 
-    /// The failure that is remembered at `now`.
-    pub(crate) fn remembered(&self, now: u64) -> Option<Outcome<V>> {
+    /// The failure of an earlier run that is remembered at `now`, if a call accepts it. For a load
+    /// that rests, or whose lead is offered to that call.
+    pub(crate) fn remembered(&self, now: u64, want: Want) -> Option<Outcome<V>> {
         let state = self.state.lock();
-        let rest = (state.rest.as_ref()).filter(|rest| !time::is_due(now, rest.until));
-        rest.filter(|_| state.phase == Phase::Resting)
-            .map(|rest| rest.outcome.clone())
+        let rest = (state.rest.as_ref()).filter(|rest| !time::is_due(now, rest.until))?;
+        (want.accepts(&rest.outcome)).then(|| rest.outcome.clone())
     }
 
     /// Whether it waits for a thread.

@@ -3,7 +3,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, Barrier, Mutex, mpsc};
 use std::task::{Context, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -860,4 +860,28 @@ fn a_success_forgets_the_failure() {
     assert_eq!(users.get(&1).unwrap(), 7);
     time.advance(6 * SECOND);
     assert_eq!(users.get(&1).unwrap(), 1, "the value has expired");
+}
+
+/// Calls at the same time: one of them runs the loader, and all get its error.
+#[test]
+fn remembered_at_once() {
+    let (rounds, keys) = (10, 100);
+    for _ in 0..rounds {
+        let calls = Arc::<AtomicUsize>::default();
+        let counted = Arc::clone(&calls);
+        let users = Cache::builder()
+            .loading(loader_fn(move |_: &u64| {
+                counted.fetch_add(1, Ordering::SeqCst);
+                Err::<u64, _>("down")
+            }))
+            .failure_backoff(|_| Some(1_000 * SECOND))
+            .build();
+        let start = Barrier::new(8);
+        let get = || {
+            start.wait();
+            (0..keys).for_each(|key| assert!(users.get(&key).is_err()));
+        };
+        thread::scope(|scope| (0..8).for_each(|_| _ = scope.spawn(get)));
+        assert_eq!(calls.load(Ordering::SeqCst), 100);
+    }
 }
