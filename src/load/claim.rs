@@ -417,6 +417,10 @@ impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher> LoadView<'a, K, V, S> {
         ask: &Request,
         ticket: &mut Option<Ticket>,
     ) -> Result<Claim<'a, K, V, S>, Arc<Load<K, V>>> {
+        // Once for each call: before it waits, and before it leads.
+        if offered.is_none() && ticket.is_none() {
+            self.core.count_operation();
+        }
         let shared = &self.core.shared;
         // Hands the lead on if this call does not need it, or panics.
         let mut offered = offered.map(|load| Guard::new(self.core, load));
