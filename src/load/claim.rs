@@ -392,7 +392,7 @@ where
             return Err(());
         }
         let shared = &self.core.shared;
-        let (mut over, mut left) = (None, None);
+        let (mut over, mut due) = (None, None);
         if let (Revalidated::Occupied(spot), Some(node)) = (place, found) {
             let is_live = |now| node.deadline_if_live(now).is_some();
             if node.deadline() == NEVER || is_live(shared.clock.now()) {
@@ -401,11 +401,20 @@ where
                 }
                 over = Some(node);
             } else {
-                hold.shard.remove(spot, node, RemovalCause::Expired);
-                shared.note_removed(|| node.weight(), RemovalCause::Expired);
-                left = Some(WriteOutcome::of_removal(&hold.shard, None));
+                due = Some((spot, node));
             }
         }
+        if let Some((idle, _)) = &idle
+            && !idle.take_idle()
+        {
+            return Err(());
+        }
+        // From here on the begin succeeds: an error would say that nothing was changed.
+        let left = due.map(|(spot, node)| {
+            hold.shard.remove(spot, node, RemovalCause::Expired);
+            shared.note_removed(|| node.weight(), RemovalCause::Expired);
+            WriteOutcome::of_removal(&hold.shard, None)
+        });
         // For a task that is the calling thread, until its poll ends: what it calls meanwhile must
         // not wait for it.
         let leader = match self.ask.thread {
@@ -414,9 +423,6 @@ where
         };
         let counted = idle.as_ref().is_some_and(|(_, counted)| *counted);
         let load = if let Some(led) = led {
-            if idle.is_some() && !led.take_idle() {
-                return Err(());
-            }
             led.set_leader(leader);
             led.begin_anew(self.now);
             Arc::clone(led)
@@ -453,6 +459,10 @@ impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher> LoadView<'a, K, V, S> {
         ask: &Request,
         ticket: &mut Option<Ticket>,
     ) -> Result<Claim<'a, K, V, S>, Arc<Load<K, V>>> {
+        // Once for each call: before it waits, and before it leads.
+        if offered.is_none() && ticket.is_none() {
+            self.core.count_operation();
+        }
         let shared = &self.core.shared;
         // Hands the lead on if this call does not need it, or panics.
         let mut offered = offered.map(|load| Guard::new(self.core, load));

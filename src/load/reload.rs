@@ -65,7 +65,7 @@ impl<K, V, S> OwnedGuard<K, V, S> {
     /// Leaves the queue; `None` if another call has taken the load over, or its run would be of no
     /// use.
     pub(crate) fn leave_queue(mut self) -> Option<Self> {
-        if !self.load().take_idle() {
+        if !self.load().take_queued() {
             return None;
         }
         self.queued = false;

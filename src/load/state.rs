@@ -405,12 +405,22 @@ impl<K, V> Load<K, V> {
 
     /// Takes the lead of a load that waits for a thread, or rests. True for the first that asks.
     pub(crate) fn take_idle(&self) -> bool {
+        self.take_lead(|phase| matches!(phase, Phase::Queued | Phase::Resting))
+    }
+
+    /// Takes the lead of a load that waits for a thread. True for the first that asks; false for
+    /// one that rests: a call has taken it over since, and has failed.
+    pub(crate) fn take_queued(&self) -> bool {
+        self.take_lead(|phase| phase == Phase::Queued)
+    }
+
+    fn take_lead(&self, is_free: impl Fn(Phase) -> bool) -> bool {
         let mut state = self.state.lock();
-        let idle = matches!(state.phase, Phase::Queued | Phase::Resting);
-        if idle {
+        let free = is_free(state.phase);
+        if free {
             state.phase = Phase::Led;
         }
-        idle
+        free
     }
 
     /// Whether a waiter would share a value.

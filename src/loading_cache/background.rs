@@ -4,7 +4,7 @@
 use super::call::{answer, panicked, run_in_task, run_many_in_task};
 use super::kinds::{AnyLoader, BoxFuture, OwnedFutures};
 use super::loader::LoadError;
-use super::threads::is_reload_thread;
+use super::threads::runs_loader;
 use super::{Inner, LoadingCache};
 use crate::contain::contain;
 use crate::load::cycle::{BlockingCall, WaitCycle, note_wait};
@@ -259,9 +259,10 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher> Call<
         }
     }
 
-    /// On a thread that reloads: runs a load that would wait for such a thread.
+    /// In a loader: runs a load that waits for a thread of the reloads, which may have to wait for
+    /// this loader.
     fn run_if_queued(&self, load: &Arc<Load<K, V>>) {
-        if is_reload_thread()
+        if runs_loader()
             && let Some(inner) = self.inner.upgrade()
             && let AnyLoader::Blocking(loader) = &inner.loader
             && let Some(right) = inner.threads.take(load)
