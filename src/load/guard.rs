@@ -282,7 +282,7 @@ impl<K, V, H: Home<K, V>> Guard<K, V, H> {
     #[cold]
     #[inline(never)]
     fn end_dropped(&mut self) {
-        if self.queued && !self.load.take_idle() {
+        if self.queued && !self.load.take_queued() {
             return;
         }
         if let (Some(on_drop), Some(core)) = (self.on_drop, self.home.visit()) {

@@ -182,6 +182,8 @@ struct State<V> {
     phase: Phase,
     /// The failure of the last run, if it is to be remembered.
     rest: Option<Box<Rest<V>>>,
+    /// Whether the run has made its write: its end forgets the failure of an earlier run.
+    sealed: bool,
     revoked: Option<RevokedBy>,
     /// The calls that wait, in their order: a queue for each kind of call. Kinds are few.
     waiting: Vec<(Want, BTreeMap<Ticket, Waiter>)>,
@@ -278,6 +280,7 @@ impl<K, V> Load<K, V> {
             state: Mutex::new(State {
                 phase: Phase::Led,
                 rest: None,
+                sealed: false,
                 revoked: None,
                 waiting: Vec::new(),
                 told: BTreeMap::new(),
@@ -387,12 +390,12 @@ impl<K, V> Load<K, V> {
         self.state.lock().phase == Phase::Resting
     }
 
-    /// The failure that is remembered at `now`.
-    pub(crate) fn remembered(&self, now: u64) -> Option<Outcome<V>> {
+    /// The failure of an earlier run that is remembered at `now`, if a call accepts it. For a load
+    /// that rests, or whose lead is offered to that call.
+    pub(crate) fn remembered(&self, now: u64, want: Want) -> Option<Outcome<V>> {
         let state = self.state.lock();
-        let rest = (state.rest.as_ref()).filter(|rest| !time::is_due(now, rest.until));
-        rest.filter(|_| state.phase == Phase::Resting)
-            .map(|rest| rest.outcome.clone())
+        let rest = (state.rest.as_ref()).filter(|rest| !time::is_due(now, rest.until))?;
+        (want.accepts(&rest.outcome)).then(|| rest.outcome.clone())
     }
 
     /// Whether it waits for a thread.
@@ -402,12 +405,22 @@ impl<K, V> Load<K, V> {
 
     /// Takes the lead of a load that waits for a thread, or rests. True for the first that asks.
     pub(crate) fn take_idle(&self) -> bool {
+        self.take_lead(|phase| matches!(phase, Phase::Queued | Phase::Resting))
+    }
+
+    /// Takes the lead of a load that waits for a thread. True for the first that asks; false for
+    /// one that rests: a call has taken it over since, and has failed.
+    pub(crate) fn take_queued(&self) -> bool {
+        self.take_lead(|phase| phase == Phase::Queued)
+    }
+
+    fn take_lead(&self, is_free: impl Fn(Phase) -> bool) -> bool {
         let mut state = self.state.lock();
-        let idle = matches!(state.phase, Phase::Queued | Phase::Resting);
-        if idle {
+        let free = is_free(state.phase);
+        if free {
             state.phase = Phase::Led;
         }
-        idle
+        free
     }
 
     /// Whether a waiter would share a value.
@@ -545,7 +558,12 @@ impl<K, V> Load<K, V> {
         if !joined {
             self.leader.store(0, Ordering::Relaxed);
         }
-        if !joined || !self.state.lock().has(|want| want == Want::OwnTurn) {
+        let goes_on = joined && {
+            let mut state = self.state.lock();
+            state.sealed = true;
+            state.has(|want| want == Want::OwnTurn)
+        };
+        if !goes_on {
             self.mark_outdated();
         }
         joined
@@ -577,8 +595,10 @@ impl<K, V> Load<K, V> {
             state.told.insert(next, Verdict::Leads);
             wakers.extend(waiter.waker);
         }
-        let value = matches!(outcome, Outcome::Value(_) | Outcome::Absent);
-        let forgotten = if value { state.rest.take() } else { None };
+        // A write counts also if no waiter wants its value.
+        let sealed = std::mem::take(&mut state.sealed);
+        let succeeded = sealed || matches!(outcome, Outcome::Value(_) | Outcome::Absent);
+        let forgotten = if succeeded { state.rest.take() } else { None };
         if state.phase == Phase::Over {
             if current && state.rest.is_some() {
                 state.phase = Phase::Resting;

@@ -4,7 +4,7 @@
 use super::call::{answer, panicked, run_in_task, run_many_in_task};
 use super::kinds::{AnyLoader, BoxFuture, OwnedFutures};
 use super::loader::LoadError;
-use super::threads::is_reload_thread;
+use super::threads::runs_loader;
 use super::{Inner, LoadingCache};
 use crate::contain::contain;
 use crate::load::cycle::{BlockingCall, WaitCycle, note_wait};
@@ -124,7 +124,7 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher> Call<
     /// A call that wants a value.
     pub(super) fn get(cache: &LoadingCache<K, V, E, S>) -> Self {
         let want = fallible::<LoadError<E>>();
-        Self::new(cache, Request::value(want), want)
+        Self::new(cache, Request::value(want).heeding_failures(), want)
     }
 
     /// A call that runs the loader also if the key has a live entry, unless a load is under way.
@@ -186,6 +186,7 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher> Call<
                 Continue(wait)
             }
             Ok(Claim::Value(seen)) => Break(Ok(Some(seen.value))),
+            Ok(Claim::Failed(failure)) => Break(answer(&failure)),
             Ok(_) => unreachable!("a call that joins waits"),
         }
     }
@@ -258,9 +259,10 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher> Call<
         }
     }
 
-    /// On a thread that reloads: runs a load that would wait for such a thread.
+    /// In a loader: runs a load that waits for a thread of the reloads, which may have to wait for
+    /// this loader.
     fn run_if_queued(&self, load: &Arc<Load<K, V>>) {
-        if is_reload_thread()
+        if runs_loader()
             && let Some(inner) = self.inner.upgrade()
             && let AnyLoader::Blocking(loader) = &inner.loader
             && let Some(right) = inner.threads.take(load)

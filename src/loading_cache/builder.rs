@@ -163,8 +163,10 @@ impl<K, V, E, S> LoadingBuilder<K, V, E, S> {
     /// [`load_timeout`](Self::load_timeout) frees the calls that wait, not the thread. While
     /// loaders hang on all the threads, nothing is reloaded. Reads return old values until their
     /// deadlines. From then on they are misses, and each miss runs the loader on its own thread; it
-    /// does not wait for a reload that waits for a thread. Only a
-    /// [`refresh`](LoadingCache::refresh) waits for one.
+    /// does not wait for a reload that waits for a thread. A
+    /// [`refresh`](LoadingCache::refresh) waits for one, and so does a compute
+    /// ([`Cache::entry`](crate::Cache::entry)). A loader that waits for one by
+    /// [`Refreshing::wait`](crate::Refreshing::wait) runs it.
     ///
     /// ```
     /// use wheelhouse::{Cache, loader_fn};

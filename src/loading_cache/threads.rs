@@ -12,10 +12,11 @@
 //! |---|---|
 //! | a thread gets to it | it runs the loader |
 //! | a call misses the key | the call takes the load over and runs it (`load`); the queue forgets it |
-//! | a loader waits for it on a thread of this kind ([`ReloadThreads::take`]) | that thread runs it |
+//! | a loader, on any thread, waits for it ([`ReloadThreads::take`]) | that thread runs it |
 //! | a write revokes it, and no call waits | it is not run |
 //!
-//! So a loader that hangs keeps its thread from the reloads behind it, and from nothing else.
+//! So a loader that hangs keeps its thread from the reloads behind it, and from the calls that wait
+//! for one of them: a refresh, or a compute.
 
 use super::call::run_blocking;
 use super::loader::Loader;
@@ -37,11 +38,21 @@ const IDLE: Duration = Duration::from_secs(10);
 /// From this length on, a queue that has doubled is cleared of loads that need no thread any more.
 const FIRST_CLEARING: usize = 64;
 
-thread_local!(static IS_RELOAD_THREAD: Cell<bool> = const { Cell::new(false) });
+thread_local!(static RUNS_LOADER: Cell<bool> = const { Cell::new(false) });
 
-/// Whether the calling thread reloads for a cache.
-pub(super) fn is_reload_thread() -> bool {
-    IS_RELOAD_THREAD.try_with(Cell::get).unwrap_or(false)
+/// Whether the calling thread runs a loader: a load that waits in a queue could wait for it.
+pub(super) fn runs_loader() -> bool {
+    RUNS_LOADER.try_with(Cell::get).unwrap_or(false)
+}
+
+/// Runs a loader on the thread of a call, and contains its panic.
+pub(super) fn contain_loader<R>(load: impl FnOnce() -> R) -> Option<R> {
+    let former = RUNS_LOADER.try_with(|runs| runs.replace(true));
+    let made = contain(load);
+    if let Ok(former) = former {
+        _ = RUNS_LOADER.try_with(|runs| runs.set(former));
+    }
+    made
 }
 
 pub(super) struct ReloadThreads<K: Eq + 'static, V: 'static, S> {
@@ -161,7 +172,7 @@ impl<K: CacheKey, V: CacheValue, S: CacheHasher> ReloadThreads<K, V, S> {
     }
 
     fn work<E: Send + Sync + 'static>(&self, loader: &dyn Loader<K, V, Error = E>) {
-        IS_RELOAD_THREAD.set(true);
+        RUNS_LOADER.set(true);
         let pool = self.pool();
         let mut state = pool.lock();
         while !state.closed {
@@ -187,8 +198,8 @@ impl<K: CacheKey, V: CacheValue, S: CacheHasher> ReloadThreads<K, V, S> {
         state.threads -= 1;
     }
 
-    /// Takes a load out of the queue, for a loader that would wait for it on a thread that reloads:
-    /// all threads may have to wait for each other's queues.
+    /// Takes a load out of the queue, for a loader that would wait for it: the threads that reload
+    /// may all have to wait for that loader.
     pub(super) fn take(&self, load: &Arc<Load<K, V>>) -> Option<OwnedGuard<K, V, S>> {
         let mut state = self.pool().lock();
         let mut queue = state.queue.iter();

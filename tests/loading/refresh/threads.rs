@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 use wheelhouse::{Cache, LoadingCache, ManualTicker, RemovalCause, loader_fn, refresh};
@@ -583,4 +583,103 @@ fn the_time_of_a_reload_counts_from_its_run() {
     open.store(2, Ordering::SeqCst);
     assert_eq!(waiter.wait(), Ok(Some(2)));
     assert_eq!(users.cache().stats().load_time(), 7 * SECOND);
+}
+
+#[test]
+fn a_queued_reload_respects_the_pause() {
+    let time = ManualTicker::new();
+    let calls = Arc::new(AtomicUsize::new(0));
+    let (hangs, is_stuck, down) = <(Arc<AtomicBool>, Arc<AtomicBool>, Arc<AtomicBool>)>::default();
+    let counted = Arc::clone(&calls);
+    let (h, s, d) = (Arc::clone(&hangs), Arc::clone(&is_stuck), Arc::clone(&down));
+    let users: LoadingCache<u64, u64, &str> = Cache::builder()
+        .ticker(time.clone())
+        .time_to_live(100 * SECOND)
+        .loading(loader_fn(move |key: &u64| {
+            if *key == 0 && h.load(Ordering::SeqCst) {
+                s.store(true, Ordering::SeqCst);
+                until("the gate opens", || !h.load(Ordering::SeqCst));
+            }
+            if *key == 1 {
+                counted.fetch_add(1, Ordering::SeqCst);
+                if d.load(Ordering::SeqCst) {
+                    return Err("down");
+                }
+            }
+            Ok(*key)
+        }))
+        .refresh_after(refresh::after(10 * SECOND))
+        .failure_backoff(|_| Some(1_000 * SECOND))
+        .build();
+    assert_eq!((users.get(&0), users.get(&1)), (Ok(0), Ok(1)));
+    hangs.store(true, Ordering::SeqCst);
+    time.advance(11 * SECOND);
+    assert_eq!(users.get(&0), Ok(0));
+    until("the only thread is stuck", || {
+        is_stuck.load(Ordering::SeqCst)
+    });
+    assert_eq!(users.get(&1), Ok(1), "stale: its reload is queued");
+    let behind = users.refresh(2);
+    down.store(true, Ordering::SeqCst);
+    time.advance(100 * SECOND);
+    assert!(
+        users.get(&1).is_err(),
+        "it takes the reload over, and fails"
+    );
+    assert_eq!(calls.load(Ordering::SeqCst), 2);
+    hangs.store(false, Ordering::SeqCst);
+    assert_eq!(behind.wait(), Ok(Some(2)));
+    assert!(users.get(&1).is_err(), "the failure is remembered");
+    assert_eq!(
+        calls.load(Ordering::SeqCst),
+        2,
+        "the loader ran in the pause"
+    );
+}
+
+/// The loader of 1, on the thread of a call, waits for 2, which is queued behind 3; the only thread
+/// reloads 3, and waits for 1.
+#[test]
+fn a_ring_through_the_queue_of_reloads() {
+    let time = ManualTicker::new();
+    let own: Arc<OnceLock<LoadingCache<u64, u64, ()>>> = Arc::default();
+    let (hot, began, open) = <(Arc<AtomicBool>, Arc<AtomicBool>, Arc<AtomicBool>)>::default();
+    let cache = Arc::clone(&own);
+    let (h, b, o) = (Arc::clone(&hot), Arc::clone(&began), Arc::clone(&open));
+    let users: LoadingCache<u64, u64, ()> = Cache::builder()
+        .ticker(time.clone())
+        .record_stats()
+        .time_to_live(100 * SECOND)
+        .loading(loader_fn(move |key: &u64| {
+            match (*key, cache.get()) {
+                (1, Some(users)) => {
+                    b.store(true, Ordering::SeqCst);
+                    until("the gate opens", || o.load(Ordering::SeqCst));
+                    users.refresh(2).wait().map_err(drop)?;
+                }
+                (3, Some(users)) if h.load(Ordering::SeqCst) => {
+                    users.get(&1).map_err(drop)?;
+                }
+                _ => (),
+            }
+            Ok(*key)
+        }))
+        .refresh_after(refresh::after(10 * SECOND))
+        .build();
+    own.set(users.clone()).unwrap();
+    assert_eq!((users.get(&2), users.get(&3)), (Ok(2), Ok(3)));
+    hot.store(true, Ordering::SeqCst);
+    time.advance(11 * SECOND);
+    let (done, ends) = std::sync::mpsc::channel();
+    let caller = users.clone();
+    thread::spawn(move || done.send(caller.get(&1)));
+    until("1 is loaded", || began.load(Ordering::SeqCst));
+    assert_eq!(users.get(&3), Ok(3), "stale");
+    until("the reload of 3 waits for 1", || {
+        users.cache().stats().load_waits() == 1
+    });
+    assert_eq!(users.get(&2), Ok(2), "stale: its reload is queued");
+    open.store(true, Ordering::SeqCst);
+    let end = ends.recv_timeout(Duration::from_secs(20));
+    assert_eq!(end, Ok(Ok(1)), "they wait for each other");
 }
