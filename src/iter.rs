@@ -46,6 +46,7 @@ pub struct Iter<'a, K, V, S = RandomState> {
 
 impl<'a, K, V, S> Iter<'a, K, V, S> {
     pub(crate) fn new(core: &'a Core<K, V, S>) -> Self {
+        core.count_operation();
         Self {
             core,
             shard: 0,

@@ -14,6 +14,7 @@ use crate::map::Revalidated;
 use crate::node::NodePtr;
 use crate::operations::{Change, Cloned, Core, Hold, LoadView};
 use crate::shared::about;
+use crate::stats::Counters;
 use crate::stripe::cores;
 use crate::sync::{IS_MODEL, Parker};
 use crate::time::NEVER;
@@ -30,7 +31,7 @@ pub(crate) enum Claim<'a, K, V, S> {
     Value(Seen<V>),
     /// The call leads; this is the live entry that it leads over.
     Guard(CallGuard<'a, K, V, S>, Option<Seen<V>>),
-    /// Another call's load has failed, in a way that this call shares.
+    /// Another call's load fails or has failed, in a way that this call shares.
     Failed(Outcome<V>),
     /// The call would have to wait, and may not.
     Busy,
@@ -44,6 +45,8 @@ pub(crate) struct Request {
     pub(crate) over_present: bool,
     /// Whether the call waits for another call's load.
     pub(crate) may_wait: bool,
+    /// Whether the call takes the error that is remembered, rather than leads.
+    pub(crate) heeds_failures: bool,
     /// The thread that waits; 0 for a task.
     pub(crate) thread: u64,
 }
@@ -55,6 +58,7 @@ impl Request {
             want,
             over_present: false,
             may_wait: true,
+            heeds_failures: false,
             thread: 0,
         }
     }
@@ -65,7 +69,16 @@ impl Request {
             want: Want::OwnTurn,
             over_present: true,
             may_wait,
+            heeds_failures: false,
             thread: 0,
+        }
+    }
+
+    /// The same for a call that takes an error that is remembered.
+    pub(crate) const fn heeding_failures(self) -> Self {
+        Self {
+            heeds_failures: true,
+            ..self
         }
     }
 
@@ -270,6 +283,8 @@ enum Begun<K, V> {
     /// Also the cache time.
     Joined(Arc<Load<K, V>>, u64),
     Busy,
+    /// The key's last load has failed, which is remembered.
+    Remembered(Outcome<V>),
     /// The load that the call was told to lead is no longer current.
     Withdrawn,
     Leads {
@@ -283,6 +298,18 @@ enum Begun<K, V> {
         /// The load that it replaces.
         overdue: Option<Arc<Load<K, V>>>,
     },
+}
+
+impl<K, V, S, Y> Begin<'_, K, V, S, Y> {
+    fn heeds_failures(&self) -> bool {
+        self.ask.heeds_failures && self.core.failure_backoff.is_some()
+    }
+
+    /// The failure of an earlier run that this call takes as its answer.
+    fn failure(&self, load: &Load<K, V>) -> Option<Outcome<V>> {
+        let heeds = self.heeds_failures();
+        heeds.then(|| load.remembered(self.now, self.ask.want))?
+    }
 }
 
 impl<K, V, S, Y> Change<K, V> for Begin<'_, K, V, S, Y>
@@ -312,7 +339,11 @@ where
         if self.wants_key {
             self.key.prepare();
         }
-        self.now = self.core.loads().clock();
+        self.now = if self.heeds_failures() {
+            self.core.shared.clock.now()
+        } else {
+            self.core.loads().clock()
+        };
         Ok(())
     }
 
@@ -331,10 +362,15 @@ where
             if !offered.is_current() {
                 return Ok(Begun::Withdrawn);
             }
+            if let Some(failure) = self.failure(offered) {
+                return Ok(Begun::Remembered(failure));
+            }
         } else if let Some(load) = hold.load() {
             let load = Arc::clone(load);
             if load.is_resting() {
-                // Its failure is remembered for calls that have asked for it before.
+                if let Some(failure) = self.failure(&load) {
+                    return Ok(Begun::Remembered(failure));
+                }
                 idle = Some((load, false));
             } else if (!self.ask.over_present || self.ask.want == Want::OwnTurn) && load.is_queued()
             {
@@ -431,6 +467,10 @@ impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher> LoadView<'a, K, V, S> {
         ask: &Request,
         ticket: &mut Option<Ticket>,
     ) -> Result<Claim<'a, K, V, S>, Arc<Load<K, V>>> {
+        // Once for each call: before it waits, and before it leads.
+        if offered.is_none() && ticket.is_none() {
+            self.core.count_operation();
+        }
         let shared = &self.core.shared;
         // Hands the lead on if this call does not need it, or panics.
         let mut offered = offered.map(|load| Guard::new(self.core, load));
@@ -454,6 +494,10 @@ impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher> LoadView<'a, K, V, S> {
                     return Ok(Claim::Value(seen));
                 }
                 Begun::Busy => return Ok(Claim::Busy),
+                Begun::Remembered(failure) => {
+                    shared.count(Counters::failure_remembered);
+                    return Ok(Claim::Failed(failure));
+                }
                 Begun::Withdrawn => {
                     drop(settled.pin);
                     offered = None;
@@ -495,8 +539,8 @@ impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher> LoadView<'a, K, V, S> {
         }
     }
 
-    /// The failure of the key's last load, while it is remembered.
-    pub(crate) fn remembered<Q>(self, hash: u64, key: &Q) -> Option<Outcome<V>>
+    /// The failure of the key's last load, while it is remembered, for a call that wants this.
+    pub(crate) fn remembered<Q>(self, hash: u64, key: &Q, want: Want) -> Option<Outcome<V>>
     where
         Q: Equivalent<K> + ?Sized,
     {
@@ -506,7 +550,9 @@ impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher> LoadView<'a, K, V, S> {
             if shard.loads().classify(hash, &mut same_hash) {
                 drop(shard);
                 let load = same_hash.mine()?;
-                return load.remembered(self.core.shared.clock.now());
+                let resting = load.is_resting();
+                let now = self.core.shared.clock.now();
+                return resting.then(|| load.remembered(now, want))?;
             }
             drop(shard);
             same_hash.compare(|other| key.equivalent(other));

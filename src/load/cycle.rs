@@ -42,24 +42,24 @@ enum Wait {
 }
 
 /// A cycle that a wait of the thread `me` for the thread `first` would close: the number of other
-/// threads in it, and whether the wait of one of them ends by itself.
+/// threads in it, and how many of them wait for loads. The waits of the rest end by themselves.
 fn find_cycle(
     waits: &BTreeMap<u64, Wait>,
     me: u64,
     first: Option<u64>,
-) -> Option<(WaitCycle, bool)> {
-    let (mut next, mut others, mut ends) = (first, 0, false);
+) -> Option<(WaitCycle, usize)> {
+    let (mut next, mut others, mut loads) = (first, 0, 0);
     while let Some(thread) = next {
         if thread == me {
-            return Some((WaitCycle { others }, ends));
+            return Some((WaitCycle { others }, loads));
         }
         others += 1;
         next = match waits.get(&thread).filter(|_| others <= waits.len())? {
-            Wait::Load(load, ticket) => load.awaited_thread(*ticket),
-            Wait::Delivery(by) => {
-                ends = true;
-                Some(*by)
+            Wait::Load(load, ticket) => {
+                loads += 1;
+                load.awaited_thread(*ticket)
             }
+            Wait::Delivery(by) => Some(*by),
         };
     }
     None
@@ -134,7 +134,9 @@ pub(crate) fn wait_in<R>(
         return Ok(wait());
     }
     let mut waits = WAITING_THREADS.lock();
-    if let Some((cycle, false)) = find_cycle(&waits, me, load.awaited_thread(ticket)) {
+    if let Some((cycle, loads)) = find_cycle(&waits, me, load.awaited_thread(ticket))
+        && loads == cycle.others
+    {
         return Err(cycle);
     }
     // One wait a thread: a thread that waits runs no other code.
@@ -163,7 +165,9 @@ impl DeliveryWait {
             return true;
         }
         let mut waits = WAITING_THREADS.lock();
-        let closes = find_cycle(&waits, me, Some(by)).is_some();
+        // A cycle of deliveries alone is none: a thread that delivers waits for no delivery. The
+        // notes of threads that have just delivered, and now wait for each other, look like one.
+        let closes = find_cycle(&waits, me, Some(by)).is_some_and(|(_, loads)| loads > 0);
         let former = waits.insert(me, Wait::Delivery(by));
         drop(waits);
         drop(former);

@@ -238,7 +238,8 @@ impl<K: CacheKey, V: CacheValue, S> Change<K, V> for MoveUnchanged<'_, K, V, S> 
     }
 }
 
-/// The begin of a reload, as a change: the key has a stale entry, and no load or an overdue one.
+/// The begin of a reload, as a change: the key has a stale entry, and no load, or one that is
+/// overdue or rests.
 struct BeginReload<'b, K, V, S, Q: ?Sized> {
     core: &'b Core<K, V, S>,
     key: &'b Q,
@@ -291,7 +292,7 @@ where
         let overdue = hold.load().cloned();
         if overdue
             .as_ref()
-            .is_some_and(|load| !loads.is_overdue(load, self.now))
+            .is_some_and(|load| !load.is_resting() && !loads.is_overdue(load, self.now))
         {
             return Ok(None);
         }
@@ -313,7 +314,8 @@ where
 }
 
 impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher> LoadView<'a, K, V, S> {
-    /// The guard of a reload, if the key has a stale entry, and no load or an overdue one.
+    /// The guard of a reload, if the key has a stale entry, and no load, or one that is overdue or
+    /// rests.
     pub(crate) fn begin_reload<Q>(self, hash: u64, key: &Q) -> Option<CallGuard<'a, K, V, S>>
     where
         Q: Equivalent<K> + ?Sized,

@@ -182,6 +182,8 @@ struct State<V> {
     phase: Phase,
     /// The failure of the last run, if it is to be remembered.
     rest: Option<Box<Rest<V>>>,
+    /// Whether the run has made its write: its end forgets the failure of an earlier run.
+    sealed: bool,
     revoked: Option<RevokedBy>,
     /// The calls that wait, in their order: a queue for each kind of call. Kinds are few.
     waiting: Vec<(Want, BTreeMap<Ticket, Waiter>)>,
@@ -278,6 +280,7 @@ impl<K, V> Load<K, V> {
             state: Mutex::new(State {
                 phase: Phase::Led,
                 rest: None,
+                sealed: false,
                 revoked: None,
                 waiting: Vec::new(),
                 told: BTreeMap::new(),
@@ -390,12 +393,12 @@ impl<K, V> Load<K, V> {
         self.state.lock().phase == Phase::Resting
     }
 
-    /// The failure that is remembered at `now`.
-    pub(crate) fn remembered(&self, now: u64) -> Option<Outcome<V>> {
+    /// The failure of an earlier run that is remembered at `now`, if a call accepts it. For a load
+    /// that rests, or whose lead is offered to that call.
+    pub(crate) fn remembered(&self, now: u64, want: Want) -> Option<Outcome<V>> {
         let state = self.state.lock();
-        let rest = (state.rest.as_ref()).filter(|rest| !time::is_due(now, rest.until));
-        rest.filter(|_| state.phase == Phase::Resting)
-            .map(|rest| rest.outcome.clone())
+        let rest = (state.rest.as_ref()).filter(|rest| !time::is_due(now, rest.until))?;
+        (want.accepts(&rest.outcome)).then(|| rest.outcome.clone())
     }
 
     /// Whether it waits for a thread.
@@ -558,7 +561,12 @@ impl<K, V> Load<K, V> {
         if !joined {
             self.leader.store(0, Ordering::Relaxed);
         }
-        if !joined || !self.state.lock().has(|want| want == Want::OwnTurn) {
+        let goes_on = joined && {
+            let mut state = self.state.lock();
+            state.sealed = true;
+            state.has(|want| want == Want::OwnTurn)
+        };
+        if !goes_on {
             self.mark_outdated();
         }
         joined
@@ -590,8 +598,10 @@ impl<K, V> Load<K, V> {
             state.told.insert(next, Verdict::Leads);
             wakers.extend(waiter.waker);
         }
-        let value = matches!(outcome, Outcome::Value(_) | Outcome::Absent);
-        let forgotten = if value { state.rest.take() } else { None };
+        // A write counts also if no waiter wants its value.
+        let sealed = std::mem::take(&mut state.sealed);
+        let succeeded = sealed || matches!(outcome, Outcome::Value(_) | Outcome::Absent);
+        let forgotten = if succeeded { state.rest.take() } else { None };
         if state.phase == Phase::Over {
             if current && state.rest.is_some() {
                 state.phase = Phase::Resting;

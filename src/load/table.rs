@@ -8,7 +8,7 @@
 use super::state::{Load, RevokedBy};
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 /// The loads of one shard; under its lock.
 pub(crate) struct Loads<K, V> {
@@ -17,8 +17,9 @@ pub(crate) struct Loads<K, V> {
     /// The loads that were revoked, by their addresses, until their runs end: calls may still wait
     /// for them.
     revoked: HashMap<usize, Arc<Load<K, V>>, BuildHasherDefault<Identity>>,
-    /// Loads that have rested, in their order: some have been run again since, or revoked.
-    resting: VecDeque<Arc<Load<K, V>>>,
+    /// Loads that have rested, in their order: some have been run again since, or revoked. Weak: it
+    /// keeps neither the key nor the error of a load that the table has let go.
+    resting: VecDeque<Weak<Load<K, V>>>,
 }
 
 /// How many failures a shard remembers.
@@ -189,11 +190,16 @@ impl<K, V> Loads<K, V> {
     /// dropped with the lock released.
     #[cold]
     pub(crate) fn rest(&mut self, load: &Arc<Load<K, V>>) -> Option<Arc<Load<K, V>>> {
-        if self.resting.iter().any(|other| Arc::ptr_eq(other, load)) {
+        let same = |other: &Weak<_>| std::ptr::eq(other.as_ptr(), Arc::as_ptr(load));
+        if self.resting.iter().any(same) {
             return None;
         }
-        self.resting.push_back(Arc::clone(load));
+        if self.resting.len() >= MOST_RESTING {
+            self.resting.retain(|other| other.strong_count() > 0);
+        }
+        self.resting.push_back(Arc::downgrade(load));
         let oldest = (self.resting.len() > MOST_RESTING).then(|| self.resting.pop_front())??;
+        let oldest = oldest.upgrade()?;
         if oldest.is_current() && oldest.is_resting() {
             self.revoke(&oldest, RevokedBy::NewerLoad);
         }
@@ -223,18 +229,17 @@ impl<K, V> Loads<K, V> {
         }
     }
 
-    /// Revokes all loads. They are to be dropped with the lock released, as are those that have
-    /// rested.
+    /// Revokes all loads. They are to be dropped with the lock released.
     #[cold]
     pub(crate) fn revoke_all(&mut self, by: RevokedBy) -> Vec<Arc<Load<K, V>>> {
         let all = std::mem::take(&mut self.current).into_values();
         let all =
             all.flat_map(|same_hash| std::iter::once(same_hash.first).chain(same_hash.others));
-        let mut all: Vec<_> = all.collect();
+        let all: Vec<_> = all.collect();
         for load in &all {
             self.revoke_removed(load, by);
         }
-        all.extend(std::mem::take(&mut self.resting));
+        self.resting = VecDeque::new();
         all
     }
 }

@@ -124,7 +124,7 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher> Call<
     /// A call that wants a value.
     pub(super) fn get(cache: &LoadingCache<K, V, E, S>) -> Self {
         let want = fallible::<LoadError<E>>();
-        Self::new(cache, Request::value(want), want)
+        Self::new(cache, Request::value(want).heeding_failures(), want)
     }
 
     /// A call that runs the loader also if the key has a live entry, unless a load is under way.
@@ -186,6 +186,7 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher> Call<
                 Continue(wait)
             }
             Ok(Claim::Value(seen)) => Break(Ok(Some(seen.value))),
+            Ok(Claim::Failed(failure)) => Break(answer(&failure)),
             Ok(_) => unreachable!("a call that joins waits"),
         }
     }

@@ -75,10 +75,9 @@ where
     where
         Q: Equivalent<K> + Hash + ToOwned<Owned = K> + ?Sized,
     {
-        self.remembered(key)?;
         match &self.inner.loader {
             AnyLoader::Blocking(loader) => {
-                let ask = Request::value(fallible::<LoadError<E>>());
+                let ask = Request::value(fallible::<LoadError<E>>()).heeding_failures();
                 let claimant = Claimant::new(&self.cache.core, ByRef::new(key), ask);
                 conclude_own(claimant.run(|_| self.timed(|| loader.load(&key.to_owned()))))
             }
@@ -98,7 +97,8 @@ where
     /// # Errors
     ///
     /// If the loader fails or panics: then the keys that it was given are not stored. If an error
-    /// is remembered for one of the keys that are absent: then the loader is not called.
+    /// is remembered for one of the keys that are absent: then the loader is not called. This call
+    /// asks for such errors once, before it loads: it may load a key whose load fails meanwhile.
     ///
     /// # Panics
     ///
@@ -215,10 +215,9 @@ where
         if let Some(value) = self.get_if_present(key) {
             return Ok(value);
         }
-        self.remembered(key)?;
         match &self.inner.loader {
             AnyLoader::Blocking(loader) => {
-                let ask = Request::value(fallible::<LoadError<E>>());
+                let ask = Request::value(fallible::<LoadError<E>>()).heeding_failures();
                 let claimant = Claimant::new(&self.cache.core, ByRef::new(key), ask);
                 let load = async { self.timed(|| loader.load(&key.to_owned())) };
                 claimant
@@ -280,7 +279,8 @@ where
         if core.failure_backoff.is_none() {
             return Ok(());
         }
-        let Some(failure) = core.loads().remembered(core.hash(key), key) else {
+        let want = fallible::<LoadError<E>>();
+        let Some(failure) = core.loads().remembered(core.hash(key), key, want) else {
             return Ok(());
         };
         core.shared.count(Counters::failure_remembered);

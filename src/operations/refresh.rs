@@ -12,7 +12,7 @@ use std::time::Duration;
 pub(crate) struct NextRefresh {
     /// The moment from which it is stale; `NEVER` for none.
     pub(super) at: u64,
-    /// The lifetime that its loader gave it.
+    /// The lifetime that its loader gave it, or that it keeps.
     pub(super) lifetime: Option<Duration>,
 }
 
@@ -69,9 +69,19 @@ impl<K: 'static, V: 'static> Lifetimes<K, V> {
             };
             policy.refresh_after(key, value, write)
         };
+        let lifetime = match (given, found) {
+            (LifetimeSource::Loaded(load), _) => load.lifetime.flatten(),
+            // The value keeps its deadline, and so what that came from.
+            (LifetimeSource::Update, Some(node))
+                if self.limits.time_to_live.is_none() && !time::is_due(now, node.deadline()) =>
+            {
+                self.lifetime_of_unchanged(node)
+            }
+            _ => None,
+        };
         NextRefresh {
             at: time::deadline_in(now, after),
-            lifetime: load.and_then(|load| load.lifetime.flatten()),
+            lifetime,
         }
     }
 

@@ -156,6 +156,7 @@ where
                 }
             }
         }
+        self.count_operation();
     }
 }
 

@@ -15,6 +15,7 @@
 use super::listeners::{self, Job};
 use super::task::{Task, TaskRef};
 use crate::contain::contain;
+use std::cell::Cell;
 use std::fmt;
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -33,6 +34,10 @@ pub(crate) const EXECUTOR_PATIENCE: Duration = Duration::from_secs(2);
 /// | [`Background`](Self::Background), the default | nothing below applies | soon, on threads that all caches of the process share |
 /// | [`Caller`](Self::Caller) | the program relies on what the listener does, when a call returns: it keeps a second index, say | before the call that removed the entry returns |
 /// | [`executor`](Self::executor) | the listener needs the context of a runtime, or threads of the program | where the program runs the [`DeliveryTask`] |
+///
+/// A cache without a scheduler (the default with a custom ticker) has no thread that tells soon:
+/// with `Background` and `executor`, its listener then hears of removals after an operation or
+/// `run_pending_tasks` has done maintenance.
 ///
 /// In each mode, one thread at a time calls the listener of a cache; each removal is told once, and
 /// the removals of a key are told in their order. The listener runs with no lock of the cache held.
@@ -100,8 +105,9 @@ impl Delivery {
     ///
     /// `run_it` is called when there is something to tell and no earlier task waits to be run. The
     /// thread that calls it may be a caller of the cache or the scheduler thread; it holds no lock
-    /// of the cache. `run_it` must return soon and must not call the cache. A panic in it is
-    /// caught, and the task counts as dropped.
+    /// of the cache. `run_it` may run the task at once: then that thread calls the
+    /// listener, and waits for it. Else `run_it` must return soon. It must not call the cache. A
+    /// panic in it is caught, and the task counts as dropped.
     ///
     /// # Waiting
     ///
@@ -241,7 +247,8 @@ enum Batch {
 
 impl DeliveryTask {
     /// Calls the listener for each notification that waits, a bounded number of them; if more are
-    /// left, another task is offered.
+    /// left, another task is offered. If the executor runs that one at once, on the same thread,
+    /// this call goes on in its place.
     ///
     /// # Cost
     ///
@@ -260,10 +267,18 @@ impl DeliveryTask {
     /// ```
     pub fn run(mut self) {
         match self.0.take() {
+            Some(Batch::Next(cache)) if OFFERS.get().0 == cache.address() => {
+                OFFERS.set((cache.address(), true));
+            }
             Some(Batch::Next(cache)) => {
                 cache.with(|task| {
-                    if task.deliver() {
+                    while task.deliver() {
+                        let outer = OFFERS.replace((cache.address(), false));
                         task.delivery().offer(&cache);
+                        let (_, is_run_here) = OFFERS.replace(outer);
+                        if !is_run_here {
+                            break;
+                        }
                     }
                 });
             }
@@ -271,6 +286,13 @@ impl DeliveryTask {
             None => (),
         }
     }
+}
+
+thread_local! {
+    /// The cache whose next task a `run` on this thread offers now, by its address, and whether
+    /// that task was run on this thread meanwhile. The `run` that offers then does its work:
+    /// else each task would run inside the one before.
+    static OFFERS: Cell<(usize, bool)> = const { Cell::new((0, false)) };
 }
 
 impl Drop for DeliveryTask {

@@ -188,7 +188,7 @@ impl Listeners {
 
     /// The loop of a thread.
     fn work(self: &Arc<Self>) {
-        IS_ONE.set(true);
+        IS_ONE.with(|is_one| is_one.set(true));
         let mut state = self.lock();
         state.starting -= 1;
         state.busy += 1;

@@ -67,6 +67,11 @@ impl TaskRef {
         Some(answer)
     }
 
+    /// Tells caches apart, while they live. Not 0.
+    pub(super) fn address(&self) -> usize {
+        Arc::as_ptr(&self.gate).addr()
+    }
+
     pub(crate) fn gate(&self) -> Arc<Gate> {
         Arc::clone(&self.gate)
     }

@@ -228,7 +228,7 @@ impl Worker {
 
     /// The loop of the thread.
     fn work(self: &Arc<Self>) {
-        IS_SCHEDULER.set(true);
+        IS_SCHEDULER.with(|is_one| is_one.set(true));
         let mut state = self.lock();
         while !state.members.is_empty() && !state.ending {
             let Some(&(at, id)) = state.schedule.first() else {

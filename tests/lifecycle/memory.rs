@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::support::census::{Census, Counted};
 use crate::support::{must_end, secs};
+use wheelhouse::compute::Op;
 use wheelhouse::{Cache, ManualTicker};
 
 type Pair = Cache<Counted<u32>, Counted<u32>>;
@@ -446,7 +447,7 @@ fn a_thousand_operations_of_any_kind_drop_what_was_removed() {
         ("retain", |cache| cache.retain(|key, _| *key == 0)),
         ("invalidate_all", Cache::invalidate_all),
     ];
-    let operations: [Operation; 8] = [
+    let operations: [Operation; 12] = [
         ("get", |cache, _| drop(cache.get(&0))),
         ("get of an absent key", |cache, n| {
             drop(cache.get(&(n + 9_999)));
@@ -457,6 +458,14 @@ fn a_thousand_operations_of_any_kind_drop_what_was_removed() {
         ("contains_key", |cache, _| _ = cache.contains_key(&0)),
         ("invalidate", |cache, n| cache.invalidate(&(n + 9_999))),
         ("remove", |cache, n| drop(cache.remove(&(n + 9_999)))),
+        ("iter", |cache, _| _ = cache.iter().next()),
+        ("retain", |cache, _| cache.retain(|_, _| true)),
+        ("optionally_get_with", |cache, _| {
+            drop(cache.optionally_get_with(0, || None));
+        }),
+        ("and_compute_with", |cache, _| {
+            _ = cache.entry(0).and_compute_with(|_| Op::Nop);
+        }),
     ];
     for bound in [None, Some(2_000)] {
         for (removal, remove) in removals {

@@ -608,6 +608,36 @@ fn an_executor_that_panics_counts_as_one_that_drops_the_task() {
     });
 }
 
+/// Also with many notifications: tasks do not run inside each other.
+#[test]
+fn inline_executor_after_refusals() {
+    const REMOVALS: u32 = 200_000;
+    let (heard, open) = (
+        Arc::new(AtomicU32::new(0)),
+        Arc::new(AtomicBool::new(false)),
+    );
+    let (count, opens) = (Arc::clone(&heard), Arc::clone(&open));
+    let cache = Cache::builder()
+        .delivery(Delivery::executor(move |task: DeliveryTask| {
+            if opens.load(Ordering::SeqCst) {
+                task.run();
+            }
+        }))
+        .removal_listener(move |_: &u32, _: &u32, _| _ = count.fetch_add(1, Ordering::SeqCst))
+        .build();
+    (0..REMOVALS).for_each(|key| cache.insert(key, key));
+    cache.invalidate_all();
+    cache.run_pending_tasks();
+    assert_eq!(heard.load(Ordering::SeqCst), 0);
+    open.store(true, Ordering::SeqCst);
+    let flushes = cache.clone();
+    // A stack for some calls, not for one call per batch.
+    let small = thread::Builder::new().stack_size(128 << 10);
+    let flushed = small.spawn(move || flushes.run_pending_tasks()).unwrap();
+    flushed.join().unwrap();
+    assert_eq!(heard.load(Ordering::SeqCst), REMOVALS);
+}
+
 /// A runtime's workers have its context in the listener, and nothing is lost.
 #[test]
 fn a_listener_may_use_the_context_of_a_runtime() {

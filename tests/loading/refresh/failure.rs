@@ -3,10 +3,11 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Barrier, Mutex, mpsc};
 use std::task::{Context, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
+use wheelhouse::compute::Op;
 use wheelhouse::{
     Cache, Expiry, LoadError, LoadingCache, ManualTicker, Refresh, async_loader_fn, loader_fn,
     refresh,
@@ -719,4 +720,168 @@ fn without_a_pause_nothing_is_remembered() {
         .failure_backoff(|failures| panic!("told to panic in the policy, {failures}"))
         .build();
     assert!(users.get(&1).is_err() && users.get(&1).is_err());
+}
+
+/// Once the load has succeeded, the table keeps neither its key nor the earlier error.
+#[test]
+fn keys_and_errors_of_remembered_failures_are_dropped() {
+    #[derive(Clone)]
+    struct Counted(Arc<()>);
+
+    impl PartialEq for Counted {
+        fn eq(&self, _: &Self) -> bool {
+            true
+        }
+    }
+
+    impl Eq for Counted {}
+
+    impl std::hash::Hash for Counted {
+        fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+            state.write_u8(1);
+        }
+    }
+
+    let (key, error) = (Counted(Arc::default()), Arc::new(()));
+    let (down, time) = (Arc::new(AtomicBool::new(true)), ManualTicker::new());
+    let (fails, told) = (Arc::clone(&down), Arc::clone(&error));
+    let users = Cache::builder()
+        .ticker(time.clone())
+        .loading(loader_fn(move |_: &Counted| {
+            if fails.load(Ordering::SeqCst) {
+                Err(Arc::clone(&told))
+            } else {
+                Ok(1_u64)
+            }
+        }))
+        .failure_backoff(|_| Some(SECOND))
+        .build();
+    for succeeds in [true, false] {
+        down.store(true, Ordering::SeqCst);
+        assert!(users.get(&key).is_err());
+        assert!(Arc::strong_count(&key.0) > 1 && Arc::strong_count(&error) > 2);
+        time.advance(2 * SECOND);
+        if succeeds {
+            down.store(false, Ordering::SeqCst);
+            assert!(users.get(&key).is_ok());
+        }
+        users.cache().invalidate(&key);
+        for _ in 0..3 {
+            users.cache().run_pending_tasks();
+        }
+        let kept = (Arc::strong_count(&key.0), Arc::strong_count(&error));
+        assert_eq!(kept, (1, 2), "the test's own, and the loader's; {succeeds}");
+    }
+}
+
+/// Waits until a call waits for the load of key 1 that is under way.
+fn until_waited(users: &LoadingCache<u64, u64, &'static str>, waits: u64) {
+    until("a call waits", || {
+        users.cache().stats().load_waits() == waits
+    });
+}
+
+/// Also if only a compute waits, which wants no value.
+#[test]
+fn reloads_after_a_remembered_failure() {
+    let (time, calls) = (ManualTicker::new(), Arc::<AtomicUsize>::default());
+    let (go, gate) = mpsc::channel::<()>();
+    let gate = Mutex::new(gate);
+    let (begins, began) = mpsc::channel::<()>();
+    let counted = Arc::clone(&calls);
+    let users = Cache::builder()
+        .ticker(time.clone())
+        .record_stats()
+        .time_to_live(100 * SECOND)
+        .loading(loader_fn(move |_: &u64| {
+            match counted.fetch_add(1, Ordering::SeqCst) {
+                0 => Err("down"),
+                1 => {
+                    begins.send(()).unwrap();
+                    gate.lock().unwrap().recv().unwrap();
+                    Ok(1)
+                }
+                _ => Ok(2),
+            }
+        }))
+        .refresh_after(refresh::after(10 * SECOND))
+        .failure_backoff(|_| Some(SECOND))
+        .build();
+    assert!(users.get(&1).is_err());
+    time.advance(2 * SECOND);
+    thread::scope(|scope| {
+        scope.spawn(|| assert_eq!(users.get(&1).unwrap(), 1));
+        began.recv().unwrap();
+        scope.spawn(|| users.cache().entry(1).and_compute_with(|_| Op::Nop));
+        until_waited(&users, 1);
+        go.send(()).unwrap();
+    });
+    time.advance(11 * SECOND);
+    until("the stale entry is reloaded", || {
+        users.get(&1).unwrap() == 2
+    });
+}
+
+/// Also if another call has made the value, and only a compute waits.
+#[test]
+fn a_success_forgets_the_failure() {
+    let (time, calls) = (ManualTicker::new(), Arc::<AtomicUsize>::default());
+    let counted = Arc::clone(&calls);
+    let users = Cache::builder()
+        .ticker(time.clone())
+        .record_stats()
+        .time_to_live(5 * SECOND)
+        .loading(loader_fn(move |_: &u64| {
+            match counted.fetch_add(1, Ordering::SeqCst) {
+                0 => Err("down"),
+                _ => Ok(1),
+            }
+        }))
+        .failure_backoff(|_| Some(60 * SECOND))
+        .build();
+    assert!(users.get(&1).is_err());
+    thread::scope(|scope| {
+        let (begins, began) = mpsc::channel::<()>();
+        let (go, gate) = mpsc::channel::<()>();
+        let cache = users.cache();
+        let upsert = move || {
+            cache.entry(1).and_upsert_with(|_| {
+                begins.send(()).unwrap();
+                gate.recv().unwrap();
+                7
+            })
+        };
+        scope.spawn(upsert);
+        began.recv().unwrap();
+        scope.spawn(|| users.cache().entry(1).and_compute_with(|_| Op::Nop));
+        until_waited(&users, 1);
+        go.send(()).unwrap();
+    });
+    assert_eq!(users.get(&1).unwrap(), 7);
+    time.advance(6 * SECOND);
+    assert_eq!(users.get(&1).unwrap(), 1, "the value has expired");
+}
+
+/// Calls at the same time: one of them runs the loader, and all get its error.
+#[test]
+fn remembered_at_once() {
+    let (rounds, keys) = (10, 100);
+    for _ in 0..rounds {
+        let calls = Arc::<AtomicUsize>::default();
+        let counted = Arc::clone(&calls);
+        let users = Cache::builder()
+            .loading(loader_fn(move |_: &u64| {
+                counted.fetch_add(1, Ordering::SeqCst);
+                Err::<u64, _>("down")
+            }))
+            .failure_backoff(|_| Some(1_000 * SECOND))
+            .build();
+        let start = Barrier::new(8);
+        let get = || {
+            start.wait();
+            (0..keys).for_each(|key| assert!(users.get(&key).is_err()));
+        };
+        thread::scope(|scope| (0..8).for_each(|_| _ = scope.spawn(get)));
+        assert_eq!(calls.load(Ordering::SeqCst), 100);
+    }
 }

@@ -968,3 +968,45 @@ fn unchanged_gives_the_lifetime_of_the_last_load_again() {
         assert_eq!(left(), limit.or(Some(40 * SECOND)));
     }
 }
+
+/// A value that is made from the present one keeps its deadline; the reload that leaves it
+/// unchanged gives it the lifetime again from which that deadline came.
+#[test]
+fn unchanged_after_an_update_has_the_loaders_lifetime() {
+    struct Lasting;
+
+    impl Loader<u64, u64> for Lasting {
+        type Error = ();
+
+        fn load(&self, key: &u64) -> Result<Loaded<u64>, ()> {
+            let loaded = Loaded::new(*key).expires_in(60 * SECOND);
+            Ok(loaded.refresh_in(55 * SECOND))
+        }
+
+        fn reload(&self, _: &u64, _: &u64) -> Result<Reloaded<u64>, ()> {
+            Ok(Reloaded::Unchanged)
+        }
+    }
+
+    for by_loader in [true, false] {
+        let time = ManualTicker::new();
+        let users = Cache::builder()
+            .ticker(time.clone())
+            .loading(Lasting)
+            .refresh_after(refresh::after(5 * SECOND))
+            .build();
+        let left = || users.cache().peek_ref(&1).unwrap().time_left();
+        if by_loader {
+            users.get(&1).unwrap();
+        } else {
+            users.cache().insert_with_ttl(1, 1, 60 * SECOND);
+        }
+        for (passed, value) in [(30 * SECOND, 2), (20 * SECOND, 3)] {
+            time.advance(passed);
+            users.cache().entry(1).and_upsert_with(|_| value);
+        }
+        assert_eq!(left(), Some(10 * SECOND));
+        assert_eq!(users.refresh(1).wait(), Ok(Some(3)));
+        assert_eq!(left(), Some(60 * SECOND), "by the loader: {by_loader}");
+    }
+}
