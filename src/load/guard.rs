@@ -255,7 +255,7 @@ impl<K, V, H: Home<K, V>> Guard<K, V, H> {
             }
             None => {
                 self.ended = true;
-                wake_all(self.load.end(outcome, 0));
+                wake_all(self.load.end(outcome, 0).0);
             }
         }
     }
@@ -497,11 +497,11 @@ impl<K, V, S> LoadView<'_, K, V, S> {
             0
         } else {
             // Sealed: it has left the table, and no other call can change it.
-            return wake_all(load.end(outcome, 0));
+            return wake_all(load.end(outcome, 0).0);
         };
         let mut shard = self.core.shared.map.lock(load.hash());
         let current = load.is_current();
-        let wakers = load.end(outcome, now);
+        let (wakers, failure) = load.end(outcome, now);
         if !current {
             shard.loads_mut().forget_revoked(load);
         } else if !load.is_current() {
@@ -510,7 +510,7 @@ impl<K, V, S> LoadView<'_, K, V, S> {
         let rests = current && load.is_resting();
         let forgotten = rests.then(|| shard.loads_mut().rest(load));
         drop(shard);
-        drop(forgotten);
+        drop((forgotten, failure));
         if load.is_current() && !rests {
             self.watch_quietly(load, now);
         }

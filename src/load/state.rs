@@ -574,8 +574,9 @@ impl<K, V> Load<K, V> {
 
     /// The leader's run has ended: publishes its outcome and finds the next leader. If there is
     /// none, the load is no longer current. Under the shard's lock, unless it was not current
-    /// before. Returns the wakers to call, with no lock held.
-    pub(crate) fn end(&self, outcome: &Outcome<V>, now: u64) -> Vec<Waker> {
+    /// before. Returns the wakers to call, and a failure that is remembered no longer, to drop: both
+    /// with no lock held.
+    pub(crate) fn end(&self, outcome: &Outcome<V>, now: u64) -> (Vec<Waker>, Option<Box<Rest<V>>>) {
         let mut wakers = Vec::new();
         let mut state = self.state.lock();
         let current = self.is_current();
@@ -610,8 +611,7 @@ impl<K, V> Load<K, V> {
             }
         }
         drop(state);
-        drop(forgotten);
-        wakers
+        (wakers, forgotten)
     }
 
     /// The thread for which a waiter has to wait: `None` if it need not wait any more, or no thread
