@@ -574,8 +574,8 @@ impl<K, V> Load<K, V> {
 
     /// The leader's run has ended: publishes its outcome and finds the next leader. If there is
     /// none, the load is no longer current. Under the shard's lock, unless it was not current
-    /// before. Returns the wakers to call, and a failure that is remembered no longer, to drop: both
-    /// with no lock held.
+    /// before. Returns the wakers to call, and a failure to drop that is remembered no longer:
+    /// both with no lock held.
     pub(crate) fn end(&self, outcome: &Outcome<V>, now: u64) -> (Vec<Waker>, Option<Box<Rest<V>>>) {
         let mut wakers = Vec::new();
         let mut state = self.state.lock();
