@@ -109,7 +109,13 @@ fn in_steady_state_a_cache_performs_almost_no_allocations() {
             } else {
                 0
             };
-            let most = if what == "hits" { 0 } else { 5 + of_graces };
+            // Each run hands what it has posted to a listener's thread.
+            let of_tasks = if listens { 10 } else { 0 };
+            let most = if what == "hits" {
+                0
+            } else {
+                5 + of_tasks + of_graces
+            };
             assert!(count <= most, "{what}: {count} for a thousand operations");
         }
     }
@@ -151,7 +157,10 @@ fn loading_methods() {
         .build();
     let with_futures: LoadingCache<u64, u64, ()> = builder()
         .loading(async_loader_fn(|key: &u64| std::future::ready(Ok(*key))))
-        .spawner(drop)
+        .spawner(|mut task| {
+            let ready = task.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+            assert!(ready.is_ready());
+        })
         .build();
     let poll = |future: std::pin::Pin<&mut dyn Future<Output = u64>>| {
         assert!(
@@ -201,9 +210,8 @@ fn loading_methods() {
     for (name, count, call) in hits {
         assert_eq!(for_each(call, || ()), count, "a hit of {name}");
     }
-    // One allocation: the load, which waiters would join. That of an async loader is a future of
-    // its own, which any waiter can drive: its boxes, the place where waiters find it, its waker,
-    // the call's place among them, and the value that they share.
+    // One allocation: the load, which waiters would join. That of an async loader is a task: its
+    // boxes, the call's place among the waiters, and the value that they share.
     let misses: [Call<'_>; 5] = [
         ("insert", 0, Box::new(|key| cache.insert(key + 10_000, 1))),
         (
