@@ -44,9 +44,9 @@ fn the_sum_of_weights_is_bounded() {
 }
 
 #[test]
-fn the_sum_is_kept_whatever_happens_to_entries_and_without_a_bound() {
+fn the_sum_is_kept_whatever_happens_to_entries_under_a_bound_that_is_never_met() {
     let clock = ManualTicker::new();
-    let cache = weighed(&clock).build();
+    let cache = weighed(&clock).max_capacity(u64::MAX).build();
     cache.insert(1, 10);
     cache.insert(2, 200);
     assert_eq!(cache.weighted_size(), 210);
@@ -250,6 +250,7 @@ fn a_capacity_of_zero_keeps_entries_of_weight_zero() {
 fn weight_of_leaves_no_trace() {
     let clock = ManualTicker::new();
     let cache = weighed(&clock)
+        .max_capacity(u64::MAX)
         .time_to_idle(secs(10))
         .record_stats()
         .build();
