@@ -140,7 +140,7 @@ impl Rules {
             (Op::Compute(Some(value)), Outcome::Computed(seen, ended)) => match ended {
                 Ended::Inserted if there.is_none() => self.after_insert(state, value, readings),
                 Ended::Replaced if there.is_some_and(|entry| Some(entry.value.id) == seen) => {
-                    self.after_insert(state, value, readings)
+                    self.after_update(state, value, readings)
                 }
                 Ended::Before => {
                     let same_entry = there.is_none_or(|entry| Some(entry.value.id) == seen);
@@ -159,7 +159,7 @@ impl Rules {
             },
             (Op::ReplaceIf(old, value), Outcome::Said(said)) => match there {
                 Some(entry) if said && entry.value.id == old => {
-                    self.after_insert(state, value, readings)
+                    self.after_update(state, value, readings)
                 }
                 _ if said => Vec::new(),
                 there => same(there.is_none_or(|entry| entry.value.id != old)),
@@ -184,6 +184,18 @@ impl Rules {
             }
         }
         states
+    }
+
+    /// After a write of a value that was made from the present one: it keeps the deadline where
+    /// neither a policy nor a limit gives another.
+    fn after_update(&self, state: State, value: Value, readings: &[u64]) -> Vec<State> {
+        match state.entry {
+            Some(old) if !self.policy && self.time_to_live.is_none() => readings
+                .iter()
+                .map(|&now| state.with(self.entry(value, old.own, NEVER, now)))
+                .collect(),
+            _ => self.after_insert(state, value, readings),
+        }
     }
 
     fn after_read(&self, state: State, entry: Entry, readings: &[u64]) -> Vec<State> {
