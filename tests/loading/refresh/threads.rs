@@ -736,9 +736,9 @@ fn a_compute_is_not_held_up_by_a_queued_reload() {
         thread::spawn(move || {
             let entry = caller.cache().entry(1);
             if stores {
-                drop(entry.and_upsert_with(|_| 5));
+                _ = entry.and_upsert_with(|_| 5);
             } else {
-                drop(entry.and_compute_with(|_| Op::Nop));
+                _ = entry.and_compute_with(|_| Op::Nop);
             }
             done.send(())
         });
@@ -763,7 +763,7 @@ fn a_loader_that_computes_a_key_queued_behind_it() {
     let (done, ends) = std::sync::mpsc::channel();
     let hangs = Arc::new(AtomicBool::new(false));
     let (users, calls) = with_a_queued_reload(&hangs, move |users| {
-        drop(users.cache().entry(1).and_upsert_with(|_| 7));
+        _ = users.cache().entry(1).and_upsert_with(|_| 7);
         done.send(()).unwrap();
     });
     hangs.store(false, Ordering::SeqCst);
