@@ -187,7 +187,7 @@ impl<'a, K, V, S> Policy<'a, K, V, S> {
     ///
     /// # Cost
     ///
-    /// A few instructions, no lock.
+    /// A few instructions, with the lock of one shard.
     ///
     /// ```
     /// use wheelhouse::Cache;

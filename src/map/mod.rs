@@ -42,7 +42,7 @@ mod loads;
 mod shard;
 mod table;
 
-use crate::node::{self, Columns, NodePtr};
+use crate::node::{Columns, NodePtr};
 use crate::reclaim::Pin;
 use crate::sync::{AtomicU64, Ordering};
 #[cfg(fuzzing)]
@@ -56,7 +56,6 @@ pub(crate) use table::{END, Look, TablePart};
 /// The map. It compares keys only outside of locks.
 pub(crate) struct Map<K, V> {
     shards: Box<[ShardCell<K, V>]>,
-    columns: Columns,
 }
 
 impl<K, V> Map<K, V> {
@@ -67,14 +66,13 @@ impl<K, V> Map<K, V> {
         let cell = |number| ShardCell::new(number, capacity.div_ceil(shards), columns);
         Self {
             shards: (0..shards as u32).map(cell).collect(),
-            columns,
         }
     }
 
     /// Bytes for each entry of a map that has many: an average over all sizes of the table. Pools
     /// grow by an eighth, large ones by less, so a sixteenth of the slots is taken to be free.
     pub(crate) fn memory_per_entry(&self) -> f64 {
-        table::BYTES_PER_ENTRY + node::bytes_per_entry::<K, V>(self.columns) * (1.0 + 1.0 / 16.0)
+        table::BYTES_PER_ENTRY + self.lock_shard(0).bytes_per_slot() * (1.0 + 1.0 / 16.0)
     }
 
     pub(crate) fn shards(&self) -> usize {

@@ -147,12 +147,6 @@ pub(super) fn entries(columns: Columns) -> Shape {
     }
 }
 
-/// Bytes of chunks for each node and its entry, if all their slots are taken.
-pub(crate) fn bytes_per_entry<K, V>(columns: Columns) -> f64 {
-    let a_slot = |shape: Shape| (shape.size + shape.beside) as f64 / shape.slots as f64;
-    a_slot(Geometry::<K, V>::shape(columns)) + a_slot(entries(columns))
-}
-
 /// The parts of a node beside its hot one, by the address of its [`NodePtr`](super::NodePtr).
 ///
 /// # Safety

@@ -70,7 +70,7 @@ mod slab;
 #[cfg(test)]
 pub(crate) use address::tests::REFUSES;
 pub(crate) use address::{TAG_BITS, TAG_SHIFT, fits, is_taggable, prefetch, refuse};
-pub(crate) use chunk::{Columns, bytes_per_entry};
+pub(crate) use chunk::Columns;
 pub(crate) use entry::{EntryPtr, Links, NO_BUCKET};
 pub(crate) use hot::{NewNode, Node, NodeState, Prepared, Times, overdue};
 pub(crate) use pointer::NodePtr;
