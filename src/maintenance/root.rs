@@ -8,6 +8,7 @@ use crate::eviction::Eviction;
 use crate::listener::Listener;
 use crate::node::NodePtr;
 use crate::notify::Notifier;
+use crate::process::Process;
 use crate::reclaim::Pin;
 use crate::scheduler::{Delivery, Waker};
 use crate::shared::Shared;
@@ -48,6 +49,8 @@ pub(crate) struct Maintenance<K, V> {
     pub(super) operations: AtomicU32,
     /// Held by a walk through the size policy: there is one cursor.
     pub(super) walks: Mutex<()>,
+    /// The process that built the cache.
+    pub(super) process: Process,
 }
 
 impl<K, V> Maintenance<K, V> {
@@ -68,11 +71,14 @@ impl<K, V> Maintenance<K, V> {
             waking: Waking::new(setup.waker),
             operations: AtomicU32::new(0),
             walks: Mutex::new(()),
+            process: Process::current(),
         }
     }
 
+    /// Panics in a child made by `fork`: what this gives access to needs locks and threads.
     #[inline]
     pub(crate) fn view<'a>(&'a self, shared: &'a Shared<K, V>) -> MaintenanceView<'a, K, V> {
+        self.process.check();
         MaintenanceView {
             maintenance: self,
             shared,
@@ -99,6 +105,7 @@ impl<K, V> Maintenance<K, V> {
         if shared.max_capacity().is_none() {
             return false;
         }
+        self.process.check();
         let mut state = self.state.lock();
         shared.set_max_capacity(max);
         if let Some(eviction) = &mut state.eviction {
@@ -111,6 +118,7 @@ impl<K, V> Maintenance<K, V> {
 
     /// The wheel's time and levels as they stand.
     pub(crate) fn wheel_levels(&self) -> (u64, Vec<LevelSnapshot>) {
+        self.process.check();
         let state = self.state.lock();
         (state.wheel.now(), state.wheel.levels().collect())
     }

@@ -1,10 +1,8 @@
-//! Checks by callers for a scheduler thread or a listener thread that is missing or stuck.
+//! Checks by callers for a scheduler thread that is stuck.
 //!
-//! A cache relies on the scheduler thread and on the listener threads. A child made by `fork` has
-//! neither. A destructor or a ticker of another cache may hold up the scheduler thread. Writers,
-//! and readers that meet an entry that is due, check for both now and then ([`Waking`]): in a new
-//! process they request a run, which starts a new thread; if the thread is late by far, they run a
-//! pass themselves.
+//! A destructor or a ticker of another cache may hold up the scheduler thread. Writers, and readers
+//! that meet an entry that is due, check for that now and then ([`Waking`]): if the thread is late
+//! by far, they run a pass themselves.
 //!
 //! [`Waking`]: super::waking::Waking
 
@@ -13,9 +11,9 @@ use super::root::MaintenanceView;
 use super::writers::UserCode;
 
 impl<K, V> MaintenanceView<'_, K, V> {
-    /// Checks for the threads if it is time to, and does a part of their work if need be.
+    /// Checks the thread if it is time to, and does a part of its work if need be.
     #[inline]
-    pub(super) fn check_threads(self, now: u64, allowed: UserCode) {
+    pub(super) fn check_thread(self, now: u64, allowed: UserCode) {
         let waking = &self.maintenance.waking;
         if waking.needs_check(now) && !waking.check(now) && allowed >= UserCode::Destructors {
             self.run_for_stuck_thread();

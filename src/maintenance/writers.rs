@@ -126,7 +126,7 @@ impl<K, V> Maintenance<K, V> {
                 false,
             );
         } else {
-            view.check_threads(now, UserCode::Destructors);
+            view.check_thread(now, UserCode::Destructors);
         }
     }
 }
@@ -138,7 +138,7 @@ impl<'a, K, V> MaintenanceView<'a, K, V> {
     fn schedule_followup(self, outcome: WriteOutcome, allowed: UserCode) {
         let (maintenance, clock) = (self.maintenance, &self.shared.clock);
         if let Some(now) = outcome.now {
-            self.check_threads(now, allowed);
+            self.check_thread(now, allowed);
             if outcome.deadline != NEVER {
                 let flush = maintenance.spans.flush_time(outcome.deadline, now);
                 // Since the write read the clock, the policy was asked, which may have taken long.
@@ -188,9 +188,6 @@ impl<'a, K, V> MaintenanceView<'a, K, V> {
         let Some((mut state, waited)) = locked else {
             return;
         };
-        if now.is_none() {
-            waking.check_now_and_then();
-        }
         let alone = waking.is_up_to_callers();
         // Where writers wait, the thread that expires entries cannot keep up with them: each takes
         // part.
