@@ -119,6 +119,7 @@ impl<K, V> Shared<K, V> {
         self.detours.load(Ordering::Relaxed) & UNTIDY != 0
     }
 
+    #[inline]
     pub(crate) fn set_untidy(&self, untidy: bool) {
         if self.is_untidy() != untidy {
             self.set_detour(UNTIDY, untidy);

@@ -9,7 +9,7 @@
 
 use super::limits::RUN_BUDGET;
 use super::plan::Plan;
-use super::root::MaintenanceView;
+use super::root::{Maintenance, MaintenanceView};
 use crate::reclaim;
 use crate::shared::Shared;
 use crate::sync::Ordering;
@@ -35,23 +35,38 @@ impl<K, V> Drop for Mark<'_, K, V> {
     }
 }
 
-impl<K, V> MaintenanceView<'_, K, V> {
-    /// Counts an operation of an untidy cache; runs a pass if it is the turn of this one. The
-    /// calling thread holds no lock and no pin for the operation.
-    #[cold]
-    #[inline(never)]
-    pub(crate) fn count_operation(self) {
-        let operations = &self.maintenance.operations;
-        // Relaxed, and not exact: threads that count at the same time may count as one.
-        let count = operations.load(Ordering::Relaxed).wrapping_add(1);
-        operations.store(count, Ordering::Relaxed);
-        if count.is_multiple_of(OPERATIONS_PER_PASS) {
-            self.tidy();
-        }
+impl<K, V> Maintenance<K, V> {
+    /// Counts an operation if the cache is untidy, and runs a pass if it is the turn of this one.
+    /// The calling thread holds no lock and no pin for the operation.
+    #[inline(always)]
+    pub(crate) fn count_operation(&self, shared: &Shared<K, V>) {
+        self.count_write(shared, false);
     }
 
+    /// The same after a write, which makes the cache untidy if it has removed something.
+    // Always inlined: without a scheduler each write counts, and the counter is all that it needs.
+    #[inline(always)]
+    pub(super) fn count_write(&self, shared: &Shared<K, V>, removed: bool) {
+        if !shared.is_untidy() {
+            if !removed {
+                return;
+            }
+            shared.set_untidy(true);
+        }
+        // Relaxed, and not exact: threads that count at the same time may count as one.
+        let count = self.operations.load(Ordering::Relaxed).wrapping_add(1);
+        self.operations.store(count, Ordering::Relaxed);
+        if count.is_multiple_of(OPERATIONS_PER_PASS) {
+            self.view(shared).tidy();
+        }
+    }
+}
+
+impl<K, V> MaintenanceView<'_, K, V> {
     /// One small pass, and the freeing of what is ready. Not inside a destructor, nor if the thread
     /// is pinned: what it would free waits for it.
+    #[cold]
+    #[inline(never)]
     fn tidy(self) {
         let (maintenance, shared) = (self.maintenance, self.shared);
         if reclaim::is_freeing() || shared.domain.is_pinned() {

@@ -51,9 +51,11 @@ impl<K, V> Maintenance<K, V> {
     #[inline(always)]
     fn after_change(&self, shared: &Shared<K, V>, outcome: WriteOutcome, allowed: UserCode) {
         let has_work = if self.waking.is_up_to_callers() {
-            outcome.left > 0
-                || shared.is_untidy()
-                || self.waking.is_due_for_callers(outcome.now, &shared.clock)
+            // What holds a pin removes nothing.
+            if allowed >= UserCode::Destructors {
+                self.count_write(shared, outcome.left > 0);
+            }
+            self.waking.is_due_for_callers(outcome.now, &shared.clock)
         } else {
             self.leaves_work(&outcome) && self.waking.is_unrequested()
         };
@@ -152,12 +154,6 @@ impl<'a, K, V> MaintenanceView<'a, K, V> {
         }
         if maintenance.leaves_work(&outcome) {
             maintenance.waking.request_soon(clock);
-        }
-        if maintenance.waking.is_up_to_callers() && outcome.left > 0 {
-            self.shared.set_untidy(true);
-        }
-        if allowed >= UserCode::Destructors && self.shared.is_untidy() {
-            self.count_operation();
         }
         let must_tell = maintenance.must_tell(&outcome, allowed);
         if must_tell || self.needs_help(&outcome) {
