@@ -87,6 +87,16 @@ pub enum EvictionPolicy {
     Lru,
 }
 
+impl EvictionPolicy {
+    /// Bytes for each resident entry of a full cache, beside the entry's own fields.
+    pub(crate) fn memory_per_entry(self) -> f64 {
+        match self {
+            Self::Adaptive => ghosts::BYTES_PER_ENTRY,
+            Self::Lru => 0.0,
+        }
+    }
+}
+
 /// The size policy of one cache; see the module docs.
 pub(crate) struct Eviction<K, V> {
     policy: EvictionPolicy,

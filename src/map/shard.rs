@@ -108,6 +108,11 @@ impl<'a, K, V> Shard<'a, K, V> {
         Some(Occupied(home, place))
     }
 
+    /// Bytes of a node with its entry.
+    pub(super) fn bytes_per_slot(&self) -> f64 {
+        self.locked.slab.bytes_per_slot()
+    }
+
     /// Makes room for one node: then [`replace`](Self::replace) and [`refuse`](Self::refuse)
     /// allocate nothing.
     pub(crate) fn reserve(&mut self) {

@@ -42,7 +42,7 @@ use super::chunk::{Columns, Geometry, Header, entries};
 use super::entry::EntryPtr;
 use super::hot::{NewNode, Node, NodeState, Side, Times};
 use super::pointer::NodePtr;
-use super::pool::{Chain, Pool, Vacated};
+use super::pool::{Chain, Pool, Shape, Vacated};
 use super::refresh::RefreshMoment;
 use crate::sync::AtomicU64;
 use std::marker::PhantomData;
@@ -118,6 +118,12 @@ impl<K, V> Slab<K, V> {
             entries: Pool::new(entries(columns)),
             _nodes: PhantomData,
         }
+    }
+
+    /// Bytes of chunks for each node with its entry, if all their slots are taken.
+    pub(crate) fn bytes_per_slot(&self) -> f64 {
+        let of = |shape: Shape| (shape.size + shape.beside) as f64 / shape.slots as f64;
+        of(Geometry::<K, V>::shape(self.columns)) + of(entries(self.columns))
     }
 
     /// Whether nodes may weigh other than 1.
