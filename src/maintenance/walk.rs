@@ -1,7 +1,7 @@
 //! The order in which the size policy would evict entries, for snapshots and views.
 
-use super::plan::Plan;
-use super::root::MaintenanceView;
+use super::MaintenanceView;
+use super::pass::Plan;
 use crate::node::EntryPtr;
 use crate::sync::unlock_fairly;
 
