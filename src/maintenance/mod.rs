@@ -64,24 +64,24 @@ mod runs;
 #[cfg(all(test, not(wheelhouse_loom)))]
 mod tests;
 mod waking;
-mod walk;
 mod writers;
 
 use crate::buffer::Batch;
 use crate::buffer::read::ReadBuffer;
-use crate::eviction::Eviction;
+use crate::eviction::{Eviction, Walk};
 use crate::listener::Listener;
 use crate::map::TablePart;
-use crate::node::NodePtr;
+use crate::node::{EntryPtr, NodePtr};
 use crate::notify::{Notification, Notifier};
 use crate::reclaim::Pin;
 use crate::scheduler::{Delivery, Waker};
 use crate::shared::Shared;
 use crate::stats::Stats;
-use crate::sync::{AtomicU32, Mutex};
+use crate::sync::{AtomicU32, Mutex, unlock_fairly};
 use crate::wheel::{Spans, Wheel};
 use crate::wheel_snapshot::LevelSnapshot;
 use memory::{Backlog, Freeing};
+use pass::Plan;
 use std::time::Duration;
 use waking::Waking;
 pub(crate) use writers::WriteOutcome;
@@ -211,6 +211,36 @@ impl<K, V> Clone for MaintenanceView<'_, K, V> {
 }
 
 impl<K, V> Copy for MaintenanceView<'_, K, V> {}
+
+/// Entries visited under one hold of the maintenance lock.
+const ENTRIES_PER_HOLD: usize = 512;
+
+impl<K, V> MaintenanceView<'_, K, V> {
+    /// Visits at most `most` entries that the size policy knows, from the first victim to the last;
+    /// none in a cache without a bound. The lock is given up after some hundred entries, so the
+    /// policy changes meanwhile: an entry may be visited twice or not at all. `visit` runs under
+    /// the lock and must not run user code. Walks take turns.
+    pub(crate) fn walk_by_eviction(self, most: usize, mut visit: impl FnMut(EntryPtr<K, V>)) {
+        // Drain the buffers first, so that the order is up to date. Do this before locking `walks`:
+        // it runs destructors, and a destructor may begin a walk.
+        self.run_all(Plan {
+            expire: false,
+            seal: false,
+            ..Plan::RUN
+        });
+        let _turn = self.maintenance.walks.lock();
+        let mut state = self.maintenance.state.lock();
+        let (mut walk, mut left) = (Walk::default(), most);
+        while left > 0
+            && let Some(eviction) = &mut state.eviction
+            && eviction.walk(&mut walk, left.min(ENTRIES_PER_HOLD), &mut visit)
+        {
+            left = left.saturating_sub(ENTRIES_PER_HOLD);
+            unlock_fairly(state);
+            state = self.maintenance.state.lock();
+        }
+    }
+}
 
 /// The state that the maintenance lock protects.
 struct State<K, V> {
