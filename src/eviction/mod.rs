@@ -48,6 +48,7 @@ use order::Order;
 pub(crate) use queue::OUT;
 use queue::{FIRST_FREE, OVERWEIGHT, WEIGHTLESS, WeighedQueue};
 use std::hash::BuildHasher;
+pub(crate) use walk::Walk;
 
 /// How many reads ahead of the current read to prefetch the neighbours of a node.
 const PREFETCH_DISTANCE: usize = 6;

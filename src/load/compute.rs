@@ -21,7 +21,7 @@ fn apply<K: CacheKey, V: CacheValue, S: BuildHasher, X>(
     key: K,
     run: Run<'_, K, V, S, Result<Op<V>, X>>,
 ) -> Result<CompResult<K, V>, X> {
-    let unchanged = |seen: Option<Seen<V>>, key| match seen {
+    let unchanged = |seen: Option<Box<Seen<V>>>, key| match seen {
         Some(seen) => CompResult::Unchanged(seen.with_key(key)),
         None => CompResult::StillNone(key),
     };
@@ -87,7 +87,9 @@ fn never<T>(result: Result<T, Infallible>) -> T {
 }
 
 /// The guard of a call that waits for its turn.
-fn turn<'a, K, V, S, O>(run: Run<'a, K, V, S, O>) -> (CallGuard<'a, K, V, S>, Option<Seen<V>>, O) {
+fn turn<'a, K, V, S, O>(
+    run: Run<'a, K, V, S, O>,
+) -> (CallGuard<'a, K, V, S>, Option<Box<Seen<V>>>, O) {
     match run {
         Ok(turn) => turn,
         Err(_) => unreachable!("a call that waits for its turn gets it"),
@@ -113,7 +115,7 @@ fn insert_or_keep<K: CacheKey, V: CacheValue, S: BuildHasher>(
         (Some(value), _) => guard.fill(value, LifetimeSource::Policy).into_seen(),
         (None, Some(seen)) => {
             guard.keep();
-            seen
+            *seen
         }
         (None, None) => unreachable!("an absent key gets a value"),
     };

@@ -89,7 +89,7 @@ pub(crate) enum Filling<V> {
     Revoked {
         by: RevokedBy,
         /// The live entry of the key, if there is one.
-        live: Option<Seen<V>>,
+        live: Option<Box<Seen<V>>>,
         value: V,
     },
 }
@@ -118,27 +118,30 @@ impl<V> Seen<V> {
     }
 
     /// A live node's value. The pin is held; `Clone` is user code.
-    pub(crate) fn of_node<K>(shared: &Shared<K, V>, node: NodePtr<K, V>) -> Self
+    // Out of line, as the next: its room on the stack is free again when a load runs.
+    #[inline(never)]
+    pub(crate) fn of_node<K>(shared: &Shared<K, V>, node: NodePtr<K, V>) -> Box<Self>
     where
         V: Clone,
     {
         let deadline = node.deadline();
-        Self {
+        Box::new(Self {
             left: shared.clock.time_until(deadline),
             ..Self::hit(node.value().clone())
-        }
+        })
     }
 
     /// The value of another call's load.
-    pub(crate) fn of_load<K>(shared: &Shared<K, V>, of: &SharedValue<V>) -> Self
+    #[inline(never)]
+    pub(crate) fn of_load<K>(shared: &Shared<K, V>, of: &SharedValue<V>) -> Box<Self>
     where
         V: Clone,
     {
-        Self {
+        Box::new(Self {
             stored: of.stored,
             left: shared.clock.time_until(of.deadline),
             ..Self::hit(of.value.clone())
-        }
+        })
     }
 
     pub(crate) fn with_key<K>(self, key: K) -> Entry<K, V> {
@@ -168,8 +171,8 @@ impl<V> Filling<V> {
 // minutes for the caller.
 #[cold]
 #[inline(never)]
-fn live_or_own<V>(live: Option<Seen<V>>, value: V) -> Seen<V> {
-    live.unwrap_or(Seen::unstored(value))
+fn live_or_own<V>(live: Option<Box<Seen<V>>>, value: V) -> Seen<V> {
+    live.map_or_else(|| Seen::unstored(value), |seen| *seen)
 }
 
 impl<K, V, H: Home<K, V>> Guard<K, V, H> {
@@ -443,7 +446,9 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Guard<K, V,
         let load = Arc::clone(&self.load);
         let live = core.and_then(|core| {
             core.shared.count(Counters::load_discarded);
-            core.loads().peek(load.hash(), load.key())
+            let mut live = core.loads().peek(load.hash(), load.key())?;
+            live.stored = false;
+            Some(live)
         });
         let for_waiters = load
             .has_sharers()
@@ -451,10 +456,7 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Guard<K, V,
         self.end(&Outcome::of(for_waiters, false, NEVER), false);
         Filling::Revoked {
             by: load.revoked().unwrap_or(RevokedBy::Overwrite),
-            live: live.map(|seen| Seen {
-                stored: false,
-                ..seen
-            }),
+            live,
             value,
         }
     }

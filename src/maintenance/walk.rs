@@ -2,6 +2,7 @@
 
 use super::plan::Plan;
 use super::root::MaintenanceView;
+use crate::eviction::Walk;
 use crate::node::EntryPtr;
 use crate::sync::unlock_fairly;
 
@@ -23,14 +24,7 @@ impl<K, V> MaintenanceView<'_, K, V> {
         });
         let _turn = self.maintenance.walks.lock();
         let mut state = self.maintenance.state.lock();
-        let Some(mut walk) = state
-            .eviction
-            .as_mut()
-            .map(|eviction| eviction.begin_walk())
-        else {
-            return;
-        };
-        let mut left = most;
+        let (mut walk, mut left) = (Walk::default(), most);
         while left > 0
             && let Some(eviction) = &mut state.eviction
             && eviction.walk(&mut walk, left.min(ENTRIES_PER_HOLD), &mut visit)
