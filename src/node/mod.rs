@@ -16,7 +16,7 @@
 //! ```
 //!
 //! Hot parts stand side by side ([`slab`]), so a look-up fetches nothing that it does not read, and
-//! nothing that the pass writes. DESIGN.md has a table of the sizes. There is a weight where there
+//! nothing that the pass writes. [`slab`] has a table of the sizes. There is a weight where there
 //! is a weigher, `own` where the entry's own deadline must be kept apart from a cache-wide limit,
 //! and a moment of refresh where the cache reloads.
 //!
