@@ -262,7 +262,7 @@ pub(crate) fn overdue(now: u64, deadline: u64) -> u64 {
 /// A node before it is published: only its writer has it, on its stack.
 ///
 /// Key and value are taken when there is memory for the node. Allocating panics if the memory is
-/// refused; what is not taken by then stays with the writer, so that it is not dropped under a lock.
+/// refused. What is not taken by then stays with the writer, so it is not dropped under a lock.
 pub(crate) struct NewNode<K, V> {
     content: Option<(K, V)>,
     pub(super) hash: u64,
