@@ -17,8 +17,8 @@
 //!
 //! Two things grow when writers are faster than passes: *events* that wait in the shards' batches,
 //! and *removed values* that are not freed yet, since they wait for a grace period, for a drain, or
-//! for the thread that frees them. The [`Backlog`] counts both. In a bounded cache both have a limit
-//! that follows the bound:
+//! for the thread that frees them. The [`Backlog`] counts both. In a bounded cache both have a
+//! limit that follows the bound:
 //!
 //! - Passes take events from the batches. A writer that has filled its batch to the soft limit runs
 //!   a pass. If another thread holds the maintenance lock, the writer continues, unless the events
