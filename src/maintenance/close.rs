@@ -12,8 +12,8 @@
 //! A thread that is itself at work on a cache, or inside a listener, does not wait. A shared thread
 //! then does all this in its place, if the cache has a listener.
 
-use super::plan::Plan;
-use super::root::{Maintenance, MaintenanceView};
+use super::pass::Plan;
+use super::{Maintenance, MaintenanceView};
 use crate::contain::contain;
 use crate::map::Garbage;
 use crate::reclaim::Retire;
@@ -53,6 +53,18 @@ impl<K, V> Maintenance<K, V> {
     pub(crate) fn gate(&self) -> Arc<Gate> {
         let task = self.waking.waker().task();
         task.expect("enlisted before the first handle").gate()
+    }
+
+    /// Whether this process has built the cache, and is no child made by `fork`.
+    #[inline]
+    pub(crate) fn is_of_this_process(&self) -> bool {
+        self.process.is_current()
+    }
+
+    /// Panics in a child made by `fork`.
+    #[inline]
+    pub(crate) fn check_process(&self) {
+        self.process.check();
     }
 
     /// The calling thread is about to drop the last handle.
