@@ -3,7 +3,7 @@
 use crate::cache::Cache;
 use crate::load::state::RevokedBy;
 use crate::node::NodePtr;
-use crate::operations::{Check, Explicit, Hold, LifetimeSource, Refused, WriteCondition, Written};
+use crate::operations::{Check, Explicit, Hold, LifetimeSource, WriteCondition, Written};
 use crate::time;
 use equivalent::Equivalent;
 use std::hash::{BuildHasher, Hash};
@@ -100,13 +100,13 @@ where
             lives: |node| core.shared.is_live(node),
             matched: None,
         };
-        let stored = core.put_through(hash, owned, value, LifetimeSource::Update, condition);
-        match stored {
+        let mut new = core.new_node(hash, owned, value);
+        match core.put_through(&mut new, LifetimeSource::Update, condition) {
             Ok(outcome) => {
                 core.maintenance.after_write(&core.shared, outcome);
                 Ok(())
             }
-            Err(Refused(value)) => Err(value),
+            Err(_) => Err(new.take().1),
         }
     }
 

@@ -132,12 +132,8 @@
 //!   panics, and the cache stays as it was. The tagged addresses of Android on arm64 are supported.
 //! - Keys and values lie in memory of the cache, in chunks. Put values of more than a few KiB into
 //!   a `Box` or an `Arc`. Calls copy a value on the stack several times. On a thread with a stack
-//!   of 2 MiB, keep below these sizes:
-//!
-//!   | | `insert`, `get` | `get_with`, computes |
-//!   |---|---|---|
-//!   | optimized build | 256 KiB | 128 KiB |
-//!   | build without optimization | 128 KiB | 32 KiB |
+//!   of 2 MiB, keep to 256 KiB at most in an optimized build, and to 128 KiB in a build without
+//!   optimization. That holds for `insert`, `get`, `get_with` and the computes alike.
 //!
 //! - While an [`EntryRef`] exists, the cache frees none of the entries that it removes. If a
 //!   program calls [`std::mem::forget`] on an `EntryRef`, the cache frees nothing more until the

@@ -33,7 +33,7 @@ impl Scene {
         *listed = self.load.is_current();
         drop(listed);
         if waited || !current {
-            self.end(&Outcome::of(Some(value), current, 0));
+            self.end(&Outcome::of(value, current, 0));
         }
         current
     }

@@ -6,7 +6,7 @@
 
 use super::claim::{Claim, Claimant, Request};
 use super::cycle::thread_number;
-use super::guard::CallGuard;
+use super::guard::{CallGuard, Seen};
 use super::key::{ByRef, CacheKey, CacheValue};
 use super::state::{Outcome, Want};
 use crate::cache::Cache;
@@ -111,7 +111,7 @@ impl<K: CacheKey, V: CacheValue, S: BuildHasher> Guards<'_, K, V, S> {
             match value {
                 Some(value) => {
                     let (value, given) = put(value);
-                    let seen = guard.fill(value, given).into_seen();
+                    let seen = guard.fill(Seen::made(value), given).into_seen();
                     answers[place] = Some(seen.value);
                 }
                 None => guard.fail(&Outcome::Absent),

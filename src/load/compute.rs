@@ -14,12 +14,32 @@ use std::convert::Infallible;
 use std::future::Future;
 use std::hash::{BuildHasher, Hash};
 
+/// The operation that a closure asks for, with its value as the call keeps it.
+type OwnOp<V> = Op<Box<Seen<V>>>;
+
+fn own<V>(op: Op<V>) -> OwnOp<V> {
+    match op {
+        Op::Nop => Op::Nop,
+        Op::Put(value) => Op::Put(Seen::made(value)),
+        Op::PutWithTtl(value, ttl) => Op::PutWithTtl(Seen::made(value), ttl),
+        Op::Remove => Op::Remove,
+    }
+}
+
+/// The same run, with another form of what the call's code has made.
+fn with_made<'a, K, V, S, O, P>(
+    run: Run<'a, K, V, S, O>,
+    made: impl FnOnce(O) -> P,
+) -> Run<'a, K, V, S, P> {
+    run.map(|(guard, seen, output)| (guard, seen, made(output)))
+}
+
 /// Does what the closure of a call has answered. A call that may not wait, and would have to, gets
 /// what the key has.
 fn apply<K: CacheKey, V: CacheValue, S: BuildHasher, X>(
     cache: &Cache<K, V, S>,
     key: K,
-    run: Run<'_, K, V, S, Result<Op<V>, X>>,
+    run: Run<'_, K, V, S, Result<OwnOp<V>, X>>,
 ) -> Result<CompResult<K, V>, X> {
     let unchanged = |seen: Option<Box<Seen<V>>>, key| match seen {
         Some(seen) => CompResult::Unchanged(seen.with_key(key)),
@@ -38,15 +58,11 @@ fn apply<K: CacheKey, V: CacheValue, S: BuildHasher, X>(
             guard.keep();
             unchanged(seen, key)
         }
-        Op::Put(value) => put(
+        Op::Put(own) => put(key, seen.is_some(), guard.fill(own, LifetimeSource::Update)),
+        Op::PutWithTtl(own, ttl) => put(
             key,
             seen.is_some(),
-            guard.fill(value, LifetimeSource::Update),
-        ),
-        Op::PutWithTtl(value, ttl) => put(
-            key,
-            seen.is_some(),
-            guard.fill(value, LifetimeSource::Ttl(ttl)),
+            guard.fill(own, LifetimeSource::Ttl(ttl)),
         ),
         Op::Remove => match (guard.remove(Outcome::Nothing), seen) {
             (Ok(Some(RemovalCause::Explicit)), Some(seen)) => CompResult::Removed(Entry {
@@ -75,8 +91,17 @@ fn put<K, V>(key: K, over: bool, filling: Filling<V>) -> CompResult<K, V> {
 fn written<K, V>(key: K, filling: Filling<V>) -> Result<Entry<K, V>, (RevokedBy, Entry<K, V>)> {
     match filling {
         Filling::Stored(seen) => Ok(seen.with_key(key)),
-        Filling::Revoked { by, value, .. } => Err((by, Seen::unstored(value).with_key(key))),
+        Filling::Revoked { by, own, .. } => Err((by, own.with_key(key))),
     }
+}
+
+/// As [`apply`], for a task.
+fn apply_made<'a, K: CacheKey, V: CacheValue, S: BuildHasher, X>(
+    cache: &'a Cache<K, V, S>,
+    key: K,
+    run: Run<'a, K, V, S, Result<Op<V>, X>>,
+) -> Result<CompResult<K, V>, X> {
+    apply(cache, key, with_made(run, |op| op.map(own)))
 }
 
 fn never<T>(result: Result<T, Infallible>) -> T {
@@ -98,24 +123,26 @@ fn turn<'a, K, V, S, O>(
 
 fn upsert<K: CacheKey, V: CacheValue, S: BuildHasher>(
     key: K,
-    run: Run<'_, K, V, S, V>,
+    run: Run<'_, K, V, S, Box<Seen<V>>>,
 ) -> Entry<K, V> {
-    let (guard, _, value) = turn(run);
-    let entry = written(key, guard.fill(value, LifetimeSource::Update));
-    entry.unwrap_or_else(|(_, unstored)| unstored)
+    let (guard, _, own) = turn(run);
+    let seen = match guard.fill(own, LifetimeSource::Update) {
+        Filling::Stored(seen) | Filling::Revoked { own: seen, .. } => seen,
+    };
+    seen.with_key(key)
 }
 
 /// `None`: the live entry is kept.
 fn insert_or_keep<K: CacheKey, V: CacheValue, S: BuildHasher>(
     key: K,
-    run: Run<'_, K, V, S, Option<V>>,
+    run: Run<'_, K, V, S, Option<Box<Seen<V>>>>,
 ) -> Entry<K, V> {
-    let (guard, seen, value) = turn(run);
-    let seen = match (value, seen) {
-        (Some(value), _) => guard.fill(value, LifetimeSource::Policy).into_seen(),
+    let (guard, seen, own) = turn(run);
+    let seen = match (own, seen) {
+        (Some(own), _) => guard.fill(own, LifetimeSource::Policy).into_seen(),
         (None, Some(seen)) => {
             guard.keep();
-            *seen
+            seen
         }
         (None, None) => unreachable!("an absent key gets a value"),
     };
@@ -191,7 +218,7 @@ where
         }
         let (_, key, run) = self.compute(true, |seen| match seen {
             Some(seen) if !replace_if(&seen.value) => None,
-            _ => Some(init()),
+            _ => Some(Seen::made(init())),
         });
         insert_or_keep(key, run)
     }
@@ -232,7 +259,7 @@ where
             let init = (!keep).then(init);
             async move {
                 match init {
-                    Some(init) => Some(init.await),
+                    Some(init) => Some(Seen::made(init.await)),
                     None => None,
                 }
             }
@@ -263,7 +290,7 @@ where
     /// ```
     #[track_caller]
     pub fn and_upsert_with(self, f: impl FnOnce(Option<Entry<K, V>>) -> V) -> Entry<K, V> {
-        let (_, key, run) = self.compute(true, f);
+        let (_, key, run) = self.compute(true, |seen| Seen::made(f(seen)));
         upsert(key, run)
     }
 
@@ -288,7 +315,8 @@ where
     where
         F: Future<Output = V>,
     {
-        self.compute_async(true, f, |_, key, run| upsert(key, run))
+        let upsert = |_, key, run| upsert(key, with_made(run, Seen::made));
+        self.compute_async(true, f, upsert)
     }
 
     /// Shows the live entry to `f`, and does what `f` answers.
@@ -319,7 +347,7 @@ where
         self,
         f: impl FnOnce(Option<Entry<K, V>>) -> Op<V>,
     ) -> CompResult<K, V> {
-        let (cache, key, run) = self.compute(true, |seen| Ok(f(seen)));
+        let (cache, key, run) = self.compute(true, |seen| Ok(own(f(seen))));
         never(apply(cache, key, run))
     }
 
@@ -347,11 +375,7 @@ where
         F: Future<Output = Op<V>>,
     {
         let apply = |cache, key, run: Run<'a, K, V, S, Op<V>>| {
-            never(apply(
-                cache,
-                key,
-                run.map(|(guard, seen, op)| (guard, seen, Ok(op))),
-            ))
+            never(apply(cache, key, with_made(run, |op| Ok(own(op)))))
         };
         self.compute_async(true, f, apply)
     }
@@ -378,7 +402,7 @@ where
         self,
         f: impl FnOnce(Option<Entry<K, V>>) -> Result<Op<V>, E>,
     ) -> Result<CompResult<K, V>, E> {
-        let (cache, key, run) = self.compute(true, f);
+        let (cache, key, run) = self.compute(true, |seen| f(seen).map(own));
         apply(cache, key, run)
     }
 
@@ -411,7 +435,7 @@ where
     where
         F: Future<Output = Result<Op<V>, E>>,
     {
-        self.compute_async(true, f, apply)
+        self.compute_async(true, f, apply_made)
     }
 
     /// As [`and_try_compute_with`](Self::and_try_compute_with), but if another call loads or
@@ -442,7 +466,7 @@ where
         self,
         f: impl FnOnce(Option<Entry<K, V>>) -> Result<Op<V>, E>,
     ) -> Result<CompResult<K, V>, E> {
-        let (cache, key, run) = self.compute(false, f);
+        let (cache, key, run) = self.compute(false, |seen| f(seen).map(own));
         apply(cache, key, run)
     }
 
@@ -474,6 +498,6 @@ where
     where
         F: Future<Output = Result<Op<V>, E>>,
     {
-        self.compute_async(false, f, apply)
+        self.compute_async(false, f, apply_made)
     }
 }

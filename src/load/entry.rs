@@ -4,11 +4,13 @@ use super::claim::{Claimant, Request};
 use super::form::{Fallible, Form, Optional, Sure, WithTtl, conclude};
 use super::guard::Seen;
 use super::key::{ByRef, Key, Owned};
+use super::state::Outcome;
 use crate::RandomState;
 use crate::cache::Cache;
 use crate::compute::Entry;
 use equivalent::Equivalent;
 use std::borrow::ToOwned;
+use std::convert::identity;
 use std::fmt;
 use std::future::Future;
 use std::hash::{BuildHasher, Hash};
@@ -105,6 +107,15 @@ where
     })
 }
 
+// Out of line: its room on the stack is free while the load runs.
+#[inline(never)]
+fn answer<F: Form<V>, K, V>(
+    key: K,
+    outcome: Result<Box<Seen<V>>, Outcome<V>>,
+) -> F::Answer<Entry<K, V>> {
+    F::answer(outcome.map(|seen| seen.with_key(key)))
+}
+
 impl<'a, K, V, S, Y> EntrySelector<'a, K, V, S, Y>
 where
     K: Hash + Eq + Clone + Send + Sync + 'static,
@@ -118,8 +129,8 @@ where
             return F::answer(Ok(seen.with_key(self.key.into_owned())));
         }
         let (key, ask) = (self.key.copy(), Request::value(F::want()));
-        let run = Claimant::new(&self.cache.core, self.key, ask).run(|_| init());
-        F::answer(conclude(run, F::made).map(|seen| seen.with_key(key)))
+        let run = Claimant::new(&self.cache.core, self.key, ask).run(|_| F::made(init()));
+        answer::<F, _, _>(key, conclude(run, identity))
     }
 
     async fn load_async<F: Form<V>, I: Future<Output = F::Made>>(
@@ -131,10 +142,8 @@ where
         }
         let (key, ask) = (self.key.copy(), Request::value(F::want()));
         let claimant = Claimant::new(&self.cache.core, self.key, ask);
-        let answer = |run| conclude(run, F::made).map(|seen| seen.with_key(key));
-        claimant
-            .run_async(|_| init(), |run| F::answer(answer(run)))
-            .await
+        let finish = |run| answer::<F, _, _>(key, conclude(run, F::made));
+        claimant.run_async(|_| init(), finish).await
     }
 
     /// Returns the key's entry, or stores a new one with the default value.

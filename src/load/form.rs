@@ -48,20 +48,23 @@ impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher, Y: Key<K>> Claimant<'a, K, 
     }
 }
 
+/// What the code of a call has made: the value, and how long it lives; or the failure.
+pub(crate) type Made<V> = Result<(Box<Seen<V>>, LifetimeSource), Outcome<V>>;
+
 /// Ends the load of a call by what its closure has made; the value, however it came.
 pub(crate) fn conclude<K: CacheKey, V: CacheValue, S: BuildHasher, O>(
     run: Run<'_, K, V, S, O>,
-    made: impl FnOnce(O) -> Result<(V, LifetimeSource), Outcome<V>>,
-) -> Result<Seen<V>, Outcome<V>> {
+    made: impl FnOnce(O) -> Made<V>,
+) -> Result<Box<Seen<V>>, Outcome<V>> {
     match run {
         Ok((guard, _, output)) => match made(output) {
-            Ok((value, given)) => Ok(guard.fill(value, given).into_seen()),
+            Ok((own, given)) => Ok(guard.fill(own, given).into_seen()),
             Err(failure) => {
                 guard.fail(&failure);
                 Err(failure)
             }
         },
-        Err(Claim::Value(seen)) => Ok(*seen),
+        Err(Claim::Value(seen)) => Ok(seen),
         Err(Claim::Failed(failure)) => Err(failure),
         Err(_) => unreachable!("a call that waits gets a value, a failure, or the lead"),
     }
@@ -78,7 +81,7 @@ pub(super) trait Form<V> {
     fn want() -> Want;
 
     /// The value to store, and for how long; or the failure.
-    fn made(made: Self::Made) -> Result<(V, LifetimeSource), Outcome<V>>;
+    fn made(made: Self::Made) -> Made<V>;
 
     fn answer<T>(outcome: Result<T, Outcome<V>>) -> Self::Answer<T>;
 }
@@ -95,8 +98,8 @@ impl<V> Form<V> for Sure {
     }
 
     #[inline]
-    fn made(value: V) -> Result<(V, LifetimeSource), Outcome<V>> {
-        Ok((value, LifetimeSource::Policy))
+    fn made(value: V) -> Made<V> {
+        Ok((Seen::made(value), LifetimeSource::Policy))
     }
 
     #[inline]
@@ -116,8 +119,8 @@ impl<V> Form<V> for WithTtl {
         Want::Value
     }
 
-    fn made((value, ttl): (V, Duration)) -> Result<(V, LifetimeSource), Outcome<V>> {
-        Ok((value, LifetimeSource::Ttl(ttl)))
+    fn made((value, ttl): (V, Duration)) -> Made<V> {
+        Ok((Seen::made(value), LifetimeSource::Ttl(ttl)))
     }
 
     #[inline]
@@ -137,8 +140,9 @@ impl<V> Form<V> for Optional {
         Want::Optional
     }
 
-    fn made(value: Option<V>) -> Result<(V, LifetimeSource), Outcome<V>> {
-        (value.map(|value| (value, LifetimeSource::Policy))).ok_or(Outcome::Absent)
+    fn made(value: Option<V>) -> Made<V> {
+        let value = value.ok_or(Outcome::Absent)?;
+        <Sure as Form<V>>::made(value)
     }
 
     #[inline]
@@ -158,9 +162,9 @@ impl<V, E: Send + Sync + 'static> Form<V> for Fallible<E> {
         fallible::<E>()
     }
 
-    fn made(value: Result<V, E>) -> Result<(V, LifetimeSource), Outcome<V>> {
-        (value.map(|value| (value, LifetimeSource::Policy)))
-            .map_err(|error| Outcome::Error(Arc::new(error)))
+    fn made(value: Result<V, E>) -> Made<V> {
+        let value = value.map_err(|error| Outcome::Error(Arc::new(error)))?;
+        <Sure as Form<V>>::made(value)
     }
 
     #[inline]

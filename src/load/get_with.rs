@@ -4,10 +4,12 @@ use super::claim::{Claimant, Request};
 use super::form::{Fallible, Form, Optional, Sure, conclude};
 use super::guard::Seen;
 use super::key::{ByRef, Key, Owned};
+use super::state::Outcome;
 use crate::cache::Cache;
 use crate::operations::Cloned;
 use equivalent::Equivalent;
 use std::borrow::ToOwned;
+use std::convert::identity;
 use std::future::Future;
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
@@ -17,6 +19,12 @@ use std::sync::Arc;
 /// At most one closure runs for a key at a time. Calls for the same key, of whichever method, wait
 /// for its outcome and share it. A write of the key (`insert`, `invalidate`, `remove`, …) never
 /// waits for a load: it revokes the load, whose value is then not stored.
+// Out of line: its room on the stack is free while the load runs.
+#[inline(never)]
+fn answer<F: Form<V>, V>(outcome: Result<Box<Seen<V>>, Outcome<V>>) -> F::Answer<V> {
+    F::answer(outcome.map(|seen| seen.value))
+}
+
 impl<K, V, S> Cache<K, V, S>
 where
     K: Hash + Eq + Clone + Send + Sync + 'static,
@@ -43,8 +51,8 @@ where
         init: impl FnOnce() -> F::Made,
     ) -> F::Answer<V> {
         let claimant = Claimant::new(&self.core, key, Request::value(F::want()));
-        let run = claimant.with_hash(hash).run(|_| init());
-        F::answer(conclude(run, F::made).map(|seen| seen.value))
+        let run = claimant.with_hash(hash).run(|_| F::made(init()));
+        answer::<F, _>(conclude(run, identity))
     }
 
     fn load_async<F: Form<V>, Y: Key<K>>(
@@ -55,7 +63,7 @@ where
         let claimant = Claimant::new(&self.core, key, Request::value(F::want()));
         claimant.looking_up().run_async(
             |_: Option<&Seen<V>>| init,
-            |run| F::answer(conclude(run, F::made).map(|seen| seen.value)),
+            |run| answer::<F, _>(conclude(run, F::made)),
         )
     }
 

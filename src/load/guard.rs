@@ -15,8 +15,7 @@ use crate::maintenance::WriteOutcome;
 use crate::map::Revalidated;
 use crate::node::NodePtr;
 use crate::operations::{
-    Change, Check, Core, Hold, LifetimeSource, LoadView, Refused, Visit, WeakHandle,
-    WriteCondition, Written,
+    Change, Check, Core, Hold, LifetimeSource, LoadView, Visit, WeakHandle, WriteCondition, Written,
 };
 use crate::shared::Shared;
 use crate::stats::Counters;
@@ -83,14 +82,15 @@ pub(crate) type Seen<V> = Entry<(), V>;
 /// What became of the value that filled a load.
 #[derive(Debug)]
 pub(crate) enum Filling<V> {
-    /// It was stored, or let in and could not be kept. This is the leader's own clone.
-    Stored(Seen<V>),
+    /// A clone was stored, or let in and could not be kept. This is the leader's own value.
+    Stored(Box<Seen<V>>),
     /// The load was no longer current: nothing was stored.
     Revoked {
         by: RevokedBy,
         /// The live entry of the key, if there is one.
         live: Option<Box<Seen<V>>>,
-        value: V,
+        /// The leader's own value.
+        own: Box<Seen<V>>,
     },
 }
 
@@ -108,13 +108,15 @@ impl<V> Seen<V> {
         }
     }
 
-    /// A value that the call's own code made, and that was not stored.
-    pub(crate) fn unstored(value: V) -> Self {
-        Self {
+    /// A value that the call's own code has made; it is not stored. In a box, since it may be
+    /// large, and passes through many functions.
+    #[inline]
+    pub(crate) fn made(value: V) -> Box<Self> {
+        Box::new(Self {
             fresh: true,
             stored: false,
             ..Self::hit(value)
-        }
+        })
     }
 
     /// A live node's value. The pin is held; `Clone` is user code.
@@ -159,20 +161,12 @@ impl<V> Seen<V> {
 impl<V> Filling<V> {
     /// What the call that leads returns: if the load was revoked, the live value if there is one.
     #[inline]
-    pub(crate) fn into_seen(self) -> Seen<V> {
+    pub(crate) fn into_seen(self) -> Box<Seen<V>> {
         match self {
             Self::Stored(seen) => seen,
-            Self::Revoked { live, value, .. } => live_or_own(live, value),
+            Self::Revoked { live, own, .. } => live.unwrap_or(own),
         }
     }
-}
-
-// Out of line: if a value of many kilobytes comes from one of three places, the compiler takes
-// minutes for the caller.
-#[cold]
-#[inline(never)]
-fn live_or_own<V>(live: Option<Box<Seen<V>>>, value: V) -> Seen<V> {
-    live.map_or_else(|| Seen::unstored(value), |seen| *seen)
 }
 
 impl<K, V, H: Home<K, V>> Guard<K, V, H> {
@@ -379,46 +373,40 @@ impl<K: Eq, V> Change<K, V> for TakeOut<'_, K, V> {
 }
 
 impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Guard<K, V, H> {
-    /// Stores the value if the load is still current, and gives it to the waiters.
-    // The steps after the write are apart: so few places hold a value that may be large.
-    #[inline]
-    pub(crate) fn fill(mut self, value: V, given: LifetimeSource) -> Filling<V> {
+    /// Stores a clone of the value if the load is still current, and gives it to the waiters.
+    pub(crate) fn fill(mut self, mut own: Box<Seen<V>>, given: LifetimeSource) -> Filling<V> {
         let Some(core) = self.home.visit() else {
-            return self.discard(None, value);
+            return self.discard(None, own);
         };
         // User code, all of it with no lock held.
-        let mine = value.clone();
         let key = self.load.key().clone();
+        let mut new = core.new_node(self.load.hash(), key, own.value.clone());
         let mut made = None;
         let condition = Commit {
             load: &self.load,
             made: &mut made,
         };
-        match core.put_through(self.load.hash(), key, value, given, condition) {
-            Err(Refused(value)) => self.discard(Some(&core), value),
-            Ok(outcome) => {
-                let Some((written, waited)) = made else {
-                    unreachable!("a write that was made has sealed the load");
-                };
-                let shared = if waited {
-                    self.share(&mine, written)
-                } else {
-                    self.note_end(&core, false);
-                    Ok(())
-                };
-                core.maintenance.after_write(&core.shared, outcome);
-                if let Err(panic) = shared {
-                    resume_unwind(panic);
-                }
-                Filling::Stored(Seen {
-                    fresh: true,
-                    replaced: written.cause == Some(RemovalCause::Replaced),
-                    stored: written.is_stored(),
-                    left: time::time_left(written.now, written.deadline),
-                    ..Seen::hit(mine)
-                })
-            }
+        let Ok(outcome) = core.put_through(&mut new, given, condition) else {
+            drop(new);
+            return self.discard(Some(&core), own);
+        };
+        let Some((written, waited)) = made else {
+            unreachable!("a write that was made has sealed the load");
+        };
+        let shared = if waited {
+            self.share(&own.value, written)
+        } else {
+            self.note_end(&core, false);
+            Ok(())
+        };
+        core.maintenance.after_write(&core.shared, outcome);
+        if let Err(panic) = shared {
+            resume_unwind(panic);
         }
+        own.replaced = written.cause == Some(RemovalCause::Replaced);
+        own.stored = written.is_stored();
+        own.left = time::time_left(written.now, written.deadline);
+        Filling::Stored(own)
     }
 
     /// Ends the run with a value that was stored: the calls that wait for it get clones. If making
@@ -426,14 +414,14 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Guard<K, V,
     #[cold]
     #[inline(never)]
     fn share(&mut self, value: &V, written: Written) -> std::thread::Result<()> {
-        let cloned = (self.load.has_sharers())
-            .then(|| catch_unwind(AssertUnwindSafe(|| value.clone())))
+        let clone = || Outcome::of(value.clone(), written.is_stored(), written.deadline);
+        let shared = (self.load.has_sharers())
+            .then(|| catch_unwind(AssertUnwindSafe(clone)))
             .transpose();
-        let (cloned, result) = match cloned {
-            Ok(cloned) => (cloned, Ok(())),
-            Err(panic) => (None, Err(panic)),
+        let (outcome, result) = match shared {
+            Ok(outcome) => (outcome.unwrap_or(Outcome::Nothing), Ok(())),
+            Err(panic) => (Outcome::Nothing, Err(panic)),
         };
-        let outcome = Outcome::of(cloned, written.is_stored(), written.deadline);
         self.end(&outcome, false);
         result
     }
@@ -442,7 +430,11 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Guard<K, V,
     /// value, or the loaded one if there is none.
     #[cold]
     #[inline(never)]
-    pub(super) fn discard(mut self, core: Option<&Core<K, V, H::Hasher>>, value: V) -> Filling<V> {
+    pub(super) fn discard(
+        mut self,
+        core: Option<&Core<K, V, H::Hasher>>,
+        own: Box<Seen<V>>,
+    ) -> Filling<V> {
         let load = Arc::clone(&self.load);
         let live = core.and_then(|core| {
             core.shared.count(Counters::load_discarded);
@@ -450,14 +442,13 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Guard<K, V,
             live.stored = false;
             Some(live)
         });
-        let for_waiters = load
-            .has_sharers()
-            .then(|| live.as_ref().map_or(&value, |seen| &seen.value).clone());
-        self.end(&Outcome::of(for_waiters, false, NEVER), false);
+        let clone = || Outcome::of(live.as_ref().unwrap_or(&own).value.clone(), false, NEVER);
+        let for_waiters = load.has_sharers().then(clone);
+        self.end(&for_waiters.unwrap_or(Outcome::Nothing), false);
         Filling::Revoked {
             by: load.revoked().unwrap_or(RevokedBy::Overwrite),
             live,
-            value,
+            own,
         }
     }
 
@@ -473,7 +464,7 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Guard<K, V,
         let Some(taken) = shared.transact(load.hash(), TakeOut { shared, load }).end() else {
             shared.count(Counters::load_discarded);
             let live = core.loads().peek(load.hash(), load.key());
-            let live = live.map(|seen| Outcome::of(Some(seen.value), false, NEVER));
+            let live = live.map(|seen| Outcome::of(seen.value, false, NEVER));
             self.end(&live.unwrap_or(none), false);
             return Err(Revoked);
         };

@@ -2,7 +2,7 @@
 
 use super::claim::{Claim, Claimant, Request};
 use super::cycle::thread_number;
-use super::guard::{Filling, OwnedGuard};
+use super::guard::{Filling, OwnedGuard, Seen};
 use super::key::Owned;
 use super::state::{Outcome, Want};
 use crate::RandomState;
@@ -170,17 +170,17 @@ where
     fn fill_as(self, value: V, given: LifetimeSource) -> Filled<V> {
         // User code runs now: what it calls must not wait for this load.
         self.guard.load().set_leader(thread_number());
-        match self.guard.fill(value, given) {
+        match self.guard.fill(Seen::made(value), given) {
             Filling::Stored(_) => Filled::Stored,
             Filling::Revoked {
                 live: Some(seen),
-                value: yours,
+                own,
                 ..
             } => Filled::Lost {
                 current: seen.value,
-                yours,
+                yours: own.value,
             },
-            Filling::Revoked { value, .. } => Filled::Revoked(value),
+            Filling::Revoked { own, .. } => Filled::Revoked(own.value),
         }
     }
 }

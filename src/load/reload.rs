@@ -1,6 +1,6 @@
 //! Reloads: loads over live entries, by guards that keep no cache alive.
 
-use super::guard::{CallGuard, Guard, OwnedGuard};
+use super::guard::{CallGuard, Guard, OwnedGuard, Seen};
 use super::key::{CacheKey, CacheValue};
 use super::state::{Load, Outcome, RevokedBy};
 use crate::contain::contain;
@@ -116,18 +116,19 @@ impl<K: CacheKey, V: CacheValue, S: BuildHasher> OwnedGuard<K, V, S> {
     /// them. An entry that has expired meanwhile comes back.
     pub(crate) fn unchanged(mut self, old: V, from: FromLoad) {
         let Some(core) = self.core() else {
-            drop(self.discard(None, old));
+            drop(self.discard(None, Seen::made(old)));
             return;
         };
         let load = self.load();
         let (core, hash) = (&*core, load.hash());
         let moved = (core.shared).transact(hash, MoveUnchanged { core, load, from });
         match moved.end() {
-            Moved::Revoked => drop(self.discard(Some(core), old)),
-            Moved::Absent => drop(self.fill(old, LifetimeSource::Loaded(from))),
+            Moved::Revoked => drop(self.discard(Some(core), Seen::made(old))),
+            Moved::Absent => drop(self.fill(Seen::made(old), LifetimeSource::Loaded(from))),
             Moved::To(deadline, outcome) => {
-                let for_waiters = self.load().has_sharers().then_some(old);
-                self.end(&Outcome::of(for_waiters, true, deadline), false);
+                let shared = self.load().has_sharers();
+                let for_waiters = shared.then(|| Outcome::of(old, true, deadline));
+                self.end(&for_waiters.unwrap_or(Outcome::Nothing), false);
                 core.maintenance.after_write(&core.shared, outcome);
             }
         }

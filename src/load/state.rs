@@ -74,15 +74,13 @@ pub(crate) enum Outcome<V> {
 }
 
 impl<V> Outcome<V> {
-    /// The outcome for waiters that share a value; there is none if none of them wants one.
-    pub(crate) fn of(value: Option<V>, stored: bool, deadline: u64) -> Self {
-        value.map_or(Self::Nothing, |value| {
-            Self::Value(Arc::new(SharedValue {
-                value,
-                stored,
-                deadline,
-            }))
-        })
+    /// The outcome for waiters that share a value.
+    pub(crate) fn of(value: V, stored: bool, deadline: u64) -> Self {
+        Self::Value(Arc::new(SharedValue {
+            value,
+            stored,
+            deadline,
+        }))
     }
 }
 

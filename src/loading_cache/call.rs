@@ -7,7 +7,7 @@ use super::threads::contain_loader;
 use crate::contain::contain;
 use crate::load::cycle::thread_number;
 use crate::load::state::{Load, Outcome, RevokedBy};
-use crate::load::{CacheHasher, CacheKey, CacheValue, OwnedGuard, Run, conclude, error_of};
+use crate::load::{CacheHasher, CacheKey, CacheValue, OwnedGuard, Run, Seen, conclude, error_of};
 use crate::operations::{FromLoad, LifetimeSource};
 use crate::time;
 use std::any::Any;
@@ -57,7 +57,10 @@ pub(super) fn conclude_own<K: CacheKey, V: CacheValue, E: Send + Sync + 'static,
     run: Run<'_, K, V, S, Timed<V, E>>,
 ) -> Result<V, LoadError<E>> {
     let made = |loaded: Timed<V, E>| match loaded {
-        Ok((loaded, took)) => Ok(put(loaded, took)),
+        Ok((loaded, took)) => {
+            let (value, given) = put(loaded, took);
+            Ok((Seen::made(value), given))
+        }
         Err(error) => Err(failure(error)),
     };
     match conclude(run, made) {
@@ -214,7 +217,7 @@ fn finish<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>(
         (Err(error), _) => right.give_up(&failure(LoadError::Failed(Arc::new(error)))),
         (Ok(Reloaded::New(loaded)), _) => {
             let given = LifetimeSource::Loaded(from(loaded.lifetime, loaded.refresh));
-            drop(right.fill(loaded.value, given));
+            drop(right.fill(Seen::made(loaded.value), given));
         }
         (Ok(Reloaded::Unchanged), Some((old, lifetime))) => {
             right.unchanged(old, from(lifetime.map(Some), None));

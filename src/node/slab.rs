@@ -258,9 +258,27 @@ impl<K, V> Slab<K, V> {
             {
                 weights.add(number).write(new.weight);
             }
-            slot.write(Node::new(new.take(), times.deadline, entry));
+            Self::write_node(slot, new, times.deadline, entry);
         }
         Ptr(slot)
+    }
+
+    /// Writes the node alone.
+    ///
+    /// # Safety
+    ///
+    /// As of [`write`](Self::write).
+    // Apart, and not always inlined: without optimization, each caller would keep room on the stack
+    // for several copies of the value.
+    #[inline]
+    unsafe fn write_node(
+        slot: NonNull<Node<K, V>>,
+        new: &mut NewNode<K, V>,
+        deadline: u64,
+        entry: EntryPtr<K, V>,
+    ) {
+        // SAFETY: the caller's promise.
+        unsafe { slot.write(Node::new(new.take(), deadline, entry)) };
     }
 
     /// Takes slots back; all of them are this slab's, as the caller of `Emptied::push` promised.

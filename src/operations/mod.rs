@@ -50,4 +50,3 @@ pub(crate) use lookup::{Cloned, Contained, Referenced, Timed};
 pub(crate) use refresh::{NextRefresh, set_refresh};
 pub(crate) use restore::Remaining;
 pub(crate) use transact::{Change, Hold};
-pub(crate) use write::Refused;

@@ -25,10 +25,6 @@ use equivalent::Equivalent;
 use std::hash::{BuildHasher, Hash};
 use std::time::Duration;
 
-/// A write that its [`WriteCondition`] refused, with what it would have stored.
-#[derive(Debug)]
-pub(crate) struct Refused<V>(pub(crate) V);
-
 impl<K, V, S> Core<K, V, S>
 where
     K: Hash + Eq + 'static,
@@ -41,7 +37,8 @@ where
         let given = lifetime.map_or(LifetimeSource::Policy, LifetimeSource::Ttl);
         let explicit = Explicit(RevokedBy::Overwrite);
         let hash = self.hash(&key);
-        let (cell, mut new) = self.prepare(hash, key, value);
+        let cell = self.cell_to_write(hash);
+        let mut new = self.new_node(hash, key, value);
         self.write(cell, &mut new, given, explicit, |stored| {
             if let Ok(outcome) = stored {
                 self.maintenance.after_write(&self.shared, outcome);
@@ -49,30 +46,33 @@ where
         });
     }
 
-    /// Stores a value if the condition lets it. The caller is to call `after_write` with the
-    /// outcome.
+    /// Stores a new node if the condition lets it; else the node still has its key and value. The
+    /// caller is to call `after_write` with the outcome.
+    // By reference: the value may be large.
     #[inline]
     pub(crate) fn put_through(
         &self,
-        hash: u64,
-        key: K,
-        value: V,
+        new: &mut NewNode<K, V>,
         given: LifetimeSource,
         condition: impl WriteCondition<K, V>,
-    ) -> Result<WriteOutcome, Refused<V>> {
-        let (cell, mut new) = self.prepare(hash, key, value);
-        let stored = self.write(cell, &mut new, given, condition, |stored| stored);
-        stored.map_err(|NotStored| Refused(new.take().1))
+    ) -> Result<WriteOutcome, NotStored> {
+        let cell = self.cell_to_write(new.hash());
+        self.write(cell, new, given, condition, |stored| stored)
     }
 
-    /// The shard and the node of a write.
     #[inline]
-    fn prepare(&self, hash: u64, key: K, value: V) -> (&ShardCell<K, V>, NewNode<K, V>) {
+    fn cell_to_write(&self, hash: u64) -> &ShardCell<K, V> {
         // The prefetch comes before the pin, whose fence delays later memory loads.
         let cell = self.shared.map.cell(hash);
         cell.prefetch(hash);
+        cell
+    }
+
+    /// The node of a write.
+    #[inline]
+    pub(crate) fn new_node(&self, hash: u64, key: K, value: V) -> NewNode<K, V> {
         let weight = self.weigh(&key, &value);
-        (cell, NewNode::new(key, value, hash, weight))
+        NewNode::new(key, value, hash, weight)
     }
 
     /// The transaction of a write. The caller keeps what a condition refuses.
@@ -122,7 +122,8 @@ where
 }
 
 /// A write whose condition refused it.
-struct NotStored;
+#[derive(Debug)]
+pub(crate) struct NotStored;
 
 /// A write, as a change.
 struct Write<'w, K, V, S, C> {

@@ -12,6 +12,7 @@ mod loads {
     mod every_method;
     mod failure;
     mod hand_over;
+    mod large_values;
     mod one_at_a_time;
     mod random_calls;
     mod revocation;
