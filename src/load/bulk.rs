@@ -164,6 +164,11 @@ where
     /// of values than it was given keys; or if the call would wait for a load that its own thread
     /// leads, as [`get_with`](Self::get_with) says.
     ///
+    /// # Cost
+    ///
+    /// A [`get`](Self::get) for each key, and an [`insert`](Self::insert) and the memory of a load
+    /// for each key that is loaded.
+    ///
     /// ```
     /// let cache = wheelhouse::Cache::new(100);
     /// cache.insert(1, 10);
@@ -230,6 +235,10 @@ where
     /// # Panics
     ///
     /// As `get_all_with`.
+    ///
+    /// # Cost
+    ///
+    /// As [`get_all_with`](Self::get_all_with).
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
