@@ -12,8 +12,8 @@
 //! A thread that is itself at work on a cache, or inside a listener, does not wait. A shared thread
 //! then does all this in its place, if the cache has a listener.
 
-use super::plan::Plan;
-use super::root::{Maintenance, MaintenanceView};
+use super::pass::Plan;
+use super::{Maintenance, MaintenanceView};
 use crate::contain::contain;
 use crate::map::Garbage;
 use crate::reclaim::Retire;

@@ -9,7 +9,7 @@
 //! `run_pending_tasks` and the drop of the last handle wait in each mode. One thread delivers at a
 //! time ([`notify`](crate::notify)).
 
-use super::root::{Maintenance, MaintenanceView};
+use super::{Maintenance, MaintenanceView};
 use crate::listener::inside_listener;
 use crate::map::Garbage;
 use crate::node::NodePtr;

@@ -72,7 +72,7 @@ pub(crate) use address::tests::REFUSES;
 pub(crate) use address::{TAG_BITS, TAG_SHIFT, fits, is_taggable, prefetch, refuse};
 pub(crate) use chunk::Columns;
 pub(crate) use entry::{EntryPtr, Links, NO_BUCKET};
-pub(crate) use hot::{NewNode, Node, NodeState, Prepared, Times, overdue};
+pub(crate) use hot::{NewNode, Node, NodeState, Times, overdue};
 pub(crate) use pointer::NodePtr;
 pub(crate) use refresh::{RefreshMoment, is_stale};
 pub(crate) use slab::{Emptied, Slab};

@@ -52,7 +52,7 @@
 use super::address::Ptr;
 use super::chunk::{Columns, Geometry, Header, entries};
 use super::entry::EntryPtr;
-use super::hot::{NewNode, Node, NodeState, Prepared, Side, Times};
+use super::hot::{NewNode, Node, NodeState, Side, Times};
 use super::pointer::NodePtr;
 use super::pool::{Chain, Pool, Shape, Vacated};
 use super::refresh::RefreshMoment;
@@ -157,7 +157,7 @@ impl<K, V> Slab<K, V> {
     /// Makes a live node from what its writer has prepared, with an entry of its own.
     // Always inlined: a call would copy both arguments once more.
     #[inline(always)]
-    pub(crate) fn place(&mut self, new: impl Prepared<K, V>, times: Times) -> NodePtr<K, V> {
+    pub(crate) fn place(&mut self, new: &mut NewNode<K, V>, times: Times) -> NodePtr<K, V> {
         let slot = self.take();
         let entry =
             (self.entries.take_recycled()).unwrap_or_else(|| self.entries.take_free(|_, _| ()));
@@ -165,7 +165,7 @@ impl<K, V> Slab<K, V> {
         // entries have.
         let entry = unsafe { EntryPtr::make(entry, slot.cast(), self.columns.queue) };
         // SAFETY: the slot is free and the caller owns it now.
-        unsafe { self.write(slot, new.take(), times, entry) }
+        unsafe { self.write(slot, new, times, entry) }
     }
 
     /// Makes a live node that succeeds to the entry of `old`, a node of this slab.
@@ -173,12 +173,12 @@ impl<K, V> Slab<K, V> {
     pub(crate) fn succeed(
         &mut self,
         old: NodePtr<K, V>,
-        new: impl Prepared<K, V>,
+        new: &mut NewNode<K, V>,
         times: Times,
     ) -> NodePtr<K, V> {
         let slot = self.take();
         // SAFETY: as in `place`.
-        unsafe { self.write(slot, new.take(), times, old.entry()) }
+        unsafe { self.write(slot, new, times, old.entry()) }
     }
 
     /// Makes room for one node and its entry: then [`place`](Self::place) and
@@ -232,7 +232,7 @@ impl<K, V> Slab<K, V> {
     unsafe fn write(
         &mut self,
         slot: NonNull<Node<K, V>>,
-        new: NewNode<K, V>,
+        new: &mut NewNode<K, V>,
         times: Times,
         entry: EntryPtr<K, V>,
     ) -> NodePtr<K, V> {
@@ -258,7 +258,7 @@ impl<K, V> Slab<K, V> {
             {
                 weights.add(number).write(new.weight);
             }
-            slot.write(Node::new(new, times.deadline, entry));
+            slot.write(Node::new(new.take(), times.deadline, entry));
         }
         Ptr(slot)
     }

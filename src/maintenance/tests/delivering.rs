@@ -1,6 +1,6 @@
 //! In which order notifications are delivered.
 
-use super::super::plan::Plan;
+use super::super::pass::Plan;
 use crate::map::Garbage;
 use crate::{Cache, Delivery, Scheduler};
 use std::sync::mpsc;
