@@ -129,7 +129,7 @@ pub(crate) fn wrong_number_of_values(keys: usize, values: usize) -> String {
     )
 }
 
-/// A value about which its loader says nothing more.
+/// A value whose loader has said nothing about its lifetime.
 fn plain<V>(value: V) -> (V, LifetimeSource) {
     (value, LifetimeSource::Policy)
 }

@@ -53,7 +53,7 @@ pub struct Lease<K, V, S = RandomState> {
     guard: OwnedGuard<K, V, S>,
 }
 
-/// The outcome of a value that filled a [`Lease`]. There will be no other outcomes: a `match` needs
+/// What became of a value that filled a [`Lease`]. There will be no other outcomes: a `match` needs
 /// no `_`.
 ///
 /// ```
