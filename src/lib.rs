@@ -53,6 +53,9 @@
 //! listener](CacheBuilder::removal_listener) exactly once for each removed key and value, with the
 //! [`RemovalCause`], in order for each key.
 //!
+//! A cache belongs to the process that built it: [`Scheduler::background`] says what a child made
+//! by `fork` may do.
+//!
 //! # How many entries stay
 //!
 //! [`max_capacity`](CacheBuilder::max_capacity) bounds the number of entries, or their weight with
@@ -129,8 +132,13 @@
 //!   panics, and the cache stays as it was. The tagged addresses of Android on arm64 are supported.
 //! - Keys and values lie in memory of the cache, in chunks. Put values of more than a few KiB into
 //!   a `Box` or an `Arc`. Calls copy a value on the stack several times. On a thread with a stack
-//!   of 2 MiB, `insert` and `get` overflowed it with a value of 256 KiB, and in a build without
-//!   optimization of 128 KiB; `get_with` and computes, with 128 KiB and 32 KiB.
+//!   of 2 MiB, keep below these sizes:
+//!
+//!   | | `insert`, `get` | `get_with`, computes |
+//!   |---|---|---|
+//!   | optimized build | 256 KiB | 128 KiB |
+//!   | build without optimization | 128 KiB | 32 KiB |
+//!
 //! - While an [`EntryRef`] exists, the cache frees none of the entries that it removes. If a
 //!   program calls [`std::mem::forget`] on an `EntryRef`, the cache frees nothing more until the
 //!   cache itself is dropped.
@@ -153,6 +161,7 @@ compile_error!(
 
 // A module imports from earlier groups only (tests/source/imports.rs checks it). The order is also
 // that of the documentation: the methods of `Cache` in `cache` come before those in `load`.
+mod process;
 mod random;
 mod sync;
 

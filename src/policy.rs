@@ -169,6 +169,47 @@ impl<'a, K, V, S> Policy<'a, K, V, S> {
         self.core.maintenance.resolution()
     }
 
+    /// Returns how many bytes the cache allocates for an entry, on average, once it is full: key
+    /// and value themselves, their deadline, and all that the cache keeps beside them. What key and
+    /// value have on the heap is not in it.
+    ///
+    /// Divide the memory that a cache may take by it, to choose
+    /// [`max_capacity`](crate::CacheBuilder::max_capacity); or add it to what key and value have on
+    /// the heap, in a [`weigher`](crate::CacheBuilder::weigher). It follows from the types and the
+    /// settings, so an empty cache of the same settings tells it.
+    ///
+    /// A cache of 10,000 entries or more for each core takes between 10 % less and 10 % more. The
+    /// difference comes from memory that is kept for growth: the table doubles, so it takes 13 to
+    /// 26 bytes for each entry, of which 18 are counted; and a sixteenth of the slots for entries
+    /// is taken to be free. A smaller cache takes more, and each cache a few kilobytes for itself.
+    /// Between two maintenance passes there are also removed values that are not yet freed;
+    /// `max_capacity` states how many.
+    ///
+    /// # Cost
+    ///
+    /// A few instructions, with the lock of one shard.
+    ///
+    /// ```
+    /// use wheelhouse::Cache;
+    ///
+    /// type Pages = Cache<u64, [u8; 100]>;
+    ///
+    /// let sample: Pages = Cache::new(1);
+    /// let entry = sample.policy().memory_per_entry();
+    /// assert!((180..240).contains(&entry)); // 108 of them are the key and the value
+    /// let pages: Pages = Cache::new((64 << 20) / entry); // about 64 MiB, when it is full
+    /// # assert_eq!(pages.policy().memory_per_entry(), entry);
+    /// ```
+    pub fn memory_per_entry(&self) -> u64 {
+        let shared = &self.core.shared;
+        let bytes = shared.map.memory_per_entry();
+        let of_policy = match shared.max_capacity() {
+            Some(_) => shared.eviction_policy.memory_per_entry(),
+            None => 0.0,
+        };
+        (bytes + of_policy).round() as u64
+    }
+
     /// Returns a snapshot of the timer wheel, for viewers.
     ///
     /// Writes that still wait in a buffer are drained first.

@@ -2,36 +2,45 @@
 //! slabs, and the memory for events, removals and notifications is reused. An overflow group of
 //! the table is allocated now and then, for new keys. A hit of a loading method allocates nothing.
 //! A miss allocates as often as this file says.
+//!
+//! And how much a full cache allocates for an entry: as much as `Policy::memory_per_entry` and the
+//! table in the documentation of `max_capacity` say.
 // Under sanitizers, each node is an allocation of its own.
 #![cfg(not(wheelhouse_single))]
 #![allow(unsafe_code)]
 
 use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::task::{Context, Waker};
 use std::time::Duration;
-use wheelhouse::{Cache, LoadingCache, ManualTicker, Scheduler, loader_fn};
-use wheelhouse::{async_loader_fn, refresh};
+use wheelhouse::{Cache, CacheBuilder, EvictionPolicy, LoadingCache, ManualTicker, Scheduler};
+use wheelhouse::{async_loader_fn, expiry, loader_fn, refresh};
 
 struct Counting;
 
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
+/// Bytes that are allocated now.
+static BYTES: AtomicI64 = AtomicI64::new(0);
 
 // SAFETY: the system's allocator does all the work; this one only adds to a counter.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        BYTES.fetch_add(layout.size() as i64, Ordering::Relaxed);
         // SAFETY: the caller's promise is passed on.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        BYTES.fetch_sub(layout.size() as i64, Ordering::Relaxed);
         // SAFETY: the caller's promise is passed on.
         unsafe { System.dealloc(at, layout) }
     }
 
     unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        BYTES.fetch_add(size as i64 - layout.size() as i64, Ordering::Relaxed);
         // SAFETY: the caller's promise is passed on.
         unsafe { System.realloc(at, layout, size) }
     }
@@ -76,9 +85,12 @@ fn for_a_thousand(listens: bool, operate: Use) -> u64 {
     (ALLOCATIONS.load(Ordering::Relaxed) - before) * 1_000 / OPERATIONS
 }
 
-// A single test: the allocations of another one at the same time would be counted, too.
+/// Held by each test: the allocations of another one at the same time would be counted, too.
+static ALONE: Mutex<()> = Mutex::new(());
+
 #[test]
 fn in_steady_state_a_cache_performs_almost_no_allocations() {
+    let _alone = ALONE.lock().unwrap_or_else(|error| error.into_inner());
     let uses: [(&str, Use); 5] = [
         ("hits", |cache, _, number| {
             cache.get(&(number % ENTRIES));
@@ -250,4 +262,100 @@ fn loading_methods() {
         let of_graces = u64::from(cfg!(feature = "crossbeam-epoch"));
         assert!(made <= count + of_graces, "a miss of {name}: {made}");
     }
+}
+
+/// The rows of the table at `CacheBuilder::max_capacity`.
+const TABLE: [(&str, [u64; 3]); 4] = [
+    ("8 + 8", [92, 121, 134]),
+    ("24 + 24", [130, 160, 173]),
+    ("24 + 64", [176, 206, 218]),
+    ("8 + 128", [221, 251, 264]),
+];
+
+type Settings<K, V> = fn(CacheBuilder<K, V>, u64) -> CacheBuilder<K, V>;
+
+/// What the columns of that table mean.
+fn columns<K: 'static, V: 'static>() -> [Settings<K, V>; 3] {
+    let unbounded: Settings<K, V> = |builder, _| builder;
+    let bounded: Settings<K, V> = |builder, most| builder.max_capacity(most);
+    let all: Settings<K, V> = |builder, most| {
+        let builder = builder.max_capacity(most).weigher(|_, _| 1);
+        let policy = expiry::writing(|_: &K, _: &V| Some(Duration::from_secs(300)));
+        builder
+            .expire_after(policy)
+            .time_to_idle(Duration::from_secs(60))
+    };
+    [unbounded, bounded, all]
+}
+
+/// Fills a cache, and returns what it says of an entry, and what it has allocated for one.
+fn said_and_seen<const KEY: usize, const VALUE: usize>(
+    settings: Settings<[u64; KEY], [u64; VALUE]>,
+    entries: u64,
+    deadlines: bool,
+) -> (u64, f64) {
+    let builder = Cache::builder().ticker(ManualTicker::new());
+    let cache: Cache<[u64; KEY], [u64; VALUE]> = settings(builder, entries).build();
+    let before = BYTES.load(Ordering::Relaxed);
+    // A bounded cache is full, and has evicted.
+    let turns = 1 + u64::from(cache.policy().max_capacity().is_some());
+    for number in 0..turns * entries {
+        let (key, value) = ([number; KEY], [number; VALUE]);
+        if deadlines {
+            cache.insert_with_ttl(key, value, Duration::from_secs(number % 100 + 1));
+        } else {
+            cache.insert(key, value);
+        }
+        if number.is_multiple_of(256) {
+            cache.run_pending_tasks();
+        }
+    }
+    // What was evicted is freed.
+    (0..3).for_each(|_| cache.run_pending_tasks());
+    assert_eq!(cache.entry_count(), entries);
+    let full = BYTES.load(Ordering::Relaxed) - before;
+    let said = cache.policy().memory_per_entry();
+    (said, full as f64 / entries as f64)
+}
+
+/// Checks a row of the table, with as many entries as these.
+fn check_row<const KEY: usize, const VALUE: usize>(row: usize, counts: &[u64]) {
+    let (sizes, figures) = TABLE[row];
+    let shown = figures.map(|figure| figure.to_string()).join(" | ");
+    let documentation = include_str!("../src/cache/builder.rs");
+    let line = format!("/// | {sizes} | {shown} |");
+    assert!(documentation.contains(&line), "the table has no row {line}");
+    // The number of shards, which have their own chunks, follows the number of cores.
+    let cores = std::thread::available_parallelism().map_or(2, |cores| cores.get() as u64);
+    for (settings, figure) in columns().into_iter().zip(figures) {
+        for entries in counts.iter().map(|count| count * cores.max(2) / 2) {
+            // A deadline of its own makes no entry larger.
+            for deadlines in [false, true] {
+                let (said, seen) = said_and_seen::<KEY, VALUE>(settings, entries, deadlines);
+                println!("{sizes}, {entries} entries: {said} bytes each, seen {seen:.1}");
+                assert_eq!(said, figure);
+                let error = seen / said as f64 - 1.0;
+                assert!(
+                    error.abs() <= 0.1,
+                    "{said} bytes are said, {seen} are taken"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn an_entry_takes_as_much_memory_as_the_cache_says() {
+    let _alone = ALONE.lock().unwrap_or_else(|error| error.into_inner());
+    // From one doubling of the table to the next.
+    check_row::<1, 1>(0, &[20_000, 41_000, 60_000]);
+    check_row::<3, 3>(1, &[30_000]);
+    check_row::<3, 8>(2, &[30_000]);
+    check_row::<1, 16>(3, &[30_000]);
+    // The other size policy keeps nothing of what has left.
+    let lru = Cache::<u64, u64>::builder()
+        .max_capacity(10)
+        .eviction_policy(EvictionPolicy::Lru)
+        .build();
+    assert_eq!(lru.policy().memory_per_entry(), TABLE[0].1[1] - 8);
 }

@@ -4,7 +4,7 @@ mod support;
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant, SystemTime};
 
 use support::record::Record;
@@ -897,4 +897,87 @@ fn a_cache_full_of_expired_entries_has_room() {
     assert_eq!(new.restore(snapshot, Restore::default()), only(10));
     new.run_pending_tasks();
     assert!((5..15).all(|key| new.get(&key) == Some(key * 10)));
+}
+
+/// Stops a cache as the documentation of `Cache::snapshot` says. Returns what is to be saved, after
+/// `ended` has had all that was removed.
+fn stop(
+    cache: Cache<u32, u32>,
+    stopping: &AtomicBool,
+    collected: &mpsc::Receiver<u32>,
+    ended: &Mutex<Vec<u32>>,
+) -> Snapshot<u32, u32> {
+    stopping.store(true, SeqCst);
+    let mut snapshot = cache.snapshot();
+    cache.run_pending_tasks();
+    drop(cache);
+    let late: HashSet<u32> = collected.try_iter().collect();
+    snapshot.retain(|saved| !late.contains(&saved.key));
+    ended.lock().unwrap().extend(late);
+    snapshot
+}
+
+/// A cache whose listener ends what it hears of, or collects it when the cache is being stopped.
+type Stoppable = (
+    CacheBuilder<u32, u32>,
+    Arc<AtomicBool>,
+    mpsc::Receiver<u32>,
+    Arc<Mutex<Vec<u32>>>,
+);
+
+fn stoppable() -> Stoppable {
+    let (stopping, ended) = <(Arc<AtomicBool>, Arc<Mutex<Vec<u32>>>)>::default();
+    let (stops, ends) = (Arc::clone(&stopping), Arc::clone(&ended));
+    let (collect, collected) = mpsc::channel();
+    let builder = Cache::builder().removal_listener(move |key: &u32, _: &u32, _| {
+        if stops.load(SeqCst) {
+            collect.send(*key).unwrap();
+        } else {
+            ends.lock().unwrap().push(*key);
+        }
+    });
+    (builder, stopping, collected, ended)
+}
+
+fn assert_each_is_ended_or_saved(ended: &Mutex<Vec<u32>>, saved: &Snapshot<u32, u32>, all: u32) {
+    let ended = ended.lock().unwrap();
+    let mut keys: Vec<u32> = ended.to_vec();
+    keys.extend(saved.iter().map(|saved| saved.key));
+    keys.sort_unstable();
+    assert!(
+        keys.into_iter().eq(0..all),
+        "each key is ended or saved, once"
+    );
+}
+
+#[test]
+fn a_stop_in_steps_ends_or_saves_each_entry_once() {
+    let (builder, stopping, collected, ended) = stoppable();
+    let clock = ManualTicker::new();
+    let cache = builder.ticker(clock.clone()).build();
+    for key in 0..1_000 {
+        cache.insert_with_ttl(key, key, Duration::from_millis(u64::from(key)));
+    }
+    // Half of them are due, and no pass has removed them.
+    clock.advance(Duration::from_millis(499));
+    let saved = stop(cache, &stopping, &collected, &ended);
+    assert_eq!((saved.len(), ended.lock().unwrap().len()), (500, 500));
+    assert_each_is_ended_or_saved(&ended, &saved, 1_000);
+}
+
+#[test]
+fn a_stop_while_entries_expire_ends_or_saves_each_once() {
+    const ALL: u32 = 20_000;
+    let (builder, stopping, collected, ended) = stoppable();
+    let cache = builder.expiry_resolution(Duration::from_millis(1)).build();
+    // They fall due all the while, whatever the machine does: from now on, and for a second.
+    for key in 0..ALL {
+        let ttl = Duration::from_micros(50 * u64::from(key) + 1);
+        cache.insert_with_ttl(key, key, ttl);
+    }
+    while ended.lock().unwrap().is_empty() {
+        std::thread::yield_now();
+    }
+    let saved = stop(cache, &stopping, &collected, &ended);
+    assert_each_is_ended_or_saved(&ended, &saved, ALL);
 }

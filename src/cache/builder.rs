@@ -161,18 +161,19 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     ///
     /// # Memory
     ///
-    /// Bytes that the cache allocates for each entry, without what keys and values themselves have
-    /// on the heap:
+    /// Bytes that a full cache allocates for each entry, key and value included, without what these
+    /// have on the heap. With or without a deadline it is the same:
     ///
     /// | size of key and value | without a bound | with `max_capacity` | and with weigher, policy and idle limit |
     /// |---|---|---|---|
-    /// | 8 + 8 | 87 | 108 | 120 |
-    /// | 24 + 24 | 124 | 145 | 157 |
-    /// | 24 + 64 | 167 | 187 | 199 |
-    /// | 8 + 128 | 222 | 242 | 254 |
+    /// | 8 + 8 | 92 | 121 | 134 |
+    /// | 24 + 24 | 130 | 160 | 173 |
+    /// | 24 + 64 | 176 | 206 | 218 |
+    /// | 8 + 128 | 221 | 251 | 264 |
     ///
-    /// So count the sizes of key and value, about 75 bytes, and 20 more in a bounded cache. In a
-    /// cache of a few thousand entries it is a tenth more.
+    /// So count the sizes of key and value, about 80 bytes, and 30 more in a bounded cache (20 with
+    /// [`EvictionPolicy::Lru`]). [`Policy::memory_per_entry`](crate::Policy::memory_per_entry)
+    /// returns the figure for any types and settings, and says how exact it is.
     ///
     /// Chunks of memory serve new entries again, and go back to the allocator when all their
     /// entries have left. So a few entries that stay, out of very many, may hold most of the memory
@@ -209,8 +210,9 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     /// [`Size`](RemovalCause::Size), at the latest by the next maintenance pass, and evicts no
     /// other entry; the value that it replaced has left as `Replaced`.
     ///
-    /// To bound the memory, add what the cache itself needs for each entry, which
-    /// [`max_capacity`](Self::max_capacity) lists, to what key and value have on the heap.
+    /// To bound the memory, add what the cache itself needs for each entry
+    /// ([`Policy::memory_per_entry`](crate::Policy::memory_per_entry)) to what key and value have
+    /// on the heap.
     ///
     /// The limits on waiting maintenance count entries, whatever they weigh: see `max_capacity`.
     ///

@@ -28,6 +28,9 @@ use crate::node;
 /// Periods for which a ghost is kept: two turnovers.
 pub(super) const GHOST_PERIODS: u8 = 2 * TURNOVER as u8;
 
+/// Bytes for each resident entry, which has room for two ghosts.
+pub(super) const BYTES_PER_ENTRY: f64 = 2.0 * (size_of::<Group>() / GHOSTS_PER_GROUP) as f64;
+
 /// Ghosts in a group.
 const GHOSTS_PER_GROUP: usize = 8;
 

@@ -21,6 +21,9 @@
 //! 4. `removed`, `expired` and `accessed` of a node that is not known do nothing, and `replaced`
 //!    of one admits it: the pass may take a node out while an event about it still waits.
 //!
+//! The policy takes no account of deadlines. To evict first what will expire soon costs hits: keys
+//! that are used often may have short lives.
+//!
 //! Only the holder of the maintenance lock calls this module. It runs no user code, and uses no
 //! clock and no map. Every call except [`set_max`](Eviction::set_max) does a bounded amount of
 //! work.
@@ -45,6 +48,7 @@ use order::Order;
 pub(crate) use queue::OUT;
 use queue::{FIRST_FREE, OVERWEIGHT, WEIGHTLESS, WeighedQueue};
 use std::hash::BuildHasher;
+pub(crate) use walk::Walk;
 
 /// How many reads ahead of the current read to prefetch the neighbours of a node.
 const PREFETCH_DISTANCE: usize = 6;
@@ -85,6 +89,16 @@ pub enum EvictionPolicy {
     /// Evicts the entry that was used least recently. It is predictable, but a single pass over
     /// many keys evicts everything else.
     Lru,
+}
+
+impl EvictionPolicy {
+    /// Bytes for each resident entry of a full cache, beside the entry's own fields.
+    pub(crate) fn memory_per_entry(self) -> f64 {
+        match self {
+            Self::Adaptive => ghosts::BYTES_PER_ENTRY,
+            Self::Lru => 0.0,
+        }
+    }
 }
 
 /// The size policy of one cache; see the module docs.

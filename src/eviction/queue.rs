@@ -8,9 +8,10 @@
 //! 1. An entry is in a queue if and only if its `queue_id` is that queue's number (so list 1
 //!    holds).
 //! 2. `weight` is the sum of the weights of the entries, each of which is at least 1.
-//! 3. `cursor` is an entry of this queue, or `None`. A walk visits every entry that was behind the
-//!    cursor when it began, and that stays in the queue: an entry moves only to the newest end,
-//!    which the walk reaches last.
+//! 3. `cursor` is an entry of this queue, or `None`. A walk visits every entry that was here as it
+//!    began, and stays: an entry moves only to the newest end, which the walk reaches last. Visits
+//!    are at most twice as many as the entries were: room for those that were used meanwhile, and
+//!    no end that writers could push away.
 
 use crate::list::{List, Queue};
 use crate::node::EntryPtr;
@@ -28,6 +29,8 @@ pub(super) struct WeighedQueue<K, V> {
     pub(super) list: List<K, V, Queue>,
     /// The entry that a walk visits next (queue 3).
     cursor: Option<EntryPtr<K, V>>,
+    /// How many visits the walk may still make.
+    ahead: usize,
     pub(super) weight: u64,
     pub(super) queue_id: u8,
 }
@@ -38,6 +41,7 @@ impl<K, V> WeighedQueue<K, V> {
         Self {
             list: List::new(),
             cursor: None,
+            ahead: 0,
             weight: 0,
             queue_id,
         }
@@ -108,19 +112,22 @@ impl<K, V> WeighedQueue<K, V> {
     /// Begins a walk from the oldest entry to the newest. It replaces one that was under way.
     pub(super) fn begin_walk(&mut self) {
         self.cursor = self.list.front();
+        self.ahead = 2 * self.list.len();
     }
 
     /// Goes on with the walk for at most `most` entries; returns how many it visited, fewer than
     /// `most` only at the end. An entry that is used during the walk may be visited twice.
     pub(super) fn walk(&mut self, most: usize, visit: &mut impl FnMut(EntryPtr<K, V>)) -> usize {
-        for visited in 0..most {
-            let Some(entry) = self.cursor else {
-                return visited;
-            };
+        let mut visited = 0;
+        while visited < most.min(self.ahead)
+            && let Some(entry) = self.cursor
+        {
             self.cursor = List::<K, V, Queue>::next(entry);
+            visited += 1;
             visit(entry);
         }
-        most
+        self.ahead -= visited;
+        visited
     }
 
     /// Changes the weight of an entry that is linked here.

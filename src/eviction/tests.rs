@@ -25,14 +25,14 @@ fn nest() -> Slab<u64, ()> {
 
 fn make(nest: &mut Slab<u64, ()>, key: u64, weight: u32) -> Owned {
     let hashed = if key >= FLOOD { key % 256 } else { key };
-    let new = NewNode::new(key, (), mix_bits_twice(hashed ^ 0xA5A5), weight);
-    nest.place(new, Times::NONE)
+    let mut new = NewNode::new(key, (), mix_bits_twice(hashed ^ 0xA5A5), weight);
+    nest.place(&mut new, Times::NONE)
 }
 
 /// A node of another weight in the entry of `old`.
 fn succeed(nest: &mut Slab<u64, ()>, old: Owned, weight: u32) -> Owned {
-    let new = NewNode::new(*old.key(), (), old.hash(), weight);
-    let new = nest.succeed(old, new, Times::NONE);
+    let mut new = NewNode::new(*old.key(), (), old.hash(), weight);
+    let new = nest.succeed(old, &mut new, Times::NONE);
     new.entry().set_node(new);
     new
 }
@@ -629,7 +629,7 @@ fn the_last_keys_that_fill_a_cache_are_hot_when_they_are_used() {
         }
         cache.check();
         let mut keys = Vec::new();
-        let mut walk = cache.policy.begin_walk();
+        let mut walk = super::Walk::default();
         while cache
             .policy
             .walk(&mut walk, 100, |entry| keys.push(*entry.node().key()))
@@ -640,13 +640,30 @@ fn the_last_keys_that_fill_a_cache_are_hot_when_they_are_used() {
     }
 }
 
+/// Writers that add as much as the walk visits must not keep it going.
+#[test]
+fn a_walk_ends_though_writers_lengthen_the_queues() {
+    const LEN: u64 = 100;
+    for policy in [EvictionPolicy::Lru, EvictionPolicy::Adaptive] {
+        let mut cache = Model::new(policy, 100 * LEN);
+        (0..LEN).for_each(|key| cache.insert(key, 1));
+        let mut walk = super::Walk::default();
+        let (mut visits, mut fresh) = (0, LEN..);
+        while cache.policy.walk(&mut walk, 1, |_| visits += 1) {
+            assert!(visits <= 10 * LEN, "{policy:?}: visited {visits} of {LEN}");
+            fresh.by_ref().take(2).for_each(|key| cache.insert(key, 1));
+            cache.read(visits % LEN);
+        }
+    }
+}
+
 #[test]
 fn a_walk_visits_all_that_stays_from_the_coldest_to_the_hottest() {
     for (policy, max) in [(EvictionPolicy::Lru, 100), (EvictionPolicy::Adaptive, 100)] {
         let mut cache = Model::new(policy, max);
         (0..100).for_each(|key| _ = cache.request(key));
         (50..60).for_each(|key| _ = cache.read(key));
-        let mut walk = cache.policy.begin_walk();
+        let mut walk = super::Walk::default();
         let mut keys = Vec::new();
         let mut steps = 0;
         while cache

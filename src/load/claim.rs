@@ -19,7 +19,7 @@ use crate::stripe::cores;
 use crate::sync::{IS_MODEL, Parker};
 use crate::time::NEVER;
 use equivalent::Equivalent;
-use std::hash::BuildHasher;
+use std::hash::{BuildHasher, Hash};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -27,10 +27,11 @@ use std::time::{Duration, Instant};
 
 /// The answer to a claim.
 pub(crate) enum Claim<'a, K, V, S> {
-    /// The key's live value, or that of another call's load.
-    Value(Seen<V>),
+    /// The key's live value, or that of another call's load. Boxed, as values may be large: each
+    /// frame through which an answer goes would have to have room for one.
+    Value(Box<Seen<V>>),
     /// The call leads; this is the live entry that it leads over.
-    Guard(CallGuard<'a, K, V, S>, Option<Seen<V>>),
+    Guard(CallGuard<'a, K, V, S>, Option<Box<Seen<V>>>),
     /// Another call's load fails or has failed, in a way that this call shares.
     Failed(Outcome<V>),
     /// The call would have to wait, and may not.
@@ -52,7 +53,7 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    /// Of a call that wants a value.
+    /// The request of a call that wants a value.
     pub(crate) const fn value(want: Want) -> Self {
         Self {
             want,
@@ -63,7 +64,7 @@ impl Request {
         }
     }
 
-    /// Of a call that runs its own code, whether the key has an entry or not.
+    /// The request of a call that runs its own code, whether the key has an entry or not.
     pub(crate) const fn turn(may_wait: bool) -> Self {
         Self {
             want: Want::OwnTurn,
@@ -167,9 +168,9 @@ impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher, Y: Key<K>> Claimant<'a, K, 
                 let key = self.key.query();
                 let hash = self.core.hash(key);
                 if self.looks
-                    && let Some(value) = self.core.look_up_hashed::<Cloned, _>(hash, key)
+                    && let Some(seen) = look_up(self.core, hash, key)
                 {
-                    return Some(Claim::Value(Seen::hit(value)));
+                    return Some(Claim::Value(seen));
                 }
                 // Set after the user code: if that panics, the next poll starts from here.
                 *self.hash.insert(hash)
@@ -187,6 +188,7 @@ impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher, Y: Key<K>> Claimant<'a, K, 
 
     /// The claim of a task.
     pub(crate) fn poll_claim(&mut self, cx: &mut Context<'_>) -> Poll<Claim<'a, K, V, S>> {
+        self.core.maintenance.check_process();
         loop {
             let mut told = None;
             if let (Some(load), Some(ticket)) = (&self.waits, self.ticket) {
@@ -255,6 +257,19 @@ impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher, Y: Key<K>> Claimant<'a, K, 
     }
 }
 
+/// Looks the key up as a read. Out of line: its room on the stack is free again when a load runs.
+#[inline(never)]
+fn look_up<K, V, S, Q>(core: &Core<K, V, S>, hash: u64, key: &Q) -> Option<Box<Seen<V>>>
+where
+    K: CacheKey,
+    V: CacheValue,
+    S: BuildHasher,
+    Q: Equivalent<K> + Hash + ?Sized,
+{
+    let value = core.look_up_hashed::<Cloned, _>(hash, key)?;
+    Some(Box::new(Seen::hit(value)))
+}
+
 impl<K, V, S, Y: Key<K>> Drop for Claimant<'_, K, V, S, Y> {
     fn drop(&mut self) {
         self.stop();
@@ -280,7 +295,7 @@ struct Begin<'b, K, V, S, Y> {
 /// The end of a [`Begin`].
 enum Begun<K, V> {
     Live(NodePtr<K, V>),
-    /// Also the cache time.
+    /// The load that the call has joined, and the cache time.
     Joined(Arc<Load<K, V>>, u64),
     Busy,
     /// The key's last load has failed, which is remembered.
@@ -560,7 +575,7 @@ impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher> LoadView<'a, K, V, S> {
     }
 
     /// The live value of a key, without counting as a read.
-    pub(crate) fn peek<Q>(self, hash: u64, key: &Q) -> Option<Seen<V>>
+    pub(crate) fn peek<Q>(self, hash: u64, key: &Q) -> Option<Box<Seen<V>>>
     where
         Q: Equivalent<K> + ?Sized,
     {

@@ -21,7 +21,7 @@ fn apply<K: CacheKey, V: CacheValue, S: BuildHasher, X>(
     key: K,
     run: Run<'_, K, V, S, Result<Op<V>, X>>,
 ) -> Result<CompResult<K, V>, X> {
-    let unchanged = |seen: Option<Seen<V>>, key| match seen {
+    let unchanged = |seen: Option<Box<Seen<V>>>, key| match seen {
         Some(seen) => CompResult::Unchanged(seen.with_key(key)),
         None => CompResult::StillNone(key),
     };
@@ -87,7 +87,9 @@ fn never<T>(result: Result<T, Infallible>) -> T {
 }
 
 /// The guard of a call that waits for its turn.
-fn turn<'a, K, V, S, O>(run: Run<'a, K, V, S, O>) -> (CallGuard<'a, K, V, S>, Option<Seen<V>>, O) {
+fn turn<'a, K, V, S, O>(
+    run: Run<'a, K, V, S, O>,
+) -> (CallGuard<'a, K, V, S>, Option<Box<Seen<V>>>, O) {
     match run {
         Ok(turn) => turn,
         Err(_) => unreachable!("a call that waits for its turn gets it"),
@@ -113,7 +115,7 @@ fn insert_or_keep<K: CacheKey, V: CacheValue, S: BuildHasher>(
         (Some(value), _) => guard.fill(value, LifetimeSource::Policy).into_seen(),
         (None, Some(seen)) => {
             guard.keep();
-            seen
+            *seen
         }
         (None, None) => unreachable!("an absent key gets a value"),
     };
@@ -167,6 +169,10 @@ where
     /// # Panics
     ///
     /// As [`get_with`](crate::Cache::get_with), and if `replace_if` does.
+    ///
+    /// # Cost
+    ///
+    /// A call that keeps the entry costs a [`get_ref`](Cache::get_ref) and a clone of the value.
     ///
     /// ```
     /// let cache = wheelhouse::Cache::new(100);
@@ -252,6 +258,10 @@ where
     ///
     /// As [`and_compute_with`](Self::and_compute_with).
     ///
+    /// # Cost
+    ///
+    /// The memory of a load, clones of key and value, and an [`insert`](Cache::insert).
+    ///
     /// ```
     /// let cache = wheelhouse::Cache::new(100);
     /// for _ in 0..3 {
@@ -299,6 +309,10 @@ where
     ///
     /// If `f`, or other user code that an insert runs, panics. If the call would wait for a load
     /// that its own thread leads, itself or through loads of other threads.
+    ///
+    /// # Cost
+    ///
+    /// As [`and_upsert_with`](Self::and_upsert_with).
     ///
     /// ```
     /// use wheelhouse::compute::{CompResult, Op};
@@ -363,6 +377,10 @@ where
     /// # Panics
     ///
     /// As `and_compute_with`.
+    ///
+    /// # Cost
+    ///
+    /// As [`and_upsert_with`](Self::and_upsert_with).
     ///
     /// ```
     /// use wheelhouse::compute::{CompResult, Op};

@@ -17,7 +17,7 @@ use std::time::Duration;
 /// The run of a call: its guard, the live entry over which it has led, and what its own code has
 /// made. An error is the claim of a call that does not lead.
 pub(crate) type Run<'a, K, V, S, O> =
-    Result<(CallGuard<'a, K, V, S>, Option<Seen<V>>, O), Claim<'a, K, V, S>>;
+    Result<(CallGuard<'a, K, V, S>, Option<Box<Seen<V>>>, O), Claim<'a, K, V, S>>;
 
 impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher, Y: Key<K>> Claimant<'a, K, V, S, Y> {
     /// Claims the key as a thread; runs `make` if the call leads.
@@ -28,7 +28,7 @@ impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher, Y: Key<K>> Claimant<'a, K, 
     ) -> Run<'a, K, V, S, O> {
         match self.claim() {
             Claim::Guard(guard, seen) => {
-                let made = make(seen.as_ref());
+                let made = make(seen.as_deref());
                 Ok((guard, seen, made))
             }
             claim => Err(claim),
@@ -61,7 +61,7 @@ pub(crate) fn conclude<K: CacheKey, V: CacheValue, S: BuildHasher, O>(
                 Err(failure)
             }
         },
-        Err(Claim::Value(seen)) => Ok(seen),
+        Err(Claim::Value(seen)) => Ok(*seen),
         Err(Claim::Failed(failure)) => Err(failure),
         Err(_) => unreachable!("a call that waits gets a value, a failure, or the lead"),
     }

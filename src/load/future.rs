@@ -16,7 +16,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 /// The guard, and the live entry over which the call leads.
-type Leading<'a, K, V, S> = (CallGuard<'a, K, V, S>, Option<Seen<V>>);
+type Leading<'a, K, V, S> = (CallGuard<'a, K, V, S>, Option<Box<Seen<V>>>);
 
 /// The work that a leader runs.
 enum Init<M, F> {
@@ -90,7 +90,7 @@ where
         if matches!(this.init, Init::Make(_))
             && let Init::Make(make) = std::mem::replace(&mut this.init, Init::Gone)
         {
-            this.init = Init::Run(make(seen.as_ref()));
+            this.init = Init::Run(make(seen.as_deref()));
         }
         let Init::Run(future) = &mut this.init else {
             unreachable!("a call that has not finished has its future");

@@ -31,7 +31,7 @@ pub(crate) trait Home<K, V> {
     type Hasher;
     type At: Deref<Target = Core<K, V, Self::Hasher>>;
 
-    /// The cache; `None` if it is gone.
+    /// The cache; `None` if it is gone, or in a child made by `fork`.
     fn visit(&self) -> Option<Self::At>;
 }
 
@@ -41,7 +41,7 @@ impl<'a, K, V, S> Home<K, V> for &'a Core<K, V, S> {
 
     #[inline]
     fn visit(&self) -> Option<&'a Core<K, V, S>> {
-        Some(self)
+        (self.maintenance.is_of_this_process()).then_some(*self)
     }
 }
 
@@ -77,7 +77,7 @@ pub(crate) type CallGuard<'a, K, V, S> = Guard<K, V, &'a Core<K, V, S>>;
 /// A guard as a value, which keeps no cache alive.
 pub(crate) type OwnedGuard<K, V, S> = Guard<K, V, WeakHandle<K, V, S>>;
 
-/// A value as a call gets it: an entry whose key the call has.
+/// A value as a call gets it: an entry without its key, which the call has itself.
 pub(crate) type Seen<V> = Entry<(), V>;
 
 /// What became of the value that filled a load.
@@ -89,7 +89,7 @@ pub(crate) enum Filling<V> {
     Revoked {
         by: RevokedBy,
         /// The live entry of the key, if there is one.
-        live: Option<Seen<V>>,
+        live: Option<Box<Seen<V>>>,
         value: V,
     },
 }
@@ -118,27 +118,30 @@ impl<V> Seen<V> {
     }
 
     /// A live node's value. The pin is held; `Clone` is user code.
-    pub(crate) fn of_node<K>(shared: &Shared<K, V>, node: NodePtr<K, V>) -> Self
+    // Out of line, as the next: its room on the stack is free again when a load runs.
+    #[inline(never)]
+    pub(crate) fn of_node<K>(shared: &Shared<K, V>, node: NodePtr<K, V>) -> Box<Self>
     where
         V: Clone,
     {
         let deadline = node.deadline();
-        Self {
+        Box::new(Self {
             left: shared.clock.time_until(deadline),
             ..Self::hit(node.value().clone())
-        }
+        })
     }
 
     /// The value of another call's load.
-    pub(crate) fn of_load<K>(shared: &Shared<K, V>, of: &SharedValue<V>) -> Self
+    #[inline(never)]
+    pub(crate) fn of_load<K>(shared: &Shared<K, V>, of: &SharedValue<V>) -> Box<Self>
     where
         V: Clone,
     {
-        Self {
+        Box::new(Self {
             stored: of.stored,
             left: shared.clock.time_until(of.deadline),
             ..Self::hit(of.value.clone())
-        }
+        })
     }
 
     pub(crate) fn with_key<K>(self, key: K) -> Entry<K, V> {
@@ -168,8 +171,8 @@ impl<V> Filling<V> {
 // minutes for the caller.
 #[cold]
 #[inline(never)]
-fn live_or_own<V>(live: Option<Seen<V>>, value: V) -> Seen<V> {
-    live.unwrap_or(Seen::unstored(value))
+fn live_or_own<V>(live: Option<Box<Seen<V>>>, value: V) -> Seen<V> {
+    live.map_or_else(|| Seen::unstored(value), |seen| *seen)
 }
 
 impl<K, V, H: Home<K, V>> Guard<K, V, H> {
@@ -186,7 +189,7 @@ impl<K, V, H: Home<K, V>> Guard<K, V, H> {
         }
     }
 
-    /// User code is about to run. `counted`: this run was counted before.
+    /// User code is about to run. `counted` says whether this run was counted before.
     #[inline]
     pub(super) fn begins(&mut self, counted: bool) {
         self.runs = true;
@@ -443,7 +446,9 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Guard<K, V,
         let load = Arc::clone(&self.load);
         let live = core.and_then(|core| {
             core.shared.count(Counters::load_discarded);
-            core.loads().peek(load.hash(), load.key())
+            let mut live = core.loads().peek(load.hash(), load.key())?;
+            live.stored = false;
+            Some(live)
         });
         let for_waiters = load
             .has_sharers()
@@ -451,10 +456,7 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Guard<K, V,
         self.end(&Outcome::of(for_waiters, false, NEVER), false);
         Filling::Revoked {
             by: load.revoked().unwrap_or(RevokedBy::Overwrite),
-            live: live.map(|seen| Seen {
-                stored: false,
-                ..seen
-            }),
+            live,
             value,
         }
     }

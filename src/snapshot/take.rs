@@ -38,10 +38,16 @@ where
     ///
     /// # A stop that ends nothing twice
     ///
-    /// If the listener ends something, such as an order, then an entry that expires while the
-    /// snapshot is taken would be ended now, and saved too. So let the listener collect from then
-    /// on, and drop the last handle before the snapshot is stored. When the drop returns, the
-    /// listener has heard of every removal; what it has collected is ended now and not saved.
+    /// If the listener ends something, such as an order, then two kinds of entries need care when a
+    /// program stops. One expires while the snapshot is taken: it would be ended now, and saved
+    /// too. The other has expired just before, and is not removed yet: it would be neither. So:
+    ///
+    /// 1. Let no other thread use the cache, and let the listener only collect from now on.
+    /// 2. Take the snapshot.
+    /// 3. Call [`run_pending_tasks`](Cache::run_pending_tasks): it removes all that is due.
+    /// 4. Drop the last handle. When the drop returns, the listener has heard of every removal.
+    /// 5. End what was collected, and save the rest of the snapshot. What falls due after step 3 is
+    ///    saved, and [`Ended::Tell`](crate::Ended::Tell) reports it after the restart.
     ///
     /// ```
     /// use std::collections::HashSet;
@@ -68,6 +74,7 @@ where
     /// // No other thread uses the cache any more.
     /// stopping.store(true, Ordering::SeqCst);
     /// let mut snapshot = orders.snapshot();
+    /// orders.run_pending_tasks();
     /// drop(orders);
     /// let ended: HashSet<u64> = removals.try_iter().collect();
     /// snapshot.retain(|saved| !ended.contains(&saved.key));

@@ -83,5 +83,5 @@ pub(super) use group::Place;
 pub(crate) use look::Look;
 pub(super) use look::Seen;
 pub(crate) use memory::TablePart;
-pub(super) use state::{Table, TableState};
+pub(super) use state::{BYTES_PER_ENTRY, Table, TableState};
 pub(super) use writer::{Home, Writer};

@@ -10,6 +10,13 @@ use std::ptr;
 /// Entries for each group, on average, above which the table grows.
 pub(super) const MAX_LOAD: u64 = 5;
 
+/// Bytes of the table for each entry, as an average over all sizes of a table that has grown. With
+/// `MAX_LOAD` entries, a group needs the fewest bytes for each, with half as many the most: twice
+/// that. The average of a quantity that falls so, over the number of entries, is `2 ln 2` times the
+/// least. Overflow groups take 0.3 bytes more.
+pub(in crate::map) const BYTES_PER_ENTRY: f64 =
+    (8 * group::WORDS) as f64 / MAX_LOAD as f64 * 2.0 * std::f64::consts::LN_2 + 0.3;
+
 /// A table, as readers see it.
 #[repr(align(128))]
 pub(in crate::map) struct Table<K, V> {

@@ -148,6 +148,7 @@ fn every_operation_has_the_promised_shape() {
         let _: [Option<Duration>; 2] = [policy.time_to_live(), policy.time_to_idle()];
         let _: Duration = policy.expiry_resolution();
         let _: EvictionPolicy = policy.eviction_policy();
+        let _: u64 = policy.memory_per_entry();
     }
     fn iterates<'a, S: std::hash::BuildHasher + Clone + Send + Sync + 'static>(
         cache: &'a Cache<u32, u32, S>,

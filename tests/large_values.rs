@@ -1,0 +1,82 @@
+//! Loads and computes of values that are large for the stack, on a thread with 2 MiB.
+//!
+//! An optimized build copies a value less often: it bears 128 KiB, and 32 KiB without optimization.
+//! An overflow of the stack aborts the process, and so fails the test.
+
+use std::thread;
+use wheelhouse::Cache;
+
+const STACK: usize = 2 << 20;
+const SIZE: usize = if cfg!(debug_assertions) { 32 } else { 128 } << 10;
+
+#[derive(Clone)]
+struct Large([u8; SIZE]);
+
+impl Large {
+    #[inline(never)]
+    fn new(byte: u8) -> Self {
+        Self([byte; SIZE])
+    }
+}
+
+#[inline(never)]
+fn assert_is(value: &Large, byte: u8) {
+    assert_eq!((value.0[0], value.0[SIZE - 1]), (byte, byte));
+}
+
+/// Out of line: what it takes of the stack is free again when it returns.
+#[inline(never)]
+fn insert(cache: &Cache<u32, Large>, key: u32, byte: u8) {
+    cache.insert(key, Large::new(byte));
+}
+
+/// Runs a call on a thread with 2 MiB, on a cache in which only the key 2 is present.
+fn on_small_stack(call: fn(&Cache<u32, Large>)) {
+    let run = move || {
+        let cache = Cache::new(100);
+        insert(&cache, 2, 2);
+        call(&cache);
+    };
+    let thread = thread::Builder::new().stack_size(STACK).spawn(run);
+    thread.unwrap().join().unwrap();
+}
+
+#[test]
+fn get_with_loads() {
+    on_small_stack(|cache| assert_is(&cache.get_with(1, || Large::new(1)), 1));
+}
+
+#[test]
+fn try_get_with_loads() {
+    on_small_stack(|cache| {
+        let loaded = cache.try_get_with(1, || Ok::<_, ()>(Large::new(1)));
+        assert_is(&loaded.unwrap(), 1);
+    });
+}
+
+#[test]
+fn or_insert_with_loads() {
+    on_small_stack(|cache| {
+        let entry = cache.entry(1).or_insert_with(|| Large::new(1));
+        assert_is(entry.value(), 1);
+    });
+}
+
+#[test]
+fn and_upsert_with_inserts() {
+    on_small_stack(|cache| {
+        let entry = cache.entry(1).and_upsert_with(|_| Large::new(1));
+        assert_is(entry.value(), 1);
+    });
+}
+
+#[test]
+fn and_upsert_with_replaces() {
+    on_small_stack(|cache| {
+        let entry = cache.entry(2).and_upsert_with(|old| {
+            assert_is(old.unwrap().value(), 2);
+            Large::new(3)
+        });
+        assert_is(entry.value(), 3);
+    });
+}
