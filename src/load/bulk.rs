@@ -199,7 +199,7 @@ where
         E: Send + Sync + 'static,
     {
         let (guards, waiters) = begin_all(
-            &self.core,
+            self.core(),
             &keys.unique,
             &keys.missing,
             &mut keys.answers,
@@ -268,7 +268,7 @@ where
         F: Future<Output = Result<Vec<Option<L>>, E>>,
     {
         let (guards, waiters) = begin_all(
-            &self.core,
+            self.core(),
             &keys.unique,
             &keys.missing,
             &mut keys.answers,

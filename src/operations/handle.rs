@@ -21,6 +21,11 @@ impl<K, V, S> Handle<K, V, S> {
         Self { core }
     }
 
+    #[inline]
+    pub(crate) fn core(&self) -> &Core<K, V, S> {
+        &self.core
+    }
+
     /// The cache, for callers that must not keep it alive.
     pub(crate) fn downgrade(&self) -> WeakHandle<K, V, S> {
         WeakHandle {
@@ -89,14 +94,5 @@ impl<K, V, S> Drop for Handle<K, V, S> {
         if self.core.handles.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.core.maintenance.last_handle_goes();
         }
-    }
-}
-
-impl<K, V, S> Deref for Handle<K, V, S> {
-    type Target = Core<K, V, S>;
-
-    #[inline]
-    fn deref(&self) -> &Self::Target {
-        &self.core
     }
 }
