@@ -53,6 +53,9 @@
 //! listener](CacheBuilder::removal_listener) exactly once for each removed key and value, with the
 //! [`RemovalCause`], in order for each key.
 //!
+//! A cache belongs to the process that built it: [`Scheduler::background`] says what a child made
+//! by `fork` may do.
+//!
 //! # How many entries stay
 //!
 //! [`max_capacity`](CacheBuilder::max_capacity) bounds the number of entries, or their weight with
@@ -158,6 +161,7 @@ compile_error!(
 
 // A module imports from earlier groups only (tests/source/imports.rs checks it). The order is also
 // that of the documentation: the methods of `Cache` in `cache` come before those in `load`.
+mod process;
 mod random;
 mod sync;
 

@@ -188,6 +188,7 @@ impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher, Y: Key<K>> Claimant<'a, K, 
 
     /// The claim of a task.
     pub(crate) fn poll_claim(&mut self, cx: &mut Context<'_>) -> Poll<Claim<'a, K, V, S>> {
+        self.core.maintenance.check_process();
         loop {
             let mut told = None;
             if let (Some(load), Some(ticket)) = (&self.waits, self.ticket) {

@@ -31,7 +31,7 @@ pub(crate) trait Home<K, V> {
     type Hasher;
     type At: Deref<Target = Core<K, V, Self::Hasher>>;
 
-    /// The cache; `None` if it is gone.
+    /// The cache; `None` if it is gone, or in a child made by `fork`.
     fn visit(&self) -> Option<Self::At>;
 }
 
@@ -41,7 +41,7 @@ impl<'a, K, V, S> Home<K, V> for &'a Core<K, V, S> {
 
     #[inline]
     fn visit(&self) -> Option<&'a Core<K, V, S>> {
-        Some(self)
+        (self.maintenance.is_of_this_process()).then_some(*self)
     }
 }
 

@@ -59,6 +59,7 @@ pub(super) struct Wait<K: CacheKey, V: CacheValue, S: CacheHasher> {
 
 impl<K: CacheKey, V: CacheValue, S: CacheHasher> Wait<K, V, S> {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Verdict<V>> {
+        self.core.check_process();
         if let Some(verdict) = self.load.poll(self.ticket, Some(cx.waker())) {
             self.ended = true;
             return Poll::Ready(verdict);

@@ -55,6 +55,18 @@ impl<K, V> Maintenance<K, V> {
         task.expect("enlisted before the first handle").gate()
     }
 
+    /// Whether this process has built the cache, and is no child made by `fork`.
+    #[inline]
+    pub(crate) fn is_of_this_process(&self) -> bool {
+        self.process.is_current()
+    }
+
+    /// Panics in a child made by `fork`.
+    #[inline]
+    pub(crate) fn check_process(&self) {
+        self.process.check();
+    }
+
     /// The calling thread is about to drop the last handle.
     pub(crate) fn last_handle_goes(&self) {
         if let Some(task) = self.waking.waker().task() {

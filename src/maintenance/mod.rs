@@ -73,6 +73,7 @@ use crate::listener::Listener;
 use crate::map::TablePart;
 use crate::node::{EntryPtr, NodePtr};
 use crate::notify::{Notification, Notifier};
+use crate::process::Process;
 use crate::reclaim::Pin;
 use crate::scheduler::{Delivery, Waker};
 use crate::shared::Shared;
@@ -118,6 +119,8 @@ pub(crate) struct Maintenance<K, V> {
     operations: AtomicU32,
     /// Held by a walk through the size policy: there is one cursor.
     walks: Mutex<()>,
+    /// The process that built the cache.
+    process: Process,
 }
 
 impl<K, V> Maintenance<K, V> {
@@ -138,11 +141,14 @@ impl<K, V> Maintenance<K, V> {
             waking: Waking::new(setup.waker),
             operations: AtomicU32::new(0),
             walks: Mutex::new(()),
+            process: Process::current(),
         }
     }
 
+    /// Panics in a child made by `fork`: what this gives access to needs locks and threads.
     #[inline]
     pub(crate) fn view<'a>(&'a self, shared: &'a Shared<K, V>) -> MaintenanceView<'a, K, V> {
+        self.process.check();
         MaintenanceView {
             maintenance: self,
             shared,
@@ -169,6 +175,7 @@ impl<K, V> Maintenance<K, V> {
         if shared.max_capacity().is_none() {
             return false;
         }
+        self.process.check();
         let mut state = self.state.lock();
         shared.set_max_capacity(max);
         if let Some(eviction) = &mut state.eviction {
@@ -181,6 +188,7 @@ impl<K, V> Maintenance<K, V> {
 
     /// The wheel's time and levels as they stand.
     pub(crate) fn wheel_levels(&self) -> (u64, Vec<LevelSnapshot>) {
+        self.process.check();
         let state = self.state.lock();
         (state.wheel.now(), state.wheel.levels().collect())
     }
