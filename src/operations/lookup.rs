@@ -5,8 +5,8 @@
 //! The kinds of look-up are types that implement [`Lookup`]: they say what a hit gives to the
 //! caller, and whether it counts as a read. The flow is generic over them.
 //!
-//! 1. The *fast path* ([`Lookup::look_up`]) is inlined into the caller. It takes a pin that needs no
-//!    call, looks once at the key's group, and serves an entry without a deadline. It serves all
+//! 1. The *fast path* ([`Lookup::look_up`]) is inlined into the caller. It takes a pin that needs
+//!    no call, looks once at the key's group, and serves an entry without a deadline. It serves all
 //!    look-ups that are not reads, and reads of caches in which a read moves no deadline and counts
 //!    nothing.
 //! 2. If the entry has a deadline, [`finish`](Flow::finish) judges it by the clock. Where reads
