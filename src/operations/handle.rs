@@ -3,6 +3,9 @@
 //! The reference count does not say which handle is the last, since threads that work on a cache
 //! without a handle take references, too. So handles have a count of their own. The drop of the
 //! last one waits for those threads.
+//!
+//! A handle derefs to [`Core`]. So what `Cache` calls on its handle is a method of `Core`, and
+//! stands in the file of its subject: `look_up` in `lookup`, `put` in `write`, `take` in `remove`.
 
 use super::core::Core;
 use crate::scheduler::{Entered, Gate};
