@@ -3,7 +3,9 @@
 use crate::cache::Cache;
 use crate::load::state::RevokedBy;
 use crate::node::NodePtr;
-use crate::operations::{Check, Explicit, Hold, LifetimeSource, WriteCondition, Written};
+use crate::operations::{
+    Check, Explicit, Hold, LifetimeSource, WriteCondition, Written, remove, write,
+};
 use crate::time;
 use equivalent::Equivalent;
 use std::hash::{BuildHasher, Hash};
@@ -74,6 +76,10 @@ where
     ///
     /// If `matches`, or other user code that an insert runs, panics.
     ///
+    /// # Cost
+    ///
+    /// A look-up and a clone of the key, then an [`insert`](Self::insert).
+    ///
     /// ```
     /// let cache = wheelhouse::Cache::new(100);
     /// cache.insert("version", 1);
@@ -85,7 +91,7 @@ where
     where
         Q: Equivalent<K> + Hash + ?Sized,
     {
-        let core = &*self.core;
+        let core = self.core();
         let hash = core.hash(key);
         let owned = {
             let pin = core.shared.pin();
@@ -100,8 +106,8 @@ where
             lives: |node| core.shared.is_live(node),
             matched: None,
         };
-        let mut new = core.new_node(hash, owned, value);
-        match core.put_through(&mut new, LifetimeSource::Update, condition) {
+        let mut new = write::new_node(core, hash, owned, value);
+        match write::put_through(core, &mut new, LifetimeSource::Update, condition) {
             Ok(outcome) => {
                 core.maintenance.after_write(&core.shared, outcome);
                 Ok(())
@@ -120,6 +126,10 @@ where
     /// If `matches`, the key's `Hash` or `Eq` or the value's `Clone` panics. The entry is then
     /// still there.
     ///
+    /// # Cost
+    ///
+    /// As [`remove`](Self::remove).
+    ///
     /// ```
     /// let cache = wheelhouse::Cache::new(100);
     /// cache.insert("token", 1);
@@ -132,9 +142,9 @@ where
         Q: Equivalent<K> + Hash + ?Sized,
         V: Clone,
     {
-        self.core.take(key, RevokedBy::Conditional, true, |node| {
+        remove::take(self.core(), key, RevokedBy::Conditional, true, |node| {
             let value = node.value();
-            (self.core.shared.is_live(node) && matches(value)).then(|| value.clone())
+            (self.core().shared.is_live(node) && matches(value)).then(|| value.clone())
         })
     }
 }

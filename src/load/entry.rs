@@ -61,6 +61,12 @@ where
     /// on a cache with [`expiry::creating`](crate::expiry::creating): see
     /// `examples/rate_limiter.rs`.
     ///
+    /// # Cost
+    ///
+    /// Selecting costs nothing. A hit of an `or_…` method costs a [`get_ref`](Self::get_ref) and a
+    /// clone of the value; an `and_…` method takes its turn among the loads of the key, as a load
+    /// does.
+    ///
     /// ```
     /// let cache = wheelhouse::Cache::new(100);
     /// assert!(cache.entry("ada").or_insert(1815).is_fresh());
@@ -75,6 +81,11 @@ where
     }
 
     /// As [`entry`](Self::entry), by a borrowed form of the key.
+    ///
+    /// # Cost
+    ///
+    /// As [`entry`](Self::entry); an owned key is made if the call loads, and for the entry that it
+    /// returns.
     ///
     /// ```
     /// let cache: wheelhouse::Cache<String, u32> = wheelhouse::Cache::new(100);
@@ -129,7 +140,7 @@ where
             return F::answer(Ok(seen.with_key(self.key.into_owned())));
         }
         let (key, ask) = (self.key.copy(), Request::value(F::want()));
-        let run = Claimant::new(&self.cache.core, self.key, ask).run(|_| F::made(init()));
+        let run = Claimant::new(self.cache.core(), self.key, ask).run(|_| F::made(init()));
         answer::<F, _, _>(key, conclude(run, identity))
     }
 
@@ -141,7 +152,7 @@ where
             return F::answer(Ok(seen.with_key(self.key.into_owned())));
         }
         let (key, ask) = (self.key.copy(), Request::value(F::want()));
-        let claimant = Claimant::new(&self.cache.core, self.key, ask);
+        let claimant = Claimant::new(self.cache.core(), self.key, ask);
         let finish = |run| answer::<F, _, _>(key, conclude(run, F::made));
         claimant.run_async(|_| init(), finish).await
     }

@@ -6,7 +6,7 @@ use super::guard::Seen;
 use super::key::{ByRef, Key, Owned};
 use super::state::Outcome;
 use crate::cache::Cache;
-use crate::operations::Cloned;
+use crate::operations::{Cloned, Lookup};
 use equivalent::Equivalent;
 use std::borrow::ToOwned;
 use std::convert::identity;
@@ -37,8 +37,8 @@ where
     where
         Q: Equivalent<K> + Hash + ?Sized,
     {
-        let hash = self.core.hash(key);
-        let hit = self.core.look_up_hashed::<Cloned, Q>(hash, key);
+        let hash = self.core().hash(key);
+        let hit = Cloned::look_up_hashed(self.core(), hash, key);
         hit.ok_or(hash)
     }
 
@@ -50,7 +50,7 @@ where
         key: Y,
         init: impl FnOnce() -> F::Made,
     ) -> F::Answer<V> {
-        let claimant = Claimant::new(&self.core, key, Request::value(F::want()));
+        let claimant = Claimant::new(self.core(), key, Request::value(F::want()));
         let run = claimant.with_hash(hash).run(|_| F::made(init()));
         answer::<F, _>(conclude(run, identity))
     }
@@ -60,7 +60,7 @@ where
         key: Y,
         init: impl Future<Output = F::Made>,
     ) -> impl Future<Output = F::Answer<V>> {
-        let claimant = Claimant::new(&self.core, key, Request::value(F::want()));
+        let claimant = Claimant::new(self.core(), key, Request::value(F::want()));
         claimant.looking_up().run_async(
             |_: Option<&Seen<V>>| init,
             |run| answer::<F, _>(conclude(run, F::made)),
@@ -134,6 +134,10 @@ where
     ///
     /// As `get_with`.
     ///
+    /// # Cost
+    ///
+    /// As [`get_with`](Self::get_with).
+    ///
     /// ```
     /// let cache = wheelhouse::Cache::new(100);
     /// assert_eq!(cache.optionally_get_with("ada", || None), None);
@@ -153,6 +157,10 @@ where
     /// # Panics
     ///
     /// As [`get_with`](Self::get_with).
+    ///
+    /// # Cost
+    ///
+    /// As [`get_with_by_ref`](Self::get_with_by_ref).
     ///
     /// ```
     /// let cache: wheelhouse::Cache<String, u32> = wheelhouse::Cache::new(100);
@@ -185,6 +193,10 @@ where
     ///
     /// As `get_with`.
     ///
+    /// # Cost
+    ///
+    /// As [`get_with`](Self::get_with).
+    ///
     /// ```
     /// let cache = wheelhouse::Cache::new(100);
     /// let born = cache.try_get_with("ada", || "1815".parse::<u32>());
@@ -214,6 +226,10 @@ where
     /// # Panics
     ///
     /// As [`get_with`](Self::get_with).
+    ///
+    /// # Cost
+    ///
+    /// As [`get_with_by_ref`](Self::get_with_by_ref).
     ///
     /// ```
     /// let cache: wheelhouse::Cache<String, u32> = wheelhouse::Cache::new(100);
@@ -247,6 +263,10 @@ where
     ///
     /// As `get_with`. A task that would wait for a load which it is polling at that moment panics.
     ///
+    /// # Cost
+    ///
+    /// As [`get_with`](Self::get_with). The future of the call holds `init` in place, not in a box.
+    ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() {
@@ -264,6 +284,10 @@ where
     /// # Panics
     ///
     /// As `get_with_async`.
+    ///
+    /// # Cost
+    ///
+    /// As `get_with_async`; the key is made owned only if this call loads.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -289,6 +313,10 @@ where
     ///
     /// As [`get_with_async`](Self::get_with_async).
     ///
+    /// # Cost
+    ///
+    /// As [`get_with_async`](Self::get_with_async).
+    ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() {
@@ -310,6 +338,10 @@ where
     /// # Panics
     ///
     /// As [`get_with_async`](Self::get_with_async).
+    ///
+    /// # Cost
+    ///
+    /// As `get_with_async`; the key is made owned only if this call loads.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -337,6 +369,10 @@ where
     /// That of `init`, or of the call that this one has waited for.
     ///
     /// # Panics
+    ///
+    /// As [`get_with_async`](Self::get_with_async).
+    ///
+    /// # Cost
     ///
     /// As [`get_with_async`](Self::get_with_async).
     ///
@@ -368,6 +404,10 @@ where
     /// # Panics
     ///
     /// As [`get_with_async`](Self::get_with_async).
+    ///
+    /// # Cost
+    ///
+    /// As `get_with_async`; the key is made owned only if this call loads.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]

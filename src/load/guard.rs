@@ -15,7 +15,8 @@ use crate::maintenance::WriteOutcome;
 use crate::map::Revalidated;
 use crate::node::NodePtr;
 use crate::operations::{
-    Change, Check, Core, Hold, LifetimeSource, LoadView, Visit, WeakHandle, WriteCondition, Written,
+    Change, Check, Core, Hold, LifetimeSource, LoadView, Visit, WeakHandle, WriteCondition,
+    Written, write,
 };
 use crate::shared::Shared;
 use crate::stats::Counters;
@@ -76,7 +77,7 @@ pub(crate) type CallGuard<'a, K, V, S> = Guard<K, V, &'a Core<K, V, S>>;
 /// A guard as a value, which keeps no cache alive.
 pub(crate) type OwnedGuard<K, V, S> = Guard<K, V, WeakHandle<K, V, S>>;
 
-/// A value as a call gets it: an entry whose key the call has.
+/// A value as a call gets it: an entry without its key, which the call has itself.
 pub(crate) type Seen<V> = Entry<(), V>;
 
 /// What became of the value that filled a load.
@@ -183,7 +184,7 @@ impl<K, V, H: Home<K, V>> Guard<K, V, H> {
         }
     }
 
-    /// User code is about to run. `counted`: this run was counted before.
+    /// User code is about to run. `counted` says whether this run was counted before.
     #[inline]
     pub(super) fn begins(&mut self, counted: bool) {
         self.runs = true;
@@ -380,13 +381,13 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Guard<K, V,
         };
         // User code, all of it with no lock held.
         let key = self.load.key().clone();
-        let mut new = core.new_node(self.load.hash(), key, own.value.clone());
+        let mut new = write::new_node(&core, self.load.hash(), key, own.value.clone());
         let mut made = None;
         let condition = Commit {
             load: &self.load,
             made: &mut made,
         };
-        let Ok(outcome) = core.put_through(&mut new, given, condition) else {
+        let Ok(outcome) = write::put_through(&core, &mut new, given, condition) else {
             drop(new);
             return self.discard(Some(&core), own);
         };
