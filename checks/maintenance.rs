@@ -1,8 +1,7 @@
 //! The invariants of map, wheel and size policy against each other, as assertions.
 
-use super::plan::Plan;
-use super::root::Maintenance;
-use super::state::Scratch;
+use super::pass::Plan;
+use super::{Maintenance, Scratch};
 use crate::eviction::{Eviction, OUT};
 use crate::list::{List, Timer};
 use crate::map::END;

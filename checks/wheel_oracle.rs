@@ -48,7 +48,7 @@ impl Nodes {
             own: deadline,
         };
         self.slab
-            .place(NewNode::new(number, number, number, 1), times)
+            .place(&mut NewNode::new(number, number, number, 1), times)
     }
 
     /// A live node with this deadline in the entry of another.
@@ -58,8 +58,8 @@ impl Nodes {
             deadline,
             own: deadline,
         };
-        let new = NewNode::new(*old.key(), *old.value(), old.hash(), 1);
-        let new = self.slab.succeed(old, new, times);
+        let mut new = NewNode::new(*old.key(), *old.value(), old.hash(), 1);
+        let new = self.slab.succeed(old, &mut new, times);
         new.entry().set_node(new);
         new
     }

@@ -46,7 +46,7 @@ pub(crate) struct Shared<K, V> {
 /// A read may move a deadline, or is counted. Other reads leave at most a read event.
 const SLOW_READS: u8 = 1;
 /// No thread wakes the cache, and something that was removed is not dropped yet: each operation is
-/// counted, so that the callers drop it (`maintenance/tidy.rs`).
+/// counted, so that the callers drop it (`maintenance/writers.rs`).
 const UNTIDY: u8 = 2;
 
 /// The settings that the shared state needs, beside the map.
@@ -119,6 +119,7 @@ impl<K, V> Shared<K, V> {
         self.detours.load(Ordering::Relaxed) & UNTIDY != 0
     }
 
+    #[inline]
     pub(crate) fn set_untidy(&self, untidy: bool) {
         if self.is_untidy() != untidy {
             self.set_detour(UNTIDY, untidy);

@@ -98,7 +98,7 @@ pub fn buffers_against_queues(data: &[u8]) {
     let mut script = Script(data);
     let mut slab = Slab::new(Columns::default());
     let nodes: Vec<Event> = (0..CROWD as u64)
-        .map(|number| slab.place(make(number, number, number), Times::NONE))
+        .map(|number| slab.place(&mut make(number, number, number), Times::NONE))
         .collect();
     let kind = script.operand();
     let mut bench = Bench::new(nodes, 1 << (kind % 4), kind & 0x80 == 0);

@@ -85,7 +85,7 @@ pub fn list_against_deques(data: &[u8]) {
     });
     let entries: Vec<_> = (0..CROWD as u64)
         .map(|number| {
-            slab.place(make(number, number, number), Times::NONE)
+            slab.place(&mut make(number, number, number), Times::NONE)
                 .entry()
         })
         .collect();

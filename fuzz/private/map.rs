@@ -175,19 +175,19 @@ impl Bench {
         probe: &Probe<'a, u64, u64>,
     ) -> bool {
         let (hash, value) = (self.hash(key), self.next_value());
-        let new = make(key, value, hash);
+        let mut new = make(key, value, hash);
         let mut shard = map.lock(hash);
         match shard.revalidate(hash, probe) {
             None => return false,
             Some(Revalidated::Vacant(vacancy)) => {
-                shard.add(vacancy, new, Times::NONE);
+                shard.add(vacancy, &mut new, Times::NONE);
                 drop(shard);
                 assert_eq!(self.model.insert(key, value), None, "revalidated as absent");
                 self.expect(hash, ExpectedEvent::Added(value));
             }
             Some(Revalidated::Occupied(occupied)) => {
                 let old = probe.found.expect("revalidated at what was found");
-                shard.replace(occupied, old, new, Times::NONE, RemovalCause::Replaced);
+                shard.replace(occupied, old, &mut new, Times::NONE, RemovalCause::Replaced);
                 drop(shard);
                 assert_eq!(self.model.insert(key, value), Some(*old.value()));
                 self.expect(hash, ExpectedEvent::Replaced(*old.value(), value));
@@ -288,8 +288,8 @@ impl Bench {
 
     fn refuse(&mut self, key: u64) {
         let (hash, value) = (self.hash(key), self.next_value());
-        let new = make(key, value, hash);
-        self.map.lock(hash).refuse(new, RemovalCause::Size);
+        let mut new = make(key, value, hash);
+        self.map.lock(hash).refuse(&mut new, RemovalCause::Size);
         self.expect(hash, ExpectedEvent::Removed(value));
     }
 

@@ -139,7 +139,7 @@ impl Bench {
         };
         Some(
             self.slab
-                .place(NewNode::new(key, key, hash, weight), Times::NONE),
+                .place(&mut NewNode::new(key, key, hash, weight), Times::NONE),
         )
     }
 
@@ -149,8 +149,8 @@ impl Bench {
             return None;
         }
         self.made += 1;
-        let new = NewNode::new(*old.key(), *old.key(), old.hash(), weight);
-        let new = self.slab.succeed(old, new, Times::NONE);
+        let mut new = NewNode::new(*old.key(), *old.key(), old.hash(), weight);
+        let new = self.slab.succeed(old, &mut new, Times::NONE);
         new.entry().set_node(new);
         Some(new)
     }

@@ -140,6 +140,6 @@ impl Owned {
             deadline,
             own: deadline,
         };
-        Self(slab.place(new_node(key), times), slab)
+        Self(slab.place(&mut new_node(key), times), slab)
     }
 }

@@ -45,13 +45,13 @@ impl Table {
         let pin = self.domain.pin();
         loop {
             let probe = self.map.cell(key).probe(key, &pin, |n| *n.key() == key);
-            let (mut shard, new) = (self.map.lock(key), new_node(key));
+            let (mut shard, mut new) = (self.map.lock(key), new_node(key));
             match shard.revalidate(key, &probe) {
                 None => continue,
-                Some(Revalidated::Vacant(vacancy)) => shard.add(vacancy, new, Times::NONE),
+                Some(Revalidated::Vacant(vacancy)) => shard.add(vacancy, &mut new, Times::NONE),
                 Some(Revalidated::Occupied(occupied)) => {
                     let old = probe.found.unwrap();
-                    shard.replace(occupied, old, new, Times::NONE, RemovalCause::Replaced)
+                    shard.replace(occupied, old, &mut new, Times::NONE, RemovalCause::Replaced)
                 }
             };
             return;

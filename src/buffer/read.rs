@@ -266,7 +266,8 @@ mod tests {
     #[test]
     fn a_read_is_recorded_once_for_each_stamp() {
         let mut slab = Slab::new(Columns::default());
-        let mut make = |number: u64| slab.place(NewNode::new(number, (), number, 1), Times::NONE);
+        let mut make =
+            |number: u64| slab.place(&mut NewNode::new(number, (), number, 1), Times::NONE);
         let nodes: Vec<NodePtr<u64, ()>> = (0..3).map(&mut make).collect();
         let (reads, domain) = (ReadBuffer::new(4), Domain::new());
         // The stamp wraps, and never takes the value of a node that was never read.
@@ -295,7 +296,7 @@ mod tests {
     fn a_read_whose_offer_failed_is_recorded_again() {
         let mut slab = Slab::new(Columns::default());
         let nodes: Vec<NodePtr<usize, ()>> = (0..=LEN)
-            .map(|number| slab.place(NewNode::new(number, (), 0, 1), Times::NONE))
+            .map(|number| slab.place(&mut NewNode::new(number, (), 0, 1), Times::NONE))
             .collect();
         let (reads, domain) = (ReadBuffer::new(1), Domain::new());
         for &node in &nodes {
@@ -308,7 +309,7 @@ mod tests {
     #[test]
     fn threads_use_the_stripes_in_turn_and_a_drain_is_complete_if_each_ring_is() {
         let mut slab = Slab::new(Columns::default());
-        let node = slab.place(NewNode::new(7, (), 0, 1), Times::NONE);
+        let node = slab.place(&mut NewNode::new(7, (), 0, 1), Times::NONE);
         let (reads, one, domain) = (ReadBuffer::new(64), ReadBuffer::new(1), Domain::new());
         let barrier = std::sync::Barrier::new(3);
         // Three threads alive at the same time have three numbers. Not all of them can agree in the

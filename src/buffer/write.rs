@@ -1,9 +1,10 @@
 //! Write events and the batch that a shard gathers them in.
 //!
 //! A batch is a plain vector behind the shard's lock, which the writer holds anyway. So there is no
-//! shared queue, and no order to restore. The pass swaps the batch for an empty one, so it holds
-//! the lock for a few instructions. A write costs one push into a vector that keeps its capacity
-//! from pass to pass.
+//! order to restore. (One queue for all shards would be shared by all writers, and would lose the
+//! order of their changes.) The pass swaps the batch for an empty one, so it holds the lock for a
+//! few instructions. A write costs one push into a vector that keeps its capacity from pass to
+//! pass.
 
 use crate::listener::RemovalCause;
 use crate::node::NodePtr;

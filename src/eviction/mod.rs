@@ -21,6 +21,9 @@
 //! 4. `removed`, `expired` and `accessed` of a node that is not known do nothing, and `replaced`
 //!    of one admits it: the pass may take a node out while an event about it still waits.
 //!
+//! The policy takes no account of deadlines. To evict first what will expire soon costs hits: keys
+//! that are used often may have short lives.
+//!
 //! Only the holder of the maintenance lock calls this module. It runs no user code, and uses no
 //! clock and no map. Every call except [`set_max`](Eviction::set_max) does a bounded amount of
 //! work.

@@ -25,14 +25,14 @@ fn nest() -> Slab<u64, ()> {
 
 fn make(nest: &mut Slab<u64, ()>, key: u64, weight: u32) -> Owned {
     let hashed = if key >= FLOOD { key % 256 } else { key };
-    let new = NewNode::new(key, (), mix_bits_twice(hashed ^ 0xA5A5), weight);
-    nest.place(new, Times::NONE)
+    let mut new = NewNode::new(key, (), mix_bits_twice(hashed ^ 0xA5A5), weight);
+    nest.place(&mut new, Times::NONE)
 }
 
 /// A node of another weight in the entry of `old`.
 fn succeed(nest: &mut Slab<u64, ()>, old: Owned, weight: u32) -> Owned {
-    let new = NewNode::new(*old.key(), (), old.hash(), weight);
-    let new = nest.succeed(old, new, Times::NONE);
+    let mut new = NewNode::new(*old.key(), (), old.hash(), weight);
+    let new = nest.succeed(old, &mut new, Times::NONE);
     new.entry().set_node(new);
     new
 }

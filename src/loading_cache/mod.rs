@@ -1,7 +1,7 @@
 //! The cache that loads by itself, and reloads entries before they are due.
 //!
 //! A [`LoadingCache`] is a [`Cache`] with a loader. A read is a look-up like `get`; if a hit's
-//! entry is stale, the read also starts a reload. Loads and reloads take the steps of `loading`: at
+//! entry is stale, the read also starts a reload. Loads and reloads take the steps of `load`: at
 //! most one runs for each key, whatever the method.
 //!
 //! A [`Loader`] runs on the caller's thread for an absent key, and on one of the cache's own
@@ -9,6 +9,25 @@
 //! gets when the load begins; the calls that want its value wait for the outcome ([`background`]).
 //!
 //! `read` has the methods that read, `call` calls the loader.
+//!
+//! # The states of an entry and its reload
+//!
+//! | state | begins when | driven by | ends |
+//! |---|---|---|---|
+//! | fresh | a value is written | – | at the entry's refresh moment |
+//! | stale | the moment has come | the next read | the read takes the right to reload, under the shard's lock; other reads see that the key has a load |
+//! | queued | the right is taken, for a `Loader` | the queue of the reload threads | a thread begins to run it, or a miss takes it over |
+//! | running | the loader is called | a reload thread; the call that has taken it over; for an `AsyncLoader`, a task of the program's spawner | commit, failure, or time-out |
+//! | committed | the loader has answered, and the load is still current | the thread or task that ran it | fresh: the policies are asked as by a write |
+//! | failed | an error, a panic, a dropped task | the thread or task that ran it; dropping the right is enough | stale again when `refresh_after_failure` says; the old value stays until its deadline |
+//! | revoked | an explicit write of the key, under the shard's lock | the writer, which does not wait | the loader's answer is dropped; calls that waited get what was written |
+//! | overdue | `load_timeout` has passed | the next read, or a call that waits | a newer load takes its place; a late answer is stored only if no newer load has taken the place |
+//! | resting | the load of an absent key has failed, and `failure_backoff` gives a time | calls for the key, which get the error at once | the time is over and a call takes the load over; or a write revokes it |
+//!
+//! After its deadline an entry is a miss in every state. Expiry and eviction revoke nothing.
+//!
+//! A loader that hangs counts towards `reload_threads` all the same. A loader that misses a key
+//! takes over the queued reload of that key. So no wait for the queue can hold up the queue.
 
 mod background;
 mod builder;

@@ -1,7 +1,5 @@
 //! The threads that reload for a [`Loader`]: up to a fixed number, started when they are needed.
-//! All take loads from one queue. A child made by `fork` has none of these threads, and perhaps a
-//! copy of a lock that one of them held: it has threads and a queue of its own. What the parent has
-//! queued is taken over in the child by the next miss.
+//! All take loads from one queue.
 //!
 //! They hold no cache: a thread ends when it has had nothing to do for a while, or when the last
 //! handle of the loading cache is dropped.
@@ -24,10 +22,9 @@ use crate::contain::contain;
 use crate::load::cycle::in_loader;
 use crate::load::state::Load;
 use crate::load::{CacheHasher, CacheKey, CacheValue, OwnedGuard};
-use crate::scheduler::PerProcess;
+use crate::process::Process;
 use std::collections::VecDeque;
-// The standard library's locks, as in `scheduler/thread.rs`: they keep no list of sleeping threads,
-// of which a child made by `fork` would have a copy.
+// The standard library's locks: models run no threads of the crate.
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -41,13 +38,9 @@ const FIRST_CLEARING: usize = 64;
 pub(super) struct ReloadThreads<K: Eq + 'static, V: 'static, S> {
     most: usize,
     name: String,
-    pool: PerProcess<Pool<K, V, S>>,
-}
-
-/// The threads of one process.
-struct Pool<K: Eq + 'static, V: 'static, S> {
     state: Mutex<State<K, V, S>>,
     changed: Condvar,
+    process: Process,
 }
 
 struct State<K: Eq + 'static, V: 'static, S> {
@@ -75,9 +68,11 @@ impl<K: Eq + 'static, V: 'static, S> State<K, V, S> {
     }
 }
 
-impl<K: Eq + 'static, V: 'static, S> Pool<K, V, S> {
-    fn new() -> Self {
+impl<K: CacheKey, V: CacheValue, S: CacheHasher> ReloadThreads<K, V, S> {
+    pub(super) fn new(most: usize, name: Option<&str>) -> Self {
         Self {
+            most,
+            name: format!("wheelhouse-{}-reload", name.unwrap_or("cache")),
             state: Mutex::new(State {
                 queue: VecDeque::new(),
                 clear_at: FIRST_CLEARING,
@@ -86,26 +81,14 @@ impl<K: Eq + 'static, V: 'static, S> Pool<K, V, S> {
                 closed: false,
             }),
             changed: Condvar::new(),
+            process: Process::current(),
         }
     }
 
     /// No user code runs under this lock, and a panic under it leaves the state whole.
     fn lock(&self) -> MutexGuard<'_, State<K, V, S>> {
+        self.process.check();
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl<K: CacheKey, V: CacheValue, S: CacheHasher> ReloadThreads<K, V, S> {
-    pub(super) fn new(most: usize, name: Option<&str>) -> Self {
-        Self {
-            most,
-            name: format!("wheelhouse-{}-reload", name.unwrap_or("cache")),
-            pool: PerProcess::new(),
-        }
-    }
-
-    fn pool(&self) -> &Pool<K, V, S> {
-        self.pool.get_or_make(Pool::new)
     }
 
     /// Makes a thread run the loader.
@@ -115,8 +98,8 @@ impl<K: CacheKey, V: CacheValue, S: CacheHasher> ReloadThreads<K, V, S> {
         mut guard: OwnedGuard<K, V, S>,
     ) {
         guard.enter_queue();
-        let (pool, load) = (self.pool(), Arc::clone(guard.load()));
-        let mut state = pool.lock();
+        let load = Arc::clone(guard.load());
+        let mut state = self.lock();
         if state.closed {
             drop(state);
             return;
@@ -127,7 +110,7 @@ impl<K: CacheKey, V: CacheValue, S: CacheHasher> ReloadThreads<K, V, S> {
         state.threads += usize::from(start);
         drop(state);
         drop(needless);
-        pool.changed.notify_one();
+        self.changed.notify_one();
         // A loader may have begun to wait for it, and has not found it in the queue.
         load.wake_waiters();
         if start {
@@ -142,7 +125,7 @@ impl<K: CacheKey, V: CacheValue, S: CacheHasher> ReloadThreads<K, V, S> {
         let (threads, loader) = (Arc::clone(self), Arc::clone(loader));
         let thread = thread::Builder::new().name(self.name.clone());
         if thread.spawn(move || threads.work(&*loader)).is_err() {
-            let mut state = self.pool().lock();
+            let mut state = self.lock();
             state.threads -= 1;
             // Without a thread the queued loads would wait for ever. So fail them; a later read
             // tries again.
@@ -157,8 +140,7 @@ impl<K: CacheKey, V: CacheValue, S: CacheHasher> ReloadThreads<K, V, S> {
     }
 
     fn work<E: Send + Sync + 'static>(&self, loader: &dyn Loader<K, V, Error = E>) {
-        let pool = self.pool();
-        let mut state = pool.lock();
+        let mut state = self.lock();
         while !state.closed {
             if let Some(guard) = state.queue.pop_front() {
                 drop(state);
@@ -167,12 +149,12 @@ impl<K: CacheKey, V: CacheValue, S: CacheHasher> ReloadThreads<K, V, S> {
                         in_loader(|| run_blocking(loader, guard));
                     }
                 });
-                state = pool.lock();
+                state = self.lock();
                 continue;
             }
             let began = Instant::now();
             state.idle += 1;
-            let woken = pool.changed.wait_timeout(state, IDLE);
+            let woken = self.changed.wait_timeout(state, IDLE);
             state = woken.unwrap_or_else(PoisonError::into_inner).0;
             state.idle -= 1;
             if began.elapsed() >= IDLE && state.queue.is_empty() {
@@ -185,7 +167,7 @@ impl<K: CacheKey, V: CacheValue, S: CacheHasher> ReloadThreads<K, V, S> {
     /// Takes a load out of the queue, for a loader that would wait for it: the threads that reload
     /// may all have to wait for that loader.
     pub(super) fn take(&self, load: &Arc<Load<K, V>>) -> Option<OwnedGuard<K, V, S>> {
-        let mut state = self.pool().lock();
+        let mut state = self.lock();
         let mut queue = state.queue.iter();
         let at = queue.position(|guard| Arc::ptr_eq(guard.load(), load))?;
         let guard = state.queue.remove(at);
@@ -195,12 +177,14 @@ impl<K: CacheKey, V: CacheValue, S: CacheHasher> ReloadThreads<K, V, S> {
 
     /// No reload begins any more; threads end.
     pub(super) fn close(&self) {
-        let pool = self.pool();
-        let mut state = pool.lock();
+        if !self.process.is_current() {
+            return;
+        }
+        let mut state = self.lock();
         state.closed = true;
         let waiting = std::mem::take(&mut state.queue);
         drop(state);
-        pool.changed.notify_all();
+        self.changed.notify_all();
         drop(waiting);
     }
 }

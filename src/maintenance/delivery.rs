@@ -9,7 +9,7 @@
 //! `run_pending_tasks` and the drop of the last handle wait in each mode. One thread delivers at a
 //! time ([`notify`](crate::notify)).
 
-use super::root::{Maintenance, MaintenanceView};
+use super::{Maintenance, MaintenanceView};
 use crate::listener::inside_listener;
 use crate::map::Garbage;
 use crate::node::NodePtr;
@@ -36,6 +36,8 @@ impl<K, V> Maintenance<K, V> {
 
     /// Takes delivered nodes back, to be freed.
     fn take_back(&self, nodes: &mut Vec<NodePtr<K, V>>) {
+        // The listener may have forked.
+        self.process.check();
         let mut state = self.state.lock();
         for node in nodes.drain(..) {
             state.freeing.retire(Garbage::Node(node));

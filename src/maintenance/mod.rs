@@ -6,11 +6,11 @@
 //!
 //! # How a pass works
 //!
-//! A pass holds the maintenance lock and works against a budget ([`plan`]). In order
+//! A pass holds the maintenance lock and works against a budget ([`Plan`](pass::Plan)). In order
 //! ([`pass`]):
 //!
 //! 1. *start drain*: if the grace period of what was retired is over, this pass begins a drain
-//!    ([`freeing`]);
+//!    ([`memory`]);
 //! 2. *drain*: the read rings go to the size policy, and the batches of the shards, in turn, to the
 //!    wheel and the size policy;
 //! 3. *expire*: what the wheel finds due leaves the map as `Expired`;
@@ -23,13 +23,12 @@
 //!
 //! # Which threads run passes
 //!
-//! - The scheduler thread ([`MaintenanceView::run_due`](root::MaintenanceView::run_due)) and
-//!   `run_pending_tasks` ([`MaintenanceView::finish`](root::MaintenanceView::finish)), many passes
-//!   in a row ([`runs`]).
+//! - The scheduler thread ([`MaintenanceView::run_due`]) and `run_pending_tasks`
+//!   ([`MaintenanceView::finish`]), many passes in a row ([`runs`]).
 //! - A writer whose batch has reached the soft limit runs one small pass, unless another thread
 //!   holds the lock ([`writers`]).
 //! - If too many events or unfreed values wait, a writer waits for a pass, or runs one
-//!   ([`backlog`]).
+//!   ([`memory`]).
 //! - Where no thread wakes the cache (`Scheduler::disabled`), callers also remove what is due, a
 //!   few entries at a time.
 //!
@@ -41,8 +40,8 @@
 //! 3. A node is retired when three things have happened: it has left the map; it has left the wheel
 //!    and the queues, or another node has taken over its entry; and the listener was called for it.
 //!    It is freed after a grace period that is followed by a complete drain of all rings and all
-//!    batches. A batch may name a node that a pass has removed meanwhile (`Rescheduled`), a ring
-//!    any node.
+//!    batches. Until then, a batch may still hold the event `Rescheduled` of a node that a pass has
+//!    removed, and a ring may hold a read of any removed node.
 //! 4. A node is Dead exactly from the moment at which a pass has unlinked its entry everywhere, and
 //!    Succeeded from the moment at which another node has its entry.
 //! 5. A pass runs no user code but the ticker's. If that panics, the pass continues with the last
@@ -53,29 +52,291 @@
 //! A unit of the budget costs one to three cache misses. The budget bounds how long the lock is
 //! held.
 
-mod backlog;
 #[cfg(any(test, fuzzing))]
 #[path = "../../checks/maintenance.rs"]
 mod check;
 mod close;
 mod delivery;
-mod free;
-mod freeing;
-mod goal;
-mod limits;
-mod outcome;
+mod memory;
 mod pass;
-mod plan;
-mod root;
 mod runs;
-mod state;
 #[cfg(all(test, not(wheelhouse_loom)))]
 mod tests;
-mod tidy;
 mod waking;
-mod walk;
-mod watchdog;
 mod writers;
 
-pub(crate) use outcome::WriteOutcome;
-pub(crate) use root::{Maintenance, Setup};
+use crate::buffer::Batch;
+use crate::buffer::read::ReadBuffer;
+use crate::eviction::{Eviction, Walk};
+use crate::listener::Listener;
+use crate::map::TablePart;
+use crate::node::{EntryPtr, NodePtr};
+use crate::notify::{Notification, Notifier};
+use crate::process::Process;
+use crate::reclaim::Pin;
+use crate::scheduler::{Delivery, Waker};
+use crate::shared::Shared;
+use crate::stats::Stats;
+use crate::sync::{AtomicU32, Mutex, unlock_fairly};
+use crate::wheel::{Spans, Wheel};
+use crate::wheel_snapshot::LevelSnapshot;
+use memory::{Backlog, Freeing};
+use pass::Plan;
+use std::time::Duration;
+use waking::Waking;
+pub(crate) use writers::WriteOutcome;
+use writers::{BATCH_HARD_LIMIT, BOUNDED_CALLER_BUDGET, CALLER_BUDGET, batch_soft_limit};
+
+/// The settings that maintenance needs.
+pub(crate) struct Setup<K, V> {
+    pub(crate) resolution: Duration,
+    pub(crate) listener: Option<Listener<K, V>>,
+    pub(crate) delivery: Delivery,
+    /// Whether entries have weights of their own.
+    pub(crate) weighed: bool,
+    pub(crate) waker: Waker,
+}
+
+/// Keeps the wheel, the size policy, the listener and the memory in step with the map. Calls write
+/// to it, so it stands on other cache lines than the state that calls only read.
+#[repr(align(64))]
+pub(crate) struct Maintenance<K, V> {
+    is_bounded: bool,
+    /// Whether a call that removes an entry returns after the listener has heard of it.
+    tells_callers: bool,
+    /// Events in a batch that make the writer run a pass: at most `writers::BATCH_SOFT_LIMIT`.
+    batch_soft_limit: usize,
+    caller_budget: usize,
+    spans: Spans,
+    backlog: Backlog,
+    /// Behind the maintenance lock.
+    state: Mutex<State<K, V>>,
+    notifier: Notifier<K, V>,
+    delivery: Delivery,
+    waking: Waking,
+    /// Operations of callers while the cache was untidy.
+    operations: AtomicU32,
+    /// Held by a walk through the size policy: there is one cursor.
+    walks: Mutex<()>,
+    /// The process that built the cache.
+    process: Process,
+}
+
+impl<K, V> Maintenance<K, V> {
+    pub(crate) fn new(shared: &Shared<K, V>, setup: Setup<K, V>) -> Self {
+        let bounded = shared.max_capacity();
+        let spans = Spans::new(setup.resolution);
+        let eviction = bounded.map(|max| Eviction::new(shared.eviction_policy, max, setup.weighed));
+        Self {
+            is_bounded: bounded.is_some(),
+            tells_callers: setup.listener.is_some() && matches!(setup.delivery, Delivery::Caller),
+            batch_soft_limit: batch_soft_limit(bounded, shared.map.shards()),
+            caller_budget: bounded.map_or(CALLER_BUDGET, |_| BOUNDED_CALLER_BUDGET),
+            spans,
+            backlog: Backlog::new(shared.map.shards()),
+            state: Mutex::new(State::new(spans, eviction)),
+            notifier: Notifier::new(setup.listener),
+            delivery: setup.delivery,
+            waking: Waking::new(setup.waker),
+            operations: AtomicU32::new(0),
+            walks: Mutex::new(()),
+            process: Process::current(),
+        }
+    }
+
+    /// Panics in a child made by `fork`: what this gives access to needs locks and threads.
+    #[inline]
+    pub(crate) fn view<'a>(&'a self, shared: &'a Shared<K, V>) -> MaintenanceView<'a, K, V> {
+        self.process.check();
+        MaintenanceView {
+            maintenance: self,
+            shared,
+        }
+    }
+
+    /// Asks for a run at `moment` at the latest.
+    pub(crate) fn request_run_by(&self, moment: u64, now: u64) {
+        self.waking.request_by(moment, now);
+    }
+
+    /// Notes that an entry was read, as far as the size policy wants to know.
+    #[inline]
+    pub(crate) fn note_read(&self, shared: &Shared<K, V>, node: NodePtr<K, V>, pin: &Pin) {
+        if let Some(reads) = &shared.reads
+            && reads.should_record(node)
+        {
+            self.offer_read(reads, node, pin);
+        }
+    }
+
+    /// Moves the bound; false if the cache was built without one.
+    pub(crate) fn set_max_capacity(&self, shared: &Shared<K, V>, max: u64) -> bool {
+        if shared.max_capacity().is_none() {
+            return false;
+        }
+        self.process.check();
+        let mut state = self.state.lock();
+        shared.set_max_capacity(max);
+        if let Some(eviction) = &mut state.eviction {
+            eviction.set_max(max);
+        }
+        drop(state);
+        self.waking.request_soon(&shared.clock);
+        true
+    }
+
+    /// The wheel's time and levels as they stand.
+    pub(crate) fn wheel_levels(&self) -> (u64, Vec<LevelSnapshot>) {
+        self.process.check();
+        let state = self.state.lock();
+        (state.wheel.now(), state.wheel.levels().collect())
+    }
+
+    /// The counts so far; all zero unless statistics are recorded.
+    pub(crate) fn stats(&self, shared: &Shared<K, V>) -> Stats {
+        let panics = self.notifier.listener_panics();
+        let counters = shared.counters.as_deref();
+        counters.map_or_else(Stats::default, |counters| Stats::of(counters, panics))
+    }
+
+    pub(crate) fn resolution(&self) -> Duration {
+        self.spans.resolution()
+    }
+}
+
+/// A borrow of `Maintenance` and `Shared`. Its methods do the maintenance: runs, and help by
+/// callers.
+pub(crate) struct MaintenanceView<'a, K, V> {
+    maintenance: &'a Maintenance<K, V>,
+    shared: &'a Shared<K, V>,
+}
+
+impl<K, V> Clone for MaintenanceView<'_, K, V> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<K, V> Copy for MaintenanceView<'_, K, V> {}
+
+/// Entries visited under one hold of the maintenance lock.
+const ENTRIES_PER_HOLD: usize = 512;
+
+impl<K, V> MaintenanceView<'_, K, V> {
+    /// Visits at most `most` entries that the size policy knows, from the first victim to the last;
+    /// none in a cache without a bound. The lock is given up after some hundred entries, so the
+    /// policy changes meanwhile: an entry may be visited twice or not at all. `visit` runs under
+    /// the lock and must not run user code. Walks take turns.
+    pub(crate) fn walk_by_eviction(self, most: usize, mut visit: impl FnMut(EntryPtr<K, V>)) {
+        // Drain the buffers first, so that the order is up to date. Do this before locking `walks`:
+        // it runs destructors, and a destructor may begin a walk.
+        self.run_all(Plan {
+            expire: false,
+            seal: false,
+            ..Plan::RUN
+        });
+        let _turn = self.maintenance.walks.lock();
+        let mut state = self.maintenance.state.lock();
+        let (mut walk, mut left) = (Walk::default(), most);
+        while left > 0
+            && let Some(eviction) = &mut state.eviction
+            && eviction.walk(&mut walk, left.min(ENTRIES_PER_HOLD), &mut visit)
+        {
+            left = left.saturating_sub(ENTRIES_PER_HOLD);
+            unlock_fairly(state);
+            state = self.maintenance.state.lock();
+        }
+    }
+}
+
+/// The state that the maintenance lock protects.
+struct State<K, V> {
+    wheel: Wheel<K, V>,
+    eviction: Option<Eviction<K, V>>,
+    freeing: Freeing<K, V>,
+    scratch: Scratch<K, V>,
+    /// The shard whose batch is drained next.
+    cursor: usize,
+    /// How many batches were drained in turn since the cache was built.
+    drained: u64,
+    /// How many nodes were taken from the wheel, and victims tried, since the cache was built.
+    done: u64,
+    /// The number of entries admitted since the stamp of the read rings was renewed; see
+    /// [`Pass::renew_reads`](pass::Pass).
+    admitted_since_stamp: usize,
+    /// When the wheel's current bucket was last swept.
+    swept_at: u64,
+}
+
+/// The buffers of a pass. They are empty between passes, and keep their capacity.
+struct Scratch<K, V> {
+    /// Notifications that the pass has collected.
+    gathered: Vec<Notification<K, V>>,
+    /// The batch of the shard that is drained.
+    batch: Batch<K, V>,
+    /// The memory that has left the table of that shard.
+    parts: Vec<TablePart<K, V>>,
+    /// The reads of the ring that is drained.
+    read: Vec<NodePtr<K, V>>,
+}
+
+impl<K, V> Scratch<K, V> {
+    fn new() -> Self {
+        Self {
+            gathered: Vec::new(),
+            batch: Batch::new(),
+            parts: Vec::new(),
+            read: Vec::new(),
+        }
+    }
+}
+
+impl<K, V> State<K, V> {
+    fn new(spans: Spans, eviction: Option<Eviction<K, V>>) -> Self {
+        Self {
+            // Cache time begins at 0.
+            wheel: Wheel::new(0, spans),
+            eviction,
+            freeing: Freeing::new(),
+            scratch: Scratch::new(),
+            cursor: 0,
+            drained: 0,
+            done: 0,
+            admitted_since_stamp: 0,
+            swept_at: 0,
+        }
+    }
+
+    /// Drains the read rings into the size policy.
+    fn take_reads(&mut self, reads: Option<&ReadBuffer<K, V>>) {
+        let (Some(reads), Some(eviction)) = (reads, &mut self.eviction) else {
+            return;
+        };
+        let complete = reads.drain(&mut self.scratch.read, |nodes| eviction.accessed_all(nodes));
+        self.freeing.rings_drained |= complete;
+    }
+
+    fn is_over(&self) -> bool {
+        self.eviction.as_ref().is_some_and(Eviction::is_over)
+    }
+
+    /// By how much the weight of the drained entries is over the bound.
+    fn excess(&self) -> u64 {
+        self.eviction.as_ref().map_or(0, Eviction::excess)
+    }
+
+    /// Whether the weight is over the bound by more than a full batch of the heaviest entries.
+    fn is_far_over(&self) -> bool {
+        self.eviction.as_ref().is_some_and(|eviction| {
+            eviction.excess() / BATCH_HARD_LIMIT as u64 > u64::from(eviction.heaviest())
+        })
+    }
+
+    /// Takes a node that left the map out of the wheel and of the size policy.
+    fn unlink(&mut self, node: NodePtr<K, V>) {
+        self.wheel.deschedule(node);
+        if let Some(eviction) = &mut self.eviction {
+            eviction.removed(node);
+        }
+    }
+}

@@ -3,23 +3,113 @@
 //! After each write the writer checks, with a few loads, whether something is to be done: whether a
 //! run has to be requested, and whether the writer has to *help*, which is to run a small pass. It
 //! helps where its shard's batch has reached the soft limit, and where no thread wakes the cache.
+//!
+//! # Where no thread wakes the cache
+//!
+//! A removal leaves an event in a batch; the value is dropped some passes later. Without a
+//! scheduler only calls run passes, and most calls leave nothing to do: hits, and removals of
+//! absent keys. So a removal marks the cache as *untidy*. While it is marked, look-ups take their
+//! full path, and each operation is counted. Each [`OPERATIONS_PER_PASS`]th one runs a small pass
+//! and frees some of what was removed. When nothing is left, the mark is taken off. So a few
+//! hundred operations of any kind are enough, and look-ups of a tidy cache pay nothing.
+//!
+//! # Where the scheduler thread is stuck
+//!
+//! A destructor or a ticker of another cache may hold up the scheduler thread. Writers, and readers
+//! that meet an entry that is due, check for that now and then ([`Waking`]): if the thread is late
+//! by far, they run a pass themselves.
+//!
+//! [`Waking`]: super::waking::Waking
 
-use super::backlog::Backlog;
-use super::limits::{BATCH_HARD_LIMIT, RUN_BUDGET};
-use super::outcome::WriteOutcome;
-use super::plan::Plan;
-use super::root::{Maintenance, MaintenanceView};
-use super::state::State;
+use super::memory::Backlog;
+use super::pass::{Plan, RUN_BUDGET};
+use super::{Maintenance, MaintenanceView, State};
 use crate::buffer::read::{Offer, ReadBuffer};
+use crate::map::Shard;
 use crate::node::NodePtr;
-use crate::reclaim::Pin;
+use crate::reclaim::{self, Pin};
 use crate::shared::Shared;
-use crate::sync::{MutexGuard, unlock_fairly, yield_now};
+use crate::sync::{MutexGuard, Ordering, unlock_fairly, yield_now};
 use crate::time::NEVER;
+
+/// Budget of a pass run by a caller. The events of the caller's own shard are free; events of other
+/// shards count.
+pub(super) const CALLER_BUDGET: usize = 16;
+
+/// The same in a bounded cache. With less, more removals would wait in batches, while their weight
+/// still forces evictions.
+pub(super) const BOUNDED_CALLER_BUDGET: usize = 32;
+
+/// This many events in a shard's batch make the writer run a pass.
+pub(super) const BATCH_SOFT_LIMIT: usize = 24;
+
+/// The soft limits of all shards add up to at most 1/16 of the bound. Batches are mostly far from
+/// full, so what waits in them is less than 2 percent of the bound.
+pub(super) const SOFT_LIMITS_PER_BOUND: u64 = 16;
+
+/// This many events in a shard's batch make the writer wait for a pass.
+pub(super) const BATCH_HARD_LIMIT: usize = 1024;
+
+/// How many events in a batch make its writer run a pass: fewer where the cache has few entries for
+/// each shard, so that it stays near its bound.
+pub(super) fn batch_soft_limit(max_capacity: Option<u64>, shards: usize) -> usize {
+    let share = max_capacity.unwrap_or(u64::MAX) / (shards as u64 * SOFT_LIMITS_PER_BOUND);
+    usize::try_from(share).map_or(BATCH_SOFT_LIMIT, |share| share.clamp(1, BATCH_SOFT_LIMIT))
+}
 
 /// How often a writer yields its processor to the thread that holds the maintenance lock before it
 /// waits for the lock itself.
 const YIELDS_BEFORE_LOCK: usize = 64;
+
+/// Operations between two passes. Four passes drop what one call has removed, unless a reader or a
+/// listener holds it.
+const OPERATIONS_PER_PASS: u32 = 128;
+
+/// A call frees this part of what can be freed, if that is much.
+const PART_OF_READY: usize = 4;
+
+/// The facts about a write that maintenance needs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WriteOutcome {
+    /// Which shard was written to.
+    pub(crate) shard: usize,
+    /// How many events wait in that shard's batch.
+    pub(crate) buffered: usize,
+    /// The deadline that came in, or `NEVER`.
+    pub(crate) deadline: u64,
+    /// Cache time of the write, if it was read.
+    pub(crate) now: Option<u64>,
+    /// How many nodes left the map.
+    // As wide as the others: a copy of the padding behind a `bool` takes four more instructions.
+    pub(crate) left: usize,
+}
+
+impl WriteOutcome {
+    /// The outcome of a change of one entry: `deadline` came in at `now`, if the clock was read.
+    #[inline]
+    pub(crate) fn of_change<K, V>(
+        shard: &Shard<'_, K, V>,
+        deadline: u64,
+        now: Option<u64>,
+    ) -> Self {
+        Self {
+            shard: shard.number(),
+            buffered: shard.buffered(),
+            deadline,
+            now,
+            left: 0,
+        }
+    }
+
+    /// The outcome of removals, the last one at `now` if the clock was read for it.
+    #[inline]
+    pub(crate) fn of_removal<K, V>(shard: &Shard<'_, K, V>, now: Option<u64>) -> Self {
+        Self {
+            left: 1,
+            ..Self::of_change(shard, NEVER, now)
+        }
+    }
+}
 
 /// How much of the user's code a caller that helps may run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -51,9 +141,11 @@ impl<K, V> Maintenance<K, V> {
     #[inline(always)]
     fn after_change(&self, shared: &Shared<K, V>, outcome: WriteOutcome, allowed: UserCode) {
         let has_work = if self.waking.is_up_to_callers() {
-            outcome.left > 0
-                || shared.is_untidy()
-                || self.waking.is_due_for_callers(outcome.now, &shared.clock)
+            // A caller that holds a pin has removed nothing.
+            if allowed >= UserCode::Destructors {
+                self.count_write(shared, outcome.left > 0);
+            }
+            self.waking.is_due_for_callers(outcome.now, &shared.clock)
         } else {
             self.leaves_work(&outcome) && self.waking.is_unrequested()
         };
@@ -126,7 +218,7 @@ impl<K, V> Maintenance<K, V> {
                 false,
             );
         } else {
-            view.check_threads(now, UserCode::Destructors);
+            view.check_thread(now, UserCode::Destructors);
         }
     }
 }
@@ -138,7 +230,7 @@ impl<'a, K, V> MaintenanceView<'a, K, V> {
     fn schedule_followup(self, outcome: WriteOutcome, allowed: UserCode) {
         let (maintenance, clock) = (self.maintenance, &self.shared.clock);
         if let Some(now) = outcome.now {
-            self.check_threads(now, allowed);
+            self.check_thread(now, allowed);
             if outcome.deadline != NEVER {
                 let flush = maintenance.spans.flush_time(outcome.deadline, now);
                 // Since the write read the clock, the policy was asked, which may have taken long.
@@ -152,12 +244,6 @@ impl<'a, K, V> MaintenanceView<'a, K, V> {
         }
         if maintenance.leaves_work(&outcome) {
             maintenance.waking.request_soon(clock);
-        }
-        if maintenance.waking.is_up_to_callers() && outcome.left > 0 {
-            self.shared.set_untidy(true);
-        }
-        if allowed >= UserCode::Destructors && self.shared.is_untidy() {
-            self.count_operation();
         }
         let must_tell = maintenance.must_tell(&outcome, allowed);
         if must_tell || self.needs_help(&outcome) {
@@ -188,9 +274,6 @@ impl<'a, K, V> MaintenanceView<'a, K, V> {
         let Some((mut state, waited)) = locked else {
             return;
         };
-        if now.is_none() {
-            waking.check_now_and_then();
-        }
         let alone = waking.is_up_to_callers();
         // Where writers wait, the thread that expires entries cannot keep up with them: each takes
         // part.
@@ -291,6 +374,109 @@ impl<'a, K, V> MaintenanceView<'a, K, V> {
             if paid == 0 || debt == 0 || !state.is_far_over() {
                 return (state, more);
             }
+        }
+    }
+}
+
+impl<K, V> MaintenanceView<'_, K, V> {
+    /// Checks the thread if it is time to, and does a part of its work if need be.
+    #[inline]
+    pub(super) fn check_thread(self, now: u64, allowed: UserCode) {
+        let waking = &self.maintenance.waking;
+        if waking.needs_check(now) && !waking.check(now) && allowed >= UserCode::Destructors {
+            self.run_for_stuck_thread();
+        }
+    }
+
+    /// One pass in place of the scheduler thread. Not if that thread, or another, holds the
+    /// maintenance lock: callers hardly ever wait for it here.
+    #[cold]
+    fn run_for_stuck_thread(self) {
+        if self.maintenance.state.try_lock().is_some() {
+            self.run_pass(Plan::RUN, |_| ());
+        }
+        if self.maintenance.has_listener() {
+            self.offer_delivery();
+        }
+    }
+}
+
+/// Marks the cache as untidy, unless its pass has found that nothing is left.
+struct Mark<'a, K, V> {
+    shared: &'a Shared<K, V>,
+    untidy: bool,
+}
+
+impl<K, V> Drop for Mark<'_, K, V> {
+    fn drop(&mut self) {
+        if self.untidy {
+            self.shared.set_untidy(true);
+        }
+    }
+}
+
+impl<K, V> Maintenance<K, V> {
+    /// Counts an operation if the cache is untidy, and runs a pass if it is the turn of this one.
+    /// The calling thread holds no lock and no pin for the operation.
+    #[inline(always)]
+    pub(crate) fn count_operation(&self, shared: &Shared<K, V>) {
+        self.count_write(shared, false);
+    }
+
+    /// The same after a write, which makes the cache untidy if it has removed something.
+    // Always inlined: without a scheduler each write counts, and the counter is all that it needs.
+    #[inline(always)]
+    pub(super) fn count_write(&self, shared: &Shared<K, V>, removed: bool) {
+        if !shared.is_untidy() {
+            if !removed {
+                return;
+            }
+            shared.set_untidy(true);
+        }
+        // Relaxed, and not exact: threads that count at the same time may count as one.
+        let count = self.operations.load(Ordering::Relaxed).wrapping_add(1);
+        self.operations.store(count, Ordering::Relaxed);
+        if count.is_multiple_of(OPERATIONS_PER_PASS) {
+            self.view(shared).tidy();
+        }
+    }
+}
+
+impl<K, V> MaintenanceView<'_, K, V> {
+    /// One small pass, and the freeing of what is ready. Not inside a destructor, nor if the thread
+    /// is pinned: what it would free waits for it.
+    #[cold]
+    #[inline(never)]
+    fn tidy(self) {
+        let (maintenance, shared) = (self.maintenance, self.shared);
+        if reclaim::is_freeing() || shared.domain.is_pinned() {
+            return;
+        }
+        let Some(mut state) = maintenance.state.try_lock() else {
+            return;
+        };
+        // Taken off before the batches are looked at: a writer pushes, then marks.
+        shared.set_untidy(false);
+        let mut mark = Mark {
+            shared,
+            untidy: true,
+        };
+        let plan = Plan {
+            evict: false,
+            ..Plan::AWAIT_RECLAIM
+        };
+        let passed = maintenance.pass(shared, &mut state, plan).run();
+        let retired = &mut state.freeing.retired;
+        let most = (retired.ready() / PART_OF_READY).max(2 * RUN_BUDGET);
+        let ready = retired.take_ready(most);
+        mark.untidy = passed.more || !retired.is_empty() || maintenance.notifier.waiting() > 0;
+        drop(state);
+        drop(mark);
+        self.free(ready);
+        if maintenance.tells_callers {
+            self.deliver_as_caller();
+        } else if maintenance.has_listener() {
+            self.offer_delivery();
         }
     }
 }

@@ -4,7 +4,7 @@ use super::cell::{Locked, Probe, ShardCell, Totals};
 use super::table::{Home, Place, Table, TablePart, Writer};
 use crate::buffer::{Batch, WriteEvent};
 use crate::listener::RemovalCause;
-use crate::node::{NodePtr, NodeState, Prepared, Times};
+use crate::node::{NewNode, NodePtr, NodeState, Times};
 use crate::sync::ShortMutexGuard;
 
 /// A shard, locked by a writer.
@@ -29,8 +29,10 @@ pub(crate) struct Vacant<'a, K, V>(Home<'a, K, V>);
 pub(crate) struct Occupied<'a, K, V>(Home<'a, K, V>, Place<'a, K, V>);
 
 impl<K, V> ShardCell<K, V> {
+    /// Panics in a child made by `fork`.
     #[inline]
     pub(super) fn lock(&self) -> Shard<'_, K, V> {
+        self.process.check();
         Shard {
             table: &self.table,
             totals: &self.totals,
@@ -125,10 +127,10 @@ impl<'a, K, V> Shard<'a, K, V> {
     pub(crate) fn add(
         &mut self,
         vacancy: Vacant<'a, K, V>,
-        new: impl Prepared<K, V>,
+        new: &mut NewNode<K, V>,
         times: Times,
     ) -> NodePtr<K, V> {
-        let (hash, weight) = (new.peek().hash(), new.peek().weight());
+        let (hash, weight) = (new.hash(), new.weight());
         self.writer().grow_if_full();
         let new = self.locked.slab.place(new, times);
         self.writer().insert(vacancy.0, new, hash);
@@ -139,13 +141,9 @@ impl<'a, K, V> Shard<'a, K, V> {
 
     /// Adds a node whose key is known to be absent.
     #[cfg(all(test, wheelhouse_loom))]
-    pub(crate) fn add_absent(
-        &mut self,
-        new: crate::node::NewNode<K, V>,
-        times: Times,
-    ) -> NodePtr<K, V> {
+    pub(crate) fn add_absent(&mut self, mut new: NewNode<K, V>, times: Times) -> NodePtr<K, V> {
         let home = self.writer().home(new.hash());
-        self.add(Vacant(home), new, times)
+        self.add(Vacant(home), &mut new, times)
     }
 
     /// Puts `new` where `old` stands; the value of `old` leaves for `cause`.
@@ -155,11 +153,11 @@ impl<'a, K, V> Shard<'a, K, V> {
         &mut self,
         spot: Occupied<'a, K, V>,
         old: NodePtr<K, V>,
-        new: impl Prepared<K, V>,
+        new: &mut NewNode<K, V>,
         times: Times,
         cause: RemovalCause,
     ) -> NodePtr<K, V> {
-        let (hash, weight) = (new.peek().hash(), new.peek().weight());
+        let (hash, weight) = (new.hash(), new.weight());
         let new = self.locked.slab.succeed(old, new, times);
         // Otherwise the first read after each write would be recorded as a new read.
         new.set_seen(old.seen());
@@ -197,7 +195,7 @@ impl<'a, K, V> Shard<'a, K, V> {
     /// with `cause`.
     #[cold]
     #[inline(never)]
-    pub(crate) fn refuse(&mut self, new: impl Prepared<K, V>, cause: RemovalCause) {
+    pub(crate) fn refuse(&mut self, new: &mut NewNode<K, V>, cause: RemovalCause) {
         let node = self.locked.slab.place(new, Times::NONE);
         node.set_state(NodeState::Removed);
         self.locked.batch.push(WriteEvent::Removed(node, cause));
@@ -267,7 +265,7 @@ impl<'a, K, V> Shard<'a, K, V> {
 mod tests {
     use super::super::Map;
     use super::*;
-    use crate::node::{Columns, NewNode};
+    use crate::node::Columns;
     use crate::reclaim::Domain;
 
     #[test]
@@ -284,7 +282,7 @@ mod tests {
                     panic!("no node has the hash {key}");
                 };
                 assert_eq!(shard.buffered() as u64, number);
-                shard.add(vacant, NewNode::new(key, (), key, 1), Times::NONE);
+                shard.add(vacant, &mut NewNode::new(key, (), key, 1), Times::NONE);
             }
             shard.swap_batch(&mut batch, &mut parts);
             assert_eq!(shard.buffered(), 0);

@@ -54,7 +54,7 @@ pub(super) struct Side {
 
 impl<K, V> Node<K, V> {
     #[inline]
-    pub(super) fn new(new: NewNode<K, V>, deadline: u64, entry: EntryPtr<K, V>) -> Self {
+    pub(super) fn new((key, value): (K, V), deadline: u64, entry: EntryPtr<K, V>) -> Self {
         let (entry_low, entry_high) = entry.parts();
         Self {
             deadline: AtomicU64::new(deadline),
@@ -62,8 +62,8 @@ impl<K, V> Node<K, V> {
             entry_high,
             state: AtomicU8::new(NodeState::Live as u8),
             seen: AtomicU8::new(0),
-            key: new.key,
-            value: new.value,
+            key,
+            value,
         }
     }
 
@@ -260,9 +260,11 @@ pub(crate) fn overdue(now: u64, deadline: u64) -> u64 {
 }
 
 /// A node before it is published: only its writer has it, on its stack.
+///
+/// Key and value are taken when there is memory for the node. Allocating panics if the memory is
+/// refused. What is not taken by then stays with the writer, so it is not dropped under a lock.
 pub(crate) struct NewNode<K, V> {
-    key: K,
-    value: V,
+    content: Option<(K, V)>,
     pub(super) hash: u64,
     pub(super) weight: u32,
 }
@@ -289,67 +291,37 @@ impl Times {
     };
 }
 
-/// A node to come, which is taken when there is memory for it. Allocating panics if the memory is
-/// refused, and what is not taken by then stays with its owner: keys and values are not dropped
-/// under a lock.
-pub(crate) trait Prepared<K, V> {
-    fn peek(&self) -> &NewNode<K, V>;
-    fn take(self) -> NewNode<K, V>;
-}
-
-impl<K, V> Prepared<K, V> for NewNode<K, V> {
-    fn peek(&self) -> &Self {
-        self
-    }
-
-    fn take(self) -> Self {
-        self
-    }
-}
-
-/// Some, until it is taken.
-impl<K, V> Prepared<K, V> for &mut Option<NewNode<K, V>> {
-    #[inline(always)]
-    fn peek(&self) -> &NewNode<K, V> {
-        match &**self {
-            Some(new) => new,
-            None => unreachable!("a prepared node is taken once"),
-        }
-    }
-
-    #[inline(always)]
-    fn take(self) -> NewNode<K, V> {
-        match Option::take(self) {
-            Some(new) => new,
-            None => unreachable!("a prepared node is taken once"),
-        }
-    }
-}
-
 impl<K, V> NewNode<K, V> {
     #[inline]
     pub(crate) fn new(key: K, value: V, hash: u64, weight: u32) -> Self {
         Self {
-            key,
-            value,
+            content: Some((key, value)),
             hash,
             weight,
         }
     }
 
+    /// Key and value, until they are taken.
+    #[inline(always)]
+    pub(crate) fn entry(&self) -> (&K, &V) {
+        match &self.content {
+            Some((key, value)) => (key, value),
+            None => unreachable!("a node is published once"),
+        }
+    }
+
     #[inline]
     pub(crate) fn key(&self) -> &K {
-        &self.key
+        self.entry().0
     }
 
-    #[inline]
-    pub(crate) fn value(&self) -> &V {
-        &self.value
-    }
-
-    /// The value of a node that is not let in; the key is dropped.
-    pub(crate) fn into_value(self) -> V {
-        self.value
+    /// Takes key and value, once.
+    #[inline(always)]
+    pub(crate) fn take(&mut self) -> (K, V) {
+        match self.content.take() {
+            Some(content) => content,
+            None => unreachable!("a node is published once"),
+        }
     }
 
     #[inline]

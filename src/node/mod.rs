@@ -16,7 +16,7 @@
 //! ```
 //!
 //! Hot parts stand side by side ([`slab`]), so a look-up fetches nothing that it does not read, and
-//! nothing that the pass writes. DESIGN.md has a table of the sizes. There is a weight where there
+//! nothing that the pass writes. [`slab`] has a table of the sizes. There is a weight where there
 //! is a weigher, `own` where the entry's own deadline must be kept apart from a cache-wide limit,
 //! and a moment of refresh where the cache reloads.
 //!
@@ -72,7 +72,7 @@ pub(crate) use address::tests::REFUSES;
 pub(crate) use address::{TAG_BITS, TAG_SHIFT, fits, is_taggable, prefetch, refuse};
 pub(crate) use chunk::Columns;
 pub(crate) use entry::{EntryPtr, Links, NO_BUCKET};
-pub(crate) use hot::{NewNode, Node, NodeState, Prepared, Times, overdue};
+pub(crate) use hot::{NewNode, Node, NodeState, Times, overdue};
 pub(crate) use pointer::NodePtr;
 pub(crate) use refresh::{RefreshMoment, is_stale};
 pub(crate) use slab::{Emptied, Slab};

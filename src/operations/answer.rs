@@ -157,13 +157,14 @@ impl<K: 'static, V: 'static> Lifetimes<K, V> {
             }
             (_, None) => Answer::New(NEVER),
             (_, Some(policy)) if self.updates_as_new => {
-                Answer::New(policy.deadline_of_new(new.key(), new.value(), clock, now))
+                let (key, value) = new.entry();
+                Answer::New(policy.deadline_of_new(key, value, clock, now))
             }
             (_, Some(policy)) => {
                 // If the entry is due, this claims it, so that the answer for a new entry stays
                 // valid.
                 let there = found.and_then(|old| old.deadline_if_live(now));
-                let (key, value) = (new.key(), new.value());
+                let (key, value) = new.entry();
                 match there {
                     None => Answer::New(policy.deadline_of_new(key, value, clock, now)),
                     Some(_) if !self.policy_asks.updates => Answer::Kept(None),

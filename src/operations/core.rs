@@ -66,9 +66,7 @@ impl<K, V, S> Core<K, V, S> {
     /// calling thread holds no lock and no pin for the operation.
     #[inline(always)]
     pub(crate) fn count_operation(&self) {
-        if self.shared.is_untidy() {
-            self.maintenance.view(&self.shared).count_operation();
-        }
+        self.maintenance.count_operation(&self.shared);
     }
 
     #[inline]

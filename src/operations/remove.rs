@@ -2,7 +2,7 @@
 //! goes through [`Shared::take_out`].
 
 use super::core::Core;
-use super::transact::{Change, Hold};
+use super::transact::{Change, Hold, Settled};
 use crate::contain::contain;
 use crate::listener::RemovalCause;
 use crate::load::state::{Load, RevokedBy};
@@ -34,7 +34,7 @@ where
         key: &Q,
         by: RevokedBy,
         must_look: bool,
-        mut look: impl FnMut(NodePtr<K, V>) -> Option<R>,
+        look: impl FnMut(NodePtr<K, V>) -> Option<R>,
     ) -> Option<R>
     where
         Q: Equivalent<K> + Hash + ?Sized,
@@ -43,18 +43,29 @@ where
         // Before the pin, whose fence delays the memory loads after it.
         let cell = self.shared.map.cell(hash);
         cell.prefetch(hash);
-        let mut settled = self.shared.transact_in(
-            cell,
-            hash,
-            Removal {
-                shared: &self.shared,
-                key,
-                by,
-                must_look,
-                may_load: false,
-                look: &mut look,
-            },
-        );
+        let removal = Removal {
+            shared: &self.shared,
+            key,
+            by,
+            must_look,
+            may_load: false,
+            look,
+        };
+        let end = |removal, settled| self.end_take(removal, settled);
+        self.shared.transact_in(cell, hash, removal, end)
+    }
+
+    /// What follows the transaction of a removal.
+    #[inline(always)]
+    fn end_take<Q, R, L>(
+        &self,
+        mut removal: Removal<'_, K, V, Q, L>,
+        mut settled: Settled<K, V, Option<Taken<K, V, R>>>,
+    ) -> Option<R>
+    where
+        Q: ?Sized,
+        L: FnMut(NodePtr<K, V>) -> Option<R>,
+    {
         let Some(Taken {
             cause,
             outcome,
@@ -79,7 +90,7 @@ where
                 };
                 // Its pin keeps what was removed. Dropped before `after`, in any case.
                 let _settled = settled;
-                let seen = look(node)?;
+                let seen = (removal.look)(node)?;
                 after.outcome = None;
                 seen
             }

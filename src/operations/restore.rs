@@ -11,7 +11,7 @@ use crate::listener::RemovalCause;
 use crate::load::state::RevokedBy;
 use crate::maintenance::WriteOutcome;
 use crate::map::Revalidated;
-use crate::node::{NewNode, NodePtr, Prepared, Times};
+use crate::node::{NewNode, NodePtr, Times};
 use crate::shared::Shared;
 use crate::time::{self, NEVER};
 use std::hash::{BuildHasher, Hash};
@@ -66,7 +66,7 @@ where
     pub(crate) fn put_back(&self, key: K, value: V, weight: u32, remaining: Remaining) -> bool {
         let times = remaining.times(&self.lifetimes);
         let hash = self.hash(&key);
-        let new = NewNode::new(key, value, hash, weight);
+        let mut new = NewNode::new(key, value, hash, weight);
         if remaining.own.is_some() {
             self.lifetimes.note_own();
         }
@@ -74,7 +74,6 @@ where
             at: time::deadline_after(remaining.at, after),
             lifetime: None,
         });
-        let mut new = Some(new);
         let change = PutBack {
             shared: &self.shared,
             new: &mut new,
@@ -91,7 +90,7 @@ where
     /// Notifies the listener of an entry that ended while no cache held it.
     pub(crate) fn notify_ended(&self, key: K, value: V, weight: u32) {
         let hash = self.hash(&key);
-        let mut new = Some(NewNode::new(key, value, hash, weight));
+        let mut new = NewNode::new(key, value, hash, weight);
         let cause = RemovalCause::Expired;
         let mut shard = self.shared.map.lock(hash);
         shard.refuse(&mut new, cause);
@@ -106,7 +105,7 @@ where
 /// The return of an entry, as a change.
 struct PutBack<'p, K, V> {
     shared: &'p Shared<K, V>,
-    new: &'p mut Option<NewNode<K, V>>,
+    new: &'p mut NewNode<K, V>,
     times: Times,
     refresh: Option<NextRefresh>,
 }
@@ -119,7 +118,7 @@ impl<K: Eq, V> Change<K, V> for PutBack<'_, K, V> {
     const KNOWS_LOADS: bool = true;
 
     fn is_key(&self, other: &K) -> bool {
-        self.new.peek().key() == other
+        self.new.key() == other
     }
 
     fn ask(&mut self, found: Option<NodePtr<K, V>>, _: Option<u64>) -> Result<u64, Self::Done> {

@@ -14,12 +14,12 @@ use super::condition::{Check, Explicit, WriteCondition, Written};
 use super::core::Core;
 use super::lifetimes::LifetimeSource;
 use super::refresh::{NextRefresh, set_refresh};
-use super::transact::{Change, Hold, Settled};
+use super::transact::{Change, Hold};
 use crate::listener::RemovalCause;
 use crate::load::state::RevokedBy;
 use crate::maintenance::WriteOutcome;
-use crate::map::Revalidated;
-use crate::node::{NewNode, NodePtr, Prepared};
+use crate::map::{Revalidated, ShardCell};
+use crate::node::{NewNode, NodePtr};
 use crate::time::{self, NEVER};
 use equivalent::Equivalent;
 use std::hash::{BuildHasher, Hash};
@@ -40,14 +40,13 @@ where
     pub(crate) fn put(&self, key: K, value: V, lifetime: Option<Duration>) {
         let given = lifetime.map_or(LifetimeSource::Policy, LifetimeSource::Ttl);
         let explicit = Explicit(RevokedBy::Overwrite);
-        let mut new = None;
         let hash = self.hash(&key);
-        if let Ok(outcome) = self
-            .write(hash, key, value, &mut new, given, explicit)
-            .end()
-        {
-            self.maintenance.after_write(&self.shared, outcome);
-        }
+        let (cell, mut new) = self.prepare(hash, key, value);
+        self.write(cell, &mut new, given, explicit, |stored| {
+            if let Ok(outcome) = stored {
+                self.maintenance.after_write(&self.shared, outcome);
+            }
+        });
     }
 
     /// Stores a value if the condition lets it. The caller is to call `after_write` with the
@@ -61,33 +60,32 @@ where
         given: LifetimeSource,
         condition: impl WriteCondition<K, V>,
     ) -> Result<WriteOutcome, Refused<V>> {
-        let mut new = None;
-        let stored = self
-            .write(hash, key, value, &mut new, given, condition)
-            .end();
-        stored.map_err(|NotStored| match new.take() {
-            Some(new) => Refused(new.into_value()),
-            None => unreachable!("a refused write leaves what it would have stored"),
-        })
+        let (cell, mut new) = self.prepare(hash, key, value);
+        let stored = self.write(cell, &mut new, given, condition, |stored| stored);
+        stored.map_err(|NotStored| Refused(new.take().1))
     }
 
-    /// The transaction of a write. What it stores is at `new` meanwhile, and is still there if the
-    /// condition refuses it.
-    #[inline(always)]
-    fn write<C: WriteCondition<K, V>>(
-        &self,
-        hash: u64,
-        key: K,
-        value: V,
-        new: &mut Option<NewNode<K, V>>,
-        given: LifetimeSource,
-        condition: C,
-    ) -> Settled<K, V, Result<WriteOutcome, NotStored>> {
+    /// The shard and the node of a write.
+    #[inline]
+    fn prepare(&self, hash: u64, key: K, value: V) -> (&ShardCell<K, V>, NewNode<K, V>) {
         // The prefetch comes before the pin, whose fence delays later memory loads.
         let cell = self.shared.map.cell(hash);
         cell.prefetch(hash);
         let weight = self.weigh(&key, &value);
-        *new = Some(NewNode::new(key, value, hash, weight));
+        (cell, NewNode::new(key, value, hash, weight))
+    }
+
+    /// The transaction of a write. The caller keeps what a condition refuses.
+    #[inline(always)]
+    fn write<C: WriteCondition<K, V>, R>(
+        &self,
+        cell: &ShardCell<K, V>,
+        new: &mut NewNode<K, V>,
+        given: LifetimeSource,
+        condition: C,
+        end: impl FnOnce(Result<WriteOutcome, NotStored>) -> R,
+    ) -> R {
+        let hash = new.hash();
         let given = &given;
         let write = Write {
             core: self,
@@ -95,7 +93,7 @@ where
             given,
             condition,
         };
-        self.shared.transact_in(cell, hash, write)
+        (self.shared).transact_in(cell, hash, write, |_, settled| end(settled.end()))
     }
 
     /// Sets a deadline by hand; false if the key is absent or its entry is due.
@@ -111,11 +109,15 @@ where
             key,
             lifetime,
         };
-        let Some(outcome) = self.shared.transact(self.hash(key), change).end() else {
-            return false;
-        };
-        self.maintenance.after_write(&self.shared, outcome);
-        true
+        let hash = self.hash(key);
+        let cell = self.shared.map.cell(hash);
+        (self.shared).transact_in(cell, hash, change, |_, settled| {
+            let Some(outcome) = settled.end() else {
+                return false;
+            };
+            self.maintenance.after_write(&self.shared, outcome);
+            true
+        })
     }
 }
 
@@ -125,8 +127,8 @@ struct NotStored;
 /// A write, as a change.
 struct Write<'w, K, V, S, C> {
     core: &'w Core<K, V, S>,
-    new: &'w mut Option<NewNode<K, V>>,
-    // Its copies would be long.
+    new: &'w mut NewNode<K, V>,
+    // A reference: copies of the source would be long.
     given: &'w LifetimeSource,
     condition: C,
 }
@@ -144,7 +146,7 @@ where
 
     #[inline(always)]
     fn is_key(&self, other: &K) -> bool {
-        self.new.peek().key() == other
+        self.new.key() == other
     }
 
     #[inline(always)]
@@ -166,11 +168,11 @@ where
         {
             return Ok((asked, refresh));
         }
-        let (new, given) = (self.new.peek(), self.given);
+        let (new, given) = (&*self.new, self.given);
         let asked = lifetimes.ask(new, found, given, &shared.clock, now);
         let refresh = core.refresh.as_ref().map(|policy| {
             let own = asked.own_or(|| found.map_or(NEVER, |old| old.own_deadline()));
-            let entry = (new.key(), new.value());
+            let entry = new.entry();
             lifetimes.ask_refresh(&**policy, entry, found, *given, (now, own), &shared.clock)
         });
         Ok((asked, refresh))
@@ -200,7 +202,7 @@ where
             now: Some(now),
             left: 1,
         };
-        let weight = self.new.peek().weight();
+        let weight = self.new.weight();
         let mut former = None;
         let mut kept_out = false;
         match place {
@@ -208,11 +210,11 @@ where
                 let times = asked.times(None, lifetimes);
                 outcome.deadline = times.deadline;
                 if shared.is_too_heavy(weight) {
-                    hold.shard.refuse(&mut *self.new, RemovalCause::Size);
+                    hold.shard.refuse(self.new, RemovalCause::Size);
                     shared.note_removed(|| weight, RemovalCause::Size);
                     kept_out = true;
                 } else {
-                    let node = hold.shard.add(vacancy, &mut *self.new, times);
+                    let node = hold.shard.add(vacancy, self.new, times);
                     set_refresh(node, refresh);
                     outcome.left = 0;
                 }
@@ -233,11 +235,11 @@ where
                 outcome.deadline = times.deadline;
                 if too_heavy {
                     hold.shard.remove(spot, old, cause);
-                    hold.shard.refuse(&mut *self.new, RemovalCause::Size);
+                    hold.shard.refuse(self.new, RemovalCause::Size);
                     shared.note_removed(|| weight, RemovalCause::Size);
                     kept_out = true;
                 } else {
-                    let node = hold.shard.replace(spot, old, &mut *self.new, times, cause);
+                    let node = hold.shard.replace(spot, old, self.new, times, cause);
                     set_refresh(node, refresh);
                 }
                 shared.note_written(Some((old, cause)));

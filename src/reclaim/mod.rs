@@ -49,7 +49,15 @@
 //!
 //! A grace period costs the pass that begins it a fence. Each check reads one word for each live
 //! thread that has used the domain, up to the first that is still pinned from before; the next
-//! check reads that thread's word first. DESIGN.md has the figures of both schemes.
+//! check reads that thread's word first.
+//!
+//! | ns; `cargo run --release -p wheelhouse-models --example pins` | own epochs | crossbeam-epoch |
+//! |---|---|---|
+//! | a hit without deadline, no sleeping thread | 9.7 | 12.0 |
+//! | beside 512 sleeping threads that once used the cache | 13.3 | 123 |
+//!
+//! A pin without a fence, and a barrier on all processors in its place, was considered: the barrier
+//! interrupts busy threads.
 //!
 //! # Origin
 //!

@@ -28,7 +28,8 @@
 //! [`reschedule`](Wheel::reschedule).
 //!
 //! The wheel remembers nothing else between two calls. So the caller may stop at any node, link and
-//! unlink any node, pending or not, and continue at any later time.
+//! unlink any node, pending or not, and continue at any later time. If a due bucket were spliced
+//! out as a whole, a pass that stops in the middle would leave a list that belongs to no bucket.
 //!
 //! *Time goes back* when a clock does. Then the buckets whose tick is a turn or more away from the
 //! earlier hand become pending, and their nodes are linked again. So the wheel's time is always the

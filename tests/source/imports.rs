@@ -79,13 +79,14 @@ fn named(text: &str) -> Vec<String> {
 }
 
 /// The files whose atomics and locks are not those of `sync`, which models replace, and why.
-const OWN_ATOMICS: [(&str, &str); 14] = [
+const OWN_ATOMICS: [(&str, &str); 15] = [
     (
         "load/cycle.rs",
         "a static: threads that wait, over all caches",
     ),
     ("load/state.rs", "a static: the number of the next load"),
     ("loading_cache/threads.rs", "threads of the system"),
+    ("process.rs", "statics: the process, its threads"),
     (
         "reclaim/crossbeam.rs",
         "beside another crate's epochs, which no model runs",

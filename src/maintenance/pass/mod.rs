@@ -3,18 +3,14 @@
 //! | file | step |
 //! |------|------|
 //! | [`drain`] | the read rings and the batches are applied to the wheel and to the size policy |
-//! | [`expire`] | entries that are due leave the map |
-//! | [`evict`] | victims leave the map while the cache is over its bound |
+//! | [`make_room`] | entries that are due leave the map, then victims while it is over its bound |
 //!
 //! The order of the steps, and what holds between them, is in the module docs of `maintenance`.
 
 pub(super) mod drain;
-mod evict;
-pub(super) mod expire;
+pub(super) mod make_room;
 
-use super::plan::Plan;
-use super::root::Maintenance;
-use super::state::State;
+use super::{Maintenance, State};
 use crate::listener::RemovalCause;
 use crate::map::Garbage;
 use crate::node::{self, NodePtr, NodeState};
@@ -27,6 +23,90 @@ use std::time::Instant;
 
 /// How many units of a table that grows or shrinks a run moves under one hold of its shard's lock.
 pub(super) const RESIZE_UNITS: usize = 16;
+
+/// Budget of a pass of a run. It bounds how long a writer waits for the maintenance lock.
+pub(super) const RUN_BUDGET: usize = 256;
+
+/// Whether a pass searches the wheel's current bucket, whose tick has not ended, for entries that
+/// are due.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Sweep {
+    No,
+    IfCheap,
+    Yes,
+}
+
+/// The kinds of work of one pass, and the amount of each.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Plan {
+    pub(super) budget: usize,
+    /// The shard of the writer that runs the pass; `None` for a run.
+    pub(super) own: Option<usize>,
+    /// Whether batches are drained.
+    pub(super) drain: bool,
+    /// Whether due entries are removed.
+    pub(super) expire: bool,
+    /// Whether victims are removed.
+    pub(super) evict: bool,
+    /// Whether the pass moves units of tables that grow or shrink.
+    pub(super) resize: bool,
+    pub(super) sweep: Sweep,
+    /// Whether a grace period begins for however few items.
+    pub(super) seal: bool,
+    /// Whether each entry may report its next read again, whatever has happened since it reported
+    /// the last.
+    pub(super) renew: bool,
+}
+
+impl Plan {
+    /// A pass of a run.
+    pub(super) const RUN: Self = Self {
+        budget: RUN_BUDGET,
+        own: None,
+        drain: true,
+        expire: true,
+        evict: true,
+        resize: true,
+        sweep: Sweep::No,
+        seal: true,
+        renew: true,
+    };
+
+    /// A pass that frees memory.
+    pub(super) const RECLAIM: Self = Self {
+        expire: false,
+        ..Self::RUN
+    };
+
+    /// A pass of a writer that waits until memory is freed.
+    pub(super) const AWAIT_RECLAIM: Self = Self {
+        resize: false,
+        renew: false,
+        ..Self::RECLAIM
+    };
+
+    /// A pass of a writer to the shard.
+    pub(super) fn help(shard: usize, budget: usize, expire: bool) -> Self {
+        Self {
+            budget,
+            own: Some(shard),
+            expire,
+            resize: false,
+            seal: false,
+            renew: false,
+            ..Self::RUN
+        }
+    }
+
+    /// A pass after this one that drains nothing more.
+    pub(super) fn without_drain(self) -> Self {
+        Self {
+            budget: RUN_BUDGET,
+            drain: false,
+            ..self
+        }
+    }
+}
 
 /// A pass in progress. It holds the maintenance lock through the borrow of the state.
 pub(super) struct Pass<'a, K, V> {
@@ -112,30 +192,6 @@ impl<K, V> Pass<'_, K, V> {
                 || (self.plan.evict && self.state.is_over()),
             applied: self.applied,
         }
-    }
-
-    /// Removes due entries and victims, always more than the pass has added. Otherwise fast writers
-    /// could use up the whole budget of each pass: expired entries would stay, and the cache would
-    /// exceed its bound.
-    fn make_room(&mut self) {
-        let least = self.applied + self.plan.budget / 2;
-        // Remove expired entries before live ones.
-        let over = self.plan.evict && self.state.is_over();
-        if (self.plan.expire || over) && !self.state.wheel.is_empty() {
-            self.count_done(least, |pass| pass.expire(over));
-        }
-        if over {
-            // Evict with this budget too, however many due entries were removed.
-            self.count_done(least, Self::evict);
-        }
-    }
-
-    /// Runs a step with at least this budget, and counts what it has done.
-    fn count_done(&mut self, least: usize, step: impl FnOnce(&mut Self)) {
-        self.budget = self.budget.max(least);
-        let given = self.budget;
-        step(self);
-        self.state.done += (given - self.budget) as u64;
     }
 
     /// Brings the wheel's time up to date, once a pass, before the wheel links a node: with an old

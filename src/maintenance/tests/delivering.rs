@@ -1,8 +1,8 @@
 //! In which order notifications are delivered.
 
-use super::super::plan::Plan;
+use super::super::pass::Plan;
 use crate::map::Garbage;
-use crate::{Cache, Scheduler};
+use crate::{Cache, Delivery, Scheduler};
 use std::sync::mpsc;
 
 #[test]
@@ -10,6 +10,8 @@ fn a_delivery_that_is_stopped_again_and_again_keeps_the_order() {
     let (tell, delivered) = mpsc::channel();
     let cache: Cache<u32, u32> = Cache::builder()
         .scheduler(Scheduler::disabled())
+        // No thread but the test's delivers.
+        .delivery(Delivery::executor(drop))
         .removal_listener(move |&key, _, _| tell.send(key).expect("the test listens"))
         .build();
     let (shared, maintenance) = (&cache.core.shared, &cache.core.maintenance);

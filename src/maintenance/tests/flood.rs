@@ -1,7 +1,8 @@
 //! Writers that always bring as much as a pass can take.
 
-use super::super::limits::{BATCH_HARD_LIMIT, RUN_BUDGET};
-use super::super::plan::Plan;
+use super::super::pass::Plan;
+use super::super::pass::RUN_BUDGET;
+use super::super::writers::BATCH_HARD_LIMIT;
 use super::Deaf;
 use crate::{Cache, MaintenanceTask, ManualTicker, Scheduler, Ticker};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};

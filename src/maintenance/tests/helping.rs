@@ -1,9 +1,9 @@
 //! What a caller does to help maintenance, and how much at a time.
 
-use super::super::limits::{BATCH_HARD_LIMIT, CALLER_BUDGET, RUN_BUDGET};
-use super::super::pass::expire::SWEEPS_PER_TICK;
-use super::super::plan::Plan;
-use super::super::writers::UserCode;
+use super::super::pass::Plan;
+use super::super::pass::RUN_BUDGET;
+use super::super::pass::make_room::SWEEPS_PER_TICK;
+use super::super::writers::{BATCH_HARD_LIMIT, CALLER_BUDGET, UserCode};
 use super::node;
 use crate::{Cache, ManualTicker};
 use std::ops::Range;

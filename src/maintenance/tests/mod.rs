@@ -7,10 +7,10 @@ mod invariants;
 mod succession;
 mod waking;
 
-use super::limits::{BATCH_HARD_LIMIT, BATCH_SOFT_LIMIT, SOFT_LIMITS_PER_BOUND, batch_soft_limit};
+use super::State;
+use super::pass::Plan;
 use super::pass::drain::{ORDERED_RENEWALS_PER_TURNOVER, RENEWALS_PER_TURNOVER};
-use super::plan::Plan;
-use super::state::State;
+use super::writers::{BATCH_HARD_LIMIT, BATCH_SOFT_LIMIT, SOFT_LIMITS_PER_BOUND, batch_soft_limit};
 use crate::eviction::{Eviction, EvictionPolicy};
 use crate::node::NodePtr;
 use crate::{Cache, ManualTicker};

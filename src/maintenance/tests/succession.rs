@@ -4,8 +4,8 @@
 //! passes of any plan: some drain nothing, some drain one shard's batch, some remove entries whose
 //! event still waits.
 
-use crate::maintenance::plan::Plan;
-use crate::maintenance::plan::Sweep;
+use crate::maintenance::pass::Plan;
+use crate::maintenance::pass::Sweep;
 use crate::random::Dice;
 use crate::{Cache, CacheBuilder, EvictionPolicy, ManualTicker, Scheduler};
 use std::sync::Arc;

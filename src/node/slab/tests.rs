@@ -12,7 +12,7 @@ fn place(slab: &mut Slab<u64, u64>, key: u64) -> NodePtr<u64, u64> {
         deadline: key + 1,
         own: key + 2,
     };
-    slab.place(NewNode::new(key, !key, key, key as u32 + 3), times)
+    slab.place(&mut NewNode::new(key, !key, key, key as u32 + 3), times)
 }
 
 fn give_back(slab: &mut Slab<u64, u64>, nodes: impl IntoIterator<Item = NodePtr<u64, u64>>) {
@@ -94,7 +94,7 @@ fn a_successor_takes_over_the_entry_and_the_last_node_gives_it_back() {
     let entry = node.entry();
     let mut past = Vec::new();
     for value in 0..300 {
-        let new = slab.succeed(node, NewNode::new(2, value, 2, 1), Times::NONE);
+        let new = slab.succeed(node, &mut NewNode::new(2, value, 2, 1), Times::NONE);
         assert_eq!((new.entry(), entry.node()), (entry, node));
         entry.set_node(new);
         node.set_state(NodeState::Removed);
@@ -268,12 +268,12 @@ fn keys_and_values_of_any_size_and_alignment_find_room() {
     });
     let mut large = Slab::new(Columns::default());
     for number in 0..40u8 {
-        let node = wide.place(NewNode::new(number, Wide(number), 1, 1), Times::NONE);
+        let node = wide.place(&mut NewNode::new(number, Wide(number), 1, 1), Times::NONE);
         assert_eq!(
             (node.value().0, (&raw const *node.value()).addr() % 256),
             (number, 0)
         );
-        let node = large.place(NewNode::new((), [number; 5_000], 1, 1), Times::NONE);
+        let node = large.place(&mut NewNode::new((), [number; 5_000], 1, 1), Times::NONE);
         assert_eq!(node.value()[4_999], number);
     }
     wide.check_invariants();
