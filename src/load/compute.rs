@@ -41,22 +41,19 @@ fn apply<K: CacheKey, V: CacheValue, S: BuildHasher, X>(
     key: K,
     run: Run<'_, K, V, S, Result<OwnOp<V>, X>>,
 ) -> Result<CompResult<K, V>, X> {
-    let unchanged = |seen: Option<Box<Seen<V>>>, key| match seen {
-        Some(seen) => CompResult::Unchanged(seen.with_key(key)),
-        None => CompResult::StillNone(key),
-    };
     let (guard, seen, op) = match run {
         // Hands the key on, if the closure failed.
         Ok((guard, seen, op)) => (guard, seen, op?),
         Err(_) => {
             let hash = cache.core().hash(&key);
-            return Ok(unchanged(cache.core().loads().peek(hash, &key), key));
+            let seen = cache.core().loads().peek(hash, &key);
+            return Ok(unchanged(key, seen));
         }
     };
     Ok(match op {
         Op::Nop => {
             guard.keep();
-            unchanged(seen, key)
+            unchanged(key, seen)
         }
         Op::Put(own) => put(key, seen.is_some(), guard.fill(own, LifetimeSource::Update)),
         Op::PutWithTtl(own, ttl) => put(
@@ -65,34 +62,41 @@ fn apply<K: CacheKey, V: CacheValue, S: BuildHasher, X>(
             guard.fill(own, LifetimeSource::Ttl(ttl)),
         ),
         Op::Remove => match (guard.remove(Outcome::Nothing), seen) {
-            (Ok(Some(RemovalCause::Explicit)), Some(seen)) => CompResult::Removed(Entry {
-                stored: false,
-                ..seen.with_key(key)
-            }),
+            (Ok(Some(RemovalCause::Explicit)), Some(seen)) => removed(key, seen),
             (Ok(_), _) => CompResult::StillNone(key),
             (Err(_), _) => CompResult::Overtaken(None),
         },
     })
 }
 
+/// The answer about a value that a closure has put.
 fn put<K, V>(key: K, over: bool, filling: Filling<V>) -> CompResult<K, V> {
-    match written(key, filling) {
-        Ok(entry) if entry.replaced => CompResult::ReplacedWith(entry),
-        Err((RevokedBy::Overwrite, entry)) if over => CompResult::ReplacedWith(entry),
-        Ok(entry) | Err((RevokedBy::Overwrite, entry)) => CompResult::Inserted(entry),
-        Err((RevokedBy::Conditional | RevokedBy::NewerLoad, entry)) => {
-            CompResult::Overtaken(Some(entry.value))
+    let (by, own) = match filling {
+        Filling::Stored(own) => (None, own),
+        Filling::Revoked { by, own, .. } => (Some(by), own),
+    };
+    match by {
+        Some(RevokedBy::Conditional | RevokedBy::NewerLoad) => {
+            CompResult::Overtaken(Some(own.value))
         }
+        Some(RevokedBy::Overwrite) if over => CompResult::ReplacedWith(own.with_key(key)),
+        None if own.replaced => CompResult::ReplacedWith(own.with_key(key)),
+        Some(RevokedBy::Overwrite) | None => CompResult::Inserted(own.with_key(key)),
     }
 }
 
-/// The entry that a closure made; an error if it was not stored, with the kind of write that came
-/// first.
-fn written<K, V>(key: K, filling: Filling<V>) -> Result<Entry<K, V>, (RevokedBy, Entry<K, V>)> {
-    match filling {
-        Filling::Stored(seen) => Ok(seen.with_key(key)),
-        Filling::Revoked { by, own, .. } => Err((by, own.with_key(key))),
+/// The answer about an entry that was left as it is.
+fn unchanged<K, V>(key: K, seen: Option<Box<Seen<V>>>) -> CompResult<K, V> {
+    match seen {
+        Some(seen) => CompResult::Unchanged(seen.with_key(key)),
+        None => CompResult::StillNone(key),
     }
+}
+
+/// The answer about an entry that was removed.
+fn removed<K, V>(key: K, mut seen: Box<Seen<V>>) -> CompResult<K, V> {
+    seen.stored = false;
+    CompResult::Removed(seen.with_key(key))
 }
 
 /// As [`apply`], for a task.

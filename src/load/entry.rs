@@ -134,11 +134,24 @@ where
     S: BuildHasher + Send + Sync + 'static,
     Y: Key<K>,
 {
+    /// The answer of a call whose key is present; else the selector again.
+    fn present<F: Form<V>>(self) -> Result<F::Answer<Entry<K, V>>, Self> {
+        match hit_entry(self.cache, self.key.query()) {
+            Some(seen) => Ok(F::answer(Ok(seen.with_key(self.key.into_owned())))),
+            None => Err(self),
+        }
+    }
+
     #[track_caller]
     fn load<F: Form<V>>(self, init: impl FnOnce() -> F::Made) -> F::Answer<Entry<K, V>> {
-        if let Some(seen) = hit_entry(self.cache, self.key.query()) {
-            return F::answer(Ok(seen.with_key(self.key.into_owned())));
+        match self.present::<F>() {
+            Ok(answer) => answer,
+            Err(selector) => selector.load_absent::<F>(init),
         }
+    }
+
+    #[track_caller]
+    fn load_absent<F: Form<V>>(self, init: impl FnOnce() -> F::Made) -> F::Answer<Entry<K, V>> {
         let (key, ask) = (self.key.copy(), Request::value(F::want()));
         let run = Claimant::new(self.cache.core(), self.key, ask).run(|_| F::made(init()));
         answer::<F, _, _>(key, conclude(run, identity))
@@ -148,11 +161,12 @@ where
         self,
         init: impl FnOnce() -> I,
     ) -> F::Answer<Entry<K, V>> {
-        if let Some(seen) = hit_entry(self.cache, self.key.query()) {
-            return F::answer(Ok(seen.with_key(self.key.into_owned())));
-        }
-        let (key, ask) = (self.key.copy(), Request::value(F::want()));
-        let claimant = Claimant::new(self.cache.core(), self.key, ask);
+        let selector = match self.present::<F>() {
+            Ok(answer) => return answer,
+            Err(selector) => selector,
+        };
+        let (key, ask) = (selector.key.copy(), Request::value(F::want()));
+        let claimant = Claimant::new(selector.cache.core(), selector.key, ask);
         let finish = |run| answer::<F, _, _>(key, conclude(run, F::made));
         claimant.run_async(|_| init(), finish).await
     }

@@ -142,8 +142,10 @@ impl<V> Form<V> for Optional {
     }
 
     fn made(value: Option<V>) -> Made<V> {
-        let value = value.ok_or(Outcome::Absent)?;
-        <Sure as Form<V>>::made(value)
+        match value {
+            Some(value) => Ok((Seen::made(value), LifetimeSource::Policy)),
+            None => Err(Outcome::Absent),
+        }
     }
 
     #[inline]
@@ -164,8 +166,10 @@ impl<V, E: Send + Sync + 'static> Form<V> for Fallible<E> {
     }
 
     fn made(value: Result<V, E>) -> Made<V> {
-        let value = value.map_err(|error| Outcome::Error(Arc::new(error)))?;
-        <Sure as Form<V>>::made(value)
+        match value {
+            Ok(value) => Ok((Seen::made(value), LifetimeSource::Policy)),
+            Err(error) => Err(Outcome::Error(Arc::new(error))),
+        }
     }
 
     #[inline]

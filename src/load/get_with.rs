@@ -38,8 +38,10 @@ where
         Q: Equivalent<K> + Hash + ?Sized,
     {
         let hash = self.core().hash(key);
-        let hit = Cloned::look_up_hashed(self.core(), hash, key);
-        hit.ok_or(hash)
+        match Cloned::look_up_hashed(self.core(), hash, key) {
+            Some(value) => Ok(value),
+            None => Err(hash),
+        }
     }
 
     #[inline(never)]

@@ -114,9 +114,12 @@ impl<V> Seen<V> {
     #[inline]
     pub(crate) fn made(value: V) -> Box<Self> {
         Box::new(Self {
+            key: (),
+            value,
             fresh: true,
+            replaced: false,
             stored: false,
-            ..Self::hit(value)
+            left: None,
         })
     }
 
