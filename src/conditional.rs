@@ -3,7 +3,9 @@
 use crate::cache::Cache;
 use crate::load::state::RevokedBy;
 use crate::node::NodePtr;
-use crate::operations::{Check, Explicit, Hold, LifetimeSource, Refused, WriteCondition, Written};
+use crate::operations::{
+    Check, Explicit, Hold, LifetimeSource, Refused, WriteCondition, Written, remove, write,
+};
 use crate::time;
 use equivalent::Equivalent;
 use std::hash::{BuildHasher, Hash};
@@ -74,6 +76,10 @@ where
     ///
     /// If `matches`, or other user code that an insert runs, panics.
     ///
+    /// # Cost
+    ///
+    /// A look-up and a clone of the key, then an [`insert`](Self::insert).
+    ///
     /// ```
     /// let cache = wheelhouse::Cache::new(100);
     /// cache.insert("version", 1);
@@ -85,7 +91,7 @@ where
     where
         Q: Equivalent<K> + Hash + ?Sized,
     {
-        let core = &*self.core;
+        let core = self.core();
         let hash = core.hash(key);
         let owned = {
             let pin = core.shared.pin();
@@ -100,7 +106,8 @@ where
             lives: |node| core.shared.is_live(node),
             matched: None,
         };
-        let stored = core.put_through(hash, owned, value, LifetimeSource::Update, condition);
+        let stored =
+            write::put_through(core, hash, owned, value, LifetimeSource::Update, condition);
         match stored {
             Ok(outcome) => {
                 core.maintenance.after_write(&core.shared, outcome);
@@ -120,6 +127,10 @@ where
     /// If `matches`, the key's `Hash` or `Eq` or the value's `Clone` panics. The entry is then
     /// still there.
     ///
+    /// # Cost
+    ///
+    /// As [`remove`](Self::remove).
+    ///
     /// ```
     /// let cache = wheelhouse::Cache::new(100);
     /// cache.insert("token", 1);
@@ -132,9 +143,9 @@ where
         Q: Equivalent<K> + Hash + ?Sized,
         V: Clone,
     {
-        self.core.take(key, RevokedBy::Conditional, true, |node| {
+        remove::take(self.core(), key, RevokedBy::Conditional, true, |node| {
             let value = node.value();
-            (self.core.shared.is_live(node) && matches(value)).then(|| value.clone())
+            (self.core().shared.is_live(node) && matches(value)).then(|| value.clone())
         })
     }
 }

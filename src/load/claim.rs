@@ -12,7 +12,7 @@ use crate::listener::RemovalCause;
 use crate::maintenance::WriteOutcome;
 use crate::map::Revalidated;
 use crate::node::NodePtr;
-use crate::operations::{Change, Cloned, Core, Hold, LoadView};
+use crate::operations::{Change, Cloned, Core, Hold, LoadView, Lookup};
 use crate::shared::about;
 use crate::stats::Counters;
 use crate::stripe::cores;
@@ -53,7 +53,7 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    /// Of a call that wants a value.
+    /// The request of a call that wants a value.
     pub(crate) const fn value(want: Want) -> Self {
         Self {
             want,
@@ -64,7 +64,7 @@ impl Request {
         }
     }
 
-    /// Of a call that runs its own code, whether the key has an entry or not.
+    /// The request of a call that runs its own code, whether the key has an entry or not.
     pub(crate) const fn turn(may_wait: bool) -> Self {
         Self {
             want: Want::OwnTurn,
@@ -266,7 +266,7 @@ where
     S: BuildHasher,
     Q: Equivalent<K> + Hash + ?Sized,
 {
-    let value = core.look_up_hashed::<Cloned, _>(hash, key)?;
+    let value = Cloned::look_up_hashed(core, hash, key)?;
     Some(Box::new(Seen::hit(value)))
 }
 
@@ -295,7 +295,7 @@ struct Begin<'b, K, V, S, Y> {
 /// The end of a [`Begin`].
 enum Begun<K, V> {
     Live(NodePtr<K, V>),
-    /// Also the cache time.
+    /// The load that the call has joined, and the cache time.
     Joined(Arc<Load<K, V>>, u64),
     Busy,
     /// The key's last load has failed, which is remembered.

@@ -29,8 +29,8 @@ fn apply<K: CacheKey, V: CacheValue, S: BuildHasher, X>(
         // Hands the key on, if the closure failed.
         Ok((guard, seen, op)) => (guard, seen, op?),
         Err(_) => {
-            let hash = cache.core.hash(&key);
-            return Ok(unchanged(cache.core.loads().peek(hash, &key), key));
+            let hash = cache.core().hash(&key);
+            return Ok(unchanged(cache.core().loads().peek(hash, &key), key));
         }
     };
     Ok(match op {
@@ -139,7 +139,7 @@ where
         f: impl FnOnce(Option<Entry<K, V>>) -> O,
     ) -> Computed<'a, K, V, S, O> {
         let (key, cache) = (self.key.copy(), self.cache);
-        let claimant = Claimant::new(&cache.core, self.key, Request::turn(may_wait));
+        let claimant = Claimant::new(cache.core(), self.key, Request::turn(may_wait));
         let run = claimant.run(|seen| f(seen.map(|seen| seen.clone().with_key(key.clone()))));
         (cache, key, run)
     }
@@ -151,7 +151,7 @@ where
         finish: impl FnOnce(&'a Cache<K, V, S>, K, Run<'a, K, V, S, F::Output>) -> R,
     ) -> impl Future<Output = R> {
         let (key, seen_key, cache) = (self.key.copy(), self.key.copy(), self.cache);
-        let claimant = Claimant::new(&cache.core, self.key, Request::turn(may_wait));
+        let claimant = Claimant::new(cache.core(), self.key, Request::turn(may_wait));
         claimant.run_async(
             move |seen| f(seen.map(|seen| seen.clone().with_key(seen_key))),
             move |run| finish(cache, key, run),
@@ -169,6 +169,10 @@ where
     /// # Panics
     ///
     /// As [`get_with`](crate::Cache::get_with), and if `replace_if` does.
+    ///
+    /// # Cost
+    ///
+    /// A call that keeps the entry costs a [`get_ref`](Cache::get_ref) and a clone of the value.
     ///
     /// ```
     /// let cache = wheelhouse::Cache::new(100);
@@ -254,6 +258,10 @@ where
     ///
     /// As [`and_compute_with`](Self::and_compute_with).
     ///
+    /// # Cost
+    ///
+    /// The memory of a load, clones of key and value, and an [`insert`](Cache::insert).
+    ///
     /// ```
     /// let cache = wheelhouse::Cache::new(100);
     /// for _ in 0..3 {
@@ -301,6 +309,10 @@ where
     ///
     /// If `f`, or other user code that an insert runs, panics. If the call would wait for a load
     /// that its own thread leads, itself or through loads of other threads.
+    ///
+    /// # Cost
+    ///
+    /// As [`and_upsert_with`](Self::and_upsert_with).
     ///
     /// ```
     /// use wheelhouse::compute::{CompResult, Op};
@@ -365,6 +377,10 @@ where
     /// # Panics
     ///
     /// As `and_compute_with`.
+    ///
+    /// # Cost
+    ///
+    /// As [`and_upsert_with`](Self::and_upsert_with).
     ///
     /// ```
     /// use wheelhouse::compute::{CompResult, Op};

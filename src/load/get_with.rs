@@ -5,7 +5,7 @@ use super::form::{Fallible, Form, Optional, Sure, conclude};
 use super::guard::Seen;
 use super::key::{ByRef, Key, Owned};
 use crate::cache::Cache;
-use crate::operations::Cloned;
+use crate::operations::{Cloned, Lookup};
 use equivalent::Equivalent;
 use std::borrow::ToOwned;
 use std::future::Future;
@@ -29,8 +29,8 @@ where
     where
         Q: Equivalent<K> + Hash + ?Sized,
     {
-        let hash = self.core.hash(key);
-        let hit = self.core.look_up_hashed::<Cloned, Q>(hash, key);
+        let hash = self.core().hash(key);
+        let hit = Cloned::look_up_hashed(self.core(), hash, key);
         hit.ok_or(hash)
     }
 
@@ -42,7 +42,7 @@ where
         key: Y,
         init: impl FnOnce() -> F::Made,
     ) -> F::Answer<V> {
-        let claimant = Claimant::new(&self.core, key, Request::value(F::want()));
+        let claimant = Claimant::new(self.core(), key, Request::value(F::want()));
         let run = claimant.with_hash(hash).run(|_| init());
         F::answer(conclude(run, F::made).map(|seen| seen.value))
     }
@@ -52,7 +52,7 @@ where
         key: Y,
         init: impl Future<Output = F::Made>,
     ) -> impl Future<Output = F::Answer<V>> {
-        let claimant = Claimant::new(&self.core, key, Request::value(F::want()));
+        let claimant = Claimant::new(self.core(), key, Request::value(F::want()));
         claimant.looking_up().run_async(
             |_: Option<&Seen<V>>| init,
             |run| F::answer(conclude(run, F::made).map(|seen| seen.value)),
@@ -126,6 +126,10 @@ where
     ///
     /// As `get_with`.
     ///
+    /// # Cost
+    ///
+    /// As [`get_with`](Self::get_with).
+    ///
     /// ```
     /// let cache = wheelhouse::Cache::new(100);
     /// assert_eq!(cache.optionally_get_with("ada", || None), None);
@@ -145,6 +149,10 @@ where
     /// # Panics
     ///
     /// As [`get_with`](Self::get_with).
+    ///
+    /// # Cost
+    ///
+    /// As [`get_with_by_ref`](Self::get_with_by_ref).
     ///
     /// ```
     /// let cache: wheelhouse::Cache<String, u32> = wheelhouse::Cache::new(100);
@@ -177,6 +185,10 @@ where
     ///
     /// As `get_with`.
     ///
+    /// # Cost
+    ///
+    /// As [`get_with`](Self::get_with).
+    ///
     /// ```
     /// let cache = wheelhouse::Cache::new(100);
     /// let born = cache.try_get_with("ada", || "1815".parse::<u32>());
@@ -206,6 +218,10 @@ where
     /// # Panics
     ///
     /// As [`get_with`](Self::get_with).
+    ///
+    /// # Cost
+    ///
+    /// As [`get_with_by_ref`](Self::get_with_by_ref).
     ///
     /// ```
     /// let cache: wheelhouse::Cache<String, u32> = wheelhouse::Cache::new(100);
@@ -239,6 +255,10 @@ where
     ///
     /// As `get_with`. A task that would wait for a load which it is polling at that moment panics.
     ///
+    /// # Cost
+    ///
+    /// As [`get_with`](Self::get_with). The future of the call holds `init` in place, not in a box.
+    ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() {
@@ -256,6 +276,10 @@ where
     /// # Panics
     ///
     /// As `get_with_async`.
+    ///
+    /// # Cost
+    ///
+    /// As `get_with_async`; the key is made owned only if this call loads.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -281,6 +305,10 @@ where
     ///
     /// As [`get_with_async`](Self::get_with_async).
     ///
+    /// # Cost
+    ///
+    /// As [`get_with_async`](Self::get_with_async).
+    ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() {
@@ -302,6 +330,10 @@ where
     /// # Panics
     ///
     /// As [`get_with_async`](Self::get_with_async).
+    ///
+    /// # Cost
+    ///
+    /// As `get_with_async`; the key is made owned only if this call loads.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -329,6 +361,10 @@ where
     /// That of `init`, or of the call that this one has waited for.
     ///
     /// # Panics
+    ///
+    /// As [`get_with_async`](Self::get_with_async).
+    ///
+    /// # Cost
     ///
     /// As [`get_with_async`](Self::get_with_async).
     ///
@@ -360,6 +396,10 @@ where
     /// # Panics
     ///
     /// As [`get_with_async`](Self::get_with_async).
+    ///
+    /// # Cost
+    ///
+    /// As `get_with_async`; the key is made owned only if this call loads.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]

@@ -16,7 +16,7 @@ use crate::map::Revalidated;
 use crate::node::NodePtr;
 use crate::operations::{
     Change, Check, Core, Hold, LifetimeSource, LoadView, Refused, Visit, WeakHandle,
-    WriteCondition, Written,
+    WriteCondition, Written, write,
 };
 use crate::shared::Shared;
 use crate::stats::Counters;
@@ -77,7 +77,7 @@ pub(crate) type CallGuard<'a, K, V, S> = Guard<K, V, &'a Core<K, V, S>>;
 /// A guard as a value, which keeps no cache alive.
 pub(crate) type OwnedGuard<K, V, S> = Guard<K, V, WeakHandle<K, V, S>>;
 
-/// A value as a call gets it: an entry whose key the call has.
+/// A value as a call gets it: an entry without its key, which the call has itself.
 pub(crate) type Seen<V> = Entry<(), V>;
 
 /// What became of the value that filled a load.
@@ -189,7 +189,7 @@ impl<K, V, H: Home<K, V>> Guard<K, V, H> {
         }
     }
 
-    /// User code is about to run. `counted`: this run was counted before.
+    /// User code is about to run. `counted` says whether this run was counted before.
     #[inline]
     pub(super) fn begins(&mut self, counted: bool) {
         self.runs = true;
@@ -394,7 +394,7 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Guard<K, V,
             load: &self.load,
             made: &mut made,
         };
-        match core.put_through(self.load.hash(), key, value, given, condition) {
+        match write::put_through(&*core, self.load.hash(), key, value, given, condition) {
             Err(Refused(value)) => self.discard(Some(&core), value),
             Ok(outcome) => {
                 let Some((written, waited)) = made else {

@@ -53,7 +53,7 @@ pub struct Lease<K, V, S = RandomState> {
     guard: OwnedGuard<K, V, S>,
 }
 
-/// The outcome of a value that filled a [`Lease`]. There will be no other outcomes: a `match` needs
+/// What became of a value that filled a [`Lease`]. There will be no other outcomes: a `match` needs
 /// no `_`.
 ///
 /// ```
@@ -138,6 +138,10 @@ where
     /// If user code that an insert runs panics; then the lease is given back. A policy that loads
     /// this very key panics.
     ///
+    /// # Cost
+    ///
+    /// As [`Cache::insert`], and a clone of the value.
+    ///
     /// ```
     /// # use wheelhouse::{Cache, Filled, Leased};
     /// let cache = Cache::new(100);
@@ -154,6 +158,10 @@ where
     /// # Panics
     ///
     /// As `fill`.
+    ///
+    /// # Cost
+    ///
+    /// As [`fill`](Self::fill).
     ///
     /// ```
     /// # use std::time::Duration;
@@ -199,6 +207,11 @@ where
     /// other threads, for this thread. No thread runs the load of a lease, so a wait for a lease
     /// never panics.
     ///
+    /// # Cost
+    ///
+    /// A key that is found costs a [`get`](Self::get). A lease costs a clone of the key and the
+    /// memory of a load.
+    ///
     /// ```
     /// use wheelhouse::{Cache, Leased};
     ///
@@ -219,6 +232,10 @@ where
     ///
     /// Never panics for a deadlock: a call that would wait for a load of its own thread returns
     /// [`Busy`](Leased::Busy) at once.
+    ///
+    /// # Cost
+    ///
+    /// As [`lease`](Self::lease).
     ///
     /// ```
     /// use std::time::Duration;
@@ -245,7 +262,7 @@ where
             may_wait: wait != Some(Duration::ZERO),
             ..Request::value(Want::Value)
         };
-        let mut claimant = Claimant::new(&self.core, Owned(Some(key)), ask.of_thread());
+        let mut claimant = Claimant::new(self.core(), Owned(Some(key)), ask.of_thread());
         match claimant.claim_until(until) {
             Ok(Some(claim)) => self.leased(claim),
             Ok(None) => Leased::Busy,
@@ -255,6 +272,10 @@ where
     }
 
     /// As [`lease`](Self::lease), for tasks.
+    ///
+    /// # Cost
+    ///
+    /// As [`lease`](Self::lease).
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -270,7 +291,7 @@ where
     /// ```
     pub fn lease_async(&self, key: K) -> impl Future<Output = Leased<K, V, S>> {
         let ask = Request::value(Want::Value);
-        let claimant = Claimant::new(&self.core, Owned(Some(key)), ask).looking_up();
+        let claimant = Claimant::new(self.core(), Owned(Some(key)), ask).looking_up();
         let mut claimant = Some(claimant);
         poll_fn(move |cx| {
             // Taken out while user code runs: after a panic the future stays ended.
@@ -291,7 +312,7 @@ where
             Claim::Failed(_) => unreachable!("it accepts values only"),
             Claim::Busy => Leased::Busy,
             Claim::Guard(guard, _) => Leased::Lease(Lease {
-                guard: guard.into_owned(self.core.downgrade()),
+                guard: guard.into_owned(self.downgrade()),
             }),
         }
     }

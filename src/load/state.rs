@@ -7,16 +7,17 @@
 
 use super::cycle::thread_number;
 use crate::contain::contain;
+use crate::hash::Words;
 use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering, thread_local};
 use crate::time::{self, NEVER};
 use std::any::{Any, TypeId};
 use std::cell::Cell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::task::Waker;
 
 /// A waiter's place in the order of all waiters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Ticket(u64);
 
 impl Ticket {
@@ -36,7 +37,8 @@ pub(crate) enum Want {
     Value,
     /// A value, or that there is none.
     Optional,
-    /// The same, for a call that has other work first: it looks the key up again rather than leads.
+    /// The same, for a call that has other work to do first: it never leads, but looks the key up
+    /// again.
     LookUpAgain,
     /// A value, or an error of this type.
     Fallible(TypeId),
@@ -60,7 +62,7 @@ impl Want {
     }
 }
 
-/// What a run comes to, as its waiters see it.
+/// The outcome of a run, as its waiters see it.
 #[derive(Debug)]
 pub(crate) enum Outcome<V> {
     Value(Arc<SharedValue<V>>),
@@ -188,7 +190,7 @@ struct State<V> {
     /// The calls that wait, in their order: a queue for each kind of call. Kinds are few.
     waiting: Vec<(Want, BTreeMap<Ticket, Waiter>)>,
     /// The verdicts that have yet to be fetched.
-    told: BTreeMap<Ticket, Verdict<V>>,
+    told: HashMap<Ticket, Verdict<V>, Words>,
 }
 
 /// A failure that is remembered.
@@ -283,7 +285,7 @@ impl<K, V> Load<K, V> {
                 sealed: false,
                 revoked: None,
                 waiting: Vec::new(),
-                told: BTreeMap::new(),
+                told: HashMap::default(),
             }),
         }
     }

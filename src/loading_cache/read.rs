@@ -8,7 +8,7 @@ use super::loader::LoadError;
 use super::refreshing::Refreshing;
 use crate::load::{ByRef, Claimant, Keys, Request, Seen, fallible};
 use crate::node::is_stale;
-use crate::operations::Timed;
+use crate::operations::{Lookup, Timed};
 use crate::stats::Counters;
 use crate::time::NEVER;
 use equivalent::Equivalent;
@@ -78,7 +78,7 @@ where
         match &self.inner.loader {
             AnyLoader::Blocking(loader) => {
                 let ask = Request::value(fallible::<LoadError<E>>()).heeding_failures();
-                let claimant = Claimant::new(&self.cache.core, ByRef::new(key), ask);
+                let claimant = Claimant::new(self.cache.core(), ByRef::new(key), ask);
                 conclude_own(claimant.run(|_| self.timed(|| loader.load(&key.to_owned()))))
             }
             AnyLoader::Async(_) => block_on(self.load_in_task(key), self.check_interval()),
@@ -103,6 +103,10 @@ where
     /// # Panics
     ///
     /// As [`Cache::get_all_with`](crate::Cache::get_all_with).
+    ///
+    /// # Cost
+    ///
+    /// A [`get`](Self::get) for each key.
     ///
     /// ```
     /// use wheelhouse::{Cache, loader_fn};
@@ -136,6 +140,10 @@ where
     ///
     /// As [`Cache::get`](crate::Cache::get).
     ///
+    /// # Cost
+    ///
+    /// As a hit of [`get`](Self::get).
+    ///
     /// ```
     /// use wheelhouse::{Cache, loader_fn};
     ///
@@ -149,7 +157,7 @@ where
     where
         Q: Equivalent<K> + Hash + ?Sized,
     {
-        let (value, at, now) = self.cache.core.look_up::<Timed, _>(key)?;
+        let (value, at, now) = Timed::look_up(self.cache.core(), key)?;
         if self.is_stale(at, now) {
             self.reload(key);
         }
@@ -163,6 +171,10 @@ where
     /// # Panics
     ///
     /// If the key's `Hash`, `Eq` or `Clone` panics.
+    ///
+    /// # Cost
+    ///
+    /// The memory of a load. An async loader costs a task.
     ///
     /// ```
     /// use std::sync::atomic::{AtomicU32, Ordering};
@@ -195,6 +207,11 @@ where
     ///
     /// As `get`.
     ///
+    /// # Cost
+    ///
+    /// As [`get`](Self::get). A miss starts a task: its memory, and the wake-ups of the calls that
+    /// wait.
+    ///
     /// ```
     /// use wheelhouse::{Cache, async_loader_fn};
     ///
@@ -218,7 +235,7 @@ where
         match &self.inner.loader {
             AnyLoader::Blocking(loader) => {
                 let ask = Request::value(fallible::<LoadError<E>>()).heeding_failures();
-                let claimant = Claimant::new(&self.cache.core, ByRef::new(key), ask);
+                let claimant = Claimant::new(self.cache.core(), ByRef::new(key), ask);
                 let load = async { self.timed(|| loader.load(&key.to_owned())) };
                 claimant
                     .run_async(|_: Option<&Seen<V>>| load, conclude_own)
@@ -241,6 +258,10 @@ where
     /// # Panics
     ///
     /// As `get_all`.
+    ///
+    /// # Cost
+    ///
+    /// As [`get_all`](Self::get_all). All keys that no other call loads are one task.
     ///
     /// ```
     /// use wheelhouse::{Cache, loader_fn};
@@ -275,7 +296,7 @@ where
     where
         Q: Equivalent<K> + Hash + ?Sized,
     {
-        let core = &self.cache.core;
+        let core = self.cache.core();
         if core.failure_backoff.is_none() {
             return Ok(());
         }
@@ -298,14 +319,14 @@ where
     #[inline]
     fn is_stale(&self, at: u64, now: u64) -> bool {
         let is_fresh = at == NEVER || now != 0 && !is_stale(at, now);
-        !is_fresh && is_stale(at, self.cache.core.shared.clock.now_to_judge(at))
+        !is_fresh && is_stale(at, self.cache.core().shared.clock.now_to_judge(at))
     }
 
     /// Looks several keys up; also returns those whose value is stale.
     fn look_up_all(&self, keys: impl IntoIterator<Item = K>) -> (Keys<K, V>, Vec<K>) {
         let mut stale = Vec::new();
         let keys = Keys::look_up(keys, |keys| {
-            let found = self.cache.core.get_many::<Timed, _, K>(keys);
+            let found = Timed::look_up_many(self.cache.core(), keys);
             let value = |(key, found): (&K, Option<(V, u64, u64)>)| {
                 let (value, at, now) = found?;
                 if self.is_stale(at, now) {

@@ -23,9 +23,8 @@
 //!
 //! # Which threads run passes
 //!
-//! - The scheduler thread ([`MaintenanceView::run_due`]) and
-//!   `run_pending_tasks` ([`MaintenanceView::finish`]), many passes
-//!   in a row ([`runs`]).
+//! - The scheduler thread ([`MaintenanceView::run_due`]) and `run_pending_tasks`
+//!   ([`MaintenanceView::finish`]), many passes in a row ([`runs`]).
 //! - A writer whose batch has reached the soft limit runs one small pass, unless another thread
 //!   holds the lock ([`writers`]).
 //! - If too many events or unfreed values wait, a writer waits for a pass, or runs one
@@ -41,8 +40,8 @@
 //! 3. A node is retired when three things have happened: it has left the map; it has left the wheel
 //!    and the queues, or another node has taken over its entry; and the listener was called for it.
 //!    It is freed after a grace period that is followed by a complete drain of all rings and all
-//!    batches. A batch may name a node that a pass has removed meanwhile (`Rescheduled`), a ring
-//!    any node.
+//!    batches. Until then, a batch may still hold the event `Rescheduled` of a node that a pass has
+//!    removed, and a ring may hold a read of any removed node.
 //! 4. A node is Dead exactly from the moment at which a pass has unlinked its entry everywhere, and
 //!    Succeeded from the moment at which another node has its entry.
 //! 5. A pass runs no user code but the ticker's. If that panics, the pass continues with the last

@@ -141,7 +141,7 @@ impl<K, V> Maintenance<K, V> {
     #[inline(always)]
     fn after_change(&self, shared: &Shared<K, V>, outcome: WriteOutcome, allowed: UserCode) {
         let has_work = if self.waking.is_up_to_callers() {
-            // What holds a pin removes nothing.
+            // A caller that holds a pin has removed nothing.
             if allowed >= UserCode::Destructors {
                 self.count_write(shared, outcome.left > 0);
             }
