@@ -105,6 +105,38 @@ impl Scene {
     }
 }
 
+/// Both the coarse clock and the exact one, in use before the `fork`.
+#[test]
+fn the_time_goes_on_in_a_child() {
+    let _alone = alone();
+    const PRECISION: Duration = Duration::from_micros(50);
+    let cache: Cache<u32, u32> = Cache::new();
+    cache.insert_with_ttl(0, 0, HOUR);
+    let began = Instant::now();
+    while began.elapsed() < millis(20) {
+        assert_eq!(cache.get(&0), Some(0));
+        cache.insert_with_ttl(1, 1, HOUR);
+    }
+    let last = cache.policy().now();
+    assert!(in_a_child(|| {
+        let before = Instant::now();
+        let now = cache.policy().now();
+        assert!(now >= last && now + PRECISION >= before && now <= Instant::now());
+        // From a long way before the slack of the coarse clock until after the deadline.
+        let before = Instant::now();
+        cache.insert_with_ttl(2, 2, millis(300));
+        let after = Instant::now();
+        loop {
+            assert_eq!(cache.get(&0), Some(0));
+            let asked = Instant::now();
+            if cache.get(&2).is_none() {
+                return Instant::now() + PRECISION >= before + millis(300);
+            }
+            assert!(asked <= after + millis(300) + PRECISION);
+        }
+    }));
+}
+
 #[test]
 fn a_child_expires_and_delivers_what_it_inserts() {
     let _alone = alone();
