@@ -110,7 +110,7 @@ impl Scene {
 fn the_time_goes_on_in_a_child() {
     let _alone = alone();
     const PRECISION: Duration = Duration::from_micros(50);
-    let cache: Cache<u32, u32> = Cache::new();
+    let cache: Cache<u32, u32> = Cache::builder().build();
     cache.insert_with_ttl(0, 0, HOUR);
     let began = Instant::now();
     while began.elapsed() < millis(20) {
