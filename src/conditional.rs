@@ -74,6 +74,10 @@ where
     ///
     /// If `matches`, or other user code that an insert runs, panics.
     ///
+    /// # Cost
+    ///
+    /// A look-up and a clone of the key, then an [`insert`](Self::insert).
+    ///
     /// ```
     /// let cache = wheelhouse::Cache::new(100);
     /// cache.insert("version", 1);
@@ -119,6 +123,10 @@ where
     ///
     /// If `matches`, the key's `Hash` or `Eq` or the value's `Clone` panics. The entry is then
     /// still there.
+    ///
+    /// # Cost
+    ///
+    /// As [`remove`](Self::remove).
     ///
     /// ```
     /// let cache = wheelhouse::Cache::new(100);

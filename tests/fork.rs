@@ -1,17 +1,23 @@
-//! A child process made by `fork` has only the thread that forked: the cache starts its threads
-//! again there, and removes and delivers what is due.
+//! A cache belongs to the process that built it. In a child made by `fork`, its calls answer, or
+//! panic with a sentence that says what to do instead. None hangs, whatever the parent's threads
+//! were doing. Caches that the child builds work.
 #![cfg(unix)]
 
 mod support;
 
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use support::{HOUR, millis, secs};
-use wheelhouse::{Cache, ManualTicker, RemovalCause, Scheduler, loader_fn, refresh};
+use wheelhouse::{
+    Alarm, Cache, Delivery, DeliveryTask, Leased, MaintenanceTask, ManualTicker, Scheduler,
+    loader_fn, refresh,
+};
 
-/// How long a child waits for an event.
+/// How long an event may take.
 const SOON: Duration = secs(20);
 
 /// The system ends a child that hangs after this many seconds.
@@ -23,15 +29,9 @@ fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Runs `body` in a child and returns its result; false if it panics or hangs.
-fn in_a_child(body: impl FnOnce() -> bool) -> bool {
-    // The threads of the crate are asleep by then.
-    std::thread::sleep(millis(50));
-    in_a_child_at_once(body)
-}
-
+/// Runs `body` in a child and returns its result; false if it panics, aborts or hangs.
 #[allow(unsafe_code)]
-fn in_a_child_at_once(body: impl FnOnce() -> bool) -> bool {
+fn in_a_child(body: impl FnOnce() -> bool) -> bool {
     // SAFETY: the child runs `body` on its only thread and ends without returning into the test
     // program, so it takes no lock of that program. The allocator can be used after a `fork`.
     let child = unsafe { libc::fork() };
@@ -39,8 +39,7 @@ fn in_a_child_at_once(body: impl FnOnce() -> bool) -> bool {
     if child == 0 {
         // SAFETY: a call without a precondition.
         unsafe { libc::alarm(TOO_LONG) };
-        let body = std::panic::AssertUnwindSafe(body);
-        let passed = std::panic::catch_unwind(body).unwrap_or(false);
+        let passed = catch_unwind(AssertUnwindSafe(body)).unwrap_or(false);
         // SAFETY: it ends the process, whatever state the process is in.
         unsafe { libc::_exit(i32::from(!passed)) }
     }
@@ -58,252 +57,470 @@ fn comes_true(holds: impl Fn() -> bool) -> bool {
         if began.elapsed() > SOON {
             return false;
         }
-        std::thread::sleep(millis(2));
+        thread::sleep(millis(2));
     }
     true
 }
 
-/// A cache, and the number of removals delivered, by cause.
-struct Scene {
-    cache: Cache<u32, u32>,
-    expired: Arc<AtomicU32>,
-    others: Arc<AtomicU32>,
+/// Whether a call panics with the sentence.
+fn refuses<R>(call: impl FnOnce() -> R) -> bool {
+    let Err(panic) = catch_unwind(AssertUnwindSafe(call)) else {
+        return false;
+    };
+    panic.downcast_ref::<&str>().is_some_and(|text| {
+        text.starts_with("this cache was built before fork()")
+            && text.contains("build caches after the fork, in the child, or call exec")
+    })
 }
 
-impl Scene {
-    fn new() -> Self {
-        let (expired, others) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
-        let counts = [Arc::clone(&expired), Arc::clone(&others)];
-        let cache = Cache::builder()
-            .expiry_resolution(millis(1))
-            .removal_listener(move |_: &u32, _: &u32, cause| {
-                let count = &counts[usize::from(cause != RemovalCause::Expired)];
-                count.fetch_add(1, Ordering::SeqCst);
-            })
-            .build();
-        Self {
-            cache,
-            expired,
-            others,
-        }
+/// Whether each call that writes, or waits for a thread, refuses; and whether look-ups answer. Key
+/// 0 is in the cache, and 1 is not.
+fn all_refuse(cache: &Cache<u32, u32>) -> bool {
+    let refused = [
+        refuses(|| cache.insert(0, 1)),
+        refuses(|| cache.insert_with_ttl(1, 1, HOUR)),
+        refuses(|| cache.invalidate(&0)),
+        refuses(|| cache.remove(&0)),
+        refuses(|| cache.set_expiry(&0, None)),
+        refuses(|| cache.invalidate_all()),
+        refuses(|| cache.retain(|_, _| false)),
+        refuses(|| cache.get_with(1, || 1)),
+        refuses(|| cache.entry(1).or_insert(1)),
+        refuses(|| cache.run_pending_tasks()),
+        refuses(|| cache.next_maintenance_in()),
+        refuses(|| cache.snapshot()),
+    ];
+    let answered = cache.get(&0) == Some(0)
+        && cache.get(&1).is_none()
+        && cache.contains_key(&0)
+        && cache.iter().any(|entry| *entry.key() == 0)
+        && cache.entry_count() > 0;
+    if refused.contains(&false) || !answered {
+        eprintln!("refused {refused:?}, answered {answered}");
     }
-
-    fn expired(&self) -> u32 {
-        self.expired.load(Ordering::SeqCst)
-    }
-
-    fn others(&self) -> u32 {
-        self.others.load(Ordering::SeqCst)
-    }
-
-    /// Starts both threads.
-    fn begun() -> Self {
-        let scene = Self::new();
-        scene.cache.insert_with_ttl(0, 0, millis(1));
-        assert!(comes_true(|| scene.expired() == 1));
-        scene
-    }
+    !refused.contains(&false) && answered
 }
 
-/// Both the coarse clock and the exact one, in use before the `fork`.
-#[test]
-fn the_time_goes_on_in_a_child() {
-    let _alone = alone();
-    const PRECISION: Duration = Duration::from_micros(50);
-    let cache: Cache<u32, u32> = Cache::builder().build();
-    cache.insert_with_ttl(0, 0, HOUR);
-    let began = Instant::now();
-    while began.elapsed() < millis(20) {
-        assert_eq!(cache.get(&0), Some(0));
-        cache.insert_with_ttl(1, 1, HOUR);
-    }
-    let last = cache.policy().now();
-    assert!(in_a_child(|| {
-        let before = Instant::now();
-        let now = cache.policy().now();
-        assert!(now >= last && now + PRECISION >= before && now <= Instant::now());
-        // From a long way before the slack of the coarse clock until after the deadline.
-        let before = Instant::now();
-        cache.insert_with_ttl(2, 2, millis(300));
-        let after = Instant::now();
-        loop {
-            assert_eq!(cache.get(&0), Some(0));
-            let asked = Instant::now();
-            if cache.get(&2).is_none() {
-                return Instant::now() + PRECISION >= before + millis(300);
-            }
-            assert!(asked <= after + millis(300) + PRECISION);
-        }
-    }));
-}
-
-#[test]
-fn a_child_expires_and_delivers_what_it_inserts() {
-    let _alone = alone();
-    let scene = Scene::begun();
-    let heard = in_a_child(|| {
-        for key in 1..=1_000 {
-            scene.cache.insert_with_ttl(key, key, millis(20));
-        }
-        comes_true(|| scene.expired() == 1_001) && scene.cache.entry_count() == 0
-    });
-    assert!(heard);
-    // The child does not change the parent.
-    assert_eq!(scene.expired(), 1);
-    scene.cache.insert_with_ttl(1, 1, millis(20));
-    assert!(comes_true(|| scene.expired() == 2));
-}
-
-/// In the parent, a run is arranged for an earlier moment than any of the child's deadlines.
-#[test]
-fn a_run_arranged_in_the_parent_happens_in_the_child_as_well() {
-    let _alone = alone();
-    let scene = Scene::begun();
-    for key in 1..=100 {
-        scene.cache.insert_with_ttl(key, key, millis(300));
-    }
-    let heard = in_a_child(|| {
-        // One write, with a later deadline.
-        scene.cache.insert_with_ttl(1_000, 0, millis(400));
-        comes_true(|| scene.expired() == 102)
-    });
-    assert!(heard);
-    assert!(comes_true(|| scene.expired() == 101));
-}
-
-/// In the parent, a run was requested just before the `fork`.
-#[test]
-fn a_request_of_the_parent_is_made_again_in_the_child() {
-    let _alone = alone();
-    let scene = Scene::begun();
-    std::thread::sleep(millis(50));
-    (1..=100).for_each(|key| scene.cache.insert(key, key));
-    scene.cache.invalidate(&1);
-    let heard = in_a_child_at_once(|| {
-        scene.cache.insert_with_ttl(1_000, 0, HOUR);
-        scene.cache.invalidate(&2);
-        comes_true(|| scene.others() >= 2)
-    });
-    assert!(heard);
-    assert!(comes_true(|| scene.others() == 1));
-}
-
-#[test]
-fn a_read_that_meets_an_expired_entry_is_enough() {
-    let _alone = alone();
-    let scene = Scene::begun();
-    for key in 1..=100 {
-        scene.cache.insert_with_ttl(key, key, millis(100));
-    }
-    let heard = in_a_child(|| {
-        std::thread::sleep(millis(100));
-        scene.cache.get(&1).is_none() && comes_true(|| scene.expired() == 101)
-    });
-    assert!(heard);
-}
-
-#[test]
-fn removals_without_a_deadline_are_delivered_too() {
-    let _alone = alone();
-    let scene = Scene::begun();
-    std::thread::sleep(millis(50));
-    (0..100).for_each(|key| scene.cache.insert(key, key));
-    scene.cache.insert(0, 1);
-    let heard = in_a_child_at_once(|| {
-        for round in 0..100 {
-            (0..100).for_each(|key| scene.cache.insert(key, round));
-        }
-        comes_true(|| scene.others() >= 10_000)
-    });
-    assert!(heard);
-}
-
-#[test]
-fn a_cache_that_no_thread_served_yet_is_served_in_the_child() {
-    let _alone = alone();
-    let scene = Scene::new();
-    let heard = in_a_child(|| {
-        scene.cache.insert_with_ttl(1, 1, millis(5));
-        comes_true(|| scene.expired() == 1)
-    });
-    assert!(heard);
-    scene.cache.insert_with_ttl(1, 1, millis(5));
-    assert!(comes_true(|| scene.expired() == 1));
-}
-
-#[test]
-fn a_grandchild_is_served_as_well() {
-    let _alone = alone();
-    let scene = Scene::begun();
-    let heard = in_a_child(|| {
-        scene.cache.insert_with_ttl(1, 1, millis(5));
-        comes_true(|| scene.expired() == 2)
-            && in_a_child(|| {
-                scene.cache.insert_with_ttl(2, 2, millis(5));
-                comes_true(|| scene.expired() == 3)
-            })
-    });
-    assert!(heard);
-}
-
-#[test]
-fn the_last_drop_in_the_child_delivers_removals() {
-    let _alone = alone();
-    let Scene {
-        cache,
-        expired: _,
-        others,
-    } = Scene::begun();
-    for key in 0..100 {
-        cache.insert(key, key);
-    }
-    let told = in_a_child(|| {
-        (0..50).for_each(|key| cache.invalidate(&key));
-        drop(cache);
-        others.load(Ordering::SeqCst) == 50
-    });
-    assert!(told);
-}
-
-#[test]
-fn run_pending_tasks_serves_a_cache_without_a_scheduler() {
-    let _alone = alone();
+/// Whether a cache that this process builds expires, tells, loads, reloads and ends.
+fn a_new_cache_works() -> bool {
+    let told = Arc::new(AtomicU32::new(0));
+    let tells = Arc::clone(&told);
     let cache = Cache::builder()
         .expiry_resolution(millis(1))
-        .scheduler(Scheduler::disabled())
+        .removal_listener(move |_: &u32, _: &u32, _| {
+            tells.fetch_add(1, Ordering::SeqCst);
+        })
         .build();
-    cache.insert_with_ttl(1, 1, millis(5));
-    assert!(in_a_child(|| {
-        cache.insert_with_ttl(2, 2, millis(5));
-        std::thread::sleep(millis(20));
-        cache.run_pending_tasks();
-        cache.entry_count() == 0
-    }));
-}
-
-/// The threads that reload are the parent's: a child starts its own.
-#[test]
-fn a_child_reloads() {
-    let _alone = alone();
+    (0..1_000).for_each(|key| cache.insert_with_ttl(key, key, millis(20)));
+    let expired = comes_true(|| told.load(Ordering::SeqCst) == 1_000) && cache.entry_count() == 0;
+    let loaded = cache.get_with(1, || 10) == 10;
+    cache.invalidate(&1);
+    drop(cache);
+    let told = told.load(Ordering::SeqCst) == 1_001;
     let ticker = ManualTicker::new();
-    let cache = Cache::builder()
+    let reloading = Cache::builder()
         .ticker(ticker.clone())
         .scheduler(Scheduler::disabled())
         .record_stats()
         .loading(loader_fn(|key: &u32| Ok::<u32, ()>(*key)))
         .refresh_after(refresh::after(secs(10)))
         .build();
-    // Again and again: a reload that ends after the clock has moved makes the entry fresh.
-    let reloads = || {
-        let before = cache.cache().stats().reloads();
-        comes_true(|| {
-            ticker.advance(secs(11));
-            cache.get(&1) == Ok(1) && cache.cache().stats().reloads() > before
+    let reloaded = comes_true(|| {
+        ticker.advance(secs(11));
+        reloading.get(&1) == Ok(1) && reloading.cache().stats().reloads() > 0
+    });
+    expired && loaded && told && reloaded
+}
+
+/// What every child does: the calls refuse, a new cache works, and the last drop returns.
+fn a_child_is_told(cache: &Cache<u32, u32>) -> bool {
+    in_a_child(|| {
+        std::panic::set_hook(Box::new(|_| ()));
+        let refused = all_refuse(cache);
+        drop_here(cache);
+        refused && a_new_cache_works()
+    })
+}
+
+/// Drops a handle that the parent keeps: in the child it may be the last.
+#[allow(unsafe_code)]
+fn drop_here<T>(handle: &T) {
+    // SAFETY: the child ends without using or dropping the other copy.
+    drop(unsafe { std::ptr::read(handle) });
+}
+
+/// A cache with key 0 whose listener takes 100 ms.
+fn slow_listener(delivery: Delivery) -> (Cache<u32, u32>, Arc<AtomicU32>) {
+    let begun = Arc::new(AtomicU32::new(0));
+    let begins = Arc::clone(&begun);
+    let cache = Cache::builder()
+        .expiry_resolution(millis(1))
+        .delivery(delivery)
+        .removal_listener(move |_: &u32, _: &u32, _| {
+            begins.fetch_add(1, Ordering::SeqCst);
+            thread::sleep(millis(100));
         })
+        .build();
+    cache.insert(0, 0);
+    (cache, begun)
+}
+
+#[test]
+fn threads_at_rest() {
+    let _alone = alone();
+    let (cache, begun) = slow_listener(Delivery::Background);
+    cache.insert_with_ttl(2, 2, millis(1));
+    assert!(comes_true(|| begun.load(Ordering::SeqCst) == 1));
+    thread::sleep(millis(200));
+    assert!(a_child_is_told(&cache));
+    // The child does not change the parent.
+    cache.insert_with_ttl(2, 2, millis(1));
+    assert!(comes_true(|| begun.load(Ordering::SeqCst) == 2));
+    assert_eq!(cache.get(&0), Some(0));
+}
+
+#[test]
+fn no_thread_was_started_yet() {
+    let _alone = alone();
+    let cache = Cache::new(100);
+    cache.insert(0, 0);
+    assert!(a_child_is_told(&cache));
+    let cache = Cache::builder().scheduler(Scheduler::disabled()).build();
+    cache.insert(0, 0);
+    assert!(a_child_is_told(&cache));
+}
+
+#[test]
+fn a_listener_at_work_in_the_background() {
+    let _alone = alone();
+    let (cache, begun) = slow_listener(Delivery::Background);
+    for key in 2..5 {
+        cache.insert_with_ttl(key, key, millis(1));
+    }
+    assert!(comes_true(|| begun.load(Ordering::SeqCst) > 0));
+    assert!(a_child_is_told(&cache));
+    assert!(comes_true(|| begun.load(Ordering::SeqCst) == 3));
+}
+
+#[test]
+fn a_listener_at_work_in_a_caller() {
+    let _alone = alone();
+    let (cache, begun) = slow_listener(Delivery::Caller);
+    let other = cache.clone();
+    let caller = thread::spawn(move || {
+        for key in 2..5 {
+            other.insert(key, key);
+            other.invalidate(&key);
+        }
+    });
+    assert!(comes_true(|| begun.load(Ordering::SeqCst) > 0));
+    assert!(a_child_is_told(&cache));
+    caller.join().expect("no panic");
+    assert_eq!(begun.load(Ordering::SeqCst), 3);
+}
+
+#[test]
+fn a_listener_at_work_in_an_executor() {
+    let _alone = alone();
+    let (give, tasks) = mpsc::channel::<DeliveryTask>();
+    let pool = thread::spawn(move || tasks.into_iter().for_each(DeliveryTask::run));
+    let executor = Delivery::executor(move |task| drop(give.send(task)));
+    let (cache, begun) = slow_listener(executor);
+    for key in 2..5 {
+        cache.insert_with_ttl(key, key, millis(1));
+    }
+    assert!(comes_true(|| begun.load(Ordering::SeqCst) > 0));
+    assert!(a_child_is_told(&cache));
+    drop(cache);
+    pool.join().expect("no panic");
+    assert_eq!(begun.load(Ordering::SeqCst), 3);
+}
+
+/// A task that the child inherits does nothing there, nor does the task of an alarm.
+#[test]
+fn tasks_of_the_program() {
+    #[derive(Clone, Default)]
+    struct Latest(Arc<Mutex<Option<MaintenanceTask>>>);
+    impl Alarm for Latest {
+        fn set(&self, _: Duration, task: MaintenanceTask) {
+            *self.0.lock().expect("no panic") = Some(task);
+        }
+    }
+    let _alone = alone();
+    let (give, tasks) = mpsc::channel::<DeliveryTask>();
+    let latest = Latest::default();
+    let cache = Cache::builder()
+        .scheduler(Scheduler::custom(latest.clone()))
+        .delivery(Delivery::executor(move |task| drop(give.send(task))))
+        .removal_listener(|_: &u32, _: &u32, _| ())
+        .build();
+    cache.insert(0, 0);
+    cache.insert(2, 2);
+    cache.invalidate(&2);
+    let alarm = latest.0.lock().expect("no panic").clone();
+    let alarm = alarm.expect("it was set");
+    alarm.run();
+    let delivery = tasks.recv_timeout(SOON).expect("it was offered");
+    let (lease, other) = match (cache.lease(5), cache.lease(6)) {
+        (Leased::Lease(lease), Leased::Lease(other)) => (lease, other),
+        _ => panic!("both keys are absent"),
     };
-    assert!(reloads());
-    // The last one may still be under way.
-    std::thread::sleep(millis(300));
-    assert!(in_a_child(|| reloads() && reloads()));
-    assert!(reloads(), "the parent's threads still run");
+    assert!(in_a_child(|| {
+        std::panic::set_hook(Box::new(|_| ()));
+        let idle = alarm.run().is_none();
+        delivery.run();
+        drop(other);
+        _ = catch_unwind(AssertUnwindSafe(|| lease.fill(5)));
+        idle && all_refuse(&cache)
+    }));
+}
+
+#[test]
+fn the_scheduler_thread_in_a_mass_expiry() {
+    let _alone = alone();
+    let cache = Cache::builder().expiry_resolution(millis(1)).build();
+    cache.insert(0, 0);
+    for key in 2..200_000 {
+        cache.insert_with_ttl(key, key, millis(500));
+    }
+    let before = cache.entry_count();
+    assert!(comes_true(|| cache.entry_count() < before));
+    for _ in 0..10 {
+        assert!(a_child_is_told(&cache));
+    }
+}
+
+#[test]
+fn writers_and_pins_at_work() {
+    let _alone = alone();
+    let cache = Cache::builder().max_capacity(1_000).build();
+    let stop = Arc::new(AtomicBool::new(false));
+    let threads: Vec<_> = (0..2)
+        .map(|_| {
+            let (cache, stop) = (cache.clone(), Arc::clone(&stop));
+            thread::spawn(move || {
+                while !stop.load(Ordering::Relaxed) {
+                    for key in 2..5_000 {
+                        let held = cache.peek_ref(&0);
+                        cache.insert(key, key);
+                        drop(held);
+                        cache.insert(0, 0);
+                    }
+                }
+            })
+        })
+        .collect();
+    for _ in 0..30 {
+        cache.insert(0, 0);
+        assert!(in_a_child(|| {
+            std::panic::set_hook(Box::new(|_| ()));
+            let refused = refuses(|| cache.insert(0, 1)) && refuses(|| cache.run_pending_tasks());
+            _ = cache.get(&0);
+            drop_here(&cache);
+            refused && a_new_cache_works()
+        }));
+    }
+    stop.store(true, Ordering::Relaxed);
+    threads
+        .into_iter()
+        .for_each(|thread| thread.join().expect("no panic"));
+}
+
+#[test]
+fn loads_led_by_other_threads() {
+    let _alone = alone();
+    let cache = Cache::new(100);
+    cache.insert(0, 0);
+    let (begun, waits) = mpsc::channel();
+    let (end, ends) = mpsc::channel::<()>();
+    let leader = cache.clone();
+    let leader = thread::spawn(move || {
+        leader.get_with(1, || {
+            begun.send(()).expect("the test waits");
+            ends.recv().ok();
+            10
+        })
+    });
+    waits.recv_timeout(SOON).expect("the load begins");
+    assert!(a_child_is_told(&cache));
+    end.send(()).expect("the leader waits");
+    assert_eq!(leader.join().expect("no panic"), 10);
+    assert_eq!(cache.get(&1), Some(10));
+}
+
+#[test]
+fn threads_that_reload() {
+    let _alone = alone();
+    let (ticker, slow) = (ManualTicker::new(), Arc::new(AtomicBool::new(false)));
+    let (sleeps, begun) = (Arc::clone(&slow), Arc::new(AtomicU32::new(0)));
+    let begins = Arc::clone(&begun);
+    let cache = Cache::builder()
+        .ticker(ticker.clone())
+        .loading(loader_fn(move |key: &u32| {
+            begins.fetch_add(1, Ordering::SeqCst);
+            while sleeps.load(Ordering::SeqCst) {
+                thread::sleep(millis(1));
+            }
+            Ok::<u32, ()>(*key)
+        }))
+        .reload_threads(1)
+        .refresh_after(refresh::after(secs(10)))
+        .build();
+    (0..3).for_each(|key| assert_eq!(cache.get(&key), Ok(key)));
+    ticker.advance(secs(11));
+    slow.store(true, Ordering::SeqCst);
+    // One reload runs, one is queued, and key 2 is stale.
+    assert_eq!((cache.get(&0), cache.get(&1)), (Ok(0), Ok(1)));
+    assert!(comes_true(|| begun.load(Ordering::SeqCst) == 4));
+    let mut begun_before = Some(cache.refresh(0));
+    assert!(in_a_child(|| {
+        std::panic::set_hook(Box::new(|_| ()));
+        slow.store(false, Ordering::SeqCst);
+        // The keys that are loaded answer; a call that would begin a load refuses.
+        let refused = [
+            refuses(|| cache.get(&9)),
+            refuses(|| cache.get(&2)),
+            refuses(|| drop(cache.refresh(0))),
+            refuses(|| begun_before.take().map(|refresh| refresh.wait())),
+        ];
+        let refused = !refused.contains(&false);
+        drop_here(&cache);
+        refused && a_new_cache_works()
+    }));
+    slow.store(false, Ordering::SeqCst);
+    assert!(comes_true(|| begun.load(Ordering::SeqCst) == 5));
+}
+
+/// User code forks, and the child returns from it into the call that runs it.
+#[test]
+fn a_fork_inside_user_code() {
+    let _alone = alone();
+    #[allow(unsafe_code)]
+    let fork_here = || {
+        // SAFETY: as in `in_a_child`; the child ends before it returns into the test program.
+        unsafe { libc::fork() }
+    };
+    #[allow(unsafe_code)]
+    let ended = |child| {
+        let mut status = 0;
+        // SAFETY: as in `in_a_child`.
+        assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+        assert!(
+            libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0,
+            "{status}"
+        );
+    };
+    #[allow(unsafe_code)]
+    let begin = || {
+        // SAFETY: a call without a precondition.
+        unsafe { libc::alarm(TOO_LONG) };
+        std::panic::set_hook(Box::new(|_| ()));
+    };
+    #[allow(unsafe_code)]
+    let end = |passed: bool| {
+        // SAFETY: as in `in_a_child`.
+        unsafe { libc::_exit(i32::from(!passed)) }
+    };
+    // A loader: the caller gets its value, or the sentence.
+    let cache: Cache<u32, u32> = Cache::new(100);
+    let mut child = 0;
+    let load = || {
+        child = fork_here();
+        if child == 0 {
+            begin();
+        }
+        7
+    };
+    let answer = catch_unwind(AssertUnwindSafe(|| cache.get_with(1, load)));
+    if child == 0 {
+        end(answer.is_err() || matches!(answer, Ok(7)));
+    }
+    ended(child);
+    assert_eq!(cache.get(&1), Some(7));
+    // A listener, in a caller.
+    let forked = Arc::new(AtomicU32::new(0));
+    let (fork, other) = (Arc::clone(&forked), cache);
+    let cache: Cache<u32, u32> = Cache::builder()
+        .delivery(Delivery::Caller)
+        .removal_listener(move |_: &u32, _: &u32, _| {
+            let child = fork_here();
+            if child == 0 {
+                begin();
+            }
+            fork.store(child.unsigned_abs(), Ordering::SeqCst);
+        })
+        .build();
+    cache.insert(1, 1);
+    let call = catch_unwind(AssertUnwindSafe(|| cache.invalidate(&1)));
+    let child = forked.load(Ordering::SeqCst);
+    if child == 0 {
+        drop(call);
+        drop((cache, other));
+        end(a_new_cache_works());
+    }
+    ended(child.cast_signed());
+    assert!(call.is_ok());
+}
+
+#[test]
+fn a_grandchild() {
+    let _alone = alone();
+    let cache = Cache::new(100);
+    cache.insert(0, 0);
+    assert!(in_a_child(|| {
+        std::panic::set_hook(Box::new(|_| ()));
+        let own = Cache::new(100);
+        own.insert(0, 0);
+        own.run_pending_tasks();
+        let told = a_child_is_told(&own) && a_child_is_told(&cache);
+        own.insert(0, 1);
+        told && own.get(&0) == Some(1) && all_refuse(&cache)
+    }));
+}
+
+/// The threads of the child's caches end with the last of them, whatever the parent has.
+#[test]
+fn the_threads_of_a_child_end_with_its_last_cache() {
+    let _alone = alone();
+    let (cache, begun) = slow_listener(Delivery::Background);
+    cache.insert_with_ttl(2, 2, millis(1));
+    assert!(comes_true(|| begun.load(Ordering::SeqCst) > 0));
+    assert!(in_a_child(|| {
+        let worked = a_new_cache_works();
+        // A thread that reloads is not waited for.
+        let tasks = || std::fs::read_dir("/proc/self/task");
+        worked && comes_true(|| tasks().map_or(true, |tasks| tasks.count() == 1))
+    }));
+    drop(cache);
+}
+
+/// Both clocks were in use before the `fork`, the coarse one and the exact one.
+#[test]
+fn the_time_goes_on() {
+    const PRECISION: Duration = Duration::from_micros(50);
+    let _alone = alone();
+    let cache = Cache::new(100);
+    let began = Instant::now();
+    while began.elapsed() < millis(20) {
+        cache.insert_with_ttl(0, 0, HOUR);
+        assert_eq!(cache.get(&0), Some(0));
+    }
+    // From a long way before the slack of the coarse clock until after the deadline.
+    let earliest = Instant::now() + millis(300);
+    cache.insert_with_ttl(1, 1, millis(300));
+    let latest = Instant::now() + millis(300) + PRECISION;
+    let last = cache.policy().now();
+    assert!(in_a_child(|| {
+        loop {
+            let before = Instant::now();
+            let now = cache.policy().now();
+            assert!(now >= last && now + PRECISION >= before && now <= Instant::now());
+            assert_eq!(cache.get(&0), Some(0));
+            let before = Instant::now();
+            if cache.get(&1).is_none() {
+                return Instant::now() + PRECISION >= earliest;
+            }
+            assert!(before <= latest);
+        }
+    }));
 }

@@ -149,11 +149,8 @@ fn range(entry: Value, host: &str) -> Option<Range> {
         Value::Nil => "",
         _ => return None,
     };
-    let name = if name.is_empty() || name == "?" {
-        host
-    } else {
-        name
-    };
+    let name = Some(name).filter(|name| !matches!(*name, "" | "?"));
+    let name = name.unwrap_or(host);
     let slot = |number: &i64| u16::try_from(*number).ok().filter(|slot| *slot < SLOTS);
     let (first, last) = (slot(first)?, slot(last)?);
     (first <= last).then(|| Range {

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 use std::time::Duration;
-use tokio::task::{AbortHandle, JoinSet};
+use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
 #[cfg(feature = "cluster")]
@@ -179,25 +179,20 @@ impl Link {
     /// applied when this returns. An error of the server is an answer, too: `PING` may be refused
     /// by the user's ACL, or while a script runs. A node that is no primary has no answer.
     pub(crate) async fn ping(&self, quiet: Duration) -> Result<(), NearError> {
-        let mut pings = JoinSet::new();
         let any_role = self.is_cluster();
-        for node in &self.nodes {
-            let node = node.clone();
-            pings.spawn(async move {
-                let mut ping = Pipeline::with_capacity(2);
-                ping.cmd("PING");
-                ping.cmd("HELLO").arg(3);
-                let mut connection = node.connection.clone();
-                let replies = connection.send_packed_commands(&ping, 0, 2);
-                let replies = node.while_bytes_arrive(quiet, replies).await?;
-                alive(&node.address, replies, any_role)
-            });
-        }
-        while let Some(ended) = pings.join_next().await {
-            // A task is cancelled only when the runtime ends.
-            ended.unwrap_or(Ok(()))?;
-        }
-        Ok(())
+        let ping = async |node: &Node| {
+            let mut ping = Pipeline::with_capacity(2);
+            ping.cmd("PING");
+            ping.cmd("HELLO").arg(3);
+            let mut connection = node.connection.clone();
+            let replies = connection.send_packed_commands(&ping, 0, 2);
+            let replies = node.while_bytes_arrive(quiet, replies).await?;
+            alive(&node.address, replies, any_role)
+        };
+        let mut outcome = Ok(());
+        let pings = self.nodes.iter().map(ping);
+        together(pings, |_, one| outcome = one.and(outcome.clone())).await;
+        outcome
     }
 }
 

@@ -109,7 +109,7 @@ where
         Q: Equivalent<K> + Hash + ToOwned<Owned = K> + ?Sized,
         E: Into<BoxError>,
     {
-        match self.shared.hit(key) {
+        match self.hit(key) {
             Some(Some(value)) => Ok(value),
             _ => Box::pin(load_with(&self.shared, key.to_owned(), ttl.into(), load)).await,
         }

@@ -12,7 +12,7 @@ use wheelhouse::{Cache, RandomState};
 
 /// A cache in this process in front of a Redis or Valkey server, which reports every change.
 ///
-/// It is a handle: a clone shares everything and costs two reference counts. The near cache ends
+/// It is a handle: a clone shares everything and costs three reference counts. The near cache ends
 /// with [`close`](Self::close), with its last handle, or with the tokio runtime on which it was
 /// connected.
 ///
@@ -36,6 +36,9 @@ use wheelhouse::{Cache, RandomState};
 /// # }
 /// ```
 pub struct NearCache<K, V, S = RandomState> {
+    /// That of `shared`, so that a hit follows one pointer less. It is dropped before `closer`, so
+    /// it is never the last handle of the cache.
+    pub(crate) local: Cache<K, Cached<V>, S>,
     pub(crate) shared: Arc<Shared<K, V, S>>,
     closer: Arc<Closer<K, V, S>>,
 }
@@ -56,6 +59,7 @@ impl<K, V, S> Drop for Closer<K, V, S> {
 impl<K, V, S> Clone for NearCache<K, V, S> {
     fn clone(&self) -> Self {
         Self {
+            local: self.local.clone(),
             shared: self.shared.clone(),
             closer: self.closer.clone(),
         }
@@ -107,6 +111,7 @@ where
             ended,
         };
         Self {
+            local: shared.local.clone(),
             shared,
             closer: Arc::new(closer),
         }
@@ -124,7 +129,7 @@ where
     /// # }
     /// ```
     pub fn local(&self) -> &Cache<K, Cached<V>, S> {
-        &self.shared.local
+        &self.local
     }
 
     /// Returns what this near cache has done so far.

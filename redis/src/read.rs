@@ -10,7 +10,7 @@ use crate::error::{NearError, display_key};
 use crate::key::{Hasher, Key, NearKey, Val};
 use crate::link::together;
 use crate::near::NearCache;
-use crate::request::{Answer, Reply, RequestError, ServerTtl};
+use crate::request::{Reply, RequestError, ServerTtl};
 use crate::shared::Shared;
 use crate::suspects::TOGETHER;
 use crate::trace;
@@ -18,7 +18,9 @@ use std::cell::Cell;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::hash::{BuildHasher, Hash};
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 use tokio::sync::MutexGuard;
 use tokio::task::yield_now;
@@ -35,6 +37,8 @@ const KEYS_IN_A_PIPELINE: usize = 128;
 const KEYS_AT_ONCE: usize = 8 * KEYS_IN_A_PIPELINE;
 
 pub(crate) type Found<V> = Result<Option<V>, NearError>;
+/// The rest of a `get`, boxed, so that the future of a hit is small.
+type Slow<'a, V> = Pin<Box<dyn Future<Output = Found<V>> + Send + 'a>>;
 pub(crate) type KeyLease<K, V, S> = Lease<K, Cached<V>, S>;
 
 /// A lease whose request is not yet answered.
@@ -76,8 +80,8 @@ where
     /// # Cost
     ///
     /// A hit: a `get` of the local cache and a load of one shared number. A miss: one round trip.
-    /// Every 256th call of a thread yields to the runtime, so that tasks whose reads all hit do not
-    /// keep it from reading the connection.
+    /// Every 1,024th call of a thread yields to the runtime, so that tasks whose reads all hit do
+    /// not keep it from reading the connection.
     ///
     /// ```no_run
     /// # use wheelhouse_redis::{NearCache, NearError};
@@ -87,18 +91,42 @@ where
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn get<Q>(&self, key: &Q) -> Result<Option<V>, NearError>
+    #[inline]
+    pub fn get<'a, Q>(&'a self, key: &'a Q) -> impl Future<Output = Result<Option<V>, NearError>>
     where
         Q: Equivalent<K> + Hash + ToOwned<Owned = K> + ?Sized,
     {
-        if must_yield() {
-            yield_now().await;
-        }
-        match self.shared.hit(key) {
-            Some(found) => Ok(found),
-            // Boxed, so that the future of a hit stays small.
-            None => Box::pin(self.shared.load(&key.to_owned())).await,
-        }
+        Get(self, key, None)
+    }
+
+    /// The entry of a key, if it may be served.
+    #[inline(always)]
+    pub(crate) fn hit<Q>(&self, key: &Q) -> Option<Option<V>>
+    where
+        Q: Equivalent<K> + Hash + ?Sized,
+    {
+        let entry = self.local.get_ref(key);
+        let cached = entry.as_ref()?;
+        // The stamp is loaded last: an entry outdated before this call began is not served.
+        (cached.stamp() == self.shared.line.stamp()).then(|| cached.value().value().cloned())
+    }
+
+    /// The rest of a `get` that yields first, or that has found nothing in memory.
+    #[cold]
+    fn get_slowly<'a, Q>(&'a self, key: &Q, yields: bool) -> Slow<'a, V>
+    where
+        Q: Equivalent<K> + Hash + ToOwned<Owned = K> + ?Sized,
+    {
+        let key = key.to_owned();
+        Box::pin(async move {
+            if yields {
+                yield_now().await;
+                if let Some(found) = self.hit(&key) {
+                    return Ok(found);
+                }
+            }
+            self.shared.load(&key).await
+        })
     }
 
     /// Returns the value of each of these keys, in their order, each with its own result: an error
@@ -135,7 +163,7 @@ where
         let mut missing = Vec::new();
         for key in &keys {
             if let Entry::Vacant(place) = found.entry(key) {
-                let hit = place.insert(self.shared.hit(key).map(Ok));
+                let hit = place.insert(self.hit(key).map(Ok));
                 if hit.is_none() {
                     missing.push(key);
                 }
@@ -205,17 +233,40 @@ where
     }
 }
 
-/// Whether a call has to yield first: every 256th of a thread. A hit is ready at once, so a task
+/// The future of `get`. By hand, so that the code of a hit is in line where it is awaited.
+struct Get<'a, K, V, S, Q: ?Sized>(&'a NearCache<K, V, S>, &'a Q, Option<Slow<'a, V>>);
+
+impl<K: Key, V: Val, S: Hasher, Q> Future for Get<'_, K, V, S, Q>
+where
+    Q: Equivalent<K> + Hash + ToOwned<Owned = K> + ?Sized,
+{
+    type Output = Found<V>;
+
+    #[inline(always)]
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Found<V>> {
+        let Self(near, key, slow) = self.get_mut();
+        if let Some(slow) = slow {
+            return slow.as_mut().poll(cx);
+        }
+        let yields = must_yield();
+        match if yields { None } else { near.hit(*key) } {
+            Some(found) => Poll::Ready(Ok(found)),
+            None => slow.insert(near.get_slowly(*key, yields)).as_mut().poll(cx),
+        }
+    }
+}
+
+/// Whether a call has to yield first: every 1,024th of a thread. A hit is ready at once, so a task
 /// that does nothing but hit would keep a runtime with one thread from reading the connection, and
 /// would see old values for ever.
 #[inline]
 fn must_yield() -> bool {
     thread_local! {
-        static CALLS: Cell<u8> = const { Cell::new(0) };
+        static CALLS: Cell<u32> = const { Cell::new(0) };
     }
     let calls = CALLS.get().wrapping_add(1);
     CALLS.set(calls);
-    calls == 0
+    calls.is_multiple_of(1024)
 }
 
 impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
@@ -365,15 +416,10 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
                     continue;
                 }
             };
-            let ended = |answer: &Answer| matches!(answer, Err(RequestError::Lost(_)));
-            if answers.iter().any(ended) {
-                let lost = keys
-                    .iter()
-                    .zip(&answers)
-                    .filter(|(_, answer)| ended(answer));
-                let lost: Vec<&[u8]> = lost.map(|(key, _)| *key).collect();
-                self.suspects.accuse(lost.into_iter());
-            }
+            let lost = keys.iter().zip(&answers);
+            let lost = lost.filter(|(_, answer)| matches!(answer, Err(RequestError::Lost(_))));
+            let lost: Vec<&[u8]> = lost.map(|(key, _)| *key).collect();
+            self.suspects.accuse(lost.into_iter());
             let (mut pause, mut answered) = (false, false);
             for (one, mut answer) in asked.into_iter().zip(answers) {
                 if let Err(RequestError::Ask(address)) = &answer {

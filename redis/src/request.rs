@@ -4,7 +4,7 @@ use crate::config::Tracking;
 use crate::error::NearError;
 use crate::link::{Link, together};
 use redis::aio::MultiplexedConnection;
-use redis::{Pipeline, RedisError, ServerErrorKind, Value};
+use redis::{Cmd, Pipeline, RedisError, ServerErrorKind, Value};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -103,21 +103,24 @@ impl Link {
 
     /// Reads a key from the node that an `ASK` reply named. The server does not track this read.
     pub(crate) async fn read_asking(&self, address: &str, key: &[u8]) -> Answer {
-        let Some(node) = self.node_at(address) else {
-            return Err(unknown_node(address));
-        };
-        let mut pipeline = Pipeline::with_capacity(3);
-        pipeline.cmd("ASKING");
-        pipeline.cmd("GET").arg(key);
-        let mut connection = node.connection.clone();
-        let replies = connection.send_packed_commands(&pipeline, 0, 2).await;
-        let mut replies = replies
-            .map_err(|error| RequestError::of(error, true))?
-            .into_iter();
-        let _ = replies.next();
-        let value = value_of(replies.next(), true)?;
+        let mut get = redis::cmd("GET");
+        get.arg(key);
+        let value = value_of(Some(self.send_asking(address, get).await?), true)?;
         let life = ServerTtl::AtLeast(Duration::ZERO);
         Ok(Reply { value, life })
+    }
+
+    /// Sends a command for a key that is on its way to the node at this address, which executes the
+    /// command if it is asked.
+    pub(crate) async fn send_asking(&self, address: &str, cmd: Cmd) -> Result<Value, RequestError> {
+        let node = self.node_at(address).ok_or_else(|| unknown_node(address))?;
+        let mut pipeline = Pipeline::with_capacity(2);
+        pipeline.cmd("ASKING").add_command(cmd);
+        let mut connection = node.connection.clone();
+        let replies = connection.send_packed_commands(&pipeline, 0, 2).await;
+        let last = replies.map(|mut replies| replies.pop().unwrap_or(Value::Nil));
+        last.and_then(Value::extract_error)
+            .map_err(|error| RequestError::of(error, true))
     }
 
     pub(crate) fn is_cluster(&self) -> bool {
@@ -150,7 +153,7 @@ pub(crate) fn no_node() -> RequestError {
 }
 
 /// A node redirected the request to one that the link does not know: the topology has changed.
-pub(crate) fn unknown_node(address: &str) -> RequestError {
+fn unknown_node(address: &str) -> RequestError {
     RequestError::Moved(NearError::Disconnected {
         reason: format!("the key is at {address}, which is no primary of the known topology"),
     })
@@ -191,15 +194,11 @@ async fn ask(
 
 /// Takes the replies for one key.
 fn answer(replies: &mut impl Iterator<Item = Value>, opt_in: bool, cluster: bool) -> Answer {
-    let announced = if opt_in {
-        replies.next()
-    } else {
-        Some(Value::Okay)
-    };
+    let announced = opt_in.then(|| replies.next());
     let (value, pttl) = (replies.next(), replies.next());
     let value = value_of(value, cluster)?;
     let life = life_of(pttl, cluster)?;
-    taken(announced, cluster)?;
+    taken(announced.unwrap_or(Some(Value::Okay)), cluster)?;
     Ok(Reply { value, life })
 }
 

@@ -10,7 +10,6 @@ use crate::link::Link;
 use crate::stats::Counters;
 use crate::suspects::Suspects;
 use crate::trace;
-use std::hash::Hash;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::{Mutex, PoisonError};
@@ -18,7 +17,7 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::task::spawn_blocking;
-use wheelhouse::{Cache, Equivalent};
+use wheelhouse::Cache;
 
 /// The state of one near cache.
 pub(crate) struct Shared<K, V, S> {
@@ -133,17 +132,6 @@ impl<K, V, S> Shared<K, V, S> {
 }
 
 impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
-    /// The entry of a key, if it may be served.
-    #[inline]
-    pub(crate) fn hit<Q>(&self, key: &Q) -> Option<Option<V>>
-    where
-        Q: Equivalent<K> + Hash + ?Sized,
-    {
-        let cached: Cached<V> = self.local.get(key)?;
-        // The stamp is loaded last: an entry outdated before this call began is not served.
-        (cached.stamp() == self.line.stamp()).then(|| cached.into_result().ok().flatten())
-    }
-
     /// Removes all entries that will not be served any more. Only the cleaner waits for it.
     pub(crate) async fn flush(&self) {
         let local = self.local.clone();

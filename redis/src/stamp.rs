@@ -29,6 +29,7 @@ impl Stamp {
     }
 
     // Acquire: partner of the Release in `stop`, `serve_anew` and `outdate`.
+    #[inline]
     pub(crate) fn load(&self) -> u64 {
         self.0.load(Ordering::Acquire)
     }

@@ -18,6 +18,7 @@ use crate::push::PushHandler;
 use crate::shared::{BlockingDrop, Shared};
 use crate::trace;
 use std::collections::hash_map::RandomState;
+use std::convert::Infallible;
 use std::hash::BuildHasher;
 use std::pin::pin;
 use std::sync::Arc;
@@ -106,41 +107,29 @@ impl<K: Key, V: Val, S: Hasher> Supervisor<K, V, S> {
 
     /// Watches a connection until it is not the current one any more.
     async fn watch_link(&self, link: &Link) {
-        let shared = &self.shared;
-        let every = shared.settings.heartbeat.min(LONGEST_HEARTBEAT);
-        let mut replaced = pin!(self.connector.replaced(link, every));
+        let every = self.shared.settings.heartbeat.min(LONGEST_HEARTBEAT);
+        let fault = tokio::select! {
+            biased;
+            () = self.shared.line.left(link.generation()) => return,
+            () = self.connector.replaced(link, every) => NearError::Disconnected {
+                reason: "the sentinels name another primary".into(),
+            },
+            Err(fault) = self.beat(link, every) => fault,
+        };
+        self.shared.lost(link.generation(), fault);
+    }
+
+    /// Asks again and again whether the link is alive, and still the right one; ends with a fault.
+    /// Some byte must arrive within the time between two beats.
+    async fn beat(&self, link: &Link, every: Duration) -> Result<Infallible, NearError> {
         let mut beats = interval_at(Instant::now() + every, every);
         beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            tokio::select! {
-                biased;
-                () = shared.line.left(link.generation()) => return,
-                () = &mut replaced => {
-                    let reason = "the sentinels name another primary".into();
-                    shared.lost(link.generation(), NearError::Disconnected { reason });
-                }
-                _ = beats.tick() => {
-                    let beat = tokio::select! {
-                        biased;
-                        () = shared.line.left(link.generation()) => return,
-                        beat = self.heartbeat(link) => beat,
-                    };
-                    if let Err(fault) = beat {
-                        shared.lost(link.generation(), fault);
-                    }
-                }
-            }
+            beats.tick().await;
+            link.ping(every).await?;
+            #[cfg(feature = "cluster")]
+            crate::cluster::check(link, every).await?;
         }
-    }
-
-    /// Whether the link is alive, and still the right one. Some byte must arrive within the time
-    /// between two beats.
-    async fn heartbeat(&self, link: &Link) -> Result<(), NearError> {
-        let quiet = self.shared.settings.heartbeat.min(LONGEST_HEARTBEAT);
-        link.ping(quiet).await?;
-        #[cfg(feature = "cluster")]
-        crate::cluster::check(link, quiet).await?;
-        Ok(())
     }
 
     /// From the loss of a connection to the next one.

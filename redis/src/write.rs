@@ -10,7 +10,7 @@ use crate::key::{Hasher, Key, NearKey, ToKey, Val};
 use crate::link::{Link, together};
 use crate::near::NearCache;
 use crate::read::SERVER_PAUSE;
-use crate::request::{self, RequestError, no_node, unexpected, unknown_node};
+use crate::request::{self, RequestError, no_node, unexpected};
 use crate::shared::Shared;
 use crate::trace;
 use redis::{Cmd, Value};
@@ -59,7 +59,7 @@ where
     ) -> Result<(), NearError> {
         let (key, ttl) = (key.to_key(), ttl.into());
         let cmd = self.shared.set_command(&key, value.borrow(), ttl)?;
-        Box::pin(self.shared.write(&key, &cmd, |reply| okay("SET", &reply))).await
+        Box::pin(self.shared.write(&key, &cmd, okay)).await
     }
 
     /// Writes these values to the server, all with the same time to live, and returns each one's
@@ -90,9 +90,7 @@ where
         let entries: Vec<(K, V)> = entries.into_iter().collect();
         let set = async |(key, value): &(K, V)| {
             let cmd = self.shared.set_command(key, value, ttl)?;
-            self.shared
-                .write(key, &cmd, |reply| okay("SET", &reply))
-                .await
+            self.shared.write(key, &cmd, okay).await
         };
         each(entries.iter().map(set)).await
     }
@@ -232,10 +230,10 @@ where
     results
 }
 
-fn okay(command: &str, reply: &Value) -> Result<(), RequestError> {
+fn okay(reply: Value) -> Result<(), RequestError> {
     match reply {
         Value::Okay => Ok(()),
-        other => Err(unexpected(command, other)),
+        other => Err(unexpected("SET", &other)),
     }
 }
 
@@ -243,7 +241,7 @@ fn okay(command: &str, reply: &Value) -> Result<(), RequestError> {
 pub(crate) fn is_written(reply: Value) -> Result<bool, RequestError> {
     match reply {
         Value::Nil => Ok(false),
-        other => okay("SET", &other).map(|()| true),
+        other => okay(other).map(|()| true),
     }
 }
 
@@ -387,18 +385,7 @@ async fn send(link: &Link, bytes: &[u8], cmd: &Cmd) -> Result<Value, RequestErro
     let Err(RequestError::Ask(address)) = &reply else {
         return reply;
     };
-    // The key is on its way to another node, which executes the command if it is asked.
-    let mut connection = link
-        .node_at(address)
-        .ok_or_else(|| unknown_node(address))?
-        .connection
-        .clone();
-    let mut pipeline = redis::Pipeline::with_capacity(2);
-    pipeline.cmd("ASKING").add_command(cmd.clone());
-    let replies = connection.send_packed_commands(&pipeline, 0, 2).await;
-    let last = replies.map(|mut replies| replies.pop().unwrap_or(Value::Nil));
-    last.and_then(Value::extract_error)
-        .map_err(|error| RequestError::of(error, true))
+    link.send_asking(address, cmd.clone()).await
 }
 
 #[cfg(test)]

@@ -87,6 +87,7 @@ use std::time::Duration;
 /// assert_eq!(tokens.get("ada").unwrap().text, "s3cret");
 /// ```
 pub struct Cache<K, V, S = RandomState> {
+    /// Derefs to `Core`; `operations/mod.rs` lists the files of its methods.
     pub(crate) core: Handle<K, V, S>,
 }
 

@@ -282,36 +282,36 @@ pub fn writes_only<P>(policy: P) -> WritesOnly<P> {
     WritesOnly { policy }
 }
 
-/// The policy made by [`creating`].
+/// The policy made by [`creating`], which has an example.
 #[derive(Clone, Copy)]
 pub struct Creating<F> {
     lifetime: F,
 }
 
-/// The policy made by [`writing`].
+/// The policy made by [`writing`], which has an example.
 #[derive(Clone, Copy)]
 pub struct Writing<F> {
     lifetime: F,
 }
 
-/// The policy made by [`accessing`].
+/// The policy made by [`accessing`], which has an example.
 #[derive(Clone, Copy)]
 pub struct Accessing<F> {
     lifetime: F,
 }
 
-/// The policy made by [`never()`].
+/// The policy made by [`never()`], which has an example.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Never;
 
-/// The policy made by [`jittered`].
+/// The policy made by [`jittered`], which has an example.
 #[derive(Clone, Copy, Debug)]
 pub struct Jittered<P> {
     policy: P,
     fraction: f64,
 }
 
-/// The policy made by [`writes_only`].
+/// The policy made by [`writes_only`], which has an example.
 #[derive(Clone, Copy, Debug)]
 pub struct WritesOnly<P> {
     policy: P,

@@ -129,7 +129,7 @@ pub(crate) fn wrong_number_of_values(keys: usize, values: usize) -> String {
     )
 }
 
-/// A value about which its loader says nothing more.
+/// A value whose loader has said nothing about its lifetime.
 fn plain<V>(value: V) -> (V, LifetimeSource) {
     (value, LifetimeSource::Policy)
 }
@@ -163,6 +163,11 @@ where
     /// If `load`, or other user code that an insert runs, panics; if `load` returns another number
     /// of values than it was given keys; or if the call would wait for a load that its own thread
     /// leads, as [`get_with`](Self::get_with) says.
+    ///
+    /// # Cost
+    ///
+    /// A [`get`](Self::get) for each key, and an [`insert`](Self::insert) and the memory of a load
+    /// for each key that is loaded.
     ///
     /// ```
     /// let cache = wheelhouse::Cache::new(100);
@@ -230,6 +235,10 @@ where
     /// # Panics
     ///
     /// As `get_all_with`.
+    ///
+    /// # Cost
+    ///
+    /// As [`get_all_with`](Self::get_all_with).
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]

@@ -53,7 +53,7 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    /// Of a call that wants a value.
+    /// The request of a call that wants a value.
     pub(crate) const fn value(want: Want) -> Self {
         Self {
             want,
@@ -64,7 +64,7 @@ impl Request {
         }
     }
 
-    /// Of a call that runs its own code, whether the key has an entry or not.
+    /// The request of a call that runs its own code, whether the key has an entry or not.
     pub(crate) const fn turn(may_wait: bool) -> Self {
         Self {
             want: Want::OwnTurn,
@@ -188,6 +188,7 @@ impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher, Y: Key<K>> Claimant<'a, K, 
 
     /// The claim of a task.
     pub(crate) fn poll_claim(&mut self, cx: &mut Context<'_>) -> Poll<Claim<'a, K, V, S>> {
+        self.core.maintenance.check_process();
         loop {
             let mut told = None;
             if let (Some(load), Some(ticket)) = (&self.waits, self.ticket) {
@@ -294,7 +295,7 @@ struct Begin<'b, K, V, S, Y> {
 /// The end of a [`Begin`].
 enum Begun<K, V> {
     Live(NodePtr<K, V>),
-    /// Also the cache time.
+    /// The load that the call has joined, and the cache time.
     Joined(Arc<Load<K, V>>, u64),
     Busy,
     /// The key's last load has failed, which is remembered.

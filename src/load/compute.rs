@@ -170,6 +170,10 @@ where
     ///
     /// As [`get_with`](crate::Cache::get_with), and if `replace_if` does.
     ///
+    /// # Cost
+    ///
+    /// A call that keeps the entry costs a [`get_ref`](Cache::get_ref) and a clone of the value.
+    ///
     /// ```
     /// let cache = wheelhouse::Cache::new(100);
     /// cache.insert("k", 1);
@@ -254,6 +258,10 @@ where
     ///
     /// As [`and_compute_with`](Self::and_compute_with).
     ///
+    /// # Cost
+    ///
+    /// The memory of a load, clones of key and value, and an [`insert`](Cache::insert).
+    ///
     /// ```
     /// let cache = wheelhouse::Cache::new(100);
     /// for _ in 0..3 {
@@ -301,6 +309,10 @@ where
     ///
     /// If `f`, or other user code that an insert runs, panics. If the call would wait for a load
     /// that its own thread leads, itself or through loads of other threads.
+    ///
+    /// # Cost
+    ///
+    /// As [`and_upsert_with`](Self::and_upsert_with).
     ///
     /// ```
     /// use wheelhouse::compute::{CompResult, Op};
@@ -365,6 +377,10 @@ where
     /// # Panics
     ///
     /// As `and_compute_with`.
+    ///
+    /// # Cost
+    ///
+    /// As [`and_upsert_with`](Self::and_upsert_with).
     ///
     /// ```
     /// use wheelhouse::compute::{CompResult, Op};

@@ -23,6 +23,7 @@
 //! waits. The future notes it when it is polled ([`note_wait`]), the call waits ([`BlockingCall`]).
 
 use super::state::{Load, Ticket};
+use crate::process::PerProcess;
 use crate::sync::IS_MODEL;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -31,8 +32,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The wait of each waiting thread. Always `parking_lot`'s: an explorer's threads do not look for
 /// cycles.
-static WAITING_THREADS: parking_lot::Mutex<BTreeMap<u64, Wait>> =
-    parking_lot::Mutex::new(BTreeMap::new());
+static WAITING_THREADS: PerProcess<parking_lot::Mutex<BTreeMap<u64, Wait>>> = PerProcess::new();
+
+fn waiting_threads() -> parking_lot::MutexGuard<'static, BTreeMap<u64, Wait>> {
+    WAITING_THREADS.get_or_make(Default::default).lock()
+}
 
 enum Wait {
     Load(Arc<dyn WaitTarget>, Ticket),
@@ -133,7 +137,7 @@ pub(crate) fn wait_in<R>(
     if me == 0 {
         return Ok(wait());
     }
-    let mut waits = WAITING_THREADS.lock();
+    let mut waits = waiting_threads();
     if let Some((cycle, loads)) = find_cycle(&waits, me, load.awaited_thread(ticket))
         && loads == cycle.others
     {
@@ -164,7 +168,7 @@ impl DeliveryWait {
         if me == 0 || by == 0 {
             return true;
         }
-        let mut waits = WAITING_THREADS.lock();
+        let mut waits = waiting_threads();
         // A cycle of deliveries alone is none: a thread that delivers waits for no delivery. The
         // notes of threads that have just delivered, and now wait for each other, look like one.
         let closes = find_cycle(&waits, me, Some(by)).is_some_and(|(_, loads)| loads > 0);
@@ -180,7 +184,7 @@ struct NotedWait(u64);
 
 impl Drop for NotedWait {
     fn drop(&mut self) {
-        let wait = WAITING_THREADS.lock().remove(&self.0);
+        let wait = waiting_threads().remove(&self.0);
         // With the lock released: a key may be dropped with it.
         drop(wait);
     }

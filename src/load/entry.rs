@@ -59,6 +59,12 @@ where
     /// on a cache with [`expiry::creating`](crate::expiry::creating): see
     /// `examples/rate_limiter.rs`.
     ///
+    /// # Cost
+    ///
+    /// Selecting costs nothing. A hit of an `or_…` method costs a [`get_ref`](Self::get_ref) and a
+    /// clone of the value; an `and_…` method takes its turn among the loads of the key, as a load
+    /// does.
+    ///
     /// ```
     /// let cache = wheelhouse::Cache::new(100);
     /// assert!(cache.entry("ada").or_insert(1815).is_fresh());
@@ -73,6 +79,11 @@ where
     }
 
     /// As [`entry`](Self::entry), by a borrowed form of the key.
+    ///
+    /// # Cost
+    ///
+    /// As [`entry`](Self::entry); an owned key is made if the call loads, and for the entry that it
+    /// returns.
     ///
     /// ```
     /// let cache: wheelhouse::Cache<String, u32> = wheelhouse::Cache::new(100);

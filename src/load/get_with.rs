@@ -126,6 +126,10 @@ where
     ///
     /// As `get_with`.
     ///
+    /// # Cost
+    ///
+    /// As [`get_with`](Self::get_with).
+    ///
     /// ```
     /// let cache = wheelhouse::Cache::new(100);
     /// assert_eq!(cache.optionally_get_with("ada", || None), None);
@@ -145,6 +149,10 @@ where
     /// # Panics
     ///
     /// As [`get_with`](Self::get_with).
+    ///
+    /// # Cost
+    ///
+    /// As [`get_with_by_ref`](Self::get_with_by_ref).
     ///
     /// ```
     /// let cache: wheelhouse::Cache<String, u32> = wheelhouse::Cache::new(100);
@@ -177,6 +185,10 @@ where
     ///
     /// As `get_with`.
     ///
+    /// # Cost
+    ///
+    /// As [`get_with`](Self::get_with).
+    ///
     /// ```
     /// let cache = wheelhouse::Cache::new(100);
     /// let born = cache.try_get_with("ada", || "1815".parse::<u32>());
@@ -206,6 +218,10 @@ where
     /// # Panics
     ///
     /// As [`get_with`](Self::get_with).
+    ///
+    /// # Cost
+    ///
+    /// As [`get_with_by_ref`](Self::get_with_by_ref).
     ///
     /// ```
     /// let cache: wheelhouse::Cache<String, u32> = wheelhouse::Cache::new(100);
@@ -239,6 +255,10 @@ where
     ///
     /// As `get_with`. A task that would wait for a load which it is polling at that moment panics.
     ///
+    /// # Cost
+    ///
+    /// As [`get_with`](Self::get_with). The future of the call holds `init` in place, not in a box.
+    ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() {
@@ -256,6 +276,10 @@ where
     /// # Panics
     ///
     /// As `get_with_async`.
+    ///
+    /// # Cost
+    ///
+    /// As `get_with_async`; the key is made owned only if this call loads.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -281,6 +305,10 @@ where
     ///
     /// As [`get_with_async`](Self::get_with_async).
     ///
+    /// # Cost
+    ///
+    /// As [`get_with_async`](Self::get_with_async).
+    ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() {
@@ -302,6 +330,10 @@ where
     /// # Panics
     ///
     /// As [`get_with_async`](Self::get_with_async).
+    ///
+    /// # Cost
+    ///
+    /// As `get_with_async`; the key is made owned only if this call loads.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -329,6 +361,10 @@ where
     /// That of `init`, or of the call that this one has waited for.
     ///
     /// # Panics
+    ///
+    /// As [`get_with_async`](Self::get_with_async).
+    ///
+    /// # Cost
     ///
     /// As [`get_with_async`](Self::get_with_async).
     ///
@@ -360,6 +396,10 @@ where
     /// # Panics
     ///
     /// As [`get_with_async`](Self::get_with_async).
+    ///
+    /// # Cost
+    ///
+    /// As `get_with_async`; the key is made owned only if this call loads.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]

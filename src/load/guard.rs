@@ -31,7 +31,7 @@ pub(crate) trait Home<K, V> {
     type Hasher;
     type At: Deref<Target = Core<K, V, Self::Hasher>>;
 
-    /// The cache; `None` if it is gone.
+    /// The cache; `None` if it is gone, or in a child made by `fork`.
     fn visit(&self) -> Option<Self::At>;
 }
 
@@ -41,7 +41,7 @@ impl<'a, K, V, S> Home<K, V> for &'a Core<K, V, S> {
 
     #[inline]
     fn visit(&self) -> Option<&'a Core<K, V, S>> {
-        Some(self)
+        (self.maintenance.is_of_this_process()).then_some(*self)
     }
 }
 
@@ -77,7 +77,7 @@ pub(crate) type CallGuard<'a, K, V, S> = Guard<K, V, &'a Core<K, V, S>>;
 /// A guard as a value, which keeps no cache alive.
 pub(crate) type OwnedGuard<K, V, S> = Guard<K, V, WeakHandle<K, V, S>>;
 
-/// A value as a call gets it: an entry whose key the call has.
+/// A value as a call gets it: an entry without its key, which the call has itself.
 pub(crate) type Seen<V> = Entry<(), V>;
 
 /// What became of the value that filled a load.
@@ -189,7 +189,7 @@ impl<K, V, H: Home<K, V>> Guard<K, V, H> {
         }
     }
 
-    /// User code is about to run. `counted`: this run was counted before.
+    /// User code is about to run. `counted` says whether this run was counted before.
     #[inline]
     pub(super) fn begins(&mut self, counted: bool) {
         self.runs = true;

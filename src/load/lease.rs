@@ -53,7 +53,7 @@ pub struct Lease<K, V, S = RandomState> {
     guard: OwnedGuard<K, V, S>,
 }
 
-/// The outcome of a value that filled a [`Lease`]. There will be no other outcomes: a `match` needs
+/// What became of a value that filled a [`Lease`]. There will be no other outcomes: a `match` needs
 /// no `_`.
 ///
 /// ```
@@ -138,6 +138,10 @@ where
     /// If user code that an insert runs panics; then the lease is given back. A policy that loads
     /// this very key panics.
     ///
+    /// # Cost
+    ///
+    /// As [`Cache::insert`], and a clone of the value.
+    ///
     /// ```
     /// # use wheelhouse::{Cache, Filled, Leased};
     /// let cache = Cache::new(100);
@@ -154,6 +158,10 @@ where
     /// # Panics
     ///
     /// As `fill`.
+    ///
+    /// # Cost
+    ///
+    /// As [`fill`](Self::fill).
     ///
     /// ```
     /// # use std::time::Duration;
@@ -199,6 +207,11 @@ where
     /// other threads, for this thread. No thread runs the load of a lease, so a wait for a lease
     /// never panics.
     ///
+    /// # Cost
+    ///
+    /// A key that is found costs a [`get`](Self::get). A lease costs a clone of the key and the
+    /// memory of a load.
+    ///
     /// ```
     /// use wheelhouse::{Cache, Leased};
     ///
@@ -219,6 +232,10 @@ where
     ///
     /// Never panics for a deadlock: a call that would wait for a load of its own thread returns
     /// [`Busy`](Leased::Busy) at once.
+    ///
+    /// # Cost
+    ///
+    /// As [`lease`](Self::lease).
     ///
     /// ```
     /// use std::time::Duration;
@@ -255,6 +272,10 @@ where
     }
 
     /// As [`lease`](Self::lease), for tasks.
+    ///
+    /// # Cost
+    ///
+    /// As [`lease`](Self::lease).
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]

@@ -36,7 +36,8 @@ pub(crate) enum Want {
     Value,
     /// A value, or that there is none.
     Optional,
-    /// The same, for a call that has other work first: it looks the key up again rather than leads.
+    /// The same, for a call that has other work to do first: it never leads, but looks the key up
+    /// again.
     LookUpAgain,
     /// A value, or an error of this type.
     Fallible(TypeId),
@@ -60,7 +61,7 @@ impl Want {
     }
 }
 
-/// What a run comes to, as its waiters see it.
+/// The outcome of a run, as its waiters see it.
 #[derive(Debug)]
 pub(crate) enum Outcome<V> {
     Value(Arc<SharedValue<V>>),

@@ -31,7 +31,7 @@ struct SameHash<K, V> {
     others: Vec<Arc<Load<K, V>>>,
 }
 
-/// A hash or an address as it is: the former is mixed, of the latter there are few.
+/// Uses a hash or an address as it is: hashes are mixed already, and there are few addresses.
 #[derive(Default)]
 struct Identity(u64);
 

@@ -50,8 +50,8 @@ pub(super) struct Wait<K: CacheKey, V: CacheValue, S: CacheHasher> {
     core: WeakHandle<K, V, S>,
     load: Arc<Load<K, V>>,
     ticket: Ticket,
-    /// Whether it has timed out when the load is overdue: one that has begun the load, and one for
-    /// a refresh. Else it goes on with the newer load.
+    /// Whether the call has timed out when the load is overdue: so does a call that has begun the
+    /// load, and a refresh. Any other call goes on with the newer load.
     times_out: bool,
     ended: bool,
     is_overdue: bool,
@@ -59,6 +59,7 @@ pub(super) struct Wait<K: CacheKey, V: CacheValue, S: CacheHasher> {
 
 impl<K: CacheKey, V: CacheValue, S: CacheHasher> Wait<K, V, S> {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Verdict<V>> {
+        self.core.check_process();
         if let Some(verdict) = self.load.poll(self.ticket, Some(cx.waker())) {
             self.ended = true;
             return Poll::Ready(verdict);

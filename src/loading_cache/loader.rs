@@ -285,7 +285,7 @@ pub enum Reloaded<V> {
     New(Loaded<V>),
     /// The old value is still right, as after a 304 of HTTP: its deadlines move as an update moves
     /// them. On a cache without an expiry policy it has the lifetime of its last load again, from
-    /// now on. When it is stale the refresh policy says; a [`Loaded::refresh_in`] of the last load
+    /// now on. The refresh policy says when it is stale; a [`Loaded::refresh_in`] of the last load
     /// holds no more.
     Unchanged,
     /// The old value is still right for this time; `None` leaves the answer as it is for

@@ -104,6 +104,10 @@ where
     ///
     /// As [`Cache::get_all_with`](crate::Cache::get_all_with).
     ///
+    /// # Cost
+    ///
+    /// A [`get`](Self::get) for each key.
+    ///
     /// ```
     /// use wheelhouse::{Cache, loader_fn};
     ///
@@ -136,6 +140,10 @@ where
     ///
     /// As [`Cache::get`](crate::Cache::get).
     ///
+    /// # Cost
+    ///
+    /// As a hit of [`get`](Self::get).
+    ///
     /// ```
     /// use wheelhouse::{Cache, loader_fn};
     ///
@@ -163,6 +171,10 @@ where
     /// # Panics
     ///
     /// If the key's `Hash`, `Eq` or `Clone` panics.
+    ///
+    /// # Cost
+    ///
+    /// The memory of a load. An async loader costs a task.
     ///
     /// ```
     /// use std::sync::atomic::{AtomicU32, Ordering};
@@ -194,6 +206,11 @@ where
     /// # Panics
     ///
     /// As `get`.
+    ///
+    /// # Cost
+    ///
+    /// As [`get`](Self::get). A miss starts a task: its memory, and the wake-ups of the calls that
+    /// wait.
     ///
     /// ```
     /// use wheelhouse::{Cache, async_loader_fn};
@@ -241,6 +258,10 @@ where
     /// # Panics
     ///
     /// As `get_all`.
+    ///
+    /// # Cost
+    ///
+    /// As [`get_all`](Self::get_all). All keys that no other call loads are one task.
     ///
     /// ```
     /// use wheelhouse::{Cache, loader_fn};

@@ -1,7 +1,5 @@
 //! The threads that reload for a [`Loader`]: up to a fixed number, started when they are needed.
-//! All take loads from one queue. A child made by `fork` has none of these threads, and perhaps a
-//! copy of a lock that one of them held: it has threads and a queue of its own. What the parent has
-//! queued is taken over in the child by the next miss.
+//! All take loads from one queue.
 //!
 //! They hold no cache: a thread ends when it has had nothing to do for a while, or when the last
 //! handle of the loading cache is dropped.
@@ -23,11 +21,10 @@ use super::loader::Loader;
 use crate::contain::contain;
 use crate::load::state::Load;
 use crate::load::{CacheHasher, CacheKey, CacheValue, OwnedGuard};
-use crate::scheduler::PerProcess;
+use crate::process::Process;
 use std::cell::Cell;
 use std::collections::VecDeque;
-// The standard library's locks, as in `scheduler/thread.rs`: they keep no list of sleeping threads,
-// of which a child made by `fork` would have a copy.
+// The standard library's locks: models run no threads of the crate.
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -58,13 +55,9 @@ pub(super) fn contain_loader<R>(load: impl FnOnce() -> R) -> Option<R> {
 pub(super) struct ReloadThreads<K: Eq + 'static, V: 'static, S> {
     most: usize,
     name: String,
-    pool: PerProcess<Pool<K, V, S>>,
-}
-
-/// The threads of one process.
-struct Pool<K: Eq + 'static, V: 'static, S> {
     state: Mutex<State<K, V, S>>,
     changed: Condvar,
+    process: Process,
 }
 
 struct State<K: Eq + 'static, V: 'static, S> {
@@ -92,9 +85,11 @@ impl<K: Eq + 'static, V: 'static, S> State<K, V, S> {
     }
 }
 
-impl<K: Eq + 'static, V: 'static, S> Pool<K, V, S> {
-    fn new() -> Self {
+impl<K: CacheKey, V: CacheValue, S: CacheHasher> ReloadThreads<K, V, S> {
+    pub(super) fn new(most: usize, name: Option<&str>) -> Self {
         Self {
+            most,
+            name: format!("wheelhouse-{}-reload", name.unwrap_or("cache")),
             state: Mutex::new(State {
                 queue: VecDeque::new(),
                 clear_at: FIRST_CLEARING,
@@ -103,26 +98,14 @@ impl<K: Eq + 'static, V: 'static, S> Pool<K, V, S> {
                 closed: false,
             }),
             changed: Condvar::new(),
+            process: Process::current(),
         }
     }
 
     /// No user code runs under this lock, and a panic under it leaves the state whole.
     fn lock(&self) -> MutexGuard<'_, State<K, V, S>> {
+        self.process.check();
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl<K: CacheKey, V: CacheValue, S: CacheHasher> ReloadThreads<K, V, S> {
-    pub(super) fn new(most: usize, name: Option<&str>) -> Self {
-        Self {
-            most,
-            name: format!("wheelhouse-{}-reload", name.unwrap_or("cache")),
-            pool: PerProcess::new(),
-        }
-    }
-
-    fn pool(&self) -> &Pool<K, V, S> {
-        self.pool.get_or_make(Pool::new)
     }
 
     /// Makes a thread run the loader.
@@ -132,8 +115,7 @@ impl<K: CacheKey, V: CacheValue, S: CacheHasher> ReloadThreads<K, V, S> {
         mut guard: OwnedGuard<K, V, S>,
     ) {
         guard.enter_queue();
-        let pool = self.pool();
-        let mut state = pool.lock();
+        let mut state = self.lock();
         if state.closed {
             drop(state);
             return;
@@ -144,7 +126,7 @@ impl<K: CacheKey, V: CacheValue, S: CacheHasher> ReloadThreads<K, V, S> {
         state.threads += usize::from(start);
         drop(state);
         drop(needless);
-        pool.changed.notify_one();
+        self.changed.notify_one();
         if start {
             self.start(loader);
         }
@@ -157,7 +139,7 @@ impl<K: CacheKey, V: CacheValue, S: CacheHasher> ReloadThreads<K, V, S> {
         let (threads, loader) = (Arc::clone(self), Arc::clone(loader));
         let thread = thread::Builder::new().name(self.name.clone());
         if thread.spawn(move || threads.work(&*loader)).is_err() {
-            let mut state = self.pool().lock();
+            let mut state = self.lock();
             state.threads -= 1;
             // Without a thread the queued loads would wait for ever. So fail them; a later read
             // tries again.
@@ -173,8 +155,7 @@ impl<K: CacheKey, V: CacheValue, S: CacheHasher> ReloadThreads<K, V, S> {
 
     fn work<E: Send + Sync + 'static>(&self, loader: &dyn Loader<K, V, Error = E>) {
         RUNS_LOADER.set(true);
-        let pool = self.pool();
-        let mut state = pool.lock();
+        let mut state = self.lock();
         while !state.closed {
             if let Some(guard) = state.queue.pop_front() {
                 drop(state);
@@ -183,12 +164,12 @@ impl<K: CacheKey, V: CacheValue, S: CacheHasher> ReloadThreads<K, V, S> {
                         run_blocking(loader, guard);
                     }
                 });
-                state = pool.lock();
+                state = self.lock();
                 continue;
             }
             let began = Instant::now();
             state.idle += 1;
-            let woken = pool.changed.wait_timeout(state, IDLE);
+            let woken = self.changed.wait_timeout(state, IDLE);
             state = woken.unwrap_or_else(PoisonError::into_inner).0;
             state.idle -= 1;
             if began.elapsed() >= IDLE && state.queue.is_empty() {
@@ -201,7 +182,7 @@ impl<K: CacheKey, V: CacheValue, S: CacheHasher> ReloadThreads<K, V, S> {
     /// Takes a load out of the queue, for a loader that would wait for it: the threads that reload
     /// may all have to wait for that loader.
     pub(super) fn take(&self, load: &Arc<Load<K, V>>) -> Option<OwnedGuard<K, V, S>> {
-        let mut state = self.pool().lock();
+        let mut state = self.lock();
         let mut queue = state.queue.iter();
         let at = queue.position(|guard| Arc::ptr_eq(guard.load(), load))?;
         let guard = state.queue.remove(at);
@@ -211,12 +192,14 @@ impl<K: CacheKey, V: CacheValue, S: CacheHasher> ReloadThreads<K, V, S> {
 
     /// No reload begins any more; threads end.
     pub(super) fn close(&self) {
-        let pool = self.pool();
-        let mut state = pool.lock();
+        if !self.process.is_current() {
+            return;
+        }
+        let mut state = self.lock();
         state.closed = true;
         let waiting = std::mem::take(&mut state.queue);
         drop(state);
-        pool.changed.notify_all();
+        self.changed.notify_all();
         drop(waiting);
     }
 }

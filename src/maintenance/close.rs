@@ -6,8 +6,9 @@
 //! drop of the last handle closes it ([`Maintenance::last_handle_goes`]) and waits until these
 //! threads have left: a run ends after its pass, a delivery after a few notifications. Then the
 //! dropping thread owns the cache alone. It applies what was written by then
-//! ([`MaintenanceView::drain_last`]), has the notifications told by the thread that the mode of
-//! delivery names (`scheduler/delivery.rs`), and frees everything ([`Maintenance::close`]).
+//! ([`MaintenanceView::drain_last`]). The thread that the mode of delivery names then calls the
+//! listener for the rest (`scheduler/delivery.rs`). At last the dropping thread frees everything
+//! ([`Maintenance::close`]).
 //!
 //! A thread that is itself at work on a cache, or inside a listener, does not wait. A shared thread
 //! then does all this in its place, if the cache has a listener.
@@ -53,6 +54,18 @@ impl<K, V> Maintenance<K, V> {
     pub(crate) fn gate(&self) -> Arc<Gate> {
         let task = self.waking.waker().task();
         task.expect("enlisted before the first handle").gate()
+    }
+
+    /// Whether this process has built the cache, and is no child made by `fork`.
+    #[inline]
+    pub(crate) fn is_of_this_process(&self) -> bool {
+        self.process.is_current()
+    }
+
+    /// Panics in a child made by `fork`.
+    #[inline]
+    pub(crate) fn check_process(&self) {
+        self.process.check();
     }
 
     /// The calling thread is about to drop the last handle.

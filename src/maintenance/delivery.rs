@@ -36,6 +36,8 @@ impl<K, V> Maintenance<K, V> {
 
     /// Takes delivered nodes back, to be freed.
     fn take_back(&self, nodes: &mut Vec<NodePtr<K, V>>) {
+        // The listener may have forked.
+        self.process.check();
         let mut state = self.state.lock();
         for node in nodes.drain(..) {
             state.freeing.retire(Garbage::Node(node));

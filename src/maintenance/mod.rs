@@ -23,9 +23,8 @@
 //!
 //! # Which threads run passes
 //!
-//! - The scheduler thread ([`MaintenanceView::run_due`]) and
-//!   `run_pending_tasks` ([`MaintenanceView::finish`]), many passes
-//!   in a row ([`runs`]).
+//! - The scheduler thread ([`MaintenanceView::run_due`]) and `run_pending_tasks`
+//!   ([`MaintenanceView::finish`]), many passes in a row ([`runs`]).
 //! - A writer whose batch has reached the soft limit runs one small pass, unless another thread
 //!   holds the lock ([`writers`]).
 //! - If too many events or unfreed values wait, a writer waits for a pass, or runs one
@@ -41,8 +40,8 @@
 //! 3. A node is retired when three things have happened: it has left the map; it has left the wheel
 //!    and the queues, or another node has taken over its entry; and the listener was called for it.
 //!    It is freed after a grace period that is followed by a complete drain of all rings and all
-//!    batches. A batch may name a node that a pass has removed meanwhile (`Rescheduled`), a ring
-//!    any node.
+//!    batches. Until then, a batch may still hold the event `Rescheduled` of a node that a pass has
+//!    removed, and a ring may hold a read of any removed node.
 //! 4. A node is Dead exactly from the moment at which a pass has unlinked its entry everywhere, and
 //!    Succeeded from the moment at which another node has its entry.
 //! 5. A pass runs no user code but the ticker's. If that panics, the pass continues with the last
@@ -73,6 +72,7 @@ use crate::listener::Listener;
 use crate::map::TablePart;
 use crate::node::{EntryPtr, NodePtr};
 use crate::notify::{Notification, Notifier};
+use crate::process::Process;
 use crate::reclaim::Pin;
 use crate::scheduler::{Delivery, Waker};
 use crate::shared::Shared;
@@ -118,6 +118,8 @@ pub(crate) struct Maintenance<K, V> {
     operations: AtomicU32,
     /// Held by a walk through the size policy: there is one cursor.
     walks: Mutex<()>,
+    /// The process that built the cache.
+    process: Process,
 }
 
 impl<K, V> Maintenance<K, V> {
@@ -138,11 +140,14 @@ impl<K, V> Maintenance<K, V> {
             waking: Waking::new(setup.waker),
             operations: AtomicU32::new(0),
             walks: Mutex::new(()),
+            process: Process::current(),
         }
     }
 
+    /// Panics in a child made by `fork`: what this gives access to needs locks and threads.
     #[inline]
     pub(crate) fn view<'a>(&'a self, shared: &'a Shared<K, V>) -> MaintenanceView<'a, K, V> {
+        self.process.check();
         MaintenanceView {
             maintenance: self,
             shared,
@@ -169,6 +174,7 @@ impl<K, V> Maintenance<K, V> {
         if shared.max_capacity().is_none() {
             return false;
         }
+        self.process.check();
         let mut state = self.state.lock();
         shared.set_max_capacity(max);
         if let Some(eviction) = &mut state.eviction {
@@ -181,6 +187,7 @@ impl<K, V> Maintenance<K, V> {
 
     /// The wheel's time and levels as they stand.
     pub(crate) fn wheel_levels(&self) -> (u64, Vec<LevelSnapshot>) {
+        self.process.check();
         let state = self.state.lock();
         (state.wheel.now(), state.wheel.levels().collect())
     }

@@ -19,16 +19,12 @@
 //!    stays as early as it was, and another run is requested after [`RETRY`].
 //! 4. If the waker panics, its request does not count as arranged: the next request calls the waker
 //!    again and asks for a run within [`RETRY`]. That run does the work of both requests.
-//! 5. An arranged run belongs to one process. A writer checks now and then whether the process is
-//!    still the same; in a child made by `fork` it requests a run, which does what was arranged in
-//!    the parent.
 
 use crate::contain::contain;
 use crate::scheduler::{TaskRef, Waker};
-use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering};
+use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
 use crate::time::{self, Clock, NEVER};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::process;
 use std::time::Duration;
 
 /// How long a run that is requested *soon* may wait, so that one run serves many writes.
@@ -37,12 +33,8 @@ pub(crate) const COALESCE_DELAY: Duration = Duration::from_millis(10);
 /// How long after a panic maintenance is tried again.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Interval between checks of the process id by writers, in nanoseconds. A `fork` itself takes
-/// longer.
-const CHECK_INTERVAL: u64 = 50_000;
-
-/// Of the passes of writers that have read no clock, one in this many checks the process.
-const UNCHECKED_PASSES: u32 = 8;
+/// Interval between checks of the scheduler thread by writers, in nanoseconds.
+const CHECK_INTERVAL: u64 = 50_000_000;
 
 /// How long after `armed` the scheduler thread counts as stuck, in nanoseconds: writers then run
 /// passes in its place.
@@ -66,11 +58,8 @@ impl Drop for RunGuard<'_> {
 
 pub(crate) struct Waking {
     armed: AtomicU64,
-    /// From this moment of cache time on, a writer checks the process.
+    /// From this moment of cache time on, a writer checks the scheduler thread.
     check_at: AtomicU64,
-    process: AtomicU32,
-    /// Passes of writers that have read no clock.
-    unchecked: AtomicU32,
     soon: AtomicBool,
     /// Locked for each change of the requests. It holds the delay after which to run again, if the
     /// last run asked for that because readers hold memory, or because of a panic.
@@ -84,8 +73,6 @@ impl Waking {
             armed: AtomicU64::new(NEVER),
             // Cache time begins at 0: the first write checks.
             check_at: AtomicU64::new(0),
-            process: AtomicU32::new(process::id()),
-            unchecked: AtomicU32::new(0),
             soon: AtomicBool::new(false),
             retry: Mutex::new(None),
             waker,
@@ -221,48 +208,15 @@ impl Waking {
         now.wrapping_sub(self.check_at.load(Ordering::Relaxed)) as i64 >= 0
     }
 
-    /// Checks that the threads on which the cache relies are there and run. False if the scheduler
-    /// thread is late by far, so that the caller should run a pass.
+    /// False if the scheduler thread is late by far, so that the caller should run a pass.
     #[cold]
     pub(crate) fn check(&self, now: u64) -> bool {
         let next = now.wrapping_add(CHECK_INTERVAL);
         self.check_at.store(next, Ordering::Relaxed);
-        self.check_process();
         let armed = self.armed.load(Ordering::Relaxed);
         !(self.waker.is_shared()
             && armed != NEVER
             && time::is_due(now, armed.wrapping_add(STUCK_AFTER)))
-    }
-
-    /// For a writer that has read no clock: checks only the process, once in [`UNCHECKED_PASSES`]
-    /// calls.
-    pub(crate) fn check_now_and_then(&self) {
-        // Relaxed, and not exact: a statistic.
-        let count = self.unchecked.load(Ordering::Relaxed);
-        self.unchecked
-            .store(count.wrapping_add(1), Ordering::Relaxed);
-        if count.is_multiple_of(UNCHECKED_PASSES) {
-            self.check_process();
-        }
-    }
-
-    /// In a process made by `fork`, requests a run (waking 5).
-    #[cold]
-    pub(crate) fn check_process(&self) {
-        let process = process::id();
-        if self.process.load(Ordering::Relaxed) == process
-            || self.process.swap(process, Ordering::Relaxed) == process
-        {
-            return;
-        }
-        let _retry = self.retry.lock();
-        // A run that was requested soon, or had begun and is to arrange the next, exists only in
-        // the parent process.
-        self.soon.store(false, Ordering::SeqCst);
-        self.call_waker(COALESCE_DELAY, || {
-            // A value that differs from the id of this process, so that the next check tries again.
-            self.process.store(!process, Ordering::Relaxed);
-        });
     }
 
     /// A run begins. The caller holds the answer until the run has ended.

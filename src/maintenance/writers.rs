@@ -13,13 +13,11 @@
 //! and frees some of what was removed. When nothing is left, the mark is taken off. So a few
 //! hundred operations of any kind are enough, and look-ups of a tidy cache pay nothing.
 //!
-//! # Where a thread is missing or stuck
+//! # Where the scheduler thread is stuck
 //!
-//! A cache relies on the scheduler thread and on the listener threads. A child made by `fork` has
-//! neither. A destructor or a ticker of another cache may hold up the scheduler thread. Writers,
-//! and readers that meet an entry that is due, check for both now and then ([`Waking`]): in a new
-//! process they request a run, which starts a new thread; if the thread is late by far, they run a
-//! pass themselves.
+//! A destructor or a ticker of another cache may hold up the scheduler thread. Writers, and readers
+//! that meet an entry that is due, check for that now and then ([`Waking`]): if the thread is late
+//! by far, they run a pass themselves.
 //!
 //! [`Waking`]: super::waking::Waking
 
@@ -143,7 +141,7 @@ impl<K, V> Maintenance<K, V> {
     #[inline(always)]
     fn after_change(&self, shared: &Shared<K, V>, outcome: WriteOutcome, allowed: UserCode) {
         let has_work = if self.waking.is_up_to_callers() {
-            // What holds a pin removes nothing.
+            // A caller that holds a pin has removed nothing.
             if allowed >= UserCode::Destructors {
                 self.count_write(shared, outcome.left > 0);
             }
@@ -220,7 +218,7 @@ impl<K, V> Maintenance<K, V> {
                 false,
             );
         } else {
-            view.check_threads(now, UserCode::Destructors);
+            view.check_thread(now, UserCode::Destructors);
         }
     }
 }
@@ -232,7 +230,7 @@ impl<'a, K, V> MaintenanceView<'a, K, V> {
     fn schedule_followup(self, outcome: WriteOutcome, allowed: UserCode) {
         let (maintenance, clock) = (self.maintenance, &self.shared.clock);
         if let Some(now) = outcome.now {
-            self.check_threads(now, allowed);
+            self.check_thread(now, allowed);
             if outcome.deadline != NEVER {
                 let flush = maintenance.spans.flush_time(outcome.deadline, now);
                 // Since the write read the clock, the policy was asked, which may have taken long.
@@ -276,9 +274,6 @@ impl<'a, K, V> MaintenanceView<'a, K, V> {
         let Some((mut state, waited)) = locked else {
             return;
         };
-        if now.is_none() {
-            waking.check_now_and_then();
-        }
         let alone = waking.is_up_to_callers();
         // Where writers wait, the thread that expires entries cannot keep up with them: each takes
         // part.
@@ -384,9 +379,9 @@ impl<'a, K, V> MaintenanceView<'a, K, V> {
 }
 
 impl<K, V> MaintenanceView<'_, K, V> {
-    /// Checks for the threads if it is time to, and does a part of their work if need be.
+    /// Checks the thread if it is time to, and does a part of its work if need be.
     #[inline]
-    pub(super) fn check_threads(self, now: u64, allowed: UserCode) {
+    pub(super) fn check_thread(self, now: u64, allowed: UserCode) {
         let waking = &self.maintenance.waking;
         if waking.needs_check(now) && !waking.check(now) && allowed >= UserCode::Destructors {
             self.run_for_stuck_thread();

@@ -4,6 +4,7 @@ use super::table::{Seen, Table, TableState};
 use crate::buffer::Batch;
 use crate::load::table::Loads;
 use crate::node::{Columns, Emptied, NodePtr, Slab};
+use crate::process::Process;
 use crate::reclaim::Pin;
 use crate::sync::{AtomicU64, Ordering, ShortMutex, add_alone};
 
@@ -13,6 +14,7 @@ pub(crate) struct ShardCell<K, V> {
     pub(super) table: Table<K, V>,
     pub(super) locked: ShortMutex<Locked<K, V>>,
     pub(super) totals: Totals,
+    pub(super) process: Process,
 }
 
 /// The part of a shard that its lock guards.
@@ -75,6 +77,7 @@ impl<K, V> ShardCell<K, V> {
                 weight: AtomicU64::new(0),
                 loads: AtomicU64::new(0),
             },
+            process: Process::current(),
         }
     }
 

@@ -29,8 +29,10 @@ pub(crate) struct Vacant<'a, K, V>(Home<'a, K, V>);
 pub(crate) struct Occupied<'a, K, V>(Home<'a, K, V>, Place<'a, K, V>);
 
 impl<K, V> ShardCell<K, V> {
+    /// Panics in a child made by `fork`.
     #[inline]
     pub(super) fn lock(&self) -> Shard<'_, K, V> {
+        self.process.check();
         Shard {
             table: &self.table,
             totals: &self.totals,

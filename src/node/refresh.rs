@@ -101,7 +101,7 @@ impl RefreshMoment {
         self.at.store(at, Ordering::Relaxed);
     }
 
-    /// A reload begins. Its right can be taken again from `until` on.
+    /// A reload begins. Another call can take the right to reload again from `until` on.
     pub(crate) fn begin(&self, until: u64) {
         self.notes.fetch_or(Notes::IS_RELOADING, Ordering::Relaxed);
         self.at.store(until, Ordering::Relaxed);

@@ -11,9 +11,9 @@ use crate::time;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Check {
     Pass,
-    /// Not as things are: the write starts over.
+    /// The entry is no longer what the condition has seen: the write starts over.
     Again,
-    /// The write is given up.
+    /// The write ends, and nothing is stored.
     Refuse,
 }
 
@@ -41,7 +41,8 @@ pub(crate) trait WriteCondition<K, V> {
     /// Whether it wants to know the load of the key.
     const KNOWS_LOADS: bool;
 
-    /// With no lock held, about the node that the key has. False gives the write up.
+    /// Called with no lock held, with the node that the key has. False ends the write: nothing is
+    /// stored.
     #[inline]
     fn look(&mut self, _found: Option<NodePtr<K, V>>) -> bool {
         true

@@ -3,6 +3,9 @@
 //! The reference count does not say which handle is the last, since threads that work on a cache
 //! without a handle take references, too. So handles have a count of their own. The drop of the
 //! last one waits for those threads.
+//!
+//! A handle derefs to [`Core`]. So what `Cache` calls on its handle is a method of `Core`, and
+//! stands in the file of its subject: `look_up` in `lookup`, `put` in `write`, `take` in `remove`.
 
 use super::core::Core;
 use crate::scheduler::{Entered, Gate};
@@ -21,8 +24,9 @@ impl<K, V, S> Handle<K, V, S> {
         Self { core }
     }
 
-    /// The cache, for callers that must not keep it alive.
+    /// The cache, for callers that must not keep it alive. Panics in a child made by `fork`.
     pub(crate) fn downgrade(&self) -> WeakHandle<K, V, S> {
+        self.core.maintenance.check_process();
         WeakHandle {
             core: Arc::downgrade(&self.core),
             gate: self.core.maintenance.gate(),
@@ -45,7 +49,12 @@ pub(crate) struct Visit<K, V, S> {
 }
 
 impl<K, V, S> WeakHandle<K, V, S> {
-    /// The cache, if it has a handle still.
+    /// For a call that is about to wait. Panics in a child made by `fork`.
+    pub(crate) fn check_process(&self) {
+        self.gate.check_process();
+    }
+
+    /// The cache, if it has a handle still, and this is no child made by `fork`.
     pub(crate) fn visit(&self) -> Option<Visit<K, V, S>> {
         let entered = self.gate.enter()?;
         let core = self.core.upgrade()?;
@@ -87,7 +96,12 @@ impl<K, V, S> Drop for Handle<K, V, S> {
     fn drop(&mut self) {
         // AcqRel: what was done through the other handles happens before the end.
         if self.core.handles.fetch_sub(1, Ordering::AcqRel) == 1 {
-            self.core.maintenance.last_handle_goes();
+            if self.core.maintenance.is_of_this_process() {
+                self.core.maintenance.last_handle_goes();
+            } else {
+                // A thread of the parent may have stopped anywhere: nothing here can be freed.
+                std::mem::forget(Arc::clone(&self.core));
+            }
         }
     }
 }

@@ -21,12 +21,12 @@ pub(crate) struct Limits {
 pub(crate) enum LifetimeSource {
     /// From the policy of the cache.
     Policy,
-    /// The same, of a value that is made from the present one. If the cache has neither a policy
+    /// The same, for a value that is made from the present one. If the cache has neither a policy
     /// nor a time to live, the present deadline stays.
     Update,
     /// From the caller.
     Ttl(Duration),
-    /// A loader, as far as it knows.
+    /// From a loader, if the loader has said it.
     Loaded(FromLoad),
 }
 

@@ -7,7 +7,7 @@ use crate::refresh::{Occasion, Refresh, Write};
 use crate::time::{self, Clock, NEVER};
 use std::time::Duration;
 
-/// The refresh of a value that comes in.
+/// When a new value becomes stale.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NextRefresh {
     /// The moment from which it is stale; `NEVER` for none.
@@ -71,7 +71,7 @@ impl<K: 'static, V: 'static> Lifetimes<K, V> {
         };
         let lifetime = match (given, found) {
             (LifetimeSource::Loaded(load), _) => load.lifetime.flatten(),
-            // The value keeps its deadline, and so what that came from.
+            // The value keeps its deadline, and so the lifetime from which that deadline came.
             (LifetimeSource::Update, Some(node))
                 if self.limits.time_to_live.is_none() && !time::is_due(now, node.deadline()) =>
             {

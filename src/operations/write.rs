@@ -128,7 +128,7 @@ struct NotStored;
 struct Write<'w, K, V, S, C> {
     core: &'w Core<K, V, S>,
     new: &'w mut NewNode<K, V>,
-    // Its copies would be long.
+    // A reference: copies of the source would be long.
     given: &'w LifetimeSource,
     condition: C,
 }

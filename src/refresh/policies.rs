@@ -157,22 +157,22 @@ pub fn doubling(
     }
 }
 
-/// The policy made by [`after`].
+/// The policy made by [`after`], which has an example.
 #[derive(Clone, Copy, Debug)]
 pub struct After(Duration);
 
-/// The policy made by [`fraction`].
+/// The policy made by [`fraction`], which has an example.
 #[derive(Clone, Copy, Debug)]
 pub struct Fraction(f64);
 
-/// The policy made by [`jittered`].
+/// The policy made by [`jittered`], which has an example.
 #[derive(Clone, Copy, Debug)]
 pub struct Jittered<P> {
     policy: P,
     fraction: f64,
 }
 
-/// The policy made by [`early`].
+/// The policy made by [`early`], which has an example.
 #[derive(Debug)]
 pub struct Early {
     beta: f64,
@@ -180,7 +180,7 @@ pub struct Early {
     last: AtomicU64,
 }
 
-/// The policy made by [`never()`].
+/// The policy made by [`never()`], which has an example.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Never;
 

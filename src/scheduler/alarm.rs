@@ -5,8 +5,7 @@ use std::time::Duration;
 
 /// A timer that runs a cache's maintenance, for programs that have an event loop of their own.
 ///
-/// See [`Scheduler::custom`](crate::Scheduler::custom) for an example, and
-/// `examples/tokio_timer.rs` for one on a tokio timer.
+/// [`set`](Self::set) has an example; `examples/tokio_timer.rs` runs on a tokio timer.
 pub trait Alarm: Send + Sync + 'static {
     /// Arranges that [`task.run()`](MaintenanceTask::run) is called once, `after` from now.
     ///

@@ -14,18 +14,17 @@
 //!    gate is closed and no thread is inside, the last handle's reference is the only one.
 //! 2. A thread that is inside a gate, or inside a listener, never waits at a gate. Threads wait
 //!    only for threads that are inside, so they never wait for each other.
-//! 3. The count of the threads inside is that of one process. In a child made by `fork` it counts
-//!    threads that do not exist, and is ignored.
+//! 3. A gate lets in threads of the process that made it, and no thread of a child made by `fork`.
 //!
 //! # Cost
 //!
-//! Two short locks and a system call for each run.
+//! Two short locks for each run.
 
 use crate::listener::inside_listener;
+use crate::process::Process;
 use crate::sync::{AtomicBool, Condvar, Mutex, Ordering, thread_local};
 use std::cell::Cell;
 use std::marker::PhantomData;
-use std::process;
 use std::sync::Arc;
 
 thread_local! {
@@ -41,13 +40,10 @@ pub(crate) struct Gate {
     abandoned: AtomicBool,
     /// Whether a thread was started that drops the cache.
     has_new_thread: AtomicBool,
-    inside: Mutex<Inside>,
+    /// How many threads are inside.
+    inside: Mutex<usize>,
     left: Condvar,
-}
-
-struct Inside {
-    threads: usize,
-    process: u32,
+    process: Process,
 }
 
 /// A thread is inside the gate until it drops this.
@@ -55,8 +51,6 @@ struct Inside {
 pub(crate) struct Entered {
     gate: Arc<Gate>,
     outer: *const Gate,
-    /// A child made by `fork` does not count the threads of its parent.
-    process: u32,
     /// Dropped by the thread that entered.
     _here: PhantomData<*const ()>,
 }
@@ -67,36 +61,34 @@ impl Gate {
             closed: AtomicBool::new(false),
             abandoned: AtomicBool::new(false),
             has_new_thread: AtomicBool::new(false),
-            inside: Mutex::new(Inside {
-                threads: 0,
-                process: process::id(),
-            }),
+            inside: Mutex::new(0),
             left: Condvar::new(),
+            process: Process::current(),
         })
     }
 
-    /// Enters; `None` if the last handle was dropped.
+    /// Enters; `None` if the last handle was dropped, or in a child made by `fork`.
     pub(crate) fn enter(self: &Arc<Self>) -> Option<Entered> {
+        if !self.process.is_current() {
+            return None;
+        }
         let mut inside = self.inside.lock();
         if self.closed.load(Ordering::Relaxed) {
             return None;
         }
-        let process = process::id();
-        if inside.process != process {
-            *inside = Inside {
-                threads: 0,
-                process,
-            };
-        }
-        inside.threads += 1;
+        *inside += 1;
         drop(inside);
         let outer = INNERMOST.try_with(|gate| gate.replace(&**self));
         Some(Entered {
             gate: Arc::clone(self),
             outer: outer.unwrap_or(std::ptr::null()),
-            process,
             _here: PhantomData,
         })
+    }
+
+    /// Panics in a child made by `fork`.
+    pub(crate) fn check_process(&self) {
+        self.process.check();
     }
 
     /// Whether the last handle was dropped: a run or a delivery ends early then.
@@ -130,14 +122,14 @@ impl Gate {
 
     /// Whether no thread is inside.
     pub(super) fn is_empty(&self) -> bool {
-        self.inside.lock().threads == 0
+        *self.inside.lock() == 0
     }
 
     /// Waits until all threads have left the closed gate. Not for a thread inside a gate or a
     /// listener.
     pub(super) fn wait_until_empty(&self) {
         let mut inside = self.inside.lock();
-        while inside.threads > 0 && inside.process == process::id() {
+        while *inside > 0 {
             self.left.wait(&mut inside);
         }
     }
@@ -146,12 +138,12 @@ impl Gate {
 impl Drop for Entered {
     fn drop(&mut self) {
         _ = INNERMOST.try_with(|gate| gate.set(self.outer));
-        let mut inside = self.gate.inside.lock();
-        if inside.process != self.process {
+        if !self.gate.process.is_current() {
             return;
         }
-        inside.threads -= 1;
-        if inside.threads == 0 {
+        let mut inside = self.gate.inside.lock();
+        *inside -= 1;
+        if *inside == 0 {
             self.gate.left.notify_all();
         }
     }
@@ -198,20 +190,6 @@ mod tests {
     }
 
     #[test]
-    fn a_child_does_not_count_the_threads_of_its_parent() {
-        let gate = Gate::new();
-        let entered = gate.enter().expect("open");
-        // As after a `fork` inside the gate, once another call has entered in the child.
-        let process = process::id().wrapping_add(1);
-        *gate.inside.lock() = Inside {
-            threads: 0,
-            process,
-        };
-        drop(entered);
-        assert_eq!(gate.inside.lock().threads, 0);
-    }
-
-    #[test]
     fn gates_may_be_entered_one_inside_the_other() {
         let (outer, inner) = (Gate::new(), Gate::new());
         let first = outer.enter().expect("open");
@@ -224,15 +202,5 @@ mod tests {
         assert!(!inner.claim_new_thread());
         drop(first);
         assert!(outer.close());
-    }
-
-    #[test]
-    fn threads_of_another_process_are_not_waited_for() {
-        let gate = Gate::new();
-        std::mem::forget(gate.enter());
-        INNERMOST.set(std::ptr::null());
-        gate.inside.lock().process ^= 1;
-        assert!(gate.close());
-        gate.wait_until_empty();
     }
 }

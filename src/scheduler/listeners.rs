@@ -26,10 +26,10 @@
 
 use super::delivery::Rest;
 use super::gate::Gate;
-use super::process::PerProcess;
 use super::task::{LAST_REFERENCE_PAUSE, Task, TaskRef};
 use super::thread::report;
 use crate::contain::contain;
+use crate::process::PerProcess;
 use crate::sync::{IS_MODEL, nap, thread_local};
 use std::cell::Cell;
 use std::collections::VecDeque;

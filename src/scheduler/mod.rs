@@ -15,13 +15,11 @@
 //! | [`listeners`] | the shared threads that call listeners |
 //! | [`task`] | a cache as such a thread or an alarm sees it |
 //! | [`gate`] | the threads at work on a cache, for which the drop of the last handle waits |
-//! | [`process`] | what a child made by `fork` must not take over |
 
 mod alarm;
 mod delivery;
 mod gate;
 mod listeners;
-mod process;
 mod task;
 mod thread;
 mod waker;
@@ -30,7 +28,6 @@ pub use alarm::Alarm;
 pub use delivery::{Delivery, DeliveryTask, Executor};
 pub(crate) use delivery::{EXECUTOR_PATIENCE, report_idle_executor};
 pub(crate) use gate::{Entered, Gate};
-pub(crate) use process::PerProcess;
 #[cfg(test)]
 pub(crate) use task::Idle;
 pub use task::MaintenanceTask;
@@ -73,13 +70,16 @@ impl Scheduler {
     ///
     /// # After `fork`
     ///
-    /// A child process made by `fork` has only the thread that forked. An early write in the child
-    /// finds that the process has changed, and starts a new thread; so do reads that meet an
-    /// expired entry, and `run_pending_tasks`. Then each process removes each entry and calls the
-    /// listener for it once. If another thread was inside a call of the cache at the moment of the
-    /// `fork`, that call never ends in the child: its locks stay locked, its listener call stays
-    /// unfinished, and its pin is never released. So fork only while no other thread is inside a
-    /// call of the cache. The child can then use the cache as if it had been built there.
+    /// A cache belongs to the process that built it, whatever its scheduler is. A child made by
+    /// `fork` has only the thread that forked: the threads of the cache are not there, and what
+    /// they, or other threads of the parent, had begun or locked stays so for ever. So in the child
+    /// each call that writes, loads or does maintenance panics: "this cache was built before
+    /// fork(), in the parent process: build caches after the fork, in the child, or call exec".
+    /// Look-ups panic only if they find such work to do. The drop of the last handle frees nothing
+    /// and calls no listener; tasks and leases from the parent do nothing. No call hangs.
+    ///
+    /// Caches that the child builds are not affected, nor is a program that the child starts by
+    /// `exec`, as [`std::process::Command`] does.
     ///
     /// # Cost
     ///

@@ -16,7 +16,7 @@
 //! 1. `wake_at` of a member is the earliest moment requested since its last run began, and
 //!    `(moment, member)` is in `schedule` exactly while it is set.
 //! 2. At most one thread for each worker; `running` changes under the state's lock.
-//! 3. A worker belongs to one process: `fork` copies no thread ([`PerProcess`]).
+//! 3. A worker belongs to one process: a child made by `fork` has none of its threads.
 //!
 //! # Cost
 //!
@@ -25,16 +25,15 @@
 
 use super::gate;
 use super::listeners;
-use super::process::PerProcess;
 use super::task::TaskRef;
 use crate::contain::contain;
+use crate::process::PerProcess;
 use crate::sync::thread_local;
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-// The standard library's locks. Models run no threads of the crate. And `parking_lot` would queue
-// sleeping threads in memory that a child made by `fork` uses again for its own threads.
+// The standard library's locks: models run no threads of the crate.
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -58,27 +57,28 @@ pub(super) fn is_current() -> bool {
     IS_SCHEDULER.try_with(Cell::get).unwrap_or(false)
 }
 
-/// How many caches this process has.
-static CACHES: AtomicUsize = AtomicUsize::new(0);
-
 /// A cache was built.
 pub(super) fn cache_begins() {
-    CACHES.fetch_add(1, Ordering::Relaxed);
+    COMMON
+        .get_or_make(Worker::new)
+        .caches
+        .fetch_add(1, Ordering::Relaxed);
 }
 
 /// A cache was dropped. If it was the last one, the threads of the crate end, and the caller waits
 /// for that: the code may be unloaded then. Not if the caller is such a thread, or inside a
 /// listener.
 pub(super) fn cache_ends() {
+    let Some(worker) = COMMON.get() else {
+        return;
+    };
     // AcqRel: what was done for the other caches happens before the end.
-    if CACHES.fetch_sub(1, Ordering::AcqRel) == 1
+    if worker.caches.fetch_sub(1, Ordering::AcqRel) == 1
         && !is_current()
         && !listeners::is_current()
         && !gate::is_inside_any()
     {
-        if let Some(worker) = COMMON.get() {
-            worker.end();
-        }
+        worker.end();
         listeners::end();
     }
 }
@@ -120,6 +120,8 @@ pub(super) fn leave(member: MemberId) {
 
 /// See the module docs.
 struct Worker {
+    /// How many caches the process has built and not dropped.
+    caches: AtomicUsize,
     state: Mutex<State>,
     /// The thread has to look at its schedule again.
     changed: Condvar,
@@ -148,6 +150,7 @@ struct Member {
 impl Worker {
     fn new() -> Arc<Self> {
         Arc::new(Self {
+            caches: AtomicUsize::new(0),
             state: Mutex::new(State {
                 members: BTreeMap::new(),
                 schedule: BTreeSet::new(),

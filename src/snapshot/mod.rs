@@ -50,6 +50,28 @@ pub struct Snapshot<K, V> {
 }
 
 /// One entry of a [`Snapshot`].
+///
+/// ```
+/// use std::time::Duration;
+/// use wheelhouse::{Cache, Restore, SavedEntry, Snapshot};
+///
+/// // Rows of a table that another program has written.
+/// let rows = [("ada", 1815, 60), ("alan", 1912, 30)];
+/// let saved: Snapshot<&str, u32> = rows
+///     .into_iter()
+///     .map(|(key, value, seconds)| SavedEntry {
+///         key,
+///         value,
+///         time_left: Some(Duration::from_secs(seconds)),
+///         idle_left: None,
+///         refresh_in: None,
+///         age: Duration::ZERO,
+///     })
+///     .collect();
+/// let cache = Cache::new(100);
+/// cache.restore(saved, Restore::default());
+/// assert_eq!(cache.get("ada"), Some(1815));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct SavedEntry<K, V> {
@@ -72,6 +94,17 @@ pub struct SavedEntry<K, V> {
 /// Counts of what [`Cache::restore`](crate::Cache::restore) did with the entries of a snapshot.
 ///
 /// Later versions may add counts, hence `#[non_exhaustive]`.
+///
+/// ```
+/// use wheelhouse::{Cache, Restore};
+///
+/// let old = Cache::new(100);
+/// (0..10).for_each(|n| old.insert(n, n));
+/// let new = Cache::new(6);
+/// new.insert(0, 1_000);
+/// let counts = new.restore(old.snapshot(), Restore::default());
+/// assert_eq!((counts.restored, counts.present, counts.refused), (5, 1, 4));
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Restored {
@@ -103,6 +136,19 @@ pub struct Restore {
 }
 
 /// Whether lifetimes continue while the program is down.
+///
+/// ```
+/// use std::time::Duration;
+/// use wheelhouse::{Cache, Downtime, Restore};
+///
+/// let old = Cache::new(100);
+/// old.insert_with_ttl("game", 1, Duration::from_secs(60));
+/// let snapshot = old.snapshot();
+/// let new: Cache<&str, u32> = Cache::new(100);
+/// // A player gets all the time that was left, however long the server was down.
+/// new.restore(snapshot, Restore::default().downtime(Downtime::Ignored));
+/// assert!(new.get_ref("game").unwrap().time_left() > Some(Duration::from_secs(50)));
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Downtime {
     /// Lifetimes continue: the time since the snapshot counts, by the system's clock. A clock that
@@ -114,6 +160,24 @@ pub enum Downtime {
 }
 
 /// The treatment of entries that ended during the downtime.
+///
+/// ```
+/// use std::{sync::mpsc, time::Duration};
+/// use wheelhouse::{Cache, Ended, ManualTicker, RemovalCause, Restore};
+///
+/// let old = Cache::builder().ticker(ManualTicker::new()).build();
+/// old.insert_with_ttl("order", 7, Duration::from_millis(1));
+/// let snapshot = old.snapshot();
+/// std::thread::sleep(Duration::from_millis(2));
+///
+/// let (heard, ended) = mpsc::channel();
+/// let new: Cache<&str, u32> = Cache::builder()
+///     .removal_listener(move |_: &&str, order: &u32, cause| heard.send((*order, cause)).unwrap())
+///     .build();
+/// new.restore(snapshot, Restore::default().ended(Ended::Tell));
+/// new.run_pending_tasks();
+/// assert_eq!(ended.try_recv(), Ok((7, RemovalCause::Expired)));
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Ended {
     /// They are left out, and the listener is not called.
@@ -125,6 +189,13 @@ pub enum Ended {
 
 impl Restore {
     /// Sets whether the time since the snapshot counts. By default it does.
+    ///
+    /// ```
+    /// use wheelhouse::{Downtime, Restore};
+    ///
+    /// let by_default = Restore::default().downtime(Downtime::Counts);
+    /// assert_eq!(by_default, Restore::default());
+    /// ```
     #[must_use]
     pub fn downtime(mut self, downtime: Downtime) -> Self {
         self.downtime = downtime;
@@ -132,6 +203,12 @@ impl Restore {
     }
 
     /// Sets what is done with entries that ended meanwhile. By default they are left out.
+    ///
+    /// ```
+    /// use wheelhouse::{Ended, Restore};
+    ///
+    /// assert_ne!(Restore::default().ended(Ended::Tell), Restore::default());
+    /// ```
     #[must_use]
     pub fn ended(mut self, ended: Ended) -> Self {
         self.ended = ended;
@@ -174,6 +251,10 @@ impl<K, V> Snapshot<K, V> {
     /// [`taken_at`](Self::taken_at). A snapshot that is collected from changed entries would count
     /// as taken now, and their time in between would not count.
     ///
+    /// # Cost
+    ///
+    /// Proportional to the number of entries.
+    ///
     /// ```
     /// use wheelhouse::{Cache, Snapshot};
     ///
@@ -204,6 +285,10 @@ impl<K, V> Snapshot<K, V> {
 
     /// Keeps the entries for which `keep` returns true, in their order. Unlike a new snapshot that
     /// is collected from them, this one stays as old as it is, so that the downtime counts.
+    ///
+    /// # Cost
+    ///
+    /// Proportional to the number of entries.
     ///
     /// ```
     /// let cache = wheelhouse::Cache::new(10);

@@ -6,6 +6,16 @@ use crate::listener::RemovalCause;
 use std::time::Duration;
 
 /// One number of [`Stats`], with its name; from [`Stats::iter`].
+///
+/// ```
+/// use wheelhouse::{Cache, Stat, StatValue};
+///
+/// let cache = Cache::builder().record_stats().build();
+/// cache.insert("ada", 1815);
+/// let is_insertions = |stat: &Stat| stat.name == "insertions";
+/// let insertions = cache.stats().iter().find(is_insertions).unwrap();
+/// assert_eq!((insertions.cause, insertions.value), (None, StatValue::Count(1)));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stat {
@@ -18,6 +28,20 @@ pub struct Stat {
 }
 
 /// The kind and the value of a [`Stat`].
+///
+/// ```
+/// use wheelhouse::{Cache, StatValue};
+///
+/// let stats = Cache::<u8, u8>::new(10).stats();
+/// for stat in &stats {
+///     match stat.value {
+///         StatValue::Count(count) => assert_eq!(count, 0),
+///         StatValue::Time(time) => assert!(time.is_zero()),
+///         StatValue::Buckets { count, .. } => assert_eq!(count, 0),
+///         _ => {} // later versions may add kinds
+///     }
+/// }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StatValue {

@@ -221,8 +221,9 @@ impl Stats {
         self.counts[Count::Passes as usize]
     }
 
-    /// The total duration of those passes in real time, whatever the cache's ticker: the time with
-    /// the maintenance lock held. Listeners, and destructors of keys and values, run outside of it.
+    /// The total duration of maintenance passes in real time, whatever the cache's ticker: the time
+    /// with the maintenance lock held. Listeners, and destructors of keys and values, run outside
+    /// of it.
     ///
     /// ```
     /// let cache = wheelhouse::Cache::builder().record_stats().build();

@@ -86,6 +86,7 @@ const OWN_ATOMICS: [(&str, &str); 15] = [
     ),
     ("load/state.rs", "a static: the number of the next load"),
     ("loading_cache/threads.rs", "threads of the system"),
+    ("process.rs", "statics: the process, its threads"),
     (
         "reclaim/crossbeam.rs",
         "beside another crate's epochs, which no model runs",
