@@ -140,7 +140,7 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher> Call<
 
     fn new(cache: &LoadingCache<K, V, E, S>, ask: Request, own: Want) -> Self {
         Self {
-            core: cache.cache.core.downgrade(),
+            core: cache.cache.downgrade(),
             inner: Arc::downgrade(&cache.inner),
             ask,
             own,
@@ -301,7 +301,7 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
         let wrong = call.wrong.insert(Arc::default());
         let wrong = Arc::clone(wrong);
         let later = Request::value(Want::LookUpAgain);
-        let core = &self.cache.core;
+        let core = self.cache.core();
         let (mut guards, mut own, mut others) = (Vec::new(), Vec::new(), Vec::new());
         for &place in &keys.missing {
             let (key, mut ticket) = (&keys.unique[place], None);
@@ -336,9 +336,9 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
     where
         Q: Equivalent<K> + Hash + ?Sized,
     {
-        let core = &self.cache.core;
+        let core = self.cache.core();
         if let Some(guard) = core.loads().begin_reload(core.hash(key), key) {
-            let weak = core.downgrade();
+            let weak = self.cache.downgrade();
             let guard = OwnedGuard::in_background(guard, weak, panicked::<E, V>);
             self.inner.launch(guard);
         }
@@ -346,7 +346,7 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
 
     /// How often a waiting thread checks whether the load is overdue.
     pub(super) fn check_interval(&self) -> Option<Duration> {
-        let timed = self.cache.core.lifetimes.limits.load_timeout;
+        let timed = self.cache.core().lifetimes.limits.load_timeout;
         timed.map(|most| most.clamp(Duration::from_millis(1), Duration::from_millis(50)))
     }
 }

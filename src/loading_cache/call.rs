@@ -24,7 +24,7 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
         &self,
         load: impl FnOnce() -> Result<T, E>,
     ) -> Result<(T, Duration), LoadError<E>> {
-        let clock = &self.cache.core.shared.clock;
+        let clock = &self.cache.core().shared.clock;
         let began = clock.now();
         let made = match contain_loader(load) {
             Some(made) => made.map_err(|error| LoadError::Failed(Arc::new(error)))?,

@@ -24,6 +24,11 @@ impl<K, V, S> Handle<K, V, S> {
         Self { core }
     }
 
+    #[inline]
+    pub(crate) fn core(&self) -> &Core<K, V, S> {
+        &self.core
+    }
+
     /// The cache, for callers that must not keep it alive. Panics in a child made by `fork`.
     pub(crate) fn downgrade(&self) -> WeakHandle<K, V, S> {
         self.core.maintenance.check_process();
@@ -103,14 +108,5 @@ impl<K, V, S> Drop for Handle<K, V, S> {
                 std::mem::forget(Arc::clone(&self.core));
             }
         }
-    }
-}
-
-impl<K, V, S> Deref for Handle<K, V, S> {
-    type Target = Core<K, V, S>;
-
-    #[inline]
-    fn deref(&self) -> &Self::Target {
-        &self.core
     }
 }
