@@ -78,8 +78,8 @@ impl Anchor {
         self.start.get_or_init(first).0
     }
 
-    /// Now, in nanoseconds. If not `after_loads`, the moment may lie before the latest loads of this
-    /// thread, as far as the processor executes instructions ahead; that costs half as much.
+    /// Now, in nanoseconds. If not `after_loads`, the moment may lie before the latest loads of
+    /// this thread, as far as the processor executes instructions ahead; that costs half as much.
     #[inline]
     pub(super) fn now(&self, after_loads: bool) -> u64 {
         self.read(|| system::counter(after_loads))
