@@ -288,7 +288,7 @@ impl<K: 'static, V: 'static, S, L: Lookup<K, V>, Q: Equivalent<K> + ?Sized> Flow
     }
 
     /// The end of a fast look-up that has found a live entry.
-    #[inline(always)]
+    #[inline]
     fn end<'a, P: Into<Pin>>(
         core: &'a Core<K, V, S>,
         hit: Hit<K, V>,
