@@ -4,10 +4,9 @@
 use super::call::{answer, panicked, run_in_task, run_many_in_task};
 use super::kinds::{AnyLoader, BoxFuture, OwnedFutures};
 use super::loader::LoadError;
-use super::threads::runs_loader;
 use super::{Inner, LoadingCache};
 use crate::contain::contain;
-use crate::load::cycle::{BlockingCall, WaitCycle, note_wait};
+use crate::load::cycle::{BlockingCall, WaitCycle, note_wait, runs_loader};
 use crate::load::state::{Load, RevokedBy, Ticket, Verdict, Want};
 use crate::load::{
     ByRef, CacheHasher, CacheKey, CacheValue, CallGuard, Claim, Guard, Keys, OwnedGuard, Request,
@@ -231,8 +230,11 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher> Call<
     {
         let (mut wait, mut switched) = (wait, false);
         loop {
-            self.run_if_queued(&wait.load);
-            let verdict = poll_fn(|cx| wait.poll(cx)).await;
+            let verdict = poll_fn(|cx| {
+                self.run_if_queued(&wait.load);
+                wait.poll(cx)
+            });
+            let verdict = verdict.await;
             let leads = matches!(verdict, Verdict::Leads);
             if let Some(&(asked, got)) = self.wrong.as_ref().and_then(|wrong| wrong.get()) {
                 if leads {
@@ -260,8 +262,8 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher> Call<
         }
     }
 
-    /// In a loader: runs a load that waits for a thread of the reloads, which may have to wait for
-    /// this loader.
+    /// In a loader, or in the closure of a call: runs a load that is queued for the threads of the
+    /// reloads, which may all have to wait for this very thread.
     fn run_if_queued(&self, load: &Arc<Load<K, V>>) {
         if runs_loader()
             && let Some(inner) = self.inner.upgrade()
