@@ -163,12 +163,12 @@ where
     type Done = Result<WriteOutcome, NotStored>;
     const KNOWS_LOADS: bool = C::KNOWS_LOADS;
 
-    #[inline(always)]
+    #[inline]
     fn is_key(&self, other: &K) -> bool {
         self.new.key() == other
     }
 
-    #[inline(always)]
+    #[inline]
     fn ask(
         &mut self,
         found: Option<NodePtr<K, V>>,
@@ -293,17 +293,17 @@ where
     type Done = Option<WriteOutcome>;
     const KNOWS_LOADS: bool = false;
 
-    #[inline(always)]
+    #[inline]
     fn is_key(&self, other: &K) -> bool {
         self.key.equivalent(other)
     }
 
-    #[inline(always)]
+    #[inline]
     fn ask(&mut self, found: Option<NodePtr<K, V>>, _: Option<u64>) -> Result<u64, Self::Done> {
         found.map(|_| self.core.shared.clock.now()).ok_or(None)
     }
 
-    #[inline(always)]
+    #[inline]
     fn apply<'s>(
         &mut self,
         now: u64,
