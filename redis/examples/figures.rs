@@ -2,6 +2,7 @@
 //!
 //! ```sh
 //! cargo run --release -p wheelhouse-redis --example figures
+//! cargo run --release -p wheelhouse-redis --example figures -- hits invalidation
 //! ```
 
 #[path = "../tests/support/mod.rs"]
@@ -431,19 +432,39 @@ async fn main() {
     let mut server = Server::start(&program, &["--tracking-table-max-keys", "0"]).await;
     let mut writer = Writer::connect(server.port).await;
     fill(&mut writer, KEYS).await;
+    let named: Vec<String> = std::env::args().skip(1).collect();
+    let wanted = |part: &str| named.is_empty() || named.iter().any(|name| name == part);
     println!("| on loopback, values of 200 bytes | |\n|---|---|");
-    // First, while the process has no freed memory to use again.
-    memory(server.port, &mut writer).await;
-    fill(&mut writer, 10_000).await;
-    for keys in [1, KEYS, 10_000] {
-        hits(server.port, keys).await;
+    if wanted("memory") {
+        // First, while the process has no freed memory to use again.
+        memory(server.port, &mut writer).await;
     }
-    peers(server.port).await;
-    bulk(server.port, &mut writer).await;
-    invalidation(server.port, &mut writer).await;
-    churn(server.port).await;
-    herd(server.port, &mut writer).await;
-    storm(server.port, true).await;
-    storm(server.port, false).await;
-    reconnects(&mut server).await;
+    fill(&mut writer, 10_000).await;
+    if wanted("hits") {
+        for keys in [1, KEYS, 10_000] {
+            hits(server.port, keys).await;
+        }
+    }
+    if wanted("peers") {
+        peers(server.port).await;
+    }
+    if wanted("bulk") {
+        bulk(server.port, &mut writer).await;
+    }
+    if wanted("invalidation") {
+        invalidation(server.port, &mut writer).await;
+    }
+    if wanted("churn") {
+        churn(server.port).await;
+    }
+    if wanted("herd") {
+        herd(server.port, &mut writer).await;
+    }
+    if wanted("storm") {
+        storm(server.port, true).await;
+        storm(server.port, false).await;
+    }
+    if wanted("reconnects") {
+        reconnects(&mut server).await;
+    }
 }
