@@ -3,7 +3,9 @@
 use crate::cache::Cache;
 use crate::load::state::RevokedBy;
 use crate::node::NodePtr;
-use crate::operations::{Check, Explicit, Hold, LifetimeSource, Refused, WriteCondition, Written};
+use crate::operations::{
+    Check, Explicit, Hold, LifetimeSource, Refused, WriteCondition, Written, remove, write,
+};
 use crate::time;
 use equivalent::Equivalent;
 use std::hash::{BuildHasher, Hash};
@@ -89,7 +91,7 @@ where
     where
         Q: Equivalent<K> + Hash + ?Sized,
     {
-        let core = &*self.core;
+        let core = self.core();
         let hash = core.hash(key);
         let owned = {
             let pin = core.shared.pin();
@@ -104,7 +106,8 @@ where
             lives: |node| core.shared.is_live(node),
             matched: None,
         };
-        let stored = core.put_through(hash, owned, value, LifetimeSource::Update, condition);
+        let stored =
+            write::put_through(core, hash, owned, value, LifetimeSource::Update, condition);
         match stored {
             Ok(outcome) => {
                 core.maintenance.after_write(&core.shared, outcome);
@@ -140,9 +143,9 @@ where
         Q: Equivalent<K> + Hash + ?Sized,
         V: Clone,
     {
-        self.core.take(key, RevokedBy::Conditional, true, |node| {
+        remove::take(self.core(), key, RevokedBy::Conditional, true, |node| {
             let value = node.value();
-            (self.core.shared.is_live(node) && matches(value)).then(|| value.clone())
+            (self.core().shared.is_live(node) && matches(value)).then(|| value.clone())
         })
     }
 }

@@ -1,7 +1,7 @@
 //! The default hasher. Its type is opaque: this is the only file that names ahash.
 
 use std::any::TypeId;
-use std::hash::{BuildHasher, Hasher};
+use std::hash::{BuildHasher, BuildHasherDefault, Hasher};
 
 /// The hasher of a cache whose builder sets no other: fast, randomly keyed, resistant to flooding.
 ///
@@ -115,6 +115,30 @@ pub(crate) fn mix_bits(hash: u64) -> u64 {
     // made odd.
     let mixed = (hash ^ (hash >> 32)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     mixed ^ (mixed >> 29)
+}
+
+/// The hasher of maps whose keys are single words: hashes, addresses, numbers that count up.
+pub(crate) type Words = BuildHasherDefault<Word>;
+
+#[derive(Default)]
+pub(crate) struct Word(u64);
+
+impl Hasher for Word {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, _: &[u8]) {
+        unreachable!("only words are hashed");
+    }
+
+    fn write_u64(&mut self, word: u64) {
+        self.0 = mix_bits(word);
+    }
+
+    fn write_usize(&mut self, word: usize) {
+        self.0 = mix_bits(word as u64);
+    }
 }
 
 #[cfg(test)]

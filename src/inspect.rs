@@ -34,7 +34,7 @@ impl<K, V, S> Cache<K, V, S> {
     /// }
     /// ```
     pub fn iter(&self) -> Iter<'_, K, V, S> {
-        Iter::new(&self.core)
+        Iter::new(self.core())
     }
 
     /// Returns the name given to the builder.
@@ -44,7 +44,7 @@ impl<K, V, S> Cache<K, V, S> {
     /// assert_eq!(cache.name(), Some("dns"));
     /// ```
     pub fn name(&self) -> Option<&str> {
-        self.core.shared.name.as_deref()
+        self.core().shared.name.as_deref()
     }
 
     /// Returns the statistics so far: hits, misses, removals by cause, how late entries expired.
@@ -65,7 +65,7 @@ impl<K, V, S> Cache<K, V, S> {
     /// assert_eq!((stats.hits(), stats.misses(), stats.insertions()), (1, 1, 1));
     /// ```
     pub fn stats(&self) -> Stats {
-        self.core.maintenance.stats(&self.core.shared)
+        self.core().maintenance.stats(&self.core().shared)
     }
 
     /// Returns the settings in force.
@@ -75,7 +75,7 @@ impl<K, V, S> Cache<K, V, S> {
     /// assert_eq!(cache.policy().max_capacity(), Some(100));
     /// ```
     pub fn policy(&self) -> Policy<'_, K, V, S> {
-        Policy::new(&self.core)
+        Policy::new(self.core())
     }
 }
 
@@ -96,8 +96,8 @@ impl<K, V, S> fmt::Debug for Cache<K, V, S> {
             cache.field("name", &name);
         }
         cache
-            .field("entry_count", &self.core.shared.map.len())
-            .field("max_capacity", &self.core.shared.max_capacity())
+            .field("entry_count", &self.core().shared.map.len())
+            .field("max_capacity", &self.core().shared.max_capacity())
             .finish_non_exhaustive()
     }
 }

@@ -51,7 +51,8 @@
 //! last cache is dropped. An event loop can take its place ([`Scheduler::custom`]). With
 //! [`Scheduler::disabled`] only calls of the cache remove entries. The cache calls a [removal
 //! listener](CacheBuilder::removal_listener) exactly once for each removed key and value, with the
-//! [`RemovalCause`], in order for each key.
+//! [`RemovalCause`]. If several values of one key were removed, the listener hears of them in the
+//! order of their removals.
 //!
 //! A cache belongs to the process that built it: [`Scheduler::background`] says what a child made
 //! by `fork` may do.

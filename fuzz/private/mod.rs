@@ -29,6 +29,8 @@ impl<K, V, S> Cache<K, V, S> {
     /// Call it only on a cache that no other thread uses.
     #[doc(hidden)]
     pub fn check_invariants(&self) {
-        self.core.maintenance.check_invariants(&self.core.shared);
+        self.core()
+            .maintenance
+            .check_invariants(&self.core().shared);
     }
 }

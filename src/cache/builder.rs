@@ -314,9 +314,9 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     /// lifetime above the [longest one](Expiry#answers) is cut to it.
     ///
     /// Without a ticker, a lifetime of ten seconds or more may count from up to 0.1 s after the
-    /// read: never early, and at most 0.1 s late. So a key that is read often is written once per
-    /// tick of the operating system, not once per read. A shorter lifetime counts exactly from the
-    /// read.
+    /// read: never early, and at most 0.1 s late. So a key that is read often is written once every
+    /// few milliseconds, when the system's coarse clock moves on, not once per read. A shorter
+    /// lifetime counts exactly from the read.
     ///
     /// ```
     /// use std::time::Duration;

@@ -8,7 +8,9 @@ pub use builder::CacheBuilder;
 
 use crate::hash::RandomState;
 use crate::load::state::RevokedBy;
-use crate::operations::{Cloned, Contained, Core, EntryRef, Handle, Referenced};
+use crate::operations::{
+    Cloned, Contained, Core, EntryRef, Handle, Lookup, Referenced, WeakHandle, remove, write,
+};
 use crate::scheduler::Task;
 use equivalent::Equivalent;
 use std::hash::{BuildHasher, Hash};
@@ -87,14 +89,14 @@ use std::time::Duration;
 /// assert_eq!(tokens.get("ada").unwrap().text, "s3cret");
 /// ```
 pub struct Cache<K, V, S = RandomState> {
-    pub(crate) core: Handle<K, V, S>,
+    handle: Handle<K, V, S>,
 }
 
 impl<K, V, S> Clone for Cache<K, V, S> {
     /// Another handle to the same entries.
     fn clone(&self) -> Self {
         Self {
-            core: self.core.clone(),
+            handle: self.handle.clone(),
         }
     }
 }
@@ -245,7 +247,7 @@ where
         Q: Equivalent<K> + Hash + ?Sized,
         V: Clone,
     {
-        self.core.look_up::<Cloned, Q>(key)
+        Cloned::look_up(self.core(), key)
     }
 
     /// Stores a value. The listener gets the old value, if there is one, with the cause `Replaced`,
@@ -273,7 +275,7 @@ where
     /// assert_eq!(cache.get("ada"), Some(1852));
     /// ```
     pub fn insert(&self, key: K, value: V) {
-        self.core.put(key, value, None);
+        write::put(self.core(), key, value, None);
     }
 
     /// Stores a value that lives for `ttl` from now. The policy is not asked. Works on any cache.
@@ -308,7 +310,7 @@ where
     /// assert_eq!(cache.get("k"), None);
     /// ```
     pub fn insert_with_ttl(&self, key: K, value: V, ttl: Duration) {
-        self.core.put(key, value, Some(ttl));
+        write::put(self.core(), key, value, Some(ttl));
     }
 
     /// Returns a reference to a key's entry; `None` if the key is absent or its entry has expired.
@@ -334,7 +336,7 @@ where
     where
         Q: Equivalent<K> + Hash + ?Sized,
     {
-        self.core.look_up::<Referenced<true>, Q>(key)
+        Referenced::<true>::look_up(self.core(), key)
     }
 
     /// Returns the values of several keys, cloned, in the order of the keys; `None` for each key
@@ -372,7 +374,7 @@ where
         Q: Equivalent<K> + Hash + ?Sized + 'a,
         V: Clone,
     {
-        self.core.get_many::<Cloned, V, Q>(keys)
+        Cloned::look_up_many(self.core(), keys)
     }
 
     /// Returns a reference to a key's entry without counting as a read: no policy is asked, no use
@@ -397,7 +399,7 @@ where
     where
         Q: Equivalent<K> + Hash + ?Sized,
     {
-        self.core.look_up::<Referenced<false>, Q>(key)
+        Referenced::<false>::look_up(self.core(), key)
     }
 
     /// Returns whether the key has an entry that has not expired. Does not count as a read, like
@@ -421,7 +423,7 @@ where
     where
         Q: Equivalent<K> + Hash + ?Sized,
     {
-        self.core.look_up::<Contained, Q>(key).is_some()
+        Contained::look_up(self.core(), key).is_some()
     }
 
     /// Sets how long an entry lives from now; `None` removes its deadline. Returns false if the key
@@ -456,7 +458,7 @@ where
     where
         Q: Equivalent<K> + Hash + ?Sized,
     {
-        self.core.set_lifetime(key, lifetime)
+        write::set_lifetime(self.core(), key, lifetime)
     }
 
     /// Removes a key's entry, with the cause `Explicit`, or `Expired` if it had expired.
@@ -480,8 +482,7 @@ where
     where
         Q: Equivalent<K> + Hash + ?Sized,
     {
-        self.core
-            .take(key, RevokedBy::Overwrite, false, |_| Some(()));
+        remove::take(self.core(), key, RevokedBy::Overwrite, false, |_| Some(()));
     }
 
     /// Removes a key's entry and returns its value, cloned; `None` if the key is absent or its
@@ -508,7 +509,7 @@ where
         Q: Equivalent<K> + Hash + ?Sized,
         V: Clone,
     {
-        self.core.take(key, RevokedBy::Conditional, false, |node| {
+        remove::take(self.core(), key, RevokedBy::Conditional, false, |node| {
             Some(node.value().clone())
         })
     }
@@ -535,7 +536,7 @@ where
     /// assert_eq!(cache.entry_count(), 0);
     /// ```
     pub fn invalidate_all(&self) {
-        self.core.take_all();
+        remove::take_all(self.core());
     }
 
     /// Removes the entries for which `keep` returns false, with the cause `Explicit`. Expired
@@ -562,7 +563,7 @@ where
     /// ```
     #[doc(alias = "invalidate_entries_if")]
     pub fn retain(&self, keep: impl FnMut(&K, &V) -> bool) {
-        self.core.retain(keep);
+        remove::retain(self.core(), keep);
     }
 
     /// Returns the number of entries that are stored now, including expired ones that were not yet
@@ -581,7 +582,7 @@ where
     /// assert_eq!(cache.entry_count(), 1);
     /// ```
     pub fn entry_count(&self) -> u64 {
-        self.core.shared.map.len()
+        self.core().shared.map.len()
     }
 
     /// Returns the sum of the weights of all stored entries, including expired ones that were not
@@ -604,7 +605,7 @@ where
     /// assert_eq!(cache.weighted_size(), 8);
     /// ```
     pub fn weighted_size(&self) -> u64 {
-        self.core.shared.map.weight()
+        self.core().shared.map.weight()
     }
 
     /// Does all maintenance that is due: removes every expired entry, evicts down to the bound,
@@ -637,7 +638,7 @@ where
     /// assert_eq!(cache.entry_count(), 0);
     /// ```
     pub fn run_pending_tasks(&self) {
-        self.core.maintenance.view(&self.core.shared).finish();
+        self.core().maintenance.view(&self.core().shared).finish();
     }
 
     /// Returns the time until the timer wheel has work next, for event loops: `None` if nothing is
@@ -671,7 +672,7 @@ where
     /// assert!(next <= Duration::from_secs(5) + cache.policy().expiry_resolution());
     /// ```
     pub fn next_maintenance_in(&self) -> Option<Duration> {
-        self.core.maintenance.view(&self.core.shared).next_in()
+        self.core().maintenance.view(&self.core().shared).next_in()
     }
 
     pub(crate) fn from_core(core: Core<K, V, S>) -> Self {
@@ -679,7 +680,20 @@ where
         let weak: Weak<Core<K, V, S>> = Arc::downgrade(&core);
         core.maintenance.enlist(weak as Weak<dyn Task>);
         Self {
-            core: Handle::new(core),
+            handle: Handle::new(core),
         }
+    }
+}
+
+impl<K, V, S> Cache<K, V, S> {
+    /// What all handles share.
+    #[inline]
+    pub(crate) fn core(&self) -> &Core<K, V, S> {
+        self.handle.core()
+    }
+
+    /// The cache, for callers that must not keep it alive.
+    pub(crate) fn downgrade(&self) -> WeakHandle<K, V, S> {
+        self.handle.downgrade()
     }
 }

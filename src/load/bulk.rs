@@ -204,7 +204,7 @@ where
         E: Send + Sync + 'static,
     {
         let (guards, waiters) = begin_all(
-            &self.core,
+            self.core(),
             &keys.unique,
             &keys.missing,
             &mut keys.answers,
@@ -277,7 +277,7 @@ where
         F: Future<Output = Result<Vec<Option<L>>, E>>,
     {
         let (guards, waiters) = begin_all(
-            &self.core,
+            self.core(),
             &keys.unique,
             &keys.missing,
             &mut keys.answers,

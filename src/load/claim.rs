@@ -12,7 +12,7 @@ use crate::listener::RemovalCause;
 use crate::maintenance::WriteOutcome;
 use crate::map::Revalidated;
 use crate::node::NodePtr;
-use crate::operations::{Change, Cloned, Core, Hold, LoadView};
+use crate::operations::{Change, Cloned, Core, Hold, LoadView, Lookup};
 use crate::shared::about;
 use crate::stats::Counters;
 use crate::stripe::cores;
@@ -266,7 +266,7 @@ where
     S: BuildHasher,
     Q: Equivalent<K> + Hash + ?Sized,
 {
-    let value = core.look_up_hashed::<Cloned, _>(hash, key)?;
+    let value = Cloned::look_up_hashed(core, hash, key)?;
     Some(Box::new(Seen::hit(value)))
 }
 

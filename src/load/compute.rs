@@ -29,8 +29,8 @@ fn apply<K: CacheKey, V: CacheValue, S: BuildHasher, X>(
         // Hands the key on, if the closure failed.
         Ok((guard, seen, op)) => (guard, seen, op?),
         Err(_) => {
-            let hash = cache.core.hash(&key);
-            return Ok(unchanged(cache.core.loads().peek(hash, &key), key));
+            let hash = cache.core().hash(&key);
+            return Ok(unchanged(cache.core().loads().peek(hash, &key), key));
         }
     };
     Ok(match op {
@@ -139,7 +139,7 @@ where
         f: impl FnOnce(Option<Entry<K, V>>) -> O,
     ) -> Computed<'a, K, V, S, O> {
         let (key, cache) = (self.key.copy(), self.cache);
-        let claimant = Claimant::new(&cache.core, self.key, Request::turn(may_wait));
+        let claimant = Claimant::new(cache.core(), self.key, Request::turn(may_wait));
         let run = claimant.run(|seen| f(seen.map(|seen| seen.clone().with_key(key.clone()))));
         (cache, key, run)
     }
@@ -151,7 +151,7 @@ where
         finish: impl FnOnce(&'a Cache<K, V, S>, K, Run<'a, K, V, S, F::Output>) -> R,
     ) -> impl Future<Output = R> {
         let (key, seen_key, cache) = (self.key.copy(), self.key.copy(), self.cache);
-        let claimant = Claimant::new(&cache.core, self.key, Request::turn(may_wait));
+        let claimant = Claimant::new(cache.core(), self.key, Request::turn(may_wait));
         claimant.run_async(
             move |seen| f(seen.map(|seen| seen.clone().with_key(seen_key))),
             move |run| finish(cache, key, run),

@@ -127,6 +127,33 @@ pub(crate) fn thread_number() -> u64 {
     NUMBER.try_with(draw).unwrap_or(0)
 }
 
+thread_local!(static RUNS_LOADER: Cell<bool> = const { Cell::new(false) });
+
+/// Whether the calling thread runs the code of a load: a load that waits for a thread could wait
+/// for it.
+pub(crate) fn runs_loader() -> bool {
+    RUNS_LOADER.try_with(Cell::get).unwrap_or(false)
+}
+
+/// Runs the code of a load.
+#[inline]
+pub(crate) fn in_loader<R>(load: impl FnOnce() -> R) -> R {
+    struct Former(bool);
+
+    impl Drop for Former {
+        fn drop(&mut self) {
+            _ = RUNS_LOADER.try_with(|runs| runs.set(self.0));
+        }
+    }
+
+    let _former = Former(
+        RUNS_LOADER
+            .try_with(|runs| runs.replace(true))
+            .unwrap_or(true),
+    );
+    load()
+}
+
 /// Waits for a load as a thread, unless that would close a cycle.
 pub(crate) fn wait_in<R>(
     load: Arc<dyn WaitTarget>,

@@ -129,7 +129,7 @@ where
             return F::answer(Ok(seen.with_key(self.key.into_owned())));
         }
         let (key, ask) = (self.key.copy(), Request::value(F::want()));
-        let run = Claimant::new(&self.cache.core, self.key, ask).run(|_| init());
+        let run = Claimant::new(self.cache.core(), self.key, ask).run(|_| init());
         F::answer(conclude(run, F::made).map(|seen| seen.with_key(key)))
     }
 
@@ -141,7 +141,7 @@ where
             return F::answer(Ok(seen.with_key(self.key.into_owned())));
         }
         let (key, ask) = (self.key.copy(), Request::value(F::want()));
-        let claimant = Claimant::new(&self.cache.core, self.key, ask);
+        let claimant = Claimant::new(self.cache.core(), self.key, ask);
         let answer = |run| conclude(run, F::made).map(|seen| seen.with_key(key));
         claimant
             .run_async(|_| init(), |run| F::answer(answer(run)))

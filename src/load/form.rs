@@ -2,6 +2,7 @@
 //! its closure, or polls its future, and then ends its load.
 
 use super::claim::{Claim, Claimant};
+use super::cycle::in_loader;
 use super::future::LoadFuture;
 use super::guard::{CallGuard, Seen};
 use super::key::{CacheHasher, CacheKey, CacheValue, Key};
@@ -28,7 +29,7 @@ impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher, Y: Key<K>> Claimant<'a, K, 
     ) -> Run<'a, K, V, S, O> {
         match self.claim() {
             Claim::Guard(guard, seen) => {
-                let made = make(seen.as_deref());
+                let made = in_loader(|| make(seen.as_deref()));
                 Ok((guard, seen, made))
             }
             claim => Err(claim),

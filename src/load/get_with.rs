@@ -5,7 +5,7 @@ use super::form::{Fallible, Form, Optional, Sure, conclude};
 use super::guard::Seen;
 use super::key::{ByRef, Key, Owned};
 use crate::cache::Cache;
-use crate::operations::Cloned;
+use crate::operations::{Cloned, Lookup};
 use equivalent::Equivalent;
 use std::borrow::ToOwned;
 use std::future::Future;
@@ -29,8 +29,8 @@ where
     where
         Q: Equivalent<K> + Hash + ?Sized,
     {
-        let hash = self.core.hash(key);
-        let hit = self.core.look_up_hashed::<Cloned, Q>(hash, key);
+        let hash = self.core().hash(key);
+        let hit = Cloned::look_up_hashed(self.core(), hash, key);
         hit.ok_or(hash)
     }
 
@@ -42,7 +42,7 @@ where
         key: Y,
         init: impl FnOnce() -> F::Made,
     ) -> F::Answer<V> {
-        let claimant = Claimant::new(&self.core, key, Request::value(F::want()));
+        let claimant = Claimant::new(self.core(), key, Request::value(F::want()));
         let run = claimant.with_hash(hash).run(|_| init());
         F::answer(conclude(run, F::made).map(|seen| seen.value))
     }
@@ -52,7 +52,7 @@ where
         key: Y,
         init: impl Future<Output = F::Made>,
     ) -> impl Future<Output = F::Answer<V>> {
-        let claimant = Claimant::new(&self.core, key, Request::value(F::want()));
+        let claimant = Claimant::new(self.core(), key, Request::value(F::want()));
         claimant.looking_up().run_async(
             |_: Option<&Seen<V>>| init,
             |run| F::answer(conclude(run, F::made).map(|seen| seen.value)),

@@ -16,7 +16,7 @@ use crate::map::Revalidated;
 use crate::node::NodePtr;
 use crate::operations::{
     Change, Check, Core, Hold, LifetimeSource, LoadView, Refused, Visit, WeakHandle,
-    WriteCondition, Written,
+    WriteCondition, Written, write,
 };
 use crate::shared::Shared;
 use crate::stats::Counters;
@@ -394,7 +394,7 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Guard<K, V,
             load: &self.load,
             made: &mut made,
         };
-        match core.put_through(self.load.hash(), key, value, given, condition) {
+        match write::put_through(&*core, self.load.hash(), key, value, given, condition) {
             Err(Refused(value)) => self.discard(Some(&core), value),
             Ok(outcome) => {
                 let Some((written, waited)) = made else {

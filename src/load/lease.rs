@@ -262,7 +262,7 @@ where
             may_wait: wait != Some(Duration::ZERO),
             ..Request::value(Want::Value)
         };
-        let mut claimant = Claimant::new(&self.core, Owned(Some(key)), ask.of_thread());
+        let mut claimant = Claimant::new(self.core(), Owned(Some(key)), ask.of_thread());
         match claimant.claim_until(until) {
             Ok(Some(claim)) => self.leased(claim),
             Ok(None) => Leased::Busy,
@@ -291,7 +291,7 @@ where
     /// ```
     pub fn lease_async(&self, key: K) -> impl Future<Output = Leased<K, V, S>> {
         let ask = Request::value(Want::Value);
-        let claimant = Claimant::new(&self.core, Owned(Some(key)), ask).looking_up();
+        let claimant = Claimant::new(self.core(), Owned(Some(key)), ask).looking_up();
         let mut claimant = Some(claimant);
         poll_fn(move |cx| {
             // Taken out while user code runs: after a panic the future stays ended.
@@ -312,7 +312,7 @@ where
             Claim::Failed(_) => unreachable!("it accepts values only"),
             Claim::Busy => Leased::Busy,
             Claim::Guard(guard, _) => Leased::Lease(Lease {
-                guard: guard.into_owned(self.core.downgrade()),
+                guard: guard.into_owned(self.downgrade()),
             }),
         }
     }

@@ -7,16 +7,17 @@
 
 use super::cycle::thread_number;
 use crate::contain::contain;
+use crate::hash::Words;
 use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering, thread_local};
 use crate::time::{self, NEVER};
 use std::any::{Any, TypeId};
 use std::cell::Cell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::task::Waker;
 
 /// A waiter's place in the order of all waiters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Ticket(u64);
 
 impl Ticket {
@@ -189,7 +190,7 @@ struct State<V> {
     /// The calls that wait, in their order: a queue for each kind of call. Kinds are few.
     waiting: Vec<(Want, BTreeMap<Ticket, Waiter>)>,
     /// The verdicts that have yet to be fetched.
-    told: BTreeMap<Ticket, Verdict<V>>,
+    told: HashMap<Ticket, Verdict<V>, Words>,
 }
 
 /// A failure that is remembered.
@@ -284,7 +285,7 @@ impl<K, V> Load<K, V> {
                 sealed: false,
                 revoked: None,
                 waiting: Vec::new(),
-                told: BTreeMap::new(),
+                told: HashMap::default(),
             }),
         }
     }

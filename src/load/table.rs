@@ -6,17 +6,19 @@
 //! keys, and starts again.
 
 use super::state::{Load, RevokedBy};
+use crate::hash::Words;
 use std::collections::{HashMap, VecDeque};
-use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::{Arc, Weak};
 
 /// The loads of one shard; under its lock.
 pub(crate) struct Loads<K, V> {
-    /// The current loads, by their full hashes.
-    current: HashMap<u64, SameHash<K, V>, BuildHasherDefault<Identity>>,
+    /// A current load that came when there was no other: mostly there is one at a time.
+    single: Option<Arc<Load<K, V>>>,
+    /// The other current loads, by their full hashes.
+    current: HashMap<u64, SameHash<K, V>, Words>,
     /// The loads that were revoked, by their addresses, until their runs end: calls may still wait
     /// for them.
-    revoked: HashMap<usize, Arc<Load<K, V>>, BuildHasherDefault<Identity>>,
+    revoked: HashMap<usize, Arc<Load<K, V>>, Words>,
     /// Loads that have rested, in their order: some have been run again since, or revoked. Weak: it
     /// keeps neither the key nor the error of a load that the table has let go.
     resting: VecDeque<Weak<Load<K, V>>>,
@@ -29,28 +31,6 @@ const MOST_RESTING: usize = 256;
 struct SameHash<K, V> {
     first: Arc<Load<K, V>>,
     others: Vec<Arc<Load<K, V>>>,
-}
-
-/// Uses a hash or an address as it is: hashes are mixed already, and there are few addresses.
-#[derive(Default)]
-struct Identity(u64);
-
-impl Hasher for Identity {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, _: &[u8]) {
-        unreachable!("only words are hashed");
-    }
-
-    fn write_u64(&mut self, hash: u64) {
-        self.0 = hash;
-    }
-
-    fn write_usize(&mut self, address: usize) {
-        self.0 = crate::hash::mix_bits(address as u64);
-    }
 }
 
 /// The memory of an empty table that was larger than this is given back.
@@ -102,6 +82,7 @@ impl<K, V> SameHash<K, V> {
 impl<K, V> Loads<K, V> {
     pub(crate) fn new() -> Self {
         Self {
+            single: None,
             current: HashMap::default(),
             revoked: HashMap::default(),
             resting: VecDeque::new(),
@@ -110,18 +91,18 @@ impl<K, V> Loads<K, V> {
 
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        self.current.is_empty()
+        self.single.is_none() && self.current.is_empty()
     }
 
     /// The loads for which calls may wait, current or not.
     pub(crate) fn awaited(&self) -> impl Iterator<Item = &Arc<Load<K, V>>> {
         let current = self.current.values().flat_map(SameHash::iter);
-        current.chain(self.revoked.values())
+        (self.single.iter().chain(current)).chain(self.revoked.values())
     }
 
     /// The number of loads, current or not; of those that share a hash, one is counted.
     pub(crate) fn len(&self) -> usize {
-        self.current.len() + self.revoked.len()
+        usize::from(self.single.is_some()) + self.current.len() + self.revoked.len()
     }
 
     /// Finds the load of a call's key. False if there are loads of the hash whose keys were not
@@ -129,7 +110,9 @@ impl<K, V> Loads<K, V> {
     #[cold]
     pub(crate) fn classify(&self, hash: u64, same_hash: &mut SameHashLoads<K, V>) -> bool {
         let mut found = false;
-        for load in self.current.get(&hash).into_iter().flat_map(SameHash::iter) {
+        let single = self.single.iter().filter(|load| load.hash() == hash);
+        let others = self.current.get(&hash).into_iter().flat_map(SameHash::iter);
+        for load in single.chain(others) {
             let same = |other: &Arc<Load<K, V>>| Arc::ptr_eq(other, load);
             if same_hash.mine.as_ref().is_some_and(same) {
                 found = true;
@@ -146,6 +129,10 @@ impl<K, V> Loads<K, V> {
 
     pub(crate) fn add(&mut self, load: Arc<Load<K, V>>) {
         use std::collections::hash_map::Entry;
+        if self.is_empty() {
+            self.single = Some(load);
+            return;
+        }
         match self.current.entry(load.hash()) {
             Entry::Occupied(mut same_hash) => same_hash.get_mut().others.push(load),
             Entry::Vacant(vacant) => {
@@ -170,6 +157,10 @@ impl<K, V> Loads<K, V> {
     /// Takes a current load out. The caller holds another reference, so that its key is not dropped
     /// here.
     pub(crate) fn remove(&mut self, load: &Arc<Load<K, V>>) {
+        if (self.single.as_ref()).is_some_and(|single| Arc::ptr_eq(single, load)) {
+            self.single = None;
+            return;
+        }
         let Some(same_hash) = self.current.get_mut(&load.hash()) else {
             return;
         };
@@ -235,7 +226,7 @@ impl<K, V> Loads<K, V> {
         let all = std::mem::take(&mut self.current).into_values();
         let all =
             all.flat_map(|same_hash| std::iter::once(same_hash.first).chain(same_hash.others));
-        let all: Vec<_> = all.collect();
+        let all: Vec<_> = self.single.take().into_iter().chain(all).collect();
         for load in &all {
             self.revoke_removed(load, by);
         }

@@ -4,10 +4,9 @@
 use super::call::{answer, panicked, run_in_task, run_many_in_task};
 use super::kinds::{AnyLoader, BoxFuture, OwnedFutures};
 use super::loader::LoadError;
-use super::threads::runs_loader;
 use super::{Inner, LoadingCache};
 use crate::contain::contain;
-use crate::load::cycle::{BlockingCall, WaitCycle, note_wait};
+use crate::load::cycle::{BlockingCall, WaitCycle, note_wait, runs_loader};
 use crate::load::state::{Load, RevokedBy, Ticket, Verdict, Want};
 use crate::load::{
     ByRef, CacheHasher, CacheKey, CacheValue, CallGuard, Claim, Guard, Keys, OwnedGuard, Request,
@@ -140,7 +139,7 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher> Call<
 
     fn new(cache: &LoadingCache<K, V, E, S>, ask: Request, own: Want) -> Self {
         Self {
-            core: cache.cache.core.downgrade(),
+            core: cache.cache.downgrade(),
             inner: Arc::downgrade(&cache.inner),
             ask,
             own,
@@ -231,8 +230,11 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher> Call<
     {
         let (mut wait, mut switched) = (wait, false);
         loop {
-            self.run_if_queued(&wait.load);
-            let verdict = poll_fn(|cx| wait.poll(cx)).await;
+            let verdict = poll_fn(|cx| {
+                self.run_if_queued(&wait.load);
+                wait.poll(cx)
+            });
+            let verdict = verdict.await;
             let leads = matches!(verdict, Verdict::Leads);
             if let Some(&(asked, got)) = self.wrong.as_ref().and_then(|wrong| wrong.get()) {
                 if leads {
@@ -260,8 +262,8 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher> Call<
         }
     }
 
-    /// In a loader: runs a load that waits for a thread of the reloads, which may have to wait for
-    /// this loader.
+    /// In a loader, or in the closure of a call: runs a load that is queued for the threads of the
+    /// reloads, which may all have to wait for this very thread.
     fn run_if_queued(&self, load: &Arc<Load<K, V>>) {
         if runs_loader()
             && let Some(inner) = self.inner.upgrade()
@@ -301,7 +303,7 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
         let wrong = call.wrong.insert(Arc::default());
         let wrong = Arc::clone(wrong);
         let later = Request::value(Want::LookUpAgain);
-        let core = &self.cache.core;
+        let core = self.cache.core();
         let (mut guards, mut own, mut others) = (Vec::new(), Vec::new(), Vec::new());
         for &place in &keys.missing {
             let (key, mut ticket) = (&keys.unique[place], None);
@@ -336,9 +338,9 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
     where
         Q: Equivalent<K> + Hash + ?Sized,
     {
-        let core = &self.cache.core;
+        let core = self.cache.core();
         if let Some(guard) = core.loads().begin_reload(core.hash(key), key) {
-            let weak = core.downgrade();
+            let weak = self.cache.downgrade();
             let guard = OwnedGuard::in_background(guard, weak, panicked::<E, V>);
             self.inner.launch(guard);
         }
@@ -346,7 +348,7 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
 
     /// How often a waiting thread checks whether the load is overdue.
     pub(super) fn check_interval(&self) -> Option<Duration> {
-        let timed = self.cache.core.lifetimes.limits.load_timeout;
+        let timed = self.cache.core().lifetimes.limits.load_timeout;
         timed.map(|most| most.clamp(Duration::from_millis(1), Duration::from_millis(50)))
     }
 }

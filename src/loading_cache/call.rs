@@ -3,9 +3,8 @@
 use super::LoadingCache;
 use super::kinds::{BoxFuture, OwnedFutures};
 use super::loader::{LoadError, Loaded, Loader, Reloaded};
-use super::threads::contain_loader;
 use crate::contain::contain;
-use crate::load::cycle::thread_number;
+use crate::load::cycle::{in_loader, thread_number};
 use crate::load::state::{Load, Outcome, RevokedBy};
 use crate::load::{CacheHasher, CacheKey, CacheValue, OwnedGuard, Run, conclude, error_of};
 use crate::operations::{FromLoad, LifetimeSource};
@@ -24,9 +23,9 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
         &self,
         load: impl FnOnce() -> Result<T, E>,
     ) -> Result<(T, Duration), LoadError<E>> {
-        let clock = &self.cache.core.shared.clock;
+        let clock = &self.cache.core().shared.clock;
         let began = clock.now();
-        let made = match contain_loader(load) {
+        let made = match contain(|| in_loader(load)) {
             Some(made) => made.map_err(|error| LoadError::Failed(Arc::new(error)))?,
             None => return Err(LoadError::Panicked),
         };

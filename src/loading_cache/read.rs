@@ -8,7 +8,7 @@ use super::loader::LoadError;
 use super::refreshing::Refreshing;
 use crate::load::{ByRef, Claimant, Keys, Request, Seen, fallible};
 use crate::node::is_stale;
-use crate::operations::Timed;
+use crate::operations::{Lookup, Timed};
 use crate::stats::Counters;
 use crate::time::NEVER;
 use equivalent::Equivalent;
@@ -78,7 +78,7 @@ where
         match &self.inner.loader {
             AnyLoader::Blocking(loader) => {
                 let ask = Request::value(fallible::<LoadError<E>>()).heeding_failures();
-                let claimant = Claimant::new(&self.cache.core, ByRef::new(key), ask);
+                let claimant = Claimant::new(self.cache.core(), ByRef::new(key), ask);
                 conclude_own(claimant.run(|_| self.timed(|| loader.load(&key.to_owned()))))
             }
             AnyLoader::Async(_) => block_on(self.load_in_task(key), self.check_interval()),
@@ -157,7 +157,7 @@ where
     where
         Q: Equivalent<K> + Hash + ?Sized,
     {
-        let (value, at, now) = self.cache.core.look_up::<Timed, _>(key)?;
+        let (value, at, now) = Timed::look_up(self.cache.core(), key)?;
         if self.is_stale(at, now) {
             self.reload(key);
         }
@@ -235,7 +235,7 @@ where
         match &self.inner.loader {
             AnyLoader::Blocking(loader) => {
                 let ask = Request::value(fallible::<LoadError<E>>()).heeding_failures();
-                let claimant = Claimant::new(&self.cache.core, ByRef::new(key), ask);
+                let claimant = Claimant::new(self.cache.core(), ByRef::new(key), ask);
                 let load = async { self.timed(|| loader.load(&key.to_owned())) };
                 claimant
                     .run_async(|_: Option<&Seen<V>>| load, conclude_own)
@@ -296,7 +296,7 @@ where
     where
         Q: Equivalent<K> + Hash + ?Sized,
     {
-        let core = &self.cache.core;
+        let core = self.cache.core();
         if core.failure_backoff.is_none() {
             return Ok(());
         }
@@ -319,14 +319,14 @@ where
     #[inline]
     fn is_stale(&self, at: u64, now: u64) -> bool {
         let is_fresh = at == NEVER || now != 0 && !is_stale(at, now);
-        !is_fresh && is_stale(at, self.cache.core.shared.clock.now_to_judge(at))
+        !is_fresh && is_stale(at, self.cache.core().shared.clock.now_to_judge(at))
     }
 
     /// Looks several keys up; also returns those whose value is stale.
     fn look_up_all(&self, keys: impl IntoIterator<Item = K>) -> (Keys<K, V>, Vec<K>) {
         let mut stale = Vec::new();
         let keys = Keys::look_up(keys, |keys| {
-            let found = self.cache.core.get_many::<Timed, _, K>(keys);
+            let found = Timed::look_up_many(self.cache.core(), keys);
             let value = |(key, found): (&K, Option<(V, u64, u64)>)| {
                 let (value, at, now) = found?;
                 if self.is_stale(at, now) {

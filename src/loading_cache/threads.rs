@@ -10,7 +10,7 @@
 //! |---|---|
 //! | a thread gets to it | it runs the loader |
 //! | a call misses or computes the key | the call takes the load over and runs it (`load`); the queue forgets it |
-//! | a loader, on any thread, waits for it ([`ReloadThreads::take`]) | that thread runs it |
+//! | a loader, or the closure of a call, waits for it ([`ReloadThreads::take`]) | its thread runs it |
 //! | a write revokes it, and no call waits | it is not run |
 //!
 //! So a loader that hangs keeps its thread from the reloads behind it, and from the refreshes that
@@ -19,10 +19,10 @@
 use super::call::run_blocking;
 use super::loader::Loader;
 use crate::contain::contain;
+use crate::load::cycle::in_loader;
 use crate::load::state::Load;
 use crate::load::{CacheHasher, CacheKey, CacheValue, OwnedGuard};
 use crate::process::Process;
-use std::cell::Cell;
 use std::collections::VecDeque;
 // The standard library's locks: models run no threads of the crate.
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -34,23 +34,6 @@ const IDLE: Duration = Duration::from_secs(10);
 
 /// From this length on, a queue that has doubled is cleared of loads that need no thread any more.
 const FIRST_CLEARING: usize = 64;
-
-thread_local!(static RUNS_LOADER: Cell<bool> = const { Cell::new(false) });
-
-/// Whether the calling thread runs a loader: a load that waits in a queue could wait for it.
-pub(super) fn runs_loader() -> bool {
-    RUNS_LOADER.try_with(Cell::get).unwrap_or(false)
-}
-
-/// Runs a loader on the thread of a call, and contains its panic.
-pub(super) fn contain_loader<R>(load: impl FnOnce() -> R) -> Option<R> {
-    let former = RUNS_LOADER.try_with(|runs| runs.replace(true));
-    let made = contain(load);
-    if let Ok(former) = former {
-        _ = RUNS_LOADER.try_with(|runs| runs.set(former));
-    }
-    made
-}
 
 pub(super) struct ReloadThreads<K: Eq + 'static, V: 'static, S> {
     most: usize,
@@ -115,6 +98,7 @@ impl<K: CacheKey, V: CacheValue, S: CacheHasher> ReloadThreads<K, V, S> {
         mut guard: OwnedGuard<K, V, S>,
     ) {
         guard.enter_queue();
+        let load = Arc::clone(guard.load());
         let mut state = self.lock();
         if state.closed {
             drop(state);
@@ -127,6 +111,8 @@ impl<K: CacheKey, V: CacheValue, S: CacheHasher> ReloadThreads<K, V, S> {
         drop(state);
         drop(needless);
         self.changed.notify_one();
+        // A loader may have begun to wait for it, and has not found it in the queue.
+        load.wake_waiters();
         if start {
             self.start(loader);
         }
@@ -154,14 +140,13 @@ impl<K: CacheKey, V: CacheValue, S: CacheHasher> ReloadThreads<K, V, S> {
     }
 
     fn work<E: Send + Sync + 'static>(&self, loader: &dyn Loader<K, V, Error = E>) {
-        RUNS_LOADER.set(true);
         let mut state = self.lock();
         while !state.closed {
             if let Some(guard) = state.queue.pop_front() {
                 drop(state);
                 contain(|| {
                     if let Some(guard) = guard.leave_queue() {
-                        run_blocking(loader, guard);
+                        in_loader(|| run_blocking(loader, guard));
                     }
                 });
                 state = self.lock();

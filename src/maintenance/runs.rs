@@ -331,7 +331,7 @@ mod tests {
         (0..100).for_each(|key| cache.insert_with_ttl(key, 10, Duration::from_secs(1)));
         cache.run_pending_tasks();
         clock.advance(Duration::from_secs(10));
-        let (shared, maintenance) = (&cache.core.shared, &cache.core.maintenance);
+        let (shared, maintenance) = (&cache.core().shared, &cache.core().maintenance);
         let left = |plan| {
             let mut state = maintenance.state.lock();
             let now = shared.clock.now();

@@ -1,6 +1,7 @@
 //! `Core`: everything that the handles of a cache share.
 
 use super::lifetimes::Lifetimes;
+use super::loads::LoadView;
 use crate::hash;
 use crate::maintenance::Maintenance;
 use crate::refresh::{FailureBackoff, Refresh};
@@ -67,6 +68,12 @@ impl<K, V, S> Core<K, V, S> {
     #[inline(always)]
     pub(crate) fn count_operation(&self) {
         self.maintenance.count_operation(&self.shared);
+    }
+
+    /// The view for calls that load.
+    #[inline]
+    pub(crate) fn loads(&self) -> LoadView<'_, K, V, S> {
+        LoadView { core: self }
     }
 
     #[inline]
@@ -156,7 +163,7 @@ mod tests {
             if let Some(cache) = self.cache.upgrade()
                 && CALLING.get()
             {
-                let pinned = cache.core.shared.is_pinned();
+                let pinned = cache.core().shared.is_pinned();
                 self.seen[usize::from(pinned)].fetch_add(1, Ordering::Relaxed);
             }
         }
@@ -290,9 +297,9 @@ mod tests {
         cache.insert(1, 1);
         cache.run_pending_tasks();
         clock.advance(second);
-        let held = cache.core.shared.map.lock(cache.core.hash(&1));
+        let held = cache.core().shared.map.lock(cache.core().hash(&1));
         // No thread runs a pass meanwhile: it would need the shard's lock, too.
-        let passes = cache.core.maintenance.hold_passes();
+        let passes = cache.core().maintenance.hold_passes();
         let (told, tells) = mpsc::channel();
         let other = cache.clone();
         let reader = std::thread::spawn(move || {

@@ -28,7 +28,9 @@ impl<K, V> Hit<K, V> {
                 let clock = &core.shared.clock;
                 policy.deadline_after_read(self.node, clock, self.now, self.deadline)
             }
-            Some(policy) if asks == reads::FIRST_READ => core.ask_about_first_read(&**policy, self),
+            Some(policy) if asks == reads::FIRST_READ => {
+                ask_about_first_read(core, &**policy, self)
+            }
             _ => self.deadline,
         };
         if own == self.deadline && lifetimes.limits.time_to_idle.is_none() {
@@ -61,7 +63,7 @@ impl<K, V> Hit<K, V> {
         // an event for an earlier deadline. It also needs one for a removed deadline: otherwise the
         // wheel would keep the entry for nothing.
         if apart || wanted == NEVER || time::is_before(wanted, deadline, now) {
-            let moved = core.move_deadline(node, deadline, answer, now);
+            let moved = move_deadline(core, node, deadline, answer, now);
             return self.still_valid(moved);
         }
         if !node.extend(deadline, wanted) {
@@ -79,7 +81,7 @@ impl<K, V> Hit<K, V> {
         // Another thread has meanwhile set the own deadline, and moved the wanted one to the very
         // value that it had before: the exchange succeeded, but ignores the new own deadline.
         // Correct it here; readers see the later of the two until then.
-        let moved = core.move_deadline(node, wanted, None, now);
+        let moved = move_deadline(core, node, wanted, None, now);
         self.still_valid(moved)
     }
 
@@ -96,47 +98,48 @@ impl<K, V> Hit<K, V> {
     }
 }
 
-impl<K, V, S> Core<K, V, S> {
-    /// The policy's answer about the first read, which shows whether later reads have to ask.
-    #[cold]
-    #[inline(never)]
-    fn ask_about_first_read(&self, policy: &dyn Lifetime<K, V>, hit: &Hit<K, V>) -> u64 {
-        let (node, clock) = (hit.node, &self.shared.clock);
-        let (own, inherits) = policy.deadline_after_first_read(node, clock, hit.now, hit.deadline);
-        self.lifetimes.note_first_read(inherits);
-        let is_fast = Self::reads_are_fast(&self.lifetimes, &self.shared);
-        self.shared.set_slow_reads(!is_fast);
-        let exactly = self.lifetimes.reads_exactly();
-        self.shared.reads_exactly.store(exactly, Ordering::Relaxed);
-        own
-    }
+/// The policy's answer about the first read, which shows whether later reads have to ask.
+#[cold]
+#[inline(never)]
+fn ask_about_first_read<K, V, S>(
+    core: &Core<K, V, S>,
+    policy: &dyn Lifetime<K, V>,
+    hit: &Hit<K, V>,
+) -> u64 {
+    let (node, clock) = (hit.node, &core.shared.clock);
+    let (own, inherits) = policy.deadline_after_first_read(node, clock, hit.now, hit.deadline);
+    core.lifetimes.note_first_read(inherits);
+    let is_fast = Core::<K, V, S>::reads_are_fast(&core.lifetimes, &core.shared);
+    core.shared.set_slow_reads(!is_fast);
+    let exactly = core.lifetimes.reads_exactly();
+    core.shared.reads_exactly.store(exactly, Ordering::Relaxed);
+    own
+}
 
-    /// Moves a deadline under the shard's lock, with an event for the pass. For an earlier
-    /// deadline, and in caches that keep the own deadline apart. Returns where it is now; `None` if
-    /// the entry turns out to be due, or another thread moved the deadline.
-    #[cold]
-    #[inline(never)]
-    fn move_deadline(
-        &self,
-        node: NodePtr<K, V>,
-        judged: u64,
-        answer: Option<u64>,
-        now: u64,
-    ) -> Option<u64> {
-        let hash = node.hash();
-        let mut shard = self.shared.map.lock(hash);
-        // Again: another thread may have set the own deadline before the lock was taken.
-        let (own, wanted) = self.lifetimes.moved(node, judged, answer, now);
-        if shard.find_node(hash, node).is_none() || !shard.move_deadline(node, judged, own, wanted)
-        {
-            return None;
-        }
-        let outcome = WriteOutcome::of_change(&shard, wanted, Some(now));
-        drop(shard);
-        self.maintenance.after_read(&self.shared, outcome);
-        // The own deadline may have passed since the hit was found, if it was set meanwhile. A
-        // deadline that the policy returns for this read does not turn the read into a miss.
-        let ended = answer.is_none() && time::is_due(now, own);
-        (!ended).then_some(wanted)
+/// Moves a deadline under the shard's lock, with an event for the pass. For an earlier
+/// deadline, and in caches that keep the own deadline apart. Returns where it is now; `None` if
+/// the entry turns out to be due, or another thread moved the deadline.
+#[cold]
+#[inline(never)]
+fn move_deadline<K, V, S>(
+    core: &Core<K, V, S>,
+    node: NodePtr<K, V>,
+    judged: u64,
+    answer: Option<u64>,
+    now: u64,
+) -> Option<u64> {
+    let hash = node.hash();
+    let mut shard = core.shared.map.lock(hash);
+    // Again: another thread may have set the own deadline before the lock was taken.
+    let (own, wanted) = core.lifetimes.moved(node, judged, answer, now);
+    if shard.find_node(hash, node).is_none() || !shard.move_deadline(node, judged, own, wanted) {
+        return None;
     }
+    let outcome = WriteOutcome::of_change(&shard, wanted, Some(now));
+    drop(shard);
+    core.maintenance.after_read(&core.shared, outcome);
+    // The own deadline may have passed since the hit was found, if it was set meanwhile. A
+    // deadline that the policy returns for this read does not turn the read into a miss.
+    let ended = answer.is_none() && time::is_due(now, own);
+    (!ended).then_some(wanted)
 }

@@ -3,6 +3,9 @@
 //! The reference count does not say which handle is the last, since threads that work on a cache
 //! without a handle take references, too. So handles have a count of their own. The drop of the
 //! last one waits for those threads.
+//!
+//! A handle derefs to [`Core`]. So what `Cache` calls on its handle is a method of `Core`, and
+//! stands in the file of its subject: `look_up` in `lookup`, `put` in `write`, `take` in `remove`.
 
 use super::core::Core;
 use crate::scheduler::{Entered, Gate};
@@ -19,6 +22,11 @@ impl<K, V, S> Handle<K, V, S> {
     /// The first handle.
     pub(crate) fn new(core: Arc<Core<K, V, S>>) -> Self {
         Self { core }
+    }
+
+    #[inline]
+    pub(crate) fn core(&self) -> &Core<K, V, S> {
+        &self.core
     }
 
     /// The cache, for callers that must not keep it alive. Panics in a child made by `fork`.
@@ -100,14 +108,5 @@ impl<K, V, S> Drop for Handle<K, V, S> {
                 std::mem::forget(Arc::clone(&self.core));
             }
         }
-    }
-}
-
-impl<K, V, S> Deref for Handle<K, V, S> {
-    type Target = Core<K, V, S>;
-
-    #[inline]
-    fn deref(&self) -> &Self::Target {
-        &self.core
     }
 }

@@ -30,13 +30,6 @@ impl<K, V, S> Clone for LoadView<'_, K, V, S> {
 
 impl<K, V, S> Copy for LoadView<'_, K, V, S> {}
 
-impl<K, V, S> Core<K, V, S> {
-    #[inline]
-    pub(crate) fn loads(&self) -> LoadView<'_, K, V, S> {
-        LoadView { core: self }
-    }
-}
-
 impl<K, V, S> LoadView<'_, K, V, S> {
     /// Cache time, where loads need it: for a time-out, or for statistics.
     pub(crate) fn clock(self) -> u64 {

@@ -5,8 +5,8 @@
 //! The kinds of look-up are types that implement [`Lookup`]: they say what a hit gives to the
 //! caller, and whether it counts as a read. The flow is generic over them.
 //!
-//! 1. The *fast path* ([`Core::look_up`]) is inlined into the caller. It takes a pin that needs no
-//!    call, looks once at the key's group, and serves an entry without a deadline. It serves all
+//! 1. The *fast path* ([`Lookup::look_up`]) is inlined into the caller. It takes a pin that needs
+//!    no call, looks once at the key's group, and serves an entry without a deadline. It serves all
 //!    look-ups that are not reads, and reads of caches in which a read moves no deadline and counts
 //!    nothing.
 //! 2. If the entry has a deadline, [`finish`](Flow::finish) judges it by the clock. Where reads
@@ -25,6 +25,7 @@ use super::core::Core;
 use super::entry_ref::EntryRef;
 use super::find::Hit;
 use super::lifetimes::MAX_ASKS;
+use super::many;
 use crate::map::Look;
 use crate::node::NodePtr;
 use crate::reclaim::Pin;
@@ -36,7 +37,7 @@ use std::hash::{BuildHasher, Hash};
 use std::marker::PhantomData;
 
 /// A kind of look-up.
-pub(crate) trait Lookup<K: 'static, V: 'static> {
+pub(crate) trait Lookup<K: 'static, V: 'static>: Sized {
     /// The part of the entry that is taken before the policy is asked.
     type Part;
     /// The caller's answer for an entry.
@@ -55,6 +56,91 @@ pub(crate) trait Lookup<K: 'static, V: 'static> {
         part: Self::Part,
         pin: impl FnOnce() -> Pin,
     ) -> Self::Answer<'a>;
+
+    /// Looks a key up: the fast path, see the module docs.
+    #[inline(always)]
+    fn look_up<'a, S, Q>(core: &'a Core<K, V, S>, key: &Q) -> Option<Self::Answer<'a>>
+    where
+        Q: Equivalent<K> + Hash + ?Sized,
+        S: BuildHasher,
+    {
+        Self::look_up_hashed(core, core.hash(key), key)
+    }
+
+    /// [`look_up`](Self::look_up) of a key with this hash.
+    #[inline(always)]
+    fn look_up_hashed<'a, S, Q>(
+        core: &'a Core<K, V, S>,
+        hash: u64,
+        key: &Q,
+    ) -> Option<Self::Answer<'a>>
+    where
+        Q: Equivalent<K> + ?Sized,
+    {
+        if core.shared.has_detour(Self::IS_READ) {
+            return Self::look_up_fully(core, hash, key);
+        }
+        match core.shared.pin_alone() {
+            Some(pin) => Flow::<K, V, S, Self, Q>::look_once(core, hash, key, pin),
+            None => Flow::<K, V, S, Self, Q>::look_up_elsewhere(core, hash, key),
+        }
+    }
+
+    /// A look-up without the fast path: where a hit asks the policy, may move the deadline, or is
+    /// counted.
+    #[inline(never)]
+    fn look_up_fully<'a, S, Q>(
+        core: &'a Core<K, V, S>,
+        hash: u64,
+        key: &Q,
+    ) -> Option<Self::Answer<'a>>
+    where
+        Q: Equivalent<K> + ?Sized,
+    {
+        core.count_operation();
+        let pin = core.shared.pin();
+        let map = &core.shared.map;
+        match map.find(hash, &pin, |node| key.equivalent(node.key())) {
+            Some(node) => Flow::<K, V, S, Self, Q>::finish(core, hash, key, node, pin),
+            None => {
+                Self::note_miss(core);
+                None
+            }
+        }
+    }
+
+    /// Counts a look-up that found nothing.
+    #[inline]
+    fn note_miss<S>(core: &Core<K, V, S>) {
+        if Self::IS_READ {
+            core.shared.count_miss();
+        }
+    }
+
+    /// Notes and counts the use of an entry, if the look-up is a read.
+    #[inline]
+    fn note_hit<S>(core: &Core<K, V, S>, node: NodePtr<K, V>, pin: &Pin) {
+        if Self::IS_READ {
+            core.maintenance.note_read(&core.shared, node, pin);
+            if let Some(counters) = &core.shared.counters {
+                counters.hit();
+            }
+        }
+    }
+
+    /// Looks several keys up; see [`Cache::get_many`](crate::Cache::get_many).
+    #[inline]
+    fn look_up_many<'k, S, A, Q>(
+        core: &Core<K, V, S>,
+        keys: impl IntoIterator<Item = &'k Q>,
+    ) -> Vec<Option<A>>
+    where
+        Self: for<'b> Lookup<K, V, Part = A, Answer<'b> = A>,
+        Q: Equivalent<K> + Hash + ?Sized + 'k,
+        S: BuildHasher,
+    {
+        many::look_up_many::<K, V, S, Self, A, Q>(core, keys)
+    }
 }
 
 /// The rest of the implementation of a look-up that answers with its part and keeps no pin.
@@ -133,74 +219,6 @@ impl<K: 'static, V: 'static, const IS_READ: bool> Lookup<K, V> for Referenced<IS
         pin: impl FnOnce() -> Pin,
     ) -> EntryRef<'a, K, V> {
         EntryRef::new(hit, &core.shared.clock, pin())
-    }
-}
-
-impl<K: 'static, V: 'static, S> Core<K, V, S> {
-    /// Looks a key up: the fast path, see the module docs.
-    #[inline(always)]
-    pub(crate) fn look_up<L, Q>(&self, key: &Q) -> Option<L::Answer<'_>>
-    where
-        L: Lookup<K, V>,
-        Q: Equivalent<K> + Hash + ?Sized,
-        S: BuildHasher,
-    {
-        self.look_up_hashed::<L, Q>(self.hash(key), key)
-    }
-
-    /// [`look_up`](Self::look_up) of a key with this hash.
-    #[inline(always)]
-    pub(crate) fn look_up_hashed<L, Q>(&self, hash: u64, key: &Q) -> Option<L::Answer<'_>>
-    where
-        L: Lookup<K, V>,
-        Q: Equivalent<K> + ?Sized,
-    {
-        if self.shared.has_detour(L::IS_READ) {
-            return self.look_up_fully::<L, Q>(hash, key);
-        }
-        match self.shared.pin_alone() {
-            Some(pin) => Flow::<K, V, S, L, Q>::look_once(self, hash, key, pin),
-            None => Flow::<K, V, S, L, Q>::look_up_elsewhere(self, hash, key),
-        }
-    }
-
-    /// A look-up without the fast path: where a hit asks the policy, may move the deadline, or is
-    /// counted.
-    #[inline(never)]
-    pub(crate) fn look_up_fully<L, Q>(&self, hash: u64, key: &Q) -> Option<L::Answer<'_>>
-    where
-        L: Lookup<K, V>,
-        Q: Equivalent<K> + ?Sized,
-    {
-        self.count_operation();
-        let pin = self.shared.pin();
-        let map = &self.shared.map;
-        match map.find(hash, &pin, |node| key.equivalent(node.key())) {
-            Some(node) => Flow::<K, V, S, L, Q>::finish(self, hash, key, node, pin),
-            None => {
-                self.note_miss::<L>();
-                None
-            }
-        }
-    }
-
-    /// Counts a look-up that found nothing.
-    #[inline]
-    pub(super) fn note_miss<L: Lookup<K, V>>(&self) {
-        if L::IS_READ {
-            self.shared.count_miss();
-        }
-    }
-
-    /// Notes and counts the use of an entry, if the look-up is a read.
-    #[inline]
-    pub(super) fn note_hit<L: Lookup<K, V>>(&self, node: NodePtr<K, V>, pin: &Pin) {
-        if L::IS_READ {
-            self.maintenance.note_read(&self.shared, node, pin);
-            if let Some(counters) = &self.shared.counters {
-                counters.hit();
-            }
-        }
     }
 }
 
@@ -315,7 +333,7 @@ impl<K: 'static, V: 'static, S, L: Lookup<K, V>, Q: Equivalent<K> + ?Sized> Flow
         if may_extend && !hit.extend(core) {
             return Self::search(core, hash, key, None, pin);
         }
-        core.note_hit::<L>(node, &pin);
+        L::note_hit(core, node, &pin);
         Some(L::answer(core, hit, part, move || pin))
     }
 
@@ -336,7 +354,7 @@ impl<K: 'static, V: 'static, S, L: Lookup<K, V>, Q: Equivalent<K> + ?Sized> Flow
             let mut hit = match core.shared.find(hash, key, due.take(), &pin, exactly) {
                 Ok(hit) => hit,
                 Err(due) => {
-                    core.note_miss::<L>();
+                    L::note_miss(core);
                     drop(pin);
                     // Where no scheduler runs, this does a small part of the expiry that is due:
                     // after the pin was dropped, since destructors may run in it.
@@ -350,7 +368,7 @@ impl<K: 'static, V: 'static, S, L: Lookup<K, V>, Q: Equivalent<K> + ?Sized> Flow
             // If another call, or the policy itself, moves the deadline at each attempt, the last
             // move stays.
             if !L::IS_READ || asks >= MAX_ASKS || hit.extend(core) {
-                core.note_hit::<L>(hit.node, &pin);
+                L::note_hit(core, hit.node, &pin);
                 return Some(L::answer(core, hit, part, move || pin));
             }
             asks += 1;

@@ -26,110 +26,115 @@ const BATCH: usize = 16;
 /// A key and its hash.
 type HashedKey<'a, Q> = (u64, &'a Q);
 
-impl<K: 'static, V: 'static, S> Core<K, V, S> {
-    /// Looks up several keys; see [`Cache::get_many`](crate::Cache::get_many).
-    #[inline]
-    pub(crate) fn get_many<'a, T, A, Q>(
-        &self,
-        keys: impl IntoIterator<Item = &'a Q>,
-    ) -> Vec<Option<A>>
-    where
-        T: for<'b> Lookup<K, V, Part = A, Answer<'b> = A>,
-        Q: Equivalent<K> + Hash + ?Sized + 'a,
-        S: BuildHasher,
-    {
-        let mut keys = keys.into_iter();
-        let mut answers = Vec::with_capacity(keys.size_hint().0);
-        let Some(first) = keys.next() else {
-            return answers;
-        };
-        let mut next = Some(first);
-        let mut asked = [(0, first); BATCH];
-        while let Some(mut key) = next {
-            // Without a pin: the iterator is the caller's code.
-            let mut count = 0;
-            let more = loop {
-                let hash = self.hash(key);
-                self.shared.map.prefetch(hash);
-                asked[count] = (hash, key);
-                count += 1;
-                if count == BATCH {
-                    break true;
-                }
-                match keys.next() {
-                    Some(another) => key = another,
-                    None => break false,
-                }
-            };
-            self.get_batch::<T, A, Q>(&asked[..count], &mut answers);
-            next = if more { keys.next() } else { None };
-        }
-        answers
-    }
-
-    /// Looks up one batch of keys.
-    fn get_batch<T, A, Q>(&self, asked: &[HashedKey<'_, Q>], answers: &mut Vec<Option<A>>)
-    where
-        T: for<'b> Lookup<K, V, Part = A, Answer<'b> = A>,
-        Q: Equivalent<K> + ?Sized,
-    {
-        if self.lifetimes.reads_may_extend() {
-            answers.extend(
-                asked
-                    .iter()
-                    .map(|&(hash, key)| self.look_up_fully::<T, Q>(hash, key)),
-            );
-            return;
-        }
-        self.count_operation();
-        let first = answers.len();
-        let map = &self.shared.map;
-        let pin = self.shared.pin();
-        let mut met = [(None, NEVER); BATCH];
-        for (&(hash, _), (met, _)) in asked.iter().zip(&mut met) {
-            // The first node of the same tag. It is seldom another key's.
-            *met = map.find(hash, &pin, |node| {
-                node::prefetch(node.key());
-                true
-            });
-        }
-        let mut timed = false;
-        for (&(hash, key), (met, deadline)) in asked.iter().zip(&mut met) {
-            let Some(mut node) = *met else { continue };
-            if !key.equivalent(node.key()) {
-                *met = map.find(hash, &pin, |node| key.equivalent(node.key()));
-                let Some(other) = *met else { continue };
-                node = other;
+/// Looks up several keys; see [`Cache::get_many`](crate::Cache::get_many).
+#[inline]
+pub(super) fn look_up_many<'a, K, V, S, T, A, Q>(
+    core: &Core<K, V, S>,
+    keys: impl IntoIterator<Item = &'a Q>,
+) -> Vec<Option<A>>
+where
+    K: 'static,
+    V: 'static,
+    T: for<'b> Lookup<K, V, Part = A, Answer<'b> = A>,
+    Q: Equivalent<K> + Hash + ?Sized + 'a,
+    S: BuildHasher,
+{
+    let mut keys = keys.into_iter();
+    let mut answers = Vec::with_capacity(keys.size_hint().0);
+    let Some(first) = keys.next() else {
+        return answers;
+    };
+    let mut next = Some(first);
+    let mut asked = [(0, first); BATCH];
+    while let Some(mut key) = next {
+        // Without a pin: the iterator is the caller's code.
+        let mut count = 0;
+        let more = loop {
+            let hash = core.hash(key);
+            core.shared.map.prefetch(hash);
+            asked[count] = (hash, key);
+            count += 1;
+            if count == BATCH {
+                break true;
             }
-            *deadline = node.deadline();
-            timed |= *deadline != NEVER;
-        }
-        let now = if timed {
-            self.shared.clock.now_to_judge_many()
-        } else {
-            0
+            match keys.next() {
+                Some(another) => key = another,
+                None => break false,
+            }
         };
-        let mut due = 0u32;
-        let met = met[..asked.len()].iter().enumerate();
-        answers.extend(met.map(|(at, &(met, deadline))| {
-            let Some(node) = met else {
-                self.note_miss::<T>();
-                return None;
-            };
-            let Ok(hit) = Hit::of(node, deadline, now) else {
-                due |= 1 << at;
-                return None;
-            };
-            let part = T::take(&hit);
-            self.note_hit::<T>(node, &pin);
-            Some(part)
-        }));
-        drop(pin);
-        if due != 0 {
-            for (at, &(hash, key)) in asked.iter().enumerate() {
-                if due >> at & 1 == 1 {
-                    answers[first + at] = self.look_up_fully::<T, Q>(hash, key);
-                }
+        look_up_batch::<K, V, S, T, A, Q>(core, &asked[..count], &mut answers);
+        next = if more { keys.next() } else { None };
+    }
+    answers
+}
+
+/// Looks up one batch of keys.
+fn look_up_batch<K, V, S, T, A, Q>(
+    core: &Core<K, V, S>,
+    asked: &[HashedKey<'_, Q>],
+    answers: &mut Vec<Option<A>>,
+) where
+    K: 'static,
+    V: 'static,
+    T: for<'b> Lookup<K, V, Part = A, Answer<'b> = A>,
+    Q: Equivalent<K> + ?Sized,
+{
+    if core.lifetimes.reads_may_extend() {
+        answers.extend(
+            asked
+                .iter()
+                .map(|&(hash, key)| T::look_up_fully(core, hash, key)),
+        );
+        return;
+    }
+    core.count_operation();
+    let first = answers.len();
+    let map = &core.shared.map;
+    let pin = core.shared.pin();
+    let mut met = [(None, NEVER); BATCH];
+    for (&(hash, _), (met, _)) in asked.iter().zip(&mut met) {
+        // The first node of the same tag. It is seldom another key's.
+        *met = map.find(hash, &pin, |node| {
+            node::prefetch(node.key());
+            true
+        });
+    }
+    let mut timed = false;
+    for (&(hash, key), (met, deadline)) in asked.iter().zip(&mut met) {
+        let Some(mut node) = *met else { continue };
+        if !key.equivalent(node.key()) {
+            *met = map.find(hash, &pin, |node| key.equivalent(node.key()));
+            let Some(other) = *met else { continue };
+            node = other;
+        }
+        *deadline = node.deadline();
+        timed |= *deadline != NEVER;
+    }
+    let now = if timed {
+        core.shared.clock.now_to_judge_many()
+    } else {
+        0
+    };
+    let mut due = 0u32;
+    let met = met[..asked.len()].iter().enumerate();
+    answers.extend(met.map(|(at, &(met, deadline))| {
+        let Some(node) = met else {
+            T::note_miss(core);
+            return None;
+        };
+        let Ok(hit) = Hit::of(node, deadline, now) else {
+            due |= 1 << at;
+            return None;
+        };
+        let part = T::take(&hit);
+        T::note_hit(core, node, &pin);
+        Some(part)
+    }));
+    drop(pin);
+    if due != 0 {
+        for (at, &(hash, key)) in asked.iter().enumerate() {
+            if due >> at & 1 == 1 {
+                answers[first + at] = T::look_up_fully(core, hash, key);
             }
         }
     }

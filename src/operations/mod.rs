@@ -33,12 +33,12 @@ mod loads;
 mod lookup;
 mod many;
 mod refresh;
-mod remove;
-mod restore;
+pub(crate) mod remove;
+pub(crate) mod restore;
 #[cfg(all(test, not(wheelhouse_loom)))]
 mod tests;
 mod transact;
-mod write;
+pub(crate) mod write;
 
 pub(crate) use self::core::{Core, Weigher};
 pub(crate) use condition::{Check, Explicit, WriteCondition, Written};
@@ -46,7 +46,7 @@ pub use entry_ref::EntryRef;
 pub(crate) use handle::{Handle, Visit, WeakHandle};
 pub(crate) use lifetimes::{FromLoad, LifetimeSource, Lifetimes, Limits};
 pub(crate) use loads::LoadView;
-pub(crate) use lookup::{Cloned, Contained, Referenced, Timed};
+pub(crate) use lookup::{Cloned, Contained, Lookup, Referenced, Timed};
 pub(crate) use refresh::{NextRefresh, set_refresh};
 pub(crate) use restore::Remaining;
 pub(crate) use transact::{Change, Hold};

@@ -18,157 +18,153 @@ use std::sync::Arc;
 
 /// Removals under one hold of a shard's lock when many are taken out.
 const REMOVALS_PER_LOCK: usize = 64;
-impl<K, V, S> Core<K, V, S>
+
+/// Removes a key's entry and revokes the key's load. Returns what `look` saw of the node that
+/// was removed, unless that was due.
+///
+/// `look` sees the node before its removal, perhaps several times, with no lock held. `None`
+/// cancels the removal. If the node is replaced each time, perhaps by `look` itself (a value's
+/// `clone`), it is removed first in the end, and seen afterwards; but not with `must_look`.
+pub(crate) fn take<K, V, S, Q, R>(
+    core: &Core<K, V, S>,
+    key: &Q,
+    by: RevokedBy,
+    must_look: bool,
+    look: impl FnMut(NodePtr<K, V>) -> Option<R>,
+) -> Option<R>
 where
-    K: Hash + Eq,
     S: BuildHasher,
+    Q: Equivalent<K> + Hash + ?Sized,
 {
-    /// Removes a key's entry and revokes the key's load. Returns what `look` saw of the node that
-    /// was removed, unless that was due.
-    ///
-    /// `look` sees the node before its removal, perhaps several times, with no lock held. `None`
-    /// cancels the removal. If the node is replaced each time, perhaps by `look` itself (a value's
-    /// `clone`), it is removed first in the end, and seen afterwards; but not with `must_look`.
-    pub(crate) fn take<Q, R>(
-        &self,
-        key: &Q,
-        by: RevokedBy,
-        must_look: bool,
-        look: impl FnMut(NodePtr<K, V>) -> Option<R>,
-    ) -> Option<R>
-    where
-        Q: Equivalent<K> + Hash + ?Sized,
-    {
-        let hash = self.hash(key);
-        // Before the pin, whose fence delays the memory loads after it.
-        let cell = self.shared.map.cell(hash);
-        cell.prefetch(hash);
-        let removal = Removal {
-            shared: &self.shared,
-            key,
-            by,
-            must_look,
-            may_load: false,
-            look,
-        };
-        let end = |removal, settled| self.end_take(removal, settled);
-        self.shared.transact_in(cell, hash, removal, end)
-    }
+    let hash = core.hash(key);
+    // Before the pin, whose fence delays the memory loads after it.
+    let cell = core.shared.map.cell(hash);
+    cell.prefetch(hash);
+    let removal = Removal {
+        shared: &core.shared,
+        key,
+        by,
+        must_look,
+        may_load: false,
+        look,
+    };
+    let end = |removal, settled| end_take(core, removal, settled);
+    core.shared.transact_in(cell, hash, removal, end)
+}
 
-    /// What follows the transaction of a removal.
-    #[inline(always)]
-    fn end_take<Q, R, L>(
-        &self,
-        mut removal: Removal<'_, K, V, Q, L>,
-        mut settled: Settled<K, V, Option<Taken<K, V, R>>>,
-    ) -> Option<R>
-    where
-        Q: ?Sized,
-        L: FnMut(NodePtr<K, V>) -> Option<R>,
-    {
-        let Some(Taken {
-            cause,
-            outcome,
-            node,
-            seen,
-        }) = settled.done.take()
-        else {
+/// What follows the transaction of a removal.
+#[inline(always)]
+fn end_take<K, V, S, Q, R, L>(
+    core: &Core<K, V, S>,
+    mut removal: Removal<'_, K, V, Q, L>,
+    mut settled: Settled<K, V, Option<Taken<K, V, R>>>,
+) -> Option<R>
+where
+    Q: ?Sized,
+    L: FnMut(NodePtr<K, V>) -> Option<R>,
+{
+    let Some(Taken {
+        cause,
+        outcome,
+        node,
+        seen,
+    }) = settled.done.take()
+    else {
+        drop(settled);
+        core.count_operation();
+        return None;
+    };
+    let seen = match seen {
+        Some(seen) => {
             drop(settled);
-            self.count_operation();
-            return None;
-        };
-        let seen = match seen {
-            Some(seen) => {
-                drop(settled);
-                seen
-            }
-            None => {
-                // The guard runs `after_write` even if `look` panics.
-                let mut after = AfterWrite {
-                    core: self,
-                    outcome: Some(outcome),
-                };
-                // Its pin keeps what was removed. Dropped before `after`, in any case.
-                let _settled = settled;
-                let seen = (removal.look)(node)?;
-                after.outcome = None;
-                seen
-            }
-        };
-        // Called here and not by the guard: if a guard's drop panicked, the compiler would leak the
-        // return value.
-        self.maintenance.after_write(&self.shared, outcome);
-        (cause == RemovalCause::Explicit).then_some(seen)
-    }
-
-    /// Removes all entries that are present now. Entries that are inserted meanwhile may or may not
-    /// be removed. Each shard is visited once, so the call ends under constant writes.
-    pub(crate) fn take_all(&self) {
-        let map = &self.shared.map;
-        let mut nodes = Vec::new();
-        for number in 0..map.shards() {
-            let mut at = 0;
-            while at < END {
-                // Both are dropped after the pin, also if the ticker panics.
-                let mut after = AfterWrite {
-                    core: self,
-                    outcome: None,
-                };
-                let mut revoked = Revoked(Vec::new());
-                let pin = self.shared.pin();
-                let mut shard = map.lock_shard(number);
-                // Revoke the loads that began before this call. What they have stored already is
-                // removed below.
-                if at == 0 && !shard.loads().is_empty() {
-                    revoked.0 = shard.loads_mut().revoke_all(RevokedBy::Overwrite);
-                }
-                let (mut taken, mut visited) = (0, 0);
-                while at < END && taken < REMOVALS_PER_LOCK && visited < REMOVALS_PER_LOCK {
-                    visited += 1;
-                    at = map.collect(number, at as u32, &pin, &mut nodes);
-                    for node in nodes.drain(..) {
-                        if self.shared.take_node(&mut shard, node) {
-                            taken += 1;
-                            after.outcome = Some(WriteOutcome::of_removal(&shard, None));
-                        }
-                    }
-                }
-            }
+            seen
         }
-    }
+        None => {
+            // The guard runs `after_write` even if `look` panics.
+            let mut after = AfterWrite {
+                core,
+                outcome: Some(outcome),
+            };
+            // Its pin keeps what was removed. Dropped before `after`, in any case.
+            let _settled = settled;
+            let seen = (removal.look)(node)?;
+            after.outcome = None;
+            seen
+        }
+    };
+    // Called here and not by the guard: if a guard's drop panicked, the compiler would leak the
+    // return value.
+    core.maintenance.after_write(&core.shared, outcome);
+    (cause == RemovalCause::Explicit).then_some(seen)
+}
 
-    /// Removes the live entries for which `keep` returns false. `keep` runs with no lock held.
-    pub(crate) fn retain(&self, mut keep: impl FnMut(&K, &V) -> bool) {
-        let map = &self.shared.map;
-        let mut nodes = Vec::new();
-        for number in 0..map.shards() {
-            let mut at = 0;
-            while at < END {
-                // Dropped after the pin, also if `keep` panics: what follows a write may run
-                // destructors and listeners.
-                let mut after = AfterWrite {
-                    core: self,
-                    outcome: None,
-                };
-                let mut revoked = Revoked(Vec::new());
-                let pin = self.shared.pin();
+/// Removes all entries that are present now. Entries that are inserted meanwhile may or may not
+/// be removed. Each shard is visited once, so the call ends under constant writes.
+pub(crate) fn take_all<K, V, S>(core: &Core<K, V, S>) {
+    let map = &core.shared.map;
+    let mut nodes = Vec::new();
+    for number in 0..map.shards() {
+        let mut at = 0;
+        while at < END {
+            // Both are dropped after the pin, also if the ticker panics.
+            let mut after = AfterWrite {
+                core,
+                outcome: None,
+            };
+            let mut revoked = Revoked(Vec::new());
+            let pin = core.shared.pin();
+            let mut shard = map.lock_shard(number);
+            // Revoke the loads that began before this call. What they have stored already is
+            // removed below.
+            if at == 0 && !shard.loads().is_empty() {
+                revoked.0 = shard.loads_mut().revoke_all(RevokedBy::Overwrite);
+            }
+            let (mut taken, mut visited) = (0, 0);
+            while at < END && taken < REMOVALS_PER_LOCK && visited < REMOVALS_PER_LOCK {
+                visited += 1;
                 at = map.collect(number, at as u32, &pin, &mut nodes);
                 for node in nodes.drain(..) {
-                    if !self.shared.is_live(node) || keep(node.key(), node.value()) {
-                        continue;
+                    if core.shared.take_node(&mut shard, node) {
+                        taken += 1;
+                        after.outcome = Some(WriteOutcome::of_removal(&shard, None));
                     }
-                    let removal = RemovalOf {
-                        shared: &self.shared,
-                        node,
-                    };
-                    let removed = self.shared.transact(node.hash(), removal);
-                    after.outcome = removed.done.or(after.outcome.take());
-                    revoked.0.extend(removed.into_revoked());
                 }
             }
         }
-        self.count_operation();
     }
+}
+
+/// Removes the live entries for which `keep` returns false. `keep` runs with no lock held.
+pub(crate) fn retain<K: Eq, V, S>(core: &Core<K, V, S>, mut keep: impl FnMut(&K, &V) -> bool) {
+    let map = &core.shared.map;
+    let mut nodes = Vec::new();
+    for number in 0..map.shards() {
+        let mut at = 0;
+        while at < END {
+            // Dropped after the pin, also if `keep` panics: what follows a write may run
+            // destructors and listeners.
+            let mut after = AfterWrite {
+                core,
+                outcome: None,
+            };
+            let mut revoked = Revoked(Vec::new());
+            let pin = core.shared.pin();
+            at = map.collect(number, at as u32, &pin, &mut nodes);
+            for node in nodes.drain(..) {
+                if !core.shared.is_live(node) || keep(node.key(), node.value()) {
+                    continue;
+                }
+                let removal = RemovalOf {
+                    shared: &core.shared,
+                    node,
+                };
+                let removed = core.shared.transact(node.hash(), removal);
+                after.outcome = removed.done.or(after.outcome.take());
+                revoked.0.extend(removed.into_revoked());
+            }
+        }
+    }
+    core.count_operation();
 }
 
 /// A removal, as a change.
@@ -389,7 +385,7 @@ mod tests {
         const MANY: u64 = 200_000;
         let clock = Counting::default();
         let cache: Cache<u64, u64> = Cache::builder().ticker(clock.clone()).build();
-        let core = &cache.core;
+        let core = cache.core();
         let mut keys = (0..).filter(|key| core.shared.map.shard_of(core.hash(key)) == 0);
         for key in keys.by_ref().take(MANY as usize) {
             cache.insert_with_ttl(key, key, Duration::from_secs(1));

@@ -56,50 +56,58 @@ impl Remaining {
     }
 }
 
-impl<K, V, S> Core<K, V, S>
+/// Adds an entry, in one step. False, and the cache is as it was, if the key has a live entry.
+pub(crate) fn put_back<K, V, S>(
+    core: &Core<K, V, S>,
+    key: K,
+    value: V,
+    weight: u32,
+    remaining: Remaining,
+) -> bool
 where
     K: Hash + Eq + 'static,
     V: 'static,
     S: BuildHasher,
 {
-    /// Adds an entry, in one step. False, and the cache is as it was, if the key has a live entry.
-    pub(crate) fn put_back(&self, key: K, value: V, weight: u32, remaining: Remaining) -> bool {
-        let times = remaining.times(&self.lifetimes);
-        let hash = self.hash(&key);
-        let mut new = NewNode::new(key, value, hash, weight);
-        if remaining.own.is_some() {
-            self.lifetimes.note_own();
-        }
-        let refresh = remaining.refresh.map(|after| NextRefresh {
-            at: time::deadline_after(remaining.at, after),
-            lifetime: None,
-        });
-        let change = PutBack {
-            shared: &self.shared,
-            new: &mut new,
-            times,
-            refresh,
-        };
-        let Some(outcome) = self.shared.transact(hash, change).end() else {
-            return false;
-        };
-        self.maintenance.after_write(&self.shared, outcome);
-        true
+    let times = remaining.times(&core.lifetimes);
+    let hash = core.hash(&key);
+    let mut new = NewNode::new(key, value, hash, weight);
+    if remaining.own.is_some() {
+        core.lifetimes.note_own();
     }
+    let refresh = remaining.refresh.map(|after| NextRefresh {
+        at: time::deadline_after(remaining.at, after),
+        lifetime: None,
+    });
+    let change = PutBack {
+        shared: &core.shared,
+        new: &mut new,
+        times,
+        refresh,
+    };
+    let Some(outcome) = core.shared.transact(hash, change).end() else {
+        return false;
+    };
+    core.maintenance.after_write(&core.shared, outcome);
+    true
+}
 
-    /// Notifies the listener of an entry that ended while no cache held it.
-    pub(crate) fn notify_ended(&self, key: K, value: V, weight: u32) {
-        let hash = self.hash(&key);
-        let mut new = NewNode::new(key, value, hash, weight);
-        let cause = RemovalCause::Expired;
-        let mut shard = self.shared.map.lock(hash);
-        shard.refuse(&mut new, cause);
-        let outcome = WriteOutcome::of_removal(&shard, None);
-        drop(shard);
-        self.shared.note_written(None);
-        self.shared.note_removed(|| weight, cause);
-        self.maintenance.after_write(&self.shared, outcome);
-    }
+/// Notifies the listener of an entry that ended while no cache held it.
+pub(crate) fn notify_ended<K, V, S>(core: &Core<K, V, S>, key: K, value: V, weight: u32)
+where
+    K: Hash,
+    S: BuildHasher,
+{
+    let hash = core.hash(&key);
+    let mut new = NewNode::new(key, value, hash, weight);
+    let cause = RemovalCause::Expired;
+    let mut shard = core.shared.map.lock(hash);
+    shard.refuse(&mut new, cause);
+    let outcome = WriteOutcome::of_removal(&shard, None);
+    drop(shard);
+    core.shared.note_written(None);
+    core.shared.note_removed(|| weight, cause);
+    core.maintenance.after_write(&core.shared, outcome);
 }
 
 /// The return of an entry, as a change.

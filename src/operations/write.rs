@@ -29,96 +29,115 @@ use std::time::Duration;
 #[derive(Debug)]
 pub(crate) struct Refused<V>(pub(crate) V);
 
-impl<K, V, S> Core<K, V, S>
+/// Stores a value, for a time given by the caller or by the policy.
+// A `LifetimeSource` is larger, and would come through memory.
+pub(crate) fn put<K, V, S>(core: &Core<K, V, S>, key: K, value: V, lifetime: Option<Duration>)
 where
     K: Hash + Eq + 'static,
     V: 'static,
     S: BuildHasher,
 {
-    /// Stores a value, for a time given by the caller or by the policy.
-    // A `LifetimeSource` is larger, and would come through memory.
-    pub(crate) fn put(&self, key: K, value: V, lifetime: Option<Duration>) {
-        let given = lifetime.map_or(LifetimeSource::Policy, LifetimeSource::Ttl);
-        let explicit = Explicit(RevokedBy::Overwrite);
-        let hash = self.hash(&key);
-        let (cell, mut new) = self.prepare(hash, key, value);
-        self.write(cell, &mut new, given, explicit, |stored| {
-            if let Ok(outcome) = stored {
-                self.maintenance.after_write(&self.shared, outcome);
-            }
-        });
-    }
-
-    /// Stores a value if the condition lets it. The caller is to call `after_write` with the
-    /// outcome.
-    #[inline]
-    pub(crate) fn put_through(
-        &self,
-        hash: u64,
-        key: K,
-        value: V,
-        given: LifetimeSource,
-        condition: impl WriteCondition<K, V>,
-    ) -> Result<WriteOutcome, Refused<V>> {
-        let (cell, mut new) = self.prepare(hash, key, value);
-        let stored = self.write(cell, &mut new, given, condition, |stored| stored);
-        stored.map_err(|NotStored| Refused(new.take().1))
-    }
-
-    /// The shard and the node of a write.
-    #[inline]
-    fn prepare(&self, hash: u64, key: K, value: V) -> (&ShardCell<K, V>, NewNode<K, V>) {
-        // The prefetch comes before the pin, whose fence delays later memory loads.
-        let cell = self.shared.map.cell(hash);
-        cell.prefetch(hash);
-        let weight = self.weigh(&key, &value);
-        (cell, NewNode::new(key, value, hash, weight))
-    }
-
-    /// The transaction of a write. The caller keeps what a condition refuses.
-    #[inline(always)]
-    fn write<C: WriteCondition<K, V>, R>(
-        &self,
-        cell: &ShardCell<K, V>,
-        new: &mut NewNode<K, V>,
-        given: LifetimeSource,
-        condition: C,
-        end: impl FnOnce(Result<WriteOutcome, NotStored>) -> R,
-    ) -> R {
-        let hash = new.hash();
-        let given = &given;
-        let write = Write {
-            core: self,
-            new,
-            given,
-            condition,
-        };
-        (self.shared).transact_in(cell, hash, write, |_, settled| end(settled.end()))
-    }
-
-    /// Sets a deadline by hand; false if the key is absent or its entry is due.
-    pub(crate) fn set_lifetime<Q>(&self, key: &Q, lifetime: Option<Duration>) -> bool
-    where
-        Q: Equivalent<K> + Hash + ?Sized,
-    {
-        if lifetime.is_some() {
-            self.lifetimes.note_own();
+    let given = lifetime.map_or(LifetimeSource::Policy, LifetimeSource::Ttl);
+    let explicit = Explicit(RevokedBy::Overwrite);
+    let hash = core.hash(&key);
+    let (cell, mut new) = prepare(core, hash, key, value);
+    write(core, cell, &mut new, given, explicit, |stored| {
+        if let Ok(outcome) = stored {
+            core.maintenance.after_write(&core.shared, outcome);
         }
-        let change = SetDeadline {
-            core: self,
-            key,
-            lifetime,
-        };
-        let hash = self.hash(key);
-        let cell = self.shared.map.cell(hash);
-        (self.shared).transact_in(cell, hash, change, |_, settled| {
-            let Some(outcome) = settled.end() else {
-                return false;
-            };
-            self.maintenance.after_write(&self.shared, outcome);
-            true
-        })
+    });
+}
+
+/// Stores a value if the condition lets it. The caller is to call `after_write` with the
+/// outcome.
+#[inline]
+pub(crate) fn put_through<K, V, S>(
+    core: &Core<K, V, S>,
+    hash: u64,
+    key: K,
+    value: V,
+    given: LifetimeSource,
+    condition: impl WriteCondition<K, V>,
+) -> Result<WriteOutcome, Refused<V>>
+where
+    K: Eq + 'static,
+    V: 'static,
+{
+    let (cell, mut new) = prepare(core, hash, key, value);
+    let stored = write(core, cell, &mut new, given, condition, |stored| stored);
+    stored.map_err(|NotStored| Refused(new.take().1))
+}
+
+/// The shard and the node of a write.
+#[inline]
+fn prepare<K, V, S>(
+    core: &Core<K, V, S>,
+    hash: u64,
+    key: K,
+    value: V,
+) -> (&ShardCell<K, V>, NewNode<K, V>) {
+    // The prefetch comes before the pin, whose fence delays later memory loads.
+    let cell = core.shared.map.cell(hash);
+    cell.prefetch(hash);
+    let weight = core.weigh(&key, &value);
+    (cell, NewNode::new(key, value, hash, weight))
+}
+
+/// The transaction of a write. The caller keeps what a condition refuses.
+#[inline(always)]
+fn write<K, V, S, C, R>(
+    core: &Core<K, V, S>,
+    cell: &ShardCell<K, V>,
+    new: &mut NewNode<K, V>,
+    given: LifetimeSource,
+    condition: C,
+    end: impl FnOnce(Result<WriteOutcome, NotStored>) -> R,
+) -> R
+where
+    K: Eq + 'static,
+    V: 'static,
+    C: WriteCondition<K, V>,
+{
+    let hash = new.hash();
+    let given = &given;
+    let write = Write {
+        core,
+        new,
+        given,
+        condition,
+    };
+    (core.shared).transact_in(cell, hash, write, |_, settled| end(settled.end()))
+}
+
+/// Sets a deadline by hand; false if the key is absent or its entry is due.
+pub(crate) fn set_lifetime<K, V, S, Q>(
+    core: &Core<K, V, S>,
+    key: &Q,
+    lifetime: Option<Duration>,
+) -> bool
+where
+    K: 'static,
+    V: 'static,
+    S: BuildHasher,
+    Q: Equivalent<K> + Hash + ?Sized,
+{
+    if lifetime.is_some() {
+        core.lifetimes.note_own();
     }
+    let change = SetDeadline {
+        core,
+        key,
+        lifetime,
+    };
+    let hash = core.hash(key);
+    let cell = core.shared.map.cell(hash);
+    (core.shared).transact_in(cell, hash, change, |_, settled| {
+        let Some(outcome) = settled.end() else {
+            return false;
+        };
+        core.maintenance.after_write(&core.shared, outcome);
+        true
+    })
 }
 
 /// A write whose condition refused it.

@@ -36,7 +36,8 @@ impl Domain {
         }
     }
 
-    /// The same if that takes no call: this thread used this domain last and holds no pin of it.
+    /// A [`SolePin`], for the fast path of a look-up. `None` if this thread has used another domain
+    /// since, or already holds a pin of this one: such a caller calls [`pin`](Self::pin).
     #[inline]
     pub(crate) fn pin_alone(&self) -> Option<SolePin> {
         let record = records::recent(self.id.get())?;

@@ -35,12 +35,12 @@ pub(crate) const EXECUTOR_PATIENCE: Duration = Duration::from_secs(2);
 /// | [`Caller`](Self::Caller) | the program relies on what the listener does, when a call returns: it keeps a second index, say | before the call that removed the entry returns |
 /// | [`executor`](Self::executor) | the listener needs the context of a runtime, or threads of the program | where the program runs the [`DeliveryTask`] |
 ///
-/// A cache without a scheduler (the default with a custom ticker) has no thread that tells soon:
-/// with `Background` and `executor`, its listener then hears of removals after an operation or
+/// A cache without a scheduler (the default with a custom ticker) has no thread that soon reports a
+/// removal: with `Background` and `executor`, its listener hears of removals after an operation or
 /// `run_pending_tasks` has done maintenance.
 ///
-/// In each mode, one thread at a time calls the listener of a cache; each removal is told once, and
-/// the removals of a key are told in their order. The listener runs with no lock of the cache held.
+/// In each mode, one thread at a time calls the listener of a cache. Each removal is reported once,
+/// and the removals of a key in their order. The listener runs with no lock of the cache held.
 ///
 /// # Locks of the program
 ///
@@ -76,19 +76,19 @@ pub enum Delivery {
     /// Threads that all caches of the process share.
     ///
     /// At most one of them works for a cache at a time. There are as many as there are listeners at
-    /// work, and none when all is told for some seconds. A slow listener delays neither callers nor
-    /// other caches. If no thread can be started, this is reported once on standard error, and
+    /// work, and none after some seconds without removals. A slow listener delays neither callers
+    /// nor other caches. If no thread can be started, this is reported once on standard error, and
     /// `run_pending_tasks` and the last drop call the listener themselves.
     #[default]
     Background,
     /// The thread that removes the entry.
     ///
     /// A call that removes or replaces an entry returns after the listener has heard of it. If
-    /// another thread tells removals of this cache at that moment, the call waits until that thread
-    /// has told this one, or tells it itself. Entries that expire or are evicted are told by the
-    /// thread that removes them: before its call returns if that is a thread of the program, else
-    /// in the background. Inside a listener no call waits: what it removes is told after that
-    /// listener has returned.
+    /// another thread calls the listener of this cache at that moment, the call waits until that
+    /// thread has reported this removal, or reports it itself. If an entry expires or is evicted,
+    /// the thread that removes it reports that: before its call returns if it is a thread of the
+    /// program, else in the background. Inside a listener no call waits: what it removes is
+    /// reported after that listener has returned.
     ///
     /// # Cost
     ///
@@ -103,7 +103,7 @@ impl Delivery {
     /// Gives each batch of notifications to `run_it`, as a [`DeliveryTask`] that the program runs
     /// where it wants.
     ///
-    /// `run_it` is called when there is something to tell and no earlier task waits to be run. The
+    /// `run_it` is called when a removal is to be reported and no earlier task waits to be run. The
     /// thread that calls it may be a caller of the cache or the scheduler thread; it holds no lock
     /// of the cache. `run_it` may run the task at once: then that thread calls the
     /// listener, and waits for it. Else `run_it` must return soon. It must not call the cache. A
@@ -111,8 +111,8 @@ impl Delivery {
     ///
     /// # Waiting
     ///
-    /// `run_pending_tasks` waits until the tasks have told what was removed before. A task that is
-    /// dropped without having run is offered again with the next notification, and once by a
+    /// `run_pending_tasks` waits until the tasks have reported what was removed before. A task that
+    /// is dropped without having run is offered again with the next notification, and once by a
     /// `run_pending_tasks` that waits for it. If that one is dropped too, or is neither run nor
     /// dropped within two seconds, `run_pending_tasks` returns without it; for the latter it writes
     /// a warning to standard error, once. So do not call `run_pending_tasks` on the only thread
@@ -216,7 +216,7 @@ impl fmt::Debug for Executor {
     }
 }
 
-/// The notifications of one cache that wait, to be told by the thread that runs this.
+/// The waiting notifications of one cache, to be delivered by the thread that runs this.
 ///
 /// See [`Delivery::executor`]. A task holds the cache weakly: if the cache is gone, it does
 /// nothing. A task that is dropped is offered again with the next notification.

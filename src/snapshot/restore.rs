@@ -11,7 +11,7 @@
 use super::{Downtime, Ended, Restore, Restored, SavedEntry, Snapshot};
 use crate::cache::Cache;
 use crate::hash::RandomState;
-use crate::operations::Remaining;
+use crate::operations::{Remaining, restore};
 use std::collections::HashSet;
 use std::hash::{BuildHasher, Hash};
 use std::time::{Duration, SystemTime};
@@ -75,12 +75,12 @@ where
                 .duration_since(snapshot.taken_at)
                 .unwrap_or_default(),
         };
-        if self.weighted_size() > 0 && self.core.shared.max_capacity().is_some() {
+        if self.weighted_size() > 0 && self.core().shared.max_capacity().is_some() {
             // What is due, or over the bound, takes up no room.
             self.run_pending_tasks();
         }
         // Read once: a restore of many entries takes time, which counts for the last entry, too.
-        let now = self.core.shared.clock.now();
+        let now = self.core().shared.clock.now();
         let mut counts = Restored::default();
         let mut used = self.weighted_size();
         let mut seen = HashSet::with_capacity_and_hasher(snapshot.len(), RandomState::default());
@@ -100,17 +100,14 @@ where
         while let (Some(entry), Some(verdict)) = (entries.pop(), verdicts.pop()) {
             match verdict {
                 Verdict::PutBack { weight, remaining } => {
-                    if self
-                        .core
-                        .put_back(entry.key, entry.value, weight, remaining)
-                    {
+                    if restore::put_back(self.core(), entry.key, entry.value, weight, remaining) {
                         counts.restored += 1;
                     } else {
                         counts.present += 1;
                     }
                 }
                 Verdict::Tell { weight } => {
-                    self.core.notify_ended(entry.key, entry.value, weight);
+                    restore::notify_ended(self.core(), entry.key, entry.value, weight);
                 }
                 Verdict::LeaveOut => {}
             }
@@ -133,7 +130,7 @@ where
             return Verdict::LeaveOut;
         }
         let age = entry.age.saturating_add(downtime);
-        let limits = &self.core.lifetimes.limits;
+        let limits = &self.core().lifetimes.limits;
         let idle_left = limits
             .time_to_idle
             .and_then(|limit| entry.idle_left.map(|left| left.min(limit)));
@@ -150,13 +147,13 @@ where
             return match ended {
                 Ended::Skip => Verdict::LeaveOut,
                 Ended::Tell => Verdict::Tell {
-                    weight: self.core.weigh(&entry.key, &entry.value),
+                    weight: self.core().weigh(&entry.key, &entry.value),
                 },
             };
         }
-        let weight = self.core.weigh(&entry.key, &entry.value);
+        let weight = self.core().weigh(&entry.key, &entry.value);
         let fits = used.saturating_add(u64::from(weight));
-        let max = self.core.shared.max_capacity();
+        let max = self.core().shared.max_capacity();
         if max.is_some_and(|max| fits > max) {
             counts.refused += 1;
             return Verdict::LeaveOut;

@@ -109,7 +109,7 @@ where
     /// assert_eq!(new.get("ada"), Some(1815));
     /// ```
     pub fn snapshot(&self) -> Snapshot<K, V> {
-        let core = &*self.core;
+        let core = self.core();
         let count = self.entry_count() as usize;
         let mut ranks = HashMap::with_capacity_and_hasher(count, RandomState::default());
         core.maintenance

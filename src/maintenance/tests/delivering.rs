@@ -14,7 +14,7 @@ fn a_delivery_that_is_stopped_again_and_again_keeps_the_order() {
         .delivery(Delivery::executor(drop))
         .removal_listener(move |&key, _, _| tell.send(key).expect("the test listens"))
         .build();
-    let (shared, maintenance) = (&cache.core.shared, &cache.core.maintenance);
+    let (shared, maintenance) = (&cache.core().shared, &cache.core().maintenance);
     let mut next = 0;
     let mut post = |count| {
         for key in next..next + count {

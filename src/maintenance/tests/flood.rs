@@ -13,7 +13,7 @@ use std::time::Duration;
 fn due_entries_are_removed_even_when_a_pass_has_a_full_load() {
     let clock = ManualTicker::new();
     let cache: Cache<u32, u32> = Cache::builder().ticker(clock.clone()).build();
-    let core = &cache.core;
+    let core = cache.core();
     (0..100).for_each(|key| cache.insert_with_ttl(key, 0, Duration::from_secs(1)));
     let shard = |key: &u32| core.shared.map.shard_of(core.hash(key));
     // All keys are in the shard that is drained first.
@@ -46,7 +46,7 @@ fn a_writer_that_had_to_wait_removes_more_due_entries_than_it_inserted() {
         .ticker(clock.clone())
         .scheduler(Scheduler::custom(Deaf))
         .build();
-    let core = &cache.core;
+    let core = cache.core();
     (0..DUE).for_each(|key| cache.insert_with_ttl(key, 0, Duration::from_secs(1)));
     cache.run_pending_tasks();
     clock.advance(Duration::from_secs(10));
@@ -89,7 +89,7 @@ impl Source {
     /// not run beside a pass, they would do what a ticker must not do: call the cache.
     fn is_read_by_a_pass(&self) -> bool {
         (self.cache.lock().unwrap().as_ref())
-            .is_some_and(|cache| cache.core.maintenance.state.try_lock().is_none())
+            .is_some_and(|cache| cache.core().maintenance.state.try_lock().is_none())
     }
 }
 
@@ -98,7 +98,7 @@ impl Flood {
         let Some(cache) = self.0.cache.lock().unwrap().clone() else {
             return;
         };
-        let map = &cache.core.shared.map;
+        let map = &cache.core().shared.map;
         let waiting: usize = (0..map.shards())
             .map(|shard| map.lock_shard(shard).buffered())
             .sum();
@@ -139,7 +139,7 @@ fn waves_during(scheduler: Scheduler, call: impl FnOnce(&Cache<u32, u32>)) -> u3
     *flood.0.cache.lock().unwrap() = Some(cache.clone());
     // In all shards. Otherwise a first pass that drains the only shard with an event last would
     // complete a round.
-    let passes = cache.core.maintenance.hold_passes();
+    let passes = cache.core().maintenance.hold_passes();
     flood.write();
     drop(passes);
     flood.0.on.store(true, Ordering::Relaxed);
@@ -151,7 +151,7 @@ fn waves_during(scheduler: Scheduler, call: impl FnOnce(&Cache<u32, u32>)) -> u3
 
 /// As many passes as there are shards complete one round; each round of reclaim may take as many.
 fn most_waves(cache: &Cache<u32, u32>) -> u32 {
-    16 * cache.core.shared.map.shards() as u32
+    16 * cache.core().shared.map.shards() as u32
 }
 
 #[test]

@@ -19,7 +19,7 @@ fn over_by(over: u32) -> Cache<u32, u32> {
         .ticker(ManualTicker::new())
         .build();
     unhelped(&cache, 0..10 + over, |key| cache.insert(key, 0));
-    let state = cache.core.maintenance.state.lock();
+    let state = cache.core().maintenance.state.lock();
     assert_eq!(state.excess(), u64::from(over));
     drop(state);
     cache
@@ -29,7 +29,7 @@ fn over_by(over: u32) -> Cache<u32, u32> {
 /// help.
 fn unhelped(cache: &Cache<u32, u32>, keys: Range<u32>, write: impl Fn(u32)) {
     for some in keys.collect::<Vec<_>>().chunks(UNHELPED) {
-        let passes = cache.core.maintenance.hold_passes();
+        let passes = cache.core().maintenance.hold_passes();
         some.iter().for_each(|&key| write(key));
         drop(passes);
         drain(cache);
@@ -42,7 +42,7 @@ fn drain(cache: &Cache<u32, u32>) {
         evict: false,
         ..Plan::RUN
     };
-    let (shared, maintenance) = (&cache.core.shared, &cache.core.maintenance);
+    let (shared, maintenance) = (&cache.core().shared, &cache.core().maintenance);
     maintenance
         .pass(shared, &mut maintenance.state.lock(), plan)
         .run();
@@ -69,7 +69,7 @@ fn a_writer_evicts_until_its_debt_is_paid_or_the_weight_is_near_the_bound() {
         (u64::MAX, 11 * ONCE),
     ] {
         let cache = over_by(over as u32);
-        let (shared, maintenance) = (&cache.core.shared, &cache.core.maintenance);
+        let (shared, maintenance) = (&cache.core().shared, &cache.core().maintenance);
         // A caller does not drain what other threads write meanwhile.
         let passes = maintenance.hold_passes();
         (0..UNHELPED as u32).for_each(|key| cache.insert(1_000_000 + key, 0));
@@ -91,7 +91,7 @@ fn a_writer_evicts_until_its_debt_is_paid_or_the_weight_is_near_the_bound() {
 fn a_debt_that_no_eviction_can_pay_is_dropped() {
     let over = 4 * BATCH_HARD_LIMIT as u32;
     let cache = over_by(over);
-    let (shared, maintenance) = (&cache.core.shared, &cache.core.maintenance);
+    let (shared, maintenance) = (&cache.core().shared, &cache.core().maintenance);
     let plan = Plan {
         evict: false,
         ..HELP.without_drain()
@@ -106,7 +106,7 @@ fn a_debt_that_no_eviction_can_pay_is_dropped() {
 
 /// Leaves more entries to free than a few passes free; returns how many.
 fn leave_to_free(cache: &Cache<u32, u32>) -> usize {
-    let maintenance = &cache.core.maintenance;
+    let maintenance = &cache.core().maintenance;
     let keys = 1_000_000..1_000_000 + 8 * RUN_BUDGET as u32;
     unhelped(cache, keys.clone(), |key| cache.insert(key, 0));
     unhelped(cache, keys, |key| cache.invalidate(&key));
@@ -125,7 +125,7 @@ fn a_pass_frees_a_bounded_number_of_chunks() {
     // Whole chunks are freed.
     let once = 2 * RUN_BUDGET..2 * RUN_BUDGET + 128;
     let cache = over_by(4 * BATCH_HARD_LIMIT as u32);
-    let (shared, maintenance) = (&cache.core.shared, &cache.core.maintenance);
+    let (shared, maintenance) = (&cache.core().shared, &cache.core().maintenance);
     for allowed in [UserCode::None, UserCode::Destructors, UserCode::Listeners] {
         let before = leave_to_free(&cache);
         let state = maintenance.state.lock();
@@ -159,8 +159,8 @@ fn a_read_is_not_drained_before_the_ring_is_full() {
     cache.run_pending_tasks();
     (0..3).for_each(|key| _ = cache.get(&key));
     let nodes: Vec<_> = (0..3).map(|key| node(&cache, key)).collect();
-    let maintenance = &cache.core.maintenance;
-    let reads = cache.core.shared.reads.as_ref().expect("it is bounded");
+    let maintenance = &cache.core().maintenance;
+    let reads = cache.core().shared.reads.as_ref().expect("it is bounded");
     let mut waiting = Vec::new();
     let passes = maintenance.hold_passes();
     reads.drain(&mut Vec::new(), |some| waiting.extend_from_slice(some));
@@ -177,7 +177,7 @@ fn a_cache_over_its_bound_sweeps_a_crowded_bucket_a_few_times_a_tick() {
         .expiry_resolution(tick)
         .ticker(clock.clone())
         .build();
-    let (shared, maintenance) = (&cache.core.shared, &cache.core.maintenance);
+    let (shared, maintenance) = (&cache.core().shared, &cache.core().maintenance);
     unhelped(&cache, 0..1_000, |key| {
         cache.insert_with_ttl(key, 0, tick / 2);
     });

@@ -33,10 +33,16 @@ fn run(
             _ => drop(cache.next_maintenance_in()),
         }
         if often || step % 10 == 9 {
-            cache.core.maintenance.check_invariants(&cache.core.shared);
+            cache
+                .core()
+                .maintenance
+                .check_invariants(&cache.core().shared);
         }
     }
-    cache.core.maintenance.check_invariants(&cache.core.shared);
+    cache
+        .core()
+        .maintenance
+        .check_invariants(&cache.core().shared);
     cache
 }
 
@@ -83,17 +89,23 @@ fn broken(how: impl FnOnce(&Cache<u8, u8>)) {
         .max_capacity(10)
         .build();
     cache.insert_with_ttl(1, 1, Duration::from_secs(1));
-    cache.core.maintenance.check_invariants(&cache.core.shared);
+    cache
+        .core()
+        .maintenance
+        .check_invariants(&cache.core().shared);
     how(&cache);
-    cache.core.maintenance.check_invariants(&cache.core.shared);
+    cache
+        .core()
+        .maintenance
+        .check_invariants(&cache.core().shared);
 }
 
 fn node(cache: &Cache<u8, u8>) -> crate::node::NodePtr<u8, u8> {
     let mut found = None;
     cache
-        .core
+        .core()
         .maintenance
-        .each_node(&cache.core.shared, |node| found = Some(node));
+        .each_node(&cache.core().shared, |node| found = Some(node));
     found.expect("one entry is in the map")
 }
 
@@ -102,7 +114,7 @@ fn node(cache: &Cache<u8, u8>) -> crate::node::NodePtr<u8, u8> {
 fn the_check_finds_an_entry_that_the_wheel_lost() {
     broken(|cache| {
         let node = node(cache);
-        cache.core.maintenance.state.lock().wheel.deschedule(node);
+        cache.core().maintenance.state.lock().wheel.deschedule(node);
     });
 }
 
@@ -111,7 +123,7 @@ fn the_check_finds_an_entry_that_the_wheel_lost() {
 fn the_check_finds_an_entry_that_the_size_policy_lost() {
     broken(|cache| {
         let node = node(cache);
-        let mut state = cache.core.maintenance.state.lock();
+        let mut state = cache.core().maintenance.state.lock();
         state.eviction.as_mut().expect("bounded").removed(node);
     });
 }
@@ -120,7 +132,7 @@ fn the_check_finds_an_entry_that_the_size_policy_lost() {
 #[should_panic(expected = "entries in the wheel against those in the map")]
 fn the_check_finds_a_removed_entry_left_in_the_wheel() {
     broken(|cache| {
-        let (shared, maintenance) = (&cache.core.shared, &cache.core.maintenance);
+        let (shared, maintenance) = (&cache.core().shared, &cache.core().maintenance);
         let node = node(cache);
         maintenance
             .state

@@ -26,18 +26,18 @@ impl crate::Alarm for Deaf {
 
 /// The node of a key, as long as the entry is in the map.
 fn node(cache: &Cache<u32, u32>, key: u32) -> NodePtr<u32, u32> {
-    let pin = cache.core.shared.pin();
+    let pin = cache.core().shared.pin();
     let hit = cache
-        .core
+        .core()
         .shared
-        .find_live(cache.core.hash(&key), &key, &pin);
+        .find_live(cache.core().hash(&key), &key, &pin);
     hit.expect("it is there").node
 }
 
 /// Runs passes of the smallest budget until the one entry that was removed may be freed; returns
 /// how many of them left the drain unfinished.
 fn drain_by_small_steps(cache: &Cache<u32, u32>) -> usize {
-    let (shared, maintenance) = (&cache.core.shared, &cache.core.maintenance);
+    let (shared, maintenance) = (&cache.core().shared, &cache.core().maintenance);
     let least = Plan {
         budget: 1,
         ..Plan::RUN
@@ -124,7 +124,7 @@ fn assert_the_stamp_is_renewed_by(
     let write = || (0..entries).for_each(|key| cache.insert(key, 1));
     write();
     cache.run_pending_tasks();
-    let (shared, maintenance) = (&cache.core.shared, &cache.core.maintenance);
+    let (shared, maintenance) = (&cache.core().shared, &cache.core().maintenance);
     let of_a_writer = Plan {
         own: Some(0),
         renew: false,
@@ -229,7 +229,10 @@ fn a_key_written_repeatedly_before_a_pass_stays_in_its_queue() {
         (0..writes).for_each(|_| cache.insert(key, 1));
         cache.run_pending_tasks();
         assert_ne!(queue(key), window, "after {writes} writes");
-        cache.core.maintenance.check_invariants(&cache.core.shared);
+        cache
+            .core()
+            .maintenance
+            .check_invariants(&cache.core().shared);
     }
 }
 
@@ -270,7 +273,7 @@ fn a_pass_evicts_more_than_was_inserted_but_a_bounded_number() {
         .build();
     (0..2_000).for_each(|key| cache.insert(key, 0));
     cache.run_pending_tasks();
-    let (shared, maintenance) = (&cache.core.shared, &cache.core.maintenance);
+    let (shared, maintenance) = (&cache.core().shared, &cache.core().maintenance);
     assert!(maintenance.set_max_capacity(shared, 10));
     let plan = Plan {
         budget: 32,
@@ -303,7 +306,7 @@ fn an_entry_that_was_extended_since_the_wheel_gave_it_out_goes_back() {
     let cache: Cache<u32, u32> = Cache::builder().ticker(clock.clone()).build();
     cache.insert_with_ttl(1, 1, minute);
     cache.run_pending_tasks();
-    let (shared, maintenance) = (&cache.core.shared, &cache.core.maintenance);
+    let (shared, maintenance) = (&cache.core().shared, &cache.core().maintenance);
     let node = node(&cache, 1);
     let mut state = maintenance.state.lock();
     // The state in which the wheel leaves it.
@@ -327,7 +330,7 @@ fn far_over_is_more_than_a_full_batch_of_the_heaviest() {
         .weigher(|_, _| HEAVY as u32)
         .ticker(ManualTicker::new())
         .build();
-    let (shared, maintenance) = (&cache.core.shared, &cache.core.maintenance);
+    let (shared, maintenance) = (&cache.core().shared, &cache.core().maintenance);
     let drain = Plan {
         budget: usize::MAX,
         evict: false,
@@ -359,7 +362,7 @@ fn one_pass_removes_all_that_is_due_within_its_budget() {
     (0..100).for_each(|key| cache.insert_with_ttl(key, 0, second));
     cache.run_pending_tasks();
     clock.advance(10 * second);
-    let (shared, maintenance) = (&cache.core.shared, &cache.core.maintenance);
+    let (shared, maintenance) = (&cache.core().shared, &cache.core().maintenance);
     let mut state = maintenance.state.lock();
     assert!(
         !maintenance.pass(shared, &mut state, Plan::RUN).run().more,
@@ -371,12 +374,12 @@ fn one_pass_removes_all_that_is_due_within_its_budget() {
 #[test]
 fn a_writer_waits_for_no_pass_before_its_batch_is_full() {
     let cache: Cache<u32, u32> = Cache::builder().ticker(ManualTicker::new()).build();
-    let passes = cache.core.maintenance.hold_passes();
+    let passes = cache.core().maintenance.hold_passes();
     let (done, is_done) = mpsc::channel();
     let writer = cache.clone();
     let thread = std::thread::spawn(move || {
         // Twice the number of events that makes a writer help, in all shards.
-        (0..2 * (BATCH_SOFT_LIMIT * writer.core.shared.map.shards()) as u32)
+        (0..2 * (BATCH_SOFT_LIMIT * writer.core().shared.map.shards()) as u32)
             .for_each(|key| writer.insert(key, 0));
         done.send(()).ok();
     });
@@ -401,7 +404,7 @@ fn a_run_finishes_the_resizing_of_tables() {
     let mut met = [false; 2];
     for entries in (1_000..40_000).step_by(1_000) {
         let cache = filled(entries);
-        let map = &cache.core.shared.map;
+        let map = &cache.core().shared.map;
         met[0] |= map.is_resizing();
         cache.run_pending_tasks();
         assert!(!map.is_resizing() && map.units_left() == 0, "{entries}");
@@ -419,7 +422,7 @@ fn a_run_finishes_the_resizing_of_tables() {
 #[test]
 fn a_cache_that_is_dropped_while_resizing_frees_both_arrays() {
     // LeakSanitizer and AddressSanitizer check this.
-    let amid = |entries| filled(entries).core.shared.map.is_resizing();
+    let amid = |entries| filled(entries).core().shared.map.is_resizing();
     assert!((1_000..40_000).step_by(1_000).any(amid));
 }
 
@@ -430,7 +433,7 @@ fn writers_free_the_old_arrays_of_growing_tables() {
     for key in 0..300_000 {
         cache.insert(key, 0);
         if key % 64 == 0 {
-            at_last = cache.core.maintenance.state.lock().freeing.retired.held();
+            at_last = cache.core().maintenance.state.lock().freeing.retired.held();
             most = most.max(at_last);
         }
     }

@@ -77,7 +77,7 @@ fn run(seed: u64) {
         });
     }
     let cache = builder.build();
-    let (shared, maintenance) = (&cache.core.shared, &cache.core.maintenance);
+    let (shared, maintenance) = (&cache.core().shared, &cache.core().maintenance);
     let keys = 1 + dice.below(8);
     let mut made = 0;
     let mut value = |weight: u64| {
@@ -106,7 +106,7 @@ fn run(seed: u64) {
                 9 => cache.invalidate(&key),
                 10 => clock.advance(lifetime(&mut dice) / 16),
                 _ => {
-                    let shard = shared.map.shard_of(cache.core.hash(&key));
+                    let shard = shared.map.shard_of(cache.core().hash(&key));
                     maintenance
                         .pass(shared, &mut state, plan(&mut dice, shard))
                         .run();

@@ -14,6 +14,9 @@ fn overflow_chains_are_freed_when_their_entries_are_removed() {
             }
         }
         // Table 6.
-        cache.core.maintenance.check_invariants(&cache.core.shared);
+        cache
+            .core()
+            .maintenance
+            .check_invariants(&cache.core().shared);
     }
 }

@@ -15,11 +15,12 @@ use std::sync::Arc;
 
 pub(super) use epoch::{Epoch as Scheme, Record};
 
-/// Witness that the calling thread holds up grace periods of one domain.
+/// A pin: while it lives, no grace period of its domain ends, so no node that its thread has found
+/// is freed.
 pub(crate) struct Pin(NonNull<Record>);
 
-/// An outermost pin that lives for one call. Its record is no orphan, so dropping the pin skips
-/// that check.
+/// A pin that is the only one of its thread in the domain, and lives for one call: the pin of a
+/// fast look-up. Its record is no orphan, so dropping it is cheaper.
 pub(crate) struct SolePin(pub(super) ManuallyDrop<Pin>);
 
 /// A grace period that has begun.
@@ -44,7 +45,7 @@ impl Scheme {
         }
     }
 
-    /// The same if the thread holds no pin by this record.
+    /// A [`SolePin`], if the thread holds no pin by this record.
     ///
     /// # Safety
     ///

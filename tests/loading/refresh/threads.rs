@@ -772,3 +772,88 @@ fn a_loader_that_computes_a_key_queued_behind_it() {
     assert_eq!(users.get(&1), Ok(7));
     assert_eq!(calls.load(Ordering::SeqCst), 1);
 }
+
+/// The closure of a `get_with` waits for the reload of 2, which is queued behind 3; the only thread
+/// reloads 3, and waits for the key of the closure.
+#[test]
+fn a_ring_through_the_queue_and_the_closure_of_a_call() {
+    let time = ManualTicker::new();
+    let own: Arc<OnceLock<LoadingCache<u64, u64, ()>>> = Arc::default();
+    let cache = Arc::clone(&own);
+    let users: LoadingCache<u64, u64, ()> = Cache::builder()
+        .ticker(time.clone())
+        .record_stats()
+        .loading(loader_fn(move |key: &u64| match cache.get() {
+            Some(users) if *key == 3 => users.get(&1).map_err(drop),
+            _ => Ok(*key),
+        }))
+        .refresh_after(refresh::after(SECOND))
+        .build();
+    assert_eq!((users.get(&2), users.get(&3)), (Ok(2), Ok(3)));
+    own.set(users.clone()).unwrap();
+    time.advance(SECOND);
+    let (done, ends) = std::sync::mpsc::channel();
+    let caller = users.clone();
+    thread::spawn(move || {
+        let value = caller.cache().get_with(1, || {
+            assert_eq!(caller.get(&3), Ok(3), "stale");
+            until("the reload of 3 waits for 1", || {
+                caller.cache().stats().load_waits() == 1
+            });
+            caller.refresh(2).wait().unwrap().unwrap() + 100
+        });
+        done.send(value)
+    });
+    let end = ends.recv_timeout(Duration::from_secs(20));
+    assert_eq!(end, Ok(102), "they wait for each other");
+}
+
+/// A value that runs a hook when it is cloned on the thread that has set one.
+struct Hooked(u64);
+
+thread_local!(static HOOK: std::cell::RefCell<Option<Box<dyn FnOnce()>>> = std::cell::RefCell::default());
+
+impl Clone for Hooked {
+    fn clone(&self) -> Self {
+        if let Some(hook) = HOOK.take() {
+            hook();
+        }
+        Self(self.0)
+    }
+}
+
+/// A refresh is listed among the loads before it is queued for a thread. In between, the only
+/// thread runs a loader that begins to wait for it.
+#[test]
+fn a_loader_may_wait_for_a_refresh_that_is_not_queued_yet() {
+    let own: Arc<OnceLock<LoadingCache<u64, Hooked, ()>>> = Arc::default();
+    let cache = Arc::clone(&own);
+    let users: LoadingCache<u64, Hooked, ()> = Cache::builder()
+        .record_stats()
+        .loading(loader_fn(move |key: &u64| match cache.get() {
+            Some(users) if *key == 1 => users.refresh(2).wait().map_err(drop)?.ok_or(()),
+            _ => Ok(Hooked(*key)),
+        }))
+        .build();
+    let values = (users.get(&1), users.get(&2));
+    assert_eq!((values.0.unwrap().0, values.1.unwrap().0), (1, 2));
+    own.set(users.clone()).ok().unwrap();
+    let (done, ends) = std::sync::mpsc::channel();
+    thread::spawn(move || {
+        let other = users.clone();
+        HOOK.set(Some(Box::new(move || {
+            drop(other.refresh(1));
+            until("the loader of 1 waits for 2", || {
+                other.cache().stats().load_waits() == 1
+            });
+            // It has joined the load; let it fall asleep.
+            thread::sleep(Duration::from_millis(50));
+        })));
+        done.send(users.refresh(2).wait().unwrap().unwrap().0)
+    });
+    assert_eq!(
+        ends.recv_timeout(Duration::from_secs(20)),
+        Ok(2),
+        "it waits for ever"
+    );
+}
