@@ -169,9 +169,9 @@ where
     /// Reads a key from the server and gives it a new time to live in one step (`GETEX`); `None` if
     /// the server has none.
     ///
-    /// An entry that was in memory is read again, so it has the new life, too. After a call that had
-    /// no answer, the value is read without touching it first: if that ends the connection, the key
-    /// is refused.
+    /// An entry that was in memory is read again, so it has the new life, too. After a call that
+    /// had no answer, the value is read without touching it first: if that ends the connection, the
+    /// key is refused.
     ///
     /// # Errors
     ///
