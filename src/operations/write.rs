@@ -179,7 +179,7 @@ where
         }
         let core = self.core;
         let (shared, lifetimes) = (&core.shared, &core.lifetimes);
-        let now = shared.clock.now();
+        let now = (shared.clock).now_beside(found.map_or(NEVER, |old| old.deadline()));
         // `NEVER` would say that the time of the write is not known.
         let now = now + u64::from(now == NEVER);
         if let Some((asked, refresh)) = last
