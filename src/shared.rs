@@ -97,14 +97,14 @@ impl<K, V> Shared<K, V> {
     /// Whether a look-up has to take the full path.
     ///
     /// Relaxed: the full path is right for each look-up, and the fast one for a while longer.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn has_detour(&self, is_read: bool) -> bool {
         let reasons = if is_read { SLOW_READS | UNTIDY } else { UNTIDY };
         self.detours.load(Ordering::Relaxed) & reasons != 0
     }
 
     /// Whether reads take the full path for good.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn has_slow_reads(&self) -> bool {
         self.detours.load(Ordering::Relaxed) & SLOW_READS != 0
     }

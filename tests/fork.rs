@@ -493,3 +493,36 @@ fn the_threads_of_a_child_end_with_its_last_cache() {
     }));
     drop(cache);
 }
+
+/// Both clocks were in use before the `fork`, the coarse one and the exact one.
+#[test]
+fn the_time_goes_on() {
+    const PRECISION: Duration = Duration::from_micros(50);
+    let _alone = alone();
+    let cache = Cache::new(100);
+    let began = Instant::now();
+    while began.elapsed() < millis(20) {
+        cache.insert_with_ttl(0, 0, HOUR);
+        assert_eq!(cache.get(&0), Some(0));
+    }
+    let last = cache.policy().now();
+    assert!(in_a_child(|| {
+        assert!(cache.policy().now() >= last);
+        let own = Cache::new(100);
+        // From a long way before the slack of the coarse clock until after the deadline.
+        let earliest = Instant::now() + millis(300);
+        own.insert_with_ttl(1, 1, millis(300));
+        let latest = Instant::now() + millis(300);
+        loop {
+            let before = Instant::now();
+            let now = own.policy().now();
+            assert!(now + PRECISION >= before && now <= Instant::now());
+            assert_eq!(cache.get(&0), Some(0));
+            let before = Instant::now();
+            if own.get(&1).is_none() {
+                return Instant::now() + PRECISION >= earliest;
+            }
+            assert!(before <= latest + PRECISION);
+        }
+    }));
+}

@@ -53,12 +53,8 @@ async fn open_from<K: Key, V: Val, S: Hasher>(
     let first = connect.node(seed, true).await?;
     let asked = first.connection.clone();
     let mut first = Some(first);
-    let ranges = within_time(
-        connect.settings.connect_timeout,
-        &address,
-        ranges(asked, &host),
-    )
-    .await?;
+    let limit = connect.settings.connect_timeout;
+    let ranges = within_time(limit, &address, ranges(asked, &host)).await?;
     if ranges.is_empty() {
         return Err(NearError::Config(format!(
             "the cluster of {address} has 0 slots with a node, but needs at least one: use \

@@ -169,7 +169,9 @@ where
     /// Reads a key from the server and gives it a new time to live in one step (`GETEX`); `None` if
     /// the server has none.
     ///
-    /// An entry that was in memory is read again, so it has the new life, too.
+    /// An entry that was in memory is read again, so it has the new life, too. After a call that
+    /// had no answer, the value is read without touching it first: if that ends the connection, the
+    /// key is refused.
     ///
     /// # Errors
     ///
@@ -190,12 +192,18 @@ where
     {
         let key = key.to_owned();
         let bytes = self.shared.keys.bytes(&key);
-        self.shared.refused(&bytes)?;
+        if self.shared.suspects.losses(&bytes) > 0 {
+            // It is asked for alone, and refused if that ends a connection, too.
+            self.refresh(&key).await?;
+        }
         let mut cmd = redis::cmd("GETEX");
         cmd.arg(&bytes).arg("PX").arg(whole_millis(ttl)?);
         let bytes_of = |reply| request::value_of(Some(reply), true);
-        let value = Box::pin(self.touching(key, &cmd, bytes_of)).await?;
-        value
+        let value = Box::pin(self.touching(key, &cmd, bytes_of)).await;
+        if matches!(value, Err(NearError::Unconfirmed { .. })) {
+            self.shared.suspects.accuse([bytes.as_slice()].into_iter());
+        }
+        value?
             .map(|value| self.shared.decode(&bytes, &value))
             .transpose()
     }

@@ -10,8 +10,8 @@
 //! 2. `weight` is the sum of the weights of the entries, each of which is at least 1.
 //! 3. `cursor` is an entry of this queue, or `None`. A walk visits every entry that was here as it
 //!    began, and stays: an entry moves only to the newest end, which the walk reaches last. Visits
-//!    are at most twice as many as the entries were: room for those that were used meanwhile, and
-//!    no end that writers could push away.
+//!    are at most twice as many as the entries were. That leaves room for entries that are used
+//!    meanwhile, and the walk ends though writers add entries.
 
 use crate::list::{List, Queue};
 use crate::node::EntryPtr;

@@ -2,8 +2,8 @@
 
 use super::claim::{Claimant, Request};
 use super::entry::{EntrySelector, hit_entry};
-use super::form::Run;
-use super::guard::{CallGuard, Filling, Seen};
+use super::form::{Led, Run};
+use super::guard::{Filling, Seen};
 use super::key::{CacheKey, CacheValue, Key};
 use super::state::{Outcome, RevokedBy};
 use crate::RemovalCause;
@@ -116,9 +116,7 @@ fn never<T>(result: Result<T, Infallible>) -> T {
 }
 
 /// The guard of a call that waits for its turn.
-fn turn<'a, K, V, S, O>(
-    run: Run<'a, K, V, S, O>,
-) -> (CallGuard<'a, K, V, S>, Option<Box<Seen<V>>>, O) {
+fn turn<'a, K, V, S, O>(run: Run<'a, K, V, S, O>) -> Led<'a, K, V, S, O> {
     match run {
         Ok(turn) => turn,
         Err(_) => unreachable!("a call that waits for its turn gets it"),

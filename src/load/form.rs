@@ -15,10 +15,12 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The run of a call: its guard, the live entry over which it has led, and what its own code has
-/// made. An error is the claim of a call that does not lead.
-pub(crate) type Run<'a, K, V, S, O> =
-    Result<(CallGuard<'a, K, V, S>, Option<Box<Seen<V>>>, O), Claim<'a, K, V, S>>;
+/// The run of a call that leads: its guard, the live entry over which it has led, and what its own
+/// code has made.
+pub(crate) type Led<'a, K, V, S, O> = (CallGuard<'a, K, V, S>, Option<Box<Seen<V>>>, O);
+
+/// The run of a call. An error is the claim of a call that does not lead.
+pub(crate) type Run<'a, K, V, S, O> = Result<Led<'a, K, V, S, O>, Claim<'a, K, V, S>>;
 
 impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher, Y: Key<K>> Claimant<'a, K, V, S, Y> {
     /// Claims the key as a thread; runs `make` if the call leads.

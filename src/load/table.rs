@@ -12,6 +12,8 @@ use std::sync::{Arc, Weak};
 
 /// The loads of one shard; under its lock.
 pub(crate) struct Loads<K, V> {
+    /// How many loads are current: all that a write reads of a shard without loads.
+    count: usize,
     /// A current load that came when there was no other: mostly there is one at a time.
     single: Option<Arc<Load<K, V>>>,
     /// The other current loads, by their full hashes.
@@ -82,6 +84,7 @@ impl<K, V> SameHash<K, V> {
 impl<K, V> Loads<K, V> {
     pub(crate) fn new() -> Self {
         Self {
+            count: 0,
             single: None,
             current: HashMap::default(),
             revoked: HashMap::default(),
@@ -91,7 +94,7 @@ impl<K, V> Loads<K, V> {
 
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        self.single.is_none() && self.current.is_empty()
+        self.count == 0
     }
 
     /// The loads for which calls may wait, current or not.
@@ -100,9 +103,9 @@ impl<K, V> Loads<K, V> {
         (self.single.iter().chain(current)).chain(self.revoked.values())
     }
 
-    /// The number of loads, current or not; of those that share a hash, one is counted.
+    /// The number of loads, current or not.
     pub(crate) fn len(&self) -> usize {
-        usize::from(self.single.is_some()) + self.current.len() + self.revoked.len()
+        self.count + self.revoked.len()
     }
 
     /// Finds the load of a call's key. False if there are loads of the hash whose keys were not
@@ -129,7 +132,8 @@ impl<K, V> Loads<K, V> {
 
     pub(crate) fn add(&mut self, load: Arc<Load<K, V>>) {
         use std::collections::hash_map::Entry;
-        if self.is_empty() {
+        self.count += 1;
+        if self.count == 1 {
             self.single = Some(load);
             return;
         }
@@ -159,11 +163,13 @@ impl<K, V> Loads<K, V> {
     pub(crate) fn remove(&mut self, load: &Arc<Load<K, V>>) {
         if (self.single.as_ref()).is_some_and(|single| Arc::ptr_eq(single, load)) {
             self.single = None;
+            self.count -= 1;
             return;
         }
         let Some(same_hash) = self.current.get_mut(&load.hash()) else {
             return;
         };
+        self.count -= 1;
         let is_first = Arc::ptr_eq(&same_hash.first, load);
         if is_first && let Some(other) = same_hash.others.pop() {
             same_hash.first = other;
@@ -227,6 +233,7 @@ impl<K, V> Loads<K, V> {
         let all =
             all.flat_map(|same_hash| std::iter::once(same_hash.first).chain(same_hash.others));
         let all: Vec<_> = self.single.take().into_iter().chain(all).collect();
+        self.count = 0;
         for load in &all {
             self.revoke_removed(load, by);
         }

@@ -6,7 +6,7 @@
 //!
 //! # How a pass works
 //!
-//! A pass holds the maintenance lock and works against a budget ([`Plan`](pass::Plan)). In order
+//! A pass holds the maintenance lock and works against a budget ([`Plan`]). In order
 //! ([`pass`]):
 //!
 //! 1. *start drain*: if the grace period of what was retired is over, this pass begins a drain

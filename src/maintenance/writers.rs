@@ -418,7 +418,7 @@ impl<K, V> Drop for Mark<'_, K, V> {
 impl<K, V> Maintenance<K, V> {
     /// Counts an operation if the cache is untidy, and runs a pass if it is the turn of this one.
     /// The calling thread holds no lock and no pin for the operation.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn count_operation(&self, shared: &Shared<K, V>) {
         self.count_write(shared, false);
     }

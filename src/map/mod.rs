@@ -87,7 +87,7 @@ impl<K, V> Map<K, V> {
     }
 
     /// The node with this hash's tag that `matches` accepts. No lock, no shared write.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn find(
         &self,
         hash: u64,

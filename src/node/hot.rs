@@ -302,7 +302,7 @@ impl<K, V> NewNode<K, V> {
     }
 
     /// Key and value, until they are taken.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn entry(&self) -> (&K, &V) {
         match &self.content {
             Some((key, value)) => (key, value),
@@ -316,7 +316,7 @@ impl<K, V> NewNode<K, V> {
     }
 
     /// Takes key and value, once.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn take(&mut self) -> (K, V) {
         match self.content.take() {
             Some(content) => content,

@@ -194,7 +194,7 @@ impl<K, V> Slab<K, V> {
         }
     }
 
-    #[inline(always)]
+    #[inline]
     fn take(&mut self) -> NonNull<Node<K, V>> {
         let recycled = self.nodes.take_recycled();
         recycled.unwrap_or_else(|| self.take_free()).cast()

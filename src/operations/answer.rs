@@ -68,7 +68,7 @@ impl TimedAnswer {
 
     /// The cause with which the old value leaves. `None` if another thread has claimed the deadline
     /// of the entry after the policy was asked about it as a live one.
-    #[inline(always)]
+    #[inline]
     fn judge<K, V>(&self, old: NodePtr<K, V>) -> Option<RemovalCause> {
         if old.deadline_if_live(self.now).is_some() {
             return Some(RemovalCause::Replaced);
@@ -104,7 +104,7 @@ impl TimedAnswer {
     }
 
     /// The own deadline of the new value: the answer's, or `kept`.
-    #[inline(always)]
+    #[inline]
     pub(super) fn own_or(&self, kept: impl FnOnce() -> u64) -> u64 {
         match self.answer {
             Answer::New(own) | Answer::Moved(own) => own,
@@ -113,8 +113,7 @@ impl TimedAnswer {
     }
 
     /// The times of a node that is about to come in.
-    // Always inlined, so that arguments and answer stay in registers.
-    #[inline(always)]
+    #[inline]
     pub(super) fn times<K, V>(&self, kept: Option<u64>, lifetimes: &Lifetimes<K, V>) -> Times {
         let now = self.now;
         let own = self.own_or(|| kept.unwrap_or(NEVER));

@@ -65,7 +65,7 @@ impl<K, V, S> Core<K, V, S> {
 
     /// Counts an operation that leaves no event, where callers have to drop what was removed. The
     /// calling thread holds no lock and no pin for the operation.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn count_operation(&self) {
         self.maintenance.count_operation(&self.shared);
     }

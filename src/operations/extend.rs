@@ -45,7 +45,7 @@ impl<K, V> Hit<K, V> {
     /// The hit was live at the reading by which it was judged, and the new deadline counts from
     /// there. If another thread has found the entry due since, it has claimed the deadline, and
     /// the exchange fails (node 4).
-    #[inline(always)]
+    #[inline]
     fn move_from<S>(&mut self, core: &Core<K, V, S>, own: u64) -> bool {
         let Self {
             node,

@@ -100,7 +100,7 @@ impl<K, V> Shared<K, V> {
         let now = if deadline == NEVER && !self.reads_extend {
             0
         } else if exactly {
-            self.clock.now()
+            self.clock.now_beside(deadline)
         } else {
             self.clock.now_to_judge(deadline)
         };

@@ -11,7 +11,7 @@
 //!    nothing.
 //! 2. If the entry has a deadline, [`finish`](Flow::finish) judges it by the clock. Where reads
 //!    move deadlines or count, it also asks the policy, moves the deadline, notes the use and
-//!    counts. `get_many` ([`many`](super::many)) finds the entries of a batch together, and takes
+//!    counts. `get_many` ([`many`]) finds the entries of a batch together, and takes
 //!    the other steps from here.
 //! 3. [`Flow::search`] is the cold end: one look did not decide, or the entry is due or was changed
 //!    meanwhile. An entry that is due is a miss once its deadline is *claimed* (node 4). If that
@@ -288,7 +288,7 @@ impl<K: 'static, V: 'static, S, L: Lookup<K, V>, Q: Equivalent<K> + ?Sized> Flow
     }
 
     /// The end of a fast look-up that has found a live entry.
-    #[inline(always)]
+    #[inline]
     fn end<'a, P: Into<Pin>>(
         core: &'a Core<K, V, S>,
         hit: Hit<K, V>,

@@ -53,7 +53,7 @@ where
 }
 
 /// What follows the transaction of a removal.
-#[inline(always)]
+#[inline]
 fn end_take<K, V, S, Q, R, L>(
     core: &Core<K, V, S>,
     mut removal: Removal<'_, K, V, Q, L>,

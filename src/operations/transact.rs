@@ -62,7 +62,7 @@ pub(crate) trait Change<K, V> {
 
     /// Whether this is the node that the change is about. A change that knows the node's address
     /// need not compare keys, which is user code.
-    #[inline(always)]
+    #[inline]
     fn is_node(&self, node: NodePtr<K, V>) -> bool {
         self.is_key(node.key())
     }

@@ -164,12 +164,12 @@ where
     type Done = Result<WriteOutcome, NotStored>;
     const KNOWS_LOADS: bool = C::KNOWS_LOADS;
 
-    #[inline(always)]
+    #[inline]
     fn is_key(&self, other: &K) -> bool {
         self.new.key() == other
     }
 
-    #[inline(always)]
+    #[inline]
     fn ask(
         &mut self,
         found: Option<NodePtr<K, V>>,
@@ -180,7 +180,7 @@ where
         }
         let core = self.core;
         let (shared, lifetimes) = (&core.shared, &core.lifetimes);
-        let now = shared.clock.now();
+        let now = (shared.clock).now_beside(found.map_or(NEVER, |old| old.deadline()));
         // `NEVER` would say that the time of the write is not known.
         let now = now + u64::from(now == NEVER);
         if let Some((asked, refresh)) = last
@@ -294,17 +294,17 @@ where
     type Done = Option<WriteOutcome>;
     const KNOWS_LOADS: bool = false;
 
-    #[inline(always)]
+    #[inline]
     fn is_key(&self, other: &K) -> bool {
         self.key.equivalent(other)
     }
 
-    #[inline(always)]
+    #[inline]
     fn ask(&mut self, found: Option<NodePtr<K, V>>, _: Option<u64>) -> Result<u64, Self::Done> {
         found.map(|_| self.core.shared.clock.now()).ok_or(None)
     }
 
-    #[inline(always)]
+    #[inline]
     fn apply<'s>(
         &mut self,
         now: u64,

@@ -41,12 +41,17 @@ use std::time::{Duration, Instant};
 /// How long a thread without a job stays.
 const IDLE_TIME: Duration = Duration::from_secs(5);
 
-/// How long a thread watches one other thread before it judges.
-const WATCH_TIME: Duration = Duration::from_millis(20);
+/// How often the thread that watches naps before it judges, and how long it naps if one thread has
+/// a job, or several. The threads need a processor meanwhile: on a busy machine they may all wait
+/// for one, or for a thread that has lost it in a lock.
+const NAPS: u32 = 10;
+const NAP: Duration = Duration::from_millis(10);
+const LONG_NAP: Duration = Duration::from_millis(20);
 
-/// The same for several. On a busy machine they may all wait for a processor, or for one that has
-/// lost it in a lock.
-const LONG_WATCH_TIME: Duration = Duration::from_millis(200);
+/// A nap that takes this many times as long as it should shows that the machine is busy, or that
+/// the process was stopped. It does not count. After so many naps the thread judges all the same.
+const LATE: u32 = 3;
+const MOST_NAPS: u32 = 40;
 
 /// If the threads take no more jobs than this while they are watched, they are held up.
 const FEW_JOBS: u64 = 2;
@@ -242,17 +247,21 @@ impl Listeners {
         state.busy -= 1;
         state.has_watcher = true;
         while !state.jobs.is_empty() && state.busy > 0 {
-            let (before, watched) = (state.taken, state.busy);
-            let time = if watched > 1 {
-                LONG_WATCH_TIME
-            } else {
-                WATCH_TIME
-            };
-            let woken = self.watch.wait_timeout(state, time);
-            state = woken.unwrap_or_else(PoisonError::into_inner).0;
-            let waiting = state.jobs.len();
-            if state.resting == 0 && waiting > 0 && state.taken - before <= FEW_JOBS {
-                let held_up = state.busy.min(waiting);
+            let before = state.taken;
+            let (mut in_time, mut naps) = (0, 0);
+            loop {
+                let length = if state.busy > 1 { LONG_NAP } else { NAP };
+                let began = Instant::now();
+                let woken = self.watch.wait_timeout(state, length);
+                state = woken.unwrap_or_else(PoisonError::into_inner).0;
+                in_time += u32::from(began.elapsed() < length * LATE);
+                naps += 1;
+                if in_time == NAPS || naps == MOST_NAPS || !state.is_held_up_since(before) {
+                    break;
+                }
+            }
+            if state.is_held_up_since(before) {
+                let held_up = state.busy.min(state.jobs.len());
                 if !(0..held_up).all(|_| self.start(&mut state)) {
                     break;
                 }
@@ -265,6 +274,11 @@ impl Listeners {
 }
 
 impl State {
+    /// Whether jobs wait, and few were taken since `before` were.
+    fn is_held_up_since(&self, before: u64) -> bool {
+        self.resting == 0 && !self.jobs.is_empty() && self.taken - before <= FEW_JOBS
+    }
+
     /// Whether a thread that has no job will look at the queue.
     fn is_covered(&self) -> bool {
         self.has_watcher || self.resting + self.starting > 0

@@ -8,7 +8,7 @@
 //! # Invariants
 //!
 //! 1. The coarse clock has the origin and the rate of `Instant`: [`Coarse::start`] relates the two
-//!    by readings at one moment, and the relation holds for good.
+//!    by readings one after the other, and the relation holds for good.
 //! 2. It lags by less than [`SLACK`]. Its tick is at most a tenth of that. Now and then, a thread
 //!    that takes an exact reading anyway compares the two ([`Coarse::check`]). If the lag exceeds
 //!    half of the slack, the process uses exact readings from then on. A clock that stands still is
@@ -55,7 +55,7 @@ pub(super) static MACHINE: Machine = Machine {
 
 /// The coarse clock in the time of a cache.
 pub(super) struct Coarse {
-    /// The coarse reading at cache time 0, less the slack.
+    /// The coarse reading at cache time 0 or just before, less the slack.
     origin: u64,
     machine: &'static Machine,
     /// The cache time of the next comparison. Relaxed: one too many does no harm.
@@ -74,7 +74,9 @@ impl Coarse {
             };
             machine.state.store(state, Ordering::Relaxed);
         }
-        let (base, monotonic) = machine.base();
+        // In this order: a thread that is suspended in between makes the slack longer.
+        let monotonic = machine.monotonic();
+        let base = Instant::now();
         let coarse = monotonic.map(|monotonic| Self {
             origin: monotonic.wrapping_sub(SLACK),
             machine,
@@ -114,29 +116,6 @@ impl Coarse {
 }
 
 impl Machine {
-    /// An instant, and the monotonic clock at the same moment or a little later, if it can be read.
-    fn base(&self) -> (Instant, Option<u64>) {
-        /// A pair within this needs no more tries: 10 µs.
-        const GOOD: u64 = 10_000;
-        let mut best = (Instant::now(), None);
-        let mut width = u64::MAX;
-        for _ in 0..8 {
-            let Some(before) = self.monotonic() else {
-                break;
-            };
-            let base = Instant::now();
-            let after = self.monotonic();
-            let took = after.map_or(0, |after| after.wrapping_sub(before));
-            if took < width {
-                (best, width) = ((base, after), took);
-            }
-            if width <= GOOD {
-                break;
-            }
-        }
-        best
-    }
-
     /// Whether the coarse clock has a fine tick, and a reading costs less than a system call. Takes
     /// some microseconds.
     fn is_cheap(&self) -> bool {

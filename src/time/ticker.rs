@@ -21,9 +21,9 @@ use std::time::Duration;
 /// [`Instant`](std::time::Instant).
 ///
 /// - **Agreement with `Instant::now()`.** The instants that an [`Expiry`](crate::Expiry) is told
-///   are what `Instant::now()` has shown in the call. A deadline is a point of the same clock. So
-///   an entry is gone at its deadline, however far away that was, and from the first moment of the
-///   process on.
+///   are at most 50 µs earlier than `Instant::now()`, never later, and never go back. A deadline is
+///   a point of the same clock. So an entry is gone within 50 µs of its deadline, however far away
+///   that was, and from the first moment of the process on.
 /// - **Look-ups.** A look-up that finds an entry with a deadline first asks a coarse clock of the
 ///   operating system, which shows the same time as of the last tick (Linux, Android). If the
 ///   deadline is more than 0.1 s after that, the entry is live. Else the look-up reads the exact

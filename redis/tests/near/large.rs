@@ -2,10 +2,10 @@
 
 use crate::support::proxy::{Direction, Proxy};
 use crate::support::server::{Server, installed};
-use crate::support::{Writer, lost, near, read, until};
-use std::sync::Arc;
+use crate::support::{Near, Writer, lost, near, read, until};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+use wheelhouse_redis::NearError;
 
 /// Bytes that arrive are a sign of life: a reply that takes ten heartbeats costs nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -62,6 +62,16 @@ async fn a_reply_that_stops_in_its_middle_is_given_up() {
 /// refused, and reads of other keys go on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_key_that_ends_its_connection_is_refused_by_itself() {
+    poisoned(async |near| near.get("poison").await).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_touched_key_that_ends_its_connection_is_refused_by_itself() {
+    let life = Duration::from_secs(60);
+    poisoned(async move |near| near.get_and_touch("poison", life).await).await;
+}
+
+async fn poisoned(ask: impl AsyncFn(&Near) -> Result<Option<String>, NearError>) {
     for program in installed() {
         let limit = ["--client-output-buffer-limit", "normal 1mb 0 0"];
         let server = Server::start(&program, &limit).await;
@@ -78,36 +88,35 @@ async fn a_key_that_ends_its_connection_is_refused_by_itself() {
         }
         let near = near(server.port).request_timeout(Duration::from_secs(5));
         let near = near.connect().await.unwrap();
-        let done = Arc::new(AtomicBool::new(false));
-        let poisoned = tokio::spawn({
-            let (near, done) = (near.clone(), done.clone());
-            async move {
-                let mut refused = String::new();
-                while !done.load(Ordering::Relaxed) {
-                    refused = near.get("poison").await.unwrap_err().to_string();
-                    tokio::time::sleep(Duration::from_millis(1)).await;
+        let done = AtomicBool::new(false);
+        let others = async {
+            for round in 0..3 {
+                for n in 0..200 {
+                    let key = format!("k{n}");
+                    // Each from the server.
+                    let found = near.refresh(&key).await;
+                    assert_eq!(found.unwrap().as_deref(), Some("v"), "round {round}");
+                    tokio::time::sleep(Duration::from_millis(5)).await;
                 }
-                refused
             }
-        });
-        for round in 0..3 {
-            for n in 0..200 {
-                let key = format!("k{n}");
-                // Each from the server.
-                let found = near.refresh(&key).await;
-                assert_eq!(found.unwrap().as_deref(), Some("v"), "round {round}");
-                tokio::time::sleep(Duration::from_millis(5)).await;
+            done.store(true, Ordering::Relaxed);
+        };
+        let poison = async {
+            let mut refused = String::new();
+            while !done.load(Ordering::Relaxed) {
+                refused = ask(&near).await.unwrap_err().to_string();
+                tokio::time::sleep(Duration::from_millis(1)).await;
             }
-        }
-        done.store(true, Ordering::Relaxed);
-        let message = poisoned.await.unwrap();
+            refused
+        };
+        let ((), message) = tokio::join!(others, poison);
         assert!(message.contains("\"poison\""), "{message}");
         let losses = near.stats().lost_connections();
         assert!((2..=12).contains(&losses), "{losses} connections lost");
         // Once the value is small, the key is read again.
         writer.set("poison", "small").await;
         until("the key is no longer refused", async || {
-            near.get("poison").await.is_ok()
+            ask(&near).await.is_ok()
         })
         .await;
         assert_eq!(read(&near, "poison").await, "small");

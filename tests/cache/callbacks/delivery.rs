@@ -153,7 +153,7 @@ fn threads_are_shared_and_end() {
         assert!(status.success());
         return;
     }
-    // Fast listeners.
+    // Fast listeners. The machine may be busy: a thread that waits for a processor is not held up.
     let heard = Arc::new(AtomicU32::new(0));
     let caches: Vec<Cache<u32, u32>> = (0..CACHES)
         .map(|_| {
@@ -203,7 +203,7 @@ fn threads_are_shared_and_end() {
     }
     slow.iter().for_each(Cache::run_pending_tasks);
     println!("{SLOW} listeners met after {:?}", began.elapsed());
-    assert!(began.elapsed() < secs(5), "{:?}", began.elapsed());
+    assert!(began.elapsed() < SOON, "{:?}", began.elapsed());
     assert!(own_threads() >= SLOW);
 
     // Without work they end, though the caches live.
