@@ -5,8 +5,14 @@
 //! So a cache belongs to the process that built it: in a child, a call that needs one of its locks
 //! or threads panics, and the drop of the last handle frees nothing.
 //!
-//! Caches that the child builds are not affected. Statics that know of threads are a
+//! Caches that the child builds do not depend on them. Statics that know of threads are a
 //! [`PerProcess`]: a chain of values, one for each process that has asked for it, with fresh locks.
+//! What is made once is a [`Raced`], for which no thread waits.
+//!
+//! Locks of the process that belong to other libraries are beyond this. `parking_lot` has such
+//! locks, for its table of waiting threads: if a thread of the parent held one at the fork, a
+//! thread of the child that has to wait may hang. POSIX lets the child of a program with several
+//! threads call only async-signal-safe functions until it calls `exec`; that is the sure way.
 //!
 //! # How it works
 //!
@@ -18,8 +24,9 @@
 //! A check is a load and a comparison.
 #![allow(unsafe_code)]
 
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::marker::PhantomData;
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 /// How many forks lie between the first process that built a cache and this one.
 static FORKS: AtomicU32 = AtomicU32::new(0);
@@ -68,7 +75,6 @@ fn refuse() -> ! {
 #[cfg(all(unix, not(miri)))]
 fn watch() {
     use std::ffi::c_int;
-    use std::sync::Once;
     type Handler = Option<extern "C" fn()>;
     unsafe extern "C" {
         fn pthread_atfork(before: Handler, in_parent: Handler, in_child: Handler) -> c_int;
@@ -76,8 +82,9 @@ fn watch() {
     extern "C" fn in_child() {
         FORKS.fetch_add(1, Ordering::Relaxed);
     }
-    static WATCH: Once = Once::new();
-    WATCH.call_once(|| {
+    // If two threads add the handler at the same time, each fork counts twice, which is as good.
+    static WATCHED: Raced<()> = Raced::new();
+    WATCHED.get_or_make(|| {
         // SAFETY: the signature is that of POSIX. The handler does what any signal handler may do:
         // it adds to an atomic. It fails only if there is no memory; then no child is told apart.
         _ = unsafe { pthread_atfork(None, None, Some(in_child)) };
@@ -88,9 +95,61 @@ fn watch() {
 #[cfg(any(not(unix), miri))]
 fn watch() {}
 
+/// A value that is made once. Threads that ask at the same time each make one, and the first to be
+/// ready stays. So none waits for another, which in a child may have vanished.
+pub(crate) struct Raced<T> {
+    /// Null, or a box that this owns and never changes.
+    value: AtomicPtr<T>,
+    owns: PhantomData<T>,
+}
+
+impl<T: Send + Sync> Raced<T> {
+    pub(crate) const fn new() -> Self {
+        Self {
+            value: AtomicPtr::new(ptr::null_mut()),
+            owns: PhantomData,
+        }
+    }
+
+    pub(crate) fn get(&self) -> Option<&T> {
+        // SAFETY: it is null or a box that stays until `drop`. Acquire, partner: the release in
+        // `get_or_make`.
+        unsafe { self.value.load(Ordering::Acquire).as_ref() }
+    }
+
+    pub(crate) fn get_or_make(&self, make: impl FnOnce() -> T) -> &T {
+        if let Some(value) = self.get() {
+            return value;
+        }
+        let made = Box::into_raw(Box::new(make()));
+        let (null, release, acquire) = (ptr::null_mut(), Ordering::Release, Ordering::Acquire);
+        match (self.value).compare_exchange(null, made, release, acquire) {
+            // SAFETY: as in `get`.
+            Ok(_) => unsafe { &*made },
+            Err(first) => {
+                // SAFETY: no other thread has seen `made`; `first` as in `get`.
+                unsafe {
+                    drop(Box::from_raw(made));
+                    &*first
+                }
+            }
+        }
+    }
+}
+
+impl<T> Drop for Raced<T> {
+    fn drop(&mut self) {
+        let value = *self.value.get_mut();
+        if !value.is_null() {
+            // SAFETY: it came from a box, and no reference to it outlives this.
+            drop(unsafe { Box::from_raw(value) });
+        }
+    }
+}
+
 /// See the module docs.
 pub(crate) struct PerProcess<T> {
-    first: OnceLock<Box<Link<T>>>,
+    first: Raced<Link<T>>,
 }
 
 struct Link<T> {
@@ -99,10 +158,10 @@ struct Link<T> {
     next: PerProcess<T>,
 }
 
-impl<T> PerProcess<T> {
+impl<T: Send + Sync> PerProcess<T> {
     pub(crate) const fn new() -> Self {
         Self {
-            first: OnceLock::new(),
+            first: Raced::new(),
         }
     }
 
@@ -123,12 +182,10 @@ impl<T> PerProcess<T> {
     fn of(&self, process: Process, make: impl Fn() -> T) -> &T {
         let mut here = self;
         loop {
-            let link = here.first.get_or_init(|| {
-                Box::new(Link {
-                    process,
-                    value: make(),
-                    next: Self::new(),
-                })
+            let link = here.first.get_or_make(|| Link {
+                process,
+                value: make(),
+                next: Self::new(),
             });
             if link.process == process {
                 return &link.value;
@@ -141,6 +198,25 @@ impl<T> PerProcess<T> {
 #[cfg(all(test, not(wheelhouse_loom), not(wheelhouse_shuttle)))]
 mod tests {
     use super::*;
+
+    #[test]
+    fn threads_that_race_get_the_same_value() {
+        let value = Raced::new();
+        let all = std::sync::Barrier::new(4);
+        let make = || {
+            all.wait();
+            Box::new(1)
+        };
+        std::thread::scope(|threads| {
+            let threads: Vec<_> = (0..4)
+                .map(|_| threads.spawn(|| ptr::from_ref(value.get_or_make(make)).addr()))
+                .collect();
+            let mut found = threads.into_iter().map(|thread| thread.join().unwrap());
+            let first = found.next();
+            assert!(found.all(|other| Some(other) == first));
+        });
+        assert_eq!(**value.get_or_make(|| unreachable!("it is made")), 1);
+    }
 
     #[test]
     fn each_process_has_a_value_of_its_own() {

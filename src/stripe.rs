@@ -8,10 +8,12 @@
 //!
 //! A thread-local load. The first call of a thread takes a lock of the process.
 
+use crate::process::{PerProcess, Raced};
 use std::cell::Cell;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// A value on its own cache lines: two, since adjacent-line prefetch fetches them in pairs.
 #[derive(Debug, Default)]
@@ -43,39 +45,40 @@ static THREADS: Numbers = Numbers::new();
 
 /// Small numbers, each of which has one owner at a time. The lowest free one is taken first.
 ///
+/// A child made by `fork` takes none of its parent's numbers: not those in use, nor those that were
+/// returned to the parent, whose lock may stay locked.
+///
 /// Always `std`'s lock: models fix the number of a thread.
-pub(crate) struct Numbers(Mutex<Free>);
-
-struct Free {
-    returned: BinaryHeap<Reverse<usize>>,
-    /// Neither this one nor a higher one was ever taken.
-    untouched: usize,
+pub(crate) struct Numbers {
+    returned: PerProcess<Mutex<BinaryHeap<Reverse<usize>>>>,
+    /// Neither this one nor a higher one was ever taken. Relaxed: only uniqueness counts.
+    untouched: AtomicUsize,
 }
 
 impl Numbers {
     pub(crate) const fn new() -> Self {
-        Self(Mutex::new(Free {
-            returned: BinaryHeap::new(),
-            untouched: 0,
-        }))
+        Self {
+            returned: PerProcess::new(),
+            untouched: AtomicUsize::new(0),
+        }
     }
 
     pub(crate) fn take(&self) -> usize {
-        let mut free = self.lock();
-        if let Some(Reverse(number)) = free.returned.pop() {
-            return number;
-        }
-        free.untouched += 1;
-        free.untouched - 1
+        let returned = self.returned().pop();
+        returned.map_or_else(
+            || self.untouched.fetch_add(1, Ordering::Relaxed),
+            |Reverse(number)| number,
+        )
     }
 
     pub(crate) fn give_back(&self, number: usize) {
-        self.lock().returned.push(Reverse(number));
+        self.returned().push(Reverse(number));
     }
 
-    fn lock(&self) -> MutexGuard<'_, Free> {
+    fn returned(&self) -> MutexGuard<'_, BinaryHeap<Reverse<usize>>> {
+        let returned = self.returned.get_or_make(Default::default).lock();
         // Each change is a single step.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        returned.unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -114,8 +117,8 @@ fn draw() -> usize {
 /// How many cores the process may use. Asked once, when the first cache is built: a thread that is
 /// bound to one core would hear of that one only.
 pub(crate) fn cores() -> usize {
-    static CORES: OnceLock<usize> = OnceLock::new();
-    *CORES.get_or_init(|| std::thread::available_parallelism().map_or(4, usize::from))
+    static CORES: Raced<usize> = Raced::new();
+    *CORES.get_or_make(|| std::thread::available_parallelism().map_or(4, usize::from))
 }
 
 /// How many stripes or shards suit this machine: a power of two, at least `per_core` for each core.

@@ -1,19 +1,24 @@
 //! A cache belongs to the process that built it. In a child made by `fork`, its calls answer, or
 //! panic with a sentence that says what to do instead. None hangs, whatever the parent's threads
 //! were doing. Caches that the child builds work.
+//!
+//! No child builds a cache while threads of the parent contend for locks: `parking_lot` has locks
+//! of the whole process for the threads that wait, and one could stay locked.
 #![cfg(unix)]
 
 mod support;
 
+use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::task::{Context, Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use support::{HOUR, millis, secs};
 use wheelhouse::{
-    Alarm, Cache, Delivery, DeliveryTask, Leased, MaintenanceTask, ManualTicker, Scheduler,
+    Alarm, Cache, Delivery, DeliveryTask, Filled, Leased, MaintenanceTask, ManualTicker, Scheduler,
     loader_fn, refresh,
 };
 
@@ -236,7 +241,8 @@ fn a_listener_at_work_in_an_executor() {
     assert_eq!(begun.load(Ordering::SeqCst), 3);
 }
 
-/// A task that the child inherits does nothing there, nor does the task of an alarm.
+/// A task that the child inherits does nothing there, nor does the task of an alarm, nor a lease:
+/// it wakes no waiter of the parent.
 #[test]
 fn tasks_of_the_program() {
     #[derive(Clone, Default)]
@@ -244,6 +250,13 @@ fn tasks_of_the_program() {
     impl Alarm for Latest {
         fn set(&self, _: Duration, task: MaintenanceTask) {
             *self.0.lock().expect("no panic") = Some(task);
+        }
+    }
+    #[derive(Default)]
+    struct Woken(AtomicBool);
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.store(true, Ordering::SeqCst);
         }
     }
     let _alone = alone();
@@ -265,13 +278,19 @@ fn tasks_of_the_program() {
         (Leased::Lease(lease), Leased::Lease(other)) => (lease, other),
         _ => panic!("both keys are absent"),
     };
+    let woken = Arc::new(Woken::default());
+    let mut waits = Box::pin(cache.get_with_async(6, async { 6 }));
+    let waker = Waker::from(Arc::clone(&woken));
+    let polled = waits.as_mut().poll(&mut Context::from_waker(&waker));
+    assert!(polled.is_pending());
     assert!(in_a_child(|| {
         std::panic::set_hook(Box::new(|_| ()));
         let idle = alarm.run().is_none();
         delivery.run();
         drop(other);
-        _ = catch_unwind(AssertUnwindSafe(|| lease.fill(5)));
-        idle && all_refuse(&cache)
+        let filled = matches!(lease.fill(5), Filled::Revoked(5));
+        drop(waits);
+        idle && filled && !woken.0.load(Ordering::SeqCst) && all_refuse(&cache)
     }));
 }
 
@@ -310,20 +329,52 @@ fn writers_and_pins_at_work() {
             })
         })
         .collect();
-    for _ in 0..30 {
+    let calls = || {
+        std::panic::set_hook(Box::new(|_| ()));
+        let refused = refuses(|| cache.insert(0, 1)) && refuses(|| cache.run_pending_tasks());
+        _ = cache.get(&0);
+        drop_here(&cache);
+        refused
+    };
+    for _ in 0..60 {
         cache.insert(0, 0);
-        assert!(in_a_child(|| {
-            std::panic::set_hook(Box::new(|_| ()));
-            let refused = refuses(|| cache.insert(0, 1)) && refuses(|| cache.run_pending_tasks());
-            _ = cache.get(&0);
-            drop_here(&cache);
-            refused && a_new_cache_works()
-        }));
+        assert!(in_a_child(calls));
+        // A thread that has used no cache yet.
+        thread::scope(|scope| {
+            let fork = scope.spawn(|| in_a_child(calls));
+            assert!(fork.join().expect("no panic"));
+        });
     }
     stop.store(true, Ordering::Relaxed);
     threads
         .into_iter()
         .for_each(|thread| thread.join().expect("no panic"));
+}
+
+#[test]
+fn caches_built_and_dropped_meanwhile() {
+    let _alone = alone();
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                drop(
+                    (0..8)
+                        .map(|_| Cache::<u32, u32>::new(1))
+                        .collect::<Vec<_>>(),
+                );
+            }
+        });
+        let passed = (0..200).all(|_| {
+            in_a_child(|| {
+                let cache = Cache::new(100);
+                cache.insert(0, 0);
+                cache.get(&0) == Some(0)
+            })
+        });
+        stop.store(true, Ordering::Relaxed);
+        assert!(passed);
+    });
 }
 
 #[test]

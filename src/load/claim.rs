@@ -142,6 +142,7 @@ impl<'a, K, V, S, Y: Key<K>> Claimant<'a, K, V, S, Y> {
     /// Ends the wait of this call. If it had been told to lead, the next waiter leads.
     fn stop(&mut self) {
         if let (Some(load), Some(ticket)) = (self.waits.take(), self.ticket)
+            && load.is_of_this_process()
             && load.leave(ticket)
         {
             drop(Guard::new(self.core, load));

@@ -256,7 +256,9 @@ impl<K, V, H: Home<K, V>> Guard<K, V, H> {
             }
             None => {
                 self.ended = true;
-                wake_all(self.load.end(outcome, 0).0);
+                if self.load.is_of_this_process() {
+                    wake_all(self.load.end(outcome, 0).0);
+                }
             }
         }
     }
@@ -297,7 +299,7 @@ impl<K, V, H: Home<K, V>> Guard<K, V, H> {
 impl<K, V, H: Home<K, V>> Drop for Guard<K, V, H> {
     #[inline]
     fn drop(&mut self) {
-        if !self.ended {
+        if !self.ended && self.load.is_of_this_process() {
             self.end_dropped();
         }
     }
@@ -440,6 +442,14 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Guard<K, V,
         own: Box<Seen<V>>,
     ) -> Filling<V> {
         let load = Arc::clone(&self.load);
+        if !load.is_of_this_process() {
+            self.ended = true;
+            return Filling::Revoked {
+                by: RevokedBy::Overwrite,
+                live: None,
+                own,
+            };
+        }
         let live = core.and_then(|core| {
             core.shared.count(Counters::load_discarded);
             let mut live = core.loads().peek(load.hash(), load.key())?;

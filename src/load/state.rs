@@ -8,7 +8,8 @@
 use super::cycle::thread_number;
 use crate::contain::contain;
 use crate::hash::Words;
-use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering, thread_local};
+use crate::process::Process;
+use crate::sync::{AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering, thread_local};
 use crate::time::{self, NEVER};
 use std::any::{Any, TypeId};
 use std::cell::Cell;
@@ -175,6 +176,7 @@ pub(crate) struct Load<K, V> {
     /// Whether a call has ever joined. Relaxed: it is set under the shard's lock, or before the
     /// run is handed to the thread that will end it.
     joined: AtomicBool,
+    process: Process,
     state: Mutex<State<V>>,
 }
 
@@ -277,6 +279,7 @@ impl<K, V> Load<K, V> {
             began: AtomicU64::new(began),
             reload_until: AtomicU64::new(NEVER),
             joined: AtomicBool::new(false),
+            process: Process::current(),
             state: Mutex::new(State {
                 phase: Phase::Led,
                 rest: None,
@@ -286,6 +289,19 @@ impl<K, V> Load<K, V> {
                 told: HashMap::default(),
             }),
         }
+    }
+
+    /// Panics in a child made by `fork`: a thread of the parent may have held the lock.
+    #[inline]
+    fn state(&self) -> MutexGuard<'_, State<V>> {
+        self.process.check();
+        self.state.lock()
+    }
+
+    /// False in a child made by `fork`: there, to end a run or a wait means nothing.
+    #[inline]
+    pub(crate) fn is_of_this_process(&self) -> bool {
+        self.process.is_current()
     }
 
     pub(crate) fn hash(&self) -> u64 {
@@ -327,7 +343,7 @@ impl<K, V> Load<K, V> {
 
     /// Which write revoked it first.
     pub(crate) fn revoked(&self) -> Option<RevokedBy> {
-        self.state.lock().revoked
+        self.state().revoked
     }
 
     /// Cache time at which the run began.
@@ -361,7 +377,7 @@ impl<K, V> Load<K, V> {
     /// again: the first of them takes it over.
     pub(crate) fn queue(&self) {
         let mut wakers = Vec::new();
-        let mut state = self.state.lock();
+        let mut state = self.state();
         state.phase = Phase::Queued;
         let takes_over = |want| !matches!(want, Want::Any(_));
         state.tell(
@@ -375,35 +391,31 @@ impl<K, V> Load<K, V> {
     /// What the load is to remember if its run ends without a value, until the next run ends;
     /// nothing forgets.
     pub(crate) fn set_rest(&self, rest: Option<Rest<V>>) {
-        let former = std::mem::replace(&mut self.state.lock().rest, rest.map(Box::new));
+        let former = std::mem::replace(&mut self.state().rest, rest.map(Box::new));
         drop(former);
     }
 
     /// How often its runs have failed in a row, as far as that is remembered.
     pub(crate) fn failures(&self) -> u32 {
-        self.state
-            .lock()
-            .rest
-            .as_ref()
-            .map_or(0, |rest| rest.failures)
+        self.state().rest.as_ref().map_or(0, |rest| rest.failures)
     }
 
     /// Whether no run is at work, and a failure is remembered.
     pub(crate) fn is_resting(&self) -> bool {
-        self.state.lock().phase == Phase::Resting
+        self.state().phase == Phase::Resting
     }
 
     /// The failure of an earlier run that is remembered at `now`, if a call accepts it. For a load
     /// that rests, or whose lead is offered to that call.
     pub(crate) fn remembered(&self, now: u64, want: Want) -> Option<Outcome<V>> {
-        let state = self.state.lock();
+        let state = self.state();
         let rest = (state.rest.as_ref()).filter(|rest| !time::is_due(now, rest.until))?;
         (want.accepts(&rest.outcome)).then(|| rest.outcome.clone())
     }
 
     /// Whether it waits for a thread.
     pub(crate) fn is_queued(&self) -> bool {
-        self.state.lock().phase == Phase::Queued
+        self.state().phase == Phase::Queued
     }
 
     /// Takes the lead of a load that waits for a thread, or rests. True for the first that asks.
@@ -418,7 +430,7 @@ impl<K, V> Load<K, V> {
     }
 
     fn take_lead(&self, is_free: impl Fn(Phase) -> bool) -> bool {
-        let mut state = self.state.lock();
+        let mut state = self.state();
         let free = is_free(state.phase);
         if free {
             state.phase = Phase::Led;
@@ -428,7 +440,7 @@ impl<K, V> Load<K, V> {
 
     /// Whether a waiter would share a value.
     pub(crate) fn has_sharers(&self) -> bool {
-        self.state.lock().has(|want| want != Want::OwnTurn)
+        self.state().has(|want| want != Want::OwnTurn)
     }
 
     /// Adds a waiter; `thread` is 0 for a task. Under the shard's lock, while the load is current;
@@ -440,12 +452,12 @@ impl<K, V> Load<K, V> {
             // The first poll leaves one: cloning a waker is user code.
             waker: None,
         };
-        self.state.lock().add(ticket, want, waiter);
+        self.state().add(ticket, want, waiter);
     }
 
     /// The waiter's call has finished its other work: from now on it waits like any other.
     pub(crate) fn wait_now(&self, ticket: Ticket) {
-        let mut state = self.state.lock();
+        let mut state = self.state();
         let mut later = (state.waiting.iter_mut()).filter(|(want, _)| *want == Want::LookUpAgain);
         if let Some(waiter) = later.find_map(|(_, queue)| queue.remove(&ticket)) {
             state.add(ticket, Want::Optional, waiter);
@@ -454,7 +466,7 @@ impl<K, V> Load<K, V> {
 
     /// Whether a waiter is among the first `count` that wait.
     pub(crate) fn is_among_next(&self, ticket: Ticket, count: usize) -> bool {
-        let state = self.state.lock();
+        let state = self.state();
         let ahead = state
             .waiting
             .iter()
@@ -468,7 +480,7 @@ impl<K, V> Load<K, V> {
         // Cloned with no lock held: a waker is user code.
         let mut fresh = None;
         loop {
-            let mut state = self.state.lock();
+            let mut state = self.state();
             if let Some(verdict) = state.told.remove(&ticket) {
                 if let Verdict::Leads = verdict {
                     state.phase = Phase::Led;
@@ -494,7 +506,7 @@ impl<K, V> Load<K, V> {
 
     /// A waiter gives up. True if it had been told to lead: then the caller has to end that run.
     pub(crate) fn leave(&self, ticket: Ticket) -> bool {
-        let mut state = self.state.lock();
+        let mut state = self.state();
         let waiter = state.take_waiter(ticket);
         let told = state.told.remove(&ticket);
         let led = matches!(told, Some(Verdict::Leads));
@@ -510,7 +522,7 @@ impl<K, V> Load<K, V> {
     /// [`release_waiters`](Self::release_waiters) follows when the lock was released. True if calls
     /// may still wait for the run that is at work.
     pub(crate) fn revoke(&self, by: RevokedBy) -> bool {
-        let mut state = self.state.lock();
+        let mut state = self.state();
         self.mark_outdated();
         state.revoked.get_or_insert(by);
         let runs = !matches!(state.phase, Phase::Offered(_) | Phase::Resting);
@@ -521,7 +533,7 @@ impl<K, V> Load<K, V> {
     /// leader is at work or the load is overdue. With no lock held.
     pub(crate) fn release_waiters(&self) {
         let mut wakers = Vec::new();
-        let mut state = self.state.lock();
+        let mut state = self.state();
         let mut all = state.revoked == Some(RevokedBy::NewerLoad);
         if let Phase::Offered(ticket) = state.phase {
             state.told.insert(ticket, Verdict::Retry);
@@ -536,7 +548,7 @@ impl<K, V> Load<K, V> {
 
     /// Wakes all that wait, so that they look whether the load is overdue. With no lock held.
     pub(crate) fn wake_waiters(&self) {
-        let mut state = self.state.lock();
+        let mut state = self.state();
         let waiters = state
             .waiting
             .iter_mut()
@@ -548,7 +560,7 @@ impl<K, V> Load<K, V> {
 
     /// Whether any call waits.
     pub(crate) fn has_waiters(&self) -> bool {
-        self.state.lock().has(|_| true)
+        self.state().has(|_| true)
     }
 
     /// The run's value has been stored. Under the shard's lock, in the hold that stored it. Unless
@@ -562,7 +574,7 @@ impl<K, V> Load<K, V> {
             self.leader.store(0, Ordering::Relaxed);
         }
         let goes_on = joined && {
-            let mut state = self.state.lock();
+            let mut state = self.state();
             state.sealed = true;
             state.has(|want| want == Want::OwnTurn)
         };
@@ -578,7 +590,7 @@ impl<K, V> Load<K, V> {
     /// both with no lock held.
     pub(crate) fn end(&self, outcome: &Outcome<V>, now: u64) -> (Vec<Waker>, Option<Box<Rest<V>>>) {
         let mut wakers = Vec::new();
-        let mut state = self.state.lock();
+        let mut state = self.state();
         let current = self.is_current();
         state.phase = Phase::Over;
         self.leader.store(0, Ordering::Relaxed);
@@ -617,7 +629,7 @@ impl<K, V> Load<K, V> {
     /// The thread for which a waiter has to wait: `None` if it need not wait any more, or no thread
     /// leads.
     pub(crate) fn awaited_thread(&self, ticket: Ticket) -> Option<u64> {
-        let mut state = self.state.lock();
+        let mut state = self.state();
         let waits = state.waiter(ticket).is_some();
         // Under the lock, as in `end`: it may hand the lead to this very waiter.
         let leader = self.leader();
@@ -628,7 +640,7 @@ impl<K, V> Load<K, V> {
 
 impl<K, V> std::fmt::Debug for Load<K, V> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let state = self.state.lock();
+        let state = self.state();
         f.debug_struct("Load")
             .field("hash", &self.hash)
             .field("phase", &state.phase)

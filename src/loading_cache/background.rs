@@ -85,7 +85,7 @@ impl<K: CacheKey, V: CacheValue, S: CacheHasher> Wait<K, V, S> {
     fn stop(&mut self) {
         if !self.ended {
             self.ended = true;
-            if self.load.leave(self.ticket) {
+            if self.load.is_of_this_process() && self.load.leave(self.ticket) {
                 drop(Guard::new(self.core.clone(), Arc::clone(&self.load)));
             }
         }

@@ -26,8 +26,8 @@
 //! fresh any more. If it stepped forward, readings by the old `offset` would pass `Instant::now()`.
 //! The next anchor shows that, and the process uses `Instant::now()` from then on.
 
+use crate::process::Raced;
 // Of the standard library also under loom: models run on tickers.
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -57,7 +57,7 @@ pub(super) struct Anchor {
     /// is given up.
     rate: AtomicU64,
     /// The instant 0, and the counter just after it, if there is one to use.
-    start: OnceLock<(Instant, Option<u64>)>,
+    start: Raced<(Instant, Option<u64>)>,
 }
 
 /// The anchor of this process.
@@ -69,13 +69,13 @@ impl Anchor {
             until: AtomicU64::new(0),
             offset: AtomicI64::new(i64::MIN),
             rate: AtomicU64::new(UNKNOWN),
-            start: OnceLock::new(),
+            start: Raced::new(),
         }
     }
 
     /// The instant 0. The first call takes some microseconds.
     pub(super) fn start(&self) -> Instant {
-        self.start.get_or_init(first).0
+        self.start.get_or_make(first).0
     }
 
     /// Now, in nanoseconds. If not `after_loads`, the moment may lie before the latest loads of
@@ -103,7 +103,7 @@ impl Anchor {
     #[cold]
     #[inline(never)]
     fn renew(&self) -> u64 {
-        let (start, first) = *self.start.get_or_init(first);
+        let (start, first) = *self.start.get_or_make(first);
         let elapsed = || super::saturating_nanos(start.elapsed());
         let nanos = elapsed();
         if let Some(first) = first

@@ -55,6 +55,7 @@
 //! If a model removes one of the fences, that model fails, as it must (`models/loom/grace/`).
 
 use super::atomics::{AtomicU64, Mutex, grace_fence, pin_fence};
+use crate::process::Process;
 use std::sync::atomic::{self, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -64,8 +65,13 @@ pub(in super::super) struct Epoch {
     records: Arc<Records>,
 }
 
-/// The records of all live threads that were pinned here, and orphans.
-type Records = Mutex<Vec<Arc<Record>>>;
+/// The records of all live threads that were pinned here, and orphans. No thread of a child made by
+/// `fork` takes the lock, which a thread of the parent may have held. So a record that is made
+/// there is in no list; nothing is freed there.
+struct Records {
+    process: Process,
+    list: Mutex<Vec<Arc<Record>>>,
+}
 
 /// One thread's pins. On its own cache lines, adjacent-line prefetch included.
 #[repr(align(128))]
@@ -98,7 +104,10 @@ impl Epoch {
     pub(in super::super) fn new() -> Self {
         Self {
             now: AtomicU64::new(NONE + STEP),
-            records: Arc::new(Mutex::new(Vec::new())),
+            records: Arc::new(Records {
+                process: Process::current(),
+                list: Mutex::new(Vec::new()),
+            }),
         }
     }
 
@@ -109,7 +118,9 @@ impl Epoch {
             further: atomic::AtomicU64::new(0),
             home: Arc::downgrade(&self.records),
         });
-        self.records.lock().push(Arc::clone(&record));
+        if self.records.process.is_current() {
+            self.records.list.lock().push(Arc::clone(&record));
+        }
         record
     }
 
@@ -123,7 +134,7 @@ impl Epoch {
 
     /// Whether no thread is pinned since before that target.
     pub(super) fn has_passed(&self, target: u64) -> bool {
-        let mut records = self.records.lock();
+        let mut records = self.records.list.lock();
         let is_held_up_by = |record: &Arc<Record>| {
             // Acquire, partners: the releases in `enter_alone`, `leave` and `note`.
             let pinned = record.pinned.load(Ordering::Acquire);
@@ -142,7 +153,7 @@ impl Epoch {
     /// The number of records.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
-        self.records.lock().len()
+        self.records.list.lock().len()
     }
 }
 
@@ -220,8 +231,10 @@ impl Record {
 
     /// Takes the record out of its epoch. It is not pinned and will not be pinned again.
     pub(super) fn unregister(self: &Arc<Self>) {
-        if let Some(records) = self.home.upgrade() {
-            records.lock().retain(|record| !Arc::ptr_eq(record, self));
+        if let Some(records) = self.home.upgrade()
+            && records.process.is_current()
+        {
+            (records.list.lock()).retain(|record| !Arc::ptr_eq(record, self));
         }
     }
 }
