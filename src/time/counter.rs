@@ -4,7 +4,8 @@
 //! rest of a look-up. The counter alone costs a third of that. Where the kernel derives the
 //! monotonic clock from this counter, a reading is an *anchor*, which is a call of
 //! `Instant::now()` at most [`FRESH`] old, plus the time by the counter since. Elsewhere, and for
-//! the first millisecond of a process, each reading calls `Instant::now()`.
+//! the first millisecond after the process has built its first cache, each reading calls
+//! `Instant::now()`.
 //!
 //! The counter's rate is measured once and then *halved*. So its error, and changes of the kernel's
 //! rate (by a tenth at most), cannot make a reading too great.
@@ -19,8 +20,11 @@
 //!    the anchor meanwhile, and the reading is below its `n`.
 //! 2. *It lags by less than [`FRESH`]*, and by half of that as a rule: an older anchor is not used.
 //! 3. *It never goes back*, in a thread or from one thread to another that it has told something:
-//!    `offset` never falls, what a thread has learnt is loaded before its counter is read,
-//!    and a thread that takes an anchor publishes it before it answers.
+//!    `offset` never falls, what a thread has learnt is loaded before its counter is read, and a
+//!    thread that takes an anchor publishes it before it answers. A reading that does not wait for
+//!    the loads before it ([`now`](Anchor::now) without `after_loads`) keeps this for its own
+//!    thread only: it may be before a reading of another thread, by as much as the processor
+//!    executes ahead.
 //!
 //! If the counter steps (a machine that was suspended, or moved to another host), no anchor is
 //! fresh any more. If it stepped forward, readings by the old `offset` would pass `Instant::now()`.
@@ -79,7 +83,7 @@ impl Anchor {
     }
 
     /// Now, in nanoseconds. If not `after_loads`, the moment may lie before the latest loads of
-    /// this thread, as far as the processor executes instructions ahead; that costs half as much.
+    /// this thread, by as much as the processor executes ahead; that costs half as much.
     #[inline]
     pub(super) fn now(&self, after_loads: bool) -> u64 {
         self.read(|| system::counter(after_loads))
