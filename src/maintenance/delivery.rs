@@ -17,7 +17,7 @@ use crate::notify::Awaited;
 use crate::scheduler::{Delivery, EXECUTOR_PATIENCE, report_idle_executor};
 use crate::time;
 
-/// How many chunks of notifications a thread reports before other caches get their turn.
+/// How many chunks of notifications a thread delivers before other caches get their turn.
 const CHUNKS_PER_TURN: usize = 32;
 
 /// Where no thread wakes the cache, this many undelivered notifications make a writer offer a
@@ -136,7 +136,7 @@ impl<K, V> MaintenanceView<'_, K, V> {
         }
     }
 
-    /// Between the passes of a run. True if other work is due before all was told.
+    /// Between the passes of a run. True if other work is due before all was delivered.
     pub(super) fn deliver_from_run(self) -> bool {
         let maintenance = self.maintenance;
         if !maintenance.has_listener() || maintenance.notifier.waiting() == 0 {
