@@ -94,6 +94,7 @@ fn unchanged<K, V>(key: K, seen: Option<Box<Seen<V>>>) -> CompResult<K, V> {
 }
 
 /// The answer about an entry that was removed.
+#[expect(clippy::boxed_local, reason = "the value may be large")]
 fn removed<K, V>(key: K, mut seen: Box<Seen<V>>) -> CompResult<K, V> {
     seen.stored = false;
     CompResult::Removed(seen.with_key(key))
