@@ -7,7 +7,7 @@
 #![allow(unsafe_code)]
 
 use super::claim::{Claim, Claimant};
-use super::cycle::thread_number;
+use super::cycle::{mark_lead, thread_number};
 use super::form::Run;
 use super::guard::{CallGuard, Seen};
 use super::key::{CacheHasher, CacheKey, CacheValue, Key};
@@ -87,6 +87,7 @@ where
         // Not only while the future is polled: while it is made, and while its output is committed,
         // user code runs as well. The end of the run takes this back.
         guard.load().set_leader(thread_number());
+        let _mark = mark_lead();
         if matches!(this.init, Init::Make(_))
             && let Init::Make(make) = std::mem::replace(&mut this.init, Init::Gone)
         {

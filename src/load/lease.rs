@@ -1,7 +1,7 @@
 //! Leases: the right to load a key as a value, for code that cannot run inside a closure.
 
 use super::claim::{Claim, Claimant, Request};
-use super::cycle::thread_number;
+use super::cycle::{LeadMark, mark_lead, thread_number};
 use super::guard::{Filling, OwnedGuard, Seen};
 use super::key::Owned;
 use super::state::{Outcome, Want};
@@ -51,6 +51,8 @@ pub enum Leased<K, V, S = RandomState> {
 /// ```
 pub struct Lease<K, V, S = RandomState> {
     guard: OwnedGuard<K, V, S>,
+    /// Of the thread that got it.
+    _mark: LeadMark,
 }
 
 /// What became of a value that filled a [`Lease`]. There will be no other outcomes: a `match` needs
@@ -313,6 +315,7 @@ where
             Claim::Busy => Leased::Busy,
             Claim::Guard(guard, _) => Leased::Lease(Lease {
                 guard: guard.into_owned(self.downgrade()),
+                _mark: mark_lead(),
             }),
         }
     }
