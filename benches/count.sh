@@ -9,8 +9,9 @@
 #                                 adding or removing one, make a new baseline with --save
 #   TOLERANCE=10 benches/count.sh --check
 #
-# Under valgrind the time stamp counter is not trusted as a clock. So with deadlines the counts are
-# those of a machine without a trusted counter, where each call asks the system's clock.
+# Under valgrind a reading of the system's clock is a system call, so look-ups do not ask the coarse
+# clock. With deadlines the counts are those of calls that read the exact clock: the processor's
+# counter where the kernel's clock source is `tsc`. Compare counts of such machines only.
 #
 # Counts depend on the compiler: a baseline holds for the rustc named in its first line, and is
 # compared with no other. They also depend on the number of processors, which sets the number of

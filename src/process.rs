@@ -10,8 +10,9 @@
 //!
 //! # How it works
 //!
-//! The system runs a handler in each child that `fork` makes. It counts the forks between the
-//! program's first process and this one. An object remembers the count at its beginning.
+//! The first cache of the program has the system run a handler in each child that `fork` makes from
+//! then on. The handler counts the forks between that first process and this one. An object
+//! remembers the count at its beginning.
 //!
 //! # Cost
 //!
@@ -84,7 +85,7 @@ fn watch() {
     });
 }
 
-/// There is no `fork`.
+/// No handler: there is no `fork`.
 #[cfg(any(not(unix), miri))]
 fn watch() {}
 

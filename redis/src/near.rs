@@ -12,7 +12,7 @@ use wheelhouse::{Cache, RandomState};
 
 /// A cache in this process in front of a Redis or Valkey server, which reports every change.
 ///
-/// It is a handle: a clone shares everything and costs three reference counts. The near cache ends
+/// It is a handle: a clone shares everything and costs four reference counts. The near cache ends
 /// with [`close`](Self::close), with its last handle, or with the tokio runtime on which it was
 /// connected.
 ///

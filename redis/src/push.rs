@@ -3,8 +3,8 @@
 //! The handler runs on the task that reads the connection, before that task hands out any later
 //! reply. So when a reply is handed out, all invalidations that the server sent before it have been
 //! applied. The handler never awaits. It invalidates keys in the local cache, or moves the stamp
-//! and leaves the removal to the cleaner. Removal listeners run on a thread of the local cache, so
-//! they may call the near cache.
+//! and leaves the removal to the cleaner. Removal listeners run on other threads, so they may call
+//! the near cache.
 
 use crate::config::OnDisconnect;
 use crate::error::NearError;

@@ -145,7 +145,7 @@ where
     ///
     /// # Errors
     ///
-    /// As [`set`](Self::set).
+    /// As [`set`](Self::set), but within twice `request_timeout`.
     ///
     /// ```no_run
     /// # use std::time::Duration;
@@ -175,8 +175,8 @@ where
     ///
     /// # Errors
     ///
-    /// As [`set`](Self::set) and [`get`](Self::get). A server before Redis 6.2 does not know
-    /// `GETEX`.
+    /// As [`set`](Self::set) and [`get`](Self::get), but within three times `request_timeout`. A
+    /// server before Redis 6.2 does not know `GETEX`.
     ///
     /// ```no_run
     /// # use std::time::Duration;

@@ -182,7 +182,8 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     /// # Weight
     ///
     /// With a weigher, the weight may exceed the bound by `1,024 × shards + 3,072` times the weight
-    /// of the heaviest entry. A cache has four shards per core, a small one fewer.
+    /// of the heaviest entry. A cache has four shards per core, rounded up to a power of two and at
+    /// most 1,024; a small one has fewer.
     ///
     /// ```
     /// use wheelhouse::Cache;

@@ -92,8 +92,8 @@ pub(crate) use ready::{random_unit, shorten};
 ///   without a write to shared memory.
 ///
 /// A write reads the instant once, after the code that makes the value has run and before it asks
-/// the policy. A read uses an instant after the call began, at which the entry was live. With
-/// `time_to_live` or `time_to_idle` on the same cache, the earliest of the deadlines holds, and
+/// the policy. A read uses the instant at which it has found the entry live. With `time_to_live` or
+/// `time_to_idle` on the same cache, the earliest of the deadlines holds, and
 /// `duration_until_expiry` is the time left until that one. If the policy returns it unchanged, the
 /// deadline that the policy gave before stays.
 ///
@@ -109,9 +109,10 @@ pub(crate) use ready::{random_unit, shorten};
 ///
 /// # Time
 ///
-/// The [`Instant`]s are computed from the ticker of the cache: the difference between two of them
-/// is time of that ticker. Under a [`ManualTicker`](crate::ManualTicker) they are unrelated to
-/// [`Instant::now`].
+/// Without a ticker, the [`Instant`]s are those of the program's clock, at most 50 µs earlier than
+/// [`Instant::now`] and never later. With one, they are computed from the ticker: the difference
+/// between two of them is time of that ticker. Under a [`ManualTicker`](crate::ManualTicker) they
+/// are unrelated to [`Instant::now`].
 ///
 /// # Panics
 ///

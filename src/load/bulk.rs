@@ -167,7 +167,7 @@ where
     /// # Cost
     ///
     /// A [`get`](Self::get) for each key, and an [`insert`](Self::insert) and the memory of a load
-    /// for each key that is loaded.
+    /// and of a box for the value for each key that is loaded.
     ///
     /// ```
     /// let cache = wheelhouse::Cache::new(100);

@@ -292,7 +292,8 @@ where
     ///
     /// # Cost
     ///
-    /// The memory of a load, clones of key and value, and an [`insert`](Cache::insert).
+    /// The memory of a load, clones of key and value, a box for the live value and one for the new
+    /// value, and an [`insert`](Cache::insert).
     ///
     /// ```
     /// let cache = wheelhouse::Cache::new(100);

@@ -3,7 +3,7 @@
 //!
 //! It is written by hand: as an `async fn` it would be four times as large as the user's future,
 //! which the compiler would keep once as an argument, once as a local variable and once for each
-//! `await` (`futures_are_small` in tests/load_async.rs).
+//! `await` (`futures_are_small` in tests/loading/loads/tasks.rs).
 #![allow(unsafe_code)]
 
 use super::claim::{Claim, Claimant};

@@ -14,17 +14,17 @@ use std::future::Future;
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 
-/// # Loading
-///
-/// At most one closure runs for a key at a time. Calls for the same key, of whichever method, wait
-/// for its outcome and share it. A write of the key (`insert`, `invalidate`, `remove`, …) never
-/// waits for a load: it revokes the load, whose value is then not stored.
 // Out of line: its room on the stack is free while the load runs.
 #[inline(never)]
 fn answer<F: Form<V>, V>(outcome: Result<Box<Seen<V>>, Outcome<V>>) -> F::Answer<V> {
     F::answer(outcome.map(|seen| seen.value))
 }
 
+/// # Loading
+///
+/// At most one closure runs for a key at a time. Calls for the same key, of whichever method, wait
+/// for its outcome and share it. A write of the key (`insert`, `invalidate`, `remove`, …) never
+/// waits for a load: it revokes the load, whose value is then not stored.
 impl<K, V, S> Cache<K, V, S>
 where
     K: Hash + Eq + Clone + Send + Sync + 'static,
@@ -73,8 +73,9 @@ where
     ///
     /// # Cost
     ///
-    /// A hit costs what [`get`](Self::get) costs. A miss that loads: one clone of the key and of
-    /// the value and the memory of a load, beside what `get` and `insert` take.
+    /// A hit costs what [`get`](Self::get) costs. A miss that loads costs a clone of the key and of
+    /// the value, and the memory of a load and of a box for the value, beside what `get` and
+    /// `insert` take.
     ///
     /// ```
     /// let cache = wheelhouse::Cache::new(100);

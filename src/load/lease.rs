@@ -141,7 +141,7 @@ where
     ///
     /// # Cost
     ///
-    /// As [`Cache::insert`], and a clone of the value.
+    /// As [`Cache::insert`], a clone of the value, and a box for it meanwhile.
     ///
     /// ```
     /// # use wheelhouse::{Cache, Filled, Leased};

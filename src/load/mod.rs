@@ -25,7 +25,7 @@
 //!
 //! | event | Queued: a reload waits for a thread | Led: a guard is out | Offered: a waiter was told to lead | Over |
 //! |-------|------|------|---------|------|
-//! | a call claims the key | takes it over, if the key is absent: Led | joins | joins | a new load |
+//! | a call claims the key | a miss or a compute takes it over: Led; a `refresh` joins | joins | joins | a new load |
 //! | a thread takes it from the queue | Led | – | – | – |
 //! | `fill` | – | the value is stored and published; a waiter that wants a turn is told to lead (Offered), else Over | – | – |
 //! | `fail`, `keep`, `remove`, drop | Over: the failure is published | published to the waiters that accept it; the first of the others is told to lead (Offered), else Over | – | – |

@@ -16,7 +16,7 @@
 //! |---|---|---|---|
 //! | fresh | a value is written | – | at the entry's refresh moment |
 //! | stale | the moment has come | the next read | the read takes the right to reload, under the shard's lock; other reads see that the key has a load |
-//! | queued | the right is taken, for a `Loader` | the queue of the reload threads | a thread begins to run it, or a miss takes it over |
+//! | queued | the right is taken, for a `Loader` | the queue of the reload threads | a thread begins to run it; or a miss, a compute, or a loader that waits for it takes it over |
 //! | running | the loader is called | a reload thread; the call that has taken it over; for an `AsyncLoader`, a task of the program's spawner | commit, failure, or time-out |
 //! | committed | the loader has answered, and the load is still current | the thread or task that ran it | fresh: the policies are asked as by a write |
 //! | failed | an error, a panic, a dropped task | the thread or task that ran it; dropping the right is enough | stale again when `refresh_after_failure` says; the old value stays until its deadline |
@@ -26,8 +26,9 @@
 //!
 //! After its deadline an entry is a miss in every state. Expiry and eviction revoke nothing.
 //!
-//! A loader that hangs counts towards `reload_threads` all the same. A loader that misses a key
-//! takes over the queued reload of that key. So no wait for the queue can hold up the queue.
+//! A loader that hangs counts towards `reload_threads` all the same. A miss takes over the queued
+//! reload of its key. A loader, or the closure of a call, that waits for a queued reload runs it
+//! itself. So no wait for the queue can hold up the queue.
 
 mod background;
 mod builder;

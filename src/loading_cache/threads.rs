@@ -164,8 +164,8 @@ impl<K: CacheKey, V: CacheValue, S: CacheHasher> ReloadThreads<K, V, S> {
         state.threads -= 1;
     }
 
-    /// Takes a load out of the queue, for a loader that would wait for it: the threads that reload
-    /// may all have to wait for that loader.
+    /// Takes a load out of the queue, for a loader or the closure of a call that would wait for it:
+    /// the threads that reload may all have to wait for that code.
     pub(super) fn take(&self, load: &Arc<Load<K, V>>) -> Option<OwnedGuard<K, V, S>> {
         let mut state = self.lock();
         let mut queue = state.queue.iter();

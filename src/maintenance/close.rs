@@ -38,7 +38,7 @@ impl<K, V> MaintenanceView<'_, K, V> {
         self.maintenance.notifier.waiting() > 0
     }
 
-    /// After the last handle was dropped: tells all that waits.
+    /// After the last handle was dropped: delivers all that waits.
     pub(crate) fn deliver_rest(self) {
         self.deliver_while(|| true);
     }
@@ -79,7 +79,7 @@ impl<K, V> Maintenance<K, V> {
     /// everything.
     pub(crate) fn close(&mut self, shared: &mut Shared<K, V>) {
         self.waking.waker().leave();
-        // Where no other thread has told the rest.
+        // Where no other thread has delivered the rest.
         self.view(shared).drain_last();
         self.view(shared).deliver_while(|| true);
         let state = self.state.get_mut();

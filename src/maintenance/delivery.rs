@@ -1,10 +1,10 @@
 //! When notifications are delivered, and which calls wait for it.
 //!
-//! | the mode | tells what callers remove | tells the rest | waits |
+//! | the mode | what a call removes is reported by | what expires or is evicted, by | calls that wait for it |
 //! |---|---|---|---|
-//! | [`Delivery::Background`] | a shared thread | a shared thread | nothing |
-//! | [`Delivery::Caller`] | the caller, at once | a caller that has removed it, else a shared thread | each call that removes |
-//! | [`Delivery::Executor`] | the program's task | the program's task | nothing |
+//! | [`Delivery::Background`] | a shared thread | a shared thread | none |
+//! | [`Delivery::Caller`] | that call, before it returns | the call whose pass removes it, else a shared thread | each one that removes |
+//! | [`Delivery::Executor`] | the program's task | the program's task | none |
 //!
 //! `run_pending_tasks` and the drop of the last handle wait in each mode. One thread delivers at a
 //! time ([`notify`](crate::notify)).
@@ -17,7 +17,7 @@ use crate::notify::Awaited;
 use crate::scheduler::{Delivery, EXECUTOR_PATIENCE, report_idle_executor};
 use crate::time;
 
-/// How many chunks of notifications a thread tells before other caches get their turn.
+/// How many chunks of notifications a thread delivers before other caches get their turn.
 const CHUNKS_PER_TURN: usize = 32;
 
 /// Where no thread wakes the cache, this many undelivered notifications make a writer offer a
@@ -136,7 +136,7 @@ impl<K, V> MaintenanceView<'_, K, V> {
         }
     }
 
-    /// Between the passes of a run. True if other work is due before all was told.
+    /// Between the passes of a run. True if other work is due before all was delivered.
     pub(super) fn deliver_from_run(self) -> bool {
         let maintenance = self.maintenance;
         if !maintenance.has_listener() || maintenance.notifier.waiting() == 0 {

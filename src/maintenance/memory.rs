@@ -69,7 +69,7 @@ const MAX_RECLAIM_RETRIES: u32 = 8;
 /// Removed nodes that wait to be freed, under the maintenance lock.
 pub(super) struct Freeing<K, V> {
     pub(super) retired: Retired<Garbage<K, V>>,
-    /// Items retired since the backlog was told.
+    /// Items retired since the last report to the backlog.
     uncounted: usize,
     /// How many shards this drain has still to empty.
     pub(super) undrained: usize,
@@ -103,7 +103,7 @@ impl<K, V> Freeing<K, V> {
         self.retired.retire(item);
     }
 
-    /// Tells the backlog of what was retired.
+    /// Reports to the backlog what was retired.
     pub(super) fn report(&mut self, backlog: &Backlog) {
         backlog.note_retired(std::mem::take(&mut self.uncounted));
     }

@@ -13,7 +13,7 @@
 //!    *after* it has pushed its event. The shard's lock lies between. So either the run drains the
 //!    event, or the writer sees the requests cleared and requests again.
 //! 2. After a run, `armed` is not later than the earliest of the wheel's next deadline and every
-//!    request made meanwhile. Changes happen under the lock `changes`, and the waker is called
+//!    request made meanwhile. Changes happen under the lock `retry`, and the waker is called
 //!    under it too, so its last call names the earliest moment.
 //! 3. If a panic of a ticker or an alarm ends a run before it has arranged the next one, `armed`
 //!    stays as early as it was, and another run is requested after [`RETRY`].

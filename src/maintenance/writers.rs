@@ -276,8 +276,8 @@ impl<'a, K, V> MaintenanceView<'a, K, V> {
         };
         let alone = waking.is_up_to_callers();
         // Where writers wait, the thread that expires entries cannot keep up with them: each takes
-        // part.
-        // A caller that removes an entry tells the listener, if callers do that; this one may not.
+        // part. With `Delivery::Caller`, a call that removes an entry also calls the listener. A
+        // call that may not do that removes none.
         let removes = allowed >= UserCode::Listeners || !maintenance.tells_callers;
         let expire = removes && (waited || alone && waking.is_due_for_callers(now, clock));
         let was_armed = waking.is_armed();

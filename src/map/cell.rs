@@ -88,7 +88,6 @@ impl<K, V> ShardCell<K, V> {
     }
 
     /// The look-up before a write; see the module docs. `matches` compares keys.
-    // Always inlined: else the answer would go through the stack.
     #[inline]
     pub(crate) fn probe<'a>(
         &'a self,

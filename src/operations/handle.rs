@@ -4,8 +4,8 @@
 //! without a handle take references, too. So handles have a count of their own. The drop of the
 //! last one waits for those threads.
 //!
-//! A handle derefs to [`Core`]. So what `Cache` calls on its handle is a method of `Core`, and
-//! stands in the file of its subject: `look_up` in `lookup`, `put` in `write`, `take` in `remove`.
+//! A handle gives access to [`Core`]. What `Cache` does with it is a function in the file of its
+//! subject: `write::put`, `remove::take`, `look_up` of a kind of [`Lookup`](super::Lookup).
 
 use super::core::Core;
 use crate::scheduler::{Entered, Gate};

@@ -9,17 +9,18 @@
 //!    no call, looks once at the key's group, and serves an entry without a deadline. It serves all
 //!    look-ups that are not reads, and reads of caches in which a read moves no deadline and counts
 //!    nothing.
-//! 2. If the entry has a deadline, [`finish`](Flow::finish) judges it by the clock. Where reads
-//!    move deadlines or count, it also asks the policy, moves the deadline, notes the use and
-//!    counts. `get_many` ([`many`]) finds the entries of a batch together, and takes
-//!    the other steps from here.
+//! 2. If the entry has a deadline, [`judge`](Flow::judge) asks the coarse clock. Where that does
+//!    not decide, [`finish`](Flow::finish) judges the entry by the exact one. A look-up that is not
+//!    fast goes to `finish` at once, which also asks the policy, moves the deadline, notes the use
+//!    and counts it. `get_many` ([`many`]) finds the entries of a batch together, and takes the
+//!    other steps from here.
 //! 3. [`Flow::search`] is the cold end: one look did not decide, or the entry is due or was changed
 //!    meanwhile. An entry that is due is a miss once its deadline is *claimed* (node 4). If that
 //!    fails, or the entry was replaced meanwhile, the look-up starts over: the key was never
 //!    absent.
 //!
-//! The fast path reaches the other two by tail calls. So it keeps nothing across a call, and saves
-//! no register.
+//! The fast path reaches the others by tail calls. So it keeps nothing across a call, and saves no
+//! register.
 
 use super::core::Core;
 use super::entry_ref::EntryRef;

@@ -2,11 +2,11 @@
 //!
 //! # How it works
 //!
-//! A cache that has something to tell *offers* a delivery: to the shared threads ([`listeners`]) or
-//! to the program's executor. It offers one at a time. The thread that takes the offer tells what
-//! waits, and offers again if there is more.
+//! A cache whose notifications wait *offers* a delivery: to the shared threads ([`listeners`]) or
+//! to the program's executor. It offers one at a time. The thread that takes the offer delivers
+//! what waits, and offers again if there is more.
 //!
-//! When the last handle is dropped, no thread may enter the cache any more. What is left to tell
+//! When the last handle is dropped, no thread may enter the cache any more. What is left to deliver
 //! then goes to one thread together with the cache itself ([`Rest`]), and the drop waits until that
 //! thread has given the cache back.
 //!
@@ -151,7 +151,7 @@ impl Delivery {
     ///
     /// A listener that has to await sends what it heard to a task of the program. It needs no
     /// executor, since sending does not block. At shutdown the program drops the cache, which
-    /// tells the rest and drops the sender; then the task ends by itself:
+    /// reports the rest and drops the sender; then the task ends by itself:
     ///
     /// ```
     /// use wheelhouse::{Cache, RemovalCause};
@@ -323,8 +323,8 @@ impl Delivery {
         }
     }
 
-    /// Tells what is left to tell of a cache that has no handle any more and that no other thread
-    /// has entered. Returns when all is told and no other thread has a reference to the cache.
+    /// Delivers the rest of a cache that has no handle any more and that no other thread has
+    /// entered. Returns when all is delivered and no other thread has a reference to the cache.
     pub(super) fn tell_rest(&self, task: &Arc<dyn Task>) {
         match self {
             Self::Caller => return task.deliver_rest(),
@@ -348,7 +348,7 @@ impl Delivery {
     }
 }
 
-/// What is left to tell when the last handle is dropped, together with the cache.
+/// What is left to deliver when the last handle is dropped, together with the cache.
 pub(super) struct Rest {
     state: Mutex<RestState>,
     changed: Condvar,
@@ -385,7 +385,7 @@ impl Rest {
         }
     }
 
-    /// Tells the rest, unless the drop has stopped to wait for this.
+    /// Delivers the rest, unless the drop has stopped to wait for this.
     pub(super) fn run(&self) {
         if let Some(cache) = self.take(RestState::Begun) {
             contain(|| cache.deliver_rest());
@@ -402,7 +402,7 @@ impl Rest {
         }
     }
 
-    /// Waits until the rest is told. False if it was refused, or not begun in time.
+    /// Waits until the rest is delivered. False if it was refused, or not begun in time.
     fn is_told_within(&self, patience: Option<Duration>) -> bool {
         let until = patience.map(|patience| Instant::now() + patience);
         let mut state = self.lock();

@@ -2,9 +2,9 @@
 //!
 //! # How it works
 //!
-//! A cache with something to tell puts a [`Job`] into the queue. Each thread takes the oldest job,
-//! runs it, and takes the next. A job of a cache tells a bounded number of notifications; if there
-//! are more, it goes back to the end of the queue. A thread that has found no job for
+//! A cache with something to deliver puts a [`Job`] into the queue. Each thread takes the oldest
+//! job, runs it, and takes the next. A job of a cache delivers a bounded number of notifications;
+//! if there are more, it goes back to the end of the queue. A thread that has found no job for
 //! [`IDLE_TIME`] ends; when the last cache is dropped, all end.
 //!
 //! If jobs wait and every thread has one, perhaps all of them are held up by slow listeners. So one
@@ -61,11 +61,12 @@ const RETRY: Duration = Duration::from_secs(1);
 
 /// The work of a shared thread.
 pub(super) enum Job {
-    /// Tell what waits.
+    /// Deliver what waits.
     Deliver(TaskRef),
-    /// Tell the rest: the drop of the last handle waits for it.
+    /// Deliver the rest: the drop of the last handle waits for it.
     Rest(Arc<Rest>),
-    /// Tell the rest, then drop the cache: the thread that dropped the last handle does not wait.
+    /// Deliver the rest, then drop the cache: the thread that dropped the last handle does not
+    /// wait.
     Drop(Arc<dyn Task>, Arc<Gate>),
 }
 

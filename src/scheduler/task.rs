@@ -23,8 +23,8 @@ pub(crate) trait Task: Send + Sync {
     /// Whether there is a listener.
     fn has_listener(&self) -> bool;
 
-    /// For the thread that takes an offered delivery: tells a bounded number of notifications that
-    /// wait. True if more are left: then the caller has to see to the next offer.
+    /// For the thread that takes an offered delivery: delivers a bounded number of notifications
+    /// that wait. True if more are left: then the caller has to see to the next offer.
     fn deliver(&self) -> bool;
 
     /// Notes that an offered delivery will not take place.
@@ -34,7 +34,7 @@ pub(crate) trait Task: Send + Sync {
     /// wait.
     fn drain(&self) -> bool;
 
-    /// Tells all notifications that wait.
+    /// Delivers all notifications that wait.
     fn deliver_rest(&self);
 }
 
@@ -103,9 +103,9 @@ impl TaskRef {
         }
     }
 
-    /// Lets a shared thread drop a cache with a listener, after it has told the rest; if the thread
-    /// that dropped the last handle did not wait. If there is no such thread, the reference is
-    /// dropped here, and with it perhaps the cache.
+    /// Lets a shared thread drop a cache with a listener, after it has delivered the rest; if the
+    /// thread that dropped the last handle did not wait. If there is no such thread, the reference
+    /// is dropped here, and with it perhaps the cache.
     fn hand_over(&self, task: Arc<dyn Task>) {
         let by_callers = matches!(task.delivery(), Delivery::Caller)
             && !thread::is_current()

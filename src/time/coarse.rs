@@ -1,5 +1,5 @@
-//! The coarse clock of the operating system: the program's monotonic clock as of the last tick of
-//! the kernel.
+//! The coarse clock of the operating system: the program's monotonic clock as of the last timer
+//! interrupt.
 //!
 //! A reading costs a few loads. It reads no counter of the processor, which would wait for the
 //! loads before it. So a look-up asks it first. If the deadline lies after the reading plus
@@ -9,22 +9,22 @@
 //!
 //! 1. The coarse clock has the origin and the rate of `Instant`: [`Coarse::start`] relates the two
 //!    by readings one after the other, and the relation holds for good.
-//! 2. It lags by less than [`SLACK`]. Its tick is at most a tenth of that. Now and then, a thread
+//! 2. It lags by less than [`SLACK`]. Its step is at most a tenth of that. Now and then, a thread
 //!    that takes an exact reading anyway compares the two ([`Coarse::check`]). If the lag exceeds
 //!    half of the slack, the process uses exact readings from then on. A clock that stands still is
 //!    found in the same way.
 //! 3. It is used only if a reading is cheap. The first cache of the process measures that.
 //!
 //! If a hypervisor stops the machine, both clocks stop. If it lets the counter run on, the coarse
-//! clock follows with the first tick after the stop. A look-up in between may take an entry for
-//! live that fell due during the stop, just as if the call had been made before the stop.
+//! clock follows with the first timer interrupt after the stop. A look-up in between may take an
+//! entry for live that fell due during the stop, just as if the call had been made before the stop.
 
 // Of the standard library also under loom: models run on tickers.
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// How far a coarse reading is trusted to lag: 100 ms. The largest lag of a clock with a tick of
+/// How far a coarse reading is trusted to lag: 100 ms. The largest lag of a clock with steps of
 /// 4 ms on busy cores was a tenth of this.
 pub(super) const SLACK: u64 = 100_000_000;
 /// The time between two comparisons of a clock's readings: 17 ms, so that a lag is met between half
@@ -116,7 +116,7 @@ impl Coarse {
 }
 
 impl Machine {
-    /// Whether the coarse clock has a fine tick, and a reading costs less than a system call. Takes
+    /// Whether the coarse clock has short steps, and a reading costs less than a system call. Takes
     /// some microseconds.
     fn is_cheap(&self) -> bool {
         const CALLS: u32 = 16;
@@ -181,13 +181,13 @@ mod system {
         Some(nanos(clock_gettime(ClockId::Monotonic)))
     }
 
-    /// The same as of the last tick.
+    /// The same as of the last timer interrupt.
     #[inline]
     pub(super) fn coarse() -> u64 {
         nanos(clock_gettime(ClockId::MonotonicCoarse))
     }
 
-    /// The time between two ticks, if the system has a coarse clock.
+    /// The length of a step, if the system has a coarse clock.
     pub(super) fn tick() -> Option<u64> {
         Some(nanos(clock_getres(ClockId::MonotonicCoarse)))
     }

@@ -8,7 +8,8 @@
 //! origins. A *deadline* is a point in cache time, or [`NEVER`].
 //!
 //! A policy is told the base plus the reading. So on the default clock it is told an instant of
-//! `Instant::now()`, or one up to 33 µs earlier ([`counter`]).
+//! `Instant::now()`, or one up to 33 µs earlier ([`counter`]). The documentation of the public
+//! items promises 50 µs.
 //!
 //! Invariants, which other modules cite as "time 1" and so on:
 //!
@@ -19,7 +20,8 @@
 //!    backwards by as much before a comparison means the wrong thing.
 //! 3. No function that compares times takes a lock, allocates or panics. No function that reads or
 //!    converts them allocates or waits for a lock; only a [`Ticker`] of the program's can panic.
-//! 4. On the default clock, a reading is not before one that was taken earlier, by any thread.
+//! 4. On the default clock, a reading by [`Clock::now`] is not before one that was taken earlier,
+//!    by any thread. A reading by [`Clock::now_beside`] is not before an earlier one of its thread.
 //!
 //! | file | content |
 //! |------|---------|

@@ -21,19 +21,19 @@ use std::time::Duration;
 /// [`Instant`](std::time::Instant).
 ///
 /// - **Agreement with `Instant::now()`.** The instants that an [`Expiry`](crate::Expiry) is told
-///   are at most 50 µs earlier than `Instant::now()`, never later, and never go back. A deadline is
-///   a point of the same clock. So an entry is gone within 50 µs of its deadline, however far away
-///   that was, and from the first moment of the process on.
+///   are at most 50 µs earlier than `Instant::now()` and never later, and in each thread they never
+///   go back. A deadline is a point of the same clock. So an entry is gone within 50 µs of its
+///   deadline, however far away that was, and from the first moment of the process on.
 /// - **Look-ups.** A look-up that finds an entry with a deadline first asks a coarse clock of the
-///   operating system, which shows the same time as of the last tick (Linux, Android). If the
+///   operating system, which shows the time of the last timer interrupt (Linux, Android). If the
 ///   deadline is more than 0.1 s after that, the entry is live. Else the look-up reads the exact
 ///   clock. Calls that read the exact clock compare the two now and then. If the coarse clock lags
 ///   by more than 50 ms, or its reading is not cheap, the process uses the exact clock alone.
 /// - **A suspended machine.** While a machine is suspended, `Instant::now()` stands still on some
 ///   systems (Linux, macOS) and continues on others (Windows). Deadlines do the same: on Linux and
 ///   macOS, the time of a suspension does not count. If a hypervisor stops a virtual machine and
-///   its clock runs on, a look-up may return an entry that fell due meanwhile, until the first tick
-///   after the stop.
+///   its clock runs on, a look-up may return an entry that fell due meanwhile, until the first
+///   timer interrupt after the stop.
 /// - **A clock that is slewed.** The operating system may run its monotonic clock a little faster
 ///   or slower for a while, to correct it. Deadlines and instants follow it together.
 ///
