@@ -50,7 +50,8 @@ where
         init: impl Future<Output = F::Made>,
     ) -> impl Future<Output = F::Answer<V>> {
         let claimant = Claimant::new(self.core(), key, Request::value(F::want()));
-        claimant.looking_up().run_async(
+        claimant.run_async(
+            Some(|value| F::answer(Ok(value))),
             |_: Option<&Seen<V>>| init,
             |run| answer::<F, _>(conclude(run, F::made)),
         )

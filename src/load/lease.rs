@@ -12,6 +12,7 @@ use std::fmt;
 use std::future::{Future, poll_fn};
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 /// The answer of [`Cache::lease`]. There will be no other answers: a `match` needs no `_`.
@@ -293,13 +294,16 @@ where
     /// ```
     pub fn lease_async(&self, key: K) -> impl Future<Output = Leased<K, V, S>> {
         let ask = Request::value(Want::Value);
-        let claimant = Claimant::new(self.core(), Owned(Some(key)), ask).looking_up();
+        let claimant = Claimant::new(self.core(), Owned(Some(key)), ask);
         let mut claimant = Some(claimant);
         poll_fn(move |cx| {
             // Taken out while user code runs: after a panic the future stays ended.
             let Some(mut claiming) = claimant.take() else {
                 panic!("the future of a lease was polled after it was ready, or after it panicked");
             };
+            if let Some(value) = claiming.look_up() {
+                return Poll::Ready(Leased::Found(value));
+            }
             let polled = claiming.poll_claim(cx);
             if polled.is_pending() {
                 claimant = Some(claiming);
