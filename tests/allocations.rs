@@ -223,7 +223,8 @@ fn loading_methods() {
         assert_eq!(for_each(call, || ()), count, "a hit of {name}");
     }
     // Two allocations: the load, which waiters would join, and the box of the caller's value. The
-    // load of an async loader is a task: its boxes, the call's place among the waiters, and the value that they share.
+    // load of an async loader is a task: its boxes, the call's place among the waiters, and the
+    // value that they share.
     let misses: [Call<'_>; 5] = [
         ("insert", 0, Box::new(|key| cache.insert(key + 10_000, 1))),
         (
