@@ -5,7 +5,7 @@
 //! meanwhile leaves its value with the waiter.
 
 use super::claim::{Claim, Claimant, Request};
-use super::cycle::thread_number;
+use super::cycle::{in_loader, mark_lead, thread_number};
 use super::guard::{CallGuard, Seen};
 use super::key::{ByRef, CacheKey, CacheValue};
 use super::state::{Outcome, Want};
@@ -211,14 +211,14 @@ where
             REQUEST_LATER.of_thread(),
         );
         if !guards.0.is_empty() {
-            let loaded = load(&guards.keys());
+            let loaded = in_loader(|| load(&guards.keys()));
             guards.conclude(loaded, &mut keys.answers, &put)?;
         }
         for (place, mut waiter) in waiters {
             waiter.wait_now(ASK.of_thread());
             if let Some(guard) = answer(place, waiter.claim(), &mut keys.answers) {
                 let guards = Guards(vec![guard]);
-                let loaded = load(&guards.keys());
+                let loaded = in_loader(|| load(&guards.keys()));
                 guards.conclude(loaded, &mut keys.answers, &put)?;
             }
         }
@@ -347,6 +347,7 @@ async fn led<K: CacheKey, V: CacheValue, S: BuildHasher, F: Future>(
     let mut future = pin!(future);
     poll_fn(|cx| {
         guards.set_leader(thread_number());
+        let _mark = mark_lead();
         let polled = future.as_mut().poll(cx);
         if polled.is_pending() {
             guards.set_leader(0);

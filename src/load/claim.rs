@@ -19,7 +19,7 @@ use crate::stripe::cores;
 use crate::sync::{IS_MODEL, Parker};
 use crate::time::NEVER;
 use equivalent::Equivalent;
-use std::hash::{BuildHasher, Hash};
+use std::hash::BuildHasher;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -98,8 +98,6 @@ pub(crate) struct Claimant<'a, K, V, S, Y: Key<K>> {
     key: Y,
     /// The key's hash, once it has been computed.
     hash: Option<u64>,
-    /// Whether it looks the key up before anything else.
-    looks: bool,
     ask: Request,
     /// The place in the order of waiters, drawn when the call first waits.
     ticket: Option<Ticket>,
@@ -113,7 +111,6 @@ impl<'a, K, V, S, Y: Key<K>> Claimant<'a, K, V, S, Y> {
             core,
             key,
             hash: None,
-            looks: false,
             ask,
             ticket: None,
             waits: None,
@@ -122,12 +119,6 @@ impl<'a, K, V, S, Y: Key<K>> Claimant<'a, K, V, S, Y> {
 
     pub(super) fn with_hash(mut self, hash: u64) -> Self {
         self.hash = Some(hash);
-        self
-    }
-
-    /// Makes the call look the key up before anything else.
-    pub(super) fn looking_up(mut self) -> Self {
-        self.looks = true;
         self
     }
 
@@ -151,6 +142,19 @@ impl<'a, K, V, S, Y: Key<K>> Claimant<'a, K, V, S, Y> {
 }
 
 impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher, Y: Key<K>> Claimant<'a, K, V, S, Y> {
+    /// The key's value as of `get`, at the first call; later calls do not look it up.
+    pub(super) fn look_up(&mut self) -> Option<V> {
+        if self.hash.is_some() {
+            return None;
+        }
+        let key = self.key.query();
+        let hash = self.core.hash(key);
+        let value = Cloned::look_up_hashed(self.core, hash, key);
+        // Set after the user code: if that panics, the next poll starts from here.
+        self.hash = Some(hash);
+        value
+    }
+
     /// The claim of a call that does not wait, or whose wait has ended with this verdict; `None` if
     /// the call has to wait now.
     pub(super) fn step(&mut self, told: Option<Verdict<V>>) -> Option<Claim<'a, K, V, S>> {
@@ -165,17 +169,7 @@ impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher, Y: Key<K>> Claimant<'a, K, 
         };
         let hash = match self.hash {
             Some(hash) => hash,
-            None => {
-                let key = self.key.query();
-                let hash = self.core.hash(key);
-                if self.looks
-                    && let Some(seen) = look_up(self.core, hash, key)
-                {
-                    return Some(Claim::Value(seen));
-                }
-                // Set after the user code: if that panics, the next poll starts from here.
-                *self.hash.insert(hash)
-            }
+            None => *self.hash.insert(self.core.hash(self.key.query())),
         };
         let loads = self.core.loads();
         match loads.begin(offered, &mut self.key, hash, &self.ask, &mut self.ticket) {
@@ -256,19 +250,6 @@ impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher, Y: Key<K>> Claimant<'a, K, 
             }
         }
     }
-}
-
-/// Looks the key up as a read. Out of line: its room on the stack is free again when a load runs.
-#[inline(never)]
-fn look_up<K, V, S, Q>(core: &Core<K, V, S>, hash: u64, key: &Q) -> Option<Box<Seen<V>>>
-where
-    K: CacheKey,
-    V: CacheValue,
-    S: BuildHasher,
-    Q: Equivalent<K> + Hash + ?Sized,
-{
-    let value = Cloned::look_up_hashed(core, hash, key)?;
-    Some(Box::new(Seen::hit(value)))
 }
 
 impl<K, V, S, Y: Key<K>> Drop for Claimant<'_, K, V, S, Y> {

@@ -62,7 +62,7 @@ fn apply<K: CacheKey, V: CacheValue, S: BuildHasher, X>(
             guard.fill(own, LifetimeSource::Ttl(ttl)),
         ),
         Op::Remove => match (guard.remove(Outcome::Nothing), seen) {
-            (Ok(Some(RemovalCause::Explicit)), Some(seen)) => removed(key, seen),
+            (Ok(Some(RemovalCause::Explicit)), Some(seen)) => removed(seen.with_key(key)),
             (Ok(_), _) => CompResult::StillNone(key),
             (Err(_), _) => CompResult::Overtaken(None),
         },
@@ -94,10 +94,11 @@ fn unchanged<K, V>(key: K, seen: Option<Box<Seen<V>>>) -> CompResult<K, V> {
 }
 
 /// The answer about an entry that was removed.
-#[expect(clippy::boxed_local, reason = "the value may be large")]
-fn removed<K, V>(key: K, mut seen: Box<Seen<V>>) -> CompResult<K, V> {
-    seen.stored = false;
-    CompResult::Removed(seen.with_key(key))
+fn removed<K, V>(entry: Entry<K, V>) -> CompResult<K, V> {
+    CompResult::Removed(Entry {
+        stored: false,
+        ..entry
+    })
 }
 
 /// As [`apply`], for a task.
@@ -183,6 +184,7 @@ where
         let (key, seen_key, cache) = (self.key.copy(), self.key.copy(), self.cache);
         let claimant = Claimant::new(cache.core(), self.key, Request::turn(may_wait));
         claimant.run_async(
+            None,
             move |seen| f(seen.map(|seen| seen.clone().with_key(seen_key))),
             move |run| finish(cache, key, run),
         )

@@ -129,13 +129,25 @@ pub(crate) fn thread_number() -> u64 {
 
 thread_local!(static RUNS_LOADER: Cell<bool> = const { Cell::new(false) });
 
-/// Whether the calling thread runs the code of a load: a load that waits for a thread could wait
-/// for it.
-pub(crate) fn runs_loader() -> bool {
-    RUNS_LOADER.try_with(Cell::get).unwrap_or(false)
+thread_local!(static LEADS: Arc<()> = Arc::default());
+
+/// A mark that the calling thread leads a load, as long as the mark is kept: in a poll, which must
+/// not block but may do so all the same, and by a lease.
+pub(crate) type LeadMark = Option<Arc<()>>;
+
+pub(crate) fn mark_lead() -> LeadMark {
+    LEADS.try_with(Arc::clone).ok()
 }
 
-/// Runs the code of a load.
+/// Whether a load that waits for a thread could wait for the calling thread: it runs the blocking
+/// code of a load, or leads a load in another way and is in a call that blocks.
+pub(crate) fn runs_loader() -> bool {
+    let leads = || LEADS.try_with(|marks| Arc::strong_count(marks) > 1);
+    let blocks = || IN_BLOCKING_CALL.try_with(Cell::get).unwrap_or(false);
+    RUNS_LOADER.try_with(Cell::get).unwrap_or(false) || blocks() && leads().unwrap_or(false)
+}
+
+/// Runs the blocking code of a load.
 #[inline]
 pub(crate) fn in_loader<R>(load: impl FnOnce() -> R) -> R {
     struct Former(bool);

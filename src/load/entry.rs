@@ -168,7 +168,7 @@ where
         let (key, ask) = (selector.key.copy(), Request::value(F::want()));
         let claimant = Claimant::new(selector.cache.core(), selector.key, ask);
         let finish = |run| answer::<F, _, _>(key, conclude(run, F::made));
-        claimant.run_async(|_| init(), finish).await
+        claimant.run_async(None, |_| init(), finish).await
     }
 
     /// Returns the key's entry, or stores a new one with the default value.

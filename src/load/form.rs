@@ -38,16 +38,18 @@ impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher, Y: Key<K>> Claimant<'a, K, 
         }
     }
 
-    /// The same as a task; `finish` is given the run.
+    /// The same as a task; `finish` is given the run. If there is a `hit`, the call looks the key
+    /// up first, and ends with it if the key is present.
     pub(crate) fn run_async<F: Future, R>(
         self,
+        hit: Option<fn(V) -> R>,
         make: impl FnOnce(Option<&Seen<V>>) -> F,
         finish: impl FnOnce(Run<'a, K, V, S, F::Output>) -> R,
     ) -> impl Future<Output = R>
     where
         S: CacheHasher,
     {
-        LoadFuture::new(self, make, finish)
+        LoadFuture::new(self, hit, make, finish)
     }
 }
 

@@ -7,7 +7,7 @@
 #![allow(unsafe_code)]
 
 use super::claim::{Claim, Claimant};
-use super::cycle::thread_number;
+use super::cycle::{mark_lead, thread_number};
 use super::form::Run;
 use super::guard::{CallGuard, Seen};
 use super::key::{CacheHasher, CacheKey, CacheValue, Key};
@@ -30,27 +30,35 @@ enum Init<M, F> {
 /// says what the call returns.
 // Field order: the future is dropped before the guard, so the old leader's code has ended when the
 // next leader starts.
-pub(super) struct LoadFuture<'a, K, V, S, Y: Key<K>, M, F, D> {
+pub(super) struct LoadFuture<'a, K, V, S, Y: Key<K>, M, F, D, R> {
     init: Init<M, F>,
     leading: Option<Leading<'a, K, V, S>>,
     claimant: Claimant<'a, K, V, S, Y>,
+    /// The answer of a call whose key is present, if it looks the key up first.
+    hit: Option<fn(V) -> R>,
     finish: Option<D>,
 }
 
-impl<'a, K, V, S, Y: Key<K>, M, F, D> LoadFuture<'a, K, V, S, Y, M, F, D> {
+impl<'a, K, V, S, Y: Key<K>, M, F, D, R> LoadFuture<'a, K, V, S, Y, M, F, D, R> {
     /// The call's closure makes the future.
-    pub(super) fn new(claimant: Claimant<'a, K, V, S, Y>, make: M, finish: D) -> Self {
+    pub(super) fn new(
+        claimant: Claimant<'a, K, V, S, Y>,
+        hit: Option<fn(V) -> R>,
+        make: M,
+        finish: D,
+    ) -> Self {
         Self {
             init: Init::Make(make),
             leading: None,
             claimant,
+            hit,
             finish: Some(finish),
         }
     }
 }
 
 impl<'a, K: CacheKey, V: CacheValue, S: CacheHasher, Y, M, F, D, R> Future
-    for LoadFuture<'a, K, V, S, Y, M, F, D>
+    for LoadFuture<'a, K, V, S, Y, M, F, D, R>
 where
     Y: Key<K>,
     M: FnOnce(Option<&Seen<V>>) -> F,
@@ -71,6 +79,11 @@ where
             panic!("the future of a load was polled after it was ready, or after it panicked");
         };
         if this.leading.is_none() {
+            if let Some(hit) = this.hit
+                && let Some(value) = this.claimant.look_up()
+            {
+                return Poll::Ready(hit(value));
+            }
             match this.claimant.poll_claim(cx) {
                 Poll::Pending => {
                     this.finish = Some(finish);
@@ -87,6 +100,7 @@ where
         // Not only while the future is polled: while it is made, and while its output is committed,
         // user code runs as well. The end of the run takes this back.
         guard.load().set_leader(thread_number());
+        let _mark = mark_lead();
         if matches!(this.init, Init::Make(_))
             && let Init::Make(make) = std::mem::replace(&mut this.init, Init::Gone)
         {
@@ -111,7 +125,7 @@ where
     }
 }
 
-impl<K, V, S, Y: Key<K>, M, F, D> std::fmt::Debug for LoadFuture<'_, K, V, S, Y, M, F, D> {
+impl<K, V, S, Y: Key<K>, M, F, D, R> std::fmt::Debug for LoadFuture<'_, K, V, S, Y, M, F, D, R> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("LoadFuture")
             .field("leads", &self.leading.is_some())

@@ -31,19 +31,6 @@ where
     V: Clone + Send + Sync + 'static,
     S: BuildHasher + Send + Sync + 'static,
 {
-    /// The value of a key, as of `get`; else the key's hash.
-    #[inline]
-    fn hit_or_hash<Q>(&self, key: &Q) -> Result<V, u64>
-    where
-        Q: Equivalent<K> + Hash + ?Sized,
-    {
-        let hash = self.core().hash(key);
-        match Cloned::look_up_hashed(self.core(), hash, key) {
-            Some(value) => Ok(value),
-            None => Err(hash),
-        }
-    }
-
     #[inline(never)]
     #[track_caller]
     fn load<F: Form<V>, Y: Key<K>>(
@@ -63,7 +50,8 @@ where
         init: impl Future<Output = F::Made>,
     ) -> impl Future<Output = F::Answer<V>> {
         let claimant = Claimant::new(self.core(), key, Request::value(F::want()));
-        claimant.looking_up().run_async(
+        claimant.run_async(
+            Some(|value| F::answer(Ok(value))),
             |_: Option<&Seen<V>>| init,
             |run| answer::<F, _>(conclude(run, F::made)),
         )
@@ -97,9 +85,10 @@ where
     #[inline]
     #[track_caller]
     pub fn get_with(&self, key: K, init: impl FnOnce() -> V) -> V {
-        match self.hit_or_hash(&key) {
-            Ok(value) => value,
-            Err(hash) => self.load::<Sure, _>(hash, Owned(Some(key)), init),
+        let hash = self.core().hash(&key);
+        match Cloned::look_up_hashed(self.core(), hash, &key) {
+            Some(value) => value,
+            None => self.load::<Sure, _>(hash, Owned(Some(key)), init),
         }
     }
 
@@ -124,9 +113,10 @@ where
     where
         Q: Equivalent<K> + Hash + ToOwned<Owned = K> + ?Sized,
     {
-        match self.hit_or_hash(key) {
-            Ok(value) => value,
-            Err(hash) => self.load::<Sure, _>(hash, ByRef::new(key), init),
+        let hash = self.core().hash(key);
+        match Cloned::look_up_hashed(self.core(), hash, key) {
+            Some(value) => value,
+            None => self.load::<Sure, _>(hash, ByRef::new(key), init),
         }
     }
 
@@ -149,9 +139,10 @@ where
     #[inline]
     #[track_caller]
     pub fn optionally_get_with(&self, key: K, init: impl FnOnce() -> Option<V>) -> Option<V> {
-        match self.hit_or_hash(&key) {
-            Ok(value) => Some(value),
-            Err(hash) => self.load::<Optional, _>(hash, Owned(Some(key)), init),
+        let hash = self.core().hash(&key);
+        match Cloned::look_up_hashed(self.core(), hash, &key) {
+            Some(value) => Some(value),
+            None => self.load::<Optional, _>(hash, Owned(Some(key)), init),
         }
     }
 
@@ -179,9 +170,10 @@ where
     where
         Q: Equivalent<K> + Hash + ToOwned<Owned = K> + ?Sized,
     {
-        match self.hit_or_hash(key) {
-            Ok(value) => Some(value),
-            Err(hash) => self.load::<Optional, _>(hash, ByRef::new(key), init),
+        let hash = self.core().hash(key);
+        match Cloned::look_up_hashed(self.core(), hash, key) {
+            Some(value) => Some(value),
+            None => self.load::<Optional, _>(hash, ByRef::new(key), init),
         }
     }
 
@@ -214,9 +206,10 @@ where
     where
         E: Send + Sync + 'static,
     {
-        match self.hit_or_hash(&key) {
-            Ok(value) => Ok(value),
-            Err(hash) => self.load::<Fallible<E>, _>(hash, Owned(Some(key)), init),
+        let hash = self.core().hash(&key);
+        match Cloned::look_up_hashed(self.core(), hash, &key) {
+            Some(value) => Ok(value),
+            None => self.load::<Fallible<E>, _>(hash, Owned(Some(key)), init),
         }
     }
 
@@ -250,9 +243,10 @@ where
         Q: Equivalent<K> + Hash + ToOwned<Owned = K> + ?Sized,
         E: Send + Sync + 'static,
     {
-        match self.hit_or_hash(key) {
-            Ok(value) => Ok(value),
-            Err(hash) => self.load::<Fallible<E>, _>(hash, ByRef::new(key), init),
+        let hash = self.core().hash(key);
+        match Cloned::look_up_hashed(self.core(), hash, key) {
+            Some(value) => Ok(value),
+            None => self.load::<Fallible<E>, _>(hash, ByRef::new(key), init),
         }
     }
 

@@ -1,7 +1,7 @@
 //! Leases: the right to load a key as a value, for code that cannot run inside a closure.
 
 use super::claim::{Claim, Claimant, Request};
-use super::cycle::thread_number;
+use super::cycle::{LeadMark, mark_lead, thread_number};
 use super::guard::{Filling, OwnedGuard, Seen};
 use super::key::Owned;
 use super::state::{Outcome, Want};
@@ -12,6 +12,7 @@ use std::fmt;
 use std::future::{Future, poll_fn};
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 /// The answer of [`Cache::lease`]. There will be no other answers: a `match` needs no `_`.
@@ -51,6 +52,8 @@ pub enum Leased<K, V, S = RandomState> {
 /// ```
 pub struct Lease<K, V, S = RandomState> {
     guard: OwnedGuard<K, V, S>,
+    /// Of the thread that got it.
+    _mark: LeadMark,
 }
 
 /// What became of a value that filled a [`Lease`]. There will be no other outcomes: a `match` needs
@@ -291,13 +294,16 @@ where
     /// ```
     pub fn lease_async(&self, key: K) -> impl Future<Output = Leased<K, V, S>> {
         let ask = Request::value(Want::Value);
-        let claimant = Claimant::new(self.core(), Owned(Some(key)), ask).looking_up();
+        let claimant = Claimant::new(self.core(), Owned(Some(key)), ask);
         let mut claimant = Some(claimant);
         poll_fn(move |cx| {
             // Taken out while user code runs: after a panic the future stays ended.
             let Some(mut claiming) = claimant.take() else {
                 panic!("the future of a lease was polled after it was ready, or after it panicked");
             };
+            if let Some(value) = claiming.look_up() {
+                return Poll::Ready(Leased::Found(value));
+            }
             let polled = claiming.poll_claim(cx);
             if polled.is_pending() {
                 claimant = Some(claiming);
@@ -313,6 +319,7 @@ where
             Claim::Busy => Leased::Busy,
             Claim::Guard(guard, _) => Leased::Lease(Lease {
                 guard: guard.into_owned(self.downgrade()),
+                _mark: mark_lead(),
             }),
         }
     }

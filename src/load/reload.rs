@@ -225,11 +225,14 @@ impl<K: CacheKey, V: CacheValue, S> Change<K, V> for MoveUnchanged<'_, K, V, S> 
         if time::is_due(plan.now, judged) {
             return Err(plan);
         }
+        // Before the deadline, as a reader expects.
+        let former = node.written();
         node.set_written(plan.now);
         if !hold
             .shard
             .move_deadline(node, judged, plan.own, plan.wanted)
         {
+            node.set_written(former);
             return Err(plan);
         }
         set_refresh(node, plan.refresh);
@@ -401,5 +404,71 @@ impl<K: Eq + 'static, V: 'static, S> LoadView<'_, K, V, S> {
         let next = contain(|| policy.refresh_after_failure(key, value, failures, left))
             .unwrap_or_else(|| Some(usual_pause(failures)));
         refresh.fail(until, time::deadline_in(shared.clock.now(), next));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Cache;
+
+    /// Judges by a deadline that the entry does not have.
+    struct Outrun<'l>(MoveUnchanged<'l, u64, u64, crate::RandomState>);
+
+    impl Change<u64, u64> for Outrun<'_> {
+        type Plan = Deadlines;
+        /// When the entry was written: before the move was tried, and after it.
+        type Done = Option<(u64, u64)>;
+        const KNOWS_LOADS: bool = false;
+
+        fn is_key(&self, other: &u64) -> bool {
+            self.0.is_key(other)
+        }
+
+        fn ask(
+            &mut self,
+            found: Option<NodePtr<u64, u64>>,
+            last: Option<Deadlines>,
+        ) -> Result<Deadlines, Self::Done> {
+            let plan = self.0.ask(found, last).map_err(|_| None)?;
+            let judged = plan.judged.map(|deadline| deadline - 1);
+            Ok(Deadlines { judged, ..plan })
+        }
+
+        fn apply<'s>(
+            &mut self,
+            plan: Deadlines,
+            found: Option<NodePtr<u64, u64>>,
+            place: Revalidated<'s, u64, u64>,
+            hold: &mut Hold<'_, 's, u64, u64>,
+        ) -> Result<Self::Done, Deadlines> {
+            let written = found.map(|node| node.written());
+            let moved = self.0.apply(plan, found, place, hold);
+            assert!(moved.is_err(), "its deadline was outrun");
+            Ok(written.zip(found.map(|node| node.written())))
+        }
+    }
+
+    #[test]
+    fn a_move_that_is_outrun_changes_nothing() {
+        let time = crate::ManualTicker::new();
+        let minute = Duration::from_secs(60);
+        let builder = Cache::builder().ticker(time.clone());
+        let cache: Cache<u64, u64> = builder.time_to_live(minute).build();
+        cache.insert(1, 1);
+        time.advance(minute / 2);
+        let core = cache.core();
+        let hash = core.hash(&1);
+        let load = &Arc::new(Load::new(hash, 1, 0, 0));
+        let from = FromLoad {
+            lifetime: None,
+            refresh: None,
+            reload: true,
+            took: Duration::ZERO,
+        };
+        let outrun = Outrun(MoveUnchanged { core, load, from });
+        let seen = core.shared.transact(hash, outrun).end();
+        let (before, after) = seen.expect("the entry is there");
+        assert_eq!(before, after);
     }
 }

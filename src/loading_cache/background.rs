@@ -262,8 +262,8 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher> Call<
         }
     }
 
-    /// In a loader, or in the closure of a call: runs a load that is queued for the threads of the
-    /// reloads, which may all have to wait for this very thread.
+    /// On a thread that leads a load: runs a load that is queued for the threads of the reloads,
+    /// which may all have to wait for this very thread.
     fn run_if_queued(&self, load: &Arc<Load<K, V>>) {
         if runs_loader()
             && let Some(inner) = self.inner.upgrade()

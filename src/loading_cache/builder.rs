@@ -164,8 +164,11 @@ impl<K, V, E, S> LoadingBuilder<K, V, E, S> {
     /// loaders hang on all the threads, nothing is reloaded. Reads return old values until their
     /// deadlines. From then on they are misses, and each miss runs the loader on its own thread.
     /// Neither a miss nor a compute ([`Cache::entry`](crate::Cache::entry)) waits for a reload that
-    /// waits for a thread. Only a [`refresh`](LoadingCache::refresh) waits for one; a loader that
-    /// waits for it by [`Refreshing::wait`](crate::Refreshing::wait) runs it.
+    /// waits for a thread. Only a [`refresh`](LoadingCache::refresh) waits for one. A thread that
+    /// runs a load, or got a lease that still exists, does not wait either, but runs the reload
+    /// within [`Refreshing::wait`](crate::Refreshing::wait). Do not await a refresh in a future
+    /// that loads a key which the loader needs, unless there is a time-out: the loader and the
+    /// future may wait for each other.
     ///
     /// ```
     /// use wheelhouse::{Cache, loader_fn};

@@ -4,7 +4,7 @@ use super::LoadingCache;
 use super::kinds::{BoxFuture, OwnedFutures};
 use super::loader::{LoadError, Loaded, Loader, Reloaded};
 use crate::contain::contain;
-use crate::load::cycle::{in_loader, thread_number};
+use crate::load::cycle::{in_loader, mark_lead, thread_number};
 use crate::load::state::{Load, Outcome, RevokedBy};
 use crate::load::{CacheHasher, CacheKey, CacheValue, OwnedGuard, Run, Seen, conclude, error_of};
 use crate::operations::{FromLoad, LifetimeSource};
@@ -180,6 +180,7 @@ fn task<K: CacheKey, V: CacheValue>(
         };
         let me = thread_number();
         loads.iter().for_each(|load| load.set_leader(me));
+        let _mark = mark_lead();
         let polled = contain(|| future.as_mut().poll(cx));
         let led = loads.iter().filter(|load| load.leader() == me);
         led.for_each(|load| load.set_leader(0));

@@ -27,8 +27,9 @@
 //! After its deadline an entry is a miss in every state. Expiry and eviction revoke nothing.
 //!
 //! A loader that hangs counts towards `reload_threads` all the same. A miss takes over the queued
-//! reload of its key. A loader, or the closure of a call, that waits for a queued reload runs it
-//! itself. So no wait for the queue can hold up the queue.
+//! reload of its key, and a thread that leads a load runs the queued reload for which it would
+//! wait. So no such wait for the queue can hold up the queue. A task that awaits a refresh inside a
+//! load can: if the reload threads all wait for that load, only `load_timeout` ends the waits.
 
 mod background;
 mod builder;

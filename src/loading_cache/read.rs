@@ -238,7 +238,7 @@ where
                 let claimant = Claimant::new(self.cache.core(), ByRef::new(key), ask);
                 let load = async { self.timed(|| loader.load(&key.to_owned())) };
                 claimant
-                    .run_async(|_: Option<&Seen<V>>| load, conclude_own)
+                    .run_async(None, |_: Option<&Seen<V>>| load, conclude_own)
                     .await
             }
             AnyLoader::Async(_) => self.load_in_task(key).await,

@@ -10,11 +10,16 @@
 //! |---|---|
 //! | a thread gets to it | it runs the loader |
 //! | a call misses or computes the key | the call takes the load over and runs it (`load`); the queue forgets it |
-//! | a loader, or the closure of a call, waits for it ([`ReloadThreads::take`]) | its thread runs it |
+//! | a thread that leads a load waits for it ([`ReloadThreads::take`]) | that thread runs it |
 //! | a write revokes it, and no call waits | it is not run |
 //!
 //! So a loader that hangs keeps its thread from the reloads behind it, and from the refreshes that
 //! wait for one of them.
+//!
+//! A thread leads a load in the closure of a call, in a loader, in a poll of the future of either,
+//! and while a lease exists that it got. A task that awaits a refresh, instead, blocks no thread,
+//! and runs no blocking loader: it waits for the queue. So does a thread that got its lease from
+//! another thread.
 
 use super::call::run_blocking;
 use super::loader::Loader;
@@ -53,8 +58,8 @@ struct State<K: Eq + 'static, V: 'static, S> {
 }
 
 impl<K: Eq + 'static, V: 'static, S> State<K, V, S> {
-    /// Takes out what needs no thread any more, if the queue has doubled since the last time. It is
-    /// to be dropped with the lock released.
+    /// Takes out what needs no thread any more, if the queue has doubled since the last time. It
+    /// has to [leave the queue](OwnedGuard::leave_queue) with the lock released.
     fn clear(&mut self) -> VecDeque<OwnedGuard<K, V, S>> {
         if self.queue.len() < self.clear_at {
             return VecDeque::new();
@@ -109,12 +114,17 @@ impl<K: CacheKey, V: CacheValue, S: CacheHasher> ReloadThreads<K, V, S> {
         let start = state.idle < state.queue.len() && state.threads < self.most;
         state.threads += usize::from(start);
         drop(state);
-        drop(needless);
         self.changed.notify_one();
         // A loader may have begun to wait for it, and has not found it in the queue.
         load.wake_waiters();
         if start {
             self.start(loader);
+        }
+        for guard in needless {
+            // Since then, another guard may have queued the load again.
+            if let Some(guard) = guard.leave_queue() {
+                self.push(loader, guard);
+            }
         }
     }
 
@@ -164,8 +174,8 @@ impl<K: CacheKey, V: CacheValue, S: CacheHasher> ReloadThreads<K, V, S> {
         state.threads -= 1;
     }
 
-    /// Takes a load out of the queue, for a loader or the closure of a call that would wait for it:
-    /// the threads that reload may all have to wait for that code.
+    /// Takes a load out of the queue, for a thread that leads a load and would wait for this one:
+    /// the threads that reload may all have to wait for that thread.
     pub(super) fn take(&self, load: &Arc<Load<K, V>>) -> Option<OwnedGuard<K, V, S>> {
         let mut state = self.lock();
         let mut queue = state.queue.iter();

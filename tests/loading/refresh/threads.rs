@@ -6,7 +6,9 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 use wheelhouse::compute::Op;
-use wheelhouse::{Cache, LoadingCache, ManualTicker, RemovalCause, loader_fn, refresh};
+use wheelhouse::{
+    Cache, Leased, LoadingCache, ManualTicker, RemovalCause, async_loader_fn, loader_fn, refresh,
+};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -402,7 +404,7 @@ fn a_miss_takes_over_a_reload_that_waits_for_a_thread() {
         66
     );
     let lease = users.cache().lease_timeout(7, Duration::ZERO);
-    assert!(matches!(lease, wheelhouse::Leased::Lease(_)));
+    assert!(matches!(lease, Leased::Lease(_)));
     drop(lease);
     assert_eq!(users.cache().stats().load_waits(), 0);
 }
@@ -430,6 +432,9 @@ fn the_queue_forgets_what_was_taken_over() {
     stuck.let_go();
     let after = runs.lock().unwrap().len();
     assert!(after - before < 20, "{} were queued still", after - before);
+    let stats = users.cache().stats();
+    assert_eq!((stats.reload_failures(), stats.load_failures()), (0, 0));
+    assert!(stats.loads_discarded() >= 990, "each that was revoked");
 }
 
 /// Also when its load has timed out: that frees the calls that wait, not the thread.
@@ -806,6 +811,75 @@ fn a_ring_through_the_queue_and_the_closure_of_a_call() {
     });
     let end = ends.recv_timeout(Duration::from_secs(20));
     assert_eq!(end, Ok(102), "they wait for each other");
+}
+
+/// As before, for a load that is led in another way, and which the only thread wants from another
+/// cache.
+#[test]
+fn a_ring_through_the_queue_and_any_load_that_a_thread_leads() {
+    use futures_lite::future::block_on;
+    type Users = LoadingCache<u64, u64, ()>;
+    for form in 0..6 {
+        let time = ManualTicker::new();
+        let own: Arc<OnceLock<(Users, Users)>> = Arc::default();
+        let asks = Arc::new(AtomicBool::new(false));
+        let (caches, asked) = (Arc::clone(&own), Arc::clone(&asks));
+        let users: Users = Cache::builder()
+            .ticker(time.clone())
+            .loading(loader_fn(move |key: &u64| match caches.get() {
+                Some((_, other)) if *key == 3 => {
+                    asked.store(true, Ordering::SeqCst);
+                    other.get(&1).map_err(drop)
+                }
+                _ => Ok(*key),
+            }))
+            .refresh_after(refresh::after(SECOND))
+            .build();
+        assert_eq!((users.get(&2), users.get(&3)), (Ok(2), Ok(3)));
+        let caches = Arc::clone(&own);
+        let make = Arc::new(move || {
+            let (users, _) = caches.get().unwrap();
+            assert_eq!(users.get(&3), Ok(3), "stale");
+            until("the only thread wants the load", || {
+                asks.load(Ordering::SeqCst)
+            });
+            users.refresh(2).wait().unwrap().unwrap() + 100
+        });
+        let of_task = Arc::clone(&make);
+        let other: Users = Cache::builder()
+            .loading(async_loader_fn(move |_: &u64| {
+                let make = Arc::clone(&of_task);
+                async move { Ok(make()) }
+            }))
+            .spawner(|task| drop(thread::spawn(|| block_on(task))))
+            .build();
+        own.set((users, other.clone())).unwrap();
+        time.advance(SECOND);
+        let (done, ends) = std::sync::mpsc::channel();
+        thread::spawn(move || {
+            let cache = other.cache();
+            let make_all = || Ok::<_, ()>(vec![Some(make())]);
+            done.send(match form {
+                0 => cache.get_with(1, || make()),
+                1 => cache.get_all_with([1], |_| make_all()).unwrap()[0].unwrap(),
+                2 => block_on(cache.get_with_async(1, async { make() })),
+                3 => {
+                    let all = cache.get_all_with_async([1], |_| async { make_all() });
+                    block_on(all).unwrap()[0].unwrap()
+                }
+                4 => match cache.lease(1) {
+                    Leased::Lease(lease) => {
+                        lease.fill(make());
+                        cache.get(&1).unwrap()
+                    }
+                    _ => unreachable!("the key is absent"),
+                },
+                _ => other.get(&1).unwrap(),
+            })
+        });
+        let end = ends.recv_timeout(Duration::from_secs(20));
+        assert_eq!(end, Ok(102), "form {form}: they wait for each other");
+    }
 }
 
 /// A value that runs a hook when it is cloned on the thread that has set one.
