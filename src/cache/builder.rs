@@ -453,8 +453,8 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     }
 
     /// Sets which thread calls the [`removal_listener`](Self::removal_listener), and whether calls
-    /// wait for it; [`Delivery`] says which to choose. The default is [`Delivery::Background`].
-    /// Has no effect without a listener.
+    /// wait for it; [`Delivery`] says which to choose, and which locks a program may hold. The
+    /// default is [`Delivery::Background`]. Has no effect without a listener.
     ///
     /// ```
     /// use std::sync::atomic::{AtomicU32, Ordering};

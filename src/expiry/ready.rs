@@ -67,6 +67,9 @@ where
 /// A read does not move the deadline. `None` means that the entry never expires; for other special
 /// values see [`Expiry`](Expiry#answers).
 ///
+/// The closure is not told the time. One that reads `Instant::now()` does not follow a manual
+/// clock: for that, implement [`Expiry`], whose methods are told the cache's time.
+///
 /// # Examples
 ///
 /// ```

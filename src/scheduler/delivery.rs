@@ -56,7 +56,8 @@ pub(crate) const EXECUTOR_PATIENCE: Duration = Duration::from_secs(2);
 /// use std::sync::{Arc, Mutex};
 /// use wheelhouse::{Cache, Delivery, RemovalCause};
 ///
-/// // A second index, from mail address to user: true whenever a call has returned.
+/// // A second index, from mail address to user: true whenever a call has returned. The index is
+/// // written after the insert: the listener of the former value runs before the insert returns.
 /// let by_mail: Arc<Mutex<BTreeMap<String, u32>>> = Arc::default();
 /// let index = Arc::clone(&by_mail);
 /// let users: Cache<u32, String> = Cache::builder()
@@ -65,8 +66,11 @@ pub(crate) const EXECUTOR_PATIENCE: Duration = Duration::from_secs(2);
 ///         index.lock().unwrap().remove(mail);
 ///     })
 ///     .build();
-/// by_mail.lock().unwrap().insert("ada@example.org".into(), 1815);
-/// users.insert(1815, "ada@example.org".into());
+/// for _ in 0..2 {
+///     users.insert(1815, "ada@example.org".into());
+///     by_mail.lock().unwrap().insert("ada@example.org".into(), 1815);
+/// }
+/// assert_eq!(by_mail.lock().unwrap().len(), 1);
 /// users.invalidate(&1815);
 /// assert!(by_mail.lock().unwrap().is_empty());
 /// ```
