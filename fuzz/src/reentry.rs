@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
-use wheelhouse::{Cache, EntryRef, Expiry, ManualTicker, RemovalCause};
+use wheelhouse::{Cache, Delivery, EntryRef, Expiry, ManualTicker, RemovalCause};
 
 type Stock = Cache<u8, Item, Hostile>;
 
@@ -249,6 +249,8 @@ fn build(flavour: &Flavour, program: &mut Bytes<'_>) -> Option<Arc<Stage>> {
         .hasher(Hostile(flavour.hashing))
         .ticker(stage.clock.clone())
         .expiry_resolution(Duration::from_nanos(1 << settings.resolution))
+        // On the thread that offers it: what the listener does must not fall into a check.
+        .delivery(Delivery::executor(|task| task.run()))
         .removal_listener(move |&key: &u8, item: &Item, cause| {
             assert_eq!(item.what.1, key);
             let stage = heard.upgrade().expect("the stage outlives the cache");
