@@ -1,8 +1,8 @@
 //! The invariants of one table, as assertions; their numbers are those of the parent module.
 
 use super::group;
+use super::memory::{MAX_LOAD, TableState};
 use super::resize::Resize;
-use super::state::{MAX_LOAD, TableState};
 use super::writer::{FREE_WORDS_BESIDE_CHAIN, Writer};
 use std::ptr;
 

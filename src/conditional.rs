@@ -108,11 +108,11 @@ where
         };
         let mut new = write::new_node(core, hash, owned, value);
         match write::put_through(core, &mut new, LifetimeSource::Update, condition) {
-            Ok(outcome) => {
+            Some(outcome) => {
                 core.maintenance.after_write(&core.shared, outcome);
                 Ok(())
             }
-            Err(_) => Err(new.take().1),
+            None => Err(new.take().1),
         }
     }
 

@@ -187,7 +187,7 @@ impl Bench {
             }
             Some(Revalidated::Occupied(occupied)) => {
                 let old = probe.found.expect("revalidated at what was found");
-                shard.replace(occupied, old, &mut new, Times::NONE, RemovalCause::Replaced);
+                shard.replace(occupied, &mut new, Times::NONE, RemovalCause::Replaced);
                 drop(shard);
                 assert_eq!(self.model.insert(key, value), Some(*old.value()));
                 self.expect(hash, ExpectedEvent::Replaced(*old.value(), value));
@@ -205,7 +205,7 @@ impl Bench {
         let Some(node) = found else { return };
         let mut shard = self.map.lock(hash);
         let occupied = shard.find_node(hash, node).expect("it was just found");
-        shard.remove(occupied, node, RemovalCause::Explicit);
+        shard.remove(occupied, RemovalCause::Explicit);
         assert!(shard.find_node(hash, node).is_none(), "removed");
         drop(shard);
         self.expect(hash, ExpectedEvent::Removed(*node.value()));

@@ -50,8 +50,7 @@ impl Table {
                 None => continue,
                 Some(Revalidated::Vacant(vacancy)) => shard.add(vacancy, &mut new, Times::NONE),
                 Some(Revalidated::Occupied(occupied)) => {
-                    let old = probe.found.unwrap();
-                    shard.replace(occupied, old, &mut new, Times::NONE, RemovalCause::Replaced)
+                    shard.replace(occupied, &mut new, Times::NONE, RemovalCause::Replaced)
                 }
             };
             return;

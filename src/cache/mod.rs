@@ -9,9 +9,10 @@ pub use builder::CacheBuilder;
 use crate::hash::RandomState;
 use crate::load::state::RevokedBy;
 use crate::operations::{
-    Cloned, Contained, Core, EntryRef, Handle, Lookup, Referenced, WeakHandle, remove, write,
+    Cloned, Contained, Core, EntryRef, Lookup, Referenced, WeakHandle, look_up_many, remove, write,
 };
 use crate::scheduler::Task;
+use crate::sync::Ordering;
 use equivalent::Equivalent;
 use std::hash::{BuildHasher, Hash};
 use std::panic::{RefUnwindSafe, UnwindSafe};
@@ -89,14 +90,30 @@ use std::time::Duration;
 /// assert_eq!(tokens.get("ada").unwrap().text, "s3cret");
 /// ```
 pub struct Cache<K, V, S = RandomState> {
-    handle: Handle<K, V, S>,
+    core: Arc<Core<K, V, S>>,
 }
 
 impl<K, V, S> Clone for Cache<K, V, S> {
     /// Another handle to the same entries.
     fn clone(&self) -> Self {
-        Self {
-            handle: self.handle.clone(),
+        // The reference first: it aborts the process before the count could overflow.
+        let core = Arc::clone(&self.core);
+        // Relaxed: the handle that is cloned keeps the count above zero.
+        core.handles.fetch_add(1, Ordering::Relaxed);
+        Self { core }
+    }
+}
+
+impl<K, V, S> Drop for Cache<K, V, S> {
+    fn drop(&mut self) {
+        // AcqRel: what was done through the other handles happens before the end.
+        if self.core.handles.fetch_sub(1, Ordering::AcqRel) == 1 {
+            if self.core.maintenance.is_of_this_process() {
+                self.core.maintenance.last_handle_goes();
+            } else {
+                // A thread of the parent may have stopped anywhere: nothing here can be freed.
+                std::mem::forget(Arc::clone(&self.core));
+            }
         }
     }
 }
@@ -374,7 +391,7 @@ where
         Q: Equivalent<K> + Hash + ?Sized + 'a,
         V: Clone,
     {
-        Cloned::look_up_many(self.core(), keys)
+        look_up_many::<Cloned, _, _, _, _, _>(self.core(), keys)
     }
 
     /// Returns a reference to a key's entry without counting as a read: no policy is asked, no use
@@ -679,9 +696,7 @@ where
         let core = Arc::new(core);
         let weak: Weak<Core<K, V, S>> = Arc::downgrade(&core);
         core.maintenance.enlist(weak as Weak<dyn Task>);
-        Self {
-            handle: Handle::new(core),
-        }
+        Self { core }
     }
 }
 
@@ -689,11 +704,11 @@ impl<K, V, S> Cache<K, V, S> {
     /// What all handles share.
     #[inline]
     pub(crate) fn core(&self) -> &Core<K, V, S> {
-        self.handle.core()
+        &self.core
     }
 
     /// The cache, for callers that must not keep it alive.
     pub(crate) fn downgrade(&self) -> WeakHandle<K, V, S> {
-        self.handle.downgrade()
+        self.core.downgrade()
     }
 }

@@ -348,7 +348,6 @@ where
     fn apply<'s>(
         &mut self,
         (): (),
-        found: Option<NodePtr<K, V>>,
         place: Revalidated<'s, K, V>,
         hold: &mut Hold<'_, 's, K, V>,
     ) -> Result<Begun<K, V>, ()> {
@@ -392,7 +391,8 @@ where
         }
         let shared = &self.core.shared;
         let (mut over, mut due) = (None, None);
-        if let (Revalidated::Occupied(spot), Some(node)) = (place, found) {
+        if let Revalidated::Occupied(spot) = place {
+            let node = spot.node;
             let is_live = |now| node.deadline_if_live(now).is_some();
             if node.deadline() == NEVER || is_live(shared.clock.now()) {
                 if !self.ask.over_present {
@@ -400,7 +400,7 @@ where
                 }
                 over = Some(node);
             } else {
-                due = Some((spot, node));
+                due = Some(spot);
             }
         }
         if let Some((idle, _)) = &idle
@@ -415,8 +415,9 @@ where
             // If the compute stores nothing, the next read reloads the entry.
             refresh.give_back(until, self.now);
         }
-        let left = due.map(|(spot, node)| {
-            hold.shard.remove(spot, node, RemovalCause::Expired);
+        let left = due.map(|spot| {
+            let node = spot.node;
+            hold.shard.remove(spot, RemovalCause::Expired);
             shared.note_removed(|| node.weight(), RemovalCause::Expired);
             WriteOutcome::of_removal(&hold.shard, None)
         });

@@ -359,17 +359,16 @@ impl<K: Eq, V> Change<K, V> for TakeOut<'_, K, V> {
     fn apply<'s>(
         &mut self,
         (): (),
-        found: Option<NodePtr<K, V>>,
         place: Revalidated<'s, K, V>,
         hold: &mut Hold<'_, 's, K, V>,
     ) -> Result<Self::Done, ()> {
         if !self.load.is_current() {
             return Ok(None);
         }
-        let (Revalidated::Occupied(spot), Some(node)) = (place, found) else {
+        let Revalidated::Occupied(spot) = place else {
             return Ok(Some(None));
         };
-        let (cause, now) = self.shared.take_out(&mut hold.shard, spot, node);
+        let (cause, now) = self.shared.take_out(&mut hold.shard, spot);
         hold.shard.loads_mut().seal(self.load);
         Ok(Some(Some((
             cause,
@@ -392,7 +391,7 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Guard<K, V,
             load: &self.load,
             made: &mut made,
         };
-        let Ok(outcome) = write::put_through(&core, &mut new, given, condition) else {
+        let Some(outcome) = write::put_through(&core, &mut new, given, condition) else {
             drop(new);
             return self.discard(Some(&core), own);
         };

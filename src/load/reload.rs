@@ -211,14 +211,13 @@ impl<K: CacheKey, V: CacheValue, S> Change<K, V> for MoveUnchanged<'_, K, V, S> 
     fn apply<'s>(
         &mut self,
         plan: Deadlines,
-        found: Option<NodePtr<K, V>>,
-        _: Revalidated<'s, K, V>,
+        place: Revalidated<'s, K, V>,
         hold: &mut Hold<'_, 's, K, V>,
     ) -> Result<Moved, Deadlines> {
         if !self.load.is_current() {
             return Ok(Moved::Revoked);
         }
-        let Some(node) = found else {
+        let Some(node) = place.node() else {
             return Ok(Moved::Absent);
         };
         let judged = plan.judged.unwrap_or_else(|| node.deadline());
@@ -288,8 +287,7 @@ where
     fn apply<'s>(
         &mut self,
         (): (),
-        found: Option<NodePtr<K, V>>,
-        _: Revalidated<'s, K, V>,
+        place: Revalidated<'s, K, V>,
         hold: &mut Hold<'_, 's, K, V>,
     ) -> Result<Self::Done, ()> {
         let loads = self.core.loads();
@@ -301,7 +299,7 @@ where
             return Ok(None);
         }
         // A reload may have ended since it was asked.
-        let Some(node) = found.filter(|&node| self.is_stale(node)) else {
+        let Some(node) = place.node().filter(|&node| self.is_stale(node)) else {
             return Ok(None);
         };
         let Some(key) = self.owned.take() else {
@@ -438,12 +436,12 @@ mod tests {
         fn apply<'s>(
             &mut self,
             plan: Deadlines,
-            found: Option<NodePtr<u64, u64>>,
             place: Revalidated<'s, u64, u64>,
             hold: &mut Hold<'_, 's, u64, u64>,
         ) -> Result<Self::Done, Deadlines> {
+            let found = place.node();
             let written = found.map(|node| node.written());
-            let moved = self.0.apply(plan, found, place, hold);
+            let moved = self.0.apply(plan, place, hold);
             assert!(moved.is_err(), "its deadline was outrun");
             Ok(written.zip(found.map(|node| node.written())))
         }

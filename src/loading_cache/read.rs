@@ -8,7 +8,7 @@ use super::loader::LoadError;
 use super::refreshing::Refreshing;
 use crate::load::{ByRef, Claimant, Keys, Request, Seen, fallible};
 use crate::node::is_stale;
-use crate::operations::{Lookup, Timed};
+use crate::operations::{Lookup, Timed, look_up_many};
 use crate::stats::Counters;
 use crate::time::NEVER;
 use equivalent::Equivalent;
@@ -326,7 +326,7 @@ where
     fn look_up_all(&self, keys: impl IntoIterator<Item = K>) -> (Keys<K, V>, Vec<K>) {
         let mut stale = Vec::new();
         let keys = Keys::look_up(keys, |keys| {
-            let found = Timed::look_up_many(self.cache.core(), keys);
+            let found = look_up_many::<Timed, _, _, _, _, _>(self.cache.core(), keys);
             let value = |(key, found): (&K, Option<(V, u64, u64)>)| {
                 let (value, at, now) = found?;
                 if self.is_stale(at, now) {

@@ -108,7 +108,7 @@ impl<K, V> Map<K, V> {
     ) -> Look<NodePtr<K, V>> {
         // The shard always exists. `get` instead of an index leaves no panic to unwind.
         match self.shards.get(self.shard_of(hash)) {
-            Some(shard) => shard.table.look(hash, pin, matches),
+            Some(shard) => shard.table.look(hash, pin, matches).0,
             None => Look::Retry,
         }
     }

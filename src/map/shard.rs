@@ -17,16 +17,28 @@ pub(crate) struct Shard<'a, K, V> {
 /// A probe confirmed under the lock.
 pub(crate) enum Revalidated<'a, K, V> {
     /// The key is absent; its node would stand here.
-    Vacant(Vacant<'a, K, V>),
+    Vacant(Home<'a, K, V>),
     /// The node that the probe found is still there.
     Occupied(Occupied<'a, K, V>),
 }
 
-/// The group for the node of a key that is confirmed to be absent.
-pub(crate) struct Vacant<'a, K, V>(Home<'a, K, V>);
+impl<K, V> Revalidated<'_, K, V> {
+    /// The node that the key has.
+    #[inline]
+    pub(crate) fn node(&self) -> Option<NodePtr<K, V>> {
+        match self {
+            Self::Vacant(_) => None,
+            Self::Occupied(spot) => Some(spot.node),
+        }
+    }
+}
 
-/// Where a confirmed node stands: its group and its word.
-pub(crate) struct Occupied<'a, K, V>(Home<'a, K, V>, Place<'a, K, V>);
+/// A confirmed node, and where it stands: its group and its word.
+pub(crate) struct Occupied<'a, K, V> {
+    pub(crate) node: NodePtr<K, V>,
+    home: Home<'a, K, V>,
+    place: Place<'a, K, V>,
+}
 
 impl<K, V> ShardCell<K, V> {
     /// Panics in a child made by `fork`.
@@ -68,7 +80,11 @@ impl<'a, K, V> Shard<'a, K, V> {
             return self.revalidate_absent(hash, probe).map(Revalidated::Vacant);
         };
         match self.writer().still_there(hash, found, &probe.seen) {
-            Some((home, place)) => Some(Revalidated::Occupied(Occupied(home, place))),
+            Some((home, place)) => Some(Revalidated::Occupied(Occupied {
+                node: found,
+                home,
+                place,
+            })),
             None => self
                 .revalidate_moved(hash, found)
                 .map(Revalidated::Occupied),
@@ -82,18 +98,14 @@ impl<'a, K, V> Shard<'a, K, V> {
     }
 
     #[inline]
-    fn revalidate_absent(
-        &mut self,
-        hash: u64,
-        probe: &Probe<'a, K, V>,
-    ) -> Option<Vacant<'a, K, V>> {
+    fn revalidate_absent(&mut self, hash: u64, probe: &Probe<'a, K, V>) -> Option<Home<'a, K, V>> {
         let table = self.writer();
         let home = table.home_seen(hash, &probe.seen);
         let mut next = 0;
         let unknown = |node: NodePtr<K, V>| node.hash() == hash && !probe.knows(node, &mut next);
         match table.locate(&home, hash, unknown) {
             Some(_) => None,
-            None => Some(Vacant(home)),
+            None => Some(home),
         }
     }
 
@@ -107,7 +119,7 @@ impl<'a, K, V> Shard<'a, K, V> {
         let table = self.writer();
         let home = table.home(hash);
         let place = table.locate(&home, hash, |other| other == node)?;
-        Some(Occupied(home, place))
+        Some(Occupied { node, home, place })
     }
 
     /// Bytes of a node with its entry.
@@ -126,14 +138,14 @@ impl<'a, K, V> Shard<'a, K, V> {
     #[inline(always)]
     pub(crate) fn add(
         &mut self,
-        vacancy: Vacant<'a, K, V>,
+        home: Home<'a, K, V>,
         new: &mut NewNode<K, V>,
         times: Times,
     ) -> NodePtr<K, V> {
         let (hash, weight) = (new.hash(), new.weight());
         self.writer().grow_if_full();
         let new = self.locked.slab.place(new, times);
-        self.writer().insert(vacancy.0, new, hash);
+        self.writer().insert(home, new, hash);
         self.totals.add(weight);
         self.locked.batch.push(WriteEvent::Added(new));
         new
@@ -143,25 +155,24 @@ impl<'a, K, V> Shard<'a, K, V> {
     #[cfg(all(test, wheelhouse_loom))]
     pub(crate) fn add_absent(&mut self, mut new: NewNode<K, V>, times: Times) -> NodePtr<K, V> {
         let home = self.writer().home(new.hash());
-        self.add(Vacant(home), &mut new, times)
+        self.add(home, &mut new, times)
     }
 
-    /// Puts `new` where `old` stands; the value of `old` leaves for `cause`.
+    /// Puts `new` where another node stands, whose value leaves for `cause`.
     // Always inlined: else the arguments would go through the stack.
     #[inline(always)]
     pub(crate) fn replace(
         &mut self,
         spot: Occupied<'a, K, V>,
-        old: NodePtr<K, V>,
         new: &mut NewNode<K, V>,
         times: Times,
         cause: RemovalCause,
     ) -> NodePtr<K, V> {
-        let (hash, weight) = (new.hash(), new.weight());
+        let (old, hash, weight) = (spot.node, new.hash(), new.weight());
         let new = self.locked.slab.succeed(old, new, times);
         // Otherwise the first read after each write would be recorded as a new read.
         new.set_seen(old.seen());
-        self.writer().replace(spot.1, new, hash);
+        self.writer().replace(spot.place, new, hash);
         // Without a weigher both weigh 1.
         if self.locked.slab.has_weights() {
             self.totals.reweigh(old.weight(), weight);
@@ -174,21 +185,17 @@ impl<'a, K, V> Shard<'a, K, V> {
     }
 
     /// Takes a node out for `cause`; an event tells the pass.
-    pub(crate) fn remove(
-        &mut self,
-        spot: Occupied<'a, K, V>,
-        node: NodePtr<K, V>,
-        cause: RemovalCause,
-    ) {
-        self.take(spot, node);
+    pub(crate) fn remove(&mut self, spot: Occupied<'a, K, V>, cause: RemovalCause) {
+        let node = spot.node;
+        self.take(spot);
         self.locked.batch.push(WriteEvent::Removed(node, cause));
     }
 
     /// Takes a node out for the pass itself, without an event.
-    pub(crate) fn take(&mut self, spot: Occupied<'a, K, V>, node: NodePtr<K, V>) {
-        self.writer().remove(spot.0, spot.1);
-        self.totals.subtract(self.locked.slab.weight_of(node));
-        node.set_state(NodeState::Removed);
+    pub(crate) fn take(&mut self, spot: Occupied<'a, K, V>) {
+        self.writer().remove(spot.home, spot.place);
+        self.totals.subtract(self.locked.slab.weight_of(spot.node));
+        spot.node.set_state(NodeState::Removed);
     }
 
     /// Hands the pass a node that was never in the table, so that the listener is notified of it

@@ -1,14 +1,20 @@
-//! `Core`: everything that the handles of a cache share.
+//! `Core`: everything that the handles of a cache share, and the ways to it that are no handle.
+//!
+//! The reference count does not say which handle is the last, since threads that work on a cache
+//! without a handle take references, too. So handles have a count of their own. The drop of the
+//! last one waits for those threads.
 
 use super::lifetimes::Lifetimes;
 use super::loads::LoadView;
 use crate::hash;
 use crate::maintenance::Maintenance;
 use crate::refresh::{FailureBackoff, Refresh};
-use crate::scheduler::{Delivery, Task};
+use crate::scheduler::{Delivery, Entered, Gate, Task};
 use crate::shared::Shared;
 use crate::sync::{AtomicBool, AtomicUsize};
 use std::hash::{BuildHasher, Hash};
+use std::ops::Deref;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 /// The state behind a [`Cache`](crate::Cache).
@@ -58,6 +64,15 @@ impl<K, V, S> Core<K, V, S> {
         }
     }
 
+    /// The cache, for callers that must not keep it alive. Panics in a child made by `fork`.
+    pub(crate) fn downgrade(self: &Arc<Self>) -> WeakHandle<K, V, S> {
+        self.maintenance.check_process();
+        WeakHandle {
+            core: Arc::downgrade(self),
+            gate: self.maintenance.gate(),
+        }
+    }
+
     /// Whether a read moves no deadline and is not counted.
     pub(super) fn reads_are_fast(lifetimes: &Lifetimes<K, V>, shared: &Shared<K, V>) -> bool {
         !lifetimes.reads_may_extend() && shared.counters.is_none()
@@ -95,6 +110,54 @@ impl<K, V, S> Core<K, V, S> {
         self.weigher
             .as_ref()
             .map_or(1, |weigher| weigher(key, value))
+    }
+}
+
+/// A cache that this does not keep alive.
+pub(crate) struct WeakHandle<K, V, S> {
+    core: Weak<Core<K, V, S>>,
+    gate: Arc<Gate>,
+}
+
+/// A reference to a cache. The drop of the last handle waits until this is dropped. It stays on its
+/// thread.
+pub(crate) struct Visit<K, V, S> {
+    // Dropped in this order (gate 1).
+    core: Arc<Core<K, V, S>>,
+    _entered: Entered,
+}
+
+impl<K, V, S> WeakHandle<K, V, S> {
+    /// For a call that is about to wait. Panics in a child made by `fork`.
+    pub(crate) fn check_process(&self) {
+        self.gate.check_process();
+    }
+
+    /// The cache, if it has a handle still, and this is no child made by `fork`.
+    pub(crate) fn visit(&self) -> Option<Visit<K, V, S>> {
+        let entered = self.gate.enter()?;
+        let core = self.core.upgrade()?;
+        Some(Visit {
+            core,
+            _entered: entered,
+        })
+    }
+}
+
+impl<K, V, S> Clone for WeakHandle<K, V, S> {
+    fn clone(&self) -> Self {
+        Self {
+            core: Weak::clone(&self.core),
+            gate: self.gate.clone(),
+        }
+    }
+}
+
+impl<K, V, S> Deref for Visit<K, V, S> {
+    type Target = Core<K, V, S>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.core
     }
 }
 

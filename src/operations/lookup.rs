@@ -23,10 +23,8 @@
 //! register.
 
 use super::core::Core;
-use super::entry_ref::EntryRef;
-use super::find::Hit;
+use super::find::{EntryRef, Hit};
 use super::lifetimes::MAX_ASKS;
-use super::many;
 use crate::map::Look;
 use crate::node::NodePtr;
 use crate::reclaim::Pin;
@@ -127,20 +125,6 @@ pub(crate) trait Lookup<K: 'static, V: 'static>: Sized {
                 counters.hit();
             }
         }
-    }
-
-    /// Looks several keys up; see [`Cache::get_many`](crate::Cache::get_many).
-    #[inline]
-    fn look_up_many<'k, S, A, Q>(
-        core: &Core<K, V, S>,
-        keys: impl IntoIterator<Item = &'k Q>,
-    ) -> Vec<Option<A>>
-    where
-        Self: for<'b> Lookup<K, V, Part = A, Answer<'b> = A>,
-        Q: Equivalent<K> + Hash + ?Sized + 'k,
-        S: BuildHasher,
-    {
-        many::look_up_many::<K, V, S, Self, A, Q>(core, keys)
     }
 }
 

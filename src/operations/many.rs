@@ -28,7 +28,7 @@ type HashedKey<'a, Q> = (u64, &'a Q);
 
 /// Looks up several keys; see [`Cache::get_many`](crate::Cache::get_many).
 #[inline]
-pub(super) fn look_up_many<'a, K, V, S, T, A, Q>(
+pub(crate) fn look_up_many<'a, T, K, V, S, A, Q>(
     core: &Core<K, V, S>,
     keys: impl IntoIterator<Item = &'a Q>,
 ) -> Vec<Option<A>>
@@ -62,14 +62,14 @@ where
                 None => break false,
             }
         };
-        look_up_batch::<K, V, S, T, A, Q>(core, &asked[..count], &mut answers);
+        look_up_batch::<T, K, V, S, A, Q>(core, &asked[..count], &mut answers);
         next = if more { keys.next() } else { None };
     }
     answers
 }
 
 /// Looks up one batch of keys.
-fn look_up_batch<K, V, S, T, A, Q>(
+fn look_up_batch<T, K, V, S, A, Q>(
     core: &Core<K, V, S>,
     asked: &[HashedKey<'_, Q>],
     answers: &mut Vec<Option<A>>,

@@ -2,16 +2,13 @@
 //!
 //! | file | content |
 //! |------|---------|
-//! | [`core`] | the shared state |
-//! | [`handle`] | the handles, and which one is the last |
+//! | [`core`] | the shared state, and references to it that are no handle |
 //! | [`lookup`] | the flow of all look-ups; [`many`]: batches of them |
-//! | [`find`] | the live entry of a key |
-//! | [`entry_ref`] | an entry under the pin of its look-up |
+//! | [`find`] | the live entry of a key, and a reference to it under a pin |
 //! | [`extend`] | reads that move a deadline |
 //! | [`transact`] | the one transaction on the entry of a key |
-//! | [`mod@write`] | inserting, and deadlines set by hand |
+//! | [`mod@write`] | inserting, under a condition or without, and deadlines set by hand |
 //! | [`answer`] | the lifetime of the value that a write stores |
-//! | [`condition`] | whether a write may be made |
 //! | [`remove`] | taking entries out |
 //! | [`restore`] | putting entries of a snapshot back |
 //! | [`refresh`] | when an entry becomes stale |
@@ -22,12 +19,9 @@
 //! buffer, and now and then does a little maintenance.
 
 mod answer;
-mod condition;
 mod core;
-mod entry_ref;
 mod extend;
 mod find;
-mod handle;
 mod lifetimes;
 mod loads;
 mod lookup;
@@ -40,13 +34,13 @@ mod tests;
 mod transact;
 pub(crate) mod write;
 
-pub(crate) use self::core::{Core, Weigher};
-pub(crate) use condition::{Check, Explicit, WriteCondition, Written};
-pub use entry_ref::EntryRef;
-pub(crate) use handle::{Handle, Visit, WeakHandle};
+pub(crate) use self::core::{Core, Visit, WeakHandle, Weigher};
+pub use find::EntryRef;
 pub(crate) use lifetimes::{FromLoad, LifetimeSource, Lifetimes, Limits};
 pub(crate) use loads::LoadView;
 pub(crate) use lookup::{Cloned, Contained, Lookup, Referenced, Timed};
+pub(crate) use many::look_up_many;
 pub(crate) use refresh::{NextRefresh, set_refresh};
 pub(crate) use restore::Remaining;
 pub(crate) use transact::{Change, Hold};
+pub(crate) use write::{Check, Explicit, WriteCondition, Written};

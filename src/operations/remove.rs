@@ -2,7 +2,7 @@
 //! goes through [`Shared::take_out`].
 
 use super::core::Core;
-use super::transact::{Change, Hold, Settled};
+use super::transact::{Change, Hold};
 use crate::contain::contain;
 use crate::listener::RemovalCause;
 use crate::load::state::{Load, RevokedBy};
@@ -16,9 +16,6 @@ use equivalent::Equivalent;
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 
-/// Removals under one hold of a shard's lock when many are taken out.
-const REMOVALS_PER_LOCK: usize = 64;
-
 /// Removes a key's entry and revokes the key's load. Returns what `look` saw of the node that
 /// was removed, unless that was due.
 ///
@@ -30,7 +27,7 @@ pub(crate) fn take<K, V, S, Q, R>(
     key: &Q,
     by: RevokedBy,
     must_look: bool,
-    look: impl FnMut(NodePtr<K, V>) -> Option<R>,
+    mut look: impl FnMut(NodePtr<K, V>) -> Option<R>,
 ) -> Option<R>
 where
     S: BuildHasher,
@@ -38,31 +35,16 @@ where
 {
     let hash = core.hash(key);
     // Before the pin, whose fence delays the memory loads after it.
-    let cell = core.shared.map.cell(hash);
-    cell.prefetch(hash);
+    core.shared.map.prefetch(hash);
     let removal = Removal {
         shared: &core.shared,
-        key,
+        of: Key(key),
         by,
         must_look,
         may_load: false,
-        look,
+        look: &mut look,
     };
-    let end = |removal, settled| end_take(core, removal, settled);
-    core.shared.transact_in(cell, hash, removal, end)
-}
-
-/// What follows the transaction of a removal.
-#[inline]
-fn end_take<K, V, S, Q, R, L>(
-    core: &Core<K, V, S>,
-    mut removal: Removal<'_, K, V, Q, L>,
-    mut settled: Settled<K, V, Option<Taken<K, V, R>>>,
-) -> Option<R>
-where
-    Q: ?Sized,
-    L: FnMut(NodePtr<K, V>) -> Option<R>,
-{
+    let mut settled = core.shared.transact(hash, removal);
     let Some(Taken {
         cause,
         outcome,
@@ -81,13 +63,11 @@ where
         }
         None => {
             // The guard runs `after_write` even if `look` panics.
-            let mut after = AfterWrite {
-                core,
-                outcome: Some(outcome),
-            };
+            let mut after = AfterRemovals::new(core);
+            after.outcome = Some(outcome);
             // Its pin keeps what was removed. Dropped before `after`, in any case.
             let _settled = settled;
-            let seen = (removal.look)(node)?;
+            let seen = look(node)?;
             after.outcome = None;
             seen
         }
@@ -100,77 +80,92 @@ where
 
 /// Removes all entries that are present now. Entries that are inserted meanwhile may or may not
 /// be removed. Each shard is visited once, so the call ends under constant writes.
-pub(crate) fn take_all<K, V, S>(core: &Core<K, V, S>) {
-    let map = &core.shared.map;
-    let mut nodes = Vec::new();
-    for number in 0..map.shards() {
-        let mut at = 0;
-        while at < END {
-            // Both are dropped after the pin, also if the ticker panics.
-            let mut after = AfterWrite {
-                core,
-                outcome: None,
-            };
-            let mut revoked = Revoked(Vec::new());
-            let pin = core.shared.pin();
-            let mut shard = map.lock_shard(number);
-            // Revoke the loads that began before this call. What they have stored already is
-            // removed below.
-            if at == 0 && !shard.loads().is_empty() {
-                revoked.0 = shard.loads_mut().revoke_all(RevokedBy::Overwrite);
-            }
-            let (mut taken, mut visited) = (0, 0);
-            while at < END && taken < REMOVALS_PER_LOCK && visited < REMOVALS_PER_LOCK {
-                visited += 1;
-                at = map.collect(number, at as u32, &pin, &mut nodes);
-                for node in nodes.drain(..) {
-                    if core.shared.take_node(&mut shard, node) {
-                        taken += 1;
-                        after.outcome = Some(WriteOutcome::of_removal(&shard, None));
-                    }
-                }
-            }
-        }
-    }
+pub(crate) fn take_all<K: Eq, V, S>(core: &Core<K, V, S>) {
+    take_each(core, RevokedBy::Overwrite, |_| true);
 }
 
 /// Removes the live entries for which `keep` returns false. `keep` runs with no lock held.
 pub(crate) fn retain<K: Eq, V, S>(core: &Core<K, V, S>, mut keep: impl FnMut(&K, &V) -> bool) {
+    take_each(core, RevokedBy::Conditional, |node| {
+        core.shared.is_live(node) && !keep(node.key(), node.value())
+    });
+    core.count_operation();
+}
+
+/// Removes the entries of which `goes` says so, with no lock held, and revokes the loads of their
+/// keys. An overwrite also revokes all other loads that have begun before.
+fn take_each<K: Eq, V, S>(
+    core: &Core<K, V, S>,
+    by: RevokedBy,
+    mut goes: impl FnMut(NodePtr<K, V>) -> bool,
+) {
     let map = &core.shared.map;
     let mut nodes = Vec::new();
     for number in 0..map.shards() {
         let mut at = 0;
         while at < END {
-            // Dropped after the pin, also if `keep` panics: what follows a write may run
-            // destructors and listeners.
-            let mut after = AfterWrite {
-                core,
-                outcome: None,
-            };
-            let mut revoked = Revoked(Vec::new());
+            // Dropped after the pin, also if `goes` or the ticker panics: what follows a write may
+            // run destructors and listeners.
+            let mut after = AfterRemovals::new(core);
             let pin = core.shared.pin();
+            if at == 0 && by == RevokedBy::Overwrite {
+                // What these loads have stored already is removed below.
+                after.revoked = map.lock_shard(number).loads_mut().revoke_all(by);
+            }
             at = map.collect(number, at as u32, &pin, &mut nodes);
-            for node in nodes.drain(..) {
-                if !core.shared.is_live(node) || keep(node.key(), node.value()) {
-                    continue;
-                }
-                let removal = RemovalOf {
+            for node in nodes.drain(..).filter(|&node| goes(node)) {
+                let removal = Removal {
                     shared: &core.shared,
-                    node,
+                    of: node,
+                    by,
+                    must_look: true,
+                    may_load: false,
+                    look: |found| (found == node).then_some(()),
                 };
-                let removed = core.shared.transact(node.hash(), removal);
-                after.outcome = removed.done.or(after.outcome.take());
-                revoked.0.extend(removed.into_revoked());
+                let mut removed = core.shared.transact(node.hash(), removal);
+                if let Some(taken) = removed.done.take() {
+                    after.outcome = Some(taken.outcome);
+                }
+                after.revoked.extend(removed.into_revoked());
             }
         }
     }
-    core.count_operation();
+}
+
+/// What a removal is about: the entry of a key, or one node.
+trait Subject<K, V> {
+    fn is_key(&self, other: &K) -> bool;
+    fn is_node(&self, other: NodePtr<K, V>) -> bool;
+}
+
+struct Key<'q, Q: ?Sized>(&'q Q);
+
+impl<K, V, Q: Equivalent<K> + ?Sized> Subject<K, V> for Key<'_, Q> {
+    #[inline]
+    fn is_key(&self, other: &K) -> bool {
+        self.0.equivalent(other)
+    }
+
+    #[inline]
+    fn is_node(&self, other: NodePtr<K, V>) -> bool {
+        self.0.equivalent(other.key())
+    }
+}
+
+impl<K: Eq, V> Subject<K, V> for NodePtr<K, V> {
+    fn is_key(&self, other: &K) -> bool {
+        self.key() == other
+    }
+
+    fn is_node(&self, other: NodePtr<K, V>) -> bool {
+        *self == other
+    }
 }
 
 /// A removal, as a change.
-struct Removal<'r, K, V, Q: ?Sized, L> {
+struct Removal<'r, K, V, O, L> {
     shared: &'r Shared<K, V>,
-    key: &'r Q,
+    of: O,
     by: RevokedBy,
     must_look: bool,
     /// Whether the key may have a load, asked before the look-up.
@@ -186,9 +181,9 @@ struct Taken<K, V, R> {
     seen: Option<R>,
 }
 
-impl<K, V, Q, R, L> Change<K, V> for Removal<'_, K, V, Q, L>
+impl<K, V, O, R, L> Change<K, V> for Removal<'_, K, V, O, L>
 where
-    Q: Equivalent<K> + ?Sized,
+    O: Subject<K, V>,
     L: FnMut(NodePtr<K, V>) -> Option<R>,
 {
     /// What was seen of the entry; `None` to remove it first and look afterwards.
@@ -199,7 +194,12 @@ where
 
     #[inline]
     fn is_key(&self, other: &K) -> bool {
-        self.key.equivalent(other)
+        self.of.is_key(other)
+    }
+
+    #[inline]
+    fn is_node(&self, node: NodePtr<K, V>) -> bool {
+        self.of.is_node(node)
     }
 
     #[inline]
@@ -225,15 +225,15 @@ where
     fn apply<'s>(
         &mut self,
         seen: Self::Plan,
-        found: Option<NodePtr<K, V>>,
         place: Revalidated<'s, K, V>,
         hold: &mut Hold<'_, 's, K, V>,
     ) -> Result<Self::Done, Self::Plan> {
         hold.revoke(self.by);
-        let (Revalidated::Occupied(spot), Some(node)) = (place, found) else {
+        let Revalidated::Occupied(spot) = place else {
             return Ok(None);
         };
-        let (cause, now) = self.shared.take_out(&mut hold.shard, spot, node);
+        let node = spot.node;
+        let (cause, now) = self.shared.take_out(&mut hold.shard, spot);
         let outcome = WriteOutcome::of_removal(&hold.shard, now);
         Ok(Some(Taken {
             cause,
@@ -244,74 +244,32 @@ where
     }
 }
 
-/// The removal of one node, if it is still in the map.
-struct RemovalOf<'r, K, V> {
-    shared: &'r Shared<K, V>,
-    node: NodePtr<K, V>,
-}
-
-impl<K: Eq, V> Change<K, V> for RemovalOf<'_, K, V> {
-    type Plan = ();
-    type Done = Option<WriteOutcome>;
-    const KNOWS_LOADS: bool = true;
-
-    fn is_key(&self, other: &K) -> bool {
-        self.node.key() == other
-    }
-
-    fn is_node(&self, node: NodePtr<K, V>) -> bool {
-        node == self.node
-    }
-
-    fn ask(&mut self, found: Option<NodePtr<K, V>>, _: Option<()>) -> Result<(), Self::Done> {
-        if found == Some(self.node) {
-            Ok(())
-        } else {
-            Err(None)
-        }
-    }
-
-    fn apply<'s>(
-        &mut self,
-        (): (),
-        _: Option<NodePtr<K, V>>,
-        place: Revalidated<'s, K, V>,
-        hold: &mut Hold<'_, 's, K, V>,
-    ) -> Result<Self::Done, ()> {
-        let Revalidated::Occupied(spot) = place else {
-            return Ok(None);
-        };
-        hold.revoke(RevokedBy::Conditional);
-        let (_, now) = self.shared.take_out(&mut hold.shard, spot, self.node);
-        Ok(Some(WriteOutcome::of_removal(&hold.shard, now)))
-    }
-}
-
-/// Loads that were revoked: their waiters are released when this is dropped.
-struct Revoked<K, V>(Vec<Arc<Load<K, V>>>);
-
-impl<K, V> Drop for Revoked<K, V> {
-    fn drop(&mut self) {
-        self.0.iter().for_each(|load| load.release_waiters());
-    }
-}
-
-/// Calls `after_write` when it is dropped.
-struct AfterWrite<'a, K, V, S> {
+/// What follows removals, when this is dropped: the waiters of revoked loads are released, then
+/// `after_write` is called.
+struct AfterRemovals<'a, K, V, S> {
     core: &'a Core<K, V, S>,
     outcome: Option<WriteOutcome>,
+    revoked: Vec<Arc<Load<K, V>>>,
 }
 
-impl<K, V, S> Drop for AfterWrite<'_, K, V, S> {
+impl<'a, K, V, S> AfterRemovals<'a, K, V, S> {
+    fn new(core: &'a Core<K, V, S>) -> Self {
+        Self {
+            core,
+            outcome: None,
+            revoked: Vec::new(),
+        }
+    }
+}
+
+impl<K, V, S> Drop for AfterRemovals<'_, K, V, S> {
     fn drop(&mut self) {
+        self.revoked.iter().for_each(|load| load.release_waiters());
         let Some(outcome) = self.outcome.take() else {
             return;
         };
-        let after = || {
-            self.core
-                .maintenance
-                .after_write(&self.core.shared, outcome)
-        };
+        let core = self.core;
+        let after = || core.maintenance.after_write(&core.shared, outcome);
         if std::thread::panicking() {
             // A second panic, a ticker's or an alarm's, must not end the process.
             contain(after);
@@ -322,15 +280,6 @@ impl<K, V, S> Drop for AfterWrite<'_, K, V, S> {
 }
 
 impl<K, V> Shared<K, V> {
-    /// Takes a node of this shard out. False if it had left the map before.
-    fn take_node(&self, shard: &mut Shard<'_, K, V>, node: NodePtr<K, V>) -> bool {
-        let spot = shard.find_node(node.hash(), node);
-        spot.is_some_and(|spot| {
-            self.take_out(shard, spot, node);
-            true
-        })
-    }
-
     /// Takes a node out and returns the cause, and the time if that was looked at: the one place
     /// where an entry leaves the map by an explicit call.
     #[inline]
@@ -338,10 +287,10 @@ impl<K, V> Shared<K, V> {
         &self,
         shard: &mut Shard<'a, K, V>,
         spot: Occupied<'a, K, V>,
-        node: NodePtr<K, V>,
     ) -> (RemovalCause, Option<u64>) {
+        let node = spot.node;
         let (cause, now) = self.cause_of_leaving(node);
-        shard.remove(spot, node, cause);
+        shard.remove(spot, cause);
         self.note_removed(|| node.weight(), cause);
         (cause, now)
     }

@@ -142,21 +142,14 @@ impl<K: Eq, V> Change<K, V> for PutBack<'_, K, V> {
     fn apply<'s>(
         &mut self,
         now: u64,
-        found: Option<NodePtr<K, V>>,
         place: Revalidated<'s, K, V>,
         hold: &mut Hold<'_, 's, K, V>,
     ) -> Result<Self::Done, u64> {
         let cause = RemovalCause::Expired;
-        let new = &mut *self.new;
-        let (node, old) = match (place, found) {
-            (Revalidated::Occupied(spot), Some(old)) => {
-                let node = hold.shard.replace(spot, old, new, self.times, cause);
-                (node, Some((old, cause)))
-            }
-            (Revalidated::Vacant(vacant), _) => (hold.shard.add(vacant, new, self.times), None),
-            (Revalidated::Occupied(_), None) => {
-                unreachable!("confirmed at the node that was found")
-            }
+        let old = place.node().map(|old| (old, cause));
+        let node = match place {
+            Revalidated::Occupied(spot) => hold.shard.replace(spot, self.new, self.times, cause),
+            Revalidated::Vacant(home) => hold.shard.add(home, self.new, self.times),
         };
         self.shared.note_written(old);
         set_refresh(node, self.refresh);

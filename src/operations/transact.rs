@@ -80,14 +80,13 @@ pub(crate) trait Change<K, V> {
         last: Option<Self::Plan>,
     ) -> Result<Self::Plan, Self::Done>;
 
-    /// Makes the change, under the shard's lock. `place` is where `found`, which `ask` has seen, is
-    /// or would be. An error means that nothing was changed, and that the transaction starts over.
+    /// Makes the change, under the shard's lock. `place` has the node that `ask` has seen. An error
+    /// means that nothing was changed, and that the transaction starts over.
     ///
     /// No user code, and no drop of a key or a value.
     fn apply<'s>(
         &mut self,
         plan: Self::Plan,
-        found: Option<NodePtr<K, V>>,
         place: Revalidated<'s, K, V>,
         hold: &mut Hold<'_, 's, K, V>,
     ) -> Result<Self::Done, Self::Plan>;
@@ -125,46 +124,35 @@ impl<K, V, D> Settled<K, V, D> {
 
 impl<K, V> Shared<K, V> {
     /// Runs a change as one transaction on the key with this hash; see the module docs.
-    pub(crate) fn transact<C: Change<K, V>>(&self, hash: u64, change: C) -> Settled<K, V, C::Done> {
-        self.transact_in(self.map.cell(hash), hash, change, |_, settled| settled)
-    }
-
-    /// The same for a caller that has looked up the shard of the hash. `end` is what the caller
-    /// does next.
     // The first attempt is separate: a loop around it would keep in memory what the attempts share.
-    // So the later ones get the change by value. And they call `end` themselves: what the first
-    // attempt has done stays in registers.
-    #[inline(always)]
-    pub(super) fn transact_in<C: Change<K, V>, R>(
+    // So the later ones get the change by value.
+    #[inline]
+    pub(crate) fn transact<C: Change<K, V>>(
         &self,
-        cell: &ShardCell<K, V>,
         hash: u64,
         mut change: C,
-        end: impl FnOnce(C, Settled<K, V, C::Done>) -> R,
-    ) -> R {
+    ) -> Settled<K, V, C::Done> {
         let mut loads = FoundLoads(None);
-        match self.attempt(cell, hash, &mut change, &mut loads, None) {
-            Ok((pin, done)) => end(change, Settled { pin, loads, done }),
-            Err(plan) => self.attempt_again(hash, change, loads, plan, end),
+        match self.attempt(hash, &mut change, &mut loads, None) {
+            Ok((pin, done)) => Settled { pin, loads, done },
+            Err(plan) => self.attempt_again(hash, change, loads, plan),
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn attempt_again<C: Change<K, V>, R>(
+    fn attempt_again<C: Change<K, V>>(
         &self,
         hash: u64,
         mut change: C,
         mut loads: FoundLoads<K, V>,
         mut plan: C::Plan,
-        end: impl FnOnce(C, Settled<K, V, C::Done>) -> R,
-    ) -> R {
-        let cell = self.map.cell(hash);
+    ) -> Settled<K, V, C::Done> {
         for made in 1_u32.. {
             loads.compare(|key| change.is_key(key));
             let last = (made >= MAX_ASKS).then_some(plan);
-            match self.attempt(cell, hash, &mut change, &mut loads, last) {
-                Ok((pin, done)) => return end(change, Settled { pin, loads, done }),
+            match self.attempt(hash, &mut change, &mut loads, last) {
+                Ok((pin, done)) => return Settled { pin, loads, done },
                 Err(again) => plan = again,
             }
         }
@@ -175,7 +163,6 @@ impl<K, V> Shared<K, V> {
     #[inline(always)]
     fn attempt<C: Change<K, V>>(
         &self,
-        cell: &ShardCell<K, V>,
         hash: u64,
         change: &mut C,
         loads: &mut FoundLoads<K, V>,
@@ -183,6 +170,7 @@ impl<K, V> Shared<K, V> {
     ) -> Result<(Pin, C::Done), C::Plan> {
         // After `change` and `loads`: if the user's code panics, the pin is dropped first.
         let pin = self.pin();
+        let cell = self.map.cell(hash);
         change.before_look_up(cell, &pin);
         let probe = cell.probe(hash, &pin, |node| change.is_node(node));
         let plan = match change.ask(probe.found, last) {
@@ -200,7 +188,7 @@ impl<K, V> Shared<K, V> {
             return Err(plan);
         }
         let mut hold = Hold { shard, loads };
-        let done = change.apply(plan, probe.found, place, &mut hold)?;
+        let done = change.apply(plan, place, &mut hold)?;
         drop(hold);
         drop(probe);
         Ok((pin, done))

@@ -8,9 +8,11 @@
 //! which compares keys, and just before the policy is asked. The deadline may have passed by the
 //! time the lock is taken: the value is then stored as one that is due at once. No look-up returns
 //! it, since a look-up reads the clock after it has found the node (`lookup`).
+//!
+//! A [`WriteCondition`] decides whether a write may be made. An explicit write revokes the load of
+//! its key. The commit of a load asks whether that load is still current.
 
 use super::answer::TimedAnswer;
-use super::condition::{Check, Explicit, WriteCondition, Written};
 use super::core::Core;
 use super::lifetimes::LifetimeSource;
 use super::refresh::{NextRefresh, set_refresh};
@@ -18,7 +20,7 @@ use super::transact::{Change, Hold};
 use crate::listener::RemovalCause;
 use crate::load::state::RevokedBy;
 use crate::maintenance::WriteOutcome;
-use crate::map::{Revalidated, ShardCell};
+use crate::map::Revalidated;
 use crate::node::{NewNode, NodePtr};
 use crate::time::{self, NEVER};
 use equivalent::Equivalent;
@@ -34,19 +36,15 @@ where
     S: BuildHasher,
 {
     let given = lifetime.map_or(LifetimeSource::Policy, LifetimeSource::Ttl);
+    let mut new = new_node(core, core.hash(&key), key, value);
     let explicit = Explicit(RevokedBy::Overwrite);
-    let hash = core.hash(&key);
-    let cell = cell_to_write(core, hash);
-    let mut new = new_node(core, hash, key, value);
-    write(core, cell, &mut new, given, explicit, |stored| {
-        if let Ok(outcome) = stored {
-            core.maintenance.after_write(&core.shared, outcome);
-        }
-    });
+    if let Some(outcome) = put_through(core, &mut new, given, explicit) {
+        core.maintenance.after_write(&core.shared, outcome);
+    }
 }
 
-/// Stores a new node if the condition lets it; else the node still has its key and value. The
-/// caller is to call `after_write` with the outcome.
+/// Stores a new node; `None` if the condition refuses it, and then the node still has its key and
+/// value. The caller is to call `after_write` with the outcome.
 // By reference: the value may be large.
 #[inline]
 pub(crate) fn put_through<K, V, S>(
@@ -54,21 +52,19 @@ pub(crate) fn put_through<K, V, S>(
     new: &mut NewNode<K, V>,
     given: LifetimeSource,
     condition: impl WriteCondition<K, V>,
-) -> Result<WriteOutcome, NotStored>
+) -> Option<WriteOutcome>
 where
     K: Eq + 'static,
     V: 'static,
 {
-    let cell = cell_to_write(core, new.hash());
-    write(core, cell, new, given, condition, |stored| stored)
-}
-
-#[inline]
-fn cell_to_write<K, V, S>(core: &Core<K, V, S>, hash: u64) -> &ShardCell<K, V> {
-    // The prefetch comes before the pin, whose fence delays later memory loads.
-    let cell = core.shared.map.cell(hash);
-    cell.prefetch(hash);
-    cell
+    let hash = new.hash();
+    let write = Write {
+        core,
+        new,
+        given: &given,
+        condition,
+    };
+    core.shared.transact(hash, write).end()
 }
 
 /// The node of a write.
@@ -79,34 +75,10 @@ pub(crate) fn new_node<K, V, S>(
     key: K,
     value: V,
 ) -> NewNode<K, V> {
+    // Before the pin of the write, whose fence delays later memory loads.
+    core.shared.map.prefetch(hash);
     let weight = core.weigh(&key, &value);
     NewNode::new(key, value, hash, weight)
-}
-
-/// The transaction of a write. The caller keeps what a condition refuses.
-#[inline(always)]
-fn write<K, V, S, C, R>(
-    core: &Core<K, V, S>,
-    cell: &ShardCell<K, V>,
-    new: &mut NewNode<K, V>,
-    given: LifetimeSource,
-    condition: C,
-    end: impl FnOnce(Result<WriteOutcome, NotStored>) -> R,
-) -> R
-where
-    K: Eq + 'static,
-    V: 'static,
-    C: WriteCondition<K, V>,
-{
-    let hash = new.hash();
-    let given = &given;
-    let write = Write {
-        core,
-        new,
-        given,
-        condition,
-    };
-    (core.shared).transact_in(cell, hash, write, |_, settled| end(settled.end()))
 }
 
 /// Sets a deadline by hand; false if the key is absent or its entry is due.
@@ -129,20 +101,83 @@ where
         key,
         lifetime,
     };
-    let hash = core.hash(key);
-    let cell = core.shared.map.cell(hash);
-    (core.shared).transact_in(cell, hash, change, |_, settled| {
-        let Some(outcome) = settled.end() else {
-            return false;
-        };
-        core.maintenance.after_write(&core.shared, outcome);
-        true
-    })
+    let Some(outcome) = core.shared.transact(core.hash(key), change).end() else {
+        return false;
+    };
+    core.maintenance.after_write(&core.shared, outcome);
+    true
 }
 
-/// A write whose condition refused it.
-#[derive(Debug)]
-pub(crate) struct NotStored;
+/// The answer of a condition about a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Check {
+    Pass,
+    /// The entry is no longer what the condition has seen: the write starts over.
+    Again,
+    /// The write ends, and nothing is stored.
+    Refuse,
+}
+
+/// The effect of a write.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Written {
+    /// For which cause the former value left, if there was one.
+    pub(crate) cause: Option<RemovalCause>,
+    /// False if the value was too heavy to be let in.
+    pub(crate) kept: bool,
+    pub(crate) deadline: u64,
+    pub(crate) now: u64,
+}
+
+impl Written {
+    /// Whether the value is in the cache.
+    #[inline]
+    pub(crate) fn is_stored(&self) -> bool {
+        self.kept && !time::is_due(self.now, self.deadline)
+    }
+}
+
+/// Whether a write may be made, and what else happens in the hold of the lock that makes it.
+pub(crate) trait WriteCondition<K, V> {
+    /// Whether it wants to know the load of the key.
+    const KNOWS_LOADS: bool;
+
+    /// Called with no lock held, with the node that the key has. False ends the write: nothing is
+    /// stored.
+    #[inline]
+    fn look(&mut self, _found: Option<NodePtr<K, V>>) -> bool {
+        true
+    }
+
+    /// Under the shard's lock, when the look-up was confirmed and nothing has changed yet. `now` is
+    /// the time of the write.
+    fn check(
+        &mut self,
+        found: Option<NodePtr<K, V>>,
+        now: u64,
+        hold: &mut Hold<'_, '_, K, V>,
+    ) -> Check;
+
+    /// In the same hold, when the write has been made.
+    fn stored(&mut self, hold: &mut Hold<'_, '_, K, V>, written: Written);
+}
+
+/// The condition of an explicit write, which revokes the load of its key.
+pub(crate) struct Explicit(pub(crate) RevokedBy);
+
+impl<K, V> WriteCondition<K, V> for Explicit {
+    const KNOWS_LOADS: bool = true;
+
+    #[inline]
+    fn check(&mut self, _: Option<NodePtr<K, V>>, _: u64, _: &mut Hold<'_, '_, K, V>) -> Check {
+        Check::Pass
+    }
+
+    #[inline]
+    fn stored(&mut self, hold: &mut Hold<'_, '_, K, V>, _: Written) {
+        hold.revoke(self.0);
+    }
+}
 
 /// A write, as a change.
 struct Write<'w, K, V, S, C> {
@@ -161,7 +196,8 @@ where
 {
     /// The answers of the two policies.
     type Plan = (TimedAnswer, Option<NextRefresh>);
-    type Done = Result<WriteOutcome, NotStored>;
+    /// `None` if the condition has refused.
+    type Done = Option<WriteOutcome>;
     const KNOWS_LOADS: bool = C::KNOWS_LOADS;
 
     #[inline]
@@ -176,7 +212,7 @@ where
         last: Option<Self::Plan>,
     ) -> Result<Self::Plan, Self::Done> {
         if !self.condition.look(found) {
-            return Err(Err(NotStored));
+            return Err(None);
         }
         let core = self.core;
         let (shared, lifetimes) = (&core.shared, &core.lifetimes);
@@ -202,78 +238,63 @@ where
     fn apply<'s>(
         &mut self,
         plan: Self::Plan,
-        found: Option<NodePtr<K, V>>,
         place: Revalidated<'s, K, V>,
         hold: &mut Hold<'_, 's, K, V>,
     ) -> Result<Self::Done, Self::Plan> {
         let (asked, refresh) = plan;
         let now = asked.now;
-        match self.condition.check(found, now, hold) {
+        match self.condition.check(place.node(), now, hold) {
             Check::Pass => (),
             Check::Again => return Err(plan),
-            Check::Refuse => return Ok(Err(NotStored)),
+            Check::Refuse => return Ok(None),
         }
         let core = self.core;
         let (shared, lifetimes) = (&core.shared, &core.lifetimes);
-        let mut outcome = WriteOutcome {
-            shard: hold.shard.number(),
-            buffered: 0,
-            deadline: NEVER,
-            now: Some(now),
-            left: 1,
-        };
         let weight = self.new.weight();
+        let too_heavy = shared.is_too_heavy(weight);
         let mut former = None;
-        let mut kept_out = false;
-        match place {
-            Revalidated::Vacant(vacancy) => {
-                let times = asked.times(None, lifetimes);
-                outcome.deadline = times.deadline;
-                if shared.is_too_heavy(weight) {
-                    hold.shard.refuse(self.new, RemovalCause::Size);
-                    shared.note_removed(|| weight, RemovalCause::Size);
-                    kept_out = true;
-                } else {
-                    let node = hold.shard.add(vacancy, self.new, times);
-                    set_refresh(node, refresh);
-                    outcome.left = 0;
-                }
-                shared.note_written(None);
+        let mut kept = None;
+        if let Some(old) = place.node() {
+            if lifetimes.reads_extend || too_heavy {
+                // Memory may be refused by a panic: before the old value is touched.
+                hold.shard.reserve();
             }
-            Revalidated::Occupied(spot) => {
-                let old = found.expect("revalidated at the node that was found");
-                let too_heavy = shared.is_too_heavy(weight);
-                if lifetimes.reads_extend || too_heavy {
-                    // Memory may be refused by a panic: before the old value is touched.
-                    hold.shard.reserve();
-                }
-                let Some((cause, kept)) = asked.supersede(old, lifetimes) else {
-                    return Err(plan);
-                };
-                former = Some(cause);
-                let times = asked.times(kept, lifetimes);
-                outcome.deadline = times.deadline;
-                if too_heavy {
-                    hold.shard.remove(spot, old, cause);
-                    hold.shard.refuse(self.new, RemovalCause::Size);
-                    shared.note_removed(|| weight, RemovalCause::Size);
-                    kept_out = true;
-                } else {
-                    let node = hold.shard.replace(spot, old, self.new, times, cause);
-                    set_refresh(node, refresh);
-                }
-                shared.note_written(Some((old, cause)));
-            }
+            let Some((cause, own)) = asked.supersede(old, lifetimes) else {
+                return Err(plan);
+            };
+            former = Some((old, cause));
+            kept = own;
         }
+        let times = asked.times(kept, lifetimes);
+        let cause = former.map(|(_, cause)| cause);
+        match (place, cause) {
+            (place, _) if too_heavy => {
+                if let (Revalidated::Occupied(spot), Some(cause)) = (place, cause) {
+                    hold.shard.remove(spot, cause);
+                }
+                hold.shard.refuse(self.new, RemovalCause::Size);
+                shared.note_removed(|| weight, RemovalCause::Size);
+            }
+            (Revalidated::Occupied(spot), Some(cause)) => {
+                set_refresh(hold.shard.replace(spot, self.new, times, cause), refresh);
+            }
+            (Revalidated::Vacant(home), _) => {
+                set_refresh(hold.shard.add(home, self.new, times), refresh);
+            }
+            (Revalidated::Occupied(_), None) => unreachable!("superseded above"),
+        }
+        shared.note_written(former);
         let written = Written {
-            cause: former,
-            kept: !kept_out,
-            deadline: outcome.deadline,
+            cause,
+            kept: !too_heavy,
+            deadline: times.deadline,
             now,
         };
         self.condition.stored(hold, written);
-        outcome.buffered = hold.shard.buffered();
-        Ok(Ok(outcome))
+        Ok(Some(WriteOutcome {
+            left: usize::from(too_heavy || cause.is_some()),
+            ..WriteOutcome::of_change(&hold.shard, times.deadline, Some(now))
+        }))
     }
 }
 
@@ -308,11 +329,10 @@ where
     fn apply<'s>(
         &mut self,
         now: u64,
-        found: Option<NodePtr<K, V>>,
-        _: Revalidated<'s, K, V>,
+        place: Revalidated<'s, K, V>,
         hold: &mut Hold<'_, 's, K, V>,
     ) -> Result<Self::Done, u64> {
-        let Some(node) = found else {
+        let Some(node) = place.node() else {
             return Ok(None);
         };
         let judged = node.deadline();

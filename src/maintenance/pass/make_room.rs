@@ -101,7 +101,7 @@ impl<K, V> Pass<'_, K, V> {
             self.state.wheel.reschedule(node);
             return;
         }
-        shard.take(spot, node);
+        shard.take(spot);
         drop(shard);
         if let Some(eviction) = &mut self.state.eviction {
             eviction.expired(node);
@@ -165,7 +165,7 @@ impl<K, V> Pass<'_, K, V> {
         let spot = shard.find_node(hash, victim)?;
         let deadline = victim.deadline();
         let expired = deadline != NEVER && victim.deadline_if_live(self.read_clock()).is_none();
-        shard.take(spot, victim);
+        shard.take(spot);
         let cause = if expired {
             RemovalCause::Expired
         } else {

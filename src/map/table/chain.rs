@@ -4,7 +4,6 @@
 
 use super::group::{self, Group, LAST, Place, Word};
 use super::memory::TablePart;
-use super::tags;
 use crate::node::NodePtr;
 use crate::sync::Ordering;
 
@@ -22,7 +21,7 @@ impl<K, V> Group<K, V> {
     ) -> Option<(Place<'_, K, V>, NodePtr<K, V>)> {
         let mut here = self;
         loop {
-            for at in tags::words_with_tag(here, tag) {
+            for at in group::words_with_tag(here, tag) {
                 let place = &here.words[at];
                 if let Some(node) = group::node_at(place, tag)
                     && matches(node)

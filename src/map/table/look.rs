@@ -1,14 +1,27 @@
-//! The look-ups in a table, which take no lock.
+//! A table as readers see it, and the look-ups in it, which take no lock.
 #![allow(unsafe_code)]
 
 use super::array::{self, Array};
 use super::group::{self, Group, LAST, Place};
+use super::memory::TablePart;
 use super::resize::Resize;
-use super::state::Table;
-use super::tags;
-use crate::node::NodePtr;
+use crate::node::{self, NodePtr};
 use crate::reclaim::Pin;
-use crate::sync::Ordering;
+use crate::sync::{AtomicPtr, AtomicU64, Ordering};
+use std::ptr;
+
+/// A table, as readers see it.
+#[repr(align(128))]
+pub(in crate::map) struct Table<K, V> {
+    /// The word of the array; see `array`.
+    pub(super) array: AtomicPtr<Group<K, V>>,
+    /// Counts moves of entries.
+    version: AtomicU64,
+    /// While the word of the array says that the table is resizing: the array that entries move to,
+    /// and how many units have moved; see `resize`.
+    pub(super) next: AtomicPtr<Group<K, V>>,
+    pub(super) moved: AtomicU64,
+}
 
 /// What a writer's look-up without the lock has found, so that the writer need not search again
 /// under the lock. Valid as long as the pin is held.
@@ -31,37 +44,92 @@ pub(crate) enum Look<T> {
 }
 
 impl<K, V> Table<K, V> {
-    /// One look at the group of a hash. It may call `matches` for a node of another key.
+    /// A table without entries, whose array has two to the power of `log` groups.
+    pub(super) fn of_size(log: u32) -> Self {
+        let array = Array::new(TablePart::allocate(1 << log), log);
+        Self {
+            array: AtomicPtr::new(array.as_raw()),
+            version: AtomicU64::new(0),
+            next: AtomicPtr::new(ptr::null_mut()),
+            moved: AtomicU64::new(0),
+        }
+    }
+
+    /// Acquire, partner: the release store in `renew_version`.
+    #[inline]
+    pub(super) fn version(&self) -> u64 {
+        self.version.load(Ordering::Acquire)
+    }
+
+    /// Moves the version on. Only the holder of the lock calls it, so no other store comes between.
+    ///
+    /// Release, partner: `version`. A reader that sees this version sees the words and homes that
+    /// were stored before it.
+    pub(super) fn renew_version(&self) {
+        let version = self.version.load(Ordering::Acquire);
+        self.version.store(version + 1, Ordering::Release);
+    }
+
+    /// Acquire, partner: the release stores in `resize`.
+    #[inline]
+    pub(super) fn array(&self) -> Array<K, V> {
+        Array::from_raw(self.array.load(Ordering::Acquire))
+    }
+
+    /// Whether entries are moving from one array to another.
+    #[inline]
+    pub(in crate::map) fn is_resizing(&self) -> bool {
+        self.array().is_resizing()
+    }
+
+    /// Prefetches the group of a hash. A hint: the group may be another one by the time of its
+    /// use.
+    pub(in crate::map) fn prefetch(&self, hash: u64) {
+        node::prefetch(self.array().address(hash));
+    }
+
+    /// One look at the group of a hash, and what a writer may use of it. It may call `matches` for
+    /// a node of another key.
     ///
     /// No lock, no write.
     // Always inlined, as `find` is; rare cases are left to other functions. A hit takes a few dozen
-    // instructions, and a call would cost as many again to save registers. `look` and `find` repeat
-    // a few lines: a shared function would return its result through the stack.
+    // instructions, and a call would cost as many again to save registers.
     #[inline(always)]
-    pub(in crate::map) fn look(
-        &self,
+    pub(in crate::map) fn look<'a>(
+        &'a self,
         hash: u64,
-        _pin: &Pin,
+        _pin: &'a Pin,
         mut matches: impl FnMut(NodePtr<K, V>) -> bool,
-    ) -> Look<NodePtr<K, V>> {
-        let version = self.version();
+    ) -> (Look<NodePtr<K, V>>, Seen<'a, K, V>) {
+        let mut seen = Seen {
+            version: self.version(),
+            group: None,
+            place: None,
+        };
         let array = self.array();
         if array.is_resizing() {
-            return Look::Retry;
+            return (Look::Retry, seen);
         }
         // SAFETY: the pin was there before the array's word was read.
         let group = unsafe { array.group(hash) };
+        seen.group = Some(group);
         let tag = group::tag(hash);
-        let Some(at) = tags::words_with_tag(group, tag).next() else {
-            return if self.proves_absence(group, version) {
-                Look::Absent
+        let Some(at) = group::words_with_tag(group, tag).next() else {
+            // Words first, then the link, as in `search`.
+            let is_whole = !group::is_link(group.words[LAST].load(Ordering::Acquire));
+            return if is_whole && self.version() == seen.version {
+                (Look::Absent, seen)
             } else {
-                Look::Retry
+                (Look::Retry, seen)
             };
         };
-        match group::node_at(&group.words[at], tag) {
-            Some(node) if matches(node) => Look::Found(node),
-            _ => Look::Retry,
+        let place = &group.words[at];
+        match group::node_at(place, tag) {
+            Some(node) if matches(node) => {
+                seen.place = Some(place);
+                (Look::Found(node), seen)
+            }
+            _ => (Look::Retry, seen),
         }
     }
 
@@ -76,36 +144,11 @@ impl<K, V> Table<K, V> {
         pin: &'a Pin,
         mut matches: impl FnMut(NodePtr<K, V>) -> bool,
     ) -> (Option<NodePtr<K, V>>, Seen<'a, K, V>) {
-        let version = self.version();
-        let mut seen = Seen {
-            version,
-            group: None,
-            place: None,
-        };
-        let mut array = self.array();
-        if array.is_resizing() {
-            match self.array_while_resizing(array, hash, version) {
-                Some(home) => array = home,
-                None => return (self.find_on(hash, pin, matches), seen),
-            }
-        }
-        // SAFETY: the pin was there before the array's word was read.
-        let group = unsafe { array.group(hash) };
-        seen.group = Some(group);
-        let tag = group::tag(hash);
-        let Some(at) = tags::words_with_tag(group, tag).next() else {
-            if self.proves_absence(group, version) {
-                return (None, seen);
-            }
-            return (self.find_on(hash, pin, matches), seen);
-        };
-        let place = &group.words[at];
-        match group::node_at(place, tag) {
-            Some(node) if matches(node) => {
-                seen.place = Some(place);
-                (Some(node), seen)
-            }
-            _ => (self.find_on(hash, pin, matches), seen),
+        let (looked, seen) = self.look(hash, pin, &mut matches);
+        match looked {
+            Look::Found(node) => (Some(node), seen),
+            Look::Absent => (None, seen),
+            Look::Retry => (self.find_on(hash, pin, matches), seen),
         }
     }
 
@@ -135,35 +178,14 @@ impl<K, V> Table<K, V> {
         }
     }
 
-    /// Whether a group in which no word carries the tag proves that the key is absent, under the
-    /// version that was read before.
-    #[inline]
-    fn proves_absence(&self, group: &Group<K, V>, version: u64) -> bool {
-        // Words first, then the link, as in `search`.
-        !group::is_link(group.words[LAST].load(Ordering::Acquire)) && self.version() == version
-    }
-
     /// The array that has a hash's home under this version; `None` if that is no longer the
     /// version.
     fn array_under(&self, hash: u64, version: u64) -> Option<Array<K, V>> {
         let array = self.array();
-        if array.is_resizing() {
-            self.array_while_resizing(array, hash, version)
-        } else {
-            Some(array)
-        }
-    }
-
-    /// The same while entries move out of `array`.
-    #[cold]
-    #[inline(never)]
-    fn array_while_resizing(
-        &self,
-        array: Array<K, V>,
-        hash: u64,
-        version: u64,
-    ) -> Option<Array<K, V>> {
-        let home = Resize::of(self, array).map_or(array, |resize| resize.home(hash));
+        let Some(resize) = Resize::of(self, array) else {
+            return Some(array);
+        };
+        let home = resize.home(hash);
         (self.version() == version).then_some(home)
     }
 

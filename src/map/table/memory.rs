@@ -1,17 +1,66 @@
-//! Memory of a table: arrays and overflow groups, from their allocation until they are freed.
+//! Memory of a table: how large its array is, and arrays and overflow groups from their allocation
+//! until they are freed.
 #![allow(unsafe_code)]
 
-use super::group::{Group, WORDS};
+use super::array::Array;
+use super::group::{self, Group, WORDS, Word};
 use crate::node::{self, Node};
 use crate::sync::AtomicPtr;
 use std::alloc::{Layout, alloc, alloc_zeroed, dealloc, handle_alloc_error};
 use std::num::NonZero;
+
+/// Entries for each group, on average, above which the table grows.
+pub(super) const MAX_LOAD: u64 = 5;
+
+/// Bytes of the table for each entry, as an average over all sizes of a table that has grown. With
+/// `MAX_LOAD` entries, a group needs the fewest bytes for each, with half as many the most: twice
+/// that. The average of a quantity that falls so, over the number of entries, is `2 ln 2` times the
+/// least. Overflow groups take 0.3 bytes more.
+pub(in crate::map) const BYTES_PER_ENTRY: f64 =
+    (8 * WORDS) as f64 / MAX_LOAD as f64 * 2.0 * std::f64::consts::LN_2 + 0.3;
 
 /// Arrays of this many groups or more are aligned by hand. For a large alignment the system's
 /// allocator writes the zeros of zeroed memory itself, all at once; for its own alignment it mostly
 /// knows that fresh memory is zero. So a large new table is made without writing to all of its
 /// memory.
 const HAND_ALIGNED_FROM: usize = 64;
+
+/// The part of a table that only its writer uses. Its exclusive borrow is the right to write (table
+/// 1).
+pub(in crate::map) struct TableState<K, V> {
+    pub(super) count: u64,
+    /// The logarithm of the smallest array that the table may have.
+    pub(super) least: u32,
+    /// Unlinked memory that waits for its grace period.
+    pub(in crate::map) retired: Vec<TablePart<K, V>>,
+}
+
+impl<K, V> TableState<K, V> {
+    /// Of an empty table with room for `capacity` entries before it first grows.
+    pub(super) fn new(capacity: usize) -> Self {
+        let groups = (capacity as u64).div_ceil(MAX_LOAD).next_power_of_two();
+        Self {
+            count: 0,
+            least: groups.clamp(1, 1 << 28).ilog2(),
+            retired: Vec::new(),
+        }
+    }
+
+    /// Hands out an array that was unlinked.
+    pub(super) fn retire_array(&mut self, array: Array<K, V>) {
+        let groups = array.groups() as usize;
+        self.retired.push(TablePart::new(array.at(), groups));
+    }
+
+    /// Hands out every group of a chain that was unlinked. `link` is the word that linked the
+    /// chain; any other word means that there was no chain.
+    pub(super) fn retire_chain(&mut self, mut link: Word<K, V>) {
+        while let Some(group) = Group::linked(link) {
+            self.retired.push(TablePart::new(group::linked(link), 1));
+            link = group.last();
+        }
+    }
+}
 
 /// Memory that left a table.
 pub(crate) struct TablePart<K, V> {

@@ -4,13 +4,12 @@
 //!
 //! | file | what it has |
 //! |---|---|
-//! | `state` | [`Table`]: what readers see of a table; [`TableState`]: what its writer has |
-//! | `look` | the look-ups |
+//! | `look` | [`Table`]: what readers see of a table; the look-ups |
 //! | `array` | the array of groups, whose address, size and mark stand in one word |
-//! | `group`, `tags`, `chain` | eight words on one cache line, and the overflow chain behind them |
+//! | `group`, `chain` | eight words on one cache line, and the overflow chain behind them |
 //! | `writer` | [`Writer`]: what the holder of the shard's lock changes |
 //! | `resize` | [`Resize`](resize::Resize): how entries move to a larger or a smaller array |
-//! | `memory` | [`TablePart`]: memory of arrays and overflow groups |
+//! | `memory` | [`TablePart`]: memory of arrays and overflow groups; [`TableState`]: what a writer has |
 //!
 //! A look-up reads the version and the array's word, compares the tags of the eight words of one
 //! group, and goes through the group's overflow chain if it has one. If it finds nothing, it
@@ -60,7 +59,7 @@
 //! # Cost
 //!
 //! A look-up touches one line of a group and one node. In a table that has grown, a group of 64
-//! bytes holds between half of [`MAX_LOAD`](state::MAX_LOAD) and `MAX_LOAD` entries on average, at
+//! bytes holds between half of [`MAX_LOAD`](memory::MAX_LOAD) and `MAX_LOAD` entries on average, at
 //! every size; after removals, as few as a quarter of `MAX_LOAD`. The former array is freed a grace
 //! period after the last entry has moved. A writer holds the shard's lock for one group, and for a
 //! few more while the table resizes.
@@ -74,14 +73,13 @@ mod group;
 mod look;
 mod memory;
 mod resize;
-mod state;
-mod tags;
 mod writer;
 
 pub(crate) use array::END;
 pub(super) use group::Place;
 pub(crate) use look::Look;
-pub(super) use look::Seen;
+pub(super) use look::{Seen, Table};
 pub(crate) use memory::TablePart;
-pub(super) use state::{BYTES_PER_ENTRY, Table, TableState};
-pub(super) use writer::{Home, Writer};
+pub(super) use memory::{BYTES_PER_ENTRY, TableState};
+pub(crate) use writer::Home;
+pub(super) use writer::Writer;

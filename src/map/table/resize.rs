@@ -9,7 +9,7 @@
 //!
 //! | from | to | when | what the writer does |
 //! |---|---|---|---|
-//! | settled | resizing | an insert would make more than [`MAX_LOAD`](super::state::MAX_LOAD) entries for each group, or a removal would leave fewer than a quarter of that | [`Writer::begin`](super::Writer): allocates an array of twice or half as many groups |
+//! | settled | resizing | an insert would make more than [`MAX_LOAD`](super::memory::MAX_LOAD) entries for each group, or a removal would leave fewer than a quarter of that | [`Writer::begin`](super::Writer): allocates an array of twice or half as many groups |
 //! | resizing | resizing | each insert or removal, and each pass of a run | [`Resize::step`]: moves the entries of some units |
 //! | resizing | settled | the step that moves the last unit | the new array is the only one of the table; the old one is handed out to be freed |
 //!
@@ -45,8 +45,8 @@
 
 use super::array::Array;
 use super::group::{self, Group};
-use super::memory::TablePart;
-use super::state::{Table, TableState};
+use super::look::Table;
+use super::memory::{TablePart, TableState};
 use crate::node;
 use crate::sync::Ordering;
 

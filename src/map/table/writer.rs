@@ -21,10 +21,9 @@
 
 use super::array::{Array, MAX_LOG};
 use super::group::{self, Group, LAST, Place, WORDS};
-use super::look::Seen;
-use super::memory::TablePart;
+use super::look::{Seen, Table};
+use super::memory::{MAX_LOAD, TablePart, TableState};
 use super::resize::Resize;
-use super::state::{MAX_LOAD, Table, TableState};
 use crate::node::NodePtr;
 use crate::sync::Ordering;
 use std::ptr;
@@ -43,9 +42,15 @@ pub(in crate::map) struct Writer<'a, 's, K, V> {
 }
 
 /// The home of a hash, while the writer has the lock and has not changed the table.
-pub(in crate::map) struct Home<'a, K, V>(&'a Group<K, V>);
+pub(crate) struct Home<'a, K, V>(&'a Group<K, V>);
 
 impl<K, V> Table<K, V> {
+    /// An empty table with room for `capacity` entries before it first grows.
+    pub(in crate::map) fn new(capacity: usize) -> (Self, TableState<K, V>) {
+        let state = TableState::new(capacity);
+        (Self::of_size(state.least), state)
+    }
+
     /// The table for its writer, by the state that is in the shard's lock.
     #[inline]
     pub(in crate::map) fn writer<'a, 's>(
