@@ -103,12 +103,6 @@ impl<K, V> Shared<K, V> {
         self.detours.load(Ordering::Relaxed) & reasons != 0
     }
 
-    /// Whether reads take the full path for good.
-    #[inline]
-    pub(crate) fn has_slow_reads(&self) -> bool {
-        self.detours.load(Ordering::Relaxed) & SLOW_READS != 0
-    }
-
     pub(crate) fn set_slow_reads(&self, slow: bool) {
         self.set_detour(SLOW_READS, slow);
     }

@@ -111,38 +111,28 @@ impl WriteOutcome {
     }
 }
 
-/// How much of the user's code a caller that helps may run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum UserCode {
-    /// None: the caller holds a pin.
-    None,
-    /// Destructors.
-    Destructors,
-    /// Destructors, and listeners where no other thread runs them.
-    Listeners,
-}
-
 impl<K, V> Maintenance<K, V> {
     /// After each write: requests a run if need be, and helps where a limit is reached. The caller
     /// holds no lock and no pin.
     #[inline(always)]
     pub(crate) fn after_write(&self, shared: &Shared<K, V>, outcome: WriteOutcome) {
-        self.after_change(shared, outcome, UserCode::Listeners);
+        self.after_change(shared, outcome, false);
     }
 
     /// After a read that moved a deadline and still holds its pin: as after a write, but without
     /// destructors and listeners.
     pub(crate) fn after_read(&self, shared: &Shared<K, V>, outcome: WriteOutcome) {
-        self.after_change(shared, outcome, UserCode::None);
+        self.after_change(shared, outcome, true);
     }
 
+    /// A caller that is `pinned` runs no destructors and no listeners.
     // Always inlined: nearly all writes leave nothing to do, and the check is cheaper than a call
     // with these arguments.
     #[inline(always)]
-    fn after_change(&self, shared: &Shared<K, V>, outcome: WriteOutcome, allowed: UserCode) {
+    fn after_change(&self, shared: &Shared<K, V>, outcome: WriteOutcome, pinned: bool) {
         let has_work = if self.waking.is_up_to_callers() {
             // A caller that holds a pin has removed nothing.
-            if allowed >= UserCode::Destructors {
+            if !pinned {
                 self.count_write(shared, outcome.left > 0);
             }
             self.waking.is_due_for_callers(outcome.now, &shared.clock)
@@ -152,9 +142,9 @@ impl<K, V> Maintenance<K, V> {
         if self.needs_request_or_check(&outcome)
             || has_work
             || outcome.buffered >= self.batch_soft_limit
-            || self.must_tell(&outcome, allowed)
+            || self.must_tell(&outcome, pinned)
         {
-            self.view(shared).schedule_followup(outcome, allowed);
+            self.view(shared).schedule_followup(outcome, pinned);
         }
     }
 
@@ -181,8 +171,8 @@ impl<K, V> Maintenance<K, V> {
     /// Whether the write has removed an entry of which the listener has to hear before the call
     /// returns.
     #[inline]
-    fn must_tell(&self, outcome: &WriteOutcome, allowed: UserCode) -> bool {
-        self.tells_callers && outcome.left > 0 && allowed == UserCode::Listeners
+    fn must_tell(&self, outcome: &WriteOutcome, pinned: bool) -> bool {
+        self.tells_callers && outcome.left > 0 && !pinned
     }
 
     /// Offers a read. If the ring is full, drains all rings, unless another thread holds the
@@ -206,19 +196,9 @@ impl<K, V> Maintenance<K, V> {
         if self.waking.is_up_to_callers()
             && self.waking.is_due_for_callers(Some(now), &shared.clock)
         {
-            view.help(
-                shared.map.shard_of(hash),
-                0,
-                Some(now),
-                if self.tells_callers {
-                    UserCode::Listeners
-                } else {
-                    UserCode::Destructors
-                },
-                false,
-            );
+            view.help(shared.map.shard_of(hash), 0, Some(now), false, false);
         } else {
-            view.check_thread(now, UserCode::Destructors);
+            view.check_thread(now, false);
         }
     }
 }
@@ -227,10 +207,10 @@ impl<'a, K, V> MaintenanceView<'a, K, V> {
     /// The slow part of `after_write`: requests a run, or helps.
     #[cold]
     #[inline(never)]
-    fn schedule_followup(self, outcome: WriteOutcome, allowed: UserCode) {
+    fn schedule_followup(self, outcome: WriteOutcome, pinned: bool) {
         let (maintenance, clock) = (self.maintenance, &self.shared.clock);
         if let Some(now) = outcome.now {
-            self.check_thread(now, allowed);
+            self.check_thread(now, pinned);
             if outcome.deadline != NEVER {
                 let flush = maintenance.spans.flush_time(outcome.deadline, now);
                 // Since the write read the clock, the policy was asked, which may have taken long.
@@ -245,25 +225,20 @@ impl<'a, K, V> MaintenanceView<'a, K, V> {
         if maintenance.leaves_work(&outcome) {
             maintenance.waking.request_soon(clock);
         }
-        let must_tell = maintenance.must_tell(&outcome, allowed);
-        if must_tell || self.needs_help(&outcome) {
+        let (must_tell, waking) = (maintenance.must_tell(&outcome, pinned), &maintenance.waking);
+        if must_tell
+            || outcome.buffered >= maintenance.batch_soft_limit
+            || waking.is_up_to_callers() && waking.is_due_for_callers(outcome.now, clock)
+        {
             let (shard, buffered) = (outcome.shard, outcome.buffered);
-            self.help(shard, buffered, outcome.now, allowed, must_tell);
+            self.help(shard, buffered, outcome.now, pinned, must_tell);
         }
-    }
-
-    /// Whether the writer has to run a pass.
-    fn needs_help(self, outcome: &WriteOutcome) -> bool {
-        let waking = &self.maintenance.waking;
-        outcome.buffered >= self.maintenance.batch_soft_limit
-            || waking.is_up_to_callers()
-                && waking.is_due_for_callers(outcome.now, &self.shared.clock)
     }
 
     /// A small pass by a writer, or by a reader that met an expired entry. Does nothing if another
     /// thread holds the maintenance lock and the batches have room, unless the listener `must` hear
-    /// of what was removed. The caller may hold a pin only if `allowed` is `UserCode::None`.
-    fn help(self, shard: usize, buffered: usize, now: Option<u64>, allowed: UserCode, must: bool) {
+    /// of what was removed. A caller that is `pinned` runs no destructors and no listeners.
+    fn help(self, shard: usize, buffered: usize, now: Option<u64>, pinned: bool, must: bool) {
         let maintenance = self.maintenance;
         let (waking, clock) = (&maintenance.waking, &self.shared.clock);
         let locked = if must {
@@ -278,7 +253,7 @@ impl<'a, K, V> MaintenanceView<'a, K, V> {
         // Where writers wait, the thread that expires entries cannot keep up with them: each takes
         // part. With `Delivery::Caller`, a call that removes an entry also calls the listener. A
         // call that may not do that removes none.
-        let removes = allowed >= UserCode::Listeners || !maintenance.tells_callers;
+        let removes = !(pinned && maintenance.tells_callers);
         let expire = removes && (waited || alone && waking.is_due_for_callers(now, clock));
         let was_armed = waking.is_armed();
         let _begun = alone.then(|| waking.begin());
@@ -290,7 +265,7 @@ impl<'a, K, V> MaintenanceView<'a, K, V> {
         let mut passed = maintenance.pass(self.shared, &mut state, plan).run();
         let debt = state.excess().saturating_sub(found);
         if removes && debt > 0 && state.is_far_over() {
-            (state, passed.more) = self.evict_excess(state, debt, plan.without_drain(), allowed);
+            (state, passed.more) = self.evict_excess(state, debt, plan.without_drain(), pinned);
         }
         if alone {
             let next = state.wheel.next_visit();
@@ -299,7 +274,7 @@ impl<'a, K, V> MaintenanceView<'a, K, V> {
             let next = now.filter(|_| passed.more).or(next);
             waking.end(next, None, clock, now);
         }
-        if allowed == UserCode::None {
+        if pinned {
             return;
         }
         // As many as came in, plus a bounded part of the rest.
@@ -308,9 +283,7 @@ impl<'a, K, V> MaintenanceView<'a, K, V> {
         drop(state);
         self.free(ready);
         self.await_reclaim();
-        if allowed == UserCode::Listeners {
-            self.deliver_after_help();
-        }
+        self.deliver_after_help();
     }
 
     /// The maintenance lock for a writer that should run a pass, and whether the writer had to wait
@@ -354,14 +327,10 @@ impl<'a, K, V> MaintenanceView<'a, K, V> {
         mut state: MutexGuard<'a, State<K, V>>,
         mut debt: u64,
         plan: Plan,
-        allowed: UserCode,
+        pinned: bool,
     ) -> (MutexGuard<'a, State<K, V>>, bool) {
         let maintenance = self.maintenance;
-        let most = if allowed >= UserCode::Destructors {
-            2 * RUN_BUDGET
-        } else {
-            0
-        };
+        let most = if pinned { 0 } else { 2 * RUN_BUDGET };
         loop {
             let ready = state.freeing.retired.take_ready(most);
             unlock_fairly(state);
@@ -381,9 +350,9 @@ impl<'a, K, V> MaintenanceView<'a, K, V> {
 impl<K, V> MaintenanceView<'_, K, V> {
     /// Checks the thread if it is time to, and does a part of its work if need be.
     #[inline]
-    pub(super) fn check_thread(self, now: u64, allowed: UserCode) {
+    pub(super) fn check_thread(self, now: u64, pinned: bool) {
         let waking = &self.maintenance.waking;
-        if waking.needs_check(now) && !waking.check(now) && allowed >= UserCode::Destructors {
+        if waking.needs_check(now) && !waking.check(now) && !pinned {
             self.run_for_stuck_thread();
         }
     }
@@ -416,17 +385,12 @@ impl<K, V> Drop for Mark<'_, K, V> {
 }
 
 impl<K, V> Maintenance<K, V> {
-    /// Counts an operation if the cache is untidy, and runs a pass if it is the turn of this one.
-    /// The calling thread holds no lock and no pin for the operation.
-    #[inline]
-    pub(crate) fn count_operation(&self, shared: &Shared<K, V>) {
-        self.count_write(shared, false);
-    }
-
-    /// The same after a write, which makes the cache untidy if it has removed something.
+    /// Counts an operation if the cache is untidy, and runs a pass if it is the turn of this one. A
+    /// write that has removed something makes the cache untidy. The calling thread holds no lock
+    /// and no pin for the operation.
     // Always inlined: without a scheduler each write counts, and the counter is all that it needs.
     #[inline(always)]
-    pub(super) fn count_write(&self, shared: &Shared<K, V>, removed: bool) {
+    pub(crate) fn count_write(&self, shared: &Shared<K, V>, removed: bool) {
         if !shared.is_untidy() {
             if !removed {
                 return;

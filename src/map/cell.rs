@@ -95,16 +95,14 @@ impl<K, V> ShardCell<K, V> {
         pin: &'a Pin,
         mut matches: impl FnMut(NodePtr<K, V>) -> bool,
     ) -> Probe<'a, K, V> {
-        let mut others: Others<K, V> = None;
+        let mut others = Vec::new();
         let (found, seen) = self.table.find(hash, pin, |node| {
             if matches(node) {
                 return true;
             }
             // After the keys, since the hash stands in the side part of the node.
             if node.hash() == hash {
-                let known =
-                    others.get_or_insert_with(|| Box::new(Collisions { nodes: Vec::new() }));
-                known.nodes.push(node);
+                others.push(node);
             }
             false
         });
@@ -136,18 +134,10 @@ impl<K, V> ShardCell<K, V> {
 pub(crate) struct Probe<'a, K, V> {
     /// The key's node.
     pub(crate) found: Option<NodePtr<K, V>>,
-    others: Others<K, V>,
+    /// Nodes of the same full hash and another key, in the order in which the look-up met them.
+    others: Vec<NodePtr<K, V>>,
     pub(super) seen: Seen<'a, K, V>,
     pub(super) cell: &'a ShardCell<K, V>,
-}
-
-/// Nodes of the same full hash and another key, in the order in which the look-up met them.
-// Behind a box, so that an empty one is a single word: each write has one.
-type Others<K, V> = Option<Box<Collisions<K, V>>>;
-
-/// A vector, not a list: dropping a long list would take a stack as deep.
-struct Collisions<K, V> {
-    nodes: Vec<NodePtr<K, V>>,
 }
 
 impl<K, V> Probe<'_, K, V> {
@@ -155,11 +145,8 @@ impl<K, V> Probe<'_, K, V> {
     /// The caller mostly asks in the order in which the look-up met the nodes, so each is found at
     /// once, however many collide.
     pub(super) fn knows(&self, node: NodePtr<K, V>, next: &mut usize) -> bool {
-        let Some(known) = &self.others else {
-            return false;
-        };
-        if known.nodes.get(*next) != Some(&node) {
-            let Some(at) = known.nodes.iter().position(|&other| other == node) else {
+        if self.others.get(*next) != Some(&node) {
+            let Some(at) = self.others.iter().position(|&other| other == node) else {
                 return false;
             };
             *next = at;

@@ -11,11 +11,11 @@
 //!
 //! | file | what it has |
 //! |---|---|
-//! | this one | [`Map`]: finds the shard of a hash |
+//! | this one | [`Map`]: finds the shard of a hash; [`Garbage`]: what left the map |
 //! | `cell` | [`ShardCell`]: a shard without its lock; `Probe` |
 //! | `shard` | [`Shard`]: a shard under its lock |
 //! | `table/` | a shard's hash table, for readers and for the holder of the lock |
-//! | `loads`, `garbage` | the loads of a shard's keys; what left the map and waits to be freed |
+//! | `loads` | the loads of a shard's keys |
 //!
 //! Every change goes through [`Shard`], which pushes the matching `WriteEvent` before it releases
 //! the lock.
@@ -32,24 +32,23 @@
 //!    under the lock needs no fence: a load that is registered later takes the lock after it.
 //!
 //! The invariants of the table itself are in `table`.
+#![allow(unsafe_code)]
 
 mod cell;
 #[cfg(any(test, fuzzing))]
 #[path = "../../checks/map.rs"]
 mod check;
-mod garbage;
 mod loads;
 mod shard;
 mod table;
 
-use crate::node::{Columns, NodePtr};
-use crate::reclaim::Pin;
+use crate::node::{Columns, Emptied, NodePtr};
+use crate::reclaim::{Pin, Retire};
 use crate::sync::{AtomicU64, Ordering};
 #[cfg(fuzzing)]
 pub(crate) use cell::Probe;
 pub(crate) use cell::ShardCell;
 use cell::Totals;
-pub(crate) use garbage::{Garbage, ReturningSlots};
 pub(crate) use shard::{Occupied, Revalidated, Shard};
 pub(crate) use table::{END, Look, TablePart};
 
@@ -184,17 +183,17 @@ impl<K, V> Map<K, V> {
         counts.map(|count| count.load(Ordering::Relaxed)).sum()
     }
 
-    /// A place to gather emptied slots in.
-    pub(crate) fn returning(&self) -> ReturningSlots<K, V> {
-        ReturningSlots::new(self.shards.len())
+    /// A place to gather emptied slots in, shard by shard.
+    pub(crate) fn returning(&self) -> Box<[Emptied<K, V>]> {
+        self.shards.iter().map(|_| Emptied::new()).collect()
     }
 
     /// Gives emptied slots back to the shards they came from. Takes the lock of each such shard,
     /// for a few instructions for each slot.
-    pub(crate) fn take_back(&self, returning: &mut ReturningSlots<K, V>) {
-        for (cell, emptied) in self.shards.iter().zip(returning.take()) {
+    pub(crate) fn take_back(&self, returning: &mut [Emptied<K, V>]) {
+        for (cell, emptied) in self.shards.iter().zip(returning) {
             if !emptied.is_empty() {
-                cell.take_back(emptied);
+                cell.take_back(std::mem::replace(emptied, Emptied::new()));
             }
         }
     }
@@ -211,5 +210,56 @@ impl<K, V> Drop for Map<K, V> {
     fn drop(&mut self) {
         // The owner of the nodes has taken them out before; this frees the memory of the tables.
         self.take_apart(|_| ());
+    }
+}
+
+/// A node or memory that left the map and waits to be freed. It takes two words, since each
+/// replacement makes one.
+///
+/// Nodes are destroyed outside of every lock, since their destructors are user code. Their slots
+/// then go back to the slabs of their shards, many under one hold of a shard's lock.
+pub(crate) enum Garbage<K, V> {
+    Node(NodePtr<K, V>),
+    Part(TablePart<K, V>),
+}
+
+const _: () = assert!(size_of::<Garbage<u64, u64>>() == 2 * size_of::<usize>());
+
+impl<K, V> Retire for Garbage<K, V> {
+    const RUNS_USER_CODE: bool = std::mem::needs_drop::<K>() || std::mem::needs_drop::<V>();
+
+    /// Slots of destroyed nodes, by shard.
+    type Memory = Box<[Emptied<K, V>]>;
+
+    fn size(&self) -> usize {
+        match self {
+            Self::Node(_) => 1,
+            Self::Part(part) => part.groups(),
+        }
+    }
+
+    fn prefetch(&self) {
+        if let Self::Node(node) = self {
+            // The side part, too: a writer mostly takes the slot soon, and fills that part first.
+            node.prefetch();
+        }
+    }
+
+    unsafe fn destroy(&mut self) {
+        if let Self::Node(node) = self {
+            // SAFETY: the caller's promise is that of `NodePtr::destroy` (node 1).
+            unsafe { node.destroy() }
+        }
+    }
+
+    unsafe fn give_back(self, memory: &mut Self::Memory) {
+        match self {
+            Self::Node(node) => {
+                // SAFETY: node 1 by the caller's promise; all of a chain are of one shard's slab.
+                unsafe { memory[node.shard()].push(node) }
+            }
+            // SAFETY: the caller's promise is that of `TablePart::free` (table 4).
+            Self::Part(part) => unsafe { part.free() },
+        }
     }
 }

@@ -257,19 +257,13 @@ impl Pool {
         }
     }
 
-    /// Takes a recycled slot, if there is one.
+    /// Takes a slot. If that allocates a new region, `open` is called for each of its chunks, with
+    /// the address of the chunk and the address of its columns.
     #[inline]
-    pub(super) fn take_recycled(&mut self) -> Option<NonNull<u8>> {
-        self.recycled.pop()
-    }
-
-    /// Takes a slot from a region. If that allocates a new region, `open` is called for each of its
-    /// chunks, with the address of the chunk and the address of its columns.
-    #[inline]
-    pub(super) fn take_free(&mut self, open: impl Fn(NonNull<u8>, NonNull<u8>)) -> NonNull<u8> {
-        match self.take_listed() {
+    pub(super) fn take(&mut self, open: impl Fn(NonNull<u8>, NonNull<u8>)) -> NonNull<u8> {
+        match self.recycled.pop() {
             Some(slot) => slot,
-            None => self.take_elsewhere(open),
+            None => self.take_free(open),
         }
     }
 
@@ -283,10 +277,13 @@ impl Pool {
         Some(slot)
     }
 
-    #[cold]
+    /// Takes a slot from a region.
     #[inline(never)]
-    fn take_elsewhere(&mut self, open: impl Fn(NonNull<u8>, NonNull<u8>)) -> NonNull<u8> {
+    fn take_free(&mut self, open: impl Fn(NonNull<u8>, NonNull<u8>)) -> NonNull<u8> {
         loop {
+            if let Some(slot) = self.take_listed() {
+                return slot;
+            }
             match self.partial.pop() {
                 Some(number) => match &mut self.regions[number as usize] {
                     Some(region) => region.listed = false,
@@ -294,19 +291,19 @@ impl Pool {
                 },
                 None => self.grow(&open),
             }
-            if let Some(slot) = self.take_listed() {
-                return slot;
-            }
         }
     }
 
-    /// Whether a slot can be taken without an allocation.
-    pub(super) fn has_room(&self) -> bool {
-        !self.recycled.is_empty() || self.slots > self.used
+    /// Makes room for a slot: then the next [`take`](Self::take) allocates nothing.
+    pub(super) fn reserve(&mut self, open: impl Fn(NonNull<u8>, NonNull<u8>)) {
+        if self.recycled.is_empty() && self.slots == self.used {
+            self.grow(open);
+        }
     }
 
     /// Allocates another region and opens its chunks.
-    pub(super) fn grow(&mut self, open: impl Fn(NonNull<u8>, NonNull<u8>)) {
+    #[cold]
+    fn grow(&mut self, open: impl Fn(NonNull<u8>, NonNull<u8>)) {
         let Shape {
             size,
             slots,
@@ -448,7 +445,7 @@ impl Pool {
                 vacated
                     .0
                     .push((region.at, self.shape.region(region.chunks)));
-                // `partial` still lists it until `take_elsewhere` gets there.
+                // `partial` still lists it until `take_free` gets there.
                 *place = None;
             } else {
                 return;

@@ -159,8 +159,7 @@ impl<K, V> Slab<K, V> {
     #[inline(always)]
     pub(crate) fn place(&mut self, new: &mut NewNode<K, V>, times: Times) -> NodePtr<K, V> {
         let slot = self.take();
-        let entry =
-            (self.entries.take_recycled()).unwrap_or_else(|| self.entries.take_free(|_, _| ()));
+        let entry = self.entries.take(|_, _| ());
         // SAFETY: the slot is free and the caller owns it now; the columns tell which fields
         // entries have.
         let entry = unsafe { EntryPtr::make(entry, slot.cast(), self.columns.queue) };
@@ -184,28 +183,16 @@ impl<K, V> Slab<K, V> {
     /// Makes room for one node and its entry: then [`place`](Self::place) and
     /// [`succeed`](Self::succeed) allocate nothing.
     pub(crate) fn reserve(&mut self) {
-        if !self.entries.has_room() {
-            self.entries.grow(|_, _| ());
-        }
-        if !self.nodes.has_room() {
-            let (shard, columns) = (self.shard, self.columns);
-            self.nodes
-                .grow(|chunk, beside| Self::open(shard, columns, chunk, beside));
-        }
+        let (shard, columns) = (self.shard, self.columns);
+        self.entries.reserve(|_, _| ());
+        (self.nodes).reserve(move |chunk, beside| Self::open(shard, columns, chunk, beside));
     }
 
     #[inline]
     fn take(&mut self) -> NonNull<Node<K, V>> {
-        let recycled = self.nodes.take_recycled();
-        recycled.unwrap_or_else(|| self.take_free()).cast()
-    }
-
-    /// Takes a slot from a region.
-    // Out of line: the closure's captures would be written to the stack for every slot.
-    #[inline(never)]
-    fn take_free(&mut self) -> NonNull<u8> {
         let (shard, columns) = (self.shard, self.columns);
-        (self.nodes).take_free(|chunk, beside| Self::open(shard, columns, chunk, beside))
+        let open = move |chunk, beside| Self::open(shard, columns, chunk, beside);
+        self.nodes.take(open).cast()
     }
 
     /// Writes the header of a new chunk.

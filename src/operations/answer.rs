@@ -53,9 +53,11 @@ impl TimedAnswer {
         old: NodePtr<K, V>,
         lifetimes: &Lifetimes<K, V>,
     ) -> Option<(RemovalCause, Option<u64>)> {
-        let cause = self.judge(old)?;
-        if cause != RemovalCause::Replaced {
-            return Some((cause, None));
+        if old.deadline_if_live(self.now).is_none() {
+            // `None`: another thread has claimed the deadline after the policy was asked about the
+            // entry as a live one.
+            let about_new = matches!(self.answer, Answer::New(_));
+            return about_new.then_some((RemovalCause::Expired, None));
         }
         let seen_deadline = match self.answer {
             Answer::Kept(seen_deadline) => seen_deadline,
@@ -63,18 +65,7 @@ impl TimedAnswer {
         };
         // It may have ended all the same: a reader whose clock is ahead has found it due.
         let kept = self.last_deadline(old, seen_deadline, lifetimes)?;
-        Some((cause, Some(kept)))
-    }
-
-    /// The cause with which the old value leaves. `None` if another thread has claimed the deadline
-    /// of the entry after the policy was asked about it as a live one.
-    #[inline]
-    fn judge<K, V>(&self, old: NodePtr<K, V>) -> Option<RemovalCause> {
-        if old.deadline_if_live(self.now).is_some() {
-            return Some(RemovalCause::Replaced);
-        }
-        let about_new = matches!(self.answer, Answer::New(_));
-        about_new.then_some(RemovalCause::Expired)
+        Some((RemovalCause::Replaced, Some(kept)))
     }
 
     /// The last own deadline of an entry that is being replaced. Where reads extend, extensions end

@@ -82,7 +82,7 @@ impl<K, V, S> Core<K, V, S> {
     /// calling thread holds no lock and no pin for the operation.
     #[inline]
     pub(crate) fn count_operation(&self) {
-        self.maintenance.count_operation(&self.shared);
+        self.maintenance.count_write(&self.shared, false);
     }
 
     /// The view for calls that load.

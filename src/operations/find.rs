@@ -44,31 +44,27 @@ impl<K, V> Shared<K, V> {
     /// The live entry of a key. If there is none, the time at which its entry was found due;
     /// `None` if the key is absent.
     ///
-    /// `due` is an entry of the key that the caller has found due. `exactly` is for a read that
-    /// needs the exact time.
+    /// `found` is a node of the key that the caller has found. `exactly` is for a read that needs
+    /// the exact time.
     #[inline]
     pub(super) fn find<Q>(
         &self,
         hash: u64,
         key: &Q,
-        due: Option<Hit<K, V>>,
+        mut found: Option<NodePtr<K, V>>,
         pin: &Pin,
         exactly: bool,
     ) -> Result<Hit<K, V>, Option<u64>>
     where
         Q: Equivalent<K> + ?Sized,
     {
-        let mut met = due;
         loop {
-            if let Some(due) = &met
-                && self.is_dead(due, pin)
-            {
-                return Err(Some(due.now));
-            }
-            let found = (self.map).find(hash, pin, |node| key.equivalent(node.key()));
-            match self.judge(found.ok_or(None)?, exactly) {
+            let search = || (self.map).find(hash, pin, |node| key.equivalent(node.key()));
+            let node = found.take().or_else(search).ok_or(None)?;
+            match self.judge(node, exactly) {
                 Ok(hit) => return Ok(hit),
-                Err(due) => met = Some(due),
+                Err(due) if self.is_dead(&due, pin) => return Err(Some(due.now)),
+                Err(_) => {}
             }
         }
     }

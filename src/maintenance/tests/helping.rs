@@ -3,7 +3,7 @@
 use super::super::pass::Plan;
 use super::super::pass::RUN_BUDGET;
 use super::super::pass::make_room::SWEEPS_PER_TICK;
-use super::super::writers::{BATCH_HARD_LIMIT, CALLER_BUDGET, UserCode};
+use super::super::writers::{BATCH_HARD_LIMIT, CALLER_BUDGET};
 use super::node;
 use crate::{Cache, ManualTicker};
 use std::ops::Range;
@@ -76,8 +76,7 @@ fn a_writer_evicts_until_its_debt_is_paid_or_the_weight_is_near_the_bound() {
         drop(passes);
         let state = maintenance.state.lock();
         let view = maintenance.view(shared);
-        let (state, more) =
-            view.evict_excess(state, debt, HELP.without_drain(), UserCode::Destructors);
+        let (state, more) = view.evict_excess(state, debt, HELP.without_drain(), false);
         assert_eq!(over - state.excess(), paid, "for a debt of {debt}");
         assert!(more, "far from done");
         drop(state);
@@ -97,10 +96,9 @@ fn a_debt_that_no_eviction_can_pay_is_dropped() {
         ..HELP.without_drain()
     };
     let state = maintenance.state.lock();
-    let (state, _) =
-        maintenance
-            .view(shared)
-            .evict_excess(state, 1_000, plan, UserCode::Destructors);
+    let (state, _) = maintenance
+        .view(shared)
+        .evict_excess(state, 1_000, plan, false);
     assert_eq!(state.excess(), u64::from(over));
 }
 
@@ -126,16 +124,16 @@ fn a_pass_frees_a_bounded_number_of_chunks() {
     let once = 2 * RUN_BUDGET..2 * RUN_BUDGET + 128;
     let cache = over_by(4 * BATCH_HARD_LIMIT as u32);
     let (shared, maintenance) = (&cache.core().shared, &cache.core().maintenance);
-    for allowed in [UserCode::None, UserCode::Destructors, UserCode::Listeners] {
+    for pinned in [true, false] {
         let before = leave_to_free(&cache);
         let state = maintenance.state.lock();
         let (state, _) =
             maintenance
                 .view(shared)
-                .evict_excess(state, 1, HELP.without_drain(), allowed);
+                .evict_excess(state, 1, HELP.without_drain(), pinned);
         let freed = before - state.freeing.retired.ready();
         drop(state);
-        if allowed == UserCode::None {
+        if pinned {
             assert_eq!(freed, 0, "a caller that holds a pin");
         } else {
             assert!(once.contains(&freed), "{freed}");

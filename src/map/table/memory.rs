@@ -19,12 +19,6 @@ pub(super) const MAX_LOAD: u64 = 5;
 pub(in crate::map) const BYTES_PER_ENTRY: f64 =
     (8 * WORDS) as f64 / MAX_LOAD as f64 * 2.0 * std::f64::consts::LN_2 + 0.3;
 
-/// Arrays of this many groups or more are aligned by hand. For a large alignment the system's
-/// allocator writes the zeros of zeroed memory itself, all at once; for its own alignment it mostly
-/// knows that fresh memory is zero. So a large new table is made without writing to all of its
-/// memory.
-const HAND_ALIGNED_FROM: usize = 64;
-
 /// The part of a table that only its writer uses. Its exclusive borrow is the right to write (table
 /// 1).
 pub(in crate::map) struct TableState<K, V> {
@@ -104,28 +98,13 @@ impl<K, V> TablePart<K, V> {
     ///
     /// Table 4: no pin taken before the part was unlinked is still held.
     pub(crate) unsafe fn free(self) {
-        let groups = self.groups();
-        let layout = Self::layout(groups);
-        // SAFETY: `room` allocated it with the same count, so the same layout; if the layout has
-        // room in front, `room` wrote the address there. No reader is left (the caller).
-        unsafe {
-            let at = if groups < HAND_ALIGNED_FROM {
-                self.at.cast()
-            } else {
-                self.at.cast::<*mut u8>().sub(1).read()
-            };
-            dealloc(at, layout);
-        }
+        // SAFETY: `room` allocated it with the same count, so the same layout. No reader is left
+        // (the caller).
+        unsafe { dealloc(self.at.cast(), Self::layout(self.groups())) }
     }
 
-    /// The layout of this many groups, with room to align them by hand.
     fn layout(groups: usize) -> Layout {
-        let fits = "an array fits the address space";
-        let layout = Layout::array::<Group<K, V>>(groups).expect(fits);
-        if groups < HAND_ALIGNED_FROM {
-            return layout;
-        }
-        Layout::from_size_align(layout.size() + layout.align(), align_of::<*mut u8>()).expect(fits)
+        Layout::array::<Group<K, V>>(groups).expect("an array fits the address space")
     }
 
     /// Allocates groups whose words are all null.
@@ -183,18 +162,6 @@ impl<K, V> TablePart<K, V> {
             let at = Some(whole.addr());
             return Err(NoRoom { layout, at });
         }
-        Ok(if groups < HAND_ALIGNED_FROM {
-            whole.cast()
-        } else {
-            // The first boundary of a group behind the room for an address.
-            let align = align_of::<Group<K, V>>();
-            let first = whole.wrapping_add(size_of::<*mut u8>());
-            let at = first.wrapping_add(first.align_offset(align));
-            // SAFETY: the allocation has `align` bytes more than the groups take, and at most that
-            // many lie in front of `at`. It is aligned for an address, so the word right before
-            // `at` is, too.
-            unsafe { at.cast::<*mut u8>().sub(1).write(whole) };
-            at.cast::<Group<K, V>>()
-        })
+        Ok(whole.cast())
     }
 }

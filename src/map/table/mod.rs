@@ -81,5 +81,4 @@ pub(crate) use look::Look;
 pub(super) use look::{Seen, Table};
 pub(crate) use memory::TablePart;
 pub(super) use memory::{BYTES_PER_ENTRY, TableState};
-pub(crate) use writer::Home;
-pub(super) use writer::Writer;
+pub(super) use writer::{Home, Writer};
