@@ -29,9 +29,8 @@ impl<K, V> Maintenance<K, V> {
             Plan {
                 budget: usize::MAX,
                 expire: false,
-                resize: false,
+                run: false,
                 seal: false,
-                renew: true,
                 ..Plan::RUN
             },
         )

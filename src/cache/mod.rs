@@ -9,7 +9,8 @@ pub use builder::CacheBuilder;
 use crate::hash::RandomState;
 use crate::load::state::RevokedBy;
 use crate::operations::{
-    Cloned, Contained, Core, EntryRef, Lookup, Referenced, WeakHandle, look_up_many, remove, write,
+    Cloned, Contained, Core, EntryRef, Lookup, Referenced, WeakHandle, extend, look_up_many,
+    remove, write,
 };
 use crate::scheduler::Task;
 use crate::sync::Ordering;
@@ -475,7 +476,7 @@ where
     where
         Q: Equivalent<K> + Hash + ?Sized,
     {
-        write::set_lifetime(self.core(), key, lifetime)
+        extend::set_lifetime(self.core(), key, lifetime)
     }
 
     /// Removes a key's entry, with the cause `Explicit`, or `Expired` if it had expired.

@@ -48,7 +48,7 @@ impl<K, V> Maintenance<K, V> {
 
 impl<K, V> MaintenanceView<'_, K, V> {
     /// Delivers until nothing is left or `keep_going` returns false; true if that ended it.
-    pub(super) fn deliver_while(self, keep_going: impl FnMut() -> bool) -> bool {
+    pub(crate) fn deliver_while(self, keep_going: impl FnMut() -> bool) -> bool {
         let maintenance = self.maintenance;
         (maintenance.notifier).deliver(keep_going, &mut |nodes| maintenance.take_back(nodes))
     }

@@ -294,17 +294,12 @@ impl<K, V> MaintenanceView<'_, K, V> {
         let drain = Plan {
             expire: false,
             evict: false,
-            resize: false,
+            run: false,
             ..Plan::RUN
         };
         // A ticker that panics has been reported and must not keep the rest from being freed.
         while contain(|| self.run_pass(drain, |_| ())).is_none_or(|left| left.is_some()) {}
         self.maintenance.notifier.waiting() > 0
-    }
-
-    /// After the last handle was dropped: delivers all that waits.
-    pub(crate) fn deliver_rest(self) {
-        self.deliver_while(|| true);
     }
 
     /// Visits at most `most` entries that the size policy knows, from the first victim to the last;

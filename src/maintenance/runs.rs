@@ -219,7 +219,7 @@ impl<K, V> MaintenanceView<'_, K, V> {
     /// When the wheel has work next: `None` if nothing is scheduled, zero if something is due.
     pub(crate) fn next_in(self) -> Option<Duration> {
         let drain = Plan {
-            resize: false,
+            run: false,
             seal: false,
             ..Plan::RECLAIM
         };

@@ -348,19 +348,14 @@ impl<'a, K, V> MaintenanceView<'a, K, V> {
 }
 
 impl<K, V> MaintenanceView<'_, K, V> {
-    /// Checks the thread if it is time to, and does a part of its work if need be.
-    #[inline]
+    /// Checks the scheduler thread if it is time to, and runs one pass in its place if need be.
     pub(super) fn check_thread(self, now: u64, pinned: bool) {
         let waking = &self.maintenance.waking;
-        if waking.needs_check(now) && !waking.check(now) && !pinned {
-            self.run_for_stuck_thread();
+        if !waking.needs_check(now) || waking.check(now) || pinned {
+            return;
         }
-    }
-
-    /// One pass in place of the scheduler thread. Not if that thread, or another, holds the
-    /// maintenance lock: callers hardly ever wait for it here.
-    #[cold]
-    fn run_for_stuck_thread(self) {
+        // Not if that thread, or another, holds the maintenance lock: callers hardly ever wait for
+        // it here.
         if self.maintenance.state.try_lock().is_some() {
             self.run_pass(Plan::RUN, |_| ());
         }

@@ -261,9 +261,9 @@ impl Pool {
     /// the address of the chunk and the address of its columns.
     #[inline]
     pub(super) fn take(&mut self, open: impl Fn(NonNull<u8>, NonNull<u8>)) -> NonNull<u8> {
-        match self.recycled.pop() {
+        match self.recycled.pop().or_else(|| self.take_listed()) {
             Some(slot) => slot,
-            None => self.take_free(open),
+            None => self.take_elsewhere(open),
         }
     }
 
@@ -277,19 +277,19 @@ impl Pool {
         Some(slot)
     }
 
-    /// Takes a slot from a region.
+    #[cold]
     #[inline(never)]
-    fn take_free(&mut self, open: impl Fn(NonNull<u8>, NonNull<u8>)) -> NonNull<u8> {
+    fn take_elsewhere(&mut self, open: impl Fn(NonNull<u8>, NonNull<u8>)) -> NonNull<u8> {
         loop {
-            if let Some(slot) = self.take_listed() {
-                return slot;
-            }
             match self.partial.pop() {
                 Some(number) => match &mut self.regions[number as usize] {
                     Some(region) => region.listed = false,
                     None => self.vacant.push(number),
                 },
                 None => self.grow(&open),
+            }
+            if let Some(slot) = self.take_listed() {
+                return slot;
             }
         }
     }
@@ -445,7 +445,7 @@ impl Pool {
                 vacated
                     .0
                     .push((region.at, self.shape.region(region.chunks)));
-                // `partial` still lists it until `take_free` gets there.
+                // `partial` still lists it until `take_elsewhere` gets there.
                 *place = None;
             } else {
                 return;

@@ -194,7 +194,8 @@ where
     }
 
     fn deliver_rest(&self) {
-        self.maintenance.view(&self.shared).deliver_rest();
+        let view = self.maintenance.view(&self.shared);
+        view.deliver_while(|| true);
     }
 }
 

@@ -1,4 +1,4 @@
-//! Reads that move the deadline of the entry they found.
+//! Deadlines that move: by the read that has found the entry, or by hand.
 
 use super::core::Core;
 use super::find::Hit;
@@ -8,6 +8,9 @@ use crate::maintenance::WriteOutcome;
 use crate::node::{NodePtr, NodeState};
 use crate::sync::Ordering;
 use crate::time::{self, NEVER};
+use equivalent::Equivalent;
+use std::hash::{BuildHasher, Hash};
+use std::time::Duration;
 
 impl<K, V> Hit<K, V> {
     /// Asks the policy about a read, and notes the deadline that the hit has now. False if the
@@ -116,9 +119,44 @@ fn ask_about_first_read<K, V, S>(
     own
 }
 
-/// Moves a deadline under the shard's lock, with an event for the pass. For an earlier
-/// deadline, and in caches that keep the own deadline apart. Returns where it is now; `None` if
-/// the entry turns out to be due, or another thread moved the deadline.
+/// Sets a deadline by hand; false if the key is absent or its entry is due.
+pub(crate) fn set_lifetime<K, V, S, Q>(
+    core: &Core<K, V, S>,
+    key: &Q,
+    lifetime: Option<Duration>,
+) -> bool
+where
+    S: BuildHasher,
+    Q: Equivalent<K> + Hash + ?Sized,
+{
+    if lifetime.is_some() {
+        core.lifetimes.note_own();
+    }
+    let (shared, hash) = (&core.shared, core.hash(key));
+    loop {
+        let pin = shared.pin();
+        let found = (shared.map).find(hash, &pin, |node| key.equivalent(node.key()));
+        let now = shared.clock.now();
+        let live = found.and_then(|node| Some((node, node.deadline_if_live(now)?)));
+        let Some((node, judged)) = live else {
+            // An entry that was due may have been replaced meanwhile.
+            if found.is_none() || shared.find_live(hash, key, &pin).is_none() {
+                return false;
+            }
+            continue;
+        };
+        let own = Some(time::deadline_in(now, lifetime));
+        if let Some((.., outcome)) = move_under_lock(core, node, judged, own, now) {
+            drop(pin);
+            core.maintenance.after_write(shared, outcome);
+            return true;
+        }
+    }
+}
+
+/// Moves the deadline of a hit. For an earlier deadline, and in caches that keep the own deadline
+/// apart. Returns where it is now; `None` if the entry turns out to be due, or another thread moved
+/// the deadline.
 #[cold]
 #[inline(never)]
 fn move_deadline<K, V, S>(
@@ -128,18 +166,34 @@ fn move_deadline<K, V, S>(
     answer: Option<u64>,
     now: u64,
 ) -> Option<u64> {
-    let hash = node.hash();
-    let mut shard = core.shared.map.lock(hash);
-    // Again: another thread may have set the own deadline before the lock was taken.
-    let (own, wanted) = core.lifetimes.moved(node, judged, answer, now);
-    if shard.find_node(hash, node).is_none() || !shard.move_deadline(node, judged, own, wanted) {
-        return None;
-    }
-    let outcome = WriteOutcome::of_change(&shard, wanted, Some(now));
-    drop(shard);
+    let (own, wanted, outcome) = move_under_lock(core, node, judged, answer, now)?;
     core.maintenance.after_read(&core.shared, outcome);
     // The own deadline may have passed since the hit was found, if it was set meanwhile. A
     // deadline that the policy returns for this read does not turn the read into a miss.
     let ended = answer.is_none() && time::is_due(now, own);
     (!ended).then_some(wanted)
+}
+
+/// Moves a deadline under the shard's lock, with an event for the pass. Returns the own deadline
+/// and the wanted one; `None` if the node has left the map, or another thread moved the deadline.
+fn move_under_lock<K, V, S>(
+    core: &Core<K, V, S>,
+    node: NodePtr<K, V>,
+    judged: u64,
+    answer: Option<u64>,
+    now: u64,
+) -> Option<(u64, u64, WriteOutcome)> {
+    let hash = node.hash();
+    let mut shard = core.shared.map.lock(hash);
+    // Again: another thread may have set the own deadline before the lock was taken.
+    let (own, wanted) = core.lifetimes.moved(node, judged, answer, now);
+    shard.find_node(hash, node)?;
+    let moved = shard.move_deadline(node, judged, own, wanted);
+    moved.then(|| {
+        (
+            own,
+            wanted,
+            WriteOutcome::of_change(&shard, wanted, Some(now)),
+        )
+    })
 }

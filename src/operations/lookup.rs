@@ -10,12 +10,14 @@
 //!    look-ups that are not reads, and reads of caches in which a read moves no deadline and counts
 //!    nothing.
 //! 2. If the entry has a deadline, [`judge`](Flow::judge) asks the coarse clock. Where that does
-//!    not decide, or one look did not, [`finish`](Flow::finish) goes on by the exact clock. A
-//!    look-up that is not fast goes to `finish` at once, which also asks the policy, moves the
-//!    deadline, notes the use and counts it. `get_many` ([`many`](super::many)) finds the entries of
-//!    a batch together, and takes the other steps from here.
-//! 3. An entry that is due is a miss once its deadline is *claimed* (node 4). If that fails, or the
-//!    entry was replaced meanwhile, `finish` starts over: the key was never absent.
+//!    not decide, [`finish`](Flow::finish) judges the entry by the exact one. A look-up that is not
+//!    fast goes to `finish` at once, which also asks the policy, moves the deadline, notes the use
+//!    and counts it. `get_many` ([`many`](super::many)) finds the entries of a batch together, and
+//!    takes the other steps from here.
+//! 3. [`Flow::search`] is the cold end: one look did not decide, or the entry is due or was changed
+//!    meanwhile. An entry that is due is a miss once its deadline is *claimed* (node 4). If that
+//!    fails, or the entry was replaced meanwhile, the look-up starts over: the key was never
+//!    absent.
 //!
 //! The fast path reaches the others by tail calls. So it keeps nothing across a call, and saves no
 //! register.
@@ -95,7 +97,15 @@ pub(crate) trait Lookup<K: 'static, V: 'static>: Sized {
         Q: Equivalent<K> + ?Sized,
     {
         core.count_operation();
-        Flow::<K, V, S, Self, Q>::finish(core, hash, key, None, core.shared.pin())
+        let pin = core.shared.pin();
+        let map = &core.shared.map;
+        match map.find(hash, &pin, |node| key.equivalent(node.key())) {
+            Some(node) => Flow::<K, V, S, Self, Q>::finish(core, hash, key, node, pin),
+            None => {
+                Self::note_miss(core);
+                None
+            }
+        }
     }
 
     /// Counts a look-up that found nothing.
@@ -232,7 +242,7 @@ impl<K: 'static, V: 'static, S, L: Lookup<K, V>, Q: Equivalent<K> + ?Sized> Flow
             }
             Look::Found(node) => Self::judge(core, hash, key, node, pin),
             Look::Absent => None,
-            Look::Retry => Self::finish(core, hash, key, None, pin.into()),
+            Look::Retry => Self::search(core, hash, key, None, pin.into()),
         }
     }
 
@@ -258,7 +268,7 @@ impl<K: 'static, V: 'static, S, L: Lookup<K, V>, Q: Equivalent<K> + ?Sized> Flow
                 };
                 Self::end(core, hit, pin)
             }
-            None => Self::finish(core, hash, key, Some(node), pin.into()),
+            None => Self::finish(core, hash, key, node, pin.into()),
         }
     }
 
@@ -288,11 +298,33 @@ impl<K: 'static, V: 'static, S, L: Lookup<K, V>, Q: Equivalent<K> + ?Sized> Flow
         Some(L::answer(core, hit, part, move || pin))
     }
 
-    /// The rest of a look-up that the fast path did not decide: judges the entry by the clock, and
-    /// does what a read does. `found` is a node of the key that was found already.
-    // Separate from the fast path: a loop around that would slow down every hit.
+    /// The rest of a look-up that has found the key's entry: judges it by the clock, and does what
+    /// a read does.
     #[inline(never)]
     fn finish<'a>(
+        core: &'a Core<K, V, S>,
+        hash: u64,
+        key: &Q,
+        node: NodePtr<K, V>,
+        pin: Pin,
+    ) -> Option<L::Answer<'a>> {
+        let exactly = L::IS_READ && core.shared.reads_exactly.load(Ordering::Relaxed);
+        let Ok(mut hit) = core.shared.judge(node, exactly) else {
+            return Self::search(core, hash, key, Some(node), pin);
+        };
+        let part = L::take(&hit);
+        if L::IS_READ && !hit.extend(core) {
+            return Self::search(core, hash, key, None, pin);
+        }
+        L::note_hit(core, node, &pin);
+        Some(L::answer(core, hit, part, move || pin))
+    }
+
+    /// The rest of a look-up that one look did not decide, from the beginning. `found` is a node of
+    /// the key that was found due.
+    // Separate from the first attempt: a loop around that attempt would slow down every hit.
+    #[inline(never)]
+    fn search<'a>(
         core: &'a Core<K, V, S>,
         hash: u64,
         key: &Q,
@@ -317,7 +349,7 @@ impl<K: 'static, V: 'static, S, L: Lookup<K, V>, Q: Equivalent<K> + ?Sized> Flow
             let part = L::take(&hit);
             // If another call, or the policy itself, moves the deadline at each attempt, the last
             // move stays.
-            if !L::IS_READ || asks > MAX_ASKS || hit.extend(core) {
+            if !L::IS_READ || asks >= MAX_ASKS || hit.extend(core) {
                 L::note_hit(core, hit.node, &pin);
                 return Some(L::answer(core, hit, part, move || pin));
             }

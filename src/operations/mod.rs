@@ -5,22 +5,20 @@
 //! | [`core`] | the shared state, and references to it that are no handle |
 //! | [`lookup`] | the flow of all look-ups; [`many`]: batches of them |
 //! | [`find`] | the live entry of a key, and a reference to it under a pin |
-//! | [`extend`] | reads that move a deadline |
+//! | [`extend`] | deadlines that move: by reads, or by hand |
 //! | [`transact`] | the one transaction on the entry of a key |
-//! | [`mod@write`] | inserting, under a condition or without, and deadlines set by hand |
-//! | [`answer`] | the lifetime of the value that a write stores |
+//! | [`mod@write`] | inserting, under a condition or without |
 //! | [`remove`] | taking entries out |
 //! | [`restore`] | putting entries of a snapshot back |
 //! | [`refresh`] | when an entry becomes stale |
 //! | [`loads`] | the view for calls that load; loads that last for too long |
-//! | [`lifetimes`] | the policy and the limits of a cache |
+//! | [`lifetimes`] | the policy and the limits of a cache; the lifetime of a value that a write stores |
 //!
 //! An operation walks from here to the map and from there to the node. It leaves an event in a
 //! buffer, and now and then does a little maintenance.
 
-mod answer;
 mod core;
-mod extend;
+pub(crate) mod extend;
 mod find;
 mod lifetimes;
 mod loads;

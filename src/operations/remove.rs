@@ -2,7 +2,7 @@
 //! goes through [`Shared::take_out`].
 
 use super::core::Core;
-use super::transact::{Change, Hold};
+use super::transact::{Change, Hold, Settled};
 use crate::contain::contain;
 use crate::listener::RemovalCause;
 use crate::load::state::{Load, RevokedBy};
@@ -27,7 +27,7 @@ pub(crate) fn take<K, V, S, Q, R>(
     key: &Q,
     by: RevokedBy,
     must_look: bool,
-    mut look: impl FnMut(NodePtr<K, V>) -> Option<R>,
+    look: impl FnMut(NodePtr<K, V>) -> Option<R>,
 ) -> Option<R>
 where
     S: BuildHasher,
@@ -35,16 +35,30 @@ where
 {
     let hash = core.hash(key);
     // Before the pin, whose fence delays the memory loads after it.
-    core.shared.map.prefetch(hash);
+    let cell = core.shared.map.cell(hash);
+    cell.prefetch(hash);
     let removal = Removal {
         shared: &core.shared,
         of: Key(key),
         by,
         must_look,
         may_load: false,
-        look: &mut look,
+        look,
     };
-    let mut settled = core.shared.transact(hash, removal);
+    let end = |removal, settled| end_take(core, removal, settled);
+    core.shared.transact_in(cell, hash, removal, end)
+}
+
+/// What follows the transaction of a removal.
+#[inline]
+fn end_take<K, V, S, O, R, L>(
+    core: &Core<K, V, S>,
+    mut removal: Removal<'_, K, V, O, L>,
+    mut settled: Settled<K, V, Option<Taken<K, V, R>>>,
+) -> Option<R>
+where
+    L: FnMut(NodePtr<K, V>) -> Option<R>,
+{
     let Some(Taken {
         cause,
         outcome,
@@ -67,7 +81,7 @@ where
             after.outcome = Some(outcome);
             // Its pin keeps what was removed. Dropped before `after`, in any case.
             let _settled = settled;
-            let seen = look(node)?;
+            let seen = (removal.look)(node)?;
             after.outcome = None;
             seen
         }

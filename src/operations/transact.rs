@@ -124,35 +124,46 @@ impl<K, V, D> Settled<K, V, D> {
 
 impl<K, V> Shared<K, V> {
     /// Runs a change as one transaction on the key with this hash; see the module docs.
+    pub(crate) fn transact<C: Change<K, V>>(&self, hash: u64, change: C) -> Settled<K, V, C::Done> {
+        self.transact_in(self.map.cell(hash), hash, change, |_, settled| settled)
+    }
+
+    /// The same for a caller that has looked up the shard of the hash. `end` is what the caller
+    /// does next.
     // The first attempt is separate: a loop around it would keep in memory what the attempts share.
-    // So the later ones get the change by value.
-    #[inline]
-    pub(crate) fn transact<C: Change<K, V>>(
+    // So the later ones get the change by value. And they call `end` themselves: what the first
+    // attempt has done stays in registers.
+    #[inline(always)]
+    pub(super) fn transact_in<C: Change<K, V>, R>(
         &self,
+        cell: &ShardCell<K, V>,
         hash: u64,
         mut change: C,
-    ) -> Settled<K, V, C::Done> {
+        end: impl FnOnce(C, Settled<K, V, C::Done>) -> R,
+    ) -> R {
         let mut loads = FoundLoads(None);
-        match self.attempt(hash, &mut change, &mut loads, None) {
-            Ok((pin, done)) => Settled { pin, loads, done },
-            Err(plan) => self.attempt_again(hash, change, loads, plan),
+        match self.attempt(cell, hash, &mut change, &mut loads, None) {
+            Ok((pin, done)) => end(change, Settled { pin, loads, done }),
+            Err(plan) => self.attempt_again(hash, change, loads, plan, end),
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn attempt_again<C: Change<K, V>>(
+    fn attempt_again<C: Change<K, V>, R>(
         &self,
         hash: u64,
         mut change: C,
         mut loads: FoundLoads<K, V>,
         mut plan: C::Plan,
-    ) -> Settled<K, V, C::Done> {
+        end: impl FnOnce(C, Settled<K, V, C::Done>) -> R,
+    ) -> R {
+        let cell = self.map.cell(hash);
         for made in 1_u32.. {
             loads.compare(|key| change.is_key(key));
             let last = (made >= MAX_ASKS).then_some(plan);
-            match self.attempt(hash, &mut change, &mut loads, last) {
-                Ok((pin, done)) => return Settled { pin, loads, done },
+            match self.attempt(cell, hash, &mut change, &mut loads, last) {
+                Ok((pin, done)) => return end(change, Settled { pin, loads, done }),
                 Err(again) => plan = again,
             }
         }
@@ -163,6 +174,7 @@ impl<K, V> Shared<K, V> {
     #[inline(always)]
     fn attempt<C: Change<K, V>>(
         &self,
+        cell: &ShardCell<K, V>,
         hash: u64,
         change: &mut C,
         loads: &mut FoundLoads<K, V>,
@@ -170,7 +182,6 @@ impl<K, V> Shared<K, V> {
     ) -> Result<(Pin, C::Done), C::Plan> {
         // After `change` and `loads`: if the user's code panics, the pin is dropped first.
         let pin = self.pin();
-        let cell = self.map.cell(hash);
         change.before_look_up(cell, &pin);
         let probe = cell.probe(hash, &pin, |node| change.is_node(node));
         let plan = match change.ask(probe.found, last) {

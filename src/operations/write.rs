@@ -1,4 +1,4 @@
-//! Inserting, and setting a deadline by hand.
+//! Inserting.
 //!
 //! A write looks the key up and asks the policy, with no lock held. Then it takes the shard's lock
 //! and confirms by addresses that what it asked about is still there; otherwise it starts over. So
@@ -12,18 +12,16 @@
 //! A [`WriteCondition`] decides whether a write may be made. An explicit write revokes the load of
 //! its key. The commit of a load asks whether that load is still current.
 
-use super::answer::TimedAnswer;
 use super::core::Core;
-use super::lifetimes::LifetimeSource;
+use super::lifetimes::{LifetimeSource, TimedAnswer};
 use super::refresh::{NextRefresh, set_refresh};
 use super::transact::{Change, Hold};
 use crate::listener::RemovalCause;
 use crate::load::state::RevokedBy;
 use crate::maintenance::WriteOutcome;
-use crate::map::Revalidated;
+use crate::map::{Revalidated, ShardCell};
 use crate::node::{NewNode, NodePtr};
 use crate::time::{self, NEVER};
-use equivalent::Equivalent;
 use std::hash::{BuildHasher, Hash};
 use std::time::Duration;
 
@@ -36,11 +34,15 @@ where
     S: BuildHasher,
 {
     let given = lifetime.map_or(LifetimeSource::Policy, LifetimeSource::Ttl);
-    let mut new = new_node(core, core.hash(&key), key, value);
     let explicit = Explicit(RevokedBy::Overwrite);
-    if let Some(outcome) = put_through(core, &mut new, given, explicit) {
-        core.maintenance.after_write(&core.shared, outcome);
-    }
+    let hash = core.hash(&key);
+    let cell = cell_to_write(core, hash);
+    let mut new = new_node(core, hash, key, value);
+    write(core, cell, &mut new, given, explicit, |stored| {
+        if let Some(outcome) = stored {
+            core.maintenance.after_write(&core.shared, outcome);
+        }
+    });
 }
 
 /// Stores a new node; `None` if the condition refuses it, and then the node still has its key and
@@ -57,14 +59,16 @@ where
     K: Eq + 'static,
     V: 'static,
 {
-    let hash = new.hash();
-    let write = Write {
-        core,
-        new,
-        given: &given,
-        condition,
-    };
-    core.shared.transact(hash, write).end()
+    let cell = cell_to_write(core, new.hash());
+    write(core, cell, new, given, condition, |stored| stored)
+}
+
+#[inline]
+fn cell_to_write<K, V, S>(core: &Core<K, V, S>, hash: u64) -> &ShardCell<K, V> {
+    // The prefetch comes before the pin, whose fence delays later memory loads.
+    let cell = core.shared.map.cell(hash);
+    cell.prefetch(hash);
+    cell
 }
 
 /// The node of a write.
@@ -75,37 +79,34 @@ pub(crate) fn new_node<K, V, S>(
     key: K,
     value: V,
 ) -> NewNode<K, V> {
-    // Before the pin of the write, whose fence delays later memory loads.
-    core.shared.map.prefetch(hash);
     let weight = core.weigh(&key, &value);
     NewNode::new(key, value, hash, weight)
 }
 
-/// Sets a deadline by hand; false if the key is absent or its entry is due.
-pub(crate) fn set_lifetime<K, V, S, Q>(
+/// The transaction of a write. The caller keeps what a condition refuses.
+#[inline(always)]
+fn write<K, V, S, C, R>(
     core: &Core<K, V, S>,
-    key: &Q,
-    lifetime: Option<Duration>,
-) -> bool
+    cell: &ShardCell<K, V>,
+    new: &mut NewNode<K, V>,
+    given: LifetimeSource,
+    condition: C,
+    end: impl FnOnce(Option<WriteOutcome>) -> R,
+) -> R
 where
-    K: 'static,
+    K: Eq + 'static,
     V: 'static,
-    S: BuildHasher,
-    Q: Equivalent<K> + Hash + ?Sized,
+    C: WriteCondition<K, V>,
 {
-    if lifetime.is_some() {
-        core.lifetimes.note_own();
-    }
-    let change = SetDeadline {
+    let hash = new.hash();
+    let given = &given;
+    let write = Write {
         core,
-        key,
-        lifetime,
+        new,
+        given,
+        condition,
     };
-    let Some(outcome) = core.shared.transact(core.hash(key), change).end() else {
-        return false;
-    };
-    core.maintenance.after_write(&core.shared, outcome);
-    true
+    (core.shared).transact_in(cell, hash, write, |_, settled| end(settled.end()))
 }
 
 /// The answer of a condition about a write.
@@ -295,56 +296,5 @@ where
             left: usize::from(too_heavy || cause.is_some()),
             ..WriteOutcome::of_change(&hold.shard, times.deadline, Some(now))
         }))
-    }
-}
-
-/// A deadline set by hand, as a change.
-struct SetDeadline<'d, K, V, S, Q: ?Sized> {
-    core: &'d Core<K, V, S>,
-    key: &'d Q,
-    lifetime: Option<Duration>,
-}
-
-impl<K, V, S, Q> Change<K, V> for SetDeadline<'_, K, V, S, Q>
-where
-    Q: Equivalent<K> + ?Sized,
-{
-    /// The time from which the deadline counts.
-    type Plan = u64;
-    /// `None` if the key has no live entry.
-    type Done = Option<WriteOutcome>;
-    const KNOWS_LOADS: bool = false;
-
-    #[inline]
-    fn is_key(&self, other: &K) -> bool {
-        self.key.equivalent(other)
-    }
-
-    #[inline]
-    fn ask(&mut self, found: Option<NodePtr<K, V>>, _: Option<u64>) -> Result<u64, Self::Done> {
-        found.map(|_| self.core.shared.clock.now()).ok_or(None)
-    }
-
-    #[inline]
-    fn apply<'s>(
-        &mut self,
-        now: u64,
-        place: Revalidated<'s, K, V>,
-        hold: &mut Hold<'_, 's, K, V>,
-    ) -> Result<Self::Done, u64> {
-        let Some(node) = place.node() else {
-            return Ok(None);
-        };
-        let judged = node.deadline();
-        if time::is_due(now, judged) && node.claim(judged, now) {
-            return Ok(None);
-        }
-        let own = time::deadline_in(now, self.lifetime);
-        let wanted = (self.core.lifetimes).wanted(own, || node.written(), now);
-        if !hold.shard.move_deadline(node, judged, own, wanted) {
-            return Err(now);
-        }
-        let outcome = WriteOutcome::of_change(&hold.shard, wanted, Some(now));
-        Ok(Some(outcome))
     }
 }

@@ -33,7 +33,7 @@ impl<K, V> Pass<'_, K, V> {
             (self.admitted, RENEWALS_PER_TURNOVER)
         };
         self.state.admitted_since_stamp += came;
-        if self.plan.renew || self.state.admitted_since_stamp > eviction.len() / times {
+        if self.plan.run || self.state.admitted_since_stamp > eviction.len() / times {
             self.state.admitted_since_stamp = 0;
             reads.renew();
         }
@@ -77,7 +77,7 @@ impl<K, V> Pass<'_, K, V> {
     fn drain_shard(&mut self, shard: usize) {
         let mut batch = std::mem::take(&mut self.state.scratch.batch);
         let mut locked = self.shared.map.lock_shard(shard);
-        if self.plan.resize && locked.is_resizing() {
+        if self.plan.run && locked.is_resizing() {
             locked.resize_step(RESIZE_UNITS);
             self.resizing |= locked.is_resizing();
             self.budget = self.budget.saturating_sub(RESIZE_UNITS);

@@ -48,14 +48,12 @@ pub(super) struct Plan {
     pub(super) expire: bool,
     /// Whether victims are removed.
     pub(super) evict: bool,
-    /// Whether the pass moves units of tables that grow or shrink.
-    pub(super) resize: bool,
+    /// Whether this is a pass of a run: it also moves units of tables that grow or shrink, and lets
+    /// each entry report its next read again, whatever has happened since it reported the last.
+    pub(super) run: bool,
     pub(super) sweep: Sweep,
     /// Whether a grace period begins for however few items.
     pub(super) seal: bool,
-    /// Whether each entry may report its next read again, whatever has happened since it reported
-    /// the last.
-    pub(super) renew: bool,
 }
 
 impl Plan {
@@ -66,10 +64,9 @@ impl Plan {
         drain: true,
         expire: true,
         evict: true,
-        resize: true,
+        run: true,
         sweep: Sweep::No,
         seal: true,
-        renew: true,
     };
 
     /// A pass that frees memory.
@@ -80,8 +77,7 @@ impl Plan {
 
     /// A pass of a writer that waits until memory is freed.
     pub(super) const AWAIT_RECLAIM: Self = Self {
-        resize: false,
-        renew: false,
+        run: false,
         ..Self::RECLAIM
     };
 
@@ -91,9 +87,8 @@ impl Plan {
             budget,
             own: Some(shard),
             expire,
-            resize: false,
+            run: false,
             seal: false,
-            renew: false,
             ..Self::RUN
         }
     }

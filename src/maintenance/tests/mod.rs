@@ -127,7 +127,7 @@ fn assert_the_stamp_is_renewed_by(
     let (shared, maintenance) = (&cache.core().shared, &cache.core().maintenance);
     let of_a_writer = Plan {
         own: Some(0),
-        renew: false,
+        run: false,
         ..Plan::RUN
     };
     let pass = |plan| {

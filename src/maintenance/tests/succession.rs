@@ -49,14 +49,13 @@ fn plan(dice: &mut Dice, shard: usize) -> Plan {
         drain: dice.once_in(2),
         expire: dice.once_in(2),
         evict: dice.once_in(2),
-        resize: dice.once_in(2),
+        run: dice.once_in(2),
         sweep: if dice.once_in(2) {
             Sweep::Yes
         } else {
             Sweep::No
         },
         seal: dice.once_in(2),
-        renew: dice.once_in(2),
     }
 }
 

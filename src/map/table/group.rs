@@ -1,4 +1,5 @@
-//! A group: eight words on one cache line, and the tagged words in it.
+//! A group: eight words on one cache line, and how to find the words that carry a tag, in it and in
+//! its overflow chain.
 //!
 //! # How it works
 //!
@@ -126,6 +127,81 @@ pub(super) fn link<K, V>(to: *mut Group<K, V>) -> Word<K, V> {
 #[inline]
 pub(super) fn linked<K, V>(word: Word<K, V>) -> *mut Group<K, V> {
     word.map_addr(|a| a & !LINK).cast()
+}
+
+impl<K, V> Group<K, V> {
+    /// The word of the group, or of its overflow chain, that carries `tag` and whose node
+    /// `matches` accepts; and that node.
+    ///
+    /// Words first, then the link: a writer that empties a chain moves its nodes before it unlinks
+    /// the chain (table 3).
+    #[inline]
+    pub(super) fn search(
+        &self,
+        tag: usize,
+        mut matches: impl FnMut(NodePtr<K, V>) -> bool,
+    ) -> Option<(Place<'_, K, V>, NodePtr<K, V>)> {
+        let mut here = self;
+        loop {
+            for at in words_with_tag(here, tag) {
+                let place = &here.words[at];
+                if let Some(node) = node_at(place, tag)
+                    && matches(node)
+                {
+                    return Some((place, node));
+                }
+            }
+            here = here.overflow()?;
+        }
+    }
+
+    /// Visits the words that hold nodes, of the group and then of its overflow chain.
+    #[inline]
+    pub(super) fn each<'a>(&'a self, mut visit: impl FnMut(Place<'a, K, V>, Word<K, V>)) {
+        let mut here = self;
+        loop {
+            let mut word = std::ptr::null_mut();
+            for place in &here.words {
+                // Acquire, partners: the release stores of words (a node's content; table 3).
+                word = place.load(Ordering::Acquire);
+                if is_node(word) {
+                    visit(place, word);
+                }
+            }
+            // The last word: a link, if there is one.
+            let Some(next) = Self::linked(word) else {
+                return;
+            };
+            here = next;
+        }
+    }
+
+    /// The last word: a link, if the group has an overflow chain.
+    #[inline]
+    pub(super) fn last(&self) -> Word<K, V> {
+        // Acquire, partner: the release store in `put`, so that the chain is seen whole.
+        self.words[LAST].load(Ordering::Acquire)
+    }
+
+    /// The first group of the overflow chain.
+    #[inline]
+    pub(super) fn overflow(&self) -> Option<&Self> {
+        Self::linked(self.last())
+    }
+
+    /// The overflow group that a word of the caller's group links to, if the word is a link.
+    #[inline]
+    pub(super) fn linked<'a>(word: Word<K, V>) -> Option<&'a Self> {
+        // SAFETY: the caller is pinned or has the lock, and has been since before it read the word:
+        // an overflow group is not freed meanwhile (table 4).
+        is_link(word).then(|| unsafe { &*linked(word) })
+    }
+
+    /// The words of the group itself that are free.
+    pub(super) fn free_words(&self) -> impl Iterator<Item = Place<'_, K, V>> {
+        let free = |place: &Place<'_, K, V>| place.load(Ordering::Acquire).is_null();
+        self.words.iter().filter(free)
+    }
 }
 
 /// Positions of words, found by [`words_with_tag`]; two bits a word.

@@ -6,7 +6,7 @@
 //! |---|---|
 //! | `look` | [`Table`]: what readers see of a table; the look-ups |
 //! | `array` | the array of groups, whose address, size and mark stand in one word |
-//! | `group`, `chain` | eight words on one cache line, and the overflow chain behind them |
+//! | `group` | eight words on one cache line, and the overflow chain behind them |
 //! | `writer` | [`Writer`]: what the holder of the shard's lock changes |
 //! | `resize` | [`Resize`](resize::Resize): how entries move to a larger or a smaller array |
 //! | `memory` | [`TablePart`]: memory of arrays and overflow groups; [`TableState`]: what a writer has |
@@ -65,7 +65,6 @@
 //! few more while the table resizes.
 
 mod array;
-mod chain;
 #[cfg(any(test, fuzzing))]
 #[path = "../../../checks/map_table.rs"]
 mod check;

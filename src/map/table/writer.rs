@@ -20,7 +20,7 @@
 #![allow(unsafe_code)]
 
 use super::array::{Array, MAX_LOG};
-use super::group::{self, Group, LAST, Place, WORDS};
+use super::group::{self, Group, LAST, Place, WORDS, Word};
 use super::look::{Seen, Table};
 use super::memory::{MAX_LOAD, TablePart, TableState};
 use super::resize::Resize;
@@ -39,6 +39,37 @@ const UNITS_PER_WRITE: usize = if cfg!(wheelhouse_loom) { 1 } else { 4 };
 pub(in crate::map) struct Writer<'a, 's, K, V> {
     pub(super) table: &'a Table<K, V>,
     pub(super) state: &'s mut TableState<K, V>,
+}
+
+impl<K, V> Group<K, V> {
+    /// Stores a word into the first free word of the group or its overflow chain, and makes an
+    /// overflow group if there is none. Returns the group of the chain that it stands in now. For
+    /// the holder of the lock.
+    pub(super) fn put(&self, word: Word<K, V>) -> &Self {
+        let mut here = self;
+        loop {
+            if let Some(free) = here.free_words().next() {
+                // Release, partners: the acquire loads of words in `group`.
+                free.store(word, Ordering::Release);
+                return here;
+            }
+            match here.overflow() {
+                Some(next) => here = next,
+                None => break,
+            }
+        }
+        // Every word is taken. The last word of the chain's last group becomes a link to a new
+        // group that already holds the node that stood there. So a reader finds that node before
+        // and after.
+        let fresh = TablePart::<K, V>::allocate(1);
+        // SAFETY: just allocated and zeroed, and not yet shared. Once it is linked, only the holder
+        // of the lock unlinks it (table 1).
+        let overflow: &Self = unsafe { &*fresh };
+        overflow.words[0].store(here.last(), Ordering::Release);
+        overflow.words[1].store(word, Ordering::Release);
+        here.words[LAST].store(group::link(fresh), Ordering::Release);
+        overflow
+    }
 }
 
 /// The home of a hash, while the writer has the lock and has not changed the table.
