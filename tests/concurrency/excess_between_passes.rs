@@ -132,13 +132,14 @@ fn entries_and_values_stay_near_the_bound_with_any_number_of_writers() {
         for capacity in CAPACITIES {
             for threads in THREADS {
                 let mut line = String::new();
-                // On a busy machine a reader may lose its processor for longer than writers wait for
-                // it: then once more.
+                // On a busy machine a reader may lose its processor for longer than writers wait
+                // for it: then once more.
                 let fits = (0..TURNS).any(|_| {
                     let time = Duration::from_millis(300);
                     let (entries, alive) = observe(load, capacity, threads, time);
                     line = format!(
-                        "{load:?}, {capacity} entries, {threads} threads: {entries:?}, alive {alive:?}"
+                        "{load:?}, {capacity} entries, {threads} threads: \
+                         {entries:?}, alive {alive:?}"
                     );
                     println!("{line}");
                     entries.median <= capacity + capacity / 50 + 64
