@@ -12,7 +12,7 @@
 //! | [`restore`] | putting entries of a snapshot back |
 //! | [`refresh`] | when an entry becomes stale |
 //! | [`loads`] | the view for calls that load; loads that last for too long |
-//! | [`lifetimes`] | the policy and the limits of a cache; the lifetime of a value that a write stores |
+//! | [`lifetimes`] | the policy and the limits of a cache; the lifetime of a value that comes in |
 //!
 //! An operation walks from here to the map and from there to the node. It leaves an event in a
 //! buffer, and now and then does a little maintenance.
