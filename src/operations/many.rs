@@ -41,29 +41,31 @@ where
 {
     let mut keys = keys.into_iter();
     let mut answers = Vec::with_capacity(keys.size_hint().0);
-    let Some(mut next) = keys.next() else {
+    let Some(first) = keys.next() else {
         return answers;
     };
-    let mut asked = [(0, next); BATCH];
-    loop {
+    let mut next = Some(first);
+    let mut asked = [(0, first); BATCH];
+    while let Some(mut key) = next {
         // Without a pin: the iterator is the caller's code.
         let mut count = 0;
         let more = loop {
-            let hash = core.hash(next);
+            let hash = core.hash(key);
             core.shared.map.prefetch(hash);
-            asked[count] = (hash, next);
+            asked[count] = (hash, key);
             count += 1;
-            let Some(key) = keys.next() else { break false };
-            next = key;
             if count == BATCH {
                 break true;
             }
+            match keys.next() {
+                Some(another) => key = another,
+                None => break false,
+            }
         };
         look_up_batch::<T, K, V, S, A, Q>(core, &asked[..count], &mut answers);
-        if !more {
-            return answers;
-        }
+        next = if more { keys.next() } else { None };
     }
+    answers
 }
 
 /// Looks up one batch of keys.
