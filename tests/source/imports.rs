@@ -99,7 +99,7 @@ const OWN_ATOMICS: [(&str, &str); 16] = [
         "reclaim/retired.rs",
         "a fence for the reference counts of std",
     ),
-    ("reclaim/table.rs", "a static: the places of caches"),
+    ("reclaim/records.rs", "a static: the places of caches"),
     (
         "refresh/policies.rs",
         "a static: the seed of random numbers",
