@@ -157,6 +157,7 @@ compile_error!(
 
 // A module imports from earlier groups only (tests/source/imports.rs checks it). The order is also
 // that of the documentation: the methods of `Cache` in `cache` come before those in `load`.
+mod hash;
 mod process;
 mod sync;
 
@@ -169,7 +170,6 @@ mod node;
 mod reclaim;
 
 pub mod expiry;
-mod hash;
 mod scheduler;
 
 pub mod compute;
