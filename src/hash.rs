@@ -110,7 +110,8 @@ pub(crate) fn mix_bits(hash: u64) -> u64 {
     mixed ^ (mixed >> 29)
 }
 
-/// The next number of the pseudo-random generator SplitMix64: each of the 2^64 values once before any comes again.
+/// The next number of the pseudo-random generator SplitMix64: each of the 2^64 values once before
+/// any comes again.
 #[inline]
 pub(crate) fn next_random(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);

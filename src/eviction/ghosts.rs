@@ -5,15 +5,15 @@
 //! A table of groups of eight ghosts, addressed by the hash. A ghost has 15 bits of fingerprint,
 //! one bit that says whether the entry expired (else it was evicted), and two stamps: of its last
 //! use by the policy's `order`, and of its removal by its `evictions`. In a full group, a new ghost
-//! replaces the one whose entry left first. The table has room for twice as many ghosts as there are resident entries, so a key can
-//! be gone for two turnovers and still be known.
+//! replaces the one whose entry left first. The table has room for twice as many ghosts as there
+//! are resident entries, so a key can be gone for two turnovers and still be known.
 //!
 //! # Periods
 //!
 //! The policy's measure of time is moves in the queues. A counter ([`Periods`]) counts events, such
-//! as entries that pass some point of a queue. A *period* is a fixed number of events: a 64th of the
-//! number of entries in that queue. So 64 periods are one turnover, whatever the size of the cache,
-//! its hit ratio, or the speed of its callers. A stamp is the low byte of the period.
+//! as entries that pass some point of a queue. A *period* is a fixed number of events: a 64th of
+//! the number of entries in that queue. So 64 periods are one turnover, whatever the size of the
+//! cache, its hit ratio, or the speed of its callers. A stamp is the low byte of the period.
 //!
 //! The policy keeps two such counters. `order` counts protected entries that reached the tail.
 //! Between a use of a protected entry and its arrival at the old end, at most as many such events
@@ -28,10 +28,10 @@
 //!    [`GHOST_PERIODS`] periods old by either stamp.
 //!
 //! Cost: 8 bytes for each resident entry; half a cache line for each eviction and for each insert
-//! of a new key. An event costs an addition and a comparison. The table takes one key for another with a probability of 8 in 32,768. Such a
-//! mistake costs as much as any wrong prediction of the policy. The table is allocated at the first
-//! eviction. It is allocated anew only if the number of entries leaves the bounds in
-//! [`fit`](Ghosts::fit); the old ghosts are then lost.
+//! of a new key. An event costs an addition and a comparison. The table takes one key for another
+//! with a probability of 8 in 32,768. Such a mistake costs as much as any wrong prediction of the
+//! policy. The table is allocated at the first eviction. It is allocated anew only if the number of
+//! entries leaves the bounds in [`fit`](Ghosts::fit); the old ghosts are then lost.
 
 use crate::node;
 

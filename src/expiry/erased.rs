@@ -9,12 +9,13 @@
 //!
 //! # Which policies inherit `expire_after_read`
 //!
-//! A cache need not ask them about reads. The trait's default `expire_after_read` writes a thread-local note with the type of the policy
-//! and the names of the types of key and value. A policy that overrides the method does not run the
-//! default. So one call tells the two apart. If the note names this policy with these types, the
-//! policy uses the default, and no read moves a deadline. If not, the policy overrides the method.
-//! The note has to name all types: a policy may call the default method of a policy that it wraps,
-//! and a policy for two types of values may override the method for one of them only.
+//! A cache need not ask them about reads. The trait's default `expire_after_read` writes a
+//! thread-local note with the type of the policy and the names of the types of key and value. A
+//! policy that overrides the method does not run the default. So one call tells the two apart. If
+//! the note names this policy with these types, the policy uses the default, and no read moves a
+//! deadline. If not, the policy overrides the method. The note has to name all types: a policy may
+//! call the default method of a policy that it wraps, and a policy for two types of values may
+//! override the method for one of them only.
 //!
 //! Keys and values need not be `'static`, so their types have no [`TypeId`]; their names are
 //! compared instead.

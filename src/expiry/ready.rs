@@ -285,8 +285,8 @@ pub fn writes_only<P>(policy: P) -> WritesOnly<P> {
     WritesOnly { policy }
 }
 
-/// A policy that asks a closure: about new entries, if `UPDATES` about updates, and if `READS` about
-/// reads. [`creating`], [`writing`] and [`accessing`] make it, and have examples.
+/// A policy that asks a closure: about new entries, if `UPDATES` about updates, and if `READS`
+/// about reads. [`creating`], [`writing`] and [`accessing`] make it, and have examples.
 #[derive(Clone, Copy)]
 pub struct Closure<F, const UPDATES: bool, const READS: bool> {
     lifetime: F,

@@ -1,5 +1,6 @@
-//! Decides whether a write may be made. An explicit write revokes the load of its key. A conditional
-//! one replaces a certain value only. The commit of a load asks whether that load is still current.
+//! Decides whether a write may be made. An explicit write revokes the load of its key. A
+//! conditional one replaces a certain value only. The commit of a load asks whether that load is
+//! still current.
 
 use super::transact::Hold;
 use crate::listener::RemovalCause;

@@ -8,8 +8,8 @@
 //! outside of every pin and lock.
 //!
 //! A thread registers a record with its first pin in a domain, and its records leave their domains
-//! when it ends. Each cache has its own [`Domain`], so an `EntryRef` that is held on one cache keeps no memory of
-//! another cache.
+//! when it ends. Each cache has its own [`Domain`], so an `EntryRef` that is held on one cache
+//! keeps no memory of another cache.
 //!
 //! | file | is |
 //! |------|----|
