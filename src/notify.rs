@@ -28,9 +28,10 @@
 //! # Cost
 //!
 //! A post moves what a pass has gathered into the queue as a whole, or copies 16 bytes for each of
-//! a few notifications, under a lock of the notifier's own that is taken once for each pass; where the listener keeps up, a post allocates nothing. The queue has no
-//! bound, since no notification may be lost and no caller may wait for a slow listener: a listener
-//! that never returns keeps every removed value in memory.
+//! a few notifications, under a lock of the notifier's own that is taken once for each pass; where
+//! the listener keeps up, a post allocates nothing. The queue has no bound, since no notification
+//! may be lost and no caller may wait for a slow listener: a listener that never returns keeps
+//! every removed value in memory.
 
 use crate::listener::{Listener, RemovalCause, call, inside_listener};
 use crate::load::cycle::{DeliveryWait, thread_number};

@@ -263,8 +263,8 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     ///
     /// # Cost
     ///
-    /// `Adaptive` keeps 8 bytes for each entry and 3 KiB for each cache. `Lru` keeps nothing beside the
-    /// entries, but moves an entry at each use that it hears of.
+    /// `Adaptive` keeps 8 bytes for each entry and 3 KiB for each cache. `Lru` keeps nothing beside
+    /// the entries, but moves an entry at each use that it hears of.
     ///
     /// ```
     /// use wheelhouse::{Cache, EvictionPolicy};
@@ -288,8 +288,8 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     ///
     /// # Panics
     ///
-    /// This method does not. A panic in the policy reaches the caller of the cache, which is as it was
-    /// before the call.
+    /// This method does not. A panic in the policy reaches the caller of the cache, which is as it
+    /// was before the call.
     ///
     /// # Cost
     ///
@@ -355,8 +355,8 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     ///
     /// # Cost
     ///
-    /// A hit stores the new deadline in the entry, without a lock; from ten seconds on only where the
-    /// coarse clock has moved on. An entry takes eight bytes more.
+    /// A hit stores the new deadline in the entry, without a lock; from ten seconds on only where
+    /// the coarse clock has moved on. An entry takes eight bytes more.
     ///
     /// ```
     /// use std::time::Duration;
@@ -443,8 +443,8 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     ///
     /// # Panics
     ///
-    /// This method does not. A panic in the ticker reaches the caller of the cache, sometimes after the
-    /// write was made: see [When callbacks misbehave](crate#when-callbacks-misbehave).
+    /// This method does not. A panic in the ticker reaches the caller of the cache, sometimes after
+    /// the write was made: see [When callbacks misbehave](crate#when-callbacks-misbehave).
     ///
     /// # Cost
     ///
@@ -494,8 +494,8 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     ///
     /// # Cost
     ///
-    /// 16 bytes for each removal until the listener has heard of it. Key and value stay in memory that
-    /// long.
+    /// 16 bytes for each removal until the listener has heard of it. Key and value stay in memory
+    /// that long.
     ///
     /// ```
     /// use std::sync::mpsc;
@@ -527,8 +527,8 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     ///
     /// # Cost
     ///
-    /// With [`Delivery::Caller`], a call that removes an entry waits for the listener; with the others,
-    /// none does.
+    /// With [`Delivery::Caller`], a call that removes an entry waits for the listener; with the
+    /// others, none does.
     ///
     /// ```
     /// use std::sync::atomic::{AtomicU32, Ordering};
@@ -587,8 +587,8 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     ///
     /// # Panics
     ///
-    /// This method does not. A panic in the hasher reaches the caller of the cache, which is as it was
-    /// before the call.
+    /// This method does not. A panic in the hasher reaches the caller of the cache, which is as it
+    /// was before the call.
     ///
     /// # Cost
     ///
