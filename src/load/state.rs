@@ -438,8 +438,8 @@ impl<K, V> Load<K, V> {
         self.state().has(|want| want != Want::OwnTurn)
     }
 
-    /// Adds a waiter. Under the shard's lock, while the load is current; or on behalf of the leader,
-    /// before it hands its run to the code that will end it.
+    /// Adds a waiter. Under the shard's lock, while the load is current; or on behalf of the
+    /// leader, before it hands its run to the code that will end it.
     pub(crate) fn join(&self, ticket: Ticket, want: Want) {
         self.joined.store(true, Ordering::Relaxed);
         // Its first poll leaves a waker: to clone one is user code.
