@@ -9,8 +9,8 @@ use crate::contain::contain;
 use crate::load::state::{Load, RevokedBy, Ticket, Verdict, Want};
 use crate::load::wait::{has_to_wait, runs_loader};
 use crate::load::{
-    ByRef, CacheHasher, CacheKey, CacheValue, CallGuard, Claim, Guard, Keys, OwnedGuard, Request,
-    fallible, wrong_number_of_values,
+    ByRef, CacheHasher, CacheKey, CacheValue, CallGuard, Claim, Guard, Keys, Over, OwnedGuard,
+    Request, fallible, wrong_number_of_values,
 };
 use crate::operations::{Core, WeakHandle};
 use equivalent::Equivalent;
@@ -123,7 +123,7 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher> Call<
     pub(super) fn refresh(cache: &LoadingCache<K, V, E, S>) -> Self {
         let want = Want::Any(TypeId::of::<LoadError<E>>());
         let ask = Request {
-            over_present: true,
+            over: Over::Any,
             ..Request::value(want)
         };
         Self::new(cache, ask, want)
@@ -161,11 +161,8 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher> Call<
         let begun =
             (core.loads()).begin(offered, &mut ByRef::new(key), hash, &self.ask, &mut ticket);
         match begun {
-            Err(load) => Continue(self.wait(load, ticket, self.ask.over_present)),
-            Ok(Claim::Guard(guard, seen)) => {
-                if seen.is_some() {
-                    core.loads().mark_reload(guard.load());
-                }
+            Err(load) => Continue(self.wait(load, ticket, self.ask.over == Over::Any)),
+            Ok(Claim::Guard(guard, _)) => {
                 let (guard, wait) = self.join_own(&core, guard, ticket);
                 match (&self.wrong, &inner.loader) {
                     (Some(wrong), AnyLoader::Async(loader)) => inner.spawn(run_many_in_task(
@@ -244,7 +241,9 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher> Call<
                     }
                     switched |= late;
                     // A refresh takes what a write has stored meanwhile.
-                    self.ask.over_present &= late;
+                    if !late {
+                        self.ask.over = Over::Absent;
+                    }
                 }
             }
             match self.begin(key, Some((&wait, leads))) {

@@ -6,7 +6,7 @@ use super::kinds::AnyLoader;
 use super::loader::LoadError;
 use super::refreshing::Refreshing;
 use crate::load::wait::block_on;
-use crate::load::{ByRef, Claimant, Keys, Request, Seen, fallible};
+use crate::load::{ByRef, Claimant, Keyless, Keys, Request, fallible};
 use crate::node::is_stale;
 use crate::operations::{Lookup, Timed};
 use crate::stats::Counters;
@@ -238,7 +238,11 @@ where
                 let claimant = Claimant::new(self.cache.core(), ByRef::new(key), ask);
                 let load = async { self.timed(|| loader.load(&key.to_owned())) };
                 claimant
-                    .run_async(None, |_: Option<&Seen<V>>| load, conclude_own)
+                    .run_async(
+                        None::<fn(V) -> _>,
+                        |_: Option<&Keyless<V>>| load,
+                        conclude_own,
+                    )
                     .await
             }
             AnyLoader::Async(_) => self.load_in_task(key).await,
