@@ -1,6 +1,6 @@
 //! Settings of a loading cache.
 
-use super::kinds::{AnyLoader, BoxFuture, IntoLoading};
+use super::kinds::{AnyLoader, IntoLoading, Task};
 use super::loader::LoadError;
 use super::threads::ReloadThreads;
 use super::{Inner, LoadingCache, Spawner};
@@ -9,6 +9,7 @@ use crate::cache::{BuildError, CacheBuilder};
 use crate::refresh::{self, Refresh};
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -214,7 +215,7 @@ impl<K, V, E, S> LoadingBuilder<K, V, E, S> {
     /// assert_eq!(cache.get_async(&4).await.unwrap(), 8);
     /// # }
     /// ```
-    pub fn spawner(mut self, spawn: impl Fn(BoxFuture<()>) + Send + Sync + 'static) -> Self {
+    pub fn spawner(mut self, spawn: impl Fn(Task) + Send + Sync + 'static) -> Self {
         self.spawner = Some(Box::new(spawn));
         self
     }
@@ -279,14 +280,14 @@ where
         let cache = self.cache.try_build()?;
         let threads = ReloadThreads::new(self.threads.unwrap_or(1), cache.name());
         let inner = Inner {
-            loader: self.loader,
+            loader: Arc::new(self.loader),
             threads: Arc::new(threads),
             // Never called without: such a loader has no tasks.
             spawner: self.spawner.unwrap_or_else(|| Box::new(drop)),
         };
         Ok(LoadingCache {
             cache,
-            inner: Arc::new(inner),
+            inner: AssertUnwindSafe(Arc::new(inner)),
         })
     }
 

@@ -7,10 +7,8 @@ use super::kinds::AnyLoader;
 use super::loader::LoadError;
 use super::refreshing::Refreshing;
 use crate::load::{ByRef, Claimant, Keys, Request, Seen, fallible};
-use crate::node::is_stale;
 use crate::operations::{Lookup, Timed};
 use crate::stats::Counters;
-use crate::time::NEVER;
 use equivalent::Equivalent;
 use std::borrow::ToOwned;
 use std::future::ready;
@@ -75,7 +73,7 @@ where
     where
         Q: Equivalent<K> + Hash + ToOwned<Owned = K> + ?Sized,
     {
-        match &self.inner.loader {
+        match &*self.inner.loader {
             AnyLoader::Blocking(loader) => {
                 let ask = Request::value(fallible::<LoadError<E>>()).heeding_failures();
                 let claimant = Claimant::new(self.cache.core(), ByRef::new(key), ask);
@@ -119,12 +117,12 @@ where
         &self,
         keys: impl IntoIterator<Item = K>,
     ) -> Result<Vec<Option<V>>, LoadError<E>> {
-        match &self.inner.loader {
+        match &*self.inner.loader {
             AnyLoader::Blocking(loader) => {
                 let (keys, stale) = self.look_up_all(keys);
                 self.remembered_any(&keys)?;
                 let load = |keys: &[K]| self.load_many(&**loader, keys);
-                let store = |(value, took)| put(value, took);
+                let store = |(value, took)| put(value, took, false);
                 let values = self.cache.get_all_as(keys, load, store);
                 stale.iter().for_each(|key| self.reload(key));
                 values.map_err(|error| (*error).clone())
@@ -157,8 +155,8 @@ where
     where
         Q: Equivalent<K> + Hash + ?Sized,
     {
-        let (value, at, now) = Timed::look_up(self.cache.core(), key)?;
-        if self.is_stale(at, now) {
+        let (value, may_be_stale) = Timed::look_up(self.cache.core(), key)?;
+        if may_be_stale {
             self.reload(key);
         }
         Some(value)
@@ -232,7 +230,7 @@ where
         if let Some(value) = self.get_if_present(key) {
             return Ok(value);
         }
-        match &self.inner.loader {
+        match &*self.inner.loader {
             AnyLoader::Blocking(loader) => {
                 let ask = Request::value(fallible::<LoadError<E>>()).heeding_failures();
                 let claimant = Claimant::new(self.cache.core(), ByRef::new(key), ask);
@@ -278,14 +276,14 @@ where
     ) -> Result<Vec<Option<V>>, LoadError<E>> {
         let (keys, stale) = self.look_up_all(keys);
         self.remembered_any(&keys)?;
-        let values = match &self.inner.loader {
+        let values = match &*self.inner.loader {
             AnyLoader::Blocking(loader) => {
-                let store = |(value, took)| put(value, took);
+                let store = |(value, took)| put(value, took, false);
                 let load = |keys: Vec<K>| ready(self.load_many(&**loader, &keys));
                 let values = self.cache.get_all_as_async(keys, load, store).await;
                 values.map_err(|error| (*error).clone())
             }
-            AnyLoader::Async(loader) => self.load_all_in_task(loader, keys).await,
+            AnyLoader::Async(_) => self.load_all_in_task(keys).await,
         };
         stale.iter().for_each(|key| self.reload(key));
         values
@@ -314,22 +312,14 @@ where
         missing.try_for_each(|key| self.remembered(key))
     }
 
-    /// Whether an entry is stale, which was judged at `now`: that moment may be after now, and is 0
-    /// if the look-up needed none.
-    #[inline]
-    fn is_stale(&self, at: u64, now: u64) -> bool {
-        let is_fresh = at == NEVER || now != 0 && !is_stale(at, now);
-        !is_fresh && is_stale(at, self.cache.core().shared.clock.now_to_judge(at))
-    }
-
-    /// Looks several keys up; also returns those whose value is stale.
+    /// Looks several keys up; also returns those whose value may be stale.
     fn look_up_all(&self, keys: impl IntoIterator<Item = K>) -> (Keys<K, V>, Vec<K>) {
         let mut stale = Vec::new();
         let keys = Keys::look_up(keys, |keys| {
             let found = Timed::look_up_many(self.cache.core(), keys);
-            let value = |(key, found): (&K, Option<(V, u64, u64)>)| {
-                let (value, at, now) = found?;
-                if self.is_stale(at, now) {
+            let value = |(key, found): (&K, Option<(V, bool)>)| {
+                let (value, may_be_stale) = found?;
+                if may_be_stale {
                     stale.push(key.clone());
                 }
                 Some(value)

@@ -1,14 +1,12 @@
 //! The future of a refresh.
 
-use super::LoadingCache;
-use super::background::{Call, block_on};
+use super::background::{Answer, Call, block_on};
 use super::loader::LoadError;
+use super::{Inner, LoadingCache};
 use crate::load::{CacheHasher, CacheKey, CacheValue};
 use std::fmt;
-use std::future::Future;
-use std::ops::ControlFlow::{Break, Continue};
+use std::future::{Future, poll_fn};
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -34,8 +32,7 @@ pub struct Refreshing<V, E> {
     check_interval: Option<Duration>,
 }
 
-type OutcomeFuture<V, E> =
-    Pin<Box<dyn Future<Output = Result<Option<V>, LoadError<E>>> + Send + Sync>>;
+type OutcomeFuture<V, E> = Pin<Box<dyn Future<Output = Answer<V, E>> + Send + Sync>>;
 
 impl<V, E> Refreshing<V, E> {
     /// Waits for the outcome, as a thread. In a task of a runtime with one thread this call can
@@ -95,15 +92,8 @@ impl<V, E> Refreshing<V, E> {
         E: Send + Sync + 'static,
         S: CacheHasher,
     {
-        let mut call = Call::refresh(cache);
-        let wait = match call.begin(key, None) {
-            Continue(wait) => wait,
-            Break(_) => unreachable!("it runs over an entry, and the cache is here"),
-        };
-        let outcome = async move {
-            let load = Arc::clone(wait.load());
-            call.answer(load.key(), wait).await
-        };
+        let mut call = Call::refresh(cache, key);
+        let outcome = poll_fn(move |cx| call.poll(cx, &mut Inner::launch));
         Self {
             outcome: Some(Box::pin(outcome)),
             check_interval: cache.check_interval(),

@@ -81,7 +81,7 @@ impl RefreshMoment {
     /// Whether the node is stale at `now`.
     #[inline]
     pub(crate) fn is_stale(&self, now: u64) -> bool {
-        is_stale(self.at(), now)
+        time::is_due(now, self.at())
     }
 
     /// How often its reload has failed in a row.
@@ -128,12 +128,6 @@ impl RefreshMoment {
             _ = self.notes.fetch_update(set, seen, failed);
         }
     }
-}
-
-/// Whether a node with this moment of refresh is stale at `now`.
-#[inline]
-pub(crate) fn is_stale(at: u64, now: u64) -> bool {
-    at != NEVER && time::is_due(now, at)
 }
 
 #[cfg(all(test, not(wheelhouse_loom), not(wheelhouse_shuttle)))]

@@ -28,10 +28,10 @@ use super::find::Hit;
 use super::lifetimes::MAX_ASKS;
 use super::many;
 use crate::map::Look;
-use crate::node::NodePtr;
+use crate::node::{NodePtr, RefreshMoment};
 use crate::reclaim::Pin;
 use crate::sync::Ordering;
-use crate::time::NEVER;
+use crate::time::{self, NEVER};
 use equivalent::Equivalent;
 use std::borrow::Borrow;
 use std::hash::{BuildHasher, Hash};
@@ -49,6 +49,12 @@ pub(crate) trait Lookup<K: 'static, V: 'static>: Sized {
     /// May run user code. Before the policy is asked: a panic in `clone` leaves the deadline as it
     /// is.
     fn take(hit: &Hit<K, V>) -> Self::Part;
+
+    /// Whether an entry can be judged without the time: it has no deadline.
+    #[inline]
+    fn is_timeless(node: NodePtr<K, V>) -> bool {
+        node.deadline() == NEVER
+    }
 
     /// The answer of a hit. `pin` gives a pin that keeps the entry.
     fn answer<'a, S>(
@@ -175,18 +181,29 @@ impl<K: 'static, V: Clone + 'static> Lookup<K, V> for Cloned {
     }
 }
 
-/// A `get` that also returns the moment from which the entry is stale, and the moment at which the
-/// entry was judged.
+/// A `get` that also says whether the entry may be stale: it is not where the answer is false.
 pub(crate) enum Timed {}
 
+/// The moment from which an entry is stale.
+#[inline]
+fn stale_from<K, V>(node: NodePtr<K, V>) -> u64 {
+    node.refresh().map_or(NEVER, RefreshMoment::at)
+}
+
 impl<K: 'static, V: Clone + 'static> Lookup<K, V> for Timed {
-    answers_with_its_part!((V, u64, u64));
+    answers_with_its_part!((V, bool));
     const IS_READ: bool = true;
 
     #[inline]
-    fn take(hit: &Hit<K, V>) -> (V, u64, u64) {
-        let at = hit.node.refresh().map_or(NEVER, |refresh| refresh.at());
-        (hit.node.value().clone(), at, hit.now)
+    fn take(hit: &Hit<K, V>) -> (V, bool) {
+        let at = stale_from(hit.node);
+        let may_be_stale = at != NEVER && (hit.now == 0 || time::is_due(hit.now, at));
+        (hit.node.value().clone(), may_be_stale)
+    }
+
+    #[inline]
+    fn is_timeless(node: NodePtr<K, V>) -> bool {
+        node.deadline() == NEVER && stale_from(node) == NEVER
     }
 }
 
@@ -248,7 +265,7 @@ impl<K: 'static, V: 'static, S, L: Lookup<K, V>, Q: Equivalent<K> + ?Sized> Flow
     {
         let map = &core.shared.map;
         match map.look(hash, pin.borrow(), |node| key.equivalent(node.key())) {
-            Look::Found(node) if node.deadline() == NEVER => {
+            Look::Found(node) if L::is_timeless(node) => {
                 let hit = Hit {
                     node,
                     deadline: NEVER,
@@ -329,6 +346,9 @@ impl<K: 'static, V: 'static, S, L: Lookup<K, V>, Q: Equivalent<K> + ?Sized> Flow
             Ok(hit) => hit,
             Err(due) => return Self::search(core, hash, key, Some(due), pin),
         };
+        if hit.now == 0 && !L::is_timeless(node) {
+            hit.now = core.shared.clock.now();
+        }
         let part = L::take(&hit);
         let may_extend = L::IS_READ && core.shared.has_slow_reads();
         if may_extend && !hit.extend(core) {

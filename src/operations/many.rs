@@ -108,7 +108,7 @@ fn look_up_batch<K, V, S, T, A, Q>(
             node = other;
         }
         *deadline = node.deadline();
-        timed |= *deadline != NEVER;
+        timed |= !T::is_timeless(node);
     }
     let now = if timed {
         core.shared.clock.now_to_judge_many()
