@@ -14,7 +14,7 @@ use crate::map::Revalidated;
 use crate::node::NodePtr;
 use crate::operations::{Change, Cloned, Core, Hold, LoadView, Lookup};
 use crate::shared::about;
-use crate::stats::Counters;
+use crate::stats::Count;
 use crate::stripe::cores;
 use crate::sync::{IS_MODEL, Parker};
 use crate::time::NEVER;
@@ -413,7 +413,7 @@ where
             && let (Some(until), Some(refresh)) = (taken.reload_until(), node.refresh())
         {
             // If the compute stores nothing, the next read reloads the entry.
-            refresh.give_back(until, self.now);
+            refresh.end(until, self.now, false);
         }
         let left = due.map(|(spot, node)| {
             hold.shard.remove(spot, node, RemovalCause::Expired);
@@ -492,7 +492,7 @@ impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher> LoadView<'a, K, V, S> {
                 }
                 Begun::Busy => return Ok(Claim::Busy),
                 Begun::Remembered(failure) => {
-                    shared.count(Counters::failure_remembered);
+                    shared.count(Count::RememberedFailures);
                     return Ok(Claim::Failed(failure));
                 }
                 Begun::Withdrawn => {
@@ -504,7 +504,7 @@ impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher> LoadView<'a, K, V, S> {
                     drop(settled.pin);
                     // After it has joined: a caller that reads the count may rely on it.
                     if !waits_already {
-                        shared.count(|counters| counters.load_waited());
+                        shared.count(Count::LoadWaits);
                     }
                     self.watch_quietly(&load, now);
                     return Err(load);

@@ -90,5 +90,5 @@ pub use lease::{Filled, Lease, Leased};
 pub(crate) use bulk::{Keys, wrong_number_of_values};
 pub(crate) use claim::{Claim, Claimant, Request};
 pub(crate) use form::{Run, conclude, error_of, fallible};
-pub(crate) use guard::{CallGuard, Guard, OwnedGuard, Seen};
+pub(crate) use guard::{Guard, OwnedGuard, Seen};
 pub(crate) use key::{ByRef, CacheHasher, CacheKey, CacheValue};

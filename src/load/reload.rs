@@ -11,7 +11,7 @@ use crate::operations::{
     Change, Core, FromLoad, Hold, LifetimeSource, LoadView, NextRefresh, WeakHandle, set_refresh,
 };
 use crate::refresh::usual_pause;
-use crate::stats::Counters;
+use crate::stats::Count;
 use crate::time::{self, MAX_LIFETIME_NANOS, NEVER};
 use equivalent::Equivalent;
 use std::hash::BuildHasher;
@@ -74,7 +74,7 @@ impl<K, V, S> OwnedGuard<K, V, S> {
         }
         // It was revoked before its run, which is no failure.
         if let Some(core) = self.core() {
-            core.shared.count(Counters::load_discarded);
+            core.shared.count(Count::DiscardedLoads);
         }
         self.keep();
         None
@@ -334,7 +334,7 @@ impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher> LoadView<'a, K, V, S> {
         let (load, overdue) = self.core.shared.transact(hash, begin).end()?;
         let mut guard = Guard::new(self.core, load);
         guard.begins(false);
-        self.core.shared.count(Counters::reload_began);
+        self.core.shared.count(Count::Reloads);
         if let Some(overdue) = overdue {
             overdue.release_waiters();
         }
@@ -356,7 +356,7 @@ impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher> LoadView<'a, K, V, S> {
         }
         load.set_reload(self.reload_until(now));
         drop(shard);
-        shared.count(Counters::reload_began);
+        shared.count(Count::Reloads);
     }
 
     /// A reload of this entry begins. Under the shard's lock.
@@ -385,7 +385,7 @@ impl<K: Eq + 'static, V: 'static, S> LoadView<'_, K, V, S> {
             return;
         };
         let shared = &self.core.shared;
-        shared.count(Counters::reload_failed);
+        shared.count(Count::FailedReloads);
         if load.revoked().is_some() {
             // What the key has now is not what this reload began from.
             return;
@@ -403,7 +403,7 @@ impl<K: Eq + 'static, V: 'static, S> LoadView<'_, K, V, S> {
         // The right to reload comes back also if the policy panics.
         let next = contain(|| policy.refresh_after_failure(key, value, failures, left))
             .unwrap_or_else(|| Some(usual_pause(failures)));
-        refresh.fail(until, time::deadline_in(shared.clock.now(), next));
+        refresh.end(until, time::deadline_in(shared.clock.now(), next), true);
     }
 }
 

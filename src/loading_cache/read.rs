@@ -8,7 +8,7 @@ use super::loader::LoadError;
 use super::refreshing::Refreshing;
 use crate::load::{ByRef, Claimant, Keys, Request, Seen, fallible};
 use crate::operations::{Lookup, Timed};
-use crate::stats::Counters;
+use crate::stats::Count;
 use equivalent::Equivalent;
 use std::borrow::ToOwned;
 use std::future::ready;
@@ -302,7 +302,7 @@ where
         let Some(failure) = core.loads().remembered(core.hash(key), key, want) else {
             return Ok(());
         };
-        core.shared.count(Counters::failure_remembered);
+        core.shared.count(Count::RememberedFailures);
         answer(&failure).map(drop)
     }
 

@@ -47,6 +47,11 @@ impl<V, E> Refreshing<V, E> {
     /// If the call would wait for a load that its own thread leads, itself or through loads of
     /// other threads.
     ///
+    /// # Cost
+    ///
+    /// Parks the thread. With a [`load_timeout`](crate::LoadingBuilder::load_timeout) it wakes up
+    /// at least every 50 ms.
+    ///
     /// ```
     /// use wheelhouse::{Cache, LoadError, loader_fn};
     ///
