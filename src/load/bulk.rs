@@ -5,14 +5,15 @@
 //! meanwhile leaves its value with the waiter.
 
 use super::claim::{Claim, Claimant, Request};
-use super::cycle::{in_loader, mark_lead, thread_number};
+use super::cycle::thread_number;
 use super::guard::{CallGuard, Seen};
 use super::key::{ByRef, CacheKey, CacheValue};
 use super::state::{Outcome, Want};
+use super::wait::{block_on, in_loader, mark_lead};
 use crate::cache::Cache;
 use crate::operations::{Core, LifetimeSource};
 use std::collections::HashMap;
-use std::future::{Future, poll_fn};
+use std::future::{Future, poll_fn, ready};
 use std::hash::{BuildHasher, Hash};
 use std::pin::pin;
 use std::sync::Arc;
@@ -139,7 +140,7 @@ const ASK: Request = Request::value(Want::Optional);
 /// The request of a call to another call's load while it has its own keys to load. It must not be
 /// told to lead: that load would then wait for this call's own keys, and their closure might even
 /// wait for that load.
-const REQUEST_LATER: Request = Request::value(Want::LookUpAgain);
+const LATER: Request = Request::value(Want::LookUpAgain);
 
 impl<K, V, S> Cache<K, V, S>
 where
@@ -182,47 +183,13 @@ where
     pub fn get_all_with<E>(
         &self,
         keys: impl IntoIterator<Item = K>,
-        load: impl FnMut(&[K]) -> Result<Vec<Option<V>>, E>,
+        mut load: impl FnMut(&[K]) -> Result<Vec<Option<V>>, E>,
     ) -> Result<Vec<Option<V>>, Arc<E>>
     where
         E: Send + Sync + 'static,
     {
-        let keys = Keys::look_up(keys, |keys| self.get_many(keys));
-        self.get_all_as(keys, load, plain)
-    }
-
-    /// The rest of `get_all_with`, once the keys were looked up; `put` says what to store of what
-    /// was loaded.
-    #[track_caller]
-    pub(crate) fn get_all_as<E, L>(
-        &self,
-        mut keys: Keys<K, V>,
-        mut load: impl FnMut(&[K]) -> Result<Vec<Option<L>>, E>,
-        put: impl Fn(L) -> (V, LifetimeSource),
-    ) -> Result<Vec<Option<V>>, Arc<E>>
-    where
-        E: Send + Sync + 'static,
-    {
-        let (guards, waiters) = begin_all(
-            self.core(),
-            &keys.unique,
-            &keys.missing,
-            &mut keys.answers,
-            REQUEST_LATER.of_thread(),
-        );
-        if !guards.0.is_empty() {
-            let loaded = in_loader(|| load(&guards.keys()));
-            guards.conclude(loaded, &mut keys.answers, &put)?;
-        }
-        for (place, mut waiter) in waiters {
-            waiter.wait_now(ASK.of_thread());
-            if let Some(guard) = answer(place, waiter.claim(), &mut keys.answers) {
-                let guards = Guards(vec![guard]);
-                let loaded = in_loader(|| load(&guards.keys()));
-                guards.conclude(loaded, &mut keys.answers, &put)?;
-            }
-        }
-        Ok(keys.in_order())
+        let load = |keys: Vec<K>| ready(in_loader(|| load(&keys)));
+        block_on(self.get_all_with_async(keys, load))
     }
 
     /// As [`get_all_with`](Self::get_all_with), with a closure that returns a future and is given
@@ -276,13 +243,8 @@ where
         E: Send + Sync + 'static,
         F: Future<Output = Result<Vec<Option<L>>, E>>,
     {
-        let (guards, waiters) = begin_all(
-            self.core(),
-            &keys.unique,
-            &keys.missing,
-            &mut keys.answers,
-            REQUEST_LATER,
-        );
+        let (guards, waiters) =
+            begin_all(self.core(), &keys.unique, &keys.missing, &mut keys.answers);
         if !guards.0.is_empty() {
             let loaded = led(&guards, load(guards.keys())).await;
             guards.conclude(loaded, &mut keys.answers, &put)?;
@@ -309,12 +271,11 @@ fn begin_all<'a, 'k, K: CacheKey, V: CacheValue, S: BuildHasher>(
     unique: &'k [K],
     missing: &[usize],
     answers: &mut [Option<V>],
-    ask: Request,
 ) -> (Guards<'a, K, V, S>, Waiters<'a, 'k, K, V, S>) {
     let mut guards = Vec::new();
     let mut waiters = Vec::new();
     for &place in missing {
-        let mut claimant = Claimant::new(core, ByRef::new(&unique[place]), ask);
+        let mut claimant = Claimant::new(core, ByRef::new(&unique[place]), LATER);
         match claimant.step(None) {
             Some(claim) => guards.extend(answer(place, claim, answers)),
             None => waiters.push((place, claimant)),

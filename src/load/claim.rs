@@ -1,29 +1,27 @@
 //! A call claims a key: it gets the key's value, or the guard of a load, or it waits for another
 //! call's load until that has a verdict for it.
 //!
-//! Threads and tasks take the same steps. They differ in how they wait.
+//! Threads and tasks take the same steps; [`wait`](super::wait) says how a thread waits.
 
-use super::cycle::{WaitCycle, thread_number, wait_in};
+use super::cycle::thread_number;
 use super::guard::{CallGuard, Guard, Seen};
 use super::key::{CacheKey, CacheValue, Key};
 use super::state::{Load, Outcome, RevokedBy, Ticket, Verdict, Want};
 use super::table::SameHashLoads;
+use super::wait::{block_on, has_to_wait};
 use crate::listener::RemovalCause;
 use crate::maintenance::WriteOutcome;
 use crate::map::Revalidated;
 use crate::node::NodePtr;
 use crate::operations::{Change, Cloned, Core, Hold, LoadView, Lookup};
-use crate::shared::about;
 use crate::stats::Count;
-use crate::stripe::cores;
-use crate::sync::{IS_MODEL, Parker};
 use crate::time::NEVER;
 use equivalent::Equivalent;
+use std::future::poll_fn;
 use std::hash::BuildHasher;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
-use std::time::{Duration, Instant};
+use std::task::{Context, Poll};
 
 /// The answer to a claim.
 pub(crate) enum Claim<'a, K, V, S> {
@@ -48,8 +46,6 @@ pub(crate) struct Request {
     pub(crate) may_wait: bool,
     /// Whether the call takes the error that is remembered, rather than leads.
     pub(crate) heeds_failures: bool,
-    /// The thread that waits; 0 for a task.
-    pub(crate) thread: u64,
 }
 
 impl Request {
@@ -60,7 +56,6 @@ impl Request {
             over_present: false,
             may_wait: true,
             heeds_failures: false,
-            thread: 0,
         }
     }
 
@@ -71,7 +66,6 @@ impl Request {
             over_present: true,
             may_wait,
             heeds_failures: false,
-            thread: 0,
         }
     }
 
@@ -79,14 +73,6 @@ impl Request {
     pub(crate) const fn heeding_failures(self) -> Self {
         Self {
             heeds_failures: true,
-            ..self
-        }
-    }
-
-    /// The same for the calling thread, which waits as one.
-    pub(super) fn of_thread(self) -> Self {
-        Self {
-            thread: thread_number(),
             ..self
         }
     }
@@ -181,24 +167,22 @@ impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher, Y: Key<K>> Claimant<'a, K, 
         }
     }
 
-    /// The claim of a task.
+    /// The claim, by polls. The first may follow a [`step`](Self::step).
     pub(crate) fn poll_claim(&mut self, cx: &mut Context<'_>) -> Poll<Claim<'a, K, V, S>> {
         self.core.maintenance.check_process();
         loop {
             let mut told = None;
             if let (Some(load), Some(ticket)) = (&self.waits, self.ticket) {
-                told = load.poll(ticket, Some(cx.waker()));
+                told = load.poll(ticket, cx.waker());
                 if told.is_none() {
-                    let loads = self.core.loads();
-                    if load.is_led_by_caller() {
-                        let message = loads.cycle_message(load, WaitCycle { others: 0 });
-                        self.stop();
-                        panic!("{message}");
+                    match has_to_wait(Some(self.core), load, ticket, cx.waker()) {
+                        Ok(true) => return Poll::Pending,
+                        Ok(false) => self.stop(),
+                        Err(cycle) => {
+                            self.stop();
+                            panic!("{cycle}");
+                        }
                     }
-                    if !loads.is_overdue(load, loads.clock()) {
-                        return Poll::Pending;
-                    }
-                    self.stop();
                 }
             }
             if let Some(claim) = self.step(told) {
@@ -214,40 +198,9 @@ impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher, Y: Key<K>> Claimant<'a, K, 
     /// If the thread would wait for itself.
     #[track_caller]
     pub(crate) fn claim(&mut self) -> Claim<'a, K, V, S> {
-        match self.claim_until(None) {
-            Ok(Some(claim)) => claim,
-            Ok(None) => unreachable!("it waits for ever"),
-            Err(cycle) => panic!("{cycle}"),
-        }
-    }
-
-    /// The claim of a thread, which waits until `until` at most; `Ok(None)` if that time is over.
-    /// If the thread would wait for itself, returns the message of the panic.
-    pub(super) fn claim_until(
-        &mut self,
-        until: Option<Instant>,
-    ) -> Result<Option<Claim<'a, K, V, S>>, String> {
-        let mut told = None;
-        loop {
-            let claim = self.step(told.take());
-            if claim.is_some() {
-                return Ok(claim);
-            }
-            if let (Some(load), Some(ticket)) = (&self.waits, self.ticket) {
-                let loads = self.core.loads();
-                match loads.wait_until(load, ticket, until) {
-                    Ok(Some(verdict)) => told = Some(verdict),
-                    Ok(None) => {
-                        self.stop();
-                        return Ok(None);
-                    }
-                    Err(cycle) => {
-                        let message = loads.cycle_message(load, cycle);
-                        self.stop();
-                        return Err(message);
-                    }
-                }
-            }
+        match self.step(None) {
+            Some(claim) => claim,
+            None => block_on(poll_fn(|cx| self.poll_claim(cx))),
         }
     }
 }
@@ -381,7 +334,7 @@ where
                     return Ok(Begun::Busy);
                 }
                 let place = *self.ticket.get_or_insert_with(Ticket::draw);
-                load.join(place, self.ask.want, self.ask.thread);
+                load.join(place, self.ask.want);
                 return Ok(Begun::Joined(load, self.now));
             }
         }
@@ -422,10 +375,7 @@ where
         });
         // For a task that is the calling thread, until its poll ends: what it calls meanwhile must
         // not wait for it.
-        let leader = match self.ask.thread {
-            0 => thread_number(),
-            thread => thread,
-        };
+        let leader = thread_number();
         let counted = idle.as_ref().is_some_and(|(_, counted)| *counted);
         let load = if let Some(led) = led {
             led.set_leader(leader);
@@ -565,60 +515,5 @@ impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher> LoadView<'a, K, V, S> {
         let pin = shared.pin();
         let hit = shared.find_live(hash, key, &pin)?;
         Some(Seen::of_node(shared, hit.node))
-    }
-
-    /// Waits as a thread, but not for longer than `until`.
-    fn wait_until(
-        self,
-        load: &Arc<Load<K, V>>,
-        ticket: Ticket,
-        until: Option<Instant>,
-    ) -> Result<Option<Verdict<V>>, WaitCycle> {
-        let parker = Parker::own();
-        let waker = Waker::from(Arc::clone(&parker));
-        if let Some(verdict) = load.poll(ticket, Some(&waker)) {
-            return Ok(Some(verdict));
-        }
-        // Spin before noting the wait: a short turn ends sooner than a thread could fall asleep. A
-        // thread that is not among the next would only take the processor from the threads before
-        // it.
-        if !IS_MODEL && load.is_among_next(ticket, cores() - 1) {
-            let end = Parker::spins_until();
-            // A wake-up may be one of an earlier wait.
-            while parker.spin(end) {
-                if let Some(verdict) = load.poll(ticket, Some(&waker)) {
-                    return Ok(Some(verdict));
-                }
-            }
-        }
-        wait_in(Arc::<Load<K, V>>::clone(load), ticket, || {
-            loop {
-                if let Some(verdict) = load.poll(ticket, Some(&waker)) {
-                    return Some(verdict);
-                }
-                let patience = self.patience(load);
-                if patience == Some(Duration::ZERO) {
-                    if load.leave(ticket) {
-                        drop(Guard::new(self.core, Arc::clone(load)));
-                    }
-                    return Some(Verdict::Retry);
-                }
-                let left = until.map(|until| until.saturating_duration_since(Instant::now()));
-                if left == Some(Duration::ZERO) {
-                    return None;
-                }
-                match patience.into_iter().chain(left).min() {
-                    None => parker.park(),
-                    Some(time) => parker.park_for(time),
-                }
-            }
-        })
-    }
-}
-
-impl<K, V, S> LoadView<'_, K, V, S> {
-    /// The message about a cycle.
-    pub(crate) fn cycle_message(self, load: &Load<K, V>, cycle: WaitCycle) -> String {
-        about(self.core.shared.name.as_deref(), &cycle.fault(load.hash()))
     }
 }

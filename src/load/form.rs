@@ -2,11 +2,11 @@
 //! its closure, or polls its future, and then ends its load.
 
 use super::claim::{Claim, Claimant};
-use super::cycle::in_loader;
 use super::future::LoadFuture;
 use super::guard::{CallGuard, Seen};
 use super::key::{CacheHasher, CacheKey, CacheValue, Key};
 use super::state::{Outcome, Want};
+use super::wait::in_loader;
 use crate::operations::LifetimeSource;
 use std::any::{Any, TypeId};
 use std::future::Future;

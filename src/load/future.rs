@@ -7,10 +7,11 @@
 #![allow(unsafe_code)]
 
 use super::claim::{Claim, Claimant};
-use super::cycle::{mark_lead, thread_number};
+use super::cycle::thread_number;
 use super::form::Run;
 use super::guard::{CallGuard, Seen};
 use super::key::{CacheHasher, CacheKey, CacheValue, Key};
+use super::wait::mark_lead;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};

@@ -16,7 +16,7 @@
 //! | file | content |
 //! |------|---------|
 //! | [`state`], [`table`], [`cycle`] | below the map: one load and its waiters; the loads of a shard; threads that would wait for each other |
-//! | [`claim`], [`guard`] | the begin of a load, the waits for it, and its end |
+//! | [`claim`], [`wait`], [`guard`] | the begin of a load, the waits for it, and its end |
 //! | [`form`], [`future`], [`key`] | what is the same for all methods: a run of the user's code as a thread or as a task |
 //! | [`get_with`], [`entry`], [`compute`], [`bulk`], [`lease`] | the methods of `Cache` |
 //! | [`reload`] | loads over live entries, in the background |
@@ -83,6 +83,7 @@ mod lease;
 mod reload;
 pub(crate) mod state;
 pub(crate) mod table;
+pub(crate) mod wait;
 
 pub use entry::{EntrySelector, RefEntrySelector};
 pub use lease::{Filled, Lease, Leased};

@@ -188,7 +188,7 @@ struct State<V> {
     sealed: bool,
     revoked: Option<RevokedBy>,
     /// The calls that wait, in their order: a queue for each kind of call. Kinds are few.
-    waiting: Vec<(Want, BTreeMap<Ticket, Waiter>)>,
+    waiting: Vec<(Want, Queue)>,
     /// The verdicts that have yet to be fetched.
     told: HashMap<Ticket, Verdict<V>, Words>,
 }
@@ -212,29 +212,24 @@ enum Phase {
     Over,
 }
 
-struct Waiter {
-    /// The thread that waits, or 0 for a task.
-    thread: u64,
-    waker: Option<Waker>,
-}
+/// Waiters of one kind, each with the waker that its last poll has left.
+type Queue = BTreeMap<Ticket, Option<Waker>>;
 
 impl<V> State<V> {
-    fn waiter(&mut self, ticket: Ticket) -> Option<&mut Waiter> {
+    fn waiter(&mut self, ticket: Ticket) -> Option<&mut Option<Waker>> {
         let mut queues = self.waiting.iter_mut();
         queues.find_map(|(_, queue)| queue.get_mut(&ticket))
     }
 
-    fn take_waiter(&mut self, ticket: Ticket) -> Option<Waiter> {
+    fn take_waiter(&mut self, ticket: Ticket) -> Option<Option<Waker>> {
         let mut queues = self.waiting.iter_mut();
         queues.find_map(|(_, queue)| queue.remove(&ticket))
     }
 
-    fn add(&mut self, ticket: Ticket, want: Want, waiter: Waiter) {
+    fn add(&mut self, ticket: Ticket, want: Want, waker: Option<Waker>) {
         match self.waiting.iter_mut().find(|(kind, _)| *kind == want) {
-            Some((_, queue)) => _ = queue.insert(ticket, waiter),
-            None => self
-                .waiting
-                .push((want, BTreeMap::from([(ticket, waiter)]))),
+            Some((_, queue)) => _ = queue.insert(ticket, waker),
+            None => self.waiting.push((want, Queue::from([(ticket, waker)]))),
         }
     }
 
@@ -257,8 +252,8 @@ impl<V> State<V> {
             if !queue.is_empty()
                 && let Some(verdict) = verdict(*want)
             {
-                for (ticket, waiter) in std::mem::take(queue) {
-                    wakers.extend(waiter.waker);
+                for (ticket, waker) in std::mem::take(queue) {
+                    wakers.extend(waker);
                     self.told.insert(ticket, verdict.clone());
                 }
             }
@@ -443,16 +438,12 @@ impl<K, V> Load<K, V> {
         self.state().has(|want| want != Want::OwnTurn)
     }
 
-    /// Adds a waiter; `thread` is 0 for a task. Under the shard's lock, while the load is current;
-    /// or on behalf of the leader, before it hands its run to the code that will end it.
-    pub(crate) fn join(&self, ticket: Ticket, want: Want, thread: u64) {
+    /// Adds a waiter. Under the shard's lock, while the load is current; or on behalf of the
+    /// leader, before it hands its run to the code that will end it.
+    pub(crate) fn join(&self, ticket: Ticket, want: Want) {
         self.joined.store(true, Ordering::Relaxed);
-        let waiter = Waiter {
-            thread,
-            // The first poll leaves one: cloning a waker is user code.
-            waker: None,
-        };
-        self.state().add(ticket, want, waiter);
+        // Its first poll leaves a waker: to clone one is user code.
+        self.state().add(ticket, want, None);
     }
 
     /// The waiter's call has finished its other work: from now on it waits like any other.
@@ -475,8 +466,8 @@ impl<K, V> Load<K, V> {
     }
 
     /// The verdict for a waiter, which then no longer waits; `None` as long as it has to wait, for
-    /// which `waker` is kept.
-    pub(crate) fn poll(&self, ticket: Ticket, waker: Option<&Waker>) -> Option<Verdict<V>> {
+    /// which `waker` is kept. A waiter that is told to lead leads on the calling thread.
+    pub(crate) fn poll(&self, ticket: Ticket, waker: &Waker) -> Option<Verdict<V>> {
         // Cloned with no lock held: a waker is user code.
         let mut fresh = None;
         loop {
@@ -484,17 +475,17 @@ impl<K, V> Load<K, V> {
             if let Some(verdict) = state.told.remove(&ticket) {
                 if let Verdict::Leads = verdict {
                     state.phase = Phase::Led;
+                    self.set_leader(thread_number());
                 }
                 return Some(verdict);
             }
-            let waiter = state.waiter(ticket)?;
-            let waker = waker?;
+            let held = state.waiter(ticket)?;
             // Compares two addresses.
-            if (waiter.waker.as_ref()).is_some_and(|held| held.will_wake(waker)) {
+            if held.as_ref().is_some_and(|held| held.will_wake(waker)) {
                 return None;
             }
             if fresh.is_some() {
-                std::mem::swap(&mut waiter.waker, &mut fresh);
+                std::mem::swap(held, &mut fresh);
                 drop(state);
                 drop(fresh);
                 return None;
@@ -553,7 +544,7 @@ impl<K, V> Load<K, V> {
             .waiting
             .iter_mut()
             .flat_map(|(_, queue)| queue.values_mut());
-        let wakers: Vec<Waker> = waiters.filter_map(|waiter| waiter.waker.take()).collect();
+        let wakers: Vec<Waker> = waiters.filter_map(Option::take).collect();
         drop(state);
         wake_all(wakers);
     }
@@ -603,13 +594,12 @@ impl<K, V> Load<K, V> {
         };
         state.tell(verdict, &mut wakers);
         if let Some(next) = state.first()
-            && let Some(waiter) = state.take_waiter(next)
+            && let Some(waker) = state.take_waiter(next)
         {
             state.phase = Phase::Offered(next);
             self.set_began(now);
-            self.set_leader(waiter.thread);
             state.told.insert(next, Verdict::Leads);
-            wakers.extend(waiter.waker);
+            wakers.extend(waker);
         }
         // A write counts also if no waiter wants its value.
         let sealed = std::mem::take(&mut state.sealed);

@@ -6,24 +6,20 @@ use super::kinds::{AnyLoader, Task};
 use super::loader::LoadError;
 use super::{Inner, LoadingCache};
 use crate::contain::contain;
-use crate::load::cycle::{BlockingCall, WaitCycle, note_wait, runs_loader};
 use crate::load::state::{Load, RevokedBy, Ticket, Verdict, Want};
+use crate::load::wait::{has_to_wait, runs_loader};
 use crate::load::{
     ByRef, CacheHasher, CacheKey, CacheValue, Claim, Guard, Keys, OwnedGuard, Request, fallible,
     wrong_number_of_values,
 };
 use crate::operations::WeakHandle;
-use crate::shared::about;
-use crate::sync::Parker;
 use equivalent::Equivalent;
 use std::any::TypeId;
 use std::borrow::ToOwned;
-use std::future::{Future, poll_fn};
+use std::future::poll_fn;
 use std::hash::Hash;
-use std::pin::pin;
 use std::sync::{Arc, OnceLock, Weak};
-use std::task::{Context, Poll, Waker};
-use std::time::Duration;
+use std::task::{Context, Poll};
 
 /// The answer to a call: `None` if the loader says that there is no value.
 pub(super) type Answer<V, E> = Result<Option<V>, LoadError<E>>;
@@ -122,7 +118,7 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher> Call<
         // It waits for its own load, as any other call would, from before it runs.
         let load = Arc::clone(guard.load());
         let place = *self.ticket.get_or_insert_with(Ticket::draw);
-        load.join(place, Want::Any(TypeId::of::<LoadError<E>>()), 0);
+        load.join(place, Want::Any(TypeId::of::<LoadError<E>>()));
         loads.watch_quietly(&load, loads.clock());
         (self.load, self.began) = (Some(load), true);
         launch(&inner, guard);
@@ -148,16 +144,22 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher> Call<
             self.run_if_queued(&load);
             self.core.check_process();
             let mut overdue = false;
-            let verdict = match load.poll(ticket, Some(cx.waker())) {
+            let verdict = match load.poll(ticket, cx.waker()) {
                 Some(verdict) => verdict,
-                None if self.is_overdue(&load) => {
-                    overdue = load.is_current();
-                    self.stop();
-                    Verdict::Retry
-                }
                 None => {
-                    note_wait(&load, ticket, || self.core.visit()?.shared.name.clone());
-                    return Poll::Pending;
+                    let core = self.core.visit();
+                    match has_to_wait(core.as_deref(), &load, ticket, cx.waker()) {
+                        Ok(true) => return Poll::Pending,
+                        Ok(false) => {
+                            overdue = load.is_current();
+                            self.stop();
+                            Verdict::Retry
+                        }
+                        Err(cycle) => {
+                            self.stop();
+                            panic!("{cycle}");
+                        }
+                    }
                 }
             };
             self.load = None;
@@ -182,24 +184,6 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher> Call<
             }
         }
         unreachable!("a call without an answer waits for a load");
-    }
-
-    /// Whether a load is overdue.
-    ///
-    /// # Panics
-    ///
-    /// If the load waits for this very call.
-    fn is_overdue(&mut self, load: &Load<K, V>) -> bool {
-        let Some(core) = self.core.visit() else {
-            return false;
-        };
-        let loads = core.loads();
-        if load.is_led_by_caller() {
-            let message = loads.cycle_message(load, WaitCycle { others: 0 });
-            self.stop();
-            panic!("{message}");
-        }
-        loads.is_overdue(load, loads.clock())
     }
 
     /// On a thread that leads a load: runs a load that is queued for the threads of the reloads,
@@ -303,35 +287,6 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
             let weak = self.cache.downgrade();
             let guard = OwnedGuard::in_background(guard, weak, panicked::<E, V>);
             self.inner.launch(guard);
-        }
-    }
-
-    /// How often a waiting thread checks whether the load is overdue.
-    pub(super) fn check_interval(&self) -> Option<Duration> {
-        let timed = self.cache.core().lifetimes.limits.load_timeout;
-        timed.map(|most| most.clamp(Duration::from_millis(1), Duration::from_millis(50)))
-    }
-}
-
-/// Waits for a future as a thread, which polls it at least every `check_interval`.
-#[track_caller]
-pub(super) fn block_on<F: Future>(future: F, check_interval: Option<Duration>) -> F::Output {
-    // Not the thread's own parker: the future may run code that waits on that one.
-    let parker: Arc<Parker> = Arc::default();
-    let waker = Waker::from(Arc::clone(&parker));
-    let mut cx = Context::from_waker(&waker);
-    let mut future = pin!(future);
-    let blocking = BlockingCall::begin();
-    loop {
-        if let Poll::Ready(output) = future.as_mut().poll(&mut cx) {
-            return output;
-        }
-        let waited = blocking.wait(|| match check_interval {
-            Some(time) => parker.park_for(time),
-            None => parker.park(),
-        });
-        if let Err((name, fault)) = waited {
-            panic!("{}", about(name.as_deref(), &fault));
         }
     }
 }

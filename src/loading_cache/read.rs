@@ -1,11 +1,11 @@
 //! The methods that read, for threads and for tasks.
 
 use super::LoadingCache;
-use super::background::block_on;
 use super::call::{answer, conclude_own, put};
 use super::kinds::AnyLoader;
 use super::loader::LoadError;
 use super::refreshing::Refreshing;
+use crate::load::wait::block_on;
 use crate::load::{ByRef, Claimant, Keys, Request, Seen, fallible};
 use crate::operations::{Lookup, Timed};
 use crate::stats::Count;
@@ -60,27 +60,35 @@ where
     where
         Q: Equivalent<K> + Hash + ToOwned<Owned = K> + ?Sized,
     {
-        if let Some(value) = self.get_if_present(key) {
-            return Ok(value);
+        match self.get_if_present(key) {
+            Some(value) => Ok(value),
+            None => self.load_as_thread(key),
         }
-        self.load(key)
     }
 
     #[cold]
     #[inline(never)]
     #[track_caller]
-    fn load<Q>(&self, key: &Q) -> Result<V, LoadError<E>>
+    fn load_as_thread<Q>(&self, key: &Q) -> Result<V, LoadError<E>>
     where
         Q: Equivalent<K> + Hash + ToOwned<Owned = K> + ?Sized,
     {
-        match &*self.inner.loader {
-            AnyLoader::Blocking(loader) => {
-                let ask = Request::value(fallible::<LoadError<E>>()).heeding_failures();
-                let claimant = Claimant::new(self.cache.core(), ByRef::new(key), ask);
-                conclude_own(claimant.run(|_| self.timed(|| loader.load(&key.to_owned()))))
-            }
-            AnyLoader::Async(_) => block_on(self.load_in_task(key), self.check_interval()),
-        }
+        block_on(self.load(key))
+    }
+
+    /// Loads an absent key.
+    async fn load<Q>(&self, key: &Q) -> Result<V, LoadError<E>>
+    where
+        Q: Equivalent<K> + Hash + ToOwned<Owned = K> + ?Sized,
+    {
+        let AnyLoader::Blocking(loader) = &*self.inner.loader else {
+            return self.load_in_task(key).await;
+        };
+        let ask = Request::value(fallible::<LoadError<E>>()).heeding_failures();
+        let claimant = Claimant::new(self.cache.core(), ByRef::new(key), ask);
+        let load = async { self.timed(|| loader.load(&key.to_owned())) };
+        let load = |_: Option<&Seen<V>>| load;
+        claimant.run_async(None, load, conclude_own).await
     }
 
     /// Returns the values of several keys, in their order. Those that are absent are loaded by one
@@ -117,18 +125,7 @@ where
         &self,
         keys: impl IntoIterator<Item = K>,
     ) -> Result<Vec<Option<V>>, LoadError<E>> {
-        match &*self.inner.loader {
-            AnyLoader::Blocking(loader) => {
-                let (keys, stale) = self.look_up_all(keys);
-                self.remembered_any(&keys)?;
-                let load = |keys: &[K]| self.load_many(&**loader, keys);
-                let store = |(value, took)| put(value, took, false);
-                let values = self.cache.get_all_as(keys, load, store);
-                stale.iter().for_each(|key| self.reload(key));
-                values.map_err(|error| (*error).clone())
-            }
-            AnyLoader::Async(_) => block_on(self.get_all_async(keys), self.check_interval()),
-        }
+        block_on(self.get_all_async(keys))
     }
 
     /// Returns the value of a key if it is present; loads nothing. Starts a reload if the value is
@@ -227,19 +224,9 @@ where
     where
         Q: Equivalent<K> + Hash + ToOwned<Owned = K> + ?Sized,
     {
-        if let Some(value) = self.get_if_present(key) {
-            return Ok(value);
-        }
-        match &*self.inner.loader {
-            AnyLoader::Blocking(loader) => {
-                let ask = Request::value(fallible::<LoadError<E>>()).heeding_failures();
-                let claimant = Claimant::new(self.cache.core(), ByRef::new(key), ask);
-                let load = async { self.timed(|| loader.load(&key.to_owned())) };
-                claimant
-                    .run_async(None, |_: Option<&Seen<V>>| load, conclude_own)
-                    .await
-            }
-            AnyLoader::Async(_) => self.load_in_task(key).await,
+        match self.get_if_present(key) {
+            Some(value) => Ok(value),
+            None => self.load(key).await,
         }
     }
 

@@ -1,14 +1,14 @@
 //! The future of a refresh.
 
-use super::background::{Answer, Call, block_on};
+use super::background::{Answer, Call};
 use super::loader::LoadError;
 use super::{Inner, LoadingCache};
+use crate::load::wait::block_on;
 use crate::load::{CacheHasher, CacheKey, CacheValue};
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 /// A refresh that [`LoadingCache::refresh`] has requested: a future of its outcome. The refresh
 /// continues if the future is dropped.
@@ -28,8 +28,6 @@ use std::time::Duration;
 pub struct Refreshing<V, E> {
     /// Until it is ready.
     outcome: Option<OutcomeFuture<V, E>>,
-    /// How often a thread checks whether the load is overdue.
-    check_interval: Option<Duration>,
 }
 
 type OutcomeFuture<V, E> = Pin<Box<dyn Future<Output = Answer<V, E>> + Send + Sync>>;
@@ -61,8 +59,7 @@ impl<V, E> Refreshing<V, E> {
     /// ```
     #[track_caller]
     pub fn wait(self) -> Result<Option<V>, LoadError<E>> {
-        let check_interval = self.check_interval;
-        block_on(self, check_interval)
+        block_on(self)
     }
 }
 
@@ -101,7 +98,6 @@ impl<V, E> Refreshing<V, E> {
         let outcome = poll_fn(move |cx| call.poll(cx, &mut Inner::launch));
         Self {
             outcome: Some(Box::pin(outcome)),
-            check_interval: cache.check_interval(),
         }
     }
 }
