@@ -78,18 +78,18 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher> Call<
             ..Request::value(Want::Any(TypeId::of::<LoadError<E>>()))
         };
         let mut call = Self::new(cache, ask);
-        let hash = cache.cache.core().hash(key);
-        let answer = call.claim(key, hash, None, &mut Inner::launch);
+        let answer = call.claim(key, None, None, &mut Inner::launch);
         debug_assert!(answer.is_none(), "it runs over an entry");
         call
     }
 
     /// Claims the key. The answer, or `None` if the call has to wait: for another call's load, or
-    /// for one that it has begun and launched. `offered` is a load that it was told to lead.
+    /// for one that it has begun and launched. `hash` is the key's, unless this is the first time;
+    /// `offered` is a load that the call was told to lead.
     fn claim<Q>(
         &mut self,
         key: &Q,
-        hash: u64,
+        hash: Option<u64>,
         offered: Option<Arc<Load<K, V>>>,
         launch: Launch<'_, K, V, E, S>,
     ) -> Option<Answer<V, E>>
@@ -100,6 +100,7 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher> Call<
             drop(offered.map(|load| Guard::new(self.core.clone(), load)));
             return Some(Err(LoadError::Panicked));
         };
+        let hash = hash.unwrap_or_else(|| core.hash(key));
         let (loads, key) = (core.loads(), &mut ByRef::new(key));
         let (guard, seen) = match loads.begin(offered, key, hash, &self.ask, &mut self.ticket) {
             Ok(Claim::Guard(guard, seen)) => (guard, seen),
@@ -179,7 +180,8 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher> Call<
                     None
                 }
             };
-            if let Some(answer) = self.claim(load.key(), load.hash(), offered, launch) {
+            let hash = Some(load.hash());
+            if let Some(answer) = self.claim(load.key(), hash, offered, launch) {
                 return Poll::Ready(answer);
             }
         }
@@ -226,8 +228,7 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
     {
         let ask = Request::value(fallible::<LoadError<E>>()).heeding_failures();
         let mut call = Call::new(self, ask);
-        let hash = self.cache.core().hash(key);
-        let answer = match call.claim(key, hash, None, &mut Inner::launch) {
+        let answer = match call.claim(key, None, None, &mut Inner::launch) {
             Some(answer) => answer,
             None => poll_fn(|cx| call.poll(cx, &mut Inner::launch)).await,
         };
@@ -251,11 +252,8 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
         let (mut guards, mut calls) = (Vec::new(), Vec::new());
         for &place in &keys.missing {
             let mut call = Call::new(self, Request::value(Want::LookUpAgain));
-            let (key, hash) = (
-                &keys.unique[place],
-                self.cache.core().hash(&keys.unique[place]),
-            );
-            match call.claim(key, hash, None, &mut |_, guard| guards.push(guard)) {
+            let key = &keys.unique[place];
+            match call.claim(key, None, None, &mut |_, guard| guards.push(guard)) {
                 Some(answer) => keys.answers[place] = answer?,
                 None => calls.push((place, call)),
             }

@@ -2,7 +2,7 @@
 
 use super::LoadingCache;
 use super::kinds::{AnyLoader, Task};
-use super::loader::{LoadError, Loaded, Loader, Reloaded};
+use super::loader::{LoadError, Loaded, Reloaded};
 use crate::contain::contain;
 use crate::load::cycle::thread_number;
 use crate::load::state::{Load, Outcome, RevokedBy};
@@ -32,21 +32,6 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
         };
         Ok((made, between(began, clock.now())))
     }
-
-    /// Calls the loader for several keys.
-    #[expect(
-        clippy::type_complexity,
-        reason = "a list of what may be there, with its time"
-    )]
-    pub(super) fn load_many(
-        &self,
-        loader: &dyn Loader<K, V, Error = E>,
-        keys: &[K],
-    ) -> Result<Vec<Option<(Loaded<V>, Duration)>>, LoadError<E>> {
-        let (values, took) = self.timed(|| loader.load_many(keys))?;
-        let timed = |value: Option<_>| value.map(|value| (value, took));
-        Ok(values.into_iter().map(timed).collect())
-    }
 }
 
 /// The loader's answer, and how long it took.
@@ -56,12 +41,10 @@ type Timed<V, E> = Result<(Loaded<V>, Duration), LoadError<E>>;
 pub(super) fn conclude_own<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>(
     run: Run<'_, K, V, S, Timed<V, E>>,
 ) -> Result<V, LoadError<E>> {
-    let made = |loaded: Timed<V, E>| match loaded {
-        Ok((loaded, took)) => {
-            let (value, given) = put(loaded, took, false);
-            Ok((Seen::made(value), given))
-        }
-        Err(error) => Err(failure(error)),
+    let made = |loaded: Timed<V, E>| {
+        let (loaded, took) = loaded.map_err(failure)?;
+        let (value, given) = put(loaded, took, false);
+        Ok((Seen::made(value), given))
     };
     match conclude(run, made) {
         Ok(seen) => Ok(seen.value),
@@ -186,6 +169,13 @@ fn finish<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>(
 ) {
     let took = between(began, guard.now().unwrap_or(began));
     let reload = guard.is_reload();
+    let (expires_in, refresh_in) = match made {
+        Ok(Reloaded::UnchangedFor {
+            expires_in,
+            refresh_in,
+        }) => (expires_in, refresh_in),
+        _ => (None, None),
+    };
     // A panic of user code on the way is a failure.
     contain(|| match (made, old) {
         (Err(error), _) => guard.give_up(&failure(LoadError::Failed(Arc::new(error)))),
@@ -193,27 +183,17 @@ fn finish<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>(
             let (value, given) = put(loaded, took, reload);
             drop(guard.fill(Seen::made(value), given));
         }
-        (
-            Ok(unchanged @ (Reloaded::Unchanged | Reloaded::UnchangedFor { .. })),
-            Some((old, former)),
-        ) => {
-            let (lifetime, refresh) = match unchanged {
-                Reloaded::UnchangedFor {
-                    expires_in,
-                    refresh_in,
-                } => (expires_in.or(former), refresh_in),
-                _ => (former, None),
-            };
+        // Without an old value there is nothing that could be unchanged.
+        (Ok(Reloaded::Gone), _) | (Ok(_), None) => _ = guard.remove(Outcome::Absent),
+        (Ok(_), Some((old, former))) => {
             let from = FromLoad {
-                lifetime: lifetime.map(Some),
-                refresh,
+                lifetime: expires_in.or(former).map(Some),
+                refresh: refresh_in,
                 reload,
                 took,
             };
             guard.unchanged(old, from);
         }
-        // Without an old value there is nothing that could be unchanged.
-        (Ok(_), _) => _ = guard.remove(Outcome::Absent),
     });
 }
 

@@ -1,17 +1,18 @@
 //! The methods that read, for threads and for tasks.
 
-use super::LoadingCache;
+use super::background::Call;
 use super::call::{answer, conclude_own, put};
 use super::kinds::AnyLoader;
 use super::loader::LoadError;
 use super::refreshing::Refreshing;
+use super::{Inner, LoadingCache};
 use crate::load::wait::block_on;
 use crate::load::{ByRef, Claimant, Keys, Request, Seen, fallible};
 use crate::operations::{Lookup, Timed};
 use crate::stats::Count;
 use equivalent::Equivalent;
 use std::borrow::ToOwned;
-use std::future::ready;
+use std::future::{poll_fn, ready};
 use std::hash::{BuildHasher, Hash};
 
 impl<K, V, E, S> LoadingCache<K, V, E, S>
@@ -183,7 +184,11 @@ where
     /// assert_eq!(cache.get(&"k").unwrap(), 1);
     /// ```
     pub fn refresh(&self, key: K) -> Refreshing<V, E> {
-        Refreshing::begin(self, &key)
+        let mut call = Call::refresh(self, &key);
+        let outcome = poll_fn(move |cx| call.poll(cx, &mut Inner::launch));
+        Refreshing {
+            outcome: Some(Box::pin(outcome)),
+        }
     }
 
     /// As [`get`](Self::get), for tasks.
@@ -262,11 +267,17 @@ where
         keys: impl IntoIterator<Item = K>,
     ) -> Result<Vec<Option<V>>, LoadError<E>> {
         let (keys, stale) = self.look_up_all(keys);
-        self.remembered_any(&keys)?;
+        self.remembered(&keys)?;
         let values = match &*self.inner.loader {
             AnyLoader::Blocking(loader) => {
                 let store = |(value, took)| put(value, took, false);
-                let load = |keys: Vec<K>| ready(self.load_many(&**loader, &keys));
+                let load = |keys: Vec<K>| {
+                    let loaded = self.timed(|| loader.load_many(&keys));
+                    ready(loaded.map(|(values, took)| {
+                        let timed = |value: Option<_>| value.map(|value| (value, took));
+                        values.into_iter().map(timed).collect()
+                    }))
+                };
                 let values = self.cache.get_all_as_async(keys, load, store).await;
                 values.map_err(|error| (*error).clone())
             }
@@ -276,27 +287,19 @@ where
         values
     }
 
-    /// The error of the key's last load, while it is remembered.
-    fn remembered<Q>(&self, key: &Q) -> Result<(), LoadError<E>>
-    where
-        Q: Equivalent<K> + Hash + ?Sized,
-    {
-        let core = self.cache.core();
+    /// The error that is remembered for one of the keys that are absent.
+    fn remembered(&self, keys: &Keys<K, V>) -> Result<(), LoadError<E>> {
+        let (core, want) = (self.cache.core(), fallible::<LoadError<E>>());
         if core.failure_backoff.is_none() {
             return Ok(());
         }
-        let want = fallible::<LoadError<E>>();
-        let Some(failure) = core.loads().remembered(core.hash(key), key, want) else {
-            return Ok(());
-        };
-        core.shared.count(Count::RememberedFailures);
-        answer(&failure).map(drop)
-    }
-
-    /// The error that is remembered for one of the keys that are absent.
-    fn remembered_any(&self, keys: &Keys<K, V>) -> Result<(), LoadError<E>> {
-        let mut missing = keys.missing.iter().map(|&place| &keys.unique[place]);
-        missing.try_for_each(|key| self.remembered(key))
+        for key in keys.missing.iter().map(|&place| &keys.unique[place]) {
+            if let Some(failure) = core.loads().remembered(core.hash(key), key, want) {
+                core.shared.count(Count::RememberedFailures);
+                answer(&failure)?;
+            }
+        }
+        Ok(())
     }
 
     /// Looks several keys up; also returns those whose value may be stale.

@@ -1,12 +1,10 @@
 //! The future of a refresh.
 
-use super::background::{Answer, Call};
+use super::background::Answer;
 use super::loader::LoadError;
-use super::{Inner, LoadingCache};
 use crate::load::wait::block_on;
-use crate::load::{CacheHasher, CacheKey, CacheValue};
 use std::fmt;
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -27,7 +25,7 @@ use std::task::{Context, Poll};
 #[must_use = "it says what came of the refresh, which goes on without it"]
 pub struct Refreshing<V, E> {
     /// Until it is ready.
-    outcome: Option<OutcomeFuture<V, E>>,
+    pub(super) outcome: Option<OutcomeFuture<V, E>>,
 }
 
 type OutcomeFuture<V, E> = Pin<Box<dyn Future<Output = Answer<V, E>> + Send + Sync>>;
@@ -82,22 +80,5 @@ impl<V, E> Future for Refreshing<V, E> {
 impl<V, E> fmt::Debug for Refreshing<V, E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Refreshing").finish_non_exhaustive()
-    }
-}
-
-impl<V, E> Refreshing<V, E> {
-    /// Begins a refresh, or joins the load that is under way.
-    pub(super) fn begin<K, S>(cache: &LoadingCache<K, V, E, S>, key: &K) -> Self
-    where
-        K: CacheKey,
-        V: CacheValue,
-        E: Send + Sync + 'static,
-        S: CacheHasher,
-    {
-        let mut call = Call::refresh(cache, key);
-        let outcome = poll_fn(move |cx| call.poll(cx, &mut Inner::launch));
-        Self {
-            outcome: Some(Box::pin(outcome)),
-        }
     }
 }
