@@ -48,13 +48,7 @@ pub(crate) trait Lookup<K: 'static, V: 'static>: Sized {
 
     /// May run user code. Before the policy is asked: a panic in `clone` leaves the deadline as it
     /// is.
-    fn take(hit: &Hit<K, V>) -> Self::Part;
-
-    /// Whether an entry can be judged without the time: it has no deadline.
-    #[inline]
-    fn is_timeless(node: NodePtr<K, V>) -> bool {
-        node.deadline() == NEVER
-    }
+    fn take<S>(core: &Core<K, V, S>, hit: &Hit<K, V>) -> Self::Part;
 
     /// The answer of a hit. `pin` gives a pin that keeps the entry.
     fn answer<'a, S>(
@@ -176,7 +170,7 @@ impl<K: 'static, V: Clone + 'static> Lookup<K, V> for Cloned {
     const IS_READ: bool = true;
 
     #[inline]
-    fn take(hit: &Hit<K, V>) -> V {
+    fn take<S>(_: &Core<K, V, S>, hit: &Hit<K, V>) -> V {
         hit.node.value().clone()
     }
 }
@@ -184,26 +178,19 @@ impl<K: 'static, V: Clone + 'static> Lookup<K, V> for Cloned {
 /// A `get` that also says whether the entry may be stale: it is not where the answer is false.
 pub(crate) enum Timed {}
 
-/// The moment from which an entry is stale.
-#[inline]
-fn stale_from<K, V>(node: NodePtr<K, V>) -> u64 {
-    node.refresh().map_or(NEVER, RefreshMoment::at)
-}
-
 impl<K: 'static, V: Clone + 'static> Lookup<K, V> for Timed {
     answers_with_its_part!((V, bool));
     const IS_READ: bool = true;
 
     #[inline]
-    fn take(hit: &Hit<K, V>) -> (V, bool) {
-        let at = stale_from(hit.node);
-        let may_be_stale = at != NEVER && (hit.now == 0 || time::is_due(hit.now, at));
+    fn take<S>(core: &Core<K, V, S>, hit: &Hit<K, V>) -> (V, bool) {
+        let at = hit.node.refresh().map_or(NEVER, RefreshMoment::at);
+        let now = |at| match hit.now {
+            0 => core.shared.clock.now_to_judge(at),
+            now => now,
+        };
+        let may_be_stale = at != NEVER && time::is_due(now(at), at);
         (hit.node.value().clone(), may_be_stale)
-    }
-
-    #[inline]
-    fn is_timeless(node: NodePtr<K, V>) -> bool {
-        node.deadline() == NEVER && stale_from(node) == NEVER
     }
 }
 
@@ -215,7 +202,7 @@ impl<K: 'static, V: 'static> Lookup<K, V> for Contained {
     const IS_READ: bool = false;
 
     #[inline]
-    fn take(_: &Hit<K, V>) {}
+    fn take<S>(_: &Core<K, V, S>, _: &Hit<K, V>) {}
 }
 
 /// `get_ref`, which is a read, and `peek_ref`, which is none: the entry under its pin.
@@ -227,7 +214,7 @@ impl<K: 'static, V: 'static, const IS_READ: bool> Lookup<K, V> for Referenced<IS
     const IS_READ: bool = IS_READ;
 
     #[inline]
-    fn take(_: &Hit<K, V>) {}
+    fn take<S>(_: &Core<K, V, S>, _: &Hit<K, V>) {}
 
     #[inline]
     fn answer<'a, S>(
@@ -265,7 +252,7 @@ impl<K: 'static, V: 'static, S, L: Lookup<K, V>, Q: Equivalent<K> + ?Sized> Flow
     {
         let map = &core.shared.map;
         match map.look(hash, pin.borrow(), |node| key.equivalent(node.key())) {
-            Look::Found(node) if L::is_timeless(node) => {
+            Look::Found(node) if node.deadline() == NEVER => {
                 let hit = Hit {
                     node,
                     deadline: NEVER,
@@ -312,7 +299,7 @@ impl<K: 'static, V: 'static, S, L: Lookup<K, V>, Q: Equivalent<K> + ?Sized> Flow
         hit: Hit<K, V>,
         pin: P,
     ) -> Option<L::Answer<'a>> {
-        let part = L::take(&hit);
+        let part = L::take(core, &hit);
         if L::IS_READ && core.shared.should_record(hit.node) {
             return Self::record(core, hit, part, pin.into());
         }
@@ -346,10 +333,7 @@ impl<K: 'static, V: 'static, S, L: Lookup<K, V>, Q: Equivalent<K> + ?Sized> Flow
             Ok(hit) => hit,
             Err(due) => return Self::search(core, hash, key, Some(due), pin),
         };
-        if hit.now == 0 && !L::is_timeless(node) {
-            hit.now = core.shared.clock.now();
-        }
-        let part = L::take(&hit);
+        let part = L::take(core, &hit);
         let may_extend = L::IS_READ && core.shared.has_slow_reads();
         if may_extend && !hit.extend(core) {
             return Self::search(core, hash, key, None, pin);
@@ -385,7 +369,7 @@ impl<K: 'static, V: 'static, S, L: Lookup<K, V>, Q: Equivalent<K> + ?Sized> Flow
                     return None;
                 }
             };
-            let part = L::take(&hit);
+            let part = L::take(core, &hit);
             // If another call, or the policy itself, moves the deadline at each attempt, the last
             // move stays.
             if !L::IS_READ || asks >= MAX_ASKS || hit.extend(core) {

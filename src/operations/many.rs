@@ -108,7 +108,7 @@ fn look_up_batch<K, V, S, T, A, Q>(
             node = other;
         }
         *deadline = node.deadline();
-        timed |= !T::is_timeless(node);
+        timed |= *deadline != NEVER;
     }
     let now = if timed {
         core.shared.clock.now_to_judge_many()
@@ -126,7 +126,7 @@ fn look_up_batch<K, V, S, T, A, Q>(
             due |= 1 << at;
             return None;
         };
-        let part = T::take(&hit);
+        let part = T::take(core, &hit);
         T::note_hit(core, node, &pin);
         Some(part)
     }));
