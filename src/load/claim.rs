@@ -4,8 +4,8 @@
 //! Threads and tasks take the same steps; [`wait`](super::wait) says how a thread waits.
 
 use super::cycle::thread_number;
-use super::guard::{CallGuard, Guard, Seen};
-use super::key::{CacheKey, CacheValue, Key};
+use super::guard::{CallGuard, Guard, Keyless};
+use super::key::{CacheKey, CacheValue, Key, Owned};
 use super::state::{Load, Outcome, RevokedBy, Ticket, Verdict, Want};
 use super::table::SameHashLoads;
 use super::wait::{block_on, has_to_wait};
@@ -19,7 +19,6 @@ use crate::time::NEVER;
 use equivalent::Equivalent;
 use std::future::poll_fn;
 use std::hash::BuildHasher;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -27,21 +26,31 @@ use std::task::{Context, Poll};
 pub(crate) enum Claim<'a, K, V, S> {
     /// The key's live value, or that of another call's load. Boxed, as values may be large: each
     /// frame through which an answer goes would have to have room for one.
-    Value(Box<Seen<V>>),
-    /// The call leads; this is the live entry that it leads over.
-    Guard(CallGuard<'a, K, V, S>, Option<Box<Seen<V>>>),
+    Value(Box<Keyless<V>>),
+    /// The call leads; this is the live entry that a call which takes turns leads over.
+    Guard(CallGuard<'a, K, V, S>, Option<Box<Keyless<V>>>),
     /// Another call's load fails or has failed, in a way that this call shares.
     Failed(Outcome<V>),
     /// The call would have to wait, and may not.
     Busy,
 }
 
+/// Over which entries of the key a call's code runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Over {
+    /// None that is live.
+    Absent,
+    /// One that is stale.
+    Stale,
+    /// Any, or none.
+    Any,
+}
+
 /// What a call wants of the key.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Request {
     pub(crate) want: Want,
-    /// Whether the call's code runs though the key has a live entry.
-    pub(crate) over_present: bool,
+    pub(crate) over: Over,
     /// Whether the call waits for another call's load.
     pub(crate) may_wait: bool,
     /// Whether the call takes the error that is remembered, rather than leads.
@@ -53,7 +62,7 @@ impl Request {
     pub(crate) const fn value(want: Want) -> Self {
         Self {
             want,
-            over_present: false,
+            over: Over::Absent,
             may_wait: true,
             heeds_failures: false,
         }
@@ -63,10 +72,15 @@ impl Request {
     pub(crate) const fn turn(may_wait: bool) -> Self {
         Self {
             want: Want::OwnTurn,
-            over_present: true,
+            over: Over::Any,
             may_wait,
             heeds_failures: false,
         }
+    }
+
+    /// Whether the load is a reload if the key has a live entry.
+    fn reloads(&self) -> bool {
+        self.over != Over::Absent && self.want != Want::OwnTurn
     }
 
     /// The same for a call that takes an error that is remembered.
@@ -147,7 +161,7 @@ impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher, Y: Key<K>> Claimant<'a, K, 
         let former = self.waits.take();
         let offered = match told {
             Some(Verdict::Ended(Outcome::Value(shared))) => {
-                return Some(Claim::Value(Seen::of_load(&self.core.shared, &shared)));
+                return Some(Claim::Value(Keyless::of_load(&self.core.shared, &shared)));
             }
             Some(Verdict::Ended(failure)) => return Some(Claim::Failed(failure)),
             Some(Verdict::Leads) => former,
@@ -245,8 +259,6 @@ enum Begun<K, V> {
         over: Option<NodePtr<K, V>>,
         /// An entry that was due has left.
         left: Option<WriteOutcome>,
-        /// The load that it replaces.
-        overdue: Option<Arc<Load<K, V>>>,
     },
 }
 
@@ -280,7 +292,7 @@ where
 
     #[inline]
     fn ask(&mut self, found: Option<NodePtr<K, V>>, _: Option<()>) -> Result<(), Begun<K, V>> {
-        if !self.ask.over_present
+        if self.ask.over == Over::Absent
             && let Some(node) = found
             && self.core.shared.is_live(node)
         {
@@ -289,7 +301,7 @@ where
         if self.wants_key {
             self.key.prepare();
         }
-        self.now = if self.heeds_failures() {
+        self.now = if self.ask.reloads() || self.heeds_failures() {
             self.core.shared.clock.now()
         } else {
             self.core.loads().clock()
@@ -307,7 +319,7 @@ where
     ) -> Result<Begun<K, V>, ()> {
         let loads = self.core.loads();
         // An idle load: also whether its run was counted before.
-        let (mut idle, mut overdue) = (None, None);
+        let (mut idle, mut overdue) = (None, false);
         if let Some(offered) = self.offered {
             if !offered.is_current() {
                 return Ok(Begun::Withdrawn);
@@ -322,13 +334,12 @@ where
                     return Ok(Begun::Remembered(failure));
                 }
                 idle = Some((load, false));
-            } else if (!self.ask.over_present || self.ask.want == Want::OwnTurn) && load.is_queued()
-            {
+            } else if !self.ask.reloads() && load.is_queued() {
                 // Neither a miss nor a compute waits for a reload that only waits for a thread: it
                 // takes it over.
                 idle = Some((load, true));
             } else if loads.is_overdue(&load, self.now) {
-                overdue = Some(load);
+                overdue = true;
             } else {
                 if !self.ask.may_wait {
                     return Ok(Begun::Busy);
@@ -347,14 +358,17 @@ where
         let (mut over, mut due) = (None, None);
         if let (Revalidated::Occupied(spot), Some(node)) = (place, found) {
             let is_live = |now| node.deadline_if_live(now).is_some();
-            if node.deadline() == NEVER || is_live(shared.clock.now()) {
-                if !self.ask.over_present {
-                    return Err(());
-                }
-                over = Some(node);
-            } else {
+            if node.deadline() != NEVER && !is_live(shared.clock.now()) {
                 due = Some((spot, node));
+            } else if self.ask.over == Over::Absent {
+                return Err(());
+            } else {
+                over = Some(node);
             }
+        }
+        let is_stale = |node: NodePtr<K, V>| node.refresh().is_some_and(|at| at.is_stale(self.now));
+        if self.ask.over == Over::Stale && !over.is_some_and(is_stale) {
+            return Ok(Begun::Busy);
         }
         if let Some((idle, _)) = &idle
             && !idle.take_idle()
@@ -386,18 +400,20 @@ where
                 unreachable!("the key was there above");
             };
             let load = Arc::new(Load::new(self.hash, key, leader, self.now));
-            if let Some(overdue) = &overdue {
-                hold.shard.loads_mut().revoke(overdue, RevokedBy::NewerLoad);
+            if overdue {
+                hold.revoke(RevokedBy::NewerLoad);
             }
             hold.shard.list_load(Arc::clone(&load));
             load
         };
+        if let Some(node) = over.filter(|_| self.ask.reloads()) {
+            loads.begin_refresh(&load, node, self.now);
+        }
         Ok(Begun::Leads {
             load,
             counted,
             over,
             left,
-            overdue,
         })
     }
 }
@@ -433,25 +449,24 @@ impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher> LoadView<'a, K, V, S> {
                 now: 0,
                 wants_key: false,
             };
-            let settled = shared.transact(hash, begin);
-            let (guard, over, left, overdue) = match settled.done {
-                Begun::Live(node) => {
-                    // `settled` holds the pin.
-                    let seen = Seen::of_node(shared, node);
-                    return Ok(Claim::Value(seen));
-                }
+            // Before the pin: it is dropped afterwards if a clone panics, and calls wakers.
+            let mut guard;
+            // Holds the pin, and releases the waiters of an overdue load.
+            let (begun, settled) = shared.transact(hash, begin).split();
+            let (over, left) = match begun {
+                Begun::Live(node) => return Ok(Claim::Value(Keyless::of_node(shared, node))),
                 Begun::Busy => return Ok(Claim::Busy),
                 Begun::Remembered(failure) => {
                     shared.count(Count::RememberedFailures);
                     return Ok(Claim::Failed(failure));
                 }
                 Begun::Withdrawn => {
-                    drop(settled.pin);
+                    settled.end();
                     offered = None;
                     continue;
                 }
                 Begun::Joined(load, now) => {
-                    drop(settled.pin);
+                    settled.end();
                     // After it has joined: a caller that reads the count may rely on it.
                     if !waits_already {
                         shared.count(Count::LoadWaits);
@@ -464,25 +479,46 @@ impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher> LoadView<'a, K, V, S> {
                     counted,
                     over,
                     left,
-                    overdue,
                 } => {
-                    let mut guard = offered.unwrap_or_else(|| Guard::new(self.core, load));
+                    guard = offered.unwrap_or_else(|| Guard::new(self.core, load));
                     guard.begins(counted);
-                    (guard, over, left, overdue)
+                    if guard.load().reload_until().is_some() {
+                        shared.count(Count::Reloads);
+                    }
+                    (over, left)
                 }
             };
-            let seen =
-                over.map(|node| catch_unwind(AssertUnwindSafe(|| Seen::of_node(shared, node))));
-            drop(settled.pin);
-            // Also if a clone has panicked: no other call wakes its waiters.
-            if let Some(overdue) = overdue {
-                overdue.release_waiters();
-            }
-            let seen = seen.map(|seen| seen.unwrap_or_else(|panic| resume_unwind(panic)));
+            let over = over.filter(|_| !ask.reloads());
+            let seen = over.map(|node| Keyless::of_node(shared, node));
+            settled.end();
             if let Some(outcome) = left {
                 self.core.maintenance.after_write(shared, outcome);
             }
             return Ok(Claim::Guard(guard, seen));
+        }
+    }
+
+    /// The guard of a reload, if the key has a stale entry, and no load, or one that is overdue or
+    /// rests.
+    pub(crate) fn begin_reload<Q>(self, hash: u64, key: &Q) -> Option<CallGuard<'a, K, V, S>>
+    where
+        Q: Equivalent<K> + ?Sized,
+    {
+        let pin = self.core.shared.pin();
+        let hit = self.core.shared.find_live(hash, key, &pin)?;
+        // The caller may have judged by a clock that is ahead.
+        let now = self.core.shared.clock.now();
+        (hit.node.refresh()).filter(|refresh| refresh.is_stale(now))?;
+        let mut key = Owned(Some(hit.node.key().clone()));
+        drop(pin);
+        let ask = Request {
+            over: Over::Stale,
+            may_wait: false,
+            ..Request::value(Want::Value)
+        };
+        match self.begin(None, &mut key, hash, &ask, &mut None) {
+            Ok(Claim::Guard(guard, _)) => Some(guard),
+            _ => None,
         }
     }
 
@@ -507,13 +543,13 @@ impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher> LoadView<'a, K, V, S> {
     }
 
     /// The live value of a key, without counting as a read.
-    pub(crate) fn peek<Q>(self, hash: u64, key: &Q) -> Option<Box<Seen<V>>>
+    pub(crate) fn peek<Q>(self, hash: u64, key: &Q) -> Option<Box<Keyless<V>>>
     where
         Q: Equivalent<K> + ?Sized,
     {
         let shared = &self.core.shared;
         let pin = shared.pin();
         let hit = shared.find_live(hash, key, &pin)?;
-        Some(Seen::of_node(shared, hit.node))
+        Some(Keyless::of_node(shared, hit.node))
     }
 }

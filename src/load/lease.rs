@@ -2,7 +2,7 @@
 
 use super::claim::{Claim, Claimant, Request};
 use super::cycle::thread_number;
-use super::guard::{Filling, OwnedGuard, Seen};
+use super::guard::{Filling, Keyless, OwnedGuard};
 use super::key::Owned;
 use super::state::{Outcome, Want};
 use super::wait::{LeadMark, block_until, mark_lead};
@@ -182,7 +182,7 @@ where
     fn fill_as(self, value: V, given: LifetimeSource) -> Filled<V> {
         // User code runs now: what it calls must not wait for this load.
         self.guard.load().set_leader(thread_number());
-        match self.guard.fill(Seen::made(value), given) {
+        match self.guard.fill(Keyless::made(value), given) {
             Filling::Stored(_) => Filled::Stored,
             Filling::Revoked {
                 live: Some(seen),

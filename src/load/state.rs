@@ -118,16 +118,6 @@ pub(crate) enum Verdict<V> {
     Retry,
 }
 
-impl<V> Clone for Verdict<V> {
-    fn clone(&self) -> Self {
-        match self {
-            Self::Ended(outcome) => Self::Ended(outcome.clone()),
-            Self::Leads => Self::Leads,
-            Self::Retry => Self::Retry,
-        }
-    }
-}
-
 /// The first write that revoked a load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RevokedBy {
@@ -246,18 +236,19 @@ impl<V> State<V> {
             .any(|(want, queue)| kind(*want) && !queue.is_empty())
     }
 
-    /// Gives the waiters of some kinds their verdict; adds their wakers to `wakers`.
-    fn tell(&mut self, verdict: impl Fn(Want) -> Option<Verdict<V>>, wakers: &mut Vec<Waker>) {
+    /// Gives the waiters of some kinds their verdict; returns their wakers.
+    fn tell(&mut self, verdict: impl Fn(Want) -> Option<Verdict<V>>) -> Vec<Waker> {
+        let mut wakers = Vec::new();
         for (want, queue) in &mut self.waiting {
-            if !queue.is_empty()
+            while let Some(told) = queue.first_entry()
                 && let Some(verdict) = verdict(*want)
             {
-                for (ticket, waker) in std::mem::take(queue) {
-                    wakers.extend(waker);
-                    self.told.insert(ticket, verdict.clone());
-                }
+                let (ticket, waker) = told.remove_entry();
+                wakers.extend(waker);
+                self.told.insert(ticket, verdict);
             }
         }
+        wakers
     }
 }
 
@@ -371,14 +362,10 @@ impl<K, V> Load<K, V> {
     /// The run has to wait for a thread of the reloads. Misses and computes that wait already look
     /// again: the first of them takes it over.
     pub(crate) fn queue(&self) {
-        let mut wakers = Vec::new();
         let mut state = self.state();
         state.phase = Phase::Queued;
         let takes_over = |want| !matches!(want, Want::Any(_));
-        state.tell(
-            |want| takes_over(want).then_some(Verdict::Retry),
-            &mut wakers,
-        );
+        let wakers = state.tell(|want| takes_over(want).then_some(Verdict::Retry));
         drop(state);
         wake_all(wakers);
     }
@@ -523,7 +510,6 @@ impl<K, V> Load<K, V> {
     /// Tells waiters of a revoked load to look again: those that wait for a turn, and all if no
     /// leader is at work or the load is overdue. With no lock held.
     pub(crate) fn release_waiters(&self) {
-        let mut wakers = Vec::new();
         let mut state = self.state();
         let mut all = state.revoked == Some(RevokedBy::NewerLoad);
         if let Phase::Offered(ticket) = state.phase {
@@ -532,7 +518,7 @@ impl<K, V> Load<K, V> {
             all = true;
         }
         let retry = |want| (all || want == Want::OwnTurn).then_some(Verdict::Retry);
-        state.tell(retry, &mut wakers);
+        let wakers = state.tell(retry);
         drop(state);
         wake_all(wakers);
     }
@@ -580,7 +566,6 @@ impl<K, V> Load<K, V> {
     /// before. Returns the wakers to call, and a failure to drop that is remembered no longer:
     /// both with no lock held.
     pub(crate) fn end(&self, outcome: &Outcome<V>, now: u64) -> (Vec<Waker>, Option<Box<Rest<V>>>) {
-        let mut wakers = Vec::new();
         let mut state = self.state();
         let current = self.is_current();
         state.phase = Phase::Over;
@@ -592,7 +577,7 @@ impl<K, V> Load<K, V> {
                 (!current || want == Want::LookUpAgain).then_some(Verdict::Retry)
             }
         };
-        state.tell(verdict, &mut wakers);
+        let mut wakers = state.tell(verdict);
         if let Some(next) = state.first()
             && let Some(waker) = state.take_waiter(next)
         {
@@ -625,17 +610,5 @@ impl<K, V> Load<K, V> {
         let leader = self.leader();
         drop(state);
         (waits && leader != 0).then_some(leader)
-    }
-}
-
-impl<K, V> std::fmt::Debug for Load<K, V> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let state = self.state();
-        f.debug_struct("Load")
-            .field("hash", &self.hash)
-            .field("phase", &state.phase)
-            .field("current", &self.is_current())
-            .field("waiting", &state.waiting.len())
-            .finish_non_exhaustive()
     }
 }

@@ -107,8 +107,8 @@ where
     K: Send + Sync + 'static,
     V: Send + Sync + 'static,
 {
-    let patience = core.and_then(|core| core.loads().patience(load));
-    if patience == Some(Duration::ZERO) {
+    let left = core.and_then(|core| core.loads().time_left(load, core.loads().clock()));
+    if left == Some(Duration::ZERO) {
         return Ok(false);
     }
     let name = core.and_then(|core| core.shared.name.as_deref());
@@ -118,7 +118,7 @@ where
         let awaited = Awaited {
             load: Arc::<Load<K, V>>::clone(load),
             ticket,
-            patience: patience.map(|left| left.clamp(least, most)),
+            patience: left.map(|left| left.clamp(least, most)),
             name: name.map(Box::from),
         };
         AWAITED.set(ManuallyDrop::new(Some(awaited)));

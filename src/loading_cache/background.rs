@@ -9,8 +9,8 @@ use crate::contain::contain;
 use crate::load::state::{Load, RevokedBy, Ticket, Verdict, Want};
 use crate::load::wait::{has_to_wait, runs_loader};
 use crate::load::{
-    ByRef, CacheHasher, CacheKey, CacheValue, Claim, Guard, Keys, OwnedGuard, Request, fallible,
-    wrong_number_of_values,
+    ByRef, CacheHasher, CacheKey, CacheValue, Claim, Guard, Keys, Over, OwnedGuard, Request,
+    fallible, wrong_number_of_values,
 };
 use crate::operations::WeakHandle;
 use equivalent::Equivalent;
@@ -74,7 +74,7 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher> Call<
     /// A call that runs the loader also if the key has a live entry, unless a load is under way.
     pub(super) fn refresh(cache: &LoadingCache<K, V, E, S>, key: &K) -> Self {
         let ask = Request {
-            over_present: true,
+            over: Over::Any,
             ..Request::value(Want::Any(TypeId::of::<LoadError<E>>()))
         };
         let mut call = Self::new(cache, ask);
@@ -102,8 +102,8 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher> Call<
         };
         let hash = hash.unwrap_or_else(|| core.hash(key));
         let (loads, key) = (core.loads(), &mut ByRef::new(key));
-        let (guard, seen) = match loads.begin(offered, key, hash, &self.ask, &mut self.ticket) {
-            Ok(Claim::Guard(guard, seen)) => (guard, seen),
+        let guard = match loads.begin(offered, key, hash, &self.ask, &mut self.ticket) {
+            Ok(Claim::Guard(guard, _)) => guard,
             Ok(Claim::Value(seen)) => return Some(Ok(Some(seen.value))),
             Ok(Claim::Failed(failure)) => return Some(answer(&failure)),
             Ok(Claim::Busy) => unreachable!("a call that joins waits"),
@@ -112,9 +112,6 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher> Call<
                 return None;
             }
         };
-        if seen.is_some() {
-            loads.mark_reload(guard.load());
-        }
         let guard = OwnedGuard::in_background(guard, self.core.clone(), panicked::<E, V>);
         // It waits for its own load, as any other call would, from before it runs.
         let load = Arc::clone(guard.load());
@@ -170,13 +167,15 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher> Call<
                 Verdict::Retry => {
                     let late = overdue || load.revoked() == Some(RevokedBy::NewerLoad);
                     // So has a refresh timed out that did not begin the load.
-                    let timed_out = overdue && (self.began || self.ask.over_present);
+                    let timed_out = overdue && (self.began || self.ask.over == Over::Any);
                     if late && (self.switched || timed_out) {
                         return Poll::Ready(Err(LoadError::TimedOut));
                     }
                     self.switched |= late;
                     // A refresh takes what a write has stored meanwhile.
-                    self.ask.over_present &= late;
+                    if !late {
+                        self.ask.over = Over::Absent;
+                    }
                     None
                 }
             };

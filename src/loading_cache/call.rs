@@ -7,7 +7,9 @@ use crate::contain::contain;
 use crate::load::cycle::thread_number;
 use crate::load::state::{Load, Outcome, RevokedBy};
 use crate::load::wait::{in_loader, mark_lead};
-use crate::load::{CacheHasher, CacheKey, CacheValue, OwnedGuard, Run, Seen, conclude, error_of};
+use crate::load::{
+    CacheHasher, CacheKey, CacheValue, Keyless, OwnedGuard, Run, conclude, error_of,
+};
 use crate::operations::{FromLoad, LifetimeSource};
 use crate::time;
 use std::any::Any;
@@ -44,7 +46,7 @@ pub(super) fn conclude_own<K: CacheKey, V: CacheValue, E: Send + Sync + 'static,
     let made = |loaded: Timed<V, E>| {
         let (loaded, took) = loaded.map_err(failure)?;
         let (value, given) = put(loaded, took, false);
-        Ok((Seen::made(value), given))
+        Ok((Keyless::made(value), given))
     };
     match conclude(run, made) {
         Ok(seen) => Ok(seen.value),
@@ -181,7 +183,7 @@ fn finish<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>(
         (Err(error), _) => guard.give_up(&failure(LoadError::Failed(Arc::new(error)))),
         (Ok(Reloaded::New(loaded)), _) => {
             let (value, given) = put(loaded, took, reload);
-            drop(guard.fill(Seen::made(value), given));
+            drop(guard.fill(Keyless::made(value), given));
         }
         // Without an old value there is nothing that could be unchanged.
         (Ok(Reloaded::Gone), _) | (Ok(_), None) => _ = guard.remove(Outcome::Absent),

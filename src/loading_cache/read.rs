@@ -7,7 +7,7 @@ use super::loader::LoadError;
 use super::refreshing::Refreshing;
 use super::{Inner, LoadingCache};
 use crate::load::wait::block_on;
-use crate::load::{ByRef, Claimant, Keys, Request, Seen, fallible};
+use crate::load::{ByRef, Claimant, Keyless, Keys, Request, fallible};
 use crate::operations::{Lookup, Timed};
 use crate::stats::Count;
 use equivalent::Equivalent;
@@ -88,8 +88,10 @@ where
         let ask = Request::value(fallible::<LoadError<E>>()).heeding_failures();
         let claimant = Claimant::new(self.cache.core(), ByRef::new(key), ask);
         let load = async { self.timed(|| loader.load(&key.to_owned())) };
-        let load = |_: Option<&Seen<V>>| load;
-        claimant.run_async(None, load, conclude_own).await
+        let load = |_: Option<&Keyless<V>>| load;
+        claimant
+            .run_async(None::<fn(V) -> _>, load, conclude_own)
+            .await
     }
 
     /// Returns the values of several keys, in their order. Those that are absent are loaded by one
