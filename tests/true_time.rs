@@ -308,3 +308,28 @@ fn a_step_back_shows_in_the_caches_time() {
     clock.set_nanos(9_000_000_001);
     assert_eq!(cache.policy().now() - start, Duration::from_nanos(1));
 }
+
+/// Valgrind shows no vDSO to a program, which the coarse clock is read through.
+#[test]
+fn a_hit_with_a_deadline_runs_under_valgrind() {
+    const INSIDE: &str = "WHEELHOUSE_UNDER_VALGRIND";
+    if std::env::var_os(INSIDE).is_some() {
+        let cache = Cache::builder().time_to_live(secs(60)).build();
+        cache.insert(1, 2);
+        assert_eq!(cache.get(&1), Some(2));
+        return;
+    }
+    if Command::new("valgrind").arg("--version").output().is_err() {
+        println!("skipped: valgrind is not installed");
+        return;
+    }
+    let mut valgrind = Command::new("valgrind");
+    valgrind
+        .args(["--quiet", "--tool=none"])
+        .arg(std::env::current_exe().unwrap());
+    let test = "a_hit_with_a_deadline_runs_under_valgrind";
+    let output = valgrind.args(["--exact", test]).env(INSIDE, "1").output();
+    let output = output.unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+}
