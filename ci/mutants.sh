@@ -105,7 +105,7 @@ wheel_alone() {
     cp -r src checks Cargo.lock "$crate/"
     cp .cargo/mutants.toml "$crate/.cargo/"
     printf '#![allow(dead_code, unused_imports)]\n' >"$crate/src/lib.rs"
-    printf 'mod %s;\n' list node random sync time wheel wheel_snapshot >>"$crate/src/lib.rs"
+    printf 'mod %s;\n' hash list node sync time wheel >>"$crate/src/lib.rs"
     sed -n '/^\[workspace\.dependencies\]/,/^$/{/^crossbeam-epoch/d;s/^\[workspace\./[/;p;}' Cargo.toml >"$crate/dependencies"
     {
         printf '[package]\nname = "wheel-alone"\nversion = "0.0.0"\nedition = "2024"\n\n'

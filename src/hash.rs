@@ -1,4 +1,6 @@
-//! The default hasher. Its type is opaque: this is the only file that names ahash.
+//! Words that look random: the default hasher, the mixing of hashes, and pseudo-random numbers.
+//!
+//! The type of the hasher is opaque: this is the only file that names ahash.
 
 use std::any::TypeId;
 use std::hash::{BuildHasher, BuildHasherDefault, Hasher};
@@ -61,7 +63,7 @@ impl BuildHasher for RandomState {
 pub struct DefaultHasher(ahash::AHasher);
 
 macro_rules! forward {
-    ($($write:ident($type:ty)),*) => {
+    ($($write:ident($type:ty);)*) => {
         $(#[inline]
         fn $write(&mut self, value: $type) {
             self.0.$write(value);
@@ -75,25 +77,16 @@ impl Hasher for DefaultHasher {
         self.0.finish()
     }
 
-    forward!(
-        write(&[u8]),
-        write_u8(u8),
-        write_u16(u16),
-        write_u32(u32),
-        write_u64(u64)
-    );
-    forward!(
-        write_u128(u128),
-        write_usize(usize),
-        write_i8(i8),
-        write_i16(i16)
-    );
-    forward!(
-        write_i32(i32),
-        write_i64(i64),
-        write_i128(i128),
-        write_isize(isize)
-    );
+    // Signed numbers are written as unsigned ones.
+    forward! {
+        write(&[u8]);
+        write_u8(u8);
+        write_u16(u16);
+        write_u32(u32);
+        write_u64(u64);
+        write_u128(u128);
+        write_usize(usize);
+    }
 }
 
 /// Whether the hashes of this hasher are known to be evenly distributed in all 64 bits, so that
@@ -117,6 +110,17 @@ pub(crate) fn mix_bits(hash: u64) -> u64 {
     mixed ^ (mixed >> 29)
 }
 
+/// The next number of the pseudo-random generator SplitMix64: each of the 2^64 values once before
+/// any comes again.
+#[inline]
+pub(crate) fn next_random(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+    let mut mixed = *state;
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    mixed ^ (mixed >> 31)
+}
+
 /// The hasher of maps whose keys are single words: hashes, addresses, numbers that count up.
 pub(crate) type Words = BuildHasherDefault<Word>;
 
@@ -138,6 +142,30 @@ impl Hasher for Word {
 
     fn write_usize(&mut self, word: usize) {
         self.0 = mix_bits(word as u64);
+    }
+}
+
+/// The numbers of a unit test: a seed gives the same ones everywhere.
+#[cfg(all(test, not(wheelhouse_loom)))]
+#[derive(Clone, Debug)]
+pub(crate) struct Dice(u64);
+
+#[cfg(all(test, not(wheelhouse_loom)))]
+impl Dice {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    pub(crate) fn roll(&mut self) -> u64 {
+        next_random(&mut self.0)
+    }
+
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
+        self.roll() % bound
+    }
+
+    pub(crate) fn once_in(&mut self, times: u64) -> bool {
+        self.below(times) == 0
     }
 }
 

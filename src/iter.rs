@@ -4,6 +4,7 @@
 //! looks its key up again and yields the new value. So a key that is present all the time is
 //! yielded once, with its old or its new value.
 
+use crate::cache::Cache;
 use crate::hash::RandomState;
 use crate::map::END;
 use crate::node::NodePtr;
@@ -87,6 +88,46 @@ impl<'a, K: Eq, V, S> Iterator for Iter<'a, K, V, S> {
             self.position = map.collect(self.shard, self.position as u32, pin, &mut self.group);
             dedup_by_key(&mut self.group);
         }
+    }
+}
+
+impl<K, V, S> Cache<K, V, S> {
+    /// Iterates over the live entries, in no particular order.
+    ///
+    /// Weakly consistent: a key that is present during the whole iteration is shown exactly once,
+    /// with the value of some moment of the iteration. A key that comes or goes meanwhile may be
+    /// shown or not. Does not count as a read: no policy is asked, no use is noted. Expired entries
+    /// are skipped.
+    ///
+    /// # Panics
+    ///
+    /// This call does not panic. A step of the iterator panics if the key's `Eq` or the
+    /// [`Ticker`](crate::Ticker) panics.
+    ///
+    /// # Cost
+    ///
+    /// Proportional to the number of entries, without locks.
+    ///
+    /// ```
+    /// let cache = wheelhouse::Cache::new(100);
+    /// cache.insert(1, 10);
+    /// cache.insert(2, 20);
+    /// assert_eq!(cache.iter().map(|entry| *entry).sum::<i32>(), 30);
+    /// for entry in &cache {
+    ///     assert_eq!(*entry.key() * 10, *entry.value());
+    /// }
+    /// ```
+    pub fn iter(&self) -> Iter<'_, K, V, S> {
+        Iter::new(self.core())
+    }
+}
+
+impl<'a, K: Eq, V, S> IntoIterator for &'a Cache<K, V, S> {
+    type Item = EntryRef<'a, K, V>;
+    type IntoIter = Iter<'a, K, V, S>;
+
+    fn into_iter(self) -> Iter<'a, K, V, S> {
+        self.iter()
     }
 }
 

@@ -157,12 +157,11 @@ compile_error!(
 
 // A module imports from earlier groups only (tests/source/imports.rs checks it). The order is also
 // that of the documentation: the methods of `Cache` in `cache` come before those in `load`.
+mod hash;
 mod process;
-mod random;
 mod sync;
 
 mod contain;
-mod forward;
 mod stripe;
 mod time;
 
@@ -171,7 +170,6 @@ mod node;
 mod reclaim;
 
 pub mod expiry;
-mod hash;
 mod scheduler;
 
 pub mod compute;
@@ -179,7 +177,6 @@ pub mod refresh;
 
 mod buffer;
 mod list;
-mod wheel_snapshot;
 
 mod eviction;
 mod map;
@@ -193,13 +190,11 @@ mod maintenance;
 
 mod operations;
 
+mod cache;
+
 mod iter;
 mod policy;
 
-mod cache;
-
-mod conditional;
-mod inspect;
 mod load;
 mod snapshot;
 
@@ -229,13 +224,15 @@ pub use loading_cache::{
 };
 pub use operations::EntryRef;
 pub use policy::Policy;
+#[doc(hidden)]
+pub use policy::WheelSnapshot;
 pub use refresh::Refresh;
 pub use scheduler::{Alarm, Delivery, DeliveryTask, Executor, MaintenanceTask, Scheduler};
 pub use snapshot::{Downtime, Ended, Restore, Restored, SavedEntry, Snapshot, View};
 pub use stats::{Stat, StatValue, Stats};
 pub use time::{ManualTicker, Ticker};
 #[doc(hidden)]
-pub use wheel_snapshot::{LevelSnapshot, WheelSnapshot};
+pub use wheel::LevelSnapshot;
 
 /// Runs the examples of README.md as documentation tests.
 #[cfg(doctest)]

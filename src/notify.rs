@@ -27,10 +27,11 @@
 //!
 //! # Cost
 //!
-//! A post copies 16 bytes for each notification, under a lock of the notifier's own that is taken
-//! once for each pass; where the listener keeps up, a post allocates nothing. The queue has no
-//! bound, since no notification may be lost and no caller may wait for a slow listener: a listener
-//! that never returns keeps every removed value in memory.
+//! A post moves what a pass has gathered into the queue as a whole, or copies 16 bytes for each of
+//! a few notifications, under a lock of the notifier's own that is taken once for each pass; where
+//! the listener keeps up, a post allocates nothing. The queue has no bound, since no notification
+//! may be lost and no caller may wait for a slow listener: a listener that never returns keeps
+//! every removed value in memory.
 
 use crate::listener::{Listener, RemovalCause, call, inside_listener};
 use crate::load::cycle::{DeliveryWait, thread_number};
@@ -43,10 +44,11 @@ use std::time::{Duration, Instant};
 /// Calls of the listener in a chunk, after which the delivered nodes are given back.
 const CALLS_PER_CHUNK: usize = 32;
 
-/// Notifications in a block of the queue.
+/// Up to this length a block of the queue takes in more notifications.
 const BLOCK_LEN: usize = 128;
-/// How many emptied blocks are kept to be filled again.
+/// How many emptied blocks are kept to be filled again, and up to which room.
 const MAX_SPARE_BLOCKS: usize = 4;
+const MAX_SPARE_ROOM: usize = 8 * BLOCK_LEN;
 
 /// How many later notifications a call that waits for deliveries includes, beside those that were
 /// posted before it.
@@ -130,25 +132,14 @@ struct Queue<K, V> {
 }
 
 impl<K, V> Queue<K, V> {
-    /// Moves what a pass has gathered to the end of the queue.
+    /// Moves what a pass has gathered to the end of the queue: into the last block if it has room,
+    /// else as a block of its own.
     fn extend(&mut self, gathered: &mut Vec<Notification<K, V>>) {
-        let mut rest = gathered.drain(..);
-        while rest.len() > 0 {
-            if self
-                .blocks
-                .back()
-                .is_none_or(|last| last.len() == BLOCK_LEN)
-            {
-                // Most caches have a few notifications at a time.
-                let few = self.blocks.is_empty() && rest.len() < BLOCK_LEN;
-                let room = if few { rest.len() } else { BLOCK_LEN };
-                let block = self.spare.pop();
-                self.blocks
-                    .push_back(block.unwrap_or_else(|| Vec::with_capacity(room)));
-            }
-            if let Some(last) = self.blocks.back_mut() {
-                let room = BLOCK_LEN - last.len();
-                last.extend(rest.by_ref().take(room));
+        match self.blocks.back_mut() {
+            Some(last) if last.len() + gathered.len() <= BLOCK_LEN => last.append(gathered),
+            _ => {
+                let empty = self.spare.pop().unwrap_or_default();
+                self.blocks.push_back(std::mem::replace(gathered, empty));
             }
         }
     }
@@ -191,7 +182,7 @@ impl<K, V> Drop for BlockInDelivery<'_, K, V> {
         queue.nodes = std::mem::take(&mut self.nodes);
         if !block.is_empty() {
             queue.blocks.push_front(block);
-        } else if queue.spare.len() < MAX_SPARE_BLOCKS {
+        } else if queue.spare.len() < MAX_SPARE_BLOCKS && block.capacity() <= MAX_SPARE_ROOM {
             queue.spare.push(block);
         }
     }

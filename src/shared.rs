@@ -5,7 +5,7 @@
 //! methods borrow the `Shared`: a call walks from the cache to the map and from there to the node,
 //! never through maintenance.
 
-use crate::buffer::read::ReadBuffer;
+use crate::buffer::ReadBuffer;
 use crate::eviction::EvictionPolicy;
 use crate::listener::RemovalCause;
 use crate::map::Map;

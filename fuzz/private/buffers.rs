@@ -7,8 +7,8 @@
 //! there.
 
 use super::script::{Script, make};
-use crate::buffer::read::{LEN, Offer, ReadBuffer, Ring};
 use crate::buffer::{Batch, WriteEvent};
+use crate::buffer::{LEN, Offer, ReadBuffer, Ring};
 use crate::listener::RemovalCause;
 use crate::listener::inside_listener;
 use crate::node::{Columns, NodePtr, Slab, Times};

@@ -1,7 +1,7 @@
 //! The read ring: readers that offer against the drainer.
 
 use super::explore;
-use crate::buffer::read::{LEN, Offer, Ring};
+use crate::buffer::{LEN, Offer, Ring};
 use loom::sync::Arc;
 use loom::thread;
 use std::ptr;

@@ -75,7 +75,7 @@ where
     /// ```
     pub fn try_build(mut self) -> Result<Cache<K, V, S>, BuildError> {
         self.validate().map_err(|fault| self.fault(&fault))?;
-        let (clock, scheduler) = match self.ticker.take() {
+        let (clock, scheduler) = match self.settings.ticker.take() {
             Some(ticker) => (Clock::custom(ticker), Scheduler::disabled()),
             None => (Clock::process(), Scheduler::background()),
         };
@@ -84,31 +84,36 @@ where
 
     /// Builds the cache on a clock, with a scheduler if none was set.
     pub(crate) fn build_on(self, clock: Clock, scheduler: Scheduler) -> Cache<K, V, S> {
-        let scheduler = self.scheduler.unwrap_or(scheduler);
-        let name: Option<Box<str>> = self.name.map(Into::into);
-        let lifetimes = Lifetimes::new(self.policy, self.limits);
+        let Self { settings, hasher } = self;
+        let scheduler = settings.scheduler.unwrap_or(scheduler);
+        let name: Option<Box<str>> = settings.name.map(Into::into);
+        let lifetimes = Lifetimes::new(settings.policy, settings.limits);
         let columns = Columns {
-            queue: self.bound.max.is_some(),
+            queue: settings.bound.max.is_some(),
             own: lifetimes.kept_apart,
-            weight: self.bound.weigher.is_some(),
-            refresh: self.refresh.is_some(),
+            weight: settings.bound.weigher.is_some(),
+            refresh: settings.refresh.is_some(),
         };
-        let map = Map::new(shards(self.bound.max), self.initial_capacity, columns);
+        let map = Map::new(
+            shards(settings.bound.max),
+            settings.initial_capacity,
+            columns,
+        );
         let waker = scheduler.waker();
         let setup = SharedSetup {
             clock,
-            max_capacity: self.bound.max,
-            eviction_policy: self.bound.policy.unwrap_or_default(),
-            record_stats: self.record_stats,
+            max_capacity: settings.bound.max,
+            eviction_policy: settings.bound.policy.unwrap_or_default(),
+            record_stats: settings.record_stats,
             name,
             reads_extend: lifetimes.reads_extend,
         };
         let shared = Shared::new(map, setup);
         let setup = Setup {
-            resolution: self.resolution,
-            listener: self.listener,
-            delivery: self.delivery,
-            weighed: self.bound.weigher.is_some(),
+            resolution: settings.resolution,
+            listener: settings.listener,
+            delivery: settings.delivery,
+            weighed: settings.bound.weigher.is_some(),
             waker,
         };
         let maintenance = Maintenance::new(&shared, setup);
@@ -116,45 +121,46 @@ where
             shared,
             maintenance,
             lifetimes,
-            self.bound.weigher,
-            self.hasher,
+            settings.bound.weigher,
+            hasher,
             !hash::fills_all_bits::<S>(),
         );
-        core.refresh = self.refresh;
-        core.failure_backoff = self.failure_backoff;
+        core.refresh = settings.refresh;
+        core.failure_backoff = settings.failure_backoff;
         Cache::from_core(core)
     }
 
     fn validate(&self) -> Result<(), String> {
-        let rounded = self.resolution.as_nanos().next_power_of_two();
+        let settings = &self.settings;
+        let rounded = settings.resolution.as_nanos().next_power_of_two();
         if rounded < wheel::FINEST.as_nanos() || rounded > wheel::WIDEST.as_nanos() {
             return Err(format!(
                 "expiry_resolution is {:?}, but must be between {:?} and {:?}",
-                self.resolution,
+                settings.resolution,
                 wheel::FINEST,
                 wheel::WIDEST
             ));
         }
-        if self.limits.load_timeout == Some(Duration::ZERO) {
+        if settings.limits.load_timeout == Some(Duration::ZERO) {
             return Err("load_timeout is 0ns, but must be more than zero".into());
         }
-        if self.initial_capacity > MOST_INITIAL {
+        if settings.initial_capacity > MOST_INITIAL {
             return Err(format!(
                 "initial_capacity is {}, but must be at most {MOST_INITIAL}",
-                self.initial_capacity
+                settings.initial_capacity
             ));
         }
-        if self.bound.max.is_none() {
+        if settings.bound.max.is_none() {
             let advice = "max_capacity is not, but must be given too: \
                           u64::MAX is a bound that evicts nothing";
-            if self.bound.weigher.is_some() {
+            if settings.bound.weigher.is_some() {
                 return Err(format!("weigher is set and {advice}"));
             }
-            if let Some(policy) = self.bound.policy {
+            if let Some(policy) = settings.bound.policy {
                 return Err(format!("eviction_policy is {policy:?} and {advice}"));
             }
         }
-        if let Some(name) = &self.name
+        if let Some(name) = &settings.name
             && name.contains('\0')
         {
             return Err(format!(
@@ -168,7 +174,7 @@ where
 impl<K, V, S> CacheBuilder<K, V, S> {
     /// An error that names the cache, if it has a name.
     pub(crate) fn fault(&self, fault: &str) -> BuildError {
-        BuildError(about(self.name.as_deref(), fault))
+        BuildError(about(self.settings.name.as_deref(), fault))
     }
 }
 

@@ -37,6 +37,12 @@ const DEFAULT_RESOLUTION: Duration = Duration::from_nanos(1 << 30);
 /// ```
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct CacheBuilder<K, V, S = RandomState> {
+    pub(super) settings: Settings<K, V>,
+    pub(super) hasher: S,
+}
+
+/// The settings, but for the hasher.
+pub(super) struct Settings<K, V> {
     pub(super) name: Option<String>,
     pub(super) initial_capacity: usize,
     pub(super) bound: Bound<K, V>,
@@ -50,7 +56,6 @@ pub struct CacheBuilder<K, V, S = RandomState> {
     pub(super) record_stats: bool,
     pub(super) refresh: Option<Box<dyn Refresh<K, V>>>,
     pub(super) failure_backoff: Option<FailureBackoff>,
-    pub(super) hasher: S,
 }
 
 /// The settings of the bound.
@@ -85,23 +90,25 @@ impl<K, V> Default for CacheBuilder<K, V, RandomState> {
     /// them.
     fn default() -> Self {
         Self {
-            name: None,
-            initial_capacity: 0,
-            bound: Bound {
-                max: None,
-                weigher: None,
+            settings: Settings {
+                name: None,
+                initial_capacity: 0,
+                bound: Bound {
+                    max: None,
+                    weigher: None,
+                    policy: None,
+                },
                 policy: None,
+                limits: Limits::default(),
+                resolution: DEFAULT_RESOLUTION,
+                ticker: None,
+                scheduler: None,
+                listener: None,
+                delivery: Delivery::default(),
+                record_stats: false,
+                refresh: None,
+                failure_backoff: None,
             },
-            policy: None,
-            limits: Limits::default(),
-            resolution: DEFAULT_RESOLUTION,
-            ticker: None,
-            scheduler: None,
-            listener: None,
-            delivery: Delivery::default(),
-            record_stats: false,
-            refresh: None,
-            failure_backoff: None,
             hasher: RandomState::new(),
         }
     }
@@ -111,12 +118,16 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     /// Names the cache: the name appears in its `Debug` output, in the names of its reload threads,
     /// and in messages about it.
     ///
+    /// # Cost
+    ///
+    /// The name itself; calls do not read it.
+    ///
     /// ```
     /// let cache: wheelhouse::Cache<u8, u8> = wheelhouse::Cache::builder().name("dns").build();
     /// assert_eq!(cache.name(), Some("dns"));
     /// ```
     pub fn name(mut self, name: impl Into<String>) -> Self {
-        self.name = Some(name.into());
+        self.settings.name = Some(name.into());
         self
     }
 
@@ -135,7 +146,7 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     /// assert_eq!(cache.entry_count(), 0);
     /// ```
     pub fn initial_capacity(mut self, entries: usize) -> Self {
-        self.initial_capacity = entries;
+        self.settings.initial_capacity = entries;
         self
     }
 
@@ -196,7 +207,7 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     /// assert_eq!(cache.entry_count(), 10);
     /// ```
     pub fn max_capacity(mut self, entries: u64) -> Self {
-        self.bound.max = Some(entries);
+        self.settings.bound.max = Some(entries);
         self
     }
 
@@ -221,6 +232,10 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     ///
     /// A panic in the function reaches the writer, and the cache is as it was before the call.
     ///
+    /// # Cost
+    ///
+    /// One call for each write, and four bytes for each entry.
+    ///
     /// ```
     /// use wheelhouse::Cache;
     ///
@@ -237,7 +252,7 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     /// assert_eq!(pages.weighted_size(), 6_001);
     /// ```
     pub fn weigher(mut self, weigher: impl Fn(&K, &V) -> u32 + Send + Sync + 'static) -> Self {
-        self.bound.weigher = Some(Box::new(weigher));
+        self.settings.bound.weigher = Some(Box::new(weigher));
         self
     }
 
@@ -245,6 +260,11 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     /// [`EvictionPolicy::Adaptive`], which adapts to the workload. Without
     /// [`max_capacity`](Self::max_capacity) it would have no effect, so
     /// [`try_build`](Self::try_build) refuses it.
+    ///
+    /// # Cost
+    ///
+    /// `Adaptive` keeps 8 bytes for each entry and 3 KiB for each cache. `Lru` keeps nothing beside
+    /// the entries, but moves an entry at each use that it hears of.
     ///
     /// ```
     /// use wheelhouse::{Cache, EvictionPolicy};
@@ -256,7 +276,7 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     /// assert_eq!(cache.policy().eviction_policy(), EvictionPolicy::Lru);
     /// ```
     pub fn eviction_policy(mut self, policy: EvictionPolicy) -> Self {
-        self.bound.policy = Some(policy);
+        self.settings.bound.policy = Some(policy);
         self
     }
 
@@ -265,6 +285,15 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     /// A policy that has a method for reads is asked about each hit, which makes hits slower. If
     /// reads need not move deadlines, leave the method out, or pass
     /// [`expiry::writes_only(policy)`](crate::expiry::writes_only).
+    ///
+    /// # Panics
+    ///
+    /// This method does not. A panic in the policy reaches the caller of the cache, which is as it
+    /// was before the call.
+    ///
+    /// # Cost
+    ///
+    /// A call of the policy for each write, and for each hit if it has a method for reads.
     ///
     /// ```
     /// use std::time::Duration;
@@ -279,7 +308,7 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     /// assert!(cache.get_ref(&1).unwrap().time_left().unwrap() <= Duration::from_secs(300));
     /// ```
     pub fn expire_after(mut self, policy: impl Expiry<K, V>) -> Self {
-        self.policy = Some(expiry::erase(policy));
+        self.settings.policy = Some(expiry::erase(policy));
         self
     }
 
@@ -288,6 +317,11 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     ///
     /// Zero makes every entry due at once. A lifetime above the [longest one](Expiry#answers) is
     /// cut to it.
+    ///
+    /// # Cost
+    ///
+    /// A write reads the clock in any case. A hit compares the deadline with the time, as with any
+    /// lifetime.
     ///
     /// ```
     /// use std::time::Duration;
@@ -303,7 +337,7 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     /// assert_eq!(cache.get("k"), None);
     /// ```
     pub fn time_to_live(mut self, lifetime: Duration) -> Self {
-        self.limits.time_to_live = Some(lifetime);
+        self.settings.limits.time_to_live = Some(lifetime);
         self
     }
 
@@ -318,6 +352,11 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     /// read: never early, and at most 0.1 s late. So a key that is read often is written once every
     /// few milliseconds, when the system's coarse clock moves on, not once per read. A shorter
     /// lifetime counts exactly from the read.
+    ///
+    /// # Cost
+    ///
+    /// A hit stores the new deadline in the entry, without a lock; from ten seconds on only where
+    /// the coarse clock has moved on. An entry takes eight bytes more.
     ///
     /// ```
     /// use std::time::Duration;
@@ -337,7 +376,7 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     /// assert_eq!(cache.get("k"), None);
     /// ```
     pub fn time_to_idle(mut self, lifetime: Duration) -> Self {
-        self.limits.time_to_idle = Some(lifetime);
+        self.settings.limits.time_to_idle = Some(lifetime);
         self
     }
 
@@ -349,6 +388,10 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     /// An overdue load is not stopped. Its value is stored if no newer load has replaced it, and
     /// dropped otherwise. The time is measured by the cache's clock. With zero every load would be
     /// overdue when it begins, so [`try_build`](Self::try_build) refuses it.
+    ///
+    /// # Cost
+    ///
+    /// A call that meets a running load compares its age with the limit.
     ///
     /// ```
     /// use std::time::Duration;
@@ -365,7 +408,7 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     /// # drop(stuck);
     /// ```
     pub fn load_timeout(mut self, time: Duration) -> Self {
-        self.limits.load_timeout = Some(time);
+        self.settings.limits.load_timeout = Some(time);
         self
     }
 
@@ -375,6 +418,10 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     /// The builder rounds it up to a power of two nanoseconds. The default is 2^30 ns (1.07 s), the
     /// finest 2^16 ns (65.536 µs), the widest 2^43 ns (2.4 hours); `build` panics on others. A
     /// finer resolution means more wake-ups for the same entries.
+    ///
+    /// # Cost
+    ///
+    /// At most one wake-up for each stretch of this width in which entries expire.
     ///
     /// ```
     /// use std::time::Duration;
@@ -386,13 +433,22 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     /// assert_eq!(cache.policy().expiry_resolution(), Duration::from_nanos(1 << 24));
     /// ```
     pub fn expiry_resolution(mut self, width: Duration) -> Self {
-        self.resolution = width;
+        self.settings.resolution = width;
         self
     }
 
     /// Takes the time from this ticker instead of the program's monotonic clock, the one behind
     /// [`Instant`](std::time::Instant). The default scheduler is then [`Scheduler::disabled`],
     /// because the cache cannot know how the ticker's time relates to real time.
+    ///
+    /// # Panics
+    ///
+    /// This method does not. A panic in the ticker reaches the caller of the cache, sometimes after
+    /// the write was made: see [When callbacks misbehave](crate#when-callbacks-misbehave).
+    ///
+    /// # Cost
+    ///
+    /// A call of the ticker for each reading of the clock.
     ///
     /// ```
     /// use wheelhouse::{Cache, ManualTicker};
@@ -401,7 +457,7 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     /// cache.insert(1, 1);
     /// ```
     pub fn ticker(mut self, ticker: impl Ticker) -> Self {
-        self.ticker = Some(Box::new(ticker));
+        self.settings.ticker = Some(Box::new(ticker));
         self
     }
 
@@ -410,6 +466,10 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     /// The default is [`Scheduler::background`], one thread for all caches of the process; with a
     /// custom [`ticker`](Self::ticker) it is [`Scheduler::disabled`].
     ///
+    /// # Cost
+    ///
+    /// [`Scheduler`] states that of each.
+    ///
     /// ```
     /// use wheelhouse::{Cache, Scheduler};
     ///
@@ -417,7 +477,7 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     /// cache.insert(1, 1);
     /// ```
     pub fn scheduler(mut self, scheduler: Scheduler) -> Self {
-        self.scheduler = Some(scheduler);
+        self.settings.scheduler = Some(scheduler);
         self
     }
 
@@ -427,6 +487,15 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     /// [`Delivery::executor`] shows what to do where it has to await.
     ///
     /// [`listener`](crate::listener) lists the guarantees.
+    ///
+    /// # Panics
+    ///
+    /// This method does not. A panic in the listener is caught and counted, and reaches no caller.
+    ///
+    /// # Cost
+    ///
+    /// 16 bytes for each removal until the listener has heard of it. Key and value stay in memory
+    /// that long.
     ///
     /// ```
     /// use std::sync::mpsc;
@@ -448,13 +517,18 @@ impl<K, V, S> CacheBuilder<K, V, S> {
         mut self,
         listener: impl Fn(&K, &V, RemovalCause) + Send + Sync + 'static,
     ) -> Self {
-        self.listener = Some(Box::new(listener));
+        self.settings.listener = Some(Box::new(listener));
         self
     }
 
     /// Sets which thread calls the [`removal_listener`](Self::removal_listener), and whether calls
     /// wait for it; [`Delivery`] says which to choose, and which locks a program may hold. The
     /// default is [`Delivery::Background`]. Has no effect without a listener.
+    ///
+    /// # Cost
+    ///
+    /// With [`Delivery::Caller`], a call that removes an entry waits for the listener; with the
+    /// others, none does.
     ///
     /// ```
     /// use std::sync::atomic::{AtomicU32, Ordering};
@@ -474,7 +548,7 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     /// assert_eq!(left.load(Ordering::Relaxed), 1); // heard before the call returned
     /// ```
     pub fn delivery(mut self, delivery: Delivery) -> Self {
-        self.delivery = delivery;
+        self.settings.delivery = delivery;
         self
     }
 
@@ -495,21 +569,30 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     /// assert_eq!(cache.stats().hits(), 1);
     /// ```
     pub fn record_stats(mut self) -> Self {
-        self.record_stats = true;
+        self.settings.record_stats = true;
         self
     }
 
     /// The policy that decides when entries become stale. For a `LoadingCache`.
     pub(crate) fn set_refresh(&mut self, policy: Box<dyn Refresh<K, V>>) {
-        self.refresh = Some(policy);
+        self.settings.refresh = Some(policy);
     }
 
     /// How long failures of loads are remembered. For a `LoadingCache`.
     pub(crate) fn set_failure_backoff(&mut self, policy: FailureBackoff) {
-        self.failure_backoff = Some(policy);
+        self.settings.failure_backoff = Some(policy);
     }
 
     /// Hashes keys with this hasher instead of [`RandomState`].
+    ///
+    /// # Panics
+    ///
+    /// This method does not. A panic in the hasher reaches the caller of the cache, which is as it
+    /// was before the call.
+    ///
+    /// # Cost
+    ///
+    /// The cache mixes the hashes of a hasher that it does not know, by one multiplication.
     ///
     /// ```
     /// use std::collections::hash_map::RandomState;
@@ -521,19 +604,7 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     /// ```
     pub fn hasher<H>(self, hasher: H) -> CacheBuilder<K, V, H> {
         CacheBuilder {
-            name: self.name,
-            initial_capacity: self.initial_capacity,
-            bound: self.bound,
-            policy: self.policy,
-            limits: self.limits,
-            resolution: self.resolution,
-            ticker: self.ticker,
-            scheduler: self.scheduler,
-            listener: self.listener,
-            delivery: self.delivery,
-            record_stats: self.record_stats,
-            refresh: self.refresh,
-            failure_backoff: self.failure_backoff,
+            settings: self.settings,
             hasher,
         }
     }
@@ -541,21 +612,22 @@ impl<K, V, S> CacheBuilder<K, V, S> {
 
 impl<K, V, S> fmt::Debug for CacheBuilder<K, V, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let settings = &self.settings;
         f.debug_struct("CacheBuilder")
-            .field("name", &self.name)
-            .field("initial_capacity", &self.initial_capacity)
-            .field("max_capacity", &self.bound.max)
-            .field("weigher", &self.bound.weigher.is_some())
-            .field("eviction_policy", &self.bound.policy)
-            .field("expire_after", &self.policy.is_some())
-            .field("time_to_live", &self.limits.time_to_live)
-            .field("time_to_idle", &self.limits.time_to_idle)
-            .field("load_timeout", &self.limits.load_timeout)
-            .field("expiry_resolution", &self.resolution)
-            .field("scheduler", &self.scheduler)
-            .field("removal_listener", &self.listener.is_some())
-            .field("delivery", &self.delivery)
-            .field("record_stats", &self.record_stats)
+            .field("name", &settings.name)
+            .field("initial_capacity", &settings.initial_capacity)
+            .field("max_capacity", &settings.bound.max)
+            .field("weigher", &settings.bound.weigher.is_some())
+            .field("eviction_policy", &settings.bound.policy)
+            .field("expire_after", &settings.policy.is_some())
+            .field("time_to_live", &settings.limits.time_to_live)
+            .field("time_to_idle", &settings.limits.time_to_idle)
+            .field("load_timeout", &settings.limits.load_timeout)
+            .field("expiry_resolution", &settings.resolution)
+            .field("scheduler", &settings.scheduler)
+            .field("removal_listener", &settings.listener.is_some())
+            .field("delivery", &settings.delivery)
+            .field("record_stats", &settings.record_stats)
             .finish_non_exhaustive()
     }
 }

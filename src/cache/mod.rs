@@ -9,10 +9,13 @@ pub use builder::CacheBuilder;
 use crate::hash::RandomState;
 use crate::load::state::RevokedBy;
 use crate::operations::{
-    Cloned, Contained, Core, EntryRef, Handle, Lookup, Referenced, WeakHandle, remove, write,
+    Cloned, Contained, Core, EntryRef, Handle, LifetimeSource, Lookup, OnlyOver, Referenced,
+    WeakHandle, remove, write,
 };
 use crate::scheduler::Task;
+use crate::stats::Stats;
 use equivalent::Equivalent;
+use std::fmt;
 use std::hash::{BuildHasher, Hash};
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::{Arc, Weak};
@@ -685,7 +688,128 @@ where
     }
 }
 
+impl<K, V, S> Cache<K, V, S>
+where
+    K: Hash + Eq + Clone + Send + Sync + 'static,
+    V: Send + Sync + 'static,
+    S: BuildHasher + Send + Sync + 'static,
+{
+    /// Replaces the value of a key if the key is present and `matches` returns true: compare and
+    /// set.
+    ///
+    /// The value that `matches` has seen is the one that is replaced. `matches` runs with no lock
+    /// held, and again if another write comes first.
+    ///
+    /// If the cache has neither a policy nor a `time_to_live`, the entry keeps its deadline.
+    ///
+    /// # Errors
+    ///
+    /// The value that was not stored: the key is absent, or its value does not match.
+    ///
+    /// # Panics
+    ///
+    /// If `matches`, or other user code that an insert runs, panics.
+    ///
+    /// # Cost
+    ///
+    /// A look-up and a clone of the key, then an [`insert`](Self::insert).
+    ///
+    /// ```
+    /// let cache = wheelhouse::Cache::new(100);
+    /// cache.insert("version", 1);
+    /// assert_eq!(cache.replace_if("version", 2, |old| *old == 1), Ok(()));
+    /// assert_eq!(cache.replace_if("version", 3, |old| *old == 1), Err(3));
+    /// assert_eq!(cache.replace_if("absent", 1, |_| true), Err(1));
+    /// ```
+    pub fn replace_if<Q>(&self, key: &Q, value: V, matches: impl Fn(&V) -> bool) -> Result<(), V>
+    where
+        Q: Equivalent<K> + Hash + ?Sized,
+    {
+        let core = self.core();
+        let hash = core.hash(key);
+        let owned = {
+            let pin = core.shared.pin();
+            let Some(hit) = core.shared.find_live(hash, key, &pin) else {
+                return Err(value);
+            };
+            hit.node.key().clone()
+        };
+        let condition = OnlyOver::new(matches, |node| core.shared.is_live(node));
+        let mut new = write::new_node(core, hash, owned, value);
+        match write::put_through(core, &mut new, LifetimeSource::Update, condition) {
+            Ok(outcome) => {
+                core.maintenance.after_write(&core.shared, outcome);
+                Ok(())
+            }
+            Err(_) => Err(new.take().1),
+        }
+    }
+
+    /// Removes the value of a key and returns it, if the key is present and `matches` returns true.
+    ///
+    /// The value that `matches` has seen is the one that is removed. `matches` runs with no lock
+    /// held, and again if another write comes first.
+    ///
+    /// # Panics
+    ///
+    /// If `matches`, the key's `Hash` or `Eq` or the value's `Clone` panics. The entry is then
+    /// still there.
+    ///
+    /// # Cost
+    ///
+    /// As [`remove`](Self::remove).
+    ///
+    /// ```
+    /// let cache = wheelhouse::Cache::new(100);
+    /// cache.insert("token", 1);
+    /// assert_eq!(cache.remove_if("token", |token| *token == 2), None);
+    /// assert_eq!(cache.remove_if("token", |token| *token == 1), Some(1));
+    /// assert_eq!(cache.get("token"), None);
+    /// ```
+    pub fn remove_if<Q>(&self, key: &Q, matches: impl Fn(&V) -> bool) -> Option<V>
+    where
+        Q: Equivalent<K> + Hash + ?Sized,
+        V: Clone,
+    {
+        remove::take(self.core(), key, RevokedBy::Conditional, true, |node| {
+            let value = node.value();
+            (self.core().shared.is_live(node) && matches(value)).then(|| value.clone())
+        })
+    }
+}
+
 impl<K, V, S> Cache<K, V, S> {
+    /// Returns the name given to the builder.
+    ///
+    /// ```
+    /// let cache: wheelhouse::Cache<u8, u8> = wheelhouse::Cache::builder().name("dns").build();
+    /// assert_eq!(cache.name(), Some("dns"));
+    /// ```
+    pub fn name(&self) -> Option<&str> {
+        self.core().shared.name.as_deref()
+    }
+
+    /// Returns the statistics so far: hits, misses, removals by cause, how late entries expired.
+    /// All are 0 unless the cache was built with
+    /// [`record_stats`](crate::CacheBuilder::record_stats).
+    ///
+    /// # Cost
+    ///
+    /// Takes no lock. Sums up dozens of counters and copies hundreds: call it every few seconds,
+    /// not with every look-up.
+    ///
+    /// ```
+    /// let cache = wheelhouse::Cache::builder().record_stats().build();
+    /// cache.insert("ada", 1815);
+    /// cache.get("ada");
+    /// cache.get("bob");
+    /// let stats = cache.stats();
+    /// assert_eq!((stats.hits(), stats.misses(), stats.insertions()), (1, 1, 1));
+    /// ```
+    pub fn stats(&self) -> Stats {
+        self.core().maintenance.stats(&self.core().shared)
+    }
+
     /// What all handles share.
     #[inline]
     pub(crate) fn core(&self) -> &Core<K, V, S> {
@@ -695,5 +819,19 @@ impl<K, V, S> Cache<K, V, S> {
     /// The cache, for callers that must not keep it alive.
     pub(crate) fn downgrade(&self) -> WeakHandle<K, V, S> {
         self.handle.downgrade()
+    }
+}
+
+impl<K, V, S> fmt::Debug for Cache<K, V, S> {
+    /// Name and number of entries, never the entries.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut cache = f.debug_struct("Cache");
+        if let Some(name) = self.name() {
+            cache.field("name", &name);
+        }
+        cache
+            .field("entry_count", &self.core().shared.map.len())
+            .field("max_capacity", &self.core().shared.max_capacity())
+            .finish_non_exhaustive()
     }
 }

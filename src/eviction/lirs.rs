@@ -74,8 +74,7 @@
 //! the live workload: set dueling, Qureshi and others, ISCA 2007; admission by a contest with the
 //! incumbent: TinyLFU, Einziger, Friedman and Manes, ToS 2017.
 
-use super::ghosts::{Ghost, Ghosts, mix_bits_twice};
-use super::periods::{Periods, TURNOVER};
+use super::ghosts::{Ghost, Ghosts, Periods, TURNOVER, mix_bits_twice};
 use super::queue::{FIRST_FREE, WeighedQueue};
 use super::set_dueling::{Class, SetDueling};
 use super::window::WindowSizer;

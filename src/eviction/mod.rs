@@ -6,8 +6,8 @@
 //! expired or was removed. While the weight is over the maximum, the pass asks it for victims. This
 //! module holds what every policy shares: the weight, nodes that are never victims (weight 0), and
 //! nodes that cannot stay (heavier than the maximum). The [`order`] of all other nodes belongs to
-//! the policy: a queue, or [`lirs`] with its parts [`ghosts`], [`set_dueling`], [`window`] and
-//! [`periods`]. The adaptive policy of a cache with a maximum of at most [`EXACT_ORDER_MAX`] is
+//! the policy: a queue, or [`lirs`] with its parts [`ghosts`], [`set_dueling`] and [`window`]. The
+//! adaptive policy of a cache with a maximum of at most [`EXACT_ORDER_MAX`] is
 //! `Lru`, too: there are too few entries for statistics, and users expect the exact order of use.
 //!
 //! # Invariants
@@ -34,12 +34,10 @@ mod check;
 mod ghosts;
 mod lirs;
 mod order;
-mod periods;
 mod queue;
 mod set_dueling;
 #[cfg(test)]
 mod tests;
-mod walk;
 mod window;
 
 use crate::list::{List, Queue};
@@ -48,7 +46,6 @@ use order::Order;
 pub(crate) use queue::OUT;
 use queue::{FIRST_FREE, OVERWEIGHT, WEIGHTLESS, WeighedQueue};
 use std::hash::BuildHasher;
-pub(crate) use walk::Walk;
 
 /// How many reads ahead of the current read to prefetch the neighbours of a node.
 const PREFETCH_DISTANCE: usize = 6;
@@ -119,6 +116,21 @@ pub(crate) struct Eviction<K, V> {
     named: Option<EntryPtr<K, V>>,
     /// Seeds the adaptive policy's random choices.
     seed: u64,
+}
+
+/// A walk through the entries of the size policy, from the first victim to the last, in small
+/// steps: how far it has come.
+///
+/// It goes through one queue after the other. The length of a queue when the walk comes there
+/// bounds its visits, so it ends however much writers add meanwhile. Between two steps the policy
+/// may change: an entry that moves to another queue may be visited twice or not at all. So a walk
+/// gives an order, and its caller learns elsewhere, from the map, which entries there are.
+#[derive(Debug, Default)]
+pub(crate) struct Walk {
+    /// The queue that it is in, in the order of [`Eviction::queues`].
+    queue: usize,
+    /// Whether it has begun in that queue.
+    entered: bool,
 }
 
 impl<K, V> Eviction<K, V> {
@@ -356,5 +368,31 @@ impl<K, V> Eviction<K, V> {
             fitting.unlink(entry);
             self.let_in(entry, entry.weight());
         }
+    }
+
+    fn queues(&mut self) -> impl Iterator<Item = &mut WeighedQueue<K, V>> {
+        std::iter::once(&mut self.overweight).chain(self.order.queues())
+    }
+
+    /// Visits at most `most` further entries; false at the end of the walk. One walk at a time.
+    pub(crate) fn walk(
+        &mut self,
+        walk: &mut Walk,
+        most: usize,
+        mut visit: impl FnMut(EntryPtr<K, V>),
+    ) -> bool {
+        let mut left = most;
+        for queue in self.queues().skip(walk.queue) {
+            if !std::mem::replace(&mut walk.entered, true) {
+                queue.begin_walk();
+            }
+            left -= queue.walk(left, &mut visit);
+            if left == 0 {
+                return true;
+            }
+            walk.queue += 1;
+            walk.entered = false;
+        }
+        false
     }
 }

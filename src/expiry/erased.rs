@@ -6,10 +6,25 @@
 //! of times around it as one function. It drops the conversion of each argument that the method
 //! does not use. If the method returns the time left that it was given, it also drops the
 //! comparison of the two. An answer is one number: a deadline in cache time.
+//!
+//! # Which policies inherit `expire_after_read`
+//!
+//! A cache need not ask them about reads. The trait's default `expire_after_read` writes a
+//! thread-local note with the type of the policy and the names of the types of key and value. A
+//! policy that overrides the method does not run the default. So one call tells the two apart. If
+//! the note names this policy with these types, the policy uses the default, and no read moves a
+//! deadline. If not, the policy overrides the method. The note has to name all types: a policy may
+//! call the default method of a policy that it wraps, and a policy for two types of values may
+//! override the method for one of them only.
+//!
+//! Keys and values need not be `'static`, so their types have no [`TypeId`]; their names are
+//! compared instead.
 
-use super::{Expiry, inherited};
+use super::Expiry;
 use crate::node::NodePtr;
 use crate::time::{self, COARSE_FROM, Clock, NEVER};
+use std::any::{TypeId, type_name};
+use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 /// Gives deadlines to entries.
@@ -184,7 +199,7 @@ impl<K, V, P: Expiry<K, V>> Lifetime<K, V> for Erased<P> {
         now: u64,
         deadline: u64,
     ) -> (u64, bool) {
-        inherited::watch::<P, K, V, _>(|| self.deadline_after_read(node, clock, now, deadline))
+        watch::<P, K, V, _>(|| self.deadline_after_read(node, clock, now, deadline))
     }
 }
 
@@ -215,4 +230,29 @@ fn written<K, V>(node: NodePtr<K, V>, now: u64) -> u64 {
     } else {
         written
     }
+}
+
+/// An implementation of `Expiry`: the policy, and the name of the types of key and value.
+type Implementation = (TypeId, &'static str);
+
+thread_local! {
+    /// The implementation whose provided method has run last.
+    static RAN: Cell<Option<Implementation>> = const { Cell::new(None) };
+}
+
+fn implementation<P: ?Sized + 'static, K, V>() -> Implementation {
+    (TypeId::of::<P>(), type_name::<(K, V)>())
+}
+
+/// Leaves the note of `P` for these keys and values.
+#[inline]
+pub(super) fn note_inherited<P: ?Sized + 'static, K, V>() {
+    RAN.set(Some(implementation::<P, K, V>()));
+}
+
+/// Calls `expire_after_read` of `P` for these keys and values, and says whether `P` inherits it.
+fn watch<P: 'static, K, V, R>(ask: impl FnOnce() -> R) -> (R, bool) {
+    RAN.set(None);
+    let answer = ask();
+    (answer, RAN.take() == Some(implementation::<P, K, V>()))
 }

@@ -39,18 +39,16 @@
 //! [`time_to_idle`](crate::CacheBuilder::time_to_idle) of the builder.
 
 mod erased;
-mod inherited;
 mod ready;
 
-use crate::forward::forward;
 use std::convert::identity;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 pub(crate) use erased::{Asks, Lifetime, erase};
 pub use ready::{
-    Accessing, Creating, Jittered, Never, WritesOnly, Writing, accessing, creating, jittered,
-    never, writes_only, writing,
+    Accessing, Closure, Creating, Jittered, Never, WritesOnly, Writing, accessing, creating,
+    jittered, never, writes_only, writing,
 };
 pub(crate) use ready::{random_unit, shorten};
 
@@ -265,7 +263,7 @@ pub trait Expiry<K, V>: Send + Sync + 'static {
         duration_until_expiry: Option<Duration>,
         last_modified_at: Instant,
     ) -> Option<Duration> {
-        inherited::note::<Self, K, V>();
+        erased::note_inherited::<Self, K, V>();
         duration_until_expiry
     }
 
@@ -276,6 +274,20 @@ pub trait Expiry<K, V>: Send + Sync + 'static {
         Asks::ALL
     }
 }
+
+/// Writes methods of `self` that call the same methods of another value. `then` converts each
+/// answer.
+macro_rules! forward {
+    ($self:ident => $to:expr, $then:expr; $(
+        fn $method:ident($($name:ident: $type:ty),*) -> $answer:ty;
+    )*) => {$(
+        fn $method(&$self, $($name: $type),*) -> $answer {
+            $then($to.$method($($name),*))
+        }
+    )*};
+}
+
+pub(crate) use forward;
 
 /// Forwards every method of [`Expiry`] to the policy behind a pointer.
 macro_rules! forward_pointer {

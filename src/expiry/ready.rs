@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use super::Expiry;
 use super::erased::Asks;
-use crate::forward::forward;
-use crate::random;
+use crate::expiry::forward;
+use crate::hash::next_random;
 use crate::time::{MAX_LIFETIME_NANOS, saturating_nanos};
 
 /// Gives each new entry the lifetime that `lifetime` returns; later reads and writes do not change
@@ -59,7 +59,7 @@ pub fn creating<K, V, F>(lifetime: F) -> Creating<F>
 where
     F: Fn(&K, &V) -> Option<Duration> + Send + Sync + 'static,
 {
-    Creating { lifetime }
+    Closure { lifetime }
 }
 
 /// Gives an entry the lifetime that `lifetime` returns. Each write of a value gives a new one.
@@ -105,7 +105,7 @@ pub fn writing<K, V, F>(lifetime: F) -> Writing<F>
 where
     F: Fn(&K, &V) -> Option<Duration> + Send + Sync + 'static,
 {
-    Writing { lifetime }
+    Closure { lifetime }
 }
 
 /// Gives an entry the lifetime that `lifetime` returns. Each write and each read gives a new one.
@@ -151,7 +151,7 @@ pub fn accessing<K, V, F>(lifetime: F) -> Accessing<F>
 where
     F: Fn(&K, &V) -> Option<Duration> + Send + Sync + 'static,
 {
-    Accessing { lifetime }
+    Closure { lifetime }
 }
 
 /// Sets no deadline: an entry expires only if a caller sets its deadline.
@@ -285,23 +285,21 @@ pub fn writes_only<P>(policy: P) -> WritesOnly<P> {
     WritesOnly { policy }
 }
 
-/// The policy made by [`creating`], which has an example.
+/// A policy that asks a closure: about new entries, if `UPDATES` about updates, and if `READS`
+/// about reads. [`creating`], [`writing`] and [`accessing`] make it, and have examples.
 #[derive(Clone, Copy)]
-pub struct Creating<F> {
+pub struct Closure<F, const UPDATES: bool, const READS: bool> {
     lifetime: F,
 }
+
+/// The policy made by [`creating`], which has an example.
+pub type Creating<F> = Closure<F, false, false>;
 
 /// The policy made by [`writing`], which has an example.
-#[derive(Clone, Copy)]
-pub struct Writing<F> {
-    lifetime: F,
-}
+pub type Writing<F> = Closure<F, true, false>;
 
 /// The policy made by [`accessing`], which has an example.
-#[derive(Clone, Copy)]
-pub struct Accessing<F> {
-    lifetime: F,
-}
+pub type Accessing<F> = Closure<F, true, true>;
 
 /// The policy made by [`never()`], which has an example.
 #[derive(Clone, Copy, Debug, Default)]
@@ -320,38 +318,16 @@ pub struct WritesOnly<P> {
     policy: P,
 }
 
-impl<F> fmt::Debug for Creating<F> {
+impl<F, const UPDATES: bool, const READS: bool> fmt::Debug for Closure<F, UPDATES, READS> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Creating").finish_non_exhaustive()
+        f.debug_struct("Closure")
+            .field("updates", &UPDATES)
+            .field("reads", &READS)
+            .finish_non_exhaustive()
     }
 }
 
-impl<F> fmt::Debug for Writing<F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Writing").finish_non_exhaustive()
-    }
-}
-
-impl<F> fmt::Debug for Accessing<F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Accessing").finish_non_exhaustive()
-    }
-}
-
-impl<K, V, F> Expiry<K, V> for Creating<F>
-where
-    F: Fn(&K, &V) -> Option<Duration> + Send + Sync + 'static,
-{
-    fn expire_after_create(&self, key: &K, value: &V, _: Instant) -> Option<Duration> {
-        (self.lifetime)(key, value)
-    }
-
-    fn __asks(&self) -> Asks {
-        Asks::ONLY_NEW
-    }
-}
-
-impl<K, V, F> Expiry<K, V> for Writing<F>
+impl<K, V, F, const UPDATES: bool, const READS: bool> Expiry<K, V> for Closure<F, UPDATES, READS>
 where
     F: Fn(&K, &V) -> Option<Duration> + Send + Sync + 'static,
 {
@@ -364,35 +340,13 @@ where
         key: &K,
         value: &V,
         _: Instant,
-        _: Option<Duration>,
+        left: Option<Duration>,
     ) -> Option<Duration> {
-        (self.lifetime)(key, value)
-    }
-
-    fn __asks(&self) -> Asks {
-        Asks {
-            updates: true,
-            ..Asks::ONLY_NEW
+        if UPDATES {
+            (self.lifetime)(key, value)
+        } else {
+            left
         }
-    }
-}
-
-impl<K, V, F> Expiry<K, V> for Accessing<F>
-where
-    F: Fn(&K, &V) -> Option<Duration> + Send + Sync + 'static,
-{
-    fn expire_after_create(&self, key: &K, value: &V, _: Instant) -> Option<Duration> {
-        (self.lifetime)(key, value)
-    }
-
-    fn expire_after_update(
-        &self,
-        key: &K,
-        value: &V,
-        _: Instant,
-        _: Option<Duration>,
-    ) -> Option<Duration> {
-        (self.lifetime)(key, value)
     }
 
     fn expire_after_read(
@@ -400,16 +354,21 @@ where
         key: &K,
         value: &V,
         _: Instant,
-        _: Option<Duration>,
+        left: Option<Duration>,
         _: Instant,
     ) -> Option<Duration> {
-        (self.lifetime)(key, value)
+        if READS {
+            (self.lifetime)(key, value)
+        } else {
+            left
+        }
     }
 
     fn __asks(&self) -> Asks {
         Asks {
+            reads: READS,
+            updates: UPDATES,
             times: false,
-            ..Asks::ALL
         }
     }
 }
@@ -521,7 +480,7 @@ pub(crate) fn random_unit() -> f64 {
         if seed == 0 {
             seed = RandomState::new().hash_one(0);
         }
-        let number = random::next(&mut seed);
+        let number = next_random(&mut seed);
         state.set(seed);
         // The upper 53 bits: as many as an f64 holds exactly.
         (number >> 11) as f64 / (1_u64 << 53) as f64

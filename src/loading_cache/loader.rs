@@ -1,6 +1,6 @@
 //! Loaders, and their answers: what they make of a key, or why they make nothing.
 
-use crate::forward::forward;
+use crate::expiry::forward;
 use std::any::Any;
 use std::convert::identity;
 use std::error::Error;

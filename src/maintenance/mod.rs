@@ -66,7 +66,7 @@ mod waking;
 mod writers;
 
 use crate::buffer::Batch;
-use crate::buffer::read::ReadBuffer;
+use crate::buffer::ReadBuffer;
 use crate::eviction::{Eviction, Walk};
 use crate::listener::Listener;
 use crate::map::TablePart;
@@ -78,8 +78,7 @@ use crate::scheduler::{Delivery, Waker};
 use crate::shared::Shared;
 use crate::stats::Stats;
 use crate::sync::{AtomicU32, Mutex, unlock_fairly};
-use crate::wheel::{Spans, Wheel};
-use crate::wheel_snapshot::LevelSnapshot;
+use crate::wheel::{LevelSnapshot, Spans, Wheel};
 use memory::{Backlog, Freeing};
 use pass::Plan;
 use std::time::Duration;

@@ -24,7 +24,7 @@
 use super::memory::Backlog;
 use super::pass::{Plan, RUN_BUDGET};
 use super::{Maintenance, MaintenanceView, State};
-use crate::buffer::read::{Offer, ReadBuffer};
+use crate::buffer::{Offer, ReadBuffer};
 use crate::map::Shard;
 use crate::node::NodePtr;
 use crate::reclaim::{self, Pin};

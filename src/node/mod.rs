@@ -67,7 +67,7 @@ mod pool;
 mod refresh;
 mod slab;
 
-#[cfg(test)]
+#[cfg(all(test, not(any(fuzzing, wheelhouse_loom, wheelhouse_shuttle))))]
 pub(crate) use address::tests::REFUSES;
 pub(crate) use address::{TAG_BITS, TAG_SHIFT, fits, is_taggable, prefetch, refuse};
 pub(crate) use chunk::Columns;

@@ -1,5 +1,6 @@
-//! Decides whether a write may be made. An explicit write revokes the load of its key. The commit
-//! of a load asks whether that load is still current.
+//! Decides whether a write may be made. An explicit write revokes the load of its key. A
+//! conditional one replaces a certain value only. The commit of a load asks whether that load is
+//! still current.
 
 use super::transact::Hold;
 use crate::listener::RemovalCause;
@@ -75,5 +76,60 @@ impl<K, V> WriteCondition<K, V> for Explicit {
     #[inline]
     fn stored(&mut self, hold: &mut Hold<'_, '_, K, V>, _: Written) {
         hold.revoke(self.0);
+    }
+}
+
+/// The condition of a write that replaces one certain value.
+pub(crate) struct OnlyOver<K, V, M, L> {
+    explicit: Explicit,
+    /// Whether the value is to be replaced; asked with no lock held.
+    matches: M,
+    /// Whether a node is in the map and not due.
+    lives: L,
+    matched: Option<NodePtr<K, V>>,
+}
+
+impl<K, V, M, L> OnlyOver<K, V, M, L> {
+    pub(crate) fn new(matches: M, lives: L) -> Self {
+        Self {
+            explicit: Explicit(RevokedBy::Conditional),
+            matches,
+            lives,
+            matched: None,
+        }
+    }
+}
+
+impl<K, V, M, L> WriteCondition<K, V> for OnlyOver<K, V, M, L>
+where
+    K: Eq,
+    M: Fn(&V) -> bool,
+    L: Fn(NodePtr<K, V>) -> bool,
+{
+    const KNOWS_LOADS: bool = true;
+
+    fn look(&mut self, found: Option<NodePtr<K, V>>) -> bool {
+        self.matched = found.filter(|&node| (self.lives)(node) && (self.matches)(node.value()));
+        self.matched.is_some()
+    }
+
+    fn check(
+        &mut self,
+        found: Option<NodePtr<K, V>>,
+        now: u64,
+        _: &mut Hold<'_, '_, K, V>,
+    ) -> Check {
+        // By the time of the write itself: the new value must not replace one that is due at that
+        // time.
+        let lives = |node: NodePtr<K, V>| !time::is_due(now, node.deadline());
+        if found == self.matched && found.is_some_and(lives) {
+            Check::Pass
+        } else {
+            Check::Again
+        }
+    }
+
+    fn stored(&mut self, hold: &mut Hold<'_, '_, K, V>, written: Written) {
+        self.explicit.stored(hold, written);
     }
 }

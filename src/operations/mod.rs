@@ -41,7 +41,7 @@ mod transact;
 pub(crate) mod write;
 
 pub(crate) use self::core::{Core, Weigher};
-pub(crate) use condition::{Check, Explicit, WriteCondition, Written};
+pub(crate) use condition::{Check, OnlyOver, WriteCondition, Written};
 pub use entry_ref::EntryRef;
 pub(crate) use handle::{Handle, Visit, WeakHandle};
 pub(crate) use lifetimes::{FromLoad, LifetimeSource, Lifetimes, Limits};

@@ -10,7 +10,7 @@
 //! then. So, unlike in the own scheme, a pin that is taken during a grace period may delay its end.
 #![allow(unsafe_code)]
 
-use super::table::Registered;
+use super::records::Registered;
 use crate::sync::epoch_atomics::pin_fence;
 use crossbeam_epoch::{Collector, Guard, LocalHandle};
 use std::sync::atomic::{AtomicBool, Ordering};

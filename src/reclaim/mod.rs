@@ -7,15 +7,15 @@
 //! module answers that question only. [`Retired`] does the freeing, and with it the user's `Drop`,
 //! outside of every pin and lock.
 //!
-//! Each cache has its own [`Domain`], so an `EntryRef` that is held on one cache keeps no memory of
-//! another cache.
+//! A thread registers a record with its first pin in a domain, and its records leave their domains
+//! when it ends. Each cache has its own [`Domain`], so an `EntryRef` that is held on one cache
+//! keeps no memory of another cache.
 //!
 //! | file | is |
 //! |------|----|
 //! | [`scheme`]: `own/` | the default: an epoch, a record for each thread, the proof |
 //! | [`scheme`]: `crossbeam.rs` | the same interface over `crossbeam-epoch`, a collector for each domain (feature `crossbeam-epoch`) |
-//! | [`domain`] | what a cache has of the scheme |
-//! | [`records`], [`table`] | the records of the calling thread, found by the domain's place |
+//! | [`records`] | the records of the calling thread, found by the domain's place |
 //! | [`retired`] | the queue of objects that wait to be freed |
 //!
 //! One of the two schemes is compiled. Both have the same types: `Scheme`, `Grace`, `Pin`,
@@ -65,8 +65,8 @@
 //! `crossbeam-epoch`. There each thread keeps bags of deferred functions, and every 128th pin tries
 //! to advance the epoch, which waits for every pinned thread to follow. The own scheme needs no
 //! advance: a record says since which epoch it is pinned, and one comparison is enough.
+#![allow(unsafe_code)]
 
-mod domain;
 mod records;
 mod retired;
 #[cfg(feature = "crossbeam-epoch")]
@@ -75,11 +75,97 @@ mod scheme;
 #[cfg(not(feature = "crossbeam-epoch"))]
 #[path = "own/mod.rs"]
 mod scheme;
-mod table;
 
-pub(crate) use domain::Domain;
 pub(crate) use retired::{Ready, Retire, Retired, is_freeing};
 pub(crate) use scheme::{Pin, SolePin};
+
+use records::OwnedId;
+use scheme::{Grace, Scheme};
+use std::borrow::Borrow;
+use std::ops::Deref;
+
+/// The pins and grace periods of one cache. Every pin reads it.
+// The id and the word of the epoch are read by each pin, and stand beside what else a hit reads.
+pub(crate) struct Domain {
+    id: OwnedId,
+    scheme: Scheme,
+}
+
+impl Domain {
+    pub(crate) fn new() -> Self {
+        Self {
+            id: OwnedId::new(),
+            scheme: Scheme::new(),
+        }
+    }
+
+    /// Holds up every grace period that begins from now on, until the pin is dropped.
+    #[inline]
+    pub(crate) fn pin(&self) -> Pin {
+        match records::recent(self.id.get()) {
+            // SAFETY: reclaim 1: the number is this domain's, so this thread's registration in it
+            // keeps the record.
+            Some(record) => unsafe { self.scheme.pin(record) },
+            None => self.pin_slowly(),
+        }
+    }
+
+    /// A [`SolePin`], for the fast path of a look-up. `None` if this thread has used another domain
+    /// since, or already holds a pin of this one: such a caller calls [`pin`](Self::pin).
+    #[inline]
+    pub(crate) fn pin_alone(&self) -> Option<SolePin> {
+        let record = records::recent(self.id.get())?;
+        // SAFETY: reclaim 1, as in `pin`.
+        unsafe { self.scheme.pin_alone(record) }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn pin_slowly(&self) -> Pin {
+        match records::find_or_register(self.id.get(), || self.scheme.register_thread()) {
+            // SAFETY: a registration of this thread's keeps it, as in `pin`.
+            Some(record) => unsafe { self.scheme.pin(record) },
+            // The thread is ending and its registrations are gone.
+            None => self.scheme.pin_unregistered(),
+        }
+    }
+
+    /// Whether the calling thread holds a pin of this domain.
+    pub(crate) fn is_pinned(&self) -> bool {
+        records::is_pinned(self.id.get())
+    }
+
+    /// Begins a grace period: it is over once every pin held now has been dropped.
+    ///
+    /// The caller has unlinked the objects in question from all shared places before.
+    pub(crate) fn begin_grace(&self) -> Grace {
+        self.scheme.grace(|| self.pin())
+    }
+}
+
+impl Grace {
+    /// Whether every pin held at its beginning has been dropped. For the domain that began it.
+    /// After a `true`, a later call may return `false` again: the `true` stays right.
+    pub(crate) fn is_over(&self, domain: &Domain) -> bool {
+        domain.scheme.is_over(self, || domain.pin())
+    }
+}
+
+impl Borrow<Pin> for SolePin {
+    #[inline]
+    fn borrow(&self) -> &Pin {
+        self
+    }
+}
+
+impl Deref for SolePin {
+    type Target = Pin;
+
+    #[inline]
+    fn deref(&self) -> &Pin {
+        &self.0
+    }
+}
 
 #[cfg(test)]
 mod tests;

@@ -25,7 +25,7 @@
 //! they are freed.
 #![allow(unsafe_code)]
 
-use super::domain::Domain;
+use super::Domain;
 use super::scheme::Grace;
 use crate::contain::contain;
 use crate::sync::{Ordering, thread_local};

@@ -129,7 +129,7 @@ macro_rules! forward_all {
             Refresh::<K, V>::fault(&$policy)
         }
 
-        $crate::forward::forward! {
+        $crate::expiry::forward! {
             $self => $policy, $then;
             fn refresh_after_create(key: &K, value: &V, at: Instant, lifetime: Option<Duration>)
                 -> Option<Duration>;

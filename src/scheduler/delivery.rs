@@ -14,14 +14,16 @@
 
 use super::listeners::{self, Job};
 use super::task::{Task, TaskRef};
+use super::thread::{Role, role};
 use crate::contain::contain;
 use std::cell::Cell;
 use std::fmt;
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 // The standard library's locks: models run no threads of the crate.
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::mpsc::{self, Sender};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 /// How long a call waits for a task that its executor has neither run nor dropped.
 pub(crate) const EXECUTOR_PATIENCE: Duration = Duration::from_secs(2);
@@ -246,7 +248,7 @@ pub struct DeliveryTask(Option<Batch>);
 
 enum Batch {
     Next(TaskRef),
-    Rest(Arc<Rest>),
+    Rest(Rest),
 }
 
 impl DeliveryTask {
@@ -303,8 +305,7 @@ impl Drop for DeliveryTask {
     fn drop(&mut self) {
         match self.0.take() {
             Some(Batch::Next(cache)) => _ = cache.with(|task| task.drop_offer()),
-            Some(Batch::Rest(rest)) => rest.refuse(),
-            None => (),
+            Some(Batch::Rest(_)) | None => (),
         }
     }
 }
@@ -334,100 +335,55 @@ impl Delivery {
             Self::Caller => return task.deliver_rest(),
             Self::Background => (),
             Self::Executor(executor) => {
-                let rest = Rest::new(Arc::clone(task));
-                executor.give(DeliveryTask(Some(Batch::Rest(Arc::clone(&rest)))));
-                if rest.is_told_within(Some(EXECUTOR_PATIENCE)) {
+                let give = |rest| executor.give(DeliveryTask(Some(Batch::Rest(rest))));
+                if Rest::offer(task, EXECUTOR_PATIENCE, give) {
                     return;
                 }
             }
         }
-        if listeners::is_current() {
-            return task.deliver_rest();
-        }
-        let rest = Rest::new(Arc::clone(task));
-        match listeners::run(Job::Rest(Arc::clone(&rest))) {
-            Ok(()) => _ = rest.is_told_within(None),
-            Err(_) => task.deliver_rest(),
+        // If no thread can be started, the job is dropped, and that refuses.
+        let give = |rest| drop(listeners::run(Job::Rest(rest)));
+        if role() == Role::Listener || !Rest::offer(task, Duration::MAX, give) {
+            task.deliver_rest();
         }
     }
 }
 
-/// What is left to deliver when the last handle is dropped, together with the cache.
+/// What is left to deliver when the last handle is dropped, together with the cache: the right to
+/// do it once. Dropping it refuses.
 pub(super) struct Rest {
-    state: Mutex<RestState>,
-    changed: Condvar,
+    /// The cache, until the rest is begun, or the drop waits no longer.
+    cache: Offered,
+    told: Sender<()>,
 }
 
-enum RestState {
-    Offered(Arc<dyn Task>),
-    Refused,
-    Begun,
-    Told,
+type Offered = Arc<Mutex<Option<Arc<dyn Task>>>>;
+
+/// Takes the cache out of an offer; `None` if that was done before.
+fn take(offered: &Offered) -> Option<Arc<dyn Task>> {
+    let mut cache = offered.lock().unwrap_or_else(PoisonError::into_inner);
+    cache.take()
 }
 
 impl Rest {
-    fn new(cache: Arc<dyn Task>) -> Arc<Self> {
-        Arc::new(Self {
-            state: Mutex::new(RestState::Offered(cache)),
-            changed: Condvar::new(),
-        })
-    }
-
-    fn lock(&self) -> MutexGuard<'_, RestState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Moves on from `Offered`, and gives the cache out; `None` if that was done before.
-    fn take(&self, next: RestState) -> Option<Arc<dyn Task>> {
-        let mut state = self.lock();
-        if !matches!(*state, RestState::Offered(_)) {
-            return None;
-        }
-        match std::mem::replace(&mut *state, next) {
-            RestState::Offered(cache) => Some(cache),
-            _ => None,
-        }
+    /// Offers the rest of a cache, and waits until it is delivered. False if it is refused, or not
+    /// begun within `patience`.
+    fn offer(cache: &Arc<dyn Task>, patience: Duration, offer: impl FnOnce(Self)) -> bool {
+        let offered = Arc::new(Mutex::new(Some(Arc::clone(cache))));
+        let (told, is_told) = mpsc::channel();
+        let cache = Arc::clone(&offered);
+        offer(Self { cache, told });
+        is_told.recv_timeout(patience).is_ok() || take(&offered).is_none() && is_told.recv().is_ok()
     }
 
     /// Delivers the rest, unless the drop has stopped to wait for this.
-    pub(super) fn run(&self) {
-        if let Some(cache) = self.take(RestState::Begun) {
+    pub(super) fn run(self) {
+        if let Some(cache) = take(&self.cache) {
             contain(|| cache.deliver_rest());
             // Before the drop goes on: its own reference is the last then.
             drop(cache);
-            *self.lock() = RestState::Told;
-            self.changed.notify_all();
-        }
-    }
-
-    fn refuse(&self) {
-        if self.take(RestState::Refused).is_some() {
-            self.changed.notify_all();
-        }
-    }
-
-    /// Waits until the rest is delivered. False if it was refused, or not begun in time.
-    fn is_told_within(&self, patience: Option<Duration>) -> bool {
-        let until = patience.map(|patience| Instant::now() + patience);
-        let mut state = self.lock();
-        loop {
-            match (&*state, until) {
-                (RestState::Told, _) => return true,
-                (RestState::Refused, _) => return false,
-                (RestState::Offered(_), Some(until)) => {
-                    let left = until.saturating_duration_since(Instant::now());
-                    if left.is_zero() {
-                        *state = RestState::Refused;
-                        return false;
-                    }
-                    let woken = self.changed.wait_timeout(state, left);
-                    state = woken.unwrap_or_else(PoisonError::into_inner).0;
-                }
-                (RestState::Offered(_) | RestState::Begun, _) => {
-                    let woken = self.changed.wait(state);
-                    state = woken.unwrap_or_else(PoisonError::into_inner);
-                }
-            }
+            // The drop waits for it.
+            _ = self.told.send(());
         }
     }
 }

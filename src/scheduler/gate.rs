@@ -35,11 +35,9 @@ thread_local! {
 /// See the module docs.
 pub(crate) struct Gate {
     closed: AtomicBool,
-    /// Whether the thread that closed the gate does not wait, so that another thread drops the
-    /// cache.
+    /// Whether the thread that closed the gate does not wait, and no other thread was started that
+    /// drops the cache.
     abandoned: AtomicBool,
-    /// Whether a thread was started that drops the cache.
-    has_new_thread: AtomicBool,
     /// How many threads are inside.
     inside: Mutex<usize>,
     left: Condvar,
@@ -60,7 +58,6 @@ impl Gate {
         Arc::new(Self {
             closed: AtomicBool::new(false),
             abandoned: AtomicBool::new(false),
-            has_new_thread: AtomicBool::new(false),
             inside: Mutex::new(0),
             left: Condvar::new(),
             process: Process::current(),
@@ -117,7 +114,7 @@ impl Gate {
     /// Whether the calling thread has to hand the cache over to a new thread, which drops it: the
     /// thread that closed the gate does not wait, and no other thread has handed it over.
     pub(super) fn claim_new_thread(&self) -> bool {
-        self.abandoned.load(Ordering::Relaxed) && !self.has_new_thread.swap(true, Ordering::Relaxed)
+        self.abandoned.swap(false, Ordering::Relaxed)
     }
 
     /// Whether no thread is inside.

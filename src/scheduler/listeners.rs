@@ -27,11 +27,10 @@
 use super::delivery::Rest;
 use super::gate::Gate;
 use super::task::{LAST_REFERENCE_PAUSE, Task, TaskRef};
-use super::thread::report;
+use super::thread::{Role, Starter};
 use crate::contain::contain;
 use crate::process::PerProcess;
-use crate::sync::{IS_MODEL, nap, thread_local};
-use std::cell::Cell;
+use crate::sync::{IS_MODEL, nap};
 use std::collections::VecDeque;
 // The standard library's locks, as in `thread`.
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -56,31 +55,18 @@ const MOST_NAPS: u32 = 40;
 /// If the threads take no more jobs than this while they are watched, they are held up.
 const FEW_JOBS: u64 = 2;
 
-/// How long after a failure to start a thread it is tried again.
-const RETRY: Duration = Duration::from_secs(1);
-
 /// The work of a shared thread.
 pub(super) enum Job {
     /// Deliver what waits.
     Deliver(TaskRef),
     /// Deliver the rest: the drop of the last handle waits for it.
-    Rest(Arc<Rest>),
+    Rest(Rest),
     /// Deliver the rest, then drop the cache: the thread that dropped the last handle does not
     /// wait.
     Drop(Arc<dyn Task>, Arc<Gate>),
 }
 
 static THREADS: PerProcess<Arc<Listeners>> = PerProcess::new();
-
-thread_local! {
-    /// Whether the calling thread is one of these.
-    static IS_ONE: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Whether the calling thread is one of the shared threads.
-pub(super) fn is_current() -> bool {
-    IS_ONE.try_with(Cell::get).unwrap_or(false)
-}
 
 /// Has the job run by a shared thread; gives it back if there is no thread and none can be started.
 pub(super) fn run(job: Job) -> Result<(), Job> {
@@ -119,8 +105,7 @@ struct State {
     threads: Vec<JoinHandle<()>>,
     /// How many calls wait for the end of the threads: they end when no job is left.
     ending: usize,
-    /// When a thread could not be started.
-    failed_at: Option<Instant>,
+    starter: Starter,
 }
 
 impl Listeners {
@@ -135,7 +120,7 @@ impl Listeners {
                 taken: 0,
                 threads: Vec::new(),
                 ending: 0,
-                failed_at: None,
+                starter: Starter::default(),
             }),
             added: Condvar::new(),
             watch: Condvar::new(),
@@ -160,21 +145,13 @@ impl Listeners {
 
     /// Starts a thread.
     fn start(self: &Arc<Self>, state: &mut State) -> bool {
-        let now = Instant::now();
-        if state.failed_at.is_some_and(|at| now - at < RETRY) {
-            return false;
-        }
         let here = Arc::clone(self);
-        let started = thread::Builder::new()
-            .name("wheelhouse-listener".into())
-            .spawn(move || here.work());
-        state.starting += usize::from(started.is_ok());
-        state.failed_at = started.is_err().then_some(now);
-        match started {
-            Ok(thread) => state.threads.push(thread),
-            Err(error) => report(&error),
-        }
-        state.failed_at.is_none()
+        let work = move || here.work();
+        let started = (state.starter).start("wheelhouse-listener", Role::Listener, work);
+        state.starting += usize::from(started.is_some());
+        let has_started = started.is_some();
+        state.threads.extend(started);
+        has_started
     }
 
     /// Waits for the end of the threads.
@@ -194,7 +171,6 @@ impl Listeners {
 
     /// The loop of a thread.
     fn work(self: &Arc<Self>) {
-        IS_ONE.with(|is_one| is_one.set(true));
         let mut state = self.lock();
         state.starting -= 1;
         state.busy += 1;
@@ -204,7 +180,7 @@ impl Listeners {
                     return;
                 };
                 state = woken;
-            } else if state.busy > 1 && !state.is_covered() && state.failed_at.is_none() {
+            } else if state.busy > 1 && !state.is_covered() && state.starter.failed_at.is_none() {
                 state = self.watch(state);
             } else if let Some(job) = state.jobs.pop_front() {
                 state.taken += 1;

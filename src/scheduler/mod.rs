@@ -8,23 +8,18 @@
 //!
 //! | file | is |
 //! |------|----|
-//! | [`alarm`] | a timer of the program's own |
-//! | [`waker`] | how a cache asks for its next run |
 //! | [`thread`] | the scheduler thread |
 //! | [`delivery`] | which thread calls a cache's listener |
 //! | [`listeners`] | the shared threads that call listeners |
 //! | [`task`] | a cache as such a thread or an alarm sees it |
 //! | [`gate`] | the threads at work on a cache, for which the drop of the last handle waits |
 
-mod alarm;
 mod delivery;
 mod gate;
 mod listeners;
 mod task;
 mod thread;
-mod waker;
 
-pub use alarm::Alarm;
 pub use delivery::{Delivery, DeliveryTask, Executor};
 pub(crate) use delivery::{EXECUTOR_PATIENCE, report_idle_executor};
 pub(crate) use gate::{Entered, Gate};
@@ -32,11 +27,11 @@ pub(crate) use gate::{Entered, Gate};
 pub(crate) use task::Idle;
 pub use task::MaintenanceTask;
 pub(crate) use task::{Task, TaskRef};
-pub(crate) use waker::Waker;
 
 use std::fmt;
-use std::sync::Arc;
-use waker::Source;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+use thread::MemberId;
 
 /// Which thread runs a cache's maintenance when no operation does.
 ///
@@ -183,5 +178,136 @@ impl fmt::Debug for Scheduler {
             Source::Disabled => "Scheduler::disabled()",
             Source::Custom(_) => "Scheduler::custom(..)",
         })
+    }
+}
+
+/// A timer that runs a cache's maintenance, for programs that have an event loop of their own.
+///
+/// [`set`](Self::set) has an example; `examples/tokio_timer.rs` runs on a tokio timer.
+pub trait Alarm: Send + Sync + 'static {
+    /// Arranges that [`task.run()`](MaintenanceTask::run) is called once, `after` from now.
+    ///
+    /// A later call for the same cache replaces an earlier one. Running too early or more than once
+    /// is harmless; running late makes removals late. If a task is dropped and never run, the bound
+    /// on entries still holds. But the cache removes no due entry, calls no listener and frees no
+    /// memory until [`run_pending_tasks`](crate::Cache::run_pending_tasks) is called, or a write
+    /// requests an earlier run and that run takes place. The writing thread calls `set` while it
+    /// holds a lock. So `set` must return soon, and must not call the cache or drop a handle of it:
+    /// it should only pass the request to the event loop.
+    ///
+    /// A panic in `set` reaches the caller of the cache. The write is stored by then, and the next
+    /// request calls the alarm again.
+    ///
+    /// ```
+    /// use std::sync::mpsc::{self, Sender};
+    /// use std::time::Duration;
+    /// use wheelhouse::{Alarm, Cache, MaintenanceTask, Scheduler};
+    ///
+    /// /// Passes the request to the thread at the other end of the channel.
+    /// struct ToLoop(Sender<(Duration, MaintenanceTask)>);
+    ///
+    /// impl Alarm for ToLoop {
+    ///     fn set(&self, after: Duration, task: MaintenanceTask) {
+    ///         self.0.send((after, task)).ok(); // the loop may have ended
+    ///     }
+    /// }
+    ///
+    /// let (requests, event_loop) = mpsc::channel();
+    /// let cache: Cache<u8, u8> =
+    ///     Cache::builder().scheduler(Scheduler::custom(ToLoop(requests))).build();
+    /// cache.insert_with_ttl(1, 1, Duration::from_secs(60));
+    /// cache.insert_with_ttl(2, 2, Duration::from_secs(5)); // earlier: set again
+    /// let requested: Vec<Duration> = event_loop.try_iter().map(|(after, _)| after).collect();
+    /// assert_eq!(requested.len(), 2);
+    /// assert!(requested[1] < requested[0]);
+    /// ```
+    fn set(&self, after: Duration, task: MaintenanceTask);
+}
+
+/// Which thread wakes a cache.
+#[derive(Clone)]
+enum Source {
+    /// None.
+    Disabled,
+    /// The scheduler thread, which all caches share.
+    Background,
+    Custom(Arc<dyn Alarm>),
+}
+
+/// One cache's connection to its scheduler.
+pub(crate) struct Waker {
+    source: Source,
+    member: MemberId,
+    task: OnceLock<TaskRef>,
+}
+
+impl Waker {
+    fn new(source: Source) -> Self {
+        Self {
+            source,
+            member: MemberId::new(),
+            task: OnceLock::new(),
+        }
+    }
+
+    /// The waker of an alarm.
+    #[cfg(all(test, wheelhouse_loom))]
+    pub(crate) fn of_alarm(alarm: impl Alarm) -> Self {
+        Self::new(Source::Custom(Arc::new(alarm)))
+    }
+
+    /// Whether no thread wakes the cache, so that callers do its maintenance.
+    #[inline]
+    pub(crate) fn is_none(&self) -> bool {
+        match self.source {
+            Source::Disabled => true,
+            Source::Background => thread::has_failed(),
+            Source::Custom(_) => false,
+        }
+    }
+
+    /// Whether the runs are done by the scheduler thread: it serves all caches, so it calls no
+    /// listener.
+    #[inline]
+    pub(crate) fn is_shared(&self) -> bool {
+        matches!(self.source, Source::Background)
+    }
+
+    /// Names the task to be run; to be called once, when the cache has its address.
+    pub(crate) fn enlist(&self, task: TaskRef) {
+        if self.task.set(task).is_ok() {
+            thread::cache_begins();
+        }
+    }
+
+    pub(crate) fn task(&self) -> Option<&TaskRef> {
+        self.task.get()
+    }
+
+    /// Asks for a run after a time. May start the scheduler thread.
+    pub(crate) fn wake(&self, after: Duration) {
+        let Some(task) = self.task() else {
+            return;
+        };
+        match &self.source {
+            Source::Disabled => (),
+            Source::Background => thread::wake(self.member, task, after),
+            Source::Custom(alarm) => alarm.set(after, MaintenanceTask(task.clone())),
+        }
+    }
+
+    /// The cache is being dropped: removes its registration.
+    pub(crate) fn leave(&self) {
+        if self.is_shared() {
+            thread::leave(self.member);
+        }
+    }
+
+    /// The cache was dropped. If it was the last one of the process, waits for the end of the
+    /// crate's threads.
+    pub(crate) fn end(&self) {
+        if self.task().is_some() {
+            thread::cache_ends();
+        }
     }
 }

@@ -3,7 +3,7 @@
 use super::delivery::Delivery;
 use super::gate::Gate;
 use super::listeners::{self, Job};
-use super::thread;
+use super::thread::{Role, role};
 use std::fmt;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -95,7 +95,7 @@ impl TaskRef {
             self.gate.wait_until_empty();
         } else if self.gate.is_innermost() {
             return;
-        } else if !(listeners::is_current() && self.gate.is_empty()) {
+        } else if !(role() == Role::Listener && self.gate.is_empty()) {
             return self.hand_over(task);
         }
         if task.drain() {
@@ -107,9 +107,7 @@ impl TaskRef {
     /// thread that dropped the last handle did not wait. If there is no such thread, the reference
     /// is dropped here, and with it perhaps the cache.
     fn hand_over(&self, task: Arc<dyn Task>) {
-        let by_callers = matches!(task.delivery(), Delivery::Caller)
-            && !thread::is_current()
-            && !listeners::is_current();
+        let by_callers = matches!(task.delivery(), Delivery::Caller) && role() == Role::Program;
         if task.has_listener() && !by_callers && self.gate.claim_new_thread() {
             _ = listeners::run(Job::Drop(task, self.gate()));
         }

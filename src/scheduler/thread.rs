@@ -35,7 +35,7 @@ use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 // The standard library's locks: models run no threads of the crate.
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 /// How long after a failure to start a thread it is tried again.
@@ -47,14 +47,50 @@ static FAILED: AtomicBool = AtomicBool::new(false);
 /// The worker of all caches that have a background scheduler.
 static COMMON: PerProcess<Arc<Worker>> = PerProcess::new();
 
-thread_local! {
-    /// Whether the calling thread is the scheduler thread.
-    static IS_SCHEDULER: Cell<bool> = const { Cell::new(false) };
+/// What a thread is for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Role {
+    /// It belongs to the program.
+    Program,
+    Scheduler,
+    Listener,
 }
 
-/// Whether the calling thread is the scheduler thread.
-pub(super) fn is_current() -> bool {
-    IS_SCHEDULER.try_with(Cell::get).unwrap_or(false)
+thread_local! {
+    static ROLE: Cell<Role> = const { Cell::new(Role::Program) };
+}
+
+/// What the calling thread is for.
+pub(super) fn role() -> Role {
+    ROLE.try_with(Cell::get).unwrap_or(Role::Program)
+}
+
+/// Starts threads of the crate.
+#[derive(Default)]
+pub(super) struct Starter {
+    /// When the last start failed, unless one has succeeded since.
+    pub(super) failed_at: Option<Instant>,
+}
+
+impl Starter {
+    /// Starts a thread; `None` if it cannot be started, or could not a moment ago.
+    pub(super) fn start(
+        &mut self,
+        name: &str,
+        role: Role,
+        work: impl FnOnce() + Send + 'static,
+    ) -> Option<JoinHandle<()>> {
+        let now = Instant::now();
+        if self.failed_at.is_some_and(|at| now - at < RETRY) {
+            return None;
+        }
+        let started = thread::Builder::new().name(name.into()).spawn(move || {
+            ROLE.with(|here| here.set(role));
+            work();
+        });
+        self.failed_at = started.is_err().then_some(now);
+        started.inspect_err(report).ok()
+    }
 }
 
 /// A cache was built.
@@ -74,8 +110,7 @@ pub(super) fn cache_ends() {
     };
     // AcqRel: what was done for the other caches happens before the end.
     if worker.caches.fetch_sub(1, Ordering::AcqRel) == 1
-        && !is_current()
-        && !listeners::is_current()
+        && role() == Role::Program
         && !gate::is_inside_any()
     {
         worker.end();
@@ -138,8 +173,7 @@ struct State {
     /// Until when the thread sleeps; a past moment while it runs a job, `None` while it sleeps
     /// without a timeout.
     asleep_until: Option<Instant>,
-    /// When the thread could not be started.
-    failed_at: Option<Instant>,
+    starter: Starter,
 }
 
 struct Member {
@@ -158,7 +192,7 @@ impl Worker {
                 thread: None,
                 ending: false,
                 asleep_until: None,
-                failed_at: None,
+                starter: Starter::default(),
             }),
             changed: Condvar::new(),
         })
@@ -181,22 +215,16 @@ impl Worker {
         {
             self.changed.notify_one();
         }
-        state.running || self.start(&mut state, now)
+        state.running || self.start(&mut state)
     }
 
-    fn start(self: &Arc<Self>, state: &mut State, now: Instant) -> bool {
-        if state.failed_at.is_some_and(|at| now - at < RETRY) {
-            return false;
-        }
+    fn start(self: &Arc<Self>, state: &mut State) -> bool {
         let worker = Arc::clone(self);
-        let thread = std::thread::Builder::new()
-            .name("wheelhouse".into())
-            .spawn(move || worker.work());
-        state.running = thread.is_ok();
-        state.failed_at = thread.is_err().then_some(now);
-        match thread {
-            Ok(thread) => state.thread = Some(thread),
-            Err(error) => report(&error),
+        let work = move || worker.work();
+        let thread = (state.starter).start("wheelhouse", Role::Scheduler, work);
+        state.running = thread.is_some();
+        if state.running {
+            state.thread = thread;
         }
         state.running
     }
@@ -231,7 +259,6 @@ impl Worker {
 
     /// The loop of the thread.
     fn work(self: &Arc<Self>) {
-        IS_SCHEDULER.with(|is_one| is_one.set(true));
         let mut state = self.lock();
         while !state.members.is_empty() && !state.ending {
             let Some(&(at, id)) = state.schedule.first() else {
@@ -253,7 +280,7 @@ impl Worker {
         }
         (state.running, state.ending) = (false, false);
         if !state.members.is_empty() {
-            self.start(&mut state, Instant::now());
+            self.start(&mut state);
         }
     }
 
@@ -293,7 +320,7 @@ impl State {
 }
 
 /// Reports, once in a process, that there is no thread.
-pub(super) fn report(error: &io::Error) {
+fn report(error: &io::Error) {
     static REPORTED: AtomicBool = AtomicBool::new(false);
     if !REPORTED.swap(true, Ordering::Relaxed) {
         // Not `eprintln`, which panics where standard error is closed.

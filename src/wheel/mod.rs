@@ -81,9 +81,9 @@ mod level;
 use crate::list::{List, Timer};
 use crate::node::{EntryPtr, NO_BUCKET, NodePtr};
 use crate::time;
-use crate::wheel_snapshot::LevelSnapshot;
 use level::{BUCKETS, BUCKETS_PER_LEVEL, BucketSet, LEVELS, OVERDUE};
 pub(crate) use level::{FINEST, Spans, WIDEST};
+use std::time::Duration;
 
 /// The buckets of one wheel; see the module docs.
 pub(crate) struct Wheel<K, V> {
@@ -444,6 +444,73 @@ impl<K, V> Wheel<K, V> {
         if bucket_id == OVERDUE {
             self.mark_pending(OVERDUE);
         }
+    }
+}
+
+/// One level of the timer wheel; see [`WheelSnapshot::levels`](crate::WheelSnapshot::levels).
+///
+/// ```
+/// use std::time::Duration;
+/// use wheelhouse::{Cache, ManualTicker};
+///
+/// let cache = Cache::builder().ticker(ManualTicker::new()).build();
+/// cache.insert_with_ttl("k", 1, Duration::from_secs(10));
+/// let wheel = cache.policy().wheel();
+/// let finest = &wheel.levels()[0];
+/// let ahead = finest.lens().iter().position(|&len| len > 0).unwrap() - finest.hand();
+/// assert_eq!(ahead, 9); // ten seconds are 9.3 default resolutions
+/// ```
+#[derive(Clone, Debug)]
+pub struct LevelSnapshot {
+    span: Duration,
+    hand: usize,
+    lens: Vec<usize>,
+}
+
+impl LevelSnapshot {
+    /// Returns the width of one bucket.
+    ///
+    /// ```
+    /// let cache: wheelhouse::Cache<u8, u8> = wheelhouse::Cache::builder().build();
+    /// let wheel = cache.policy().wheel();
+    /// assert_eq!(wheel.levels()[0].span(), cache.policy().expiry_resolution());
+    /// assert_eq!(wheel.levels()[1].span(), 64 * wheel.levels()[0].span());
+    /// ```
+    pub fn span(&self) -> Duration {
+        self.span
+    }
+
+    /// Returns the index of the bucket whose tick contains the wheel's time.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use wheelhouse::{Cache, ManualTicker};
+    ///
+    /// let ticker = ManualTicker::new();
+    /// let cache = Cache::builder().ticker(ticker.clone()).build();
+    /// cache.insert_with_ttl("k", 1, Duration::from_secs(60));
+    /// assert_eq!(cache.policy().wheel().levels()[0].hand(), 0);
+    /// ticker.advance(3 * cache.policy().expiry_resolution());
+    /// assert_eq!(cache.policy().wheel().levels()[0].hand(), 3);
+    /// ```
+    pub fn hand(&self) -> usize {
+        self.hand
+    }
+
+    /// Returns how many entries each bucket holds.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use wheelhouse::{Cache, ManualTicker};
+    ///
+    /// let cache = Cache::builder().ticker(ManualTicker::new()).build();
+    /// cache.insert_with_ttl("a", 1, Duration::from_secs(1));
+    /// cache.insert_with_ttl("b", 2, Duration::from_secs(1));
+    /// let wheel = cache.policy().wheel();
+    /// assert_eq!(wheel.levels()[0].lens()[0], 2);
+    /// ```
+    pub fn lens(&self) -> &[usize] {
+        &self.lens
     }
 }
 

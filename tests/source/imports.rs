@@ -95,11 +95,11 @@ const OWN_ATOMICS: [(&str, &str); 16] = [
         "reclaim/own/epoch.rs",
         "a count of one thread, which no model has to order",
     ),
+    ("reclaim/records.rs", "a static: the places of caches"),
     (
         "reclaim/retired.rs",
         "a fence for the reference counts of std",
     ),
-    ("reclaim/table.rs", "a static: the places of caches"),
     (
         "refresh/policies.rs",
         "a static: the seed of random numbers",

@@ -4,9 +4,9 @@
 //! passes of any plan: some drain nothing, some drain one shard's batch, some remove entries whose
 //! event still waits.
 
+use crate::hash::Dice;
 use crate::maintenance::pass::Plan;
 use crate::maintenance::pass::Sweep;
-use crate::random::Dice;
 use crate::{Cache, CacheBuilder, EvictionPolicy, ManualTicker, Scheduler};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,10 +1,8 @@
 //! Slots: their parts, their way back, and what a slab keeps.
 #![allow(unsafe_code)]
 
-use super::super::entry;
-use super::super::pool::ONE_SLOT_CHUNKS;
 use super::*;
-use crate::random::Dice;
+use crate::hash::Dice;
 
 fn place(slab: &mut Slab<u64, u64>, key: u64) -> NodePtr<u64, u64> {
     let times = Times {
@@ -285,8 +283,8 @@ fn keys_and_values_of_any_size_and_alignment_find_room() {
 fn a_node_of_two_words_takes_half_a_line_and_its_entry_less() {
     assert_eq!(Geometry::<u64, u64>::HOT, 32);
     assert_eq!(Geometry::<u64, u64>::SIDE, 16);
-    assert_eq!([false, true].map(entry::size), [20, 40]);
-    if !ONE_SLOT_CHUNKS {
+    assert_eq!([false, true].map(super::super::entry::size), [20, 40]);
+    if !super::super::pool::ONE_SLOT_CHUNKS {
         assert_eq!(Geometry::<u64, u64>::SLOTS, 42);
     }
 }

@@ -7,7 +7,7 @@
 
 mod epoch;
 
-use super::table::Registered;
+use super::records::Registered;
 use crate::sync::epoch_atomics as atomics;
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;

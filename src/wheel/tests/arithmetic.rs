@@ -2,7 +2,7 @@
 //! where not.
 
 use super::ORIGINS;
-use crate::random::Dice;
+use crate::hash::Dice;
 use crate::time::MAX_LIFETIME_NANOS;
 use crate::wheel::level::{
     BUCKETS, BUCKETS_PER_LEVEL, BucketSet, FINEST, LEVELS, OVERDUE, Spans, WIDEST, bucket_id_of,

@@ -1,6 +1,6 @@
 //! Random programs against the oracle.
 
-use crate::random::Dice;
+use crate::hash::Dice;
 use crate::wheel::oracle;
 
 /// Each seed gives the same program on every machine; raise the count to search longer.
