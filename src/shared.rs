@@ -11,7 +11,7 @@ use crate::listener::RemovalCause;
 use crate::map::Map;
 use crate::node::NodePtr;
 use crate::reclaim::{Domain, Pin, SolePin};
-use crate::stats::Counters;
+use crate::stats::{Count, Counters};
 use crate::sync::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use crate::time::Clock;
 
@@ -174,8 +174,8 @@ impl<K, V> Shared<K, V> {
             return;
         };
         match old {
-            Some((_, RemovalCause::Replaced)) => counters.updated(),
-            _ => counters.inserted(),
+            Some((_, RemovalCause::Replaced)) => counters.count(Count::Updates),
+            _ => counters.count(Count::Insertions),
         }
         if let Some((node, cause)) = old {
             counters.removed(cause, node.weight());
@@ -192,14 +192,14 @@ impl<K, V> Shared<K, V> {
 
     /// Counts a look-up that found nothing.
     pub(crate) fn count_miss(&self) {
-        self.count(Counters::miss);
+        self.count(Count::Misses);
     }
 
-    /// Counts something, if statistics are recorded.
+    /// Counts an event, if statistics are recorded.
     #[inline]
-    pub(crate) fn count(&self, count: impl FnOnce(&Counters)) {
+    pub(crate) fn count(&self, what: Count) {
         if let Some(counters) = &self.counters {
-            count(counters);
+            counters.count(what);
         }
     }
 

@@ -204,29 +204,13 @@ where
     pub fn get_all_with<E>(
         &self,
         keys: impl IntoIterator<Item = K>,
-        load: impl FnMut(&[K]) -> Result<Vec<Option<V>>, E>,
-    ) -> Result<Vec<Option<V>>, Arc<E>>
-    where
-        E: Send + Sync + 'static,
-    {
-        let keys = Keys::look_up(keys, |keys| self.get_many(keys));
-        self.get_all_as(keys, load, plain)
-    }
-
-    /// The rest of `get_all_with`, once the keys were looked up; `put` says what to store of what
-    /// was loaded.
-    #[track_caller]
-    pub(crate) fn get_all_as<E, L>(
-        &self,
-        keys: Keys<K, V>,
-        mut load: impl FnMut(&[K]) -> Result<Vec<Option<L>>, E>,
-        put: impl Fn(L) -> (V, LifetimeSource),
+        mut load: impl FnMut(&[K]) -> Result<Vec<Option<V>>, E>,
     ) -> Result<Vec<Option<V>>, Arc<E>>
     where
         E: Send + Sync + 'static,
     {
         let load = |keys: Vec<K>| ready(in_loader(|| load(&keys)));
-        block_on(self.get_all_as_async(keys, load, put))
+        block_on(self.get_all_with_async(keys, load))
     }
 
     /// As [`get_all_with`](Self::get_all_with), with a closure that returns a future and is given

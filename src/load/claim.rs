@@ -14,7 +14,7 @@ use crate::maintenance::WriteOutcome;
 use crate::map::Revalidated;
 use crate::node::NodePtr;
 use crate::operations::{Change, Cloned, Core, Hold, LoadView, Lookup};
-use crate::stats::Counters;
+use crate::stats::Count;
 use crate::time::NEVER;
 use equivalent::Equivalent;
 use std::future::poll_fn;
@@ -380,7 +380,7 @@ where
             && let (Some(until), Some(refresh)) = (taken.reload_until(), node.refresh())
         {
             // If the compute stores nothing, the next read reloads the entry.
-            refresh.give_back(until, self.now);
+            refresh.end(until, self.now, false);
         }
         let left = due.map(|(spot, node)| {
             hold.shard.remove(spot, node, RemovalCause::Expired);
@@ -457,7 +457,7 @@ impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher> LoadView<'a, K, V, S> {
                 Begun::Live(node) => return Ok(Claim::Value(Keyless::of_node(shared, node))),
                 Begun::Busy => return Ok(Claim::Busy),
                 Begun::Remembered(failure) => {
-                    shared.count(Counters::failure_remembered);
+                    shared.count(Count::RememberedFailures);
                     return Ok(Claim::Failed(failure));
                 }
                 Begun::Withdrawn => {
@@ -469,7 +469,7 @@ impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher> LoadView<'a, K, V, S> {
                     settled.end();
                     // After it has joined: a caller that reads the count may rely on it.
                     if !waits_already {
-                        shared.count(|counters| counters.load_waited());
+                        shared.count(Count::LoadWaits);
                     }
                     self.watch_quietly(&load, now);
                     return Err(load);
@@ -483,7 +483,7 @@ impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher> LoadView<'a, K, V, S> {
                     guard = offered.unwrap_or_else(|| Guard::new(self.core, load));
                     guard.begins(counted);
                     if guard.load().reload_until().is_some() {
-                        shared.count(Counters::reload_began);
+                        shared.count(Count::Reloads);
                     }
                     (over, left)
                 }
@@ -506,6 +506,9 @@ impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher> LoadView<'a, K, V, S> {
     {
         let pin = self.core.shared.pin();
         let hit = self.core.shared.find_live(hash, key, &pin)?;
+        // The caller may have judged by a clock that is ahead.
+        let now = self.core.shared.clock.now();
+        (hit.node.refresh()).filter(|refresh| refresh.is_stale(now))?;
         let mut key = Owned(Some(hit.node.key().clone()));
         drop(pin);
         let ask = Request {

@@ -19,7 +19,7 @@ use crate::operations::{
     Written, write,
 };
 use crate::shared::Shared;
-use crate::stats::Counters;
+use crate::stats::Count;
 use crate::time::{self, NEVER};
 use std::hash::BuildHasher;
 use std::ops::Deref;
@@ -189,7 +189,7 @@ impl<K, V, H: Home<K, V>> Guard<K, V, H> {
     pub(super) fn begins(&mut self, counted: bool) {
         self.runs = true;
         if !counted && let Some(core) = self.home.visit() {
-            core.shared.count(Counters::load_began);
+            core.shared.count(Count::Loads);
         }
     }
 
@@ -273,7 +273,7 @@ impl<K, V, H: Home<K, V>> Guard<K, V, H> {
             counters.load_took(time::elapsed(core.shared.clock.now(), began));
         });
         if failed {
-            counters.load_failed();
+            counters.count(Count::FailedLoads);
         }
     }
 }
@@ -457,7 +457,7 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Guard<K, V,
     ) -> Option<Box<Keyless<V>>> {
         let load = &self.load;
         let live = core.and_then(|core| {
-            core.shared.count(Counters::load_discarded);
+            core.shared.count(Count::DiscardedLoads);
             let mut live = core.loads().peek(load.hash(), load.key())?;
             live.stored = false;
             Some(live)

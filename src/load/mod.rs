@@ -89,6 +89,6 @@ pub use lease::{Filled, Lease, Leased};
 
 pub(crate) use bulk::{Keys, wrong_number_of_values};
 pub(crate) use claim::{Claim, Claimant, Over, Request};
-pub(crate) use guard::{CallGuard, Guard, Keyless, OwnedGuard};
+pub(crate) use guard::{Guard, Keyless, OwnedGuard};
 pub(crate) use key::{ByRef, CacheHasher, CacheKey, CacheValue};
 pub(crate) use run::{Run, conclude, error_of, fallible};

@@ -11,7 +11,7 @@ use crate::operations::{
     Change, Core, FromLoad, Hold, LifetimeSource, LoadView, NextRefresh, WeakHandle, set_refresh,
 };
 use crate::refresh::usual_pause;
-use crate::stats::Counters;
+use crate::stats::Count;
 use crate::time::{self, MAX_LIFETIME_NANOS, NEVER};
 use std::hash::BuildHasher;
 use std::sync::Arc;
@@ -73,7 +73,7 @@ impl<K, V, S> OwnedGuard<K, V, S> {
         }
         // It was revoked before its run, which is no failure.
         if let Some(core) = self.core() {
-            core.shared.count(Counters::load_discarded);
+            core.shared.count(Count::DiscardedLoads);
         }
         self.keep();
         None
@@ -263,7 +263,7 @@ impl<K: Eq + 'static, V: 'static, S> LoadView<'_, K, V, S> {
             return;
         };
         let shared = &self.core.shared;
-        shared.count(Counters::reload_failed);
+        shared.count(Count::FailedReloads);
         if load.revoked().is_some() {
             // What the key has now is not what this reload began from.
             return;
@@ -281,7 +281,7 @@ impl<K: Eq + 'static, V: 'static, S> LoadView<'_, K, V, S> {
         // The right to reload comes back also if the policy panics.
         let next = contain(|| policy.refresh_after_failure(key, value, failures, left))
             .unwrap_or_else(|| Some(usual_pause(failures)));
-        refresh.fail(until, time::deadline_in(shared.clock.now(), next));
+        refresh.end(until, time::deadline_in(shared.clock.now(), next), true);
     }
 }
 

@@ -1,256 +1,190 @@
 //! Loads that run apart from the calls that want them: on the threads of the cache, or in tasks of
 //! the program's spawner. The calls wait for the outcome. The load goes on when they leave.
 
-use super::call::{answer, panicked, run_in_task, run_many_in_task};
-use super::kinds::{AnyLoader, BoxFuture, OwnedFutures};
+use super::call::{answer, panicked, run, run_many, run_now};
+use super::kinds::{AnyLoader, Task};
 use super::loader::LoadError;
 use super::{Inner, LoadingCache};
 use crate::contain::contain;
 use crate::load::state::{Load, RevokedBy, Ticket, Verdict, Want};
 use crate::load::wait::{has_to_wait, runs_loader};
 use crate::load::{
-    ByRef, CacheHasher, CacheKey, CacheValue, CallGuard, Claim, Guard, Keys, Over, OwnedGuard,
-    Request, fallible, wrong_number_of_values,
+    ByRef, CacheHasher, CacheKey, CacheValue, Claim, Guard, Keys, Over, OwnedGuard, Request,
+    fallible, wrong_number_of_values,
 };
-use crate::operations::{Core, WeakHandle};
+use crate::operations::WeakHandle;
 use equivalent::Equivalent;
 use std::any::TypeId;
 use std::borrow::ToOwned;
 use std::future::poll_fn;
 use std::hash::Hash;
-use std::ops::ControlFlow::{self, Break, Continue};
 use std::sync::{Arc, OnceLock, Weak};
 use std::task::{Context, Poll};
 
 /// The answer to a call: `None` if the loader says that there is no value.
 pub(super) type Answer<V, E> = Result<Option<V>, LoadError<E>>;
 
+/// Makes a load run that a call has begun.
+type Launch<'l, K, V, E, S> = &'l mut dyn FnMut(&Inner<K, V, E, S>, OwnedGuard<K, V, S>);
+
 impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher> Inner<K, V, E, S> {
     /// Makes a load run in the background.
     pub(super) fn launch(&self, guard: OwnedGuard<K, V, S>) {
-        match &self.loader {
-            AnyLoader::Blocking(loader) => self.threads.push(loader, guard),
-            AnyLoader::Async(loader) => self.spawn(run_in_task(Arc::clone(loader), guard)),
+        match &*self.loader {
+            AnyLoader::Blocking(_) => self.threads.push(&self.loader, guard),
+            AnyLoader::Async(_) => self.spawn(run(Arc::clone(&self.loader), guard)),
         }
     }
 
     /// A spawner that panics drops the task, and the right to load with it: the caller goes on.
-    fn spawn(&self, task: BoxFuture<()>) {
+    fn spawn(&self, task: Task) {
         contain(|| (self.spawner)(task));
     }
 }
 
-/// A call's place among the waiters of a load.
-pub(super) struct Wait<K: CacheKey, V: CacheValue, S: CacheHasher> {
-    core: WeakHandle<K, V, S>,
-    load: Arc<Load<K, V>>,
-    ticket: Ticket,
-    /// Whether the call has timed out when the load is overdue: so does a call that has begun the
-    /// load, and a refresh. Any other call goes on with the newer load.
-    times_out: bool,
-    ended: bool,
-    is_overdue: bool,
-}
-
-impl<K: CacheKey, V: CacheValue, S: CacheHasher> Wait<K, V, S> {
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Verdict<V>> {
-        self.core.check_process();
-        if let Some(verdict) = self.load.poll(self.ticket, cx.waker()) {
-            self.ended = true;
-            return Poll::Ready(verdict);
-        }
-        let core = self.core.visit();
-        match has_to_wait(core.as_deref(), &self.load, self.ticket, cx.waker()) {
-            Ok(true) => Poll::Pending,
-            Ok(false) => {
-                self.is_overdue = self.load.is_current();
-                self.stop();
-                Poll::Ready(Verdict::Retry)
-            }
-            Err(cycle) => {
-                self.stop();
-                panic!("{cycle}");
-            }
-        }
-    }
-
-    fn stop(&mut self) {
-        if !self.ended {
-            self.ended = true;
-            if self.load.is_of_this_process() && self.load.leave(self.ticket) {
-                drop(Guard::new(self.core.clone(), Arc::clone(&self.load)));
-            }
-        }
-    }
-
-    pub(super) fn load(&self) -> &Arc<Load<K, V>> {
-        &self.load
-    }
-
-    /// Whether a newer load has taken the place of an overdue one.
-    fn is_replaced(&self) -> bool {
-        self.load.revoked() == Some(RevokedBy::NewerLoad)
-    }
-}
-
-impl<K: CacheKey, V: CacheValue, S: CacheHasher> Drop for Wait<K, V, S> {
-    fn drop(&mut self) {
-        self.stop();
-    }
-}
-
-/// A call for the value of a key, whose loads run in the background. It keeps no cache alive.
+/// A call for the value of a key, whose load runs in the background. It keeps no cache alive.
 pub(super) struct Call<K: CacheKey, V: CacheValue, E, S: CacheHasher> {
     core: WeakHandle<K, V, S>,
     inner: Weak<Inner<K, V, E, S>>,
-    /// What it takes from another call's load.
+    /// What it takes from another call's load. From its own it takes whatever comes.
     ask: Request,
-    /// What it takes from a load that it has begun.
-    own: Want,
-    /// For a call for several keys: the numbers of keys and of values of the loader's last call, if
-    /// they differ.
-    wrong: Option<Arc<OnceLock<(usize, usize)>>>,
+    /// Its place among the waiters, drawn when it first waits.
+    ticket: Option<Ticket>,
+    /// The load that it waits for.
+    load: Option<Arc<Load<K, V>>>,
+    /// Whether it has begun that load.
+    began: bool,
+    /// Whether it has gone on from a late load to a newer one.
+    switched: bool,
 }
 
 impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher> Call<K, V, E, S> {
-    /// A call that wants a value.
-    pub(super) fn get(cache: &LoadingCache<K, V, E, S>) -> Self {
-        let want = fallible::<LoadError<E>>();
-        Self::new(cache, Request::value(want).heeding_failures(), want)
-    }
-
-    /// A call that runs the loader also if the key has a live entry, unless a load is under way.
-    pub(super) fn refresh(cache: &LoadingCache<K, V, E, S>) -> Self {
-        let want = Want::Any(TypeId::of::<LoadError<E>>());
-        let ask = Request {
-            over: Over::Any,
-            ..Request::value(want)
-        };
-        Self::new(cache, ask, want)
-    }
-
-    fn new(cache: &LoadingCache<K, V, E, S>, ask: Request, own: Want) -> Self {
+    fn new(cache: &LoadingCache<K, V, E, S>, ask: Request) -> Self {
         Self {
             core: cache.cache.downgrade(),
             inner: Arc::downgrade(&cache.inner),
             ask,
-            own,
-            wrong: None,
+            ticket: None,
+            load: None,
+            began: false,
+            switched: false,
         }
     }
 
-    /// The call's part in the load of a key: its answer, or its wait.
-    pub(super) fn begin<Q>(
-        &self,
-        key: &Q,
-        former: Option<(&Wait<K, V, S>, bool)>,
-    ) -> ControlFlow<Answer<V, E>, Wait<K, V, S>>
-    where
-        Q: Equivalent<K> + Hash + ToOwned<Owned = K> + ?Sized,
-    {
-        let offered = former.and_then(|(wait, leads)| leads.then(|| Arc::clone(&wait.load)));
-        let (Some(core), Some(inner)) = (self.core.visit(), self.inner.upgrade()) else {
-            if let Some(load) = offered {
-                drop(Guard::new(self.core.clone(), load));
-            }
-            return Break(Err(LoadError::Panicked));
+    /// A call that runs the loader also if the key has a live entry, unless a load is under way.
+    pub(super) fn refresh(cache: &LoadingCache<K, V, E, S>, key: &K) -> Self {
+        let ask = Request {
+            over: Over::Any,
+            ..Request::value(Want::Any(TypeId::of::<LoadError<E>>()))
         };
-        let mut ticket = former.map(|(wait, _)| wait.ticket);
-        // Not computed again for a load that is offered: a panic would lose it.
-        let hash = former.map_or_else(|| core.hash(key), |(wait, _)| wait.load.hash());
-        let begun =
-            (core.loads()).begin(offered, &mut ByRef::new(key), hash, &self.ask, &mut ticket);
-        match begun {
-            Err(load) => Continue(self.wait(load, ticket, self.ask.over == Over::Any)),
-            Ok(Claim::Guard(guard, _)) => {
-                let (guard, wait) = self.join_own(&core, guard, ticket);
-                match (&self.wrong, &inner.loader) {
-                    (Some(wrong), AnyLoader::Async(loader)) => inner.spawn(run_many_in_task(
-                        Arc::clone(loader),
-                        vec![guard],
-                        Arc::clone(wrong),
-                    )),
-                    _ => inner.launch(guard),
-                }
-                Continue(wait)
-            }
-            Ok(Claim::Value(seen)) => Break(Ok(Some(seen.value))),
-            Ok(Claim::Failed(failure)) => Break(answer(&failure)),
-            Ok(_) => unreachable!("a call that joins waits"),
-        }
+        let mut call = Self::new(cache, ask);
+        let answer = call.claim(key, None, None, &mut Inner::launch);
+        debug_assert!(answer.is_none(), "it runs over an entry");
+        call
     }
 
-    fn wait(
-        &self,
-        load: Arc<Load<K, V>>,
-        ticket: Option<Ticket>,
-        times_out: bool,
-    ) -> Wait<K, V, S> {
-        Wait {
-            core: self.core.clone(),
-            load,
-            ticket: ticket.unwrap_or_else(|| unreachable!("a call that waits has a ticket")),
-            times_out,
-            ended: false,
-            is_overdue: false,
-        }
-    }
-
-    /// Waits for the call's own load, as any other call would, from before it runs.
-    fn join_own(
-        &self,
-        core: &Core<K, V, S>,
-        guard: CallGuard<'_, K, V, S>,
-        ticket: Option<Ticket>,
-    ) -> (OwnedGuard<K, V, S>, Wait<K, V, S>) {
-        let guard = OwnedGuard::in_background(guard, self.core.clone(), panicked::<E, V>);
-        let (load, ticket) = (guard.load(), ticket.unwrap_or_else(Ticket::draw));
-        load.join(ticket, self.own);
-        core.loads().watch_quietly(load, core.loads().clock());
-        let wait = self.wait(Arc::clone(load), Some(ticket), true);
-        (guard, wait)
-    }
-
-    /// Waits until a load of the key has ended: that of `wait`, or the one that the key has then.
-    /// From an overdue load of another call it goes on once, with the newer load.
-    pub(super) async fn answer<Q>(&mut self, key: &Q, wait: Wait<K, V, S>) -> Answer<V, E>
+    /// Claims the key. The answer, or `None` if the call has to wait: for another call's load, or
+    /// for one that it has begun and launched. `hash` is the key's, unless this is the first time;
+    /// `offered` is a load that the call was told to lead.
+    fn claim<Q>(
+        &mut self,
+        key: &Q,
+        hash: Option<u64>,
+        offered: Option<Arc<Load<K, V>>>,
+        launch: Launch<'_, K, V, E, S>,
+    ) -> Option<Answer<V, E>>
     where
         Q: Equivalent<K> + Hash + ToOwned<Owned = K> + ?Sized,
     {
-        let (mut wait, mut switched) = (wait, false);
-        loop {
-            let verdict = poll_fn(|cx| {
-                self.run_if_queued(&wait.load);
-                wait.poll(cx)
-            });
-            let verdict = verdict.await;
-            let leads = matches!(verdict, Verdict::Leads);
-            if let Some(&(asked, got)) = self.wrong.as_ref().and_then(|wrong| wrong.get()) {
-                if leads {
-                    drop(Guard::new(self.core.clone(), Arc::clone(&wait.load)));
-                }
-                panic!("{}", wrong_number_of_values(asked, got));
+        let (Some(core), Some(inner)) = (self.core.visit(), self.inner.upgrade()) else {
+            drop(offered.map(|load| Guard::new(self.core.clone(), load)));
+            return Some(Err(LoadError::Panicked));
+        };
+        let hash = hash.unwrap_or_else(|| core.hash(key));
+        let (loads, key) = (core.loads(), &mut ByRef::new(key));
+        let guard = match loads.begin(offered, key, hash, &self.ask, &mut self.ticket) {
+            Ok(Claim::Guard(guard, _)) => guard,
+            Ok(Claim::Value(seen)) => return Some(Ok(Some(seen.value))),
+            Ok(Claim::Failed(failure)) => return Some(answer(&failure)),
+            Ok(Claim::Busy) => unreachable!("a call that joins waits"),
+            Err(load) => {
+                (self.load, self.began) = (Some(load), false);
+                return None;
             }
-            match verdict {
-                Verdict::Ended(outcome) => return answer(&outcome),
-                Verdict::Leads => (),
-                Verdict::Retry => {
-                    let late = wait.is_overdue || wait.is_replaced();
-                    if late && (switched || (wait.is_overdue && wait.times_out)) {
-                        return Err(LoadError::TimedOut);
+        };
+        let guard = OwnedGuard::in_background(guard, self.core.clone(), panicked::<E, V>);
+        // It waits for its own load, as any other call would, from before it runs.
+        let load = Arc::clone(guard.load());
+        let place = *self.ticket.get_or_insert_with(Ticket::draw);
+        load.join(place, Want::Any(TypeId::of::<LoadError<E>>()));
+        loads.watch_quietly(&load, loads.clock());
+        (self.load, self.began) = (Some(load), true);
+        launch(&inner, guard);
+        None
+    }
+
+    /// The call has ended its other work: from now on it waits like any other.
+    fn wait_now(&mut self) {
+        self.ask.want = Want::Optional;
+        if let (Some(load), Some(ticket), false) = (&self.load, self.ticket, self.began) {
+            load.wait_now(ticket);
+        }
+    }
+
+    /// Waits until a load of the key has ended: the one that the call waits for, or the one that
+    /// the key has then. From an overdue load of another call it goes on once, with the newer load.
+    pub(super) fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        launch: Launch<'_, K, V, E, S>,
+    ) -> Poll<Answer<V, E>> {
+        while let (Some(load), Some(ticket)) = (self.load.clone(), self.ticket) {
+            self.run_if_queued(&load);
+            self.core.check_process();
+            let mut overdue = false;
+            let verdict = match load.poll(ticket, cx.waker()) {
+                Some(verdict) => verdict,
+                None => {
+                    let core = self.core.visit();
+                    match has_to_wait(core.as_deref(), &load, ticket, cx.waker()) {
+                        Ok(true) => return Poll::Pending,
+                        Ok(false) => {
+                            overdue = load.is_current();
+                            self.stop();
+                            Verdict::Retry
+                        }
+                        Err(cycle) => {
+                            self.stop();
+                            panic!("{cycle}");
+                        }
                     }
-                    switched |= late;
+                }
+            };
+            self.load = None;
+            let offered = match verdict {
+                Verdict::Ended(outcome) => return Poll::Ready(answer(&outcome)),
+                Verdict::Leads => Some(Arc::clone(&load)),
+                Verdict::Retry => {
+                    let late = overdue || load.revoked() == Some(RevokedBy::NewerLoad);
+                    // So has a refresh timed out that did not begin the load.
+                    let timed_out = overdue && (self.began || self.ask.over == Over::Any);
+                    if late && (self.switched || timed_out) {
+                        return Poll::Ready(Err(LoadError::TimedOut));
+                    }
+                    self.switched |= late;
                     // A refresh takes what a write has stored meanwhile.
                     if !late {
                         self.ask.over = Over::Absent;
                     }
+                    None
                 }
-            }
-            match self.begin(key, Some((&wait, leads))) {
-                Continue(next) => wait = next,
-                Break(answer) => return answer,
+            };
+            let hash = Some(load.hash());
+            if let Some(answer) = self.claim(load.key(), hash, offered, launch) {
+                return Poll::Ready(answer);
             }
         }
+        unreachable!("a call without an answer waits for a load");
     }
 
     /// On a thread that leads a load: runs a load that is queued for the threads of the reloads,
@@ -258,11 +192,28 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher> Call<
     fn run_if_queued(&self, load: &Arc<Load<K, V>>) {
         if runs_loader()
             && let Some(inner) = self.inner.upgrade()
-            && let AnyLoader::Blocking(loader) = &inner.loader
-            && let Some(right) = inner.threads.take(load)
+            && let Some(guard) = inner.threads.take(load)
         {
-            contain(|| super::call::run_blocking(&**loader, right));
+            run_now(&inner.loader, guard);
         }
+    }
+}
+
+impl<K: CacheKey, V: CacheValue, E, S: CacheHasher> Call<K, V, E, S> {
+    /// Ends the wait. If the call had been told to lead, the next waiter leads.
+    fn stop(&mut self) {
+        if let (Some(load), Some(ticket)) = (self.load.take(), self.ticket)
+            && load.is_of_this_process()
+            && load.leave(ticket)
+        {
+            drop(Guard::new(self.core.clone(), load));
+        }
+    }
+}
+
+impl<K: CacheKey, V: CacheValue, E, S: CacheHasher> Drop for Call<K, V, E, S> {
+    fn drop(&mut self) {
+        self.stop();
     }
 }
 
@@ -274,10 +225,11 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
     where
         Q: Equivalent<K> + Hash + ToOwned<Owned = K> + ?Sized,
     {
-        let mut call = Call::get(self);
-        let answer = match call.begin(key, None) {
-            Continue(wait) => call.answer(key, wait).await,
-            Break(answer) => answer,
+        let ask = Request::value(fallible::<LoadError<E>>()).heeding_failures();
+        let mut call = Call::new(self, ask);
+        let answer = match call.claim(key, None, None, &mut Inner::launch) {
+            Some(answer) => answer,
+            None => poll_fn(|cx| call.poll(cx, &mut Inner::launch)).await,
         };
         Ok(answer?.unwrap_or_else(|| unreachable!("it accepts values and errors only")))
     }
@@ -286,39 +238,37 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
     /// call waits for the other loads when its own have ended.
     pub(super) async fn load_all_in_task(
         &self,
-        loader: &Arc<dyn OwnedFutures<K, V, E>>,
         mut keys: Keys<K, V>,
     ) -> Result<Vec<Option<V>>, LoadError<E>> {
-        let own = Want::Any(TypeId::of::<LoadError<E>>());
-        let mut call = Call::new(self, Request::value(Want::Optional), own);
-        let wrong = call.wrong.insert(Arc::default());
-        let wrong = Arc::clone(wrong);
-        let later = Request::value(Want::LookUpAgain);
-        let core = self.cache.core();
-        let (mut guards, mut own, mut others) = (Vec::new(), Vec::new(), Vec::new());
+        let wrong: Arc<OnceLock<(usize, usize)>> = Arc::default();
+        let spawn = |inner: &Inner<K, V, E, S>, guards| {
+            inner.spawn(run_many(
+                Arc::clone(&inner.loader),
+                guards,
+                Arc::clone(&wrong),
+            ));
+        };
+        let (mut guards, mut calls) = (Vec::new(), Vec::new());
         for &place in &keys.missing {
-            let (key, mut ticket) = (&keys.unique[place], None);
-            let mut by_ref = ByRef::new(key);
-            match (core.loads()).begin(None, &mut by_ref, core.hash(key), &later, &mut ticket) {
-                Ok(Claim::Value(seen)) => keys.answers[place] = Some(seen.value),
-                Ok(Claim::Guard(guard, _)) => {
-                    let (guard, wait) = call.join_own(core, guard, None);
-                    guards.push(guard);
-                    own.push((place, wait));
-                }
-                Err(load) => others.push((place, call.wait(load, ticket, false))),
-                Ok(_) => unreachable!("a call that joins waits"),
+            let mut call = Call::new(self, Request::value(Want::LookUpAgain));
+            let key = &keys.unique[place];
+            match call.claim(key, None, None, &mut |_, guard| guards.push(guard)) {
+                Some(answer) => keys.answers[place] = answer?,
+                None => calls.push((place, call)),
             }
         }
         if !guards.is_empty() {
-            let task = run_many_in_task(Arc::clone(loader), guards, wrong);
-            self.inner.spawn(task);
+            spawn(&self.inner, guards);
         }
-        for (place, wait) in own.into_iter().chain(others) {
-            if !wait.times_out {
-                wait.load.wait_now(wait.ticket);
+        calls.sort_by_key(|(_, call)| !call.began);
+        for (place, mut call) in calls {
+            call.wait_now();
+            let mut launch = |inner: &Inner<K, V, E, S>, guard| spawn(inner, vec![guard]);
+            let answer = poll_fn(|cx| call.poll(cx, &mut launch)).await;
+            if let Some(&(asked, got)) = wrong.get() {
+                panic!("{}", wrong_number_of_values(asked, got));
             }
-            keys.answers[place] = call.answer(&keys.unique[place], wait).await?;
+            keys.answers[place] = answer?;
         }
         Ok(keys.in_order())
     }

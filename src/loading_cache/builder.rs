@@ -1,6 +1,6 @@
 //! Settings of a loading cache.
 
-use super::kinds::{AnyLoader, BoxFuture, IntoLoading};
+use super::kinds::{AnyLoader, IntoLoading, Task};
 use super::loader::LoadError;
 use super::threads::ReloadThreads;
 use super::{Inner, LoadingCache, Spawner};
@@ -9,6 +9,7 @@ use crate::cache::{BuildError, CacheBuilder};
 use crate::refresh::{self, Refresh};
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -77,6 +78,14 @@ impl<K, V, E, S> LoadingBuilder<K, V, E, S> {
     /// entry is stale only if its loader has said when, by
     /// [`Loaded::refresh_in`](crate::Loaded::refresh_in).
     ///
+    /// # Errors
+    ///
+    /// [`try_build`](Self::try_build) refuses [`refresh::after`] with a time of zero.
+    ///
+    /// # Cost
+    ///
+    /// A call of the policy for each write and each reload. A hit compares one moment.
+    ///
     /// ```
     /// use std::time::Duration;
     /// use wheelhouse::{Cache, loader_fn, refresh};
@@ -85,7 +94,7 @@ impl<K, V, E, S> LoadingBuilder<K, V, E, S> {
     ///     .loading(loader_fn(|key: &u32| Ok::<u32, ()>(key * 2)))
     ///     .refresh_after(refresh::after(Duration::from_secs(60)))
     ///     .build();
-    /// # _ = cache;
+    /// assert_eq!(cache.get(&4).unwrap(), 8);
     /// ```
     pub fn refresh_after(mut self, policy: impl Refresh<K, V>) -> Self {
         self.refresh = Some(Box::new(policy));
@@ -95,15 +104,17 @@ impl<K, V, E, S> LoadingBuilder<K, V, E, S> {
     /// Bounds how long a load or a reload holds its key; as [`CacheBuilder::load_timeout`]. When a
     /// reload is overdue, another one may begin.
     ///
+    /// # Errors
+    ///
+    /// [`try_build`](Self::try_build) refuses zero.
+    ///
     /// ```
     /// use std::time::Duration;
     /// use wheelhouse::{Cache, loader_fn};
     ///
-    /// let cache = Cache::builder()
-    ///     .loading(loader_fn(|key: &u32| Ok::<u32, ()>(key * 2)))
-    ///     .load_timeout(Duration::from_secs(5))
-    ///     .build();
-    /// # _ = cache;
+    /// let load = loader_fn(|key: &u32| Ok::<u32, ()>(key * 2));
+    /// let builder = Cache::builder().loading(load).load_timeout(Duration::from_secs(5));
+    /// assert_eq!(builder.build().get(&4).unwrap(), 8);
     /// ```
     pub fn load_timeout(mut self, time: Duration) -> Self {
         self.cache = self.cache.load_timeout(time);
@@ -123,8 +134,13 @@ impl<K, V, E, S> LoadingBuilder<K, V, E, S> {
     /// an explicit write of the key, such as `insert` or `invalidate`.
     ///
     /// Panics and time-outs are not remembered, nor are failures of reloads: for these
-    /// [`refresh_after_failure`](crate::Refresh::refresh_after_failure) decides. Each shard of the
-    /// cache remembers 256 keys at most; beyond that, the oldest error is forgotten.
+    /// [`refresh_after_failure`](crate::Refresh::refresh_after_failure) decides. If the policy
+    /// panics, the error is not remembered.
+    ///
+    /// # Cost
+    ///
+    /// For each error the memory of a load. Each shard of the cache remembers 256 keys at most;
+    /// beyond that, the oldest error is forgotten.
     ///
     /// ```
     /// use std::time::Duration;
@@ -155,7 +171,12 @@ impl<K, V, E, S> LoadingBuilder<K, V, E, S> {
 
     /// Sets the maximum number of threads that run a [`Loader`](crate::Loader) for reloads. A
     /// thread starts when it is needed, and ends when it has been idle for a while. The default is
-    /// 1. An async loader has no such threads, so there it is an error.
+    /// 1.
+    ///
+    /// # Errors
+    ///
+    /// [`try_build`](Self::try_build) refuses 0, and any number for an async loader, which has no
+    /// such threads.
     ///
     /// # Loaders that hang
     ///
@@ -173,11 +194,9 @@ impl<K, V, E, S> LoadingBuilder<K, V, E, S> {
     /// ```
     /// use wheelhouse::{Cache, loader_fn};
     ///
-    /// let cache = Cache::builder()
-    ///     .loading(loader_fn(|key: &u32| Ok::<u32, ()>(key * 2)))
-    ///     .reload_threads(4)
-    ///     .build();
-    /// # _ = cache;
+    /// let load = loader_fn(|key: &u32| Ok::<u32, ()>(key * 2));
+    /// let cache = Cache::builder().loading(load).reload_threads(4).build();
+    /// assert_eq!(cache.refresh(4).wait().unwrap(), Some(8)); // on one of the four
     /// ```
     pub fn reload_threads(mut self, threads: usize) -> Self {
         self.threads = Some(threads);
@@ -186,8 +205,16 @@ impl<K, V, E, S> LoadingBuilder<K, V, E, S> {
 
     /// Sets what runs the tasks of an [`AsyncLoader`](crate::AsyncLoader). Each load and each
     /// reload is one task. The spawner gets it when the load begins, and the calls that want the
-    /// value wait for its outcome. The load goes on when they leave. An async loader needs a
-    /// spawner; for another loader it is an error.
+    /// value wait for its outcome. The load goes on when they leave.
+    ///
+    /// # Errors
+    ///
+    /// [`try_build`](Self::try_build) refuses an async loader without a spawner, and a spawner for
+    /// another loader.
+    ///
+    /// # Cost
+    ///
+    /// Two boxes for the task of a load, and what the program's runtime takes for one.
     ///
     /// The spawner is called on the thread that begins the load. That may be a thread of no
     /// runtime: a thread that calls [`get`](LoadingCache::get), or the cache's own. There
@@ -214,7 +241,7 @@ impl<K, V, E, S> LoadingBuilder<K, V, E, S> {
     /// assert_eq!(cache.get_async(&4).await.unwrap(), 8);
     /// # }
     /// ```
-    pub fn spawner(mut self, spawn: impl Fn(BoxFuture<()>) + Send + Sync + 'static) -> Self {
+    pub fn spawner(mut self, spawn: impl Fn(Task) + Send + Sync + 'static) -> Self {
         self.spawner = Some(Box::new(spawn));
         self
     }
@@ -279,14 +306,14 @@ where
         let cache = self.cache.try_build()?;
         let threads = ReloadThreads::new(self.threads.unwrap_or(1), cache.name());
         let inner = Inner {
-            loader: self.loader,
+            loader: Arc::new(self.loader),
             threads: Arc::new(threads),
             // Never called without: such a loader has no tasks.
             spawner: self.spawner.unwrap_or_else(|| Box::new(drop)),
         };
         Ok(LoadingCache {
             cache,
-            inner: Arc::new(inner),
+            inner: AssertUnwindSafe(Arc::new(inner)),
         })
     }
 

@@ -1,8 +1,8 @@
 //! How a loader is called, and what its answer means for the load.
 
 use super::LoadingCache;
-use super::kinds::{BoxFuture, OwnedFutures};
-use super::loader::{LoadError, Loaded, Loader, Reloaded};
+use super::kinds::{AnyLoader, Task};
+use super::loader::{LoadError, Loaded, Reloaded};
 use crate::contain::contain;
 use crate::load::cycle::thread_number;
 use crate::load::state::{Load, Outcome, RevokedBy};
@@ -15,7 +15,7 @@ use crate::time;
 use std::any::Any;
 use std::future::{Future, poll_fn};
 use std::sync::{Arc, OnceLock};
-use std::task::Poll;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
@@ -34,21 +34,6 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
         };
         Ok((made, between(began, clock.now())))
     }
-
-    /// Calls the loader for several keys.
-    #[expect(
-        clippy::type_complexity,
-        reason = "a list of what may be there, with its time"
-    )]
-    pub(super) fn load_many(
-        &self,
-        loader: &dyn Loader<K, V, Error = E>,
-        keys: &[K],
-    ) -> Result<Vec<Option<(Loaded<V>, Duration)>>, LoadError<E>> {
-        let (values, took) = self.timed(|| loader.load_many(keys))?;
-        let timed = |value: Option<_>| value.map(|value| (value, took));
-        Ok(values.into_iter().map(timed).collect())
-    }
 }
 
 /// The loader's answer, and how long it took.
@@ -58,12 +43,10 @@ type Timed<V, E> = Result<(Loaded<V>, Duration), LoadError<E>>;
 pub(super) fn conclude_own<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>(
     run: Run<'_, K, V, S, Timed<V, E>>,
 ) -> Result<V, LoadError<E>> {
-    let made = |loaded: Timed<V, E>| match loaded {
-        Ok((loaded, took)) => {
-            let (value, given) = put(loaded, took);
-            Ok((Keyless::made(value), given))
-        }
-        Err(error) => Err(failure(error)),
+    let made = |loaded: Timed<V, E>| {
+        let (loaded, took) = loaded.map_err(failure)?;
+        let (value, given) = put(loaded, took, false);
+        Ok((Keyless::made(value), given))
     };
     match conclude(run, made) {
         Ok(seen) => Ok(seen.value),
@@ -87,96 +70,79 @@ pub(super) fn answer<V: Clone, E: Send + Sync + 'static>(
 /// unchanged.
 type Old<V> = Option<(V, Option<Duration>)>;
 
-/// Runs a load or a reload on this thread. A panic drops the right: the load has failed.
-pub(super) fn run_blocking<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>(
-    loader: &dyn Loader<K, V, Error = E>,
-    right: OwnedGuard<K, V, S>,
+/// The task of a load or a reload.
+pub(super) fn run<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>(
+    loader: Arc<AnyLoader<K, V, E>>,
+    guard: OwnedGuard<K, V, S>,
+) -> Task {
+    task(vec![Arc::clone(guard.load())], async move {
+        let Some(began) = guard.begin_run() else {
+            return;
+        };
+        let old = guard.is_reload().then(|| guard.old()).flatten();
+        let present = old.as_ref().map(|(value, _)| value);
+        let made = loader.load_or_reload(guard.load().key(), present).await;
+        finish(guard, began, made, old);
+    })
+}
+
+/// Runs a load or a reload of a [`Loader`](super::Loader) on this thread: its task never waits.
+pub(super) fn run_now<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>(
+    loader: &Arc<AnyLoader<K, V, E>>,
+    guard: OwnedGuard<K, V, S>,
 ) {
-    let load = Arc::clone(right.load());
-    if load.revoked() == Some(RevokedBy::NewerLoad) {
-        // It waited for so long that a newer load has replaced it. Dropping the right counts as a
+    if guard.load().revoked() == Some(RevokedBy::NewerLoad) {
+        // It waited for so long that a newer load has replaced it. Dropping the guard counts as a
         // failure.
         return;
     }
-    let Some(began) = right.begin_run() else {
-        return;
-    };
-    // Until the end of the run: what is loaded is committed on this thread as well.
-    load.set_leader(thread_number());
-    let old = old_of(&right);
-    let made = match &old {
-        Some((old, _)) => loader.reload(load.key(), old),
-        None => loader.load(load.key()).map(Reloaded::New),
-    };
-    finish(right, began, made, old);
-}
-
-/// The task of a load or a reload.
-pub(super) fn run_in_task<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>(
-    loader: Arc<dyn OwnedFutures<K, V, E>>,
-    right: OwnedGuard<K, V, S>,
-) -> BoxFuture<()> {
-    task(vec![Arc::clone(right.load())], async move {
-        let Some(began) = right.begin_run() else {
-            return;
-        };
-        let key = right.load().key().clone();
-        let old = old_of(&right);
-        let made = match &old {
-            Some((old, _)) => loader.reload(key, old.clone()).await,
-            None => loader.load(key).await.map(Reloaded::New),
-        };
-        finish(right, began, made, old);
-    })
+    let mut task = run(Arc::clone(loader), guard);
+    let polled = in_loader(|| task.as_mut().poll(&mut Context::from_waker(Waker::noop())));
+    debug_assert!(polled.is_ready());
 }
 
 /// The task of the loads of several absent keys. If the loader returns another number of values,
 /// `wrong` gets both numbers, and the loads fail.
-pub(super) fn run_many_in_task<
-    K: CacheKey,
-    V: CacheValue,
-    E: Send + Sync + 'static,
-    S: CacheHasher,
->(
-    loader: Arc<dyn OwnedFutures<K, V, E>>,
-    rights: Vec<OwnedGuard<K, V, S>>,
+pub(super) fn run_many<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>(
+    loader: Arc<AnyLoader<K, V, E>>,
+    guards: Vec<OwnedGuard<K, V, S>>,
     wrong: Arc<OnceLock<(usize, usize)>>,
-) -> BoxFuture<()> {
-    let loads = rights.iter().map(|right| Arc::clone(right.load()));
+) -> Task {
+    let loads = guards.iter().map(|guard| Arc::clone(guard.load()));
     task(loads.collect(), async move {
-        rights.iter().for_each(|right| _ = right.begin_run());
-        let Some(began) = rights.first().and_then(OwnedGuard::now) else {
+        guards.iter().for_each(|guard| _ = guard.begin_run());
+        let Some(began) = guards.first().and_then(OwnedGuard::now) else {
             return;
         };
-        let keys = rights.iter().map(|right| right.load().key().clone());
-        let values = match loader.load_many(keys.collect()).await {
+        let keys = guards.iter().map(|guard| guard.load().key().clone());
+        let values = match loader.load_many(&keys.collect::<Vec<K>>()).await {
             Ok(values) => values,
             Err(error) => {
                 let error = failure(LoadError::Failed(Arc::new(error)));
-                let fail = |right: OwnedGuard<_, _, _>| _ = contain(|| right.give_up(&error));
-                return rights.into_iter().for_each(fail);
+                let fail = |guard: OwnedGuard<_, _, _>| _ = contain(|| guard.give_up(&error));
+                return guards.into_iter().for_each(fail);
             }
         };
-        if values.len() != rights.len() {
-            wrong.set((rights.len(), values.len())).ok();
+        if values.len() != guards.len() {
+            wrong.set((guards.len(), values.len())).ok();
             return;
         }
-        for (right, value) in rights.into_iter().zip(values) {
+        for (guard, value) in guards.into_iter().zip(values) {
             match value {
-                Some(loaded) => finish(right, began, Ok::<_, E>(Reloaded::New(loaded)), None),
-                None => _ = contain(|| right.give_up(&Outcome::Absent)),
+                Some(loaded) => finish(guard, began, Ok::<_, E>(Reloaded::New(loaded)), None),
+                None => _ = contain(|| guard.give_up(&Outcome::Absent)),
             }
         }
     })
 }
 
 /// A task that leads loads: while it is polled, its thread is their leader. After a panic it is
-/// dropped, and the rights to load with it.
+/// dropped, and the guards with it.
 fn task<K: CacheKey, V: CacheValue>(
     loads: Vec<Arc<Load<K, V>>>,
     run: impl Future<Output = ()> + Send + 'static,
-) -> BoxFuture<()> {
-    let mut run: Option<BoxFuture<()>> = Some(Box::pin(run));
+) -> Task {
+    let mut run: Option<Task> = Some(Box::pin(run));
     Box::pin(poll_fn(move |cx| {
         let Some(future) = &mut run else {
             return Poll::Ready(());
@@ -196,47 +162,40 @@ fn task<K: CacheKey, V: CacheValue>(
     }))
 }
 
-fn old_of<K: CacheKey, V: CacheValue, S: CacheHasher>(right: &OwnedGuard<K, V, S>) -> Old<V> {
-    if right.is_reload() { right.old() } else { None }
-}
-
 /// Ends a run with the loader's answer.
 fn finish<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>(
-    right: OwnedGuard<K, V, S>,
+    guard: OwnedGuard<K, V, S>,
     began: u64,
     made: Result<Reloaded<V>, E>,
     old: Old<V>,
 ) {
-    let took = between(began, right.now().unwrap_or(began));
-    let reload = right.is_reload();
-    let from = |lifetime, refresh| FromLoad {
-        lifetime,
-        refresh,
-        reload,
-        took,
+    let took = between(began, guard.now().unwrap_or(began));
+    let reload = guard.is_reload();
+    let (expires_in, refresh_in) = match made {
+        Ok(Reloaded::UnchangedFor {
+            expires_in,
+            refresh_in,
+        }) => (expires_in, refresh_in),
+        _ => (None, None),
     };
     // A panic of user code on the way is a failure.
     contain(|| match (made, old) {
-        (Err(error), _) => right.give_up(&failure(LoadError::Failed(Arc::new(error)))),
+        (Err(error), _) => guard.give_up(&failure(LoadError::Failed(Arc::new(error)))),
         (Ok(Reloaded::New(loaded)), _) => {
-            let given = LifetimeSource::Loaded(from(loaded.lifetime, loaded.refresh));
-            drop(right.fill(Keyless::made(loaded.value), given));
-        }
-        (Ok(Reloaded::Unchanged), Some((old, lifetime))) => {
-            right.unchanged(old, from(lifetime.map(Some), None));
-        }
-        (
-            Ok(Reloaded::UnchangedFor {
-                expires_in,
-                refresh_in,
-            }),
-            Some((old, lifetime)),
-        ) => {
-            let lifetime = expires_in.or(lifetime);
-            right.unchanged(old, from(lifetime.map(Some), refresh_in));
+            let (value, given) = put(loaded, took, reload);
+            drop(guard.fill(Keyless::made(value), given));
         }
         // Without an old value there is nothing that could be unchanged.
-        (Ok(_), _) => _ = right.remove(Outcome::Absent),
+        (Ok(Reloaded::Gone), _) | (Ok(_), None) => _ = guard.remove(Outcome::Absent),
+        (Ok(_), Some((old, former))) => {
+            let from = FromLoad {
+                lifetime: expires_in.or(former).map(Some),
+                refresh: refresh_in,
+                reload,
+                took,
+            };
+            guard.unchanged(old, from);
+        }
     });
 }
 
@@ -252,11 +211,11 @@ pub(super) fn panicked<E: Send + Sync + 'static, V>() -> Outcome<V> {
 }
 
 /// The value to store, and where its lifetime comes from.
-pub(super) fn put<V>(loaded: Loaded<V>, took: Duration) -> (V, LifetimeSource) {
+pub(super) fn put<V>(loaded: Loaded<V>, took: Duration, reload: bool) -> (V, LifetimeSource) {
     let from = FromLoad {
         lifetime: loaded.lifetime,
         refresh: loaded.refresh,
-        reload: false,
+        reload,
         took,
     };
     (loaded.value, LifetimeSource::Loaded(from))

@@ -2,17 +2,20 @@
 //! with its type erased.
 
 use super::loader::{AsyncLoader, Loaded, Loader, Reloaded};
+use crate::load::{CacheKey, CacheValue};
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
 
-pub(super) type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+/// A task for the program's spawner.
+pub(super) type Task = BoxFuture<'static, ()>;
+
+type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// A loader of either kind.
 pub enum AnyLoader<K, V, E> {
-    Blocking(Arc<dyn Loader<K, V, Error = E>>),
-    Async(Arc<dyn OwnedFutures<K, V, E>>),
+    Blocking(Box<dyn Loader<K, V, Error = E>>),
+    Async(Box<dyn BoxedFutures<K, V, E>>),
 }
 
 impl<K, V, E> fmt::Debug for AnyLoader<K, V, E> {
@@ -24,35 +27,56 @@ impl<K, V, E> fmt::Debug for AnyLoader<K, V, E> {
     }
 }
 
-/// An [`AsyncLoader`] whose futures own what they need.
-pub trait OwnedFutures<K, V, E>: Send + Sync {
-    fn load(self: Arc<Self>, key: K) -> BoxFuture<Result<Loaded<V>, E>>;
-    fn reload(self: Arc<Self>, key: K, old: V) -> BoxFuture<Result<Reloaded<V>, E>>;
-    fn load_many(self: Arc<Self>, keys: Vec<K>) -> BoxFuture<Result<Vec<Option<Loaded<V>>>, E>>;
+impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> AnyLoader<K, V, E> {
+    /// Makes the value of a key whose present value is `old`.
+    pub(super) async fn load_or_reload(&self, key: &K, old: Option<&V>) -> Result<Reloaded<V>, E> {
+        match (self, old) {
+            (Self::Blocking(loader), Some(old)) => loader.reload(key, old),
+            (Self::Blocking(loader), None) => loader.load(key).map(Reloaded::New),
+            (Self::Async(loader), Some(old)) => loader.reload(key, old).await,
+            (Self::Async(loader), None) => loader.load(key).await.map(Reloaded::New),
+        }
+    }
+
+    /// Makes the values of several keys.
+    pub(super) async fn load_many(&self, keys: &[K]) -> Result<Vec<Option<Loaded<V>>>, E> {
+        match self {
+            Self::Blocking(loader) => loader.load_many(keys),
+            Self::Async(loader) => loader.load_many(keys).await,
+        }
+    }
 }
 
-/// Its implementation for any loader.
-struct Owner<L>(L);
+/// An [`AsyncLoader`] with its futures in boxes.
+pub trait BoxedFutures<K, V, E>: Send + Sync {
+    fn load<'a>(&'a self, key: &'a K) -> BoxFuture<'a, Result<Loaded<V>, E>>;
+    fn reload<'a>(&'a self, key: &'a K, old: &'a V) -> BoxFuture<'a, Result<Reloaded<V>, E>>;
+    fn load_many<'a>(&'a self, keys: &'a [K]) -> BoxFuture<'a, Result<Vec<Option<Loaded<V>>>, E>>;
+}
 
-impl<K, V, L> OwnedFutures<K, V, L::Error> for Owner<L>
+impl<K, V, L> BoxedFutures<K, V, L::Error> for L
 where
     K: Send + Sync + 'static,
     V: Send + Sync + 'static,
     L: AsyncLoader<K, V>,
 {
-    fn load(self: Arc<Self>, key: K) -> BoxFuture<Result<Loaded<V>, L::Error>> {
-        Box::pin(async move { self.0.load(&key).await })
+    fn load<'a>(&'a self, key: &'a K) -> BoxFuture<'a, Result<Loaded<V>, L::Error>> {
+        Box::pin(AsyncLoader::load(self, key))
     }
 
-    fn reload(self: Arc<Self>, key: K, old: V) -> BoxFuture<Result<Reloaded<V>, L::Error>> {
-        Box::pin(async move { self.0.reload(&key, &old).await })
+    fn reload<'a>(
+        &'a self,
+        key: &'a K,
+        old: &'a V,
+    ) -> BoxFuture<'a, Result<Reloaded<V>, L::Error>> {
+        Box::pin(AsyncLoader::reload(self, key, old))
     }
 
-    fn load_many(
-        self: Arc<Self>,
-        keys: Vec<K>,
-    ) -> BoxFuture<Result<Vec<Option<Loaded<V>>>, L::Error>> {
-        Box::pin(async move { self.0.load_many(&keys).await })
+    fn load_many<'a>(
+        &'a self,
+        keys: &'a [K],
+    ) -> BoxFuture<'a, Result<Vec<Option<Loaded<V>>>, L::Error>> {
+        Box::pin(AsyncLoader::load_many(self, keys))
     }
 }
 
@@ -91,7 +115,7 @@ impl<K, V, L: Loader<K, V>> IntoLoading<K, V, IsBlocking> for L {
     type Error = L::Error;
 
     fn erase(self) -> AnyLoader<K, V, L::Error> {
-        AnyLoader::Blocking(Arc::new(self))
+        AnyLoader::Blocking(Box::new(self))
     }
 }
 
@@ -104,7 +128,7 @@ where
     type Error = L::Error;
 
     fn erase(self) -> AnyLoader<K, V, L::Error> {
-        AnyLoader::Async(Arc::new(Owner(self)))
+        AnyLoader::Async(Box::new(self))
     }
 }
 

@@ -48,10 +48,10 @@ pub use refreshing::Refreshing;
 use crate::RandomState;
 use crate::cache::Cache;
 use crate::load::{CacheHasher, CacheKey, CacheValue};
-use kinds::{AnyLoader, BoxFuture};
+use kinds::{AnyLoader, Task};
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
-use std::panic::{RefUnwindSafe, UnwindSafe};
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use threads::ReloadThreads;
 
@@ -124,15 +124,16 @@ where
     S: BuildHasher + Send + Sync + 'static,
 {
     cache: Cache<K, V, S>,
-    inner: Arc<Inner<K, V, E, S>>,
+    /// It is whole after a panic of user code, as the cache is.
+    inner: AssertUnwindSafe<Arc<Inner<K, V, E, S>>>,
 }
 
 /// The program's function that runs a task of the cache.
-type Spawner = Box<dyn Fn(BoxFuture<()>) + Send + Sync>;
+type Spawner = Box<dyn Fn(Task) + Send + Sync>;
 
 /// The state that the handles share beside the cache.
 struct Inner<K: CacheKey, V: CacheValue, E, S: CacheHasher> {
-    loader: AnyLoader<K, V, E>,
+    loader: Arc<AnyLoader<K, V, E>>,
     /// For a [`Loader`].
     threads: Arc<ReloadThreads<K, V, S>>,
     /// For an [`AsyncLoader`].
@@ -155,7 +156,7 @@ where
     fn clone(&self) -> Self {
         Self {
             cache: self.cache.clone(),
-            inner: Arc::clone(&self.inner),
+            inner: AssertUnwindSafe(Arc::clone(&self.inner)),
         }
     }
 }
@@ -180,23 +181,6 @@ where
     pub fn cache(&self) -> &Cache<K, V, S> {
         &self.cache
     }
-}
-
-/// As a [`Cache`], it is whole after a panic of user code, if keys and values are.
-impl<K, V, E, S> UnwindSafe for LoadingCache<K, V, E, S>
-where
-    K: Hash + Eq + Clone + Send + Sync + RefUnwindSafe + 'static,
-    V: Clone + Send + Sync + RefUnwindSafe + 'static,
-    S: BuildHasher + Send + Sync + RefUnwindSafe + 'static,
-{
-}
-
-impl<K, V, E, S> RefUnwindSafe for LoadingCache<K, V, E, S>
-where
-    K: Hash + Eq + Clone + Send + Sync + RefUnwindSafe + 'static,
-    V: Clone + Send + Sync + RefUnwindSafe + 'static,
-    S: BuildHasher + Send + Sync + RefUnwindSafe + 'static,
-{
 }
 
 impl<K, V, E, S> fmt::Debug for LoadingCache<K, V, E, S>

@@ -1,19 +1,18 @@
 //! The methods that read, for threads and for tasks.
 
-use super::LoadingCache;
+use super::background::Call;
 use super::call::{answer, conclude_own, put};
 use super::kinds::AnyLoader;
 use super::loader::LoadError;
 use super::refreshing::Refreshing;
+use super::{Inner, LoadingCache};
 use crate::load::wait::block_on;
 use crate::load::{ByRef, Claimant, Keyless, Keys, Request, fallible};
-use crate::node::is_stale;
 use crate::operations::{Lookup, Timed};
-use crate::stats::Counters;
-use crate::time::NEVER;
+use crate::stats::Count;
 use equivalent::Equivalent;
 use std::borrow::ToOwned;
-use std::future::ready;
+use std::future::{poll_fn, ready};
 use std::hash::{BuildHasher, Hash};
 
 impl<K, V, E, S> LoadingCache<K, V, E, S>
@@ -62,27 +61,37 @@ where
     where
         Q: Equivalent<K> + Hash + ToOwned<Owned = K> + ?Sized,
     {
-        if let Some(value) = self.get_if_present(key) {
-            return Ok(value);
+        match self.get_if_present(key) {
+            Some(value) => Ok(value),
+            None => self.load_as_thread(key),
         }
-        self.load(key)
     }
 
     #[cold]
     #[inline(never)]
     #[track_caller]
-    fn load<Q>(&self, key: &Q) -> Result<V, LoadError<E>>
+    fn load_as_thread<Q>(&self, key: &Q) -> Result<V, LoadError<E>>
     where
         Q: Equivalent<K> + Hash + ToOwned<Owned = K> + ?Sized,
     {
-        match &self.inner.loader {
-            AnyLoader::Blocking(loader) => {
-                let ask = Request::value(fallible::<LoadError<E>>()).heeding_failures();
-                let claimant = Claimant::new(self.cache.core(), ByRef::new(key), ask);
-                conclude_own(claimant.run(|_| self.timed(|| loader.load(&key.to_owned()))))
-            }
-            AnyLoader::Async(_) => block_on(self.load_in_task(key)),
-        }
+        block_on(self.load(key))
+    }
+
+    /// Loads an absent key.
+    async fn load<Q>(&self, key: &Q) -> Result<V, LoadError<E>>
+    where
+        Q: Equivalent<K> + Hash + ToOwned<Owned = K> + ?Sized,
+    {
+        let AnyLoader::Blocking(loader) = &*self.inner.loader else {
+            return self.load_in_task(key).await;
+        };
+        let ask = Request::value(fallible::<LoadError<E>>()).heeding_failures();
+        let claimant = Claimant::new(self.cache.core(), ByRef::new(key), ask);
+        let load = async { self.timed(|| loader.load(&key.to_owned())) };
+        let load = |_: Option<&Keyless<V>>| load;
+        claimant
+            .run_async(None::<fn(V) -> _>, load, conclude_own)
+            .await
     }
 
     /// Returns the values of several keys, in their order. Those that are absent are loaded by one
@@ -119,18 +128,7 @@ where
         &self,
         keys: impl IntoIterator<Item = K>,
     ) -> Result<Vec<Option<V>>, LoadError<E>> {
-        match &self.inner.loader {
-            AnyLoader::Blocking(loader) => {
-                let (keys, stale) = self.look_up_all(keys);
-                self.remembered_any(&keys)?;
-                let load = |keys: &[K]| self.load_many(&**loader, keys);
-                let store = |(value, took)| put(value, took);
-                let values = self.cache.get_all_as(keys, load, store);
-                stale.iter().for_each(|key| self.reload(key));
-                values.map_err(|error| (*error).clone())
-            }
-            AnyLoader::Async(_) => block_on(self.get_all_async(keys)),
-        }
+        block_on(self.get_all_async(keys))
     }
 
     /// Returns the value of a key if it is present; loads nothing. Starts a reload if the value is
@@ -157,8 +155,8 @@ where
     where
         Q: Equivalent<K> + Hash + ?Sized,
     {
-        let (value, at, now) = Timed::look_up(self.cache.core(), key)?;
-        if self.is_stale(at, now) {
+        let (value, may_be_stale) = Timed::look_up(self.cache.core(), key)?;
+        if may_be_stale {
             self.reload(key);
         }
         Some(value)
@@ -188,7 +186,11 @@ where
     /// assert_eq!(cache.get(&"k").unwrap(), 1);
     /// ```
     pub fn refresh(&self, key: K) -> Refreshing<V, E> {
-        Refreshing::begin(self, &key)
+        let mut call = Call::refresh(self, &key);
+        let outcome = poll_fn(move |cx| call.poll(cx, &mut Inner::launch));
+        Refreshing {
+            outcome: Some(Box::pin(outcome)),
+        }
     }
 
     /// As [`get`](Self::get), for tasks.
@@ -229,23 +231,9 @@ where
     where
         Q: Equivalent<K> + Hash + ToOwned<Owned = K> + ?Sized,
     {
-        if let Some(value) = self.get_if_present(key) {
-            return Ok(value);
-        }
-        match &self.inner.loader {
-            AnyLoader::Blocking(loader) => {
-                let ask = Request::value(fallible::<LoadError<E>>()).heeding_failures();
-                let claimant = Claimant::new(self.cache.core(), ByRef::new(key), ask);
-                let load = async { self.timed(|| loader.load(&key.to_owned())) };
-                claimant
-                    .run_async(
-                        None::<fn(V) -> _>,
-                        |_: Option<&Keyless<V>>| load,
-                        conclude_own,
-                    )
-                    .await
-            }
-            AnyLoader::Async(_) => self.load_in_task(key).await,
+        match self.get_if_present(key) {
+            Some(value) => Ok(value),
+            None => self.load(key).await,
         }
     }
 
@@ -281,59 +269,49 @@ where
         keys: impl IntoIterator<Item = K>,
     ) -> Result<Vec<Option<V>>, LoadError<E>> {
         let (keys, stale) = self.look_up_all(keys);
-        self.remembered_any(&keys)?;
-        let values = match &self.inner.loader {
+        self.remembered(&keys)?;
+        let values = match &*self.inner.loader {
             AnyLoader::Blocking(loader) => {
-                let store = |(value, took)| put(value, took);
-                let load = |keys: Vec<K>| ready(self.load_many(&**loader, &keys));
+                let store = |(value, took)| put(value, took, false);
+                let load = |keys: Vec<K>| {
+                    let loaded = self.timed(|| loader.load_many(&keys));
+                    ready(loaded.map(|(values, took)| {
+                        let timed = |value: Option<_>| value.map(|value| (value, took));
+                        values.into_iter().map(timed).collect()
+                    }))
+                };
                 let values = self.cache.get_all_as_async(keys, load, store).await;
                 values.map_err(|error| (*error).clone())
             }
-            AnyLoader::Async(loader) => self.load_all_in_task(loader, keys).await,
+            AnyLoader::Async(_) => self.load_all_in_task(keys).await,
         };
         stale.iter().for_each(|key| self.reload(key));
         values
     }
 
-    /// The error of the key's last load, while it is remembered.
-    fn remembered<Q>(&self, key: &Q) -> Result<(), LoadError<E>>
-    where
-        Q: Equivalent<K> + Hash + ?Sized,
-    {
-        let core = self.cache.core();
+    /// The error that is remembered for one of the keys that are absent.
+    fn remembered(&self, keys: &Keys<K, V>) -> Result<(), LoadError<E>> {
+        let (core, want) = (self.cache.core(), fallible::<LoadError<E>>());
         if core.failure_backoff.is_none() {
             return Ok(());
         }
-        let want = fallible::<LoadError<E>>();
-        let Some(failure) = core.loads().remembered(core.hash(key), key, want) else {
-            return Ok(());
-        };
-        core.shared.count(Counters::failure_remembered);
-        answer(&failure).map(drop)
+        for key in keys.missing.iter().map(|&place| &keys.unique[place]) {
+            if let Some(failure) = core.loads().remembered(core.hash(key), key, want) {
+                core.shared.count(Count::RememberedFailures);
+                answer(&failure)?;
+            }
+        }
+        Ok(())
     }
 
-    /// The error that is remembered for one of the keys that are absent.
-    fn remembered_any(&self, keys: &Keys<K, V>) -> Result<(), LoadError<E>> {
-        let mut missing = keys.missing.iter().map(|&place| &keys.unique[place]);
-        missing.try_for_each(|key| self.remembered(key))
-    }
-
-    /// Whether an entry is stale, which was judged at `now`: that moment may be after now, and is 0
-    /// if the look-up needed none.
-    #[inline]
-    fn is_stale(&self, at: u64, now: u64) -> bool {
-        let is_fresh = at == NEVER || now != 0 && !is_stale(at, now);
-        !is_fresh && is_stale(at, self.cache.core().shared.clock.now_to_judge(at))
-    }
-
-    /// Looks several keys up; also returns those whose value is stale.
+    /// Looks several keys up; also returns those whose value may be stale.
     fn look_up_all(&self, keys: impl IntoIterator<Item = K>) -> (Keys<K, V>, Vec<K>) {
         let mut stale = Vec::new();
         let keys = Keys::look_up(keys, |keys| {
             let found = Timed::look_up_many(self.cache.core(), keys);
-            let value = |(key, found): (&K, Option<(V, u64, u64)>)| {
-                let (value, at, now) = found?;
-                if self.is_stale(at, now) {
+            let value = |(key, found): (&K, Option<(V, bool)>)| {
+                let (value, may_be_stale) = found?;
+                if may_be_stale {
                     stale.push(key.clone());
                 }
                 Some(value)

@@ -1,15 +1,11 @@
 //! The future of a refresh.
 
-use super::LoadingCache;
-use super::background::Call;
+use super::background::Answer;
 use super::loader::LoadError;
 use crate::load::wait::block_on;
-use crate::load::{CacheHasher, CacheKey, CacheValue};
 use std::fmt;
 use std::future::Future;
-use std::ops::ControlFlow::{Break, Continue};
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 
 /// A refresh that [`LoadingCache::refresh`] has requested: a future of its outcome. The refresh
@@ -29,11 +25,10 @@ use std::task::{Context, Poll};
 #[must_use = "it says what came of the refresh, which goes on without it"]
 pub struct Refreshing<V, E> {
     /// Until it is ready.
-    outcome: Option<OutcomeFuture<V, E>>,
+    pub(super) outcome: Option<OutcomeFuture<V, E>>,
 }
 
-type OutcomeFuture<V, E> =
-    Pin<Box<dyn Future<Output = Result<Option<V>, LoadError<E>>> + Send + Sync>>;
+type OutcomeFuture<V, E> = Pin<Box<dyn Future<Output = Answer<V, E>> + Send + Sync>>;
 
 impl<V, E> Refreshing<V, E> {
     /// Waits for the outcome, as a thread. In a task of a runtime with one thread this call can
@@ -47,6 +42,11 @@ impl<V, E> Refreshing<V, E> {
     ///
     /// If the call would wait for a load that its own thread leads, itself or through loads of
     /// other threads.
+    ///
+    /// # Cost
+    ///
+    /// Parks the thread. With a [`load_timeout`](crate::LoadingBuilder::load_timeout) it wakes up
+    /// at least every 50 ms.
     ///
     /// ```
     /// use wheelhouse::{Cache, LoadError, loader_fn};
@@ -80,29 +80,5 @@ impl<V, E> Future for Refreshing<V, E> {
 impl<V, E> fmt::Debug for Refreshing<V, E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Refreshing").finish_non_exhaustive()
-    }
-}
-
-impl<V, E> Refreshing<V, E> {
-    /// Begins a refresh, or joins the load that is under way.
-    pub(super) fn begin<K, S>(cache: &LoadingCache<K, V, E, S>, key: &K) -> Self
-    where
-        K: CacheKey,
-        V: CacheValue,
-        E: Send + Sync + 'static,
-        S: CacheHasher,
-    {
-        let mut call = Call::refresh(cache);
-        let wait = match call.begin(key, None) {
-            Continue(wait) => wait,
-            Break(_) => unreachable!("it runs over an entry, and the cache is here"),
-        };
-        let outcome = async move {
-            let load = Arc::clone(wait.load());
-            call.answer(load.key(), wait).await
-        };
-        Self {
-            outcome: Some(Box::pin(outcome)),
-        }
     }
 }

@@ -21,11 +21,10 @@
 //! and runs no blocking loader: it waits for the queue. So does a thread that got its lease from
 //! another thread.
 
-use super::call::run_blocking;
-use super::loader::Loader;
+use super::call::run_now;
+use super::kinds::AnyLoader;
 use crate::contain::contain;
 use crate::load::state::Load;
-use crate::load::wait::in_loader;
 use crate::load::{CacheHasher, CacheKey, CacheValue, OwnedGuard};
 use crate::process::Process;
 use std::collections::VecDeque;
@@ -99,7 +98,7 @@ impl<K: CacheKey, V: CacheValue, S: CacheHasher> ReloadThreads<K, V, S> {
     /// Makes a thread run the loader.
     pub(super) fn push<E: Send + Sync + 'static>(
         self: &Arc<Self>,
-        loader: &Arc<dyn Loader<K, V, Error = E>>,
+        loader: &Arc<AnyLoader<K, V, E>>,
         mut guard: OwnedGuard<K, V, S>,
     ) {
         guard.enter_queue();
@@ -128,13 +127,10 @@ impl<K: CacheKey, V: CacheValue, S: CacheHasher> ReloadThreads<K, V, S> {
         }
     }
 
-    fn start<E: Send + Sync + 'static>(
-        self: &Arc<Self>,
-        loader: &Arc<dyn Loader<K, V, Error = E>>,
-    ) {
+    fn start<E: Send + Sync + 'static>(self: &Arc<Self>, loader: &Arc<AnyLoader<K, V, E>>) {
         let (threads, loader) = (Arc::clone(self), Arc::clone(loader));
         let thread = thread::Builder::new().name(self.name.clone());
-        if thread.spawn(move || threads.work(&*loader)).is_err() {
+        if thread.spawn(move || threads.work(&loader)).is_err() {
             let mut state = self.lock();
             state.threads -= 1;
             // Without a thread the queued loads would wait for ever. So fail them; a later read
@@ -149,14 +145,14 @@ impl<K: CacheKey, V: CacheValue, S: CacheHasher> ReloadThreads<K, V, S> {
         }
     }
 
-    fn work<E: Send + Sync + 'static>(&self, loader: &dyn Loader<K, V, Error = E>) {
+    fn work<E: Send + Sync + 'static>(&self, loader: &Arc<AnyLoader<K, V, E>>) {
         let mut state = self.lock();
         while !state.closed {
             if let Some(guard) = state.queue.pop_front() {
                 drop(state);
                 contain(|| {
                     if let Some(guard) = guard.leave_queue() {
-                        in_loader(|| run_blocking(loader, guard));
+                        run_now(loader, guard);
                     }
                 });
                 state = self.lock();

@@ -74,5 +74,5 @@ pub(crate) use chunk::Columns;
 pub(crate) use entry::{EntryPtr, Links, NO_BUCKET};
 pub(crate) use hot::{NewNode, Node, NodeState, Times, overdue};
 pub(crate) use pointer::NodePtr;
-pub(crate) use refresh::{RefreshMoment, is_stale};
+pub(crate) use refresh::RefreshMoment;
 pub(crate) use slab::{Emptied, Slab};

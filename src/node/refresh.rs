@@ -40,8 +40,9 @@ impl Notes {
         (micros != 0).then(|| Duration::from_micros(micros))
     }
 
-    fn failed(self) -> Self {
-        let failures = (self.failures() + 1).min(Self::FAILURES);
+    /// After the end of a reload.
+    fn ended(self, failed: bool) -> Self {
+        let failures = (self.failures() + u64::from(failed)).min(Self::FAILURES);
         Self((self.0 & !(Self::FAILURES | Self::IS_RELOADING)) | failures)
     }
 }
@@ -81,7 +82,7 @@ impl RefreshMoment {
     /// Whether the node is stale at `now`.
     #[inline]
     pub(crate) fn is_stale(&self, now: u64) -> bool {
-        is_stale(self.at(), now)
+        time::is_due(now, self.at())
     }
 
     /// How often its reload has failed in a row.
@@ -107,33 +108,15 @@ impl RefreshMoment {
         self.at.store(until, Ordering::Relaxed);
     }
 
-    /// A reload that began with `until` will not run: the node is stale again from `now` on. Does
-    /// nothing if another reload has begun since.
-    pub(crate) fn give_back(&self, until: u64, now: u64) {
-        let at = &self.at;
-        let ended = at.compare_exchange(until, now, Ordering::Relaxed, Ordering::Relaxed);
-        if ended.is_ok() {
-            (self.notes).fetch_and(!Notes::IS_RELOADING, Ordering::Relaxed);
+    /// A reload that began with `until` has failed, or will not run: the node is stale again from
+    /// `next` on. Does nothing if another reload has begun since.
+    pub(crate) fn end(&self, until: u64, next: u64, failed: bool) {
+        let (set, seen) = (Ordering::Relaxed, Ordering::Relaxed);
+        if self.at.compare_exchange(until, next, set, seen).is_ok() {
+            let ended = |notes| Some(Notes(notes).ended(failed).0);
+            _ = self.notes.fetch_update(set, seen, ended);
         }
     }
-
-    /// A reload that began with `until` has failed: the next try is at `next`. Does nothing if
-    /// another reload has begun since.
-    pub(crate) fn fail(&self, until: u64, next: u64) {
-        let at = &self.at;
-        let ended = at.compare_exchange(until, next, Ordering::Relaxed, Ordering::Relaxed);
-        if ended.is_ok() {
-            let failed = |notes| Some(Notes(notes).failed().0);
-            let (set, seen) = (Ordering::Relaxed, Ordering::Relaxed);
-            _ = self.notes.fetch_update(set, seen, failed);
-        }
-    }
-}
-
-/// Whether a node with this moment of refresh is stale at `now`.
-#[inline]
-pub(crate) fn is_stale(at: u64, now: u64) -> bool {
-    at != NEVER && time::is_due(now, at)
 }
 
 #[cfg(all(test, not(wheelhouse_loom), not(wheelhouse_shuttle)))]
@@ -148,9 +131,9 @@ mod tests {
         for failures in 1..70_000_u32 {
             moment.begin(20);
             assert_eq!(moment.at_without_reload(5), 5);
-            moment.fail(19, 30);
+            moment.end(19, 30, true);
             assert_eq!(moment.at(), 20, "another reload has begun");
-            moment.fail(20, 30);
+            moment.end(20, 30, true);
             let counted = failures.min(u32::from(u16::MAX));
             assert_eq!(moment.failures(), counted);
             assert_eq!(

@@ -28,10 +28,10 @@ use super::find::Hit;
 use super::lifetimes::MAX_ASKS;
 use super::many;
 use crate::map::Look;
-use crate::node::NodePtr;
+use crate::node::{NodePtr, RefreshMoment};
 use crate::reclaim::Pin;
 use crate::sync::Ordering;
-use crate::time::NEVER;
+use crate::time::{self, NEVER};
 use equivalent::Equivalent;
 use std::borrow::Borrow;
 use std::hash::{BuildHasher, Hash};
@@ -48,7 +48,7 @@ pub(crate) trait Lookup<K: 'static, V: 'static>: Sized {
 
     /// May run user code. Before the policy is asked: a panic in `clone` leaves the deadline as it
     /// is.
-    fn take(hit: &Hit<K, V>) -> Self::Part;
+    fn take<S>(core: &Core<K, V, S>, hit: &Hit<K, V>) -> Self::Part;
 
     /// The answer of a hit. `pin` gives a pin that keeps the entry.
     fn answer<'a, S>(
@@ -170,23 +170,27 @@ impl<K: 'static, V: Clone + 'static> Lookup<K, V> for Cloned {
     const IS_READ: bool = true;
 
     #[inline]
-    fn take(hit: &Hit<K, V>) -> V {
+    fn take<S>(_: &Core<K, V, S>, hit: &Hit<K, V>) -> V {
         hit.node.value().clone()
     }
 }
 
-/// A `get` that also returns the moment from which the entry is stale, and the moment at which the
-/// entry was judged.
+/// A `get` that also says whether the entry may be stale: it is not where the answer is false.
 pub(crate) enum Timed {}
 
 impl<K: 'static, V: Clone + 'static> Lookup<K, V> for Timed {
-    answers_with_its_part!((V, u64, u64));
+    answers_with_its_part!((V, bool));
     const IS_READ: bool = true;
 
     #[inline]
-    fn take(hit: &Hit<K, V>) -> (V, u64, u64) {
-        let at = hit.node.refresh().map_or(NEVER, |refresh| refresh.at());
-        (hit.node.value().clone(), at, hit.now)
+    fn take<S>(core: &Core<K, V, S>, hit: &Hit<K, V>) -> (V, bool) {
+        let at = hit.node.refresh().map_or(NEVER, RefreshMoment::at);
+        let now = |at| match hit.now {
+            0 => core.shared.clock.now_to_judge(at),
+            now => now,
+        };
+        let may_be_stale = at != NEVER && time::is_due(now(at), at);
+        (hit.node.value().clone(), may_be_stale)
     }
 }
 
@@ -198,7 +202,7 @@ impl<K: 'static, V: 'static> Lookup<K, V> for Contained {
     const IS_READ: bool = false;
 
     #[inline]
-    fn take(_: &Hit<K, V>) {}
+    fn take<S>(_: &Core<K, V, S>, _: &Hit<K, V>) {}
 }
 
 /// `get_ref`, which is a read, and `peek_ref`, which is none: the entry under its pin.
@@ -210,7 +214,7 @@ impl<K: 'static, V: 'static, const IS_READ: bool> Lookup<K, V> for Referenced<IS
     const IS_READ: bool = IS_READ;
 
     #[inline]
-    fn take(_: &Hit<K, V>) {}
+    fn take<S>(_: &Core<K, V, S>, _: &Hit<K, V>) {}
 
     #[inline]
     fn answer<'a, S>(
@@ -290,7 +294,7 @@ impl<K: 'static, V: 'static, S, L: Lookup<K, V>, Q: Equivalent<K> + ?Sized> Flow
         hit: Hit<K, V>,
         pin: P,
     ) -> Option<L::Answer<'a>> {
-        let part = L::take(&hit);
+        let part = L::take(core, &hit);
         if L::IS_READ && core.shared.should_record(hit.node) {
             return Self::record(core, hit, part, pin.into());
         }
@@ -323,7 +327,7 @@ impl<K: 'static, V: 'static, S, L: Lookup<K, V>, Q: Equivalent<K> + ?Sized> Flow
             Ok(hit) => hit,
             Err(due) => return Self::search(core, node.hash(), key, Some(due), pin),
         };
-        let part = L::take(&hit);
+        let part = L::take(core, &hit);
         let may_extend = L::IS_READ && core.shared.has_slow_reads();
         if may_extend && !hit.extend(core) {
             return Self::search(core, node.hash(), key, None, pin);
@@ -359,7 +363,7 @@ impl<K: 'static, V: 'static, S, L: Lookup<K, V>, Q: Equivalent<K> + ?Sized> Flow
                     return None;
                 }
             };
-            let part = L::take(&hit);
+            let part = L::take(core, &hit);
             // If another call, or the policy itself, moves the deadline at each attempt, the last
             // move stays.
             if !L::IS_READ || asks >= MAX_ASKS || hit.extend(core) {

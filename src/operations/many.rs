@@ -128,7 +128,7 @@ fn look_up_batch<K, V, S, T, A, Q>(
             due |= 1 << at;
             return None;
         };
-        let part = T::take(&hit);
+        let part = T::take(core, &hit);
         T::note_hit(core, node, &pin);
         Some(part)
     }));

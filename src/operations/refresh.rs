@@ -1,7 +1,7 @@
 //! The moment from which an entry is stale. A write asks the refresh policy for it with no lock
 //! held, and sets it in the hold of the shard's lock that stores the value.
 
-use super::lifetimes::{FromLoad, LifetimeSource, Lifetimes};
+use super::lifetimes::{LifetimeSource, Lifetimes};
 use crate::node::{NodePtr, RefreshMoment};
 use crate::refresh::{Occasion, Refresh, Write};
 use crate::time::{self, Clock, NEVER};
@@ -44,13 +44,7 @@ impl<K: 'static, V: 'static> Lifetimes<K, V> {
             LifetimeSource::Loaded(load) => Some(load),
             _ => None,
         };
-        let after = if let Some(FromLoad {
-            refresh: Some(after),
-            ..
-        }) = load
-        {
-            Some(after)
-        } else {
+        let ask = || {
             let lives = |node: NodePtr<K, V>| !time::is_due(now, node.deadline());
             let occasion = match load {
                 Some(load) if load.reload => Occasion::Reload,
@@ -61,14 +55,12 @@ impl<K: 'static, V: 'static> Lifetimes<K, V> {
             let write = Write {
                 occasion,
                 at: clock.instant(now),
-                lifetime: match deadline {
-                    NEVER => None,
-                    deadline => time::time_left(now, deadline),
-                },
+                lifetime: time::time_left(now, deadline),
                 took: load.map(|load| load.took),
             };
             policy.refresh_after(key, value, write)
         };
+        let after = load.and_then(|load| load.refresh).or_else(ask);
         let lifetime = match (given, found) {
             (LifetimeSource::Loaded(load), _) => load.lifetime.flatten(),
             // The value keeps its deadline, and so the lifetime from which that deadline came.

@@ -212,7 +212,9 @@ impl<K, V> Refresh<K, V> for Fraction {
     ) -> Option<Duration> {
         // Subtracted from the whole, so that a share of 1 is exactly the lifetime.
         let lifetime = lifetime?;
-        Some(lifetime - share(lifetime, 1.0 - self.0))
+        let rest = Duration::try_from_secs_f64(lifetime.as_secs_f64() * (1.0 - self.0));
+        // Rounding must not make it longer than the whole.
+        Some(lifetime - rest.map_or(lifetime, |rest| rest.min(lifetime)))
     }
 }
 
@@ -267,12 +269,6 @@ impl<K, V> Refresh<K, V> for Never {
     ) -> Option<Duration> {
         None
     }
-}
-
-/// A share of a duration.
-fn share(of: Duration, share: f64) -> Duration {
-    // Rounding must not make it longer than the whole.
-    Duration::try_from_secs_f64(of.as_secs_f64() * share).map_or(of, |part| part.min(of))
 }
 
 #[cfg(all(test, not(wheelhouse_loom), not(wheelhouse_shuttle)))]

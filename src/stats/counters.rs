@@ -34,10 +34,12 @@ const SHARED: usize = 8;
 
 /// The events that are counted: each names the index of its count in [`Counts`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Count {
+pub(crate) enum Count {
     Hits,
     Misses,
+    /// A value was stored under an absent key.
     Insertions,
+    /// A value replaced another.
     Updates,
     /// The first of the removals, one for each cause.
     Removals,
@@ -47,12 +49,17 @@ pub(super) enum Count {
     Passes = Count::Weights as isize + CAUSES as isize,
     PassNanos,
     Loads,
+    /// A load ended without a value.
     FailedLoads,
+    /// A load's value was not stored, since the load had been revoked or replaced.
     DiscardedLoads,
+    /// A call waits for another call's load.
     LoadWaits,
     LoadNanos,
+    /// A load over a present entry.
     Reloads,
     FailedReloads,
+    /// A call got an error that was remembered.
     RememberedFailures,
     /// Counted by the notifier.
     ListenerPanics,
@@ -86,9 +93,14 @@ impl Counters {
         }
     }
 
-    /// A load began.
-    pub(crate) fn load_began(&self) {
-        self.add_seldom(Count::Loads, 1);
+    /// Counts one event. Out of line: the callers' usual path is the one that counts nothing.
+    #[inline(never)]
+    pub(crate) fn count(&self, what: Count) {
+        if (what as usize) < STRIPED {
+            self.add(what as usize, 1);
+        } else {
+            self.add_seldom(what, 1);
+        }
     }
 
     /// A load's code ran for this time.
@@ -96,55 +108,10 @@ impl Counters {
         self.add_seldom(Count::LoadNanos, nanos);
     }
 
-    /// A load ended without a value.
-    pub(crate) fn load_failed(&self) {
-        self.add_seldom(Count::FailedLoads, 1);
-    }
-
-    /// A load's value was not stored, since the load had been revoked or replaced.
-    pub(crate) fn load_discarded(&self) {
-        self.add_seldom(Count::DiscardedLoads, 1);
-    }
-
-    /// A call waits for another call's load.
-    pub(crate) fn load_waited(&self) {
-        self.add_seldom(Count::LoadWaits, 1);
-    }
-
-    /// A load over a present entry began.
-    pub(crate) fn reload_began(&self) {
-        self.add_seldom(Count::Reloads, 1);
-    }
-
-    /// A load over a present entry failed.
-    pub(crate) fn reload_failed(&self) {
-        self.add_seldom(Count::FailedReloads, 1);
-    }
-
-    /// A call got an error that was remembered.
-    pub(crate) fn failure_remembered(&self) {
-        self.add_seldom(Count::RememberedFailures, 1);
-    }
-
     // Called on the full path of a look-up, not on the fast path.
     #[inline]
     pub(crate) fn hit(&self) {
         self.add(Count::Hits as usize, 1);
-    }
-
-    #[inline(never)]
-    pub(crate) fn miss(&self) {
-        self.add(Count::Misses as usize, 1);
-    }
-
-    /// A value was inserted under an absent key.
-    pub(crate) fn inserted(&self) {
-        self.add(Count::Insertions as usize, 1);
-    }
-
-    /// A value replaced another.
-    pub(crate) fn updated(&self) {
-        self.add(Count::Updates as usize, 1);
     }
 
     /// A pair left the cache, by any thread.
@@ -236,7 +203,7 @@ mod tests {
         struct Last<'a>(&'a Counters);
         impl Drop for Last<'_> {
             fn drop(&mut self) {
-                self.0.miss();
+                self.0.count(Count::Misses);
             }
         }
         thread_local! {
@@ -253,7 +220,7 @@ mod tests {
                             // number is returned.
                             LAST.with(|last| *last.borrow_mut() = Some(Last(counters)));
                             for _ in 0..100 {
-                                counters.miss();
+                                counters.count(Count::Misses);
                             }
                         })
                         .join()

@@ -3,11 +3,10 @@
 mod counters;
 mod histogram;
 mod list;
-mod loads;
 
 use crate::listener::RemovalCause;
-pub(crate) use counters::Counters;
-use counters::{Count, Counts};
+use counters::Counts;
+pub(crate) use counters::{Count, Counters};
 pub use list::{Stat, StatValue};
 use std::fmt;
 use std::ops::Sub;
@@ -36,6 +35,11 @@ use std::time::Duration;
 ///
 /// So insertions plus updates, minus all removals, is the number of entries stored, exactly so
 /// while no call is in progress.
+///
+/// # Cost
+///
+/// To take one reads the counts of all threads, and allocates the 4 KiB of a histogram. A getter
+/// then reads one number, unless it says otherwise.
 ///
 /// ```
 /// use wheelhouse::{Cache, RemovalCause};
@@ -241,6 +245,10 @@ impl Stats {
     /// maintenance passes. The others were done by a call that met the expired entry: a write,
     /// a removal, a load or `restore`.
     ///
+    /// # Cost
+    ///
+    /// Adds 496 counts.
+    ///
     /// ```
     /// use std::time::Duration;
     /// use wheelhouse::{Cache, ManualTicker, RemovalCause};
@@ -286,6 +294,144 @@ impl Stats {
     pub fn expiry_lateness(&self, quantile: f64) -> Option<Duration> {
         histogram::quantile(&self.lateness, quantile).map(Duration::from_nanos)
     }
+
+    /// How many loads began, failed ones and computes included.
+    ///
+    /// ```
+    /// let cache = wheelhouse::Cache::builder().record_stats().build();
+    /// cache.get_with("ada", || 1815);
+    /// cache.get_with("ada", || 1852); // a hit
+    /// assert_eq!(cache.stats().loads(), 1);
+    /// ```
+    pub fn loads(&self) -> u64 {
+        self.counts[Count::Loads as usize]
+    }
+
+    /// How many loads ended without a value: their code returned an error or `None`, or panicked,
+    /// or its future was dropped. A compute that stores nothing is no failure.
+    ///
+    /// ```
+    /// let cache = wheelhouse::Cache::<_, u32>::builder().record_stats().build();
+    /// assert_eq!(cache.optionally_get_with("ada", || None), None);
+    /// assert_eq!(cache.stats().load_failures(), 1);
+    /// ```
+    pub fn load_failures(&self) -> u64 {
+        self.counts[Count::FailedLoads as usize]
+    }
+
+    /// How many loads made a value that was not stored, since the key had been written meanwhile or
+    /// a newer load had replaced an overdue one.
+    ///
+    /// ```
+    /// let cache = wheelhouse::Cache::builder().record_stats().build();
+    /// let value = cache.get_with("ada", || {
+    ///     cache.invalidate("ada");
+    ///     1815
+    /// });
+    /// assert_eq!((value, cache.get("ada")), (1815, None));
+    /// assert_eq!(cache.stats().loads_discarded(), 1);
+    /// ```
+    pub fn loads_discarded(&self) -> u64 {
+        self.counts[Count::DiscardedLoads as usize]
+    }
+
+    /// How many calls waited for another call's load. Each counts once, when it begins to wait.
+    ///
+    /// ```
+    /// use std::{sync::mpsc, thread};
+    ///
+    /// let cache = wheelhouse::Cache::builder().record_stats().build();
+    /// let other = cache.clone();
+    /// let (began, begun) = mpsc::channel();
+    /// let leader = thread::spawn(move || {
+    ///     other.get_with("ada", || {
+    ///         began.send(()).unwrap();
+    ///         while other.stats().load_waits() == 0 {
+    ///             thread::yield_now();
+    ///         }
+    ///         1815
+    ///     })
+    /// });
+    /// begun.recv().unwrap();
+    /// assert_eq!(cache.get_with("ada", || unreachable!()), 1815);
+    /// assert_eq!(cache.stats().load_waits(), 1);
+    /// # leader.join().unwrap();
+    /// ```
+    pub fn load_waits(&self) -> u64 {
+        self.counts[Count::LoadWaits as usize]
+    }
+
+    /// How long loads took together, by the cache's ticker.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use wheelhouse::{Cache, ManualTicker};
+    ///
+    /// let ticker = ManualTicker::new();
+    /// let cache = Cache::builder().record_stats().ticker(ticker.clone()).build();
+    /// cache.get_with("ada", || {
+    ///     ticker.advance(Duration::from_secs(2));
+    ///     1815
+    /// });
+    /// assert_eq!(cache.stats().load_time(), Duration::from_secs(2));
+    /// ```
+    pub fn load_time(&self) -> Duration {
+        Duration::from_nanos(self.counts[Count::LoadNanos as usize])
+    }
+
+    /// How many reloads began: loads by a [`LoadingCache`](crate::LoadingCache) of a key that had a
+    /// live entry. They count as loads, too.
+    ///
+    /// ```
+    /// use wheelhouse::{Cache, loader_fn};
+    ///
+    /// let load = loader_fn(|key: &u32| Ok::<u32, ()>(key * 2));
+    /// let cache = Cache::builder().record_stats().loading(load).build();
+    /// cache.get(&4).unwrap();
+    /// cache.refresh(4).wait().unwrap();
+    /// let stats = cache.cache().stats();
+    /// assert_eq!((stats.loads(), stats.reloads()), (2, 1));
+    /// ```
+    pub fn reloads(&self) -> u64 {
+        self.counts[Count::Reloads as usize]
+    }
+
+    /// How many reloads failed: the loader returned an error or panicked, or its task was dropped.
+    ///
+    /// ```
+    /// use wheelhouse::{Cache, loader_fn};
+    ///
+    /// let load = loader_fn(|_: &u32| Err::<u32, _>("closed"));
+    /// let cache = Cache::builder().record_stats().loading(load).build();
+    /// cache.cache().insert(4, 8);
+    /// assert!(cache.refresh(4).wait().is_err());
+    /// assert_eq!(cache.cache().stats().reload_failures(), 1);
+    /// ```
+    pub fn reload_failures(&self) -> u64 {
+        self.counts[Count::FailedReloads as usize]
+    }
+
+    /// How many calls of a [`LoadingCache`](crate::LoadingCache) got an error that was remembered,
+    /// so that the loader was not called; see
+    /// [`failure_backoff`](crate::LoadingBuilder::failure_backoff).
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use wheelhouse::{Cache, loader_fn, refresh};
+    ///
+    /// let second = Duration::from_secs(1);
+    /// let cache = Cache::builder()
+    ///     .record_stats()
+    ///     .loading(loader_fn(|_: &u32| Err::<u32, _>("down")))
+    ///     .failure_backoff(refresh::doubling(second, 60 * second))
+    ///     .build();
+    /// assert!(cache.get(&1).is_err() && cache.get(&1).is_err());
+    /// let stats = cache.cache().stats();
+    /// assert_eq!((stats.loads(), stats.remembered_failures()), (1, 1));
+    /// ```
+    pub fn remembered_failures(&self) -> u64 {
+        self.counts[Count::RememberedFailures as usize]
+    }
 }
 
 impl Sub for Stats {
@@ -319,52 +465,19 @@ fn subtract(counts: &mut [u64], earlier: &[u64]) {
 impl fmt::Debug for Stats {
     /// Shows the counts, and two quantiles of the lateness instead of its histogram.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Stats")
-            .field("hits", &self.hits())
-            .field("misses", &self.misses())
-            .field("insertions", &self.insertions())
-            .field("updates", &self.updates())
-            .field("removals", &ByCause(|cause| self.removals(cause)))
-            .field(
-                "removed_weight",
-                &ByCause(|cause| self.removed_weight(cause)),
-            )
-            .field("listener_panics", &self.listener_panics())
-            .field("maintenance_passes", &self.maintenance_passes())
-            .field("maintenance_time", &self.maintenance_time())
-            .field("expired_by_maintenance", &self.expired_by_maintenance())
-            .field("median_lateness", &self.expiry_lateness(0.5))
-            .field("most_lateness", &self.expiry_lateness(1.0))
-            .field("loads", &LoadStats(self))
-            .finish()
-    }
-}
-
-/// Removals or their weights, each shown with its cause.
-struct ByCause<F>(F);
-
-impl<F: Fn(RemovalCause) -> u64> fmt::Debug for ByCause<F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let counts = RemovalCause::ALL.map(|cause| (cause, (self.0)(cause)));
-        f.debug_map().entries(counts).finish()
-    }
-}
-
-/// The counts of loads, as `Debug` of [`Stats`] shows them.
-struct LoadStats<'a>(&'a Stats);
-
-impl fmt::Debug for LoadStats<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LoadStats")
-            .field("begun", &self.0.loads())
-            .field("failed", &self.0.load_failures())
-            .field("discarded", &self.0.loads_discarded())
-            .field("waits", &self.0.load_waits())
-            .field("nanos", &self.0.counts[Count::LoadNanos as usize])
-            .field("reloads", &self.0.reloads())
-            .field("failed_reloads", &self.0.reload_failures())
-            .field("remembered_failures", &self.0.remembered_failures())
-            .finish()
+        let mut shown = f.debug_struct("Stats");
+        for Stat { name, cause, value } in self {
+            let name = cause.map_or(name.into(), |cause| format!("{name}({cause})"));
+            match value {
+                StatValue::Count(count) => shown.field(&name, &count),
+                StatValue::Time(time) => shown.field(&name, &time),
+                StatValue::Buckets { count, .. } => shown
+                    .field("expired_by_maintenance", &count)
+                    .field("median_lateness", &self.expiry_lateness(0.5))
+                    .field("most_lateness", &self.expiry_lateness(1.0)),
+            };
+        }
+        shown.finish()
     }
 }
 
@@ -381,12 +494,13 @@ mod tests {
         assert_eq!(
             format!("{:?}", Stats::of(&counters, 0)),
             "Stats { hits: 1, misses: 0, insertions: 0, updates: 0, \
-             removals: {Expired: 0, Explicit: 0, Replaced: 0, Size: 1}, \
-             removed_weight: {Expired: 0, Explicit: 0, Replaced: 0, Size: 7}, listener_panics: 0, \
-             maintenance_passes: 0, maintenance_time: 0ns, \
-             expired_by_maintenance: 1, median_lateness: Some(5ns), most_lateness: Some(5ns), \
-             loads: LoadStats { begun: 0, failed: 0, discarded: 0, waits: 0, nanos: 0, \
-             reloads: 0, failed_reloads: 0, remembered_failures: 0 } }"
+             removals(expired): 0, removals(explicit): 0, removals(replaced): 0, \
+             removals(size): 1, removed_weight(expired): 0, removed_weight(explicit): 0, \
+             removed_weight(replaced): 0, removed_weight(size): 7, maintenance_passes: 0, \
+             loads: 0, load_failures: 0, loads_discarded: 0, load_waits: 0, reloads: 0, \
+             reload_failures: 0, remembered_failures: 0, listener_panics: 0, \
+             maintenance_time: 0ns, load_time: 0ns, expired_by_maintenance: 1, \
+             median_lateness: Some(5ns), most_lateness: Some(5ns) }"
         );
     }
 
@@ -399,9 +513,9 @@ mod tests {
         counters.passed(Duration::from_nanos(30));
         let earlier = Stats::of(&counters, 1);
         counters.hit();
-        counters.miss();
-        counters.inserted();
-        counters.updated();
+        counters.count(Count::Misses);
+        counters.count(Count::Insertions);
+        counters.count(Count::Updates);
         counters.removed(RemovalCause::Expired, 5);
         counters.removed(RemovalCause::Explicit, 9);
         counters.late_by(5);
