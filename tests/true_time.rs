@@ -153,11 +153,11 @@ fn a_process_for_the_test_of_eight() {
     }
     // A long way past the slack of the coarse clock, the entry is there.
     while until.saturating_duration_since(Instant::now()) > millis(2) {
-        let before = Instant::now();
-        if !cache.contains_key(&0) {
-            assert!(before >= until, "gone {:?} early", until - before);
-        }
-        thread::sleep((until - before).saturating_sub(millis(1)).min(millis(100)));
+        let is_there = cache.contains_key(&0);
+        // After the call: on a busy machine, the deadline may come during it.
+        let left = until.saturating_duration_since(Instant::now());
+        assert!(is_there || left.is_zero(), "gone {left:?} early");
+        thread::sleep(left.saturating_sub(millis(1)).min(millis(100)));
     }
     let off = (0..3).map(|key| found_off(&cache, key, until + millis(10 * key)));
     println!("off {:?} ns", off.min().unwrap().as_nanos());

@@ -178,6 +178,9 @@ pub trait Peer<K: Key = u64, V: Value = u64>: Sized + Send + Sync + 'static {
 
 /// A cache that loads what is absent, and computes what is there, itself.
 pub trait Loads: Peer {
+    /// Why its loads cannot have deadlines, if so.
+    const LOADS_EXPIRE: Result<(), Problem> = Ok(());
+
     /// The value of a key, made by `load` if it is absent.
     fn get_with(&self, key: u64, load: impl FnOnce() -> u64) -> u64;
 

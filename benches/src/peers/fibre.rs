@@ -1,13 +1,13 @@
 //! fibre_cache: a lifetime for each entry, in a map of shards behind locks.
 
-use fibre_cache::{Cache, CacheBuilder};
+use fibre_cache::{Cache, CacheBuilder, Entry};
 
 use crate::{
     figure::Problem,
-    peer::{Card, Expiring, Hasher, Key, Lifetime, Peer, Plan, Value},
+    peer::{Card, Expiring, Hasher, Key, Lifetime, Loads, Peer, Plan, Value},
 };
 
-pub struct Fibre<K: Key, V: Value>(Cache<K, V, Hasher>, Option<Lifetime<K, V>>);
+pub struct Fibre<K: Key = u64, V: Value = u64>(Cache<K, V, Hasher>, Option<Lifetime<K, V>>);
 
 impl<K: Key, V: Value> Peer<K, V> for Fibre<K, V> {
     const CARD: Card = Card::cache("fibre_cache");
@@ -58,5 +58,35 @@ impl<K: Key, V: Value> Peer<K, V> for Fibre<K, V> {
 
     fn settle(&self) {
         self.0.run_maintenance();
+    }
+}
+
+/// By `entry`, since its `fetch_with` has one loader for all calls.
+impl Loads for Fibre {
+    const LOADS_EXPIRE: Result<(), Problem> = Err(Problem::Unsupported(
+        "its `entry` neither compares deadlines nor sets one for each entry",
+    ));
+
+    #[inline]
+    fn get_with(&self, key: u64, load: impl FnOnce() -> u64) -> u64 {
+        *self.0.entry(key).or_insert_with(load, 1)
+    }
+
+    fn try_get_with(&self, key: u64, load: impl FnOnce() -> Result<u64, ()>) -> Option<u64> {
+        match self.0.entry(key) {
+            Entry::Occupied(there) => Some(*there.get()),
+            Entry::Vacant(absent) => load().ok().map(|value| *absent.insert(value, 1)),
+        }
+    }
+
+    #[inline]
+    fn add_one(&self, key: u64) {
+        if !self.0.compute(&key, |value| *value += 1) {
+            self.0.insert(key, 1, 1);
+        }
+    }
+
+    fn copy(&self) -> Vec<(u64, u64)> {
+        self.0.iter().map(|(key, value)| (key, *value)).collect()
     }
 }

@@ -8,7 +8,8 @@ use super::prelude::*;
 /// Adds each of the caches that load to a contest, run by an expression over its type.
 macro_rules! loading {
     ($contest:expr, $peer:ident => $run:expr) => {
-        loading!($contest, $peer => $run; Wheelhouse, Wheelhouse<u64, u64, READY>, Moka, QuickCache)
+        loading!($contest, $peer => $run;
+            Wheelhouse, Wheelhouse<u64, u64, READY>, Moka, QuickCache, Fibre)
     };
     ($contest:expr, $peer:ident => $run:expr; $($type:ty),+) => {
         $contest$(.with(<$type as $crate::peer::Peer>::CARD, {
@@ -49,7 +50,16 @@ pub(super) fn run(bench: Bench<'_>) {
     computes(bench);
 }
 
+/// Fails where the loads of a peer cannot have the deadlines that are wanted.
+fn can_load<P: Loads>(expiring: Expiring) -> Result<(), Problem> {
+    match expiring {
+        Expiring::Never => Ok(()),
+        _ => P::LOADS_EXPIRE,
+    }
+}
+
 fn hits_of<P: Loads>(expiring: Expiring, operations: usize) -> Outcome {
+    can_load::<P>(expiring)?;
     let cache: P = small_cache(expiring)?;
     let stream = keys::small_stream(operations);
     let get = |keys: &[u64]| sum(keys, |key| cache.get(&key).unwrap_or(0));
@@ -60,6 +70,7 @@ fn hits_of<P: Loads>(expiring: Expiring, operations: usize) -> Outcome {
 
 /// Misses by hand, and by `get_with` in another cache.
 fn misses_of<P: Loads>(expiring: Expiring, operations: usize) -> Outcome {
+    can_load::<P>(expiring)?;
     let build = || P::build(&roomy(expiring, operations));
     let (one, other) = (build()?, build()?);
     let stream: Vec<u64> = (0..operations as u64).map(keys::key).collect();
@@ -107,10 +118,11 @@ fn computes(bench: Bench<'_>) {
     let (setup, operations) = (bench.setup, bench.size(1 << 18, 1 << 16));
     let million = bench.size(1_000_000, 50_000);
     let about = "each operation adds one to a value that is there, by `and_upsert_with` (quick_cache: \
-                 `entry`, which calls back under a lock)";
+                 `entry`, fibre_cache: `compute`, which call back under a lock)";
     let all = [("one key", 1), ("a million keys", million)].map(|(variant, resident)| {
         let contest = bench.contest(format!("compute, {variant}"), about);
-        loading!(contest, P => compute::<P>(setup, resident, operations); Wheelhouse, Moka, QuickCache)
+        loading!(contest, P => compute::<P>(setup, resident, operations);
+            Wheelhouse, Moka, QuickCache, Fibre)
     });
     bench.run(bench.rounds().min(3), all);
 }
@@ -154,7 +166,7 @@ fn herds(bench: Bench<'_>) {
             let cache = built::<P>(herds)?;
             let ask = |key, herd: &Herd| ask(&cache, fails, key, herd);
             gather(herds, THREADS, &[&ask as Ask<'_>; THREADS])
-        }; Wheelhouse, Moka, QuickCache)
+        }; Wheelhouse, Moka, QuickCache, Fibre)
     };
     let tasks = loading!(contest(format!("{TASKS} tasks")), P => {
         let cache = built::<P>(herds)?;
