@@ -68,10 +68,10 @@ impl Scene {
         if !*listed {
             return None;
         }
-        self.load.join(ticket, want, 0);
+        self.load.join(ticket, want);
         drop(listed);
         loop {
-            if let Some(verdict) = self.load.poll(ticket, Some(&waker)) {
+            if let Some(verdict) = self.load.poll(ticket, &waker) {
                 return Some(verdict);
             }
             parker.park();
@@ -163,7 +163,7 @@ fn a_waiter_that_leaves_against_a_hand_over_passes_it_on() {
     explore(|| {
         let scene = Scene::new();
         let first = Ticket::draw();
-        scene.load.join(first, Want::Value, 0);
+        scene.load.join(first, Want::Value);
         let theirs = Arc::clone(&scene);
         let second = thread::spawn(move || match theirs.wait(Want::Value) {
             Some(Verdict::Leads) => assert!(theirs.commit(6)),
@@ -186,23 +186,29 @@ fn a_waiter_that_leaves_against_a_hand_over_passes_it_on() {
 #[test]
 fn a_hand_over_against_a_look_for_a_cycle() {
     explore(|| {
+        const LEADER: u64 = 8;
         const WAITER: u64 = 9;
         let scene = Scene::new();
+        scene.load.set_leader(LEADER);
         let ticket = Ticket::draw();
-        scene.load.join(ticket, Want::Value, WAITER);
+        scene.load.join(ticket, Want::Value);
         let theirs = Arc::clone(&scene);
         let leader = thread::spawn(move || theirs.end(&Outcome::Nothing));
-        // The waiter looks for whom it waits, while the leader hands the lead to it.
-        assert_ne!(
-            scene.load.awaited_thread(ticket),
-            Some(WAITER),
-            "a false alarm"
-        );
+        // Another thread looks for whom the waiter waits, while the leader hands the lead to it,
+        // and it leads.
+        let others = Arc::clone(&scene);
+        let looks = thread::spawn(move || others.load.awaited_thread(ticket));
+        let leads = |verdict| {
+            assert!(matches!(verdict, Verdict::Leads));
+            scene.load.set_leader(WAITER);
+        };
+        let early = scene.load.poll(ticket, Waker::noop()).map(leads);
+        let awaited = looks.join().unwrap();
+        assert!(matches!(awaited, None | Some(LEADER)), "a false alarm");
         leader.join().unwrap();
-        assert!(matches!(
-            scene.load.poll(ticket, None),
-            Some(Verdict::Leads)
-        ));
+        if early.is_none() {
+            scene.load.poll(ticket, Waker::noop()).map(leads).unwrap();
+        }
         scene.commit(6);
     });
 }

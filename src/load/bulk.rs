@@ -5,17 +5,19 @@
 //! meanwhile leaves its value with the waiter.
 
 use super::claim::{Claim, Claimant, Request};
-use super::cycle::{in_loader, mark_lead, thread_number};
-use super::guard::{CallGuard, Seen};
+use super::cycle::thread_number;
+use super::guard::{CallGuard, Keyless};
 use super::key::{ByRef, CacheKey, CacheValue};
-use super::state::{Outcome, Want};
+use super::state::{Load, Outcome, Want};
+use super::wait::{block_on, in_loader, mark_lead};
 use crate::cache::Cache;
-use crate::operations::{Core, LifetimeSource};
+use crate::operations::LifetimeSource;
 use std::collections::HashMap;
-use std::future::{Future, poll_fn};
+use std::future::{Future, poll_fn, ready};
 use std::hash::{BuildHasher, Hash};
 use std::pin::pin;
 use std::sync::Arc;
+use std::task::Context;
 
 /// The keys of a call, each once, and where its answer goes.
 pub(crate) struct Keys<K, V> {
@@ -67,31 +69,51 @@ impl<K: Hash + Eq, V: Clone> Keys<K, V> {
 /// The keys that a call leads: their indices, and the guard of each.
 struct Guards<'a, K, V, S>(Vec<(usize, CallGuard<'a, K, V, S>)>);
 
-impl<K: CacheKey, V: CacheValue, S: BuildHasher> Guards<'_, K, V, S> {
-    fn keys(&self) -> Vec<K> {
-        let guards = self.0.iter();
-        guards
-            .map(|(_, guard)| guard.load().key().clone())
-            .collect()
-    }
-
-    fn set_leader(&self, thread: u64) {
-        for (_, guard) in &self.0 {
-            guard.load().set_leader(thread);
+impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher> Guards<'a, K, V, S> {
+    /// Notes the answer for a key, or keeps the guard of its load.
+    fn take(&mut self, place: usize, claim: Claim<'a, K, V, S>, answers: &mut [Option<V>]) {
+        match claim {
+            Claim::Value(seen) => answers[place] = Some(seen.value),
+            Claim::Failed(_) => answers[place] = None,
+            Claim::Guard(guard, _) => self.0.push((place, guard)),
+            Claim::Busy => unreachable!("it waits"),
         }
     }
 
-    /// Commits what was loaded, or fails each key.
-    #[track_caller]
-    fn conclude<E, L>(
+    fn loads(&self) -> impl Iterator<Item = &Load<K, V>> {
+        self.0.iter().map(|(_, guard)| &**guard.load())
+    }
+
+    /// Loads the keys, if there are any, and commits what was loaded, or fails each key. The
+    /// polling thread leads each of them until its poll ends, also while it then commits.
+    async fn run<E, F, L>(
         self,
-        loaded: Result<Vec<Option<L>>, E>,
-        answers: &mut [Option<V>],
+        load: &mut impl FnMut(Vec<K>) -> F,
         put: &impl Fn(L) -> (V, LifetimeSource),
+        answers: &mut [Option<V>],
     ) -> Result<(), Arc<E>>
     where
         E: Send + Sync + 'static,
+        F: Future<Output = Result<Vec<Option<L>>, E>>,
     {
+        if self.0.is_empty() {
+            return Ok(());
+        }
+        let lead = |thread| self.loads().for_each(|load| load.set_leader(thread));
+        let loaded = {
+            let keys = self.loads().map(|load| load.key().clone());
+            let mut future = pin!(load(keys.collect()));
+            let poll = |cx: &mut Context<'_>| {
+                lead(thread_number());
+                let _mark = mark_lead();
+                let polled = future.as_mut().poll(cx);
+                if polled.is_pending() {
+                    lead(0);
+                }
+                polled
+            };
+            poll_fn(poll).await
+        };
         let values = match loaded {
             Ok(values) => values,
             Err(error) => {
@@ -111,7 +133,7 @@ impl<K: CacheKey, V: CacheValue, S: BuildHasher> Guards<'_, K, V, S> {
             match value {
                 Some(value) => {
                     let (value, given) = put(value);
-                    let seen = guard.fill(Seen::made(value), given).into_seen();
+                    let seen = guard.fill(Keyless::made(value), given).into_entry();
                     answers[place] = Some(seen.value);
                 }
                 None => guard.fail(&Outcome::Absent),
@@ -139,7 +161,7 @@ const ASK: Request = Request::value(Want::Optional);
 /// The request of a call to another call's load while it has its own keys to load. It must not be
 /// told to lead: that load would then wait for this call's own keys, and their closure might even
 /// wait for that load.
-const REQUEST_LATER: Request = Request::value(Want::LookUpAgain);
+const LATER: Request = Request::value(Want::LookUpAgain);
 
 impl<K, V, S> Cache<K, V, S>
 where
@@ -196,33 +218,15 @@ where
     #[track_caller]
     pub(crate) fn get_all_as<E, L>(
         &self,
-        mut keys: Keys<K, V>,
+        keys: Keys<K, V>,
         mut load: impl FnMut(&[K]) -> Result<Vec<Option<L>>, E>,
         put: impl Fn(L) -> (V, LifetimeSource),
     ) -> Result<Vec<Option<V>>, Arc<E>>
     where
         E: Send + Sync + 'static,
     {
-        let (guards, waiters) = begin_all(
-            self.core(),
-            &keys.unique,
-            &keys.missing,
-            &mut keys.answers,
-            REQUEST_LATER.of_thread(),
-        );
-        if !guards.0.is_empty() {
-            let loaded = in_loader(|| load(&guards.keys()));
-            guards.conclude(loaded, &mut keys.answers, &put)?;
-        }
-        for (place, mut waiter) in waiters {
-            waiter.wait_now(ASK.of_thread());
-            if let Some(guard) = answer(place, waiter.claim(), &mut keys.answers) {
-                let guards = Guards(vec![guard]);
-                let loaded = in_loader(|| load(&guards.keys()));
-                guards.conclude(loaded, &mut keys.answers, &put)?;
-            }
-        }
-        Ok(keys.in_order())
+        let load = |keys: Vec<K>| ready(in_loader(|| load(&keys)));
+        block_on(self.get_all_as_async(keys, load, put))
     }
 
     /// As [`get_all_with`](Self::get_all_with), with a closure that returns a future and is given
@@ -276,83 +280,23 @@ where
         E: Send + Sync + 'static,
         F: Future<Output = Result<Vec<Option<L>>, E>>,
     {
-        let (guards, waiters) = begin_all(
-            self.core(),
-            &keys.unique,
-            &keys.missing,
-            &mut keys.answers,
-            REQUEST_LATER,
-        );
-        if !guards.0.is_empty() {
-            let loaded = led(&guards, load(guards.keys())).await;
-            guards.conclude(loaded, &mut keys.answers, &put)?;
+        let answers = &mut keys.answers;
+        let (mut guards, mut waiters) = (Guards(Vec::new()), Vec::new());
+        for &place in &keys.missing {
+            let mut claimant = Claimant::new(self.core(), ByRef::new(&keys.unique[place]), LATER);
+            match claimant.step(None) {
+                Some(claim) => guards.take(place, claim, answers),
+                None => waiters.push((place, claimant)),
+            }
         }
+        guards.run(&mut load, &put, answers).await?;
         for (place, mut waiter) in waiters {
             waiter.wait_now(ASK);
             let claim = poll_fn(|cx| waiter.poll_claim(cx)).await;
-            if let Some(guard) = answer(place, claim, &mut keys.answers) {
-                let guards = Guards(vec![guard]);
-                let loaded = led(&guards, load(guards.keys())).await;
-                guards.conclude(loaded, &mut keys.answers, &put)?;
-            }
+            let mut guards = Guards(Vec::new());
+            guards.take(place, claim, answers);
+            guards.run(&mut load, &put, answers).await?;
         }
         Ok(keys.in_order())
     }
-}
-
-/// The places of the keys that other calls load, and this call's claim on each.
-type Waiters<'a, 'k, K, V, S> = Vec<(usize, Claimant<'a, K, V, S, ByRef<'k, K, K>>)>;
-
-/// Claims each key that was missed; waits for none.
-fn begin_all<'a, 'k, K: CacheKey, V: CacheValue, S: BuildHasher>(
-    core: &'a Core<K, V, S>,
-    unique: &'k [K],
-    missing: &[usize],
-    answers: &mut [Option<V>],
-    ask: Request,
-) -> (Guards<'a, K, V, S>, Waiters<'a, 'k, K, V, S>) {
-    let mut guards = Vec::new();
-    let mut waiters = Vec::new();
-    for &place in missing {
-        let mut claimant = Claimant::new(core, ByRef::new(&unique[place]), ask);
-        match claimant.step(None) {
-            Some(claim) => guards.extend(answer(place, claim, answers)),
-            None => waiters.push((place, claimant)),
-        }
-    }
-    (Guards(guards), waiters)
-}
-
-/// Notes the answer for a key, or returns the guard of its load.
-fn answer<'a, K, V, S>(
-    place: usize,
-    claim: Claim<'a, K, V, S>,
-    answers: &mut [Option<V>],
-) -> Option<(usize, CallGuard<'a, K, V, S>)> {
-    match claim {
-        Claim::Value(seen) => answers[place] = Some(seen.value),
-        Claim::Failed(_) => answers[place] = None,
-        Claim::Guard(guard, _) => return Some((place, guard)),
-        Claim::Busy => unreachable!("it waits"),
-    }
-    None
-}
-
-/// Polls the future of several loads. The polling thread guards each of them until its poll ends,
-/// also while the caller then commits what was loaded.
-async fn led<K: CacheKey, V: CacheValue, S: BuildHasher, F: Future>(
-    guards: &Guards<'_, K, V, S>,
-    future: F,
-) -> F::Output {
-    let mut future = pin!(future);
-    poll_fn(|cx| {
-        guards.set_leader(thread_number());
-        let _mark = mark_lead();
-        let polled = future.as_mut().poll(cx);
-        if polled.is_pending() {
-            guards.set_leader(0);
-        }
-        polled
-    })
-    .await
 }

@@ -1,55 +1,60 @@
 //! A call claims a key: it gets the key's value, or the guard of a load, or it waits for another
 //! call's load until that has a verdict for it.
 //!
-//! Threads and tasks take the same steps. They differ in how they wait.
+//! Threads and tasks take the same steps; [`wait`](super::wait) says how a thread waits.
 
-use super::cycle::{WaitCycle, thread_number, wait_in};
-use super::guard::{CallGuard, Guard, Seen};
-use super::key::{CacheKey, CacheValue, Key};
+use super::cycle::thread_number;
+use super::guard::{CallGuard, Guard, Keyless};
+use super::key::{CacheKey, CacheValue, Key, Owned};
 use super::state::{Load, Outcome, RevokedBy, Ticket, Verdict, Want};
 use super::table::SameHashLoads;
+use super::wait::{block_on, has_to_wait};
 use crate::listener::RemovalCause;
 use crate::maintenance::WriteOutcome;
 use crate::map::Revalidated;
 use crate::node::NodePtr;
 use crate::operations::{Change, Cloned, Core, Hold, LoadView, Lookup};
-use crate::shared::about;
 use crate::stats::Counters;
-use crate::stripe::cores;
-use crate::sync::{IS_MODEL, Parker};
 use crate::time::NEVER;
 use equivalent::Equivalent;
+use std::future::poll_fn;
 use std::hash::BuildHasher;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
-use std::time::{Duration, Instant};
+use std::task::{Context, Poll};
 
 /// The answer to a claim.
 pub(crate) enum Claim<'a, K, V, S> {
     /// The key's live value, or that of another call's load. Boxed, as values may be large: each
     /// frame through which an answer goes would have to have room for one.
-    Value(Box<Seen<V>>),
-    /// The call leads; this is the live entry that it leads over.
-    Guard(CallGuard<'a, K, V, S>, Option<Box<Seen<V>>>),
+    Value(Box<Keyless<V>>),
+    /// The call leads; this is the live entry that a call which takes turns leads over.
+    Guard(CallGuard<'a, K, V, S>, Option<Box<Keyless<V>>>),
     /// Another call's load fails or has failed, in a way that this call shares.
     Failed(Outcome<V>),
     /// The call would have to wait, and may not.
     Busy,
 }
 
+/// Over which entries of the key a call's code runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Over {
+    /// None that is live.
+    Absent,
+    /// One that is stale.
+    Stale,
+    /// Any, or none.
+    Any,
+}
+
 /// What a call wants of the key.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Request {
     pub(crate) want: Want,
-    /// Whether the call's code runs though the key has a live entry.
-    pub(crate) over_present: bool,
+    pub(crate) over: Over,
     /// Whether the call waits for another call's load.
     pub(crate) may_wait: bool,
     /// Whether the call takes the error that is remembered, rather than leads.
     pub(crate) heeds_failures: bool,
-    /// The thread that waits; 0 for a task.
-    pub(crate) thread: u64,
 }
 
 impl Request {
@@ -57,10 +62,9 @@ impl Request {
     pub(crate) const fn value(want: Want) -> Self {
         Self {
             want,
-            over_present: false,
+            over: Over::Absent,
             may_wait: true,
             heeds_failures: false,
-            thread: 0,
         }
     }
 
@@ -68,25 +72,21 @@ impl Request {
     pub(crate) const fn turn(may_wait: bool) -> Self {
         Self {
             want: Want::OwnTurn,
-            over_present: true,
+            over: Over::Any,
             may_wait,
             heeds_failures: false,
-            thread: 0,
         }
+    }
+
+    /// Whether the load is a reload if the key has a live entry.
+    fn reloads(&self) -> bool {
+        self.over != Over::Absent && self.want != Want::OwnTurn
     }
 
     /// The same for a call that takes an error that is remembered.
     pub(crate) const fn heeding_failures(self) -> Self {
         Self {
             heeds_failures: true,
-            ..self
-        }
-    }
-
-    /// The same for the calling thread, which waits as one.
-    pub(super) fn of_thread(self) -> Self {
-        Self {
-            thread: thread_number(),
             ..self
         }
     }
@@ -161,7 +161,7 @@ impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher, Y: Key<K>> Claimant<'a, K, 
         let former = self.waits.take();
         let offered = match told {
             Some(Verdict::Ended(Outcome::Value(shared))) => {
-                return Some(Claim::Value(Seen::of_load(&self.core.shared, &shared)));
+                return Some(Claim::Value(Keyless::of_load(&self.core.shared, &shared)));
             }
             Some(Verdict::Ended(failure)) => return Some(Claim::Failed(failure)),
             Some(Verdict::Leads) => former,
@@ -181,24 +181,22 @@ impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher, Y: Key<K>> Claimant<'a, K, 
         }
     }
 
-    /// The claim of a task.
+    /// The claim, by polls. The first may follow a [`step`](Self::step).
     pub(crate) fn poll_claim(&mut self, cx: &mut Context<'_>) -> Poll<Claim<'a, K, V, S>> {
         self.core.maintenance.check_process();
         loop {
             let mut told = None;
             if let (Some(load), Some(ticket)) = (&self.waits, self.ticket) {
-                told = load.poll(ticket, Some(cx.waker()));
+                told = load.poll(ticket, cx.waker());
                 if told.is_none() {
-                    let loads = self.core.loads();
-                    if load.is_led_by_caller() {
-                        let message = loads.cycle_message(load, WaitCycle { others: 0 });
-                        self.stop();
-                        panic!("{message}");
+                    match has_to_wait(Some(self.core), load, ticket, cx.waker()) {
+                        Ok(true) => return Poll::Pending,
+                        Ok(false) => self.stop(),
+                        Err(cycle) => {
+                            self.stop();
+                            panic!("{cycle}");
+                        }
                     }
-                    if !loads.is_overdue(load, loads.clock()) {
-                        return Poll::Pending;
-                    }
-                    self.stop();
                 }
             }
             if let Some(claim) = self.step(told) {
@@ -214,40 +212,9 @@ impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher, Y: Key<K>> Claimant<'a, K, 
     /// If the thread would wait for itself.
     #[track_caller]
     pub(crate) fn claim(&mut self) -> Claim<'a, K, V, S> {
-        match self.claim_until(None) {
-            Ok(Some(claim)) => claim,
-            Ok(None) => unreachable!("it waits for ever"),
-            Err(cycle) => panic!("{cycle}"),
-        }
-    }
-
-    /// The claim of a thread, which waits until `until` at most; `Ok(None)` if that time is over.
-    /// If the thread would wait for itself, returns the message of the panic.
-    pub(super) fn claim_until(
-        &mut self,
-        until: Option<Instant>,
-    ) -> Result<Option<Claim<'a, K, V, S>>, String> {
-        let mut told = None;
-        loop {
-            let claim = self.step(told.take());
-            if claim.is_some() {
-                return Ok(claim);
-            }
-            if let (Some(load), Some(ticket)) = (&self.waits, self.ticket) {
-                let loads = self.core.loads();
-                match loads.wait_until(load, ticket, until) {
-                    Ok(Some(verdict)) => told = Some(verdict),
-                    Ok(None) => {
-                        self.stop();
-                        return Ok(None);
-                    }
-                    Err(cycle) => {
-                        let message = loads.cycle_message(load, cycle);
-                        self.stop();
-                        return Err(message);
-                    }
-                }
-            }
+        match self.step(None) {
+            Some(claim) => claim,
+            None => block_on(poll_fn(|cx| self.poll_claim(cx))),
         }
     }
 }
@@ -292,8 +259,6 @@ enum Begun<K, V> {
         over: Option<NodePtr<K, V>>,
         /// An entry that was due has left.
         left: Option<WriteOutcome>,
-        /// The load that it replaces.
-        overdue: Option<Arc<Load<K, V>>>,
     },
 }
 
@@ -327,7 +292,7 @@ where
 
     #[inline]
     fn ask(&mut self, found: Option<NodePtr<K, V>>, _: Option<()>) -> Result<(), Begun<K, V>> {
-        if !self.ask.over_present
+        if self.ask.over == Over::Absent
             && let Some(node) = found
             && self.core.shared.is_live(node)
         {
@@ -336,7 +301,7 @@ where
         if self.wants_key {
             self.key.prepare();
         }
-        self.now = if self.heeds_failures() {
+        self.now = if self.ask.reloads() || self.heeds_failures() {
             self.core.shared.clock.now()
         } else {
             self.core.loads().clock()
@@ -354,7 +319,7 @@ where
     ) -> Result<Begun<K, V>, ()> {
         let loads = self.core.loads();
         // An idle load: also whether its run was counted before.
-        let (mut idle, mut overdue) = (None, None);
+        let (mut idle, mut overdue) = (None, false);
         if let Some(offered) = self.offered {
             if !offered.is_current() {
                 return Ok(Begun::Withdrawn);
@@ -369,19 +334,18 @@ where
                     return Ok(Begun::Remembered(failure));
                 }
                 idle = Some((load, false));
-            } else if (!self.ask.over_present || self.ask.want == Want::OwnTurn) && load.is_queued()
-            {
+            } else if !self.ask.reloads() && load.is_queued() {
                 // Neither a miss nor a compute waits for a reload that only waits for a thread: it
                 // takes it over.
                 idle = Some((load, true));
             } else if loads.is_overdue(&load, self.now) {
-                overdue = Some(load);
+                overdue = true;
             } else {
                 if !self.ask.may_wait {
                     return Ok(Begun::Busy);
                 }
                 let place = *self.ticket.get_or_insert_with(Ticket::draw);
-                load.join(place, self.ask.want, self.ask.thread);
+                load.join(place, self.ask.want);
                 return Ok(Begun::Joined(load, self.now));
             }
         }
@@ -394,14 +358,17 @@ where
         let (mut over, mut due) = (None, None);
         if let (Revalidated::Occupied(spot), Some(node)) = (place, found) {
             let is_live = |now| node.deadline_if_live(now).is_some();
-            if node.deadline() == NEVER || is_live(shared.clock.now()) {
-                if !self.ask.over_present {
-                    return Err(());
-                }
-                over = Some(node);
-            } else {
+            if node.deadline() != NEVER && !is_live(shared.clock.now()) {
                 due = Some((spot, node));
+            } else if self.ask.over == Over::Absent {
+                return Err(());
+            } else {
+                over = Some(node);
             }
+        }
+        let is_stale = |node: NodePtr<K, V>| node.refresh().is_some_and(|at| at.is_stale(self.now));
+        if self.ask.over == Over::Stale && !over.is_some_and(is_stale) {
+            return Ok(Begun::Busy);
         }
         if let Some((idle, _)) = &idle
             && !idle.take_idle()
@@ -422,10 +389,7 @@ where
         });
         // For a task that is the calling thread, until its poll ends: what it calls meanwhile must
         // not wait for it.
-        let leader = match self.ask.thread {
-            0 => thread_number(),
-            thread => thread,
-        };
+        let leader = thread_number();
         let counted = idle.as_ref().is_some_and(|(_, counted)| *counted);
         let load = if let Some(led) = led {
             led.set_leader(leader);
@@ -436,18 +400,20 @@ where
                 unreachable!("the key was there above");
             };
             let load = Arc::new(Load::new(self.hash, key, leader, self.now));
-            if let Some(overdue) = &overdue {
-                hold.shard.loads_mut().revoke(overdue, RevokedBy::NewerLoad);
+            if overdue {
+                hold.revoke(RevokedBy::NewerLoad);
             }
             hold.shard.list_load(Arc::clone(&load));
             load
         };
+        if let Some(node) = over.filter(|_| self.ask.reloads()) {
+            loads.begin_refresh(&load, node, self.now);
+        }
         Ok(Begun::Leads {
             load,
             counted,
             over,
             left,
-            overdue,
         })
     }
 }
@@ -483,25 +449,24 @@ impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher> LoadView<'a, K, V, S> {
                 now: 0,
                 wants_key: false,
             };
-            let settled = shared.transact(hash, begin);
-            let (guard, over, left, overdue) = match settled.done {
-                Begun::Live(node) => {
-                    // `settled` holds the pin.
-                    let seen = Seen::of_node(shared, node);
-                    return Ok(Claim::Value(seen));
-                }
+            // Before the pin: it is dropped afterwards if a clone panics, and calls wakers.
+            let mut guard;
+            // Holds the pin, and releases the waiters of an overdue load.
+            let (begun, settled) = shared.transact(hash, begin).split();
+            let (over, left) = match begun {
+                Begun::Live(node) => return Ok(Claim::Value(Keyless::of_node(shared, node))),
                 Begun::Busy => return Ok(Claim::Busy),
                 Begun::Remembered(failure) => {
                     shared.count(Counters::failure_remembered);
                     return Ok(Claim::Failed(failure));
                 }
                 Begun::Withdrawn => {
-                    drop(settled.pin);
+                    settled.end();
                     offered = None;
                     continue;
                 }
                 Begun::Joined(load, now) => {
-                    drop(settled.pin);
+                    settled.end();
                     // After it has joined: a caller that reads the count may rely on it.
                     if !waits_already {
                         shared.count(|counters| counters.load_waited());
@@ -514,25 +479,43 @@ impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher> LoadView<'a, K, V, S> {
                     counted,
                     over,
                     left,
-                    overdue,
                 } => {
-                    let mut guard = offered.unwrap_or_else(|| Guard::new(self.core, load));
+                    guard = offered.unwrap_or_else(|| Guard::new(self.core, load));
                     guard.begins(counted);
-                    (guard, over, left, overdue)
+                    if guard.load().reload_until().is_some() {
+                        shared.count(Counters::reload_began);
+                    }
+                    (over, left)
                 }
             };
-            let seen =
-                over.map(|node| catch_unwind(AssertUnwindSafe(|| Seen::of_node(shared, node))));
-            drop(settled.pin);
-            // Also if a clone has panicked: no other call wakes its waiters.
-            if let Some(overdue) = overdue {
-                overdue.release_waiters();
-            }
-            let seen = seen.map(|seen| seen.unwrap_or_else(|panic| resume_unwind(panic)));
+            let over = over.filter(|_| !ask.reloads());
+            let seen = over.map(|node| Keyless::of_node(shared, node));
+            settled.end();
             if let Some(outcome) = left {
                 self.core.maintenance.after_write(shared, outcome);
             }
             return Ok(Claim::Guard(guard, seen));
+        }
+    }
+
+    /// The guard of a reload, if the key has a stale entry, and no load, or one that is overdue or
+    /// rests.
+    pub(crate) fn begin_reload<Q>(self, hash: u64, key: &Q) -> Option<CallGuard<'a, K, V, S>>
+    where
+        Q: Equivalent<K> + ?Sized,
+    {
+        let pin = self.core.shared.pin();
+        let hit = self.core.shared.find_live(hash, key, &pin)?;
+        let mut key = Owned(Some(hit.node.key().clone()));
+        drop(pin);
+        let ask = Request {
+            over: Over::Stale,
+            may_wait: false,
+            ..Request::value(Want::Value)
+        };
+        match self.begin(None, &mut key, hash, &ask, &mut None) {
+            Ok(Claim::Guard(guard, _)) => Some(guard),
+            _ => None,
         }
     }
 
@@ -557,68 +540,13 @@ impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher> LoadView<'a, K, V, S> {
     }
 
     /// The live value of a key, without counting as a read.
-    pub(crate) fn peek<Q>(self, hash: u64, key: &Q) -> Option<Box<Seen<V>>>
+    pub(crate) fn peek<Q>(self, hash: u64, key: &Q) -> Option<Box<Keyless<V>>>
     where
         Q: Equivalent<K> + ?Sized,
     {
         let shared = &self.core.shared;
         let pin = shared.pin();
         let hit = shared.find_live(hash, key, &pin)?;
-        Some(Seen::of_node(shared, hit.node))
-    }
-
-    /// Waits as a thread, but not for longer than `until`.
-    fn wait_until(
-        self,
-        load: &Arc<Load<K, V>>,
-        ticket: Ticket,
-        until: Option<Instant>,
-    ) -> Result<Option<Verdict<V>>, WaitCycle> {
-        let parker = Parker::own();
-        let waker = Waker::from(Arc::clone(&parker));
-        if let Some(verdict) = load.poll(ticket, Some(&waker)) {
-            return Ok(Some(verdict));
-        }
-        // Spin before noting the wait: a short turn ends sooner than a thread could fall asleep. A
-        // thread that is not among the next would only take the processor from the threads before
-        // it.
-        if !IS_MODEL && load.is_among_next(ticket, cores() - 1) {
-            let end = Parker::spins_until();
-            // A wake-up may be one of an earlier wait.
-            while parker.spin(end) {
-                if let Some(verdict) = load.poll(ticket, Some(&waker)) {
-                    return Ok(Some(verdict));
-                }
-            }
-        }
-        wait_in(Arc::<Load<K, V>>::clone(load), ticket, || {
-            loop {
-                if let Some(verdict) = load.poll(ticket, Some(&waker)) {
-                    return Some(verdict);
-                }
-                let patience = self.patience(load);
-                if patience == Some(Duration::ZERO) {
-                    if load.leave(ticket) {
-                        drop(Guard::new(self.core, Arc::clone(load)));
-                    }
-                    return Some(Verdict::Retry);
-                }
-                let left = until.map(|until| until.saturating_duration_since(Instant::now()));
-                if left == Some(Duration::ZERO) {
-                    return None;
-                }
-                match patience.into_iter().chain(left).min() {
-                    None => parker.park(),
-                    Some(time) => parker.park_for(time),
-                }
-            }
-        })
-    }
-}
-
-impl<K, V, S> LoadView<'_, K, V, S> {
-    /// The message about a cycle.
-    pub(crate) fn cycle_message(self, load: &Load<K, V>, cycle: WaitCycle) -> String {
-        about(self.core.shared.name.as_deref(), &cycle.fault(load.hash()))
+        Some(Keyless::of_node(shared, hit.node))
     }
 }

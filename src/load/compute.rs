@@ -2,9 +2,9 @@
 
 use super::claim::{Claimant, Request};
 use super::entry::{EntrySelector, hit_entry};
-use super::form::{Led, Run};
-use super::guard::{Filling, Seen};
+use super::guard::{Filling, Keyless};
 use super::key::{CacheKey, CacheValue, Key};
+use super::run::{Led, Run};
 use super::state::{Outcome, RevokedBy};
 use crate::RemovalCause;
 use crate::cache::Cache;
@@ -15,13 +15,13 @@ use std::future::Future;
 use std::hash::{BuildHasher, Hash};
 
 /// The operation that a closure asks for, with its value as the call keeps it.
-type OwnOp<V> = Op<Box<Seen<V>>>;
+type OwnOp<V> = Op<Box<Keyless<V>>>;
 
 fn own<V>(op: Op<V>) -> OwnOp<V> {
     match op {
         Op::Nop => Op::Nop,
-        Op::Put(value) => Op::Put(Seen::made(value)),
-        Op::PutWithTtl(value, ttl) => Op::PutWithTtl(Seen::made(value), ttl),
+        Op::Put(value) => Op::Put(Keyless::made(value)),
+        Op::PutWithTtl(value, ttl) => Op::PutWithTtl(Keyless::made(value), ttl),
         Op::Remove => Op::Remove,
     }
 }
@@ -86,7 +86,7 @@ fn put<K, V>(key: K, over: bool, filling: Filling<V>) -> CompResult<K, V> {
 }
 
 /// The answer about an entry that was left as it is.
-fn unchanged<K, V>(key: K, seen: Option<Box<Seen<V>>>) -> CompResult<K, V> {
+fn unchanged<K, V>(key: K, seen: Option<Box<Keyless<V>>>) -> CompResult<K, V> {
     match seen {
         Some(seen) => CompResult::Unchanged(seen.with_key(key)),
         None => CompResult::StillNone(key),
@@ -110,13 +110,6 @@ fn apply_made<'a, K: CacheKey, V: CacheValue, S: BuildHasher, X>(
     apply(cache, key, with_made(run, |op| op.map(own)))
 }
 
-fn never<T>(result: Result<T, Infallible>) -> T {
-    match result {
-        Ok(value) => value,
-        Err(never) => match never {},
-    }
-}
-
 /// The guard of a call that waits for its turn.
 fn turn<'a, K, V, S, O>(run: Run<'a, K, V, S, O>) -> Led<'a, K, V, S, O> {
     match run {
@@ -127,7 +120,7 @@ fn turn<'a, K, V, S, O>(run: Run<'a, K, V, S, O>) -> Led<'a, K, V, S, O> {
 
 fn upsert<K: CacheKey, V: CacheValue, S: BuildHasher>(
     key: K,
-    run: Run<'_, K, V, S, Box<Seen<V>>>,
+    run: Run<'_, K, V, S, Box<Keyless<V>>>,
 ) -> Entry<K, V> {
     let (guard, _, own) = turn(run);
     let seen = match guard.fill(own, LifetimeSource::Update) {
@@ -139,11 +132,11 @@ fn upsert<K: CacheKey, V: CacheValue, S: BuildHasher>(
 /// `None`: the live entry is kept.
 fn insert_or_keep<K: CacheKey, V: CacheValue, S: BuildHasher>(
     key: K,
-    run: Run<'_, K, V, S, Option<Box<Seen<V>>>>,
+    run: Run<'_, K, V, S, Option<Box<Keyless<V>>>>,
 ) -> Entry<K, V> {
     let (guard, seen, own) = turn(run);
     let seen = match (own, seen) {
-        (Some(own), _) => guard.fill(own, LifetimeSource::Policy).into_seen(),
+        (Some(own), _) => guard.fill(own, LifetimeSource::Policy).into_entry(),
         (None, Some(seen)) => {
             guard.keep();
             seen
@@ -184,7 +177,7 @@ where
         let (key, seen_key, cache) = (self.key.copy(), self.key.copy(), self.cache);
         let claimant = Claimant::new(cache.core(), self.key, Request::turn(may_wait));
         claimant.run_async(
-            None,
+            None::<fn(V) -> R>,
             move |seen| f(seen.map(|seen| seen.clone().with_key(seen_key))),
             move |run| finish(cache, key, run),
         )
@@ -227,7 +220,7 @@ where
         }
         let (_, key, run) = self.compute(true, |seen| match seen {
             Some(seen) if !replace_if(&seen.value) => None,
-            _ => Some(Seen::made(init())),
+            _ => Some(Keyless::made(init())),
         });
         insert_or_keep(key, run)
     }
@@ -268,7 +261,7 @@ where
             let init = (!keep).then(init);
             async move {
                 match init {
-                    Some(init) => Some(Seen::made(init.await)),
+                    Some(init) => Some(Keyless::made(init.await)),
                     None => None,
                 }
             }
@@ -304,7 +297,7 @@ where
     /// ```
     #[track_caller]
     pub fn and_upsert_with(self, f: impl FnOnce(Option<Entry<K, V>>) -> V) -> Entry<K, V> {
-        let (_, key, run) = self.compute(true, |seen| Seen::made(f(seen)));
+        let (_, key, run) = self.compute(true, |seen| Keyless::made(f(seen)));
         upsert(key, run)
     }
 
@@ -329,7 +322,7 @@ where
     where
         F: Future<Output = V>,
     {
-        let upsert = |_, key, run| upsert(key, with_made(run, Seen::made));
+        let upsert = |_, key, run| upsert(key, with_made(run, Keyless::made));
         self.compute_async(true, f, upsert)
     }
 
@@ -365,8 +358,9 @@ where
         self,
         f: impl FnOnce(Option<Entry<K, V>>) -> Op<V>,
     ) -> CompResult<K, V> {
-        let (cache, key, run) = self.compute(true, |seen| Ok(own(f(seen))));
-        never(apply(cache, key, run))
+        let (cache, key, run) = self.compute(true, |seen| Ok::<_, Infallible>(own(f(seen))));
+        let Ok(result) = apply(cache, key, run);
+        result
     }
 
     /// As [`and_compute_with`](Self::and_compute_with), with a closure that returns a future.
@@ -393,7 +387,9 @@ where
         F: Future<Output = Op<V>>,
     {
         let apply = |cache, key, run: Run<'a, K, V, S, Op<V>>| {
-            never(apply(cache, key, with_made(run, |op| Ok(own(op)))))
+            let made = |op| Ok::<_, Infallible>(own(op));
+            let Ok(result) = apply(cache, key, with_made(run, made));
+            result
         };
         self.compute_async(true, f, apply)
     }

@@ -16,16 +16,11 @@
 //! A thread that waits until others have delivered notifications waits for the thread that delivers
 //! just now, which may wait for a load inside the listener. It looks for a cycle at intervals, and
 //! waits no longer if there is one ([`DeliveryWait`]). Such a wait refuses no other.
-//!
-//! # Threads that wait for futures
-//!
-//! A call that blocks its thread until a future is ready waits for the load for which that future
-//! waits. The future notes it when it is polled ([`note_wait`]), the call waits ([`BlockingCall`]).
 
 use super::state::{Load, Ticket};
 use crate::process::PerProcess;
 use crate::sync::IS_MODEL;
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -73,12 +68,18 @@ fn find_cycle(
 pub(crate) trait WaitTarget: Send + Sync {
     fn awaited_thread(&self, ticket: Ticket) -> Option<u64>;
 
+    fn is_among_next(&self, ticket: Ticket, count: usize) -> bool;
+
     fn hash(&self) -> u64;
 }
 
 impl<K: Send + Sync, V: Send + Sync> WaitTarget for Load<K, V> {
     fn awaited_thread(&self, ticket: Ticket) -> Option<u64> {
         Load::awaited_thread(self, ticket)
+    }
+
+    fn is_among_next(&self, ticket: Ticket, count: usize) -> bool {
+        Load::is_among_next(self, ticket, count)
     }
 
     fn hash(&self) -> u64 {
@@ -127,54 +128,16 @@ pub(crate) fn thread_number() -> u64 {
     NUMBER.try_with(draw).unwrap_or(0)
 }
 
-thread_local!(static RUNS_LOADER: Cell<bool> = const { Cell::new(false) });
-
-thread_local!(static LEADS: Arc<()> = Arc::default());
-
-/// A mark that the calling thread leads a load, as long as the mark is kept: in a poll, which must
-/// not block but may do so all the same, and by a lease.
-pub(crate) type LeadMark = Option<Arc<()>>;
-
-pub(crate) fn mark_lead() -> LeadMark {
-    LEADS.try_with(Arc::clone).ok()
-}
-
-/// Whether a load that waits for a thread could wait for the calling thread: it runs the blocking
-/// code of a load, or leads a load in another way and is in a call that blocks.
-pub(crate) fn runs_loader() -> bool {
-    let leads = || LEADS.try_with(|marks| Arc::strong_count(marks) > 1);
-    let blocks = || IN_BLOCKING_CALL.try_with(Cell::get).unwrap_or(false);
-    RUNS_LOADER.try_with(Cell::get).unwrap_or(false) || blocks() && leads().unwrap_or(false)
-}
-
-/// Runs the blocking code of a load.
-#[inline]
-pub(crate) fn in_loader<R>(load: impl FnOnce() -> R) -> R {
-    struct Former(bool);
-
-    impl Drop for Former {
-        fn drop(&mut self) {
-            _ = RUNS_LOADER.try_with(|runs| runs.set(self.0));
-        }
-    }
-
-    let _former = Former(
-        RUNS_LOADER
-            .try_with(|runs| runs.replace(true))
-            .unwrap_or(true),
-    );
-    load()
-}
-
 /// Waits for a load as a thread, unless that would close a cycle.
-pub(crate) fn wait_in<R>(
+pub(crate) fn wait_in(
     load: Arc<dyn WaitTarget>,
     ticket: Ticket,
-    wait: impl FnOnce() -> R,
-) -> Result<R, WaitCycle> {
+    wait: impl FnOnce(),
+) -> Result<(), WaitCycle> {
     let me = thread_number();
     if me == 0 {
-        return Ok(wait());
+        wait();
+        return Ok(());
     }
     let mut waits = waiting_threads();
     if let Some((cycle, loads)) = find_cycle(&waits, me, load.awaited_thread(ticket))
@@ -185,10 +148,9 @@ pub(crate) fn wait_in<R>(
     // One wait a thread: a thread that waits runs no other code.
     waits.insert(me, Wait::Load(load, ticket));
     drop(waits);
-    let noted = NotedWait(me);
-    let answer = wait();
-    drop(noted);
-    Ok(answer)
+    let _noted = NotedWait(me);
+    wait();
+    Ok(())
 }
 
 /// The wait of the calling thread for notifications that other threads deliver.
@@ -226,78 +188,5 @@ impl Drop for NotedWait {
         let wait = waiting_threads().remove(&self.0);
         // With the lock released: a key may be dropped with it.
         drop(wait);
-    }
-}
-
-/// The load for which the future of a blocking call waits.
-struct FutureWait {
-    load: Arc<dyn WaitTarget>,
-    ticket: Ticket,
-    name: Option<Box<str>>,
-}
-
-thread_local! {
-    /// Whether a call blocks the thread until a future is ready.
-    static IN_BLOCKING_CALL: Cell<bool> = const { Cell::new(false) };
-    static FUTURE_WAIT: RefCell<Option<FutureWait>> = const { RefCell::new(None) };
-}
-
-/// A call that blocks its thread until a future is ready.
-pub(crate) struct BlockingCall {
-    /// Whether this call was made inside the future of another such call.
-    outer: bool,
-}
-
-impl BlockingCall {
-    pub(crate) fn begin() -> Self {
-        Self {
-            outer: IN_BLOCKING_CALL.replace(true),
-        }
-    }
-
-    /// Waits until the future has to be polled again. If that wait would close a cycle, returns the
-    /// name of the cache and the message.
-    pub(crate) fn wait(&self, wait: impl FnOnce()) -> Result<(), (Option<Box<str>>, String)> {
-        let Some(FutureWait { load, ticket, name }) = exchange_future_wait(None) else {
-            wait();
-            return Ok(());
-        };
-        let hash = load.hash();
-        wait_in(load, ticket, wait).map_err(|cycle| (name, cycle.fault(hash)))
-    }
-}
-
-impl Drop for BlockingCall {
-    fn drop(&mut self) {
-        IN_BLOCKING_CALL.set(self.outer);
-        drop(exchange_future_wait(None));
-    }
-}
-
-/// Notes a wait, or none; returns the wait that was noted before.
-fn exchange_future_wait(awaited: Option<FutureWait>) -> Option<FutureWait> {
-    // In a thread's last moments nothing is noted.
-    let exchange = |noted: &RefCell<Option<FutureWait>>| noted.replace(awaited);
-    FUTURE_WAIT.try_with(exchange).ok().flatten()
-}
-
-/// Notes for which load the polled future waits. If the future of another load polled it, that
-/// future notes its own wait afterwards.
-pub(crate) fn note_wait<K, V>(
-    load: &Arc<Load<K, V>>,
-    ticket: Ticket,
-    name: impl FnOnce() -> Option<Box<str>>,
-) where
-    K: Send + Sync + 'static,
-    V: Send + Sync + 'static,
-{
-    if !IS_MODEL && IN_BLOCKING_CALL.try_with(Cell::get).unwrap_or(false) {
-        let load: Arc<dyn WaitTarget> = Arc::<Load<K, V>>::clone(load);
-        let name = name();
-        drop(exchange_future_wait(Some(FutureWait {
-            load,
-            ticket,
-            name,
-        })));
     }
 }

@@ -1,10 +1,12 @@
 //! Entry selectors: a key, and what to do with its entry. `or_*` make a value for an absent key.
 
 use super::claim::{Claimant, Request};
-use super::form::{Fallible, Form, Optional, Sure, WithTtl, conclude};
-use super::guard::Seen;
+use super::guard::Keyless;
 use super::key::{ByRef, Key, Owned};
-use super::state::Outcome;
+use super::run::{
+    Made, conclude, fallible, of_option, of_pair, of_result, of_value, or_error, sure,
+};
+use super::state::{Outcome, Want};
 use crate::RandomState;
 use crate::cache::Cache;
 use crate::compute::Entry;
@@ -104,7 +106,7 @@ where
 }
 
 /// A hit, as of a call that returns an entry.
-pub(super) fn hit_entry<K, V, S, Q>(cache: &Cache<K, V, S>, key: &Q) -> Option<Seen<V>>
+pub(super) fn hit_entry<K, V, S, Q>(cache: &Cache<K, V, S>, key: &Q) -> Option<Keyless<V>>
 where
     K: Hash + Eq + Send + Sync + 'static,
     V: Clone + Send + Sync + 'static,
@@ -112,19 +114,19 @@ where
     Q: Equivalent<K> + Hash + ?Sized,
 {
     let found = cache.get_ref(key)?;
-    Some(Seen {
+    Some(Keyless {
         left: found.time_left(),
-        ..Seen::hit(found.value().clone())
+        ..Keyless::hit(found.value().clone())
     })
 }
 
 // Out of line: its room on the stack is free while the load runs.
 #[inline(never)]
-fn answer<F: Form<V>, K, V>(
+fn entry<K, V>(
     key: K,
-    outcome: Result<Box<Seen<V>>, Outcome<V>>,
-) -> F::Answer<Entry<K, V>> {
-    F::answer(outcome.map(|seen| seen.with_key(key)))
+    outcome: Result<Box<Keyless<V>>, Outcome<V>>,
+) -> Result<Entry<K, V>, Outcome<V>> {
+    outcome.map(|seen| seen.with_key(key))
 }
 
 impl<'a, K, V, S, Y> EntrySelector<'a, K, V, S, Y>
@@ -134,41 +136,51 @@ where
     S: BuildHasher + Send + Sync + 'static,
     Y: Key<K>,
 {
-    /// The answer of a call whose key is present; else the selector again.
-    fn present<F: Form<V>>(self) -> Result<F::Answer<Entry<K, V>>, Self> {
+    /// The entry of a key that is present; else the selector again.
+    fn present(self) -> Result<Entry<K, V>, Self> {
         match hit_entry(self.cache, self.key.query()) {
-            Some(seen) => Ok(F::answer(Ok(seen.with_key(self.key.into_owned())))),
+            Some(seen) => Ok(seen.with_key(self.key.into_owned())),
             None => Err(self),
         }
     }
 
     #[track_caller]
-    fn load<F: Form<V>>(self, init: impl FnOnce() -> F::Made) -> F::Answer<Entry<K, V>> {
-        match self.present::<F>() {
-            Ok(answer) => answer,
-            Err(selector) => selector.load_absent::<F>(init),
+    fn load(self, want: Want, make: impl FnOnce() -> Made<V>) -> Result<Entry<K, V>, Outcome<V>> {
+        match self.present() {
+            Ok(entry) => Ok(entry),
+            Err(selector) => selector.load_absent(want, make),
         }
     }
 
     #[track_caller]
-    fn load_absent<F: Form<V>>(self, init: impl FnOnce() -> F::Made) -> F::Answer<Entry<K, V>> {
-        let (key, ask) = (self.key.copy(), Request::value(F::want()));
-        let run = Claimant::new(self.cache.core(), self.key, ask).run(|_| F::made(init()));
-        answer::<F, _, _>(key, conclude(run, identity))
+    fn load_absent(
+        self,
+        want: Want,
+        make: impl FnOnce() -> Made<V>,
+    ) -> Result<Entry<K, V>, Outcome<V>> {
+        let key = self.key.copy();
+        let claimant = Claimant::new(self.cache.core(), self.key, Request::value(want));
+        entry(key, conclude(claimant.run(|_| make()), identity))
     }
 
-    async fn load_async<F: Form<V>, I: Future<Output = F::Made>>(
+    async fn load_async<F: Future, R>(
         self,
-        init: impl FnOnce() -> I,
-    ) -> F::Answer<Entry<K, V>> {
-        let selector = match self.present::<F>() {
-            Ok(answer) => return answer,
+        want: Want,
+        init: impl FnOnce() -> F,
+        made: impl FnOnce(F::Output) -> Made<V>,
+        answer: impl FnOnce(Result<Entry<K, V>, Outcome<V>>) -> R,
+    ) -> R {
+        let selector = match self.present() {
+            Ok(entry) => return answer(Ok(entry)),
             Err(selector) => selector,
         };
-        let (key, ask) = (selector.key.copy(), Request::value(F::want()));
-        let claimant = Claimant::new(selector.cache.core(), selector.key, ask);
-        let finish = |run| answer::<F, _, _>(key, conclude(run, F::made));
-        claimant.run_async(None, |_| init(), finish).await
+        let key = selector.key.copy();
+        let (core, ask) = (selector.cache.core(), Request::value(want));
+        let finish = |run| answer(entry(key, conclude(run, made)));
+        let hit = None::<fn(V) -> R>;
+        Claimant::new(core, selector.key, ask)
+            .run_async(hit, |_| init(), finish)
+            .await
     }
 
     /// Returns the key's entry, or stores a new one with the default value.
@@ -218,7 +230,7 @@ where
     /// ```
     #[track_caller]
     pub fn or_insert_with(self, init: impl FnOnce() -> V) -> Entry<K, V> {
-        self.load::<Sure>(init)
+        sure(self.load(Want::Value, || of_value(init())))
     }
 
     /// As [`or_insert_with`](Self::or_insert_with), with a lifetime that `init` knows: the entry
@@ -237,7 +249,7 @@ where
     /// ```
     #[track_caller]
     pub fn or_insert_with_ttl(self, init: impl FnOnce() -> (V, Duration)) -> Entry<K, V> {
-        self.load::<WithTtl>(init)
+        sure(self.load(Want::Value, || of_pair(init())))
     }
 
     /// As [`or_insert_with`](Self::or_insert_with), if `init` makes a value.
@@ -255,7 +267,7 @@ where
         self,
         init: impl FnOnce() -> Option<V>,
     ) -> Option<Entry<K, V>> {
-        self.load::<Optional>(init)
+        self.load(Want::Optional, || of_option(init())).ok()
     }
 
     /// As [`or_insert_with`](Self::or_insert_with), if `init` succeeds.
@@ -281,7 +293,7 @@ where
     where
         E: Send + Sync + 'static,
     {
-        self.load::<Fallible<E>>(init)
+        or_error(self.load(fallible::<E>(), || of_result(init())))
     }
 
     /// As [`or_insert_with`](Self::or_insert_with), with a closure that returns a future.
@@ -305,7 +317,7 @@ where
     where
         F: Future<Output = V>,
     {
-        self.load_async::<Sure, F>(init)
+        self.load_async(Want::Value, init, of_value, sure)
     }
 
     /// As [`or_insert_with_ttl`](Self::or_insert_with_ttl), with a closure that returns a future.
@@ -332,7 +344,7 @@ where
     where
         F: Future<Output = (V, Duration)>,
     {
-        self.load_async::<WithTtl, F>(init)
+        self.load_async(Want::Value, init, of_pair, sure)
     }
 
     /// As [`or_optionally_insert_with`](Self::or_optionally_insert_with), with a closure that
@@ -357,7 +369,7 @@ where
     where
         F: Future<Output = Option<V>>,
     {
-        self.load_async::<Optional, F>(init)
+        self.load_async(Want::Optional, init, of_option, Result::ok)
     }
 
     /// As [`or_try_insert_with`](Self::or_try_insert_with), with a closure that returns a future.
@@ -386,7 +398,7 @@ where
         E: Send + Sync + 'static,
         F: Future<Output = Result<V, E>>,
     {
-        self.load_async::<Fallible<E>, F>(init)
+        self.load_async(fallible::<E>(), init, of_result, or_error)
     }
 }
 

@@ -1,10 +1,10 @@
 //! `get_with` and its variants: the value of a key, loaded if it is absent.
 
 use super::claim::{Claimant, Request};
-use super::form::{Fallible, Form, Optional, Sure, conclude};
-use super::guard::Seen;
+use super::guard::Keyless;
 use super::key::{ByRef, Key, Owned};
-use super::state::Outcome;
+use super::run::{Made, conclude, fallible, of_option, of_result, of_value, or_error, sure};
+use super::state::{Outcome, Want};
 use crate::cache::Cache;
 use crate::operations::{Cloned, Lookup};
 use equivalent::Equivalent;
@@ -16,8 +16,8 @@ use std::sync::Arc;
 
 // Out of line: its room on the stack is free while the load runs.
 #[inline(never)]
-fn answer<F: Form<V>, V>(outcome: Result<Box<Seen<V>>, Outcome<V>>) -> F::Answer<V> {
-    F::answer(outcome.map(|seen| seen.value))
+fn value<V>(outcome: Result<Box<Keyless<V>>, Outcome<V>>) -> Result<V, Outcome<V>> {
+    outcome.map(|seen| seen.value)
 }
 
 /// # Loading
@@ -31,29 +31,47 @@ where
     V: Clone + Send + Sync + 'static,
     S: BuildHasher + Send + Sync + 'static,
 {
+    #[inline(always)]
+    #[track_caller]
+    fn value<Y: Key<K>>(
+        &self,
+        key: Y,
+        want: Want,
+        make: impl FnOnce() -> Made<V>,
+    ) -> Result<V, Outcome<V>> {
+        let hash = self.core().hash(key.query());
+        match Cloned::look_up_hashed(self.core(), hash, key.query()) {
+            Some(value) => Ok(value),
+            None => self.load(hash, key, want, make),
+        }
+    }
+
     #[inline(never)]
     #[track_caller]
-    fn load<F: Form<V>, Y: Key<K>>(
+    fn load<Y: Key<K>>(
         &self,
         hash: u64,
         key: Y,
-        init: impl FnOnce() -> F::Made,
-    ) -> F::Answer<V> {
-        let claimant = Claimant::new(self.core(), key, Request::value(F::want()));
-        let run = claimant.with_hash(hash).run(|_| F::made(init()));
-        answer::<F, _>(conclude(run, identity))
+        want: Want,
+        make: impl FnOnce() -> Made<V>,
+    ) -> Result<V, Outcome<V>> {
+        let claimant = Claimant::new(self.core(), key, Request::value(want));
+        value(conclude(claimant.with_hash(hash).run(|_| make()), identity))
     }
 
-    fn load_async<F: Form<V>, Y: Key<K>>(
+    fn value_async<Y: Key<K>, F: Future, R>(
         &self,
         key: Y,
-        init: impl Future<Output = F::Made>,
-    ) -> impl Future<Output = F::Answer<V>> {
-        let claimant = Claimant::new(self.core(), key, Request::value(F::want()));
+        want: Want,
+        init: F,
+        made: impl FnOnce(F::Output) -> Made<V>,
+        answer: impl Fn(Result<V, Outcome<V>>) -> R + Copy,
+    ) -> impl Future<Output = R> {
+        let claimant = Claimant::new(self.core(), key, Request::value(want));
         claimant.run_async(
-            Some(|value| F::answer(Ok(value))),
-            |_: Option<&Seen<V>>| init,
-            |run| answer::<F, _>(conclude(run, F::made)),
+            Some(move |value| answer(Ok(value))),
+            |_: Option<&Keyless<V>>| init,
+            move |run| answer(value(conclude(run, made))),
         )
     }
 
@@ -85,11 +103,7 @@ where
     #[inline]
     #[track_caller]
     pub fn get_with(&self, key: K, init: impl FnOnce() -> V) -> V {
-        let hash = self.core().hash(&key);
-        match Cloned::look_up_hashed(self.core(), hash, &key) {
-            Some(value) => value,
-            None => self.load::<Sure, _>(hash, Owned(Some(key)), init),
-        }
+        sure(self.value(Owned(Some(key)), Want::Value, || of_value(init())))
     }
 
     /// As [`get_with`](Self::get_with), by a borrowed form of the key.
@@ -113,11 +127,7 @@ where
     where
         Q: Equivalent<K> + Hash + ToOwned<Owned = K> + ?Sized,
     {
-        let hash = self.core().hash(key);
-        match Cloned::look_up_hashed(self.core(), hash, key) {
-            Some(value) => value,
-            None => self.load::<Sure, _>(hash, ByRef::new(key), init),
-        }
+        sure(self.value(ByRef::new(key), Want::Value, || of_value(init())))
     }
 
     /// As [`get_with`](Self::get_with), if `init` makes a value. `None` is not stored. Waiting
@@ -139,11 +149,8 @@ where
     #[inline]
     #[track_caller]
     pub fn optionally_get_with(&self, key: K, init: impl FnOnce() -> Option<V>) -> Option<V> {
-        let hash = self.core().hash(&key);
-        match Cloned::look_up_hashed(self.core(), hash, &key) {
-            Some(value) => Some(value),
-            None => self.load::<Optional, _>(hash, Owned(Some(key)), init),
-        }
+        self.value(Owned(Some(key)), Want::Optional, || of_option(init()))
+            .ok()
     }
 
     /// As [`optionally_get_with`](Self::optionally_get_with), by a borrowed form of the key.
@@ -170,11 +177,8 @@ where
     where
         Q: Equivalent<K> + Hash + ToOwned<Owned = K> + ?Sized,
     {
-        let hash = self.core().hash(key);
-        match Cloned::look_up_hashed(self.core(), hash, key) {
-            Some(value) => Some(value),
-            None => self.load::<Optional, _>(hash, ByRef::new(key), init),
-        }
+        self.value(ByRef::new(key), Want::Optional, || of_option(init()))
+            .ok()
     }
 
     /// As [`get_with`](Self::get_with), if `init` succeeds. An error is not stored. Waiting calls
@@ -206,11 +210,7 @@ where
     where
         E: Send + Sync + 'static,
     {
-        let hash = self.core().hash(&key);
-        match Cloned::look_up_hashed(self.core(), hash, &key) {
-            Some(value) => Ok(value),
-            None => self.load::<Fallible<E>, _>(hash, Owned(Some(key)), init),
-        }
+        or_error(self.value(Owned(Some(key)), fallible::<E>(), || of_result(init())))
     }
 
     /// As [`try_get_with`](Self::try_get_with), by a borrowed form of the key.
@@ -243,11 +243,7 @@ where
         Q: Equivalent<K> + Hash + ToOwned<Owned = K> + ?Sized,
         E: Send + Sync + 'static,
     {
-        let hash = self.core().hash(key);
-        match Cloned::look_up_hashed(self.core(), hash, key) {
-            Some(value) => Ok(value),
-            None => self.load::<Fallible<E>, _>(hash, ByRef::new(key), init),
-        }
+        or_error(self.value(ByRef::new(key), fallible::<E>(), || of_result(init())))
     }
 
     /// As [`get_with`](Self::get_with), with a future. On a hit it is dropped without being polled.
@@ -273,7 +269,7 @@ where
     /// # }
     /// ```
     pub fn get_with_async(&self, key: K, init: impl Future<Output = V>) -> impl Future<Output = V> {
-        self.load_async::<Sure, _>(Owned(Some(key)), init)
+        self.value_async(Owned(Some(key)), Want::Value, init, of_value, sure)
     }
 
     /// As [`get_with_async`](Self::get_with_async), by a borrowed form of the key.
@@ -301,7 +297,7 @@ where
     where
         Q: Equivalent<K> + Hash + ToOwned<Owned = K> + ?Sized,
     {
-        self.load_async::<Sure, _>(ByRef::new(key), init)
+        self.value_async(ByRef::new(key), Want::Value, init, of_value, sure)
     }
 
     /// As [`optionally_get_with`](Self::optionally_get_with), with a future.
@@ -326,7 +322,13 @@ where
         key: K,
         init: impl Future<Output = Option<V>>,
     ) -> impl Future<Output = Option<V>> {
-        self.load_async::<Optional, _>(Owned(Some(key)), init)
+        self.value_async(
+            Owned(Some(key)),
+            Want::Optional,
+            init,
+            of_option,
+            Result::ok,
+        )
     }
 
     /// As [`optionally_get_with_async`](Self::optionally_get_with_async), by a borrowed form of the
@@ -356,7 +358,7 @@ where
     where
         Q: Equivalent<K> + Hash + ToOwned<Owned = K> + ?Sized,
     {
-        self.load_async::<Optional, _>(ByRef::new(key), init)
+        self.value_async(ByRef::new(key), Want::Optional, init, of_option, Result::ok)
     }
 
     /// As [`try_get_with`](Self::try_get_with), with a future.
@@ -389,7 +391,7 @@ where
     where
         E: Send + Sync + 'static,
     {
-        self.load_async::<Fallible<E>, _>(Owned(Some(key)), init)
+        self.value_async(Owned(Some(key)), fallible::<E>(), init, of_result, or_error)
     }
 
     /// As [`try_get_with_async`](Self::try_get_with_async), by a borrowed form of the key.
@@ -423,6 +425,6 @@ where
         Q: Equivalent<K> + Hash + ToOwned<Owned = K> + ?Sized,
         E: Send + Sync + 'static,
     {
-        self.load_async::<Fallible<E>, _>(ByRef::new(key), init)
+        self.value_async(ByRef::new(key), fallible::<E>(), init, of_result, or_error)
     }
 }

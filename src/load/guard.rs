@@ -77,25 +77,25 @@ pub(crate) type CallGuard<'a, K, V, S> = Guard<K, V, &'a Core<K, V, S>>;
 /// A guard as a value, which keeps no cache alive.
 pub(crate) type OwnedGuard<K, V, S> = Guard<K, V, WeakHandle<K, V, S>>;
 
-/// A value as a call gets it: an entry without its key, which the call has itself.
-pub(crate) type Seen<V> = Entry<(), V>;
+/// An entry without its key, which the call has itself.
+pub(crate) type Keyless<V> = Entry<(), V>;
 
 /// What became of the value that filled a load.
 #[derive(Debug)]
 pub(crate) enum Filling<V> {
     /// A clone was stored, or let in and could not be kept. This is the leader's own value.
-    Stored(Box<Seen<V>>),
+    Stored(Box<Keyless<V>>),
     /// The load was no longer current: nothing was stored.
     Revoked {
         by: RevokedBy,
         /// The live entry of the key, if there is one.
-        live: Option<Box<Seen<V>>>,
+        live: Option<Box<Keyless<V>>>,
         /// The leader's own value.
-        own: Box<Seen<V>>,
+        own: Box<Keyless<V>>,
     },
 }
 
-impl<V> Seen<V> {
+impl<V> Keyless<V> {
     /// A plain hit, for a call that returns the value only.
     #[inline]
     pub(crate) fn hit(value: V) -> Self {
@@ -114,12 +114,9 @@ impl<V> Seen<V> {
     #[inline]
     pub(crate) fn made(value: V) -> Box<Self> {
         Box::new(Self {
-            key: (),
-            value,
             fresh: true,
-            replaced: false,
             stored: false,
-            left: None,
+            ..Self::hit(value)
         })
     }
 
@@ -165,7 +162,7 @@ impl<V> Seen<V> {
 impl<V> Filling<V> {
     /// What the call that leads returns: if the load was revoked, the live value if there is one.
     #[inline]
-    pub(crate) fn into_seen(self) -> Box<Seen<V>> {
+    pub(crate) fn into_entry(self) -> Box<Keyless<V>> {
         match self {
             Self::Stored(seen) => seen,
             Self::Revoked { live, own, .. } => live.unwrap_or(own),
@@ -305,12 +302,6 @@ impl<K, V, H: Home<K, V>> Drop for Guard<K, V, H> {
     }
 }
 
-impl<K, V, H: Home<K, V>> std::fmt::Debug for Guard<K, V, H> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Guard").field(&self.load).finish()
-    }
-}
-
 /// The condition of a load's own write: the load is current.
 struct Commit<'l, K, V> {
     load: &'l Arc<Load<K, V>>,
@@ -344,8 +335,8 @@ struct TakeOut<'l, K, V> {
 
 impl<K: Eq, V> Change<K, V> for TakeOut<'_, K, V> {
     type Plan = ();
-    /// `None` if the load is no longer current; inside, what was removed.
-    type Done = Option<Option<(RemovalCause, WriteOutcome)>>;
+    /// What was removed.
+    type Done = Result<Option<(RemovalCause, WriteOutcome)>, Revoked>;
     const KNOWS_LOADS: bool = false;
 
     fn is_key(&self, other: &K) -> bool {
@@ -364,23 +355,21 @@ impl<K: Eq, V> Change<K, V> for TakeOut<'_, K, V> {
         hold: &mut Hold<'_, 's, K, V>,
     ) -> Result<Self::Done, ()> {
         if !self.load.is_current() {
-            return Ok(None);
+            return Ok(Err(Revoked));
         }
         let (Revalidated::Occupied(spot), Some(node)) = (place, found) else {
-            return Ok(Some(None));
+            return Ok(Ok(None));
         };
         let (cause, now) = self.shared.take_out(&mut hold.shard, spot, node);
         hold.shard.loads_mut().seal(self.load);
-        Ok(Some(Some((
-            cause,
-            WriteOutcome::of_removal(&hold.shard, now),
-        ))))
+        let outcome = WriteOutcome::of_removal(&hold.shard, now);
+        Ok(Ok(Some((cause, outcome))))
     }
 }
 
 impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Guard<K, V, H> {
     /// Stores a clone of the value if the load is still current, and gives it to the waiters.
-    pub(crate) fn fill(mut self, mut own: Box<Seen<V>>, given: LifetimeSource) -> Filling<V> {
+    pub(crate) fn fill(mut self, mut own: Box<Keyless<V>>, given: LifetimeSource) -> Filling<V> {
         let Some(core) = self.home.visit() else {
             return self.discard(None, own);
         };
@@ -439,7 +428,7 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Guard<K, V,
     pub(super) fn discard(
         mut self,
         core: Option<&Core<K, V, H::Hasher>>,
-        own: Box<Seen<V>>,
+        own: Box<Keyless<V>>,
     ) -> Filling<V> {
         let load = Arc::clone(&self.load);
         if !load.is_of_this_process() {
@@ -450,20 +439,36 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Guard<K, V,
                 own,
             };
         }
+        let clone = || Outcome::of(own.value.clone(), false, NEVER);
+        let live = self.end_revoked(core, clone);
+        Filling::Revoked {
+            by: load.revoked().unwrap_or(RevokedBy::Overwrite),
+            live,
+            own,
+        }
+    }
+
+    /// Ends the run of a load that was revoked: the waiters that share values get the live one, or
+    /// else `other`. Returns the live one.
+    fn end_revoked(
+        &mut self,
+        core: Option<&Core<K, V, H::Hasher>>,
+        other: impl FnOnce() -> Outcome<V>,
+    ) -> Option<Box<Keyless<V>>> {
+        let load = &self.load;
         let live = core.and_then(|core| {
             core.shared.count(Counters::load_discarded);
             let mut live = core.loads().peek(load.hash(), load.key())?;
             live.stored = false;
             Some(live)
         });
-        let clone = || Outcome::of(live.as_ref().unwrap_or(&own).value.clone(), false, NEVER);
-        let for_waiters = load.has_sharers().then(clone);
-        self.end(&for_waiters.unwrap_or(Outcome::Nothing), false);
-        Filling::Revoked {
-            by: load.revoked().unwrap_or(RevokedBy::Overwrite),
-            live,
-            own,
-        }
+        let outcome = match &live {
+            _ if !load.has_sharers() => Outcome::Nothing,
+            Some(live) => Outcome::of(live.value.clone(), false, NEVER),
+            None => other(),
+        };
+        self.end(&outcome, false);
+        live
     }
 
     /// Removes the key's entry if the load is still current, and ends the run; waiters get `none`,
@@ -475,11 +480,8 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Guard<K, V,
             return Err(Revoked);
         };
         let (shared, load) = (&core.shared, &self.load);
-        let Some(taken) = shared.transact(load.hash(), TakeOut { shared, load }).end() else {
-            shared.count(Counters::load_discarded);
-            let live = core.loads().peek(load.hash(), load.key());
-            let live = live.map(|seen| Outcome::of(seen.value, false, NEVER));
-            self.end(&live.unwrap_or(none), false);
+        let Ok(taken) = shared.transact(load.hash(), TakeOut { shared, load }).end() else {
+            self.end_revoked(Some(&core), || none);
             return Err(Revoked);
         };
         self.end(&none, false);

@@ -1,10 +1,11 @@
 //! Leases: the right to load a key as a value, for code that cannot run inside a closure.
 
 use super::claim::{Claim, Claimant, Request};
-use super::cycle::{LeadMark, mark_lead, thread_number};
-use super::guard::{Filling, OwnedGuard, Seen};
+use super::cycle::thread_number;
+use super::guard::{Filling, Keyless, OwnedGuard};
 use super::key::Owned;
 use super::state::{Outcome, Want};
+use super::wait::{LeadMark, block_until, mark_lead};
 use crate::RandomState;
 use crate::cache::Cache;
 use crate::operations::LifetimeSource;
@@ -181,7 +182,7 @@ where
     fn fill_as(self, value: V, given: LifetimeSource) -> Filled<V> {
         // User code runs now: what it calls must not wait for this load.
         self.guard.load().set_leader(thread_number());
-        match self.guard.fill(Seen::made(value), given) {
+        match self.guard.fill(Keyless::made(value), given) {
             Filling::Stored(_) => Filled::Stored,
             Filling::Revoked {
                 live: Some(seen),
@@ -265,8 +266,8 @@ where
             may_wait: wait != Some(Duration::ZERO),
             ..Request::value(Want::Value)
         };
-        let mut claimant = Claimant::new(self.core(), Owned(Some(key)), ask.of_thread());
-        match claimant.claim_until(until) {
+        let mut claimant = Claimant::new(self.core(), Owned(Some(key)), ask);
+        match block_until(poll_fn(|cx| claimant.poll_claim(cx)), until) {
             Ok(Some(claim)) => self.leased(claim),
             Ok(None) => Leased::Busy,
             Err(_) if wait.is_some() => Leased::Busy,

@@ -16,8 +16,8 @@
 //! | file | content |
 //! |------|---------|
 //! | [`state`], [`table`], [`cycle`] | below the map: one load and its waiters; the loads of a shard; threads that would wait for each other |
-//! | [`claim`], [`guard`] | the begin of a load, the waits for it, and its end |
-//! | [`form`], [`future`], [`key`] | what is the same for all methods: a run of the user's code as a thread or as a task |
+//! | [`claim`], [`wait`], [`guard`] | the begin of a load, the waits for it, and its end |
+//! | [`run`], [`key`] | what is the same for all methods: a run of the user's code as a thread or as a task |
 //! | [`get_with`], [`entry`], [`compute`], [`bulk`], [`lease`] | the methods of `Cache` |
 //! | [`reload`] | loads over live entries, in the background |
 //!
@@ -74,21 +74,21 @@ mod claim;
 mod compute;
 pub(crate) mod cycle;
 mod entry;
-mod form;
-mod future;
 mod get_with;
 mod guard;
 mod key;
 mod lease;
 mod reload;
+mod run;
 pub(crate) mod state;
 pub(crate) mod table;
+pub(crate) mod wait;
 
 pub use entry::{EntrySelector, RefEntrySelector};
 pub use lease::{Filled, Lease, Leased};
 
 pub(crate) use bulk::{Keys, wrong_number_of_values};
-pub(crate) use claim::{Claim, Claimant, Request};
-pub(crate) use form::{Run, conclude, error_of, fallible};
-pub(crate) use guard::{CallGuard, Guard, OwnedGuard, Seen};
+pub(crate) use claim::{Claim, Claimant, Over, Request};
+pub(crate) use guard::{CallGuard, Guard, Keyless, OwnedGuard};
 pub(crate) use key::{ByRef, CacheHasher, CacheKey, CacheValue};
+pub(crate) use run::{Run, conclude, error_of, fallible};

@@ -1,8 +1,8 @@
 //! Reloads: loads over live entries, by guards that keep no cache alive.
 
-use super::guard::{CallGuard, Guard, OwnedGuard, Seen};
+use super::guard::{CallGuard, Keyless, OwnedGuard, Revoked};
 use super::key::{CacheKey, CacheValue};
-use super::state::{Load, Outcome, RevokedBy};
+use super::state::{Load, Outcome};
 use crate::contain::contain;
 use crate::maintenance::WriteOutcome;
 use crate::map::Revalidated;
@@ -13,7 +13,6 @@ use crate::operations::{
 use crate::refresh::usual_pause;
 use crate::stats::Counters;
 use crate::time::{self, MAX_LIFETIME_NANOS, NEVER};
-use equivalent::Equivalent;
 use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::time::Duration;
@@ -116,16 +115,16 @@ impl<K: CacheKey, V: CacheValue, S: BuildHasher> OwnedGuard<K, V, S> {
     /// them. An entry that has expired meanwhile comes back.
     pub(crate) fn unchanged(mut self, old: V, from: FromLoad) {
         let Some(core) = self.core() else {
-            drop(self.discard(None, Seen::made(old)));
+            drop(self.discard(None, Keyless::made(old)));
             return;
         };
         let load = self.load();
         let (core, hash) = (&*core, load.hash());
         let moved = (core.shared).transact(hash, MoveUnchanged { core, load, from });
         match moved.end() {
-            Moved::Revoked => drop(self.discard(Some(core), Seen::made(old))),
-            Moved::Absent => drop(self.fill(Seen::made(old), LifetimeSource::Loaded(from))),
-            Moved::To(deadline, outcome) => {
+            Err(Revoked) => drop(self.discard(Some(core), Keyless::made(old))),
+            Ok(None) => drop(self.fill(Keyless::made(old), LifetimeSource::Loaded(from))),
+            Ok(Some((deadline, outcome))) => {
                 let shared = self.load().has_sharers();
                 let for_waiters = shared.then(|| Outcome::of(old, true, deadline));
                 self.end(&for_waiters.unwrap_or(Outcome::Nothing), false);
@@ -142,13 +141,8 @@ struct MoveUnchanged<'l, K, V, S> {
     from: FromLoad,
 }
 
-enum Moved {
-    To(u64, WriteOutcome),
-    /// The load is no longer current.
-    Revoked,
-    /// The entry has expired, or was evicted.
-    Absent,
-}
+/// The deadline to which an entry was moved; `None` if it has expired, or was evicted.
+type Moved = Result<Option<(u64, WriteOutcome)>, Revoked>;
 
 /// The deadlines that the policies want.
 struct Deadlines {
@@ -176,13 +170,13 @@ impl<K: CacheKey, V: CacheValue, S> Change<K, V> for MoveUnchanged<'_, K, V, S> 
     ) -> Result<Deadlines, Moved> {
         // While it is current no write comes, so only expiry or eviction takes the node away.
         if !self.load.is_current() {
-            return Err(Moved::Revoked);
+            return Err(Err(Revoked));
         }
         let (lifetimes, clock) = (&self.core.lifetimes, &self.core.shared.clock);
         let now = clock.now();
         let now = now + u64::from(now == NEVER);
         let live = found.and_then(|node| Some((node, node.deadline_if_live(now)?)));
-        let (node, deadline) = live.ok_or(Moved::Absent)?;
+        let (node, deadline) = live.ok_or(Ok(None))?;
         if let Some(last) = last {
             return Ok(Deadlines {
                 now,
@@ -216,10 +210,10 @@ impl<K: CacheKey, V: CacheValue, S> Change<K, V> for MoveUnchanged<'_, K, V, S> 
         hold: &mut Hold<'_, 's, K, V>,
     ) -> Result<Moved, Deadlines> {
         if !self.load.is_current() {
-            return Ok(Moved::Revoked);
+            return Ok(Err(Revoked));
         }
         let Some(node) = found else {
-            return Ok(Moved::Absent);
+            return Ok(Ok(None));
         };
         let judged = plan.judged.unwrap_or_else(|| node.deadline());
         if time::is_due(plan.now, judged) {
@@ -238,129 +232,13 @@ impl<K: CacheKey, V: CacheValue, S> Change<K, V> for MoveUnchanged<'_, K, V, S> 
         set_refresh(node, plan.refresh);
         hold.shard.loads_mut().seal(self.load);
         let outcome = WriteOutcome::of_change(&hold.shard, plan.wanted, Some(plan.now));
-        Ok(Moved::To(plan.wanted, outcome))
+        Ok(Ok(Some((plan.wanted, outcome))))
     }
 }
 
-/// The begin of a reload, as a change: the key has a stale entry, and no load, or one that is
-/// overdue or rests.
-struct BeginReload<'b, K, V, S, Q: ?Sized> {
-    core: &'b Core<K, V, S>,
-    key: &'b Q,
-    hash: u64,
-    now: u64,
-    /// The key for the load.
-    owned: Option<K>,
-}
-
-impl<K: CacheKey, V: CacheValue, S: BuildHasher, Q> BeginReload<'_, K, V, S, Q>
-where
-    Q: Equivalent<K> + ?Sized,
-{
-    fn is_stale(&self, node: NodePtr<K, V>) -> bool {
-        let lives = !time::is_due(self.now, node.deadline());
-        lives && (node.refresh()).is_some_and(|refresh| refresh.is_stale(self.now))
-    }
-}
-
-impl<K: CacheKey, V: CacheValue, S: BuildHasher, Q> Change<K, V> for BeginReload<'_, K, V, S, Q>
-where
-    Q: Equivalent<K> + ?Sized,
-{
-    type Plan = ();
-    /// The load, and the one that it replaces.
-    type Done = Option<(Arc<Load<K, V>>, Option<Arc<Load<K, V>>>)>;
-    const KNOWS_LOADS: bool = true;
-
-    fn is_key(&self, other: &K) -> bool {
-        self.key.equivalent(other)
-    }
-
-    fn ask(&mut self, found: Option<NodePtr<K, V>>, _: Option<()>) -> Result<(), Self::Done> {
-        self.now = self.core.shared.clock.now();
-        let stale = found.filter(|&node| self.is_stale(node)).ok_or(None)?;
-        if self.owned.is_none() {
-            self.owned = Some(stale.key().clone());
-        }
-        Ok(())
-    }
-
-    fn apply<'s>(
-        &mut self,
-        (): (),
-        found: Option<NodePtr<K, V>>,
-        _: Revalidated<'s, K, V>,
-        hold: &mut Hold<'_, 's, K, V>,
-    ) -> Result<Self::Done, ()> {
-        let loads = self.core.loads();
-        let overdue = hold.load().cloned();
-        if overdue
-            .as_ref()
-            .is_some_and(|load| !load.is_resting() && !loads.is_overdue(load, self.now))
-        {
-            return Ok(None);
-        }
-        // A reload may have ended since it was asked.
-        let Some(node) = found.filter(|&node| self.is_stale(node)) else {
-            return Ok(None);
-        };
-        let Some(key) = self.owned.take() else {
-            unreachable!("the key was cloned before");
-        };
-        let load = Arc::new(Load::new(self.hash, key, 0, self.now));
-        if let Some(overdue) = &overdue {
-            hold.shard.loads_mut().revoke(overdue, RevokedBy::NewerLoad);
-        }
-        hold.shard.list_load(Arc::clone(&load));
-        loads.begin_refresh(&load, node, self.now);
-        Ok(Some((load, overdue)))
-    }
-}
-
-impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher> LoadView<'a, K, V, S> {
-    /// The guard of a reload, if the key has a stale entry, and no load, or one that is overdue or
-    /// rests.
-    pub(crate) fn begin_reload<Q>(self, hash: u64, key: &Q) -> Option<CallGuard<'a, K, V, S>>
-    where
-        Q: Equivalent<K> + ?Sized,
-    {
-        let begin = BeginReload {
-            core: self.core,
-            key,
-            hash,
-            now: 0,
-            owned: None,
-        };
-        let (load, overdue) = self.core.shared.transact(hash, begin).end()?;
-        let mut guard = Guard::new(self.core, load);
-        guard.begins(false);
-        self.core.shared.count(Counters::reload_began);
-        if let Some(overdue) = overdue {
-            overdue.release_waiters();
-        }
-        Some(guard)
-    }
-
-    /// Notes that the load over a live entry is a reload, unless the entry has gone.
-    pub(crate) fn mark_reload(self, load: &Arc<Load<K, V>>) {
-        let shared = &self.core.shared;
-        let pin = shared.pin();
-        let Some(hit) = shared.find_live(load.hash(), load.key(), &pin) else {
-            return;
-        };
-        let now = shared.clock.now();
-        let mut shard = shared.map.lock(load.hash());
-        // Current, under the lock: so no write has replaced the node that the key has now.
-        if load.is_current() && shard.find_node(load.hash(), hit.node).is_some() {
-            self.begin_refresh(load, hit.node, now);
-        }
-        load.set_reload(self.reload_until(now));
-        drop(shard);
-        shared.count(Counters::reload_began);
-    }
-
+impl<K: CacheKey, V: CacheValue, S: BuildHasher> LoadView<'_, K, V, S> {
     /// A reload of this entry begins. Under the shard's lock.
-    fn begin_refresh(self, load: &Load<K, V>, node: NodePtr<K, V>, now: u64) {
+    pub(super) fn begin_refresh(self, load: &Load<K, V>, node: NodePtr<K, V>, now: u64) {
         let until = self.reload_until(now);
         load.set_reload(until);
         if let Some(refresh) = node.refresh() {

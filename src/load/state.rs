@@ -118,16 +118,6 @@ pub(crate) enum Verdict<V> {
     Retry,
 }
 
-impl<V> Clone for Verdict<V> {
-    fn clone(&self) -> Self {
-        match self {
-            Self::Ended(outcome) => Self::Ended(outcome.clone()),
-            Self::Leads => Self::Leads,
-            Self::Retry => Self::Retry,
-        }
-    }
-}
-
 /// The first write that revoked a load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RevokedBy {
@@ -188,7 +178,7 @@ struct State<V> {
     sealed: bool,
     revoked: Option<RevokedBy>,
     /// The calls that wait, in their order: a queue for each kind of call. Kinds are few.
-    waiting: Vec<(Want, BTreeMap<Ticket, Waiter>)>,
+    waiting: Vec<(Want, Queue)>,
     /// The verdicts that have yet to be fetched.
     told: HashMap<Ticket, Verdict<V>, Words>,
 }
@@ -212,29 +202,24 @@ enum Phase {
     Over,
 }
 
-struct Waiter {
-    /// The thread that waits, or 0 for a task.
-    thread: u64,
-    waker: Option<Waker>,
-}
+/// Waiters of one kind, each with the waker that its last poll has left.
+type Queue = BTreeMap<Ticket, Option<Waker>>;
 
 impl<V> State<V> {
-    fn waiter(&mut self, ticket: Ticket) -> Option<&mut Waiter> {
+    fn waiter(&mut self, ticket: Ticket) -> Option<&mut Option<Waker>> {
         let mut queues = self.waiting.iter_mut();
         queues.find_map(|(_, queue)| queue.get_mut(&ticket))
     }
 
-    fn take_waiter(&mut self, ticket: Ticket) -> Option<Waiter> {
+    fn take_waiter(&mut self, ticket: Ticket) -> Option<Option<Waker>> {
         let mut queues = self.waiting.iter_mut();
         queues.find_map(|(_, queue)| queue.remove(&ticket))
     }
 
-    fn add(&mut self, ticket: Ticket, want: Want, waiter: Waiter) {
+    fn add(&mut self, ticket: Ticket, want: Want, waker: Option<Waker>) {
         match self.waiting.iter_mut().find(|(kind, _)| *kind == want) {
-            Some((_, queue)) => _ = queue.insert(ticket, waiter),
-            None => self
-                .waiting
-                .push((want, BTreeMap::from([(ticket, waiter)]))),
+            Some((_, queue)) => _ = queue.insert(ticket, waker),
+            None => self.waiting.push((want, Queue::from([(ticket, waker)]))),
         }
     }
 
@@ -251,18 +236,19 @@ impl<V> State<V> {
             .any(|(want, queue)| kind(*want) && !queue.is_empty())
     }
 
-    /// Gives the waiters of some kinds their verdict; adds their wakers to `wakers`.
-    fn tell(&mut self, verdict: impl Fn(Want) -> Option<Verdict<V>>, wakers: &mut Vec<Waker>) {
+    /// Gives the waiters of some kinds their verdict; returns their wakers.
+    fn tell(&mut self, verdict: impl Fn(Want) -> Option<Verdict<V>>) -> Vec<Waker> {
+        let mut wakers = Vec::new();
         for (want, queue) in &mut self.waiting {
-            if !queue.is_empty()
+            while let Some(told) = queue.first_entry()
                 && let Some(verdict) = verdict(*want)
             {
-                for (ticket, waiter) in std::mem::take(queue) {
-                    wakers.extend(waiter.waker);
-                    self.told.insert(ticket, verdict.clone());
-                }
+                let (ticket, waker) = told.remove_entry();
+                wakers.extend(waker);
+                self.told.insert(ticket, verdict);
             }
         }
+        wakers
     }
 }
 
@@ -376,14 +362,10 @@ impl<K, V> Load<K, V> {
     /// The run has to wait for a thread of the reloads. Misses and computes that wait already look
     /// again: the first of them takes it over.
     pub(crate) fn queue(&self) {
-        let mut wakers = Vec::new();
         let mut state = self.state();
         state.phase = Phase::Queued;
         let takes_over = |want| !matches!(want, Want::Any(_));
-        state.tell(
-            |want| takes_over(want).then_some(Verdict::Retry),
-            &mut wakers,
-        );
+        let wakers = state.tell(|want| takes_over(want).then_some(Verdict::Retry));
         drop(state);
         wake_all(wakers);
     }
@@ -443,16 +425,12 @@ impl<K, V> Load<K, V> {
         self.state().has(|want| want != Want::OwnTurn)
     }
 
-    /// Adds a waiter; `thread` is 0 for a task. Under the shard's lock, while the load is current;
-    /// or on behalf of the leader, before it hands its run to the code that will end it.
-    pub(crate) fn join(&self, ticket: Ticket, want: Want, thread: u64) {
+    /// Adds a waiter. Under the shard's lock, while the load is current; or on behalf of the
+    /// leader, before it hands its run to the code that will end it.
+    pub(crate) fn join(&self, ticket: Ticket, want: Want) {
         self.joined.store(true, Ordering::Relaxed);
-        let waiter = Waiter {
-            thread,
-            // The first poll leaves one: cloning a waker is user code.
-            waker: None,
-        };
-        self.state().add(ticket, want, waiter);
+        // Its first poll leaves a waker: to clone one is user code.
+        self.state().add(ticket, want, None);
     }
 
     /// The waiter's call has finished its other work: from now on it waits like any other.
@@ -475,8 +453,8 @@ impl<K, V> Load<K, V> {
     }
 
     /// The verdict for a waiter, which then no longer waits; `None` as long as it has to wait, for
-    /// which `waker` is kept.
-    pub(crate) fn poll(&self, ticket: Ticket, waker: Option<&Waker>) -> Option<Verdict<V>> {
+    /// which `waker` is kept. A waiter that is told to lead leads on the calling thread.
+    pub(crate) fn poll(&self, ticket: Ticket, waker: &Waker) -> Option<Verdict<V>> {
         // Cloned with no lock held: a waker is user code.
         let mut fresh = None;
         loop {
@@ -484,17 +462,17 @@ impl<K, V> Load<K, V> {
             if let Some(verdict) = state.told.remove(&ticket) {
                 if let Verdict::Leads = verdict {
                     state.phase = Phase::Led;
+                    self.set_leader(thread_number());
                 }
                 return Some(verdict);
             }
-            let waiter = state.waiter(ticket)?;
-            let waker = waker?;
+            let held = state.waiter(ticket)?;
             // Compares two addresses.
-            if (waiter.waker.as_ref()).is_some_and(|held| held.will_wake(waker)) {
+            if held.as_ref().is_some_and(|held| held.will_wake(waker)) {
                 return None;
             }
             if fresh.is_some() {
-                std::mem::swap(&mut waiter.waker, &mut fresh);
+                std::mem::swap(held, &mut fresh);
                 drop(state);
                 drop(fresh);
                 return None;
@@ -532,7 +510,6 @@ impl<K, V> Load<K, V> {
     /// Tells waiters of a revoked load to look again: those that wait for a turn, and all if no
     /// leader is at work or the load is overdue. With no lock held.
     pub(crate) fn release_waiters(&self) {
-        let mut wakers = Vec::new();
         let mut state = self.state();
         let mut all = state.revoked == Some(RevokedBy::NewerLoad);
         if let Phase::Offered(ticket) = state.phase {
@@ -541,7 +518,7 @@ impl<K, V> Load<K, V> {
             all = true;
         }
         let retry = |want| (all || want == Want::OwnTurn).then_some(Verdict::Retry);
-        state.tell(retry, &mut wakers);
+        let wakers = state.tell(retry);
         drop(state);
         wake_all(wakers);
     }
@@ -553,7 +530,7 @@ impl<K, V> Load<K, V> {
             .waiting
             .iter_mut()
             .flat_map(|(_, queue)| queue.values_mut());
-        let wakers: Vec<Waker> = waiters.filter_map(|waiter| waiter.waker.take()).collect();
+        let wakers: Vec<Waker> = waiters.filter_map(Option::take).collect();
         drop(state);
         wake_all(wakers);
     }
@@ -589,7 +566,6 @@ impl<K, V> Load<K, V> {
     /// before. Returns the wakers to call, and a failure to drop that is remembered no longer:
     /// both with no lock held.
     pub(crate) fn end(&self, outcome: &Outcome<V>, now: u64) -> (Vec<Waker>, Option<Box<Rest<V>>>) {
-        let mut wakers = Vec::new();
         let mut state = self.state();
         let current = self.is_current();
         state.phase = Phase::Over;
@@ -601,15 +577,14 @@ impl<K, V> Load<K, V> {
                 (!current || want == Want::LookUpAgain).then_some(Verdict::Retry)
             }
         };
-        state.tell(verdict, &mut wakers);
+        let mut wakers = state.tell(verdict);
         if let Some(next) = state.first()
-            && let Some(waiter) = state.take_waiter(next)
+            && let Some(waker) = state.take_waiter(next)
         {
             state.phase = Phase::Offered(next);
             self.set_began(now);
-            self.set_leader(waiter.thread);
             state.told.insert(next, Verdict::Leads);
-            wakers.extend(waiter.waker);
+            wakers.extend(waker);
         }
         // A write counts also if no waiter wants its value.
         let sealed = std::mem::take(&mut state.sealed);
@@ -635,17 +610,5 @@ impl<K, V> Load<K, V> {
         let leader = self.leader();
         drop(state);
         (waits && leader != 0).then_some(leader)
-    }
-}
-
-impl<K, V> std::fmt::Debug for Load<K, V> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let state = self.state();
-        f.debug_struct("Load")
-            .field("hash", &self.hash)
-            .field("phase", &state.phase)
-            .field("current", &self.is_current())
-            .field("waiting", &state.waiting.len())
-            .finish_non_exhaustive()
     }
 }

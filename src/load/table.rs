@@ -17,7 +17,9 @@ pub(crate) struct Loads<K, V> {
     /// A current load that came when there was no other: mostly there is one at a time.
     single: Option<Arc<Load<K, V>>>,
     /// The other current loads, by their full hashes.
-    current: HashMap<u64, SameHash<K, V>, Words>,
+    current: HashMap<u64, Arc<Load<K, V>>, Words>,
+    /// Current loads whose hashes stood in `current` already: hardly ever one.
+    collided: Vec<Arc<Load<K, V>>>,
     /// The loads that were revoked, by their addresses, until their runs end: calls may still wait
     /// for them.
     revoked: HashMap<usize, Arc<Load<K, V>>, Words>,
@@ -28,12 +30,6 @@ pub(crate) struct Loads<K, V> {
 
 /// How many failures a shard remembers.
 const MOST_RESTING: usize = 256;
-
-/// The current loads of one full hash: one, unless two keys have it.
-struct SameHash<K, V> {
-    first: Arc<Load<K, V>>,
-    others: Vec<Arc<Load<K, V>>>,
-}
 
 /// The memory of an empty table that was larger than this is given back.
 const SPARE_LOADS: usize = 64;
@@ -75,18 +71,13 @@ impl<K, V> SameHashLoads<K, V> {
     }
 }
 
-impl<K, V> SameHash<K, V> {
-    fn iter(&self) -> impl Iterator<Item = &Arc<Load<K, V>>> {
-        std::iter::once(&self.first).chain(&self.others)
-    }
-}
-
 impl<K, V> Loads<K, V> {
     pub(crate) fn new() -> Self {
         Self {
             count: 0,
             single: None,
             current: HashMap::default(),
+            collided: Vec::new(),
             revoked: HashMap::default(),
             resting: VecDeque::new(),
         }
@@ -99,7 +90,7 @@ impl<K, V> Loads<K, V> {
 
     /// The loads for which calls may wait, current or not.
     pub(crate) fn awaited(&self) -> impl Iterator<Item = &Arc<Load<K, V>>> {
-        let current = self.current.values().flat_map(SameHash::iter);
+        let current = self.current.values().chain(&self.collided);
         (self.single.iter().chain(current)).chain(self.revoked.values())
     }
 
@@ -113,9 +104,9 @@ impl<K, V> Loads<K, V> {
     #[cold]
     pub(crate) fn classify(&self, hash: u64, same_hash: &mut SameHashLoads<K, V>) -> bool {
         let mut found = false;
-        let single = self.single.iter().filter(|load| load.hash() == hash);
-        let others = self.current.get(&hash).into_iter().flat_map(SameHash::iter);
-        for load in single.chain(others) {
+        let unsorted = self.single.iter().chain(&self.collided);
+        let unsorted = unsorted.filter(|load| load.hash() == hash);
+        for load in unsorted.chain(self.current.get(&hash)) {
             let same = |other: &Arc<Load<K, V>>| Arc::ptr_eq(other, load);
             if same_hash.mine.as_ref().is_some_and(same) {
                 found = true;
@@ -138,13 +129,8 @@ impl<K, V> Loads<K, V> {
             return;
         }
         match self.current.entry(load.hash()) {
-            Entry::Occupied(mut same_hash) => same_hash.get_mut().others.push(load),
-            Entry::Vacant(vacant) => {
-                vacant.insert(SameHash {
-                    first: load,
-                    others: Vec::new(),
-                });
-            }
+            Entry::Occupied(_) => self.collided.push(load),
+            Entry::Vacant(vacant) => _ = vacant.insert(load),
         }
     }
 
@@ -161,25 +147,17 @@ impl<K, V> Loads<K, V> {
     /// Takes a current load out. The caller holds another reference, so that its key is not dropped
     /// here.
     pub(crate) fn remove(&mut self, load: &Arc<Load<K, V>>) {
-        if (self.single.as_ref()).is_some_and(|single| Arc::ptr_eq(single, load)) {
-            self.single = None;
-            self.count -= 1;
-            return;
-        }
-        let Some(same_hash) = self.current.get_mut(&load.hash()) else {
-            return;
-        };
         self.count -= 1;
-        let is_first = Arc::ptr_eq(&same_hash.first, load);
-        if is_first && let Some(other) = same_hash.others.pop() {
-            same_hash.first = other;
-        } else if is_first {
+        let is_this = |other: &Arc<_>| Arc::ptr_eq(other, load);
+        if self.single.as_ref().is_some_and(is_this) {
+            self.single = None;
+        } else if self.current.get(&load.hash()).is_some_and(is_this) {
             self.current.remove(&load.hash());
             if self.current.is_empty() && self.current.capacity() > SPARE_LOADS {
                 self.current = HashMap::default();
             }
         } else {
-            same_hash.others.retain(|other| !Arc::ptr_eq(other, load));
+            self.collided.retain(|other| !is_this(other));
         }
     }
 
@@ -229,10 +207,9 @@ impl<K, V> Loads<K, V> {
     /// Revokes all loads. They are to be dropped with the lock released.
     #[cold]
     pub(crate) fn revoke_all(&mut self, by: RevokedBy) -> Vec<Arc<Load<K, V>>> {
-        let all = std::mem::take(&mut self.current).into_values();
-        let all =
-            all.flat_map(|same_hash| std::iter::once(same_hash.first).chain(same_hash.others));
-        let all: Vec<_> = self.single.take().into_iter().chain(all).collect();
+        let current = std::mem::take(&mut self.current).into_values();
+        let all = self.single.take().into_iter().chain(current);
+        let all: Vec<_> = all.chain(self.collided.drain(..)).collect();
         self.count = 0;
         for load in &all {
             self.revoke_removed(load, by);

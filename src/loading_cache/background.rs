@@ -6,25 +6,21 @@ use super::kinds::{AnyLoader, BoxFuture, OwnedFutures};
 use super::loader::LoadError;
 use super::{Inner, LoadingCache};
 use crate::contain::contain;
-use crate::load::cycle::{BlockingCall, WaitCycle, note_wait, runs_loader};
 use crate::load::state::{Load, RevokedBy, Ticket, Verdict, Want};
+use crate::load::wait::{has_to_wait, runs_loader};
 use crate::load::{
-    ByRef, CacheHasher, CacheKey, CacheValue, CallGuard, Claim, Guard, Keys, OwnedGuard, Request,
-    fallible, wrong_number_of_values,
+    ByRef, CacheHasher, CacheKey, CacheValue, CallGuard, Claim, Guard, Keys, Over, OwnedGuard,
+    Request, fallible, wrong_number_of_values,
 };
 use crate::operations::{Core, WeakHandle};
-use crate::shared::about;
-use crate::sync::Parker;
 use equivalent::Equivalent;
 use std::any::TypeId;
 use std::borrow::ToOwned;
-use std::future::{Future, poll_fn};
+use std::future::poll_fn;
 use std::hash::Hash;
 use std::ops::ControlFlow::{self, Break, Continue};
-use std::pin::pin;
 use std::sync::{Arc, OnceLock, Weak};
-use std::task::{Context, Poll, Waker};
-use std::time::Duration;
+use std::task::{Context, Poll};
 
 /// The answer to a call: `None` if the loader says that there is no value.
 pub(super) type Answer<V, E> = Result<Option<V>, LoadError<E>>;
@@ -59,27 +55,23 @@ pub(super) struct Wait<K: CacheKey, V: CacheValue, S: CacheHasher> {
 impl<K: CacheKey, V: CacheValue, S: CacheHasher> Wait<K, V, S> {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Verdict<V>> {
         self.core.check_process();
-        if let Some(verdict) = self.load.poll(self.ticket, Some(cx.waker())) {
+        if let Some(verdict) = self.load.poll(self.ticket, cx.waker()) {
             self.ended = true;
             return Poll::Ready(verdict);
         }
-        if let Some(core) = self.core.visit() {
-            let loads = core.loads();
-            if self.load.is_led_by_caller() {
-                let message = loads.cycle_message(&self.load, WaitCycle { others: 0 });
-                self.stop();
-                panic!("{message}");
-            }
-            if loads.is_overdue(&self.load, loads.clock()) {
+        let core = self.core.visit();
+        match has_to_wait(core.as_deref(), &self.load, self.ticket, cx.waker()) {
+            Ok(true) => Poll::Pending,
+            Ok(false) => {
                 self.is_overdue = self.load.is_current();
                 self.stop();
-                return Poll::Ready(Verdict::Retry);
+                Poll::Ready(Verdict::Retry)
+            }
+            Err(cycle) => {
+                self.stop();
+                panic!("{cycle}");
             }
         }
-        note_wait(&self.load, self.ticket, || {
-            self.core.visit().and_then(|core| core.shared.name.clone())
-        });
-        Poll::Pending
     }
 
     fn stop(&mut self) {
@@ -131,7 +123,7 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher> Call<
     pub(super) fn refresh(cache: &LoadingCache<K, V, E, S>) -> Self {
         let want = Want::Any(TypeId::of::<LoadError<E>>());
         let ask = Request {
-            over_present: true,
+            over: Over::Any,
             ..Request::value(want)
         };
         Self::new(cache, ask, want)
@@ -169,11 +161,8 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher> Call<
         let begun =
             (core.loads()).begin(offered, &mut ByRef::new(key), hash, &self.ask, &mut ticket);
         match begun {
-            Err(load) => Continue(self.wait(load, ticket, self.ask.over_present)),
-            Ok(Claim::Guard(guard, seen)) => {
-                if seen.is_some() {
-                    core.loads().mark_reload(guard.load());
-                }
+            Err(load) => Continue(self.wait(load, ticket, self.ask.over == Over::Any)),
+            Ok(Claim::Guard(guard, _)) => {
                 let (guard, wait) = self.join_own(&core, guard, ticket);
                 match (&self.wrong, &inner.loader) {
                     (Some(wrong), AnyLoader::Async(loader)) => inner.spawn(run_many_in_task(
@@ -216,7 +205,7 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher> Call<
     ) -> (OwnedGuard<K, V, S>, Wait<K, V, S>) {
         let guard = OwnedGuard::in_background(guard, self.core.clone(), panicked::<E, V>);
         let (load, ticket) = (guard.load(), ticket.unwrap_or_else(Ticket::draw));
-        load.join(ticket, self.own, 0);
+        load.join(ticket, self.own);
         core.loads().watch_quietly(load, core.loads().clock());
         let wait = self.wait(Arc::clone(load), Some(ticket), true);
         (guard, wait)
@@ -252,7 +241,9 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher> Call<
                     }
                     switched |= late;
                     // A refresh takes what a write has stored meanwhile.
-                    self.ask.over_present &= late;
+                    if !late {
+                        self.ask.over = Over::Absent;
+                    }
                 }
             }
             match self.begin(key, Some((&wait, leads))) {
@@ -343,35 +334,6 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
             let weak = self.cache.downgrade();
             let guard = OwnedGuard::in_background(guard, weak, panicked::<E, V>);
             self.inner.launch(guard);
-        }
-    }
-
-    /// How often a waiting thread checks whether the load is overdue.
-    pub(super) fn check_interval(&self) -> Option<Duration> {
-        let timed = self.cache.core().lifetimes.limits.load_timeout;
-        timed.map(|most| most.clamp(Duration::from_millis(1), Duration::from_millis(50)))
-    }
-}
-
-/// Waits for a future as a thread, which polls it at least every `check_interval`.
-#[track_caller]
-pub(super) fn block_on<F: Future>(future: F, check_interval: Option<Duration>) -> F::Output {
-    // Not the thread's own parker: the future may run code that waits on that one.
-    let parker: Arc<Parker> = Arc::default();
-    let waker = Waker::from(Arc::clone(&parker));
-    let mut cx = Context::from_waker(&waker);
-    let mut future = pin!(future);
-    let blocking = BlockingCall::begin();
-    loop {
-        if let Poll::Ready(output) = future.as_mut().poll(&mut cx) {
-            return output;
-        }
-        let waited = blocking.wait(|| match check_interval {
-            Some(time) => parker.park_for(time),
-            None => parker.park(),
-        });
-        if let Err((name, fault)) = waited {
-            panic!("{}", about(name.as_deref(), &fault));
         }
     }
 }

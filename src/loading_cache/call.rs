@@ -4,9 +4,12 @@ use super::LoadingCache;
 use super::kinds::{BoxFuture, OwnedFutures};
 use super::loader::{LoadError, Loaded, Loader, Reloaded};
 use crate::contain::contain;
-use crate::load::cycle::{in_loader, mark_lead, thread_number};
+use crate::load::cycle::thread_number;
 use crate::load::state::{Load, Outcome, RevokedBy};
-use crate::load::{CacheHasher, CacheKey, CacheValue, OwnedGuard, Run, Seen, conclude, error_of};
+use crate::load::wait::{in_loader, mark_lead};
+use crate::load::{
+    CacheHasher, CacheKey, CacheValue, Keyless, OwnedGuard, Run, conclude, error_of,
+};
 use crate::operations::{FromLoad, LifetimeSource};
 use crate::time;
 use std::any::Any;
@@ -58,7 +61,7 @@ pub(super) fn conclude_own<K: CacheKey, V: CacheValue, E: Send + Sync + 'static,
     let made = |loaded: Timed<V, E>| match loaded {
         Ok((loaded, took)) => {
             let (value, given) = put(loaded, took);
-            Ok((Seen::made(value), given))
+            Ok((Keyless::made(value), given))
         }
         Err(error) => Err(failure(error)),
     };
@@ -217,7 +220,7 @@ fn finish<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>(
         (Err(error), _) => right.give_up(&failure(LoadError::Failed(Arc::new(error)))),
         (Ok(Reloaded::New(loaded)), _) => {
             let given = LifetimeSource::Loaded(from(loaded.lifetime, loaded.refresh));
-            drop(right.fill(Seen::made(loaded.value), given));
+            drop(right.fill(Keyless::made(loaded.value), given));
         }
         (Ok(Reloaded::Unchanged), Some((old, lifetime))) => {
             right.unchanged(old, from(lifetime.map(Some), None));

@@ -1,12 +1,12 @@
 //! The methods that read, for threads and for tasks.
 
 use super::LoadingCache;
-use super::background::block_on;
 use super::call::{answer, conclude_own, put};
 use super::kinds::AnyLoader;
 use super::loader::LoadError;
 use super::refreshing::Refreshing;
-use crate::load::{ByRef, Claimant, Keys, Request, Seen, fallible};
+use crate::load::wait::block_on;
+use crate::load::{ByRef, Claimant, Keyless, Keys, Request, fallible};
 use crate::node::is_stale;
 use crate::operations::{Lookup, Timed};
 use crate::stats::Counters;
@@ -81,7 +81,7 @@ where
                 let claimant = Claimant::new(self.cache.core(), ByRef::new(key), ask);
                 conclude_own(claimant.run(|_| self.timed(|| loader.load(&key.to_owned()))))
             }
-            AnyLoader::Async(_) => block_on(self.load_in_task(key), self.check_interval()),
+            AnyLoader::Async(_) => block_on(self.load_in_task(key)),
         }
     }
 
@@ -129,7 +129,7 @@ where
                 stale.iter().for_each(|key| self.reload(key));
                 values.map_err(|error| (*error).clone())
             }
-            AnyLoader::Async(_) => block_on(self.get_all_async(keys), self.check_interval()),
+            AnyLoader::Async(_) => block_on(self.get_all_async(keys)),
         }
     }
 
@@ -238,7 +238,11 @@ where
                 let claimant = Claimant::new(self.cache.core(), ByRef::new(key), ask);
                 let load = async { self.timed(|| loader.load(&key.to_owned())) };
                 claimant
-                    .run_async(None, |_: Option<&Seen<V>>| load, conclude_own)
+                    .run_async(
+                        None::<fn(V) -> _>,
+                        |_: Option<&Keyless<V>>| load,
+                        conclude_own,
+                    )
                     .await
             }
             AnyLoader::Async(_) => self.load_in_task(key).await,

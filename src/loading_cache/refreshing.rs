@@ -1,8 +1,9 @@
 //! The future of a refresh.
 
 use super::LoadingCache;
-use super::background::{Call, block_on};
+use super::background::Call;
 use super::loader::LoadError;
+use crate::load::wait::block_on;
 use crate::load::{CacheHasher, CacheKey, CacheValue};
 use std::fmt;
 use std::future::Future;
@@ -10,7 +11,6 @@ use std::ops::ControlFlow::{Break, Continue};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 /// A refresh that [`LoadingCache::refresh`] has requested: a future of its outcome. The refresh
 /// continues if the future is dropped.
@@ -30,8 +30,6 @@ use std::time::Duration;
 pub struct Refreshing<V, E> {
     /// Until it is ready.
     outcome: Option<OutcomeFuture<V, E>>,
-    /// How often a thread checks whether the load is overdue.
-    check_interval: Option<Duration>,
 }
 
 type OutcomeFuture<V, E> =
@@ -59,8 +57,7 @@ impl<V, E> Refreshing<V, E> {
     /// ```
     #[track_caller]
     pub fn wait(self) -> Result<Option<V>, LoadError<E>> {
-        let check_interval = self.check_interval;
-        block_on(self, check_interval)
+        block_on(self)
     }
 }
 
@@ -106,7 +103,6 @@ impl<V, E> Refreshing<V, E> {
         };
         Self {
             outcome: Some(Box::pin(outcome)),
-            check_interval: cache.check_interval(),
         }
     }
 }

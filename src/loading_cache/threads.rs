@@ -24,8 +24,8 @@
 use super::call::run_blocking;
 use super::loader::Loader;
 use crate::contain::contain;
-use crate::load::cycle::in_loader;
 use crate::load::state::Load;
+use crate::load::wait::in_loader;
 use crate::load::{CacheHasher, CacheKey, CacheValue, OwnedGuard};
 use crate::process::Process;
 use std::collections::VecDeque;

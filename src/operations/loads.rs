@@ -48,20 +48,18 @@ impl<K, V, S> LoadView<'_, K, V, S> {
         Some(time::deadline_after(began, most))
     }
 
-    /// Whether a load has lasted for longer than the time-out.
-    pub(crate) fn is_overdue(self, load: &Load<K, V>, now: u64) -> bool {
-        self.overdue_at(load)
-            .is_some_and(|deadline| time::is_due(now, deadline))
+    /// How long it is until a load is overdue: zero if it is, `None` if it never will be.
+    pub(crate) fn time_left(self, load: &Load<K, V>, now: u64) -> Option<Duration> {
+        time::time_left(now, self.overdue_at(load)?)
     }
 
-    /// How long a waiter waits before it asks whether the load is overdue; `None` for ever.
-    pub(crate) fn patience(self, load: &Load<K, V>) -> Option<Duration> {
-        let deadline = self.overdue_at(load)?;
-        time::time_left(self.core.shared.clock.now(), deadline)
+    /// Whether a load has lasted for longer than the time-out.
+    pub(crate) fn is_overdue(self, load: &Load<K, V>, now: u64) -> bool {
+        self.time_left(load, now) == Some(Duration::ZERO)
     }
 
     /// Makes the waiters of a load wake when it becomes overdue.
-    pub(crate) fn watch(self, load: &Load<K, V>, now: u64) {
+    fn watch(self, load: &Load<K, V>, now: u64) {
         if let Some(deadline) = self.overdue_at(load) {
             self.core.maintenance.request_run_by(deadline, now);
         }
@@ -84,10 +82,7 @@ impl<K, V, S> LoadView<'_, K, V, S> {
                     load.wake_waiters();
                 } else if load.has_waiters() {
                     self.watch(&load, now);
-                    let left = self
-                        .overdue_at(&load)
-                        .and_then(|at| time::time_left(now, at));
-                    next = next.into_iter().chain(left).min();
+                    next = next.into_iter().chain(self.time_left(&load, now)).min();
                 }
             }
         }

@@ -102,7 +102,7 @@ pub(crate) trait Lookup<K: 'static, V: 'static>: Sized {
         let pin = core.shared.pin();
         let map = &core.shared.map;
         match map.find(hash, &pin, |node| key.equivalent(node.key())) {
-            Some(node) => Flow::<K, V, S, Self, Q>::finish(core, hash, key, node, pin),
+            Some(node) => Flow::<K, V, S, Self, Q>::finish(core, key, node, pin),
             None => {
                 Self::note_miss(core);
                 None
@@ -256,7 +256,7 @@ impl<K: 'static, V: 'static, S, L: Lookup<K, V>, Q: Equivalent<K> + ?Sized> Flow
                 };
                 Self::end(core, hit, pin)
             }
-            Look::Found(node) => Self::judge(core, hash, key, node, pin),
+            Look::Found(node) => Self::judge(core, key, node, pin),
             Look::Absent => None,
             Look::Retry => Self::search(core, hash, key, None, pin.into()),
         }
@@ -266,7 +266,6 @@ impl<K: 'static, V: 'static, S, L: Lookup<K, V>, Q: Equivalent<K> + ?Sized> Flow
     #[inline(never)]
     fn judge<'a, P>(
         core: &'a Core<K, V, S>,
-        hash: u64,
         key: &Q,
         node: NodePtr<K, V>,
         pin: P,
@@ -274,18 +273,14 @@ impl<K: 'static, V: 'static, S, L: Lookup<K, V>, Q: Equivalent<K> + ?Sized> Flow
     where
         P: Borrow<Pin> + Into<Pin>,
     {
-        let deadline = node.deadline();
-        match core.shared.clock.latest_before(deadline) {
-            Some(now) => {
-                let hit = Hit {
-                    node,
-                    deadline,
-                    now,
-                };
-                Self::end(core, hit, pin)
-            }
-            None => Self::finish(core, hash, key, node, pin.into()),
+        // If another call has moved the deadline since the clock was read, it has found the entry
+        // live, and this look-up comes right after it.
+        if let Some(latest) = core.shared.clock.latest()
+            && let Ok(hit) = Hit::of(node, node.deadline(), latest)
+        {
+            return Self::end(core, hit, pin);
         }
+        Self::finish(core, key, node, pin.into())
     }
 
     /// The end of a fast look-up that has found a live entry.
@@ -319,7 +314,6 @@ impl<K: 'static, V: 'static, S, L: Lookup<K, V>, Q: Equivalent<K> + ?Sized> Flow
     #[inline(never)]
     fn finish<'a>(
         core: &'a Core<K, V, S>,
-        hash: u64,
         key: &Q,
         node: NodePtr<K, V>,
         pin: Pin,
@@ -327,12 +321,12 @@ impl<K: 'static, V: 'static, S, L: Lookup<K, V>, Q: Equivalent<K> + ?Sized> Flow
         let exactly = L::IS_READ && core.shared.reads_exactly.load(Ordering::Relaxed);
         let mut hit = match core.shared.judge(node, exactly) {
             Ok(hit) => hit,
-            Err(due) => return Self::search(core, hash, key, Some(due), pin),
+            Err(due) => return Self::search(core, node.hash(), key, Some(due), pin),
         };
         let part = L::take(&hit);
         let may_extend = L::IS_READ && core.shared.has_slow_reads();
         if may_extend && !hit.extend(core) {
-            return Self::search(core, hash, key, None, pin);
+            return Self::search(core, node.hash(), key, None, pin);
         }
         L::note_hit(core, node, &pin);
         Some(L::answer(core, hit, part, move || pin))

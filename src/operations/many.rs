@@ -110,8 +110,10 @@ fn look_up_batch<K, V, S, T, A, Q>(
         *deadline = node.deadline();
         timed |= *deadline != NEVER;
     }
+    // One moment for all of them. What is due at it is judged again.
     let now = if timed {
-        core.shared.clock.now_to_judge_many()
+        let clock = &core.shared.clock;
+        clock.latest().unwrap_or_else(|| clock.now())
     } else {
         0
     };

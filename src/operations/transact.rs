@@ -116,6 +116,17 @@ impl<K, V, D> Settled<K, V, D> {
         self.done
     }
 
+    /// What the change has done, and the rest of the end.
+    pub(crate) fn split(self) -> (D, Settled<K, V, ()>) {
+        let Self { pin, loads, done } = self;
+        let rest = Settled {
+            pin,
+            loads,
+            done: (),
+        };
+        (done, rest)
+    }
+
     /// The load that was revoked, for a caller that still holds another pin. The caller releases
     /// its waiters later.
     pub(super) fn into_revoked(mut self) -> Option<Arc<Load<K, V>>> {

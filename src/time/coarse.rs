@@ -77,7 +77,7 @@ impl Coarse {
         // In this order: a thread that is suspended in between makes the slack longer.
         let monotonic = machine.monotonic();
         let base = Instant::now();
-        let coarse = monotonic.map(|monotonic| Self {
+        let coarse = machine.is_trusted().then(|| Self {
             origin: monotonic.wrapping_sub(SLACK),
             machine,
             check_at: AtomicU64::new(0),
@@ -89,8 +89,7 @@ impl Coarse {
     /// given up.
     #[inline]
     pub(super) fn latest(&self) -> Option<u64> {
-        (self.machine.state.load(Ordering::Relaxed) == TRUSTED)
-            .then(|| self.machine.coarse().wrapping_sub(self.origin))
+        (self.machine.is_trusted()).then(|| self.machine.coarse().wrapping_sub(self.origin))
     }
 
     /// Compares the coarse clock with an exact reading that was taken just before, if it is time
@@ -133,10 +132,16 @@ impl Machine {
             })
     }
 
-    fn monotonic(&self) -> Option<u64> {
+    /// Whether look-ups ask the coarse clock.
+    #[inline]
+    pub(super) fn is_trusted(&self) -> bool {
+        self.state.load(Ordering::Relaxed) == TRUSTED
+    }
+
+    pub(super) fn monotonic(&self) -> u64 {
         #[cfg(test)]
         if let Some([exact, _]) = &self.script {
-            return Some(exact.load(Ordering::Relaxed));
+            return exact.load(Ordering::Relaxed);
         }
         system::monotonic()
     }
@@ -148,17 +153,6 @@ impl Machine {
             state: AtomicU8::new(UNKNOWN),
             script: Some([AtomicU64::new(at), AtomicU64::new(at)]),
         }
-    }
-
-    /// What the exact clock of a test shows.
-    #[cfg(test)]
-    pub(super) fn exact(&self) -> u64 {
-        self.monotonic().expect("for tests")
-    }
-
-    #[cfg(test)]
-    pub(super) fn is_trusted(&self) -> bool {
-        self.state.load(Ordering::Relaxed) == TRUSTED
     }
 
     #[inline]
@@ -177,8 +171,8 @@ mod system {
     use rustix::time::{ClockId, Timespec, clock_getres, clock_gettime};
 
     /// The clock behind `Instant`.
-    pub(super) fn monotonic() -> Option<u64> {
-        Some(nanos(clock_gettime(ClockId::Monotonic)))
+    pub(super) fn monotonic() -> u64 {
+        nanos(clock_gettime(ClockId::Monotonic))
     }
 
     /// The same as of the last timer interrupt.
@@ -203,8 +197,8 @@ mod system {
 /// Other systems have no such clock, or none that is known to agree with `Instant`.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 mod system {
-    pub(super) fn monotonic() -> Option<u64> {
-        None
+    pub(super) fn monotonic() -> u64 {
+        0
     }
 
     pub(super) fn coarse() -> u64 {

@@ -132,7 +132,7 @@ impl Anchor {
         // In this order: the thread may be suspended in between.
         let (before, nanos, after) = (counter(), clock(), counter());
         // At half of the rate, so twice as many units.
-        let mut end = before.saturating_add(((FRESH / 2) << 32) / rate);
+        let fresh_until = before.saturating_add(((FRESH / 2) << 32) / rate);
         let shown = scaled(after, rate);
         let offset = nanos as i64 - shown;
         let stepped = until.saturating_sub(after) > FAR || {
@@ -140,9 +140,7 @@ impl Anchor {
             let former = self.offset.fetch_max(offset, Ordering::Relaxed);
             former > offset && former + shown > clock() as i64
         };
-        if stepped {
-            end = GIVEN_UP;
-        }
+        let end = if stepped { GIVEN_UP } else { fresh_until };
         self.until.fetch_max(end, Ordering::Release);
         nanos
     }
@@ -214,7 +212,7 @@ mod system {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::time::scripted::random;
+    use crate::time::tests::random;
     use std::cell::Cell;
     use std::time::Duration;
 

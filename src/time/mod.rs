@@ -75,7 +75,7 @@ impl Clock {
     /// The default clock: the program's monotonic clock.
     pub(crate) fn process() -> Self {
         #[cfg(test)]
-        if let Some(clocks) = scripted::current() {
+        if let Some(clocks) = tests::current() {
             return clocks.clock();
         }
         let start = PROCESS.start();
@@ -125,7 +125,7 @@ impl Clock {
             Source::Process(origin) => PROCESS.now(after_loads).wrapping_sub(*origin),
             Source::Custom(ticker, origin) => return ticker.nanos().wrapping_sub(*origin),
             #[cfg(test)]
-            Source::Script(machine, origin) => machine.exact().wrapping_sub(*origin),
+            Source::Script(machine, origin) => machine.monotonic().wrapping_sub(*origin),
         };
         if let Some(coarse) = &self.coarse {
             coarse.check(now);
@@ -138,24 +138,13 @@ impl Clock {
     /// the moment is now.
     #[inline]
     pub(crate) fn now_to_judge(&self, deadline: u64) -> u64 {
-        self.latest_before(deadline).unwrap_or_else(|| self.now())
+        let latest = self.latest().filter(|&latest| !is_due(latest, deadline));
+        latest.unwrap_or_else(|| self.now())
     }
 
-    /// The pre-check: a moment that is not before now, if the deadline is not due at it.
+    /// The pre-check: a moment that is not before now.
     #[inline]
-    pub(crate) fn latest_before(&self, deadline: u64) -> Option<u64> {
-        self.latest().filter(|&latest| !is_due(latest, deadline))
-    }
-
-    /// [`now_to_judge`](Self::now_to_judge) for several deadlines: what is due at this moment has
-    /// to be judged again.
-    #[inline]
-    pub(crate) fn now_to_judge_many(&self) -> u64 {
-        self.latest().unwrap_or_else(|| self.now())
-    }
-
-    #[inline]
-    fn latest(&self) -> Option<u64> {
+    pub(crate) fn latest(&self) -> Option<u64> {
         self.coarse.as_ref().and_then(Coarse::latest)
     }
 
@@ -194,53 +183,4 @@ impl Clock {
 }
 
 #[cfg(test)]
-pub(crate) mod scripted;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::time::Duration;
-
-    const SECOND: u64 = 1_000_000_000;
-
-    #[test]
-    fn a_custom_clock_starts_at_zero_and_crosses_the_wrap() {
-        let ticker = ManualTicker::starting_at(u64::MAX - 1);
-        let clock = Clock::custom(Box::new(ticker.clone()));
-        assert_eq!(clock.now(), 0);
-        ticker.advance(Duration::from_secs(5));
-        assert_eq!(clock.now(), 5 * SECOND);
-    }
-
-    #[test]
-    fn instants_differ_by_cache_time_on_both_sides_of_the_origin() {
-        let clock = Clock::custom(Box::new(ManualTicker::new()));
-        let later = clock.instant(3 * SECOND);
-        assert_eq!(later - clock.instant(SECOND), Duration::from_secs(2));
-        assert_eq!(
-            later - clock.instant(SECOND.wrapping_neg()),
-            Duration::from_secs(4)
-        );
-        // However far, it answers.
-        clock.instant(i64::MAX as u64);
-        clock.instant(1 << 63);
-    }
-
-    #[test]
-    fn the_default_clock_is_the_programs() {
-        let clock = Clock::process();
-        let mut last = 0;
-        for _ in 0..10_000 {
-            let before = Instant::now();
-            let now = clock.now();
-            let after = Instant::now();
-            let told = clock.instant(now);
-            assert!(
-                before <= told + Duration::from_nanos(counter::FRESH) && told <= after,
-                "{told:?}"
-            );
-            assert!(now >= last, "{now} after {last}");
-            last = now;
-        }
-    }
-}
+pub(crate) mod tests;

@@ -3,7 +3,8 @@
 //! Each bound is of what many take against what few take, each the shortest of its turns. A busy
 //! machine makes more turns necessary, until both had a quiet one. Where the cost grew with the
 //! number of loads or waiters, no turn would come near. The tests of this program run one after the
-//! other: they measure time.
+//! other: they measure time. The bounds are twice those that the benchmark `cost_of_loads` holds on
+//! an optimised build and a quiet machine.
 
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -58,7 +59,7 @@ fn a_bulk_load_of_many_keys_is_not_quadratic() {
             assert_eq!(loaded.len(), count as usize);
         })
     };
-    assert_ratio(20, || load_all(10_000), || load_all(160_000));
+    assert_ratio(40, || load_all(10_000), || load_all(160_000));
 }
 
 #[test]
@@ -70,7 +71,7 @@ fn an_insert_does_not_feel_the_loads_of_other_keys() {
     let leases: Vec<_> = (0..80_000)
         .map(|key| held(busy.lease(1 << 32 | key)))
         .collect();
-    assert_ratio(2, || insert(&alone), || insert(&busy));
+    assert_ratio(4, || insert(&alone), || insert(&busy));
     drop(leases);
 }
 
@@ -124,7 +125,7 @@ fn a_turn_does_not_feel_how_many_wait_for_theirs() {
         assert_eq!(cache.get(&0), Some(waiting));
         took
     };
-    assert_ratio(2, || turn(1_000), || turn(16_000));
+    assert_ratio(4, || turn(1_000), || turn(16_000));
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Look-ups and reads that extend, on an exact clock and a coarse clock of the test.
 
-use crate::time::scripted::Clocks;
+use crate::time::tests::Clocks;
 use crate::{Cache, CacheBuilder, Expiry, Scheduler, expiry};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};

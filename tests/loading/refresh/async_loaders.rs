@@ -337,8 +337,9 @@ fn a_runtime_that_ends_gives_the_right_back() {
     assert_eq!(users.get(&1), Ok(10));
     until("the reload runs", || backend.begun() == 2);
     runtime.shutdown_timeout(60 * SECOND);
+    // Counted when the next moment is set.
     until("it has failed", || {
-        users.cache().stats().reload_failures() == 1
+        users.cache().stats().load_failures() == 1
     });
     time.advance(SECOND);
     assert_eq!(users.get(&1), Ok(10));

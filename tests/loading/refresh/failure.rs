@@ -262,7 +262,7 @@ fn a_panic_of_the_policies_leaves_the_key_usable() {
     next.store(66, Ordering::SeqCst);
     time.advance(10 * SECOND);
     assert_eq!(users.get(&1), Ok(10));
-    until("it fails", || users.cache().stats().reload_failures() == 1);
+    failed(&users, 1);
     let miss = catch_unwind(AssertUnwindSafe(|| users.get(&2)));
     assert!(
         miss.is_err(),

@@ -1,9 +1,10 @@
-//! The exact clock and the coarse clock that a test supplies, and what the pre-check makes of them.
+//! Clocks: by a ticker, by the machine, and by an exact and a coarse clock that a test supplies.
 
 use super::coarse::{Coarse, Machine, SLACK};
-use super::{Clock, Source, is_due};
+use super::{Clock, ManualTicker, Source, counter, is_due};
 use std::cell::Cell;
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 /// The two clocks of a test.
 #[derive(Clone, Copy)]
@@ -48,7 +49,7 @@ impl Clocks {
         let (base, coarse) = Coarse::start(self.0);
         Clock {
             coarse,
-            source: Source::Script(self.0, self.0.exact()),
+            source: Source::Script(self.0, self.0.monotonic()),
             base,
         }
     }
@@ -106,8 +107,8 @@ fn a_value_whose_deadline_has_come_is_not_live_at_any_lag_below_the_slack() {
         for deadline in [SECOND, SECOND - 1, SECOND - SLACK / 2, SECOND - SLACK, 1] {
             clocks.set(START + SECOND, lag as i64);
             // Without an exact reading before: nothing has found the lag.
-            let latest = clock.latest_before(deadline);
-            assert_eq!(latest, None, "lag {lag}, deadline {deadline}");
+            let latest = clock.latest().expect("trusted");
+            assert!(is_due(latest, deadline), "lag {lag}, deadline {deadline}");
         }
     }
 }
@@ -183,5 +184,46 @@ fn the_coarse_clock_of_the_system_keeps_the_promise() {
     }
     if cfg!(target_os = "linux") && !cfg!(miri) {
         assert!(asked > 0, "the coarse clock was given up");
+    }
+}
+
+#[test]
+fn a_custom_clock_starts_at_zero_and_crosses_the_wrap() {
+    let ticker = ManualTicker::starting_at(u64::MAX - 1);
+    let clock = Clock::custom(Box::new(ticker.clone()));
+    assert_eq!(clock.now(), 0);
+    ticker.advance(Duration::from_secs(5));
+    assert_eq!(clock.now(), 5 * SECOND);
+}
+
+#[test]
+fn instants_differ_by_cache_time_on_both_sides_of_the_origin() {
+    let clock = Clock::custom(Box::new(ManualTicker::new()));
+    let later = clock.instant(3 * SECOND);
+    assert_eq!(later - clock.instant(SECOND), Duration::from_secs(2));
+    assert_eq!(
+        later - clock.instant(SECOND.wrapping_neg()),
+        Duration::from_secs(4)
+    );
+    // However far, it answers.
+    clock.instant(i64::MAX as u64);
+    clock.instant(1 << 63);
+}
+
+#[test]
+fn the_default_clock_is_the_programs() {
+    let clock = Clock::process();
+    let mut last = 0;
+    for _ in 0..10_000 {
+        let before = Instant::now();
+        let now = clock.now();
+        let after = Instant::now();
+        let told = clock.instant(now);
+        assert!(
+            before <= told + Duration::from_nanos(counter::FRESH) && told <= after,
+            "{told:?}"
+        );
+        assert!(now >= last, "{now} after {last}");
+        last = now;
     }
 }

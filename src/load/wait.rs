@@ -1,0 +1,193 @@
+//! How a call waits: a task by its waker, a thread by polling the same future with a waker of its
+//! own.
+//!
+//! A thread that waits for a load may lead other loads, so it first looks for a [`cycle`]. For that
+//! it has to know for which load the future waits: the poll of the future notes it
+//! ([`has_to_wait`]). Only a poll by the waiting call itself does, which is told by its waker. A
+//! future that user code polls meanwhile has another waker, and waits by other means.
+//!
+//! [`cycle`]: super::cycle
+
+use super::cycle::{WaitCycle, WaitTarget, wait_in};
+use super::state::{Load, Ticket};
+use crate::operations::Core;
+use crate::shared::about;
+use crate::stripe::cores;
+use crate::sync::{IS_MODEL, Parker};
+use std::cell::Cell;
+use std::future::Future;
+use std::mem::ManuallyDrop;
+use std::pin::pin;
+use std::ptr;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::thread::LocalKey;
+use std::time::{Duration, Instant};
+
+/// How long a thread waits at least, and at most, before it looks again whether a load is overdue:
+/// the cache's ticker need not run as the thread's clock does.
+const PATIENCE: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(50)];
+
+/// The load for which a polled future waits.
+struct Awaited {
+    load: Arc<dyn WaitTarget>,
+    ticket: Ticket,
+    /// How long it is until the load may be overdue; `None` for ever.
+    patience: Option<Duration>,
+    /// The cache's name.
+    name: Option<Box<str>>,
+}
+
+thread_local! {
+    /// The data of the waker of the call that blocks the thread until a future is ready, or null.
+    static BLOCKING_CALL: Cell<*const ()> = const { Cell::new(ptr::null()) };
+    /// What the last poll with that waker has noted; that call takes it out. Without a destructor:
+    /// the destructors of other thread-locals may load, too.
+    static AWAITED: Cell<ManuallyDrop<Option<Awaited>>> =
+        const { Cell::new(ManuallyDrop::new(None)) };
+    /// Whether the thread runs the blocking code of a load.
+    static RUNS_LOADER: Cell<bool> = const { Cell::new(false) };
+    static LEADS: Arc<()> = Arc::default();
+}
+
+/// Runs code while a thread-local has this value.
+#[inline]
+fn set_while<T: Copy + 'static, R>(
+    local: &'static LocalKey<Cell<T>>,
+    value: T,
+    run: impl FnOnce() -> R,
+) -> R {
+    struct Former<T: Copy + 'static>(&'static LocalKey<Cell<T>>, Option<T>);
+
+    impl<T: Copy + 'static> Drop for Former<T> {
+        fn drop(&mut self) {
+            if let Some(former) = self.1 {
+                _ = self.0.try_with(|local| local.set(former));
+            }
+        }
+    }
+
+    let _former = Former(local, local.try_with(|local| local.replace(value)).ok());
+    run()
+}
+
+/// A mark that the calling thread leads a load, as long as the mark is kept: in a poll, which must
+/// not block but may do so all the same, and by a lease.
+pub(crate) type LeadMark = Option<Arc<()>>;
+
+pub(crate) fn mark_lead() -> LeadMark {
+    LEADS.try_with(Arc::clone).ok()
+}
+
+/// Whether a load that waits for a thread could wait for the calling thread: it runs the blocking
+/// code of a load, or leads a load in another way and is in a call that blocks.
+pub(crate) fn runs_loader() -> bool {
+    let leads = || LEADS.try_with(|marks| Arc::strong_count(marks) > 1);
+    let blocks = || BLOCKING_CALL.try_with(|call| !call.get().is_null());
+    RUNS_LOADER.try_with(Cell::get).unwrap_or(false)
+        || blocks().unwrap_or(false) && leads().unwrap_or(false)
+}
+
+/// Runs the blocking code of a load.
+#[inline]
+pub(crate) fn in_loader<R>(load: impl FnOnce() -> R) -> R {
+    set_while(&RUNS_LOADER, true, load)
+}
+
+/// Whether a polled call, for which its load has no verdict yet, has to wait; false if the load is
+/// overdue. An error is the message of the panic of a call that is polled by the load's own leader.
+/// `core` is `None` if the cache is gone.
+pub(crate) fn has_to_wait<K, V, S>(
+    core: Option<&Core<K, V, S>>,
+    load: &Arc<Load<K, V>>,
+    ticket: Ticket,
+    waker: &Waker,
+) -> Result<bool, String>
+where
+    K: Send + Sync + 'static,
+    V: Send + Sync + 'static,
+{
+    let left = core.and_then(|core| core.loads().time_left(load, core.loads().clock()));
+    if left == Some(Duration::ZERO) {
+        return Ok(false);
+    }
+    let name = core.and_then(|core| core.shared.name.as_deref());
+    let is_blocking = |call: &Cell<*const ()>| !call.get().is_null() && call.get() == waker.data();
+    if !IS_MODEL && BLOCKING_CALL.try_with(is_blocking).unwrap_or(false) {
+        let [least, most] = PATIENCE;
+        let awaited = Awaited {
+            load: Arc::<Load<K, V>>::clone(load),
+            ticket,
+            patience: left.map(|left| left.clamp(least, most)),
+            name: name.map(Box::from),
+        };
+        AWAITED.set(ManuallyDrop::new(Some(awaited)));
+    } else if load.is_led_by_caller() {
+        let cycle = WaitCycle { others: 0 };
+        return Err(about(name, &cycle.fault(load.hash())));
+    }
+    Ok(true)
+}
+
+/// Waits for a future of the crate as a thread.
+///
+/// # Panics
+///
+/// If the thread would wait for itself.
+#[track_caller]
+pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
+    match block_until(future, None) {
+        Ok(Some(output)) => output,
+        Ok(None) => unreachable!("it waits for ever"),
+        Err(cycle) => panic!("{cycle}"),
+    }
+}
+
+/// The same, but waits until `until` at most; `Ok(None)` if that time is over. If the thread would
+/// wait for itself, returns the message of the panic.
+pub(crate) fn block_until<F: Future>(
+    future: F,
+    until: Option<Instant>,
+) -> Result<Option<F::Output>, String> {
+    // The future may run code that waits on the same parker. It does not after it has left its
+    // waker with the load, so no wake-up is lost.
+    let parker = Parker::own();
+    let waker = Waker::from(Arc::clone(&parker));
+    let mut cx = Context::from_waker(&waker);
+    let mut future = pin!(future);
+    let mut spins_until = None;
+    loop {
+        let poll = || future.as_mut().poll(&mut cx);
+        if let Poll::Ready(output) = set_while(&BLOCKING_CALL, waker.data(), poll) {
+            return Ok(Some(output));
+        }
+        let awaited = ManuallyDrop::into_inner(AWAITED.take());
+        // Spin before the wait is noted for others: a short turn ends sooner than a thread could
+        // fall asleep. A thread that is not among the next would only take the processor from the
+        // threads before it.
+        if let Some(Awaited { load, ticket, .. }) = &awaited
+            && load.is_among_next(*ticket, cores() - 1)
+            && parker.spin(*spins_until.get_or_insert_with(Parker::spins_until))
+        {
+            continue;
+        }
+        let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+        if left == Some(Duration::ZERO) {
+            return Ok(None);
+        }
+        let patience = awaited.as_ref().and_then(|awaited| awaited.patience);
+        let park = || match patience.into_iter().chain(left).min() {
+            None => parker.park(),
+            Some(time) => parker.park_for(time),
+        };
+        let Some(Awaited {
+            load, ticket, name, ..
+        }) = awaited
+        else {
+            park();
+            continue;
+        };
+        let hash = load.hash();
+        wait_in(load, ticket, park).map_err(|cycle| about(name.as_deref(), &cycle.fault(hash)))?;
+    }
+}
