@@ -118,7 +118,7 @@ pub enum NearError {
     /// A write was sent, but no reply came: it may have happened or not.
     #[error(
         "the write was sent, but not confirmed ({reason}); it may have happened: read the key again, \
-         or repeat the write if that is safe"
+         or repeat the write if that is safe and the value within the server's `proto-max-bulk-len`"
     )]
     Unconfirmed {
         /// The reason why the wait ended.
@@ -316,6 +316,9 @@ fn what_to_do(error: &RedisError) -> &'static str {
             "it cannot answer yet: call again later"
         }
         _ if error.code() == Some("BUSY") => "a script blocks it: call again later",
+        _ if error.to_string().contains("invalid bulk length") => {
+            "the value is above the server's `proto-max-bulk-len`: allow more, or write less"
+        }
         _ => "check the user's rights, and the server's memory and log",
     }
 }

@@ -105,6 +105,8 @@ where
     where
         Q: Equivalent<K> + Hash + ?Sized,
     {
+        // A reference, read where it is. A clone of the entry, or a move of the reference, would
+        // copy in wide words what was just written in narrow ones, and the processor would wait.
         let entry = self.local.get_ref(key);
         let cached = entry.as_ref()?;
         // The stamp is loaded last: an entry outdated before this call began is not served.
@@ -244,14 +246,16 @@ where
 
     #[inline(always)]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Found<V>> {
-        let Self(near, key, slow) = self.get_mut();
+        // Copies: the compiler cannot know that the count below leaves the future as it is, and
+        // would load both again.
+        let &mut Self(near, key, ref mut slow) = self.get_mut();
         if let Some(slow) = slow {
             return slow.as_mut().poll(cx);
         }
         let yields = must_yield();
-        match if yields { None } else { near.hit(*key) } {
+        match if yields { None } else { near.hit(key) } {
             Some(found) => Poll::Ready(Ok(found)),
-            None => slow.insert(near.get_slowly(*key, yields)).as_mut().poll(cx),
+            None => slow.insert(near.get_slowly(key, yields)).as_mut().poll(cx),
         }
     }
 }

@@ -49,7 +49,8 @@ async fn many_cold_keys_are_read_in_one_call() {
     }
 }
 
-/// On a runtime of one thread, hits stay fresh while a large call is under way.
+/// On a runtime of one thread, hits stay fresh while a large call is under way: from the reply to a
+/// write until the value is seen, the call asks for few of its keys, and stores few.
 #[tokio::test]
 async fn hits_stay_fresh_during_a_large_call() {
     const KEYS: usize = 20_000;
@@ -64,24 +65,25 @@ async fn hits_stay_fresh_during_a_large_call() {
         let reader = tokio::spawn({
             let (near, done) = (near.clone(), done.clone());
             async move {
-                let (mut longest, mut version) = (Duration::ZERO, 0);
+                let progress = || near.stats().loads() + near.local().entry_count();
+                let (mut most, mut version) = (0, 0);
                 while !done.load(Ordering::Relaxed) {
                     version += 1;
                     writer.set("hot", &version.to_string()).await;
-                    let written = Instant::now();
+                    let written = progress();
                     while near.get("hot").await.unwrap() != Some(version.to_string()) {
                         tokio::task::yield_now().await;
                     }
-                    longest = longest.max(written.elapsed());
+                    most = most.max(progress().saturating_sub(written));
                 }
-                longest
+                most
             }
         });
         values(near.get_all((0..KEYS).map(|n| format!("k{n}"))).await);
         done.store(true, Ordering::Relaxed);
-        let longest = reader.await.unwrap();
-        println!("the longest staleness was {longest:?}");
-        assert!(longest < Duration::from_millis(500), "{longest:?}");
+        let most = reader.await.unwrap();
+        println!("during the longest staleness, {most} keys were asked for or stored");
+        assert!(most < KEYS as u64 / 2, "{most}");
     }
 }
 

@@ -196,7 +196,7 @@ async fn a_script_keeps_the_server_busy() {
         let server = Server::start(&program, &["--busy-reply-threshold", "50"]).await;
         let mut writer = Writer::connect(server.port).await;
         let near = near(server.port)
-            .request_timeout(Duration::from_secs(5))
+            .request_timeout(Duration::from_secs(20))
             .heartbeat(Duration::from_secs(1));
         let near = near.connect().await.unwrap();
         writer.set("k", "v").await;

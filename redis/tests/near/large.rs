@@ -17,12 +17,12 @@ async fn a_reply_may_take_longer_than_the_heartbeat() {
         writer.set("large", &"x".repeat(6 << 20)).await;
         writer.set("small", "v").await;
         let near = near(proxy.port)
-            .heartbeat(Duration::from_millis(300))
+            .heartbeat(Duration::from_millis(600))
             .request_timeout(Duration::from_secs(60));
         let near = near.connect().await.unwrap();
         assert_eq!(read(&near, "small").await, "v");
         let loads = near.stats().loads();
-        proxy.throttle(2 << 20);
+        proxy.throttle(1 << 20);
         assert_eq!(read(&near, "large").await.len(), 6 << 20);
         assert_eq!(near.stats().lost_connections(), 0);
         assert_eq!(read(&near, "small").await, "v");
@@ -120,5 +120,26 @@ async fn poisoned(ask: impl AsyncFn(&Near) -> Result<Option<String>, NearError>)
         })
         .await;
         assert_eq!(read(&near, "poison").await, "small");
+    }
+}
+
+/// A server reads no value above its `proto-max-bulk-len`: it ends the connection. Only the write
+/// of that key fails, and says why.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_value_that_the_server_does_not_read_is_an_error_of_its_key() {
+    for program in installed() {
+        let server = Server::start(&program, &["--proto-max-bulk-len", "1mb"]).await;
+        let near = near(server.port).connect().await.unwrap();
+        near.set("small", "v".to_string(), None).await.unwrap();
+        for length in [2 << 20, 64 << 20] {
+            let large = "x".repeat(length);
+            let error = near.set("large", large, None).await.unwrap_err();
+            // The message of the server, or the end of the connection, whichever is met first.
+            let message = error.to_string();
+            assert!(message.contains("`proto-max-bulk-len`"), "{message}");
+            assert_eq!(read(&near, "small").await, "v");
+            near.set("small", "v".to_string(), None).await.unwrap();
+            assert_eq!(near.get("large").await.unwrap(), None);
+        }
     }
 }

@@ -93,8 +93,17 @@ async fn the_report_of_a_switch_is_heard() {
         let near = watched.near().await;
         near.set("k", "old".to_string(), None).await.unwrap();
         assert_eq!(read(&near, "k").await, "old");
-        // Time for the subscription.
-        tokio::time::sleep(Duration::from_millis(300)).await;
+        until("the near cache has subscribed", async || {
+            for sentinel in &watched.sentinels {
+                let mut asked = Writer::connect(sentinel.port).await;
+                let list: String = asked.send(&["CLIENT", "LIST", "TYPE", "pubsub"]).await;
+                if list.contains(" sub=1 ") {
+                    return true;
+                }
+            }
+            false
+        })
+        .await;
         // Stands still, so that it neither closes connections nor reports.
         watched.primary.stop();
         let begun = Instant::now();
