@@ -3,8 +3,10 @@
 use super::core::Core;
 use super::find::Hit;
 use super::lifetimes::reads;
+use super::transact::{Change, Hold};
 use crate::expiry::Lifetime;
 use crate::maintenance::WriteOutcome;
+use crate::map::Revalidated;
 use crate::node::{NodePtr, NodeState};
 use crate::sync::Ordering;
 use crate::time::{self, NEVER};
@@ -119,44 +121,9 @@ fn ask_about_first_read<K, V, S>(
     own
 }
 
-/// Sets a deadline by hand; false if the key is absent or its entry is due.
-pub(crate) fn set_lifetime<K, V, S, Q>(
-    core: &Core<K, V, S>,
-    key: &Q,
-    lifetime: Option<Duration>,
-) -> bool
-where
-    S: BuildHasher,
-    Q: Equivalent<K> + Hash + ?Sized,
-{
-    if lifetime.is_some() {
-        core.lifetimes.note_own();
-    }
-    let (shared, hash) = (&core.shared, core.hash(key));
-    loop {
-        let pin = shared.pin();
-        let found = (shared.map).find(hash, &pin, |node| key.equivalent(node.key()));
-        let now = shared.clock.now();
-        let live = found.and_then(|node| Some((node, node.deadline_if_live(now)?)));
-        let Some((node, judged)) = live else {
-            // An entry that was due may have been replaced meanwhile.
-            if found.is_none() || shared.find_live(hash, key, &pin).is_none() {
-                return false;
-            }
-            continue;
-        };
-        let own = Some(time::deadline_in(now, lifetime));
-        if let Some((.., outcome)) = move_under_lock(core, node, judged, own, now) {
-            drop(pin);
-            core.maintenance.after_write(shared, outcome);
-            return true;
-        }
-    }
-}
-
-/// Moves the deadline of a hit. For an earlier deadline, and in caches that keep the own deadline
-/// apart. Returns where it is now; `None` if the entry turns out to be due, or another thread moved
-/// the deadline.
+/// Moves a deadline under the shard's lock, with an event for the pass. For an earlier deadline,
+/// and in caches that keep the own deadline apart. Returns where it is now; `None` if the entry
+/// turns out to be due, or another thread moved the deadline.
 #[cold]
 #[inline(never)]
 fn move_deadline<K, V, S>(
@@ -166,7 +133,15 @@ fn move_deadline<K, V, S>(
     answer: Option<u64>,
     now: u64,
 ) -> Option<u64> {
-    let (own, wanted, outcome) = move_under_lock(core, node, judged, answer, now)?;
+    let hash = node.hash();
+    let mut shard = core.shared.map.lock(hash);
+    // Again: another thread may have set the own deadline before the lock was taken.
+    let (own, wanted) = core.lifetimes.moved(node, judged, answer, now);
+    if shard.find_node(hash, node).is_none() || !shard.move_deadline(node, judged, own, wanted) {
+        return None;
+    }
+    let outcome = WriteOutcome::of_change(&shard, wanted, Some(now));
+    drop(shard);
     core.maintenance.after_read(&core.shared, outcome);
     // The own deadline may have passed since the hit was found, if it was set meanwhile. A
     // deadline that the policy returns for this read does not turn the read into a miss.
@@ -174,26 +149,83 @@ fn move_deadline<K, V, S>(
     (!ended).then_some(wanted)
 }
 
-/// Moves a deadline under the shard's lock, with an event for the pass. Returns the own deadline
-/// and the wanted one; `None` if the node has left the map, or another thread moved the deadline.
-fn move_under_lock<K, V, S>(
+/// Sets a deadline by hand; false if the key is absent or its entry is due.
+pub(crate) fn set_lifetime<K, V, S, Q>(
     core: &Core<K, V, S>,
-    node: NodePtr<K, V>,
-    judged: u64,
-    answer: Option<u64>,
-    now: u64,
-) -> Option<(u64, u64, WriteOutcome)> {
-    let hash = node.hash();
-    let mut shard = core.shared.map.lock(hash);
-    // Again: another thread may have set the own deadline before the lock was taken.
-    let (own, wanted) = core.lifetimes.moved(node, judged, answer, now);
-    shard.find_node(hash, node)?;
-    let moved = shard.move_deadline(node, judged, own, wanted);
-    moved.then(|| {
-        (
-            own,
-            wanted,
-            WriteOutcome::of_change(&shard, wanted, Some(now)),
-        )
+    key: &Q,
+    lifetime: Option<Duration>,
+) -> bool
+where
+    K: 'static,
+    V: 'static,
+    S: BuildHasher,
+    Q: Equivalent<K> + Hash + ?Sized,
+{
+    if lifetime.is_some() {
+        core.lifetimes.note_own();
+    }
+    let change = SetDeadline {
+        core,
+        key,
+        lifetime,
+    };
+    let hash = core.hash(key);
+    let cell = core.shared.map.cell(hash);
+    (core.shared).transact_in(cell, hash, change, |_, settled| {
+        let Some(outcome) = settled.end() else {
+            return false;
+        };
+        core.maintenance.after_write(&core.shared, outcome);
+        true
     })
+}
+
+struct SetDeadline<'d, K, V, S, Q: ?Sized> {
+    core: &'d Core<K, V, S>,
+    key: &'d Q,
+    lifetime: Option<Duration>,
+}
+
+impl<K, V, S, Q> Change<K, V> for SetDeadline<'_, K, V, S, Q>
+where
+    Q: Equivalent<K> + ?Sized,
+{
+    /// The time from which the deadline counts.
+    type Plan = u64;
+    /// `None` if the key has no live entry.
+    type Done = Option<WriteOutcome>;
+    const KNOWS_LOADS: bool = false;
+
+    #[inline]
+    fn is_key(&self, other: &K) -> bool {
+        self.key.equivalent(other)
+    }
+
+    #[inline]
+    fn ask(&mut self, found: Option<NodePtr<K, V>>, _: Option<u64>) -> Result<u64, Self::Done> {
+        found.map(|_| self.core.shared.clock.now()).ok_or(None)
+    }
+
+    #[inline]
+    fn apply<'s>(
+        &mut self,
+        now: u64,
+        place: Revalidated<'s, K, V>,
+        hold: &mut Hold<'_, 's, K, V>,
+    ) -> Result<Self::Done, u64> {
+        let Some(node) = place.node() else {
+            return Ok(None);
+        };
+        let judged = node.deadline();
+        if time::is_due(now, judged) && node.claim(judged, now) {
+            return Ok(None);
+        }
+        let own = time::deadline_in(now, self.lifetime);
+        let wanted = (self.core.lifetimes).wanted(own, || node.written(), now);
+        if !hold.shard.move_deadline(node, judged, own, wanted) {
+            return Err(now);
+        }
+        let outcome = WriteOutcome::of_change(&hold.shard, wanted, Some(now));
+        Ok(Some(outcome))
+    }
 }
