@@ -15,7 +15,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 limit=95
-parts=(src/wheel src/buffer src/maintenance)
+parts=(src/wheel src/buffer.rs src/maintenance)
 if [ $# -gt 0 ]; then
     limit=0
     parts=("$@")

@@ -34,8 +34,8 @@ export CARGO_PROFILE_DEV_DEBUG=0
 # The files of a part, as options of cargo-mutants.
 files() {
     case $1 in
-        wheel | buffer | maintenance) echo "-f src/$1/*.rs" ;;
-        notify) echo '-f src/notify.rs' ;;
+        wheel | maintenance) echo "-f src/$1/*.rs" ;;
+        buffer | notify) echo "-f src/$1.rs" ;;
         *)
             echo "$1 is not a part of this script; allowed are ${parts[*]} and summary" >&2
             exit 2
@@ -105,7 +105,7 @@ wheel_alone() {
     cp -r src checks Cargo.lock "$crate/"
     cp .cargo/mutants.toml "$crate/.cargo/"
     printf '#![allow(dead_code, unused_imports)]\n' >"$crate/src/lib.rs"
-    printf 'mod %s;\n' hash list node sync time wheel >>"$crate/src/lib.rs"
+    printf 'mod %s;\n' hash list node process sync time wheel >>"$crate/src/lib.rs"
     sed -n '/^\[workspace\.dependencies\]/,/^$/{/^crossbeam-epoch/d;s/^\[workspace\./[/;p;}' Cargo.toml >"$crate/dependencies"
     {
         printf '[package]\nname = "wheel-alone"\nversion = "0.0.0"\nedition = "2024"\n\n'

@@ -14,6 +14,7 @@ use crate::reclaim::{Domain, Pin, SolePin};
 use crate::stats::{Count, Counters};
 use crate::sync::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use crate::time::Clock;
+use std::sync::Arc;
 
 /// See the module docs. Calls read it and seldom write it. The order of the fields matters: they
 /// stand on the first cache lines of [`Core`], and a hit reads no field behind the first of the
@@ -38,7 +39,7 @@ pub(crate) struct Shared<K, V> {
     /// The bound on the weight of all entries. Changed under the maintenance lock only.
     bound: Option<AtomicU64>,
     pub(crate) eviction_policy: EvictionPolicy,
-    pub(crate) name: Option<Box<str>>,
+    pub(crate) name: Option<Arc<str>>,
     /// Whether a read may move a deadline: as `Lifetimes` says, for look-ups.
     pub(crate) reads_extend: bool,
 }
@@ -55,7 +56,7 @@ pub(crate) struct SharedSetup {
     pub(crate) max_capacity: Option<u64>,
     pub(crate) eviction_policy: EvictionPolicy,
     pub(crate) record_stats: bool,
-    pub(crate) name: Option<Box<str>>,
+    pub(crate) name: Option<Arc<str>>,
     pub(crate) reads_extend: bool,
 }
 

@@ -13,6 +13,7 @@ use crate::time::Clock;
 use crate::wheel;
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The largest `initial_capacity`.
@@ -86,7 +87,7 @@ where
     pub(crate) fn build_on(self, clock: Clock, scheduler: Scheduler) -> Cache<K, V, S> {
         let Self { settings, hasher } = self;
         let scheduler = settings.scheduler.unwrap_or(scheduler);
-        let name: Option<Box<str>> = settings.name.map(Into::into);
+        let name: Option<Arc<str>> = settings.name.map(Into::into);
         let lifetimes = Lifetimes::new(settings.policy, settings.limits);
         let columns = Columns {
             queue: settings.bound.max.is_some(),

@@ -136,8 +136,8 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     ///
     /// # Cost
     ///
-    /// [`build`](Self::build) allocates 13 to 26 bytes of table for each entry. The memory of the
-    /// entries themselves is allocated as they are inserted.
+    /// [`build`](Self::build) allocates and clears 13 to 26 bytes of table for each entry. The
+    /// memory of the entries themselves is allocated as they are inserted.
     ///
     /// ```
     /// use wheelhouse::Cache;

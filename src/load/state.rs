@@ -455,8 +455,8 @@ impl<K, V> Load<K, V> {
     /// The verdict for a waiter, which then no longer waits; `None` as long as it has to wait, for
     /// which `waker` is kept. A waiter that is told to lead leads on the calling thread.
     pub(crate) fn poll(&self, ticket: Ticket, waker: &Waker) -> Option<Verdict<V>> {
-        // Cloned with no lock held: a waker is user code.
-        let mut fresh = None;
+        // Cloned with no lock held, as a waker is dropped: both are user code.
+        let (mut fresh, mut is_left) = (None, false);
         loop {
             let mut state = self.state();
             if let Some(verdict) = state.told.remove(&ticket) {
@@ -468,14 +468,16 @@ impl<K, V> Load<K, V> {
             }
             let held = state.waiter(ticket)?;
             // Compares two addresses.
-            if held.as_ref().is_some_and(|held| held.will_wake(waker)) {
+            if is_left || held.as_ref().is_some_and(|held| held.will_wake(waker)) {
                 return None;
             }
             if fresh.is_some() {
                 std::mem::swap(held, &mut fresh);
+                is_left = true;
                 drop(state);
-                drop(fresh);
-                return None;
+                // A destructor may take long, and wait by the same waker: so look once more.
+                drop(fresh.take());
+                continue;
             }
             drop(state);
             fresh = Some(waker.clone());

@@ -35,7 +35,7 @@ struct Awaited {
     /// How long it is until the load may be overdue; `None` for ever.
     patience: Option<Duration>,
     /// The cache's name.
-    name: Option<Box<str>>,
+    name: Option<Arc<str>>,
 }
 
 thread_local! {
@@ -111,7 +111,7 @@ where
     if left == Some(Duration::ZERO) {
         return Ok(false);
     }
-    let name = core.and_then(|core| core.shared.name.as_deref());
+    let name = core.and_then(|core| core.shared.name.as_ref());
     let is_blocking = |call: &Cell<*const ()>| !call.get().is_null() && call.get() == waker.data();
     if !IS_MODEL && BLOCKING_CALL.try_with(is_blocking).unwrap_or(false) {
         let [least, most] = PATIENCE;
@@ -119,12 +119,12 @@ where
             load: Arc::<Load<K, V>>::clone(load),
             ticket,
             patience: left.map(|left| left.clamp(least, most)),
-            name: name.map(Box::from),
+            name: name.cloned(),
         };
         AWAITED.set(ManuallyDrop::new(Some(awaited)));
     } else if load.is_led_by_caller() {
         let cycle = WaitCycle { others: 0 };
-        return Err(about(name, &cycle.fault(load.hash())));
+        return Err(about(name.map(|name| &**name), &cycle.fault(load.hash())));
     }
     Ok(true)
 }
@@ -149,9 +149,13 @@ pub(crate) fn block_until<F: Future>(
     future: F,
     until: Option<Instant>,
 ) -> Result<Option<F::Output>, String> {
-    // The future may run code that waits on the same parker. It does not after it has left its
-    // waker with the load, so no wake-up is lost.
-    let parker = Parker::own();
+    // A call inside a poll of another call takes no wake-up from it.
+    let is_inner = BLOCKING_CALL.try_with(|call| !call.get().is_null());
+    let parker = if is_inner.unwrap_or(true) {
+        Arc::default()
+    } else {
+        Parker::own()
+    };
     let waker = Waker::from(Arc::clone(&parker));
     let mut cx = Context::from_waker(&waker);
     let mut future = pin!(future);

@@ -20,8 +20,8 @@ use crate::time;
 /// How many chunks of notifications a thread delivers before other caches get their turn.
 const CHUNKS_PER_TURN: usize = 32;
 
-/// Where no thread wakes the cache, this many undelivered notifications make a writer offer a
-/// delivery.
+/// Where no thread wakes the cache, this many undelivered notifications make a call that does
+/// maintenance offer a delivery.
 const UNDELIVERED: u64 = 1024;
 
 impl<K, V> Maintenance<K, V> {

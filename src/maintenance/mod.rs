@@ -348,7 +348,8 @@ struct State<K, V> {
 
 /// The buffers of a pass. They are empty between passes, and keep their capacity.
 struct Scratch<K, V> {
-    /// Notifications that the pass has collected.
+    /// Notifications that the pass has collected. The queue of the listener may take the vector,
+    /// and gives another one for it.
     gathered: Vec<Notification<K, V>>,
     /// The batch of the shard that is drained.
     batch: Batch<K, V>,

@@ -32,7 +32,6 @@
 //!    under the lock needs no fence: a load that is registered later takes the lock after it.
 //!
 //! The invariants of the table itself are in `table`.
-#![allow(unsafe_code)]
 
 mod cell;
 #[cfg(any(test, fuzzing))]
@@ -225,6 +224,7 @@ pub(crate) enum Garbage<K, V> {
 
 const _: () = assert!(size_of::<Garbage<u64, u64>>() == 2 * size_of::<usize>());
 
+#[allow(unsafe_code)]
 impl<K, V> Retire for Garbage<K, V> {
     const RUNS_USER_CODE: bool = std::mem::needs_drop::<K>() || std::mem::needs_drop::<V>();
 

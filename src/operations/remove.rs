@@ -16,6 +16,9 @@ use equivalent::Equivalent;
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 
+/// Removals under one hold of a shard's lock when all are taken out.
+const REMOVALS_PER_LOCK: usize = 64;
+
 /// Removes a key's entry and revokes the key's load. Returns what `look` saw of the node that
 /// was removed, unless that was due.
 ///
@@ -94,44 +97,61 @@ where
 
 /// Removes all entries that are present now. Entries that are inserted meanwhile may or may not
 /// be removed. Each shard is visited once, so the call ends under constant writes.
-pub(crate) fn take_all<K: Eq, V, S>(core: &Core<K, V, S>) {
-    take_each(core, RevokedBy::Overwrite, |_| true);
-}
-
-/// Removes the live entries for which `keep` returns false. `keep` runs with no lock held.
-pub(crate) fn retain<K: Eq, V, S>(core: &Core<K, V, S>, mut keep: impl FnMut(&K, &V) -> bool) {
-    take_each(core, RevokedBy::Conditional, |node| {
-        core.shared.is_live(node) && !keep(node.key(), node.value())
-    });
-    core.count_operation();
-}
-
-/// Removes the entries of which `goes` says so, with no lock held, and revokes the loads of their
-/// keys. An overwrite also revokes all other loads that have begun before.
-fn take_each<K: Eq, V, S>(
-    core: &Core<K, V, S>,
-    by: RevokedBy,
-    mut goes: impl FnMut(NodePtr<K, V>) -> bool,
-) {
+///
+/// It finds nodes by their addresses, so that it compares no keys, and takes out many under one
+/// hold of the lock.
+pub(crate) fn take_all<K, V, S>(core: &Core<K, V, S>) {
     let map = &core.shared.map;
     let mut nodes = Vec::new();
     for number in 0..map.shards() {
         let mut at = 0;
         while at < END {
-            // Dropped after the pin, also if `goes` or the ticker panics: what follows a write may
-            // run destructors and listeners.
+            // Dropped after the pin, also if the ticker panics.
             let mut after = AfterRemovals::new(core);
             let pin = core.shared.pin();
-            if at == 0 && by == RevokedBy::Overwrite {
-                // What these loads have stored already is removed below.
-                after.revoked = map.lock_shard(number).loads_mut().revoke_all(by);
+            let mut shard = map.lock_shard(number);
+            // Revoke the loads that began before this call. What they have stored already is
+            // removed below.
+            if at == 0 && !shard.loads().is_empty() {
+                after.revoked = shard.loads_mut().revoke_all(RevokedBy::Overwrite);
             }
+            let (mut taken, mut visited) = (0, 0);
+            while at < END && taken < REMOVALS_PER_LOCK && visited < REMOVALS_PER_LOCK {
+                visited += 1;
+                at = map.collect(number, at as u32, &pin, &mut nodes);
+                for node in nodes.drain(..) {
+                    if let Some(spot) = shard.find_node(node.hash(), node) {
+                        core.shared.take_out(&mut shard, spot);
+                        taken += 1;
+                        after.outcome = Some(WriteOutcome::of_removal(&shard, None));
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Removes the live entries for which `keep` returns false, and revokes the loads of their keys.
+/// `keep` runs with no lock held.
+pub(crate) fn retain<K: Eq, V, S>(core: &Core<K, V, S>, mut keep: impl FnMut(&K, &V) -> bool) {
+    let map = &core.shared.map;
+    let mut nodes = Vec::new();
+    for number in 0..map.shards() {
+        let mut at = 0;
+        while at < END {
+            // Dropped after the pin, also if `keep` panics: what follows a write may run
+            // destructors and listeners.
+            let mut after = AfterRemovals::new(core);
+            let pin = core.shared.pin();
             at = map.collect(number, at as u32, &pin, &mut nodes);
-            for node in nodes.drain(..).filter(|&node| goes(node)) {
+            for node in nodes.drain(..) {
+                if !core.shared.is_live(node) || keep(node.key(), node.value()) {
+                    continue;
+                }
                 let removal = Removal {
                     shared: &core.shared,
                     of: node,
-                    by,
+                    by: RevokedBy::Conditional,
                     must_look: true,
                     may_load: false,
                     look: |found| (found == node).then_some(()),
@@ -144,6 +164,7 @@ fn take_each<K: Eq, V, S>(
             }
         }
     }
+    core.count_operation();
 }
 
 /// What a removal is about: the entry of a key, or one node.

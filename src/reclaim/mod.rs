@@ -65,7 +65,6 @@
 //! `crossbeam-epoch`. There each thread keeps bags of deferred functions, and every 128th pin tries
 //! to advance the epoch, which waits for every pinned thread to follow. The own scheme needs no
 //! advance: a record says since which epoch it is pinned, and one comparison is enough.
-#![allow(unsafe_code)]
 
 mod records;
 mod retired;
@@ -100,6 +99,7 @@ impl Domain {
     }
 
     /// Holds up every grace period that begins from now on, until the pin is dropped.
+    #[allow(unsafe_code)]
     #[inline]
     pub(crate) fn pin(&self) -> Pin {
         match records::recent(self.id.get()) {
@@ -112,6 +112,7 @@ impl Domain {
 
     /// A [`SolePin`], for the fast path of a look-up. `None` if this thread has used another domain
     /// since, or already holds a pin of this one: such a caller calls [`pin`](Self::pin).
+    #[allow(unsafe_code)]
     #[inline]
     pub(crate) fn pin_alone(&self) -> Option<SolePin> {
         let record = records::recent(self.id.get())?;
@@ -119,6 +120,7 @@ impl Domain {
         unsafe { self.scheme.pin_alone(record) }
     }
 
+    #[allow(unsafe_code)]
     #[cold]
     #[inline(never)]
     fn pin_slowly(&self) -> Pin {

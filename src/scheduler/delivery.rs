@@ -21,8 +21,7 @@ use std::fmt;
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 // The standard library's locks: models run no threads of the crate.
-use std::sync::mpsc::{self, Sender};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 /// How long a call waits for a task that its executor has neither run nor dropped.
@@ -351,40 +350,72 @@ impl Delivery {
 
 /// What is left to deliver when the last handle is dropped, together with the cache: the right to
 /// do it once. Dropping it refuses.
-pub(super) struct Rest {
+pub(super) struct Rest(Arc<Offer>);
+
+/// Not a channel: its receiver waits by the token of `std::thread::park`, which the program may
+/// wait for, further up the stack.
+struct Offer {
     /// The cache, until the rest is begun, or the drop waits no longer.
-    cache: Offered,
-    told: Sender<()>,
+    cache: Mutex<Option<Arc<dyn Task>>>,
+    /// Whether the rest was delivered, once that is decided.
+    told: Mutex<Option<bool>>,
+    decided: Condvar,
 }
 
-type Offered = Arc<Mutex<Option<Arc<dyn Task>>>>;
+impl Offer {
+    /// Takes the cache out; `None` if that was done before.
+    fn take(&self) -> Option<Arc<dyn Task>> {
+        let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
+        cache.take()
+    }
 
-/// Takes the cache out of an offer; `None` if that was done before.
-fn take(offered: &Offered) -> Option<Arc<dyn Task>> {
-    let mut cache = offered.lock().unwrap_or_else(PoisonError::into_inner);
-    cache.take()
+    fn decide(&self, told: bool) {
+        let mut decision = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        decision.get_or_insert(told);
+        self.decided.notify_all();
+    }
+
+    /// Waits until it is decided whether the rest was delivered, at most this long.
+    fn told_within(&self, most: Duration) -> Option<bool> {
+        let told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = (self.decided).wait_timeout_while(told, most, |told| told.is_none());
+        *waited.unwrap_or_else(PoisonError::into_inner).0
+    }
 }
 
 impl Rest {
     /// Offers the rest of a cache, and waits until it is delivered. False if it is refused, or not
     /// begun within `patience`.
-    fn offer(cache: &Arc<dyn Task>, patience: Duration, offer: impl FnOnce(Self)) -> bool {
-        let offered = Arc::new(Mutex::new(Some(Arc::clone(cache))));
-        let (told, is_told) = mpsc::channel();
-        let cache = Arc::clone(&offered);
-        offer(Self { cache, told });
-        is_told.recv_timeout(patience).is_ok() || take(&offered).is_none() && is_told.recv().is_ok()
+    fn offer(cache: &Arc<dyn Task>, patience: Duration, give: impl FnOnce(Self)) -> bool {
+        let offer = Arc::new(Offer {
+            cache: Mutex::new(Some(Arc::clone(cache))),
+            told: Mutex::new(None),
+            decided: Condvar::new(),
+        });
+        give(Self(Arc::clone(&offer)));
+        let told = offer.told_within(patience);
+        // A rest that was begun in time takes as long as it takes.
+        let told = told.or_else(|| match offer.take() {
+            Some(_) => None,
+            None => offer.told_within(Duration::MAX),
+        });
+        told == Some(true)
     }
 
     /// Delivers the rest, unless the drop has stopped to wait for this.
     pub(super) fn run(self) {
-        if let Some(cache) = take(&self.cache) {
+        if let Some(cache) = self.0.take() {
             contain(|| cache.deliver_rest());
             // Before the drop goes on: its own reference is the last then.
             drop(cache);
-            // The drop waits for it.
-            _ = self.told.send(());
+            self.0.decide(true);
         }
+    }
+}
+
+impl Drop for Rest {
+    fn drop(&mut self) {
+        self.0.decide(false);
     }
 }
 

@@ -205,10 +205,12 @@ impl<'a, K, V, S> Policy<'a, K, V, S> {
         self.view(nodes, n, pin)
     }
 
-    fn view(&self, mut nodes: Vec<NodePtr<K, V>>, n: usize, pin: Pin) -> View<'a, K, V, S> {
+    fn view(&self, nodes: Vec<NodePtr<K, V>>, n: usize, pin: Pin) -> View<'a, K, V, S> {
+        // A walk may meet an entry twice.
         let mut seen = HashSet::new();
-        nodes.retain(|node| seen.insert(node.entry().address()));
-        nodes.truncate(n);
+        let first = nodes.iter().copied();
+        let first = first.filter(|node| seen.insert(node.entry().address()));
+        let nodes: Vec<_> = first.take(n).collect();
         View {
             core: self.core,
             nodes: nodes.into_iter(),

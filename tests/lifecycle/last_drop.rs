@@ -91,6 +91,27 @@ fn the_last_drop_waits_for_a_running_listener_and_all_pending_notifications() {
     }
 }
 
+/// The program may wait for that token further up the stack, as a `block_on` does.
+#[test]
+fn the_last_drop_leaves_the_token_of_park_alone() {
+    let me = std::thread::current();
+    let cache = Cache::builder()
+        .scheduler(Scheduler::disabled())
+        .removal_listener(move |_: &u8, _: &u8, _| {
+            // The drop waits by then, and if the token woke it, it waits again.
+            std::thread::sleep(millis(50));
+            me.unpark();
+            std::thread::sleep(millis(50));
+        })
+        .build();
+    cache.insert(1, 1);
+    cache.invalidate(&1);
+    drop(cache);
+    let began = Instant::now();
+    std::thread::park_timeout(SOON);
+    assert!(began.elapsed() < SOON, "the token has gone");
+}
+
 #[test]
 fn the_last_drop_waits_for_a_run_of_the_scheduler_thread() {
     /// A value whose destructor reports that it runs, and then waits.

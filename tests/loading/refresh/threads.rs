@@ -1,8 +1,11 @@
 //! On which threads a loader runs, and what becomes of reloads when the cache goes.
 
 use std::collections::HashSet;
+use std::future::Future;
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, mpsc};
+use std::task::{Context, Wake, Waker};
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 use wheelhouse::compute::Op;
@@ -945,4 +948,66 @@ fn a_loader_may_wait_for_a_refresh_that_is_not_queued_yet() {
         Ok(2),
         "it waits for ever"
     );
+}
+
+/// A waker that the load lets go of is user code, too: it may wait by the same thread.
+#[test]
+fn a_wait_sees_an_end_that_comes_while_an_old_waker_is_dropped() {
+    struct Old {
+        goes: Arc<AtomicBool>,
+        users: LoadingCache<u64, u64, String>,
+        other: Cache<u64, u64>,
+    }
+    impl Wake for Old {
+        fn wake(self: Arc<Self>) {}
+    }
+    impl Drop for Old {
+        fn drop(&mut self) {
+            self.goes.store(true, Ordering::SeqCst);
+            until("the load has ended", || {
+                self.users.cache().peek_ref(&1).is_some()
+            });
+            assert_eq!(self.other.get_with(7, || unreachable!("it is led")), 70);
+        }
+    }
+
+    let goes = Arc::new(AtomicBool::new(false));
+    let let_go = Arc::clone(&goes);
+    let users = Cache::builder()
+        .loading(loader_fn(move |key: &u64| {
+            until("it is let go", || let_go.load(Ordering::SeqCst));
+            Ok::<_, String>(*key)
+        }))
+        .build();
+    let other: Cache<u64, u64> = Cache::new(10);
+    let (done, ends) = mpsc::channel();
+    let (leads, led) = mpsc::channel();
+    let (leader, leading) = (other.clone(), users.clone());
+    thread::spawn(move || {
+        leader.get_with(7, || {
+            leads.send(()).unwrap();
+            until("the load has ended", || {
+                leading.cache().peek_ref(&1).is_some()
+            });
+            // The end wakes the waiting thread soon after the value can be read.
+            thread::sleep(Duration::from_millis(50));
+            70
+        });
+    });
+    led.recv().unwrap();
+    thread::spawn(move || {
+        let mut refresh = users.refresh(1);
+        let old = Old {
+            goes,
+            users: users.clone(),
+            other,
+        };
+        let waker = Waker::from(Arc::new(old));
+        let mut cx = Context::from_waker(&waker);
+        assert!(pin!(&mut refresh).poll(&mut cx).is_pending());
+        drop(waker);
+        done.send(refresh.wait()).unwrap();
+    });
+    let answer = ends.recv_timeout(Duration::from_secs(20));
+    assert_eq!(answer.expect("the wait ends"), Ok(Some(1)));
 }
