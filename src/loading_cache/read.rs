@@ -74,7 +74,20 @@ where
     where
         Q: Equivalent<K> + Hash + ToOwned<Owned = K> + ?Sized,
     {
-        block_on(self.load(key))
+        let AnyLoader::Blocking(loader) = &*self.inner.loader else {
+            return block_on(self.load_in_task(key));
+        };
+        // Not through a future, which would copy a large value several times on the stack.
+        let run = (self.claimant(key)).run(|_| self.timed(|| loader.load(&key.to_owned())));
+        conclude_own(run)
+    }
+
+    fn claimant<'k, Q>(&self, key: &'k Q) -> Claimant<'_, K, V, S, ByRef<'k, Q, K>>
+    where
+        Q: Equivalent<K> + Hash + ToOwned<Owned = K> + ?Sized,
+    {
+        let ask = Request::value(fallible::<LoadError<E>>()).heeding_failures();
+        Claimant::new(self.cache.core(), ByRef::new(key), ask)
     }
 
     /// Loads an absent key.
@@ -85,11 +98,9 @@ where
         let AnyLoader::Blocking(loader) = &*self.inner.loader else {
             return self.load_in_task(key).await;
         };
-        let ask = Request::value(fallible::<LoadError<E>>()).heeding_failures();
-        let claimant = Claimant::new(self.cache.core(), ByRef::new(key), ask);
         let load = async { self.timed(|| loader.load(&key.to_owned())) };
         let load = |_: Option<&Keyless<V>>| load;
-        claimant
+        (self.claimant(key))
             .run_async(None::<fn(V) -> _>, load, conclude_own)
             .await
     }
