@@ -8,8 +8,8 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-/// A refresh that [`LoadingCache::refresh`] has requested: a future of its outcome. The refresh
-/// continues if the future is dropped.
+/// A refresh that [`LoadingCache::refresh`](super::LoadingCache::refresh) has requested: a future
+/// of its outcome. The refresh continues if the future is dropped.
 ///
 /// The outcome is the new value, or the one that an explicit write has stored meanwhile; `None` if
 /// the loader answers [`Gone`](crate::Reloaded::Gone). A refresh that lasts longer than the
