@@ -15,7 +15,7 @@
 //! |------|----|
 //! | [`scheme`]: `own/` | the default: an epoch, a record for each thread, the proof |
 //! | [`scheme`]: `crossbeam.rs` | the same interface over `crossbeam-epoch`, a collector for each domain (feature `crossbeam-epoch`) |
-//! | [`records`] | the records of the calling thread, found by the domain's place |
+//! | [`records`] | the records of the calling thread, found by the domain's number |
 //! | [`retired`] | the queue of objects that wait to be freed |
 //!
 //! One of the two schemes is compiled. Both have the same types: `Scheme`, `Grace`, `Pin`,
@@ -28,8 +28,7 @@
 //! 1. `RECENT` (`records.rs`) is `(0, null)`, or it points to the record of a registration that
 //!    this thread's `REGISTRATIONS` owns, and its number is the number of that record's domain.
 //!    Every removal from `REGISTRATIONS` resets it first. Domains are numbered from 1, and a number
-//!    is never used again. A place is used again, so a slot of `REGISTRATIONS` also holds the
-//!    number.
+//!    is never used again.
 //! 2. A record outlives its pins. In the own scheme, `REGISTRATIONS` releases a record only while
 //!    it has no pin, or makes it an *orphan*, which holds a reference to itself; the last pin then
 //!    drops that reference. In crossbeam-epoch, a guard keeps its participant alive.
@@ -39,13 +38,13 @@
 //! # Cost
 //!
 //! A pin costs one store and one full fence; a nested pin a fence and a count. A thread that
-//! changes from cache to cache finds its record by two loads from a table (`records`). A pin writes
+//! changes from cache to cache finds its record in a hash map of its own (`records`). A pin writes
 //! nothing that threads share. It reads the epoch, which each grace period changes: there is one
 //! for every 128 removals, for a large array, or for each run.
 //!
 //! The first pin of a thread in a domain allocates its record (256 bytes). The record is freed when
 //! the thread ends. A thread frees the record of a dropped domain when it registers in other
-//! domains: after at most `max(its records, domains alive / 32, 3)` registrations.
+//! domains: after at most `max(its records, 3)` registrations.
 //!
 //! A grace period costs the pass that begins it a fence. Each check reads one word for each live
 //! thread that has used the domain, up to the first that is still pinned from before; the next
@@ -78,22 +77,21 @@ mod scheme;
 pub(crate) use retired::{Ready, Retire, Retired, is_freeing};
 pub(crate) use scheme::{Pin, SolePin};
 
-use records::OwnedId;
 use scheme::{Grace, Scheme};
 use std::borrow::Borrow;
 use std::ops::Deref;
 
 /// The pins and grace periods of one cache. Every pin reads it.
-// The id and the word of the epoch are read by each pin, and stand beside what else a hit reads.
+// The number and the word of the epoch are read by each pin, and stand beside what else a hit reads.
 pub(crate) struct Domain {
-    id: OwnedId,
+    number: u64,
     scheme: Scheme,
 }
 
 impl Domain {
     pub(crate) fn new() -> Self {
         Self {
-            id: OwnedId::new(),
+            number: records::next_number(),
             scheme: Scheme::new(),
         }
     }
@@ -102,7 +100,7 @@ impl Domain {
     #[allow(unsafe_code)]
     #[inline]
     pub(crate) fn pin(&self) -> Pin {
-        match records::recent(self.id.get()) {
+        match records::recent(self.number) {
             // SAFETY: reclaim 1: the number is this domain's, so this thread's registration in it
             // keeps the record.
             Some(record) => unsafe { self.scheme.pin(record) },
@@ -115,7 +113,7 @@ impl Domain {
     #[allow(unsafe_code)]
     #[inline]
     pub(crate) fn pin_alone(&self) -> Option<SolePin> {
-        let record = records::recent(self.id.get())?;
+        let record = records::recent(self.number)?;
         // SAFETY: reclaim 1, as in `pin`.
         unsafe { self.scheme.pin_alone(record) }
     }
@@ -124,7 +122,7 @@ impl Domain {
     #[cold]
     #[inline(never)]
     fn pin_slowly(&self) -> Pin {
-        match records::find_or_register(self.id.get(), || self.scheme.register_thread()) {
+        match records::find_or_register(self.number, || self.scheme.register_thread()) {
             // SAFETY: a registration of this thread's keeps it, as in `pin`.
             Some(record) => unsafe { self.scheme.pin(record) },
             // The thread is ending and its registrations are gone.
@@ -134,7 +132,7 @@ impl Domain {
 
     /// Whether the calling thread holds a pin of this domain.
     pub(crate) fn is_pinned(&self) -> bool {
-        records::is_pinned(self.id.get())
+        records::is_pinned(self.number)
     }
 
     /// Begins a grace period: it is over once every pin held now has been dropped.

@@ -148,7 +148,6 @@ fn records_of_many_domains_are_let_go_when_few_domains_follow() {
     domains.iter().for_each(|domain| drop(domain.pin()));
     drop(domains);
     assert_eq!(unwanted(), MANY, "nothing would be shown");
-    // Each takes the place of the one before, so the table does not grow.
     (0..2 * MANY).for_each(|_| drop(Domain::new().pin()));
     assert!(unwanted() <= 8, "{} kept", unwanted());
 }
