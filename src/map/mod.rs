@@ -41,8 +41,9 @@ mod loads;
 mod shard;
 mod table;
 
+use crate::contain::contain;
 use crate::node::{Columns, Emptied, NodePtr};
-use crate::reclaim::{Pin, Retire};
+use crate::reclaim::Pin;
 use crate::sync::{AtomicU64, Ordering};
 #[cfg(fuzzing)]
 pub(crate) use cell::Probe;
@@ -224,39 +225,48 @@ pub(crate) enum Garbage<K, V> {
 
 const _: () = assert!(size_of::<Garbage<u64, u64>>() == 2 * size_of::<usize>());
 
-#[allow(unsafe_code)]
-impl<K, V> Retire for Garbage<K, V> {
-    const RUNS_USER_CODE: bool = std::mem::needs_drop::<K>() || std::mem::needs_drop::<V>();
+impl<K, V> Garbage<K, V> {
+    /// Whether freeing runs the user's destructors, which may panic.
+    pub(crate) const RUNS_USER_CODE: bool =
+        std::mem::needs_drop::<K>() || std::mem::needs_drop::<V>();
 
-    /// Slots of destroyed nodes, by shard.
-    type Memory = Box<[Emptied<K, V>]>;
-
-    fn size(&self) -> usize {
+    /// Its memory, in nodes.
+    pub(crate) fn size(&self) -> usize {
         match self {
             Self::Node(_) => 1,
             Self::Part(part) => part.groups(),
         }
     }
 
-    fn prefetch(&self) {
+    /// Prefetches what freeing it will touch.
+    pub(crate) fn prefetch(&self) {
         if let Self::Node(node) = self {
             // The side part, too: a writer mostly takes the slot soon, and fills that part first.
             node.prefetch();
         }
     }
 
-    unsafe fn destroy(&mut self) {
-        if let Self::Node(node) = self {
-            // SAFETY: the caller's promise is that of `NodePtr::destroy` (node 1).
-            unsafe { node.destroy() }
-        }
-    }
-
-    unsafe fn give_back(self, memory: &mut Self::Memory) {
+    /// Runs its destructors and gives its memory back: the slot of a node to the chain of its
+    /// shard.
+    ///
+    /// # Safety
+    ///
+    /// No thread can reach it any more: that of a node (node 1), or of a part of a table (table 4).
+    #[allow(unsafe_code)]
+    pub(crate) unsafe fn free(self, emptied: &mut [Emptied<K, V>]) {
         match self {
             Self::Node(node) => {
-                // SAFETY: node 1 by the caller's promise; all of a chain are of one shard's slab.
-                unsafe { memory[node.shard()].push(node) }
+                if Self::RUNS_USER_CODE {
+                    // If a destructor panics, the rest must be freed all the same, and the thread
+                    // that frees must continue. The process's panic hook has reported the panic.
+                    contain(|| {
+                        // SAFETY: node 1 by the caller's promise.
+                        unsafe { node.destroy() }
+                    });
+                }
+                // SAFETY: node 1 by the caller's promise; destroyed, where there was anything to
+                // destroy; all of a chain are of one shard's slab.
+                unsafe { emptied[node.shard()].push(node) }
             }
             // SAFETY: the caller's promise is that of `TablePart::free` (table 4).
             Self::Part(part) => unsafe { part.free() },

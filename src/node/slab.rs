@@ -50,10 +50,9 @@
 #![allow(unsafe_code)]
 
 use super::address::Ptr;
-use super::chunk::{Columns, Geometry, Header, entries};
 use super::entry::EntryPtr;
 use super::hot::{NewNode, Node, NodeState, Side, Times};
-use super::pointer::NodePtr;
+use super::pointer::{Columns, Geometry, Header, NodePtr, entries};
 use super::pool::{Chain, Pool, Shape, Vacated};
 use super::refresh::RefreshMoment;
 use crate::sync::AtomicU64;

@@ -49,8 +49,8 @@ pub(crate) trait WriteCondition<K, V> {
         true
     }
 
-    /// Under the shard's lock, when the look-up was confirmed and nothing has changed yet. `now` is
-    /// the time of the write.
+    /// Under the shard's lock, when the look-up was confirmed and nothing has changed yet: `found`
+    /// is the node that `look` has seen. `now` is the time of the write.
     fn check(
         &mut self,
         found: Option<NodePtr<K, V>>,
@@ -79,38 +79,15 @@ impl<K, V> WriteCondition<K, V> for Explicit {
     }
 }
 
-/// The condition of a write that replaces one certain value.
-pub(crate) struct OnlyOver<K, V, M, L> {
-    explicit: Explicit,
-    /// Whether the value is to be replaced; asked with no lock held.
-    matches: M,
-    /// Whether a node is in the map and not due.
-    lives: L,
-    matched: Option<NodePtr<K, V>>,
-}
+/// The condition of a write that replaces certain values: those that live, and that this accepts.
+/// Asked with no lock held.
+pub(crate) struct OnlyOver<A>(pub(crate) A);
 
-impl<K, V, M, L> OnlyOver<K, V, M, L> {
-    pub(crate) fn new(matches: M, lives: L) -> Self {
-        Self {
-            explicit: Explicit(RevokedBy::Conditional),
-            matches,
-            lives,
-            matched: None,
-        }
-    }
-}
-
-impl<K, V, M, L> WriteCondition<K, V> for OnlyOver<K, V, M, L>
-where
-    K: Eq,
-    M: Fn(&V) -> bool,
-    L: Fn(NodePtr<K, V>) -> bool,
-{
+impl<K, V, A: Fn(NodePtr<K, V>) -> bool> WriteCondition<K, V> for OnlyOver<A> {
     const KNOWS_LOADS: bool = true;
 
     fn look(&mut self, found: Option<NodePtr<K, V>>) -> bool {
-        self.matched = found.filter(|&node| (self.lives)(node) && (self.matches)(node.value()));
-        self.matched.is_some()
+        found.is_some_and(&self.0)
     }
 
     fn check(
@@ -121,8 +98,7 @@ where
     ) -> Check {
         // By the time of the write itself: the new value must not replace one that is due at that
         // time.
-        let lives = |node: NodePtr<K, V>| !time::is_due(now, node.deadline());
-        if found == self.matched && found.is_some_and(lives) {
+        if found.is_some_and(|node| !time::is_due(now, node.deadline())) {
             Check::Pass
         } else {
             Check::Again
@@ -130,6 +106,6 @@ where
     }
 
     fn stored(&mut self, hold: &mut Hold<'_, '_, K, V>, written: Written) {
-        self.explicit.stored(hold, written);
+        Explicit(RevokedBy::Conditional).stored(hold, written);
     }
 }

@@ -6,8 +6,7 @@
 //! and starts over where it says so:
 //!
 //! 1. *pin*: the nodes that it reads are not freed. The pin executes a full fence;
-//! 2. *probe*: it looks the key up without a lock, and compares keys ([`Change::is_key`]), or
-//!    addresses if the change knows its node ([`Change::is_node`]);
+//! 2. *probe*: it looks the key up without a lock, and compares keys ([`Change::is_key`]);
 //! 3. *ask*: it asks the user's code about what is there ([`Change::ask`]). The answer is the
 //!    *plan*, or ends the transaction without a change;
 //! 4. *lock* the shard;
@@ -59,13 +58,6 @@ pub(crate) trait Change<K, V> {
 
     /// Whether the key of the transaction is this one. No lock is held.
     fn is_key(&self, other: &K) -> bool;
-
-    /// Whether this is the node that the change is about. A change that knows the node's address
-    /// need not compare keys, which is user code.
-    #[inline]
-    fn is_node(&self, node: NodePtr<K, V>) -> bool {
-        self.is_key(node.key())
-    }
 
     /// Called after the fence of the pin and before the look-up.
     #[inline]
@@ -194,7 +186,7 @@ impl<K, V> Shared<K, V> {
         // After `change` and `loads`: if the user's code panics, the pin is dropped first.
         let pin = self.pin();
         change.before_look_up(cell, &pin);
-        let probe = cell.probe(hash, &pin, |node| change.is_node(node));
+        let probe = cell.probe(hash, &pin, |node| change.is_key(node.key()));
         let plan = match change.ask(probe.found, last) {
             Ok(plan) => plan,
             Err(done) => {

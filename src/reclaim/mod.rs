@@ -4,8 +4,8 @@
 //!
 //! A reader holds a [`Pin`] while it uses nodes. A pass that has unlinked objects from every shared
 //! place begins a `Grace`: it is *over* once no pin is held that was taken before it began. This
-//! module answers that question only. [`Retired`] does the freeing, and with it the user's `Drop`,
-//! outside of every pin and lock.
+//! module answers that question only. `maintenance/freeing.rs` does the freeing, and with it the
+//! user's `Drop`, outside of every pin and lock.
 //!
 //! A thread registers a record with its first pin in a domain, and its records leave their domains
 //! when it ends. Each cache has its own [`Domain`], so an `EntryRef` that is held on one cache
@@ -16,7 +16,6 @@
 //! | [`scheme`]: `own/` | the default: an epoch, a record for each thread, the proof |
 //! | [`scheme`]: `crossbeam.rs` | the same interface over `crossbeam-epoch`, a collector for each domain (feature `crossbeam-epoch`) |
 //! | [`records`] | the records of the calling thread, found by the domain's number |
-//! | [`retired`] | the queue of objects that wait to be freed |
 //!
 //! One of the two schemes is compiled. Both have the same types: `Scheme`, `Grace`, `Pin`,
 //! `SolePin`, `Record` and `Registration`; no other module knows which one it is. Their tests
@@ -66,7 +65,6 @@
 //! advance: a record says since which epoch it is pinned, and one comparison is enough.
 
 mod records;
-mod retired;
 #[cfg(feature = "crossbeam-epoch")]
 #[path = "crossbeam.rs"]
 mod scheme;
@@ -74,10 +72,9 @@ mod scheme;
 #[path = "own/mod.rs"]
 mod scheme;
 
-pub(crate) use retired::{Ready, Retire, Retired, is_freeing};
-pub(crate) use scheme::{Pin, SolePin};
+pub(crate) use scheme::{Grace, Pin, SolePin};
 
-use scheme::{Grace, Scheme};
+use scheme::Scheme;
 use std::borrow::Borrow;
 use std::ops::Deref;
 
