@@ -10,13 +10,15 @@
 //!
 //! # Invariants
 //!
-//! 1. An item enters `waiting` after it was unlinked from every shared place, and leaves it when
-//!    its grace period is over.
-//! 2. An item leaves `draining` only by [`Freeing::end_drain`], after a complete drain of every
-//!    batch and ring that began after [`Freeing::start_drain`] moved it there.
-//! 3. So no thread and no buffer has a pointer to an item in `ready` (node 1, table 4).
+//! 1. An item is *waiting* from a grace period that began after it was unlinked from every shared
+//!    place, and until that is over.
+//! 2. An item leaves the stage *draining* only by [`Freeing::end_drain`], after a complete drain of
+//!    every batch and ring that began after [`Freeing::start_drain`] had moved it there.
+//! 3. So no thread and no buffer has a pointer to an item that is *ready* (node 1, table 4).
 //!
-//! Chunks are freed in the order in which they were filled. Within one call the last item is freed
+//! Items stand in chunks, in the order in which they were retired, so each stage is a part of the
+//! queue. However many there are, no step of the pass copies more than a chunk of them. Chunks are
+//! freed in the order in which they were filled. Within one call the last item is freed
 //! first. Each freed slot goes to the front of a chain, so the chain then begins with the first
 //! item's slot. `node/pool.rs` says why the order helps; the crate promises users no order.
 //!
@@ -55,36 +57,39 @@ const CHUNK_ITEMS: usize = 128;
 /// An item is prefetched this many items before it is freed.
 const PREFETCH_DISTANCE: usize = 8;
 /// An empty list of chunks keeps room for at most this many.
-const KEPT_LIST_ROOM: usize = 16;
+const KEPT_ROOM: usize = 16;
 /// At most this many emptied chunks are kept.
 const SPARE_CHUNKS: usize = 4;
 
-/// Items in chunks: however many there are, no step of the pass copies more than a chunk of them.
-type Chunks<K, V> = Vec<Vec<Garbage<K, V>>>;
+/// At most [`CHUNK_ITEMS`] of them, retired one after the other.
+type Chunk<K, V> = Vec<Garbage<K, V>>;
 
-fn len<'a, T: 'a>(chunks: impl IntoIterator<Item = &'a Vec<T>>) -> usize {
+fn len<'a, K: 'a, V: 'a>(chunks: impl IntoIterator<Item = &'a Chunk<K, V>>) -> usize {
     chunks.into_iter().map(Vec::len).sum()
 }
 
 /// The queue; see the module docs. For the holder of the maintenance lock.
 pub(super) struct Freeing<K, V> {
-    open: Chunks<K, V>,
-    /// The sizes of the items in `open`, added up.
+    /// First the chunks that are ready, then those that are draining, waiting, and open.
+    chunks: VecDeque<Chunk<K, V>>,
+    /// How many chunks are ready, draining, and waiting; the others are open.
+    ready: usize,
+    draining: usize,
+    waiting: usize,
+    /// How many more items the last chunk takes.
+    room: usize,
+    /// The sizes of the open items, added up.
     size: usize,
     /// Items retired since the last report to the backlog.
     uncounted: usize,
-    waiting: Chunks<K, V>,
-    /// The grace period of `waiting`; `None` if nothing waits.
+    /// The grace period of what is waiting; `None` if nothing is.
     grace: Option<Grace>,
-    draining: Chunks<K, V>,
     /// How many shards this drain has still to empty.
     undrained: usize,
     /// Whether the read rings were drained completely since the drain began.
     pub(super) rings_drained: bool,
-    /// Chunks, in the order in which they became ready.
-    ready: VecDeque<Vec<Garbage<K, V>>>,
     /// Emptied containers, to be filled again: in steady state nothing is allocated here.
-    spare_chunks: Chunks<K, V>,
+    spare_chunks: Vec<Chunk<K, V>>,
     spare: Ready<K, V>,
     /// Each `Ready` that was taken shares this until it is freed.
     being_freed: Arc<()>,
@@ -102,7 +107,7 @@ pub(super) struct Freeing<K, V> {
 /// [given back](Freeing::reuse).
 #[must_use]
 pub(super) struct Ready<K, V> {
-    items: Chunks<K, V>,
+    chunks: Vec<Chunk<K, V>>,
     /// Slots of destroyed nodes, by shard.
     emptied: Box<[Emptied<K, V>]>,
     _being_freed: Option<Arc<()>>,
@@ -137,18 +142,18 @@ pub(super) fn is_freeing() -> bool {
 impl<K, V> Ready<K, V> {
     fn none() -> Self {
         Self {
-            items: Vec::new(),
+            chunks: Vec::new(),
             emptied: Box::default(),
             _being_freed: None,
         }
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.items.is_empty()
+        self.chunks.is_empty()
     }
 
     pub(super) fn len(&self) -> usize {
-        len(&self.items)
+        len(&self.chunks)
     }
 
     /// Destroys all of them, and gives their memory back. Runs outside of locks and pins, since
@@ -161,16 +166,16 @@ impl<K, V> Ready<K, V> {
             .try_with(|freeing| freeing.replace(true))
             .unwrap_or(false);
         // The last item first: see the module docs.
-        for chunk in self.items.iter_mut().rev() {
+        for chunk in self.chunks.iter_mut().rev() {
             Self::free_chunk(chunk, &mut self.emptied);
         }
         _ = FREEING.try_with(|freeing| freeing.set(outer));
         // The others are freed here, with no lock held.
-        self.items.truncate(SPARE_CHUNKS);
+        self.chunks.truncate(SPARE_CHUNKS);
         map.take_back(&mut self.emptied);
     }
 
-    fn free_chunk(chunk: &mut Vec<Garbage<K, V>>, emptied: &mut [Emptied<K, V>]) {
+    fn free_chunk(chunk: &mut Chunk<K, V>, emptied: &mut [Emptied<K, V>]) {
         let first = chunk.iter().rev().take(PREFETCH_DISTANCE);
         first.for_each(Garbage::prefetch);
         while let Some(item) = chunk.pop() {
@@ -187,15 +192,16 @@ impl<K, V> Ready<K, V> {
 impl<K, V> Freeing<K, V> {
     pub(super) fn new() -> Self {
         Self {
-            open: Vec::new(),
+            chunks: VecDeque::new(),
+            ready: 0,
+            draining: 0,
+            waiting: 0,
+            room: 0,
             size: 0,
             uncounted: 0,
-            waiting: Vec::new(),
             grace: None,
-            draining: Vec::new(),
             undrained: 0,
             rings_drained: true,
-            ready: VecDeque::new(),
             spare_chunks: Vec::new(),
             spare: Ready::none(),
             being_freed: Arc::new(()),
@@ -225,20 +231,22 @@ impl<K, V> Freeing<K, V> {
     pub(super) fn retire(&mut self, item: Garbage<K, V>) {
         self.uncounted += 1;
         self.size = self.size.saturating_add(item.size());
-        let is_full = |last: &Vec<_>| last.len() >= CHUNK_ITEMS;
-        if self.open.last().is_none_or(is_full) {
+        if self.room == 0 {
             self.open_chunk();
         }
+        self.room -= 1;
         // Pushed here: as a parameter of `open_chunk` the item would go through the stack each
         // time.
-        if let Some(chunk) = self.open.last_mut() {
+        if let Some(chunk) = self.chunks.back_mut() {
             chunk.push(item);
         }
     }
 
     #[cold]
     fn open_chunk(&mut self) {
-        self.open.push(self.spare_chunks.pop().unwrap_or_default());
+        self.room = CHUNK_ITEMS;
+        let chunk = self.spare_chunks.pop().unwrap_or_default();
+        self.chunks.push_back(chunk);
     }
 
     /// Reports to the backlog what was retired.
@@ -250,10 +258,10 @@ impl<K, V> Freeing<K, V> {
     /// way.
     pub(super) fn start_drain(&mut self, domain: &Domain, shards: usize, has_rings: bool) {
         let is_over = |grace: &mut Grace| grace.is_over(domain);
-        if !self.draining.is_empty() || self.grace.take_if(is_over).is_none() {
+        if self.draining > 0 || self.grace.take_if(is_over).is_none() {
             return;
         }
-        self.draining.append(&mut self.waiting);
+        self.draining = std::mem::take(&mut self.waiting);
         self.undrained = shards;
         self.rings_drained = !has_rings;
         if !self.wait_expired {
@@ -269,7 +277,7 @@ impl<K, V> Freeing<K, V> {
     /// Ends the drain if it is complete.
     pub(super) fn end_drain(&mut self) {
         if self.undrained == 0 && self.rings_drained {
-            self.ready.extend(self.draining.drain(..));
+            self.ready += std::mem::take(&mut self.draining);
         }
     }
 
@@ -279,7 +287,8 @@ impl<K, V> Freeing<K, V> {
         let least = if force { 1 } else { MIN_GRACE_SIZE };
         if self.grace.is_none() && self.size >= least {
             self.size = 0;
-            self.waiting.append(&mut self.open);
+            self.room = 0;
+            self.waiting = self.chunks.len() - self.ready - self.draining;
             self.grace = Some(domain.begin_grace());
             self.retries = 0;
             self.wait_expired = false;
@@ -309,16 +318,16 @@ impl<K, V> Freeing<K, V> {
     /// inside a destructor that is run from here.
     pub(super) fn take_ready(&mut self, most: usize) -> Ready<K, V> {
         let mut taken = Ready::none();
-        if most == 0 || self.ready.is_empty() || is_freeing() {
+        if most == 0 || self.ready == 0 || is_freeing() {
             return taken;
         }
         std::mem::swap(&mut taken, &mut self.spare);
         let mut count = 0;
-        while count < most
-            && let Some(chunk) = self.ready.pop_front()
-        {
+        while count < most && self.ready > 0 {
+            self.ready -= 1;
+            let chunk = self.chunks.pop_front().unwrap_or_default();
             count += chunk.len();
-            taken.items.push(chunk);
+            taken.chunks.push(chunk);
         }
         taken._being_freed = Some(Arc::clone(&self.being_freed));
         taken
@@ -328,60 +337,44 @@ impl<K, V> Freeing<K, V> {
     pub(super) fn reuse(&mut self, mut freed: Ready<K, V>) {
         debug_assert_eq!(freed.len(), 0, "not freed yet");
         let room = SPARE_CHUNKS.saturating_sub(self.spare_chunks.len());
-        self.spare_chunks.extend(freed.items.drain(..).take(room));
+        self.spare_chunks.extend(freed.chunks.drain(..).take(room));
         freed._being_freed = None;
-        self.spare = freed;
         // Gives back the room for an unusual number of chunks.
-        for list in [
-            &mut self.spare.items,
-            &mut self.open,
-            &mut self.waiting,
-            &mut self.draining,
-        ] {
-            if list.is_empty() {
-                list.shrink_to(KEPT_LIST_ROOM);
-            }
-        }
-        if self.ready.is_empty() {
-            self.ready.shrink_to(KEPT_LIST_ROOM);
+        freed.chunks.shrink_to(KEPT_ROOM);
+        self.spare = freed;
+        if self.chunks.is_empty() {
+            self.chunks.shrink_to(KEPT_ROOM);
         }
     }
 
     /// Whether nothing is left in any stage.
     pub(super) fn is_empty(&self) -> bool {
-        self.open.is_empty()
-            && self.grace.is_none()
-            && self.draining.is_empty()
-            && self.ready.is_empty()
+        self.chunks.is_empty()
     }
 
     /// The sizes of the items in all stages, added up.
     #[cfg(test)]
     pub(super) fn held(&self) -> usize {
-        let stages = [&self.open, &self.waiting, &self.draining];
-        let items = stages.into_iter().flatten().chain(&self.ready).flatten();
-        items.map(Garbage::size).sum()
+        self.chunks.iter().flatten().map(Garbage::size).sum()
     }
 
     /// Whether a drain is under way.
     #[cfg(test)]
     pub(super) fn is_draining(&self) -> bool {
-        !self.draining.is_empty()
+        self.draining > 0
     }
 
     /// The number of items that may be freed.
     pub(super) fn ready(&self) -> usize {
-        len(&self.ready)
+        len(self.chunks.iter().take(self.ready))
     }
 
     /// Takes everything out of every stage. For the last owner: no reader and no buffer is left.
     pub(super) fn take_all(&mut self) -> Ready<K, V> {
-        self.grace = None;
         let mut all = Ready::none();
-        all.items.extend(self.ready.drain(..));
-        for stage in [&mut self.draining, &mut self.waiting, &mut self.open] {
-            all.items.append(stage);
-        }
+        all.chunks.extend(self.chunks.drain(..));
+        (self.ready, self.draining, self.waiting, self.room) = (0, 0, 0, 0);
+        self.grace = None;
         all
     }
 }
@@ -501,7 +494,7 @@ mod tests {
             rig.end_drain();
             let mut ready = rig.freeing.take_ready(2 * CHUNK_ITEMS);
             // The containers are those of the first round.
-            let mut here: Vec<_> = ready.items.iter().map(Vec::as_ptr).collect();
+            let mut here: Vec<_> = ready.chunks.iter().map(Vec::as_ptr).collect();
             here.sort();
             if round == 1 {
                 places = here;
