@@ -12,10 +12,8 @@
 //! | file | what it has |
 //! |---|---|
 //! | this one | [`Map`]: finds the shard of a hash; [`Garbage`]: what left the map |
-//! | `cell` | [`ShardCell`]: a shard without its lock; `Probe` |
-//! | `shard` | [`Shard`]: a shard under its lock |
+//! | `shard` | [`ShardCell`]: a shard without its lock; [`Shard`]: a shard under its lock |
 //! | `table/` | a shard's hash table, for readers and for the holder of the lock |
-//! | `loads` | the loads of a shard's keys |
 //!
 //! Every change goes through [`Shard`], which pushes the matching `WriteEvent` before it releases
 //! the lock.
@@ -33,23 +31,22 @@
 //!
 //! The invariants of the table itself are in `table`.
 
-mod cell;
 #[cfg(any(test, fuzzing))]
 #[path = "../../checks/map.rs"]
 mod check;
-mod loads;
 mod shard;
 mod table;
 
 use crate::contain::contain;
+use crate::load::state::Load;
 use crate::node::{Columns, Emptied, NodePtr};
 use crate::reclaim::Pin;
 use crate::sync::{AtomicU64, Ordering};
 #[cfg(fuzzing)]
-pub(crate) use cell::Probe;
-pub(crate) use cell::ShardCell;
-use cell::Totals;
-pub(crate) use shard::{Occupied, Revalidated, Shard};
+pub(crate) use shard::Probe;
+use shard::Totals;
+pub(crate) use shard::{Occupied, Revalidated, Shard, ShardCell};
+use std::sync::Arc;
 pub(crate) use table::{END, Look, TablePart};
 
 /// The map. It compares keys only outside of locks.
@@ -181,6 +178,15 @@ impl<K, V> Map<K, V> {
     fn total(&self, count: impl Fn(&Totals) -> &AtomicU64) -> u64 {
         let counts = self.shards.iter().map(|cell| count(&cell.totals));
         counts.map(|count| count.load(Ordering::Relaxed)).sum()
+    }
+
+    /// The loads of one shard's keys for which calls may wait.
+    pub(crate) fn loads_of(&self, shard: usize) -> Vec<Arc<Load<K, V>>> {
+        if self.shards[shard].totals.loads.load(Ordering::Relaxed) == 0 {
+            return Vec::new();
+        }
+        let shard = self.lock_shard(shard);
+        shard.loads().awaited().cloned().collect()
     }
 
     /// A place to gather emptied slots in, shard by shard.

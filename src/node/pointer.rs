@@ -4,13 +4,14 @@
 //! See [`slab`](super::slab) for the layout.
 #![allow(unsafe_code)]
 
-use super::address::{Ptr, parts, prefetch, whole};
+use super::address::{parts, prefetch, whole};
 use super::entry::{self, EntryPtr};
 use super::hot::{Node, Side};
 use super::pool::{ONE_SLOT_CHUNKS, Shape};
 use super::refresh::RefreshMoment;
 use crate::sync::{AtomicU64, Ordering};
 use std::alloc::Layout;
+use std::fmt;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 
@@ -148,6 +149,39 @@ pub(super) fn entries(columns: Columns) -> Shape {
     }
 }
 
+/// A pointer to a node or an entry that has not been freed (node 1, entry 1).
+pub(crate) struct Ptr<T>(pub(super) NonNull<T>);
+
+// SAFETY: it gives out `&T` only, which several threads may have (Sync); the last one to hold a
+// pointer to a node drops its key and value (Send).
+unsafe impl<T: Send + Sync> Send for Ptr<T> {}
+// SAFETY: as above.
+unsafe impl<T: Send + Sync> Sync for Ptr<T> {}
+
+impl<T> Clone for Ptr<T> {
+    #[inline]
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Ptr<T> {}
+
+impl<T> PartialEq for Ptr<T> {
+    #[inline]
+    fn eq(&self, other: &Self) -> bool {
+        self.0 == other.0
+    }
+}
+
+impl<T> Eq for Ptr<T> {}
+
+impl<T> fmt::Debug for Ptr<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Pointer::fmt(&self.0, f)
+    }
+}
+
 /// A pointer to a node that has not been freed (node 1).
 pub(crate) type NodePtr<K, V> = Ptr<Node<K, V>>;
 
@@ -257,7 +291,8 @@ impl<K, V> NodePtr<K, V> {
 
     #[inline]
     pub(crate) fn weight(&self) -> u32 {
-        self.cell(|header| header.weights).map_or(1, |&weight| weight)
+        self.cell(|header| header.weights)
+            .map_or(1, |&weight| weight)
     }
 
     #[inline]

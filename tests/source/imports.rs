@@ -99,7 +99,7 @@ const OWN_ATOMICS: [(&str, &str); 16] = [
         "reclaim/own/epoch.rs",
         "a count of one thread, which no model has to order",
     ),
-    ("reclaim/records.rs", "a static: the numbers of caches"),
+    ("reclaim/mod.rs", "a static: the numbers of caches"),
     (
         "refresh/policies.rs",
         "a static: the seed of random numbers",

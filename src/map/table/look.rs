@@ -203,6 +203,8 @@ impl<K, V> Table<K, V> {
                 next = array.visit(position).1;
                 // SAFETY: the pin, or the lock, was there before the array's word was read.
                 let group = unsafe { array.group(hash) };
+                // All at once: one after the other, each would wait for the memory.
+                group.each(|_, word| group::node(word).prefetch());
                 group.each(|_, word| {
                     let node = group::node(word);
                     let at = array::position(node.hash());
