@@ -85,7 +85,7 @@ pub(super) struct Freeing<K, V> {
     /// The grace period of what is waiting; `None` if nothing is.
     grace: Option<Grace>,
     /// How many shards this drain has still to empty.
-    undrained: usize,
+    pub(super) undrained: usize,
     /// Whether the read rings were drained completely since the drain began.
     pub(super) rings_drained: bool,
     /// Emptied containers, to be filled again: in steady state nothing is allocated here.
@@ -388,6 +388,7 @@ mod tests {
     use std::rc::Rc;
 
     /// Counts its drops.
+    #[derive(Debug)]
     struct Counted(Rc<Cell<usize>>);
 
     impl Drop for Counted {

@@ -23,7 +23,7 @@ pub(crate) struct ShardCell<K, V> {
 }
 
 /// The part of a shard that its lock guards.
-struct Locked<K, V> {
+pub(super) struct Locked<K, V> {
     pub(super) state: TableState<K, V>,
     pub(super) batch: Batch<K, V>,
     pub(super) slab: Slab<K, V>,
