@@ -266,6 +266,9 @@ impl<K: 'static, V: 'static, S, L: Lookup<K, V>, Q: Equivalent<K> + ?Sized> Flow
         if let Some(latest) = core.shared.clock.latest()
             && let Ok(hit) = Hit::of(node, node.deadline(), latest)
         {
+            if L::IS_READ && core.shared.reads_extend && !core.lifetimes.is_extended(&hit) {
+                return Self::complete(core, key, hit, pin.into());
+            }
             return Self::end(core, hit, pin);
         }
         Self::finish(core, key, node, pin.into())
@@ -307,14 +310,26 @@ impl<K: 'static, V: 'static, S, L: Lookup<K, V>, Q: Equivalent<K> + ?Sized> Flow
         pin: Pin,
     ) -> Option<L::Answer<'a>> {
         let exactly = L::IS_READ && core.shared.reads_exactly.load(Ordering::Relaxed);
-        let Ok(mut hit) = core.shared.judge(node, exactly) else {
-            return Self::search(core, node.hash(), key, Some(node), pin);
-        };
+        match core.shared.judge(node, exactly) {
+            Ok(hit) => Self::complete(core, key, hit, pin),
+            Err(_) => Self::search(core, node.hash(), key, Some(node), pin),
+        }
+    }
+
+    /// The rest of a look-up that has found a live entry, where a read may move the deadline or is
+    /// counted.
+    #[inline]
+    fn complete<'a>(
+        core: &'a Core<K, V, S>,
+        key: &Q,
+        mut hit: Hit<K, V>,
+        pin: Pin,
+    ) -> Option<L::Answer<'a>> {
         let part = L::take(core, &hit);
         if L::IS_READ && !hit.extend(core) {
-            return Self::search(core, node.hash(), key, None, pin);
+            return Self::search(core, hit.node.hash(), key, None, pin);
         }
-        L::note_hit(core, node, &pin);
+        L::note_hit(core, hit.node, &pin);
         Some(L::answer(core, hit, part, move || pin))
     }
 
