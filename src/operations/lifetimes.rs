@@ -119,11 +119,12 @@ impl<K, V> Lifetimes<K, V> {
         self.asks_reads.load(Ordering::Relaxed) != reads::NO_READ
     }
 
-    /// Whether a read that asks no policy leaves the deadline where it is, since it is the idle
-    /// limit's as of now. The other limits are then later.
+    /// Whether a read that asks no policy, judged by the coarse clock, leaves the deadline where it
+    /// is, because the idle limit would move it by less than [`time::GRAIN`].
     #[inline]
     pub(super) fn is_extended(&self, hit: &Hit<K, V>) -> bool {
-        hit.deadline == hit.now.wrapping_add(self.idle)
+        let extended = hit.now.wrapping_add(self.idle);
+        time::elapsed(extended, hit.deadline) < time::GRAIN
     }
 
     /// Whether a read may still move a deadline.
