@@ -7,8 +7,8 @@
 //!
 //! 1. The *fast path* ([`Lookup::look_up`]) is inlined into the caller. It takes a pin that needs
 //!    no call, looks once at the key's group, and serves an entry without a deadline. It serves all
-//!    look-ups that are not reads, and reads of caches in which a read asks no policy, needs no exact
-//!    time and counts nothing.
+//!    look-ups that are not reads, and reads of caches in which a read asks no policy, needs no
+//!    exact time and counts nothing.
 //! 2. If the entry has a deadline, [`judge`](Flow::judge) asks the coarse clock. Where that does
 //!    not decide, [`finish`](Flow::finish) judges the entry by the exact one. A look-up that is not
 //!    fast goes to `finish` at once. [`complete`](Flow::complete) asks the policy, moves the
