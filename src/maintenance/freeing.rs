@@ -76,8 +76,8 @@ pub(super) struct Freeing<K, V> {
     ready: usize,
     draining: usize,
     waiting: usize,
-    /// How many more items the last chunk takes.
-    room: usize,
+    /// The open chunk that is being filled.
+    last: Chunk<K, V>,
     /// The sizes of the open items, added up.
     size: usize,
     /// Items retired since the last report to the backlog.
@@ -196,7 +196,7 @@ impl<K, V> Freeing<K, V> {
             ready: 0,
             draining: 0,
             waiting: 0,
-            room: 0,
+            last: Vec::new(),
             size: 0,
             uncounted: 0,
             grace: None,
@@ -231,22 +231,19 @@ impl<K, V> Freeing<K, V> {
     pub(super) fn retire(&mut self, item: Garbage<K, V>) {
         self.uncounted += 1;
         self.size = self.size.saturating_add(item.size());
-        if self.room == 0 {
-            self.open_chunk();
+        if self.last.len() >= CHUNK_ITEMS {
+            self.close_last();
         }
-        self.room -= 1;
-        // Pushed here: as a parameter of `open_chunk` the item would go through the stack each
-        // time.
-        if let Some(chunk) = self.chunks.back_mut() {
-            chunk.push(item);
-        }
+        self.last.push(item);
     }
 
     #[cold]
-    fn open_chunk(&mut self) {
-        self.room = CHUNK_ITEMS;
-        let chunk = self.spare_chunks.pop().unwrap_or_default();
-        self.chunks.push_back(chunk);
+    fn close_last(&mut self) {
+        if !self.last.is_empty() {
+            let spare = self.spare_chunks.pop().unwrap_or_default();
+            let last = std::mem::replace(&mut self.last, spare);
+            self.chunks.push_back(last);
+        }
     }
 
     /// Reports to the backlog what was retired.
@@ -287,7 +284,7 @@ impl<K, V> Freeing<K, V> {
         let least = if force { 1 } else { MIN_GRACE_SIZE };
         if self.grace.is_none() && self.size >= least {
             self.size = 0;
-            self.room = 0;
+            self.close_last();
             self.waiting = self.chunks.len() - self.ready - self.draining;
             self.grace = Some(domain.begin_grace());
             self.retries = 0;
@@ -349,13 +346,14 @@ impl<K, V> Freeing<K, V> {
 
     /// Whether nothing is left in any stage.
     pub(super) fn is_empty(&self) -> bool {
-        self.chunks.is_empty()
+        self.chunks.is_empty() && self.last.is_empty()
     }
 
     /// The sizes of the items in all stages, added up.
     #[cfg(test)]
     pub(super) fn held(&self) -> usize {
-        self.chunks.iter().flatten().map(Garbage::size).sum()
+        let all = self.chunks.iter().flatten().chain(&self.last);
+        all.map(Garbage::size).sum()
     }
 
     /// Whether a drain is under way.
@@ -372,8 +370,9 @@ impl<K, V> Freeing<K, V> {
     /// Takes everything out of every stage. For the last owner: no reader and no buffer is left.
     pub(super) fn take_all(&mut self) -> Ready<K, V> {
         let mut all = Ready::none();
+        self.close_last();
         all.chunks.extend(self.chunks.drain(..));
-        (self.ready, self.draining, self.waiting, self.room) = (0, 0, 0, 0);
+        (self.ready, self.draining, self.waiting) = (0, 0, 0);
         self.grace = None;
         all
     }

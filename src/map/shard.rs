@@ -100,7 +100,7 @@ impl<K, V> ShardCell<K, V> {
         pin: &'a Pin,
         mut matches: impl FnMut(NodePtr<K, V>) -> bool,
     ) -> Probe<'a, K, V> {
-        let mut others = Vec::new();
+        let mut others = Others(None);
         let (found, seen) = self.table.find(hash, pin, |node| {
             if matches(node) {
                 return true;
@@ -162,9 +162,23 @@ pub(crate) struct Probe<'a, K, V> {
     /// The key's node.
     pub(crate) found: Option<NodePtr<K, V>>,
     /// Nodes of the same full hash and another key, in the order in which the look-up met them.
-    others: Vec<NodePtr<K, V>>,
+    others: Others<K, V>,
     pub(super) seen: Seen<'a, K, V>,
     pub(super) cell: &'a ShardCell<K, V>,
+}
+
+/// Nodes that a look-up has met.
+#[allow(
+    clippy::box_collection,
+    reason = "one word, since nearly all probes meet none"
+)]
+struct Others<K, V>(Option<Box<Vec<NodePtr<K, V>>>>);
+
+impl<K, V> Others<K, V> {
+    #[cold]
+    fn push(&mut self, node: NodePtr<K, V>) {
+        self.0.get_or_insert_default().push(node);
+    }
 }
 
 impl<'a, K, V> Probe<'a, K, V> {
@@ -178,8 +192,11 @@ impl<'a, K, V> Probe<'a, K, V> {
     /// The caller mostly asks in the order in which the look-up met the nodes, so each is found at
     /// once, however many collide.
     pub(super) fn knows(&self, node: NodePtr<K, V>, next: &mut usize) -> bool {
-        if self.others.get(*next) != Some(&node) {
-            let Some(at) = self.others.iter().position(|&other| other == node) else {
+        let Some(others) = &self.others.0 else {
+            return false;
+        };
+        if others.get(*next) != Some(&node) {
+            let Some(at) = others.iter().position(|&other| other == node) else {
                 return false;
             };
             *next = at;

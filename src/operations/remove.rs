@@ -191,6 +191,7 @@ where
     Q: Equivalent<K> + ?Sized,
     L: FnMut(NodePtr<K, V>) -> Option<R>,
 {
+    type Key = Q;
     /// What was seen of the entry; `None` to remove it first and look afterwards.
     type Plan = Option<R>;
     /// The entry, if there was one.
@@ -198,8 +199,8 @@ where
     const KNOWS_LOADS: bool = true;
 
     #[inline]
-    fn is_key(&self, other: &K) -> bool {
-        self.key.equivalent(other)
+    fn key(&self) -> &Q {
+        self.key
     }
 
     #[inline]

@@ -227,6 +227,7 @@ where
     V: 'static,
     C: WriteCondition<K, V>,
 {
+    type Key = K;
     /// The answers of the two policies.
     type Plan = (TimedAnswer, Option<NextRefresh>);
     /// `None` if the condition has refused.
@@ -234,8 +235,8 @@ where
     const KNOWS_LOADS: bool = C::KNOWS_LOADS;
 
     #[inline]
-    fn is_key(&self, other: &K) -> bool {
-        self.new.key() == other
+    fn key(&self) -> &K {
+        self.new.key()
     }
 
     #[inline]
