@@ -346,14 +346,14 @@ impl<'a, K, V> Shard<'a, K, V> {
         times: Times,
         cause: RemovalCause,
     ) -> NodePtr<K, V> {
-        let (old, hash, weight) = (spot.node, new.hash(), new.weight());
+        let (old, hash) = (spot.node, new.hash());
         let new = self.locked.slab.succeed(old, new, times);
         // Otherwise the first read after each write would be recorded as a new read.
         new.set_seen(old.seen());
         self.writer().replace(spot.place, new, hash);
         // Without a weigher both weigh 1.
         if self.locked.slab.has_weights() {
-            self.totals.reweigh(old.weight(), weight);
+            self.totals.reweigh(old.weight(), new.weight());
         }
         old.set_state(NodeState::Removed);
         self.locked

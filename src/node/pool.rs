@@ -258,10 +258,14 @@ impl Pool {
     /// the address of the chunk and the address of its columns.
     #[inline]
     pub(super) fn take(&mut self, open: impl Fn(NonNull<u8>, NonNull<u8>)) -> NonNull<u8> {
-        match self.recycled.pop().or_else(|| self.take_listed()) {
-            Some(slot) => slot,
-            None => self.take_elsewhere(open),
-        }
+        self.recycled.pop().unwrap_or_else(|| self.take_free(open))
+    }
+
+    /// Takes a slot that is free, from the regions.
+    #[inline(never)]
+    fn take_free(&mut self, open: impl Fn(NonNull<u8>, NonNull<u8>)) -> NonNull<u8> {
+        let listed = self.take_listed();
+        listed.unwrap_or_else(|| self.take_elsewhere(open))
     }
 
     /// Takes a slot from the region to take from first, if that has a free one.

@@ -229,8 +229,8 @@ impl<K, V> Hold<'_, '_, K, V> {
     /// [`Settled::end`]. Only if the change [knows loads](Change::KNOWS_LOADS).
     #[inline]
     pub(crate) fn revoke(&mut self, by: RevokedBy) {
-        if let Some(found) = self.loads.0.take() {
-            self.loads.0 = Some(found.revoke(self.shard.loads_mut(), by));
+        if let Some(found) = &mut self.loads.0 {
+            found.revoke(self.shard.loads_mut(), by);
         }
     }
 }
@@ -282,14 +282,13 @@ impl<K, V> Found<K, V> {
 
     #[cold]
     #[inline(never)]
-    fn revoke(mut self: Box<Self>, mut loads: LoadsMut<'_, K, V>, by: RevokedBy) -> Box<Self> {
+    fn revoke(&mut self, mut loads: LoadsMut<'_, K, V>, by: RevokedBy) {
         // The last attempt compared loads only if the shard has some.
         let mine = self.same_hash.mine().filter(|_| !loads.is_empty());
         if let Some(load) = mine.cloned() {
             loads.revoke(&load, by);
             self.revoked = Some(load);
         }
-        self
     }
 }
 

@@ -286,38 +286,40 @@ where
         let (shared, lifetimes) = (&core.shared, &core.lifetimes);
         let weight = self.new.weight();
         let too_heavy = shared.is_too_heavy(weight);
-        let mut former = None;
-        let mut kept = None;
-        if let Some(old) = place.node() {
-            if lifetimes.reads_extend || too_heavy {
-                // Memory may be refused by a panic: before the old value is touched.
-                hold.shard.reserve();
-            }
-            let Some((cause, own)) = asked.supersede(old, lifetimes) else {
-                return Err(plan);
-            };
-            former = Some((old, cause));
-            kept = own;
-        }
-        let times = asked.times(kept, lifetimes);
-        let cause = former.map(|(_, cause)| cause);
-        match (place, cause) {
-            (place, _) if too_heavy => {
-                if let (Revalidated::Occupied(spot), Some(cause)) = (place, cause) {
-                    hold.shard.remove(spot, cause);
+        let (former, times, node) = match place {
+            Revalidated::Occupied(spot) => {
+                let old = spot.node;
+                if lifetimes.reads_extend || too_heavy {
+                    // Memory may be refused by a panic: before the old value is touched.
+                    hold.shard.reserve();
                 }
+                let Some((cause, kept)) = asked.supersede(old, lifetimes) else {
+                    return Err(plan);
+                };
+                let times = asked.times(kept, lifetimes);
+                let node = if too_heavy {
+                    hold.shard.remove(spot, cause);
+                    None
+                } else {
+                    Some(hold.shard.replace(spot, self.new, times, cause))
+                };
+                (Some((old, cause)), times, node)
+            }
+            Revalidated::Vacant(home) => {
+                let times = asked.times(None, lifetimes);
+                let add = || hold.shard.add(home, self.new, times);
+                (None, times, (!too_heavy).then(add))
+            }
+        };
+        match node {
+            Some(node) => set_refresh(node, refresh),
+            None => {
                 hold.shard.refuse(self.new, RemovalCause::Size);
                 shared.note_removed(|| weight, RemovalCause::Size);
             }
-            (Revalidated::Occupied(spot), Some(cause)) => {
-                set_refresh(hold.shard.replace(spot, self.new, times, cause), refresh);
-            }
-            (Revalidated::Vacant(home), _) => {
-                set_refresh(hold.shard.add(home, self.new, times), refresh);
-            }
-            (Revalidated::Occupied(_), None) => unreachable!("superseded above"),
         }
         shared.note_written(former);
+        let cause = former.map(|(_, cause)| cause);
         let written = Written {
             cause,
             kept: !too_heavy,
