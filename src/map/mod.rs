@@ -236,14 +236,6 @@ impl<K, V> Garbage<K, V> {
     pub(crate) const RUNS_USER_CODE: bool =
         std::mem::needs_drop::<K>() || std::mem::needs_drop::<V>();
 
-    /// Its memory, in nodes.
-    pub(crate) fn size(&self) -> usize {
-        match self {
-            Self::Node(_) => 1,
-            Self::Part(part) => part.groups(),
-        }
-    }
-
     /// Prefetches what freeing it will touch.
     pub(crate) fn prefetch(&self) {
         if let Self::Node(node) = self {

@@ -209,11 +209,8 @@ impl<K, V> NodePtr<K, V> {
     /// `raw` comes from `as_raw` of a node that is not freed while the result is used (node 1).
     #[inline]
     pub(crate) unsafe fn from_raw(raw: *mut Node<K, V>) -> Self {
-        // SAFETY: `as_raw` never gives null. Said apart, it spares each look-up a comparison.
-        unsafe {
-            std::hint::assert_unchecked(!raw.is_null());
-            Self(NonNull::new_unchecked(raw))
-        }
+        // SAFETY: `as_raw` never gives null.
+        Self(unsafe { NonNull::new_unchecked(raw) })
     }
 
     /// Asks the processor to fetch what a look-up reads, and the way to the entry.

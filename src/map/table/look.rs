@@ -99,7 +99,7 @@ impl<K, V> Table<K, V> {
         &'a self,
         hash: u64,
         _pin: &'a Pin,
-        mut matches: impl FnMut(NodePtr<K, V>) -> bool,
+        matches: impl FnMut(NodePtr<K, V>) -> bool,
     ) -> (Look<NodePtr<K, V>>, Seen<'a, K, V>) {
         let mut seen = Seen {
             version: self.version(),
@@ -124,12 +124,12 @@ impl<K, V> Table<K, V> {
             };
         };
         let place = &group.words[at];
-        match group::node_at(place, tag) {
-            Some(node) if matches(node) => {
+        match group::node_at(place, tag, matches) {
+            Some(node) => {
                 seen.place = Some(place);
                 (Look::Found(node), seen)
             }
-            _ => (Look::Retry, seen),
+            None => (Look::Retry, seen),
         }
     }
 
