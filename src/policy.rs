@@ -219,8 +219,8 @@ impl<K, V, S> Policy<'_, K, V, S> {
         (bytes + of_policy).round() as u64
     }
 
-    /// Returns the levels of the timer wheel, the finest first: the width of a level's buckets, which
-    /// of them contains the wheel's time, and how many entries each holds. For viewers.
+    /// Returns the levels of the timer wheel, the finest first: the width of a level's buckets,
+    /// which of them contains the wheel's time, and how many entries each holds. For viewers.
     ///
     /// Writes that still wait in a buffer are drained first.
     ///

@@ -148,8 +148,8 @@ impl Spans {
     }
 
     /// When the first of the occupied buckets of a level is visited, if the clock shows `now` and
-    /// advances: always after `now`, by at most one turn. `occupied` has a bit for each index and is
-    /// not 0.
+    /// advances: always after `now`, by at most one turn. `occupied` has a bit for each index and
+    /// is not 0.
     #[inline]
     pub(crate) fn first_visit(self, level: usize, occupied: u64, now: u64) -> u64 {
         let start = (self.hand(level, now) + lead(level)) & (BUCKETS_PER_LEVEL[level] - 1);
