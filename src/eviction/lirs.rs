@@ -36,9 +36,9 @@
 //! eviction the oldest entries are those that were unused for longest.
 //!
 //! *The exact order of use* (`Lru`) is that of a window which is the whole cache: every use moves
-//! an entry to the newest end, and the oldest goes first. Nothing is remembered of what was evicted.
-//! So one pass over more keys than fit evicts all others, and a loop over slightly more keys than
-//! fit never hits.
+//! an entry to the newest end, and the oldest goes first. What was evicted is forgotten. So one
+//! pass over more keys than fit evicts all others, and a loop over slightly more keys than fit
+//! never hits.
 //!
 //! An entry that expired leaves a ghost as an evicted one does. If its key returns, that says
 //! nothing about the size of the window: a larger window would not have kept the entry. So such a
