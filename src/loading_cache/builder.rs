@@ -295,13 +295,12 @@ where
         }
         // A loader may say when its value is to be reloaded.
         let refresh = self.refresh.unwrap_or_else(|| Box::new(refresh::never()));
-        self.cache.set_refresh(refresh);
+        self.cache.settings.refresh = Some(refresh);
         if let Some(pause) = self.failure_backoff {
-            self.cache
-                .set_failure_backoff(Box::new(move |error, failures| {
-                    let failed = error.downcast_ref::<LoadError<E>>();
-                    matches!(failed, Some(LoadError::Failed(_))).then(|| pause(failures))?
-                }));
+            self.cache.settings.failure_backoff = Some(Box::new(move |error, failures| {
+                let failed = error.downcast_ref::<LoadError<E>>();
+                matches!(failed, Some(LoadError::Failed(_))).then(|| pause(failures))?
+            }));
         }
         let cache = self.cache.try_build()?;
         let threads = ReloadThreads::new(self.threads.unwrap_or(1), cache.name());

@@ -30,6 +30,7 @@ use super::lifetimes::MAX_ASKS;
 use crate::map::Look;
 use crate::node::{NodePtr, RefreshMoment};
 use crate::reclaim::Pin;
+use crate::stats::Count;
 use crate::sync::Ordering;
 use crate::time::{self, NEVER};
 use equivalent::Equivalent;
@@ -114,7 +115,7 @@ pub(crate) trait Lookup<K: 'static, V: 'static>: Sized {
     #[inline]
     fn note_miss<S>(core: &Core<K, V, S>) {
         if Self::IS_READ {
-            core.shared.count_miss();
+            core.shared.count(Count::Misses);
         }
     }
 
