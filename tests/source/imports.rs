@@ -95,11 +95,11 @@ const OWN_ATOMICS: [(&str, &str); 16] = [
         "reclaim/crossbeam.rs",
         "beside another crate's epochs, which no model runs",
     ),
+    ("reclaim/mod.rs", "a static: the numbers of caches"),
     (
         "reclaim/own/epoch.rs",
         "a count of one thread, which no model has to order",
     ),
-    ("reclaim/mod.rs", "a static: the numbers of caches"),
     (
         "refresh/policies.rs",
         "a static: the seed of random numbers",
