@@ -222,7 +222,8 @@ impl<K, V, E, S> LoadingBuilder<K, V, E, S> {
     ///
     /// # Cost
     ///
-    /// Two boxes for the task of a load, and what the program's runtime takes for one.
+    /// A box for the task of a load, one for the future of the loader, and what the program's runtime
+    /// takes for a task.
     ///
     /// The spawner is called on the thread that begins the load. That may be a thread of no
     /// runtime: a thread that calls [`get`](LoadingCache::get), or the cache's own. There

@@ -12,8 +12,9 @@ use crate::operations::{FromLoad, LifetimeSource};
 use crate::time;
 use std::any::Any;
 use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::sync::{Arc, OnceLock};
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
@@ -133,24 +134,26 @@ fn task<K: CacheKey, V: CacheValue>(
     loads: Vec<Arc<Load<K, V>>>,
     run: impl Future<Output = ()> + Send + 'static,
 ) -> Task {
-    let mut run: Option<Task> = Some(Box::pin(run));
-    Box::pin(poll_fn(move |cx| {
-        let Some(future) = &mut run else {
-            return Poll::Ready(());
+    Box::pin(async move {
+        let mut run = pin!(Some(run));
+        let poll = |cx: &mut Context<'_>| {
+            let Some(future) = run.as_mut().as_pin_mut() else {
+                return Poll::Ready(());
+            };
+            let me = thread_number();
+            loads.iter().for_each(|load| load.set_leader(me));
+            let _mark = mark_lead();
+            let polled = contain(|| future.poll(cx));
+            let led = loads.iter().filter(|load| load.leader() == me);
+            led.for_each(|load| load.set_leader(0));
+            if matches!(polled, Some(Poll::Pending)) {
+                return Poll::Pending;
+            }
+            contain(|| run.set(None));
+            Poll::Ready(())
         };
-        let me = thread_number();
-        loads.iter().for_each(|load| load.set_leader(me));
-        let _mark = mark_lead();
-        let polled = contain(|| future.as_mut().poll(cx));
-        let led = loads.iter().filter(|load| load.leader() == me);
-        led.for_each(|load| load.set_leader(0));
-        if matches!(polled, Some(Poll::Pending)) {
-            return Poll::Pending;
-        }
-        let future = run.take();
-        contain(|| drop(future));
-        Poll::Ready(())
-    }))
+        poll_fn(poll).await;
+    })
 }
 
 /// Ends a run with the loader's answer.

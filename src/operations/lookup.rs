@@ -11,10 +11,10 @@
 //!    nothing.
 //! 2. If the entry has a deadline, or becomes stale and the caller asks for that,
 //!    [`judge`](Flow::judge) asks the coarse clock. Where that does not decide,
-//!    [`finish`](Flow::finish) judges the entry by the exact one. A look-up that is not fast goes to
-//!    `finish` at once, which also asks the policy, moves the deadline, notes the use and counts it.
-//!    `get_many` ([`many`](super::many)) finds the entries of a batch together, and takes the other
-//!    steps from here.
+//!    [`finish`](Flow::finish) judges the entry by the exact one. A look-up that is not fast goes
+//!    to `finish` at once, which also asks the policy, moves the deadline, notes the use and counts
+//!    it. `get_many` ([`many`](super::many)) finds the entries of a batch together, and takes the
+//!    other steps from here.
 //! 3. [`Flow::search`] is the cold end: one look did not decide, or the entry is due or was changed
 //!    meanwhile. An entry that is due is a miss once its deadline is *claimed* (node 4). If that
 //!    fails, or the entry was replaced meanwhile, the look-up starts over: the key was never
