@@ -224,15 +224,11 @@ pub use loading_cache::{
 };
 pub use operations::EntryRef;
 pub use policy::Policy;
-#[doc(hidden)]
-pub use policy::WheelSnapshot;
 pub use refresh::Refresh;
-pub use scheduler::{Alarm, Delivery, DeliveryTask, Executor, MaintenanceTask, Scheduler};
+pub use scheduler::{Alarm, Delivery, DeliveryTask, MaintenanceTask, Scheduler};
 pub use snapshot::{Downtime, Ended, Restore, Restored, SavedEntry, Snapshot, View};
 pub use stats::{Stat, StatValue, Stats};
 pub use time::{ManualTicker, Ticker};
-#[doc(hidden)]
-pub use wheel::LevelSnapshot;
 
 /// Runs the examples of README.md as documentation tests.
 #[cfg(doctest)]

@@ -34,7 +34,7 @@ impl<K, V, S> CacheBuilder<K, V, S> {
         L: IntoLoading<K, V, IS_ASYNC>,
     {
         // A loader may say when its value is to be reloaded.
-        self.set_refresh(Box::new(refresh::never()));
+        self.settings.refresh = Some(Box::new(refresh::never()));
         LoadingBuilder {
             cache: self,
             loader: loader.erase(),
@@ -99,7 +99,7 @@ impl<K, V, E, S> LoadingBuilder<K, V, E, S> {
     /// ```
     pub fn refresh_after(mut self, policy: impl Refresh<K, V>) -> Self {
         self.refresh_fault = policy.fault();
-        self.cache.set_refresh(Box::new(policy));
+        self.cache.settings.refresh = Some(Box::new(policy));
         self
     }
 
@@ -170,7 +170,7 @@ impl<K, V, E, S> LoadingBuilder<K, V, E, S> {
     where
         E: 'static,
     {
-        (self.cache).set_failure_backoff(Box::new(move |error, failures| {
+        self.cache.settings.failure_backoff = Some(Box::new(move |error, failures| {
             let failed = error.downcast_ref::<LoadError<E>>();
             matches!(failed, Some(LoadError::Failed(_))).then(|| policy(failures))?
         }));
@@ -222,8 +222,8 @@ impl<K, V, E, S> LoadingBuilder<K, V, E, S> {
     ///
     /// # Cost
     ///
-    /// A box for the task of a load, one for the future of the loader, and what the program's runtime
-    /// takes for a task.
+    /// A box for the task of a load, one for the future of the loader, and what the program's
+    /// runtime takes for a task.
     ///
     /// The spawner is called on the thread that begins the load. That may be a thread of no
     /// runtime: a thread that calls [`get`](LoadingCache::get), or the cache's own. There
