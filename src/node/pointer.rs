@@ -7,7 +7,9 @@ use super::entry::EntryPtr;
 use super::hot::{Node, Side};
 use super::refresh::RefreshMoment;
 use crate::sync::{AtomicU64, Ordering};
+use crate::time::{self, NEVER};
 use std::ptr::NonNull;
+use std::time::Duration;
 
 /// A pointer to a node that has not been freed (node 1).
 pub(crate) type NodePtr<K, V> = Ptr<Node<K, V>>;
@@ -91,6 +93,15 @@ impl<K, V> NodePtr<K, V> {
     #[inline]
     pub(crate) fn written(&self) -> u64 {
         self.side().written.load(Ordering::Relaxed)
+    }
+
+    /// How long ago that was: nothing, if it was not noted or the clock has stepped back.
+    #[inline]
+    pub(crate) fn age(&self, now: u64) -> Duration {
+        match self.written() {
+            NEVER => Duration::ZERO,
+            written => Duration::from_nanos(time::elapsed(now, written)),
+        }
     }
 
     /// Notes that a reload has left the value unchanged. Under the shard's lock.
