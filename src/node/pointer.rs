@@ -10,10 +10,12 @@ use super::hot::{Node, Side};
 use super::pool::{ONE_SLOT_CHUNKS, Shape};
 use super::refresh::RefreshMoment;
 use crate::sync::{AtomicU64, Ordering};
+use crate::time::{self, NEVER};
 use std::alloc::Layout;
 use std::fmt;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
+use std::time::Duration;
 
 /// The smallest chunk, in bytes, and the fewest nodes in one.
 const MIN_CHUNK: usize = if ONE_SLOT_CHUNKS { 1 } else { 2048 };
@@ -276,6 +278,15 @@ impl<K, V> NodePtr<K, V> {
     #[inline]
     pub(crate) fn written(&self) -> u64 {
         self.side().written.load(Ordering::Relaxed)
+    }
+
+    /// How long ago that was: nothing, if it was not noted or the clock has stepped back.
+    #[inline]
+    pub(crate) fn age(&self, now: u64) -> Duration {
+        match self.written() {
+            NEVER => Duration::ZERO,
+            written => Duration::from_nanos(time::elapsed(now, written)),
+        }
     }
 
     /// Notes that a reload has left the value unchanged. Under the shard's lock.
