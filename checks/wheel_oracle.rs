@@ -360,7 +360,7 @@ impl Bench {
         if self.entries[id].state == State::In {
             self.forgotten(id);
             // A moment before its deadline, so that it is not due.
-            node.freeze(node.deadline().wrapping_sub(1));
+            node.freeze(None, node.deadline().wrapping_sub(1));
             node.set_state(NodeState::Removed);
             self.entries[id].state = State::Replaced;
         }
@@ -527,7 +527,7 @@ impl Bench {
             .iter()
             .filter(|entry| entry.state != State::Out);
         assert!((self.due.len()..=may_be.count()).contains(&self.wheel.len()));
-        let pictured: usize = self.wheel.levels().flat_map(|level| level.lens).sum();
+        let pictured: usize = self.wheel.levels().flat_map(|level| level.2).sum();
         assert_eq!(pictured, self.wheel.len());
     }
 

@@ -22,7 +22,7 @@
 
 use super::Expiry;
 use crate::node::NodePtr;
-use crate::time::{self, COARSE_FROM, Clock, NEVER};
+use crate::time::{self, COARSE_FROM, Clock};
 use std::any::{TypeId, type_name};
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -59,15 +59,10 @@ pub(crate) trait Lifetime<K, V>: Send + Sync {
         deadline: u64,
     ) -> u64;
 
-    /// As `deadline_after_read`, and whether the policy uses the trait's default method for reads.
-    /// The default keeps the deadline, so the policy need not be asked again.
-    fn deadline_after_first_read(
-        &self,
-        node: NodePtr<K, V>,
-        clock: &Clock,
-        now: u64,
-        deadline: u64,
-    ) -> (u64, bool);
+    /// Runs `ask`, which asks the policy about a read; says whether the policy uses the trait's
+    /// default method for reads. The default keeps the deadline, so the policy need not be asked
+    /// again.
+    fn inherits_reads(&self, ask: &mut dyn FnMut()) -> bool;
 }
 
 /// Which calls and arguments a policy needs: all of them, for a policy of the user's.
@@ -184,22 +179,18 @@ impl<K, V, P: Expiry<K, V>> Lifetime<K, V> for Erased<P> {
         let policy_instant = clock.instant(now);
         // The distance is converted, not the two points: if half the clock's range lay between
         // them, converting each would change their distance.
-        let age = Duration::from_nanos(now.wrapping_sub(written(node, now)));
-        let written = policy_instant.checked_sub(age).unwrap_or(policy_instant);
+        let written = policy_instant.checked_sub(node.age(now));
+        let written = written.unwrap_or(policy_instant);
         let answer = self
             .policy
             .expire_after_read(key, value, policy_instant, left, written);
         deadline_of_answer(answer, left, now, deadline)
     }
 
-    fn deadline_after_first_read(
-        &self,
-        node: NodePtr<K, V>,
-        clock: &Clock,
-        now: u64,
-        deadline: u64,
-    ) -> (u64, bool) {
-        watch::<P, K, V, _>(|| self.deadline_after_read(node, clock, now, deadline))
+    fn inherits_reads(&self, ask: &mut dyn FnMut()) -> bool {
+        RAN.set(None);
+        ask();
+        RAN.take() == Some(implementation::<P, K, V>())
     }
 }
 
@@ -220,18 +211,6 @@ fn deadline_of_answer(
     }
 }
 
-/// When the node was written, or `now` where that was not noted. Never after `now`: the clock may
-/// have stepped back.
-#[inline]
-fn written<K, V>(node: NodePtr<K, V>, now: u64) -> u64 {
-    let written = node.written();
-    if written == NEVER || now.wrapping_sub(written) as i64 <= 0 {
-        now
-    } else {
-        written
-    }
-}
-
 /// An implementation of `Expiry`: the policy, and the name of the types of key and value.
 type Implementation = (TypeId, &'static str);
 
@@ -248,11 +227,4 @@ fn implementation<P: ?Sized + 'static, K, V>() -> Implementation {
 #[inline]
 pub(super) fn note_inherited<P: ?Sized + 'static, K, V>() {
     RAN.set(Some(implementation::<P, K, V>()));
-}
-
-/// Calls `expire_after_read` of `P` for these keys and values, and says whether `P` inherits it.
-fn watch<P: 'static, K, V, R>(ask: impl FnOnce() -> R) -> (R, bool) {
-    RAN.set(None);
-    let answer = ask();
-    (answer, RAN.take() == Some(implementation::<P, K, V>()))
 }

@@ -69,6 +69,7 @@
 #[path = "../../checks/maintenance.rs"]
 mod check;
 mod delivery;
+mod freeing;
 mod memory;
 mod pass;
 mod runs;
@@ -86,13 +87,14 @@ use crate::map::{Garbage, TablePart};
 use crate::node::{EntryPtr, NodePtr};
 use crate::notify::{Notification, Notifier};
 use crate::process::Process;
-use crate::reclaim::{Pin, Retire};
+use crate::reclaim::Pin;
 use crate::scheduler::{Delivery, Gate, Task, TaskRef, Waker};
 use crate::shared::Shared;
 use crate::stats::Stats;
 use crate::sync::{AtomicU32, Mutex, unlock_fairly};
-use crate::wheel::{LevelSnapshot, Spans, Wheel};
-use memory::{Backlog, Freeing};
+use crate::wheel::{Level, Spans, Wheel};
+use freeing::Freeing;
+use memory::Backlog;
 use pass::Plan;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -198,11 +200,10 @@ impl<K, V> Maintenance<K, V> {
         true
     }
 
-    /// The wheel's time and levels as they stand.
-    pub(crate) fn wheel_levels(&self) -> (u64, Vec<LevelSnapshot>) {
+    /// The wheel's levels as they stand.
+    pub(crate) fn wheel_levels(&self) -> Vec<Level> {
         self.process.check();
-        let state = self.state.lock();
-        (state.wheel.now(), state.wheel.levels().collect())
+        self.state.lock().wheel.levels().collect()
     }
 
     /// The counts so far; all zero unless statistics are recorded.
@@ -249,7 +250,6 @@ impl<K, V> Maintenance<K, V> {
     /// The cache is dropped: delivers the notifications for what was removed before, and frees
     /// everything.
     pub(crate) fn close(&mut self, shared: &mut Shared<K, V>) {
-        self.waking.waker().leave();
         // Where no other thread has delivered the rest.
         self.view(shared).drain_last();
         self.view(shared).deliver_while(|| true);
@@ -261,7 +261,7 @@ impl<K, V> Maintenance<K, V> {
             }
         });
         state.freeing.report(&self.backlog);
-        let all = state.freeing.retired.take_all();
+        let all = state.freeing.take_all();
         self.view(shared).free(all);
         self.waking.waker().end();
     }

@@ -4,9 +4,10 @@
 //! A write asks the policy with no lock held, and confirms under the shard's lock that the answer
 //! still fits: [`TimedAnswer::supersede`].
 
+use super::find::Hit;
 use crate::expiry::{Asks, Lifetime};
 use crate::listener::RemovalCause;
-use crate::node::{NewNode, NodePtr, Times};
+use crate::node::{NodePtr, Times};
 use crate::sync::{AtomicBool, AtomicU8, Ordering};
 use crate::time::{self, Clock, NEVER};
 use std::time::Duration;
@@ -79,6 +80,8 @@ pub(crate) struct Lifetimes<K, V> {
     ///
     /// Relaxed: a policy that need not be asked would not move a deadline if it was.
     pub(super) asks_reads: AtomicU8,
+    /// The idle limit in nanoseconds; without one, 0.
+    idle: u64,
     /// The entry's own deadline must be kept apart from the wanted one.
     pub(crate) kept_apart: bool,
     /// An entry may have an own deadline. If not, a read does not look for one: it would touch
@@ -103,24 +106,37 @@ impl<K, V> Lifetimes<K, V> {
             } else {
                 reads::NO_READ
             }),
+            idle: (limits.time_to_idle).map_or(0, |idle| time::deadline_after(0, idle)),
             owned: AtomicBool::new(policy.is_some()),
             policy,
             limits,
         }
     }
 
+    /// Whether a read may ask the policy.
+    #[inline]
+    pub(super) fn reads_ask(&self) -> bool {
+        self.asks_reads.load(Ordering::Relaxed) != reads::NO_READ
+    }
+
+    /// Whether a read that asks no policy, judged by the coarse clock, leaves the deadline where it
+    /// is, because the idle limit would move it by less than [`time::GRAIN`].
+    #[inline]
+    pub(super) fn is_extended(&self, hit: &Hit<K, V>) -> bool {
+        let extended = hit.now.wrapping_add(self.idle);
+        time::elapsed(extended, hit.deadline) < time::GRAIN
+    }
+
     /// Whether a read may still move a deadline.
     #[inline]
     pub(super) fn reads_may_extend(&self) -> bool {
-        self.asks_reads.load(Ordering::Relaxed) != reads::NO_READ
-            || self.limits.time_to_idle.is_some()
+        self.reads_ask() || self.limits.time_to_idle.is_some()
     }
 
     /// Whether a read needs the exact time: the policy is told it, or the lifetime that counts from
     /// it is short.
     pub(super) fn reads_exactly(&self) -> bool {
-        let told =
-            self.policy_asks.times && self.asks_reads.load(Ordering::Relaxed) != reads::NO_READ;
+        let told = self.policy_asks.times && self.reads_ask();
         let idle = self.limits.time_to_idle;
         told || idle.is_some_and(|idle| idle < time::COARSE_FROM)
     }
@@ -245,9 +261,10 @@ enum Answer {
     New(u64),
     /// This deadline, given for a live entry.
     Moved(u64),
-    /// The deadline of the live entry stays. Holds the deadline that the policy has seen, if it was
-    /// asked.
-    Kept(Option<u64>),
+    /// The deadline of the live entry stays, which is this one: the policy has seen it.
+    Kept(u64),
+    /// The deadline of the live entry stays, whatever it is: the policy was not asked.
+    Unasked,
 }
 
 impl TimedAnswer {
@@ -255,11 +272,11 @@ impl TimedAnswer {
     /// the policy was not asked at all.
     pub(super) fn final_answer(self, now: u64) -> Option<Self> {
         match self.answer {
-            Answer::New(own) | Answer::Moved(own) | Answer::Kept(Some(own)) => Some(Self {
+            Answer::New(own) | Answer::Moved(own) | Answer::Kept(own) => Some(Self {
                 now,
                 answer: Answer::New(own),
             }),
-            Answer::Kept(None) => None,
+            Answer::Unasked => None,
         }
     }
 
@@ -282,7 +299,7 @@ impl TimedAnswer {
             return about_new.then_some((RemovalCause::Expired, None));
         }
         let seen_deadline = match self.answer {
-            Answer::Kept(seen_deadline) => seen_deadline,
+            Answer::Kept(seen_deadline) => Some(seen_deadline),
             _ => None,
         };
         // It may have ended all the same: a reader whose clock is ahead has found it due.
@@ -301,10 +318,10 @@ impl TimedAnswer {
         seen_deadline: Option<u64>,
         lifetimes: &Lifetimes<K, V>,
     ) -> Option<u64> {
-        let deadline = match (lifetimes.reads_extend, seen_deadline) {
-            (true, Some(seen_deadline)) => old.freeze_from(seen_deadline, self.now)?,
-            (true, None) => old.freeze(self.now)?,
-            (false, _) => old.deadline(),
+        let deadline = if lifetimes.reads_extend {
+            old.freeze(seen_deadline, self.now)?
+        } else {
+            old.deadline()
         };
         if seen_deadline.is_some_and(|seen_deadline| seen_deadline != deadline) {
             return None;
@@ -321,7 +338,7 @@ impl TimedAnswer {
     pub(super) fn own_or(&self, kept: impl FnOnce() -> u64) -> u64 {
         match self.answer {
             Answer::New(own) | Answer::Moved(own) => own,
-            Answer::Kept(_) => kept(),
+            Answer::Kept(_) | Answer::Unasked => kept(),
         }
     }
 
@@ -342,9 +359,9 @@ impl<K: 'static, V: 'static> Lifetimes<K, V> {
     /// Asks the policy about the value that comes in at `now`. No lock is held.
     // Always inlined, as the rest of an attempt: the second attempt is a second caller.
     #[inline(always)]
-    pub(super) fn ask(
+    pub(super) fn ask<'e>(
         &self,
-        new: &NewNode<K, V>,
+        entry: impl Fn() -> (&'e K, &'e V),
         found: Option<NodePtr<K, V>>,
         given: &LifetimeSource,
         clock: &Clock,
@@ -365,24 +382,24 @@ impl<K: 'static, V: 'static> Lifetimes<K, V> {
                 if self.limits.time_to_live.is_none()
                     && found.is_some_and(|old| old.deadline_if_live(now).is_some()) =>
             {
-                Answer::Kept(None)
+                Answer::Unasked
             }
             (_, None) => Answer::New(NEVER),
             (_, Some(policy)) if self.updates_as_new => {
-                let (key, value) = new.entry();
+                let (key, value) = entry();
                 Answer::New(policy.deadline_of_new(key, value, clock, now))
             }
             (_, Some(policy)) => {
                 // If the entry is due, this claims it, so that the answer for a new entry stays
                 // valid.
                 let there = found.and_then(|old| old.deadline_if_live(now));
-                let (key, value) = new.entry();
+                let (key, value) = entry();
                 match there {
                     None => Answer::New(policy.deadline_of_new(key, value, clock, now)),
-                    Some(_) if !self.policy_asks.updates => Answer::Kept(None),
+                    Some(_) if !self.policy_asks.updates => Answer::Unasked,
                     Some(deadline) => {
                         match policy.deadline_after_update(key, value, clock, now, deadline) {
-                            own if own == deadline => Answer::Kept(Some(deadline)),
+                            own if own == deadline => Answer::Kept(deadline),
                             own => Answer::Moved(own),
                         }
                     }
