@@ -509,7 +509,7 @@ mod tests {
 
     #[test]
     fn events_come_out_in_order_and_leave_an_empty_batch() {
-        // Room for all keys: no part of the table is retired, which nobody would free here.
+        // Room for all keys: the test frees no part of the table, so none may be retired.
         let (map, domain) = (
             Map::<u64, ()>::new(1, 50, Columns::default()),
             Domain::new(),
