@@ -49,7 +49,7 @@ esac
 # Each operation takes about ten times as long here.
 export PROPTEST_CASES=${PROPTEST_CASES:-24}
 # Lines, for the reports; the rest only makes linking slow.
-export CARGO_PROFILE_DEV_DEBUG=line-tables-only
+export CARGO_PROFILE_TEST_DEBUG=line-tables-only
 
 # Builds, then runs the part of the tests that the caller named, or else these.
 run() {

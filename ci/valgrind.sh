@@ -14,6 +14,8 @@ cd "$(dirname "$0")/.."
 command -v valgrind >/dev/null || { echo "valgrind is not installed" >&2; exit 2; }
 limit=${VALGRIND_LIMIT:-900}
 export PROPTEST_CASES=2
+# Lines, for the reports.
+export CARGO_PROFILE_TEST_DEBUG=line-tables-only
 
 run() {
     local name=$1 program

@@ -15,7 +15,7 @@ use wheelhouse::compute::Op;
 use wheelhouse::{Cache, Leased};
 
 /// Turns that are made in any case, and turns that a busy machine may take.
-const FEWEST: usize = 5;
+const FEWEST: usize = 2;
 const TURNS: usize = 40;
 
 /// Asserts that `many` takes at most `most` times as long as `few`: the shortest of each.

@@ -77,6 +77,11 @@ pub fn arm(kind: Kind, deed: Deed, at: u32) {
     ARMED.set(Some((kind, deed, at)));
 }
 
+/// Whether nothing has happened yet.
+pub fn is_armed() -> bool {
+    ARMED.get().is_some()
+}
+
 /// Disarms it; true if nothing has happened.
 pub fn disarm() -> bool {
     ARMED.take().is_some()

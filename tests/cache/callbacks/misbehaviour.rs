@@ -86,7 +86,9 @@ fn run(kind: Kind, deed: Deed, at: u32, spread: Spread, (capacity, reads): Setti
     spark::arm(kind, deed, at);
     let mut panics = 0;
     for n in 0..140 {
-        let was = content(&cache);
+        // What the cache must contain after a panic in this step.
+        let was = (deed == Deed::Panic && capacity.is_none() && spark::is_armed())
+            .then(|| content(&cache));
         let outcome = catch_unwind(AssertUnwindSafe(|| {
             step(&cache, &clock, n, &mut accepted);
         }));
@@ -98,8 +100,11 @@ fn run(kind: Kind, deed: Deed, at: u32, spread: Spread, (capacity, reads): Setti
             );
             // What `retain` removed before the panic stays removed; the caller drops the key of its
             // own call, whose destructor runs too late.
-            if kind != Kind::Retain && kind != Kind::DropKey && capacity.is_none() {
-                let (mut was, mut is) = (was, content(&cache));
+            if kind != Kind::Retain
+                && kind != Kind::DropKey
+                && let Some(mut was) = was
+            {
+                let mut is = content(&cache);
                 if reads && n % 14 == LOOKS_UP_MANY {
                     let forget = |(_, left): &mut (u32, Option<Duration>)| *left = None;
                     was.values_mut().chain(is.values_mut()).for_each(forget);
