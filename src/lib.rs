@@ -219,8 +219,8 @@ pub use iter::Iter;
 pub use listener::RemovalCause;
 pub use load::{EntrySelector, Filled, Lease, Leased, RefEntrySelector};
 pub use loading_cache::{
-    AsyncLoader, AsyncLoaderFn, IntoLoading, LoadError, Loaded, Loader, LoaderFn, LoadingBuilder,
-    LoadingCache, Refreshing, Reloaded, async_loader_fn, loader_fn,
+    AsyncLoader, IntoLoading, LoadError, Loaded, Loader, LoadingBuilder, LoadingCache, Refreshing,
+    Reloaded, async_loader_fn, loader_fn,
 };
 pub use operations::EntryRef;
 pub use policy::Policy;

@@ -92,9 +92,9 @@ impl<K, V, S> OwnedGuard<K, V, S> {
 
 impl<K: CacheKey, V: CacheValue, S: BuildHasher> OwnedGuard<K, V, S> {
     /// The value that a reload starts from, and the lifetime that it has again if it is unchanged;
-    /// `None` if the key has none, or the cache is gone.
+    /// `None` if this is no reload, the key has no value, or the cache is gone.
     pub(crate) fn old(&self) -> Option<(V, Option<Duration>)> {
-        let core = self.core()?;
+        let core = self.core().filter(|_| self.is_reload())?;
         let (load, shared) = (self.load(), &core.shared);
         let pin = shared.pin();
         let hit = shared.find_live(load.hash(), load.key(), &pin)?;
@@ -155,12 +155,13 @@ struct Deadlines {
 }
 
 impl<K: CacheKey, V: CacheValue, S> Change<K, V> for MoveUnchanged<'_, K, V, S> {
+    type Key = K;
     type Plan = Deadlines;
     type Done = Moved;
     const KNOWS_LOADS: bool = false;
 
-    fn is_key(&self, other: &K) -> bool {
-        self.load.key() == other
+    fn key(&self) -> &K {
+        self.load.key()
     }
 
     fn ask(
@@ -172,8 +173,7 @@ impl<K: CacheKey, V: CacheValue, S> Change<K, V> for MoveUnchanged<'_, K, V, S> 
         if !self.load.is_current() {
             return Err(Err(Revoked));
         }
-        let (lifetimes, clock) = (&self.core.lifetimes, &self.core.shared.clock);
-        let now = clock.now();
+        let now = self.core.shared.clock.now();
         let now = now + u64::from(now == NEVER);
         let live = found.and_then(|node| Some((node, node.deadline_if_live(now)?)));
         let (node, deadline) = live.ok_or(Ok(None))?;
@@ -184,15 +184,7 @@ impl<K: CacheKey, V: CacheValue, S> Change<K, V> for MoveUnchanged<'_, K, V, S> 
                 ..last
             });
         }
-        let (own, wanted) =
-            lifetimes.deadlines_of_unchanged(node, now, deadline, self.from.lifetime, clock);
-        let refresh = self.core.refresh.as_ref().map(|policy| {
-            let (entry, given) = (
-                (node.key(), node.value()),
-                LifetimeSource::Loaded(self.from),
-            );
-            lifetimes.ask_refresh(&**policy, entry, Some(node), given, (now, own), clock)
-        });
+        let (own, wanted, refresh) = self.core.ask_of_unchanged(node, self.from, now);
         Ok(Deadlines {
             now,
             judged: Some(deadline),
@@ -293,13 +285,14 @@ mod tests {
     struct Outrun<'l>(MoveUnchanged<'l, u64, u64, crate::RandomState>);
 
     impl Change<u64, u64> for Outrun<'_> {
+        type Key = u64;
         type Plan = Deadlines;
         /// When the entry was written: before the move was tried, and after it.
         type Done = Option<(u64, u64)>;
         const KNOWS_LOADS: bool = false;
 
-        fn is_key(&self, other: &u64) -> bool {
-            self.0.is_key(other)
+        fn key(&self) -> &u64 {
+            self.0.key()
         }
 
         fn ask(
