@@ -74,7 +74,7 @@ impl Scene {
             if let Some(verdict) = self.load.poll(ticket, &waker) {
                 return Some(verdict);
             }
-            parker.park();
+            parker.park(None);
         }
     }
 }
