@@ -5,7 +5,7 @@
 //! waiter that has to look again keeps its own, so a place in the order is never lost. To join, to
 //! leave and to hand the lead on take as long for many waiters as for few.
 
-use super::cycle::thread_number;
+use super::cycle::{WaitTarget, thread_number};
 use crate::contain::contain;
 use crate::hash::Words;
 use crate::process::Process;
@@ -442,16 +442,6 @@ impl<K, V> Load<K, V> {
         }
     }
 
-    /// Whether a waiter is among the first `count` that wait.
-    pub(crate) fn is_among_next(&self, ticket: Ticket, count: usize) -> bool {
-        let state = self.state();
-        let ahead = state
-            .waiting
-            .iter()
-            .flat_map(|(_, queue)| queue.range(..ticket).take(count));
-        ahead.take(count).count() < count
-    }
-
     /// The verdict for a waiter, which then no longer waits; `None` as long as it has to wait, for
     /// which `waker` is kept. A waiter that is told to lead leads on the calling thread.
     pub(crate) fn poll(&self, ticket: Ticket, waker: &Waker) -> Option<Verdict<V>> {
@@ -602,15 +592,22 @@ impl<K, V> Load<K, V> {
         drop(state);
         (wakers, forgotten)
     }
+}
 
-    /// The thread for which a waiter has to wait: `None` if it need not wait any more, or no thread
-    /// leads.
-    pub(crate) fn awaited_thread(&self, ticket: Ticket) -> Option<u64> {
+impl<K: Send + Sync, V: Send + Sync> WaitTarget for Load<K, V> {
+    fn awaited_thread(&self, ticket: Ticket) -> Option<u64> {
         let mut state = self.state();
         let waits = state.waiter(ticket).is_some();
         // Under the lock, as in `end`: it may hand the lead to this very waiter.
         let leader = self.leader();
         drop(state);
         (waits && leader != 0).then_some(leader)
+    }
+
+    fn is_among_next(&self, ticket: Ticket, count: usize) -> bool {
+        let state = self.state();
+        let queues = state.waiting.iter();
+        let ahead = queues.flat_map(|(_, queue)| queue.range(..ticket).take(count));
+        ahead.take(count).count() < count
     }
 }

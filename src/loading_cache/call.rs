@@ -8,9 +8,9 @@ use crate::load::cycle::thread_number;
 use crate::load::state::{Load, Outcome, RevokedBy};
 use crate::load::wait::{in_loader, mark_lead};
 use crate::load::{
-    CacheHasher, CacheKey, CacheValue, Keyless, OwnedGuard, Run, conclude, error_of,
+    CacheHasher, CacheKey, CacheValue, Keyless, Made, OwnedGuard, Run, conclude, error_of,
 };
-use crate::operations::{FromLoad, LifetimeSource};
+use crate::operations::{Core, FromLoad, LifetimeSource};
 use crate::time;
 use std::any::Any;
 use std::future::{Future, poll_fn};
@@ -39,16 +39,18 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
 /// The loader's answer, and how long it took.
 type Timed<V, E> = Result<(Loaded<V>, Duration), LoadError<E>>;
 
+/// What the loader has made.
+pub(super) fn made<V, E: Send + Sync + 'static>(loaded: Timed<V, E>) -> Made<V> {
+    let (loaded, took) = loaded.map_err(failure)?;
+    let (value, given) = put(loaded, took, false);
+    Ok((Keyless::made(value), given))
+}
+
 /// Ends the load of a call that has run the loader itself; the answer of the call.
 pub(super) fn conclude_own<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>(
-    run: Run<'_, K, V, S, Timed<V, E>>,
+    run: Run<'_, K, V, S, Made<V>>,
 ) -> Result<V, LoadError<E>> {
-    let made = |loaded: Timed<V, E>| {
-        let (loaded, took) = loaded.map_err(failure)?;
-        let (value, given) = put(loaded, took, false);
-        Ok((Keyless::made(value), given))
-    };
-    match conclude(run, made) {
+    match conclude(run) {
         Ok(seen) => Ok(seen.value),
         Err(Outcome::Error(error)) => Err((*error_of::<LoadError<E>>(error)).clone()),
         Err(_) => unreachable!("it accepts values and errors only"),
@@ -206,7 +208,13 @@ fn failure<E: Send + Sync + 'static, V>(error: LoadError<E>) -> Outcome<V> {
 }
 
 /// The failure that waiters get after a panic, or after a task was dropped.
-pub(super) fn panicked<E: Send + Sync + 'static, V>() -> Outcome<V> {
+pub(super) fn dropped<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S>(
+    core: Option<&Core<K, V, S>>,
+    load: &Load<K, V>,
+) -> Outcome<V> {
+    if let Some(core) = core {
+        contain(|| core.back_off(load));
+    }
     failure(LoadError::<E>::Panicked)
 }
 

@@ -1,14 +1,14 @@
 //! The methods that read, for threads and for tasks.
 
 use super::background::Call;
-use super::call::{answer, conclude_own, put};
+use super::call::{answer, conclude_own, made, put};
 use super::kinds::AnyLoader;
 use super::loader::LoadError;
 use super::refreshing::Refreshing;
 use super::{Inner, LoadingCache};
 use crate::load::wait::block_on;
-use crate::load::{ByRef, Claimant, Keyless, Keys, Request, fallible};
-use crate::operations::{Lookup, Timed, look_up_many};
+use crate::load::{ByRef, Claimant, Keyless, Keys, Owned, Request, fallible};
+use crate::operations::{Core, Lookup, Timed, look_up_many};
 use crate::stats::Count;
 use equivalent::Equivalent;
 use std::borrow::ToOwned;
@@ -78,11 +78,15 @@ where
             return block_on(self.load_in_task(key));
         };
         // Not through a future, which would copy a large value several times on the stack.
-        let run = (self.claimant(key)).run(|_| self.timed(|| loader.load(&key.to_owned())));
+        let load = || self.timed(|| loader.load(&key.to_owned()));
+        let run = (self.claimant(key)).run(|_| made(load()));
         conclude_own(run)
     }
 
-    fn claimant<'k, Q>(&self, key: &'k Q) -> Claimant<'_, K, V, S, ByRef<'k, Q, K>>
+    fn claimant<'c, 'k, Q>(
+        &'c self,
+        key: &'k Q,
+    ) -> Claimant<K, V, &'c Core<K, V, S>, ByRef<'k, Q, K>>
     where
         Q: Equivalent<K> + Hash + ToOwned<Owned = K> + ?Sized,
     {
@@ -101,7 +105,7 @@ where
         let load = async { self.timed(|| loader.load(&key.to_owned())) };
         let load = |_: Option<&Keyless<V>>| load;
         (self.claimant(key))
-            .run_async(None::<fn(V) -> _>, load, conclude_own)
+            .run_async(None::<fn(V) -> _>, load, made, conclude_own)
             .await
     }
 
@@ -197,7 +201,7 @@ where
     /// assert_eq!(cache.get(&"k").unwrap(), 1);
     /// ```
     pub fn refresh(&self, key: K) -> Refreshing<V, E> {
-        let mut call = Call::refresh(self, &key);
+        let mut call = Call::refresh(self, Owned(Some(key)));
         let outcome = poll_fn(move |cx| call.poll(cx, &mut Inner::launch));
         Refreshing {
             outcome: Some(Box::pin(outcome)),
@@ -307,7 +311,7 @@ where
             return Ok(());
         }
         for key in keys.missing.iter().map(|&place| &keys.unique[place]) {
-            if let Some(failure) = core.loads().remembered(core.hash(key), key, want) {
+            if let Some(failure) = core.remembered(core.hash(key), key, want) {
                 core.shared.count(Count::RememberedFailures);
                 answer(&failure)?;
             }

@@ -4,8 +4,7 @@ use super::{Map, Shard, ShardCell};
 use crate::load::state::Load;
 use crate::load::table::Loads;
 use crate::reclaim::Pin;
-use crate::sync::{AtomicU64, Ordering, fence};
-use std::ops::{Deref, DerefMut};
+use crate::sync::{Ordering, fence};
 use std::sync::Arc;
 
 impl<K, V> Map<K, V> {
@@ -25,7 +24,7 @@ impl<K, V> ShardCell<K, V> {
     /// store its value after the look-up and end before this question.
     #[inline]
     pub(crate) fn may_load(&self, _pin: &Pin) -> bool {
-        // Acquire, partner: the release in the drop of `LoadsMut`. A caller that finds no load,
+        // Acquire, partner: the release in `change_loads`. A caller that finds no load,
         // because the load has ended, sees what that load has stored. If it finds none because the
         // load has yet to be registered, map 3 says what the load reads.
         self.totals.loads.load(Ordering::Acquire) != 0
@@ -36,7 +35,7 @@ impl<K, V> Shard<'_, K, V> {
     /// Lists a load. Its leader's code may run when the lock was released (map 3).
     #[inline]
     pub(crate) fn list_load(&mut self, load: Arc<Load<K, V>>) {
-        self.loads_mut().add(load);
+        self.change_loads(|loads| loads.add(load));
         // SeqCst, partner: the fence of the pin of a call that asks `may_load`.
         fence(Ordering::SeqCst);
     }
@@ -47,43 +46,14 @@ impl<K, V> Shard<'_, K, V> {
         &self.locked.loads
     }
 
-    /// The same, to change them.
+    /// Changes the loads of this shard's keys, and publishes their number for
+    /// [`ShardCell::may_load`].
     #[inline]
-    pub(crate) fn loads_mut(&mut self) -> LoadsMut<'_, K, V> {
-        LoadsMut {
-            loads: &mut self.locked.loads,
-            count: &self.totals.loads,
-        }
-    }
-}
-
-/// The loads of a shard's keys under its lock. When it is dropped, their number is published for
-/// [`ShardCell::may_load`].
-pub(crate) struct LoadsMut<'s, K, V> {
-    loads: &'s mut Loads<K, V>,
-    count: &'s AtomicU64,
-}
-
-impl<K, V> Deref for LoadsMut<'_, K, V> {
-    type Target = Loads<K, V>;
-
-    #[inline]
-    fn deref(&self) -> &Loads<K, V> {
-        self.loads
-    }
-}
-
-impl<K, V> DerefMut for LoadsMut<'_, K, V> {
-    #[inline]
-    fn deref_mut(&mut self) -> &mut Loads<K, V> {
-        self.loads
-    }
-}
-
-impl<K, V> Drop for LoadsMut<'_, K, V> {
-    #[inline]
-    fn drop(&mut self) {
+    pub(crate) fn change_loads<R>(&mut self, change: impl FnOnce(&mut Loads<K, V>) -> R) -> R {
+        let loads = &mut self.locked.loads;
+        let done = change(loads);
         // Release, partner: the acquire in `may_load`.
-        self.count.store(self.loads.len() as u64, Ordering::Release);
+        self.totals.loads.store(loads.len() as u64, Ordering::Release);
+        done
     }
 }

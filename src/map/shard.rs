@@ -43,7 +43,7 @@ pub(crate) struct Occupied<'a, K, V> {
 impl<K, V> ShardCell<K, V> {
     /// Panics in a child made by `fork`.
     #[inline]
-    pub(super) fn lock(&self) -> Shard<'_, K, V> {
+    pub(crate) fn lock(&self) -> Shard<'_, K, V> {
         self.process.check();
         Shard {
             table: &self.table,
@@ -120,6 +120,14 @@ impl<'a, K, V> Shard<'a, K, V> {
         let home = table.home(hash);
         let place = table.locate(&home, hash, |other| other == node)?;
         Some(Occupied { node, home, place })
+    }
+
+    /// The place of a key that is absent, since no node has its hash; `None` if there is one.
+    pub(crate) fn vacant(&mut self, hash: u64) -> Option<Home<'a, K, V>> {
+        let table = self.writer();
+        let home = table.home(hash);
+        let found = table.locate(&home, hash, |node| node.hash() == hash);
+        found.is_none().then_some(home)
     }
 
     /// Bytes of a node with its entry.

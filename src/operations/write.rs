@@ -129,6 +129,11 @@ where
     const KNOWS_LOADS: bool = C::KNOWS_LOADS;
 
     #[inline]
+    fn expects_absent(&mut self) -> bool {
+        self.condition.expects_absent()
+    }
+
+    #[inline]
     fn is_key(&self, other: &K) -> bool {
         self.new.key() == other
     }
