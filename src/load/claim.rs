@@ -60,6 +60,7 @@ pub(crate) struct Request {
 
 impl Request {
     /// The request of a call that wants a value.
+    #[inline]
     pub(crate) const fn value(want: Want) -> Self {
         Self {
             want,
@@ -80,6 +81,7 @@ impl Request {
     }
 
     /// Whether the load is a reload if the key has a live entry.
+    #[inline]
     fn reloads(&self) -> bool {
         self.over != Over::Absent && self.want != Want::OwnTurn
     }
@@ -176,6 +178,7 @@ where
 
     /// The claim of a call that does not wait, or whose wait has ended with this verdict; `None` if
     /// the call has to wait now.
+    #[inline]
     pub(crate) fn step(&mut self, told: Option<Verdict<V>>) -> Option<Claim<K, V, H>> {
         let former = self.waits.take();
         let offered = match told {
@@ -230,6 +233,7 @@ where
     /// # Panics
     ///
     /// If the thread would wait for itself.
+    #[inline]
     #[track_caller]
     pub(crate) fn claim(&mut self) -> Claim<K, V, H> {
         match self.step(None) {
@@ -254,7 +258,7 @@ where
         if !waits_already {
             core.count_operation();
         }
-        let (shared, ask) = (&core.shared, self.ask);
+        let (shared, ask, mut left) = (&core.shared, self.ask, None);
         let begin = Begin {
             core: &*core,
             key: &mut self.key,
@@ -262,6 +266,7 @@ where
             ask,
             ticket: &mut self.ticket,
             offered: offered.as_ref().map(Guard::load),
+            left: &mut left,
             now: 0,
             wants_key: false,
         };
@@ -269,7 +274,7 @@ where
         let mut guard;
         // Holds the pin, and releases the waiters of an overdue load.
         let (begun, settled) = shared.transact(hash, begin).split();
-        let (over, left) = match begun {
+        let over = match begun {
             Begun::Live(node) => return Some(Claim::Value(Keyless::of_node(shared, node))),
             Begun::Busy(over) => {
                 let live = over.filter(|&node| shared.is_live(node));
@@ -295,19 +300,10 @@ where
                 self.waits = Some(load);
                 return None;
             }
-            Begun::Leads {
-                load,
-                counted,
-                over,
-                left,
-            } => {
+            Begun::Leads(load, over) => {
                 guard = offered.unwrap_or_else(|| Guard::new(self.home.clone(), load));
-                guard.absent = over.is_none();
-                guard.begins(counted);
-                if guard.load().reload_until().is_some() {
-                    shared.count(Count::Reloads);
-                }
-                (over, left)
+                (guard.runs, guard.absent) = (true, over.is_none());
+                over
             }
         };
         let over = over.filter(|_| !ask.reloads());
@@ -321,8 +317,11 @@ where
 }
 
 impl<K, V, H: Home<K, V>, Y: Key<K>> Drop for Claimant<K, V, H, Y> {
+    #[inline]
     fn drop(&mut self) {
-        self.stop();
+        if self.waits.is_some() {
+            self.stop();
+        }
     }
 }
 
@@ -336,6 +335,8 @@ struct Begin<'b, K, V, S, Y> {
     ticket: &'b mut Option<Ticket>,
     /// The load that the call was told to lead.
     offered: Option<&'b Arc<Load<K, V>>>,
+    /// An entry that was due has left.
+    left: &'b mut Option<WriteOutcome>,
     /// Cache time.
     now: u64,
     /// Whether the next attempt needs the owned key.
@@ -353,15 +354,8 @@ enum Begun<K, V> {
     Remembered(Outcome<V>),
     /// The load that the call was told to lead is no longer current.
     Withdrawn,
-    Leads {
-        load: Arc<Load<K, V>>,
-        /// Whether its run was counted before.
-        counted: bool,
-        /// The live entry that it leads over.
-        over: Option<NodePtr<K, V>>,
-        /// An entry that was due has left.
-        left: Option<WriteOutcome>,
-    },
+    /// With the live entry that it leads over.
+    Leads(Arc<Load<K, V>>, Option<NodePtr<K, V>>),
 }
 
 impl<K, V, S, Y> Begin<'_, K, V, S, Y> {
@@ -489,16 +483,18 @@ where
             // If the compute stores nothing, the next read reloads the entry.
             refresh.end(until, self.now, false);
         }
-        let left = due.map(|spot| {
+        if let Some(spot) = due {
             let node = spot.node;
             hold.shard.remove(spot, RemovalCause::Expired);
             shared.note_removed(|| node.weight(), RemovalCause::Expired);
-            WriteOutcome::of_removal(&hold.shard, None)
-        });
+            *self.left = Some(WriteOutcome::of_removal(&hold.shard, None));
+        }
         // For a task that is the calling thread, until its poll ends: what it calls meanwhile must
         // not wait for it.
         let leader = thread_number();
-        let counted = idle.as_ref().is_some_and(|(_, counted)| *counted);
+        if !idle.as_ref().is_some_and(|(_, counted)| *counted) {
+            shared.count(Count::Loads);
+        }
         let load = if let Some(led) = led {
             led.set_leader(leader);
             led.begin_anew(self.now);
@@ -516,13 +512,9 @@ where
         };
         if let Some(node) = over.filter(|_| self.ask.reloads()) {
             self.core.begin_refresh(&load, node, self.now);
+            shared.count(Count::Reloads);
         }
-        Ok(Begun::Leads {
-            load,
-            counted,
-            over,
-            left,
-        })
+        Ok(Begun::Leads(load, over))
     }
 }
 

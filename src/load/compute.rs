@@ -42,9 +42,11 @@ fn apply<K: CacheKey, V: CacheValue, S: BuildHasher, X>(
             unchanged(key, seen)
         }
         Op::Put(own) => put(key, seen.is_some(), guard.fill(own, LifetimeSource::Update)),
-        Op::PutWithTtl(own, ttl) => {
-            put(key, seen.is_some(), guard.fill(own, LifetimeSource::Ttl(ttl)))
-        }
+        Op::PutWithTtl(own, ttl) => put(
+            key,
+            seen.is_some(),
+            guard.fill(own, LifetimeSource::Ttl(ttl)),
+        ),
         Op::Remove => match (guard.remove(Outcome::Nothing), seen) {
             (Ok(Some(RemovalCause::Explicit)), Some(seen)) => CompResult::Removed(Entry {
                 stored: false,

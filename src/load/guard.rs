@@ -15,8 +15,7 @@ use crate::maintenance::WriteOutcome;
 use crate::map::Revalidated;
 use crate::node::NodePtr;
 use crate::operations::{
-    Change, Check, Core, Hold, LifetimeSource, Visit, WeakHandle, WriteCondition,
-    Written, write,
+    Change, Check, Core, Hold, LifetimeSource, Visit, WeakHandle, WriteCondition, Written, write,
 };
 use crate::shared::Shared;
 use crate::stats::Count;
@@ -72,7 +71,7 @@ pub(crate) struct Guard<K, V, H: Home<K, V>> {
     home: H,
     load: Arc<Load<K, V>>,
     /// Whether the run was counted as begun, and has yet to be counted as ended.
-    runs: bool,
+    pub(super) runs: bool,
     ended: bool,
     /// Whether the key was absent when the run began.
     pub(super) absent: bool,
@@ -176,7 +175,7 @@ impl<V> Filling<V> {
 }
 
 impl<K, V, H: Home<K, V>> Guard<K, V, H> {
-    /// The guard of a call that was told to lead; its run has yet to [begin](Self::begins).
+    /// The guard of a call that was told to lead; its run has yet to begin.
     pub(crate) fn new(home: H, load: Arc<Load<K, V>>) -> Self {
         Self {
             home,
@@ -186,15 +185,6 @@ impl<K, V, H: Home<K, V>> Guard<K, V, H> {
             absent: false,
             queued: false,
             on_drop: None,
-        }
-    }
-
-    /// User code is about to run. `counted` says whether this run was counted before.
-    #[inline]
-    pub(super) fn begins(&mut self, counted: bool) {
-        self.runs = true;
-        if !counted && let Some(core) = self.home.visit() {
-            core.shared.count(Count::Loads);
         }
     }
 
@@ -326,7 +316,10 @@ impl<K, V> WriteCondition<K, V> for Commit<'_, K, V> {
 
     #[inline]
     fn stored(&mut self, hold: &mut Hold<'_, '_, K, V>, written: Written) {
-        *self.made = Some((written, hold.shard.change_loads(|loads| loads.seal(self.load))));
+        *self.made = Some((
+            written,
+            hold.shard.change_loads(|loads| loads.seal(self.load)),
+        ));
     }
 }
 

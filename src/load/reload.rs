@@ -7,9 +7,7 @@ use crate::contain::contain;
 use crate::maintenance::WriteOutcome;
 use crate::map::Revalidated;
 use crate::node::NodePtr;
-use crate::operations::{
-    Change, Core, FromLoad, Hold, LifetimeSource, NextRefresh, set_refresh,
-};
+use crate::operations::{Change, Core, FromLoad, Hold, LifetimeSource, NextRefresh, set_refresh};
 use crate::refresh::usual_pause;
 use crate::stats::Count;
 use crate::time::{self, MAX_LIFETIME_NANOS, NEVER};

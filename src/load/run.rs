@@ -28,8 +28,7 @@ use std::time::Duration;
 pub(crate) type Led<'a, K, V, S, O> = (CallGuard<'a, K, V, S>, Option<Box<Keyless<V>>>, O);
 
 /// The run of a call. An error is the claim of a call that does not lead.
-pub(crate) type Run<'a, K, V, S, O> =
-    Result<Led<'a, K, V, S, O>, Claim<K, V, &'a Core<K, V, S>>>;
+pub(crate) type Run<'a, K, V, S, O> = Result<Led<'a, K, V, S, O>, Claim<K, V, &'a Core<K, V, S>>>;
 
 /// A call that gets its claim from this cache.
 type CallClaimant<'a, K, V, S, Y> = Claimant<K, V, &'a Core<K, V, S>, Y>;
@@ -76,6 +75,7 @@ impl<'a, K: CacheKey, V: CacheValue, S: CacheHasher, Y: Key<K>> CallClaimant<'a,
 pub(crate) type Made<V> = Result<(Box<Keyless<V>>, LifetimeSource), Outcome<V>>;
 
 /// Ends the load of a call by what its closure has made; the value, however it came.
+#[inline]
 pub(crate) fn conclude<K: CacheKey, V: CacheValue, S: BuildHasher>(
     run: Run<'_, K, V, S, Made<V>>,
 ) -> Result<Box<Keyless<V>>, Outcome<V>> {

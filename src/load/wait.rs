@@ -252,7 +252,10 @@ impl<K, V, S> Core<K, V, S> {
                     load.wake_waiters();
                 } else if load.has_waiters() {
                     self.watch_load(&load, now);
-                    next = next.into_iter().chain(self.time_to_overdue(&load, now)).min();
+                    next = next
+                        .into_iter()
+                        .chain(self.time_to_overdue(&load, now))
+                        .min();
                 }
             }
         }

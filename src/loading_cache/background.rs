@@ -223,7 +223,8 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
     {
         let (core, weak) = (self.cache.core(), self.cache.downgrade());
         if let Some(guard) = core.begin_reload(weak, core.hash(key), key) {
-            self.inner.launch(guard.in_background(dropped::<K, V, E, S>));
+            self.inner
+                .launch(guard.in_background(dropped::<K, V, E, S>));
         }
     }
 }

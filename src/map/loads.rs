@@ -53,7 +53,9 @@ impl<K, V> Shard<'_, K, V> {
         let loads = &mut self.locked.loads;
         let done = change(loads);
         // Release, partner: the acquire in `may_load`.
-        self.totals.loads.store(loads.len() as u64, Ordering::Release);
+        self.totals
+            .loads
+            .store(loads.len() as u64, Ordering::Release);
         done
     }
 }

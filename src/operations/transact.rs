@@ -147,6 +147,7 @@ impl<K, V, D> Settled<K, V, D> {
 
 impl<K, V> Shared<K, V> {
     /// Runs a change as one transaction on the key with this hash; see the module docs.
+    #[inline]
     pub(crate) fn transact<C: Change<K, V>>(&self, hash: u64, change: C) -> Settled<K, V, C::Done> {
         self.transact_in(self.map.cell(hash), hash, change, |_, settled| settled)
     }
