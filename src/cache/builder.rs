@@ -349,14 +349,13 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     /// lifetime above the [longest one](Expiry#answers) is cut to it.
     ///
     /// Without a ticker, a lifetime of ten seconds or more may count from up to 0.1 s after the
-    /// read: never early, and at most 0.1 s late. So a key that is read often is written once every
-    /// few milliseconds, when the system's coarse clock moves on, not once per read. A shorter
-    /// lifetime counts exactly from the read.
+    /// read: never early, and at most 0.1 s late. So a key that is read often is written once in
+    /// 50 ms, not once per read. A shorter lifetime counts exactly from the read.
     ///
     /// # Cost
     ///
-    /// A hit stores the new deadline in the entry, without a lock; from ten seconds on only where
-    /// the coarse clock has moved on. An entry takes eight bytes more.
+    /// A hit stores the new deadline in the entry, without a lock; from ten seconds on only if that
+    /// moves it by 50 ms or more. An entry takes eight bytes more.
     ///
     /// ```
     /// use std::time::Duration;

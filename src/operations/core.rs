@@ -72,9 +72,9 @@ impl<K, V, S> Core<K, V, S> {
         }
     }
 
-    /// Whether a read moves no deadline and is not counted.
+    /// Whether a read asks no policy, can do with a coarse reading, and is not counted.
     pub(super) fn reads_are_fast(lifetimes: &Lifetimes<K, V>, shared: &Shared<K, V>) -> bool {
-        !lifetimes.reads_may_extend() && shared.counters.is_none()
+        !lifetimes.reads_ask() && !lifetimes.reads_exactly() && shared.counters.is_none()
     }
 
     /// Counts an operation that leaves no event, where callers have to drop what was removed. The

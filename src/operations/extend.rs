@@ -15,92 +15,84 @@ use std::hash::{BuildHasher, Hash};
 use std::time::Duration;
 
 impl<K, V> Hit<K, V> {
-    /// Asks the policy about a read, and notes the deadline that the hit has now. False if the
-    /// entry expired meanwhile, or another thread moved its deadline, so that the look-up has to
-    /// start over; then this read has extended nothing.
+    /// Asks the policy about a read. Returns the deadline that the entry has now; `None` if it
+    /// expired meanwhile, or another thread moved its deadline, so that the look-up has to start
+    /// over; then this read has extended nothing.
     ///
     /// If the value was replaced meanwhile, the read counts as earlier and moves no deadline: it
     /// says nothing about the new value.
     #[inline(always)]
-    pub(super) fn extend<S>(&mut self, core: &Core<K, V, S>) -> bool {
-        let lifetimes = &core.lifetimes;
-        if !lifetimes.reads_extend {
-            return true;
-        }
-        let asks = lifetimes.asks_reads.load(Ordering::Relaxed);
-        let own = match &lifetimes.policy {
-            Some(policy) if asks == reads::EACH_READ => {
-                let clock = &core.shared.clock;
-                policy.deadline_after_read(self.node, clock, self.now, self.deadline)
-            }
-            Some(policy) if asks == reads::FIRST_READ => {
-                ask_about_first_read(core, &**policy, self)
-            }
-            _ => self.deadline,
-        };
-        if own == self.deadline && lifetimes.limits.time_to_idle.is_none() {
-            return true;
-        }
-        self.move_from(core, own)
-    }
-
-    /// Moves the deadline of a hit to the one that follows from `own`; see
-    /// [`extend`](Self::extend).
-    ///
-    /// The hit was live at the reading by which it was judged, and the new deadline counts from
-    /// there. If another thread has found the entry due since, it has claimed the deadline, and
-    /// the exchange fails (node 4).
-    #[inline]
-    fn move_from<S>(&mut self, core: &Core<K, V, S>, own: u64) -> bool {
+    pub(super) fn extend<S>(&self, core: &Core<K, V, S>) -> Option<u64> {
         let Self {
             node,
             deadline,
             now,
         } = *self;
-        let answer = (own != deadline).then_some(own);
         let lifetimes = &core.lifetimes;
-        let (own, wanted) = lifetimes.moved(node, deadline, answer, now);
-        let apart = lifetimes.kept_apart && answer.is_some();
-        if wanted == deadline && !apart {
-            return true;
+        if !lifetimes.reads_extend {
+            return Some(deadline);
         }
-        // The pass finds out about a later deadline when it comes to the entry's bucket. It needs
-        // an event for an earlier deadline. It also needs one for a removed deadline: otherwise the
-        // wheel would keep the entry for nothing.
-        if apart || wanted == NEVER || time::is_before(wanted, deadline, now) {
-            let moved = move_deadline(core, node, deadline, answer, now);
-            return self.still_valid(moved);
-        }
-        if !node.extend(deadline, wanted) {
-            return node.is_frozen(now);
-        }
-        // A clock that leapt by 64 to 91 years meanwhile makes an old deadline look like a claimed
-        // one (node 4): then only the removal shows that the entry was found due.
-        if node.state() != NodeState::Live {
-            return false;
-        }
-        self.deadline = wanted;
-        if !lifetimes.may_keep_own() || node.own_deadline() == own {
-            return true;
-        }
-        // Another thread has meanwhile set the own deadline, and moved the wanted one to the very
-        // value that it had before: the exchange succeeded, but ignores the new own deadline.
-        // Correct it here; readers see the later of the two until then.
-        let moved = move_deadline(core, node, wanted, None, now);
-        self.still_valid(moved)
-    }
-
-    /// Whether the hit is still valid; `moved` is its deadline if that was moved under the lock.
-    #[inline]
-    fn still_valid(&mut self, moved: Option<u64>) -> bool {
-        match moved {
-            Some(deadline) => {
-                self.deadline = deadline;
-                true
+        let asks = lifetimes.asks_reads.load(Ordering::Relaxed);
+        let own = match &lifetimes.policy {
+            Some(policy) if asks == reads::EACH_READ => {
+                policy.deadline_after_read(node, &core.shared.clock, now, deadline)
             }
-            None => self.node.is_frozen(self.now),
+            Some(policy) if asks == reads::FIRST_READ => {
+                ask_about_first_read(core, &**policy, self)
+            }
+            _ => deadline,
+        };
+        if own == deadline && lifetimes.limits.time_to_idle.is_none() {
+            return Some(deadline);
         }
+        move_by_read(core, node, deadline, now, own)
     }
+}
+
+/// Moves the deadline of a [`Hit`] to the one that follows from `own`; see [`Hit::extend`].
+///
+/// The hit was live at the reading by which it was judged, and the new deadline counts from there.
+/// If another thread has found the entry due since, it has claimed the deadline, and the exchange
+/// fails (node 4).
+// The hit in its parts: they stay in registers (`lookup`).
+fn move_by_read<K, V, S>(
+    core: &Core<K, V, S>,
+    node: NodePtr<K, V>,
+    deadline: u64,
+    now: u64,
+    own: u64,
+) -> Option<u64> {
+    let answer = (own != deadline).then_some(own);
+    let lifetimes = &core.lifetimes;
+    let (own, wanted) = lifetimes.moved(node, deadline, answer, now);
+    let apart = lifetimes.kept_apart && answer.is_some();
+    if wanted == deadline && !apart {
+        return Some(deadline);
+    }
+    // A move that failed leaves the hit valid only if a writer has frozen its deadline.
+    let frozen = || node.is_frozen(now).then_some(deadline);
+    // The pass finds out about a later deadline when it comes to the entry's bucket. It needs an
+    // event for an earlier deadline. It also needs one for a removed deadline: otherwise the wheel
+    // would keep the entry for nothing.
+    if apart || wanted == NEVER || time::is_before(wanted, deadline, now) {
+        return move_deadline(core, node, deadline, answer, now).or_else(frozen);
+    }
+    if !node.extend(deadline, wanted) {
+        return frozen();
+    }
+    // A clock that leapt by 64 to 91 years meanwhile makes an old deadline look like a claimed one
+    // (node 4): then only the removal shows that the entry was found due.
+    if node.state() != NodeState::Live {
+        return None;
+    }
+    if !lifetimes.may_keep_own() || node.own_deadline() == own {
+        return Some(wanted);
+    }
+    // Another thread has meanwhile set the own deadline, and moved the wanted one to the very value
+    // that it had before: the exchange succeeded, but ignores the new own deadline. Correct it
+    // here; readers see the later of the two until then.
+    let moved = move_deadline(core, node, wanted, None, now);
+    moved.or_else(|| node.is_frozen(now).then_some(wanted))
 }
 
 /// The policy's answer about the first read, which shows whether later reads have to ask.

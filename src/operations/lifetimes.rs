@@ -4,6 +4,7 @@
 //! A write asks the policy with no lock held, and confirms under the shard's lock that the answer
 //! still fits: [`TimedAnswer::supersede`].
 
+use super::find::Hit;
 use crate::expiry::{Asks, Lifetime};
 use crate::listener::RemovalCause;
 use crate::node::{NewNode, NodePtr, Times};
@@ -79,6 +80,8 @@ pub(crate) struct Lifetimes<K, V> {
     ///
     /// Relaxed: a policy that need not be asked would not move a deadline if it was.
     pub(super) asks_reads: AtomicU8,
+    /// The idle limit in nanoseconds; without one, 0.
+    idle: u64,
     /// The entry's own deadline must be kept apart from the wanted one.
     pub(crate) kept_apart: bool,
     /// An entry may have an own deadline. If not, a read does not look for one: it would touch
@@ -103,24 +106,37 @@ impl<K, V> Lifetimes<K, V> {
             } else {
                 reads::NO_READ
             }),
+            idle: (limits.time_to_idle).map_or(0, |idle| time::deadline_after(0, idle)),
             owned: AtomicBool::new(policy.is_some()),
             policy,
             limits,
         }
     }
 
+    /// Whether a read may ask the policy.
+    #[inline]
+    pub(super) fn reads_ask(&self) -> bool {
+        self.asks_reads.load(Ordering::Relaxed) != reads::NO_READ
+    }
+
+    /// Whether a read that asks no policy, judged by the coarse clock, leaves the deadline where it
+    /// is, because the idle limit would move it by less than [`time::GRAIN`].
+    #[inline]
+    pub(super) fn is_extended(&self, hit: &Hit<K, V>) -> bool {
+        let extended = hit.now.wrapping_add(self.idle);
+        time::elapsed(extended, hit.deadline) < time::GRAIN
+    }
+
     /// Whether a read may still move a deadline.
     #[inline]
     pub(super) fn reads_may_extend(&self) -> bool {
-        self.asks_reads.load(Ordering::Relaxed) != reads::NO_READ
-            || self.limits.time_to_idle.is_some()
+        self.reads_ask() || self.limits.time_to_idle.is_some()
     }
 
     /// Whether a read needs the exact time: the policy is told it, or the lifetime that counts from
     /// it is short.
     pub(super) fn reads_exactly(&self) -> bool {
-        let told =
-            self.policy_asks.times && self.asks_reads.load(Ordering::Relaxed) != reads::NO_READ;
+        let told = self.policy_asks.times && self.reads_ask();
         let idle = self.limits.time_to_idle;
         told || idle.is_some_and(|idle| idle < time::COARSE_FROM)
     }

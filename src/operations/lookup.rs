@@ -7,12 +7,13 @@
 //!
 //! 1. The *fast path* ([`Lookup::look_up`]) is inlined into the caller. It takes a pin that needs
 //!    no call, looks once at the key's group, and serves an entry without a deadline. It serves all
-//!    look-ups that are not reads, and reads of caches in which a read moves no deadline and counts
-//!    nothing.
+//!    look-ups that are not reads, and reads of caches in which a read asks no policy, needs no
+//!    exact time and counts nothing.
 //! 2. If the entry has a deadline, [`judge`](Flow::judge) asks the coarse clock. Where that does
 //!    not decide, [`finish`](Flow::finish) judges the entry by the exact one. A look-up that is not
-//!    fast goes to `finish` at once, which also asks the policy, moves the deadline, notes the use
-//!    and counts it. `get_many` ([`many`](super::many)) finds the entries of a batch together, and
+//!    fast goes to `finish` at once. [`complete`](Flow::complete) asks the policy, moves the
+//!    deadline, notes the use and counts it; a fast read comes to it if the idle limit moves the
+//!    deadline. `get_many` ([`many`](super::many)) finds the entries of a batch together, and
 //!    takes the other steps from here.
 //! 3. [`Flow::search`] is the cold end: one look did not decide, or the entry is due or was changed
 //!    meanwhile. An entry that is due is a miss once its deadline is *claimed* (node 4). If that
@@ -20,7 +21,8 @@
 //!    absent.
 //!
 //! The fast path reaches the others by tail calls. So it keeps nothing across a call, and saves no
-//! register.
+//! register. A hit is handed on in its parts, which stay in registers: a deadline that is still on
+//! its way from memory, and is stored on the stack, holds up the look-ups that follow.
 
 use super::core::Core;
 use super::find::{EntryRef, Hit};
@@ -266,6 +268,14 @@ impl<K: 'static, V: 'static, S, L: Lookup<K, V>, Q: Equivalent<K> + ?Sized> Flow
         if let Some(latest) = core.shared.clock.latest()
             && let Ok(hit) = Hit::of(node, node.deadline(), latest)
         {
+            if L::IS_READ && core.shared.reads_extend && !core.lifetimes.is_extended(&hit) {
+                let Hit {
+                    node,
+                    deadline,
+                    now,
+                } = hit;
+                return Self::complete(core, key, node, deadline, now, pin.into());
+            }
             return Self::end(core, hit, pin);
         }
         Self::finish(core, key, node, pin.into())
@@ -278,10 +288,10 @@ impl<K: 'static, V: 'static, S, L: Lookup<K, V>, Q: Equivalent<K> + ?Sized> Flow
         hit: Hit<K, V>,
         pin: P,
     ) -> Option<L::Answer<'a>> {
-        let part = L::take(core, &hit);
         if L::IS_READ && core.shared.should_record(hit.node) {
-            return Self::record(core, hit, part, pin.into());
+            return Self::record(core, hit.node, hit.deadline, hit.now, pin.into());
         }
+        let part = L::take(core, &hit);
         Some(L::answer(core, hit, part, move || pin.into()))
     }
 
@@ -289,11 +299,18 @@ impl<K: 'static, V: 'static, S, L: Lookup<K, V>, Q: Equivalent<K> + ?Sized> Flow
     #[inline(never)]
     fn record<'a>(
         core: &'a Core<K, V, S>,
-        hit: Hit<K, V>,
-        part: L::Part,
+        node: NodePtr<K, V>,
+        deadline: u64,
+        now: u64,
         pin: Pin,
     ) -> Option<L::Answer<'a>> {
-        core.maintenance.note_read(&core.shared, hit.node, &pin);
+        let hit = Hit {
+            node,
+            deadline,
+            now,
+        };
+        let part = L::take(core, &hit);
+        core.maintenance.note_read(&core.shared, node, &pin);
         Some(L::answer(core, hit, part, move || pin))
     }
 
@@ -307,12 +324,38 @@ impl<K: 'static, V: 'static, S, L: Lookup<K, V>, Q: Equivalent<K> + ?Sized> Flow
         pin: Pin,
     ) -> Option<L::Answer<'a>> {
         let exactly = L::IS_READ && core.shared.reads_exactly.load(Ordering::Relaxed);
-        let Ok(mut hit) = core.shared.judge(node, exactly) else {
-            return Self::search(core, node.hash(), key, Some(node), pin);
+        match core.shared.judge(node, exactly) {
+            Ok(Hit {
+                node,
+                deadline,
+                now,
+            }) => Self::complete(core, key, node, deadline, now, pin),
+            Err(_) => Self::search(core, node.hash(), key, Some(node), pin),
+        }
+    }
+
+    /// The rest of a look-up that has found a live entry, where a read may move the deadline or is
+    /// counted.
+    #[inline]
+    fn complete<'a>(
+        core: &'a Core<K, V, S>,
+        key: &Q,
+        node: NodePtr<K, V>,
+        deadline: u64,
+        now: u64,
+        pin: Pin,
+    ) -> Option<L::Answer<'a>> {
+        let mut hit = Hit {
+            node,
+            deadline,
+            now,
         };
         let part = L::take(core, &hit);
-        if L::IS_READ && !hit.extend(core) {
-            return Self::search(core, node.hash(), key, None, pin);
+        if L::IS_READ {
+            match hit.extend(core) {
+                Some(deadline) => hit.deadline = deadline,
+                None => return Self::search(core, node.hash(), key, None, pin),
+            }
         }
         L::note_hit(core, node, &pin);
         Some(L::answer(core, hit, part, move || pin))
@@ -345,12 +388,16 @@ impl<K: 'static, V: 'static, S, L: Lookup<K, V>, Q: Equivalent<K> + ?Sized> Flow
                 }
             };
             let part = L::take(core, &hit);
+            if L::IS_READ && asks < MAX_ASKS {
+                match hit.extend(core) {
+                    Some(deadline) => hit.deadline = deadline,
+                    None => continue,
+                }
+            }
             // If another call, or the policy itself, moves the deadline at each attempt, the last
             // move stays.
-            if !L::IS_READ || asks >= MAX_ASKS || hit.extend(core) {
-                L::note_hit(core, hit.node, &pin);
-                return Some(L::answer(core, hit, part, move || pin));
-            }
+            L::note_hit(core, hit.node, &pin);
+            return Some(L::answer(core, hit, part, move || pin));
         }
         unreachable!("a loop without an end");
     }

@@ -48,6 +48,11 @@ pub use ticker::{ManualTicker, Ticker};
 /// The shortest lifetime that may count from up to [`SLACK`](coarse::SLACK) after the read.
 pub(crate) const COARSE_FROM: Duration = Duration::from_secs(10);
 
+/// A read that counts from a coarse reading leaves a deadline that it would move by less than this.
+/// The deadline then counts from the coarse reading plus half of the slack, or from later: not from
+/// before the read, since the clock lags by no more.
+pub(crate) const GRAIN: u64 = coarse::SLACK / 2;
+
 /// The clock of one cache: readings in cache time.
 // The fields have this order because a hit reads the first one, which then stands beside the other
 // memory that a hit reads.

@@ -59,7 +59,7 @@ const SECOND: u64 = 1_000_000_000;
 const START: u64 = 77 * SECOND;
 
 /// A number that looks random, by the generator `splitmix64`.
-pub(super) fn random(state: &mut u64) -> u64 {
+pub(crate) fn random(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
     let mixed = (*state ^ (*state >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);

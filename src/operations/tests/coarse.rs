@@ -1,6 +1,6 @@
 //! Look-ups and reads that extend, on an exact clock and a coarse clock of the test.
 
-use crate::time::tests::Clocks;
+use crate::time::tests::{Clocks, random};
 use crate::{Cache, CacheBuilder, Expiry, Scheduler, expiry};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -106,22 +106,70 @@ fn an_idle_limit_counts_from_the_read_or_up_to_a_tenth_of_a_second_later() {
 }
 
 #[test]
-fn reads_in_one_tick_store_one_deadline() {
+fn reads_within_half_of_the_slack_store_one_deadline() {
     let clocks = Clocks::new(START);
     let cache = cache(clocks, |builder| builder.time_to_idle(HOUR));
     cache.insert(1, 1);
-    let left = |coarse: u64, after: u64| {
-        clocks.set(START + coarse + after, after as i64);
+    let left = |after: u64, lag: u64| {
+        clocks.set(START + SECOND + after, lag as i64);
         assert_eq!(cache.get(&1), Some(1));
-        clocks.set(START + coarse, 0);
+        clocks.set(START + SECOND, 0);
         cache.peek_ref(&1).unwrap().time_left().unwrap()
     };
-    let first = left(SECOND, 0);
-    assert_eq!(first, HOUR + Duration::from_nanos(SLACK));
-    for after in [1, 1_000_000, 3_999_999] {
-        assert_eq!(left(SECOND, after), first, "{after} ns into the tick");
+    let first = HOUR + Duration::from_nanos(SLACK);
+    assert_eq!(left(0, 0), first);
+    for (after, lag) in [
+        (1, 1),
+        (4_000_000, 0),
+        (SLACK / 2 - 1, 0),
+        (SLACK - 1, SLACK / 2),
+    ] {
+        assert_eq!(left(after, lag), first, "{after} ns later, lag {lag}");
     }
-    assert_eq!(left(SECOND + 4_000_000, 0), first, "the next tick moves it");
+    let moved = first + Duration::from_nanos(SLACK / 2);
+    assert_eq!(left(SLACK / 2, 0), moved);
+}
+
+#[test]
+fn an_idle_limit_is_never_early_and_at_most_a_tenth_of_a_second_late() {
+    let (clocks, mut state) = (Clocks::new(START), 1);
+    let mut below = |most: u64| random(&mut state) % most;
+    let cache = cache(clocks, |builder| builder.time_to_idle(HOUR));
+    let (hour, mut now) = (HOUR.as_nanos() as u64, START);
+    for round in 0..2_000 {
+        cache.insert(1, 1);
+        for _ in 0..below(20) {
+            now += below(2 * SLACK / 3);
+            clocks.set(now, below(SLACK / 2 + 1) as i64);
+            assert_eq!(cache.get(&1), Some(1));
+        }
+        let mut there = |at: u64| {
+            clocks.set(at, below(SLACK / 2 + 1) as i64);
+            cache.contains_key(&1)
+        };
+        assert!(there(now + hour - 1), "early in round {round}");
+        now += hour + SLACK;
+        assert!(!there(now), "late in round {round}");
+    }
+}
+
+#[test]
+fn an_idle_limit_leaves_an_own_deadline_that_is_earlier() {
+    let clocks = Clocks::new(START);
+    let cache = cache(clocks, |builder| builder.time_to_idle(HOUR));
+    let own = HOUR + Duration::from_secs(1);
+    cache.insert_with_ttl(1, 1, own);
+    for second in 1..10 {
+        clocks.set(START + second * SECOND, 0);
+        assert_eq!(cache.get(&1), Some(1));
+        let left = cache.peek_ref(&1).unwrap().time_left().unwrap();
+        assert_eq!(left, own - Duration::from_secs(second));
+    }
+    assert!(cache.set_expiry(&1, None));
+    clocks.set(START + 10 * SECOND, 0);
+    assert_eq!(cache.get(&1), Some(1));
+    let left = cache.peek_ref(&1).unwrap().time_left().unwrap();
+    assert_eq!(left, HOUR + Duration::from_nanos(SLACK));
 }
 
 #[test]

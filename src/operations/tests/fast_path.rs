@@ -88,8 +88,12 @@ fn the_first_read_tells_whether_reads_are_fast() {
     assert!(read(ordinary().build(), &[1, 2, 1]));
     let counted = ordinary().record_stats().build();
     assert!(!read(counted, &[1, 2]));
-    let idle = ordinary().time_to_idle(HOUR).build();
-    assert!(!read(idle, &[1, 2]));
+    let idle = |limit| ordinary().time_to_idle(limit).build();
+    assert!(read(idle(HOUR), &[1, 2]));
+    assert!(
+        !read(idle(Duration::from_secs(9)), &[1, 2]),
+        "needs the exact time"
+    );
     let extended = || Cache::builder().expire_after(HourFromReads).build();
     assert!(!read(extended(), &[1, 1]));
     assert!(!read(extended(), &[1, 2]));
