@@ -178,7 +178,7 @@ struct State<V> {
     sealed: bool,
     revoked: Option<RevokedBy>,
     /// Made when the first call joins: most loads have no waiter.
-    waiters: Option<Box<Waiters<V>>>,
+    waiters: Option<Waiters<V>>,
 }
 
 /// The calls that have joined a load.
@@ -213,11 +213,9 @@ type Queue = BTreeMap<Ticket, Option<Waker>>;
 
 impl<V> State<V> {
     fn waiters(&mut self) -> &mut Waiters<V> {
-        self.waiters.get_or_insert_with(|| {
-            Box::new(Waiters {
-                waiting: Vec::new(),
-                told: HashMap::default(),
-            })
+        self.waiters.get_or_insert_with(|| Waiters {
+            waiting: Vec::new(),
+            told: HashMap::default(),
         })
     }
 

@@ -114,7 +114,7 @@ impl<K, V> Loads<K, V> {
 
     pub(crate) fn add(&mut self, load: Arc<Load<K, V>>) {
         self.current += 1;
-        if self.len() == 0 {
+        if self.single.is_none() && self.others.is_empty() {
             self.single = Some(load);
         } else {
             self.others.insert(place(&load), load);
