@@ -3,7 +3,6 @@
 
 use super::Eviction;
 use super::lirs::Lirs;
-use super::order::Order;
 use super::queue::WeighedQueue;
 use super::window::{LEAST_PART, SLACK, WindowSizer};
 use std::ops::RangeInclusive;
@@ -17,16 +16,6 @@ impl<K, V> Eviction<K, V> {
         assert!(u64::from(self.heaviest) <= self.max || self.heaviest == 0);
         let weights = 1..=u64::from(self.heaviest);
         self.order.check_invariants(weights);
-    }
-}
-
-impl<K, V> Order<K, V> {
-    /// Asserts the invariants of the parts.
-    fn check_invariants(&self, weights: RangeInclusive<u64>) {
-        match self {
-            Self::Adaptive(lirs) => lirs.check_invariants(weights),
-            Self::Lru(queue) => queue.check_invariants(weights),
-        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! What tests ask of the geometry of the wheel.
 
-use super::{BUCKETS, BUCKETS_PER_LEVEL, FIRST, Spans, WIDEST_SHIFT};
+use super::{BUCKETS, BUCKETS_PER_LEVEL, FIRST, Spans, WIDEST_SHIFT, lead};
 
 impl Spans {
     /// The spans for a finest span of `2^shift` ns, down to 1 ns: small enough for tests to visit
@@ -8,6 +8,13 @@ impl Spans {
     pub(crate) fn with_shift(shift: u32) -> Self {
         assert!(shift <= WIDEST_SHIFT);
         Self { shift }
+    }
+
+    /// When the bucket at `index` of a level is visited next, worked out for it alone.
+    pub(crate) fn visit(self, level: usize, index: u32, now: u64) -> u64 {
+        let ahead = index.wrapping_sub(self.hand(level, now) + lead(level))
+            & (BUCKETS_PER_LEVEL[level] - 1);
+        self.tick_after(level, ahead, now)
     }
 }
 

@@ -527,7 +527,7 @@ impl Bench {
             .iter()
             .filter(|entry| entry.state != State::Out);
         assert!((self.due.len()..=may_be.count()).contains(&self.wheel.len()));
-        let pictured: usize = self.wheel.levels().flat_map(|level| level.lens).sum();
+        let pictured: usize = self.wheel.levels().flat_map(|level| level.2).sum();
         assert_eq!(pictured, self.wheel.len());
     }
 

@@ -1,7 +1,6 @@
 //! The arguments and results of `and_compute_with` and its variants; see
 //! [`Cache::entry`](crate::Cache::entry).
 
-use std::fmt;
 use std::time::Duration;
 
 /// What the closure of a compute call returns: what to do with the entry. Later versions may add
@@ -127,7 +126,7 @@ impl<K, V> CompResult<K, V> {
 /// assert_eq!((*entry.key(), *entry.value()), ("ada", 1815));
 /// assert!(entry.is_fresh() && entry.is_stored());
 /// ```
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Entry<K, V> {
     pub(crate) key: K,
     pub(crate) value: V,
@@ -214,16 +213,5 @@ impl<K, V> Entry<K, V> {
     /// ```
     pub fn time_left(&self) -> Option<Duration> {
         self.left
-    }
-}
-
-impl<K: fmt::Debug, V: fmt::Debug> fmt::Debug for Entry<K, V> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Entry")
-            .field("key", &self.key)
-            .field("value", &self.value)
-            .field("is_fresh", &self.fresh)
-            .field("is_stored", &self.stored)
-            .finish_non_exhaustive()
     }
 }

@@ -64,12 +64,8 @@ impl<'a, K: Eq, V, S> Iterator for Iter<'a, K, V, S> {
     fn next(&mut self) -> Option<Self::Item> {
         loop {
             while let Some(node) = self.group.pop() {
-                // The entry takes a pin of its own first: a pin protects only nodes that are in the
-                // map when it is taken, not a node that an earlier pin has seen and that has left
-                // the map since.
-                let pin = self.core.shared.pin();
-                if let Some(hit) = self.core.shared.find_again(node, &pin) {
-                    return Some(EntryRef::new(hit, &self.core.shared.clock, pin));
+                if let Some(entry) = self.core.shared.entry_again(node) {
+                    return Some(entry);
                 }
             }
             let map = &self.core.shared.map;

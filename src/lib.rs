@@ -219,20 +219,16 @@ pub use iter::Iter;
 pub use listener::RemovalCause;
 pub use load::{EntrySelector, Filled, Lease, Leased, RefEntrySelector};
 pub use loading_cache::{
-    AsyncLoader, AsyncLoaderFn, IntoLoading, LoadError, Loaded, Loader, LoaderFn, LoadingBuilder,
-    LoadingCache, Refreshing, Reloaded, async_loader_fn, loader_fn,
+    AsyncLoader, IntoLoading, LoadError, Loaded, Loader, LoadingBuilder, LoadingCache, Refreshing,
+    Reloaded, async_loader_fn, loader_fn,
 };
 pub use operations::EntryRef;
 pub use policy::Policy;
-#[doc(hidden)]
-pub use policy::WheelSnapshot;
 pub use refresh::Refresh;
-pub use scheduler::{Alarm, Delivery, DeliveryTask, Executor, MaintenanceTask, Scheduler};
+pub use scheduler::{Alarm, Delivery, DeliveryTask, MaintenanceTask, Scheduler};
 pub use snapshot::{Downtime, Ended, Restore, Restored, SavedEntry, Snapshot, View};
 pub use stats::{Stat, StatValue, Stats};
 pub use time::{ManualTicker, Ticker};
-#[doc(hidden)]
-pub use wheel::LevelSnapshot;
 
 /// Runs the examples of README.md as documentation tests.
 #[cfg(doctest)]

@@ -37,7 +37,6 @@ use crate::listener::{Listener, RemovalCause, call, inside_listener};
 use crate::load::cycle::{DeliveryWait, thread_number};
 use crate::node::NodePtr;
 use crate::sync::{AtomicU8, AtomicU64, AtomicUsize, Condvar, Mutex, Ordering, yield_now};
-use std::cell::Cell;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
@@ -88,32 +87,36 @@ pub(crate) struct Notification<K, V> {
     pub(crate) cause: RemovalCause,
 }
 
-/// The right to deliver, which one thread has at a time.
-pub(crate) struct Token(Mutex<()>);
+/// The right to deliver, which one thread has at a time, and what its holder keeps in hand.
+pub(crate) struct Token<T>(Mutex<T>);
 
-impl Token {
-    pub(crate) fn new() -> Self {
-        Self(Mutex::new(()))
+impl<T> Token<T> {
+    pub(crate) fn new(in_hand: T) -> Self {
+        Self(Mutex::new(in_hand))
     }
 
     /// Runs `work` while holding the token, again and again until `is_empty` says that nothing is
-    /// left after the token was given back. Returns at once if another thread has the token.
+    /// left after the token was given back, or `work` says to stop; true for the latter. Returns at
+    /// once if another thread has the token.
     ///
     /// A poster pushes, then tries to take the token; a holder gives it back, then looks for more.
     /// Both use the lock of the queue. If the holder looks before the push, the poster finds the
     /// token given back.
-    pub(crate) fn run(&self, mut work: impl FnMut(), mut is_empty: impl FnMut() -> bool) {
-        while let Some(held) = self.0.try_lock() {
-            work();
+    pub(crate) fn run(
+        &self,
+        mut work: impl FnMut(&mut T) -> bool,
+        mut is_empty: impl FnMut() -> bool,
+    ) -> bool {
+        while let Some(mut held) = self.0.try_lock() {
+            let stopped = work(&mut held);
             drop(held);
-            if is_empty() {
-                return;
+            if stopped || is_empty() {
+                return stopped;
             }
         }
+        false
     }
-}
 
-impl Token {
     fn is_free(&self) -> bool {
         // Not a plain look: it must come after what this thread has done before.
         self.0.try_lock().is_some()
@@ -127,29 +130,23 @@ struct Queue<K, V> {
     blocks: VecDeque<Vec<Notification<K, V>>>,
     /// Blocks that were delivered and emptied, to be filled again.
     spare: Vec<Vec<Notification<K, V>>>,
-    /// The vector in which the holder of the token gathers delivered nodes.
-    nodes: Vec<NodePtr<K, V>>,
 }
 
-impl<K, V> Queue<K, V> {
-    /// Moves what a pass has gathered to the end of the queue: into the last block if it has room,
-    /// else as a block of its own.
-    fn extend(&mut self, gathered: &mut Vec<Notification<K, V>>) {
-        match self.blocks.back_mut() {
-            Some(last) if last.len() + gathered.len() <= BLOCK_LEN => last.append(gathered),
-            _ => {
-                let empty = self.spare.pop().unwrap_or_default();
-                self.blocks.push_back(std::mem::replace(gathered, empty));
-            }
-        }
-    }
+/// What the holder of the token has taken from the queue. If a delivery stops, the next holder goes
+/// on here.
+struct InHand<K, V> {
+    block: Vec<Notification<K, V>>,
+    /// How many of the block were delivered.
+    delivered: usize,
+    /// The nodes that were delivered and not yet passed to [`OnDelivered`].
+    nodes: Vec<NodePtr<K, V>>,
 }
 
 /// The notifications of one cache.
 pub(crate) struct Notifier<K, V> {
     listener: Option<Listener<K, V>>,
     queue: Mutex<Queue<K, V>>,
-    token: Token,
+    token: Token<InHand<K, V>>,
     /// The thread that holds the token, or held it last.
     deliverer: AtomicU64,
     posted: AtomicU64,
@@ -163,31 +160,6 @@ pub(crate) struct Notifier<K, V> {
     panics: AtomicU64,
 }
 
-/// A block while it is delivered. If delivery stops, the rest of the block goes back to the front
-/// of the queue. Only the holder of the token takes blocks, so no later block was taken meanwhile.
-struct BlockInDelivery<'a, K, V> {
-    block: Vec<Notification<K, V>>,
-    /// How many of the block were delivered.
-    delivered: usize,
-    /// The nodes that were delivered and not yet passed to [`OnDelivered`].
-    nodes: Vec<NodePtr<K, V>>,
-    queue: &'a Mutex<Queue<K, V>>,
-}
-
-impl<K, V> Drop for BlockInDelivery<'_, K, V> {
-    fn drop(&mut self) {
-        self.block.drain(..self.delivered);
-        let block = std::mem::take(&mut self.block);
-        let mut queue = self.queue.lock();
-        queue.nodes = std::mem::take(&mut self.nodes);
-        if !block.is_empty() {
-            queue.blocks.push_front(block);
-        } else if queue.spare.len() < MAX_SPARE_BLOCKS && block.capacity() <= MAX_SPARE_ROOM {
-            queue.spare.push(block);
-        }
-    }
-}
-
 /// The callback that takes delivered nodes back.
 pub(crate) type OnDelivered<'a, K, V> = &'a mut dyn FnMut(&mut Vec<NodePtr<K, V>>);
 
@@ -198,9 +170,12 @@ impl<K, V> Notifier<K, V> {
             queue: Mutex::new(Queue {
                 blocks: VecDeque::new(),
                 spare: Vec::new(),
+            }),
+            token: Token::new(InHand {
+                block: Vec::new(),
+                delivered: 0,
                 nodes: Vec::new(),
             }),
-            token: Token::new(),
             deliverer: AtomicU64::new(0),
             posted: AtomicU64::new(0),
             delivered: AtomicU64::new(0),
@@ -226,7 +201,13 @@ impl<K, V> Notifier<K, V> {
         // the posts.
         self.posted
             .fetch_add(gathered.len() as u64, Ordering::Release);
-        queue.extend(gathered);
+        match queue.blocks.back_mut() {
+            Some(last) if last.len() + gathered.len() <= BLOCK_LEN => last.append(gathered),
+            _ => {
+                let empty = queue.spare.pop().unwrap_or_default();
+                queue.blocks.push_back(std::mem::replace(gathered, empty));
+            }
+        }
     }
 
     /// Notifications not yet delivered.
@@ -247,38 +228,38 @@ impl<K, V> Notifier<K, V> {
         let Some(listener) = &self.listener else {
             return false;
         };
-        let stopped = Cell::new(false);
-        self.token.run(
-            || {
+        let stopped = self.token.run(
+            |in_hand| {
                 // Relaxed: a thread that waits compares it at intervals.
                 self.deliverer.store(thread_number(), Ordering::Relaxed);
-                while let Some(mut left) = self.next() {
-                    while left.delivered < left.block.len() {
-                        while left.nodes.len() < CALLS_PER_CHUNK
-                            && let Some(&Notification { node, cause }) =
-                                left.block.get(left.delivered)
-                        {
-                            left.delivered += 1;
-                            self.call(listener, node, cause);
-                            left.nodes.push(node);
+                loop {
+                    while in_hand.nodes.len() < CALLS_PER_CHUNK
+                        && let Some((node, cause)) = self.next(in_hand)
+                    {
+                        in_hand.nodes.push(node);
+                        if call(listener, node.key(), node.value(), cause).is_none() {
+                            // Relaxed: a statistic.
+                            self.panics.fetch_add(1, Ordering::Relaxed);
                         }
-                        let count = left.nodes.len() as u64;
-                        done(&mut left.nodes);
-                        self.note_delivered(count);
-                        if !keep_going() {
-                            stopped.set(true);
-                            return;
-                        }
+                    }
+                    let count = in_hand.nodes.len() as u64;
+                    if count == 0 {
+                        return false;
+                    }
+                    done(&mut in_hand.nodes);
+                    self.note_delivered(count);
+                    if !keep_going() {
+                        return true;
                     }
                 }
             },
-            || stopped.get() || self.queue.lock().blocks.is_empty(),
+            || self.queue.lock().blocks.is_empty(),
         );
-        if stopped.get() {
+        if stopped {
             // A thread that waits takes over.
             self.wake_waiters();
         }
-        stopped.get()
+        stopped
     }
 
     /// For a thread that has ended the delivery that was offered: whether to offer another. Not if
@@ -311,24 +292,21 @@ impl<K, V> Notifier<K, V> {
         self.wake_waiters();
     }
 
-    /// The oldest block that waits. For the holder of the token.
-    fn next(&self) -> Option<BlockInDelivery<'_, K, V>> {
-        let mut queue = self.queue.lock();
-        let block = queue.blocks.pop_front()?;
-        Some(BlockInDelivery {
-            block,
-            delivered: 0,
-            nodes: std::mem::take(&mut queue.nodes),
-            queue: &self.queue,
-        })
-    }
-
-    fn call(&self, listener: &Listener<K, V>, node: NodePtr<K, V>, cause: RemovalCause) {
-        let outcome = call(listener, node.key(), node.value(), cause);
-        if outcome.is_none() {
-            // Relaxed: a statistic.
-            self.panics.fetch_add(1, Ordering::Relaxed);
+    /// Takes the oldest notification.
+    fn next(&self, in_hand: &mut InHand<K, V>) -> Option<(NodePtr<K, V>, RemovalCause)> {
+        if in_hand.delivered == in_hand.block.len() {
+            let mut queue = self.queue.lock();
+            let next = queue.blocks.pop_front()?;
+            let mut emptied = std::mem::replace(&mut in_hand.block, next);
+            in_hand.delivered = 0;
+            if queue.spare.len() < MAX_SPARE_BLOCKS && emptied.capacity() <= MAX_SPARE_ROOM {
+                emptied.clear();
+                queue.spare.push(emptied);
+            }
         }
+        let &Notification { node, cause } = &in_hand.block[in_hand.delivered];
+        in_hand.delivered += 1;
+        Some((node, cause))
     }
 
     /// The thread that delivers, or 0.

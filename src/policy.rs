@@ -5,7 +5,6 @@ use crate::eviction::EvictionPolicy;
 use crate::hash::RandomState;
 use crate::operations::Core;
 use crate::shared::about;
-use crate::wheel::LevelSnapshot;
 use equivalent::Equivalent;
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
@@ -36,15 +35,11 @@ impl<K, V, S> Cache<K, V, S> {
     /// assert_eq!(cache.policy().max_capacity(), Some(100));
     /// ```
     pub fn policy(&self) -> Policy<'_, K, V, S> {
-        Policy::new(self.core())
+        Policy { core: self.core() }
     }
 }
 
-impl<'a, K, V, S> Policy<'a, K, V, S> {
-    pub(crate) fn new(core: &'a Core<K, V, S>) -> Self {
-        Self { core }
-    }
-
+impl<K, V, S> Policy<'_, K, V, S> {
     /// Returns the cache's present time, as an [`Expiry`](crate::Expiry) receives it.
     ///
     /// On the default clock it is at most 50 µs earlier than [`Instant::now`], and never later. On
@@ -224,7 +219,8 @@ impl<'a, K, V, S> Policy<'a, K, V, S> {
         (bytes + of_policy).round() as u64
     }
 
-    /// Returns a snapshot of the timer wheel, for viewers.
+    /// Returns the levels of the timer wheel, the finest first: the width of a level's buckets,
+    /// which of them contains the wheel's time, and how many entries each holds. For viewers.
     ///
     /// Writes that still wait in a buffer are drained first.
     ///
@@ -245,27 +241,20 @@ impl<'a, K, V, S> Policy<'a, K, V, S> {
     /// cache.insert_with_ttl("soon", 1, Duration::from_secs(10));
     /// cache.insert_with_ttl("late", 2, Duration::from_secs(3600));
     /// let wheel = cache.policy().wheel();
-    /// assert_eq!(wheel.levels().len(), 5);
-    /// assert_eq!(wheel.levels()[0].lens().iter().sum::<usize>(), 1);
+    /// assert_eq!(wheel.len(), 5);
+    /// let (width, _, entries) = &wheel[0];
+    /// assert_eq!((*width, entries.len()), (cache.policy().expiry_resolution(), 64));
+    /// assert_eq!(entries.iter().sum::<usize>(), 1);
     /// ```
     #[doc(hidden)]
-    pub fn wheel(&self) -> WheelSnapshot {
-        let next_maintenance_in = self.core.maintenance.view(&self.core.shared).next_in();
-        let (now_nanos, levels) = self.core.maintenance.wheel_levels();
-        WheelSnapshot {
-            now_nanos,
-            next_maintenance_in,
-            levels,
-        }
+    pub fn wheel(&self) -> Vec<(Duration, usize, Vec<usize>)> {
+        // Links what waits in the buffers.
+        _ = self.core.maintenance.view(&self.core.shared).next_in();
+        self.core.maintenance.wheel_levels()
     }
 }
 
-impl<K, V, S> Policy<'_, K, V, S>
-where
-    K: Hash + Eq + Send + Sync + 'static,
-    V: Send + Sync + 'static,
-    S: BuildHasher + Send + Sync + 'static,
-{
+impl<K, V, S: BuildHasher> Policy<'_, K, V, S> {
     /// Returns the weight of a key's entry, which the weigher returned when the entry was written;
     /// 1 without a weigher. `None` if the key is absent or its entry has expired. Does not count as
     /// a use of the entry.
@@ -306,85 +295,5 @@ impl<K, V, S> fmt::Debug for Policy<'_, K, V, S> {
             .field("time_to_idle", &self.time_to_idle())
             .field("expiry_resolution", &self.expiry_resolution())
             .finish()
-    }
-}
-
-/// The timer wheel at a moment; see [`Policy::wheel`](crate::Policy::wheel).
-///
-/// ```
-/// use std::time::Duration;
-/// use wheelhouse::{Cache, ManualTicker};
-///
-/// let ticker = ManualTicker::new();
-/// let cache = Cache::builder().ticker(ticker.clone()).build();
-/// for (key, seconds) in [("a", 10), ("b", 11), ("c", 3_600)] {
-///     cache.insert_with_ttl(key, seconds, Duration::from_secs(seconds));
-/// }
-/// let entries = |cache: &Cache<&str, u64>| -> Vec<usize> {
-///     cache.policy().wheel().levels().iter().map(|level| level.lens().iter().sum()).collect()
-/// };
-/// assert_eq!(entries(&cache), [2, 1, 0, 0, 0]);
-///
-/// ticker.advance(Duration::from_secs(3_599));
-/// cache.run_pending_tasks();
-/// assert_eq!(entries(&cache), [1, 0, 0, 0, 0]); // what is near has come to the finest level
-/// ```
-#[derive(Clone, Debug)]
-pub struct WheelSnapshot {
-    now_nanos: u64,
-    next_maintenance_in: Option<Duration>,
-    levels: Vec<LevelSnapshot>,
-}
-
-impl WheelSnapshot {
-    /// Returns the time to which the wheel was last advanced, in nanoseconds since the cache was
-    /// built.
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use wheelhouse::{Cache, ManualTicker};
-    ///
-    /// let ticker = ManualTicker::new();
-    /// let cache = Cache::builder().ticker(ticker.clone()).build();
-    /// cache.insert_with_ttl("k", 1, Duration::from_secs(60));
-    /// ticker.advance(Duration::from_secs(10));
-    /// assert_eq!(cache.policy().wheel().now_nanos(), 10_000_000_000);
-    /// ```
-    pub fn now_nanos(&self) -> u64 {
-        self.now_nanos
-    }
-
-    /// Returns the time until the wheel has work: `None` if it is empty, zero if something is due.
-    /// The same as [`Cache::next_maintenance_in`](crate::Cache::next_maintenance_in). Entries far
-    /// from their deadlines cascade to finer levels on the way, so it may be less than the time
-    /// until the next deadline.
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use wheelhouse::{Cache, ManualTicker};
-    ///
-    /// let ticker = ManualTicker::new();
-    /// let cache = Cache::builder().ticker(ticker.clone()).build();
-    /// assert_eq!(cache.policy().wheel().next_maintenance_in(), None);
-    /// cache.insert_with_ttl("k", 1, Duration::from_secs(5));
-    /// let next = cache.policy().wheel().next_maintenance_in().unwrap();
-    /// assert!(next <= Duration::from_secs(5) + cache.policy().expiry_resolution());
-    /// ticker.advance(Duration::from_secs(10));
-    /// assert_eq!(cache.policy().wheel().next_maintenance_in(), Some(Duration::ZERO));
-    /// ```
-    pub fn next_maintenance_in(&self) -> Option<Duration> {
-        self.next_maintenance_in
-    }
-
-    /// Returns the five levels, finest first.
-    ///
-    /// ```
-    /// let cache: wheelhouse::Cache<u8, u8> = wheelhouse::Cache::builder().build();
-    /// let wheel = cache.policy().wheel();
-    /// let buckets = wheel.levels().iter().map(|level| level.lens().len());
-    /// assert!(buckets.eq([64, 64, 32, 4, 1]));
-    /// ```
-    pub fn levels(&self) -> &[LevelSnapshot] {
-        &self.levels
     }
 }

@@ -112,23 +112,18 @@ impl<T: Send + Sync> Raced<T> {
         }
     }
 
-    pub(crate) fn get(&self) -> Option<&T> {
-        // SAFETY: it is null or a box that stays until `drop`. Acquire, partner: the release in
-        // `get_or_make`.
-        unsafe { self.value.load(Ordering::Acquire).as_ref() }
-    }
-
     pub(crate) fn get_or_make(&self, make: impl FnOnce() -> T) -> &T {
-        if let Some(value) = self.get() {
+        // SAFETY: it is null or a box that stays until `drop`. Acquire, partner: the release below.
+        if let Some(value) = unsafe { self.value.load(Ordering::Acquire).as_ref() } {
             return value;
         }
         let made = Box::into_raw(Box::new(make()));
         let (null, release, acquire) = (ptr::null_mut(), Ordering::Release, Ordering::Acquire);
         match (self.value).compare_exchange(null, made, release, acquire) {
-            // SAFETY: as in `get`.
+            // SAFETY: as above.
             Ok(_) => unsafe { &*made },
             Err(first) => {
-                // SAFETY: no other thread has seen `made`; `first` as in `get`.
+                // SAFETY: no other thread has seen `made`; `first` as above.
                 unsafe {
                     drop(Box::from_raw(made));
                     &*first
@@ -164,15 +159,6 @@ impl<T: Send + Sync> PerProcess<T> {
         Self {
             first: Raced::new(),
         }
-    }
-
-    /// The value of this process, if there is one.
-    pub(crate) fn get(&self) -> Option<&T> {
-        let mut link = self.first.get()?;
-        while !link.process.is_current() {
-            link = link.next.first.get()?;
-        }
-        Some(&link.value)
     }
 
     /// The value of this process, made at the first call.
@@ -222,14 +208,11 @@ mod tests {
     #[test]
     fn each_process_has_a_value_of_its_own() {
         let values = PerProcess::new();
-        assert!(values.get().is_none());
         let own = Process::current();
         let other = |by: u32| Process(own.0 + by);
         assert_eq!(*values.of(other(1), || "parent"), "parent");
-        assert!(values.get().is_none());
         assert_eq!(*values.get_or_make(|| "child"), "child");
         assert_eq!(*values.of(other(2), || "grandchild"), "grandchild");
-        assert_eq!(values.get(), Some(&"child"));
         assert_eq!(*values.of(other(1), || "no"), "parent");
         assert_eq!(*values.get_or_make(|| "no"), "child");
     }

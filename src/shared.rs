@@ -50,37 +50,25 @@ const SLOW_READS: u8 = 1;
 /// counted, so that the callers drop it (`maintenance/writers.rs`).
 const UNTIDY: u8 = 2;
 
-/// The settings that the shared state needs, beside the map.
-pub(crate) struct SharedSetup {
-    pub(crate) clock: Clock,
-    pub(crate) max_capacity: Option<u64>,
-    pub(crate) eviction_policy: EvictionPolicy,
-    pub(crate) record_stats: bool,
-    pub(crate) name: Option<Arc<str>>,
-    pub(crate) reads_extend: bool,
-}
-
 impl<K, V> Shared<K, V> {
     /// Where the last field that a hit reads begins.
     #[cfg(test)]
     pub(crate) const CLOCK: usize = std::mem::offset_of!(Self, clock);
 
-    pub(crate) fn new(map: Map<K, V>, setup: SharedSetup) -> Self {
+    pub(crate) fn new(map: Map<K, V>, clock: Clock, max_capacity: Option<u64>) -> Self {
         Self {
             domain: Domain::new(),
             map,
-            reads: setup
-                .max_capacity
-                .map(|_| ReadBuffer::new(crate::stripe::stripes(1))),
+            reads: max_capacity.map(|_| ReadBuffer::new(crate::stripe::stripes(1))),
             detours: AtomicU8::new(0),
             needs_mixing: false,
             reads_exactly: AtomicBool::new(false),
-            clock: setup.clock,
-            counters: setup.record_stats.then(|| Box::new(Counters::new())),
-            bound: setup.max_capacity.map(AtomicU64::new),
-            eviction_policy: setup.eviction_policy,
-            name: setup.name,
-            reads_extend: setup.reads_extend,
+            clock,
+            counters: None,
+            bound: max_capacity.map(AtomicU64::new),
+            eviction_policy: EvictionPolicy::default(),
+            name: None,
+            reads_extend: false,
         }
     }
 
@@ -183,11 +171,6 @@ impl<K, V> Shared<K, V> {
         if let Some(counters) = &self.counters {
             counters.removed(cause, weight());
         }
-    }
-
-    /// Counts a look-up that found nothing.
-    pub(crate) fn count_miss(&self) {
-        self.count(Count::Misses);
     }
 
     /// Counts an event, if statistics are recorded.

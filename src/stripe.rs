@@ -10,8 +10,7 @@
 
 use crate::process::{PerProcess, Raced};
 use std::cell::Cell;
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -50,7 +49,7 @@ static THREADS: Numbers = Numbers::new();
 ///
 /// Always `std`'s lock: models fix the number of a thread.
 pub(crate) struct Numbers {
-    returned: PerProcess<Mutex<BinaryHeap<Reverse<usize>>>>,
+    returned: PerProcess<Mutex<BTreeSet<usize>>>,
     /// Neither this one nor a higher one was ever taken. Relaxed: only uniqueness counts.
     untouched: AtomicUsize,
 }
@@ -64,18 +63,15 @@ impl Numbers {
     }
 
     pub(crate) fn take(&self) -> usize {
-        let returned = self.returned().pop();
-        returned.map_or_else(
-            || self.untouched.fetch_add(1, Ordering::Relaxed),
-            |Reverse(number)| number,
-        )
+        let returned = self.returned().pop_first();
+        returned.unwrap_or_else(|| self.untouched.fetch_add(1, Ordering::Relaxed))
     }
 
     pub(crate) fn give_back(&self, number: usize) {
-        self.returned().push(Reverse(number));
+        self.returned().insert(number);
     }
 
-    fn returned(&self) -> MutexGuard<'_, BinaryHeap<Reverse<usize>>> {
+    fn returned(&self) -> MutexGuard<'_, BTreeSet<usize>> {
         let returned = self.returned.get_or_make(Default::default).lock();
         // Each change is a single step.
         returned.unwrap_or_else(PoisonError::into_inner)

@@ -43,8 +43,7 @@ where
     V: Send + Sync + 'static,
 {
     let wheel = cache.policy().wheel();
-    let lens = wheel.levels().iter().flat_map(|level| level.lens());
-    lens.sum::<usize>() as u64
+    wheel.iter().flat_map(|level| &level.2).sum::<usize>() as u64
 }
 
 fn look(bounded: &Cache<u64, Arc<str>>, idle: &Cache<String, u64>) -> Look {

@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 /// A queue whose items are delivered by the holder of the token.
 struct Scene {
     queue: Mutex<VecDeque<u32>>,
-    token: Token,
+    token: Token<()>,
     inside: AtomicBool,
     delivered: Mutex<Vec<u32>>,
 }
@@ -22,7 +22,7 @@ impl Scene {
     fn new() -> Arc<Self> {
         Arc::new(Self {
             queue: Mutex::new(VecDeque::new()),
-            token: Token::new(),
+            token: Token::new(()),
             inside: AtomicBool::new(false),
             delivered: Mutex::new(Vec::new()),
         })
@@ -31,7 +31,7 @@ impl Scene {
     fn post(&self, item: u32) {
         self.queue.lock().push_back(item);
         self.token.run(
-            || {
+            |()| {
                 // Relaxed: the token has to order the two accesses.
                 assert!(
                     !self.inside.load(Ordering::Relaxed),
@@ -41,6 +41,7 @@ impl Scene {
                 let items = std::mem::take(&mut *self.queue.lock());
                 self.delivered.lock().extend(items);
                 self.inside.store(false, Ordering::Relaxed);
+                false
             },
             || self.queue.lock().is_empty(),
         );

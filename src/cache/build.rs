@@ -7,13 +7,14 @@ use crate::map::Map;
 use crate::node::Columns;
 use crate::operations::{Core, Lifetimes};
 use crate::scheduler::Scheduler;
-use crate::shared::{Shared, SharedSetup, about};
+use crate::shared::{Shared, about};
+use crate::stats::Counters;
 use crate::stripe;
 use crate::time::Clock;
 use crate::wheel;
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 /// The largest `initial_capacity`.
@@ -87,48 +88,36 @@ where
     pub(crate) fn build_on(self, clock: Clock, scheduler: Scheduler) -> Cache<K, V, S> {
         let Self { settings, hasher } = self;
         let scheduler = settings.scheduler.unwrap_or(scheduler);
-        let name: Option<Arc<str>> = settings.name.map(Into::into);
         let lifetimes = Lifetimes::new(settings.policy, settings.limits);
         let columns = Columns {
-            queue: settings.bound.max.is_some(),
+            queue: settings.max_capacity.is_some(),
             own: lifetimes.kept_apart,
-            weight: settings.bound.weigher.is_some(),
+            weight: settings.weigher.is_some(),
             refresh: settings.refresh.is_some(),
         };
-        let map = Map::new(
-            shards(settings.bound.max),
-            settings.initial_capacity,
-            columns,
-        );
-        let waker = scheduler.waker();
-        let setup = SharedSetup {
-            clock,
-            max_capacity: settings.bound.max,
-            eviction_policy: settings.bound.policy.unwrap_or_default(),
-            record_stats: settings.record_stats,
-            name,
-            reads_extend: lifetimes.reads_extend,
-        };
-        let shared = Shared::new(map, setup);
+        let shards = shards(settings.max_capacity);
+        let map = Map::new(shards, settings.initial_capacity, columns);
+        let mut shared = Shared::new(map, clock, settings.max_capacity);
+        shared.needs_mixing = !hash::fills_all_bits::<S>();
+        shared.counters = settings.record_stats.then(|| Box::new(Counters::new()));
+        shared.eviction_policy = settings.eviction_policy.unwrap_or_default();
+        shared.name = settings.name.map(Into::into);
         let setup = Setup {
             resolution: settings.resolution,
             listener: settings.listener,
             delivery: settings.delivery,
-            weighed: settings.bound.weigher.is_some(),
-            waker,
+            weighed: settings.weigher.is_some(),
+            waker: scheduler.waker(),
         };
         let maintenance = Maintenance::new(&shared, setup);
-        let mut core = Core::new(
-            shared,
-            maintenance,
-            lifetimes,
-            settings.bound.weigher,
-            hasher,
-            !hash::fills_all_bits::<S>(),
-        );
+        let weigher = settings.weigher;
+        let mut core = Core::new(shared, maintenance, lifetimes, weigher, hasher);
         core.refresh = settings.refresh;
         core.failure_backoff = settings.failure_backoff;
-        Cache::from_core(core)
+        let core = Arc::new(core);
+        let weak: Weak<Core<K, V, S>> = Arc::downgrade(&core);
+        core.maintenance.enlist(weak);
+        Cache { core }
     }
 
     fn validate(&self) -> Result<(), String> {
@@ -151,13 +140,13 @@ where
                 settings.initial_capacity
             ));
         }
-        if settings.bound.max.is_none() {
+        if settings.max_capacity.is_none() {
             let advice = "max_capacity is not, but must be given too: \
                           u64::MAX is a bound that evicts nothing";
-            if settings.bound.weigher.is_some() {
+            if settings.weigher.is_some() {
                 return Err(format!("weigher is set and {advice}"));
             }
-            if let Some(policy) = settings.bound.policy {
+            if let Some(policy) = settings.eviction_policy {
                 return Err(format!("eviction_policy is {policy:?} and {advice}"));
             }
         }

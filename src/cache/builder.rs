@@ -37,15 +37,17 @@ const DEFAULT_RESOLUTION: Duration = Duration::from_nanos(1 << 30);
 /// ```
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct CacheBuilder<K, V, S = RandomState> {
-    pub(super) settings: Settings<K, V>,
+    pub(crate) settings: Settings<K, V>,
     pub(super) hasher: S,
 }
 
 /// The settings, but for the hasher.
-pub(super) struct Settings<K, V> {
+pub(crate) struct Settings<K, V> {
     pub(super) name: Option<String>,
     pub(super) initial_capacity: usize,
-    pub(super) bound: Bound<K, V>,
+    pub(super) max_capacity: Option<u64>,
+    pub(super) weigher: Option<Weigher<K, V>>,
+    pub(super) eviction_policy: Option<EvictionPolicy>,
     pub(super) policy: Option<Box<dyn Lifetime<K, V>>>,
     pub(super) limits: Limits,
     pub(super) resolution: Duration,
@@ -54,15 +56,10 @@ pub(super) struct Settings<K, V> {
     pub(super) listener: Option<Listener<K, V>>,
     pub(super) delivery: Delivery,
     pub(super) record_stats: bool,
-    pub(super) refresh: Option<Box<dyn Refresh<K, V>>>,
-    pub(super) failure_backoff: Option<FailureBackoff>,
-}
-
-/// The settings of the bound.
-pub(super) struct Bound<K, V> {
-    pub(super) max: Option<u64>,
-    pub(super) weigher: Option<Weigher<K, V>>,
-    pub(super) policy: Option<EvictionPolicy>,
+    /// Decides when entries become stale. Of a `LoadingCache`, as is the next.
+    pub(crate) refresh: Option<Box<dyn Refresh<K, V>>>,
+    /// How long failures of loads are remembered.
+    pub(crate) failure_backoff: Option<FailureBackoff>,
 }
 
 impl<K, V> CacheBuilder<K, V, RandomState> {
@@ -93,11 +90,9 @@ impl<K, V> Default for CacheBuilder<K, V, RandomState> {
             settings: Settings {
                 name: None,
                 initial_capacity: 0,
-                bound: Bound {
-                    max: None,
-                    weigher: None,
-                    policy: None,
-                },
+                max_capacity: None,
+                weigher: None,
+                eviction_policy: None,
                 policy: None,
                 limits: Limits::default(),
                 resolution: DEFAULT_RESOLUTION,
@@ -207,7 +202,7 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     /// assert_eq!(cache.entry_count(), 10);
     /// ```
     pub fn max_capacity(mut self, entries: u64) -> Self {
-        self.settings.bound.max = Some(entries);
+        self.settings.max_capacity = Some(entries);
         self
     }
 
@@ -252,7 +247,7 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     /// assert_eq!(pages.weighted_size(), 6_001);
     /// ```
     pub fn weigher(mut self, weigher: impl Fn(&K, &V) -> u32 + Send + Sync + 'static) -> Self {
-        self.settings.bound.weigher = Some(Box::new(weigher));
+        self.settings.weigher = Some(Box::new(weigher));
         self
     }
 
@@ -276,7 +271,7 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     /// assert_eq!(cache.policy().eviction_policy(), EvictionPolicy::Lru);
     /// ```
     pub fn eviction_policy(mut self, policy: EvictionPolicy) -> Self {
-        self.settings.bound.policy = Some(policy);
+        self.settings.eviction_policy = Some(policy);
         self
     }
 
@@ -572,16 +567,6 @@ impl<K, V, S> CacheBuilder<K, V, S> {
         self
     }
 
-    /// The policy that decides when entries become stale. For a `LoadingCache`.
-    pub(crate) fn set_refresh(&mut self, policy: Box<dyn Refresh<K, V>>) {
-        self.settings.refresh = Some(policy);
-    }
-
-    /// How long failures of loads are remembered. For a `LoadingCache`.
-    pub(crate) fn set_failure_backoff(&mut self, policy: FailureBackoff) {
-        self.settings.failure_backoff = Some(policy);
-    }
-
     /// Hashes keys with this hasher instead of [`RandomState`].
     ///
     /// # Panics
@@ -615,9 +600,9 @@ impl<K, V, S> fmt::Debug for CacheBuilder<K, V, S> {
         f.debug_struct("CacheBuilder")
             .field("name", &settings.name)
             .field("initial_capacity", &settings.initial_capacity)
-            .field("max_capacity", &settings.bound.max)
-            .field("weigher", &settings.bound.weigher.is_some())
-            .field("eviction_policy", &settings.bound.policy)
+            .field("max_capacity", &settings.max_capacity)
+            .field("weigher", &settings.weigher.is_some())
+            .field("eviction_policy", &settings.eviction_policy)
             .field("expire_after", &settings.policy.is_some())
             .field("time_to_live", &settings.limits.time_to_live)
             .field("time_to_idle", &settings.limits.time_to_idle)

@@ -12,14 +12,13 @@ use crate::operations::{
     Cloned, Contained, Core, EntryRef, LifetimeSource, Lookup, OnlyOver, Referenced, WeakHandle,
     extend, look_up_many, remove, write,
 };
-use crate::scheduler::Task;
 use crate::stats::Stats;
 use crate::sync::Ordering;
 use equivalent::Equivalent;
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
 use std::panic::{RefUnwindSafe, UnwindSafe};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// A concurrent cache in which every entry may have a deadline of its own.
@@ -134,12 +133,7 @@ where
     }
 }
 
-impl<K, V, S> Extend<(K, V)> for Cache<K, V, S>
-where
-    K: Hash + Eq + Send + Sync + 'static,
-    V: Send + Sync + 'static,
-    S: BuildHasher + Send + Sync + 'static,
-{
+impl<K: Hash + Eq + 'static, V: 'static, S: BuildHasher> Extend<(K, V)> for Cache<K, V, S> {
     /// Inserts each pair, as [`insert`](Cache::insert) does. `Extend` needs `&mut`: where the cache
     /// is shared, extend a clone of the handle.
     ///
@@ -226,12 +220,7 @@ where
     }
 }
 
-impl<K, V, S> Cache<K, V, S>
-where
-    K: Hash + Eq + Send + Sync + 'static,
-    V: Send + Sync + 'static,
-    S: BuildHasher + Send + Sync + 'static,
-{
+impl<K: Hash + Eq + 'static, V: 'static, S: BuildHasher> Cache<K, V, S> {
     /// Returns the value of a key, cloned; `None` if the key is absent or its entry has expired.
     ///
     /// Counts as a read: the policy's [`expire_after_read`](crate::Expiry::expire_after_read) is
@@ -694,21 +683,9 @@ where
     pub fn next_maintenance_in(&self) -> Option<Duration> {
         self.core().maintenance.view(&self.core().shared).next_in()
     }
-
-    pub(crate) fn from_core(core: Core<K, V, S>) -> Self {
-        let core = Arc::new(core);
-        let weak: Weak<Core<K, V, S>> = Arc::downgrade(&core);
-        core.maintenance.enlist(weak as Weak<dyn Task>);
-        Self { core }
-    }
 }
 
-impl<K, V, S> Cache<K, V, S>
-where
-    K: Hash + Eq + Clone + Send + Sync + 'static,
-    V: Send + Sync + 'static,
-    S: BuildHasher + Send + Sync + 'static,
-{
+impl<K: Hash + Eq + Clone + 'static, V: 'static, S: BuildHasher> Cache<K, V, S> {
     /// Replaces the value of a key if the key is present and `matches` returns true: compare and
     /// set.
     ///

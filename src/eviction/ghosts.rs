@@ -89,9 +89,9 @@ pub(super) const BYTES_PER_ENTRY: f64 = 2.0 * (size_of::<Group>() / GHOSTS_PER_G
 /// Ghosts in a group.
 const GHOSTS_PER_GROUP: usize = 8;
 
-/// The fingerprints of a group, and apart from them its stamps, so that eight fingerprints can be
-/// compared at once.
-type Group = [[u16; GHOSTS_PER_GROUP]; 2];
+/// The fingerprints of a group, and apart from them its stamps (of the last use, and of the
+/// removal), so that eight fingerprints can be compared at once.
+type Group = ([u16; GHOSTS_PER_GROUP], [[u8; 2]; GHOSTS_PER_GROUP]);
 
 /// In a fingerprint: the entry expired.
 const EXPIRED: u16 = 1 << 15;
@@ -107,51 +107,13 @@ pub(super) struct Ghost {
     pub(super) expired: bool,
 }
 
-impl Ghost {
-    /// A ghost of an entry that is being evicted.
-    pub(super) fn evicted(last_use: u8, evictions: &Periods) -> Self {
-        Self {
-            last_use,
-            removed_at: evictions.stamp(),
-            expired: false,
-        }
-    }
-
-    /// A ghost of an entry that is past its deadline.
-    pub(super) fn expired(last_use: u8, evictions: &Periods) -> Self {
-        Self {
-            expired: true,
-            ..Self::evicted(last_use, evictions)
-        }
-    }
-
-    fn from_parts(fingerprint: u16, stamps: u16) -> Self {
-        let [last_use, removed_at] = stamps.to_le_bytes();
-        Self {
-            last_use,
-            removed_at,
-            expired: fingerprint & EXPIRED != 0,
-        }
-    }
-
-    fn stamps(self) -> u16 {
-        u16::from_le_bytes([self.last_use, self.removed_at])
-    }
-}
-
+#[derive(Default)]
 pub(super) struct Ghosts {
     groups: Vec<Group>,
     cursor: usize,
 }
 
 impl Ghosts {
-    pub(super) const fn new() -> Self {
-        Self {
-            groups: Vec::new(),
-            cursor: 0,
-        }
-    }
-
     /// Sizes the table for `resident` entries. It is made anew, empty, if it has less than 4/5 of
     /// the room that is needed, or more than four times as much.
     pub(super) fn fit(&mut self, resident: usize) {
@@ -160,7 +122,7 @@ impl Ghosts {
         if have * 5 < wanted * 4 || have > wanted * 4 {
             // Zeroed memory: the system supplies large blocks of it page by page, so the allocation
             // of a large table does not make the pass long.
-            self.groups = vec![[[0; GHOSTS_PER_GROUP]; 2]; wanted];
+            self.groups = vec![Group::default(); wanted];
             self.cursor = 0;
         }
     }
@@ -176,24 +138,28 @@ impl Ghosts {
     pub(super) fn take(&mut self, hash: u64) -> Option<Ghost> {
         let fingerprint = fingerprint(hash);
         let at = self.group(hash)?;
-        let [fingerprints, stamps] = &mut self.groups[at];
+        let (fingerprints, stamps) = &mut self.groups[at];
         let place = first(fingerprints, |known| known & !EXPIRED == fingerprint)?;
-        let ghost = Ghost::from_parts(fingerprints[place], stamps[place]);
-        fingerprints[place] = 0;
-        Some(ghost)
+        let known = std::mem::take(&mut fingerprints[place]);
+        let [last_use, removed_at] = stamps[place];
+        Some(Ghost {
+            last_use,
+            removed_at,
+            expired: known & EXPIRED != 0,
+        })
     }
 
     /// Remembers a ghost. Does nothing before the first [`fit`](Self::fit).
     pub(super) fn put(&mut self, hash: u64, ghost: Ghost, evictions: &Periods) {
         let fingerprint = fingerprint(hash);
         let Some(at) = self.group(hash) else { return };
-        let [fingerprints, stamps] = &mut self.groups[at];
-        let age = |place: &usize| evictions.age(Ghost::from_parts(0, stamps[*place]).removed_at);
+        let (fingerprints, stamps) = &mut self.groups[at];
+        let age = |place: &usize| evictions.age(stamps[*place][1]);
         let free = |known| (known == 0) | (known & !EXPIRED == fingerprint);
         let place = first(fingerprints, free).or_else(|| (0..GHOSTS_PER_GROUP).max_by_key(age));
         if let Some(place) = place {
             fingerprints[place] = fingerprint | if ghost.expired { EXPIRED } else { 0 };
-            stamps[place] = ghost.stamps();
+            stamps[place] = [ghost.last_use, ghost.removed_at];
         }
     }
 
@@ -201,13 +167,8 @@ impl Ghosts {
     pub(super) fn drop_old(&mut self, order: &Periods, evictions: &Periods) {
         for _ in 0..self.groups.len().div_ceil(TURNOVER as usize) {
             self.cursor = (self.cursor + 1) % self.groups.len();
-            let [fingerprints, stamps] = &mut self.groups[self.cursor];
-            for (fingerprint, &stamps) in fingerprints.iter_mut().zip(&*stamps) {
-                let Ghost {
-                    last_use,
-                    removed_at,
-                    ..
-                } = Ghost::from_parts(0, stamps);
+            let (fingerprints, stamps) = &mut self.groups[self.cursor];
+            for (fingerprint, &[last_use, removed_at]) in fingerprints.iter_mut().zip(&*stamps) {
                 if order.age(last_use) > GHOST_PERIODS || evictions.age(removed_at) > GHOST_PERIODS
                 {
                     *fingerprint = 0;
@@ -256,20 +217,29 @@ pub(super) fn mix_bits_twice(hash: u64) -> u64 {
 mod tests {
     use super::*;
 
+    /// A ghost of an entry that is being evicted.
+    fn evicted(last_use: u8, evictions: &Periods) -> Ghost {
+        Ghost {
+            last_use,
+            removed_at: evictions.stamp(),
+            expired: false,
+        }
+    }
+
     #[test]
     fn remembers_once_what_was_put() {
         let evictions = Periods::default();
-        let mut ghosts = Ghosts::new();
+        let mut ghosts = Ghosts::default();
         assert_eq!(
             ghosts.take(mix_bits_twice(1)),
             None,
             "before the table exists"
         );
         ghosts.fit(100);
-        ghosts.put(mix_bits_twice(1), Ghost::evicted(7, &evictions), &evictions);
+        ghosts.put(mix_bits_twice(1), evicted(7, &evictions), &evictions);
         assert_eq!(
             ghosts.take(mix_bits_twice(1)),
-            Some(Ghost::evicted(7, &Periods::default()))
+            Some(evicted(7, &Periods::default()))
         );
         assert_eq!(ghosts.take(mix_bits_twice(1)), None);
     }
@@ -278,15 +248,11 @@ mod tests {
     fn keeps_most_of_a_turnover_and_nothing_beyond_the_horizon() {
         let order = Periods::default();
         let mut evictions = Periods::default();
-        let mut ghosts = Ghosts::new();
+        let mut ghosts = Ghosts::default();
         let resident = 6400;
         ghosts.fit(resident);
         for key in 0..4 * resident as u64 {
-            ghosts.put(
-                mix_bits_twice(key),
-                Ghost::evicted(0, &evictions),
-                &evictions,
-            );
+            ghosts.put(mix_bits_twice(key), evicted(0, &evictions), &evictions);
             if evictions.advance(resident) {
                 ghosts.drop_old(&order, &evictions);
             }
@@ -303,13 +269,13 @@ mod tests {
     #[test]
     fn regular_keys_of_a_plain_hasher_find_room() {
         let evictions = Periods::default();
-        let mut ghosts = Ghosts::new();
+        let mut ghosts = Ghosts::default();
         let keys = 0..200_000;
         ghosts.fit(keys.end as usize);
         // The keys are their own hashes; the cache mixes these for the map.
         let hash = |key: u64| mix_bits_twice(crate::hash::mix_bits(key << 16));
         for key in keys.clone() {
-            ghosts.put(hash(key), Ghost::evicted(0, &evictions), &evictions);
+            ghosts.put(hash(key), evicted(0, &evictions), &evictions);
         }
         let known = keys.filter(|&key| ghosts.take(hash(key)).is_some()).count();
         assert!(known > 195_000, "{known} are known");
@@ -319,12 +285,12 @@ mod tests {
     fn no_stamp_grows_old_enough_to_be_misread() {
         for by_order in [false, true] {
             let (mut order, mut evictions) = (Periods::default(), Periods::default());
-            let mut ghosts = Ghosts::new();
+            let mut ghosts = Ghosts::default();
             ghosts.fit(1000);
             for key in 0..100 {
                 ghosts.put(
                     mix_bits_twice(key),
-                    Ghost::evicted(order.stamp(), &evictions),
+                    evicted(order.stamp(), &evictions),
                     &evictions,
                 );
             }
@@ -341,14 +307,10 @@ mod tests {
     #[test]
     fn a_full_group_drops_its_oldest_ghost() {
         let mut evictions = Periods::default();
-        let mut ghosts = Ghosts::new();
+        let mut ghosts = Ghosts::default();
         ghosts.fit(1);
         for key in 0..9 {
-            ghosts.put(
-                mix_bits_twice(key),
-                Ghost::evicted(0, &evictions),
-                &evictions,
-            );
+            ghosts.put(mix_bits_twice(key), evicted(0, &evictions), &evictions);
             evictions.advance(1);
         }
         assert_eq!(ghosts.take(mix_bits_twice(0)), None);
@@ -362,7 +324,7 @@ mod tests {
 
     #[test]
     fn follows_the_number_of_nodes() {
-        let mut ghosts = Ghosts::new();
+        let mut ghosts = Ghosts::default();
         ghosts.fit(1000);
         assert_eq!(ghosts.groups.len(), 250);
         ghosts.fit(1100);

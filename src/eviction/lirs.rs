@@ -1,4 +1,5 @@
-//! The adaptive policy: LIRS, with a window that adapts and promotions that are measured.
+//! The order in which entries are evicted: LIRS, with a window that adapts and promotions that are
+//! measured; or the exact order of use.
 //!
 //! # How it works
 //!
@@ -33,6 +34,11 @@
 //! cache fell to half its bound, the cache is *filling*: new keys go to the protected queue, the
 //! tail is one entry, and each use moves an entry to the newest end of that queue. So at the first
 //! eviction the oldest entries are those that were unused for longest.
+//!
+//! *The exact order of use* (`Lru`) is that of a window which is the whole cache: every use moves
+//! an entry to the newest end, and the oldest goes first. What was evicted is forgotten. So one
+//! pass over more keys than fit evicts all others, and a loop over slightly more keys than fit
+//! never hits.
 //!
 //! An entry that expired leaves a ghost as an evicted one does. If its key returns, that says
 //! nothing about the size of the window: a larger window would not have kept the entry. So such a
@@ -103,6 +109,8 @@ pub(super) struct Lirs<K, V> {
     pub(super) protected: WeighedQueue<K, V>,
     pub(super) tail: WeighedQueue<K, V>,
     max: u64,
+    /// Whether the window is the whole cache: the order is exactly that of use.
+    exact: bool,
     /// Counts protected entries that reached the tail.
     order: Periods,
     evictions: Periods,
@@ -117,24 +125,46 @@ pub(super) struct Lirs<K, V> {
 }
 
 impl<K, V> Lirs<K, V> {
-    pub(super) fn new(max: u64, seed: u64) -> Self {
+    pub(super) fn new(max: u64, exact: bool, seed: u64) -> Self {
         Self {
             window: WeighedQueue::new(WINDOW),
             protected: WeighedQueue::new(PROTECTED),
             tail: WeighedQueue::new(TAIL),
             max,
+            exact,
             order: Periods::default(),
             evictions: Periods::default(),
             tail_used: 0,
             filling: true,
             shrinking: false,
             sizer: WindowSizer::new(max),
-            ghosts: Ghosts::new(),
+            ghosts: Ghosts::default(),
             dueling: SetDueling::new(seed),
         }
     }
 
+    /// Whether it is the exact order of use.
+    #[inline]
+    pub(super) fn is_exact(&self) -> bool {
+        self.exact
+    }
+
+    /// Moves the entries of an exact order, which are few, into an adaptive one.
+    pub(super) fn become_adaptive(&mut self) {
+        if std::mem::take(&mut self.exact) {
+            let mut exact = std::mem::replace(&mut self.window, WeighedQueue::new(WINDOW));
+            while let Some(oldest) = exact.oldest() {
+                exact.unlink(oldest);
+                self.admit(oldest);
+            }
+        }
+    }
+
+    #[inline]
     pub(super) fn admit(&mut self, entry: EntryPtr<K, V>) {
+        if self.exact {
+            return self.window.push_newest(entry);
+        }
         let hash = mix_bits_twice(entry.node().hash());
         self.dueling.used(hash, true);
         entry.set_mark(self.order.stamp());
@@ -149,7 +179,9 @@ impl<K, V> Lirs<K, V> {
 
     /// Prefetches what [`admit`](Self::admit) or [`removed`](Self::removed) will look up.
     pub(super) fn prefetch(&self, entry: EntryPtr<K, V>) {
-        self.ghosts.prefetch(mix_bits_twice(entry.node().hash()));
+        if !self.exact {
+            self.ghosts.prefetch(mix_bits_twice(entry.node().hash()));
+        }
     }
 
     /// Changes the weight of an entry.
@@ -160,7 +192,11 @@ impl<K, V> Lirs<K, V> {
         }
     }
 
+    #[inline]
     pub(super) fn accessed(&mut self, entry: EntryPtr<K, V>) {
+        if self.exact {
+            return self.window.move_to_newest(entry);
+        }
         let hash = mix_bits_twice(entry.node().hash());
         self.dueling.used(hash, false);
         entry.set_uses(entry.uses().saturating_add(1));
@@ -207,16 +243,16 @@ impl<K, V> Lirs<K, V> {
 
     /// Unlinks an entry; `evicted` if this policy named it as the victim.
     pub(super) fn removed(&mut self, entry: EntryPtr<K, V>, evicted: bool) {
-        let used = entry.mark();
         self.queue_of(entry).unlink(entry);
+        if self.exact {
+            return;
+        }
         self.fill_tail();
         self.spare_used();
         if evicted {
             self.filling = false;
             self.ghosts.fit(self.len());
-            let ghost = Ghost::evicted(used, &self.evictions);
-            self.ghosts
-                .put(mix_bits_twice(entry.node().hash()), ghost, &self.evictions);
+            self.leave_ghost(entry, false);
             if self.evictions.advance(self.len()) {
                 self.ghosts.drop_old(&self.order, &self.evictions);
             }
@@ -229,11 +265,19 @@ impl<K, V> Lirs<K, V> {
     /// filling, new keys need no ghost to enter the protected queue.
     pub(super) fn expired(&mut self, entry: EntryPtr<K, V>) {
         if !self.filling {
-            let ghost = Ghost::expired(entry.mark(), &self.evictions);
-            self.ghosts
-                .put(mix_bits_twice(entry.node().hash()), ghost, &self.evictions);
+            self.leave_ghost(entry, true);
         }
         self.removed(entry, false);
+    }
+
+    fn leave_ghost(&mut self, entry: EntryPtr<K, V>, expired: bool) {
+        let ghost = Ghost {
+            last_use: entry.mark(),
+            removed_at: self.evictions.stamp(),
+            expired,
+        };
+        let hash = mix_bits_twice(entry.node().hash());
+        self.ghosts.put(hash, ghost, &self.evictions);
     }
 
     pub(super) fn victim(&self) -> Option<EntryPtr<K, V>> {
@@ -332,7 +376,7 @@ impl<K, V> Lirs<K, V> {
 
     /// Moves the oldest protected entries to the tail until the tail has its share, by a bounded
     /// step.
-    pub(super) fn fill_tail(&mut self) {
+    fn fill_tail(&mut self) {
         let wanted = if self.filling {
             1
         } else {

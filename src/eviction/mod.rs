@@ -5,10 +5,10 @@
 //! The maintenance pass tells [`Eviction`] about every node that came, was replaced, was read,
 //! expired or was removed. While the weight is over the maximum, the pass asks it for victims. This
 //! module holds what every policy shares: the weight, nodes that are never victims (weight 0), and
-//! nodes that cannot stay (heavier than the maximum). The [`order`] of all other nodes belongs to
-//! the policy: a queue, or [`lirs`] with its parts [`ghosts`], [`set_dueling`] and [`window`]. The
-//! adaptive policy of a cache with a maximum of at most [`EXACT_ORDER_MAX`] is
-//! `Lru`, too: there are too few entries for statistics, and users expect the exact order of use.
+//! nodes that cannot stay (heavier than the maximum). The order of all other nodes belongs to
+//! [`lirs`] with its parts [`ghosts`], [`set_dueling`] and [`window`]. It is the exact order of use
+//! under `Lru`, and in an adaptive cache with a maximum of at most [`EXACT_ORDER_MAX`]: there are
+//! too few entries for statistics, and users expect the exact order.
 //!
 //! # Invariants
 //!
@@ -33,7 +33,6 @@
 mod check;
 mod ghosts;
 mod lirs;
-mod order;
 mod queue;
 mod set_dueling;
 #[cfg(test)]
@@ -42,7 +41,7 @@ mod window;
 
 use crate::list::{List, Queue};
 use crate::node::{EntryPtr, NodePtr};
-use order::Order;
+use lirs::Lirs;
 pub(crate) use queue::OUT;
 use queue::{FIRST_FREE, OVERWEIGHT, WEIGHTLESS, WeighedQueue};
 use std::hash::BuildHasher;
@@ -101,7 +100,7 @@ impl EvictionPolicy {
 /// The size policy of one cache; see the module docs.
 pub(crate) struct Eviction<K, V> {
     policy: EvictionPolicy,
-    order: Order<K, V>,
+    order: Box<Lirs<K, V>>,
     overweight: WeighedQueue<K, V>,
     weightless: usize,
     max: u64,
@@ -114,8 +113,6 @@ pub(crate) struct Eviction<K, V> {
     /// The last victim that was named, to distinguish an eviction from other removals. The pointer
     /// is only compared: `removed` clears it before the entry can be freed.
     named: Option<EntryPtr<K, V>>,
-    /// Seeds the adaptive policy's random choices.
-    seed: u64,
 }
 
 /// A walk through the entries of the size policy, from the first victim to the last, in small
@@ -145,21 +142,16 @@ impl<K, V> Eviction<K, V> {
 
     /// `seed` should differ from cache to cache, and an attacker who chooses keys must not know it.
     pub(crate) fn with_policy(policy: EvictionPolicy, max_weight: u64, seed: u64) -> Self {
-        let order = if policy == EvictionPolicy::Adaptive && max_weight > EXACT_ORDER_MAX {
-            Order::adaptive(max_weight, seed)
-        } else {
-            Order::lru()
-        };
+        let exact = policy == EvictionPolicy::Lru || max_weight <= EXACT_ORDER_MAX;
         Self {
             policy,
-            order,
+            order: Box::new(Lirs::new(max_weight, exact, seed)),
             overweight: WeighedQueue::new(OVERWEIGHT),
             weightless: 0,
             max: max_weight,
             weighed: true,
             heaviest: 0,
             named: None,
-            seed,
         }
     }
 
@@ -352,14 +344,16 @@ impl<K, V> Eviction<K, V> {
     /// [`EXACT_ORDER_MAX`] gets the adaptive order; a cache that shrinks keeps it.
     pub(crate) fn set_max(&mut self, max: u64) {
         self.max = max;
-        if self.policy == EvictionPolicy::Adaptive && max > EXACT_ORDER_MAX {
-            self.order.become_adaptive(max, self.seed);
-        }
         if max < u64::from(self.heaviest) {
-            self.order.split_heavier(max, &mut self.overweight);
+            for queue in self.order.queues() {
+                queue.split(&mut self.overweight, |weight| weight > max);
+            }
             self.heaviest = u32::try_from(max).unwrap_or(u32::MAX);
         }
         self.order.set_max(max);
+        if self.policy == EvictionPolicy::Adaptive && max > EXACT_ORDER_MAX {
+            self.order.become_adaptive();
+        }
         // Those that fit now; overweight nodes are few, since each is evicted in the pass that
         // admits it.
         let mut fitting = WeighedQueue::new(OVERWEIGHT);

@@ -36,6 +36,8 @@
 //! Cost: 3 KiB for each cache; for each use one slot of a table that stays in the first-level
 //! cache.
 
+use crate::hash::next_random;
+
 const DUEL_SLOTS: usize = 256;
 const MAX_SCORE: i32 = 32;
 
@@ -72,6 +74,8 @@ pub(super) struct SetDueling {
     /// When the next duel of the class may open, by the count that `open` is given.
     due: [u64; 3],
     generation: u8,
+    /// The state of the random numbers. They only have to be hard to predict, and the seed is
+    /// secret.
     random: u64,
 }
 
@@ -82,8 +86,7 @@ impl SetDueling {
             score: [MAX_SCORE / 2, -MAX_SCORE, -MAX_SCORE],
             due: [0; 3],
             generation: 0,
-            // Xorshift never leaves 0.
-            random: seed | 1,
+            random: seed,
         }
     }
 
@@ -132,7 +135,7 @@ impl SetDueling {
             matches!(self.slots[against], Slot::Incumbent { tag, .. } if tag == tag_of(incumbent));
         let taken = !matches!(self.slots[at], Slot::Empty)
             || !known && !matches!(self.slots[against], Slot::Empty);
-        if taken && !self.random().is_multiple_of(16) {
+        if taken && !next_random(&mut self.random).is_multiple_of(16) {
             return;
         }
         self.due[class as usize] = now + resident as u64 / DUEL_SLOTS as u64;
@@ -168,7 +171,7 @@ impl SetDueling {
             Class::Recent | Class::Late => (score + MAX_SCORE) * (256 / MAX_SCORE),
             Class::Unknown => score,
         };
-        ((self.random() & 511) as i32) < of_512
+        ((next_random(&mut self.random) & 511) as i32) < of_512
     }
 
     fn shift(&mut self, class: Class, by: i32) {
@@ -198,14 +201,6 @@ impl SetDueling {
             }
             _ => false,
         }
-    }
-
-    /// Xorshift64* (Marsaglia; Vigna). It only has to be hard to predict, and the seed is secret.
-    fn random(&mut self) -> u64 {
-        self.random ^= self.random >> 12;
-        self.random ^= self.random << 25;
-        self.random ^= self.random >> 27;
-        self.random.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 32
     }
 }
 

@@ -590,10 +590,7 @@ fn a_hot_key_that_expired_comes_back_as_what_it_was() {
 fn a_return_after_a_deadline_does_not_widen_the_window() {
     let mut cache = Model::new(EvictionPolicy::Adaptive, 100);
     (0..1_000).for_each(|key| _ = cache.request(key));
-    let window = |cache: &Model| match &cache.policy.order {
-        super::Order::Adaptive(lirs) => lirs.window_size(),
-        super::Order::Lru(_) => unreachable!("100 places are not tiny"),
-    };
+    let window = |cache: &Model| cache.policy.order.window_size();
     let before = window(&cache);
     let stay: Vec<u64> = (0..1_000)
         .filter(|&key| cache.node(key).is_some())

@@ -59,15 +59,10 @@ pub(crate) trait Lifetime<K, V>: Send + Sync {
         deadline: u64,
     ) -> u64;
 
-    /// As `deadline_after_read`, and whether the policy uses the trait's default method for reads.
-    /// The default keeps the deadline, so the policy need not be asked again.
-    fn deadline_after_first_read(
-        &self,
-        node: NodePtr<K, V>,
-        clock: &Clock,
-        now: u64,
-        deadline: u64,
-    ) -> (u64, bool);
+    /// Runs `ask`, which asks the policy about a read; says whether the policy uses the trait's
+    /// default method for reads. The default keeps the deadline, so the policy need not be asked
+    /// again.
+    fn inherits_reads(&self, ask: &mut dyn FnMut()) -> bool;
 }
 
 /// Which calls and arguments a policy needs: all of them, for a policy of the user's.
@@ -192,14 +187,10 @@ impl<K, V, P: Expiry<K, V>> Lifetime<K, V> for Erased<P> {
         deadline_of_answer(answer, left, now, deadline)
     }
 
-    fn deadline_after_first_read(
-        &self,
-        node: NodePtr<K, V>,
-        clock: &Clock,
-        now: u64,
-        deadline: u64,
-    ) -> (u64, bool) {
-        watch::<P, K, V, _>(|| self.deadline_after_read(node, clock, now, deadline))
+    fn inherits_reads(&self, ask: &mut dyn FnMut()) -> bool {
+        RAN.set(None);
+        ask();
+        RAN.take() == Some(implementation::<P, K, V>())
     }
 }
 
@@ -248,11 +239,4 @@ fn implementation<P: ?Sized + 'static, K, V>() -> Implementation {
 #[inline]
 pub(super) fn note_inherited<P: ?Sized + 'static, K, V>() {
     RAN.set(Some(implementation::<P, K, V>()));
-}
-
-/// Calls `expire_after_read` of `P` for these keys and values, and says whether `P` inherits it.
-fn watch<P: 'static, K, V, R>(ask: impl FnOnce() -> R) -> (R, bool) {
-    RAN.set(None);
-    let answer = ask();
-    (answer, RAN.take() == Some(implementation::<P, K, V>()))
 }

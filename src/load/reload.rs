@@ -86,9 +86,9 @@ impl<K, V, S> OwnedGuard<K, V, S> {
 
 impl<K: CacheKey, V: CacheValue, S: BuildHasher> OwnedGuard<K, V, S> {
     /// The value that a reload starts from, and the lifetime that it has again if it is unchanged;
-    /// `None` if the key has none, or the cache is gone.
+    /// `None` if this is no reload, the key has no value, or the cache is gone.
     pub(crate) fn old(&self) -> Option<(V, Option<Duration>)> {
-        let core = self.core()?;
+        let core = self.core().filter(|_| self.is_reload())?;
         let (load, shared) = (self.load(), &core.shared);
         let pin = shared.pin();
         let hit = shared.find_live(load.hash(), load.key(), &pin)?;
@@ -166,8 +166,7 @@ impl<K: CacheKey, V: CacheValue, S> Change<K, V> for MoveUnchanged<'_, K, V, S> 
         if !self.load.is_current() {
             return Err(Err(Revoked));
         }
-        let (lifetimes, clock) = (&self.core.lifetimes, &self.core.shared.clock);
-        let now = clock.now();
+        let now = self.core.shared.clock.now();
         let now = now + u64::from(now == NEVER);
         let live = found.and_then(|node| Some((node, node.deadline_if_live(now)?)));
         let (node, deadline) = live.ok_or(Ok(None))?;
@@ -178,15 +177,7 @@ impl<K: CacheKey, V: CacheValue, S> Change<K, V> for MoveUnchanged<'_, K, V, S> 
                 ..last
             });
         }
-        let (own, wanted) =
-            lifetimes.deadlines_of_unchanged(node, now, deadline, self.from.lifetime, clock);
-        let refresh = self.core.refresh.as_ref().map(|policy| {
-            let (entry, given) = (
-                (node.key(), node.value()),
-                LifetimeSource::Loaded(self.from),
-            );
-            lifetimes.ask_refresh(&**policy, entry, Some(node), given, (now, own), clock)
-        });
+        let (own, wanted, refresh) = self.core.ask_of_unchanged(node, self.from, now);
         Ok(Deadlines {
             now,
             judged: Some(deadline),

@@ -1,28 +1,27 @@
 //! Loads that run apart from the calls that want them: on the threads of the cache, or in tasks of
 //! the program's spawner. The calls wait for the outcome. The load goes on when they leave.
 
-use super::call::{answer, dropped, run, run_many, run_now};
-use super::kinds::{AnyLoader, Task};
+use super::call::{Answer, answer, dropped, run, run_many, run_now};
+use super::kinds::{AnyLoader, BoxedFutures, Task};
 use super::loader::LoadError;
 use super::{Inner, LoadingCache};
 use crate::contain::contain;
 use crate::load::state::{Load, RevokedBy, Verdict, Want};
-use crate::load::wait::runs_loader;
+use crate::load::wait::{block_on, runs_loader};
 use crate::load::{
     ByRef, CacheHasher, CacheKey, CacheValue, Claim, Claimant, Key, Keys, Over, OwnedGuard,
-    Request, fallible, wrong_number_of_values,
+    Request, wrong_number_of_values,
 };
 use crate::operations::WeakHandle;
 use equivalent::Equivalent;
 use std::any::TypeId;
 use std::borrow::ToOwned;
-use std::future::poll_fn;
+use std::fmt;
+use std::future::{Future, poll_fn};
 use std::hash::Hash;
+use std::pin::Pin;
 use std::sync::{Arc, OnceLock, Weak};
 use std::task::{Context, Poll, ready};
-
-/// The answer to a call: `None` if the loader says that there is no value.
-pub(super) type Answer<V, E> = Result<Option<V>, LoadError<E>>;
 
 /// Makes a load run that a call has begun.
 type Launch<'l, K, V, E, S> = &'l mut dyn FnMut(&Inner<K, V, E, S>, OwnedGuard<K, V, S>);
@@ -30,9 +29,9 @@ type Launch<'l, K, V, E, S> = &'l mut dyn FnMut(&Inner<K, V, E, S>, OwnedGuard<K
 impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher> Inner<K, V, E, S> {
     /// Makes a load run in the background.
     pub(super) fn launch(&self, guard: OwnedGuard<K, V, S>) {
-        match &*self.loader {
-            AnyLoader::Blocking(_) => self.threads.push(&self.loader, guard),
-            AnyLoader::Async(_) => self.spawn(run(Arc::clone(&self.loader), guard)),
+        match &self.loader {
+            AnyLoader::Blocking(loader) => self.threads.push(loader, guard),
+            AnyLoader::Async(loader) => self.spawn(run(Arc::clone(loader), guard)),
         }
     }
 
@@ -88,7 +87,7 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher, Y: Ke
         self.began = false;
         let guard = match self.claimant.step(told)? {
             Claim::Guard(guard, _) => guard.in_background(dropped::<K, V, E, S>),
-            Claim::Value(seen) => return Some(Ok(Some(seen.value))),
+            Claim::Value(seen) => return Some(Ok(Some(seen))),
             Claim::Failed(failure) => return Some(answer(&failure)),
             // It waits, so the cache is gone.
             Claim::Busy(_) => return Some(Err(LoadError::Panicked)),
@@ -151,10 +150,12 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher, Y: Ke
     /// which may all have to wait for this very thread.
     fn run_if_queued(&self, load: &Arc<Load<K, V>>) {
         if runs_loader()
+            && load.is_queued()
             && let Some(inner) = self.inner.upgrade()
+            && let AnyLoader::Blocking(loader) = &inner.loader
             && let Some(guard) = inner.threads.take(load)
         {
-            run_now(&inner.loader, guard);
+            contain(|| run_now(&**loader, guard));
         }
     }
 }
@@ -163,39 +164,35 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
     LoadingCache<K, V, E, S>
 {
     /// Loads an absent key.
-    pub(super) async fn load_in_task<Q>(&self, key: &Q) -> Result<V, LoadError<E>>
+    pub(super) async fn load_in_task<Q>(&self, key: &Q, ask: Request) -> Answer<V, E>
     where
         Q: Equivalent<K> + Hash + ToOwned<Owned = K> + ?Sized,
     {
-        let ask = Request::value(fallible::<LoadError<E>>()).heeding_failures();
         let mut call = Call::new(self, ByRef::new(key), ask);
-        let answer = match call.claim(None, &mut Inner::launch) {
+        match call.claim(None, &mut Inner::launch) {
             Some(answer) => answer,
             None => poll_fn(|cx| call.poll(cx, &mut Inner::launch)).await,
-        };
-        Ok(answer?.unwrap_or_else(|| unreachable!("it accepts values and errors only")))
+        }
     }
 
     /// Loads the keys that are absent: one task loads all of them that no other call loads. The
     /// call waits for the other loads when its own have ended.
     pub(super) async fn load_all_in_task(
         &self,
+        loader: &Arc<dyn BoxedFutures<K, V, E>>,
         mut keys: Keys<K, V>,
     ) -> Result<Vec<Option<V>>, LoadError<E>> {
         let wrong: Arc<OnceLock<(usize, usize)>> = Arc::default();
         let spawn = |inner: &Inner<K, V, E, S>, guards| {
-            inner.spawn(run_many(
-                Arc::clone(&inner.loader),
-                guards,
-                Arc::clone(&wrong),
-            ));
+            let (loader, wrong) = (Arc::clone(loader), Arc::clone(&wrong));
+            inner.spawn(run_many(loader, guards, wrong));
         };
         let (mut guards, mut calls) = (Vec::new(), Vec::new());
         for &place in &keys.missing {
             let key = ByRef::new(&keys.unique[place]);
             let mut call = Call::new(self, key, Request::value(Want::LookUpAgain));
             match call.claim(None, &mut |_, guard| guards.push(guard)) {
-                Some(answer) => keys.answers[place] = answer?,
+                Some(answer) => keys.answers[place] = answer?.map(|seen| seen.value),
                 None => calls.push((place, call)),
             }
         }
@@ -210,7 +207,7 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
             if let Some(&(asked, got)) = wrong.get() {
                 panic!("{}", wrong_number_of_values(asked, got));
             }
-            keys.answers[place] = answer?;
+            keys.answers[place] = answer?.map(|seen| seen.value);
         }
         Ok(keys.in_order())
     }
@@ -226,5 +223,80 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
             self.inner
                 .launch(guard.in_background(dropped::<K, V, E, S>));
         }
+    }
+}
+
+/// A refresh that [`LoadingCache::refresh`](super::LoadingCache::refresh) has requested: a future
+/// of its outcome. The refresh continues if the future is dropped.
+///
+/// The outcome is the new value, or the one that an explicit write has stored meanwhile; `None` if
+/// the loader answers [`Gone`](crate::Reloaded::Gone). A refresh that lasts longer than the
+/// time-out is [`LoadError::TimedOut`], unless a newer load has taken its place: then it waits for
+/// that one.
+///
+/// ```
+/// use wheelhouse::{Cache, loader_fn};
+///
+/// let cache = Cache::builder().loading(loader_fn(|key: &u32| Ok::<u32, ()>(key * 2))).build();
+/// assert_eq!(cache.refresh(4).wait().unwrap(), Some(8));
+/// ```
+#[must_use = "it says what came of the refresh, which goes on without it"]
+pub struct Refreshing<V, E> {
+    /// Until it is ready.
+    pub(super) outcome: Option<OutcomeFuture<V, E>>,
+}
+
+type OutcomeFuture<V, E> = Pin<Box<dyn Future<Output = Answer<V, E>> + Send + Sync>>;
+
+impl<V, E> Refreshing<V, E> {
+    /// Waits for the outcome, as a thread. In a task of a runtime with one thread this call can
+    /// wait for ever for a load of that runtime: await the future there, or use `spawn_blocking`.
+    ///
+    /// # Errors
+    ///
+    /// If the loader fails or panics, or takes longer than the time-out.
+    ///
+    /// # Panics
+    ///
+    /// If the call would wait for a load that its own thread leads, itself or through loads of
+    /// other threads.
+    ///
+    /// # Cost
+    ///
+    /// Parks the thread. With a [`load_timeout`](crate::LoadingBuilder::load_timeout) it wakes up
+    /// at least every 50 ms.
+    ///
+    /// ```
+    /// use wheelhouse::{Cache, LoadError, loader_fn};
+    ///
+    /// let cache = Cache::builder().loading(loader_fn(|_: &u32| Err::<u32, _>("closed"))).build();
+    /// let error = cache.refresh(4).wait().unwrap_err();
+    /// assert!(matches!(error, LoadError::Failed(_)));
+    /// ```
+    #[track_caller]
+    pub fn wait(self) -> Result<Option<V>, LoadError<E>> {
+        block_on(self)
+    }
+}
+
+impl<V, E> Future for Refreshing<V, E> {
+    type Output = Result<Option<V>, LoadError<E>>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        // Taken out while user code runs: after a panic the future stays ended.
+        let Some(mut outcome) = self.outcome.take() else {
+            panic!("the future of a refresh was polled after it was ready, or after it panicked");
+        };
+        let polled = outcome.as_mut().poll(cx);
+        if polled.is_pending() {
+            self.outcome = Some(outcome);
+        }
+        polled.map_ok(|seen| seen.map(|seen| seen.value))
+    }
+}
+
+impl<V, E> fmt::Debug for Refreshing<V, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Refreshing").finish_non_exhaustive()
     }
 }

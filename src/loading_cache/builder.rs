@@ -26,17 +26,21 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     ///     .build();
     /// assert_eq!(lengths.get("ada").unwrap(), 3);
     /// ```
-    pub fn loading<L, M>(self, loader: L) -> LoadingBuilder<K, V, L::Error, S>
+    pub fn loading<L, const IS_ASYNC: bool>(
+        mut self,
+        loader: L,
+    ) -> LoadingBuilder<K, V, L::Error, S>
     where
-        L: IntoLoading<K, V, M>,
+        L: IntoLoading<K, V, IS_ASYNC>,
     {
+        // A loader may say when its value is to be reloaded.
+        self.settings.refresh = Some(Box::new(refresh::never()));
         LoadingBuilder {
             cache: self,
             loader: loader.erase(),
-            refresh: None,
+            refresh_fault: None,
             threads: None,
             spawner: None,
-            failure_backoff: None,
         }
     }
 }
@@ -64,14 +68,11 @@ impl<K, V, S> CacheBuilder<K, V, S> {
 pub struct LoadingBuilder<K, V, E, S = RandomState> {
     cache: CacheBuilder<K, V, S>,
     loader: AnyLoader<K, V, E>,
-    refresh: Option<Box<dyn Refresh<K, V>>>,
+    /// What is wrong with the refresh policy.
+    refresh_fault: Option<&'static str>,
     threads: Option<usize>,
     spawner: Option<Spawner>,
-    failure_backoff: Option<Pauses>,
 }
-
-/// How long the error of a load is remembered, by the number of failures in a row.
-type Pauses = Box<dyn Fn(u32) -> Option<Duration> + Send + Sync>;
 
 impl<K, V, E, S> LoadingBuilder<K, V, E, S> {
     /// Sets the policy that decides when each entry is reloaded; see [`refresh`]. Without it an
@@ -97,7 +98,8 @@ impl<K, V, E, S> LoadingBuilder<K, V, E, S> {
     /// assert_eq!(cache.get(&4).unwrap(), 8);
     /// ```
     pub fn refresh_after(mut self, policy: impl Refresh<K, V>) -> Self {
-        self.refresh = Some(Box::new(policy));
+        self.refresh_fault = policy.fault();
+        self.cache.settings.refresh = Some(Box::new(policy));
         self
     }
 
@@ -164,8 +166,14 @@ impl<K, V, E, S> LoadingBuilder<K, V, E, S> {
     pub fn failure_backoff(
         mut self,
         policy: impl Fn(u32) -> Option<Duration> + Send + Sync + 'static,
-    ) -> Self {
-        self.failure_backoff = Some(Box::new(policy));
+    ) -> Self
+    where
+        E: 'static,
+    {
+        self.cache.settings.failure_backoff = Some(Box::new(move |error, failures| {
+            let failed = error.downcast_ref::<LoadError<E>>();
+            matches!(failed, Some(LoadError::Failed(_))).then(|| policy(failures))?
+        }));
         self
     }
 
@@ -214,7 +222,8 @@ impl<K, V, E, S> LoadingBuilder<K, V, E, S> {
     ///
     /// # Cost
     ///
-    /// Two boxes for the task of a load, and what the program's runtime takes for one.
+    /// A box for the task of a load, one for the future of the loader, and what the program's
+    /// runtime takes for a task.
     ///
     /// The spawner is called on the thread that begins the load. That may be a thread of no
     /// runtime: a thread that calls [`get`](LoadingCache::get), or the cache's own. There
@@ -289,24 +298,14 @@ where
     /// let error = builder.reload_threads(0).try_build().unwrap_err();
     /// assert_eq!(error.to_string(), "reload_threads is 0, but must be at least 1");
     /// ```
-    pub fn try_build(mut self) -> Result<LoadingCache<K, V, E, S>, BuildError> {
+    pub fn try_build(self) -> Result<LoadingCache<K, V, E, S>, BuildError> {
         if let Some(fault) = self.fault() {
             return Err(self.cache.fault(&fault));
-        }
-        // A loader may say when its value is to be reloaded.
-        let refresh = self.refresh.unwrap_or_else(|| Box::new(refresh::never()));
-        self.cache.set_refresh(refresh);
-        if let Some(pause) = self.failure_backoff {
-            self.cache
-                .set_failure_backoff(Box::new(move |error, failures| {
-                    let failed = error.downcast_ref::<LoadError<E>>();
-                    matches!(failed, Some(LoadError::Failed(_))).then(|| pause(failures))?
-                }));
         }
         let cache = self.cache.try_build()?;
         let threads = ReloadThreads::new(self.threads.unwrap_or(1), cache.name());
         let inner = Inner {
-            loader: Arc::new(self.loader),
+            loader: self.loader,
             threads: Arc::new(threads),
             // Never called without: such a loader has no tasks.
             spawner: self.spawner.unwrap_or_else(|| Box::new(drop)),
@@ -335,10 +334,7 @@ where
                  reload"
                     .to_string(),
             ),
-            _ => {
-                let fault = self.refresh.as_ref().and_then(|policy| policy.fault());
-                fault.map(str::to_string)
-            }
+            _ => self.refresh_fault.map(str::to_string),
         }
     }
 }
@@ -347,10 +343,8 @@ impl<K, V, E, S> fmt::Debug for LoadingBuilder<K, V, E, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LoadingBuilder")
             .field("cache", &self.cache)
-            .field("refresh_after", &self.refresh.is_some())
             .field("reload_threads", &self.threads)
             .field("spawner", &self.spawner.is_some())
-            .field("failure_backoff", &self.failure_backoff.is_some())
             .finish_non_exhaustive()
     }
 }

@@ -1,21 +1,20 @@
 //! How a loader is called, and what its answer means for the load.
 
 use super::LoadingCache;
-use super::kinds::{AnyLoader, Task};
-use super::loader::{LoadError, Loaded, Reloaded};
+use super::kinds::{BoxedFutures, Task};
+use super::loader::{LoadError, Loaded, Loader, Reloaded};
 use crate::contain::contain;
 use crate::load::cycle::thread_number;
 use crate::load::state::{Load, Outcome, RevokedBy};
 use crate::load::wait::{in_loader, mark_lead};
-use crate::load::{
-    CacheHasher, CacheKey, CacheValue, Keyless, Made, OwnedGuard, Run, conclude, error_of,
-};
+use crate::load::{CacheHasher, CacheKey, CacheValue, Keyless, OwnedGuard, error_of};
 use crate::operations::{Core, FromLoad, LifetimeSource};
 use crate::time;
 use std::any::Any;
 use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::sync::{Arc, OnceLock};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
@@ -36,33 +35,14 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
     }
 }
 
-/// The loader's answer, and how long it took.
-type Timed<V, E> = Result<(Loaded<V>, Duration), LoadError<E>>;
-
-/// What the loader has made.
-pub(super) fn made<V, E: Send + Sync + 'static>(loaded: Timed<V, E>) -> Made<V> {
-    let (loaded, took) = loaded.map_err(failure)?;
-    let (value, given) = put(loaded, took, false);
-    Ok((Keyless::made(value), given))
-}
-
-/// Ends the load of a call that has run the loader itself; the answer of the call.
-pub(super) fn conclude_own<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>(
-    run: Run<'_, K, V, S, Made<V>>,
-) -> Result<V, LoadError<E>> {
-    match conclude(run) {
-        Ok(seen) => Ok(seen.value),
-        Err(Outcome::Error(error)) => Err((*error_of::<LoadError<E>>(error)).clone()),
-        Err(_) => unreachable!("it accepts values and errors only"),
-    }
-}
+/// The answer to a call: `None` if the loader says that there is no value. The value is in a box,
+/// as it may be large, and passes through several futures.
+pub(super) type Answer<V, E> = Result<Option<Box<Keyless<V>>>, LoadError<E>>;
 
 /// The answer to a waiter.
-pub(super) fn answer<V: Clone, E: Send + Sync + 'static>(
-    outcome: &Outcome<V>,
-) -> Result<Option<V>, LoadError<E>> {
+pub(super) fn answer<V: Clone, E: Send + Sync + 'static>(outcome: &Outcome<V>) -> Answer<V, E> {
     match outcome {
-        Outcome::Value(shared) => Ok(Some(shared.value.clone())),
+        Outcome::Value(shared) => Ok(Some(Keyless::made(shared.value.clone()))),
         Outcome::Error(error) => Err((*error_of::<LoadError<E>>(Arc::clone(error))).clone()),
         Outcome::Absent | Outcome::Nothing => Ok(None),
     }
@@ -74,23 +54,25 @@ type Old<V> = Option<(V, Option<Duration>)>;
 
 /// The task of a load or a reload.
 pub(super) fn run<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>(
-    loader: Arc<AnyLoader<K, V, E>>,
+    loader: Arc<dyn BoxedFutures<K, V, E>>,
     guard: OwnedGuard<K, V, S>,
 ) -> Task {
     task(vec![Arc::clone(guard.load())], async move {
         let Some(began) = guard.begin_run() else {
             return;
         };
-        let old = guard.is_reload().then(|| guard.old()).flatten();
-        let present = old.as_ref().map(|(value, _)| value);
-        let made = loader.load_or_reload(guard.load().key(), present).await;
+        let (key, old) = (guard.load().key(), guard.old());
+        let made = match &old {
+            Some((old, _)) => loader.reload(key, old).await,
+            None => loader.load(key).await.map(Reloaded::New),
+        };
         finish(guard, began, made, old);
     })
 }
 
-/// Runs a load or a reload of a [`Loader`](super::Loader) on this thread: its task never waits.
+/// Runs a load or a reload on this thread. If it panics, it has failed.
 pub(super) fn run_now<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>(
-    loader: &Arc<AnyLoader<K, V, E>>,
+    loader: &dyn Loader<K, V, Error = E>,
     guard: OwnedGuard<K, V, S>,
 ) {
     if guard.load().revoked() == Some(RevokedBy::NewerLoad) {
@@ -98,15 +80,23 @@ pub(super) fn run_now<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: C
         // failure.
         return;
     }
-    let mut task = run(Arc::clone(loader), guard);
-    let polled = in_loader(|| task.as_mut().poll(&mut Context::from_waker(Waker::noop())));
-    debug_assert!(polled.is_ready());
+    let Some(began) = guard.begin_run() else {
+        return;
+    };
+    guard.load().set_leader(thread_number());
+    let _mark = mark_lead();
+    let (key, old) = (guard.load().key(), guard.old());
+    let made = in_loader(|| match &old {
+        Some((old, _)) => loader.reload(key, old),
+        None => loader.load(key).map(Reloaded::New),
+    });
+    finish(guard, began, made, old);
 }
 
 /// The task of the loads of several absent keys. If the loader returns another number of values,
 /// `wrong` gets both numbers, and the loads fail.
 pub(super) fn run_many<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>(
-    loader: Arc<AnyLoader<K, V, E>>,
+    loader: Arc<dyn BoxedFutures<K, V, E>>,
     guards: Vec<OwnedGuard<K, V, S>>,
     wrong: Arc<OnceLock<(usize, usize)>>,
 ) -> Task {
@@ -144,24 +134,26 @@ fn task<K: CacheKey, V: CacheValue>(
     loads: Vec<Arc<Load<K, V>>>,
     run: impl Future<Output = ()> + Send + 'static,
 ) -> Task {
-    let mut run: Option<Task> = Some(Box::pin(run));
-    Box::pin(poll_fn(move |cx| {
-        let Some(future) = &mut run else {
-            return Poll::Ready(());
+    Box::pin(async move {
+        let mut run = pin!(Some(run));
+        let poll = |cx: &mut Context<'_>| {
+            let Some(future) = run.as_mut().as_pin_mut() else {
+                return Poll::Ready(());
+            };
+            let me = thread_number();
+            loads.iter().for_each(|load| load.set_leader(me));
+            let _mark = mark_lead();
+            let polled = contain(|| future.poll(cx));
+            let led = loads.iter().filter(|load| load.leader() == me);
+            led.for_each(|load| load.set_leader(0));
+            if matches!(polled, Some(Poll::Pending)) {
+                return Poll::Pending;
+            }
+            contain(|| run.set(None));
+            Poll::Ready(())
         };
-        let me = thread_number();
-        loads.iter().for_each(|load| load.set_leader(me));
-        let _mark = mark_lead();
-        let polled = contain(|| future.as_mut().poll(cx));
-        let led = loads.iter().filter(|load| load.leader() == me);
-        led.for_each(|load| load.set_leader(0));
-        if matches!(polled, Some(Poll::Pending)) {
-            return Poll::Pending;
-        }
-        let future = run.take();
-        contain(|| drop(future));
-        Poll::Ready(())
-    }))
+        poll_fn(poll).await;
+    })
 }
 
 /// Ends a run with the loader's answer.
@@ -184,8 +176,8 @@ fn finish<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>(
     contain(|| match (made, old) {
         (Err(error), _) => guard.give_up(&failure(LoadError::Failed(Arc::new(error)))),
         (Ok(Reloaded::New(loaded)), _) => {
-            let (value, given) = put(loaded, took, reload);
-            drop(guard.fill(Keyless::made(value), given));
+            let given = given(&loaded, took, reload);
+            drop(guard.fill(Keyless::made(loaded.value), given));
         }
         // Without an old value there is nothing that could be unchanged.
         (Ok(Reloaded::Gone), _) | (Ok(_), None) => _ = guard.remove(Outcome::Absent),
@@ -202,7 +194,7 @@ fn finish<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>(
 }
 
 /// A failure as waiters share it.
-fn failure<E: Send + Sync + 'static, V>(error: LoadError<E>) -> Outcome<V> {
+pub(super) fn failure<E: Send + Sync + 'static, V>(error: LoadError<E>) -> Outcome<V> {
     let error: Arc<dyn Any + Send + Sync> = Arc::new(error);
     Outcome::Error(error)
 }
@@ -218,15 +210,14 @@ pub(super) fn dropped<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S>(
     failure(LoadError::<E>::Panicked)
 }
 
-/// The value to store, and where its lifetime comes from.
-pub(super) fn put<V>(loaded: Loaded<V>, took: Duration, reload: bool) -> (V, LifetimeSource) {
-    let from = FromLoad {
+/// Where the lifetime of a loaded value comes from.
+pub(super) fn given<T>(loaded: &Loaded<T>, took: Duration, reload: bool) -> LifetimeSource {
+    LifetimeSource::Loaded(FromLoad {
         lifetime: loaded.lifetime,
         refresh: loaded.refresh,
         reload,
         took,
-    };
-    (loaded.value, LifetimeSource::Loaded(from))
+    })
 }
 
 /// The time between two readings of a cache's clock.

@@ -2,20 +2,20 @@
 //! with its type erased.
 
 use super::loader::{AsyncLoader, Loaded, Loader, Reloaded};
-use crate::load::{CacheKey, CacheValue};
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 
 /// A task for the program's spawner.
-pub(super) type Task = BoxFuture<'static, ()>;
+pub(super) type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+type BoxFuture<'a, T, E> = Pin<Box<dyn Future<Output = Result<T, E>> + Send + 'a>>;
 
 /// A loader of either kind.
 pub enum AnyLoader<K, V, E> {
-    Blocking(Box<dyn Loader<K, V, Error = E>>),
-    Async(Box<dyn BoxedFutures<K, V, E>>),
+    Blocking(Arc<dyn Loader<K, V, Error = E>>),
+    Async(Arc<dyn BoxedFutures<K, V, E>>),
 }
 
 impl<K, V, E> fmt::Debug for AnyLoader<K, V, E> {
@@ -27,31 +27,11 @@ impl<K, V, E> fmt::Debug for AnyLoader<K, V, E> {
     }
 }
 
-impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> AnyLoader<K, V, E> {
-    /// Makes the value of a key whose present value is `old`.
-    pub(super) async fn load_or_reload(&self, key: &K, old: Option<&V>) -> Result<Reloaded<V>, E> {
-        match (self, old) {
-            (Self::Blocking(loader), Some(old)) => loader.reload(key, old),
-            (Self::Blocking(loader), None) => loader.load(key).map(Reloaded::New),
-            (Self::Async(loader), Some(old)) => loader.reload(key, old).await,
-            (Self::Async(loader), None) => loader.load(key).await.map(Reloaded::New),
-        }
-    }
-
-    /// Makes the values of several keys.
-    pub(super) async fn load_many(&self, keys: &[K]) -> Result<Vec<Option<Loaded<V>>>, E> {
-        match self {
-            Self::Blocking(loader) => loader.load_many(keys),
-            Self::Async(loader) => loader.load_many(keys).await,
-        }
-    }
-}
-
 /// An [`AsyncLoader`] with its futures in boxes.
 pub trait BoxedFutures<K, V, E>: Send + Sync {
-    fn load<'a>(&'a self, key: &'a K) -> BoxFuture<'a, Result<Loaded<V>, E>>;
-    fn reload<'a>(&'a self, key: &'a K, old: &'a V) -> BoxFuture<'a, Result<Reloaded<V>, E>>;
-    fn load_many<'a>(&'a self, keys: &'a [K]) -> BoxFuture<'a, Result<Vec<Option<Loaded<V>>>, E>>;
+    fn load<'a>(&'a self, key: &'a K) -> BoxFuture<'a, Loaded<V>, E>;
+    fn reload<'a>(&'a self, key: &'a K, old: &'a V) -> BoxFuture<'a, Reloaded<V>, E>;
+    fn load_many<'a>(&'a self, keys: &'a [K]) -> BoxFuture<'a, Vec<Option<Loaded<V>>>, E>;
 }
 
 impl<K, V, L> BoxedFutures<K, V, L::Error> for L
@@ -60,28 +40,21 @@ where
     V: Send + Sync + 'static,
     L: AsyncLoader<K, V>,
 {
-    fn load<'a>(&'a self, key: &'a K) -> BoxFuture<'a, Result<Loaded<V>, L::Error>> {
+    fn load<'a>(&'a self, key: &'a K) -> BoxFuture<'a, Loaded<V>, L::Error> {
         Box::pin(AsyncLoader::load(self, key))
     }
 
-    fn reload<'a>(
-        &'a self,
-        key: &'a K,
-        old: &'a V,
-    ) -> BoxFuture<'a, Result<Reloaded<V>, L::Error>> {
+    fn reload<'a>(&'a self, key: &'a K, old: &'a V) -> BoxFuture<'a, Reloaded<V>, L::Error> {
         Box::pin(AsyncLoader::reload(self, key, old))
     }
 
-    fn load_many<'a>(
-        &'a self,
-        keys: &'a [K],
-    ) -> BoxFuture<'a, Result<Vec<Option<Loaded<V>>>, L::Error>> {
+    fn load_many<'a>(&'a self, keys: &'a [K]) -> BoxFuture<'a, Vec<Option<Loaded<V>>>, L::Error> {
         Box::pin(AsyncLoader::load_many(self, keys))
     }
 }
 
 /// What [`CacheBuilder::loading`](crate::CacheBuilder::loading) accepts: a [`Loader`] or an
-/// [`AsyncLoader`]. `M` tells the two apart, and is always inferred.
+/// [`AsyncLoader`]. `IS_ASYNC` tells the two apart, and is always inferred.
 ///
 /// ```
 /// use wheelhouse::{Cache, async_loader_fn, loader_fn};
@@ -93,7 +66,7 @@ where
 /// }));
 /// # _ = (blocking.build(), with_futures.spawner(drop).build());
 /// ```
-pub trait IntoLoading<K, V, M> {
+pub trait IntoLoading<K, V, const IS_ASYNC: bool> {
     /// The loader's error.
     type Error: Send + Sync + 'static;
 
@@ -101,25 +74,15 @@ pub trait IntoLoading<K, V, M> {
     fn erase(self) -> AnyLoader<K, V, Self::Error>;
 }
 
-/// Marks a [`Loader`].
-#[doc(hidden)]
-#[derive(Debug)]
-pub enum IsBlocking {}
-
-/// Marks an [`AsyncLoader`].
-#[doc(hidden)]
-#[derive(Debug)]
-pub enum IsAsync {}
-
-impl<K, V, L: Loader<K, V>> IntoLoading<K, V, IsBlocking> for L {
+impl<K, V, L: Loader<K, V>> IntoLoading<K, V, false> for L {
     type Error = L::Error;
 
     fn erase(self) -> AnyLoader<K, V, L::Error> {
-        AnyLoader::Blocking(Box::new(self))
+        AnyLoader::Blocking(Arc::new(self))
     }
 }
 
-impl<K, V, L> IntoLoading<K, V, IsAsync> for L
+impl<K, V, L> IntoLoading<K, V, true> for L
 where
     K: Send + Sync + 'static,
     V: Send + Sync + 'static,
@@ -128,7 +91,7 @@ where
     type Error = L::Error;
 
     fn erase(self) -> AnyLoader<K, V, L::Error> {
-        AnyLoader::Async(Box::new(self))
+        AnyLoader::Async(Arc::new(self))
     }
 }
 
@@ -142,9 +105,11 @@ where
 ///     .build();
 /// assert_eq!(lengths.get("ada").unwrap(), 3);
 /// ```
-pub fn loader_fn<K, L, E, F>(load: F) -> LoaderFn<F>
+pub fn loader_fn<K, V, L, E, F>(load: F) -> impl Loader<K, V, Error = E>
 where
     F: Fn(&K) -> Result<L, E> + Send + Sync + 'static,
+    L: Into<Loaded<V>>,
+    E: Send + Sync + 'static,
 {
     LoaderFn(load)
 }
@@ -167,33 +132,21 @@ where
 /// assert_eq!(doubles.get_async(&4).await.unwrap(), 8);
 /// # }
 /// ```
-pub fn async_loader_fn<K, L, E, F, R>(load: F) -> AsyncLoaderFn<F>
+pub fn async_loader_fn<K, V, L, E, F, R>(load: F) -> impl AsyncLoader<K, V, Error = E>
 where
+    K: Send + Sync,
+    V: Send + Sync,
     F: Fn(&K) -> R + Send + Sync + 'static,
     R: Future<Output = Result<L, E>> + Send,
+    L: Into<Loaded<V>>,
+    E: Send + Sync + 'static,
 {
     AsyncLoaderFn(load)
 }
 
-/// The loader made by [`loader_fn`].
-#[derive(Clone, Copy)]
-pub struct LoaderFn<F>(F);
+struct LoaderFn<F>(F);
 
-/// The loader made by [`async_loader_fn`].
-#[derive(Clone, Copy)]
-pub struct AsyncLoaderFn<F>(F);
-
-impl<F> fmt::Debug for LoaderFn<F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LoaderFn").finish_non_exhaustive()
-    }
-}
-
-impl<F> fmt::Debug for AsyncLoaderFn<F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AsyncLoaderFn").finish_non_exhaustive()
-    }
-}
+struct AsyncLoaderFn<F>(F);
 
 impl<K, V, L, E, F> Loader<K, V> for LoaderFn<F>
 where

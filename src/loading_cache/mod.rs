@@ -37,13 +37,12 @@ mod call;
 mod kinds;
 mod loader;
 mod read;
-mod refreshing;
 mod threads;
 
+pub use background::Refreshing;
 pub use builder::LoadingBuilder;
-pub use kinds::{AsyncLoaderFn, IntoLoading, LoaderFn, async_loader_fn, loader_fn};
+pub use kinds::{IntoLoading, async_loader_fn, loader_fn};
 pub use loader::{AsyncLoader, LoadError, Loaded, Loader, Reloaded};
-pub use refreshing::Refreshing;
 
 use crate::RandomState;
 use crate::cache::Cache;
@@ -133,7 +132,7 @@ type Spawner = Box<dyn Fn(Task) + Send + Sync>;
 
 /// The state that the handles share beside the cache.
 struct Inner<K: CacheKey, V: CacheValue, E, S: CacheHasher> {
-    loader: Arc<AnyLoader<K, V, E>>,
+    loader: AnyLoader<K, V, E>,
     /// For a [`Loader`].
     threads: Arc<ReloadThreads<K, V, S>>,
     /// For an [`AsyncLoader`].

@@ -1,14 +1,13 @@
 //! The methods that read, for threads and for tasks.
 
-use super::background::Call;
-use super::call::{answer, conclude_own, made, put};
+use super::background::{Call, Refreshing};
+use super::call::{answer, failure, given};
 use super::kinds::AnyLoader;
-use super::loader::LoadError;
-use super::refreshing::Refreshing;
+use super::loader::{LoadError, Loaded};
 use super::{Inner, LoadingCache};
 use crate::load::wait::block_on;
-use crate::load::{ByRef, Claimant, Keyless, Keys, Owned, Request, fallible};
-use crate::operations::{Core, Lookup, Timed, look_up_many};
+use crate::load::{ByRef, Claimant, Keyless, Keys, Owned, Request, conclude, fallible};
+use crate::operations::{Lookup, Timed, look_up_many};
 use crate::stats::Count;
 use equivalent::Equivalent;
 use std::borrow::ToOwned;
@@ -74,39 +73,41 @@ where
     where
         Q: Equivalent<K> + Hash + ToOwned<Owned = K> + ?Sized,
     {
-        let AnyLoader::Blocking(loader) = &*self.inner.loader else {
-            return block_on(self.load_in_task(key));
-        };
-        // Not through a future, which would copy a large value several times on the stack.
-        let load = || self.timed(|| loader.load(&key.to_owned()));
-        let run = (self.claimant(key)).run(|_| made(load()));
-        conclude_own(run)
+        block_on(self.load(key)).map(|seen| seen.value)
     }
 
-    fn claimant<'c, 'k, Q>(
-        &'c self,
-        key: &'k Q,
-    ) -> Claimant<K, V, &'c Core<K, V, S>, ByRef<'k, Q, K>>
+    /// Loads an absent key. The value is in a box, since futures would copy a large one several
+    /// times on the stack.
+    async fn load<Q>(&self, key: &Q) -> Result<Box<Keyless<V>>, LoadError<E>>
     where
         Q: Equivalent<K> + Hash + ToOwned<Owned = K> + ?Sized,
     {
         let ask = Request::value(fallible::<LoadError<E>>()).heeding_failures();
-        Claimant::new(self.cache.core(), ByRef::new(key), ask)
-    }
-
-    /// Loads an absent key.
-    async fn load<Q>(&self, key: &Q) -> Result<V, LoadError<E>>
-    where
-        Q: Equivalent<K> + Hash + ToOwned<Owned = K> + ?Sized,
-    {
-        let AnyLoader::Blocking(loader) = &*self.inner.loader else {
-            return self.load_in_task(key).await;
+        let answer = match &self.inner.loader {
+            AnyLoader::Blocking(loader) => {
+                let load = async { self.timed(|| loader.load(&key.to_owned()).map(Loaded::boxed)) };
+                let made = |timed: Result<(Loaded<_>, _), _>| {
+                    let (loaded, took) = timed.map_err(failure::<E, V>)?;
+                    let given = given(&loaded, took, false);
+                    Ok((loaded.value, given))
+                };
+                let finish = |run| match conclude(run) {
+                    Ok(seen) => Ok(Some(seen)),
+                    Err(failure) => answer(&failure),
+                };
+                let claimant = Claimant::new(self.cache.core(), ByRef::new(key), ask);
+                claimant
+                    .run_async(
+                        None::<fn(V) -> _>,
+                        |_: Option<&Keyless<V>>| load,
+                        made,
+                        finish,
+                    )
+                    .await
+            }
+            AnyLoader::Async(_) => self.load_in_task(key, ask).await,
         };
-        let load = async { self.timed(|| loader.load(&key.to_owned())) };
-        let load = |_: Option<&Keyless<V>>| load;
-        (self.claimant(key))
-            .run_async(None::<fn(V) -> _>, load, made, conclude_own)
-            .await
+        Ok(answer?.unwrap_or_else(|| unreachable!("it accepts values and errors only")))
     }
 
     /// Returns the values of several keys, in their order. Those that are absent are loaded by one
@@ -165,7 +166,7 @@ where
     /// assert_eq!(cache.get(&4).unwrap(), 8);
     /// assert_eq!(cache.get_if_present(&4), Some(8));
     /// ```
-    #[inline]
+    #[inline(always)]
     pub fn get_if_present<Q>(&self, key: &Q) -> Option<V>
     where
         Q: Equivalent<K> + Hash + ?Sized,
@@ -248,7 +249,7 @@ where
     {
         match self.get_if_present(key) {
             Some(value) => Ok(value),
-            None => self.load(key).await,
+            None => Ok(self.load(key).await?.value),
         }
     }
 
@@ -285,9 +286,12 @@ where
     ) -> Result<Vec<Option<V>>, LoadError<E>> {
         let (keys, stale) = self.look_up_all(keys);
         self.remembered(&keys)?;
-        let values = match &*self.inner.loader {
+        let values = match &self.inner.loader {
             AnyLoader::Blocking(loader) => {
-                let store = |(value, took)| put(value, took, false);
+                let store = |(loaded, took)| {
+                    let given = given(&loaded, took, false);
+                    (loaded.value, given)
+                };
                 let load = |keys: Vec<K>| {
                     let loaded = self.timed(|| loader.load_many(&keys));
                     ready(loaded.map(|(values, took)| {
@@ -298,7 +302,7 @@ where
                 let values = self.cache.get_all_as_async(keys, load, store).await;
                 values.map_err(|error| (*error).clone())
             }
-            AnyLoader::Async(_) => self.load_all_in_task(keys).await,
+            AnyLoader::Async(loader) => self.load_all_in_task(loader, keys).await,
         };
         stale.iter().for_each(|key| self.reload(key));
         values
@@ -313,7 +317,7 @@ where
         for key in keys.missing.iter().map(|&place| &keys.unique[place]) {
             if let Some(failure) = core.remembered(core.hash(key), key, want) {
                 core.shared.count(Count::RememberedFailures);
-                answer(&failure)?;
+                answer::<V, E>(&failure)?;
             }
         }
         Ok(())

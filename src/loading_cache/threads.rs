@@ -23,7 +23,7 @@
 //! another thread.
 
 use super::call::run_now;
-use super::kinds::AnyLoader;
+use super::loader::Loader;
 use crate::contain::contain;
 use crate::load::state::Load;
 use crate::load::{CacheHasher, CacheKey, CacheValue, OwnedGuard};
@@ -99,7 +99,7 @@ impl<K: CacheKey, V: CacheValue, S: CacheHasher> ReloadThreads<K, V, S> {
     /// Makes a thread run the loader.
     pub(super) fn push<E: Send + Sync + 'static>(
         self: &Arc<Self>,
-        loader: &Arc<AnyLoader<K, V, E>>,
+        loader: &Arc<dyn Loader<K, V, Error = E>>,
         mut guard: OwnedGuard<K, V, S>,
     ) {
         guard.enter_queue();
@@ -128,7 +128,10 @@ impl<K: CacheKey, V: CacheValue, S: CacheHasher> ReloadThreads<K, V, S> {
         }
     }
 
-    fn start<E: Send + Sync + 'static>(self: &Arc<Self>, loader: &Arc<AnyLoader<K, V, E>>) {
+    fn start<E: Send + Sync + 'static>(
+        self: &Arc<Self>,
+        loader: &Arc<dyn Loader<K, V, Error = E>>,
+    ) {
         let (threads, loader) = (Arc::clone(self), Arc::clone(loader));
         let thread = thread::Builder::new().name(self.name.clone());
         if thread.spawn(move || threads.work(&loader)).is_err() {
@@ -146,14 +149,14 @@ impl<K: CacheKey, V: CacheValue, S: CacheHasher> ReloadThreads<K, V, S> {
         }
     }
 
-    fn work<E: Send + Sync + 'static>(&self, loader: &Arc<AnyLoader<K, V, E>>) {
+    fn work<E: Send + Sync + 'static>(&self, loader: &Arc<dyn Loader<K, V, Error = E>>) {
         let mut state = self.lock();
         while !state.closed {
             if let Some(guard) = state.queue.pop_front() {
                 drop(state);
                 contain(|| {
                     if let Some(guard) = guard.leave_queue() {
-                        run_now(loader, guard);
+                        run_now(&**loader, guard);
                     }
                 });
                 state = self.lock();

@@ -91,7 +91,7 @@ use crate::scheduler::{Delivery, Gate, Task, TaskRef, Waker};
 use crate::shared::Shared;
 use crate::stats::Stats;
 use crate::sync::{AtomicU32, Mutex, unlock_fairly};
-use crate::wheel::{LevelSnapshot, Spans, Wheel};
+use crate::wheel::{Level, Spans, Wheel};
 use memory::{Backlog, Freeing};
 use pass::Plan;
 use std::sync::{Arc, Weak};
@@ -198,11 +198,10 @@ impl<K, V> Maintenance<K, V> {
         true
     }
 
-    /// The wheel's time and levels as they stand.
-    pub(crate) fn wheel_levels(&self) -> (u64, Vec<LevelSnapshot>) {
+    /// The wheel's levels as they stand.
+    pub(crate) fn wheel_levels(&self) -> Vec<Level> {
         self.process.check();
-        let state = self.state.lock();
-        (state.wheel.now(), state.wheel.levels().collect())
+        self.state.lock().wheel.levels().collect()
     }
 
     /// The counts so far; all zero unless statistics are recorded.
@@ -249,7 +248,6 @@ impl<K, V> Maintenance<K, V> {
     /// The cache is dropped: delivers the notifications for what was removed before, and frees
     /// everything.
     pub(crate) fn close(&mut self, shared: &mut Shared<K, V>) {
-        self.waking.waker().leave();
         // Where no other thread has delivered the rest.
         self.view(shared).drain_last();
         self.view(shared).deliver_while(|| true);

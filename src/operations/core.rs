@@ -46,9 +46,8 @@ impl<K, V, S> Core<K, V, S> {
         lifetimes: Lifetimes<K, V>,
         weigher: Option<Weigher<K, V>>,
         hasher: S,
-        needs_mixing: bool,
     ) -> Self {
-        shared.needs_mixing = needs_mixing;
+        shared.reads_extend = lifetimes.reads_extend;
         shared.reads_exactly = AtomicBool::new(lifetimes.reads_exactly());
         shared.set_slow_reads(!Self::reads_are_fast(&lifetimes, &shared));
         Self {

@@ -104,7 +104,10 @@ fn ask_about_first_read<K, V, S>(
     hit: &Hit<K, V>,
 ) -> u64 {
     let (node, clock) = (hit.node, &core.shared.clock);
-    let (own, inherits) = policy.deadline_after_first_read(node, clock, hit.now, hit.deadline);
+    let mut own = hit.deadline;
+    let inherits = policy.inherits_reads(&mut || {
+        own = policy.deadline_after_read(node, clock, hit.now, hit.deadline);
+    });
     core.lifetimes.note_first_read(inherits);
     let is_fast = Core::<K, V, S>::reads_are_fast(&core.lifetimes, &core.shared);
     core.shared.set_slow_reads(!is_fast);

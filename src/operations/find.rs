@@ -90,6 +90,17 @@ impl<K, V> Shared<K, V> {
         }
     }
 
+    /// The same as an entry, with a pin of its own: an earlier pin, under which the node was seen,
+    /// does not protect what is found.
+    pub(crate) fn entry_again(&self, node: NodePtr<K, V>) -> Option<EntryRef<'_, K, V>>
+    where
+        K: Eq,
+    {
+        let pin = self.pin();
+        let hit = self.find_again(node, &pin)?;
+        Some(EntryRef::new(hit, &self.clock, pin))
+    }
+
     /// The node as a hit; as an error, if it is due.
     ///
     /// The clock is read after the deadline: so the entry was live at some moment of the call, and

@@ -7,7 +7,7 @@
 use super::find::Hit;
 use crate::expiry::{Asks, Lifetime};
 use crate::listener::RemovalCause;
-use crate::node::{NewNode, NodePtr, Times};
+use crate::node::{NodePtr, Times};
 use crate::sync::{AtomicBool, AtomicU8, Ordering};
 use crate::time::{self, Clock, NEVER};
 use std::time::Duration;
@@ -358,9 +358,9 @@ impl<K: 'static, V: 'static> Lifetimes<K, V> {
     /// Asks the policy about the value that comes in at `now`. No lock is held.
     // Always inlined, as the rest of an attempt: the second attempt is a second caller.
     #[inline(always)]
-    pub(super) fn ask(
+    pub(super) fn ask<'e>(
         &self,
-        new: &NewNode<K, V>,
+        entry: impl Fn() -> (&'e K, &'e V),
         found: Option<NodePtr<K, V>>,
         given: &LifetimeSource,
         clock: &Clock,
@@ -385,14 +385,14 @@ impl<K: 'static, V: 'static> Lifetimes<K, V> {
             }
             (_, None) => Answer::New(NEVER),
             (_, Some(policy)) if self.updates_as_new => {
-                let (key, value) = new.entry();
+                let (key, value) = entry();
                 Answer::New(policy.deadline_of_new(key, value, clock, now))
             }
             (_, Some(policy)) => {
                 // If the entry is due, this claims it, so that the answer for a new entry stays
                 // valid.
                 let there = found.and_then(|old| old.deadline_if_live(now));
-                let (key, value) = new.entry();
+                let (key, value) = entry();
                 match there {
                     None => Answer::New(policy.deadline_of_new(key, value, clock, now)),
                     Some(_) if !self.policy_asks.updates => Answer::Kept(None),

@@ -9,12 +9,13 @@
 //!    no call, looks once at the key's group, and serves an entry without a deadline. It serves all
 //!    look-ups that are not reads, and reads of caches in which a read asks no policy, needs no
 //!    exact time and counts nothing.
-//! 2. If the entry has a deadline, [`judge`](Flow::judge) asks the coarse clock. Where that does
-//!    not decide, [`finish`](Flow::finish) judges the entry by the exact one. A look-up that is not
-//!    fast goes to `finish` at once. [`complete`](Flow::complete) asks the policy, moves the
-//!    deadline, notes the use and counts it; a fast read comes to it if the idle limit moves the
-//!    deadline. `get_many` ([`many`](super::many)) finds the entries of a batch together, and
-//!    takes the other steps from here.
+//! 2. If the entry has a deadline, or becomes stale and the caller asks for that,
+//!    [`judge`](Flow::judge) asks the coarse clock. Where that does not decide,
+//!    [`finish`](Flow::finish) judges the entry by the exact one. A look-up that is not fast goes
+//!    to `finish` at once. [`complete`](Flow::complete) asks the policy, moves the deadline, notes
+//!    the use and counts it; a fast read comes to it if the idle limit moves the deadline.
+//!    `get_many` ([`many`](super::many)) finds the entries of a batch together, and takes the other
+//!    steps from here.
 //! 3. [`Flow::search`] is the cold end: one look did not decide, or the entry is due or was changed
 //!    meanwhile. An entry that is due is a miss once its deadline is *claimed* (node 4). If that
 //!    fails, or the entry was replaced meanwhile, the look-up starts over: the key was never
@@ -30,6 +31,7 @@ use super::lifetimes::MAX_ASKS;
 use crate::map::Look;
 use crate::node::{NodePtr, RefreshMoment};
 use crate::reclaim::Pin;
+use crate::stats::Count;
 use crate::sync::Ordering;
 use crate::time::{self, NEVER};
 use equivalent::Equivalent;
@@ -46,9 +48,15 @@ pub(crate) trait Lookup<K: 'static, V: 'static>: Sized {
     /// Whether a hit counts as a read: the policy is asked, the use is noted and counted.
     const IS_READ: bool;
 
+    /// Whether the fast path serves a live entry at the moment `now`, or at any if there is none.
+    #[inline]
+    fn is_fresh(_: NodePtr<K, V>, _now: Option<u64>) -> bool {
+        true
+    }
+
     /// May run user code. Before the policy is asked: a panic in `clone` leaves the deadline as it
-    /// is.
-    fn take<S>(core: &Core<K, V, S>, hit: &Hit<K, V>) -> Self::Part;
+    /// is. `fresh` says that [`is_fresh`](Self::is_fresh) was true.
+    fn take<S>(core: &Core<K, V, S>, hit: &Hit<K, V>, fresh: bool) -> Self::Part;
 
     /// The answer of a hit. `pin` gives a pin that keeps the entry.
     fn answer<'a, S>(
@@ -114,7 +122,7 @@ pub(crate) trait Lookup<K: 'static, V: 'static>: Sized {
     #[inline]
     fn note_miss<S>(core: &Core<K, V, S>) {
         if Self::IS_READ {
-            core.shared.count_miss();
+            core.shared.count(Count::Misses);
         }
     }
 
@@ -156,7 +164,7 @@ impl<K: 'static, V: Clone + 'static> Lookup<K, V> for Cloned {
     const IS_READ: bool = true;
 
     #[inline]
-    fn take<S>(_: &Core<K, V, S>, hit: &Hit<K, V>) -> V {
+    fn take<S>(_: &Core<K, V, S>, hit: &Hit<K, V>, _: bool) -> V {
         hit.node.value().clone()
     }
 }
@@ -169,14 +177,29 @@ impl<K: 'static, V: Clone + 'static> Lookup<K, V> for Timed {
     const IS_READ: bool = true;
 
     #[inline]
-    fn take<S>(core: &Core<K, V, S>, hit: &Hit<K, V>) -> (V, bool) {
-        let at = hit.node.refresh().map_or(NEVER, RefreshMoment::at);
-        let now = |at| match hit.now {
-            0 => core.shared.clock.now_to_judge(at),
-            now => now,
+    fn is_fresh(node: NodePtr<K, V>, now: Option<u64>) -> bool {
+        let at = Self::stale_from(node);
+        at == NEVER || now.is_some_and(|now| !time::is_due(now, at))
+    }
+
+    #[inline]
+    fn take<S>(core: &Core<K, V, S>, hit: &Hit<K, V>, fresh: bool) -> (V, bool) {
+        let may_be_stale = !fresh && {
+            let at = Self::stale_from(hit.node);
+            let now = || match hit.now {
+                0 => core.shared.clock.now_to_judge(at),
+                now => now,
+            };
+            at != NEVER && time::is_due(now(), at)
         };
-        let may_be_stale = at != NEVER && time::is_due(now(at), at);
         (hit.node.value().clone(), may_be_stale)
+    }
+}
+
+impl Timed {
+    #[inline]
+    fn stale_from<K, V>(node: NodePtr<K, V>) -> u64 {
+        node.refresh().map_or(NEVER, RefreshMoment::at)
     }
 }
 
@@ -188,7 +211,7 @@ impl<K: 'static, V: 'static> Lookup<K, V> for Contained {
     const IS_READ: bool = false;
 
     #[inline]
-    fn take<S>(_: &Core<K, V, S>, _: &Hit<K, V>) {}
+    fn take<S>(_: &Core<K, V, S>, _: &Hit<K, V>, _: bool) {}
 }
 
 /// `get_ref`, which is a read, and `peek_ref`, which is none: the entry under its pin.
@@ -200,7 +223,7 @@ impl<K: 'static, V: 'static, const IS_READ: bool> Lookup<K, V> for Referenced<IS
     const IS_READ: bool = IS_READ;
 
     #[inline]
-    fn take<S>(_: &Core<K, V, S>, _: &Hit<K, V>) {}
+    fn take<S>(_: &Core<K, V, S>, _: &Hit<K, V>, _: bool) {}
 
     #[inline]
     fn answer<'a, S>(
@@ -238,7 +261,7 @@ impl<K: 'static, V: 'static, S, L: Lookup<K, V>, Q: Equivalent<K> + ?Sized> Flow
     {
         let map = &core.shared.map;
         match map.look(hash, pin.borrow(), |node| key.equivalent(node.key())) {
-            Look::Found(node) if node.deadline() == NEVER => {
+            Look::Found(node) if node.deadline() == NEVER && L::is_fresh(node, None) => {
                 let hit = Hit {
                     node,
                     deadline: NEVER,
@@ -267,6 +290,7 @@ impl<K: 'static, V: 'static, S, L: Lookup<K, V>, Q: Equivalent<K> + ?Sized> Flow
         // live, and this look-up comes right after it.
         if let Some(latest) = core.shared.clock.latest()
             && let Ok(hit) = Hit::of(node, node.deadline(), latest)
+            && L::is_fresh(node, Some(latest))
         {
             if L::IS_READ && core.shared.reads_extend && !core.lifetimes.is_extended(&hit) {
                 let Hit {
@@ -291,7 +315,7 @@ impl<K: 'static, V: 'static, S, L: Lookup<K, V>, Q: Equivalent<K> + ?Sized> Flow
         if L::IS_READ && core.shared.should_record(hit.node) {
             return Self::record(core, hit.node, hit.deadline, hit.now, pin.into());
         }
-        let part = L::take(core, &hit);
+        let part = L::take(core, &hit, true);
         Some(L::answer(core, hit, part, move || pin.into()))
     }
 
@@ -309,7 +333,7 @@ impl<K: 'static, V: 'static, S, L: Lookup<K, V>, Q: Equivalent<K> + ?Sized> Flow
             deadline,
             now,
         };
-        let part = L::take(core, &hit);
+        let part = L::take(core, &hit, true);
         core.maintenance.note_read(&core.shared, node, &pin);
         Some(L::answer(core, hit, part, move || pin))
     }
@@ -350,7 +374,7 @@ impl<K: 'static, V: 'static, S, L: Lookup<K, V>, Q: Equivalent<K> + ?Sized> Flow
             deadline,
             now,
         };
-        let part = L::take(core, &hit);
+        let part = L::take(core, &hit, false);
         if L::IS_READ {
             match hit.extend(core) {
                 Some(deadline) => hit.deadline = deadline,
@@ -387,7 +411,7 @@ impl<K: 'static, V: 'static, S, L: Lookup<K, V>, Q: Equivalent<K> + ?Sized> Flow
                     return None;
                 }
             };
-            let part = L::take(core, &hit);
+            let part = L::take(core, &hit, false);
             if L::IS_READ && asks < MAX_ASKS {
                 match hit.extend(core) {
                     Some(deadline) => hit.deadline = deadline,

@@ -128,7 +128,7 @@ fn look_up_batch<T, K, V, S, A, Q>(
             due |= 1 << at;
             return None;
         };
-        let part = T::take(core, &hit);
+        let part = T::take(core, &hit, false);
         T::note_hit(core, node, &pin);
         Some(part)
     }));

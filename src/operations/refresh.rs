@@ -1,7 +1,8 @@
 //! The moment from which an entry is stale. A write asks the refresh policy for it with no lock
 //! held, and sets it in the hold of the shard's lock that stores the value.
 
-use super::lifetimes::{LifetimeSource, Lifetimes};
+use super::core::Core;
+use super::lifetimes::{FromLoad, LifetimeSource, Lifetimes, TimedAnswer};
 use crate::node::{NodePtr, RefreshMoment};
 use crate::refresh::{Occasion, Refresh, Write};
 use crate::time::{self, Clock, NEVER};
@@ -23,6 +24,41 @@ pub(crate) fn set_refresh<K, V>(node: NodePtr<K, V>, next: Option<NextRefresh>) 
         && let Some(refresh) = node.refresh()
     {
         refresh.set(at, lifetime);
+    }
+}
+
+impl<K: 'static, V: 'static, S> Core<K, V, S> {
+    /// Asks the policies about the value of an entry that is written at `now`: how long it lives,
+    /// and when it becomes stale. User code: no lock is held.
+    #[inline(always)]
+    pub(super) fn ask_policies<'e>(
+        &self,
+        entry: impl Fn() -> (&'e K, &'e V),
+        found: Option<NodePtr<K, V>>,
+        given: &LifetimeSource,
+        now: u64,
+    ) -> (TimedAnswer, Option<NextRefresh>) {
+        let (lifetimes, clock) = (&self.lifetimes, &self.shared.clock);
+        let asked = lifetimes.ask(&entry, found, given, clock, now);
+        let refresh = self.refresh.as_ref().map(|policy| {
+            let own = asked.own_or(|| found.map_or(NEVER, |old| old.own_deadline()));
+            lifetimes.ask_refresh(&**policy, entry(), found, *given, (now, own), clock)
+        });
+        (asked, refresh)
+    }
+
+    /// The same about a live entry whose value a reload has left unchanged: they answer as about an
+    /// update. Its own deadline, the wanted one, and when it becomes stale.
+    pub(crate) fn ask_of_unchanged(
+        &self,
+        node: NodePtr<K, V>,
+        from: FromLoad,
+        now: u64,
+    ) -> (u64, u64, Option<NextRefresh>) {
+        let (entry, given) = (|| (node.key(), node.value()), LifetimeSource::Loaded(from));
+        let (asked, refresh) = self.ask_policies(entry, Some(node), &given, now);
+        let own = asked.own_or(|| node.own_deadline());
+        (own, self.lifetimes.wanted(own, || now, now), refresh)
     }
 }
 
@@ -75,34 +111,6 @@ impl<K: 'static, V: 'static> Lifetimes<K, V> {
             at: time::deadline_in(now, after),
             lifetime,
         }
-    }
-
-    /// The own deadline and the wanted one of a live entry that a reload has left unchanged: those
-    /// that an update gives it. User code: no lock is held.
-    pub(crate) fn deadlines_of_unchanged(
-        &self,
-        node: NodePtr<K, V>,
-        now: u64,
-        deadline: u64,
-        lifetime: Option<Option<Duration>>,
-        clock: &Clock,
-    ) -> (u64, u64) {
-        let own = match (lifetime, &self.policy) {
-            (Some(lifetime), _) => {
-                self.note_own();
-                time::deadline_in(now, lifetime)
-            }
-            (None, None) => NEVER,
-            (None, Some(_)) if !self.policy_asks.updates => node.own_deadline(),
-            (None, Some(policy)) => {
-                let (key, value) = (node.key(), node.value());
-                match policy.deadline_after_update(key, value, clock, now, deadline) {
-                    own if own == deadline => node.own_deadline(),
-                    own => own,
-                }
-            }
-        };
-        (own, self.wanted(own, || now, now))
     }
 
     /// The lifetime that a reload gives a node's value again if it leaves it unchanged: that of its

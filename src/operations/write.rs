@@ -148,8 +148,7 @@ where
             return Err(None);
         }
         let core = self.core;
-        let (shared, lifetimes) = (&core.shared, &core.lifetimes);
-        let now = (shared.clock).now_beside(found.map_or(NEVER, |old| old.deadline()));
+        let now = (core.shared.clock).now_beside(found.map_or(NEVER, |old| old.deadline()));
         // `NEVER` would say that the time of the write is not known.
         let now = now + u64::from(now == NEVER);
         if let Some((asked, refresh)) = last
@@ -157,14 +156,8 @@ where
         {
             return Ok((asked, refresh));
         }
-        let (new, given) = (&*self.new, self.given);
-        let asked = lifetimes.ask(new, found, given, &shared.clock, now);
-        let refresh = core.refresh.as_ref().map(|policy| {
-            let own = asked.own_or(|| found.map_or(NEVER, |old| old.own_deadline()));
-            let entry = new.entry();
-            lifetimes.ask_refresh(&**policy, entry, found, *given, (now, own), &shared.clock)
-        });
-        Ok((asked, refresh))
+        let new = &*self.new;
+        Ok(core.ask_policies(|| new.entry(), found, self.given, now))
     }
 
     #[inline(always)]

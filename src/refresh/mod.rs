@@ -14,9 +14,7 @@
 
 mod policies;
 
-pub use policies::{
-    After, Early, Fraction, Jittered, Never, after, doubling, early, fraction, jittered, never,
-};
+pub use policies::{Jittered, Ready, after, doubling, early, fraction, jittered, never};
 
 use std::any::Any;
 use std::convert::identity;

@@ -2,6 +2,8 @@
 
 use super::{Refresh, Write, forward_all};
 use crate::expiry::{random_unit, shorten};
+use crate::time::saturating_nanos;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -21,8 +23,8 @@ use std::time::{Duration, Instant};
 /// assert_eq!(cache.get(&4).unwrap(), 8);
 /// ```
 #[must_use]
-pub fn after(time: Duration) -> After {
-    After(time)
+pub fn after(time: Duration) -> Ready {
+    Ready(Moment::After(time))
 }
 
 /// Makes entries stale when this fraction of their lifetime has passed. Entries without a deadline
@@ -44,12 +46,12 @@ pub fn after(time: Duration) -> After {
 /// ```
 #[must_use]
 #[track_caller]
-pub fn fraction(share: f64) -> Fraction {
+pub fn fraction(share: f64) -> Ready {
     assert!(
         (0.0..=1.0).contains(&share),
         "refresh::fraction was given {share}; allowed is 0.0 (stale at once) to 1.0 (at the deadline)",
     );
-    Fraction(share)
+    Ready(Moment::Fraction(share))
 }
 
 /// Brings the moments of another policy forward by a random share of up to `fraction`, so that
@@ -106,15 +108,15 @@ pub fn jittered<P>(policy: P, fraction: f64) -> Jittered<P> {
 /// ```
 #[must_use]
 #[track_caller]
-pub fn early(beta: f64) -> Early {
+pub fn early(beta: f64) -> Ready {
     assert!(
         beta.is_finite() && beta >= 0.0,
         "refresh::early was given the factor {beta}; allowed is any that is finite and not negative",
     );
-    Early {
+    Ready(Moment::Early {
         beta,
-        last: AtomicU64::new(0),
-    }
+        last: Arc::default(),
+    })
 }
 
 /// Makes no entry stale, with two exceptions: the loader returned
@@ -131,8 +133,8 @@ pub fn early(beta: f64) -> Early {
 /// assert_eq!(cache.get(&4).unwrap(), 8);
 /// ```
 #[must_use]
-pub fn never() -> Never {
-    Never
+pub fn never() -> Ready {
+    Ready(Moment::Never)
 }
 
 /// Pauses for [`failure_backoff`](crate::LoadingBuilder::failure_backoff) that double with each
@@ -157,13 +159,22 @@ pub fn doubling(
     }
 }
 
-/// The policy made by [`after`], which has an example.
-#[derive(Clone, Copy, Debug)]
-pub struct After(Duration);
+/// A ready policy, made by [`after`], [`fraction`], [`early`] or [`never()`]; they have examples.
+#[derive(Clone, Debug)]
+pub struct Ready(Moment);
 
-/// The policy made by [`fraction`], which has an example.
-#[derive(Clone, Copy, Debug)]
-pub struct Fraction(f64);
+/// The moment from which an entry is stale.
+#[derive(Clone, Debug)]
+enum Moment {
+    After(Duration),
+    Fraction(f64),
+    Early {
+        beta: f64,
+        /// How long the last load took, in nanoseconds.
+        last: Arc<AtomicU64>,
+    },
+    Never,
+}
 
 /// The policy made by [`jittered`], which has an example.
 #[derive(Clone, Copy, Debug)]
@@ -172,103 +183,56 @@ pub struct Jittered<P> {
     fraction: f64,
 }
 
-/// The policy made by [`early`], which has an example.
-#[derive(Debug)]
-pub struct Early {
-    beta: f64,
-    /// How long the last load took, in nanoseconds.
-    last: AtomicU64,
+impl Moment {
+    /// When an entry with this lifetime becomes stale; `took` is the time that its load took, if it
+    /// was loaded.
+    fn of(&self, lifetime: Option<Duration>, took: Option<Duration>) -> Option<Duration> {
+        // The time before the deadline, in seconds, and its maximum.
+        let (before, most) = match self {
+            Self::After(time) => return Some(*time),
+            Self::Never => return None,
+            // Subtracted from the whole, so that a share of 1 is exactly the lifetime.
+            Self::Fraction(share) => (lifetime?.as_secs_f64() * (1.0 - share), lifetime?),
+            Self::Early { beta, last } => {
+                if let Some(took) = took {
+                    last.store(saturating_nanos(took), Ordering::Relaxed);
+                }
+                let known = || Duration::from_nanos(last.load(Ordering::Relaxed));
+                // `1 - u` is within (0, 1], so the draw is finite.
+                let draw = -(1.0 - random_unit()).ln();
+                let took = took.unwrap_or_else(known);
+                (took.as_secs_f64() * beta * draw, lifetime? / 2)
+            }
+        };
+        let before = Duration::try_from_secs_f64(before).map_or(most, |before| before.min(most));
+        Some(lifetime? - before)
+    }
 }
 
-/// The policy made by [`never()`], which has an example.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Never;
-
-impl<K, V> Refresh<K, V> for After {
+impl<K, V> Refresh<K, V> for Ready {
     fn refresh_after_create(
         &self,
         _: &K,
         _: &V,
         _: Instant,
-        _: Option<Duration>,
+        lifetime: Option<Duration>,
     ) -> Option<Duration> {
-        Some(self.0)
+        self.0.of(lifetime, None)
+    }
+
+    fn refresh_after(&self, _: &K, _: &V, write: Write) -> Option<Duration> {
+        self.0.of(write.lifetime, write.took)
     }
 
     fn fault(&self) -> Option<&'static str> {
         let fault = "refresh_after is refresh::after(0ns), but must be more than zero: a value \
                      would be stale as soon as it is loaded";
-        self.0.is_zero().then_some(fault)
-    }
-}
-
-impl<K, V> Refresh<K, V> for Fraction {
-    fn refresh_after_create(
-        &self,
-        _: &K,
-        _: &V,
-        _: Instant,
-        lifetime: Option<Duration>,
-    ) -> Option<Duration> {
-        // Subtracted from the whole, so that a share of 1 is exactly the lifetime.
-        let lifetime = lifetime?;
-        let rest = Duration::try_from_secs_f64(lifetime.as_secs_f64() * (1.0 - self.0));
-        // Rounding must not make it longer than the whole.
-        Some(lifetime - rest.map_or(lifetime, |rest| rest.min(lifetime)))
+        matches!(self.0, Moment::After(Duration::ZERO)).then_some(fault)
     }
 }
 
 impl<K, V, P: Refresh<K, V>> Refresh<K, V> for Jittered<P> {
     forward_all!(self => self.policy, |moment| shorten(moment, self.fraction));
-}
-
-impl Early {
-    /// When an entry with this lifetime becomes stale, for a load that took this long.
-    fn moment(&self, lifetime: Option<Duration>, took: Duration) -> Option<Duration> {
-        let lifetime = lifetime?;
-        // `1 - u` is within (0, 1], so the draw is finite.
-        let draw = -(1.0 - random_unit()).ln();
-        let before = took.as_secs_f64() * self.beta * draw;
-        let most = lifetime / 2;
-        let before = Duration::try_from_secs_f64(before).map_or(most, |before| before.min(most));
-        Some(lifetime - before)
-    }
-
-    fn last(&self) -> Duration {
-        Duration::from_nanos(self.last.load(Ordering::Relaxed))
-    }
-}
-
-impl<K, V> Refresh<K, V> for Early {
-    fn refresh_after_create(
-        &self,
-        _: &K,
-        _: &V,
-        _: Instant,
-        lifetime: Option<Duration>,
-    ) -> Option<Duration> {
-        self.moment(lifetime, self.last())
-    }
-
-    fn refresh_after(&self, _: &K, _: &V, write: Write) -> Option<Duration> {
-        if let Some(took) = write.took {
-            let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
-            self.last.store(nanos, Ordering::Relaxed);
-        }
-        self.moment(write.lifetime, write.took.unwrap_or_else(|| self.last()))
-    }
-}
-
-impl<K, V> Refresh<K, V> for Never {
-    fn refresh_after_create(
-        &self,
-        _: &K,
-        _: &V,
-        _: Instant,
-        _: Option<Duration>,
-    ) -> Option<Duration> {
-        None
-    }
 }
 
 #[cfg(all(test, not(wheelhouse_loom), not(wheelhouse_shuttle)))]
@@ -278,7 +242,7 @@ mod tests {
 
     const LIFETIME: Duration = Duration::from_secs(1_000);
 
-    fn draw(policy: &Early, took: Duration) -> Duration {
+    fn draw(policy: &Ready, took: Duration) -> Duration {
         let write = Write {
             occasion: Occasion::Create,
             at: Instant::now(),
@@ -331,7 +295,7 @@ mod tests {
     #[test]
     fn shares_are_exact_at_their_ends() {
         let at = Instant::now();
-        let of = |policy: Fraction| {
+        let of = |policy: Ready| {
             Refresh::<u8, u8>::refresh_after_create(&policy, &1, &1, at, Some(LIFETIME))
         };
         assert_eq!(of(fraction(1.0)), Some(LIFETIME));

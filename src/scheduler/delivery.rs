@@ -14,12 +14,11 @@
 
 use super::listeners::{self, Job};
 use super::task::{Task, TaskRef};
-use super::thread::{Role, role};
+use super::thread::{Role, lock, report_once, role};
 use crate::contain::contain;
 use std::cell::Cell;
 use std::fmt;
-use std::io::{self, Write};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 // The standard library's locks: models run no threads of the crate.
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
@@ -100,8 +99,8 @@ pub enum Delivery {
     /// Each call that removes an entry takes the maintenance lock of the cache, and waits for its
     /// turn to call the listener. Writers that remove entries therefore take turns.
     Caller,
-    /// The program's executor, made by [`executor`](Self::executor).
-    Executor(Executor),
+    /// The program's executor: see [`executor`](Self::executor).
+    Executor(Arc<dyn Fn(DeliveryTask) + Send + Sync>),
 }
 
 impl Delivery {
@@ -183,7 +182,7 @@ impl Delivery {
     /// # });
     /// ```
     pub fn executor(run_it: impl Fn(DeliveryTask) + Send + Sync + 'static) -> Self {
-        Self::Executor(Executor(Arc::new(run_it)))
+        Self::Executor(Arc::new(run_it))
     }
 }
 
@@ -194,30 +193,6 @@ impl fmt::Debug for Delivery {
             Self::Caller => "Delivery::Caller",
             Self::Executor(_) => "Delivery::executor(..)",
         })
-    }
-}
-
-/// The program's executor of deliveries: see [`Delivery::executor`].
-///
-/// ```
-/// use wheelhouse::{Delivery, DeliveryTask};
-///
-/// let delivery = Delivery::executor(|task: DeliveryTask| task.run());
-/// assert!(matches!(delivery, Delivery::Executor(_)));
-/// ```
-#[derive(Clone)]
-pub struct Executor(Arc<dyn Fn(DeliveryTask) + Send + Sync>);
-
-impl Executor {
-    /// Gives the program a task. If `run_it` panics, it has dropped the task.
-    fn give(&self, task: DeliveryTask) {
-        contain(|| (self.0)(task));
-    }
-}
-
-impl fmt::Debug for Executor {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Executor(..)")
     }
 }
 
@@ -320,66 +295,67 @@ impl Delivery {
     pub(crate) fn offer(&self, cache: &TaskRef) -> bool {
         match self {
             Self::Executor(executor) => {
-                executor.give(DeliveryTask(Some(Batch::Next(cache.clone()))));
+                give(executor, Batch::Next(cache.clone()));
                 true
             }
-            Self::Background | Self::Caller => listeners::run(Job::Deliver(cache.clone())).is_ok(),
+            Self::Background | Self::Caller => listeners::run(Job::Deliver(cache.clone())),
         }
     }
+}
 
-    /// Delivers the rest of a cache that has no handle any more and that no other thread has
-    /// entered. Returns when all is delivered and no other thread has a reference to the cache.
-    pub(super) fn tell_rest(&self, task: &Arc<dyn Task>) {
-        match self {
-            Self::Caller => return task.deliver_rest(),
-            Self::Background => (),
-            Self::Executor(executor) => {
-                let give = |rest| executor.give(DeliveryTask(Some(Batch::Rest(rest))));
-                if Rest::offer(task, EXECUTOR_PATIENCE, give) {
-                    return;
-                }
+/// Gives the program a task. If its executor panics, it has dropped the task.
+fn give(executor: &Arc<dyn Fn(DeliveryTask) + Send + Sync>, batch: Batch) {
+    contain(|| executor(DeliveryTask(Some(batch))));
+}
+
+/// For a cache that has no handle any more and that no other thread has entered: applies what was
+/// written before, and delivers the rest. Returns when all is delivered and no other thread has a
+/// reference to the cache.
+pub(super) fn tell_rest(task: &Arc<dyn Task>) {
+    if !task.drain() {
+        return;
+    }
+    match task.delivery() {
+        Delivery::Caller => return task.deliver_rest(),
+        Delivery::Background => (),
+        Delivery::Executor(executor) => {
+            let give = |rest| give(executor, Batch::Rest(rest));
+            if Rest::offer(task, EXECUTOR_PATIENCE, give) {
+                return;
             }
         }
-        // If no thread can be started, the job is dropped, and that refuses.
-        let give = |rest| drop(listeners::run(Job::Rest(rest)));
-        if role() == Role::Listener || !Rest::offer(task, Duration::MAX, give) {
-            task.deliver_rest();
-        }
+    }
+    // If no thread can be started, the job is dropped, and that refuses.
+    let give = |rest| _ = listeners::run(Job::Rest(rest));
+    if role() == Role::Listener || !Rest::offer(task, Duration::MAX, give) {
+        task.deliver_rest();
     }
 }
 
 /// What is left to deliver when the last handle is dropped, together with the cache: the right to
 /// do it once. Dropping it refuses.
-pub(super) struct Rest(Arc<Offer>);
-
+///
 /// Not a channel: its receiver waits by the token of `std::thread::park`, which the program may
 /// wait for, further up the stack.
-struct Offer {
-    /// The cache, until the rest is begun, or the drop waits no longer.
-    cache: Mutex<Option<Arc<dyn Task>>>,
-    /// Whether the rest was delivered, once that is decided.
-    told: Mutex<Option<bool>>,
-    decided: Condvar,
+pub(super) struct Rest(Arc<Offer>);
+
+type Offer = (Mutex<OfferState>, Condvar);
+
+enum OfferState {
+    /// Offered. Taken back when the drop waits no longer.
+    Open(Arc<dyn Task>),
+    Begun,
+    Delivered,
+    Refused,
 }
 
-impl Offer {
-    /// Takes the cache out; `None` if that was done before.
-    fn take(&self) -> Option<Arc<dyn Task>> {
-        let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
-        cache.take()
+impl OfferState {
+    fn is_open(&mut self) -> bool {
+        matches!(self, Self::Open(_))
     }
 
-    fn decide(&self, told: bool) {
-        let mut decision = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        decision.get_or_insert(told);
-        self.decided.notify_all();
-    }
-
-    /// Waits until it is decided whether the rest was delivered, at most this long.
-    fn told_within(&self, most: Duration) -> Option<bool> {
-        let told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        let waited = (self.decided).wait_timeout_while(told, most, |told| told.is_none());
-        *waited.unwrap_or_else(PoisonError::into_inner).0
+    fn is_begun(&mut self) -> bool {
+        matches!(self, Self::Begun)
     }
 }
 
@@ -387,46 +363,51 @@ impl Rest {
     /// Offers the rest of a cache, and waits until it is delivered. False if it is refused, or not
     /// begun within `patience`.
     fn offer(cache: &Arc<dyn Task>, patience: Duration, give: impl FnOnce(Self)) -> bool {
-        let offer = Arc::new(Offer {
-            cache: Mutex::new(Some(Arc::clone(cache))),
-            told: Mutex::new(None),
-            decided: Condvar::new(),
-        });
+        let open = OfferState::Open(Arc::clone(cache));
+        let offer = Arc::new((Mutex::new(open), Condvar::new()));
         give(Self(Arc::clone(&offer)));
-        let told = offer.told_within(patience);
+        let (state, changed) = &*offer;
+        let waited = changed.wait_timeout_while(lock(state), patience, |state| state.is_open());
+        let mut state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        if state.is_open() {
+            *state = OfferState::Refused;
+        }
         // A rest that was begun in time takes as long as it takes.
-        let told = told.or_else(|| match offer.take() {
-            Some(_) => None,
-            None => offer.told_within(Duration::MAX),
-        });
-        told == Some(true)
+        let waited = changed.wait_while(state, |state| state.is_begun());
+        let state = waited.unwrap_or_else(PoisonError::into_inner);
+        matches!(*state, OfferState::Delivered)
     }
 
     /// Delivers the rest, unless the drop has stopped to wait for this.
     pub(super) fn run(self) {
-        if let Some(cache) = self.0.take() {
+        let state = std::mem::replace(&mut *lock(&self.0.0), OfferState::Begun);
+        if let OfferState::Open(cache) = state {
             contain(|| cache.deliver_rest());
             // Before the drop goes on: its own reference is the last then.
             drop(cache);
-            self.0.decide(true);
+            *lock(&self.0.0) = OfferState::Delivered;
         }
     }
 }
 
 impl Drop for Rest {
     fn drop(&mut self) {
-        self.0.decide(false);
+        let mut state = lock(&self.0.0);
+        if !matches!(*state, OfferState::Delivered) {
+            *state = OfferState::Refused;
+        }
+        self.0.1.notify_all();
     }
 }
 
 /// Reports, once in a process, that an executor lets a call wait for its task.
 pub(crate) fn report_idle_executor() {
     static REPORTED: AtomicBool = AtomicBool::new(false);
-    if !REPORTED.swap(true, Ordering::Relaxed) {
-        _ = writeln!(
-            io::stderr(),
-            "wheelhouse: run_pending_tasks has waited {EXECUTOR_PATIENCE:?} for a DeliveryTask \
-             that the executor has neither run nor dropped, and returns without it"
-        );
-    }
+    report_once(
+        &REPORTED,
+        format_args!(
+            "run_pending_tasks has waited {EXECUTOR_PATIENCE:?} for a DeliveryTask that the \
+             executor has neither run nor dropped, and returns without it"
+        ),
+    );
 }

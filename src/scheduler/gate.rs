@@ -24,7 +24,6 @@ use crate::listener::inside_listener;
 use crate::process::Process;
 use crate::sync::{AtomicBool, Condvar, Mutex, Ordering, thread_local};
 use std::cell::Cell;
-use std::marker::PhantomData;
 use std::sync::Arc;
 
 thread_local! {
@@ -48,9 +47,9 @@ pub(crate) struct Gate {
 #[must_use]
 pub(crate) struct Entered {
     gate: Arc<Gate>,
+    /// The gate that this thread has entered before. A pointer, so this is dropped by the thread
+    /// that entered.
     outer: *const Gate,
-    /// Dropped by the thread that entered.
-    _here: PhantomData<*const ()>,
 }
 
 impl Gate {
@@ -79,7 +78,6 @@ impl Gate {
         Some(Entered {
             gate: Arc::clone(self),
             outer: outer.unwrap_or(std::ptr::null()),
-            _here: PhantomData,
         })
     }
 

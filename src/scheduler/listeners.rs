@@ -24,17 +24,16 @@
 //!
 //! A lock for each job; a system call if a thread has to be woken.
 
-use super::delivery::Rest;
+use super::delivery::{Rest, tell_rest};
 use super::gate::Gate;
 use super::task::{LAST_REFERENCE_PAUSE, Task, TaskRef};
-use super::thread::{Role, Starter};
+use super::thread::{Role, Starter, join, lock, wait};
 use crate::contain::contain;
 use crate::process::PerProcess;
 use crate::sync::{IS_MODEL, nap};
 use std::collections::VecDeque;
 // The standard library's locks, as in `thread`.
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 /// How long a thread without a job stays.
@@ -66,24 +65,24 @@ pub(super) enum Job {
     Drop(Arc<dyn Task>, Arc<Gate>),
 }
 
-static THREADS: PerProcess<Arc<Listeners>> = PerProcess::new();
+fn threads() -> &'static Listeners {
+    static THREADS: PerProcess<Listeners> = PerProcess::new();
+    THREADS.get_or_make(Listeners::default)
+}
 
-/// Has the job run by a shared thread; gives it back if there is no thread and none can be started.
-pub(super) fn run(job: Job) -> Result<(), Job> {
-    if IS_MODEL {
-        return Err(job);
-    }
-    THREADS.get_or_make(Listeners::new).add(job)
+/// Has the job run by a shared thread. False if there is no thread and none can be started: the job
+/// was dropped.
+pub(super) fn run(job: Job) -> bool {
+    !IS_MODEL && threads().add(job)
 }
 
 /// The last cache was dropped: waits for the end of the threads.
 pub(super) fn end() {
-    if let Some(threads) = THREADS.get() {
-        threads.end();
-    }
+    threads().end();
 }
 
 /// See the module docs.
+#[derive(Default)]
 struct Listeners {
     state: Mutex<State>,
     /// For threads without a job.
@@ -92,6 +91,7 @@ struct Listeners {
     watch: Condvar,
 }
 
+#[derive(Default)]
 struct State {
     jobs: VecDeque<Job>,
     /// Threads that were started and have not begun.
@@ -101,77 +101,46 @@ struct State {
     has_watcher: bool,
     /// How many jobs were taken so far.
     taken: u64,
-    /// The threads, until they end or another thread waits for their end.
-    threads: Vec<JoinHandle<()>>,
     /// How many calls wait for the end of the threads: they end when no job is left.
     ending: usize,
     starter: Starter,
 }
 
 impl Listeners {
-    fn new() -> Arc<Self> {
-        Arc::new(Self {
-            state: Mutex::new(State {
-                jobs: VecDeque::new(),
-                starting: 0,
-                busy: 0,
-                resting: 0,
-                has_watcher: false,
-                taken: 0,
-                threads: Vec::new(),
-                ending: 0,
-                starter: Starter::default(),
-            }),
-            added: Condvar::new(),
-            watch: Condvar::new(),
-        })
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        // No user code runs under this lock, so the state is whole even if the lock is poisoned.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn add(self: &Arc<Self>, job: Job) -> Result<(), Job> {
-        let mut state = self.lock();
+    fn add(&'static self, job: Job) -> bool {
+        let mut state = lock(&self.state);
         if state.resting > 0 {
             self.added.notify_one();
         } else if !state.is_covered() && !self.start(&mut state) && state.busy == 0 {
-            return Err(job);
+            return false;
         }
         state.jobs.push_back(job);
-        Ok(())
+        true
     }
 
     /// Starts a thread.
-    fn start(self: &Arc<Self>, state: &mut State) -> bool {
-        let here = Arc::clone(self);
-        let work = move || here.work();
+    fn start(&'static self, state: &mut State) -> bool {
+        let work = || self.work();
         let started = (state.starter).start("wheelhouse-listener", Role::Listener, work);
-        state.starting += usize::from(started.is_some());
-        let has_started = started.is_some();
-        state.threads.extend(started);
-        has_started
+        state.starting += usize::from(started);
+        started
     }
 
     /// Waits for the end of the threads.
     fn end(&self) {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         state.ending += 1;
-        let threads = std::mem::take(&mut state.threads);
+        let threads = std::mem::take(&mut state.starter.threads);
         drop(state);
         self.added.notify_all();
         self.watch.notify_all();
-        for thread in threads {
-            // The thread contains the panics of user code.
-            _ = thread.join();
-        }
-        self.lock().ending -= 1;
+        join(threads);
+        lock(&self.state).ending -= 1;
     }
 
     /// The loop of a thread.
-    fn work(self: &Arc<Self>) {
-        let mut state = self.lock();
+    fn work(&'static self) {
+        let mut state = lock(&self.state);
         state.starting -= 1;
         state.busy += 1;
         loop {
@@ -189,7 +158,7 @@ impl Listeners {
                 }
                 drop(state);
                 let again = contain(|| job.run()).flatten();
-                state = self.lock();
+                state = lock(&self.state);
                 state.jobs.extend(again);
             }
         }
@@ -202,8 +171,7 @@ impl Listeners {
         let until = Instant::now() + IDLE_TIME;
         while state.ending == 0 {
             let left = until.saturating_duration_since(Instant::now());
-            let woken = self.added.wait_timeout(state, left);
-            state = woken.unwrap_or_else(PoisonError::into_inner).0;
+            state = wait(&self.added, state, left);
             if !state.jobs.is_empty() {
                 state.resting -= 1;
                 state.busy += 1;
@@ -214,13 +182,12 @@ impl Listeners {
             }
         }
         state.resting -= 1;
-        let here = thread::current().id();
-        state.threads.retain(|thread| thread.thread().id() != here);
+        state.starter.ends_here();
         None
     }
 
     /// Watches the threads that have jobs, and starts more if these are held up.
-    fn watch<'a>(self: &'a Arc<Self>, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+    fn watch(&'static self, mut state: MutexGuard<'static, State>) -> MutexGuard<'static, State> {
         state.busy -= 1;
         state.has_watcher = true;
         while !state.jobs.is_empty() && state.busy > 0 {
@@ -229,8 +196,7 @@ impl Listeners {
             loop {
                 let length = if state.busy > 1 { LONG_NAP } else { NAP };
                 let began = Instant::now();
-                let woken = self.watch.wait_timeout(state, length);
-                state = woken.unwrap_or_else(PoisonError::into_inner).0;
+                state = wait(&self.watch, state, length);
                 in_time += u32::from(began.elapsed() < length * LATE);
                 naps += 1;
                 if in_time == NAPS || naps == MOST_NAPS || !state.is_held_up_since(before) {
@@ -276,10 +242,7 @@ impl Job {
                 while Arc::strong_count(&cache) > 1 {
                     nap(LAST_REFERENCE_PAUSE);
                 }
-                if cache.drain() {
-                    cache.delivery().tell_rest(&cache);
-                }
-                drop(cache);
+                tell_rest(&cache);
             }
         }
         None

@@ -20,7 +20,7 @@ mod listeners;
 mod task;
 mod thread;
 
-pub use delivery::{Delivery, DeliveryTask, Executor};
+pub use delivery::{Delivery, DeliveryTask};
 pub(crate) use delivery::{EXECUTOR_PATIENCE, report_idle_executor};
 pub(crate) use gate::{Entered, Gate};
 #[cfg(test)]
@@ -31,7 +31,7 @@ pub(crate) use task::{Task, TaskRef};
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-use thread::MemberId;
+use thread::Worker;
 
 /// Which thread runs a cache's maintenance when no operation does.
 ///
@@ -237,7 +237,7 @@ enum Source {
 /// One cache's connection to its scheduler.
 pub(crate) struct Waker {
     source: Source,
-    member: MemberId,
+    worker: &'static Worker,
     task: OnceLock<TaskRef>,
 }
 
@@ -245,7 +245,7 @@ impl Waker {
     fn new(source: Source) -> Self {
         Self {
             source,
-            member: MemberId::new(),
+            worker: thread::worker(),
             task: OnceLock::new(),
         }
     }
@@ -261,7 +261,7 @@ impl Waker {
     pub(crate) fn is_none(&self) -> bool {
         match self.source {
             Source::Disabled => true,
-            Source::Background => thread::has_failed(),
+            Source::Background => self.worker.has_failed(),
             Source::Custom(_) => false,
         }
     }
@@ -276,7 +276,7 @@ impl Waker {
     /// Names the task to be run; to be called once, when the cache has its address.
     pub(crate) fn enlist(&self, task: TaskRef) {
         if self.task.set(task).is_ok() {
-            thread::cache_begins();
+            self.worker.cache_begins();
         }
     }
 
@@ -291,23 +291,16 @@ impl Waker {
         };
         match &self.source {
             Source::Disabled => (),
-            Source::Background => thread::wake(self.member, task, after),
+            Source::Background => self.worker.wake(task, after),
             Source::Custom(alarm) => alarm.set(after, MaintenanceTask(task.clone())),
-        }
-    }
-
-    /// The cache is being dropped: removes its registration.
-    pub(crate) fn leave(&self) {
-        if self.is_shared() {
-            thread::leave(self.member);
         }
     }
 
     /// The cache was dropped. If it was the last one of the process, waits for the end of the
     /// crate's threads.
     pub(crate) fn end(&self) {
-        if self.task().is_some() {
-            thread::cache_ends();
+        if let Some(task) = self.task() {
+            self.worker.cache_ends(task);
         }
     }
 }

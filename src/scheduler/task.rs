@@ -1,6 +1,6 @@
 //! The work of one cache that a thread does without a handle.
 
-use super::delivery::Delivery;
+use super::delivery::{Delivery, tell_rest};
 use super::gate::Gate;
 use super::listeners::{self, Job};
 use super::thread::{Role, role};
@@ -98,9 +98,7 @@ impl TaskRef {
         } else if !(role() == Role::Listener && self.gate.is_empty()) {
             return self.hand_over(task);
         }
-        if task.drain() {
-            task.delivery().tell_rest(&task);
-        }
+        tell_rest(&task);
     }
 
     /// Lets a shared thread drop a cache with a listener, after it has delivered the rest; if the
@@ -109,7 +107,7 @@ impl TaskRef {
     fn hand_over(&self, task: Arc<dyn Task>) {
         let by_callers = matches!(task.delivery(), Delivery::Caller) && role() == Role::Program;
         if task.has_listener() && !by_callers && self.gate.claim_new_thread() {
-            _ = listeners::run(Job::Drop(task, self.gate()));
+            listeners::run(Job::Drop(task, self.gate()));
         }
     }
 }

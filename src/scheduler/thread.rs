@@ -31,21 +31,16 @@ use crate::process::PerProcess;
 use crate::sync::thread_local;
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::io::{self, Write};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 // The standard library's locks: models run no threads of the crate.
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 /// How long after a failure to start a thread it is tried again.
 const RETRY: Duration = Duration::from_secs(1);
-
-/// Whether the scheduler thread could not be started, so that callers do all maintenance.
-static FAILED: AtomicBool = AtomicBool::new(false);
-
-/// The worker of all caches that have a background scheduler.
-static COMMON: PerProcess<Arc<Worker>> = PerProcess::new();
 
 /// What a thread is for.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -70,104 +65,84 @@ pub(super) fn role() -> Role {
 pub(super) struct Starter {
     /// When the last start failed, unless one has succeeded since.
     pub(super) failed_at: Option<Instant>,
+    /// The threads, until they end or another thread waits for their end.
+    pub(super) threads: Vec<JoinHandle<()>>,
 }
 
 impl Starter {
-    /// Starts a thread; `None` if it cannot be started, or could not a moment ago.
+    /// Starts a thread; false if it cannot be started, or could not a moment ago.
     pub(super) fn start(
         &mut self,
         name: &str,
         role: Role,
         work: impl FnOnce() + Send + 'static,
-    ) -> Option<JoinHandle<()>> {
+    ) -> bool {
         let now = Instant::now();
         if self.failed_at.is_some_and(|at| now - at < RETRY) {
-            return None;
+            return false;
         }
         let started = thread::Builder::new().name(name.into()).spawn(move || {
             ROLE.with(|here| here.set(role));
             work();
         });
         self.failed_at = started.is_err().then_some(now);
-        started.inspect_err(report).ok()
+        self.threads.extend(started.inspect_err(report));
+        self.failed_at.is_none()
+    }
+
+    /// The calling thread, which was started here, is about to end.
+    pub(super) fn ends_here(&mut self) {
+        let here = thread::current().id();
+        self.threads.retain(|thread| thread.thread().id() != here);
     }
 }
 
-/// A cache was built.
-pub(super) fn cache_begins() {
-    COMMON
-        .get_or_make(Worker::new)
-        .caches
-        .fetch_add(1, Ordering::Relaxed);
-}
-
-/// A cache was dropped. If it was the last one, the threads of the crate end, and the caller waits
-/// for that: the code may be unloaded then. Not if the caller is such a thread, or inside a
-/// listener.
-pub(super) fn cache_ends() {
-    let Some(worker) = COMMON.get() else {
-        return;
-    };
-    // AcqRel: what was done for the other caches happens before the end.
-    if worker.caches.fetch_sub(1, Ordering::AcqRel) == 1
-        && role() == Role::Program
-        && !gate::is_inside_any()
-    {
-        worker.end();
-        listeners::end();
+/// Waits for the end of threads, which contain the panics of user code.
+pub(super) fn join(threads: Vec<JoinHandle<()>>) {
+    for thread in threads {
+        _ = thread.join();
     }
 }
 
-/// The registration of a cache with the scheduler thread.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct MemberId(u64);
-
-impl MemberId {
-    pub(super) fn new() -> Self {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        Self(NEXT.fetch_add(1, Ordering::Relaxed))
-    }
+/// Locks a state that stays whole, since no user code runs under its lock.
+pub(super) fn lock<T>(state: &Mutex<T>) -> MutexGuard<'_, T> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whether the scheduler thread could not be started, so that callers do all maintenance.
-///
-/// Relaxed: a thread that sees it late makes one idle request.
-#[inline]
-pub(super) fn has_failed() -> bool {
-    FAILED.load(Ordering::Relaxed)
+/// Waits for a change of such a state, for `most` at most.
+pub(super) fn wait<'a, T>(
+    changed: &Condvar,
+    state: MutexGuard<'a, T>,
+    most: Duration,
+) -> MutexGuard<'a, T> {
+    let woken = changed.wait_timeout(state, most);
+    woken.unwrap_or_else(PoisonError::into_inner).0
 }
 
-/// Asks the scheduler thread for a run after a time.
-pub(super) fn wake(member: MemberId, task: &TaskRef, after: Duration) {
-    let worker = COMMON.get_or_make(Worker::new);
-    let started = worker.wake(member, task, after);
-    if started == has_failed() {
-        FAILED.store(!started, Ordering::Relaxed);
-    }
-}
-
-/// The cache is being dropped: removes its registration.
-pub(super) fn leave(member: MemberId) {
-    if let Some(worker) = COMMON.get() {
-        worker.leave(member);
-    }
+/// The worker of all caches of this process that have a background scheduler.
+pub(super) fn worker() -> &'static Worker {
+    static WORKER: PerProcess<Worker> = PerProcess::new();
+    WORKER.get_or_make(Worker::default)
 }
 
 /// See the module docs.
-struct Worker {
-    /// How many caches the process has built and not dropped.
-    caches: AtomicUsize,
+#[derive(Default)]
+pub(super) struct Worker {
     state: Mutex<State>,
     /// The thread has to look at its schedule again.
     changed: Condvar,
+    /// Whether the thread could not be started, so that callers do all maintenance.
+    failed: AtomicBool,
 }
 
+#[derive(Default)]
 struct State {
-    members: BTreeMap<MemberId, Member>,
-    schedule: BTreeSet<(Instant, MemberId)>,
+    /// How many caches the process has built and not dropped.
+    caches: usize,
+    /// By the address of the task.
+    members: BTreeMap<usize, Member>,
+    schedule: BTreeSet<(Instant, usize)>,
     running: bool,
-    /// The thread that was started last, until another thread waits for its end.
-    thread: Option<JoinHandle<()>>,
     /// Whether the thread has to end, though caches may have come since.
     ending: bool,
     /// Until when the thread sleeps; a past moment while it runs a job, `None` while it sleeps
@@ -182,102 +157,76 @@ struct Member {
 }
 
 impl Worker {
-    fn new() -> Arc<Self> {
-        Arc::new(Self {
-            caches: AtomicUsize::new(0),
-            state: Mutex::new(State {
-                members: BTreeMap::new(),
-                schedule: BTreeSet::new(),
-                running: false,
-                thread: None,
-                ending: false,
-                asleep_until: None,
-                starter: Starter::default(),
-            }),
-            changed: Condvar::new(),
-        })
+    /// Relaxed: a thread that sees it late makes one idle request.
+    #[inline]
+    pub(super) fn has_failed(&self) -> bool {
+        self.failed.load(Ordering::Relaxed)
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        // No user code runs under this lock, so the state is whole even if the lock is poisoned.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Asks for a run after a time; false if there is no thread and none can be started.
-    fn wake(self: &Arc<Self>, id: MemberId, task: &TaskRef, after: Duration) -> bool {
+    /// Asks for a run after a time.
+    pub(super) fn wake(&'static self, task: &TaskRef, after: Duration) {
         let now = Instant::now();
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         // A moment that the platform cannot express counts as never.
         if let Some(at) = now.checked_add(after)
-            && state.schedule(id, task, at)
+            && state.schedule(task, at)
             && state.running
             && state.asleep_until.is_none_or(|until| at < until)
         {
             self.changed.notify_one();
         }
-        state.running || self.start(&mut state)
+        let failed = !state.running && !self.start(&mut state);
+        if failed != self.has_failed() {
+            self.failed.store(failed, Ordering::Relaxed);
+        }
     }
 
-    fn start(self: &Arc<Self>, state: &mut State) -> bool {
-        let worker = Arc::clone(self);
-        let work = move || worker.work();
-        let thread = (state.starter).start("wheelhouse", Role::Scheduler, work);
-        state.running = thread.is_some();
-        if state.running {
-            state.thread = thread;
-        }
+    fn start(&'static self, state: &mut State) -> bool {
+        let work = || self.work();
+        state.running = (state.starter).start("wheelhouse", Role::Scheduler, work);
         state.running
     }
 
-    /// Waits for the end of the thread, if no cache is there.
-    fn end(&self) {
-        let mut state = self.lock();
-        if !state.members.is_empty() {
-            return;
-        }
-        let Some(thread) = state.thread.take() else {
-            return;
-        };
-        state.ending = state.running;
-        drop(state);
-        self.changed.notify_one();
-        // The thread contains the panics of user code.
-        _ = thread.join();
+    /// A cache was built.
+    pub(super) fn cache_begins(&self) {
+        lock(&self.state).caches += 1;
     }
 
-    fn leave(&self, id: MemberId) {
-        let mut state = self.lock();
-        let member = state.members.remove(&id);
-        if let Some(at) = member.as_ref().and_then(|member| member.wake_at) {
-            state.schedule.remove(&(at, id));
-        }
+    /// A cache was dropped. If it was the last one, the threads of the crate end, and the caller
+    /// waits for that: the code may be unloaded then. Not if the caller is such a thread, or inside
+    /// a listener.
+    pub(super) fn cache_ends(&self, task: &TaskRef) {
+        let mut state = lock(&self.state);
+        state.caches -= 1;
+        state.leave(task.address());
         if state.members.is_empty() {
             self.changed.notify_one();
         }
-        drop(state);
+        if state.caches == 0 && role() == Role::Program && !gate::is_inside_any() {
+            state.ending = state.running;
+            let threads = std::mem::take(&mut state.starter.threads);
+            drop(state);
+            join(threads);
+            listeners::end();
+        }
     }
 
     /// The loop of the thread.
-    fn work(self: &Arc<Self>) {
-        let mut state = self.lock();
+    fn work(&'static self) {
+        let mut state = lock(&self.state);
         while !state.members.is_empty() && !state.ending {
-            let Some(&(at, id)) = state.schedule.first() else {
-                state.asleep_until = None;
-                let woken = self.changed.wait(state);
-                state = woken.unwrap_or_else(PoisonError::into_inner);
-                continue;
-            };
+            let next = state.schedule.first().copied();
             let now = Instant::now();
-            if at > now {
-                state.asleep_until = Some(at);
-                let woken = self.changed.wait_timeout(state, at - now);
-                state = woken.unwrap_or_else(PoisonError::into_inner).0;
-                continue;
-            }
-            // In the past: the thread looks at the schedule after the run in any case.
-            state.asleep_until = Some(now);
-            state = self.run(state, id);
+            // In the past while a job runs: the thread then looks at the schedule in any case.
+            state.asleep_until = next.map(|(at, _)| at);
+            state = match next {
+                Some((at, id)) if at <= now => self.run(state, id),
+                Some((at, _)) => wait(&self.changed, state, at - now),
+                // Without a timeout: the platform cannot express this one.
+                None => wait(&self.changed, state, Duration::MAX),
+            };
         }
+        state.starter.ends_here();
         (state.running, state.ending) = (false, false);
         if !state.members.is_empty() {
             self.start(&mut state);
@@ -285,7 +234,7 @@ impl Worker {
     }
 
     /// Runs the member that is first in the schedule.
-    fn run<'a>(&'a self, mut state: MutexGuard<'a, State>, id: MemberId) -> MutexGuard<'a, State> {
+    fn run<'a>(&'a self, mut state: MutexGuard<'a, State>, id: usize) -> MutexGuard<'a, State> {
         state.schedule.pop_first();
         if let Some(member) = state.members.get_mut(&id) {
             member.wake_at = None;
@@ -296,7 +245,7 @@ impl Worker {
             // The run arranges its own next one.
             contain(|| task.with(|task| _ = task.run_due()));
             drop(task);
-            state = self.lock();
+            state = lock(&self.state);
         }
         state
     }
@@ -304,7 +253,8 @@ impl Worker {
 
 impl State {
     /// Notes that a member is to run at a moment; true if none before was noted.
-    fn schedule(&mut self, id: MemberId, task: &TaskRef, at: Instant) -> bool {
+    fn schedule(&mut self, task: &TaskRef, at: Instant) -> bool {
+        let id = task.address();
         let member = self.members.entry(id).or_insert_with(|| Member {
             task: task.clone(),
             wake_at: None,
@@ -317,18 +267,31 @@ impl State {
         member.wake_at = Some(at);
         self.schedule.insert((at, id))
     }
+
+    fn leave(&mut self, id: usize) {
+        if let Some(at) = self.members.remove(&id).and_then(|member| member.wake_at) {
+            self.schedule.remove(&(at, id));
+        }
+    }
 }
 
 /// Reports, once in a process, that there is no thread.
 fn report(error: &io::Error) {
     static REPORTED: AtomicBool = AtomicBool::new(false);
-    if !REPORTED.swap(true, Ordering::Relaxed) {
+    report_once(
+        &REPORTED,
+        format_args!(
+            "the background thread could not be started ({error}); maintenance is left to the \
+             callers"
+        ),
+    );
+}
+
+/// Reports a fault that has not been `reported`, on standard error.
+pub(super) fn report_once(reported: &AtomicBool, fault: fmt::Arguments<'_>) {
+    if !reported.swap(true, Ordering::Relaxed) {
         // Not `eprintln`, which panics where standard error is closed.
-        _ = writeln!(
-            io::stderr(),
-            "wheelhouse: the background thread could not be started ({error}); maintenance is \
-             left to the callers"
-        );
+        _ = writeln!(io::stderr(), "wheelhouse: {fault}");
     }
 }
 
@@ -340,26 +303,26 @@ mod tests {
 
     #[test]
     fn a_member_is_scheduled_once_for_the_earliest_of_its_moments() {
-        let task = TaskRef::new(Weak::<Idle>::new());
-        let worker = Worker::new();
-        let mut state = worker.lock();
+        let tasks = [(); 3].map(|()| TaskRef::new(Weak::<Idle>::new()));
+        let mut state = State::default();
         let now = Instant::now();
-        let mut schedule = |id, after: u64| {
-            let at = now + Duration::from_secs(after);
-            let noted = state.schedule(MemberId(id), &task, at);
-            let first = state.schedule.first().map(|(at, id)| (*at - now, id.0));
-            let (at, id) = first.expect("something is scheduled");
-            (noted, at.as_secs(), id, state.schedule.len())
+        let mut schedule = |task: usize, after: u64| {
+            let noted = state.schedule(&tasks[task], now + Duration::from_secs(after));
+            let (at, id) = state.schedule.first().expect("something is scheduled");
+            let first = tasks.iter().position(|task| task.address() == *id);
+            (noted, (*at - now).as_secs(), first, state.schedule.len())
         };
-        assert_eq!(schedule(1, 9), (true, 9, 1, 1));
-        assert_eq!(schedule(2, 5), (true, 5, 2, 2));
-        assert_eq!(schedule(1, 10), (false, 5, 2, 2), "later than known");
-        assert_eq!(schedule(1, 3), (true, 3, 1, 2), "in place of the former");
-        assert_eq!(schedule(2, 5), (false, 3, 1, 2), "known");
-        drop(state);
-        worker.leave(MemberId(1));
-        worker.leave(MemberId(7));
-        let state = worker.lock();
+        assert_eq!(schedule(1, 9), (true, 9, Some(1), 1));
+        assert_eq!(schedule(2, 5), (true, 5, Some(2), 2));
+        assert_eq!(schedule(1, 10), (false, 5, Some(2), 2), "later than known");
+        assert_eq!(
+            schedule(1, 3),
+            (true, 3, Some(1), 2),
+            "in place of the former"
+        );
+        assert_eq!(schedule(2, 5), (false, 3, Some(1), 2), "known");
+        state.leave(tasks[1].address());
+        state.leave(tasks[0].address());
         assert_eq!(state.schedule.len(), 1);
         assert_eq!(state.members.len(), 1);
     }

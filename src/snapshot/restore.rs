@@ -18,17 +18,17 @@ use std::time::{Duration, SystemTime};
 
 /// The outcome of one entry.
 enum Verdict {
-    PutBack { weight: u32, remaining: Remaining },
-    Tell { weight: u32 },
-    LeaveOut,
+    PutBack {
+        weight: u32,
+        remaining: Remaining,
+    },
+    /// It has ended; with its weight if the listener is to hear of it.
+    Expired(Option<u32>),
+    Present,
+    Refused,
 }
 
-impl<K, V, S> Cache<K, V, S>
-where
-    K: Hash + Eq + Clone + Send + Sync + 'static,
-    V: Clone + Send + Sync + 'static,
-    S: BuildHasher + Send + Sync + 'static,
-{
+impl<K: Hash + Eq + Clone + 'static, V: Clone + 'static, S: BuildHasher> Cache<K, V, S> {
     /// Inserts the entries of a snapshot, each in one step with its remaining lifetime, and says
     /// what became of them.
     ///
@@ -81,21 +81,20 @@ where
         }
         // Read once: a restore of many entries takes time, which counts for the last entry, too.
         let now = self.core().shared.clock.now();
-        let mut counts = Restored::default();
         let mut used = self.weighted_size();
         let mut seen = HashSet::with_capacity_and_hasher(snapshot.len(), RandomState::default());
         let mut verdicts: Vec<Verdict> = snapshot
             .iter()
             .map(|entry| {
                 if seen.insert(&entry.key) {
-                    self.judge(entry, (downtime, now), how.ended, &mut used, &mut counts)
+                    self.judge(entry, (downtime, now), how.ended, &mut used)
                 } else {
-                    counts.present += 1;
-                    Verdict::LeaveOut
+                    Verdict::Present
                 }
             })
             .collect();
         drop(seen);
+        let mut counts = Restored::default();
         let mut entries = snapshot.entries;
         while let (Some(entry), Some(verdict)) = (entries.pop(), verdicts.pop()) {
             match verdict {
@@ -106,10 +105,14 @@ where
                         counts.present += 1;
                     }
                 }
-                Verdict::Tell { weight } => {
-                    restore::notify_ended(self.core(), entry.key, entry.value, weight);
+                Verdict::Expired(told) => {
+                    counts.expired += 1;
+                    if let Some(weight) = told {
+                        restore::notify_ended(self.core(), entry.key, entry.value, weight);
+                    }
                 }
-                Verdict::LeaveOut => {}
+                Verdict::Present => counts.present += 1,
+                Verdict::Refused => counts.refused += 1,
             }
         }
         counts
@@ -123,11 +126,9 @@ where
         (downtime, now): (Duration, u64),
         ended: Ended,
         used: &mut u64,
-        counts: &mut Restored,
     ) -> Verdict {
         if self.contains_key(&entry.key) {
-            counts.present += 1;
-            return Verdict::LeaveOut;
+            return Verdict::Present;
         }
         let age = entry.age.saturating_add(downtime);
         let limits = &self.core().lifetimes.limits;
@@ -143,20 +144,14 @@ where
         ];
         let has_ended = |lifetime: &Duration| *lifetime <= downtime;
         if lifetimes.iter().flatten().any(has_ended) {
-            counts.expired += 1;
-            return match ended {
-                Ended::Skip => Verdict::LeaveOut,
-                Ended::Tell => Verdict::Tell {
-                    weight: self.core().weigh(&entry.key, &entry.value),
-                },
-            };
+            let weigh = || self.core().weigh(&entry.key, &entry.value);
+            return Verdict::Expired((ended == Ended::Tell).then(weigh));
         }
         let weight = self.core().weigh(&entry.key, &entry.value);
         let fits = used.saturating_add(u64::from(weight));
         let max = self.core().shared.max_capacity();
         if max.is_some_and(|max| fits > max) {
-            counts.refused += 1;
-            return Verdict::LeaveOut;
+            return Verdict::Refused;
         }
         *used = fits;
         let left =

@@ -22,12 +22,7 @@ use std::time::{Duration, SystemTime};
 /// The rank of an entry that the walk did not visit.
 const HOT: (u8, usize) = (u8::MAX, usize::MAX);
 
-impl<K, V, S> Cache<K, V, S>
-where
-    K: Hash + Eq + Clone + Send + Sync + 'static,
-    V: Clone + Send + Sync + 'static,
-    S: BuildHasher + Send + Sync + 'static,
-{
+impl<K: Hash + Eq + Clone + 'static, V: Clone + 'static, S: BuildHasher> Cache<K, V, S> {
     /// Copies all live entries, with their remaining lifetimes, the hottest first.
     ///
     /// It is as consistent as [`iter`](Cache::iter): an entry that is there during the whole call
@@ -138,7 +133,7 @@ where
 }
 
 /// An entry as of `now`.
-fn saved<K: Clone + 'static, V: Clone + 'static, S>(
+fn saved<K: Clone, V: Clone, S>(
     core: &Core<K, V, S>,
     entry: &EntryRef<'_, K, V>,
     node: NodePtr<K, V>,

@@ -34,13 +34,7 @@ impl<'a, K: Eq, V, S> Iterator for View<'a, K, V, S> {
     type Item = EntryRef<'a, K, V>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        loop {
-            let node = self.nodes.next()?;
-            let pin = self.core.shared.pin();
-            if let Some(hit) = self.core.shared.find_again(node, &pin) {
-                return Some(EntryRef::new(hit, &self.core.shared.clock, pin));
-            }
-        }
+        (self.nodes).find_map(|node| self.core.shared.entry_again(node))
     }
 }
 

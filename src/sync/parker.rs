@@ -38,21 +38,12 @@ const SPIN: Duration = Duration::from_micros(50);
 const PAUSES: u32 = 16;
 
 /// The place where one thread waits.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Parker {
+    /// At first [`NONE`].
     state: AtomicU8,
     lock: Mutex<()>,
     changed: Condvar,
-}
-
-impl Default for Parker {
-    fn default() -> Self {
-        Self {
-            state: AtomicU8::new(NONE),
-            lock: Mutex::new(()),
-            changed: Condvar::new(),
-        }
-    }
 }
 
 thread_local! {

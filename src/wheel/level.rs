@@ -147,17 +147,9 @@ impl Spans {
         FIRST[FARTHEST]
     }
 
-    /// When the bucket at `index` of a level is visited next, if the clock shows `now` and
-    /// advances: always after `now`, by at most one turn.
-    #[inline]
-    pub(crate) fn visit(self, level: usize, index: u32, now: u64) -> u64 {
-        let ahead = index.wrapping_sub(self.hand(level, now) + lead(level))
-            & (BUCKETS_PER_LEVEL[level] - 1);
-        self.tick_after(level, ahead, now)
-    }
-
-    /// When the first of the occupied buckets of a level is visited. `occupied` has a bit for each
-    /// index and is not 0.
+    /// When the first of the occupied buckets of a level is visited, if the clock shows `now` and
+    /// advances: always after `now`, by at most one turn. `occupied` has a bit for each index and
+    /// is not 0.
     #[inline]
     pub(crate) fn first_visit(self, level: usize, occupied: u64, now: u64) -> u64 {
         let start = (self.hand(level, now) + lead(level)) & (BUCKETS_PER_LEVEL[level] - 1);

@@ -43,8 +43,7 @@
 //! # Invariants
 //!
 //! 1. The `bucket_id` of an entry is the number of the bucket whose list it is in, or `NO_BUCKET`.
-//!    A bucket is marked as occupied exactly if its list is not empty; `len` is the sum of the
-//!    lengths.
+//!    A bucket is marked as occupied exactly if its list is not empty.
 //! 2. A bucket is pending exactly if it has a `pending_end`, and that node is in its list: the
 //!    nodes up to it are pending. The bucket of the overdue is pending whenever it is occupied.
 //! 3. In levels 1 to 3 the bucket under the hand holds pending nodes only.
@@ -89,7 +88,6 @@ use std::time::Duration;
 pub(crate) struct Wheel<K, V> {
     spans: Spans,
     now: u64,
-    len: usize,
     occupied: BucketSet,
     pending: BucketSet,
     /// Where `next_due` continues its search for a pending bucket. The search goes round, so every
@@ -105,6 +103,10 @@ struct Buckets<K, V> {
     /// For each bucket of level 0 a lower bound of the deadlines in it.
     earliest: [u64; BUCKETS_PER_LEVEL[0] as usize],
 }
+
+/// The width of a level's buckets, which of them contains the wheel's time, and how many entries
+/// each holds.
+pub(crate) type Level = (Duration, usize, Vec<usize>);
 
 struct Bucket<K, V> {
     entries: List<K, V, Timer>,
@@ -139,7 +141,6 @@ impl<K, V> Wheel<K, V> {
         Self {
             spans,
             now,
-            len: 0,
             occupied: BucketSet::default(),
             pending: BucketSet::default(),
             resume_at: OVERDUE,
@@ -155,7 +156,7 @@ impl<K, V> Wheel<K, V> {
 
     /// Whether no node is linked.
     pub(crate) fn is_empty(&self) -> bool {
-        self.len == 0
+        self.occupied.is_empty()
     }
 
     /// Links a node that is in no bucket; one without a deadline stays out.
@@ -212,7 +213,7 @@ impl<K, V> Wheel<K, V> {
     #[inline]
     pub(crate) fn advance(&mut self, now: u64) {
         let then = std::mem::replace(&mut self.now, now);
-        if self.len != 0 && !self.spans.same_tick(then, now) {
+        if !self.spans.same_tick(then, now) && !self.is_empty() {
             self.mark_pending_between(then, now);
         }
     }
@@ -263,7 +264,7 @@ impl<K, V> Wheel<K, V> {
         if !self.occupied.contains(bucket_id) {
             return;
         }
-        let tick_end = self.spans.visit(0, index, now);
+        let tick_end = self.spans.first_visit(0, 1 << index, now);
         let earliest = &mut self.buckets_mut().earliest[index as usize];
         if level::has_passed(now, *earliest) {
             // All of them are taken out; those that are not due are linked again and lower the
@@ -336,26 +337,19 @@ impl<K, V> Wheel<K, V> {
             .min_by_key(|visit| visit.wrapping_sub(self.now))
     }
 
-    /// A snapshot of one level. The overdue entries are counted in the bucket under the hand of
-    /// level 0.
-    pub(crate) fn level(&self, level: usize) -> LevelSnapshot {
-        let hand = self.spans.hand(level, self.now) as usize;
-        let mut lens: Vec<usize> = (0..BUCKETS_PER_LEVEL[level])
-            .map(|index| self.bucket_len(level::bucket_id_of(level, index)))
-            .collect();
-        if level == 0 {
-            lens[hand] += self.bucket_len(OVERDUE);
-        }
-        LevelSnapshot {
-            span: self.spans.span(level),
-            hand,
-            lens,
-        }
-    }
-
-    /// Snapshots of all levels, the finest first.
-    pub(crate) fn levels(&self) -> impl Iterator<Item = LevelSnapshot> {
-        (0..LEVELS).map(|level| self.level(level))
+    /// The levels as they stand, the finest first. The overdue entries are counted in the bucket
+    /// under the hand of level 0.
+    pub(crate) fn levels(&self) -> impl Iterator<Item = Level> {
+        (0..LEVELS).map(|level| {
+            let hand = self.spans.hand(level, self.now) as usize;
+            let mut lens: Vec<usize> = (0..BUCKETS_PER_LEVEL[level])
+                .map(|index| self.bucket_len(level::bucket_id_of(level, index)))
+                .collect();
+            if level == 0 {
+                lens[hand] += self.bucket_len(OVERDUE);
+            }
+            (self.spans.span(level), hand, lens)
+        })
     }
 
     #[inline]
@@ -374,7 +368,6 @@ impl<K, V> Wheel<K, V> {
         bucket.entries.push_back(entry);
         entry.set_bucket_id(bucket_id);
         self.occupied.insert(bucket_id);
-        self.len += 1;
         if bucket_id == OVERDUE && !self.pending.contains(OVERDUE) {
             self.mark_pending(OVERDUE);
         }
@@ -432,7 +425,6 @@ impl<K, V> Wheel<K, V> {
             self.all_taken(bucket_id);
         }
         entry.set_bucket_id(NO_BUCKET);
-        self.len -= 1;
         was_last
     }
 
@@ -444,73 +436,6 @@ impl<K, V> Wheel<K, V> {
         if bucket_id == OVERDUE {
             self.mark_pending(OVERDUE);
         }
-    }
-}
-
-/// One level of the timer wheel; see [`WheelSnapshot::levels`](crate::WheelSnapshot::levels).
-///
-/// ```
-/// use std::time::Duration;
-/// use wheelhouse::{Cache, ManualTicker};
-///
-/// let cache = Cache::builder().ticker(ManualTicker::new()).build();
-/// cache.insert_with_ttl("k", 1, Duration::from_secs(10));
-/// let wheel = cache.policy().wheel();
-/// let finest = &wheel.levels()[0];
-/// let ahead = finest.lens().iter().position(|&len| len > 0).unwrap() - finest.hand();
-/// assert_eq!(ahead, 9); // ten seconds are 9.3 default resolutions
-/// ```
-#[derive(Clone, Debug)]
-pub struct LevelSnapshot {
-    span: Duration,
-    hand: usize,
-    lens: Vec<usize>,
-}
-
-impl LevelSnapshot {
-    /// Returns the width of one bucket.
-    ///
-    /// ```
-    /// let cache: wheelhouse::Cache<u8, u8> = wheelhouse::Cache::builder().build();
-    /// let wheel = cache.policy().wheel();
-    /// assert_eq!(wheel.levels()[0].span(), cache.policy().expiry_resolution());
-    /// assert_eq!(wheel.levels()[1].span(), 64 * wheel.levels()[0].span());
-    /// ```
-    pub fn span(&self) -> Duration {
-        self.span
-    }
-
-    /// Returns the index of the bucket whose tick contains the wheel's time.
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use wheelhouse::{Cache, ManualTicker};
-    ///
-    /// let ticker = ManualTicker::new();
-    /// let cache = Cache::builder().ticker(ticker.clone()).build();
-    /// cache.insert_with_ttl("k", 1, Duration::from_secs(60));
-    /// assert_eq!(cache.policy().wheel().levels()[0].hand(), 0);
-    /// ticker.advance(3 * cache.policy().expiry_resolution());
-    /// assert_eq!(cache.policy().wheel().levels()[0].hand(), 3);
-    /// ```
-    pub fn hand(&self) -> usize {
-        self.hand
-    }
-
-    /// Returns how many entries each bucket holds.
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use wheelhouse::{Cache, ManualTicker};
-    ///
-    /// let cache = Cache::builder().ticker(ManualTicker::new()).build();
-    /// cache.insert_with_ttl("a", 1, Duration::from_secs(1));
-    /// cache.insert_with_ttl("b", 2, Duration::from_secs(1));
-    /// let wheel = cache.policy().wheel();
-    /// assert_eq!(wheel.levels()[0].lens()[0], 2);
-    /// ```
-    pub fn lens(&self) -> &[usize] {
-        &self.lens
     }
 }
 

@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use wheelhouse::WheelSnapshot;
-
 const BARS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
 pub(crate) struct Frame {
@@ -18,15 +16,16 @@ struct Level {
 }
 
 impl Frame {
-    pub(crate) fn of(wheel: &WheelSnapshot) -> Self {
-        let level = |level: &wheelhouse::LevelSnapshot| Level {
-            span: level.span(),
-            hand: level.hand(),
-            lens: level.lens().to_vec(),
-        };
+    /// A frame of the levels of a wheel: of each the width of its buckets, the one in hand, and how
+    /// many entries each holds.
+    pub(crate) fn new(
+        next_work: Option<Duration>,
+        levels: Vec<(Duration, usize, Vec<usize>)>,
+    ) -> Self {
+        let level = |(span, hand, lens)| Level { span, hand, lens };
         Self {
-            next_work: wheel.next_maintenance_in(),
-            levels: wheel.levels().iter().map(level).collect(),
+            next_work,
+            levels: levels.into_iter().map(level).collect(),
         }
     }
 

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use wheelhouse::{Cache, ManualTicker, RemovalCause, Ticker, WheelSnapshot, expiry};
+use wheelhouse::{Cache, ManualTicker, RemovalCause, Ticker, expiry};
 
+use crate::draw::Frame;
 use crate::mixed::share;
 
 /// Lives are spread evenly over the orders of magnitude between these.
@@ -55,8 +56,11 @@ impl Load {
         self.cache.run_pending_tasks();
     }
 
-    pub(crate) fn wheel(&self) -> WheelSnapshot {
-        self.cache.policy().wheel()
+    pub(crate) fn frame(&self) -> Frame {
+        Frame::new(
+            self.cache.next_maintenance_in(),
+            self.cache.policy().wheel(),
+        )
     }
 
     pub(crate) fn entry_count(&self) -> u64 {

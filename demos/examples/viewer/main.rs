@@ -24,7 +24,6 @@ use std::time::Duration;
 
 use clap::Parser;
 
-use draw::Frame;
 use load::Load;
 use screen::{Key, Screen};
 
@@ -107,7 +106,7 @@ fn show(args: &Args) -> Result<(), String> {
 }
 
 fn checked_frame(load: &Load, speed: f64) -> Result<Vec<String>, String> {
-    let frame = Frame::of(&load.wheel());
+    let frame = load.frame();
     let (linked, entries) = (frame.entries(), load.entry_count());
     if linked != entries {
         return Err(format!(

@@ -240,7 +240,7 @@ impl Bench {
     /// Reads that change nothing.
     fn look_on(&mut self) {
         let wheel = self.cache.policy().wheel();
-        let hung: usize = wheel.levels().iter().flat_map(|level| level.lens()).sum();
+        let hung: usize = wheel.iter().flat_map(|level| &level.2).sum();
         assert!(hung as u64 <= u64::from(self.made));
         assert!(format!("{:?} {:?}", self.cache, self.cache.policy()).contains("Policy"));
         let stats = self.cache.stats();

@@ -297,19 +297,16 @@ fn a_picture_shows_each_node_where_it_hangs() {
     rig.schedule_in(SPANS[4] as i64 * 2);
     let levels: Vec<_> = rig.wheel.levels().collect();
     assert_eq!(levels.len(), LEVELS);
-    let lens: Vec<_> = levels.iter().map(|level| level.lens.len()).collect();
+    let lens: Vec<_> = levels.iter().map(|(_, _, lens)| lens.len()).collect();
     assert_eq!(lens, [64, 64, 32, 4, 1]);
     for (level, span) in levels.iter().zip(SPANS) {
-        assert_eq!(level.span, Duration::from_nanos(span));
+        assert_eq!(level.0, Duration::from_nanos(span));
     }
-    assert_eq!(levels[0].hand, 5);
-    assert_eq!(levels[0].lens[7], 2);
-    assert_eq!(
-        levels[0].lens[5], 1,
-        "the overdue one is shown under the hand"
-    );
-    assert_eq!(levels[1].lens[2], 1);
-    assert_eq!(levels[4].lens, [1]);
+    assert_eq!(levels[0].1, 5);
+    assert_eq!(levels[0].2[7], 2);
+    assert_eq!(levels[0].2[5], 1, "the overdue one is shown under the hand");
+    assert_eq!(levels[1].2[2], 1);
+    assert_eq!(levels[4].2, [1]);
 }
 
 #[test]
@@ -321,7 +318,7 @@ fn a_wheel_without_deadlines_allocates_nothing() {
     let mut budget = 1;
     assert_eq!(wheel.next_due(1 << 52, &mut budget), None);
     assert_eq!(
-        wheel.levels().map(|level| level.lens.len()).sum::<usize>(),
+        wheel.levels().map(|level| level.2.len()).sum::<usize>(),
         165
     );
     assert!(wheel.buckets.is_none());
