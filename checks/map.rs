@@ -2,7 +2,7 @@
 //! `map::table`.
 
 use super::Map;
-use super::cell::ShardCell;
+use super::ShardCell;
 use super::table::END;
 use crate::sync::Ordering;
 

@@ -360,7 +360,7 @@ impl Bench {
         if self.entries[id].state == State::In {
             self.forgotten(id);
             // A moment before its deadline, so that it is not due.
-            node.freeze(node.deadline().wrapping_sub(1));
+            node.freeze(None, node.deadline().wrapping_sub(1));
             node.set_state(NodeState::Removed);
             self.entries[id].state = State::Replaced;
         }

@@ -119,17 +119,16 @@ impl<T: Send + Sync> Raced<T> {
         }
         let made = Box::into_raw(Box::new(make()));
         let (null, release, acquire) = (ptr::null_mut(), Ordering::Release, Ordering::Acquire);
-        match (self.value).compare_exchange(null, made, release, acquire) {
-            // SAFETY: as above.
-            Ok(_) => unsafe { &*made },
+        let value = match (self.value).compare_exchange(null, made, release, acquire) {
+            Ok(_) => made,
             Err(first) => {
-                // SAFETY: no other thread has seen `made`; `first` as above.
-                unsafe {
-                    drop(Box::from_raw(made));
-                    &*first
-                }
+                // SAFETY: it comes from a box that no other thread has seen.
+                drop(unsafe { Box::from_raw(made) });
+                first
             }
-        }
+        };
+        // SAFETY: as above.
+        unsafe { &*value }
     }
 }
 

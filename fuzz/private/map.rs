@@ -12,7 +12,7 @@ use crate::buffer::{Batch, WriteEvent};
 use crate::listener::RemovalCause;
 use crate::map::{END, Garbage, Look, Map, Probe, Revalidated};
 use crate::node::{Columns, NodePtr, NodeState, Times};
-use crate::reclaim::{Domain, Pin, Retire};
+use crate::reclaim::{Domain, Pin};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
@@ -391,13 +391,10 @@ impl Bench {
 /// Frees what the running program has removed from the map.
 fn free(map: &Map<u64, u64>, gone: impl IntoIterator<Item = Garbage<u64, u64>>) {
     let mut memory = map.returning();
-    for mut gone in gone {
+    for gone in gone {
         // SAFETY: node 1, table 4: a program runs on one thread, holds no pin here, and does not
         // use the pointer again.
-        unsafe {
-            gone.destroy();
-            gone.give_back(&mut memory);
-        }
+        unsafe { gone.free(&mut memory) };
     }
     map.take_back(&mut memory);
 }

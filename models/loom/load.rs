@@ -75,7 +75,7 @@ impl Scene {
             if let Some(verdict) = self.load.poll(ticket, &waker) {
                 return Some(verdict);
             }
-            parker.park();
+            parker.park(None);
         }
     }
 }

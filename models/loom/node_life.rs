@@ -86,7 +86,7 @@ fn extend_against_freeze_carries_over_every_extension_that_succeeded() {
             let second = read(theirs, 60, 160).then_some(160);
             second.or(first)
         });
-        let carried = node.0.freeze(50).unwrap();
+        let carried = node.0.freeze(None, 50).unwrap();
         let extended = reader.join().unwrap();
         assert_eq!(carried, extended.unwrap_or(100));
     });
@@ -98,7 +98,7 @@ fn extend_against_freeze_of_a_node_without_deadline_carries_it_over() {
         let node = Owned::new(1, NEVER);
         let theirs = node.0;
         let reader = thread::spawn(move || theirs.extend(NEVER, 150));
-        let carried = node.0.freeze(50).unwrap();
+        let carried = node.0.freeze(None, 50).unwrap();
         let expected = if reader.join().unwrap() { 150 } else { NEVER };
         assert_eq!(carried, expected);
         assert!(!node.0.extend(carried, 200), "frozen");
@@ -113,7 +113,7 @@ fn claim_against_freeze_leaves_the_deadline_due() {
         // A reader whose clock has reached the deadline, and a writer that read the clock before
         // it.
         let reader = thread::spawn(move || expire(theirs, 100));
-        node.0.freeze(99);
+        node.0.freeze(None, 99);
         reader.join().unwrap();
         assert!(
             time::is_due(100, node.0.deadline()),

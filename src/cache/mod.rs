@@ -8,6 +8,7 @@ pub use builder::CacheBuilder;
 
 use crate::hash::RandomState;
 use crate::load::state::RevokedBy;
+use crate::node::NodePtr;
 use crate::operations::{
     Cloned, Contained, Core, EntryRef, LifetimeSource, Lookup, OnlyOver, Referenced, WeakHandle,
     extend, look_up_many, remove, write,
@@ -726,7 +727,8 @@ impl<K: Hash + Eq + Clone + 'static, V: 'static, S: BuildHasher> Cache<K, V, S> 
             };
             hit.node.key().clone()
         };
-        let condition = OnlyOver::new(matches, |node| core.shared.is_live(node));
+        let accepts = |node: NodePtr<K, V>| core.shared.is_live(node) && matches(node.value());
+        let condition = OnlyOver(accepts);
         let mut new = write::new_node(core, hash, owned, value);
         match write::put_through(core, &mut new, LifetimeSource::Update, condition) {
             Some(outcome) => {

@@ -110,7 +110,7 @@ pub(super) struct Lirs<K, V> {
     pub(super) tail: WeighedQueue<K, V>,
     max: u64,
     /// Whether the window is the whole cache: the order is exactly that of use.
-    exact: bool,
+    pub(super) exact: bool,
     /// Counts protected entries that reached the tail.
     order: Periods,
     evictions: Periods,
@@ -141,12 +141,6 @@ impl<K, V> Lirs<K, V> {
             ghosts: Ghosts::default(),
             dueling: SetDueling::new(seed),
         }
-    }
-
-    /// Whether it is the exact order of use.
-    #[inline]
-    pub(super) fn is_exact(&self) -> bool {
-        self.exact
     }
 
     /// Moves the entries of an exact order, which are few, into an adaptive one.

@@ -157,7 +157,7 @@ impl<K, V> Eviction<K, V> {
 
     /// Whether the policy promises the exact order of use.
     pub(crate) fn keeps_order(&self) -> bool {
-        self.order.is_exact()
+        self.order.exact
     }
 
     /// Adds a node that was added to the map.

@@ -22,7 +22,7 @@
 
 use super::Expiry;
 use crate::node::NodePtr;
-use crate::time::{self, COARSE_FROM, Clock, NEVER};
+use crate::time::{self, COARSE_FROM, Clock};
 use std::any::{TypeId, type_name};
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -179,8 +179,8 @@ impl<K, V, P: Expiry<K, V>> Lifetime<K, V> for Erased<P> {
         let policy_instant = clock.instant(now);
         // The distance is converted, not the two points: if half the clock's range lay between
         // them, converting each would change their distance.
-        let age = Duration::from_nanos(now.wrapping_sub(written(node, now)));
-        let written = policy_instant.checked_sub(age).unwrap_or(policy_instant);
+        let written = policy_instant.checked_sub(node.age(now));
+        let written = written.unwrap_or(policy_instant);
         let answer = self
             .policy
             .expire_after_read(key, value, policy_instant, left, written);
@@ -208,18 +208,6 @@ fn deadline_of_answer(
         deadline
     } else {
         time::deadline_in(now, answer)
-    }
-}
-
-/// When the node was written, or `now` where that was not noted. Never after `now`: the clock may
-/// have stepped back.
-#[inline]
-fn written<K, V>(node: NodePtr<K, V>, now: u64) -> u64 {
-    let written = node.written();
-    if written == NEVER || now.wrapping_sub(written) as i64 <= 0 {
-        now
-    } else {
-        written
     }
 }
 

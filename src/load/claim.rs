@@ -377,13 +377,14 @@ where
     S: BuildHasher,
     Y: Key<K>,
 {
+    type Key = Y::Query;
     type Plan = ();
     type Done = Begun<K, V>;
     const KNOWS_LOADS: bool = true;
 
     #[inline]
-    fn is_key(&self, other: &K) -> bool {
-        self.key.query().equivalent(other)
+    fn key(&self) -> &Y::Query {
+        self.key.query()
     }
 
     #[inline]

@@ -330,13 +330,14 @@ struct TakeOut<'l, K, V> {
 }
 
 impl<K: Eq, V> Change<K, V> for TakeOut<'_, K, V> {
+    type Key = K;
     type Plan = ();
     /// What was removed.
     type Done = Result<Option<(RemovalCause, WriteOutcome)>, Revoked>;
     const KNOWS_LOADS: bool = false;
 
-    fn is_key(&self, other: &K) -> bool {
-        self.load.key() == other
+    fn key(&self) -> &K {
+        self.load.key()
     }
 
     fn ask(&mut self, _: Option<NodePtr<K, V>>, _: Option<()>) -> Result<(), Self::Done> {

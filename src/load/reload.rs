@@ -149,12 +149,13 @@ struct Deadlines {
 }
 
 impl<K: CacheKey, V: CacheValue, S> Change<K, V> for MoveUnchanged<'_, K, V, S> {
+    type Key = K;
     type Plan = Deadlines;
     type Done = Moved;
     const KNOWS_LOADS: bool = false;
 
-    fn is_key(&self, other: &K) -> bool {
-        self.load.key() == other
+    fn key(&self) -> &K {
+        self.load.key()
     }
 
     fn ask(
@@ -272,13 +273,14 @@ mod tests {
     struct Outrun<'l>(MoveUnchanged<'l, u64, u64, crate::RandomState>);
 
     impl Change<u64, u64> for Outrun<'_> {
+        type Key = u64;
         type Plan = Deadlines;
         /// When the entry was written: before the move was tried, and after it.
         type Done = Option<(u64, u64)>;
         const KNOWS_LOADS: bool = false;
 
-        fn is_key(&self, other: &u64) -> bool {
-            self.0.is_key(other)
+        fn key(&self) -> &u64 {
+            self.0.key()
         }
 
         fn ask(

@@ -193,10 +193,7 @@ pub(crate) fn block_until<F: Future>(
             return Ok(None);
         }
         let patience = awaited.as_ref().and_then(|awaited| awaited.patience);
-        let park = || match patience.into_iter().chain(left).min() {
-            None => parker.park(),
-            Some(time) => parker.park_for(time),
-        };
+        let park = || parker.park(patience.into_iter().chain(left).min());
         match awaited {
             None => park(),
             Some(awaited) => wait_in(awaited.load, awaited.ticket, park)

@@ -69,6 +69,7 @@
 #[path = "../../checks/maintenance.rs"]
 mod check;
 mod delivery;
+mod freeing;
 mod memory;
 mod pass;
 mod runs;
@@ -86,13 +87,14 @@ use crate::map::{Garbage, TablePart};
 use crate::node::{EntryPtr, NodePtr};
 use crate::notify::{Notification, Notifier};
 use crate::process::Process;
-use crate::reclaim::{Pin, Retire};
+use crate::reclaim::Pin;
 use crate::scheduler::{Delivery, Gate, Task, TaskRef, Waker};
 use crate::shared::Shared;
 use crate::stats::Stats;
 use crate::sync::{AtomicU32, Mutex, unlock_fairly};
 use crate::wheel::{Level, Spans, Wheel};
-use memory::{Backlog, Freeing};
+use freeing::Freeing;
+use memory::Backlog;
 use pass::Plan;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -259,7 +261,7 @@ impl<K, V> Maintenance<K, V> {
             }
         });
         state.freeing.report(&self.backlog);
-        let all = state.freeing.retired.take_all();
+        let all = state.freeing.take_all();
         self.view(shared).free(all);
         self.waking.waker().end();
     }

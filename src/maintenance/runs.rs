@@ -10,11 +10,11 @@
 //! once. Other threads may do parts of it. Nodes that have become pending since may take part of
 //! the effort, so a run does up to twice as much.
 
+use super::freeing::is_freeing;
 use super::pass::{Plan, RESIZE_UNITS, RUN_BUDGET, Sweep};
 use super::{MaintenanceView, State, waking};
 use crate::eviction::Eviction;
 use crate::listener::inside_listener;
-use crate::reclaim;
 use crate::sync::{nap, unlock_fairly};
 use crate::time;
 use std::time::{Duration, Instant};
@@ -54,7 +54,7 @@ impl<K, V> MaintenanceView<'_, K, V> {
             .run()
             .more;
         let judged = more.then(|| judge(&state));
-        let ready = state.freeing.retired.take_ready(2 * RUN_BUDGET);
+        let ready = state.freeing.take_ready(2 * RUN_BUDGET);
         unlock_fairly(state);
         self.free(ready);
         judged
@@ -79,7 +79,7 @@ impl<K, V> MaintenanceView<'_, K, V> {
 
     /// Frees what can be freed: some rounds of grace periods and drains.
     fn run_reclaim(self) {
-        if reclaim::is_freeing() {
+        if is_freeing() {
             return;
         }
         let plan = Plan::RECLAIM;
@@ -88,11 +88,11 @@ impl<K, V> MaintenanceView<'_, K, V> {
         // that is pinned at that moment takes one more.
         for _ in 0..MAX_RECLAIM_ROUNDS {
             self.run_all(plan);
-            if self.maintenance.state.lock().freeing.retired.is_empty() {
+            if self.maintenance.state.lock().freeing.is_empty() {
                 return;
             }
         }
-        let ready = self.maintenance.state.lock().freeing.retired.ready();
+        let ready = self.maintenance.state.lock().freeing.ready();
         for _ in 0..ready.div_ceil(2 * RUN_BUDGET) {
             self.run_pass(plan, |_| ());
         }
@@ -136,10 +136,10 @@ impl<K, V> MaintenanceView<'_, K, V> {
     /// there was nothing to wait for, or it took too long: their destructors may wait for this very
     /// thread.
     fn await_freed(self, until: Instant) -> bool {
-        if reclaim::is_freeing() || inside_listener() {
+        if is_freeing() || inside_listener() {
             return false;
         }
-        let being_freed = self.maintenance.state.lock().freeing.retired.being_freed();
+        let being_freed = self.maintenance.state.lock().freeing.being_freed();
         let mut pause: Option<Duration> = None;
         while !being_freed.is_over() {
             if Instant::now() >= until {

@@ -21,13 +21,14 @@
 //!
 //! [`Waking`]: super::waking::Waking
 
+use super::freeing::is_freeing;
 use super::memory::Backlog;
 use super::pass::{Plan, RUN_BUDGET};
 use super::{Maintenance, MaintenanceView, State};
 use crate::buffer::{Offer, ReadBuffer};
 use crate::map::Shard;
 use crate::node::NodePtr;
-use crate::reclaim::{self, Pin};
+use crate::reclaim::Pin;
 use crate::shared::Shared;
 use crate::sync::{MutexGuard, Ordering, unlock_fairly, yield_now};
 use crate::time::NEVER;
@@ -279,7 +280,7 @@ impl<'a, K, V> MaintenanceView<'a, K, V> {
         }
         // As many as came in, plus a bounded part of the rest.
         let most = passed.applied + maintenance.caller_budget;
-        let ready = state.freeing.retired.take_ready(most);
+        let ready = state.freeing.take_ready(most);
         drop(state);
         self.free(ready);
         self.await_reclaim();
@@ -332,7 +333,7 @@ impl<'a, K, V> MaintenanceView<'a, K, V> {
         let maintenance = self.maintenance;
         let most = if pinned { 0 } else { 2 * RUN_BUDGET };
         loop {
-            let ready = state.freeing.retired.take_ready(most);
+            let ready = state.freeing.take_ready(most);
             unlock_fairly(state);
             self.free(ready);
             state = maintenance.state.lock();
@@ -408,7 +409,7 @@ impl<K, V> MaintenanceView<'_, K, V> {
     #[inline(never)]
     fn tidy(self) {
         let (maintenance, shared) = (self.maintenance, self.shared);
-        if reclaim::is_freeing() || shared.domain.is_pinned() {
+        if is_freeing() || shared.domain.is_pinned() {
             return;
         }
         let Some(mut state) = maintenance.state.try_lock() else {
@@ -425,7 +426,7 @@ impl<K, V> MaintenanceView<'_, K, V> {
             ..Plan::AWAIT_RECLAIM
         };
         let passed = maintenance.pass(shared, &mut state, plan).run();
-        let retired = &mut state.freeing.retired;
+        let retired = &mut state.freeing;
         let most = (retired.ready() / PART_OF_READY).max(2 * RUN_BUDGET);
         let ready = retired.take_ready(most);
         mark.untidy = passed.more || !retired.is_empty() || maintenance.notifier.waiting() > 0;

@@ -12,10 +12,8 @@
 //! | file | what it has |
 //! |---|---|
 //! | this one | [`Map`]: finds the shard of a hash; [`Garbage`]: what left the map |
-//! | `cell` | [`ShardCell`]: a shard without its lock; `Probe` |
-//! | `shard` | [`Shard`]: a shard under its lock |
+//! | `shard` | [`ShardCell`]: a shard without its lock; [`Shard`]: a shard under its lock |
 //! | `table/` | a shard's hash table, for readers and for the holder of the lock |
-//! | `loads` | the loads of a shard's keys |
 //!
 //! Every change goes through [`Shard`], which pushes the matching `WriteEvent` before it releases
 //! the lock.
@@ -33,22 +31,22 @@
 //!
 //! The invariants of the table itself are in `table`.
 
-mod cell;
 #[cfg(any(test, fuzzing))]
 #[path = "../../checks/map.rs"]
 mod check;
-mod loads;
 mod shard;
 mod table;
 
+use crate::contain::contain;
+use crate::load::state::Load;
 use crate::node::{Columns, Emptied, NodePtr};
-use crate::reclaim::{Pin, Retire};
+use crate::reclaim::Pin;
 use crate::sync::{AtomicU64, Ordering};
 #[cfg(fuzzing)]
-pub(crate) use cell::Probe;
-pub(crate) use cell::ShardCell;
-use cell::Totals;
-pub(crate) use shard::{Occupied, Revalidated, Shard};
+pub(crate) use shard::Probe;
+use shard::Totals;
+pub(crate) use shard::{Occupied, Revalidated, Shard, ShardCell};
+use std::sync::Arc;
 pub(crate) use table::{END, Look, TablePart};
 
 /// The map. It compares keys only outside of locks.
@@ -182,6 +180,15 @@ impl<K, V> Map<K, V> {
         counts.map(|count| count.load(Ordering::Relaxed)).sum()
     }
 
+    /// The loads of one shard's keys for which calls may wait.
+    pub(crate) fn loads_of(&self, shard: usize) -> Vec<Arc<Load<K, V>>> {
+        if self.shards[shard].totals.loads.load(Ordering::Relaxed) == 0 {
+            return Vec::new();
+        }
+        let shard = self.lock_shard(shard);
+        shard.loads().awaited().cloned().collect()
+    }
+
     /// A place to gather emptied slots in, shard by shard.
     pub(crate) fn returning(&self) -> Box<[Emptied<K, V>]> {
         self.shards.iter().map(|_| Emptied::new()).collect()
@@ -224,39 +231,40 @@ pub(crate) enum Garbage<K, V> {
 
 const _: () = assert!(size_of::<Garbage<u64, u64>>() == 2 * size_of::<usize>());
 
-#[allow(unsafe_code)]
-impl<K, V> Retire for Garbage<K, V> {
-    const RUNS_USER_CODE: bool = std::mem::needs_drop::<K>() || std::mem::needs_drop::<V>();
+impl<K, V> Garbage<K, V> {
+    /// Whether freeing runs the user's destructors, which may panic.
+    pub(crate) const RUNS_USER_CODE: bool =
+        std::mem::needs_drop::<K>() || std::mem::needs_drop::<V>();
 
-    /// Slots of destroyed nodes, by shard.
-    type Memory = Box<[Emptied<K, V>]>;
-
-    fn size(&self) -> usize {
-        match self {
-            Self::Node(_) => 1,
-            Self::Part(part) => part.groups(),
-        }
-    }
-
-    fn prefetch(&self) {
+    /// Prefetches what freeing it will touch.
+    pub(crate) fn prefetch(&self) {
         if let Self::Node(node) = self {
             // The side part, too: a writer mostly takes the slot soon, and fills that part first.
             node.prefetch();
         }
     }
 
-    unsafe fn destroy(&mut self) {
-        if let Self::Node(node) = self {
-            // SAFETY: the caller's promise is that of `NodePtr::destroy` (node 1).
-            unsafe { node.destroy() }
-        }
-    }
-
-    unsafe fn give_back(self, memory: &mut Self::Memory) {
+    /// Runs its destructors and gives its memory back: the slot of a node to the chain of its
+    /// shard.
+    ///
+    /// # Safety
+    ///
+    /// No thread can reach it any more: that of a node (node 1), or of a part of a table (table 4).
+    #[allow(unsafe_code)]
+    pub(crate) unsafe fn free(self, emptied: &mut [Emptied<K, V>]) {
         match self {
             Self::Node(node) => {
-                // SAFETY: node 1 by the caller's promise; all of a chain are of one shard's slab.
-                unsafe { memory[node.shard()].push(node) }
+                if Self::RUNS_USER_CODE {
+                    // If a destructor panics, the rest must be freed all the same, and the thread
+                    // that frees must continue. The process's panic hook has reported the panic.
+                    contain(|| {
+                        // SAFETY: node 1 by the caller's promise.
+                        unsafe { node.destroy() }
+                    });
+                }
+                // SAFETY: node 1 by the caller's promise; destroyed, where there was anything to
+                // destroy; all of a chain are of one shard's slab.
+                unsafe { emptied[node.shard()].push(node) }
             }
             // SAFETY: the caller's promise is that of `TablePart::free` (table 4).
             Self::Part(part) => unsafe { part.free() },

@@ -1,11 +1,209 @@
-//! A shard under its lock: where a writer puts nodes in, replaces them and takes them out.
+//! A shard: a writer's look-up in it, which takes no lock; and the shard under its lock, where a
+//! writer puts nodes in, replaces them and takes them out, and lists the loads of keys.
 
-use super::cell::{Locked, Probe, ShardCell, Totals};
-use super::table::{Home, Place, Table, TablePart, Writer};
+use super::table::{Home, Place, Seen, Table, TablePart, TableState, Writer};
 use crate::buffer::{Batch, WriteEvent};
 use crate::listener::RemovalCause;
-use crate::node::{NewNode, NodePtr, NodeState, Times};
-use crate::sync::ShortMutexGuard;
+use crate::load::state::Load;
+use crate::load::table::Loads;
+use crate::node::{Columns, Emptied, NewNode, NodePtr, NodeState, Slab, Times};
+use crate::process::Process;
+use crate::reclaim::Pin;
+use crate::sync::{AtomicU64, Ordering, ShortMutex, ShortMutexGuard, add_alone, fence};
+use std::sync::Arc;
+
+/// A shard that is not locked.
+#[repr(align(128))]
+pub(crate) struct ShardCell<K, V> {
+    pub(super) table: Table<K, V>,
+    pub(super) locked: ShortMutex<Locked<K, V>>,
+    pub(super) totals: Totals,
+    pub(super) process: Process,
+}
+
+/// The part of a shard that its lock guards.
+pub(super) struct Locked<K, V> {
+    pub(super) state: TableState<K, V>,
+    pub(super) batch: Batch<K, V>,
+    pub(super) slab: Slab<K, V>,
+    /// The current loads of keys of this shard.
+    pub(super) loads: Loads<K, V>,
+    pub(super) number: u32,
+}
+
+/// The totals of a shard, for callers without its lock. Stored on the cache line of the lock, which
+/// each writer writes anyway, and not on a line that readers read.
+pub(super) struct Totals {
+    pub(super) entries: AtomicU64,
+    pub(super) weight: AtomicU64,
+    /// How many loads are listed. If there are none, the removal of an absent key takes no lock;
+    /// see [`ShardCell::may_load`].
+    pub(super) loads: AtomicU64,
+}
+
+impl Totals {
+    /// For the holder of the shard's lock.
+    #[inline]
+    pub(super) fn add(&self, weight: u32) {
+        add_alone(&self.entries, 1);
+        add_alone(&self.weight, weight.into());
+    }
+
+    /// As [`add`](Self::add).
+    #[inline]
+    pub(super) fn subtract(&self, weight: u32) {
+        add_alone(&self.entries, 1_u64.wrapping_neg());
+        add_alone(&self.weight, u64::from(weight).wrapping_neg());
+    }
+
+    /// As [`add`](Self::add).
+    #[inline]
+    pub(super) fn reweigh(&self, old: u32, new: u32) {
+        add_alone(&self.weight, u64::from(new).wrapping_sub(old.into()));
+    }
+}
+
+impl<K, V> ShardCell<K, V> {
+    /// The shard of this number, with room for `capacity` entries.
+    pub(super) fn new(number: u32, capacity: usize, columns: Columns) -> Self {
+        let (table, state) = Table::new(capacity);
+        Self {
+            table,
+            locked: ShortMutex::new(Locked {
+                state,
+                batch: Batch::new(),
+                slab: Slab::of_shard(number, columns),
+                loads: Loads::new(),
+                number,
+            }),
+            totals: Totals {
+                entries: AtomicU64::new(0),
+                weight: AtomicU64::new(0),
+                loads: AtomicU64::new(0),
+            },
+            process: Process::current(),
+        }
+    }
+
+    /// Prefetches the group of a hash.
+    #[inline]
+    pub(crate) fn prefetch(&self, hash: u64) {
+        self.table.prefetch(hash);
+    }
+
+    /// The look-up before a write; see the module docs. `matches` compares keys.
+    #[inline]
+    pub(crate) fn probe<'a>(
+        &'a self,
+        hash: u64,
+        pin: &'a Pin,
+        mut matches: impl FnMut(NodePtr<K, V>) -> bool,
+    ) -> Probe<'a, K, V> {
+        let mut others = Others(None);
+        let (found, seen) = self.table.find(hash, pin, |node| {
+            if matches(node) {
+                return true;
+            }
+            // After the keys, since the hash stands in the side part of the node.
+            if node.hash() == hash {
+                others.push(node);
+            }
+            false
+        });
+        Probe {
+            found,
+            others,
+            seen,
+            cell: self,
+        }
+    }
+
+    /// Whether a key of this shard may have a load. No lock. The caller holds a pin that it took
+    /// for this call (map 3), and asks before it looks the key up: in the other order, a load could
+    /// store its value after the look-up and end before this question.
+    #[inline]
+    pub(crate) fn may_load(&self, _pin: &Pin) -> bool {
+        // Acquire, partner: the release in `change_loads`. A caller that finds no load,
+        // because the load has ended, sees what that load has stored. If it finds none because the
+        // load has yet to be registered, map 3 says what the load reads.
+        self.totals.loads.load(Ordering::Acquire) != 0
+    }
+
+    /// Panics in a child made by `fork`.
+    #[inline]
+    pub(crate) fn lock(&self) -> Shard<'_, K, V> {
+        self.process.check();
+        Shard {
+            table: &self.table,
+            totals: &self.totals,
+            locked: self.locked.lock(),
+        }
+    }
+
+    /// Takes emptied slots of this shard back.
+    pub(super) fn take_back(&self, emptied: Emptied<K, V>) {
+        let vacated = self.locked.lock().slab.take_back(emptied);
+        // The lock is released by now.
+        drop(vacated);
+    }
+
+    /// Empties the shard for its last owner, and gives every node in it to `free`.
+    pub(super) fn take_apart(&mut self, free: impl FnMut(NodePtr<K, V>)) {
+        let state = &mut self.locked.get_mut().state;
+        self.table.take_apart(state, free);
+        self.totals.entries.store(0, Ordering::Relaxed);
+        self.totals.weight.store(0, Ordering::Relaxed);
+    }
+}
+
+/// The result of a writer's look-up without a lock.
+pub(crate) struct Probe<'a, K, V> {
+    /// The key's node.
+    pub(crate) found: Option<NodePtr<K, V>>,
+    /// Nodes of the same full hash and another key, in the order in which the look-up met them.
+    others: Others<K, V>,
+    pub(super) seen: Seen<'a, K, V>,
+    pub(super) cell: &'a ShardCell<K, V>,
+}
+
+/// Nodes that a look-up has met.
+#[allow(
+    clippy::box_collection,
+    reason = "one word, since nearly all probes meet none"
+)]
+struct Others<K, V>(Option<Box<Vec<NodePtr<K, V>>>>);
+
+impl<K, V> Others<K, V> {
+    #[cold]
+    fn push(&mut self, node: NodePtr<K, V>) {
+        self.0.get_or_insert_default().push(node);
+    }
+}
+
+impl<'a, K, V> Probe<'a, K, V> {
+    /// Locks the shard that was probed.
+    #[inline]
+    pub(crate) fn lock(&self) -> Shard<'a, K, V> {
+        self.cell.lock()
+    }
+
+    /// Whether the look-up compared this node. `next` is where to look first, 0 at the beginning.
+    /// The caller mostly asks in the order in which the look-up met the nodes, so each is found at
+    /// once, however many collide.
+    pub(super) fn knows(&self, node: NodePtr<K, V>, next: &mut usize) -> bool {
+        let Some(others) = &self.others.0 else {
+            return false;
+        };
+        if others.get(*next) != Some(&node) {
+            let Some(at) = others.iter().position(|&other| other == node) else {
+                return false;
+            };
+            *next = at;
+        }
+        *next += 1;
+        true
+    }
+}
 
 /// A shard, locked by a writer.
 pub(crate) struct Shard<'a, K, V> {
@@ -38,27 +236,6 @@ pub(crate) struct Occupied<'a, K, V> {
     pub(crate) node: NodePtr<K, V>,
     home: Home<'a, K, V>,
     place: Place<'a, K, V>,
-}
-
-impl<K, V> ShardCell<K, V> {
-    /// Panics in a child made by `fork`.
-    #[inline]
-    pub(crate) fn lock(&self) -> Shard<'_, K, V> {
-        self.process.check();
-        Shard {
-            table: &self.table,
-            totals: &self.totals,
-            locked: self.locked.lock(),
-        }
-    }
-}
-
-impl<'a, K, V> Probe<'a, K, V> {
-    /// Locks the shard that was probed.
-    #[inline]
-    pub(crate) fn lock(&self) -> Shard<'a, K, V> {
-        self.cell.lock()
-    }
 }
 
 impl<'a, K, V> Shard<'a, K, V> {
@@ -176,14 +353,14 @@ impl<'a, K, V> Shard<'a, K, V> {
         times: Times,
         cause: RemovalCause,
     ) -> NodePtr<K, V> {
-        let (old, hash, weight) = (spot.node, new.hash(), new.weight());
+        let (old, hash) = (spot.node, new.hash());
         let new = self.locked.slab.succeed(old, new, times);
         // Otherwise the first read after each write would be recorded as a new read.
         new.set_seen(old.seen());
         self.writer().replace(spot.place, new, hash);
         // Without a weigher both weigh 1.
         if self.locked.slab.has_weights() {
-            self.totals.reweigh(old.weight(), weight);
+            self.totals.reweigh(old.weight(), new.weight());
         }
         old.set_state(NodeState::Removed);
         self.locked
@@ -236,6 +413,33 @@ impl<'a, K, V> Shard<'a, K, V> {
         }
         self.locked.batch.push(WriteEvent::Rescheduled(node));
         true
+    }
+
+    /// Lists a load. Its leader's code may run when the lock was released (map 3).
+    #[inline]
+    pub(crate) fn list_load(&mut self, load: Arc<Load<K, V>>) {
+        self.change_loads(|loads| loads.add(load));
+        // SeqCst, partner: the fence of the pin of a call that asks `may_load`.
+        fence(Ordering::SeqCst);
+    }
+
+    /// The loads of this shard's keys.
+    #[inline]
+    pub(crate) fn loads(&self) -> &Loads<K, V> {
+        &self.locked.loads
+    }
+
+    /// Changes the loads of this shard's keys, and publishes their number for
+    /// [`ShardCell::may_load`].
+    #[inline]
+    pub(crate) fn change_loads<R>(&mut self, change: impl FnOnce(&mut Loads<K, V>) -> R) -> R {
+        let loads = &mut self.locked.loads;
+        let done = change(loads);
+        // Release, partner: the acquire in `may_load`.
+        self.totals
+            .loads
+            .store(loads.len() as u64, Ordering::Release);
+        done
     }
 
     /// The number of the shard.

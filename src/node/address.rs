@@ -1,5 +1,4 @@
-//! Addresses: which of their bits are free for a tag, how one is kept in two parts, and the
-//! pointers by which nodes and entries are known.
+//! Addresses: which of their bits are free for a tag, and how one is kept in two parts.
 //!
 //! # How it works
 //!
@@ -17,8 +16,7 @@
 //!    that belongs to the allocator.
 #![allow(unsafe_code)]
 
-use std::fmt;
-use std::ptr::{self, NonNull};
+use std::ptr;
 
 /// Whether the top byte of an address belongs to the allocator.
 pub(crate) const TOP_BYTE: bool = cfg!(any(
@@ -108,39 +106,6 @@ pub(crate) fn prefetch<T>(at: *const T) {
     }
     #[cfg(not(all(target_arch = "x86_64", not(miri))))]
     let _ = at;
-}
-
-/// A pointer to a node or an entry that has not been freed (node 1, entry 1).
-pub(crate) struct Ptr<T>(pub(super) NonNull<T>);
-
-// SAFETY: it gives out `&T` only, which several threads may have (Sync); the last one to hold a
-// pointer to a node drops its key and value (Send).
-unsafe impl<T: Send + Sync> Send for Ptr<T> {}
-// SAFETY: as above.
-unsafe impl<T: Send + Sync> Sync for Ptr<T> {}
-
-impl<T> Clone for Ptr<T> {
-    #[inline]
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<T> Copy for Ptr<T> {}
-
-impl<T> PartialEq for Ptr<T> {
-    #[inline]
-    fn eq(&self, other: &Self) -> bool {
-        self.0 == other.0
-    }
-}
-
-impl<T> Eq for Ptr<T> {}
-
-impl<T> fmt::Debug for Ptr<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Pointer::fmt(&self.0, f)
-    }
 }
 
 #[cfg(test)]

@@ -32,7 +32,8 @@
 //!    follows it.
 #![allow(unsafe_code)]
 
-use super::address::{AtomicHigh, Parts, Ptr, parts, prefetch, whole};
+use super::address::{AtomicHigh, Parts, parts, prefetch, whole};
+use super::pointer::Ptr;
 use crate::sync::{AtomicU8, AtomicU32, Ordering};
 use std::marker::PhantomData;
 use std::ptr::NonNull;

@@ -138,25 +138,18 @@ impl<K, V> Node<K, V> {
     }
 
     /// Ends all extensions and returns the last wanted deadline: for a node that is being replaced
-    /// (node 4). `None` if it is due at `now`, or was claimed by a thread whose clock was ahead:
-    /// then the caller has to judge again.
-    pub(crate) fn freeze(&self, now: u64) -> Option<u64> {
-        let mut judged = self.deadline();
+    /// (node 4). `None` if it is due at `now`, or was claimed by a thread whose clock was ahead, or
+    /// is not the one that was `seen`: then the caller has to judge again.
+    pub(crate) fn freeze(&self, seen: Option<u64>, now: u64) -> Option<u64> {
+        let mut judged = seen.unwrap_or_else(|| self.deadline());
         while !time::is_due(now, judged) {
             match self.move_deadline(judged, frozen(now)) {
                 Ok(_) => return Some(judged),
+                Err(_) if seen.is_some() => return None,
                 Err(moved) => judged = moved,
             }
         }
         None
-    }
-
-    /// [`freeze`](Self::freeze), if the wanted deadline is still the one that was `judged`.
-    pub(crate) fn freeze_from(&self, judged: u64, now: u64) -> Option<u64> {
-        if time::is_due(now, judged) {
-            return None;
-        }
-        self.move_deadline(judged, frozen(now)).ok()
     }
 
     /// Whether the deadline was frozen, as seen at `now`, because the node is being replaced.

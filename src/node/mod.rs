@@ -59,7 +59,6 @@
 //! | what is in the entry | the pass | the pass |
 
 mod address;
-mod chunk;
 mod entry;
 mod hot;
 mod pointer;
@@ -70,9 +69,8 @@ mod slab;
 #[cfg(all(test, not(any(fuzzing, wheelhouse_loom, wheelhouse_shuttle))))]
 pub(crate) use address::tests::REFUSES;
 pub(crate) use address::{TAG_BITS, TAG_SHIFT, fits, is_taggable, prefetch, refuse};
-pub(crate) use chunk::Columns;
 pub(crate) use entry::{EntryPtr, Links, NO_BUCKET};
 pub(crate) use hot::{NewNode, Node, NodeState, Times, overdue};
-pub(crate) use pointer::NodePtr;
+pub(crate) use pointer::{Columns, NodePtr};
 pub(crate) use refresh::RefreshMoment;
 pub(crate) use slab::{Emptied, Slab};

@@ -29,7 +29,8 @@
 //!
 //! # Cost
 //!
-//! To take or return a slot costs a few instructions; only a new region allocates.
+//! To take or return a slot costs a few instructions; only a new region allocates. When a region
+//! has become empty, the list of regions with free slots is searched for all that are.
 //!
 //! # Origin
 //!
@@ -108,9 +109,8 @@ struct Region {
     fresh: usize,
     used: usize,
     free: Next,
-    /// Whether the region is listed in `partial`, and whether in `empty`.
+    /// Whether the region is listed in `partial`.
     listed: bool,
-    is_empty: bool,
 }
 
 /// The slots of one kind and one owner, used under the owner's lock.
@@ -118,12 +118,10 @@ pub(super) struct Pool {
     shape: Shape,
     regions: Vec<Option<Region>>,
     /// Regions with a free slot; slots are taken from the last. Some of them may have no free slot
-    /// any more, or may have been freed.
+    /// any more.
     partial: Vec<u32>,
-    /// Numbers of regions that were freed and are not in `partial`.
+    /// Numbers of regions that were freed.
     vacant: Vec<u32>,
-    /// Regions that were empty when they were last checked.
-    empty: Vec<u32>,
     pub(super) recycled: Chain,
     pub(super) slots: usize,
     /// The number of slots that are not free.
@@ -250,7 +248,6 @@ impl Pool {
             regions: Vec::new(),
             partial: Vec::new(),
             vacant: Vec::new(),
-            empty: Vec::new(),
             recycled: Chain::new(),
             slots: 0,
             used: 0,
@@ -261,10 +258,14 @@ impl Pool {
     /// the address of the chunk and the address of its columns.
     #[inline]
     pub(super) fn take(&mut self, open: impl Fn(NonNull<u8>, NonNull<u8>)) -> NonNull<u8> {
-        match self.recycled.pop().or_else(|| self.take_listed()) {
-            Some(slot) => slot,
-            None => self.take_elsewhere(open),
-        }
+        self.recycled.pop().unwrap_or_else(|| self.take_free(open))
+    }
+
+    /// Takes a slot that is free, from the regions.
+    #[inline(never)]
+    fn take_free(&mut self, open: impl Fn(NonNull<u8>, NonNull<u8>)) -> NonNull<u8> {
+        let listed = self.take_listed();
+        listed.unwrap_or_else(|| self.take_elsewhere(open))
     }
 
     /// Takes a slot from the region to take from first, if that has a free one.
@@ -282,10 +283,7 @@ impl Pool {
     fn take_elsewhere(&mut self, open: impl Fn(NonNull<u8>, NonNull<u8>)) -> NonNull<u8> {
         loop {
             match self.partial.pop() {
-                Some(number) => match &mut self.regions[number as usize] {
-                    Some(region) => region.listed = false,
-                    None => self.vacant.push(number),
-                },
+                Some(number) => self.region(number).listed = false,
                 None => self.grow(&open),
             }
             if let Some(slot) = self.take_listed() {
@@ -345,7 +343,6 @@ impl Pool {
             used: 0,
             free: ptr::null_mut(),
             listed: true,
-            is_empty: false,
         });
         self.partial.push(number);
     }
@@ -404,54 +401,48 @@ impl Pool {
         // SAFETY: the caller's promise: the slot stands `offset` bytes behind its chunk's
         // beginning, which holds the region's number (pool 4).
         let number: u32 = unsafe { slot.sub(offset).cast().read() };
-        let region = self.regions[number as usize]
-            .as_mut()
-            .expect("a region with a slot that is not free exists (pool 2)");
+        let region = self.region(number);
         // SAFETY: the caller's promise.
         unsafe { set_next(slot, region.free) };
         region.free = slot.as_ptr();
         region.used -= 1;
+        let (is_empty, listed) = (region.used == 0, region.listed);
+        region.listed = true;
         self.used -= 1;
-        if !region.listed {
-            region.listed = true;
+        if !listed {
             self.partial.push(number);
         }
-        if region.used == 0 {
-            self.release(number, vacated);
+        if is_empty {
+            self.release(vacated);
         }
+    }
+
+    /// A region that is not empty, or that `partial` lists: it exists (pool 2).
+    fn region(&mut self, number: u32) -> &mut Region {
+        let region = self.regions[number as usize].as_mut();
+        region.expect("a region in use exists")
     }
 
     /// A region has become empty: returns empty regions to the allocator as long as the free slots
     /// that stay are at least an eighth of the slots in use.
     #[cold]
-    fn release(&mut self, number: u32, vacated: &mut Vacated) {
-        if let Some(region) = &mut self.regions[number as usize]
-            && !region.is_empty
-        {
-            region.is_empty = true;
-            self.empty.push(number);
-        }
-        while let Some(&number) = self.empty.last() {
+    fn release(&mut self, vacated: &mut Vacated) {
+        self.partial.retain(|&number| {
             let place = &mut self.regions[number as usize];
-            let Some(region) = place else {
-                unreachable!("an empty region exists until it is taken from `empty`");
+            let is_empty = |region: &mut Region| region.used == 0;
+            let Some(region) = place.take_if(is_empty) else {
+                return true;
             };
             let slots = region.chunks * self.shape.slots;
-            if region.used > 0 {
-                // A slot was taken from it since.
-                region.is_empty = false;
-            } else if ONE_SLOT_CHUNKS || (self.slots - slots - self.used) * 8 >= self.used {
-                self.slots -= slots;
-                vacated
-                    .0
-                    .push((region.at, self.shape.region(region.chunks)));
-                // `partial` still lists it until `take_elsewhere` gets there.
-                *place = None;
-            } else {
-                return;
+            if !ONE_SLOT_CHUNKS && (self.slots - slots - self.used) * 8 < self.used {
+                *place = Some(region);
+                return true;
             }
-            self.empty.pop();
-        }
+            self.slots -= slots;
+            self.vacant.push(number);
+            (vacated.0).push((region.at, self.shape.region(region.chunks)));
+            false
+        });
     }
 }
 

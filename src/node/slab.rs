@@ -49,11 +49,9 @@
 //! Splitting hot from cold fields: Chilimbi, Davidson and Larus, PLDI 1999.
 #![allow(unsafe_code)]
 
-use super::address::Ptr;
-use super::chunk::{Columns, Geometry, Header, entries};
 use super::entry::EntryPtr;
 use super::hot::{NewNode, Node, NodeState, Side, Times};
-use super::pointer::NodePtr;
+use super::pointer::{Columns, Geometry, Header, NodePtr, Ptr, entries};
 use super::pool::{Chain, Pool, Shape, Vacated};
 use super::refresh::RefreshMoment;
 use crate::sync::AtomicU64;

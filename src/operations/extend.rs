@@ -185,6 +185,7 @@ impl<K, V, S, Q> Change<K, V> for SetDeadline<'_, K, V, S, Q>
 where
     Q: Equivalent<K> + ?Sized,
 {
+    type Key = Q;
     /// The time from which the deadline counts.
     type Plan = u64;
     /// `None` if the key has no live entry.
@@ -192,8 +193,8 @@ where
     const KNOWS_LOADS: bool = false;
 
     #[inline]
-    fn is_key(&self, other: &K) -> bool {
-        self.key.equivalent(other)
+    fn key(&self) -> &Q {
+        self.key
     }
 
     #[inline]

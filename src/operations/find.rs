@@ -281,12 +281,7 @@ impl<'a, K, V> EntryRef<'a, K, V> {
     /// assert_eq!(cache.get_ref("k").unwrap().age(), Duration::from_secs(7));
     /// ```
     pub fn age(&self) -> Duration {
-        let written = self.node.written();
-        if written == NEVER {
-            return Duration::ZERO;
-        }
-        let now = self.clock.now();
-        Duration::from_nanos(time::elapsed(now, written))
+        self.node.age(self.clock.now())
     }
 }
 

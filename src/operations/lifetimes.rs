@@ -261,9 +261,10 @@ enum Answer {
     New(u64),
     /// This deadline, given for a live entry.
     Moved(u64),
-    /// The deadline of the live entry stays. Holds the deadline that the policy has seen, if it was
-    /// asked.
-    Kept(Option<u64>),
+    /// The deadline of the live entry stays, which is this one: the policy has seen it.
+    Kept(u64),
+    /// The deadline of the live entry stays, whatever it is: the policy was not asked.
+    Unasked,
 }
 
 impl TimedAnswer {
@@ -271,11 +272,11 @@ impl TimedAnswer {
     /// the policy was not asked at all.
     pub(super) fn final_answer(self, now: u64) -> Option<Self> {
         match self.answer {
-            Answer::New(own) | Answer::Moved(own) | Answer::Kept(Some(own)) => Some(Self {
+            Answer::New(own) | Answer::Moved(own) | Answer::Kept(own) => Some(Self {
                 now,
                 answer: Answer::New(own),
             }),
-            Answer::Kept(None) => None,
+            Answer::Unasked => None,
         }
     }
 
@@ -298,7 +299,7 @@ impl TimedAnswer {
             return about_new.then_some((RemovalCause::Expired, None));
         }
         let seen_deadline = match self.answer {
-            Answer::Kept(seen_deadline) => seen_deadline,
+            Answer::Kept(seen_deadline) => Some(seen_deadline),
             _ => None,
         };
         // It may have ended all the same: a reader whose clock is ahead has found it due.
@@ -317,10 +318,10 @@ impl TimedAnswer {
         seen_deadline: Option<u64>,
         lifetimes: &Lifetimes<K, V>,
     ) -> Option<u64> {
-        let deadline = match (lifetimes.reads_extend, seen_deadline) {
-            (true, Some(seen_deadline)) => old.freeze_from(seen_deadline, self.now)?,
-            (true, None) => old.freeze(self.now)?,
-            (false, _) => old.deadline(),
+        let deadline = if lifetimes.reads_extend {
+            old.freeze(seen_deadline, self.now)?
+        } else {
+            old.deadline()
         };
         if seen_deadline.is_some_and(|seen_deadline| seen_deadline != deadline) {
             return None;
@@ -337,7 +338,7 @@ impl TimedAnswer {
     pub(super) fn own_or(&self, kept: impl FnOnce() -> u64) -> u64 {
         match self.answer {
             Answer::New(own) | Answer::Moved(own) => own,
-            Answer::Kept(_) => kept(),
+            Answer::Kept(_) | Answer::Unasked => kept(),
         }
     }
 
@@ -381,7 +382,7 @@ impl<K: 'static, V: 'static> Lifetimes<K, V> {
                 if self.limits.time_to_live.is_none()
                     && found.is_some_and(|old| old.deadline_if_live(now).is_some()) =>
             {
-                Answer::Kept(None)
+                Answer::Unasked
             }
             (_, None) => Answer::New(NEVER),
             (_, Some(policy)) if self.updates_as_new => {
@@ -395,10 +396,10 @@ impl<K: 'static, V: 'static> Lifetimes<K, V> {
                 let (key, value) = entry();
                 match there {
                     None => Answer::New(policy.deadline_of_new(key, value, clock, now)),
-                    Some(_) if !self.policy_asks.updates => Answer::Kept(None),
+                    Some(_) if !self.policy_asks.updates => Answer::Unasked,
                     Some(deadline) => {
                         match policy.deadline_after_update(key, value, clock, now, deadline) {
-                            own if own == deadline => Answer::Kept(Some(deadline)),
+                            own if own == deadline => Answer::Kept(deadline),
                             own => Answer::Moved(own),
                         }
                     }

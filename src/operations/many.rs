@@ -23,8 +23,8 @@ use std::hash::{BuildHasher, Hash};
 /// Look-ups under one pin: about as many as a processor can fetch from memory in parallel.
 const BATCH: usize = 16;
 
-/// A key and its hash.
-type HashedKey<'a, Q> = (u64, &'a Q);
+/// A key and its hash, in a place of a batch.
+type HashedKey<'a, Q> = Option<(u64, &'a Q)>;
 
 /// Looks up several keys; see [`Cache::get_many`](crate::Cache::get_many).
 #[inline]
@@ -41,31 +41,23 @@ where
 {
     let mut keys = keys.into_iter();
     let mut answers = Vec::with_capacity(keys.size_hint().0);
-    let Some(first) = keys.next() else {
-        return answers;
-    };
-    let mut next = Some(first);
-    let mut asked = [(0, first); BATCH];
-    while let Some(mut key) = next {
+    let mut asked = [None; BATCH];
+    loop {
         // Without a pin: the iterator is the caller's code.
         let mut count = 0;
-        let more = loop {
+        for (place, key) in asked.iter_mut().zip(keys.by_ref()) {
             let hash = core.hash(key);
             core.shared.map.prefetch(hash);
-            asked[count] = (hash, key);
+            *place = Some((hash, key));
             count += 1;
-            if count == BATCH {
-                break true;
-            }
-            match keys.next() {
-                Some(another) => key = another,
-                None => break false,
-            }
-        };
-        look_up_batch::<T, K, V, S, A, Q>(core, &asked[..count], &mut answers);
-        next = if more { keys.next() } else { None };
+        }
+        if count > 0 {
+            look_up_batch::<T, K, V, S, A, Q>(core, &asked[..count], &mut answers);
+        }
+        if count < BATCH {
+            return answers;
+        }
     }
-    answers
 }
 
 /// Looks up one batch of keys.
@@ -80,11 +72,8 @@ fn look_up_batch<T, K, V, S, A, Q>(
     Q: Equivalent<K> + ?Sized,
 {
     if core.lifetimes.reads_may_extend() {
-        answers.extend(
-            asked
-                .iter()
-                .map(|&(hash, key)| T::look_up_fully(core, hash, key)),
-        );
+        let asked = asked.iter().flatten();
+        answers.extend(asked.map(|&(hash, key)| T::look_up_fully(core, hash, key)));
         return;
     }
     core.count_operation();
@@ -92,7 +81,7 @@ fn look_up_batch<T, K, V, S, A, Q>(
     let map = &core.shared.map;
     let pin = core.shared.pin();
     let mut met = [(None, NEVER); BATCH];
-    for (&(hash, _), (met, _)) in asked.iter().zip(&mut met) {
+    for (&(hash, _), (met, _)) in asked.iter().flatten().zip(&mut met) {
         // The first node of the same tag. It is seldom another key's.
         *met = map.find(hash, &pin, |node| {
             node::prefetch(node.key());
@@ -100,7 +89,7 @@ fn look_up_batch<T, K, V, S, A, Q>(
         });
     }
     let mut timed = false;
-    for (&(hash, key), (met, deadline)) in asked.iter().zip(&mut met) {
+    for (&(hash, key), (met, deadline)) in asked.iter().flatten().zip(&mut met) {
         let Some(mut node) = *met else { continue };
         if !key.equivalent(node.key()) {
             *met = map.find(hash, &pin, |node| key.equivalent(node.key()));
@@ -134,7 +123,7 @@ fn look_up_batch<T, K, V, S, A, Q>(
     }));
     drop(pin);
     if due != 0 {
-        for (at, &(hash, key)) in asked.iter().enumerate() {
+        for (at, &(hash, key)) in asked.iter().flatten().enumerate() {
             if due >> at & 1 == 1 {
                 answers[first + at] = T::look_up_fully(core, hash, key);
             }

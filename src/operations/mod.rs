@@ -7,8 +7,7 @@
 //! | [`find`] | the live entry of a key, and a reference to it under a pin |
 //! | [`extend`] | deadlines that move: by reads, or by hand |
 //! | [`transact`] | the one transaction on the entry of a key |
-//! | [`mod@write`] | inserting |
-//! | [`condition`] | whether a write may be made |
+//! | [`mod@write`] | inserting; whether a write may be made |
 //! | [`remove`] | taking entries out |
 //! | [`restore`] | putting entries of a snapshot back |
 //! | [`refresh`] | when an entry becomes stale |
@@ -17,7 +16,6 @@
 //! An operation walks from here to the map and from there to the node. It leaves an event in a
 //! buffer, and now and then does a little maintenance.
 
-mod condition;
 mod core;
 pub(crate) mod extend;
 mod find;
@@ -33,7 +31,6 @@ mod transact;
 pub(crate) mod write;
 
 pub(crate) use self::core::{Core, Visit, WeakHandle, Weigher};
-pub(crate) use condition::{Check, OnlyOver, WriteCondition, Written};
 pub use find::EntryRef;
 pub(crate) use lifetimes::{FromLoad, LifetimeSource, Lifetimes, Limits};
 pub(crate) use lookup::{Cloned, Contained, Lookup, Referenced, Timed};
@@ -41,3 +38,4 @@ pub(crate) use many::look_up_many;
 pub(crate) use refresh::{NextRefresh, set_refresh};
 pub(crate) use restore::Remaining;
 pub(crate) use transact::{Change, Hold};
+pub(crate) use write::{Check, OnlyOver, WriteCondition, Written};

@@ -42,7 +42,7 @@ where
     cell.prefetch(hash);
     let removal = Removal {
         shared: &core.shared,
-        of: Key(key),
+        key,
         by,
         must_look,
         may_load: false,
@@ -54,9 +54,9 @@ where
 
 /// What follows the transaction of a removal.
 #[inline]
-fn end_take<K, V, S, O, R, L>(
+fn end_take<K, V, S, Q: ?Sized, R, L>(
     core: &Core<K, V, S>,
-    mut removal: Removal<'_, K, V, O, L>,
+    mut removal: Removal<'_, K, V, Q, L>,
     mut settled: Settled<K, V, Option<Taken<K, V, R>>>,
 ) -> Option<R>
 where
@@ -150,7 +150,7 @@ pub(crate) fn retain<K: Eq, V, S>(core: &Core<K, V, S>, mut keep: impl FnMut(&K,
                 }
                 let removal = Removal {
                     shared: &core.shared,
-                    of: node,
+                    key: node.key(),
                     by: RevokedBy::Conditional,
                     must_look: true,
                     may_load: false,
@@ -167,40 +167,10 @@ pub(crate) fn retain<K: Eq, V, S>(core: &Core<K, V, S>, mut keep: impl FnMut(&K,
     core.count_operation();
 }
 
-/// What a removal is about: the entry of a key, or one node.
-trait Subject<K, V> {
-    fn is_key(&self, other: &K) -> bool;
-    fn is_node(&self, other: NodePtr<K, V>) -> bool;
-}
-
-struct Key<'q, Q: ?Sized>(&'q Q);
-
-impl<K, V, Q: Equivalent<K> + ?Sized> Subject<K, V> for Key<'_, Q> {
-    #[inline]
-    fn is_key(&self, other: &K) -> bool {
-        self.0.equivalent(other)
-    }
-
-    #[inline]
-    fn is_node(&self, other: NodePtr<K, V>) -> bool {
-        self.0.equivalent(other.key())
-    }
-}
-
-impl<K: Eq, V> Subject<K, V> for NodePtr<K, V> {
-    fn is_key(&self, other: &K) -> bool {
-        self.key() == other
-    }
-
-    fn is_node(&self, other: NodePtr<K, V>) -> bool {
-        *self == other
-    }
-}
-
 /// A removal, as a change.
-struct Removal<'r, K, V, O, L> {
+struct Removal<'r, K, V, Q: ?Sized, L> {
     shared: &'r Shared<K, V>,
-    of: O,
+    key: &'r Q,
     by: RevokedBy,
     must_look: bool,
     /// Whether the key may have a load, asked before the look-up.
@@ -216,11 +186,12 @@ struct Taken<K, V, R> {
     seen: Option<R>,
 }
 
-impl<K, V, O, R, L> Change<K, V> for Removal<'_, K, V, O, L>
+impl<K, V, Q, R, L> Change<K, V> for Removal<'_, K, V, Q, L>
 where
-    O: Subject<K, V>,
+    Q: Equivalent<K> + ?Sized,
     L: FnMut(NodePtr<K, V>) -> Option<R>,
 {
+    type Key = Q;
     /// What was seen of the entry; `None` to remove it first and look afterwards.
     type Plan = Option<R>;
     /// The entry, if there was one.
@@ -228,13 +199,8 @@ where
     const KNOWS_LOADS: bool = true;
 
     #[inline]
-    fn is_key(&self, other: &K) -> bool {
-        self.of.is_key(other)
-    }
-
-    #[inline]
-    fn is_node(&self, node: NodePtr<K, V>) -> bool {
-        self.of.is_node(node)
+    fn key(&self) -> &Q {
+        self.key
     }
 
     #[inline]

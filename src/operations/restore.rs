@@ -119,14 +119,15 @@ struct PutBack<'p, K, V> {
 }
 
 impl<K: Eq, V> Change<K, V> for PutBack<'_, K, V> {
+    type Key = K;
     /// The time at which there was no live entry.
     type Plan = u64;
     /// `None` if the key has a live entry.
     type Done = Option<WriteOutcome>;
     const KNOWS_LOADS: bool = true;
 
-    fn is_key(&self, other: &K) -> bool {
-        self.new.key() == other
+    fn key(&self) -> &K {
+        self.new.key()
     }
 
     fn ask(&mut self, found: Option<NodePtr<K, V>>, _: Option<u64>) -> Result<u64, Self::Done> {

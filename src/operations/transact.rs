@@ -6,8 +6,7 @@
 //! and starts over where it says so:
 //!
 //! 1. *pin*: the nodes that it reads are not freed. The pin executes a full fence;
-//! 2. *probe*: it looks the key up without a lock, and compares keys ([`Change::is_key`]), or
-//!    addresses if the change knows its node ([`Change::is_node`]);
+//! 2. *probe*: it looks the key up without a lock, and compares keys with [`Change::key`];
 //! 3. *ask*: it asks the user's code about what is there ([`Change::ask`]). The answer is the
 //!    *plan*, or ends the transaction without a change;
 //! 4. *lock* the shard;
@@ -50,10 +49,12 @@ use crate::map::{Revalidated, Shard, ShardCell};
 use crate::node::NodePtr;
 use crate::reclaim::Pin;
 use crate::shared::Shared;
+use equivalent::Equivalent;
 use std::sync::Arc;
 
 /// What one operation does in the steps of a transaction; see the module docs.
 pub(crate) trait Change<K, V> {
+    type Key: Equivalent<K> + ?Sized;
     /// What the user's code has answered, for [`apply`](Self::apply).
     type Plan;
     type Done;
@@ -61,15 +62,8 @@ pub(crate) trait Change<K, V> {
     /// Whether the change wants to know the load of its key.
     const KNOWS_LOADS: bool;
 
-    /// Whether the key of the transaction is this one. No lock is held.
-    fn is_key(&self, other: &K) -> bool;
-
-    /// Whether this is the node that the change is about. A change that knows the node's address
-    /// need not compare keys, which is user code.
-    #[inline]
-    fn is_node(&self, node: NodePtr<K, V>) -> bool {
-        self.is_key(node.key())
-    }
+    /// The key of the transaction.
+    fn key(&self) -> &Self::Key;
 
     /// Whether the key is most likely absent. Then a first attempt takes the shard's lock at once,
     /// with neither a pin nor a probe, and succeeds if no node, and no load that matters, has the
@@ -190,7 +184,7 @@ impl<K, V> Shared<K, V> {
     ) -> R {
         let cell = self.map.cell(hash);
         for made in 1_u32.. {
-            loads.compare(|key| change.is_key(key));
+            loads.compare(change.key());
             let last = (made >= MAX_ASKS).then_some(plan);
             match self.attempt(cell, hash, &mut change, &mut loads, last) {
                 Ok((pin, done)) => return end(change, Settled { pin, loads, done }),
@@ -233,7 +227,9 @@ impl<K, V> Shared<K, V> {
         // After `change` and `loads`: if the user's code panics, the pin is dropped first.
         let pin = self.pin();
         change.before_look_up(cell, &pin);
-        let probe = cell.probe(hash, &pin, |node| change.is_node(node));
+        // The comparison borrows the key and not the change, which so stays in registers.
+        let key = change.key();
+        let probe = cell.probe(hash, &pin, |node| key.equivalent(node.key()));
         let plan = match change.ask(probe.found, last) {
             Ok(plan) => plan,
             Err(done) => {
@@ -241,14 +237,16 @@ impl<K, V> Shared<K, V> {
                 return Ok((Some(pin), done));
             }
         };
-        let mut shard = probe.lock();
-        let Some(place) = shard.revalidate(hash, &probe) else {
+        let mut hold = Hold {
+            shard: probe.lock(),
+            loads,
+        };
+        let Some(place) = hold.shard.revalidate(hash, &probe) else {
             return Err(plan);
         };
-        if C::KNOWS_LOADS && !loads.are_known(&mut shard, hash) {
+        if C::KNOWS_LOADS && !hold.loads.are_known(&hold.shard, hash) {
             return Err(plan);
         }
-        let mut hold = Hold { shard, loads };
         let done = change.apply(plan, place, &mut hold)?;
         drop(hold);
         drop(probe);
@@ -270,20 +268,8 @@ impl<K, V> Hold<'_, '_, K, V> {
     /// [`Settled::end`]. Only if the change [knows loads](Change::KNOWS_LOADS).
     #[inline]
     pub(crate) fn revoke(&mut self, by: RevokedBy) {
-        if self.loads.0.is_some() {
-            self.revoke_found(by);
-        }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn revoke_found(&mut self, by: RevokedBy) {
-        let Some(load) = self.load().cloned() else {
-            return;
-        };
-        self.shard.change_loads(|loads| loads.revoke(&load, by));
         if let Some(found) = &mut self.loads.0 {
-            found.revoked = Some(load);
+            found.revoke(&mut self.shard, by);
         }
     }
 }
@@ -302,7 +288,7 @@ struct Found<K, V> {
 impl<K, V> FoundLoads<K, V> {
     /// Whether the keys of all loads with this hash were compared. Under the shard's lock.
     #[inline]
-    fn are_known(&mut self, shard: &mut Shard<'_, K, V>, hash: u64) -> bool {
+    fn are_known(&mut self, shard: &Shard<'_, K, V>, hash: u64) -> bool {
         if shard.loads().is_empty() {
             return true;
         }
@@ -312,9 +298,9 @@ impl<K, V> FoundLoads<K, V> {
     }
 
     /// Compares the keys of the loads that were found, with no lock held.
-    fn compare(&mut self, is_key: impl Fn(&K) -> bool) {
+    fn compare<Q: Equivalent<K> + ?Sized>(&mut self, key: &Q) {
         if let Some(found) = &mut self.0 {
-            found.same_hash.compare(is_key);
+            found.same_hash.compare(|other| key.equivalent(other));
         }
     }
 }
@@ -331,6 +317,17 @@ impl<K, V> Found<K, V> {
         });
         let known = loads.classify(hash, &mut found.same_hash);
         (found, known)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn revoke(&mut self, shard: &mut Shard<'_, K, V>, by: RevokedBy) {
+        // The last attempt compared loads only if the shard has some.
+        let mine = self.same_hash.mine().filter(|_| !shard.loads().is_empty());
+        if let Some(load) = mine.cloned() {
+            shard.change_loads(|loads| loads.revoke(&load, by));
+            self.revoked = Some(load);
+        }
     }
 }
 

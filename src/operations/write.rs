@@ -8,8 +8,11 @@
 //! which compares keys, and just before the policy is asked. The deadline may have passed by the
 //! time the lock is taken: the value is then stored as one that is due at once. No look-up returns
 //! it, since a look-up reads the clock after it has found the node (`lookup`).
+//!
+//! A [`WriteCondition`] decides whether a write may be made. An explicit write revokes the load of
+//! its key. A conditional one replaces certain values only. The commit of a load asks whether that
+//! load is still current.
 
-use super::condition::{Check, Explicit, WriteCondition, Written};
 use super::core::Core;
 use super::lifetimes::{LifetimeSource, TimedAnswer};
 use super::refresh::{NextRefresh, set_refresh};
@@ -19,9 +22,117 @@ use crate::load::state::RevokedBy;
 use crate::maintenance::WriteOutcome;
 use crate::map::{Revalidated, ShardCell};
 use crate::node::{NewNode, NodePtr};
-use crate::time::NEVER;
+use crate::time::{self, NEVER};
 use std::hash::{BuildHasher, Hash};
 use std::time::Duration;
+
+/// The answer of a condition about a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Check {
+    Pass,
+    /// The entry is no longer what the condition has seen: the write starts over.
+    Again,
+    /// The write ends, and nothing is stored.
+    Refuse,
+}
+
+/// The effect of a write.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Written {
+    /// For which cause the former value left, if there was one.
+    pub(crate) cause: Option<RemovalCause>,
+    /// False if the value was too heavy to be let in.
+    pub(crate) kept: bool,
+    pub(crate) deadline: u64,
+    pub(crate) now: u64,
+}
+
+impl Written {
+    /// Whether the value is in the cache.
+    #[inline]
+    pub(crate) fn is_stored(&self) -> bool {
+        self.kept && !time::is_due(self.now, self.deadline)
+    }
+}
+
+/// Whether a write may be made, and what else happens in the hold of the lock that makes it.
+pub(crate) trait WriteCondition<K, V> {
+    /// Whether it wants to know the load of the key.
+    const KNOWS_LOADS: bool;
+
+    /// Whether the key is most likely absent; see [`Change::expects_absent`].
+    #[inline]
+    fn expects_absent(&mut self) -> bool {
+        false
+    }
+
+    /// Called with no lock held, with the node that the key has. False ends the write: nothing is
+    /// stored.
+    #[inline]
+    fn look(&mut self, _found: Option<NodePtr<K, V>>) -> bool {
+        true
+    }
+
+    /// Under the shard's lock, when the look-up was confirmed and nothing has changed yet: `found`
+    /// is the node that `look` has seen. `now` is the time of the write.
+    fn check(
+        &mut self,
+        found: Option<NodePtr<K, V>>,
+        now: u64,
+        hold: &mut Hold<'_, '_, K, V>,
+    ) -> Check;
+
+    /// In the same hold, when the write has been made.
+    fn stored(&mut self, hold: &mut Hold<'_, '_, K, V>, written: Written);
+}
+
+/// The condition of an explicit write, which revokes the load of its key.
+pub(crate) struct Explicit(pub(crate) RevokedBy);
+
+impl<K, V> WriteCondition<K, V> for Explicit {
+    const KNOWS_LOADS: bool = true;
+
+    #[inline]
+    fn check(&mut self, _: Option<NodePtr<K, V>>, _: u64, _: &mut Hold<'_, '_, K, V>) -> Check {
+        Check::Pass
+    }
+
+    #[inline]
+    fn stored(&mut self, hold: &mut Hold<'_, '_, K, V>, _: Written) {
+        hold.revoke(self.0);
+    }
+}
+
+/// The condition of a write that replaces certain values: those that live, and that this accepts.
+/// Asked with no lock held.
+pub(crate) struct OnlyOver<A>(pub(crate) A);
+
+impl<K, V, A: Fn(NodePtr<K, V>) -> bool> WriteCondition<K, V> for OnlyOver<A> {
+    const KNOWS_LOADS: bool = true;
+
+    fn look(&mut self, found: Option<NodePtr<K, V>>) -> bool {
+        found.is_some_and(&self.0)
+    }
+
+    fn check(
+        &mut self,
+        found: Option<NodePtr<K, V>>,
+        now: u64,
+        _: &mut Hold<'_, '_, K, V>,
+    ) -> Check {
+        // By the time of the write itself: the new value must not replace one that is due at that
+        // time.
+        if found.is_some_and(|node| !time::is_due(now, node.deadline())) {
+            Check::Pass
+        } else {
+            Check::Again
+        }
+    }
+
+    fn stored(&mut self, hold: &mut Hold<'_, '_, K, V>, written: Written) {
+        Explicit(RevokedBy::Conditional).stored(hold, written);
+    }
+}
 
 /// Stores a value, for a time given by the caller or by the policy.
 // A `LifetimeSource` is larger, and would come through memory.
@@ -122,6 +233,7 @@ where
     V: 'static,
     C: WriteCondition<K, V>,
 {
+    type Key = K;
     /// The answers of the two policies.
     type Plan = (TimedAnswer, Option<NextRefresh>);
     /// `None` if the condition has refused.
@@ -134,8 +246,8 @@ where
     }
 
     #[inline]
-    fn is_key(&self, other: &K) -> bool {
-        self.new.key() == other
+    fn key(&self) -> &K {
+        self.new.key()
     }
 
     #[inline]
@@ -178,38 +290,40 @@ where
         let (shared, lifetimes) = (&core.shared, &core.lifetimes);
         let weight = self.new.weight();
         let too_heavy = shared.is_too_heavy(weight);
-        let mut former = None;
-        let mut kept = None;
-        if let Some(old) = place.node() {
-            if lifetimes.reads_extend || too_heavy {
-                // Memory may be refused by a panic: before the old value is touched.
-                hold.shard.reserve();
-            }
-            let Some((cause, own)) = asked.supersede(old, lifetimes) else {
-                return Err(plan);
-            };
-            former = Some((old, cause));
-            kept = own;
-        }
-        let times = asked.times(kept, lifetimes);
-        let cause = former.map(|(_, cause)| cause);
-        match (place, cause) {
-            (place, _) if too_heavy => {
-                if let (Revalidated::Occupied(spot), Some(cause)) = (place, cause) {
-                    hold.shard.remove(spot, cause);
+        let (former, times, node) = match place {
+            Revalidated::Occupied(spot) => {
+                let old = spot.node;
+                if lifetimes.reads_extend || too_heavy {
+                    // Memory may be refused by a panic: before the old value is touched.
+                    hold.shard.reserve();
                 }
+                let Some((cause, kept)) = asked.supersede(old, lifetimes) else {
+                    return Err(plan);
+                };
+                let times = asked.times(kept, lifetimes);
+                let node = if too_heavy {
+                    hold.shard.remove(spot, cause);
+                    None
+                } else {
+                    Some(hold.shard.replace(spot, self.new, times, cause))
+                };
+                (Some((old, cause)), times, node)
+            }
+            Revalidated::Vacant(home) => {
+                let times = asked.times(None, lifetimes);
+                let add = || hold.shard.add(home, self.new, times);
+                (None, times, (!too_heavy).then(add))
+            }
+        };
+        match node {
+            Some(node) => set_refresh(node, refresh),
+            None => {
                 hold.shard.refuse(self.new, RemovalCause::Size);
                 shared.note_removed(|| weight, RemovalCause::Size);
             }
-            (Revalidated::Occupied(spot), Some(cause)) => {
-                set_refresh(hold.shard.replace(spot, self.new, times, cause), refresh);
-            }
-            (Revalidated::Vacant(home), _) => {
-                set_refresh(hold.shard.add(home, self.new, times), refresh);
-            }
-            (Revalidated::Occupied(_), None) => unreachable!("superseded above"),
         }
         shared.note_written(former);
+        let cause = former.map(|(_, cause)| cause);
         let written = Written {
             cause,
             kept: !too_heavy,

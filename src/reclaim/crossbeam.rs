@@ -10,7 +10,6 @@
 //! then. So, unlike in the own scheme, a pin that is taken during a grace period may delay its end.
 #![allow(unsafe_code)]
 
-use super::records::Registered;
 use crate::sync::epoch_atomics::pin_fence;
 use crossbeam_epoch::{Collector, Guard, LocalHandle};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -140,14 +139,14 @@ impl Registration {
     pub(super) fn record(&self) -> *const Record {
         &raw const *self.record
     }
-}
 
-impl Registered for Registration {
-    fn is_wanted(&self) -> bool {
+    /// Whether its domain still exists.
+    pub(super) fn is_wanted(&self) -> bool {
         self.domain.strong_count() > 0
     }
 
-    fn is_pinned(&self) -> bool {
+    /// Whether the thread holds a pin by it.
+    pub(super) fn is_pinned(&self) -> bool {
         self.record.is_pinned()
     }
 }

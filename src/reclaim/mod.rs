@@ -4,8 +4,8 @@
 //!
 //! A reader holds a [`Pin`] while it uses nodes. A pass that has unlinked objects from every shared
 //! place begins a `Grace`: it is *over* once no pin is held that was taken before it began. This
-//! module answers that question only. [`Retired`] does the freeing, and with it the user's `Drop`,
-//! outside of every pin and lock.
+//! module answers that question only. `maintenance/freeing.rs` does the freeing, and with it the
+//! user's `Drop`, outside of every pin and lock.
 //!
 //! A thread registers a record with its first pin in a domain, and its records leave their domains
 //! when it ends. Each cache has its own [`Domain`], so an `EntryRef` that is held on one cache
@@ -15,8 +15,7 @@
 //! |------|----|
 //! | [`scheme`]: `own/` | the default: an epoch, a record for each thread, the proof |
 //! | [`scheme`]: `crossbeam.rs` | the same interface over `crossbeam-epoch`, a collector for each domain (feature `crossbeam-epoch`) |
-//! | [`records`] | the records of the calling thread, found by the domain's place |
-//! | [`retired`] | the queue of objects that wait to be freed |
+//! | this one | [`Domain`]; the records of the calling thread, by the numbers of their domains |
 //!
 //! One of the two schemes is compiled. Both have the same types: `Scheme`, `Grace`, `Pin`,
 //! `SolePin`, `Record` and `Registration`; no other module knows which one it is. Their tests
@@ -25,11 +24,10 @@
 //!
 //! # Invariants
 //!
-//! 1. `RECENT` (`records.rs`) is `(0, null)`, or it points to the record of a registration that
+//! 1. `RECENT` is `(0, null)`, or it points to the record of a registration that
 //!    this thread's `REGISTRATIONS` owns, and its number is the number of that record's domain.
 //!    Every removal from `REGISTRATIONS` resets it first. Domains are numbered from 1, and a number
-//!    is never used again. A place is used again, so a slot of `REGISTRATIONS` also holds the
-//!    number.
+//!    is never used again.
 //! 2. A record outlives its pins. In the own scheme, `REGISTRATIONS` releases a record only while
 //!    it has no pin, or makes it an *orphan*, which holds a reference to itself; the last pin then
 //!    drops that reference. In crossbeam-epoch, a guard keeps its participant alive.
@@ -39,13 +37,13 @@
 //! # Cost
 //!
 //! A pin costs one store and one full fence; a nested pin a fence and a count. A thread that
-//! changes from cache to cache finds its record by two loads from a table (`records`). A pin writes
+//! changes from cache to cache finds its record in a hash map of its own. A pin writes
 //! nothing that threads share. It reads the epoch, which each grace period changes: there is one
 //! for every 128 removals, for a large array, or for each run.
 //!
 //! The first pin of a thread in a domain allocates its record (256 bytes). The record is freed when
 //! the thread ends. A thread frees the record of a dropped domain when it registers in other
-//! domains: after at most `max(its records, domains alive / 32, 3)` registrations.
+//! domains: after at most `max(its records, 3)` registrations.
 //!
 //! A grace period costs the pass that begins it a fence. Each check reads one word for each live
 //! thread that has used the domain, up to the first that is still pinned from before; the next
@@ -66,8 +64,6 @@
 //! to advance the epoch, which waits for every pinned thread to follow. The own scheme needs no
 //! advance: a record says since which epoch it is pinned, and one comparison is enough.
 
-mod records;
-mod retired;
 #[cfg(feature = "crossbeam-epoch")]
 #[path = "crossbeam.rs"]
 mod scheme;
@@ -75,25 +71,29 @@ mod scheme;
 #[path = "own/mod.rs"]
 mod scheme;
 
-pub(crate) use retired::{Ready, Retire, Retired, is_freeing};
-pub(crate) use scheme::{Pin, SolePin};
+pub(crate) use scheme::{Grace, Pin, SolePin};
 
-use records::OwnedId;
-use scheme::{Grace, Scheme};
+use crate::hash::Words;
+use crate::sync::thread_local;
+use scheme::{Record, Registration, Scheme};
 use std::borrow::Borrow;
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
 use std::ops::Deref;
+use std::ptr;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The pins and grace periods of one cache. Every pin reads it.
-// The id and the word of the epoch are read by each pin, and stand beside what else a hit reads.
+// Each pin reads the number and the word of the epoch: they stand beside what else a hit reads.
 pub(crate) struct Domain {
-    id: OwnedId,
+    number: u64,
     scheme: Scheme,
 }
 
 impl Domain {
     pub(crate) fn new() -> Self {
         Self {
-            id: OwnedId::new(),
+            number: next_number(),
             scheme: Scheme::new(),
         }
     }
@@ -102,7 +102,7 @@ impl Domain {
     #[allow(unsafe_code)]
     #[inline]
     pub(crate) fn pin(&self) -> Pin {
-        match records::recent(self.id.get()) {
+        match recent_record(self.number) {
             // SAFETY: reclaim 1: the number is this domain's, so this thread's registration in it
             // keeps the record.
             Some(record) => unsafe { self.scheme.pin(record) },
@@ -115,7 +115,7 @@ impl Domain {
     #[allow(unsafe_code)]
     #[inline]
     pub(crate) fn pin_alone(&self) -> Option<SolePin> {
-        let record = records::recent(self.id.get())?;
+        let record = recent_record(self.number)?;
         // SAFETY: reclaim 1, as in `pin`.
         unsafe { self.scheme.pin_alone(record) }
     }
@@ -124,7 +124,7 @@ impl Domain {
     #[cold]
     #[inline(never)]
     fn pin_slowly(&self) -> Pin {
-        match records::find_or_register(self.id.get(), || self.scheme.register_thread()) {
+        match find_or_register(self.number, || self.scheme.register_thread()) {
             // SAFETY: a registration of this thread's keeps it, as in `pin`.
             Some(record) => unsafe { self.scheme.pin(record) },
             // The thread is ending and its registrations are gone.
@@ -134,7 +134,7 @@ impl Domain {
 
     /// Whether the calling thread holds a pin of this domain.
     pub(crate) fn is_pinned(&self) -> bool {
-        records::is_pinned(self.id.get())
+        is_pinned_in(self.number)
     }
 
     /// Begins a grace period: it is over once every pin held now has been dropped.
@@ -167,6 +167,115 @@ impl Deref for SolePin {
     fn deref(&self) -> &Pin {
         &self.0
     }
+}
+
+// The registrations of the calling thread. `REGISTRATIONS` has them all. `RECENT` names the record
+// of the domain that the thread used last, so a thread that stays with one cache finds its record
+// with one comparison. When the thread ends, its registrations are dropped.
+//
+// The registration in a dropped domain leaves by a *cleanup*, which drops all of them. Adding one
+// runs a cleanup if as many were added since the last cleanup as that one has left.
+thread_local! {
+    static RECENT: Cell<(u64, *const Record)> = const { Cell::new((0, ptr::null())) };
+    static REGISTRATIONS: RefCell<Registrations> = RefCell::new(Registrations::new());
+}
+
+/// A number that no domain had before.
+fn next_number() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    // Relaxed: only uniqueness counts.
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+/// The calling thread's record in this domain, if the thread used no other domain since.
+#[inline]
+fn recent_record(domain: u64) -> Option<*const Record> {
+    match RECENT.try_with(Cell::get) {
+        Ok((number, record)) if number == domain => Some(record),
+        _ => None,
+    }
+}
+
+/// The calling thread's record in this domain; `register` makes one if the thread has none. `None`
+/// if the thread is ending and its registrations are gone.
+#[inline]
+fn find_or_register(domain: u64, register: impl FnOnce() -> Registration) -> Option<*const Record> {
+    let find = |registrations: &RefCell<Registrations>| {
+        let mut registrations = registrations.borrow_mut();
+        let record = match registrations.known.get(&domain) {
+            Some(registration) => registration.record(),
+            None => registrations.add(domain, register()),
+        };
+        _ = RECENT.try_with(|recent| recent.set((domain, record)));
+        record
+    };
+    REGISTRATIONS.try_with(find).ok()
+}
+
+/// Whether the calling thread holds a pin of this domain, according to its registrations. While the
+/// thread ends they are gone, and the answer is yes: then a caller must not wait for pins.
+fn is_pinned_in(domain: u64) -> bool {
+    let check = |registrations: &RefCell<Registrations>| {
+        let registrations = registrations.borrow();
+        let registration = registrations.known.get(&domain);
+        registration.is_some_and(Registration::is_pinned)
+    };
+    REGISTRATIONS.try_with(check).unwrap_or(true)
+}
+
+/// The registrations of a thread.
+struct Registrations {
+    known: HashMap<u64, Registration, Words>,
+    /// How many more registrations come before one runs a cleanup.
+    until_cleanup: usize,
+}
+
+/// At least this number of registrations come between two cleanups.
+const LEAST_UNTIL_CLEANUP: usize = 3;
+
+impl Registrations {
+    fn new() -> Self {
+        Self {
+            known: HashMap::default(),
+            until_cleanup: LEAST_UNTIL_CLEANUP,
+        }
+    }
+
+    /// Adds the registration in a domain in which the thread has none.
+    #[cold]
+    #[inline(never)]
+    fn add(&mut self, domain: u64, registration: Registration) -> *const Record {
+        if self.until_cleanup == 0 {
+            self.drop_dead();
+        }
+        self.until_cleanup -= 1;
+        let record = registration.record();
+        self.known.insert(domain, registration);
+        record
+    }
+
+    /// Drops the registrations in dropped domains, but for those that are pinned.
+    fn drop_dead(&mut self) {
+        forget_recent();
+        self.known
+            .retain(|_, registration| registration.is_wanted() || registration.is_pinned());
+        self.until_cleanup = self.known.len().max(LEAST_UNTIL_CLEANUP);
+        // A cleanup visits all of the table, so the table has few slots more than there are
+        // registrations.
+        self.known.shrink_to(2 * self.until_cleanup);
+    }
+}
+
+impl Drop for Registrations {
+    fn drop(&mut self) {
+        forget_recent();
+        // Then each registration goes.
+    }
+}
+
+/// Resets `RECENT`, before a registration goes (reclaim 1).
+fn forget_recent() {
+    _ = RECENT.try_with(|recent| recent.set((0, ptr::null())));
 }
 
 #[cfg(test)]

@@ -1,12 +1,25 @@
 //! What holds up a grace period, and what becomes of records. The same for both schemes.
 #![allow(unsafe_code)]
 
-use super::records::tests::{are_gone, unwanted};
 use super::*;
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use std::sync::{Arc, Barrier};
 use std::thread;
+
+/// Whether the calling thread's registrations are gone.
+fn are_gone() -> bool {
+    REGISTRATIONS.try_with(|_| ()).is_err()
+}
+
+fn with<T>(look: impl FnOnce(&Registrations) -> T) -> T {
+    REGISTRATIONS.with(|registrations| look(&registrations.borrow()))
+}
+
+/// The registrations of the calling thread in domains that are dropped.
+fn unwanted() -> usize {
+    with(|them| them.known.values().filter(|it| !it.is_wanted()).count())
+}
 
 /// What a thread does when its registrations are gone.
 struct Late(Option<Box<dyn FnOnce()>>);
@@ -148,9 +161,30 @@ fn records_of_many_domains_are_let_go_when_few_domains_follow() {
     domains.iter().for_each(|domain| drop(domain.pin()));
     drop(domains);
     assert_eq!(unwanted(), MANY, "nothing would be shown");
-    // Each takes the place of the one before, so the table does not grow.
     (0..2 * MANY).for_each(|_| drop(Domain::new().pin()));
     assert!(unwanted() <= 8, "{} kept", unwanted());
+}
+
+#[test]
+fn cleanups_visit_few_registrations_and_keep_those_of_live_domains() {
+    const MANY: usize = 8_000;
+    let (mut visited, mut left) = (0, 0);
+    let domains: Vec<_> = (0..MANY).map(|_| Domain::new()).collect();
+    for (count, domain) in domains.iter().enumerate() {
+        drop(domain.pin());
+        let until = with(|them| them.until_cleanup);
+        if until > left {
+            visited += count;
+        }
+        left = until;
+    }
+    assert!(visited <= 2 * MANY, "{visited} visited");
+    assert_eq!((with(|them| them.known.len()), unwanted()), (MANY, 0));
+    drop(domains);
+    (0..MANY + LEAST_UNTIL_CLEANUP).for_each(|_| drop(Domain::new().pin()));
+    assert!(unwanted() <= 2 * LEAST_UNTIL_CLEANUP, "{} kept", unwanted());
+    let room = with(|them| them.known.capacity());
+    assert!(room <= 8 * LEAST_UNTIL_CLEANUP, "room for {room}");
 }
 
 #[test]

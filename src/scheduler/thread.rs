@@ -145,9 +145,6 @@ struct State {
     running: bool,
     /// Whether the thread has to end, though caches may have come since.
     ending: bool,
-    /// Until when the thread sleeps; a past moment while it runs a job, `None` while it sleeps
-    /// without a timeout.
-    asleep_until: Option<Instant>,
     starter: Starter,
 }
 
@@ -170,8 +167,7 @@ impl Worker {
         // A moment that the platform cannot express counts as never.
         if let Some(at) = now.checked_add(after)
             && state.schedule(task, at)
-            && state.running
-            && state.asleep_until.is_none_or(|until| at < until)
+            && state.schedule.first() == Some(&(at, task.address()))
         {
             self.changed.notify_one();
         }
@@ -217,8 +213,6 @@ impl Worker {
         while !state.members.is_empty() && !state.ending {
             let next = state.schedule.first().copied();
             let now = Instant::now();
-            // In the past while a job runs: the thread then looks at the schedule in any case.
-            state.asleep_until = next.map(|(at, _)| at);
             state = match next {
                 Some((at, id)) if at <= now => self.run(state, id),
                 Some((at, _)) => wait(&self.changed, state, at - now),

@@ -13,11 +13,11 @@ use crate::cache::Cache;
 use crate::hash::RandomState;
 use crate::node::NodePtr;
 use crate::operations::{Core, EntryRef};
-use crate::time::{self, NEVER};
+use crate::time;
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash};
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 /// The rank of an entry that the walk did not visit.
 const HOT: (u8, usize) = (u8::MAX, usize::MAX);
@@ -142,8 +142,6 @@ fn saved<K: Clone, V: Clone, S>(
     let limits = &core.lifetimes.limits;
     let wanted = entry.deadline();
     let hard = core.lifetimes.hard_deadline(node, wanted, now);
-    let written = node.written();
-    let age = now.wrapping_sub(written) as i64;
     SavedEntry {
         key: entry.key().clone(),
         value: entry.value().clone(),
@@ -154,11 +152,7 @@ fn saved<K: Clone, V: Clone, S>(
         refresh_in: node
             .refresh()
             .and_then(|refresh| time::time_left(now, refresh.at_without_reload(now))),
-        age: if written == NEVER || age <= 0 {
-            Duration::ZERO
-        } else {
-            Duration::from_nanos(age as u64)
-        },
+        age: node.age(now),
     }
 }
 

@@ -74,9 +74,11 @@ impl<'a, K, V, S> Policy<'a, K, V, S> {
     /// assert_eq!(cache.policy().hottest(1).map(|entry| *entry.key()).collect::<Vec<_>>(), [3]);
     /// ```
     pub fn hottest(&self, n: usize) -> View<'a, K, V, S> {
-        let pin = self.core.shared.pin();
-        let nodes = self.coldest_first().into_iter().rev().collect();
-        self.view(nodes, n, pin)
+        self.view(n, |pin| {
+            let mut nodes = self.coldest_first(pin);
+            nodes.reverse();
+            nodes
+        })
     }
 
     /// Returns up to `n` entries that were used least, the least used first, as far as the size
@@ -100,8 +102,7 @@ impl<'a, K, V, S> Policy<'a, K, V, S> {
     /// assert_eq!(coldest, [0, 1]);
     /// ```
     pub fn coldest(&self, n: usize) -> View<'a, K, V, S> {
-        let pin = self.core.shared.pin();
-        self.view(self.coldest_first(), n, pin)
+        self.view(n, |pin| self.coldest_first(pin))
     }
 
     /// Returns up to `n` entries that the size policy would evict last, the last one first; in a
@@ -124,11 +125,11 @@ impl<'a, K, V, S> Policy<'a, K, V, S> {
     /// assert_eq!(last, [9, 8]);
     /// ```
     pub fn last_to_evict(&self, n: usize) -> View<'a, K, V, S> {
-        let pin = self.core.shared.pin();
-        let mut nodes = Vec::new();
-        self.by_eviction(usize::MAX, |node, _| nodes.push(node));
-        nodes.reverse();
-        self.view(nodes, n, pin)
+        self.view(n, |pin| {
+            let mut nodes = self.by_eviction(usize::MAX, pin);
+            nodes.reverse();
+            nodes
+        })
     }
 
     /// Returns up to `n` entries that the size policy would evict first, the next victim first; in
@@ -152,10 +153,7 @@ impl<'a, K, V, S> Policy<'a, K, V, S> {
     /// assert_eq!(first, [0, 1]);
     /// ```
     pub fn first_to_evict(&self, n: usize) -> View<'a, K, V, S> {
-        let pin = self.core.shared.pin();
-        let mut first = Vec::new();
-        self.by_eviction(n, |node, _| first.push(node));
-        self.view(first, n, pin)
+        self.view(n, |pin| self.by_eviction(n, pin))
     }
 
     /// Returns up to `n` entries whose deadlines come first, the next one first. Entries without a
@@ -179,65 +177,65 @@ impl<'a, K, V, S> Policy<'a, K, V, S> {
     /// assert_eq!(next, [10, 20]);
     /// ```
     pub fn next_to_expire(&self, n: usize) -> View<'a, K, V, S> {
-        let pin = self.core.shared.pin();
-        let now = self.core.shared.clock.now();
-        let mut nodes: Vec<(u64, NodePtr<K, V>)> = Vec::new();
-        self.each(&pin, |node| {
-            let deadline = node.deadline();
-            // Past deadlines, and those that a reader has claimed, come out as large numbers.
-            let left = deadline.wrapping_sub(now);
-            if deadline != NEVER && left as i64 > 0 {
-                nodes.push((left, node));
+        self.view(n, |pin| {
+            let now = self.core.shared.clock.now();
+            let mut nodes = Vec::new();
+            self.each(pin, |node| {
+                let deadline = node.deadline();
+                // Past deadlines, and those that a reader has claimed, come out as large numbers.
+                let left = deadline.wrapping_sub(now);
+                if deadline != NEVER && left as i64 > 0 {
+                    nodes.push((left, node));
+                }
+            });
+            if n < nodes.len() {
+                nodes.select_nth_unstable_by_key(n, |&(left, _)| left);
+                nodes.truncate(n);
             }
-        });
-        if n < nodes.len() {
-            nodes.select_nth_unstable_by_key(n, |&(left, _)| left);
-            nodes.truncate(n);
-        }
-        nodes.sort_by_key(|&(left, _)| left);
-        let nodes = nodes.into_iter().map(|(_, node)| node).collect();
-        self.view(nodes, n, pin)
+            nodes.sort_by_key(|&(left, _)| left);
+            nodes
+        })
     }
 
-    fn view(&self, nodes: Vec<NodePtr<K, V>>, n: usize, pin: Pin) -> View<'a, K, V, S> {
+    /// A view of the first `n` of the nodes that `ranked` returns, each with what ranks it.
+    fn view<R>(
+        &self,
+        n: usize,
+        ranked: impl FnOnce(&Pin) -> Vec<(R, NodePtr<K, V>)>,
+    ) -> View<'a, K, V, S> {
+        let pin = self.core.shared.pin();
         // A walk may meet an entry twice.
         let mut seen = HashSet::new();
-        let first = nodes.iter().copied();
-        let first = first.filter(|node| seen.insert(node.entry().address()));
-        let nodes: Vec<_> = first.take(n).collect();
+        let nodes = ranked(&pin).into_iter().map(|(_, node)| node);
+        let nodes = nodes.filter(|node| seen.insert(node.entry().address()));
+        let first: Vec<_> = nodes.take(n).collect();
         View {
             core: self.core,
-            nodes: nodes.into_iter(),
+            nodes: first.into_iter(),
             _pin: pin,
         }
     }
 
     /// All entries, those first that were used least; of equally used ones that which is evicted
-    /// first. The caller holds a pin.
-    fn coldest_first(&self) -> Vec<NodePtr<K, V>> {
-        let mut nodes = Vec::new();
-        self.by_eviction(usize::MAX, |node, uses| nodes.push((uses, node)));
+    /// first.
+    fn coldest_first(&self, pin: &Pin) -> Vec<(u8, NodePtr<K, V>)> {
+        let mut nodes = self.by_eviction(usize::MAX, pin);
         nodes.sort_by_key(|&(uses, _)| uses);
-        nodes.into_iter().map(|(_, node)| node).collect()
+        nodes
     }
 
-    /// Visits entries from the first victim to the last, with their uses. The caller holds a pin.
-    fn by_eviction(&self, most: usize, mut visit: impl FnMut(NodePtr<K, V>, u8)) {
-        let core = self.core;
+    /// Entries with their uses, from the first victim to the last.
+    fn by_eviction(&self, most: usize, pin: &Pin) -> Vec<(u8, NodePtr<K, V>)> {
+        let (core, mut nodes) = (self.core, Vec::new());
         if core.shared.max_capacity().is_some() {
             core.maintenance
                 .view(&core.shared)
-                .walk_by_eviction(most, |entry| visit(entry.node(), entry.uses()));
+                .walk_by_eviction(most, |entry| nodes.push((entry.uses(), entry.node())));
         } else {
-            let pin = core.shared.pin();
-            let mut left = most;
-            self.each(&pin, |node| {
-                if left > 0 {
-                    left -= 1;
-                    visit(node, 0);
-                }
-            });
+            self.each(pin, |node| nodes.push((0, node)));
+            nodes.truncate(most);
         }
+        nodes
     }
 
     /// Visits all nodes in the map.

@@ -62,6 +62,23 @@ pub enum StatValue {
 /// The edges of the buckets, as powers of two nanoseconds: edges of the histogram, too.
 const EDGES: [u32; 13] = [16, 18, 20, 22, 24, 26, 28, 30, 32, 34, 36, 38, 40];
 
+/// The names of the counts that are numbers of events.
+const COUNTS: [(&str, Count); 13] = [
+    ("hits", Count::Hits),
+    ("misses", Count::Misses),
+    ("insertions", Count::Insertions),
+    ("updates", Count::Updates),
+    ("maintenance_passes", Count::Passes),
+    ("loads", Count::Loads),
+    ("load_failures", Count::FailedLoads),
+    ("loads_discarded", Count::DiscardedLoads),
+    ("load_waits", Count::LoadWaits),
+    ("reloads", Count::Reloads),
+    ("reload_failures", Count::FailedReloads),
+    ("remembered_failures", Count::RememberedFailures),
+    ("listener_panics", Count::ListenerPanics),
+];
+
 impl Stats {
     /// Returns all statistics, each with its name, its kind and its value, so that an exporter need
     /// not know them. Later versions may add some.
@@ -98,14 +115,8 @@ impl Stats {
     pub fn iter(&self) -> std::vec::IntoIter<Stat> {
         let mut list = Vec::new();
         let mut add = |name, cause, value| list.push(Stat { name, cause, value });
-        let of = |count: Count| self.counts[count as usize];
-        for (name, count) in [
-            ("hits", Count::Hits),
-            ("misses", Count::Misses),
-            ("insertions", Count::Insertions),
-            ("updates", Count::Updates),
-        ] {
-            add(name, None, StatValue::Count(of(count)));
+        for (name, count) in COUNTS {
+            add(name, None, StatValue::Count(self.counts[count as usize]));
         }
         for cause in RemovalCause::ALL {
             let count = StatValue::Count(self.removals(cause));
@@ -115,24 +126,10 @@ impl Stats {
             let weight = StatValue::Count(self.removed_weight(cause));
             add("removed_weight", Some(cause), weight);
         }
-        for (name, count) in [
-            ("maintenance_passes", Count::Passes),
-            ("loads", Count::Loads),
-            ("load_failures", Count::FailedLoads),
-            ("loads_discarded", Count::DiscardedLoads),
-            ("load_waits", Count::LoadWaits),
-            ("reloads", Count::Reloads),
-            ("reload_failures", Count::FailedReloads),
-            ("remembered_failures", Count::RememberedFailures),
-            ("listener_panics", Count::ListenerPanics),
+        for (name, time) in [
+            ("maintenance_time", self.maintenance_time()),
+            ("load_time", self.load_time()),
         ] {
-            add(name, None, StatValue::Count(of(count)));
-        }
-        for (name, nanos) in [
-            ("maintenance_time", Count::PassNanos),
-            ("load_time", Count::LoadNanos),
-        ] {
-            let time = Duration::from_nanos(of(nanos));
             add(name, None, StatValue::Time(time));
         }
         let below = EDGES.map(|edge| {

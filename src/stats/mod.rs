@@ -493,12 +493,12 @@ mod tests {
         counters.late_by(5);
         assert_eq!(
             format!("{:?}", Stats::of(&counters, 0)),
-            "Stats { hits: 1, misses: 0, insertions: 0, updates: 0, \
-             removals(expired): 0, removals(explicit): 0, removals(replaced): 0, \
-             removals(size): 1, removed_weight(expired): 0, removed_weight(explicit): 0, \
-             removed_weight(replaced): 0, removed_weight(size): 7, maintenance_passes: 0, \
+            "Stats { hits: 1, misses: 0, insertions: 0, updates: 0, maintenance_passes: 0, \
              loads: 0, load_failures: 0, loads_discarded: 0, load_waits: 0, reloads: 0, \
              reload_failures: 0, remembered_failures: 0, listener_panics: 0, \
+             removals(expired): 0, removals(explicit): 0, removals(replaced): 0, \
+             removals(size): 1, removed_weight(expired): 0, removed_weight(explicit): 0, \
+             removed_weight(replaced): 0, removed_weight(size): 7, \
              maintenance_time: 0ns, load_time: 0ns, expired_by_maintenance: 1, \
              median_lateness: Some(5ns), most_lateness: Some(5ns) }"
         );

@@ -14,7 +14,7 @@
 //!
 //! `Arc` and `Weak` are always the standard library's: no protocol of this crate rests on the
 //! orderings of a reference count, except the wait for items that other threads are freeing
-//! (`reclaim`, `BeingFreed`).
+//! (`maintenance`, `BeingFreed`).
 
 #[cfg(not(any(wheelhouse_loom, wheelhouse_shuttle)))]
 mod latch;

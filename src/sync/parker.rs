@@ -61,25 +61,8 @@ impl Parker {
         OWN.try_with(Arc::clone).unwrap_or_default()
     }
 
-    /// Waits for a wake-up, and consumes it.
-    pub(crate) fn park(&self) {
-        self.sleep(|guard| {
-            self.changed.wait(guard);
-            true
-        });
-    }
-
-    /// The same, but not for longer than `time`.
-    pub(crate) fn park_for(&self, time: Duration) {
-        self.sleep(|guard| {
-            self.changed.wait_for(guard, time);
-            false
-        });
-    }
-
-    /// Sleeps by `wait` until a wake-up comes, or `wait` says not to continue; consumes the
-    /// wake-up.
-    fn sleep(&self, mut wait: impl FnMut(&mut super::MutexGuard<'_, ()>) -> bool) {
+    /// Waits for a wake-up, for `most` at most, and consumes it.
+    pub(crate) fn park(&self, most: Option<Duration>) {
         if !self.is_woken() {
             let mut guard = self.lock.lock();
             // Fails if a wake-up has come since. The orders are those of `is_woken`.
@@ -87,7 +70,14 @@ impl Parker {
                 self.state
                     .compare_exchange(NONE, ASLEEP, Ordering::Relaxed, Ordering::Relaxed);
             if asleep.is_ok() {
-                while wait(&mut guard) && !self.is_woken() {}
+                match most {
+                    Some(most) => _ = self.changed.wait_for(&mut guard, most),
+                    None => {
+                        while !self.is_woken() {
+                            self.changed.wait(&mut guard);
+                        }
+                    }
+                }
             }
         }
         self.consume();

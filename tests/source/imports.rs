@@ -86,19 +86,19 @@ const OWN_ATOMICS: [(&str, &str); 16] = [
     ),
     ("load/state.rs", "a static: the number of the next load"),
     ("loading_cache/threads.rs", "threads of the system"),
+    (
+        "maintenance/freeing.rs",
+        "a fence for the reference counts of std",
+    ),
     ("process.rs", "statics: the process, its threads"),
     (
         "reclaim/crossbeam.rs",
         "beside another crate's epochs, which no model runs",
     ),
+    ("reclaim/mod.rs", "a static: the numbers of caches"),
     (
         "reclaim/own/epoch.rs",
         "a count of one thread, which no model has to order",
-    ),
-    ("reclaim/records.rs", "a static: the places of caches"),
-    (
-        "reclaim/retired.rs",
-        "a fence for the reference counts of std",
     ),
     (
         "refresh/policies.rs",

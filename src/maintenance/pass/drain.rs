@@ -3,7 +3,6 @@
 use super::{Pass, RESIZE_UNITS};
 use crate::buffer::WriteEvent;
 use crate::eviction::Eviction;
-use crate::map::Garbage;
 use crate::node::NodeState;
 use crate::wheel::Wheel;
 
@@ -85,7 +84,7 @@ impl<K, V> Pass<'_, K, V> {
         locked.swap_batch(&mut batch, &mut self.state.scratch.parts);
         drop(locked);
         for part in self.state.scratch.parts.drain(..) {
-            self.state.freeing.retire(Garbage::Part(part));
+            self.state.freeing.retire_part(part);
         }
         self.budget = self.budget.saturating_sub(batch.len());
         self.applied += batch.len();

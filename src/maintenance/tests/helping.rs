@@ -110,7 +110,7 @@ fn leave_to_free(cache: &Cache<u32, u32>) -> usize {
     unhelped(cache, keys, |key| cache.invalidate(&key));
     for _ in 0..100 {
         drain(cache);
-        let ready = maintenance.state.lock().freeing.retired.ready();
+        let ready = maintenance.state.lock().freeing.ready();
         if ready >= 6 * RUN_BUDGET {
             return ready;
         }
@@ -131,7 +131,7 @@ fn a_pass_frees_a_bounded_number_of_chunks() {
             maintenance
                 .view(shared)
                 .evict_excess(state, 1, HELP.without_drain(), pinned);
-        let freed = before - state.freeing.retired.ready();
+        let freed = before - state.freeing.ready();
         drop(state);
         if pinned {
             assert_eq!(freed, 0, "a caller that holds a pin");
@@ -143,7 +143,7 @@ fn a_pass_frees_a_bounded_number_of_chunks() {
     maintenance
         .view(shared)
         .run_pass(HELP.without_drain(), |_| ());
-    let freed = before - maintenance.state.lock().freeing.retired.ready();
+    let freed = before - maintenance.state.lock().freeing.ready();
     assert!(once.contains(&freed), "{freed}");
 }
 

@@ -51,14 +51,14 @@ fn drain_by_small_steps(cache: &Cache<u32, u32>) -> usize {
         }
         let mut state = maintenance.state.lock();
         while maintenance.pass(shared, &mut state, least).run().more {
-            if state.freeing.retired.ready() > 0 {
+            if state.freeing.ready() > 0 {
                 assert_eq!(
                     state.freeing.undrained, 0,
                     "shards whose batches may name what is freed"
                 );
                 return in_between;
             }
-            in_between += usize::from(state.freeing.retired.is_draining());
+            in_between += usize::from(state.freeing.is_draining());
         }
     }
     panic!("an entry was removed, and is not freed");
@@ -433,7 +433,7 @@ fn writers_free_the_old_arrays_of_growing_tables() {
     for key in 0..300_000 {
         cache.insert(key, 0);
         if key % 64 == 0 {
-            at_last = cache.core().maintenance.state.lock().freeing.retired.held();
+            at_last = cache.core().maintenance.state.lock().freeing.held();
             most = most.max(at_last);
         }
     }

@@ -116,7 +116,7 @@ fn run(seed: u64) {
                 }
             }
         }
-        let ready = state.freeing.retired.take_ready(dice.below(200) as usize);
+        let ready = state.freeing.take_ready(dice.below(200) as usize);
         drop(state);
         maintenance.view(shared).free(ready);
         drop(held);

@@ -58,11 +58,17 @@ pub(super) type Word<K, V> = *mut Node<K, V>;
 /// A word that a search has found. Valid as long as the caller is pinned or has the lock.
 pub(in crate::map) type Place<'a, K, V> = &'a AtomicPtr<Node<K, V>>;
 
-/// The node of a place, if its word carries `tag`.
-#[inline]
-pub(super) fn node_at<K, V>(place: Place<'_, K, V>, tag: usize) -> Option<NodePtr<K, V>> {
+/// Whether the word of a place carries `tag`, and names a node that `matches` accepts; that node.
+// Not an `Option` of the node before it matches: that would compare the address with null, too.
+#[inline(always)]
+pub(super) fn node_at<K, V>(
+    place: Place<'_, K, V>,
+    tag: usize,
+    matches: impl FnOnce(NodePtr<K, V>) -> bool,
+) -> Option<NodePtr<K, V>> {
     // Acquire, partners: the release stores of words (a node's content; table 3).
-    node_tagged(place.load(Ordering::Acquire), tag).map(as_node)
+    let node = as_node(node_tagged(place.load(Ordering::Acquire), tag)?);
+    matches(node).then_some(node)
 }
 
 /// The node of a word that holds one.
@@ -145,9 +151,7 @@ impl<K, V> Group<K, V> {
         loop {
             for at in words_with_tag(here, tag) {
                 let place = &here.words[at];
-                if let Some(node) = node_at(place, tag)
-                    && matches(node)
-                {
+                if let Some(node) = node_at(place, tag, &mut matches) {
                     return Some((place, node));
                 }
             }

@@ -99,7 +99,7 @@ impl<K, V> Table<K, V> {
         &'a self,
         hash: u64,
         _pin: &'a Pin,
-        mut matches: impl FnMut(NodePtr<K, V>) -> bool,
+        matches: impl FnMut(NodePtr<K, V>) -> bool,
     ) -> (Look<NodePtr<K, V>>, Seen<'a, K, V>) {
         let mut seen = Seen {
             version: self.version(),
@@ -124,12 +124,12 @@ impl<K, V> Table<K, V> {
             };
         };
         let place = &group.words[at];
-        match group::node_at(place, tag) {
-            Some(node) if matches(node) => {
+        match group::node_at(place, tag, matches) {
+            Some(node) => {
                 seen.place = Some(place);
                 (Look::Found(node), seen)
             }
-            _ => (Look::Retry, seen),
+            None => (Look::Retry, seen),
         }
     }
 
@@ -203,6 +203,8 @@ impl<K, V> Table<K, V> {
                 next = array.visit(position).1;
                 // SAFETY: the pin, or the lock, was there before the array's word was read.
                 let group = unsafe { array.group(hash) };
+                // All at once: one after the other, each would wait for the memory.
+                group.each(|_, word| group::node(word).prefetch());
                 group.each(|_, word| {
                     let node = group::node(word);
                     let at = array::position(node.hash());

@@ -88,7 +88,7 @@ impl<K, V> TablePart<K, V> {
         Self { at, groups }
     }
 
-    pub(in crate::map) fn groups(&self) -> usize {
+    pub(crate) fn groups(&self) -> usize {
         self.groups.get()
     }
 

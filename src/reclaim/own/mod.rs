@@ -7,7 +7,6 @@
 
 mod epoch;
 
-use super::records::Registered;
 use crate::sync::epoch_atomics as atomics;
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
@@ -133,14 +132,14 @@ impl Registration {
     pub(super) fn record(&self) -> *const Record {
         Arc::as_ptr(&self.0)
     }
-}
 
-impl Registered for Registration {
-    fn is_wanted(&self) -> bool {
+    /// Whether its domain still exists.
+    pub(super) fn is_wanted(&self) -> bool {
         self.0.is_wanted()
     }
 
-    fn is_pinned(&self) -> bool {
+    /// Whether the thread holds a pin by it.
+    pub(super) fn is_pinned(&self) -> bool {
         self.0.is_pinned()
     }
 }

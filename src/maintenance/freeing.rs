@@ -1,0 +1,527 @@
+//! The objects that were unlinked and wait to be freed: a queue in four stages.
+//!
+//! ```text
+//! retire ──► open ──seal──► waiting ──grace over──► draining ──drained──► ready ──► freed by the thread that takes it
+//! ```
+//!
+//! The grace period covers readers. The drain covers pointers that readers and writers left behind
+//! in buffers: after the grace period no thread adds such a pointer any more, so one complete drain
+//! of every buffer, begun after it, has taken the last of them.
+//!
+//! # Invariants
+//!
+//! 1. An item is *waiting* from a grace period that began after it was unlinked from every shared
+//!    place, and until that is over.
+//! 2. An item leaves the stage *draining* only by [`Freeing::end_drain`], after a complete drain of
+//!    every batch and ring that began after [`Freeing::start_drain`] had moved it there.
+//! 3. So no thread and no buffer has a pointer to an item that is *ready* (node 1, table 4).
+//!
+//! Items stand in chunks, in the order in which they were retired, so each stage is a part of the
+//! queue. However many there are, no step of the pass copies more than a chunk of them. Chunks are
+//! freed in the order in which they were filled. Within one call the last item is freed
+//! first. Each freed slot goes to the front of a chain, so the chain then begins with the first
+//! item's slot. `node/pool.rs` says why the order helps; the crate promises users no order.
+//!
+//! Freeing runs the user's destructors: outside of every lock and pin, a bounded number at a time.
+//! Items that a thread is freeing are in no stage any more; [`Freeing::being_freed`] tells when
+//! they are freed.
+#![allow(unsafe_code)]
+
+use super::memory::Backlog;
+use crate::map::{Garbage, Map, TablePart};
+use crate::node::Emptied;
+use crate::reclaim::{Domain, Grace};
+use crate::sync::{Ordering, thread_local};
+use std::cell::Cell;
+use std::collections::VecDeque;
+use std::sync::atomic::fence;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+/// A pass of a busy cache begins a grace period after this many retired nodes, or groups of a
+/// retired array.
+const MIN_GRACE_SIZE: usize = 128;
+
+/// How long a writer waits for a grace period at most.
+pub(super) const MAX_GRACE_WAIT: Duration = Duration::from_millis(32);
+
+/// The shortest such wait. After a grace period that lasted too long, writers wait half as long.
+const MIN_GRACE_WAIT: Duration = Duration::from_millis(1);
+
+/// How many times in a row the scheduler thread retries to free memory that a reader still holds.
+/// After that it waits until the next write requests a run.
+const MAX_RECLAIM_RETRIES: u32 = 8;
+
+/// Items in a chunk.
+const CHUNK_ITEMS: usize = 128;
+/// An item is prefetched this many items before it is freed.
+const PREFETCH_DISTANCE: usize = 8;
+/// An empty list of chunks keeps room for at most this many.
+const KEPT_ROOM: usize = 16;
+/// At most this many emptied chunks are kept.
+const SPARE_CHUNKS: usize = 4;
+
+/// At most [`CHUNK_ITEMS`] of them, retired one after the other.
+type Chunk<K, V> = Vec<Garbage<K, V>>;
+
+fn len<'a, K: 'a, V: 'a>(chunks: impl IntoIterator<Item = &'a Chunk<K, V>>) -> usize {
+    chunks.into_iter().map(Vec::len).sum()
+}
+
+/// The queue; see the module docs. For the holder of the maintenance lock.
+pub(super) struct Freeing<K, V> {
+    /// First the chunks that are ready, then those that are draining, waiting, and open.
+    chunks: VecDeque<Chunk<K, V>>,
+    /// How many chunks are ready, draining, and waiting; the others are open.
+    ready: usize,
+    draining: usize,
+    waiting: usize,
+    /// The open chunk that is being filled.
+    last: Chunk<K, V>,
+    /// The groups of the open parts of tables.
+    groups: usize,
+    /// Items retired since the last report to the backlog.
+    uncounted: usize,
+    /// The grace period of what is waiting; `None` if nothing is.
+    grace: Option<Grace>,
+    /// How many shards this drain has still to empty.
+    pub(super) undrained: usize,
+    /// Whether the read rings were drained completely since the drain began.
+    pub(super) rings_drained: bool,
+    /// Emptied containers, to be filled again: in steady state nothing is allocated here.
+    spare_chunks: Vec<Chunk<K, V>>,
+    spare: Ready<K, V>,
+    /// Each `Ready` that was taken shares this until it is freed.
+    being_freed: Arc<()>,
+    /// Earlier values of `being_freed` that are still shared.
+    being_freed_before: Vec<Weak<()>>,
+    /// Runs in a row that left memory unfreed since the last grace period began.
+    retries: u32,
+    /// Whether a writer has waited without success for the grace period in progress.
+    pub(super) wait_expired: bool,
+    /// How long a writer waits for a grace period.
+    pub(super) grace_wait: Duration,
+}
+
+/// Items that no thread can reach any more, to be freed with [`free`](Self::free), then to be
+/// [given back](Freeing::reuse).
+#[must_use]
+pub(super) struct Ready<K, V> {
+    chunks: Vec<Chunk<K, V>>,
+    /// Slots of destroyed nodes, by shard.
+    emptied: Box<[Emptied<K, V>]>,
+    _being_freed: Option<Arc<()>>,
+}
+
+/// The items that threads were freeing at some moment.
+pub(super) struct BeingFreed(Vec<Weak<()>>);
+
+impl BeingFreed {
+    /// Whether all these items are freed.
+    pub(super) fn is_over(&self) -> bool {
+        let over = self.0.iter().all(|share| share.strong_count() == 0);
+        // Partner: the release with which the last share of each is dropped. A caller that gets
+        // `true` sees the effects of the destructors.
+        fence(Ordering::Acquire);
+        over
+    }
+}
+
+thread_local! {
+    /// Whether this thread is freeing. A destructor that calls the cache must not begin another
+    /// round inside this one, which could continue until the stack overflows.
+    static FREEING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether the calling thread is inside a destructor that is run from here; then the round that
+/// runs it frees the rest.
+pub(super) fn is_freeing() -> bool {
+    FREEING.try_with(Cell::get).unwrap_or(false)
+}
+
+impl<K, V> Ready<K, V> {
+    fn none() -> Self {
+        Self {
+            chunks: Vec::new(),
+            emptied: Box::default(),
+            _being_freed: None,
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.chunks.is_empty()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        len(&self.chunks)
+    }
+
+    /// Destroys all of them, and gives their memory back. Runs outside of locks and pins, since
+    /// destructors are user code.
+    pub(super) fn free(&mut self, map: &Map<K, V>) {
+        if self.emptied.is_empty() {
+            self.emptied = map.returning();
+        }
+        let outer = FREEING
+            .try_with(|freeing| freeing.replace(true))
+            .unwrap_or(false);
+        // The last item first: see the module docs.
+        for chunk in self.chunks.iter_mut().rev() {
+            Self::free_chunk(chunk, &mut self.emptied);
+        }
+        _ = FREEING.try_with(|freeing| freeing.set(outer));
+        // The others are freed here, with no lock held.
+        self.chunks.truncate(SPARE_CHUNKS);
+        map.take_back(&mut self.emptied);
+    }
+
+    fn free_chunk(chunk: &mut Chunk<K, V>, emptied: &mut [Emptied<K, V>]) {
+        let first = chunk.iter().rev().take(PREFETCH_DISTANCE);
+        first.for_each(Garbage::prefetch);
+        while let Some(item) = chunk.pop() {
+            // Retired items have mostly left the processor's caches, so their misses must overlap.
+            if chunk.len() >= PREFETCH_DISTANCE {
+                chunk[chunk.len() - PREFETCH_DISTANCE].prefetch();
+            }
+            // SAFETY: freeing 3. It is out of the vector, so it is freed once.
+            unsafe { item.free(emptied) }
+        }
+    }
+}
+
+impl<K, V> Freeing<K, V> {
+    pub(super) fn new() -> Self {
+        Self {
+            chunks: VecDeque::new(),
+            ready: 0,
+            draining: 0,
+            waiting: 0,
+            last: Vec::new(),
+            groups: 0,
+            uncounted: 0,
+            grace: None,
+            undrained: 0,
+            rings_drained: true,
+            spare_chunks: Vec::new(),
+            spare: Ready::none(),
+            being_freed: Arc::new(()),
+            being_freed_before: Vec::new(),
+            retries: 0,
+            wait_expired: false,
+            grace_wait: MAX_GRACE_WAIT,
+        }
+    }
+
+    /// The items that were taken and are not freed yet.
+    pub(super) fn being_freed(&mut self) -> BeingFreed {
+        self.being_freed_before
+            .retain(|share| share.strong_count() > 0);
+        // As in `BeingFreed::is_over`: later holders of the lock do not ask about items that are
+        // forgotten here.
+        fence(Ordering::Acquire);
+        if Arc::strong_count(&self.being_freed) > 1 {
+            let being_freed = std::mem::replace(&mut self.being_freed, Arc::new(()));
+            self.being_freed_before.push(Arc::downgrade(&being_freed));
+        }
+        BeingFreed(self.being_freed_before.clone())
+    }
+
+    /// Takes an item that was unlinked from every shared place.
+    #[inline]
+    pub(super) fn retire(&mut self, item: Garbage<K, V>) {
+        self.uncounted += 1;
+        if self.last.len() >= CHUNK_ITEMS {
+            self.close_last();
+        }
+        self.last.push(item);
+    }
+
+    /// Takes memory that has left a table.
+    pub(super) fn retire_part(&mut self, part: TablePart<K, V>) {
+        self.groups += part.groups();
+        self.retire(Garbage::Part(part));
+    }
+
+    #[cold]
+    fn close_last(&mut self) {
+        if !self.last.is_empty() {
+            let spare = self.spare_chunks.pop().unwrap_or_default();
+            let last = std::mem::replace(&mut self.last, spare);
+            self.chunks.push_back(last);
+        }
+    }
+
+    /// Reports to the backlog what was retired.
+    pub(super) fn report(&mut self, backlog: &Backlog) {
+        backlog.note_retired(std::mem::take(&mut self.uncounted));
+    }
+
+    /// Begins a drain if the grace period is over. Costs nothing while no grace period is under
+    /// way.
+    pub(super) fn start_drain(&mut self, domain: &Domain, shards: usize, has_rings: bool) {
+        let is_over = |grace: &mut Grace| grace.is_over(domain);
+        if self.draining > 0 || self.grace.take_if(is_over).is_none() {
+            return;
+        }
+        self.draining = std::mem::take(&mut self.waiting);
+        self.undrained = shards;
+        self.rings_drained = !has_rings;
+        if !self.wait_expired {
+            self.grace_wait = (self.grace_wait * 2).min(MAX_GRACE_WAIT);
+        }
+    }
+
+    /// The batch of the next shard in turn was drained.
+    pub(super) fn note_drained(&mut self) {
+        self.undrained = self.undrained.saturating_sub(1);
+    }
+
+    /// Ends the drain if it is complete.
+    pub(super) fn end_drain(&mut self) {
+        if self.undrained == 0 && self.rings_drained {
+            self.ready += std::mem::take(&mut self.draining);
+        }
+    }
+
+    /// Begins a grace period for the open items, unless one is under way: if there are enough of
+    /// them, or some and the plan says so.
+    pub(super) fn seal(&mut self, domain: &Domain, force: bool, backlog: &Backlog) {
+        let least = if force { 1 } else { MIN_GRACE_SIZE };
+        // Open chunks, but for the last, are full.
+        let open = self.chunks.len() - self.ready - self.draining - self.waiting;
+        let size = open * CHUNK_ITEMS + self.last.len() + self.groups;
+        if self.grace.is_none() && size >= least {
+            self.groups = 0;
+            self.close_last();
+            self.waiting = self.chunks.len() - self.ready - self.draining;
+            self.grace = Some(domain.begin_grace());
+            self.retries = 0;
+            self.wait_expired = false;
+        }
+        self.report(backlog);
+    }
+
+    /// After a run: how many runs in a row have left memory unfreed; `None` if nothing is left, if
+    /// a table is resizing (a run then comes earlier), or if enough runs were made for this reason.
+    pub(super) fn retry(&mut self, is_resizing: bool) -> Option<u32> {
+        let left = !self.is_empty() && !is_resizing;
+        self.retries = if left {
+            self.retries.saturating_add(1)
+        } else {
+            0
+        };
+        (left && self.retries <= MAX_RECLAIM_RETRIES).then_some(self.retries)
+    }
+
+    /// A writer has waited for the current grace period, which has not ended in time.
+    pub(super) fn give_up(&mut self) {
+        self.wait_expired = true;
+        self.grace_wait = (self.grace_wait / 2).max(MIN_GRACE_WAIT);
+    }
+
+    /// Takes items that may be freed: whole chunks, until there are `most` or more. Takes none
+    /// inside a destructor that is run from here.
+    pub(super) fn take_ready(&mut self, most: usize) -> Ready<K, V> {
+        let mut taken = Ready::none();
+        if most == 0 || self.ready == 0 || is_freeing() {
+            return taken;
+        }
+        std::mem::swap(&mut taken, &mut self.spare);
+        let mut count = 0;
+        while count < most && self.ready > 0 {
+            self.ready -= 1;
+            let chunk = self.chunks.pop_front().unwrap_or_default();
+            count += chunk.len();
+            taken.chunks.push(chunk);
+        }
+        taken._being_freed = Some(Arc::clone(&self.being_freed));
+        taken
+    }
+
+    /// Takes back emptied containers.
+    pub(super) fn reuse(&mut self, mut freed: Ready<K, V>) {
+        debug_assert_eq!(freed.len(), 0, "not freed yet");
+        let room = SPARE_CHUNKS.saturating_sub(self.spare_chunks.len());
+        self.spare_chunks.extend(freed.chunks.drain(..).take(room));
+        freed._being_freed = None;
+        // Gives back the room for an unusual number of chunks.
+        freed.chunks.shrink_to(KEPT_ROOM);
+        self.spare = freed;
+        if self.chunks.is_empty() {
+            self.chunks.shrink_to(KEPT_ROOM);
+        }
+    }
+
+    /// Whether nothing is left in any stage.
+    pub(super) fn is_empty(&self) -> bool {
+        self.chunks.is_empty() && self.last.is_empty()
+    }
+
+    /// The number of nodes, and of groups of tables, in all stages.
+    #[cfg(test)]
+    pub(super) fn held(&self) -> usize {
+        let size = |item: &Garbage<K, V>| match item {
+            Garbage::Node(_) => 1,
+            Garbage::Part(part) => part.groups(),
+        };
+        self.chunks
+            .iter()
+            .flatten()
+            .chain(&self.last)
+            .map(size)
+            .sum()
+    }
+
+    /// Whether a drain is under way.
+    #[cfg(test)]
+    pub(super) fn is_draining(&self) -> bool {
+        self.draining > 0
+    }
+
+    /// The number of items that may be freed.
+    pub(super) fn ready(&self) -> usize {
+        len(self.chunks.iter().take(self.ready))
+    }
+
+    /// Takes everything out of every stage. For the last owner: no reader and no buffer is left.
+    pub(super) fn take_all(&mut self) -> Ready<K, V> {
+        let mut all = Ready::none();
+        self.close_last();
+        all.chunks.extend(self.chunks.drain(..));
+        (self.ready, self.draining, self.waiting) = (0, 0, 0);
+        self.grace = None;
+        all
+    }
+}
+
+#[cfg(all(test, not(wheelhouse_loom)))]
+mod tests {
+    use super::*;
+    use crate::buffer::{Batch, WriteEvent};
+    use crate::listener::RemovalCause;
+    use crate::node::{Columns, NewNode};
+    use std::rc::Rc;
+
+    /// Counts its drops.
+    #[derive(Debug)]
+    struct Counted(Rc<Cell<usize>>);
+
+    impl Drop for Counted {
+        fn drop(&mut self) {
+            self.0.set(self.0.get() + 1);
+        }
+    }
+
+    struct Rig {
+        map: Map<(), Counted>,
+        domain: Domain,
+        backlog: Backlog,
+        freed: Rc<Cell<usize>>,
+        freeing: Freeing<(), Counted>,
+    }
+
+    impl Rig {
+        fn new() -> Self {
+            Self {
+                map: Map::new(1, 0, Columns::default()),
+                domain: Domain::new(),
+                backlog: Backlog::new(1),
+                freed: Rc::default(),
+                freeing: Freeing::new(),
+            }
+        }
+
+        /// Retires nodes that were never in the map.
+        fn retire(&mut self, count: usize) {
+            let (mut batch, mut shard) = (Batch::new(), self.map.lock_shard(0));
+            for _ in 0..count {
+                let mut new = NewNode::new((), Counted(Rc::clone(&self.freed)), 0, 1);
+                shard.refuse(&mut new, RemovalCause::Size);
+            }
+            shard.swap_batch(&mut batch, &mut Vec::new());
+            for event in batch {
+                let WriteEvent::Removed(node, _) = event else {
+                    panic!("{event:?} was not pushed");
+                };
+                self.freeing.retire(Garbage::Node(node));
+            }
+        }
+
+        fn seal(&mut self) {
+            self.freeing.seal(&self.domain, true, &self.backlog);
+        }
+
+        /// Begins a drain of one shard; false if the grace period is not over.
+        fn start_drain(&mut self) -> bool {
+            self.freeing.start_drain(&self.domain, 1, false);
+            self.freeing.is_draining()
+        }
+
+        fn end_drain(&mut self) {
+            self.freeing.note_drained();
+            self.freeing.end_drain();
+        }
+    }
+
+    #[test]
+    fn nothing_is_freed_before_grace_and_drain() {
+        let mut rig = Rig::new();
+        let pin = rig.domain.pin();
+        rig.retire(1);
+        for _ in 0..10 {
+            rig.seal();
+            assert!(!rig.start_drain(), "a pin is held");
+        }
+        drop(pin);
+        assert!(rig.start_drain());
+        rig.freeing.end_drain();
+        assert!(rig.freeing.take_ready(10).is_empty(), "not yet drained");
+        rig.end_drain();
+        let mut ready = rig.freeing.take_ready(10);
+        assert_eq!((rig.freed.get(), ready.len()), (0, 1));
+        ready.free(&rig.map);
+        assert_eq!(rig.freed.get(), 1);
+        assert!(rig.freeing.is_empty());
+    }
+
+    #[test]
+    fn take_ready_takes_whole_chunks_up_to_the_limit() {
+        let mut rig = Rig::new();
+        let all = 5 * CHUNK_ITEMS + 7;
+        rig.retire(all);
+        rig.seal();
+        assert!(rig.start_drain(), "no pin is held");
+        rig.end_drain();
+        rig.freeing.take_ready(CHUNK_ITEMS + 8).free(&rig.map);
+        let some = rig.freed.get();
+        assert!((CHUNK_ITEMS + 8..=2 * CHUNK_ITEMS + 7).contains(&some));
+        rig.freeing.take_all().free(&rig.map);
+        assert_eq!(rig.freed.get(), all);
+    }
+
+    #[test]
+    fn emptied_containers_are_reused() {
+        let mut rig = Rig::new();
+        let mut places = std::collections::HashSet::new();
+        for round in 1..=6 {
+            rig.retire(2 * CHUNK_ITEMS);
+            rig.seal();
+            assert!(rig.start_drain(), "no pin is held");
+            rig.end_drain();
+            let mut ready = rig.freeing.take_ready(2 * CHUNK_ITEMS);
+            places.extend(ready.chunks.iter().map(Vec::as_ptr));
+            // Two are full, and one is open.
+            assert!(places.len() <= 3, "another was made in round {round}");
+            assert_eq!(ready.emptied.is_empty(), round == 1, "those of slots, too");
+            ready.free(&rig.map);
+            assert_eq!(rig.freed.get(), round * 2 * CHUNK_ITEMS);
+            rig.freeing.reuse(ready);
+        }
+        // However many there were, only a limited number is kept.
+        rig.retire(20 * CHUNK_ITEMS);
+        let mut all = rig.freeing.take_all();
+        all.free(&rig.map);
+        rig.freeing.reuse(all);
+        assert_eq!(rig.freeing.spare_chunks.len(), SPARE_CHUNKS);
+    }
+}
