@@ -5,9 +5,11 @@
 #   ci/san.sh             both
 #   ci/san.sh address     one of them
 #   ci/san.sh thread
+#   ci/san.sh address --test cache time::    a part: what follows the name goes to `cargo test`
+#   ci/san.sh address --lib -- --exact time::tests::the_default_clock_is_the_programs
 #   FEATURES=crossbeam-epoch ci/san.sh    the same on the second implementation of pins
 #
-# Builds have no limit; the tests of each part must end within SAN_LIMIT seconds (600).
+# Builds have no limit; the tests of each sanitizer must end within SAN_LIMIT seconds (600).
 #
 # What this covers and what not:
 #
@@ -30,6 +32,9 @@ cd "$(dirname "$0")/.."
 
 host=$(rustc +nightly -vV | sed -n 's/^host: //p')
 what=${1:-both}
+[ $# -eq 0 ] || shift
+# What is tested, if not all: words for `cargo test`.
+part=("$@")
 limit=${SAN_LIMIT:-600}
 base=${CARGO_TARGET_DIR:-target}
 flags=${RUSTFLAGS:-}
@@ -46,6 +51,14 @@ export PROPTEST_CASES=${PROPTEST_CASES:-24}
 # Lines, for the reports; the rest only makes linking slow.
 export CARGO_PROFILE_DEV_DEBUG=line-tables-only
 
+# Builds, then runs the part of the tests that the caller named, or else these.
+run() {
+    [ "${#part[@]}" -eq 0 ] || set -- "${part[@]}"
+    local test=(cargo +nightly test --target "$host" --features "$features" --no-fail-fast)
+    "${test[@]}" --no-run "$@"
+    timeout --kill-after=10 "$limit" "${test[@]}" "$@"
+}
+
 # A folder for each: the flags apply to all dependencies. They apply to the target only, not to
 # build scripts and procedural macros.
 if [ "$what" != thread ]; then
@@ -54,14 +67,12 @@ if [ "$what" != thread ]; then
     export RUSTFLAGS="-Zsanitizer=address --cfg wheelhouse_single $flags"
     export ASAN_OPTIONS=detect_leaks=1:detect_stack_use_after_return=1
     export LSAN_OPTIONS="suppressions=$PWD/ci/lsan.supp ${LSAN_OPTIONS:-}"
-    cargo +nightly test --target "$host" --features "$features" --lib --tests --no-run
-    timeout --kill-after=10 "$limit" cargo +nightly test --target "$host" --features "$features" --lib --tests --no-fail-fast
+    run --lib --tests
 fi
 if [ "$what" != address ]; then
     export CARGO_TARGET_DIR=$base/thread
     # The flag says that std, built without the sanitizer, may be linked.
     export RUSTFLAGS="-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer $flags"
     export TSAN_OPTIONS="suppressions=$PWD/ci/tsan.supp ${TSAN_OPTIONS:-}"
-    cargo +nightly test --target "$host" --features "$features" --test concurrency --no-run
-    timeout --kill-after=10 "$limit" cargo +nightly test --target "$host" --features "$features" --test concurrency --no-fail-fast stress::
+    run --test concurrency stress::
 fi

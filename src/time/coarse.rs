@@ -138,6 +138,15 @@ impl Machine {
         self.state.load(Ordering::Relaxed) == TRUSTED
     }
 
+    /// A machine whose coarse clock is trusted from the start.
+    #[cfg(test)]
+    pub(super) const fn trusted() -> Self {
+        Self {
+            state: AtomicU8::new(TRUSTED),
+            script: None,
+        }
+    }
+
     pub(super) fn monotonic(&self) -> u64 {
         #[cfg(test)]
         if let Some([exact, _]) = &self.script {

@@ -190,7 +190,9 @@ fn an_entry_expires_at_its_deadline() {
         while cache.contains_key(&1) {
             assert!(before.elapsed() < HOUR, "the entry never expires");
         }
-        assert!(before.elapsed() >= lifetime);
+        // The cache's time may be this much earlier than the system's.
+        let early = Duration::from_micros(50);
+        assert!(before.elapsed() + early >= lifetime);
         assert_eq!(answers_on_both_paths(&cache, 1), (None, None, None, false));
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver};
-use std::sync::{Arc, Barrier, Mutex, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
@@ -121,97 +121,6 @@ fn a_call_inside_a_listener_does_not_wait_for_deliveries() {
         for key in 0..4 {
             assert_eq!(told.recv_timeout(SOON), Ok(key));
         }
-    });
-}
-
-/// How many threads of this process have a name that begins with `wheelhouse`.
-#[cfg(target_os = "linux")]
-fn own_threads() -> usize {
-    let tasks = std::fs::read_dir("/proc/self/task").expect("a list of threads");
-    tasks
-        .filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("comm")).ok())
-        .filter(|name| name.starts_with("wheelhouse"))
-        .count()
-}
-
-/// A program with one test at a time: the threads are counted.
-#[cfg(target_os = "linux")]
-#[test]
-fn threads_are_shared_and_end() {
-    const CACHES: u32 = 10_000;
-    if std::env::var_os("WHEELHOUSE_ALONE").is_none() {
-        // In a process of its own, where no other test has caches.
-        let status = std::process::Command::new(std::env::current_exe().unwrap())
-            .args([
-                "--exact",
-                "callbacks::delivery::threads_are_shared_and_end",
-                "--nocapture",
-            ])
-            .env("WHEELHOUSE_ALONE", "1")
-            .status()
-            .unwrap();
-        assert!(status.success());
-        return;
-    }
-    // Fast listeners. The machine may be busy: a thread that waits for a processor is not held up.
-    let heard = Arc::new(AtomicU32::new(0));
-    let caches: Vec<Cache<u32, u32>> = (0..CACHES)
-        .map(|_| {
-            let heard = Arc::clone(&heard);
-            Cache::builder()
-                .removal_listener(move |_: &u32, _: &u32, _| {
-                    let began = Instant::now();
-                    while began.elapsed() < Duration::from_micros(1) {}
-                    heard.fetch_add(1, Ordering::SeqCst);
-                })
-                .build()
-        })
-        .collect();
-    let mut most = 0;
-    for round in 0..3 {
-        for cache in &caches {
-            (0..4).for_each(|key| cache.insert(key, round));
-            cache.invalidate_all();
-        }
-        most = most.max(own_threads());
-    }
-    let told = || heard.load(Ordering::SeqCst) == 3 * 4 * CACHES;
-    let began = Instant::now();
-    while !told() {
-        assert!(began.elapsed() < SOON, "not told");
-        most = most.max(own_threads());
-        thread::sleep(millis(1));
-    }
-    println!("{CACHES} caches with fast listeners: at most {most} threads");
-    assert!(most <= 4, "{most} threads");
-
-    // Listeners that meet: each needs a thread at the same time as all others.
-    const SLOW: usize = 20;
-    let meet = Arc::new(Barrier::new(SLOW));
-    let slow: Vec<Cache<u32, u32>> = (0..SLOW)
-        .map(|_| {
-            let meet = Arc::clone(&meet);
-            Cache::builder()
-                .removal_listener(move |_: &u32, _: &u32, _| _ = meet.wait())
-                .build()
-        })
-        .collect();
-    let began = Instant::now();
-    for cache in &slow {
-        cache.insert(0, 0);
-        cache.invalidate(&0);
-    }
-    slow.iter().for_each(Cache::run_pending_tasks);
-    println!("{SLOW} listeners met after {:?}", began.elapsed());
-    assert!(began.elapsed() < SOON, "{:?}", began.elapsed());
-    assert!(own_threads() >= SLOW);
-
-    // Without work they end, though the caches live.
-    comes_true("the listener threads end", || own_threads() <= 1);
-    caches[0].insert(1, 1);
-    caches[0].invalidate(&1);
-    comes_true("a new thread", || {
-        heard.load(Ordering::SeqCst) == 3 * 4 * CACHES + 1
     });
 }
 

@@ -2,9 +2,8 @@
 //! tested: the tests wait with generous bounds for what must happen, and only "nothing happens"
 //! takes its full time.
 
-use std::cell::RefCell;
+use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::support::census::Census;
@@ -127,48 +126,6 @@ fn a_deadline_that_moves_earlier_wakes_the_sleeper() {
     }
 }
 
-thread_local! {
-    static AT_EXIT: RefCell<Option<Goodbye>> = const { RefCell::new(None) };
-}
-
-/// Reports when the thread that holds it ends.
-struct Goodbye(Sender<&'static str>);
-
-impl Drop for Goodbye {
-    fn drop(&mut self) {
-        self.0.send("the thread has ended").ok();
-    }
-}
-
-#[test]
-fn the_thread_of_the_listener_has_a_name_and_ends() {
-    let (said, says) = mpsc::channel();
-    let names = Arc::new(Mutex::new(Vec::new()));
-    let seen = Arc::clone(&names);
-    let cache = Cache::builder()
-        .expiry_resolution(millis(1))
-        .removal_listener(move |_: &u32, _: &u32, _| {
-            let name = std::thread::current().name().map(str::to_string);
-            seen.lock().unwrap().push(name);
-            AT_EXIT.set(Some(Goodbye(said.clone())));
-            said.send("heard").unwrap();
-        })
-        .build();
-    cache.insert_with_ttl(1, 1, millis(10));
-    assert_eq!(says.recv_timeout(SOON), Ok("heard"));
-    let name = names.lock().unwrap()[0].clone();
-    assert!(
-        name.as_ref()
-            .is_some_and(|name| name.starts_with("wheelhouse-")),
-        "{name:?}"
-    );
-    // An entry that is far from due does not keep the thread alive.
-    cache.insert_with_ttl(2, 2, HOUR);
-    // All caches share the thread: it ends when no other test of this program needs it any more.
-    assert_eq!(says.recv_timeout(secs(300)), Ok("the thread has ended"));
-    drop(cache);
-}
-
 #[test]
 fn the_thread_holds_the_cache_weakly() {
     let census = Census::default();
@@ -204,49 +161,6 @@ fn hundreds_of_caches_are_made_and_dropped() {
             }
         }
     });
-}
-
-#[test]
-fn the_last_handle_may_be_dropped_while_the_listener_runs() {
-    let gate = Gate::new();
-    let (entered, wait_entered) = mpsc::channel();
-    let (ended, wait_ended) = mpsc::channel();
-    let held = Arc::clone(&gate);
-    let cache = Cache::builder()
-        .expiry_resolution(millis(1))
-        .removal_listener(move |_: &u32, _: &u32, _| {
-            AT_EXIT.set(Some(Goodbye(ended.clone())));
-            entered.send(()).unwrap();
-            held.wait();
-        })
-        .build();
-    cache.insert_with_ttl(1, 1, millis(5));
-    wait_entered.recv_timeout(SOON).unwrap();
-    // Either the drop waits for the listener or it does not; it must not wait for ever.
-    let dropping = std::thread::spawn(move || drop(cache));
-    gate.open();
-    assert_eq!(wait_ended.recv_timeout(SOON), Ok("the thread has ended"));
-    dropping.join().unwrap();
-}
-
-#[test]
-fn the_last_handle_may_be_dropped_inside_the_listener() {
-    let (ended, wait_ended) = mpsc::channel();
-    let slot: Arc<Mutex<Option<Cache<u32, u32>>>> = Arc::default();
-    let last = Arc::clone(&slot);
-    let cache = Cache::builder()
-        .expiry_resolution(millis(1))
-        .removal_listener(move |_: &u32, _: &u32, _| {
-            AT_EXIT.set(Some(Goodbye(ended.clone())));
-            drop(last.lock().unwrap().take());
-        })
-        .build();
-    let mut held = slot.lock().unwrap();
-    cache.insert_with_ttl(1, 1, millis(5));
-    *held = Some(cache);
-    drop(held);
-    assert_eq!(wait_ended.recv_timeout(SOON), Ok("the thread has ended"));
-    assert!(slot.lock().unwrap().is_none());
 }
 
 #[test]
