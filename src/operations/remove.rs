@@ -114,7 +114,7 @@ pub(crate) fn take_all<K, V, S>(core: &Core<K, V, S>) {
             // Revoke the loads that began before this call. What they have stored already is
             // removed below.
             if at == 0 && !shard.loads().is_empty() {
-                after.revoked = shard.loads_mut().revoke_all(RevokedBy::Overwrite);
+                after.revoked = shard.change_loads(|loads| loads.revoke_all(RevokedBy::Overwrite));
             }
             let (mut taken, mut visited) = (0, 0);
             while at < END && taken < REMOVALS_PER_LOCK && visited < REMOVALS_PER_LOCK {
