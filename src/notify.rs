@@ -296,7 +296,7 @@ impl<K, V> Notifier<K, V> {
     fn next(&self, in_hand: &mut InHand<K, V>) -> Option<(NodePtr<K, V>, RemovalCause)> {
         if in_hand.delivered == in_hand.block.len() {
             let mut queue = self.queue.lock();
-            let next = queue.blocks.pop_front()?;
+            let next = queue.blocks.pop_front().unwrap_or_default();
             let mut emptied = std::mem::replace(&mut in_hand.block, next);
             in_hand.delivered = 0;
             if queue.spare.len() < MAX_SPARE_BLOCKS && emptied.capacity() <= MAX_SPARE_ROOM {
@@ -304,7 +304,7 @@ impl<K, V> Notifier<K, V> {
                 queue.spare.push(emptied);
             }
         }
-        let &Notification { node, cause } = &in_hand.block[in_hand.delivered];
+        let &Notification { node, cause } = in_hand.block.get(in_hand.delivered)?;
         in_hand.delivered += 1;
         Some((node, cause))
     }

@@ -1,6 +1,7 @@
 //! The state of a load: leader, waiters, revocation.
 
 use super::explore;
+use crate::load::cycle::WaitTarget;
 use crate::load::state::{Load, Outcome, RevokedBy, Ticket, Verdict, Want, wake_all};
 use crate::map::Map;
 use crate::node::Columns;

@@ -11,7 +11,7 @@ use super::key::{ByRef, CacheKey, CacheValue};
 use super::state::{Load, Outcome, Want};
 use super::wait::{block_on, in_loader, mark_lead};
 use crate::cache::Cache;
-use crate::operations::LifetimeSource;
+use crate::operations::{Core, LifetimeSource};
 use std::collections::HashMap;
 use std::future::{Future, poll_fn, ready};
 use std::hash::{BuildHasher, Hash};
@@ -71,12 +71,17 @@ struct Guards<'a, K, V, S>(Vec<(usize, CallGuard<'a, K, V, S>)>);
 
 impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher> Guards<'a, K, V, S> {
     /// Notes the answer for a key, or keeps the guard of its load.
-    fn take(&mut self, place: usize, claim: Claim<'a, K, V, S>, answers: &mut [Option<V>]) {
+    fn take(
+        &mut self,
+        place: usize,
+        claim: Claim<K, V, &'a Core<K, V, S>>,
+        answers: &mut [Option<V>],
+    ) {
         match claim {
             Claim::Value(seen) => answers[place] = Some(seen.value),
             Claim::Failed(_) => answers[place] = None,
             Claim::Guard(guard, _) => self.0.push((place, guard)),
-            Claim::Busy => unreachable!("it waits"),
+            Claim::Busy(_) => unreachable!("it waits"),
         }
     }
 

@@ -4,7 +4,7 @@
 //! Threads and tasks take the same steps; [`wait`](super::wait) says how a thread waits.
 
 use super::cycle::thread_number;
-use super::guard::{CallGuard, Guard, Keyless};
+use super::guard::{Guard, Home, Keyless, OwnedGuard};
 use super::key::{CacheKey, CacheValue, Key, Owned};
 use super::state::{Load, Outcome, RevokedBy, Ticket, Verdict, Want};
 use super::table::SameHashLoads;
@@ -13,26 +13,27 @@ use crate::listener::RemovalCause;
 use crate::maintenance::WriteOutcome;
 use crate::map::Revalidated;
 use crate::node::NodePtr;
-use crate::operations::{Change, Cloned, Core, Hold, LoadView, Lookup};
+use crate::operations::{Change, Cloned, Core, Hold, Lookup, WeakHandle};
 use crate::stats::Count;
 use crate::time::NEVER;
 use equivalent::Equivalent;
 use std::future::poll_fn;
 use std::hash::BuildHasher;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 /// The answer to a claim.
-pub(crate) enum Claim<'a, K, V, S> {
+pub(crate) enum Claim<K, V, H: Home<K, V>> {
     /// The key's live value, or that of another call's load. Boxed, as values may be large: each
     /// frame through which an answer goes would have to have room for one.
     Value(Box<Keyless<V>>),
     /// The call leads; this is the live entry that a call which takes turns leads over.
-    Guard(CallGuard<'a, K, V, S>, Option<Box<Keyless<V>>>),
+    Guard(Guard<K, V, H>, Option<Box<Keyless<V>>>),
     /// Another call's load fails or has failed, in a way that this call shares.
     Failed(Outcome<V>),
-    /// The call would have to wait, and may not.
-    Busy,
+    /// The call would have to wait, and may not; or the cache is gone. The key's live entry, for a
+    /// call that takes turns.
+    Busy(Option<Box<Keyless<V>>>),
 }
 
 /// Over which entries of the key a call's code runs.
@@ -59,6 +60,7 @@ pub(crate) struct Request {
 
 impl Request {
     /// The request of a call that wants a value.
+    #[inline]
     pub(crate) const fn value(want: Want) -> Self {
         Self {
             want,
@@ -79,6 +81,7 @@ impl Request {
     }
 
     /// Whether the load is a reload if the key has a live entry.
+    #[inline]
     fn reloads(&self) -> bool {
         self.over != Over::Absent && self.want != Want::OwnTurn
     }
@@ -93,22 +96,22 @@ impl Request {
 }
 
 /// A call that has yet to get its claim.
-pub(crate) struct Claimant<'a, K, V, S, Y: Key<K>> {
-    core: &'a Core<K, V, S>,
-    key: Y,
+pub(crate) struct Claimant<K, V, H: Home<K, V>, Y: Key<K>> {
+    home: H,
+    pub(crate) key: Y,
     /// The key's hash, once it has been computed.
     hash: Option<u64>,
-    ask: Request,
+    pub(crate) ask: Request,
     /// The place in the order of waiters, drawn when the call first waits.
     ticket: Option<Ticket>,
     /// The load that it waits for.
     waits: Option<Arc<Load<K, V>>>,
 }
 
-impl<'a, K, V, S, Y: Key<K>> Claimant<'a, K, V, S, Y> {
-    pub(crate) fn new(core: &'a Core<K, V, S>, key: Y, ask: Request) -> Self {
+impl<K, V, H: Home<K, V>, Y: Key<K>> Claimant<K, V, H, Y> {
+    pub(crate) fn new(home: H, key: Y, ask: Request) -> Self {
         Self {
-            core,
+            home,
             key,
             hash: None,
             ask,
@@ -122,12 +125,24 @@ impl<'a, K, V, S, Y: Key<K>> Claimant<'a, K, V, S, Y> {
         self
     }
 
+    /// The load that the call waits for.
+    pub(crate) fn awaited(&self) -> Option<&Arc<Load<K, V>>> {
+        self.waits.as_ref()
+    }
+
     /// A call that had other work to do now waits like any other call.
-    pub(super) fn wait_now(&mut self, ask: Request) {
+    pub(crate) fn wait_now(&mut self, ask: Request) {
         self.ask = ask;
         if let (Some(load), Some(ticket)) = (&self.waits, self.ticket) {
             load.wait_now(ticket);
         }
+    }
+
+    /// The call waits for its own load from now on, as another call would that wants this. The load
+    /// has yet to run.
+    pub(crate) fn wait_for_own(&mut self, load: Arc<Load<K, V>>, want: Want) {
+        load.join(*self.ticket.get_or_insert_with(Ticket::draw), want);
+        self.waits = Some(load);
     }
 
     /// Ends the wait of this call. If it had been told to lead, the next waiter leads.
@@ -136,20 +151,26 @@ impl<'a, K, V, S, Y: Key<K>> Claimant<'a, K, V, S, Y> {
             && load.is_of_this_process()
             && load.leave(ticket)
         {
-            drop(Guard::new(self.core, load));
+            drop(Guard::new(self.home.clone(), load));
         }
     }
 }
 
-impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher, Y: Key<K>> Claimant<'a, K, V, S, Y> {
+impl<K, V, H, Y> Claimant<K, V, H, Y>
+where
+    K: CacheKey,
+    V: CacheValue,
+    H: Home<K, V, Hasher: BuildHasher>,
+    Y: Key<K>,
+{
     /// The key's value as of `get`, at the first call; later calls do not look it up.
     pub(super) fn look_up(&mut self) -> Option<V> {
         if self.hash.is_some() {
             return None;
         }
-        let key = self.key.query();
-        let hash = self.core.hash(key);
-        let value = Cloned::look_up_hashed(self.core, hash, key);
+        let (core, key) = (self.home.visit()?, self.key.query());
+        let hash = core.hash(key);
+        let value = Cloned::look_up_hashed(&*core, hash, key);
         // Set after the user code: if that panics, the next poll starts from here.
         self.hash = Some(hash);
         value
@@ -157,48 +178,50 @@ impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher, Y: Key<K>> Claimant<'a, K, 
 
     /// The claim of a call that does not wait, or whose wait has ended with this verdict; `None` if
     /// the call has to wait now.
-    pub(super) fn step(&mut self, told: Option<Verdict<V>>) -> Option<Claim<'a, K, V, S>> {
+    #[inline]
+    pub(crate) fn step(&mut self, told: Option<Verdict<V>>) -> Option<Claim<K, V, H>> {
         let former = self.waits.take();
         let offered = match told {
             Some(Verdict::Ended(Outcome::Value(shared))) => {
-                return Some(Claim::Value(Keyless::of_load(&self.core.shared, &shared)));
+                let clock = self.home.visit();
+                let clock = clock.as_ref().map(|core| &core.shared.clock);
+                return Some(Claim::Value(Keyless::of_load(clock, &shared)));
             }
             Some(Verdict::Ended(failure)) => return Some(Claim::Failed(failure)),
             Some(Verdict::Leads) => former,
             Some(Verdict::Retry) | None => None,
         };
-        let hash = match self.hash {
-            Some(hash) => hash,
-            None => *self.hash.insert(self.core.hash(self.key.query())),
+        // Hands the lead on if this call does not need it, or panics.
+        let offered = offered.map(|load| Guard::new(self.home.clone(), load));
+        self.begin(offered)
+    }
+
+    /// The verdict about a call that waits, by polls. `None` if it does not wait, or no longer:
+    /// the load is overdue.
+    pub(crate) fn poll_verdict(&mut self, cx: &Context<'_>) -> Poll<Option<Verdict<V>>> {
+        self.home.check_process();
+        let (Some(load), Some(ticket)) = (&self.waits, self.ticket) else {
+            return Poll::Ready(None);
         };
-        let loads = self.core.loads();
-        match loads.begin(offered, &mut self.key, hash, &self.ask, &mut self.ticket) {
-            Ok(claim) => Some(claim),
-            Err(load) => {
-                self.waits = Some(load);
-                None
+        let told = load.poll(ticket, cx.waker());
+        if told.is_none() {
+            let core = self.home.visit();
+            match has_to_wait(core.as_deref(), load, ticket, cx.waker()) {
+                Ok(true) => return Poll::Pending,
+                Ok(false) => self.stop(),
+                Err(cycle) => {
+                    self.stop();
+                    panic!("{cycle}");
+                }
             }
         }
+        Poll::Ready(told)
     }
 
     /// The claim, by polls. The first may follow a [`step`](Self::step).
-    pub(crate) fn poll_claim(&mut self, cx: &mut Context<'_>) -> Poll<Claim<'a, K, V, S>> {
-        self.core.maintenance.check_process();
+    pub(crate) fn poll_claim(&mut self, cx: &Context<'_>) -> Poll<Claim<K, V, H>> {
         loop {
-            let mut told = None;
-            if let (Some(load), Some(ticket)) = (&self.waits, self.ticket) {
-                told = load.poll(ticket, cx.waker());
-                if told.is_none() {
-                    match has_to_wait(Some(self.core), load, ticket, cx.waker()) {
-                        Ok(true) => return Poll::Pending,
-                        Ok(false) => self.stop(),
-                        Err(cycle) => {
-                            self.stop();
-                            panic!("{cycle}");
-                        }
-                    }
-                }
-            }
+            let told = ready!(self.poll_verdict(cx));
             if let Some(claim) = self.step(told) {
                 return Poll::Ready(claim);
             }
@@ -210,18 +233,95 @@ impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher, Y: Key<K>> Claimant<'a, K, 
     /// # Panics
     ///
     /// If the thread would wait for itself.
+    #[inline]
     #[track_caller]
-    pub(crate) fn claim(&mut self) -> Claim<'a, K, V, S> {
+    pub(crate) fn claim(&mut self) -> Claim<K, V, H> {
         match self.step(None) {
             Some(claim) => claim,
             None => block_on(poll_fn(|cx| self.poll_claim(cx))),
         }
     }
+
+    /// Claims the key. `offered` is the guard of the load that the call was told to lead.
+    #[inline(never)]
+    fn begin(&mut self, offered: Option<Guard<K, V, H>>) -> Option<Claim<K, V, H>> {
+        let Some(core) = self.home.visit() else {
+            self.home.check_process();
+            return Some(Claim::Busy(None));
+        };
+        let hash = match self.hash {
+            Some(hash) => hash,
+            None => *self.hash.insert(core.hash(self.key.query())),
+        };
+        let waits_already = self.ticket.is_some();
+        // Once for each call: before it waits, and before it leads.
+        if !waits_already {
+            core.count_operation();
+        }
+        let (shared, ask, mut left) = (&core.shared, self.ask, None);
+        let begin = Begin {
+            core: &*core,
+            key: &mut self.key,
+            hash,
+            ask,
+            ticket: &mut self.ticket,
+            offered: offered.as_ref().map(Guard::load),
+            left: &mut left,
+            now: 0,
+            wants_key: false,
+        };
+        // Before the pin: it is dropped afterwards if a clone panics, and calls wakers.
+        let mut guard;
+        // Holds the pin, and releases the waiters of an overdue load.
+        let (begun, settled) = shared.transact(hash, begin).split();
+        let over = match begun {
+            Begun::Live(node) => return Some(Claim::Value(Keyless::of_node(shared, node))),
+            Begun::Busy(over) => {
+                let live = over.filter(|&node| shared.is_live(node));
+                let seen = live.map(|node| Keyless::of_node(shared, node));
+                return Some(Claim::Busy(seen));
+            }
+            Begun::Remembered(failure) => {
+                shared.count(Count::RememberedFailures);
+                return Some(Claim::Failed(failure));
+            }
+            Begun::Withdrawn => {
+                settled.end();
+                drop(offered);
+                return self.begin(None);
+            }
+            Begun::Joined(load, now) => {
+                settled.end();
+                // After it has joined: a caller that reads the count may rely on it.
+                if !waits_already {
+                    shared.count(Count::LoadWaits);
+                }
+                core.watch_load(&load, now);
+                self.waits = Some(load);
+                return None;
+            }
+            Begun::Leads(load, over) => {
+                guard = offered.unwrap_or_else(|| Guard::new(self.home.clone(), load));
+                (guard.runs, guard.absent) = (true, over.is_none());
+                over
+            }
+        };
+        let over = over.filter(|_| !ask.reloads());
+        let seen = over.map(|node| Keyless::of_node(shared, node));
+        settled.end();
+        if let Some(outcome) = left {
+            core.maintenance.after_write(shared, outcome);
+        }
+        Some(Claim::Guard(guard, seen))
+    }
 }
 
-impl<K, V, S, Y: Key<K>> Drop for Claimant<'_, K, V, S, Y> {
+impl<K, V, H: Home<K, V>, Y: Key<K>> Drop for Claimant<K, V, H, Y> {
+    #[inline]
     fn drop(&mut self) {
-        self.stop();
+        if self.waits.is_some() {
+            self.stop();
+        }
     }
 }
 
@@ -231,10 +331,12 @@ struct Begin<'b, K, V, S, Y> {
     core: &'b Core<K, V, S>,
     key: &'b mut Y,
     hash: u64,
-    ask: &'b Request,
+    ask: Request,
     ticket: &'b mut Option<Ticket>,
     /// The load that the call was told to lead.
     offered: Option<&'b Arc<Load<K, V>>>,
+    /// An entry that was due has left.
+    left: &'b mut Option<WriteOutcome>,
     /// Cache time.
     now: u64,
     /// Whether the next attempt needs the owned key.
@@ -246,20 +348,14 @@ enum Begun<K, V> {
     Live(NodePtr<K, V>),
     /// The load that the call has joined, and the cache time.
     Joined(Arc<Load<K, V>>, u64),
-    Busy,
+    /// With the key's entry, for a call that takes turns.
+    Busy(Option<NodePtr<K, V>>),
     /// The key's last load has failed, which is remembered.
     Remembered(Outcome<V>),
     /// The load that the call was told to lead is no longer current.
     Withdrawn,
-    Leads {
-        load: Arc<Load<K, V>>,
-        /// Whether its run was counted before.
-        counted: bool,
-        /// The live entry that it leads over.
-        over: Option<NodePtr<K, V>>,
-        /// An entry that was due has left.
-        left: Option<WriteOutcome>,
-    },
+    /// With the live entry that it leads over.
+    Leads(Arc<Load<K, V>>, Option<NodePtr<K, V>>),
 }
 
 impl<K, V, S, Y> Begin<'_, K, V, S, Y> {
@@ -292,6 +388,12 @@ where
     }
 
     #[inline]
+    fn expects_absent(&mut self) -> bool {
+        // Most calls have just looked the key up.
+        self.offered.is_none() && self.ask.over == Over::Absent
+    }
+
+    #[inline]
     fn ask(&mut self, found: Option<NodePtr<K, V>>, _: Option<()>) -> Result<(), Begun<K, V>> {
         if self.ask.over == Over::Absent
             && let Some(node) = found
@@ -305,7 +407,7 @@ where
         self.now = if self.ask.reloads() || self.heeds_failures() {
             self.core.shared.clock.now()
         } else {
-            self.core.loads().clock()
+            self.core.load_clock()
         };
         Ok(())
     }
@@ -317,7 +419,6 @@ where
         place: Revalidated<'s, K, V>,
         hold: &mut Hold<'_, 's, K, V>,
     ) -> Result<Begun<K, V>, ()> {
-        let loads = self.core.loads();
         // An idle load: also whether its run was counted before.
         let (mut idle, mut overdue) = (None, false);
         if let Some(offered) = self.offered {
@@ -338,11 +439,11 @@ where
                 // Neither a miss nor a compute waits for a reload that only waits for a thread: it
                 // takes it over.
                 idle = Some((load, true));
-            } else if loads.is_overdue(&load, self.now) {
+            } else if self.core.is_overdue(&load, self.now) {
                 overdue = true;
             } else {
                 if !self.ask.may_wait {
-                    return Ok(Begun::Busy);
+                    return Ok(Begun::Busy(place.node().filter(|_| !self.ask.reloads())));
                 }
                 let place = *self.ticket.get_or_insert_with(Ticket::draw);
                 load.join(place, self.ask.want);
@@ -369,7 +470,7 @@ where
         }
         let is_stale = |node: NodePtr<K, V>| node.refresh().is_some_and(|at| at.is_stale(self.now));
         if self.ask.over == Over::Stale && !over.is_some_and(is_stale) {
-            return Ok(Begun::Busy);
+            return Ok(Begun::Busy(None));
         }
         if let Some((idle, _)) = &idle
             && !idle.take_idle()
@@ -383,16 +484,18 @@ where
             // If the compute stores nothing, the next read reloads the entry.
             refresh.end(until, self.now, false);
         }
-        let left = due.map(|spot| {
+        if let Some(spot) = due {
             let node = spot.node;
             hold.shard.remove(spot, RemovalCause::Expired);
             shared.note_removed(|| node.weight(), RemovalCause::Expired);
-            WriteOutcome::of_removal(&hold.shard, None)
-        });
+            *self.left = Some(WriteOutcome::of_removal(&hold.shard, None));
+        }
         // For a task that is the calling thread, until its poll ends: what it calls meanwhile must
         // not wait for it.
         let leader = thread_number();
-        let counted = idle.as_ref().is_some_and(|(_, counted)| *counted);
+        if !idle.as_ref().is_some_and(|(_, counted)| *counted) {
+            shared.count(Count::Loads);
+        }
         let load = if let Some(led) = led {
             led.set_leader(leader);
             led.begin_anew(self.now);
@@ -409,149 +512,60 @@ where
             load
         };
         if let Some(node) = over.filter(|_| self.ask.reloads()) {
-            loads.begin_refresh(&load, node, self.now);
+            self.core.begin_refresh(&load, node, self.now);
+            shared.count(Count::Reloads);
         }
-        Ok(Begun::Leads {
-            load,
-            counted,
-            over,
-            left,
-        })
+        Ok(Begun::Leads(load, over))
     }
 }
 
-impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher> LoadView<'a, K, V, S> {
-    /// The claim of a call on its key, or the load that it has joined. `offered` is the load that
-    /// it was told to lead.
-    #[inline(never)]
-    pub(crate) fn begin<Y: Key<K>>(
-        self,
-        offered: Option<Arc<Load<K, V>>>,
-        key: &mut Y,
-        hash: u64,
-        ask: &Request,
-        ticket: &mut Option<Ticket>,
-    ) -> Result<Claim<'a, K, V, S>, Arc<Load<K, V>>> {
-        // Once for each call: before it waits, and before it leads.
-        if offered.is_none() && ticket.is_none() {
-            self.core.count_operation();
-        }
-        let shared = &self.core.shared;
-        // Hands the lead on if this call does not need it, or panics.
-        let mut offered = offered.map(|load| Guard::new(self.core, load));
-        let waits_already = ticket.is_some();
-        loop {
-            let begin = Begin {
-                core: self.core,
-                key: &mut *key,
-                hash,
-                ask,
-                ticket: &mut *ticket,
-                offered: offered.as_ref().map(Guard::load),
-                now: 0,
-                wants_key: false,
-            };
-            // Before the pin: it is dropped afterwards if a clone panics, and calls wakers.
-            let mut guard;
-            // Holds the pin, and releases the waiters of an overdue load.
-            let (begun, settled) = shared.transact(hash, begin).split();
-            let (over, left) = match begun {
-                Begun::Live(node) => return Ok(Claim::Value(Keyless::of_node(shared, node))),
-                Begun::Busy => return Ok(Claim::Busy),
-                Begun::Remembered(failure) => {
-                    shared.count(Count::RememberedFailures);
-                    return Ok(Claim::Failed(failure));
-                }
-                Begun::Withdrawn => {
-                    settled.end();
-                    offered = None;
-                    continue;
-                }
-                Begun::Joined(load, now) => {
-                    settled.end();
-                    // After it has joined: a caller that reads the count may rely on it.
-                    if !waits_already {
-                        shared.count(Count::LoadWaits);
-                    }
-                    self.watch_quietly(&load, now);
-                    return Err(load);
-                }
-                Begun::Leads {
-                    load,
-                    counted,
-                    over,
-                    left,
-                } => {
-                    guard = offered.unwrap_or_else(|| Guard::new(self.core, load));
-                    guard.begins(counted);
-                    if guard.load().reload_until().is_some() {
-                        shared.count(Count::Reloads);
-                    }
-                    (over, left)
-                }
-            };
-            let over = over.filter(|_| !ask.reloads());
-            let seen = over.map(|node| Keyless::of_node(shared, node));
-            settled.end();
-            if let Some(outcome) = left {
-                self.core.maintenance.after_write(shared, outcome);
-            }
-            return Ok(Claim::Guard(guard, seen));
-        }
-    }
-
+impl<K: CacheKey, V: CacheValue, S: BuildHasher> Core<K, V, S> {
     /// The guard of a reload, if the key has a stale entry, and no load, or one that is overdue or
     /// rests.
-    pub(crate) fn begin_reload<Q>(self, hash: u64, key: &Q) -> Option<CallGuard<'a, K, V, S>>
+    pub(crate) fn begin_reload<Q>(
+        &self,
+        home: WeakHandle<K, V, S>,
+        hash: u64,
+        key: &Q,
+    ) -> Option<OwnedGuard<K, V, S>>
     where
         Q: Equivalent<K> + ?Sized,
     {
-        let pin = self.core.shared.pin();
-        let hit = self.core.shared.find_live(hash, key, &pin)?;
+        let pin = self.shared.pin();
+        let hit = self.shared.find_live(hash, key, &pin)?;
         // The caller may have judged by a clock that is ahead.
-        let now = self.core.shared.clock.now();
+        let now = self.shared.clock.now();
         (hit.node.refresh()).filter(|refresh| refresh.is_stale(now))?;
-        let mut key = Owned(Some(hit.node.key().clone()));
+        let key = Owned(Some(hit.node.key().clone()));
         drop(pin);
         let ask = Request {
             over: Over::Stale,
             may_wait: false,
             ..Request::value(Want::Value)
         };
-        match self.begin(None, &mut key, hash, &ask, &mut None) {
-            Ok(Claim::Guard(guard, _)) => Some(guard),
+        match Claimant::new(home, key, ask).with_hash(hash).step(None)? {
+            Claim::Guard(guard, _) => Some(guard),
             _ => None,
         }
     }
 
     /// The failure of the key's last load, while it is remembered, for a call that wants this.
-    pub(crate) fn remembered<Q>(self, hash: u64, key: &Q, want: Want) -> Option<Outcome<V>>
+    pub(crate) fn remembered<Q>(&self, hash: u64, key: &Q, want: Want) -> Option<Outcome<V>>
     where
         Q: Equivalent<K> + ?Sized,
     {
         let mut same_hash = SameHashLoads::new();
         loop {
-            let shard = self.core.shared.map.lock(hash);
+            let shard = self.shared.map.lock(hash);
             if shard.loads().classify(hash, &mut same_hash) {
                 drop(shard);
                 let load = same_hash.mine()?;
                 let resting = load.is_resting();
-                let now = self.core.shared.clock.now();
+                let now = self.shared.clock.now();
                 return resting.then(|| load.remembered(now, want))?;
             }
             drop(shard);
             same_hash.compare(|other| key.equivalent(other));
         }
-    }
-
-    /// The live value of a key, without counting as a read.
-    pub(crate) fn peek<Q>(self, hash: u64, key: &Q) -> Option<Box<Keyless<V>>>
-    where
-        Q: Equivalent<K> + ?Sized,
-    {
-        let shared = &self.core.shared;
-        let pin = shared.pin();
-        let hit = shared.find_live(hash, key, &pin)?;
-        Some(Keyless::of_node(shared, hit.node))
     }
 }

@@ -1,56 +1,42 @@
 //! Computes: closures that see the live entry and say what becomes of it. They take turns.
 
-use super::claim::{Claimant, Request};
-use super::entry::{EntrySelector, hit_entry};
+use super::claim::{Claim, Claimant, Request};
+use super::entry::EntrySelector;
 use super::guard::{Filling, Keyless};
 use super::key::{CacheKey, CacheValue, Key};
 use super::run::{Led, Run};
 use super::state::{Outcome, RevokedBy};
 use crate::RemovalCause;
-use crate::cache::Cache;
 use crate::compute::{CompResult, Entry, Op};
 use crate::operations::LifetimeSource;
-use std::convert::Infallible;
+use std::convert::{Infallible, identity};
 use std::future::Future;
 use std::hash::{BuildHasher, Hash};
 
 /// The operation that a closure asks for, with its value as the call keeps it.
 type OwnOp<V> = Op<Box<Keyless<V>>>;
 
-fn own<V>(op: Op<V>) -> OwnOp<V> {
-    match op {
+fn own<V, X>(op: Result<Op<V>, X>) -> Result<OwnOp<V>, X> {
+    Ok(match op? {
         Op::Nop => Op::Nop,
         Op::Put(value) => Op::Put(Keyless::made(value)),
         Op::PutWithTtl(value, ttl) => Op::PutWithTtl(Keyless::made(value), ttl),
         Op::Remove => Op::Remove,
-    }
-}
-
-/// The same run, with another form of what the call's code has made.
-fn with_made<'a, K, V, S, O, P>(
-    run: Run<'a, K, V, S, O>,
-    made: impl FnOnce(O) -> P,
-) -> Run<'a, K, V, S, P> {
-    run.map(|(guard, seen, output)| (guard, seen, made(output)))
+    })
 }
 
 /// Does what the closure of a call has answered. A call that may not wait, and would have to, gets
 /// what the key has.
 fn apply<K: CacheKey, V: CacheValue, S: BuildHasher, X>(
-    cache: &Cache<K, V, S>,
     key: K,
     run: Run<'_, K, V, S, Result<OwnOp<V>, X>>,
 ) -> Result<CompResult<K, V>, X> {
     let (guard, seen, op) = match run {
-        // Hands the key on, if the closure failed.
-        Ok((guard, seen, op)) => (guard, seen, op?),
-        Err(_) => {
-            let hash = cache.core().hash(&key);
-            let seen = cache.core().loads().peek(hash, &key);
-            return Ok(unchanged(key, seen));
-        }
+        Err(Claim::Busy(seen)) => return Ok(unchanged(key, seen)),
+        run => turn(run),
     };
-    Ok(match op {
+    // Hands the key on, if the closure failed.
+    Ok(match op? {
         Op::Nop => {
             guard.keep();
             unchanged(key, seen)
@@ -62,7 +48,10 @@ fn apply<K: CacheKey, V: CacheValue, S: BuildHasher, X>(
             guard.fill(own, LifetimeSource::Ttl(ttl)),
         ),
         Op::Remove => match (guard.remove(Outcome::Nothing), seen) {
-            (Ok(Some(RemovalCause::Explicit)), Some(seen)) => removed(seen.with_key(key)),
+            (Ok(Some(RemovalCause::Explicit)), Some(seen)) => CompResult::Removed(Entry {
+                stored: false,
+                ..seen.with_key(key)
+            }),
             (Ok(_), _) => CompResult::StillNone(key),
             (Err(_), _) => CompResult::Overtaken(None),
         },
@@ -70,18 +59,17 @@ fn apply<K: CacheKey, V: CacheValue, S: BuildHasher, X>(
 }
 
 /// The answer about a value that a closure has put.
-fn put<K, V>(key: K, over: bool, filling: Filling<V>) -> CompResult<K, V> {
-    let (by, own) = match filling {
-        Filling::Stored(own) => (None, own),
-        Filling::Revoked { by, own, .. } => (Some(by), own),
+fn put<K, V>(key: K, over: bool, Filling { own, revoked }: Filling<V>) -> CompResult<K, V> {
+    let replaced = match revoked {
+        None => own.replaced,
+        Some((RevokedBy::Overwrite, _)) => over,
+        Some(_) => return CompResult::Overtaken(Some(own.value)),
     };
-    match by {
-        Some(RevokedBy::Conditional | RevokedBy::NewerLoad) => {
-            CompResult::Overtaken(Some(own.value))
-        }
-        Some(RevokedBy::Overwrite) if over => CompResult::ReplacedWith(own.with_key(key)),
-        None if own.replaced => CompResult::ReplacedWith(own.with_key(key)),
-        Some(RevokedBy::Overwrite) | None => CompResult::Inserted(own.with_key(key)),
+    let entry = own.with_key(key);
+    if replaced {
+        CompResult::ReplacedWith(entry)
+    } else {
+        CompResult::Inserted(entry)
     }
 }
 
@@ -91,23 +79,6 @@ fn unchanged<K, V>(key: K, seen: Option<Box<Keyless<V>>>) -> CompResult<K, V> {
         Some(seen) => CompResult::Unchanged(seen.with_key(key)),
         None => CompResult::StillNone(key),
     }
-}
-
-/// The answer about an entry that was removed.
-fn removed<K, V>(entry: Entry<K, V>) -> CompResult<K, V> {
-    CompResult::Removed(Entry {
-        stored: false,
-        ..entry
-    })
-}
-
-/// As [`apply`], for a task.
-fn apply_made<'a, K: CacheKey, V: CacheValue, S: BuildHasher, X>(
-    cache: &'a Cache<K, V, S>,
-    key: K,
-    run: Run<'a, K, V, S, Result<Op<V>, X>>,
-) -> Result<CompResult<K, V>, X> {
-    apply(cache, key, with_made(run, |op| op.map(own)))
 }
 
 /// The guard of a call that waits for its turn.
@@ -123,10 +94,7 @@ fn upsert<K: CacheKey, V: CacheValue, S: BuildHasher>(
     run: Run<'_, K, V, S, Box<Keyless<V>>>,
 ) -> Entry<K, V> {
     let (guard, _, own) = turn(run);
-    let seen = match guard.fill(own, LifetimeSource::Update) {
-        Filling::Stored(seen) | Filling::Revoked { own: seen, .. } => seen,
-    };
-    seen.with_key(key)
+    guard.fill(own, LifetimeSource::Update).own.with_key(key)
 }
 
 /// `None`: the live entry is kept.
@@ -134,20 +102,16 @@ fn insert_or_keep<K: CacheKey, V: CacheValue, S: BuildHasher>(
     key: K,
     run: Run<'_, K, V, S, Option<Box<Keyless<V>>>>,
 ) -> Entry<K, V> {
-    let (guard, seen, own) = turn(run);
-    let seen = match (own, seen) {
-        (Some(own), _) => guard.fill(own, LifetimeSource::Policy).into_entry(),
-        (None, Some(seen)) => {
+    let seen = match turn(run) {
+        (guard, _, Some(own)) => guard.fill(own, LifetimeSource::Policy).into_entry(),
+        (guard, Some(seen), None) => {
             guard.keep();
             seen
         }
-        (None, None) => unreachable!("an absent key gets a value"),
+        (_, None, None) => unreachable!("an absent key gets a value"),
     };
     seen.with_key(key)
 }
-
-/// The cache and the key of a compute, and what became of its run.
-type Computed<'a, K, V, S, O> = (&'a Cache<K, V, S>, K, Run<'a, K, V, S, O>);
 
 impl<'a, K, V, S, Y> EntrySelector<'a, K, V, S, Y>
 where
@@ -156,30 +120,34 @@ where
     S: BuildHasher + Send + Sync + 'static,
     Y: Key<K>,
 {
+    /// The key, and the run of a call that takes its turn.
     #[track_caller]
     fn compute<O>(
         self,
         may_wait: bool,
         f: impl FnOnce(Option<Entry<K, V>>) -> O,
-    ) -> Computed<'a, K, V, S, O> {
-        let (key, cache) = (self.key.copy(), self.cache);
-        let claimant = Claimant::new(cache.core(), self.key, Request::turn(may_wait));
+    ) -> (K, Run<'a, K, V, S, O>) {
+        let key = self.key.copy();
+        let claimant = Claimant::new(self.cache.core(), self.key, Request::turn(may_wait));
         let run = claimant.run(|seen| f(seen.map(|seen| seen.clone().with_key(key.clone()))));
-        (cache, key, run)
+        (key, run)
     }
 
-    fn compute_async<F: Future, R>(
+    /// The same as a task, which ends with `finish`; `made` says what the output of `f` means.
+    fn compute_async<F: Future, O, R>(
         self,
         may_wait: bool,
         f: impl FnOnce(Option<Entry<K, V>>) -> F,
-        finish: impl FnOnce(&'a Cache<K, V, S>, K, Run<'a, K, V, S, F::Output>) -> R,
+        made: impl FnOnce(F::Output) -> O,
+        finish: impl FnOnce(K, Run<'a, K, V, S, O>) -> R,
     ) -> impl Future<Output = R> {
-        let (key, seen_key, cache) = (self.key.copy(), self.key.copy(), self.cache);
-        let claimant = Claimant::new(cache.core(), self.key, Request::turn(may_wait));
+        let (key, seen_key) = (self.key.copy(), self.key.copy());
+        let claimant = Claimant::new(self.cache.core(), self.key, Request::turn(may_wait));
         claimant.run_async(
             None::<fn(V) -> R>,
             move |seen| f(seen.map(|seen| seen.clone().with_key(seen_key))),
-            move |run| finish(cache, key, run),
+            made,
+            move |run| finish(key, run),
         )
     }
 
@@ -213,12 +181,11 @@ where
         init: impl FnOnce() -> V,
         mut replace_if: impl FnMut(&V) -> bool,
     ) -> Entry<K, V> {
-        if let Some(seen) = hit_entry(self.cache, self.key.query())
-            && !replace_if(&seen.value)
-        {
-            return seen.with_key(self.key.into_owned());
-        }
-        let (_, key, run) = self.compute(true, |seen| match seen {
+        let selector = match self.present(|value| !replace_if(value)) {
+            Ok(entry) => return entry,
+            Err(selector) => selector,
+        };
+        let (key, run) = selector.compute(true, |seen| match seen {
             Some(seen) if !replace_if(&seen.value) => None,
             _ => Some(Keyless::made(init())),
         });
@@ -250,12 +217,10 @@ where
     where
         F: Future<Output = V>,
     {
-        let hit = hit_entry(self.cache, self.key.query());
-        if let Some(seen) = hit
-            && !replace_if(&seen.value)
-        {
-            return seen.with_key(self.key.into_owned());
-        }
+        let selector = match self.present(|value| !replace_if(value)) {
+            Ok(entry) => return entry,
+            Err(selector) => selector,
+        };
         let make = |seen: Option<Entry<K, V>>| {
             let keep = seen.is_some_and(|seen| !replace_if(&seen.value));
             let init = (!keep).then(init);
@@ -266,7 +231,8 @@ where
                 }
             }
         };
-        self.compute_async(true, make, |_, key, run| insert_or_keep(key, run))
+        selector
+            .compute_async(true, make, identity, insert_or_keep)
             .await
     }
 
@@ -297,7 +263,7 @@ where
     /// ```
     #[track_caller]
     pub fn and_upsert_with(self, f: impl FnOnce(Option<Entry<K, V>>) -> V) -> Entry<K, V> {
-        let (_, key, run) = self.compute(true, |seen| Keyless::made(f(seen)));
+        let (key, run) = self.compute(true, |seen| Keyless::made(f(seen)));
         upsert(key, run)
     }
 
@@ -322,8 +288,7 @@ where
     where
         F: Future<Output = V>,
     {
-        let upsert = |_, key, run| upsert(key, with_made(run, Keyless::made));
-        self.compute_async(true, f, upsert)
+        self.compute_async(true, f, Keyless::made, upsert)
     }
 
     /// Shows the live entry to `f`, and does what `f` answers.
@@ -358,8 +323,7 @@ where
         self,
         f: impl FnOnce(Option<Entry<K, V>>) -> Op<V>,
     ) -> CompResult<K, V> {
-        let (cache, key, run) = self.compute(true, |seen| Ok::<_, Infallible>(own(f(seen))));
-        let Ok(result) = apply(cache, key, run);
+        let Ok(result) = self.and_try_compute_with(|seen| Ok::<_, Infallible>(f(seen)));
         result
     }
 
@@ -386,12 +350,11 @@ where
     where
         F: Future<Output = Op<V>>,
     {
-        let apply = |cache, key, run: Run<'a, K, V, S, Op<V>>| {
-            let made = |op| Ok::<_, Infallible>(own(op));
-            let Ok(result) = apply(cache, key, with_made(run, made));
+        let made = |op| own(Ok::<_, Infallible>(op));
+        self.compute_async(true, f, made, |key, run| {
+            let Ok(result) = apply(key, run);
             result
-        };
-        self.compute_async(true, f, apply)
+        })
     }
 
     /// As [`and_compute_with`](Self::and_compute_with), if `f` succeeds.
@@ -420,8 +383,8 @@ where
         self,
         f: impl FnOnce(Option<Entry<K, V>>) -> Result<Op<V>, E>,
     ) -> Result<CompResult<K, V>, E> {
-        let (cache, key, run) = self.compute(true, |seen| f(seen).map(own));
-        apply(cache, key, run)
+        let (key, run) = self.compute(true, |seen| own(f(seen)));
+        apply(key, run)
     }
 
     /// As [`and_try_compute_with`](Self::and_try_compute_with), with a closure that returns a
@@ -453,7 +416,7 @@ where
     where
         F: Future<Output = Result<Op<V>, E>>,
     {
-        self.compute_async(true, f, apply_made)
+        self.compute_async(true, f, own, apply)
     }
 
     /// As [`and_try_compute_with`](Self::and_try_compute_with), but if another call loads or
@@ -484,8 +447,8 @@ where
         self,
         f: impl FnOnce(Option<Entry<K, V>>) -> Result<Op<V>, E>,
     ) -> Result<CompResult<K, V>, E> {
-        let (cache, key, run) = self.compute(false, |seen| f(seen).map(own));
-        apply(cache, key, run)
+        let (key, run) = self.compute(false, |seen| own(f(seen)));
+        apply(key, run)
     }
 
     /// As [`and_try_compute_if_nobody_else`](Self::and_try_compute_if_nobody_else), with a closure
@@ -516,6 +479,6 @@ where
     where
         F: Future<Output = Result<Op<V>, E>>,
     {
-        self.compute_async(false, f, apply_made)
+        self.compute_async(false, f, own, apply)
     }
 }

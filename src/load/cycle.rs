@@ -17,7 +17,7 @@
 //! just now, which may wait for a load inside the listener. It looks for a cycle at intervals, and
 //! waits no longer if there is one ([`DeliveryWait`]). Such a wait refuses no other.
 
-use super::state::{Load, Ticket};
+use super::state::Ticket;
 use crate::process::PerProcess;
 use crate::sync::IS_MODEL;
 use std::cell::Cell;
@@ -66,25 +66,12 @@ fn find_cycle(
 
 /// A load of any cache.
 pub(crate) trait WaitTarget: Send + Sync {
+    /// The thread for which a waiter has to wait: `None` if it need not wait any more, or no thread
+    /// leads.
     fn awaited_thread(&self, ticket: Ticket) -> Option<u64>;
 
+    /// Whether a waiter is among the first `count` that wait.
     fn is_among_next(&self, ticket: Ticket, count: usize) -> bool;
-
-    fn hash(&self) -> u64;
-}
-
-impl<K: Send + Sync, V: Send + Sync> WaitTarget for Load<K, V> {
-    fn awaited_thread(&self, ticket: Ticket) -> Option<u64> {
-        Load::awaited_thread(self, ticket)
-    }
-
-    fn is_among_next(&self, ticket: Ticket, count: usize) -> bool {
-        Load::is_among_next(self, ticket, count)
-    }
-
-    fn hash(&self) -> u64 {
-        Load::hash(self)
-    }
 }
 
 /// A refused wait: the thread would wait for itself, through this number of other threads.

@@ -12,7 +12,6 @@ use crate::cache::Cache;
 use crate::compute::Entry;
 use equivalent::Equivalent;
 use std::borrow::ToOwned;
-use std::convert::identity;
 use std::fmt;
 use std::future::Future;
 use std::hash::{BuildHasher, Hash};
@@ -105,21 +104,6 @@ where
     }
 }
 
-/// A hit, as of a call that returns an entry.
-pub(super) fn hit_entry<K, V, S, Q>(cache: &Cache<K, V, S>, key: &Q) -> Option<Keyless<V>>
-where
-    K: Hash + Eq + Send + Sync + 'static,
-    V: Clone + Send + Sync + 'static,
-    S: BuildHasher + Send + Sync + 'static,
-    Q: Equivalent<K> + Hash + ?Sized,
-{
-    let found = cache.get_ref(key)?;
-    Some(Keyless {
-        left: found.time_left(),
-        ..Keyless::hit(found.value().clone())
-    })
-}
-
 // Out of line: its room on the stack is free while the load runs.
 #[inline(never)]
 fn entry<K, V>(
@@ -136,31 +120,28 @@ where
     S: BuildHasher + Send + Sync + 'static,
     Y: Key<K>,
 {
-    /// The entry of a key that is present; else the selector again.
-    fn present(self) -> Result<Entry<K, V>, Self> {
-        match hit_entry(self.cache, self.key.query()) {
-            Some(seen) => Ok(seen.with_key(self.key.into_owned())),
-            None => Err(self),
+    /// The entry of a key that is present, unless its value is refused; else the selector again.
+    pub(super) fn present(self, accept: impl FnOnce(&V) -> bool) -> Result<Entry<K, V>, Self> {
+        let hit = self.cache.get_ref(self.key.query());
+        match hit.map(|found| (found.value().clone(), found.time_left())) {
+            Some((value, left)) if accept(&value) => Ok(Entry {
+                left,
+                ..Keyless::hit(value).with_key(self.key.into_owned())
+            }),
+            _ => Err(self),
         }
     }
 
     #[track_caller]
     fn load(self, want: Want, make: impl FnOnce() -> Made<V>) -> Result<Entry<K, V>, Outcome<V>> {
-        match self.present() {
-            Ok(entry) => Ok(entry),
-            Err(selector) => selector.load_absent(want, make),
-        }
-    }
-
-    #[track_caller]
-    fn load_absent(
-        self,
-        want: Want,
-        make: impl FnOnce() -> Made<V>,
-    ) -> Result<Entry<K, V>, Outcome<V>> {
-        let key = self.key.copy();
-        let claimant = Claimant::new(self.cache.core(), self.key, Request::value(want));
-        entry(key, conclude(claimant.run(|_| make()), identity))
+        let selector = match self.present(|_| true) {
+            Ok(entry) => return Ok(entry),
+            Err(selector) => selector,
+        };
+        let key = selector.key.copy();
+        let core = selector.cache.core();
+        let claimant = Claimant::new(core, selector.key, Request::value(want));
+        entry(key, conclude(claimant.run(|_| make())))
     }
 
     async fn load_async<F: Future, R>(
@@ -170,16 +151,16 @@ where
         made: impl FnOnce(F::Output) -> Made<V>,
         answer: impl FnOnce(Result<Entry<K, V>, Outcome<V>>) -> R,
     ) -> R {
-        let selector = match self.present() {
+        let selector = match self.present(|_| true) {
             Ok(entry) => return answer(Ok(entry)),
             Err(selector) => selector,
         };
         let key = selector.key.copy();
         let (core, ask) = (selector.cache.core(), Request::value(want));
-        let finish = |run| answer(entry(key, conclude(run, made)));
+        let finish = |run| answer(entry(key, conclude(run)));
         let hit = None::<fn(V) -> R>;
         Claimant::new(core, selector.key, ask)
-            .run_async(hit, |_| init(), finish)
+            .run_async(hit, |_| init(), made, finish)
             .await
     }
 

@@ -9,7 +9,6 @@ use crate::cache::Cache;
 use crate::operations::{Cloned, Lookup};
 use equivalent::Equivalent;
 use std::borrow::ToOwned;
-use std::convert::identity;
 use std::future::Future;
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
@@ -56,7 +55,7 @@ where
         make: impl FnOnce() -> Made<V>,
     ) -> Result<V, Outcome<V>> {
         let claimant = Claimant::new(self.core(), key, Request::value(want));
-        value(conclude(claimant.with_hash(hash).run(|_| make()), identity))
+        value(conclude(claimant.with_hash(hash).run(|_| make())))
     }
 
     fn value_async<Y: Key<K>, F: Future, R>(
@@ -71,7 +70,8 @@ where
         claimant.run_async(
             Some(move |value| answer(Ok(value))),
             |_: Option<&Keyless<V>>| init,
-            move |run| answer(value(conclude(run, made))),
+            made,
+            move |run| answer(value(conclude(run))),
         )
     }
 

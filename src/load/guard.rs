@@ -15,24 +15,26 @@ use crate::maintenance::WriteOutcome;
 use crate::map::Revalidated;
 use crate::node::NodePtr;
 use crate::operations::{
-    Change, Check, Core, Hold, LifetimeSource, LoadView, Visit, WeakHandle, WriteCondition,
-    Written, write,
+    Change, Check, Core, Hold, LifetimeSource, Visit, WeakHandle, WriteCondition, Written, write,
 };
 use crate::shared::Shared;
 use crate::stats::Count;
-use crate::time::{self, NEVER};
+use crate::time::{self, Clock, NEVER};
 use std::hash::BuildHasher;
 use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
-/// How a guard knows its cache.
-pub(crate) trait Home<K, V> {
+/// How a call and its guard know their cache.
+pub(crate) trait Home<K, V>: Clone {
     type Hasher;
     type At: Deref<Target = Core<K, V, Self::Hasher>>;
 
     /// The cache; `None` if it is gone, or in a child made by `fork`.
     fn visit(&self) -> Option<Self::At>;
+
+    /// For a call that is about to wait. Panics in a child made by `fork`.
+    fn check_process(&self);
 }
 
 impl<'a, K, V, S> Home<K, V> for &'a Core<K, V, S> {
@@ -43,6 +45,11 @@ impl<'a, K, V, S> Home<K, V> for &'a Core<K, V, S> {
     fn visit(&self) -> Option<&'a Core<K, V, S>> {
         (self.maintenance.is_of_this_process()).then_some(*self)
     }
+
+    #[inline]
+    fn check_process(&self) {
+        self.maintenance.check_process();
+    }
 }
 
 impl<K, V, S> Home<K, V> for WeakHandle<K, V, S> {
@@ -52,6 +59,10 @@ impl<K, V, S> Home<K, V> for WeakHandle<K, V, S> {
     fn visit(&self) -> Option<Visit<K, V, S>> {
         Self::visit(self)
     }
+
+    fn check_process(&self) {
+        Self::check_process(self);
+    }
 }
 
 /// The right to load a key; see the module docs.
@@ -60,17 +71,18 @@ pub(crate) struct Guard<K, V, H: Home<K, V>> {
     home: H,
     load: Arc<Load<K, V>>,
     /// Whether the run was counted as begun, and has yet to be counted as ended.
-    runs: bool,
+    pub(super) runs: bool,
     ended: bool,
+    /// Whether the key was absent when the run began.
+    pub(super) absent: bool,
     /// Whether it stands in the queue of the reloads: then another call may have taken it over.
     pub(super) queued: bool,
-    /// The failure that waiters get if this is dropped; without it, the next of them leads.
-    pub(super) failure: Option<fn() -> Outcome<V>>,
-    /// Called before that, for a reload.
+    /// What waiters get if this is dropped; without it, the next of them leads.
     pub(super) on_drop: Option<OnDrop<K, V, H::Hasher>>,
 }
 
-pub(super) type OnDrop<K, V, S> = fn(&Core<K, V, S>, &Load<K, V>);
+/// Says what waiters get of a guard that was dropped; the cache is `None` if it is gone.
+pub(crate) type OnDrop<K, V, S> = fn(Option<&Core<K, V, S>>, &Load<K, V>) -> Outcome<V>;
 
 /// The guard of a call.
 pub(crate) type CallGuard<'a, K, V, S> = Guard<K, V, &'a Core<K, V, S>>;
@@ -82,17 +94,12 @@ pub(crate) type Keyless<V> = Entry<(), V>;
 
 /// What became of the value that filled a load.
 #[derive(Debug)]
-pub(crate) enum Filling<V> {
-    /// A clone was stored, or let in and could not be kept. This is the leader's own value.
-    Stored(Box<Keyless<V>>),
-    /// The load was no longer current: nothing was stored.
-    Revoked {
-        by: RevokedBy,
-        /// The live entry of the key, if there is one.
-        live: Option<Box<Keyless<V>>>,
-        /// The leader's own value.
-        own: Box<Keyless<V>>,
-    },
+pub(crate) struct Filling<V> {
+    /// The leader's own value. A clone was stored, or let in and could not be kept.
+    pub(crate) own: Box<Keyless<V>>,
+    /// The load was no longer current, and nothing was stored: the write that revoked it, and the
+    /// live entry of the key, if there is one.
+    pub(crate) revoked: Option<(RevokedBy, Option<Box<Keyless<V>>>)>,
 }
 
 impl<V> Keyless<V> {
@@ -136,13 +143,13 @@ impl<V> Keyless<V> {
 
     /// The value of another call's load.
     #[inline(never)]
-    pub(crate) fn of_load<K>(shared: &Shared<K, V>, of: &SharedValue<V>) -> Box<Self>
+    pub(crate) fn of_load(clock: Option<&Clock>, of: &SharedValue<V>) -> Box<Self>
     where
         V: Clone,
     {
         Box::new(Self {
             stored: of.stored,
-            left: shared.clock.time_until(of.deadline),
+            left: clock.and_then(|clock| clock.time_until(of.deadline)),
             ..Self::hit(of.value.clone())
         })
     }
@@ -163,43 +170,22 @@ impl<V> Filling<V> {
     /// What the call that leads returns: if the load was revoked, the live value if there is one.
     #[inline]
     pub(crate) fn into_entry(self) -> Box<Keyless<V>> {
-        match self {
-            Self::Stored(seen) => seen,
-            Self::Revoked { live, own, .. } => live.unwrap_or(own),
-        }
+        self.revoked.and_then(|(_, live)| live).unwrap_or(self.own)
     }
 }
 
 impl<K, V, H: Home<K, V>> Guard<K, V, H> {
-    /// The guard of a call that was told to lead; its run has yet to [begin](Self::begins).
+    /// The guard of a call that was told to lead; its run has yet to begin.
     pub(crate) fn new(home: H, load: Arc<Load<K, V>>) -> Self {
         Self {
             home,
             load,
             runs: false,
             ended: false,
+            absent: false,
             queued: false,
-            failure: None,
             on_drop: None,
         }
-    }
-
-    /// User code is about to run. `counted` says whether this run was counted before.
-    #[inline]
-    pub(super) fn begins(&mut self, counted: bool) {
-        self.runs = true;
-        if !counted && let Some(core) = self.home.visit() {
-            core.shared.count(Count::Loads);
-        }
-    }
-
-    /// The guard as a value, which no thread leads for now.
-    pub(super) fn into_owned<S>(mut self, home: WeakHandle<K, V, S>) -> OwnedGuard<K, V, S> {
-        self.load.set_leader(0);
-        self.ended = true;
-        let mut owned = Guard::new(home, Arc::clone(&self.load));
-        owned.runs = self.runs;
-        owned
     }
 
     pub(crate) fn load(&self) -> &Arc<Load<K, V>> {
@@ -249,7 +235,7 @@ impl<K, V, H: Home<K, V>> Guard<K, V, H> {
         match self.home.visit() {
             Some(core) => {
                 self.note_end(&core, failed);
-                core.loads().end_run(&self.load, outcome);
+                core.end_run(&self.load, outcome);
             }
             None => {
                 self.ended = true;
@@ -285,10 +271,10 @@ impl<K, V, H: Home<K, V>> Guard<K, V, H> {
         if self.queued && !self.load.take_queued() {
             return;
         }
-        if let (Some(on_drop), Some(core)) = (self.on_drop, self.home.visit()) {
-            on_drop(&core, &self.load);
-        }
-        let outcome = self.failure.map_or(Outcome::Nothing, |failure| failure());
+        let outcome = match self.on_drop {
+            Some(on_drop) => on_drop(self.home.visit().as_deref(), &self.load),
+            None => Outcome::Nothing,
+        };
         self.end(&outcome, self.runs);
     }
 }
@@ -305,12 +291,19 @@ impl<K, V, H: Home<K, V>> Drop for Guard<K, V, H> {
 /// The condition of a load's own write: the load is current.
 struct Commit<'l, K, V> {
     load: &'l Arc<Load<K, V>>,
+    /// Whether the key was absent when the run began.
+    absent: bool,
     /// The write, and whether calls wait for its outcome.
     made: &'l mut Option<(Written, bool)>,
 }
 
 impl<K, V> WriteCondition<K, V> for Commit<'_, K, V> {
     const KNOWS_LOADS: bool = false;
+
+    #[inline]
+    fn expects_absent(&mut self) -> bool {
+        self.absent && self.load.is_current()
+    }
 
     #[inline]
     fn check(&mut self, _: Option<NodePtr<K, V>>, _: u64, _: &mut Hold<'_, '_, K, V>) -> Check {
@@ -323,7 +316,10 @@ impl<K, V> WriteCondition<K, V> for Commit<'_, K, V> {
 
     #[inline]
     fn stored(&mut self, hold: &mut Hold<'_, '_, K, V>, written: Written) {
-        *self.made = Some((written, hold.shard.loads_mut().seal(self.load)));
+        *self.made = Some((
+            written,
+            hold.shard.change_loads(|loads| loads.seal(self.load)),
+        ));
     }
 }
 
@@ -361,7 +357,7 @@ impl<K: Eq, V> Change<K, V> for TakeOut<'_, K, V> {
             return Ok(Ok(None));
         };
         let (cause, now) = self.shared.take_out(&mut hold.shard, spot);
-        hold.shard.loads_mut().seal(self.load);
+        hold.shard.change_loads(|loads| loads.seal(self.load));
         let outcome = WriteOutcome::of_removal(&hold.shard, now);
         Ok(Ok(Some((cause, outcome))))
     }
@@ -379,6 +375,7 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Guard<K, V,
         let mut made = None;
         let condition = Commit {
             load: &self.load,
+            absent: self.absent,
             made: &mut made,
         };
         let Some(outcome) = write::put_through(&core, &mut new, given, condition) else {
@@ -401,7 +398,7 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Guard<K, V,
         own.replaced = written.cause == Some(RemovalCause::Replaced);
         own.stored = written.is_stored();
         own.left = time::time_left(written.now, written.deadline);
-        Filling::Stored(own)
+        Filling { own, revoked: None }
     }
 
     /// Ends the run with a value that was stored: the calls that wait for it get clones. If making
@@ -431,21 +428,15 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Guard<K, V,
         own: Box<Keyless<V>>,
     ) -> Filling<V> {
         let load = Arc::clone(&self.load);
-        if !load.is_of_this_process() {
+        let (mut by, mut live) = (RevokedBy::Overwrite, None);
+        if load.is_of_this_process() {
+            live = self.end_revoked(core, || Outcome::of(own.value.clone(), false, NEVER));
+            by = load.revoked().unwrap_or(by);
+        } else {
             self.ended = true;
-            return Filling::Revoked {
-                by: RevokedBy::Overwrite,
-                live: None,
-                own,
-            };
         }
-        let clone = || Outcome::of(own.value.clone(), false, NEVER);
-        let live = self.end_revoked(core, clone);
-        Filling::Revoked {
-            by: load.revoked().unwrap_or(RevokedBy::Overwrite),
-            live,
-            own,
-        }
+        let revoked = Some((by, live));
+        Filling { own, revoked }
     }
 
     /// Ends the run of a load that was revoked: the waiters that share values get the live one, or
@@ -458,7 +449,9 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Guard<K, V,
         let load = &self.load;
         let live = core.and_then(|core| {
             core.shared.count(Count::DiscardedLoads);
-            let mut live = core.loads().peek(load.hash(), load.key())?;
+            let pin = core.shared.pin();
+            let hit = core.shared.find_live(load.hash(), load.key(), &pin)?;
+            let mut live = Keyless::of_node(&core.shared, hit.node);
             live.stored = false;
             Some(live)
         });
@@ -497,31 +490,31 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Guard<K, V,
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Revoked;
 
-impl<K, V, S> LoadView<'_, K, V, S> {
+impl<K, V, S> Core<K, V, S> {
     /// Publishes the outcome of a run and wakes the waiters.
-    fn end_run(self, load: &Arc<Load<K, V>>, outcome: &Outcome<V>) {
+    fn end_run(&self, load: &Arc<Load<K, V>>, outcome: &Outcome<V>) {
         let now = if load.is_current() {
-            contain(|| self.clock()).unwrap_or(0)
+            contain(|| self.load_clock()).unwrap_or(0)
         } else if load.revoked().is_some() {
             0
         } else {
             // Sealed: it has left the table, and no other call can change it.
             return wake_all(load.end(outcome, 0).0);
         };
-        let mut shard = self.core.shared.map.lock(load.hash());
+        let mut shard = self.shared.map.lock(load.hash());
         let current = load.is_current();
         let (wakers, failure) = load.end(outcome, now);
         if !current {
-            shard.loads_mut().forget_revoked(load);
+            shard.change_loads(|loads| loads.remove(load));
         } else if !load.is_current() {
-            shard.loads_mut().remove(load);
+            shard.change_loads(|loads| loads.remove_ended(load));
         }
         let rests = current && load.is_resting();
-        let forgotten = rests.then(|| shard.loads_mut().rest(load));
+        let forgotten = rests.then(|| shard.change_loads(|loads| loads.rest(load)));
         drop(shard);
         drop((forgotten, failure));
         if load.is_current() && !rests {
-            self.watch_quietly(load, now);
+            self.watch_load(load, now);
         }
         wake_all(wakers);
     }

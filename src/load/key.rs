@@ -41,6 +41,9 @@ pub trait Key<K> {
 
     /// The owned key; not after it was taken.
     fn into_owned(self) -> K;
+
+    /// Copies the key of the load that has taken the owned key, if the look-up needs that one.
+    fn restore(&mut self, taken: &K);
 }
 
 /// A key that the caller gave away.
@@ -66,6 +69,10 @@ impl<K: Hash + Eq + Clone> Key<K> for Owned<K> {
 
     fn into_owned(self) -> K {
         self.0.expect("the key was handed to the load")
+    }
+
+    fn restore(&mut self, taken: &K) {
+        self.0.get_or_insert_with(|| taken.clone());
     }
 }
 
@@ -109,4 +116,6 @@ where
     fn into_owned(self) -> K {
         self.query.to_owned()
     }
+
+    fn restore(&mut self, _: &K) {}
 }

@@ -8,7 +8,7 @@ use super::state::{Outcome, Want};
 use super::wait::{LeadMark, block_until, mark_lead};
 use crate::RandomState;
 use crate::cache::Cache;
-use crate::operations::LifetimeSource;
+use crate::operations::{LifetimeSource, WeakHandle};
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::hash::{BuildHasher, Hash};
@@ -182,17 +182,14 @@ where
     fn fill_as(self, value: V, given: LifetimeSource) -> Filled<V> {
         // User code runs now: what it calls must not wait for this load.
         self.guard.load().set_leader(thread_number());
-        match self.guard.fill(Keyless::made(value), given) {
-            Filling::Stored(_) => Filled::Stored,
-            Filling::Revoked {
-                live: Some(seen),
-                own,
-                ..
-            } => Filled::Lost {
-                current: seen.value,
+        let Filling { own, revoked } = self.guard.fill(Keyless::made(value), given);
+        match revoked {
+            None => Filled::Stored,
+            Some((_, Some(live))) => Filled::Lost {
+                current: live.value,
                 yours: own.value,
             },
-            Filling::Revoked { own, .. } => Filled::Revoked(own.value),
+            Some((_, None)) => Filled::Revoked(own.value),
         }
     }
 }
@@ -266,9 +263,9 @@ where
             may_wait: wait != Some(Duration::ZERO),
             ..Request::value(Want::Value)
         };
-        let mut claimant = Claimant::new(self.core(), Owned(Some(key)), ask);
+        let mut claimant = Claimant::new(self.downgrade(), Owned(Some(key)), ask);
         match block_until(poll_fn(|cx| claimant.poll_claim(cx)), until) {
-            Ok(Some(claim)) => self.leased(claim),
+            Ok(Some(claim)) => leased(claim),
             Ok(None) => Leased::Busy,
             Err(_) if wait.is_some() => Leased::Busy,
             Err(cycle) => panic!("{cycle}"),
@@ -295,7 +292,7 @@ where
     /// ```
     pub fn lease_async(&self, key: K) -> impl Future<Output = Leased<K, V, S>> {
         let ask = Request::value(Want::Value);
-        let claimant = Claimant::new(self.core(), Owned(Some(key)), ask);
+        let claimant = Claimant::new(self.downgrade(), Owned(Some(key)), ask);
         let mut claimant = Some(claimant);
         poll_fn(move |cx| {
             // Taken out while user code runs: after a panic the future stays ended.
@@ -309,19 +306,23 @@ where
             if polled.is_pending() {
                 claimant = Some(claiming);
             }
-            polled.map(|claim| self.leased(claim))
+            polled.map(leased)
         })
     }
+}
 
-    fn leased(&self, claim: Claim<'_, K, V, S>) -> Leased<K, V, S> {
-        match claim {
-            Claim::Value(seen) => Leased::Found(seen.value),
-            Claim::Failed(_) => unreachable!("it accepts values only"),
-            Claim::Busy => Leased::Busy,
-            Claim::Guard(guard, _) => Leased::Lease(Lease {
-                guard: guard.into_owned(self.downgrade()),
+fn leased<K, V, S>(claim: Claim<K, V, WeakHandle<K, V, S>>) -> Leased<K, V, S> {
+    match claim {
+        Claim::Value(seen) => Leased::Found(seen.value),
+        Claim::Failed(_) => unreachable!("it accepts values only"),
+        Claim::Busy(_) => Leased::Busy,
+        Claim::Guard(guard, _) => {
+            // No thread runs it for now.
+            guard.load().set_leader(0);
+            Leased::Lease(Lease {
+                guard,
                 _mark: mark_lead(),
-            }),
+            })
         }
     }
 }

@@ -57,16 +57,16 @@
 //! # Invariants
 //!
 //! 1. A load is known by its address, never by its key.
-//! 2. A load stands in the table of its key's shard exactly while it is current. Both change in one
-//!    hold of that shard's lock, so at most one load of a key is current.
+//! 2. A load is current only while it stands in the table of its key's shard. It becomes current,
+//!    and ceases to be, in a hold of that shard's lock, so at most one load of a key is current.
 //! 3. While a load is current, no other explicit write of its key happens: an explicit write
 //!    revokes the load in the same critical section of the shard's lock.
 //! 4. A load has one leader at most. When a leader has ended, the longest-waiting waiter leads
 //!    next, as long as the load is current.
 //! 5. The lock of a load's state is taken inside a shard's lock, never around it. No waker is
 //!    called and no key or value is cloned, compared or dropped under either.
-//! 6. A load that a write revokes while a run of it is at work stands among the revoked loads of
-//!    its shard until that run ends. So its waiters can be woken when it becomes overdue.
+//! 6. A load that a write revokes while a run of it is at work stays in the table of its shard
+//!    until that run ends. So its waiters can be woken when it becomes overdue.
 //! 7. A load is listed before its leader's code reads anything (map 3).
 
 mod bulk;
@@ -89,6 +89,6 @@ pub use lease::{Filled, Lease, Leased};
 
 pub(crate) use bulk::{Keys, wrong_number_of_values};
 pub(crate) use claim::{Claim, Claimant, Over, Request};
-pub(crate) use guard::{Guard, Keyless, OwnedGuard};
-pub(crate) use key::{ByRef, CacheHasher, CacheKey, CacheValue};
+pub(crate) use guard::{Keyless, OwnedGuard};
+pub(crate) use key::{ByRef, CacheHasher, CacheKey, CacheValue, Key, Owned};
 pub(crate) use run::{conclude, error_of, fallible};

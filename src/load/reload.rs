@@ -1,15 +1,13 @@
 //! Reloads: loads over live entries, by guards that keep no cache alive.
 
-use super::guard::{CallGuard, Keyless, OwnedGuard, Revoked};
+use super::guard::{Keyless, OnDrop, OwnedGuard, Revoked};
 use super::key::{CacheKey, CacheValue};
 use super::state::{Load, Outcome};
 use crate::contain::contain;
 use crate::maintenance::WriteOutcome;
 use crate::map::Revalidated;
 use crate::node::NodePtr;
-use crate::operations::{
-    Change, Core, FromLoad, Hold, LifetimeSource, LoadView, NextRefresh, WeakHandle, set_refresh,
-};
+use crate::operations::{Change, Core, FromLoad, Hold, LifetimeSource, NextRefresh, set_refresh};
 use crate::refresh::usual_pause;
 use crate::stats::Count;
 use crate::time::{self, MAX_LIFETIME_NANOS, NEVER};
@@ -18,23 +16,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 impl<K, V, S> OwnedGuard<K, V, S> {
-    /// The guard as a value, for a load in the background. If it is dropped, waiters share
-    /// `failure`.
-    pub(crate) fn in_background(
-        guard: CallGuard<'_, K, V, S>,
-        home: WeakHandle<K, V, S>,
-        failure: fn() -> Outcome<V>,
-    ) -> Self
-    where
-        K: Eq + 'static,
-        V: 'static,
-    {
-        let mut guard = guard.into_owned(home);
-        guard.on_drop = Some(|core, load| {
-            contain(|| core.loads().back_off(load));
-        });
-        guard.failure = Some(failure);
-        guard
+    /// The guard of a load in the background, which no thread runs for now. `on_drop` says what
+    /// waiters share if it is dropped.
+    pub(crate) fn in_background(mut self, on_drop: OnDrop<K, V, S>) -> Self {
+        self.load().set_leader(0);
+        self.on_drop = Some(on_drop);
+        self
+    }
+
+    /// Makes the waiters of the load wake when it becomes overdue.
+    pub(crate) fn watch(&self) {
+        if let Some(core) = self.core() {
+            core.watch_load(self.load(), core.load_clock());
+        }
     }
 
     /// Whether the key had a live entry when the run began.
@@ -106,7 +100,7 @@ impl<K: CacheKey, V: CacheValue, S: BuildHasher> OwnedGuard<K, V, S> {
     pub(crate) fn give_up(self, failure: &Outcome<V>) {
         if let Some(core) = self.core() {
             // Before the failure is published: a caller that hears of it sees the next moment.
-            core.loads().back_off(self.load());
+            core.back_off(self.load());
         }
         self.fail(failure);
     }
@@ -221,39 +215,33 @@ impl<K: CacheKey, V: CacheValue, S> Change<K, V> for MoveUnchanged<'_, K, V, S> 
             return Err(plan);
         }
         set_refresh(node, plan.refresh);
-        hold.shard.loads_mut().seal(self.load);
+        hold.shard.change_loads(|loads| loads.seal(self.load));
         let outcome = WriteOutcome::of_change(&hold.shard, plan.wanted, Some(plan.now));
         Ok(Ok(Some((plan.wanted, outcome))))
     }
 }
 
-impl<K: CacheKey, V: CacheValue, S: BuildHasher> LoadView<'_, K, V, S> {
+impl<K: CacheKey, V: CacheValue, S> Core<K, V, S> {
     /// A reload of this entry begins. Under the shard's lock.
-    pub(super) fn begin_refresh(self, load: &Load<K, V>, node: NodePtr<K, V>, now: u64) {
-        let until = self.reload_until(now);
+    pub(super) fn begin_refresh(&self, load: &Load<K, V>, node: NodePtr<K, V>, now: u64) {
+        // When the right to a reload that begins now can be taken again.
+        let most = self.lifetimes.limits.load_timeout;
+        let most = most.unwrap_or(Duration::from_nanos(MAX_LIFETIME_NANOS));
+        let until = time::deadline_after(now, most);
         load.set_reload(until);
         if let Some(refresh) = node.refresh() {
             refresh.begin(until);
         }
     }
-
-    /// When the right to a reload that begins now can be taken again.
-    fn reload_until(self, now: u64) -> u64 {
-        let most = self.core.lifetimes.limits.load_timeout;
-        time::deadline_after(
-            now,
-            most.unwrap_or(Duration::from_nanos(MAX_LIFETIME_NANOS)),
-        )
-    }
 }
 
-impl<K: Eq + 'static, V: 'static, S> LoadView<'_, K, V, S> {
+impl<K: Eq + 'static, V: 'static, S> Core<K, V, S> {
     /// A reload has failed: the policy says when it is tried again.
-    fn back_off(self, load: &Load<K, V>) {
+    pub(crate) fn back_off(&self, load: &Load<K, V>) {
         let Some(until) = load.reload_until() else {
             return;
         };
-        let shared = &self.core.shared;
+        let shared = &self.shared;
         shared.count(Count::FailedReloads);
         if load.revoked().is_some() {
             // What the key has now is not what this reload began from.
@@ -263,7 +251,7 @@ impl<K: Eq + 'static, V: 'static, S> LoadView<'_, K, V, S> {
         let Some(hit) = shared.find_live(load.hash(), load.key(), &pin) else {
             return;
         };
-        let (Some(refresh), Some(policy)) = (hit.node.refresh(), &self.core.refresh) else {
+        let (Some(refresh), Some(policy)) = (hit.node.refresh(), &self.refresh) else {
             return;
         };
         let failures = refresh.failures().saturating_add(1);

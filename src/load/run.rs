@@ -14,7 +14,7 @@ use super::guard::{CallGuard, Keyless};
 use super::key::{CacheHasher, CacheKey, CacheValue, Key};
 use super::state::{Outcome, Want};
 use super::wait::{in_loader, mark_lead};
-use crate::operations::LifetimeSource;
+use crate::operations::{Core, LifetimeSource};
 use std::any::{Any, TypeId};
 use std::future::Future;
 use std::hash::BuildHasher;
@@ -28,9 +28,12 @@ use std::time::Duration;
 pub(crate) type Led<'a, K, V, S, O> = (CallGuard<'a, K, V, S>, Option<Box<Keyless<V>>>, O);
 
 /// The run of a call. An error is the claim of a call that does not lead.
-pub(crate) type Run<'a, K, V, S, O> = Result<Led<'a, K, V, S, O>, Claim<'a, K, V, S>>;
+pub(crate) type Run<'a, K, V, S, O> = Result<Led<'a, K, V, S, O>, Claim<K, V, &'a Core<K, V, S>>>;
 
-impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher, Y: Key<K>> Claimant<'a, K, V, S, Y> {
+/// A call that gets its claim from this cache.
+type CallClaimant<'a, K, V, S, Y> = Claimant<K, V, &'a Core<K, V, S>, Y>;
+
+impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher, Y: Key<K>> CallClaimant<'a, K, V, S, Y> {
     /// Claims the key as a thread; runs `make` if the call leads.
     #[track_caller]
     pub(crate) fn run<O>(
@@ -47,22 +50,23 @@ impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher, Y: Key<K>> Claimant<'a, K, 
     }
 }
 
-impl<'a, K: CacheKey, V: CacheValue, S: CacheHasher, Y: Key<K>> Claimant<'a, K, V, S, Y> {
-    /// Claims the key as a task, and runs the future that `make` makes if the call leads; `finish`
-    /// is given the run. If there is a `hit`, the call looks the key up first, and ends with it if
-    /// the key is present.
-    pub(crate) fn run_async<F: Future, R>(
+impl<'a, K: CacheKey, V: CacheValue, S: CacheHasher, Y: Key<K>> CallClaimant<'a, K, V, S, Y> {
+    /// Claims the key as a task, and runs the future that `make` makes if the call leads. `made`
+    /// says what its output means, and `finish` is given the run. If there is a `hit`, the call
+    /// looks the key up first, and ends with it if the key is present.
+    pub(crate) fn run_async<F: Future, O, R>(
         self,
         hit: Option<impl FnOnce(V) -> R>,
         make: impl FnOnce(Option<&Keyless<V>>) -> F,
-        finish: impl FnOnce(Run<'a, K, V, S, F::Output>) -> R,
+        made: impl FnOnce(F::Output) -> O,
+        finish: impl FnOnce(Run<'a, K, V, S, O>) -> R,
     ) -> impl Future<Output = R> {
         LoadFuture {
             init: Init::Make(make),
             leading: None,
             claimant: self,
             hit,
-            finish: Some(finish),
+            end: Some((made, finish)),
         }
     }
 }
@@ -71,18 +75,16 @@ impl<'a, K: CacheKey, V: CacheValue, S: CacheHasher, Y: Key<K>> Claimant<'a, K, 
 pub(crate) type Made<V> = Result<(Box<Keyless<V>>, LifetimeSource), Outcome<V>>;
 
 /// Ends the load of a call by what its closure has made; the value, however it came.
-pub(crate) fn conclude<K: CacheKey, V: CacheValue, S: BuildHasher, O>(
-    run: Run<'_, K, V, S, O>,
-    made: impl FnOnce(O) -> Made<V>,
+#[inline]
+pub(crate) fn conclude<K: CacheKey, V: CacheValue, S: BuildHasher>(
+    run: Run<'_, K, V, S, Made<V>>,
 ) -> Result<Box<Keyless<V>>, Outcome<V>> {
     match run {
-        Ok((guard, _, output)) => match made(output) {
-            Ok((own, given)) => Ok(guard.fill(own, given).into_entry()),
-            Err(failure) => {
-                guard.fail(&failure);
-                Err(failure)
-            }
-        },
+        Ok((guard, _, Ok((own, given)))) => Ok(guard.fill(own, given).into_entry()),
+        Ok((guard, _, Err(failure))) => {
+            guard.fail(&failure);
+            Err(failure)
+        }
         Err(Claim::Value(seen)) => Ok(seen),
         Err(Claim::Failed(failure)) => Err(failure),
         Err(_) => unreachable!("a call that waits gets a value, a failure, or the lead"),
@@ -151,27 +153,28 @@ enum Init<M, F> {
     Gone,
 }
 
-/// The future of a call: it claims the key, and polls the user's future if the call leads. `finish`
-/// says what the call returns.
+/// The future of a call: it claims the key, and polls the user's future if the call leads.
 // Field order: the future is dropped before the guard, so the old leader's code has ended when the
 // next leader starts.
 struct LoadFuture<'a, K, V, S, Y: Key<K>, H, M, F, D> {
     init: Init<M, F>,
     leading: Option<Leading<'a, K, V, S>>,
-    claimant: Claimant<'a, K, V, S, Y>,
+    claimant: CallClaimant<'a, K, V, S, Y>,
     /// The answer of a call whose key is present, if it looks the key up first.
     hit: Option<H>,
-    finish: Option<D>,
+    /// What the future's output means, and what the call returns.
+    end: Option<D>,
 }
 
-impl<'a, K: CacheKey, V: CacheValue, S: CacheHasher, Y, H, M, F, D, R> Future
-    for LoadFuture<'a, K, V, S, Y, H, M, F, D>
+impl<'a, K: CacheKey, V: CacheValue, S: CacheHasher, Y, H, M, F, O, P, D, R> Future
+    for LoadFuture<'a, K, V, S, Y, H, M, F, (P, D)>
 where
     Y: Key<K>,
     H: FnOnce(V) -> R,
     M: FnOnce(Option<&Keyless<V>>) -> F,
     F: Future,
-    D: FnOnce(Run<'a, K, V, S, F::Output>) -> R,
+    P: FnOnce(F::Output) -> O,
+    D: FnOnce(Run<'a, K, V, S, O>) -> R,
 {
     type Output = R;
 
@@ -183,7 +186,7 @@ where
         let this = unsafe { self.get_unchecked_mut() };
         // Taken out while user code runs: after a panic the future stays ended, and takes no part
         // in another load.
-        let Some(finish) = this.finish.take() else {
+        let Some((made, finish)) = this.end.take() else {
             panic!("the future of a load was polled after it was ready, or after it panicked");
         };
         if this.leading.is_none() {
@@ -195,7 +198,7 @@ where
             }
             match this.claimant.poll_claim(cx) {
                 Poll::Pending => {
-                    this.finish = Some(finish);
+                    this.end = Some((made, finish));
                     return Poll::Pending;
                 }
                 Poll::Ready(Claim::Guard(guard, seen)) => this.leading = Some((guard, seen)),
@@ -225,11 +228,11 @@ where
             Poll::Pending => {
                 guard.load().set_leader(0);
                 this.leading = Some((guard, seen));
-                this.finish = Some(finish);
+                this.end = Some((made, finish));
                 return Poll::Pending;
             }
         };
         this.init = Init::Gone;
-        Poll::Ready(finish(Ok((guard, seen, output))))
+        Poll::Ready(finish(Ok((guard, seen, made(output)))))
     }
 }

@@ -5,7 +5,7 @@
 //! waiter that has to look again keeps its own, so a place in the order is never lost. To join, to
 //! leave and to hand the lead on take as long for many waiters as for few.
 
-use super::cycle::thread_number;
+use super::cycle::{WaitTarget, thread_number};
 use crate::contain::contain;
 use crate::hash::Words;
 use crate::process::Process;
@@ -177,7 +177,13 @@ struct State<V> {
     /// Whether the run has made its write: its end forgets the failure of an earlier run.
     sealed: bool,
     revoked: Option<RevokedBy>,
-    /// The calls that wait, in their order: a queue for each kind of call. Kinds are few.
+    /// Made when the first call joins: most loads have no waiter.
+    waiters: Option<Waiters<V>>,
+}
+
+/// The calls that have joined a load.
+struct Waiters<V> {
+    /// Those that wait, in their order: a queue for each kind of call. Kinds are few.
     waiting: Vec<(Want, Queue)>,
     /// The verdicts that have yet to be fetched.
     told: HashMap<Ticket, Verdict<V>, Words>,
@@ -206,46 +212,60 @@ enum Phase {
 type Queue = BTreeMap<Ticket, Option<Waker>>;
 
 impl<V> State<V> {
+    fn waiters(&mut self) -> &mut Waiters<V> {
+        self.waiters.get_or_insert_with(|| Waiters {
+            waiting: Vec::new(),
+            told: HashMap::default(),
+        })
+    }
+
+    fn queues(&mut self) -> impl Iterator<Item = &mut (Want, Queue)> {
+        (self.waiters.iter_mut()).flat_map(|waiters| &mut waiters.waiting)
+    }
+
     fn waiter(&mut self, ticket: Ticket) -> Option<&mut Option<Waker>> {
-        let mut queues = self.waiting.iter_mut();
-        queues.find_map(|(_, queue)| queue.get_mut(&ticket))
+        (self.queues()).find_map(|(_, queue)| queue.get_mut(&ticket))
     }
 
     fn take_waiter(&mut self, ticket: Ticket) -> Option<Option<Waker>> {
-        let mut queues = self.waiting.iter_mut();
-        queues.find_map(|(_, queue)| queue.remove(&ticket))
+        (self.queues()).find_map(|(_, queue)| queue.remove(&ticket))
+    }
+
+    fn take_told(&mut self, ticket: Ticket) -> Option<Verdict<V>> {
+        self.waiters.as_mut()?.told.remove(&ticket)
     }
 
     fn add(&mut self, ticket: Ticket, want: Want, waker: Option<Waker>) {
-        match self.waiting.iter_mut().find(|(kind, _)| *kind == want) {
+        let waiting = &mut self.waiters().waiting;
+        match waiting.iter_mut().find(|(kind, _)| *kind == want) {
             Some((_, queue)) => _ = queue.insert(ticket, waker),
-            None => self.waiting.push((want, Queue::from([(ticket, waker)]))),
+            None => waiting.push((want, Queue::from([(ticket, waker)]))),
         }
     }
 
     /// The longest-waiting waiter.
-    fn first(&self) -> Option<Ticket> {
-        let queues = self.waiting.iter();
-        let firsts = queues.filter_map(|(_, queue)| queue.first_key_value());
+    fn first(&mut self) -> Option<Ticket> {
+        let firsts = (self.queues()).filter_map(|(_, queue)| queue.first_key_value());
         firsts.map(|(&ticket, _)| ticket).min()
     }
 
-    fn has(&self, kind: impl Fn(Want) -> bool) -> bool {
-        self.waiting
-            .iter()
-            .any(|(want, queue)| kind(*want) && !queue.is_empty())
+    fn has(&mut self, kind: impl Fn(Want) -> bool) -> bool {
+        (self.queues()).any(|(want, queue)| kind(*want) && !queue.is_empty())
     }
 
     /// Gives the waiters of some kinds their verdict; returns their wakers.
     fn tell(&mut self, verdict: impl Fn(Want) -> Option<Verdict<V>>) -> Vec<Waker> {
         let mut wakers = Vec::new();
-        for (want, queue) in &mut self.waiting {
+        let Some(waiters) = &mut self.waiters else {
+            return wakers;
+        };
+        for (want, queue) in &mut waiters.waiting {
             while let Some(told) = queue.first_entry()
                 && let Some(verdict) = verdict(*want)
             {
                 let (ticket, waker) = told.remove_entry();
                 wakers.extend(waker);
-                self.told.insert(ticket, verdict);
+                waiters.told.insert(ticket, verdict);
             }
         }
         wakers
@@ -271,8 +291,7 @@ impl<K, V> Load<K, V> {
                 rest: None,
                 sealed: false,
                 revoked: None,
-                waiting: Vec::new(),
-                told: HashMap::default(),
+                waiters: None,
             }),
         }
     }
@@ -436,20 +455,13 @@ impl<K, V> Load<K, V> {
     /// The waiter's call has finished its other work: from now on it waits like any other.
     pub(crate) fn wait_now(&self, ticket: Ticket) {
         let mut state = self.state();
-        let mut later = (state.waiting.iter_mut()).filter(|(want, _)| *want == Want::LookUpAgain);
-        if let Some(waiter) = later.find_map(|(_, queue)| queue.remove(&ticket)) {
+        let later = |(want, queue): &mut (Want, Queue)| {
+            (*want == Want::LookUpAgain).then(|| queue.remove(&ticket))?
+        };
+        let waiter = state.queues().find_map(later);
+        if let Some(waiter) = waiter {
             state.add(ticket, Want::Optional, waiter);
         }
-    }
-
-    /// Whether a waiter is among the first `count` that wait.
-    pub(crate) fn is_among_next(&self, ticket: Ticket, count: usize) -> bool {
-        let state = self.state();
-        let ahead = state
-            .waiting
-            .iter()
-            .flat_map(|(_, queue)| queue.range(..ticket).take(count));
-        ahead.take(count).count() < count
     }
 
     /// The verdict for a waiter, which then no longer waits; `None` as long as it has to wait, for
@@ -459,7 +471,7 @@ impl<K, V> Load<K, V> {
         let (mut fresh, mut is_left) = (None, false);
         loop {
             let mut state = self.state();
-            if let Some(verdict) = state.told.remove(&ticket) {
+            if let Some(verdict) = state.take_told(ticket) {
                 if let Verdict::Leads = verdict {
                     state.phase = Phase::Led;
                     self.set_leader(thread_number());
@@ -488,7 +500,7 @@ impl<K, V> Load<K, V> {
     pub(crate) fn leave(&self, ticket: Ticket) -> bool {
         let mut state = self.state();
         let waiter = state.take_waiter(ticket);
-        let told = state.told.remove(&ticket);
+        let told = state.take_told(ticket);
         let led = matches!(told, Some(Verdict::Leads));
         if led {
             state.phase = Phase::Led;
@@ -515,7 +527,7 @@ impl<K, V> Load<K, V> {
         let mut state = self.state();
         let mut all = state.revoked == Some(RevokedBy::NewerLoad);
         if let Phase::Offered(ticket) = state.phase {
-            state.told.insert(ticket, Verdict::Retry);
+            state.waiters().told.insert(ticket, Verdict::Retry);
             state.phase = Phase::Over;
             all = true;
         }
@@ -528,10 +540,7 @@ impl<K, V> Load<K, V> {
     /// Wakes all that wait, so that they look whether the load is overdue. With no lock held.
     pub(crate) fn wake_waiters(&self) {
         let mut state = self.state();
-        let waiters = state
-            .waiting
-            .iter_mut()
-            .flat_map(|(_, queue)| queue.values_mut());
+        let waiters = (state.queues()).flat_map(|(_, queue)| queue.values_mut());
         let wakers: Vec<Waker> = waiters.filter_map(Option::take).collect();
         drop(state);
         wake_all(wakers);
@@ -585,7 +594,7 @@ impl<K, V> Load<K, V> {
         {
             state.phase = Phase::Offered(next);
             self.set_began(now);
-            state.told.insert(next, Verdict::Leads);
+            state.waiters().told.insert(next, Verdict::Leads);
             wakers.extend(waker);
         }
         // A write counts also if no waiter wants its value.
@@ -602,15 +611,21 @@ impl<K, V> Load<K, V> {
         drop(state);
         (wakers, forgotten)
     }
+}
 
-    /// The thread for which a waiter has to wait: `None` if it need not wait any more, or no thread
-    /// leads.
-    pub(crate) fn awaited_thread(&self, ticket: Ticket) -> Option<u64> {
+impl<K: Send + Sync, V: Send + Sync> WaitTarget for Load<K, V> {
+    fn awaited_thread(&self, ticket: Ticket) -> Option<u64> {
         let mut state = self.state();
         let waits = state.waiter(ticket).is_some();
         // Under the lock, as in `end`: it may hand the lead to this very waiter.
         let leader = self.leader();
         drop(state);
         (waits && leader != 0).then_some(leader)
+    }
+
+    fn is_among_next(&self, ticket: Ticket, count: usize) -> bool {
+        let mut state = self.state();
+        let ahead = (state.queues()).flat_map(|(_, queue)| queue.range(..ticket).take(count));
+        ahead.take(count).count() < count
     }
 }

@@ -6,23 +6,18 @@
 //! keys, and starts again.
 
 use super::state::{Load, RevokedBy};
-use crate::hash::Words;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Weak};
 
 /// The loads of one shard; under its lock.
 pub(crate) struct Loads<K, V> {
     /// How many loads are current: all that a write reads of a shard without loads.
-    count: usize,
-    /// A current load that came when there was no other: mostly there is one at a time.
+    current: usize,
+    /// A load that came when there was no other: mostly there is one at a time.
     single: Option<Arc<Load<K, V>>>,
-    /// The other current loads, by their full hashes.
-    current: HashMap<u64, Arc<Load<K, V>>, Words>,
-    /// Current loads whose hashes stood in `current` already: hardly ever one.
-    collided: Vec<Arc<Load<K, V>>>,
-    /// The loads that were revoked, by their addresses, until their runs end: calls may still wait
-    /// for them.
-    revoked: HashMap<usize, Arc<Load<K, V>>, Words>,
+    /// The other loads, by hash and address. Among them, and in `single`, stand loads that were
+    /// revoked, until their runs end: calls may still wait for them.
+    others: BTreeMap<(u64, usize), Arc<Load<K, V>>>,
     /// Loads that have rested, in their order: some have been run again since, or revoked. Weak: it
     /// keeps neither the key nor the error of a load that the table has let go.
     resting: VecDeque<Weak<Load<K, V>>>,
@@ -30,9 +25,6 @@ pub(crate) struct Loads<K, V> {
 
 /// How many failures a shard remembers.
 const MOST_RESTING: usize = 256;
-
-/// The memory of an empty table that was larger than this is given back.
-const SPARE_LOADS: usize = 64;
 
 /// The loads of one full hash that a call has found.
 pub(crate) struct SameHashLoads<K, V> {
@@ -74,29 +66,27 @@ impl<K, V> SameHashLoads<K, V> {
 impl<K, V> Loads<K, V> {
     pub(crate) fn new() -> Self {
         Self {
-            count: 0,
+            current: 0,
             single: None,
-            current: HashMap::default(),
-            collided: Vec::new(),
-            revoked: HashMap::default(),
+            others: BTreeMap::new(),
             resting: VecDeque::new(),
         }
     }
 
+    /// Whether no load is current.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        self.count == 0
+        self.current == 0
     }
 
     /// The loads for which calls may wait, current or not.
     pub(crate) fn awaited(&self) -> impl Iterator<Item = &Arc<Load<K, V>>> {
-        let current = self.current.values().chain(&self.collided);
-        (self.single.iter().chain(current)).chain(self.revoked.values())
+        self.single.iter().chain(self.others.values())
     }
 
     /// The number of loads, current or not.
     pub(crate) fn len(&self) -> usize {
-        self.count + self.revoked.len()
+        usize::from(self.single.is_some()) + self.others.len()
     }
 
     /// Finds the load of a call's key. False if there are loads of the hash whose keys were not
@@ -104,9 +94,10 @@ impl<K, V> Loads<K, V> {
     #[cold]
     pub(crate) fn classify(&self, hash: u64, same_hash: &mut SameHashLoads<K, V>) -> bool {
         let mut found = false;
-        let unsorted = self.single.iter().chain(&self.collided);
-        let unsorted = unsorted.filter(|load| load.hash() == hash);
-        for load in unsorted.chain(self.current.get(&hash)) {
+        let single = self.single.iter().filter(|load| load.hash() == hash);
+        let others = self.others.range((hash, 0)..=(hash, usize::MAX));
+        let loads = single.chain(others.map(|(_, load)| load));
+        for load in loads.filter(|load| load.is_current()) {
             let same = |other: &Arc<Load<K, V>>| Arc::ptr_eq(other, load);
             if same_hash.mine.as_ref().is_some_and(same) {
                 found = true;
@@ -122,15 +113,11 @@ impl<K, V> Loads<K, V> {
     }
 
     pub(crate) fn add(&mut self, load: Arc<Load<K, V>>) {
-        use std::collections::hash_map::Entry;
-        self.count += 1;
-        if self.count == 1 {
+        self.current += 1;
+        if self.single.is_none() && self.others.is_empty() {
             self.single = Some(load);
-            return;
-        }
-        match self.current.entry(load.hash()) {
-            Entry::Occupied(_) => self.collided.push(load),
-            Entry::Vacant(vacant) => _ = vacant.insert(load),
+        } else {
+            self.others.insert(place(&load), load);
         }
     }
 
@@ -139,25 +126,24 @@ impl<K, V> Loads<K, V> {
     pub(crate) fn seal(&mut self, load: &Arc<Load<K, V>>) -> bool {
         let waited = load.seal();
         if !load.is_current() {
+            self.current -= 1;
             self.remove(load);
         }
         waited
     }
 
-    /// Takes a current load out. The caller holds another reference, so that its key is not dropped
-    /// here.
+    /// The last run of a current load has ended. The caller holds another reference, so that its
+    /// key is not dropped here.
+    pub(crate) fn remove_ended(&mut self, load: &Arc<Load<K, V>>) {
+        self.current -= 1;
+        self.remove(load);
+    }
+
+    /// Takes a load out that is no longer current. The caller holds another reference.
     pub(crate) fn remove(&mut self, load: &Arc<Load<K, V>>) {
-        self.count -= 1;
-        let is_this = |other: &Arc<_>| Arc::ptr_eq(other, load);
-        if self.single.as_ref().is_some_and(is_this) {
-            self.single = None;
-        } else if self.current.get(&load.hash()).is_some_and(is_this) {
-            self.current.remove(&load.hash());
-            if self.current.is_empty() && self.current.capacity() > SPARE_LOADS {
-                self.current = HashMap::default();
-            }
-        } else {
-            self.collided.retain(|other| !is_this(other));
+        let is_this = |other: &mut Arc<_>| Arc::ptr_eq(other, load);
+        if self.single.take_if(is_this).is_none() {
+            self.others.remove(&place(load));
         }
     }
 
@@ -181,46 +167,31 @@ impl<K, V> Loads<K, V> {
         Some(oldest)
     }
 
-    /// Revokes a load that has left the table.
-    fn revoke_removed(&mut self, load: &Arc<Load<K, V>>, by: RevokedBy) {
-        if load.revoke(by) {
-            self.revoked.insert(address(load), Arc::clone(load));
-        }
-    }
-
-    /// Revokes a current load.
+    /// Revokes a current load. The caller holds another reference.
     #[cold]
     pub(crate) fn revoke(&mut self, load: &Arc<Load<K, V>>, by: RevokedBy) {
-        self.remove(load);
-        self.revoke_removed(load, by);
-    }
-
-    /// The run of a revoked load has ended. The caller holds another reference.
-    #[cold]
-    pub(crate) fn forget_revoked(&mut self, load: &Arc<Load<K, V>>) {
-        self.revoked.remove(&address(load));
-        if self.revoked.is_empty() && self.revoked.capacity() > SPARE_LOADS {
-            self.revoked = HashMap::default();
+        self.current -= 1;
+        if !load.revoke(by) {
+            self.remove(load);
         }
     }
 
     /// Revokes all loads. They are to be dropped with the lock released.
     #[cold]
     pub(crate) fn revoke_all(&mut self, by: RevokedBy) -> Vec<Arc<Load<K, V>>> {
-        let current = std::mem::take(&mut self.current).into_values();
-        let all = self.single.take().into_iter().chain(current);
-        let all: Vec<_> = all.chain(self.collided.drain(..)).collect();
-        self.count = 0;
+        let current = self.awaited().filter(|load| load.is_current());
+        let all: Vec<_> = current.cloned().collect();
         for load in &all {
-            self.revoke_removed(load, by);
+            self.revoke(load, by);
         }
         self.resting = VecDeque::new();
         all
     }
 }
 
-fn address<K, V>(load: &Arc<Load<K, V>>) -> usize {
-    Arc::as_ptr(load).addr()
+/// The place of a load among the others.
+fn place<K, V>(load: &Arc<Load<K, V>>) -> (u64, usize) {
+    (load.hash(), Arc::as_ptr(load).addr())
 }
 
 #[cfg(test)]
@@ -247,11 +218,11 @@ mod tests {
         assert!(loads.classify(1, &mut same_hash));
         assert!(Arc::ptr_eq(same_hash.mine().unwrap(), &second));
         for (gone, left) in [(&first, 2), (&third, 1)] {
-            loads.remove(gone);
+            loads.remove_ended(gone);
             assert_eq!(loads.awaited().count(), left);
             assert!(loads.classify(1, &mut same_hash) && same_hash.mine().is_some());
         }
-        loads.remove(&second);
+        loads.remove_ended(&second);
         assert!(loads.is_empty());
         assert!(loads.classify(1, &mut same_hash) && same_hash.mine().is_none());
     }
@@ -264,16 +235,7 @@ mod tests {
         assert_eq!(loads.revoke_all(RevokedBy::Overwrite).len(), 3);
         assert!(loads.is_empty() && loads.awaited().count() == 3);
         assert!(all.iter().all(|load| !load.is_current()));
-        all.iter().for_each(|load| loads.forget_revoked(load));
-        assert_eq!(loads.len(), 0);
-    }
-
-    #[test]
-    fn the_memory_of_many_loads_is_given_back() {
-        let mut loads = Loads::<u8, ()>::new();
-        let all: Vec<_> = (0..10_000).map(|hash| load(hash, 0)).collect();
-        all.iter().for_each(|load| loads.add(Arc::clone(load)));
         all.iter().for_each(|load| loads.remove(load));
-        assert_eq!(loads.current.capacity(), 0);
+        assert_eq!(loads.len(), 0);
     }
 }

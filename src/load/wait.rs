@@ -6,14 +6,24 @@
 //! ([`has_to_wait`]). Only a poll by the waiting call itself does, which is told by its waker. A
 //! future that user code polls meanwhile has another waker, and waits by other means.
 //!
+//! # Overdue loads
+//!
+//! Whenever a call that waits wakes up, it checks whether the load is overdue. If it is, the call
+//! begins anew, and its load replaces the overdue one. No other call ends an overdue load; its
+//! waiters only have to wake in time. A thread wakes by itself. Tasks, and threads whose cache has
+//! a ticker of its own, do not. For these the cache asks the scheduler for a run at that moment,
+//! and the run wakes them.
+//!
 //! [`cycle`]: super::cycle
 
 use super::cycle::{WaitCycle, WaitTarget, wait_in};
 use super::state::{Load, Ticket};
+use crate::contain::contain;
 use crate::operations::Core;
 use crate::shared::about;
 use crate::stripe::cores;
 use crate::sync::{IS_MODEL, Parker};
+use crate::time;
 use std::cell::Cell;
 use std::future::Future;
 use std::mem::ManuallyDrop;
@@ -31,6 +41,8 @@ const PATIENCE: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis
 /// The load for which a polled future waits.
 struct Awaited {
     load: Arc<dyn WaitTarget>,
+    /// That of the load's key.
+    hash: u64,
     ticket: Ticket,
     /// How long it is until the load may be overdue; `None` for ever.
     patience: Option<Duration>,
@@ -107,7 +119,7 @@ where
     K: Send + Sync + 'static,
     V: Send + Sync + 'static,
 {
-    let left = core.and_then(|core| core.loads().time_left(load, core.loads().clock()));
+    let left = core.and_then(|core| core.time_to_overdue(load, core.load_clock()));
     if left == Some(Duration::ZERO) {
         return Ok(false);
     }
@@ -117,6 +129,7 @@ where
         let [least, most] = PATIENCE;
         let awaited = Awaited {
             load: Arc::<Load<K, V>>::clone(load),
+            hash: load.hash(),
             ticket,
             patience: left.map(|left| left.clamp(least, most)),
             name: name.cloned(),
@@ -181,14 +194,68 @@ pub(crate) fn block_until<F: Future>(
         }
         let patience = awaited.as_ref().and_then(|awaited| awaited.patience);
         let park = || parker.park(patience.into_iter().chain(left).min());
-        let Some(Awaited {
-            load, ticket, name, ..
-        }) = awaited
-        else {
-            park();
-            continue;
-        };
-        let hash = load.hash();
-        wait_in(load, ticket, park).map_err(|cycle| about(name.as_deref(), &cycle.fault(hash)))?;
+        match awaited {
+            None => park(),
+            Some(awaited) => wait_in(awaited.load, awaited.ticket, park)
+                .map_err(|cycle| about(awaited.name.as_deref(), &cycle.fault(awaited.hash)))?,
+        }
+    }
+}
+
+impl<K, V, S> Core<K, V, S> {
+    /// Cache time, where loads need it: for a time-out, or for statistics.
+    pub(super) fn load_clock(&self) -> u64 {
+        let timed = self.lifetimes.limits.load_timeout.is_some();
+        if timed || self.shared.counters.is_some() {
+            self.shared.clock.now()
+        } else {
+            0
+        }
+    }
+
+    /// When a load becomes overdue, in cache time.
+    fn overdue_at(&self, load: &Load<K, V>) -> Option<u64> {
+        let most = self.lifetimes.limits.load_timeout?;
+        Some(time::deadline_after(load.began(), most))
+    }
+
+    /// How long it is until a load is overdue: zero if it is, `None` if it never will be.
+    fn time_to_overdue(&self, load: &Load<K, V>, now: u64) -> Option<Duration> {
+        time::time_left(now, self.overdue_at(load)?)
+    }
+
+    /// Whether a load has lasted for longer than the time-out.
+    pub(super) fn is_overdue(&self, load: &Load<K, V>, now: u64) -> bool {
+        self.time_to_overdue(load, now) == Some(Duration::ZERO)
+    }
+
+    /// Makes the waiters of a load wake when it becomes overdue. A panic of the scheduler's alarm
+    /// is caught.
+    pub(super) fn watch_load(&self, load: &Load<K, V>, now: u64) {
+        if let Some(deadline) = self.overdue_at(load) {
+            contain(|| self.maintenance.request_run_by(deadline, now));
+        }
+    }
+
+    /// Wakes the waiters of overdue loads; says how long it is until the next load becomes overdue.
+    /// Called by the scheduler.
+    pub(crate) fn run_overdue(&self) -> Option<Duration> {
+        self.lifetimes.limits.load_timeout?;
+        let now = self.shared.clock.now();
+        let mut next: Option<Duration> = None;
+        for shard in 0..self.shared.map.shards() {
+            for load in self.shared.map.loads_of(shard) {
+                if self.is_overdue(&load, now) {
+                    load.wake_waiters();
+                } else if load.has_waiters() {
+                    self.watch_load(&load, now);
+                    next = next
+                        .into_iter()
+                        .chain(self.time_to_overdue(&load, now))
+                        .min();
+                }
+            }
+        }
+        next
     }
 }

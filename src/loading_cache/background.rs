@@ -1,16 +1,16 @@
 //! Loads that run apart from the calls that want them: on the threads of the cache, or in tasks of
 //! the program's spawner. The calls wait for the outcome. The load goes on when they leave.
 
-use super::call::{Answer, answer, panicked, run, run_many, run_now};
+use super::call::{Answer, answer, dropped, run, run_many, run_now};
 use super::kinds::{AnyLoader, BoxedFutures, Task};
 use super::loader::LoadError;
 use super::{Inner, LoadingCache};
 use crate::contain::contain;
-use crate::load::state::{Load, RevokedBy, Ticket, Verdict, Want};
-use crate::load::wait::{block_on, has_to_wait, runs_loader};
+use crate::load::state::{Load, RevokedBy, Verdict, Want};
+use crate::load::wait::{block_on, runs_loader};
 use crate::load::{
-    ByRef, CacheHasher, CacheKey, CacheValue, Claim, Guard, Keys, Over, OwnedGuard, Request,
-    wrong_number_of_values,
+    ByRef, CacheHasher, CacheKey, CacheValue, Claim, Claimant, Key, Keys, Over, OwnedGuard,
+    Request, wrong_number_of_values,
 };
 use crate::operations::WeakHandle;
 use equivalent::Equivalent;
@@ -21,7 +21,7 @@ use std::future::{Future, poll_fn};
 use std::hash::Hash;
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock, Weak};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 /// Makes a load run that a call has begun.
 type Launch<'l, K, V, E, S> = &'l mut dyn FnMut(&Inner<K, V, E, S>, OwnedGuard<K, V, S>);
@@ -42,144 +42,104 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher> Inner
 }
 
 /// A call for the value of a key, whose load runs in the background. It keeps no cache alive.
-pub(super) struct Call<K: CacheKey, V: CacheValue, E, S: CacheHasher> {
-    core: WeakHandle<K, V, S>,
+pub(super) struct Call<K: CacheKey, V: CacheValue, E, S: CacheHasher, Y: Key<K>> {
+    /// What it asks for is what it takes from another call's load. From its own it takes whatever
+    /// comes.
+    claimant: Claimant<K, V, WeakHandle<K, V, S>, Y>,
     inner: Weak<Inner<K, V, E, S>>,
-    /// What it takes from another call's load. From its own it takes whatever comes.
-    ask: Request,
-    /// Its place among the waiters, drawn when it first waits.
-    ticket: Option<Ticket>,
-    /// The load that it waits for.
-    load: Option<Arc<Load<K, V>>>,
-    /// Whether it has begun that load.
+    /// Whether it has begun the load that it waits for.
     began: bool,
     /// Whether it has gone on from a late load to a newer one.
     switched: bool,
 }
 
-impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher> Call<K, V, E, S> {
-    fn new(cache: &LoadingCache<K, V, E, S>, ask: Request) -> Self {
+impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher, Y: Key<K>>
+    Call<K, V, E, S, Y>
+{
+    fn new(cache: &LoadingCache<K, V, E, S>, key: Y, ask: Request) -> Self {
         Self {
-            core: cache.cache.downgrade(),
+            claimant: Claimant::new(cache.cache.downgrade(), key, ask),
             inner: Arc::downgrade(&cache.inner),
-            ask,
-            ticket: None,
-            load: None,
             began: false,
             switched: false,
         }
     }
 
     /// A call that runs the loader also if the key has a live entry, unless a load is under way.
-    pub(super) fn refresh(cache: &LoadingCache<K, V, E, S>, key: &K) -> Self {
+    pub(super) fn refresh(cache: &LoadingCache<K, V, E, S>, key: Y) -> Self {
         let ask = Request {
             over: Over::Any,
             ..Request::value(Want::Any(TypeId::of::<LoadError<E>>()))
         };
-        let mut call = Self::new(cache, ask);
-        let answer = call.claim(key, None, None, &mut Inner::launch);
+        let mut call = Self::new(cache, key, ask);
+        let answer = call.claim(None, &mut Inner::launch);
         debug_assert!(answer.is_none(), "it runs over an entry");
         call
     }
 
     /// Claims the key. The answer, or `None` if the call has to wait: for another call's load, or
-    /// for one that it has begun and launched. `hash` is the key's, unless this is the first time;
-    /// `offered` is a load that the call was told to lead.
-    fn claim<Q>(
+    /// for one that it has begun and launched. `told` is the verdict about its last wait.
+    fn claim(
         &mut self,
-        key: &Q,
-        hash: Option<u64>,
-        offered: Option<Arc<Load<K, V>>>,
+        told: Option<Verdict<V>>,
         launch: Launch<'_, K, V, E, S>,
-    ) -> Option<Answer<V, E>>
-    where
-        Q: Equivalent<K> + Hash + ToOwned<Owned = K> + ?Sized,
-    {
-        let (Some(core), Some(inner)) = (self.core.visit(), self.inner.upgrade()) else {
-            drop(offered.map(|load| Guard::new(self.core.clone(), load)));
-            return Some(Err(LoadError::Panicked));
+    ) -> Option<Answer<V, E>> {
+        self.began = false;
+        let guard = match self.claimant.step(told)? {
+            Claim::Guard(guard, _) => guard.in_background(dropped::<K, V, E, S>),
+            Claim::Value(seen) => return Some(Ok(Some(seen))),
+            Claim::Failed(failure) => return Some(answer(&failure)),
+            // It waits, so the cache is gone.
+            Claim::Busy(_) => return Some(Err(LoadError::Panicked)),
         };
-        let hash = hash.unwrap_or_else(|| core.hash(key));
-        let (loads, key) = (core.loads(), &mut ByRef::new(key));
-        let guard = match loads.begin(offered, key, hash, &self.ask, &mut self.ticket) {
-            Ok(Claim::Guard(guard, _)) => guard,
-            Ok(Claim::Value(seen)) => return Some(Ok(Some(seen))),
-            Ok(Claim::Failed(failure)) => return Some(answer(&failure)),
-            Ok(Claim::Busy) => unreachable!("a call that joins waits"),
-            Err(load) => {
-                (self.load, self.began) = (Some(load), false);
-                return None;
-            }
-        };
-        let guard = OwnedGuard::in_background(guard, self.core.clone(), panicked::<E, V>);
         // It waits for its own load, as any other call would, from before it runs.
         let load = Arc::clone(guard.load());
-        let place = *self.ticket.get_or_insert_with(Ticket::draw);
-        load.join(place, Want::Any(TypeId::of::<LoadError<E>>()));
-        loads.watch_quietly(&load, loads.clock());
-        (self.load, self.began) = (Some(load), true);
-        launch(&inner, guard);
+        let want = Want::Any(TypeId::of::<LoadError<E>>());
+        self.claimant.wait_for_own(load, want);
+        self.began = true;
+        guard.watch();
+        if let Some(inner) = self.inner.upgrade() {
+            launch(&inner, guard);
+        }
         None
     }
 
     /// The call has ended its other work: from now on it waits like any other.
     fn wait_now(&mut self) {
-        self.ask.want = Want::Optional;
-        if let (Some(load), Some(ticket), false) = (&self.load, self.ticket, self.began) {
-            load.wait_now(ticket);
-        }
+        self.claimant.wait_now(Request::value(Want::Optional));
     }
 
     /// Waits until a load of the key has ended: the one that the call waits for, or the one that
     /// the key has then. From an overdue load of another call it goes on once, with the newer load.
     pub(super) fn poll(
         &mut self,
-        cx: &mut Context<'_>,
+        cx: &Context<'_>,
         launch: Launch<'_, K, V, E, S>,
     ) -> Poll<Answer<V, E>> {
-        while let (Some(load), Some(ticket)) = (self.load.clone(), self.ticket) {
+        while let Some(load) = self.claimant.awaited().cloned() {
             self.run_if_queued(&load);
-            self.core.check_process();
-            let mut overdue = false;
-            let verdict = match load.poll(ticket, cx.waker()) {
-                Some(verdict) => verdict,
-                None => {
-                    let core = self.core.visit();
-                    match has_to_wait(core.as_deref(), &load, ticket, cx.waker()) {
-                        Ok(true) => return Poll::Pending,
-                        Ok(false) => {
-                            overdue = load.is_current();
-                            self.stop();
-                            Verdict::Retry
-                        }
-                        Err(cycle) => {
-                            self.stop();
-                            panic!("{cycle}");
-                        }
-                    }
-                }
-            };
-            self.load = None;
-            let offered = match verdict {
-                Verdict::Ended(outcome) => return Poll::Ready(answer(&outcome)),
-                Verdict::Leads => Some(Arc::clone(&load)),
-                Verdict::Retry => {
+            let told = ready!(self.claimant.poll_verdict(cx));
+            let overdue = told.is_none() && load.is_current();
+            match &told {
+                Some(Verdict::Ended(outcome)) => return Poll::Ready(answer(outcome)),
+                Some(Verdict::Leads) => (),
+                Some(Verdict::Retry) | None => {
                     let late = overdue || load.revoked() == Some(RevokedBy::NewerLoad);
                     // So has a refresh timed out that did not begin the load.
-                    let timed_out = overdue && (self.began || self.ask.over == Over::Any);
+                    let ask = &mut self.claimant.ask;
+                    let timed_out = overdue && (self.began || ask.over == Over::Any);
                     if late && (self.switched || timed_out) {
                         return Poll::Ready(Err(LoadError::TimedOut));
                     }
                     self.switched |= late;
                     // A refresh takes what a write has stored meanwhile.
                     if !late {
-                        self.ask.over = Over::Absent;
+                        ask.over = Over::Absent;
                     }
-                    None
                 }
-            };
-            let hash = Some(load.hash());
-            if let Some(answer) = self.claim(load.key(), hash, offered, launch) {
+            }
+            self.claimant.key.restore(load.key());
+            if let Some(answer) = self.claim(told, launch) {
                 return Poll::Ready(answer);
             }
         }
@@ -200,24 +160,6 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher> Call<
     }
 }
 
-impl<K: CacheKey, V: CacheValue, E, S: CacheHasher> Call<K, V, E, S> {
-    /// Ends the wait. If the call had been told to lead, the next waiter leads.
-    fn stop(&mut self) {
-        if let (Some(load), Some(ticket)) = (self.load.take(), self.ticket)
-            && load.is_of_this_process()
-            && load.leave(ticket)
-        {
-            drop(Guard::new(self.core.clone(), load));
-        }
-    }
-}
-
-impl<K: CacheKey, V: CacheValue, E, S: CacheHasher> Drop for Call<K, V, E, S> {
-    fn drop(&mut self) {
-        self.stop();
-    }
-}
-
 impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
     LoadingCache<K, V, E, S>
 {
@@ -226,8 +168,8 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
     where
         Q: Equivalent<K> + Hash + ToOwned<Owned = K> + ?Sized,
     {
-        let mut call = Call::new(self, ask);
-        match call.claim(key, None, None, &mut Inner::launch) {
+        let mut call = Call::new(self, ByRef::new(key), ask);
+        match call.claim(None, &mut Inner::launch) {
             Some(answer) => answer,
             None => poll_fn(|cx| call.poll(cx, &mut Inner::launch)).await,
         }
@@ -247,9 +189,9 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
         };
         let (mut guards, mut calls) = (Vec::new(), Vec::new());
         for &place in &keys.missing {
-            let mut call = Call::new(self, Request::value(Want::LookUpAgain));
-            let key = &keys.unique[place];
-            match call.claim(key, None, None, &mut |_, guard| guards.push(guard)) {
+            let key = ByRef::new(&keys.unique[place]);
+            let mut call = Call::new(self, key, Request::value(Want::LookUpAgain));
+            match call.claim(None, &mut |_, guard| guards.push(guard)) {
                 Some(answer) => keys.answers[place] = answer?.map(|seen| seen.value),
                 None => calls.push((place, call)),
             }
@@ -276,11 +218,10 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
     where
         Q: Equivalent<K> + Hash + ?Sized,
     {
-        let core = self.cache.core();
-        if let Some(guard) = core.loads().begin_reload(core.hash(key), key) {
-            let weak = self.cache.downgrade();
-            let guard = OwnedGuard::in_background(guard, weak, panicked::<E, V>);
-            self.inner.launch(guard);
+        let (core, weak) = (self.cache.core(), self.cache.downgrade());
+        if let Some(guard) = core.begin_reload(weak, core.hash(key), key) {
+            self.inner
+                .launch(guard.in_background(dropped::<K, V, E, S>));
         }
     }
 }

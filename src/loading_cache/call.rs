@@ -8,7 +8,7 @@ use crate::load::cycle::thread_number;
 use crate::load::state::{Load, Outcome, RevokedBy};
 use crate::load::wait::{in_loader, mark_lead};
 use crate::load::{CacheHasher, CacheKey, CacheValue, Keyless, OwnedGuard, error_of};
-use crate::operations::{FromLoad, LifetimeSource};
+use crate::operations::{Core, FromLoad, LifetimeSource};
 use crate::time;
 use std::any::Any;
 use std::future::{Future, poll_fn};
@@ -200,7 +200,13 @@ pub(super) fn failure<E: Send + Sync + 'static, V>(error: LoadError<E>) -> Outco
 }
 
 /// The failure that waiters get after a panic, or after a task was dropped.
-pub(super) fn panicked<E: Send + Sync + 'static, V>() -> Outcome<V> {
+pub(super) fn dropped<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S>(
+    core: Option<&Core<K, V, S>>,
+    load: &Load<K, V>,
+) -> Outcome<V> {
+    if let Some(core) = core {
+        contain(|| core.back_off(load));
+    }
     failure(LoadError::<E>::Panicked)
 }
 

@@ -2,7 +2,6 @@
 //! with its type erased.
 
 use super::loader::{AsyncLoader, Loaded, Loader, Reloaded};
-use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -13,18 +12,10 @@ pub(super) type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 type BoxFuture<'a, T, E> = Pin<Box<dyn Future<Output = Result<T, E>> + Send + 'a>>;
 
 /// A loader of either kind.
+#[allow(missing_debug_implementations, reason = "programs do not see it")]
 pub enum AnyLoader<K, V, E> {
     Blocking(Arc<dyn Loader<K, V, Error = E>>),
     Async(Arc<dyn BoxedFutures<K, V, E>>),
-}
-
-impl<K, V, E> fmt::Debug for AnyLoader<K, V, E> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Blocking(_) => "Blocking",
-            Self::Async(_) => "Async",
-        })
-    }
 }
 
 /// An [`AsyncLoader`] with its futures in boxes.

@@ -6,7 +6,7 @@ use super::kinds::AnyLoader;
 use super::loader::{LoadError, Loaded};
 use super::{Inner, LoadingCache};
 use crate::load::wait::block_on;
-use crate::load::{ByRef, Claimant, Keyless, Keys, Request, conclude, fallible};
+use crate::load::{ByRef, Claimant, Keyless, Keys, Owned, Request, conclude, fallible};
 use crate::operations::{Lookup, Timed, look_up_many};
 use crate::stats::Count;
 use equivalent::Equivalent;
@@ -91,13 +91,18 @@ where
                     let given = given(&loaded, took, false);
                     Ok((loaded.value, given))
                 };
-                let finish = |run| match conclude(run, made) {
+                let finish = |run| match conclude(run) {
                     Ok(seen) => Ok(Some(seen)),
                     Err(failure) => answer(&failure),
                 };
                 let claimant = Claimant::new(self.cache.core(), ByRef::new(key), ask);
                 claimant
-                    .run_async(None::<fn(V) -> _>, |_: Option<&Keyless<V>>| load, finish)
+                    .run_async(
+                        None::<fn(V) -> _>,
+                        |_: Option<&Keyless<V>>| load,
+                        made,
+                        finish,
+                    )
                     .await
             }
             AnyLoader::Async(_) => self.load_in_task(key, ask).await,
@@ -197,7 +202,7 @@ where
     /// assert_eq!(cache.get(&"k").unwrap(), 1);
     /// ```
     pub fn refresh(&self, key: K) -> Refreshing<V, E> {
-        let mut call = Call::refresh(self, &key);
+        let mut call = Call::refresh(self, Owned(Some(key)));
         let outcome = poll_fn(move |cx| call.poll(cx, &mut Inner::launch));
         Refreshing {
             outcome: Some(Box::pin(outcome)),
@@ -310,7 +315,7 @@ where
             return Ok(());
         }
         for key in keys.missing.iter().map(|&place| &keys.unique[place]) {
-            if let Some(failure) = core.loads().remembered(core.hash(key), key, want) {
+            if let Some(failure) = core.remembered(core.hash(key), key, want) {
                 core.shared.count(Count::RememberedFailures);
                 answer::<V, E>(&failure)?;
             }

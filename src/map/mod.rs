@@ -45,7 +45,7 @@ use crate::sync::{AtomicU64, Ordering};
 #[cfg(fuzzing)]
 pub(crate) use shard::Probe;
 use shard::Totals;
-pub(crate) use shard::{LoadsMut, Occupied, Revalidated, Shard, ShardCell};
+pub(crate) use shard::{Occupied, Revalidated, Shard, ShardCell};
 use std::sync::Arc;
 pub(crate) use table::{END, Look, TablePart};
 

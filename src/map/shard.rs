@@ -10,7 +10,6 @@ use crate::node::{Columns, Emptied, NewNode, NodePtr, NodeState, Slab, Times};
 use crate::process::Process;
 use crate::reclaim::Pin;
 use crate::sync::{AtomicU64, Ordering, ShortMutex, ShortMutexGuard, add_alone, fence};
-use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 /// A shard that is not locked.
@@ -124,7 +123,7 @@ impl<K, V> ShardCell<K, V> {
     /// store its value after the look-up and end before this question.
     #[inline]
     pub(crate) fn may_load(&self, _pin: &Pin) -> bool {
-        // Acquire, partner: the release in the drop of `LoadsMut`. A caller that finds no load,
+        // Acquire, partner: the release in `change_loads`. A caller that finds no load,
         // because the load has ended, sees what that load has stored. If it finds none because the
         // load has yet to be registered, map 3 says what the load reads.
         self.totals.loads.load(Ordering::Acquire) != 0
@@ -132,7 +131,7 @@ impl<K, V> ShardCell<K, V> {
 
     /// Panics in a child made by `fork`.
     #[inline]
-    pub(super) fn lock(&self) -> Shard<'_, K, V> {
+    pub(crate) fn lock(&self) -> Shard<'_, K, V> {
         self.process.check();
         Shard {
             table: &self.table,
@@ -300,6 +299,14 @@ impl<'a, K, V> Shard<'a, K, V> {
         Some(Occupied { node, home, place })
     }
 
+    /// The place of a key that is absent, since no node has its hash; `None` if there is one.
+    pub(crate) fn vacant(&mut self, hash: u64) -> Option<Home<'a, K, V>> {
+        let table = self.writer();
+        let home = table.home(hash);
+        let found = table.locate(&home, hash, |node| node.hash() == hash);
+        found.is_none().then_some(home)
+    }
+
     /// Bytes of a node with its entry.
     pub(super) fn bytes_per_slot(&self) -> f64 {
         self.locked.slab.bytes_per_slot()
@@ -411,7 +418,7 @@ impl<'a, K, V> Shard<'a, K, V> {
     /// Lists a load. Its leader's code may run when the lock was released (map 3).
     #[inline]
     pub(crate) fn list_load(&mut self, load: Arc<Load<K, V>>) {
-        self.loads_mut().add(load);
+        self.change_loads(|loads| loads.add(load));
         // SeqCst, partner: the fence of the pin of a call that asks `may_load`.
         fence(Ordering::SeqCst);
     }
@@ -422,13 +429,17 @@ impl<'a, K, V> Shard<'a, K, V> {
         &self.locked.loads
     }
 
-    /// The same, to change them.
+    /// Changes the loads of this shard's keys, and publishes their number for
+    /// [`ShardCell::may_load`].
     #[inline]
-    pub(crate) fn loads_mut(&mut self) -> LoadsMut<'_, K, V> {
-        LoadsMut {
-            loads: &mut self.locked.loads,
-            count: &self.totals.loads,
-        }
+    pub(crate) fn change_loads<R>(&mut self, change: impl FnOnce(&mut Loads<K, V>) -> R) -> R {
+        let loads = &mut self.locked.loads;
+        let done = change(loads);
+        // Release, partner: the acquire in `may_load`.
+        self.totals
+            .loads
+            .store(loads.len() as u64, Ordering::Release);
+        done
     }
 
     /// The number of the shard.
@@ -466,37 +477,6 @@ impl<'a, K, V> Shard<'a, K, V> {
         debug_assert!(batch.is_empty());
         std::mem::swap(&mut self.locked.batch, batch);
         parts.append(&mut self.locked.state.retired);
-    }
-}
-
-/// The loads of a shard's keys under its lock. When it is dropped, their number is published for
-/// [`ShardCell::may_load`].
-pub(crate) struct LoadsMut<'s, K, V> {
-    loads: &'s mut Loads<K, V>,
-    count: &'s AtomicU64,
-}
-
-impl<K, V> Deref for LoadsMut<'_, K, V> {
-    type Target = Loads<K, V>;
-
-    #[inline]
-    fn deref(&self) -> &Loads<K, V> {
-        self.loads
-    }
-}
-
-impl<K, V> DerefMut for LoadsMut<'_, K, V> {
-    #[inline]
-    fn deref_mut(&mut self) -> &mut Loads<K, V> {
-        self.loads
-    }
-}
-
-impl<K, V> Drop for LoadsMut<'_, K, V> {
-    #[inline]
-    fn drop(&mut self) {
-        // Release, partner: the acquire in `may_load`.
-        self.count.store(self.loads.len() as u64, Ordering::Release);
     }
 }
 

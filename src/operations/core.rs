@@ -5,7 +5,6 @@
 //! last one waits for those threads.
 
 use super::lifetimes::Lifetimes;
-use super::loads::LoadView;
 use crate::hash;
 use crate::maintenance::Maintenance;
 use crate::refresh::{FailureBackoff, Refresh};
@@ -82,12 +81,6 @@ impl<K, V, S> Core<K, V, S> {
     #[inline]
     pub(crate) fn count_operation(&self) {
         self.maintenance.count_write(&self.shared, false);
-    }
-
-    /// The view for calls that load.
-    #[inline]
-    pub(crate) fn loads(&self) -> LoadView<'_, K, V, S> {
-        LoadView { core: self }
     }
 
     #[inline]
@@ -168,7 +161,7 @@ where
 {
     fn run_due(&self) -> Option<Duration> {
         let next = self.maintenance.view(&self.shared).run_due();
-        let overdue = self.loads().run_overdue();
+        let overdue = self.run_overdue();
         next.into_iter().chain(overdue).min()
     }
 

@@ -349,6 +349,12 @@ impl<K: 'static, V: 'static, S, L: Lookup<K, V>, Q: Equivalent<K> + ?Sized> Flow
     ) -> Option<L::Answer<'a>> {
         let exactly = L::IS_READ && core.shared.reads_exactly.load(Ordering::Relaxed);
         match core.shared.judge(node, exactly) {
+            // As `complete` does it, without the call.
+            Ok(hit) if !core.shared.reads_extend => {
+                let part = L::take(core, &hit, false);
+                L::note_hit(core, node, &pin);
+                Some(L::answer(core, hit, part, move || pin))
+            }
             Ok(Hit {
                 node,
                 deadline,

@@ -11,7 +11,6 @@
 //! | [`remove`] | taking entries out |
 //! | [`restore`] | putting entries of a snapshot back |
 //! | [`refresh`] | when an entry becomes stale |
-//! | [`loads`] | the view for calls that load; loads that last for too long |
 //! | [`lifetimes`] | the policy and the limits of a cache; the lifetime of a value that comes in |
 //!
 //! An operation walks from here to the map and from there to the node. It leaves an event in a
@@ -21,7 +20,6 @@ mod core;
 pub(crate) mod extend;
 mod find;
 mod lifetimes;
-mod loads;
 mod lookup;
 mod many;
 mod refresh;
@@ -35,7 +33,6 @@ pub(crate) mod write;
 pub(crate) use self::core::{Core, Visit, WeakHandle, Weigher};
 pub use find::EntryRef;
 pub(crate) use lifetimes::{FromLoad, LifetimeSource, Lifetimes, Limits};
-pub(crate) use loads::LoadView;
 pub(crate) use lookup::{Cloned, Contained, Lookup, Referenced, Timed};
 pub(crate) use many::look_up_many;
 pub(crate) use refresh::{NextRefresh, set_refresh};

@@ -43,6 +43,7 @@ where
     let removal = Removal {
         shared: &core.shared,
         key,
+        node: None,
         by,
         must_look,
         may_load: false,
@@ -113,7 +114,7 @@ pub(crate) fn take_all<K, V, S>(core: &Core<K, V, S>) {
             // Revoke the loads that began before this call. What they have stored already is
             // removed below.
             if at == 0 && !shard.loads().is_empty() {
-                after.revoked = shard.loads_mut().revoke_all(RevokedBy::Overwrite);
+                after.revoked = shard.change_loads(|loads| loads.revoke_all(RevokedBy::Overwrite));
             }
             let (mut taken, mut visited) = (0, 0);
             while at < END && taken < REMOVALS_PER_LOCK && visited < REMOVALS_PER_LOCK {
@@ -151,10 +152,11 @@ pub(crate) fn retain<K: Eq, V, S>(core: &Core<K, V, S>, mut keep: impl FnMut(&K,
                 let removal = Removal {
                     shared: &core.shared,
                     key: node.key(),
+                    node: Some(node),
                     by: RevokedBy::Conditional,
                     must_look: true,
                     may_load: false,
-                    look: |found| (found == node).then_some(()),
+                    look: |_| Some(()),
                 };
                 let mut removed = core.shared.transact(node.hash(), removal);
                 if let Some(taken) = removed.done.take() {
@@ -171,6 +173,8 @@ pub(crate) fn retain<K: Eq, V, S>(core: &Core<K, V, S>, mut keep: impl FnMut(&K,
 struct Removal<'r, K, V, Q: ?Sized, L> {
     shared: &'r Shared<K, V>,
     key: &'r Q,
+    /// The node to remove, if no other of the key may be removed.
+    node: Option<NodePtr<K, V>>,
     by: RevokedBy,
     must_look: bool,
     /// Whether the key may have a load, asked before the look-up.
@@ -201,6 +205,11 @@ where
     #[inline]
     fn key(&self) -> &Q {
         self.key
+    }
+
+    #[inline]
+    fn node(&self) -> Option<NodePtr<K, V>> {
+        self.node
     }
 
     #[inline]

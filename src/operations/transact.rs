@@ -6,7 +6,8 @@
 //! and starts over where it says so:
 //!
 //! 1. *pin*: the nodes that it reads are not freed. The pin executes a full fence;
-//! 2. *probe*: it looks the key up without a lock, and compares keys with [`Change::key`];
+//! 2. *probe*: it looks the key up without a lock, and compares keys with [`Change::key`], or
+//!    addresses with [`Change::node`];
 //! 3. *ask*: it asks the user's code about what is there ([`Change::ask`]). The answer is the
 //!    *plan*, or ends the transaction without a change;
 //! 4. *lock* the shard;
@@ -22,6 +23,10 @@
 //!    releases the waiters of that load, with no lock and no pin held.
 //!
 //! The caller then calls `Maintenance::after_write` with the outcome of what it wrote.
+//!
+//! A change that [expects its key to be absent](Change::expects_absent), such as the begin of a
+//! load after a miss, first tries steps 3, 4, 6 and 7 alone: under the lock, a key is absent if no
+//! node has its hash.
 //!
 //! # The bound
 //!
@@ -41,7 +46,7 @@
 use super::lifetimes::MAX_ASKS;
 use crate::load::state::{Load, RevokedBy};
 use crate::load::table::{Loads, SameHashLoads};
-use crate::map::{LoadsMut, Revalidated, Shard, ShardCell};
+use crate::map::{Revalidated, Shard, ShardCell};
 use crate::node::NodePtr;
 use crate::reclaim::Pin;
 use crate::shared::Shared;
@@ -60,6 +65,21 @@ pub(crate) trait Change<K, V> {
 
     /// The key of the transaction.
     fn key(&self) -> &Self::Key;
+
+    /// Whether the key is most likely absent. Then a first attempt takes the shard's lock at once,
+    /// with neither a pin nor a probe, and succeeds if no node, and no load that matters, has the
+    /// key's hash. `ask` is called with no node.
+    #[inline]
+    fn expects_absent(&mut self) -> bool {
+        false
+    }
+
+    /// The node that the change is about, if it knows that: then no key of a node is compared,
+    /// which is user code and may panic.
+    #[inline]
+    fn node(&self) -> Option<NodePtr<K, V>> {
+        None
+    }
 
     /// Called after the fence of the pin and before the look-up.
     #[inline]
@@ -95,7 +115,7 @@ pub(crate) struct Hold<'t, 's, K, V> {
 /// The end of a transaction. The fields are dropped in this order.
 #[must_use]
 pub(crate) struct Settled<K, V, D> {
-    pub(crate) pin: Pin,
+    pin: Option<Pin>,
     loads: FoundLoads<K, V>,
     pub(crate) done: D,
 }
@@ -129,6 +149,7 @@ impl<K, V, D> Settled<K, V, D> {
 
 impl<K, V> Shared<K, V> {
     /// Runs a change as one transaction on the key with this hash; see the module docs.
+    #[inline]
     pub(crate) fn transact<C: Change<K, V>>(&self, hash: u64, change: C) -> Settled<K, V, C::Done> {
         self.transact_in(self.map.cell(hash), hash, change, |_, settled| settled)
     }
@@ -147,6 +168,12 @@ impl<K, V> Shared<K, V> {
         end: impl FnOnce(C, Settled<K, V, C::Done>) -> R,
     ) -> R {
         let mut loads = FoundLoads(None);
+        if change.expects_absent()
+            && let Some(done) = Self::attempt_absent(cell, hash, &mut change, &mut loads)
+        {
+            let pin = None;
+            return end(change, Settled { pin, loads, done });
+        }
         match self.attempt(cell, hash, &mut change, &mut loads, None) {
             Ok((pin, done)) => end(change, Settled { pin, loads, done }),
             Err(plan) => self.attempt_again(hash, change, loads, plan, end),
@@ -175,6 +202,26 @@ impl<K, V> Shared<K, V> {
         unreachable!("a loop without an end");
     }
 
+    /// The attempt of a change that expects the key to be absent; `None` if it has to be repeated.
+    fn attempt_absent<C: Change<K, V>>(
+        cell: &ShardCell<K, V>,
+        hash: u64,
+        change: &mut C,
+        loads: &mut FoundLoads<K, V>,
+    ) -> Option<C::Done> {
+        let plan = match change.ask(None, None) {
+            Ok(plan) => plan,
+            Err(done) => return Some(done),
+        };
+        let mut shard = cell.lock();
+        if C::KNOWS_LOADS && !shard.loads().is_empty() {
+            return None;
+        }
+        let place = Revalidated::Vacant(shard.vacant(hash)?);
+        let mut hold = Hold { shard, loads };
+        change.apply(plan, place, &mut hold).ok()
+    }
+
     /// One attempt; the error is the plan of one that has to be repeated.
     #[inline(always)]
     fn attempt<C: Change<K, V>>(
@@ -184,18 +231,21 @@ impl<K, V> Shared<K, V> {
         change: &mut C,
         loads: &mut FoundLoads<K, V>,
         last: Option<C::Plan>,
-    ) -> Result<(Pin, C::Done), C::Plan> {
+    ) -> Result<(Option<Pin>, C::Done), C::Plan> {
         // After `change` and `loads`: if the user's code panics, the pin is dropped first.
         let pin = self.pin();
         change.before_look_up(cell, &pin);
         // The comparison borrows the key and not the change, which so stays in registers.
-        let key = change.key();
-        let probe = cell.probe(hash, &pin, |node| key.equivalent(node.key()));
+        let (key, about) = (change.key(), change.node());
+        let probe = cell.probe(hash, &pin, |node| match about {
+            Some(about) => node == about,
+            None => key.equivalent(node.key()),
+        });
         let plan = match change.ask(probe.found, last) {
             Ok(plan) => plan,
             Err(done) => {
                 drop(probe);
-                return Ok((pin, done));
+                return Ok((Some(pin), done));
             }
         };
         let mut hold = Hold {
@@ -211,7 +261,7 @@ impl<K, V> Shared<K, V> {
         let done = change.apply(plan, place, &mut hold)?;
         drop(hold);
         drop(probe);
-        Ok((pin, done))
+        Ok((Some(pin), done))
     }
 }
 
@@ -230,7 +280,7 @@ impl<K, V> Hold<'_, '_, K, V> {
     #[inline]
     pub(crate) fn revoke(&mut self, by: RevokedBy) {
         if let Some(found) = &mut self.loads.0 {
-            found.revoke(self.shard.loads_mut(), by);
+            found.revoke(&mut self.shard, by);
         }
     }
 }
@@ -282,11 +332,11 @@ impl<K, V> Found<K, V> {
 
     #[cold]
     #[inline(never)]
-    fn revoke(&mut self, mut loads: LoadsMut<'_, K, V>, by: RevokedBy) {
+    fn revoke(&mut self, shard: &mut Shard<'_, K, V>, by: RevokedBy) {
         // The last attempt compared loads only if the shard has some.
-        let mine = self.same_hash.mine().filter(|_| !loads.is_empty());
+        let mine = self.same_hash.mine().filter(|_| !shard.loads().is_empty());
         if let Some(load) = mine.cloned() {
-            loads.revoke(&load, by);
+            shard.change_loads(|loads| loads.revoke(&load, by));
             self.revoked = Some(load);
         }
     }

@@ -60,6 +60,12 @@ pub(crate) trait WriteCondition<K, V> {
     /// Whether it wants to know the load of the key.
     const KNOWS_LOADS: bool;
 
+    /// Whether the key is most likely absent; see [`Change::expects_absent`].
+    #[inline]
+    fn expects_absent(&mut self) -> bool {
+        false
+    }
+
     /// Called with no lock held, with the node that the key has. False ends the write: nothing is
     /// stored.
     #[inline]
@@ -233,6 +239,11 @@ where
     /// `None` if the condition has refused.
     type Done = Option<WriteOutcome>;
     const KNOWS_LOADS: bool = C::KNOWS_LOADS;
+
+    #[inline]
+    fn expects_absent(&mut self) -> bool {
+        self.condition.expects_absent()
+    }
 
     #[inline]
     fn key(&self) -> &K {

@@ -349,16 +349,6 @@ enum OfferState {
     Refused,
 }
 
-impl OfferState {
-    fn is_open(&mut self) -> bool {
-        matches!(self, Self::Open(_))
-    }
-
-    fn is_begun(&mut self) -> bool {
-        matches!(self, Self::Begun)
-    }
-}
-
 impl Rest {
     /// Offers the rest of a cache, and waits until it is delivered. False if it is refused, or not
     /// begun within `patience`.
@@ -367,13 +357,15 @@ impl Rest {
         let offer = Arc::new((Mutex::new(open), Condvar::new()));
         give(Self(Arc::clone(&offer)));
         let (state, changed) = &*offer;
-        let waited = changed.wait_timeout_while(lock(state), patience, |state| state.is_open());
+        let is_open = |state: &mut OfferState| matches!(state, OfferState::Open(_));
+        let waited = changed.wait_timeout_while(lock(state), patience, is_open);
         let mut state = waited.unwrap_or_else(PoisonError::into_inner).0;
-        if state.is_open() {
+        if is_open(&mut state) {
             *state = OfferState::Refused;
         }
         // A rest that was begun in time takes as long as it takes.
-        let waited = changed.wait_while(state, |state| state.is_begun());
+        let is_begun = |state: &mut OfferState| matches!(state, OfferState::Begun);
+        let waited = changed.wait_while(state, is_begun);
         let state = waited.unwrap_or_else(PoisonError::into_inner);
         matches!(*state, OfferState::Delivered)
     }

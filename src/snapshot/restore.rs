@@ -119,7 +119,7 @@ impl<K: Hash + Eq + Clone + 'static, V: Clone + 'static, S: BuildHasher> Cache<K
     }
 
     /// Decides on one entry at `now`, the beginning of the restore, `used` being the weight of
-    /// those that stay so far. Counts it, unless it is to be put back.
+    /// those that stay so far.
     fn judge(
         &self,
         entry: &SavedEntry<K, V>,

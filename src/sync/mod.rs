@@ -35,6 +35,7 @@ mod plain {
     pub(crate) use std::sync::atomic::{
         AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, fence,
     };
+    pub(crate) use std::thread::{sleep as nap, yield_now};
     pub(crate) use std::thread_local;
 
     /// Makes `count` zeroed words null pointers, which they are already.
@@ -45,16 +46,6 @@ mod plain {
     #[allow(unsafe_code)]
     #[inline]
     pub(crate) unsafe fn null_pointers<T>(_at: *mut AtomicPtr<T>, _count: usize) {}
-
-    /// Sleeps.
-    pub(crate) fn nap(time: std::time::Duration) {
-        std::thread::sleep(time);
-    }
-
-    /// Lets another thread have the processor.
-    pub(crate) fn yield_now() {
-        std::thread::yield_now();
-    }
 
     /// Unlocks, and hands the lock to a waiting thread if there is one.
     #[inline]

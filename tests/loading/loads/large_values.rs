@@ -2,7 +2,7 @@
 //! overflow of the stack aborts the process, and so fails the test.
 
 use std::thread;
-use wheelhouse::Cache;
+use wheelhouse::{Cache, loader_fn};
 
 const STACK: usize = 2 << 20;
 const SIZE: usize = 128 << 10;
@@ -77,4 +77,16 @@ fn and_upsert_with_replaces() {
         });
         assert_is(entry.value(), 3);
     });
+}
+
+/// The value passes through the loader's answer as well: a build without optimization needs more.
+#[test]
+fn a_loading_cache_loads() {
+    let run = || {
+        let load = loader_fn(|_: &u32| Ok::<_, ()>(Large::new(1)));
+        let cache = Cache::builder().loading(load).build();
+        assert_is(&cache.get(&1).unwrap(), 1);
+    };
+    let thread = thread::Builder::new().stack_size(STACK * 3 / 2).spawn(run);
+    thread.unwrap().join().unwrap();
 }
