@@ -38,7 +38,7 @@ impl<K, V> Hit<K, V> {
                 policy.deadline_after_read(node, &core.shared.clock, now, deadline)
             }
             Some(policy) if asks == reads::FIRST_READ => {
-                ask_about_first_read(core, &**policy, self)
+                ask_about_first_read(core, &**policy, node, deadline, now)
             }
             _ => deadline,
         };
@@ -101,12 +101,13 @@ fn move_by_read<K, V, S>(
 fn ask_about_first_read<K, V, S>(
     core: &Core<K, V, S>,
     policy: &dyn Lifetime<K, V>,
-    hit: &Hit<K, V>,
+    node: NodePtr<K, V>,
+    deadline: u64,
+    now: u64,
 ) -> u64 {
-    let (node, clock) = (hit.node, &core.shared.clock);
-    let mut own = hit.deadline;
+    let mut own = deadline;
     let inherits = policy.inherits_reads(&mut || {
-        own = policy.deadline_after_read(node, clock, hit.now, hit.deadline);
+        own = policy.deadline_after_read(node, &core.shared.clock, now, deadline);
     });
     core.lifetimes.note_first_read(inherits);
     let is_fast = Core::<K, V, S>::reads_are_fast(&core.lifetimes, &core.shared);

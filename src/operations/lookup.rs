@@ -11,11 +11,10 @@
 //!    exact time and counts nothing.
 //! 2. If the entry has a deadline, or becomes stale and the caller asks for that,
 //!    [`judge`](Flow::judge) asks the coarse clock. Where that does not decide,
-//!    [`finish`](Flow::finish) judges the entry by the exact one. A look-up that is not fast goes
-//!    to `finish` at once. [`complete`](Flow::complete) asks the policy, moves the deadline, notes
-//!    the use and counts it; a fast read comes to it if the idle limit moves the deadline.
-//!    `get_many` ([`many`](super::many)) finds the entries of a batch together, and takes the other
-//!    steps from here.
+//!    [`finish`](Flow::finish) judges the entry by the exact one. It also asks the policy, moves
+//!    the deadline, notes the use and counts it. A look-up that is not fast goes to `finish` at
+//!    once; a fast read, if the idle limit moves the deadline. `get_many` ([`many`](super::many))
+//!    finds the entries of a batch together, and takes the other steps from here.
 //! 3. [`Flow::search`] is the cold end: one look did not decide, or the entry is due or was changed
 //!    meanwhile. An entry that is due is a miss once its deadline is *claimed* (node 4). If that
 //!    fails, or the entry was replaced meanwhile, the look-up starts over: the key was never
@@ -110,7 +109,7 @@ pub(crate) trait Lookup<K: 'static, V: 'static>: Sized {
         let pin = core.shared.pin();
         let map = &core.shared.map;
         match map.find(hash, &pin, |node| key.equivalent(node.key())) {
-            Some(node) => Flow::<K, V, S, Self, Q>::finish(core, key, node, pin),
+            Some(node) => Flow::<K, V, S, Self, Q>::finish(core, key, node, None, pin),
             None => {
                 Self::note_miss(core);
                 None
@@ -293,16 +292,11 @@ impl<K: 'static, V: 'static, S, L: Lookup<K, V>, Q: Equivalent<K> + ?Sized> Flow
             && L::is_fresh(node, Some(latest))
         {
             if L::IS_READ && core.shared.reads_extend && !core.lifetimes.is_extended(&hit) {
-                let Hit {
-                    node,
-                    deadline,
-                    now,
-                } = hit;
-                return Self::complete(core, key, node, deadline, now, pin.into());
+                return Self::finish(core, key, node, Some(latest), pin.into());
             }
             return Self::end(core, hit, pin);
         }
-        Self::finish(core, key, node, pin.into())
+        Self::finish(core, key, node, None, pin.into())
     }
 
     /// The end of a fast look-up that has found a live entry.
@@ -338,47 +332,25 @@ impl<K: 'static, V: 'static, S, L: Lookup<K, V>, Q: Equivalent<K> + ?Sized> Flow
         Some(L::answer(core, hit, part, move || pin))
     }
 
-    /// The rest of a look-up that has found the key's entry: judges it by the clock, and does what
-    /// a read does.
+    /// The rest of a look-up that has found the key's entry: judges it, by the clock or by the
+    /// coarse reading of the caller, and does what a read does.
     #[inline(never)]
     fn finish<'a>(
         core: &'a Core<K, V, S>,
         key: &Q,
         node: NodePtr<K, V>,
+        latest: Option<u64>,
         pin: Pin,
     ) -> Option<L::Answer<'a>> {
-        let exactly = L::IS_READ && core.shared.reads_exactly.load(Ordering::Relaxed);
-        match core.shared.judge(node, exactly) {
-            // As `complete` does it, without the call.
-            Ok(hit) if !core.shared.reads_extend => {
-                let part = L::take(core, &hit, false);
-                L::note_hit(core, node, &pin);
-                Some(L::answer(core, hit, part, move || pin))
+        let judged = match latest {
+            Some(latest) => Hit::of(node, node.deadline(), latest),
+            None => {
+                let exactly = L::IS_READ && core.shared.reads_exactly.load(Ordering::Relaxed);
+                core.shared.judge(node, exactly)
             }
-            Ok(Hit {
-                node,
-                deadline,
-                now,
-            }) => Self::complete(core, key, node, deadline, now, pin),
-            Err(_) => Self::search(core, node.hash(), key, Some(node), pin),
-        }
-    }
-
-    /// The rest of a look-up that has found a live entry, where a read may move the deadline or is
-    /// counted.
-    #[inline]
-    fn complete<'a>(
-        core: &'a Core<K, V, S>,
-        key: &Q,
-        node: NodePtr<K, V>,
-        deadline: u64,
-        now: u64,
-        pin: Pin,
-    ) -> Option<L::Answer<'a>> {
-        let mut hit = Hit {
-            node,
-            deadline,
-            now,
+        };
+        let Ok(mut hit) = judged else {
+            return Self::search(core, node.hash(), key, Some(node), pin);
         };
         let part = L::take(core, &hit, false);
         if L::IS_READ {

@@ -60,7 +60,7 @@ pub(in crate::map) type Place<'a, K, V> = &'a AtomicPtr<Node<K, V>>;
 
 /// Whether the word of a place carries `tag`, and names a node that `matches` accepts; that node.
 // Not an `Option` of the node before it matches: that would compare the address with null, too.
-#[inline(always)]
+#[inline]
 pub(super) fn node_at<K, V>(
     place: Place<'_, K, V>,
     tag: usize,
