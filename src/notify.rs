@@ -299,7 +299,8 @@ impl<K, V> Notifier<K, V> {
             let next = queue.blocks.pop_front().unwrap_or_default();
             let mut emptied = std::mem::replace(&mut in_hand.block, next);
             in_hand.delivered = 0;
-            if queue.spare.len() < MAX_SPARE_BLOCKS && emptied.capacity() <= MAX_SPARE_ROOM {
+            let has_room = (1..=MAX_SPARE_ROOM).contains(&emptied.capacity());
+            if queue.spare.len() < MAX_SPARE_BLOCKS && has_room {
                 emptied.clear();
                 queue.spare.push(emptied);
             }
