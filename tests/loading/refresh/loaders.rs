@@ -446,6 +446,11 @@ fn computes_and_reloads_take_turns() {
     let holding = held.lock().unwrap();
     time.advance(6 * SECOND);
     assert!(matches!(users.get(&1), Ok(10)));
+    let began = Instant::now();
+    while calls.load(Ordering::SeqCst) < 2 {
+        assert!(began.elapsed() < 60 * SECOND, "the reload is under way");
+        std::thread::yield_now();
+    }
     std::thread::scope(|scope| {
         let upsert = |old: Option<Entry<u32, u32>>| old.map_or(0, Entry::into_value) + 100;
         let computing = scope.spawn(move || cache.entry(1).and_upsert_with(upsert).into_value());
