@@ -345,12 +345,13 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     ///
     /// Without a ticker, a lifetime of ten seconds or more may count from up to 0.1 s after the
     /// read: never early, and at most 0.1 s late. So a key that is read often is written once in
-    /// 50 ms, not once per read. A shorter lifetime counts exactly from the read.
+    /// 50 ms, not once per read; with [`record_stats`](Self::record_stats), and by `get_many`, once
+    /// per step of the system's coarse clock. A shorter lifetime counts exactly from the read.
     ///
     /// # Cost
     ///
-    /// A hit stores the new deadline in the entry, without a lock; from ten seconds on only if that
-    /// moves it by 50 ms or more. An entry takes eight bytes more.
+    /// A hit stores the new deadline in the entry, without a lock; from ten seconds on seldom, as
+    /// said above. An entry takes eight bytes more.
     ///
     /// ```
     /// use std::time::Duration;

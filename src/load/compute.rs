@@ -165,7 +165,8 @@ where
     ///
     /// # Cost
     ///
-    /// A call that keeps the entry costs a [`get_ref`](Cache::get_ref) and a clone of the value.
+    /// A call that keeps the entry costs a [`get_ref`](crate::Cache::get_ref) and a clone of the
+    /// value.
     ///
     /// ```
     /// let cache = wheelhouse::Cache::new(100);
@@ -252,7 +253,7 @@ where
     /// # Cost
     ///
     /// The memory of a load, clones of key and value, a box for the live value and one for the new
-    /// value, and an [`insert`](Cache::insert).
+    /// value, and an [`insert`](crate::Cache::insert).
     ///
     /// ```
     /// let cache = wheelhouse::Cache::new(100);

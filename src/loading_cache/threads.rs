@@ -1,4 +1,4 @@
-//! The threads that reload for a [`Loader`](super::Loader): up to a fixed number, started when they
+//! The threads that reload for a [`Loader`]: up to a fixed number, started when they
 //! are needed.
 //! All take loads from one queue.
 //!

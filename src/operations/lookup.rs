@@ -292,7 +292,7 @@ impl<K: 'static, V: 'static, S, L: Lookup<K, V>, Q: Equivalent<K> + ?Sized> Flow
             && L::is_fresh(node, Some(latest))
         {
             if L::IS_READ && core.shared.reads_extend && !core.lifetimes.is_extended(&hit) {
-                return Self::finish(core, key, node, Some(latest), pin.into());
+                return Self::finish(core, key, node, Some((hit.deadline, latest)), pin.into());
             }
             return Self::end(core, hit, pin);
         }
@@ -332,18 +332,24 @@ impl<K: 'static, V: 'static, S, L: Lookup<K, V>, Q: Equivalent<K> + ?Sized> Flow
         Some(L::answer(core, hit, part, move || pin))
     }
 
-    /// The rest of a look-up that has found the key's entry: judges it, by the clock or by the
-    /// coarse reading of the caller, and does what a read does.
+    /// The rest of a look-up that has found the key's entry: judges it by the clock, and does what
+    /// a read does. `live` is a deadline by which the caller has found it live, and the moment.
     #[inline(never)]
     fn finish<'a>(
         core: &'a Core<K, V, S>,
         key: &Q,
         node: NodePtr<K, V>,
-        latest: Option<u64>,
+        live: Option<(u64, u64)>,
         pin: Pin,
     ) -> Option<L::Answer<'a>> {
-        let judged = match latest {
-            Some(latest) => Hit::of(node, node.deadline(), latest),
+        let judged = match live {
+            // Not by the present deadline: it may be newer than the reading, which would undo the
+            // extension of another read.
+            Some((deadline, now)) => Ok(Hit {
+                node,
+                deadline,
+                now,
+            }),
             None => {
                 let exactly = L::IS_READ && core.shared.reads_exactly.load(Ordering::Relaxed);
                 core.shared.judge(node, exactly)

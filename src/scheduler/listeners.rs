@@ -182,7 +182,6 @@ impl Listeners {
             }
         }
         state.resting -= 1;
-        state.starter.ends_here();
         None
     }
 

@@ -65,7 +65,7 @@ pub(super) fn role() -> Role {
 pub(super) struct Starter {
     /// When the last start failed, unless one has succeeded since.
     pub(super) failed_at: Option<Instant>,
-    /// The threads, until they end or another thread waits for their end.
+    /// The threads, until another thread waits for their end. Some may have ended.
     pub(super) threads: Vec<JoinHandle<()>>,
 }
 
@@ -81,6 +81,7 @@ impl Starter {
         if self.failed_at.is_some_and(|at| now - at < RETRY) {
             return false;
         }
+        self.threads.retain(|thread| !thread.is_finished());
         let started = thread::Builder::new().name(name.into()).spawn(move || {
             ROLE.with(|here| here.set(role));
             work();
@@ -88,12 +89,6 @@ impl Starter {
         self.failed_at = started.is_err().then_some(now);
         self.threads.extend(started.inspect_err(report));
         self.failed_at.is_none()
-    }
-
-    /// The calling thread, which was started here, is about to end.
-    pub(super) fn ends_here(&mut self) {
-        let here = thread::current().id();
-        self.threads.retain(|thread| thread.thread().id() != here);
     }
 }
 
@@ -171,16 +166,15 @@ impl Worker {
         {
             self.changed.notify_one();
         }
-        let failed = !state.running && !self.start(&mut state);
-        if failed != self.has_failed() {
-            self.failed.store(failed, Ordering::Relaxed);
+        if !state.running {
+            self.start(&mut state);
         }
     }
 
-    fn start(&'static self, state: &mut State) -> bool {
+    fn start(&'static self, state: &mut State) {
         let work = || self.work();
         state.running = (state.starter).start("wheelhouse", Role::Scheduler, work);
-        state.running
+        self.failed.store(!state.running, Ordering::Relaxed);
     }
 
     /// A cache was built.
@@ -220,7 +214,6 @@ impl Worker {
                 None => wait(&self.changed, state, Duration::MAX),
             };
         }
-        state.starter.ends_here();
         (state.running, state.ending) = (false, false);
         if !state.members.is_empty() {
             self.start(&mut state);

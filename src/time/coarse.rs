@@ -12,7 +12,8 @@
 //! 2. It lags by less than [`SLACK`]. Its step is at most a tenth of that. Now and then, a thread
 //!    that takes an exact reading anyway compares the two ([`Coarse::check`]). If the lag exceeds
 //!    half of the slack, the process uses exact readings from then on. A clock that stands still is
-//!    found in the same way.
+//!    found in the same way. Until such a lag is found, an idle limit may come early by the half
+//!    of the slack; a look-up takes no entry that is due for live.
 //! 3. It is used only if a reading is cheap. The first cache of the process measures that.
 //!
 //! If a hypervisor stops the machine, both clocks stop. If it lets the counter run on, the coarse

@@ -50,7 +50,7 @@ pub(crate) const COARSE_FROM: Duration = Duration::from_secs(10);
 
 /// A read that counts from a coarse reading leaves a deadline that it would move by less than this.
 /// The deadline then counts from the coarse reading plus half of the slack, or from later: not from
-/// before the read, since the clock lags by no more.
+/// before the read, as long as the clock lags by no more (coarse 2).
 pub(crate) const GRAIN: u64 = coarse::SLACK / 2;
 
 /// The clock of one cache: readings in cache time.

@@ -390,7 +390,11 @@ fn the_last_drop_of_the_last_cache_waits_for_the_end_of_all_threads() {
             })
             .build();
         let other: Cache<u32, u32> = Cache::builder().build();
-        other.insert_with_ttl(1, 1, HOUR);
+        // Otherwise the scheduler thread ends with the first cache, perhaps in this moment.
+        let is_scheduled = round % 2 == 0;
+        if is_scheduled {
+            other.insert_with_ttl(1, 1, HOUR);
+        }
         let dropped = Arc::new(AtomicU32::new(0));
         let value = Marks(Arc::clone(&ends), Arc::clone(&dropped));
         cache.insert_with_ttl(1, value, millis(2));
@@ -399,7 +403,8 @@ fn the_last_drop_of_the_last_cache_waits_for_the_end_of_all_threads() {
             dropped.load(Ordering::SeqCst) == 1
         });
         drop(cache);
-        assert_eq!(ends.load(Ordering::SeqCst), 0, "another cache lives");
+        let ended = ends.load(Ordering::SeqCst);
+        assert!(!is_scheduled || ended == 0, "another cache lives");
         drop(other);
         assert_eq!(ends.load(Ordering::SeqCst), 2, "round {round}");
     }

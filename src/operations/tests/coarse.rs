@@ -153,6 +153,36 @@ fn an_idle_limit_is_never_early_and_at_most_a_tenth_of_a_second_late() {
     }
 }
 
+/// A value whose clone calls the cache, once.
+struct Clones(Arc<Mutex<Option<Box<dyn FnOnce() + Send>>>>);
+impl Clone for Clones {
+    fn clone(&self) -> Self {
+        let call = self.0.lock().unwrap().take();
+        if let Some(call) = call {
+            call();
+        }
+        Self(Arc::clone(&self.0))
+    }
+}
+
+#[test]
+fn a_read_with_an_old_reading_moves_no_deadline_back() {
+    let clocks = Clocks::new(START);
+    let builder = Cache::builder().scheduler(Scheduler::disabled());
+    let cache = clocks.build(|| builder.time_to_idle(HOUR).build());
+    let hook = Arc::new(Mutex::new(None));
+    cache.insert(1, Clones(Arc::clone(&hook)));
+    clocks.set(START + SECOND, 0);
+    let inner = cache.clone();
+    *hook.lock().unwrap() = Some(Box::new(move || {
+        clocks.set(START + 60 * SECOND, 0);
+        assert!(inner.get(&1).is_some());
+    }));
+    assert!(cache.get(&1).is_some(), "its reading is a minute old");
+    let left = cache.peek_ref(&1).unwrap().time_left().unwrap();
+    assert_eq!(left, HOUR + Duration::from_nanos(SLACK));
+}
+
 #[test]
 fn an_idle_limit_leaves_an_own_deadline_that_is_earlier() {
     let clocks = Clocks::new(START);
