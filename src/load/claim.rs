@@ -141,7 +141,8 @@ impl<K, V, H: Home<K, V>, Y: Key<K>> Claimant<K, V, H, Y> {
     /// The call waits for its own load from now on, as another call would that wants this. The load
     /// has yet to run.
     pub(crate) fn wait_for_own(&mut self, load: Arc<Load<K, V>>, want: Want) {
-        load.join(*self.ticket.get_or_insert_with(Ticket::draw), want);
+        // It does not stand in a queue yet.
+        _ = load.join(*self.ticket.get_or_insert_with(Ticket::draw), want, true);
         self.waits = Some(load);
     }
 
@@ -193,6 +194,9 @@ where
         };
         // Hands the lead on if this call does not need it, or panics.
         let offered = offered.map(|load| Guard::new(self.home.clone(), load));
+        if let Some(guard) = &offered {
+            self.key.restore(guard.load().key());
+        }
         self.begin(offered)
     }
 
@@ -446,7 +450,9 @@ where
                     return Ok(Begun::Busy(place.node().filter(|_| !self.ask.reloads())));
                 }
                 let place = *self.ticket.get_or_insert_with(Ticket::draw);
-                load.join(place, self.ask.want);
+                if !load.join(place, self.ask.want, self.ask.reloads()) {
+                    return Err(());
+                }
                 return Ok(Begun::Joined(load, self.now));
             }
         }

@@ -72,7 +72,7 @@ pub(crate) struct Guard<K, V, H: Home<K, V>> {
     load: Arc<Load<K, V>>,
     /// Whether the run was counted as begun, and has yet to be counted as ended.
     pub(super) runs: bool,
-    ended: bool,
+    pub(super) ended: bool,
     /// Whether the key was absent when the run began.
     pub(super) absent: bool,
     /// Whether it stands in the queue of the reloads: then another call may have taken it over.

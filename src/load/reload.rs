@@ -59,6 +59,8 @@ impl<K, V, S> OwnedGuard<K, V, S> {
     /// use.
     pub(crate) fn leave_queue(mut self) -> Option<Self> {
         if !self.load().take_queued() {
+            // The load may come into the queue once more: by another guard.
+            self.ended = true;
             return None;
         }
         self.queued = false;

@@ -445,11 +445,17 @@ impl<K, V> Load<K, V> {
     }
 
     /// Adds a waiter. Under the shard's lock, while the load is current; or on behalf of the
-    /// leader, before it hands its run to the code that will end it.
-    pub(crate) fn join(&self, ticket: Ticket, want: Want) {
+    /// leader, before it hands its run to the code that will end it. False if the load waits for a
+    /// thread by now, and the waiter does not wait for such a load (`even_queued`).
+    pub(crate) fn join(&self, ticket: Ticket, want: Want, even_queued: bool) -> bool {
         self.joined.store(true, Ordering::Relaxed);
-        // Its first poll leaves a waker: to clone one is user code.
-        self.state().add(ticket, want, None);
+        let mut state = self.state();
+        let joins = even_queued || state.phase != Phase::Queued;
+        if joins {
+            // Its first poll leaves a waker: to clone one is user code.
+            state.add(ticket, want, None);
+        }
+        joins
     }
 
     /// The waiter's call has finished its other work: from now on it waits like any other.

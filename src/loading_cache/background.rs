@@ -118,8 +118,15 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher, Y: Ke
     ) -> Poll<Answer<V, E>> {
         while let Some(load) = self.claimant.awaited().cloned() {
             self.run_if_queued(&load);
-            let told = ready!(self.claimant.poll_verdict(cx));
-            let overdue = told.is_none() && load.is_current();
+            let is_current = load.is_current();
+            let polled = self.claimant.poll_verdict(cx);
+            // Again, since the call has left its waker: a load that comes into the queue after this
+            // wakes the call.
+            if polled.is_pending() && self.run_if_queued(&load) {
+                continue;
+            }
+            let told = ready!(polled);
+            let overdue = told.is_none() && is_current;
             match &told {
                 Some(Verdict::Ended(outcome)) => return Poll::Ready(answer(outcome)),
                 Some(Verdict::Leads) => (),
@@ -138,7 +145,10 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher, Y: Ke
                     }
                 }
             }
-            self.claimant.key.restore(load.key());
+            // A call that was told to lead restores it once it has the guard.
+            if !matches!(told, Some(Verdict::Leads)) {
+                self.claimant.key.restore(load.key());
+            }
             if let Some(answer) = self.claim(told, launch) {
                 return Poll::Ready(answer);
             }
@@ -147,8 +157,8 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher, Y: Ke
     }
 
     /// On a thread that leads a load: runs a load that is queued for the threads of the reloads,
-    /// which may all have to wait for this very thread.
-    fn run_if_queued(&self, load: &Arc<Load<K, V>>) {
+    /// which may all have to wait for this very thread. True if it ran.
+    fn run_if_queued(&self, load: &Arc<Load<K, V>>) -> bool {
         if runs_loader()
             && load.is_queued()
             && let Some(inner) = self.inner.upgrade()
@@ -156,7 +166,9 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher, Y: Ke
             && let Some(guard) = inner.threads.take(load)
         {
             contain(|| run_now(&**loader, guard));
+            return true;
         }
+        false
     }
 }
 

@@ -26,7 +26,7 @@ pub(super) struct Locked<K, V> {
     pub(super) state: TableState<K, V>,
     pub(super) batch: Batch<K, V>,
     pub(super) slab: Slab<K, V>,
-    /// The current loads of keys of this shard.
+    /// The loads of keys of this shard: current ones, and revoked ones whose run is at work.
     pub(super) loads: Loads<K, V>,
     pub(super) number: u32,
 }

@@ -67,8 +67,8 @@ pub(crate) trait Change<K, V> {
     fn key(&self) -> &Self::Key;
 
     /// Whether the key is most likely absent. Then a first attempt takes the shard's lock at once,
-    /// with neither a pin nor a probe, and succeeds if no node, and no load that matters, has the
-    /// key's hash. `ask` is called with no node.
+    /// with neither a pin nor a probe. It succeeds if no node has the key's hash and, for a change
+    /// that knows loads, the shard has no current load. `ask` is called with no node.
     #[inline]
     fn expects_absent(&mut self) -> bool {
         false

@@ -770,6 +770,65 @@ fn a_compute_is_not_held_up_by_a_queued_reload() {
     }
 }
 
+/// A key whose clone panics while the flag is set.
+struct Touchy(u64, Arc<AtomicBool>);
+
+impl Clone for Touchy {
+    fn clone(&self) -> Self {
+        assert!(!self.1.load(Ordering::SeqCst), "as told");
+        Self(self.0, Arc::clone(&self.1))
+    }
+}
+
+impl PartialEq for Touchy {
+    fn eq(&self, other: &Self) -> bool {
+        self.0 == other.0
+    }
+}
+
+impl Eq for Touchy {}
+
+impl std::hash::Hash for Touchy {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        self.0.hash(state);
+    }
+}
+
+#[test]
+fn a_refresh_that_was_told_to_lead_and_panics_leaves_the_key_usable() {
+    let (hangs, panics) = (
+        Arc::new(AtomicBool::new(true)),
+        Arc::new(AtomicBool::new(false)),
+    );
+    let (is_stuck, stuck) = mpsc::channel();
+    let gate = Arc::clone(&hangs);
+    let users: LoadingCache<Touchy, u64, ()> = Cache::builder()
+        .loading(loader_fn(move |key: &Touchy| {
+            if key.0 == 0 {
+                is_stuck.send(()).unwrap();
+                until("the gate opens", || !gate.load(Ordering::SeqCst));
+            }
+            Ok(key.0)
+        }))
+        .build();
+    let key = |number| Touchy(number, Arc::clone(&panics));
+    let busy = users.refresh(key(0));
+    stuck.recv().unwrap();
+    let queued = users.refresh(key(1));
+    _ = users.cache().entry(key(1)).and_compute_with(|_| Op::Nop);
+    panics.store(true, Ordering::SeqCst);
+    let waited = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| queued.wait()));
+    assert!(waited.is_err(), "the clone of the key panics");
+    panics.store(false, Ordering::SeqCst);
+    let (done, ends) = mpsc::channel();
+    let (reader, asked) = (users.clone(), key(1));
+    thread::spawn(move || done.send(reader.get(&asked)));
+    let end = ends.recv_timeout(Duration::from_secs(20));
+    hangs.store(false, Ordering::SeqCst);
+    assert_eq!(end, Ok(Ok(1)), "no guard has the lead");
+    assert_eq!(busy.wait(), Ok(Some(0)));
+}
+
 #[test]
 fn a_loader_that_computes_a_key_queued_behind_it() {
     let (done, ends) = std::sync::mpsc::channel();
