@@ -69,7 +69,7 @@ impl Scene {
         if !*listed {
             return None;
         }
-        self.load.join(ticket, want);
+        assert!(self.load.join(ticket, want, false));
         drop(listed);
         loop {
             if let Some(verdict) = self.load.poll(ticket, &waker) {
@@ -164,7 +164,7 @@ fn a_waiter_that_leaves_against_a_hand_over_passes_it_on() {
     explore(|| {
         let scene = Scene::new();
         let first = Ticket::draw();
-        scene.load.join(first, Want::Value);
+        assert!(scene.load.join(first, Want::Value, false));
         let theirs = Arc::clone(&scene);
         let second = thread::spawn(move || match theirs.wait(Want::Value) {
             Some(Verdict::Leads) => assert!(theirs.commit(6)),
@@ -192,7 +192,7 @@ fn a_hand_over_against_a_look_for_a_cycle() {
         let scene = Scene::new();
         scene.load.set_leader(LEADER);
         let ticket = Ticket::draw();
-        scene.load.join(ticket, Want::Value);
+        assert!(scene.load.join(ticket, Want::Value, false));
         let theirs = Arc::clone(&scene);
         let leader = thread::spawn(move || theirs.end(&Outcome::Nothing));
         // Another thread looks for whom the waiter waits, while the leader hands the lead to it,
