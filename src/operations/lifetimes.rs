@@ -49,9 +49,10 @@ pub(crate) struct FromLoad {
 }
 
 /// How often one call asks the policy at most, beside one attempt that
-/// [expects the key to be absent](super::transact::Change::expects_absent). The answer is overtaken if the deadline is moved or
-/// the key is written meanwhile, perhaps by the policy itself; the call then asks again. After so
-/// many times a write takes the last answer, and a read leaves the deadline where it is.
+/// [expects the key to be absent](super::transact::Change::expects_absent). The answer is overtaken
+/// if the deadline is moved or the key is written meanwhile, perhaps by the policy itself; the call
+/// then asks again. After so many times a write takes the last answer, and a read leaves the
+/// deadline where it is.
 pub(crate) const MAX_ASKS: u32 = 16;
 
 /// Whether reads ask the policy.
