@@ -6,7 +6,9 @@
 //! keys, and starts again.
 
 use super::state::{Load, RevokedBy};
-use std::collections::{BTreeMap, VecDeque};
+use crate::hash::Words;
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Weak};
 
 /// The loads of one shard; under its lock.
@@ -15,9 +17,12 @@ pub(crate) struct Loads<K, V> {
     current: usize,
     /// A load that came when there was no other: mostly there is one at a time.
     single: Option<Arc<Load<K, V>>>,
-    /// The other loads, by hash and address. Among them, and in `single`, stand loads that were
-    /// revoked, until their runs end: calls may still wait for them.
-    others: BTreeMap<(u64, usize), Arc<Load<K, V>>>,
+    /// The other loads by their full hashes: one, and hardly ever more. Among them, and in
+    /// `single`, stand loads that were revoked, until their runs end: calls may still wait for
+    /// them.
+    others: HashMap<u64, (Arc<Load<K, V>>, Vec<Arc<Load<K, V>>>), Words>,
+    /// How many loads stand in `others`.
+    len: usize,
     /// Loads that have rested, in their order: some have been run again since, or revoked. Weak: it
     /// keeps neither the key nor the error of a load that the table has let go.
     resting: VecDeque<Weak<Load<K, V>>>,
@@ -25,6 +30,9 @@ pub(crate) struct Loads<K, V> {
 
 /// How many failures a shard remembers.
 const MOST_RESTING: usize = 256;
+
+/// The memory of an empty table that was larger than this is given back.
+const SPARE_LOADS: usize = 64;
 
 /// The loads of one full hash that a call has found.
 pub(crate) struct SameHashLoads<K, V> {
@@ -68,7 +76,8 @@ impl<K, V> Loads<K, V> {
         Self {
             current: 0,
             single: None,
-            others: BTreeMap::new(),
+            others: HashMap::default(),
+            len: 0,
             resting: VecDeque::new(),
         }
     }
@@ -81,12 +90,14 @@ impl<K, V> Loads<K, V> {
 
     /// The loads for which calls may wait, current or not.
     pub(crate) fn awaited(&self) -> impl Iterator<Item = &Arc<Load<K, V>>> {
-        self.single.iter().chain(self.others.values())
+        let others = self.others.values();
+        let others = others.flat_map(|(one, more)| std::iter::once(one).chain(more));
+        self.single.iter().chain(others)
     }
 
     /// The number of loads, current or not.
     pub(crate) fn len(&self) -> usize {
-        usize::from(self.single.is_some()) + self.others.len()
+        usize::from(self.single.is_some()) + self.len
     }
 
     /// Finds the load of a call's key. False if there are loads of the hash whose keys were not
@@ -95,8 +106,9 @@ impl<K, V> Loads<K, V> {
     pub(crate) fn classify(&self, hash: u64, same_hash: &mut SameHashLoads<K, V>) -> bool {
         let mut found = false;
         let single = self.single.iter().filter(|load| load.hash() == hash);
-        let others = self.others.range((hash, 0)..=(hash, usize::MAX));
-        let loads = single.chain(others.map(|(_, load)| load));
+        let others = self.others.get(&hash).into_iter();
+        let others = others.flat_map(|(one, more)| std::iter::once(one).chain(more));
+        let loads = single.chain(others);
         for load in loads.filter(|load| load.is_current()) {
             let same = |other: &Arc<Load<K, V>>| Arc::ptr_eq(other, load);
             if same_hash.mine.as_ref().is_some_and(same) {
@@ -114,10 +126,14 @@ impl<K, V> Loads<K, V> {
 
     pub(crate) fn add(&mut self, load: Arc<Load<K, V>>) {
         self.current += 1;
-        if self.single.is_none() && self.others.is_empty() {
+        if self.len() == 0 {
             self.single = Some(load);
-        } else {
-            self.others.insert(place(&load), load);
+            return;
+        }
+        self.len += 1;
+        match self.others.entry(load.hash()) {
+            Entry::Occupied(same) => same.into_mut().1.push(load),
+            Entry::Vacant(vacant) => _ = vacant.insert((load, Vec::new())),
         }
     }
 
@@ -142,8 +158,26 @@ impl<K, V> Loads<K, V> {
     /// Takes a load out that is no longer current. The caller holds another reference.
     pub(crate) fn remove(&mut self, load: &Arc<Load<K, V>>) {
         let is_this = |other: &mut Arc<_>| Arc::ptr_eq(other, load);
-        if self.single.take_if(is_this).is_none() {
-            self.others.remove(&place(load));
+        if self.single.take_if(is_this).is_some() {
+            return;
+        }
+        let Entry::Occupied(mut same) = self.others.entry(load.hash()) else {
+            return;
+        };
+        let (one, more) = same.get_mut();
+        if !Arc::ptr_eq(one, load) {
+            let Some(at) = more.iter_mut().position(is_this) else {
+                return;
+            };
+            more.swap_remove(at);
+        } else if let Some(next) = more.pop() {
+            *one = next;
+        } else {
+            same.remove();
+        }
+        self.len -= 1;
+        if self.len == 0 && self.others.capacity() > SPARE_LOADS {
+            self.others = HashMap::default();
         }
     }
 
@@ -189,11 +223,6 @@ impl<K, V> Loads<K, V> {
     }
 }
 
-/// The place of a load among the others.
-fn place<K, V>(load: &Arc<Load<K, V>>) -> (u64, usize) {
-    (load.hash(), Arc::as_ptr(load).addr())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -237,5 +266,16 @@ mod tests {
         assert!(all.iter().all(|load| !load.is_current()));
         all.iter().for_each(|load| loads.remove(load));
         assert_eq!(loads.len(), 0);
+    }
+
+    #[test]
+    fn the_memory_of_many_loads_is_given_back() {
+        let mut loads = Loads::<u8, ()>::new();
+        let all: Vec<_> = (0..10_000).map(|hash| load(hash / 2, 0)).collect();
+        all.iter().for_each(|load| loads.add(Arc::clone(load)));
+        assert_eq!((loads.len(), loads.awaited().count()), (10_000, 10_000));
+        all.iter().for_each(|load| loads.remove_ended(load));
+        assert!(loads.is_empty() && loads.len() == 0 && loads.awaited().count() == 0);
+        assert_eq!(loads.others.capacity(), 0);
     }
 }

@@ -154,7 +154,9 @@ fn an_idle_limit_is_never_early_and_at_most_a_tenth_of_a_second_late() {
 }
 
 /// A value whose clone calls the cache, once.
-struct Clones(Arc<Mutex<Option<Box<dyn FnOnce() + Send>>>>);
+struct Clones(Arc<Mutex<Option<Call>>>);
+type Call = Box<dyn FnOnce() + Send>;
+
 impl Clone for Clones {
     fn clone(&self) -> Self {
         let call = self.0.lock().unwrap().take();
