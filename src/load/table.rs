@@ -20,13 +20,16 @@ pub(crate) struct Loads<K, V> {
     /// The other loads by their full hashes: one, and hardly ever more. Among them, and in
     /// `single`, stand loads that were revoked, until their runs end: calls may still wait for
     /// them.
-    others: HashMap<u64, (Arc<Load<K, V>>, Vec<Arc<Load<K, V>>>), Words>,
+    others: HashMap<u64, OfOneHash<K, V>, Words>,
     /// How many loads stand in `others`.
     len: usize,
     /// Loads that have rested, in their order: some have been run again since, or revoked. Weak: it
     /// keeps neither the key nor the error of a load that the table has let go.
     resting: VecDeque<Weak<Load<K, V>>>,
 }
+
+/// One load, and more if there are more.
+type OfOneHash<K, V> = (Arc<Load<K, V>>, Vec<Arc<Load<K, V>>>);
 
 /// How many failures a shard remembers.
 const MOST_RESTING: usize = 256;
