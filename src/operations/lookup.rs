@@ -109,7 +109,7 @@ pub(crate) trait Lookup<K: 'static, V: 'static>: Sized {
         let pin = core.shared.pin();
         let map = &core.shared.map;
         match map.find(hash, &pin, |node| key.equivalent(node.key())) {
-            Some(node) => Flow::<K, V, S, Self, Q>::finish(core, key, node, None, pin),
+            Some(node) => Flow::<K, V, S, Self, Q>::finish(core, key, node, NEVER, 0, pin),
             None => {
                 Self::note_miss(core);
                 None
@@ -292,11 +292,11 @@ impl<K: 'static, V: 'static, S, L: Lookup<K, V>, Q: Equivalent<K> + ?Sized> Flow
             && L::is_fresh(node, Some(latest))
         {
             if L::IS_READ && core.shared.reads_extend && !core.lifetimes.is_extended(&hit) {
-                return Self::finish(core, key, node, Some((hit.deadline, latest)), pin.into());
+                return Self::finish(core, key, node, hit.deadline, latest, pin.into());
             }
             return Self::end(core, hit, pin);
         }
-        Self::finish(core, key, node, None, pin.into())
+        Self::finish(core, key, node, NEVER, 0, pin.into())
     }
 
     /// The end of a fast look-up that has found a live entry.
@@ -333,27 +333,27 @@ impl<K: 'static, V: 'static, S, L: Lookup<K, V>, Q: Equivalent<K> + ?Sized> Flow
     }
 
     /// The rest of a look-up that has found the key's entry: judges it by the clock, and does what
-    /// a read does. `live` is a deadline by which the caller has found it live, and the moment.
+    /// a read does. If `now` is not 0, the caller has found it live, by this deadline.
     #[inline(never)]
     fn finish<'a>(
         core: &'a Core<K, V, S>,
         key: &Q,
         node: NodePtr<K, V>,
-        live: Option<(u64, u64)>,
+        deadline: u64,
+        now: u64,
         pin: Pin,
     ) -> Option<L::Answer<'a>> {
-        let judged = match live {
+        let judged = if now == 0 {
+            let exactly = L::IS_READ && core.shared.reads_exactly.load(Ordering::Relaxed);
+            core.shared.judge(node, exactly)
+        } else {
             // Not by the present deadline: it may be newer than the reading, which would undo the
             // extension of another read.
-            Some((deadline, now)) => Ok(Hit {
+            Ok(Hit {
                 node,
                 deadline,
                 now,
-            }),
-            None => {
-                let exactly = L::IS_READ && core.shared.reads_exactly.load(Ordering::Relaxed);
-                core.shared.judge(node, exactly)
-            }
+            })
         };
         let Ok(mut hit) = judged else {
             return Self::search(core, node.hash(), key, Some(node), pin);
