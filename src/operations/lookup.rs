@@ -109,7 +109,7 @@ pub(crate) trait Lookup<K: 'static, V: 'static>: Sized {
         let pin = core.shared.pin();
         let map = &core.shared.map;
         match map.find(hash, &pin, |node| key.equivalent(node.key())) {
-            Some(node) => Flow::<K, V, S, Self, Q>::finish(core, key, node, NEVER, 0, pin),
+            Some(node) => Flow::<K, V, S, Self, Q>::finish(core, key, node, 0, 0, pin),
             None => {
                 Self::note_miss(core);
                 None
@@ -296,7 +296,7 @@ impl<K: 'static, V: 'static, S, L: Lookup<K, V>, Q: Equivalent<K> + ?Sized> Flow
             }
             return Self::end(core, hit, pin);
         }
-        Self::finish(core, key, node, NEVER, 0, pin.into())
+        Self::finish(core, key, node, 0, 0, pin.into())
     }
 
     /// The end of a fast look-up that has found a live entry.
