@@ -378,7 +378,7 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Guard<K, V,
             absent: self.absent,
             made: &mut made,
         };
-        let Some(outcome) = write::put_through(&core, &mut new, given, condition) else {
+        let Some(outcome) = write::write(&core, &mut new, given, condition, |stored| stored) else {
             drop(new);
             return self.discard(Some(&core), own);
         };

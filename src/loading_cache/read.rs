@@ -7,7 +7,7 @@ use super::loader::{LoadError, Loaded};
 use super::{Inner, LoadingCache};
 use crate::load::wait::block_on;
 use crate::load::{ByRef, Claimant, Keyless, Keys, Owned, Request, conclude, fallible};
-use crate::operations::{Lookup, Timed, look_up_many};
+use crate::operations::{Lookup, Timed};
 use crate::stats::Count;
 use equivalent::Equivalent;
 use std::borrow::ToOwned;
@@ -327,7 +327,7 @@ where
     fn look_up_all(&self, keys: impl IntoIterator<Item = K>) -> (Keys<K, V>, Vec<K>) {
         let mut stale = Vec::new();
         let keys = Keys::look_up(keys, |keys| {
-            let found = look_up_many::<Timed, _, _, _, _, _>(self.cache.core(), keys);
+            let found = self.cache.core().look_up_many::<Timed, _, _>(keys);
             let value = |(key, found): (&K, Option<(V, bool)>)| {
                 let (value, may_be_stale) = found?;
                 if may_be_stale {

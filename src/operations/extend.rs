@@ -2,7 +2,7 @@
 
 use super::core::Core;
 use super::find::Hit;
-use super::lifetimes::reads;
+use super::lifetimes::{EACH_READ, FIRST_READ};
 use super::transact::{Change, Hold};
 use crate::expiry::Lifetime;
 use crate::maintenance::WriteOutcome;
@@ -34,10 +34,10 @@ impl<K, V> Hit<K, V> {
         }
         let asks = lifetimes.asks_reads.load(Ordering::Relaxed);
         let own = match &lifetimes.policy {
-            Some(policy) if asks == reads::EACH_READ => {
-                policy.deadline_after_read(node, &core.shared.clock, now, deadline)
+            Some(policy) if asks == EACH_READ => {
+                policy.deadline_of_read(node, &core.shared.clock, now, deadline)
             }
-            Some(policy) if asks == reads::FIRST_READ => {
+            Some(policy) if asks == FIRST_READ => {
                 ask_about_first_read(core, &**policy, node, deadline, now)
             }
             _ => deadline,
@@ -85,7 +85,7 @@ fn move_by_read<K, V, S>(
     if node.state() != NodeState::Live {
         return None;
     }
-    if !lifetimes.may_keep_own() || node.own_deadline() == own {
+    if !lifetimes.kept_apart || node.own_deadline() == own {
         return Some(wanted);
     }
     // Another thread has meanwhile set the own deadline, and moved the wanted one to the very value
@@ -107,13 +107,9 @@ fn ask_about_first_read<K, V, S>(
 ) -> u64 {
     let mut own = deadline;
     let inherits = policy.inherits_reads(&mut || {
-        own = policy.deadline_after_read(node, &core.shared.clock, now, deadline);
+        own = policy.deadline_of_read(node, &core.shared.clock, now, deadline);
     });
-    core.lifetimes.note_first_read(inherits);
-    let is_fast = Core::<K, V, S>::reads_are_fast(&core.lifetimes, &core.shared);
-    core.shared.set_slow_reads(!is_fast);
-    let exactly = core.lifetimes.reads_exactly();
-    core.shared.reads_exactly.store(exactly, Ordering::Relaxed);
+    core.lifetimes.note_first_read(inherits, &core.shared);
     own
 }
 
@@ -157,17 +153,12 @@ where
     S: BuildHasher,
     Q: Equivalent<K> + Hash + ?Sized,
 {
-    if lifetime.is_some() {
-        core.lifetimes.note_own();
-    }
     let change = SetDeadline {
         core,
         key,
         lifetime,
     };
-    let hash = core.hash(key);
-    let cell = core.shared.map.cell(hash);
-    (core.shared).transact_in(cell, hash, change, |_, settled| {
+    (core.shared).transact_and(core.hash(key), change, |_, settled| {
         let Some(outcome) = settled.end() else {
             return false;
         };

@@ -20,7 +20,7 @@ use super::transact::{Change, Hold};
 use crate::listener::RemovalCause;
 use crate::load::state::RevokedBy;
 use crate::maintenance::WriteOutcome;
-use crate::map::{Revalidated, ShardCell};
+use crate::map::Revalidated;
 use crate::node::{NewNode, NodePtr};
 use crate::time::{self, NEVER};
 use std::hash::{BuildHasher, Hash};
@@ -87,33 +87,22 @@ pub(crate) trait WriteCondition<K, V> {
 }
 
 /// The condition of an explicit write, which revokes the load of its key.
-pub(crate) struct Explicit(pub(crate) RevokedBy);
-
-impl<K, V> WriteCondition<K, V> for Explicit {
-    const KNOWS_LOADS: bool = true;
-
-    #[inline]
-    fn check(&mut self, _: Option<NodePtr<K, V>>, _: u64, _: &mut Hold<'_, '_, K, V>) -> Check {
-        Check::Pass
-    }
-
-    #[inline]
-    fn stored(&mut self, hold: &mut Hold<'_, '_, K, V>, _: Written) {
-        hold.revoke(self.0);
-    }
+pub(crate) struct Explicit<A> {
+    pub(crate) by: RevokedBy,
+    /// If set, the write replaces certain values only: those that live, and that this accepts.
+    /// Asked with no lock held.
+    pub(crate) only_over: Option<A>,
 }
 
-/// The condition of a write that replaces certain values: those that live, and that this accepts.
-/// Asked with no lock held.
-pub(crate) struct OnlyOver<A>(pub(crate) A);
-
-impl<K, V, A: Fn(NodePtr<K, V>) -> bool> WriteCondition<K, V> for OnlyOver<A> {
+impl<K, V, A: Fn(NodePtr<K, V>) -> bool> WriteCondition<K, V> for Explicit<A> {
     const KNOWS_LOADS: bool = true;
 
+    #[inline]
     fn look(&mut self, found: Option<NodePtr<K, V>>) -> bool {
-        found.is_some_and(&self.0)
+        (self.only_over.as_ref()).is_none_or(|accepts| found.is_some_and(accepts))
     }
 
+    #[inline]
     fn check(
         &mut self,
         found: Option<NodePtr<K, V>>,
@@ -122,15 +111,17 @@ impl<K, V, A: Fn(NodePtr<K, V>) -> bool> WriteCondition<K, V> for OnlyOver<A> {
     ) -> Check {
         // By the time of the write itself: the new value must not replace one that is due at that
         // time.
-        if found.is_some_and(|node| !time::is_due(now, node.deadline())) {
+        let is_live = |node: NodePtr<K, V>| !time::is_due(now, node.deadline());
+        if self.only_over.is_none() || found.is_some_and(is_live) {
             Check::Pass
         } else {
             Check::Again
         }
     }
 
-    fn stored(&mut self, hold: &mut Hold<'_, '_, K, V>, written: Written) {
-        Explicit(RevokedBy::Conditional).stored(hold, written);
+    #[inline]
+    fn stored(&mut self, hold: &mut Hold<'_, '_, K, V>, _: Written) {
+        hold.revoke(self.by);
     }
 }
 
@@ -143,41 +134,16 @@ where
     S: BuildHasher,
 {
     let given = lifetime.map_or(LifetimeSource::Policy, LifetimeSource::Ttl);
-    let explicit = Explicit(RevokedBy::Overwrite);
-    let hash = core.hash(&key);
-    let cell = cell_to_write(core, hash);
-    let mut new = new_node(core, hash, key, value);
-    write(core, cell, &mut new, given, explicit, |stored| {
+    let explicit = Explicit {
+        by: RevokedBy::Overwrite,
+        only_over: None::<fn(NodePtr<K, V>) -> bool>,
+    };
+    let mut new = new_node(core, core.hash(&key), key, value);
+    write(core, &mut new, given, explicit, |stored| {
         if let Some(outcome) = stored {
             core.maintenance.after_write(&core.shared, outcome);
         }
     });
-}
-
-/// Stores a new node; `None` if the condition refuses it, and then the node still has its key and
-/// value. The caller is to call `after_write` with the outcome.
-// By reference: the value may be large.
-#[inline]
-pub(crate) fn put_through<K, V, S>(
-    core: &Core<K, V, S>,
-    new: &mut NewNode<K, V>,
-    given: LifetimeSource,
-    condition: impl WriteCondition<K, V>,
-) -> Option<WriteOutcome>
-where
-    K: Eq + 'static,
-    V: 'static,
-{
-    let cell = cell_to_write(core, new.hash());
-    write(core, cell, new, given, condition, |stored| stored)
-}
-
-#[inline]
-fn cell_to_write<K, V, S>(core: &Core<K, V, S>, hash: u64) -> &ShardCell<K, V> {
-    // The prefetch comes before the pin, whose fence delays later memory loads.
-    let cell = core.shared.map.cell(hash);
-    cell.prefetch(hash);
-    cell
 }
 
 /// The node of a write.
@@ -192,11 +158,12 @@ pub(crate) fn new_node<K, V, S>(
     NewNode::new(key, value, hash, weight)
 }
 
-/// The transaction of a write. The caller keeps what a condition refuses.
+/// Stores a new node, and calls `end` with the outcome: with `None` if the condition refuses it, and
+/// then the node still has its key and value. The caller is to call `after_write` with the outcome.
+// By reference: the value may be large.
 #[inline(always)]
-fn write<K, V, S, C, R>(
+pub(crate) fn write<K, V, S, C, R>(
     core: &Core<K, V, S>,
-    cell: &ShardCell<K, V>,
     new: &mut NewNode<K, V>,
     given: LifetimeSource,
     condition: C,
@@ -207,15 +174,14 @@ where
     V: 'static,
     C: WriteCondition<K, V>,
 {
-    let hash = new.hash();
-    let given = &given;
+    let (hash, given) = (new.hash, &given);
     let write = Write {
         core,
         new,
         given,
         condition,
     };
-    (core.shared).transact_in(cell, hash, write, |_, settled| end(settled.end()))
+    (core.shared).transact_and(hash, write, |_, settled| end(settled.end()))
 }
 
 /// A write, as a change.
@@ -261,8 +227,7 @@ where
         }
         let core = self.core;
         let now = (core.shared.clock).now_beside(found.map_or(NEVER, |old| old.deadline()));
-        // `NEVER` would say that the time of the write is not known.
-        let now = now + u64::from(now == NEVER);
+        let now = time::of_write(now);
         if let Some((asked, refresh)) = last
             && let Some(asked) = asked.final_answer(now)
         {
@@ -288,7 +253,7 @@ where
         }
         let core = self.core;
         let (shared, lifetimes) = (&core.shared, &core.lifetimes);
-        let weight = self.new.weight();
+        let weight = self.new.weight;
         let too_heavy = shared.is_too_heavy(weight);
         let (former, times, node) = match place {
             Revalidated::Occupied(spot) => {
