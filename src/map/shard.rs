@@ -6,10 +6,10 @@ use crate::buffer::{Batch, WriteEvent};
 use crate::listener::RemovalCause;
 use crate::load::state::Load;
 use crate::load::table::Loads;
-use crate::node::{Columns, Emptied, NewNode, NodePtr, NodeState, Slab, Times};
+use crate::node::{Columns, NewNode, NodePtr, NodeState, Slab, Times};
 use crate::process::Process;
 use crate::reclaim::Pin;
-use crate::sync::{AtomicU64, Ordering, ShortMutex, ShortMutexGuard, add_alone};
+use crate::sync::{AtomicU64, ShortMutex, ShortMutexGuard, add_alone};
 use std::sync::Arc;
 
 /// A shard that is not locked.

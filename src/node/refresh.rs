@@ -88,7 +88,7 @@ impl RefreshMoment {
     pub(crate) fn end(&self, until: u64, next: u64, failed: bool) {
         let (set, seen) = (Ordering::Relaxed, Ordering::Relaxed);
         if self.at.compare_exchange(until, next, set, seen).is_ok() {
-            let ended = |notes| {
+            let ended = |notes: u64| {
                 let failures = (notes & FAILURES) + u64::from(failed);
                 Some(notes & !(FAILURES | IS_RELOADING) | failures.min(FAILURES))
             };
