@@ -46,10 +46,15 @@ pub(crate) trait Lifetime<K, V>: Send + Sync {
     /// leaves it.
     fn deadline_of_read(&self, node: NodePtr<K, V>, clock: &Clock, now: u64, deadline: u64) -> u64;
 
-    /// Runs `ask`, which asks the policy about a read; says whether the policy uses the trait's
-    /// default method for reads. The default keeps the deadline, so the policy need not be asked
-    /// again.
-    fn inherits_reads(&self, ask: &mut dyn FnMut()) -> bool;
+    /// [`deadline_of_read`](Self::deadline_of_read), and whether the policy uses the trait's default
+    /// method for reads. The default keeps the deadline, so the policy need not be asked again.
+    fn first_read(
+        &self,
+        node: NodePtr<K, V>,
+        clock: &Clock,
+        now: u64,
+        deadline: u64,
+    ) -> (u64, bool);
 }
 
 /// Which calls and arguments a policy needs: all of them, for a policy of the user's.
@@ -170,10 +175,16 @@ impl<K, V, P: Expiry<K, V>> Lifetime<K, V> for Erased<P> {
         }
     }
 
-    fn inherits_reads(&self, ask: &mut dyn FnMut()) -> bool {
+    fn first_read(
+        &self,
+        node: NodePtr<K, V>,
+        clock: &Clock,
+        now: u64,
+        deadline: u64,
+    ) -> (u64, bool) {
         RAN.set(None);
-        ask();
-        RAN.take() == Some(implementation::<P, K, V>())
+        let own = self.deadline_of_read(node, clock, now, deadline);
+        (own, RAN.take() == Some(implementation::<P, K, V>()))
     }
 }
 

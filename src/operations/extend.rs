@@ -4,7 +4,6 @@ use super::core::Core;
 use super::find::Hit;
 use super::lifetimes::{EACH_READ, FIRST_READ};
 use super::transact::{Change, Hold};
-use crate::expiry::Lifetime;
 use crate::maintenance::WriteOutcome;
 use crate::map::Revalidated;
 use crate::node::{NodePtr, NodeState};
@@ -38,7 +37,9 @@ impl<K, V> Hit<K, V> {
                 policy.deadline_of_read(node, &core.shared.clock, now, deadline)
             }
             Some(policy) if asks == FIRST_READ => {
-                ask_about_first_read(core, &**policy, node, deadline, now)
+                let (own, inherits) = policy.first_read(node, &core.shared.clock, now, deadline);
+                lifetimes.note_first_read(inherits, &core.shared);
+                own
             }
             _ => deadline,
         };
@@ -93,24 +94,6 @@ fn move_by_read<K, V, S>(
     // here; readers see the later of the two until then.
     let moved = move_deadline(core, node, wanted, None, now);
     moved.or_else(|| node.is_frozen(now).then_some(wanted))
-}
-
-/// The policy's answer about the first read, which shows whether later reads have to ask.
-#[cold]
-#[inline(never)]
-fn ask_about_first_read<K, V, S>(
-    core: &Core<K, V, S>,
-    policy: &dyn Lifetime<K, V>,
-    node: NodePtr<K, V>,
-    deadline: u64,
-    now: u64,
-) -> u64 {
-    let mut own = deadline;
-    let inherits = policy.inherits_reads(&mut || {
-        own = policy.deadline_of_read(node, &core.shared.clock, now, deadline);
-    });
-    core.lifetimes.note_first_read(inherits, &core.shared);
-    own
 }
 
 /// Moves a deadline under the shard's lock, with an event for the pass. For an earlier deadline,

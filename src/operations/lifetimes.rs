@@ -123,12 +123,6 @@ impl<K, V> Lifetimes<K, V> {
         time::elapsed(extended, hit.deadline) < time::GRAIN
     }
 
-    /// Whether a read may still move a deadline.
-    #[inline]
-    pub(super) fn reads_may_extend(&self) -> bool {
-        self.reads_ask() || self.limits.time_to_idle.is_some()
-    }
-
     /// Whether a read needs the exact time: the policy is told it, or the lifetime that counts from
     /// it is short.
     fn reads_exactly(&self) -> bool {
@@ -138,6 +132,7 @@ impl<K, V> Lifetimes<K, V> {
     }
 
     /// Notes whether the policy inherits its method for reads, as its first answer about one tells.
+    #[cold]
     pub(super) fn note_first_read(&self, inherits: bool, shared: &Shared<K, V>) {
         let asks = if inherits { NO_READ } else { EACH_READ };
         self.asks_reads.store(asks, Ordering::Relaxed);

@@ -65,7 +65,7 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
         T: for<'b> Lookup<K, V, Answer<'b> = A>,
         Q: Equivalent<K> + ?Sized,
     {
-        if self.lifetimes.reads_may_extend() {
+        if self.lifetimes.reads_ask() || self.lifetimes.limits.time_to_idle.is_some() {
             let asked = asked.iter().flatten();
             answers.extend(asked.map(|&(hash, key)| T::look_up_fully(self, hash, key)));
             return;

@@ -158,8 +158,8 @@ pub(crate) fn new_node<K, V, S>(
     NewNode::new(key, value, hash, weight)
 }
 
-/// Stores a new node, and calls `end` with the outcome: with `None` if the condition refuses it, and
-/// then the node still has its key and value. The caller is to call `after_write` with the outcome.
+/// Stores a new node, then calls `end` with the outcome. It is `None` if the condition refuses the
+/// node, which then still has its key and value. The caller is to call `after_write` with it.
 // By reference: the value may be large.
 #[inline(always)]
 pub(crate) fn write<K, V, S, C, R>(
