@@ -334,10 +334,12 @@ impl<K, V> Hold<'_, '_, K, V> {
 // stands in a register.
 struct FoundLoads<K, V>(Option<Box<Found<K, V>>>);
 
+/// A load with the hash of the key, and whether it is of this key; `None` until the keys are
+/// compared.
+type SameHash<K, V> = (Arc<Load<K, V>>, Option<bool>);
+
 struct Found<K, V> {
-    /// Loads with the hash of the key, and whether they are of this key; `None` until their keys
-    /// are compared.
-    same_hash: Vec<(Arc<Load<K, V>>, Option<bool>)>,
+    same_hash: Vec<SameHash<K, V>>,
     revoked: Option<Arc<Load<K, V>>>,
 }
 
