@@ -15,7 +15,8 @@
 //!
 //! A thread that waits until others have delivered notifications waits for the thread that delivers
 //! just now, which may wait for a load inside the listener. It looks for a cycle at intervals, and
-//! waits no longer if there is one ([`NotedWait::may_wait_for_delivery`]). Such a wait refuses no other.
+//! waits no longer if there is one ([`NotedWait::may_wait_for_delivery`]). Such a wait refuses no
+//! other.
 
 use super::state::Ticket;
 use crate::process::PerProcess;

@@ -182,6 +182,6 @@ mod tests {
         assert_eq!(loads.awaited().count(), 3);
         assert!(all.iter().all(|load| !load.is_current()));
         all.iter().for_each(|load| loads.remove(load));
-        assert!(loads.is_empty() && loads.len() == 0);
+        assert!(loads.is_empty() && loads.awaited().next().is_none());
     }
 }

@@ -39,9 +39,9 @@
 //! A *change* is a small struct with the arguments of the operation, and borrows of what is large.
 //! The fields may note what an attempt has learnt; the plan is lost when an attempt fails, but for
 //! the last one. [`mod@super::write`] and [`mod@super::remove`] have the two that matter most. A
-//! small one is two closures ([`Shared::change`]). An operation that commits a load sets [`Change::KNOWS_LOADS`] to false and looks in `apply` whether
-//! its own load is current. One that begins a load sets it to true, and finds the load to join by
-//! [`Hold::load`].
+//! small one is two closures ([`Shared::change`]). An operation that commits a load sets
+//! [`Change::KNOWS_LOADS`] to false and looks in `apply` whether its own load is current. One that
+//! begins a load sets it to true, and finds the load to join by [`Hold::load`].
 
 use super::lifetimes::MAX_ASKS;
 use crate::load::state::{Load, RevokedBy};
