@@ -3,9 +3,7 @@
 use super::core::Core;
 use super::find::Hit;
 use super::lifetimes::{EACH_READ, FIRST_READ};
-use super::transact::{Change, Hold};
 use crate::maintenance::WriteOutcome;
-use crate::map::Revalidated;
 use crate::node::{NodePtr, NodeState};
 use crate::sync::Ordering;
 use crate::time::{self, NEVER};
@@ -136,54 +134,10 @@ where
     S: BuildHasher,
     Q: Equivalent<K> + Hash + ?Sized,
 {
-    let change = SetDeadline {
-        core,
-        key,
-        lifetime,
-    };
-    (core.shared).transact_and(core.hash(key), change, |_, settled| {
-        let Some(outcome) = settled.end() else {
-            return false;
-        };
-        core.maintenance.after_write(&core.shared, outcome);
-        true
-    })
-}
-
-struct SetDeadline<'d, K, V, S, Q: ?Sized> {
-    core: &'d Core<K, V, S>,
-    key: &'d Q,
-    lifetime: Option<Duration>,
-}
-
-impl<K, V, S, Q> Change<K, V> for SetDeadline<'_, K, V, S, Q>
-where
-    Q: Equivalent<K> + ?Sized,
-{
-    type Key = Q;
-    /// The time from which the deadline counts.
-    type Plan = u64;
-    /// `None` if the key has no live entry.
-    type Done = Option<WriteOutcome>;
-    const KNOWS_LOADS: bool = false;
-
-    #[inline]
-    fn key(&self) -> &Q {
-        self.key
-    }
-
-    #[inline]
-    fn ask(&mut self, found: Option<NodePtr<K, V>>, _: Option<u64>) -> Result<u64, Self::Done> {
-        found.map(|_| self.core.shared.clock.now()).ok_or(None)
-    }
-
-    #[inline]
-    fn apply<'s>(
-        &mut self,
-        now: u64,
-        place: Revalidated<'s, K, V>,
-        hold: &mut Hold<'_, 's, K, V>,
-    ) -> Result<Self::Done, u64> {
+    let (lifetimes, clock) = (&core.lifetimes, &core.shared.clock);
+    let hash = core.hash(key);
+    let ask = |found: Option<NodePtr<K, V>>, _| found.map(|_| clock.now()).ok_or(None);
+    let moved = core.shared.change(hash, key, ask, |now, place, hold| {
         let Some(node) = place.node() else {
             return Ok(None);
         };
@@ -191,12 +145,17 @@ where
         if time::is_due(now, judged) && node.claim(judged, now) {
             return Ok(None);
         }
-        let own = time::deadline_in(now, self.lifetime);
-        let wanted = (self.core.lifetimes).wanted(own, || node.written(), now);
+        let own = time::deadline_in(now, lifetime);
+        let wanted = lifetimes.wanted(own, || node.written(), now);
         if !hold.shard.move_deadline(node, judged, own, wanted) {
             return Err(now);
         }
         let outcome = WriteOutcome::of_change(&hold.shard, wanted, Some(now));
         Ok(Some(outcome))
-    }
+    });
+    let Some(outcome) = moved else {
+        return false;
+    };
+    core.maintenance.after_write(&core.shared, outcome);
+    true
 }

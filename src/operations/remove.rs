@@ -2,7 +2,7 @@
 //! goes through [`Shared::take_out`].
 
 use super::core::Core;
-use super::transact::{Change, Hold, Settled};
+use super::transact::{Change, Held, Hold};
 use crate::contain::contain;
 use crate::listener::RemovalCause;
 use crate::load::state::{Load, RevokedBy};
@@ -40,7 +40,7 @@ where
         must_look,
         look,
     };
-    let end = |removal, settled| end_take(core, removal, settled);
+    let end = |removal, done, held| end_take(core, removal, done, held);
     core.shared.transact_and(core.hash(key), removal, end)
 }
 
@@ -49,19 +49,20 @@ where
 fn end_take<K, V, S, Q: ?Sized, R, L>(
     core: &Core<K, V, S>,
     mut removal: Removal<'_, K, V, Q, L>,
-    mut settled: Settled<K, V, Option<Taken<K, V, R>>>,
+    done: Option<Taken<K, V, R>>,
+    held: Held<K, V>,
 ) -> Option<R>
 where
     L: FnMut(NodePtr<K, V>) -> Option<R>,
 {
-    let Some(taken) = settled.done.take() else {
-        drop(settled);
+    let Some(taken) = done else {
+        drop(held);
         core.count_operation();
         return None;
     };
     let seen = match taken.seen {
         Some(seen) => {
-            drop(settled);
+            drop(held);
             seen
         }
         None => {
@@ -69,7 +70,7 @@ where
             let mut after = AfterRemovals::new(core);
             after.outcome = Some(taken.outcome);
             // Its pin keeps what was removed. Dropped before `after`, in any case.
-            let _settled = settled;
+            let _held = held;
             let seen = (removal.look)(taken.node)?;
             after.outcome = None;
             seen
@@ -132,11 +133,9 @@ pub(crate) fn retain<K: Eq, V, S>(core: &Core<K, V, S>, mut keep: impl FnMut(&K,
                 must_look: true,
                 look: |_| Some(()),
             };
-            let mut removed = core.shared.transact(node.hash(), removal);
-            if let Some(taken) = removed.done.take() {
-                after.outcome = Some(taken.outcome);
-            }
-            after.revoked.extend(removed.into_revoked());
+            let (taken, mut held) = core.shared.transact(node.hash(), removal);
+            after.outcome = taken.map(|taken| taken.outcome).or(after.outcome);
+            after.revoked.extend(held.take_revoked());
         }
     }
     core.count_operation();

@@ -181,7 +181,10 @@ where
         given,
         condition,
     };
-    (core.shared).transact_and(hash, write, |_, settled| end(settled.end()))
+    (core.shared).transact_and(hash, write, |_, done, held| {
+        drop(held);
+        end(done)
+    })
 }
 
 /// A write, as a change.
