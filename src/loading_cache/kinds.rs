@@ -2,6 +2,8 @@
 //! with its type erased.
 
 use super::loader::{AsyncLoader, Loaded, Loader, Reloaded};
+use crate::load::wait::in_loader;
+use crate::load::{CacheKey, CacheValue};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -9,38 +11,55 @@ use std::sync::Arc;
 /// A task for the program's spawner.
 pub(super) type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-type BoxFuture<'a, T, E> = Pin<Box<dyn Future<Output = Result<T, E>> + Send + 'a>>;
+/// A loader's answer to come. A panic of the loader comes out of a poll.
+pub(super) type BoxFuture<'a, T, E> = Pin<Box<dyn Future<Output = Result<T, E>> + Send + 'a>>;
 
-/// A loader of either kind.
-#[allow(missing_debug_implementations, reason = "programs do not see it")]
-pub enum AnyLoader<K, V, E> {
-    Blocking(Arc<dyn Loader<K, V, Error = E>>),
-    Async(Arc<dyn BoxedFutures<K, V, E>>),
-}
-
-/// An [`AsyncLoader`] with its futures in boxes.
-pub trait BoxedFutures<K, V, E>: Send + Sync {
-    fn load<'a>(&'a self, key: &'a K) -> BoxFuture<'a, Loaded<V>, E>;
-    fn reload<'a>(&'a self, key: &'a K, old: &'a V) -> BoxFuture<'a, Reloaded<V>, E>;
+/// A loader with its type erased, and its futures in boxes. Those of a [`Loader`] are ready at the
+/// first poll.
+pub trait AnyLoader<K, V, E>: Send + Sync {
+    /// Loads a key; reloads it if there is an old value. The answer is in a box, as a value may be
+    /// large.
+    fn load<'a>(&'a self, key: &'a K, old: Option<&'a V>) -> BoxFuture<'a, Box<Reloaded<V>>, E>;
     fn load_many<'a>(&'a self, keys: &'a [K]) -> BoxFuture<'a, Vec<Option<Loaded<V>>>, E>;
 }
 
-impl<K, V, L> BoxedFutures<K, V, L::Error> for L
-where
-    K: Send + Sync + 'static,
-    V: Send + Sync + 'static,
-    L: AsyncLoader<K, V>,
-{
-    fn load<'a>(&'a self, key: &'a K) -> BoxFuture<'a, Loaded<V>, L::Error> {
-        Box::pin(AsyncLoader::load(self, key))
-    }
-
-    fn reload<'a>(&'a self, key: &'a K, old: &'a V) -> BoxFuture<'a, Reloaded<V>, L::Error> {
-        Box::pin(AsyncLoader::reload(self, key, old))
+impl<K: CacheKey, V: CacheValue, L: AsyncLoader<K, V>> AnyLoader<K, V, L::Error> for L {
+    fn load<'a>(
+        &'a self,
+        key: &'a K,
+        old: Option<&'a V>,
+    ) -> BoxFuture<'a, Box<Reloaded<V>>, L::Error> {
+        // Two futures, since one would have room on the stack for the values of both.
+        match old {
+            Some(old) => Box::pin(async move { self.reload(key, old).await.map(Box::new) }),
+            None => Box::pin(async move {
+                let loaded = AsyncLoader::load(self, key).await;
+                loaded.map(|loaded| Box::new(Reloaded::New(loaded)))
+            }),
+        }
     }
 
     fn load_many<'a>(&'a self, keys: &'a [K]) -> BoxFuture<'a, Vec<Option<Loaded<V>>>, L::Error> {
-        Box::pin(AsyncLoader::load_many(self, keys))
+        Box::pin(async move { AsyncLoader::load_many(self, keys).await })
+    }
+}
+
+/// A [`Loader`] as an [`AsyncLoader`].
+struct Blocking<L>(L);
+
+impl<K: CacheKey, V: CacheValue, L: Loader<K, V>> AsyncLoader<K, V> for Blocking<L> {
+    type Error = L::Error;
+
+    async fn load(&self, key: &K) -> Result<Loaded<V>, L::Error> {
+        in_loader(|| self.0.load(key))
+    }
+
+    async fn reload(&self, key: &K, old: &V) -> Result<Reloaded<V>, L::Error> {
+        in_loader(|| self.0.reload(key, old))
+    }
+
+    async fn load_many(&self, keys: &[K]) -> Result<Vec<Option<Loaded<V>>>, L::Error> {
+        in_loader(|| self.0.load_many(keys))
     }
 }
 
@@ -62,27 +81,22 @@ pub trait IntoLoading<K, V, const IS_ASYNC: bool> {
     type Error: Send + Sync + 'static;
 
     #[doc(hidden)]
-    fn erase(self) -> AnyLoader<K, V, Self::Error>;
+    fn erase(self) -> Arc<dyn AnyLoader<K, V, Self::Error>>;
 }
 
-impl<K, V, L: Loader<K, V>> IntoLoading<K, V, false> for L {
+impl<K: CacheKey, V: CacheValue, L: Loader<K, V>> IntoLoading<K, V, false> for L {
     type Error = L::Error;
 
-    fn erase(self) -> AnyLoader<K, V, L::Error> {
-        AnyLoader::Blocking(Arc::new(self))
+    fn erase(self) -> Arc<dyn AnyLoader<K, V, L::Error>> {
+        Arc::new(Blocking(self))
     }
 }
 
-impl<K, V, L> IntoLoading<K, V, true> for L
-where
-    K: Send + Sync + 'static,
-    V: Send + Sync + 'static,
-    L: AsyncLoader<K, V>,
-{
+impl<K: CacheKey, V: CacheValue, L: AsyncLoader<K, V>> IntoLoading<K, V, true> for L {
     type Error = L::Error;
 
-    fn erase(self) -> AnyLoader<K, V, L::Error> {
-        AnyLoader::Async(Arc::new(self))
+    fn erase(self) -> Arc<dyn AnyLoader<K, V, L::Error>> {
+        Arc::new(self)
     }
 }
 

@@ -1,7 +1,6 @@
 //! Loaders, and their answers: what they make of a key, or why they make nothing.
 
 use crate::expiry::forward;
-use crate::load::Keyless;
 use std::any::Any;
 use std::convert::identity;
 use std::error::Error;
@@ -254,15 +253,6 @@ impl<V> Loaded<V> {
     pub fn never_expires(mut self) -> Self {
         self.lifetime = Some(None);
         self
-    }
-
-    /// The same, with the value in a box, as it may be large.
-    pub(super) fn boxed(self) -> Loaded<Box<Keyless<V>>> {
-        Loaded {
-            value: Keyless::made(self.value),
-            lifetime: self.lifetime,
-            refresh: self.refresh,
-        }
     }
 }
 
