@@ -224,8 +224,8 @@ impl<K, V, E, S> LoadingBuilder<K, V, E, S> {
     ///
     /// # Cost
     ///
-    /// A box for the task of a load, one for the future of the loader and one for its answer, and
-    /// what the program's runtime takes for a task.
+    /// A box for the task of a load, one for the future of the loader, and what the program's
+    /// runtime takes for a task.
     ///
     /// The spawner is called on the thread that begins the load. That may be a thread of no
     /// runtime: a thread that calls [`get`](LoadingCache::get), or the cache's own. There

@@ -1,7 +1,7 @@
 //! How a loader is called, and what its answer means for the load.
 
-use super::kinds::{AnyLoader, BoxFuture, Task};
-use super::loader::{LoadError, Reloaded};
+use super::kinds::{Answering, AnyLoader, Boxed, Task};
+use super::loader::{LoadError, Loaded, Reloaded};
 use crate::contain::contain;
 use crate::load::cycle::thread_number;
 use crate::load::state::{Load, Outcome};
@@ -28,13 +28,21 @@ pub(super) fn answer<V, E: Send + Sync + 'static>(failure: Outcome<V>) -> Answer
     }
 }
 
-/// What the loader answers; its panic is an answer, too.
-async fn caught<T, E>(mut answer: BoxFuture<'_, T, E>) -> Result<T, LoadError<E>> {
-    let poll = |cx: &mut Context<'_>| match contain(|| answer.as_mut().poll(cx)) {
-        Some(polled) => polled.map_err(|error| LoadError::Failed(Arc::new(error))),
-        None => Poll::Ready(Err(LoadError::Panicked)),
+/// What the loader answers to a question; its panic is an answer, too.
+async fn caught<'a, T, E>(ask: impl FnOnce() -> Answering<'a, T, E>) -> Result<T, LoadError<E>> {
+    let answer = match contain(ask) {
+        Some(Answering::Later(mut future)) => {
+            let poll = |cx: &mut Context<'_>| match contain(|| future.as_mut().poll(cx)) {
+                Some(polled) => polled.map(Some),
+                None => Poll::Ready(None),
+            };
+            poll_fn(poll).await
+        }
+        Some(Answering::Now(answer)) => Some(answer),
+        None => None,
     };
-    poll_fn(poll).await
+    let answer = answer.ok_or(LoadError::Panicked)?;
+    answer.map_err(|error| LoadError::Failed(Arc::new(error)))
 }
 
 /// Calls the loader for a load or a reload, and ends that by what the loader answers.
@@ -46,7 +54,7 @@ pub(super) async fn run<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S:
         return Err(LoadError::Panicked);
     };
     let (key, old) = (guard.load().key(), guard.old().map(Box::new));
-    let made = caught(loader.load(key, old.as_ref().map(|old| &old.0))).await;
+    let made = caught(|| loader.load(key, old.as_ref().map(|old| &old.0))).await;
     end(guard, began, made.map(Some), old)
 }
 
@@ -66,7 +74,8 @@ pub(super) async fn run_many<K, V, E, S>(
         return;
     };
     let keys = guards.iter().map(|guard| guard.load().key().clone());
-    let made = match caught(loader.load_many(&keys.collect::<Vec<K>>())).await {
+    let keys: Vec<K> = keys.collect();
+    let made = match caught(|| loader.load_many(&keys)).await {
         Ok(values) if values.len() != guards.len() => {
             _ = wrong.set((guards.len(), values.len()));
             Err(LoadError::Panicked)
@@ -76,7 +85,7 @@ pub(super) async fn run_many<K, V, E, S>(
     match made {
         Ok(values) => {
             for (guard, value) in guards.into_iter().zip(values) {
-                let made = value.map(|loaded| Box::new(Reloaded::New(loaded)));
+                let made = value.map(Loaded::boxed);
                 _ = end(guard, began, Ok::<_, LoadError<E>>(made), None);
             }
         }
@@ -93,7 +102,7 @@ pub(super) async fn run_many<K, V, E, S>(
 fn end<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>(
     guard: OwnedGuard<K, V, S>,
     began: u64,
-    made: Result<Option<Box<Reloaded<V>>>, LoadError<E>>,
+    made: Result<Option<Boxed<V>>, LoadError<E>>,
     old: Option<Box<(V, Option<Duration>)>>,
 ) -> Answer<V, E> {
     let ended = guard.now().unwrap_or(began);
@@ -114,26 +123,25 @@ fn end<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>(
             return Err(error);
         }
     };
-    match *made {
-        Reloaded::New(loaded) => {
+    match (made, old) {
+        (Reloaded::New(loaded), _) => {
             (from.lifetime, from.refresh) = (loaded.lifetime, loaded.refresh);
-            let own = Keyless::made(loaded.value);
-            let filling = guard.fill(own, LifetimeSource::Loaded(from));
+            let filling = guard.fill(loaded.value, LifetimeSource::Loaded(from));
             return Ok(Some(filling.into_entry()));
         }
-        Reloaded::UnchangedFor {
-            expires_in,
-            refresh_in,
-        } => (from.lifetime, from.refresh) = (expires_in.map(Some), refresh_in),
-        Reloaded::Unchanged | Reloaded::Gone => {}
-    }
-    match old.filter(|_| !matches!(*made, Reloaded::Gone)) {
-        Some(old) => {
+        // Without an old value there is nothing that could be unchanged.
+        (Reloaded::Gone, _) | (_, None) => _ = guard.remove(Outcome::Absent),
+        (unchanged, Some(old)) => {
+            if let Reloaded::UnchangedFor {
+                expires_in,
+                refresh_in,
+            } = unchanged
+            {
+                (from.lifetime, from.refresh) = (expires_in.map(Some), refresh_in);
+            }
             from.lifetime = from.lifetime.or(old.1.map(Some));
             guard.unchanged(old.0, from);
         }
-        // Without an old value there is nothing that could be unchanged.
-        None => _ = guard.remove(Outcome::Absent),
     }
     Ok(None)
 }

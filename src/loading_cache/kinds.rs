@@ -3,7 +3,7 @@
 
 use super::loader::{AsyncLoader, Loaded, Loader, Reloaded};
 use crate::load::wait::in_loader;
-use crate::load::{CacheKey, CacheValue};
+use crate::load::{CacheKey, CacheValue, Keyless};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -11,55 +11,50 @@ use std::sync::Arc;
 /// A task for the program's spawner.
 pub(super) type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// A loader's answer to come. A panic of the loader comes out of a poll.
-pub(super) type BoxFuture<'a, T, E> = Pin<Box<dyn Future<Output = Result<T, E>> + Send + 'a>>;
+/// What a loader has made of a key, with the value in a box, as it may be large.
+pub(super) type Boxed<V> = Reloaded<Box<Keyless<V>>>;
 
-/// A loader with its type erased, and its futures in boxes. Those of a [`Loader`] are ready at the
-/// first poll.
+/// A loader's answer, or a future of it.
+#[allow(missing_debug_implementations, reason = "programs do not see it")]
+pub enum Answering<'a, T, E> {
+    Now(Result<T, E>),
+    Later(Pin<Box<dyn Future<Output = Result<T, E>> + Send + 'a>>),
+}
+
+/// A loader with its type erased.
 pub trait AnyLoader<K, V, E>: Send + Sync {
-    /// Loads a key; reloads it if there is an old value. The answer is in a box, as a value may be
-    /// large.
-    fn load<'a>(&'a self, key: &'a K, old: Option<&'a V>) -> BoxFuture<'a, Box<Reloaded<V>>, E>;
-    fn load_many<'a>(&'a self, keys: &'a [K]) -> BoxFuture<'a, Vec<Option<Loaded<V>>>, E>;
+    /// Loads a key; reloads it if there is an old value.
+    fn load<'a>(&'a self, key: &'a K, old: Option<&'a V>) -> Answering<'a, Boxed<V>, E>;
+    fn load_many<'a>(&'a self, keys: &'a [K]) -> Answering<'a, Vec<Option<Loaded<V>>>, E>;
 }
 
-impl<K: CacheKey, V: CacheValue, L: AsyncLoader<K, V>> AnyLoader<K, V, L::Error> for L {
-    fn load<'a>(
-        &'a self,
-        key: &'a K,
-        old: Option<&'a V>,
-    ) -> BoxFuture<'a, Box<Reloaded<V>>, L::Error> {
-        // Two futures, since one would have room on the stack for the values of both.
-        match old {
-            Some(old) => Box::pin(async move { self.reload(key, old).await.map(Box::new) }),
-            None => Box::pin(async move {
-                let loaded = AsyncLoader::load(self, key).await;
-                loaded.map(|loaded| Box::new(Reloaded::New(loaded)))
-            }),
-        }
-    }
-
-    fn load_many<'a>(&'a self, keys: &'a [K]) -> BoxFuture<'a, Vec<Option<Loaded<V>>>, L::Error> {
-        Box::pin(async move { AsyncLoader::load_many(self, keys).await })
-    }
-}
-
-/// A [`Loader`] as an [`AsyncLoader`].
 struct Blocking<L>(L);
 
-impl<K: CacheKey, V: CacheValue, L: Loader<K, V>> AsyncLoader<K, V> for Blocking<L> {
-    type Error = L::Error;
+struct Async<L>(L);
 
-    async fn load(&self, key: &K) -> Result<Loaded<V>, L::Error> {
-        in_loader(|| self.0.load(key))
+impl<K: CacheKey, V: CacheValue, L: Loader<K, V>> AnyLoader<K, V, L::Error> for Blocking<L> {
+    fn load<'a>(&'a self, key: &'a K, old: Option<&'a V>) -> Answering<'a, Boxed<V>, L::Error> {
+        Answering::Now(in_loader(|| match old {
+            Some(old) => self.0.reload(key, old).map(Reloaded::boxed),
+            None => self.0.load(key).map(Loaded::boxed),
+        }))
     }
 
-    async fn reload(&self, key: &K, old: &V) -> Result<Reloaded<V>, L::Error> {
-        in_loader(|| self.0.reload(key, old))
+    fn load_many<'a>(&'a self, keys: &'a [K]) -> Answering<'a, Vec<Option<Loaded<V>>>, L::Error> {
+        Answering::Now(in_loader(|| self.0.load_many(keys)))
+    }
+}
+
+impl<K: CacheKey, V: CacheValue, L: AsyncLoader<K, V>> AnyLoader<K, V, L::Error> for Async<L> {
+    fn load<'a>(&'a self, key: &'a K, old: Option<&'a V>) -> Answering<'a, Boxed<V>, L::Error> {
+        Answering::Later(match old {
+            Some(old) => Box::pin(async { self.0.reload(key, old).await.map(Reloaded::boxed) }),
+            None => Box::pin(async { self.0.load(key).await.map(Loaded::boxed) }),
+        })
     }
 
-    async fn load_many(&self, keys: &[K]) -> Result<Vec<Option<Loaded<V>>>, L::Error> {
-        in_loader(|| self.0.load_many(keys))
+    fn load_many<'a>(&'a self, keys: &'a [K]) -> Answering<'a, Vec<Option<Loaded<V>>>, L::Error> {
+        Answering::Later(Box::pin(self.0.load_many(keys)))
     }
 }
 
@@ -96,7 +91,7 @@ impl<K: CacheKey, V: CacheValue, L: AsyncLoader<K, V>> IntoLoading<K, V, true> f
     type Error = L::Error;
 
     fn erase(self) -> Arc<dyn AnyLoader<K, V, L::Error>> {
-        Arc::new(self)
+        Arc::new(Async(self))
     }
 }
 

@@ -1,6 +1,8 @@
 //! Loaders, and their answers: what they make of a key, or why they make nothing.
 
+use super::kinds::Boxed;
 use crate::expiry::forward;
+use crate::load::Keyless;
 use std::any::Any;
 use std::convert::identity;
 use std::error::Error;
@@ -254,6 +256,15 @@ impl<V> Loaded<V> {
         self.lifetime = Some(None);
         self
     }
+
+    /// The answer of a reload, with the value in a box, as it may be large.
+    pub(super) fn boxed(self) -> Boxed<V> {
+        Reloaded::New(Loaded {
+            value: Keyless::made(self.value),
+            lifetime: self.lifetime,
+            refresh: self.refresh,
+        })
+    }
 }
 
 impl<V> From<V> for Loaded<V> {
@@ -298,6 +309,25 @@ pub enum Reloaded<V> {
     },
     /// The key has no value any more: the entry is removed.
     Gone,
+}
+
+impl<V> Reloaded<V> {
+    /// The same, with the value in a box.
+    pub(super) fn boxed(self) -> Boxed<V> {
+        let (expires_in, refresh_in) = match self {
+            Self::New(loaded) => return loaded.boxed(),
+            Self::Gone => return Reloaded::Gone,
+            Self::Unchanged => (None, None),
+            Self::UnchangedFor {
+                expires_in,
+                refresh_in,
+            } => (expires_in, refresh_in),
+        };
+        Reloaded::UnchangedFor {
+            expires_in,
+            refresh_in,
+        }
+    }
 }
 
 /// Why there is no value.

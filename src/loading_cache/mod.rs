@@ -10,7 +10,7 @@
 //!
 //! `read` has the methods that read, `call` calls the loader: all loads and reloads end by its
 //! `run`, which needs no thread of its own. The thread of a call, a reload thread, or a task polls
-//! it; with a [`Loader`] it is ready at the first poll.
+//! it; with a [`Loader`] the first poll ends it.
 //!
 //! # The states of an entry and its reload
 //!
