@@ -163,7 +163,6 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher, Y: Ke
                 if !late {
                     ask.over = Over::Absent;
                 }
-                self.claimant.key.restore(load.key());
             }
             if let Some(answer) = self.claim(told, launch) {
                 return Poll::Ready(answer);
