@@ -43,12 +43,12 @@ impl<'a, K, V, S> Home<K, V> for &'a Core<K, V, S> {
 
     #[inline]
     fn visit(&self) -> Option<&'a Core<K, V, S>> {
-        (self.maintenance.is_of_this_process()).then_some(*self)
+        (self.maintenance.process.is_current()).then_some(*self)
     }
 
     #[inline]
     fn check_process(&self) {
-        self.maintenance.check_process();
+        self.maintenance.process.check();
     }
 }
 
