@@ -5,11 +5,11 @@
 //!
 //! The pass [`post`](Notifier::post)s nodes that left the cache. The node itself carries key and
 //! value, so a notification copies nothing, and the listener gets the value that was removed. A
-//! thread that [`deliver`](Notifier::deliver)s becomes the *deliverer*, unless another thread is. It
-//! takes a few notifications at a time and calls the listener for each node in order, with no lock
-//! held. It stops to be the deliverer in the same hold of the lock in which it finds the queue
-//! empty. So a thread that finds a deliverer leaves the work to that thread, and no notification
-//! stays behind. `maintenance/delivery.rs` decides which threads deliver, and when.
+//! thread that [`deliver`](Notifier::deliver)s becomes the *deliverer*, unless another thread is.
+//! It takes a few notifications at a time and calls the listener for each node in order, with no
+//! lock held. It gives the role up in the same hold of the lock in which it finds the queue empty.
+//! So a thread that finds a deliverer leaves the work to that thread, and no notification stays
+//! behind. `maintenance/delivery.rs` decides which threads deliver, and when.
 //!
 //! A thread that has posted *offers* a delivery to the threads that call listeners, unless one is
 //! offered already. The thread that takes the offer delivers, withdraws the offer, and looks at the
@@ -105,7 +105,7 @@ pub(crate) struct Notifier<K, V> {
 }
 
 struct State<K, V> {
-    /// The notifications that wait, in the order of posting, in blocks, so that a post does not copy
+    /// The notifications that wait, in the order of posting. In blocks, so that a post does not copy
     /// those that already wait.
     blocks: VecDeque<Vec<Notification<K, V>>>,
     /// How many of the first block were taken.

@@ -343,10 +343,10 @@ impl<K, V> Eviction<K, V> {
 
     /// Begins a walk through all entries, from the first victim to the last, in small steps.
     ///
-    /// It goes through one queue after the other. Its length at the beginning bounds its visits, so
-    /// it ends however much writers add meanwhile. Between two steps the policy may change: an entry
-    /// that moves to another queue may be visited twice or not at all. So a walk gives an order, and
-    /// its caller learns elsewhere, from the map, which entries there are.
+    /// It goes through one queue after the other. The number of entries at the beginning bounds its
+    /// visits, so it ends however much writers add meanwhile. Between two steps the policy may
+    /// change: an entry that moves to another queue may be visited twice or not at all. So a walk
+    /// gives an order, and its caller learns elsewhere, from the map, which entries there are.
     pub(crate) fn begin_walk(&mut self) {
         // Room for entries that are used meanwhile.
         let most = 2 * self.len();

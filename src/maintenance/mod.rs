@@ -245,8 +245,8 @@ impl<K, V> MaintenanceView<'_, K, V> {
         self.maintenance.notifier.waiting() > 0
     }
 
-    /// Drains the buffers, so that the size policy knows all uses and entries. Runs destructors: the
-    /// caller holds no pin.
+    /// Drains the buffers, so that the size policy knows all uses and entries. Runs destructors, so
+    /// the caller holds no pin.
     pub(crate) fn bring_up_to_date(&self) {
         self.run_all(Plan {
             expire: false,
@@ -282,9 +282,9 @@ struct State<K, V> {
     wheel: Wheel<K, V>,
     eviction: Option<Eviction<K, V>>,
     freeing: Freeing<K, V>,
-    /// The buffers of a pass. They are empty between passes, and keep their capacity: notifications
-    /// that the pass has collected. The queue of the listener may take the vector, and gives another
-    /// one for it.
+    /// Notifications that the pass has collected. The queue of the listener may take the vector,
+    /// and gives another one for it. This and the next three are the buffers of a pass: they are
+    /// empty between passes, and keep their capacity.
     gathered: Vec<Notification<K, V>>,
     /// The batch of the shard that is drained.
     batch: Batch<K, V>,

@@ -132,9 +132,9 @@ impl<K, V> MaintenanceView<'_, K, V> {
         }
     }
 
-    /// Waits until other threads have dropped the values that they have taken out to free, or as
-    /// many that they have taken since. False if there was nothing to wait for, or it took too long:
-    /// their destructors may wait for this very thread.
+    /// Waits until other threads have dropped the values that they have taken out to free, or have
+    /// dropped as many that they took since. False if there was nothing to wait for, or it took too
+    /// long: their destructors may wait for this very thread.
     fn await_freed(&self, until: Instant) -> bool {
         if is_freeing() || inside_listener() {
             return false;
