@@ -37,7 +37,7 @@
 //! every removed value in memory.
 
 use crate::listener::{Listener, RemovalCause, call, inside_listener};
-use crate::load::cycle::{DeliveryWait, thread_number};
+use crate::load::cycle::{NotedWait, thread_number};
 use crate::node::NodePtr;
 use crate::sync::{AtomicU64, AtomicUsize, Condvar, Mutex, Ordering, yield_now};
 use std::collections::VecDeque;
@@ -105,8 +105,8 @@ pub(crate) struct Notifier<K, V> {
 }
 
 struct State<K, V> {
-    /// The notifications that wait, in the order of posting. In blocks, so that a post does not copy
-    /// those that already wait.
+    /// The notifications that wait, in the order of posting. In blocks, so that a post does not
+    /// copy those that already wait.
     blocks: VecDeque<Vec<Notification<K, V>>>,
     /// How many of the first block were taken.
     taken: usize,
@@ -316,9 +316,9 @@ impl<K, V> Notifier<K, V> {
                 return;
             }
             // Another thread delivers.
-            let (_waiter, wait) = (self.wait_begins(), DeliveryWait::begin());
+            let (_waiter, wait) = (self.wait_begins(), NotedWait::begin());
             let deliverer = self.state.lock().deliverer;
-            if !wait.may_wait_for(deliverer.unwrap_or(0)) {
+            if !wait.may_wait_for_delivery(deliverer.unwrap_or(0)) {
                 return;
             }
             self.wait_while(|state| state.delivered < target && state.deliverer.is_some());
@@ -337,7 +337,7 @@ impl<K, V> Notifier<K, V> {
     ) -> Awaited {
         debug_assert!(!inside_listener());
         let (mut seen, mut refusals, mut since) = (0, 0, Instant::now());
-        let (_waiter, wait) = (self.wait_begins(), DeliveryWait::begin());
+        let (_waiter, wait) = (self.wait_begins(), NotedWait::begin());
         let target = self.state.lock().posted + EXTRA_AWAITED;
         loop {
             let state = self.state.lock();
@@ -346,7 +346,7 @@ impl<K, V> Notifier<K, V> {
                 return Awaited::Delivered;
             }
             drop(state);
-            if !keep_waiting() || !wait.may_wait_for(deliverer.unwrap_or(0)) {
+            if !keep_waiting() || !wait.may_wait_for_delivery(deliverer.unwrap_or(0)) {
                 return Awaited::Stopped;
             }
             if delivered != seen || offered == Offered::Begun {
