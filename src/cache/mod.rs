@@ -10,7 +10,7 @@ use crate::hash::RandomState;
 use crate::load::state::RevokedBy;
 use crate::node::NodePtr;
 use crate::operations::{
-    Cloned, Core, EntryRef, Explicit, LifetimeSource, Lookup, Referenced, WeakHandle, extend,
+    Cloned, Core, EntryRef, LifetimeSource, Lookup, OnlyOver, Referenced, WeakHandle, extend,
     remove, write,
 };
 use crate::stats::Stats;
@@ -111,8 +111,9 @@ impl<K, V, S> Drop for Cache<K, V, S> {
     fn drop(&mut self) {
         // AcqRel: what was done through the other handles happens before the end.
         if self.core.handles.fetch_sub(1, Ordering::AcqRel) == 1 {
-            if self.core.maintenance.is_of_this_process() {
-                self.core.maintenance.last_handle_goes();
+            let maintenance = &self.core.maintenance;
+            if maintenance.process.is_current() {
+                maintenance.waking.waker.task.close();
             } else {
                 // A thread of the parent may have stopped anywhere: nothing here can be freed.
                 std::mem::forget(Arc::clone(&self.core));
@@ -728,10 +729,7 @@ impl<K: Hash + Eq + Clone + 'static, V: 'static, S: BuildHasher> Cache<K, V, S> 
             hit.node.key().clone()
         };
         let accepts = |node: NodePtr<K, V>| core.shared.is_live(node) && matches(node.value());
-        let condition = Explicit {
-            by: RevokedBy::Conditional,
-            only_over: Some(accepts),
-        };
+        let condition = OnlyOver(accepts);
         let mut new = write::new_node(core, hash, owned, value);
         let given = LifetimeSource::Update;
         let Some(outcome) = write::write(core, &mut new, given, condition, |stored| stored) else {

@@ -46,8 +46,8 @@ pub(crate) trait Lifetime<K, V>: Send + Sync {
     /// leaves it.
     fn deadline_of_read(&self, node: NodePtr<K, V>, clock: &Clock, now: u64, deadline: u64) -> u64;
 
-    /// [`deadline_of_read`](Self::deadline_of_read), and whether the policy uses the trait's default
-    /// method for reads. The default keeps the deadline, so the policy need not be asked again.
+    /// The same, and whether the policy uses the trait's default method for reads. The default
+    /// keeps the deadline, so the policy need not be asked again.
     fn first_read(
         &self,
         node: NodePtr<K, V>,

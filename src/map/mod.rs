@@ -128,7 +128,7 @@ impl<K, V> Map<K, V> {
     /// Prefetches the group of a hash.
     #[inline]
     pub(crate) fn prefetch(&self, hash: u64) {
-        self.cell(hash).table.prefetch(hash);
+        self.cell(hash).prefetch(hash);
     }
 
     /// Whether `node` is still in the map, by address.

@@ -59,6 +59,12 @@ impl<K, V> ShardCell<K, V> {
         }
     }
 
+    /// Prefetches the group of a hash.
+    #[inline]
+    pub(crate) fn prefetch(&self, hash: u64) {
+        self.table.prefetch(hash);
+    }
+
     /// The look-up before a write; see the module docs. `matches` compares keys.
     #[inline]
     pub(crate) fn probe<'a>(

@@ -35,7 +35,6 @@ use crate::stats::Count;
 use crate::sync::Ordering;
 use crate::time::{self, NEVER};
 use equivalent::Equivalent;
-use std::borrow::Borrow;
 use std::hash::{BuildHasher, Hash};
 use std::marker::PhantomData;
 
@@ -218,17 +217,14 @@ impl<K: 'static, V: 'static, S, L: Lookup<K, V>, Q: Equivalent<K> + ?Sized> Flow
 
     /// The fast path under its pin.
     #[inline(always)]
-    fn look_once<'a, P>(
+    fn look_once<'a>(
         core: &'a Core<K, V, S>,
         hash: u64,
         key: &Q,
-        pin: P,
-    ) -> Option<L::Answer<'a>>
-    where
-        P: Borrow<Pin> + Into<Pin>,
-    {
+        pin: Pin,
+    ) -> Option<L::Answer<'a>> {
         let map = &core.shared.map;
-        match map.look(hash, pin.borrow(), |node| key.equivalent(node.key())) {
+        match map.look(hash, &pin, |node| key.equivalent(node.key())) {
             Look::Found(node) if node.deadline() == NEVER && L::stale_from(node) == NEVER => {
                 let hit = Hit {
                     node,
@@ -239,21 +235,18 @@ impl<K: 'static, V: 'static, S, L: Lookup<K, V>, Q: Equivalent<K> + ?Sized> Flow
             }
             Look::Found(node) => Self::judge(core, key, node, pin),
             Look::Absent => None,
-            Look::Retry => Self::search(core, hash, key, None, pin.into()),
+            Look::Retry => Self::search(core, hash, key, None, pin),
         }
     }
 
     /// The rest of a fast look-up that has found an entry with a deadline.
     #[inline(never)]
-    fn judge<'a, P>(
+    fn judge<'a>(
         core: &'a Core<K, V, S>,
         key: &Q,
         node: NodePtr<K, V>,
-        pin: P,
-    ) -> Option<L::Answer<'a>>
-    where
-        P: Borrow<Pin> + Into<Pin>,
-    {
+        pin: Pin,
+    ) -> Option<L::Answer<'a>> {
         // If another call has moved the deadline since the clock was read, it has found the entry
         // live, and this look-up comes right after it.
         let moves = L::IS_READ && core.shared.reads_extend;
@@ -263,22 +256,22 @@ impl<K: 'static, V: 'static, S, L: Lookup<K, V>, Q: Equivalent<K> + ?Sized> Flow
         {
             return Self::end(core, key, hit, pin);
         }
-        Self::finish(core, key, node, pin.into())
+        Self::finish(core, key, node, pin)
     }
 
     /// The end of a fast look-up that has found a live entry.
     #[inline]
-    fn end<'a, P: Into<Pin>>(
+    fn end<'a>(
         core: &'a Core<K, V, S>,
         key: &Q,
         hit: Hit<K, V>,
-        pin: P,
+        pin: Pin,
     ) -> Option<L::Answer<'a>> {
         if L::IS_READ && core.shared.should_record(hit.node) {
-            return Self::finish(core, key, hit.node, pin.into());
+            return Self::finish(core, key, hit.node, pin);
         }
         let answer = L::take(core, hit.node, hit.now);
-        Some(answer(hit.deadline, move || pin.into()))
+        Some(answer(hit.deadline, move || pin))
     }
 
     /// The rest of a look-up that has found the key's entry: judges it, and does what a read does.

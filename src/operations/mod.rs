@@ -37,4 +37,4 @@ pub(crate) use lookup::{Cloned, Lookup, Referenced, Timed};
 pub(crate) use refresh::{NextRefresh, set_refresh};
 pub(crate) use restore::Remaining;
 pub(crate) use transact::{Change, Hold};
-pub(crate) use write::{Check, Explicit, WriteCondition, Written};
+pub(crate) use write::{Check, OnlyOver, WriteCondition, Written};

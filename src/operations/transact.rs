@@ -209,7 +209,7 @@ impl<K, V> Shared<K, V> {
     ) -> R {
         let cell = self.map.cell(hash);
         // Before the pin, whose fence delays later memory loads.
-        self.map.prefetch(hash);
+        cell.prefetch(hash);
         let mut loads = FoundLoads(None);
         if change.expects_absent()
             && let Some(done) = Self::attempt_absent(cell, hash, &mut change, &mut loads)

@@ -87,22 +87,33 @@ pub(crate) trait WriteCondition<K, V> {
 }
 
 /// The condition of an explicit write, which revokes the load of its key.
-pub(crate) struct Explicit<A> {
-    pub(crate) by: RevokedBy,
-    /// If set, the write replaces certain values only: those that live, and that this accepts.
-    /// Asked with no lock held.
-    pub(crate) only_over: Option<A>,
-}
+pub(crate) struct Explicit(pub(crate) RevokedBy);
 
-impl<K, V, A: Fn(NodePtr<K, V>) -> bool> WriteCondition<K, V> for Explicit<A> {
+impl<K, V> WriteCondition<K, V> for Explicit {
     const KNOWS_LOADS: bool = true;
 
     #[inline]
-    fn look(&mut self, found: Option<NodePtr<K, V>>) -> bool {
-        (self.only_over.as_ref()).is_none_or(|accepts| found.is_some_and(accepts))
+    fn check(&mut self, _: Option<NodePtr<K, V>>, _: u64, _: &mut Hold<'_, '_, K, V>) -> Check {
+        Check::Pass
     }
 
     #[inline]
+    fn stored(&mut self, hold: &mut Hold<'_, '_, K, V>, _: Written) {
+        hold.revoke(self.0);
+    }
+}
+
+/// The condition of a write that replaces certain values: those that live, and that this accepts.
+/// Asked with no lock held.
+pub(crate) struct OnlyOver<A>(pub(crate) A);
+
+impl<K, V, A: Fn(NodePtr<K, V>) -> bool> WriteCondition<K, V> for OnlyOver<A> {
+    const KNOWS_LOADS: bool = true;
+
+    fn look(&mut self, found: Option<NodePtr<K, V>>) -> bool {
+        found.is_some_and(&self.0)
+    }
+
     fn check(
         &mut self,
         found: Option<NodePtr<K, V>>,
@@ -111,17 +122,15 @@ impl<K, V, A: Fn(NodePtr<K, V>) -> bool> WriteCondition<K, V> for Explicit<A> {
     ) -> Check {
         // By the time of the write itself: the new value must not replace one that is due at that
         // time.
-        let is_live = |node: NodePtr<K, V>| !time::is_due(now, node.deadline());
-        if self.only_over.is_none() || found.is_some_and(is_live) {
+        if found.is_some_and(|node| !time::is_due(now, node.deadline())) {
             Check::Pass
         } else {
             Check::Again
         }
     }
 
-    #[inline]
-    fn stored(&mut self, hold: &mut Hold<'_, '_, K, V>, _: Written) {
-        hold.revoke(self.by);
+    fn stored(&mut self, hold: &mut Hold<'_, '_, K, V>, written: Written) {
+        Explicit(RevokedBy::Conditional).stored(hold, written);
     }
 }
 
@@ -134,10 +143,7 @@ where
     S: BuildHasher,
 {
     let given = lifetime.map_or(LifetimeSource::Policy, LifetimeSource::Ttl);
-    let explicit = Explicit {
-        by: RevokedBy::Overwrite,
-        only_over: None::<fn(NodePtr<K, V>) -> bool>,
-    };
+    let explicit = Explicit(RevokedBy::Overwrite);
     let mut new = new_node(core, core.hash(&key), key, value);
     write(core, &mut new, given, explicit, |stored| {
         if let Some(outcome) = stored {
