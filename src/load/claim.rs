@@ -198,19 +198,18 @@ where
         let (Some(load), Some(ticket)) = (&self.waits, self.ticket) else {
             return Poll::Ready(None);
         };
-        let told = load.poll(ticket, cx.waker());
-        if told.is_none() {
-            let core = self.home.visit();
-            match has_to_wait(core.as_deref(), load, ticket, cx.waker()) {
-                Ok(true) => return Poll::Pending,
-                Ok(false) => {}
-                Err(cycle) => {
-                    self.stop();
-                    panic!("{cycle}");
-                }
+        if let Some(told) = load.poll(ticket, cx.waker()) {
+            return Poll::Ready(Some(told));
+        }
+        let core = self.home.visit();
+        match has_to_wait(core.as_deref(), load, ticket, cx.waker()) {
+            Ok(true) => Poll::Pending,
+            Ok(false) => Poll::Ready(None),
+            Err(cycle) => {
+                self.stop();
+                panic!("{cycle}");
             }
         }
-        Poll::Ready(told)
     }
 
     /// The claim, by polls. The first may follow a [`step`](Self::step).
