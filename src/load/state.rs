@@ -307,15 +307,9 @@ impl<K, V> Load<K, V> {
         Some(self.reload_until.load(Ordering::Relaxed)).filter(|&until| until != NEVER)
     }
 
-    /// Notes that this is a reload.
+    /// Notes that this is a reload; `NEVER`: that it is none.
     pub(crate) fn set_reload(&self, until: u64) {
         self.reload_until.store(until, Ordering::Relaxed);
-    }
-
-    /// The run of another leader begins, for an absent key unless it is marked as a reload.
-    pub(crate) fn begin_anew(&self, now: u64) {
-        self.set_began(now);
-        self.set_reload(NEVER);
     }
 
     /// A run begins.
