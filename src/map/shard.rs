@@ -190,15 +190,24 @@ impl<'a, K, V> Shard<'a, K, V> {
         let Some(found) = probe.found else {
             return self.revalidate_absent(hash, probe).map(Revalidated::Vacant);
         };
-        let spot = match self.writer().still_there(hash, found, &probe.seen) {
-            Some((home, place)) => Some(Occupied {
+        match self.writer().still_there(hash, found, &probe.seen) {
+            Some((home, place)) => Some(Revalidated::Occupied(Occupied {
                 node: found,
                 home,
                 place,
-            }),
-            None => self.find_node(hash, found),
-        };
-        spot.map(Revalidated::Occupied)
+            })),
+            None => self.revalidate_moved(hash, found),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn revalidate_moved(
+        &mut self,
+        hash: u64,
+        found: NodePtr<K, V>,
+    ) -> Option<Revalidated<'a, K, V>> {
+        self.find_node(hash, found).map(Revalidated::Occupied)
     }
 
     #[inline]

@@ -185,8 +185,20 @@ impl<K: 'static, V: Clone + 'static> Lookup<K, V> for Timed {
     }
 }
 
-/// `get_ref`, which is a read; `peek_ref` and `contains_key`, which are none: the entry under its
-/// pin.
+/// `contains_key`.
+pub(crate) enum Contained {}
+
+impl<K: 'static, V: 'static> Lookup<K, V> for Contained {
+    type Answer<'a> = ();
+    const IS_READ: bool = false;
+
+    #[inline]
+    fn take<S, P>(_: &Core<K, V, S>, _: NodePtr<K, V>, _: u64) -> impl FnOnce(u64, P) {
+        |_, _| ()
+    }
+}
+
+/// `get_ref`, which is a read, and `peek_ref`, which is none: the entry under its pin.
 pub(crate) enum Referenced<const IS_READ: bool> {}
 
 impl<K: 'static, V: 'static, const IS_READ: bool> Lookup<K, V> for Referenced<IS_READ> {
