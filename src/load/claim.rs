@@ -13,7 +13,7 @@ use crate::listener::RemovalCause;
 use crate::maintenance::WriteOutcome;
 use crate::map::Revalidated;
 use crate::node::NodePtr;
-use crate::operations::{Change, Cloned, Core, Hold, Lookup, WeakHandle};
+use crate::operations::{Change, Core, Hold, WeakHandle};
 use crate::stats::Count;
 use crate::time::NEVER;
 use equivalent::Equivalent;
@@ -164,19 +164,6 @@ where
     H: Home<K, V, Hasher: BuildHasher>,
     Y: Key<K>,
 {
-    /// The key's value as of `get`, at the first call; later calls do not look it up.
-    pub(super) fn look_up(&mut self) -> Option<V> {
-        if self.hash.is_some() {
-            return None;
-        }
-        let (core, key) = (self.home.visit()?, self.key.query());
-        let hash = core.hash(key);
-        let value = Cloned::look_up_hashed(&*core, hash, key);
-        // Set after the user code: if that panics, the next poll starts from here.
-        self.hash = Some(hash);
-        value
-    }
-
     /// The claim of a call that does not wait, or whose wait has ended with this verdict; `None` if
     /// the call has to wait now.
     #[inline]

@@ -5,8 +5,9 @@ use super::call::{answer, failure, given};
 use super::kinds::AnyLoader;
 use super::loader::{LoadError, Loaded};
 use super::{Inner, LoadingCache};
+use crate::load::state::Outcome;
 use crate::load::wait::block_on;
-use crate::load::{ByRef, Claimant, Keyless, Keys, Owned, Request, conclude, fallible};
+use crate::load::{ByRef, Claimant, Keyless, Keys, Made, Owned, Request, conclude, fallible};
 use crate::operations::{Lookup, Timed, look_up_many};
 use crate::stats::Count;
 use equivalent::Equivalent;
@@ -85,25 +86,17 @@ where
         let ask = Request::value(fallible::<LoadError<E>>()).heeding_failures();
         let answer = match &self.inner.loader {
             AnyLoader::Blocking(loader) => {
-                let load = async { self.timed(|| loader.load(&key.to_owned()).map(Loaded::boxed)) };
-                let made = |timed: Result<(Loaded<_>, _), _>| {
+                let made = || -> Made<V> {
+                    let timed = self.timed(|| loader.load(&key.to_owned()).map(Loaded::boxed));
                     let (loaded, took) = timed.map_err(failure::<E, V>)?;
                     let given = given(&loaded, took, false);
                     Ok((loaded.value, given))
                 };
-                let finish = |run| match conclude(run) {
+                let mut claimant = Claimant::new(self.cache.core(), ByRef::new(key), ask);
+                match conclude(claimant.run_async(|_| async { made() }).await) {
                     Ok(seen) => Ok(Some(seen)),
                     Err(failure) => answer(&failure),
-                };
-                let claimant = Claimant::new(self.cache.core(), ByRef::new(key), ask);
-                claimant
-                    .run_async(
-                        None::<fn(V) -> _>,
-                        |_: Option<&Keyless<V>>| load,
-                        made,
-                        finish,
-                    )
-                    .await
+                }
             }
             AnyLoader::Async(_) => self.load_in_task(key, ask).await,
         };
@@ -288,9 +281,10 @@ where
         self.remembered(&keys)?;
         let values = match &self.inner.loader {
             AnyLoader::Blocking(loader) => {
-                let store = |(loaded, took)| {
+                let made = |timed: Option<_>| {
+                    let (loaded, took) = timed.ok_or(Outcome::Absent)?;
                     let given = given(&loaded, took, false);
-                    (loaded.value, given)
+                    Ok((Keyless::made(loaded.value), given))
                 };
                 let load = |keys: Vec<K>| {
                     let loaded = self.timed(|| loader.load_many(&keys));
@@ -299,7 +293,7 @@ where
                         values.into_iter().map(timed).collect()
                     }))
                 };
-                let values = self.cache.get_all_as_async(keys, load, store).await;
+                let values = self.cache.get_all_as_async(keys, load, made).await;
                 values.map_err(|error| (*error).clone())
             }
             AnyLoader::Async(loader) => self.load_all_in_task(loader, keys).await,
