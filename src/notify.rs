@@ -34,7 +34,7 @@
 //! every removed value in memory.
 
 use crate::listener::{Listener, RemovalCause, call, inside_listener};
-use crate::load::cycle::{DeliveryWait, thread_number};
+use crate::load::cycle::{NotedWait, thread_number};
 use crate::node::NodePtr;
 use crate::sync::{AtomicU8, AtomicU64, AtomicUsize, Condvar, Mutex, Ordering, yield_now};
 use std::collections::VecDeque;
@@ -382,8 +382,8 @@ impl<K, V> Notifier<K, V> {
                 return;
             }
             // Another thread delivers.
-            let (_waiter, wait) = (self.wait_begins(), DeliveryWait::begin());
-            if !wait.may_wait_for(self.deliverer()) {
+            let (_waiter, wait) = (self.wait_begins(), NotedWait::begin());
+            if !wait.may_wait_for_delivery(self.deliverer()) {
                 return;
             }
             self.wait_while(|| !self.has_delivered(target) && !self.token.is_free());
@@ -404,12 +404,12 @@ impl<K, V> Notifier<K, V> {
         let target = self.posted.load(Ordering::Acquire) + EXTRA_AWAITED;
         let (mut delivered, mut refusals) = (self.delivered.load(Ordering::SeqCst), 0);
         let mut since = Instant::now();
-        let (_waiter, wait) = (self.wait_begins(), DeliveryWait::begin());
+        let (_waiter, wait) = (self.wait_begins(), NotedWait::begin());
         loop {
             if self.waiting() == 0 || self.has_delivered(target) {
                 return Awaited::Delivered;
             }
-            if !keep_waiting() || !wait.may_wait_for(self.deliverer()) {
+            if !keep_waiting() || !wait.may_wait_for_delivery(self.deliverer()) {
                 return Awaited::Stopped;
             }
             let seen = self.delivered.load(Ordering::SeqCst);

@@ -1,8 +1,9 @@
 //! The state of a load: leader, waiters, revocation.
 
 use super::explore;
+use crate::compute::Entry;
 use crate::load::cycle::WaitTarget;
-use crate::load::state::{Load, Outcome, RevokedBy, Ticket, Verdict, Want, wake_all};
+use crate::load::state::{Load, Outcome, Phase, RevokedBy, Ticket, Verdict, Want, wake_all};
 use crate::map::Map;
 use crate::node::Columns;
 use crate::reclaim::Domain;
@@ -34,7 +35,14 @@ impl Scene {
         *listed = self.load.is_current();
         drop(listed);
         if waited || !current {
-            self.end(&Outcome::of(value, current, 0));
+            self.end(&Outcome::Value(Arc::new(Entry {
+                key: (),
+                value,
+                fresh: false,
+                replaced: false,
+                stored: current,
+                left: None,
+            })));
         }
         current
     }
@@ -45,6 +53,18 @@ impl Scene {
         *listed &= self.load.is_current();
         drop(listed);
         wake_all(wakers);
+    }
+
+    /// Whether a waiter that was told to lead does so: else a write came first.
+    fn lead(&self, ticket: Ticket) -> bool {
+        let listed = self.listed.lock();
+        let leads = *listed && self.load.take_lead(Phase::Offered(ticket));
+        assert_eq!(*listed, leads, "nothing else takes the lead");
+        drop(listed);
+        if !leads && self.load.leave(ticket) {
+            self.end(&Outcome::Nothing);
+        }
+        leads
     }
 
     fn revoke(&self) -> bool {
@@ -60,7 +80,8 @@ impl Scene {
         was
     }
 
-    /// The outcome that a waiter gets; `None` if the load was no longer current.
+    /// The outcome that a waiter gets; `None` if the load was no longer current. If it is told to
+    /// lead, it takes the lead as a call does that claims the key again.
     fn wait(&self, want: Want) -> Option<Verdict<u32>> {
         let ticket = Ticket::draw();
         let parker = Parker::own();
@@ -72,10 +93,18 @@ impl Scene {
         assert!(self.load.join(ticket, want, false));
         drop(listed);
         loop {
-            if let Some(verdict) = self.load.poll(ticket, &waker) {
-                return Some(verdict);
+            match self.load.poll(ticket, &waker) {
+                Some(Verdict::Leads) => {
+                    let leads = self.lead(ticket);
+                    return Some(if leads {
+                        Verdict::Leads
+                    } else {
+                        Verdict::Retry
+                    });
+                }
+                Some(verdict) => return Some(verdict),
+                None => parker.park(None),
             }
-            parker.park(None);
         }
     }
 }

@@ -6,6 +6,7 @@
 //! leave and to hand the lead on take as long for many waiters as for few.
 
 use super::cycle::{WaitTarget, thread_number};
+use crate::compute::Entry;
 use crate::contain::contain;
 use crate::hash::Words;
 use crate::process::Process;
@@ -63,48 +64,19 @@ impl Want {
     }
 }
 
-/// The outcome of a run, as its waiters see it.
-#[derive(Debug)]
-pub(crate) enum Outcome<V> {
-    Value(Arc<SharedValue<V>>),
+/// The outcome of a run, as its waiters see it. They share the value, and what the leader's entry
+/// said about it.
+pub(crate) type Outcome<V> = OutcomeOf<Arc<Entry<(), V>>>;
+
+#[derive(Clone, Debug)]
+pub(crate) enum OutcomeOf<T> {
+    Value(T),
     /// The closure said that there is no value.
     Absent,
     /// The closure's error.
     Error(Arc<dyn Any + Send + Sync>),
     /// Nothing that a waiter could use: a panic, a dropped future, a compute without a value.
     Nothing,
-}
-
-impl<V> Outcome<V> {
-    /// The outcome for waiters that share a value.
-    pub(crate) fn of(value: V, stored: bool, deadline: u64) -> Self {
-        Self::Value(Arc::new(SharedValue {
-            value,
-            stored,
-            deadline,
-        }))
-    }
-}
-
-impl<V> Clone for Outcome<V> {
-    fn clone(&self) -> Self {
-        match self {
-            Self::Value(shared) => Self::Value(Arc::clone(shared)),
-            Self::Absent => Self::Absent,
-            Self::Error(error) => Self::Error(Arc::clone(error)),
-            Self::Nothing => Self::Nothing,
-        }
-    }
-}
-
-/// A value for waiters.
-#[derive(Debug)]
-pub(crate) struct SharedValue<V> {
-    pub(crate) value: V,
-    /// Whether it was stored.
-    pub(crate) stored: bool,
-    /// Its deadline in the cache.
-    pub(crate) deadline: u64,
 }
 
 /// The answer to a waiter.
@@ -148,7 +120,7 @@ pub(crate) fn wake_all(wakers: impl IntoIterator<Item = Waker>) {
 
 /// One load of a key, with the calls that wait for it.
 pub(crate) struct Load<K, V> {
-    hash: u64,
+    pub(super) hash: u64,
     key: K,
     /// The thread that runs the leader's code just now, or 0. Beside the lock, so that an async
     /// leader notes each poll cheaply. Relaxed: a thread compares it with its own number, which it
@@ -177,14 +149,8 @@ struct State<V> {
     /// Whether the run has made its write: its end forgets the failure of an earlier run.
     sealed: bool,
     revoked: Option<RevokedBy>,
-    /// Made when the first call joins: most loads have no waiter.
-    waiters: Option<Waiters<V>>,
-}
-
-/// The calls that have joined a load.
-struct Waiters<V> {
-    /// Those that wait, in their order: a queue for each kind of call. Kinds are few.
-    waiting: Vec<(Want, Queue)>,
+    /// The calls that wait, in their order: a queue for each kind of call. Kinds are few.
+    queues: Vec<(Want, Queue)>,
     /// The verdicts that have yet to be fetched.
     told: HashMap<Ticket, Verdict<V>, Words>,
 }
@@ -198,12 +164,13 @@ pub(crate) struct Rest<V> {
     pub(crate) until: u64,
 }
 
+/// The state of a load, as in the table of the module docs of `load`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
+pub(crate) enum Phase {
     Queued,
     Resting,
     Led,
-    /// This waiter has been told to lead.
+    /// This waiter has been told to lead, and has yet to claim the key again.
     Offered(Ticket),
     Over,
 }
@@ -212,60 +179,41 @@ enum Phase {
 type Queue = BTreeMap<Ticket, Option<Waker>>;
 
 impl<V> State<V> {
-    fn waiters(&mut self) -> &mut Waiters<V> {
-        self.waiters.get_or_insert_with(|| Waiters {
-            waiting: Vec::new(),
-            told: HashMap::default(),
-        })
-    }
-
-    fn queues(&mut self) -> impl Iterator<Item = &mut (Want, Queue)> {
-        (self.waiters.iter_mut()).flat_map(|waiters| &mut waiters.waiting)
-    }
-
     fn waiter(&mut self, ticket: Ticket) -> Option<&mut Option<Waker>> {
-        (self.queues()).find_map(|(_, queue)| queue.get_mut(&ticket))
+        (self.queues.iter_mut()).find_map(|(_, queue)| queue.get_mut(&ticket))
     }
 
     fn take_waiter(&mut self, ticket: Ticket) -> Option<Option<Waker>> {
-        (self.queues()).find_map(|(_, queue)| queue.remove(&ticket))
-    }
-
-    fn take_told(&mut self, ticket: Ticket) -> Option<Verdict<V>> {
-        self.waiters.as_mut()?.told.remove(&ticket)
+        (self.queues.iter_mut()).find_map(|(_, queue)| queue.remove(&ticket))
     }
 
     fn add(&mut self, ticket: Ticket, want: Want, waker: Option<Waker>) {
-        let waiting = &mut self.waiters().waiting;
-        match waiting.iter_mut().find(|(kind, _)| *kind == want) {
+        match self.queues.iter_mut().find(|(kind, _)| *kind == want) {
             Some((_, queue)) => _ = queue.insert(ticket, waker),
-            None => waiting.push((want, Queue::from([(ticket, waker)]))),
+            None => self.queues.push((want, Queue::from([(ticket, waker)]))),
         }
     }
 
     /// The longest-waiting waiter.
-    fn first(&mut self) -> Option<Ticket> {
-        let firsts = (self.queues()).filter_map(|(_, queue)| queue.first_key_value());
+    fn first(&self) -> Option<Ticket> {
+        let firsts = (self.queues.iter()).filter_map(|(_, queue)| queue.first_key_value());
         firsts.map(|(&ticket, _)| ticket).min()
     }
 
-    fn has(&mut self, kind: impl Fn(Want) -> bool) -> bool {
-        (self.queues()).any(|(want, queue)| kind(*want) && !queue.is_empty())
+    fn has(&self, kind: impl Fn(Want) -> bool) -> bool {
+        (self.queues.iter()).any(|(want, queue)| kind(*want) && !queue.is_empty())
     }
 
     /// Gives the waiters of some kinds their verdict; returns their wakers.
     fn tell(&mut self, verdict: impl Fn(Want) -> Option<Verdict<V>>) -> Vec<Waker> {
         let mut wakers = Vec::new();
-        let Some(waiters) = &mut self.waiters else {
-            return wakers;
-        };
-        for (want, queue) in &mut waiters.waiting {
+        for (want, queue) in &mut self.queues {
             while let Some(told) = queue.first_entry()
                 && let Some(verdict) = verdict(*want)
             {
                 let (ticket, waker) = told.remove_entry();
                 wakers.extend(waker);
-                waiters.told.insert(ticket, verdict);
+                self.told.insert(ticket, verdict);
             }
         }
         wakers
@@ -291,7 +239,8 @@ impl<K, V> Load<K, V> {
                 rest: None,
                 sealed: false,
                 revoked: None,
-                waiters: None,
+                queues: Vec::new(),
+                told: HashMap::default(),
             }),
         }
     }
@@ -307,10 +256,6 @@ impl<K, V> Load<K, V> {
     #[inline]
     pub(crate) fn is_of_this_process(&self) -> bool {
         self.process.is_current()
-    }
-
-    pub(crate) fn hash(&self) -> u64 {
-        self.hash
     }
 
     pub(crate) fn key(&self) -> &K {
@@ -344,6 +289,10 @@ impl<K, V> Load<K, V> {
     /// For the holder of the shard's lock.
     fn mark_outdated(&self) {
         self.current.store(false, Ordering::Relaxed);
+    }
+
+    pub(super) fn phase(&self) -> Phase {
+        self.state().phase
     }
 
     /// Which write revoked it first.
@@ -401,11 +350,6 @@ impl<K, V> Load<K, V> {
         self.state().rest.as_ref().map_or(0, |rest| rest.failures)
     }
 
-    /// Whether no run is at work, and a failure is remembered.
-    pub(crate) fn is_resting(&self) -> bool {
-        self.state().phase == Phase::Resting
-    }
-
     /// The failure of an earlier run that is remembered at `now`, if a call accepts it. For a load
     /// that rests, or whose lead is offered to that call.
     pub(crate) fn remembered(&self, now: u64, want: Want) -> Option<Outcome<V>> {
@@ -416,27 +360,18 @@ impl<K, V> Load<K, V> {
 
     /// Whether it waits for a thread.
     pub(crate) fn is_queued(&self) -> bool {
-        self.state().phase == Phase::Queued
+        self.phase() == Phase::Queued
     }
 
-    /// Takes the lead of a load that waits for a thread, or rests. True for the first that asks.
-    pub(crate) fn take_idle(&self) -> bool {
-        self.take_lead(|phase| matches!(phase, Phase::Queued | Phase::Resting))
-    }
-
-    /// Takes the lead of a load that waits for a thread. True for the first that asks; false for
-    /// one that rests: a call has taken it over since, and has failed.
-    pub(crate) fn take_queued(&self) -> bool {
-        self.take_lead(|phase| phase == Phase::Queued)
-    }
-
-    fn take_lead(&self, is_free: impl Fn(Phase) -> bool) -> bool {
+    /// Takes the lead of a load that has none at work, but this `phase`. True for the first that
+    /// asks; false also if the load has come into another phase since.
+    pub(crate) fn take_lead(&self, phase: Phase) -> bool {
         let mut state = self.state();
-        let free = is_free(state.phase);
-        if free {
+        let is_free = state.phase == phase;
+        if is_free {
             state.phase = Phase::Led;
         }
-        free
+        is_free
     }
 
     /// Whether a waiter would share a value.
@@ -464,41 +399,29 @@ impl<K, V> Load<K, V> {
         let later = |(want, queue): &mut (Want, Queue)| {
             (*want == Want::LookUpAgain).then(|| queue.remove(&ticket))?
         };
-        let waiter = state.queues().find_map(later);
-        if let Some(waiter) = waiter {
+        if let Some(waiter) = state.queues.iter_mut().find_map(later) {
             state.add(ticket, Want::Optional, waiter);
         }
     }
 
     /// The verdict for a waiter, which then no longer waits; `None` as long as it has to wait, for
-    /// which `waker` is kept. A waiter that is told to lead leads on the calling thread.
+    /// which `waker` is kept. A waiter that is told to lead is the leader, on the calling thread,
+    /// from now on, and [takes the lead](Self::take_lead) when it claims the key again.
     pub(crate) fn poll(&self, ticket: Ticket, waker: &Waker) -> Option<Verdict<V>> {
         // Cloned with no lock held, as a waker is dropped: both are user code.
-        let (mut fresh, mut is_left) = (None, false);
+        let mut fresh = Some(waker.clone());
         loop {
             let mut state = self.state();
-            if let Some(verdict) = state.take_told(ticket) {
+            if let Some(verdict) = state.told.remove(&ticket) {
                 if let Verdict::Leads = verdict {
-                    state.phase = Phase::Led;
                     self.set_leader(thread_number());
                 }
                 return Some(verdict);
             }
-            let held = state.waiter(ticket)?;
-            // Compares two addresses.
-            if is_left || held.as_ref().is_some_and(|held| held.will_wake(waker)) {
-                return None;
-            }
-            if fresh.is_some() {
-                std::mem::swap(held, &mut fresh);
-                is_left = true;
-                drop(state);
-                // A destructor may take long, and wait by the same waker: so look once more.
-                drop(fresh.take());
-                continue;
-            }
+            let former = state.waiter(ticket)?.replace(fresh.take()?);
             drop(state);
-            fresh = Some(waker.clone());
+            // A destructor may take long, and wait by the same waker: so look once more.
+            drop(former?);
         }
     }
 
@@ -506,14 +429,14 @@ impl<K, V> Load<K, V> {
     pub(crate) fn leave(&self, ticket: Ticket) -> bool {
         let mut state = self.state();
         let waiter = state.take_waiter(ticket);
-        let told = state.take_told(ticket);
-        let led = matches!(told, Some(Verdict::Leads));
-        if led {
+        let told = state.told.remove(&ticket);
+        let leads = state.phase == Phase::Offered(ticket);
+        if leads {
             state.phase = Phase::Led;
         }
         drop(state);
         drop((waiter, told));
-        led
+        leads
     }
 
     /// The load is no longer current. Under the shard's lock;
@@ -533,7 +456,7 @@ impl<K, V> Load<K, V> {
         let mut state = self.state();
         let mut all = state.revoked == Some(RevokedBy::NewerLoad);
         if let Phase::Offered(ticket) = state.phase {
-            state.waiters().told.insert(ticket, Verdict::Retry);
+            state.told.insert(ticket, Verdict::Retry);
             state.phase = Phase::Over;
             all = true;
         }
@@ -546,7 +469,7 @@ impl<K, V> Load<K, V> {
     /// Wakes all that wait, so that they look whether the load is overdue. With no lock held.
     pub(crate) fn wake_waiters(&self) {
         let mut state = self.state();
-        let waiters = (state.queues()).flat_map(|(_, queue)| queue.values_mut());
+        let waiters = (state.queues.iter_mut()).flat_map(|(_, queue)| queue.values_mut());
         let wakers: Vec<Waker> = waiters.filter_map(Option::take).collect();
         drop(state);
         wake_all(wakers);
@@ -600,7 +523,7 @@ impl<K, V> Load<K, V> {
         {
             state.phase = Phase::Offered(next);
             self.set_began(now);
-            state.waiters().told.insert(next, Verdict::Leads);
+            state.told.insert(next, Verdict::Leads);
             wakers.extend(waker);
         }
         // A write counts also if no waiter wants its value.
@@ -630,8 +553,8 @@ impl<K: Send + Sync, V: Send + Sync> WaitTarget for Load<K, V> {
     }
 
     fn is_among_next(&self, ticket: Ticket, count: usize) -> bool {
-        let mut state = self.state();
-        let ahead = (state.queues()).flat_map(|(_, queue)| queue.range(..ticket).take(count));
+        let state = self.state();
+        let ahead = (state.queues.iter()).flat_map(|(_, queue)| queue.range(..ticket).take(count));
         ahead.take(count).count() < count
     }
 }

@@ -145,10 +145,6 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher, Y: Ke
                     }
                 }
             }
-            // A call that was told to lead restores it once it has the guard.
-            if !matches!(told, Some(Verdict::Leads)) {
-                self.claimant.key.restore(load.key());
-            }
             if let Some(answer) = self.claim(told, launch) {
                 return Poll::Ready(answer);
             }

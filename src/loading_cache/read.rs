@@ -7,9 +7,10 @@ use super::loader::{LoadError, Loaded};
 use super::{Inner, LoadingCache};
 use crate::load::state::Outcome;
 use crate::load::wait::block_on;
-use crate::load::{ByRef, Claimant, Keyless, Keys, Made, Owned, Request, conclude, fallible};
+use crate::load::{
+    ByRef, Claim, Claimant, Keyless, Keys, Made, Over, Owned, Request, conclude, fallible,
+};
 use crate::operations::{Lookup, Timed, look_up_many};
-use crate::stats::Count;
 use equivalent::Equivalent;
 use std::borrow::ToOwned;
 use std::future::{poll_fn, ready};
@@ -83,7 +84,10 @@ where
     where
         Q: Equivalent<K> + Hash + ToOwned<Owned = K> + ?Sized,
     {
-        let ask = Request::value(fallible::<LoadError<E>>()).heeding_failures();
+        let ask = Request {
+            heeds_failures: true,
+            ..Request::value(fallible::<LoadError<E>>())
+        };
         let answer = match &self.inner.loader {
             AnyLoader::Blocking(loader) => {
                 let made = || -> Made<V> {
@@ -304,13 +308,19 @@ where
 
     /// The error that is remembered for one of the keys that are absent.
     fn remembered(&self, keys: &Keys<K, V>) -> Result<(), LoadError<E>> {
-        let (core, want) = (self.cache.core(), fallible::<LoadError<E>>());
+        let core = self.cache.core();
         if core.failure_backoff.is_none() {
             return Ok(());
         }
+        let ask = Request {
+            over: Over::Never,
+            may_wait: false,
+            heeds_failures: true,
+            ..Request::value(fallible::<LoadError<E>>())
+        };
         for key in keys.missing.iter().map(|&place| &keys.unique[place]) {
-            if let Some(failure) = core.remembered(core.hash(key), key, want) {
-                core.shared.count(Count::RememberedFailures);
+            let mut claimant = Claimant::new(core, ByRef::new(key), ask);
+            if let Some(Claim::Failed(failure)) = claimant.step(None) {
                 answer::<V, E>(&failure)?;
             }
         }

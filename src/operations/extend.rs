@@ -3,10 +3,8 @@
 use super::core::Core;
 use super::find::Hit;
 use super::lifetimes::reads;
-use super::transact::{Change, Hold};
 use crate::expiry::Lifetime;
 use crate::maintenance::WriteOutcome;
-use crate::map::Revalidated;
 use crate::node::{NodePtr, NodeState};
 use crate::sync::Ordering;
 use crate::time::{self, NEVER};
@@ -160,56 +158,10 @@ where
     if lifetime.is_some() {
         core.lifetimes.note_own();
     }
-    let change = SetDeadline {
-        core,
-        key,
-        lifetime,
-    };
+    let (lifetimes, clock) = (&core.lifetimes, &core.shared.clock);
     let hash = core.hash(key);
-    let cell = core.shared.map.cell(hash);
-    (core.shared).transact_in(cell, hash, change, |_, settled| {
-        let Some(outcome) = settled.end() else {
-            return false;
-        };
-        core.maintenance.after_write(&core.shared, outcome);
-        true
-    })
-}
-
-struct SetDeadline<'d, K, V, S, Q: ?Sized> {
-    core: &'d Core<K, V, S>,
-    key: &'d Q,
-    lifetime: Option<Duration>,
-}
-
-impl<K, V, S, Q> Change<K, V> for SetDeadline<'_, K, V, S, Q>
-where
-    Q: Equivalent<K> + ?Sized,
-{
-    type Key = Q;
-    /// The time from which the deadline counts.
-    type Plan = u64;
-    /// `None` if the key has no live entry.
-    type Done = Option<WriteOutcome>;
-    const KNOWS_LOADS: bool = false;
-
-    #[inline]
-    fn key(&self) -> &Q {
-        self.key
-    }
-
-    #[inline]
-    fn ask(&mut self, found: Option<NodePtr<K, V>>, _: Option<u64>) -> Result<u64, Self::Done> {
-        found.map(|_| self.core.shared.clock.now()).ok_or(None)
-    }
-
-    #[inline]
-    fn apply<'s>(
-        &mut self,
-        now: u64,
-        place: Revalidated<'s, K, V>,
-        hold: &mut Hold<'_, 's, K, V>,
-    ) -> Result<Self::Done, u64> {
+    let ask = |found: Option<NodePtr<K, V>>, _| found.map(|_| clock.now()).ok_or(None);
+    let moved = core.shared.change(hash, key, ask, |now, place, hold| {
         let Some(node) = place.node() else {
             return Ok(None);
         };
@@ -217,12 +169,17 @@ where
         if time::is_due(now, judged) && node.claim(judged, now) {
             return Ok(None);
         }
-        let own = time::deadline_in(now, self.lifetime);
-        let wanted = (self.core.lifetimes).wanted(own, || node.written(), now);
+        let own = time::deadline_in(now, lifetime);
+        let wanted = lifetimes.wanted(own, || node.written(), now);
         if !hold.shard.move_deadline(node, judged, own, wanted) {
             return Err(now);
         }
         let outcome = WriteOutcome::of_change(&hold.shard, wanted, Some(now));
         Ok(Some(outcome))
-    }
+    });
+    let Some(outcome) = moved else {
+        return false;
+    };
+    core.maintenance.after_write(&core.shared, outcome);
+    true
 }

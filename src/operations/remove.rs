@@ -2,7 +2,7 @@
 //! goes through [`Shared::take_out`].
 
 use super::core::Core;
-use super::transact::{Change, Hold, Settled};
+use super::transact::{Change, Held, Hold};
 use crate::contain::contain;
 use crate::listener::RemovalCause;
 use crate::load::state::{Load, RevokedBy};
@@ -49,7 +49,7 @@ where
         may_load: false,
         look,
     };
-    let end = |removal, settled| end_take(core, removal, settled);
+    let end = |removal, done, held| end_take(core, removal, done, held);
     core.shared.transact_in(cell, hash, removal, end)
 }
 
@@ -58,7 +58,8 @@ where
 fn end_take<K, V, S, Q: ?Sized, R, L>(
     core: &Core<K, V, S>,
     mut removal: Removal<'_, K, V, Q, L>,
-    mut settled: Settled<K, V, Option<Taken<K, V, R>>>,
+    done: Option<Taken<K, V, R>>,
+    held: Held<K, V>,
 ) -> Option<R>
 where
     L: FnMut(NodePtr<K, V>) -> Option<R>,
@@ -68,15 +69,15 @@ where
         outcome,
         node,
         seen,
-    }) = settled.done.take()
+    }) = done
     else {
-        drop(settled);
+        drop(held);
         core.count_operation();
         return None;
     };
     let seen = match seen {
         Some(seen) => {
-            drop(settled);
+            drop(held);
             seen
         }
         None => {
@@ -84,7 +85,7 @@ where
             let mut after = AfterRemovals::new(core);
             after.outcome = Some(outcome);
             // Its pin keeps what was removed. Dropped before `after`, in any case.
-            let _settled = settled;
+            let _held = held;
             let seen = (removal.look)(node)?;
             after.outcome = None;
             seen
@@ -158,11 +159,9 @@ pub(crate) fn retain<K: Eq, V, S>(core: &Core<K, V, S>, mut keep: impl FnMut(&K,
                     may_load: false,
                     look: |_| Some(()),
                 };
-                let mut removed = core.shared.transact(node.hash(), removal);
-                if let Some(taken) = removed.done.take() {
-                    after.outcome = Some(taken.outcome);
-                }
-                after.revoked.extend(removed.into_revoked());
+                let (taken, mut held) = core.shared.transact(node.hash(), removal);
+                after.outcome = taken.map(|taken| taken.outcome).or(after.outcome);
+                after.revoked.extend(held.take_revoked());
             }
         }
     }

@@ -85,7 +85,7 @@ where
         times,
         refresh,
     };
-    let Some(outcome) = core.shared.transact(hash, change).end() else {
+    let Some(outcome) = core.shared.transact(hash, change).0 else {
         return false;
     };
     core.maintenance.after_write(&core.shared, outcome);

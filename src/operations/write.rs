@@ -215,7 +215,10 @@ where
         given,
         condition,
     };
-    (core.shared).transact_in(cell, hash, write, |_, settled| end(settled.end()))
+    (core.shared).transact_in(cell, hash, write, |_, done, held| {
+        drop(held);
+        end(done)
+    })
 }
 
 /// A write, as a change.
