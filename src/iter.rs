@@ -45,19 +45,6 @@ pub struct Iter<'a, K, V, S = RandomState> {
     pin: Option<Pin>,
 }
 
-impl<'a, K, V, S> Iter<'a, K, V, S> {
-    pub(crate) fn new(core: &'a Core<K, V, S>) -> Self {
-        core.count_operation();
-        Self {
-            core,
-            shard: 0,
-            position: 0,
-            group: Vec::new(),
-            pin: None,
-        }
-    }
-}
-
 impl<'a, K: Eq, V, S> Iterator for Iter<'a, K, V, S> {
     type Item = EntryRef<'a, K, V>;
 
@@ -114,7 +101,15 @@ impl<K, V, S> Cache<K, V, S> {
     /// }
     /// ```
     pub fn iter(&self) -> Iter<'_, K, V, S> {
-        Iter::new(self.core())
+        let core = self.core();
+        core.count_operation();
+        Iter {
+            core,
+            shard: 0,
+            position: 0,
+            group: Vec::new(),
+            pin: None,
+        }
     }
 }
 

@@ -10,7 +10,7 @@ use crate::eviction::EvictionPolicy;
 use crate::listener::RemovalCause;
 use crate::map::Map;
 use crate::node::NodePtr;
-use crate::reclaim::{Domain, Pin, SolePin};
+use crate::reclaim::{Domain, Pin};
 use crate::stats::{Count, Counters};
 use crate::sync::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use crate::time::Clock;
@@ -79,7 +79,7 @@ impl<K, V> Shared<K, V> {
 
     /// A pin, if the calling thread's record is at hand; see [`Domain::pin_alone`].
     #[inline]
-    pub(crate) fn pin_alone(&self) -> Option<SolePin> {
+    pub(crate) fn pin_alone(&self) -> Option<Pin> {
         self.domain.pin_alone()
     }
 

@@ -111,8 +111,9 @@ impl<K, V, S> Drop for Cache<K, V, S> {
     fn drop(&mut self) {
         // AcqRel: what was done through the other handles happens before the end.
         if self.core.handles.fetch_sub(1, Ordering::AcqRel) == 1 {
-            if self.core.maintenance.is_of_this_process() {
-                self.core.maintenance.last_handle_goes();
+            let maintenance = &self.core.maintenance;
+            if maintenance.process.is_current() {
+                maintenance.waking.waker.task.close();
             } else {
                 // A thread of the parent may have stopped anywhere: nothing here can be freed.
                 std::mem::forget(Arc::clone(&self.core));

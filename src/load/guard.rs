@@ -40,7 +40,7 @@ impl<'a, K, V, S> Home<K, V> for &'a Core<K, V, S> {
 
     #[inline]
     fn visit(&self) -> Option<&'a Core<K, V, S>> {
-        self.maintenance.check_process();
+        self.maintenance.process.check();
         Some(*self)
     }
 }

@@ -225,7 +225,7 @@ impl<K, V, S> Core<K, V, S> {
     /// is caught.
     pub(super) fn watch_load(&self, load: &Load<K, V>, now: u64) {
         if let Some(deadline) = self.overdue_at(load) {
-            contain(|| self.maintenance.request_run_by(deadline, now));
+            contain(|| self.maintenance.waking.request_by(deadline, now));
         }
     }
 

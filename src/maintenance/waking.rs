@@ -21,7 +21,7 @@
 //!    again and asks for a run within [`RETRY`]. That run does the work of both requests.
 
 use crate::contain::contain;
-use crate::scheduler::{TaskRef, Waker};
+use crate::scheduler::Waker;
 use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
 use crate::time::{self, Clock, NEVER};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -64,7 +64,7 @@ pub(crate) struct Waking {
     /// Locked for each change of the requests. It holds the delay after which to run again, if the
     /// last run asked for that because readers hold memory, or because of a panic.
     retry: Mutex<Option<Duration>>,
-    waker: Waker,
+    pub(crate) waker: Waker,
 }
 
 impl Waking {
@@ -85,15 +85,10 @@ impl Waking {
         self.waker.is_none()
     }
 
-    pub(crate) fn waker(&self) -> &Waker {
-        &self.waker
-    }
-
     /// Whether the last handle was dropped: what is left to do is done by the drop of the cache.
     #[inline]
     pub(super) fn is_closing(&self) -> bool {
-        let task = self.waker.task();
-        task.is_some_and(TaskRef::is_closed)
+        self.waker.task.is_closed()
     }
 
     /// Whether expiry is due, where it is the work of callers.

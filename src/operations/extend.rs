@@ -134,9 +134,13 @@ fn move_deadline<K, V, S>(
     if shard.find_node(hash, node).is_none() || !shard.move_deadline(node, judged, own, wanted) {
         return None;
     }
-    let outcome = WriteOutcome::of_change(&shard, wanted, Some(now));
+    let outcome = WriteOutcome {
+        // This read's.
+        pins: 1,
+        ..WriteOutcome::of_change(&shard, wanted, Some(now))
+    };
     drop(shard);
-    core.maintenance.after_read(&core.shared, outcome);
+    core.maintenance.after_write(&core.shared, outcome);
     // The own deadline may have passed since the hit was found, if it was set meanwhile. A
     // deadline that the policy returns for this read does not turn the read into a miss.
     let ended = answer.is_none() && time::is_due(now, own);

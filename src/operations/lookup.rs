@@ -34,7 +34,6 @@ use crate::stats::Count;
 use crate::sync::Ordering;
 use crate::time::{self, NEVER};
 use equivalent::Equivalent;
-use std::borrow::Borrow;
 use std::hash::{BuildHasher, Hash};
 use std::marker::PhantomData;
 
@@ -249,17 +248,14 @@ impl<K: 'static, V: 'static, S, L: Lookup<K, V>, Q: Equivalent<K> + ?Sized> Flow
 
     /// The fast path under its pin.
     #[inline(always)]
-    fn look_once<'a, P>(
+    fn look_once<'a>(
         core: &'a Core<K, V, S>,
         hash: u64,
         key: &Q,
-        pin: P,
-    ) -> Option<L::Answer<'a>>
-    where
-        P: Borrow<Pin> + Into<Pin>,
-    {
+        pin: Pin,
+    ) -> Option<L::Answer<'a>> {
         let map = &core.shared.map;
-        match map.look(hash, pin.borrow(), |node| key.equivalent(node.key())) {
+        match map.look(hash, &pin, |node| key.equivalent(node.key())) {
             Look::Found(node) if node.deadline() == NEVER && L::is_fresh(node, None) => {
                 let hit = Hit {
                     node,
@@ -270,21 +266,18 @@ impl<K: 'static, V: 'static, S, L: Lookup<K, V>, Q: Equivalent<K> + ?Sized> Flow
             }
             Look::Found(node) => Self::judge(core, key, node, pin),
             Look::Absent => None,
-            Look::Retry => Self::search(core, hash, key, None, pin.into()),
+            Look::Retry => Self::search(core, hash, key, None, pin),
         }
     }
 
     /// The rest of a fast look-up that has found an entry with a deadline.
     #[inline(never)]
-    fn judge<'a, P>(
+    fn judge<'a>(
         core: &'a Core<K, V, S>,
         key: &Q,
         node: NodePtr<K, V>,
-        pin: P,
-    ) -> Option<L::Answer<'a>>
-    where
-        P: Borrow<Pin> + Into<Pin>,
-    {
+        pin: Pin,
+    ) -> Option<L::Answer<'a>> {
         // If another call has moved the deadline since the clock was read, it has found the entry
         // live, and this look-up comes right after it.
         if let Some(latest) = core.shared.clock.latest()
@@ -292,25 +285,21 @@ impl<K: 'static, V: 'static, S, L: Lookup<K, V>, Q: Equivalent<K> + ?Sized> Flow
             && L::is_fresh(node, Some(latest))
         {
             if L::IS_READ && core.shared.reads_extend && !core.lifetimes.is_extended(&hit) {
-                return Self::finish(core, key, node, hit.deadline, latest, pin.into());
+                return Self::finish(core, key, node, hit.deadline, latest, pin);
             }
             return Self::end(core, hit, pin);
         }
-        Self::finish(core, key, node, 0, 0, pin.into())
+        Self::finish(core, key, node, 0, 0, pin)
     }
 
     /// The end of a fast look-up that has found a live entry.
     #[inline]
-    fn end<'a, P: Into<Pin>>(
-        core: &'a Core<K, V, S>,
-        hit: Hit<K, V>,
-        pin: P,
-    ) -> Option<L::Answer<'a>> {
+    fn end<'a>(core: &'a Core<K, V, S>, hit: Hit<K, V>, pin: Pin) -> Option<L::Answer<'a>> {
         if L::IS_READ && core.shared.should_record(hit.node) {
-            return Self::record(core, hit.node, hit.deadline, hit.now, pin.into());
+            return Self::record(core, hit.node, hit.deadline, hit.now, pin);
         }
         let part = L::take(core, &hit, true);
-        Some(L::answer(core, hit, part, move || pin.into()))
+        Some(L::answer(core, hit, part, move || pin))
     }
 
     /// The rest of a fast read that the size policy has to hear of.

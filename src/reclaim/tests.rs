@@ -116,7 +116,7 @@ fn a_sole_pin_is_for_a_thread_that_holds_none() {
     assert!(domain.pin_alone().is_none() && !grace.is_over(&domain));
     drop(longer);
     assert!(grace.is_over(&domain));
-    let kept = Pin::from(domain.pin_alone().unwrap());
+    let kept = domain.pin_alone().unwrap();
     let grace = domain.begin_grace();
     assert!(domain.is_pinned() && !grace.is_over(&domain));
     drop(kept);

@@ -203,7 +203,12 @@ impl<'a, K, V, S> Policy<'a, K, V, S> {
         n: usize,
         ranked: impl FnOnce(&Pin) -> Vec<(R, NodePtr<K, V>)>,
     ) -> View<'a, K, V, S> {
-        let pin = self.core.shared.pin();
+        let shared = &self.core.shared;
+        if shared.max_capacity().is_some() {
+            // Before this thread is pinned, since destructors run in it.
+            self.core.maintenance.view(shared).bring_up_to_date();
+        }
+        let pin = shared.pin();
         // A walk may meet an entry twice.
         let mut seen = HashSet::new();
         let nodes = ranked(&pin).into_iter().map(|(_, node)| node);

@@ -77,7 +77,7 @@
 
 mod level;
 
-use crate::list::{List, Timer};
+use crate::list::{List, TIMER};
 use crate::node::{EntryPtr, NO_BUCKET, NodePtr};
 use crate::time;
 use level::{BUCKETS, BUCKETS_PER_LEVEL, BucketSet, LEVELS, OVERDUE};
@@ -109,7 +109,7 @@ struct Buckets<K, V> {
 pub(crate) type Level = (Duration, usize, Vec<usize>);
 
 struct Bucket<K, V> {
-    entries: List<K, V, Timer>,
+    entries: List<K, V, TIMER>,
     /// The last of the pending nodes.
     pending_end: Option<EntryPtr<K, V>>,
 }
@@ -180,15 +180,9 @@ impl<K, V> Wheel<K, V> {
         if deadline != time::NEVER && self.spans.bucket_id(deadline, self.now) == at {
             self.buckets_mut().note_deadline(at, deadline, false);
         } else {
-            self.deschedule_apart(node);
+            self.deschedule(node);
             self.schedule(node);
         }
-    }
-
-    // Not inlined: `reschedule` would save more registers, for entries without a deadline, too.
-    #[inline(never)]
-    fn deschedule_apart(&mut self, node: NodePtr<K, V>) {
-        self.deschedule(node);
     }
 
     /// Unlinks a node's entry. Does nothing if it is in no bucket.
@@ -205,7 +199,7 @@ impl<K, V> Wheel<K, V> {
     /// Prefetches what [`deschedule`](Self::deschedule) will write.
     #[inline]
     pub(crate) fn prefetch_around(node: NodePtr<K, V>) {
-        List::<K, V, Timer>::prefetch_around(node.entry());
+        List::<K, V, TIMER>::prefetch_around(node.entry());
     }
 
     /// Moves the wheel's time, forward or back, and makes the buckets pending that this passes.
@@ -414,7 +408,7 @@ impl<K, V> Wheel<K, V> {
         let bucket = &mut self.buckets_mut().by_id[usize::from(bucket_id)];
         let was_end = bucket.pending_end == Some(entry);
         if was_end {
-            bucket.pending_end = List::<K, V, Timer>::prev(entry);
+            bucket.pending_end = List::<K, V, TIMER>::prev(entry);
         }
         let was_last = was_end && bucket.pending_end.is_none();
         bucket.entries.unlink(entry);

@@ -74,16 +74,16 @@ impl<K, V> Pass<'_, K, V> {
     /// ends what writers have begun, so that a table that is only read from then on does not stay
     /// in two arrays.
     fn drain_shard(&mut self, shard: usize) {
-        let mut batch = std::mem::take(&mut self.state.scratch.batch);
+        let mut batch = std::mem::take(&mut self.state.batch);
         let mut locked = self.shared.map.lock_shard(shard);
         if self.plan.run && locked.is_resizing() {
             locked.resize_step(RESIZE_UNITS);
             self.resizing |= locked.is_resizing();
             self.budget = self.budget.saturating_sub(RESIZE_UNITS);
         }
-        locked.swap_batch(&mut batch, &mut self.state.scratch.parts);
+        locked.swap_batch(&mut batch, &mut self.state.parts);
         drop(locked);
-        for part in self.state.scratch.parts.drain(..) {
+        for part in self.state.parts.drain(..) {
             self.state.freeing.retire_part(part);
         }
         self.budget = self.budget.saturating_sub(batch.len());
@@ -104,7 +104,7 @@ impl<K, V> Pass<'_, K, V> {
             self.apply(event);
         }
         drop(events);
-        self.state.scratch.batch = batch;
+        self.state.batch = batch;
     }
 
     /// Applies one change of the map to the wheel and to the size policy.

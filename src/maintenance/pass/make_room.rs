@@ -1,6 +1,7 @@
 //! Makes room: entries that are due leave the map, then victims while the cache is over its bound.
 
 use super::{Pass, Sweep};
+use crate::eviction::Eviction;
 use crate::listener::RemovalCause;
 use crate::node::NodePtr;
 use crate::time::{self, NEVER};
@@ -28,7 +29,7 @@ impl<K, V> Pass<'_, K, V> {
     pub(super) fn make_room(&mut self) {
         let least = self.applied + self.plan.budget / 2;
         // Remove expired entries before live ones.
-        let over = self.plan.evict && self.state.is_over();
+        let over = self.plan.evict && self.state.excess() > 0;
         if (self.plan.expire || over) && !self.state.wheel.is_empty() {
             self.count_done(least, |pass| pass.expire(over));
         }
@@ -103,11 +104,20 @@ impl<K, V> Pass<'_, K, V> {
         }
         shard.take(spot);
         drop(shard);
+        self.unlink_taken(node, RemovalCause::Expired, deadline);
+    }
+
+    /// Takes a node that this pass has taken out of the map out of everything else.
+    fn unlink_taken(&mut self, node: NodePtr<K, V>, cause: RemovalCause, deadline: u64) {
         if let Some(eviction) = &mut self.state.eviction {
-            eviction.expired(node);
+            match cause {
+                RemovalCause::Expired => eviction.expired(node),
+                _ => eviction.removed(node),
+            }
         }
-        self.retire_dead(node, RemovalCause::Expired);
-        self.count_removal(node, RemovalCause::Expired, deadline);
+        self.state.wheel.deschedule(node);
+        self.retire_dead(node, cause);
+        self.count_removal(node, cause, deadline);
     }
 
     /// Removes entries while the cache is over its bound: those that the wheel knows to be due
@@ -119,7 +129,7 @@ impl<K, V> Pass<'_, K, V> {
             Some(self.read_clock())
         };
         let mut examined = self.budget.saturating_mul(EXAMINED_PER_EVICTION);
-        while self.budget > 0 && self.state.is_over() {
+        while self.budget > 0 && self.state.excess() > 0 {
             self.budget -= 1;
             if let Some(now) = now
                 && self.state.wheel.has_work()
@@ -134,24 +144,17 @@ impl<K, V> Pass<'_, K, V> {
             let Some(victim) = eviction.and_then(|eviction| eviction.victim()) else {
                 return;
             };
-            let taken = self.take_victim(victim);
             // If the victim has left the map, a writer removed it first. Unlink it here; the
             // writer's event, still in a batch, then finds nothing to do.
-            if let Some(eviction) = &mut self.state.eviction {
-                match taken {
-                    Some((RemovalCause::Expired, _)) => eviction.expired(victim),
-                    _ => eviction.removed(victim),
-                }
-                // The next victim is usually chosen already: prefetch what its removal will touch.
-                if let Some(next) = eviction.prefetch_victim() {
-                    self.shared.map.prefetch(next.hash());
-                    Wheel::prefetch_around(next);
-                }
+            match self.take_victim(victim) {
+                Some((cause, deadline)) => self.unlink_taken(victim, cause, deadline),
+                None => self.state.unlink(victim),
             }
-            if let Some((cause, deadline)) = taken {
-                self.state.wheel.deschedule(victim);
-                self.retire_dead(victim, cause);
-                self.count_removal(victim, cause, deadline);
+            // The next victim is usually chosen already: prefetch what its removal will touch.
+            let eviction = self.state.eviction.as_ref();
+            if let Some(next) = eviction.and_then(Eviction::prefetch_victim) {
+                self.shared.map.prefetch(next.hash());
+                Wheel::prefetch_around(next);
             }
         }
     }

@@ -171,7 +171,7 @@ impl<K, V> Pass<'_, K, V> {
         self.state.freeing.end_drain();
         self.make_room();
         (self.state.freeing).seal(&shared.domain, self.plan.seal, &maintenance.backlog);
-        let gathered = &mut self.state.scratch.gathered;
+        let gathered = &mut self.state.gathered;
         maintenance.notifier.post(gathered);
         maintenance.backlog.note_applied();
         if let (Some(counters), Some(begun)) = (&shared.counters, begun) {
@@ -184,7 +184,7 @@ impl<K, V> Pass<'_, K, V> {
             more: !drained
                 || self.resizing
                 || (self.plan.expire && self.state.wheel.has_work())
-                || (self.plan.evict && self.state.is_over()),
+                || (self.plan.evict && self.state.excess() > 0),
             applied: self.applied,
         }
     }
@@ -224,7 +224,7 @@ impl<K, V> Pass<'_, K, V> {
     #[inline]
     fn notify_or_retire(&mut self, node: NodePtr<K, V>, cause: RemovalCause) {
         if self.maintenance.notifier.has_listener() {
-            (self.state.scratch.gathered).push(Notification { node, cause });
+            (self.state.gathered).push(Notification { node, cause });
         } else {
             self.state.freeing.retire(Garbage::Node(node));
         }
