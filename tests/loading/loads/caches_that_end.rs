@@ -84,8 +84,8 @@ impl Ticker for Dropping {
     }
 }
 
-/// The call for a lease holds a handle of its cache, so it is not inside the cache's gate: user code
-/// that it runs may drop the last handle of another cache, and that drop waits.
+/// The call for a lease holds a handle of its cache, so it is not inside the cache's gate. User
+/// code that it runs may drop the last handle of another cache, and that drop waits.
 #[test]
 fn a_last_drop_within_a_call_for_a_lease_waits() {
     let drops = Arc::new(AtomicUsize::new(0));
