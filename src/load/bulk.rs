@@ -5,8 +5,8 @@
 //! meanwhile leaves its value with the waiter.
 
 use super::claim::{Claim, Claimant, Request};
-use super::guard::{Guard, Home};
-use super::key::{CacheKey, CacheValue, Owned};
+use super::guard::{CallGuard, Home};
+use super::key::{CacheHasher, CacheKey, CacheValue, Owned};
 use super::run::{Made, Run, conclude, of_option, poll_leader};
 use super::state::{Outcome, Want};
 use super::wait::{block_on, in_loader};
@@ -66,18 +66,14 @@ impl<K: Hash + Eq, V: Clone> Keys<K, V> {
 
 /// Loads the keys that a call leads, if there are any, and stores what was loaded, or fails each
 /// key. A guard stands with the index of its answer.
-pub(crate) async fn run<K, V, H, E, F, L>(
-    guards: Vec<(usize, Guard<K, V, H>)>,
+async fn run<K: CacheKey, V: CacheValue, S: CacheHasher, E, F>(
+    guards: Vec<(usize, CallGuard<'_, K, V, S>)>,
     load: &mut impl FnMut(Vec<K>) -> F,
-    made: &impl Fn(Option<L>) -> Made<V>,
     answers: &mut [Option<V>],
 ) -> Result<(), Arc<E>>
 where
-    K: CacheKey,
-    V: CacheValue,
-    H: Home<K, V, Hasher: BuildHasher>,
     E: Send + Sync + 'static,
-    F: Future<Output = Result<Vec<Option<L>>, E>>,
+    F: Future<Output = Result<Vec<Option<V>>, E>>,
 {
     if guards.is_empty() {
         return Ok(());
@@ -104,7 +100,7 @@ where
         wrong_number_of_values(guards.len(), values.len()),
     );
     for ((place, guard), value) in guards.into_iter().zip(values) {
-        answers[place] = answer(Ok((guard, None, made(value))));
+        answers[place] = answer(Ok((guard, None, of_option(value))));
     }
     Ok(())
 }
@@ -210,28 +206,13 @@ where
     pub async fn get_all_with_async<E, F>(
         &self,
         keys: impl IntoIterator<Item = K>,
-        load: impl FnMut(Vec<K>) -> F,
+        mut load: impl FnMut(Vec<K>) -> F,
     ) -> Result<Vec<Option<V>>, Arc<E>>
     where
         E: Send + Sync + 'static,
         F: Future<Output = Result<Vec<Option<V>>, E>>,
     {
-        let keys = Keys::look_up(keys, |keys| self.get_many(keys));
-        self.get_all_as_async(keys, load, of_option).await
-    }
-
-    /// The rest of `get_all_with_async`, once the keys were looked up; `made` says what to store of
-    /// what was loaded.
-    pub(crate) async fn get_all_as_async<E, F, L>(
-        &self,
-        mut keys: Keys<K, V>,
-        mut load: impl FnMut(Vec<K>) -> F,
-        made: impl Fn(Option<L>) -> Made<V>,
-    ) -> Result<Vec<Option<V>>, Arc<E>>
-    where
-        E: Send + Sync + 'static,
-        F: Future<Output = Result<Vec<Option<L>>, E>>,
-    {
+        let mut keys = Keys::look_up(keys, |keys| self.get_many(keys));
         let answers = &mut keys.answers;
         let (mut guards, mut waiters) = (Vec::new(), Vec::new());
         for &place in &keys.missing {
@@ -243,12 +224,12 @@ where
                 None => waiters.push((place, claimant)),
             }
         }
-        run(guards, &mut load, &made, answers).await?;
+        run(guards, &mut load, answers).await?;
         for (place, mut waiter) in waiters {
             waiter.wait_now(ASK);
             match poll_fn(|cx| waiter.poll_claim(cx)).await {
                 Claim::Guard(guard, _) => {
-                    run(vec![(place, guard)], &mut load, &made, answers).await?;
+                    run(vec![(place, guard)], &mut load, answers).await?;
                 }
                 claim => answers[place] = answer(Err(claim)),
             }
