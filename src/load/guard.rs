@@ -358,7 +358,7 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Guard<K, V,
             absent: self.absent,
             made: &mut made,
         };
-        let outcome = write::put_through(&core, &mut new, given, condition);
+        let outcome = write::write(&core, &mut new, given, condition, |stored| stored);
         let (Some(outcome), Some((written, waited))) = (outcome, made) else {
             drop(new);
             return self.discard(Some(&core), own);
