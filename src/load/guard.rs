@@ -298,6 +298,16 @@ impl<K, V, H: Home<K, V>> Drop for Guard<K, V, H> {
     }
 }
 
+impl<K, V, S> CallGuard<'_, K, V, S> {
+    /// The same right as a value.
+    pub(super) fn into_owned(mut self, home: WeakHandle<K, V, S>) -> OwnedGuard<K, V, S> {
+        let mut owned = Guard::new(home, Arc::clone(&self.load));
+        (owned.runs, owned.absent) = (self.runs, self.absent);
+        self.ended = true;
+        owned
+    }
+}
+
 /// The condition of a load's own write: the load is current.
 struct Commit<'l, K, V> {
     load: &'l Arc<Load<K, V>>,
