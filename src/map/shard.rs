@@ -4,13 +4,11 @@
 use super::table::{Home, Place, Seen, Table, TablePart, TableState, Writer};
 use crate::buffer::{Batch, WriteEvent};
 use crate::listener::RemovalCause;
-use crate::load::state::Load;
 use crate::load::table::Loads;
 use crate::node::{Columns, NewNode, NodePtr, NodeState, Slab, Times};
 use crate::process::Process;
 use crate::reclaim::Pin;
 use crate::sync::{AtomicU64, ShortMutex, ShortMutexGuard, add_alone};
-use std::sync::Arc;
 
 /// A shard that is not locked.
 #[repr(align(128))]
@@ -348,11 +346,6 @@ impl<'a, K, V> Shard<'a, K, V> {
         }
         self.locked.batch.push(WriteEvent::Rescheduled(node));
         true
-    }
-
-    /// Lists a load (map 3).
-    pub(crate) fn list_load(&mut self, load: Arc<Load<K, V>>) {
-        self.locked.loads.add(load);
     }
 
     /// The loads of this shard's keys.

@@ -238,12 +238,7 @@ impl<K: 'static, V: 'static, S, L: Lookup<K, V>, Q: Equivalent<K> + ?Sized> Flow
         let map = &core.shared.map;
         match map.look(hash, &pin, |node| key.equivalent(node.key())) {
             Look::Found(node) if node.deadline() == NEVER && L::stale_from(node) == NEVER => {
-                let hit = Hit {
-                    node,
-                    deadline: NEVER,
-                    now: 0,
-                };
-                Self::end(core, key, hit, pin)
+                Self::end(core, key, (node, NEVER, 0), pin)
             }
             Look::Found(node) => Self::judge(core, key, node, pin),
             Look::Absent => None,
@@ -266,24 +261,25 @@ impl<K: 'static, V: 'static, S, L: Lookup<K, V>, Q: Equivalent<K> + ?Sized> Flow
             && let Ok(hit) = Hit::of(node, node.deadline(), latest)
             && (!moves || core.lifetimes.is_extended(&hit))
         {
-            return Self::end(core, key, hit, pin);
+            return Self::end(core, key, (node, hit.deadline, latest), pin);
         }
         Self::finish(core, key, node, pin)
     }
 
-    /// The end of a fast look-up that has found a live entry.
+    /// The end of a fast look-up that has found a live entry: its node, and the deadline and the
+    /// moment by which it was judged.
     #[inline]
     fn end<'a>(
         core: &'a Core<K, V, S>,
         key: &Q,
-        hit: Hit<K, V>,
+        (node, deadline, now): (NodePtr<K, V>, u64, u64),
         pin: Pin,
     ) -> Option<L::Answer<'a>> {
-        if L::IS_READ && core.shared.should_record(hit.node) {
-            return Self::finish(core, key, hit.node, pin);
+        if L::IS_READ && core.shared.should_record(node) {
+            return Self::finish(core, key, node, pin);
         }
-        let answer = L::take(core, hit.node, hit.now);
-        Some(answer(hit.deadline, move || pin))
+        let answer = L::take(core, node, now);
+        Some(answer(deadline, move || pin))
     }
 
     /// The rest of a look-up that has found the key's entry: judges it, and does what a read does.
