@@ -60,7 +60,8 @@ impl<K, V> Pass<'_, K, V> {
             if own != Some(shard) {
                 self.drain_shard(shard);
             }
-            self.state.freeing.note_drained();
+            let freeing = &mut self.state.freeing;
+            freeing.undrained = freeing.undrained.saturating_sub(1);
             self.state.drained = self.state.drained.wrapping_add(1);
         }
         self.budget += kept;

@@ -81,18 +81,6 @@ impl Plan {
         ..Self::RECLAIM
     };
 
-    /// A pass of a writer to the shard.
-    pub(super) fn help(shard: usize, budget: usize, expire: bool) -> Self {
-        Self {
-            budget,
-            own: Some(shard),
-            expire,
-            run: false,
-            seal: false,
-            ..Self::RUN
-        }
-    }
-
     /// A pass after this one that drains nothing more.
     pub(super) fn without_drain(self) -> Self {
         Self {
