@@ -74,11 +74,7 @@ impl<'a, K, V, S> Policy<'a, K, V, S> {
     /// assert_eq!(cache.policy().hottest(1).map(|entry| *entry.key()).collect::<Vec<_>>(), [3]);
     /// ```
     pub fn hottest(&self, n: usize) -> View<'a, K, V, S> {
-        self.view(n, |pin| {
-            let mut nodes = self.coldest_first(pin);
-            nodes.reverse();
-            nodes
-        })
+        self.view(n, |pin| self.coldest_first(pin).into_iter().rev())
     }
 
     /// Returns up to `n` entries that were used least, the least used first, as far as the size
@@ -125,11 +121,7 @@ impl<'a, K, V, S> Policy<'a, K, V, S> {
     /// assert_eq!(last, [9, 8]);
     /// ```
     pub fn last_to_evict(&self, n: usize) -> View<'a, K, V, S> {
-        self.view(n, |pin| {
-            let mut nodes = self.by_eviction(usize::MAX, pin);
-            nodes.reverse();
-            nodes
-        })
+        self.view(n, |pin| self.by_eviction(usize::MAX, pin).into_iter().rev())
     }
 
     /// Returns up to `n` entries that the size policy would evict first, the next victim first; in
@@ -198,10 +190,10 @@ impl<'a, K, V, S> Policy<'a, K, V, S> {
     }
 
     /// A view of the first `n` of the nodes that `ranked` returns, each with what ranks it.
-    fn view<R>(
+    fn view<R, I: IntoIterator<Item = (R, NodePtr<K, V>)>>(
         &self,
         n: usize,
-        ranked: impl FnOnce(&Pin) -> Vec<(R, NodePtr<K, V>)>,
+        ranked: impl FnOnce(&Pin) -> I,
     ) -> View<'a, K, V, S> {
         let shared = &self.core.shared;
         if shared.max_capacity().is_some() {
