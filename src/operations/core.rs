@@ -9,7 +9,7 @@ use crate::hash;
 use crate::maintenance::Maintenance;
 use crate::refresh::{FailureBackoff, Refresh};
 use crate::scheduler::{Entered, Gate, Task};
-use crate::shared::Shared;
+use crate::shared::{SLOW_READS, Shared};
 use crate::sync::{AtomicBool, AtomicUsize};
 use std::hash::{BuildHasher, Hash};
 use std::ops::Deref;
@@ -49,7 +49,7 @@ impl<K, V, S> Core<K, V, S> {
     ) -> Self {
         shared.reads_extend = lifetimes.reads_extend;
         shared.reads_exactly = AtomicBool::new(lifetimes.reads_exactly());
-        shared.set_slow_reads(!Self::reads_are_fast(&lifetimes, &shared));
+        shared.set_detour(SLOW_READS, !Self::reads_are_fast(&lifetimes, &shared));
         Self {
             hasher,
             shared,

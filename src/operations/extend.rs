@@ -6,6 +6,7 @@ use super::lifetimes::reads;
 use crate::expiry::Lifetime;
 use crate::maintenance::WriteOutcome;
 use crate::node::{NodePtr, NodeState};
+use crate::shared::SLOW_READS;
 use crate::sync::Ordering;
 use crate::time::{self, NEVER};
 use equivalent::Equivalent;
@@ -109,7 +110,7 @@ fn ask_about_first_read<K, V, S>(
     });
     core.lifetimes.note_first_read(inherits);
     let is_fast = Core::<K, V, S>::reads_are_fast(&core.lifetimes, &core.shared);
-    core.shared.set_slow_reads(!is_fast);
+    core.shared.set_detour(SLOW_READS, !is_fast);
     let exactly = core.lifetimes.reads_exactly();
     core.shared.reads_exactly.store(exactly, Ordering::Relaxed);
     own

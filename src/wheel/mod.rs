@@ -397,20 +397,15 @@ impl<K, V> Wheel<K, V> {
             self.occupied.remove(bucket_id);
         }
         if was_last {
-            self.all_taken(bucket_id);
+            self.pending.remove(bucket_id);
+            // Nodes that became overdue since then are pending next: the other buckets have their
+            // turn in between, however fast overdue nodes come.
+            if bucket_id == OVERDUE {
+                self.mark_pending(OVERDUE);
+            }
         }
         entry.set_bucket_id(NO_BUCKET);
         was_last
-    }
-
-    /// Updates a bucket whose last pending node has left. Nodes that became overdue since then are
-    /// pending next: the other buckets have their turn in between, however fast overdue nodes come.
-    #[inline]
-    fn all_taken(&mut self, bucket_id: u8) {
-        self.pending.remove(bucket_id);
-        if bucket_id == OVERDUE {
-            self.mark_pending(OVERDUE);
-        }
     }
 }
 
