@@ -70,13 +70,9 @@ impl Scene {
     fn revoke(&self) -> bool {
         let mut listed = self.listed.lock();
         let was = std::mem::replace(&mut *listed, false);
-        if was {
-            self.load.revoke(RevokedBy::Overwrite);
-        }
+        let revoked = was.then(|| self.load.revoke(RevokedBy::Overwrite));
         drop(listed);
-        if was {
-            self.load.release_waiters();
-        }
+        wake_all(revoked.into_iter().flat_map(|(_, wakers)| wakers));
         was
     }
 

@@ -14,12 +14,13 @@ use crate::map::Revalidated;
 use crate::node::NodePtr;
 use crate::operations::{Change, Cloned, Core, Hold, Lookup, WeakHandle};
 use crate::stats::Count;
-use crate::time::NEVER;
+use crate::time::{self, MAX_LIFETIME_NANOS, NEVER};
 use equivalent::Equivalent;
 use std::future::poll_fn;
 use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 /// The answer to a claim.
 pub(crate) enum Claim<K, V, H: Home<K, V>> {
@@ -198,19 +199,18 @@ where
         let (Some(load), Some(ticket)) = (&self.waits, self.ticket) else {
             return Poll::Ready(None);
         };
-        let told = load.poll(ticket, cx.waker());
-        if told.is_none() {
-            let core = self.home.visit();
-            match has_to_wait(core.as_deref(), load, ticket, cx.waker()) {
-                Ok(true) => return Poll::Pending,
-                Ok(false) => {}
-                Err(cycle) => {
-                    self.stop();
-                    panic!("{cycle}");
-                }
+        if let Some(told) = load.poll(ticket, cx.waker()) {
+            return Poll::Ready(Some(told));
+        }
+        let core = self.home.visit();
+        match has_to_wait(core.as_deref(), load, ticket, cx.waker()) {
+            Ok(true) => Poll::Pending,
+            Ok(false) => Poll::Ready(None),
+            Err(cycle) => {
+                self.stop();
+                panic!("{cycle}");
             }
         }
-        Poll::Ready(told)
     }
 
     /// The claim, by polls. The first may follow a [`step`](Self::step).
@@ -466,7 +466,8 @@ where
         let leader = thread_number();
         let load = if let Some(load) = idle {
             load.set_leader(leader);
-            load.begin_anew(self.now);
+            load.set_began(self.now);
+            load.set_reload(NEVER);
             load
         } else {
             let Some(key) = self.key.owned().take() else {
@@ -480,7 +481,14 @@ where
             load
         };
         if let Some(node) = over.filter(|_| self.ask.reloads()) {
-            self.core.begin_refresh(&load, node, self.now);
+            // When the right to reload can be taken again.
+            let most = self.core.lifetimes.limits.load_timeout;
+            let most = most.unwrap_or(Duration::from_nanos(MAX_LIFETIME_NANOS));
+            let until = time::deadline_after(self.now, most);
+            load.set_reload(until);
+            if let Some(refresh) = node.refresh() {
+                refresh.begin(until);
+            }
             shared.count(Count::Reloads);
         }
         Ok(Begun::Leads(load, over, left))

@@ -230,19 +230,32 @@ impl<K, V, H: Home<K, V>> Guard<K, V, H> {
         self.end(&Outcome::Nothing, false);
     }
 
+    /// Ends the run: publishes its outcome, and wakes the waiters.
     pub(super) fn end(&mut self, outcome: &Outcome<V>, failed: bool) {
-        match self.core() {
-            Some(core) => {
-                self.note_end(&core, failed);
-                core.end_run(&self.load, outcome);
+        let Some(core) = self.core() else {
+            self.ended = true;
+            if self.load.is_of_this_process() {
+                wake_all(self.load.end(outcome, 0).0);
             }
-            None => {
-                self.ended = true;
-                if self.load.is_of_this_process() {
-                    wake_all(self.load.end(outcome, 0).0);
-                }
-            }
+            return;
+        };
+        self.note_end(&core, failed);
+        let load = &self.load;
+        // If the ticker panics, waiters must be woken all the same.
+        let now = contain(|| core.load_clock()).unwrap_or(0);
+        let mut shard = core.shared.map.lock(load.hash);
+        let (wakers, failure) = load.end(outcome, now);
+        let (goes_on, rests) = (load.is_current(), load.phase() == Phase::Resting);
+        if !goes_on {
+            shard.change_loads(|loads| loads.remove(load));
         }
+        let forgotten = rests.then(|| shard.change_loads(|loads| loads.rest(load)));
+        drop(shard);
+        drop((forgotten, failure));
+        if goes_on && !rests {
+            core.watch_load(load, now);
+        }
+        wake_all(wakers);
     }
 
     /// The run has ended: it is counted, if runs are.
@@ -437,24 +450,3 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Guard<K, V,
 /// A load was no longer current: it had no effect.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Revoked;
-
-impl<K, V, S> Core<K, V, S> {
-    /// Publishes the outcome of a run and wakes the waiters.
-    fn end_run(&self, load: &Arc<Load<K, V>>, outcome: &Outcome<V>) {
-        // If the ticker panics, waiters must be woken all the same.
-        let now = contain(|| self.load_clock()).unwrap_or(0);
-        let mut shard = self.shared.map.lock(load.hash);
-        let (wakers, failure) = load.end(outcome, now);
-        let (goes_on, rests) = (load.is_current(), load.phase() == Phase::Resting);
-        if !goes_on {
-            shard.change_loads(|loads| loads.remove(load));
-        }
-        let forgotten = rests.then(|| shard.change_loads(|loads| loads.rest(load)));
-        drop(shard);
-        drop((forgotten, failure));
-        if goes_on && !rests {
-            self.watch_load(load, now);
-        }
-        wake_all(wakers);
-    }
-}

@@ -9,7 +9,7 @@ use crate::node::NodePtr;
 use crate::operations::{Core, FromLoad, LifetimeSource, NextRefresh, set_refresh};
 use crate::refresh::usual_pause;
 use crate::stats::Count;
-use crate::time::{self, MAX_LIFETIME_NANOS, NEVER};
+use crate::time::{self, NEVER};
 use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::time::Duration;
@@ -165,20 +165,6 @@ impl<K: CacheKey, V: CacheValue, S: BuildHasher> OwnedGuard<K, V, S> {
                 self.end(&Outcome::Value(Arc::new(seen)), false);
                 core.maintenance.after_write(&core.shared, outcome);
             }
-        }
-    }
-}
-
-impl<K: CacheKey, V: CacheValue, S> Core<K, V, S> {
-    /// A reload of this entry begins. Under the shard's lock.
-    pub(super) fn begin_refresh(&self, load: &Load<K, V>, node: NodePtr<K, V>, now: u64) {
-        // When the right to a reload that begins now can be taken again.
-        let most = self.lifetimes.limits.load_timeout;
-        let most = most.unwrap_or(Duration::from_nanos(MAX_LIFETIME_NANOS));
-        let until = time::deadline_after(now, most);
-        load.set_reload(until);
-        if let Some(refresh) = node.refresh() {
-            refresh.begin(until);
         }
     }
 }

@@ -134,9 +134,6 @@ pub(crate) struct Load<K, V> {
     /// For a reload: the entry's moment of refresh while it is under way; else `NEVER`. Relaxed:
     /// the leader alone uses it.
     reload_until: AtomicU64,
-    /// Whether a call has ever joined. Relaxed: it is set under the shard's lock, or before the
-    /// run is handed to the thread that will end it.
-    joined: AtomicBool,
     process: Process,
     state: Mutex<State<V>>,
 }
@@ -231,7 +228,6 @@ impl<K, V> Load<K, V> {
             current: AtomicBool::new(true),
             began: AtomicU64::new(began),
             reload_until: AtomicU64::new(NEVER),
-            joined: AtomicBool::new(false),
             process: Process::current(),
             state: Mutex::new(State {
                 phase: Phase::Led,
@@ -310,15 +306,9 @@ impl<K, V> Load<K, V> {
         Some(self.reload_until.load(Ordering::Relaxed)).filter(|&until| until != NEVER)
     }
 
-    /// Notes that this is a reload.
+    /// Notes that this is a reload; `NEVER`: that it is none.
     pub(crate) fn set_reload(&self, until: u64) {
         self.reload_until.store(until, Ordering::Relaxed);
-    }
-
-    /// The run of another leader begins, for an absent key unless it is marked as a reload.
-    pub(crate) fn begin_anew(&self, now: u64) {
-        self.set_began(now);
-        self.set_reload(NEVER);
     }
 
     /// A run begins.
@@ -382,7 +372,6 @@ impl<K, V> Load<K, V> {
     /// leader, before it hands its run to the code that will end it. False if the load waits for a
     /// thread by now, and the waiter does not wait for such a load (`even_queued`).
     pub(crate) fn join(&self, ticket: Ticket, want: Want, even_queued: bool) -> bool {
-        self.joined.store(true, Ordering::Relaxed);
         let mut state = self.state();
         let joins = even_queued || state.phase != Phase::Queued;
         if joins {
@@ -438,31 +427,21 @@ impl<K, V> Load<K, V> {
         leads
     }
 
-    /// The load is no longer current. Under the shard's lock;
-    /// [`release_waiters`](Self::release_waiters) follows when the lock was released. True if calls
-    /// may still wait for the run that is at work.
-    pub(crate) fn revoke(&self, by: RevokedBy) -> bool {
+    /// The load is no longer current. Under the shard's lock. Tells waiters to look again: those
+    /// that wait for a turn, and all if no leader is at work or the load is overdue. True if others
+    /// may still wait for the run that is at work. The wakers are to be called with no lock held.
+    pub(crate) fn revoke(&self, by: RevokedBy) -> (bool, Vec<Waker>) {
         let mut state = self.state();
         self.mark_outdated();
-        state.revoked.get_or_insert(by);
-        let runs = !matches!(state.phase, Phase::Offered(_) | Phase::Resting);
-        by != RevokedBy::NewerLoad && runs
-    }
-
-    /// Tells waiters of a revoked load to look again: those that wait for a turn, and all if no
-    /// leader is at work or the load is overdue. With no lock held.
-    pub(crate) fn release_waiters(&self) {
-        let mut state = self.state();
-        let mut all = state.revoked == Some(RevokedBy::NewerLoad);
+        state.revoked = Some(by);
         if let Phase::Offered(ticket) = state.phase {
             state.told.insert(ticket, Verdict::Retry);
             state.phase = Phase::Over;
-            all = true;
         }
-        let retry = |want| (all || want == Want::OwnTurn).then_some(Verdict::Retry);
-        let wakers = state.tell(retry);
-        drop(state);
-        wake_all(wakers);
+        let runs = !matches!(state.phase, Phase::Over | Phase::Resting);
+        let stays = runs && by != RevokedBy::NewerLoad;
+        let retry = |want| (!stays || want == Want::OwnTurn).then_some(Verdict::Retry);
+        (stays, state.tell(retry))
     }
 
     /// Wakes all that wait, so that they look whether the load is overdue. With no lock held.
@@ -479,25 +458,17 @@ impl<K, V> Load<K, V> {
         self.state().has(|_| true)
     }
 
-    /// The run's value has been stored. Under the shard's lock, in the hold that stored it. Unless
-    /// calls wait for their turn, the load is no longer current. True if calls wait: then the run
-    /// has to be [ended](Self::end).
+    /// The run has made its write. Under the shard's lock, in the hold that made it. Unless calls
+    /// wait for their turn, the load is no longer current. True if calls wait: then the run has to
+    /// be [ended](Self::end).
     #[inline]
     pub(crate) fn seal(&self) -> bool {
-        // The lock is not needed for a load that only its leader knows: none can join any more.
-        let joined = self.joined.load(Ordering::Relaxed);
-        if !joined {
-            self.leader.store(0, Ordering::Relaxed);
-        }
-        let goes_on = joined && {
-            let mut state = self.state();
-            state.sealed = true;
-            state.has(|want| want == Want::OwnTurn)
-        };
-        if !goes_on {
+        let mut state = self.state();
+        state.sealed = true;
+        if !state.has(|want| want == Want::OwnTurn) {
             self.mark_outdated();
         }
-        joined
+        state.has(|_| true)
     }
 
     /// The leader's run has ended: publishes its outcome and finds the next leader. If there is

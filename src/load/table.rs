@@ -4,9 +4,10 @@
 //! full hash, whose keys it has not compared yet, copies their addresses, releases the lock,
 //! compares the keys, and starts again.
 
-use super::state::{Load, Phase, RevokedBy};
+use super::state::{Load, Phase, RevokedBy, wake_all};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Weak};
+use std::task::Waker;
 
 /// The loads of one shard; under its lock. Among them stand loads that were revoked, until their
 /// runs end: calls may still wait for them.
@@ -19,6 +20,20 @@ pub(crate) struct Loads<K, V> {
     /// Loads that have rested, in their order: some have been run again since, or revoked. Weak: it
     /// keeps neither the key nor the error of a load that the table has let go.
     resting: VecDeque<Weak<Load<K, V>>>,
+}
+
+/// A load that was revoked. Its drop wakes the calls that are to look again: no lock and no pin may
+/// be held.
+#[must_use]
+pub(crate) struct RevokedLoad<K, V> {
+    _load: Arc<Load<K, V>>,
+    wakers: Vec<Waker>,
+}
+
+impl<K, V> Drop for RevokedLoad<K, V> {
+    fn drop(&mut self) {
+        wake_all(self.wakers.drain(..));
+    }
 }
 
 /// How many failures a shard remembers.
@@ -106,29 +121,32 @@ impl<K, V> Loads<K, V> {
         let oldest = (self.resting.len() > MOST_RESTING).then(|| self.resting.pop_front())??;
         let oldest = oldest.upgrade()?;
         if oldest.is_current() && oldest.phase() == Phase::Resting {
-            self.revoke(&oldest, RevokedBy::NewerLoad);
+            // No call waits for it.
+            drop(self.revoke(Arc::clone(&oldest), RevokedBy::NewerLoad));
         }
         Some(oldest)
     }
 
-    /// Revokes a current load. The caller holds another reference.
+    /// Revokes a current load.
     #[cold]
-    pub(crate) fn revoke(&mut self, load: &Arc<Load<K, V>>, by: RevokedBy) {
-        if !load.revoke(by) {
-            self.remove(load);
+    pub(crate) fn revoke(&mut self, load: Arc<Load<K, V>>, by: RevokedBy) -> RevokedLoad<K, V> {
+        let (stays, wakers) = load.revoke(by);
+        if !stays {
+            self.remove(&load);
+        }
+        RevokedLoad {
+            _load: load,
+            wakers,
         }
     }
 
-    /// Revokes all loads. They are to be dropped with the lock released.
+    /// Revokes all loads.
     #[cold]
-    pub(crate) fn revoke_all(&mut self, by: RevokedBy) -> Vec<Arc<Load<K, V>>> {
+    pub(crate) fn revoke_all(&mut self, by: RevokedBy) -> Vec<RevokedLoad<K, V>> {
         let current = self.awaited().filter(|load| load.is_current());
-        let all: Vec<_> = current.cloned().collect();
-        for load in &all {
-            self.revoke(load, by);
-        }
+        let current: Vec<_> = current.cloned().collect();
         self.resting = VecDeque::new();
-        all
+        (current.into_iter().map(|load| self.revoke(load, by))).collect()
     }
 }
 
@@ -155,7 +173,7 @@ mod tests {
         // The last one is removed from the middle, the first one from the front.
         for gone in [11, 0, 5, 4, 1, 2, 3, 6, 7, 8, 9, 10] {
             loads.remove(&all[gone]);
-            all[gone].revoke(RevokedBy::Overwrite);
+            _ = all[gone].revoke(RevokedBy::Overwrite);
             for hash in 0..4 {
                 let mine = all
                     .iter()

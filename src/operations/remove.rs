@@ -5,7 +5,8 @@ use super::core::Core;
 use super::transact::{Change, Held, Hold};
 use crate::contain::contain;
 use crate::listener::RemovalCause;
-use crate::load::state::{Load, RevokedBy};
+use crate::load::state::RevokedBy;
+use crate::load::table::RevokedLoad;
 use crate::maintenance::WriteOutcome;
 use crate::map::{END, Occupied, Revalidated, Shard, ShardCell};
 use crate::node::NodePtr;
@@ -14,7 +15,6 @@ use crate::shared::Shared;
 use crate::time::NEVER;
 use equivalent::Equivalent;
 use std::hash::{BuildHasher, Hash};
-use std::sync::Arc;
 
 /// Removals under one hold of a shard's lock when all are taken out.
 const REMOVALS_PER_LOCK: usize = 64;
@@ -258,7 +258,7 @@ where
 struct AfterRemovals<'a, K, V, S> {
     core: &'a Core<K, V, S>,
     outcome: Option<WriteOutcome>,
-    revoked: Vec<Arc<Load<K, V>>>,
+    revoked: Vec<RevokedLoad<K, V>>,
 }
 
 impl<'a, K, V, S> AfterRemovals<'a, K, V, S> {
@@ -273,7 +273,7 @@ impl<'a, K, V, S> AfterRemovals<'a, K, V, S> {
 
 impl<K, V, S> Drop for AfterRemovals<'_, K, V, S> {
     fn drop(&mut self) {
-        self.revoked.iter().for_each(|load| load.release_waiters());
+        self.revoked.clear();
         let Some(outcome) = self.outcome.take() else {
             return;
         };

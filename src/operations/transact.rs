@@ -45,7 +45,7 @@
 
 use super::lifetimes::MAX_ASKS;
 use crate::load::state::{Load, RevokedBy};
-use crate::load::table::Loads;
+use crate::load::table::{Loads, RevokedLoad};
 use crate::map::{Revalidated, Shard, ShardCell};
 use crate::node::NodePtr;
 use crate::reclaim::Pin;
@@ -160,9 +160,8 @@ pub(crate) struct Held<K, V> {
 }
 
 impl<K, V> Held<K, V> {
-    /// The load that was revoked, for a caller that still holds another pin. The caller releases
-    /// its waiters later.
-    pub(super) fn take_revoked(&mut self) -> Option<Arc<Load<K, V>>> {
+    /// The load that was revoked, for a caller that still holds another pin, and drops this later.
+    pub(super) fn take_revoked(&mut self) -> Option<RevokedLoad<K, V>> {
         self.loads.0.as_mut()?.revoked.take()
     }
 }
@@ -340,7 +339,7 @@ type SameHash<K, V> = (Arc<Load<K, V>>, Option<bool>);
 
 struct Found<K, V> {
     same_hash: Vec<SameHash<K, V>>,
-    revoked: Option<Arc<Load<K, V>>>,
+    revoked: Option<RevokedLoad<K, V>>,
 }
 
 impl<K, V> FoundLoads<K, V> {
@@ -394,17 +393,7 @@ impl<K, V> Found<K, V> {
     #[inline(never)]
     fn revoke(&mut self, shard: &mut Shard<'_, K, V>, by: RevokedBy) {
         if let Some(load) = self.mine().cloned() {
-            shard.change_loads(|loads| loads.revoke(&load, by));
-            self.revoked = Some(load);
-        }
-    }
-}
-
-impl<K, V> Drop for Found<K, V> {
-    #[cold]
-    fn drop(&mut self) {
-        if let Some(load) = self.revoked.take() {
-            load.release_waiters();
+            self.revoked = Some(shard.change_loads(|loads| loads.revoke(load, by)));
         }
     }
 }
@@ -426,7 +415,7 @@ mod tests {
             let (now, known) = Found::find(found.0.take(), &loads, 1);
             assert!(known && Arc::ptr_eq(now.mine().expect("it is current"), &all[1]));
             found.0 = Some(now);
-            loads.revoke(&all[gone], RevokedBy::NewerLoad);
+            drop(loads.revoke(Arc::clone(&all[gone]), RevokedBy::NewerLoad));
         }
         let (found, known) = Found::find(found.0.take(), &loads, 1);
         assert!(known && found.mine().is_none() && loads.is_empty());
