@@ -143,11 +143,7 @@ impl<K: 'static, V: Clone + 'static> Lookup<K, V> for Cloned {
     const IS_READ: bool = true;
 
     #[inline]
-    fn take<'a, S, P>(
-        _: &'a Core<K, V, S>,
-        node: NodePtr<K, V>,
-        _: u64,
-    ) -> impl FnOnce(u64, P) -> V {
+    fn take<S, P>(_: &Core<K, V, S>, node: NodePtr<K, V>, _: u64) -> impl FnOnce(u64, P) -> V {
         let value = node.value().clone();
         move |_, _| value
     }
@@ -166,8 +162,8 @@ impl<K: 'static, V: Clone + 'static> Lookup<K, V> for Timed {
     }
 
     #[inline]
-    fn take<'a, S, P>(
-        core: &'a Core<K, V, S>,
+    fn take<S, P>(
+        core: &Core<K, V, S>,
         node: NodePtr<K, V>,
         now: u64,
     ) -> impl FnOnce(u64, P) -> (V, bool) {
