@@ -13,7 +13,7 @@ use super::{Maintenance, MaintenanceView};
 use crate::listener::inside_listener;
 use crate::map::Garbage;
 use crate::notify::{Awaited, Notification};
-use crate::scheduler::{Delivery, EXECUTOR_PATIENCE, is_listener_thread, report_idle_executor};
+use crate::scheduler::{Delivery, EXECUTOR_PATIENCE, Role, report_idle_executor, role};
 use crate::time;
 
 /// How many chunks of notifications a thread delivers before other caches get their turn.
@@ -171,7 +171,8 @@ impl<'a, K, V> MaintenanceView<'a, K, V> {
             maintenance.notifier.end_offer();
         }
         // A thread that calls listeners need not wait for another one.
-        if maintenance.tells_callers || is_listener_thread() || !await_by(&Delivery::Background) {
+        if maintenance.tells_callers || role() == Role::Listener || !await_by(&Delivery::Background)
+        {
             self.deliver_all();
         }
     }
