@@ -156,11 +156,15 @@ impl<'a, K, V> MaintenanceView<'a, K, V> {
     }
 
     /// The drop of the last handle: applies what was written before, and waits until the listener
-    /// has heard of all removals, from the thread that the mode names. Runs inside no listener.
+    /// has heard of all removals, from the thread that the mode names. A listener thread that ends
+    /// another cache inside a listener tells it itself.
     pub(crate) fn tell_rest(&self) {
         let maintenance = self.maintenance;
         if !self.drain_last() {
             return;
+        }
+        if inside_listener() {
+            return self.deliver_as_caller();
         }
         let await_by = |mode| self.await_delivered(mode, || true) == Awaited::Delivered;
         if matches!(self.mode(), Delivery::Executor(_)) {

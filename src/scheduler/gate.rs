@@ -127,6 +127,15 @@ impl Gate {
         self.ended.store(true, Ordering::Relaxed);
     }
 
+    /// The same if no thread is inside; says whether that is so.
+    pub(super) fn end_if_empty(&self) -> bool {
+        let inside = self.inside.lock();
+        if *inside == 0 {
+            self.ended.store(true, Ordering::Relaxed);
+        }
+        *inside == 0
+    }
+
     /// Waits until all threads have left the closed gate. Not for a thread inside a gate or a
     /// listener.
     pub(super) fn wait_until_empty(&self) {

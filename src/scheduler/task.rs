@@ -82,15 +82,23 @@ impl TaskRef {
 
     /// The calling thread is about to drop the last handle. Waits until no other thread is at work
     /// on the cache and the listener has heard of everything, so that this thread drops the cache
-    /// itself. A thread that is at work on a cache, or inside a listener, does not wait (gate 2).
+    /// itself. A thread that is at work on a cache, or inside a listener, does not wait (gate 2). A
+    /// listener thread ends another cache itself, if no other thread is at work on that; but the
+    /// program's executor is asked by a thread that may wait.
     pub(crate) fn close(&self) {
         let waits = self.gate.close();
         let Some(task) = self.task.upgrade() else {
             return;
         };
         if waits {
-            self.end(&*task);
-        } else if !self.gate.is_innermost() {
+            return self.end(&*task);
+        } else if self.gate.is_innermost() {
+            return;
+        }
+        let tells = role() == Role::Listener && !matches!(self.delivery, Delivery::Executor(_));
+        if tells && self.gate.end_if_empty() {
+            task.tell_rest();
+        } else {
             self.hand_over(task);
         }
     }
