@@ -134,10 +134,14 @@ impl<K, V, H: Home<K, V>, Y: Key<K>> Claimant<K, V, H, Y> {
 
     /// The call waits for its own load from now on, as another call would that wants this. The load
     /// has yet to run.
-    pub(crate) fn wait_for_own(&mut self, load: Arc<Load<K, V>>, want: Want) {
+    pub(crate) fn wait_for_own(&mut self, guard: &Guard<K, V, H>, want: Want) {
+        let load = guard.load();
         // It does not stand in a queue yet.
         _ = load.join(*self.ticket.get_or_insert_with(Ticket::draw), want, true);
-        self.waits = Some(load);
+        self.waits = Some(Arc::clone(load));
+        if let Some(core) = guard.core() {
+            core.watch_load(load, core.load_clock());
+        }
     }
 
     /// Ends the wait of this call. If it had been told to lead, and has not begun to, the next

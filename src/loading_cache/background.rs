@@ -119,10 +119,8 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher, Y: Ke
             return Some(run_here(&[load], run(loader, guard)));
         }
         // It waits for its own load, as any other call would, from before it runs.
-        let load = Arc::clone(guard.load());
-        self.claimant.wait_for_own(load, anything::<E>());
+        self.claimant.wait_for_own(&guard, anything::<E>());
         self.began = true;
-        guard.watch();
         launch(&inner, guard);
         None
     }
