@@ -4,7 +4,7 @@ use super::Maintenance;
 use super::pass::Plan;
 use crate::eviction::{Eviction, OUT};
 use crate::list::{List, TIMER};
-use crate::map::END;
+use crate::map::Walk;
 use crate::node::{EntryPtr, NO_BUCKET, NodePtr, NodeState};
 use crate::shared::Shared;
 use crate::time::NEVER;
@@ -89,13 +89,9 @@ impl<K, V> Maintenance<K, V> {
 
     pub(super) fn each_node(&self, shared: &Shared<K, V>, mut look: impl FnMut(NodePtr<K, V>)) {
         let pin = shared.pin();
-        let mut nodes = Vec::new();
-        for shard in 0..shared.map.shards() {
-            let mut at = 0;
-            while at < END {
-                at = shared.map.collect(shard, at as u32, &pin, &mut nodes);
-                nodes.iter().copied().for_each(&mut look);
-            }
+        let (mut walk, mut nodes) = (Walk::default(), Vec::new());
+        while shared.map.next_group(&mut walk, &pin, &mut nodes) {
+            nodes.iter().copied().for_each(&mut look);
         }
     }
 }

@@ -6,7 +6,7 @@
 
 use crate::cache::Cache;
 use crate::hash::RandomState;
-use crate::map::END;
+use crate::map::Walk;
 use crate::node::NodePtr;
 use crate::operations::Core;
 use crate::operations::EntryRef;
@@ -38,8 +38,7 @@ use std::iter::FusedIterator;
 /// ```
 pub struct Iter<'a, K, V, S = RandomState> {
     core: &'a Core<K, V, S>,
-    shard: usize,
-    position: u64,
+    walk: Walk,
     /// The nodes of the current group that are not yet read, and the pin that protects them.
     group: Vec<NodePtr<K, V>>,
     pin: Option<Pin>,
@@ -55,20 +54,13 @@ impl<'a, K: Eq, V, S> Iterator for Iter<'a, K, V, S> {
                     return Some(entry);
                 }
             }
-            let map = &self.core.shared.map;
-            if self.position == END {
-                self.shard += 1;
-                self.position = 0;
-            }
-            if self.shard >= map.shards() {
-                self.pin = None;
-                self.position = 0;
-                return None;
-            }
             // Between two groups the iterator holds no pin, so memory may be freed.
             self.pin = None;
             let pin = self.pin.insert(self.core.shared.pin());
-            self.position = map.collect(self.shard, self.position as u32, pin, &mut self.group);
+            if !(self.core.shared.map).next_group(&mut self.walk, pin, &mut self.group) {
+                self.pin = None;
+                return None;
+            }
             dedup_by_key(&mut self.group);
         }
     }
@@ -105,8 +97,7 @@ impl<K, V, S> Cache<K, V, S> {
         core.count_operation();
         Iter {
             core,
-            shard: 0,
-            position: 0,
+            walk: Walk::default(),
             group: Vec::new(),
             pin: None,
         }

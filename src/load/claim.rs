@@ -12,7 +12,7 @@ use crate::listener::RemovalCause;
 use crate::maintenance::WriteOutcome;
 use crate::map::Revalidated;
 use crate::node::NodePtr;
-use crate::operations::{Change, Cloned, Core, Hold, Lookup, WeakHandle};
+use crate::operations::{Change, Core, Hold, WeakHandle};
 use crate::stats::Count;
 use crate::time::{self, MAX_LIFETIME_NANOS, NEVER};
 use equivalent::Equivalent;
@@ -92,7 +92,7 @@ impl Request {
 /// A call that has yet to get its claim.
 pub(crate) struct Claimant<K, V, H: Home<K, V>, Y: Key<K>> {
     home: H,
-    key: Y,
+    pub(super) key: Y,
     /// The key's hash, once it has been computed.
     hash: Option<u64>,
     pub(crate) ask: Request,
@@ -163,19 +163,6 @@ where
     H: Home<K, V, Hasher: BuildHasher>,
     Y: Key<K>,
 {
-    /// The key's value as of `get`, at the first call; later calls do not look it up.
-    pub(super) fn look_up(&mut self) -> Option<V> {
-        if self.hash.is_some() {
-            return None;
-        }
-        let (core, key) = (self.home.visit()?, self.key.query());
-        let hash = core.hash(key);
-        let value = Cloned::look_up_hashed(&*core, hash, key);
-        // Set after the user code: if that panics, the next poll starts from here.
-        self.hash = Some(hash);
-        value
-    }
-
     /// The claim of a call that does not wait, or whose wait has ended with this verdict; `None` if
     /// the call has to wait now.
     #[inline]

@@ -298,6 +298,16 @@ impl<K, V, H: Home<K, V>> Drop for Guard<K, V, H> {
     }
 }
 
+impl<K, V, S> CallGuard<'_, K, V, S> {
+    /// The same right as a value.
+    pub(super) fn into_owned(mut self, home: WeakHandle<K, V, S>) -> OwnedGuard<K, V, S> {
+        let mut owned = Guard::new(home, Arc::clone(&self.load));
+        (owned.runs, owned.absent) = (self.runs, self.absent);
+        self.ended = true;
+        owned
+    }
+}
+
 /// The condition of a load's own write: the load is current.
 struct Commit<'l, K, V> {
     load: &'l Arc<Load<K, V>>,
@@ -348,7 +358,7 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Guard<K, V,
             absent: self.absent,
             made: &mut made,
         };
-        let outcome = write::put_through(&core, &mut new, given, condition);
+        let outcome = write::write(&core, &mut new, given, condition, |stored| stored);
         let (Some(outcome), Some((written, waited))) = (outcome, made) else {
             drop(new);
             return self.discard(Some(&core), own);

@@ -59,11 +59,6 @@ impl<K, V> Loads<K, V> {
         self.first.is_none()
     }
 
-    /// The number of loads, current or not.
-    pub(crate) fn len(&self) -> usize {
-        usize::from(self.first.is_some()) + self.others.len()
-    }
-
     /// The loads for which calls may wait, current or not.
     pub(crate) fn awaited(&self) -> impl Iterator<Item = &Arc<Load<K, V>>> {
         self.first.iter().chain(self.others.values())

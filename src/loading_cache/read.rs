@@ -6,7 +6,7 @@ use super::loader::LoadError;
 use super::{Inner, LoadingCache};
 use crate::load::wait::block_on;
 use crate::load::{ByRef, Claim, Claimant, Keyless, Keys, Over, Owned, Request, fallible};
-use crate::operations::{Lookup, Timed, look_up_many};
+use crate::operations::{Lookup, Timed};
 use equivalent::Equivalent;
 use std::borrow::ToOwned;
 use std::future::poll_fn;
@@ -281,7 +281,7 @@ where
     ) -> Result<Vec<Option<V>>, LoadError<E>> {
         let core = self.cache.core();
         let keys = Keys::look_up(keys, |keys| {
-            let found = look_up_many::<Timed, _, _, _, _, _>(core, keys);
+            let found = core.look_up_many::<Timed, _, _>(keys);
             let found = keys.iter().zip(found);
             found.map(|(key, found)| self.serve(key, found)).collect()
         });

@@ -10,7 +10,7 @@ use crate::maintenance::Maintenance;
 use crate::refresh::{FailureBackoff, Refresh};
 use crate::scheduler::{Entered, Gate, Task};
 use crate::shared::Shared;
-use crate::sync::{AtomicBool, AtomicUsize};
+use crate::sync::AtomicUsize;
 use std::hash::{BuildHasher, Hash};
 use std::ops::Deref;
 use std::sync::{Arc, Weak};
@@ -48,8 +48,7 @@ impl<K, V, S> Core<K, V, S> {
         hasher: S,
     ) -> Self {
         shared.reads_extend = lifetimes.reads_extend;
-        shared.reads_exactly = AtomicBool::new(lifetimes.reads_exactly());
-        shared.set_slow_reads(!Self::reads_are_fast(&lifetimes, &shared));
+        lifetimes.tell_look_ups(&shared);
         Self {
             hasher,
             shared,
@@ -69,11 +68,6 @@ impl<K, V, S> Core<K, V, S> {
             core: Arc::downgrade(self),
             gate: self.maintenance.waking.waker.task.gate(),
         }
-    }
-
-    /// Whether a read asks no policy, can do with a coarse reading, and is not counted.
-    pub(super) fn reads_are_fast(lifetimes: &Lifetimes<K, V>, shared: &Shared<K, V>) -> bool {
-        !lifetimes.reads_ask() && !lifetimes.reads_exactly() && shared.counters.is_none()
     }
 
     /// Counts an operation that leaves no event, where callers have to drop what was removed. The

@@ -2,8 +2,7 @@
 
 use super::core::Core;
 use super::find::Hit;
-use super::lifetimes::reads;
-use crate::expiry::Lifetime;
+use super::lifetimes::{EACH_READ, FIRST_READ};
 use crate::maintenance::WriteOutcome;
 use crate::node::{NodePtr, NodeState};
 use crate::sync::Ordering;
@@ -32,11 +31,13 @@ impl<K, V> Hit<K, V> {
         }
         let asks = lifetimes.asks_reads.load(Ordering::Relaxed);
         let own = match &lifetimes.policy {
-            Some(policy) if asks == reads::EACH_READ => {
-                policy.deadline_after_read(node, &core.shared.clock, now, deadline)
+            Some(policy) if asks == EACH_READ => {
+                policy.deadline_of_read(node, &core.shared.clock, now, deadline)
             }
-            Some(policy) if asks == reads::FIRST_READ => {
-                ask_about_first_read(core, &**policy, node, deadline, now)
+            Some(policy) if asks == FIRST_READ => {
+                let (own, inherits) = policy.first_read(node, &core.shared.clock, now, deadline);
+                lifetimes.note_first_read(inherits, &core.shared);
+                own
             }
             _ => deadline,
         };
@@ -83,7 +84,7 @@ fn move_by_read<K, V, S>(
     if node.state() != NodeState::Live {
         return None;
     }
-    if !lifetimes.may_keep_own() || node.own_deadline() == own {
+    if !lifetimes.kept_apart || node.own_deadline() == own {
         return Some(wanted);
     }
     // Another thread has meanwhile set the own deadline, and moved the wanted one to the very value
@@ -91,28 +92,6 @@ fn move_by_read<K, V, S>(
     // here; readers see the later of the two until then.
     let moved = move_deadline(core, node, wanted, None, now);
     moved.or_else(|| node.is_frozen(now).then_some(wanted))
-}
-
-/// The policy's answer about the first read, which shows whether later reads have to ask.
-#[cold]
-#[inline(never)]
-fn ask_about_first_read<K, V, S>(
-    core: &Core<K, V, S>,
-    policy: &dyn Lifetime<K, V>,
-    node: NodePtr<K, V>,
-    deadline: u64,
-    now: u64,
-) -> u64 {
-    let mut own = deadline;
-    let inherits = policy.inherits_reads(&mut || {
-        own = policy.deadline_after_read(node, &core.shared.clock, now, deadline);
-    });
-    core.lifetimes.note_first_read(inherits);
-    let is_fast = Core::<K, V, S>::reads_are_fast(&core.lifetimes, &core.shared);
-    core.shared.set_slow_reads(!is_fast);
-    let exactly = core.lifetimes.reads_exactly();
-    core.shared.reads_exactly.store(exactly, Ordering::Relaxed);
-    own
 }
 
 /// Moves a deadline under the shard's lock, with an event for the pass. For an earlier deadline,
@@ -159,9 +138,6 @@ where
     S: BuildHasher,
     Q: Equivalent<K> + Hash + ?Sized,
 {
-    if lifetime.is_some() {
-        core.lifetimes.note_own();
-    }
     let (lifetimes, clock) = (&core.lifetimes, &core.shared.clock);
     let hash = core.hash(key);
     let ask = |found: Option<NodePtr<K, V>>, _| found.map(|_| clock.now()).ok_or(None);

@@ -5,7 +5,7 @@ use super::core::Core;
 use super::lifetimes::{FromLoad, LifetimeSource, Lifetimes, TimedAnswer};
 use crate::node::{NodePtr, RefreshMoment};
 use crate::refresh::{Occasion, Refresh, Write};
-use crate::time::{self, Clock, NEVER};
+use crate::time::{self, NEVER};
 use std::time::Duration;
 
 /// When a new value becomes stale.
@@ -38,11 +38,10 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
         given: &LifetimeSource,
         now: u64,
     ) -> (TimedAnswer, Option<NextRefresh>) {
-        let (lifetimes, clock) = (&self.lifetimes, &self.shared.clock);
-        let asked = lifetimes.ask(&entry, found, given, clock, now);
+        let asked = (self.lifetimes).ask(&entry, found, given, &self.shared.clock, now);
         let refresh = self.refresh.as_ref().map(|policy| {
             let own = asked.own_or(|| found.map_or(NEVER, |old| old.own_deadline()));
-            lifetimes.ask_refresh(&**policy, entry(), found, *given, (now, own), clock)
+            self.ask_refresh(&**policy, entry(), found, *given, (now, own))
         });
         (asked, refresh)
     }
@@ -60,21 +59,18 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
         let own = asked.own_or(|| node.own_deadline());
         (own, self.lifetimes.wanted(own, || now, now), refresh)
     }
-}
 
-impl<K: 'static, V: 'static> Lifetimes<K, V> {
     /// Asks the refresh policy when a value becomes stale. The value comes in at `now` with the own
     /// deadline `own`. User code: no lock is held.
     #[cold]
     #[inline(never)]
-    pub(crate) fn ask_refresh(
+    fn ask_refresh(
         &self,
         policy: &dyn Refresh<K, V>,
         (key, value): (&K, &V),
         found: Option<NodePtr<K, V>>,
         given: LifetimeSource,
         (now, own): (u64, u64),
-        clock: &Clock,
     ) -> NextRefresh {
         let load = match given {
             LifetimeSource::Loaded(load) => Some(load),
@@ -87,10 +83,10 @@ impl<K: 'static, V: 'static> Lifetimes<K, V> {
                 _ if found.is_some_and(lives) => Occasion::Update,
                 _ => Occasion::Create,
             };
-            let deadline = self.wanted(own, || now, now);
+            let deadline = self.lifetimes.wanted(own, || now, now);
             let write = Write {
                 occasion,
-                at: clock.instant(now),
+                at: self.shared.clock.instant(now),
                 lifetime: time::time_left(now, deadline),
                 took: load.map(|load| load.took),
             };
@@ -101,9 +97,10 @@ impl<K: 'static, V: 'static> Lifetimes<K, V> {
             (LifetimeSource::Loaded(load), _) => load.lifetime.flatten(),
             // The value keeps its deadline, and so the lifetime from which that deadline came.
             (LifetimeSource::Update, Some(node))
-                if self.limits.time_to_live.is_none() && !time::is_due(now, node.deadline()) =>
+                if self.lifetimes.limits.time_to_live.is_none()
+                    && !time::is_due(now, node.deadline()) =>
             {
-                self.lifetime_of_unchanged(node)
+                self.lifetimes.lifetime_of_unchanged(node)
             }
             _ => None,
         };
@@ -112,7 +109,9 @@ impl<K: 'static, V: 'static> Lifetimes<K, V> {
             lifetime,
         }
     }
+}
 
+impl<K, V> Lifetimes<K, V> {
     /// The lifetime that a reload gives a node's value again if it leaves it unchanged: that of its
     /// last load, or of the write that gave it one. `None` if a policy or a limit decides.
     pub(crate) fn lifetime_of_unchanged(&self, node: NodePtr<K, V>) -> Option<Duration> {

@@ -82,10 +82,6 @@ pub(crate) trait Change<K, V> {
         None
     }
 
-    /// Called after the fence of the pin and before the look-up.
-    #[inline]
-    fn before_look_up(&mut self, _cell: &ShardCell<K, V>, _pin: &Pin) {}
-
     /// Decides what to do about the node that the key has, with no lock held; an error ends the
     /// transaction. `last` is the plan of the last attempt if the user's code was asked often
     /// enough.
@@ -173,8 +169,7 @@ impl<K, V> Shared<K, V> {
     where
         C: Change<K, V>,
     {
-        let cell = self.map.cell(hash);
-        self.transact_in(cell, hash, change, |_, done, held| (done, held))
+        self.transact_and(hash, change, |_, done, held| (done, held))
     }
 
     /// The same for a change that knows no loads, as two closures: [`Change::ask`] and
@@ -200,19 +195,20 @@ impl<K, V> Shared<K, V> {
         self.transact(hash, steps).0
     }
 
-    /// The same for a caller that has looked up the shard of the hash. `end` is what the caller
-    /// does next.
+    /// The same, and then `end`, which is what the caller does next.
     // The first attempt is separate: a loop around it would keep in memory what the attempts share.
     // So the later ones get the change by value. And they call `end` themselves: what the first
     // attempt has done stays in registers.
     #[inline(always)]
-    pub(super) fn transact_in<C: Change<K, V>, R>(
+    pub(super) fn transact_and<C: Change<K, V>, R>(
         &self,
-        cell: &ShardCell<K, V>,
         hash: u64,
         mut change: C,
         end: impl FnOnce(C, C::Done, Held<K, V>) -> R,
     ) -> R {
+        let cell = self.map.cell(hash);
+        // Before the pin, whose fence delays later memory loads.
+        cell.prefetch(hash);
         let mut loads = FoundLoads(None);
         if change.expects_absent()
             && let Some(done) = Self::attempt_absent(cell, hash, &mut change, &mut loads)
@@ -280,7 +276,6 @@ impl<K, V> Shared<K, V> {
     ) -> Result<(Option<Pin>, C::Done), C::Plan> {
         // After `change` and `loads`: if the user's code panics, the pin is dropped first.
         let pin = self.pin();
-        change.before_look_up(cell, &pin);
         // The comparison borrows the key and not the change, which so stays in registers.
         let (key, about) = (change.key(), change.node());
         let probe = cell.probe(hash, &pin, |node| match about {
@@ -295,7 +290,7 @@ impl<K, V> Shared<K, V> {
             }
         };
         let mut hold = Hold {
-            shard: probe.lock(),
+            shard: cell.lock(),
             loads,
         };
         let Some(place) = hold.shard.revalidate(hash, &probe) else {

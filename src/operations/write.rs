@@ -20,7 +20,7 @@ use super::transact::{Change, Hold};
 use crate::listener::RemovalCause;
 use crate::load::state::RevokedBy;
 use crate::maintenance::WriteOutcome;
-use crate::map::{Revalidated, ShardCell};
+use crate::map::Revalidated;
 use crate::node::{NewNode, NodePtr};
 use crate::time::{self, NEVER};
 use std::hash::{BuildHasher, Hash};
@@ -144,40 +144,12 @@ where
 {
     let given = lifetime.map_or(LifetimeSource::Policy, LifetimeSource::Ttl);
     let explicit = Explicit(RevokedBy::Overwrite);
-    let hash = core.hash(&key);
-    let cell = cell_to_write(core, hash);
-    let mut new = new_node(core, hash, key, value);
-    write(core, cell, &mut new, given, explicit, |stored| {
+    let mut new = new_node(core, core.hash(&key), key, value);
+    write(core, &mut new, given, explicit, |stored| {
         if let Some(outcome) = stored {
             core.maintenance.after_write(&core.shared, outcome);
         }
     });
-}
-
-/// Stores a new node; `None` if the condition refuses it, and then the node still has its key and
-/// value. The caller is to call `after_write` with the outcome.
-// By reference: the value may be large.
-#[inline]
-pub(crate) fn put_through<K, V, S>(
-    core: &Core<K, V, S>,
-    new: &mut NewNode<K, V>,
-    given: LifetimeSource,
-    condition: impl WriteCondition<K, V>,
-) -> Option<WriteOutcome>
-where
-    K: Eq + 'static,
-    V: 'static,
-{
-    let cell = cell_to_write(core, new.hash());
-    write(core, cell, new, given, condition, |stored| stored)
-}
-
-#[inline]
-fn cell_to_write<K, V, S>(core: &Core<K, V, S>, hash: u64) -> &ShardCell<K, V> {
-    // The prefetch comes before the pin, whose fence delays later memory loads.
-    let cell = core.shared.map.cell(hash);
-    cell.prefetch(hash);
-    cell
 }
 
 /// The node of a write.
@@ -192,11 +164,12 @@ pub(crate) fn new_node<K, V, S>(
     NewNode::new(key, value, hash, weight)
 }
 
-/// The transaction of a write. The caller keeps what a condition refuses.
+/// Stores a new node, then calls `end` with the outcome. It is `None` if the condition refuses the
+/// node, which then still has its key and value. The caller is to call `after_write` with it.
+// By reference: the value may be large.
 #[inline(always)]
-fn write<K, V, S, C, R>(
+pub(crate) fn write<K, V, S, C, R>(
     core: &Core<K, V, S>,
-    cell: &ShardCell<K, V>,
     new: &mut NewNode<K, V>,
     given: LifetimeSource,
     condition: C,
@@ -207,15 +180,14 @@ where
     V: 'static,
     C: WriteCondition<K, V>,
 {
-    let hash = new.hash();
-    let given = &given;
+    let (hash, given) = (new.hash, &given);
     let write = Write {
         core,
         new,
         given,
         condition,
     };
-    (core.shared).transact_in(cell, hash, write, |_, done, held| {
+    (core.shared).transact_and(hash, write, |_, done, held| {
         drop(held);
         end(done)
     })
@@ -264,8 +236,7 @@ where
         }
         let core = self.core;
         let now = (core.shared.clock).now_beside(found.map_or(NEVER, |old| old.deadline()));
-        // `NEVER` would say that the time of the write is not known.
-        let now = now + u64::from(now == NEVER);
+        let now = time::of_write(now);
         if let Some((asked, refresh)) = last
             && let Some(asked) = asked.final_answer(now)
         {
@@ -291,7 +262,7 @@ where
         }
         let core = self.core;
         let (shared, lifetimes) = (&core.shared, &core.lifetimes);
-        let weight = self.new.weight();
+        let weight = self.new.weight;
         let too_heavy = shared.is_too_heavy(weight);
         let (former, times, node) = match place {
             Revalidated::Occupied(spot) => {

@@ -118,7 +118,7 @@ impl<K: Hash + Eq + Clone + 'static, V: Clone + 'static, S: BuildHasher> Cache<K
         let taken_at = SystemTime::now();
         let mut entries = Vec::with_capacity(count);
         for entry in self {
-            let node = entry.node();
+            let node = entry.node;
             let rank = ranks.get(&node.entry().address()).copied();
             entries.push((rank.unwrap_or(HOT), saved(core, &entry, node, now)));
         }
@@ -140,7 +140,7 @@ fn saved<K: Clone, V: Clone, S>(
     now: u64,
 ) -> SavedEntry<K, V> {
     let limits = &core.lifetimes.limits;
-    let wanted = entry.deadline();
+    let wanted = entry.deadline;
     let hard = core.lifetimes.hard_deadline(node, wanted, now);
     SavedEntry {
         key: entry.key().clone(),

@@ -2,7 +2,7 @@
 //!
 //! They are for people who look at a running cache; they are not fast.
 
-use crate::map::END;
+use crate::map::Walk;
 use crate::node::NodePtr;
 use crate::operations::{Core, EntryRef};
 use crate::policy::Policy;
@@ -237,14 +237,9 @@ impl<'a, K, V, S> Policy<'a, K, V, S> {
 
     /// Visits all nodes in the map.
     fn each(&self, pin: &Pin, mut visit: impl FnMut(NodePtr<K, V>)) {
-        let map = &self.core.shared.map;
-        let mut group = Vec::new();
-        for shard in 0..map.shards() {
-            let mut position = 0;
-            while position < END {
-                position = map.collect(shard, position as u32, pin, &mut group);
-                group.iter().copied().for_each(&mut visit);
-            }
+        let (mut walk, mut group) = (Walk::default(), Vec::new());
+        while (self.core.shared.map).next_group(&mut walk, pin, &mut group) {
+            group.iter().copied().for_each(&mut visit);
         }
     }
 }
