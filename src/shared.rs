@@ -45,7 +45,7 @@ pub(crate) struct Shared<K, V> {
 }
 
 /// A read may move a deadline, or is counted. Other reads leave at most a read event.
-const SLOW_READS: u8 = 1;
+pub(crate) const SLOW_READS: u8 = 1;
 /// No thread wakes the cache, and something that was removed is not dropped yet: each operation is
 /// counted, so that the callers drop it (`maintenance/writers.rs`).
 const UNTIDY: u8 = 2;
@@ -92,10 +92,6 @@ impl<K, V> Shared<K, V> {
         self.detours.load(Ordering::Relaxed) & reasons != 0
     }
 
-    pub(crate) fn set_slow_reads(&self, slow: bool) {
-        self.set_detour(SLOW_READS, slow);
-    }
-
     /// Whether operations are counted.
     #[inline]
     pub(crate) fn is_untidy(&self) -> bool {
@@ -109,9 +105,11 @@ impl<K, V> Shared<K, V> {
         }
     }
 
+    /// Says whether there is this reason for the full path.
+    ///
     /// SeqCst: the thread that clears it looks at the batches afterwards; a writer pushes, then
     /// sets it.
-    fn set_detour(&self, reason: u8, set: bool) {
+    pub(crate) fn set_detour(&self, reason: u8, set: bool) {
         if set {
             self.detours.fetch_or(reason, Ordering::SeqCst);
         } else {

@@ -8,7 +8,7 @@ mod waking;
 
 use super::explore;
 use crate::ManualTicker;
-use crate::scheduler::{Alarm, MaintenanceTask, TaskRef, Waker};
+use crate::scheduler::{Alarm, MaintenanceTask, Scheduler, TaskRef};
 use crate::sync::Mutex;
 use crate::time::{Clock, NEVER};
 use loom::sync::Arc;
@@ -38,7 +38,7 @@ struct Scene {
 impl Scene {
     fn new() -> Arc<Self> {
         let alarm = RecordingAlarm::default();
-        let waker = Waker::of_alarm(alarm.clone(), TaskRef::idle());
+        let waker = Scheduler::custom(alarm.clone()).waker(TaskRef::idle());
         Arc::new(Self {
             batch: Mutex::new(Vec::new()),
             waking: Waking::new(waker),

@@ -8,13 +8,12 @@
 use super::cycle::{WaitTarget, thread_number};
 use crate::compute::Entry;
 use crate::contain::contain;
-use crate::hash::Words;
 use crate::process::Process;
 use crate::sync::{AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering, thread_local};
 use crate::time::{self, NEVER};
 use std::any::{Any, TypeId};
 use std::cell::Cell;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::task::Waker;
 
@@ -149,7 +148,7 @@ struct State<V> {
     /// The calls that wait, in their order: a queue for each kind of call. Kinds are few.
     queues: Vec<(Want, Queue)>,
     /// The verdicts that have yet to be fetched.
-    told: HashMap<Ticket, Verdict<V>, Words>,
+    told: BTreeMap<Ticket, Verdict<V>>,
 }
 
 /// A failure that is remembered.
@@ -236,7 +235,7 @@ impl<K, V> Load<K, V> {
                 sealed: false,
                 revoked: None,
                 queues: Vec::new(),
-                told: HashMap::default(),
+                told: BTreeMap::new(),
             }),
         }
     }

@@ -7,10 +7,10 @@ use super::loader::LoadError;
 use super::{Inner, LoadingCache};
 use crate::contain::contain;
 use crate::load::state::{Load, RevokedBy, Verdict, Want};
-use crate::load::wait::{block_on, runs_loader};
+use crate::load::wait::block_on;
 use crate::load::{
     ByRef, CacheHasher, CacheKey, CacheValue, Claim, Claimant, Key, Keys, Over, Owned, OwnedGuard,
-    Request, wrong_number_of_values,
+    Request, fallible, wrong_number_of_values,
 };
 use crate::operations::WeakHandle;
 use equivalent::Equivalent;
@@ -136,12 +136,12 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher, Y: Ke
         loop {
             let load = self.claimant.awaited().cloned();
             let load = load.as_ref();
-            self.run_if_queued(load);
+            self.run_queued(load);
             let is_current = load.is_some_and(|load| load.is_current());
             let polled = self.claimant.poll_verdict(cx);
             // Again, since the call has left its waker: a load that comes into the queue after this
             // wakes the call.
-            if polled.is_pending() && self.run_if_queued(load) {
+            if polled.is_pending() && self.run_queued(load) {
                 continue;
             }
             let told = ready!(polled);
@@ -168,19 +168,10 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher, Y: Ke
         }
     }
 
-    /// On a thread that leads a load: runs a load that is queued for the threads of the reloads,
-    /// which may all have to wait for this very thread. True if it ran.
-    fn run_if_queued(&self, load: Option<&Arc<Load<K, V>>>) -> bool {
-        if let Some(load) = load
-            && runs_loader()
-            && load.is_queued()
-            && let Some(inner) = self.inner.upgrade()
-            && let Some(guard) = inner.threads.take(load)
-        {
-            inner.threads.run(guard);
-            return true;
-        }
-        false
+    /// Runs the load that the call waits for, if that has to be; see `ReloadThreads::run_queued`.
+    fn run_queued(&self, load: Option<&Arc<Load<K, V>>>) -> bool {
+        let inner = self.inner.upgrade();
+        load.is_some_and(|load| inner.is_some_and(|inner| inner.threads.run_queued(load)))
     }
 }
 
@@ -193,10 +184,26 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
         &self,
         mut keys: Keys<K, V>,
     ) -> Result<Vec<Option<V>>, LoadError<E>> {
+        let core = self.cache.core();
+        let places = keys.missing.iter();
+        let places = places.map(|&place| (place, &keys.unique[place]));
+        // First the errors that are remembered: with one of them, the loader is not called.
+        let ask = Request {
+            over: Over::Never,
+            may_wait: false,
+            heeds_failures: true,
+            ..Request::value(fallible::<LoadError<E>>())
+        };
+        for (_, key) in places.clone().filter(|_| core.failure_backoff.is_some()) {
+            let mut claimant = Claimant::new(core, ByRef::new(key), ask);
+            if let Some(Claim::Failed(failure)) = claimant.step(None) {
+                answer::<V, E>(failure)?;
+            }
+        }
         let wrong = WrongNumber::default();
         let (mut guards, mut calls) = (Vec::new(), Vec::new());
-        for &place in &keys.missing {
-            let key = ByRef::new(&keys.unique[place]);
+        for (place, key) in places {
+            let key = ByRef::new(key);
             let mut call = Call::new(self, key, Request::value(Want::LookUpAgain), false);
             match call.claim(None, &mut |_, guard| guards.push(guard)) {
                 Some(answer) => keys.answers[place] = answer?.map(|seen| seen.value),

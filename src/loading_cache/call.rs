@@ -82,18 +82,13 @@ pub(super) async fn run_many<K, V, E, S>(
         }
         made => made,
     };
-    match made {
-        Ok(values) => {
-            for (guard, value) in guards.into_iter().zip(values) {
-                let made = value.map(Loaded::boxed);
-                _ = end(guard, began, Ok::<_, LoadError<E>>(made), None);
-            }
-        }
-        Err(error) => {
-            for guard in guards {
-                _ = end(guard, began, Err(error.clone()), None);
-            }
-        }
+    let mut made = made.map(Vec::into_iter);
+    for guard in guards {
+        let made = match &mut made {
+            Ok(values) => Ok(values.next().flatten().map(Loaded::boxed)),
+            Err(error) => Err(error.clone()),
+        };
+        _ = end(guard, began, made, None);
     }
 }
 

@@ -1,11 +1,10 @@
 //! The methods that read, for threads and for tasks.
 
 use super::background::{Call, Refreshing, anything};
-use super::call::answer;
 use super::loader::LoadError;
 use super::{Inner, LoadingCache};
 use crate::load::wait::block_on;
-use crate::load::{ByRef, Claim, Claimant, Keyless, Keys, Over, Owned, Request, fallible};
+use crate::load::{ByRef, Keyless, Keys, Over, Owned, Request, fallible};
 use crate::operations::{Lookup, Timed};
 use equivalent::Equivalent;
 use std::borrow::ToOwned;
@@ -285,28 +284,6 @@ where
             let found = keys.iter().zip(found);
             found.map(|(key, found)| self.serve(key, found)).collect()
         });
-        self.remembered(&keys)?;
         self.load_all(keys).await
-    }
-
-    /// The error that is remembered for one of the keys that are absent.
-    fn remembered(&self, keys: &Keys<K, V>) -> Result<(), LoadError<E>> {
-        let core = self.cache.core();
-        if core.failure_backoff.is_none() {
-            return Ok(());
-        }
-        let ask = Request {
-            over: Over::Never,
-            may_wait: false,
-            heeds_failures: true,
-            ..Request::value(fallible::<LoadError<E>>())
-        };
-        for key in keys.missing.iter().map(|&place| &keys.unique[place]) {
-            let mut claimant = Claimant::new(core, ByRef::new(key), ask);
-            if let Some(Claim::Failed(failure)) = claimant.step(None) {
-                answer::<V, E>(failure)?;
-            }
-        }
-        Ok(())
     }
 }

@@ -10,7 +10,7 @@
 //! |---|---|
 //! | a thread gets to it | it runs the loader |
 //! | a call misses or computes the key | the call takes the load over and runs it (`load`); the queue forgets it |
-//! | a thread that leads a load waits for it ([`ReloadThreads::take`]) | that thread runs it |
+//! | a thread that leads a load waits for it ([`ReloadThreads::run_queued`]) | that thread runs it |
 //! | a write revokes it, and no call waits | it is not run |
 //!
 //! So a loader that hangs keeps its thread from the reloads behind it, and from the refreshes that
@@ -25,6 +25,7 @@ use super::call::{run, run_here};
 use super::kinds::AnyLoader;
 use crate::contain::contain;
 use crate::load::state::Load;
+use crate::load::wait::runs_loader;
 use crate::load::{CacheHasher, CacheKey, CacheValue, OwnedGuard};
 use crate::process::Process;
 use std::collections::VecDeque;
@@ -161,9 +162,7 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
         while !state.closed {
             if let Some(guard) = state.queue.pop_front() {
                 drop(state);
-                if let Some(guard) = contain(|| guard.leave_queue()).flatten() {
-                    self.run(guard);
-                }
+                self.run(guard);
                 state = self.lock();
                 continue;
             }
@@ -180,20 +179,26 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
         state.threads -= 1;
     }
 
-    /// Runs the loader on this thread.
-    pub(super) fn run(&self, guard: OwnedGuard<K, V, S>) {
-        let (loader, load) = (Arc::clone(&self.loader), Arc::clone(guard.load()));
-        contain(|| run_here(&[load], run(loader, guard)));
+    /// Runs a load from the queue on this thread, unless another call has taken it over.
+    fn run(&self, guard: OwnedGuard<K, V, S>) {
+        contain(|| {
+            let guard = guard.leave_queue()?;
+            let (loader, load) = (Arc::clone(&self.loader), Arc::clone(guard.load()));
+            run_here(&[load], run(loader, guard)).ok()
+        });
     }
 
-    /// Takes a load out of the queue, for a thread that leads a load and would wait for this one:
-    /// the threads that reload may all have to wait for that thread.
-    pub(super) fn take(&self, load: &Arc<Load<K, V>>) -> Option<OwnedGuard<K, V, S>> {
+    /// On a thread that leads a load and would wait for this one: runs it if it is queued, since
+    /// the threads that reload may all have to wait for that thread. True if it was queued.
+    pub(super) fn run_queued(&self, load: &Arc<Load<K, V>>) -> bool {
+        if !runs_loader() || !load.is_queued() {
+            return false;
+        }
         let mut state = self.lock();
         let mut queue = state.queue.iter();
-        let at = queue.position(|guard| Arc::ptr_eq(guard.load(), load))?;
-        let guard = state.queue.remove(at);
+        let at = queue.position(|guard| Arc::ptr_eq(guard.load(), load));
+        let guard = at.and_then(|at| state.queue.remove(at));
         drop(state);
-        guard?.leave_queue()
+        guard.map(|guard| self.run(guard)).is_some()
     }
 }

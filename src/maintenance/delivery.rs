@@ -19,10 +19,6 @@ use crate::time;
 /// How many chunks of notifications a thread delivers before other caches get their turn.
 const CHUNKS_PER_TURN: usize = 32;
 
-/// Where no thread wakes the cache, this many undelivered notifications make a call that does
-/// maintenance offer a delivery.
-const UNDELIVERED: u64 = 1024;
-
 impl<K, V> Maintenance<K, V> {
     /// Takes delivered nodes back, to be freed.
     fn take_back(&self, told: &mut Vec<Notification<K, V>>) {
@@ -87,7 +83,7 @@ impl<'a, K, V> MaintenanceView<'a, K, V> {
             },
         );
         notifier.end_offer();
-        if frees && !waking.is_closing() {
+        if frees && !waking.waker.task.is_closed() {
             waking.request_soon(&self.shared.clock);
         }
         notifier.offer_next()
@@ -96,19 +92,6 @@ impl<'a, K, V> MaintenanceView<'a, K, V> {
     /// The offered delivery will not take place: it is offered again with the next notification.
     pub(crate) fn drop_offer(&self) {
         self.maintenance.notifier.end_offer();
-    }
-
-    /// After a pass by a caller that may run listeners.
-    #[inline]
-    pub(super) fn deliver_after_help(&self) {
-        let maintenance = self.maintenance;
-        if maintenance.tells_callers {
-            self.deliver_as_caller();
-        } else if maintenance.waking.is_up_to_callers()
-            && maintenance.notifier.waiting() > UNDELIVERED
-        {
-            self.offer_delivery();
-        }
     }
 
     /// Delivers on the calling thread, which belongs to the program. Inside a listener it does not
@@ -140,7 +123,7 @@ impl<'a, K, V> MaintenanceView<'a, K, V> {
                     maintenance.waking.is_due(now)
                         || next.is_some_and(|next| time::is_due(now, next))
                 };
-                let keep_waiting = || !maintenance.waking.is_closing() && !is_due();
+                let keep_waiting = || !maintenance.waking.waker.task.is_closed() && !is_due();
                 return self.await_delivered(self.mode(), keep_waiting) == Awaited::Stopped;
             }
             _ => _ = self.offer_delivery(),

@@ -236,11 +236,6 @@ impl<K, V> Freeing<K, V> {
         }
     }
 
-    /// The batch of the next shard in turn was drained.
-    pub(super) fn note_drained(&mut self) {
-        self.undrained = self.undrained.saturating_sub(1);
-    }
-
     /// Ends the drain if it is complete.
     pub(super) fn end_drain(&mut self) {
         if self.undrained == 0 && self.rings_drained {
@@ -422,7 +417,7 @@ mod tests {
         }
 
         fn end_drain(&mut self) {
-            self.freeing.note_drained();
+            self.freeing.undrained = 0;
             self.freeing.end_drain();
         }
     }

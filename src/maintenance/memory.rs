@@ -167,22 +167,17 @@ impl<K, V> MaintenanceView<'_, K, V> {
     ///
     /// Does nothing inside a destructor or a listener, or if the thread is pinned: it would wait
     /// for itself. Not for a grace period for which a writer has waited in vain.
-    #[inline]
     pub(super) fn await_reclaim(&self) {
         let bound = self.shared.max_capacity();
         let most = bound.map_or(usize::MAX, Backlog::max_unfreed);
-        if self.maintenance.backlog.unfreed() > most
-            && !is_freeing()
-            && !inside_listener()
-            && !self.shared.domain.is_pinned()
-        {
-            self.await_unfreed(most);
-        }
-    }
-
-    #[cold]
-    fn await_unfreed(&self, most: usize) {
         let maintenance = self.maintenance;
+        if maintenance.backlog.unfreed() <= most
+            || is_freeing()
+            || inside_listener()
+            || self.shared.domain.is_pinned()
+        {
+            return;
+        }
         let began = Instant::now();
         let mut yields = 0;
         while maintenance.backlog.unfreed() > most {

@@ -165,7 +165,7 @@ impl<K, V> MaintenanceView<'_, K, V> {
             let reached = self.run_pass(plan, |state| goal.is_reached(state, plan));
             plan.sweep = Sweep::No;
             let stopped = self.deliver_from_run();
-            if self.maintenance.waking.is_closing() {
+            if self.maintenance.waking.waker.task.is_closed() {
                 return None;
             }
             if stopped {
@@ -277,19 +277,16 @@ impl<K, V> State<K, V> {
     /// The most work that the passes of this plan still have to do, in units of their budget:
     /// pending nodes of the wheel, and entries that may have to be evicted.
     fn left(&self, plan: Plan) -> usize {
-        let pending = if plan.expire {
-            self.wheel.pending_len()
-        } else {
-            0
-        };
-        pending + if plan.evict { self.surplus() } else { 0 }
-    }
-
-    /// At most this many entries have to be evicted.
-    fn surplus(&self) -> usize {
-        let known = self.eviction.as_ref().map_or(0, Eviction::len);
-        // Each entry to evict weighs at least 1.
-        usize::try_from(self.excess()).map_or(known, |excess| known.min(excess))
+        let mut left = 0;
+        if plan.expire {
+            left += self.wheel.pending_len();
+        }
+        if plan.evict {
+            let known = self.eviction.as_ref().map_or(0, Eviction::len);
+            // Each entry to evict weighs at least 1.
+            left += usize::try_from(self.excess()).map_or(known, |excess| known.min(excess));
+        }
+        left
     }
 }
 

@@ -79,22 +79,10 @@ impl Waking {
         }
     }
 
-    /// Whether no thread wakes the cache, so that callers have to run due work themselves.
-    #[inline]
-    pub(crate) fn is_up_to_callers(&self) -> bool {
-        self.waker.is_none()
-    }
-
-    /// Whether the last handle was dropped: what is left to do is done by the drop of the cache.
-    #[inline]
-    pub(super) fn is_closing(&self) -> bool {
-        self.waker.task.is_closed()
-    }
-
-    /// Whether expiry is due, where it is the work of callers.
+    /// Whether expiry is due, and is the work of callers.
     #[inline]
     pub(crate) fn is_due_for_callers(&self, now: Option<u64>, clock: &Clock) -> bool {
-        self.is_armed() && self.is_due(now.unwrap_or_else(|| clock.now()))
+        self.waker.is_none() && self.is_armed() && self.is_due(now.unwrap_or_else(|| clock.now()))
     }
 
     /// Whether no run within [`COALESCE_DELAY`] is requested yet, and there is a thread or an alarm

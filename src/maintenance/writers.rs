@@ -69,6 +69,10 @@ const OPERATIONS_PER_PASS: u32 = 128;
 /// A call frees this part of what can be freed, if that is much.
 const PART_OF_READY: usize = 4;
 
+/// Where no thread wakes the cache, this many undelivered notifications make a call that does
+/// maintenance offer a delivery.
+const UNDELIVERED: u64 = 1024;
+
 /// The facts about a write that maintenance needs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WriteOutcome {
@@ -123,7 +127,7 @@ impl<K, V> Maintenance<K, V> {
     // with these arguments.
     #[inline(always)]
     pub(crate) fn after_write(&self, shared: &Shared<K, V>, outcome: WriteOutcome) {
-        let has_work = if self.waking.is_up_to_callers() {
+        let has_work = if self.waking.waker.is_none() {
             // A caller that holds a pin has removed nothing.
             if outcome.pins == 0 {
                 self.count_write(shared, outcome.left > 0);
@@ -186,9 +190,7 @@ impl<K, V> Maintenance<K, V> {
     #[cold]
     pub(crate) fn after_expired_read(&self, shared: &Shared<K, V>, hash: u64, now: u64) {
         let view = self.view(shared);
-        if self.waking.is_up_to_callers()
-            && self.waking.is_due_for_callers(Some(now), &shared.clock)
-        {
+        if self.waking.is_due_for_callers(Some(now), &shared.clock) {
             view.help(WriteOutcome {
                 shard: shared.map.shard_of(hash),
                 buffered: 0,
@@ -214,7 +216,7 @@ impl<'a, K, V> MaintenanceView<'a, K, V> {
             if outcome.deadline != NEVER {
                 let flush = maintenance.spans.flush_time(outcome.deadline, now);
                 // Since the write read the clock, the policy was asked, which may have taken long.
-                let now = if maintenance.waking.is_up_to_callers() {
+                let now = if maintenance.waking.waker.is_none() {
                     now
                 } else {
                     clock.now()
@@ -228,7 +230,7 @@ impl<'a, K, V> MaintenanceView<'a, K, V> {
         let waking = &maintenance.waking;
         if maintenance.must_tell(&outcome)
             || outcome.buffered >= maintenance.batch_soft_limit
-            || waking.is_up_to_callers() && waking.is_due_for_callers(outcome.now, clock)
+            || waking.is_due_for_callers(outcome.now, clock)
         {
             self.help(outcome);
         }
@@ -244,21 +246,22 @@ impl<'a, K, V> MaintenanceView<'a, K, V> {
             return;
         };
         let pinned = outcome.pins > 0;
-        let alone = waking.is_up_to_callers();
+        let alone = waking.waker.is_none();
         // Where writers wait, the thread that expires entries cannot keep up with them: each takes
         // part. With `Delivery::Caller`, a call that removes an entry also calls the listener. A
         // call that may not do that removes none.
         let removes = !(pinned && maintenance.tells_callers);
-        let expire = removes && (waited || alone && waking.is_due_for_callers(outcome.now, clock));
+        let expire = removes && (waited || waking.is_due_for_callers(outcome.now, clock));
         let was_armed = waking.is_armed();
         let _begun = alone.then(|| waking.begin());
         let plan = Plan {
+            budget: outcome.buffered + maintenance.caller_budget,
+            own: Some(outcome.shard),
+            expire,
             evict: removes,
-            ..Plan::help(
-                outcome.shard,
-                outcome.buffered + maintenance.caller_budget,
-                expire,
-            )
+            run: false,
+            seal: false,
+            ..Plan::RUN
         };
         let found = state.excess();
         let mut passed = maintenance.pass(self.shared, &mut state, plan).run();
@@ -282,7 +285,11 @@ impl<'a, K, V> MaintenanceView<'a, K, V> {
         drop(state);
         self.free(ready);
         self.await_reclaim();
-        self.deliver_after_help();
+        if maintenance.tells_callers {
+            self.deliver_as_caller();
+        } else if alone && maintenance.notifier.waiting() > UNDELIVERED {
+            self.offer_delivery();
+        }
     }
 
     /// The maintenance lock for a writer that should run a pass, and whether the writer had to wait

@@ -8,7 +8,7 @@ use super::find::Hit;
 use crate::expiry::{Asks, Lifetime};
 use crate::listener::RemovalCause;
 use crate::node::{NodePtr, Times};
-use crate::shared::Shared;
+use crate::shared::{SLOW_READS, Shared};
 use crate::sync::{AtomicU8, Ordering};
 use crate::time::{self, Clock, NEVER};
 use std::time::Duration;
@@ -144,7 +144,8 @@ impl<K, V> Lifetimes<K, V> {
     pub(super) fn tell_look_ups(&self, shared: &Shared<K, V>) {
         let exactly = self.reads_exactly();
         shared.reads_exactly.store(exactly, Ordering::Relaxed);
-        shared.set_slow_reads(self.reads_ask() || exactly || shared.counters.is_some());
+        let slow = self.reads_ask() || exactly || shared.counters.is_some();
+        shared.set_detour(SLOW_READS, slow);
     }
 
     /// The wanted deadline of an entry whose own deadline is `own`, written at `written` and used

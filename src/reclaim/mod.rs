@@ -37,7 +37,7 @@
 //! # Cost
 //!
 //! A pin costs one store and one full fence; a nested pin a fence and a count. A thread that
-//! changes from cache to cache finds its record in a hash map of its own. A pin writes
+//! changes from cache to cache finds its record in an ordered map of its own. A pin writes
 //! nothing that threads share. It reads the epoch, which each grace period changes: there is one
 //! for every 128 removals, for a large array, or for each run.
 //!
@@ -73,11 +73,10 @@ mod scheme;
 
 pub(crate) use scheme::{Grace, Pin};
 
-use crate::hash::Words;
 use crate::sync::thread_local;
 use scheme::{Record, Registration, Scheme};
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -178,7 +177,7 @@ thread_local! {
 
 /// The registrations of a thread.
 struct Registrations {
-    known: HashMap<u64, Registration, Words>,
+    known: BTreeMap<u64, Registration>,
     /// How many more registrations come before one runs a cleanup.
     until_cleanup: usize,
 }
@@ -189,7 +188,7 @@ const LEAST_UNTIL_CLEANUP: usize = 3;
 impl Registrations {
     fn new() -> Self {
         Self {
-            known: HashMap::default(),
+            known: BTreeMap::new(),
             until_cleanup: LEAST_UNTIL_CLEANUP,
         }
     }
@@ -215,9 +214,6 @@ impl Registrations {
         self.known
             .retain(|_, registration| registration.is_wanted() || registration.is_pinned());
         self.until_cleanup = self.known.len().max(LEAST_UNTIL_CLEANUP);
-        // A cleanup visits all of the table, so the table has few slots more than there are
-        // registrations.
-        self.known.shrink_to(2 * self.until_cleanup);
     }
 }
 

@@ -160,7 +160,13 @@ impl Scheduler {
 
     /// The waker of one cache, which is to be built next.
     pub(crate) fn waker(&self, task: TaskRef) -> Waker {
-        Waker::new(self.0.clone(), task)
+        let worker = thread::worker();
+        worker.cache_begins();
+        Waker {
+            source: self.0.clone(),
+            worker,
+            task,
+        }
     }
 }
 
@@ -241,22 +247,6 @@ pub(crate) struct Waker {
 }
 
 impl Waker {
-    fn new(source: Source, task: TaskRef) -> Self {
-        let worker = thread::worker();
-        worker.cache_begins();
-        Self {
-            source,
-            worker,
-            task,
-        }
-    }
-
-    /// The waker of an alarm.
-    #[cfg(all(test, wheelhouse_loom))]
-    pub(crate) fn of_alarm(alarm: impl Alarm, task: TaskRef) -> Self {
-        Self::new(Source::Custom(Arc::new(alarm)), task)
-    }
-
     /// Whether no thread wakes the cache, so that callers do its maintenance.
     #[inline]
     pub(crate) fn is_none(&self) -> bool {

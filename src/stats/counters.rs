@@ -120,8 +120,8 @@ impl Counters {
 
     /// A pair left the cache, by any thread.
     pub(crate) fn removed(&self, cause: RemovalCause, weight: u32) {
-        self.add(Count::Removals as usize + cause.index(), 1);
-        self.add(Count::Weights as usize + cause.index(), weight.into());
+        self.add(Count::Removals as usize + cause as usize, 1);
+        self.add(Count::Weights as usize + cause as usize, weight.into());
     }
 
     /// The pass removed an entry this long after its deadline. Called under the maintenance lock

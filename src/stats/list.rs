@@ -126,7 +126,7 @@ impl Stats {
         }
         for (name, first) in BY_CAUSE {
             for cause in RemovalCause::ALL {
-                let count = self.counts[first as usize + cause.index()];
+                let count = self.counts[first as usize + cause as usize];
                 add(name, Some(cause), StatValue::Count(count));
             }
         }

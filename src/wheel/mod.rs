@@ -93,8 +93,6 @@ pub(crate) struct Wheel<K, V> {
     /// Where `next_due` continues its search for a pending bucket. The search goes round, so every
     /// pending bucket has its turn.
     resume_at: u8,
-    /// Whether the last node was taken from the end of a pending part.
-    from_end: bool,
     buckets: Option<Box<Buckets<K, V>>>,
 }
 
@@ -144,7 +142,6 @@ impl<K, V> Wheel<K, V> {
             occupied: BucketSet::default(),
             pending: BucketSet::default(),
             resume_at: OVERDUE,
-            from_end: false,
             buckets: None,
         }
     }
@@ -367,23 +364,12 @@ impl<K, V> Wheel<K, V> {
         }
     }
 
-    /// Unlinks a pending entry from a pending bucket. A flushed bucket is emptied in the order of
-    /// linking; a cascaded one from both ends of the pending part in turn. So two nodes are loaded
-    /// from memory at a time, which halves the time when the nodes do not fit into the processor's
-    /// caches.
+    /// Unlinks the first entry of a pending bucket.
     #[inline]
     fn take_pending(&mut self, bucket_id: u8) -> EntryPtr<K, V> {
-        self.from_end = level::is_cascaded(bucket_id) && !self.from_end;
-        let from_end = self.from_end;
         let bucket = &mut self.buckets_mut().by_id[usize::from(bucket_id)];
-        let end = bucket
-            .pending_end
-            .expect("a pending bucket has a last pending entry");
-        let front = bucket
-            .entries
-            .front()
-            .expect("a pending bucket holds entries");
-        let entry = if from_end { end } else { front };
+        let front = bucket.entries.front();
+        let entry = front.expect("a pending bucket holds entries");
         self.resume_at = bucket_id;
         if self.unlink(entry, bucket_id) {
             self.resume_at = bucket_id + 1;
@@ -391,12 +377,7 @@ impl<K, V> Wheel<K, V> {
         // Its neighbour is the next to be taken. It was just written to, so the address of its node
         // is in the processor's cache by now.
         let bucket = &self.buckets_mut().by_id[usize::from(bucket_id)];
-        let next = if from_end {
-            bucket.pending_end
-        } else {
-            bucket.entries.front()
-        };
-        if let Some(next) = next {
+        if let Some(next) = bucket.entries.front() {
             next.node().prefetch();
         }
         entry
@@ -416,20 +397,15 @@ impl<K, V> Wheel<K, V> {
             self.occupied.remove(bucket_id);
         }
         if was_last {
-            self.all_taken(bucket_id);
+            self.pending.remove(bucket_id);
+            // Nodes that became overdue since then are pending next: the other buckets have their
+            // turn in between, however fast overdue nodes come.
+            if bucket_id == OVERDUE {
+                self.mark_pending(OVERDUE);
+            }
         }
         entry.set_bucket_id(NO_BUCKET);
         was_last
-    }
-
-    /// Updates a bucket whose last pending node has left. Nodes that became overdue since then are
-    /// pending next: the other buckets have their turn in between, however fast overdue nodes come.
-    #[inline]
-    fn all_taken(&mut self, bucket_id: u8) {
-        self.pending.remove(bucket_id);
-        if bucket_id == OVERDUE {
-            self.mark_pending(OVERDUE);
-        }
     }
 }
 
