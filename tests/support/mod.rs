@@ -1,11 +1,12 @@
 //! Helpers of the integration tests: hostile clocks and hashes, gates between threads, a watchdog
 //! for tests that could hang; and, in files of their own, a recorder of removals, a scripted
-//! policy, values that count their drops.
+//! policy, values that count their drops, values that act when they are cloned or dropped.
 #![allow(
     dead_code,
     reason = "each test program uses its own part of this module"
 )]
 
+pub mod acting;
 pub mod census;
 pub mod record;
 pub mod rig;
