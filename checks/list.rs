@@ -1,9 +1,9 @@
 //! The invariants of a list, as assertions.
 
-use super::{Chain, List};
+use super::List;
 use crate::node::EntryPtr;
 
-impl<K, V, C: Chain> List<K, V, C> {
+impl<K, V, const CHAIN: bool> List<K, V, CHAIN> {
     /// The entries from head to tail. The list must not change meanwhile.
     pub(crate) fn iter(&self) -> impl Iterator<Item = EntryPtr<K, V>> {
         std::iter::successors(self.head, |&entry| Self::next(entry))
@@ -15,11 +15,15 @@ impl<K, V, C: Chain> List<K, V, C> {
         let mut last = None;
         let mut at = self.head;
         while let Some(entry) = at {
-            assert_eq!(C::links(&entry).prev(), last, "prev does not mirror next");
+            assert_eq!(
+                Self::links(&entry).prev(),
+                last,
+                "prev does not mirror next"
+            );
             len += 1;
             assert!(len <= self.len, "more entries than the length {}", self.len);
             last = Some(entry);
-            at = C::links(&entry).next();
+            at = Self::links(&entry).next();
         }
         assert_eq!(self.tail, last, "the tail is not the last entry");
         assert_eq!(self.len, len, "length");

@@ -1,10 +1,10 @@
 //! The invariants of map, wheel and size policy against each other, as assertions.
 
+use super::Maintenance;
 use super::pass::Plan;
-use super::{Maintenance, Scratch};
 use crate::eviction::{Eviction, OUT};
-use crate::list::{List, Timer};
-use crate::map::END;
+use crate::list::{List, TIMER};
+use crate::map::Walk;
 use crate::node::{EntryPtr, NO_BUCKET, NodePtr, NodeState};
 use crate::shared::Shared;
 use crate::time::NEVER;
@@ -44,7 +44,11 @@ impl<K, V> Maintenance<K, V> {
                 "over the bound after a pass without a budget"
             );
         }
-        assert!(state.scratch.is_empty(), "a pass empties its buffers");
+        let is_empty = state.gathered.is_empty()
+            && state.batch.is_empty()
+            && state.parts.is_empty()
+            && state.read.is_empty();
+        assert!(is_empty, "a pass empties its buffers");
 
         let (mut timed, mut weight) = (0, 0);
         self.each_node(shared, |node| {
@@ -85,13 +89,9 @@ impl<K, V> Maintenance<K, V> {
 
     pub(super) fn each_node(&self, shared: &Shared<K, V>, mut look: impl FnMut(NodePtr<K, V>)) {
         let pin = shared.pin();
-        let mut nodes = Vec::new();
-        for shard in 0..shared.map.shards() {
-            let mut at = 0;
-            while at < END {
-                at = shared.map.collect(shard, at as u32, &pin, &mut nodes);
-                nodes.iter().copied().for_each(&mut look);
-            }
+        let (mut walk, mut nodes) = (Walk::default(), Vec::new());
+        while shared.map.next_group(&mut walk, &pin, &mut nodes) {
+            nodes.iter().copied().for_each(&mut look);
         }
     }
 }
@@ -100,22 +100,12 @@ impl<K, V> Maintenance<K, V> {
 /// linked.
 fn check_neighbours<K, V>(entry: EntryPtr<K, V>) {
     let of = |entry: EntryPtr<K, V>| (entry.node().state(), entry.bucket_id());
-    if let Some(prev) = List::<K, V, Timer>::prev(entry) {
+    if let Some(prev) = List::<K, V, TIMER>::prev(entry) {
         assert_eq!(of(prev), (NodeState::Live, entry.bucket_id()));
-        assert!(List::<K, V, Timer>::next(prev) == Some(entry));
+        assert!(List::<K, V, TIMER>::next(prev) == Some(entry));
     }
-    if let Some(next) = List::<K, V, Timer>::next(entry) {
+    if let Some(next) = List::<K, V, TIMER>::next(entry) {
         assert_eq!(of(next), (NodeState::Live, entry.bucket_id()));
-        assert!(List::<K, V, Timer>::prev(next) == Some(entry));
-    }
-}
-
-impl<K, V> Scratch<K, V> {
-    /// Whether a pass has emptied its buffers.
-    pub(super) fn is_empty(&self) -> bool {
-        self.gathered.is_empty()
-            && self.batch.is_empty()
-            && self.parts.is_empty()
-            && self.read.is_empty()
+        assert!(List::<K, V, TIMER>::prev(next) == Some(entry));
     }
 }

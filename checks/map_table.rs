@@ -39,8 +39,8 @@ impl<K, V> Writer<'_, '_, K, V> {
         assert!(array.log() >= self.state.least);
         if let Some(resize) = Resize::of(self.table, array) {
             assert!(resize.moved() < resize.units(), "moved and not ended");
-            assert_eq!(array.log().abs_diff(resize.to().log()), 1);
-            assert!(resize.to().log() >= self.state.least);
+            assert_eq!(array.log().abs_diff(resize.to.log()), 1);
+            assert!(resize.to.log() >= self.state.least);
         } else {
             let most = u64::from(array.groups()) * MAX_LOAD;
             assert!(self.state.count <= most, "too full");

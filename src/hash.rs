@@ -3,7 +3,7 @@
 //! The type of the hasher is opaque: this is the only file that names ahash.
 
 use std::any::TypeId;
-use std::hash::{BuildHasher, BuildHasherDefault, Hasher};
+use std::hash::{BuildHasher, Hasher};
 
 /// The hasher of a cache whose builder sets no other: fast, randomly keyed, resistant to flooding.
 ///
@@ -119,30 +119,6 @@ pub(crate) fn next_random(state: &mut u64) -> u64 {
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
     mixed ^ (mixed >> 31)
-}
-
-/// The hasher of maps whose keys are single words: hashes, addresses, numbers that count up.
-pub(crate) type Words = BuildHasherDefault<Word>;
-
-#[derive(Default)]
-pub(crate) struct Word(u64);
-
-impl Hasher for Word {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, _: &[u8]) {
-        unreachable!("only words are hashed");
-    }
-
-    fn write_u64(&mut self, word: u64) {
-        self.0 = mix_bits(word);
-    }
-
-    fn write_usize(&mut self, word: usize) {
-        self.0 = mix_bits(word as u64);
-    }
 }
 
 /// The numbers of a unit test: a seed gives the same ones everywhere.

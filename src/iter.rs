@@ -6,7 +6,7 @@
 
 use crate::cache::Cache;
 use crate::hash::RandomState;
-use crate::map::END;
+use crate::map::Walk;
 use crate::node::NodePtr;
 use crate::operations::Core;
 use crate::operations::EntryRef;
@@ -38,24 +38,10 @@ use std::iter::FusedIterator;
 /// ```
 pub struct Iter<'a, K, V, S = RandomState> {
     core: &'a Core<K, V, S>,
-    shard: usize,
-    position: u64,
+    walk: Walk,
     /// The nodes of the current group that are not yet read, and the pin that protects them.
     group: Vec<NodePtr<K, V>>,
     pin: Option<Pin>,
-}
-
-impl<'a, K, V, S> Iter<'a, K, V, S> {
-    pub(crate) fn new(core: &'a Core<K, V, S>) -> Self {
-        core.count_operation();
-        Self {
-            core,
-            shard: 0,
-            position: 0,
-            group: Vec::new(),
-            pin: None,
-        }
-    }
 }
 
 impl<'a, K: Eq, V, S> Iterator for Iter<'a, K, V, S> {
@@ -68,20 +54,13 @@ impl<'a, K: Eq, V, S> Iterator for Iter<'a, K, V, S> {
                     return Some(entry);
                 }
             }
-            let map = &self.core.shared.map;
-            if self.position == END {
-                self.shard += 1;
-                self.position = 0;
-            }
-            if self.shard >= map.shards() {
-                self.pin = None;
-                self.position = 0;
-                return None;
-            }
             // Between two groups the iterator holds no pin, so memory may be freed.
             self.pin = None;
             let pin = self.pin.insert(self.core.shared.pin());
-            self.position = map.collect(self.shard, self.position as u32, pin, &mut self.group);
+            if !(self.core.shared.map).next_group(&mut self.walk, pin, &mut self.group) {
+                self.pin = None;
+                return None;
+            }
             dedup_by_key(&mut self.group);
         }
     }
@@ -114,7 +93,14 @@ impl<K, V, S> Cache<K, V, S> {
     /// }
     /// ```
     pub fn iter(&self) -> Iter<'_, K, V, S> {
-        Iter::new(self.core())
+        let core = self.core();
+        core.count_operation();
+        Iter {
+            core,
+            walk: Walk::default(),
+            group: Vec::new(),
+            pin: None,
+        }
     }
 }
 

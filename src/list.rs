@@ -3,8 +3,8 @@
 //!
 //! # How it works
 //!
-//! The list stores its two ends and its length; each entry carries the links ([`Chain`] names which
-//! pair). The list allocates nothing, and unlinks an entry in constant time wherever it stands.
+//! The list stores its two ends and its length; each entry carries the links, one pair for each
+//! chain. The list allocates nothing, and unlinks an entry in constant time wherever it stands.
 //!
 //! # Invariants
 //!
@@ -16,50 +16,35 @@
 //! checks.
 
 use crate::node::{self, EntryPtr, Links};
-use std::marker::PhantomData;
 
-/// Chooses one of the two link pairs of an entry.
-pub(crate) trait Chain {
-    fn links<K, V>(entry: &EntryPtr<K, V>) -> &Links;
-}
+/// The chain of the timer wheel.
+pub(crate) const TIMER: bool = false;
 
-/// The links of the timer wheel.
-#[derive(Debug)]
-pub(crate) struct Timer;
+/// The chain of the size policy.
+pub(crate) const QUEUE: bool = true;
 
-/// The links of the size policy.
-#[derive(Debug)]
-pub(crate) struct Queue;
-
-impl Chain for Timer {
-    #[inline]
-    fn links<K, V>(entry: &EntryPtr<K, V>) -> &Links {
-        entry.timer()
-    }
-}
-
-impl Chain for Queue {
-    #[inline]
-    fn links<K, V>(entry: &EntryPtr<K, V>) -> &Links {
-        entry.queue()
-    }
-}
-
-/// A list over the link pair `C`.
-pub(crate) struct List<K, V, C> {
+/// A list over one of the two link pairs of an entry: its *chain*.
+pub(crate) struct List<K, V, const CHAIN: bool> {
     head: Option<EntryPtr<K, V>>,
     tail: Option<EntryPtr<K, V>>,
     len: usize,
-    _chain: PhantomData<fn() -> C>,
 }
 
-impl<K, V, C: Chain> List<K, V, C> {
+impl<K, V, const CHAIN: bool> List<K, V, CHAIN> {
     pub(crate) const fn new() -> Self {
         Self {
             head: None,
             tail: None,
             len: 0,
-            _chain: PhantomData,
+        }
+    }
+
+    /// The links of an entry in this chain.
+    #[inline]
+    fn links(entry: &EntryPtr<K, V>) -> &Links {
+        match CHAIN {
+            TIMER => entry.timer(),
+            QUEUE => entry.queue(),
         }
     }
 
@@ -81,31 +66,31 @@ impl<K, V, C: Chain> List<K, V, C> {
 
     /// The neighbour towards the tail.
     pub(crate) fn next(entry: EntryPtr<K, V>) -> Option<EntryPtr<K, V>> {
-        C::links(&entry).next()
+        Self::links(&entry).next()
     }
 
     /// The neighbour towards the head.
     pub(crate) fn prev(entry: EntryPtr<K, V>) -> Option<EntryPtr<K, V>> {
-        C::links(&entry).prev()
+        Self::links(&entry).prev()
     }
 
     /// Prefetches what unlinking an entry will write: its neighbours' links.
     #[inline]
     pub(crate) fn prefetch_around(entry: EntryPtr<K, V>) {
-        let links = C::links(&entry);
+        let links = Self::links(&entry);
         let neighbours: [Option<EntryPtr<K, V>>; 2] = [links.prev(), links.next()];
         for neighbour in neighbours.into_iter().flatten() {
-            node::prefetch(C::links(&neighbour));
+            node::prefetch(Self::links(&neighbour));
         }
     }
 
     /// Links an entry that is in no list of this chain (list 1) behind the tail.
     pub(crate) fn push_back(&mut self, entry: EntryPtr<K, V>) {
-        let links = C::links(&entry);
+        let links = Self::links(&entry);
         links.set_prev(self.tail);
         links.set_next::<K, V>(None);
         match self.tail {
-            Some(tail) => C::links(&tail).set_next(Some(entry)),
+            Some(tail) => Self::links(&tail).set_next(Some(entry)),
             None => self.head = Some(entry),
         }
         self.tail = Some(entry);
@@ -114,17 +99,17 @@ impl<K, V, C: Chain> List<K, V, C> {
 
     /// Unlinks an entry of this list.
     pub(crate) fn unlink(&mut self, entry: EntryPtr<K, V>) {
-        let links = C::links(&entry);
+        let links = Self::links(&entry);
         let (prev, next) = (links.prev(), links.next());
         match prev {
-            Some(prev) => C::links(&prev).set_next(next),
+            Some(prev) => Self::links(&prev).set_next(next),
             None => {
                 debug_assert_eq!(self.head, Some(entry), "unlinked from a list it is not in");
                 self.head = next;
             }
         }
         match next {
-            Some(next) => C::links(&next).set_prev(prev),
+            Some(next) => Self::links(&next).set_prev(prev),
             None => {
                 debug_assert_eq!(self.tail, Some(entry), "unlinked from a list it is not in");
                 self.tail = prev;

@@ -150,12 +150,6 @@ impl RemovalCause {
     pub const fn was_evicted(self) -> bool {
         matches!(self, Self::Expired | Self::Size)
     }
-
-    /// A number below 4, for counters by cause.
-    #[inline]
-    pub(crate) const fn index(self) -> usize {
-        self as usize
-    }
 }
 
 /// Writes the cause in lower case: `expired`, `explicit`, `replaced` or `size`.
@@ -206,7 +200,7 @@ mod tests {
     #[test]
     fn causes_are_numbered_densely_and_named_in_lower_case() {
         let causes = RemovalCause::ALL;
-        assert_eq!(causes.map(|cause| cause.index()), [0, 1, 2, 3]);
+        assert_eq!(causes.map(|cause| cause as usize), [0, 1, 2, 3]);
         assert_eq!(
             causes.map(|cause| cause.to_string()),
             ["expired", "explicit", "replaced", "size"]

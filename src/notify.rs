@@ -5,10 +5,11 @@
 //!
 //! The pass [`post`](Notifier::post)s nodes that left the cache. The node itself carries key and
 //! value, so a notification copies nothing, and the listener gets the value that was removed. A
-//! thread that [`deliver`](Notifier::deliver)s tries to take the *token*. Its holder calls the
-//! listener for each node in order, with no lock held. A thread that finds the token taken leaves
-//! the work to the holder, which gives the token back and then checks the queue once more, so that
-//! no notification stays behind. `maintenance/delivery.rs` decides which threads deliver, and when.
+//! thread that [`deliver`](Notifier::deliver)s becomes the *deliverer*, unless another thread is.
+//! It takes a few notifications at a time and calls the listener for each node in order, with no
+//! lock held. It gives the role up in the same hold of the lock in which it finds the queue empty.
+//! So a thread that finds a deliverer leaves the work to that thread, and no notification stays
+//! behind. `maintenance/delivery.rs` decides which threads deliver, and when.
 //!
 //! A thread that has posted *offers* a delivery to the threads that call listeners, unless one is
 //! offered already. The thread that takes the offer delivers, withdraws the offer, and looks at the
@@ -17,11 +18,12 @@
 //! # Invariants
 //!
 //! 1. Nodes are posted in the order of the removals of each key, and delivered in the order of
-//!    posting: one queue, one holder of the token.
+//!    posting: one queue, one deliverer.
 //! 2. A posted node is freed only after it was delivered: delivered nodes come back only through
 //!    [`OnDelivered`].
-//! 3. If the queue is not empty, then either a thread holds the token and will check the queue
-//!    again, or no thread was asked to deliver since the last post.
+//! 3. If the queue is not empty, then either there is a deliverer, which will look at the queue
+//!    again, or the last deliverer was told to stop, or no thread was asked to deliver since the
+//!    last post.
 //! 4. A delivery is offered from a successful [`offer`](Notifier::offer) to the end of the delivery
 //!    that was offered, or to its refusal. So at most one is offered at a time.
 //!
@@ -29,14 +31,15 @@
 //!
 //! A post moves what a pass has gathered into the queue as a whole, or copies 16 bytes for each of
 //! a few notifications, under a lock of the notifier's own that is taken once for each pass; where
-//! the listener keeps up, a post allocates nothing. The queue has no bound, since no notification
+//! the listener keeps up, a post allocates nothing. A delivery takes that lock twice for each
+//! [`CALLS_PER_CHUNK`] notifications. The queue has no bound, since no notification
 //! may be lost and no caller may wait for a slow listener: a listener that never returns keeps
 //! every removed value in memory.
 
 use crate::listener::{Listener, RemovalCause, call, inside_listener};
-use crate::load::cycle::{DeliveryWait, thread_number};
+use crate::load::cycle::{NotedWait, thread_number};
 use crate::node::NodePtr;
-use crate::sync::{AtomicU8, AtomicU64, AtomicUsize, Condvar, Mutex, Ordering, yield_now};
+use crate::sync::{AtomicU64, AtomicUsize, Condvar, Mutex, Ordering, yield_now};
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
@@ -74,12 +77,15 @@ pub(crate) enum Awaited {
     NotBegun,
 }
 
-/// No delivery is offered.
-const NONE: u8 = 0;
-/// A delivery is offered, and no thread has taken the offer.
-const OFFERED: u8 = 1;
-/// A thread has taken the offer.
-const BEGUN: u8 = 2;
+/// Whether a delivery is offered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Offered {
+    No,
+    /// No thread has taken the offer yet.
+    Open,
+    /// A thread has taken the offer.
+    Begun,
+}
 
 /// One removal to be delivered.
 pub(crate) struct Notification<K, V> {
@@ -87,102 +93,75 @@ pub(crate) struct Notification<K, V> {
     pub(crate) cause: RemovalCause,
 }
 
-/// The right to deliver, which one thread has at a time, and what its holder keeps in hand.
-pub(crate) struct Token<T>(Mutex<T>);
-
-impl<T> Token<T> {
-    pub(crate) fn new(in_hand: T) -> Self {
-        Self(Mutex::new(in_hand))
-    }
-
-    /// Runs `work` while holding the token, again and again until `is_empty` says that nothing is
-    /// left after the token was given back, or `work` says to stop; true for the latter. Returns at
-    /// once if another thread has the token.
-    ///
-    /// A poster pushes, then tries to take the token; a holder gives it back, then looks for more.
-    /// Both use the lock of the queue. If the holder looks before the push, the poster finds the
-    /// token given back.
-    pub(crate) fn run(
-        &self,
-        mut work: impl FnMut(&mut T) -> bool,
-        mut is_empty: impl FnMut() -> bool,
-    ) -> bool {
-        while let Some(mut held) = self.0.try_lock() {
-            let stopped = work(&mut held);
-            drop(held);
-            if stopped || is_empty() {
-                return stopped;
-            }
-        }
-        false
-    }
-
-    fn is_free(&self) -> bool {
-        // Not a plain look: it must come after what this thread has done before.
-        self.0.try_lock().is_some()
-    }
-}
-
-/// The notifications that wait.
-struct Queue<K, V> {
-    /// In the order of posting, in blocks, so that a post does not copy the notifications that
-    /// already wait.
-    blocks: VecDeque<Vec<Notification<K, V>>>,
-    /// Blocks that were delivered and emptied, to be filled again.
-    spare: Vec<Vec<Notification<K, V>>>,
-}
-
-/// What the holder of the token has taken from the queue. If a delivery stops, the next holder goes
-/// on here.
-struct InHand<K, V> {
-    block: Vec<Notification<K, V>>,
-    /// How many of the block were delivered.
-    delivered: usize,
-    /// The nodes that were delivered and not yet passed to [`OnDelivered`].
-    nodes: Vec<NodePtr<K, V>>,
-}
-
 /// The notifications of one cache.
 pub(crate) struct Notifier<K, V> {
     listener: Option<Listener<K, V>>,
-    queue: Mutex<Queue<K, V>>,
-    token: Token<InHand<K, V>>,
-    /// The thread that holds the token, or held it last.
-    deliverer: AtomicU64,
-    posted: AtomicU64,
-    delivered: AtomicU64,
-    /// Whether a delivery is offered: [`NONE`], [`OFFERED`] or [`BEGUN`].
-    offered: AtomicU8,
+    state: Mutex<State<K, V>>,
+    /// The state has changed.
+    moved: Condvar,
     /// How many threads wait until others have delivered.
     waiters: AtomicUsize,
-    wait_lock: Mutex<()>,
-    moved: Condvar,
     panics: AtomicU64,
 }
 
+struct State<K, V> {
+    /// The notifications that wait, in the order of posting. In blocks, so that a post does not
+    /// copy those that already wait.
+    blocks: VecDeque<Vec<Notification<K, V>>>,
+    /// How many of the first block were taken.
+    taken: usize,
+    /// Blocks that were delivered and emptied, to be filled again.
+    spare: Vec<Vec<Notification<K, V>>>,
+    /// The deliverer's buffer, while there is none.
+    chunk: Vec<Notification<K, V>>,
+    /// The thread that delivers.
+    deliverer: Option<u64>,
+    posted: u64,
+    delivered: u64,
+    offered: Offered,
+}
+
 /// The callback that takes delivered nodes back.
-pub(crate) type OnDelivered<'a, K, V> = &'a mut dyn FnMut(&mut Vec<NodePtr<K, V>>);
+pub(crate) type OnDelivered<'a, K, V> = &'a mut dyn FnMut(&mut Vec<Notification<K, V>>);
+
+impl<K, V> State<K, V> {
+    /// Takes the oldest notifications, at most [`CALLS_PER_CHUNK`] of them; false if none waits.
+    fn take(&mut self, chunk: &mut Vec<Notification<K, V>>) -> bool {
+        let Some(first) = self.blocks.front_mut() else {
+            return false;
+        };
+        let end = first.len().min(self.taken + CALLS_PER_CHUNK);
+        let taken = first[self.taken..end].iter();
+        chunk.extend(taken.map(|&Notification { node, cause }| Notification { node, cause }));
+        self.taken = end;
+        if end == first.len() {
+            self.taken = 0;
+            let mut emptied = self.blocks.pop_front().unwrap_or_default();
+            if self.spare.len() < MAX_SPARE_BLOCKS && emptied.capacity() <= MAX_SPARE_ROOM {
+                emptied.clear();
+                self.spare.push(emptied);
+            }
+        }
+        true
+    }
+}
 
 impl<K, V> Notifier<K, V> {
     pub(crate) fn new(listener: Option<Listener<K, V>>) -> Self {
         Self {
             listener,
-            queue: Mutex::new(Queue {
+            state: Mutex::new(State {
                 blocks: VecDeque::new(),
+                taken: 0,
                 spare: Vec::new(),
-            }),
-            token: Token::new(InHand {
-                block: Vec::new(),
+                chunk: Vec::new(),
+                deliverer: None,
+                posted: 0,
                 delivered: 0,
-                nodes: Vec::new(),
+                offered: Offered::No,
             }),
-            deliverer: AtomicU64::new(0),
-            posted: AtomicU64::new(0),
-            delivered: AtomicU64::new(0),
-            offered: AtomicU8::new(NONE),
-            waiters: AtomicUsize::new(0),
-            wait_lock: Mutex::new(()),
             moved: Condvar::new(),
+            waiters: AtomicUsize::new(0),
             panics: AtomicU64::new(0),
         }
     }
@@ -196,25 +175,21 @@ impl<K, V> Notifier<K, V> {
         if gathered.is_empty() {
             return;
         }
-        let mut queue = self.queue.lock();
-        // Release, partner `deliver_all`, `await_delivered`: a thread that sees the count also sees
-        // the posts.
-        self.posted
-            .fetch_add(gathered.len() as u64, Ordering::Release);
-        match queue.blocks.back_mut() {
+        let mut state = self.state.lock();
+        state.posted += gathered.len() as u64;
+        match state.blocks.back_mut() {
             Some(last) if last.len() + gathered.len() <= BLOCK_LEN => last.append(gathered),
             _ => {
-                let empty = queue.spare.pop().unwrap_or_default();
-                queue.blocks.push_back(std::mem::replace(gathered, empty));
+                let empty = state.spare.pop().unwrap_or_default();
+                state.blocks.push_back(std::mem::replace(gathered, empty));
             }
         }
     }
 
     /// Notifications not yet delivered.
     pub(crate) fn waiting(&self) -> u64 {
-        // Reads `delivered` first: in the other order the difference could fall below zero.
-        let delivered = self.delivered.load(Ordering::Acquire);
-        self.posted.load(Ordering::Acquire) - delivered
+        let state = self.state.lock();
+        state.posted - state.delivered
     }
 
     /// Delivers until nothing is left, or until `keep_going`, which it calls at intervals, returns
@@ -228,33 +203,31 @@ impl<K, V> Notifier<K, V> {
         let Some(listener) = &self.listener else {
             return false;
         };
-        let stopped = self.token.run(
-            |in_hand| {
-                // Relaxed: a thread that waits compares it at intervals.
-                self.deliverer.store(thread_number(), Ordering::Relaxed);
-                loop {
-                    while in_hand.nodes.len() < CALLS_PER_CHUNK
-                        && let Some((node, cause)) = self.next(in_hand)
-                    {
-                        in_hand.nodes.push(node);
-                        if call(listener, node.key(), node.value(), cause).is_none() {
-                            // Relaxed: a statistic.
-                            self.panics.fetch_add(1, Ordering::Relaxed);
-                        }
-                    }
-                    let count = in_hand.nodes.len() as u64;
-                    if count == 0 {
-                        return false;
-                    }
-                    done(&mut in_hand.nodes);
-                    self.note_delivered(count);
-                    if !keep_going() {
-                        return true;
-                    }
+        let mut state = self.state.lock();
+        if state.deliverer.is_some() {
+            return false;
+        }
+        state.deliverer = Some(thread_number());
+        let mut chunk = std::mem::take(&mut state.chunk);
+        let mut stopped = false;
+        while !stopped && state.take(&mut chunk) {
+            drop(state);
+            for Notification { node, cause } in &chunk {
+                if call(listener, node.key(), node.value(), *cause).is_none() {
+                    // Relaxed: a statistic.
+                    self.panics.fetch_add(1, Ordering::Relaxed);
                 }
-            },
-            || self.queue.lock().blocks.is_empty(),
-        );
+            }
+            let count = chunk.len() as u64;
+            done(&mut chunk);
+            self.state.lock().delivered += count;
+            self.wake_waiters();
+            stopped = !keep_going();
+            state = self.state.lock();
+        }
+        state.deliverer = None;
+        state.chunk = chunk;
+        drop(state);
         if stopped {
             // A thread that waits takes over.
             self.wake_waiters();
@@ -263,79 +236,40 @@ impl<K, V> Notifier<K, V> {
     }
 
     /// For a thread that has ended the delivery that was offered: whether to offer another. Not if
-    /// another thread has the token: that thread looks at the queue when it has given it back.
+    /// another thread delivers: that thread looks at the queue before it ends.
     pub(crate) fn offer_next(&self) -> bool {
-        self.token.is_free() && self.offer()
+        self.state.lock().deliverer.is_none() && self.offer()
     }
 
     /// Whether the caller has to offer a delivery: notifications wait, and none is offered.
-    ///
-    /// SeqCst, partner `end_offer`: it withdraws the offer, then looks at the queue; this thread
-    /// posted, then looks for the offer.
     pub(crate) fn offer(&self) -> bool {
-        self.waiting() > 0
-            && self
-                .offered
-                .compare_exchange(NONE, OFFERED, Ordering::SeqCst, Ordering::Relaxed)
-                .is_ok()
+        let mut state = self.state.lock();
+        let offers = state.posted > state.delivered && state.offered == Offered::No;
+        if offers {
+            state.offered = Offered::Open;
+        }
+        offers
     }
 
     /// A thread takes the offer.
     pub(crate) fn begin_offer(&self) {
-        self.offered.store(BEGUN, Ordering::SeqCst);
+        self.state.lock().offered = Offered::Begun;
     }
 
     /// The delivery that was offered has ended, or was refused. The caller then looks whether to
     /// [`offer`](Self::offer) again.
     pub(crate) fn end_offer(&self) {
-        self.offered.store(NONE, Ordering::SeqCst);
+        self.state.lock().offered = Offered::No;
         self.wake_waiters();
     }
 
-    /// Takes the oldest notification.
-    fn next(&self, in_hand: &mut InHand<K, V>) -> Option<(NodePtr<K, V>, RemovalCause)> {
-        if in_hand.delivered == in_hand.block.len() {
-            let mut queue = self.queue.lock();
-            let next = queue.blocks.pop_front().unwrap_or_default();
-            let mut emptied = std::mem::replace(&mut in_hand.block, next);
-            in_hand.delivered = 0;
-            let has_room = (1..=MAX_SPARE_ROOM).contains(&emptied.capacity());
-            if queue.spare.len() < MAX_SPARE_BLOCKS && has_room {
-                emptied.clear();
-                queue.spare.push(emptied);
-            }
-        }
-        let &Notification { node, cause } = in_hand.block.get(in_hand.delivered)?;
-        in_hand.delivered += 1;
-        Some((node, cause))
-    }
-
-    /// The thread that delivers, or 0.
-    fn deliverer(&self) -> u64 {
-        if self.token.is_free() {
-            return 0;
-        }
-        self.deliverer.load(Ordering::Relaxed)
-    }
-
-    fn note_delivered(&self, count: u64) {
-        // SeqCst, partner `wait_begins`.
-        self.delivered.fetch_add(count, Ordering::SeqCst);
-        self.wake_waiters();
-    }
-
+    /// After a change of the state.
     fn wake_waiters(&self) {
         if self.has_waiters() {
-            // Taking the lock orders this before the check of a waiter that is about to sleep.
-            drop(self.wait_lock.lock());
             self.moved.notify_all();
             // Lets it run before this thread goes on.
             yield_now();
         }
-    }
-
-    fn has_delivered(&self, target: u64) -> bool {
-        self.delivered.load(Ordering::SeqCst).wrapping_sub(target) as i64 >= 0
     }
 
     /// Counts the calling thread as one that waits, until the answer is dropped.
@@ -346,22 +280,24 @@ impl<K, V> Notifier<K, V> {
                 self.0.fetch_sub(1, Ordering::Relaxed);
             }
         }
-        // SeqCst, partner `wake_waiters`: this thread counts itself, then looks; the other thread
-        // makes a change, then looks whether a thread waits.
-        self.waiters.fetch_add(1, Ordering::SeqCst);
+        self.waiters.fetch_add(1, Ordering::Relaxed);
         Waiter(&self.waiters)
     }
 
     /// Whether a thread waits that will free what was delivered.
+    ///
+    /// Relaxed: a thread counts itself before it looks at the state under the lock, and another
+    /// changes the state under the lock before it asks this. So either the first thread sees the
+    /// change, or the other one sees that it waits.
     pub(crate) fn has_waiters(&self) -> bool {
-        self.waiters.load(Ordering::SeqCst) > 0
+        self.waiters.load(Ordering::Relaxed) > 0
     }
 
     /// Waits for a change, if `holds` says so. For a thread that is counted as one that waits.
-    fn wait_while(&self, holds: impl FnOnce() -> bool) {
-        let mut wait_lock = self.wait_lock.lock();
-        if holds() {
-            self.moved.wait_for(&mut wait_lock, LONGEST_WAIT);
+    fn wait_while(&self, holds: impl FnOnce(&State<K, V>) -> bool) {
+        let mut state = self.state.lock();
+        if holds(&state) {
+            self.moved.wait_for(&mut state, LONGEST_WAIT);
         }
     }
 
@@ -370,23 +306,22 @@ impl<K, V> Notifier<K, V> {
     /// inside a listener.
     pub(crate) fn deliver_all(&self, done: OnDelivered<'_, K, V>) {
         debug_assert!(!inside_listener());
-        if self.listener.is_none() {
-            return;
-        }
-        let target = self.posted.load(Ordering::Acquire);
+        let target = self.state.lock().posted;
+        let is_delivered = |target| self.state.lock().delivered >= target;
         loop {
             // Notifications that the listener's own calls have posted are delivered as well, up to
             // a bound: otherwise other threads could keep this thread busy for ever.
-            self.deliver(|| !self.has_delivered(target + EXTRA_DELIVERIES), done);
-            if self.has_delivered(target) {
+            self.deliver(|| !is_delivered(target + EXTRA_DELIVERIES), done);
+            if is_delivered(target) {
                 return;
             }
             // Another thread delivers.
-            let (_waiter, wait) = (self.wait_begins(), DeliveryWait::begin());
-            if !wait.may_wait_for(self.deliverer()) {
+            let (_waiter, wait) = (self.wait_begins(), NotedWait::begin());
+            let deliverer = self.state.lock().deliverer;
+            if !wait.may_wait_for_delivery(deliverer.unwrap_or(0)) {
                 return;
             }
-            self.wait_while(|| !self.has_delivered(target) && !self.token.is_free());
+            self.wait_while(|state| state.delivered < target && state.deliverer.is_some());
         }
     }
 
@@ -401,22 +336,23 @@ impl<K, V> Notifier<K, V> {
         mut keep_waiting: impl FnMut() -> bool,
     ) -> Awaited {
         debug_assert!(!inside_listener());
-        let target = self.posted.load(Ordering::Acquire) + EXTRA_AWAITED;
-        let (mut delivered, mut refusals) = (self.delivered.load(Ordering::SeqCst), 0);
-        let mut since = Instant::now();
-        let (_waiter, wait) = (self.wait_begins(), DeliveryWait::begin());
+        let (mut seen, mut refusals, mut since) = (0, 0, Instant::now());
+        let (_waiter, wait) = (self.wait_begins(), NotedWait::begin());
+        let target = self.state.lock().posted + EXTRA_AWAITED;
         loop {
-            if self.waiting() == 0 || self.has_delivered(target) {
+            let state = self.state.lock();
+            let (delivered, offered, deliverer) = (state.delivered, state.offered, state.deliverer);
+            if delivered == state.posted || delivered >= target {
                 return Awaited::Delivered;
             }
-            if !keep_waiting() || !wait.may_wait_for(self.deliverer()) {
+            drop(state);
+            if !keep_waiting() || !wait.may_wait_for_delivery(deliverer.unwrap_or(0)) {
                 return Awaited::Stopped;
             }
-            let seen = self.delivered.load(Ordering::SeqCst);
-            if seen != delivered || self.offered.load(Ordering::SeqCst) == BEGUN {
-                (delivered, refusals, since) = (seen, 0, Instant::now());
+            if delivered != seen || offered == Offered::Begun {
+                (seen, refusals, since) = (delivered, 0, Instant::now());
             }
-            if self.offered.load(Ordering::SeqCst) == NONE {
+            if offered == Offered::No {
                 refusals += 1;
                 if refusals > MAX_REFUSALS || !offer() {
                     return Awaited::Refused;
@@ -426,11 +362,7 @@ impl<K, V> Notifier<K, V> {
             if patience.is_some_and(|patience| since.elapsed() > patience) {
                 return Awaited::NotBegun;
             }
-            let same = || {
-                self.delivered.load(Ordering::SeqCst) == seen
-                    && self.offered.load(Ordering::SeqCst) != NONE
-            };
-            self.wait_while(same);
+            self.wait_while(|state| state.delivered == seen && state.offered != Offered::No);
         }
     }
 

@@ -175,7 +175,7 @@ impl<K, V, S> Policy<'_, K, V, S> {
     /// assert_eq!(cache.policy().expiry_resolution(), Duration::from_nanos(1 << 24)); // 16.8 ms
     /// ```
     pub fn expiry_resolution(&self) -> Duration {
-        self.core.maintenance.resolution()
+        self.core.maintenance.spans.resolution()
     }
 
     /// Returns how many bytes the cache allocates for an entry, on average, once it is full: key

@@ -10,7 +10,7 @@ use crate::eviction::EvictionPolicy;
 use crate::listener::RemovalCause;
 use crate::map::Map;
 use crate::node::NodePtr;
-use crate::reclaim::{Domain, Pin, SolePin};
+use crate::reclaim::{Domain, Pin};
 use crate::stats::{Count, Counters};
 use crate::sync::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use crate::time::Clock;
@@ -45,7 +45,7 @@ pub(crate) struct Shared<K, V> {
 }
 
 /// A read may move a deadline, or is counted. Other reads leave at most a read event.
-const SLOW_READS: u8 = 1;
+pub(crate) const SLOW_READS: u8 = 1;
 /// No thread wakes the cache, and something that was removed is not dropped yet: each operation is
 /// counted, so that the callers drop it (`maintenance/writers.rs`).
 const UNTIDY: u8 = 2;
@@ -79,7 +79,7 @@ impl<K, V> Shared<K, V> {
 
     /// A pin, if the calling thread's record is at hand; see [`Domain::pin_alone`].
     #[inline]
-    pub(crate) fn pin_alone(&self) -> Option<SolePin> {
+    pub(crate) fn pin_alone(&self) -> Option<Pin> {
         self.domain.pin_alone()
     }
 
@@ -90,10 +90,6 @@ impl<K, V> Shared<K, V> {
     pub(crate) fn has_detour(&self, is_read: bool) -> bool {
         let reasons = if is_read { SLOW_READS | UNTIDY } else { UNTIDY };
         self.detours.load(Ordering::Relaxed) & reasons != 0
-    }
-
-    pub(crate) fn set_slow_reads(&self, slow: bool) {
-        self.set_detour(SLOW_READS, slow);
     }
 
     /// Whether operations are counted.
@@ -109,9 +105,11 @@ impl<K, V> Shared<K, V> {
         }
     }
 
+    /// Says whether there is this reason for the full path.
+    ///
     /// SeqCst: the thread that clears it looks at the batches afterwards; a writer pushes, then
     /// sets it.
-    fn set_detour(&self, reason: u8, set: bool) {
+    pub(crate) fn set_detour(&self, reason: u8, set: bool) {
         if set {
             self.detours.fetch_or(reason, Ordering::SeqCst);
         } else {

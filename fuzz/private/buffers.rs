@@ -295,7 +295,7 @@ fn hear(stage: &Mutex<Stage>, me: &Weak<Notifier<u64, u64>>, key: u64) {
     };
     post(stage, &notifier, cue % 8);
     if cue & 0x80 != 0 {
-        let stopped = notifier.deliver(|| true, &mut |_| panic!("the token is taken"));
+        let stopped = notifier.deliver(|| true, &mut |_| panic!("another delivers"));
         assert!(!stopped);
     }
 }

@@ -2,7 +2,7 @@
 //! pair of the same entries.
 
 use super::script::{Script, make};
-use crate::list::{Chain, List, Queue, Timer};
+use crate::list::{List, QUEUE, TIMER};
 use crate::node::{Columns, EntryPtr, Slab, Times};
 use std::collections::VecDeque;
 
@@ -10,12 +10,12 @@ use std::collections::VecDeque;
 const CROWD: usize = 24;
 
 /// A list, and the numbers of the entries that are in it.
-struct Pair<C> {
-    list: List<u64, u64, C>,
+struct Pair<const CHAIN: bool> {
+    list: List<u64, u64, CHAIN>,
     deque: VecDeque<usize>,
 }
 
-impl<C: Chain> Pair<C> {
+impl<const CHAIN: bool> Pair<CHAIN> {
     fn new() -> Self {
         Self {
             list: List::new(),
@@ -68,8 +68,10 @@ impl<C: Chain> Pair<C> {
         );
         for (place, &number) in self.deque.iter().enumerate() {
             let before = place.checked_sub(1).and_then(|place| self.deque.get(place));
-            assert!(List::<u64, u64, C>::prev(entries[number]) == at(before));
-            assert!(List::<u64, u64, C>::next(entries[number]) == at(self.deque.get(place + 1)));
+            assert!(List::<u64, u64, CHAIN>::prev(entries[number]) == at(before));
+            assert!(
+                List::<u64, u64, CHAIN>::next(entries[number]) == at(self.deque.get(place + 1))
+            );
         }
     }
 }
@@ -89,8 +91,8 @@ pub fn list_against_deques(data: &[u8]) {
                 .entry()
         })
         .collect();
-    let mut timers = [Pair::<Timer>::new(), Pair::new()];
-    let mut queue = Pair::<Queue>::new();
+    let mut timers = [Pair::<TIMER>::new(), Pair::new()];
+    let mut queue = Pair::<QUEUE>::new();
     let mut script = Script(data);
     while let Some(operation) = script.operation() {
         let (number, fresh) = (script.operand(), script.operand());

@@ -10,7 +10,7 @@
 use super::script::{Script, make};
 use crate::buffer::{Batch, WriteEvent};
 use crate::listener::RemovalCause;
-use crate::map::{END, Garbage, Look, Map, Probe, Revalidated};
+use crate::map::{Garbage, Look, Map, Probe, Revalidated, Walk};
 use crate::node::{Columns, NodePtr, NodeState, Times};
 use crate::reclaim::{Domain, Pin};
 use std::collections::{BTreeMap, BTreeSet};
@@ -47,8 +47,7 @@ enum ExpectedEvent {
 
 /// A visit in progress.
 struct Visit {
-    shard: usize,
-    position: u64,
+    walk: Walk,
     /// Values that have been in the map since it began.
     stable: BTreeSet<u64>,
     met: BTreeSet<u64>,
@@ -299,8 +298,7 @@ impl Bench {
             let shard = shard % self.map.shards();
             let here = |&(&key, _): &(&u64, &u64)| self.map.shard_of(self.hash(key)) == shard;
             self.visit = Some(Visit {
-                shard,
-                position: 0,
+                walk: Walk { shard, position: 0 },
                 stable: self
                     .model
                     .iter()
@@ -312,11 +310,10 @@ impl Bench {
             return;
         };
         let mut out = Vec::new();
-        let next = self
-            .map
-            .collect(visit.shard, visit.position as u32, &self.pin(), &mut out);
-        assert!(next > visit.position && next <= END);
-        visit.position = next;
+        let before = visit.walk;
+        assert!(self.map.next_group(&mut visit.walk, &self.pin(), &mut out));
+        let ended = visit.walk.shard > before.shard;
+        assert!(ended || visit.walk.position > before.position);
         for node in out {
             assert_eq!(
                 self.model.get(node.key()),
@@ -325,7 +322,7 @@ impl Bench {
             );
             assert!(visit.met.insert(*node.value()), "met twice");
         }
-        if next < END {
+        if !ended {
             self.visit = Some(visit);
         } else {
             assert!(

@@ -1,63 +1,50 @@
-//! The listener's token: a thread that posts against a thread that delivers.
+//! Notifications: threads that post against threads that deliver.
 
 use super::{Owned, explore};
 use crate::listener::RemovalCause;
-use crate::notify::{Notification, Notifier, Token};
+use crate::notify::{Notification, Notifier};
 use crate::sync::Mutex;
 use crate::time::NEVER;
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicBool, Ordering};
 use loom::thread;
-use std::collections::VecDeque;
-
-/// A queue whose items are delivered by the holder of the token.
-struct Scene {
-    queue: Mutex<VecDeque<u32>>,
-    token: Token<()>,
-    inside: AtomicBool,
-    delivered: Mutex<Vec<u32>>,
-}
-
-impl Scene {
-    fn new() -> Arc<Self> {
-        Arc::new(Self {
-            queue: Mutex::new(VecDeque::new()),
-            token: Token::new(()),
-            inside: AtomicBool::new(false),
-            delivered: Mutex::new(Vec::new()),
-        })
-    }
-
-    fn post(&self, item: u32) {
-        self.queue.lock().push_back(item);
-        self.token.run(
-            |()| {
-                // Relaxed: the token has to order the two accesses.
-                assert!(
-                    !self.inside.load(Ordering::Relaxed),
-                    "two threads deliver at once"
-                );
-                self.inside.store(true, Ordering::Relaxed);
-                let items = std::mem::take(&mut *self.queue.lock());
-                self.delivered.lock().extend(items);
-                self.inside.store(false, Ordering::Relaxed);
-                false
-            },
-            || self.queue.lock().is_empty(),
-        );
-    }
-}
 
 #[test]
 fn two_posts_against_each_other_are_delivered_once_each() {
     explore(|| {
-        let scene = Scene::new();
-        let theirs = Arc::clone(&scene);
-        let other = thread::spawn(move || theirs.post(2));
-        scene.post(1);
+        let (inside, notes) = (AtomicBool::new(false), Arc::new(Mutex::new(Vec::new())));
+        let heard = Arc::clone(&notes);
+        let notifier = Arc::new(Notifier::new(Some(Box::new(
+            move |key: &u64, _: &u64, _: RemovalCause| {
+                // Relaxed: the notifier has to order the two accesses.
+                assert!(
+                    !inside.load(Ordering::Relaxed),
+                    "two threads deliver at once"
+                );
+                inside.store(true, Ordering::Relaxed);
+                heard.lock().push(*key);
+                inside.store(false, Ordering::Relaxed);
+            },
+        ))));
+        let nodes = [Owned::new(1, NEVER), Owned::new(2, NEVER)];
+        // A post is one of a holder of the maintenance lock (notify 1).
+        let passes = Arc::new(Mutex::new(()));
+        let post = |node, notifier: &Notifier<u64, u64>, passes: &Mutex<()>| {
+            let pass = passes.lock();
+            notifier.post(&mut vec![Notification {
+                node,
+                cause: RemovalCause::Explicit,
+            }]);
+            drop(pass);
+            notifier.deliver(|| true, &mut |told| told.clear());
+        };
+        let (theirs, second, their_passes) =
+            (Arc::clone(&notifier), nodes[1].0, Arc::clone(&passes));
+        let other = thread::spawn(move || post(second, &theirs, &their_passes));
+        post(nodes[0].0, &notifier, &passes);
         other.join().unwrap();
-        assert!(scene.queue.lock().is_empty(), "left lying");
-        let mut delivered = scene.delivered.lock().clone();
+        assert_eq!(notifier.waiting(), 0, "left undelivered");
+        let mut delivered = notes.lock().clone();
         delivered.sort_unstable();
         assert_eq!(delivered, [1, 2]);
     });

@@ -1,8 +1,9 @@
 //! The state of a load: leader, waiters, revocation.
 
 use super::explore;
+use crate::compute::Entry;
 use crate::load::cycle::WaitTarget;
-use crate::load::state::{Load, Outcome, RevokedBy, Ticket, Verdict, Want, wake_all};
+use crate::load::state::{Load, Outcome, Phase, RevokedBy, Ticket, Verdict, Want, wake_all};
 use crate::map::Map;
 use crate::node::Columns;
 use crate::reclaim::Domain;
@@ -34,7 +35,14 @@ impl Scene {
         *listed = self.load.is_current();
         drop(listed);
         if waited || !current {
-            self.end(&Outcome::of(value, current, 0));
+            self.end(&Outcome::Value(Arc::new(Entry {
+                key: (),
+                value,
+                fresh: false,
+                replaced: false,
+                stored: current,
+                left: None,
+            })));
         }
         current
     }
@@ -47,20 +55,29 @@ impl Scene {
         wake_all(wakers);
     }
 
+    /// Whether a waiter that was told to lead does so: else a write came first.
+    fn lead(&self, ticket: Ticket) -> bool {
+        let listed = self.listed.lock();
+        let leads = *listed && self.load.take_lead(Phase::Offered(ticket));
+        assert_eq!(*listed, leads, "nothing else takes the lead");
+        drop(listed);
+        if !leads && self.load.leave(ticket) {
+            self.end(&Outcome::Nothing);
+        }
+        leads
+    }
+
     fn revoke(&self) -> bool {
         let mut listed = self.listed.lock();
         let was = std::mem::replace(&mut *listed, false);
-        if was {
-            self.load.revoke(RevokedBy::Overwrite);
-        }
+        let revoked = was.then(|| self.load.revoke(RevokedBy::Overwrite));
         drop(listed);
-        if was {
-            self.load.release_waiters();
-        }
+        wake_all(revoked.into_iter().flat_map(|(_, wakers)| wakers));
         was
     }
 
-    /// The outcome that a waiter gets; `None` if the load was no longer current.
+    /// The outcome that a waiter gets; `None` if the load was no longer current. If it is told to
+    /// lead, it takes the lead as a call does that claims the key again.
     fn wait(&self, want: Want) -> Option<Verdict<u32>> {
         let ticket = Ticket::draw();
         let parker = Parker::own();
@@ -72,10 +89,18 @@ impl Scene {
         assert!(self.load.join(ticket, want, false));
         drop(listed);
         loop {
-            if let Some(verdict) = self.load.poll(ticket, &waker) {
-                return Some(verdict);
+            match self.load.poll(ticket, &waker) {
+                Some(Verdict::Leads) => {
+                    let leads = self.lead(ticket);
+                    return Some(if leads {
+                        Verdict::Leads
+                    } else {
+                        Verdict::Retry
+                    });
+                }
+                Some(verdict) => return Some(verdict),
+                None => parker.park(None),
             }
-            parker.park(None);
         }
     }
 }
@@ -225,14 +250,12 @@ fn a_load_against_a_change_of_its_source_and_a_removal() {
         let theirs = (Arc::clone(&map), Arc::clone(&source));
         let reader = thread::spawn(move || {
             let (map, source) = theirs;
-            map.lock(7).list_load(Arc::new(Load::new(7, 1, 0, 0)));
+            let load = Arc::new(Load::new(7, 1, 0, 0));
+            map.lock(7).change_loads(|loads| loads.add(load));
             source.load(Ordering::Relaxed)
         });
         source.store(1, Ordering::Relaxed);
-        // The fence of the pin, which loom does not see.
-        fence(Ordering::SeqCst);
-        let domain = Domain::new();
-        let finds_load = map.cell(7).may_load(&domain.pin());
+        let finds_load = !map.lock(7).loads().is_empty();
         let loaded = reader.join().unwrap();
         assert!(finds_load || loaded == 1, "the old value would be stored");
     });

@@ -66,7 +66,7 @@
 //! | `load::a_hand_over_against_a_look_for_a_cycle…` | a call never waits for itself |
 //! | `load::a_waiter_that_leaves…` | the lead is passed on |
 //! | `load::a_load_against_a_change_of_its_source…` | the load is found, or reads the new value |
-//! | `weakened::two_posts…` | must fail: the token without its second check |
+//! | `weakened::two_posts…` | must fail: a delivery without a second look |
 //!
 //! `ci/loom.sh` prints how many executions each takes.
 #![allow(unsafe_code)]

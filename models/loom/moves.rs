@@ -2,7 +2,7 @@
 
 use super::{explore, new_node};
 use crate::listener::RemovalCause;
-use crate::map::{END, Look, Map, Revalidated};
+use crate::map::{Look, Map, Revalidated, Walk};
 use crate::node::{Columns, Times};
 use crate::reclaim::Domain;
 use loom::thread;
@@ -69,10 +69,8 @@ impl Table {
 
     /// How often a visit yields a key.
     fn met(&self, key: u64) -> usize {
-        let (mut at, mut met, mut nodes) = (0, 0, Vec::new());
-        while at < END {
-            let pin = self.domain.pin();
-            at = self.map.collect(0, at as u32, &pin, &mut nodes);
+        let (mut walk, mut met, mut nodes) = (Walk::default(), 0, Vec::new());
+        while (self.map).next_group(&mut walk, &self.domain.pin(), &mut nodes) {
             met += nodes.iter().filter(|node| *node.key() == key).count();
         }
         met

@@ -8,12 +8,11 @@ mod waking;
 
 use super::explore;
 use crate::ManualTicker;
-use crate::scheduler::{Alarm, Idle, MaintenanceTask, Task, TaskRef, Waker};
+use crate::scheduler::{Alarm, MaintenanceTask, Scheduler, TaskRef};
 use crate::sync::Mutex;
 use crate::time::{Clock, NEVER};
 use loom::sync::Arc;
 use loom::thread;
-use std::sync::Weak;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use waking::Waking;
@@ -39,9 +38,7 @@ struct Scene {
 impl Scene {
     fn new() -> Arc<Self> {
         let alarm = RecordingAlarm::default();
-        let waker = Waker::of_alarm(alarm.clone());
-        let task: Weak<dyn Task> = Weak::<Idle>::new();
-        waker.enlist(TaskRef::new(task));
+        let waker = Scheduler::custom(alarm.clone()).waker(TaskRef::idle());
         Arc::new(Self {
             batch: Mutex::new(Vec::new()),
             waking: Waking::new(waker),

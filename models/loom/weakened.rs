@@ -1,4 +1,4 @@
-//! A model that must fail: the token without its second check.
+//! A model that must fail: a delivery that ends without a second look at the queue.
 //!
 //! If this model passed, the others would prove nothing.
 
@@ -7,7 +7,8 @@ use crate::sync::{AtomicBool, Mutex, Ordering};
 use loom::sync::Arc;
 use loom::thread;
 
-/// [`Token`](crate::notify::Token), but the holder leaves as soon as it has released the token.
+/// Like [`Notifier`](crate::notify::Notifier), but the thread that delivers takes all that waits at
+/// once, and ends without another look at the queue.
 struct Hasty {
     taken: AtomicBool,
     queue: Mutex<Vec<u32>>,
@@ -27,7 +28,7 @@ impl Hasty {
 
 #[test]
 #[should_panic(expected = "left undelivered, as it must be")]
-fn two_posts_against_each_other_leave_one_undelivered_without_the_second_check() {
+fn two_posts_against_each_other_leave_one_undelivered_without_the_second_look() {
     explore(|| {
         let hasty = Arc::new(Hasty {
             taken: AtomicBool::new(false),

@@ -2,11 +2,11 @@
 
 use super::{Cache, CacheBuilder};
 use crate::hash;
-use crate::maintenance::{Maintenance, Setup};
+use crate::maintenance::Maintenance;
 use crate::map::Map;
 use crate::node::Columns;
 use crate::operations::{Core, Lifetimes};
-use crate::scheduler::Scheduler;
+use crate::scheduler::{Scheduler, TaskRef};
 use crate::shared::{Shared, about};
 use crate::stats::Counters;
 use crate::stripe;
@@ -102,21 +102,17 @@ where
         shared.counters = settings.record_stats.then(|| Box::new(Counters::new()));
         shared.eviction_policy = settings.eviction_policy.unwrap_or_default();
         shared.name = settings.name.map(Into::into);
-        let setup = Setup {
-            resolution: settings.resolution,
-            listener: settings.listener,
-            delivery: settings.delivery,
-            weighed: settings.weigher.is_some(),
-            waker: scheduler.waker(),
-        };
-        let maintenance = Maintenance::new(&shared, setup);
-        let weigher = settings.weigher;
-        let mut core = Core::new(shared, maintenance, lifetimes, weigher, hasher);
-        core.refresh = settings.refresh;
-        core.failure_backoff = settings.failure_backoff;
-        let core = Arc::new(core);
-        let weak: Weak<Core<K, V, S>> = Arc::downgrade(&core);
-        core.maintenance.enlist(weak);
+        let core = Arc::new_cyclic(|weak: &Weak<Core<K, V, S>>| {
+            let (resolution, listener) = (settings.resolution, settings.listener);
+            let task = TaskRef::new(weak.clone(), settings.delivery, listener.is_some());
+            let maintenance =
+                Maintenance::new(&shared, resolution, listener, scheduler.waker(task));
+            let weigher = settings.weigher;
+            let mut core = Core::new(shared, maintenance, lifetimes, weigher, hasher);
+            core.refresh = settings.refresh;
+            core.failure_backoff = settings.failure_backoff;
+            core
+        });
         Cache { core }
     }
 

@@ -11,7 +11,7 @@ use crate::load::state::RevokedBy;
 use crate::node::NodePtr;
 use crate::operations::{
     Cloned, Contained, Core, EntryRef, LifetimeSource, Lookup, OnlyOver, Referenced, WeakHandle,
-    extend, look_up_many, remove, write,
+    extend, remove, write,
 };
 use crate::stats::Stats;
 use crate::sync::Ordering;
@@ -111,8 +111,9 @@ impl<K, V, S> Drop for Cache<K, V, S> {
     fn drop(&mut self) {
         // AcqRel: what was done through the other handles happens before the end.
         if self.core.handles.fetch_sub(1, Ordering::AcqRel) == 1 {
-            if self.core.maintenance.is_of_this_process() {
-                self.core.maintenance.last_handle_goes();
+            let maintenance = &self.core.maintenance;
+            if maintenance.process.is_current() {
+                maintenance.waking.waker.task.close();
             } else {
                 // A thread of the parent may have stopped anywhere: nothing here can be freed.
                 std::mem::forget(Arc::clone(&self.core));
@@ -384,7 +385,7 @@ impl<K: Hash + Eq + 'static, V: 'static, S: BuildHasher> Cache<K, V, S> {
         Q: Equivalent<K> + Hash + ?Sized + 'a,
         V: Clone,
     {
-        look_up_many::<Cloned, _, _, _, _, _>(self.core(), keys)
+        self.core().look_up_many::<Cloned, _, _>(keys)
     }
 
     /// Returns a reference to a key's entry without counting as a read: no policy is asked, no use
@@ -730,13 +731,12 @@ impl<K: Hash + Eq + Clone + 'static, V: 'static, S: BuildHasher> Cache<K, V, S> 
         let accepts = |node: NodePtr<K, V>| core.shared.is_live(node) && matches(node.value());
         let condition = OnlyOver(accepts);
         let mut new = write::new_node(core, hash, owned, value);
-        match write::put_through(core, &mut new, LifetimeSource::Update, condition) {
-            Some(outcome) => {
-                core.maintenance.after_write(&core.shared, outcome);
-                Ok(())
-            }
-            None => Err(new.take().1),
-        }
+        let given = LifetimeSource::Update;
+        let Some(outcome) = write::write(core, &mut new, given, condition, |stored| stored) else {
+            return Err(new.take().1);
+        };
+        core.maintenance.after_write(&core.shared, outcome);
+        Ok(())
     }
 
     /// Removes the value of a key and returns it, if the key is present and `matches` returns true.

@@ -283,7 +283,7 @@ impl<K, V> Lirs<K, V> {
     }
 
     pub(super) fn weight(&self) -> u64 {
-        self.window.weight() + self.protected_weight()
+        self.window.weight + self.protected_weight()
     }
 
     pub(super) fn len(&self) -> usize {
@@ -379,7 +379,7 @@ impl<K, V> Lirs<K, V> {
                 .max(1)
         };
         for _ in 0..TAIL_MOVES_PER_DEMOTION {
-            if self.tail.weight() >= wanted {
+            if self.tail.weight >= wanted {
                 return;
             }
             let Some(oldest) = self.protected.oldest() else {
@@ -427,7 +427,7 @@ impl<K, V> Lirs<K, V> {
     }
 
     fn protected_weight(&self) -> u64 {
-        self.protected.weight() + self.tail.weight()
+        self.protected.weight + self.tail.weight
     }
 
     fn protected_has_room(&self, entry: EntryPtr<K, V>) -> bool {

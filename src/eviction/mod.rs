@@ -39,7 +39,7 @@ mod set_dueling;
 mod tests;
 mod window;
 
-use crate::list::{List, Queue};
+use crate::list::{List, QUEUE};
 use crate::node::{EntryPtr, NodePtr};
 use lirs::Lirs;
 pub(crate) use queue::OUT;
@@ -104,9 +104,6 @@ pub(crate) struct Eviction<K, V> {
     overweight: WeighedQueue<K, V>,
     weightless: usize,
     max: u64,
-    /// Whether nodes may have other weights than 1. If not, the policy reads no weight, which saves
-    /// a cache line for each node.
-    weighed: bool,
     /// An upper bound on the weights of the nodes in the policy's queues. Only a smaller bound of
     /// the cache lowers it.
     heaviest: u32,
@@ -115,29 +112,11 @@ pub(crate) struct Eviction<K, V> {
     named: Option<EntryPtr<K, V>>,
 }
 
-/// A walk through the entries of the size policy, from the first victim to the last, in small
-/// steps: how far it has come.
-///
-/// It goes through one queue after the other. The length of a queue when the walk comes there
-/// bounds its visits, so it ends however much writers add meanwhile. Between two steps the policy
-/// may change: an entry that moves to another queue may be visited twice or not at all. So a walk
-/// gives an order, and its caller learns elsewhere, from the map, which entries there are.
-#[derive(Debug, Default)]
-pub(crate) struct Walk {
-    /// The queue that it is in, in the order of [`Eviction::queues`].
-    queue: usize,
-    /// Whether it has begun in that queue.
-    entered: bool,
-}
-
 impl<K, V> Eviction<K, V> {
     /// A policy seeded from the operating system's randomness.
-    pub(crate) fn new(policy: EvictionPolicy, max_weight: u64, weighed: bool) -> Self {
+    pub(crate) fn new(policy: EvictionPolicy, max_weight: u64) -> Self {
         let seed = std::hash::RandomState::new().hash_one(max_weight);
-        Self {
-            weighed,
-            ..Self::with_policy(policy, max_weight, seed)
-        }
+        Self::with_policy(policy, max_weight, seed)
     }
 
     /// `seed` should differ from cache to cache, and an attacker who chooses keys must not know it.
@@ -149,7 +128,6 @@ impl<K, V> Eviction<K, V> {
             overweight: WeighedQueue::new(OVERWEIGHT),
             weightless: 0,
             max: max_weight,
-            weighed: true,
             heaviest: 0,
             named: None,
         }
@@ -162,12 +140,7 @@ impl<K, V> Eviction<K, V> {
 
     /// Adds a node that was added to the map.
     pub(crate) fn admit(&mut self, node: NodePtr<K, V>) {
-        self.let_in(node.entry(), self.weight_of(node));
-    }
-
-    #[inline]
-    fn weight_of(&self, node: NodePtr<K, V>) -> u32 {
-        if self.weighed { node.weight() } else { 1 }
+        self.let_in(node.entry(), node.weight());
     }
 
     fn let_in(&mut self, entry: EntryPtr<K, V>, weight: u32) {
@@ -189,7 +162,7 @@ impl<K, V> Eviction<K, V> {
     /// was recorded a moment ago. Returns whether an eviction may become necessary: the entry was
     /// not known here yet, or weighs more now.
     pub(crate) fn replaced(&mut self, new: NodePtr<K, V>, first_use: bool) -> bool {
-        let (entry, weight) = (new.entry(), self.weight_of(new));
+        let (entry, weight) = (new.entry(), new.weight());
         let needs_room = entry.queue_id() == OUT || weight > entry.weight();
         let fits = (1..=self.max).contains(&u64::from(weight));
         if entry.queue_id() < FIRST_FREE || !fits {
@@ -213,7 +186,7 @@ impl<K, V> Eviction<K, V> {
     /// weight would change, or which is in no queue, leaves now instead.
     pub(crate) fn keep_position(&mut self, new: NodePtr<K, V>) {
         let entry = new.entry();
-        if entry.queue_id() < FIRST_FREE || self.weight_of(new) != entry.weight() {
+        if entry.queue_id() < FIRST_FREE || new.weight() != entry.weight() {
             self.unlink_entry(entry);
         } else {
             self.forget_victim(entry);
@@ -238,7 +211,7 @@ impl<K, V> Eviction<K, V> {
     /// Prefetches what [`removed`](Self::removed) will write.
     #[inline]
     pub(crate) fn prefetch_around(node: NodePtr<K, V>) {
-        List::<K, V, Queue>::prefetch_around(node.entry());
+        List::<K, V, QUEUE>::prefetch_around(node.entry());
     }
 
     /// Records reads of several nodes, in order.
@@ -250,7 +223,7 @@ impl<K, V> Eviction<K, V> {
         }
         for (at, &node) in nodes.iter().enumerate() {
             if let Some(ahead) = nodes.get(at + PREFETCH_DISTANCE) {
-                List::<K, V, Queue>::prefetch_around(ahead.entry());
+                List::<K, V, QUEUE>::prefetch_around(ahead.entry());
             }
             self.accessed(node);
         }
@@ -316,7 +289,7 @@ impl<K, V> Eviction<K, V> {
 
     /// The weight of all known nodes.
     pub(crate) fn weight(&self) -> u64 {
-        self.order.weight() + self.overweight.weight()
+        self.order.weight() + self.overweight.weight
     }
 
     /// The number of all known nodes.
@@ -368,25 +341,24 @@ impl<K, V> Eviction<K, V> {
         std::iter::once(&mut self.overweight).chain(self.order.queues())
     }
 
+    /// Begins a walk through all entries, from the first victim to the last, in small steps.
+    ///
+    /// It goes through one queue after the other. The number of entries at the beginning bounds its
+    /// visits, so it ends however much writers add meanwhile. Between two steps the policy may
+    /// change: an entry that moves to another queue may be visited twice or not at all. So a walk
+    /// gives an order, and its caller learns elsewhere, from the map, which entries there are.
+    pub(crate) fn begin_walk(&mut self) {
+        // Room for entries that are used meanwhile.
+        let most = 2 * self.len();
+        self.queues().for_each(|queue| queue.begin_walk(most));
+    }
+
     /// Visits at most `most` further entries; false at the end of the walk. One walk at a time.
-    pub(crate) fn walk(
-        &mut self,
-        walk: &mut Walk,
-        most: usize,
-        mut visit: impl FnMut(EntryPtr<K, V>),
-    ) -> bool {
+    pub(crate) fn walk(&mut self, most: usize, mut visit: impl FnMut(EntryPtr<K, V>)) -> bool {
         let mut left = most;
-        for queue in self.queues().skip(walk.queue) {
-            if !std::mem::replace(&mut walk.entered, true) {
-                queue.begin_walk();
-            }
+        for queue in self.queues() {
             left -= queue.walk(left, &mut visit);
-            if left == 0 {
-                return true;
-            }
-            walk.queue += 1;
-            walk.entered = false;
         }
-        false
+        left == 0
     }
 }

@@ -9,11 +9,10 @@
 //!    holds).
 //! 2. `weight` is the sum of the weights of the entries, each of which is at least 1.
 //! 3. `cursor` is an entry of this queue, or `None`. A walk visits every entry that was here as it
-//!    began, and stays: an entry moves only to the newest end, which the walk reaches last. Visits
-//!    are at most twice as many as the entries were. That leaves room for entries that are used
-//!    meanwhile, and the walk ends though writers add entries.
+//!    began, and stays: an entry moves only to the newest end, which the walk reaches last. The
+//!    number of visits is bounded, so the walk ends though writers add entries.
 
-use crate::list::{List, Queue};
+use crate::list::{List, QUEUE};
 use crate::node::EntryPtr;
 
 /// `queue_id` of an entry that is in no queue and not known to the policy.
@@ -26,7 +25,7 @@ pub(super) const OVERWEIGHT: u8 = 2;
 pub(super) const FIRST_FREE: u8 = 3;
 
 pub(super) struct WeighedQueue<K, V> {
-    pub(super) list: List<K, V, Queue>,
+    pub(super) list: List<K, V, QUEUE>,
     /// The entry that a walk visits next (queue 3).
     cursor: Option<EntryPtr<K, V>>,
     /// How many visits the walk may still make.
@@ -45,10 +44,6 @@ impl<K, V> WeighedQueue<K, V> {
             weight: 0,
             queue_id,
         }
-    }
-
-    pub(super) fn weight(&self) -> u64 {
-        self.weight
     }
 
     pub(super) fn len(&self) -> usize {
@@ -86,9 +81,9 @@ impl<K, V> WeighedQueue<K, V> {
     /// entry leaves, the next mostly follows soon.
     fn prefetch_second(&self) {
         let oldest = self.list.front();
-        if let Some(second) = oldest.and_then(List::<K, V, Queue>::next) {
+        if let Some(second) = oldest.and_then(List::<K, V, QUEUE>::next) {
             second.node().prefetch();
-            if let Some(third) = List::<K, V, Queue>::next(second) {
+            if let Some(third) = List::<K, V, QUEUE>::next(second) {
                 third.prefetch();
                 third.prefetch_policy_links();
             }
@@ -105,14 +100,15 @@ impl<K, V> WeighedQueue<K, V> {
     #[inline]
     fn skip_cursor(&mut self, entry: EntryPtr<K, V>) {
         if self.cursor == Some(entry) {
-            self.cursor = List::<K, V, Queue>::next(entry);
+            self.cursor = List::<K, V, QUEUE>::next(entry);
         }
     }
 
-    /// Begins a walk from the oldest entry to the newest. It replaces one that was under way.
-    pub(super) fn begin_walk(&mut self) {
+    /// Begins a walk from the oldest entry to the newest, of at most `most` visits. It replaces one
+    /// that was under way.
+    pub(super) fn begin_walk(&mut self, most: usize) {
         self.cursor = self.list.front();
-        self.ahead = 2 * self.list.len();
+        self.ahead = most;
     }
 
     /// Goes on with the walk for at most `most` entries; returns how many it visited, fewer than
@@ -122,7 +118,7 @@ impl<K, V> WeighedQueue<K, V> {
         while visited < most.min(self.ahead)
             && let Some(entry) = self.cursor
         {
-            self.cursor = List::<K, V, Queue>::next(entry);
+            self.cursor = List::<K, V, QUEUE>::next(entry);
             visited += 1;
             visit(entry);
         }
@@ -145,7 +141,7 @@ impl<K, V> WeighedQueue<K, V> {
     pub(super) fn split(&mut self, other: &mut Self, leaves: impl Fn(u64) -> bool) {
         let mut at = self.list.front();
         while let Some(entry) = at {
-            at = List::<K, V, Queue>::next(entry);
+            at = List::<K, V, QUEUE>::next(entry);
             if leaves(u64::from(entry.weight())) {
                 self.unlink(entry);
                 other.push_newest(entry);

@@ -626,10 +626,10 @@ fn the_last_keys_that_fill_a_cache_are_hot_when_they_are_used() {
         }
         cache.check();
         let mut keys = Vec::new();
-        let mut walk = super::Walk::default();
+        cache.policy.begin_walk();
         while cache
             .policy
-            .walk(&mut walk, 100, |entry| keys.push(*entry.node().key()))
+            .walk(100, |entry| keys.push(*entry.node().key()))
         {}
         let hottest: HashSet<u64> = keys.iter().rev().take(used.len()).copied().collect();
         let cold: Vec<_> = used.difference(&hottest).collect();
@@ -644,9 +644,9 @@ fn a_walk_ends_though_writers_lengthen_the_queues() {
     for policy in [EvictionPolicy::Lru, EvictionPolicy::Adaptive] {
         let mut cache = Model::new(policy, 100 * LEN);
         (0..LEN).for_each(|key| cache.insert(key, 1));
-        let mut walk = super::Walk::default();
+        cache.policy.begin_walk();
         let (mut visits, mut fresh) = (0, LEN..);
-        while cache.policy.walk(&mut walk, 1, |_| visits += 1) {
+        while cache.policy.walk(1, |_| visits += 1) {
             assert!(visits <= 10 * LEN, "{policy:?}: visited {visits} of {LEN}");
             fresh.by_ref().take(2).for_each(|key| cache.insert(key, 1));
             cache.read(visits % LEN);
@@ -660,13 +660,10 @@ fn a_walk_visits_all_that_stays_from_the_coldest_to_the_hottest() {
         let mut cache = Model::new(policy, max);
         (0..100).for_each(|key| _ = cache.request(key));
         (50..60).for_each(|key| _ = cache.read(key));
-        let mut walk = super::Walk::default();
+        cache.policy.begin_walk();
         let mut keys = Vec::new();
         let mut steps = 0;
-        while cache
-            .policy
-            .walk(&mut walk, 7, |entry| keys.push(*entry.node().key()))
-        {
+        while cache.policy.walk(7, |entry| keys.push(*entry.node().key())) {
             steps += 1;
             // The policy continues meanwhile: what was visited leaves, what is ahead is used.
             cache.remove(keys[0] + steps % 2);

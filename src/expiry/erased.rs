@@ -22,7 +22,7 @@
 
 use super::Expiry;
 use crate::node::NodePtr;
-use crate::time::{self, COARSE_FROM, Clock};
+use crate::time::{self, COARSE_FROM, Clock, NEVER};
 use std::any::{TypeId, type_name};
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -36,33 +36,18 @@ pub(crate) trait Lifetime<K, V>: Send + Sync {
     fn asks(&self) -> Asks;
 
     /// The deadline of a new entry.
-    fn deadline_of_new(&self, key: &K, value: &V, clock: &Clock, now: u64) -> u64;
+    fn deadline_of_new(&self, entry: (&K, &V), clock: &Clock, now: u64) -> u64;
 
     /// The deadline of an entry that has `deadline` and is given a new value; `deadline` itself if
     /// the policy leaves it.
-    fn deadline_after_update(
-        &self,
-        key: &K,
-        value: &V,
-        clock: &Clock,
-        now: u64,
-        deadline: u64,
-    ) -> u64;
+    fn deadline_of_update(&self, entry: (&K, &V), clock: &Clock, now: u64, deadline: u64) -> u64;
 
     /// The deadline of an entry that has `deadline` and is read; `deadline` itself if the policy
     /// leaves it.
-    fn deadline_after_read(
-        &self,
-        node: NodePtr<K, V>,
-        clock: &Clock,
-        now: u64,
-        deadline: u64,
-    ) -> u64;
+    fn deadline_of_read(&self, node: NodePtr<K, V>, clock: &Clock, now: u64, deadline: u64) -> u64;
 
-    /// Runs `ask`, which asks the policy about a read; says whether the policy uses the trait's
-    /// default method for reads. The default keeps the deadline, so the policy need not be asked
-    /// again.
-    fn inherits_reads(&self, ask: &mut dyn FnMut()) -> bool;
+    /// What the trait's default method for reads notes if this policy uses it.
+    fn implementation(&self) -> Implementation;
 }
 
 /// Which calls and arguments a policy needs: all of them, for a policy of the user's.
@@ -99,7 +84,7 @@ impl Asks {
 /// See the module docs.
 struct Erased<P> {
     policy: P,
-    /// The arguments for a policy that does not use times.
+    /// What a policy is told that does not use times.
     any_instant: Instant,
 }
 
@@ -111,108 +96,85 @@ pub(crate) fn erase<K, V>(policy: impl Expiry<K, V>) -> Box<dyn Lifetime<K, V>> 
     })
 }
 
+impl<P> Erased<P> {
+    /// The instant that the policy is told, and the time left. For a concrete policy type the
+    /// condition is a compile-time constant, so the compiler drops the branch that is not taken.
+    #[inline]
+    fn told<K, V>(&self, clock: &Clock, now: u64, deadline: u64) -> (Instant, Option<Duration>)
+    where
+        P: Expiry<K, V>,
+    {
+        if self.policy.__asks().times {
+            (clock.instant(now), time::time_left(now, deadline))
+        } else {
+            (self.any_instant, None)
+        }
+    }
+}
+
 impl<K, V, P: Expiry<K, V>> Lifetime<K, V> for Erased<P> {
     fn asks(&self) -> Asks {
         self.policy.__asks()
     }
 
-    fn deadline_of_new(&self, key: &K, value: &V, clock: &Clock, now: u64) -> u64 {
-        // For a concrete policy type this condition is a compile-time constant, so the compiler
-        // drops the branch that is not taken. The same in the methods below.
-        let policy_instant = if self.policy.__asks().times {
-            clock.instant(now)
+    fn deadline_of_new(&self, (key, value): (&K, &V), clock: &Clock, now: u64) -> u64 {
+        let (told, _) = self.told::<K, V>(clock, now, NEVER);
+        time::deadline_in(now, self.policy.expire_after_create(key, value, told))
+    }
+
+    fn deadline_of_update(
+        &self,
+        (key, value): (&K, &V),
+        clock: &Clock,
+        now: u64,
+        deadline: u64,
+    ) -> u64 {
+        let (told, left) = self.told::<K, V>(clock, now, deadline);
+        let answer = self.policy.expire_after_update(key, value, told, left);
+        if self.policy.__asks().times && answer == left {
+            // The old number: if the clock has stepped back, the time left may be above the longest
+            // lifetime.
+            deadline
         } else {
-            self.any_instant
-        };
-        let answer = self.policy.expire_after_create(key, value, policy_instant);
-        time::deadline_in(now, answer)
-    }
-
-    fn deadline_after_update(
-        &self,
-        key: &K,
-        value: &V,
-        clock: &Clock,
-        now: u64,
-        deadline: u64,
-    ) -> u64 {
-        if !self.policy.__asks().times {
-            let policy_instant = self.any_instant;
-            let answer = self
-                .policy
-                .expire_after_update(key, value, policy_instant, None);
-            return time::deadline_in(now, answer);
+            time::deadline_in(now, answer)
         }
-        let left = time::time_left(now, deadline);
-        let policy_instant = clock.instant(now);
-        let answer = self
-            .policy
-            .expire_after_update(key, value, policy_instant, left);
-        deadline_of_answer(answer, left, now, deadline)
     }
 
-    fn deadline_after_read(
-        &self,
-        node: NodePtr<K, V>,
-        clock: &Clock,
-        now: u64,
-        deadline: u64,
-    ) -> u64 {
+    fn deadline_of_read(&self, node: NodePtr<K, V>, clock: &Clock, now: u64, deadline: u64) -> u64 {
         let (key, value) = (node.key(), node.value());
-        if !self.policy.__asks().times {
-            let policy_instant = self.any_instant;
-            let answer =
-                self.policy
-                    .expire_after_read(key, value, policy_instant, None, policy_instant);
-            let now = match answer {
-                Some(lifetime) if lifetime < COARSE_FROM => clock.exactly(now),
-                _ => now,
-            };
-            // The entry may have become due since it was judged. Then it is too late to extend it.
-            return if time::is_due(now, deadline) {
+        let (told, left) = self.told::<K, V>(clock, now, deadline);
+        if self.policy.__asks().times {
+            // The distance is converted, not the two points: if half the clock's range lay between
+            // them, converting each would change their distance.
+            let written = told.checked_sub(node.age(now)).unwrap_or(told);
+            let answer = (self.policy).expire_after_read(key, value, told, left, written);
+            // As after an update.
+            return if answer == left {
                 deadline
             } else {
                 time::deadline_in(now, answer)
             };
         }
-        let left = time::time_left(now, deadline);
-        let policy_instant = clock.instant(now);
-        // The distance is converted, not the two points: if half the clock's range lay between
-        // them, converting each would change their distance.
-        let written = policy_instant.checked_sub(node.age(now));
-        let written = written.unwrap_or(policy_instant);
-        let answer = self
-            .policy
-            .expire_after_read(key, value, policy_instant, left, written);
-        deadline_of_answer(answer, left, now, deadline)
+        let answer = (self.policy).expire_after_read(key, value, told, left, told);
+        let now = match answer {
+            Some(lifetime) if lifetime < COARSE_FROM => clock.exactly(now),
+            _ => now,
+        };
+        // The entry may have become due since it was judged. Then it is too late to extend it.
+        if time::is_due(now, deadline) {
+            deadline
+        } else {
+            time::deadline_in(now, answer)
+        }
     }
 
-    fn inherits_reads(&self, ask: &mut dyn FnMut()) -> bool {
-        RAN.set(None);
-        ask();
-        RAN.take() == Some(implementation::<P, K, V>())
-    }
-}
-
-/// The deadline that follows from an answer about an entry with `deadline` that had `left`.
-#[inline]
-fn deadline_of_answer(
-    answer: Option<Duration>,
-    left: Option<Duration>,
-    now: u64,
-    deadline: u64,
-) -> u64 {
-    // Keep the old number: if the clock has stepped back, the time left may be above the longest
-    // lifetime.
-    if answer == left {
-        deadline
-    } else {
-        time::deadline_in(now, answer)
+    fn implementation(&self) -> Implementation {
+        implementation::<P, K, V>()
     }
 }
 
 /// An implementation of `Expiry`: the policy, and the name of the types of key and value.
-type Implementation = (TypeId, &'static str);
+pub(crate) type Implementation = (TypeId, &'static str);
 
 thread_local! {
     /// The implementation whose provided method has run last.
@@ -221,6 +183,17 @@ thread_local! {
 
 fn implementation<P: ?Sized + 'static, K, V>() -> Implementation {
     (TypeId::of::<P>(), type_name::<(K, V)>())
+}
+
+/// The answer of `ask`, which asks the policy about a read, and whether the policy uses the trait's
+/// default method for reads. The default keeps the deadline, so it need not be asked again.
+pub(crate) fn ask_first<K, V>(
+    policy: &dyn Lifetime<K, V>,
+    ask: impl FnOnce() -> u64,
+) -> (u64, bool) {
+    RAN.set(None);
+    let own = ask();
+    (own, RAN.take() == Some(policy.implementation()))
 }
 
 /// Leaves the note of `P` for these keys and values.

@@ -4,7 +4,6 @@
 //! return type can name it. None has mutable state, so threads that share one policy do not
 //! contend.
 
-use std::cell::Cell;
 use std::convert::identity;
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
@@ -13,7 +12,6 @@ use std::time::{Duration, Instant};
 use super::Expiry;
 use super::erased::Asks;
 use crate::expiry::forward;
-use crate::hash::next_random;
 use crate::time::{MAX_LIFETIME_NANOS, saturating_nanos};
 
 /// Gives each new entry the lifetime that `lifetime` returns; later reads and writes do not change
@@ -196,8 +194,8 @@ pub fn never() -> Never {
 /// - A lifetime above the [longest one](Expiry#answers) is first cut to it.
 /// - With a `fraction` of 0.0 it answers as `policy` does.
 ///
-/// The fractions are pseudo-random, from a generator of the calling thread with a random seed: they
-/// cannot be reproduced, and must not be used for secrets.
+/// The fractions are pseudo-random, from a random origin of the calling thread: they cannot be
+/// reproduced, and must not be used for secrets.
 ///
 /// # Examples
 ///
@@ -219,7 +217,7 @@ pub fn never() -> Never {
 ///
 /// # Cost
 ///
-/// A few instructions for each new lifetime; no lock, no shared state.
+/// A short hash for each new lifetime; no lock, no shared state.
 #[track_caller]
 pub fn jittered<P>(policy: P, fraction: f64) -> Jittered<P> {
     assert!(
@@ -468,23 +466,11 @@ pub(crate) fn shorten(lifetime: Option<Duration>, fraction: f64) -> Option<Durat
     Some(Duration::from_nanos(nanos.saturating_sub(cut as u64)))
 }
 
-/// A pseudo-random number in `[0, 1)`, from a generator of this thread.
+/// A pseudo-random number in `[0, 1)`: the hash of nothing by keys that are new for each call.
 pub(crate) fn random_unit() -> f64 {
-    thread_local! {
-        /// 0 until the thread draws its first number. Has no destructor, so it can be used while
-        /// the thread ends.
-        static STATE: Cell<u64> = const { Cell::new(0) };
-    }
-    STATE.with(|state| {
-        let mut seed = state.get();
-        if seed == 0 {
-            seed = RandomState::new().hash_one(0);
-        }
-        let number = next_random(&mut seed);
-        state.set(seed);
-        // The upper 53 bits: as many as an f64 holds exactly.
-        (number >> 11) as f64 / (1_u64 << 53) as f64
-    })
+    let number = RandomState::new().hash_one(());
+    // The upper 53 bits: as many as an f64 holds exactly.
+    (number >> 11) as f64 / (1_u64 << 53) as f64
 }
 
 #[cfg(test)]

@@ -5,19 +5,17 @@
 //! meanwhile leaves its value with the waiter.
 
 use super::claim::{Claim, Claimant, Request};
-use super::cycle::thread_number;
-use super::guard::{CallGuard, Keyless};
-use super::key::{ByRef, CacheKey, CacheValue};
-use super::state::{Load, Outcome, Want};
-use super::wait::{block_on, in_loader, mark_lead};
+use super::guard::{CallGuard, Home};
+use super::key::{CacheHasher, CacheKey, CacheValue, Owned};
+use super::run::{Made, Run, conclude, of_option, poll_leader};
+use super::state::{Outcome, Want};
+use super::wait::{block_on, in_loader};
 use crate::cache::Cache;
-use crate::operations::{Core, LifetimeSource};
 use std::collections::HashMap;
 use std::future::{Future, poll_fn, ready};
 use std::hash::{BuildHasher, Hash};
 use std::pin::pin;
 use std::sync::Arc;
-use std::task::Context;
 
 /// The keys of a call, each once, and where its answer goes.
 pub(crate) struct Keys<K, V> {
@@ -66,86 +64,59 @@ impl<K: Hash + Eq, V: Clone> Keys<K, V> {
     }
 }
 
-/// The keys that a call leads: their indices, and the guard of each.
-struct Guards<'a, K, V, S>(Vec<(usize, CallGuard<'a, K, V, S>)>);
-
-impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher> Guards<'a, K, V, S> {
-    /// Notes the answer for a key, or keeps the guard of its load.
-    fn take(
-        &mut self,
-        place: usize,
-        claim: Claim<K, V, &'a Core<K, V, S>>,
-        answers: &mut [Option<V>],
-    ) {
-        match claim {
-            Claim::Value(seen) => answers[place] = Some(seen.value),
-            Claim::Failed(_) => answers[place] = None,
-            Claim::Guard(guard, _) => self.0.push((place, guard)),
-            Claim::Busy(_) => unreachable!("it waits"),
-        }
+/// Loads the keys that a call leads, if there are any, and stores what was loaded, or fails each
+/// key. A guard stands with the index of its key, which is also that of its answer.
+async fn run<K: CacheKey, V: CacheValue, S: CacheHasher, E, F>(
+    guards: Vec<(usize, CallGuard<'_, K, V, S>)>,
+    load: &mut impl FnMut(Vec<K>) -> F,
+    keys: &[K],
+    answers: &mut [Option<V>],
+) -> Result<(), Arc<E>>
+where
+    E: Send + Sync + 'static,
+    F: Future<Output = Result<Vec<Option<V>>, E>>,
+{
+    if guards.is_empty() {
+        return Ok(());
     }
-
-    fn loads(&self) -> impl Iterator<Item = &Load<K, V>> {
-        self.0.iter().map(|(_, guard)| &**guard.load())
-    }
-
-    /// Loads the keys, if there are any, and commits what was loaded, or fails each key. The
-    /// polling thread leads each of them until its poll ends, also while it then commits.
-    async fn run<E, F, L>(
-        self,
-        load: &mut impl FnMut(Vec<K>) -> F,
-        put: &impl Fn(L) -> (V, LifetimeSource),
-        answers: &mut [Option<V>],
-    ) -> Result<(), Arc<E>>
-    where
-        E: Send + Sync + 'static,
-        F: Future<Output = Result<Vec<Option<L>>, E>>,
-    {
-        if self.0.is_empty() {
-            return Ok(());
-        }
-        let lead = |thread| self.loads().for_each(|load| load.set_leader(thread));
-        let loaded = {
-            let keys = self.loads().map(|load| load.key().clone());
-            let mut future = pin!(load(keys.collect()));
-            let poll = |cx: &mut Context<'_>| {
-                lead(thread_number());
-                let _mark = mark_lead();
-                let polled = future.as_mut().poll(cx);
-                if polled.is_pending() {
-                    lead(0);
-                }
-                polled
-            };
-            poll_fn(poll).await
-        };
-        let values = match loaded {
-            Ok(values) => values,
-            Err(error) => {
-                let error = Arc::new(error);
-                for (_, guard) in self.0 {
-                    guard.fail(&Outcome::Error(Arc::<E>::clone(&error)));
-                }
-                return Err(error);
+    let mut places: Vec<_> = guards.iter().map(|(place, _)| *place).collect();
+    places.sort_unstable();
+    let loaded = {
+        let keys = places.iter().map(|&place| keys[place].clone()).collect();
+        let loads = guards.iter().map(|(_, guard)| &**guard.load());
+        let mut code = pin!(async { load(keys).await });
+        poll_fn(|cx| poll_leader(loads.clone(), code.as_mut(), cx)).await
+    };
+    let values = match loaded {
+        Ok(values) => values,
+        Err(error) => {
+            let error = Arc::new(error);
+            for (_, guard) in guards {
+                guard.fail(&Outcome::Error(Arc::<E>::clone(&error)));
             }
-        };
-        assert!(
-            values.len() == self.0.len(),
-            "{}",
-            wrong_number_of_values(self.0.len(), values.len()),
-        );
-        for ((place, guard), value) in self.0.into_iter().zip(values) {
-            match value {
-                Some(value) => {
-                    let (value, given) = put(value);
-                    let seen = guard.fill(Keyless::made(value), given).into_entry();
-                    answers[place] = Some(seen.value);
-                }
-                None => guard.fail(&Outcome::Absent),
-            }
+            return Err(error);
         }
-        Ok(())
+    };
+    assert!(
+        values.len() == guards.len(),
+        "{}",
+        wrong_number_of_values(guards.len(), values.len()),
+    );
+    for (place, value) in places.into_iter().zip(values) {
+        answers[place] = value;
     }
+    for (place, guard) in guards {
+        let made = of_option(answers[place].take());
+        answers[place] = answer(Ok((guard, None, made)));
+    }
+    Ok(())
+}
+
+/// The answer for a key.
+fn answer<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>>(
+    run: Run<K, V, H, Made<V>>,
+) -> Option<V> {
+    conclude(run).ok().map(|seen| seen.value)
 }
 
 /// The panic message of a load that returned another number of values than it was given keys.
@@ -154,11 +125,6 @@ pub(crate) fn wrong_number_of_values(keys: usize, values: usize) -> String {
         "the load of several keys was given {keys} keys and returned {values} values; it has to \
          return one for each key"
     )
-}
-
-/// A value whose loader has said nothing about its lifetime.
-fn plain<V>(value: V) -> (V, LifetimeSource) {
-    (value, LifetimeSource::Policy)
 }
 
 const ASK: Request = Request::value(Want::Optional);
@@ -247,44 +213,38 @@ where
     pub async fn get_all_with_async<E, F>(
         &self,
         keys: impl IntoIterator<Item = K>,
-        load: impl FnMut(Vec<K>) -> F,
+        mut load: impl FnMut(Vec<K>) -> F,
     ) -> Result<Vec<Option<V>>, Arc<E>>
     where
         E: Send + Sync + 'static,
         F: Future<Output = Result<Vec<Option<V>>, E>>,
     {
-        let keys = Keys::look_up(keys, |keys| self.get_many(keys));
-        self.get_all_as_async(keys, load, plain).await
-    }
-
-    /// The rest of `get_all_with_async`, once the keys were looked up; `put` says what to store of
-    /// what was loaded.
-    pub(crate) async fn get_all_as_async<E, F, L>(
-        &self,
-        mut keys: Keys<K, V>,
-        mut load: impl FnMut(Vec<K>) -> F,
-        put: impl Fn(L) -> (V, LifetimeSource),
-    ) -> Result<Vec<Option<V>>, Arc<E>>
-    where
-        E: Send + Sync + 'static,
-        F: Future<Output = Result<Vec<Option<L>>, E>>,
-    {
-        let answers = &mut keys.answers;
-        let (mut guards, mut waiters) = (Guards(Vec::new()), Vec::new());
-        for &place in &keys.missing {
-            let mut claimant = Claimant::new(self.core(), ByRef::new(&keys.unique[place]), LATER);
+        let mut keys = Keys::look_up(keys, |keys| self.get_many(keys));
+        let (core, unique, answers) = (self.core(), &keys.unique, &mut keys.answers);
+        // In the order of their hashes, in which shards keep loads and entries: the memory that one
+        // key needs is near to that of the last.
+        let missing = keys.missing.iter().map(|&at| (core.hash(&unique[at]), at));
+        let mut missing: Vec<_> = missing.collect();
+        missing.sort_unstable();
+        let (mut guards, mut waiters) = (Vec::with_capacity(missing.len()), Vec::new());
+        for (hash, place) in missing {
+            let key = Owned(Some(unique[place].clone()));
+            let mut claimant = Claimant::new(core, key, LATER).with_hash(hash);
             match claimant.step(None) {
-                Some(claim) => guards.take(place, claim, answers),
+                Some(Claim::Guard(guard, _)) => guards.push((place, guard)),
+                Some(claim) => answers[place] = answer(Err(claim)),
                 None => waiters.push((place, claimant)),
             }
         }
-        guards.run(&mut load, &put, answers).await?;
+        run(guards, &mut load, unique, answers).await?;
         for (place, mut waiter) in waiters {
             waiter.wait_now(ASK);
-            let claim = poll_fn(|cx| waiter.poll_claim(cx)).await;
-            let mut guards = Guards(Vec::new());
-            guards.take(place, claim, answers);
-            guards.run(&mut load, &put, answers).await?;
+            match poll_fn(|cx| waiter.poll_claim(cx)).await {
+                Claim::Guard(guard, _) => {
+                    run(vec![(place, guard)], &mut load, unique, answers).await?;
+                }
+                claim => answers[place] = answer(Err(claim)),
+            }
         }
         Ok(keys.in_order())
     }

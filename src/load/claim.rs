@@ -6,21 +6,21 @@
 use super::cycle::thread_number;
 use super::guard::{Guard, Home, Keyless, OwnedGuard};
 use super::key::{CacheKey, CacheValue, Key, Owned};
-use super::state::{Load, Outcome, RevokedBy, Ticket, Verdict, Want};
-use super::table::SameHashLoads;
+use super::state::{Load, Outcome, Phase, RevokedBy, Ticket, Verdict, Want};
 use super::wait::{block_on, has_to_wait};
 use crate::listener::RemovalCause;
 use crate::maintenance::WriteOutcome;
 use crate::map::Revalidated;
 use crate::node::NodePtr;
-use crate::operations::{Change, Cloned, Core, Hold, Lookup, WeakHandle};
+use crate::operations::{Change, Core, Hold, WeakHandle};
 use crate::stats::Count;
-use crate::time::NEVER;
+use crate::time::{self, MAX_LIFETIME_NANOS, NEVER};
 use equivalent::Equivalent;
 use std::future::poll_fn;
 use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 /// The answer to a claim.
 pub(crate) enum Claim<K, V, H: Home<K, V>> {
@@ -45,6 +45,8 @@ pub(crate) enum Over {
     Stale,
     /// Any, or none.
     Any,
+    /// It does not run.
+    Never,
 }
 
 /// What a call wants of the key.
@@ -85,26 +87,18 @@ impl Request {
     fn reloads(&self) -> bool {
         self.over != Over::Absent && self.want != Want::OwnTurn
     }
-
-    /// The same for a call that takes an error that is remembered.
-    pub(crate) const fn heeding_failures(self) -> Self {
-        Self {
-            heeds_failures: true,
-            ..self
-        }
-    }
 }
 
 /// A call that has yet to get its claim.
 pub(crate) struct Claimant<K, V, H: Home<K, V>, Y: Key<K>> {
     home: H,
-    pub(crate) key: Y,
+    pub(super) key: Y,
     /// The key's hash, once it has been computed.
     hash: Option<u64>,
     pub(crate) ask: Request,
     /// The place in the order of waiters, drawn when the call first waits.
     ticket: Option<Ticket>,
-    /// The load that it waits for.
+    /// The load that it waits for, or was told to lead.
     waits: Option<Arc<Load<K, V>>>,
 }
 
@@ -146,7 +140,8 @@ impl<K, V, H: Home<K, V>, Y: Key<K>> Claimant<K, V, H, Y> {
         self.waits = Some(load);
     }
 
-    /// Ends the wait of this call. If it had been told to lead, the next waiter leads.
+    /// Ends the wait of this call. If it had been told to lead, and has not begun to, the next
+    /// waiter leads.
     fn stop(&mut self) {
         if let (Some(load), Some(ticket)) = (self.waits.take(), self.ticket)
             && load.is_of_this_process()
@@ -164,62 +159,45 @@ where
     H: Home<K, V, Hasher: BuildHasher>,
     Y: Key<K>,
 {
-    /// The key's value as of `get`, at the first call; later calls do not look it up.
-    pub(super) fn look_up(&mut self) -> Option<V> {
-        if self.hash.is_some() {
-            return None;
-        }
-        let (core, key) = (self.home.visit()?, self.key.query());
-        let hash = core.hash(key);
-        let value = Cloned::look_up_hashed(&*core, hash, key);
-        // Set after the user code: if that panics, the next poll starts from here.
-        self.hash = Some(hash);
-        value
-    }
-
     /// The claim of a call that does not wait, or whose wait has ended with this verdict; `None` if
     /// the call has to wait now.
     #[inline]
     pub(crate) fn step(&mut self, told: Option<Verdict<V>>) -> Option<Claim<K, V, H>> {
-        let former = self.waits.take();
-        let offered = match told {
-            Some(Verdict::Ended(Outcome::Value(shared))) => {
-                let clock = self.home.visit();
-                let clock = clock.as_ref().map(|core| &core.shared.clock);
-                return Some(Claim::Value(Keyless::of_load(clock, &shared)));
-            }
-            Some(Verdict::Ended(failure)) => return Some(Claim::Failed(failure)),
-            Some(Verdict::Leads) => former,
-            Some(Verdict::Retry) | None => None,
-        };
-        // Hands the lead on if this call does not need it, or panics.
-        let offered = offered.map(|load| Guard::new(self.home.clone(), load));
-        if let Some(guard) = &offered {
-            self.key.restore(guard.load().key());
+        if let Some(load) = &self.waits {
+            self.key.restore(load.key());
         }
-        self.begin(offered)
+        let claim = match told {
+            Some(Verdict::Ended(Outcome::Value(shared))) => Claim::Value(shared.copy()),
+            Some(Verdict::Ended(failure)) => Claim::Failed(failure),
+            // It waits until it has the guard: if it does not need that, or panics, it leaves.
+            Some(Verdict::Leads) => self.begin()?,
+            Some(Verdict::Retry) | None => {
+                self.stop();
+                self.begin()?
+            }
+        };
+        self.stop();
+        Some(claim)
     }
 
-    /// The verdict about a call that waits, by polls. `None` if it does not wait, or no longer:
-    /// the load is overdue.
+    /// The verdict about a call that waits, by polls. `None` if it does not wait, or the load is
+    /// overdue.
     pub(crate) fn poll_verdict(&mut self, cx: &Context<'_>) -> Poll<Option<Verdict<V>>> {
-        self.home.check_process();
         let (Some(load), Some(ticket)) = (&self.waits, self.ticket) else {
             return Poll::Ready(None);
         };
-        let told = load.poll(ticket, cx.waker());
-        if told.is_none() {
-            let core = self.home.visit();
-            match has_to_wait(core.as_deref(), load, ticket, cx.waker()) {
-                Ok(true) => return Poll::Pending,
-                Ok(false) => self.stop(),
-                Err(cycle) => {
-                    self.stop();
-                    panic!("{cycle}");
-                }
+        if let Some(told) = load.poll(ticket, cx.waker()) {
+            return Poll::Ready(Some(told));
+        }
+        let core = self.home.visit();
+        match has_to_wait(core.as_deref(), load, ticket, cx.waker()) {
+            Ok(true) => Poll::Pending,
+            Ok(false) => Poll::Ready(None),
+            Err(cycle) => {
+                self.stop();
+                panic!("{cycle}");
             }
         }
-        Poll::Ready(told)
     }
 
     /// The claim, by polls. The first may follow a [`step`](Self::step).
@@ -246,11 +224,10 @@ where
         }
     }
 
-    /// Claims the key. `offered` is the guard of the load that the call was told to lead.
+    /// Claims the key.
     #[inline(never)]
-    fn begin(&mut self, offered: Option<Guard<K, V, H>>) -> Option<Claim<K, V, H>> {
+    fn begin(&mut self) -> Option<Claim<K, V, H>> {
         let Some(core) = self.home.visit() else {
-            self.home.check_process();
             return Some(Claim::Busy(None));
         };
         let hash = match self.hash {
@@ -262,40 +239,34 @@ where
         if !waits_already {
             core.count_operation();
         }
-        let (shared, ask, mut left) = (&core.shared, self.ask, None);
+        let (shared, ask) = (&core.shared, self.ask);
         let begin = Begin {
             core: &*core,
             key: &mut self.key,
             hash,
             ask,
             ticket: &mut self.ticket,
-            offered: offered.as_ref().map(Guard::load),
-            left: &mut left,
             now: 0,
             wants_key: false,
         };
         // Before the pin: it is dropped afterwards if a clone panics, and calls wakers.
         let mut guard;
-        // Holds the pin, and releases the waiters of an overdue load.
-        let (begun, settled) = shared.transact(hash, begin).split();
-        let over = match begun {
-            Begun::Live(node) => return Some(Claim::Value(Keyless::of_node(shared, node))),
+        // What is held has the pin, and releases the waiters of an overdue load.
+        let (begun, held) = shared.transact(hash, begin);
+        let entry = |node| Keyless::of_node(shared, node);
+        Some(match begun {
+            Begun::Live(node) => Claim::Value(entry(node)),
             Begun::Busy(over) => {
                 let live = over.filter(|&node| shared.is_live(node));
-                let seen = live.map(|node| Keyless::of_node(shared, node));
-                return Some(Claim::Busy(seen));
+                Claim::Busy(live.map(entry))
             }
             Begun::Remembered(failure) => {
                 shared.count(Count::RememberedFailures);
-                return Some(Claim::Failed(failure));
-            }
-            Begun::Withdrawn => {
-                settled.end();
-                drop(offered);
-                return self.begin(None);
+                Claim::Failed(failure)
             }
             Begun::Joined(load, now) => {
-                settled.end();
+                drop(held);
+                self.stop();
                 // After it has joined: a caller that reads the count may rely on it.
                 if !waits_already {
                     shared.count(Count::LoadWaits);
@@ -304,19 +275,17 @@ where
                 self.waits = Some(load);
                 return None;
             }
-            Begun::Leads(load, over) => {
-                guard = offered.unwrap_or_else(|| Guard::new(self.home.clone(), load));
+            Begun::Leads(load, over, left) => {
+                guard = Guard::new(self.home.clone(), load);
                 (guard.runs, guard.absent) = (true, over.is_none());
-                over
+                let seen = over.filter(|_| !ask.reloads()).map(entry);
+                drop(held);
+                if let Some(outcome) = left {
+                    core.maintenance.after_write(shared, outcome);
+                }
+                Claim::Guard(guard, seen)
             }
-        };
-        let over = over.filter(|_| !ask.reloads());
-        let seen = over.map(|node| Keyless::of_node(shared, node));
-        settled.end();
-        if let Some(outcome) = left {
-            core.maintenance.after_write(shared, outcome);
-        }
-        Some(Claim::Guard(guard, seen))
+        })
     }
 }
 
@@ -337,10 +306,6 @@ struct Begin<'b, K, V, S, Y> {
     hash: u64,
     ask: Request,
     ticket: &'b mut Option<Ticket>,
-    /// The load that the call was told to lead.
-    offered: Option<&'b Arc<Load<K, V>>>,
-    /// An entry that was due has left.
-    left: &'b mut Option<WriteOutcome>,
     /// Cache time.
     now: u64,
     /// Whether the next attempt needs the owned key.
@@ -356,22 +321,8 @@ enum Begun<K, V> {
     Busy(Option<NodePtr<K, V>>),
     /// The key's last load has failed, which is remembered.
     Remembered(Outcome<V>),
-    /// The load that the call was told to lead is no longer current.
-    Withdrawn,
-    /// With the live entry that it leads over.
-    Leads(Arc<Load<K, V>>, Option<NodePtr<K, V>>),
-}
-
-impl<K, V, S, Y> Begin<'_, K, V, S, Y> {
-    fn heeds_failures(&self) -> bool {
-        self.ask.heeds_failures && self.core.failure_backoff.is_some()
-    }
-
-    /// The failure of an earlier run that this call takes as its answer.
-    fn failure(&self, load: &Load<K, V>) -> Option<Outcome<V>> {
-        let heeds = self.heeds_failures();
-        heeds.then(|| load.remembered(self.now, self.ask.want))?
-    }
+    /// With the live entry that it leads over, or the outcome of the removal of one that was due.
+    Leads(Arc<Load<K, V>>, Option<NodePtr<K, V>>, Option<WriteOutcome>),
 }
 
 impl<K, V, S, Y> Change<K, V> for Begin<'_, K, V, S, Y>
@@ -394,7 +345,7 @@ where
     #[inline]
     fn expects_absent(&mut self) -> bool {
         // Most calls have just looked the key up.
-        self.offered.is_none() && self.ask.over == Over::Absent
+        matches!(self.ask.over, Over::Absent | Over::Never)
     }
 
     #[inline]
@@ -408,11 +359,7 @@ where
         if self.wants_key {
             self.key.prepare();
         }
-        self.now = if self.ask.reloads() || self.heeds_failures() {
-            self.core.shared.clock.now()
-        } else {
-            self.core.load_clock()
-        };
+        self.now = self.core.load_clock();
         Ok(())
     }
 
@@ -423,32 +370,29 @@ where
         place: Revalidated<'s, K, V>,
         hold: &mut Hold<'_, 's, K, V>,
     ) -> Result<Begun<K, V>, ()> {
-        // An idle load: also whether its run was counted before.
+        // A load without a leader at work, and its phase.
         let (mut idle, mut overdue) = (None, false);
-        if let Some(offered) = self.offered {
-            if !offered.is_current() {
-                return Ok(Begun::Withdrawn);
-            }
-            if let Some(failure) = self.failure(offered) {
-                return Ok(Begun::Remembered(failure));
-            }
-        } else if let Some(load) = hold.load() {
-            let load = Arc::clone(load);
-            if load.is_resting() {
-                if let Some(failure) = self.failure(&load) {
-                    return Ok(Begun::Remembered(failure));
-                }
-                idle = Some((load, false));
-            } else if !self.ask.reloads() && load.is_queued() {
+        if let Some(load) = hold.load().cloned() {
+            let phase = load.phase();
+            let is_idle = match phase {
+                Phase::Resting => true,
+                Phase::Offered(to) => Some(to) == *self.ticket,
                 // Neither a miss nor a compute waits for a reload that only waits for a thread: it
                 // takes it over.
-                idle = Some((load, true));
+                Phase::Queued => !self.ask.reloads(),
+                Phase::Led | Phase::Over => false,
+            };
+            if is_idle {
+                let heeds = self.ask.heeds_failures && phase != Phase::Queued;
+                if heeds && let Some(failure) = load.remembered(self.now, self.ask.want) {
+                    return Ok(Begun::Remembered(failure));
+                }
+                idle = Some((load, phase));
             } else if self.core.is_overdue(&load, self.now) {
                 overdue = true;
+            } else if !self.ask.may_wait {
+                return Ok(Begun::Busy(place.node().filter(|_| !self.ask.reloads())));
             } else {
-                if !self.ask.may_wait {
-                    return Ok(Begun::Busy(place.node().filter(|_| !self.ask.reloads())));
-                }
                 let place = *self.ticket.get_or_insert_with(Ticket::draw);
                 if !load.join(place, self.ask.want, self.ask.reloads()) {
                     return Err(());
@@ -456,8 +400,10 @@ where
                 return Ok(Begun::Joined(load, self.now));
             }
         }
-        let led = self.offered.or(idle.as_ref().map(|(load, _)| load));
-        if led.is_none() && self.key.owned().is_none() {
+        if self.ask.over == Over::Never {
+            return Ok(Begun::Busy(None));
+        }
+        if idle.is_none() && self.key.owned().is_none() {
             self.wants_key = true;
             return Err(());
         }
@@ -478,34 +424,38 @@ where
         if self.ask.over == Over::Stale && !over.is_some_and(is_stale) {
             return Ok(Begun::Busy(None));
         }
-        if let Some((idle, _)) = &idle
-            && !idle.take_idle()
+        let (idle, phase) = idle.unzip();
+        if let (Some(load), Some(phase)) = (&idle, phase)
+            && !load.take_lead(phase)
         {
             return Err(());
         }
         // From here on the begin succeeds: an error would say that nothing was changed.
-        if let (Some((taken, true)), Some(node)) = (&idle, over)
-            && let (Some(until), Some(refresh)) = (taken.reload_until(), node.refresh())
+        let was_queued = phase == Some(Phase::Queued);
+        if was_queued
+            && let (Some(load), Some(node)) = (&idle, over)
+            && let (Some(until), Some(refresh)) = (load.reload_until(), node.refresh())
         {
             // If the compute stores nothing, the next read reloads the entry.
             refresh.end(until, self.now, false);
         }
-        if let Some(spot) = due {
+        let left = due.map(|spot| {
             let node = spot.node;
             hold.shard.remove(spot, RemovalCause::Expired);
             shared.note_removed(|| node.weight(), RemovalCause::Expired);
-            *self.left = Some(WriteOutcome::of_removal(&hold.shard, None));
+            WriteOutcome::of_removal(&hold.shard, None)
+        });
+        if !was_queued {
+            shared.count(Count::Loads);
         }
         // For a task that is the calling thread, until its poll ends: what it calls meanwhile must
         // not wait for it.
         let leader = thread_number();
-        if !idle.as_ref().is_some_and(|(_, counted)| *counted) {
-            shared.count(Count::Loads);
-        }
-        let load = if let Some(led) = led {
-            led.set_leader(leader);
-            led.begin_anew(self.now);
-            Arc::clone(led)
+        let load = if let Some(load) = idle {
+            load.set_leader(leader);
+            load.set_began(self.now);
+            load.set_reload(NEVER);
+            load
         } else {
             let Some(key) = self.key.owned().take() else {
                 unreachable!("the key was there above");
@@ -514,14 +464,22 @@ where
             if overdue {
                 hold.revoke(RevokedBy::NewerLoad);
             }
-            hold.shard.list_load(Arc::clone(&load));
+            hold.shard
+                .change_loads(|loads| loads.add(Arc::clone(&load)));
             load
         };
         if let Some(node) = over.filter(|_| self.ask.reloads()) {
-            self.core.begin_refresh(&load, node, self.now);
+            // When the right to reload can be taken again.
+            let most = self.core.lifetimes.limits.load_timeout;
+            let most = most.unwrap_or(Duration::from_nanos(MAX_LIFETIME_NANOS));
+            let until = time::deadline_after(self.now, most);
+            load.set_reload(until);
+            if let Some(refresh) = node.refresh() {
+                refresh.begin(until);
+            }
             shared.count(Count::Reloads);
         }
-        Ok(Begun::Leads(load, over))
+        Ok(Begun::Leads(load, over, left))
     }
 }
 
@@ -552,26 +510,6 @@ impl<K: CacheKey, V: CacheValue, S: BuildHasher> Core<K, V, S> {
         match Claimant::new(home, key, ask).with_hash(hash).step(None)? {
             Claim::Guard(guard, _) => Some(guard),
             _ => None,
-        }
-    }
-
-    /// The failure of the key's last load, while it is remembered, for a call that wants this.
-    pub(crate) fn remembered<Q>(&self, hash: u64, key: &Q, want: Want) -> Option<Outcome<V>>
-    where
-        Q: Equivalent<K> + ?Sized,
-    {
-        let mut same_hash = SameHashLoads::new();
-        loop {
-            let shard = self.shared.map.lock(hash);
-            if shard.loads().classify(hash, &mut same_hash) {
-                drop(shard);
-                let load = same_hash.mine()?;
-                let resting = load.is_resting();
-                let now = self.shared.clock.now();
-                return resting.then(|| load.remembered(now, want))?;
-            }
-            drop(shard);
-            same_hash.compare(|other| key.equivalent(other));
         }
     }
 }

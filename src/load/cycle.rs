@@ -15,7 +15,8 @@
 //!
 //! A thread that waits until others have delivered notifications waits for the thread that delivers
 //! just now, which may wait for a load inside the listener. It looks for a cycle at intervals, and
-//! waits no longer if there is one ([`DeliveryWait`]). Such a wait refuses no other.
+//! waits no longer if there is one ([`NotedWait::may_wait_for_delivery`]). Such a wait refuses no
+//! other.
 
 use super::state::Ticket;
 use crate::process::PerProcess;
@@ -42,15 +43,11 @@ enum Wait {
 
 /// A cycle that a wait of the thread `me` for the thread `first` would close: the number of other
 /// threads in it, and how many of them wait for loads. The waits of the rest end by themselves.
-fn find_cycle(
-    waits: &BTreeMap<u64, Wait>,
-    me: u64,
-    first: Option<u64>,
-) -> Option<(WaitCycle, usize)> {
+fn find_cycle(waits: &BTreeMap<u64, Wait>, me: u64, first: Option<u64>) -> Option<(usize, usize)> {
     let (mut next, mut others, mut loads) = (first, 0, 0);
     while let Some(thread) = next {
         if thread == me {
-            return Some((WaitCycle { others }, loads));
+            return Some((others, loads));
         }
         others += 1;
         next = match waits.get(&thread).filter(|_| others <= waits.len())? {
@@ -74,29 +71,20 @@ pub(crate) trait WaitTarget: Send + Sync {
     fn is_among_next(&self, ticket: Ticket, count: usize) -> bool;
 }
 
-/// A refused wait: the thread would wait for itself, through this number of other threads.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct WaitCycle {
-    pub(crate) others: usize,
-}
-
-impl WaitCycle {
-    /// The message about it; `hash` is that of the key whose load the call would wait for.
-    pub(crate) fn fault(self, hash: u64) -> String {
-        let who = match self.others {
-            0 => "which this thread leads itself".to_string(),
-            1 => {
-                "whose leader, another thread, waits for a load that this thread leads".to_string()
-            }
-            others => format!(
-                "whose leader waits, through {others} threads, for a load that this thread leads"
-            ),
-        };
-        format!(
-            "deadlock: this call would wait for the load of the key with the hash {hash:#018x}, \
-             {who}; the call is refused"
-        )
-    }
+/// The message about a refused wait: the thread would wait for itself, through this number of other
+/// threads, for the load of the key with this hash.
+pub(crate) fn fault(others: usize, hash: u64) -> String {
+    let who = match others {
+        0 => "which this thread leads itself".to_string(),
+        1 => "whose leader, another thread, waits for a load that this thread leads".to_string(),
+        others => format!(
+            "whose leader waits, through {others} threads, for a load that this thread leads"
+        ),
+    };
+    format!(
+        "deadlock: this call would wait for the load of the key with the hash {hash:#018x}, \
+         {who}; the call is refused"
+    )
 }
 
 /// The number of the calling thread; 0 if the thread is ending.
@@ -115,44 +103,42 @@ pub(crate) fn thread_number() -> u64 {
     NUMBER.try_with(draw).unwrap_or(0)
 }
 
-/// Waits for a load as a thread, unless that would close a cycle.
-pub(crate) fn wait_in(
-    load: Arc<dyn WaitTarget>,
-    ticket: Ticket,
-    wait: impl FnOnce(),
-) -> Result<(), WaitCycle> {
-    let me = thread_number();
-    if me == 0 {
-        wait();
-        return Ok(());
-    }
-    let mut waits = waiting_threads();
-    if let Some((cycle, loads)) = find_cycle(&waits, me, load.awaited_thread(ticket))
-        && loads == cycle.others
-    {
-        return Err(cycle);
-    }
-    // One wait a thread: a thread that waits runs no other code.
-    waits.insert(me, Wait::Load(load, ticket));
-    drop(waits);
-    let _noted = NotedWait(me);
-    wait();
-    Ok(())
-}
+/// The wait of the calling thread, as long as it lasts.
+pub(crate) struct NotedWait(u64);
 
-/// The wait of the calling thread for notifications that other threads deliver.
-pub(crate) struct DeliveryWait(NotedWait);
-
-impl DeliveryWait {
+impl NotedWait {
     pub(crate) fn begin() -> Self {
-        Self(NotedWait(thread_number()))
+        Self(thread_number())
     }
 
-    /// Whether the thread may go on to wait, while the thread `by` delivers. False if that one
-    /// waits, directly or through other threads, for a load that this thread leads: its listener
-    /// calls the cache, and this thread is inside a loader.
-    pub(crate) fn may_wait_for(&self, by: u64) -> bool {
-        let me = self.0.0;
+    /// Waits for a load, unless that would close a cycle: an error is the number of other threads
+    /// in it.
+    pub(crate) fn wait_for(
+        self,
+        load: Arc<dyn WaitTarget>,
+        ticket: Ticket,
+        wait: impl FnOnce(),
+    ) -> Result<(), usize> {
+        let me = self.0;
+        if me != 0 {
+            let mut waits = waiting_threads();
+            if let Some((others, loads)) = find_cycle(&waits, me, load.awaited_thread(ticket))
+                && loads == others
+            {
+                return Err(others);
+            }
+            // One wait a thread: a thread that waits runs no other code.
+            waits.insert(me, Wait::Load(load, ticket));
+        }
+        wait();
+        Ok(())
+    }
+
+    /// Whether the thread may go on to wait for notifications, while the thread `by` delivers.
+    /// False if that one waits, directly or through other threads, for a load that this thread
+    /// leads: its listener calls the cache, and this thread is inside a loader.
+    pub(crate) fn may_wait_for_delivery(&self, by: u64) -> bool {
+        let me = self.0;
         if me == 0 || by == 0 {
             return true;
         }
@@ -166,9 +152,6 @@ impl DeliveryWait {
         !closes
     }
 }
-
-/// A thread's wait, as long as it lasts.
-struct NotedWait(u64);
 
 impl Drop for NotedWait {
     fn drop(&mut self) {

@@ -1,22 +1,28 @@
-//! Entry selectors: a key, and what to do with its entry. `or_*` make a value for an absent key.
+//! Entry selectors: a key, and what to do with its entry. `or_*` make a value for an absent key;
+//! `and_*`, the computes, see the live entry and say what becomes of it, in turns.
 
-use super::claim::{Claimant, Request};
-use super::guard::Keyless;
-use super::key::{ByRef, Key, Owned};
+use super::claim::{Claim, Claimant, Request};
+use super::guard::{Filling, Keyless};
+use super::key::{ByRef, CacheKey, CacheValue, Key, Owned};
 use super::run::{
-    Made, conclude, fallible, of_option, of_pair, of_result, of_value, or_error, sure,
+    Made, Run, conclude, fallible, of_option, of_pair, of_result, of_value, or_error, sure,
 };
-use super::state::{Outcome, Want};
-use crate::RandomState;
+use super::state::{Outcome, RevokedBy, Want};
 use crate::cache::Cache;
-use crate::compute::Entry;
+use crate::compute::{CompResult, Entry, Op};
+use crate::operations::{Core, LifetimeSource};
+use crate::{RandomState, RemovalCause};
 use equivalent::Equivalent;
 use std::borrow::ToOwned;
+use std::convert::Infallible;
 use std::fmt;
 use std::future::Future;
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 use std::time::Duration;
+
+/// The run of a call on this cache.
+type CallRun<'a, K, V, S, O> = Run<K, V, &'a Core<K, V, S>, O>;
 
 /// A key of a cache, and what to do with its entry; from [`Cache::entry`].
 ///
@@ -34,10 +40,8 @@ use std::time::Duration;
 /// ```
 #[must_use = "a selector does nothing by itself"]
 pub struct EntrySelector<'a, K, V, S = RandomState, Y = Owned<K>> {
-    pub(super) cache: &'a Cache<K, V, S>,
-    pub(super) key: Y,
-    // The struct uses `K` only through `Y`.
-    _key: std::marker::PhantomData<fn() -> K>,
+    cache: &'a Cache<K, V, S>,
+    key: Y,
 }
 
 /// A borrowed key of a cache, and what to do with its entry; from [`Cache::entry_by_ref`]. An owned
@@ -74,11 +78,8 @@ where
     /// assert_eq!(cache.entry("ada").or_insert(0).into_value(), 1815);
     /// ```
     pub fn entry(&self, key: K) -> EntrySelector<'_, K, V, S> {
-        EntrySelector {
-            cache: self,
-            key: Owned(Some(key)),
-            _key: std::marker::PhantomData,
-        }
+        let key = Owned(Some(key));
+        EntrySelector { cache: self, key }
     }
 
     /// As [`entry`](Self::entry), by a borrowed form of the key.
@@ -96,11 +97,8 @@ where
     where
         Q: Equivalent<K> + Hash + ToOwned<Owned = K> + ?Sized,
     {
-        EntrySelector {
-            cache: self,
-            key: ByRef::new(key),
-            _key: std::marker::PhantomData,
-        }
+        let key = ByRef::new(key);
+        EntrySelector { cache: self, key }
     }
 }
 
@@ -113,6 +111,77 @@ fn entry<K, V>(
     outcome.map(|seen| seen.with_key(key))
 }
 
+/// What the operation that a closure asks for means for its load.
+fn of_op<V>(op: Op<V>) -> Made<V> {
+    match op {
+        Op::Nop => Err(Outcome::Nothing),
+        Op::Put(value) => Ok((Keyless::made(value), LifetimeSource::Update)),
+        Op::PutWithTtl(value, ttl) => of_pair((value, ttl)),
+        Op::Remove => Err(Outcome::Absent),
+    }
+}
+
+/// Does what the closure of a call has answered. A call that may not wait, and would have to, gets
+/// what the key has.
+fn apply<K: CacheKey, V: CacheValue, S: BuildHasher, X>(
+    key: K,
+    run: CallRun<'_, K, V, S, Result<Made<V>, X>>,
+) -> Result<CompResult<K, V>, X> {
+    let (guard, seen, made) = match run {
+        Ok(led) => led,
+        Err(Claim::Busy(seen)) => return Ok(unchanged(key, seen)),
+        Err(_) => unreachable!("it waits for its turn"),
+    };
+    // Hands the key on, if the closure failed.
+    Ok(match made? {
+        Ok((own, given)) => {
+            let Filling { own, revoked } = guard.fill(own, given);
+            let replaced = match revoked {
+                None => own.replaced,
+                Some((RevokedBy::Overwrite, _)) => seen.is_some(),
+                Some(_) => return Ok(CompResult::Overtaken(Some(own.value))),
+            };
+            let entry = own.with_key(key);
+            if replaced {
+                CompResult::ReplacedWith(entry)
+            } else {
+                CompResult::Inserted(entry)
+            }
+        }
+        Err(Outcome::Absent) => match (guard.remove(Outcome::Nothing), seen) {
+            (Ok(Some(RemovalCause::Explicit)), Some(seen)) => CompResult::Removed(Entry {
+                stored: false,
+                ..seen.with_key(key)
+            }),
+            (Ok(_), _) => CompResult::StillNone(key),
+            (Err(_), _) => CompResult::Overtaken(None),
+        },
+        Err(_) => {
+            guard.keep();
+            unchanged(key, seen)
+        }
+    })
+}
+
+/// The answer about an entry that was left as it is.
+fn unchanged<K, V>(key: K, seen: Option<Box<Keyless<V>>>) -> CompResult<K, V> {
+    match seen {
+        Some(seen) => CompResult::Unchanged(seen.with_key(key)),
+        None => CompResult::StillNone(key),
+    }
+}
+
+/// Stores what the closure of a call has made.
+fn upsert<K: CacheKey, V: CacheValue, S: BuildHasher>(
+    key: K,
+    run: CallRun<'_, K, V, S, Box<Keyless<V>>>,
+) -> Entry<K, V> {
+    let Ok((guard, _, own)) = run else {
+        unreachable!("it waits for its turn");
+    };
+    guard.fill(own, LifetimeSource::Update).own.with_key(key)
+}
+
 impl<'a, K, V, S, Y> EntrySelector<'a, K, V, S, Y>
 where
     K: Hash + Eq + Clone + Send + Sync + 'static,
@@ -120,11 +189,11 @@ where
     S: BuildHasher + Send + Sync + 'static,
     Y: Key<K>,
 {
-    /// The entry of a key that is present, unless its value is refused; else the selector again.
-    pub(super) fn present(self, accept: impl FnOnce(&V) -> bool) -> Result<Entry<K, V>, Self> {
+    /// The entry of a key that is present, if its value is kept; else the selector again.
+    fn present(self, keeps: impl FnOnce(&V) -> bool) -> Result<Entry<K, V>, Self> {
         let hit = self.cache.get_ref(self.key.query());
         match hit.map(|found| (found.value().clone(), found.time_left())) {
-            Some((value, left)) if accept(&value) => Ok(Entry {
+            Some((value, left)) if keeps(&value) => Ok(Entry {
                 left,
                 ..Keyless::hit(value).with_key(self.key.into_owned())
             }),
@@ -132,36 +201,81 @@ where
         }
     }
 
+    /// The entry of the key if its value is kept; else one with a value that is made, if the call
+    /// comes to lead.
     #[track_caller]
-    fn load(self, want: Want, make: impl FnOnce() -> Made<V>) -> Result<Entry<K, V>, Outcome<V>> {
-        let selector = match self.present(|_| true) {
+    fn load(
+        self,
+        ask: Request,
+        mut keeps: impl FnMut(&V) -> bool,
+        make: impl FnOnce() -> Made<V>,
+    ) -> Result<Entry<K, V>, Outcome<V>> {
+        let selector = match self.present(&mut keeps) {
             Ok(entry) => return Ok(entry),
             Err(selector) => selector,
         };
-        let key = selector.key.copy();
-        let core = selector.cache.core();
-        let claimant = Claimant::new(core, selector.key, Request::value(want));
-        entry(key, conclude(claimant.run(|_| make())))
+        let (core, key) = (selector.cache.core(), selector.key.copy());
+        let run = Claimant::new(core, selector.key, ask).run(|seen| match seen {
+            Some(seen) if keeps(&seen.value) => Err(Outcome::Nothing),
+            _ => make(),
+        });
+        entry(key, conclude(run))
     }
 
-    async fn load_async<F: Future, R>(
+    /// The same as a task; `made` says what the output of the future means.
+    fn load_async<F: Future>(
         self,
-        want: Want,
+        ask: Request,
+        mut keeps: impl FnMut(&V) -> bool,
         init: impl FnOnce() -> F,
         made: impl FnOnce(F::Output) -> Made<V>,
-        answer: impl FnOnce(Result<Entry<K, V>, Outcome<V>>) -> R,
-    ) -> R {
-        let selector = match self.present(|_| true) {
-            Ok(entry) => return answer(Ok(entry)),
-            Err(selector) => selector,
-        };
-        let key = selector.key.copy();
-        let (core, ask) = (selector.cache.core(), Request::value(want));
-        let finish = |run| answer(entry(key, conclude(run)));
-        let hit = None::<fn(V) -> R>;
-        Claimant::new(core, selector.key, ask)
-            .run_async(hit, |_| init(), made, finish)
-            .await
+    ) -> impl Future<Output = Result<Entry<K, V>, Outcome<V>>> {
+        async move {
+            let selector = match self.present(&mut keeps) {
+                Ok(entry) => return Ok(entry),
+                Err(selector) => selector,
+            };
+            let (core, key) = (selector.cache.core(), selector.key.copy());
+            let make = |seen: Option<&Keyless<V>>| {
+                let keep = seen.is_some_and(|seen| keeps(&seen.value));
+                async move {
+                    if keep {
+                        return Err(Outcome::Nothing);
+                    }
+                    made(init().await)
+                }
+            };
+            let run = Claimant::new(core, selector.key, ask).run_async(make).await;
+            entry(key, conclude(run))
+        }
+    }
+
+    /// The key, and the run of a call that takes its turn.
+    #[track_caller]
+    fn compute<O>(
+        self,
+        may_wait: bool,
+        f: impl FnOnce(Option<Entry<K, V>>) -> O,
+    ) -> (K, CallRun<'a, K, V, S, O>) {
+        let (core, key) = (self.cache.core(), self.key.copy());
+        let run = Claimant::new(core, self.key, Request::turn(may_wait))
+            .run(|seen| f(seen.map(|seen| seen.clone().with_key(key.clone()))));
+        (key, run)
+    }
+
+    /// The same as a task.
+    fn compute_async<F: Future>(
+        self,
+        may_wait: bool,
+        f: impl FnOnce(Option<Entry<K, V>>) -> F,
+    ) -> impl Future<Output = (K, CallRun<'a, K, V, S, F::Output>)> {
+        async move {
+            let (core, key) = (self.cache.core(), self.key.copy());
+            let run = Claimant::new(core, self.key, Request::turn(may_wait))
+                .run_async(|seen| f(seen.map(|seen| seen.clone().with_key(key.clone()))))
+                .await;
+            (key, run)
+        }
     }
 
     /// Returns the key's entry, or stores a new one with the default value.
@@ -211,7 +325,7 @@ where
     /// ```
     #[track_caller]
     pub fn or_insert_with(self, init: impl FnOnce() -> V) -> Entry<K, V> {
-        sure(self.load(Want::Value, || of_value(init())))
+        sure(self.load(Request::value(Want::Value), |_| true, || of_value(init())))
     }
 
     /// As [`or_insert_with`](Self::or_insert_with), with a lifetime that `init` knows: the entry
@@ -230,7 +344,42 @@ where
     /// ```
     #[track_caller]
     pub fn or_insert_with_ttl(self, init: impl FnOnce() -> (V, Duration)) -> Entry<K, V> {
-        sure(self.load(Want::Value, || of_pair(init())))
+        sure(self.load(Request::value(Want::Value), |_| true, || of_pair(init())))
+    }
+
+    /// The key's entry. If there is none, or `replace_if` returns true for its value, a new entry
+    /// with the value of `init`.
+    ///
+    /// `replace_if` may be asked more than once: about each value that it would replace. If the key
+    /// is written while `init` runs, this returns what [`or_insert_with`](Self::or_insert_with)
+    /// would: the entry of that write, or, if the key is absent now, the value of `init`, which is
+    /// not stored.
+    ///
+    /// # Panics
+    ///
+    /// As [`get_with`](Cache::get_with), and if `replace_if` does.
+    ///
+    /// # Cost
+    ///
+    /// A call that keeps the entry costs a [`get_ref`](Cache::get_ref) and a clone of the
+    /// value.
+    ///
+    /// ```
+    /// let cache = wheelhouse::Cache::new(100);
+    /// cache.insert("k", 1);
+    /// let entry = cache.entry("k").or_insert_with_if(|| 2, |value| *value < 2);
+    /// assert!(entry.is_fresh() && entry.is_old_value_replaced());
+    /// let entry = cache.entry("k").or_insert_with_if(|| 3, |value| *value < 2);
+    /// assert_eq!(entry.into_value(), 2);
+    /// ```
+    #[track_caller]
+    pub fn or_insert_with_if(
+        self,
+        init: impl FnOnce() -> V,
+        mut replace_if: impl FnMut(&V) -> bool,
+    ) -> Entry<K, V> {
+        let keeps = |value: &V| !replace_if(value);
+        sure(self.load(Request::turn(true), keeps, || of_value(init())))
     }
 
     /// As [`or_insert_with`](Self::or_insert_with), if `init` makes a value.
@@ -248,7 +397,12 @@ where
         self,
         init: impl FnOnce() -> Option<V>,
     ) -> Option<Entry<K, V>> {
-        self.load(Want::Optional, || of_option(init())).ok()
+        self.load(
+            Request::value(Want::Optional),
+            |_| true,
+            || of_option(init()),
+        )
+        .ok()
     }
 
     /// As [`or_insert_with`](Self::or_insert_with), if `init` succeeds.
@@ -274,7 +428,11 @@ where
     where
         E: Send + Sync + 'static,
     {
-        or_error(self.load(fallible::<E>(), || of_result(init())))
+        or_error(self.load(
+            Request::value(fallible::<E>()),
+            |_| true,
+            || of_result(init()),
+        ))
     }
 
     /// As [`or_insert_with`](Self::or_insert_with), with a closure that returns a future.
@@ -291,14 +449,14 @@ where
     /// assert_eq!(entry.into_value(), 1);
     /// # }
     /// ```
-    pub fn or_insert_with_async<F>(
-        self,
-        init: impl FnOnce() -> F,
-    ) -> impl Future<Output = Entry<K, V>>
+    pub async fn or_insert_with_async<F>(self, init: impl FnOnce() -> F) -> Entry<K, V>
     where
         F: Future<Output = V>,
     {
-        self.load_async(Want::Value, init, of_value, sure)
+        sure(
+            self.load_async(Request::value(Want::Value), |_| true, init, of_value)
+                .await,
+        )
     }
 
     /// As [`or_insert_with_ttl`](Self::or_insert_with_ttl), with a closure that returns a future.
@@ -318,14 +476,46 @@ where
     /// assert!(entry.time_left().is_some());
     /// # }
     /// ```
-    pub fn or_insert_with_ttl_async<F>(
-        self,
-        init: impl FnOnce() -> F,
-    ) -> impl Future<Output = Entry<K, V>>
+    pub async fn or_insert_with_ttl_async<F>(self, init: impl FnOnce() -> F) -> Entry<K, V>
     where
         F: Future<Output = (V, Duration)>,
     {
-        self.load_async(Want::Value, init, of_pair, sure)
+        sure(
+            self.load_async(Request::value(Want::Value), |_| true, init, of_pair)
+                .await,
+        )
+    }
+
+    /// As [`or_insert_with_if`](Self::or_insert_with_if), with a closure `init` that returns a
+    /// future.
+    ///
+    /// # Panics
+    ///
+    /// As [`get_with_async`](Cache::get_with_async), and if `replace_if` does.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let cache = wheelhouse::Cache::new(100);
+    /// cache.insert("k", 1);
+    /// let entry = cache.entry("k");
+    /// let entry = entry.or_insert_with_if_async(|| async { 2 }, |value| *value < 2).await;
+    /// assert_eq!(entry.into_value(), 2);
+    /// # }
+    /// ```
+    pub async fn or_insert_with_if_async<F>(
+        self,
+        init: impl FnOnce() -> F,
+        mut replace_if: impl FnMut(&V) -> bool,
+    ) -> Entry<K, V>
+    where
+        F: Future<Output = V>,
+    {
+        let keeps = |value: &V| !replace_if(value);
+        sure(
+            self.load_async(Request::turn(true), keeps, init, of_value)
+                .await,
+        )
     }
 
     /// As [`or_optionally_insert_with`](Self::or_optionally_insert_with), with a closure that
@@ -343,14 +533,16 @@ where
     /// assert!(entry.is_none());
     /// # }
     /// ```
-    pub fn or_optionally_insert_with_async<F>(
+    pub async fn or_optionally_insert_with_async<F>(
         self,
         init: impl FnOnce() -> F,
-    ) -> impl Future<Output = Option<Entry<K, V>>>
+    ) -> Option<Entry<K, V>>
     where
         F: Future<Output = Option<V>>,
     {
-        self.load_async(Want::Optional, init, of_option, Result::ok)
+        self.load_async(Request::value(Want::Optional), |_| true, init, of_option)
+            .await
+            .ok()
     }
 
     /// As [`or_try_insert_with`](Self::or_try_insert_with), with a closure that returns a future.
@@ -371,15 +563,267 @@ where
     /// assert_eq!(entry.unwrap().into_value(), 7);
     /// # }
     /// ```
-    pub fn or_try_insert_with_async<E, F>(
+    pub async fn or_try_insert_with_async<E, F>(
         self,
         init: impl FnOnce() -> F,
-    ) -> impl Future<Output = Result<Entry<K, V>, Arc<E>>>
+    ) -> Result<Entry<K, V>, Arc<E>>
     where
         E: Send + Sync + 'static,
         F: Future<Output = Result<V, E>>,
     {
-        self.load_async(fallible::<E>(), init, of_result, or_error)
+        or_error(
+            self.load_async(Request::value(fallible::<E>()), |_| true, init, of_result)
+                .await,
+        )
+    }
+    /// Stores the value that `f` makes of the live entry, or of `None`.
+    ///
+    /// No update is lost: closures of a key run one after the other. If the key is written while
+    /// `f` runs, the value of `f` is not stored, and [`is_stored`](Entry::is_stored) says so; the
+    /// entry carries the value in any case.
+    ///
+    /// If the cache has neither a policy nor a `time_to_live`, a live entry keeps its deadline: a
+    /// counter that was made with a lifetime ends when that has passed.
+    ///
+    /// # Panics
+    ///
+    /// As [`and_compute_with`](Self::and_compute_with).
+    ///
+    /// # Cost
+    ///
+    /// The memory of a load, clones of key and value, a box for the live value and one for the new
+    /// value, and an [`insert`](Cache::insert).
+    ///
+    /// ```
+    /// let cache = wheelhouse::Cache::new(100);
+    /// for _ in 0..3 {
+    ///     cache.entry("visits").and_upsert_with(|old| old.map_or(1, |old| old.into_value() + 1));
+    /// }
+    /// assert_eq!(cache.get("visits"), Some(3));
+    /// ```
+    #[track_caller]
+    pub fn and_upsert_with(self, f: impl FnOnce(Option<Entry<K, V>>) -> V) -> Entry<K, V> {
+        let (key, run) = self.compute(true, |seen| Keyless::made(f(seen)));
+        upsert(key, run)
+    }
+
+    /// As [`and_upsert_with`](Self::and_upsert_with), with a closure that returns a future.
+    ///
+    /// # Panics
+    ///
+    /// As [`get_with_async`](Cache::get_with_async).
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let cache = wheelhouse::Cache::new(100);
+    /// let entry = cache.entry("k").and_upsert_with_async(|_| async { 1 }).await;
+    /// assert_eq!(entry.into_value(), 1);
+    /// # }
+    /// ```
+    pub async fn and_upsert_with_async<F>(
+        self,
+        f: impl FnOnce(Option<Entry<K, V>>) -> F,
+    ) -> Entry<K, V>
+    where
+        F: Future<Output = V>,
+    {
+        let made = |seen| async { Keyless::made(f(seen).await) };
+        let (key, run) = self.compute_async(true, made).await;
+        upsert(key, run)
+    }
+
+    /// Shows the live entry to `f`, and does what `f` answers.
+    ///
+    /// `f` runs with no lock held; `get` finds the old value meanwhile. Writers of the key do not
+    /// wait: [`CompResult`] says what becomes of the compute then. After such a write, the calls
+    /// that wait for their turn wait no longer: the first of them that wakes up runs next.
+    ///
+    /// # Panics
+    ///
+    /// If `f`, or other user code that an insert runs, panics. If the call would wait for a load
+    /// that its own thread leads, itself or through loads of other threads.
+    ///
+    /// # Cost
+    ///
+    /// As [`and_upsert_with`](Self::and_upsert_with).
+    ///
+    /// ```
+    /// use wheelhouse::compute::{CompResult, Op};
+    ///
+    /// let cache = wheelhouse::Cache::new(100);
+    /// cache.insert("k", 1);
+    /// let result = cache.entry("k").and_compute_with(|entry| match entry {
+    ///     Some(entry) if *entry.value() == 1 => Op::Remove,
+    ///     _ => Op::Nop,
+    /// });
+    /// assert!(matches!(result, CompResult::Removed(_)));
+    /// assert_eq!(cache.get("k"), None);
+    /// ```
+    #[track_caller]
+    pub fn and_compute_with(
+        self,
+        f: impl FnOnce(Option<Entry<K, V>>) -> Op<V>,
+    ) -> CompResult<K, V> {
+        let Ok(result) = self.and_try_compute_with(|seen| Ok::<_, Infallible>(f(seen)));
+        result
+    }
+
+    /// As [`and_compute_with`](Self::and_compute_with), with a closure that returns a future.
+    ///
+    /// # Panics
+    ///
+    /// As [`get_with_async`](Cache::get_with_async).
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// use wheelhouse::compute::{CompResult, Op};
+    ///
+    /// let cache: wheelhouse::Cache<&str, u32> = wheelhouse::Cache::new(100);
+    /// let result = cache.entry("k").and_compute_with_async(|_| async { Op::Put(1) }).await;
+    /// assert!(matches!(result, CompResult::Inserted(_)));
+    /// # }
+    /// ```
+    pub async fn and_compute_with_async<F>(
+        self,
+        f: impl FnOnce(Option<Entry<K, V>>) -> F,
+    ) -> CompResult<K, V>
+    where
+        F: Future<Output = Op<V>>,
+    {
+        let f = |seen| async { Ok::<_, Infallible>(f(seen).await) };
+        let Ok(result) = self.and_try_compute_with_async(f).await;
+        result
+    }
+
+    /// As [`and_compute_with`](Self::and_compute_with), if `f` succeeds.
+    ///
+    /// # Errors
+    ///
+    /// That of `f`: then nothing has changed.
+    ///
+    /// # Panics
+    ///
+    /// As `and_compute_with`.
+    ///
+    /// # Cost
+    ///
+    /// As [`and_upsert_with`](Self::and_upsert_with).
+    ///
+    /// ```
+    /// use wheelhouse::compute::{CompResult, Op};
+    ///
+    /// let cache: wheelhouse::Cache<&str, u32> = wheelhouse::Cache::new(100);
+    /// let result = cache.entry("k").and_try_compute_with(|_| "7".parse().map(Op::Put));
+    /// assert!(matches!(result, Ok(CompResult::Inserted(_))));
+    /// ```
+    #[track_caller]
+    pub fn and_try_compute_with<E>(
+        self,
+        f: impl FnOnce(Option<Entry<K, V>>) -> Result<Op<V>, E>,
+    ) -> Result<CompResult<K, V>, E> {
+        let (key, run) = self.compute(true, |seen| f(seen).map(of_op));
+        apply(key, run)
+    }
+
+    /// As [`and_try_compute_with`](Self::and_try_compute_with), with a closure that returns a
+    /// future.
+    ///
+    /// # Errors
+    ///
+    /// That of `f`: then nothing has changed.
+    ///
+    /// # Panics
+    ///
+    /// As [`get_with_async`](Cache::get_with_async).
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// use wheelhouse::compute::Op;
+    ///
+    /// let cache: wheelhouse::Cache<&str, u32> = wheelhouse::Cache::new(100);
+    /// let entry = cache.entry("k");
+    /// let result = entry.and_try_compute_with_async(|_| async { "7".parse().map(Op::Put) });
+    /// assert!(result.await.is_ok());
+    /// # }
+    /// ```
+    pub async fn and_try_compute_with_async<E, F>(
+        self,
+        f: impl FnOnce(Option<Entry<K, V>>) -> F,
+    ) -> Result<CompResult<K, V>, E>
+    where
+        F: Future<Output = Result<Op<V>, E>>,
+    {
+        let made = |seen| async { f(seen).await.map(of_op) };
+        let (key, run) = self.compute_async(true, made).await;
+        apply(key, run)
+    }
+
+    /// As [`and_try_compute_with`](Self::and_try_compute_with), but if another call loads or
+    /// computes the key just now, returns what the key has without calling `f`.
+    ///
+    /// # Errors
+    ///
+    /// That of `f`: then nothing has changed.
+    ///
+    /// # Panics
+    ///
+    /// If `f`, or other user code that an insert runs, panics.
+    ///
+    /// ```
+    /// use wheelhouse::compute::{CompResult, Op};
+    ///
+    /// let cache: wheelhouse::Cache<&str, u32> = wheelhouse::Cache::new(100);
+    /// cache.get_with("k", || {
+    ///     let result = cache
+    ///         .entry("k")
+    ///         .and_try_compute_if_nobody_else(|_| Ok::<_, ()>(Op::Put(2)));
+    ///     assert!(matches!(result, Ok(CompResult::StillNone("k"))));
+    ///     1
+    /// });
+    /// ```
+    #[track_caller]
+    pub fn and_try_compute_if_nobody_else<E>(
+        self,
+        f: impl FnOnce(Option<Entry<K, V>>) -> Result<Op<V>, E>,
+    ) -> Result<CompResult<K, V>, E> {
+        let (key, run) = self.compute(false, |seen| f(seen).map(of_op));
+        apply(key, run)
+    }
+
+    /// As [`and_try_compute_if_nobody_else`](Self::and_try_compute_if_nobody_else), with a closure
+    /// that returns a future.
+    ///
+    /// # Errors
+    ///
+    /// That of `f`: then nothing has changed.
+    ///
+    /// # Panics
+    ///
+    /// As [`get_with_async`](Cache::get_with_async).
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// use wheelhouse::compute::Op;
+    ///
+    /// let cache: wheelhouse::Cache<&str, u32> = wheelhouse::Cache::new(100);
+    /// let compute = |_| async { Ok::<_, ()>(Op::Put(2)) };
+    /// assert!(cache.entry("k").and_try_compute_if_nobody_else_async(compute).await.is_ok());
+    /// # }
+    /// ```
+    pub async fn and_try_compute_if_nobody_else_async<E, F>(
+        self,
+        f: impl FnOnce(Option<Entry<K, V>>) -> F,
+    ) -> Result<CompResult<K, V>, E>
+    where
+        F: Future<Output = Result<Op<V>, E>>,
+    {
+        let made = |seen| async { f(seen).await.map(of_op) };
+        let (key, run) = self.compute_async(false, made).await;
+        apply(key, run)
     }
 }
 

@@ -1,4 +1,5 @@
 //! `get_with` and its variants: the value of a key, loaded if it is absent.
+#![allow(unsafe_code)]
 
 use super::claim::{Claimant, Request};
 use super::guard::Keyless;
@@ -11,7 +12,17 @@ use equivalent::Equivalent;
 use std::borrow::ToOwned;
 use std::future::Future;
 use std::hash::{BuildHasher, Hash};
+use std::pin::Pin;
 use std::sync::Arc;
+
+/// A future that stays where it stands, and is dropped with this.
+struct InPlace<'f, F>(Pin<&'f mut Option<F>>);
+
+impl<F> Drop for InPlace<'_, F> {
+    fn drop(&mut self) {
+        self.0.set(None);
+    }
+}
 
 // Out of line: its room on the stack is free while the load runs.
 #[inline(never)]
@@ -58,21 +69,33 @@ where
         value(conclude(claimant.with_hash(hash).run(|_| make())))
     }
 
+    /// The future holds `init` once: moved on, it would take its room several times
+    /// (`futures_are_small` in tests/loading/loads/tasks.rs).
     fn value_async<Y: Key<K>, F: Future, R>(
         &self,
         key: Y,
         want: Want,
         init: F,
         made: impl FnOnce(F::Output) -> Made<V>,
-        answer: impl Fn(Result<V, Outcome<V>>) -> R + Copy,
+        answer: impl FnOnce(Result<V, Outcome<V>>) -> R,
     ) -> impl Future<Output = R> {
-        let claimant = Claimant::new(self.core(), key, Request::value(want));
-        claimant.run_async(
-            Some(move |value| answer(Ok(value))),
-            |_: Option<&Keyless<V>>| init,
-            made,
-            move |run| answer(value(conclude(run))),
-        )
+        let mut init = Some(init);
+        let mut claimant = Claimant::new(self.core(), key, Request::value(want));
+        async move {
+            if let Some(value) = self.get(claimant.key.query()) {
+                return answer(Ok(value));
+            }
+            // SAFETY: this block has captured `init`, and is itself pinned while it runs. It
+            // neither moves `init` nor names it again, so `init` stays where it is until it is
+            // dropped there.
+            let mut init = InPlace(unsafe { Pin::new_unchecked(&mut init) });
+            let code = |_: Option<&_>| async move {
+                let output = init.0.as_mut().as_pin_mut().expect("it is there").await;
+                drop(init);
+                made(output)
+            };
+            answer(value(conclude(claimant.run_async(code).await)))
+        }
     }
 
     /// Returns the value of a key. If the key is absent or its entry has expired, calls `init` and
@@ -322,13 +345,8 @@ where
         key: K,
         init: impl Future<Output = Option<V>>,
     ) -> impl Future<Output = Option<V>> {
-        self.value_async(
-            Owned(Some(key)),
-            Want::Optional,
-            init,
-            of_option,
-            Result::ok,
-        )
+        let key = Owned(Some(key));
+        self.value_async(key, Want::Optional, init, of_option, Result::ok)
     }
 
     /// As [`optionally_get_with_async`](Self::optionally_get_with_async), by a borrowed form of the

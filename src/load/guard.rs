@@ -7,7 +7,7 @@
 //! to another thread (a [`Lease`](crate::Lease), a reload).
 
 use super::key::{CacheKey, CacheValue};
-use super::state::{Load, Outcome, Rest, RevokedBy, SharedValue, wake_all};
+use super::state::{Load, Outcome, Phase, Rest, RevokedBy, wake_all};
 use crate::compute::Entry;
 use crate::contain::contain;
 use crate::listener::RemovalCause;
@@ -15,11 +15,11 @@ use crate::maintenance::WriteOutcome;
 use crate::map::Revalidated;
 use crate::node::NodePtr;
 use crate::operations::{
-    Change, Check, Core, Hold, LifetimeSource, Visit, WeakHandle, WriteCondition, Written, write,
+    Check, Core, Hold, LifetimeSource, Visit, WeakHandle, WriteCondition, Written, write,
 };
 use crate::shared::Shared;
 use crate::stats::Count;
-use crate::time::{self, Clock, NEVER};
+use crate::time;
 use std::hash::BuildHasher;
 use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -30,11 +30,8 @@ pub(crate) trait Home<K, V>: Clone {
     type Hasher;
     type At: Deref<Target = Core<K, V, Self::Hasher>>;
 
-    /// The cache; `None` if it is gone, or in a child made by `fork`.
+    /// The cache; `None` if it is gone. Panics in a child made by `fork`.
     fn visit(&self) -> Option<Self::At>;
-
-    /// For a call that is about to wait. Panics in a child made by `fork`.
-    fn check_process(&self);
 }
 
 impl<'a, K, V, S> Home<K, V> for &'a Core<K, V, S> {
@@ -43,12 +40,8 @@ impl<'a, K, V, S> Home<K, V> for &'a Core<K, V, S> {
 
     #[inline]
     fn visit(&self) -> Option<&'a Core<K, V, S>> {
-        (self.maintenance.is_of_this_process()).then_some(*self)
-    }
-
-    #[inline]
-    fn check_process(&self) {
-        self.maintenance.check_process();
+        self.maintenance.process.check();
+        Some(*self)
     }
 }
 
@@ -57,11 +50,8 @@ impl<K, V, S> Home<K, V> for WeakHandle<K, V, S> {
     type At = Visit<K, V, S>;
 
     fn visit(&self) -> Option<Visit<K, V, S>> {
+        self.check_process();
         Self::visit(self)
-    }
-
-    fn check_process(&self) {
-        Self::check_process(self);
     }
 }
 
@@ -141,17 +131,25 @@ impl<V> Keyless<V> {
         })
     }
 
-    /// The value of another call's load.
+    /// A copy, for a call that shares it.
     #[inline(never)]
-    pub(crate) fn of_load(clock: Option<&Clock>, of: &SharedValue<V>) -> Box<Self>
+    pub(crate) fn copy(&self) -> Box<Self>
     where
         V: Clone,
     {
-        Box::new(Self {
-            stored: of.stored,
-            left: clock.and_then(|clock| clock.time_until(of.deadline)),
-            ..Self::hit(of.value.clone())
-        })
+        Box::new(self.clone())
+    }
+
+    /// The outcome of a run with this value, for the calls that wait for it.
+    fn outcome(&self) -> Outcome<V>
+    where
+        V: Clone,
+    {
+        Outcome::Value(Arc::new(Self {
+            fresh: false,
+            replaced: false,
+            ..self.clone()
+        }))
     }
 
     pub(crate) fn with_key<K>(self, key: K) -> Entry<K, V> {
@@ -192,9 +190,10 @@ impl<K, V, H: Home<K, V>> Guard<K, V, H> {
         &self.load
     }
 
-    /// The cache; `None` if it is gone.
+    /// The cache; `None` if it is gone, or in a child made by `fork`.
+    #[inline]
     pub(crate) fn core(&self) -> Option<H::At> {
-        self.home.visit()
+        self.load.is_of_this_process().then(|| self.home.visit())?
     }
 
     /// Ends the load with a failure, which waiters share if they accept it.
@@ -207,22 +206,22 @@ impl<K, V, H: Home<K, V>> Guard<K, V, H> {
     #[inline]
     fn remember(&self, failure: &Outcome<V>) {
         if let Outcome::Error(error) = failure
-            && let Some(core) = self.home.visit()
+            && let Some(core) = self.core()
             && let Some(policy) = &core.failure_backoff
             && self.load.reload_until().is_none()
         {
             let failures = self.load.failures().saturating_add(1);
             // If user code panics, nothing is remembered.
-            let rest = contain(|| {
+            let until = contain(|| {
                 let pause = policy(&**error, failures)?;
-                let until = time::deadline_after(core.shared.clock.now(), pause);
-                Some(Rest {
-                    outcome: failure.clone(),
-                    failures,
-                    until,
-                })
+                Some(time::deadline_after(core.shared.clock.now(), pause))
             });
-            self.load.set_rest(rest.flatten());
+            let outcome = failure.clone();
+            self.load.set_rest(until.flatten().map(|until| Rest {
+                outcome,
+                failures,
+                until,
+            }));
         }
     }
 
@@ -231,19 +230,32 @@ impl<K, V, H: Home<K, V>> Guard<K, V, H> {
         self.end(&Outcome::Nothing, false);
     }
 
+    /// Ends the run: publishes its outcome, and wakes the waiters.
     pub(super) fn end(&mut self, outcome: &Outcome<V>, failed: bool) {
-        match self.home.visit() {
-            Some(core) => {
-                self.note_end(&core, failed);
-                core.end_run(&self.load, outcome);
+        let Some(core) = self.core() else {
+            self.ended = true;
+            if self.load.is_of_this_process() {
+                wake_all(self.load.end(outcome, 0).0);
             }
-            None => {
-                self.ended = true;
-                if self.load.is_of_this_process() {
-                    wake_all(self.load.end(outcome, 0).0);
-                }
-            }
+            return;
+        };
+        self.note_end(&core, failed);
+        let load = &self.load;
+        // If the ticker panics, waiters must be woken all the same.
+        let now = contain(|| core.load_clock()).unwrap_or(0);
+        let mut shard = core.shared.map.lock(load.hash);
+        let (wakers, failure) = load.end(outcome, now);
+        let (goes_on, rests) = (load.is_current(), load.phase() == Phase::Resting);
+        if !goes_on {
+            shard.change_loads(|loads| loads.remove(load));
         }
+        let forgotten = rests.then(|| shard.change_loads(|loads| loads.rest(load)));
+        drop(shard);
+        drop((forgotten, failure));
+        if goes_on && !rests {
+            core.watch_load(load, now);
+        }
+        wake_all(wakers);
     }
 
     /// The run has ended: it is counted, if runs are.
@@ -262,17 +274,15 @@ impl<K, V, H: Home<K, V>> Guard<K, V, H> {
             counters.count(Count::FailedLoads);
         }
     }
-}
 
-impl<K, V, H: Home<K, V>> Guard<K, V, H> {
     #[cold]
     #[inline(never)]
     fn end_dropped(&mut self) {
-        if self.queued && !self.load.take_queued() {
+        if self.queued && !self.load.take_lead(Phase::Queued) {
             return;
         }
         let outcome = match self.on_drop {
-            Some(on_drop) => on_drop(self.home.visit().as_deref(), &self.load),
+            Some(on_drop) => on_drop(self.core().as_deref(), &self.load),
             None => Outcome::Nothing,
         };
         self.end(&outcome, self.runs);
@@ -285,6 +295,16 @@ impl<K, V, H: Home<K, V>> Drop for Guard<K, V, H> {
         if !self.ended && self.load.is_of_this_process() {
             self.end_dropped();
         }
+    }
+}
+
+impl<K, V, S> CallGuard<'_, K, V, S> {
+    /// The same right as a value.
+    pub(super) fn into_owned(mut self, home: WeakHandle<K, V, S>) -> OwnedGuard<K, V, S> {
+        let mut owned = Guard::new(home, Arc::clone(&self.load));
+        (owned.runs, owned.absent) = (self.runs, self.absent);
+        self.ended = true;
+        owned
     }
 }
 
@@ -323,70 +343,32 @@ impl<K, V> WriteCondition<K, V> for Commit<'_, K, V> {
     }
 }
 
-/// The removal of the key's entry as a load's own write.
-struct TakeOut<'l, K, V> {
-    shared: &'l Shared<K, V>,
-    load: &'l Arc<Load<K, V>>,
-}
-
-impl<K: Eq, V> Change<K, V> for TakeOut<'_, K, V> {
-    type Key = K;
-    type Plan = ();
-    /// What was removed.
-    type Done = Result<Option<(RemovalCause, WriteOutcome)>, Revoked>;
-    const KNOWS_LOADS: bool = false;
-
-    fn key(&self) -> &K {
-        self.load.key()
-    }
-
-    fn ask(&mut self, _: Option<NodePtr<K, V>>, _: Option<()>) -> Result<(), Self::Done> {
-        Ok(())
-    }
-
-    fn apply<'s>(
-        &mut self,
-        (): (),
-        place: Revalidated<'s, K, V>,
-        hold: &mut Hold<'_, 's, K, V>,
-    ) -> Result<Self::Done, ()> {
-        if !self.load.is_current() {
-            return Ok(Err(Revoked));
-        }
-        let Revalidated::Occupied(spot) = place else {
-            return Ok(Ok(None));
-        };
-        let (cause, now) = self.shared.take_out(&mut hold.shard, spot);
-        hold.shard.change_loads(|loads| loads.seal(self.load));
-        let outcome = WriteOutcome::of_removal(&hold.shard, now);
-        Ok(Ok(Some((cause, outcome))))
-    }
-}
-
 impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Guard<K, V, H> {
     /// Stores a clone of the value if the load is still current, and gives it to the waiters.
     pub(crate) fn fill(mut self, mut own: Box<Keyless<V>>, given: LifetimeSource) -> Filling<V> {
-        let Some(core) = self.home.visit() else {
+        let Some(core) = self.core() else {
             return self.discard(None, own);
         };
         // User code, all of it with no lock held.
         let key = self.load.key().clone();
-        let mut new = write::new_node(&core, self.load.hash(), key, own.value.clone());
+        let mut new = write::new_node(&core, self.load.hash, key, own.value.clone());
         let mut made = None;
         let condition = Commit {
             load: &self.load,
             absent: self.absent,
             made: &mut made,
         };
-        let Some(outcome) = write::put_through(&core, &mut new, given, condition) else {
+        let outcome = write::write(&core, &mut new, given, condition, |stored| stored);
+        let (Some(outcome), Some((written, waited))) = (outcome, made) else {
             drop(new);
             return self.discard(Some(&core), own);
         };
-        let Some((written, waited)) = made else {
-            unreachable!("a write that was made has sealed the load");
-        };
+        own.replaced = written.cause == Some(RemovalCause::Replaced);
+        own.stored = written.is_stored();
+        own.left = time::time_left(written.now, written.deadline);
         let shared = if waited {
-            self.share(&own.value, written)
+            // If a clone panics, the drop of the guard hands the key on.
+            catch_unwind(AssertUnwindSafe(|| self.share(&own)))
         } else {
             self.note_end(&core, false);
             Ok(())
@@ -395,27 +377,16 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Guard<K, V,
         if let Err(panic) = shared {
             resume_unwind(panic);
         }
-        own.replaced = written.cause == Some(RemovalCause::Replaced);
-        own.stored = written.is_stored();
-        own.left = time::time_left(written.now, written.deadline);
         Filling { own, revoked: None }
     }
 
-    /// Ends the run with a value that was stored: the calls that wait for it get clones. If making
-    /// one panics, the next of them leads.
+    /// Ends the run; the calls that share values get clones of this one.
     #[cold]
     #[inline(never)]
-    fn share(&mut self, value: &V, written: Written) -> std::thread::Result<()> {
-        let clone = || Outcome::of(value.clone(), written.is_stored(), written.deadline);
-        let shared = (self.load.has_sharers())
-            .then(|| catch_unwind(AssertUnwindSafe(clone)))
-            .transpose();
-        let (outcome, result) = match shared {
-            Ok(outcome) => (outcome.unwrap_or(Outcome::Nothing), Ok(())),
-            Err(panic) => (Outcome::Nothing, Err(panic)),
-        };
-        self.end(&outcome, false);
-        result
+    fn share(&mut self, value: &Keyless<V>) {
+        let shares = self.load.has_sharers();
+        let outcome = shares.then(|| value.outcome());
+        self.end(&outcome.unwrap_or(Outcome::Nothing), false);
     }
 
     /// Ends the run of a load that was revoked, or whose cache is gone: all waiters get the live
@@ -427,54 +398,54 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Guard<K, V,
         core: Option<&Core<K, V, H::Hasher>>,
         own: Box<Keyless<V>>,
     ) -> Filling<V> {
-        let load = Arc::clone(&self.load);
         let (mut by, mut live) = (RevokedBy::Overwrite, None);
-        if load.is_of_this_process() {
-            live = self.end_revoked(core, || Outcome::of(own.value.clone(), false, NEVER));
-            by = load.revoked().unwrap_or(by);
-        } else {
-            self.ended = true;
+        if self.load.is_of_this_process() {
+            live = core.and_then(|core| self.live(core));
+            self.share(live.as_deref().unwrap_or(&own));
+            by = self.load.revoked().unwrap_or(by);
         }
         let revoked = Some((by, live));
         Filling { own, revoked }
     }
 
-    /// Ends the run of a load that was revoked: the waiters that share values get the live one, or
-    /// else `other`. Returns the live one.
-    fn end_revoked(
-        &mut self,
-        core: Option<&Core<K, V, H::Hasher>>,
-        other: impl FnOnce() -> Outcome<V>,
-    ) -> Option<Box<Keyless<V>>> {
-        let load = &self.load;
-        let live = core.and_then(|core| {
-            core.shared.count(Count::DiscardedLoads);
-            let pin = core.shared.pin();
-            let hit = core.shared.find_live(load.hash(), load.key(), &pin)?;
-            let mut live = Keyless::of_node(&core.shared, hit.node);
-            live.stored = false;
-            Some(live)
-        });
-        let outcome = match &live {
-            _ if !load.has_sharers() => Outcome::Nothing,
-            Some(live) => Outcome::of(live.value.clone(), false, NEVER),
-            None => other(),
-        };
-        self.end(&outcome, false);
-        live
+    /// The live value that the key has, now that the load was revoked.
+    fn live(&self, core: &Core<K, V, H::Hasher>) -> Option<Box<Keyless<V>>> {
+        let (load, shared) = (&self.load, &core.shared);
+        shared.count(Count::DiscardedLoads);
+        let pin = shared.pin();
+        let hit = shared.find_live(load.hash, load.key(), &pin)?;
+        let mut live = Keyless::of_node(shared, hit.node);
+        live.stored = false;
+        Some(live)
     }
 
     /// Removes the key's entry if the load is still current, and ends the run; waiters get `none`,
     /// or the live value if the load was revoked. Says for which cause an entry left; an error if
     /// the load was revoked.
     pub(crate) fn remove(mut self, none: Outcome<V>) -> Result<Option<RemovalCause>, Revoked> {
-        let Some(core) = self.home.visit() else {
+        let Some(core) = self.core() else {
             self.end(&none, false);
             return Err(Revoked);
         };
         let (shared, load) = (&core.shared, &self.load);
-        let Ok(taken) = shared.transact(load.hash(), TakeOut { shared, load }).end() else {
-            self.end_revoked(Some(&core), || none);
+        let ask = |_, _| Ok(());
+        let taken = shared.change(load.hash, load.key(), ask, |(), place, hold| {
+            if !load.is_current() {
+                return Ok(Err(Revoked));
+            }
+            let Revalidated::Occupied(spot) = place else {
+                return Ok(Ok(None));
+            };
+            let (cause, now) = shared.take_out(&mut hold.shard, spot);
+            hold.shard.change_loads(|loads| loads.seal(load));
+            let outcome = WriteOutcome::of_removal(&hold.shard, now);
+            Ok(Ok(Some((cause, outcome))))
+        });
+        let Ok(taken) = taken else {
+            match self.live(&core) {
+                Some(live) => self.share(&live),
+                None => self.end(&none, false),
+            }
             return Err(Revoked);
         };
         self.end(&none, false);
@@ -489,33 +460,3 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Guard<K, V,
 /// A load was no longer current: it had no effect.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Revoked;
-
-impl<K, V, S> Core<K, V, S> {
-    /// Publishes the outcome of a run and wakes the waiters.
-    fn end_run(&self, load: &Arc<Load<K, V>>, outcome: &Outcome<V>) {
-        let now = if load.is_current() {
-            contain(|| self.load_clock()).unwrap_or(0)
-        } else if load.revoked().is_some() {
-            0
-        } else {
-            // Sealed: it has left the table, and no other call can change it.
-            return wake_all(load.end(outcome, 0).0);
-        };
-        let mut shard = self.shared.map.lock(load.hash());
-        let current = load.is_current();
-        let (wakers, failure) = load.end(outcome, now);
-        if !current {
-            shard.change_loads(|loads| loads.remove(load));
-        } else if !load.is_current() {
-            shard.change_loads(|loads| loads.remove_ended(load));
-        }
-        let rests = current && load.is_resting();
-        let forgotten = rests.then(|| shard.change_loads(|loads| loads.rest(load)));
-        drop(shard);
-        drop((forgotten, failure));
-        if load.is_current() && !rests {
-            self.watch_load(load, now);
-        }
-        wake_all(wakers);
-    }
-}

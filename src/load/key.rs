@@ -30,20 +30,29 @@ pub trait Key<K> {
     /// The key in the form of the look-up; not after the owned key was taken.
     fn query(&self) -> &Self::Query;
 
-    /// Makes the owned key, with no lock held: it may take user code.
-    fn prepare(&mut self);
-
     /// The owned key, if it is there.
     fn owned(&mut self) -> &mut Option<K>;
 
     /// A copy of the owned key; not after it was taken.
     fn copy(&self) -> K;
 
-    /// The owned key; not after it was taken.
-    fn into_owned(self) -> K;
-
     /// Copies the key of the load that has taken the owned key, if the look-up needs that one.
     fn restore(&mut self, taken: &K);
+
+    /// Makes the owned key, with no lock held: it may take user code.
+    fn prepare(&mut self) {
+        if self.owned().is_none() {
+            *self.owned() = Some(self.copy());
+        }
+    }
+
+    /// The owned key; not after it was taken.
+    fn into_owned(mut self) -> K
+    where
+        Self: Sized,
+    {
+        self.owned().take().unwrap_or_else(|| self.copy())
+    }
 }
 
 /// A key that the caller gave away.
@@ -57,18 +66,12 @@ impl<K: Hash + Eq + Clone> Key<K> for Owned<K> {
         self.0.as_ref().expect("the key was handed to the load")
     }
 
-    fn prepare(&mut self) {}
-
     fn owned(&mut self) -> &mut Option<K> {
         &mut self.0
     }
 
     fn copy(&self) -> K {
         self.query().clone()
-    }
-
-    fn into_owned(self) -> K {
-        self.0.expect("the key was handed to the load")
     }
 
     fn restore(&mut self, taken: &K) {
@@ -99,21 +102,11 @@ where
         self.query
     }
 
-    fn prepare(&mut self) {
-        if self.owned.is_none() {
-            self.owned = Some(self.query.to_owned());
-        }
-    }
-
     fn owned(&mut self) -> &mut Option<K> {
         &mut self.owned
     }
 
     fn copy(&self) -> K {
-        self.query.to_owned()
-    }
-
-    fn into_owned(self) -> K {
         self.query.to_owned()
     }
 

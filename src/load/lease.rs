@@ -5,15 +5,14 @@ use super::cycle::thread_number;
 use super::guard::{Filling, Keyless, OwnedGuard};
 use super::key::Owned;
 use super::state::{Outcome, Want};
-use super::wait::{LeadMark, block_until, mark_lead};
+use super::wait::{LeadMark, block_on, block_until, mark_lead};
 use crate::RandomState;
 use crate::cache::Cache;
-use crate::operations::{LifetimeSource, WeakHandle};
+use crate::operations::LifetimeSource;
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::{Duration, Instant};
 
 /// The answer of [`Cache::lease`]. There will be no other answers: a `match` needs no `_`.
@@ -225,7 +224,7 @@ where
     /// ```
     #[track_caller]
     pub fn lease(&self, key: K) -> Leased<K, V, S> {
-        self.lease_within(key, None)
+        block_on(self.lease_async(key))
     }
 
     /// As [`lease`](Self::lease), but waits for at most `wait`; with zero it does not wait. `wait`
@@ -247,29 +246,11 @@ where
     /// assert!(matches!(cache.lease_timeout("ada", Duration::ZERO), Leased::Busy));
     /// # drop(held);
     /// ```
-    #[track_caller]
     pub fn lease_timeout(&self, key: K, wait: Duration) -> Leased<K, V, S> {
-        self.lease_within(key, Some(wait))
-    }
-
-    #[track_caller]
-    fn lease_within(&self, key: K, wait: Option<Duration>) -> Leased<K, V, S> {
-        if let Some(value) = self.get(&key) {
-            return Leased::Found(value);
-        }
         // `None`, which means no limit, if the time is too far away for an `Instant`.
-        let until = wait.and_then(|wait| Instant::now().checked_add(wait));
-        let ask = Request {
-            may_wait: wait != Some(Duration::ZERO),
-            ..Request::value(Want::Value)
-        };
-        let mut claimant = Claimant::new(self.downgrade(), Owned(Some(key)), ask);
-        match block_until(poll_fn(|cx| claimant.poll_claim(cx)), until) {
-            Ok(Some(claim)) => leased(claim),
-            Ok(None) => Leased::Busy,
-            Err(_) if wait.is_some() => Leased::Busy,
-            Err(cycle) => panic!("{cycle}"),
-        }
+        let until = Instant::now().checked_add(wait);
+        let leased = block_until(self.lease_as(key, !wait.is_zero()), until);
+        leased.ok().flatten().unwrap_or(Leased::Busy)
     }
 
     /// As [`lease`](Self::lease), for tasks.
@@ -291,38 +272,31 @@ where
     /// # }
     /// ```
     pub fn lease_async(&self, key: K) -> impl Future<Output = Leased<K, V, S>> {
-        let ask = Request::value(Want::Value);
-        let claimant = Claimant::new(self.downgrade(), Owned(Some(key)), ask);
-        let mut claimant = Some(claimant);
-        poll_fn(move |cx| {
-            // Taken out while user code runs: after a panic the future stays ended.
-            let Some(mut claiming) = claimant.take() else {
-                panic!("the future of a lease was polled after it was ready, or after it panicked");
-            };
-            if let Some(value) = claiming.look_up() {
-                return Poll::Ready(Leased::Found(value));
-            }
-            let polled = claiming.poll_claim(cx);
-            if polled.is_pending() {
-                claimant = Some(claiming);
-            }
-            polled.map(leased)
-        })
+        self.lease_as(key, true)
     }
-}
 
-fn leased<K, V, S>(claim: Claim<K, V, WeakHandle<K, V, S>>) -> Leased<K, V, S> {
-    match claim {
-        Claim::Value(seen) => Leased::Found(seen.value),
-        Claim::Failed(_) => unreachable!("it accepts values only"),
-        Claim::Busy(_) => Leased::Busy,
-        Claim::Guard(guard, _) => {
-            // No thread runs it for now.
-            guard.load().set_leader(0);
-            Leased::Lease(Lease {
-                guard,
-                _mark: mark_lead(),
-            })
+    async fn lease_as(&self, key: K, may_wait: bool) -> Leased<K, V, S> {
+        if let Some(value) = self.get(&key) {
+            return Leased::Found(value);
+        }
+        let ask = Request {
+            may_wait,
+            ..Request::value(Want::Value)
+        };
+        // As a call of this handle, not of the lease: user code runs outside of the cache's gate.
+        let mut claimant = Claimant::new(self.core(), Owned(Some(key)), ask);
+        match poll_fn(|cx| claimant.poll_claim(cx)).await {
+            Claim::Value(seen) => Leased::Found(seen.value),
+            Claim::Failed(_) => unreachable!("it accepts values only"),
+            Claim::Busy(_) => Leased::Busy,
+            Claim::Guard(guard, _) => {
+                // No thread runs it for now.
+                guard.load().set_leader(0);
+                Leased::Lease(Lease {
+                    guard: guard.into_owned(self.downgrade()),
+                    _mark: mark_lead(),
+                })
+            }
         }
     }
 }

@@ -8,8 +8,8 @@
 //! is the key's value, or the [`guard`] of the load; a call that joins waits, and then claims
 //! again. The call that has the guard runs the user's code, with no lock and no pin, and ends the
 //! guard by what the code has made: `fill`, `fail`, `keep`, or `remove`. Dropping a guard hands the
-//! key on to the call that has waited longest. [`get_with`], [`entry`], [`compute`], [`bulk`] and
-//! [`lease`] are a few lines each over this; so are `loading_cache` and its reloads ([`reload`]).
+//! key on to the call that has waited longest. [`get_with`], [`entry`], [`bulk`] and [`lease`] are
+//! a few lines each over this; so are `loading_cache` and its reloads ([`reload`]).
 //!
 //! # Files
 //!
@@ -18,7 +18,7 @@
 //! | [`state`], [`table`], [`cycle`] | below the map: one load and its waiters; the loads of a shard; threads that would wait for each other |
 //! | [`claim`], [`wait`], [`guard`] | the begin of a load, the waits for it, and its end |
 //! | [`run`], [`key`] | what is the same for all methods: a run of the user's code as a thread or as a task |
-//! | [`get_with`], [`entry`], [`compute`], [`bulk`], [`lease`] | the methods of `Cache` |
+//! | [`get_with`], [`entry`], [`bulk`], [`lease`] | the methods of `Cache` |
 //! | [`reload`] | loads over live entries, in the background |
 //!
 //! # The states of a load
@@ -71,7 +71,6 @@
 
 mod bulk;
 mod claim;
-mod compute;
 pub(crate) mod cycle;
 mod entry;
 mod get_with;
@@ -91,4 +90,4 @@ pub(crate) use bulk::{Keys, wrong_number_of_values};
 pub(crate) use claim::{Claim, Claimant, Over, Request};
 pub(crate) use guard::{Keyless, OwnedGuard};
 pub(crate) use key::{ByRef, CacheHasher, CacheKey, CacheValue, Key, Owned};
-pub(crate) use run::{conclude, error_of, fallible};
+pub(crate) use run::{error_of, fallible, poll_leader};

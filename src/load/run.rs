@@ -1,45 +1,44 @@
 //! The run of a call's code, as a thread or as a task, and what the call then returns. The methods
 //! differ in what their closures answer.
 //!
-//! A thread runs a closure. In a task, the leader's own future is polled in place, and a waiter
-//! leaves its waker. No runtime is needed: a waiter that is told to lead polls its own closure's
-//! future. The future of a call is written by hand: as an `async fn` it would be four times as
-//! large as the user's future, which the compiler would keep once as an argument, once as a local
-//! variable and once for each `await` (`futures_are_small` in tests/loading/loads/tasks.rs).
-#![allow(unsafe_code)]
+//! A thread runs a closure. In a task, the leader's own future is polled as a part of the call, and
+//! a waiter leaves its waker. No runtime is needed: a waiter that is told to lead polls its own
+//! closure's future.
 
 use super::claim::{Claim, Claimant};
 use super::cycle::thread_number;
-use super::guard::{CallGuard, Keyless};
-use super::key::{CacheHasher, CacheKey, CacheValue, Key};
-use super::state::{Outcome, Want};
+use super::guard::{Guard, Home, Keyless};
+use super::key::{CacheKey, CacheValue, Key};
+use super::state::{Load, Outcome, Want};
 use super::wait::{in_loader, mark_lead};
-use crate::operations::{Core, LifetimeSource};
+use crate::operations::LifetimeSource;
 use std::any::{Any, TypeId};
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::hash::BuildHasher;
-use std::pin::Pin;
+use std::iter;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-/// The run of a call that leads: its guard, the live entry over which it has led, and what its own
-/// code has made.
-pub(crate) type Led<'a, K, V, S, O> = (CallGuard<'a, K, V, S>, Option<Box<Keyless<V>>>, O);
+/// The run of a call that leads: its guard, the live entry over which it leads, and what its own
+/// code has made. An error is the claim of a call that does not lead.
+pub(crate) type Run<K, V, H, O> =
+    Result<(Guard<K, V, H>, Option<Box<Keyless<V>>>, O), Claim<K, V, H>>;
 
-/// The run of a call. An error is the claim of a call that does not lead.
-pub(crate) type Run<'a, K, V, S, O> = Result<Led<'a, K, V, S, O>, Claim<K, V, &'a Core<K, V, S>>>;
-
-/// A call that gets its claim from this cache.
-type CallClaimant<'a, K, V, S, Y> = Claimant<K, V, &'a Core<K, V, S>, Y>;
-
-impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher, Y: Key<K>> CallClaimant<'a, K, V, S, Y> {
+impl<K, V, H, Y> Claimant<K, V, H, Y>
+where
+    K: CacheKey,
+    V: CacheValue,
+    H: Home<K, V, Hasher: BuildHasher>,
+    Y: Key<K>,
+{
     /// Claims the key as a thread; runs `make` if the call leads.
     #[track_caller]
     pub(crate) fn run<O>(
-        mut self,
+        &mut self,
         make: impl FnOnce(Option<&Keyless<V>>) -> O,
-    ) -> Run<'a, K, V, S, O> {
+    ) -> Run<K, V, H, O> {
         match self.claim() {
             Claim::Guard(guard, seen) => {
                 let made = in_loader(|| make(seen.as_deref()));
@@ -48,39 +47,61 @@ impl<'a, K: CacheKey, V: CacheValue, S: BuildHasher, Y: Key<K>> CallClaimant<'a,
             claim => Err(claim),
         }
     }
-}
 
-impl<'a, K: CacheKey, V: CacheValue, S: CacheHasher, Y: Key<K>> CallClaimant<'a, K, V, S, Y> {
-    /// Claims the key as a task, and runs the future that `make` makes if the call leads. `made`
-    /// says what its output means, and `finish` is given the run. If there is a `hit`, the call
-    /// looks the key up first, and ends with it if the key is present.
-    pub(crate) fn run_async<F: Future, O, R>(
-        self,
-        hit: Option<impl FnOnce(V) -> R>,
+    /// The same as a task, by the future that `make` makes. That is dropped before the guard: the
+    /// old leader's code has ended when the next leader starts.
+    // An `async fn` would have room for its arguments twice.
+    pub(crate) fn run_async<F: Future>(
+        &mut self,
         make: impl FnOnce(Option<&Keyless<V>>) -> F,
-        made: impl FnOnce(F::Output) -> O,
-        finish: impl FnOnce(Run<'a, K, V, S, O>) -> R,
-    ) -> impl Future<Output = R> {
-        LoadFuture {
-            init: Init::Make(make),
-            leading: None,
-            claimant: self,
-            hit,
-            end: Some((made, finish)),
+    ) -> impl Future<Output = Run<K, V, H, F::Output>> {
+        async move {
+            let (guard, seen) = match poll_fn(|cx| self.poll_claim(cx)).await {
+                Claim::Guard(guard, seen) => (guard, seen),
+                claim => return Err(claim),
+            };
+            let made = {
+                let load = || iter::once(&**guard.load());
+                let mut code = pin!(make(seen.as_deref()));
+                poll_fn(|cx| poll_leader(load(), code.as_mut(), cx)).await
+            };
+            Ok((guard, seen, made))
         }
     }
 }
 
-/// What the code of a call has made: the value, and how long it lives; or the failure.
+/// Polls the code of a leader. The polling thread leads the loads until the poll ends; if the code
+/// is ready, also while the loads then end, since user code runs there as well.
+pub(crate) fn poll_leader<'l, K: 'l, V: 'l, F: Future>(
+    loads: impl Iterator<Item = &'l Load<K, V>> + Clone,
+    code: Pin<&mut F>,
+    cx: &mut Context<'_>,
+) -> Poll<F::Output> {
+    let lead = |thread| loads.clone().for_each(|load| load.set_leader(thread));
+    lead(thread_number());
+    let _mark = mark_lead();
+    let polled = code.poll(cx);
+    if polled.is_pending() {
+        lead(0);
+    }
+    polled
+}
+
+/// What the code of a call has made: the value, and how long it lives; or the failure. `Nothing`
+/// says that the live entry, over which the call leads, is kept.
 pub(crate) type Made<V> = Result<(Box<Keyless<V>>, LifetimeSource), Outcome<V>>;
 
 /// Ends the load of a call by what its closure has made; the value, however it came.
 #[inline]
-pub(crate) fn conclude<K: CacheKey, V: CacheValue, S: BuildHasher>(
-    run: Run<'_, K, V, S, Made<V>>,
+pub(crate) fn conclude<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>>(
+    run: Run<K, V, H, Made<V>>,
 ) -> Result<Box<Keyless<V>>, Outcome<V>> {
     match run {
         Ok((guard, _, Ok((own, given)))) => Ok(guard.fill(own, given).into_entry()),
+        Ok((guard, seen, Err(Outcome::Nothing))) => {
+            guard.keep();
+            seen.ok_or(Outcome::Nothing)
+        }
         Ok((guard, _, Err(failure))) => {
             guard.fail(&failure);
             Err(failure)
@@ -112,7 +133,7 @@ pub(super) fn of_result<V, E: Send + Sync + 'static>(value: Result<V, E>) -> Mad
     value.map_or_else(|error| Err(Outcome::Error(Arc::new(error))), of_value)
 }
 
-/// The value, or the entry, of a call that accepts nothing else.
+/// The value, or the entry, of a call that takes nothing else.
 #[inline]
 pub(super) fn sure<T, V>(outcome: Result<T, Outcome<V>>) -> T {
     outcome.unwrap_or_else(|_| unreachable!("it accepts values only"))
@@ -140,99 +161,4 @@ pub(crate) fn error_of<E: Send + Sync + 'static>(error: Arc<dyn Any + Send + Syn
     error
         .downcast()
         .unwrap_or_else(|_| unreachable!("it accepts errors of its type only"))
-}
-
-/// The guard, and the live entry over which the call leads.
-type Leading<'a, K, V, S> = (CallGuard<'a, K, V, S>, Option<Box<Keyless<V>>>);
-
-/// The work that a leader runs.
-enum Init<M, F> {
-    /// A closure that makes the future.
-    Make(M),
-    Run(F),
-    Gone,
-}
-
-/// The future of a call: it claims the key, and polls the user's future if the call leads.
-// Field order: the future is dropped before the guard, so the old leader's code has ended when the
-// next leader starts.
-struct LoadFuture<'a, K, V, S, Y: Key<K>, H, M, F, D> {
-    init: Init<M, F>,
-    leading: Option<Leading<'a, K, V, S>>,
-    claimant: CallClaimant<'a, K, V, S, Y>,
-    /// The answer of a call whose key is present, if it looks the key up first.
-    hit: Option<H>,
-    /// What the future's output means, and what the call returns.
-    end: Option<D>,
-}
-
-impl<'a, K: CacheKey, V: CacheValue, S: CacheHasher, Y, H, M, F, O, P, D, R> Future
-    for LoadFuture<'a, K, V, S, Y, H, M, F, (P, D)>
-where
-    Y: Key<K>,
-    H: FnOnce(V) -> R,
-    M: FnOnce(Option<&Keyless<V>>) -> F,
-    F: Future,
-    P: FnOnce(F::Output) -> O,
-    D: FnOnce(Run<'a, K, V, S, O>) -> R,
-{
-    type Output = R;
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<R> {
-        // SAFETY: of the fields only the future in `Init::Run` is ever pinned, and it is never
-        // moved from there: it is polled in place, and dropped in place by storing another `Init`.
-        // A future is moved into `Init::Run` before it is first polled. This type is `Unpin` only
-        // if that future is, since there is no impl of its own, and its drop glue moves nothing.
-        let this = unsafe { self.get_unchecked_mut() };
-        // Taken out while user code runs: after a panic the future stays ended, and takes no part
-        // in another load.
-        let Some((made, finish)) = this.end.take() else {
-            panic!("the future of a load was polled after it was ready, or after it panicked");
-        };
-        if this.leading.is_none() {
-            if this.hit.is_some()
-                && let Some(value) = this.claimant.look_up()
-                && let Some(hit) = this.hit.take()
-            {
-                return Poll::Ready(hit(value));
-            }
-            match this.claimant.poll_claim(cx) {
-                Poll::Pending => {
-                    this.end = Some((made, finish));
-                    return Poll::Pending;
-                }
-                Poll::Ready(Claim::Guard(guard, seen)) => this.leading = Some((guard, seen)),
-                Poll::Ready(claim) => return Poll::Ready(finish(Err(claim))),
-            }
-        }
-        // The guard is taken out, too: a panic hands the key on.
-        let Some((guard, seen)) = this.leading.take() else {
-            unreachable!("the call leads, as was found above");
-        };
-        // Not only while the future is polled: while it is made, and while its output is committed,
-        // user code runs as well. The end of the run takes this back.
-        guard.load().set_leader(thread_number());
-        let _mark = mark_lead();
-        if matches!(this.init, Init::Make(_))
-            && let Init::Make(make) = std::mem::replace(&mut this.init, Init::Gone)
-        {
-            this.init = Init::Run(make(seen.as_deref()));
-        }
-        let Init::Run(future) = &mut this.init else {
-            unreachable!("a call that has not finished has its future");
-        };
-        // SAFETY: see above: pinned from here on, and never moved.
-        let future = unsafe { Pin::new_unchecked(future) };
-        let output = match future.poll(cx) {
-            Poll::Ready(output) => output,
-            Poll::Pending => {
-                guard.load().set_leader(0);
-                this.leading = Some((guard, seen));
-                this.end = Some((made, finish));
-                return Poll::Pending;
-            }
-        };
-        this.init = Init::Gone;
-        Poll::Ready(finish(Ok((guard, seen, made(output)))))
-    }
 }

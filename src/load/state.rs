@@ -6,14 +6,14 @@
 //! leave and to hand the lead on take as long for many waiters as for few.
 
 use super::cycle::{WaitTarget, thread_number};
+use crate::compute::Entry;
 use crate::contain::contain;
-use crate::hash::Words;
 use crate::process::Process;
 use crate::sync::{AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering, thread_local};
 use crate::time::{self, NEVER};
 use std::any::{Any, TypeId};
 use std::cell::Cell;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::task::Waker;
 
@@ -63,48 +63,19 @@ impl Want {
     }
 }
 
-/// The outcome of a run, as its waiters see it.
-#[derive(Debug)]
-pub(crate) enum Outcome<V> {
-    Value(Arc<SharedValue<V>>),
+/// The outcome of a run, as its waiters see it. They share the value, and what the leader's entry
+/// said about it.
+pub(crate) type Outcome<V> = OutcomeOf<Arc<Entry<(), V>>>;
+
+#[derive(Clone, Debug)]
+pub(crate) enum OutcomeOf<T> {
+    Value(T),
     /// The closure said that there is no value.
     Absent,
     /// The closure's error.
     Error(Arc<dyn Any + Send + Sync>),
     /// Nothing that a waiter could use: a panic, a dropped future, a compute without a value.
     Nothing,
-}
-
-impl<V> Outcome<V> {
-    /// The outcome for waiters that share a value.
-    pub(crate) fn of(value: V, stored: bool, deadline: u64) -> Self {
-        Self::Value(Arc::new(SharedValue {
-            value,
-            stored,
-            deadline,
-        }))
-    }
-}
-
-impl<V> Clone for Outcome<V> {
-    fn clone(&self) -> Self {
-        match self {
-            Self::Value(shared) => Self::Value(Arc::clone(shared)),
-            Self::Absent => Self::Absent,
-            Self::Error(error) => Self::Error(Arc::clone(error)),
-            Self::Nothing => Self::Nothing,
-        }
-    }
-}
-
-/// A value for waiters.
-#[derive(Debug)]
-pub(crate) struct SharedValue<V> {
-    pub(crate) value: V,
-    /// Whether it was stored.
-    pub(crate) stored: bool,
-    /// Its deadline in the cache.
-    pub(crate) deadline: u64,
 }
 
 /// The answer to a waiter.
@@ -148,7 +119,7 @@ pub(crate) fn wake_all(wakers: impl IntoIterator<Item = Waker>) {
 
 /// One load of a key, with the calls that wait for it.
 pub(crate) struct Load<K, V> {
-    hash: u64,
+    pub(super) hash: u64,
     key: K,
     /// The thread that runs the leader's code just now, or 0. Beside the lock, so that an async
     /// leader notes each poll cheaply. Relaxed: a thread compares it with its own number, which it
@@ -163,9 +134,6 @@ pub(crate) struct Load<K, V> {
     /// For a reload: the entry's moment of refresh while it is under way; else `NEVER`. Relaxed:
     /// the leader alone uses it.
     reload_until: AtomicU64,
-    /// Whether a call has ever joined. Relaxed: it is set under the shard's lock, or before the
-    /// run is handed to the thread that will end it.
-    joined: AtomicBool,
     process: Process,
     state: Mutex<State<V>>,
 }
@@ -177,16 +145,10 @@ struct State<V> {
     /// Whether the run has made its write: its end forgets the failure of an earlier run.
     sealed: bool,
     revoked: Option<RevokedBy>,
-    /// Made when the first call joins: most loads have no waiter.
-    waiters: Option<Waiters<V>>,
-}
-
-/// The calls that have joined a load.
-struct Waiters<V> {
-    /// Those that wait, in their order: a queue for each kind of call. Kinds are few.
-    waiting: Vec<(Want, Queue)>,
+    /// The calls that wait, in their order: a queue for each kind of call. Kinds are few.
+    queues: Vec<(Want, Queue)>,
     /// The verdicts that have yet to be fetched.
-    told: HashMap<Ticket, Verdict<V>, Words>,
+    told: BTreeMap<Ticket, Verdict<V>>,
 }
 
 /// A failure that is remembered.
@@ -198,12 +160,13 @@ pub(crate) struct Rest<V> {
     pub(crate) until: u64,
 }
 
+/// The state of a load, as in the table of the module docs of `load`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
+pub(crate) enum Phase {
     Queued,
     Resting,
     Led,
-    /// This waiter has been told to lead.
+    /// This waiter has been told to lead, and has yet to claim the key again.
     Offered(Ticket),
     Over,
 }
@@ -212,60 +175,41 @@ enum Phase {
 type Queue = BTreeMap<Ticket, Option<Waker>>;
 
 impl<V> State<V> {
-    fn waiters(&mut self) -> &mut Waiters<V> {
-        self.waiters.get_or_insert_with(|| Waiters {
-            waiting: Vec::new(),
-            told: HashMap::default(),
-        })
-    }
-
-    fn queues(&mut self) -> impl Iterator<Item = &mut (Want, Queue)> {
-        (self.waiters.iter_mut()).flat_map(|waiters| &mut waiters.waiting)
-    }
-
     fn waiter(&mut self, ticket: Ticket) -> Option<&mut Option<Waker>> {
-        (self.queues()).find_map(|(_, queue)| queue.get_mut(&ticket))
+        (self.queues.iter_mut()).find_map(|(_, queue)| queue.get_mut(&ticket))
     }
 
     fn take_waiter(&mut self, ticket: Ticket) -> Option<Option<Waker>> {
-        (self.queues()).find_map(|(_, queue)| queue.remove(&ticket))
-    }
-
-    fn take_told(&mut self, ticket: Ticket) -> Option<Verdict<V>> {
-        self.waiters.as_mut()?.told.remove(&ticket)
+        (self.queues.iter_mut()).find_map(|(_, queue)| queue.remove(&ticket))
     }
 
     fn add(&mut self, ticket: Ticket, want: Want, waker: Option<Waker>) {
-        let waiting = &mut self.waiters().waiting;
-        match waiting.iter_mut().find(|(kind, _)| *kind == want) {
+        match self.queues.iter_mut().find(|(kind, _)| *kind == want) {
             Some((_, queue)) => _ = queue.insert(ticket, waker),
-            None => waiting.push((want, Queue::from([(ticket, waker)]))),
+            None => self.queues.push((want, Queue::from([(ticket, waker)]))),
         }
     }
 
     /// The longest-waiting waiter.
-    fn first(&mut self) -> Option<Ticket> {
-        let firsts = (self.queues()).filter_map(|(_, queue)| queue.first_key_value());
+    fn first(&self) -> Option<Ticket> {
+        let firsts = (self.queues.iter()).filter_map(|(_, queue)| queue.first_key_value());
         firsts.map(|(&ticket, _)| ticket).min()
     }
 
-    fn has(&mut self, kind: impl Fn(Want) -> bool) -> bool {
-        (self.queues()).any(|(want, queue)| kind(*want) && !queue.is_empty())
+    fn has(&self, kind: impl Fn(Want) -> bool) -> bool {
+        (self.queues.iter()).any(|(want, queue)| kind(*want) && !queue.is_empty())
     }
 
     /// Gives the waiters of some kinds their verdict; returns their wakers.
     fn tell(&mut self, verdict: impl Fn(Want) -> Option<Verdict<V>>) -> Vec<Waker> {
         let mut wakers = Vec::new();
-        let Some(waiters) = &mut self.waiters else {
-            return wakers;
-        };
-        for (want, queue) in &mut waiters.waiting {
+        for (want, queue) in &mut self.queues {
             while let Some(told) = queue.first_entry()
                 && let Some(verdict) = verdict(*want)
             {
                 let (ticket, waker) = told.remove_entry();
                 wakers.extend(waker);
-                waiters.told.insert(ticket, verdict);
+                self.told.insert(ticket, verdict);
             }
         }
         wakers
@@ -284,14 +228,14 @@ impl<K, V> Load<K, V> {
             current: AtomicBool::new(true),
             began: AtomicU64::new(began),
             reload_until: AtomicU64::new(NEVER),
-            joined: AtomicBool::new(false),
             process: Process::current(),
             state: Mutex::new(State {
                 phase: Phase::Led,
                 rest: None,
                 sealed: false,
                 revoked: None,
-                waiters: None,
+                queues: Vec::new(),
+                told: BTreeMap::new(),
             }),
         }
     }
@@ -307,10 +251,6 @@ impl<K, V> Load<K, V> {
     #[inline]
     pub(crate) fn is_of_this_process(&self) -> bool {
         self.process.is_current()
-    }
-
-    pub(crate) fn hash(&self) -> u64 {
-        self.hash
     }
 
     pub(crate) fn key(&self) -> &K {
@@ -346,6 +286,10 @@ impl<K, V> Load<K, V> {
         self.current.store(false, Ordering::Relaxed);
     }
 
+    pub(super) fn phase(&self) -> Phase {
+        self.state().phase
+    }
+
     /// Which write revoked it first.
     pub(crate) fn revoked(&self) -> Option<RevokedBy> {
         self.state().revoked
@@ -362,15 +306,9 @@ impl<K, V> Load<K, V> {
         Some(self.reload_until.load(Ordering::Relaxed)).filter(|&until| until != NEVER)
     }
 
-    /// Notes that this is a reload.
+    /// Notes that this is a reload; `NEVER`: that it is none.
     pub(crate) fn set_reload(&self, until: u64) {
         self.reload_until.store(until, Ordering::Relaxed);
-    }
-
-    /// The run of another leader begins, for an absent key unless it is marked as a reload.
-    pub(crate) fn begin_anew(&self, now: u64) {
-        self.set_began(now);
-        self.set_reload(NEVER);
     }
 
     /// A run begins.
@@ -401,11 +339,6 @@ impl<K, V> Load<K, V> {
         self.state().rest.as_ref().map_or(0, |rest| rest.failures)
     }
 
-    /// Whether no run is at work, and a failure is remembered.
-    pub(crate) fn is_resting(&self) -> bool {
-        self.state().phase == Phase::Resting
-    }
-
     /// The failure of an earlier run that is remembered at `now`, if a call accepts it. For a load
     /// that rests, or whose lead is offered to that call.
     pub(crate) fn remembered(&self, now: u64, want: Want) -> Option<Outcome<V>> {
@@ -416,27 +349,18 @@ impl<K, V> Load<K, V> {
 
     /// Whether it waits for a thread.
     pub(crate) fn is_queued(&self) -> bool {
-        self.state().phase == Phase::Queued
+        self.phase() == Phase::Queued
     }
 
-    /// Takes the lead of a load that waits for a thread, or rests. True for the first that asks.
-    pub(crate) fn take_idle(&self) -> bool {
-        self.take_lead(|phase| matches!(phase, Phase::Queued | Phase::Resting))
-    }
-
-    /// Takes the lead of a load that waits for a thread. True for the first that asks; false for
-    /// one that rests: a call has taken it over since, and has failed.
-    pub(crate) fn take_queued(&self) -> bool {
-        self.take_lead(|phase| phase == Phase::Queued)
-    }
-
-    fn take_lead(&self, is_free: impl Fn(Phase) -> bool) -> bool {
+    /// Takes the lead of a load that has none at work, but this `phase`. True for the first that
+    /// asks; false also if the load has come into another phase since.
+    pub(crate) fn take_lead(&self, phase: Phase) -> bool {
         let mut state = self.state();
-        let free = is_free(state.phase);
-        if free {
+        let is_free = state.phase == phase;
+        if is_free {
             state.phase = Phase::Led;
         }
-        free
+        is_free
     }
 
     /// Whether a waiter would share a value.
@@ -448,7 +372,6 @@ impl<K, V> Load<K, V> {
     /// leader, before it hands its run to the code that will end it. False if the load waits for a
     /// thread by now, and the waiter does not wait for such a load (`even_queued`).
     pub(crate) fn join(&self, ticket: Ticket, want: Want, even_queued: bool) -> bool {
-        self.joined.store(true, Ordering::Relaxed);
         let mut state = self.state();
         let joins = even_queued || state.phase != Phase::Queued;
         if joins {
@@ -464,41 +387,29 @@ impl<K, V> Load<K, V> {
         let later = |(want, queue): &mut (Want, Queue)| {
             (*want == Want::LookUpAgain).then(|| queue.remove(&ticket))?
         };
-        let waiter = state.queues().find_map(later);
-        if let Some(waiter) = waiter {
+        if let Some(waiter) = state.queues.iter_mut().find_map(later) {
             state.add(ticket, Want::Optional, waiter);
         }
     }
 
     /// The verdict for a waiter, which then no longer waits; `None` as long as it has to wait, for
-    /// which `waker` is kept. A waiter that is told to lead leads on the calling thread.
+    /// which `waker` is kept. A waiter that is told to lead is the leader, on the calling thread,
+    /// from now on, and [takes the lead](Self::take_lead) when it claims the key again.
     pub(crate) fn poll(&self, ticket: Ticket, waker: &Waker) -> Option<Verdict<V>> {
         // Cloned with no lock held, as a waker is dropped: both are user code.
-        let (mut fresh, mut is_left) = (None, false);
+        let mut fresh = Some(waker.clone());
         loop {
             let mut state = self.state();
-            if let Some(verdict) = state.take_told(ticket) {
+            if let Some(verdict) = state.told.remove(&ticket) {
                 if let Verdict::Leads = verdict {
-                    state.phase = Phase::Led;
                     self.set_leader(thread_number());
                 }
                 return Some(verdict);
             }
-            let held = state.waiter(ticket)?;
-            // Compares two addresses.
-            if is_left || held.as_ref().is_some_and(|held| held.will_wake(waker)) {
-                return None;
-            }
-            if fresh.is_some() {
-                std::mem::swap(held, &mut fresh);
-                is_left = true;
-                drop(state);
-                // A destructor may take long, and wait by the same waker: so look once more.
-                drop(fresh.take());
-                continue;
-            }
+            let former = state.waiter(ticket)?.replace(fresh.take()?);
             drop(state);
-            fresh = Some(waker.clone());
+            // A destructor may take long, and wait by the same waker: so look once more.
+            drop(former?);
         }
     }
 
@@ -506,47 +417,37 @@ impl<K, V> Load<K, V> {
     pub(crate) fn leave(&self, ticket: Ticket) -> bool {
         let mut state = self.state();
         let waiter = state.take_waiter(ticket);
-        let told = state.take_told(ticket);
-        let led = matches!(told, Some(Verdict::Leads));
-        if led {
+        let told = state.told.remove(&ticket);
+        let leads = state.phase == Phase::Offered(ticket);
+        if leads {
             state.phase = Phase::Led;
         }
         drop(state);
         drop((waiter, told));
-        led
+        leads
     }
 
-    /// The load is no longer current. Under the shard's lock;
-    /// [`release_waiters`](Self::release_waiters) follows when the lock was released. True if calls
-    /// may still wait for the run that is at work.
-    pub(crate) fn revoke(&self, by: RevokedBy) -> bool {
+    /// The load is no longer current. Under the shard's lock. Tells waiters to look again: those
+    /// that wait for a turn, and all if no leader is at work or the load is overdue. True if others
+    /// may still wait for the run that is at work. The wakers are to be called with no lock held.
+    pub(crate) fn revoke(&self, by: RevokedBy) -> (bool, Vec<Waker>) {
         let mut state = self.state();
         self.mark_outdated();
-        state.revoked.get_or_insert(by);
-        let runs = !matches!(state.phase, Phase::Offered(_) | Phase::Resting);
-        by != RevokedBy::NewerLoad && runs
-    }
-
-    /// Tells waiters of a revoked load to look again: those that wait for a turn, and all if no
-    /// leader is at work or the load is overdue. With no lock held.
-    pub(crate) fn release_waiters(&self) {
-        let mut state = self.state();
-        let mut all = state.revoked == Some(RevokedBy::NewerLoad);
+        state.revoked = Some(by);
         if let Phase::Offered(ticket) = state.phase {
-            state.waiters().told.insert(ticket, Verdict::Retry);
+            state.told.insert(ticket, Verdict::Retry);
             state.phase = Phase::Over;
-            all = true;
         }
-        let retry = |want| (all || want == Want::OwnTurn).then_some(Verdict::Retry);
-        let wakers = state.tell(retry);
-        drop(state);
-        wake_all(wakers);
+        let runs = !matches!(state.phase, Phase::Over | Phase::Resting);
+        let stays = runs && by != RevokedBy::NewerLoad;
+        let retry = |want| (!stays || want == Want::OwnTurn).then_some(Verdict::Retry);
+        (stays, state.tell(retry))
     }
 
     /// Wakes all that wait, so that they look whether the load is overdue. With no lock held.
     pub(crate) fn wake_waiters(&self) {
         let mut state = self.state();
-        let waiters = (state.queues()).flat_map(|(_, queue)| queue.values_mut());
+        let waiters = (state.queues.iter_mut()).flat_map(|(_, queue)| queue.values_mut());
         let wakers: Vec<Waker> = waiters.filter_map(Option::take).collect();
         drop(state);
         wake_all(wakers);
@@ -557,25 +458,17 @@ impl<K, V> Load<K, V> {
         self.state().has(|_| true)
     }
 
-    /// The run's value has been stored. Under the shard's lock, in the hold that stored it. Unless
-    /// calls wait for their turn, the load is no longer current. True if calls wait: then the run
-    /// has to be [ended](Self::end).
+    /// The run has made its write. Under the shard's lock, in the hold that made it. Unless calls
+    /// wait for their turn, the load is no longer current. True if calls wait: then the run has to
+    /// be [ended](Self::end).
     #[inline]
     pub(crate) fn seal(&self) -> bool {
-        // The lock is not needed for a load that only its leader knows: none can join any more.
-        let joined = self.joined.load(Ordering::Relaxed);
-        if !joined {
-            self.leader.store(0, Ordering::Relaxed);
-        }
-        let goes_on = joined && {
-            let mut state = self.state();
-            state.sealed = true;
-            state.has(|want| want == Want::OwnTurn)
-        };
-        if !goes_on {
+        let mut state = self.state();
+        state.sealed = true;
+        if !state.has(|want| want == Want::OwnTurn) {
             self.mark_outdated();
         }
-        joined
+        state.has(|_| true)
     }
 
     /// The leader's run has ended: publishes its outcome and finds the next leader. If there is
@@ -600,7 +493,7 @@ impl<K, V> Load<K, V> {
         {
             state.phase = Phase::Offered(next);
             self.set_began(now);
-            state.waiters().told.insert(next, Verdict::Leads);
+            state.told.insert(next, Verdict::Leads);
             wakers.extend(waker);
         }
         // A write counts also if no waiter wants its value.
@@ -630,8 +523,8 @@ impl<K: Send + Sync, V: Send + Sync> WaitTarget for Load<K, V> {
     }
 
     fn is_among_next(&self, ticket: Ticket, count: usize) -> bool {
-        let mut state = self.state();
-        let ahead = (state.queues()).flat_map(|(_, queue)| queue.range(..ticket).take(count));
+        let state = self.state();
+        let ahead = (state.queues.iter()).flat_map(|(_, queue)| queue.range(..ticket).take(count));
         ahead.take(count).count() < count
     }
 }

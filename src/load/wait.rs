@@ -16,7 +16,7 @@
 //!
 //! [`cycle`]: super::cycle
 
-use super::cycle::{WaitCycle, WaitTarget, wait_in};
+use super::cycle::{NotedWait, WaitTarget, fault};
 use super::state::{Load, Ticket};
 use crate::contain::contain;
 use crate::operations::Core;
@@ -29,9 +29,9 @@ use std::future::Future;
 use std::mem::ManuallyDrop;
 use std::pin::pin;
 use std::ptr;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
-use std::thread::LocalKey;
 use std::time::{Duration, Instant};
 
 /// How long a thread waits at least, and at most, before it looks again whether a load is overdue:
@@ -57,30 +57,19 @@ thread_local! {
     /// the destructors of other thread-locals may load, too.
     static AWAITED: Cell<ManuallyDrop<Option<Awaited>>> =
         const { Cell::new(ManuallyDrop::new(None)) };
-    /// Whether the thread runs the blocking code of a load.
-    static RUNS_LOADER: Cell<bool> = const { Cell::new(false) };
+    /// Referenced by each run of the blocking code of a load.
+    static LOADERS: Rc<()> = Rc::default();
+    /// Referenced by each [`LeadMark`].
     static LEADS: Arc<()> = Arc::default();
 }
 
-/// Runs code while a thread-local has this value.
-#[inline]
-fn set_while<T: Copy + 'static, R>(
-    local: &'static LocalKey<Cell<T>>,
-    value: T,
-    run: impl FnOnce() -> R,
-) -> R {
-    struct Former<T: Copy + 'static>(&'static LocalKey<Cell<T>>, Option<T>);
+/// A call that blocks its thread, as long as it does: it keeps the waker of the call around it.
+struct BlockingCall(*const ());
 
-    impl<T: Copy + 'static> Drop for Former<T> {
-        fn drop(&mut self) {
-            if let Some(former) = self.1 {
-                _ = self.0.try_with(|local| local.set(former));
-            }
-        }
+impl Drop for BlockingCall {
+    fn drop(&mut self) {
+        _ = BLOCKING_CALL.try_with(|call| call.set(self.0));
     }
-
-    let _former = Former(local, local.try_with(|local| local.replace(value)).ok());
-    run()
 }
 
 /// A mark that the calling thread leads a load, as long as the mark is kept: in a poll, which must
@@ -94,16 +83,17 @@ pub(crate) fn mark_lead() -> LeadMark {
 /// Whether a load that waits for a thread could wait for the calling thread: it runs the blocking
 /// code of a load, or leads a load in another way and is in a call that blocks.
 pub(crate) fn runs_loader() -> bool {
+    let loads = || LOADERS.try_with(|marks| Rc::strong_count(marks) > 1);
     let leads = || LEADS.try_with(|marks| Arc::strong_count(marks) > 1);
     let blocks = || BLOCKING_CALL.try_with(|call| !call.get().is_null());
-    RUNS_LOADER.try_with(Cell::get).unwrap_or(false)
-        || blocks().unwrap_or(false) && leads().unwrap_or(false)
+    loads().unwrap_or(false) || blocks().unwrap_or(false) && leads().unwrap_or(false)
 }
 
 /// Runs the blocking code of a load.
 #[inline]
 pub(crate) fn in_loader<R>(load: impl FnOnce() -> R) -> R {
-    set_while(&RUNS_LOADER, true, load)
+    let _mark = LOADERS.try_with(Rc::clone);
+    load()
 }
 
 /// Whether a polled call, for which its load has no verdict yet, has to wait; false if the load is
@@ -129,15 +119,14 @@ where
         let [least, most] = PATIENCE;
         let awaited = Awaited {
             load: Arc::<Load<K, V>>::clone(load),
-            hash: load.hash(),
+            hash: load.hash,
             ticket,
             patience: left.map(|left| left.clamp(least, most)),
             name: name.cloned(),
         };
         AWAITED.set(ManuallyDrop::new(Some(awaited)));
     } else if load.is_led_by_caller() {
-        let cycle = WaitCycle { others: 0 };
-        return Err(about(name.map(|name| &**name), &cycle.fault(load.hash())));
+        return Err(about(name.map(|name| &**name), &fault(0, load.hash)));
     }
     Ok(true)
 }
@@ -163,19 +152,19 @@ pub(crate) fn block_until<F: Future>(
     until: Option<Instant>,
 ) -> Result<Option<F::Output>, String> {
     // A call inside a poll of another call takes no wake-up from it.
-    let is_inner = BLOCKING_CALL.try_with(|call| !call.get().is_null());
-    let parker = if is_inner.unwrap_or(true) {
-        Arc::default()
-    } else {
+    let outer = BLOCKING_CALL.try_with(Cell::get).unwrap_or(ptr::null());
+    let parker = if outer.is_null() {
         Parker::own()
+    } else {
+        Arc::default()
     };
     let waker = Waker::from(Arc::clone(&parker));
     let mut cx = Context::from_waker(&waker);
     let mut future = pin!(future);
-    let mut spins_until = None;
+    let (_call, mut spins_until) = (BlockingCall(outer), None);
+    _ = BLOCKING_CALL.try_with(|call| call.set(waker.data()));
     loop {
-        let poll = || future.as_mut().poll(&mut cx);
-        if let Poll::Ready(output) = set_while(&BLOCKING_CALL, waker.data(), poll) {
+        if let Poll::Ready(output) = future.as_mut().poll(&mut cx) {
             return Ok(Some(output));
         }
         let awaited = ManuallyDrop::into_inner(AWAITED.take());
@@ -194,19 +183,22 @@ pub(crate) fn block_until<F: Future>(
         }
         let patience = awaited.as_ref().and_then(|awaited| awaited.patience);
         let park = || parker.park(patience.into_iter().chain(left).min());
-        match awaited {
+        match &awaited {
             None => park(),
-            Some(awaited) => wait_in(awaited.load, awaited.ticket, park)
-                .map_err(|cycle| about(awaited.name.as_deref(), &cycle.fault(awaited.hash)))?,
+            Some(on) => NotedWait::begin()
+                .wait_for(Arc::clone(&on.load), on.ticket, park)
+                .map_err(|others| about(on.name.as_deref(), &fault(others, on.hash)))?,
         }
     }
 }
 
 impl<K, V, S> Core<K, V, S> {
-    /// Cache time, where loads need it: for a time-out, or for statistics.
+    /// Cache time, where loads need it: for a time-out, reloads, failures that are remembered, or
+    /// statistics.
     pub(super) fn load_clock(&self) -> u64 {
         let timed = self.lifetimes.limits.load_timeout.is_some();
-        if timed || self.shared.counters.is_some() {
+        let renews = self.refresh.is_some() || self.failure_backoff.is_some();
+        if timed || renews || self.shared.counters.is_some() {
             self.shared.clock.now()
         } else {
             0
@@ -233,7 +225,7 @@ impl<K, V, S> Core<K, V, S> {
     /// is caught.
     pub(super) fn watch_load(&self, load: &Load<K, V>, now: u64) {
         if let Some(deadline) = self.overdue_at(load) {
-            contain(|| self.maintenance.request_run_by(deadline, now));
+            contain(|| self.maintenance.waking.request_by(deadline, now));
         }
     }
 

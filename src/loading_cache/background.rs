@@ -1,21 +1,20 @@
-//! Loads that run apart from the calls that want them: on the threads of the cache, or in tasks of
-//! the program's spawner. The calls wait for the outcome. The load goes on when they leave.
+//! A call for the value of a key, and loads that run apart from the calls that want them: on the
+//! threads of the cache, or in tasks of the program's spawner. The calls wait for the outcome. The
+//! load goes on when they leave.
 
-use super::call::{Answer, answer, dropped, run, run_many, run_now};
-use super::kinds::{AnyLoader, BoxedFutures, Task};
+use super::call::{Answer, answer, dropped, run, run_here, run_many, task};
 use super::loader::LoadError;
 use super::{Inner, LoadingCache};
 use crate::contain::contain;
 use crate::load::state::{Load, RevokedBy, Verdict, Want};
-use crate::load::wait::{block_on, runs_loader};
+use crate::load::wait::block_on;
 use crate::load::{
     ByRef, CacheHasher, CacheKey, CacheValue, Claim, Claimant, Key, Keys, Over, OwnedGuard,
-    Request, wrong_number_of_values,
+    Request, fallible, wrong_number_of_values,
 };
 use crate::operations::WeakHandle;
 use equivalent::Equivalent;
 use std::any::TypeId;
-use std::borrow::ToOwned;
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::hash::Hash;
@@ -23,30 +22,55 @@ use std::pin::Pin;
 use std::sync::{Arc, OnceLock, Weak};
 use std::task::{Context, Poll, ready};
 
+/// What a call takes from the load that it wants: whatever that comes to.
+pub(super) fn anything<E: 'static>() -> Want {
+    Want::Any(TypeId::of::<LoadError<E>>())
+}
+
 /// Makes a load run that a call has begun.
 type Launch<'l, K, V, E, S> = &'l mut dyn FnMut(&Inner<K, V, E, S>, OwnedGuard<K, V, S>);
 
+/// The number of keys that a loader was given, and that of its values, if these differ.
+type WrongNumber = Arc<OnceLock<(usize, usize)>>;
+
 impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher> Inner<K, V, E, S> {
-    /// Makes a load run in the background.
+    /// Makes a load or a reload run in the background.
     pub(super) fn launch(&self, guard: OwnedGuard<K, V, S>) {
-        match &self.loader {
-            AnyLoader::Blocking(loader) => self.threads.push(loader, guard),
-            AnyLoader::Async(loader) => self.spawn(run(Arc::clone(loader), guard)),
+        let guard = guard.in_background(dropped::<K, V, E, S>);
+        match &self.spawner {
+            None => self.threads.push(guard),
+            Some(spawner) => {
+                let loads = vec![Arc::clone(guard.load())];
+                let task = task(loads, run(Arc::clone(&self.loader), guard));
+                // A spawner that panics drops the task, and the guard: the caller goes on.
+                contain(|| spawner(task));
+            }
         }
     }
 
-    /// A spawner that panics drops the task, and the right to load with it: the caller goes on.
-    fn spawn(&self, task: Task) {
-        contain(|| (self.spawner)(task));
+    /// Makes loads of absent keys run: in one task, or on this thread.
+    fn launch_many(&self, guards: Vec<OwnedGuard<K, V, S>>, wrong: &WrongNumber) {
+        let loads = guards.iter().map(|guard| Arc::clone(guard.load()));
+        let loads: Vec<_> = loads.collect();
+        let (loader, wrong) = (Arc::clone(&self.loader), Arc::clone(wrong));
+        let Some(spawner) = &self.spawner else {
+            return run_here(&loads, run_many(loader, guards, wrong));
+        };
+        let guards = guards.into_iter();
+        let guards = guards.map(|guard| guard.in_background(dropped::<K, V, E, S>));
+        let task = task(loads, run_many(loader, guards.collect(), wrong));
+        contain(|| spawner(task));
     }
 }
 
-/// A call for the value of a key, whose load runs in the background. It keeps no cache alive.
-pub(super) struct Call<K: CacheKey, V: CacheValue, E, S: CacheHasher, Y: Key<K>> {
+/// A call for the value of a key. It keeps no cache alive.
+pub(super) struct Call<K, V, E, S, Y: Key<K>> {
     /// What it asks for is what it takes from another call's load. From its own it takes whatever
     /// comes.
     claimant: Claimant<K, V, WeakHandle<K, V, S>, Y>,
     inner: Weak<Inner<K, V, E, S>>,
+    /// Whether it runs the loader itself, rather than in the background.
+    runs_here: bool,
     /// Whether it has begun the load that it waits for.
     began: bool,
     /// Whether it has gone on from a late load to a newer one.
@@ -56,165 +80,148 @@ pub(super) struct Call<K: CacheKey, V: CacheValue, E, S: CacheHasher, Y: Key<K>>
 impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher, Y: Key<K>>
     Call<K, V, E, S, Y>
 {
-    fn new(cache: &LoadingCache<K, V, E, S>, key: Y, ask: Request) -> Self {
+    /// `runs_here`: it runs the loader itself, rather than in the background.
+    pub(super) fn new(
+        cache: &LoadingCache<K, V, E, S>,
+        key: Y,
+        ask: Request,
+        runs_here: bool,
+    ) -> Self {
         Self {
             claimant: Claimant::new(cache.cache.downgrade(), key, ask),
             inner: Arc::downgrade(&cache.inner),
+            runs_here,
             began: false,
             switched: false,
         }
     }
 
-    /// A call that runs the loader also if the key has a live entry, unless a load is under way.
-    pub(super) fn refresh(cache: &LoadingCache<K, V, E, S>, key: Y) -> Self {
-        let ask = Request {
-            over: Over::Any,
-            ..Request::value(Want::Any(TypeId::of::<LoadError<E>>()))
-        };
-        let mut call = Self::new(cache, key, ask);
-        let answer = call.claim(None, &mut Inner::launch);
-        debug_assert!(answer.is_none(), "it runs over an entry");
-        call
-    }
-
     /// Claims the key. The answer, or `None` if the call has to wait: for another call's load, or
     /// for one that it has begun and launched. `told` is the verdict about its last wait.
-    fn claim(
+    pub(super) fn claim(
         &mut self,
         told: Option<Verdict<V>>,
         launch: Launch<'_, K, V, E, S>,
     ) -> Option<Answer<V, E>> {
         self.began = false;
         let guard = match self.claimant.step(told)? {
-            Claim::Guard(guard, _) => guard.in_background(dropped::<K, V, E, S>),
+            Claim::Guard(guard, _) => guard,
             Claim::Value(seen) => return Some(Ok(Some(seen))),
-            Claim::Failed(failure) => return Some(answer(&failure)),
+            Claim::Failed(failure) => return Some(answer(failure)),
             // It waits, so the cache is gone.
             Claim::Busy(_) => return Some(Err(LoadError::Panicked)),
         };
+        let Some(inner) = self.inner.upgrade() else {
+            return Some(Err(LoadError::Panicked));
+        };
+        if self.runs_here {
+            let (loader, load) = (Arc::clone(&inner.loader), Arc::clone(guard.load()));
+            return Some(run_here(&[load], run(loader, guard)));
+        }
         // It waits for its own load, as any other call would, from before it runs.
         let load = Arc::clone(guard.load());
-        let want = Want::Any(TypeId::of::<LoadError<E>>());
-        self.claimant.wait_for_own(load, want);
+        self.claimant.wait_for_own(load, anything::<E>());
         self.began = true;
         guard.watch();
-        if let Some(inner) = self.inner.upgrade() {
-            launch(&inner, guard);
-        }
+        launch(&inner, guard);
         None
     }
 
-    /// The call has ended its other work: from now on it waits like any other.
-    fn wait_now(&mut self) {
-        self.claimant.wait_now(Request::value(Want::Optional));
-    }
-
-    /// Waits until a load of the key has ended: the one that the call waits for, or the one that
-    /// the key has then. From an overdue load of another call it goes on once, with the newer load.
+    /// The call's answer, when the load that it waits for has ended, or the one that the key has
+    /// then. From an overdue load of another call it goes on once, with the newer load; a call that
+    /// runs the loader itself takes its place.
     pub(super) fn poll(
         &mut self,
         cx: &Context<'_>,
         launch: Launch<'_, K, V, E, S>,
     ) -> Poll<Answer<V, E>> {
-        while let Some(load) = self.claimant.awaited().cloned() {
-            self.run_if_queued(&load);
-            let is_current = load.is_current();
+        loop {
+            let load = self.claimant.awaited().cloned();
+            let load = load.as_ref();
+            self.run_queued(load);
+            let is_current = load.is_some_and(|load| load.is_current());
             let polled = self.claimant.poll_verdict(cx);
             // Again, since the call has left its waker: a load that comes into the queue after this
             // wakes the call.
-            if polled.is_pending() && self.run_if_queued(&load) {
+            if polled.is_pending() && self.run_queued(load) {
                 continue;
             }
             let told = ready!(polled);
-            let overdue = told.is_none() && is_current;
-            match &told {
-                Some(Verdict::Ended(outcome)) => return Poll::Ready(answer(outcome)),
-                Some(Verdict::Leads) => (),
-                Some(Verdict::Retry) | None => {
-                    let late = overdue || load.revoked() == Some(RevokedBy::NewerLoad);
-                    // So has a refresh timed out that did not begin the load.
-                    let ask = &mut self.claimant.ask;
-                    let timed_out = overdue && (self.began || ask.over == Over::Any);
-                    if late && (self.switched || timed_out) {
-                        return Poll::Ready(Err(LoadError::TimedOut));
-                    }
-                    self.switched |= late;
-                    // A refresh takes what a write has stored meanwhile.
-                    if !late {
-                        ask.over = Over::Absent;
-                    }
+            if let Some(load) = load
+                && matches!(told, Some(Verdict::Retry) | None)
+            {
+                let overdue = told.is_none() && is_current;
+                let late = overdue || load.revoked() == Some(RevokedBy::NewerLoad);
+                // So has a refresh timed out that did not begin the load.
+                let ask = &mut self.claimant.ask;
+                let timed_out = overdue && (self.began || ask.over == Over::Any);
+                if late && !self.runs_here && (self.switched || timed_out) {
+                    return Poll::Ready(Err(LoadError::TimedOut));
                 }
-            }
-            // A call that was told to lead restores it once it has the guard.
-            if !matches!(told, Some(Verdict::Leads)) {
-                self.claimant.key.restore(load.key());
+                self.switched |= late;
+                // A refresh takes what a write has stored meanwhile.
+                if !late {
+                    ask.over = Over::Absent;
+                }
             }
             if let Some(answer) = self.claim(told, launch) {
                 return Poll::Ready(answer);
             }
         }
-        unreachable!("a call without an answer waits for a load");
     }
 
-    /// On a thread that leads a load: runs a load that is queued for the threads of the reloads,
-    /// which may all have to wait for this very thread. True if it ran.
-    fn run_if_queued(&self, load: &Arc<Load<K, V>>) -> bool {
-        if runs_loader()
-            && load.is_queued()
-            && let Some(inner) = self.inner.upgrade()
-            && let AnyLoader::Blocking(loader) = &inner.loader
-            && let Some(guard) = inner.threads.take(load)
-        {
-            contain(|| run_now(&**loader, guard));
-            return true;
-        }
-        false
+    /// Runs the load that the call waits for, if that has to be; see `ReloadThreads::run_queued`.
+    fn run_queued(&self, load: Option<&Arc<Load<K, V>>>) -> bool {
+        let inner = self.inner.upgrade();
+        load.is_some_and(|load| inner.is_some_and(|inner| inner.threads.run_queued(load)))
     }
 }
 
 impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
     LoadingCache<K, V, E, S>
 {
-    /// Loads an absent key.
-    pub(super) async fn load_in_task<Q>(&self, key: &Q, ask: Request) -> Answer<V, E>
-    where
-        Q: Equivalent<K> + Hash + ToOwned<Owned = K> + ?Sized,
-    {
-        let mut call = Call::new(self, ByRef::new(key), ask);
-        match call.claim(None, &mut Inner::launch) {
-            Some(answer) => answer,
-            None => poll_fn(|cx| call.poll(cx, &mut Inner::launch)).await,
-        }
-    }
-
-    /// Loads the keys that are absent: one task loads all of them that no other call loads. The
+    /// Loads the keys that are absent: all that no other call loads by one call of the loader. The
     /// call waits for the other loads when its own have ended.
-    pub(super) async fn load_all_in_task(
+    pub(super) async fn load_all(
         &self,
-        loader: &Arc<dyn BoxedFutures<K, V, E>>,
         mut keys: Keys<K, V>,
     ) -> Result<Vec<Option<V>>, LoadError<E>> {
-        let wrong: Arc<OnceLock<(usize, usize)>> = Arc::default();
-        let spawn = |inner: &Inner<K, V, E, S>, guards| {
-            let (loader, wrong) = (Arc::clone(loader), Arc::clone(&wrong));
-            inner.spawn(run_many(loader, guards, wrong));
+        let core = self.cache.core();
+        let places = keys.missing.iter();
+        let places = places.map(|&place| (place, &keys.unique[place]));
+        // First the errors that are remembered: with one of them, the loader is not called.
+        let ask = Request {
+            over: Over::Never,
+            may_wait: false,
+            heeds_failures: true,
+            ..Request::value(fallible::<LoadError<E>>())
         };
+        for (_, key) in places.clone().filter(|_| core.failure_backoff.is_some()) {
+            let mut claimant = Claimant::new(core, ByRef::new(key), ask);
+            if let Some(Claim::Failed(failure)) = claimant.step(None) {
+                answer::<V, E>(failure)?;
+            }
+        }
+        let wrong = WrongNumber::default();
         let (mut guards, mut calls) = (Vec::new(), Vec::new());
-        for &place in &keys.missing {
-            let key = ByRef::new(&keys.unique[place]);
-            let mut call = Call::new(self, key, Request::value(Want::LookUpAgain));
+        for (place, key) in places {
+            let key = ByRef::new(key);
+            let mut call = Call::new(self, key, Request::value(Want::LookUpAgain), false);
             match call.claim(None, &mut |_, guard| guards.push(guard)) {
                 Some(answer) => keys.answers[place] = answer?.map(|seen| seen.value),
                 None => calls.push((place, call)),
             }
         }
         if !guards.is_empty() {
-            spawn(&self.inner, guards);
+            self.inner.launch_many(guards, &wrong);
         }
         calls.sort_by_key(|(_, call)| !call.began);
         for (place, mut call) in calls {
-            call.wait_now();
-            let mut launch = |inner: &Inner<K, V, E, S>, guard| spawn(inner, vec![guard]);
+            // From now on it waits like any other.
+            call.claimant.wait_now(Request::value(Want::Optional));
+            let mut launch = |inner: &Inner<K, V, E, S>, guard| {
+                inner.launch_many(vec![guard], &wrong);
+            };
             let answer = poll_fn(|cx| call.poll(cx, &mut launch)).await;
             if let Some(&(asked, got)) = wrong.get() {
                 panic!("{}", wrong_number_of_values(asked, got));
@@ -232,8 +239,7 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
     {
         let (core, weak) = (self.cache.core(), self.cache.downgrade());
         if let Some(guard) = core.begin_reload(weak, core.hash(key), key) {
-            self.inner
-                .launch(guard.in_background(dropped::<K, V, E, S>));
+            self.inner.launch(guard);
         }
     }
 }

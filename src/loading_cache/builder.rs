@@ -38,6 +38,7 @@ impl<K, V, S> CacheBuilder<K, V, S> {
         LoadingBuilder {
             cache: self,
             loader: loader.erase(),
+            is_async: IS_ASYNC,
             refresh_fault: None,
             threads: None,
             spawner: None,
@@ -67,7 +68,8 @@ impl<K, V, S> CacheBuilder<K, V, S> {
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct LoadingBuilder<K, V, E, S = RandomState> {
     cache: CacheBuilder<K, V, S>,
-    loader: AnyLoader<K, V, E>,
+    loader: Arc<dyn AnyLoader<K, V, E>>,
+    is_async: bool,
     /// What is wrong with the refresh policy.
     refresh_fault: Option<&'static str>,
     threads: Option<usize>,
@@ -303,12 +305,11 @@ where
             return Err(self.cache.fault(&fault));
         }
         let cache = self.cache.try_build()?;
-        let threads = ReloadThreads::new(self.threads.unwrap_or(1), cache.name());
+        let (loader, most) = (Arc::clone(&self.loader), self.threads.unwrap_or(1));
         let inner = Inner {
             loader: self.loader,
-            threads: Arc::new(threads),
-            // Never called without: such a loader has no tasks.
-            spawner: self.spawner.unwrap_or_else(|| Box::new(drop)),
+            threads: Arc::new(ReloadThreads::new(loader, most, cache.name())),
+            spawner: self.spawner,
         };
         Ok(LoadingCache {
             cache,
@@ -318,18 +319,18 @@ where
 
     /// The first setting that is wrong, with its value and what is allowed.
     fn fault(&self) -> Option<String> {
-        match (&self.loader, self.threads, &self.spawner) {
+        match (self.is_async, self.threads, &self.spawner) {
             (_, Some(0), _) => Some("reload_threads is 0, but must be at least 1".to_string()),
-            (AnyLoader::Blocking(_), _, Some(_)) => Some(
+            (false, _, Some(_)) => Some(
                 "spawner is set, but is allowed for an async loader only: other loaders run on \
                  the calling thread and on `reload_threads`"
                     .to_string(),
             ),
-            (AnyLoader::Async(_), Some(threads), _) => Some(format!(
+            (true, Some(threads), _) => Some(format!(
                 "reload_threads is {threads}, but is not allowed for an async loader: its reloads \
                  run in tasks of `spawner`"
             )),
-            (AnyLoader::Async(_), _, None) => Some(
+            (true, _, None) => Some(
                 "spawner is missing, but must be given for an async loader: it runs each load and \
                  reload"
                     .to_string(),

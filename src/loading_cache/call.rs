@@ -1,196 +1,168 @@
 //! How a loader is called, and what its answer means for the load.
 
-use super::LoadingCache;
-use super::kinds::{BoxedFutures, Task};
-use super::loader::{LoadError, Loaded, Loader, Reloaded};
+use super::kinds::{Answering, AnyLoader, Boxed, Task};
+use super::loader::{LoadError, Loaded, Reloaded};
 use crate::contain::contain;
-use crate::load::cycle::thread_number;
-use crate::load::state::{Load, Outcome, RevokedBy};
-use crate::load::wait::{in_loader, mark_lead};
-use crate::load::{CacheHasher, CacheKey, CacheValue, Keyless, OwnedGuard, error_of};
+use crate::load::state::{Load, Outcome};
+use crate::load::{CacheHasher, CacheKey, CacheValue, Keyless, OwnedGuard, error_of, poll_leader};
 use crate::operations::{Core, FromLoad, LifetimeSource};
 use crate::time;
 use std::any::Any;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::{Arc, OnceLock};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
-
-impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
-    LoadingCache<K, V, E, S>
-{
-    /// Calls the loader on this thread, and says how long it took.
-    pub(super) fn timed<T>(
-        &self,
-        load: impl FnOnce() -> Result<T, E>,
-    ) -> Result<(T, Duration), LoadError<E>> {
-        let clock = &self.cache.core().shared.clock;
-        let began = clock.now();
-        let made = match contain(|| in_loader(load)) {
-            Some(made) => made.map_err(|error| LoadError::Failed(Arc::new(error)))?,
-            None => return Err(LoadError::Panicked),
-        };
-        Ok((made, between(began, clock.now())))
-    }
-}
 
 /// The answer to a call: `None` if the loader says that there is no value. The value is in a box,
 /// as it may be large, and passes through several futures.
 pub(super) type Answer<V, E> = Result<Option<Box<Keyless<V>>>, LoadError<E>>;
 
-/// The answer to a waiter.
-pub(super) fn answer<V: Clone, E: Send + Sync + 'static>(outcome: &Outcome<V>) -> Answer<V, E> {
-    match outcome {
-        Outcome::Value(shared) => Ok(Some(Keyless::made(shared.value.clone()))),
-        Outcome::Error(error) => Err((*error_of::<LoadError<E>>(Arc::clone(error))).clone()),
-        Outcome::Absent | Outcome::Nothing => Ok(None),
+/// The answer to a call that shares this failure.
+pub(super) fn answer<V, E: Send + Sync + 'static>(failure: Outcome<V>) -> Answer<V, E> {
+    match failure {
+        Outcome::Error(error) => Err((*error_of::<LoadError<E>>(error)).clone()),
+        _ => Ok(None),
     }
 }
 
-/// The present value of a key that is reloaded, and the lifetime that it has again if it is
-/// unchanged.
-type Old<V> = Option<(V, Option<Duration>)>;
-
-/// The task of a load or a reload.
-pub(super) fn run<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>(
-    loader: Arc<dyn BoxedFutures<K, V, E>>,
-    guard: OwnedGuard<K, V, S>,
-) -> Task {
-    task(vec![Arc::clone(guard.load())], async move {
-        let Some(began) = guard.begin_run() else {
-            return;
-        };
-        let (key, old) = (guard.load().key(), guard.old());
-        let made = match &old {
-            Some((old, _)) => loader.reload(key, old).await,
-            None => loader.load(key).await.map(Reloaded::New),
-        };
-        finish(guard, began, made, old);
-    })
-}
-
-/// Runs a load or a reload on this thread. If it panics, it has failed.
-pub(super) fn run_now<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>(
-    loader: &dyn Loader<K, V, Error = E>,
-    guard: OwnedGuard<K, V, S>,
-) {
-    if guard.load().revoked() == Some(RevokedBy::NewerLoad) {
-        // It waited for so long that a newer load has replaced it. Dropping the guard counts as a
-        // failure.
-        return;
-    }
-    let Some(began) = guard.begin_run() else {
-        return;
+/// What the loader answers to a question; its panic is an answer, too.
+async fn caught<'a, T, E>(ask: impl FnOnce() -> Answering<'a, T, E>) -> Result<T, LoadError<E>> {
+    let answer = match contain(ask) {
+        Some(Answering::Later(mut future)) => {
+            let poll = |cx: &mut Context<'_>| match contain(|| future.as_mut().poll(cx)) {
+                Some(polled) => polled.map(Some),
+                None => Poll::Ready(None),
+            };
+            poll_fn(poll).await
+        }
+        Some(Answering::Now(answer)) => Some(answer),
+        None => None,
     };
-    guard.load().set_leader(thread_number());
-    let _mark = mark_lead();
-    let (key, old) = (guard.load().key(), guard.old());
-    let made = in_loader(|| match &old {
-        Some((old, _)) => loader.reload(key, old),
-        None => loader.load(key).map(Reloaded::New),
-    });
-    finish(guard, began, made, old);
+    let answer = answer.ok_or(LoadError::Panicked)?;
+    answer.map_err(|error| LoadError::Failed(Arc::new(error)))
 }
 
-/// The task of the loads of several absent keys. If the loader returns another number of values,
-/// `wrong` gets both numbers, and the loads fail.
-pub(super) fn run_many<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>(
-    loader: Arc<dyn BoxedFutures<K, V, E>>,
+/// Calls the loader for a load or a reload, and ends that by what the loader answers.
+pub(super) async fn run<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>(
+    loader: Arc<dyn AnyLoader<K, V, E>>,
+    guard: OwnedGuard<K, V, S>,
+) -> Answer<V, E> {
+    let Some(began) = guard.begin_run() else {
+        return Err(LoadError::Panicked);
+    };
+    let (key, old) = (guard.load().key(), guard.old().map(Box::new));
+    let made = caught(|| loader.load(key, old.as_ref().map(|old| &old.0))).await;
+    end(guard, began, made.map(Some), old)
+}
+
+/// Calls the loader for several absent keys, and ends each load by what it answers. If it answers
+/// with another number of values, `wrong` gets both numbers, and the loads fail.
+pub(super) async fn run_many<K, V, E, S>(
+    loader: Arc<dyn AnyLoader<K, V, E>>,
     guards: Vec<OwnedGuard<K, V, S>>,
     wrong: Arc<OnceLock<(usize, usize)>>,
-) -> Task {
-    let loads = guards.iter().map(|guard| Arc::clone(guard.load()));
-    task(loads.collect(), async move {
-        guards.iter().for_each(|guard| _ = guard.begin_run());
-        let Some(began) = guards.first().and_then(OwnedGuard::now) else {
-            return;
-        };
-        let keys = guards.iter().map(|guard| guard.load().key().clone());
-        let values = match loader.load_many(&keys.collect::<Vec<K>>()).await {
-            Ok(values) => values,
-            Err(error) => {
-                let error = failure(LoadError::Failed(Arc::new(error)));
-                let fail = |guard: OwnedGuard<_, _, _>| _ = contain(|| guard.give_up(&error));
-                return guards.into_iter().for_each(fail);
-            }
-        };
-        if values.len() != guards.len() {
-            wrong.set((guards.len(), values.len())).ok();
-            return;
+) where
+    K: CacheKey,
+    V: CacheValue,
+    E: Send + Sync + 'static,
+    S: CacheHasher,
+{
+    let Some(began) = guards.iter().filter_map(OwnedGuard::begin_run).max() else {
+        return;
+    };
+    let keys = guards.iter().map(|guard| guard.load().key().clone());
+    let keys: Vec<K> = keys.collect();
+    let made = match caught(|| loader.load_many(&keys)).await {
+        Ok(values) if values.len() != guards.len() => {
+            _ = wrong.set((guards.len(), values.len()));
+            Err(LoadError::Panicked)
         }
-        for (guard, value) in guards.into_iter().zip(values) {
-            match value {
-                Some(loaded) => finish(guard, began, Ok::<_, E>(Reloaded::New(loaded)), None),
-                None => _ = contain(|| guard.give_up(&Outcome::Absent)),
-            }
-        }
-    })
+        made => made,
+    };
+    let mut made = made.map(Vec::into_iter);
+    for guard in guards {
+        let made = match &mut made {
+            Ok(values) => Ok(values.next().flatten().map(Loaded::boxed)),
+            Err(error) => Err(error.clone()),
+        };
+        _ = end(guard, began, made, None);
+    }
 }
 
-/// A task that leads loads: while it is polled, its thread is their leader. After a panic it is
-/// dropped, and the guards with it.
-fn task<K: CacheKey, V: CacheValue>(
+/// Ends a load or a reload by what the loader has made; `None` if the key has no value. If other
+/// user code panics, the guard is dropped.
+fn end<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>(
+    guard: OwnedGuard<K, V, S>,
+    began: u64,
+    made: Result<Option<Boxed<V>>, LoadError<E>>,
+    old: Option<Box<(V, Option<Duration>)>>,
+) -> Answer<V, E> {
+    let ended = guard.now().unwrap_or(began);
+    let mut from = FromLoad {
+        lifetime: None,
+        refresh: None,
+        reload: guard.is_reload(),
+        took: Duration::from_nanos(time::elapsed(ended, began)),
+    };
+    let made = match made {
+        Ok(Some(made)) => made,
+        Ok(None) => {
+            guard.fail(&Outcome::Absent);
+            return Ok(None);
+        }
+        Err(error) => {
+            guard.give_up(&failure(error.clone()));
+            return Err(error);
+        }
+    };
+    match (made, old) {
+        (Reloaded::New(loaded), _) => {
+            (from.lifetime, from.refresh) = (loaded.lifetime, loaded.refresh);
+            let filling = guard.fill(loaded.value, LifetimeSource::Loaded(from));
+            return Ok(Some(filling.into_entry()));
+        }
+        // Without an old value there is nothing that could be unchanged.
+        (Reloaded::Gone, _) | (_, None) => _ = guard.remove(Outcome::Absent),
+        (unchanged, Some(old)) => {
+            if let Reloaded::UnchangedFor {
+                expires_in,
+                refresh_in,
+            } = unchanged
+            {
+                (from.lifetime, from.refresh) = (expires_in.map(Some), refresh_in);
+            }
+            from.lifetime = from.lifetime.or(old.1.map(Some));
+            guard.unchanged(old.0, from);
+        }
+    }
+    Ok(None)
+}
+
+/// Runs the code of these loads on this thread: that of a [`Loader`](super::Loader) waits for no
+/// future.
+pub(super) fn run_here<K, V, T>(loads: &[Arc<Load<K, V>>], run: impl Future<Output = T>) -> T {
+    let mut cx = Context::from_waker(Waker::noop());
+    match poll_leader(loads.iter().map(|load| &**load), pin!(run), &mut cx) {
+        Poll::Ready(answer) => answer,
+        Poll::Pending => unreachable!("a loader without futures waits for none"),
+    }
+}
+
+/// The code of these loads as a task. After a panic it has ended, and its guards are dropped.
+pub(super) fn task<K: CacheKey, V: CacheValue>(
     loads: Vec<Arc<Load<K, V>>>,
-    run: impl Future<Output = ()> + Send + 'static,
+    run: impl Future<Output: Send> + Send + 'static,
 ) -> Task {
     Box::pin(async move {
-        let mut run = pin!(Some(run));
+        let mut run = pin!(run);
         let poll = |cx: &mut Context<'_>| {
-            let Some(future) = run.as_mut().as_pin_mut() else {
-                return Poll::Ready(());
-            };
-            let me = thread_number();
-            loads.iter().for_each(|load| load.set_leader(me));
-            let _mark = mark_lead();
-            let polled = contain(|| future.poll(cx));
-            let led = loads.iter().filter(|load| load.leader() == me);
-            led.for_each(|load| load.set_leader(0));
-            if matches!(polled, Some(Poll::Pending)) {
-                return Poll::Pending;
-            }
-            contain(|| run.set(None));
-            Poll::Ready(())
+            let loads = loads.iter().map(|load| &**load);
+            let polled = contain(|| poll_leader(loads, run.as_mut(), cx).map(drop));
+            polled.unwrap_or(Poll::Ready(()))
         };
         poll_fn(poll).await;
     })
-}
-
-/// Ends a run with the loader's answer.
-fn finish<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>(
-    guard: OwnedGuard<K, V, S>,
-    began: u64,
-    made: Result<Reloaded<V>, E>,
-    old: Old<V>,
-) {
-    let took = between(began, guard.now().unwrap_or(began));
-    let reload = guard.is_reload();
-    let (expires_in, refresh_in) = match made {
-        Ok(Reloaded::UnchangedFor {
-            expires_in,
-            refresh_in,
-        }) => (expires_in, refresh_in),
-        _ => (None, None),
-    };
-    // A panic of user code on the way is a failure.
-    contain(|| match (made, old) {
-        (Err(error), _) => guard.give_up(&failure(LoadError::Failed(Arc::new(error)))),
-        (Ok(Reloaded::New(loaded)), _) => {
-            let given = given(&loaded, took, reload);
-            drop(guard.fill(Keyless::made(loaded.value), given));
-        }
-        // Without an old value there is nothing that could be unchanged.
-        (Ok(Reloaded::Gone), _) | (Ok(_), None) => _ = guard.remove(Outcome::Absent),
-        (Ok(_), Some((old, former))) => {
-            let from = FromLoad {
-                lifetime: expires_in.or(former).map(Some),
-                refresh: refresh_in,
-                reload,
-                took,
-            };
-            guard.unchanged(old, from);
-        }
-    });
 }
 
 /// A failure as waiters share it.
@@ -199,7 +171,8 @@ pub(super) fn failure<E: Send + Sync + 'static, V>(error: LoadError<E>) -> Outco
     Outcome::Error(error)
 }
 
-/// The failure that waiters get after a panic, or after a task was dropped.
+/// The failure that waiters get after a task was dropped, or after user code other than the loader
+/// has panicked.
 pub(super) fn dropped<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S>(
     core: Option<&Core<K, V, S>>,
     load: &Load<K, V>,
@@ -208,19 +181,4 @@ pub(super) fn dropped<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S>(
         contain(|| core.back_off(load));
     }
     failure(LoadError::<E>::Panicked)
-}
-
-/// Where the lifetime of a loaded value comes from.
-pub(super) fn given<T>(loaded: &Loaded<T>, took: Duration, reload: bool) -> LifetimeSource {
-    LifetimeSource::Loaded(FromLoad {
-        lifetime: loaded.lifetime,
-        refresh: loaded.refresh,
-        reload,
-        took,
-    })
-}
-
-/// The time between two readings of a cache's clock.
-fn between(began: u64, ended: u64) -> Duration {
-    Duration::from_nanos(time::elapsed(ended, began))
 }

@@ -2,6 +2,8 @@
 //! with its type erased.
 
 use super::loader::{AsyncLoader, Loaded, Loader, Reloaded};
+use crate::load::wait::in_loader;
+use crate::load::{CacheKey, CacheValue, Keyless};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -9,38 +11,50 @@ use std::sync::Arc;
 /// A task for the program's spawner.
 pub(super) type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-type BoxFuture<'a, T, E> = Pin<Box<dyn Future<Output = Result<T, E>> + Send + 'a>>;
+/// What a loader has made of a key, with the value in a box, as it may be large.
+pub(super) type Boxed<V> = Reloaded<Box<Keyless<V>>>;
 
-/// A loader of either kind.
+/// A loader's answer, or a future of it.
 #[allow(missing_debug_implementations, reason = "programs do not see it")]
-pub enum AnyLoader<K, V, E> {
-    Blocking(Arc<dyn Loader<K, V, Error = E>>),
-    Async(Arc<dyn BoxedFutures<K, V, E>>),
+pub enum Answering<'a, T, E> {
+    Now(Result<T, E>),
+    Later(Pin<Box<dyn Future<Output = Result<T, E>> + Send + 'a>>),
 }
 
-/// An [`AsyncLoader`] with its futures in boxes.
-pub trait BoxedFutures<K, V, E>: Send + Sync {
-    fn load<'a>(&'a self, key: &'a K) -> BoxFuture<'a, Loaded<V>, E>;
-    fn reload<'a>(&'a self, key: &'a K, old: &'a V) -> BoxFuture<'a, Reloaded<V>, E>;
-    fn load_many<'a>(&'a self, keys: &'a [K]) -> BoxFuture<'a, Vec<Option<Loaded<V>>>, E>;
+/// A loader with its type erased.
+pub trait AnyLoader<K, V, E>: Send + Sync {
+    /// Loads a key; reloads it if there is an old value.
+    fn load<'a>(&'a self, key: &'a K, old: Option<&'a V>) -> Answering<'a, Boxed<V>, E>;
+    fn load_many<'a>(&'a self, keys: &'a [K]) -> Answering<'a, Vec<Option<Loaded<V>>>, E>;
 }
 
-impl<K, V, L> BoxedFutures<K, V, L::Error> for L
-where
-    K: Send + Sync + 'static,
-    V: Send + Sync + 'static,
-    L: AsyncLoader<K, V>,
-{
-    fn load<'a>(&'a self, key: &'a K) -> BoxFuture<'a, Loaded<V>, L::Error> {
-        Box::pin(AsyncLoader::load(self, key))
+struct Blocking<L>(L);
+
+struct Async<L>(L);
+
+impl<K: CacheKey, V: CacheValue, L: Loader<K, V>> AnyLoader<K, V, L::Error> for Blocking<L> {
+    fn load<'a>(&'a self, key: &'a K, old: Option<&'a V>) -> Answering<'a, Boxed<V>, L::Error> {
+        Answering::Now(in_loader(|| match old {
+            Some(old) => self.0.reload(key, old).map(Reloaded::boxed),
+            None => self.0.load(key).map(Loaded::boxed),
+        }))
     }
 
-    fn reload<'a>(&'a self, key: &'a K, old: &'a V) -> BoxFuture<'a, Reloaded<V>, L::Error> {
-        Box::pin(AsyncLoader::reload(self, key, old))
+    fn load_many<'a>(&'a self, keys: &'a [K]) -> Answering<'a, Vec<Option<Loaded<V>>>, L::Error> {
+        Answering::Now(in_loader(|| self.0.load_many(keys)))
+    }
+}
+
+impl<K: CacheKey, V: CacheValue, L: AsyncLoader<K, V>> AnyLoader<K, V, L::Error> for Async<L> {
+    fn load<'a>(&'a self, key: &'a K, old: Option<&'a V>) -> Answering<'a, Boxed<V>, L::Error> {
+        Answering::Later(match old {
+            Some(old) => Box::pin(async { self.0.reload(key, old).await.map(Reloaded::boxed) }),
+            None => Box::pin(async { self.0.load(key).await.map(Loaded::boxed) }),
+        })
     }
 
-    fn load_many<'a>(&'a self, keys: &'a [K]) -> BoxFuture<'a, Vec<Option<Loaded<V>>>, L::Error> {
-        Box::pin(AsyncLoader::load_many(self, keys))
+    fn load_many<'a>(&'a self, keys: &'a [K]) -> Answering<'a, Vec<Option<Loaded<V>>>, L::Error> {
+        Answering::Later(Box::pin(self.0.load_many(keys)))
     }
 }
 
@@ -62,27 +76,22 @@ pub trait IntoLoading<K, V, const IS_ASYNC: bool> {
     type Error: Send + Sync + 'static;
 
     #[doc(hidden)]
-    fn erase(self) -> AnyLoader<K, V, Self::Error>;
+    fn erase(self) -> Arc<dyn AnyLoader<K, V, Self::Error>>;
 }
 
-impl<K, V, L: Loader<K, V>> IntoLoading<K, V, false> for L {
+impl<K: CacheKey, V: CacheValue, L: Loader<K, V>> IntoLoading<K, V, false> for L {
     type Error = L::Error;
 
-    fn erase(self) -> AnyLoader<K, V, L::Error> {
-        AnyLoader::Blocking(Arc::new(self))
+    fn erase(self) -> Arc<dyn AnyLoader<K, V, L::Error>> {
+        Arc::new(Blocking(self))
     }
 }
 
-impl<K, V, L> IntoLoading<K, V, true> for L
-where
-    K: Send + Sync + 'static,
-    V: Send + Sync + 'static,
-    L: AsyncLoader<K, V>,
-{
+impl<K: CacheKey, V: CacheValue, L: AsyncLoader<K, V>> IntoLoading<K, V, true> for L {
     type Error = L::Error;
 
-    fn erase(self) -> AnyLoader<K, V, L::Error> {
-        AnyLoader::Async(Arc::new(self))
+    fn erase(self) -> Arc<dyn AnyLoader<K, V, L::Error>> {
+        Arc::new(Async(self))
     }
 }
 

@@ -1,5 +1,6 @@
 //! Loaders, and their answers: what they make of a key, or why they make nothing.
 
+use super::kinds::Boxed;
 use crate::expiry::forward;
 use crate::load::Keyless;
 use std::any::Any;
@@ -256,13 +257,13 @@ impl<V> Loaded<V> {
         self
     }
 
-    /// The same, with the value in a box, as it may be large.
-    pub(super) fn boxed(self) -> Loaded<Box<Keyless<V>>> {
-        Loaded {
+    /// The answer of a reload, with the value in a box, as it may be large.
+    pub(super) fn boxed(self) -> Boxed<V> {
+        Reloaded::New(Loaded {
             value: Keyless::made(self.value),
             lifetime: self.lifetime,
             refresh: self.refresh,
-        }
+        })
     }
 }
 
@@ -308,6 +309,25 @@ pub enum Reloaded<V> {
     },
     /// The key has no value any more: the entry is removed.
     Gone,
+}
+
+impl<V> Reloaded<V> {
+    /// The same, with the value in a box.
+    pub(super) fn boxed(self) -> Boxed<V> {
+        let (expires_in, refresh_in) = match self {
+            Self::New(loaded) => return loaded.boxed(),
+            Self::Gone => return Reloaded::Gone,
+            Self::Unchanged => (None, None),
+            Self::UnchangedFor {
+                expires_in,
+                refresh_in,
+            } => (expires_in, refresh_in),
+        };
+        Reloaded::UnchangedFor {
+            expires_in,
+            refresh_in,
+        }
+    }
 }
 
 /// Why there is no value.

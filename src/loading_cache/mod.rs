@@ -8,7 +8,9 @@
 //! [`threads`] for a reload. Each load of an [`AsyncLoader`] is a task, which the program's spawner
 //! gets when the load begins; the calls that want its value wait for the outcome ([`background`]).
 //!
-//! `read` has the methods that read, `call` calls the loader.
+//! `read` has the methods that read, `call` calls the loader: all loads and reloads end by its
+//! `run`, which needs no thread of its own. The thread of a call, a reload thread, or a task polls
+//! it; with a [`Loader`] the first poll ends it.
 //!
 //! # The states of an entry and its reload
 //!
@@ -46,10 +48,8 @@ pub use loader::{AsyncLoader, LoadError, Loaded, Loader, Reloaded};
 
 use crate::RandomState;
 use crate::cache::Cache;
-use crate::load::{CacheHasher, CacheKey, CacheValue};
 use kinds::{AnyLoader, Task};
 use std::fmt;
-use std::hash::{BuildHasher, Hash};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use threads::ReloadThreads;
@@ -116,12 +116,7 @@ use threads::ReloadThreads;
 /// time.advance(Duration::from_secs(50));
 /// assert_eq!(rates.get("EUR").unwrap(), 3); // the old value; a thread of the cache reloads
 /// ```
-pub struct LoadingCache<K, V, E, S = RandomState>
-where
-    K: Hash + Eq + Clone + Send + Sync + 'static,
-    V: Clone + Send + Sync + 'static,
-    S: BuildHasher + Send + Sync + 'static,
-{
+pub struct LoadingCache<K, V, E, S = RandomState> {
     cache: Cache<K, V, S>,
     /// It is whole after a panic of user code, as the cache is.
     inner: AssertUnwindSafe<Arc<Inner<K, V, E, S>>>,
@@ -131,26 +126,21 @@ where
 type Spawner = Box<dyn Fn(Task) + Send + Sync>;
 
 /// The state that the handles share beside the cache.
-struct Inner<K: CacheKey, V: CacheValue, E, S: CacheHasher> {
-    loader: AnyLoader<K, V, E>,
+struct Inner<K, V, E, S> {
+    loader: Arc<dyn AnyLoader<K, V, E>>,
     /// For a [`Loader`].
-    threads: Arc<ReloadThreads<K, V, S>>,
-    /// For an [`AsyncLoader`].
-    spawner: Spawner,
+    threads: Arc<ReloadThreads<K, V, E, S>>,
+    /// For an [`AsyncLoader`], which has no other.
+    spawner: Option<Spawner>,
 }
 
-impl<K: CacheKey, V: CacheValue, E, S: CacheHasher> Drop for Inner<K, V, E, S> {
+impl<K, V, E, S> Drop for Inner<K, V, E, S> {
     fn drop(&mut self) {
         self.threads.close();
     }
 }
 
-impl<K, V, E, S> Clone for LoadingCache<K, V, E, S>
-where
-    K: Hash + Eq + Clone + Send + Sync + 'static,
-    V: Clone + Send + Sync + 'static,
-    S: BuildHasher + Send + Sync + 'static,
-{
+impl<K, V, E, S> Clone for LoadingCache<K, V, E, S> {
     /// Another handle of the same cache.
     fn clone(&self) -> Self {
         Self {
@@ -160,13 +150,7 @@ where
     }
 }
 
-impl<K, V, E, S> LoadingCache<K, V, E, S>
-where
-    K: Hash + Eq + Clone + Send + Sync + 'static,
-    V: Clone + Send + Sync + 'static,
-    E: Send + Sync + 'static,
-    S: BuildHasher + Send + Sync + 'static,
-{
+impl<K, V, E, S> LoadingCache<K, V, E, S> {
     /// Returns the cache itself, for all other methods. Its reads start no reload.
     ///
     /// ```
@@ -182,16 +166,11 @@ where
     }
 }
 
-impl<K, V, E, S> fmt::Debug for LoadingCache<K, V, E, S>
-where
-    K: Hash + Eq + Clone + Send + Sync + 'static,
-    V: Clone + Send + Sync + 'static,
-    S: BuildHasher + Send + Sync + 'static,
-{
+impl<K, V, E, S> fmt::Debug for LoadingCache<K, V, E, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LoadingCache")
             .field("name", &self.cache.name())
-            .field("entry_count", &self.cache.entry_count())
+            .field("entry_count", &self.cache.core().shared.map.len())
             .finish_non_exhaustive()
     }
 }

@@ -1,17 +1,14 @@
 //! The methods that read, for threads and for tasks.
 
-use super::background::{Call, Refreshing};
-use super::call::{answer, failure, given};
-use super::kinds::AnyLoader;
-use super::loader::{LoadError, Loaded};
+use super::background::{Call, Refreshing, anything};
+use super::loader::LoadError;
 use super::{Inner, LoadingCache};
 use crate::load::wait::block_on;
-use crate::load::{ByRef, Claimant, Keyless, Keys, Owned, Request, conclude, fallible};
-use crate::operations::{Lookup, Timed, look_up_many};
-use crate::stats::Count;
+use crate::load::{ByRef, Keyless, Keys, Over, Owned, Request, fallible};
+use crate::operations::{Lookup, Timed};
 use equivalent::Equivalent;
 use std::borrow::ToOwned;
-use std::future::{poll_fn, ready};
+use std::future::poll_fn;
 use std::hash::{BuildHasher, Hash};
 
 impl<K, V, E, S> LoadingCache<K, V, E, S>
@@ -82,32 +79,14 @@ where
     where
         Q: Equivalent<K> + Hash + ToOwned<Owned = K> + ?Sized,
     {
-        let ask = Request::value(fallible::<LoadError<E>>()).heeding_failures();
-        let answer = match &self.inner.loader {
-            AnyLoader::Blocking(loader) => {
-                let load = async { self.timed(|| loader.load(&key.to_owned()).map(Loaded::boxed)) };
-                let made = |timed: Result<(Loaded<_>, _), _>| {
-                    let (loaded, took) = timed.map_err(failure::<E, V>)?;
-                    let given = given(&loaded, took, false);
-                    Ok((loaded.value, given))
-                };
-                let finish = |run| match conclude(run) {
-                    Ok(seen) => Ok(Some(seen)),
-                    Err(failure) => answer(&failure),
-                };
-                let claimant = Claimant::new(self.cache.core(), ByRef::new(key), ask);
-                claimant
-                    .run_async(
-                        None::<fn(V) -> _>,
-                        |_: Option<&Keyless<V>>| load,
-                        made,
-                        finish,
-                    )
-                    .await
-            }
-            AnyLoader::Async(_) => self.load_in_task(key, ask).await,
+        let ask = Request {
+            heeds_failures: true,
+            ..Request::value(fallible::<LoadError<E>>())
         };
-        Ok(answer?.unwrap_or_else(|| unreachable!("it accepts values and errors only")))
+        let runs_here = self.inner.spawner.is_none();
+        let mut call = Call::new(self, ByRef::new(key), ask, runs_here);
+        let answer = poll_fn(|cx| call.poll(cx, &mut Inner::launch)).await?;
+        Ok(answer.unwrap_or_else(|| unreachable!("it accepts values and errors only")))
     }
 
     /// Returns the values of several keys, in their order. Those that are absent are loaded by one
@@ -171,7 +150,16 @@ where
     where
         Q: Equivalent<K> + Hash + ?Sized,
     {
-        let (value, may_be_stale) = Timed::look_up(self.cache.core(), key)?;
+        self.serve(key, Timed::look_up(self.cache.core(), key))
+    }
+
+    /// The value that a look-up has found; a reload begins if it may be stale.
+    #[inline(always)]
+    fn serve<Q>(&self, key: &Q, found: Option<(V, bool)>) -> Option<V>
+    where
+        Q: Equivalent<K> + Hash + ?Sized,
+    {
+        let (value, may_be_stale) = found?;
         if may_be_stale {
             self.reload(key);
         }
@@ -202,7 +190,13 @@ where
     /// assert_eq!(cache.get(&"k").unwrap(), 1);
     /// ```
     pub fn refresh(&self, key: K) -> Refreshing<V, E> {
-        let mut call = Call::refresh(self, Owned(Some(key)));
+        let ask = Request {
+            over: Over::Any,
+            ..Request::value(anything::<E>())
+        };
+        let mut call = Call::new(self, Owned(Some(key)), ask, false);
+        let answer = call.claim(None, &mut Inner::launch);
+        debug_assert!(answer.is_none(), "it runs over an entry");
         let outcome = poll_fn(move |cx| call.poll(cx, &mut Inner::launch));
         Refreshing {
             outcome: Some(Box::pin(outcome)),
@@ -284,59 +278,12 @@ where
         &self,
         keys: impl IntoIterator<Item = K>,
     ) -> Result<Vec<Option<V>>, LoadError<E>> {
-        let (keys, stale) = self.look_up_all(keys);
-        self.remembered(&keys)?;
-        let values = match &self.inner.loader {
-            AnyLoader::Blocking(loader) => {
-                let store = |(loaded, took)| {
-                    let given = given(&loaded, took, false);
-                    (loaded.value, given)
-                };
-                let load = |keys: Vec<K>| {
-                    let loaded = self.timed(|| loader.load_many(&keys));
-                    ready(loaded.map(|(values, took)| {
-                        let timed = |value: Option<_>| value.map(|value| (value, took));
-                        values.into_iter().map(timed).collect()
-                    }))
-                };
-                let values = self.cache.get_all_as_async(keys, load, store).await;
-                values.map_err(|error| (*error).clone())
-            }
-            AnyLoader::Async(loader) => self.load_all_in_task(loader, keys).await,
-        };
-        stale.iter().for_each(|key| self.reload(key));
-        values
-    }
-
-    /// The error that is remembered for one of the keys that are absent.
-    fn remembered(&self, keys: &Keys<K, V>) -> Result<(), LoadError<E>> {
-        let (core, want) = (self.cache.core(), fallible::<LoadError<E>>());
-        if core.failure_backoff.is_none() {
-            return Ok(());
-        }
-        for key in keys.missing.iter().map(|&place| &keys.unique[place]) {
-            if let Some(failure) = core.remembered(core.hash(key), key, want) {
-                core.shared.count(Count::RememberedFailures);
-                answer::<V, E>(&failure)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Looks several keys up; also returns those whose value may be stale.
-    fn look_up_all(&self, keys: impl IntoIterator<Item = K>) -> (Keys<K, V>, Vec<K>) {
-        let mut stale = Vec::new();
+        let core = self.cache.core();
         let keys = Keys::look_up(keys, |keys| {
-            let found = look_up_many::<Timed, _, _, _, _, _>(self.cache.core(), keys);
-            let value = |(key, found): (&K, Option<(V, bool)>)| {
-                let (value, may_be_stale) = found?;
-                if may_be_stale {
-                    stale.push(key.clone());
-                }
-                Some(value)
-            };
-            keys.iter().zip(found).map(value).collect()
+            let found = core.look_up_many::<Timed, _, _>(keys);
+            let found = keys.iter().zip(found);
+            found.map(|(key, found)| self.serve(key, found)).collect()
         });
-        (keys, stale)
+        self.load_all(keys).await
     }
 }

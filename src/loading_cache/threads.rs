@@ -1,6 +1,5 @@
-//! The threads that reload for a [`Loader`]: up to a fixed number, started when they
-//! are needed.
-//! All take loads from one queue.
+//! The threads that reload for a [`Loader`](super::Loader): up to a fixed number, started when they
+//! are needed. All take loads from one queue.
 //!
 //! They hold no cache: a thread ends when it has had nothing to do for a while, or when the last
 //! handle of the loading cache is dropped.
@@ -11,7 +10,7 @@
 //! |---|---|
 //! | a thread gets to it | it runs the loader |
 //! | a call misses or computes the key | the call takes the load over and runs it (`load`); the queue forgets it |
-//! | a thread that leads a load waits for it ([`ReloadThreads::take`]) | that thread runs it |
+//! | a thread that leads a load waits for it ([`ReloadThreads::run_queued`]) | that thread runs it |
 //! | a write revokes it, and no call waits | it is not run |
 //!
 //! So a loader that hangs keeps its thread from the reloads behind it, and from the refreshes that
@@ -22,17 +21,18 @@
 //! and runs no blocking loader: it waits for the queue. So does a thread that got its lease from
 //! another thread.
 
-use super::call::run_now;
-use super::loader::Loader;
+use super::call::{run, run_here};
+use super::kinds::AnyLoader;
 use crate::contain::contain;
 use crate::load::state::Load;
+use crate::load::wait::runs_loader;
 use crate::load::{CacheHasher, CacheKey, CacheValue, OwnedGuard};
 use crate::process::Process;
 use std::collections::VecDeque;
 // The standard library's locks: models run no threads of the crate.
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How long a thread waits for another load before it ends.
 const IDLE: Duration = Duration::from_secs(10);
@@ -40,7 +40,8 @@ const IDLE: Duration = Duration::from_secs(10);
 /// From this length on, a queue that has doubled is cleared of loads that need no thread any more.
 const FIRST_CLEARING: usize = 64;
 
-pub(super) struct ReloadThreads<K: Eq + 'static, V: 'static, S> {
+pub(super) struct ReloadThreads<K, V, E, S> {
+    loader: Arc<dyn AnyLoader<K, V, E>>,
     most: usize,
     name: String,
     state: Mutex<State<K, V, S>>,
@@ -48,7 +49,7 @@ pub(super) struct ReloadThreads<K: Eq + 'static, V: 'static, S> {
     process: Process,
 }
 
-struct State<K: Eq + 'static, V: 'static, S> {
+struct State<K, V, S> {
     queue: VecDeque<OwnedGuard<K, V, S>>,
     /// The length of the queue at which it is cleared.
     clear_at: usize,
@@ -57,27 +58,31 @@ struct State<K: Eq + 'static, V: 'static, S> {
     closed: bool,
 }
 
-impl<K: Eq + 'static, V: 'static, S> State<K, V, S> {
+impl<K, V, S> State<K, V, S> {
     /// Takes out what needs no thread any more, if the queue has doubled since the last time. It
     /// has to [leave the queue](OwnedGuard::leave_queue) with the lock released.
     fn clear(&mut self) -> VecDeque<OwnedGuard<K, V, S>> {
         if self.queue.len() < self.clear_at {
             return VecDeque::new();
         }
-        let queue = std::mem::take(&mut self.queue);
-        let (needed, rest): (VecDeque<_>, VecDeque<_>) =
-            queue.into_iter().partition(OwnedGuard::is_queued);
+        let queue = std::mem::take(&mut self.queue).into_iter();
+        let (needed, rest) = queue.partition(OwnedGuard::is_queued);
         self.queue = needed;
         self.clear_at = (self.queue.len() * 2).max(FIRST_CLEARING);
         rest
     }
 }
 
-impl<K: CacheKey, V: CacheValue, S: CacheHasher> ReloadThreads<K, V, S> {
-    pub(super) fn new(most: usize, name: Option<&str>) -> Self {
+impl<K, V, E, S> ReloadThreads<K, V, E, S> {
+    pub(super) fn new(
+        loader: Arc<dyn AnyLoader<K, V, E>>,
+        most: usize,
+        cache: Option<&str>,
+    ) -> Self {
         Self {
+            loader,
             most,
-            name: format!("wheelhouse-{}-reload", name.unwrap_or("cache")),
+            name: format!("wheelhouse-{}-reload", cache.unwrap_or("cache")),
             state: Mutex::new(State {
                 queue: VecDeque::new(),
                 clear_at: FIRST_CLEARING,
@@ -96,12 +101,25 @@ impl<K: CacheKey, V: CacheValue, S: CacheHasher> ReloadThreads<K, V, S> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// No reload begins any more; threads end.
+    pub(super) fn close(&self) {
+        if !self.process.is_current() {
+            return;
+        }
+        let mut state = self.lock();
+        state.closed = true;
+        let waiting = std::mem::take(&mut state.queue);
+        drop(state);
+        self.changed.notify_all();
+        drop(waiting);
+    }
+}
+
+impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
+    ReloadThreads<K, V, E, S>
+{
     /// Makes a thread run the loader.
-    pub(super) fn push<E: Send + Sync + 'static>(
-        self: &Arc<Self>,
-        loader: &Arc<dyn Loader<K, V, Error = E>>,
-        mut guard: OwnedGuard<K, V, S>,
-    ) {
+    pub(super) fn push(self: &Arc<Self>, mut guard: OwnedGuard<K, V, S>) {
         guard.enter_queue();
         let load = Arc::clone(guard.load());
         let mut state = self.lock();
@@ -118,83 +136,69 @@ impl<K: CacheKey, V: CacheValue, S: CacheHasher> ReloadThreads<K, V, S> {
         // A loader may have begun to wait for it, and has not found it in the queue.
         load.wake_waiters();
         if start {
-            self.start(loader);
+            self.start();
         }
-        for guard in needless {
-            // Since then, another guard may have queued the load again.
-            if let Some(guard) = guard.leave_queue() {
-                self.push(loader, guard);
-            }
-        }
+        // Since then, another guard may have queued the load again.
+        let again = needless.into_iter().filter_map(OwnedGuard::leave_queue);
+        again.for_each(|guard| self.push(guard));
     }
 
-    fn start<E: Send + Sync + 'static>(
-        self: &Arc<Self>,
-        loader: &Arc<dyn Loader<K, V, Error = E>>,
-    ) {
-        let (threads, loader) = (Arc::clone(self), Arc::clone(loader));
+    fn start(self: &Arc<Self>) {
+        let threads = Arc::clone(self);
         let thread = thread::Builder::new().name(self.name.clone());
-        if thread.spawn(move || threads.work(&loader)).is_err() {
+        if thread.spawn(move || threads.work()).is_err() {
             let mut state = self.lock();
             state.threads -= 1;
             // Without a thread the queued loads would wait for ever. So fail them; a later read
             // tries again.
-            let failed = if state.threads == 0 {
-                std::mem::take(&mut state.queue)
-            } else {
-                VecDeque::new()
-            };
+            let failed = (state.threads == 0).then(|| std::mem::take(&mut state.queue));
             drop(state);
             drop(failed);
         }
     }
 
-    fn work<E: Send + Sync + 'static>(&self, loader: &Arc<dyn Loader<K, V, Error = E>>) {
+    fn work(&self) {
         let mut state = self.lock();
         while !state.closed {
             if let Some(guard) = state.queue.pop_front() {
                 drop(state);
-                contain(|| {
-                    if let Some(guard) = guard.leave_queue() {
-                        run_now(&**loader, guard);
-                    }
-                });
+                self.run(guard);
                 state = self.lock();
                 continue;
             }
-            let began = Instant::now();
             state.idle += 1;
-            let woken = self.changed.wait_timeout(state, IDLE);
-            state = woken.unwrap_or_else(PoisonError::into_inner).0;
+            let is_empty = |state: &mut State<_, _, _>| !state.closed && state.queue.is_empty();
+            let woken = self.changed.wait_timeout_while(state, IDLE, is_empty);
+            let (woken, waited) = woken.unwrap_or_else(PoisonError::into_inner);
+            state = woken;
             state.idle -= 1;
-            if began.elapsed() >= IDLE && state.queue.is_empty() {
+            if waited.timed_out() {
                 break;
             }
         }
         state.threads -= 1;
     }
 
-    /// Takes a load out of the queue, for a thread that leads a load and would wait for this one:
-    /// the threads that reload may all have to wait for that thread.
-    pub(super) fn take(&self, load: &Arc<Load<K, V>>) -> Option<OwnedGuard<K, V, S>> {
-        let mut state = self.lock();
-        let mut queue = state.queue.iter();
-        let at = queue.position(|guard| Arc::ptr_eq(guard.load(), load))?;
-        let guard = state.queue.remove(at);
-        drop(state);
-        guard?.leave_queue()
+    /// Runs a load from the queue on this thread, unless another call has taken it over.
+    fn run(&self, guard: OwnedGuard<K, V, S>) {
+        contain(|| {
+            let guard = guard.leave_queue()?;
+            let (loader, load) = (Arc::clone(&self.loader), Arc::clone(guard.load()));
+            run_here(&[load], run(loader, guard)).ok()
+        });
     }
 
-    /// No reload begins any more; threads end.
-    pub(super) fn close(&self) {
-        if !self.process.is_current() {
-            return;
+    /// On a thread that leads a load and would wait for this one: runs it if it is queued, since
+    /// the threads that reload may all have to wait for that thread. True if it was queued.
+    pub(super) fn run_queued(&self, load: &Arc<Load<K, V>>) -> bool {
+        if !runs_loader() || !load.is_queued() {
+            return false;
         }
         let mut state = self.lock();
-        state.closed = true;
-        let waiting = std::mem::take(&mut state.queue);
+        let mut queue = state.queue.iter();
+        let at = queue.position(|guard| Arc::ptr_eq(guard.load(), load));
+        let guard = at.and_then(|at| state.queue.remove(at));
         drop(state);
-        self.changed.notify_all();
-        drop(waiting);
+        guard.map(|guard| self.run(guard)).is_some()
     }
 }

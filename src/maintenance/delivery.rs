@@ -12,64 +12,53 @@
 use super::{Maintenance, MaintenanceView};
 use crate::listener::inside_listener;
 use crate::map::Garbage;
-use crate::node::NodePtr;
-use crate::notify::Awaited;
-use crate::scheduler::{Delivery, EXECUTOR_PATIENCE, report_idle_executor};
+use crate::notify::{Awaited, Notification};
+use crate::scheduler::{Delivery, EXECUTOR_PATIENCE, is_listener_thread, report_idle_executor};
 use crate::time;
 
 /// How many chunks of notifications a thread delivers before other caches get their turn.
 const CHUNKS_PER_TURN: usize = 32;
 
-/// Where no thread wakes the cache, this many undelivered notifications make a call that does
-/// maintenance offer a delivery.
-const UNDELIVERED: u64 = 1024;
-
 impl<K, V> Maintenance<K, V> {
-    /// Which thread calls the listener.
-    pub(crate) fn delivery(&self) -> &Delivery {
-        &self.delivery
-    }
-
-    pub(crate) fn has_listener(&self) -> bool {
-        self.notifier.has_listener()
-    }
-
     /// Takes delivered nodes back, to be freed.
-    fn take_back(&self, nodes: &mut Vec<NodePtr<K, V>>) {
+    fn take_back(&self, told: &mut Vec<Notification<K, V>>) {
         // The listener may have forked.
         self.process.check();
         let mut state = self.state.lock();
-        for node in nodes.drain(..) {
+        for Notification { node, .. } in told.drain(..) {
             state.freeing.retire(Garbage::Node(node));
         }
         state.freeing.report(&self.backlog);
     }
 }
 
-impl<K, V> MaintenanceView<'_, K, V> {
-    /// Delivers until nothing is left or `keep_going` returns false; true if that ended it.
-    pub(crate) fn deliver_while(self, keep_going: impl FnMut() -> bool) -> bool {
-        let maintenance = self.maintenance;
-        (maintenance.notifier).deliver(keep_going, &mut |nodes| maintenance.take_back(nodes))
+impl<'a, K, V> MaintenanceView<'a, K, V> {
+    /// Which thread calls the listener.
+    fn mode(&self) -> &'a Delivery {
+        &self.maintenance.waking.waker.task.delivery
     }
 
     /// Delivers what waits now, or waits for the thread that does. Not inside a listener.
-    fn deliver_all(self) {
+    fn deliver_all(&self) {
         let maintenance = self.maintenance;
-        (maintenance.notifier).deliver_all(&mut |nodes| maintenance.take_back(nodes));
+        (maintenance.notifier).deliver_all(&mut |told| maintenance.take_back(told));
         // Posted by other threads meanwhile: this call does not wait for them.
         self.offer_delivery();
     }
 
     /// Offers a delivery, if there is something to deliver and none is offered. False if no thread
     /// can be started for it.
-    pub(super) fn offer_delivery(self) -> bool {
+    pub(super) fn offer_delivery(&self) -> bool {
+        self.offer_delivery_to(self.mode())
+    }
+
+    /// The same to the threads of this mode.
+    fn offer_delivery_to(&self, mode: &Delivery) -> bool {
         let maintenance = self.maintenance;
         if !maintenance.notifier.offer() {
             return true;
         }
-        let task = maintenance.waking.waker().task();
-        let offered = task.is_some_and(|task| maintenance.delivery.offer(task));
+        let offered = mode.offer(&maintenance.waking.waker.task);
         if !offered {
             maintenance.notifier.end_offer();
         }
@@ -77,7 +66,7 @@ impl<K, V> MaintenanceView<'_, K, V> {
     }
 
     /// The work of the thread that takes an offered delivery. True if it has to be offered again.
-    pub(crate) fn deliver(self) -> bool {
+    pub(crate) fn deliver(&self) -> bool {
         let maintenance = self.maintenance;
         let (notifier, waking) = (&maintenance.notifier, &maintenance.waking);
         notifier.begin_offer();
@@ -85,66 +74,47 @@ impl<K, V> MaintenanceView<'_, K, V> {
         notifier.deliver(
             || {
                 left -= 1;
-                left > 0 && !waking.is_closing()
+                left > 0
             },
-            &mut |nodes| {
+            &mut |told| {
                 // A thread that waits for deliveries frees them itself.
                 frees |= !notifier.has_waiters();
-                maintenance.take_back(nodes);
+                maintenance.take_back(told);
             },
         );
         notifier.end_offer();
-        if waking.is_closing() {
-            // That drop delivers the rest.
-            return false;
-        }
-        if frees {
+        if frees && !waking.waker.task.is_closed() {
             waking.request_soon(&self.shared.clock);
         }
         notifier.offer_next()
     }
 
     /// The offered delivery will not take place: it is offered again with the next notification.
-    pub(crate) fn drop_offer(self) {
+    pub(crate) fn drop_offer(&self) {
         self.maintenance.notifier.end_offer();
-    }
-
-    /// After a pass by a caller that may run listeners.
-    #[inline]
-    pub(super) fn deliver_after_help(self) {
-        let maintenance = self.maintenance;
-        if !maintenance.has_listener() {
-            return;
-        }
-        if maintenance.tells_callers {
-            self.deliver_as_caller();
-        } else if maintenance.waking.is_up_to_callers()
-            && maintenance.notifier.waiting() > UNDELIVERED
-        {
-            self.offer_delivery();
-        }
     }
 
     /// Delivers on the calling thread, which belongs to the program. Inside a listener it does not
     /// wait: if a thread delivers for this cache, perhaps this one further up its stack, that
     /// thread delivers the rest.
-    pub(super) fn deliver_as_caller(self) {
+    pub(super) fn deliver_as_caller(&self) {
+        let maintenance = self.maintenance;
         if inside_listener() {
-            self.deliver_while(|| true);
+            (maintenance.notifier).deliver(|| true, &mut |told| maintenance.take_back(told));
         } else {
             self.deliver_all();
         }
     }
 
     /// Between the passes of a run. True if other work is due before all was delivered.
-    pub(super) fn deliver_from_run(self) -> bool {
+    pub(super) fn deliver_from_run(&self) -> bool {
         let maintenance = self.maintenance;
-        if !maintenance.has_listener() || maintenance.notifier.waiting() == 0 {
+        if maintenance.notifier.waiting() == 0 {
             return false;
         }
         // An alarm's task runs on a thread of the program.
-        let is_program = !maintenance.waking.waker().is_shared();
-        match &maintenance.delivery {
+        let is_program = !maintenance.waking.waker.is_shared();
+        match self.mode() {
             Delivery::Caller if is_program => self.deliver_as_caller(),
             Delivery::Background if is_program && !inside_listener() => {
                 let next = maintenance.state.lock().wheel.next_visit();
@@ -153,20 +123,20 @@ impl<K, V> MaintenanceView<'_, K, V> {
                     maintenance.waking.is_due(now)
                         || next.is_some_and(|next| time::is_due(now, next))
                 };
-                return self.await_delivered(|| !maintenance.waking.is_closing() && !is_due())
-                    == Awaited::Stopped;
+                let keep_waiting = || !maintenance.waking.waker.task.is_closed() && !is_due();
+                return self.await_delivered(self.mode(), keep_waiting) == Awaited::Stopped;
             }
             _ => _ = self.offer_delivery(),
         }
         false
     }
 
-    /// Waits until others have delivered what waits now.
-    fn await_delivered(self, keep_waiting: impl FnMut() -> bool) -> Awaited {
-        let is_executor = matches!(self.maintenance.delivery, Delivery::Executor(_));
+    /// Waits until others, the threads of this mode, have delivered what waits now.
+    fn await_delivered(&self, mode: &Delivery, keep_waiting: impl FnMut() -> bool) -> Awaited {
+        let is_executor = matches!(mode, Delivery::Executor(_));
         let patience = is_executor.then_some(EXECUTOR_PATIENCE);
-        let notifier = &self.maintenance.notifier;
-        let awaited = notifier.await_delivered(|| self.offer_delivery(), patience, keep_waiting);
+        let offer = || self.offer_delivery_to(mode);
+        let awaited = (self.maintenance.notifier).await_delivered(offer, patience, keep_waiting);
         if awaited == Awaited::Refused && !is_executor {
             // No thread can be started.
             self.deliver_all();
@@ -175,16 +145,34 @@ impl<K, V> MaintenanceView<'_, K, V> {
     }
 
     /// `run_pending_tasks`: when it returns, all that was posted before the call is delivered.
-    pub(super) fn deliver_pending(self) {
-        if !self.maintenance.has_listener() {
-            return;
-        }
+    pub(super) fn deliver_pending(&self) {
         if self.maintenance.tells_callers {
             self.deliver_as_caller();
         } else if inside_listener() {
             self.offer_delivery();
-        } else if self.await_delivered(|| true) == Awaited::NotBegun {
+        } else if self.await_delivered(self.mode(), || true) == Awaited::NotBegun {
             report_idle_executor();
+        }
+    }
+
+    /// The drop of the last handle: applies what was written before, and waits until the listener
+    /// has heard of all removals, from the thread that the mode names. Runs inside no listener.
+    pub(crate) fn tell_rest(&self) {
+        let maintenance = self.maintenance;
+        if !self.drain_last() {
+            return;
+        }
+        let await_by = |mode| self.await_delivered(mode, || true) == Awaited::Delivered;
+        if matches!(self.mode(), Delivery::Executor(_)) {
+            if await_by(self.mode()) {
+                return;
+            }
+            // A thread of the cache does it in its place.
+            maintenance.notifier.end_offer();
+        }
+        // A thread that calls listeners need not wait for another one.
+        if maintenance.tells_callers || is_listener_thread() || !await_by(&Delivery::Background) {
+            self.deliver_all();
         }
     }
 }

@@ -23,19 +23,17 @@
 //! item's slot. `node/pool.rs` says why the order helps; the crate promises users no order.
 //!
 //! Freeing runs the user's destructors: outside of every lock and pin, a bounded number at a time.
-//! Items that a thread is freeing are in no stage any more; [`Freeing::being_freed`] tells when
-//! they are freed.
+//! Items that a thread is freeing are in no stage any more; the [`Backlog`] counts those that are
+//! freed.
 #![allow(unsafe_code)]
 
 use super::memory::Backlog;
 use crate::map::{Garbage, Map, TablePart};
 use crate::node::Emptied;
 use crate::reclaim::{Domain, Grace};
-use crate::sync::{Ordering, thread_local};
+use crate::sync::thread_local;
 use std::cell::Cell;
 use std::collections::VecDeque;
-use std::sync::atomic::fence;
-use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 /// A pass of a busy cache begins a grace period after this many retired nodes, or groups of a
@@ -91,10 +89,8 @@ pub(super) struct Freeing<K, V> {
     /// Emptied containers, to be filled again: in steady state nothing is allocated here.
     spare_chunks: Vec<Chunk<K, V>>,
     spare: Ready<K, V>,
-    /// Each `Ready` that was taken shares this until it is freed.
-    being_freed: Arc<()>,
-    /// Earlier values of `being_freed` that are still shared.
-    being_freed_before: Vec<Weak<()>>,
+    /// How many items were taken out to be freed.
+    pub(super) taken: usize,
     /// Runs in a row that left memory unfreed since the last grace period began.
     retries: u32,
     /// Whether a writer has waited without success for the grace period in progress.
@@ -110,21 +106,6 @@ pub(super) struct Ready<K, V> {
     chunks: Vec<Chunk<K, V>>,
     /// Slots of destroyed nodes, by shard.
     emptied: Box<[Emptied<K, V>]>,
-    _being_freed: Option<Arc<()>>,
-}
-
-/// The items that threads were freeing at some moment.
-pub(super) struct BeingFreed(Vec<Weak<()>>);
-
-impl BeingFreed {
-    /// Whether all these items are freed.
-    pub(super) fn is_over(&self) -> bool {
-        let over = self.0.iter().all(|share| share.strong_count() == 0);
-        // Partner: the release with which the last share of each is dropped. A caller that gets
-        // `true` sees the effects of the destructors.
-        fence(Ordering::Acquire);
-        over
-    }
 }
 
 thread_local! {
@@ -144,7 +125,6 @@ impl<K, V> Ready<K, V> {
         Self {
             chunks: Vec::new(),
             emptied: Box::default(),
-            _being_freed: None,
         }
     }
 
@@ -204,26 +184,11 @@ impl<K, V> Freeing<K, V> {
             rings_drained: true,
             spare_chunks: Vec::new(),
             spare: Ready::none(),
-            being_freed: Arc::new(()),
-            being_freed_before: Vec::new(),
+            taken: 0,
             retries: 0,
             wait_expired: false,
             grace_wait: MAX_GRACE_WAIT,
         }
-    }
-
-    /// The items that were taken and are not freed yet.
-    pub(super) fn being_freed(&mut self) -> BeingFreed {
-        self.being_freed_before
-            .retain(|share| share.strong_count() > 0);
-        // As in `BeingFreed::is_over`: later holders of the lock do not ask about items that are
-        // forgotten here.
-        fence(Ordering::Acquire);
-        if Arc::strong_count(&self.being_freed) > 1 {
-            let being_freed = std::mem::replace(&mut self.being_freed, Arc::new(()));
-            self.being_freed_before.push(Arc::downgrade(&being_freed));
-        }
-        BeingFreed(self.being_freed_before.clone())
     }
 
     /// Takes an item that was unlinked from every shared place.
@@ -269,11 +234,6 @@ impl<K, V> Freeing<K, V> {
         if !self.wait_expired {
             self.grace_wait = (self.grace_wait * 2).min(MAX_GRACE_WAIT);
         }
-    }
-
-    /// The batch of the next shard in turn was drained.
-    pub(super) fn note_drained(&mut self) {
-        self.undrained = self.undrained.saturating_sub(1);
     }
 
     /// Ends the drain if it is complete.
@@ -334,7 +294,7 @@ impl<K, V> Freeing<K, V> {
             count += chunk.len();
             taken.chunks.push(chunk);
         }
-        taken._being_freed = Some(Arc::clone(&self.being_freed));
+        self.taken += count;
         taken
     }
 
@@ -343,7 +303,6 @@ impl<K, V> Freeing<K, V> {
         debug_assert_eq!(freed.len(), 0, "not freed yet");
         let room = SPARE_CHUNKS.saturating_sub(self.spare_chunks.len());
         self.spare_chunks.extend(freed.chunks.drain(..).take(room));
-        freed._being_freed = None;
         // Gives back the room for an unusual number of chunks.
         freed.chunks.shrink_to(KEPT_ROOM);
         self.spare = freed;
@@ -458,7 +417,7 @@ mod tests {
         }
 
         fn end_drain(&mut self) {
-            self.freeing.note_drained();
+            self.freeing.undrained = 0;
             self.freeing.end_drain();
         }
     }

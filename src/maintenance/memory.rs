@@ -37,10 +37,11 @@
 //!
 //! 1. `applying` is changed by the holder of the maintenance lock only. While no pass runs, it is
 //!    0.
-//! 2. `unfreed` counts the items in `Freeing` that were reported to it, and the items that
-//!    threads have taken from there and have not freed yet.
+//! 2. `retired` counts the items that `Freeing` has reported, and `freed` those that threads have
+//!    taken from there and freed. An item is reported before it is taken.
 //!
-//! All counts are relaxed: a writer that reads an old one waits a moment too early or too late.
+//! The counts are relaxed, but where `run_pending_tasks` waits for destructors: a writer that reads
+//! an old one waits a moment too early or too late.
 
 use super::MaintenanceView;
 use super::freeing::{MAX_GRACE_WAIT, Ready, is_freeing};
@@ -59,8 +60,8 @@ pub(super) struct Backlog {
     buffered: Box<[Padded<AtomicUsize>]>,
     /// Events that the pass in progress has taken from batches.
     applying: AtomicUsize,
-    /// Removed values that are not freed yet.
-    unfreed: AtomicUsize,
+    retired: AtomicUsize,
+    freed: AtomicUsize,
 }
 
 fn saturating(count: u64) -> usize {
@@ -72,7 +73,8 @@ impl Backlog {
         Self {
             buffered: (0..shards).map(|_| Padded::default()).collect(),
             applying: AtomicUsize::new(0),
-            unfreed: AtomicUsize::new(0),
+            retired: AtomicUsize::new(0),
+            freed: AtomicUsize::new(0),
         }
     }
 
@@ -116,19 +118,29 @@ impl Backlog {
         self.applying.store(0, Ordering::Relaxed);
     }
 
+    /// Removed values that are not freed yet.
     pub(super) fn unfreed(&self) -> usize {
-        self.unfreed.load(Ordering::Relaxed)
+        // In this order, and read anew each time: the difference is not below zero.
+        let freed = self.freed.load(Ordering::Acquire);
+        self.retired.load(Ordering::Relaxed).saturating_sub(freed)
+    }
+
+    /// Whether this many items are freed. A caller that gets `true` sees what the destructors of as
+    /// many items have done.
+    ///
+    /// Acquire, partner: the release in `note_freed`.
+    pub(super) fn has_freed(&self, items: usize) -> bool {
+        self.freed.load(Ordering::Acquire) >= items
     }
 
     pub(super) fn note_retired(&self, items: usize) {
         if items > 0 {
-            self.unfreed.fetch_add(items, Ordering::Relaxed);
+            self.retired.fetch_add(items, Ordering::Relaxed);
         }
     }
 
     pub(super) fn note_freed(&self, items: usize) {
-        let before = self.unfreed.fetch_sub(items, Ordering::Relaxed);
-        debug_assert!(before >= items, "freed what was not counted as retired");
+        self.freed.fetch_add(items, Ordering::Release);
     }
 }
 
@@ -137,7 +149,7 @@ const YIELDS_BEFORE_NAPS: usize = 64;
 
 impl<K, V> MaintenanceView<'_, K, V> {
     /// Runs the destructors of what is ready, and gives its memory back. With no lock held.
-    pub(super) fn free(self, mut ready: Ready<K, V>) {
+    pub(super) fn free(&self, mut ready: Ready<K, V>) {
         if ready.is_empty() {
             return;
         }
@@ -155,22 +167,17 @@ impl<K, V> MaintenanceView<'_, K, V> {
     ///
     /// Does nothing inside a destructor or a listener, or if the thread is pinned: it would wait
     /// for itself. Not for a grace period for which a writer has waited in vain.
-    #[inline]
-    pub(super) fn await_reclaim(self) {
+    pub(super) fn await_reclaim(&self) {
         let bound = self.shared.max_capacity();
         let most = bound.map_or(usize::MAX, Backlog::max_unfreed);
-        if self.maintenance.backlog.unfreed() > most
-            && !is_freeing()
-            && !inside_listener()
-            && !self.shared.domain.is_pinned()
-        {
-            self.await_unfreed(most);
-        }
-    }
-
-    #[cold]
-    fn await_unfreed(self, most: usize) {
         let maintenance = self.maintenance;
+        if maintenance.backlog.unfreed() <= most
+            || is_freeing()
+            || inside_listener()
+            || self.shared.domain.is_pinned()
+        {
+            return;
+        }
         let began = Instant::now();
         let mut yields = 0;
         while maintenance.backlog.unfreed() > most {

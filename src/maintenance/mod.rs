@@ -35,12 +35,11 @@
 //! # The end of a cache
 //!
 //! Threads that work on a cache without a handle reach it through a gate (`scheduler/gate.rs`). The
-//! drop of the last handle closes it ([`Maintenance::last_handle_goes`]) and waits until these
-//! threads have left: a run ends after its pass, a delivery after a few notifications. Then the
-//! dropping thread owns the cache alone. It applies what was written by then
-//! ([`MaintenanceView::drain_last`]). The thread that the mode of delivery names then calls the
-//! listener for the rest (`scheduler/delivery.rs`). At last the dropping thread frees everything
-//! ([`Maintenance::close`]).
+//! drop of the last handle closes it and waits until these threads have left: a run ends after its
+//! pass, a delivery after some notifications. From then on only threads that deliver enter. The
+//! dropping thread applies what was written by then, and waits until the thread that the mode of
+//! delivery names has called the listener for the rest ([`MaintenanceView::tell_rest`]). Then it
+//! owns the cache alone, and frees everything ([`Maintenance::close`]).
 //!
 //! A thread that is itself at work on a cache, or inside a listener, does not wait. A shared thread
 //! then does all this in its place, if the cache has a listener.
@@ -81,14 +80,14 @@ mod writers;
 use crate::buffer::Batch;
 use crate::buffer::ReadBuffer;
 use crate::contain::contain;
-use crate::eviction::{Eviction, Walk};
+use crate::eviction::Eviction;
 use crate::listener::Listener;
 use crate::map::{Garbage, TablePart};
 use crate::node::{EntryPtr, NodePtr};
 use crate::notify::{Notification, Notifier};
 use crate::process::Process;
 use crate::reclaim::Pin;
-use crate::scheduler::{Delivery, Gate, Task, TaskRef, Waker};
+use crate::scheduler::{Delivery, Waker};
 use crate::shared::Shared;
 use crate::stats::Stats;
 use crate::sync::{AtomicU32, Mutex, unlock_fairly};
@@ -96,21 +95,10 @@ use crate::wheel::{Level, Spans, Wheel};
 use freeing::Freeing;
 use memory::Backlog;
 use pass::Plan;
-use std::sync::{Arc, Weak};
 use std::time::Duration;
 use waking::Waking;
 pub(crate) use writers::WriteOutcome;
 use writers::{BATCH_HARD_LIMIT, BOUNDED_CALLER_BUDGET, CALLER_BUDGET, batch_soft_limit};
-
-/// The settings that maintenance needs.
-pub(crate) struct Setup<K, V> {
-    pub(crate) resolution: Duration,
-    pub(crate) listener: Option<Listener<K, V>>,
-    pub(crate) delivery: Delivery,
-    /// Whether entries have weights of their own.
-    pub(crate) weighed: bool,
-    pub(crate) waker: Waker,
-}
 
 /// Keeps the wheel, the size policy, the listener and the memory in step with the map. Calls write
 /// to it, so it stands on other cache lines than the state that calls only read.
@@ -122,37 +110,40 @@ pub(crate) struct Maintenance<K, V> {
     /// Events in a batch that make the writer run a pass: at most `writers::BATCH_SOFT_LIMIT`.
     batch_soft_limit: usize,
     caller_budget: usize,
-    spans: Spans,
+    pub(crate) spans: Spans,
     backlog: Backlog,
     /// Behind the maintenance lock.
     state: Mutex<State<K, V>>,
     notifier: Notifier<K, V>,
-    delivery: Delivery,
-    waking: Waking,
+    pub(crate) waking: Waking,
     /// Operations of callers while the cache was untidy.
     operations: AtomicU32,
     /// Held by a walk through the size policy: there is one cursor.
     walks: Mutex<()>,
     /// The process that built the cache.
-    process: Process,
+    pub(crate) process: Process,
 }
 
 impl<K, V> Maintenance<K, V> {
-    pub(crate) fn new(shared: &Shared<K, V>, setup: Setup<K, V>) -> Self {
+    pub(crate) fn new(
+        shared: &Shared<K, V>,
+        resolution: Duration,
+        listener: Option<Listener<K, V>>,
+        waker: Waker,
+    ) -> Self {
         let bounded = shared.max_capacity();
-        let spans = Spans::new(setup.resolution);
-        let eviction = bounded.map(|max| Eviction::new(shared.eviction_policy, max, setup.weighed));
+        let spans = Spans::new(resolution);
+        let eviction = bounded.map(|max| Eviction::new(shared.eviction_policy, max));
         Self {
             is_bounded: bounded.is_some(),
-            tells_callers: setup.listener.is_some() && matches!(setup.delivery, Delivery::Caller),
+            tells_callers: listener.is_some() && matches!(waker.task.delivery, Delivery::Caller),
             batch_soft_limit: batch_soft_limit(bounded, shared.map.shards()),
             caller_budget: bounded.map_or(CALLER_BUDGET, |_| BOUNDED_CALLER_BUDGET),
             spans,
             backlog: Backlog::new(shared.map.shards()),
             state: Mutex::new(State::new(spans, eviction)),
-            notifier: Notifier::new(setup.listener),
-            delivery: setup.delivery,
-            waking: Waking::new(setup.waker),
+            notifier: Notifier::new(listener),
+            waking: Waking::new(waker),
             operations: AtomicU32::new(0),
             walks: Mutex::new(()),
             process: Process::current(),
@@ -167,11 +158,6 @@ impl<K, V> Maintenance<K, V> {
             maintenance: self,
             shared,
         }
-    }
-
-    /// Asks for a run at `moment` at the latest.
-    pub(crate) fn request_run_by(&self, moment: u64, now: u64) {
-        self.waking.request_by(moment, now);
     }
 
     /// Notes that an entry was read, as far as the size policy wants to know.
@@ -213,46 +199,12 @@ impl<K, V> Maintenance<K, V> {
         counters.map_or_else(Stats::default, |counters| Stats::of(counters, panics))
     }
 
-    pub(crate) fn resolution(&self) -> Duration {
-        self.spans.resolution()
-    }
-
-    /// To be called once, when the cache has its address.
-    pub(crate) fn enlist(&self, task: Weak<dyn Task>) {
-        self.waking.waker().enlist(TaskRef::new(task));
-    }
-
-    /// The way in for threads that hold no handle.
-    pub(crate) fn gate(&self) -> Arc<Gate> {
-        let task = self.waking.waker().task();
-        task.expect("enlisted before the first handle").gate()
-    }
-
-    /// Whether this process has built the cache, and is no child made by `fork`.
-    #[inline]
-    pub(crate) fn is_of_this_process(&self) -> bool {
-        self.process.is_current()
-    }
-
-    /// Panics in a child made by `fork`.
-    #[inline]
-    pub(crate) fn check_process(&self) {
-        self.process.check();
-    }
-
-    /// The calling thread is about to drop the last handle.
-    pub(crate) fn last_handle_goes(&self) {
-        if let Some(task) = self.waking.waker().task() {
-            task.close();
-        }
-    }
-
     /// The cache is dropped: delivers the notifications for what was removed before, and frees
     /// everything.
     pub(crate) fn close(&mut self, shared: &mut Shared<K, V>) {
         // Where no other thread has delivered the rest.
         self.view(shared).drain_last();
-        self.view(shared).deliver_while(|| true);
+        self.view(shared).deliver_as_caller();
         let state = self.state.get_mut();
         // Nodes whose key and value have no destructor are freed with the memory of the slabs.
         shared.map.take_apart(|node| {
@@ -263,7 +215,7 @@ impl<K, V> Maintenance<K, V> {
         state.freeing.report(&self.backlog);
         let all = state.freeing.take_all();
         self.view(shared).free(all);
-        self.waking.waker().end();
+        self.waking.waker.end();
     }
 }
 
@@ -274,21 +226,13 @@ pub(crate) struct MaintenanceView<'a, K, V> {
     shared: &'a Shared<K, V>,
 }
 
-impl<K, V> Clone for MaintenanceView<'_, K, V> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<K, V> Copy for MaintenanceView<'_, K, V> {}
-
 /// Entries visited under one hold of the maintenance lock.
 const ENTRIES_PER_HOLD: usize = 512;
 
 impl<K, V> MaintenanceView<'_, K, V> {
     /// After the last handle was dropped: applies what was written before. True if notifications
     /// wait.
-    pub(crate) fn drain_last(self) -> bool {
+    fn drain_last(&self) -> bool {
         // Entries still stored are dropped without notification, those over the bound too.
         let drain = Plan {
             expire: false,
@@ -301,24 +245,30 @@ impl<K, V> MaintenanceView<'_, K, V> {
         self.maintenance.notifier.waiting() > 0
     }
 
-    /// Visits at most `most` entries that the size policy knows, from the first victim to the last;
-    /// none in a cache without a bound. The lock is given up after some hundred entries, so the
-    /// policy changes meanwhile: an entry may be visited twice or not at all. `visit` runs under
-    /// the lock and must not run user code. Walks take turns.
-    pub(crate) fn walk_by_eviction(self, most: usize, mut visit: impl FnMut(EntryPtr<K, V>)) {
-        // Drain the buffers first, so that the order is up to date. Do this before locking `walks`:
-        // it runs destructors, and a destructor may begin a walk.
+    /// Drains the buffers, so that the size policy knows all uses and entries. Runs destructors, so
+    /// the caller holds no pin.
+    pub(crate) fn bring_up_to_date(&self) {
         self.run_all(Plan {
             expire: false,
             seal: false,
             ..Plan::RUN
         });
+    }
+
+    /// Visits at most `most` entries that the size policy knows, from the first victim to the last;
+    /// none in a cache without a bound. The lock is given up after some hundred entries, so the
+    /// policy changes meanwhile: an entry may be visited twice or not at all. `visit` runs under
+    /// the lock and must not run user code. Walks take turns.
+    pub(crate) fn walk_by_eviction(&self, most: usize, mut visit: impl FnMut(EntryPtr<K, V>)) {
         let _turn = self.maintenance.walks.lock();
         let mut state = self.maintenance.state.lock();
-        let (mut walk, mut left) = (Walk::default(), most);
+        if let Some(eviction) = &mut state.eviction {
+            eviction.begin_walk();
+        }
+        let mut left = most;
         while left > 0
             && let Some(eviction) = &mut state.eviction
-            && eviction.walk(&mut walk, left.min(ENTRIES_PER_HOLD), &mut visit)
+            && eviction.walk(left.min(ENTRIES_PER_HOLD), &mut visit)
         {
             left = left.saturating_sub(ENTRIES_PER_HOLD);
             unlock_fairly(state);
@@ -332,7 +282,16 @@ struct State<K, V> {
     wheel: Wheel<K, V>,
     eviction: Option<Eviction<K, V>>,
     freeing: Freeing<K, V>,
-    scratch: Scratch<K, V>,
+    /// Notifications that the pass has collected. The queue of the listener may take the vector,
+    /// and gives another one for it. This and the next three are the buffers of a pass: they are
+    /// empty between passes, and keep their capacity.
+    gathered: Vec<Notification<K, V>>,
+    /// The batch of the shard that is drained.
+    batch: Batch<K, V>,
+    /// The memory that has left the table of that shard.
+    parts: Vec<TablePart<K, V>>,
+    /// The reads of the ring that is drained.
+    read: Vec<NodePtr<K, V>>,
     /// The shard whose batch is drained next.
     cursor: usize,
     /// How many batches were drained in turn since the cache was built.
@@ -346,30 +305,6 @@ struct State<K, V> {
     swept_at: u64,
 }
 
-/// The buffers of a pass. They are empty between passes, and keep their capacity.
-struct Scratch<K, V> {
-    /// Notifications that the pass has collected. The queue of the listener may take the vector,
-    /// and gives another one for it.
-    gathered: Vec<Notification<K, V>>,
-    /// The batch of the shard that is drained.
-    batch: Batch<K, V>,
-    /// The memory that has left the table of that shard.
-    parts: Vec<TablePart<K, V>>,
-    /// The reads of the ring that is drained.
-    read: Vec<NodePtr<K, V>>,
-}
-
-impl<K, V> Scratch<K, V> {
-    fn new() -> Self {
-        Self {
-            gathered: Vec::new(),
-            batch: Batch::new(),
-            parts: Vec::new(),
-            read: Vec::new(),
-        }
-    }
-}
-
 impl<K, V> State<K, V> {
     fn new(spans: Spans, eviction: Option<Eviction<K, V>>) -> Self {
         Self {
@@ -377,7 +312,10 @@ impl<K, V> State<K, V> {
             wheel: Wheel::new(0, spans),
             eviction,
             freeing: Freeing::new(),
-            scratch: Scratch::new(),
+            gathered: Vec::new(),
+            batch: Batch::new(),
+            parts: Vec::new(),
+            read: Vec::new(),
             cursor: 0,
             drained: 0,
             done: 0,
@@ -391,12 +329,8 @@ impl<K, V> State<K, V> {
         let (Some(reads), Some(eviction)) = (reads, &mut self.eviction) else {
             return;
         };
-        let complete = reads.drain(&mut self.scratch.read, |nodes| eviction.accessed_all(nodes));
+        let complete = reads.drain(&mut self.read, |nodes| eviction.accessed_all(nodes));
         self.freeing.rings_drained |= complete;
-    }
-
-    fn is_over(&self) -> bool {
-        self.eviction.as_ref().is_some_and(Eviction::is_over)
     }
 
     /// By how much the weight of the drained entries is over the bound.

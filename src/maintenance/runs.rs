@@ -43,7 +43,7 @@ impl<K, V> MaintenanceView<'_, K, V> {
     /// One pass of a run. A thread that waits for the lock gets it next; the freeing is done after
     /// that. `None` if no work is left, else the answer of `judge`.
     pub(super) fn run_pass<T>(
-        self,
+        &self,
         plan: Plan,
         judge: impl FnOnce(&State<K, V>) -> T,
     ) -> Option<T> {
@@ -61,7 +61,7 @@ impl<K, V> MaintenanceView<'_, K, V> {
     }
 
     /// The work that a run that begins now has to do before it may end.
-    fn goal(self) -> Goal {
+    fn goal(&self) -> Goal {
         Goal::new(
             self.maintenance.state.lock().drained,
             self.shared.map.shards(),
@@ -69,7 +69,7 @@ impl<K, V> MaintenanceView<'_, K, V> {
     }
 
     /// Passes until the goal is reached.
-    pub(super) fn run_all(self, mut plan: Plan) {
+    pub(super) fn run_all(&self, mut plan: Plan) {
         let mut goal = self.goal();
         while self.run_pass(plan, |state| goal.is_reached(state, plan)) == Some(false) {
             // The first pass has marked what is due at this very moment; once is enough.
@@ -78,7 +78,7 @@ impl<K, V> MaintenanceView<'_, K, V> {
     }
 
     /// Frees what can be freed: some rounds of grace periods and drains.
-    fn run_reclaim(self) {
+    fn run_reclaim(&self) {
         if is_freeing() {
             return;
         }
@@ -99,7 +99,7 @@ impl<K, V> MaintenanceView<'_, K, V> {
     }
 
     /// Ends the moves that tables have begun by now.
-    fn run_resize(self) {
+    fn run_resize(&self) {
         for _ in 0..self.shared.map.units_left().div_ceil(RESIZE_UNITS as u64) {
             self.run_all(Plan::RUN);
             if !self.shared.map.is_resizing() {
@@ -110,7 +110,7 @@ impl<K, V> MaintenanceView<'_, K, V> {
 
     /// `run_pending_tasks`: removes all that is due, delivers the notifications for it, and frees
     /// what no thread reads.
-    pub(crate) fn finish(self) {
+    pub(crate) fn finish(&self) {
         let _begun = self.maintenance.waking.begin();
         self.run_all(Plan {
             sweep: Sweep::Yes,
@@ -132,29 +132,28 @@ impl<K, V> MaintenanceView<'_, K, V> {
         }
     }
 
-    /// Waits until other threads have dropped the values that they have taken out to free. False if
-    /// there was nothing to wait for, or it took too long: their destructors may wait for this very
-    /// thread.
-    fn await_freed(self, until: Instant) -> bool {
+    /// Waits until other threads have dropped the values that they have taken out to free, or have
+    /// dropped as many that they took since. False if there was nothing to wait for, or it took too
+    /// long: their destructors may wait for this very thread.
+    fn await_freed(&self, until: Instant) -> bool {
         if is_freeing() || inside_listener() {
             return false;
         }
-        let being_freed = self.maintenance.state.lock().freeing.being_freed();
-        let mut pause: Option<Duration> = None;
-        while !being_freed.is_over() {
+        let taken = self.maintenance.state.lock().freeing.taken;
+        let mut next = SHORTEST_NAP;
+        while !self.maintenance.backlog.has_freed(taken) {
             if Instant::now() >= until {
                 return false;
             }
-            let next = pause.map_or(SHORTEST_NAP, |last| (last * 2).min(LONGEST_NAP));
             nap(next);
-            pause = Some(next);
+            next = (next * 2).min(LONGEST_NAP);
         }
-        pause.is_some()
+        next > SHORTEST_NAP
     }
 
     /// The run of the scheduler thread: all that is due, or a part of it if other caches may wait
     /// for the thread. Returns how long it is until the next run.
-    pub(crate) fn run_due(self) -> Option<Duration> {
+    pub(crate) fn run_due(&self) -> Option<Duration> {
         // Held until the run has ended.
         let mut _begun = self.maintenance.waking.begin();
         let mut goal = self.goal();
@@ -166,7 +165,7 @@ impl<K, V> MaintenanceView<'_, K, V> {
             let reached = self.run_pass(plan, |state| goal.is_reached(state, plan));
             plan.sweep = Sweep::No;
             let stopped = self.deliver_from_run();
-            if self.maintenance.waking.is_closing() {
+            if self.maintenance.waking.waker.task.is_closed() {
                 return None;
             }
             if stopped {
@@ -184,7 +183,7 @@ impl<K, V> MaintenanceView<'_, K, V> {
                 Some(false) => false,
                 None => pass >= PASSES_PER_TURN,
             };
-            if enough || (pass >= PASSES_PER_TURN && self.maintenance.waking.waker().is_shared()) {
+            if enough || (pass >= PASSES_PER_TURN && self.maintenance.waking.waker.is_shared()) {
                 // Let other caches run first: this one continues behind those that have waited
                 // longer.
                 let next = self.maintenance.state.lock().wheel.next_visit();
@@ -198,7 +197,7 @@ impl<K, V> MaintenanceView<'_, K, V> {
     }
 
     /// Arranges the next run.
-    fn rearm(self) -> Option<Duration> {
+    fn rearm(&self) -> Option<Duration> {
         let mut state = self.maintenance.state.lock();
         // A write after the requests were cleared has made a new request, or its entry is already
         // in the wheel.
@@ -217,7 +216,7 @@ impl<K, V> MaintenanceView<'_, K, V> {
     }
 
     /// When the wheel has work next: `None` if nothing is scheduled, zero if something is due.
-    pub(crate) fn next_in(self) -> Option<Duration> {
+    pub(crate) fn next_in(&self) -> Option<Duration> {
         let drain = Plan {
             run: false,
             seal: false,
@@ -278,19 +277,16 @@ impl<K, V> State<K, V> {
     /// The most work that the passes of this plan still have to do, in units of their budget:
     /// pending nodes of the wheel, and entries that may have to be evicted.
     fn left(&self, plan: Plan) -> usize {
-        let pending = if plan.expire {
-            self.wheel.pending_len()
-        } else {
-            0
-        };
-        pending + if plan.evict { self.surplus() } else { 0 }
-    }
-
-    /// At most this many entries have to be evicted.
-    fn surplus(&self) -> usize {
-        let known = self.eviction.as_ref().map_or(0, Eviction::len);
-        // Each entry to evict weighs at least 1.
-        usize::try_from(self.excess()).map_or(known, |excess| known.min(excess))
+        let mut left = 0;
+        if plan.expire {
+            left += self.wheel.pending_len();
+        }
+        if plan.evict {
+            let known = self.eviction.as_ref().map_or(0, Eviction::len);
+            // Each entry to evict weighs at least 1.
+            left += usize::try_from(self.excess()).map_or(known, |excess| known.min(excess));
+        }
+        left
     }
 }
 

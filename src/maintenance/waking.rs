@@ -21,7 +21,7 @@
 //!    again and asks for a run within [`RETRY`]. That run does the work of both requests.
 
 use crate::contain::contain;
-use crate::scheduler::{TaskRef, Waker};
+use crate::scheduler::Waker;
 use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
 use crate::time::{self, Clock, NEVER};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -64,7 +64,7 @@ pub(crate) struct Waking {
     /// Locked for each change of the requests. It holds the delay after which to run again, if the
     /// last run asked for that because readers hold memory, or because of a panic.
     retry: Mutex<Option<Duration>>,
-    waker: Waker,
+    pub(crate) waker: Waker,
 }
 
 impl Waking {
@@ -79,27 +79,10 @@ impl Waking {
         }
     }
 
-    /// Whether no thread wakes the cache, so that callers have to run due work themselves.
-    #[inline]
-    pub(crate) fn is_up_to_callers(&self) -> bool {
-        self.waker.is_none()
-    }
-
-    pub(crate) fn waker(&self) -> &Waker {
-        &self.waker
-    }
-
-    /// Whether the last handle was dropped: what is left to do is done by the drop of the cache.
-    #[inline]
-    pub(super) fn is_closing(&self) -> bool {
-        let task = self.waker.task();
-        task.is_some_and(TaskRef::is_closed)
-    }
-
-    /// Whether expiry is due, where it is the work of callers.
+    /// Whether expiry is due, and is the work of callers.
     #[inline]
     pub(crate) fn is_due_for_callers(&self, now: Option<u64>, clock: &Clock) -> bool {
-        self.is_armed() && self.is_due(now.unwrap_or_else(|| clock.now()))
+        self.waker.is_none() && self.is_armed() && self.is_due(now.unwrap_or_else(|| clock.now()))
     }
 
     /// Whether no run within [`COALESCE_DELAY`] is requested yet, and there is a thread or an alarm

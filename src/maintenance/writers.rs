@@ -69,6 +69,10 @@ const OPERATIONS_PER_PASS: u32 = 128;
 /// A call frees this part of what can be freed, if that is much.
 const PART_OF_READY: usize = 4;
 
+/// Where no thread wakes the cache, this many undelivered notifications make a call that does
+/// maintenance offer a delivery.
+const UNDELIVERED: u64 = 1024;
+
 /// The facts about a write that maintenance needs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WriteOutcome {
@@ -83,6 +87,9 @@ pub(crate) struct WriteOutcome {
     /// How many nodes left the map.
     // As wide as the others: a copy of the padding behind a `bool` takes four more instructions.
     pub(crate) left: usize,
+    /// How many pins the thread that makes the change still holds: a read that moves a deadline has
+    /// one. While it has, no destructors and no listeners run.
+    pub(crate) pins: usize,
 }
 
 impl WriteOutcome {
@@ -99,6 +106,7 @@ impl WriteOutcome {
             deadline,
             now,
             left: 0,
+            pins: 0,
         }
     }
 
@@ -114,26 +122,14 @@ impl WriteOutcome {
 
 impl<K, V> Maintenance<K, V> {
     /// After each write: requests a run if need be, and helps where a limit is reached. The caller
-    /// holds no lock and no pin.
-    #[inline(always)]
-    pub(crate) fn after_write(&self, shared: &Shared<K, V>, outcome: WriteOutcome) {
-        self.after_change(shared, outcome, false);
-    }
-
-    /// After a read that moved a deadline and still holds its pin: as after a write, but without
-    /// destructors and listeners.
-    pub(crate) fn after_read(&self, shared: &Shared<K, V>, outcome: WriteOutcome) {
-        self.after_change(shared, outcome, true);
-    }
-
-    /// A caller that is `pinned` runs no destructors and no listeners.
+    /// holds no lock, and no pin but what `outcome` says.
     // Always inlined: nearly all writes leave nothing to do, and the check is cheaper than a call
     // with these arguments.
     #[inline(always)]
-    fn after_change(&self, shared: &Shared<K, V>, outcome: WriteOutcome, pinned: bool) {
-        let has_work = if self.waking.is_up_to_callers() {
+    pub(crate) fn after_write(&self, shared: &Shared<K, V>, outcome: WriteOutcome) {
+        let has_work = if self.waking.waker.is_none() {
             // A caller that holds a pin has removed nothing.
-            if !pinned {
+            if outcome.pins == 0 {
                 self.count_write(shared, outcome.left > 0);
             }
             self.waking.is_due_for_callers(outcome.now, &shared.clock)
@@ -143,9 +139,9 @@ impl<K, V> Maintenance<K, V> {
         if self.needs_request_or_check(&outcome)
             || has_work
             || outcome.buffered >= self.batch_soft_limit
-            || self.must_tell(&outcome, pinned)
+            || self.must_tell(&outcome)
         {
-            self.view(shared).schedule_followup(outcome, pinned);
+            self.view(shared).follow_up(outcome);
         }
     }
 
@@ -172,8 +168,8 @@ impl<K, V> Maintenance<K, V> {
     /// Whether the write has removed an entry of which the listener has to hear before the call
     /// returns.
     #[inline]
-    fn must_tell(&self, outcome: &WriteOutcome, pinned: bool) -> bool {
-        self.tells_callers && outcome.left > 0 && !pinned
+    fn must_tell(&self, outcome: &WriteOutcome) -> bool {
+        self.tells_callers && outcome.left > 0
     }
 
     /// Offers a read. If the ring is full, drains all rings, unless another thread holds the
@@ -194,12 +190,17 @@ impl<K, V> Maintenance<K, V> {
     #[cold]
     pub(crate) fn after_expired_read(&self, shared: &Shared<K, V>, hash: u64, now: u64) {
         let view = self.view(shared);
-        if self.waking.is_up_to_callers()
-            && self.waking.is_due_for_callers(Some(now), &shared.clock)
-        {
-            view.help(shared.map.shard_of(hash), 0, Some(now), false, false);
+        if self.waking.is_due_for_callers(Some(now), &shared.clock) {
+            view.help(WriteOutcome {
+                shard: shared.map.shard_of(hash),
+                buffered: 0,
+                deadline: NEVER,
+                now: Some(now),
+                left: 0,
+                pins: 0,
+            });
         } else {
-            view.check_thread(now, false);
+            view.check_thread(now, 0);
         }
     }
 }
@@ -208,14 +209,14 @@ impl<'a, K, V> MaintenanceView<'a, K, V> {
     /// The slow part of `after_write`: requests a run, or helps.
     #[cold]
     #[inline(never)]
-    fn schedule_followup(self, outcome: WriteOutcome, pinned: bool) {
+    fn follow_up(&self, outcome: WriteOutcome) {
         let (maintenance, clock) = (self.maintenance, &self.shared.clock);
         if let Some(now) = outcome.now {
-            self.check_thread(now, pinned);
+            self.check_thread(now, outcome.pins);
             if outcome.deadline != NEVER {
                 let flush = maintenance.spans.flush_time(outcome.deadline, now);
                 // Since the write read the clock, the policy was asked, which may have taken long.
-                let now = if maintenance.waking.is_up_to_callers() {
+                let now = if maintenance.waking.waker.is_none() {
                     now
                 } else {
                     clock.now()
@@ -226,41 +227,41 @@ impl<'a, K, V> MaintenanceView<'a, K, V> {
         if maintenance.leaves_work(&outcome) {
             maintenance.waking.request_soon(clock);
         }
-        let (must_tell, waking) = (maintenance.must_tell(&outcome, pinned), &maintenance.waking);
-        if must_tell
+        let waking = &maintenance.waking;
+        if maintenance.must_tell(&outcome)
             || outcome.buffered >= maintenance.batch_soft_limit
-            || waking.is_up_to_callers() && waking.is_due_for_callers(outcome.now, clock)
+            || waking.is_due_for_callers(outcome.now, clock)
         {
-            let (shard, buffered) = (outcome.shard, outcome.buffered);
-            self.help(shard, buffered, outcome.now, pinned, must_tell);
+            self.help(outcome);
         }
     }
 
     /// A small pass by a writer, or by a reader that met an expired entry. Does nothing if another
-    /// thread holds the maintenance lock and the batches have room, unless the listener `must` hear
-    /// of what was removed. A caller that is `pinned` runs no destructors and no listeners.
-    fn help(self, shard: usize, buffered: usize, now: Option<u64>, pinned: bool, must: bool) {
+    /// thread holds the maintenance lock and the batches have room, unless the listener must hear
+    /// of what was removed.
+    fn help(&self, outcome: WriteOutcome) {
         let maintenance = self.maintenance;
         let (waking, clock) = (&maintenance.waking, &self.shared.clock);
-        let locked = if must {
-            Some((maintenance.state.lock(), false))
-        } else {
-            self.lock_to_help(shard, buffered)
-        };
-        let Some((mut state, waited)) = locked else {
+        let Some((mut state, waited)) = self.lock_to_help(&outcome) else {
             return;
         };
-        let alone = waking.is_up_to_callers();
+        let pinned = outcome.pins > 0;
+        let alone = waking.waker.is_none();
         // Where writers wait, the thread that expires entries cannot keep up with them: each takes
         // part. With `Delivery::Caller`, a call that removes an entry also calls the listener. A
         // call that may not do that removes none.
         let removes = !(pinned && maintenance.tells_callers);
-        let expire = removes && (waited || alone && waking.is_due_for_callers(now, clock));
+        let expire = removes && (waited || waking.is_due_for_callers(outcome.now, clock));
         let was_armed = waking.is_armed();
         let _begun = alone.then(|| waking.begin());
         let plan = Plan {
+            budget: outcome.buffered + maintenance.caller_budget,
+            own: Some(outcome.shard),
+            expire,
             evict: removes,
-            ..Plan::help(shard, buffered + maintenance.caller_budget, expire)
+            run: false,
+            seal: false,
+            ..Plan::RUN
         };
         let found = state.excess();
         let mut passed = maintenance.pass(self.shared, &mut state, plan).run();
@@ -284,17 +285,21 @@ impl<'a, K, V> MaintenanceView<'a, K, V> {
         drop(state);
         self.free(ready);
         self.await_reclaim();
-        self.deliver_after_help();
+        if maintenance.tells_callers {
+            self.deliver_as_caller();
+        } else if alone && maintenance.notifier.waiting() > UNDELIVERED {
+            self.offer_delivery();
+        }
     }
 
     /// The maintenance lock for a writer that should run a pass, and whether the writer had to wait
-    /// for it. `None` if another thread holds the lock and there is room left for more events.
-    fn lock_to_help(
-        self,
-        shard: usize,
-        buffered: usize,
-    ) -> Option<(MutexGuard<'a, State<K, V>>, bool)> {
+    /// for room. `None` if another thread holds the lock and there is room left for more events.
+    fn lock_to_help(&self, outcome: &WriteOutcome) -> Option<(MutexGuard<'a, State<K, V>>, bool)> {
         let Maintenance { state, backlog, .. } = self.maintenance;
+        if self.maintenance.must_tell(outcome) {
+            return Some((state.lock(), false));
+        }
+        let (shard, buffered) = (outcome.shard, outcome.buffered);
         let full = buffered >= BATCH_HARD_LIMIT;
         if let Some(state) = state.try_lock() {
             return Some((state, full));
@@ -324,7 +329,7 @@ impl<'a, K, V> MaintenanceView<'a, K, V> {
     /// A pass evicts as many victims as entries came in. If the victims weigh less, that is not
     /// enough: without this the weight would rise far above the bound.
     pub(super) fn evict_excess(
-        self,
+        &self,
         mut state: MutexGuard<'a, State<K, V>>,
         mut debt: u64,
         plan: Plan,
@@ -350,9 +355,9 @@ impl<'a, K, V> MaintenanceView<'a, K, V> {
 
 impl<K, V> MaintenanceView<'_, K, V> {
     /// Checks the scheduler thread if it is time to, and runs one pass in its place if need be.
-    pub(super) fn check_thread(self, now: u64, pinned: bool) {
+    pub(super) fn check_thread(&self, now: u64, pins: usize) {
         let waking = &self.maintenance.waking;
-        if !waking.needs_check(now) || waking.check(now) || pinned {
+        if !waking.needs_check(now) || waking.check(now) || pins > 0 {
             return;
         }
         // Not if that thread, or another, holds the maintenance lock: callers hardly ever wait for
@@ -360,9 +365,7 @@ impl<K, V> MaintenanceView<'_, K, V> {
         if self.maintenance.state.try_lock().is_some() {
             self.run_pass(Plan::RUN, |_| ());
         }
-        if self.maintenance.has_listener() {
-            self.offer_delivery();
-        }
+        self.offer_delivery();
     }
 }
 
@@ -407,7 +410,7 @@ impl<K, V> MaintenanceView<'_, K, V> {
     /// is pinned: what it would free waits for it.
     #[cold]
     #[inline(never)]
-    fn tidy(self) {
+    fn tidy(&self) {
         let (maintenance, shared) = (self.maintenance, self.shared);
         if is_freeing() || shared.domain.is_pinned() {
             return;
@@ -435,7 +438,7 @@ impl<K, V> MaintenanceView<'_, K, V> {
         self.free(ready);
         if maintenance.tells_callers {
             self.deliver_as_caller();
-        } else if maintenance.has_listener() {
+        } else {
             self.offer_delivery();
         }
     }

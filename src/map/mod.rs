@@ -23,11 +23,10 @@
 //! 1. A change of a shard's table and the push of its event happen under one hold of the shard's
 //!    lock.
 //! 2. A node is Live exactly while it stands in the table.
-//! 3. A load is registered before the program's code runs for it, and a full fence stands between
-//!    the two. A call that reads 'no loads' without the lock has executed a full fence before, that
-//!    of its pin. So if a program changes the source of a value and then removes the key, either
-//!    the removal sees the load, or the load reads the changed source. A call that reads 'no loads'
-//!    under the lock needs no fence: a load that is registered later takes the lock after it.
+//! 3. A load is registered under the shard's lock, before the program's code runs for it; and each
+//!    removal takes that lock, also that of an absent key. So if a program changes the source of a
+//!    value and then removes the key, either the removal sees the load, or the load reads the
+//!    changed source.
 //!
 //! The invariants of the table itself are in `table`.
 
@@ -47,11 +46,21 @@ pub(crate) use shard::Probe;
 use shard::Totals;
 pub(crate) use shard::{Occupied, Revalidated, Shard, ShardCell};
 use std::sync::Arc;
-pub(crate) use table::{END, Look, TablePart};
+use table::END;
+pub(crate) use table::{Look, TablePart};
 
 /// The map. It compares keys only outside of locks.
 pub(crate) struct Map<K, V> {
     shards: Box<[ShardCell<K, V>]>,
+}
+
+/// Where a visit of a map stands, which goes from group to group. It meets a node that stays in the
+/// map during the visit exactly once.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Walk {
+    pub(crate) shard: usize,
+    /// The position in that shard; 0 at its beginning.
+    pub(crate) position: u32,
 }
 
 impl<K, V> Map<K, V> {
@@ -68,7 +77,8 @@ impl<K, V> Map<K, V> {
     /// Bytes for each entry of a map that has many: an average over all sizes of the table. Pools
     /// grow by an eighth, large ones by less, so a sixteenth of the slots is taken to be free.
     pub(crate) fn memory_per_entry(&self) -> f64 {
-        table::BYTES_PER_ENTRY + self.lock_shard(0).bytes_per_slot() * (1.0 + 1.0 / 16.0)
+        table::BYTES_PER_ENTRY
+            + self.lock_shard(0).locked.slab.bytes_per_slot() * (1.0 + 1.0 / 16.0)
     }
 
     pub(crate) fn shards(&self) -> usize {
@@ -116,6 +126,7 @@ impl<K, V> Map<K, V> {
     }
 
     /// Prefetches the group of a hash.
+    #[inline]
     pub(crate) fn prefetch(&self, hash: u64) {
         self.cell(hash).prefetch(hash);
     }
@@ -136,19 +147,24 @@ impl<K, V> Map<K, V> {
         self.shards[shard].lock()
     }
 
-    /// Gives the live nodes of one group of a shard, from `position` on, and returns the position
-    /// behind them. A visit of a shard begins at 0 and ends at [`END`]. It meets a node that stays
-    /// in the map during the visit exactly once.
+    /// Gives the live nodes of the next group of a visit; false, and none, at its end.
     ///
     /// A caller without the lock needs the pin.
-    pub(crate) fn collect(
+    pub(crate) fn next_group(
         &self,
-        shard: usize,
-        position: u32,
+        walk: &mut Walk,
         _pin: &Pin,
         out: &mut Vec<NodePtr<K, V>>,
-    ) -> u64 {
-        self.shards[shard].table.collect(position, out)
+    ) -> bool {
+        out.clear();
+        let Some(cell) = self.shards.get(walk.shard) else {
+            return false;
+        };
+        let next = cell.table.collect(walk.position, out);
+        // The next shard begins at 0, which is what the end is cut to.
+        walk.position = next as u32;
+        walk.shard += usize::from(next == END);
+        true
     }
 
     /// How many nodes are in the map. Exact while no call changes the map; else off by the changes
@@ -182,9 +198,6 @@ impl<K, V> Map<K, V> {
 
     /// The loads of one shard's keys for which calls may wait.
     pub(crate) fn loads_of(&self, shard: usize) -> Vec<Arc<Load<K, V>>> {
-        if self.shards[shard].totals.loads.load(Ordering::Relaxed) == 0 {
-            return Vec::new();
-        }
         let shard = self.lock_shard(shard);
         shard.loads().awaited().cloned().collect()
     }
@@ -199,7 +212,10 @@ impl<K, V> Map<K, V> {
     pub(crate) fn take_back(&self, returning: &mut [Emptied<K, V>]) {
         for (cell, emptied) in self.shards.iter().zip(returning) {
             if !emptied.is_empty() {
-                cell.take_back(std::mem::replace(emptied, Emptied::new()));
+                let emptied = std::mem::replace(emptied, Emptied::new());
+                let vacated = cell.locked.lock().slab.take_back(emptied);
+                // The lock is released by now.
+                drop(vacated);
             }
         }
     }
@@ -207,7 +223,10 @@ impl<K, V> Map<K, V> {
     /// Empties the map for its last owner, and gives every node in it to `free`.
     pub(crate) fn take_apart(&mut self, mut free: impl FnMut(NodePtr<K, V>)) {
         for cell in &mut self.shards {
-            cell.take_apart(&mut free);
+            let state = &mut cell.locked.get_mut().state;
+            cell.table.take_apart(state, &mut free);
+            cell.totals.entries.store(0, Ordering::Relaxed);
+            cell.totals.weight.store(0, Ordering::Relaxed);
         }
     }
 }

@@ -4,13 +4,11 @@
 use super::table::{Home, Place, Seen, Table, TablePart, TableState, Writer};
 use crate::buffer::{Batch, WriteEvent};
 use crate::listener::RemovalCause;
-use crate::load::state::Load;
 use crate::load::table::Loads;
-use crate::node::{Columns, Emptied, NewNode, NodePtr, NodeState, Slab, Times};
+use crate::node::{Columns, NewNode, NodePtr, NodeState, Slab, Times};
 use crate::process::Process;
 use crate::reclaim::Pin;
-use crate::sync::{AtomicU64, Ordering, ShortMutex, ShortMutexGuard, add_alone, fence};
-use std::sync::Arc;
+use crate::sync::{AtomicU64, ShortMutex, ShortMutexGuard, add_alone};
 
 /// A shard that is not locked.
 #[repr(align(128))]
@@ -36,31 +34,6 @@ pub(super) struct Locked<K, V> {
 pub(super) struct Totals {
     pub(super) entries: AtomicU64,
     pub(super) weight: AtomicU64,
-    /// How many loads are listed. If there are none, the removal of an absent key takes no lock;
-    /// see [`ShardCell::may_load`].
-    pub(super) loads: AtomicU64,
-}
-
-impl Totals {
-    /// For the holder of the shard's lock.
-    #[inline]
-    pub(super) fn add(&self, weight: u32) {
-        add_alone(&self.entries, 1);
-        add_alone(&self.weight, weight.into());
-    }
-
-    /// As [`add`](Self::add).
-    #[inline]
-    pub(super) fn subtract(&self, weight: u32) {
-        add_alone(&self.entries, 1_u64.wrapping_neg());
-        add_alone(&self.weight, u64::from(weight).wrapping_neg());
-    }
-
-    /// As [`add`](Self::add).
-    #[inline]
-    pub(super) fn reweigh(&self, old: u32, new: u32) {
-        add_alone(&self.weight, u64::from(new).wrapping_sub(old.into()));
-    }
 }
 
 impl<K, V> ShardCell<K, V> {
@@ -79,7 +52,6 @@ impl<K, V> ShardCell<K, V> {
             totals: Totals {
                 entries: AtomicU64::new(0),
                 weight: AtomicU64::new(0),
-                loads: AtomicU64::new(0),
             },
             process: Process::current(),
         }
@@ -114,19 +86,7 @@ impl<K, V> ShardCell<K, V> {
             found,
             others,
             seen,
-            cell: self,
         }
-    }
-
-    /// Whether a key of this shard may have a load. No lock. The caller holds a pin that it took
-    /// for this call (map 3), and asks before it looks the key up: in the other order, a load could
-    /// store its value after the look-up and end before this question.
-    #[inline]
-    pub(crate) fn may_load(&self, _pin: &Pin) -> bool {
-        // Acquire, partner: the release in `change_loads`. A caller that finds no load,
-        // because the load has ended, sees what that load has stored. If it finds none because the
-        // load has yet to be registered, map 3 says what the load reads.
-        self.totals.loads.load(Ordering::Acquire) != 0
     }
 
     /// Panics in a child made by `fork`.
@@ -134,25 +94,9 @@ impl<K, V> ShardCell<K, V> {
     pub(crate) fn lock(&self) -> Shard<'_, K, V> {
         self.process.check();
         Shard {
-            table: &self.table,
-            totals: &self.totals,
+            cell: self,
             locked: self.locked.lock(),
         }
-    }
-
-    /// Takes emptied slots of this shard back.
-    pub(super) fn take_back(&self, emptied: Emptied<K, V>) {
-        let vacated = self.locked.lock().slab.take_back(emptied);
-        // The lock is released by now.
-        drop(vacated);
-    }
-
-    /// Empties the shard for its last owner, and gives every node in it to `free`.
-    pub(super) fn take_apart(&mut self, free: impl FnMut(NodePtr<K, V>)) {
-        let state = &mut self.locked.get_mut().state;
-        self.table.take_apart(state, free);
-        self.totals.entries.store(0, Ordering::Relaxed);
-        self.totals.weight.store(0, Ordering::Relaxed);
     }
 }
 
@@ -162,8 +106,7 @@ pub(crate) struct Probe<'a, K, V> {
     pub(crate) found: Option<NodePtr<K, V>>,
     /// Nodes of the same full hash and another key, in the order in which the look-up met them.
     others: Others<K, V>,
-    pub(super) seen: Seen<'a, K, V>,
-    pub(super) cell: &'a ShardCell<K, V>,
+    seen: Seen<'a, K, V>,
 }
 
 /// Nodes that a look-up has met.
@@ -180,35 +123,24 @@ impl<K, V> Others<K, V> {
     }
 }
 
-impl<'a, K, V> Probe<'a, K, V> {
-    /// Locks the shard that was probed.
-    #[inline]
-    pub(crate) fn lock(&self) -> Shard<'a, K, V> {
-        self.cell.lock()
-    }
-
+impl<K, V> Probe<'_, K, V> {
     /// Whether the look-up compared this node. `next` is where to look first, 0 at the beginning.
     /// The caller mostly asks in the order in which the look-up met the nodes, so each is found at
     /// once, however many collide.
     pub(super) fn knows(&self, node: NodePtr<K, V>, next: &mut usize) -> bool {
-        let Some(others) = &self.others.0 else {
-            return false;
+        let others = self.others.0.as_ref().map_or(&[][..], |others| others);
+        let at = if others.get(*next) == Some(&node) {
+            Some(*next)
+        } else {
+            others.iter().position(|&other| other == node)
         };
-        if others.get(*next) != Some(&node) {
-            let Some(at) = others.iter().position(|&other| other == node) else {
-                return false;
-            };
-            *next = at;
-        }
-        *next += 1;
-        true
+        at.inspect(|at| *next = at + 1).is_some()
     }
 }
 
 /// A shard, locked by a writer.
 pub(crate) struct Shard<'a, K, V> {
-    pub(super) table: &'a Table<K, V>,
-    pub(super) totals: &'a Totals,
+    cell: &'a ShardCell<K, V>,
     pub(super) locked: ShortMutexGuard<'a, Locked<K, V>>,
 }
 
@@ -241,7 +173,7 @@ pub(crate) struct Occupied<'a, K, V> {
 impl<'a, K, V> Shard<'a, K, V> {
     #[inline]
     pub(super) fn writer(&mut self) -> Writer<'a, '_, K, V> {
-        self.table.writer(&mut self.locked.state)
+        self.cell.table.writer(&mut self.locked.state)
     }
 
     /// Confirms a probe of this shard; `None` if the key may have been inserted, replaced or
@@ -262,16 +194,18 @@ impl<'a, K, V> Shard<'a, K, V> {
                 home,
                 place,
             })),
-            None => self
-                .revalidate_moved(hash, found)
-                .map(Revalidated::Occupied),
+            None => self.revalidate_moved(hash, found),
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn revalidate_moved(&mut self, hash: u64, found: NodePtr<K, V>) -> Option<Occupied<'a, K, V>> {
-        self.find_node(hash, found)
+    fn revalidate_moved(
+        &mut self,
+        hash: u64,
+        found: NodePtr<K, V>,
+    ) -> Option<Revalidated<'a, K, V>> {
+        self.find_node(hash, found).map(Revalidated::Occupied)
     }
 
     #[inline]
@@ -307,11 +241,6 @@ impl<'a, K, V> Shard<'a, K, V> {
         found.is_none().then_some(home)
     }
 
-    /// Bytes of a node with its entry.
-    pub(super) fn bytes_per_slot(&self) -> f64 {
-        self.locked.slab.bytes_per_slot()
-    }
-
     /// Makes room for one node: then [`replace`](Self::replace) and [`refuse`](Self::refuse)
     /// allocate nothing.
     pub(crate) fn reserve(&mut self) {
@@ -327,11 +256,12 @@ impl<'a, K, V> Shard<'a, K, V> {
         new: &mut NewNode<K, V>,
         times: Times,
     ) -> NodePtr<K, V> {
-        let (hash, weight) = (new.hash(), new.weight());
+        let (hash, weight) = (new.hash, new.weight);
         self.writer().grow_if_full();
         let new = self.locked.slab.place(new, times);
         self.writer().insert(home, new, hash);
-        self.totals.add(weight);
+        add_alone(&self.cell.totals.entries, 1);
+        add_alone(&self.cell.totals.weight, weight.into());
         self.locked.batch.push(WriteEvent::Added(new));
         new
     }
@@ -339,7 +269,7 @@ impl<'a, K, V> Shard<'a, K, V> {
     /// Adds a node whose key is known to be absent.
     #[cfg(all(test, wheelhouse_loom))]
     pub(crate) fn add_absent(&mut self, mut new: NewNode<K, V>, times: Times) -> NodePtr<K, V> {
-        let home = self.writer().home(new.hash());
+        let home = self.writer().home(new.hash);
         self.add(home, &mut new, times)
     }
 
@@ -353,14 +283,15 @@ impl<'a, K, V> Shard<'a, K, V> {
         times: Times,
         cause: RemovalCause,
     ) -> NodePtr<K, V> {
-        let (old, hash) = (spot.node, new.hash());
+        let (old, hash) = (spot.node, new.hash);
         let new = self.locked.slab.succeed(old, new, times);
         // Otherwise the first read after each write would be recorded as a new read.
         new.set_seen(old.seen());
         self.writer().replace(spot.place, new, hash);
         // Without a weigher both weigh 1.
         if self.locked.slab.has_weights() {
-            self.totals.reweigh(old.weight(), new.weight());
+            let change = u64::from(new.weight()).wrapping_sub(old.weight().into());
+            add_alone(&self.cell.totals.weight, change);
         }
         old.set_state(NodeState::Removed);
         self.locked
@@ -379,7 +310,9 @@ impl<'a, K, V> Shard<'a, K, V> {
     /// Takes a node out for the pass itself, without an event.
     pub(crate) fn take(&mut self, spot: Occupied<'a, K, V>) {
         self.writer().remove(spot.home, spot.place);
-        self.totals.subtract(self.locked.slab.weight_of(spot.node));
+        let weight = self.locked.slab.weight_of(spot.node);
+        add_alone(&self.cell.totals.entries, 1_u64.wrapping_neg());
+        add_alone(&self.cell.totals.weight, u64::from(weight).wrapping_neg());
         spot.node.set_state(NodeState::Removed);
     }
 
@@ -415,31 +348,15 @@ impl<'a, K, V> Shard<'a, K, V> {
         true
     }
 
-    /// Lists a load. Its leader's code may run when the lock was released (map 3).
-    #[inline]
-    pub(crate) fn list_load(&mut self, load: Arc<Load<K, V>>) {
-        self.change_loads(|loads| loads.add(load));
-        // SeqCst, partner: the fence of the pin of a call that asks `may_load`.
-        fence(Ordering::SeqCst);
-    }
-
     /// The loads of this shard's keys.
     #[inline]
     pub(crate) fn loads(&self) -> &Loads<K, V> {
         &self.locked.loads
     }
 
-    /// Changes the loads of this shard's keys, and publishes their number for
-    /// [`ShardCell::may_load`].
     #[inline]
     pub(crate) fn change_loads<R>(&mut self, change: impl FnOnce(&mut Loads<K, V>) -> R) -> R {
-        let loads = &mut self.locked.loads;
-        let done = change(loads);
-        // Release, partner: the acquire in `may_load`.
-        self.totals
-            .loads
-            .store(loads.len() as u64, Ordering::Release);
-        done
+        change(&mut self.locked.loads)
     }
 
     /// The number of the shard.
@@ -457,7 +374,7 @@ impl<'a, K, V> Shard<'a, K, V> {
     /// Whether entries are moving from one array of the table to another.
     #[inline]
     pub(crate) fn is_resizing(&self) -> bool {
-        self.table.is_resizing()
+        self.cell.table.is_resizing()
     }
 
     /// Begins to move the entries to an array of another size, though this one fits.

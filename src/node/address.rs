@@ -12,11 +12,12 @@
 //! # Invariant
 //!
 //! 1. Every address that is kept in parts or tagged comes from an allocation that
-//!    [`is_taggable`] has accepted: its bits from 48 on are zero, but for the top byte where
+//!    [`allocate`] has accepted: its bits from 48 on are zero, but for the top byte where
 //!    that belongs to the allocator.
 #![allow(unsafe_code)]
 
-use std::ptr;
+use std::alloc::{Layout, alloc, alloc_zeroed, dealloc, handle_alloc_error};
+use std::ptr::{self, NonNull};
 
 /// Whether the top byte of an address belongs to the allocator.
 pub(crate) const TOP_BYTE: bool = cfg!(any(
@@ -69,29 +70,58 @@ pub(super) fn whole((low, high): Parts) -> *mut u8 {
     ptr::with_exposed_provenance_mut(low as usize | (high as usize) << 32)
 }
 
-/// Whether the addresses of an allocation leave room for the map's tags.
-pub(crate) fn is_taggable(at: usize, size: usize) -> bool {
-    #[cfg(test)]
-    if tests::REFUSES.get() {
-        return false;
+/// Allocates memory whose addresses leave room for the map's tags.
+pub(crate) fn allocate(layout: Layout, zeroed: bool) -> Result<NonNull<u8>, Refused> {
+    assert_ne!(layout.size(), 0, "nothing to allocate");
+    let allocate = if zeroed { alloc_zeroed } else { alloc };
+    // SAFETY: not zero-sized.
+    let Some(at) = NonNull::new(unsafe { allocate(layout) }) else {
+        return Err(Refused { layout, at: None });
+    };
+    let address = at.addr().get();
+    if is_taggable(address, layout.size()) && !refused_by_a_test(layout) {
+        return Ok(at);
     }
-    fits(at, size)
+    // SAFETY: allocated above with this layout; no pointer to it exists.
+    unsafe { dealloc(at.as_ptr(), layout) };
+    let at = Some(address);
+    Err(Refused { layout, at })
 }
 
-/// [`is_taggable`], whatever a test says.
-pub(crate) fn fits(at: usize, size: usize) -> bool {
+/// Memory that the allocator did not give, or gave at an address that does not fit the tags.
+pub(crate) struct Refused {
+    layout: Layout,
+    at: Option<usize>,
+}
+
+impl Refused {
+    /// Panics because of the address, or ends the process because there is no memory.
+    #[cold]
+    pub(crate) fn fail(self) -> ! {
+        let (size, Some(at)) = (self.layout.size(), self.at) else {
+            handle_alloc_error(self.layout)
+        };
+        panic!(
+            "the allocator returned {size} bytes at {at:#x}, but wheelhouse keeps hash bits in \
+             bits {TAG_SHIFT} to {} of an address, so these bits must be zero",
+            TAG_SHIFT + TAG_BITS - 1
+        )
+    }
+}
+
+/// Whether the addresses of an allocation leave room for the map's tags.
+fn is_taggable(at: usize, size: usize) -> bool {
     at.checked_add(size)
         .is_some_and(|end| (at | end) & TAG_IN_WORD == 0 && (TOP_BYTE || end >> TAG_SHIFT == 0))
 }
 
-/// Panics, since an allocation does not leave that room.
-#[cold]
-pub(crate) fn refuse(at: usize, size: usize) -> ! {
-    panic!(
-        "the allocator returned {size} bytes at {at:#x}, but wheelhouse keeps hash bits in bits \
-         {TAG_SHIFT} to {} of an address, so these bits must be zero",
-        TAG_SHIFT + TAG_BITS - 1
-    )
+/// Whether a test wants this allocation to be refused. A cache line is not: it may be an overflow
+/// group, and a move that needs one cannot stop half-way.
+fn refused_by_a_test(_layout: Layout) -> bool {
+    #[cfg(test)]
+    return tests::REFUSES.get() && _layout.size() > 64;
+    #[cfg(not(test))]
+    false
 }
 
 /// Prefetches a cache line, where the target can.

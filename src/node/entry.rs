@@ -33,7 +33,7 @@
 #![allow(unsafe_code)]
 
 use super::address::{AtomicHigh, Parts, parts, prefetch, whole};
-use super::pointer::Ptr;
+use super::pointer::{NodePtr, Ptr};
 use crate::sync::{AtomicU8, AtomicU32, Ordering};
 use std::marker::PhantomData;
 use std::ptr::NonNull;
@@ -133,11 +133,8 @@ pub(super) const fn size(queue: bool) -> usize {
 }
 
 /// The alignment of entries.
-pub(super) const ALIGN: usize = if align_of::<Entry>() > align_of::<PolicyLinks>() {
-    align_of::<Entry>()
-} else {
-    align_of::<PolicyLinks>()
-};
+pub(super) const ALIGN: usize = align_of::<Entry>();
+const _: () = assert!(align_of::<PolicyLinks>() <= ALIGN);
 
 /// An entry of nodes with these keys and values.
 #[repr(transparent)]
@@ -218,18 +215,22 @@ impl<K, V> EntryPtr<K, V> {
         self.0.addr().get()
     }
 
-    /// The address of the current node.
+    /// The current node.
     #[inline]
-    pub(super) fn node_parts(self) -> Parts {
+    pub(crate) fn node(self) -> NodePtr<K, V> {
         let entry = self.entry();
-        (
-            entry.node_low.load(Ordering::Relaxed),
-            entry.node_high.load(Ordering::Relaxed),
-        )
+        let low = entry.node_low.load(Ordering::Relaxed);
+        let high = entry.node_high.load(Ordering::Relaxed);
+        // SAFETY: written by `make` or `set_node`, so not null. Entry 3: the caller has the entry
+        // from a list, or from an event that waits or is being applied.
+        unsafe { NodePtr::from_raw(whole((low, high)).cast()) }
     }
 
+    /// Makes a node of this entry the current one.
     #[inline]
-    pub(super) fn set_node_parts(self, (low, high): Parts) {
+    pub(crate) fn set_node(self, node: NodePtr<K, V>) {
+        debug_assert_eq!(node.entry(), self, "a node of another entry");
+        let (low, high) = parts(node.as_raw().cast());
         let entry = self.entry();
         entry.node_low.store(low, Ordering::Relaxed);
         entry.node_high.store(high, Ordering::Relaxed);

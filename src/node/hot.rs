@@ -258,8 +258,8 @@ pub(crate) fn overdue(now: u64, deadline: u64) -> u64 {
 /// refused. What is not taken by then stays with the writer, so it is not dropped under a lock.
 pub(crate) struct NewNode<K, V> {
     content: Option<(K, V)>,
-    pub(super) hash: u64,
-    pub(super) weight: u32,
+    pub(crate) hash: u64,
+    pub(crate) weight: u32,
 }
 
 /// The fields of a node that are known only when it is added, under the shard's lock.
@@ -297,10 +297,9 @@ impl<K, V> NewNode<K, V> {
     /// Key and value, until they are taken.
     #[inline]
     pub(crate) fn entry(&self) -> (&K, &V) {
-        match &self.content {
-            Some((key, value)) => (key, value),
-            None => unreachable!("a node is published once"),
-        }
+        let content = self.content.as_ref();
+        let (key, value) = content.expect("a node is published once");
+        (key, value)
     }
 
     #[inline]
@@ -315,15 +314,5 @@ impl<K, V> NewNode<K, V> {
             Some(content) => content,
             None => unreachable!("a node is published once"),
         }
-    }
-
-    #[inline]
-    pub(crate) fn hash(&self) -> u64 {
-        self.hash
-    }
-
-    #[inline]
-    pub(crate) fn weight(&self) -> u32 {
-        self.weight
     }
 }

@@ -4,7 +4,7 @@
 //! See [`slab`](super::slab) for the layout.
 #![allow(unsafe_code)]
 
-use super::address::{parts, prefetch, whole};
+use super::address::prefetch;
 use super::entry::{self, EntryPtr};
 use super::hot::{Node, Side};
 use super::pool::{ONE_SLOT_CHUNKS, Shape};
@@ -335,22 +335,5 @@ impl<K, V> NodePtr<K, V> {
         // panics, the compiler's drop glue drops the remaining fields while unwinding. The other
         // parts have nothing to drop.
         unsafe { self.0.drop_in_place() };
-    }
-}
-
-impl<K, V> EntryPtr<K, V> {
-    /// The current node.
-    #[inline]
-    pub(crate) fn node(self) -> NodePtr<K, V> {
-        // SAFETY: written by `make` or `set_node`, so not null. Entry 3: the caller has the entry
-        // from a list, or from an event that waits or is being applied.
-        unsafe { NodePtr::from_raw(whole(self.node_parts()).cast()) }
-    }
-
-    /// Makes a node of this entry the current one.
-    #[inline]
-    pub(crate) fn set_node(self, node: NodePtr<K, V>) {
-        debug_assert_eq!(node.entry(), self, "a node of another entry");
-        self.set_node_parts(parts(node.as_raw().cast()));
     }
 }

@@ -38,7 +38,7 @@
 #![allow(unsafe_code)]
 
 use super::address;
-use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+use std::alloc::{Layout, dealloc};
 use std::ptr::{self, NonNull};
 
 /// For sanitizers and fuzzers each slot is an allocation of its own: otherwise they would not see
@@ -198,13 +198,8 @@ impl Chain {
 /// Regions that a pool has released; their memory is freed when this is dropped. Separate from the
 /// pool, because the allocator may be slow, and the pool is used under a lock.
 #[must_use]
+#[derive(Default)]
 pub(crate) struct Vacated(Vec<(NonNull<u8>, Layout)>);
-
-impl Vacated {
-    pub(super) fn none() -> Self {
-        Self(Vec::new())
-    }
-}
 
 impl Drop for Vacated {
     fn drop(&mut self) {
@@ -264,31 +259,19 @@ impl Pool {
     /// Takes a slot that is free, from the regions.
     #[inline(never)]
     fn take_free(&mut self, open: impl Fn(NonNull<u8>, NonNull<u8>)) -> NonNull<u8> {
-        let listed = self.take_listed();
-        listed.unwrap_or_else(|| self.take_elsewhere(open))
-    }
-
-    /// Takes a slot from the region to take from first, if that has a free one.
-    #[inline]
-    fn take_listed(&mut self) -> Option<NonNull<u8>> {
-        let &number = self.partial.last()?;
-        let region = self.regions[number as usize].as_mut()?;
-        let slot = region.take(&self.shape)?;
-        self.used += 1;
-        Some(slot)
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn take_elsewhere(&mut self, open: impl Fn(NonNull<u8>, NonNull<u8>)) -> NonNull<u8> {
         loop {
-            match self.partial.pop() {
-                Some(number) => self.region(number).listed = false,
-                None => self.grow(&open),
-            }
-            if let Some(slot) = self.take_listed() {
+            let Some(&number) = self.partial.last() else {
+                self.grow(&open);
+                continue;
+            };
+            let region = self.regions[number as usize].as_mut();
+            let region = region.expect("a listed region exists");
+            if let Some(slot) = region.take(&self.shape) {
+                self.used += 1;
                 return slot;
             }
+            region.listed = false;
+            self.partial.pop();
         }
     }
 
@@ -311,15 +294,7 @@ impl Pool {
         // An eighth of the present size, so that little memory is empty.
         let chunks = (self.slots / slots / 8).clamp(1, MAX_CHUNKS);
         let layout = self.shape.region(chunks);
-        // SAFETY: not zero-sized: a chunk has at least its beginning.
-        let Some(at) = NonNull::new(unsafe { alloc(layout) }) else {
-            handle_alloc_error(layout)
-        };
-        if !address::is_taggable(at.addr().get(), layout.size()) {
-            // SAFETY: allocated above with this layout; no pointer to it exists.
-            unsafe { dealloc(at.as_ptr(), layout) };
-            address::refuse(at.addr().get(), layout.size());
-        }
+        let at = address::allocate(layout, false).unwrap_or_else(|refused| refused.fail());
         let number = self.vacant.pop().unwrap_or_else(|| {
             self.regions.push(None);
             u32::try_from(self.regions.len() - 1).expect("fewer than 2^32 regions")
@@ -401,7 +376,8 @@ impl Pool {
         // SAFETY: the caller's promise: the slot stands `offset` bytes behind its chunk's
         // beginning, which holds the region's number (pool 4).
         let number: u32 = unsafe { slot.sub(offset).cast().read() };
-        let region = self.region(number);
+        let region = self.regions[number as usize].as_mut();
+        let region = region.expect("a region with a slot in use exists");
         // SAFETY: the caller's promise.
         unsafe { set_next(slot, region.free) };
         region.free = slot.as_ptr();
@@ -415,12 +391,6 @@ impl Pool {
         if is_empty {
             self.release(vacated);
         }
-    }
-
-    /// A region that is not empty, or that `partial` lists: it exists (pool 2).
-    fn region(&mut self, number: u32) -> &mut Region {
-        let region = self.regions[number as usize].as_mut();
-        region.expect("a region in use exists")
     }
 
     /// A region has become empty: returns empty regions to the allocator as long as the free slots

@@ -9,43 +9,16 @@ use std::time::Duration;
 /// right to reload can be taken again.
 pub(crate) struct RefreshMoment {
     at: AtomicU64,
-    /// Packed, since each entry has it; see [`Notes`].
+    /// What a reload starts from, packed since each entry has it: 16 bits for the failures in a
+    /// row, one bit while a reload is under way, and 47 bits for the lifetime in microseconds (0:
+    /// none), which are up to 4 years.
     notes: AtomicU64,
 }
 
-/// What a node's reload starts from, in one word: 16 bits for the failures in a row, one bit while
-/// a reload is under way, and 47 bits for the lifetime in microseconds (0: none), which are up to
-/// 4 years.
-#[derive(Clone, Copy)]
-struct Notes(u64);
-
-impl Notes {
-    const FAILURES: u64 = (1 << 16) - 1;
-    const IS_RELOADING: u64 = 1 << 16;
-    const LIFETIME_FROM: u32 = 17;
-    const LONGEST: u64 = u64::MAX >> Self::LIFETIME_FROM;
-
-    fn of_write(lifetime: Option<Duration>) -> Self {
-        let micros = lifetime.map_or(0, |lifetime| lifetime.as_nanos().div_ceil(1_000));
-        let micros = u64::try_from(micros).unwrap_or(u64::MAX).min(Self::LONGEST);
-        Self(micros << Self::LIFETIME_FROM)
-    }
-
-    fn failures(self) -> u64 {
-        self.0 & Self::FAILURES
-    }
-
-    fn lifetime(self) -> Option<Duration> {
-        let micros = self.0 >> Self::LIFETIME_FROM;
-        (micros != 0).then(|| Duration::from_micros(micros))
-    }
-
-    /// After the end of a reload.
-    fn ended(self, failed: bool) -> Self {
-        let failures = (self.failures() + u64::from(failed)).min(Self::FAILURES);
-        Self((self.0 & !(Self::FAILURES | Self::IS_RELOADING)) | failures)
-    }
-}
+const FAILURES: u64 = (1 << 16) - 1;
+const IS_RELOADING: u64 = 1 << 16;
+const LIFETIME_FROM: u32 = 17;
+const LONGEST_LIFETIME: u64 = u64::MAX >> LIFETIME_FROM;
 
 impl RefreshMoment {
     /// A node that is never stale.
@@ -65,14 +38,14 @@ impl RefreshMoment {
         self.at.load(Ordering::Relaxed)
     }
 
-    fn notes(&self) -> Notes {
-        Notes(self.notes.load(Ordering::Relaxed))
+    fn notes(&self) -> u64 {
+        self.notes.load(Ordering::Relaxed)
     }
 
     /// The moment to keep in a snapshot. A reload that is under way ends with the process, so its
     /// node counts as stale now.
     pub(crate) fn at_without_reload(&self, now: u64) -> u64 {
-        if self.notes().0 & Notes::IS_RELOADING != 0 {
+        if self.notes() & IS_RELOADING != 0 {
             now
         } else {
             self.at()
@@ -87,24 +60,26 @@ impl RefreshMoment {
 
     /// How often its reload has failed in a row.
     pub(crate) fn failures(&self) -> u32 {
-        u32::try_from(self.notes().failures()).unwrap_or(u32::MAX)
+        (self.notes() & FAILURES) as u32
     }
 
     /// The lifetime that its last load gave it, to the microsecond.
     pub(crate) fn lifetime(&self) -> Option<Duration> {
-        self.notes().lifetime()
+        let micros = self.notes() >> LIFETIME_FROM;
+        (micros != 0).then(|| Duration::from_micros(micros))
     }
 
     /// Sets the moment, with no failure behind it, and the lifetime that the load gave.
     pub(crate) fn set(&self, at: u64, lifetime: Option<Duration>) {
-        let notes = Notes::of_write(lifetime);
-        self.notes.store(notes.0, Ordering::Relaxed);
+        let micros = lifetime.map_or(0, |lifetime| lifetime.as_nanos().div_ceil(1_000));
+        let micros = micros.min(LONGEST_LIFETIME.into()) as u64;
+        self.notes.store(micros << LIFETIME_FROM, Ordering::Relaxed);
         self.at.store(at, Ordering::Relaxed);
     }
 
     /// A reload begins. Another call can take the right to reload again from `until` on.
     pub(crate) fn begin(&self, until: u64) {
-        self.notes.fetch_or(Notes::IS_RELOADING, Ordering::Relaxed);
+        self.notes.fetch_or(IS_RELOADING, Ordering::Relaxed);
         self.at.store(until, Ordering::Relaxed);
     }
 
@@ -113,7 +88,10 @@ impl RefreshMoment {
     pub(crate) fn end(&self, until: u64, next: u64, failed: bool) {
         let (set, seen) = (Ordering::Relaxed, Ordering::Relaxed);
         if self.at.compare_exchange(until, next, set, seen).is_ok() {
-            let ended = |notes| Some(Notes(notes).ended(failed).0);
+            let ended = |notes: u64| {
+                let failures = (notes & FAILURES) + u64::from(failed);
+                Some(notes & !(FAILURES | IS_RELOADING) | failures.min(FAILURES))
+            };
             _ = self.notes.fetch_update(set, seen, ended);
         }
     }
@@ -143,7 +121,7 @@ mod tests {
         }
         for (given, kept) in [
             (Duration::from_nanos(1), Duration::from_micros(1)),
-            (Duration::MAX, Duration::from_micros(Notes::LONGEST)),
+            (Duration::MAX, Duration::from_micros(LONGEST_LIFETIME)),
         ] {
             moment.set(10, Some(given));
             assert_eq!((moment.failures(), moment.lifetime()), (0, Some(kept)));

@@ -269,7 +269,7 @@ impl<K, V> Slab<K, V> {
     /// Takes slots back; all of them are this slab's, as the caller of `Emptied::push` promised.
     /// Drop the result after the shard's lock was released.
     pub(crate) fn take_back(&mut self, emptied: Emptied<K, V>) -> Vacated {
-        let mut vacated = Vacated::none();
+        let mut vacated = Vacated::default();
         self.nodes.take_back(emptied.nodes, &mut vacated);
         self.entries.take_back(emptied.entries, &mut vacated);
         vacated

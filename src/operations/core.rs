@@ -8,9 +8,9 @@ use super::lifetimes::Lifetimes;
 use crate::hash;
 use crate::maintenance::Maintenance;
 use crate::refresh::{FailureBackoff, Refresh};
-use crate::scheduler::{Delivery, Entered, Gate, Task};
+use crate::scheduler::{Entered, Gate, Task};
 use crate::shared::Shared;
-use crate::sync::{AtomicBool, AtomicUsize};
+use crate::sync::AtomicUsize;
 use std::hash::{BuildHasher, Hash};
 use std::ops::Deref;
 use std::sync::{Arc, Weak};
@@ -48,8 +48,7 @@ impl<K, V, S> Core<K, V, S> {
         hasher: S,
     ) -> Self {
         shared.reads_extend = lifetimes.reads_extend;
-        shared.reads_exactly = AtomicBool::new(lifetimes.reads_exactly());
-        shared.set_slow_reads(!Self::reads_are_fast(&lifetimes, &shared));
+        lifetimes.tell_look_ups(&shared);
         Self {
             hasher,
             shared,
@@ -64,16 +63,11 @@ impl<K, V, S> Core<K, V, S> {
 
     /// The cache, for callers that must not keep it alive. Panics in a child made by `fork`.
     pub(crate) fn downgrade(self: &Arc<Self>) -> WeakHandle<K, V, S> {
-        self.maintenance.check_process();
+        self.maintenance.process.check();
         WeakHandle {
             core: Arc::downgrade(self),
-            gate: self.maintenance.gate(),
+            gate: self.maintenance.waking.waker.task.gate(),
         }
-    }
-
-    /// Whether a read asks no policy, can do with a coarse reading, and is not counted.
-    pub(super) fn reads_are_fast(lifetimes: &Lifetimes<K, V>, shared: &Shared<K, V>) -> bool {
-        !lifetimes.reads_ask() && !lifetimes.reads_exactly() && shared.counters.is_none()
     }
 
     /// Counts an operation that leaves no event, where callers have to drop what was removed. The
@@ -165,14 +159,6 @@ where
         next.into_iter().chain(overdue).min()
     }
 
-    fn delivery(&self) -> &Delivery {
-        self.maintenance.delivery()
-    }
-
-    fn has_listener(&self) -> bool {
-        self.maintenance.has_listener()
-    }
-
     fn deliver(&self) -> bool {
         self.maintenance.view(&self.shared).deliver()
     }
@@ -181,13 +167,8 @@ where
         self.maintenance.view(&self.shared).drop_offer();
     }
 
-    fn drain(&self) -> bool {
-        self.maintenance.view(&self.shared).drain_last()
-    }
-
-    fn deliver_rest(&self) {
-        let view = self.maintenance.view(&self.shared);
-        view.deliver_while(|| true);
+    fn tell_rest(&self) {
+        self.maintenance.view(&self.shared).tell_rest();
     }
 }
 
@@ -200,7 +181,7 @@ impl<K, V, S> Drop for Core<K, V, S> {
 #[cfg(all(test, not(wheelhouse_loom)))]
 mod tests {
     use super::{Core, Shared};
-    use crate::{Cache, ManualTicker};
+    use crate::{Cache, CacheBuilder, ManualTicker};
     use std::cell::Cell;
     use std::sync::atomic::{AtomicU32, Ordering};
     use std::sync::{Arc, Weak, mpsc};
@@ -226,15 +207,13 @@ mod tests {
     }
 
     /// Runs `call` on many expired entries and says how many values it dropped without a pin, and
-    /// with one. Reads may shorten lifetimes.
-    fn dropped_by(shorten: bool, call: impl Fn(&Cache<u32, Probe>, u32)) -> [u32; 2] {
+    /// with one.
+    fn dropped_by(
+        builder: CacheBuilder<u32, Probe>,
+        call: impl Fn(&Cache<u32, Probe>, u32),
+    ) -> [u32; 2] {
         let (second, clock) = (Duration::from_secs(1), ManualTicker::new());
-        let mut builder = Cache::builder().ticker(clock.clone());
-        if shorten {
-            let policy = crate::expiry::accessing(move |_: &u32, _: &Probe| Some(second));
-            builder = builder.expire_after(policy);
-        }
-        let cache = Arc::new(builder.build());
+        let cache = Arc::new(builder.ticker(clock.clone()).build());
         let seen = Arc::new([const { AtomicU32::new(0) }; 2]);
         let put = |key: u32, lifetime| {
             let value = Probe {
@@ -284,15 +263,35 @@ mod tests {
                 cache.retain(|key, _| key % 40 != one % 40)
             }),
         ];
-        for (name, call) in calls {
-            let [unpinned, pinned] = dropped_by(false, call);
+        let without_a_pin = |builder, name, call: Call| {
+            let [unpinned, pinned] = dropped_by(builder, call);
             assert_eq!(pinned, 0, "{name} holds a pin");
             assert!(
                 unpinned > 0,
                 "{name} never dropped anything: nothing was shown"
             );
-            let [_, pinned] = dropped_by(true, call);
+        };
+        for (name, call) in calls {
+            without_a_pin(Cache::builder(), name, call);
+            let second = Some(Duration::from_secs(1));
+            let shortens = crate::expiry::accessing(move |_: &u32, _: &Probe| second);
+            let [_, pinned] = dropped_by(Cache::builder().expire_after(shortens), call);
             assert_eq!(pinned, 0, "{name} that shortens a lifetime holds a pin");
+        }
+        let views: [(&str, Call); 2] = [
+            ("first_to_evict", |cache, key| {
+                if key % 10 == 0 {
+                    drop(cache.policy().first_to_evict(1));
+                }
+            }),
+            ("hottest", |cache, key| {
+                if key % 100 == 0 {
+                    drop(cache.policy().hottest(1));
+                }
+            }),
+        ];
+        for (name, call) in views {
+            without_a_pin(Cache::builder().max_capacity(1_000), name, call);
         }
     }
 

@@ -2,11 +2,9 @@
 
 use super::core::Core;
 use super::find::Hit;
-use super::lifetimes::reads;
-use super::transact::{Change, Hold};
-use crate::expiry::Lifetime;
+use super::lifetimes::{FIRST_READ, NO_READ};
+use crate::expiry::ask_first;
 use crate::maintenance::WriteOutcome;
-use crate::map::Revalidated;
 use crate::node::{NodePtr, NodeState};
 use crate::sync::Ordering;
 use crate::time::{self, NEVER};
@@ -34,11 +32,15 @@ impl<K, V> Hit<K, V> {
         }
         let asks = lifetimes.asks_reads.load(Ordering::Relaxed);
         let own = match &lifetimes.policy {
-            Some(policy) if asks == reads::EACH_READ => {
-                policy.deadline_after_read(node, &core.shared.clock, now, deadline)
-            }
-            Some(policy) if asks == reads::FIRST_READ => {
-                ask_about_first_read(core, &**policy, node, deadline, now)
+            Some(policy) if asks != NO_READ => {
+                let ask = || policy.deadline_of_read(node, &core.shared.clock, now, deadline);
+                if asks == FIRST_READ {
+                    let (own, inherits) = ask_first(&**policy, ask);
+                    lifetimes.note_first_read(inherits, &core.shared);
+                    own
+                } else {
+                    ask()
+                }
             }
             _ => deadline,
         };
@@ -85,7 +87,7 @@ fn move_by_read<K, V, S>(
     if node.state() != NodeState::Live {
         return None;
     }
-    if !lifetimes.may_keep_own() || node.own_deadline() == own {
+    if !lifetimes.kept_apart || node.own_deadline() == own {
         return Some(wanted);
     }
     // Another thread has meanwhile set the own deadline, and moved the wanted one to the very value
@@ -93,28 +95,6 @@ fn move_by_read<K, V, S>(
     // here; readers see the later of the two until then.
     let moved = move_deadline(core, node, wanted, None, now);
     moved.or_else(|| node.is_frozen(now).then_some(wanted))
-}
-
-/// The policy's answer about the first read, which shows whether later reads have to ask.
-#[cold]
-#[inline(never)]
-fn ask_about_first_read<K, V, S>(
-    core: &Core<K, V, S>,
-    policy: &dyn Lifetime<K, V>,
-    node: NodePtr<K, V>,
-    deadline: u64,
-    now: u64,
-) -> u64 {
-    let mut own = deadline;
-    let inherits = policy.inherits_reads(&mut || {
-        own = policy.deadline_after_read(node, &core.shared.clock, now, deadline);
-    });
-    core.lifetimes.note_first_read(inherits);
-    let is_fast = Core::<K, V, S>::reads_are_fast(&core.lifetimes, &core.shared);
-    core.shared.set_slow_reads(!is_fast);
-    let exactly = core.lifetimes.reads_exactly();
-    core.shared.reads_exactly.store(exactly, Ordering::Relaxed);
-    own
 }
 
 /// Moves a deadline under the shard's lock, with an event for the pass. For an earlier deadline,
@@ -136,9 +116,13 @@ fn move_deadline<K, V, S>(
     if shard.find_node(hash, node).is_none() || !shard.move_deadline(node, judged, own, wanted) {
         return None;
     }
-    let outcome = WriteOutcome::of_change(&shard, wanted, Some(now));
+    let outcome = WriteOutcome {
+        // This read's.
+        pins: 1,
+        ..WriteOutcome::of_change(&shard, wanted, Some(now))
+    };
     drop(shard);
-    core.maintenance.after_read(&core.shared, outcome);
+    core.maintenance.after_write(&core.shared, outcome);
     // The own deadline may have passed since the hit was found, if it was set meanwhile. A
     // deadline that the policy returns for this read does not turn the read into a miss.
     let ended = answer.is_none() && time::is_due(now, own);
@@ -157,59 +141,10 @@ where
     S: BuildHasher,
     Q: Equivalent<K> + Hash + ?Sized,
 {
-    if lifetime.is_some() {
-        core.lifetimes.note_own();
-    }
-    let change = SetDeadline {
-        core,
-        key,
-        lifetime,
-    };
+    let (lifetimes, clock) = (&core.lifetimes, &core.shared.clock);
     let hash = core.hash(key);
-    let cell = core.shared.map.cell(hash);
-    (core.shared).transact_in(cell, hash, change, |_, settled| {
-        let Some(outcome) = settled.end() else {
-            return false;
-        };
-        core.maintenance.after_write(&core.shared, outcome);
-        true
-    })
-}
-
-struct SetDeadline<'d, K, V, S, Q: ?Sized> {
-    core: &'d Core<K, V, S>,
-    key: &'d Q,
-    lifetime: Option<Duration>,
-}
-
-impl<K, V, S, Q> Change<K, V> for SetDeadline<'_, K, V, S, Q>
-where
-    Q: Equivalent<K> + ?Sized,
-{
-    type Key = Q;
-    /// The time from which the deadline counts.
-    type Plan = u64;
-    /// `None` if the key has no live entry.
-    type Done = Option<WriteOutcome>;
-    const KNOWS_LOADS: bool = false;
-
-    #[inline]
-    fn key(&self) -> &Q {
-        self.key
-    }
-
-    #[inline]
-    fn ask(&mut self, found: Option<NodePtr<K, V>>, _: Option<u64>) -> Result<u64, Self::Done> {
-        found.map(|_| self.core.shared.clock.now()).ok_or(None)
-    }
-
-    #[inline]
-    fn apply<'s>(
-        &mut self,
-        now: u64,
-        place: Revalidated<'s, K, V>,
-        hold: &mut Hold<'_, 's, K, V>,
-    ) -> Result<Self::Done, u64> {
+    let ask = |found: Option<NodePtr<K, V>>, _| found.map(|_| clock.now()).ok_or(None);
+    let moved = core.shared.change(hash, key, ask, |now, place, hold| {
         let Some(node) = place.node() else {
             return Ok(None);
         };
@@ -217,12 +152,17 @@ where
         if time::is_due(now, judged) && node.claim(judged, now) {
             return Ok(None);
         }
-        let own = time::deadline_in(now, self.lifetime);
-        let wanted = (self.core.lifetimes).wanted(own, || node.written(), now);
+        let own = time::deadline_in(now, lifetime);
+        let wanted = lifetimes.wanted(own, || node.written(), now);
         if !hold.shard.move_deadline(node, judged, own, wanted) {
             return Err(now);
         }
         let outcome = WriteOutcome::of_change(&hold.shard, wanted, Some(now));
         Ok(Some(outcome))
-    }
+    });
+    let Some(outcome) = moved else {
+        return false;
+    };
+    core.maintenance.after_write(&core.shared, outcome);
+    true
 }

@@ -77,28 +77,21 @@ impl<K, V> Shared<K, V> {
         self.find(hash, key, None, pin, false).ok()
     }
 
-    /// The live entry of a node that was in the map a moment ago, or what its key has instead.
-    pub(crate) fn find_again(&self, node: NodePtr<K, V>, pin: &Pin) -> Option<Hit<K, V>>
-    where
-        K: Eq,
-    {
-        // In this order: first the deadline says that the node is live, then its state says that it
-        // is still in the map.
-        match self.judge(node, false) {
-            Ok(hit) if node.state() == NodeState::Live => Some(hit),
-            _ => self.find_live(node.hash(), node.key(), pin),
-        }
-    }
-
-    /// The same as an entry, with a pin of its own: an earlier pin, under which the node was seen,
-    /// does not protect what is found.
+    /// The live entry of a node that was in the map a moment ago, or what its key has instead. With
+    /// a pin of its own: an earlier pin, under which the node was seen, does not protect what is
+    /// found.
     pub(crate) fn entry_again(&self, node: NodePtr<K, V>) -> Option<EntryRef<'_, K, V>>
     where
         K: Eq,
     {
         let pin = self.pin();
-        let hit = self.find_again(node, &pin)?;
-        Some(EntryRef::new(hit, &self.clock, pin))
+        // In this order: first the deadline says that the node is live, then its state says that it
+        // is still in the map.
+        let hit = match self.judge(node, false) {
+            Ok(hit) if node.state() == NodeState::Live => hit,
+            _ => self.find_live(node.hash(), node.key(), &pin)?,
+        };
+        Some(EntryRef::new(hit.node, hit.deadline, &self.clock, pin))
     }
 
     /// The node as a hit; as an error, if it is due.
@@ -123,14 +116,10 @@ impl<K, V> Shared<K, V> {
     /// absent. If it was replaced, or a reader with an earlier clock extended it, the look-up has
     /// to start over.
     fn is_dead(&self, due: &Hit<K, V>, pin: &Pin) -> bool {
-        let &Hit {
-            node,
-            deadline,
-            now,
-        } = due;
+        let (node, now) = (due.node, due.now);
         // This is final: either the claim succeeds, and no extension can follow, or an extension
         // came first, and the claim fails.
-        if !node.claim(deadline, now) {
+        if !node.claim(due.deadline, now) {
             return false;
         }
         let map = &self.map;
@@ -149,9 +138,8 @@ impl<K, V> Shared<K, V> {
 
     /// Whether the node is in the map and not due, just now.
     pub(crate) fn is_live(&self, node: NodePtr<K, V>) -> bool {
-        let deadline = node.deadline();
-        node.state() == NodeState::Live
-            && (deadline == NEVER || !time::is_due(self.clock.now_to_judge(deadline), deadline))
+        // In the order of `entry_again`.
+        self.judge(node, false).is_ok() && node.state() == NodeState::Live
     }
 }
 
@@ -180,9 +168,9 @@ impl<K, V> Shared<K, V> {
 /// ```
 pub struct EntryRef<'a, K, V> {
     _marker: PhantomData<AnEntryRefStaysOnTheThreadThatLookedItUp>,
-    node: NodePtr<K, V>,
+    pub(crate) node: NodePtr<K, V>,
     /// The deadline at the look-up. It is used if the entry was replaced or removed since.
-    deadline: u64,
+    pub(crate) deadline: u64,
     clock: &'a Clock,
     _pin: Pin,
 }
@@ -196,23 +184,14 @@ struct AnEntryRefStaysOnTheThreadThatLookedItUp(
 impl<'a, K, V> EntryRef<'a, K, V> {
     /// The pin was taken before the node was found and belongs to the domain of the node's cache.
     #[inline]
-    pub(crate) fn new(hit: Hit<K, V>, clock: &'a Clock, pin: Pin) -> Self {
+    pub(super) fn new(node: NodePtr<K, V>, deadline: u64, clock: &'a Clock, pin: Pin) -> Self {
         Self {
             _marker: PhantomData,
-            node: hit.node,
-            deadline: hit.deadline,
+            node,
+            deadline,
             clock,
             _pin: pin,
         }
-    }
-
-    pub(crate) fn node(&self) -> NodePtr<K, V> {
-        self.node
-    }
-
-    /// The deadline at the look-up.
-    pub(crate) fn deadline(&self) -> u64 {
-        self.deadline
     }
 
     /// The key as the cache stores it.

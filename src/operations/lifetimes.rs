@@ -8,7 +8,8 @@ use super::find::Hit;
 use crate::expiry::{Asks, Lifetime};
 use crate::listener::RemovalCause;
 use crate::node::{NodePtr, Times};
-use crate::sync::{AtomicBool, AtomicU8, Ordering};
+use crate::shared::{SLOW_READS, Shared};
+use crate::sync::{AtomicU8, Ordering};
 use crate::time::{self, Clock, NEVER};
 use std::time::Duration;
 
@@ -55,15 +56,12 @@ pub(crate) struct FromLoad {
 /// deadline where it is.
 pub(crate) const MAX_ASKS: u32 = 16;
 
-/// Whether reads ask the policy.
-pub(super) mod reads {
-    /// No read does.
-    pub(in super::super) const NO_READ: u8 = 0;
-    /// Each read does.
-    pub(in super::super) const EACH_READ: u8 = 1;
-    /// The first read does, and tells whether later reads have to.
-    pub(in super::super) const FIRST_READ: u8 = 2;
-}
+/// No read asks the policy.
+pub(super) const NO_READ: u8 = 0;
+/// Each read does.
+const EACH_READ: u8 = 1;
+/// The first read does, and tells whether later reads have to.
+pub(super) const FIRST_READ: u8 = 2;
 
 /// The policy and the limits of a cache, and what follows from them, worked out once.
 pub(crate) struct Lifetimes<K, V> {
@@ -78,7 +76,7 @@ pub(crate) struct Lifetimes<K, V> {
     limited: bool,
     /// Whether a read may move the deadline, according to the settings.
     pub(crate) reads_extend: bool,
-    /// Whether reads ask the policy: one of the constants of [`reads`].
+    /// Whether reads ask the policy: `NO_READ`, [`EACH_READ`] or [`FIRST_READ`].
     ///
     /// Relaxed: a policy that need not be asked would not move a deadline if it was.
     pub(super) asks_reads: AtomicU8,
@@ -86,9 +84,6 @@ pub(crate) struct Lifetimes<K, V> {
     idle: u64,
     /// The entry's own deadline must be kept apart from the wanted one.
     pub(crate) kept_apart: bool,
-    /// An entry may have an own deadline. If not, a read does not look for one: it would touch
-    /// memory that it has no other use for.
-    owned: AtomicBool,
 }
 
 impl<K, V> Lifetimes<K, V> {
@@ -104,12 +99,11 @@ impl<K, V> Lifetimes<K, V> {
             kept_apart: limits.time_to_idle.is_some()
                 || (limits.time_to_live.is_some() && policy.is_some()),
             asks_reads: AtomicU8::new(if policy_asks.reads {
-                reads::FIRST_READ
+                FIRST_READ
             } else {
-                reads::NO_READ
+                NO_READ
             }),
             idle: (limits.time_to_idle).map_or(0, |idle| time::deadline_after(0, idle)),
-            owned: AtomicBool::new(policy.is_some()),
             policy,
             limits,
         }
@@ -118,7 +112,7 @@ impl<K, V> Lifetimes<K, V> {
     /// Whether a read may ask the policy.
     #[inline]
     pub(super) fn reads_ask(&self) -> bool {
-        self.asks_reads.load(Ordering::Relaxed) != reads::NO_READ
+        self.asks_reads.load(Ordering::Relaxed) != NO_READ
     }
 
     /// Whether a read that asks no policy, judged by the coarse clock, leaves the deadline where it
@@ -129,28 +123,29 @@ impl<K, V> Lifetimes<K, V> {
         time::elapsed(extended, hit.deadline) < time::GRAIN
     }
 
-    /// Whether a read may still move a deadline.
-    #[inline]
-    pub(super) fn reads_may_extend(&self) -> bool {
-        self.reads_ask() || self.limits.time_to_idle.is_some()
-    }
-
     /// Whether a read needs the exact time: the policy is told it, or the lifetime that counts from
     /// it is short.
-    pub(super) fn reads_exactly(&self) -> bool {
+    fn reads_exactly(&self) -> bool {
         let told = self.policy_asks.times && self.reads_ask();
         let idle = self.limits.time_to_idle;
         told || idle.is_some_and(|idle| idle < time::COARSE_FROM)
     }
 
     /// Notes whether the policy inherits its method for reads, as its first answer about one tells.
-    pub(super) fn note_first_read(&self, inherits: bool) {
-        let asks = if inherits {
-            reads::NO_READ
-        } else {
-            reads::EACH_READ
-        };
+    #[cold]
+    pub(super) fn note_first_read(&self, inherits: bool, shared: &Shared<K, V>) {
+        let asks = if inherits { NO_READ } else { EACH_READ };
         self.asks_reads.store(asks, Ordering::Relaxed);
+        self.tell_look_ups(shared);
+    }
+
+    /// Tells look-ups what a read needs. A read is fast if it asks no policy, can do with a coarse
+    /// reading, and is not counted.
+    pub(super) fn tell_look_ups(&self, shared: &Shared<K, V>) {
+        let exactly = self.reads_exactly();
+        shared.reads_exactly.store(exactly, Ordering::Relaxed);
+        let slow = self.reads_ask() || exactly || shared.counters.is_some();
+        shared.set_detour(SLOW_READS, slow);
     }
 
     /// The wanted deadline of an entry whose own deadline is `own`, written at `written` and used
@@ -168,19 +163,21 @@ impl<K, V> Lifetimes<K, V> {
     /// [`wanted`](Self::wanted) in a cache with limits.
     #[inline(never)]
     fn wanted_within_limits(&self, own: u64, written: impl FnOnce() -> u64, now: u64) -> u64 {
-        let mut wanted = own;
-        if let Some(live) = self.limits.time_to_live {
-            let written = written();
-            if written != NEVER {
-                let deadline = time::deadline_after(written, live);
-                wanted = time::earlier(wanted, deadline, now);
+        let hard = self.within_time_to_live(own, written, now);
+        match self.limits.time_to_idle {
+            Some(idle) => time::earlier(hard, time::deadline_after(now, idle), now),
+            None => hard,
+        }
+    }
+
+    /// The earlier one of an own deadline and what the time to live gives.
+    fn within_time_to_live(&self, own: u64, written: impl FnOnce() -> u64, now: u64) -> u64 {
+        match self.limits.time_to_live.map(|live| (live, written())) {
+            Some((live, written)) if written != NEVER => {
+                time::earlier(own, time::deadline_after(written, live), now)
             }
+            _ => own,
         }
-        if let Some(idle) = self.limits.time_to_idle {
-            let deadline = time::deadline_after(now, idle);
-            wanted = time::earlier(wanted, deadline, now);
-        }
-        wanted
     }
 
     /// The own and the wanted deadline of a node with `deadline`, after an answer given at `now`;
@@ -195,7 +192,7 @@ impl<K, V> Lifetimes<K, V> {
     ) -> (u64, u64) {
         let own = match answer {
             Some(own) => own,
-            None if self.kept_apart => self.own_deadline(node),
+            None if self.kept_apart => node.own_deadline(),
             None => deadline,
         };
         (own, self.wanted(own, || node.written(), now))
@@ -206,45 +203,7 @@ impl<K, V> Lifetimes<K, V> {
         if self.limits.time_to_idle.is_none() {
             return wanted;
         }
-        let own = self.own_deadline(node);
-        match self.limits.time_to_live {
-            Some(live) if node.written() != NEVER => {
-                let live = time::deadline_after(node.written(), live);
-                time::earlier(own, live, now)
-            }
-            _ => own,
-        }
-    }
-
-    /// Notes that a caller gives an entry an own deadline. Called before any reader can meet that
-    /// deadline.
-    ///
-    /// Relaxed, as in [`own_deadline`](Self::own_deadline): the node is published, or its wanted
-    /// deadline moved, after this store and with release. A reader that loads the node or the
-    /// deadline with acquire sees this store.
-    pub(crate) fn note_own(&self) {
-        if !self.owned.load(Ordering::Relaxed) {
-            self.owned.store(true, Ordering::Relaxed);
-        }
-    }
-
-    /// Whether an entry may have an own deadline beside the wanted one. Read the wanted one before
-    /// this call.
-    #[inline]
-    pub(crate) fn may_keep_own(&self) -> bool {
-        self.kept_apart && self.owned.load(Ordering::Relaxed)
-    }
-
-    /// The own deadline of a node whose wanted one was read before, where they are kept apart.
-    // Out of line: otherwise reads of caches that keep no own deadline apart would save one more
-    // register.
-    #[inline(never)]
-    pub(crate) fn own_deadline(&self, node: NodePtr<K, V>) -> u64 {
-        if self.owned.load(Ordering::Relaxed) {
-            node.own_deadline()
-        } else {
-            NEVER
-        }
+        self.within_time_to_live(node.own_deadline(), || node.written(), now)
     }
 }
 
@@ -300,39 +259,27 @@ impl TimedAnswer {
             let about_new = matches!(self.answer, Answer::New(_));
             return about_new.then_some((RemovalCause::Expired, None));
         }
-        let seen_deadline = match self.answer {
-            Answer::Kept(seen_deadline) => Some(seen_deadline),
+        let seen = match self.answer {
+            Answer::Kept(seen) => Some(seen),
             _ => None,
         };
-        // It may have ended all the same: a reader whose clock is ahead has found it due.
-        let kept = self.last_deadline(old, seen_deadline, lifetimes)?;
-        Some((RemovalCause::Replaced, Some(kept)))
-    }
-
-    /// The last own deadline of an entry that is being replaced. Where reads extend, extensions end
-    /// here: a reader that comes too late starts over and finds the new value.
-    ///
-    /// `None` if it has ended, or is not the one that the policy has seen: the policy might
-    /// answer differently about it.
-    fn last_deadline<K, V>(
-        &self,
-        old: NodePtr<K, V>,
-        seen_deadline: Option<u64>,
-        lifetimes: &Lifetimes<K, V>,
-    ) -> Option<u64> {
-        let deadline = if lifetimes.reads_extend {
-            old.freeze(seen_deadline, self.now)?
+        // Where reads extend, extensions end here: a reader that comes too late starts over and
+        // finds the new value. The entry may have ended all the same: a reader whose clock is ahead
+        // has found it due.
+        let last = if lifetimes.reads_extend {
+            old.freeze(seen, self.now)?
         } else {
             old.deadline()
         };
-        if seen_deadline.is_some_and(|seen_deadline| seen_deadline != deadline) {
+        if seen.is_some_and(|seen| seen != last) {
             return None;
         }
-        Some(if lifetimes.kept_apart {
+        let kept = if lifetimes.kept_apart {
             old.own_deadline()
         } else {
-            deadline
-        })
+            last
+        };
+        Some((RemovalCause::Replaced, Some(kept)))
     }
 
     /// The own deadline of the new value: the answer's, or `kept`.
@@ -375,7 +322,6 @@ impl<K: 'static, V: 'static> Lifetimes<K, V> {
             LifetimeSource::Policy | LifetimeSource::Update => None,
         };
         if let Some(lifetime) = fixed {
-            self.note_own();
             let answer = Answer::New(time::deadline_in(now, lifetime));
             return TimedAnswer { now, answer };
         }
@@ -387,20 +333,15 @@ impl<K: 'static, V: 'static> Lifetimes<K, V> {
                 Answer::Unasked
             }
             (_, None) => Answer::New(NEVER),
-            (_, Some(policy)) if self.updates_as_new => {
-                let (key, value) = entry();
-                Answer::New(policy.deadline_of_new(key, value, clock, now))
-            }
             (_, Some(policy)) => {
                 // If the entry is due, this claims it, so that the answer for a new entry stays
                 // valid.
-                let there = found.and_then(|old| old.deadline_if_live(now));
-                let (key, value) = entry();
-                match there {
-                    None => Answer::New(policy.deadline_of_new(key, value, clock, now)),
+                let there = found.filter(|_| !self.updates_as_new);
+                match there.and_then(|old| old.deadline_if_live(now)) {
+                    None => Answer::New(policy.deadline_of_new(entry(), clock, now)),
                     Some(_) if !self.policy_asks.updates => Answer::Unasked,
                     Some(deadline) => {
-                        match policy.deadline_after_update(key, value, clock, now, deadline) {
+                        match policy.deadline_of_update(entry(), clock, now, deadline) {
                             own if own == deadline => Answer::Kept(deadline),
                             own => Answer::Moved(own),
                         }

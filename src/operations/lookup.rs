@@ -13,16 +13,17 @@
 //!    [`judge`](Flow::judge) asks the coarse clock. Where that does not decide,
 //!    [`finish`](Flow::finish) judges the entry by the exact one. It also asks the policy, moves
 //!    the deadline, notes the use and counts it. A look-up that is not fast goes to `finish` at
-//!    once; a fast read, if the idle limit moves the deadline. `get_many` ([`many`](super::many))
-//!    finds the entries of a batch together, and takes the other steps from here.
+//!    once; a fast read, if the idle limit moves the deadline or the size policy has to hear of it.
+//!    `get_many` ([`many`](super::many)) finds the entries of a batch together, and takes the other
+//!    steps from here.
 //! 3. [`Flow::search`] is the cold end: one look did not decide, or the entry is due or was changed
 //!    meanwhile. An entry that is due is a miss once its deadline is *claimed* (node 4). If that
 //!    fails, or the entry was replaced meanwhile, the look-up starts over: the key was never
 //!    absent.
 //!
 //! The fast path reaches the others by tail calls. So it keeps nothing across a call, and saves no
-//! register. A hit is handed on in its parts, which stay in registers: a deadline that is still on
-//! its way from memory, and is stored on the stack, holds up the look-ups that follow.
+//! register. A hit is not handed on but judged anew: a deadline that is still on its way from
+//! memory, and is stored on the stack, holds up the look-ups that follow.
 
 use super::core::Core;
 use super::find::{EntryRef, Hit};
@@ -34,36 +35,33 @@ use crate::stats::Count;
 use crate::sync::Ordering;
 use crate::time::{self, NEVER};
 use equivalent::Equivalent;
-use std::borrow::Borrow;
 use std::hash::{BuildHasher, Hash};
 use std::marker::PhantomData;
 
 /// A kind of look-up.
 pub(crate) trait Lookup<K: 'static, V: 'static>: Sized {
-    /// The part of the entry that is taken before the policy is asked.
-    type Part;
     /// The caller's answer for an entry.
     type Answer<'a>;
     /// Whether a hit counts as a read: the policy is asked, the use is noted and counted.
     const IS_READ: bool;
 
-    /// Whether the fast path serves a live entry at the moment `now`, or at any if there is none.
+    /// The moment from which the caller wants to know that the entry is stale.
     #[inline]
-    fn is_fresh(_: NodePtr<K, V>, _now: Option<u64>) -> bool {
-        true
+    fn stale_from(_: NodePtr<K, V>) -> u64 {
+        NEVER
     }
 
-    /// May run user code. Before the policy is asked: a panic in `clone` leaves the deadline as it
-    /// is. `fresh` says that [`is_fresh`](Self::is_fresh) was true.
-    fn take<S>(core: &Core<K, V, S>, hit: &Hit<K, V>, fresh: bool) -> Self::Part;
-
-    /// The answer of a hit. `pin` gives a pin that keeps the entry.
-    fn answer<'a, S>(
+    /// Takes what the answer needs of a node that was judged at `now`, as a [`Hit`] is. The rest
+    /// makes the answer, from the deadline after the read and from what gives a pin that keeps the
+    /// entry.
+    ///
+    /// May run user code. It comes before the policy is asked: a panic in `clone` leaves the
+    /// deadline as it is.
+    fn take<'a, S, P: FnOnce() -> Pin>(
         core: &'a Core<K, V, S>,
-        hit: Hit<K, V>,
-        part: Self::Part,
-        pin: impl FnOnce() -> Pin,
-    ) -> Self::Answer<'a>;
+        node: NodePtr<K, V>,
+        now: u64,
+    ) -> impl FnOnce(u64, P) -> Self::Answer<'a>;
 
     /// Looks a key up: the fast path, see the module docs.
     #[inline(always)]
@@ -109,7 +107,7 @@ pub(crate) trait Lookup<K: 'static, V: 'static>: Sized {
         let pin = core.shared.pin();
         let map = &core.shared.map;
         match map.find(hash, &pin, |node| key.equivalent(node.key())) {
-            Some(node) => Flow::<K, V, S, Self, Q>::finish(core, key, node, 0, 0, pin),
+            Some(node) => Flow::<K, V, S, Self, Q>::finish(core, key, node, pin),
             None => {
                 Self::note_miss(core);
                 None
@@ -137,34 +135,17 @@ pub(crate) trait Lookup<K: 'static, V: 'static>: Sized {
     }
 }
 
-/// The rest of the implementation of a look-up that answers with its part and keeps no pin.
-macro_rules! answers_with_its_part {
-    ($part:ty) => {
-        type Part = $part;
-        type Answer<'a> = $part;
-
-        #[inline]
-        fn answer<S>(
-            _: &Core<K, V, S>,
-            _: Hit<K, V>,
-            part: $part,
-            _: impl FnOnce() -> Pin,
-        ) -> $part {
-            part
-        }
-    };
-}
-
 /// `get`: a clone of the value.
 pub(crate) enum Cloned {}
 
 impl<K: 'static, V: Clone + 'static> Lookup<K, V> for Cloned {
-    answers_with_its_part!(V);
+    type Answer<'a> = V;
     const IS_READ: bool = true;
 
     #[inline]
-    fn take<S>(_: &Core<K, V, S>, hit: &Hit<K, V>, _: bool) -> V {
-        hit.node.value().clone()
+    fn take<S, P>(_: &Core<K, V, S>, node: NodePtr<K, V>, _: u64) -> impl FnOnce(u64, P) -> V {
+        let value = node.value().clone();
+        move |_, _| value
     }
 }
 
@@ -172,33 +153,31 @@ impl<K: 'static, V: Clone + 'static> Lookup<K, V> for Cloned {
 pub(crate) enum Timed {}
 
 impl<K: 'static, V: Clone + 'static> Lookup<K, V> for Timed {
-    answers_with_its_part!((V, bool));
+    type Answer<'a> = (V, bool);
     const IS_READ: bool = true;
 
     #[inline]
-    fn is_fresh(node: NodePtr<K, V>, now: Option<u64>) -> bool {
-        let at = Self::stale_from(node);
-        at == NEVER || now.is_some_and(|now| !time::is_due(now, at))
-    }
-
-    #[inline]
-    fn take<S>(core: &Core<K, V, S>, hit: &Hit<K, V>, fresh: bool) -> (V, bool) {
-        let may_be_stale = !fresh && {
-            let at = Self::stale_from(hit.node);
-            let now = || match hit.now {
-                0 => core.shared.clock.now_to_judge(at),
-                now => now,
-            };
-            at != NEVER && time::is_due(now(), at)
-        };
-        (hit.node.value().clone(), may_be_stale)
-    }
-}
-
-impl Timed {
-    #[inline]
-    fn stale_from<K, V>(node: NodePtr<K, V>) -> u64 {
+    fn stale_from(node: NodePtr<K, V>) -> u64 {
         node.refresh().map_or(NEVER, RefreshMoment::at)
+    }
+
+    #[inline]
+    fn take<S, P>(
+        core: &Core<K, V, S>,
+        node: NodePtr<K, V>,
+        now: u64,
+    ) -> impl FnOnce(u64, P) -> (V, bool) {
+        let at = Self::stale_from(node);
+        let may_be_stale = at != NEVER && {
+            let now = if now == 0 {
+                core.shared.clock.now_to_judge(at)
+            } else {
+                now
+            };
+            time::is_due(now, at)
+        };
+        let value = node.value().clone();
+        move |_, _| (value, may_be_stale)
     }
 }
 
@@ -206,32 +185,29 @@ impl Timed {
 pub(crate) enum Contained {}
 
 impl<K: 'static, V: 'static> Lookup<K, V> for Contained {
-    answers_with_its_part!(());
+    type Answer<'a> = ();
     const IS_READ: bool = false;
 
     #[inline]
-    fn take<S>(_: &Core<K, V, S>, _: &Hit<K, V>, _: bool) {}
+    fn take<S, P>(_: &Core<K, V, S>, _: NodePtr<K, V>, _: u64) -> impl FnOnce(u64, P) {
+        |_, _| ()
+    }
 }
 
 /// `get_ref`, which is a read, and `peek_ref`, which is none: the entry under its pin.
 pub(crate) enum Referenced<const IS_READ: bool> {}
 
 impl<K: 'static, V: 'static, const IS_READ: bool> Lookup<K, V> for Referenced<IS_READ> {
-    type Part = ();
     type Answer<'a> = EntryRef<'a, K, V>;
     const IS_READ: bool = IS_READ;
 
     #[inline]
-    fn take<S>(_: &Core<K, V, S>, _: &Hit<K, V>, _: bool) {}
-
-    #[inline]
-    fn answer<'a, S>(
+    fn take<'a, S, P: FnOnce() -> Pin>(
         core: &'a Core<K, V, S>,
-        hit: Hit<K, V>,
-        (): (),
-        pin: impl FnOnce() -> Pin,
-    ) -> EntryRef<'a, K, V> {
-        EntryRef::new(hit, &core.shared.clock, pin())
+        node: NodePtr<K, V>,
+        _: u64,
+    ) -> impl FnOnce(u64, P) -> EntryRef<'a, K, V> {
+        move |deadline, pin| EntryRef::new(node, deadline, &core.shared.clock, pin())
     }
 }
 
@@ -249,124 +225,85 @@ impl<K: 'static, V: 'static, S, L: Lookup<K, V>, Q: Equivalent<K> + ?Sized> Flow
 
     /// The fast path under its pin.
     #[inline(always)]
-    fn look_once<'a, P>(
+    fn look_once<'a>(
         core: &'a Core<K, V, S>,
         hash: u64,
         key: &Q,
-        pin: P,
-    ) -> Option<L::Answer<'a>>
-    where
-        P: Borrow<Pin> + Into<Pin>,
-    {
+        pin: Pin,
+    ) -> Option<L::Answer<'a>> {
         let map = &core.shared.map;
-        match map.look(hash, pin.borrow(), |node| key.equivalent(node.key())) {
-            Look::Found(node) if node.deadline() == NEVER && L::is_fresh(node, None) => {
-                let hit = Hit {
-                    node,
-                    deadline: NEVER,
-                    now: 0,
-                };
-                Self::end(core, hit, pin)
+        match map.look(hash, &pin, |node| key.equivalent(node.key())) {
+            Look::Found(node) if node.deadline() == NEVER && L::stale_from(node) == NEVER => {
+                Self::end(core, key, (node, NEVER, 0), pin)
             }
             Look::Found(node) => Self::judge(core, key, node, pin),
             Look::Absent => None,
-            Look::Retry => Self::search(core, hash, key, None, pin.into()),
+            Look::Retry => Self::search(core, hash, key, None, pin),
         }
     }
 
     /// The rest of a fast look-up that has found an entry with a deadline.
     #[inline(never)]
-    fn judge<'a, P>(
+    fn judge<'a>(
         core: &'a Core<K, V, S>,
         key: &Q,
         node: NodePtr<K, V>,
-        pin: P,
-    ) -> Option<L::Answer<'a>>
-    where
-        P: Borrow<Pin> + Into<Pin>,
-    {
-        // If another call has moved the deadline since the clock was read, it has found the entry
-        // live, and this look-up comes right after it.
-        if let Some(latest) = core.shared.clock.latest()
-            && let Ok(hit) = Hit::of(node, node.deadline(), latest)
-            && L::is_fresh(node, Some(latest))
-        {
-            if L::IS_READ && core.shared.reads_extend && !core.lifetimes.is_extended(&hit) {
-                return Self::finish(core, key, node, hit.deadline, latest, pin.into());
-            }
-            return Self::end(core, hit, pin);
-        }
-        Self::finish(core, key, node, 0, 0, pin.into())
-    }
-
-    /// The end of a fast look-up that has found a live entry.
-    #[inline]
-    fn end<'a, P: Into<Pin>>(
-        core: &'a Core<K, V, S>,
-        hit: Hit<K, V>,
-        pin: P,
-    ) -> Option<L::Answer<'a>> {
-        if L::IS_READ && core.shared.should_record(hit.node) {
-            return Self::record(core, hit.node, hit.deadline, hit.now, pin.into());
-        }
-        let part = L::take(core, &hit, true);
-        Some(L::answer(core, hit, part, move || pin.into()))
-    }
-
-    /// The rest of a fast read that the size policy has to hear of.
-    #[inline(never)]
-    fn record<'a>(
-        core: &'a Core<K, V, S>,
-        node: NodePtr<K, V>,
-        deadline: u64,
-        now: u64,
         pin: Pin,
     ) -> Option<L::Answer<'a>> {
-        let hit = Hit {
-            node,
-            deadline,
-            now,
-        };
-        let part = L::take(core, &hit, true);
-        core.maintenance.note_read(&core.shared, node, &pin);
-        Some(L::answer(core, hit, part, move || pin))
+        // If another call has moved the deadline since the clock was read, it has found the entry
+        // live, and this look-up comes right after it.
+        let moves = L::IS_READ && core.shared.reads_extend;
+        if let Some(latest) = core.shared.clock.latest()
+            && let Ok(hit) = Hit::of(node, node.deadline(), latest)
+            && (!moves || core.lifetimes.is_extended(&hit))
+        {
+            return Self::end(core, key, (node, hit.deadline, latest), pin);
+        }
+        Self::finish(core, key, node, pin)
     }
 
-    /// The rest of a look-up that has found the key's entry: judges it by the clock, and does what
-    /// a read does. If `now` is not 0, the caller has found it live, by this deadline.
+    /// The end of a fast look-up that has found a live entry: its node, and the deadline and the
+    /// moment by which it was judged.
+    #[inline]
+    fn end<'a>(
+        core: &'a Core<K, V, S>,
+        key: &Q,
+        (node, deadline, now): (NodePtr<K, V>, u64, u64),
+        pin: Pin,
+    ) -> Option<L::Answer<'a>> {
+        if L::IS_READ && core.shared.should_record(node) {
+            return Self::finish(core, key, node, pin);
+        }
+        let answer = L::take(core, node, now);
+        Some(answer(deadline, move || pin))
+    }
+
+    /// The rest of a look-up that has found the key's entry: judges it, and does what a read does.
     #[inline(never)]
     fn finish<'a>(
         core: &'a Core<K, V, S>,
         key: &Q,
         node: NodePtr<K, V>,
-        deadline: u64,
-        now: u64,
         pin: Pin,
     ) -> Option<L::Answer<'a>> {
-        let judged = if now == 0 {
-            let exactly = L::IS_READ && core.shared.reads_exactly.load(Ordering::Relaxed);
-            core.shared.judge(node, exactly)
-        } else {
-            // Not by the present deadline: it may be newer than the reading, which would undo the
-            // extension of another read.
-            Ok(Hit {
-                node,
-                deadline,
-                now,
-            })
-        };
-        let Ok(mut hit) = judged else {
+        let Ok(hit) = core.shared.judge(node, Self::needs_exact_time(core)) else {
             return Self::search(core, node.hash(), key, Some(node), pin);
         };
-        let part = L::take(core, &hit, false);
+        let answer = L::take(core, node, hit.now);
+        let mut deadline = hit.deadline;
         if L::IS_READ {
             match hit.extend(core) {
-                Some(deadline) => hit.deadline = deadline,
+                Some(moved) => deadline = moved,
                 None => return Self::search(core, node.hash(), key, None, pin),
             }
         }
         L::note_hit(core, node, &pin);
-        Some(L::answer(core, hit, part, move || pin))
+        Some(answer(deadline, move || pin))
+    }
+
+    #[inline]
+    fn needs_exact_time(core: &Core<K, V, S>) -> bool {
+        L::IS_READ && core.shared.reads_exactly.load(Ordering::Relaxed)
     }
 
     /// The rest of a look-up that one look did not decide, from the beginning. `found` is a node of
@@ -380,9 +317,9 @@ impl<K: 'static, V: 'static, S, L: Lookup<K, V>, Q: Equivalent<K> + ?Sized> Flow
         mut found: Option<NodePtr<K, V>>,
         pin: Pin,
     ) -> Option<L::Answer<'a>> {
-        let exactly = L::IS_READ && core.shared.reads_exactly.load(Ordering::Relaxed);
+        let exactly = Self::needs_exact_time(core);
         for asks in 1_u32.. {
-            let mut hit = match core.shared.find(hash, key, found.take(), &pin, exactly) {
+            let hit = match core.shared.find(hash, key, found.take(), &pin, exactly) {
                 Ok(hit) => hit,
                 Err(due) => {
                     L::note_miss(core);
@@ -395,17 +332,18 @@ impl<K: 'static, V: 'static, S, L: Lookup<K, V>, Q: Equivalent<K> + ?Sized> Flow
                     return None;
                 }
             };
-            let part = L::take(core, &hit, false);
+            let answer = L::take(core, hit.node, hit.now);
+            let mut deadline = hit.deadline;
             if L::IS_READ && asks < MAX_ASKS {
                 match hit.extend(core) {
-                    Some(deadline) => hit.deadline = deadline,
+                    Some(moved) => deadline = moved,
                     None => continue,
                 }
             }
             // If another call, or the policy itself, moves the deadline at each attempt, the last
             // move stays.
             L::note_hit(core, hit.node, &pin);
-            return Some(L::answer(core, hit, part, move || pin));
+            return Some(answer(deadline, move || pin));
         }
         unreachable!("a loop without an end");
     }

@@ -26,106 +26,101 @@ const BATCH: usize = 16;
 /// A key and its hash, in a place of a batch.
 type HashedKey<'a, Q> = Option<(u64, &'a Q)>;
 
-/// Looks up several keys; see [`Cache::get_many`](crate::Cache::get_many).
-#[inline]
-pub(crate) fn look_up_many<'a, T, K, V, S, A, Q>(
-    core: &Core<K, V, S>,
-    keys: impl IntoIterator<Item = &'a Q>,
-) -> Vec<Option<A>>
-where
-    K: 'static,
-    V: 'static,
-    T: for<'b> Lookup<K, V, Part = A, Answer<'b> = A>,
-    Q: Equivalent<K> + Hash + ?Sized + 'a,
-    S: BuildHasher,
-{
-    let mut keys = keys.into_iter();
-    let mut answers = Vec::with_capacity(keys.size_hint().0);
-    let mut asked = [None; BATCH];
-    loop {
-        // Without a pin: the iterator is the caller's code.
-        let mut count = 0;
-        for (place, key) in asked.iter_mut().zip(keys.by_ref()) {
-            let hash = core.hash(key);
-            core.shared.map.prefetch(hash);
-            *place = Some((hash, key));
-            count += 1;
-        }
-        if count > 0 {
-            look_up_batch::<T, K, V, S, A, Q>(core, &asked[..count], &mut answers);
-        }
-        if count < BATCH {
-            return answers;
+impl<K: 'static, V: 'static, S> Core<K, V, S> {
+    /// Looks up several keys; see [`Cache::get_many`](crate::Cache::get_many).
+    #[inline]
+    pub(crate) fn look_up_many<'a, T, A, Q>(
+        &self,
+        keys: impl IntoIterator<Item = &'a Q>,
+    ) -> Vec<Option<A>>
+    where
+        T: for<'b> Lookup<K, V, Answer<'b> = A>,
+        Q: Equivalent<K> + Hash + ?Sized + 'a,
+        S: BuildHasher,
+    {
+        let mut keys = keys.into_iter();
+        let mut answers = Vec::with_capacity(keys.size_hint().0);
+        let mut asked = [None; BATCH];
+        loop {
+            // Without a pin: the iterator is the caller's code.
+            let mut count = 0;
+            for (place, key) in asked.iter_mut().zip(keys.by_ref()) {
+                let hash = self.hash(key);
+                self.shared.map.prefetch(hash);
+                *place = Some((hash, key));
+                count += 1;
+            }
+            if count > 0 {
+                self.look_up_batch::<T, A, Q>(&asked[..count], &mut answers);
+            }
+            if count < BATCH {
+                return answers;
+            }
         }
     }
-}
 
-/// Looks up one batch of keys.
-fn look_up_batch<T, K, V, S, A, Q>(
-    core: &Core<K, V, S>,
-    asked: &[HashedKey<'_, Q>],
-    answers: &mut Vec<Option<A>>,
-) where
-    K: 'static,
-    V: 'static,
-    T: for<'b> Lookup<K, V, Part = A, Answer<'b> = A>,
-    Q: Equivalent<K> + ?Sized,
-{
-    if core.lifetimes.reads_may_extend() {
-        let asked = asked.iter().flatten();
-        answers.extend(asked.map(|&(hash, key)| T::look_up_fully(core, hash, key)));
-        return;
-    }
-    core.count_operation();
-    let first = answers.len();
-    let map = &core.shared.map;
-    let pin = core.shared.pin();
-    let mut met = [(None, NEVER); BATCH];
-    for (&(hash, _), (met, _)) in asked.iter().flatten().zip(&mut met) {
-        // The first node of the same tag. It is seldom another key's.
-        *met = map.find(hash, &pin, |node| {
-            node::prefetch(node.key());
-            true
-        });
-    }
-    let mut timed = false;
-    for (&(hash, key), (met, deadline)) in asked.iter().flatten().zip(&mut met) {
-        let Some(mut node) = *met else { continue };
-        if !key.equivalent(node.key()) {
-            *met = map.find(hash, &pin, |node| key.equivalent(node.key()));
-            let Some(other) = *met else { continue };
-            node = other;
+    /// Looks up one batch of keys.
+    fn look_up_batch<T, A, Q>(&self, asked: &[HashedKey<'_, Q>], answers: &mut Vec<Option<A>>)
+    where
+        T: for<'b> Lookup<K, V, Answer<'b> = A>,
+        Q: Equivalent<K> + ?Sized,
+    {
+        if self.lifetimes.reads_ask() || self.lifetimes.limits.time_to_idle.is_some() {
+            let asked = asked.iter().flatten();
+            answers.extend(asked.map(|&(hash, key)| T::look_up_fully(self, hash, key)));
+            return;
         }
-        *deadline = node.deadline();
-        timed |= *deadline != NEVER;
-    }
-    // One moment for all of them. What is due at it is judged again.
-    let now = if timed {
-        let clock = &core.shared.clock;
-        clock.latest().unwrap_or_else(|| clock.now())
-    } else {
-        0
-    };
-    let mut due = 0u32;
-    let met = met[..asked.len()].iter().enumerate();
-    answers.extend(met.map(|(at, &(met, deadline))| {
-        let Some(node) = met else {
-            T::note_miss(core);
-            return None;
+        self.count_operation();
+        let first = answers.len();
+        let map = &self.shared.map;
+        let pin = self.shared.pin();
+        let mut met = [(None, NEVER); BATCH];
+        for (&(hash, _), (met, _)) in asked.iter().flatten().zip(&mut met) {
+            // The first node of the same tag. It is seldom another key's.
+            *met = map.find(hash, &pin, |node| {
+                node::prefetch(node.key());
+                true
+            });
+        }
+        let mut timed = false;
+        for (&(hash, key), (met, deadline)) in asked.iter().flatten().zip(&mut met) {
+            let Some(mut node) = *met else { continue };
+            if !key.equivalent(node.key()) {
+                *met = map.find(hash, &pin, |node| key.equivalent(node.key()));
+                let Some(other) = *met else { continue };
+                node = other;
+            }
+            *deadline = node.deadline();
+            timed |= *deadline != NEVER;
+        }
+        // One moment for all of them. What is due at it is judged again.
+        let now = if timed {
+            let clock = &self.shared.clock;
+            clock.latest().unwrap_or_else(|| clock.now())
+        } else {
+            0
         };
-        let Ok(hit) = Hit::of(node, deadline, now) else {
-            due |= 1 << at;
-            return None;
-        };
-        let part = T::take(core, &hit, false);
-        T::note_hit(core, node, &pin);
-        Some(part)
-    }));
-    drop(pin);
-    if due != 0 {
-        for (at, &(hash, key)) in asked.iter().flatten().enumerate() {
-            if due >> at & 1 == 1 {
-                answers[first + at] = T::look_up_fully(core, hash, key);
+        let mut due = 0u32;
+        let met = met[..asked.len()].iter().enumerate();
+        answers.extend(met.map(|(at, &(met, deadline))| {
+            let Some(node) = met else {
+                T::note_miss(self);
+                return None;
+            };
+            let Ok(hit) = Hit::of(node, deadline, now) else {
+                due |= 1 << at;
+                return None;
+            };
+            let answer = T::take(self, node, hit.now);
+            T::note_hit(self, node, &pin);
+            Some(answer(deadline, || self.shared.pin()))
+        }));
+        drop(pin);
+        if due != 0 {
+            for (at, &(hash, key)) in asked.iter().flatten().enumerate() {
+                if due >> at & 1 == 1 {
+                    answers[first + at] = T::look_up_fully(self, hash, key);
+                }
             }
         }
     }

@@ -2,22 +2,18 @@
 //! goes through [`Shared::take_out`].
 
 use super::core::Core;
-use super::transact::{Change, Hold, Settled};
+use super::transact::{Change, Hold};
 use crate::contain::contain;
 use crate::listener::RemovalCause;
-use crate::load::state::{Load, RevokedBy};
+use crate::load::state::RevokedBy;
+use crate::load::table::RevokedLoad;
 use crate::maintenance::WriteOutcome;
-use crate::map::{END, Occupied, Revalidated, Shard, ShardCell};
+use crate::map::{Occupied, Revalidated, Shard, Walk};
 use crate::node::NodePtr;
-use crate::reclaim::Pin;
 use crate::shared::Shared;
 use crate::time::NEVER;
 use equivalent::Equivalent;
 use std::hash::{BuildHasher, Hash};
-use std::sync::Arc;
-
-/// Removals under one hold of a shard's lock when all are taken out.
-const REMOVALS_PER_LOCK: usize = 64;
 
 /// Removes a key's entry and revokes the key's load. Returns what `look` saw of the node that
 /// was removed, unless that was due.
@@ -36,97 +32,65 @@ where
     S: BuildHasher,
     Q: Equivalent<K> + Hash + ?Sized,
 {
-    let hash = core.hash(key);
-    // Before the pin, whose fence delays the memory loads after it.
-    let cell = core.shared.map.cell(hash);
-    cell.prefetch(hash);
     let removal = Removal {
         shared: &core.shared,
         key,
         node: None,
         by,
         must_look,
-        may_load: false,
         look,
     };
-    let end = |removal, settled| end_take(core, removal, settled);
-    core.shared.transact_in(cell, hash, removal, end)
-}
-
-/// What follows the transaction of a removal.
-#[inline]
-fn end_take<K, V, S, Q: ?Sized, R, L>(
-    core: &Core<K, V, S>,
-    mut removal: Removal<'_, K, V, Q, L>,
-    mut settled: Settled<K, V, Option<Taken<K, V, R>>>,
-) -> Option<R>
-where
-    L: FnMut(NodePtr<K, V>) -> Option<R>,
-{
-    let Some(Taken {
-        cause,
-        outcome,
-        node,
-        seen,
-    }) = settled.done.take()
-    else {
-        drop(settled);
-        core.count_operation();
-        return None;
-    };
-    let seen = match seen {
-        Some(seen) => {
-            drop(settled);
-            seen
-        }
-        None => {
-            // The guard runs `after_write` even if `look` panics.
-            let mut after = AfterRemovals::new(core);
-            after.outcome = Some(outcome);
-            // Its pin keeps what was removed. Dropped before `after`, in any case.
-            let _settled = settled;
-            let seen = (removal.look)(node)?;
-            after.outcome = None;
-            seen
-        }
-    };
-    // Called here and not by the guard: if a guard's drop panicked, the compiler would leak the
-    // return value.
-    core.maintenance.after_write(&core.shared, outcome);
-    (cause == RemovalCause::Explicit).then_some(seen)
+    (core.shared).transact_and(core.hash(key), removal, |mut removal, done, held| {
+        let Some(taken) = done else {
+            drop(held);
+            core.count_operation();
+            return None;
+        };
+        let seen = match taken.seen {
+            Some(seen) => {
+                drop(held);
+                seen
+            }
+            None => {
+                // The guard runs `after_write` even if `look` panics.
+                let mut after = AfterRemovals::new(core);
+                after.outcome = Some(taken.outcome);
+                // Its pin keeps what was removed. Dropped before `after`, in any case.
+                let _held = held;
+                let seen = (removal.look)(taken.node)?;
+                after.outcome = None;
+                seen
+            }
+        };
+        // Called here and not by the guard: if a guard's drop panicked, the compiler would leak the
+        // return value.
+        core.maintenance.after_write(&core.shared, taken.outcome);
+        (taken.cause == RemovalCause::Explicit).then_some(seen)
+    })
 }
 
 /// Removes all entries that are present now. Entries that are inserted meanwhile may or may not
 /// be removed. Each shard is visited once, so the call ends under constant writes.
 ///
-/// It finds nodes by their addresses, so that it compares no keys, and takes out many under one
-/// hold of the lock.
+/// It finds nodes by their addresses, so that it compares no keys, and takes out those of a group
+/// under one hold of the lock.
 pub(crate) fn take_all<K, V, S>(core: &Core<K, V, S>) {
-    let map = &core.shared.map;
-    let mut nodes = Vec::new();
-    for number in 0..map.shards() {
-        let mut at = 0;
-        while at < END {
-            // Dropped after the pin, also if the ticker panics.
-            let mut after = AfterRemovals::new(core);
-            let pin = core.shared.pin();
-            let mut shard = map.lock_shard(number);
-            // Revoke the loads that began before this call. What they have stored already is
-            // removed below.
-            if at == 0 && !shard.loads().is_empty() {
-                after.revoked = shard.change_loads(|loads| loads.revoke_all(RevokedBy::Overwrite));
-            }
-            let (mut taken, mut visited) = (0, 0);
-            while at < END && taken < REMOVALS_PER_LOCK && visited < REMOVALS_PER_LOCK {
-                visited += 1;
-                at = map.collect(number, at as u32, &pin, &mut nodes);
-                for node in nodes.drain(..) {
-                    if let Some(spot) = shard.find_node(node.hash(), node) {
-                        core.shared.take_out(&mut shard, spot);
-                        taken += 1;
-                        after.outcome = Some(WriteOutcome::of_removal(&shard, None));
-                    }
-                }
+    let (map, mut walk, mut nodes) = (&core.shared.map, Walk::default(), Vec::new());
+    while walk.shard < map.shards() {
+        // Dropped after the pin, also if the ticker panics.
+        let mut after = AfterRemovals::new(core);
+        let pin = core.shared.pin();
+        let mut shard = map.lock_shard(walk.shard);
+        // Revoke the loads that began before this call. What they have stored already is removed
+        // below.
+        if walk.position == 0 && !shard.loads().is_empty() {
+            after.revoked = shard.change_loads(|loads| loads.revoke_all(RevokedBy::Overwrite));
+        }
+        map.next_group(&mut walk, &pin, &mut nodes);
+        for node in nodes.drain(..) {
+            if let Some(spot) = shard.find_node(node.hash(), node) {
+                core.shared.take_out(&mut shard, spot);
+                after.outcome = Some(WriteOutcome::of_removal(&shard, None));
             }
         }
     }
@@ -135,35 +99,30 @@ pub(crate) fn take_all<K, V, S>(core: &Core<K, V, S>) {
 /// Removes the live entries for which `keep` returns false, and revokes the loads of their keys.
 /// `keep` runs with no lock held.
 pub(crate) fn retain<K: Eq, V, S>(core: &Core<K, V, S>, mut keep: impl FnMut(&K, &V) -> bool) {
-    let map = &core.shared.map;
-    let mut nodes = Vec::new();
-    for number in 0..map.shards() {
-        let mut at = 0;
-        while at < END {
-            // Dropped after the pin, also if `keep` panics: what follows a write may run
-            // destructors and listeners.
-            let mut after = AfterRemovals::new(core);
-            let pin = core.shared.pin();
-            at = map.collect(number, at as u32, &pin, &mut nodes);
-            for node in nodes.drain(..) {
-                if !core.shared.is_live(node) || keep(node.key(), node.value()) {
-                    continue;
-                }
-                let removal = Removal {
-                    shared: &core.shared,
-                    key: node.key(),
-                    node: Some(node),
-                    by: RevokedBy::Conditional,
-                    must_look: true,
-                    may_load: false,
-                    look: |_| Some(()),
-                };
-                let mut removed = core.shared.transact(node.hash(), removal);
-                if let Some(taken) = removed.done.take() {
-                    after.outcome = Some(taken.outcome);
-                }
-                after.revoked.extend(removed.into_revoked());
+    let (mut walk, mut nodes) = (Walk::default(), Vec::new());
+    loop {
+        // Dropped after the pin, also if `keep` panics: what follows a write may run destructors
+        // and listeners.
+        let mut after = AfterRemovals::new(core);
+        let pin = core.shared.pin();
+        if !core.shared.map.next_group(&mut walk, &pin, &mut nodes) {
+            break;
+        }
+        for node in nodes.drain(..) {
+            if !core.shared.is_live(node) || keep(node.key(), node.value()) {
+                continue;
             }
+            let removal = Removal {
+                shared: &core.shared,
+                key: node.key(),
+                node: Some(node),
+                by: RevokedBy::Conditional,
+                must_look: true,
+                look: |_| Some(()),
+            };
+            let (taken, mut held) = core.shared.transact(node.hash(), removal);
+            after.outcome = taken.map(|taken| taken.outcome).or(after.outcome);
+            after.revoked.extend(held.take_revoked());
         }
     }
     core.count_operation();
@@ -177,8 +136,6 @@ struct Removal<'r, K, V, Q: ?Sized, L> {
     node: Option<NodePtr<K, V>>,
     by: RevokedBy,
     must_look: bool,
-    /// Whether the key may have a load, asked before the look-up.
-    may_load: bool,
     look: L,
 }
 
@@ -213,18 +170,13 @@ where
     }
 
     #[inline]
-    fn before_look_up(&mut self, cell: &ShardCell<K, V>, pin: &Pin) {
-        self.may_load = cell.may_load(pin);
-    }
-
-    #[inline]
     fn ask(
         &mut self,
         found: Option<NodePtr<K, V>>,
         last: Option<Self::Plan>,
     ) -> Result<Self::Plan, Self::Done> {
         match found {
-            None if self.must_look || !self.may_load => Err(None),
+            None if self.must_look => Err(None),
             None => Ok(None),
             Some(_) if last.is_some() && !self.must_look => Ok(None),
             Some(node) => (self.look)(node).map(Some).ok_or(None),
@@ -259,7 +211,7 @@ where
 struct AfterRemovals<'a, K, V, S> {
     core: &'a Core<K, V, S>,
     outcome: Option<WriteOutcome>,
-    revoked: Vec<Arc<Load<K, V>>>,
+    revoked: Vec<RevokedLoad<K, V>>,
 }
 
 impl<'a, K, V, S> AfterRemovals<'a, K, V, S> {
@@ -274,7 +226,7 @@ impl<'a, K, V, S> AfterRemovals<'a, K, V, S> {
 
 impl<K, V, S> Drop for AfterRemovals<'_, K, V, S> {
     fn drop(&mut self) {
-        self.revoked.iter().for_each(|load| load.release_waiters());
+        self.revoked.clear();
         let Some(outcome) = self.outcome.take() else {
             return;
         };
@@ -299,25 +251,16 @@ impl<K, V> Shared<K, V> {
         spot: Occupied<'a, K, V>,
     ) -> (RemovalCause, Option<u64>) {
         let node = spot.node;
-        let (cause, now) = self.cause_of_leaving(node);
-        shard.remove(spot, cause);
-        self.note_removed(|| node.weight(), cause);
-        (cause, now)
-    }
-
-    /// `Expired` if the node is due now: its deadline is then claimed. Else `Explicit`. Under the
-    /// shard's lock.
-    fn cause_of_leaving(&self, node: NodePtr<K, V>) -> (RemovalCause, Option<u64>) {
-        if node.deadline() == NEVER {
-            return (RemovalCause::Explicit, None);
-        }
-        let now = self.clock.now();
-        let cause = if node.deadline_if_live(now).is_none() {
+        // The deadline of an entry that is due is claimed.
+        let now = (node.deadline() != NEVER).then(|| self.clock.now());
+        let cause = if now.is_some_and(|now| node.deadline_if_live(now).is_none()) {
             RemovalCause::Expired
         } else {
             RemovalCause::Explicit
         };
-        (cause, Some(now))
+        shard.remove(spot, cause);
+        self.note_removed(|| node.weight(), cause);
+        (cause, now)
     }
 }
 

@@ -5,15 +5,15 @@
 
 use super::core::Core;
 use super::lifetimes::Lifetimes;
-use super::refresh::{NextRefresh, set_refresh};
 use super::transact::{Change, Hold};
+use super::write::{NextRefresh, set_refresh};
 use crate::listener::RemovalCause;
 use crate::load::state::RevokedBy;
 use crate::maintenance::WriteOutcome;
 use crate::map::Revalidated;
 use crate::node::{NewNode, NodePtr, Times};
 use crate::shared::Shared;
-use crate::time::{self, NEVER};
+use crate::time;
 use std::hash::{BuildHasher, Hash};
 use std::time::Duration;
 
@@ -37,12 +37,7 @@ impl Remaining {
     fn times<K, V>(&self, lifetimes: &Lifetimes<K, V>) -> Times {
         let now = self.at;
         let own = time::deadline_in(now, self.own);
-        let written = now.wrapping_sub(time::deadline_after(0, self.age));
-        let written = if written == NEVER {
-            written.wrapping_add(1)
-        } else {
-            written
-        };
+        let written = time::of_write(now.wrapping_sub(time::deadline_after(0, self.age)));
         let mut deadline = lifetimes.wanted(own, || written, now);
         if let (Some(idle), Some(limit)) = (self.idle, lifetimes.limits.time_to_idle) {
             let idle = time::deadline_after(now, idle.min(limit));
@@ -72,9 +67,6 @@ where
     let times = remaining.times(&core.lifetimes);
     let hash = core.hash(&key);
     let mut new = NewNode::new(key, value, hash, weight);
-    if remaining.own.is_some() {
-        core.lifetimes.note_own();
-    }
     let refresh = remaining.refresh.map(|after| NextRefresh {
         at: time::deadline_after(remaining.at, after),
         lifetime: None,
@@ -85,7 +77,7 @@ where
         times,
         refresh,
     };
-    let Some(outcome) = core.shared.transact(hash, change).end() else {
+    let Some(outcome) = core.shared.transact(hash, change).0 else {
         return false;
     };
     core.maintenance.after_write(&core.shared, outcome);

@@ -18,9 +18,9 @@
 //!    the loads, unlock, unpin, compare, and start over;
 //! 7. *apply* the plan, in this hold of the lock ([`Change::apply`]). It may still find that the
 //!    plan does not fit: start over;
-//! 8. unlock. The [`Settled`] answer holds the pin, for a caller that wants to read a node that has
-//!    just left, and the revoked load, if there is one. [`Settled::end`] drops the pin, then
-//!    releases the waiters of that load, with no lock and no pin held.
+//! 8. unlock. The caller gets the answer and what is still [`Held`]: the pin, for a caller that
+//!    wants to read a node that has just left, and the revoked load, if there is one. Its drop
+//!    drops the pin, then releases the waiters of that load, with no lock and no pin held.
 //!
 //! The caller then calls `Maintenance::after_write` with the outcome of what it wrote.
 //!
@@ -38,19 +38,20 @@
 //!
 //! A *change* is a small struct with the arguments of the operation, and borrows of what is large.
 //! The fields may note what an attempt has learnt; the plan is lost when an attempt fails, but for
-//! the last one. [`mod@super::write`] and [`mod@super::remove`] have the two that matter most. An
-//! operation that commits a load sets [`Change::KNOWS_LOADS`] to false and looks in `apply` whether
-//! its own load is current. One that begins a load sets it to true, and finds the load to join by
-//! [`Hold::load`].
+//! the last one. [`mod@super::write`] and [`mod@super::remove`] have the two that matter most. A
+//! small one is two closures ([`Shared::change`]). An operation that commits a load sets
+//! [`Change::KNOWS_LOADS`] to false and looks in `apply` whether its own load is current. One that
+//! begins a load sets it to true, and finds the load to join by [`Hold::load`].
 
 use super::lifetimes::MAX_ASKS;
 use crate::load::state::{Load, RevokedBy};
-use crate::load::table::{Loads, SameHashLoads};
+use crate::load::table::{Loads, RevokedLoad};
 use crate::map::{Revalidated, Shard, ShardCell};
 use crate::node::NodePtr;
 use crate::reclaim::Pin;
 use crate::shared::Shared;
 use equivalent::Equivalent;
+use std::marker::PhantomData;
 use std::sync::Arc;
 
 /// What one operation does in the steps of a transaction; see the module docs.
@@ -81,10 +82,6 @@ pub(crate) trait Change<K, V> {
         None
     }
 
-    /// Called after the fence of the pin and before the look-up.
-    #[inline]
-    fn before_look_up(&mut self, _cell: &ShardCell<K, V>, _pin: &Pin) {}
-
     /// Decides what to do about the node that the key has, with no lock held; an error ends the
     /// transaction. `last` is the plan of the last attempt if the user's code was asked often
     /// enough.
@@ -106,43 +103,61 @@ pub(crate) trait Change<K, V> {
     ) -> Result<Self::Done, Self::Plan>;
 }
 
+/// A change in two closures, about this key. It knows no loads.
+struct Steps<'k, Q: ?Sized, A, M, P, D> {
+    key: &'k Q,
+    ask: A,
+    apply: M,
+    answers: PhantomData<(P, D)>,
+}
+
+impl<K, V, Q, A, M, P, D> Change<K, V> for Steps<'_, Q, A, M, P, D>
+where
+    Q: Equivalent<K> + ?Sized,
+    A: FnMut(Option<NodePtr<K, V>>, Option<P>) -> Result<P, D>,
+    M: for<'t, 's> FnMut(P, Revalidated<'s, K, V>, &mut Hold<'t, 's, K, V>) -> Result<D, P>,
+{
+    type Key = Q;
+    type Plan = P;
+    type Done = D;
+    const KNOWS_LOADS: bool = false;
+
+    #[inline]
+    fn key(&self) -> &Q {
+        self.key
+    }
+
+    #[inline]
+    fn ask(&mut self, found: Option<NodePtr<K, V>>, last: Option<P>) -> Result<P, D> {
+        (self.ask)(found, last)
+    }
+
+    #[inline]
+    fn apply<'s>(
+        &mut self,
+        plan: P,
+        place: Revalidated<'s, K, V>,
+        hold: &mut Hold<'_, 's, K, V>,
+    ) -> Result<D, P> {
+        (self.apply)(plan, place, hold)
+    }
+}
+
 /// A hold of the shard's lock by a transaction that was confirmed.
 pub(crate) struct Hold<'t, 's, K, V> {
     pub(crate) shard: Shard<'s, K, V>,
     loads: &'t mut FoundLoads<K, V>,
 }
 
-/// The end of a transaction. The fields are dropped in this order.
-#[must_use]
-pub(crate) struct Settled<K, V, D> {
-    pin: Option<Pin>,
+/// What a transaction still holds at its end. The fields are dropped in this order.
+pub(crate) struct Held<K, V> {
+    _pin: Option<Pin>,
     loads: FoundLoads<K, V>,
-    pub(crate) done: D,
 }
 
-impl<K, V, D> Settled<K, V, D> {
-    /// Drops the pin, then wakes the calls that wait for a load that was revoked.
-    #[inline]
-    pub(crate) fn end(self) -> D {
-        drop(self.pin);
-        drop(self.loads);
-        self.done
-    }
-
-    /// What the change has done, and the rest of the end.
-    pub(crate) fn split(self) -> (D, Settled<K, V, ()>) {
-        let Self { pin, loads, done } = self;
-        let rest = Settled {
-            pin,
-            loads,
-            done: (),
-        };
-        (done, rest)
-    }
-
-    /// The load that was revoked, for a caller that still holds another pin. The caller releases
-    /// its waiters later.
-    pub(super) fn into_revoked(mut self) -> Option<Arc<Load<K, V>>> {
+impl<K, V> Held<K, V> {
+    /// The load that was revoked, for a caller that still holds another pin, and drops this later.
+    pub(super) fn take_revoked(&mut self) -> Option<RevokedLoad<K, V>> {
         self.loads.0.as_mut()?.revoked.take()
     }
 }
@@ -150,32 +165,62 @@ impl<K, V, D> Settled<K, V, D> {
 impl<K, V> Shared<K, V> {
     /// Runs a change as one transaction on the key with this hash; see the module docs.
     #[inline]
-    pub(crate) fn transact<C: Change<K, V>>(&self, hash: u64, change: C) -> Settled<K, V, C::Done> {
-        self.transact_in(self.map.cell(hash), hash, change, |_, settled| settled)
+    pub(crate) fn transact<C>(&self, hash: u64, change: C) -> (C::Done, Held<K, V>)
+    where
+        C: Change<K, V>,
+    {
+        self.transact_and(hash, change, |_, done, held| (done, held))
     }
 
-    /// The same for a caller that has looked up the shard of the hash. `end` is what the caller
-    /// does next.
+    /// The same for a change that knows no loads, as two closures: [`Change::ask`] and
+    /// [`Change::apply`].
+    #[inline]
+    pub(crate) fn change<Q, P, D>(
+        &self,
+        hash: u64,
+        key: &Q,
+        ask: impl FnMut(Option<NodePtr<K, V>>, Option<P>) -> Result<P, D>,
+        apply: impl for<'s> FnMut(P, Revalidated<'s, K, V>, &mut Hold<'_, 's, K, V>) -> Result<D, P>,
+    ) -> D
+    where
+        Q: Equivalent<K> + ?Sized,
+    {
+        let answers = PhantomData;
+        let steps = Steps {
+            key,
+            ask,
+            apply,
+            answers,
+        };
+        self.transact_and(hash, steps, |_, done, held| {
+            drop(held);
+            done
+        })
+    }
+
+    /// The same, and then `end`, which is what the caller does next.
     // The first attempt is separate: a loop around it would keep in memory what the attempts share.
     // So the later ones get the change by value. And they call `end` themselves: what the first
     // attempt has done stays in registers.
     #[inline(always)]
-    pub(super) fn transact_in<C: Change<K, V>, R>(
+    pub(super) fn transact_and<C: Change<K, V>, R>(
         &self,
-        cell: &ShardCell<K, V>,
         hash: u64,
         mut change: C,
-        end: impl FnOnce(C, Settled<K, V, C::Done>) -> R,
+        end: impl FnOnce(C, C::Done, Held<K, V>) -> R,
     ) -> R {
+        let cell = self.map.cell(hash);
+        // Before the pin, whose fence delays later memory loads.
+        cell.prefetch(hash);
         let mut loads = FoundLoads(None);
         if change.expects_absent()
             && let Some(done) = Self::attempt_absent(cell, hash, &mut change, &mut loads)
         {
-            let pin = None;
-            return end(change, Settled { pin, loads, done });
+            let _pin = None;
+            return end(change, done, Held { _pin, loads });
         }
         match self.attempt(cell, hash, &mut change, &mut loads, None) {
-            Ok((pin, done)) => end(change, Settled { pin, loads, done }),
+            Ok((_pin, done)) => end(change, done, Held { _pin, loads }),
             Err(plan) => self.attempt_again(hash, change, loads, plan, end),
         }
     }
@@ -188,14 +233,14 @@ impl<K, V> Shared<K, V> {
         mut change: C,
         mut loads: FoundLoads<K, V>,
         mut plan: C::Plan,
-        end: impl FnOnce(C, Settled<K, V, C::Done>) -> R,
+        end: impl FnOnce(C, C::Done, Held<K, V>) -> R,
     ) -> R {
         let cell = self.map.cell(hash);
         for made in 1_u32.. {
             loads.compare(change.key());
             let last = (made >= MAX_ASKS).then_some(plan);
             match self.attempt(cell, hash, &mut change, &mut loads, last) {
-                Ok((pin, done)) => return end(change, Settled { pin, loads, done }),
+                Ok((_pin, done)) => return end(change, done, Held { _pin, loads }),
                 Err(again) => plan = again,
             }
         }
@@ -234,7 +279,6 @@ impl<K, V> Shared<K, V> {
     ) -> Result<(Option<Pin>, C::Done), C::Plan> {
         // After `change` and `loads`: if the user's code panics, the pin is dropped first.
         let pin = self.pin();
-        change.before_look_up(cell, &pin);
         // The comparison borrows the key and not the change, which so stays in registers.
         let (key, about) = (change.key(), change.node());
         let probe = cell.probe(hash, &pin, |node| match about {
@@ -249,7 +293,7 @@ impl<K, V> Shared<K, V> {
             }
         };
         let mut hold = Hold {
-            shard: probe.lock(),
+            shard: cell.lock(),
             loads,
         };
         let Some(place) = hold.shard.revalidate(hash, &probe) else {
@@ -268,15 +312,11 @@ impl<K, V> Shared<K, V> {
 impl<K, V> Hold<'_, '_, K, V> {
     /// The current load of the key. Only if the change [knows loads](Change::KNOWS_LOADS).
     pub(crate) fn load(&self) -> Option<&Arc<Load<K, V>>> {
-        // The last attempt compared loads only if the shard has some.
-        let found = self.loads.0.as_ref()?;
-        (!self.shard.loads().is_empty())
-            .then(|| found.same_hash.mine())
-            .flatten()
+        self.loads.0.as_ref()?.mine()
     }
 
     /// Revokes the load of the key, in the hold that makes the write. Its waiters are released by
-    /// [`Settled::end`]. Only if the change [knows loads](Change::KNOWS_LOADS).
+    /// the drop of [`Held`]. Only if the change [knows loads](Change::KNOWS_LOADS).
     #[inline]
     pub(crate) fn revoke(&mut self, by: RevokedBy) {
         if let Some(found) = &mut self.loads.0 {
@@ -291,9 +331,13 @@ impl<K, V> Hold<'_, '_, K, V> {
 // stands in a register.
 struct FoundLoads<K, V>(Option<Box<Found<K, V>>>);
 
+/// A load with the hash of the key, and whether it is of this key; `None` until the keys are
+/// compared.
+type SameHash<K, V> = (Arc<Load<K, V>>, Option<bool>);
+
 struct Found<K, V> {
-    same_hash: SameHashLoads<K, V>,
-    revoked: Option<Arc<Load<K, V>>>,
+    same_hash: Vec<SameHash<K, V>>,
+    revoked: Option<RevokedLoad<K, V>>,
 }
 
 impl<K, V> FoundLoads<K, V> {
@@ -310,8 +354,8 @@ impl<K, V> FoundLoads<K, V> {
 
     /// Compares the keys of the loads that were found, with no lock held.
     fn compare<Q: Equivalent<K> + ?Sized>(&mut self, key: &Q) {
-        if let Some(found) = &mut self.0 {
-            found.same_hash.compare(|other| key.equivalent(other));
+        for (load, is_mine) in self.0.iter_mut().flat_map(|found| &mut found.same_hash) {
+            is_mine.get_or_insert_with(|| key.equivalent(load.key()));
         }
     }
 }
@@ -322,31 +366,56 @@ impl<K, V> Found<K, V> {
     fn find(found: Option<Box<Self>>, loads: &Loads<K, V>, hash: u64) -> (Box<Self>, bool) {
         let mut found = found.unwrap_or_else(|| {
             Box::new(Self {
-                same_hash: SameHashLoads::new(),
+                same_hash: Vec::new(),
                 revoked: None,
             })
         });
-        let known = loads.classify(hash, &mut found.same_hash);
+        let same_hash = &mut found.same_hash;
+        for load in loads.of_hash(hash) {
+            if !same_hash.iter().any(|(other, _)| Arc::ptr_eq(other, load)) {
+                same_hash.push((Arc::clone(load), None));
+            }
+        }
+        let known = same_hash.iter().all(|(_, is_mine)| is_mine.is_some());
         (found, known)
+    }
+
+    /// The current load of the key. Under the shard's lock.
+    fn mine(&self) -> Option<&Arc<Load<K, V>>> {
+        let mut loads = self.same_hash.iter();
+        let mine = loads.find(|(load, is_mine)| *is_mine == Some(true) && load.is_current());
+        mine.map(|(load, _)| load)
     }
 
     #[cold]
     #[inline(never)]
     fn revoke(&mut self, shard: &mut Shard<'_, K, V>, by: RevokedBy) {
-        // The last attempt compared loads only if the shard has some.
-        let mine = self.same_hash.mine().filter(|_| !shard.loads().is_empty());
-        if let Some(load) = mine.cloned() {
-            shard.change_loads(|loads| loads.revoke(&load, by));
-            self.revoked = Some(load);
+        if let Some(load) = self.mine().cloned() {
+            self.revoked = Some(shard.change_loads(|loads| loads.revoke(load, by)));
         }
     }
 }
 
-impl<K, V> Drop for Found<K, V> {
-    #[cold]
-    fn drop(&mut self) {
-        if let Some(load) = self.revoked.take() {
-            load.release_waiters();
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loads_of_one_hash_are_told_apart_by_their_keys() {
+        let mut loads = Loads::<u8, ()>::new();
+        let all = [10, 20, 30].map(|key| Arc::new(Load::new(1, key, 7, 40)));
+        all.iter().for_each(|load| loads.add(Arc::clone(load)));
+        let (found, known) = Found::find(None, &loads, 1);
+        assert!(!known, "keys are yet to be compared");
+        let mut found = FoundLoads(Some(found));
+        found.compare(&20);
+        for gone in [0, 2, 1] {
+            let (now, known) = Found::find(found.0.take(), &loads, 1);
+            assert!(known && Arc::ptr_eq(now.mine().expect("it is current"), &all[1]));
+            found.0 = Some(now);
+            drop(loads.revoke(Arc::clone(&all[gone]), RevokedBy::NewerLoad));
         }
+        let (found, known) = Found::find(found.0.take(), &loads, 1);
+        assert!(known && found.mine().is_none() && loads.is_empty());
     }
 }

@@ -9,19 +9,21 @@
 //! time the lock is taken: the value is then stored as one that is due at once. No look-up returns
 //! it, since a look-up reads the clock after it has found the node (`lookup`).
 //!
+//! The policies say how long the value lives, and when it becomes stale ([`Core::ask_policies`]).
+//!
 //! A [`WriteCondition`] decides whether a write may be made. An explicit write revokes the load of
 //! its key. A conditional one replaces certain values only. The commit of a load asks whether that
 //! load is still current.
 
 use super::core::Core;
-use super::lifetimes::{LifetimeSource, TimedAnswer};
-use super::refresh::{NextRefresh, set_refresh};
+use super::lifetimes::{FromLoad, LifetimeSource, Lifetimes, TimedAnswer};
 use super::transact::{Change, Hold};
 use crate::listener::RemovalCause;
 use crate::load::state::RevokedBy;
 use crate::maintenance::WriteOutcome;
-use crate::map::{Revalidated, ShardCell};
-use crate::node::{NewNode, NodePtr};
+use crate::map::Revalidated;
+use crate::node::{NewNode, NodePtr, RefreshMoment};
+use crate::refresh::{self, Occasion, Refresh};
 use crate::time::{self, NEVER};
 use std::hash::{BuildHasher, Hash};
 use std::time::Duration;
@@ -144,40 +146,12 @@ where
 {
     let given = lifetime.map_or(LifetimeSource::Policy, LifetimeSource::Ttl);
     let explicit = Explicit(RevokedBy::Overwrite);
-    let hash = core.hash(&key);
-    let cell = cell_to_write(core, hash);
-    let mut new = new_node(core, hash, key, value);
-    write(core, cell, &mut new, given, explicit, |stored| {
+    let mut new = new_node(core, core.hash(&key), key, value);
+    write(core, &mut new, given, explicit, |stored| {
         if let Some(outcome) = stored {
             core.maintenance.after_write(&core.shared, outcome);
         }
     });
-}
-
-/// Stores a new node; `None` if the condition refuses it, and then the node still has its key and
-/// value. The caller is to call `after_write` with the outcome.
-// By reference: the value may be large.
-#[inline]
-pub(crate) fn put_through<K, V, S>(
-    core: &Core<K, V, S>,
-    new: &mut NewNode<K, V>,
-    given: LifetimeSource,
-    condition: impl WriteCondition<K, V>,
-) -> Option<WriteOutcome>
-where
-    K: Eq + 'static,
-    V: 'static,
-{
-    let cell = cell_to_write(core, new.hash());
-    write(core, cell, new, given, condition, |stored| stored)
-}
-
-#[inline]
-fn cell_to_write<K, V, S>(core: &Core<K, V, S>, hash: u64) -> &ShardCell<K, V> {
-    // The prefetch comes before the pin, whose fence delays later memory loads.
-    let cell = core.shared.map.cell(hash);
-    cell.prefetch(hash);
-    cell
 }
 
 /// The node of a write.
@@ -192,11 +166,12 @@ pub(crate) fn new_node<K, V, S>(
     NewNode::new(key, value, hash, weight)
 }
 
-/// The transaction of a write. The caller keeps what a condition refuses.
+/// Stores a new node, then calls `end` with the outcome. It is `None` if the condition refuses the
+/// node, which then still has its key and value. The caller is to call `after_write` with it.
+// By reference: the value may be large.
 #[inline(always)]
-fn write<K, V, S, C, R>(
+pub(crate) fn write<K, V, S, C, R>(
     core: &Core<K, V, S>,
-    cell: &ShardCell<K, V>,
     new: &mut NewNode<K, V>,
     given: LifetimeSource,
     condition: C,
@@ -207,15 +182,17 @@ where
     V: 'static,
     C: WriteCondition<K, V>,
 {
-    let hash = new.hash();
-    let given = &given;
+    let (hash, given) = (new.hash, &given);
     let write = Write {
         core,
         new,
         given,
         condition,
     };
-    (core.shared).transact_in(cell, hash, write, |_, settled| end(settled.end()))
+    (core.shared).transact_and(hash, write, |_, done, held| {
+        drop(held);
+        end(done)
+    })
 }
 
 /// A write, as a change.
@@ -261,8 +238,7 @@ where
         }
         let core = self.core;
         let now = (core.shared.clock).now_beside(found.map_or(NEVER, |old| old.deadline()));
-        // `NEVER` would say that the time of the write is not known.
-        let now = now + u64::from(now == NEVER);
+        let now = time::of_write(now);
         if let Some((asked, refresh)) = last
             && let Some(asked) = asked.final_answer(now)
         {
@@ -288,7 +264,7 @@ where
         }
         let core = self.core;
         let (shared, lifetimes) = (&core.shared, &core.lifetimes);
-        let weight = self.new.weight();
+        let weight = self.new.weight;
         let too_heavy = shared.is_too_heavy(weight);
         let (former, times, node) = match place {
             Revalidated::Occupied(spot) => {
@@ -335,5 +311,122 @@ where
             left: usize::from(too_heavy || cause.is_some()),
             ..WriteOutcome::of_change(&hold.shard, times.deadline, Some(now))
         }))
+    }
+}
+
+/// When a new value becomes stale.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NextRefresh {
+    /// The moment from which it is stale; `NEVER` for none.
+    pub(super) at: u64,
+    /// The lifetime that its loader gave it, or that it keeps.
+    pub(super) lifetime: Option<Duration>,
+}
+
+/// Sets the refresh of a node that has just come in. Under the shard's lock.
+#[inline]
+pub(crate) fn set_refresh<K, V>(node: NodePtr<K, V>, next: Option<NextRefresh>) {
+    if let Some(NextRefresh { at, lifetime }) = next
+        && let Some(refresh) = node.refresh()
+    {
+        refresh.set(at, lifetime);
+    }
+}
+
+impl<K: 'static, V: 'static, S> Core<K, V, S> {
+    /// Asks the policies about the value of an entry that is written at `now`: how long it lives,
+    /// and when it becomes stale. User code: no lock is held.
+    #[inline(always)]
+    pub(super) fn ask_policies<'e>(
+        &self,
+        entry: impl Fn() -> (&'e K, &'e V),
+        found: Option<NodePtr<K, V>>,
+        given: &LifetimeSource,
+        now: u64,
+    ) -> (TimedAnswer, Option<NextRefresh>) {
+        let asked = (self.lifetimes).ask(&entry, found, given, &self.shared.clock, now);
+        let refresh = self.refresh.as_ref().map(|policy| {
+            let own = asked.own_or(|| found.map_or(NEVER, |old| old.own_deadline()));
+            self.ask_refresh(&**policy, entry(), found, *given, (now, own))
+        });
+        (asked, refresh)
+    }
+
+    /// The same about a live entry whose value a reload has left unchanged: they answer as about an
+    /// update. Its own deadline, the wanted one, and when it becomes stale.
+    pub(crate) fn ask_of_unchanged(
+        &self,
+        node: NodePtr<K, V>,
+        from: FromLoad,
+        now: u64,
+    ) -> (u64, u64, Option<NextRefresh>) {
+        let (entry, given) = (|| (node.key(), node.value()), LifetimeSource::Loaded(from));
+        let (asked, refresh) = self.ask_policies(entry, Some(node), &given, now);
+        let own = asked.own_or(|| node.own_deadline());
+        (own, self.lifetimes.wanted(own, || now, now), refresh)
+    }
+
+    /// Asks the refresh policy when a value becomes stale. The value comes in at `now` with the own
+    /// deadline `own`. User code: no lock is held.
+    #[cold]
+    #[inline(never)]
+    fn ask_refresh(
+        &self,
+        policy: &dyn Refresh<K, V>,
+        (key, value): (&K, &V),
+        found: Option<NodePtr<K, V>>,
+        given: LifetimeSource,
+        (now, own): (u64, u64),
+    ) -> NextRefresh {
+        let load = match given {
+            LifetimeSource::Loaded(load) => Some(load),
+            _ => None,
+        };
+        let ask = || {
+            let lives = |node: NodePtr<K, V>| !time::is_due(now, node.deadline());
+            let occasion = match load {
+                Some(load) if load.reload => Occasion::Reload,
+                _ if found.is_some_and(lives) => Occasion::Update,
+                _ => Occasion::Create,
+            };
+            let deadline = self.lifetimes.wanted(own, || now, now);
+            let write = refresh::Write {
+                occasion,
+                at: self.shared.clock.instant(now),
+                lifetime: time::time_left(now, deadline),
+                took: load.map(|load| load.took),
+            };
+            policy.refresh_after(key, value, write)
+        };
+        let after = load.and_then(|load| load.refresh).or_else(ask);
+        let lifetime = match (given, found) {
+            (LifetimeSource::Loaded(load), _) => load.lifetime.flatten(),
+            // The value keeps its deadline, and so the lifetime from which that deadline came.
+            (LifetimeSource::Update, Some(node))
+                if self.lifetimes.limits.time_to_live.is_none()
+                    && !time::is_due(now, node.deadline()) =>
+            {
+                self.lifetimes.lifetime_of_unchanged(node)
+            }
+            _ => None,
+        };
+        NextRefresh {
+            at: time::deadline_in(now, after),
+            lifetime,
+        }
+    }
+}
+
+impl<K, V> Lifetimes<K, V> {
+    /// The lifetime that a reload gives a node's value again if it leaves it unchanged: that of its
+    /// last load, or of the write that gave it one. `None` if a policy or a limit decides.
+    pub(crate) fn lifetime_of_unchanged(&self, node: NodePtr<K, V>) -> Option<Duration> {
+        if self.policy.is_some() {
+            return None;
+        }
+        let given = node.refresh().and_then(RefreshMoment::lifetime);
+        let (own, written) = (node.own_deadline(), node.written());
+        let lasts = self.limits.time_to_live.is_none() && own != NEVER && written != NEVER;
+        given.or_else(|| lasts.then(|| time::time_left(written, own))?)
     }
 }

@@ -10,6 +10,7 @@
 //! then. So, unlike in the own scheme, a pin that is taken during a grace period may delay its end.
 #![allow(unsafe_code)]
 
+use super::Domain;
 use crate::sync::epoch_atomics::pin_fence;
 use crossbeam_epoch::{Collector, Guard, LocalHandle};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,9 +18,6 @@ use std::sync::{Arc, Weak};
 
 /// Proof that the calling thread holds up grace periods of one domain.
 pub(crate) struct Pin(Guard);
-
-/// An outermost pin that lives for one call.
-pub(crate) struct SolePin(pub(super) Pin);
 
 /// The pins and grace periods of one domain.
 pub(super) struct Scheme {
@@ -69,10 +67,10 @@ impl Scheme {
     ///
     /// As for [`pin`](Self::pin).
     #[inline]
-    pub(super) unsafe fn pin_alone(&self, record: *const Record) -> Option<SolePin> {
+    pub(super) unsafe fn pin_alone(&self, record: *const Record) -> Option<Pin> {
         // SAFETY: the caller's promise.
         let record = unsafe { &*record };
-        (!record.is_pinned()).then(|| SolePin(Pin(record.pin())))
+        (!record.is_pinned()).then(|| Pin(record.pin()))
     }
 
     /// Registers the calling thread, which has no record here.
@@ -87,28 +85,31 @@ impl Scheme {
     pub(super) fn pin_unregistered(&self) -> Pin {
         pin_with(&self.collector.register())
     }
+}
 
-    pub(super) fn grace(&self, pin: impl FnOnce() -> Pin) -> Grace {
+impl Grace {
+    pub(super) fn begin(domain: &Domain) -> Self {
         let is_over = Arc::new(AtomicBool::new(false));
         let flag = Arc::clone(&is_over);
-        let pin = pin();
+        let pin = domain.pin();
         // Release, partner: the acquire in `is_over`.
         pin.0.defer(move || flag.store(true, Ordering::Release));
         // Takes the function out of this thread's bag, where it would otherwise wait for more of
         // them.
         pin.0.flush();
-        Grace { is_over }
+        Self { is_over }
     }
 
-    pub(super) fn is_over(&self, grace: &Grace, pin: impl Fn() -> Pin) -> bool {
+    /// Whether every pin held at its beginning has been dropped. For the domain that began it.
+    pub(crate) fn is_over(&self, domain: &Domain) -> bool {
         // Acquire, partner: the release in the deferred function, which comes after all that was
         // done under the pins of before.
-        let is_over = || grace.is_over.load(Ordering::Acquire);
+        let is_over = || self.is_over.load(Ordering::Acquire);
         for _ in 0..TRIES {
             if is_over() {
                 return true;
             }
-            pin().0.flush();
+            domain.pin().0.flush();
         }
         is_over()
     }
@@ -125,13 +126,6 @@ fn pin_with(record: &Record) -> Pin {
         pin_fence(Ordering::SeqCst);
     }
     pin
-}
-
-impl From<SolePin> for Pin {
-    #[inline]
-    fn from(pin: SolePin) -> Self {
-        pin.0
-    }
 }
 
 impl Registration {

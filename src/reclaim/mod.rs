@@ -17,8 +17,8 @@
 //! | [`scheme`]: `crossbeam.rs` | the same interface over `crossbeam-epoch`, a collector for each domain (feature `crossbeam-epoch`) |
 //! | this one | [`Domain`]; the records of the calling thread, by the numbers of their domains |
 //!
-//! One of the two schemes is compiled. Both have the same types: `Scheme`, `Grace`, `Pin`,
-//! `SolePin`, `Record` and `Registration`; no other module knows which one it is. Their tests
+//! One of the two schemes is compiled. Both have the same types: `Scheme`, `Grace`, `Pin`, `Record`
+//! and `Registration`; no other module knows which one it is. Their tests
 //! (`tests.rs`) are the same. `own/epoch.rs` has models under loom (`models/loom/grace/`); the
 //! models of other protocols skip it.
 //!
@@ -37,7 +37,7 @@
 //! # Cost
 //!
 //! A pin costs one store and one full fence; a nested pin a fence and a count. A thread that
-//! changes from cache to cache finds its record in a hash map of its own. A pin writes
+//! changes from cache to cache finds its record in an ordered map of its own. A pin writes
 //! nothing that threads share. It reads the epoch, which each grace period changes: there is one
 //! for every 128 removals, for a large array, or for each run.
 //!
@@ -71,15 +71,12 @@ mod scheme;
 #[path = "own/mod.rs"]
 mod scheme;
 
-pub(crate) use scheme::{Grace, Pin, SolePin};
+pub(crate) use scheme::{Grace, Pin};
 
-use crate::hash::Words;
 use crate::sync::thread_local;
 use scheme::{Record, Registration, Scheme};
-use std::borrow::Borrow;
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
-use std::ops::Deref;
+use std::collections::BTreeMap;
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -92,8 +89,10 @@ pub(crate) struct Domain {
 
 impl Domain {
     pub(crate) fn new() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
         Self {
-            number: next_number(),
+            // Relaxed: only uniqueness counts.
+            number: NEXT.fetch_add(1, Ordering::Relaxed),
             scheme: Scheme::new(),
         }
     }
@@ -102,7 +101,7 @@ impl Domain {
     #[allow(unsafe_code)]
     #[inline]
     pub(crate) fn pin(&self) -> Pin {
-        match recent_record(self.number) {
+        match self.recent_record() {
             // SAFETY: reclaim 1: the number is this domain's, so this thread's registration in it
             // keeps the record.
             Some(record) => unsafe { self.scheme.pin(record) },
@@ -110,12 +109,12 @@ impl Domain {
         }
     }
 
-    /// A [`SolePin`], for the fast path of a look-up. `None` if this thread has used another domain
-    /// since, or already holds a pin of this one: such a caller calls [`pin`](Self::pin).
+    /// A pin, for the fast path of a look-up. `None` if this thread has used another domain since,
+    /// or already holds a pin of this one: such a caller calls [`pin`](Self::pin).
     #[allow(unsafe_code)]
     #[inline]
-    pub(crate) fn pin_alone(&self) -> Option<SolePin> {
-        let record = recent_record(self.number)?;
+    pub(crate) fn pin_alone(&self) -> Option<Pin> {
+        let record = self.recent_record()?;
         // SAFETY: reclaim 1, as in `pin`.
         unsafe { self.scheme.pin_alone(record) }
     }
@@ -124,48 +123,44 @@ impl Domain {
     #[cold]
     #[inline(never)]
     fn pin_slowly(&self) -> Pin {
-        match find_or_register(self.number, || self.scheme.register_thread()) {
+        let find = |registrations: &RefCell<Registrations>| {
+            let record = registrations.borrow_mut().record_in(self);
+            _ = RECENT.try_with(|recent| recent.set((self.number, record)));
+            record
+        };
+        match REGISTRATIONS.try_with(find) {
             // SAFETY: a registration of this thread's keeps it, as in `pin`.
-            Some(record) => unsafe { self.scheme.pin(record) },
+            Ok(record) => unsafe { self.scheme.pin(record) },
             // The thread is ending and its registrations are gone.
-            None => self.scheme.pin_unregistered(),
+            Err(_) => self.scheme.pin_unregistered(),
         }
     }
 
-    /// Whether the calling thread holds a pin of this domain.
+    /// The calling thread's record, if the thread used no other domain since.
+    #[inline]
+    fn recent_record(&self) -> Option<*const Record> {
+        match RECENT.try_with(Cell::get) {
+            Ok((number, record)) if number == self.number => Some(record),
+            _ => None,
+        }
+    }
+
+    /// Whether the calling thread holds a pin of this domain, according to its registrations. While
+    /// the thread ends they are gone, and the answer is yes: then a caller must not wait for pins.
     pub(crate) fn is_pinned(&self) -> bool {
-        is_pinned_in(self.number)
+        let check = |registrations: &RefCell<Registrations>| {
+            let registrations = registrations.borrow();
+            let registration = registrations.known.get(&self.number);
+            registration.is_some_and(Registration::is_pinned)
+        };
+        REGISTRATIONS.try_with(check).unwrap_or(true)
     }
 
     /// Begins a grace period: it is over once every pin held now has been dropped.
     ///
     /// The caller has unlinked the objects in question from all shared places before.
     pub(crate) fn begin_grace(&self) -> Grace {
-        self.scheme.grace(|| self.pin())
-    }
-}
-
-impl Grace {
-    /// Whether every pin held at its beginning has been dropped. For the domain that began it.
-    /// After a `true`, a later call may return `false` again: the `true` stays right.
-    pub(crate) fn is_over(&self, domain: &Domain) -> bool {
-        domain.scheme.is_over(self, || domain.pin())
-    }
-}
-
-impl Borrow<Pin> for SolePin {
-    #[inline]
-    fn borrow(&self) -> &Pin {
-        self
-    }
-}
-
-impl Deref for SolePin {
-    type Target = Pin;
-
-    #[inline]
-    fn deref(&self) -> &Pin {
-        &self.0
+        Grace::begin(self)
     }
 }
 
@@ -180,52 +175,9 @@ thread_local! {
     static REGISTRATIONS: RefCell<Registrations> = RefCell::new(Registrations::new());
 }
 
-/// A number that no domain had before.
-fn next_number() -> u64 {
-    static NEXT: AtomicU64 = AtomicU64::new(1);
-    // Relaxed: only uniqueness counts.
-    NEXT.fetch_add(1, Ordering::Relaxed)
-}
-
-/// The calling thread's record in this domain, if the thread used no other domain since.
-#[inline]
-fn recent_record(domain: u64) -> Option<*const Record> {
-    match RECENT.try_with(Cell::get) {
-        Ok((number, record)) if number == domain => Some(record),
-        _ => None,
-    }
-}
-
-/// The calling thread's record in this domain; `register` makes one if the thread has none. `None`
-/// if the thread is ending and its registrations are gone.
-#[inline]
-fn find_or_register(domain: u64, register: impl FnOnce() -> Registration) -> Option<*const Record> {
-    let find = |registrations: &RefCell<Registrations>| {
-        let mut registrations = registrations.borrow_mut();
-        let record = match registrations.known.get(&domain) {
-            Some(registration) => registration.record(),
-            None => registrations.add(domain, register()),
-        };
-        _ = RECENT.try_with(|recent| recent.set((domain, record)));
-        record
-    };
-    REGISTRATIONS.try_with(find).ok()
-}
-
-/// Whether the calling thread holds a pin of this domain, according to its registrations. While the
-/// thread ends they are gone, and the answer is yes: then a caller must not wait for pins.
-fn is_pinned_in(domain: u64) -> bool {
-    let check = |registrations: &RefCell<Registrations>| {
-        let registrations = registrations.borrow();
-        let registration = registrations.known.get(&domain);
-        registration.is_some_and(Registration::is_pinned)
-    };
-    REGISTRATIONS.try_with(check).unwrap_or(true)
-}
-
 /// The registrations of a thread.
 struct Registrations {
-    known: HashMap<u64, Registration, Words>,
+    known: BTreeMap<u64, Registration>,
     /// How many more registrations come before one runs a cleanup.
     until_cleanup: usize,
 }
@@ -236,21 +188,23 @@ const LEAST_UNTIL_CLEANUP: usize = 3;
 impl Registrations {
     fn new() -> Self {
         Self {
-            known: HashMap::default(),
+            known: BTreeMap::new(),
             until_cleanup: LEAST_UNTIL_CLEANUP,
         }
     }
 
-    /// Adds the registration in a domain in which the thread has none.
-    #[cold]
-    #[inline(never)]
-    fn add(&mut self, domain: u64, registration: Registration) -> *const Record {
+    /// The thread's record in this domain. Registers the thread if it has none.
+    fn record_in(&mut self, domain: &Domain) -> *const Record {
+        if let Some(registration) = self.known.get(&domain.number) {
+            return registration.record();
+        }
         if self.until_cleanup == 0 {
             self.drop_dead();
         }
         self.until_cleanup -= 1;
+        let registration = domain.scheme.register_thread();
         let record = registration.record();
-        self.known.insert(domain, registration);
+        self.known.insert(domain.number, registration);
         record
     }
 
@@ -260,9 +214,6 @@ impl Registrations {
         self.known
             .retain(|_, registration| registration.is_wanted() || registration.is_pinned());
         self.until_cleanup = self.known.len().max(LEAST_UNTIL_CLEANUP);
-        // A cleanup visits all of the table, so the table has few slots more than there are
-        // registrations.
-        self.known.shrink_to(2 * self.until_cleanup);
     }
 }
 

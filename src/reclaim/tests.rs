@@ -116,7 +116,7 @@ fn a_sole_pin_is_for_a_thread_that_holds_none() {
     assert!(domain.pin_alone().is_none() && !grace.is_over(&domain));
     drop(longer);
     assert!(grace.is_over(&domain));
-    let kept = Pin::from(domain.pin_alone().unwrap());
+    let kept = domain.pin_alone().unwrap();
     let grace = domain.begin_grace();
     assert!(domain.is_pinned() && !grace.is_over(&domain));
     drop(kept);
@@ -183,8 +183,6 @@ fn cleanups_visit_few_registrations_and_keep_those_of_live_domains() {
     drop(domains);
     (0..MANY + LEAST_UNTIL_CLEANUP).for_each(|_| drop(Domain::new().pin()));
     assert!(unwanted() <= 2 * LEAST_UNTIL_CLEANUP, "{} kept", unwanted());
-    let room = with(|them| them.known.capacity());
-    assert!(room <= 8 * LEAST_UNTIL_CLEANUP, "room for {room}");
 }
 
 #[test]

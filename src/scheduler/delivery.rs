@@ -6,21 +6,19 @@
 //! to the program's executor. It offers one at a time. The thread that takes the offer delivers
 //! what waits, and offers again if there is more.
 //!
-//! When the last handle is dropped, no thread may enter the cache any more. What is left to deliver
-//! then goes to one thread together with the cache itself ([`Rest`]), and the drop waits until that
-//! thread has given the cache back.
+//! When the last handle is dropped, what is left to deliver goes the same way: threads that deliver
+//! may still enter the cache. The drop waits until all is delivered.
 //!
 //! [`listeners`]: super::listeners
 
 use super::listeners::{self, Job};
-use super::task::{Task, TaskRef};
-use super::thread::{Role, lock, report_once, role};
+use super::task::TaskRef;
+use super::thread::report_once;
 use crate::contain::contain;
 use std::cell::Cell;
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-// The standard library's locks: models run no threads of the crate.
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 /// How long a call waits for a task that its executor has neither run nor dropped.
@@ -218,12 +216,7 @@ impl fmt::Debug for Delivery {
 /// worker.join().unwrap();
 /// ```
 #[must_use = "a task that is dropped tells nothing"]
-pub struct DeliveryTask(Option<Batch>);
-
-enum Batch {
-    Next(TaskRef),
-    Rest(Rest),
-}
+pub struct DeliveryTask(Option<TaskRef>);
 
 impl DeliveryTask {
     /// Calls the listener for each notification that waits, a bounded number of them; if more are
@@ -246,25 +239,22 @@ impl DeliveryTask {
     /// cache.insert(1, 1);
     /// ```
     pub fn run(mut self) {
-        match self.0.take() {
-            Some(Batch::Next(cache)) if OFFERS.get().0 == cache.address() => {
-                OFFERS.set((cache.address(), true));
-            }
-            Some(Batch::Next(cache)) => {
-                cache.with(|task| {
-                    while task.deliver() {
-                        let outer = OFFERS.replace((cache.address(), false));
-                        task.delivery().offer(&cache);
-                        let (_, is_run_here) = OFFERS.replace(outer);
-                        if !is_run_here {
-                            break;
-                        }
-                    }
-                });
-            }
-            Some(Batch::Rest(rest)) => rest.run(),
-            None => (),
+        let Some(cache) = self.0.take() else {
+            return;
+        };
+        if OFFERS.get().0 == cache.address() {
+            return OFFERS.set((cache.address(), true));
         }
+        cache.deliver(|task| {
+            while task.deliver() {
+                let outer = OFFERS.replace((cache.address(), false));
+                cache.delivery.offer(&cache);
+                let (_, is_run_here) = OFFERS.replace(outer);
+                if !is_run_here {
+                    break;
+                }
+            }
+        });
     }
 }
 
@@ -277,9 +267,8 @@ thread_local! {
 
 impl Drop for DeliveryTask {
     fn drop(&mut self) {
-        match self.0.take() {
-            Some(Batch::Next(cache)) => _ = cache.with(|task| task.drop_offer()),
-            Some(Batch::Rest(_)) | None => (),
+        if let Some(cache) = self.0.take() {
+            cache.deliver(|task| task.drop_offer());
         }
     }
 }
@@ -295,100 +284,12 @@ impl Delivery {
     pub(crate) fn offer(&self, cache: &TaskRef) -> bool {
         match self {
             Self::Executor(executor) => {
-                give(executor, Batch::Next(cache.clone()));
+                // If it panics, it has dropped the task.
+                contain(|| executor(DeliveryTask(Some(cache.clone()))));
                 true
             }
             Self::Background | Self::Caller => listeners::run(Job::Deliver(cache.clone())),
         }
-    }
-}
-
-/// Gives the program a task. If its executor panics, it has dropped the task.
-fn give(executor: &Arc<dyn Fn(DeliveryTask) + Send + Sync>, batch: Batch) {
-    contain(|| executor(DeliveryTask(Some(batch))));
-}
-
-/// For a cache that has no handle any more and that no other thread has entered: applies what was
-/// written before, and delivers the rest. Returns when all is delivered and no other thread has a
-/// reference to the cache.
-pub(super) fn tell_rest(task: &Arc<dyn Task>) {
-    if !task.drain() {
-        return;
-    }
-    match task.delivery() {
-        Delivery::Caller => return task.deliver_rest(),
-        Delivery::Background => (),
-        Delivery::Executor(executor) => {
-            let give = |rest| give(executor, Batch::Rest(rest));
-            if Rest::offer(task, EXECUTOR_PATIENCE, give) {
-                return;
-            }
-        }
-    }
-    // If no thread can be started, the job is dropped, and that refuses.
-    let give = |rest| _ = listeners::run(Job::Rest(rest));
-    if role() == Role::Listener || !Rest::offer(task, Duration::MAX, give) {
-        task.deliver_rest();
-    }
-}
-
-/// What is left to deliver when the last handle is dropped, together with the cache: the right to
-/// do it once. Dropping it refuses.
-///
-/// Not a channel: its receiver waits by the token of `std::thread::park`, which the program may
-/// wait for, further up the stack.
-pub(super) struct Rest(Arc<Offer>);
-
-type Offer = (Mutex<OfferState>, Condvar);
-
-enum OfferState {
-    /// Offered. Taken back when the drop waits no longer.
-    Open(Arc<dyn Task>),
-    Begun,
-    Delivered,
-    Refused,
-}
-
-impl Rest {
-    /// Offers the rest of a cache, and waits until it is delivered. False if it is refused, or not
-    /// begun within `patience`.
-    fn offer(cache: &Arc<dyn Task>, patience: Duration, give: impl FnOnce(Self)) -> bool {
-        let open = OfferState::Open(Arc::clone(cache));
-        let offer = Arc::new((Mutex::new(open), Condvar::new()));
-        give(Self(Arc::clone(&offer)));
-        let (state, changed) = &*offer;
-        let is_open = |state: &mut OfferState| matches!(state, OfferState::Open(_));
-        let waited = changed.wait_timeout_while(lock(state), patience, is_open);
-        let mut state = waited.unwrap_or_else(PoisonError::into_inner).0;
-        if is_open(&mut state) {
-            *state = OfferState::Refused;
-        }
-        // A rest that was begun in time takes as long as it takes.
-        let is_begun = |state: &mut OfferState| matches!(state, OfferState::Begun);
-        let waited = changed.wait_while(state, is_begun);
-        let state = waited.unwrap_or_else(PoisonError::into_inner);
-        matches!(*state, OfferState::Delivered)
-    }
-
-    /// Delivers the rest, unless the drop has stopped to wait for this.
-    pub(super) fn run(self) {
-        let state = std::mem::replace(&mut *lock(&self.0.0), OfferState::Begun);
-        if let OfferState::Open(cache) = state {
-            contain(|| cache.deliver_rest());
-            // Before the drop goes on: its own reference is the last then.
-            drop(cache);
-            *lock(&self.0.0) = OfferState::Delivered;
-        }
-    }
-}
-
-impl Drop for Rest {
-    fn drop(&mut self) {
-        let mut state = lock(&self.0.0);
-        if !matches!(*state, OfferState::Delivered) {
-            *state = OfferState::Refused;
-        }
-        self.0.1.notify_all();
     }
 }
 

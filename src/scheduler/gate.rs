@@ -5,13 +5,15 @@
 //! Some threads work on a cache without a handle: the scheduler thread, a listener thread, a
 //! thread that runs a [`MaintenanceTask`](super::MaintenanceTask) or that fills or drops a lease.
 //! Such a thread enters the cache's [`Gate`], then takes a reference to the cache. It drops the
-//! reference before it leaves the gate. The drop of the last handle closes the gate, waits until
-//! all threads have left, and then drops the cache itself.
+//! reference before it leaves the gate. The drop of the last handle closes the gate: from then on
+//! it lets in only threads that deliver notifications. The drop waits until all threads have left
+//! and the listener has heard of everything, *ends* the gate, which then lets no thread in, waits
+//! again, and drops the cache itself.
 //!
 //! # Invariants
 //!
 //! 1. A reference to a cache's state is a handle's, or its holder is inside the gate. So once the
-//!    gate is closed and no thread is inside, the last handle's reference is the only one.
+//!    gate is ended and no thread is inside, the last handle's reference is the only one.
 //! 2. A thread that is inside a gate, or inside a listener, never waits at a gate. Threads wait
 //!    only for threads that are inside, so they never wait for each other.
 //! 3. A gate lets in threads of the process that made it, and no thread of a child made by `fork`.
@@ -34,6 +36,7 @@ thread_local! {
 /// See the module docs.
 pub(crate) struct Gate {
     closed: AtomicBool,
+    ended: AtomicBool,
     /// Whether the thread that closed the gate does not wait, and no other thread was started that
     /// drops the cache.
     abandoned: AtomicBool,
@@ -56,6 +59,7 @@ impl Gate {
     pub(super) fn new() -> Arc<Self> {
         Arc::new(Self {
             closed: AtomicBool::new(false),
+            ended: AtomicBool::new(false),
             abandoned: AtomicBool::new(false),
             inside: Mutex::new(0),
             left: Condvar::new(),
@@ -65,11 +69,20 @@ impl Gate {
 
     /// Enters; `None` if the last handle was dropped, or in a child made by `fork`.
     pub(crate) fn enter(self: &Arc<Self>) -> Option<Entered> {
+        self.enter_unless(&self.closed)
+    }
+
+    /// Enters to deliver notifications, also while the drop of the last handle waits for that.
+    pub(super) fn enter_to_deliver(self: &Arc<Self>) -> Option<Entered> {
+        self.enter_unless(&self.ended)
+    }
+
+    fn enter_unless(self: &Arc<Self>, over: &AtomicBool) -> Option<Entered> {
         if !self.process.is_current() {
             return None;
         }
         let mut inside = self.inside.lock();
-        if self.closed.load(Ordering::Relaxed) {
+        if over.load(Ordering::Relaxed) {
             return None;
         }
         *inside += 1;
@@ -86,7 +99,7 @@ impl Gate {
         self.process.check();
     }
 
-    /// Whether the last handle was dropped: a run or a delivery ends early then.
+    /// Whether the last handle was dropped: a run ends early then.
     ///
     /// Acquire, partner `close`: a thread that sees the gate closed sees whether it was abandoned.
     #[inline]
@@ -99,7 +112,7 @@ impl Gate {
         innermost().is_some_and(|gate| std::ptr::eq(gate, self))
     }
 
-    /// Lets no thread in any more, and says whether the caller may wait (gate 2).
+    /// Lets in only threads that deliver, and says whether the caller may wait (gate 2).
     pub(super) fn close(&self) -> bool {
         let _inside = self.inside.lock();
         let waits = !is_inside_any();
@@ -115,9 +128,10 @@ impl Gate {
         self.abandoned.swap(false, Ordering::Relaxed)
     }
 
-    /// Whether no thread is inside.
-    pub(super) fn is_empty(&self) -> bool {
-        *self.inside.lock() == 0
+    /// Lets no thread in any more.
+    pub(super) fn end(&self) {
+        let _inside = self.inside.lock();
+        self.ended.store(true, Ordering::Relaxed);
     }
 
     /// Waits until all threads have left the closed gate. Not for a thread inside a gate or a

@@ -24,10 +24,8 @@
 //!
 //! A lock for each job; a system call if a thread has to be woken.
 
-use super::delivery::{Rest, tell_rest};
-use super::gate::Gate;
 use super::task::{LAST_REFERENCE_PAUSE, Task, TaskRef};
-use super::thread::{Role, Starter, join, lock, wait};
+use super::thread::{Role, Starter, lock, wait};
 use crate::contain::contain;
 use crate::process::PerProcess;
 use crate::sync::{IS_MODEL, nap};
@@ -58,11 +56,9 @@ const FEW_JOBS: u64 = 2;
 pub(super) enum Job {
     /// Deliver what waits.
     Deliver(TaskRef),
-    /// Deliver the rest: the drop of the last handle waits for it.
-    Rest(Rest),
     /// Deliver the rest, then drop the cache: the thread that dropped the last handle does not
     /// wait.
-    Drop(Arc<dyn Task>, Arc<Gate>),
+    Drop(TaskRef, Arc<dyn Task>),
 }
 
 fn threads() -> &'static Listeners {
@@ -134,7 +130,7 @@ impl Listeners {
         drop(state);
         self.added.notify_all();
         self.watch.notify_all();
-        join(threads);
+        Starter::join(threads);
         lock(&self.state).ending -= 1;
     }
 
@@ -232,18 +228,16 @@ impl Job {
     fn run(self) -> Option<Self> {
         match self {
             Self::Deliver(cache) => {
-                let more = cache.with(|task| task.deliver()) == Some(true);
-                return more.then_some(Self::Deliver(cache));
+                let more = cache.deliver(|task| task.deliver()) == Some(true);
+                more.then_some(Self::Deliver(cache))
             }
-            Self::Rest(rest) => rest.run(),
-            Self::Drop(cache, gate) => {
-                gate.wait_until_empty();
-                while Arc::strong_count(&cache) > 1 {
+            Self::Drop(cache, task) => {
+                cache.end(&*task);
+                while Arc::strong_count(&task) > 1 {
                     nap(LAST_REFERENCE_PAUSE);
                 }
-                tell_rest(&cache);
+                None
             }
         }
-        None
     }
 }

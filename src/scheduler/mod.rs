@@ -23,13 +23,12 @@ mod thread;
 pub use delivery::{Delivery, DeliveryTask};
 pub(crate) use delivery::{EXECUTOR_PATIENCE, report_idle_executor};
 pub(crate) use gate::{Entered, Gate};
-#[cfg(test)]
-pub(crate) use task::Idle;
 pub use task::MaintenanceTask;
 pub(crate) use task::{Task, TaskRef};
+pub(crate) use thread::is_listener_thread;
 
 use std::fmt;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 use thread::Worker;
 
@@ -159,9 +158,15 @@ impl Scheduler {
         Self(Source::Custom(Arc::new(alarm)))
     }
 
-    /// The waker of one cache.
-    pub(crate) fn waker(&self) -> Waker {
-        Waker::new(self.0.clone())
+    /// The waker of one cache, which is to be built next.
+    pub(crate) fn waker(&self, task: TaskRef) -> Waker {
+        let worker = thread::worker();
+        worker.cache_begins();
+        Waker {
+            source: self.0.clone(),
+            worker,
+            task,
+        }
     }
 }
 
@@ -238,24 +243,10 @@ enum Source {
 pub(crate) struct Waker {
     source: Source,
     worker: &'static Worker,
-    task: OnceLock<TaskRef>,
+    pub(crate) task: TaskRef,
 }
 
 impl Waker {
-    fn new(source: Source) -> Self {
-        Self {
-            source,
-            worker: thread::worker(),
-            task: OnceLock::new(),
-        }
-    }
-
-    /// The waker of an alarm.
-    #[cfg(all(test, wheelhouse_loom))]
-    pub(crate) fn of_alarm(alarm: impl Alarm) -> Self {
-        Self::new(Source::Custom(Arc::new(alarm)))
-    }
-
     /// Whether no thread wakes the cache, so that callers do its maintenance.
     #[inline]
     pub(crate) fn is_none(&self) -> bool {
@@ -273,34 +264,18 @@ impl Waker {
         matches!(self.source, Source::Background)
     }
 
-    /// Names the task to be run; to be called once, when the cache has its address.
-    pub(crate) fn enlist(&self, task: TaskRef) {
-        if self.task.set(task).is_ok() {
-            self.worker.cache_begins();
-        }
-    }
-
-    pub(crate) fn task(&self) -> Option<&TaskRef> {
-        self.task.get()
-    }
-
     /// Asks for a run after a time. May start the scheduler thread.
     pub(crate) fn wake(&self, after: Duration) {
-        let Some(task) = self.task() else {
-            return;
-        };
         match &self.source {
             Source::Disabled => (),
-            Source::Background => self.worker.wake(task, after),
-            Source::Custom(alarm) => alarm.set(after, MaintenanceTask(task.clone())),
+            Source::Background => self.worker.wake(&self.task, after),
+            Source::Custom(alarm) => alarm.set(after, MaintenanceTask(self.task.clone())),
         }
     }
 
     /// The cache was dropped. If it was the last one of the process, waits for the end of the
     /// crate's threads.
     pub(crate) fn end(&self) {
-        if let Some(task) = self.task() {
-            self.worker.cache_ends(task);
-        }
+        self.worker.cache_ends(&self.task);
     }
 }

@@ -1,7 +1,7 @@
 //! The work of one cache that a thread does without a handle.
 
-use super::delivery::{Delivery, tell_rest};
-use super::gate::Gate;
+use super::delivery::Delivery;
+use super::gate::{Entered, Gate};
 use super::listeners::{self, Job};
 use super::thread::{Role, role};
 use std::fmt;
@@ -17,12 +17,6 @@ pub(crate) trait Task: Send + Sync {
     /// Does the work that is due; returns the time until the next run.
     fn run_due(&self) -> Option<Duration>;
 
-    /// Which thread calls the listener.
-    fn delivery(&self) -> &Delivery;
-
-    /// Whether there is a listener.
-    fn has_listener(&self) -> bool;
-
     /// For the thread that takes an offered delivery: delivers a bounded number of notifications
     /// that wait. True if more are left: then the caller has to see to the next offer.
     fn deliver(&self) -> bool;
@@ -30,12 +24,9 @@ pub(crate) trait Task: Send + Sync {
     /// Notes that an offered delivery will not take place.
     fn drop_offer(&self);
 
-    /// After the last handle was dropped: applies what was written before. True if notifications
-    /// wait.
-    fn drain(&self) -> bool;
-
-    /// Delivers all notifications that wait.
-    fn deliver_rest(&self);
+    /// After the last handle was dropped, when no thread but those that deliver works on the cache:
+    /// applies what was written before, and waits until the listener has heard of all removals.
+    fn tell_rest(&self);
 }
 
 /// A cache, held weakly, and the gate through which threads reach it.
@@ -43,20 +34,34 @@ pub(crate) trait Task: Send + Sync {
 pub(crate) struct TaskRef {
     gate: Arc<Gate>,
     task: Weak<dyn Task>,
+    /// Which thread calls the listener.
+    pub(crate) delivery: Delivery,
+    listens: bool,
 }
 
 impl TaskRef {
-    pub(crate) fn new(task: Weak<dyn Task>) -> Self {
+    /// `listens` if there is a listener.
+    pub(crate) fn new(task: Weak<dyn Task>, delivery: Delivery, listens: bool) -> Self {
         Self {
             gate: Gate::new(),
             task,
+            delivery,
+            listens,
         }
     }
 
-    /// Lets the calling thread work on the cache; `None` if it is gone, or going.
-    pub(super) fn with<T>(&self, work: impl FnOnce(&dyn Task) -> T) -> Option<T> {
-        // Left after the reference was dropped (gate 1), also if `work` panics.
-        let _entered = self.gate.enter()?;
+    /// Lets the calling thread run maintenance; `None` if the cache is gone, or going.
+    pub(super) fn run_due(&self) -> Option<Duration> {
+        self.work(self.gate.enter()?, |task| task.run_due())?
+    }
+
+    /// Lets the calling thread deliver notifications; `None` if the cache is gone.
+    pub(super) fn deliver<T>(&self, work: impl FnOnce(&dyn Task) -> T) -> Option<T> {
+        self.work(self.gate.enter_to_deliver()?, work)
+    }
+
+    /// `entered` is left after the reference was dropped (gate 1), also if `work` panics.
+    fn work<T>(&self, _entered: Entered, work: impl FnOnce(&dyn Task) -> T) -> Option<T> {
         let task = self.task.upgrade()?;
         let answer = work(&*task);
         // The last handle may have been dropped by user code that has just run here. Then this
@@ -84,30 +89,35 @@ impl TaskRef {
 
     /// The calling thread is about to drop the last handle. Waits until no other thread is at work
     /// on the cache and the listener has heard of everything, so that this thread drops the cache
-    /// itself. A thread that is at work on a cache, or inside a listener, does not wait (gate 2). A
-    /// listener thread ends another cache itself, if no other thread is at work on that.
+    /// itself. A thread that is at work on a cache, or inside a listener, does not wait (gate 2).
     pub(crate) fn close(&self) {
         let waits = self.gate.close();
         let Some(task) = self.task.upgrade() else {
             return;
         };
         if waits {
-            self.gate.wait_until_empty();
-        } else if self.gate.is_innermost() {
-            return;
-        } else if !(role() == Role::Listener && self.gate.is_empty()) {
-            return self.hand_over(task);
+            self.end(&*task);
+        } else if !self.gate.is_innermost() {
+            self.hand_over(task);
         }
-        tell_rest(&task);
+    }
+
+    /// Ends a cache whose gate is closed: when this returns, no other thread is at work on it, and
+    /// none will be.
+    pub(super) fn end(&self, task: &dyn Task) {
+        self.gate.wait_until_empty();
+        task.tell_rest();
+        self.gate.end();
+        self.gate.wait_until_empty();
     }
 
     /// Lets a shared thread drop a cache with a listener, after it has delivered the rest; if the
     /// thread that dropped the last handle did not wait. If there is no such thread, the reference
     /// is dropped here, and with it perhaps the cache.
     fn hand_over(&self, task: Arc<dyn Task>) {
-        let by_callers = matches!(task.delivery(), Delivery::Caller) && role() == Role::Program;
-        if task.has_listener() && !by_callers && self.gate.claim_new_thread() {
-            listeners::run(Job::Drop(task, self.gate()));
+        let by_callers = matches!(self.delivery, Delivery::Caller) && role() == Role::Program;
+        if self.listens && !by_callers && self.gate.claim_new_thread() {
+            listeners::run(Job::Drop(self.clone(), task));
         }
     }
 }
@@ -191,7 +201,7 @@ impl MaintenanceTask {
     /// assert_eq!(*told.lock().unwrap(), [(1, RemovalCause::Expired)]);
     /// ```
     pub fn run(&self) -> Option<Duration> {
-        self.0.with(|task| task.run_due())?
+        self.0.run_due()
     }
 }
 
@@ -203,22 +213,21 @@ impl fmt::Debug for MaintenanceTask {
     }
 }
 
-/// A task that is never run.
 #[cfg(test)]
-pub(crate) struct Idle;
+impl TaskRef {
+    /// One that is never run.
+    pub(crate) fn idle() -> Self {
+        Self::new(Weak::<Idle>::new(), Delivery::Background, false)
+    }
+}
+
+#[cfg(test)]
+struct Idle;
 
 #[cfg(test)]
 impl Task for Idle {
     fn run_due(&self) -> Option<Duration> {
         None
-    }
-
-    fn delivery(&self) -> &Delivery {
-        &Delivery::Background
-    }
-
-    fn has_listener(&self) -> bool {
-        false
     }
 
     fn deliver(&self) -> bool {
@@ -227,9 +236,5 @@ impl Task for Idle {
 
     fn drop_offer(&self) {}
 
-    fn drain(&self) -> bool {
-        false
-    }
-
-    fn deliver_rest(&self) {}
+    fn tell_rest(&self) {}
 }

@@ -2,8 +2,8 @@
 //!
 //! # How it works
 //!
-//! A [`Worker`] is a thread with a list of members: the tasks of caches, each with the moment at
-//! which it is to run next, and an ordered set of these moments. The thread starts at the first
+//! A [`Worker`] is a thread with a list of members: caches, each with the moment at which it is to
+//! run next, and their tasks in the order of these moments. The thread starts at the first
 //! request, sleeps until the earliest moment, runs that member's job, and ends when its last member
 //! has left. With nothing scheduled it sleeps without a timeout. It holds the caches weakly.
 //!
@@ -13,8 +13,8 @@
 //!
 //! # Invariants
 //!
-//! 1. `wake_at` of a member is the earliest moment requested since its last run began, and
-//!    `(moment, member)` is in `schedule` exactly while it is set.
+//! 1. The moment of a member is the earliest one requested since its last run began, and
+//!    `(moment, member)` is in `schedule` exactly while there is one.
 //! 2. At most one thread for each worker; `running` changes under the state's lock.
 //! 3. A worker belongs to one process: a child made by `fork` has none of its threads.
 //!
@@ -30,7 +30,7 @@ use crate::contain::contain;
 use crate::process::PerProcess;
 use crate::sync::thread_local;
 use std::cell::Cell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -60,6 +60,11 @@ pub(super) fn role() -> Role {
     ROLE.try_with(Cell::get).unwrap_or(Role::Program)
 }
 
+/// Whether the calling thread is one of those that call listeners for all caches.
+pub(crate) fn is_listener_thread() -> bool {
+    role() == Role::Listener
+}
+
 /// Starts threads of the crate.
 #[derive(Default)]
 pub(super) struct Starter {
@@ -70,6 +75,12 @@ pub(super) struct Starter {
 }
 
 impl Starter {
+    /// Waits for the end of the threads that were started, which contain the panics of user code.
+    /// Not under a lock.
+    pub(super) fn join(threads: Vec<JoinHandle<()>>) {
+        threads.into_iter().for_each(|thread| _ = thread.join());
+    }
+
     /// Starts a thread; false if it cannot be started, or could not a moment ago.
     pub(super) fn start(
         &mut self,
@@ -89,13 +100,6 @@ impl Starter {
         self.failed_at = started.is_err().then_some(now);
         self.threads.extend(started.inspect_err(report));
         self.failed_at.is_none()
-    }
-}
-
-/// Waits for the end of threads, which contain the panics of user code.
-pub(super) fn join(threads: Vec<JoinHandle<()>>) {
-    for thread in threads {
-        _ = thread.join();
     }
 }
 
@@ -134,18 +138,13 @@ pub(super) struct Worker {
 struct State {
     /// How many caches the process has built and not dropped.
     caches: usize,
-    /// By the address of the task.
-    members: BTreeMap<usize, Member>,
-    schedule: BTreeSet<(Instant, usize)>,
+    /// When each runs next, by the address of its task.
+    members: BTreeMap<usize, Option<Instant>>,
+    schedule: BTreeMap<(Instant, usize), TaskRef>,
     running: bool,
     /// Whether the thread has to end, though caches may have come since.
     ending: bool,
     starter: Starter,
-}
-
-struct Member {
-    task: TaskRef,
-    wake_at: Option<Instant>,
 }
 
 impl Worker {
@@ -162,7 +161,7 @@ impl Worker {
         // A moment that the platform cannot express counts as never.
         if let Some(at) = now.checked_add(after)
             && state.schedule(task, at)
-            && state.schedule.first() == Some(&(at, task.address()))
+            && state.first() == Some((at, task.address()))
         {
             self.changed.notify_one();
         }
@@ -196,7 +195,7 @@ impl Worker {
             state.ending = state.running;
             let threads = std::mem::take(&mut state.starter.threads);
             drop(state);
-            join(threads);
+            Starter::join(threads);
             listeners::end();
         }
     }
@@ -205,10 +204,10 @@ impl Worker {
     fn work(&'static self) {
         let mut state = lock(&self.state);
         while !state.members.is_empty() && !state.ending {
-            let next = state.schedule.first().copied();
+            let next = state.first();
             let now = Instant::now();
             state = match next {
-                Some((at, id)) if at <= now => self.run(state, id),
+                Some((at, _)) if at <= now => self.run(state),
                 Some((at, _)) => wait(&self.changed, state, at - now),
                 // Without a timeout: the platform cannot express this one.
                 None => wait(&self.changed, state, Duration::MAX),
@@ -221,16 +220,14 @@ impl Worker {
     }
 
     /// Runs the member that is first in the schedule.
-    fn run<'a>(&'a self, mut state: MutexGuard<'a, State>, id: usize) -> MutexGuard<'a, State> {
-        state.schedule.pop_first();
-        if let Some(member) = state.members.get_mut(&id) {
-            member.wake_at = None;
-            let task = member.task.clone();
+    fn run<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        if let Some(((_, id), task)) = state.schedule.pop_first() {
+            state.members.insert(id, None);
             drop(state);
             // A panic in a ticker or in a destructor has been reported by the panic hook. It must
             // not end the thread that other caches rely on.
             // The run arranges its own next one.
-            contain(|| task.with(|task| _ = task.run_due()));
+            contain(|| task.run_due());
             drop(task);
             state = lock(&self.state);
         }
@@ -242,23 +239,26 @@ impl State {
     /// Notes that a member is to run at a moment; true if none before was noted.
     fn schedule(&mut self, task: &TaskRef, at: Instant) -> bool {
         let id = task.address();
-        let member = self.members.entry(id).or_insert_with(|| Member {
-            task: task.clone(),
-            wake_at: None,
-        });
-        match member.wake_at {
-            Some(known) if known <= at => return false,
-            Some(known) => _ = self.schedule.remove(&(known, id)),
-            None => (),
+        let moment = self.members.entry(id).or_default();
+        if moment.is_some_and(|known| known <= at) {
+            return false;
         }
-        member.wake_at = Some(at);
-        self.schedule.insert((at, id))
+        if let Some(known) = moment.replace(at) {
+            self.schedule.remove(&(known, id));
+        }
+        self.schedule.insert((at, id), task.clone());
+        true
     }
 
     fn leave(&mut self, id: usize) {
-        if let Some(at) = self.members.remove(&id).and_then(|member| member.wake_at) {
+        if let Some(at) = self.members.remove(&id).flatten() {
             self.schedule.remove(&(at, id));
         }
+    }
+
+    /// The next moment, and whose it is.
+    fn first(&self) -> Option<(Instant, usize)> {
+        self.schedule.keys().next().copied()
     }
 }
 
@@ -284,20 +284,18 @@ pub(super) fn report_once(reported: &AtomicBool, fault: fmt::Arguments<'_>) {
 
 #[cfg(all(test, not(wheelhouse_loom), not(wheelhouse_shuttle)))]
 mod tests {
-    use super::super::task::Idle;
     use super::*;
-    use std::sync::Weak;
 
     #[test]
     fn a_member_is_scheduled_once_for_the_earliest_of_its_moments() {
-        let tasks = [(); 3].map(|()| TaskRef::new(Weak::<Idle>::new()));
+        let tasks = [(); 3].map(|()| TaskRef::idle());
         let mut state = State::default();
         let now = Instant::now();
         let mut schedule = |task: usize, after: u64| {
             let noted = state.schedule(&tasks[task], now + Duration::from_secs(after));
-            let (at, id) = state.schedule.first().expect("something is scheduled");
-            let first = tasks.iter().position(|task| task.address() == *id);
-            (noted, (*at - now).as_secs(), first, state.schedule.len())
+            let (at, id) = state.first().expect("something is scheduled");
+            let first = tasks.iter().position(|task| task.address() == id);
+            (noted, (at - now).as_secs(), first, state.schedule.len())
         };
         assert_eq!(schedule(1, 9), (true, 9, Some(1), 1));
         assert_eq!(schedule(2, 5), (true, 5, Some(2), 2));

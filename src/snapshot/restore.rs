@@ -16,17 +16,9 @@ use std::collections::HashSet;
 use std::hash::{BuildHasher, Hash};
 use std::time::{Duration, SystemTime};
 
-/// The outcome of one entry.
-enum Verdict {
-    PutBack {
-        weight: u32,
-        remaining: Remaining,
-    },
-    /// It has ended; with its weight if the listener is to hear of it.
-    Expired(Option<u32>),
-    Present,
-    Refused,
-}
+/// What the second pass does with an entry: its weight, and what remains of its lifetimes; nothing
+/// if it has ended, and the listener is to hear of it.
+type Verdict = Option<(u32, Option<Remaining>)>;
 
 impl<K: Hash + Eq + Clone + 'static, V: Clone + 'static, S: BuildHasher> Cache<K, V, S> {
     /// Inserts the entries of a snapshot, each in one step with its remaining lifetime, and says
@@ -82,37 +74,32 @@ impl<K: Hash + Eq + Clone + 'static, V: Clone + 'static, S: BuildHasher> Cache<K
         // Read once: a restore of many entries takes time, which counts for the last entry, too.
         let now = self.core().shared.clock.now();
         let mut used = self.weighted_size();
+        let mut counts = Restored::default();
         let mut seen = HashSet::with_capacity_and_hasher(snapshot.len(), RandomState::default());
         let mut verdicts: Vec<Verdict> = snapshot
             .iter()
             .map(|entry| {
-                if seen.insert(&entry.key) {
-                    self.judge(entry, (downtime, now), how.ended, &mut used)
-                } else {
-                    Verdict::Present
+                if !seen.insert(&entry.key) || self.contains_key(&entry.key) {
+                    counts.present += 1;
+                    return None;
                 }
+                self.judge(entry, (downtime, now), how.ended, &mut used, &mut counts)
             })
             .collect();
         drop(seen);
-        let mut counts = Restored::default();
         let mut entries = snapshot.entries;
         while let (Some(entry), Some(verdict)) = (entries.pop(), verdicts.pop()) {
+            let SavedEntry { key, value, .. } = entry;
             match verdict {
-                Verdict::PutBack { weight, remaining } => {
-                    if restore::put_back(self.core(), entry.key, entry.value, weight, remaining) {
+                Some((weight, Some(remaining))) => {
+                    if restore::put_back(self.core(), key, value, weight, remaining) {
                         counts.restored += 1;
                     } else {
                         counts.present += 1;
                     }
                 }
-                Verdict::Expired(told) => {
-                    counts.expired += 1;
-                    if let Some(weight) = told {
-                        restore::notify_ended(self.core(), entry.key, entry.value, weight);
-                    }
-                }
-                Verdict::Present => counts.present += 1,
-                Verdict::Refused => counts.refused += 1,
+                Some((weight, None)) => restore::notify_ended(self.core(), key, value, weight),
+                None => {}
             }
         }
         counts
@@ -126,10 +113,8 @@ impl<K: Hash + Eq + Clone + 'static, V: Clone + 'static, S: BuildHasher> Cache<K
         (downtime, now): (Duration, u64),
         ended: Ended,
         used: &mut u64,
+        counts: &mut Restored,
     ) -> Verdict {
-        if self.contains_key(&entry.key) {
-            return Verdict::Present;
-        }
         let age = entry.age.saturating_add(downtime);
         let limits = &self.core().lifetimes.limits;
         let idle_left = limits
@@ -143,28 +128,28 @@ impl<K: Hash + Eq + Clone + 'static, V: Clone + 'static, S: BuildHasher> Cache<K
                 .map(|live| live.saturating_sub(entry.age)),
         ];
         let has_ended = |lifetime: &Duration| *lifetime <= downtime;
+        let weigh = || self.core().weigh(&entry.key, &entry.value);
         if lifetimes.iter().flatten().any(has_ended) {
-            let weigh = || self.core().weigh(&entry.key, &entry.value);
-            return Verdict::Expired((ended == Ended::Tell).then(weigh));
+            counts.expired += 1;
+            return (ended == Ended::Tell).then(|| (weigh(), None));
         }
-        let weight = self.core().weigh(&entry.key, &entry.value);
+        let weight = weigh();
         let fits = used.saturating_add(u64::from(weight));
         let max = self.core().shared.max_capacity();
         if max.is_some_and(|max| fits > max) {
-            return Verdict::Refused;
+            counts.refused += 1;
+            return None;
         }
         *used = fits;
         let left =
             |lifetime: Option<Duration>| lifetime.map(|lifetime| lifetime.saturating_sub(downtime));
-        Verdict::PutBack {
-            weight,
-            remaining: Remaining {
-                at: now,
-                own: left(entry.time_left),
-                idle: left(idle_left),
-                refresh: left(entry.refresh_in),
-                age,
-            },
-        }
+        let remaining = Remaining {
+            at: now,
+            own: left(entry.time_left),
+            idle: left(idle_left),
+            refresh: left(entry.refresh_in),
+            age,
+        };
+        Some((weight, Some(remaining)))
     }
 }

@@ -106,19 +106,19 @@ impl<K: Hash + Eq + Clone + 'static, V: Clone + 'static, S: BuildHasher> Cache<K
         let core = self.core();
         let count = self.entry_count() as usize;
         let mut ranks = HashMap::with_capacity_and_hasher(count, RandomState::default());
-        core.maintenance
-            .view(&core.shared)
-            .walk_by_eviction(usize::MAX, |entry| {
-                // An entry that was used during the walk is visited again: the later rank holds.
-                ranks.insert(entry.address(), (entry.uses(), ranks.len()));
-            });
+        let view = core.maintenance.view(&core.shared);
+        view.bring_up_to_date();
+        view.walk_by_eviction(usize::MAX, |entry| {
+            // An entry that was used during the walk is visited again: the later rank holds.
+            ranks.insert(entry.address(), (entry.uses(), ranks.len()));
+        });
         // The system's clock is read last. If this thread is held up in between, a restore takes
         // too little downtime off, and no entry ends early.
         let now = core.shared.clock.now();
         let taken_at = SystemTime::now();
         let mut entries = Vec::with_capacity(count);
         for entry in self {
-            let node = entry.node();
+            let node = entry.node;
             let rank = ranks.get(&node.entry().address()).copied();
             entries.push((rank.unwrap_or(HOT), saved(core, &entry, node, now)));
         }
@@ -140,7 +140,7 @@ fn saved<K: Clone, V: Clone, S>(
     now: u64,
 ) -> SavedEntry<K, V> {
     let limits = &core.lifetimes.limits;
-    let wanted = entry.deadline();
+    let wanted = entry.deadline;
     let hard = core.lifetimes.hard_deadline(node, wanted, now);
     SavedEntry {
         key: entry.key().clone(),

@@ -2,7 +2,7 @@
 //!
 //! They are for people who look at a running cache; they are not fast.
 
-use crate::map::END;
+use crate::map::Walk;
 use crate::node::NodePtr;
 use crate::operations::{Core, EntryRef};
 use crate::policy::Policy;
@@ -74,11 +74,7 @@ impl<'a, K, V, S> Policy<'a, K, V, S> {
     /// assert_eq!(cache.policy().hottest(1).map(|entry| *entry.key()).collect::<Vec<_>>(), [3]);
     /// ```
     pub fn hottest(&self, n: usize) -> View<'a, K, V, S> {
-        self.view(n, |pin| {
-            let mut nodes = self.coldest_first(pin);
-            nodes.reverse();
-            nodes
-        })
+        self.view(n, |pin| self.coldest_first(pin).into_iter().rev())
     }
 
     /// Returns up to `n` entries that were used least, the least used first, as far as the size
@@ -125,11 +121,7 @@ impl<'a, K, V, S> Policy<'a, K, V, S> {
     /// assert_eq!(last, [9, 8]);
     /// ```
     pub fn last_to_evict(&self, n: usize) -> View<'a, K, V, S> {
-        self.view(n, |pin| {
-            let mut nodes = self.by_eviction(usize::MAX, pin);
-            nodes.reverse();
-            nodes
-        })
+        self.view(n, |pin| self.by_eviction(usize::MAX, pin).into_iter().rev())
     }
 
     /// Returns up to `n` entries that the size policy would evict first, the next victim first; in
@@ -198,12 +190,17 @@ impl<'a, K, V, S> Policy<'a, K, V, S> {
     }
 
     /// A view of the first `n` of the nodes that `ranked` returns, each with what ranks it.
-    fn view<R>(
+    fn view<R, I: IntoIterator<Item = (R, NodePtr<K, V>)>>(
         &self,
         n: usize,
-        ranked: impl FnOnce(&Pin) -> Vec<(R, NodePtr<K, V>)>,
+        ranked: impl FnOnce(&Pin) -> I,
     ) -> View<'a, K, V, S> {
-        let pin = self.core.shared.pin();
+        let shared = &self.core.shared;
+        if shared.max_capacity().is_some() {
+            // Before this thread is pinned, since destructors run in it.
+            self.core.maintenance.view(shared).bring_up_to_date();
+        }
+        let pin = shared.pin();
         // A walk may meet an entry twice.
         let mut seen = HashSet::new();
         let nodes = ranked(&pin).into_iter().map(|(_, node)| node);
@@ -240,14 +237,9 @@ impl<'a, K, V, S> Policy<'a, K, V, S> {
 
     /// Visits all nodes in the map.
     fn each(&self, pin: &Pin, mut visit: impl FnMut(NodePtr<K, V>)) {
-        let map = &self.core.shared.map;
-        let mut group = Vec::new();
-        for shard in 0..map.shards() {
-            let mut position = 0;
-            while position < END {
-                position = map.collect(shard, position as u32, pin, &mut group);
-                group.iter().copied().for_each(&mut visit);
-            }
+        let (mut walk, mut group) = (Walk::default(), Vec::new());
+        while (self.core.shared.map).next_group(&mut walk, pin, &mut group) {
+            group.iter().copied().for_each(&mut visit);
         }
     }
 }

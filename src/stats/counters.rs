@@ -13,16 +13,19 @@
 //!    number. Numbers pass from thread to thread under a lock ([`stripe`]), so the next thread sees
 //!    what the last one stored.
 //! 2. Counts never fall.
+//! 3. The histogram has one writer at a time, the holder of the maintenance lock: so a load and a
+//!    store count exactly.
 //!
 //! # Cost
 //!
 //! A count costs a thread-local load, a bounds check, a load and a store. A stripe takes 128 bytes,
 //! with 2 stripes a core and 32 at least; the histogram of lateness takes 4 KiB.
 
-use super::histogram::Histogram;
+use super::histogram::{BUCKETS, bucket_of};
 use crate::listener::RemovalCause;
 use crate::stripe::{self, Padded};
 use crate::sync::{AtomicU64, Ordering, add_alone};
+use crate::time::saturating_nanos;
 use std::time::Duration;
 
 /// Number of removal causes: [`RemovalCause::index`] is below.
@@ -79,7 +82,8 @@ pub(crate) struct Counters {
     shared_from: usize,
     /// From [`Count::Passes`] on. A load or a pass costs much more than an atomic addition.
     others: [AtomicU64; COUNTS - STRIPED],
-    lateness: Histogram,
+    /// How late entries were removed, as a histogram.
+    lateness: Box<[AtomicU64]>,
 }
 
 impl Counters {
@@ -89,7 +93,7 @@ impl Counters {
             stripes: (0..own + SHARED).map(|_| Padded::default()).collect(),
             shared_from: own,
             others: Default::default(),
-            lateness: Histogram::new(),
+            lateness: (0..BUCKETS).map(|_| AtomicU64::new(0)).collect(),
         }
     }
 
@@ -116,20 +120,20 @@ impl Counters {
 
     /// A pair left the cache, by any thread.
     pub(crate) fn removed(&self, cause: RemovalCause, weight: u32) {
-        self.add(Count::Removals as usize + cause.index(), 1);
-        self.add(Count::Weights as usize + cause.index(), weight.into());
+        self.add(Count::Removals as usize + cause as usize, 1);
+        self.add(Count::Weights as usize + cause as usize, weight.into());
     }
 
-    /// The pass removed an entry this long after its deadline. Called under the maintenance lock.
+    /// The pass removed an entry this long after its deadline. Called under the maintenance lock
+    /// (counters 3).
     pub(crate) fn late_by(&self, nanos: u64) {
-        self.lateness.record(nanos);
+        add_alone(&self.lateness[bucket_of(nanos)], 1);
     }
 
     /// A pass has ended.
     pub(crate) fn passed(&self, took: Duration) {
-        let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
         self.add_seldom(Count::Passes, 1);
-        self.add_seldom(Count::PassNanos, nanos);
+        self.add_seldom(Count::PassNanos, saturating_nanos(took));
     }
 
     /// Relaxed throughout: counts order nothing.
@@ -164,7 +168,8 @@ impl Counters {
 
     /// How late entries were removed, as counts of a histogram.
     pub(super) fn lateness(&self) -> Vec<u64> {
-        self.lateness.counts()
+        let count = |bucket: &AtomicU64| bucket.load(Ordering::Relaxed);
+        self.lateness.iter().map(count).collect()
     }
 }
 

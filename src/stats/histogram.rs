@@ -10,43 +10,16 @@
 //! # Invariants
 //!
 //! 1. The buckets lie in order of their durations and cover every `u64`.
-//! 2. A [`Histogram`] has one writer at a time, the holder of the maintenance lock: so a load and a
-//!    store count exactly.
 //!
 //! # Cost
 //!
 //! 4 KiB. To record takes a few instructions on one word.
 
-use crate::sync::{AtomicU64, Ordering, add_alone};
-
 /// Buckets for each power of two.
 const PARTS: u64 = 8;
 const PART_BITS: u32 = PARTS.ilog2();
 /// One bucket for each duration below `PARTS`, `PARTS` buckets for each power of two above.
-const BUCKETS: usize = ((64 - PART_BITS as usize) + 1) * PARTS as usize;
-
-pub(super) struct Histogram {
-    buckets: [AtomicU64; BUCKETS],
-}
-
-impl Histogram {
-    pub(super) fn new() -> Self {
-        Self {
-            buckets: std::array::from_fn(|_| AtomicU64::new(0)),
-        }
-    }
-
-    /// Counts a duration. Called by the one writer (histogram 2).
-    pub(super) fn record(&self, nanos: u64) {
-        add_alone(&self.buckets[bucket_of(nanos)], 1);
-    }
-
-    /// The counts at this moment, in order of duration.
-    pub(super) fn counts(&self) -> Vec<u64> {
-        let count = |bucket: &AtomicU64| bucket.load(Ordering::Relaxed);
-        self.buckets.iter().map(count).collect()
-    }
-}
+pub(super) const BUCKETS: usize = ((64 - PART_BITS as usize) + 1) * PARTS as usize;
 
 /// A duration in nanoseconds that at least the fraction `quantile` of the durations counted did not
 /// exceed. `None` if none was counted, or if `quantile` is not a number.
@@ -71,7 +44,8 @@ pub(super) fn shorter_than(counts: &[u64], nanos: u64) -> u64 {
     counts.iter().take(bucket_of(nanos)).sum()
 }
 
-fn bucket_of(nanos: u64) -> usize {
+/// The bucket that counts a duration.
+pub(super) fn bucket_of(nanos: u64) -> usize {
     if nanos < PARTS {
         return nanos as usize;
     }
@@ -110,12 +84,11 @@ mod tests {
 
     #[test]
     fn quantiles_are_upper_edges_of_the_right_rank() {
-        let lateness = Histogram::new();
-        assert_eq!(quantile(&lateness.counts(), 0.5), None);
+        let mut counts = vec![0; BUCKETS];
+        assert_eq!(quantile(&counts, 0.5), None);
         for nanos in [0, 1, 2, 3, 4, 5, 6, 7, 100, 1_000_000] {
-            lateness.record(nanos);
+            counts[bucket_of(nanos)] += 1;
         }
-        let counts = lateness.counts();
         let at = |q: f64| quantile(&counts, q).unwrap();
         assert_eq!([at(0.0), at(0.1), at(0.11), at(0.8)], [0, 0, 1, 7]);
         assert!((100..=112).contains(&at(0.9)), "{}", at(0.9));

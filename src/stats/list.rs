@@ -79,6 +79,12 @@ const COUNTS: [(&str, Count); 13] = [
     ("listener_panics", Count::ListenerPanics),
 ];
 
+/// The names of the counts that stand in the list once for each cause.
+const BY_CAUSE: [(&str, Count); 2] = [
+    ("removals", Count::Removals),
+    ("removed_weight", Count::Weights),
+];
+
 impl Stats {
     /// Returns all statistics, each with its name, its kind and its value, so that an exporter need
     /// not know them. Later versions may add some.
@@ -118,20 +124,15 @@ impl Stats {
         for (name, count) in COUNTS {
             add(name, None, StatValue::Count(self.counts[count as usize]));
         }
-        for cause in RemovalCause::ALL {
-            let count = StatValue::Count(self.removals(cause));
-            add("removals", Some(cause), count);
+        for (name, first) in BY_CAUSE {
+            for cause in RemovalCause::ALL {
+                let count = self.counts[first as usize + cause as usize];
+                add(name, Some(cause), StatValue::Count(count));
+            }
         }
-        for cause in RemovalCause::ALL {
-            let weight = StatValue::Count(self.removed_weight(cause));
-            add("removed_weight", Some(cause), weight);
-        }
-        for (name, time) in [
-            ("maintenance_time", self.maintenance_time()),
-            ("load_time", self.load_time()),
-        ] {
-            add(name, None, StatValue::Time(time));
-        }
+        let time = StatValue::Time(self.maintenance_time());
+        add("maintenance_time", None, time);
+        add("load_time", None, StatValue::Time(self.load_time()));
         let below = EDGES.map(|edge| {
             let nanos = 1_u64 << edge;
             let below = histogram::shorter_than(&self.lateness, nanos);

@@ -157,7 +157,7 @@ impl Stats {
     /// assert_eq!(cache.stats().removals(RemovalCause::Expired), 0);
     /// ```
     pub fn removals(&self, cause: RemovalCause) -> u64 {
-        self.counts[Count::Removals as usize + cause.index()]
+        self.counts[Count::Removals as usize + cause as usize]
     }
 
     /// The total weight of the pairs that left for this cause. Without a weigher every entry weighs
@@ -176,7 +176,7 @@ impl Stats {
     /// assert_eq!(cache.stats().removed_weight(RemovalCause::Replaced), 12);
     /// ```
     pub fn removed_weight(&self, cause: RemovalCause) -> u64 {
-        self.counts[Count::Weights as usize + cause.index()]
+        self.counts[Count::Weights as usize + cause as usize]
     }
 
     /// The total weight of the entries that the cache itself removed: the sum of

@@ -13,8 +13,7 @@
 //! (`latch`).
 //!
 //! `Arc` and `Weak` are always the standard library's: no protocol of this crate rests on the
-//! orderings of a reference count, except the wait for items that other threads are freeing
-//! (`maintenance`, `BeingFreed`).
+//! orderings of a reference count.
 
 #[cfg(not(any(wheelhouse_loom, wheelhouse_shuttle)))]
 mod latch;

@@ -45,6 +45,12 @@ pub(crate) fn deadline_in(now: u64, lifetime: Option<Duration>) -> u64 {
     }
 }
 
+/// The time of a write, which is not [`NEVER`]: that would say that it is not known.
+#[inline]
+pub(crate) fn of_write(now: u64) -> u64 {
+    now + u64::from(now == NEVER)
+}
+
 /// The time left until the deadline: `None` if it is [`NEVER`], zero if it is due.
 #[inline]
 pub(crate) fn time_left(now: u64, deadline: u64) -> Option<Duration> {

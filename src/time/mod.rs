@@ -41,7 +41,7 @@ use std::time::{Duration, Instant};
 
 pub(crate) use deadline::{
     MAX_LIFETIME_NANOS, NEVER, deadline_after, deadline_in, earlier, elapsed, is_before, is_due,
-    saturating_nanos, time_left,
+    of_write, saturating_nanos, time_left,
 };
 pub use ticker::{ManualTicker, Ticker};
 
@@ -166,10 +166,7 @@ impl Clock {
 
     /// The time left from now until a deadline: `None` if it never comes, zero if it is due.
     pub(crate) fn time_until(&self, deadline: u64) -> Option<Duration> {
-        if deadline == NEVER {
-            return None;
-        }
-        time_left(self.now(), deadline)
+        (deadline != NEVER).then(|| time_left(self.now(), deadline))?
     }
 
     /// A point of cache time as a policy is told it. If the platform cannot represent it, it is the

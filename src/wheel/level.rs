@@ -293,13 +293,6 @@ pub(crate) const fn bucket_id_of(level: usize, index: u32) -> u8 {
     FIRST[level] + index as u8
 }
 
-/// Whether the nodes of this bucket cascade to other buckets when it is visited. If not, they are
-/// due.
-#[inline]
-pub(crate) const fn is_cascaded(bucket_id: u8) -> bool {
-    bucket_id >= FIRST[1] && bucket_id < OVERDUE
-}
-
 #[cfg(any(test, fuzzing))]
 #[path = "../../checks/level.rs"]
 mod check;

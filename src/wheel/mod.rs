@@ -77,7 +77,7 @@
 
 mod level;
 
-use crate::list::{List, Timer};
+use crate::list::{List, TIMER};
 use crate::node::{EntryPtr, NO_BUCKET, NodePtr};
 use crate::time;
 use level::{BUCKETS, BUCKETS_PER_LEVEL, BucketSet, LEVELS, OVERDUE};
@@ -93,8 +93,6 @@ pub(crate) struct Wheel<K, V> {
     /// Where `next_due` continues its search for a pending bucket. The search goes round, so every
     /// pending bucket has its turn.
     resume_at: u8,
-    /// Whether the last node was taken from the end of a pending part.
-    from_end: bool,
     buckets: Option<Box<Buckets<K, V>>>,
 }
 
@@ -109,7 +107,7 @@ struct Buckets<K, V> {
 pub(crate) type Level = (Duration, usize, Vec<usize>);
 
 struct Bucket<K, V> {
-    entries: List<K, V, Timer>,
+    entries: List<K, V, TIMER>,
     /// The last of the pending nodes.
     pending_end: Option<EntryPtr<K, V>>,
 }
@@ -144,7 +142,6 @@ impl<K, V> Wheel<K, V> {
             occupied: BucketSet::default(),
             pending: BucketSet::default(),
             resume_at: OVERDUE,
-            from_end: false,
             buckets: None,
         }
     }
@@ -180,15 +177,9 @@ impl<K, V> Wheel<K, V> {
         if deadline != time::NEVER && self.spans.bucket_id(deadline, self.now) == at {
             self.buckets_mut().note_deadline(at, deadline, false);
         } else {
-            self.deschedule_apart(node);
+            self.deschedule(node);
             self.schedule(node);
         }
-    }
-
-    // Not inlined: `reschedule` would save more registers, for entries without a deadline, too.
-    #[inline(never)]
-    fn deschedule_apart(&mut self, node: NodePtr<K, V>) {
-        self.deschedule(node);
     }
 
     /// Unlinks a node's entry. Does nothing if it is in no bucket.
@@ -205,7 +196,7 @@ impl<K, V> Wheel<K, V> {
     /// Prefetches what [`deschedule`](Self::deschedule) will write.
     #[inline]
     pub(crate) fn prefetch_around(node: NodePtr<K, V>) {
-        List::<K, V, Timer>::prefetch_around(node.entry());
+        List::<K, V, TIMER>::prefetch_around(node.entry());
     }
 
     /// Moves the wheel's time, forward or back, and makes the buckets pending that this passes.
@@ -373,23 +364,12 @@ impl<K, V> Wheel<K, V> {
         }
     }
 
-    /// Unlinks a pending entry from a pending bucket. A flushed bucket is emptied in the order of
-    /// linking; a cascaded one from both ends of the pending part in turn. So two nodes are loaded
-    /// from memory at a time, which halves the time when the nodes do not fit into the processor's
-    /// caches.
+    /// Unlinks the first entry of a pending bucket.
     #[inline]
     fn take_pending(&mut self, bucket_id: u8) -> EntryPtr<K, V> {
-        self.from_end = level::is_cascaded(bucket_id) && !self.from_end;
-        let from_end = self.from_end;
         let bucket = &mut self.buckets_mut().by_id[usize::from(bucket_id)];
-        let end = bucket
-            .pending_end
-            .expect("a pending bucket has a last pending entry");
-        let front = bucket
-            .entries
-            .front()
-            .expect("a pending bucket holds entries");
-        let entry = if from_end { end } else { front };
+        let front = bucket.entries.front();
+        let entry = front.expect("a pending bucket holds entries");
         self.resume_at = bucket_id;
         if self.unlink(entry, bucket_id) {
             self.resume_at = bucket_id + 1;
@@ -397,12 +377,7 @@ impl<K, V> Wheel<K, V> {
         // Its neighbour is the next to be taken. It was just written to, so the address of its node
         // is in the processor's cache by now.
         let bucket = &self.buckets_mut().by_id[usize::from(bucket_id)];
-        let next = if from_end {
-            bucket.pending_end
-        } else {
-            bucket.entries.front()
-        };
-        if let Some(next) = next {
+        if let Some(next) = bucket.entries.front() {
             next.node().prefetch();
         }
         entry
@@ -414,7 +389,7 @@ impl<K, V> Wheel<K, V> {
         let bucket = &mut self.buckets_mut().by_id[usize::from(bucket_id)];
         let was_end = bucket.pending_end == Some(entry);
         if was_end {
-            bucket.pending_end = List::<K, V, Timer>::prev(entry);
+            bucket.pending_end = List::<K, V, TIMER>::prev(entry);
         }
         let was_last = was_end && bucket.pending_end.is_none();
         bucket.entries.unlink(entry);
@@ -422,20 +397,15 @@ impl<K, V> Wheel<K, V> {
             self.occupied.remove(bucket_id);
         }
         if was_last {
-            self.all_taken(bucket_id);
+            self.pending.remove(bucket_id);
+            // Nodes that became overdue since then are pending next: the other buckets have their
+            // turn in between, however fast overdue nodes come.
+            if bucket_id == OVERDUE {
+                self.mark_pending(OVERDUE);
+            }
         }
         entry.set_bucket_id(NO_BUCKET);
         was_last
-    }
-
-    /// Updates a bucket whose last pending node has left. Nodes that became overdue since then are
-    /// pending next: the other buckets have their turn in between, however fast overdue nodes come.
-    #[inline]
-    fn all_taken(&mut self, bucket_id: u8) {
-        self.pending.remove(bucket_id);
-        if bucket_id == OVERDUE {
-            self.mark_pending(OVERDUE);
-        }
     }
 }
 

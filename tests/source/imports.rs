@@ -79,17 +79,13 @@ fn named(text: &str) -> Vec<String> {
 }
 
 /// The files whose atomics and locks are not those of `sync`, which models replace, and why.
-const OWN_ATOMICS: [(&str, &str); 16] = [
+const OWN_ATOMICS: [(&str, &str); 15] = [
     (
         "load/cycle.rs",
         "a static: threads that wait, over all caches",
     ),
     ("load/state.rs", "a static: the number of the next load"),
     ("loading_cache/threads.rs", "threads of the system"),
-    (
-        "maintenance/freeing.rs",
-        "a fence for the reference counts of std",
-    ),
     ("process.rs", "statics: the process, its threads"),
     (
         "reclaim/crossbeam.rs",

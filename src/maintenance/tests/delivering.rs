@@ -32,8 +32,8 @@ fn a_delivery_that_is_stopped_again_and_again_keeps_the_order() {
     let deliver = || {
         maintenance.notifier.deliver(|| false, &mut |nodes| {
             let mut state = maintenance.state.lock();
-            for node in nodes.drain(..) {
-                state.freeing.retire(Garbage::Node(node));
+            for told in nodes.drain(..) {
+                state.freeing.retire(Garbage::Node(told.node));
             }
         })
     };

@@ -2,7 +2,7 @@
 
 use super::super::pass::Plan;
 use super::super::pass::RUN_BUDGET;
-use super::super::pass::make_room::SWEEPS_PER_TICK;
+use super::super::pass::SWEEPS_PER_TICK;
 use super::super::writers::{BATCH_HARD_LIMIT, CALLER_BUDGET};
 use super::node;
 use crate::{Cache, ManualTicker};

@@ -9,7 +9,7 @@ mod waking;
 
 use super::State;
 use super::pass::Plan;
-use super::pass::drain::{ORDERED_RENEWALS_PER_TURNOVER, RENEWALS_PER_TURNOVER};
+use super::pass::{ORDERED_RENEWALS_PER_TURNOVER, RENEWALS_PER_TURNOVER};
 use super::writers::{BATCH_HARD_LIMIT, BATCH_SOFT_LIMIT, SOFT_LIMITS_PER_BOUND, batch_soft_limit};
 use crate::eviction::{Eviction, EvictionPolicy};
 use crate::node::NodePtr;

@@ -1,12 +1,12 @@
 //! What the cache requests of its scheduler, request by request.
 
 use crate::maintenance::waking::{COALESCE_DELAY, Waking};
-use crate::scheduler::{Idle, TaskRef};
+use crate::scheduler::TaskRef;
 use crate::time::Clock;
 use crate::{Alarm, MaintenanceTask, ManualTicker, Scheduler, Ticker};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 const SECOND: u64 = 1_000_000_000;
@@ -30,9 +30,8 @@ impl Bell {
 
 fn waking() -> (Waking, Bell) {
     let bell = Bell::default();
-    let waking = Waking::new(Scheduler::custom(bell.clone()).waker());
-    waking.waker().enlist(TaskRef::new(Weak::<Idle>::new()));
-    (waking, bell)
+    let waker = Scheduler::custom(bell.clone()).waker(TaskRef::idle());
+    (Waking::new(waker), bell)
 }
 
 fn secs(count: u64) -> Duration {
@@ -42,7 +41,7 @@ fn secs(count: u64) -> Duration {
 #[test]
 fn an_earlier_moment_is_requested_and_a_later_one_is_not() {
     let (waking, bell) = waking();
-    assert!(!waking.is_armed() && !waking.is_up_to_callers());
+    assert!(!waking.is_armed() && !waking.waker.is_none());
     waking.request_by(6 * SECOND, SECOND);
     waking.request_by(7 * SECOND, SECOND);
     waking.request_by(6 * SECOND, SECOND);

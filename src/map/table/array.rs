@@ -23,7 +23,7 @@ const LOG_MASK: usize = 31;
 const RESIZING: usize = 32;
 
 /// An array of groups by its word; see the module docs.
-pub(super) struct Array<K, V>(*mut Group<K, V>);
+pub(super) struct Array<K, V>(pub(super) *mut Group<K, V>);
 
 impl<K, V> Clone for Array<K, V> {
     fn clone(&self) -> Self {
@@ -44,15 +44,6 @@ impl<K, V> Array<K, V> {
     pub(super) fn new(at: *mut Group<K, V>, log: u32) -> Self {
         debug_assert!(log <= MAX_LOG && at.addr() & (LOG_MASK | RESIZING) == 0);
         Self(at.map_addr(|at| at | log as usize))
-    }
-
-    #[inline]
-    pub(super) fn from_raw(word: *mut Group<K, V>) -> Self {
-        Self(word)
-    }
-
-    pub(super) fn as_raw(self) -> *mut Group<K, V> {
-        self.0
     }
 
     /// The same array, in a table whose entries are leaving it.
@@ -142,7 +133,7 @@ mod tests {
             let array = array(log);
             let resizing = array.resizing();
             assert!(!array.is_resizing() && resizing.is_resizing());
-            for array in [array, resizing, Array::from_raw(resizing.as_raw())] {
+            for array in [array, resizing, Array(resizing.0)] {
                 assert_eq!(array.at().addr(), 0x7fff_1234_5640);
                 assert_eq!((array.log(), array.groups()), (log, 1 << log));
             }

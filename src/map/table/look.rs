@@ -3,7 +3,7 @@
 
 use super::array::{self, Array};
 use super::group::{self, Group, LAST, Place};
-use super::memory::TablePart;
+use super::memory::{TablePart, TableState};
 use super::resize::Resize;
 use crate::node::{self, NodePtr};
 use crate::reclaim::Pin;
@@ -44,15 +44,17 @@ pub(crate) enum Look<T> {
 }
 
 impl<K, V> Table<K, V> {
-    /// A table without entries, whose array has two to the power of `log` groups.
-    pub(super) fn of_size(log: u32) -> Self {
-        let array = Array::new(TablePart::allocate(1 << log), log);
-        Self {
-            array: AtomicPtr::new(array.as_raw()),
+    /// An empty table with room for `capacity` entries before it first grows.
+    pub(in crate::map) fn new(capacity: usize) -> (Self, TableState<K, V>) {
+        let state = TableState::new(capacity);
+        let array = Array::new(TablePart::allocate(1 << state.least), state.least);
+        let table = Self {
+            array: AtomicPtr::new(array.0),
             version: AtomicU64::new(0),
             next: AtomicPtr::new(ptr::null_mut()),
             moved: AtomicU64::new(0),
-        }
+        };
+        (table, state)
     }
 
     /// Acquire, partner: the release store in `renew_version`.
@@ -73,7 +75,7 @@ impl<K, V> Table<K, V> {
     /// Acquire, partner: the release stores in `resize`.
     #[inline]
     pub(super) fn array(&self) -> Array<K, V> {
-        Array::from_raw(self.array.load(Ordering::Acquire))
+        Array(self.array.load(Ordering::Acquire))
     }
 
     /// Whether entries are moving from one array to another.

@@ -4,9 +4,9 @@
 
 use super::array::Array;
 use super::group::{self, Group, WORDS, Word};
-use crate::node::{self, Node};
+use crate::node::{self, Node, Refused};
 use crate::sync::AtomicPtr;
-use std::alloc::{Layout, alloc, alloc_zeroed, dealloc, handle_alloc_error};
+use std::alloc::{Layout, dealloc, handle_alloc_error};
 use std::num::NonZero;
 
 /// Entries for each group, on average, above which the table grows.
@@ -62,22 +62,6 @@ pub(crate) struct TablePart<K, V> {
     groups: NonZero<usize>,
 }
 
-/// Memory that the allocator did not give, or gave at an address that does not fit the tags.
-pub(super) struct NoRoom {
-    layout: Layout,
-    at: Option<usize>,
-}
-
-impl NoRoom {
-    #[cold]
-    fn end(self) -> ! {
-        match self.at {
-            Some(at) => node::refuse(at, self.layout.size()),
-            None => handle_alloc_error(self.layout),
-        }
-    }
-}
-
 // SAFETY: a TablePart owns plain memory. It does not own the nodes that its words point to.
 unsafe impl<K, V> Send for TablePart<K, V> {}
 
@@ -109,22 +93,25 @@ impl<K, V> TablePart<K, V> {
 
     /// Allocates groups whose words are all null.
     pub(super) fn allocate(groups: usize) -> *mut Group<K, V> {
-        let at = Self::room(groups, alloc_zeroed);
-        let at = at.unwrap_or_else(|refused| refused.end());
+        let layout = Self::layout(groups);
+        let at = node::allocate(layout, true).unwrap_or_else(|refused| {
+            if groups == 1 {
+                // A move that needs an overflow group cannot stop half-way: not by a panic.
+                handle_alloc_error(layout)
+            }
+            refused.fail()
+        });
         // SAFETY: as many zeroed words as there is room for, owned by this call.
-        unsafe { crate::sync::null_pointers(at.cast::<AtomicPtr<Node<K, V>>>(), groups * WORDS) };
-        at
+        unsafe {
+            crate::sync::null_pointers(at.cast::<AtomicPtr<Node<K, V>>>().as_ptr(), groups * WORDS)
+        };
+        at.cast().as_ptr()
     }
 
     /// Allocates groups that the caller [clears](Self::clear) before it uses them: under a shard's
     /// lock there is no time to write to all of them.
-    pub(super) fn reserve(groups: usize) -> *mut Group<K, V> {
-        Self::try_reserve(groups).unwrap_or_else(|refused| refused.end())
-    }
-
-    /// The same for a caller that can do without.
-    pub(super) fn try_reserve(groups: usize) -> Result<*mut Group<K, V>, NoRoom> {
-        Self::room(groups, alloc)
+    pub(super) fn reserve(groups: usize) -> Result<*mut Group<K, V>, Refused> {
+        node::allocate(Self::layout(groups), false).map(|at| at.cast().as_ptr())
     }
 
     /// Makes all words of a group null.
@@ -138,30 +125,5 @@ impl<K, V> TablePart<K, V> {
             at.write_bytes(0, 1);
             crate::sync::null_pointers(at.cast::<AtomicPtr<Node<K, V>>>(), WORDS);
         }
-    }
-
-    fn room(
-        groups: usize,
-        alloc: unsafe fn(Layout) -> *mut u8,
-    ) -> Result<*mut Group<K, V>, NoRoom> {
-        let layout = Self::layout(groups);
-        // SAFETY: not zero-sized.
-        let whole = unsafe { alloc(layout) };
-        if whole.is_null() {
-            return Err(NoRoom { layout, at: None });
-        }
-        if groups == 1 {
-            // A link at such an address would be taken for a node. A move that needs an overflow
-            // group cannot stop half-way, so the address is treated as 'out of memory'.
-            if !node::fits(whole.addr(), layout.size()) {
-                handle_alloc_error(layout)
-            }
-        } else if !node::is_taggable(whole.addr(), layout.size()) {
-            // SAFETY: allocated above with this layout; nothing points to it.
-            unsafe { dealloc(whole, layout) };
-            let at = Some(whole.addr());
-            return Err(NoRoom { layout, at });
-        }
-        Ok(whole.cast())
     }
 }

@@ -54,7 +54,8 @@ use crate::sync::Ordering;
 pub(super) struct Resize<'a, K, V> {
     table: &'a Table<K, V>,
     from: Array<K, V>,
-    to: Array<K, V>,
+    /// The array that entries move to.
+    pub(super) to: Array<K, V>,
 }
 
 impl<K, V> Clone for Resize<'_, K, V> {
@@ -76,13 +77,8 @@ impl<'a, K, V> Resize<'a, K, V> {
             return None;
         }
         // Acquire, partner: the release store in `begin`.
-        let to = Array::from_raw(table.next.load(Ordering::Acquire));
+        let to = Array(table.next.load(Ordering::Acquire));
         Some(Self { table, from, to })
-    }
-
-    /// The array that entries move to.
-    pub(super) fn to(self) -> Array<K, V> {
-        self.to
     }
 
     /// Which of the two arrays has a hash's home.
@@ -151,8 +147,7 @@ impl<'a, K, V> Resize<'a, K, V> {
         }
         if end == all {
             // Release, partner: `Table::array`.
-            let settled = self.to.as_raw();
-            self.table.array.store(settled, Ordering::Release);
+            self.table.array.store(self.to.0, Ordering::Release);
             state.retire_array(self.from);
         }
     }
@@ -196,7 +191,7 @@ mod tests {
             let (mut table, mut state) = Table::<u8, u8>::new((5 << from) as usize);
             table
                 .writer(&mut state)
-                .begin(to, TablePart::reserve(1 << to));
+                .begin(to, TablePart::allocate(1 << to));
             let resize = Resize::of(&table, table.array()).expect("it has begun");
             assert_eq!(resize.units(), 8);
             for array in [resize.from, resize.to] {

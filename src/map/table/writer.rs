@@ -76,12 +76,6 @@ impl<K, V> Group<K, V> {
 pub(crate) struct Home<'a, K, V>(&'a Group<K, V>);
 
 impl<K, V> Table<K, V> {
-    /// An empty table with room for `capacity` entries before it first grows.
-    pub(in crate::map) fn new(capacity: usize) -> (Self, TableState<K, V>) {
-        let state = TableState::new(capacity);
-        (Self::of_size(state.least), state)
-    }
-
     /// The table for its writer, by the state that is in the shard's lock.
     #[inline]
     pub(in crate::map) fn writer<'a, 's>(
@@ -200,7 +194,8 @@ impl<'a, K, V> Writer<'a, '_, K, V> {
             && array.log() < MAX_LOG
         {
             let log = array.log() + 1;
-            self.begin(log, TablePart::reserve(1 << log));
+            let next = TablePart::reserve(1 << log);
+            self.begin(log, next.unwrap_or_else(|refused| refused.fail()));
         }
     }
 
@@ -214,7 +209,7 @@ impl<'a, K, V> Writer<'a, '_, K, V> {
             && array.log() > self.state.least
         {
             let log = array.log() - 1;
-            if let Ok(next) = TablePart::try_reserve(1 << log) {
+            if let Ok(next) = TablePart::reserve(1 << log) {
                 self.begin(log, next);
             }
         }
@@ -225,22 +220,20 @@ impl<'a, K, V> Writer<'a, '_, K, V> {
     #[inline(never)]
     pub(super) fn begin(&mut self, log: u32, next: *mut Group<K, V>) {
         let table = self.table;
-        let array = table.array();
-        let next = Array::new(next, log);
         // Before `next` and `moved` change: a reader may still use them for an earlier move (table
         // 5).
         table.renew_version();
         // Release, partners: `Resize` and `Table::array`.
-        table.next.store(next.as_raw(), Ordering::Release);
+        (table.next).store(Array::new(next, log).0, Ordering::Release);
         table.moved.store(0, Ordering::Release);
-        let marked = array.resizing();
-        table.array.store(marked.as_raw(), Ordering::Release);
+        (table.array).store(table.array().resizing().0, Ordering::Release);
     }
 
     /// Begins to move the entries to an array of another size, though this one fits.
     #[cfg(all(test, wheelhouse_loom))]
     pub(in crate::map) fn begin_move(&mut self, log: u32) {
-        self.begin(log, TablePart::reserve(1 << log));
+        let next = TablePart::reserve(1 << log);
+        self.begin(log, next.unwrap_or_else(|refused| refused.fail()));
     }
 
     /// After an insert or a removal: moves what one write may.
@@ -303,7 +296,7 @@ impl<'a, K, V> Writer<'a, '_, K, V> {
         let table = self.table;
         let array = table.array();
         let resize = Resize::of(table, array);
-        let arrays = [Some(array), resize.map(|resize| resize.to())];
+        let arrays = [Some(array), resize.map(|resize| resize.to)];
         arrays.into_iter().flatten().flat_map(move |of| {
             let numbers = (0..of.groups()).map(u64::from);
             let is_home = move |&hash: &u64| resize.map_or(array, |it| it.home(hash)) == of;
@@ -325,7 +318,7 @@ impl<'a, K, V> Writer<'a, '_, K, V> {
             self.state.retire_chain(group.last());
         }
         if let Some(resize) = Resize::of(self.table, array) {
-            self.state.retire_array(resize.to());
+            self.state.retire_array(resize.to);
         }
         self.state.retire_array(array);
         self.table.array.store(ptr::null_mut(), Ordering::Release);

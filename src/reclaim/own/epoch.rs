@@ -76,9 +76,8 @@ struct Records {
 /// One thread's pins. On its own cache lines, adjacent-line prefetch included.
 #[repr(align(128))]
 pub(in super::super) struct Record {
-    /// 0, or the epoch that the first of the held pins has read, with [`MORE`] if `further` may be
-    /// other than 0. Only the record's own thread writes it (reclaim 3), so it reads it relaxed.
-    // Most calls hold a lone pin and touch nothing else.
+    /// 0, or the epoch that the first of the held pins has read. Only the record's own thread
+    /// writes it (reclaim 3), so it reads it relaxed.
     pinned: AtomicU64,
     /// [`PIN`] for each held pin beyond the first, and [`ORPHAN`]. Only the record's own thread
     /// uses it, relaxed. In 64 bits it cannot overflow, however many pins are forgotten.
@@ -90,11 +89,6 @@ pub(in super::super) struct Record {
 /// The value of a record that is not pinned; never an epoch.
 const NONE: u64 = 0;
 
-/// From one epoch to the next: epochs are even.
-const STEP: u64 = 2;
-/// In `pinned`: read `further` too. Targets are even, so this bit changes no comparison with one.
-const MORE: u64 = 1;
-
 /// In `further`: one pin.
 const PIN: u64 = 2;
 /// In `further`: the last pin frees the record.
@@ -103,7 +97,7 @@ const ORPHAN: u64 = 1;
 impl Epoch {
     pub(in super::super) fn new() -> Self {
         Self {
-            now: AtomicU64::new(NONE + STEP),
+            now: AtomicU64::new(NONE + 1),
             records: Arc::new(Records {
                 process: Process::current(),
                 list: Mutex::new(Vec::new()),
@@ -129,14 +123,14 @@ impl Epoch {
     pub(super) fn begin_grace(&self) -> u64 {
         grace_fence(Ordering::SeqCst);
         // Release, partner: the acquire in `enter_alone`.
-        self.now.fetch_add(STEP, Ordering::Release) + STEP
+        self.now.fetch_add(1, Ordering::Release) + 1
     }
 
     /// Whether no thread is pinned since before that target.
     pub(super) fn has_passed(&self, target: u64) -> bool {
         let mut records = self.records.list.lock();
         let is_held_up_by = |record: &Arc<Record>| {
-            // Acquire, partners: the releases in `enter_alone`, `leave` and `note`.
+            // Acquire, partners: the releases in `enter_alone` and `leave`.
             let pinned = record.pinned.load(Ordering::Acquire);
             pinned != NONE && pinned < target
         };
@@ -162,7 +156,8 @@ impl Record {
     #[inline]
     pub(super) fn enter(&self, epoch: &Epoch) {
         if !self.enter_alone(epoch) {
-            self.note(self.further.load(Ordering::Relaxed) + PIN);
+            let further = self.further.load(Ordering::Relaxed);
+            self.further.store(further + PIN, Ordering::Relaxed);
             // What a call has written must be visible to all threads before this thread's next call
             // reads, nested or not. It may still be in the processor's store buffer: a plain store
             // unlocks a shard.
@@ -187,12 +182,7 @@ impl Record {
     /// Ends a pin. Returns `true` for the last pin of an orphan.
     #[inline]
     pub(super) fn leave(&self) -> bool {
-        let more = self.pinned.load(Ordering::Relaxed) & MORE != 0;
-        let further = if more {
-            self.further.load(Ordering::Relaxed)
-        } else {
-            0
-        };
+        let further = self.further.load(Ordering::Relaxed);
         if further >= PIN {
             self.further.store(further - PIN, Ordering::Relaxed);
             return false;
@@ -204,20 +194,9 @@ impl Record {
 
     /// Makes `leave` return `true` for the last pin. For a record that is pinned.
     pub(super) fn make_orphan(&self) {
-        self.note(self.further.load(Ordering::Relaxed) | ORPHAN);
-    }
-
-    /// Stores `further` and sets [`MORE`], which stays until the last pin has gone, though
-    /// `further` may be 0 again before.
-    #[inline]
-    fn note(&self, further: u64) {
-        self.further.store(further, Ordering::Relaxed);
-        let pinned = self.pinned.load(Ordering::Relaxed);
-        debug_assert_ne!(pinned, NONE);
-        if pinned & MORE == 0 {
-            // Release, partner: the acquire in `has_passed`, whose answer does not change.
-            self.pinned.store(pinned | MORE, Ordering::Release);
-        }
+        debug_assert!(self.is_pinned());
+        let further = self.further.load(Ordering::Relaxed);
+        self.further.store(further | ORPHAN, Ordering::Relaxed);
     }
 
     pub(super) fn is_pinned(&self) -> bool {

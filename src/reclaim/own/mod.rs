@@ -7,8 +7,8 @@
 
 mod epoch;
 
+use super::Domain;
 use crate::sync::epoch_atomics as atomics;
-use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -18,14 +18,8 @@ pub(super) use epoch::{Epoch as Scheme, Record};
 /// is freed.
 pub(crate) struct Pin(NonNull<Record>);
 
-/// A pin that is the only one of its thread in the domain, and lives for one call: the pin of a
-/// fast look-up. Its record is no orphan, so dropping it is cheaper.
-pub(crate) struct SolePin(pub(super) ManuallyDrop<Pin>);
-
-/// A grace period that has begun.
-pub(crate) struct Grace {
-    target: u64,
-}
+/// A grace period that has begun, by its target.
+pub(crate) struct Grace(u64);
 
 /// A thread's share in its record of one domain.
 pub(super) struct Registration(Arc<Record>);
@@ -44,18 +38,17 @@ impl Scheme {
         }
     }
 
-    /// A [`SolePin`], if the thread holds no pin by this record.
+    /// The same if the thread holds no pin by this record.
     ///
     /// # Safety
     ///
     /// As for [`pin`](Self::pin).
     #[inline]
-    pub(super) unsafe fn pin_alone(&self, record: *const Record) -> Option<SolePin> {
+    pub(super) unsafe fn pin_alone(&self, record: *const Record) -> Option<Pin> {
         // SAFETY: the caller's promise.
         let alone = unsafe { (*record).enter_alone(self) };
         // SAFETY: the pointer is not null: it was just used.
-        let pin = || Pin(unsafe { NonNull::new_unchecked(record.cast_mut()) });
-        alone.then(|| SolePin(ManuallyDrop::new(pin())))
+        alone.then(|| Pin(unsafe { NonNull::new_unchecked(record.cast_mut()) }))
     }
 
     /// Registers the calling thread, which has no record here.
@@ -74,15 +67,17 @@ impl Scheme {
             pin
         }
     }
+}
 
-    pub(super) fn grace(&self, _pin: impl FnOnce() -> Pin) -> Grace {
-        Grace {
-            target: self.begin_grace(),
-        }
+impl Grace {
+    pub(super) fn begin(domain: &Domain) -> Self {
+        Self(domain.scheme.begin_grace())
     }
 
-    pub(super) fn is_over(&self, grace: &Grace, _pin: impl Fn() -> Pin) -> bool {
-        self.has_passed(grace.target)
+    /// Whether every pin held at its beginning has been dropped. For the domain that began it.
+    /// After a `true`, a later call may return `false` again: the `true` stays right.
+    pub(crate) fn is_over(&self, domain: &Domain) -> bool {
+        domain.scheme.has_passed(self.0)
     }
 }
 
@@ -105,25 +100,6 @@ impl Pin {
         // and only the last pin comes here.
         let record = unsafe { Arc::from_raw(self.0.as_ptr().cast_const()) };
         record.unregister();
-    }
-}
-
-impl From<SolePin> for Pin {
-    #[inline]
-    fn from(pin: SolePin) -> Self {
-        let sole = ManuallyDrop::new(pin);
-        Pin(sole.0.0)
-    }
-}
-
-impl Drop for SolePin {
-    #[inline]
-    fn drop(&mut self) {
-        // SAFETY: reclaim 2.
-        let last_of_orphan = unsafe { self.0.0.as_ref() }.leave();
-        // The record came from `RECENT`, so a registration had it, and has it still: the thread
-        // does not end within a call.
-        debug_assert!(!last_of_orphan);
     }
 }
 

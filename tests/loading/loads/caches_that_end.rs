@@ -10,7 +10,7 @@ use std::task::Poll;
 use std::thread;
 use std::time::Duration;
 use wheelhouse::{
-    Alarm, Cache, Filled, Leased, LoadingCache, MaintenanceTask, RemovalCause, Scheduler,
+    Alarm, Cache, Filled, Leased, LoadingCache, MaintenanceTask, RemovalCause, Scheduler, Ticker,
     async_loader_fn, loader_fn,
 };
 
@@ -70,6 +70,69 @@ fn the_last_drop_waits_for_a_lease_that_is_being_filled() {
     later.join().unwrap();
     filler.join().unwrap();
     assert_eq!(seen, (1, 2), "told and dropped when the last drop returned");
+}
+
+/// A clock that stands still, and at the next reading drops a handle.
+#[derive(Clone, Default)]
+struct Dropping(Arc<Mutex<Option<Cache<u32, Counted>>>>);
+
+impl Ticker for Dropping {
+    fn nanos(&self) -> u64 {
+        let handle = self.0.lock().unwrap().take();
+        drop(handle);
+        0
+    }
+}
+
+/// The call for a lease holds a handle of its cache, so it is not inside the cache's gate. User
+/// code that it runs may drop the last handle of another cache, and that drop waits.
+#[test]
+fn a_last_drop_within_a_call_for_a_lease_waits() {
+    let drops = Arc::new(AtomicUsize::new(0));
+    let (entered, enters) = mpsc::channel();
+    let (leave, leaves) = mpsc::channel::<()>();
+    let leaves = Mutex::new(leaves);
+    let other: Cache<u32, Counted> = Cache::builder()
+        .max_capacity(u64::MAX)
+        .weigher(move |key: &u32, _: &Counted| {
+            if *key == 2 {
+                entered.send(()).ok();
+                leaves.lock().unwrap().recv().ok();
+            }
+            1
+        })
+        .scheduler(Scheduler::disabled())
+        .build();
+    other.insert(1, Counted(Arc::clone(&drops)));
+    let (Leased::Lease(filled), Leased::Lease(open)) = (other.lease(2), other.lease(3)) else {
+        unreachable!("the keys are absent");
+    };
+    let filling = Counted(Arc::new(AtomicUsize::new(0)));
+    let filler = thread::spawn(move || drop(filled.fill(filling)));
+    enters.recv().unwrap();
+    // The filler gets on once the last handle is being dropped.
+    let later = thread::spawn(move || {
+        while open.is_current() {
+            thread::yield_now();
+        }
+        leave.send(()).ok();
+    });
+    let clock = Dropping::default();
+    let cache: Cache<u32, u32> = Cache::builder()
+        .ticker(clock.clone())
+        .record_stats()
+        .scheduler(Scheduler::disabled())
+        .build();
+    *clock.0.lock().unwrap() = Some(other);
+    assert!(matches!(cache.lease(1), Leased::Lease(_)));
+    let seen = drops.load(Ordering::SeqCst);
+    assert!(
+        clock.0.lock().unwrap().is_none(),
+        "the call reads the clock"
+    );
+    later.join().unwrap();
+    filler.join().unwrap();
+    assert_eq!(seen, 1, "values dropped when the last drop returned");
 }
 
 /// Loses what it is to run.

@@ -740,14 +740,14 @@ fn a_call_that_panicked_or_is_ready_stays_ended() {
     assert!(waiter.poll().is_pending());
     let again = catch_unwind(AssertUnwindSafe(|| leader.poll())).unwrap_err();
     assert!(
-        message(again).contains("polled after it was ready, or after it panicked"),
+        message(again).contains("resumed after panicking"),
         "it takes no part in the newer load"
     );
     assert_eq!(cache.stats().load_waits(), 0);
     assert!(waiter.poll().is_pending());
     assert_eq!(waiter.poll(), Poll::Ready(7));
     let again = catch_unwind(AssertUnwindSafe(|| waiter.poll())).unwrap_err();
-    assert!(message(again).contains("polled after it was ready"));
+    assert!(message(again).contains("resumed after completion"));
     drop(leader);
     assert_eq!(polls, 1);
     assert_eq!(cache.get(&1), Some(7));

@@ -884,9 +884,12 @@ fn unchanged_ends_though_its_key_is_written_or_moved_each_time_the_policy_is_ask
             .build();
         script.value(10);
         assert_eq!(users.get(&1), Ok(10));
+        time.advance(5 * SECOND);
         let (inner, number) = (users.cache().clone(), AtomicUsize::new(0));
         let act: Meddle = Arc::new(move || {
             let number = number.fetch_add(1, Ordering::SeqCst) as u64 + 1;
+            // An attempt that was overtaken has changed nothing.
+            assert_eq!(inner.peek_ref(&1).unwrap().age(), 5 * SECOND);
             match what {
                 "writes" => inner.insert(1, number),
                 _ => assert!(inner.set_expiry(&1, Some(Duration::from_secs(number)))),

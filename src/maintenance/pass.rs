@@ -1,0 +1,574 @@
+//! One pass, step by step: drain, expire, evict.
+//!
+//! The order of the steps, and what holds between them, is in the module docs of `maintenance`.
+
+use super::{Maintenance, State};
+use crate::buffer::WriteEvent;
+use crate::eviction::Eviction;
+use crate::listener::RemovalCause;
+use crate::map::Garbage;
+use crate::node::{self, NodePtr, NodeState};
+use crate::notify::Notification;
+use crate::shared::Shared;
+use crate::time::{self, NEVER};
+use crate::wheel::Wheel;
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::time::Instant;
+
+/// How many units of a table that grows or shrinks a run moves under one hold of its shard's lock.
+pub(super) const RESIZE_UNITS: usize = 16;
+
+/// Budget of a pass of a run. It bounds how long a writer waits for the maintenance lock.
+pub(super) const RUN_BUDGET: usize = 256;
+
+/// How many events ahead the nodes are prefetched.
+const PREFETCH_DISTANCE: usize = 6;
+
+/// How many reads each entry may report per turnover. A turnover is as many inserts as the cache
+/// holds entries. Eight times as often gave the same hit ratios on every trace.
+pub(super) const RENEWALS_PER_TURNOVER: usize = 32;
+
+/// The same where the size policy promises the order of use.
+pub(super) const ORDERED_RENEWALS_PER_TURNOVER: usize = 256;
+
+/// How many due entries are removed together, so that the cache misses of their map buckets
+/// overlap.
+const EXPIRE_GROUP: usize = 8;
+
+/// A bucket of up to this many nodes is swept on every run of the scheduler thread.
+const MAX_CHEAP_SWEEP: usize = 256;
+
+/// How often within a tick a cache that is over its bound sweeps the current bucket, if that has
+/// more than [`MAX_CHEAP_SWEEP`] nodes.
+pub(super) const SWEEPS_PER_TICK: u64 = 16;
+
+/// How many nodes of the wheel are examined, in search of a due one, for each unit of the budget
+/// that is left.
+const EXAMINED_PER_EVICTION: usize = 8;
+
+/// Whether a pass searches the wheel's current bucket, whose tick has not ended, for entries that
+/// are due.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Sweep {
+    No,
+    IfCheap,
+    Yes,
+}
+
+/// The kinds of work of one pass, and the amount of each.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Plan {
+    pub(super) budget: usize,
+    /// The shard of the writer that runs the pass; `None` for a run.
+    pub(super) own: Option<usize>,
+    /// Whether batches are drained.
+    pub(super) drain: bool,
+    /// Whether due entries are removed.
+    pub(super) expire: bool,
+    /// Whether victims are removed.
+    pub(super) evict: bool,
+    /// Whether this is a pass of a run: it also moves units of tables that grow or shrink, and lets
+    /// each entry report its next read again, whatever has happened since it reported the last.
+    pub(super) run: bool,
+    pub(super) sweep: Sweep,
+    /// Whether a grace period begins for however few items.
+    pub(super) seal: bool,
+}
+
+impl Plan {
+    /// A pass of a run.
+    pub(super) const RUN: Self = Self {
+        budget: RUN_BUDGET,
+        own: None,
+        drain: true,
+        expire: true,
+        evict: true,
+        run: true,
+        sweep: Sweep::No,
+        seal: true,
+    };
+
+    /// A pass that frees memory.
+    pub(super) const RECLAIM: Self = Self {
+        expire: false,
+        ..Self::RUN
+    };
+
+    /// A pass of a writer that waits until memory is freed.
+    pub(super) const AWAIT_RECLAIM: Self = Self {
+        run: false,
+        ..Self::RECLAIM
+    };
+
+    /// A pass after this one that drains nothing more.
+    pub(super) fn without_drain(self) -> Self {
+        Self {
+            budget: RUN_BUDGET,
+            drain: false,
+            ..self
+        }
+    }
+}
+
+/// A pass in progress. It holds the maintenance lock through the borrow of the state.
+pub(super) struct Pass<'a, K, V> {
+    maintenance: &'a Maintenance<K, V>,
+    shared: &'a Shared<K, V>,
+    state: &'a mut State<K, V>,
+    plan: Plan,
+    /// The rest of the plan's budget.
+    budget: usize,
+    /// Events applied: as many evictions may be due.
+    applied: usize,
+    /// Entries that came in, or were found heavier than before: others may have to leave for them.
+    admitted: usize,
+    /// Whether the wheel's time was brought up to date.
+    wheel_is_current: bool,
+    /// Whether a table was left between two arrays.
+    resizing: bool,
+    /// The payload of a panic of the ticker.
+    ticker_panic: Option<Box<dyn Any + Send>>,
+}
+
+/// The work that a pass has left undone.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Passed {
+    /// Whether the pass stopped for its budget with work left.
+    pub(super) more: bool,
+    /// How many events it has applied.
+    pub(super) applied: usize,
+}
+
+impl<K, V> Maintenance<K, V> {
+    /// A pass that is about to begin.
+    pub(super) fn pass<'a>(
+        &'a self,
+        shared: &'a Shared<K, V>,
+        state: &'a mut State<K, V>,
+        plan: Plan,
+    ) -> Pass<'a, K, V> {
+        Pass {
+            maintenance: self,
+            shared,
+            state,
+            plan,
+            budget: plan.budget,
+            applied: 0,
+            admitted: 0,
+            wheel_is_current: false,
+            resizing: false,
+            ticker_panic: None,
+        }
+    }
+}
+
+impl<K, V> Pass<'_, K, V> {
+    pub(super) fn run(mut self) -> Passed {
+        let (maintenance, shared) = (self.maintenance, self.shared);
+        // Real time: the cache's own must not be read where no entry has a deadline.
+        let begun = shared.counters.as_ref().map(|_| Instant::now());
+        let shards = shared.map.shards();
+        let has_rings = shared.reads.is_some();
+        self.state
+            .freeing
+            .start_drain(&shared.domain, shards, has_rings);
+        self.state.take_reads(shared.reads.as_ref());
+        let drained = self.plan.drain && self.drain();
+        self.renew_reads();
+        self.state.freeing.end_drain();
+        self.make_room();
+        (self.state.freeing).seal(&shared.domain, self.plan.seal, &maintenance.backlog);
+        let gathered = &mut self.state.gathered;
+        maintenance.notifier.post(gathered);
+        maintenance.backlog.note_applied();
+        if let (Some(counters), Some(begun)) = (&shared.counters, begun) {
+            counters.passed(begun.elapsed());
+        }
+        if let Some(payload) = self.ticker_panic.take() {
+            resume_unwind(payload);
+        }
+        Passed {
+            more: !drained
+                || self.resizing
+                || (self.plan.expire && self.state.wheel.has_work())
+                || (self.plan.evict && self.state.excess() > 0),
+            applied: self.applied,
+        }
+    }
+
+    /// Brings the wheel's time up to date, once a pass, before the wheel links a node: with an old
+    /// time it would choose too coarse a bucket. A cache without deadlines never gets here, so it
+    /// reads no clock.
+    #[inline]
+    fn advance_wheel(&mut self, node: NodePtr<K, V>) {
+        if !self.wheel_is_current && node.deadline() != NEVER {
+            self.wheel_is_current = true;
+            let now = self.read_clock();
+            self.state.wheel.advance(now);
+        }
+    }
+
+    /// The time for a pass (maintenance 5).
+    fn read_clock(&mut self) -> u64 {
+        if self.ticker_panic.is_none() {
+            match catch_unwind(AssertUnwindSafe(|| self.shared.clock.now())) {
+                Ok(now) => return now,
+                Err(payload) => self.ticker_panic = Some(payload),
+            }
+        }
+        self.state.wheel.now()
+    }
+
+    /// Retires a node that is unlinked everywhere.
+    #[inline]
+    fn retire_dead(&mut self, node: NodePtr<K, V>, cause: RemovalCause) {
+        node.set_state(NodeState::Dead);
+        self.notify_or_retire(node, cause);
+    }
+
+    /// Posts a node that is Dead or Succeeded to the listener, which is to hear of it before it is
+    /// freed; without a listener, retires it.
+    #[inline]
+    fn notify_or_retire(&mut self, node: NodePtr<K, V>, cause: RemovalCause) {
+        if self.maintenance.notifier.has_listener() {
+            (self.state.gathered).push(Notification { node, cause });
+        } else {
+            self.state.freeing.retire(Garbage::Node(node));
+        }
+    }
+
+    /// Counts a removal by the pass. For an expired node it also counts how long after `deadline`
+    /// the removal came; `deadline` was read before the claim.
+    #[inline]
+    fn count_removal(&mut self, node: NodePtr<K, V>, cause: RemovalCause, deadline: u64) {
+        self.shared.note_removed(|| node.weight(), cause);
+        if let Some(counters) = &self.shared.counters
+            && cause == RemovalCause::Expired
+        {
+            // Not the time at which the pass began: how long the pass takes is a part of it.
+            let now = self.read_clock();
+            counters.late_by(node::overdue(now, deadline));
+        }
+    }
+}
+
+/// The drain: the read rings and the batches are applied to the wheel and to the size policy.
+impl<K, V> Pass<'_, K, V> {
+    /// Lets each entry report another read, once enough entries have come in since the last time
+    /// for the eviction order to matter. A run always does so, to separate reads before it from
+    /// reads after it.
+    fn renew_reads(&mut self) {
+        let (Some(reads), Some(eviction)) = (&self.shared.reads, &self.state.eviction) else {
+            return;
+        };
+        // A replacement of equal weight never forces an eviction. But a policy that keeps the exact
+        // order of use has to hear of it.
+        let (came, times) = if eviction.keeps_order() {
+            (self.applied, ORDERED_RENEWALS_PER_TURNOVER)
+        } else {
+            (self.admitted, RENEWALS_PER_TURNOVER)
+        };
+        self.state.admitted_since_stamp += came;
+        if self.plan.run || self.state.admitted_since_stamp > eviction.len() / times {
+            self.state.admitted_since_stamp = 0;
+            reads.renew();
+        }
+    }
+
+    /// Applies the batches of all shards, starting where the last pass stopped. The shard of the
+    /// writer that runs the pass comes last, so that its new entry is the newest and is evicted
+    /// last. True if no shard was left out.
+    fn drain(&mut self) -> bool {
+        let own = self.plan.own;
+        let shards = self.shared.map.shards();
+        let of_others = own.map_or(self.budget, |_| {
+            self.maintenance.caller_budget.min(self.budget)
+        });
+        let kept = self.budget - of_others;
+        self.budget = of_others;
+        let mut round = true;
+        for _ in 0..shards {
+            if self.budget == 0 {
+                round = false;
+                break;
+            }
+            let shard = self.state.cursor;
+            self.state.cursor = (shard + 1) % shards;
+            if own != Some(shard) {
+                self.drain_shard(shard);
+            }
+            let freeing = &mut self.state.freeing;
+            freeing.undrained = freeing.undrained.saturating_sub(1);
+            self.state.drained = self.state.drained.wrapping_add(1);
+        }
+        self.budget += kept;
+        if let Some(own) = own {
+            self.drain_shard(own);
+        }
+        round
+    }
+
+    /// Applies a shard's batch. If the plan says so, also moves units of the shard's table: a run
+    /// ends what writers have begun, so that a table that is only read from then on does not stay
+    /// in two arrays.
+    fn drain_shard(&mut self, shard: usize) {
+        let mut batch = std::mem::take(&mut self.state.batch);
+        let mut locked = self.shared.map.lock_shard(shard);
+        if self.plan.run && locked.is_resizing() {
+            locked.resize_step(RESIZE_UNITS);
+            self.resizing |= locked.is_resizing();
+            self.budget = self.budget.saturating_sub(RESIZE_UNITS);
+        }
+        locked.swap_batch(&mut batch, &mut self.state.parts);
+        drop(locked);
+        for part in self.state.parts.drain(..) {
+            self.state.freeing.retire_part(part);
+        }
+        self.budget = self.budget.saturating_sub(batch.len());
+        self.applied += batch.len();
+        self.maintenance.backlog.note_taken(shard, self.applied);
+        let mut events = batch.drain(..);
+        while let Some(event) = events.next() {
+            let ahead = events.as_slice();
+            if let Some(event) = ahead.get(PREFETCH_DISTANCE) {
+                event.prefetch();
+            }
+            if let Some(event) = ahead.get(PREFETCH_DISTANCE * 2 / 3) {
+                event.prefetch_entry(self.state.eviction.is_some());
+            }
+            if let Some(event) = ahead.get(PREFETCH_DISTANCE / 3) {
+                self.prefetch(event);
+            }
+            self.apply(event);
+        }
+        drop(events);
+        self.state.batch = batch;
+    }
+
+    /// Applies one change of the map to the wheel and to the size policy.
+    fn apply(&mut self, event: WriteEvent<K, V>) {
+        match event {
+            WriteEvent::Added(node) => {
+                // If the node has left again, a later event of this shard says so: it need not be
+                // linked first.
+                if node.state() == NodeState::Live {
+                    self.advance_wheel(node);
+                    self.state.wheel.reschedule(node);
+                    if let Some(eviction) = &mut self.state.eviction {
+                        eviction.admit(node);
+                        self.admitted += 1;
+                    }
+                }
+            }
+            WriteEvent::Replaced { old, new, cause } => {
+                new.entry().set_node(new);
+                if new.state() == NodeState::Live {
+                    self.advance_wheel(new);
+                    self.state.wheel.reschedule(new);
+                    if let (Some(eviction), Some(reads)) =
+                        (&mut self.state.eviction, &self.shared.reads)
+                    {
+                        let needs_room = eviction.replaced(new, reads.inherit_stamp(old, new));
+                        self.admitted += usize::from(needs_room);
+                    }
+                } else if let Some(eviction) = &mut self.state.eviction {
+                    // The new node has left again, as a later event of this shard says. If another
+                    // node replaced it, that node takes over the position in the queue, which is
+                    // kept here, and the bucket in the wheel, in which the entry stays.
+                    eviction.keep_position(new);
+                }
+                old.set_state(NodeState::Succeeded);
+                self.notify_or_retire(old, cause);
+            }
+            WriteEvent::Removed(node, cause) => {
+                self.state.unlink(node);
+                self.retire_dead(node, cause);
+            }
+            WriteEvent::Rescheduled(node) => {
+                if node.state() == NodeState::Live {
+                    self.advance_wheel(node);
+                    self.state.wheel.reschedule(node);
+                }
+            }
+        }
+    }
+
+    /// Prefetches what applying an event will touch beside its nodes, which were prefetched before.
+    #[inline]
+    fn prefetch(&self, event: &WriteEvent<K, V>) {
+        match *event {
+            WriteEvent::Added(node) => {
+                if let Some(eviction) = &self.state.eviction {
+                    eviction.prefetch(node);
+                }
+            }
+            WriteEvent::Removed(node, _) => {
+                Wheel::prefetch_around(node);
+                if self.state.eviction.is_some() {
+                    Eviction::prefetch_around(node);
+                }
+            }
+            WriteEvent::Rescheduled(node) => Wheel::prefetch_around(node),
+            // Mostly the entry stays where it is.
+            WriteEvent::Replaced { .. } => {}
+        }
+    }
+}
+
+/// Room: entries that are due leave the map, then victims while the cache is over its bound.
+impl<K, V> Pass<'_, K, V> {
+    /// Removes due entries and victims, always more than the pass has added. Otherwise fast writers
+    /// could use up the whole budget of each pass: expired entries would stay, and the cache would
+    /// exceed its bound.
+    fn make_room(&mut self) {
+        let least = self.applied + self.plan.budget / 2;
+        // Remove expired entries before live ones.
+        let over = self.plan.evict && self.state.excess() > 0;
+        if (self.plan.expire || over) && !self.state.wheel.is_empty() {
+            self.count_done(least, |pass| pass.expire(over));
+        }
+        if over {
+            // Evict with this budget too, however many due entries were removed.
+            self.count_done(least, Self::evict);
+        }
+    }
+
+    /// Runs a step with at least this budget, and counts what it has done.
+    fn count_done(&mut self, least: usize, step: impl FnOnce(&mut Self)) {
+        self.budget = self.budget.max(least);
+        let given = self.budget;
+        step(self);
+        self.state.done += (given - self.budget) as u64;
+    }
+
+    /// Removes what is due. An entry that falls due before the current tick ends is found only by a
+    /// sweep of the current bucket, which also visits entries that are not due. The plan may ask
+    /// for a sweep. A cache that is `over` its bound sweeps as well, a few times a tick or if the
+    /// bucket is small.
+    fn expire(&mut self, over: bool) {
+        let now = self.read_clock();
+        let resolution = self.maintenance.spans.resolution();
+        let pause = time::saturating_nanos(resolution) / SWEEPS_PER_TICK;
+        let state = &mut *self.state;
+        let cheap = || state.wheel.sweep_len(now) <= MAX_CHEAP_SWEEP;
+        let wanted = match self.plan.sweep {
+            Sweep::No => false,
+            Sweep::IfCheap => cheap(),
+            Sweep::Yes => true,
+        };
+        if wanted || (over && (now.wrapping_sub(state.swept_at) >= pause || cheap())) {
+            state.swept_at = now;
+            state.wheel.sweep(now);
+        }
+        let mut group = [None; EXPIRE_GROUP];
+        loop {
+            let mut len = 0;
+            while len < EXPIRE_GROUP
+                && let Some(node) = self.state.wheel.next_due(now, &mut self.budget)
+            {
+                self.shared.map.prefetch(node.hash());
+                group[len] = Some(node);
+                len += 1;
+            }
+            for node in group[..len].iter_mut().filter_map(Option::take) {
+                self.expire_one(node, now);
+            }
+            if len < EXPIRE_GROUP {
+                return;
+            }
+        }
+    }
+
+    /// Removes an entry that the wheel has taken out as due, unless it was extended or removed
+    /// meanwhile.
+    pub(super) fn expire_one(&mut self, node: NodePtr<K, V>, now: u64) {
+        let hash = node.hash();
+        let mut shard = self.shared.map.lock(hash);
+        let Some(spot) = shard.find_node(hash, node) else {
+            // A writer took it out; the event waits in a batch.
+            return;
+        };
+        let deadline = node.deadline();
+        // A reader may have extended it since the wheel looked. If not, the claim makes the
+        // judgement final (node 4).
+        if !time::is_due(now, deadline) || !node.claim(deadline, now) {
+            drop(shard);
+            self.state.wheel.reschedule(node);
+            return;
+        }
+        shard.take(spot);
+        drop(shard);
+        self.unlink_taken(node, RemovalCause::Expired, deadline);
+    }
+
+    /// Takes a node that this pass has taken out of the map out of everything else.
+    fn unlink_taken(&mut self, node: NodePtr<K, V>, cause: RemovalCause, deadline: u64) {
+        if let Some(eviction) = &mut self.state.eviction {
+            match cause {
+                RemovalCause::Expired => eviction.expired(node),
+                _ => eviction.removed(node),
+            }
+        }
+        self.state.wheel.deschedule(node);
+        self.retire_dead(node, cause);
+        self.count_removal(node, cause, deadline);
+    }
+
+    /// Removes entries while the cache is over its bound: those that the wheel knows to be due
+    /// before any live one.
+    fn evict(&mut self) {
+        let now = if self.state.wheel.is_empty() {
+            None
+        } else {
+            Some(self.read_clock())
+        };
+        let mut examined = self.budget.saturating_mul(EXAMINED_PER_EVICTION);
+        while self.budget > 0 && self.state.excess() > 0 {
+            self.budget -= 1;
+            if let Some(now) = now
+                && self.state.wheel.has_work()
+            {
+                self.state.wheel.finest_first();
+                if let Some(node) = self.state.wheel.next_due(now, &mut examined) {
+                    self.expire_one(node, now);
+                    continue;
+                }
+            }
+            let eviction = self.state.eviction.as_mut();
+            let Some(victim) = eviction.and_then(|eviction| eviction.victim()) else {
+                return;
+            };
+            // If the victim has left the map, a writer removed it first. Unlink it here; the
+            // writer's event, still in a batch, then finds nothing to do.
+            match self.take_victim(victim) {
+                Some((cause, deadline)) => self.unlink_taken(victim, cause, deadline),
+                None => self.state.unlink(victim),
+            }
+            // The next victim is usually chosen already: prefetch what its removal will touch.
+            let eviction = self.state.eviction.as_ref();
+            if let Some(next) = eviction.and_then(Eviction::prefetch_victim) {
+                self.shared.map.prefetch(next.hash());
+                Wheel::prefetch_around(next);
+            }
+        }
+    }
+
+    /// Takes a victim out of the map; the cause, and its last deadline. `None` if it had left
+    /// before.
+    // Reads the clock again: since the pass began, a deadline may have been moved into the past.
+    fn take_victim(&mut self, victim: NodePtr<K, V>) -> Option<(RemovalCause, u64)> {
+        let hash = victim.hash();
+        let mut shard = self.shared.map.lock(hash);
+        let spot = shard.find_node(hash, victim)?;
+        let deadline = victim.deadline();
+        let expired = deadline != NEVER && victim.deadline_if_live(self.read_clock()).is_none();
+        shard.take(spot);
+        let cause = if expired {
+            RemovalCause::Expired
+        } else {
+            RemovalCause::Size
+        };
+        Some((cause, deadline))
+    }
+}
