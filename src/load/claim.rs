@@ -464,7 +464,8 @@ where
             if overdue {
                 hold.revoke(RevokedBy::NewerLoad);
             }
-            hold.shard.list_load(Arc::clone(&load));
+            hold.shard
+                .change_loads(|loads| loads.add(Arc::clone(&load)));
             load
         };
         if let Some(node) = over.filter(|_| self.ask.reloads()) {
