@@ -250,7 +250,8 @@ fn a_load_against_a_change_of_its_source_and_a_removal() {
         let theirs = (Arc::clone(&map), Arc::clone(&source));
         let reader = thread::spawn(move || {
             let (map, source) = theirs;
-            map.lock(7).list_load(Arc::new(Load::new(7, 1, 0, 0)));
+            let load = Arc::new(Load::new(7, 1, 0, 0));
+            map.lock(7).change_loads(|loads| loads.add(load));
             source.load(Ordering::Relaxed)
         });
         source.store(1, Ordering::Relaxed);

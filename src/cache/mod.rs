@@ -10,8 +10,8 @@ use crate::hash::RandomState;
 use crate::load::state::RevokedBy;
 use crate::node::NodePtr;
 use crate::operations::{
-    Cloned, Core, EntryRef, LifetimeSource, Lookup, OnlyOver, Referenced, WeakHandle, extend,
-    remove, write,
+    Cloned, Contained, Core, EntryRef, LifetimeSource, Lookup, OnlyOver, Referenced, WeakHandle,
+    extend, remove, write,
 };
 use crate::stats::Stats;
 use crate::sync::Ordering;
@@ -434,7 +434,7 @@ impl<K: Hash + Eq + 'static, V: 'static, S: BuildHasher> Cache<K, V, S> {
     where
         Q: Equivalent<K> + Hash + ?Sized,
     {
-        self.peek_ref(key).is_some()
+        Contained::look_up(self.core(), key).is_some()
     }
 
     /// Sets how long an entry lives from now; `None` removes its deadline. Returns false if the key

@@ -46,15 +46,8 @@ pub(crate) trait Lifetime<K, V>: Send + Sync {
     /// leaves it.
     fn deadline_of_read(&self, node: NodePtr<K, V>, clock: &Clock, now: u64, deadline: u64) -> u64;
 
-    /// The same, and whether the policy uses the trait's default method for reads. The default
-    /// keeps the deadline, so the policy need not be asked again.
-    fn first_read(
-        &self,
-        node: NodePtr<K, V>,
-        clock: &Clock,
-        now: u64,
-        deadline: u64,
-    ) -> (u64, bool);
+    /// What the trait's default method for reads notes if this policy uses it.
+    fn implementation(&self) -> Implementation;
 }
 
 /// Which calls and arguments a policy needs: all of them, for a policy of the user's.
@@ -175,21 +168,13 @@ impl<K, V, P: Expiry<K, V>> Lifetime<K, V> for Erased<P> {
         }
     }
 
-    fn first_read(
-        &self,
-        node: NodePtr<K, V>,
-        clock: &Clock,
-        now: u64,
-        deadline: u64,
-    ) -> (u64, bool) {
-        RAN.set(None);
-        let own = self.deadline_of_read(node, clock, now, deadline);
-        (own, RAN.take() == Some(implementation::<P, K, V>()))
+    fn implementation(&self) -> Implementation {
+        implementation::<P, K, V>()
     }
 }
 
 /// An implementation of `Expiry`: the policy, and the name of the types of key and value.
-type Implementation = (TypeId, &'static str);
+pub(crate) type Implementation = (TypeId, &'static str);
 
 thread_local! {
     /// The implementation whose provided method has run last.
@@ -198,6 +183,17 @@ thread_local! {
 
 fn implementation<P: ?Sized + 'static, K, V>() -> Implementation {
     (TypeId::of::<P>(), type_name::<(K, V)>())
+}
+
+/// The answer of `ask`, which asks the policy about a read, and whether the policy uses the trait's
+/// default method for reads. The default keeps the deadline, so it need not be asked again.
+pub(crate) fn ask_first<K, V>(
+    policy: &dyn Lifetime<K, V>,
+    ask: impl FnOnce() -> u64,
+) -> (u64, bool) {
+    RAN.set(None);
+    let own = ask();
+    (own, RAN.take() == Some(policy.implementation()))
 }
 
 /// Leaves the note of `P` for these keys and values.

@@ -3,10 +3,8 @@
 use super::kinds::{Answering, AnyLoader, Boxed, Task};
 use super::loader::{LoadError, Loaded, Reloaded};
 use crate::contain::contain;
-use crate::load::cycle::thread_number;
 use crate::load::state::{Load, Outcome};
-use crate::load::wait::mark_lead;
-use crate::load::{CacheHasher, CacheKey, CacheValue, Keyless, OwnedGuard, error_of};
+use crate::load::{CacheHasher, CacheKey, CacheValue, Keyless, OwnedGuard, error_of, poll_leader};
 use crate::operations::{Core, FromLoad, LifetimeSource};
 use crate::time;
 use std::any::Any;
@@ -141,22 +139,11 @@ fn end<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>(
     Ok(None)
 }
 
-/// Polls the code of these loads: meanwhile this thread leads them.
-fn lead<K, V, T>(loads: &[Arc<Load<K, V>>], poll: impl FnOnce() -> T) -> T {
-    let me = thread_number();
-    loads.iter().for_each(|load| load.set_leader(me));
-    let _mark = mark_lead();
-    let polled = poll();
-    let led = loads.iter().filter(|load| load.leader() == me);
-    led.for_each(|load| load.set_leader(0));
-    polled
-}
-
 /// Runs the code of these loads on this thread: that of a [`Loader`](super::Loader) waits for no
 /// future.
 pub(super) fn run_here<K, V, T>(loads: &[Arc<Load<K, V>>], run: impl Future<Output = T>) -> T {
     let mut cx = Context::from_waker(Waker::noop());
-    match lead(loads, || pin!(run).poll(&mut cx)) {
+    match poll_leader(loads.iter().map(|load| &**load), pin!(run), &mut cx) {
         Poll::Ready(answer) => answer,
         Poll::Pending => unreachable!("a loader without futures waits for none"),
     }
@@ -170,7 +157,8 @@ pub(super) fn task<K: CacheKey, V: CacheValue>(
     Box::pin(async move {
         let mut run = pin!(run);
         let poll = |cx: &mut Context<'_>| {
-            let polled = lead(&loads, || contain(|| run.as_mut().poll(cx).map(drop)));
+            let loads = loads.iter().map(|load| &**load);
+            let polled = contain(|| poll_leader(loads, run.as_mut(), cx).map(drop));
             polled.unwrap_or(Poll::Ready(()))
         };
         poll_fn(poll).await;

@@ -4,13 +4,11 @@
 use super::table::{Home, Place, Seen, Table, TablePart, TableState, Writer};
 use crate::buffer::{Batch, WriteEvent};
 use crate::listener::RemovalCause;
-use crate::load::state::Load;
 use crate::load::table::Loads;
 use crate::node::{Columns, NewNode, NodePtr, NodeState, Slab, Times};
 use crate::process::Process;
 use crate::reclaim::Pin;
 use crate::sync::{AtomicU64, ShortMutex, ShortMutexGuard, add_alone};
-use std::sync::Arc;
 
 /// A shard that is not locked.
 #[repr(align(128))]
@@ -190,15 +188,24 @@ impl<'a, K, V> Shard<'a, K, V> {
         let Some(found) = probe.found else {
             return self.revalidate_absent(hash, probe).map(Revalidated::Vacant);
         };
-        let spot = match self.writer().still_there(hash, found, &probe.seen) {
-            Some((home, place)) => Some(Occupied {
+        match self.writer().still_there(hash, found, &probe.seen) {
+            Some((home, place)) => Some(Revalidated::Occupied(Occupied {
                 node: found,
                 home,
                 place,
-            }),
-            None => self.find_node(hash, found),
-        };
-        spot.map(Revalidated::Occupied)
+            })),
+            None => self.revalidate_moved(hash, found),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn revalidate_moved(
+        &mut self,
+        hash: u64,
+        found: NodePtr<K, V>,
+    ) -> Option<Revalidated<'a, K, V>> {
+        self.find_node(hash, found).map(Revalidated::Occupied)
     }
 
     #[inline]
@@ -339,11 +346,6 @@ impl<'a, K, V> Shard<'a, K, V> {
         }
         self.locked.batch.push(WriteEvent::Rescheduled(node));
         true
-    }
-
-    /// Lists a load (map 3).
-    pub(crate) fn list_load(&mut self, load: Arc<Load<K, V>>) {
-        self.locked.loads.add(load);
     }
 
     /// The loads of this shard's keys.

@@ -2,7 +2,8 @@
 
 use super::core::Core;
 use super::find::Hit;
-use super::lifetimes::{EACH_READ, FIRST_READ};
+use super::lifetimes::{FIRST_READ, NO_READ};
+use crate::expiry::ask_first;
 use crate::maintenance::WriteOutcome;
 use crate::node::{NodePtr, NodeState};
 use crate::sync::Ordering;
@@ -31,13 +32,15 @@ impl<K, V> Hit<K, V> {
         }
         let asks = lifetimes.asks_reads.load(Ordering::Relaxed);
         let own = match &lifetimes.policy {
-            Some(policy) if asks == EACH_READ => {
-                policy.deadline_of_read(node, &core.shared.clock, now, deadline)
-            }
-            Some(policy) if asks == FIRST_READ => {
-                let (own, inherits) = policy.first_read(node, &core.shared.clock, now, deadline);
-                lifetimes.note_first_read(inherits, &core.shared);
-                own
+            Some(policy) if asks != NO_READ => {
+                let ask = || policy.deadline_of_read(node, &core.shared.clock, now, deadline);
+                if asks == FIRST_READ {
+                    let (own, inherits) = ask_first(&**policy, ask);
+                    lifetimes.note_first_read(inherits, &core.shared);
+                    own
+                } else {
+                    ask()
+                }
             }
             _ => deadline,
         };

@@ -57,9 +57,9 @@ pub(crate) struct FromLoad {
 pub(crate) const MAX_ASKS: u32 = 16;
 
 /// No read asks the policy.
-const NO_READ: u8 = 0;
+pub(super) const NO_READ: u8 = 0;
 /// Each read does.
-pub(super) const EACH_READ: u8 = 1;
+const EACH_READ: u8 = 1;
 /// The first read does, and tells whether later reads have to.
 pub(super) const FIRST_READ: u8 = 2;
 

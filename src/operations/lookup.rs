@@ -143,11 +143,7 @@ impl<K: 'static, V: Clone + 'static> Lookup<K, V> for Cloned {
     const IS_READ: bool = true;
 
     #[inline]
-    fn take<'a, S, P>(
-        _: &'a Core<K, V, S>,
-        node: NodePtr<K, V>,
-        _: u64,
-    ) -> impl FnOnce(u64, P) -> V {
+    fn take<S, P>(_: &Core<K, V, S>, node: NodePtr<K, V>, _: u64) -> impl FnOnce(u64, P) -> V {
         let value = node.value().clone();
         move |_, _| value
     }
@@ -166,8 +162,8 @@ impl<K: 'static, V: Clone + 'static> Lookup<K, V> for Timed {
     }
 
     #[inline]
-    fn take<'a, S, P>(
-        core: &'a Core<K, V, S>,
+    fn take<S, P>(
+        core: &Core<K, V, S>,
         node: NodePtr<K, V>,
         now: u64,
     ) -> impl FnOnce(u64, P) -> (V, bool) {
@@ -185,8 +181,20 @@ impl<K: 'static, V: Clone + 'static> Lookup<K, V> for Timed {
     }
 }
 
-/// `get_ref`, which is a read; `peek_ref` and `contains_key`, which are none: the entry under its
-/// pin.
+/// `contains_key`.
+pub(crate) enum Contained {}
+
+impl<K: 'static, V: 'static> Lookup<K, V> for Contained {
+    type Answer<'a> = ();
+    const IS_READ: bool = false;
+
+    #[inline]
+    fn take<S, P>(_: &Core<K, V, S>, _: NodePtr<K, V>, _: u64) -> impl FnOnce(u64, P) {
+        |_, _| ()
+    }
+}
+
+/// `get_ref`, which is a read, and `peek_ref`, which is none: the entry under its pin.
 pub(crate) enum Referenced<const IS_READ: bool> {}
 
 impl<K: 'static, V: 'static, const IS_READ: bool> Lookup<K, V> for Referenced<IS_READ> {
@@ -226,12 +234,7 @@ impl<K: 'static, V: 'static, S, L: Lookup<K, V>, Q: Equivalent<K> + ?Sized> Flow
         let map = &core.shared.map;
         match map.look(hash, &pin, |node| key.equivalent(node.key())) {
             Look::Found(node) if node.deadline() == NEVER && L::stale_from(node) == NEVER => {
-                let hit = Hit {
-                    node,
-                    deadline: NEVER,
-                    now: 0,
-                };
-                Self::end(core, key, hit, pin)
+                Self::end(core, key, (node, NEVER, 0), pin)
             }
             Look::Found(node) => Self::judge(core, key, node, pin),
             Look::Absent => None,
@@ -254,24 +257,25 @@ impl<K: 'static, V: 'static, S, L: Lookup<K, V>, Q: Equivalent<K> + ?Sized> Flow
             && let Ok(hit) = Hit::of(node, node.deadline(), latest)
             && (!moves || core.lifetimes.is_extended(&hit))
         {
-            return Self::end(core, key, hit, pin);
+            return Self::end(core, key, (node, hit.deadline, latest), pin);
         }
         Self::finish(core, key, node, pin)
     }
 
-    /// The end of a fast look-up that has found a live entry.
+    /// The end of a fast look-up that has found a live entry: its node, and the deadline and the
+    /// moment by which it was judged.
     #[inline]
     fn end<'a>(
         core: &'a Core<K, V, S>,
         key: &Q,
-        hit: Hit<K, V>,
+        (node, deadline, now): (NodePtr<K, V>, u64, u64),
         pin: Pin,
     ) -> Option<L::Answer<'a>> {
-        if L::IS_READ && core.shared.should_record(hit.node) {
-            return Self::finish(core, key, hit.node, pin);
+        if L::IS_READ && core.shared.should_record(node) {
+            return Self::finish(core, key, node, pin);
         }
-        let answer = L::take(core, hit.node, hit.now);
-        Some(answer(hit.deadline, move || pin))
+        let answer = L::take(core, node, now);
+        Some(answer(deadline, move || pin))
     }
 
     /// The rest of a look-up that has found the key's entry: judges it, and does what a read does.

@@ -2,7 +2,7 @@
 //! goes through [`Shared::take_out`].
 
 use super::core::Core;
-use super::transact::{Change, Held, Hold};
+use super::transact::{Change, Hold};
 use crate::contain::contain;
 use crate::listener::RemovalCause;
 use crate::load::state::RevokedBy;
@@ -40,46 +40,33 @@ where
         must_look,
         look,
     };
-    let end = |removal, done, held| end_take(core, removal, done, held);
-    core.shared.transact_and(core.hash(key), removal, end)
-}
-
-/// What follows the transaction of a removal.
-#[inline]
-fn end_take<K, V, S, Q: ?Sized, R, L>(
-    core: &Core<K, V, S>,
-    mut removal: Removal<'_, K, V, Q, L>,
-    done: Option<Taken<K, V, R>>,
-    held: Held<K, V>,
-) -> Option<R>
-where
-    L: FnMut(NodePtr<K, V>) -> Option<R>,
-{
-    let Some(taken) = done else {
-        drop(held);
-        core.count_operation();
-        return None;
-    };
-    let seen = match taken.seen {
-        Some(seen) => {
+    (core.shared).transact_and(core.hash(key), removal, |mut removal, done, held| {
+        let Some(taken) = done else {
             drop(held);
-            seen
-        }
-        None => {
-            // The guard runs `after_write` even if `look` panics.
-            let mut after = AfterRemovals::new(core);
-            after.outcome = Some(taken.outcome);
-            // Its pin keeps what was removed. Dropped before `after`, in any case.
-            let _held = held;
-            let seen = (removal.look)(taken.node)?;
-            after.outcome = None;
-            seen
-        }
-    };
-    // Called here and not by the guard: if a guard's drop panicked, the compiler would leak the
-    // return value.
-    core.maintenance.after_write(&core.shared, taken.outcome);
-    (taken.cause == RemovalCause::Explicit).then_some(seen)
+            core.count_operation();
+            return None;
+        };
+        let seen = match taken.seen {
+            Some(seen) => {
+                drop(held);
+                seen
+            }
+            None => {
+                // The guard runs `after_write` even if `look` panics.
+                let mut after = AfterRemovals::new(core);
+                after.outcome = Some(taken.outcome);
+                // Its pin keeps what was removed. Dropped before `after`, in any case.
+                let _held = held;
+                let seen = (removal.look)(taken.node)?;
+                after.outcome = None;
+                seen
+            }
+        };
+        // Called here and not by the guard: if a guard's drop panicked, the compiler would leak the
+        // return value.
+        core.maintenance.after_write(&core.shared, taken.outcome);
+        (taken.cause == RemovalCause::Explicit).then_some(seen)
+    })
 }
 
 /// Removes all entries that are present now. Entries that are inserted meanwhile may or may not

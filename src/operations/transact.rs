@@ -192,7 +192,10 @@ impl<K, V> Shared<K, V> {
             apply,
             answers,
         };
-        self.transact(hash, steps).0
+        self.transact_and(hash, steps, |_, done, held| {
+            drop(held);
+            done
+        })
     }
 
     /// The same, and then `end`, which is what the caller does next.
