@@ -10,9 +10,11 @@
 #![allow(unsafe_code)]
 
 use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Waker};
+use std::thread::Scope;
 use std::time::Duration;
 use wheelhouse::{Cache, CacheBuilder, EvictionPolicy, LoadingCache, ManualTicker, Scheduler};
 use wheelhouse::{async_loader_fn, expiry, loader_fn, refresh};
@@ -20,27 +22,34 @@ use wheelhouse::{async_loader_fn, expiry, loader_fn, refresh};
 struct Counting;
 
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
-/// Bytes that are allocated now.
-static BYTES: AtomicI64 = AtomicI64::new(0);
+
+thread_local! {
+    /// Bytes that this thread has allocated, less those that it has freed.
+    static BYTES: Cell<i64> = const { Cell::new(0) };
+}
+
+fn add_bytes(bytes: i64) {
+    BYTES.set(BYTES.get() + bytes);
+}
 
 // SAFETY: the system's allocator does all the work; this one only adds to a counter.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        BYTES.fetch_add(layout.size() as i64, Ordering::Relaxed);
+        add_bytes(layout.size() as i64);
         // SAFETY: the caller's promise is passed on.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        BYTES.fetch_sub(layout.size() as i64, Ordering::Relaxed);
+        add_bytes(-(layout.size() as i64));
         // SAFETY: the caller's promise is passed on.
         unsafe { System.dealloc(at, layout) }
     }
 
     unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        BYTES.fetch_add(size as i64 - layout.size() as i64, Ordering::Relaxed);
+        add_bytes(size as i64 - layout.size() as i64);
         // SAFETY: the caller's promise is passed on.
         unsafe { System.realloc(at, layout, size) }
     }
@@ -297,7 +306,7 @@ fn said_and_seen<const KEY: usize, const VALUE: usize>(
 ) -> (u64, f64) {
     let builder = Cache::builder().ticker(ManualTicker::new());
     let cache: Cache<[u64; KEY], [u64; VALUE]> = settings(builder, entries).build();
-    let before = BYTES.load(Ordering::Relaxed);
+    let before = BYTES.get();
     // A bounded cache is full, and has evicted.
     let turns = 1 + u64::from(cache.policy().max_capacity().is_some());
     for number in 0..turns * entries {
@@ -314,13 +323,18 @@ fn said_and_seen<const KEY: usize, const VALUE: usize>(
     // What was evicted is freed.
     (0..3).for_each(|_| cache.run_pending_tasks());
     assert_eq!(cache.entry_count(), entries);
-    let full = BYTES.load(Ordering::Relaxed) - before;
+    let full = BYTES.get() - before;
     let said = cache.policy().memory_per_entry();
     (said, full as f64 / entries as f64)
 }
 
-/// Checks a row of the table, with as many entries as these.
-fn check_row<const KEY: usize, const VALUE: usize>(row: usize, counts: &[u64]) {
+/// Checks a row of the table, with as many entries as these; each column in a thread of its own,
+/// which does all that its caches do.
+fn check_row<'s, const KEY: usize, const VALUE: usize>(
+    scope: &'s Scope<'s, '_>,
+    row: usize,
+    counts: &'s [u64],
+) {
     let (sizes, figures) = TABLE[row];
     let shown = figures.map(|figure| figure.to_string()).join(" | ");
     let documentation = include_str!("../src/cache/builder.rs");
@@ -329,30 +343,34 @@ fn check_row<const KEY: usize, const VALUE: usize>(row: usize, counts: &[u64]) {
     // The number of shards, which have their own chunks, follows the number of cores.
     let cores = std::thread::available_parallelism().map_or(2, |cores| cores.get() as u64);
     for (settings, figure) in columns().into_iter().zip(figures) {
-        for entries in counts.iter().map(|count| count * cores.max(2) / 2) {
-            // A deadline of its own makes no entry larger.
-            for deadlines in [false, true] {
-                let (said, seen) = said_and_seen::<KEY, VALUE>(settings, entries, deadlines);
-                println!("{sizes}, {entries} entries: {said} bytes each, seen {seen:.1}");
-                assert_eq!(said, figure);
-                let error = seen / said as f64 - 1.0;
-                assert!(
-                    error.abs() <= 0.1,
-                    "{said} bytes are said, {seen} are taken"
-                );
+        scope.spawn(move || {
+            for entries in counts.iter().map(|count| count * cores.max(2) / 2) {
+                // A deadline of its own makes no entry larger.
+                for deadlines in [false, true] {
+                    let (said, seen) = said_and_seen::<KEY, VALUE>(settings, entries, deadlines);
+                    println!("{sizes}, {entries} entries: {said} bytes each, seen {seen:.1}");
+                    assert_eq!(said, figure);
+                    let error = seen / said as f64 - 1.0;
+                    assert!(
+                        error.abs() <= 0.1,
+                        "{said} bytes are said, {seen} are taken"
+                    );
+                }
             }
-        }
+        });
     }
 }
 
 #[test]
 fn an_entry_takes_as_much_memory_as_the_cache_says() {
     let _alone = ALONE.lock().unwrap_or_else(|error| error.into_inner());
-    // From one doubling of the table to the next.
-    check_row::<1, 1>(0, &[20_000, 41_000, 60_000]);
-    check_row::<3, 3>(1, &[30_000]);
-    check_row::<3, 8>(2, &[30_000]);
-    check_row::<1, 16>(3, &[30_000]);
+    std::thread::scope(|scope| {
+        // From one doubling of the table to the next.
+        check_row::<1, 1>(scope, 0, &[20_000, 41_000, 60_000]);
+        check_row::<3, 3>(scope, 1, &[30_000]);
+        check_row::<3, 8>(scope, 2, &[30_000]);
+        check_row::<1, 16>(scope, 3, &[30_000]);
+    });
     // The other size policy keeps nothing of what has left.
     let lru = Cache::<u64, u64>::builder()
         .max_capacity(10)

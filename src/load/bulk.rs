@@ -65,10 +65,11 @@ impl<K: Hash + Eq, V: Clone> Keys<K, V> {
 }
 
 /// Loads the keys that a call leads, if there are any, and stores what was loaded, or fails each
-/// key. A guard stands with the index of its answer.
+/// key. A guard stands with the index of its key, which is also that of its answer.
 async fn run<K: CacheKey, V: CacheValue, S: CacheHasher, E, F>(
     guards: Vec<(usize, CallGuard<'_, K, V, S>)>,
     load: &mut impl FnMut(Vec<K>) -> F,
+    keys: &[K],
     answers: &mut [Option<V>],
 ) -> Result<(), Arc<E>>
 where
@@ -78,9 +79,11 @@ where
     if guards.is_empty() {
         return Ok(());
     }
+    let mut places: Vec<_> = guards.iter().map(|(place, _)| *place).collect();
+    places.sort_unstable();
     let loaded = {
+        let keys = places.iter().map(|&place| keys[place].clone()).collect();
         let loads = guards.iter().map(|(_, guard)| &**guard.load());
-        let keys = loads.clone().map(|load| load.key().clone()).collect();
         let mut code = pin!(async { load(keys).await });
         poll_fn(|cx| poll_leader(loads.clone(), code.as_mut(), cx)).await
     };
@@ -99,8 +102,12 @@ where
         "{}",
         wrong_number_of_values(guards.len(), values.len()),
     );
-    for ((place, guard), value) in guards.into_iter().zip(values) {
-        answers[place] = answer(Ok((guard, None, of_option(value))));
+    for (place, value) in places.into_iter().zip(values) {
+        answers[place] = value;
+    }
+    for (place, guard) in guards {
+        let made = of_option(answers[place].take());
+        answers[place] = answer(Ok((guard, None, made)));
     }
     Ok(())
 }
@@ -213,23 +220,28 @@ where
         F: Future<Output = Result<Vec<Option<V>>, E>>,
     {
         let mut keys = Keys::look_up(keys, |keys| self.get_many(keys));
-        let answers = &mut keys.answers;
-        let (mut guards, mut waiters) = (Vec::new(), Vec::new());
-        for &place in &keys.missing {
-            let key = Owned(Some(keys.unique[place].clone()));
-            let mut claimant = Claimant::new(self.core(), key, LATER);
+        let (core, unique, answers) = (self.core(), &keys.unique, &mut keys.answers);
+        // In the order of their hashes, in which shards keep loads and entries: the memory that one
+        // key needs is near to that of the last.
+        let missing = keys.missing.iter().map(|&at| (core.hash(&unique[at]), at));
+        let mut missing: Vec<_> = missing.collect();
+        missing.sort_unstable();
+        let (mut guards, mut waiters) = (Vec::with_capacity(missing.len()), Vec::new());
+        for (hash, place) in missing {
+            let key = Owned(Some(unique[place].clone()));
+            let mut claimant = Claimant::new(core, key, LATER).with_hash(hash);
             match claimant.step(None) {
                 Some(Claim::Guard(guard, _)) => guards.push((place, guard)),
                 Some(claim) => answers[place] = answer(Err(claim)),
                 None => waiters.push((place, claimant)),
             }
         }
-        run(guards, &mut load, answers).await?;
+        run(guards, &mut load, unique, answers).await?;
         for (place, mut waiter) in waiters {
             waiter.wait_now(ASK);
             match poll_fn(|cx| waiter.poll_claim(cx)).await {
                 Claim::Guard(guard, _) => {
-                    run(vec![(place, guard)], &mut load, answers).await?;
+                    run(vec![(place, guard)], &mut load, unique, answers).await?;
                 }
                 claim => answers[place] = answer(Err(claim)),
             }

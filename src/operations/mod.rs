@@ -7,10 +7,9 @@
 //! | [`find`] | the live entry of a key, and a reference to it under a pin |
 //! | [`extend`] | deadlines that move: by reads, or by hand |
 //! | [`transact`] | the one transaction on the entry of a key |
-//! | [`mod@write`] | inserting; whether a write may be made |
+//! | [`mod@write`] | inserting; whether a write may be made; when its value becomes stale |
 //! | [`remove`] | taking entries out |
 //! | [`restore`] | putting entries of a snapshot back |
-//! | [`refresh`] | when an entry becomes stale |
 //! | [`lifetimes`] | the policy and the limits of a cache; the lifetime of a value that comes in |
 //!
 //! An operation walks from here to the map and from there to the node. It leaves an event in a
@@ -22,7 +21,6 @@ mod find;
 mod lifetimes;
 mod lookup;
 mod many;
-mod refresh;
 pub(crate) mod remove;
 pub(crate) mod restore;
 #[cfg(all(test, not(wheelhouse_loom)))]
@@ -34,7 +32,6 @@ pub(crate) use self::core::{Core, Visit, WeakHandle, Weigher};
 pub use find::EntryRef;
 pub(crate) use lifetimes::{FromLoad, LifetimeSource, Lifetimes, Limits};
 pub(crate) use lookup::{Cloned, Contained, Lookup, Referenced, Timed};
-pub(crate) use refresh::{NextRefresh, set_refresh};
 pub(crate) use restore::Remaining;
 pub(crate) use transact::{Change, Hold};
-pub(crate) use write::{Check, OnlyOver, WriteCondition, Written};
+pub(crate) use write::{Check, NextRefresh, OnlyOver, WriteCondition, Written, set_refresh};

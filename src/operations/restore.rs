@@ -5,8 +5,8 @@
 
 use super::core::Core;
 use super::lifetimes::Lifetimes;
-use super::refresh::{NextRefresh, set_refresh};
 use super::transact::{Change, Hold};
+use super::write::{NextRefresh, set_refresh};
 use crate::listener::RemovalCause;
 use crate::load::state::RevokedBy;
 use crate::maintenance::WriteOutcome;

@@ -79,7 +79,7 @@ fn an_insert_does_not_feel_the_loads_of_other_keys() {
 fn waiters_that_leave_one_after_the_other_take_constant_time() {
     let _alone = crate::alone();
     const WAITERS: usize = 64_000;
-    let cache: Cache<u8, u64> = Cache::builder().build();
+    let cache: Cache<u64, u64> = Cache::builder().build();
     let wait = || Box::pin(cache.get_with_async(0, std::future::pending()));
     let all_leave = |leave: fn(Vec<_>)| {
         let mut waiters: Vec<_> = (0..WAITERS).map(|_| wait()).collect();
@@ -102,7 +102,7 @@ fn waiters_that_leave_one_after_the_other_take_constant_time() {
 fn a_turn_does_not_feel_how_many_wait_for_theirs() {
     let _alone = crate::alone();
     let turn = |waiting: u32| {
-        let cache: Cache<u8, u32> = Cache::builder().build();
+        let cache: Cache<u64, u64> = Cache::builder().build();
         let compute = || {
             let selector = cache.entry(0);
             Box::pin(selector.and_compute_with_async(|entry| async move {
@@ -122,7 +122,7 @@ fn a_turn_does_not_feel_how_many_wait_for_theirs() {
             assert!(poll_once(turn.as_mut()).is_ready(), "first in, first out");
         }
         let took = began.elapsed() / waiting;
-        assert_eq!(cache.get(&0), Some(waiting));
+        assert_eq!(cache.get(&0), Some(waiting.into()));
         took
     };
     assert_ratio(4, || turn(1_000), || turn(16_000));
@@ -131,7 +131,7 @@ fn a_turn_does_not_feel_how_many_wait_for_theirs() {
 #[test]
 fn the_future_of_a_lease_says_that_it_is_over() {
     let _alone = crate::alone();
-    let cache: Cache<u8, u8> = Cache::new(10);
+    let cache: Cache<u64, u64> = Cache::new(10);
     let mut future = pin!(cache.lease_async(0));
     assert!(poll_once(future.as_mut()).is_ready());
     let again = std::panic::AssertUnwindSafe(|| drop(poll_once(future.as_mut())));

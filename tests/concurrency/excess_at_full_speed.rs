@@ -53,23 +53,22 @@ fn eviction_keeps_up_with_writers_on_every_core() {
 fn eviction_of_light_entries_keeps_up_with_heavy_writes() {
     let _alone = crate::alone();
     const LIGHT: u64 = 100_000;
-    const HEAVY: u32 = 1_000;
+    const HEAVY: u64 = 1_000;
     let cores = thread::available_parallelism().map_or(4, usize::from);
     for policy in [EvictionPolicy::Lru, EvictionPolicy::Adaptive] {
         for threads in [1, 2 * cores] {
-            let cache: Cache<u64, u32> = Cache::builder()
+            let cache: Cache<u64, u64> = Cache::builder()
                 .max_capacity(LIGHT)
                 .eviction_policy(policy)
                 .scheduler(Scheduler::disabled())
-                .weigher(|_, weight| *weight)
+                .weigher(|_, weight| *weight as u32)
                 .build();
             for key in 0..LIGHT {
                 cache.insert(key, 1);
             }
             cache.run_pending_tasks();
             let shards = (4 * cores).next_power_of_two().min(1024) as u64;
-            let bound =
-                LIGHT + ((shards + 3) * BATCH_HARD_LIMIT + threads as u64) * u64::from(HEAVY);
+            let bound = LIGHT + ((shards + 3) * BATCH_HARD_LIMIT + threads as u64) * HEAVY;
             thread::scope(|scope| {
                 for thread in 1..=threads as u64 {
                     let cache = &cache;

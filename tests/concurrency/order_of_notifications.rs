@@ -12,7 +12,7 @@ use wheelhouse::RemovalCause::{Expired, Explicit, Size};
 use wheelhouse::{Cache, Scheduler, expiry};
 
 /// Entries live for less than a millisecond, or for ever: 2 of 3 values, by their number.
-fn lifetime(_: &u32, number: &u64) -> Option<Duration> {
+fn lifetime(_: &u64, number: &u64) -> Option<Duration> {
     (!number.is_multiple_of(3)).then(|| Duration::from_micros(1 + number % 700))
 }
 
@@ -34,6 +34,7 @@ fn run(bound: u64, scheduler: Scheduler) {
             threads.spawn(move || {
                 for step in 0..20_000u32 {
                     let key = (step.wrapping_mul(2_654_435_761) >> 7).wrapping_add(thread) % 40;
+                    let key = u64::from(key);
                     match step % 6 {
                         0 => {
                             if let Some(number) = cache.remove(&key) {

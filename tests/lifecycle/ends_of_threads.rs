@@ -3,10 +3,10 @@
 
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use crate::support::census::{Census, Counted};
 use crate::support::record::Record;
 use crate::support::secs;
 use wheelhouse::{Cache, Scheduler, expiry};
@@ -75,19 +75,18 @@ fn every_operation_works_where_a_thread_ends() {
 
 #[test]
 fn the_last_handle_may_be_dropped_by_a_thread_that_unwinds() {
-    let (alive, heard) = (Arc::new(()), Record::new());
-    let (value, listener) = (Arc::clone(&alive), heard.listener());
+    let (census, heard) = (Census::default(), Record::new());
+    let (counted, listener) = (census.clone(), heard.listener());
     let thread = thread::spawn(move || {
-        let cache = Cache::builder().removal_listener(listener).build();
+        let cache: Cache<u32, Counted<u32>> = Cache::builder().removal_listener(listener).build();
         for key in 0..100 {
-            cache.insert(key, Arc::clone(&value));
+            cache.insert(key, counted.counted(key));
         }
         (0..50).for_each(|key| cache.invalidate(&key));
-        drop(value);
         panic!("told to panic with the cache in scope");
     });
     assert!(thread.join().is_err());
     assert_eq!(heard.count(), 50);
     drop(heard);
-    assert_eq!(Arc::strong_count(&alive), 1);
+    assert_eq!(census.alive(), 0);
 }

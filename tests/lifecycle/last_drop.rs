@@ -7,6 +7,7 @@ use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use crate::support::acting::Acting;
 use crate::support::census::{Census, Counted};
 use crate::support::record::Record;
 use crate::support::{Gate, HOUR, millis, must_end, secs};
@@ -97,7 +98,7 @@ fn the_last_drop_leaves_the_token_of_park_alone() {
     let me = std::thread::current();
     let cache = Cache::builder()
         .scheduler(Scheduler::disabled())
-        .removal_listener(move |_: &u8, _: &u8, _| {
+        .removal_listener(move |_: &u32, _: &u32, _| {
             // The drop waits by then, and if the token woke it, it waits again.
             std::thread::sleep(millis(50));
             me.unpark();
@@ -112,22 +113,13 @@ fn the_last_drop_leaves_the_token_of_park_alone() {
     assert!(began.elapsed() < SOON, "the token has gone");
 }
 
+/// A value that drops what it holds.
+fn holding<T: Send + Sync + 'static>(held: T) -> Acting {
+    Acting::when_dropped(0, move || drop(held))
+}
+
 #[test]
 fn the_last_drop_waits_for_a_run_of_the_scheduler_thread() {
-    /// A value whose destructor reports that it runs, and then waits.
-    struct Slow(
-        Option<(Sender<()>, Arc<Gate>)>,
-        #[allow(dead_code)] Counted<u32>,
-    );
-    impl Drop for Slow {
-        fn drop(&mut self) {
-            if let Some((entered, gate)) = self.0.take() {
-                entered.send(()).ok();
-                gate.wait();
-            }
-        }
-    }
-
     for listens in [false, true] {
         let (census, gate) = (Census::default(), Gate::new());
         let (entered, enters) = mpsc::channel();
@@ -135,17 +127,23 @@ fn the_last_drop_waits_for_a_run_of_the_scheduler_thread() {
         let mut builder = Cache::builder().expiry_resolution(millis(1));
         if listens {
             let count = Arc::clone(&told);
-            builder = builder.removal_listener(move |_: &u32, _: &Slow, _| {
+            builder = builder.removal_listener(move |_: &u32, _: &Acting, _| {
                 std::thread::sleep(millis(1));
                 count.fetch_add(1, Ordering::SeqCst);
             });
         }
         let cache = builder.build();
         for key in 0..200 {
-            cache.insert(key, Slow(None, census.counted(key)));
+            cache.insert(key, holding(census.counted(key)));
         }
-        let held = Some((entered, Arc::clone(&gate)));
-        cache.insert_with_ttl(1_000, Slow(held, census.counted(0)), millis(1));
+        // Its destructor reports that it runs, and then waits.
+        let (held, counted) = (Arc::clone(&gate), census.counted(0));
+        let slow = move || {
+            entered.send(()).ok();
+            held.wait();
+            drop(counted);
+        };
+        cache.insert_with_ttl(1_000, Acting::when_dropped(0, slow), millis(1));
         enters.recv_timeout(SOON).expect("dropped by the scheduler");
         (0..50).for_each(|key| cache.invalidate(&key));
         let opener = std::thread::spawn(move || {
@@ -240,17 +238,12 @@ fn the_last_drop_inside_the_listener_returns_and_that_thread_does_the_rest() {
 
 #[test]
 fn the_last_handle_may_live_in_a_value_that_the_thread_drops() {
-    struct Holder(
-        #[allow(dead_code)] Option<Cache<u32, Holder>>,
-        #[allow(dead_code)] Counted<u32>,
-    );
-
     let census = Census::default();
-    let cache = Cache::builder().expiry_resolution(millis(1)).build();
+    let cache: Cache<u32, Acting> = Cache::builder().expiry_resolution(millis(1)).build();
     for key in 0..100 {
-        cache.insert(key, Holder(None, census.counted(key)));
+        cache.insert(key, holding(census.counted(key)));
     }
-    let own = Holder(Some(cache.clone()), census.counted(0));
+    let own = holding((cache.clone(), census.counted(0)));
     cache.insert_with_ttl(1_000, own, millis(5));
     drop(cache);
     comes_true("values outlived the cache", || census.alive() == 0);
@@ -371,8 +364,8 @@ fn a_cache_dropped_on_the_scheduler_thread_does_not_delay_others_by_its_listener
         .build();
     slow.insert(1, 1);
     slow.invalidate(&1);
-    let holder = Cache::builder().expiry_resolution(millis(1)).build();
-    holder.insert_with_ttl(1, slow, millis(5));
+    let holder: Cache<u32, Acting> = Cache::builder().expiry_resolution(millis(1)).build();
+    holder.insert_with_ttl(1, holding(slow), millis(5));
     enters
         .recv_timeout(SOON)
         .expect("delivered by its last drop");

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
+use crate::support::acting::Acting;
 use crate::support::census::{Census, Counted};
 use crate::support::{must_end, secs};
 use wheelhouse::compute::Op;
@@ -199,28 +200,17 @@ fn passes_of_another_thread_drop_it_too() {
 
 #[test]
 fn run_pending_tasks_waits_for_values_that_another_thread_drops() {
-    struct Slow {
-        begun: mpsc::Sender<()>,
-        go_on: mpsc::Receiver<()>,
-        dropped: Arc<AtomicBool>,
-    }
-    impl Drop for Slow {
-        fn drop(&mut self) {
-            self.begun.send(()).unwrap();
-            self.go_on.recv().unwrap();
-            self.dropped.store(true, Ordering::SeqCst);
-        }
-    }
-    let cache = Cache::builder().ticker(ManualTicker::new()).build();
+    let cache: Cache<u32, Acting> = Cache::builder().ticker(ManualTicker::new()).build();
     let (begun, has_begun) = mpsc::channel();
     let (let_go, go_on) = mpsc::channel();
     let dropped = Arc::new(AtomicBool::new(false));
-    let slow = Slow {
-        begun,
-        go_on,
-        dropped: Arc::clone(&dropped),
+    let (go_on, was_dropped) = (Mutex::new(go_on), Arc::clone(&dropped));
+    let slow = move || {
+        begun.send(()).unwrap();
+        go_on.lock().unwrap().recv().unwrap();
+        was_dropped.store(true, Ordering::SeqCst);
     };
-    cache.insert(1, Mutex::new(slow));
+    cache.insert(1, Acting::when_dropped(1, slow));
     cache.invalidate(&1);
     let dropping = std::thread::spawn({
         let cache = cache.clone();
@@ -248,40 +238,24 @@ fn run_pending_tasks_waits_for_values_that_another_thread_drops() {
     waiting.into_iter().for_each(|w| w.join().unwrap());
 }
 
-/// A value whose destructor, on any thread, reports that it runs, waits, removes another value, and
-/// is slow.
-struct Heavy {
-    cache: Cache<u32, Mutex<Option<Heavy>>>,
-    begun: mpsc::Sender<()>,
-    go_on: mpsc::Receiver<()>,
-    takes_out: u32,
-}
-
-impl Drop for Heavy {
-    fn drop(&mut self) {
-        self.begun.send(()).unwrap();
-        // It continues on its own at last, so that a failed test does not hang.
-        _ = self.go_on.recv_timeout(secs(20));
-        self.cache.invalidate(&self.takes_out);
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
-
 #[test]
 fn pairs_removed_by_a_destructor_on_another_thread_are_dropped_too() {
-    let cache = Cache::builder().ticker(ManualTicker::new()).build();
+    let cache: Cache<u32, Acting> = Cache::builder().ticker(ManualTicker::new()).build();
     let (begun, has_begun) = mpsc::channel();
     let mut let_go = Vec::new();
     for key in 0..3 {
         let (go, go_on) = mpsc::channel();
         let_go.push(go);
-        let heavy = Heavy {
-            cache: cache.clone(),
-            begun: begun.clone(),
-            go_on,
-            takes_out: key + 1,
+        let (inner, begun, go_on) = (cache.clone(), begun.clone(), Mutex::new(go_on));
+        // On any thread, it reports that it runs, waits, removes another value, and is slow.
+        let heavy = move || {
+            begun.send(()).unwrap();
+            // It continues on its own at last, so that a failed test does not hang.
+            _ = go_on.lock().unwrap().recv_timeout(secs(20));
+            inner.invalidate(&(key + 1));
+            std::thread::sleep(Duration::from_millis(20));
         };
-        cache.insert(key, Mutex::new(Some(heavy)));
+        cache.insert(key, Acting::when_dropped(key, heavy));
     }
     cache.invalidate(&0);
     let dropping = std::thread::spawn({
@@ -309,7 +283,7 @@ fn pairs_removed_by_a_destructor_on_another_thread_are_dropped_too() {
 #[test]
 fn three_passes_beside_the_scheduler_thread_drop_everything() {
     let values = Census::default();
-    let cache = Cache::new(1000);
+    let cache: Cache<u32, Counted<u32>> = Cache::new(1000);
     for round in 0..300 {
         for key in 0..1000 + round {
             cache.insert(key % 900, values.counted(key));
@@ -368,27 +342,21 @@ fn dropping_the_last_handle_on_another_thread_drops_everything() {
 
 #[test]
 fn values_that_call_the_cache_when_dropped_do_no_harm() {
-    struct Caller(
-        Option<Cache<u32, Caller>>,
-        Census,
-        #[allow(dead_code, reason = "counts")] Counted<()>,
-    );
-    impl Drop for Caller {
-        fn drop(&mut self) {
-            if let Some(cache) = self.0.take() {
-                cache.insert(1_000, Caller(None, self.1.clone(), self.1.counted(())));
-                cache.invalidate(&999);
-                cache.run_pending_tasks();
-            }
-        }
-    }
     let census = Census::default();
     let counted = census.clone();
     must_end(move || {
         let clock = ManualTicker::new();
-        let cache = Cache::builder().ticker(clock.clone()).build();
+        let cache: Cache<u32, Acting> = Cache::builder().ticker(clock.clone()).build();
         for key in 0..100 {
-            let value = Caller(Some(cache.clone()), counted.clone(), counted.counted(()));
+            let (inner, census, own) = (cache.clone(), counted.clone(), counted.counted(key));
+            let calls = move || {
+                let next = census.counted(0);
+                inner.insert(1_000, Acting::when_dropped(0, move || drop(next)));
+                inner.invalidate(&999);
+                inner.run_pending_tasks();
+                drop(own);
+            };
+            let value = Acting::when_dropped(key, calls);
             cache.insert_with_ttl(key, value, secs(u64::from(key % 2)));
         }
         clock.advance(secs(10));
@@ -407,22 +375,17 @@ fn values_that_call_the_cache_when_dropped_do_no_harm() {
 
 #[test]
 fn a_panic_in_a_drop_does_not_stop_the_cache() {
-    struct Bomb(bool);
-    impl Drop for Bomb {
-        fn drop(&mut self) {
-            assert!(!self.0, "told to panic in drop");
-        }
-    }
-    let cache = Cache::builder().ticker(ManualTicker::new()).build();
+    let cache: Cache<u32, Acting> = Cache::builder().ticker(ManualTicker::new()).build();
     for key in 0..100 {
-        cache.insert(key, Bomb(key == 50));
+        let bomb = move || assert_ne!(key, 50, "told to panic in drop");
+        cache.insert(key, Acting::when_dropped(key, bomb));
     }
     cache.invalidate_all();
     // It is not guaranteed where the panic surfaces; it is that the cache still works.
     for _ in 0..6 {
         std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| cache.run_pending_tasks())).ok();
     }
-    cache.insert(1, Bomb(false));
+    cache.insert(1, Acting::idle(1));
     assert!(cache.contains_key(&1));
     cache.run_pending_tasks();
     assert_eq!(cache.entry_count(), 1);
@@ -493,7 +456,7 @@ fn a_thousand_operations_of_any_kind_drop_what_was_removed() {
 #[test]
 fn a_thousand_operations_after_a_reader_drop_what_it_held() {
     let census = Census::default();
-    let cache = Cache::builder().ticker(ManualTicker::new()).build();
+    let cache: Cache<u32, Counted<u32>> = Cache::builder().ticker(ManualTicker::new()).build();
     (0..100).for_each(|key| cache.insert(key, census.counted(key)));
     let held = cache.get_ref(&1);
     (1..100).for_each(|key| cache.invalidate(&key));

@@ -1,7 +1,7 @@
 //! References of every age into two caches, dropped in any order: each shows the value that it was
 //! made for, and no memory is kept afterwards. What a leaked reference keeps.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::support::Dice;
 use crate::support::census::{Census, Counted};
@@ -61,7 +61,7 @@ fn references_dropped_in_any_order_show_their_own_value_and_keep_no_memory() {
 #[cfg_attr(wheelhouse_single, ignore = "leaks a reference")]
 fn a_leaked_reference_of_an_ended_thread_keeps_what_is_removed_until_the_cache_is_dropped() {
     let census = Census::default();
-    let cache: Cache<u64, Counted<u64>> = Cache::builder().ticker(ManualTicker::new()).build();
+    let cache: Cache<u32, Counted<u32>> = Cache::builder().ticker(ManualTicker::new()).build();
     for key in 0..100 {
         cache.insert(key, census.counted(key));
     }
@@ -84,11 +84,11 @@ fn a_leaked_reference_of_an_ended_thread_keeps_what_is_removed_until_the_cache_i
 /// it, whatever else they hold.
 #[test]
 fn a_thread_with_a_reference_sees_other_threads_writes() {
-    const ROUNDS: u64 = 50_000;
-    let cache: Cache<u64, u64> = Cache::builder().build();
+    const ROUNDS: u32 = 50_000;
+    let cache: Cache<u32, u32> = Cache::builder().build();
     cache.insert(0, 0);
-    let gates = [AtomicU64::new(0), AtomicU64::new(0)];
-    let meet = |me: usize, at: u64| {
+    let gates = [AtomicU32::new(0), AtomicU32::new(0)];
+    let meet = |me: usize, at: u32| {
         gates[me].store(at, Ordering::SeqCst);
         let mut looks = 0;
         while gates[1 - me].load(Ordering::SeqCst) < at {

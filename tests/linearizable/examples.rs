@@ -6,6 +6,7 @@ use proptest::prelude::*;
 use crate::linear::check::{check, readings};
 use crate::linear::history::{Advance, Answer, Call, History, Op, Outcome, Value};
 use crate::linear::spec::{Rules, State};
+use crate::support::cases;
 
 const BARE: Rules = Rules {
     policy: false,
@@ -449,11 +450,9 @@ fn small() -> impl Strategy<Value = History> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig {
-        cases: std::env::var("PROPTEST_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(3_000),
-        failure_persistence: None,
-        ..ProptestConfig::default()
-    })]
+    #![proptest_config(cases(
+        std::env::var("PROPTEST_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(3_000)
+    ))]
 
     #[test]
     fn the_search_finds_an_order_exactly_if_some_permutation_fits(history in small()) {

@@ -163,15 +163,15 @@ fn the_resolution_is_rounded_up_to_a_power_of_two() {
 fn entries_expire_exactly_at_every_resolution() {
     for bits in 16..=36 {
         let clock = ManualTicker::starting_at(u64::MAX - 12_345);
-        let cache = Cache::builder()
+        let cache: Cache<u32, u32> = Cache::builder()
             .expiry_resolution(nanos(1 << bits))
             .ticker(clock.clone())
             .build();
         let lives: Vec<Duration> = (0..62)
             .flat_map(|n| [nanos(1 << n), nanos((1 << n) + 12_345)])
             .collect();
-        for (key, life) in lives.iter().enumerate() {
-            cache.insert_with_ttl(key, (), *life);
+        for (key, life) in (0..).zip(&lives) {
+            cache.insert_with_ttl(key, 0, *life);
         }
         cache.run_pending_tasks();
         let mut now = Duration::ZERO;
@@ -206,7 +206,7 @@ fn a_finer_resolution_wakes_closer_to_the_deadline() {
     for bits in [16, 20, 25, 30] {
         let span = nanos(1 << bits);
         let clock = ManualTicker::new();
-        let cache = Cache::builder()
+        let cache: Cache<u32, u32> = Cache::builder()
             .expiry_resolution(span)
             .ticker(clock.clone())
             .build();
@@ -324,7 +324,7 @@ fn with_a_custom_ticker_a_cache_has_no_scheduler_by_default() {
     // entry due.
     let clock = ManualTicker::new();
     let heard = Record::new();
-    let cache = Cache::builder()
+    let cache: Cache<u32, u32> = Cache::builder()
         .ticker(clock.clone())
         .removal_listener(heard.listener())
         .expiry_resolution(nanos(1 << 16))

@@ -4,6 +4,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use crate::support::census::{Census, Counted};
 use wheelhouse::{Cache, EvictionPolicy, Expiry, ManualTicker, RemovalCause, expiry};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -208,10 +209,10 @@ fn quantiles_and_ratios_at_their_ends_do_not_panic() {
 
 #[test]
 fn no_pin_is_held_over_a_slow_consumer() {
-    let alive = Arc::new(());
-    let cache: Cache<u32, Arc<()>> = Cache::builder().build();
+    let census = Census::default();
+    let cache: Cache<u32, Counted<u32>> = Cache::builder().build();
     for key in 0..1_000 {
-        cache.insert(key, alive.clone());
+        cache.insert(key, census.counted(key));
     }
     let mut entries = cache.snapshot().into_iter();
     let first = entries.next();
@@ -220,5 +221,5 @@ fn no_pin_is_held_over_a_slow_consumer() {
         cache.run_pending_tasks();
     }
     drop((first, entries));
-    assert_eq!(Arc::strong_count(&alive), 1);
+    assert_eq!(census.alive(), 0);
 }

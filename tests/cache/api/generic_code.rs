@@ -146,7 +146,7 @@ fn keys_are_found_by_their_unsized_forms() {
         K: Hash + Eq + Send + Sync + 'static,
         Q: Equivalent<K> + Hash + ?Sized,
     {
-        let cache = Cache::builder().ticker(ManualTicker::new()).build();
+        let cache: Cache<K, u32> = Cache::builder().ticker(ManualTicker::new()).build();
         cache.insert(owned(one), 1);
         assert_eq!((cache.get(one), cache.get(other)), (Some(1), None));
         assert_eq!(cache.get_many([other, one]), [None, Some(1)]);
@@ -182,18 +182,18 @@ fn a_cache_may_be_a_static_and_live_across_an_await() {
 
 #[test]
 fn settings_are_closures_functions_or_boxes() {
-    type Builder = CacheBuilder<u32, u64>;
-    type Heard = Box<dyn Fn(&u32, &u64, RemovalCause) + Send + Sync>;
-    fn weigh(_: &u32, _: &u64) -> u32 {
+    type Builder = CacheBuilder<u32, u32>;
+    type Heard = Box<dyn Fn(&u32, &u32, RemovalCause) + Send + Sync>;
+    fn weigh(_: &u32, _: &u32) -> u32 {
         7
     }
-    fn hear(_: &u32, _: &u64, _: RemovalCause) {}
-    fn live(_: &u32, seconds: &u64) -> Option<Duration> {
-        Some(secs(*seconds))
+    fn hear(_: &u32, _: &u32, _: RemovalCause) {}
+    fn live(_: &u32, seconds: &u32) -> Option<Duration> {
+        Some(secs(u64::from(*seconds)))
     }
     let boxed: Heard = Box::new(hear);
     let builder = || {
-        Cache::<u32, u64>::builder()
+        Cache::<u32, u32>::builder()
             .max_capacity(1_000)
             .ticker(ManualTicker::new())
     };
@@ -201,8 +201,8 @@ fn settings_are_closures_functions_or_boxes() {
     let closures = builder()
         .weigher(|_, value| value.count_ones())
         .removal_listener(|key, value, cause| _ = (key + 1, value + 1, cause.was_evicted()));
-    let writing = expiry::writing(|_: &_, seconds: &u64| Some(secs(*seconds)));
-    let jittered = expiry::jittered(expiry::accessing(|_: &u32, _: &u64| Some(secs(5))), 0.0);
+    let writing = expiry::writing(|_: &_, seconds: &u32| Some(secs(u64::from(*seconds))));
+    let jittered = expiry::jittered(expiry::accessing(|_: &u32, _: &u32| Some(secs(5))), 0.0);
     let settings: [(Builder, u32, Option<u64>); 5] = [
         (builder().removal_listener(boxed).weigher(weigh), 7, None),
         (closures, 2, None),

@@ -1,8 +1,11 @@
 //! `get_many` does for each key what `get` does, and shares the cost.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
+use crate::support::acting::Acting;
 use crate::support::record::Record;
 use crate::support::rig::{KEY, OLD, Rig};
 use crate::support::script::Answer;
@@ -187,43 +190,26 @@ fn an_iterator_is_not_advanced_again_after_its_end() {
     }
 }
 
-/// What a clone does, given the value that is cloned.
-type Deed = Box<dyn FnMut(u32)>;
-
-thread_local!(static DEED: RefCell<Option<Deed>> = const { RefCell::new(None) });
-
-/// A value whose clone runs a function of the test.
-#[derive(Debug, PartialEq)]
-struct Told(u32);
-
-impl Clone for Told {
-    fn clone(&self) -> Self {
-        let deed = DEED.take();
-        if let Some(mut deed) = deed {
-            deed(self.0);
-            DEED.set(Some(deed));
-        }
-        Told(self.0)
-    }
-}
-
 #[test]
 fn a_panic_in_clone_goes_to_the_caller_and_the_cache_is_as_it_was() {
     hide_scripted_panics();
-    let cache = Cache::new(100);
+    let cache: Cache<u32, Acting> = Cache::new(100);
     let keys: Vec<u32> = (0..40).collect();
-    keys.iter().for_each(|&key| cache.insert(key, Told(key)));
-    DEED.set(Some(Box::new(|id| assert_ne!(id, 20, "told to panic"))));
+    let armed = Arc::new(AtomicBool::new(true));
+    for &key in &keys {
+        let armed = Arc::clone(&armed);
+        let panics = move || assert!(key != 20 || !armed.load(Relaxed), "told to panic");
+        cache.insert(key, Acting::when_cloned(key, panics));
+    }
     let call = AssertUnwindSafe(|| cache.get_many(&keys));
-    let panicked = catch_unwind(call).is_err();
-    DEED.set(None);
-    assert!(panicked);
+    assert!(catch_unwind(call).is_err());
+    armed.store(false, Relaxed);
     let again = cache.get_many(&keys);
     assert!(
         again
             .iter()
             .zip(0..)
-            .all(|(value, key)| *value == Some(Told(key)))
+            .all(|(value, key)| value.as_ref().is_some_and(|value| value.number == key))
     );
     cache.invalidate_all();
     cache.run_pending_tasks();
@@ -232,17 +218,19 @@ fn a_panic_in_clone_goes_to_the_caller_and_the_cache_is_as_it_was() {
 
 #[test]
 fn a_clone_may_remove_what_is_being_read() {
-    let cache = Cache::new(100);
+    let cache: Arc<Cache<u32, Acting>> = Arc::new(Cache::new(100));
     let keys: Vec<u32> = (0..40).collect();
-    keys.iter().for_each(|&key| cache.insert(key, Told(key)));
-    let same = cache.clone();
-    DEED.set(Some(Box::new(move |_| {
-        same.invalidate_all();
-        same.run_pending_tasks();
-    })));
+    for &key in &keys {
+        let same = Arc::downgrade(&cache);
+        let removes = move || {
+            let same = same.upgrade().expect("it is being read");
+            same.invalidate_all();
+            same.run_pending_tasks();
+        };
+        cache.insert(key, Acting::when_cloned(key, removes));
+    }
     let answers = cache.get_many(&keys);
-    DEED.set(None);
     // The first sixteen were found before; the changes to the others come too late.
-    let found = answers.iter().flatten().map(|value| value.0);
+    let found = answers.iter().flatten().map(|value| value.number);
     assert_eq!(found.collect::<Vec<_>>(), (0..16).collect::<Vec<_>>());
 }

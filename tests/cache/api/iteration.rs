@@ -109,7 +109,7 @@ fn iter_shows_a_key_that_is_replaced_while_its_group_is_read() {
     for reads_extend in [false, true] {
         let clock = ManualTicker::new();
         let builder = Cache::builder().hasher(OneHash).ticker(clock.clone());
-        let cache = if reads_extend {
+        let cache: Cache<u32, u32, OneHash> = if reads_extend {
             builder.time_to_idle(secs(60)).build()
         } else {
             builder.build()

@@ -27,7 +27,7 @@ where
 
 #[test]
 fn an_inserted_entry_is_found_until_it_is_removed() {
-    let (cache, _clock, heard) = manual();
+    let (cache, _clock, heard) = manual::<String, u32>();
     assert_eq!(cache.get("a"), None);
     cache.insert("a".to_string(), 1);
     cache.insert("b".to_string(), 2);
@@ -78,7 +78,7 @@ fn owned_keys_are_read_by_their_borrowed_form() {
             self.0 == key.host && self.1 == key.port
         }
     }
-    let (cache, _clock, _heard) = manual();
+    let (cache, _clock, _heard) = manual::<Address, u32>();
     cache.insert(
         Address {
             host: "localhost".into(),
@@ -176,7 +176,7 @@ fn colliding_hashes_are_distinguished() {
 
 #[test]
 fn a_table_that_grew_and_shrank_has_lost_nothing() {
-    let (cache, _clock, heard) = manual();
+    let (cache, _clock, heard) = manual::<u32, u32>();
     const MANY: u32 = 100_000;
     for round in 0..2 {
         for key in 0..MANY {
@@ -204,7 +204,7 @@ fn a_table_that_grew_and_shrank_has_lost_nothing() {
 
 #[test]
 fn a_reference_keeps_its_value_and_blocks_no_writer() {
-    let (cache, clock, _heard) = manual();
+    let (cache, clock, _heard) = manual::<u32, String>();
     for key in 0..100 {
         cache.insert(key, key.to_string());
     }
@@ -233,7 +233,7 @@ fn a_reference_keeps_its_value_and_blocks_no_writer() {
         .unwrap();
         for (key, entry) in held.iter().enumerate() {
             assert_eq!(**entry, key.to_string());
-            assert_eq!(*entry.key(), key as i32);
+            assert_eq!(*entry.key(), key as u32);
         }
     });
 }
@@ -287,8 +287,8 @@ fn a_reference_to_a_replaced_entry_knows_the_time_its_value_would_have_left() {
 
 #[test]
 fn a_reference_knows_age_and_time_left() {
-    let (cache, clock, _heard) = manual();
-    cache.insert_with_ttl(1, 'a', secs(10));
+    let (cache, clock, _heard) = manual::<u32, u32>();
+    cache.insert_with_ttl(1, 1, secs(10));
     clock.advance(secs(4));
     let entry = cache.get_ref(&1).unwrap();
     assert_eq!(entry.time_left(), Some(secs(6)));
@@ -300,7 +300,7 @@ fn a_reference_knows_age_and_time_left() {
         secs(4) + NS,
         "a read is no write"
     );
-    cache.insert_with_ttl(1, 'b', secs(10));
+    cache.insert_with_ttl(1, 2, secs(10));
     assert_eq!(cache.peek_ref(&1).unwrap().age(), secs(0));
     assert!(cache.set_expiry(&1, None));
     assert_eq!(cache.peek_ref(&1).unwrap().time_left(), None);
@@ -309,7 +309,7 @@ fn a_reference_knows_age_and_time_left() {
 
 #[test]
 fn clones_are_handles_of_one_cache() {
-    let (cache, clock, heard) = manual();
+    let (cache, clock, heard) = manual::<u32, u32>();
     let other = cache.clone();
     cache.insert(1, 1);
     assert_eq!(other.get(&1), Some(1));
@@ -339,7 +339,7 @@ fn handles_are_shared_between_threads_and_references_are_not() {
 
 #[test]
 fn counts_are_exact_after_pending_tasks_have_run() {
-    let (cache, clock, _heard) = manual();
+    let (cache, clock, _heard) = manual::<u32, u32>();
     for key in 0..1_000u32 {
         cache.insert_with_ttl(key, key, secs(u64::from(key) + 1));
         cache.insert_with_ttl(key, key + 1, secs(u64::from(key) + 1));
@@ -363,7 +363,7 @@ fn counts_are_exact_after_pending_tasks_have_run() {
 
 #[test]
 fn next_maintenance_follows_the_earliest_deadline() {
-    let (cache, clock, _heard) = manual();
+    let (cache, clock, _heard) = manual::<u32, u32>();
     let wait = || cache.next_maintenance_in();
     let span = crate::support::SPAN;
     assert_eq!(wait(), None);

@@ -11,6 +11,8 @@ use model::{Answer, Op, Settings, Value};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
+use crate::support::cases;
+
 fn answer() -> impl Strategy<Value = Answer> {
     prop_oneof![
         2 => Just(Answer::Keep),
@@ -75,18 +77,8 @@ fn limit() -> impl Strategy<Value = Option<Duration>> {
     proptest::option::weighted(0.7, any::<u8>().prop_map(even))
 }
 
-/// No file is written beside the sources: a failure prints its smallest sequence, which then
-/// becomes a test of its own.
-fn cases(cases: u32) -> ProptestConfig {
-    ProptestConfig {
-        cases,
-        failure_persistence: None,
-        ..ProptestConfig::default()
-    }
-}
-
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(cases(400))]
 
     #[test]
     fn with_a_policy(settings in settings(), ops in vec(op(), 1..150)) {

@@ -77,8 +77,8 @@ fn another_form_of_a_key_finds_it() {
 #[test]
 fn every_setting_has_the_promised_shape() {
     struct Life;
-    impl Expiry<String, u64> for Life {
-        fn expire_after_create(&self, _: &String, _: &u64, _: Instant) -> Option<Duration> {
+    impl Expiry<String, u32> for Life {
+        fn expire_after_create(&self, _: &String, _: &u32, _: Instant) -> Option<Duration> {
             Some(SECOND)
         }
     }
@@ -88,12 +88,12 @@ fn every_setting_has_the_promised_shape() {
             5
         }
     }
-    let built: Result<Cache<String, u64, RandomState>, BuildError> = Cache::builder()
+    let built: Result<Cache<String, u32, RandomState>, BuildError> = Cache::builder()
         .name("shapes")
         .name(String::from("shapes"))
         .initial_capacity(16_usize)
         .max_capacity(100_u64)
-        .weigher(|_key: &String, _value: &u64| -> u32 { 1 })
+        .weigher(|_key: &String, _value: &u32| -> u32 { 1 })
         .eviction_policy(EvictionPolicy::Adaptive)
         .eviction_policy(EvictionPolicy::Lru)
         .expire_after(Life)
@@ -103,7 +103,7 @@ fn every_setting_has_the_promised_shape() {
         .ticker(Still)
         .scheduler(Scheduler::disabled())
         .scheduler(Scheduler::background())
-        .removal_listener(|_key: &String, _value: &u64, _cause: RemovalCause| {})
+        .removal_listener(|_key: &String, _value: &u32, _cause: RemovalCause| {})
         .record_stats()
         .load_timeout(SECOND)
         .hasher(RandomState::new())

@@ -380,7 +380,7 @@ fn snapshots_that_are_still_needed_are_subtracted_by_reference() {
 #[test]
 fn counting_reads_no_clock_where_nothing_expires() {
     let dial = Dial::at(5);
-    let cache = Cache::builder()
+    let cache: Cache<u32, u32> = Cache::builder()
         .ticker(dial.clone())
         .scheduler(Scheduler::disabled())
         .max_capacity(100)

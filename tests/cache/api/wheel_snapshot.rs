@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::support::{Dice, SPAN, nanos, secs};
 use wheelhouse::{Cache, ManualTicker};
 
-fn cache(resolution: Duration) -> (Cache<u64, ()>, ManualTicker) {
+fn cache(resolution: Duration) -> (Cache<u64, u64>, ManualTicker) {
     let clock = ManualTicker::starting_at(u64::MAX - 5);
     let cache = Cache::builder()
         .expiry_resolution(resolution)
@@ -16,7 +16,7 @@ fn cache(resolution: Duration) -> (Cache<u64, ()>, ManualTicker) {
 }
 
 /// How many entries are in each level.
-fn by_level(cache: &Cache<u64, ()>) -> Vec<usize> {
+fn by_level(cache: &Cache<u64, u64>) -> Vec<usize> {
     let wheel = cache.policy().wheel();
     wheel.iter().map(|(_, _, lens)| lens.iter().sum()).collect()
 }
@@ -50,13 +50,13 @@ fn an_entry_is_linked_once_at_the_level_of_its_time_left() {
         SPAN * 64 * 64 * 32 * 5,
     ];
     for (key, life) in (0..).zip(lives) {
-        cache.insert_with_ttl(key, (), life);
+        cache.insert_with_ttl(key, 0, life);
         cache.run_pending_tasks();
         let mut expected = vec![0; 5];
         expected[..=key as usize].fill(1);
         assert_eq!(by_level(&cache), expected);
     }
-    cache.insert(100, ());
+    cache.insert(100, 0);
     cache.run_pending_tasks();
     assert_eq!(
         by_level(&cache),
@@ -75,7 +75,7 @@ fn every_entry_with_a_deadline_is_in_a_bucket() {
     let mut dice = Dice::new(5);
     for key in 0..5_000 {
         let bits = dice.below(60);
-        cache.insert_with_ttl(key % 700, (), nanos(dice.below(2 << bits)));
+        cache.insert_with_ttl(key % 700, 0, nanos(dice.below(2 << bits)));
         if key % 9 == 0 {
             assert!(cache.set_expiry(&(key % 700), None) || !cache.contains_key(&(key % 700)));
         }
@@ -98,7 +98,7 @@ fn every_entry_with_a_deadline_is_in_a_bucket() {
 fn the_hands_move_with_the_time_and_the_next_work_is_told() {
     let (cache, clock) = cache(SPAN);
     assert_eq!(cache.next_maintenance_in(), None);
-    cache.insert_with_ttl(1, (), secs(10));
+    cache.insert_with_ttl(1, 0, secs(10));
     let (before, hand) = (cache.next_maintenance_in(), cache.policy().wheel()[0].1);
     assert!(before.is_some());
     clock.advance(SPAN * 3);

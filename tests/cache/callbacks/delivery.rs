@@ -249,12 +249,12 @@ fn callers_tell_each_removal_once_and_in_order_for_each_key() {
     let told: Arc<Vec<AtomicU32>> = Arc::new((0..4).map(|_| AtomicU32::new(0)).collect());
     let (record, counts) = (heard.clone(), Arc::clone(&told));
     let inside = Arc::new(AtomicBool::new(false));
-    let cache: Cache<u32, (usize, u32)> = Cache::builder()
+    let cache: Cache<u32, u32> = Cache::builder()
         .delivery(Delivery::Caller)
-        .removal_listener(move |key: &u32, value: &(usize, u32), cause| {
+        .removal_listener(move |key: &u32, value: &u32, cause| {
             assert!(!inside.swap(true, Ordering::SeqCst), "two at a time");
             record.note(key, value, cause);
-            counts[value.0].fetch_add(1, Ordering::SeqCst);
+            counts[(value / EACH) as usize].fetch_add(1, Ordering::SeqCst);
             inside.store(false, Ordering::SeqCst);
         })
         .build();
@@ -267,7 +267,7 @@ fn callers_tell_each_removal_once_and_in_order_for_each_key() {
                     for n in 0..EACH {
                         // A key of its own: the removal is its own, too.
                         let key = 100 + writer as u32;
-                        cache.insert(key, (writer, n));
+                        cache.insert(key, writer as u32 * EACH + n);
                         if n % 3 == 0 {
                             cache.invalidate(&key);
                         }
@@ -283,7 +283,8 @@ fn callers_tell_each_removal_once_and_in_order_for_each_key() {
     let mut last = HashMap::new();
     let heard = heard.take();
     assert_eq!(heard.len(), 4 * EACH as usize);
-    for (key, (_, n), _) in heard {
+    for (key, value, _) in heard {
+        let n = value % EACH;
         let before = last.insert(key, n);
         assert!(
             before.is_none_or(|before| before < n),
@@ -432,7 +433,7 @@ fn a_dropped_task_is_offered_again_and_nothing_is_lost() {
         let count = Arc::clone(&offers);
         let refuses = Arc::new(AtomicBool::new(true));
         let refusing = Arc::clone(&refuses);
-        let cache = Cache::builder()
+        let cache: Cache<u32, u32> = Cache::builder()
             .scheduler(Scheduler::disabled())
             .delivery(Delivery::executor(move |task: DeliveryTask| {
                 count.fetch_add(1, Ordering::SeqCst);
@@ -469,7 +470,7 @@ fn a_task_that_is_never_run_lets_no_call_hang() {
     must_end(|| {
         let heard = Record::new();
         let (delivery, tasks) = channel();
-        let cache = Cache::builder()
+        let cache: Cache<u32, u32> = Cache::builder()
             .scheduler(Scheduler::disabled())
             .delivery(delivery)
             .removal_listener(heard.listener())
@@ -502,7 +503,7 @@ fn an_executor_that_panics_counts_as_one_that_drops_the_task() {
     crate::support::hide_scripted_panics();
     must_end(|| {
         let heard = Record::new();
-        let cache = Cache::builder()
+        let cache: Cache<u32, u32> = Cache::builder()
             .delivery(Delivery::executor(|_| {
                 panic!("told to panic in the executor")
             }))

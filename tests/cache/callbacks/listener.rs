@@ -15,41 +15,41 @@ use wheelhouse::{Cache, ManualTicker, Scheduler};
 fn each_removal_is_delivered_once_with_its_cause_and_value() {
     let clock = ManualTicker::new();
     let heard = Record::new();
-    let cache = Cache::builder()
+    let cache: Cache<String, u32> = Cache::builder()
         .max_capacity(1_000)
         .ticker(clock.clone())
         .removal_listener(heard.listener())
         .build();
-    cache.insert("replaced", 1);
-    cache.insert("replaced", 2);
-    cache.insert("invalidated", 3);
+    cache.insert("replaced".into(), 1);
+    cache.insert("replaced".into(), 2);
+    cache.insert("invalidated".into(), 3);
     cache.invalidate("invalidated");
-    cache.insert("removed", 4);
+    cache.insert("removed".into(), 4);
     assert_eq!(cache.remove("removed"), Some(4));
-    cache.insert_with_ttl("expired", 5, secs(1));
-    cache.insert_with_ttl("overwritten late", 6, secs(1));
-    cache.insert_with_ttl("invalidated late", 7, secs(1));
-    cache.insert_with_ttl("removed late", 8, secs(1));
+    cache.insert_with_ttl("expired".into(), 5, secs(1));
+    cache.insert_with_ttl("overwritten late".into(), 6, secs(1));
+    cache.insert_with_ttl("invalidated late".into(), 7, secs(1));
+    cache.insert_with_ttl("removed late".into(), 8, secs(1));
     clock.advance(secs(1));
-    cache.insert("overwritten late", 9);
+    cache.insert("overwritten late".into(), 9);
     cache.invalidate("invalidated late");
     assert_eq!(cache.remove("removed late"), None);
-    cache.insert("refused", 10);
-    cache.retain(|key, _| *key != "refused");
+    cache.insert("refused".into(), 10);
+    cache.retain(|key, _| key != "refused");
     for _ in 0..4 {
         cache.run_pending_tasks();
     }
     assert_eq!(
         heard.take_sorted(),
         [
-            ("expired", 5, Expired),
-            ("invalidated", 3, Explicit),
-            ("invalidated late", 7, Expired),
-            ("overwritten late", 6, Expired),
-            ("refused", 10, Explicit),
-            ("removed", 4, Explicit),
-            ("removed late", 8, Expired),
-            ("replaced", 1, Replaced),
+            ("expired".into(), 5, Expired),
+            ("invalidated".into(), 3, Explicit),
+            ("invalidated late".into(), 7, Expired),
+            ("overwritten late".into(), 6, Expired),
+            ("refused".into(), 10, Explicit),
+            ("removed".into(), 4, Explicit),
+            ("removed late".into(), 8, Expired),
+            ("replaced".into(), 1, Replaced),
         ]
     );
     assert!(Expired.was_evicted() && Size.was_evicted());
@@ -58,18 +58,19 @@ fn each_removal_is_delivered_once_with_its_cause_and_value() {
 
 #[test]
 fn removals_of_one_key_are_delivered_in_their_order() {
+    const KEY: u32 = 7;
     let clock = ManualTicker::new();
     let heard = Record::new();
-    let cache = Cache::builder()
+    let cache: Cache<u32, u32> = Cache::builder()
         .ticker(clock.clone())
         .removal_listener(heard.listener())
         .build();
     let mut expected = Vec::new();
     for n in 0..5_000 {
-        cache.insert_with_ttl("key", n, secs(10));
+        cache.insert_with_ttl(KEY, n, secs(10));
         let cause = match n % 4 {
             0 => {
-                cache.invalidate("key");
+                cache.invalidate(&KEY);
                 Explicit
             }
             1 => Replaced,
@@ -79,11 +80,11 @@ fn removals_of_one_key_are_delivered_in_their_order() {
             }
             _ => {
                 clock.advance(secs(10));
-                cache.invalidate("key");
+                cache.invalidate(&KEY);
                 Expired
             }
         };
-        expected.push(("key", n, cause));
+        expected.push((KEY, n, cause));
         if n % 1_000 == 17 {
             cache.run_pending_tasks();
         }
@@ -107,7 +108,7 @@ fn under_many_threads_each_thread_sees_its_values_leave_in_order() {
                 let cache = &shared;
                 threads.spawn(move || {
                     for n in 0..EACH {
-                        cache.insert(n % 3, (thread, n));
+                        cache.insert(n % 3, thread * EACH + n);
                         if n % 1_000 == 0 {
                             cache.run_pending_tasks();
                         }
@@ -121,7 +122,8 @@ fn under_many_threads_each_thread_sees_its_values_leave_in_order() {
     let heard = heard.take();
     assert_eq!(heard.len(), 4 * EACH as usize);
     let mut last = std::collections::HashMap::new();
-    for (key, (thread, n), _) in heard {
+    for (key, value, _) in heard {
+        let (thread, n) = (value / EACH, value % EACH);
         let before = last.insert((key, thread), n);
         assert!(
             before.is_none_or(|before| before < n),
@@ -258,7 +260,7 @@ fn the_last_drop_delivers_removed_entries_but_not_live_ones() {
     for listener_runs_before in [false, true] {
         let clock = ManualTicker::new();
         let heard = Record::new();
-        let cache = Cache::builder()
+        let cache: Cache<u32, u32> = Cache::builder()
             .ticker(clock.clone())
             .removal_listener(heard.listener())
             .build();
@@ -282,7 +284,7 @@ fn the_last_drop_delivers_removed_entries_but_not_live_ones() {
 fn an_expired_entry_is_delivered_when_due_not_when_its_bucket_ends() {
     let heard = Record::new();
     let clock = ManualTicker::starting_at(3);
-    let cache = Cache::builder()
+    let cache: Cache<u32, u32> = Cache::builder()
         .ticker(clock.clone())
         .removal_listener(heard.listener())
         .build();

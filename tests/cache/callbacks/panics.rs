@@ -5,7 +5,7 @@ use std::hash::{Hash, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use crate::support::census::Census;
+use crate::support::census::{Census, Counted};
 use crate::support::record::Record;
 use crate::support::rig::{KEY, NEW, OLD, Rig};
 use crate::support::script::Answer::{self, Keep, Panic};
@@ -118,16 +118,16 @@ fn key_and_value_of_a_failed_insert_are_dropped() {
     let census = Census::default();
     let cache = Cache::builder()
         .expire_after(wheelhouse::expiry::writing(
-            |_: &u32, value: &crate::support::census::Counted<bool>| {
-                assert!(value.payload, "a policy that cannot take this value");
+            |_: &u32, value: &Counted<u32>| {
+                assert!(value.payload > 0, "a policy that cannot take this value");
                 None::<Duration>
             },
         ))
         .ticker(ManualTicker::new())
         .build();
-    cache.insert(1, census.counted(true));
-    panics(|| cache.insert(1, census.counted(false)));
-    panics(|| cache.insert(2, census.counted(false)));
+    cache.insert(1, census.counted(1));
+    panics(|| cache.insert(1, census.counted(0)));
+    panics(|| cache.insert(2, census.counted(0)));
     assert_eq!(census.alive(), 1);
     assert!(cache.contains_key(&1));
     drop(cache);

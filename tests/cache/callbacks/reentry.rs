@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use crate::support::acting::Acting;
 use crate::support::record::Record;
 use crate::support::{must_end, secs};
 use wheelhouse::RemovalCause::{self, Expired, Explicit, Replaced};
@@ -411,27 +412,23 @@ fn a_policy_that_clears_the_cache_meets_no_lock() {
     }
 }
 
-/// A value whose destructor runs all pending tasks of the cache that it left.
-struct Tidy(std::sync::Weak<Cache<u64, Tidy>>);
-
-impl Drop for Tidy {
-    fn drop(&mut self) {
-        if let Some(cache) = self.0.upgrade() {
-            cache.run_pending_tasks();
-        }
-    }
-}
-
 #[test]
 fn destructors_that_call_the_cache_do_not_nest_without_end() {
-    const MANY: u64 = 100_000;
+    const MANY: u32 = 100_000;
     let body = || {
-        let cache = std::sync::Arc::new(
+        let cache: Arc<Cache<u32, Acting>> = Arc::new(
             Cache::builder()
                 .scheduler(wheelhouse::Scheduler::disabled())
                 .build(),
         );
-        let value = || Tidy(std::sync::Arc::downgrade(&cache));
+        let value = || {
+            let left = Arc::downgrade(&cache);
+            Acting::when_dropped(0, move || {
+                if let Some(cache) = left.upgrade() {
+                    cache.run_pending_tasks();
+                }
+            })
+        };
         cache.insert(MANY, value());
         let held = cache.get_ref(&MANY).expect("just inserted");
         for key in 0..MANY {
@@ -455,31 +452,27 @@ fn destructors_that_call_the_cache_do_not_nest_without_end() {
         .expect("no end of the stack");
 }
 
-/// A value whose destructor looks for the coldest entry of the cache that it left.
-struct Curious(std::sync::Weak<Cache<u64, Curious>>, Arc<AtomicU32>);
-
-impl Drop for Curious {
-    fn drop(&mut self) {
-        if let Some(cache) = self.0.upgrade()
-            && cache.policy().coldest(1).next().is_some()
-        {
-            self.1.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-}
-
 #[test]
 fn a_destructor_that_a_view_runs_may_make_a_view() {
-    const MANY: u64 = 1_000;
+    const MANY: u32 = 1_000;
     let seen = must_end(|| {
         let seen = Arc::new(AtomicU32::new(0));
-        let cache = Arc::new(
+        let cache: Arc<Cache<u32, Acting>> = Arc::new(
             Cache::builder()
-                .max_capacity(10 * MANY)
+                .max_capacity(10 * u64::from(MANY))
                 .scheduler(wheelhouse::Scheduler::disabled())
                 .build(),
         );
-        let insert = |key| cache.insert(key, Curious(Arc::downgrade(&cache), seen.clone()));
+        let insert = |key| {
+            let (left, seen) = (Arc::downgrade(&cache), Arc::clone(&seen));
+            let looks = move || {
+                let cache = left.upgrade();
+                if cache.is_some_and(|cache| cache.policy().coldest(1).next().is_some()) {
+                    seen.fetch_add(1, Ordering::Relaxed);
+                }
+            };
+            cache.insert(key, Acting::when_dropped(key, looks));
+        };
         (0..=MANY).for_each(insert);
         // Nothing is freed while it is held, so the view has something to free.
         let held = cache.peek_ref(&MANY);

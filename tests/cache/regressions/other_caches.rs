@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::support::census::Census;
+use crate::support::census::{Census, Counted};
 use crate::support::record::Record;
 use crate::support::rig::{KEY, OLD, Rig};
 use crate::support::script::Answer;
@@ -23,14 +23,14 @@ fn cache_at(origin: u64) -> (Cache<u64, u64>, ManualTicker, Record<u64, u64>) {
 #[test]
 fn moka_524_527_565_a_policy_that_answers_none_leaves_no_dangling_link() {
     let census = Census::default();
-    let never_again = |key: &u64| key.is_multiple_of(2);
+    let never_again = |key: &u32| key.is_multiple_of(2);
     for by_read in [false, true] {
         struct Withdraws(bool);
-        type Value = crate::support::census::Counted<u64>;
-        impl wheelhouse::Expiry<u64, Value> for Withdraws {
+        type Value = Counted<u32>;
+        impl wheelhouse::Expiry<u32, Value> for Withdraws {
             fn expire_after_create(
                 &self,
-                _: &u64,
+                _: &u32,
                 _: &Value,
                 _: std::time::Instant,
             ) -> Option<Duration> {
@@ -38,7 +38,7 @@ fn moka_524_527_565_a_policy_that_answers_none_leaves_no_dangling_link() {
             }
             fn expire_after_update(
                 &self,
-                key: &u64,
+                key: &u32,
                 _: &Value,
                 _: std::time::Instant,
                 left: Option<Duration>,
@@ -47,7 +47,7 @@ fn moka_524_527_565_a_policy_that_answers_none_leaves_no_dangling_link() {
             }
             fn expire_after_read(
                 &self,
-                key: &u64,
+                key: &u32,
                 _: &Value,
                 _: std::time::Instant,
                 left: Option<Duration>,
@@ -142,14 +142,18 @@ fn operations_alone_remove_a_mass_of_expired_entries() {
 #[test]
 fn moka_590_events_out_of_order_do_not_bring_back_a_removed_key() {
     let census = Census::default();
-    let cache = Cache::builder().ticker(ManualTicker::new()).build();
+    let cache: Cache<u32, Counted<u32>> = Cache::builder().ticker(ManualTicker::new()).build();
     let (shared, counted) = (cache.clone(), census.clone());
     must_end(move || {
         std::thread::scope(|threads| {
             for _ in 0..4 {
                 threads.spawn(|| {
-                    for n in 0..25_000u64 {
-                        shared.insert_with_ttl(n % 7, counted.counted(n), secs(n % 5 + 1));
+                    for n in 0..25_000u32 {
+                        shared.insert_with_ttl(
+                            n % 7,
+                            counted.counted(n),
+                            secs(u64::from(n % 5) + 1),
+                        );
                         shared.invalidate(&(n % 7));
                     }
                 });

@@ -231,7 +231,7 @@ fn a_span_of_two_to_the_32_ticks_is_not_cut_to_nothing() {
         (30, 3 << 30),
     ] {
         let clock = ManualTicker::new();
-        let cache = Cache::builder()
+        let cache: Cache<u32, u32> = Cache::builder()
             .expiry_resolution(nanos(1 << bits))
             .ticker(clock.clone())
             .build();

@@ -2,9 +2,10 @@
 //! timers, and which moment counts.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
+use crate::support::acting::Acting;
 use crate::support::secs;
 use wheelhouse::{Alarm, Cache, EvictionPolicy, MaintenanceTask, ManualTicker, Scheduler};
 
@@ -18,32 +19,19 @@ impl Alarm for Noted {
     }
 }
 
-type Heirs = Cache<u32, Heir>;
-
-/// A value whose destructor inserts another one.
-struct Heir(Option<Arc<OnceLock<Heirs>>>);
-
-impl Drop for Heir {
-    fn drop(&mut self) {
-        if let Some(cache) = self.0.take().and_then(|cell| cell.get().cloned()) {
-            cache.insert_with_ttl(2, Self(None), secs(5));
-        }
-    }
-}
-
 /// The clock was not read if the wheel was empty, and the moment requested since was passed on as
 /// if the time were 0.
 #[test]
 fn a_request_made_during_a_run_that_leaves_nothing_is_passed_on_as_a_time_from_now() {
     let (ticker, alarm) = (ManualTicker::new(), Noted::default());
-    let cell = Arc::new(OnceLock::new());
-    let cache: Heirs = Cache::builder()
+    let cache: Cache<u32, Acting> = Cache::builder()
         .ticker(ticker.clone())
         .scheduler(Scheduler::custom(alarm.clone()))
         .build();
-    _ = cell.set(cache.clone());
     ticker.advance(secs(3600));
-    cache.insert(1, Heir(Some(Arc::clone(&cell))));
+    let inherits = cache.clone();
+    let inserts = move || inherits.insert_with_ttl(2, Acting::idle(2), secs(5));
+    cache.insert(1, Acting::when_dropped(1, inserts));
     cache.invalidate(&1);
     // Whichever of the runs frees the value: the last request is no later than the deadline of the
     // value that its destructor inserted.
@@ -56,18 +44,6 @@ fn a_request_made_during_a_run_that_leaves_nothing_is_passed_on_as_a_time_from_n
     assert!(cache.contains_key(&2));
     let told = alarm.0.lock().unwrap().as_ref().map(|(after, _)| *after);
     assert!(told.is_some_and(|after| after <= secs(10)), "told {told:?}");
-    // The cell holds the cache, and the cache the cell.
-    cache.invalidate_all();
-}
-
-/// Takes five seconds of the cache's time to be cloned.
-struct Slow(ManualTicker, String);
-
-impl Clone for Slow {
-    fn clone(&self) -> Self {
-        self.0.advance(secs(5));
-        Self(self.0.clone(), self.1.clone())
-    }
 }
 
 /// A read is one reading of the clock: it judges the entry, and the idle limit counts from it. An
@@ -75,11 +51,12 @@ impl Clone for Slow {
 #[test]
 fn an_idle_limit_counts_from_the_look_up() {
     let ticker = ManualTicker::new();
-    let cache: Cache<u32, Slow> = Cache::builder()
+    let cache: Cache<u32, Acting> = Cache::builder()
         .ticker(ticker.clone())
         .time_to_idle(secs(10))
         .build();
-    cache.insert(1, Slow(ticker.clone(), "one".into()));
+    let slow = ticker.clone();
+    cache.insert(1, Acting::when_cloned(1, move || slow.advance(secs(5))));
     assert!(cache.get(&1).is_some());
     assert_eq!(cache.peek_ref(&1).unwrap().time_left(), Some(secs(5)));
     ticker.advance(secs(4));
@@ -87,30 +64,22 @@ fn an_idle_limit_counts_from_the_look_up() {
     assert_eq!(cache.peek_ref(&1).unwrap().time_left(), Some(secs(5)));
 }
 
-/// A value whose clone checks whether its entry is still there, and takes a minute.
-struct Looks(ManualTicker, Arc<Mutex<Option<Cache<u32, Looks>>>>);
-
-impl Clone for Looks {
-    fn clone(&self) -> Self {
-        let cache = self.1.lock().unwrap().take();
-        if let Some(cache) = cache {
-            self.0.advance(secs(60));
-            assert!(!cache.contains_key(&1), "its deadline has passed");
-        }
-        Self(self.0.clone(), Arc::clone(&self.1))
-    }
-}
-
 #[test]
 fn an_entry_that_was_found_expired_under_the_clone_does_not_come_back() {
     let ticker = ManualTicker::new();
-    let cache: Cache<u32, Looks> = Cache::builder()
+    let cache: Cache<u32, Acting> = Cache::builder()
         .ticker(ticker.clone())
         .time_to_idle(secs(10))
         .build();
-    let known = Arc::new(Mutex::new(None));
-    cache.insert(1, Looks(ticker.clone(), Arc::clone(&known)));
-    *known.lock().unwrap() = Some(cache.clone());
+    // The clone takes a minute, and then asks the cache for its entry.
+    let (minute, own) = (ticker.clone(), Mutex::new(Some(cache.clone())));
+    let looks = move || {
+        if let Some(cache) = own.lock().unwrap().take() {
+            minute.advance(secs(60));
+            assert!(!cache.contains_key(&1), "its deadline has passed");
+        }
+    };
+    cache.insert(1, Acting::when_cloned(1, looks));
     ticker.advance(secs(1));
     assert!(cache.get(&1).is_none());
     assert!(!cache.contains_key(&1));
@@ -119,19 +88,19 @@ fn an_entry_that_was_found_expired_under_the_clone_does_not_come_back() {
 /// An unknown time of writing was taken for an early one, and the entry for nearly expired.
 #[test]
 fn an_entry_of_unknown_age_is_not_evicted_for_a_new_one() {
-    let cache: Cache<&str, u32> = Cache::builder()
+    let cache: Cache<u32, u32> = Cache::builder()
         .ticker(ManualTicker::new())
         .max_capacity(2)
         .eviction_policy(EvictionPolicy::Lru)
         .build();
-    cache.insert("a", 1);
-    cache.insert("b", 2);
+    cache.insert(1, 1);
+    cache.insert(2, 2);
     cache.run_pending_tasks();
-    assert!(cache.set_expiry("b", Some(Duration::from_millis(800))));
-    cache.insert("c", 3);
+    assert!(cache.set_expiry(&2, Some(Duration::from_millis(800))));
+    cache.insert(3, 3);
     cache.run_pending_tasks();
-    assert!(cache.contains_key("b"), "younger than a, and alive");
-    assert!(!cache.contains_key("a"));
+    assert!(cache.contains_key(&2), "younger than 1, and alive");
+    assert!(!cache.contains_key(&1));
 }
 
 /// It was compared before it was rounded up.
@@ -162,42 +131,29 @@ impl Alarm for Counted {
     }
 }
 
-/// A value whose destructor waits for the request to the scheduler, and a little more.
-struct Waits {
-    begun: mpsc::Sender<()>,
-    set: Arc<Mutex<mpsc::Receiver<()>>>,
-    ended: Arc<AtomicBool>,
-}
-
-impl Drop for Waits {
-    fn drop(&mut self) {
-        let set = self.set.lock().unwrap();
-        while set.try_recv().is_ok() {}
-        self.begun.send(()).unwrap();
-        _ = set.recv_timeout(secs(20));
-        std::thread::sleep(Duration::from_millis(50));
-        self.ended.store(true, Ordering::SeqCst);
-    }
-}
-
 /// `run_pending_tasks` waited for destructors that ran on another thread, a second at most, and
 /// made its request to the scheduler afterwards.
 #[test]
 fn a_caller_that_waits_for_a_destructor_has_set_the_alarm_before() {
     let (tell, set) = mpsc::channel();
-    let cache: Cache<u32, Option<Waits>> = Cache::builder()
+    let cache: Cache<u32, Acting> = Cache::builder()
         .ticker(ManualTicker::new())
         .scheduler(Scheduler::custom(Counted(tell)))
         .build();
     let (begun, has_begun) = mpsc::channel();
     let ended = Arc::new(AtomicBool::new(false));
-    let waits = Waits {
-        begun,
-        set: Arc::new(Mutex::new(set)),
-        ended: Arc::clone(&ended),
+    // Waits for the request to the scheduler, and a little more.
+    let (set, has_ended) = (Mutex::new(set), Arc::clone(&ended));
+    let waits = move || {
+        let set = set.lock().unwrap();
+        while set.try_recv().is_ok() {}
+        begun.send(()).unwrap();
+        _ = set.recv_timeout(secs(20));
+        std::thread::sleep(Duration::from_millis(50));
+        has_ended.store(true, Ordering::SeqCst);
     };
-    cache.insert_with_ttl(1, None, secs(3600));
-    cache.insert(2, Some(waits));
+    cache.insert_with_ttl(1, Acting::idle(1), secs(3600));
+    cache.insert(2, Acting::when_dropped(2, waits));
     cache.invalidate(&2);
     let dropping = std::thread::spawn({
         let cache = cache.clone();

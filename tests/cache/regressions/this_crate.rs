@@ -7,6 +7,7 @@ use std::sync::mpsc::{self, Receiver};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
+use crate::support::acting::Acting;
 use crate::support::census::{Census, Counted};
 use crate::support::record::Record;
 use crate::support::{OneHash, hide_scripted_panics, millis, must_end, secs};
@@ -81,7 +82,7 @@ fn iterations_yield_each_key_once_while_the_table_grows_and_shrinks() {
             step
         };
         if one_hash {
-            let cache = Cache::builder().hasher(OneHash).build();
+            let cache: Cache<u32, u32, OneHash> = Cache::builder().hasher(OneHash).build();
             (0..stay as u32).for_each(|key| cache.insert(key, 0));
             for entry in &cache {
                 let step = visit(*entry.key());
@@ -89,7 +90,7 @@ fn iterations_yield_each_key_once_while_the_table_grows_and_shrinks() {
                 (0..10).for_each(|n| cache.invalidate(&(1_000 + step * 5 + n)));
             }
         } else {
-            let cache = Cache::builder().build();
+            let cache: Cache<u32, u32> = Cache::builder().build();
             (0..stay as u32).for_each(|key| cache.insert(key, 0));
             for entry in &cache {
                 let step = visit(*entry.key());
@@ -153,12 +154,9 @@ fn due_entries_wait_for_a_few_deliveries_of_a_slow_listener_not_for_all() {
     assert!(removed, "the expired entry waits for {MANY} notifications");
 }
 
-struct Bomb(bool);
-
-impl Drop for Bomb {
-    fn drop(&mut self) {
-        assert!(!self.0, "told to panic in drop");
-    }
+/// A value whose destructor panics.
+fn bomb(key: u32) -> Acting {
+    Acting::when_dropped(key, || panic!("told to panic in drop"))
 }
 
 #[test]
@@ -166,7 +164,7 @@ fn a_panic_in_a_destructor_does_not_end_the_thread_of_other_caches() {
     hide_scripted_panics();
     let scheduler = Scheduler::background();
     let (told, tells) = mpsc::channel();
-    let hostile: Cache<u32, Bomb> = Cache::builder()
+    let hostile: Cache<u32, Acting> = Cache::builder()
         .expiry_resolution(millis(1))
         .scheduler(scheduler.clone())
         .build();
@@ -177,7 +175,12 @@ fn a_panic_in_a_destructor_does_not_end_the_thread_of_other_caches() {
         .build();
     for round in 0..5 {
         for key in 0..10 {
-            hostile.insert_with_ttl(key, Bomb(key % 2 == 0), millis(1));
+            let value = if key % 2 == 0 {
+                bomb(key)
+            } else {
+                Acting::idle(key)
+            };
+            hostile.insert_with_ttl(key, value, millis(1));
         }
         // Removed and freed by the shared thread; the destructor panics on it.
         assert!(comes_true(|| hostile.entry_count() == 0));
@@ -187,7 +190,7 @@ fn a_panic_in_a_destructor_does_not_end_the_thread_of_other_caches() {
     // The last handle may be dropped on that thread as well; in either case, the other cache still
     // works.
     for key in 0..10 {
-        hostile.insert_with_ttl(key, Bomb(true), millis(1));
+        hostile.insert_with_ttl(key, bomb(key), millis(1));
     }
     drop(hostile);
     good.insert_with_ttl(99, 0, millis(20));

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::support::census::Census;
+use crate::support::census::{Census, Counted};
 use crate::support::record::Record;
 use crate::support::{Dice, must_end, secs};
 use wheelhouse::RemovalCause::{self, Expired, Explicit, Replaced, Size};
@@ -196,12 +196,12 @@ fn without_maintenance_of_its_own_the_cache_still_stays_near_its_bound() {
 #[test]
 fn many_writers_and_one_bound() {
     let census = Census::default();
-    let heard: Record<u64, RemovalCause> = Record::new();
+    let heard: Record<u32, RemovalCause> = Record::new();
     let record = heard.clone();
-    let cache = Cache::builder()
+    let cache: Cache<u32, Counted<u32>> = Cache::builder()
         .max_capacity(500)
         .ticker(ManualTicker::new())
-        .removal_listener(move |&key: &u64, _: &_, cause| record.note(&key, &cause, cause))
+        .removal_listener(move |&key: &u32, _: &_, cause| record.note(&key, &cause, cause))
         .build();
     let filled = cache.clone();
     let counted = census.clone();
@@ -213,8 +213,9 @@ fn many_writers_and_one_bound() {
                     threads.spawn(move || {
                         let mut dice = Dice::new(seed);
                         for _ in 0..30_000 {
-                            cache.insert(dice.below(5_000), census.counted(()));
-                            drop(cache.get_ref(&dice.below(5_000)));
+                            let mut key = || dice.below(5_000) as u32;
+                            cache.insert(key(), census.counted(0));
+                            drop(cache.get_ref(&key()));
                         }
                         30_000u64
                     })
@@ -243,7 +244,7 @@ fn many_writers_and_one_bound() {
 
 #[test]
 fn all_reads_between_two_passes_count_however_many() {
-    let cache = Cache::builder()
+    let cache: Cache<u64, u64> = Cache::builder()
         .max_capacity(200)
         .eviction_policy(EvictionPolicy::Lru)
         .ticker(ManualTicker::new())

@@ -13,10 +13,10 @@ use wheelhouse::{Cache, CacheBuilder, EvictionPolicy, ManualTicker, RemovalCause
 
 const POLICIES: [EvictionPolicy; 2] = [EvictionPolicy::Adaptive, EvictionPolicy::Lru];
 
-type Heard = Record<u64, u32>;
+type Heard = Record<u32, u32>;
 
 /// A cache whose callers do all maintenance; each value is its own weight.
-fn weighed(policy: EvictionPolicy, capacity: u64) -> (CacheBuilder<u64, u32>, ManualTicker, Heard) {
+fn weighed(policy: EvictionPolicy, capacity: u64) -> (CacheBuilder<u32, u32>, ManualTicker, Heard) {
     let (clock, heard) = (ManualTicker::new(), Record::new());
     let builder = Cache::builder()
         .max_capacity(capacity)
@@ -27,8 +27,8 @@ fn weighed(policy: EvictionPolicy, capacity: u64) -> (CacheBuilder<u64, u32>, Ma
     (builder, clock, heard)
 }
 
-fn gone_for(heard: &Heard, cause: RemovalCause) -> Vec<u64> {
-    let mut keys: Vec<u64> = heard
+fn gone_for(heard: &Heard, cause: RemovalCause) -> Vec<u32> {
+    let mut keys: Vec<u32> = heard
         .take()
         .into_iter()
         .filter_map(|(key, _, why)| (why == cause).then_some(key))
@@ -69,12 +69,12 @@ fn expired_entries_are_removed_before_the_pass_files_many_that_are_not_due() {
         let (builder, clock, heard) = weighed(policy, 30_300);
         let cache = builder.build();
         for key in 0..30_000 {
-            cache.insert_with_ttl(key, 1, secs(7_200) + millis(key));
+            cache.insert_with_ttl(key, 1, secs(7_200) + millis(key.into()));
         }
         // Just before the hand reaches the bucket of these entries, 2^42 ns wide.
         clock.advance(secs(4_390));
         for key in 100_000..100_300 {
-            cache.insert_with_ttl(key, 1, secs(100) + millis(key - 100_000));
+            cache.insert_with_ttl(key, 1, secs(100) + millis(u64::from(key) - 100_000));
         }
         cache.run_pending_tasks();
         clock.advance(secs(20));
@@ -213,8 +213,9 @@ fn an_entry_of_weight_zero_is_no_victim_however_near_its_deadline() {
 
 #[test]
 fn a_due_victim_that_was_not_removed_yet_leaves_as_expired() {
-    const MANY: u64 = 1_000;
-    let (builder, clock, _heard) = weighed(EvictionPolicy::Lru, MANY);
+    const MANY: u32 = 1_000;
+    const HALF: u64 = 500;
+    let (builder, clock, _heard) = weighed(EvictionPolicy::Lru, MANY.into());
     let builder = builder.time_to_idle(millis(20)).record_stats();
     let cache = builder.build();
     let gone = || [Expired, Size].map(|cause| cache.stats().removals(cause));
@@ -222,13 +223,13 @@ fn a_due_victim_that_was_not_removed_yet_leaves_as_expired() {
     let [expired, before] = gone();
     // The pass swept the current bucket because the cache was over its bound: the next sweep comes
     // later.
-    assert!(expired == 0 && before > MANY / 2, "{before} were evicted");
+    assert!(expired == 0 && before > HALF, "{before} were evicted");
 
     clock.advance(millis(20));
     (2 * MANY..2 * MANY + 200).for_each(|key| cache.insert(key, 1));
     let [expired, after] = gone();
     assert!(
-        (100..MANY / 2).contains(&expired),
+        (100..HALF).contains(&expired),
         "{expired} removed, not all of them by a sweep"
     );
     assert_eq!(after, before, "none of them was alive");
@@ -262,12 +263,12 @@ impl Ticker for Lingering {
 #[test]
 fn an_entry_made_due_before_its_eviction_leaves_as_expired() {
     // So many that a weight above it makes no writer run a pass.
-    const BOUND: u64 = 32;
+    const BOUND: u32 = 32;
     // The readings of a pass before it takes the first victim.
     for reading in 0..3 {
         let (clock, heard) = (Lingering::default(), Record::new());
-        let cache: Cache<u64, u32> = Cache::builder()
-            .max_capacity(BOUND)
+        let cache: Cache<u32, u32> = Cache::builder()
+            .max_capacity(BOUND.into())
             .ticker(clock.clone())
             .removal_listener(heard.listener())
             .build();

@@ -11,6 +11,8 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use wheelhouse::EvictionPolicy;
 
+use crate::support::cases;
+
 const MAX: u64 = u32::MAX as u64;
 
 fn weight() -> impl Strategy<Value = u32> {
@@ -47,7 +49,7 @@ fn op() -> impl Strategy<Value = Op> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 600, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(cases(600))]
 
     #[test]
     fn the_default_policy_agrees_with_the_model(max in bound(), ops in vec(op(), 1..200)) {

@@ -13,7 +13,7 @@ use wheelhouse::{Cache, CacheBuilder, EvictionPolicy, ManualTicker, Scheduler};
 const POLICIES: [EvictionPolicy; 2] = [EvictionPolicy::Adaptive, EvictionPolicy::Lru];
 
 /// Each value is its own weight.
-fn weighed(clock: &ManualTicker) -> CacheBuilder<u64, u32> {
+fn weighed(clock: &ManualTicker) -> CacheBuilder<u32, u32> {
     Cache::builder()
         .ticker(clock.clone())
         .weigher(|_, weight| *weight)
@@ -72,7 +72,7 @@ fn the_sum_is_kept_whatever_happens_to_entries_under_a_bound_that_is_never_met()
 #[test]
 fn without_a_weigher_every_entry_weighs_one() {
     for builder in [Cache::builder(), Cache::builder().max_capacity(100)] {
-        let cache: Cache<u64, u32> = builder.build();
+        let cache: Cache<u32, u32> = builder.build();
         for key in 0..7 {
             cache.insert(key, 50);
         }
@@ -85,12 +85,12 @@ fn without_a_weigher_every_entry_weighs_one() {
 fn the_weigher_is_called_once_for_each_write_and_may_use_the_cache() {
     let asked = Arc::new(AtomicU32::new(0));
     let count = Arc::clone(&asked);
-    let shared: Arc<std::sync::OnceLock<Cache<u64, u32>>> = Arc::default();
+    let shared: Arc<std::sync::OnceLock<Cache<u32, u32>>> = Arc::default();
     let inside = Arc::clone(&shared);
     let cache = Cache::builder()
         .max_capacity(100)
         .time_to_live(secs(60))
-        .weigher(move |key: &u64, weight: &u32| {
+        .weigher(move |key: &u32, weight: &u32| {
             count.fetch_add(1, Ordering::SeqCst);
             // With a lock held, this would wait for ever.
             if let Some(cache) = inside.get() {
@@ -150,7 +150,7 @@ fn a_panic_of_the_weigher_leaves_the_cache_as_it_was() {
     let cache = Cache::builder()
         .max_capacity(100)
         .record_stats()
-        .weigher(|_: &u64, weight: &u32| {
+        .weigher(|_: &u32, weight: &u32| {
             assert!(*weight != 13, "on purpose");
             *weight
         })
@@ -305,7 +305,7 @@ fn the_bound_can_be_moved_both_ways() {
 
 #[test]
 fn a_smaller_bound_holds_without_any_call() {
-    let cache = Cache::new(1_000);
+    let cache: Cache<u32, u32> = Cache::new(1_000);
     for key in 0..1_000 {
         cache.insert(key, key);
     }
@@ -323,7 +323,7 @@ fn a_smaller_bound_holds_without_any_call() {
 
 #[test]
 fn a_bound_cannot_be_set_where_there_was_none() {
-    let cache: Cache<u64, u32> = Cache::builder().build();
+    let cache: Cache<u32, u32> = Cache::builder().build();
     let panic = catch_unwind(AssertUnwindSafe(|| cache.policy().set_max_capacity(5))).unwrap_err();
     let said = panic.downcast_ref::<String>().unwrap();
     assert!(

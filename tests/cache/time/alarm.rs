@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::support::census::Census;
+use crate::support::census::{Census, Counted};
 use crate::support::record::Record;
 use crate::support::{
     Dice, HOUR, NS, SPAN, YEAR, hide_scripted_panics, millis, must_end, nanos, secs,
@@ -262,11 +262,11 @@ fn spurious_runs_are_harmless() {
 fn the_task_holds_the_cache_weakly() {
     let timer = Loop::default();
     let census = Census::default();
-    let cache = Cache::builder()
+    let cache: Cache<u32, Counted<u32>> = Cache::builder()
         .ticker(timer.0.lock().unwrap().clock.clone())
         .scheduler(Scheduler::custom(timer.clone()))
         .build();
-    cache.insert_with_ttl(1, census.counted(()), secs(1));
+    cache.insert_with_ttl(1, census.counted(0), secs(1));
     let task = timer
         .0
         .lock()
@@ -327,12 +327,12 @@ fn the_loop_delivers_explicit_removals() {
 #[test]
 fn a_deadline_does_not_delay_the_run_for_memory_that_readers_hold() {
     let (timer, census) = (Loop::default(), Census::default());
-    let cache = Cache::builder()
+    let cache: Cache<u32, Counted<u32>> = Cache::builder()
         .ticker(timer.0.lock().unwrap().clock.clone())
         .scheduler(Scheduler::custom(timer.clone()))
         .build();
-    cache.insert(0, census.counted(()));
-    cache.insert(1, census.counted(()));
+    cache.insert(0, census.counted(0));
+    cache.insert(1, census.counted(0));
     let held = cache.get_ref(&0).expect("present");
     cache.invalidate(&1);
     // The run after the removal finds that a reader may still use the value, and asks for another
@@ -341,8 +341,8 @@ fn a_deadline_does_not_delay_the_run_for_memory_that_readers_hold() {
     let again = timer.due().expect("comes back for the memory");
     assert!(again < secs(1), "{again:?}");
     assert_eq!(census.alive(), 2);
-    cache.insert_with_ttl(2, census.counted(()), HOUR);
-    cache.insert_with_ttl(3, census.counted(()), HOUR / 2);
+    cache.insert_with_ttl(2, census.counted(0), HOUR);
+    cache.insert_with_ttl(3, census.counted(0), HOUR / 2);
     let due = timer.due().expect("still armed");
     assert!(due <= again, "put off from {again:?} to {due:?}");
     drop(held);
@@ -397,12 +397,12 @@ fn an_alarm_that_panicked_is_asked_again_by_the_next_write() {
 #[test]
 fn runs_for_a_long_reader_become_rarer_and_then_stop() {
     let (timer, census) = (Loop::default(), Census::default());
-    let cache = Cache::builder()
+    let cache: Cache<u32, Counted<u32>> = Cache::builder()
         .ticker(timer.0.lock().unwrap().clock.clone())
         .scheduler(Scheduler::custom(timer.clone()))
         .build();
-    cache.insert(0, census.counted(()));
-    cache.insert(1, census.counted(()));
+    cache.insert(0, census.counted(0));
+    cache.insert(1, census.counted(0));
     let held = cache.get_ref(&0).expect("present");
     cache.invalidate(&1);
     let mut pauses = Vec::new();
@@ -420,7 +420,7 @@ fn runs_for_a_long_reader_become_rarer_and_then_stop() {
     assert_eq!(census.alive(), 2);
     drop(held);
     // The next write succeeds.
-    cache.insert(2, census.counted(()));
+    cache.insert(2, census.counted(0));
     cache.invalidate(&2);
     timer.run_to(HOUR);
     assert_eq!(census.alive(), 1);

@@ -66,7 +66,7 @@ fn maintenance_without_a_deadline_reads_no_clock() {
 #[test]
 fn a_bound_needs_no_clock_of_its_own() {
     let clock = Dial::at(5);
-    let cache = Cache::builder()
+    let cache: Cache<u32, u32> = Cache::builder()
         .max_capacity(10)
         .ticker(clock.clone())
         .build();

@@ -99,7 +99,7 @@ fn an_entry_seen_expired_stays_expired_however_late_its_removal() {
     let leaps = [0, 1, 36, 60, 61, 62].map(|bits| Duration::from_nanos(1 << bits));
     for leap in leaps {
         let clock = ManualTicker::starting_at(5);
-        let cache = Cache::builder()
+        let cache: Cache<u32, u32> = Cache::builder()
             .ticker(clock.clone())
             .scheduler(Scheduler::disabled())
             .build();

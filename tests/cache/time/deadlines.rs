@@ -522,7 +522,7 @@ fn next_maintenance_in_does_no_maintenance() {
 #[test]
 fn pending_notifications_count_as_work() {
     let heard = Record::new();
-    let cache = Cache::builder()
+    let cache: Cache<u32, u32> = Cache::builder()
         .ticker(ManualTicker::new())
         .removal_listener(heard.listener())
         .build();

@@ -216,7 +216,7 @@ fn the_earliest_of_policy_live_and_idle_limit_counts() {
 #[test]
 fn fixed_lifetimes_of_zero_and_more_than_the_longest() {
     let clock = ManualTicker::new();
-    let cache = Cache::builder()
+    let cache: Cache<u32, u32> = Cache::builder()
         .time_to_live(Duration::ZERO)
         .ticker(clock.clone())
         .build();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
-use crate::support::census::Census;
+use crate::support::census::{Census, Counted};
 use crate::support::{Gate, HOUR, millis, must_end, secs};
 use wheelhouse::RemovalCause::{Expired, Explicit};
 use wheelhouse::expiry::accessing;
@@ -129,7 +129,7 @@ fn a_deadline_that_moves_earlier_wakes_the_sleeper() {
 #[test]
 fn the_thread_holds_the_cache_weakly() {
     let census = Census::default();
-    let cache = Cache::builder().expiry_resolution(millis(1)).build();
+    let cache: Cache<u32, Counted<u32>> = Cache::builder().expiry_resolution(millis(1)).build();
     for key in 0..1_000 {
         cache.insert_with_ttl(
             key,

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
+use crate::support::acting::Acting;
 use crate::support::{Dial, LONGEST, NS, YEAR, millis, nanos, secs};
 use wheelhouse::RemovalCause::Expired;
 use wheelhouse::expiry::{accessing, creating, jittered, never, writes_only, writing};
@@ -244,17 +245,20 @@ fn a_policy_that_passes_some_reads_on_is_asked_about_each() {
         assert_eq!(left(&cache, 2), Some(Some(secs(10))));
     }
     // One type, with a method for reads of some values, which calls the one for all others.
-    #[derive(Clone, Debug, PartialEq)]
-    struct Hot(u32, bool);
-    impl Expiry<u32, Hot> for Created {
-        fn expire_after_create(&self, key: &u32, hot: &Hot, at: Instant) -> Option<Duration> {
+    impl Expiry<u32, (u32, bool)> for Created {
+        fn expire_after_create(
+            &self,
+            key: &u32,
+            hot: &(u32, bool),
+            at: Instant,
+        ) -> Option<Duration> {
             self.expire_after_create(key, &hot.0, at)
         }
 
         fn expire_after_read(
             &self,
             key: &u32,
-            hot: &Hot,
+            hot: &(u32, bool),
             at: Instant,
             left: Option<Duration>,
             written: Instant,
@@ -267,12 +271,12 @@ fn a_policy_that_passes_some_reads_on_is_asked_about_each() {
         }
     }
     let clock = ManualTicker::new();
-    let cache: Cache<u32, Hot> = Cache::builder()
+    let cache: Cache<u32, (u32, bool)> = Cache::builder()
         .ticker(clock.clone())
         .expire_after(Created)
         .build();
-    cache.insert(1, Hot(10, false));
-    cache.insert(2, Hot(10, true));
+    cache.insert(1, (10, false));
+    cache.insert(2, (10, true));
     clock.advance(secs(4));
     for (key, time_left) in [(1, 6), (2, 10)] {
         assert!(cache.get(&key).is_some());
@@ -417,23 +421,13 @@ fn a_policy_for_writes_only_is_not_called_on_reads() {
     }
 }
 
-/// A value whose clone takes a second.
-struct Slow(ManualTicker);
-
-impl Clone for Slow {
-    fn clone(&self) -> Self {
-        self.0.advance(secs(1));
-        Self(self.0.clone())
-    }
-}
-
 #[test]
 fn a_lifetime_given_by_a_read_counts_from_the_look_up() {
     let clock = ManualTicker::new();
     let (asked, takes) = (clock.clone(), Arc::new(AtomicU32::new(1)));
     let delay = Arc::clone(&takes);
-    let cache: Cache<u32, Slow> = Cache::builder()
-        .expire_after(accessing(move |_: &u32, _: &Slow| {
+    let cache: Cache<u32, Acting> = Cache::builder()
+        .expire_after(accessing(move |_: &u32, _: &Acting| {
             asked.advance(secs(delay.load(Relaxed).into()));
             Some(secs(10))
         }))
@@ -441,7 +435,11 @@ fn a_lifetime_given_by_a_read_counts_from_the_look_up() {
         .ticker(clock.clone())
         .build();
     let left = || cache.peek_ref(&1).map(|entry| entry.time_left());
-    cache.insert(1, Slow(clock.clone()));
+    let slow = || {
+        let clock = clock.clone();
+        Acting::when_cloned(1, move || clock.advance(secs(1)))
+    };
+    cache.insert(1, slow());
     assert_eq!(left(), Some(Some(secs(9))), "the policy took a second");
     clock.advance(secs(7));
     assert!(cache.get(&1).is_some());
@@ -458,7 +456,7 @@ fn a_lifetime_given_by_a_read_counts_from_the_look_up() {
     assert!(cache.get(&1).is_some());
     assert!(cache.get(&1).is_none());
     // The deadline of a new entry passes in the same way.
-    cache.insert(1, Slow(clock.clone()));
+    cache.insert(1, slow());
     assert!(cache.get_ref(&1).is_none());
     cache.run_pending_tasks();
     assert_eq!((cache.stats().hits(), cache.stats().misses()), (4, 2));
@@ -576,28 +574,20 @@ fn a_read_answered_with_none_ends_a_deadline_set_by_hand() {
     }
 }
 
-/// A value that must not be cloned once the flag is set.
-struct Sealed(Arc<AtomicU32>);
-
-impl Clone for Sealed {
-    fn clone(&self) -> Self {
-        assert_eq!(self.0.load(Relaxed), 0, "cloned");
-        Self(Arc::clone(&self.0))
-    }
-}
-
 #[test]
 fn a_look_up_of_a_due_entry_calls_no_policy_and_clones_no_value() {
     let (clock, sealed) = (ManualTicker::new(), Arc::new(AtomicU32::new(0)));
     let asked = Arc::clone(&sealed);
-    let cache: Cache<u32, Sealed> = Cache::builder()
-        .expire_after(accessing(move |_: &u32, _: &Sealed| {
+    let cache: Cache<u32, Acting> = Cache::builder()
+        .expire_after(accessing(move |_: &u32, _: &Acting| {
             assert_eq!(asked.load(Relaxed), 0, "asked");
             Some(secs(1))
         }))
         .ticker(clock.clone())
         .build();
-    cache.insert(1, Sealed(Arc::clone(&sealed)));
+    let cloned = Arc::clone(&sealed);
+    let value = Acting::when_cloned(1, move || assert_eq!(cloned.load(Relaxed), 0, "cloned"));
+    cache.insert(1, value);
     clock.advance(secs(1));
     sealed.store(1, Relaxed);
     assert!(cache.get_ref(&1).is_none());

@@ -274,9 +274,9 @@ fn threads_whose_clocks_differ_by_microseconds_err_by_at_most_that() {
             .expiry_resolution(Duration::from_nanos(1 << 16));
         // If reads may extend, a look-up that finds an expired entry claims it; no read extends
         // here.
-        let cache: Cache<usize, ()> = if reads_extend {
+        let cache: Cache<u32, u32> = if reads_extend {
             builder
-                .expire_after(accessing(|_: &usize, (): &()| None))
+                .expire_after(accessing(|_: &u32, _: &u32| None))
                 .build()
         } else {
             builder.build()
@@ -298,7 +298,7 @@ fn threads_whose_clocks_differ_by_microseconds_err_by_at_most_that() {
                             // Each key is inserted once, by one thread.
                             let life = dice.below(3_000_000);
                             let from = time();
-                            cache.insert_with_ttl(new, (), Duration::from_nanos(life));
+                            cache.insert_with_ttl(new as u32, 0, Duration::from_nanos(life));
                             let (to, life) = (time(), life as i64);
                             ends[new][1].store(to + life + 2 * ERROR, Ordering::SeqCst);
                             ends[new][0].store(from + life - 2 * ERROR, Ordering::SeqCst);
@@ -306,7 +306,7 @@ fn threads_whose_clocks_differ_by_microseconds_err_by_at_most_that() {
                         let key = dice.below(new as u64 + 1) as usize;
                         let [first, last] = [0, 1].map(|n| ends[key][n].load(Ordering::SeqCst));
                         let before = time();
-                        let found = cache.peek_ref(&key).is_some();
+                        let found = cache.peek_ref(&(key as u32)).is_some();
                         let after = time();
                         if first != 0 && !found && after < first {
                             wrong.lock().unwrap().push((key, "early by", first - after));
@@ -340,7 +340,7 @@ fn threads_whose_clocks_differ_by_microseconds_err_by_at_most_that() {
 #[test]
 fn a_ticker_that_panics_in_invalidate_all_leaves_no_call_asleep() {
     let clock = Brittle::new(false);
-    let cache = Cache::builder()
+    let cache: Cache<u32, u32> = Cache::builder()
         .ticker(clock.clone())
         // So few that all stand in one shard, with the load.
         .max_capacity(100)

@@ -1,5 +1,6 @@
 //! A thread that would wait for itself panics; no other thread does.
 
+use crate::support::acting::Acting;
 use crate::support::files_of_panics;
 use std::any::Any;
 use std::future::{Future, ready};
@@ -247,21 +248,14 @@ fn a_listener_may_load() {
 
 #[test]
 fn a_destructor_may_load() {
-    static CACHE: OnceLock<Cache<u64, Arc<Loads>>> = OnceLock::new();
+    static CACHE: OnceLock<Cache<u32, Acting>> = OnceLock::new();
     static LOADED: AtomicUsize = AtomicUsize::new(0);
-    #[derive(Debug)]
-    struct Loads(u64);
-    impl Drop for Loads {
-        fn drop(&mut self) {
-            if self.0 > 0 {
-                let cache = CACHE.get().unwrap();
-                cache.get_with(100 + self.0, || Arc::new(Loads(0)));
-                LOADED.fetch_add(1, Ordering::SeqCst);
-            }
-        }
-    }
     let cache = CACHE.get_or_init(|| Cache::new(1_000));
-    cache.get_with(1, || Arc::new(Loads(1)));
+    let loads = || {
+        CACHE.get().unwrap().get_with(101, || Acting::idle(0));
+        LOADED.fetch_add(1, Ordering::SeqCst);
+    };
+    cache.get_with(1, || Acting::when_dropped(1, loads));
     cache.invalidate(&1);
     for _ in 0..100 {
         cache.run_pending_tasks();

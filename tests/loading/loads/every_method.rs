@@ -311,9 +311,9 @@ fn never_asked(_: &u32) -> bool {
 /// What a call removes while its own code runs is freed meanwhile: no pin holds it.
 #[test]
 fn no_pin_is_held_while_user_code_runs() {
-    type Tokens = Cache<u32, Arc<()>>;
+    type Tokens = Cache<u64, Arc<u64>>;
     fn frees(cache: &Tokens) {
-        let token = Arc::new(());
+        let token = Arc::new(0);
         cache.insert(50, Arc::clone(&token));
         cache.insert(51, Arc::clone(&token));
         cache.invalidate(&50);
@@ -327,11 +327,11 @@ fn no_pin_is_held_while_user_code_runs() {
     let c = &cache;
     let token = || {
         frees(c);
-        Arc::new(())
+        Arc::new(0)
     };
     c.get_with(1, token);
     _ = c.optionally_get_with(2, || Some(token()));
-    _ = c.try_get_with(3, || Err::<Arc<()>, _>(token()));
+    _ = c.try_get_with(3, || Err::<Arc<u64>, _>(token()));
     ready(c.get_with_async(4, async { token() }));
     _ = c.get_all_with([5, 6], |keys| {
         frees(c);
@@ -355,7 +355,7 @@ fn no_pin_is_held_while_user_code_runs() {
     assert!(poll(task.as_mut()).is_pending());
     let mut compute = pin!(c.entry(10).and_compute_with_async(|_| pending()));
     assert!(poll(compute.as_mut()).is_pending());
-    let entry = c.entry(11).or_insert_with(|| Arc::new(()));
+    let entry = c.entry(11).or_insert_with(|| Arc::new(0));
     frees(c);
     drop((kept, entry));
 }

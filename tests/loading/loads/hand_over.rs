@@ -1,6 +1,7 @@
 //! The lead of a load passes to another call at a difficult moment: that call waits for its own
 //! closure, or the load is overdue.
 
+use crate::support::acting::Acting;
 use crate::support::{millis, secs};
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -151,13 +152,11 @@ fn a_lead_that_is_handed_over_is_no_deadlock() {
 }
 
 /// A value whose clone panics while it is told to.
-struct Brittle(Arc<AtomicBool>);
-
-impl Clone for Brittle {
-    fn clone(&self) -> Self {
-        assert!(!self.0.load(Ordering::SeqCst), "the clone fails");
-        Self(Arc::clone(&self.0))
-    }
+fn brittle(told: &Arc<AtomicBool>) -> Acting {
+    let told = Arc::clone(told);
+    Acting::when_cloned(0, move || {
+        assert!(!told.load(Ordering::SeqCst), "the clone fails")
+    })
 }
 
 /// A call that replaces an overdue load wakes that load's waiters, also if it then fails.
@@ -165,12 +164,12 @@ impl Clone for Brittle {
 fn the_waiters_of_an_overdue_load_wake_though_its_successor_panics() {
     for fails in [false, true] {
         let clock = ManualTicker::new();
-        let cache: Cache<u64, Brittle> = Cache::builder()
+        let cache: Cache<u32, Acting> = Cache::builder()
             .ticker(clock.clone())
             .load_timeout(secs(1))
             .build();
         let flag = Arc::new(AtomicBool::new(false));
-        cache.insert(1, Brittle(Arc::clone(&flag)));
+        cache.insert(1, brittle(&flag));
         let never = cache
             .entry(1)
             .and_upsert_with_async(|_| std::future::pending());
@@ -180,7 +179,7 @@ fn the_waiters_of_an_overdue_load_wake_though_its_successor_panics() {
         let calls = Arc::new(Calls::default());
         let waker = Waker::from(Arc::clone(&calls));
         let mut cx = Context::from_waker(&waker);
-        let value = Brittle(Arc::clone(&flag));
+        let value = brittle(&flag);
         let waits = cache
             .entry(1)
             .and_upsert_with_async(|_| async move { value });
@@ -189,9 +188,7 @@ fn the_waiters_of_an_overdue_load_wake_though_its_successor_panics() {
         clock.advance(secs(2));
         flag.store(fails, Ordering::SeqCst);
         let newer = AssertUnwindSafe(|| {
-            cache
-                .entry(1)
-                .and_upsert_with(|_| Brittle(Arc::clone(&flag)));
+            cache.entry(1).and_upsert_with(|_| brittle(&flag));
         });
         assert_eq!(catch_unwind(newer).is_err(), fails);
         flag.store(false, Ordering::SeqCst);

@@ -18,7 +18,7 @@ fn until(what: &str, holds: impl Fn() -> bool) {
 
 #[test]
 fn eight_threads_load_once_and_share_the_value() {
-    let cache: Cache<u64, Arc<u64>> = Cache::builder().record_stats().build();
+    let cache: Cache<u64, u64> = Cache::builder().record_stats().build();
     let runs = AtomicUsize::new(0);
     let all = Barrier::new(8);
     thread::scope(|scope| {
@@ -28,9 +28,9 @@ fn eight_threads_load_once_and_share_the_value() {
                 let value = cache.get_with(7, || {
                     runs.fetch_add(1, Ordering::SeqCst);
                     until("all wait", || cache.stats().load_waits() == 7);
-                    Arc::new(49)
+                    49
                 });
-                assert_eq!(*value, 49);
+                assert_eq!(value, 49);
             });
         }
     });
@@ -43,7 +43,7 @@ fn eight_threads_load_once_and_share_the_value() {
 
 #[test]
 fn a_hit_runs_nothing() {
-    let cache = Cache::builder().record_stats().build();
+    let cache: Cache<u64, u64> = Cache::builder().record_stats().build();
     cache.insert(1, 10);
     assert_eq!(cache.get_with(1, || unreachable!()), 10);
     assert_eq!(cache.optionally_get_with(1, || unreachable!()), Some(10));
@@ -273,8 +273,8 @@ fn a_lease_that_fails_shares_its_error() {
 
 #[test]
 fn a_lease_outlives_its_cache() {
-    let dropped = Arc::new(());
-    let cache: Cache<u64, Arc<()>> = Cache::new(10);
+    let dropped = Arc::new(0);
+    let cache: Cache<u64, Arc<u64>> = Cache::new(10);
     cache.insert(2, Arc::clone(&dropped));
     let Leased::Lease(lease) = cache.lease(1) else {
         panic!("the key is absent");
