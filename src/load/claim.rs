@@ -4,18 +4,17 @@
 //! Threads and tasks take the same steps; [`wait`](super::wait) says how a thread waits.
 
 use super::cycle::thread_number;
-use super::guard::{Guard, Home, Keyless, OwnedGuard};
-use super::key::{CacheKey, CacheValue, Key, Owned};
+use super::guard::{Guard, Home, Keyless};
+use super::key::{CacheKey, CacheValue, Key};
 use super::state::{Load, Outcome, Phase, RevokedBy, Ticket, Verdict, Want};
 use super::wait::{block_on, has_to_wait};
 use crate::listener::RemovalCause;
 use crate::maintenance::WriteOutcome;
 use crate::map::Revalidated;
 use crate::node::NodePtr;
-use crate::operations::{Change, Core, Hold, WeakHandle};
+use crate::operations::{Change, Core, Hold};
 use crate::stats::Count;
 use crate::time::{self, MAX_LIFETIME_NANOS, NEVER};
-use equivalent::Equivalent;
 use std::future::poll_fn;
 use std::hash::BuildHasher;
 use std::sync::Arc;
@@ -134,10 +133,14 @@ impl<K, V, H: Home<K, V>, Y: Key<K>> Claimant<K, V, H, Y> {
 
     /// The call waits for its own load from now on, as another call would that wants this. The load
     /// has yet to run.
-    pub(crate) fn wait_for_own(&mut self, load: Arc<Load<K, V>>, want: Want) {
+    pub(crate) fn wait_for_own(&mut self, guard: &Guard<K, V, H>, want: Want) {
+        let load = guard.load();
         // It does not stand in a queue yet.
         _ = load.join(*self.ticket.get_or_insert_with(Ticket::draw), want, true);
-        self.waits = Some(load);
+        self.waits = Some(Arc::clone(load));
+        if let Some(core) = guard.core() {
+            core.watch_load(load, core.load_clock());
+        }
     }
 
     /// Ends the wait of this call. If it had been told to lead, and has not begun to, the next
@@ -181,7 +184,7 @@ where
     }
 
     /// The verdict about a call that waits, by polls. `None` if it does not wait, or the load is
-    /// overdue.
+    /// overdue. Panics if the load's own leader polls it.
     pub(crate) fn poll_verdict(&mut self, cx: &Context<'_>) -> Poll<Option<Verdict<V>>> {
         let (Some(load), Some(ticket)) = (&self.waits, self.ticket) else {
             return Poll::Ready(None);
@@ -190,13 +193,10 @@ where
             return Poll::Ready(Some(told));
         }
         let core = self.home.visit();
-        match has_to_wait(core.as_deref(), load, ticket, cx.waker()) {
-            Ok(true) => Poll::Pending,
-            Ok(false) => Poll::Ready(None),
-            Err(cycle) => {
-                self.stop();
-                panic!("{cycle}");
-            }
+        if has_to_wait(core.as_deref(), load, ticket, cx.waker()) {
+            Poll::Pending
+        } else {
+            Poll::Ready(None)
         }
     }
 
@@ -480,36 +480,5 @@ where
             shared.count(Count::Reloads);
         }
         Ok(Begun::Leads(load, over, left))
-    }
-}
-
-impl<K: CacheKey, V: CacheValue, S: BuildHasher> Core<K, V, S> {
-    /// The guard of a reload, if the key has a stale entry, and no load, or one that is overdue or
-    /// rests.
-    pub(crate) fn begin_reload<Q>(
-        &self,
-        home: WeakHandle<K, V, S>,
-        hash: u64,
-        key: &Q,
-    ) -> Option<OwnedGuard<K, V, S>>
-    where
-        Q: Equivalent<K> + ?Sized,
-    {
-        let pin = self.shared.pin();
-        let hit = self.shared.find_live(hash, key, &pin)?;
-        // The caller may have judged by a clock that is ahead.
-        let now = self.shared.clock.now();
-        (hit.node.refresh()).filter(|refresh| refresh.is_stale(now))?;
-        let key = Owned(Some(hit.node.key().clone()));
-        drop(pin);
-        let ask = Request {
-            over: Over::Stale,
-            may_wait: false,
-            ..Request::value(Want::Value)
-        };
-        match Claimant::new(home, key, ask).with_hash(hash).step(None)? {
-            Claim::Guard(guard, _) => Some(guard),
-            _ => None,
-        }
     }
 }

@@ -23,13 +23,6 @@ impl<K, V, S> OwnedGuard<K, V, S> {
         self
     }
 
-    /// Makes the waiters of the load wake when it becomes overdue.
-    pub(crate) fn watch(&self) {
-        if let Some(core) = self.core() {
-            core.watch_load(self.load(), core.load_clock());
-        }
-    }
-
     /// Whether the key had a live entry when the run began.
     pub(crate) fn is_reload(&self) -> bool {
         self.load().reload_until().is_some()

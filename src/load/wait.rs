@@ -97,21 +97,24 @@ pub(crate) fn in_loader<R>(load: impl FnOnce() -> R) -> R {
 }
 
 /// Whether a polled call, for which its load has no verdict yet, has to wait; false if the load is
-/// overdue. An error is the message of the panic of a call that is polled by the load's own leader.
-/// `core` is `None` if the cache is gone.
+/// overdue. `core` is `None` if the cache is gone.
+///
+/// # Panics
+///
+/// If the load's own leader polls the call.
 pub(crate) fn has_to_wait<K, V, S>(
     core: Option<&Core<K, V, S>>,
     load: &Arc<Load<K, V>>,
     ticket: Ticket,
     waker: &Waker,
-) -> Result<bool, String>
+) -> bool
 where
     K: Send + Sync + 'static,
     V: Send + Sync + 'static,
 {
     let left = core.and_then(|core| core.time_to_overdue(load, core.load_clock()));
     if left == Some(Duration::ZERO) {
-        return Ok(false);
+        return false;
     }
     let name = core.and_then(|core| core.shared.name.as_ref());
     let is_blocking = |call: &Cell<*const ()>| !call.get().is_null() && call.get() == waker.data();
@@ -126,9 +129,9 @@ where
         };
         AWAITED.set(ManuallyDrop::new(Some(awaited)));
     } else if load.is_led_by_caller() {
-        return Err(about(name.map(|name| &**name), &fault(0, load.hash)));
+        panic!("{}", about(name.map(|name| &**name), &fault(0, load.hash)));
     }
-    Ok(true)
+    true
 }
 
 /// Waits for a future of the crate as a thread.

@@ -9,7 +9,7 @@ use crate::contain::contain;
 use crate::load::state::{Load, RevokedBy, Verdict, Want};
 use crate::load::wait::block_on;
 use crate::load::{
-    ByRef, CacheHasher, CacheKey, CacheValue, Claim, Claimant, Key, Keys, Over, OwnedGuard,
+    ByRef, CacheHasher, CacheKey, CacheValue, Claim, Claimant, Key, Keys, Over, Owned, OwnedGuard,
     Request, fallible, wrong_number_of_values,
 };
 use crate::operations::WeakHandle;
@@ -119,10 +119,8 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher, Y: Ke
             return Some(run_here(&[load], run(loader, guard)));
         }
         // It waits for its own load, as any other call would, from before it runs.
-        let load = Arc::clone(guard.load());
-        self.claimant.wait_for_own(load, anything::<E>());
+        self.claimant.wait_for_own(&guard, anything::<E>());
         self.began = true;
-        guard.watch();
         launch(&inner, guard);
         None
     }
@@ -237,8 +235,25 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
     where
         Q: Equivalent<K> + Hash + ?Sized,
     {
-        let (core, weak) = (self.cache.core(), self.cache.downgrade());
-        if let Some(guard) = core.begin_reload(weak, core.hash(key), key) {
+        let core = self.cache.core();
+        let (hash, pin) = (core.hash(key), core.shared.pin());
+        let Some(hit) = core.shared.find_live(hash, key, &pin) else {
+            return;
+        };
+        // The caller may have judged by a clock that is ahead.
+        let now = core.shared.clock.now();
+        if !(hit.node.refresh()).is_some_and(|refresh| refresh.is_stale(now)) {
+            return;
+        }
+        let key = Owned(Some(hit.node.key().clone()));
+        drop(pin);
+        let ask = Request {
+            over: Over::Stale,
+            may_wait: false,
+            ..Request::value(Want::Value)
+        };
+        let claim = Claimant::new(self.cache.downgrade(), key, ask).step(None);
+        if let Some(Claim::Guard(guard, _)) = claim {
             self.inner.launch(guard);
         }
     }
