@@ -27,7 +27,7 @@ impl Scene {
     }
 
     fn work(&self, number: usize) {
-        if let Some(_entered) = self.gate.enter() {
+        if let Some(_entered) = self.gate.enter(false) {
             // Relaxed: the gate has to order them before the end of the wait.
             self.at_work[number].store(true, Ordering::Relaxed);
             self.at_work[number].store(false, Ordering::Relaxed);
@@ -42,7 +42,7 @@ impl Scene {
         for at_work in &self.at_work {
             assert!(!at_work.load(Ordering::Relaxed), "a thread is at work");
         }
-        assert!(self.gate.enter().is_none(), "a thread may still enter");
+        assert!(self.gate.enter(false).is_none(), "a thread may still enter");
     }
 }
 

@@ -13,7 +13,7 @@ use super::{Maintenance, MaintenanceView};
 use crate::listener::inside_listener;
 use crate::map::Garbage;
 use crate::notify::{Awaited, Notification};
-use crate::scheduler::{Delivery, EXECUTOR_PATIENCE, is_listener_thread, report_idle_executor};
+use crate::scheduler::{Delivery, EXECUTOR_PATIENCE, Role, report_idle_executor, role};
 use crate::time;
 
 /// How many chunks of notifications a thread delivers before other caches get their turn.
@@ -156,11 +156,15 @@ impl<'a, K, V> MaintenanceView<'a, K, V> {
     }
 
     /// The drop of the last handle: applies what was written before, and waits until the listener
-    /// has heard of all removals, from the thread that the mode names. Runs inside no listener.
+    /// has heard of all removals, from the thread that the mode names. A listener thread that ends
+    /// another cache inside a listener tells it itself.
     pub(crate) fn tell_rest(&self) {
         let maintenance = self.maintenance;
         if !self.drain_last() {
             return;
+        }
+        if inside_listener() {
+            return self.deliver_as_caller();
         }
         let await_by = |mode| self.await_delivered(mode, || true) == Awaited::Delivered;
         if matches!(self.mode(), Delivery::Executor(_)) {
@@ -171,7 +175,8 @@ impl<'a, K, V> MaintenanceView<'a, K, V> {
             maintenance.notifier.end_offer();
         }
         // A thread that calls listeners need not wait for another one.
-        if maintenance.tells_callers || is_listener_thread() || !await_by(&Delivery::Background) {
+        if maintenance.tells_callers || role() == Role::Listener || !await_by(&Delivery::Background)
+        {
             self.deliver_all();
         }
     }

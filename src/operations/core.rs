@@ -121,7 +121,7 @@ impl<K, V, S> WeakHandle<K, V, S> {
 
     /// The cache, if it has a handle still, and this is no child made by `fork`.
     pub(crate) fn visit(&self) -> Option<Visit<K, V, S>> {
-        let entered = self.gate.enter()?;
+        let entered = self.gate.enter(false)?;
         let core = self.core.upgrade()?;
         Some(Visit {
             core,

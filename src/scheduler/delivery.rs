@@ -245,7 +245,7 @@ impl DeliveryTask {
         if OFFERS.get().0 == cache.address() {
             return OFFERS.set((cache.address(), true));
         }
-        cache.deliver(|task| {
+        cache.with(true, |task| {
             while task.deliver() {
                 let outer = OFFERS.replace((cache.address(), false));
                 cache.delivery.offer(&cache);
@@ -268,7 +268,7 @@ thread_local! {
 impl Drop for DeliveryTask {
     fn drop(&mut self) {
         if let Some(cache) = self.0.take() {
-            cache.deliver(|task| task.drop_offer());
+            cache.with(true, |task| task.drop_offer());
         }
     }
 }

@@ -67,20 +67,13 @@ impl Gate {
         })
     }
 
-    /// Enters; `None` if the last handle was dropped, or in a child made by `fork`.
-    pub(crate) fn enter(self: &Arc<Self>) -> Option<Entered> {
-        self.enter_unless(&self.closed)
-    }
-
-    /// Enters to deliver notifications, also while the drop of the last handle waits for that.
-    pub(super) fn enter_to_deliver(self: &Arc<Self>) -> Option<Entered> {
-        self.enter_unless(&self.ended)
-    }
-
-    fn enter_unless(self: &Arc<Self>, over: &AtomicBool) -> Option<Entered> {
+    /// Enters; `None` if the last handle was dropped, or in a child made by `fork`. A thread that
+    /// `delivers` notifications enters also while the drop of the last handle waits for that.
+    pub(crate) fn enter(self: &Arc<Self>, delivers: bool) -> Option<Entered> {
         if !self.process.is_current() {
             return None;
         }
+        let over = if delivers { &self.ended } else { &self.closed };
         let mut inside = self.inside.lock();
         if over.load(Ordering::Relaxed) {
             return None;
@@ -134,6 +127,15 @@ impl Gate {
         self.ended.store(true, Ordering::Relaxed);
     }
 
+    /// The same if no thread is inside; says whether that is so.
+    pub(super) fn end_if_empty(&self) -> bool {
+        let inside = self.inside.lock();
+        if *inside == 0 {
+            self.ended.store(true, Ordering::Relaxed);
+        }
+        *inside == 0
+    }
+
     /// Waits until all threads have left the closed gate. Not for a thread inside a gate or a
     /// listener.
     pub(super) fn wait_until_empty(&self) {
@@ -179,7 +181,7 @@ mod tests {
         let step = AtomicU32::new(0);
         assert!(!gate.is_innermost());
         std::thread::scope(|threads| {
-            let entered = gate.enter().expect("open");
+            let entered = gate.enter(false).expect("open");
             assert!(gate.is_innermost());
             let waiter = threads.spawn(|| {
                 assert!(gate.close(), "this thread may wait");
@@ -190,19 +192,22 @@ mod tests {
             while step.load(Ordering::SeqCst) == 0 {
                 std::thread::yield_now();
             }
-            assert!(gate.is_closed() && gate.enter().is_none());
+            assert!(gate.is_closed() && gate.enter(false).is_none());
+            assert!(gate.enter(true).is_some(), "to deliver");
             step.store(2, Ordering::SeqCst);
             drop(entered);
             waiter.join().expect("no panic");
         });
         assert!(!gate.claim_new_thread());
+        gate.end();
+        assert!(gate.enter(true).is_none());
     }
 
     #[test]
     fn gates_may_be_entered_one_inside_the_other() {
         let (outer, inner) = (Gate::new(), Gate::new());
-        let first = outer.enter().expect("open");
-        let second = inner.enter().expect("open");
+        let first = outer.enter(false).expect("open");
+        let second = inner.enter(false).expect("open");
         assert!(inner.is_innermost() && !outer.is_innermost());
         drop(second);
         assert!(outer.is_innermost());

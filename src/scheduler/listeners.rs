@@ -228,7 +228,7 @@ impl Job {
     fn run(self) -> Option<Self> {
         match self {
             Self::Deliver(cache) => {
-                let more = cache.deliver(|task| task.deliver()) == Some(true);
+                let more = cache.with(true, |task| task.deliver()) == Some(true);
                 more.then_some(Self::Deliver(cache))
             }
             Self::Drop(cache, task) => {

@@ -25,7 +25,7 @@ pub(crate) use delivery::{EXECUTOR_PATIENCE, report_idle_executor};
 pub(crate) use gate::{Entered, Gate};
 pub use task::MaintenanceTask;
 pub(crate) use task::{Task, TaskRef};
-pub(crate) use thread::is_listener_thread;
+pub(crate) use thread::{Role, role};
 
 use std::fmt;
 use std::sync::Arc;
@@ -42,7 +42,7 @@ use thread::Worker;
 /// cache.insert_with_ttl(1, "ada".into(), Duration::from_secs(60));
 /// assert!(cache.contains_key(&1));
 /// ```
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub struct Scheduler(Source);
 
 impl Scheduler {
@@ -170,12 +170,6 @@ impl Scheduler {
     }
 }
 
-impl Default for Scheduler {
-    fn default() -> Self {
-        Self::background()
-    }
-}
-
 impl fmt::Debug for Scheduler {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match &self.0 {
@@ -230,11 +224,12 @@ pub trait Alarm: Send + Sync + 'static {
 }
 
 /// Which thread wakes a cache.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 enum Source {
     /// None.
     Disabled,
     /// The scheduler thread, which all caches share.
+    #[default]
     Background,
     Custom(Arc<dyn Alarm>),
 }

@@ -1,7 +1,7 @@
 //! The work of one cache that a thread does without a handle.
 
 use super::delivery::Delivery;
-use super::gate::{Entered, Gate};
+use super::gate::Gate;
 use super::listeners::{self, Job};
 use super::thread::{Role, role};
 use std::fmt;
@@ -50,18 +50,11 @@ impl TaskRef {
         }
     }
 
-    /// Lets the calling thread run maintenance; `None` if the cache is gone, or going.
-    pub(super) fn run_due(&self) -> Option<Duration> {
-        self.work(self.gate.enter()?, |task| task.run_due())?
-    }
-
-    /// Lets the calling thread deliver notifications; `None` if the cache is gone.
-    pub(super) fn deliver<T>(&self, work: impl FnOnce(&dyn Task) -> T) -> Option<T> {
-        self.work(self.gate.enter_to_deliver()?, work)
-    }
-
-    /// `entered` is left after the reference was dropped (gate 1), also if `work` panics.
-    fn work<T>(&self, _entered: Entered, work: impl FnOnce(&dyn Task) -> T) -> Option<T> {
+    /// Lets the calling thread work on the cache; `None` if it is gone, or going. A thread that
+    /// `delivers` notifications is let in until the listener has heard of everything.
+    pub(super) fn with<T>(&self, delivers: bool, work: impl FnOnce(&dyn Task) -> T) -> Option<T> {
+        // Left after the reference was dropped (gate 1), also if `work` panics.
+        let _entered = self.gate.enter(delivers)?;
         let task = self.task.upgrade()?;
         let answer = work(&*task);
         // The last handle may have been dropped by user code that has just run here. Then this
@@ -89,15 +82,23 @@ impl TaskRef {
 
     /// The calling thread is about to drop the last handle. Waits until no other thread is at work
     /// on the cache and the listener has heard of everything, so that this thread drops the cache
-    /// itself. A thread that is at work on a cache, or inside a listener, does not wait (gate 2).
+    /// itself. A thread that is at work on a cache, or inside a listener, does not wait (gate 2). A
+    /// listener thread ends another cache itself, if no other thread is at work on that; but the
+    /// program's executor is asked by a thread that may wait.
     pub(crate) fn close(&self) {
         let waits = self.gate.close();
         let Some(task) = self.task.upgrade() else {
             return;
         };
         if waits {
-            self.end(&*task);
-        } else if !self.gate.is_innermost() {
+            return self.end(&*task);
+        } else if self.gate.is_innermost() {
+            return;
+        }
+        let tells = role() == Role::Listener && !matches!(self.delivery, Delivery::Executor(_));
+        if tells && self.gate.end_if_empty() {
+            task.tell_rest();
+        } else {
             self.hand_over(task);
         }
     }
@@ -201,7 +202,7 @@ impl MaintenanceTask {
     /// assert_eq!(*told.lock().unwrap(), [(1, RemovalCause::Expired)]);
     /// ```
     pub fn run(&self) -> Option<Duration> {
-        self.0.run_due()
+        self.0.with(false, |task| task.run_due())?
     }
 }
 

@@ -44,7 +44,7 @@ const RETRY: Duration = Duration::from_secs(1);
 
 /// What a thread is for.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Role {
+pub(crate) enum Role {
     /// It belongs to the program.
     Program,
     Scheduler,
@@ -56,13 +56,8 @@ thread_local! {
 }
 
 /// What the calling thread is for.
-pub(super) fn role() -> Role {
+pub(crate) fn role() -> Role {
     ROLE.try_with(Cell::get).unwrap_or(Role::Program)
-}
-
-/// Whether the calling thread is one of those that call listeners for all caches.
-pub(crate) fn is_listener_thread() -> bool {
-    role() == Role::Listener
 }
 
 /// Starts threads of the crate.
@@ -227,7 +222,7 @@ impl Worker {
             // A panic in a ticker or in a destructor has been reported by the panic hook. It must
             // not end the thread that other caches rely on.
             // The run arranges its own next one.
-            contain(|| task.run_due());
+            contain(|| task.with(false, |task| task.run_due()));
             drop(task);
             state = lock(&self.state);
         }
