@@ -223,31 +223,29 @@ where
     }
 
     /// The same as a task; `made` says what the output of the future means.
-    fn load_async<F: Future>(
+    async fn load_async<F: Future>(
         self,
         ask: Request,
         mut keeps: impl FnMut(&V) -> bool,
         init: impl FnOnce() -> F,
         made: impl FnOnce(F::Output) -> Made<V>,
-    ) -> impl Future<Output = Result<Entry<K, V>, Outcome<V>>> {
-        async move {
-            let selector = match self.present(&mut keeps) {
-                Ok(entry) => return Ok(entry),
-                Err(selector) => selector,
-            };
-            let (core, key) = (selector.cache.core(), selector.key.copy());
-            let make = |seen: Option<&Keyless<V>>| {
-                let keep = seen.is_some_and(|seen| keeps(&seen.value));
-                async move {
-                    if keep {
-                        return Err(Outcome::Nothing);
-                    }
-                    made(init().await)
+    ) -> Result<Entry<K, V>, Outcome<V>> {
+        let selector = match self.present(&mut keeps) {
+            Ok(entry) => return Ok(entry),
+            Err(selector) => selector,
+        };
+        let (core, key) = (selector.cache.core(), selector.key.copy());
+        let make = |seen: Option<&Keyless<V>>| {
+            let keep = seen.is_some_and(|seen| keeps(&seen.value));
+            async move {
+                if keep {
+                    return Err(Outcome::Nothing);
                 }
-            };
-            let run = Claimant::new(core, selector.key, ask).run_async(make).await;
-            entry(key, conclude(run))
-        }
+                made(init().await)
+            }
+        };
+        let run = Claimant::new(core, selector.key, ask).run_async(make).await;
+        entry(key, conclude(run))
     }
 
     /// The key, and the run of a call that takes its turn.
@@ -264,18 +262,16 @@ where
     }
 
     /// The same as a task.
-    fn compute_async<F: Future>(
+    async fn compute_async<F: Future>(
         self,
         may_wait: bool,
         f: impl FnOnce(Option<Entry<K, V>>) -> F,
-    ) -> impl Future<Output = (K, CallRun<'a, K, V, S, F::Output>)> {
-        async move {
-            let (core, key) = (self.cache.core(), self.key.copy());
-            let run = Claimant::new(core, self.key, Request::turn(may_wait))
-                .run_async(|seen| f(seen.map(|seen| seen.clone().with_key(key.clone()))))
-                .await;
-            (key, run)
-        }
+    ) -> (K, CallRun<'a, K, V, S, F::Output>) {
+        let (core, key) = (self.cache.core(), self.key.copy());
+        let run = Claimant::new(core, self.key, Request::turn(may_wait))
+            .run_async(|seen| f(seen.map(|seen| seen.clone().with_key(key.clone()))))
+            .await;
+        (key, run)
     }
 
     /// Returns the key's entry, or stores a new one with the default value.

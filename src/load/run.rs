@@ -51,6 +51,7 @@ where
     /// The same as a task, by the future that `make` makes. That is dropped before the guard: the
     /// old leader's code has ended when the next leader starts.
     // An `async fn` would have room for its arguments twice.
+    #[expect(clippy::manual_async_fn)]
     pub(crate) fn run_async<F: Future>(
         &mut self,
         make: impl FnOnce(Option<&Keyless<V>>) -> F,
