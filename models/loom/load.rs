@@ -6,8 +6,7 @@ use crate::load::cycle::WaitTarget;
 use crate::load::state::{Load, Outcome, Phase, RevokedBy, Ticket, Verdict, Want, wake_all};
 use crate::map::Map;
 use crate::node::Columns;
-use crate::reclaim::Domain;
-use crate::sync::{AtomicU64, Mutex, Ordering, Parker, fence};
+use crate::sync::{AtomicU64, Mutex, Ordering, Parker};
 use loom::thread;
 use std::sync::Arc;
 use std::task::Waker;
@@ -70,9 +69,13 @@ impl Scene {
     fn revoke(&self) -> bool {
         let mut listed = self.listed.lock();
         let was = std::mem::replace(&mut *listed, false);
-        let revoked = was.then(|| self.load.revoke(RevokedBy::Overwrite));
+        if was {
+            self.load.revoke(RevokedBy::Overwrite);
+        }
         drop(listed);
-        wake_all(revoked.into_iter().flat_map(|(_, wakers)| wakers));
+        if was {
+            self.load.release_waiters();
+        }
         was
     }
 

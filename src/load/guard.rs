@@ -242,6 +242,10 @@ impl<K, V, H: Home<K, V>> Guard<K, V, H> {
         };
         self.note_end(&core, failed);
         let load = &self.load;
+        if !load.is_current() && load.revoked().is_none() {
+            // Sealed: it has left the table, and no other call can change it.
+            return wake_all(load.end(outcome, 0).0);
+        }
         // If the ticker panics, waiters must be woken all the same.
         let now = contain(|| core.load_clock()).unwrap_or(0);
         let mut shard = core.shared.map.lock(load.hash);
@@ -369,8 +373,12 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Guard<K, V,
         own.stored = written.is_stored();
         own.left = time::time_left(written.now, written.deadline);
         let shared = if waited {
-            // If a clone panics, the drop of the guard hands the key on.
-            catch_unwind(AssertUnwindSafe(|| self.share(&own)))
+            let shared = catch_unwind(AssertUnwindSafe(|| self.share(&own)));
+            if !self.ended {
+                // A clone has panicked: the next of them leads.
+                self.end(&Outcome::Nothing, false);
+            }
+            shared
         } else {
             self.note_end(&core, false);
             Ok(())
