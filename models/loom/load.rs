@@ -69,9 +69,13 @@ impl Scene {
     fn revoke(&self) -> bool {
         let mut listed = self.listed.lock();
         let was = std::mem::replace(&mut *listed, false);
-        let revoked = was.then(|| self.load.revoke(RevokedBy::Overwrite));
+        if was {
+            self.load.revoke(RevokedBy::Overwrite);
+        }
         drop(listed);
-        wake_all(revoked.into_iter().flat_map(|(_, wakers)| wakers));
+        if was {
+            self.load.release_waiters();
+        }
         was
     }
 

@@ -104,9 +104,9 @@ where
         shared.name = settings.name.map(Into::into);
         let core = Arc::new_cyclic(|weak: &Weak<Core<K, V, S>>| {
             let (resolution, listener) = (settings.resolution, settings.listener);
-            let task = TaskRef::new(weak.clone(), settings.delivery, listener.is_some());
+            let waker = scheduler.waker(TaskRef::new(weak.clone(), listener.is_some()));
             let maintenance =
-                Maintenance::new(&shared, resolution, listener, scheduler.waker(task));
+                Maintenance::new(&shared, resolution, listener, settings.delivery, waker);
             let weigher = settings.weigher;
             let mut core = Core::new(shared, maintenance, lifetimes, weigher, hasher);
             core.refresh = settings.refresh;

@@ -166,17 +166,15 @@ where
     /// the call has to wait now.
     #[inline]
     pub(crate) fn step(&mut self, told: Option<Verdict<V>>) -> Option<Claim<K, V, H>> {
-        if let Some(load) = &self.waits {
-            self.key.restore(load.key());
-        }
         let claim = match told {
             Some(Verdict::Ended(Outcome::Value(shared))) => Claim::Value(shared.copy()),
             Some(Verdict::Ended(failure)) => Claim::Failed(failure),
             // It waits until it has the guard: if it does not need that, or panics, it leaves.
-            Some(Verdict::Leads) => self.begin()?,
+            Some(Verdict::Leads) => self.begin(self.waits.clone())?,
             Some(Verdict::Retry) | None => {
+                let former = self.waits.clone();
                 self.stop();
-                self.begin()?
+                self.begin(former)?
             }
         };
         self.stop();
@@ -226,7 +224,11 @@ where
 
     /// Claims the key.
     #[inline(never)]
-    fn begin(&mut self) -> Option<Claim<K, V, H>> {
+    fn begin(&mut self, former: Option<Arc<Load<K, V>>>) -> Option<Claim<K, V, H>> {
+        if let Some(load) = &former {
+            self.key.restore(load.key());
+        }
+        drop(former);
         let Some(core) = self.home.visit() else {
             return Some(Claim::Busy(None));
         };

@@ -8,6 +8,7 @@
 
 use super::key::{CacheKey, CacheValue};
 use super::state::{Load, Outcome, Phase, Rest, RevokedBy, wake_all};
+use super::wait::mark_lead;
 use crate::compute::Entry;
 use crate::contain::contain;
 use crate::listener::RemovalCause;
@@ -241,6 +242,10 @@ impl<K, V, H: Home<K, V>> Guard<K, V, H> {
         };
         self.note_end(&core, failed);
         let load = &self.load;
+        if !load.is_current() && load.revoked().is_none() {
+            // Sealed: it has left the table, and no other call can change it.
+            return wake_all(load.end(outcome, 0).0);
+        }
         // If the ticker panics, waiters must be woken all the same.
         let now = contain(|| core.load_clock()).unwrap_or(0);
         let mut shard = core.shared.map.lock(load.hash);
@@ -349,7 +354,8 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Guard<K, V,
         let Some(core) = self.core() else {
             return self.discard(None, own);
         };
-        // User code, all of it with no lock held.
+        // User code, all of it with no lock held. The mark: it may wait for a queued reload.
+        let _mark = mark_lead();
         let key = self.load.key().clone();
         let mut new = write::new_node(&core, self.load.hash, key, own.value.clone());
         let mut made = None;
@@ -367,8 +373,12 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Guard<K, V,
         own.stored = written.is_stored();
         own.left = time::time_left(written.now, written.deadline);
         let shared = if waited {
-            // If a clone panics, the drop of the guard hands the key on.
-            catch_unwind(AssertUnwindSafe(|| self.share(&own)))
+            let shared = catch_unwind(AssertUnwindSafe(|| self.share(&own)));
+            if !self.ended {
+                // A clone has panicked: the next of them leads.
+                self.end(&Outcome::Nothing, false);
+            }
+            shared
         } else {
             self.note_end(&core, false);
             Ok(())
@@ -423,6 +433,7 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Guard<K, V,
     /// or the live value if the load was revoked. Says for which cause an entry left; an error if
     /// the load was revoked.
     pub(crate) fn remove(mut self, none: Outcome<V>) -> Result<Option<RemovalCause>, Revoked> {
+        let _mark = mark_lead();
         let Some(core) = self.core() else {
             self.end(&none, false);
             return Err(Revoked);

@@ -427,21 +427,31 @@ impl<K, V> Load<K, V> {
         leads
     }
 
-    /// The load is no longer current. Under the shard's lock. Tells waiters to look again: those
-    /// that wait for a turn, and all if no leader is at work or the load is overdue. True if others
-    /// may still wait for the run that is at work. The wakers are to be called with no lock held.
-    pub(crate) fn revoke(&self, by: RevokedBy) -> (bool, Vec<Waker>) {
+    /// The load is no longer current. Under the shard's lock;
+    /// [`release_waiters`](Self::release_waiters) follows when the lock was released. True if calls
+    /// may still wait for the run that is at work.
+    pub(crate) fn revoke(&self, by: RevokedBy) -> bool {
         let mut state = self.state();
         self.mark_outdated();
-        state.revoked = Some(by);
+        state.revoked.get_or_insert(by);
+        let runs = !matches!(state.phase, Phase::Offered(_) | Phase::Resting);
+        by != RevokedBy::NewerLoad && runs
+    }
+
+    /// Tells waiters of a revoked load to look again: those that wait for a turn, and all if no
+    /// leader is at work or the load is overdue. With no lock held.
+    pub(crate) fn release_waiters(&self) {
+        let mut state = self.state();
+        let mut all = state.revoked == Some(RevokedBy::NewerLoad);
         if let Phase::Offered(ticket) = state.phase {
             state.told.insert(ticket, Verdict::Retry);
             state.phase = Phase::Over;
+            all = true;
         }
-        let runs = !matches!(state.phase, Phase::Over | Phase::Resting);
-        let stays = runs && by != RevokedBy::NewerLoad;
-        let retry = |want| (!stays || want == Want::OwnTurn).then_some(Verdict::Retry);
-        (stays, state.tell(retry))
+        let retry = |want| (all || want == Want::OwnTurn).then_some(Verdict::Retry);
+        let wakers = state.tell(retry);
+        drop(state);
+        wake_all(wakers);
     }
 
     /// Wakes all that wait, so that they look whether the load is overdue. With no lock held.

@@ -4,10 +4,9 @@
 //! full hash, whose keys it has not compared yet, copies their addresses, releases the lock,
 //! compares the keys, and starts again.
 
-use super::state::{Load, Phase, RevokedBy, wake_all};
+use super::state::{Load, Phase, RevokedBy};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Weak};
-use std::task::Waker;
 
 /// The loads of one shard; under its lock. Among them stand loads that were revoked, until their
 /// runs end: calls may still wait for them.
@@ -22,17 +21,14 @@ pub(crate) struct Loads<K, V> {
     resting: VecDeque<Weak<Load<K, V>>>,
 }
 
-/// A load that was revoked. Its drop wakes the calls that are to look again: no lock and no pin may
+/// A load that was revoked. Its drop tells the calls that are to look again: no lock and no pin may
 /// be held.
 #[must_use]
-pub(crate) struct RevokedLoad<K, V> {
-    _load: Arc<Load<K, V>>,
-    wakers: Vec<Waker>,
-}
+pub(crate) struct RevokedLoad<K, V>(Arc<Load<K, V>>);
 
 impl<K, V> Drop for RevokedLoad<K, V> {
     fn drop(&mut self) {
-        wake_all(self.wakers.drain(..));
+        self.0.release_waiters();
     }
 }
 
@@ -125,14 +121,10 @@ impl<K, V> Loads<K, V> {
     /// Revokes a current load.
     #[cold]
     pub(crate) fn revoke(&mut self, load: Arc<Load<K, V>>, by: RevokedBy) -> RevokedLoad<K, V> {
-        let (stays, wakers) = load.revoke(by);
-        if !stays {
+        if !load.revoke(by) {
             self.remove(&load);
         }
-        RevokedLoad {
-            _load: load,
-            wakers,
-        }
+        RevokedLoad(load)
     }
 
     /// Revokes all loads.

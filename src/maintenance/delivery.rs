@@ -35,7 +35,7 @@ impl<K, V> Maintenance<K, V> {
 impl<'a, K, V> MaintenanceView<'a, K, V> {
     /// Which thread calls the listener.
     fn mode(&self) -> &'a Delivery {
-        &self.maintenance.waking.waker.task.delivery
+        &self.maintenance.delivery
     }
 
     /// Delivers what waits now, or waits for the thread that does. Not inside a listener.

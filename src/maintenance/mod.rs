@@ -115,6 +115,8 @@ pub(crate) struct Maintenance<K, V> {
     /// Behind the maintenance lock.
     state: Mutex<State<K, V>>,
     notifier: Notifier<K, V>,
+    /// Which thread calls the listener.
+    pub(crate) delivery: Delivery,
     pub(crate) waking: Waking,
     /// Operations of callers while the cache was untidy.
     operations: AtomicU32,
@@ -129,6 +131,7 @@ impl<K, V> Maintenance<K, V> {
         shared: &Shared<K, V>,
         resolution: Duration,
         listener: Option<Listener<K, V>>,
+        delivery: Delivery,
         waker: Waker,
     ) -> Self {
         let bounded = shared.max_capacity();
@@ -136,13 +139,14 @@ impl<K, V> Maintenance<K, V> {
         let eviction = bounded.map(|max| Eviction::new(shared.eviction_policy, max));
         Self {
             is_bounded: bounded.is_some(),
-            tells_callers: listener.is_some() && matches!(waker.task.delivery, Delivery::Caller),
+            tells_callers: listener.is_some() && matches!(delivery, Delivery::Caller),
             batch_soft_limit: batch_soft_limit(bounded, shared.map.shards()),
             caller_budget: bounded.map_or(CALLER_BUDGET, |_| BOUNDED_CALLER_BUDGET),
             spans,
             backlog: Backlog::new(shared.map.shards()),
             state: Mutex::new(State::new(spans, eviction)),
             notifier: Notifier::new(listener),
+            delivery,
             waking: Waking::new(waker),
             operations: AtomicU32::new(0),
             walks: Mutex::new(()),

@@ -8,7 +8,7 @@ use super::lifetimes::Lifetimes;
 use crate::hash;
 use crate::maintenance::Maintenance;
 use crate::refresh::{FailureBackoff, Refresh};
-use crate::scheduler::{Entered, Gate, Task};
+use crate::scheduler::{Delivery, Entered, Gate, Task};
 use crate::shared::Shared;
 use crate::sync::AtomicUsize;
 use std::hash::{BuildHasher, Hash};
@@ -153,6 +153,10 @@ where
     V: Send + Sync,
     S: Send + Sync,
 {
+    fn delivery(&self) -> &Delivery {
+        &self.maintenance.delivery
+    }
+
     fn run_due(&self) -> Option<Duration> {
         let next = self.maintenance.view(&self.shared).run_due();
         let overdue = self.run_overdue();

@@ -248,7 +248,7 @@ impl DeliveryTask {
         cache.with(true, |task| {
             while task.deliver() {
                 let outer = OFFERS.replace((cache.address(), false));
-                cache.delivery.offer(&cache);
+                task.delivery().offer(&cache);
                 let (_, is_run_here) = OFFERS.replace(outer);
                 if !is_run_here {
                     break;

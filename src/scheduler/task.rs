@@ -17,6 +17,10 @@ pub(crate) trait Task: Send + Sync {
     /// Does the work that is due; returns the time until the next run.
     fn run_due(&self) -> Option<Duration>;
 
+    /// Which thread calls the listener. The cache owns what the program's executor has captured:
+    /// a [`TaskRef`] may outlive the cache.
+    fn delivery(&self) -> &Delivery;
+
     /// For the thread that takes an offered delivery: delivers a bounded number of notifications
     /// that wait. True if more are left: then the caller has to see to the next offer.
     fn deliver(&self) -> bool;
@@ -34,18 +38,15 @@ pub(crate) trait Task: Send + Sync {
 pub(crate) struct TaskRef {
     gate: Arc<Gate>,
     task: Weak<dyn Task>,
-    /// Which thread calls the listener.
-    pub(crate) delivery: Delivery,
+    /// Whether there is a listener.
     listens: bool,
 }
 
 impl TaskRef {
-    /// `listens` if there is a listener.
-    pub(crate) fn new(task: Weak<dyn Task>, delivery: Delivery, listens: bool) -> Self {
+    pub(crate) fn new(task: Weak<dyn Task>, listens: bool) -> Self {
         Self {
             gate: Gate::new(),
             task,
-            delivery,
             listens,
         }
     }
@@ -95,7 +96,7 @@ impl TaskRef {
         } else if self.gate.is_innermost() {
             return;
         }
-        let tells = role() == Role::Listener && !matches!(self.delivery, Delivery::Executor(_));
+        let tells = role() == Role::Listener && !matches!(task.delivery(), Delivery::Executor(_));
         if tells && self.gate.end_if_empty() {
             task.tell_rest();
         } else {
@@ -116,7 +117,7 @@ impl TaskRef {
     /// thread that dropped the last handle did not wait. If there is no such thread, the reference
     /// is dropped here, and with it perhaps the cache.
     fn hand_over(&self, task: Arc<dyn Task>) {
-        let by_callers = matches!(self.delivery, Delivery::Caller) && role() == Role::Program;
+        let by_callers = matches!(task.delivery(), Delivery::Caller) && role() == Role::Program;
         if self.listens && !by_callers && self.gate.claim_new_thread() {
             listeners::run(Job::Drop(self.clone(), task));
         }
@@ -218,7 +219,7 @@ impl fmt::Debug for MaintenanceTask {
 impl TaskRef {
     /// One that is never run.
     pub(crate) fn idle() -> Self {
-        Self::new(Weak::<Idle>::new(), Delivery::Background, false)
+        Self::new(Weak::<Idle>::new(), false)
     }
 }
 
@@ -227,6 +228,10 @@ struct Idle;
 
 #[cfg(test)]
 impl Task for Idle {
+    fn delivery(&self) -> &Delivery {
+        &Delivery::Background
+    }
+
     fn run_due(&self) -> Option<Duration> {
         None
     }

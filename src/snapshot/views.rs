@@ -74,6 +74,7 @@ impl<'a, K, V, S> Policy<'a, K, V, S> {
     /// assert_eq!(cache.policy().hottest(1).map(|entry| *entry.key()).collect::<Vec<_>>(), [3]);
     /// ```
     pub fn hottest(&self, n: usize) -> View<'a, K, V, S> {
+        self.bring_up_to_date();
         self.view(n, |pin| self.coldest_first(pin).into_iter().rev())
     }
 
@@ -98,6 +99,7 @@ impl<'a, K, V, S> Policy<'a, K, V, S> {
     /// assert_eq!(coldest, [0, 1]);
     /// ```
     pub fn coldest(&self, n: usize) -> View<'a, K, V, S> {
+        self.bring_up_to_date();
         self.view(n, |pin| self.coldest_first(pin))
     }
 
@@ -121,6 +123,7 @@ impl<'a, K, V, S> Policy<'a, K, V, S> {
     /// assert_eq!(last, [9, 8]);
     /// ```
     pub fn last_to_evict(&self, n: usize) -> View<'a, K, V, S> {
+        self.bring_up_to_date();
         self.view(n, |pin| self.by_eviction(usize::MAX, pin).into_iter().rev())
     }
 
@@ -145,6 +148,7 @@ impl<'a, K, V, S> Policy<'a, K, V, S> {
     /// assert_eq!(first, [0, 1]);
     /// ```
     pub fn first_to_evict(&self, n: usize) -> View<'a, K, V, S> {
+        self.bring_up_to_date();
         self.view(n, |pin| self.by_eviction(n, pin))
     }
 
@@ -189,18 +193,22 @@ impl<'a, K, V, S> Policy<'a, K, V, S> {
         })
     }
 
+    /// Lets the size policy know of all uses and entries. Before this thread is pinned, since
+    /// destructors run in it.
+    fn bring_up_to_date(&self) {
+        let shared = &self.core.shared;
+        if shared.max_capacity().is_some() {
+            self.core.maintenance.view(shared).bring_up_to_date();
+        }
+    }
+
     /// A view of the first `n` of the nodes that `ranked` returns, each with what ranks it.
     fn view<R, I: IntoIterator<Item = (R, NodePtr<K, V>)>>(
         &self,
         n: usize,
         ranked: impl FnOnce(&Pin) -> I,
     ) -> View<'a, K, V, S> {
-        let shared = &self.core.shared;
-        if shared.max_capacity().is_some() {
-            // Before this thread is pinned, since destructors run in it.
-            self.core.maintenance.view(shared).bring_up_to_date();
-        }
-        let pin = shared.pin();
+        let pin = self.core.shared.pin();
         // A walk may meet an entry twice.
         let mut seen = HashSet::new();
         let nodes = ranked(&pin).into_iter().map(|(_, node)| node);

@@ -28,7 +28,7 @@ use crate::sync::{AtomicU64, Ordering, add_alone};
 use crate::time::saturating_nanos;
 use std::time::Duration;
 
-/// Number of removal causes: [`RemovalCause::index`] is below.
+/// Number of removal causes: each [`RemovalCause`], as a number, is below.
 const CAUSES: usize = RemovalCause::ALL.len();
 /// Number of threads that have a stripe of their own on any machine.
 const OWN_AT_LEAST: usize = 32;
