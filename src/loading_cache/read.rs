@@ -154,7 +154,7 @@ where
     }
 
     /// The value that a look-up has found; a reload begins if it may be stale.
-    #[inline]
+    #[inline(always)]
     fn serve<Q>(&self, key: &Q, found: Option<(V, bool)>) -> Option<V>
     where
         Q: Equivalent<K> + Hash + ?Sized,

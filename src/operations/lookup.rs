@@ -264,7 +264,7 @@ impl<K: 'static, V: 'static, S, L: Lookup<K, V>, Q: Equivalent<K> + ?Sized> Flow
 
     /// The end of a fast look-up that has found a live entry: its node, and the deadline and the
     /// moment by which it was judged.
-    #[inline(always)]
+    #[inline]
     fn end<'a>(
         core: &'a Core<K, V, S>,
         key: &Q,

@@ -331,6 +331,16 @@ impl<K, V> Hold<'_, '_, K, V> {
 // stands in a register.
 struct FoundLoads<K, V>(Option<Box<Found<K, V>>>);
 
+impl<K, V> Drop for FoundLoads<K, V> {
+    // What the compiler makes of the field alone is a call for each write.
+    #[inline]
+    fn drop(&mut self) {
+        if let Some(found) = self.0.take() {
+            found.release();
+        }
+    }
+}
+
 /// A load with the hash of the key, and whether it is of this key; `None` until the keys are
 /// compared.
 type SameHash<K, V> = (Arc<Load<K, V>>, Option<bool>);
@@ -361,6 +371,10 @@ impl<K, V> FoundLoads<K, V> {
 }
 
 impl<K, V> Found<K, V> {
+    #[cold]
+    #[inline(never)]
+    fn release(self: Box<Self>) {}
+
     #[cold]
     #[inline(never)]
     fn find(found: Option<Box<Self>>, loads: &Loads<K, V>, hash: u64) -> (Box<Self>, bool) {
