@@ -480,8 +480,8 @@ impl<K: Hash + Eq + 'static, V: 'static, S: BuildHasher> Cache<K, V, S> {
     ///
     /// # Cost
     ///
-    /// Takes the shard's lock if the key is present. Now and then runs a small bounded maintenance
-    /// pass.
+    /// Takes the shard's lock, also if the key is absent. Now and then runs a small bounded
+    /// maintenance pass.
     ///
     /// ```
     /// let cache = wheelhouse::Cache::new(100);
@@ -536,8 +536,8 @@ impl<K: Hash + Eq + 'static, V: 'static, S: BuildHasher> Cache<K, V, S> {
     ///
     /// # Cost
     ///
-    /// Proportional to the number of entries. Holds a shard's lock for 64 removals at a time, and
-    /// does a part of the maintenance.
+    /// Proportional to the number of entries. Holds a shard's lock for a few removals at a time,
+    /// and does a part of the maintenance.
     ///
     /// ```
     /// let cache = wheelhouse::Cache::new(100);

@@ -8,6 +8,7 @@
 
 use super::key::{CacheKey, CacheValue};
 use super::state::{Load, Outcome, Phase, Rest, RevokedBy, wake_all};
+use super::wait::mark_lead;
 use crate::compute::Entry;
 use crate::contain::contain;
 use crate::listener::RemovalCause;
@@ -353,7 +354,8 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Guard<K, V,
         let Some(core) = self.core() else {
             return self.discard(None, own);
         };
-        // User code, all of it with no lock held.
+        // User code, all of it with no lock held. The mark: it may wait for a queued reload.
+        let _mark = mark_lead();
         let key = self.load.key().clone();
         let mut new = write::new_node(&core, self.load.hash, key, own.value.clone());
         let mut made = None;
@@ -431,6 +433,7 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Guard<K, V,
     /// or the live value if the load was revoked. Says for which cause an entry left; an error if
     /// the load was revoked.
     pub(crate) fn remove(mut self, none: Outcome<V>) -> Result<Option<RemovalCause>, Revoked> {
+        let _mark = mark_lead();
         let Some(core) = self.core() else {
             self.end(&none, false);
             return Err(Revoked);
