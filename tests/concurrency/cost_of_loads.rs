@@ -3,8 +3,9 @@
 //! Each bound is of what many take against what few take, each the shortest of its turns: where the
 //! system tells it, in time that the thread had a processor. A busy machine makes more turns
 //! necessary, until both had a quiet one. Where the cost grew with the number of loads or waiters,
-//! no turn would come near. The tests of this program run one after the other: they measure time. The bounds are twice those that the benchmark `cost_of_loads` holds on
-//! an optimised build and a quiet machine.
+//! no turn would come near. The tests of this program run one after the other: they measure time.
+//! The bounds are twice those that the benchmark `cost_of_loads` holds on an optimised build and a
+//! quiet machine.
 
 use std::future::Future;
 use std::pin::{Pin, pin};
