@@ -12,7 +12,8 @@ use crate::support::census::{Census, Counted};
 use crate::support::record::Record;
 use crate::support::{Gate, HOUR, millis, must_end, secs};
 use wheelhouse::{
-    Alarm, Cache, Expiry, MaintenanceTask, ManualTicker, RemovalCause, Scheduler, loader_fn,
+    Alarm, Cache, Delivery, DeliveryTask, Expiry, MaintenanceTask, ManualTicker, RemovalCause,
+    Scheduler, loader_fn,
 };
 
 /// Longer than any action here takes, even on a loaded machine.
@@ -193,6 +194,36 @@ fn the_last_drop_waits_for_a_task_that_an_event_loop_runs() {
     assert_eq!(dropping.join().unwrap(), 0);
     assert_eq!(event_loop.join().unwrap(), None);
     assert_eq!(enters.try_iter().count(), 9, "each removal is delivered");
+}
+
+/// Tasks may be kept for longer than the cache: by an alarm, say.
+#[test]
+fn the_last_drop_drops_what_the_executor_has_captured_though_tasks_are_kept() {
+    must_end(|| {
+        let (alarm, heard) = (Latest::default(), Record::new());
+        let captured = Arc::new(());
+        let outlives = Arc::downgrade(&captured);
+        let (offer, offers) = mpsc::channel();
+        let cache: Cache<u32, u32> = Cache::builder()
+            .scheduler(Scheduler::custom(alarm.clone()))
+            .delivery(Delivery::executor(move |task: DeliveryTask| {
+                let _captured = &captured;
+                offer.send(task).unwrap();
+            }))
+            .removal_listener(heard.listener())
+            .build();
+        cache.insert(1, 1);
+        cache.invalidate(&1);
+        let maintenance = alarm.task();
+        maintenance.run();
+        let delivery = offers.try_recv().expect("a task was offered");
+        drop(cache);
+        assert_eq!(heard.take(), [(1, 1, RemovalCause::Explicit)]);
+        assert!(outlives.upgrade().is_none(), "the executor is kept");
+        assert_eq!(maintenance.run(), None);
+        delivery.run();
+        assert_eq!(heard.take(), []);
+    });
 }
 
 #[test]
