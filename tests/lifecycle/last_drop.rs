@@ -12,7 +12,8 @@ use crate::support::census::{Census, Counted};
 use crate::support::record::Record;
 use crate::support::{Gate, HOUR, millis, must_end, secs};
 use wheelhouse::{
-    Alarm, Cache, Delivery, DeliveryTask, MaintenanceTask, ManualTicker, RemovalCause, Scheduler,
+    Alarm, Cache, Delivery, DeliveryTask, Expiry, MaintenanceTask, ManualTicker, RemovalCause,
+    Scheduler, loader_fn,
 };
 
 /// Longer than any action here takes, even on a loaded machine.
@@ -316,6 +317,58 @@ fn two_listeners_may_drop_the_last_handles_of_each_others_caches() {
             told.load(Ordering::SeqCst) == 40 && census.alive() == 0
         });
     }
+}
+
+/// Drops the last handle of another cache, and notes whether that cache's listener has ended by
+/// then.
+struct Drops {
+    other: Slot<Cache<u32, u32>>,
+    drops: Arc<AtomicU32>,
+    told: Arc<AtomicU32>,
+    waited: Arc<AtomicU32>,
+}
+
+impl Expiry<u32, u32> for Drops {
+    fn expire_after_create(&self, _: &u32, _: &u32, _: Instant) -> Option<Duration> {
+        let other = self.other.lock().unwrap().take();
+        self.drops.store(1, Ordering::SeqCst);
+        drop(other);
+        let told = self.told.load(Ordering::SeqCst);
+        self.waited.store(told, Ordering::SeqCst);
+        None
+    }
+}
+
+#[test]
+fn a_last_drop_by_the_policy_of_a_loading_cache_waits() {
+    must_end(|| {
+        let [drops, told, waited]: [Arc<AtomicU32>; 3] = Default::default();
+        let (dropping, tell) = (Arc::clone(&drops), Arc::clone(&told));
+        let other = Cache::builder()
+            .removal_listener(move |_: &u32, _: &u32, _| {
+                while dropping.load(Ordering::SeqCst) == 0 {
+                    std::thread::yield_now();
+                }
+                // Enough for a drop that does not wait to return.
+                (0..1_000).for_each(|_| std::thread::yield_now());
+                tell.store(1, Ordering::SeqCst);
+            })
+            .build();
+        other.insert(1, 1);
+        other.invalidate(&1);
+        let policy = Drops {
+            other: Slot::new(Mutex::new(Some(other))),
+            drops,
+            told,
+            waited: Arc::clone(&waited),
+        };
+        let users = Cache::builder()
+            .expire_after(policy)
+            .loading(loader_fn(|key: &u32| Ok::<_, ()>(*key)))
+            .build();
+        assert_eq!(users.get(&1), Ok(1));
+        assert_eq!(waited.load(Ordering::SeqCst), 1);
+    });
 }
 
 /// The same with threads of event loops, which run the listeners themselves.
