@@ -163,7 +163,7 @@ where
     }
 
     /// The value that a look-up has found; a reload begins if it may be stale.
-    #[inline(always)]
+    #[inline]
     fn serve<Q>(&self, key: &Q, found: Option<(V, bool)>) -> Option<V>
     where
         Q: Equivalent<K> + Hash + ?Sized,

@@ -272,7 +272,8 @@ impl<K: 'static, V: 'static, S, L: Lookup<K, V>, Q: Equivalent<K> + ?Sized> Flow
 
     /// The end of a fast look-up that has found a live entry: its node, the deadline and the moment
     /// by which it was judged, and the moment from which it is stale.
-    #[inline]
+    // Not without optimization: there each caller's frame would have room for a value of its own.
+    #[cfg_attr(not(debug_assertions), inline(always))]
     fn end<'a>(
         core: &'a Core<K, V, S>,
         key: &Q,
