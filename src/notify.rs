@@ -25,14 +25,18 @@
 //!    again, or the last deliverer was told to stop, or no thread was asked to deliver since the
 //!    last post.
 //! 4. A delivery is offered from a successful [`offer`](Notifier::offer) to the end of the delivery
-//!    that was offered, or to its refusal. So at most one is offered at a time.
+//!    that was offered, or to its refusal. So one is offered at a time, except by the drop of the
+//!    last handle: it withdraws an offer that an executor has not taken, and offers another. If
+//!    the executor's task is run after all, its end may end the other offer early; the thread that
+//!    waits then offers once more.
 //!
 //! # Cost
 //!
 //! A post moves what a pass has gathered into the queue as a whole, or copies 16 bytes for each of
 //! a few notifications, under a lock of the notifier's own that is taken once for each pass; where
-//! the listener keeps up, a post allocates nothing. A delivery takes that lock twice for each
-//! [`CALLS_PER_CHUNK`] notifications. The queue has no bound, since no notification
+//! the listener keeps up, a post allocates nothing. A delivery takes that lock a few times for each
+//! chunk of up to [`CALLS_PER_CHUNK`] notifications, and once more for each post whose
+//! notifications join a chunk that is under way. The queue has no bound, since no notification
 //! may be lost and no caller may wait for a slow listener: a listener that never returns keeps
 //! every removed value in memory.
 
@@ -125,12 +129,13 @@ struct State<K, V> {
 pub(crate) type OnDelivered<'a, K, V> = &'a mut dyn FnMut(&mut Vec<Notification<K, V>>);
 
 impl<K, V> State<K, V> {
-    /// Takes the oldest notifications, at most [`CALLS_PER_CHUNK`] of them; false if none waits.
+    /// Takes the oldest notifications into `chunk`, up to [`CALLS_PER_CHUNK`] in all; false if none
+    /// waits.
     fn take(&mut self, chunk: &mut Vec<Notification<K, V>>) -> bool {
         let Some(first) = self.blocks.front_mut() else {
             return false;
         };
-        let end = first.len().min(self.taken + CALLS_PER_CHUNK);
+        let end = first.len().min(self.taken + CALLS_PER_CHUNK - chunk.len());
         let taken = first[self.taken..end].iter();
         chunk.extend(taken.map(|&Notification { node, cause }| Notification { node, cause }));
         self.taken = end;
@@ -211,16 +216,23 @@ impl<K, V> Notifier<K, V> {
         let mut chunk = std::mem::take(&mut state.chunk);
         let mut stopped = false;
         while !stopped && state.take(&mut chunk) {
-            drop(state);
-            for Notification { node, cause } in &chunk {
-                if call(listener, node.key(), node.value(), *cause).is_none() {
-                    // Relaxed: a statistic.
-                    self.panics.fetch_add(1, Ordering::Relaxed);
+            let mut called = 0;
+            while called < chunk.len() {
+                drop(state);
+                for Notification { node, cause } in &chunk[called..] {
+                    if call(listener, node.key(), node.value(), *cause).is_none() {
+                        // Relaxed: a statistic.
+                        self.panics.fetch_add(1, Ordering::Relaxed);
+                    }
                 }
+                called = chunk.len();
+                state = self.state.lock();
+                // What was posted meanwhile comes back together with these.
+                state.take(&mut chunk);
             }
-            let count = chunk.len() as u64;
+            drop(state);
             done(&mut chunk);
-            self.state.lock().delivered += count;
+            self.state.lock().delivered += called as u64;
             self.wake_waiters();
             stopped = !keep_going();
             state = self.state.lock();

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant, SystemTime};
 
+use support::census::Census;
 use support::record::Record;
 use support::secs;
 use wheelhouse::RemovalCause::Expired;
@@ -706,6 +707,29 @@ fn views_show_entries_in_their_order_and_skip_removed_ones() {
     let (unbounded, _) = built(|b| b);
     (0..10).for_each(|key| unbounded.insert(key, key));
     assert_eq!(keys(unbounded.policy().hottest(4)).len(), 4);
+}
+
+#[test]
+fn next_to_expire_runs_no_maintenance_and_no_destructor() {
+    let census = Census::default();
+    let cache = Cache::builder()
+        .ticker(ManualTicker::new())
+        .max_capacity(100)
+        .record_stats()
+        .build();
+    (0..10).for_each(|key| cache.insert_with_ttl(key, census.counted(key), secs(60)));
+    (0..5).for_each(|key| cache.invalidate(&key));
+    let passes = || cache.stats().maintenance_passes();
+    let before = passes();
+    assert_eq!(cache.policy().next_to_expire(10).count(), 5);
+    assert_eq!((passes(), census.alive()), (before, 10));
+    // There was something to do.
+    assert_eq!(cache.policy().hottest(10).count(), 5);
+    assert!(passes() > before);
+    for _ in 0..3 {
+        cache.run_pending_tasks();
+    }
+    assert_eq!(census.alive(), 5);
 }
 
 #[test]

@@ -358,7 +358,10 @@ impl<K, V> Eviction<K, V> {
         let mut left = most;
         for queue in self.queues() {
             left -= queue.walk(left, &mut visit);
+            if left == 0 {
+                return true;
+            }
         }
-        left == 0
+        false
     }
 }

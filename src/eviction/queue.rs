@@ -8,9 +8,9 @@
 //! 1. An entry is in a queue if and only if its `queue_id` is that queue's number (so list 1
 //!    holds).
 //! 2. `weight` is the sum of the weights of the entries, each of which is at least 1.
-//! 3. `cursor` is an entry of this queue, or `None`. A walk visits every entry that was here as it
-//!    began, and stays: an entry moves only to the newest end, which the walk reaches last. The
-//!    number of visits is bounded, so the walk ends though writers add entries.
+//! 3. `cursor` is an entry of this queue, or `None`. A walk visits every entry that is here as it
+//!    comes to this queue, and stays: an entry moves only to the newest end, which the walk reaches
+//!    last. The number of visits is bounded, so the walk ends though writers add entries.
 
 use crate::list::{List, QUEUE};
 use crate::node::EntryPtr;
@@ -28,7 +28,9 @@ pub(super) struct WeighedQueue<K, V> {
     pub(super) list: List<K, V, QUEUE>,
     /// The entry that a walk visits next (queue 3).
     cursor: Option<EntryPtr<K, V>>,
-    /// How many visits the walk may still make.
+    /// Whether the walk has come to this queue.
+    is_entered: bool,
+    /// How many visits the walk may still make here.
     ahead: usize,
     pub(super) weight: u64,
     pub(super) queue_id: u8,
@@ -40,6 +42,7 @@ impl<K, V> WeighedQueue<K, V> {
         Self {
             list: List::new(),
             cursor: None,
+            is_entered: false,
             ahead: 0,
             weight: 0,
             queue_id,
@@ -91,8 +94,10 @@ impl<K, V> WeighedQueue<K, V> {
     }
 
     pub(super) fn move_to_newest(&mut self, entry: EntryPtr<K, V>) {
-        self.skip_cursor(entry);
-        self.list.move_to_back(entry);
+        if self.list.back() != Some(entry) {
+            self.skip_cursor(entry);
+            self.list.move_to_back(entry);
+        }
     }
 
     /// If the cursor of a walk is at `entry`, which is about to move, moves the cursor to the next
@@ -107,13 +112,16 @@ impl<K, V> WeighedQueue<K, V> {
     /// Begins a walk from the oldest entry to the newest, of at most `most` visits. It replaces one
     /// that was under way.
     pub(super) fn begin_walk(&mut self, most: usize) {
-        self.cursor = self.list.front();
+        self.is_entered = false;
         self.ahead = most;
     }
 
     /// Goes on with the walk for at most `most` entries; returns how many it visited, fewer than
     /// `most` only at the end. An entry that is used during the walk may be visited twice.
     pub(super) fn walk(&mut self, most: usize, visit: &mut impl FnMut(EntryPtr<K, V>)) -> usize {
+        if !std::mem::replace(&mut self.is_entered, true) {
+            self.cursor = self.list.front();
+        }
         let mut visited = 0;
         while visited < most.min(self.ahead)
             && let Some(entry) = self.cursor

@@ -2,7 +2,7 @@
 //! hit ratio is known.
 
 use super::ghosts::mix_bits_twice;
-use super::{Eviction, EvictionPolicy, OUT, OVERWEIGHT, WEIGHTLESS};
+use super::{Eviction, EvictionPolicy, FIRST_FREE, OUT, OVERWEIGHT, WEIGHTLESS, WeighedQueue};
 use crate::node::{Columns, NewNode, NodePtr, Slab, Times};
 use std::collections::{HashMap, HashSet};
 
@@ -681,4 +681,19 @@ fn a_walk_visits_all_that_stays_from_the_coldest_to_the_hottest() {
             assert!(last.iter().all(|&&key| (50..80).contains(&key)), "{last:?}");
         }
     }
+}
+
+#[test]
+fn a_walk_visits_what_comes_into_a_queue_before_it_and_what_moves_to_the_end() {
+    let mut nest = nest();
+    let entries = [0, 1].map(|key| make(&mut nest, key, 1).entry());
+    let mut queue = WeighedQueue::new(FIRST_FREE);
+    queue.begin_walk(10);
+    entries.iter().for_each(|&entry| queue.push_newest(entry));
+    let mut visited = Vec::new();
+    queue.walk(1, &mut |entry| visited.push(entry));
+    // The walk stands at this entry, which is at the end already.
+    queue.move_to_newest(entries[1]);
+    queue.walk(10, &mut |entry| visited.push(entry));
+    assert_eq!(visited, entries);
 }

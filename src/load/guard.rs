@@ -111,10 +111,14 @@ impl<V> Keyless<V> {
     /// large, and passes through many functions.
     #[inline]
     pub(crate) fn made(value: V) -> Box<Self> {
+        // Field by field: without optimization, `..Self::hit(value)` would copy it once more.
         Box::new(Self {
+            key: (),
+            value,
             fresh: true,
+            replaced: false,
             stored: false,
-            ..Self::hit(value)
+            left: None,
         })
     }
 
@@ -357,16 +361,17 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Guard<K, V,
         // User code, all of it with no lock held. The mark: it may wait for a queued reload.
         let _mark = mark_lead();
         let key = self.load.key().clone();
-        let mut new = write::new_node(&core, self.load.hash, key, own.value.clone());
         let mut made = None;
-        let condition = Commit {
-            load: &self.load,
-            absent: self.absent,
-            made: &mut made,
+        let outcome = {
+            let mut new = write::new_node(&core, self.load.hash, key, own.value.clone());
+            let condition = Commit {
+                load: &self.load,
+                absent: self.absent,
+                made: &mut made,
+            };
+            write::write(&core, &mut new, given, condition, |stored| stored)
         };
-        let outcome = write::write(&core, &mut new, given, condition, |stored| stored);
         let (Some(outcome), Some((written, waited))) = (outcome, made) else {
-            drop(new);
             return self.discard(Some(&core), own);
         };
         own.replaced = written.cause == Some(RemovalCause::Replaced);

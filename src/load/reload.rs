@@ -1,6 +1,6 @@
 //! Reloads: loads over live entries, by guards that keep no cache alive.
 
-use super::guard::{Keyless, OnDrop, OwnedGuard, Revoked};
+use super::guard::{Guard, Home, Keyless, OnDrop, Revoked};
 use super::key::{CacheKey, CacheValue};
 use super::state::{Load, Outcome, Phase};
 use crate::contain::contain;
@@ -14,10 +14,10 @@ use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::time::Duration;
 
-impl<K, V, S> OwnedGuard<K, V, S> {
+impl<K, V, H: Home<K, V>> Guard<K, V, H> {
     /// The guard of a load in the background, which no thread runs for now. `on_drop` says what
     /// waiters share if it is dropped.
-    pub(crate) fn in_background(mut self, on_drop: OnDrop<K, V, S>) -> Self {
+    pub(crate) fn in_background(mut self, on_drop: OnDrop<K, V, H::Hasher>) -> Self {
         self.load().set_leader(0);
         self.on_drop = Some(on_drop);
         self
@@ -78,16 +78,16 @@ impl<K, V, S> OwnedGuard<K, V, S> {
     }
 }
 
-impl<K: CacheKey, V: CacheValue, S: BuildHasher> OwnedGuard<K, V, S> {
+impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Guard<K, V, H> {
     /// The value that a reload starts from, and the lifetime that it has again if it is unchanged;
     /// `None` if this is no reload, the key has no value, or the cache is gone.
-    pub(crate) fn old(&self) -> Option<(V, Option<Duration>)> {
+    pub(crate) fn old(&self) -> Option<(Box<Keyless<V>>, Option<Duration>)> {
         let core = self.core().filter(|_| self.is_reload())?;
         let (load, shared) = (self.load(), &core.shared);
         let pin = shared.pin();
         let hit = shared.find_live(load.hash, load.key(), &pin)?;
         let lifetime = core.lifetimes.lifetime_of_unchanged(hit.node);
-        Some((hit.node.value().clone(), lifetime))
+        Some((Keyless::of_node(shared, hit.node), lifetime))
     }
 
     /// Ends a load or a reload that has failed.
@@ -101,9 +101,10 @@ impl<K: CacheKey, V: CacheValue, S: BuildHasher> OwnedGuard<K, V, S> {
 
     /// Ends a reload that left the value unchanged: the entry's deadlines move as an update moves
     /// them. An entry that has expired meanwhile comes back.
-    pub(crate) fn unchanged(mut self, old: V, from: FromLoad) {
+    pub(crate) fn unchanged(mut self, mut old: Box<Keyless<V>>, from: FromLoad) {
+        (old.left, old.stored) = (None, false);
         let Some(core) = self.core() else {
-            drop(self.discard(None, Keyless::made(old)));
+            drop(self.discard(None, old));
             return;
         };
         let (load, shared) = (self.load(), &core.shared);
@@ -148,14 +149,14 @@ impl<K: CacheKey, V: CacheValue, S: BuildHasher> OwnedGuard<K, V, S> {
             Ok(Ok(Some((time::time_left(now, wanted), outcome))))
         });
         match moved {
-            Err(Revoked) => drop(self.discard(Some(&core), Keyless::made(old))),
-            Ok(None) => drop(self.fill(Keyless::made(old), LifetimeSource::Loaded(from))),
+            Err(Revoked) => drop(self.discard(Some(&core), old)),
+            Ok(None) => drop(self.fill(old, LifetimeSource::Loaded(from))),
             Ok(Some((left, outcome))) => {
-                let seen = Keyless {
-                    left,
-                    ..Keyless::hit(old)
-                };
-                self.end(&Outcome::Value(Arc::new(seen)), false);
+                (old.left, old.stored) = (left, true);
+                // The value moves to the calls that share it, from box to box.
+                let shares = self.load().has_sharers();
+                let shared = shares.then(|| Outcome::Value(Arc::from(old)));
+                self.end(&shared.unwrap_or(Outcome::Nothing), false);
                 core.maintenance.after_write(&core.shared, outcome);
             }
         }

@@ -126,12 +126,19 @@ pub(super) fn of_pair<V>((value, ttl): (V, Duration)) -> Made<V> {
 
 /// What a closure that may make a value has made.
 pub(super) fn of_option<V>(value: Option<V>) -> Made<V> {
-    value.map_or(Err(Outcome::Absent), of_value)
+    // A method of `Option` would copy a large value more often, as would one of `Result` below.
+    match value {
+        Some(value) => of_value(value),
+        None => Err(Outcome::Absent),
+    }
 }
 
 /// What a closure that may fail has made.
 pub(super) fn of_result<V, E: Send + Sync + 'static>(value: Result<V, E>) -> Made<V> {
-    value.map_or_else(|error| Err(Outcome::Error(Arc::new(error))), of_value)
+    match value {
+        Ok(value) => of_value(value),
+        Err(error) => Err(Outcome::Error(Arc::new(error))),
+    }
 }
 
 /// The value, or the entry, of a call that takes nothing else.

@@ -2,7 +2,7 @@
 //! threads of the cache, or in tasks of the program's spawner. The calls wait for the outcome. The
 //! load goes on when they leave.
 
-use super::call::{Answer, answer, dropped, run, run_here, run_many, task};
+use super::call::{Answer, answer, dropped, run, run_many, task};
 use super::loader::LoadError;
 use super::{Inner, LoadingCache};
 use crate::contain::contain;
@@ -48,29 +48,26 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher> Inner
         }
     }
 
-    /// Makes loads of absent keys run: in one task, or on this thread.
+    /// Makes loads of absent keys run in one task.
     fn launch_many(&self, guards: Vec<OwnedGuard<K, V, S>>, wrong: &WrongNumber) {
-        let loads = guards.iter().map(|guard| Arc::clone(guard.load()));
-        let loads: Vec<_> = loads.collect();
-        let (loader, wrong) = (Arc::clone(&self.loader), Arc::clone(wrong));
         let Some(spawner) = &self.spawner else {
-            return run_here(&loads, run_many(loader, guards, wrong));
+            return;
         };
+        let loads = guards.iter().map(|guard| Arc::clone(guard.load()));
+        let (loads, loader) = (loads.collect(), Arc::clone(&self.loader));
         let guards = guards.into_iter();
         let guards = guards.map(|guard| guard.in_background(dropped::<K, V, E, S>));
-        let task = task(loads, run_many(loader, guards.collect(), wrong));
-        contain(|| spawner(task));
+        let run = run_many(loader, guards.collect(), Arc::clone(wrong), drop);
+        contain(|| spawner(task(loads, run)));
     }
 }
 
-/// A call for the value of a key. It keeps no cache alive.
+/// A call for the value of a key whose load runs in the background. It keeps no cache alive.
 pub(super) struct Call<K, V, E, S, Y: Key<K>> {
     /// What it asks for is what it takes from another call's load. From its own it takes whatever
     /// comes.
     claimant: Claimant<K, V, WeakHandle<K, V, S>, Y>,
     inner: Weak<Inner<K, V, E, S>>,
-    /// Whether it runs the loader itself, rather than in the background.
-    runs_here: bool,
     /// Whether it has begun the load that it waits for.
     began: bool,
     /// Whether it has gone on from a late load to a newer one.
@@ -80,17 +77,10 @@ pub(super) struct Call<K, V, E, S, Y: Key<K>> {
 impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher, Y: Key<K>>
     Call<K, V, E, S, Y>
 {
-    /// `runs_here`: it runs the loader itself, rather than in the background.
-    pub(super) fn new(
-        cache: &LoadingCache<K, V, E, S>,
-        key: Y,
-        ask: Request,
-        runs_here: bool,
-    ) -> Self {
+    pub(super) fn new(cache: &LoadingCache<K, V, E, S>, key: Y, ask: Request) -> Self {
         Self {
             claimant: Claimant::new(cache.cache.downgrade(), key, ask),
             inner: Arc::downgrade(&cache.inner),
-            runs_here,
             began: false,
             switched: false,
         }
@@ -106,18 +96,11 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher, Y: Ke
         self.began = false;
         let guard = match self.claimant.step(told)? {
             Claim::Guard(guard, _) => guard,
-            Claim::Value(seen) => return Some(Ok(Some(seen))),
-            Claim::Failed(failure) => return Some(answer(failure)),
-            // It waits, so the cache is gone.
-            Claim::Busy(_) => return Some(Err(LoadError::Panicked)),
+            claim => return Some(answer(claim)),
         };
         let Some(inner) = self.inner.upgrade() else {
             return Some(Err(LoadError::Panicked));
         };
-        if self.runs_here {
-            let (loader, load) = (Arc::clone(&inner.loader), Arc::clone(guard.load()));
-            return Some(run_here(&[load], run(loader, guard)));
-        }
         // It waits for its own load, as any other call would, from before it runs.
         self.claimant.wait_for_own(&guard, anything::<E>());
         self.began = true;
@@ -126,8 +109,7 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher, Y: Ke
     }
 
     /// The call's answer, when the load that it waits for has ended, or the one that the key has
-    /// then. From an overdue load of another call it goes on once, with the newer load; a call that
-    /// runs the loader itself takes its place.
+    /// then. From an overdue load of another call it goes on once, with the newer load.
     pub(super) fn poll(
         &mut self,
         cx: &Context<'_>,
@@ -153,7 +135,7 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher, Y: Ke
                 // So has a refresh timed out that did not begin the load.
                 let ask = &mut self.claimant.ask;
                 let timed_out = overdue && (self.began || ask.over == Over::Any);
-                if late && !self.runs_here && (self.switched || timed_out) {
+                if late && (self.switched || timed_out) {
                     return Poll::Ready(Err(LoadError::TimedOut));
                 }
                 self.switched |= late;
@@ -178,33 +160,38 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher, Y: Ke
 impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
     LoadingCache<K, V, E, S>
 {
-    /// Loads the keys that are absent: all that no other call loads by one call of the loader. The
-    /// call waits for the other loads when its own have ended.
-    pub(super) async fn load_all(
-        &self,
-        mut keys: Keys<K, V>,
-    ) -> Result<Vec<Option<V>>, LoadError<E>> {
+    /// An error that is remembered for one of the absent keys: with it, the loader is not called.
+    pub(super) fn heed_failures(&self, keys: &Keys<K, V>) -> Result<(), LoadError<E>> {
         let core = self.cache.core();
-        let places = keys.missing.iter();
-        let places = places.map(|&place| (place, &keys.unique[place]));
-        // First the errors that are remembered: with one of them, the loader is not called.
+        if core.failure_backoff.is_none() {
+            return Ok(());
+        }
         let ask = Request {
             over: Over::Never,
             may_wait: false,
             heeds_failures: true,
             ..Request::value(fallible::<LoadError<E>>())
         };
-        for (_, key) in places.clone().filter(|_| core.failure_backoff.is_some()) {
-            let mut claimant = Claimant::new(core, ByRef::new(key), ask);
-            if let Some(Claim::Failed(failure)) = claimant.step(None) {
-                answer::<V, E>(failure)?;
+        for &place in &keys.missing {
+            let mut claimant = Claimant::new(core, ByRef::new(&keys.unique[place]), ask);
+            if let Some(claim @ Claim::Failed(_)) = claimant.step(None) {
+                _ = answer(claim)?;
             }
         }
+        Ok(())
+    }
+
+    /// Loads the keys that are absent, for an [`AsyncLoader`](super::AsyncLoader): one task loads
+    /// all that no other call loads. The call waits for the other loads when its own have ended.
+    pub(super) async fn load_all_in_task(
+        &self,
+        mut keys: Keys<K, V>,
+    ) -> Result<Vec<Option<V>>, LoadError<E>> {
         let wrong = WrongNumber::default();
         let (mut guards, mut calls) = (Vec::new(), Vec::new());
-        for (place, key) in places {
-            let key = ByRef::new(key);
-            let mut call = Call::new(self, key, Request::value(Want::LookUpAgain), false);
+        for &place in &keys.missing {
+            let key = ByRef::new(&keys.unique[place]);
+            let mut call = Call::new(self, key, Request::value(Want::LookUpAgain));
             match call.claim(None, &mut |_, guard| guards.push(guard)) {
                 Some(answer) => keys.answers[place] = answer?.map(|seen| seen.value),
                 None => calls.push((place, call)),

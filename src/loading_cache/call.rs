@@ -1,14 +1,19 @@
 //! How a loader is called, and what its answer means for the load.
 
+use super::LoadingCache;
 use super::kinds::{Answering, AnyLoader, Boxed, Task};
 use super::loader::{LoadError, Loaded, Reloaded};
 use crate::contain::contain;
-use crate::load::state::{Load, Outcome};
-use crate::load::{CacheHasher, CacheKey, CacheValue, Keyless, OwnedGuard, error_of, poll_leader};
+use crate::load::state::{Load, Outcome, Want};
+use crate::load::{
+    ByRef, CacheHasher, CacheKey, CacheValue, CallGuard, Claim, Claimant, Guard, Home, Keyless,
+    Keys, Request, error_of, poll_leader, wrong_number_of_values,
+};
 use crate::operations::{Core, FromLoad, LifetimeSource};
 use crate::time;
 use std::any::Any;
 use std::future::{Future, poll_fn};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::pin;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Waker};
@@ -18,11 +23,17 @@ use std::time::Duration;
 /// as it may be large, and passes through several futures.
 pub(super) type Answer<V, E> = Result<Option<Box<Keyless<V>>>, LoadError<E>>;
 
-/// The answer to a call that shares this failure.
-pub(super) fn answer<V, E: Send + Sync + 'static>(failure: Outcome<V>) -> Answer<V, E> {
-    match failure {
-        Outcome::Error(error) => Err((*error_of::<LoadError<E>>(error)).clone()),
-        _ => Ok(None),
+/// The answer to a call that does not lead.
+pub(super) fn answer<K, V, E: Send + Sync + 'static, H: Home<K, V>>(
+    claim: Claim<K, V, H>,
+) -> Answer<V, E> {
+    match claim {
+        Claim::Value(seen) => Ok(Some(seen)),
+        Claim::Failed(Outcome::Error(error)) => Err((*error_of::<LoadError<E>>(error)).clone()),
+        Claim::Failed(_) => Ok(None),
+        // It waits, so the cache is gone.
+        Claim::Busy(_) => Err(LoadError::Panicked),
+        Claim::Guard(..) => unreachable!("a call that leads makes its own answer"),
     }
 }
 
@@ -44,60 +55,82 @@ async fn caught<'a, T, E>(ask: impl FnOnce() -> Answering<'a, T, E>) -> Result<T
 }
 
 /// Calls the loader for a load or a reload, and ends that by what the loader answers.
-pub(super) async fn run<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>(
+pub(super) async fn run<K, V, E, H>(
     loader: Arc<dyn AnyLoader<K, V, E>>,
-    guard: OwnedGuard<K, V, S>,
-) -> Answer<V, E> {
+    guard: Guard<K, V, H>,
+) -> Answer<V, E>
+where
+    K: CacheKey,
+    V: CacheValue,
+    E: Send + Sync + 'static,
+    H: Home<K, V, Hasher: CacheHasher>,
+{
     let Some(began) = guard.begin_run() else {
         return Err(LoadError::Panicked);
     };
-    let (key, old) = (guard.load().key(), guard.old().map(Box::new));
-    let made = caught(|| loader.load(key, old.as_ref().map(|old| &old.0))).await;
+    let (key, old) = (guard.load().key(), guard.old());
+    let made = caught(|| loader.load(key, old.as_ref().map(|(old, _)| &old.value))).await;
     end(guard, began, made.map(Some), old)
 }
 
-/// Calls the loader for several absent keys, and ends each load by what it answers. If it answers
-/// with another number of values, `wrong` gets both numbers, and the loads fail.
-pub(super) async fn run_many<K, V, E, S>(
+/// Calls the loader for several absent keys, ends each load by what it answers, and tells each
+/// answer, in the order of the guards. If the loader answers with another number of values, `wrong`
+/// gets both numbers, and the guards are dropped.
+pub(super) async fn run_many<K, V, E, H>(
     loader: Arc<dyn AnyLoader<K, V, E>>,
-    guards: Vec<OwnedGuard<K, V, S>>,
+    guards: Vec<Guard<K, V, H>>,
     wrong: Arc<OnceLock<(usize, usize)>>,
+    mut tell: impl FnMut(Answer<V, E>),
 ) where
     K: CacheKey,
     V: CacheValue,
     E: Send + Sync + 'static,
-    S: CacheHasher,
+    H: Home<K, V, Hasher: CacheHasher>,
 {
-    let Some(began) = guards.iter().filter_map(OwnedGuard::begin_run).max() else {
+    let Some(began) = guards.iter().filter_map(Guard::begin_run).max() else {
         return;
     };
     let keys = guards.iter().map(|guard| guard.load().key().clone());
     let keys: Vec<K> = keys.collect();
-    let made = match caught(|| loader.load_many(&keys)).await {
-        Ok(values) if values.len() != guards.len() => {
-            _ = wrong.set((guards.len(), values.len()));
-            Err(LoadError::Panicked)
-        }
-        made => made,
-    };
-    let mut made = made.map(Vec::into_iter);
+    let mut made = caught(|| loader.load_many(&keys)).await.map(Vec::into_iter);
+    if let Ok(values) = &made
+        && values.len() != guards.len()
+    {
+        _ = wrong.set((guards.len(), values.len()));
+        return;
+    }
+    let mut panicked = None;
     for guard in guards {
         let made = match &mut made {
             Ok(values) => Ok(values.next().flatten().map(Loaded::boxed)),
             Err(error) => Err(error.clone()),
         };
-        _ = end(guard, began, made, None);
+        // Other user code that panics about one key does not keep the others from their values.
+        match catch_unwind(AssertUnwindSafe(|| end(guard, began, made, None))) {
+            Ok(answer) => tell(answer),
+            Err(panic) if panicked.is_none() => panicked = Some(panic),
+            Err(panic) => _ = contain(|| drop(panic)),
+        }
+    }
+    if let Some(panic) = panicked {
+        resume_unwind(panic);
     }
 }
 
 /// Ends a load or a reload by what the loader has made; `None` if the key has no value. If other
 /// user code panics, the guard is dropped.
-fn end<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>(
-    guard: OwnedGuard<K, V, S>,
+fn end<K, V, E, H>(
+    guard: Guard<K, V, H>,
     began: u64,
     made: Result<Option<Boxed<V>>, LoadError<E>>,
-    old: Option<Box<(V, Option<Duration>)>>,
-) -> Answer<V, E> {
+    old: Option<(Box<Keyless<V>>, Option<Duration>)>,
+) -> Answer<V, E>
+where
+    K: CacheKey,
+    V: CacheValue,
+    E: Send + Sync + 'static,
+    H: Home<K, V, Hasher: CacheHasher>,
+{
     let ended = guard.now().unwrap_or(began);
     let mut from = FromLoad {
         lifetime: None,
@@ -124,7 +157,7 @@ fn end<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>(
         }
         // Without an old value there is nothing that could be unchanged.
         (Reloaded::Gone, _) | (_, None) => _ = guard.remove(Outcome::Absent),
-        (unchanged, Some(old)) => {
+        (unchanged, Some((old, lifetime))) => {
             if let Reloaded::UnchangedFor {
                 expires_in,
                 refresh_in,
@@ -132,16 +165,30 @@ fn end<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>(
             {
                 (from.lifetime, from.refresh) = (expires_in.map(Some), refresh_in);
             }
-            from.lifetime = from.lifetime.or(old.1.map(Some));
-            guard.unchanged(old.0, from);
+            from.lifetime = from.lifetime.or(lifetime.map(Some));
+            guard.unchanged(old, from);
         }
     }
     Ok(None)
 }
 
-/// Runs the code of these loads on this thread: that of a [`Loader`](super::Loader) waits for no
-/// future.
-pub(super) fn run_here<K, V, T>(loads: &[Arc<Load<K, V>>], run: impl Future<Output = T>) -> T {
+/// Runs a load or a reload on this thread, for a [`Loader`](super::Loader).
+pub(super) fn run_here<K, V, E, H>(
+    loader: &Arc<dyn AnyLoader<K, V, E>>,
+    guard: Guard<K, V, H>,
+) -> Answer<V, E>
+where
+    K: CacheKey,
+    V: CacheValue,
+    E: Send + Sync + 'static,
+    H: Home<K, V, Hasher: CacheHasher>,
+{
+    let load = Arc::clone(guard.load());
+    poll_here(&[load], run(Arc::clone(loader), guard))
+}
+
+/// Runs the code of these loads on this thread: without futures, it waits for none.
+fn poll_here<K, V, T>(loads: &[Arc<Load<K, V>>], run: impl Future<Output = T>) -> T {
     let mut cx = Context::from_waker(Waker::noop());
     match poll_leader(loads.iter().map(|load| &**load), pin!(run), &mut cx) {
         Poll::Ready(answer) => answer,
@@ -163,6 +210,75 @@ pub(super) fn task<K: CacheKey, V: CacheValue>(
         };
         poll_fn(poll).await;
     })
+}
+
+impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
+    LoadingCache<K, V, E, S>
+{
+    /// Loads the keys that are absent, for a [`Loader`](super::Loader): all that no other call
+    /// loads on this thread, by one call of the loader. Then the call waits for the other loads.
+    pub(super) async fn load_all_here(
+        &self,
+        mut keys: Keys<K, V>,
+    ) -> Result<Vec<Option<V>>, LoadError<E>> {
+        let core = self.cache.core();
+        let (mut guards, mut waiters) = (Vec::new(), Vec::new());
+        for &place in &keys.missing {
+            let key = ByRef::new(&keys.unique[place]);
+            let mut claimant = Claimant::new(core, key, Request::value(Want::LookUpAgain));
+            match claimant.step(None) {
+                Some(Claim::Guard(guard, _)) => guards.push((place, guard)),
+                Some(claim) => keys.answers[place] = answer(claim)?.map(|seen| seen.value),
+                None => waiters.push((place, claimant)),
+            }
+        }
+        self.run_many_here(guards, &mut keys.answers)?;
+        for (place, mut waiter) in waiters {
+            waiter.wait_now(Request::value(Want::Optional));
+            match poll_fn(|cx| waiter.poll_claim(cx)).await {
+                Claim::Guard(guard, _) => {
+                    self.run_many_here(vec![(place, guard)], &mut keys.answers)?;
+                }
+                claim => keys.answers[place] = answer(claim)?.map(|seen| seen.value),
+            }
+        }
+        Ok(keys.in_order())
+    }
+
+    /// Runs these loads on this thread. A guard stands with the place of its answer.
+    fn run_many_here(
+        &self,
+        guards: Vec<(usize, CallGuard<'_, K, V, S>)>,
+        answers: &mut [Option<V>],
+    ) -> Result<(), LoadError<E>> {
+        if guards.is_empty() {
+            return Ok(());
+        }
+        let (places, guards): (Vec<_>, Vec<_>) = guards.into_iter().unzip();
+        let loads: Vec<_> = guards
+            .iter()
+            .map(|guard| Arc::clone(guard.load()))
+            .collect();
+        let (mut places, mut failed, wrong) = (places.into_iter(), None, Arc::default());
+        let tell = |answer: Answer<V, E>| {
+            let place = places.next();
+            match answer {
+                Ok(seen) => _ = place.map(|place| answers[place] = seen.map(|seen| seen.value)),
+                Err(error) => failed = Some(error),
+            }
+        };
+        let run = run_many(
+            Arc::clone(&self.inner.loader),
+            guards,
+            Arc::clone(&wrong),
+            tell,
+        );
+        poll_here(&loads, run);
+        if let Some(&(asked, got)) = wrong.get() {
+            panic!("{}", wrong_number_of_values(asked, got));
+        }
+        failed.map_or(Ok(()), Err)
+    }
 }
 
 /// A failure as waiters share it.

@@ -1,10 +1,11 @@
 //! The methods that read, for threads and for tasks.
 
 use super::background::{Call, Refreshing, anything};
+use super::call::{answer, run_here};
 use super::loader::LoadError;
 use super::{Inner, LoadingCache};
 use crate::load::wait::block_on;
-use crate::load::{ByRef, Keyless, Keys, Over, Owned, Request, fallible};
+use crate::load::{ByRef, Claim, Claimant, Keyless, Keys, Over, Owned, Request, fallible};
 use crate::operations::{Lookup, Timed};
 use equivalent::Equivalent;
 use std::borrow::ToOwned;
@@ -83,10 +84,18 @@ where
             heeds_failures: true,
             ..Request::value(fallible::<LoadError<E>>())
         };
-        let runs_here = self.inner.spawner.is_none();
-        let mut call = Call::new(self, ByRef::new(key), ask, runs_here);
-        let answer = poll_fn(|cx| call.poll(cx, &mut Inner::launch)).await?;
-        Ok(answer.unwrap_or_else(|| unreachable!("it accepts values and errors only")))
+        let key = ByRef::new(key);
+        let answer = if self.inner.spawner.is_some() {
+            let mut call = Call::new(self, key, ask);
+            poll_fn(|cx| call.poll(cx, &mut Inner::launch)).await
+        } else {
+            let mut claimant = Claimant::new(self.cache.core(), key, ask);
+            match poll_fn(|cx| claimant.poll_claim(cx)).await {
+                Claim::Guard(guard, _) => run_here(&self.inner.loader, guard),
+                claim => answer(claim),
+            }
+        };
+        Ok(answer?.unwrap_or_else(|| unreachable!("it accepts values and errors only")))
     }
 
     /// Returns the values of several keys, in their order. Those that are absent are loaded by one
@@ -194,7 +203,7 @@ where
             over: Over::Any,
             ..Request::value(anything::<E>())
         };
-        let mut call = Call::new(self, Owned(Some(key)), ask, false);
+        let mut call = Call::new(self, Owned(Some(key)), ask);
         let answer = call.claim(None, &mut Inner::launch);
         debug_assert!(answer.is_none(), "it runs over an entry");
         let outcome = poll_fn(move |cx| call.poll(cx, &mut Inner::launch));
@@ -284,6 +293,11 @@ where
             let found = keys.iter().zip(found);
             found.map(|(key, found)| self.serve(key, found)).collect()
         });
-        self.load_all(keys).await
+        self.heed_failures(&keys)?;
+        if self.inner.spawner.is_some() {
+            self.load_all_in_task(keys).await
+        } else {
+            self.load_all_here(keys).await
+        }
     }
 }

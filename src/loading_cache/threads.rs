@@ -21,7 +21,7 @@
 //! and runs no blocking loader: it waits for the queue. So does a thread that got its lease from
 //! another thread.
 
-use super::call::{run, run_here};
+use super::call::run_here;
 use super::kinds::AnyLoader;
 use crate::contain::contain;
 use crate::load::state::Load;
@@ -181,11 +181,7 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
 
     /// Runs a load from the queue on this thread, unless another call has taken it over.
     fn run(&self, guard: OwnedGuard<K, V, S>) {
-        contain(|| {
-            let guard = guard.leave_queue()?;
-            let (loader, load) = (Arc::clone(&self.loader), Arc::clone(guard.load()));
-            run_here(&[load], run(loader, guard)).ok()
-        });
+        contain(|| run_here(&self.loader, guard.leave_queue()?).ok());
     }
 
     /// On a thread that leads a load and would wait for this one: runs it if it is queued, since

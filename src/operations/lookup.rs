@@ -52,9 +52,9 @@ pub(crate) trait Lookup<K: 'static, V: 'static>: Sized {
         NEVER
     }
 
-    /// Takes what the answer needs of a node that was judged at `now`, as a [`Hit`] is. The rest
-    /// makes the answer, from the deadline after the read and from what gives a pin that keeps the
-    /// entry.
+    /// Takes what the answer needs of a node that was judged at `now`, as a [`Hit`] is, and that
+    /// may be stale from the moment `stale`. The rest makes the answer, from the deadline after the
+    /// read and from what gives a pin that keeps the entry.
     ///
     /// May run user code. It comes before the policy is asked: a panic in `clone` leaves the
     /// deadline as it is.
@@ -62,6 +62,7 @@ pub(crate) trait Lookup<K: 'static, V: 'static>: Sized {
         core: &'a Core<K, V, S>,
         node: NodePtr<K, V>,
         now: u64,
+        stale: u64,
     ) -> impl FnOnce(u64, P) -> Self::Answer<'a>;
 
     /// Looks a key up: the fast path, see the module docs.
@@ -144,7 +145,12 @@ impl<K: 'static, V: Clone + 'static> Lookup<K, V> for Cloned {
     const IS_READ: bool = true;
 
     #[inline]
-    fn take<S, P>(_: &Core<K, V, S>, node: NodePtr<K, V>, _: u64) -> impl FnOnce(u64, P) -> V {
+    fn take<S, P>(
+        _: &Core<K, V, S>,
+        node: NodePtr<K, V>,
+        _: u64,
+        _: u64,
+    ) -> impl FnOnce(u64, P) -> V {
         let value = node.value().clone();
         move |_, _| value
     }
@@ -167,15 +173,16 @@ impl<K: 'static, V: Clone + 'static> Lookup<K, V> for Timed {
         core: &Core<K, V, S>,
         node: NodePtr<K, V>,
         now: u64,
+        stale: u64,
     ) -> impl FnOnce(u64, P) -> (V, bool) {
-        let (at, clock) = (Self::stale_from(node), &core.shared.clock);
-        let may_be_stale = at != NEVER && {
+        let clock = &core.shared.clock;
+        let may_be_stale = stale != NEVER && {
             let now = if now == 0 {
-                clock.now_to_judge(at)
+                clock.now_to_judge(stale)
             } else {
                 now
             };
-            time::is_due(now, at) && time::is_due(clock.exactly(now), at)
+            time::is_due(now, stale) && time::is_due(clock.exactly(now), stale)
         };
         let value = node.value().clone();
         move |_, _| (value, may_be_stale)
@@ -190,7 +197,7 @@ impl<K: 'static, V: 'static> Lookup<K, V> for Contained {
     const IS_READ: bool = false;
 
     #[inline]
-    fn take<S, P>(_: &Core<K, V, S>, _: NodePtr<K, V>, _: u64) -> impl FnOnce(u64, P) {
+    fn take<S, P>(_: &Core<K, V, S>, _: NodePtr<K, V>, _: u64, _: u64) -> impl FnOnce(u64, P) {
         |_, _| ()
     }
 }
@@ -206,6 +213,7 @@ impl<K: 'static, V: 'static, const IS_READ: bool> Lookup<K, V> for Referenced<IS
     fn take<'a, S, P: FnOnce() -> Pin>(
         core: &'a Core<K, V, S>,
         node: NodePtr<K, V>,
+        _: u64,
         _: u64,
     ) -> impl FnOnce(u64, P) -> EntryRef<'a, K, V> {
         move |deadline, pin| EntryRef::new(node, deadline, &core.shared.clock, pin())
@@ -235,7 +243,7 @@ impl<K: 'static, V: 'static, S, L: Lookup<K, V>, Q: Equivalent<K> + ?Sized> Flow
         let map = &core.shared.map;
         match map.look(hash, &pin, |node| key.equivalent(node.key())) {
             Look::Found(node) if node.deadline() == NEVER && L::stale_from(node) == NEVER => {
-                Self::end(core, node, NEVER, 0, pin)
+                Self::end(core, (node, NEVER, 0, NEVER), pin)
             }
             Look::Found(node) => Self::judge(core, key, node, pin),
             Look::Absent => None,
@@ -258,25 +266,24 @@ impl<K: 'static, V: 'static, S, L: Lookup<K, V>, Q: Equivalent<K> + ?Sized> Flow
             && let Ok(hit) = Hit::of(node, node.deadline(), latest)
             && (!moves || core.lifetimes.is_extended(&hit))
         {
-            return Self::end(core, node, hit.deadline, latest, pin);
+            let stale = L::stale_from(node);
+            return Self::end(core, (node, hit.deadline, latest, stale), pin);
         }
         Self::finish(core, key, node, pin)
     }
 
-    /// The end of a fast look-up that has found a live entry: its node, and the deadline and the
-    /// moment by which it was judged.
+    /// The end of a fast look-up that has found a live entry: its node, the deadline and the moment
+    /// by which it was judged, and the moment from which it is stale.
     #[inline(always)]
     fn end<'a>(
         core: &'a Core<K, V, S>,
-        node: NodePtr<K, V>,
-        deadline: u64,
-        now: u64,
+        (node, deadline, now, stale): (NodePtr<K, V>, u64, u64, u64),
         pin: Pin,
     ) -> Option<L::Answer<'a>> {
         if L::IS_READ && core.shared.should_record(node) {
             return Self::end_noted(core, node, deadline, now, pin);
         }
-        let answer = L::take(core, node, now);
+        let answer = L::take(core, node, now, stale);
         Some(answer(deadline, move || pin))
     }
 
@@ -289,7 +296,7 @@ impl<K: 'static, V: 'static, S, L: Lookup<K, V>, Q: Equivalent<K> + ?Sized> Flow
         now: u64,
         pin: Pin,
     ) -> Option<L::Answer<'a>> {
-        let answer = L::take(core, node, now);
+        let answer = L::take(core, node, now, L::stale_from(node));
         L::note_hit(core, node, &pin);
         Some(answer(deadline, move || pin))
     }
@@ -305,7 +312,7 @@ impl<K: 'static, V: 'static, S, L: Lookup<K, V>, Q: Equivalent<K> + ?Sized> Flow
         let Ok(hit) = core.shared.judge(node, Self::needs_exact_time(core)) else {
             return Self::search(core, node.hash(), key, Some(node), pin);
         };
-        let answer = L::take(core, node, hit.now);
+        let answer = L::take(core, node, hit.now, L::stale_from(node));
         let mut deadline = hit.deadline;
         if L::IS_READ {
             match hit.extend(core) {
@@ -348,7 +355,7 @@ impl<K: 'static, V: 'static, S, L: Lookup<K, V>, Q: Equivalent<K> + ?Sized> Flow
                     return None;
                 }
             };
-            let answer = L::take(core, hit.node, hit.now);
+            let answer = L::take(core, hit.node, hit.now, L::stale_from(hit.node));
             let mut deadline = hit.deadline;
             if L::IS_READ && asks < MAX_ASKS {
                 match hit.extend(core) {

@@ -111,7 +111,7 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
                 due |= 1 << at;
                 return None;
             };
-            let answer = T::take(self, node, hit.now);
+            let answer = T::take(self, node, hit.now, T::stale_from(node));
             T::note_hit(self, node, &pin);
             Some(answer(deadline, || self.shared.pin()))
         }));

@@ -122,8 +122,9 @@ impl Delivery {
     ///
     /// The drop of the last handle offers the rest in the same way. If its task is dropped, or not
     /// begun within two seconds, a thread of the cache calls the listener in its place, and the
-    /// drop waits for that. So flush before the runtime shuts down: call `run_pending_tasks` from
-    /// `spawn_blocking`, then drop the cache.
+    /// drop waits for that. Inside a listener of any cache, the drop does not wait: it hands the
+    /// cache to a background thread, which offers the rest and waits in its place. So flush before
+    /// the runtime shuts down: call `run_pending_tasks` from `spawn_blocking`, then drop the cache.
     ///
     /// # Examples
     ///

@@ -11,7 +11,10 @@ use crate::support::acting::Acting;
 use crate::support::census::{Census, Counted};
 use crate::support::record::Record;
 use crate::support::{Gate, HOUR, millis, must_end, secs};
-use wheelhouse::{Alarm, Cache, MaintenanceTask, ManualTicker, RemovalCause, Scheduler};
+use wheelhouse::{
+    Alarm, Cache, Delivery, DeliveryTask, Expiry, MaintenanceTask, ManualTicker, RemovalCause,
+    Scheduler, loader_fn,
+};
 
 /// Longer than any action here takes, even on a loaded machine.
 const SOON: Duration = secs(20);
@@ -193,6 +196,36 @@ fn the_last_drop_waits_for_a_task_that_an_event_loop_runs() {
     assert_eq!(enters.try_iter().count(), 9, "each removal is delivered");
 }
 
+/// Tasks may be kept for longer than the cache: by an alarm, say.
+#[test]
+fn the_last_drop_drops_what_the_executor_has_captured_though_tasks_are_kept() {
+    must_end(|| {
+        let (alarm, heard) = (Latest::default(), Record::new());
+        let captured = Arc::new(());
+        let outlives = Arc::downgrade(&captured);
+        let (offer, offers) = mpsc::channel();
+        let cache: Cache<u32, u32> = Cache::builder()
+            .scheduler(Scheduler::custom(alarm.clone()))
+            .delivery(Delivery::executor(move |task: DeliveryTask| {
+                let _captured = &captured;
+                offer.send(task).unwrap();
+            }))
+            .removal_listener(heard.listener())
+            .build();
+        cache.insert(1, 1);
+        cache.invalidate(&1);
+        let maintenance = alarm.task();
+        maintenance.run();
+        let delivery = offers.try_recv().expect("a task was offered");
+        drop(cache);
+        assert_eq!(heard.take(), [(1, 1, RemovalCause::Explicit)]);
+        assert!(outlives.upgrade().is_none(), "the executor is kept");
+        assert_eq!(maintenance.run(), None);
+        delivery.run();
+        assert_eq!(heard.take(), []);
+    });
+}
+
 #[test]
 fn handles_that_are_not_the_last_do_not_wait() {
     let (census, gate) = (Census::default(), Gate::new());
@@ -284,6 +317,58 @@ fn two_listeners_may_drop_the_last_handles_of_each_others_caches() {
             told.load(Ordering::SeqCst) == 40 && census.alive() == 0
         });
     }
+}
+
+/// Drops the last handle of another cache, and notes whether that cache's listener has ended by
+/// then.
+struct Drops {
+    other: Slot<Cache<u32, u32>>,
+    drops: Arc<AtomicU32>,
+    told: Arc<AtomicU32>,
+    waited: Arc<AtomicU32>,
+}
+
+impl Expiry<u32, u32> for Drops {
+    fn expire_after_create(&self, _: &u32, _: &u32, _: Instant) -> Option<Duration> {
+        let other = self.other.lock().unwrap().take();
+        self.drops.store(1, Ordering::SeqCst);
+        drop(other);
+        let told = self.told.load(Ordering::SeqCst);
+        self.waited.store(told, Ordering::SeqCst);
+        None
+    }
+}
+
+#[test]
+fn a_last_drop_by_the_policy_of_a_loading_cache_waits() {
+    must_end(|| {
+        let [drops, told, waited]: [Arc<AtomicU32>; 3] = Default::default();
+        let (dropping, tell) = (Arc::clone(&drops), Arc::clone(&told));
+        let other = Cache::builder()
+            .removal_listener(move |_: &u32, _: &u32, _| {
+                while dropping.load(Ordering::SeqCst) == 0 {
+                    std::thread::yield_now();
+                }
+                // Enough for a drop that does not wait to return.
+                (0..1_000).for_each(|_| std::thread::yield_now());
+                tell.store(1, Ordering::SeqCst);
+            })
+            .build();
+        other.insert(1, 1);
+        other.invalidate(&1);
+        let policy = Drops {
+            other: Slot::new(Mutex::new(Some(other))),
+            drops,
+            told,
+            waited: Arc::clone(&waited),
+        };
+        let users = Cache::builder()
+            .expire_after(policy)
+            .loading(loader_fn(|key: &u32| Ok::<_, ()>(*key)))
+            .build();
+        assert_eq!(users.get(&1), Ok(1));
+        assert_eq!(waited.load(Ordering::SeqCst), 1);
+    });
 }
 
 /// The same with threads of event loops, which run the listeners themselves.

@@ -23,6 +23,7 @@ mod loads {
 /// `LoadingCache`: loaders, reloads, and the policies that decide when to reload.
 mod refresh {
     mod async_loaders;
+    mod bulk;
     mod failure;
     mod loaders;
     mod moments;

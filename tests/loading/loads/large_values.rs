@@ -2,7 +2,7 @@
 //! overflow of the stack aborts the process, and so fails the test.
 
 use std::thread;
-use wheelhouse::{Cache, loader_fn};
+use wheelhouse::{Cache, Loaded, Loader, Reloaded, loader_fn};
 
 const STACK: usize = 2 << 20;
 const SIZE: usize = 128 << 10;
@@ -89,4 +89,29 @@ fn a_loading_cache_loads() {
     };
     let thread = thread::Builder::new().stack_size(STACK * 3 / 2).spawn(run);
     thread.unwrap().join().unwrap();
+}
+
+/// Loads a large value, and never finds it changed.
+struct Keeper;
+
+impl Loader<u32, Large> for Keeper {
+    type Error = ();
+
+    fn load(&self, _: &u32) -> Result<Loaded<Large>, ()> {
+        unreachable!("the key is present")
+    }
+
+    fn reload(&self, _: &u32, old: &Large) -> Result<Reloaded<Large>, ()> {
+        assert_is(old, 2);
+        Ok(Reloaded::Unchanged)
+    }
+}
+
+/// On a thread of the cache, whose stack has 2 MiB.
+#[test]
+fn a_reload_finds_its_value_unchanged() {
+    let cache = Cache::builder().loading(Keeper).build();
+    insert(cache.cache(), 2, 2);
+    let refreshed = cache.refresh(2).wait();
+    assert_is(&refreshed.unwrap().unwrap(), 2);
 }
