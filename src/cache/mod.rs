@@ -536,8 +536,8 @@ impl<K: Hash + Eq + 'static, V: 'static, S: BuildHasher> Cache<K, V, S> {
     ///
     /// # Cost
     ///
-    /// Proportional to the number of entries. Holds a shard's lock for a few removals at a time,
-    /// and does a part of the maintenance.
+    /// Proportional to the number of entries. Holds a shard's lock for 64 removals at a time, and
+    /// does a part of the maintenance.
     ///
     /// ```
     /// let cache = wheelhouse::Cache::new(100);

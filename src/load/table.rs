@@ -55,6 +55,18 @@ impl<K, V> Loads<K, V> {
         self.first.is_none()
     }
 
+    /// Whether a key with this hash may have a current load.
+    #[inline]
+    pub(crate) fn has(&self, hash: u64) -> bool {
+        !self.is_empty() && self.has_among(hash)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn has_among(&self, hash: u64) -> bool {
+        self.of_hash(hash).next().is_some()
+    }
+
     /// The loads for which calls may wait, current or not.
     pub(crate) fn awaited(&self) -> impl Iterator<Item = &Arc<Load<K, V>>> {
         self.first.iter().chain(self.others.values())

@@ -22,7 +22,7 @@ use crate::contain::contain;
 use crate::operations::Core;
 use crate::shared::about;
 use crate::stripe::cores;
-use crate::sync::{IS_MODEL, Parker};
+use crate::sync::{IS_MODEL, Ordering, Parker};
 use crate::time;
 use std::cell::Cell;
 use std::future::Future;
@@ -224,10 +224,12 @@ impl<K, V, S> Core<K, V, S> {
         self.time_to_overdue(load, now) == Some(Duration::ZERO)
     }
 
-    /// Makes the waiters of a load wake when it becomes overdue. A panic of the scheduler's alarm
-    /// is caught.
+    /// Makes the waiters of a load wake when it becomes overdue, which have joined it before. A
+    /// panic of the scheduler's alarm is caught.
     pub(super) fn watch_load(&self, load: &Load<K, V>, now: u64) {
         if let Some(deadline) = self.overdue_at(load) {
+            // Release, partner: `run_overdue`, which then finds the waiters.
+            self.waits_for_overdue.store(true, Ordering::Release);
             contain(|| self.maintenance.waking.request_by(deadline, now));
         }
     }
@@ -237,12 +239,21 @@ impl<K, V, S> Core<K, V, S> {
     pub(crate) fn run_overdue(&self) -> Option<Duration> {
         self.lifetimes.limits.load_timeout?;
         let now = self.shared.clock.now();
+        // Acquire, partner: `watch_load`. After the clock, whose ticker may panic.
+        if !self.waits_for_overdue.swap(false, Ordering::Acquire) {
+            return None;
+        }
         let mut next: Option<Duration> = None;
         for shard in 0..self.shared.map.shards() {
             for load in self.shared.map.loads_of(shard) {
+                if !load.has_waiters() {
+                    continue;
+                }
+                // A waiter that wakes may wait on: the next run looks at it again.
+                self.waits_for_overdue.store(true, Ordering::Relaxed);
                 if self.is_overdue(&load, now) {
                     load.wake_waiters();
-                } else if load.has_waiters() {
+                } else {
                     self.watch_load(&load, now);
                     next = next
                         .into_iter()

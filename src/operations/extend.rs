@@ -87,7 +87,7 @@ fn move_by_read<K, V, S>(
     if node.state() != NodeState::Live {
         return None;
     }
-    if !lifetimes.kept_apart || node.own_deadline() == own {
+    if !lifetimes.kept_apart || lifetimes.own_deadline(node) == own {
         return Some(wanted);
     }
     // Another thread has meanwhile set the own deadline, and moved the wanted one to the very value
@@ -153,6 +153,9 @@ where
             return Ok(None);
         }
         let own = time::deadline_in(now, lifetime);
+        if lifetime.is_some() {
+            lifetimes.note_own();
+        }
         let wanted = lifetimes.wanted(own, || node.written(), now);
         if !hold.shard.move_deadline(node, judged, own, wanted) {
             return Err(now);

@@ -9,7 +9,7 @@ use crate::expiry::{Asks, Lifetime};
 use crate::listener::RemovalCause;
 use crate::node::{NodePtr, Times};
 use crate::shared::{SLOW_READS, Shared};
-use crate::sync::{AtomicU8, Ordering};
+use crate::sync::{AtomicBool, AtomicU8, Ordering};
 use crate::time::{self, Clock, NEVER};
 use std::time::Duration;
 
@@ -84,6 +84,9 @@ pub(crate) struct Lifetimes<K, V> {
     idle: u64,
     /// The entry's own deadline must be kept apart from the wanted one.
     pub(crate) kept_apart: bool,
+    /// An entry may have an own deadline. If not, no read looks for one: it would touch memory that
+    /// it has no other use for.
+    owned: AtomicBool,
 }
 
 impl<K, V> Lifetimes<K, V> {
@@ -104,6 +107,7 @@ impl<K, V> Lifetimes<K, V> {
                 NO_READ
             }),
             idle: (limits.time_to_idle).map_or(0, |idle| time::deadline_after(0, idle)),
+            owned: AtomicBool::new(policy.is_some()),
             policy,
             limits,
         }
@@ -192,7 +196,7 @@ impl<K, V> Lifetimes<K, V> {
     ) -> (u64, u64) {
         let own = match answer {
             Some(own) => own,
-            None if self.kept_apart => node.own_deadline(),
+            None if self.kept_apart => self.own_deadline(node),
             None => deadline,
         };
         (own, self.wanted(own, || node.written(), now))
@@ -203,7 +207,32 @@ impl<K, V> Lifetimes<K, V> {
         if self.limits.time_to_idle.is_none() {
             return wanted;
         }
-        self.within_time_to_live(node.own_deadline(), || node.written(), now)
+        self.within_time_to_live(self.own_deadline(node), || node.written(), now)
+    }
+
+    /// Notes that a caller gives an entry an own deadline. Called before any reader can meet that
+    /// deadline.
+    ///
+    /// Relaxed, as in [`own_deadline`](Self::own_deadline): the node is published, or its wanted
+    /// deadline moved, after this store and with release. A reader that loads the node or the
+    /// deadline with acquire sees this store.
+    pub(super) fn note_own(&self) {
+        if !self.owned.load(Ordering::Relaxed) {
+            self.owned.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// The own deadline of a node in a cache that keeps it apart. Read the wanted one before this
+    /// call.
+    // Out of line: otherwise reads of caches that keep no own deadline apart would save one more
+    // register.
+    #[inline(never)]
+    pub(super) fn own_deadline(&self, node: NodePtr<K, V>) -> u64 {
+        if self.owned.load(Ordering::Relaxed) {
+            node.own_deadline()
+        } else {
+            NEVER
+        }
     }
 }
 
@@ -322,6 +351,7 @@ impl<K: 'static, V: 'static> Lifetimes<K, V> {
             LifetimeSource::Policy | LifetimeSource::Update => None,
         };
         if let Some(lifetime) = fixed {
+            self.note_own();
             let answer = Answer::New(time::deadline_in(now, lifetime));
             return TimedAnswer { now, answer };
         }

@@ -11,9 +11,10 @@
 //!    exact time and counts nothing.
 //! 2. If the entry has a deadline, or becomes stale and the caller asks for that,
 //!    [`judge`](Flow::judge) asks the coarse clock. Where that does not decide,
-//!    [`finish`](Flow::finish) judges the entry by the exact one. It also asks the policy, moves
-//!    the deadline, notes the use and counts it. A look-up that is not fast goes to `finish` at
-//!    once; a fast read, if the idle limit moves the deadline or the size policy has to hear of it.
+//!    [`finish`](Flow::finish) judges the entry anew: by the exact clock if the policy is told the
+//!    time or the idle limit is short, or if the coarse one leaves it open. It also asks the
+//!    policy, moves the deadline, notes the use and counts it. A look-up that is not fast goes to
+//!    `finish` at once; a fast read, if the idle limit moves the deadline.
 //!    `get_many` ([`many`](super::many)) finds the entries of a batch together, and takes the other
 //!    steps from here.
 //! 3. [`Flow::search`] is the cold end: one look did not decide, or the entry is due or was changed
@@ -22,7 +23,7 @@
 //!    absent.
 //!
 //! The fast path reaches the others by tail calls. So it keeps nothing across a call, and saves no
-//! register. A hit is not handed on but judged anew: a deadline that is still on its way from
+//! register. `finish` gets no hit but judges anew: a deadline that is still on its way from
 //! memory, and is stored on the stack, holds up the look-ups that follow.
 
 use super::core::Core;
@@ -174,13 +175,14 @@ impl<K: 'static, V: Clone + 'static> Lookup<K, V> for Timed {
         now: u64,
         stale: u64,
     ) -> impl FnOnce(u64, P) -> (V, bool) {
+        let clock = &core.shared.clock;
         let may_be_stale = stale != NEVER && {
             let now = if now == 0 {
-                core.shared.clock.now_to_judge(stale)
+                clock.now_to_judge(stale)
             } else {
                 now
             };
-            time::is_due(now, stale)
+            time::is_due(now, stale) && time::is_due(clock.exactly(now), stale)
         };
         let value = node.value().clone();
         move |_, _| (value, may_be_stale)
@@ -241,7 +243,7 @@ impl<K: 'static, V: 'static, S, L: Lookup<K, V>, Q: Equivalent<K> + ?Sized> Flow
         let map = &core.shared.map;
         match map.look(hash, &pin, |node| key.equivalent(node.key())) {
             Look::Found(node) if node.deadline() == NEVER && L::stale_from(node) == NEVER => {
-                Self::end(core, key, (node, NEVER, 0, NEVER), pin)
+                Self::end(core, (node, NEVER, 0, NEVER), pin)
             }
             Look::Found(node) => Self::judge(core, key, node, pin),
             Look::Absent => None,
@@ -265,7 +267,7 @@ impl<K: 'static, V: 'static, S, L: Lookup<K, V>, Q: Equivalent<K> + ?Sized> Flow
             && (!moves || core.lifetimes.is_extended(&hit))
         {
             let stale = L::stale_from(node);
-            return Self::end(core, key, (node, hit.deadline, latest, stale), pin);
+            return Self::end(core, (node, hit.deadline, latest, stale), pin);
         }
         Self::finish(core, key, node, pin)
     }
@@ -276,14 +278,27 @@ impl<K: 'static, V: 'static, S, L: Lookup<K, V>, Q: Equivalent<K> + ?Sized> Flow
     #[cfg_attr(not(debug_assertions), inline(always))]
     fn end<'a>(
         core: &'a Core<K, V, S>,
-        key: &Q,
         (node, deadline, now, stale): (NodePtr<K, V>, u64, u64, u64),
         pin: Pin,
     ) -> Option<L::Answer<'a>> {
         if L::IS_READ && core.shared.should_record(node) {
-            return Self::finish(core, key, node, pin);
+            return Self::end_noted(core, node, deadline, now, pin);
         }
         let answer = L::take(core, node, now, stale);
+        Some(answer(deadline, move || pin))
+    }
+
+    /// The same for a read of which the size policy has to hear.
+    #[inline(never)]
+    fn end_noted<'a>(
+        core: &'a Core<K, V, S>,
+        node: NodePtr<K, V>,
+        deadline: u64,
+        now: u64,
+        pin: Pin,
+    ) -> Option<L::Answer<'a>> {
+        let answer = L::take(core, node, now, L::stale_from(node));
+        L::note_hit(core, node, &pin);
         Some(answer(deadline, move || pin))
     }
 

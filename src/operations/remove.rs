@@ -15,6 +15,9 @@ use crate::time::NEVER;
 use equivalent::Equivalent;
 use std::hash::{BuildHasher, Hash};
 
+/// Removals under one hold of a shard's lock, where all entries are taken out.
+const REMOVALS_PER_HOLD: usize = 64;
+
 /// Removes a key's entry and revokes the key's load. Returns what `look` saw of the node that
 /// was removed, unless that was due.
 ///
@@ -72,8 +75,8 @@ where
 /// Removes all entries that are present now. Entries that are inserted meanwhile may or may not
 /// be removed. Each shard is visited once, so the call ends under constant writes.
 ///
-/// It finds nodes by their addresses, so that it compares no keys, and takes out those of a group
-/// under one hold of the lock.
+/// It finds nodes by their addresses, so that it compares no keys, and takes out many under one
+/// hold of the lock.
 pub(crate) fn take_all<K, V, S>(core: &Core<K, V, S>) {
     let (map, mut walk, mut nodes) = (&core.shared.map, Walk::default(), Vec::new());
     while walk.shard < map.shards() {
@@ -86,11 +89,16 @@ pub(crate) fn take_all<K, V, S>(core: &Core<K, V, S>) {
         if walk.position == 0 && !shard.loads().is_empty() {
             after.revoked = shard.change_loads(|loads| loads.revoke_all(RevokedBy::Overwrite));
         }
-        map.next_group(&mut walk, &pin, &mut nodes);
-        for node in nodes.drain(..) {
-            if let Some(spot) = shard.find_node(node.hash(), node) {
-                core.shared.take_out(&mut shard, spot);
-                after.outcome = Some(WriteOutcome::of_removal(&shard, None));
+        let mut visited = 0;
+        while walk.shard == shard.number() && visited < REMOVALS_PER_HOLD {
+            map.next_group(&mut walk, &pin, &mut nodes);
+            // An empty group costs time, too.
+            visited += nodes.len().max(1);
+            for node in nodes.drain(..) {
+                if let Some(spot) = shard.find_node(node.hash(), node) {
+                    core.shared.take_out(&mut shard, spot);
+                    after.outcome = Some(WriteOutcome::of_removal(&shard, None));
+                }
             }
         }
     }
@@ -226,7 +234,10 @@ impl<'a, K, V, S> AfterRemovals<'a, K, V, S> {
 
 impl<K, V, S> Drop for AfterRemovals<'_, K, V, S> {
     fn drop(&mut self) {
-        self.revoked.clear();
+        // Each may drop a key. Its panic must not keep `after_write` from being called.
+        self.revoked
+            .drain(..)
+            .for_each(|load| _ = contain(|| drop(load)));
         let Some(outcome) = self.outcome.take() else {
             return;
         };
@@ -266,9 +277,12 @@ impl<K, V> Shared<K, V> {
 
 #[cfg(all(test, not(wheelhouse_loom)))]
 mod tests {
-    use crate::{Cache, Ticker};
-    use std::sync::Arc;
-    use std::sync::atomic::{AtomicU64, Ordering};
+    use crate::{Cache, Delivery, Scheduler, Ticker, loader_fn};
+    use std::collections::BTreeSet;
+    use std::hash::{BuildHasherDefault, Hash, Hasher};
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+    use std::sync::{Arc, Mutex, mpsc};
     use std::time::Duration;
 
     /// A clock that stands still and counts how often it is read.
@@ -311,5 +325,92 @@ mod tests {
             taken < MANY / 2,
             "a writer got in after {taken} of {MANY} removals"
         );
+    }
+
+    #[test]
+    fn clearing_a_shard_takes_many_entries_in_one_hold() {
+        const MANY: usize = 6_400;
+        let (handle, seen) = (Arc::new(Mutex::new(None)), Arc::default());
+        let (its_handle, its_seen) = (Arc::clone(&handle), Arc::clone(&seen));
+        // The listener runs after each hold that has removed entries.
+        let cache: Cache<u64, u64> = Cache::builder()
+            .scheduler(Scheduler::disabled())
+            .delivery(Delivery::Caller)
+            .removal_listener(move |_, _, _| {
+                let left = its_handle.lock().unwrap().as_ref().map(Cache::entry_count);
+                let seen: &Mutex<BTreeSet<u64>> = &its_seen;
+                seen.lock().unwrap().extend(left);
+            })
+            .build();
+        *handle.lock().unwrap() = Some(cache.clone());
+        let core = cache.core();
+        let keys = (0..).filter(|key| core.shared.map.shard_of(core.hash(key)) == 0);
+        keys.take(MANY).for_each(|key| cache.insert(key, key));
+        cache.invalidate_all();
+        *handle.lock().unwrap() = None;
+        let holds = seen.lock().unwrap().len();
+        assert!((MANY / 128..MANY / 32).contains(&holds), "{holds} holds");
+    }
+
+    /// All keys have one hash, so they are in one shard.
+    #[derive(Default)]
+    struct OneHash;
+
+    impl Hasher for OneHash {
+        fn write(&mut self, _: &[u8]) {}
+
+        fn finish(&self) -> u64 {
+            7
+        }
+    }
+
+    /// A key whose drop panics, once, when the flag is set.
+    #[derive(Clone)]
+    struct Fragile(u8, Option<Arc<AtomicBool>>);
+
+    impl PartialEq for Fragile {
+        fn eq(&self, other: &Self) -> bool {
+            self.0 == other.0
+        }
+    }
+
+    impl Eq for Fragile {}
+
+    impl Hash for Fragile {
+        fn hash<H: Hasher>(&self, state: &mut H) {
+            self.0.hash(state);
+        }
+    }
+
+    impl Drop for Fragile {
+        fn drop(&mut self) {
+            let panics = self.1.as_ref();
+            if panics.is_some_and(|flag| flag.swap(false, Ordering::SeqCst)) {
+                panic!("told to panic in the drop of a key");
+            }
+        }
+    }
+
+    #[test]
+    fn what_follows_a_removal_is_done_if_the_key_of_a_load_panics() {
+        let (tell, told) = mpsc::channel();
+        let cache = Cache::builder()
+            .scheduler(Scheduler::disabled())
+            .hasher(BuildHasherDefault::<OneHash>::default())
+            .delivery(Delivery::Caller)
+            .removal_listener(move |key: &Fragile, _: &u8, _| tell.send(key.0).unwrap())
+            .loading(loader_fn(|_: &Fragile| Err::<u8, ()>(())))
+            .failure_backoff(|_| Some(Duration::from_secs(60)))
+            .build();
+        let panics = Arc::new(AtomicBool::new(false));
+        // The load remembers the failure, and has the last copy of its key.
+        let fragile = Fragile(1, Some(Arc::clone(&panics)));
+        assert!(cache.get(&fragile).is_err());
+        drop(fragile);
+        cache.cache().insert(Fragile(2, None), 2);
+        panics.store(true, Ordering::SeqCst);
+        _ = catch_unwind(AssertUnwindSafe(|| cache.cache().invalidate_all()));
+        assert!(!panics.load(Ordering::SeqCst), "the key was dropped");
+        assert_eq!(told.try_recv(), Ok(2), "before the call has returned");
     }
 }

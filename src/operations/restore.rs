@@ -64,6 +64,9 @@ where
     V: 'static,
     S: BuildHasher,
 {
+    if remaining.own.is_some() {
+        core.lifetimes.note_own();
+    }
     let times = remaining.times(&core.lifetimes);
     let hash = core.hash(&key);
     let mut new = NewNode::new(key, value, hash, weight);

@@ -69,7 +69,7 @@ pub(crate) trait Change<K, V> {
 
     /// Whether the key is most likely absent. Then a first attempt takes the shard's lock at once,
     /// with neither a pin nor a probe. It succeeds if no node has the key's hash and, for a change
-    /// that knows loads, the shard has no current load. `ask` is called with no node.
+    /// that knows loads, no current load has it either. `ask` is called with no node.
     #[inline]
     fn expects_absent(&mut self) -> bool {
         false
@@ -259,7 +259,7 @@ impl<K, V> Shared<K, V> {
             Err(done) => return Some(done),
         };
         let mut shard = cell.lock();
-        if C::KNOWS_LOADS && !shard.loads().is_empty() {
+        if C::KNOWS_LOADS && shard.loads().has(hash) {
             return None;
         }
         let place = Revalidated::Vacant(shard.vacant(hash)?);
@@ -354,7 +354,7 @@ impl<K, V> FoundLoads<K, V> {
     /// Whether the keys of all loads with this hash were compared. Under the shard's lock.
     #[inline]
     fn are_known(&mut self, shard: &Shard<'_, K, V>, hash: u64) -> bool {
-        if shard.loads().is_empty() {
+        if self.0.is_none() && !shard.loads().has(hash) {
             return true;
         }
         let (found, known) = Found::find(self.0.take(), shard.loads(), hash);
@@ -413,6 +413,8 @@ impl<K, V> Found<K, V> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::map::Map;
+    use crate::node::Columns;
 
     #[test]
     fn loads_of_one_hash_are_told_apart_by_their_keys() {
@@ -431,5 +433,23 @@ mod tests {
         }
         let (found, known) = Found::find(found.0.take(), &loads, 1);
         assert!(known && found.mine().is_none() && loads.is_empty());
+    }
+
+    #[test]
+    fn a_write_copies_no_load_that_is_revoked_or_has_another_hash() {
+        let map = Map::<u8, ()>::new(1, 10, Columns::default());
+        let mut shard = map.lock_shard(0);
+        let [revoked, other] = [(1, 10), (2, 20)].map(|(hash, key)| {
+            let load = Arc::new(Load::new(hash, key, 7, 40));
+            shard.change_loads(|loads| loads.add(Arc::clone(&load)));
+            load
+        });
+        let mut found = FoundLoads(None);
+        assert!(!found.are_known(&shard, 1) && found.0.is_some());
+        drop(shard.change_loads(|loads| loads.revoke(Arc::clone(&revoked), RevokedBy::Overwrite)));
+        assert_eq!(shard.loads().awaited().count(), 2, "its run has not ended");
+        let mut found = FoundLoads(None);
+        assert!(found.are_known(&shard, 1) && found.0.is_none());
+        assert!(other.is_current() && shard.loads().has(2));
     }
 }

@@ -82,8 +82,8 @@ impl<K, V> TablePart<K, V> {
     ///
     /// Table 4: no pin taken before the part was unlinked is still held.
     pub(crate) unsafe fn free(self) {
-        // SAFETY: `room` allocated it with the same count, so the same layout. No reader is left
-        // (the caller).
+        // SAFETY: `allocate` or `reserve` allocated it with the same count, so the same layout. No
+        // reader is left (the caller).
         unsafe { dealloc(self.at.cast(), Self::layout(self.groups())) }
     }
 

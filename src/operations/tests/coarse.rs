@@ -1,7 +1,8 @@
 //! Look-ups and reads that extend, on an exact clock and a coarse clock of the test.
 
+use crate::operations::{Lookup, Timed};
 use crate::time::tests::{Clocks, random};
-use crate::{Cache, CacheBuilder, Expiry, Scheduler, expiry};
+use crate::{Cache, CacheBuilder, Expiry, Scheduler, expiry, loader_fn, refresh};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -107,10 +108,20 @@ fn an_idle_limit_counts_from_the_read_or_up_to_a_tenth_of_a_second_later() {
 
 #[test]
 fn reads_within_half_of_the_slack_store_one_deadline() {
+    let idle = |builder: Builder| builder.time_to_idle(HOUR);
+    stores_one_deadline(idle);
+    // Here, the size policy has to hear of each read.
+    stores_one_deadline(|builder| idle(builder).max_capacity(100));
+}
+
+fn stores_one_deadline(settings: impl FnOnce(Builder) -> Builder) {
     let clocks = Clocks::new(START);
-    let cache = cache(clocks, |builder| builder.time_to_idle(HOUR));
+    let cache = cache(clocks, settings);
     cache.insert(1, 1);
     let left = |after: u64, lag: u64| {
+        if let Some(reads) = &cache.core().shared.reads {
+            reads.renew();
+        }
         clocks.set(START + SECOND + after, lag as i64);
         assert_eq!(cache.get(&1), Some(1));
         clocks.set(START + SECOND, 0);
@@ -202,6 +213,33 @@ fn an_idle_limit_leaves_an_own_deadline_that_is_earlier() {
     assert_eq!(cache.get(&1), Some(1));
     let left = cache.peek_ref(&1).unwrap().time_left().unwrap();
     assert_eq!(left, HOUR + Duration::from_nanos(SLACK));
+}
+
+#[test]
+fn an_entry_is_stale_from_its_moment_on_and_not_before() {
+    for lag in [0, 3_000_000, SLACK / 2] {
+        for lives in [None, Some(HOUR)] {
+            let clocks = Clocks::new(START);
+            let mut builder = Cache::builder().scheduler(Scheduler::disabled());
+            if let Some(lives) = lives {
+                builder = builder.time_to_live(lives);
+            }
+            let cache = clocks.build(|| {
+                (builder.loading(loader_fn(|key: &u64| Ok::<_, ()>(*key))))
+                    .refresh_after(refresh::after(Duration::from_secs(1)))
+                    .build()
+            });
+            cache.cache().insert(1, 1);
+            let is_stale = |at: u64| {
+                clocks.set(at, lag as i64);
+                Timed::look_up(cache.cache().core(), &1).unwrap().1
+            };
+            for left in [SLACK, SLACK - lag, SLACK / 2, 1] {
+                assert!(!is_stale(START + SECOND - left), "lag {lag}, {left} left");
+            }
+            assert!(is_stale(START + SECOND), "lag {lag}, lives {lives:?}");
+        }
+    }
 }
 
 #[test]
