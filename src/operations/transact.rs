@@ -373,7 +373,9 @@ impl<K, V> FoundLoads<K, V> {
 impl<K, V> Found<K, V> {
     #[cold]
     #[inline(never)]
-    fn release(self: Box<Self>) {}
+    fn release(self: Box<Self>) {
+        drop(self);
+    }
 
     #[cold]
     #[inline(never)]
