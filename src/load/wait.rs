@@ -228,8 +228,9 @@ impl<K, V, S> Core<K, V, S> {
     /// panic of the scheduler's alarm is caught.
     pub(super) fn watch_load(&self, load: &Load<K, V>, now: u64) {
         if let Some(deadline) = self.overdue_at(load) {
-            // Release, partner: `run_overdue`, which then finds the waiters.
-            self.waits_for_overdue.store(true, Ordering::Release);
+            // Before the look at what is armed: either that sees that the run has taken the moment
+            // armed, and asks for another, or the run sees this. SeqCst, partner: `run_overdue`.
+            self.waits_for_overdue.store(true, Ordering::SeqCst);
             contain(|| self.maintenance.waking.request_by(deadline, now));
         }
     }
@@ -239,8 +240,9 @@ impl<K, V, S> Core<K, V, S> {
     pub(crate) fn run_overdue(&self) -> Option<Duration> {
         self.lifetimes.limits.load_timeout?;
         let now = self.shared.clock.now();
-        // Acquire, partner: `watch_load`. After the clock, whose ticker may panic.
-        if !self.waits_for_overdue.swap(false, Ordering::Acquire) {
+        // SeqCst, partner: `watch_load`. After the run has taken the moment armed, and after the
+        // clock, whose ticker may panic.
+        if !self.waits_for_overdue.swap(false, Ordering::SeqCst) {
             return None;
         }
         let mut next: Option<Duration> = None;
@@ -250,7 +252,7 @@ impl<K, V, S> Core<K, V, S> {
                     continue;
                 }
                 // A waiter that wakes may wait on: the next run looks at it again.
-                self.waits_for_overdue.store(true, Ordering::Relaxed);
+                self.waits_for_overdue.store(true, Ordering::SeqCst);
                 if self.is_overdue(&load, now) {
                     load.wake_waiters();
                 } else {

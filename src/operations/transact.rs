@@ -44,6 +44,7 @@
 //! begins a load sets it to true, and finds the load to join by [`Hold::load`].
 
 use super::lifetimes::MAX_ASKS;
+use crate::contain::contain;
 use crate::load::state::{Load, RevokedBy};
 use crate::load::table::{Loads, RevokedLoad};
 use crate::map::{Revalidated, Shard, ShardCell};
@@ -374,7 +375,8 @@ impl<K, V> Found<K, V> {
     #[cold]
     #[inline(never)]
     fn release(self: Box<Self>) {
-        drop(self);
+        // It may drop the last key of a load, which may panic: the write is ended all the same.
+        contain(|| drop(self));
     }
 
     #[cold]
