@@ -5,6 +5,8 @@ use loom as explorer;
 #[cfg(wheelhouse_shuttle)]
 use shuttle as explorer;
 
+use std::ops::{Deref, DerefMut};
+
 /// shuttle's threads are not the system's, so they need thread-locals of their own.
 #[cfg(wheelhouse_shuttle)]
 pub(crate) use explorer::thread_local;
@@ -13,8 +15,7 @@ pub(crate) use std::thread_local;
 
 /// An explorer's mutex serves for short holds, too.
 pub(crate) use self::Mutex as ShortMutex;
-pub(crate) use explorer::sync::MutexGuard;
-pub(crate) use explorer::sync::MutexGuard as ShortMutexGuard;
+pub(crate) use self::MutexGuard as ShortMutexGuard;
 pub(crate) use explorer::sync::atomic::{
     AtomicBool, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, fence,
 };
@@ -29,11 +30,12 @@ impl<T> Mutex<T> {
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
-        self.0.lock().unwrap()
+        MutexGuard(Some(self.0.lock().unwrap()), &self.0)
     }
 
     pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
-        self.0.try_lock().ok()
+        let held = self.0.try_lock().ok()?;
+        Some(MutexGuard(Some(held), &self.0))
     }
 
     pub(crate) fn get_mut(&mut self) -> &mut T {
@@ -44,6 +46,28 @@ impl<T> Mutex<T> {
 impl<T: Default> Default for Mutex<T> {
     fn default() -> Self {
         Self::new(T::default())
+    }
+}
+
+/// A hold of a [`Mutex`], which a wait gives up and takes again.
+#[derive(Debug)]
+pub(crate) struct MutexGuard<'a, T>(
+    Option<explorer::sync::MutexGuard<'a, T>>,
+    #[cfg_attr(wheelhouse_loom, expect(dead_code, reason = "no timed wait ends"))]
+    &'a explorer::sync::Mutex<T>,
+);
+
+impl<T> Deref for MutexGuard<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        self.0.as_ref().expect("it is held between waits")
+    }
+}
+
+impl<T> DerefMut for MutexGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        self.0.as_mut().expect("it is held between waits")
     }
 }
 
@@ -58,7 +82,7 @@ impl Condvar {
     }
 
     pub(crate) fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
-        replace_guard(guard, |held| self.0.wait(held).unwrap());
+        guard.0 = guard.0.take().map(|held| self.0.wait(held).unwrap());
     }
 
     #[cfg(wheelhouse_loom)]
@@ -66,10 +90,13 @@ impl Condvar {
         self.wait(guard);
     }
 
-    /// Returns at once: a thread that waits with a timeout checks again anyway.
+    /// Gives the lock to a thread that waits for it, and returns: a thread that waits with a
+    /// timeout checks again anyway.
     #[cfg(wheelhouse_shuttle)]
-    pub(crate) fn wait_for<T>(&self, _: &mut MutexGuard<'_, T>, _: std::time::Duration) {
+    pub(crate) fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, _: std::time::Duration) {
+        drop(guard.0.take());
         explorer::thread::yield_now();
+        guard.0 = Some(guard.1.lock().unwrap());
     }
 
     pub(crate) fn notify_one(&self) {
@@ -78,20 +105,6 @@ impl Condvar {
 
     pub(crate) fn notify_all(&self) {
         self.0.notify_all();
-    }
-}
-
-/// `parking_lot` waits on a borrowed guard, an explorer on an owned one.
-fn replace_guard<'a, T>(
-    guard: &mut MutexGuard<'a, T>,
-    wait: impl FnOnce(MutexGuard<'a, T>) -> MutexGuard<'a, T>,
-) {
-    #[allow(unsafe_code)]
-    // SAFETY: `guard` is moved out, and a guard is moved back in before it is used again. An
-    // explorer's `wait` unwinds only to end the whole model, which aborts.
-    unsafe {
-        let held = std::ptr::read(guard);
-        std::ptr::write(guard, wait(held));
     }
 }
 
