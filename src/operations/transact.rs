@@ -355,11 +355,11 @@ impl<K, V> FoundLoads<K, V> {
     /// Whether the keys of all loads with this hash were compared. Under the shard's lock.
     #[inline]
     fn are_known(&mut self, shard: &Shard<'_, K, V>, hash: u64) -> bool {
-        if self.0.is_none() && !shard.loads().has(hash) {
+        if shard.loads().is_empty() {
             return true;
         }
         let (found, known) = Found::find(self.0.take(), shard.loads(), hash);
-        self.0 = Some(found);
+        self.0 = found;
         known
     }
 
@@ -381,7 +381,10 @@ impl<K, V> Found<K, V> {
 
     #[cold]
     #[inline(never)]
-    fn find(found: Option<Box<Self>>, loads: &Loads<K, V>, hash: u64) -> (Box<Self>, bool) {
+    fn find(found: Option<Box<Self>>, loads: &Loads<K, V>, hash: u64) -> (Option<Box<Self>>, bool) {
+        if found.is_none() && !loads.has(hash) {
+            return (None, true);
+        }
         let mut found = found.unwrap_or_else(|| {
             Box::new(Self {
                 same_hash: Vec::new(),
@@ -395,7 +398,7 @@ impl<K, V> Found<K, V> {
             }
         }
         let known = same_hash.iter().all(|(_, is_mine)| is_mine.is_some());
-        (found, known)
+        (Some(found), known)
     }
 
     /// The current load of the key. Under the shard's lock.
@@ -427,16 +430,17 @@ mod tests {
         all.iter().for_each(|load| loads.add(Arc::clone(load)));
         let (found, known) = Found::find(None, &loads, 1);
         assert!(!known, "keys are yet to be compared");
-        let mut found = FoundLoads(Some(found));
+        let mut found = FoundLoads(found);
         found.compare(&20);
         for gone in [0, 2, 1] {
             let (now, known) = Found::find(found.0.take(), &loads, 1);
-            assert!(known && Arc::ptr_eq(now.mine().expect("it is current"), &all[1]));
-            found.0 = Some(now);
+            let mine = now.as_ref().and_then(|now| now.mine());
+            assert!(known && Arc::ptr_eq(mine.expect("it is current"), &all[1]));
+            found.0 = now;
             drop(loads.revoke(Arc::clone(&all[gone]), RevokedBy::NewerLoad));
         }
         let (found, known) = Found::find(found.0.take(), &loads, 1);
-        assert!(known && found.mine().is_none() && loads.is_empty());
+        assert!(known && found.is_some_and(|found| found.mine().is_none()) && loads.is_empty());
     }
 
     #[test]
