@@ -12,7 +12,7 @@ use crate::time::NEVER;
 impl<K, V> Maintenance<K, V> {
     /// No thread can run a pass until the result is dropped.
     #[cfg(test)]
-    pub(crate) fn hold_passes(&self) -> impl Drop + '_ {
+    pub(crate) fn hold_passes(&self) -> impl Sized + '_ {
         self.state.lock()
     }
 
