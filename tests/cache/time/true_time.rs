@@ -175,7 +175,10 @@ fn in_eight_processes_entries_made_at_the_start_are_gone_when_they_should() {
     let processes: Vec<_> = (0..8)
         .map(|_| {
             Command::new(&program)
-                .args(["--exact", "time::true_time::a_process_for_the_test_of_eight"])
+                .args([
+                    "--exact",
+                    "time::true_time::a_process_for_the_test_of_eight",
+                ])
                 .arg("--nocapture")
                 .env(VALID_FOR, valid_for)
                 .stdout(Stdio::piped())
