@@ -6,9 +6,9 @@
 //!
 //! `run_pending_tasks` must return even under constant writes: a run stops once it has done all the
 //! work that existed when it began ([`Goal`]). When each shard has been drained, the remaining work
-//! is known: take out each pending node of the wheel once, evict each entry over the bound once, and
-//! end the moves that tables have begun. Other threads may do parts of it. Nodes that have become
-//! pending since may take part of the effort, so a run does up to twice as much.
+//! is known: take out each pending node of the wheel once, evict each entry over the bound once,
+//! and end the moves that tables have begun. Other threads may do parts of it. Nodes that have
+//! become pending since may take part of the effort, so a run does up to twice as much.
 
 use super::freeing::is_freeing;
 use super::pass::{MAX_CHEAP_SWEEP, Plan, RUN_BUDGET};

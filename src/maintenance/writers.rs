@@ -390,8 +390,8 @@ impl<K, V> MaintenanceView<'_, K, V> {
 /// What waits: see the module docs, "When writers wait".
 ///
 /// `applying` is changed by the holder of the maintenance lock only; while no pass runs, it is 0.
-/// `retired` counts the items that `Freeing` has reported, and `freed` those that threads have taken
-/// from there and freed. An item is reported before it is taken.
+/// `retired` counts the items that `Freeing` has reported, and `freed` those that threads have
+/// taken from there and freed. An item is reported before it is taken.
 ///
 /// The counts are relaxed, but where `run_pending_tasks` waits for destructors: a writer that reads
 /// an old one waits a moment too early or too late.

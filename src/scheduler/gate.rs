@@ -3,16 +3,16 @@
 //!
 //! # How it works
 //!
-//! Some threads work on a cache without a handle: the scheduler thread, a listener thread, a
-//! thread that runs a [`MaintenanceTask`](super::MaintenanceTask) or that fills or drops a lease.
-//! Such a thread has a [`WeakHandle`]. It enters the cache's [`Gate`], then takes a reference to the
+//! Some threads work on a cache without a handle: the scheduler thread, a listener thread, a thread
+//! that runs a [`MaintenanceTask`](super::MaintenanceTask) or that fills or drops a lease. Such a
+//! thread has a [`WeakHandle`]. It enters the cache's [`Gate`], then takes a reference to the
 //! cache. It drops the reference before it leaves the gate ([`Visit`]). The drop of the last handle
 //! closes the gate: from then on it lets in only threads that deliver notifications. The drop waits
 //! until all threads have left and the listener has heard of everything, *ends* the gate, which
 //! then lets no thread in, waits again, and drops the cache itself.
 //!
-//! A thread that is itself at work on a cache, or inside a listener, does not wait: if the cache has
-//! a listener, a shared thread does all this in its place.
+//! A thread that is itself at work on a cache, or inside a listener, does not wait: if the cache
+//! has a listener, a shared thread does all this in its place.
 //!
 //! # Invariants
 //!
@@ -153,9 +153,9 @@ impl<T: ?Sized> WeakHandle<T> {
 impl TaskRef {
     /// The calling thread is about to drop the last handle. Waits until no other thread is at work
     /// on the cache and the listener has heard of everything, so that this thread drops the cache
-    /// itself. A thread that is at work on a cache, or inside a listener, does not wait (gate 2). If
-    /// the mode of delivery lets it call the listener, and no thread is at work on this cache, it
-    /// ends the cache itself; else a shared thread does.
+    /// itself. A thread that is at work on a cache, or inside a listener, does not wait (gate 2).
+    /// If the mode of delivery lets it call the listener, and no thread is at work on this cache,
+    /// it ends the cache itself; else a shared thread does.
     pub(crate) fn close(&self) {
         let waits = self.gate.close();
         let Some(task) = self.cache.upgrade() else {
