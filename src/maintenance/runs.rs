@@ -98,13 +98,11 @@ impl<K, V> MaintenanceView<'_, K, V> {
         }
     }
 
-    /// Ends the moves that tables have begun by now.
+    /// Ends the moves of tables, with the lock of a shard for a few units at a time: faster than
+    /// writers can begin the next one.
     fn run_resize(&self) {
-        for _ in 0..self.shared.map.units_left().div_ceil(RESIZE_UNITS as u64) {
-            self.run_all(Plan::RUN);
-            if !self.shared.map.is_resizing() {
-                return;
-            }
+        for shard in 0..self.shared.map.shards() {
+            while self.shared.map.lock_shard(shard).resize_step(RESIZE_UNITS) {}
         }
     }
 

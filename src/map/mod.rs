@@ -125,17 +125,6 @@ impl<K, V> Map<K, V> {
         &self.shards[self.shard_of(hash)]
     }
 
-    /// Prefetches the group of a hash.
-    #[inline]
-    pub(crate) fn prefetch(&self, hash: u64) {
-        self.cell(hash).prefetch(hash);
-    }
-
-    /// Whether `node` is still in the map, by address.
-    pub(crate) fn holds(&self, node: NodePtr<K, V>, pin: &Pin) -> bool {
-        self.find(node.hash(), pin, |other| other == node).is_some()
-    }
-
     /// Locks the shard of a hash.
     #[inline]
     pub(crate) fn lock(&self, hash: u64) -> Shard<'_, K, V> {
@@ -176,14 +165,6 @@ impl<K, V> Map<K, V> {
     /// Whether the table of any shard is between two arrays.
     pub(crate) fn is_resizing(&self) -> bool {
         self.shards.iter().any(|cell| cell.table.is_resizing())
-    }
-
-    /// How many units have yet to move in the table that has most of them. Takes the lock of each
-    /// shard that has any.
-    pub(crate) fn units_left(&self) -> u64 {
-        let resizing = self.shards.iter().filter(|cell| cell.table.is_resizing());
-        let left = resizing.map(|cell| cell.lock().writer().units_left());
-        left.max().unwrap_or(0)
     }
 
     /// The sum of the weights of the nodes in the map; as exact as [`len`](Self::len).

@@ -8,7 +8,7 @@ use crate::load::table::Loads;
 use crate::node::{Columns, NewNode, NodePtr, NodeState, Slab, Times};
 use crate::process::Process;
 use crate::reclaim::Pin;
-use crate::sync::{AtomicU64, ShortMutex, ShortMutexGuard, add_alone};
+use crate::sync::{AtomicU64, Ordering, ShortMutex, ShortMutexGuard, add_alone};
 
 /// A shard that is not locked.
 #[repr(align(128))]
@@ -71,7 +71,7 @@ impl<K, V> ShardCell<K, V> {
         pin: &'a Pin,
         mut matches: impl FnMut(NodePtr<K, V>) -> bool,
     ) -> Probe<'a, K, V> {
-        let mut others = Others(None);
+        let mut others = Vec::new();
         let (found, seen) = self.table.find(hash, pin, |node| {
             if matches(node) {
                 return true;
@@ -105,22 +105,8 @@ pub(crate) struct Probe<'a, K, V> {
     /// The key's node.
     pub(crate) found: Option<NodePtr<K, V>>,
     /// Nodes of the same full hash and another key, in the order in which the look-up met them.
-    others: Others<K, V>,
+    others: Vec<NodePtr<K, V>>,
     seen: Seen<'a, K, V>,
-}
-
-/// Nodes that a look-up has met.
-#[allow(
-    clippy::box_collection,
-    reason = "one word, since nearly all probes meet none"
-)]
-struct Others<K, V>(Option<Box<Vec<NodePtr<K, V>>>>);
-
-impl<K, V> Others<K, V> {
-    #[cold]
-    fn push(&mut self, node: NodePtr<K, V>) {
-        self.0.get_or_insert_default().push(node);
-    }
 }
 
 impl<K, V> Probe<'_, K, V> {
@@ -128,11 +114,10 @@ impl<K, V> Probe<'_, K, V> {
     /// The caller mostly asks in the order in which the look-up met the nodes, so each is found at
     /// once, however many collide.
     pub(super) fn knows(&self, node: NodePtr<K, V>, next: &mut usize) -> bool {
-        let others = self.others.0.as_ref().map_or(&[][..], |others| others);
-        let at = if others.get(*next) == Some(&node) {
+        let at = if self.others.get(*next) == Some(&node) {
             Some(*next)
         } else {
-            others.iter().position(|&other| other == node)
+            self.others.iter().position(|&other| other == node)
         };
         at.inspect(|at| *next = at + 1).is_some()
     }
@@ -194,18 +179,8 @@ impl<'a, K, V> Shard<'a, K, V> {
                 home,
                 place,
             })),
-            None => self.revalidate_moved(hash, found),
+            None => self.find_node(hash, found).map(Revalidated::Occupied),
         }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn revalidate_moved(
-        &mut self,
-        hash: u64,
-        found: NodePtr<K, V>,
-    ) -> Option<Revalidated<'a, K, V>> {
-        self.find_node(hash, found).map(Revalidated::Occupied)
     }
 
     #[inline]
@@ -221,7 +196,7 @@ impl<'a, K, V> Shard<'a, K, V> {
     }
 
     /// Finds a node of this hash by address.
-    #[inline]
+    #[inline(never)]
     pub(crate) fn find_node(
         &mut self,
         hash: u64,
@@ -257,10 +232,11 @@ impl<'a, K, V> Shard<'a, K, V> {
         times: Times,
     ) -> NodePtr<K, V> {
         let (hash, weight) = (new.hash, new.weight);
-        self.writer().grow_if_full();
+        let count = self.cell.totals.entries.load(Ordering::Relaxed);
+        self.writer().grow_if_full(count);
         let new = self.locked.slab.place(new, times);
         self.writer().insert(home, new, hash);
-        add_alone(&self.cell.totals.entries, 1);
+        (self.cell.totals.entries).store(count + 1, Ordering::Relaxed);
         add_alone(&self.cell.totals.weight, weight.into());
         self.locked.batch.push(WriteEvent::Added(new));
         new
@@ -309,9 +285,10 @@ impl<'a, K, V> Shard<'a, K, V> {
 
     /// Takes a node out for the pass itself, without an event.
     pub(crate) fn take(&mut self, spot: Occupied<'a, K, V>) {
-        self.writer().remove(spot.home, spot.place);
+        let count = self.cell.totals.entries.load(Ordering::Relaxed) - 1;
+        self.writer().remove(spot.home, spot.place, count);
         let weight = self.locked.slab.weight_of(spot.node);
-        add_alone(&self.cell.totals.entries, 1_u64.wrapping_neg());
+        (self.cell.totals.entries).store(count, Ordering::Relaxed);
         add_alone(&self.cell.totals.weight, u64::from(weight).wrapping_neg());
         spot.node.set_state(NodeState::Removed);
     }
@@ -383,9 +360,11 @@ impl<'a, K, V> Shard<'a, K, V> {
         self.writer().begin_move(log);
     }
 
-    /// Moves up to this number of units to the other array of the table, if the table is resizing.
-    pub(crate) fn resize_step(&mut self, units: usize) {
+    /// Moves up to this number of units to the other array of the table, if the table is resizing;
+    /// true if some are left.
+    pub(crate) fn resize_step(&mut self, units: usize) -> bool {
         self.writer().resize_step(units);
+        self.cell.table.is_resizing()
     }
 
     /// Gives the pass the events and the memory that left the table, in exchange for the empty

@@ -122,10 +122,10 @@ impl<'a, K, V> Resize<'a, K, V> {
     #[inline(never)]
     pub(super) fn step(self, state: &mut TableState<K, V>, units: u64) {
         let (begun, all) = (self.moved(), self.units());
-        let end = all.min(begun + units);
+        let end = all.min(begun.saturating_add(units));
         // Prefetch the groups of the next call, and the hashes that this call will read: misses
         // one after the other would keep the lock for long.
-        for unit in end..all.min(end + units) {
+        for unit in end..all.min(end.saturating_add(units)) {
             for number in self.numbers(self.from, unit) {
                 node::prefetch(self.from.address(number).cast_const());
             }
