@@ -97,7 +97,7 @@ impl Bench {
             10 => {
                 if let Some(node) = self.nodes.remove(&key) {
                     self.policy.removed(node);
-                    assert_eq!(node.entry().queue_id(), OUT);
+                    assert_eq!(node.entry().queue_id.get(), OUT);
                 }
             }
             11 => {
@@ -111,7 +111,7 @@ impl Bench {
                     // The policy has already applied what its events say now.
                     self.policy.accessed(node);
                     self.policy.removed(node);
-                    assert_eq!(node.entry().queue_id(), OUT);
+                    assert_eq!(node.entry().queue_id.get(), OUT);
                 }
             }
             _ => {
@@ -209,9 +209,9 @@ impl Bench {
             let Some(victim) = self.victim() else {
                 return;
             };
-            self.policy.removed(victim);
+            self.policy.evicted(victim);
             self.nodes.remove(victim.key());
-            assert_eq!(victim.entry().queue_id(), OUT);
+            assert_eq!(victim.entry().queue_id.get(), OUT);
         }
     }
 

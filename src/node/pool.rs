@@ -104,8 +104,7 @@ unsafe fn next(slot: NonNull<u8>) -> Next {
 struct Region {
     at: NonNull<u8>,
     chunks: usize,
-    /// The next slot that was never taken: its chunk, and its number there.
-    fresh_chunk: usize,
+    /// How many slots were taken at some time, in the order of their addresses.
     fresh: usize,
     used: usize,
     free: Next,
@@ -221,14 +220,12 @@ impl Region {
             self.used += 1;
             return Some(free);
         }
-        if self.fresh_chunk == self.chunks {
+        let (chunk, number) = (self.fresh / shape.slots, self.fresh % shape.slots);
+        if chunk == self.chunks {
             return None;
         }
-        let offset = self.fresh_chunk * shape.size + shape.first + self.fresh * shape.stride;
+        let offset = chunk * shape.size + shape.first + number * shape.stride;
         self.fresh += 1;
-        if self.fresh == shape.slots {
-            (self.fresh_chunk, self.fresh) = (self.fresh_chunk + 1, 0);
-        }
         self.used += 1;
         // SAFETY: within the region: its chunk is one of the region's.
         Some(unsafe { self.at.add(offset) })
@@ -313,7 +310,6 @@ impl Pool {
         self.regions[number as usize] = Some(Region {
             at,
             chunks,
-            fresh_chunk: 0,
             fresh: 0,
             used: 0,
             free: ptr::null_mut(),
