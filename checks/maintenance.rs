@@ -40,7 +40,7 @@ impl<K, V> Maintenance<K, V> {
         if let Some(eviction) = &state.eviction {
             eviction.check_invariants();
             assert!(
-                !eviction.is_over(),
+                eviction.excess() == 0,
                 "over the bound after a pass without a budget"
             );
         }

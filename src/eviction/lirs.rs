@@ -186,6 +186,7 @@ impl<K, V> Lirs<K, V> {
         let (kept, now) = (entry.policy(), self.order.stamp());
         kept.uses.set(kept.uses.get().saturating_add(1));
         let before = kept.mark.get();
+        kept.mark.set(now);
         match entry.queue_id.get() {
             PROTECTED => {
                 // Uses within one period are not ordered, since their stamps are equal. But while
@@ -195,14 +196,12 @@ impl<K, V> Lirs<K, V> {
                     let depth = TURNOVER.saturating_sub(u64::from(self.order.age(before))) as f64
                         * self.protected_part();
                     self.sizer.narrow(self.vote(depth));
-                    kept.mark.set(now);
                 }
                 if before != now || self.filling {
                     self.protected.move_to_newest(entry);
                 }
             }
             TAIL => {
-                kept.mark.set(now);
                 self.tail_used = self.evictions.period;
                 self.sizer.narrow(self.vote(FULL_VOTE_DEPTH));
                 self.tail.unlink(entry);
@@ -210,7 +209,6 @@ impl<K, V> Lirs<K, V> {
                 self.rebalance();
             }
             _ => {
-                kept.mark.set(now);
                 let promoted = self.filling
                     || self.protected_has_room(entry)
                     || self.deserves(hash, self.class(before));

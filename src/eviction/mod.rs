@@ -191,12 +191,6 @@ impl<K, V> Eviction<K, V> {
         Some(next)
     }
 
-    /// Prefetches what [`removed`](Self::removed) will write.
-    #[inline]
-    pub(crate) fn prefetch_around(node: NodePtr<K, V>) {
-        List::<K, V, QUEUE>::prefetch_around(node.entry());
-    }
-
     /// Records reads of several nodes, in order.
     pub(crate) fn accessed_all(&mut self, nodes: &[NodePtr<K, V>]) {
         for node in nodes {
@@ -253,7 +247,7 @@ impl<K, V> Eviction<K, V> {
     /// [`evicted`](Self::evicted). If the map no longer has the node, an event about it waits; the
     /// caller may then call [`removed`](Self::removed) at once (eviction 4).
     pub(crate) fn victim(&self) -> Option<NodePtr<K, V>> {
-        let of_order = || self.is_over().then(|| self.order.victim())?;
+        let of_order = || (self.excess() > 0).then(|| self.order.victim())?;
         self.overweight
             .oldest()
             .or_else(of_order)
@@ -268,11 +262,6 @@ impl<K, V> Eviction<K, V> {
     /// The number of all known nodes.
     pub(crate) fn len(&self) -> usize {
         self.order.len() + self.overweight.len() + self.weightless
-    }
-
-    /// Whether an entry has to be evicted.
-    pub(crate) fn is_over(&self) -> bool {
-        self.weight() > self.max
     }
 
     /// By how much the weight is over the maximum.

@@ -5,13 +5,13 @@
 use super::{Maintenance, State};
 use crate::buffer::WriteEvent;
 use crate::eviction::Eviction;
+use crate::list::{List, QUEUE, TIMER};
 use crate::listener::RemovalCause;
 use crate::map::Garbage;
 use crate::node::{self, NodePtr, NodeState};
 use crate::notify::Notification;
 use crate::shared::Shared;
 use crate::time::{self, NEVER};
-use crate::wheel::Wheel;
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::Instant;
@@ -401,12 +401,12 @@ impl<K, V> Pass<'_, K, V> {
                 }
             }
             WriteEvent::Removed(node, _) => {
-                Wheel::prefetch_around(node);
+                List::<K, V, TIMER>::prefetch_around(node.entry());
                 if self.state.eviction.is_some() {
-                    Eviction::prefetch_around(node);
+                    List::<K, V, QUEUE>::prefetch_around(node.entry());
                 }
             }
-            WriteEvent::Rescheduled(node) => Wheel::prefetch_around(node),
+            WriteEvent::Rescheduled(node) => List::<K, V, TIMER>::prefetch_around(node.entry()),
             // Mostly the entry stays where it is.
             WriteEvent::Replaced { .. } => {}
         }
@@ -548,7 +548,7 @@ impl<K, V> Pass<'_, K, V> {
             if let Some(next) = eviction.and_then(Eviction::prefetch_victim) {
                 let hash = next.hash();
                 self.shared.map.cell(hash).prefetch(hash);
-                Wheel::prefetch_around(next);
+                List::<K, V, TIMER>::prefetch_around(next.entry());
             }
         }
     }

@@ -39,10 +39,7 @@ pub(crate) fn deadline_after(now: u64, lifetime: Duration) -> u64 {
 /// The deadline of a lifetime that starts at `now`; `None` lasts for ever.
 #[inline]
 pub(crate) fn deadline_in(now: u64, lifetime: Option<Duration>) -> u64 {
-    match lifetime {
-        Some(lifetime) => deadline_after(now, lifetime),
-        None => NEVER,
-    }
+    lifetime.map_or(NEVER, |lifetime| deadline_after(now, lifetime))
 }
 
 /// The time of a write, which is not [`NEVER`]: that would say that it is not known.

@@ -168,13 +168,9 @@ impl<K, V> Wheel<K, V> {
     /// Links a node's entry by the node's present deadline, whether or not the entry is linked
     /// already. The node may have just taken its entry over.
     pub(crate) fn reschedule(&mut self, node: NodePtr<K, V>) {
-        let at = node.entry().bucket_id.get();
-        if at == NO_BUCKET {
-            self.schedule(node);
-            return;
-        }
-        let deadline = node.deadline();
-        if deadline != time::NEVER && self.spans.bucket_id(deadline, self.now) == at {
+        let (at, deadline) = (node.entry().bucket_id.get(), node.deadline());
+        let is_linked = at != NO_BUCKET && deadline != time::NEVER;
+        if is_linked && self.spans.bucket_id(deadline, self.now) == at {
             self.buckets_mut().note_deadline(at, deadline, false);
         } else {
             self.deschedule(node);
@@ -187,16 +183,9 @@ impl<K, V> Wheel<K, V> {
     pub(crate) fn deschedule(&mut self, node: NodePtr<K, V>) {
         let entry = node.entry();
         let bucket_id = entry.bucket_id.get();
-        if bucket_id == NO_BUCKET {
-            return;
+        if bucket_id != NO_BUCKET {
+            self.unlink(entry, bucket_id);
         }
-        self.unlink(entry, bucket_id);
-    }
-
-    /// Prefetches what [`deschedule`](Self::deschedule) will write.
-    #[inline]
-    pub(crate) fn prefetch_around(node: NodePtr<K, V>) {
-        List::<K, V, TIMER>::prefetch_around(node.entry());
     }
 
     /// Moves the wheel's time, forward or back, and makes the buckets pending that this passes.
