@@ -20,7 +20,7 @@ impl<K, V> ShardCell<K, V> {
     fn check_invariants(&self, owns: impl Fn(u64) -> bool) {
         let mut locked = self.locked.lock();
         locked.slab.check_invariants();
-        let number = locked.number;
+        let number = locked.slab.shard;
         let table = self.table.writer(&mut locked.state);
         table.check_invariants(self.totals.entries.load(Ordering::Relaxed));
         let mut nodes = Vec::new();

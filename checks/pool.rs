@@ -30,7 +30,8 @@ impl Pool {
         for (number, region) in self.regions.iter().enumerate() {
             let Some(region) = region else { continue };
             let all = region.chunks * self.shape.slots;
-            let free = all - region.fresh + Self::walk(region.free).0;
+            let handed_out = region.fresh_chunk * self.shape.slots + region.fresh;
+            let free = all - handed_out + Self::walk(region.free).0;
             assert_eq!(region.used + free, all, "slots of region {number}");
             assert_eq!(
                 named[number],

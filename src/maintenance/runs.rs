@@ -101,8 +101,11 @@ impl<K, V> MaintenanceView<'_, K, V> {
     /// Ends the moves of tables, with the lock of a shard for a few units at a time: faster than
     /// writers can begin the next one.
     fn run_resize(&self) {
-        for shard in 0..self.shared.map.shards() {
-            while self.shared.map.lock_shard(shard).resize_step(RESIZE_UNITS) {}
+        let map = &self.shared.map;
+        if map.is_resizing() {
+            for shard in 0..map.shards() {
+                while map.lock_shard(shard).resize_step(RESIZE_UNITS) {}
+            }
         }
     }
 

@@ -26,7 +26,6 @@ pub(super) struct Locked<K, V> {
     pub(super) slab: Slab<K, V>,
     /// The loads of keys of this shard: current ones, and revoked ones whose run is at work.
     pub(super) loads: Loads<K, V>,
-    pub(super) number: u32,
 }
 
 /// The totals of a shard, for callers without its lock. Stored on the cache line of the lock, which
@@ -47,7 +46,6 @@ impl<K, V> ShardCell<K, V> {
                 batch: Batch::new(),
                 slab: Slab::of_shard(number, columns),
                 loads: Loads::new(),
-                number,
             }),
             totals: Totals {
                 entries: AtomicU64::new(0),
@@ -71,7 +69,7 @@ impl<K, V> ShardCell<K, V> {
         pin: &'a Pin,
         mut matches: impl FnMut(NodePtr<K, V>) -> bool,
     ) -> Probe<'a, K, V> {
-        let mut others = Vec::new();
+        let mut others = Others(None);
         let (found, seen) = self.table.find(hash, pin, |node| {
             if matches(node) {
                 return true;
@@ -105,8 +103,22 @@ pub(crate) struct Probe<'a, K, V> {
     /// The key's node.
     pub(crate) found: Option<NodePtr<K, V>>,
     /// Nodes of the same full hash and another key, in the order in which the look-up met them.
-    others: Vec<NodePtr<K, V>>,
+    others: Others<K, V>,
     seen: Seen<'a, K, V>,
+}
+
+/// Nodes that a look-up has met.
+#[allow(
+    clippy::box_collection,
+    reason = "one word, since nearly all probes meet none"
+)]
+struct Others<K, V>(Option<Box<Vec<NodePtr<K, V>>>>);
+
+impl<K, V> Others<K, V> {
+    #[cold]
+    fn push(&mut self, node: NodePtr<K, V>) {
+        self.0.get_or_insert_default().push(node);
+    }
 }
 
 impl<K, V> Probe<'_, K, V> {
@@ -114,10 +126,11 @@ impl<K, V> Probe<'_, K, V> {
     /// The caller mostly asks in the order in which the look-up met the nodes, so each is found at
     /// once, however many collide.
     pub(super) fn knows(&self, node: NodePtr<K, V>, next: &mut usize) -> bool {
-        let at = if self.others.get(*next) == Some(&node) {
+        let others = self.others.0.as_ref().map_or(&[][..], |others| others);
+        let at = if others.get(*next) == Some(&node) {
             Some(*next)
         } else {
-            self.others.iter().position(|&other| other == node)
+            others.iter().position(|&other| other == node)
         };
         at.inspect(|at| *next = at + 1).is_some()
     }
@@ -179,8 +192,18 @@ impl<'a, K, V> Shard<'a, K, V> {
                 home,
                 place,
             })),
-            None => self.find_node(hash, found).map(Revalidated::Occupied),
+            None => self.revalidate_moved(hash, found),
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn revalidate_moved(
+        &mut self,
+        hash: u64,
+        found: NodePtr<K, V>,
+    ) -> Option<Revalidated<'a, K, V>> {
+        self.find_node(hash, found).map(Revalidated::Occupied)
     }
 
     #[inline]
@@ -196,7 +219,7 @@ impl<'a, K, V> Shard<'a, K, V> {
     }
 
     /// Finds a node of this hash by address.
-    #[inline(never)]
+    #[inline]
     pub(crate) fn find_node(
         &mut self,
         hash: u64,
@@ -339,7 +362,7 @@ impl<'a, K, V> Shard<'a, K, V> {
     /// The number of the shard.
     #[inline]
     pub(crate) fn number(&self) -> usize {
-        self.locked.number as usize
+        self.locked.slab.shard as usize
     }
 
     /// How many events wait in this shard.

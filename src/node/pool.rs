@@ -105,7 +105,8 @@ unsafe fn next(slot: NonNull<u8>) -> Next {
 struct Region {
     at: NonNull<u8>,
     chunks: usize,
-    /// How many slots were taken at some time, in the order of their addresses.
+    /// The next slot that was never taken: its chunk, and its number there.
+    fresh_chunk: usize,
     fresh: usize,
     used: usize,
     free: Next,
@@ -209,8 +210,8 @@ impl Drop for Vacated {
 }
 
 impl Region {
-    fn has_free(&self, shape: &Shape) -> bool {
-        !self.free.is_null() || self.fresh < self.chunks * shape.slots
+    fn has_free(&self) -> bool {
+        !self.free.is_null() || self.fresh_chunk < self.chunks
     }
 
     /// Takes a free slot, of which there is one.
@@ -222,14 +223,14 @@ impl Region {
             self.free = unsafe { next(free) };
             return free;
         }
-        let (chunk, number) = (self.fresh / shape.slots, self.fresh % shape.slots);
-        debug_assert!(chunk < self.chunks);
+        debug_assert!(self.fresh_chunk < self.chunks);
+        let offset = self.fresh_chunk * shape.size + shape.first + self.fresh * shape.stride;
         self.fresh += 1;
-        // SAFETY: within the region: its chunk is one of the region's (the caller).
-        unsafe {
-            self.at
-                .add(chunk * shape.size + shape.first + number * shape.stride)
+        if self.fresh == shape.slots {
+            (self.fresh_chunk, self.fresh) = (self.fresh_chunk + 1, 0);
         }
+        // SAFETY: within the region: its chunk is one of the region's (the caller).
+        unsafe { self.at.add(offset) }
     }
 }
 
@@ -264,7 +265,7 @@ impl Pool {
         let region = self.regions[number as usize].as_mut();
         let region = region.expect("a listed region exists");
         let slot = region.take(&self.shape);
-        if !region.has_free(&self.shape) {
+        if !region.has_free() {
             self.partial.pop();
         }
         self.used += 1;
@@ -309,6 +310,7 @@ impl Pool {
         self.regions[number as usize] = Some(Region {
             at,
             chunks,
+            fresh_chunk: 0,
             fresh: 0,
             used: 0,
             free: ptr::null_mut(),
@@ -365,7 +367,7 @@ impl Pool {
         let number: u32 = unsafe { slot.sub(offset).cast().read() };
         let region = self.regions[number as usize].as_mut();
         let region = region.expect("a region with a slot in use exists");
-        if !region.has_free(&self.shape) {
+        if !region.has_free() {
             self.partial.push(number);
         }
         // SAFETY: the caller's promise.

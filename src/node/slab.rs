@@ -61,7 +61,8 @@ use std::ptr::NonNull;
 /// The memory of one shard's nodes and entries.
 pub(crate) struct Slab<K, V> {
     columns: Columns,
-    shard: u32,
+    /// The number of the shard.
+    pub(crate) shard: u32,
     nodes: Pool,
     entries: Pool,
     _nodes: PhantomData<Node<K, V>>,

@@ -168,9 +168,13 @@ impl<K, V> Wheel<K, V> {
     /// Links a node's entry by the node's present deadline, whether or not the entry is linked
     /// already. The node may have just taken its entry over.
     pub(crate) fn reschedule(&mut self, node: NodePtr<K, V>) {
-        let (at, deadline) = (node.entry().bucket_id.get(), node.deadline());
-        let is_linked = at != NO_BUCKET && deadline != time::NEVER;
-        if is_linked && self.spans.bucket_id(deadline, self.now) == at {
+        let at = node.entry().bucket_id.get();
+        if at == NO_BUCKET {
+            self.schedule(node);
+            return;
+        }
+        let deadline = node.deadline();
+        if deadline != time::NEVER && self.spans.bucket_id(deadline, self.now) == at {
             self.buckets_mut().note_deadline(at, deadline, false);
         } else {
             self.deschedule(node);
