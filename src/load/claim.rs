@@ -123,14 +123,6 @@ impl<K, V, H: Home<K, V>, Y: Key<K>> Claimant<K, V, H, Y> {
         self.waits.as_ref()
     }
 
-    /// A call that had other work to do now waits like any other call.
-    pub(crate) fn wait_now(&mut self, ask: Request) {
-        self.ask = ask;
-        if let (Some(load), Some(ticket)) = (&self.waits, self.ticket) {
-            load.wait_now(ticket);
-        }
-    }
-
     /// The call waits for its own load from now on, as another call would that wants this. The load
     /// has yet to run.
     pub(crate) fn wait_for_own(&mut self, guard: &Guard<K, V, H>, want: Want) {

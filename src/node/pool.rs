@@ -13,10 +13,10 @@
 //! their addresses, turn after turn, and the processor predicts the next one. A stack would mix the
 //! order more with each reuse.
 //!
-//! `has_few_recycled` limits the number of recycled slots. The number of entries of a shard with `n`
-//! entries varies by about three times the square root of `n`, and some slots wait to be freed. So
-//! about six times the root is enough. The slots that were recycled first return to their regions
-//! if there are more, and lose their order.
+//! `has_few_recycled` limits the number of recycled slots. The number of entries of a shard with
+//! `n` entries varies by about three times the square root of `n`, and some slots wait to be freed.
+//! So about six times the root is enough. If there are more, those that were recycled first return
+//! to their regions and lose their order.
 //!
 //! # Invariants
 //!

@@ -30,8 +30,8 @@
 //!    is never used again.
 //! 2. A record outlives its pins. A pin is dropped before its domain: what holds it borrows the
 //!    cache. In the own scheme, a registration that goes while its record is pinned leaves it to
-//!    the domain, as an *orphan*, which stays until its pins have ended. In crossbeam-epoch, a guard
-//!    keeps its participant alive.
+//!    the domain, as an *orphan*, which stays until its pins have ended. In crossbeam-epoch, a
+//!    guard keeps its participant alive.
 //! 3. Only the thread that registered a record writes it: pins cannot be sent. Other threads read
 //!    whether it is pinned, and since which epoch.
 //!

@@ -187,8 +187,8 @@ impl<'a, K, V> Writer<'a, '_, K, V> {
         self.after_write();
     }
 
-    /// Before an insert beside `count` entries: begins to grow if the table would be too full. Panics if the new array
-    /// does not fit the tags; the table is then as it was (table 9).
+    /// Before an insert beside `count` entries: begins to grow if the table would be too full.
+    /// Panics if the new array does not fit the tags; the table is then as it was (table 9).
     #[inline]
     pub(in crate::map) fn grow_if_full(&mut self, count: u64) {
         let array = self.table.array();
@@ -202,8 +202,8 @@ impl<'a, K, V> Writer<'a, '_, K, V> {
         }
     }
 
-    /// Before a removal: begins to shrink if `count` entries leave the table too empty. If there is no memory for
-    /// the new array, a later removal tries again.
+    /// Before a removal: begins to shrink if `count` entries leave the table too empty. If there is
+    /// no memory for the new array, a later removal tries again.
     #[inline]
     fn shrink_if_sparse(&mut self, count: u64) {
         let array = self.table.array();
