@@ -256,6 +256,12 @@ impl<'a, K, V> Writer<'a, '_, K, V> {
         }
     }
 
+    /// How many units have yet to move.
+    pub(in crate::map) fn units_left(&self) -> u64 {
+        let resize = Resize::of(self.table, self.table.array());
+        resize.map_or(0, |resize| resize.units() - resize.moved())
+    }
+
     /// Moves entries from a group's overflow chain into free words of the group; drops an empty
     /// chain.
     fn compact(&mut self, group: &Group<K, V>) {
