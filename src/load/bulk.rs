@@ -6,10 +6,10 @@
 
 use super::claim::{Claim, Claimant, Request};
 use super::guard::{CallGuard, Home};
-use super::key::{CacheHasher, CacheKey, CacheValue, Owned};
+use super::key::{CacheHasher, CacheKey, CacheValue};
 use super::run::{Made, Run, conclude, of_option, poll_leader};
 use super::state::{Outcome, Want};
-use super::wait::{block_on, in_loader};
+use super::wait::block_on;
 use crate::cache::Cache;
 use std::collections::HashMap;
 use std::future::{Future, poll_fn, ready};
@@ -127,13 +127,6 @@ pub(crate) fn wrong_number_of_values(keys: usize, values: usize) -> String {
     )
 }
 
-const ASK: Request = Request::value(Want::Optional);
-
-/// The request of a call to another call's load while it has its own keys to load. It must not be
-/// told to lead: that load would then wait for this call's own keys, and their closure might even
-/// wait for that load.
-const LATER: Request = Request::value(Want::LookUpAgain);
-
 impl<K, V, S> Cache<K, V, S>
 where
     K: Hash + Eq + Clone + Send + Sync + 'static,
@@ -180,7 +173,7 @@ where
     where
         E: Send + Sync + 'static,
     {
-        let load = |keys: Vec<K>| ready(in_loader(|| load(&keys)));
+        let load = |keys: Vec<K>| ready(load(&keys));
         block_on(self.get_all_with_async(keys, load))
     }
 
@@ -226,10 +219,12 @@ where
         let missing = keys.missing.iter().map(|&at| (core.hash(&unique[at]), at));
         let mut missing: Vec<_> = missing.collect();
         missing.sort_unstable();
+        // It must not be told to lead another call's load while it loads its own keys: that load
+        // would wait for them, and their closure might even wait for that load.
+        let ask = Request::value(Want::LookUpAgain);
         let (mut guards, mut waiters) = (Vec::with_capacity(missing.len()), Vec::new());
         for (hash, place) in missing {
-            let key = Owned(Some(unique[place].clone()));
-            let mut claimant = Claimant::new(core, key, LATER).with_hash(hash);
+            let mut claimant = Claimant::new(core, hash, unique[place].clone(), ask);
             match claimant.step(None) {
                 Some(Claim::Guard(guard, _)) => guards.push((place, guard)),
                 Some(claim) => answers[place] = answer(Err(claim)),
@@ -238,7 +233,6 @@ where
         }
         run(guards, &mut load, unique, answers).await?;
         for (place, mut waiter) in waiters {
-            waiter.wait_now(ASK);
             match poll_fn(|cx| waiter.poll_claim(cx)).await {
                 Claim::Guard(guard, _) => {
                     run(vec![(place, guard)], &mut load, unique, answers).await?;

@@ -89,5 +89,5 @@ pub use lease::{Filled, Lease, Leased};
 pub(crate) use bulk::{Keys, wrong_number_of_values};
 pub(crate) use claim::{Claim, Claimant, Over, Request};
 pub(crate) use guard::{CallGuard, Guard, Home, Keyless, OwnedGuard};
-pub(crate) use key::{ByRef, CacheHasher, CacheKey, CacheValue, Key, Owned};
+pub(crate) use key::{CacheHasher, CacheKey, CacheValue};
 pub(crate) use run::{error_of, fallible, poll_leader};

@@ -31,8 +31,10 @@ impl<K, V, H: Home<K, V>> Guard<K, V, H> {
     /// Starts the run, and its time: waiting in the queue does not count. Returns the cache's time,
     /// or `None` if the cache was dropped.
     pub(crate) fn begin_run(&self) -> Option<u64> {
-        let now = self.now()?;
+        let core = self.core()?;
+        let now = core.shared.clock.now();
         self.load().set_began(now);
+        core.watch_load(self.load());
         Some(now)
     }
 
@@ -50,7 +52,9 @@ impl<K, V, H: Home<K, V>> Guard<K, V, H> {
     /// Leaves the queue; `None` if another call has taken the load over, or its run would be of no
     /// use.
     pub(crate) fn leave_queue(mut self) -> Option<Self> {
-        if !self.load().take_lead(Phase::Queued) {
+        // Its time begins in the same step: else it could be judged by how long it has waited.
+        let now = self.now().unwrap_or_else(|| self.load().began());
+        if !self.load().take_lead(Phase::Queued, now) {
             // The load may come into the queue once more: by another guard.
             self.ended = true;
             return None;
@@ -146,17 +150,15 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Guard<K, V,
             set_refresh(node, refresh);
             hold.shard.change_loads(|loads| loads.seal(load));
             let outcome = WriteOutcome::of_change(&hold.shard, wanted, Some(now));
-            Ok(Ok(Some((time::time_left(now, wanted), outcome))))
+            Ok(Ok(Some((wanted, outcome))))
         });
         match moved {
             Err(Revoked) => drop(self.discard(Some(&core), old)),
             Ok(None) => drop(self.fill(old, LifetimeSource::Loaded(from))),
-            Ok(Some((left, outcome))) => {
-                (old.left, old.stored) = (left, true);
+            Ok(Some((deadline, outcome))) => {
+                old.stored = true;
                 // The value moves to the calls that share it, from box to box.
-                let shares = self.load().has_sharers();
-                let shared = shares.then(|| Outcome::Value(Arc::from(old)));
-                self.end(&shared.unwrap_or(Outcome::Nothing), false);
+                self.end(&Outcome::Value(Arc::from(old), deadline), false);
                 core.maintenance.after_write(&core.shared, outcome);
             }
         }

@@ -38,12 +38,13 @@ pub(crate) enum Want {
     Value,
     /// A value, or that there is none.
     Optional,
-    /// The same, for a call that has other work to do first: it never leads, but looks the key up
-    /// again.
+    /// The same, for a call that may have other work to do first: it never leads, but looks the key
+    /// up again.
     LookUpAgain,
     /// A value, or an error of this type.
     Fallible(TypeId),
-    /// A value, or that there is none, or an error of this type.
+    /// A value, or that there is none, or an error of this type. It never leads, but looks the key
+    /// up again: it may be a future that has yet to be polled.
     Any(TypeId),
     /// None: the waiter wants to run its own code.
     OwnTurn,
@@ -53,13 +54,17 @@ impl Want {
     fn accepts<V>(self, outcome: &Outcome<V>) -> bool {
         match (self, outcome) {
             (Self::OwnTurn, _) | (_, Outcome::Nothing) => false,
-            (_, Outcome::Value(_)) => true,
+            (_, Outcome::Value(..)) => true,
             (Self::Optional | Self::LookUpAgain | Self::Any(_), Outcome::Absent) => true,
             (Self::Fallible(kind) | Self::Any(kind), Outcome::Error(error)) => {
                 (**error).type_id() == kind
             }
             _ => false,
         }
+    }
+
+    fn leads(self) -> bool {
+        !matches!(self, Self::LookUpAgain | Self::Any(_))
     }
 }
 
@@ -69,7 +74,8 @@ pub(crate) type Outcome<V> = OutcomeOf<Arc<Entry<(), V>>>;
 
 #[derive(Clone, Debug)]
 pub(crate) enum OutcomeOf<T> {
-    Value(T),
+    /// With the deadline of the entry: the time that it has left counts from when a call takes it.
+    Value(T, u64),
     /// The closure said that there is no value.
     Absent,
     /// The closure's error.
@@ -181,13 +187,6 @@ impl<V> State<V> {
 
     fn take_waiter(&mut self, ticket: Ticket) -> Option<Option<Waker>> {
         (self.queues.iter_mut()).find_map(|(_, queue)| queue.remove(&ticket))
-    }
-
-    fn add(&mut self, ticket: Ticket, want: Want, waker: Option<Waker>) {
-        match self.queues.iter_mut().find(|(kind, _)| *kind == want) {
-            Some((_, queue)) => _ = queue.insert(ticket, waker),
-            None => self.queues.push((want, Queue::from([(ticket, waker)]))),
-        }
     }
 
     /// The longest-waiting waiter.
@@ -352,13 +351,14 @@ impl<K, V> Load<K, V> {
         self.phase() == Phase::Queued
     }
 
-    /// Takes the lead of a load that has none at work, but this `phase`. True for the first that
-    /// asks; false also if the load has come into another phase since.
-    pub(crate) fn take_lead(&self, phase: Phase) -> bool {
+    /// Takes the lead of a load that has none at work, but this `phase`: a run begins at `now`.
+    /// True for the first that asks; false also if the load has come into another phase since.
+    pub(crate) fn take_lead(&self, phase: Phase, now: u64) -> bool {
         let mut state = self.state();
         let is_free = state.phase == phase;
         if is_free {
             state.phase = Phase::Led;
+            self.set_began(now);
         }
         is_free
     }
@@ -375,21 +375,15 @@ impl<K, V> Load<K, V> {
         let mut state = self.state();
         let joins = even_queued || state.phase != Phase::Queued;
         if joins {
+            let at = state.queues.iter().position(|(kind, _)| *kind == want);
+            let at = at.unwrap_or_else(|| {
+                state.queues.push((want, Queue::new()));
+                state.queues.len() - 1
+            });
             // Its first poll leaves a waker: to clone one is user code.
-            state.add(ticket, want, None);
+            state.queues[at].1.insert(ticket, None);
         }
         joins
-    }
-
-    /// The waiter's call has finished its other work: from now on it waits like any other.
-    pub(crate) fn wait_now(&self, ticket: Ticket) {
-        let mut state = self.state();
-        let later = |(want, queue): &mut (Want, Queue)| {
-            (*want == Want::LookUpAgain).then(|| queue.remove(&ticket))?
-        };
-        if let Some(waiter) = state.queues.iter_mut().find_map(later) {
-            state.add(ticket, Want::Optional, waiter);
-        }
     }
 
     /// The verdict for a waiter, which then no longer waits; `None` as long as it has to wait, for
@@ -494,7 +488,7 @@ impl<K, V> Load<K, V> {
             if want.accepts(outcome) {
                 Some(Verdict::Ended(outcome.clone()))
             } else {
-                (!current || want == Want::LookUpAgain).then_some(Verdict::Retry)
+                (!current || !want.leads()).then_some(Verdict::Retry)
             }
         };
         let mut wakers = state.tell(verdict);
@@ -508,7 +502,7 @@ impl<K, V> Load<K, V> {
         }
         // A write counts also if no waiter wants its value.
         let sealed = std::mem::take(&mut state.sealed);
-        let succeeded = sealed || matches!(outcome, Outcome::Value(_) | Outcome::Absent);
+        let succeeded = sealed || matches!(outcome, Outcome::Value(..) | Outcome::Absent);
         let forgotten = if succeeded { state.rest.take() } else { None };
         if state.phase == Phase::Over {
             if current && state.rest.is_some() {

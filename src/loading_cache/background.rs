@@ -9,8 +9,8 @@ use crate::contain::contain;
 use crate::load::state::{Load, RevokedBy, Verdict, Want};
 use crate::load::wait::block_on;
 use crate::load::{
-    ByRef, CacheHasher, CacheKey, CacheValue, Claim, Claimant, Key, Keys, Over, Owned, OwnedGuard,
-    Request, fallible, wrong_number_of_values,
+    CacheHasher, CacheKey, CacheValue, Claim, Claimant, Keys, Over, OwnedGuard, Request, fallible,
+    wrong_number_of_values,
 };
 use crate::operations::WeakHandle;
 use equivalent::Equivalent;
@@ -63,10 +63,10 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher> Inner
 }
 
 /// A call for the value of a key whose load runs in the background. It keeps no cache alive.
-pub(super) struct Call<K, V, E, S, Y: Key<K>> {
+pub(super) struct Call<K, V, E, S> {
     /// What it asks for is what it takes from another call's load. From its own it takes whatever
     /// comes.
-    claimant: Claimant<K, V, WeakHandle<K, V, S>, Y>,
+    claimant: Claimant<K, V, WeakHandle<K, V, S>>,
     inner: Weak<Inner<K, V, E, S>>,
     /// Whether it has begun the load that it waits for.
     began: bool,
@@ -74,12 +74,11 @@ pub(super) struct Call<K, V, E, S, Y: Key<K>> {
     switched: bool,
 }
 
-impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher, Y: Key<K>>
-    Call<K, V, E, S, Y>
-{
-    pub(super) fn new(cache: &LoadingCache<K, V, E, S>, key: Y, ask: Request) -> Self {
+impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher> Call<K, V, E, S> {
+    pub(super) fn new(cache: &LoadingCache<K, V, E, S>, key: K, ask: Request) -> Self {
+        let (hash, home) = (cache.cache.core().hash(&key), cache.cache.downgrade());
         Self {
-            claimant: Claimant::new(cache.cache.downgrade(), key, ask),
+            claimant: Claimant::new(home, hash, key, ask),
             inner: Arc::downgrade(&cache.inner),
             began: false,
             switched: false,
@@ -173,7 +172,8 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
             ..Request::value(fallible::<LoadError<E>>())
         };
         for &place in &keys.missing {
-            let mut claimant = Claimant::new(core, ByRef::new(&keys.unique[place]), ask);
+            let key = keys.unique[place].clone();
+            let mut claimant = Claimant::new(core, core.hash(&key), key, ask);
             if let Some(claim @ Claim::Failed(_)) = claimant.step(None) {
                 _ = answer(claim)?;
             }
@@ -190,7 +190,7 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
         let wrong = WrongNumber::default();
         let (mut guards, mut calls) = (Vec::new(), Vec::new());
         for &place in &keys.missing {
-            let key = ByRef::new(&keys.unique[place]);
+            let key = keys.unique[place].clone();
             let mut call = Call::new(self, key, Request::value(Want::LookUpAgain));
             match call.claim(None, &mut |_, guard| guards.push(guard)) {
                 Some(answer) => keys.answers[place] = answer?.map(|seen| seen.value),
@@ -202,8 +202,6 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
         }
         calls.sort_by_key(|(_, call)| !call.began);
         for (place, mut call) in calls {
-            // From now on it waits like any other.
-            call.claimant.wait_now(Request::value(Want::Optional));
             let mut launch = |inner: &Inner<K, V, E, S>, guard| {
                 inner.launch_many(vec![guard], &wrong);
             };
@@ -232,14 +230,14 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
         if !(hit.node.refresh()).is_some_and(|refresh| refresh.is_stale(now)) {
             return;
         }
-        let key = Owned(Some(hit.node.key().clone()));
+        let key = hit.node.key().clone();
         drop(pin);
         let ask = Request {
             over: Over::Stale,
             may_wait: false,
             ..Request::value(Want::Value)
         };
-        let claim = Claimant::new(self.cache.downgrade(), key, ask).step(None);
+        let claim = Claimant::new(self.cache.downgrade(), hash, key, ask).step(None);
         if let Some(Claim::Guard(guard, _)) = claim {
             self.inner.launch(guard);
         }

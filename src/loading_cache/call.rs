@@ -6,8 +6,8 @@ use super::loader::{LoadError, Loaded, Reloaded};
 use crate::contain::contain;
 use crate::load::state::{Load, Outcome, Want};
 use crate::load::{
-    ByRef, CacheHasher, CacheKey, CacheValue, CallGuard, Claim, Claimant, Guard, Home, Keyless,
-    Keys, Request, error_of, poll_leader, wrong_number_of_values,
+    CacheHasher, CacheKey, CacheValue, CallGuard, Claim, Claimant, Guard, Home, Keyless, Keys,
+    Request, error_of, poll_leader, wrong_number_of_values,
 };
 use crate::operations::{Core, FromLoad, LifetimeSource};
 use crate::time;
@@ -224,8 +224,9 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
         let core = self.cache.core();
         let (mut guards, mut waiters) = (Vec::new(), Vec::new());
         for &place in &keys.missing {
-            let key = ByRef::new(&keys.unique[place]);
-            let mut claimant = Claimant::new(core, key, Request::value(Want::LookUpAgain));
+            let key = keys.unique[place].clone();
+            let ask = Request::value(Want::LookUpAgain);
+            let mut claimant = Claimant::new(core, core.hash(&key), key, ask);
             match claimant.step(None) {
                 Some(Claim::Guard(guard, _)) => guards.push((place, guard)),
                 Some(claim) => keys.answers[place] = answer(claim)?.map(|seen| seen.value),
@@ -234,7 +235,6 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
         }
         self.run_many_here(guards, &mut keys.answers)?;
         for (place, mut waiter) in waiters {
-            waiter.wait_now(Request::value(Want::Optional));
             match poll_fn(|cx| waiter.poll_claim(cx)).await {
                 Claim::Guard(guard, _) => {
                     self.run_many_here(vec![(place, guard)], &mut keys.answers)?;

@@ -5,7 +5,7 @@ use super::call::{answer, run_here};
 use super::loader::LoadError;
 use super::{Inner, LoadingCache};
 use crate::load::wait::block_on;
-use crate::load::{ByRef, Claim, Claimant, Keyless, Keys, Over, Owned, Request, fallible};
+use crate::load::{Claim, Claimant, Keyless, Keys, Over, Request, fallible};
 use crate::operations::{Lookup, Timed};
 use equivalent::Equivalent;
 use std::borrow::ToOwned;
@@ -84,12 +84,13 @@ where
             heeds_failures: true,
             ..Request::value(fallible::<LoadError<E>>())
         };
-        let key = ByRef::new(key);
+        let key = key.to_owned();
         let answer = if self.inner.spawner.is_some() {
             let mut call = Call::new(self, key, ask);
             poll_fn(|cx| call.poll(cx, &mut Inner::launch)).await
         } else {
-            let mut claimant = Claimant::new(self.cache.core(), key, ask);
+            let core = self.cache.core();
+            let mut claimant = Claimant::new(core, core.hash(&key), key, ask);
             match poll_fn(|cx| claimant.poll_claim(cx)).await {
                 Claim::Guard(guard, _) => run_here(&self.inner.loader, guard),
                 claim => answer(claim),
@@ -203,7 +204,7 @@ where
             over: Over::Any,
             ..Request::value(anything::<E>())
         };
-        let mut call = Call::new(self, Owned(Some(key)), ask);
+        let mut call = Call::new(self, key, ask);
         let answer = call.claim(None, &mut Inner::launch);
         debug_assert!(answer.is_none(), "it runs over an entry");
         let outcome = poll_fn(move |cx| call.poll(cx, &mut Inner::launch));

@@ -10,7 +10,7 @@ use crate::maintenance::Maintenance;
 use crate::refresh::{FailureBackoff, Refresh};
 use crate::scheduler::{Delivery, Entered, Gate, Task};
 use crate::shared::Shared;
-use crate::sync::{AtomicBool, AtomicUsize};
+use crate::sync::AtomicUsize;
 use std::hash::{BuildHasher, Hash};
 use std::ops::Deref;
 use std::sync::{Arc, Weak};
@@ -32,8 +32,6 @@ pub(crate) struct Core<K, V, S> {
     /// How long failures of loads are remembered.
     pub(crate) failure_backoff: Option<FailureBackoff>,
     pub(crate) maintenance: Maintenance<K, V>,
-    /// Whether calls may wait for a load that becomes overdue (`load/wait.rs`).
-    pub(crate) waits_for_overdue: AtomicBool,
     /// How many handles there are.
     pub(crate) handles: AtomicUsize,
 }
@@ -59,7 +57,6 @@ impl<K, V, S> Core<K, V, S> {
             refresh: None,
             failure_backoff: None,
             maintenance,
-            waits_for_overdue: AtomicBool::new(false),
             handles: AtomicUsize::new(1),
         }
     }
