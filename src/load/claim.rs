@@ -127,6 +127,18 @@ impl<K, V, H: Home<K, V>> Claimant<K, V, H> {
         }
     }
 
+    /// A call that is to [wait for its own load](Self::wait_for_own).
+    pub(crate) fn of_guard(guard: &Guard<K, V, H>, ask: Request) -> Self {
+        Self {
+            home: guard.home().clone(),
+            hash: guard.load().hash,
+            key: None,
+            ask,
+            ticket: None,
+            waits: None,
+        }
+    }
+
     /// The load that the call waits for, or was told to lead.
     pub(crate) fn awaited(&self) -> Option<&Arc<Load<K, V>>> {
         self.waits.as_ref().map(|wait| &wait.load)

@@ -43,8 +43,8 @@ pub(crate) enum Want {
     LookUpAgain,
     /// A value, or an error of this type.
     Fallible(TypeId),
-    /// A value, or that there is none, or an error of this type. It never leads, but looks the key
-    /// up again: it may be a future that has yet to be polled.
+    /// A value, or that there is none, or an error of this type. It never leads either: the future
+    /// of a refresh may not be polled for long.
     Any(TypeId),
     /// None: the waiter wants to run its own code.
     OwnTurn,
@@ -61,10 +61,6 @@ impl Want {
             }
             _ => false,
         }
-    }
-
-    fn leads(self) -> bool {
-        !matches!(self, Self::LookUpAgain | Self::Any(_))
     }
 }
 
@@ -316,14 +312,16 @@ impl<K, V> Load<K, V> {
     }
 
     /// The run has to wait for a thread of the reloads. Misses and computes that wait already look
-    /// again: the first of them takes it over.
+    /// again: the first of them takes it over. The others wake: one of them may have to run it.
     pub(crate) fn queue(&self) {
         let mut state = self.state();
         state.phase = Phase::Queued;
+        self.set_leader(0);
         let takes_over = |want| !matches!(want, Want::Any(_));
         let wakers = state.tell(|want| takes_over(want).then_some(Verdict::Retry));
         drop(state);
         wake_all(wakers);
+        self.wake_waiters();
     }
 
     /// What the load is to remember if its run ends without a value, until the next run ends;
@@ -349,6 +347,11 @@ impl<K, V> Load<K, V> {
     /// Whether it waits for a thread.
     pub(crate) fn is_queued(&self) -> bool {
         self.phase() == Phase::Queued
+    }
+
+    /// Whether its outcome would be stored, or a call waits for it.
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.is_current() || self.has_waiters()
     }
 
     /// Takes the lead of a load that has none at work, but this `phase`: a run begins at `now`.
@@ -488,7 +491,8 @@ impl<K, V> Load<K, V> {
             if want.accepts(outcome) {
                 Some(Verdict::Ended(outcome.clone()))
             } else {
-                (!current || !want.leads()).then_some(Verdict::Retry)
+                let leads = !matches!(want, Want::LookUpAgain | Want::Any(_));
+                (!current || !leads).then_some(Verdict::Retry)
             }
         };
         let mut wakers = state.tell(verdict);

@@ -2,15 +2,16 @@
 //! threads of the cache, or in tasks of the program's spawner. The calls wait for the outcome. The
 //! load goes on when they leave.
 
-use super::call::{Answer, answer, dropped, run, run_many, task};
+use super::call::{Answer, answer, dropped, end, failed, of_loaded};
+use super::kinds::{AnyAsyncLoader, Task};
 use super::loader::LoadError;
 use super::{Inner, LoadingCache};
 use crate::contain::contain;
-use crate::load::state::{Load, RevokedBy, Verdict, Want};
-use crate::load::wait::block_on;
+use crate::load::state::{RevokedBy, Verdict, Want};
+use crate::load::wait::{block_on, runs_loader};
 use crate::load::{
-    CacheHasher, CacheKey, CacheValue, Claim, Claimant, Keys, Over, OwnedGuard, Request, fallible,
-    wrong_number_of_values,
+    CacheHasher, CacheKey, CacheValue, Claim, Claimant, Guard, Keys, Over, OwnedGuard, Request,
+    conclude_all, fallible, lead, wrong_number_of_values,
 };
 use crate::operations::WeakHandle;
 use equivalent::Equivalent;
@@ -18,47 +19,84 @@ use std::any::TypeId;
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::hash::Hash;
-use std::pin::Pin;
+use std::iter;
+use std::pin::{Pin, pin};
 use std::sync::{Arc, OnceLock, Weak};
 use std::task::{Context, Poll, ready};
+
+/// The number of keys that a loader was given, and that of its values, if these differ.
+type WrongNumber = Arc<OnceLock<(usize, usize)>>;
 
 /// What a call takes from the load that it wants: whatever that comes to.
 pub(super) fn anything<E: 'static>() -> Want {
     Want::Any(TypeId::of::<LoadError<E>>())
 }
 
-/// Makes a load run that a call has begun.
-type Launch<'l, K, V, E, S> = &'l mut dyn FnMut(&Inner<K, V, E, S>, OwnedGuard<K, V, S>);
-
-/// The number of keys that a loader was given, and that of its values, if these differ.
-type WrongNumber = Arc<OnceLock<(usize, usize)>>;
+/// The code of loads as a task. After a panic it has ended, and their guards are dropped.
+fn task(run: impl Future<Output = ()> + Send + 'static) -> Task {
+    Box::pin(async move {
+        let mut run = pin!(run);
+        poll_fn(|cx| contain(|| run.as_mut().poll(cx)).unwrap_or(Poll::Ready(()))).await;
+    })
+}
 
 impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher> Inner<K, V, E, S> {
     /// Makes a load or a reload run in the background.
-    pub(super) fn launch(&self, guard: OwnedGuard<K, V, S>) {
-        let guard = guard.in_background(dropped::<K, V, E, S>);
-        match &self.spawner {
-            None => self.threads.push(guard),
-            Some(spawner) => {
-                let loads = vec![Arc::clone(guard.load())];
-                let task = task(loads, run(Arc::clone(&self.loader), guard));
+    fn launch(&self, guard: OwnedGuard<K, V, S>) {
+        match self {
+            Self::Threads(threads) => threads.push(guard),
+            Self::Tasks(loader, spawner) => {
+                let guard = guard.in_background(dropped::<K, V, E, S>);
+                let task = task(Self::run(Arc::clone(loader), guard));
                 // A spawner that panics drops the task, and the guard: the caller goes on.
                 contain(|| spawner(task));
             }
         }
     }
 
+    async fn run(loader: Arc<dyn AnyAsyncLoader<K, V, E>>, guard: OwnedGuard<K, V, S>) {
+        if guard.begin_run() {
+            let (key, old) = (guard.load().key(), guard.old());
+            let value = old.as_ref().map(|(old, _)| &old.value);
+            let reply = lead(iter::once(&guard), loader.load(key, value).as_mut()).await;
+            _ = end(guard, reply.map_err(failed), old);
+        }
+    }
+
     /// Makes loads of absent keys run in one task.
     fn launch_many(&self, guards: Vec<OwnedGuard<K, V, S>>, wrong: &WrongNumber) {
-        let Some(spawner) = &self.spawner else {
+        if let Self::Tasks(loader, spawner) = self
+            && !guards.is_empty()
+        {
+            let guards = guards.into_iter();
+            let guards = guards.map(|guard| guard.in_background(dropped::<K, V, E, S>));
+            let run = Self::run_many(Arc::clone(loader), guards.collect(), Arc::clone(wrong));
+            contain(|| spawner(task(run)));
+        }
+    }
+
+    async fn run_many(
+        loader: Arc<dyn AnyAsyncLoader<K, V, E>>,
+        guards: Vec<OwnedGuard<K, V, S>>,
+        wrong: WrongNumber,
+    ) {
+        if !guards.iter().all(Guard::begin_run) {
             return;
-        };
-        let loads = guards.iter().map(|guard| Arc::clone(guard.load()));
-        let (loads, loader) = (loads.collect(), Arc::clone(&self.loader));
-        let guards = guards.into_iter();
-        let guards = guards.map(|guard| guard.in_background(dropped::<K, V, E, S>));
-        let run = run_many(loader, guards.collect(), Arc::clone(wrong), drop);
-        contain(|| spawner(task(loads, run)));
+        }
+        let keys = guards.iter().map(|guard| guard.load().key().clone());
+        let keys: Vec<K> = keys.collect();
+        let loaded = lead(guards.iter(), loader.load_many(&keys).as_mut()).await;
+        let number = loaded.as_ref().map_or(keys.len(), Vec::len);
+        if number != keys.len() {
+            _ = wrong.set((keys.len(), number));
+            return;
+        }
+        let mut values = loaded.map(Vec::into_iter).map_err(failed);
+        let loads = guards.into_iter().map(|guard| {
+            let value = values.as_mut().map(|values| values.next().flatten());
+            (0, guard, value.map_err(|error| error.clone()))
+        });
+        conclude_all(loads, of_loaded, |_, _| ());
     }
 }
 
@@ -68,6 +106,8 @@ pub(super) struct Call<K, V, E, S> {
     /// comes.
     claimant: Claimant<K, V, WeakHandle<K, V, S>>,
     inner: Weak<Inner<K, V, E, S>>,
+    /// For a call that loads its keys by the loader's `load_many`.
+    many: Option<WrongNumber>,
     /// Whether it has begun the load that it waits for.
     began: bool,
     /// Whether it has gone on from a late load to a newer one.
@@ -76,22 +116,34 @@ pub(super) struct Call<K, V, E, S> {
 
 impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher> Call<K, V, E, S> {
     pub(super) fn new(cache: &LoadingCache<K, V, E, S>, key: K, ask: Request) -> Self {
-        let (hash, home) = (cache.cache.core().hash(&key), cache.cache.downgrade());
+        let hash = cache.cache.core().hash(&key);
+        let claimant = Claimant::new(cache.cache.downgrade(), hash, key, ask);
+        Self::of(cache, claimant, None)
+    }
+
+    fn of(
+        cache: &LoadingCache<K, V, E, S>,
+        claimant: Claimant<K, V, WeakHandle<K, V, S>>,
+        many: Option<WrongNumber>,
+    ) -> Self {
         Self {
-            claimant: Claimant::new(home, hash, key, ask),
+            claimant,
             inner: Arc::downgrade(&cache.inner),
+            many,
             began: false,
             switched: false,
         }
     }
 
+    /// It has begun this load, and waits for it as any other call would, from before it runs.
+    fn wait_for_own(&mut self, guard: &OwnedGuard<K, V, S>) {
+        self.claimant.wait_for_own(guard, anything::<E>());
+        self.began = true;
+    }
+
     /// Claims the key. The answer, or `None` if the call has to wait: for another call's load, or
     /// for one that it has begun and launched. `told` is the verdict about its last wait.
-    pub(super) fn claim(
-        &mut self,
-        told: Option<Verdict<V>>,
-        launch: Launch<'_, K, V, E, S>,
-    ) -> Option<Answer<V, E>> {
+    pub(super) fn claim(&mut self, told: Option<Verdict<V>>) -> Option<Answer<V, E>> {
         self.began = false;
         let guard = match self.claimant.step(told)? {
             Claim::Guard(guard, _) => guard,
@@ -100,59 +152,56 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher> Call<
         let Some(inner) = self.inner.upgrade() else {
             return Some(Err(LoadError::Panicked));
         };
-        // It waits for its own load, as any other call would, from before it runs.
-        self.claimant.wait_for_own(&guard, anything::<E>());
-        self.began = true;
-        launch(&inner, guard);
+        self.wait_for_own(&guard);
+        match &self.many {
+            Some(wrong) => inner.launch_many(vec![guard], wrong),
+            None => inner.launch(guard),
+        }
         None
     }
 
     /// The call's answer, when the load that it waits for has ended, or the one that the key has
     /// then. From an overdue load of another call it goes on once, with the newer load.
-    pub(super) fn poll(
-        &mut self,
-        cx: &Context<'_>,
-        launch: Launch<'_, K, V, E, S>,
-    ) -> Poll<Answer<V, E>> {
+    pub(super) fn poll(&mut self, cx: &Context<'_>) -> Poll<Answer<V, E>> {
         loop {
-            let load = self.claimant.awaited().cloned();
-            let load = load.as_ref();
-            self.run_queued(load);
-            let is_current = load.is_some_and(|load| load.is_current());
             let polled = self.claimant.poll_verdict(cx);
-            // Again, since the call has left its waker: a load that comes into the queue after this
-            // wakes the call.
-            if polled.is_pending() && self.run_queued(load) {
+            // When the call has left its waker: a load that comes into the queue later wakes it.
+            if polled.is_pending() && self.run_queued() {
                 continue;
             }
             let told = ready!(polled);
-            if let Some(load) = load
+            if let Some(load) = self.claimant.awaited()
                 && matches!(told, Some(Verdict::Retry) | None)
             {
-                let overdue = told.is_none() && is_current;
-                let late = overdue || load.revoked() == Some(RevokedBy::NewerLoad);
+                let revoked = load.revoked();
+                let late = revoked.map_or(told.is_none(), |by| by == RevokedBy::NewerLoad);
                 // So has a refresh timed out that did not begin the load.
                 let ask = &mut self.claimant.ask;
-                let timed_out = overdue && (self.began || ask.over == Over::Any);
+                let timed_out = revoked.is_none() && (self.began || ask.over == Over::Any);
                 if late && (self.switched || timed_out) {
                     return Poll::Ready(Err(LoadError::TimedOut));
                 }
                 self.switched |= late;
                 // A refresh takes what a write has stored meanwhile.
-                if !late {
+                if revoked.is_some() && !late {
                     ask.over = Over::Absent;
                 }
             }
-            if let Some(answer) = self.claim(told, launch) {
+            if let Some(answer) = self.claim(told) {
                 return Poll::Ready(answer);
             }
         }
     }
 
-    /// Runs the load that the call waits for, if that has to be; see `ReloadThreads::run_queued`.
-    fn run_queued(&self, load: Option<&Arc<Load<K, V>>>) -> bool {
+    /// On a thread that leads a load: runs the load for which the call would wait, if that waits
+    /// for a thread, since the threads that reload may all have to wait for this one. True if it
+    /// did.
+    fn run_queued(&self) -> bool {
         let inner = self.inner.upgrade();
-        load.is_some_and(|load| inner.is_some_and(|inner| inner.threads.run_queued(load)))
+        match (inner.as_deref(), self.claimant.awaited()) {
+            (Some(Inner::Threads(threads)), Some(load)) => runs_loader() && threads.run(load),
+            _ => false,
+        }
     }
 }
 
@@ -171,9 +220,8 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
             heeds_failures: true,
             ..Request::value(fallible::<LoadError<E>>())
         };
-        for &place in &keys.missing {
-            let key = keys.unique[place].clone();
-            let mut claimant = Claimant::new(core, core.hash(&key), key, ask);
+        for &(hash, place) in &keys.missing {
+            let mut claimant = Claimant::new(core, hash, keys.keys[place].clone(), ask);
             if let Some(claim @ Claim::Failed(_)) = claimant.step(None) {
                 _ = answer(claim)?;
             }
@@ -188,24 +236,25 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
         mut keys: Keys<K, V>,
     ) -> Result<Vec<Option<V>>, LoadError<E>> {
         let wrong = WrongNumber::default();
+        let home = self.cache.downgrade();
+        let (mut led, waits) = keys.claim(&home);
+        led.sort_unstable_by_key(|(place, _)| *place);
         let (mut guards, mut calls) = (Vec::new(), Vec::new());
-        for &place in &keys.missing {
-            let key = keys.unique[place].clone();
-            let mut call = Call::new(self, key, Request::value(Want::LookUpAgain));
-            match call.claim(None, &mut |_, guard| guards.push(guard)) {
-                Some(answer) => keys.answers[place] = answer?.map(|seen| seen.value),
-                None => calls.push((place, call)),
-            }
+        for (place, guard) in led {
+            let ask = Request::value(Want::LookUpAgain);
+            let claimant = Claimant::of_guard(&guard, ask);
+            let mut call = Call::of(self, claimant, Some(Arc::clone(&wrong)));
+            call.wait_for_own(&guard);
+            guards.push(guard);
+            calls.push((place, call));
         }
-        if !guards.is_empty() {
-            self.inner.launch_many(guards, &wrong);
-        }
-        calls.sort_by_key(|(_, call)| !call.began);
+        self.inner.launch_many(guards, &wrong);
+        let others = waits.into_iter();
+        calls.extend(
+            others.map(|(place, wait)| (place, Call::of(self, wait, Some(Arc::clone(&wrong))))),
+        );
         for (place, mut call) in calls {
-            let mut launch = |inner: &Inner<K, V, E, S>, guard| {
-                inner.launch_many(vec![guard], &wrong);
-            };
-            let answer = poll_fn(|cx| call.poll(cx, &mut launch)).await;
+            let answer = poll_fn(|cx| call.poll(cx)).await;
             if let Some(&(asked, got)) = wrong.get() {
                 panic!("{}", wrong_number_of_values(asked, got));
             }
@@ -225,11 +274,6 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
         let Some(hit) = core.shared.find_live(hash, key, &pin) else {
             return;
         };
-        // The caller may have judged by a clock that is ahead.
-        let now = core.shared.clock.now();
-        if !(hit.node.refresh()).is_some_and(|refresh| refresh.is_stale(now)) {
-            return;
-        }
         let key = hit.node.key().clone();
         drop(pin);
         let ask = Request {
