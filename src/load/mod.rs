@@ -17,7 +17,7 @@
 //! |------|---------|
 //! | [`state`], [`table`], [`cycle`] | below the map: one load and its waiters; the loads of a shard; threads that would wait for each other |
 //! | [`claim`], [`wait`], [`guard`] | the begin of a load, the waits for it, and its end |
-//! | [`run`], [`key`] | what is the same for all methods: a run of the user's code as a thread or as a task |
+//! | [`run`], [`key`] | what is the same for all methods, of threads and of tasks |
 //! | [`get_with`], [`entry`], [`bulk`], [`lease`] | the methods of `Cache` |
 //! | [`reload`] | loads over live entries, in the background |
 //!
@@ -49,10 +49,11 @@
 //! | a waiter of | accepts | else, if the load is current |
 //! |---------|---------|------------------------------|
 //! | `get_with`, `lease` | a value | leads in its turn |
-//! | `optionally_get_with`, `get_all_with` | a value, or that there is none | leads in its turn |
+//! | `optionally_get_with` | a value, or that there is none | leads in its turn |
 //! | `try_get_with` | a value, or an error of its type | leads in its turn |
 //! | a compute | nothing: it wants a turn | leads in its turn |
-//! | `get_all_with` while it loads its own keys | a value, or that there is none | looks again |
+//! | `get_all_with` | a value, or that there is none | looks again |
+//! | `refresh` | a value, that there is none, or an error | looks again |
 //!
 //! # Invariants
 //!
