@@ -86,8 +86,8 @@ where
     ///
     /// # Cost
     ///
-    /// As [`entry`](Self::entry); an owned key is made after a miss, and for the entry that the call
-    /// returns.
+    /// As [`entry`](Self::entry); an owned key is made after a miss, and for the entry that is
+    /// returned.
     ///
     /// ```
     /// let cache: wheelhouse::Cache<String, u32> = wheelhouse::Cache::new(100);

@@ -11,10 +11,10 @@
 //! Whenever a call that waits wakes up, it checks whether the load is overdue. If it is, the call
 //! begins anew, and its load replaces the overdue one. No other call ends an overdue load; its
 //! waiters only have to wake in time. A thread wakes by itself. Tasks, and threads whose cache has
-//! a ticker of its own, do not. So the begin of each run of a load, and each offer of the lead, asks
-//! the scheduler for a run at the moment at which the load will be overdue, whether calls wait for
-//! it or not ([`Core::watch_load`]). That run wakes its waiters, and asks for the next such moment
-//! of all loads that the tables list.
+//! a ticker of its own, do not. So the begin of each run of a load, and each offer of the lead,
+//! asks the scheduler for a run at the moment at which the load will be overdue, whether calls wait
+//! for it or not ([`Core::watch_load`]). That run wakes its waiters, and asks for the next such
+//! moment of all loads that the tables list.
 //!
 //! [`cycle`]: super::cycle
 

@@ -423,7 +423,7 @@ fn a_time_out_lets_the_next_call_load() {
 }
 
 /// The task of a load begins to run at the very moment at which the load was overdue: its time
-/// begins anew, and its end is a new moment for those who wait.
+/// begins anew, and the calls that wait are woken at a new moment.
 #[test]
 fn a_load_that_begins_to_run_when_it_is_overdue_times_out_later() {
     let (backend, time, tasks) = (
