@@ -1,13 +1,13 @@
 //! Leases: the right to load a key as a value, for code that cannot run inside a closure.
 
 use super::claim::{Claim, Claimant, Request};
-use super::cycle::thread_number;
 use super::guard::{Filling, Keyless, OwnedGuard};
 use super::state::{Outcome, Want};
 use super::wait::{LeaseMark, block_on, block_until, mark_lease};
 use crate::RandomState;
 use crate::cache::Cache;
 use crate::operations::{Cloned, LifetimeSource, Lookup};
+use crate::stripe::thread_number;
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::hash::{BuildHasher, Hash};

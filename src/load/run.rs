@@ -6,13 +6,13 @@
 //! thread is the same: it waits for a future whose code never has to wait.
 
 use super::claim::{Claim, Claimant};
-use super::cycle::thread_number;
 use super::guard::{Guard, Home, Keyless};
 use super::key::{CacheKey, CacheValue};
 use super::state::{Outcome, Want};
 use super::wait::Leading;
 use crate::contain::contain;
 use crate::operations::LifetimeSource;
+use crate::stripe::thread_number;
 use std::any::{Any, TypeId};
 use std::future::{Future, poll_fn};
 use std::hash::BuildHasher;

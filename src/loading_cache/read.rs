@@ -84,15 +84,16 @@ where
             heeds_failures: true,
             ..Request::value(fallible::<LoadError<E>>())
         };
-        let key = key.to_owned();
+        let (core, key) = (self.cache.core(), key.to_owned());
+        let hash = core.hash(&key);
         let answer = match &**self.inner {
             Inner::Tasks(..) => {
-                let mut call = Call::new(self, key, ask);
+                let claimant = Claimant::new(self.cache.downgrade(), hash, key, ask);
+                let mut call = Call::new(self, claimant);
                 poll_fn(|cx| call.poll(cx)).await
             }
             Inner::Threads(threads) => {
-                let core = self.cache.core();
-                let mut claimant = Claimant::new(core, core.hash(&key), key, ask);
+                let mut claimant = Claimant::new(core, hash, key, ask);
                 match poll_fn(|cx| claimant.poll_claim(cx)).await {
                     Claim::Guard(guard, _) => run_here(&*threads.loader, guard),
                     claim => answer(claim),
@@ -206,7 +207,9 @@ where
             over: Over::Any,
             ..Request::value(anything::<E>())
         };
-        let mut call = Call::new(self, key, ask);
+        let hash = self.cache.core().hash(&key);
+        let claimant = Claimant::new(self.cache.downgrade(), hash, key, ask);
+        let mut call = Call::new(self, claimant);
         let answer = call.claim(None);
         debug_assert!(answer.is_none(), "it runs over an entry");
         let outcome = poll_fn(move |cx| call.poll(cx));
@@ -291,15 +294,17 @@ where
         keys: impl IntoIterator<Item = K>,
     ) -> Result<Vec<Option<V>>, LoadError<E>> {
         let core = self.cache.core();
-        let serve = |key: &K, found| self.serve(key, found);
-        let keys = Keys::look_up::<Timed, _, _>(core, keys, serve);
+        let serve = |key: &K, found| self.serve(key, found).into();
+        let keys = Keys::look_up::<Timed, _, _, _>(core, keys, serve);
         self.heed_failures(&keys)?;
-        match &**self.inner {
+        let values = match &**self.inner {
             Inner::Tasks(..) => self.load_all_in_task(keys).await,
             Inner::Threads(threads) => {
                 let load = |keys: Vec<K>| ready(caught(|| threads.loader.load_many(&keys)));
                 core.load_all(keys, load, of_loaded).await
             }
-        }
+        };
+        let values = values?.into_iter();
+        Ok(values.map(|loaded| Some(loaded?.value)).collect())
     }
 }
