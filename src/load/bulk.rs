@@ -12,18 +12,19 @@ use super::state::{Outcome, Want};
 use super::wait::{block_on, in_loader};
 use crate::cache::Cache;
 use crate::operations::{Cloned, Core, Lookup};
+use std::cell::Cell;
 use std::future::{Future, poll_fn, ready};
 use std::hash::{BuildHasher, Hash};
 use std::mem;
 use std::pin::pin;
 use std::sync::Arc;
 
-/// The keys of a call, and its answers.
-pub(crate) struct Keys<K, V> {
+/// The keys of a call, and its answers: values, or what becomes values.
+pub(crate) struct Keys<K, A> {
     pub(crate) keys: Vec<K>,
     /// The places of repeated keys, each with that of an equal key before it.
     repeats: Vec<(usize, usize)>,
-    pub(crate) answers: Vec<Option<V>>,
+    pub(crate) answers: Vec<Option<A>>,
     /// The hashes and the places of the keys without a hit, each key once. In the order of their
     /// hashes, in which shards keep loads and entries: the memory that one key needs is near to
     /// that of the last.
@@ -37,15 +38,16 @@ type Claims<K, V, H> = (
     Vec<(usize, Claimant<K, V, H, Owned<K>>)>,
 );
 
-impl<K: CacheKey, V: CacheValue> Keys<K, V> {
+impl<K: CacheKey, A: Clone> Keys<K, A> {
     /// Looks the keys up together, each once. `serve` makes the answer of a hit.
-    pub(crate) fn look_up<T, A, S>(
+    pub(crate) fn look_up<T, H, V, S>(
         core: &Core<K, V, S>,
         keys: impl IntoIterator<Item = K>,
-        serve: impl Fn(&K, A) -> V,
+        serve: impl Fn(&K, H) -> A,
     ) -> Self
     where
-        T: for<'a> Lookup<K, V, Answer<'a> = A>,
+        T: for<'a> Lookup<K, V, Answer<'a> = H>,
+        V: 'static,
         S: BuildHasher,
     {
         let keys: Vec<K> = keys.into_iter().collect();
@@ -61,7 +63,7 @@ impl<K: CacheKey, V: CacheValue> Keys<K, V> {
         }
         let mut answers: Vec<_> = keys.iter().map(|_| None).collect();
         let unique = missing.iter().map(|&(_, place)| &keys[place]);
-        let mut found = core.look_up_many::<T, A, K>(unique).into_iter();
+        let mut found = core.look_up_many::<T, H, K>(unique).into_iter();
         missing.retain(|&(_, place)| {
             let hit = found.next().flatten();
             answers[place] = hit.map(|hit| serve(&keys[place], hit));
@@ -76,10 +78,12 @@ impl<K: CacheKey, V: CacheValue> Keys<K, V> {
     }
 
     /// Claims the keys without a hit.
-    pub(crate) fn claim<H: Home<K, V, Hasher: BuildHasher>>(
-        &mut self,
-        home: &H,
-    ) -> Claims<K, V, H> {
+    pub(crate) fn claim<V, H>(&mut self, home: &H) -> Claims<K, V, H>
+    where
+        V: CacheValue,
+        H: Home<K, V, Hasher: BuildHasher>,
+        A: From<V>,
+    {
         let missing = mem::take(&mut self.missing);
         let (mut led, mut waits) = (Vec::with_capacity(missing.len()), Vec::new());
         for (hash, place) in missing {
@@ -87,14 +91,14 @@ impl<K: CacheKey, V: CacheValue> Keys<K, V> {
             let mut claimant = Claimant::new(home.clone(), key, ASK).with_hash(hash);
             match claimant.step(None) {
                 Some(Claim::Guard(guard, _)) => led.push((place, guard)),
-                Some(claim) => self.answers[place] = answer(claim),
+                Some(claim) => self.answers[place] = answer(claim).map(A::from),
                 None => waits.push((place, claimant)),
             }
         }
         (led, waits)
     }
 
-    pub(crate) fn in_order(mut self) -> Vec<Option<V>> {
+    pub(crate) fn in_order(mut self) -> Vec<Option<A>> {
         for (place, first) in self.repeats {
             self.answers[place] = self.answers[first].clone();
         }
@@ -112,14 +116,14 @@ fn answer<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>>(
 impl<K: CacheKey, V: CacheValue, S: CacheHasher> Core<K, V, S> {
     /// Loads the keys without a hit: by one run of `load` those that no other call loads. `made`
     /// says what its answer means for each of them.
-    pub(crate) async fn load_all<'c, T, E: Clone, F>(
+    pub(crate) async fn load_all<'c, A: Clone + From<V>, E: Clone, F>(
         &'c self,
-        mut keys: Keys<K, V>,
+        mut keys: Keys<K, A>,
         mut load: impl FnMut(Vec<K>) -> F,
-        made: impl Fn(&CallGuard<'c, K, V, S>, Result<Option<T>, E>) -> Made<V>,
-    ) -> Result<Vec<Option<V>>, E>
+        made: impl Fn(&CallGuard<'c, K, V, S>, Result<Option<A>, E>) -> Made<V>,
+    ) -> Result<Vec<Option<A>>, E>
     where
-        F: Future<Output = Result<Vec<Option<T>>, E>>,
+        F: Future<Output = Result<Vec<Option<A>>, E>>,
     {
         let (mut guards, waits) = keys.claim(&self);
         let mut waits = waits.into_iter();
@@ -130,19 +134,20 @@ impl<K: CacheKey, V: CacheValue, S: CacheHasher> Core<K, V, S> {
                 let asked = places.iter().map(|&place| keys.keys[place].clone());
                 let asked = asked.collect();
                 let code = pin!(async { load(asked).await });
-                let mut loaded = lead(guards.iter().map(|(_, guard)| guard), code).await;
-                let number = loaded.as_ref().map_or(places.len(), Vec::len);
-                assert!(
-                    number == places.len(),
-                    "{}",
-                    wrong_number_of_values(places.len(), number),
-                );
-                let loads = guards.into_iter().map(|(place, guard)| {
-                    let at = places.partition_point(|&other| other < place);
-                    let value = loaded.as_mut().map(|values| values[at].take());
-                    (place, guard, value.map_err(|error| error.clone()))
+                let loaded = lead(guards.iter().map(|(_, guard)| guard), code).await;
+                let answers = Cell::from_mut(&mut *keys.answers).as_slice_of_cells();
+                let loaded = loaded.map(|values| {
+                    let (keys, count) = (places.len(), values.len());
+                    assert!(keys == count, "{}", wrong_number_of_values(keys, count));
+                    let values = places.into_iter().zip(values);
+                    values.for_each(|(place, value)| answers[place].set(value));
                 });
-                conclude_all(loads, &made, |place, value| keys.answers[place] = value);
+                let loads = guards.into_iter().map(|(place, guard)| {
+                    let value = loaded.clone().map(|()| answers[place].take());
+                    (place, guard, value)
+                });
+                let tell = |place: usize, value: Option<V>| answers[place].set(value.map(A::from));
+                conclude_all(loads, &made, tell);
                 loaded?;
             }
             let Some((place, mut wait)) = waits.next() else {
@@ -151,7 +156,7 @@ impl<K: CacheKey, V: CacheValue, S: CacheHasher> Core<K, V, S> {
             guards = Vec::new();
             match poll_fn(|cx| wait.poll_claim(cx)).await {
                 Claim::Guard(guard, _) => guards.push((place, guard)),
-                claim => keys.answers[place] = answer(claim),
+                claim => keys.answers[place] = answer(claim).map(A::from),
             }
         }
     }
@@ -255,7 +260,7 @@ where
         F: Future<Output = Result<Vec<Option<V>>, E>>,
     {
         let core = self.core();
-        let keys = Keys::look_up::<Cloned, V, S>(core, keys, |_, value| value);
+        let keys = Keys::look_up::<Cloned, V, _, _>(core, keys, |_, value| value);
         let load = |keys| {
             let values = load(keys);
             async { values.await.map_err(Arc::new) }

@@ -3,7 +3,6 @@
 //!
 //! Threads and tasks take the same steps; [`wait`](super::wait) says how a thread waits.
 
-use super::cycle::thread_number;
 use super::guard::{Guard, Home, Keyless};
 use super::key::{CacheKey, CacheValue, Key};
 use super::state::{Load, Outcome, Phase, RevokedBy, Ticket, Verdict, Want};
@@ -14,6 +13,7 @@ use crate::map::Revalidated;
 use crate::node::NodePtr;
 use crate::operations::{Change, Core, Hold};
 use crate::stats::Count;
+use crate::stripe::thread_number;
 use crate::time::{self, MAX_LIFETIME_NANOS, NEVER};
 use std::future::poll_fn;
 use std::hash::BuildHasher;

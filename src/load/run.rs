@@ -6,13 +6,13 @@
 //! closure's future.
 
 use super::claim::{Claim, Claimant};
-use super::cycle::thread_number;
 use super::guard::{Guard, Home, Keyless};
 use super::key::{CacheKey, CacheValue, Key};
 use super::state::{Outcome, Want};
 use super::wait::{in_loader, mark_lead};
 use crate::contain::contain;
 use crate::operations::LifetimeSource;
+use crate::stripe::thread_number;
 use std::any::{Any, TypeId};
 use std::future::{Future, poll_fn};
 use std::hash::BuildHasher;

@@ -3,9 +3,9 @@
 //! load goes on when they leave.
 
 use super::call::{Answer, answer, dropped, end, failed, of_loaded};
-use super::kinds::{AnyAsyncLoader, Task};
-use super::loader::LoadError;
-use super::{Inner, LoadingCache};
+use super::kinds::AnyAsyncLoader;
+use super::loader::{LoadError, Loaded};
+use super::{Inner, LoadingCache, Spawner};
 use crate::contain::contain;
 use crate::load::state::{RevokedBy, Verdict, Want};
 use crate::load::wait::{block_on, runs_loader};
@@ -32,12 +32,14 @@ pub(super) fn anything<E: 'static>() -> Want {
     Want::Any(TypeId::of::<LoadError<E>>())
 }
 
-/// The code of loads as a task. After a panic it has ended, and their guards are dropped.
-fn task(run: impl Future<Output = ()> + Send + 'static) -> Task {
-    Box::pin(async move {
+/// Makes the code of loads run as a task. After a panic it has ended, and their guards are dropped;
+/// also if the spawner panics, or drops the task.
+fn spawn(spawner: &Spawner, run: impl Future<Output = ()> + Send + 'static) {
+    let task = Box::pin(async move {
         let mut run = pin!(run);
         poll_fn(|cx| contain(|| run.as_mut().poll(cx)).unwrap_or(Poll::Ready(()))).await;
-    })
+    });
+    contain(|| spawner(task));
 }
 
 impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher> Inner<K, V, E, S> {
@@ -47,9 +49,7 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher> Inner
             Self::Threads(threads) => threads.push(guard),
             Self::Tasks(loader, spawner) => {
                 let guard = guard.in_background(dropped::<K, V, E, S>);
-                let task = task(Self::run(Arc::clone(loader), guard));
-                // A spawner that panics drops the task, and the guard: the caller goes on.
-                contain(|| spawner(task));
+                spawn(spawner, Self::run(Arc::clone(loader), guard));
             }
         }
     }
@@ -70,8 +70,8 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher> Inner
         {
             let guards = guards.into_iter();
             let guards = guards.map(|guard| guard.in_background(dropped::<K, V, E, S>));
-            let run = Self::run_many(Arc::clone(loader), guards.collect(), Arc::clone(wrong));
-            contain(|| spawner(task(run)));
+            let (loader, wrong) = (Arc::clone(loader), Arc::clone(wrong));
+            spawn(spawner, Self::run_many(loader, guards.collect(), wrong));
         }
     }
 
@@ -118,19 +118,10 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher, Y: Ke
     Call<K, V, E, S, Y>
 {
     pub(super) fn new(cache: &LoadingCache<K, V, E, S>, key: Y, ask: Request) -> Self {
-        let claimant = Claimant::new(cache.cache.downgrade(), key, ask);
-        Self::of(cache, claimant, None)
-    }
-
-    fn of(
-        cache: &LoadingCache<K, V, E, S>,
-        claimant: Claimant<K, V, WeakHandle<K, V, S>, Y>,
-        many: Option<WrongNumber>,
-    ) -> Self {
         Self {
-            claimant,
+            claimant: Claimant::new(cache.cache.downgrade(), key, ask),
             inner: Arc::downgrade(&cache.inner),
-            many,
+            many: None,
             began: false,
             switched: false,
         }
@@ -210,7 +201,7 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
     LoadingCache<K, V, E, S>
 {
     /// An error that is remembered for one of the absent keys: with it, the loader is not called.
-    pub(super) fn heed_failures(&self, keys: &Keys<K, V>) -> Result<(), LoadError<E>> {
+    pub(super) fn heed_failures(&self, keys: &Keys<K, Loaded<V>>) -> Result<(), LoadError<E>> {
         let core = self.cache.core();
         if core.failure_backoff.is_none() {
             return Ok(());
@@ -234,32 +225,33 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
     /// all that no other call loads. The call waits for the other loads when its own have ended.
     pub(super) async fn load_all_in_task(
         &self,
-        mut keys: Keys<K, V>,
-    ) -> Result<Vec<Option<V>>, LoadError<E>> {
+        mut keys: Keys<K, Loaded<V>>,
+    ) -> Result<Vec<Option<Loaded<V>>>, LoadError<E>> {
         let wrong = WrongNumber::default();
-        let home = self.cache.downgrade();
-        let (mut led, waits) = keys.claim(&home);
+        let call = || {
+            let mut call = Call::new(self, Owned(None), Request::value(Want::LookUpAgain));
+            call.many = Some(Arc::clone(&wrong));
+            call
+        };
+        let (mut led, waits) = keys.claim(&self.cache.downgrade());
         led.sort_unstable_by_key(|(place, _)| *place);
         let (mut guards, mut calls) = (Vec::new(), Vec::new());
         for (place, guard) in led {
-            let ask = Request::value(Want::LookUpAgain);
-            let claimant = Claimant::new(home.clone(), Owned(None), ask);
-            let mut call = Call::of(self, claimant, Some(Arc::clone(&wrong)));
+            let mut call = call();
             call.wait_for_own(&guard);
             guards.push(guard);
             calls.push((place, call));
         }
         self.inner.launch_many(guards, &wrong);
-        let others = waits.into_iter();
-        calls.extend(
-            others.map(|(place, wait)| (place, Call::of(self, wait, Some(Arc::clone(&wrong))))),
-        );
+        for (place, claimant) in waits {
+            calls.push((place, Call { claimant, ..call() }));
+        }
         for (place, mut call) in calls {
             let answer = poll_fn(|cx| call.poll(cx)).await;
             if let Some(&(asked, got)) = wrong.get() {
                 panic!("{}", wrong_number_of_values(asked, got));
             }
-            keys.answers[place] = answer?.map(|seen| seen.value);
+            keys.answers[place] = answer?.map(|seen| seen.value.into());
         }
         Ok(keys.in_order())
     }

@@ -2,11 +2,11 @@
 
 use super::loader::{Change, LoadError, Loaded, Loader, Reloaded, Reply};
 use crate::contain::contain;
-use crate::load::cycle::thread_number;
 use crate::load::state::{Load, Outcome};
 use crate::load::wait::{in_loader, mark_lead};
 use crate::load::{CacheHasher, CacheKey, CacheValue, Claim, Guard, Home, Keyless, Made, error_of};
 use crate::operations::{Core, LifetimeSource};
+use crate::stripe::thread_number;
 use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;

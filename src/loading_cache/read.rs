@@ -290,15 +290,17 @@ where
         keys: impl IntoIterator<Item = K>,
     ) -> Result<Vec<Option<V>>, LoadError<E>> {
         let core = self.cache.core();
-        let serve = |key: &K, found| self.serve(key, found);
-        let keys = Keys::look_up::<Timed, _, _>(core, keys, serve);
+        let serve = |key: &K, found| self.serve(key, found).into();
+        let keys = Keys::look_up::<Timed, _, _, _>(core, keys, serve);
         self.heed_failures(&keys)?;
-        match &**self.inner {
+        let values = match &**self.inner {
             Inner::Tasks(..) => self.load_all_in_task(keys).await,
             Inner::Threads(threads) => {
                 let load = |keys: Vec<K>| ready(caught(|| threads.loader.load_many(&keys)));
                 core.load_all(keys, load, of_loaded).await
             }
-        }
+        };
+        let values = values?.into_iter();
+        Ok(values.map(|loaded| Some(loaded?.value)).collect())
     }
 }
