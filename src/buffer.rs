@@ -87,11 +87,7 @@ impl<K, V> WriteEvent<K, V> {
         | Self::Removed(node, _)
         | Self::Rescheduled(node)
         | Self::Replaced { new: node, .. }) = self;
-        let entry = node.entry();
-        entry.prefetch();
-        if links {
-            entry.prefetch_policy_links();
-        }
+        node.entry().prefetch(links);
     }
 }
 

@@ -52,8 +52,8 @@
 //! | `optionally_get_with` | a value, or that there is none | leads in its turn |
 //! | `try_get_with` | a value, or an error of its type | leads in its turn |
 //! | a compute | nothing: it wants a turn | leads in its turn |
-//! | `get_all_with` | a value, or that there is none | looks again |
-//! | `refresh` | a value, that there is none, or an error | looks again |
+//! | `get_all_with`, which may have its own keys to load first | a value, or that there is none | looks again |
+//! | a refresh, whose future may not be polled for long | a value, or that there is none, or an error of its type | looks again |
 //!
 //! # Invariants
 //!
