@@ -14,7 +14,7 @@
 //! 5. *confirm*, by addresses and hashes alone, that the key has what the probe has found; else
 //!    start over;
 //! 6. *confirm the loads*, if the change wants to know the load of its key
-//!    ([`Change::KNOWS_LOADS`]): were the keys of all loads with this hash compared? If not, copy
+//!    ([`Change::knows_loads`]): were the keys of all loads with this hash compared? If not, copy
 //!    the loads, unlock, unpin, compare, and start over;
 //! 7. *apply* the plan, in this hold of the lock ([`Change::apply`]). It may still find that the
 //!    plan does not fit: start over;
@@ -39,9 +39,9 @@
 //! A *change* is a small struct with the arguments of the operation, and borrows of what is large.
 //! The fields may note what an attempt has learnt; the plan is lost when an attempt fails, but for
 //! the last one. [`mod@super::write`] and [`mod@super::remove`] have the two that matter most. A
-//! small one is two closures ([`Shared::change`]). An operation that commits a load sets
-//! [`Change::KNOWS_LOADS`] to false and looks in `apply` whether its own load is current. One that
-//! begins a load sets it to true, and finds the load to join by [`Hold::load`].
+//! small one is two closures ([`Shared::change`]), and knows no loads. An operation that commits a
+//! load looks in `apply` whether its own load is current. One that begins a load finds the load to
+//! join by [`Hold::load`].
 
 use super::lifetimes::MAX_ASKS;
 use crate::contain::contain;
@@ -62,17 +62,20 @@ pub(crate) trait Change<K, V> {
     type Plan;
     type Done;
 
-    /// Whether the change wants to know the load of its key.
-    const KNOWS_LOADS: bool;
-
     /// The key of the transaction.
     fn key(&self) -> &Self::Key;
+
+    /// Whether the change wants to know the load of its key.
+    #[inline]
+    fn knows_loads(&self) -> bool {
+        true
+    }
 
     /// Whether the key is most likely absent. Then a first attempt takes the shard's lock at once,
     /// with neither a pin nor a probe. It succeeds if no node has the key's hash and, for a change
     /// that knows loads, no current load has it either. `ask` is called with no node.
     #[inline]
-    fn expects_absent(&mut self) -> bool {
+    fn expects_absent(&self) -> bool {
         false
     }
 
@@ -121,7 +124,11 @@ where
     type Key = Q;
     type Plan = P;
     type Done = D;
-    const KNOWS_LOADS: bool = false;
+
+    #[inline]
+    fn knows_loads(&self) -> bool {
+        false
+    }
 
     #[inline]
     fn key(&self) -> &Q {
@@ -260,7 +267,7 @@ impl<K, V> Shared<K, V> {
             Err(done) => return Some(done),
         };
         let mut shard = cell.lock();
-        if C::KNOWS_LOADS && shard.loads().has(hash) {
+        if change.knows_loads() && shard.loads().has(hash) {
             return None;
         }
         let place = Revalidated::Vacant(shard.vacant(hash)?);
@@ -300,7 +307,7 @@ impl<K, V> Shared<K, V> {
         let Some(place) = hold.shard.revalidate(hash, &probe) else {
             return Err(plan);
         };
-        if C::KNOWS_LOADS && !hold.loads.are_known(&hold.shard, hash) {
+        if change.knows_loads() && !hold.loads.are_known(&hold.shard, hash) {
             return Err(plan);
         }
         let done = change.apply(plan, place, &mut hold)?;
@@ -311,13 +318,13 @@ impl<K, V> Shared<K, V> {
 }
 
 impl<K, V> Hold<'_, '_, K, V> {
-    /// The current load of the key. Only if the change [knows loads](Change::KNOWS_LOADS).
+    /// The current load of the key. Only if the change [knows loads](Change::knows_loads).
     pub(crate) fn load(&self) -> Option<&Arc<Load<K, V>>> {
         self.loads.0.as_ref()?.mine()
     }
 
     /// Revokes the load of the key, in the hold that makes the write. Its waiters are released by
-    /// the drop of [`Held`]. Only if the change [knows loads](Change::KNOWS_LOADS).
+    /// the drop of [`Held`]. Only if the change [knows loads](Change::knows_loads).
     #[inline]
     pub(crate) fn revoke(&mut self, by: RevokedBy) {
         if let Some(found) = &mut self.loads.0 {
