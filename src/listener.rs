@@ -63,9 +63,6 @@
 //! assert_eq!(cache.get("last"), Some(1815));
 //! ```
 
-use crate::contain::contain;
-use crate::sync::thread_local;
-use std::cell::Cell;
 use std::fmt;
 
 /// Why an entry left the cache.
@@ -166,32 +163,6 @@ impl fmt::Display for RemovalCause {
 
 /// A removal listener as the cache keeps it.
 pub(crate) type Listener<K, V> = Box<dyn Fn(&K, &V, RemovalCause) + Send + Sync>;
-
-thread_local! {
-    /// Whether this thread is inside a listener of any cache.
-    static INSIDE: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Whether the calling thread is inside a listener. Such a thread must not wait for deliveries: the
-/// delivery that it runs itself continues only after the listener has returned.
-pub(crate) fn inside_listener() -> bool {
-    INSIDE.try_with(Cell::get).unwrap_or(false)
-}
-
-/// Calls a listener; `None` if it panicked.
-pub(crate) fn call<K, V>(
-    listener: &Listener<K, V>,
-    key: &K,
-    value: &V,
-    cause: RemovalCause,
-) -> Option<()> {
-    let outer = INSIDE
-        .try_with(|inside| inside.replace(true))
-        .unwrap_or(false);
-    let outcome = contain(|| listener(key, value, cause));
-    _ = INSIDE.try_with(|inside| inside.set(outer));
-    outcome
-}
 
 #[cfg(test)]
 mod tests {

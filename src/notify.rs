@@ -6,7 +6,7 @@
 //! The pass [`post`](Notifier::post)s nodes that left the cache. The node itself carries key and
 //! value, so a notification copies nothing, and the listener gets the value that was removed. A
 //! thread that [`deliver`](Notifier::deliver)s becomes the *deliverer*, unless another thread is.
-//! It takes a few notifications at a time and calls the listener for each node in order, with no
+//! It takes a block of notifications at a time and calls the listener for each node in order, with no
 //! lock held. It gives the role up in the same hold of the lock in which it finds the queue empty.
 //! So a thread that finds a deliverer leaves the work to that thread, and no notification stays
 //! behind. `maintenance/delivery.rs` decides which threads deliver, and when.
@@ -34,15 +34,16 @@
 //!
 //! A post moves what a pass has gathered into the queue as a whole, or copies 16 bytes for each of
 //! a few notifications, under a lock of the notifier's own that is taken once for each pass; where
-//! the listener keeps up, a post allocates nothing. A delivery takes that lock a few times for each
-//! chunk of up to [`CALLS_PER_CHUNK`] notifications, and once more for each post whose
-//! notifications join a chunk that is under way. The queue has no bound, since no notification
+//! the listener keeps up, a post allocates nothing. A delivery takes that lock once or twice for each
+//! chunk of up to [`CALLS_PER_CHUNK`] notifications. The queue has no bound, since no notification
 //! may be lost and no caller may wait for a slow listener: a listener that never returns keeps
 //! every removed value in memory.
 
-use crate::listener::{Listener, RemovalCause, call, inside_listener};
+use crate::contain::contain;
+use crate::listener::{Listener, RemovalCause};
 use crate::load::cycle::{NotedWait, thread_number};
 use crate::node::NodePtr;
+use crate::scheduler::{inside_listener, listening};
 use crate::sync::{AtomicU64, AtomicUsize, Condvar, Mutex, Ordering, yield_now};
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -52,8 +53,7 @@ const CALLS_PER_CHUNK: usize = 32;
 
 /// Up to this length a block of the queue takes in more notifications.
 const BLOCK_LEN: usize = 128;
-/// How many emptied blocks are kept to be filled again, and up to which room.
-const MAX_SPARE_BLOCKS: usize = 4;
+/// Up to this room an emptied block is kept, to be filled again.
 const MAX_SPARE_ROOM: usize = 8 * BLOCK_LEN;
 
 /// How many later notifications a call that waits for deliveries includes, beside those that were
@@ -112,12 +112,8 @@ struct State<K, V> {
     /// The notifications that wait, in the order of posting. In blocks, so that a post does not
     /// copy those that already wait.
     blocks: VecDeque<Vec<Notification<K, V>>>,
-    /// How many of the first block were taken.
-    taken: usize,
-    /// Blocks that were delivered and emptied, to be filled again.
-    spare: Vec<Vec<Notification<K, V>>>,
-    /// The deliverer's buffer, while there is none.
-    chunk: Vec<Notification<K, V>>,
+    /// A block that was delivered and emptied, to be filled again.
+    spare: Vec<Notification<K, V>>,
     /// The thread that delivers.
     deliverer: Option<u64>,
     posted: u64,
@@ -126,30 +122,7 @@ struct State<K, V> {
 }
 
 /// The callback that takes delivered nodes back.
-pub(crate) type OnDelivered<'a, K, V> = &'a mut dyn FnMut(&mut Vec<Notification<K, V>>);
-
-impl<K, V> State<K, V> {
-    /// Takes the oldest notifications into `chunk`, up to [`CALLS_PER_CHUNK`] in all; false if none
-    /// waits.
-    fn take(&mut self, chunk: &mut Vec<Notification<K, V>>) -> bool {
-        let Some(first) = self.blocks.front_mut() else {
-            return false;
-        };
-        let end = first.len().min(self.taken + CALLS_PER_CHUNK - chunk.len());
-        let taken = first[self.taken..end].iter();
-        chunk.extend(taken.map(|&Notification { node, cause }| Notification { node, cause }));
-        self.taken = end;
-        if end == first.len() {
-            self.taken = 0;
-            let mut emptied = self.blocks.pop_front().unwrap_or_default();
-            if self.spare.len() < MAX_SPARE_BLOCKS && emptied.capacity() <= MAX_SPARE_ROOM {
-                emptied.clear();
-                self.spare.push(emptied);
-            }
-        }
-        true
-    }
-}
+pub(crate) type OnDelivered<'a, K, V> = &'a mut dyn FnMut(&[Notification<K, V>]);
 
 impl<K, V> Notifier<K, V> {
     pub(crate) fn new(listener: Option<Listener<K, V>>) -> Self {
@@ -157,9 +130,7 @@ impl<K, V> Notifier<K, V> {
             listener,
             state: Mutex::new(State {
                 blocks: VecDeque::new(),
-                taken: 0,
                 spare: Vec::new(),
-                chunk: Vec::new(),
                 deliverer: None,
                 posted: 0,
                 delivered: 0,
@@ -185,7 +156,7 @@ impl<K, V> Notifier<K, V> {
         match state.blocks.back_mut() {
             Some(last) if last.len() + gathered.len() <= BLOCK_LEN => last.append(gathered),
             _ => {
-                let empty = state.spare.pop().unwrap_or_default();
+                let empty = std::mem::take(&mut state.spare);
                 state.blocks.push_back(std::mem::replace(gathered, empty));
             }
         }
@@ -213,32 +184,36 @@ impl<K, V> Notifier<K, V> {
             return false;
         }
         state.deliverer = Some(thread_number());
-        let mut chunk = std::mem::take(&mut state.chunk);
         let mut stopped = false;
-        while !stopped && state.take(&mut chunk) {
-            let mut called = 0;
-            while called < chunk.len() {
-                drop(state);
-                for Notification { node, cause } in &chunk[called..] {
-                    if call(listener, node.key(), node.value(), *cause).is_none() {
+        while !stopped && let Some(mut block) = state.blocks.pop_front() {
+            drop(state);
+            let mut told = 0;
+            for chunk in block.chunks(CALLS_PER_CHUNK) {
+                for Notification { node, cause } in chunk {
+                    let call = || listener(node.key(), node.value(), *cause);
+                    if listening(|| contain(call)).is_none() {
                         // Relaxed: a statistic.
                         self.panics.fetch_add(1, Ordering::Relaxed);
                     }
                 }
-                called = chunk.len();
-                state = self.state.lock();
-                // What was posted meanwhile comes back together with these.
-                state.take(&mut chunk);
+                told += chunk.len();
+                done(chunk);
+                self.state.lock().delivered += chunk.len() as u64;
+                self.wake_waiters();
+                stopped = !keep_going();
+                if stopped {
+                    break;
+                }
             }
-            drop(state);
-            done(&mut chunk);
-            self.state.lock().delivered += called as u64;
-            self.wake_waiters();
-            stopped = !keep_going();
             state = self.state.lock();
+            block.drain(..told);
+            if !block.is_empty() {
+                state.blocks.push_front(block);
+            } else if block.capacity() <= MAX_SPARE_ROOM {
+                state.spare = block;
+            }
         }
         state.deliverer = None;
-        state.chunk = chunk;
         drop(state);
         if stopped {
             // A thread that waits takes over.

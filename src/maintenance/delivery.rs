@@ -10,10 +10,11 @@
 //! time ([`notify`](crate::notify)).
 
 use super::{Maintenance, MaintenanceView};
-use crate::listener::inside_listener;
 use crate::map::Garbage;
 use crate::notify::{Awaited, Notification};
-use crate::scheduler::{Delivery, EXECUTOR_PATIENCE, Role, report_idle_executor, role};
+use crate::scheduler::{
+    Delivery, EXECUTOR_PATIENCE, Role, inside_listener, report_idle_executor, role,
+};
 use crate::time;
 
 /// How many chunks of notifications a thread delivers before other caches get their turn.
@@ -21,12 +22,12 @@ const CHUNKS_PER_TURN: usize = 32;
 
 impl<K, V> Maintenance<K, V> {
     /// Takes delivered nodes back, to be freed.
-    fn take_back(&self, told: &mut Vec<Notification<K, V>>) {
+    fn take_back(&self, told: &[Notification<K, V>]) {
         // The listener may have forked.
         self.process.check();
         let mut state = self.state.lock();
-        for Notification { node, .. } in told.drain(..) {
-            state.freeing.retire(Garbage::Node(node));
+        for Notification { node, .. } in told {
+            state.freeing.retire(Garbage::Node(*node));
         }
         state.freeing.report(&self.backlog);
     }

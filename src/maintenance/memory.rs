@@ -47,7 +47,7 @@ use super::MaintenanceView;
 use super::freeing::{MAX_GRACE_WAIT, Ready, is_freeing};
 use super::pass::{Plan, RUN_BUDGET};
 use super::runs::SHORTEST_NAP;
-use crate::listener::inside_listener;
+use crate::scheduler::inside_listener;
 use crate::stripe::Padded;
 use crate::sync::{AtomicUsize, Ordering, nap, yield_now};
 use std::time::Instant;

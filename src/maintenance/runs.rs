@@ -14,7 +14,7 @@ use super::freeing::is_freeing;
 use super::pass::{Plan, RESIZE_UNITS, RUN_BUDGET, Sweep};
 use super::{MaintenanceView, State, waking};
 use crate::eviction::Eviction;
-use crate::listener::inside_listener;
+use crate::scheduler::inside_listener;
 use crate::sync::{nap, unlock_fairly};
 use crate::time;
 use std::time::{Duration, Instant};

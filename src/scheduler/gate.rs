@@ -22,7 +22,6 @@
 //!
 //! Two short locks for each run.
 
-use crate::listener::inside_listener;
 use crate::process::Process;
 use crate::sync::{AtomicBool, Condvar, Mutex, Ordering, thread_local};
 use std::cell::Cell;
@@ -31,6 +30,8 @@ use std::sync::Arc;
 thread_local! {
     /// The gate that the calling thread entered last, if it has not left it.
     static INNERMOST: Cell<*const Gate> = const { Cell::new(std::ptr::null()) };
+    /// Whether it is inside a listener of any cache.
+    static LISTENS: Cell<bool> = const { Cell::new(false) };
 }
 
 /// See the module docs.
@@ -163,6 +164,20 @@ impl Drop for Entered {
 /// Whether the calling thread must not wait for other threads: it is inside a gate or a listener.
 pub(super) fn is_inside_any() -> bool {
     innermost().is_some() || inside_listener()
+}
+
+/// Whether the calling thread is inside a listener. Such a thread must not wait for deliveries: the
+/// delivery that it runs itself continues only after the listener has returned.
+pub(crate) fn inside_listener() -> bool {
+    LISTENS.try_with(Cell::get).unwrap_or(false)
+}
+
+/// Calls a listener, whose panics the call catches.
+pub(crate) fn listening<T>(call: impl FnOnce() -> T) -> T {
+    let outer = LISTENS.try_with(|inside| inside.replace(true));
+    let answer = call();
+    _ = LISTENS.try_with(|inside| inside.set(outer.unwrap_or(false)));
+    answer
 }
 
 fn innermost() -> Option<*const Gate> {

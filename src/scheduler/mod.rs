@@ -22,7 +22,7 @@ mod thread;
 
 pub use delivery::{Delivery, DeliveryTask};
 pub(crate) use delivery::{EXECUTOR_PATIENCE, report_idle_executor};
-pub(crate) use gate::{Entered, Gate};
+pub(crate) use gate::{Entered, Gate, inside_listener, listening};
 pub use task::MaintenanceTask;
 pub(crate) use task::{Task, TaskRef};
 pub(crate) use thread::{Role, role};
