@@ -10,7 +10,7 @@ use crate::hash::RandomState;
 use crate::load::state::RevokedBy;
 use crate::operations::{
     Cloned, Condition, Contained, Core, EntryRef, LifetimeSource, Lookup, Referenced, WeakHandle,
-    Written, extend, remove, write,
+    extend, remove, write,
 };
 use crate::stats::Stats;
 use crate::sync::Ordering;
@@ -730,8 +730,7 @@ impl<K: Hash + Eq + Clone + 'static, V: 'static, S: BuildHasher> Cache<K, V, S> 
         let condition = Condition::Over(&matches);
         let mut new = write::new_node(core, hash, owned, value);
         let given = LifetimeSource::Update;
-        let written = write::write(core, &mut new, given, condition, |written| written);
-        let Some(Written { outcome, .. }) = written else {
+        let Some(outcome) = write::write(core, &mut new, given, condition) else {
             return Err(new.take().1);
         };
         core.maintenance.after_write(&core.shared, outcome);

@@ -324,17 +324,22 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Guard<K, V,
         // User code, all of it with no lock held. The mark: it may wait for a queued reload.
         let _mark = mark_lead();
         let key = self.load.key().clone();
-        let written = {
+        let mut made = None;
+        let outcome = {
             let mut new = write::new_node(&core, self.load.hash, key, own.value.clone());
-            let condition = Condition::Current(&self.load, self.absent);
-            write::write(&core, &mut new, given, condition, |written| written)
+            let condition = Condition::Current {
+                load: &self.load,
+                was_absent: self.absent,
+                made: &mut made,
+            };
+            write::write(&core, &mut new, given, condition)
         };
-        let Some(written) = written else {
+        let (Some(outcome), Some(written)) = (outcome, made) else {
             return self.discard(Some(&core), own);
         };
         own.replaced = written.cause == Some(RemovalCause::Replaced);
         own.stored = written.is_stored();
-        own.left = time::time_left(written.now, written.outcome.deadline);
+        own.left = time::time_left(written.now, written.deadline);
         let shared = if written.awaited {
             let shared = catch_unwind(AssertUnwindSafe(|| self.share(&own)));
             if !self.ended {
@@ -346,7 +351,7 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Guard<K, V,
             self.note_end(&core, false);
             Ok(())
         };
-        core.maintenance.after_write(&core.shared, written.outcome);
+        core.maintenance.after_write(&core.shared, outcome);
         if let Err(panic) = shared {
             resume_unwind(panic);
         }

@@ -106,7 +106,15 @@ pub(crate) trait Lookup<K: Eq + 'static, V: 'static>: Sized {
         Q: Equivalent<K> + ?Sized,
     {
         core.count_operation();
-        Flow::<K, V, S, Self>::search(core, hash, key, None, core.shared.pin())
+        let pin = core.shared.pin();
+        let map = &core.shared.map;
+        match map.find(hash, &pin, |node| key.equivalent(node.key())) {
+            Some(node) => Flow::<K, V, S, Self>::finish(core, node, pin),
+            None => {
+                Self::note_miss(core);
+                None
+            }
+        }
     }
 
     /// Counts a look-up that found nothing.

@@ -5,7 +5,7 @@
 use super::core::Core;
 use super::lifetimes::LifetimeSource;
 use super::lifetimes::Lifetimes;
-use super::write::{Condition, NextRefresh, Written, write};
+use super::write::{Condition, NextRefresh, write};
 use crate::listener::RemovalCause;
 use crate::maintenance::WriteOutcome;
 use crate::node::{NewNode, Times};
@@ -74,18 +74,11 @@ where
     let hash = core.hash(&key);
     let mut new = NewNode::new(key, value, hash, weight);
     let condition = Condition::Absent(&remaining);
-    write(
-        core,
-        &mut new,
-        LifetimeSource::Policy,
-        condition,
-        |written| {
-            if let Some(Written { outcome, .. }) = written {
-                core.maintenance.after_write(&core.shared, outcome);
-            }
-            written.is_some()
-        },
-    )
+    let stored = write(core, &mut new, LifetimeSource::Policy, condition);
+    if let Some(outcome) = stored {
+        core.maintenance.after_write(&core.shared, outcome);
+    }
+    stored.is_some()
 }
 
 /// Notifies the listener of an entry that ended while no cache held it.

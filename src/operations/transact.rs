@@ -47,7 +47,7 @@ use super::lifetimes::MAX_ASKS;
 use crate::contain::contain;
 use crate::load::state::{Load, RevokedBy};
 use crate::load::table::{Loads, RevokedLoad};
-use crate::map::{Revalidated, Shard, ShardCell};
+use crate::map::{Revalidated, Shard};
 use crate::node::NodePtr;
 use crate::reclaim::Pin;
 use crate::shared::Shared;
@@ -172,12 +172,20 @@ impl<K, V> Held<K, V> {
 
 impl<K, V> Shared<K, V> {
     /// Runs a change as one transaction on the key with this hash; see the module docs.
-    #[inline]
-    pub(crate) fn transact<C>(&self, hash: u64, change: C) -> (C::Done, Held<K, V>)
-    where
-        C: Change<K, V>,
-    {
-        self.transact_and(hash, change, |_, done, held| (done, held))
+    pub(crate) fn transact<C: Change<K, V>>(
+        &self,
+        hash: u64,
+        mut change: C,
+    ) -> (C::Done, Held<K, V>) {
+        let mut loads = FoundLoads(None);
+        if change.expects_absent()
+            && let Some(done) = self.attempt_absent(hash, &mut change, &mut loads)
+        {
+            let _pin = None;
+            return (done, Held { _pin, loads });
+        }
+        let (_, done, held) = self.attempts(hash, change, loads, None);
+        (done, held)
     }
 
     /// The same for a change that knows no loads, as two closures: [`Change::ask`] and
@@ -206,9 +214,10 @@ impl<K, V> Shared<K, V> {
         })
     }
 
-    /// The same, and then `end`, which is what the caller does next.
-    // The first attempt is separate: a loop around it would keep in memory what the attempts share.
-    // So the later ones get the change by value. And they call `end` themselves: what the first
+    /// The same for a change that does not expect its key to be absent, with the first attempt a
+    /// part of the caller, and then `end`, which is what the caller does next.
+    // A loop around the first attempt would keep in memory what the attempts share. So the later ones
+    // get the change by value. And they are followed by a call of `end` of their own: what the first
     // attempt has done stays in registers.
     #[inline(always)]
     pub(super) fn transact_and<C: Change<K, V>, R>(
@@ -217,39 +226,42 @@ impl<K, V> Shared<K, V> {
         mut change: C,
         end: impl FnOnce(C, C::Done, Held<K, V>) -> R,
     ) -> R {
-        let cell = self.map.cell(hash);
-        // Before the pin, whose fence delays later memory loads.
-        cell.prefetch(hash);
         let mut loads = FoundLoads(None);
-        if change.expects_absent()
-            && let Some(done) = Self::attempt_absent(cell, hash, &mut change, &mut loads)
-        {
-            let _pin = None;
-            return end(change, done, Held { _pin, loads });
-        }
-        match self.attempt(cell, hash, &mut change, &mut loads, None) {
+        match self.attempt(hash, &mut change, &mut loads, None) {
             Ok((_pin, done)) => end(change, done, Held { _pin, loads }),
-            Err(plan) => self.attempt_again(hash, change, loads, plan, end),
+            Err(plan) => self.attempts_and(hash, change, loads, plan, end),
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn attempt_again<C: Change<K, V>, R>(
+    fn attempts_and<C: Change<K, V>, R>(
+        &self,
+        hash: u64,
+        change: C,
+        loads: FoundLoads<K, V>,
+        plan: C::Plan,
+        end: impl FnOnce(C, C::Done, Held<K, V>) -> R,
+    ) -> R {
+        let (change, done, held) = self.attempts(hash, change, loads, Some(plan));
+        end(change, done, held)
+    }
+
+    /// Attempts until one succeeds. `plan` is that of an attempt that has failed.
+    #[inline(never)]
+    fn attempts<C: Change<K, V>>(
         &self,
         hash: u64,
         mut change: C,
         mut loads: FoundLoads<K, V>,
-        mut plan: C::Plan,
-        end: impl FnOnce(C, C::Done, Held<K, V>) -> R,
-    ) -> R {
-        let cell = self.map.cell(hash);
-        for made in 1_u32.. {
+        mut plan: Option<C::Plan>,
+    ) -> (C, C::Done, Held<K, V>) {
+        for made in u32::from(plan.is_some()).. {
             loads.compare(change.key());
-            let last = (made >= MAX_ASKS).then_some(plan);
-            match self.attempt(cell, hash, &mut change, &mut loads, last) {
-                Ok((_pin, done)) => return end(change, done, Held { _pin, loads }),
-                Err(again) => plan = again,
+            let last = plan.take().filter(|_| made >= MAX_ASKS);
+            match self.attempt(hash, &mut change, &mut loads, last) {
+                Ok((_pin, done)) => return (change, done, Held { _pin, loads }),
+                Err(again) => plan = Some(again),
             }
         }
         unreachable!("a loop without an end");
@@ -257,7 +269,7 @@ impl<K, V> Shared<K, V> {
 
     /// The attempt of a change that expects the key to be absent; `None` if it has to be repeated.
     fn attempt_absent<C: Change<K, V>>(
-        cell: &ShardCell<K, V>,
+        &self,
         hash: u64,
         change: &mut C,
         loads: &mut FoundLoads<K, V>,
@@ -266,7 +278,7 @@ impl<K, V> Shared<K, V> {
             Ok(plan) => plan,
             Err(done) => return Some(done),
         };
-        let mut shard = cell.lock();
+        let mut shard = self.map.lock(hash);
         if change.knows_loads() && shard.loads().has(hash) {
             return None;
         }
@@ -279,12 +291,14 @@ impl<K, V> Shared<K, V> {
     #[inline(always)]
     fn attempt<C: Change<K, V>>(
         &self,
-        cell: &ShardCell<K, V>,
         hash: u64,
         change: &mut C,
         loads: &mut FoundLoads<K, V>,
         last: Option<C::Plan>,
     ) -> Result<(Option<Pin>, C::Done), C::Plan> {
+        let cell = self.map.cell(hash);
+        // Before the pin, whose fence delays later memory loads.
+        cell.prefetch(hash);
         // After `change` and `loads`: if the user's code panics, the pin is dropped first.
         let pin = self.pin();
         // The comparison borrows the key and not the change, which so stays in registers.

@@ -39,20 +39,24 @@ pub(crate) enum Condition<'c, K, V> {
     Over(&'c dyn Fn(&V) -> bool),
     /// One of a key without a live entry: an entry of a snapshot comes back.
     Absent(&'c Remaining),
-    /// The end of this load, while it is current. It seals the load. The flag says whether the key
-    /// was absent when the run began.
-    Current(&'c Arc<Load<K, V>>, bool),
+    /// The end of a load, while that is current. It seals the load.
+    Current {
+        load: &'c Arc<Load<K, V>>,
+        /// Whether the key was absent when the run began.
+        was_absent: bool,
+        /// The write, once it is made.
+        made: &'c mut Option<Written>,
+    },
 }
 
-/// A write that was made.
+/// The write that ends a load.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Written {
-    /// The caller is to call `after_write` with it.
-    pub(crate) outcome: WriteOutcome,
     /// For which cause the former value left, if there was one.
     pub(crate) cause: Option<RemovalCause>,
     /// False if the value was too heavy to be let in.
     kept: bool,
+    pub(crate) deadline: u64,
     pub(crate) now: u64,
     /// Whether calls wait for the load that was sealed.
     pub(crate) awaited: bool,
@@ -62,7 +66,7 @@ impl Written {
     /// Whether the value is in the cache.
     #[inline]
     pub(crate) fn is_stored(&self) -> bool {
-        self.kept && !time::is_due(self.now, self.outcome.deadline)
+        self.kept && !time::is_due(self.now, self.deadline)
     }
 }
 
@@ -76,8 +80,15 @@ where
 {
     let given = lifetime.map_or(LifetimeSource::Policy, LifetimeSource::Ttl);
     let mut new = new_node(core, core.hash(&key), key, value);
-    write(core, &mut new, given, Condition::Always, |written| {
-        if let Some(Written { outcome, .. }) = written {
+    let write = Write {
+        core,
+        given: &given,
+        new: &mut new,
+        condition: Condition::Always,
+    };
+    (core.shared).transact_and(write.new.hash, write, |_, stored, held| {
+        drop(held);
+        if let Some(outcome) = stored {
             core.maintenance.after_write(&core.shared, outcome);
         }
     });
@@ -95,17 +106,16 @@ pub(crate) fn new_node<K, V, S>(
     NewNode::new(key, value, hash, weight)
 }
 
-/// Stores a new node, then calls `end`: with `None` if the condition refuses the node, which then
-/// still has its key and value.
+/// Stores a new node; the caller is to call `after_write` with the outcome. `None` if the condition
+/// refuses the node, which then still has its key and value.
 // By reference: the value may be large.
-#[inline(always)]
-pub(crate) fn write<K: Eq + 'static, V: 'static, S, R>(
+#[inline(never)]
+pub(crate) fn write<K: Eq + 'static, V: 'static, S>(
     core: &Core<K, V, S>,
     new: &mut NewNode<K, V>,
     given: LifetimeSource,
     condition: Condition<'_, K, V>,
-    end: impl FnOnce(Option<Written>) -> R,
-) -> R {
+) -> Option<WriteOutcome> {
     let (hash, given) = (new.hash, &given);
     let write = Write {
         core,
@@ -113,10 +123,7 @@ pub(crate) fn write<K: Eq + 'static, V: 'static, S, R>(
         given,
         condition,
     };
-    (core.shared).transact_and(hash, write, |_, done, held| {
-        drop(held);
-        end(done)
-    })
+    core.shared.transact(hash, write).0
 }
 
 /// A write, as a change.
@@ -133,16 +140,16 @@ impl<K: Eq + 'static, V: 'static, S> Change<K, V> for Write<'_, K, V, S> {
     /// The answers of the two policies.
     type Plan = (TimedAnswer, Option<NextRefresh>);
     /// `None` if the condition has refused.
-    type Done = Option<Written>;
+    type Done = Option<WriteOutcome>;
 
     #[inline]
     fn knows_loads(&self) -> bool {
-        !matches!(self.condition, Condition::Current(..))
+        !matches!(self.condition, Condition::Current { .. })
     }
 
     #[inline]
     fn expects_absent(&self) -> bool {
-        matches!(self.condition, Condition::Current(load, true) if load.is_current())
+        matches!(&self.condition, Condition::Current { load, was_absent: true, .. } if load.is_current())
     }
 
     #[inline]
@@ -157,22 +164,27 @@ impl<K: Eq + 'static, V: 'static, S> Change<K, V> for Write<'_, K, V, S> {
         last: Option<Self::Plan>,
     ) -> Result<Self::Plan, Self::Done> {
         let core = self.core;
-        if let Condition::Over(accepts) = self.condition {
-            let accepted = |node: NodePtr<K, V>| core.shared.is_live(node) && accepts(node.value());
-            if !found.is_some_and(accepted) {
-                return Err(None);
+        match &self.condition {
+            Condition::Always | Condition::Current { .. } => {}
+            Condition::Over(accepts) => {
+                let accepted =
+                    |node: NodePtr<K, V>| core.shared.is_live(node) && accepts(node.value());
+                if !found.is_some_and(accepted) {
+                    return Err(None);
+                }
+            }
+            Condition::Absent(remaining) => {
+                let now = time::of_write(core.shared.clock.now());
+                let is_live = |node: NodePtr<K, V>| node.deadline_if_live(now).is_some();
+                return if found.is_some_and(is_live) {
+                    Err(None)
+                } else {
+                    Ok((TimedAnswer::of_new(now), remaining.next_refresh()))
+                };
             }
         }
         let now = (core.shared.clock).now_beside(found.map_or(NEVER, |old| old.deadline()));
         let now = time::of_write(now);
-        if let Condition::Absent(remaining) = self.condition {
-            let is_live = |node: NodePtr<K, V>| node.deadline_if_live(now).is_some();
-            return if found.is_some_and(is_live) {
-                Err(None)
-            } else {
-                Ok((TimedAnswer::of_new(now), remaining.next_refresh()))
-            };
-        }
         if let Some((asked, refresh)) = last
             && let Some(asked) = asked.final_answer(now)
         {
@@ -192,17 +204,17 @@ impl<K: Eq + 'static, V: 'static, S> Change<K, V> for Write<'_, K, V, S> {
         let (asked, refresh) = plan;
         let now = asked.now;
         let is_due = |node: NodePtr<K, V>| time::is_due(now, node.deadline());
-        match self.condition {
+        match &self.condition {
             // By the time of the write itself: no value that is due at that time is replaced.
             Condition::Over(_) if place.node().is_none_or(is_due) => return Err(plan),
-            Condition::Current(load, _) if !load.is_current() => return Ok(None),
+            Condition::Current { load, .. } if !load.is_current() => return Ok(None),
             _ => {}
         }
         let core = self.core;
         let (shared, lifetimes) = (&core.shared, &core.lifetimes);
         let weight = self.new.weight;
         let too_heavy = shared.is_too_heavy(weight);
-        let times_of = |kept| match self.condition {
+        let times_of = |condition: &_, kept| match condition {
             Condition::Absent(remaining) => remaining.times(lifetimes),
             _ => asked.times(kept, lifetimes),
         };
@@ -216,7 +228,7 @@ impl<K: Eq + 'static, V: 'static, S> Change<K, V> for Write<'_, K, V, S> {
                 let Some((cause, kept)) = asked.supersede(old, lifetimes) else {
                     return Err(plan);
                 };
-                let times = times_of(kept);
+                let times = times_of(&self.condition, kept);
                 let node = if too_heavy {
                     hold.shard.remove(spot, cause);
                     None
@@ -226,7 +238,7 @@ impl<K: Eq + 'static, V: 'static, S> Change<K, V> for Write<'_, K, V, S> {
                 (Some((old, cause)), times, node)
             }
             Revalidated::Vacant(home) => {
-                let times = times_of(None);
+                let times = times_of(&self.condition, None);
                 let add = || hold.shard.add(home, self.new, times);
                 (None, times, (!too_heavy).then(add))
             }
@@ -240,26 +252,22 @@ impl<K: Eq + 'static, V: 'static, S> Change<K, V> for Write<'_, K, V, S> {
         }
         shared.note_written(former);
         let cause = former.map(|(_, cause)| cause);
-        let awaited = match self.condition {
-            Condition::Current(load, _) => hold.shard.change_loads(|loads| loads.seal(load)),
-            Condition::Always | Condition::Absent(_) => {
-                hold.revoke(RevokedBy::Overwrite);
-                false
+        match &mut self.condition {
+            Condition::Always | Condition::Absent(_) => hold.revoke(RevokedBy::Overwrite),
+            Condition::Over(_) => hold.revoke(RevokedBy::Conditional),
+            Condition::Current { load, made, .. } => {
+                **made = Some(Written {
+                    cause,
+                    kept: !too_heavy,
+                    deadline: times.deadline,
+                    now,
+                    awaited: hold.shard.change_loads(|loads| loads.seal(load)),
+                });
             }
-            Condition::Over(_) => {
-                hold.revoke(RevokedBy::Conditional);
-                false
-            }
-        };
-        Ok(Some(Written {
-            outcome: WriteOutcome {
-                left: usize::from(too_heavy || cause.is_some()),
-                ..WriteOutcome::of_change(&hold.shard, times.deadline, Some(now))
-            },
-            cause,
-            kept: !too_heavy,
-            now,
-            awaited,
+        }
+        Ok(Some(WriteOutcome {
+            left: usize::from(too_heavy || cause.is_some()),
+            ..WriteOutcome::of_change(&hold.shard, times.deadline, Some(now))
         }))
     }
 }
