@@ -30,7 +30,6 @@ impl<K, V> Maintenance<K, V> {
                 budget: usize::MAX,
                 expire: false,
                 run: false,
-                seal: false,
                 ..Plan::RUN
             },
         )

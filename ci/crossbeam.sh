@@ -12,8 +12,14 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-if [ $# -eq 0 ]; then
-    set -- --lib --test lifecycle --test leaked_threads --test concurrency
+run() {
+    cargo test --features crossbeam-epoch --no-run "$@"
+    timeout --kill-after=10 "${CROSSBEAM_LIMIT:-600}" cargo test --features crossbeam-epoch --no-fail-fast "$@"
+}
+
+if [ $# -gt 0 ]; then
+    run "$@"
+    exit
 fi
-cargo test --features crossbeam-epoch --no-run "$@"
-timeout --kill-after=10 "${CROSSBEAM_LIMIT:-600}" cargo test --features crossbeam-epoch --no-fail-fast "$@"
+run --lib --test leaked_threads --test concurrency
+run --test cache lifecycle::

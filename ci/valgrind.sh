@@ -5,7 +5,7 @@
 # these are short tests that together reach all unsafe code.
 #
 #   ci/valgrind.sh                  these
-#   ci/valgrind.sh lifecycle        the programs named, whole
+#   ci/valgrind.sh snapshots        the programs named, whole
 #
 # No suppressions. "Still reachable" is not an error: threads and `static`s own memory at exit.
 set -euo pipefail
@@ -39,5 +39,5 @@ fi
 run cache api::operations::a_reference api::iteration::retain \
     callbacks::listener::each_removal callbacks::listener::removals_of callbacks::panics::a_panic \
     callbacks::reentry::a_read callbacks::reentry::a_policy \
-    time::tickers_that_misbehave::the_last_drop time::limits_of_the_cache time::deadlines
-run lifecycle memory::
+    time::tickers_that_misbehave::the_last_drop time::limits_of_the_cache time::deadlines \
+    lifecycle::memory

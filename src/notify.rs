@@ -6,14 +6,14 @@
 //! The pass [`post`](Notifier::post)s nodes that left the cache. The node itself carries key and
 //! value, so a notification copies nothing, and the listener gets the value that was removed. A
 //! thread that [`deliver`](Notifier::deliver)s becomes the *deliverer*, unless another thread is.
-//! It takes a block of notifications at a time and calls the listener for each node in order, with no
+//! It takes a few notifications at a time and calls the listener for each node in order, with no
 //! lock held. It gives the role up in the same hold of the lock in which it finds the queue empty.
 //! So a thread that finds a deliverer leaves the work to that thread, and no notification stays
 //! behind. `maintenance/delivery.rs` decides which threads deliver, and when.
 //!
 //! A thread that has posted *offers* a delivery to the threads that call listeners, unless one is
-//! offered already. The thread that takes the offer delivers, withdraws the offer, and looks at the
-//! queue once more.
+//! offered already or a thread delivers. The thread that takes the offer delivers, withdraws the
+//! offer, and looks at the queue once more.
 //!
 //! # Invariants
 //!
@@ -22,8 +22,8 @@
 //! 2. A posted node is freed only after it was delivered: delivered nodes come back only through
 //!    [`OnDelivered`].
 //! 3. If the queue is not empty, then either there is a deliverer, which will look at the queue
-//!    again, or the last deliverer was told to stop, or no thread was asked to deliver since the
-//!    last post.
+//!    again, or a delivery is offered, or the last deliverer has stopped at its limit and is about
+//!    to offer one, or no thread was asked to deliver since the last post.
 //! 4. A delivery is offered from a successful [`offer`](Notifier::offer) to the end of the delivery
 //!    that was offered, or to its refusal. So one is offered at a time, except by the drop of the
 //!    last handle: it withdraws an offer that an executor has not taken, and offers another. If
@@ -34,34 +34,26 @@
 //!
 //! A post moves what a pass has gathered into the queue as a whole, or copies 16 bytes for each of
 //! a few notifications, under a lock of the notifier's own that is taken once for each pass; where
-//! the listener keeps up, a post allocates nothing. A delivery takes that lock once or twice for each
-//! chunk of up to [`CALLS_PER_CHUNK`] notifications. The queue has no bound, since no notification
-//! may be lost and no caller may wait for a slow listener: a listener that never returns keeps
-//! every removed value in memory.
+//! the listener keeps up, a post allocates nothing. A delivery takes that lock a few times for each
+//! block of the queue. The queue has no bound, since no notification may be lost and no caller may
+//! wait for a slow listener: a listener that never returns keeps every removed value in memory.
 
 use crate::contain::contain;
 use crate::listener::{Listener, RemovalCause};
-use crate::load::cycle::{NotedWait, thread_number};
+use crate::load::cycle::NotedWait;
 use crate::node::NodePtr;
-use crate::scheduler::{inside_listener, listening};
-use crate::sync::{AtomicU64, AtomicUsize, Condvar, Mutex, Ordering, yield_now};
+use crate::scheduler::{in_listener, inside_listener};
+use crate::stripe::thread_number;
+use crate::sync::{AtomicU64, Condvar, Mutex, MutexGuard, Ordering, yield_now};
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// Calls of the listener in a chunk, after which the delivered nodes are given back.
-const CALLS_PER_CHUNK: usize = 32;
-
 /// Up to this length a block of the queue takes in more notifications.
-const BLOCK_LEN: usize = 128;
-/// Up to this room an emptied block is kept, to be filled again.
-const MAX_SPARE_ROOM: usize = 8 * BLOCK_LEN;
+const BLOCK_LEN: usize = 32;
 
 /// How many later notifications a call that waits for deliveries includes, beside those that were
-/// posted before it.
-const EXTRA_DELIVERIES: u64 = 1024;
-
-/// The same for a call that waits for other threads: these go on while it wakes up.
-const EXTRA_AWAITED: u64 = 128;
+/// posted before it. Among them are those that the listener's own calls have posted.
+pub(crate) const EXTRA_DELIVERIES: u64 = 128;
 
 /// How long a waiting thread sleeps before it looks again, woken or not.
 const LONGEST_WAIT: Duration = Duration::from_millis(5);
@@ -103,8 +95,6 @@ pub(crate) struct Notifier<K, V> {
     state: Mutex<State<K, V>>,
     /// The state has changed.
     moved: Condvar,
-    /// How many threads wait until others have delivered.
-    waiters: AtomicUsize,
     panics: AtomicU64,
 }
 
@@ -112,17 +102,19 @@ struct State<K, V> {
     /// The notifications that wait, in the order of posting. In blocks, so that a post does not
     /// copy those that already wait.
     blocks: VecDeque<Vec<Notification<K, V>>>,
-    /// A block that was delivered and emptied, to be filled again.
+    /// The block that was delivered last, emptied, to be filled again.
     spare: Vec<Notification<K, V>>,
     /// The thread that delivers.
     deliverer: Option<u64>,
     posted: u64,
     delivered: u64,
     offered: Offered,
+    /// How many threads wait until others have delivered.
+    waiters: usize,
 }
 
 /// The callback that takes delivered nodes back.
-pub(crate) type OnDelivered<'a, K, V> = &'a mut dyn FnMut(&[Notification<K, V>]);
+pub(crate) type OnDelivered<'a, K, V> = &'a mut dyn FnMut(&mut Vec<Notification<K, V>>);
 
 impl<K, V> Notifier<K, V> {
     pub(crate) fn new(listener: Option<Listener<K, V>>) -> Self {
@@ -135,9 +127,9 @@ impl<K, V> Notifier<K, V> {
                 posted: 0,
                 delivered: 0,
                 offered: Offered::No,
+                waiters: 0,
             }),
             moved: Condvar::new(),
-            waiters: AtomicUsize::new(0),
             panics: AtomicU64::new(0),
         }
     }
@@ -162,186 +154,150 @@ impl<K, V> Notifier<K, V> {
         }
     }
 
+    /// How many were posted since the cache was built.
+    pub(crate) fn posted(&self) -> u64 {
+        self.state.lock().posted
+    }
+
     /// Notifications not yet delivered.
     pub(crate) fn waiting(&self) -> u64 {
         let state = self.state.lock();
         state.posted - state.delivered
     }
 
-    /// Delivers until nothing is left, or until `keep_going`, which it calls at intervals, returns
-    /// false. Returns at once if another thread delivers. True if `keep_going` ended it. A panic of
-    /// the listener is caught and counted.
-    pub(crate) fn deliver(
-        &self,
-        mut keep_going: impl FnMut() -> bool,
-        done: OnDelivered<'_, K, V>,
-    ) -> bool {
+    /// Delivers until nothing is left, or until `most` or more were delivered since the cache was
+    /// built. Returns at once if another thread delivers. A panic of the listener is caught and
+    /// counted.
+    pub(crate) fn deliver(&self, most: u64, done: OnDelivered<'_, K, V>) {
         let Some(listener) = &self.listener else {
-            return false;
+            return;
         };
         let mut state = self.state.lock();
         if state.deliverer.is_some() {
-            return false;
+            return;
         }
         state.deliverer = Some(thread_number());
-        let mut stopped = false;
-        while !stopped && let Some(mut block) = state.blocks.pop_front() {
-            drop(state);
-            let mut told = 0;
-            for chunk in block.chunks(CALLS_PER_CHUNK) {
-                for Notification { node, cause } in chunk {
+        while state.delivered < most
+            && let Some(mut block) = state.blocks.pop_front()
+        {
+            let mut called = 0;
+            while called < block.len() {
+                drop(state);
+                for Notification { node, cause } in &block[called..] {
                     let call = || listener(node.key(), node.value(), *cause);
-                    if listening(|| contain(call)).is_none() {
+                    if in_listener(|| contain(call)).is_none() {
                         // Relaxed: a statistic.
                         self.panics.fetch_add(1, Ordering::Relaxed);
                     }
                 }
-                told += chunk.len();
-                done(chunk);
-                self.state.lock().delivered += chunk.len() as u64;
-                self.wake_waiters();
-                stopped = !keep_going();
-                if stopped {
-                    break;
+                called = block.len();
+                state = self.state.lock();
+                // What was posted meanwhile comes back together with these.
+                while block.len() < BLOCK_LEN
+                    && let Some(mut next) = state.blocks.pop_front()
+                {
+                    block.append(&mut next);
                 }
             }
+            drop(state);
+            done(&mut block);
             state = self.state.lock();
-            block.drain(..told);
-            if !block.is_empty() {
-                state.blocks.push_front(block);
-            } else if block.capacity() <= MAX_SPARE_ROOM {
-                state.spare = block;
-            }
+            state.delivered += called as u64;
+            state.spare = block;
+            self.release(state);
+            state = self.state.lock();
         }
         state.deliverer = None;
+        // If notifications are left, a thread that waits takes over.
+        self.release(state);
+    }
+
+    /// Releases the state, which has changed, and wakes the threads that wait for that.
+    fn release(&self, state: MutexGuard<'_, State<K, V>>) {
+        let is_awaited = state.waiters > 0;
         drop(state);
-        if stopped {
-            // A thread that waits takes over.
-            self.wake_waiters();
+        if is_awaited {
+            self.moved.notify_all();
+            // Lets them run before this thread goes on.
+            yield_now();
         }
-        stopped
     }
 
-    /// For a thread that has ended the delivery that was offered: whether to offer another. Not if
-    /// another thread delivers: that thread looks at the queue before it ends.
-    pub(crate) fn offer_next(&self) -> bool {
-        self.state.lock().deliverer.is_none() && self.offer()
-    }
-
-    /// Whether the caller has to offer a delivery: notifications wait, and none is offered.
+    /// Whether the caller has to offer a delivery: notifications wait, none is offered, and no
+    /// thread delivers, which would look at the queue again.
     pub(crate) fn offer(&self) -> bool {
         let mut state = self.state.lock();
-        let offers = state.posted > state.delivered && state.offered == Offered::No;
+        let is_taken = state.deliverer.is_some() || state.offered != Offered::No;
+        let offers = !is_taken && !state.blocks.is_empty();
         if offers {
             state.offered = Offered::Open;
         }
         offers
     }
 
-    /// A thread takes the offer.
-    pub(crate) fn begin_offer(&self) {
-        self.state.lock().offered = Offered::Begun;
+    /// A thread takes the offer. Returns how many were delivered before.
+    pub(crate) fn begin_offer(&self) -> u64 {
+        let mut state = self.state.lock();
+        state.offered = Offered::Begun;
+        state.delivered
     }
 
     /// The delivery that was offered has ended, or was refused. The caller then looks whether to
     /// [`offer`](Self::offer) again.
     pub(crate) fn end_offer(&self) {
-        self.state.lock().offered = Offered::No;
-        self.wake_waiters();
+        let mut state = self.state.lock();
+        state.offered = Offered::No;
+        self.release(state);
     }
 
-    /// After a change of the state.
-    fn wake_waiters(&self) {
-        if self.has_waiters() {
-            self.moved.notify_all();
-            // Lets it run before this thread goes on.
-            yield_now();
-        }
+    /// Whether a thread waits that will free what was delivered.
+    pub(crate) fn has_waiters(&self) -> bool {
+        self.state.lock().waiters > 0
     }
 
     /// Counts the calling thread as one that waits, until the answer is dropped.
     fn wait_begins(&self) -> impl Drop + '_ {
-        struct Waiter<'a>(&'a AtomicUsize);
-        impl Drop for Waiter<'_> {
+        struct Waiter<'a, K, V>(&'a Notifier<K, V>);
+        impl<K, V> Drop for Waiter<'_, K, V> {
             fn drop(&mut self) {
-                self.0.fetch_sub(1, Ordering::Relaxed);
+                self.0.state.lock().waiters -= 1;
             }
         }
-        self.waiters.fetch_add(1, Ordering::Relaxed);
-        Waiter(&self.waiters)
+        self.state.lock().waiters += 1;
+        Waiter(self)
     }
 
-    /// Whether a thread waits that will free what was delivered.
-    ///
-    /// Relaxed: a thread counts itself before it looks at the state under the lock, and another
-    /// changes the state under the lock before it asks this. So either the first thread sees the
-    /// change, or the other one sees that it waits.
-    pub(crate) fn has_waiters(&self) -> bool {
-        self.waiters.load(Ordering::Relaxed) > 0
-    }
-
-    /// Waits for a change, if `holds` says so. For a thread that is counted as one that waits.
-    fn wait_while(&self, holds: impl FnOnce(&State<K, V>) -> bool) {
-        let mut state = self.state.lock();
-        if holds(&state) {
-            self.moved.wait_for(&mut state, LONGEST_WAIT);
-        }
-    }
-
-    /// Delivers, or waits for the thread that does, until everything posted before the call was
-    /// delivered; then also up to [`EXTRA_DELIVERIES`] that were posted since. Not for a thread
-    /// inside a listener.
-    pub(crate) fn deliver_all(&self, done: OnDelivered<'_, K, V>) {
-        debug_assert!(!inside_listener());
-        let target = self.state.lock().posted;
-        let is_delivered = |target| self.state.lock().delivered >= target;
-        loop {
-            // Notifications that the listener's own calls have posted are delivered as well, up to
-            // a bound: otherwise other threads could keep this thread busy for ever.
-            self.deliver(|| !is_delivered(target + EXTRA_DELIVERIES), done);
-            if is_delivered(target) {
-                return;
-            }
-            // Another thread delivers.
-            let (_waiter, wait) = (self.wait_begins(), NotedWait::begin());
-            let deliverer = self.state.lock().deliverer;
-            if !wait.may_wait_for_delivery(deliverer.unwrap_or(0)) {
-                return;
-            }
-            self.wait_while(|state| state.delivered < target && state.deliverer.is_some());
-        }
-    }
-
-    /// Waits until other threads have delivered everything posted before the call, and what was
-    /// posted meanwhile, up to [`EXTRA_AWAITED`]. While it waits, it calls `offer` to see to it
-    /// that a delivery is offered, and ends early if `keep_waiting`, which it calls at intervals,
-    /// returns false. Not for a thread inside a listener.
+    /// Waits until `most` were delivered since the cache was built, or all that were posted. While
+    /// no thread delivers and no delivery is offered, it calls `tell`, which delivers or offers a
+    /// delivery; false if it cannot. Ends early if `keep_waiting`, which it calls at intervals,
+    /// returns false, or if a delivery is offered for longer than `patience` and does not begin.
+    /// Not for a thread inside a listener.
     pub(crate) fn await_delivered(
         &self,
-        mut offer: impl FnMut() -> bool,
+        most: u64,
+        mut tell: impl FnMut() -> bool,
         patience: Option<Duration>,
         mut keep_waiting: impl FnMut() -> bool,
     ) -> Awaited {
         debug_assert!(!inside_listener());
         let (mut seen, mut refusals, mut since) = (0, 0, Instant::now());
         let (_waiter, wait) = (self.wait_begins(), NotedWait::begin());
-        let target = self.state.lock().posted + EXTRA_AWAITED;
         loop {
             let state = self.state.lock();
             let (delivered, offered, deliverer) = (state.delivered, state.offered, state.deliverer);
-            if delivered == state.posted || delivered >= target {
+            if delivered >= most.min(state.posted) {
                 return Awaited::Delivered;
             }
             drop(state);
             if !keep_waiting() || !wait.may_wait_for_delivery(deliverer.unwrap_or(0)) {
                 return Awaited::Stopped;
             }
-            if delivered != seen || offered == Offered::Begun {
+            if delivered != seen || offered == Offered::Begun || deliverer.is_some() {
                 (seen, refusals, since) = (delivered, 0, Instant::now());
             }
-            if offered == Offered::No {
+            if offered == Offered::No && deliverer.is_none() {
                 refusals += 1;
-                if refusals > MAX_REFUSALS || !offer() {
+                if refusals > MAX_REFUSALS || !tell() {
                     return Awaited::Refused;
                 }
                 continue;
@@ -349,7 +305,11 @@ impl<K, V> Notifier<K, V> {
             if patience.is_some_and(|patience| since.elapsed() > patience) {
                 return Awaited::NotBegun;
             }
-            self.wait_while(|state| state.delivered == seen && state.offered != Offered::No);
+            let mut state = self.state.lock();
+            let is_told = state.deliverer.is_some() || state.offered != Offered::No;
+            if state.delivered == seen && is_told {
+                self.moved.wait_for(&mut state, LONGEST_WAIT);
+            }
         }
     }
 

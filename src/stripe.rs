@@ -9,9 +9,10 @@
 //! A thread-local load. The first call of a thread takes a lock of the process.
 
 use crate::process::PerProcess;
+use crate::sync::IS_MODEL;
 use std::cell::Cell;
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// A value on its own cache lines: two, since adjacent-line prefetch fetches them in pairs.
@@ -108,6 +109,23 @@ fn draw() -> usize {
     let number = GUARD.try_with(|guard| guard.0).unwrap_or(RETURNED);
     NUMBER.set(number);
     number
+}
+
+/// The number of the calling thread, which no other thread has had before; 0 if the thread is
+/// ending.
+pub(crate) fn thread_number() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    thread_local!(static NUMBER: Cell<u64> = const { Cell::new(0) });
+    if IS_MODEL {
+        return 0;
+    }
+    let draw = |number: &Cell<u64>| {
+        if number.get() == 0 {
+            number.set(NEXT.fetch_add(1, Ordering::Relaxed));
+        }
+        number.get()
+    };
+    NUMBER.try_with(draw).unwrap_or(0)
 }
 
 /// How many cores the process may use. Asked once, when the first cache is built: a thread that is

@@ -11,7 +11,6 @@
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Waker};
 use std::thread::Scope;
@@ -21,9 +20,12 @@ use wheelhouse::{async_loader_fn, expiry, loader_fn, refresh};
 
 struct Counting;
 
+/// Allocations of the threads that are counted.
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
+    /// Whether the allocations of this thread are counted. Those of another test are not.
+    static IS_COUNTED: Cell<bool> = const { Cell::new(false) };
     /// Bytes that this thread has allocated, less those that it has freed.
     static BYTES: Cell<i64> = const { Cell::new(0) };
 }
@@ -32,10 +34,16 @@ fn add_bytes(bytes: i64) {
     BYTES.set(BYTES.get() + bytes);
 }
 
+fn count_one() {
+    if IS_COUNTED.get() {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
 // SAFETY: the system's allocator does all the work; this one only adds to a counter.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        count_one();
         add_bytes(layout.size() as i64);
         // SAFETY: the caller's promise is passed on.
         unsafe { System.alloc(layout) }
@@ -48,7 +56,7 @@ unsafe impl GlobalAlloc for Counting {
     }
 
     unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        count_one();
         add_bytes(size as i64 - layout.size() as i64);
         // SAFETY: the caller's promise is passed on.
         unsafe { System.realloc(at, layout, size) }
@@ -75,7 +83,9 @@ fn for_a_thousand(listens: bool, operate: Use) -> u64 {
         .ticker(clock.clone())
         .scheduler(Scheduler::disabled());
     let cache: Cache<u64, u64> = if listens {
-        builder.removal_listener(|_, _, _| ()).build()
+        // The first removals come while it warms up.
+        let listener = |_: &u64, _: &u64, _| IS_COUNTED.set(true);
+        builder.removal_listener(listener).build()
     } else {
         builder.build()
     };
@@ -94,12 +104,9 @@ fn for_a_thousand(listens: bool, operate: Use) -> u64 {
     (ALLOCATIONS.load(Ordering::Relaxed) - before) * 1_000 / OPERATIONS
 }
 
-/// Held by each test: the allocations of another one at the same time would be counted, too.
-static ALONE: Mutex<()> = Mutex::new(());
-
 #[test]
 fn in_steady_state_a_cache_performs_almost_no_allocations() {
-    let _alone = ALONE.lock().unwrap_or_else(|error| error.into_inner());
+    IS_COUNTED.set(true);
     let uses: [(&str, Use); 5] = [
         ("hits", |cache, _, number| {
             cache.get(&(number % ENTRIES));
@@ -363,7 +370,6 @@ fn check_row<'s, const KEY: usize, const VALUE: usize>(
 
 #[test]
 fn an_entry_takes_as_much_memory_as_the_cache_says() {
-    let _alone = ALONE.lock().unwrap_or_else(|error| error.into_inner());
     std::thread::scope(|scope| {
         // From one doubling of the table to the next.
         check_row::<1, 1>(scope, 0, &[20_000, 41_000, 60_000]);

@@ -16,7 +16,7 @@ use std::task::{Context, Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use support::{HOUR, millis, secs};
+use support::{Gate, HOUR, millis, secs};
 use wheelhouse::{
     Alarm, Cache, Delivery, DeliveryTask, Filled, Leased, MaintenanceTask, ManualTicker, Scheduler,
     loader_fn, refresh,
@@ -34,9 +34,12 @@ fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Runs `body` in a child and returns its result; false if it panics, aborts or hangs.
+/// A child that runs.
+struct Child(libc::pid_t);
+
+/// Starts a child that runs `body`.
 #[allow(unsafe_code)]
-fn in_a_child(body: impl FnOnce() -> bool) -> bool {
+fn start_child(body: impl FnOnce() -> bool) -> Child {
     // SAFETY: the child runs `body` on its only thread and ends without returning into the test
     // program, so it takes no lock of that program. The allocator can be used after a `fork`.
     let child = unsafe { libc::fork() };
@@ -48,11 +51,24 @@ fn in_a_child(body: impl FnOnce() -> bool) -> bool {
         // SAFETY: it ends the process, whatever state the process is in.
         unsafe { libc::_exit(i32::from(!passed)) }
     }
-    let mut status = 0;
-    // SAFETY: the child is this process's own, and `status` can be written to.
-    let ended = unsafe { libc::waitpid(child, &mut status, 0) };
-    assert_eq!(ended, child);
-    libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0
+    Child(child)
+}
+
+impl Child {
+    /// The result of the child's `body`; false if it panicked, aborted or hung.
+    #[allow(unsafe_code)]
+    fn passed(self) -> bool {
+        let mut status = 0;
+        // SAFETY: the child is this process's own, and `status` can be written to.
+        let ended = unsafe { libc::waitpid(self.0, &mut status, 0) };
+        assert_eq!(ended, self.0);
+        libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0
+    }
+}
+
+/// Runs `body` in a child and returns its result.
+fn in_a_child(body: impl FnOnce() -> bool) -> bool {
+    start_child(body).passed()
 }
 
 /// Waits without calling any cache.
@@ -138,13 +154,15 @@ fn a_new_cache_works() -> bool {
 }
 
 /// What every child does: the calls refuse, a new cache works, and the last drop returns.
+fn is_told(cache: &Cache<u32, u32>) -> bool {
+    std::panic::set_hook(Box::new(|_| ()));
+    let refused = all_refuse(cache);
+    drop_here(cache);
+    refused && a_new_cache_works()
+}
+
 fn a_child_is_told(cache: &Cache<u32, u32>) -> bool {
-    in_a_child(|| {
-        std::panic::set_hook(Box::new(|_| ()));
-        let refused = all_refuse(cache);
-        drop_here(cache);
-        refused && a_new_cache_works()
-    })
+    in_a_child(|| is_told(cache))
 }
 
 /// Drops a handle that the parent keeps: in the child it may be the last.
@@ -154,26 +172,27 @@ fn drop_here<T>(handle: &T) {
     drop(unsafe { std::ptr::read(handle) });
 }
 
-/// A cache with key 0 whose listener takes 100 ms.
-fn slow_listener(delivery: Delivery) -> (Cache<u32, u32>, Arc<AtomicU32>) {
-    let begun = Arc::new(AtomicU32::new(0));
-    let begins = Arc::clone(&begun);
+/// A cache with key 0 whose listener counts its calls, and waits in each until the gate is open.
+fn held_listener(delivery: Delivery) -> (Cache<u32, u32>, Arc<AtomicU32>, Arc<Gate>) {
+    let (begun, gate) = (Arc::new(AtomicU32::new(0)), Gate::new());
+    let (begins, held) = (Arc::clone(&begun), Arc::clone(&gate));
     let cache = Cache::builder()
         .expiry_resolution(millis(1))
         .delivery(delivery)
         .removal_listener(move |_: &u32, _: &u32, _| {
             begins.fetch_add(1, Ordering::SeqCst);
-            thread::sleep(millis(100));
+            held.wait();
         })
         .build();
     cache.insert(0, 0);
-    (cache, begun)
+    (cache, begun, gate)
 }
 
 #[test]
 fn threads_at_rest() {
     let _alone = alone();
-    let (cache, begun) = slow_listener(Delivery::Background);
+    let (cache, begun, gate) = held_listener(Delivery::Background);
+    gate.open();
     cache.insert_with_ttl(2, 2, millis(1));
     assert!(comes_true(|| begun.load(Ordering::SeqCst) == 1));
     thread::sleep(millis(200));
@@ -198,19 +217,20 @@ fn no_thread_was_started_yet() {
 #[test]
 fn a_listener_at_work_in_the_background() {
     let _alone = alone();
-    let (cache, begun) = slow_listener(Delivery::Background);
+    let (cache, begun, gate) = held_listener(Delivery::Background);
     for key in 2..5 {
         cache.insert_with_ttl(key, key, millis(1));
     }
     assert!(comes_true(|| begun.load(Ordering::SeqCst) > 0));
     assert!(a_child_is_told(&cache));
+    gate.open();
     assert!(comes_true(|| begun.load(Ordering::SeqCst) == 3));
 }
 
 #[test]
 fn a_listener_at_work_in_a_caller() {
     let _alone = alone();
-    let (cache, begun) = slow_listener(Delivery::Caller);
+    let (cache, begun, gate) = held_listener(Delivery::Caller);
     let other = cache.clone();
     let caller = thread::spawn(move || {
         for key in 2..5 {
@@ -220,6 +240,7 @@ fn a_listener_at_work_in_a_caller() {
     });
     assert!(comes_true(|| begun.load(Ordering::SeqCst) > 0));
     assert!(a_child_is_told(&cache));
+    gate.open();
     caller.join().expect("no panic");
     assert_eq!(begun.load(Ordering::SeqCst), 3);
 }
@@ -230,12 +251,13 @@ fn a_listener_at_work_in_an_executor() {
     let (give, tasks) = mpsc::channel::<DeliveryTask>();
     let pool = thread::spawn(move || tasks.into_iter().for_each(DeliveryTask::run));
     let executor = Delivery::executor(move |task| drop(give.send(task)));
-    let (cache, begun) = slow_listener(executor);
+    let (cache, begun, gate) = held_listener(executor);
     for key in 2..5 {
         cache.insert_with_ttl(key, key, millis(1));
     }
     assert!(comes_true(|| begun.load(Ordering::SeqCst) > 0));
     assert!(a_child_is_told(&cache));
+    gate.open();
     drop(cache);
     pool.join().expect("no panic");
     assert_eq!(begun.load(Ordering::SeqCst), 3);
@@ -292,6 +314,8 @@ fn tasks_of_the_program() {
         drop(waits);
         idle && filled && !woken.0.load(Ordering::SeqCst) && all_refuse(&cache)
     }));
+    // The last drop waits for no task that is never run.
+    drop(tasks);
 }
 
 #[test]
@@ -302,10 +326,17 @@ fn the_scheduler_thread_in_a_mass_expiry() {
     for key in 2..200_000 {
         cache.insert_with_ttl(key, key, millis(500));
     }
-    let before = cache.entry_count();
-    assert!(comes_true(|| cache.entry_count() < before));
-    for _ in 0..10 {
-        assert!(a_child_is_told(&cache));
+    let mut left = cache.entry_count();
+    let step = left / 11;
+    let children: Vec<Child> = (0..10)
+        .map(|_| {
+            assert!(comes_true(|| cache.entry_count() < left));
+            left = cache.entry_count().saturating_sub(step).max(2);
+            start_child(|| is_told(&cache))
+        })
+        .collect();
+    for child in children {
+        assert!(child.passed());
     }
 }
 
@@ -533,7 +564,7 @@ fn a_grandchild() {
 #[test]
 fn the_threads_of_a_child_end_with_its_last_cache() {
     let _alone = alone();
-    let (cache, begun) = slow_listener(Delivery::Background);
+    let (cache, begun, gate) = held_listener(Delivery::Background);
     cache.insert_with_ttl(2, 2, millis(1));
     assert!(comes_true(|| begun.load(Ordering::SeqCst) > 0));
     assert!(in_a_child(|| {
@@ -542,6 +573,7 @@ fn the_threads_of_a_child_end_with_its_last_cache() {
         let tasks = || std::fs::read_dir("/proc/self/task");
         worked && comes_true(|| tasks().map_or(true, |tasks| tasks.count() == 1))
     }));
+    gate.open();
     drop(cache);
 }
 

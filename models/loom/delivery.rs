@@ -36,7 +36,7 @@ fn two_posts_against_each_other_are_delivered_once_each() {
                 cause: RemovalCause::Explicit,
             }]);
             drop(pass);
-            notifier.deliver(|| true, &mut |_| ());
+            notifier.deliver(u64::MAX, &mut |told| told.clear());
         };
         let (theirs, second, their_passes) =
             (Arc::clone(&notifier), nodes[1].0, Arc::clone(&passes));
@@ -67,10 +67,10 @@ fn posts_in_order_against_a_delivery_are_delivered_in_order() {
                     node,
                     cause: RemovalCause::Explicit,
                 }]);
-                theirs.deliver(|| true, &mut |_| ());
+                theirs.deliver(u64::MAX, &mut |nodes| nodes.clear());
             }
         });
-        notifier.deliver(|| true, &mut |_| ());
+        notifier.deliver(u64::MAX, &mut |nodes| nodes.clear());
         poster.join().unwrap();
         assert_eq!(*notes.lock(), [1, 2]);
         assert_eq!(notifier.waiting(), 0);

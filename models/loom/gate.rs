@@ -1,13 +1,8 @@
 //! The gate of a cache: threads that enter it against the drop of the last handle, which closes it
 //! and waits (gate 1).
 
-// The file is private to `scheduler`; compiled here a second time from the same source.
-#[allow(dead_code)]
-#[path = "../../src/scheduler/gate.rs"]
-mod gate;
-
 use super::explore;
-use gate::Gate;
+use crate::scheduler::Gate;
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicBool, Ordering};
 use loom::thread;

@@ -104,7 +104,7 @@ where
         shared.name = settings.name.map(Into::into);
         let core = Arc::new_cyclic(|weak: &Weak<Core<K, V, S>>| {
             let (resolution, listener) = (settings.resolution, settings.listener);
-            let waker = scheduler.waker(TaskRef::new(weak.clone(), listener.is_some()));
+            let waker = scheduler.waker(TaskRef::new(weak.clone()));
             let maintenance =
                 Maintenance::new(&shared, resolution, listener, settings.delivery, waker);
             let weigher = settings.weigher;

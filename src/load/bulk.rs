@@ -5,118 +5,161 @@
 //! meanwhile leaves its value with the waiter.
 
 use super::claim::{Claim, Claimant, Request};
-use super::guard::{CallGuard, Home};
+use super::guard::{CallGuard, Guard, Home};
 use super::key::{CacheHasher, CacheKey, CacheValue, Owned};
-use super::run::{Made, Run, conclude, of_option, poll_leader};
+use super::run::{Made, conclude, conclude_all, lead, of_option};
 use super::state::{Outcome, Want};
 use super::wait::{block_on, in_loader};
 use crate::cache::Cache;
-use std::collections::HashMap;
+use crate::operations::{Cloned, Core, Lookup};
+use std::cell::Cell;
 use std::future::{Future, poll_fn, ready};
 use std::hash::{BuildHasher, Hash};
+use std::mem;
 use std::pin::pin;
 use std::sync::Arc;
 
-/// The keys of a call, each once, and where its answer goes.
-pub(crate) struct Keys<K, V> {
-    pub(crate) unique: Vec<K>,
-    /// For each key of the call, its index among the unique keys.
-    places: Vec<usize>,
-    /// For each of the unique keys.
-    pub(crate) answers: Vec<Option<V>>,
-    /// Those without a hit.
-    pub(crate) missing: Vec<usize>,
+/// The keys of a call, and its answers: values, or what becomes values.
+pub(crate) struct Keys<K, A> {
+    pub(crate) keys: Vec<K>,
+    /// The places of repeated keys, each with that of an equal key before it.
+    repeats: Vec<(usize, usize)>,
+    pub(crate) answers: Vec<Option<A>>,
+    /// The hashes and the places of the keys without a hit, each key once. In the order of their
+    /// hashes, in which shards keep loads and entries: the memory that one key needs is near to
+    /// that of the last.
+    pub(crate) missing: Vec<(u64, usize)>,
 }
 
-impl<K: Hash + Eq, V: Clone> Keys<K, V> {
-    /// Removes repeated keys, and looks the rest up together.
-    pub(crate) fn look_up(
+/// What a call has claimed: guards, and its waits for the loads of other calls, with the places of
+/// their keys.
+type Claims<K, V, H> = (
+    Vec<(usize, Guard<K, V, H>)>,
+    Vec<(usize, Claimant<K, V, H, Owned<K>>)>,
+);
+
+impl<K: CacheKey, A: Clone> Keys<K, A> {
+    /// Looks the keys up together, each once. `serve` makes the answer of a hit.
+    pub(crate) fn look_up<T, H, V, S>(
+        core: &Core<K, V, S>,
         keys: impl IntoIterator<Item = K>,
-        look_up: impl FnOnce(&[K]) -> Vec<Option<V>>,
+        serve: impl Fn(&K, H) -> A,
     ) -> Self
     where
-        K: Clone,
+        T: for<'a> Lookup<K, V, Answer<'a> = H>,
+        V: 'static,
+        S: BuildHasher,
     {
-        let mut known = HashMap::new();
-        let mut unique = Vec::new();
-        let places = keys
-            .into_iter()
-            .map(|key| {
-                *known.entry(key).or_insert_with_key(|key| {
-                    unique.push(key.clone());
-                    unique.len() - 1
-                })
-            })
-            .collect();
-        let answers = look_up(&unique);
-        let missing = (0..unique.len()).filter(|&at| answers[at].is_none());
-        Self {
-            missing: missing.collect(),
-            unique,
-            places,
-            answers,
-        }
-    }
-
-    pub(crate) fn in_order(self) -> Vec<Option<V>> {
-        let answer = |&place: &usize| self.answers[place].clone();
-        self.places.iter().map(answer).collect()
-    }
-}
-
-/// Loads the keys that a call leads, if there are any, and stores what was loaded, or fails each
-/// key. A guard stands with the index of its key, which is also that of its answer.
-async fn run<K: CacheKey, V: CacheValue, S: CacheHasher, E, F>(
-    guards: Vec<(usize, CallGuard<'_, K, V, S>)>,
-    load: &mut impl FnMut(Vec<K>) -> F,
-    keys: &[K],
-    answers: &mut [Option<V>],
-) -> Result<(), Arc<E>>
-where
-    E: Send + Sync + 'static,
-    F: Future<Output = Result<Vec<Option<V>>, E>>,
-{
-    if guards.is_empty() {
-        return Ok(());
-    }
-    let mut places: Vec<_> = guards.iter().map(|(place, _)| *place).collect();
-    places.sort_unstable();
-    let loaded = {
-        let keys = places.iter().map(|&place| keys[place].clone()).collect();
-        let loads = guards.iter().map(|(_, guard)| &**guard.load());
-        let mut code = pin!(async { load(keys).await });
-        poll_fn(|cx| poll_leader(loads.clone(), code.as_mut(), cx)).await
-    };
-    let values = match loaded {
-        Ok(values) => values,
-        Err(error) => {
-            let error = Arc::new(error);
-            for (_, guard) in guards {
-                guard.fail(&Outcome::Error(Arc::<E>::clone(&error)));
+        let keys: Vec<K> = keys.into_iter().collect();
+        let mut places: Vec<_> = keys.iter().map(|key| core.hash(key)).zip(0..).collect();
+        places.sort_unstable();
+        let (mut missing, mut repeats) = (Vec::with_capacity(places.len()), Vec::new());
+        for (hash, place) in places {
+            let mut same = missing.iter().rev().take_while(|(other, _)| *other == hash);
+            match same.find(|(_, other)| keys[*other] == keys[place]) {
+                Some(&(_, first)) => repeats.push((place, first)),
+                None => missing.push((hash, place)),
             }
-            return Err(error);
         }
-    };
-    assert!(
-        values.len() == guards.len(),
-        "{}",
-        wrong_number_of_values(guards.len(), values.len()),
-    );
-    for (place, value) in places.into_iter().zip(values) {
-        answers[place] = value;
+        let mut answers: Vec<_> = keys.iter().map(|_| None).collect();
+        let unique = missing.iter().map(|&(_, place)| &keys[place]);
+        let mut found = core.look_up_many::<T, H, K>(unique).into_iter();
+        missing.retain(|&(_, place)| {
+            let hit = found.next().flatten();
+            answers[place] = hit.map(|hit| serve(&keys[place], hit));
+            answers[place].is_none()
+        });
+        Self {
+            keys,
+            repeats,
+            answers,
+            missing,
+        }
     }
-    for (place, guard) in guards {
-        let made = of_option(answers[place].take());
-        answers[place] = answer(Ok((guard, None, made)));
+
+    /// Claims the keys without a hit.
+    pub(crate) fn claim<V, H>(&mut self, home: &H) -> Claims<K, V, H>
+    where
+        V: CacheValue,
+        H: Home<K, V, Hasher: BuildHasher>,
+        A: From<V>,
+    {
+        let missing = mem::take(&mut self.missing);
+        let (mut led, mut waits) = (Vec::with_capacity(missing.len()), Vec::new());
+        for (hash, place) in missing {
+            let key = Owned(Some(self.keys[place].clone()));
+            let mut claimant = Claimant::new(home.clone(), key, ASK).with_hash(hash);
+            match claimant.step(None) {
+                Some(Claim::Guard(guard, _)) => led.push((place, guard)),
+                Some(claim) => self.answers[place] = answer(claim).map(A::from),
+                None => waits.push((place, claimant)),
+            }
+        }
+        (led, waits)
     }
-    Ok(())
+
+    pub(crate) fn in_order(mut self) -> Vec<Option<A>> {
+        for (place, first) in self.repeats {
+            self.answers[place] = self.answers[first].clone();
+        }
+        self.answers
+    }
 }
 
-/// The answer for a key.
+/// The answer to a call that does not lead.
 fn answer<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>>(
-    run: Run<K, V, H, Made<V>>,
+    claim: Claim<K, V, H>,
 ) -> Option<V> {
-    conclude(run).ok().map(|seen| seen.value)
+    conclude(Err(claim)).ok().map(|seen| seen.value)
+}
+
+impl<K: CacheKey, V: CacheValue, S: CacheHasher> Core<K, V, S> {
+    /// Loads the keys without a hit: by one run of `load` those that no other call loads. `made`
+    /// says what its answer means for each of them.
+    pub(crate) async fn load_all<'c, A: Clone + From<V>, E: Clone, F>(
+        &'c self,
+        mut keys: Keys<K, A>,
+        mut load: impl FnMut(Vec<K>) -> F,
+        made: impl Fn(&CallGuard<'c, K, V, S>, Result<Option<A>, E>) -> Made<V>,
+    ) -> Result<Vec<Option<A>>, E>
+    where
+        F: Future<Output = Result<Vec<Option<A>>, E>>,
+    {
+        let (mut guards, waits) = keys.claim(&self);
+        let mut waits = waits.into_iter();
+        loop {
+            if !guards.is_empty() {
+                let mut places: Vec<_> = guards.iter().map(|(place, _)| *place).collect();
+                places.sort_unstable();
+                let asked = places.iter().map(|&place| keys.keys[place].clone());
+                let asked = asked.collect();
+                let code = pin!(async { load(asked).await });
+                let loaded = lead(guards.iter().map(|(_, guard)| guard), code).await;
+                let answers = Cell::from_mut(&mut *keys.answers).as_slice_of_cells();
+                let loaded = loaded.map(|values| {
+                    let (keys, count) = (places.len(), values.len());
+                    assert!(keys == count, "{}", wrong_number_of_values(keys, count));
+                    let values = places.into_iter().zip(values);
+                    values.for_each(|(place, value)| answers[place].set(value));
+                });
+                let loads = guards.into_iter().map(|(place, guard)| {
+                    let value = loaded.clone().map(|()| answers[place].take());
+                    (place, guard, value)
+                });
+                let tell = |place: usize, value: Option<V>| answers[place].set(value.map(A::from));
+                conclude_all(loads, &made, tell);
+                loaded?;
+            }
+            let Some((place, mut wait)) = waits.next() else {
+                return Ok(keys.in_order());
+            };
+            guards = Vec::new();
+            match poll_fn(|cx| wait.poll_claim(cx)).await {
+                Claim::Guard(guard, _) => guards.push((place, guard)),
+                claim => keys.answers[place] = answer(claim).map(A::from),
+            }
+        }
+    }
 }
 
 /// The panic message of a load that returned another number of values than it was given keys.
@@ -127,12 +170,9 @@ pub(crate) fn wrong_number_of_values(keys: usize, values: usize) -> String {
     )
 }
 
-const ASK: Request = Request::value(Want::Optional);
-
-/// The request of a call to another call's load while it has its own keys to load. It must not be
-/// told to lead: that load would then wait for this call's own keys, and their closure might even
-/// wait for that load.
-const LATER: Request = Request::value(Want::LookUpAgain);
+/// While a call loads its own keys it must not be told to lead another: that load would then wait
+/// for this call's own keys, and their closure might even wait for that load. So it looks again.
+const ASK: Request = Request::value(Want::LookUpAgain);
 
 impl<K, V, S> Cache<K, V, S>
 where
@@ -219,33 +259,16 @@ where
         E: Send + Sync + 'static,
         F: Future<Output = Result<Vec<Option<V>>, E>>,
     {
-        let mut keys = Keys::look_up(keys, |keys| self.get_many(keys));
-        let (core, unique, answers) = (self.core(), &keys.unique, &mut keys.answers);
-        // In the order of their hashes, in which shards keep loads and entries: the memory that one
-        // key needs is near to that of the last.
-        let missing = keys.missing.iter().map(|&at| (core.hash(&unique[at]), at));
-        let mut missing: Vec<_> = missing.collect();
-        missing.sort_unstable();
-        let (mut guards, mut waiters) = (Vec::with_capacity(missing.len()), Vec::new());
-        for (hash, place) in missing {
-            let key = Owned(Some(unique[place].clone()));
-            let mut claimant = Claimant::new(core, key, LATER).with_hash(hash);
-            match claimant.step(None) {
-                Some(Claim::Guard(guard, _)) => guards.push((place, guard)),
-                Some(claim) => answers[place] = answer(Err(claim)),
-                None => waiters.push((place, claimant)),
-            }
-        }
-        run(guards, &mut load, unique, answers).await?;
-        for (place, mut waiter) in waiters {
-            waiter.wait_now(ASK);
-            match poll_fn(|cx| waiter.poll_claim(cx)).await {
-                Claim::Guard(guard, _) => {
-                    run(vec![(place, guard)], &mut load, unique, answers).await?;
-                }
-                claim => answers[place] = answer(Err(claim)),
-            }
-        }
-        Ok(keys.in_order())
+        let core = self.core();
+        let keys = Keys::look_up::<Cloned, V, _, _>(core, keys, |_, value| value);
+        let load = |keys| {
+            let values = load(keys);
+            async { values.await.map_err(Arc::new) }
+        };
+        let made = |_: &_, value: Result<_, Arc<E>>| match value {
+            Ok(value) => of_option(value),
+            Err(error) => Err(Outcome::Error(error)),
+        };
+        core.load_all(keys, load, made).await
     }
 }

@@ -3,7 +3,6 @@
 //!
 //! Threads and tasks take the same steps; [`wait`](super::wait) says how a thread waits.
 
-use super::cycle::thread_number;
 use super::guard::{Guard, Home, Keyless};
 use super::key::{CacheKey, CacheValue, Key};
 use super::state::{Load, Outcome, Phase, RevokedBy, Ticket, Verdict, Want};
@@ -14,6 +13,7 @@ use crate::map::Revalidated;
 use crate::node::NodePtr;
 use crate::operations::{Change, Core, Hold};
 use crate::stats::Count;
+use crate::stripe::thread_number;
 use crate::time::{self, MAX_LIFETIME_NANOS, NEVER};
 use std::future::poll_fn;
 use std::hash::BuildHasher;
@@ -121,14 +121,6 @@ impl<K, V, H: Home<K, V>, Y: Key<K>> Claimant<K, V, H, Y> {
     /// The load that the call waits for.
     pub(crate) fn awaited(&self) -> Option<&Arc<Load<K, V>>> {
         self.waits.as_ref()
-    }
-
-    /// A call that had other work to do now waits like any other call.
-    pub(crate) fn wait_now(&mut self, ask: Request) {
-        self.ask = ask;
-        if let (Some(load), Some(ticket)) = (&self.waits, self.ticket) {
-            load.wait_now(ticket);
-        }
     }
 
     /// The call waits for its own load from now on, as another call would that wants this. The load

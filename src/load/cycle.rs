@@ -20,11 +20,9 @@
 
 use super::state::Ticket;
 use crate::process::PerProcess;
-use crate::sync::IS_MODEL;
-use std::cell::Cell;
+use crate::stripe::thread_number;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The wait of each waiting thread. Always `parking_lot`'s: an explorer's threads do not look for
 /// cycles.
@@ -85,22 +83,6 @@ pub(crate) fn fault(others: usize, hash: u64) -> String {
         "deadlock: this call would wait for the load of the key with the hash {hash:#018x}, \
          {who}; the call is refused"
     )
-}
-
-/// The number of the calling thread; 0 if the thread is ending.
-pub(crate) fn thread_number() -> u64 {
-    static NEXT: AtomicU64 = AtomicU64::new(1);
-    thread_local!(static NUMBER: Cell<u64> = const { Cell::new(0) });
-    if IS_MODEL {
-        return 0;
-    }
-    let draw = |number: &Cell<u64>| {
-        if number.get() == 0 {
-            number.set(NEXT.fetch_add(1, Ordering::Relaxed));
-        }
-        number.get()
-    };
-    NUMBER.try_with(draw).unwrap_or(0)
 }
 
 /// The wait of the calling thread, as long as it lasts.

@@ -64,8 +64,6 @@ pub(crate) struct Guard<K, V, H: Home<K, V>> {
     pub(super) ended: bool,
     /// Whether the key was absent when the run began.
     pub(super) absent: bool,
-    /// Whether it stands in the queue of the reloads: then another call may have taken it over.
-    pub(super) queued: bool,
     /// What waiters get if this is dropped; without it, the next of them leads.
     pub(super) on_drop: Option<OnDrop<K, V, H::Hasher>>,
 }
@@ -184,7 +182,6 @@ impl<K, V, H: Home<K, V>> Guard<K, V, H> {
             runs: false,
             ended: false,
             absent: false,
-            queued: false,
             on_drop: None,
         }
     }
@@ -285,13 +282,11 @@ impl<K, V, H: Home<K, V>> Guard<K, V, H> {
     #[cold]
     #[inline(never)]
     fn end_dropped(&mut self) {
-        if self.queued && !self.load.take_lead(Phase::Queued) {
-            return;
-        }
         let outcome = match self.on_drop {
             Some(on_drop) => on_drop(self.core().as_deref(), &self.load),
             None => Outcome::Nothing,
         };
+        self.remember(&outcome);
         self.end(&outcome, self.runs);
     }
 }

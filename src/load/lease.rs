@@ -1,7 +1,6 @@
 //! Leases: the right to load a key as a value, for code that cannot run inside a closure.
 
 use super::claim::{Claim, Claimant, Request};
-use super::cycle::thread_number;
 use super::guard::{Filling, Keyless, OwnedGuard};
 use super::key::Owned;
 use super::state::{Outcome, Want};
@@ -9,6 +8,7 @@ use super::wait::{LeadMark, block_on, block_until, mark_lead};
 use crate::RandomState;
 use crate::cache::Cache;
 use crate::operations::LifetimeSource;
+use crate::stripe::thread_number;
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::hash::{BuildHasher, Hash};

@@ -88,6 +88,6 @@ pub use lease::{Filled, Lease, Leased};
 
 pub(crate) use bulk::{Keys, wrong_number_of_values};
 pub(crate) use claim::{Claim, Claimant, Over, Request};
-pub(crate) use guard::{CallGuard, Guard, Home, Keyless, OwnedGuard};
+pub(crate) use guard::{Guard, Home, Keyless, OnDrop, OwnedGuard};
 pub(crate) use key::{ByRef, CacheHasher, CacheKey, CacheValue, Key, Owned};
-pub(crate) use run::{error_of, fallible, poll_leader};
+pub(crate) use run::{Made, conclude_all, error_of, fallible, lead};

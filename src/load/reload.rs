@@ -23,58 +23,64 @@ impl<K, V, H: Home<K, V>> Guard<K, V, H> {
         self
     }
 
-    /// Whether the key had a live entry when the run began.
-    pub(crate) fn is_reload(&self) -> bool {
-        self.load().reload_until().is_some()
-    }
-
-    /// Starts the run, and its time: waiting in the queue does not count. Returns the cache's time,
-    /// or `None` if the cache was dropped.
-    pub(crate) fn begin_run(&self) -> Option<u64> {
-        let now = self.now()?;
-        self.load().set_began(now);
-        Some(now)
-    }
-
-    /// The cache's time; `None` if the cache is gone.
-    pub(crate) fn now(&self) -> Option<u64> {
-        self.core().map(|core| core.shared.clock.now())
-    }
-
-    /// The guard stands in a queue from now on: another call may take the load over.
-    pub(crate) fn enter_queue(&mut self) {
+    /// The load waits for a thread from now on. The thread that [takes it](Self::of_queued) leads,
+    /// or a call that takes it over.
+    pub(crate) fn into_queue(mut self) -> Arc<Load<K, V>> {
+        self.ended = true;
         self.load().queue();
-        self.queued = true;
+        Arc::clone(self.load())
     }
 
-    /// Leaves the queue; `None` if another call has taken the load over, or its run would be of no
-    /// use.
-    pub(crate) fn leave_queue(mut self) -> Option<Self> {
-        if !self.load().take_lead(Phase::Queued) {
-            // The load may come into the queue once more: by another guard.
-            self.ended = true;
+    /// The guard of a load that waits for a thread; `None` if another call has taken it over, or
+    /// its run would be of no use.
+    pub(crate) fn of_queued(
+        home: H,
+        load: &Arc<Load<K, V>>,
+        on_drop: OnDrop<K, V, H::Hasher>,
+    ) -> Option<Self> {
+        if !load.take_lead(Phase::Queued) {
             return None;
         }
-        self.queued = false;
-        if !self.is_useless() {
-            return Some(self);
+        let mut guard = Self::new(home, Arc::clone(load)).in_background(on_drop);
+        guard.runs = true;
+        if load.is_wanted() {
+            return Some(guard);
         }
         // It was revoked before its run, which is no failure.
-        if let Some(core) = self.core() {
+        if let Some(core) = guard.core() {
             core.shared.count(Count::DiscardedLoads);
         }
-        self.keep();
+        guard.keep();
         None
     }
 
-    /// Whether no call wants the outcome, and it would not be stored.
-    fn is_useless(&self) -> bool {
-        !self.load().is_current() && !self.load().has_waiters()
+    /// Whether the key had a live entry when the run began.
+    fn is_reload(&self) -> bool {
+        self.load().reload_until().is_some()
     }
 
-    /// Whether it still has to stand in the queue.
-    pub(crate) fn is_queued(&self) -> bool {
-        self.load().is_queued() && !self.is_useless()
+    /// Starts the run, and its time: waiting for a thread or a task does not count. False if the
+    /// cache is gone.
+    pub(crate) fn begin_run(&self) -> bool {
+        let now = self.core().map(|core| core.shared.clock.now());
+        now.map(|now| self.load().set_began(now)).is_some()
+    }
+
+    /// What the policies are told of a value that the run has made: what the loader says about it,
+    /// and how long it took.
+    pub(crate) fn from_load(
+        &self,
+        lifetime: Option<Option<Duration>>,
+        refresh: Option<Duration>,
+    ) -> FromLoad {
+        let began = self.load().began();
+        let ended = self.core().map_or(began, |core| core.shared.clock.now());
+        FromLoad {
+            lifetime,
+            refresh,
+            reload: self.is_reload(),
+            took: Duration::from_nanos(time::elapsed(ended, began)),
+        }
     }
 }
 

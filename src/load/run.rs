@@ -6,19 +6,20 @@
 //! closure's future.
 
 use super::claim::{Claim, Claimant};
-use super::cycle::thread_number;
 use super::guard::{Guard, Home, Keyless};
 use super::key::{CacheKey, CacheValue, Key};
-use super::state::{Load, Outcome, Want};
+use super::state::{Outcome, Want};
 use super::wait::{in_loader, mark_lead};
+use crate::contain::contain;
 use crate::operations::LifetimeSource;
+use crate::stripe::thread_number;
 use std::any::{Any, TypeId};
 use std::future::{Future, poll_fn};
 use std::hash::BuildHasher;
 use std::iter;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 /// The run of a call that leads: its guard, the live entry over which it leads, and what its own
@@ -61,31 +62,32 @@ where
                 Claim::Guard(guard, seen) => (guard, seen),
                 claim => return Err(claim),
             };
-            let made = {
-                let load = || iter::once(&**guard.load());
-                let mut code = pin!(make(seen.as_deref()));
-                poll_fn(|cx| poll_leader(load(), code.as_mut(), cx)).await
-            };
+            let made = lead(iter::once(&guard), pin!(make(seen.as_deref()))).await;
             Ok((guard, seen, made))
         }
     }
 }
 
-/// Polls the code of a leader. The polling thread leads the loads until the poll ends; if the code
-/// is ready, also while the loads then end, since user code runs there as well.
-pub(crate) fn poll_leader<'l, K: 'l, V: 'l, F: Future>(
-    loads: impl Iterator<Item = &'l Load<K, V>> + Clone,
-    code: Pin<&mut F>,
-    cx: &mut Context<'_>,
-) -> Poll<F::Output> {
-    let lead = |thread| loads.clone().for_each(|load| load.set_leader(thread));
-    lead(thread_number());
-    let _mark = mark_lead();
-    let polled = code.poll(cx);
-    if polled.is_pending() {
-        lead(0);
-    }
-    polled
+/// Polls the code of a leader, which has these guards. The polling thread leads the loads until the
+/// poll ends; if the code is ready, also while the loads then end, since user code runs there as
+/// well.
+pub(crate) fn lead<'g, K: 'g, V: 'g, H: Home<K, V> + 'g, F: Future + ?Sized>(
+    guards: impl Iterator<Item = &'g Guard<K, V, H>> + Clone,
+    mut code: Pin<&mut F>,
+) -> impl Future<Output = F::Output> {
+    let lead = move |thread| {
+        let loads = guards.clone().map(Guard::load);
+        loads.for_each(|load| load.set_leader(thread));
+    };
+    poll_fn(move |cx| {
+        lead(thread_number());
+        let _mark = mark_lead();
+        let polled = code.as_mut().poll(cx);
+        if polled.is_pending() {
+            lead(0);
+        }
+        polled
+    })
 }
 
 /// What the code of a call has made: the value, and how long it lives; or the failure. `Nothing`
@@ -110,6 +112,31 @@ pub(crate) fn conclude<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHa
         Err(Claim::Value(seen)) => Ok(seen),
         Err(Claim::Failed(failure)) => Err(failure),
         Err(_) => unreachable!("a call that waits gets a value, a failure, or the lead"),
+    }
+}
+
+/// Ends the loads of one call by what `made` makes of the answers beside their guards, and tells
+/// each value, with its place. User code that panics about one of them does not keep the others
+/// from their values: the first panic goes on when all have ended.
+pub(crate) fn conclude_all<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>, T>(
+    loads: impl IntoIterator<Item = (usize, Guard<K, V, H>, T)>,
+    made: impl Fn(&Guard<K, V, H>, T) -> Made<V>,
+    mut tell: impl FnMut(usize, Option<V>),
+) {
+    let mut panicked = None;
+    for (place, guard, answer) in loads {
+        let end = || {
+            let made = made(&guard, answer);
+            conclude(Ok((guard, None, made)))
+        };
+        match catch_unwind(AssertUnwindSafe(end)) {
+            Ok(ended) => tell(place, ended.ok().map(|seen| seen.value)),
+            Err(panic) if panicked.is_none() => panicked = Some(panic),
+            Err(panic) => _ = contain(|| drop(panic)),
+        }
+    }
+    if let Some(panic) = panicked {
+        resume_unwind(panic);
     }
 }
 

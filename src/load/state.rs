@@ -5,10 +5,11 @@
 //! waiter that has to look again keeps its own, so a place in the order is never lost. To join, to
 //! leave and to hand the lead on take as long for many waiters as for few.
 
-use super::cycle::{WaitTarget, thread_number};
+use super::cycle::WaitTarget;
 use crate::compute::Entry;
 use crate::contain::contain;
 use crate::process::Process;
+use crate::stripe::thread_number;
 use crate::sync::{AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering, thread_local};
 use crate::time::{self, NEVER};
 use std::any::{Any, TypeId};
@@ -38,12 +39,13 @@ pub(crate) enum Want {
     Value,
     /// A value, or that there is none.
     Optional,
-    /// The same, for a call that has other work to do first: it never leads, but looks the key up
-    /// again.
+    /// The same, for a call that may have other work to do first: it never leads, but looks the key
+    /// up again.
     LookUpAgain,
     /// A value, or an error of this type.
     Fallible(TypeId),
-    /// A value, or that there is none, or an error of this type.
+    /// A value, or that there is none, or an error of this type. It never leads either: the future
+    /// of a refresh may not be polled for long.
     Any(TypeId),
     /// None: the waiter wants to run its own code.
     OwnTurn,
@@ -317,14 +319,16 @@ impl<K, V> Load<K, V> {
     }
 
     /// The run has to wait for a thread of the reloads. Misses and computes that wait already look
-    /// again: the first of them takes it over.
+    /// again: the first of them takes it over. The others wake: one of them may have to run it.
     pub(crate) fn queue(&self) {
         let mut state = self.state();
         state.phase = Phase::Queued;
+        self.set_leader(0);
         let takes_over = |want| !matches!(want, Want::Any(_));
         let wakers = state.tell(|want| takes_over(want).then_some(Verdict::Retry));
         drop(state);
         wake_all(wakers);
+        self.wake_waiters();
     }
 
     /// What the load is to remember if its run ends without a value, until the next run ends;
@@ -350,6 +354,11 @@ impl<K, V> Load<K, V> {
     /// Whether it waits for a thread.
     pub(crate) fn is_queued(&self) -> bool {
         self.phase() == Phase::Queued
+    }
+
+    /// Whether its outcome would be stored, or a call waits for it.
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.is_current() || self.has_waiters()
     }
 
     /// Takes the lead of a load that has none at work, but this `phase`. True for the first that
@@ -379,17 +388,6 @@ impl<K, V> Load<K, V> {
             state.add(ticket, want, None);
         }
         joins
-    }
-
-    /// The waiter's call has finished its other work: from now on it waits like any other.
-    pub(crate) fn wait_now(&self, ticket: Ticket) {
-        let mut state = self.state();
-        let later = |(want, queue): &mut (Want, Queue)| {
-            (*want == Want::LookUpAgain).then(|| queue.remove(&ticket))?
-        };
-        if let Some(waiter) = state.queues.iter_mut().find_map(later) {
-            state.add(ticket, Want::Optional, waiter);
-        }
     }
 
     /// The verdict for a waiter, which then no longer waits; `None` as long as it has to wait, for
@@ -494,7 +492,8 @@ impl<K, V> Load<K, V> {
             if want.accepts(outcome) {
                 Some(Verdict::Ended(outcome.clone()))
             } else {
-                (!current || want == Want::LookUpAgain).then_some(Verdict::Retry)
+                let leads = !matches!(want, Want::LookUpAgain | Want::Any(_));
+                (!current || !leads).then_some(Verdict::Retry)
             }
         };
         let mut wakers = state.tell(verdict);

@@ -2,15 +2,16 @@
 //! threads of the cache, or in tasks of the program's spawner. The calls wait for the outcome. The
 //! load goes on when they leave.
 
-use super::call::{Answer, answer, dropped, run, run_many, task};
-use super::loader::LoadError;
-use super::{Inner, LoadingCache};
+use super::call::{Answer, answer, dropped, end, failed, of_loaded};
+use super::kinds::AnyAsyncLoader;
+use super::loader::{LoadError, Loaded};
+use super::{Inner, LoadingCache, Spawner};
 use crate::contain::contain;
-use crate::load::state::{Load, RevokedBy, Verdict, Want};
-use crate::load::wait::block_on;
+use crate::load::state::{RevokedBy, Verdict, Want};
+use crate::load::wait::{block_on, runs_loader};
 use crate::load::{
-    ByRef, CacheHasher, CacheKey, CacheValue, Claim, Claimant, Key, Keys, Over, Owned, OwnedGuard,
-    Request, fallible, wrong_number_of_values,
+    ByRef, CacheHasher, CacheKey, CacheValue, Claim, Claimant, Guard, Key, Keys, Over, Owned,
+    OwnedGuard, Request, conclude_all, fallible, lead, wrong_number_of_values,
 };
 use crate::operations::WeakHandle;
 use equivalent::Equivalent;
@@ -18,47 +19,84 @@ use std::any::TypeId;
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::hash::Hash;
-use std::pin::Pin;
+use std::iter;
+use std::pin::{Pin, pin};
 use std::sync::{Arc, OnceLock, Weak};
 use std::task::{Context, Poll, ready};
+
+/// The number of keys that a loader was given, and that of its values, if these differ.
+type WrongNumber = Arc<OnceLock<(usize, usize)>>;
 
 /// What a call takes from the load that it wants: whatever that comes to.
 pub(super) fn anything<E: 'static>() -> Want {
     Want::Any(TypeId::of::<LoadError<E>>())
 }
 
-/// Makes a load run that a call has begun.
-type Launch<'l, K, V, E, S> = &'l mut dyn FnMut(&Inner<K, V, E, S>, OwnedGuard<K, V, S>);
-
-/// The number of keys that a loader was given, and that of its values, if these differ.
-type WrongNumber = Arc<OnceLock<(usize, usize)>>;
+/// Makes the code of loads run as a task. After a panic it has ended, and their guards are dropped;
+/// also if the spawner panics, or drops the task.
+fn spawn(spawner: &Spawner, run: impl Future<Output = ()> + Send + 'static) {
+    let task = Box::pin(async move {
+        let mut run = pin!(run);
+        poll_fn(|cx| contain(|| run.as_mut().poll(cx)).unwrap_or(Poll::Ready(()))).await;
+    });
+    contain(|| spawner(task));
+}
 
 impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher> Inner<K, V, E, S> {
     /// Makes a load or a reload run in the background.
-    pub(super) fn launch(&self, guard: OwnedGuard<K, V, S>) {
-        let guard = guard.in_background(dropped::<K, V, E, S>);
-        match &self.spawner {
-            None => self.threads.push(guard),
-            Some(spawner) => {
-                let loads = vec![Arc::clone(guard.load())];
-                let task = task(loads, run(Arc::clone(&self.loader), guard));
-                // A spawner that panics drops the task, and the guard: the caller goes on.
-                contain(|| spawner(task));
+    fn launch(&self, guard: OwnedGuard<K, V, S>) {
+        match self {
+            Self::Threads(threads) => threads.push(guard),
+            Self::Tasks(loader, spawner) => {
+                let guard = guard.in_background(dropped::<K, V, E, S>);
+                spawn(spawner, Self::run(Arc::clone(loader), guard));
             }
+        }
+    }
+
+    async fn run(loader: Arc<dyn AnyAsyncLoader<K, V, E>>, guard: OwnedGuard<K, V, S>) {
+        if guard.begin_run() {
+            let (key, old) = (guard.load().key(), guard.old());
+            let value = old.as_ref().map(|(old, _)| &old.value);
+            let reply = lead(iter::once(&guard), loader.load(key, value).as_mut()).await;
+            _ = end(guard, reply.map_err(failed), old);
         }
     }
 
     /// Makes loads of absent keys run in one task.
     fn launch_many(&self, guards: Vec<OwnedGuard<K, V, S>>, wrong: &WrongNumber) {
-        let Some(spawner) = &self.spawner else {
+        if let Self::Tasks(loader, spawner) = self
+            && !guards.is_empty()
+        {
+            let guards = guards.into_iter();
+            let guards = guards.map(|guard| guard.in_background(dropped::<K, V, E, S>));
+            let (loader, wrong) = (Arc::clone(loader), Arc::clone(wrong));
+            spawn(spawner, Self::run_many(loader, guards.collect(), wrong));
+        }
+    }
+
+    async fn run_many(
+        loader: Arc<dyn AnyAsyncLoader<K, V, E>>,
+        guards: Vec<OwnedGuard<K, V, S>>,
+        wrong: WrongNumber,
+    ) {
+        if !guards.iter().all(Guard::begin_run) {
             return;
-        };
-        let loads = guards.iter().map(|guard| Arc::clone(guard.load()));
-        let (loads, loader) = (loads.collect(), Arc::clone(&self.loader));
-        let guards = guards.into_iter();
-        let guards = guards.map(|guard| guard.in_background(dropped::<K, V, E, S>));
-        let run = run_many(loader, guards.collect(), Arc::clone(wrong), drop);
-        contain(|| spawner(task(loads, run)));
+        }
+        let keys = guards.iter().map(|guard| guard.load().key().clone());
+        let keys: Vec<K> = keys.collect();
+        let loaded = lead(guards.iter(), loader.load_many(&keys).as_mut()).await;
+        let number = loaded.as_ref().map_or(keys.len(), Vec::len);
+        if number != keys.len() {
+            _ = wrong.set((keys.len(), number));
+            return;
+        }
+        let mut values = loaded.map(Vec::into_iter).map_err(failed);
+        let loads = guards.into_iter().map(|guard| {
+            let value = values.as_mut().map(|values| values.next().flatten());
+            (0, guard, value.map_err(|error| error.clone()))
+        });
+        conclude_all(loads, of_loaded, |_, _| ());
     }
 }
 
@@ -68,6 +106,8 @@ pub(super) struct Call<K, V, E, S, Y: Key<K>> {
     /// comes.
     claimant: Claimant<K, V, WeakHandle<K, V, S>, Y>,
     inner: Weak<Inner<K, V, E, S>>,
+    /// For a call that loads its keys by the loader's `load_many`.
+    many: Option<WrongNumber>,
     /// Whether it has begun the load that it waits for.
     began: bool,
     /// Whether it has gone on from a late load to a newer one.
@@ -81,18 +121,21 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher, Y: Ke
         Self {
             claimant: Claimant::new(cache.cache.downgrade(), key, ask),
             inner: Arc::downgrade(&cache.inner),
+            many: None,
             began: false,
             switched: false,
         }
     }
 
+    /// It has begun this load, and waits for it as any other call would, from before it runs.
+    fn wait_for_own(&mut self, guard: &OwnedGuard<K, V, S>) {
+        self.claimant.wait_for_own(guard, anything::<E>());
+        self.began = true;
+    }
+
     /// Claims the key. The answer, or `None` if the call has to wait: for another call's load, or
     /// for one that it has begun and launched. `told` is the verdict about its last wait.
-    pub(super) fn claim(
-        &mut self,
-        told: Option<Verdict<V>>,
-        launch: Launch<'_, K, V, E, S>,
-    ) -> Option<Answer<V, E>> {
+    pub(super) fn claim(&mut self, told: Option<Verdict<V>>) -> Option<Answer<V, E>> {
         self.began = false;
         let guard = match self.claimant.step(told)? {
             Claim::Guard(guard, _) => guard,
@@ -101,59 +144,56 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher, Y: Ke
         let Some(inner) = self.inner.upgrade() else {
             return Some(Err(LoadError::Panicked));
         };
-        // It waits for its own load, as any other call would, from before it runs.
-        self.claimant.wait_for_own(&guard, anything::<E>());
-        self.began = true;
-        launch(&inner, guard);
+        self.wait_for_own(&guard);
+        match &self.many {
+            Some(wrong) => inner.launch_many(vec![guard], wrong),
+            None => inner.launch(guard),
+        }
         None
     }
 
     /// The call's answer, when the load that it waits for has ended, or the one that the key has
     /// then. From an overdue load of another call it goes on once, with the newer load.
-    pub(super) fn poll(
-        &mut self,
-        cx: &Context<'_>,
-        launch: Launch<'_, K, V, E, S>,
-    ) -> Poll<Answer<V, E>> {
+    pub(super) fn poll(&mut self, cx: &Context<'_>) -> Poll<Answer<V, E>> {
         loop {
-            let load = self.claimant.awaited().cloned();
-            let load = load.as_ref();
-            self.run_queued(load);
-            let is_current = load.is_some_and(|load| load.is_current());
             let polled = self.claimant.poll_verdict(cx);
-            // Again, since the call has left its waker: a load that comes into the queue after this
-            // wakes the call.
-            if polled.is_pending() && self.run_queued(load) {
+            // When the call has left its waker: a load that comes into the queue later wakes it.
+            if polled.is_pending() && self.run_queued() {
                 continue;
             }
             let told = ready!(polled);
-            if let Some(load) = load
+            if let Some(load) = self.claimant.awaited()
                 && matches!(told, Some(Verdict::Retry) | None)
             {
-                let overdue = told.is_none() && is_current;
-                let late = overdue || load.revoked() == Some(RevokedBy::NewerLoad);
+                let revoked = load.revoked();
+                let late = revoked.map_or(told.is_none(), |by| by == RevokedBy::NewerLoad);
                 // So has a refresh timed out that did not begin the load.
                 let ask = &mut self.claimant.ask;
-                let timed_out = overdue && (self.began || ask.over == Over::Any);
+                let timed_out = revoked.is_none() && (self.began || ask.over == Over::Any);
                 if late && (self.switched || timed_out) {
                     return Poll::Ready(Err(LoadError::TimedOut));
                 }
                 self.switched |= late;
                 // A refresh takes what a write has stored meanwhile.
-                if !late {
+                if revoked.is_some() && !late {
                     ask.over = Over::Absent;
                 }
             }
-            if let Some(answer) = self.claim(told, launch) {
+            if let Some(answer) = self.claim(told) {
                 return Poll::Ready(answer);
             }
         }
     }
 
-    /// Runs the load that the call waits for, if that has to be; see `ReloadThreads::run_queued`.
-    fn run_queued(&self, load: Option<&Arc<Load<K, V>>>) -> bool {
+    /// On a thread that leads a load: runs the load for which the call would wait, if that waits
+    /// for a thread, since the threads that reload may all have to wait for this one. True if it
+    /// did.
+    fn run_queued(&self) -> bool {
         let inner = self.inner.upgrade();
-        load.is_some_and(|load| inner.is_some_and(|inner| inner.threads.run_queued(load)))
+        match (inner.as_deref(), self.claimant.awaited()) {
+            (Some(Inner::Threads(threads)), Some(load)) => runs_loader() && threads.run(load),
+            _ => false,
+        }
     }
 }
 
@@ -161,7 +201,7 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
     LoadingCache<K, V, E, S>
 {
     /// An error that is remembered for one of the absent keys: with it, the loader is not called.
-    pub(super) fn heed_failures(&self, keys: &Keys<K, V>) -> Result<(), LoadError<E>> {
+    pub(super) fn heed_failures(&self, keys: &Keys<K, Loaded<V>>) -> Result<(), LoadError<E>> {
         let core = self.cache.core();
         if core.failure_backoff.is_none() {
             return Ok(());
@@ -172,8 +212,8 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
             heeds_failures: true,
             ..Request::value(fallible::<LoadError<E>>())
         };
-        for &place in &keys.missing {
-            let mut claimant = Claimant::new(core, ByRef::new(&keys.unique[place]), ask);
+        for &(_, place) in &keys.missing {
+            let mut claimant = Claimant::new(core, ByRef::new(&keys.keys[place]), ask);
             if let Some(claim @ Claim::Failed(_)) = claimant.step(None) {
                 _ = answer(claim)?;
             }
@@ -185,33 +225,33 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
     /// all that no other call loads. The call waits for the other loads when its own have ended.
     pub(super) async fn load_all_in_task(
         &self,
-        mut keys: Keys<K, V>,
-    ) -> Result<Vec<Option<V>>, LoadError<E>> {
+        mut keys: Keys<K, Loaded<V>>,
+    ) -> Result<Vec<Option<Loaded<V>>>, LoadError<E>> {
         let wrong = WrongNumber::default();
+        let call = || {
+            let mut call = Call::new(self, Owned(None), Request::value(Want::LookUpAgain));
+            call.many = Some(Arc::clone(&wrong));
+            call
+        };
+        let (mut led, waits) = keys.claim(&self.cache.downgrade());
+        led.sort_unstable_by_key(|(place, _)| *place);
         let (mut guards, mut calls) = (Vec::new(), Vec::new());
-        for &place in &keys.missing {
-            let key = ByRef::new(&keys.unique[place]);
-            let mut call = Call::new(self, key, Request::value(Want::LookUpAgain));
-            match call.claim(None, &mut |_, guard| guards.push(guard)) {
-                Some(answer) => keys.answers[place] = answer?.map(|seen| seen.value),
-                None => calls.push((place, call)),
-            }
+        for (place, guard) in led {
+            let mut call = call();
+            call.wait_for_own(&guard);
+            guards.push(guard);
+            calls.push((place, call));
         }
-        if !guards.is_empty() {
-            self.inner.launch_many(guards, &wrong);
+        self.inner.launch_many(guards, &wrong);
+        for (place, claimant) in waits {
+            calls.push((place, Call { claimant, ..call() }));
         }
-        calls.sort_by_key(|(_, call)| !call.began);
         for (place, mut call) in calls {
-            // From now on it waits like any other.
-            call.claimant.wait_now(Request::value(Want::Optional));
-            let mut launch = |inner: &Inner<K, V, E, S>, guard| {
-                inner.launch_many(vec![guard], &wrong);
-            };
-            let answer = poll_fn(|cx| call.poll(cx, &mut launch)).await;
+            let answer = poll_fn(|cx| call.poll(cx)).await;
             if let Some(&(asked, got)) = wrong.get() {
                 panic!("{}", wrong_number_of_values(asked, got));
             }
-            keys.answers[place] = answer?.map(|seen| seen.value);
+            keys.answers[place] = answer?.map(|seen| seen.value.into());
         }
         Ok(keys.in_order())
     }
@@ -227,11 +267,6 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
         let Some(hit) = core.shared.find_live(hash, key, &pin) else {
             return;
         };
-        // The caller may have judged by a clock that is ahead.
-        let now = core.shared.clock.now();
-        if !(hit.node.refresh()).is_some_and(|refresh| refresh.is_stale(now)) {
-            return;
-        }
         let key = Owned(Some(hit.node.key().clone()));
         drop(pin);
         let ask = Request {

@@ -38,7 +38,6 @@ impl<K, V, S> CacheBuilder<K, V, S> {
         LoadingBuilder {
             cache: self,
             loader: loader.erase(),
-            is_async: IS_ASYNC,
             refresh_fault: None,
             threads: None,
             spawner: None,
@@ -68,8 +67,7 @@ impl<K, V, S> CacheBuilder<K, V, S> {
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct LoadingBuilder<K, V, E, S = RandomState> {
     cache: CacheBuilder<K, V, S>,
-    loader: Arc<dyn AnyLoader<K, V, E>>,
-    is_async: bool,
+    loader: AnyLoader<K, V, E>,
     /// What is wrong with the refresh policy.
     refresh_fault: Option<&'static str>,
     threads: Option<usize>,
@@ -305,11 +303,14 @@ where
             return Err(self.cache.fault(&fault));
         }
         let cache = self.cache.try_build()?;
-        let (loader, most) = (Arc::clone(&self.loader), self.threads.unwrap_or(1));
-        let inner = Inner {
-            loader: self.loader,
-            threads: Arc::new(ReloadThreads::new(loader, most, cache.name())),
-            spawner: self.spawner,
+        let inner = match self.loader {
+            AnyLoader::Blocking(loader) => {
+                let threads = ReloadThreads::new(loader, &cache, self.threads.unwrap_or(1));
+                Inner::Threads(Arc::new(threads))
+            }
+            AnyLoader::Async(loader) => {
+                Inner::Tasks(loader, self.spawner.expect("it was looked for above"))
+            }
         };
         Ok(LoadingCache {
             cache,
@@ -319,7 +320,8 @@ where
 
     /// The first setting that is wrong, with its value and what is allowed.
     fn fault(&self) -> Option<String> {
-        match (self.is_async, self.threads, &self.spawner) {
+        let is_async = matches!(self.loader, AnyLoader::Async(_));
+        match (is_async, self.threads, &self.spawner) {
             (_, Some(0), _) => Some("reload_threads is 0, but must be at least 1".to_string()),
             (false, _, Some(_)) => Some(
                 "spawner is set, but is allowed for an async loader only: other loaders run on \

@@ -1,9 +1,8 @@
 //! What may be given as a loader: a type or a closure, with futures or without. The cache keeps it
 //! with its type erased.
 
-use super::loader::{AsyncLoader, Loaded, Loader, Reloaded};
-use crate::load::wait::in_loader;
-use crate::load::{CacheKey, CacheValue, Keyless};
+use super::loader::{AsyncLoader, Loaded, Loader, Reloaded, Reply};
+use crate::load::{CacheKey, CacheValue};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -11,50 +10,33 @@ use std::sync::Arc;
 /// A task for the program's spawner.
 pub(super) type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// What a loader has made of a key, with the value in a box, as it may be large.
-pub(super) type Boxed<V> = Reloaded<Box<Keyless<V>>>;
-
-/// A loader's answer, or a future of it.
-#[allow(missing_debug_implementations, reason = "programs do not see it")]
-pub enum Answering<'a, T, E> {
-    Now(Result<T, E>),
-    Later(Pin<Box<dyn Future<Output = Result<T, E>> + Send + 'a>>),
-}
+/// A future of a loader's answer.
+type Answer<'a, T, E> = Pin<Box<dyn Future<Output = Result<T, E>> + Send + 'a>>;
 
 /// A loader with its type erased.
-pub trait AnyLoader<K, V, E>: Send + Sync {
+#[allow(missing_debug_implementations, reason = "programs do not see it")]
+pub enum AnyLoader<K, V, E> {
+    Blocking(Arc<dyn Loader<K, V, Error = E>>),
+    Async(Arc<dyn AnyAsyncLoader<K, V, E>>),
+}
+
+/// An [`AsyncLoader`] with its type erased.
+pub trait AnyAsyncLoader<K, V, E>: Send + Sync {
     /// Loads a key; reloads it if there is an old value.
-    fn load<'a>(&'a self, key: &'a K, old: Option<&'a V>) -> Answering<'a, Boxed<V>, E>;
-    fn load_many<'a>(&'a self, keys: &'a [K]) -> Answering<'a, Vec<Option<Loaded<V>>>, E>;
+    fn load<'a>(&'a self, key: &'a K, old: Option<&'a V>) -> Answer<'a, Reply<V>, E>;
+    fn load_many<'a>(&'a self, keys: &'a [K]) -> Answer<'a, Vec<Option<Loaded<V>>>, E>;
 }
 
-struct Blocking<L>(L);
-
-struct Async<L>(L);
-
-impl<K: CacheKey, V: CacheValue, L: Loader<K, V>> AnyLoader<K, V, L::Error> for Blocking<L> {
-    fn load<'a>(&'a self, key: &'a K, old: Option<&'a V>) -> Answering<'a, Boxed<V>, L::Error> {
-        Answering::Now(in_loader(|| match old {
-            Some(old) => self.0.reload(key, old).map(Reloaded::boxed),
-            None => self.0.load(key).map(Loaded::boxed),
-        }))
+impl<K: CacheKey, V: CacheValue, L: AsyncLoader<K, V>> AnyAsyncLoader<K, V, L::Error> for L {
+    fn load<'a>(&'a self, key: &'a K, old: Option<&'a V>) -> Answer<'a, Reply<V>, L::Error> {
+        match old {
+            Some(old) => Box::pin(async { self.reload(key, old).await.map(Reloaded::reply) }),
+            None => Box::pin(async { AsyncLoader::load(self, key).await.map(Loaded::reply) }),
+        }
     }
 
-    fn load_many<'a>(&'a self, keys: &'a [K]) -> Answering<'a, Vec<Option<Loaded<V>>>, L::Error> {
-        Answering::Now(in_loader(|| self.0.load_many(keys)))
-    }
-}
-
-impl<K: CacheKey, V: CacheValue, L: AsyncLoader<K, V>> AnyLoader<K, V, L::Error> for Async<L> {
-    fn load<'a>(&'a self, key: &'a K, old: Option<&'a V>) -> Answering<'a, Boxed<V>, L::Error> {
-        Answering::Later(match old {
-            Some(old) => Box::pin(async { self.0.reload(key, old).await.map(Reloaded::boxed) }),
-            None => Box::pin(async { self.0.load(key).await.map(Loaded::boxed) }),
-        })
-    }
-
-    fn load_many<'a>(&'a self, keys: &'a [K]) -> Answering<'a, Vec<Option<Loaded<V>>>, L::Error> {
-        Answering::Later(Box::pin(self.0.load_many(keys)))
+    fn load_many<'a>(&'a self, keys: &'a [K]) -> Answer<'a, Vec<Option<Loaded<V>>>, L::Error> {
+        Box::pin(AsyncLoader::load_many(self, keys))
     }
 }
 
@@ -76,22 +58,22 @@ pub trait IntoLoading<K, V, const IS_ASYNC: bool> {
     type Error: Send + Sync + 'static;
 
     #[doc(hidden)]
-    fn erase(self) -> Arc<dyn AnyLoader<K, V, Self::Error>>;
+    fn erase(self) -> AnyLoader<K, V, Self::Error>;
 }
 
 impl<K: CacheKey, V: CacheValue, L: Loader<K, V>> IntoLoading<K, V, false> for L {
     type Error = L::Error;
 
-    fn erase(self) -> Arc<dyn AnyLoader<K, V, L::Error>> {
-        Arc::new(Blocking(self))
+    fn erase(self) -> AnyLoader<K, V, L::Error> {
+        AnyLoader::Blocking(Arc::new(self))
     }
 }
 
 impl<K: CacheKey, V: CacheValue, L: AsyncLoader<K, V>> IntoLoading<K, V, true> for L {
     type Error = L::Error;
 
-    fn erase(self) -> Arc<dyn AnyLoader<K, V, L::Error>> {
-        Arc::new(Async(self))
+    fn erase(self) -> AnyLoader<K, V, L::Error> {
+        AnyLoader::Async(Arc::new(self))
     }
 }
 

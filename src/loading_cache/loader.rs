@@ -1,6 +1,5 @@
 //! Loaders, and their answers: what they make of a key, or why they make nothing.
 
-use super::kinds::Boxed;
 use crate::expiry::forward;
 use crate::load::Keyless;
 use std::any::Any;
@@ -257,13 +256,8 @@ impl<V> Loaded<V> {
         self
     }
 
-    /// The answer of a reload, with the value in a box, as it may be large.
-    pub(super) fn boxed(self) -> Boxed<V> {
-        Reloaded::New(Loaded {
-            value: Keyless::made(self.value),
-            lifetime: self.lifetime,
-            refresh: self.refresh,
-        })
+    pub(super) fn reply(self) -> Reply<V> {
+        Reloaded::New(self).reply()
     }
 }
 
@@ -311,21 +305,31 @@ pub enum Reloaded<V> {
     Gone,
 }
 
+/// What becomes of a key, the lifetime of its value from now on, and the time until its reload. A
+/// value is in a box, as it may be large.
+pub(super) type Reply<V> = (Change<V>, Option<Option<Duration>>, Option<Duration>);
+
+/// What a loader makes of a key.
+#[derive(Debug)]
+pub enum Change<V> {
+    New(Box<Keyless<V>>),
+    Unchanged,
+    Gone,
+}
+
 impl<V> Reloaded<V> {
-    /// The same, with the value in a box.
-    pub(super) fn boxed(self) -> Boxed<V> {
-        let (expires_in, refresh_in) = match self {
-            Self::New(loaded) => return loaded.boxed(),
-            Self::Gone => return Reloaded::Gone,
-            Self::Unchanged => (None, None),
+    pub(super) fn reply(self) -> Reply<V> {
+        match self {
+            Self::New(loaded) => {
+                let value = Keyless::made(loaded.value);
+                (Change::New(value), loaded.lifetime, loaded.refresh)
+            }
+            Self::Unchanged => (Change::Unchanged, None, None),
             Self::UnchangedFor {
                 expires_in,
                 refresh_in,
-            } => (expires_in, refresh_in),
-        };
-        Reloaded::UnchangedFor {
-            expires_in,
-            refresh_in,
+            } => (Change::Unchanged, expires_in.map(Some), refresh_in),
+            Self::Gone => (Change::Gone, None, None),
         }
     }
 }

@@ -8,9 +8,8 @@
 //! [`threads`] for a reload. Each load of an [`AsyncLoader`] is a task, which the program's spawner
 //! gets when the load begins; the calls that want its value wait for the outcome ([`background`]).
 //!
-//! `read` has the methods that read, `call` calls the loader: all loads and reloads end by its
-//! `run`, which needs no thread of its own. The thread of a call, a reload thread, or a task polls
-//! it; with a [`Loader`] the first poll ends it.
+//! `read` has the methods that read. `call` calls the loader, on the thread of a call, on a reload
+//! thread, or in a task, and ends the load by what the loader answers.
 //!
 //! # The states of an entry and its reload
 //!
@@ -48,7 +47,7 @@ pub use loader::{AsyncLoader, LoadError, Loaded, Loader, Reloaded};
 
 use crate::RandomState;
 use crate::cache::Cache;
-use kinds::{AnyLoader, Task};
+use kinds::{AnyAsyncLoader, Task};
 use std::fmt;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -125,18 +124,19 @@ pub struct LoadingCache<K, V, E, S = RandomState> {
 /// The program's function that runs a task of the cache.
 type Spawner = Box<dyn Fn(Task) + Send + Sync>;
 
-/// The state that the handles share beside the cache.
-struct Inner<K, V, E, S> {
-    loader: Arc<dyn AnyLoader<K, V, E>>,
-    /// For a [`Loader`].
-    threads: Arc<ReloadThreads<K, V, E, S>>,
-    /// For an [`AsyncLoader`], which has no other.
-    spawner: Option<Spawner>,
+/// The loader, and where it runs. The handles share it beside the cache.
+enum Inner<K, V, E, S> {
+    /// A [`Loader`]: on the threads that ask, and on those that reload.
+    Threads(Arc<ReloadThreads<K, V, E, S>>),
+    /// An [`AsyncLoader`]: in tasks.
+    Tasks(Arc<dyn AnyAsyncLoader<K, V, E>>, Spawner),
 }
 
 impl<K, V, E, S> Drop for Inner<K, V, E, S> {
     fn drop(&mut self) {
-        self.threads.close();
+        if let Self::Threads(threads) = self {
+            threads.close();
+        }
     }
 }
 

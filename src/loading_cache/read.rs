@@ -1,7 +1,7 @@
 //! The methods that read, for threads and for tasks.
 
 use super::background::{Call, Refreshing, anything};
-use super::call::{answer, run_here};
+use super::call::{answer, caught, of_loaded, run_here};
 use super::loader::LoadError;
 use super::{Inner, LoadingCache};
 use crate::load::wait::block_on;
@@ -9,7 +9,7 @@ use crate::load::{ByRef, Claim, Claimant, Keyless, Keys, Over, Owned, Request, f
 use crate::operations::{Lookup, Timed};
 use equivalent::Equivalent;
 use std::borrow::ToOwned;
-use std::future::poll_fn;
+use std::future::{poll_fn, ready};
 use std::hash::{BuildHasher, Hash};
 
 impl<K, V, E, S> LoadingCache<K, V, E, S>
@@ -85,14 +85,17 @@ where
             ..Request::value(fallible::<LoadError<E>>())
         };
         let key = ByRef::new(key);
-        let answer = if self.inner.spawner.is_some() {
-            let mut call = Call::new(self, key, ask);
-            poll_fn(|cx| call.poll(cx, &mut Inner::launch)).await
-        } else {
-            let mut claimant = Claimant::new(self.cache.core(), key, ask);
-            match poll_fn(|cx| claimant.poll_claim(cx)).await {
-                Claim::Guard(guard, _) => run_here(&self.inner.loader, guard),
-                claim => answer(claim),
+        let answer = match &**self.inner {
+            Inner::Tasks(..) => {
+                let mut call = Call::new(self, key, ask);
+                poll_fn(|cx| call.poll(cx)).await
+            }
+            Inner::Threads(threads) => {
+                let mut claimant = Claimant::new(self.cache.core(), key, ask);
+                match poll_fn(|cx| claimant.poll_claim(cx)).await {
+                    Claim::Guard(guard, _) => run_here(&*threads.loader, guard),
+                    claim => answer(claim),
+                }
             }
         };
         Ok(answer?.unwrap_or_else(|| unreachable!("it accepts values and errors only")))
@@ -159,20 +162,19 @@ where
     where
         Q: Equivalent<K> + Hash + ?Sized,
     {
-        self.serve(key, Timed::look_up(self.cache.core(), key))
+        Some(self.serve(key, Timed::look_up(self.cache.core(), key)?))
     }
 
-    /// The value that a look-up has found; a reload begins if it may be stale.
+    /// The value that a look-up has found; a reload begins if it is stale.
     #[inline]
-    fn serve<Q>(&self, key: &Q, found: Option<(V, bool)>) -> Option<V>
+    fn serve<Q>(&self, key: &Q, (value, is_stale): (V, bool)) -> V
     where
         Q: Equivalent<K> + Hash + ?Sized,
     {
-        let (value, may_be_stale) = found?;
-        if may_be_stale {
+        if is_stale {
             self.reload(key);
         }
-        Some(value)
+        value
     }
 
     /// Reloads a key, whether or not its value is stale, or joins the load that is under way. An
@@ -204,9 +206,9 @@ where
             ..Request::value(anything::<E>())
         };
         let mut call = Call::new(self, Owned(Some(key)), ask);
-        let answer = call.claim(None, &mut Inner::launch);
+        let answer = call.claim(None);
         debug_assert!(answer.is_none(), "it runs over an entry");
-        let outcome = poll_fn(move |cx| call.poll(cx, &mut Inner::launch));
+        let outcome = poll_fn(move |cx| call.poll(cx));
         Refreshing {
             outcome: Some(Box::pin(outcome)),
         }
@@ -288,16 +290,17 @@ where
         keys: impl IntoIterator<Item = K>,
     ) -> Result<Vec<Option<V>>, LoadError<E>> {
         let core = self.cache.core();
-        let keys = Keys::look_up(keys, |keys| {
-            let found = core.look_up_many::<Timed, _, _>(keys);
-            let found = keys.iter().zip(found);
-            found.map(|(key, found)| self.serve(key, found)).collect()
-        });
+        let serve = |key: &K, found| self.serve(key, found).into();
+        let keys = Keys::look_up::<Timed, _, _, _>(core, keys, serve);
         self.heed_failures(&keys)?;
-        if self.inner.spawner.is_some() {
-            self.load_all_in_task(keys).await
-        } else {
-            self.load_all_here(keys).await
-        }
+        let values = match &**self.inner {
+            Inner::Tasks(..) => self.load_all_in_task(keys).await,
+            Inner::Threads(threads) => {
+                let load = |keys: Vec<K>| ready(caught(|| threads.loader.load_many(&keys)));
+                core.load_all(keys, load, of_loaded).await
+            }
+        };
+        let values = values?.into_iter();
+        Ok(values.map(|loaded| Some(loaded?.value)).collect())
     }
 }

@@ -9,9 +9,12 @@
 //! | meanwhile | then |
 //! |---|---|
 //! | a thread gets to it | it runs the loader |
-//! | a call misses or computes the key | the call takes the load over and runs it (`load`); the queue forgets it |
-//! | a thread that leads a load waits for it ([`ReloadThreads::run_queued`]) | that thread runs it |
+//! | a call misses or computes the key | the call takes the load over and runs it (`load`) |
+//! | a thread that leads a load waits for it | that thread takes it over and runs it |
 //! | a write revokes it, and no call waits | it is not run |
+//!
+//! The load itself says whether it waits for a thread still. The queue forgets those that do not
+//! when a thread gets to them, or when it has doubled.
 //!
 //! So a loader that hangs keeps its thread from the reloads behind it, and from the refreshes that
 //! wait for one of them.
@@ -21,12 +24,13 @@
 //! and runs no blocking loader: it waits for the queue. So does a thread that got its lease from
 //! another thread.
 
-use super::call::run_here;
-use super::kinds::AnyLoader;
+use super::call::{dropped, run_here};
+use super::loader::Loader;
+use crate::cache::Cache;
 use crate::contain::contain;
 use crate::load::state::Load;
-use crate::load::wait::runs_loader;
-use crate::load::{CacheHasher, CacheKey, CacheValue, OwnedGuard};
+use crate::load::{CacheHasher, CacheKey, CacheValue, Guard, OnDrop, OwnedGuard};
+use crate::operations::WeakHandle;
 use crate::process::Process;
 use std::collections::VecDeque;
 // The standard library's locks: models run no threads of the crate.
@@ -37,66 +41,30 @@ use std::time::Duration;
 /// How long a thread waits for another load before it ends.
 const IDLE: Duration = Duration::from_secs(10);
 
-/// From this length on, a queue that has doubled is cleared of loads that need no thread any more.
-const FIRST_CLEARING: usize = 64;
-
 pub(super) struct ReloadThreads<K, V, E, S> {
-    loader: Arc<dyn AnyLoader<K, V, E>>,
+    pub(super) loader: Arc<dyn Loader<K, V, Error = E>>,
+    home: WeakHandle<K, V, S>,
+    /// What the calls get that wait for a load which is not run.
+    on_drop: OnDrop<K, V, S>,
     most: usize,
     name: String,
-    state: Mutex<State<K, V, S>>,
+    state: Mutex<State<K, V>>,
     changed: Condvar,
     process: Process,
 }
 
-struct State<K, V, S> {
-    queue: VecDeque<OwnedGuard<K, V, S>>,
-    /// The length of the queue at which it is cleared.
-    clear_at: usize,
+struct State<K, V> {
+    /// The loads that wait for a thread, in their order. Among them stand loads that another call
+    /// has taken over, or a write has revoked.
+    queue: VecDeque<Arc<Load<K, V>>>,
     threads: usize,
     idle: usize,
     closed: bool,
 }
 
-impl<K, V, S> State<K, V, S> {
-    /// Takes out what needs no thread any more, if the queue has doubled since the last time. It
-    /// has to [leave the queue](OwnedGuard::leave_queue) with the lock released.
-    fn clear(&mut self) -> VecDeque<OwnedGuard<K, V, S>> {
-        if self.queue.len() < self.clear_at {
-            return VecDeque::new();
-        }
-        let queue = std::mem::take(&mut self.queue).into_iter();
-        let (needed, rest) = queue.partition(OwnedGuard::is_queued);
-        self.queue = needed;
-        self.clear_at = (self.queue.len() * 2).max(FIRST_CLEARING);
-        rest
-    }
-}
-
 impl<K, V, E, S> ReloadThreads<K, V, E, S> {
-    pub(super) fn new(
-        loader: Arc<dyn AnyLoader<K, V, E>>,
-        most: usize,
-        cache: Option<&str>,
-    ) -> Self {
-        Self {
-            loader,
-            most,
-            name: format!("wheelhouse-{}-reload", cache.unwrap_or("cache")),
-            state: Mutex::new(State {
-                queue: VecDeque::new(),
-                clear_at: FIRST_CLEARING,
-                threads: 0,
-                idle: 0,
-                closed: false,
-            }),
-            changed: Condvar::new(),
-            process: Process::current(),
-        }
-    }
-
     /// No user code runs under this lock, and a panic under it leaves the state whole.
-    fn lock(&self) -> MutexGuard<'_, State<K, V, S>> {
+    fn lock(&self) -> MutexGuard<'_, State<K, V>> {
         self.process.check();
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -111,36 +79,72 @@ impl<K, V, E, S> ReloadThreads<K, V, E, S> {
         let waiting = std::mem::take(&mut state.queue);
         drop(state);
         self.changed.notify_all();
-        drop(waiting);
+        self.end(waiting);
+    }
+
+    /// The guard of a load from the queue, unless it needs none any more.
+    fn take(&self, load: &Arc<Load<K, V>>) -> Option<OwnedGuard<K, V, S>> {
+        Guard::of_queued(self.home.clone(), load, self.on_drop)
+    }
+
+    /// Ends loads that are not run. With the lock released.
+    fn end(&self, loads: impl IntoIterator<Item = Arc<Load<K, V>>>) {
+        let guards = loads.into_iter().map(|load| self.take(&load));
+        guards.for_each(drop);
     }
 }
 
 impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
     ReloadThreads<K, V, E, S>
 {
+    pub(super) fn new(
+        loader: Arc<dyn Loader<K, V, Error = E>>,
+        cache: &Cache<K, V, S>,
+        most: usize,
+    ) -> Self {
+        Self {
+            loader,
+            home: cache.downgrade(),
+            on_drop: dropped::<K, V, E, S>,
+            most,
+            name: format!("wheelhouse-{}-reload", cache.name().unwrap_or("cache")),
+            state: Mutex::new(State {
+                queue: VecDeque::new(),
+                threads: 0,
+                idle: 0,
+                closed: false,
+            }),
+            changed: Condvar::new(),
+            process: Process::current(),
+        }
+    }
+
     /// Makes a thread run the loader.
-    pub(super) fn push(self: &Arc<Self>, mut guard: OwnedGuard<K, V, S>) {
-        guard.enter_queue();
-        let load = Arc::clone(guard.load());
+    pub(super) fn push(self: &Arc<Self>, guard: OwnedGuard<K, V, S>) {
+        let load = guard.into_queue();
         let mut state = self.lock();
         if state.closed {
             drop(state);
-            return;
+            return self.end([load]);
         }
-        let needless = state.clear();
-        state.queue.push_back(guard);
+        let mut needless = VecDeque::new();
+        if state.queue.len() == state.queue.capacity() {
+            // It has doubled since the last time.
+            let queue = std::mem::take(&mut state.queue).into_iter();
+            (state.queue, needless) = queue.partition(|load| load.is_queued() && load.is_wanted());
+            let count = state.queue.len();
+            state.queue.reserve(count);
+        }
+        state.queue.push_back(load);
         let start = state.idle < state.queue.len() && state.threads < self.most;
         state.threads += usize::from(start);
         drop(state);
         self.changed.notify_one();
-        // A loader may have begun to wait for it, and has not found it in the queue.
-        load.wake_waiters();
         if start {
             self.start();
         }
-        // Since then, another guard may have queued the load again.
-        let again = needless.into_iter().filter_map(OwnedGuard::leave_queue);
-        again.for_each(|guard| self.push(guard));
+        // The others have been taken over, or even queued again, behind this.
+        self.end(needless.into_iter().filter(|load| !load.is_wanted()));
     }
 
     fn start(self: &Arc<Self>) {
@@ -153,21 +157,22 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
             // tries again.
             let failed = (state.threads == 0).then(|| std::mem::take(&mut state.queue));
             drop(state);
-            drop(failed);
+            self.end(failed.unwrap_or_default());
         }
     }
 
     fn work(&self) {
         let mut state = self.lock();
         while !state.closed {
-            if let Some(guard) = state.queue.pop_front() {
+            if let Some(load) = state.queue.pop_front() {
                 drop(state);
-                self.run(guard);
+                self.run(&load);
+                drop(load);
                 state = self.lock();
                 continue;
             }
             state.idle += 1;
-            let is_empty = |state: &mut State<_, _, _>| !state.closed && state.queue.is_empty();
+            let is_empty = |state: &mut State<_, _>| !state.closed && state.queue.is_empty();
             let woken = self.changed.wait_timeout_while(state, IDLE, is_empty);
             let (woken, waited) = woken.unwrap_or_else(PoisonError::into_inner);
             state = woken;
@@ -179,22 +184,12 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
         state.threads -= 1;
     }
 
-    /// Runs a load from the queue on this thread, unless another call has taken it over.
-    fn run(&self, guard: OwnedGuard<K, V, S>) {
-        contain(|| run_here(&self.loader, guard.leave_queue()?).ok());
-    }
-
-    /// On a thread that leads a load and would wait for this one: runs it if it is queued, since
-    /// the threads that reload may all have to wait for that thread. True if it was queued.
-    pub(super) fn run_queued(&self, load: &Arc<Load<K, V>>) -> bool {
-        if !runs_loader() || !load.is_queued() {
-            return false;
-        }
-        let mut state = self.lock();
-        let mut queue = state.queue.iter();
-        let at = queue.position(|guard| Arc::ptr_eq(guard.load(), load));
-        let guard = at.and_then(|at| state.queue.remove(at));
-        drop(state);
-        guard.map(|guard| self.run(guard)).is_some()
+    /// Runs a load on this thread if it still waits for one; true if it did.
+    pub(super) fn run(&self, load: &Arc<Load<K, V>>) -> bool {
+        let guard = self.take(load);
+        let run = |guard: OwnedGuard<K, V, S>| {
+            guard.begin_run() && run_here(&*self.loader, guard).is_ok()
+        };
+        guard.map(|guard| contain(|| run(guard))).is_some()
     }
 }

@@ -1,10 +1,12 @@
-//! The objects that were unlinked and wait to be freed: a queue in four stages.
+//! The memory of what was removed, from its removal until it is freed: a queue in four stages.
 //!
 //! ```text
 //! retire ──► open ──seal──► waiting ──grace over──► draining ──drained──► ready ──► freed by the thread that takes it
 //! ```
 //!
-//! The grace period covers readers. The drain covers pointers that readers and writers left behind
+//! An item is retired after it has left the map, the wheel and the size policy, and after the
+//! listener was called for it. The pass *seals* what was retired: it begins a grace period. The
+//! grace period covers readers. The drain covers pointers that readers and writers left behind
 //! in buffers: after the grace period no thread adds such a pointer any more, so one complete drain
 //! of every buffer, begun after it, has taken the last of them.
 //!
@@ -23,11 +25,14 @@
 //! item's slot. `node/pool.rs` says why the order helps; the crate promises users no order.
 //!
 //! Freeing runs the user's destructors: outside of every lock and pin, a bounded number at a time.
-//! Items that a thread is freeing are in no stage any more; the [`Backlog`] counts those that are
-//! freed.
+//! A run frees after each of its passes; so does a writer, about as many items as the pass has
+//! applied events, and a writer that waits until fewer are unfreed
+//! ([`MaintenanceView::await_reclaim`]). Items that a thread is freeing are in no stage any more;
+//! the [`Backlog`] counts those that are freed.
 #![allow(unsafe_code)]
 
-use super::memory::Backlog;
+use super::MaintenanceView;
+use super::writers::Backlog;
 use crate::map::{Garbage, Map, TablePart};
 use crate::node::Emptied;
 use crate::reclaim::{Domain, Grace};
@@ -261,16 +266,15 @@ impl<K, V> Freeing<K, V> {
         self.report(backlog);
     }
 
-    /// After a run: how many runs in a row have left memory unfreed; `None` if nothing is left, if
-    /// a table is resizing (a run then comes earlier), or if enough runs were made for this reason.
+    /// After a run: how many runs in a row have left memory unfreed; none if a table is resizing.
+    /// `None` if nothing is left, or if enough runs were made for this reason.
     pub(super) fn retry(&mut self, is_resizing: bool) -> Option<u32> {
-        let left = !self.is_empty() && !is_resizing;
-        self.retries = if left {
-            self.retries.saturating_add(1)
-        } else {
-            0
-        };
-        (left && self.retries <= MAX_RECLAIM_RETRIES).then_some(self.retries)
+        if is_resizing || self.is_empty() {
+            self.retries = 0;
+            return is_resizing.then_some(0);
+        }
+        self.retries = self.retries.saturating_add(1);
+        (self.retries <= MAX_RECLAIM_RETRIES).then_some(self.retries)
     }
 
     /// A writer has waited for the current grace period, which has not ended in time.
@@ -350,6 +354,22 @@ impl<K, V> Freeing<K, V> {
         (self.ready, self.draining, self.waiting) = (0, 0, 0);
         self.grace = None;
         all
+    }
+}
+
+impl<K, V> MaintenanceView<'_, K, V> {
+    /// Runs the destructors of what is ready, and gives its memory back. With no lock held.
+    pub(super) fn free(&self, mut ready: Ready<K, V>) {
+        if ready.is_empty() {
+            return;
+        }
+        let items = ready.len();
+        ready.free(&self.shared.map);
+        self.maintenance.backlog.note_freed(items);
+        // The emptied containers are not worth a wait.
+        if let Some(mut state) = self.maintenance.state.try_lock() {
+            state.freeing.reuse(ready);
+        }
     }
 }
 

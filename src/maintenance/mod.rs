@@ -10,7 +10,7 @@
 //! ([`pass`]):
 //!
 //! 1. *start drain*: if the grace period of what was retired is over, this pass begins a drain
-//!    ([`memory`]);
+//!    ([`freeing`]);
 //! 2. *drain*: the read rings go to the size policy, and the batches of the shards, in turn, to the
 //!    wheel and the size policy;
 //! 3. *expire*: what the wheel finds due leaves the map as `Expired`;
@@ -27,8 +27,7 @@
 //!   ([`MaintenanceView::finish`]), many passes in a row ([`runs`]).
 //! - A writer whose batch has reached the soft limit runs one small pass, unless another thread
 //!   holds the lock ([`writers`]).
-//! - If too many events or unfreed values wait, a writer waits for a pass, or runs one
-//!   ([`memory`]).
+//! - If too many events or unfreed values wait, a writer waits for a pass, or runs one.
 //! - Where no thread wakes the cache (`Scheduler::disabled`), callers also remove what is due, a
 //!   few entries at a time.
 //!
@@ -69,7 +68,6 @@
 mod check;
 mod delivery;
 mod freeing;
-mod memory;
 mod pass;
 mod runs;
 #[cfg(all(test, not(wheelhouse_loom)))]
@@ -92,20 +90,17 @@ use crate::stats::Stats;
 use crate::sync::{AtomicU32, Mutex, unlock_fairly};
 use crate::wheel::{Level, Spans, Wheel};
 use freeing::Freeing;
-use memory::Backlog;
 use pass::Plan;
 use std::time::Duration;
 use waking::Waking;
 pub(crate) use writers::WriteOutcome;
-use writers::{BATCH_HARD_LIMIT, BOUNDED_CALLER_BUDGET, CALLER_BUDGET, batch_soft_limit};
+use writers::{BATCH_HARD_LIMIT, BOUNDED_CALLER_BUDGET, Backlog, CALLER_BUDGET, batch_soft_limit};
 
 /// Keeps the wheel, the size policy, the listener and the memory in step with the map. Calls write
 /// to it, so it stands on other cache lines than the state that calls only read.
 #[repr(align(64))]
 pub(crate) struct Maintenance<K, V> {
     is_bounded: bool,
-    /// Whether a call that removes an entry returns after the listener has heard of it.
-    tells_callers: bool,
     /// Events in a batch that make the writer run a pass: at most `writers::BATCH_SOFT_LIMIT`.
     batch_soft_limit: usize,
     caller_budget: usize,
@@ -114,8 +109,8 @@ pub(crate) struct Maintenance<K, V> {
     /// Behind the maintenance lock.
     state: Mutex<State<K, V>>,
     notifier: Notifier<K, V>,
-    /// Which thread calls the listener.
-    pub(crate) delivery: Delivery,
+    /// Which thread calls the listener, if there is one.
+    pub(crate) delivery: Option<Delivery>,
     pub(crate) waking: Waking,
     /// Operations of callers while the cache was untidy.
     operations: AtomicU32,
@@ -138,14 +133,13 @@ impl<K, V> Maintenance<K, V> {
         let eviction = bounded.map(|max| Eviction::new(shared.eviction_policy, max));
         Self {
             is_bounded: bounded.is_some(),
-            tells_callers: listener.is_some() && matches!(delivery, Delivery::Caller),
             batch_soft_limit: batch_soft_limit(bounded, shared.map.shards()),
             caller_budget: bounded.map_or(CALLER_BUDGET, |_| BOUNDED_CALLER_BUDGET),
             spans,
             backlog: Backlog::new(shared.map.shards()),
             state: Mutex::new(State::new(spans, eviction)),
+            delivery: listener.is_some().then_some(delivery),
             notifier: Notifier::new(listener),
-            delivery,
             waking: Waking::new(waker),
             operations: AtomicU32::new(0),
             walks: Mutex::new(()),
@@ -207,7 +201,7 @@ impl<K, V> Maintenance<K, V> {
     pub(crate) fn close(&mut self, shared: &mut Shared<K, V>) {
         // Where no other thread has delivered the rest.
         self.view(shared).drain_last();
-        self.view(shared).deliver_as_caller();
+        self.view(shared).deliver_here();
         let state = self.state.get_mut();
         // Nodes whose key and value have no destructor are freed with the memory of the slabs.
         shared.map.take_apart(|node| {
@@ -253,7 +247,7 @@ impl<K, V> MaintenanceView<'_, K, V> {
     pub(crate) fn bring_up_to_date(&self) {
         self.run_all(Plan {
             expire: false,
-            seal: false,
+            run: false,
             ..Plan::RUN
         });
     }

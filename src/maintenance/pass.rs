@@ -36,7 +36,7 @@ pub(super) const ORDERED_RENEWALS_PER_TURNOVER: usize = 256;
 const EXPIRE_GROUP: usize = 8;
 
 /// A bucket of up to this many nodes is swept on every run of the scheduler thread.
-const MAX_CHEAP_SWEEP: usize = 256;
+pub(super) const MAX_CHEAP_SWEEP: usize = 256;
 
 /// How often within a tick a cache that is over its bound sweeps the current bucket, if that has
 /// more than [`MAX_CHEAP_SWEEP`] nodes.
@@ -45,15 +45,6 @@ pub(super) const SWEEPS_PER_TICK: u64 = 16;
 /// How many nodes of the wheel are examined, in search of a due one, for each unit of the budget
 /// that is left.
 const EXAMINED_PER_EVICTION: usize = 8;
-
-/// Whether a pass searches the wheel's current bucket, whose tick has not ended, for entries that
-/// are due.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Sweep {
-    No,
-    IfCheap,
-    Yes,
-}
 
 /// The kinds of work of one pass, and the amount of each.
 #[derive(Clone, Copy, Debug)]
@@ -70,9 +61,9 @@ pub(super) struct Plan {
     /// Whether this is a pass of a run: it also moves units of tables that grow or shrink, and lets
     /// each entry report its next read again, whatever has happened since it reported the last.
     pub(super) run: bool,
-    pub(super) sweep: Sweep,
-    /// Whether a grace period begins for however few items.
-    pub(super) seal: bool,
+    /// If the wheel's current bucket, whose tick has not ended, has at most so many nodes, it is
+    /// searched for entries that are due.
+    pub(super) sweep: usize,
 }
 
 impl Plan {
@@ -84,8 +75,7 @@ impl Plan {
         expire: true,
         evict: true,
         run: true,
-        sweep: Sweep::No,
-        seal: true,
+        sweep: 0,
     };
 
     /// A pass that frees memory.
@@ -177,7 +167,9 @@ impl<K, V> Pass<'_, K, V> {
         self.renew_reads();
         self.state.freeing.end_drain();
         self.make_room();
-        (self.state.freeing).seal(&shared.domain, self.plan.seal, &maintenance.backlog);
+        // A run leaves nothing behind, however little it is.
+        let is_run = self.plan.own.is_none();
+        (self.state.freeing).seal(&shared.domain, is_run, &maintenance.backlog);
         let gathered = &mut self.state.gathered;
         maintenance.notifier.post(gathered);
         maintenance.backlog.note_applied();
@@ -316,6 +308,7 @@ impl<K, V> Pass<'_, K, V> {
         let mut locked = self.shared.map.lock_shard(shard);
         if self.plan.run && locked.is_resizing() {
             locked.resize_step(RESIZE_UNITS);
+            self.state.done += RESIZE_UNITS as u64;
             self.resizing |= locked.is_resizing();
             self.budget = self.budget.saturating_sub(RESIZE_UNITS);
         }
@@ -450,13 +443,10 @@ impl<K, V> Pass<'_, K, V> {
         let resolution = self.maintenance.spans.resolution();
         let pause = time::saturating_nanos(resolution) / SWEEPS_PER_TICK;
         let state = &mut *self.state;
-        let cheap = || state.wheel.sweep_len(now) <= MAX_CHEAP_SWEEP;
-        let wanted = match self.plan.sweep {
-            Sweep::No => false,
-            Sweep::IfCheap => cheap(),
-            Sweep::Yes => true,
-        };
-        if wanted || (over && (now.wrapping_sub(state.swept_at) >= pause || cheap())) {
+        let is_paused = now.wrapping_sub(state.swept_at) < pause;
+        let least = if over { MAX_CHEAP_SWEEP } else { 0 };
+        let most = self.plan.sweep.max(least);
+        if (over && !is_paused) || (most > 0 && state.wheel.sweep_len(now) <= most) {
             state.swept_at = now;
             state.wheel.sweep(now);
         }

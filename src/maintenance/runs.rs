@@ -6,14 +6,16 @@
 //!
 //! `run_pending_tasks` must return even under constant writes: a run stops once it has done all the
 //! work that existed when it began ([`Goal`]). When each shard has been drained, the remaining work
-//! is known: take out each pending node of the wheel once, and evict each entry over the bound
-//! once. Other threads may do parts of it. Nodes that have become pending since may take part of
-//! the effort, so a run does up to twice as much.
+//! is known: take out each pending node of the wheel once, evict each entry over the bound once,
+//! and end the moves that tables have begun. Other threads may do parts of it. Nodes that have
+//! become pending since may take part of the effort, so a run does up to twice as much.
 
 use super::freeing::is_freeing;
-use super::pass::{Plan, RESIZE_UNITS, RUN_BUDGET, Sweep};
-use super::{MaintenanceView, State, waking};
+use super::pass::{MAX_CHEAP_SWEEP, Plan, RUN_BUDGET};
+use super::waking::{COALESCE_DELAY, Run};
+use super::{Maintenance, MaintenanceView, State};
 use crate::eviction::Eviction;
+use crate::map::Map;
 use crate::scheduler::inside_listener;
 use crate::sync::{nap, unlock_fairly};
 use crate::time;
@@ -22,9 +24,6 @@ use std::time::{Duration, Instant};
 /// A run on a thread that serves several caches stops after this many passes, so that the other
 /// caches get their turn.
 const PASSES_PER_TURN: usize = 16;
-
-/// A run ends after this many passes even if tables still grow or shrink, if no other work is left.
-const MAX_RESIZE_PASSES: usize = 64;
 
 /// How long `run_pending_tasks` waits for destructors that other threads run.
 const MAX_DESTRUCTOR_WAIT: Duration = Duration::from_secs(1);
@@ -71,9 +70,10 @@ impl<K, V> MaintenanceView<'_, K, V> {
     /// Passes until the goal is reached.
     pub(super) fn run_all(&self, mut plan: Plan) {
         let mut goal = self.goal();
-        while self.run_pass(plan, |state| goal.is_reached(state, plan)) == Some(false) {
+        let map = &self.shared.map;
+        while self.run_pass(plan, |state| goal.is_reached(state, map, plan)) == Some(false) {
             // The first pass has marked what is due at this very moment; once is enough.
-            plan.sweep = Sweep::No;
+            plan.sweep = 0;
         }
     }
 
@@ -98,37 +98,28 @@ impl<K, V> MaintenanceView<'_, K, V> {
         }
     }
 
-    /// Ends the moves that tables have begun by now.
-    fn run_resize(&self) {
-        for _ in 0..self.shared.map.units_left().div_ceil(RESIZE_UNITS as u64) {
-            self.run_all(Plan::RUN);
-            if !self.shared.map.is_resizing() {
-                return;
-            }
-        }
-    }
-
     /// `run_pending_tasks`: removes all that is due, delivers the notifications for it, and frees
     /// what no thread reads.
     pub(crate) fn finish(&self) {
-        let _begun = self.maintenance.waking.begin();
+        let waking = &self.maintenance.waking;
+        let run = waking.begin();
         self.run_all(Plan {
-            sweep: Sweep::Yes,
+            sweep: usize::MAX,
             ..Plan::RUN
         });
         self.deliver_pending();
-        self.run_resize();
         self.run_reclaim();
         // Before the wait: otherwise no run would come for entries that become due during it.
-        self.rearm();
+        self.end_run(run);
         let until = Instant::now() + MAX_DESTRUCTOR_WAIT;
         for _ in 0..MAX_DESTRUCTOR_WAITS {
             if !self.await_freed(until) {
                 return;
             }
             // Frees what those destructors removed.
+            let run = waking.begin();
             self.run_reclaim();
-            self.rearm();
+            self.end_run(run);
         }
     }
 
@@ -154,72 +145,52 @@ impl<K, V> MaintenanceView<'_, K, V> {
     /// The run of the scheduler thread: all that is due, or a part of it if other caches may wait
     /// for the thread. Returns how long it is until the next run.
     pub(crate) fn run_due(&self) -> Option<Duration> {
-        // Held until the run has ended.
-        let mut _begun = self.maintenance.waking.begin();
+        let Maintenance { state, waking, .. } = self.maintenance;
+        let map = &self.shared.map;
+        let run = waking.begin();
         let mut goal = self.goal();
         let mut plan = Plan {
-            sweep: Sweep::IfCheap,
+            sweep: MAX_CHEAP_SWEEP,
             ..Plan::RUN
         };
         for pass in 1.. {
-            let reached = self.run_pass(plan, |state| goal.is_reached(state, plan));
-            plan.sweep = Sweep::No;
+            let reached = self.run_pass(plan, |state| goal.is_reached(state, map, plan));
+            plan.sweep = 0;
             let stopped = self.deliver_from_run();
-            if self.maintenance.waking.waker.task.is_closed() {
+            if waking.waker.task.is_closed() {
                 return None;
             }
-            if stopped {
-                // The next pass does what was requested meanwhile.
-                _begun = self.maintenance.waking.begin();
-            }
-            if reached.is_none() && !stopped {
-                break;
-            }
             // A run may end before all work is done: the thread also serves other caches, or it
-            // belongs to an alarm.
-            let enough = match reached {
-                // What is left may be table moves only, and a pass does few of them.
-                Some(true) => pass >= MAX_RESIZE_PASSES || !self.shared.map.is_resizing(),
-                Some(false) => false,
-                None => pass >= PASSES_PER_TURN,
-            };
-            if enough || (pass >= PASSES_PER_TURN && self.maintenance.waking.waker.is_shared()) {
-                // Let other caches run first: this one continues behind those that have waited
-                // longer.
-                let next = self.maintenance.state.lock().wheel.next_visit();
-                let at_once = Some(Duration::ZERO);
-                let waking = &self.maintenance.waking;
-                return waking.end(next, at_once, &self.shared.clock, None);
+            // belongs to an alarm. Then this one continues behind those that have waited longer.
+            let is_long = pass >= PASSES_PER_TURN && waking.waker.is_shared();
+            if stopped || reached.is_some_and(|reached| reached || is_long) {
+                let next = state.lock().wheel.next_visit();
+                return run.end(next, false, Some(Duration::ZERO), &self.shared.clock);
+            }
+            if reached.is_none() {
+                break;
             }
         }
         self.run_reclaim();
-        self.rearm()
+        self.end_run(run)
     }
 
-    /// Arranges the next run.
-    fn rearm(&self) -> Option<Duration> {
+    /// Arranges the next run after one that has done all it found.
+    fn end_run(&self, run: Run<'_>) -> Option<Duration> {
         let mut state = self.maintenance.state.lock();
         // A write after the requests were cleared has made a new request, or its entry is already
         // in the wheel.
         let next = state.wheel.next_visit();
-        let moves = self.shared.map.is_resizing();
-        let retries = state.freeing.retry(moves);
-        let retry = if moves {
-            Some(waking::COALESCE_DELAY)
-        } else {
-            retries.map(|retries| waking::COALESCE_DELAY * (1 << retries))
-        };
+        let retries = state.freeing.retry(self.shared.map.is_resizing());
         drop(state);
-        self.maintenance
-            .waking
-            .end(next, retry, &self.shared.clock, None)
+        let retry = retries.map(|retries| COALESCE_DELAY * (1 << retries));
+        run.end(next, false, retry, &self.shared.clock)
     }
 
     /// When the wheel has work next: `None` if nothing is scheduled, zero if something is due.
     pub(crate) fn next_in(&self) -> Option<Duration> {
         let drain = Plan {
             run: false,
-            seal: false,
             ..Plan::RECLAIM
         };
         self.run_all(drain);
@@ -257,8 +228,8 @@ impl Goal {
     }
 
     /// Whether a run with this plan may end in this state.
-    pub(super) fn is_reached<K, V>(&mut self, state: &State<K, V>, plan: Plan) -> bool {
-        self.reached_at(state.drained, state.done, || state.left(plan))
+    fn is_reached<K, V>(&mut self, state: &State<K, V>, map: &Map<K, V>, plan: Plan) -> bool {
+        self.reached_at(state.drained, state.done, || state.left(map, plan))
     }
 
     /// `drained` and `done` count the shards drained in turn and the units of work done since the
@@ -275,8 +246,8 @@ impl Goal {
 
 impl<K, V> State<K, V> {
     /// The most work that the passes of this plan still have to do, in units of their budget:
-    /// pending nodes of the wheel, and entries that may have to be evicted.
-    fn left(&self, plan: Plan) -> usize {
+    /// pending nodes of the wheel, entries that may have to be evicted, and units of tables.
+    fn left(&self, map: &Map<K, V>, plan: Plan) -> usize {
         let mut left = 0;
         if plan.expire {
             left += self.wheel.pending_len();
@@ -285,6 +256,9 @@ impl<K, V> State<K, V> {
             let known = self.eviction.as_ref().map_or(0, Eviction::len);
             // Each entry to evict weighs at least 1.
             left += usize::try_from(self.excess()).map_or(known, |excess| known.min(excess));
+        }
+        if plan.run {
+            left += map.units_left();
         }
         left
     }
@@ -332,7 +306,7 @@ mod tests {
             let mut state = maintenance.state.lock();
             let now = shared.clock.now();
             state.wheel.advance(now);
-            state.left(plan)
+            state.left(&shared.map, plan)
         };
         assert_eq!(left(Plan::RUN), 100);
         assert!(maintenance.set_max_capacity(shared, 970));

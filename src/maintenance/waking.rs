@@ -17,8 +17,8 @@
 //!    under it too, so its last call names the earliest moment.
 //! 3. If a panic of a ticker or an alarm ends a run before it has arranged the next one, `armed`
 //!    stays as early as it was, and another run is requested after [`RETRY`].
-//! 4. If the waker panics, its request does not count as arranged: the next request calls the waker
-//!    again and asks for a run within [`RETRY`]. That run does the work of both requests.
+//! 4. If the waker panics, nothing counts as arranged: the next request calls the waker again and
+//!    asks for a run within [`RETRY`]. That run does the work of all requests.
 
 use crate::contain::contain;
 use crate::scheduler::Waker;
@@ -33,33 +33,48 @@ pub(crate) const COALESCE_DELAY: Duration = Duration::from_millis(10);
 /// How long after a panic maintenance is tried again.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Interval between checks of the scheduler thread by writers, in nanoseconds.
-const CHECK_INTERVAL: u64 = 50_000_000;
-
 /// How long after `armed` the scheduler thread counts as stuck, in nanoseconds: writers then run
 /// passes in its place.
 const STUCK_AFTER: u64 = 5_000_000_000;
 
-/// A run that has begun; see invariant 3.
+/// A run that has begun. It arranges the next one when it ends, and also if a panic ends it
+/// (waking 3).
 #[must_use]
-pub(crate) struct RunGuard<'a> {
+pub(crate) struct Run<'a> {
     waking: &'a Waking,
+    /// The moment for which this run was arranged.
     armed: u64,
 }
 
-impl Drop for RunGuard<'_> {
+impl Run<'_> {
+    /// The run has ended; work is left for `next`, and perhaps a reason to come back after `retry`.
+    /// If there is `more` that the run has not looked at, the moment for which it was arranged
+    /// stays. Arranges the next run, for the requests made meanwhile too, and says when that is.
+    pub(crate) fn end(
+        self,
+        next: Option<u64>,
+        more: bool,
+        retry: Option<Duration>,
+        clock: &Clock,
+    ) -> Option<Duration> {
+        let kept = if more { self.armed } else { NEVER };
+        let moments = [next.unwrap_or(NEVER), kept];
+        self.waking.arrange(moments, retry, || Some(clock.now()))
+    }
+}
+
+impl Drop for Run<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            // The waker may be the user's as well.
-            contain(|| self.waking.try_again(self.armed));
+            // The waker may be the user's as well, and the ticker may panic again.
+            let moments = [NEVER, self.armed];
+            contain(|| self.waking.arrange(moments, Some(RETRY), || None));
         }
     }
 }
 
 pub(crate) struct Waking {
     armed: AtomicU64,
-    /// From this moment of cache time on, a writer checks the scheduler thread.
-    check_at: AtomicU64,
     soon: AtomicBool,
     /// Locked for each change of the requests. It holds the delay after which to run again, if the
     /// last run asked for that because readers hold memory, or because of a panic.
@@ -71,8 +86,6 @@ impl Waking {
     pub(crate) fn new(waker: Waker) -> Self {
         Self {
             armed: AtomicU64::new(NEVER),
-            // Cache time begins at 0: the first write checks.
-            check_at: AtomicU64::new(0),
             soon: AtomicBool::new(false),
             retry: Mutex::new(None),
             waker,
@@ -115,10 +128,7 @@ impl Waking {
             left.map_or(COALESCE_DELAY, |left| left.min(COALESCE_DELAY))
         };
         if !self.soon.swap(true, Ordering::SeqCst) {
-            self.call_waker(after, || {
-                *retry = Some(RETRY);
-                self.soon.store(false, Ordering::SeqCst);
-            });
+            self.call_waker(after, &mut retry);
         }
     }
 
@@ -153,20 +163,15 @@ impl Waking {
         // reason to run. The delay of the retry starts again, because knowing how much of it has
         // passed would need a clock.
         let after = soon.into_iter().chain(*retry).fold(left, Duration::min);
-        self.call_waker(after, || {
-            *retry = Some(RETRY);
-            // Unless a run that began meanwhile has cleared it.
-            _ = self
-                .armed
-                .compare_exchange(moment, former, Ordering::SeqCst, Ordering::SeqCst);
-        });
+        self.call_waker(after, &mut retry);
     }
 
-    /// Calls the waker, which may be the user's. If it panics, `undo` takes the request back
-    /// (waking 4).
-    fn call_waker(&self, after: Duration, undo: impl FnOnce()) {
+    /// Calls the waker, which may be the user's. If it panics, nothing is arranged (waking 4).
+    fn call_waker(&self, after: Duration, retry: &mut Option<Duration>) {
         if let Err(payload) = catch_unwind(AssertUnwindSafe(|| self.waker.wake(after))) {
-            undo();
+            *retry = Some(RETRY);
+            self.soon.store(false, Ordering::SeqCst);
+            self.armed.store(NEVER, Ordering::SeqCst);
             resume_unwind(payload);
         }
     }
@@ -183,77 +188,47 @@ impl Waking {
         time::is_due(now, self.armed.load(Ordering::Relaxed))
     }
 
-    /// Whether a writer has to [`check`](Self::check) now.
-    ///
-    /// Relaxed: a check too many, or too late by a little, does no harm.
+    /// Whether the scheduler thread is late by far, so that callers run passes in its place.
     #[inline]
-    pub(crate) fn needs_check(&self, now: u64) -> bool {
-        now.wrapping_sub(self.check_at.load(Ordering::Relaxed)) as i64 >= 0
+    pub(crate) fn is_stuck(&self, now: u64) -> bool {
+        self.is_due(now.wrapping_sub(STUCK_AFTER)) && self.waker.is_shared()
     }
 
-    /// False if the scheduler thread is late by far, so that the caller should run a pass.
-    #[cold]
-    pub(crate) fn check(&self, now: u64) -> bool {
-        let next = now.wrapping_add(CHECK_INTERVAL);
-        self.check_at.store(next, Ordering::Relaxed);
-        let armed = self.armed.load(Ordering::Relaxed);
-        !(self.waker.is_shared()
-            && armed != NEVER
-            && time::is_due(now, armed.wrapping_add(STUCK_AFTER)))
-    }
-
-    /// A run begins. The caller holds the answer until the run has ended.
-    pub(crate) fn begin(&self) -> RunGuard<'_> {
+    /// A run begins.
+    pub(crate) fn begin(&self) -> Run<'_> {
         self.soon.store(false, Ordering::SeqCst);
-        RunGuard {
+        Run {
             armed: self.armed.swap(NEVER, Ordering::SeqCst),
             waking: self,
         }
     }
 
-    /// A panic has ended a run; `armed` is the moment for which a run was arranged when it began.
-    #[cold]
-    fn try_again(&self, armed: u64) {
-        let mut retry = self.retry.lock();
-        *retry = Some(RETRY);
-        let held = self.armed.load(Ordering::SeqCst);
-        // Without a clock: both lie less than 2^63 ns from each other.
-        let armed = time::earlier(held, armed, armed);
-        self.armed.store(armed, Ordering::SeqCst);
-        self.call_waker(RETRY, || {
-            self.soon.store(false, Ordering::SeqCst);
-            self.armed.store(NEVER, Ordering::SeqCst);
-        });
-    }
-
-    /// A run has ended; work is left for `next`, and perhaps a reason to come back after `retry`.
-    /// Arranges the next run, for the requests made meanwhile too, and says when that is. `now`
-    /// is the time of `clock`, if it is known.
-    pub(crate) fn end(
+    /// Arranges the next run: for these moments, after `retry`, and for the requests made since the
+    /// last run began. Without a time from `now`, which is asked only if there is a moment, the
+    /// waker is not told of the moments. Says when the next run is.
+    fn arrange(
         &self,
-        next: Option<u64>,
+        moments: [u64; 2],
         retry: Option<Duration>,
-        clock: &Clock,
-        now: Option<u64>,
+        now: impl FnOnce() -> Option<u64>,
     ) -> Option<Duration> {
         let mut until_retry = self.retry.lock();
+        *until_retry = retry;
         // A writer may have requested a moment though the run has left nothing: the waker needs
         // that one as a time from now, too.
-        let armed = self.armed.load(Ordering::SeqCst);
-        let timed = next.is_some() || armed != NEVER;
-        let now = if timed {
-            now.unwrap_or_else(|| clock.now())
-        } else {
-            0
-        };
-        *until_retry = retry;
-        let armed = time::earlier(armed, next.unwrap_or(NEVER), now);
+        let held = self.armed.load(Ordering::SeqCst);
+        let any = moments.into_iter().chain([held]).find(|&at| at != NEVER);
+        let now = any.and_then(|_| now());
+        // Without a clock: they lie less than 2^63 ns from each other.
+        let seen_from = now.or(any).unwrap_or(NEVER);
+        let earlier = |one, other| time::earlier(one, other, seen_from);
+        let armed = moments.into_iter().fold(held, earlier);
         self.armed.store(armed, Ordering::SeqCst);
         let soon = self.soon.load(Ordering::SeqCst).then_some(COALESCE_DELAY);
-        let left = (armed != NEVER).then(|| time::time_left(now, armed));
-        let after = [left.flatten(), soon, retry].into_iter().flatten().min();
+        let left = now.and_then(|now| time::time_left(now, armed));
+        let after = [left, soon, retry].into_iter().flatten().min();
         if let Some(after) = after {
-            self.waker.wake(after);
+            self.call_waker(after, &mut until_retry);
         }
         after
     }

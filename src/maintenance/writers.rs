@@ -16,22 +16,46 @@
 //! # Where the scheduler thread is stuck
 //!
 //! A destructor or a ticker of another cache may hold up the scheduler thread. Writers, and readers
-//! that meet an entry that is due, check for that now and then ([`Waking`]): if the thread is late
-//! by far, they run a pass themselves.
+//! that meet an entry that is due, find that out from the moment for which a run is arranged
+//! ([`Waking`]): if the thread is late by far, they run a pass themselves.
+//!
+//! # When writers wait
+//!
+//! Two things grow when writers are faster than passes: *events* that wait in the shards' batches,
+//! and *removed values* that are not freed yet, since they wait for a grace period, for a drain, or
+//! for the thread that frees them. The [`Backlog`] counts both. In a bounded cache both have a
+//! limit that follows the bound:
+//!
+//! - Passes take events from the batches. A writer that has filled its batch to the soft limit runs
+//!   a pass. If another thread holds the maintenance lock, the writer continues, unless the events
+//!   of all shards together have reached [`Backlog::max_buffered`]: then it yields its processor
+//!   until there is room again. The thread that holds the lock may have been preempted in the
+//!   middle of a pass; the yield lets it run.
+//! - Grace periods end when each pinned thread has let go of its pin. A writer that has run a pass
+//!   and finds more than [`Backlog::max_unfreed`] values unfreed yields in the same way, and frees
+//!   what has become free. A pin may be held for long, as that of an `EntryRef` is. So the writer
+//!   waits for a limited time. If the grace period has not ended by then, no writer waits for that
+//!   grace period again.
+//!
+//! An unbounded cache limits the batch of each shard, and nothing else.
 //!
 //! [`Waking`]: super::waking::Waking
 
-use super::freeing::is_freeing;
-use super::memory::Backlog;
+use super::freeing::{MAX_GRACE_WAIT, is_freeing};
 use super::pass::{Plan, RUN_BUDGET};
+use super::runs::SHORTEST_NAP;
 use super::{Maintenance, MaintenanceView, State};
 use crate::buffer::{Offer, ReadBuffer};
+use crate::contain::contain;
 use crate::map::Shard;
 use crate::node::NodePtr;
 use crate::reclaim::Pin;
+use crate::scheduler::inside_listener;
 use crate::shared::Shared;
-use crate::sync::{MutexGuard, Ordering, unlock_fairly, yield_now};
+use crate::stripe::Padded;
+use crate::sync::{AtomicUsize, MutexGuard, Ordering, nap, unlock_fairly, yield_now};
 use crate::time::NEVER;
+use std::time::Instant;
 
 /// Budget of a pass run by a caller. The events of the caller's own shard are free; events of other
 /// shards count.
@@ -136,7 +160,7 @@ impl<K, V> Maintenance<K, V> {
         } else {
             self.leaves_work(&outcome) && self.waking.is_unrequested()
         };
-        if self.needs_request_or_check(&outcome)
+        if self.needs_request_or_pass(&outcome)
             || has_work
             || outcome.buffered >= self.batch_soft_limit
             || self.must_tell(&outcome)
@@ -145,10 +169,10 @@ impl<K, V> Maintenance<K, V> {
         }
     }
 
-    /// True if no run is arranged early enough for the written entry, or if it is time to check
-    /// that the arranged run will come.
+    /// True if no run is arranged early enough for the written entry, or if the arranged run does
+    /// not come.
     #[inline]
-    fn needs_request_or_check(&self, outcome: &WriteOutcome) -> bool {
+    fn needs_request_or_pass(&self, outcome: &WriteOutcome) -> bool {
         let Some(now) = outcome.now.filter(|_| outcome.deadline != NEVER) else {
             return false;
         };
@@ -156,7 +180,7 @@ impl<K, V> Maintenance<K, V> {
         // No entry is flushed before its deadline. If a run comes until then, as mostly, the time
         // of the flush need not be computed.
         late(outcome.deadline) && late(self.spans.flush_time(outcome.deadline, now))
-            || self.waking.needs_check(now)
+            || self.waking.is_stuck(now)
     }
 
     /// Whether the write left something to notify, to free or to evict.
@@ -169,7 +193,7 @@ impl<K, V> Maintenance<K, V> {
     /// returns.
     #[inline]
     fn must_tell(&self, outcome: &WriteOutcome) -> bool {
-        self.tells_callers && outcome.left > 0
+        self.tells_callers() && outcome.left > 0
     }
 
     /// Offers a read. If the ring is full, drains all rings, unless another thread holds the
@@ -250,17 +274,15 @@ impl<'a, K, V> MaintenanceView<'a, K, V> {
         // Where writers wait, the thread that expires entries cannot keep up with them: each takes
         // part. With `Delivery::Caller`, a call that removes an entry also calls the listener. A
         // call that may not do that removes none.
-        let removes = !(pinned && maintenance.tells_callers);
+        let removes = !(pinned && maintenance.tells_callers());
         let expire = removes && (waited || waking.is_due_for_callers(outcome.now, clock));
-        let was_armed = waking.is_armed();
-        let _begun = alone.then(|| waking.begin());
+        let begun = alone.then(|| waking.begin());
         let plan = Plan {
             budget: outcome.buffered + maintenance.caller_budget,
             own: Some(outcome.shard),
             expire,
             evict: removes,
             run: false,
-            seal: false,
             ..Plan::RUN
         };
         let found = state.excess();
@@ -269,12 +291,8 @@ impl<'a, K, V> MaintenanceView<'a, K, V> {
         if removes && debt > 0 && state.is_far_over() {
             (state, passed.more) = self.evict_excess(state, debt, plan.without_drain(), pinned);
         }
-        if alone {
-            let next = state.wheel.next_visit();
-            let now = (was_armed || next.is_some()).then(|| clock.now());
-            // If work is left when the budget is spent, it is due now: the next caller continues.
-            let next = now.filter(|_| passed.more).or(next);
-            waking.end(next, None, clock, now);
+        if let Some(begun) = begun {
+            begun.end(state.wheel.next_visit(), passed.more, None, clock);
         }
         if pinned {
             return;
@@ -285,8 +303,8 @@ impl<'a, K, V> MaintenanceView<'a, K, V> {
         drop(state);
         self.free(ready);
         self.await_reclaim();
-        if maintenance.tells_callers {
-            self.deliver_as_caller();
+        if maintenance.tells_callers() {
+            self.deliver_here();
         } else if alone && maintenance.notifier.waiting() > UNDELIVERED {
             self.offer_delivery();
         }
@@ -354,31 +372,169 @@ impl<'a, K, V> MaintenanceView<'a, K, V> {
 }
 
 impl<K, V> MaintenanceView<'_, K, V> {
-    /// Checks the scheduler thread if it is time to, and runs one pass in its place if need be.
+    /// Runs one pass in place of the scheduler thread, if that is stuck.
     pub(super) fn check_thread(&self, now: u64, pins: usize) {
-        let waking = &self.maintenance.waking;
-        if !waking.needs_check(now) || waking.check(now) || pins > 0 {
-            return;
-        }
+        let Maintenance { state, waking, .. } = self.maintenance;
         // Not if that thread, or another, holds the maintenance lock: callers hardly ever wait for
         // it here.
-        if self.maintenance.state.try_lock().is_some() {
-            self.run_pass(Plan::RUN, |_| ());
+        if pins == 0 && waking.is_stuck(now) && state.try_lock().is_some() {
+            let run = waking.begin();
+            let more = self.run_pass(Plan::RUN, |_| ()).is_some();
+            let next = state.lock().wheel.next_visit();
+            run.end(next, more, None, &self.shared.clock);
+            self.offer_delivery();
         }
-        self.offer_delivery();
     }
 }
 
-/// Marks the cache as untidy, unless its pass has found that nothing is left.
-struct Mark<'a, K, V> {
-    shared: &'a Shared<K, V>,
-    untidy: bool,
+/// What waits: see the module docs, "When writers wait".
+///
+/// `applying` is changed by the holder of the maintenance lock only; while no pass runs, it is 0.
+/// `retired` counts the items that `Freeing` has reported, and `freed` those that threads have
+/// taken from there and freed. An item is reported before it is taken.
+///
+/// The counts are relaxed, but where `run_pending_tasks` waits for destructors: a writer that reads
+/// an old one waits a moment too early or too late.
+#[derive(Debug)]
+pub(super) struct Backlog {
+    /// For each shard, how many events its batch held when a writer last found the maintenance
+    /// lock taken; 0 once a pass has taken the batch.
+    buffered: Box<[Padded<AtomicUsize>]>,
+    /// Events that the pass in progress has taken from batches.
+    applying: AtomicUsize,
+    retired: AtomicUsize,
+    freed: AtomicUsize,
 }
 
-impl<K, V> Drop for Mark<'_, K, V> {
-    fn drop(&mut self) {
-        if self.untidy {
-            self.shared.set_untidy(true);
+fn saturating(count: u64) -> usize {
+    usize::try_from(count).unwrap_or(usize::MAX)
+}
+
+impl Backlog {
+    pub(super) fn new(shards: usize) -> Self {
+        Self {
+            buffered: (0..shards).map(|_| Padded::default()).collect(),
+            applying: AtomicUsize::new(0),
+            retired: AtomicUsize::new(0),
+            freed: AtomicUsize::new(0),
+        }
+    }
+
+    /// How many events may wait in a cache of this bound before its writers wait.
+    pub(super) fn max_buffered(max_capacity: u64) -> usize {
+        saturating(max_capacity / 64).saturating_add(40)
+    }
+
+    /// How many removed values may be unfreed in a cache of this bound before its writers wait.
+    pub(super) fn max_unfreed(max_capacity: u64) -> usize {
+        saturating(max_capacity / 5).saturating_add(640)
+    }
+
+    /// A writer has found this many events in its shard's batch, and the maintenance lock taken.
+    pub(super) fn note_buffered(&self, shard: usize, events: usize) {
+        self.buffered[shard].store(events, Ordering::Relaxed);
+    }
+
+    /// How many events wait in the shard's batch, as far as is known.
+    pub(super) fn buffered_in(&self, shard: usize) -> usize {
+        self.buffered[shard].load(Ordering::Relaxed)
+    }
+
+    /// How many events wait in batches, or in the pass in progress, as far as is known.
+    pub(super) fn buffered(&self) -> usize {
+        let applying = self.applying.load(Ordering::Relaxed);
+        let shards = 0..self.buffered.len();
+        shards.map(|shard| self.buffered_in(shard)).sum::<usize>() + applying
+    }
+
+    /// The pass has taken the shard's batch; it has taken `applying` events in all.
+    pub(super) fn note_taken(&self, shard: usize, applying: usize) {
+        self.applying.store(applying, Ordering::Relaxed);
+        if self.buffered_in(shard) > 0 {
+            self.note_buffered(shard, 0);
+        }
+    }
+
+    /// The pass has done what follows from the events it took.
+    pub(super) fn note_applied(&self) {
+        self.applying.store(0, Ordering::Relaxed);
+    }
+
+    /// Removed values that are not freed yet.
+    pub(super) fn unfreed(&self) -> usize {
+        // In this order, and read anew each time: the difference is not below zero.
+        let freed = self.freed.load(Ordering::Acquire);
+        self.retired.load(Ordering::Relaxed).saturating_sub(freed)
+    }
+
+    /// Whether this many items are freed. A caller that gets `true` sees what the destructors of as
+    /// many items have done.
+    ///
+    /// Acquire, partner: the release in `note_freed`.
+    pub(super) fn has_freed(&self, items: usize) -> bool {
+        self.freed.load(Ordering::Acquire) >= items
+    }
+
+    pub(super) fn note_retired(&self, items: usize) {
+        if items > 0 {
+            self.retired.fetch_add(items, Ordering::Relaxed);
+        }
+    }
+
+    pub(super) fn note_freed(&self, items: usize) {
+        self.freed.fetch_add(items, Ordering::Release);
+    }
+}
+
+/// How often a writer that waits for a grace period yields its processor before it takes naps.
+const YIELDS_BEFORE_NAPS: usize = 64;
+
+impl<K, V> MaintenanceView<'_, K, V> {
+    /// If more removed values are unfreed than the limit allows, a writer waits until there are
+    /// fewer, and frees some of them itself.
+    ///
+    /// Does nothing inside a destructor or a listener, or if the thread is pinned: it would wait
+    /// for itself. Not for a grace period for which a writer has waited in vain.
+    pub(super) fn await_reclaim(&self) {
+        let bound = self.shared.max_capacity();
+        let most = bound.map_or(usize::MAX, Backlog::max_unfreed);
+        let maintenance = self.maintenance;
+        if maintenance.backlog.unfreed() <= most
+            || is_freeing()
+            || inside_listener()
+            || self.shared.domain.is_pinned()
+        {
+            return;
+        }
+        let began = Instant::now();
+        let mut yields = 0;
+        while maintenance.backlog.unfreed() > most {
+            if yields < YIELDS_BEFORE_NAPS {
+                yields += 1;
+                // Lets other threads run, among them one that was preempted while it held a pin.
+                yield_now();
+            } else {
+                nap(SHORTEST_NAP);
+            }
+            let Some(mut state) = maintenance.state.try_lock() else {
+                if began.elapsed() > MAX_GRACE_WAIT {
+                    return;
+                }
+                continue;
+            };
+            if state.freeing.wait_expired {
+                return;
+            }
+            maintenance
+                .pass(self.shared, &mut state, Plan::AWAIT_RECLAIM)
+                .run();
+            let ready = state.freeing.take_ready(RUN_BUDGET);
+            if ready.is_empty() && began.elapsed() > state.freeing.grace_wait {
+                state.freeing.give_up();
+                return;
+            }
+            drop(state);
+            self.free(ready);
         }
     }
 }
@@ -420,24 +576,23 @@ impl<K, V> MaintenanceView<'_, K, V> {
         };
         // Taken off before the batches are looked at: a writer pushes, then marks.
         shared.set_untidy(false);
-        let mut mark = Mark {
-            shared,
-            untidy: true,
-        };
         let plan = Plan {
             evict: false,
             ..Plan::AWAIT_RECLAIM
         };
-        let passed = maintenance.pass(shared, &mut state, plan).run();
+        // This call has nothing to do with what the pass looks at: not with a ticker that panics.
+        let passed = contain(|| maintenance.pass(shared, &mut state, plan).run());
         let retired = &mut state.freeing;
         let most = (retired.ready() / PART_OF_READY).max(2 * RUN_BUDGET);
         let ready = retired.take_ready(most);
-        mark.untidy = passed.more || !retired.is_empty() || maintenance.notifier.waiting() > 0;
+        let more = passed.is_none_or(|passed| passed.more);
+        if more || !retired.is_empty() || maintenance.notifier.waiting() > 0 {
+            shared.set_untidy(true);
+        }
         drop(state);
-        drop(mark);
         self.free(ready);
-        if maintenance.tells_callers {
-            self.deliver_as_caller();
+        if maintenance.tells_callers() {
+            self.deliver_here();
         } else {
             self.offer_delivery();
         }

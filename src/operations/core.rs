@@ -8,12 +8,11 @@ use super::lifetimes::Lifetimes;
 use crate::hash;
 use crate::maintenance::Maintenance;
 use crate::refresh::{FailureBackoff, Refresh};
-use crate::scheduler::{Delivery, Entered, Gate, Task};
+use crate::scheduler::{self, Delivery, Task};
 use crate::shared::Shared;
 use crate::sync::{AtomicBool, AtomicUsize};
 use std::hash::{BuildHasher, Hash};
-use std::ops::Deref;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The state behind a [`Cache`](crate::Cache).
@@ -67,10 +66,7 @@ impl<K, V, S> Core<K, V, S> {
     /// The cache, for callers that must not keep it alive. Panics in a child made by `fork`.
     pub(crate) fn downgrade(self: &Arc<Self>) -> WeakHandle<K, V, S> {
         self.maintenance.process.check();
-        WeakHandle {
-            core: Arc::downgrade(self),
-            gate: self.maintenance.waking.waker.task.gate(),
-        }
+        self.maintenance.waking.waker.task.of(Arc::downgrade(self))
     }
 
     /// Counts an operation that leaves no event, where callers have to drop what was removed. The
@@ -103,52 +99,10 @@ impl<K, V, S> Core<K, V, S> {
 }
 
 /// A cache that this does not keep alive.
-pub(crate) struct WeakHandle<K, V, S> {
-    core: Weak<Core<K, V, S>>,
-    gate: Arc<Gate>,
-}
+pub(crate) type WeakHandle<K, V, S> = scheduler::WeakHandle<Core<K, V, S>>;
 
-/// A reference to a cache. The drop of the last handle waits until this is dropped. It stays on its
-/// thread.
-pub(crate) struct Visit<K, V, S> {
-    // Dropped in this order (gate 1).
-    core: Arc<Core<K, V, S>>,
-    _entered: Entered,
-}
-
-impl<K, V, S> WeakHandle<K, V, S> {
-    /// For a call that is about to wait. Panics in a child made by `fork`.
-    pub(crate) fn check_process(&self) {
-        self.gate.check_process();
-    }
-
-    /// The cache, if it has a handle still, and this is no child made by `fork`.
-    pub(crate) fn visit(&self) -> Option<Visit<K, V, S>> {
-        let entered = self.gate.enter(false)?;
-        let core = self.core.upgrade()?;
-        Some(Visit {
-            core,
-            _entered: entered,
-        })
-    }
-}
-
-impl<K, V, S> Clone for WeakHandle<K, V, S> {
-    fn clone(&self) -> Self {
-        Self {
-            core: Weak::clone(&self.core),
-            gate: self.gate.clone(),
-        }
-    }
-}
-
-impl<K, V, S> Deref for Visit<K, V, S> {
-    type Target = Core<K, V, S>;
-
-    fn deref(&self) -> &Self::Target {
-        &self.core
-    }
-}
+/// A reference to such a cache.
+pub(crate) type Visit<K, V, S> = scheduler::Visit<Core<K, V, S>>;
 
 impl<K, V, S> Task for Core<K, V, S>
 where
@@ -156,8 +110,8 @@ where
     V: Send + Sync,
     S: Send + Sync,
 {
-    fn delivery(&self) -> &Delivery {
-        &self.maintenance.delivery
+    fn delivery(&self) -> Option<&Delivery> {
+        self.maintenance.delivery.as_ref()
     }
 
     fn run_due(&self) -> Option<Duration> {

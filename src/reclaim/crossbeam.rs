@@ -122,7 +122,7 @@ fn pin_with(record: &Record) -> Pin {
     if is_nested {
         // crossbeam-epoch counts a nested pin without a fence. What a call has written must be
         // visible to all threads before this thread's next call reads, nested or not
-        // (`tests/lifecycle/references.rs`).
+        // (`tests/cache/lifecycle/references.rs`).
         pin_fence(Ordering::SeqCst);
     }
     pin

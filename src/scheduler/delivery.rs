@@ -11,8 +11,8 @@
 //!
 //! [`listeners`]: super::listeners
 
+use super::gate::TaskRef;
 use super::listeners::{self, Job};
-use super::task::TaskRef;
 use super::thread::report_once;
 use crate::contain::contain;
 use std::cell::Cell;
@@ -249,7 +249,7 @@ impl DeliveryTask {
         cache.with(true, |task| {
             while task.deliver() {
                 let outer = OFFERS.replace((cache.address(), false));
-                task.delivery().offer(&cache);
+                task.delivery().map(|mode| mode.offer(&cache));
                 let (_, is_run_here) = OFFERS.replace(outer);
                 if !is_run_here {
                     break;

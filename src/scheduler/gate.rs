@@ -1,14 +1,18 @@
-//! The threads at work on a cache, and the drop of the last handle, which waits for them.
+//! The way to a cache for threads that have no handle, and the drop of the last handle, which waits
+//! for them.
 //!
 //! # How it works
 //!
-//! Some threads work on a cache without a handle: the scheduler thread, a listener thread, a
-//! thread that runs a [`MaintenanceTask`](super::MaintenanceTask) or that fills or drops a lease.
-//! Such a thread enters the cache's [`Gate`], then takes a reference to the cache. It drops the
-//! reference before it leaves the gate. The drop of the last handle closes the gate: from then on
-//! it lets in only threads that deliver notifications. The drop waits until all threads have left
-//! and the listener has heard of everything, *ends* the gate, which then lets no thread in, waits
-//! again, and drops the cache itself.
+//! Some threads work on a cache without a handle: the scheduler thread, a listener thread, a thread
+//! that runs a [`MaintenanceTask`](super::MaintenanceTask) or that fills or drops a lease. Such a
+//! thread has a [`WeakHandle`]. It enters the cache's [`Gate`], then takes a reference to the
+//! cache. It drops the reference before it leaves the gate ([`Visit`]). The drop of the last handle
+//! closes the gate: from then on it lets in only threads that deliver notifications. The drop waits
+//! until all threads have left and the listener has heard of everything, *ends* the gate, which
+//! then lets no thread in, waits again, and drops the cache itself.
+//!
+//! A thread that is itself at work on a cache, or inside a listener, does not wait: if the cache
+//! has a listener, a shared thread does all this in its place.
 //!
 //! # Invariants
 //!
@@ -22,47 +26,207 @@
 //!
 //! Two short locks for each run.
 
+use super::delivery::Delivery;
+use super::listeners::{self, Job};
+use super::thread::{Role, role};
 use crate::process::Process;
-use crate::sync::{AtomicBool, Condvar, Mutex, Ordering, thread_local};
+use crate::sync::{Condvar, Mutex, thread_local};
 use std::cell::Cell;
-use std::sync::Arc;
+use std::marker::PhantomData;
+use std::ops::Deref;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 thread_local! {
-    /// The gate that the calling thread entered last, if it has not left it.
-    static INNERMOST: Cell<*const Gate> = const { Cell::new(std::ptr::null()) };
-    /// Whether it is inside a listener of any cache.
-    static LISTENS: Cell<bool> = const { Cell::new(false) };
+    static INSIDE: Cell<Inside> = const { Cell::new(Inside { gates: 0, listeners: 0 }) };
+}
+
+/// How many gates and listeners the calling thread is inside, of any caches.
+#[derive(Clone, Copy)]
+struct Inside {
+    gates: usize,
+    listeners: usize,
+}
+
+/// A cache as its own threads, and those of alarms, see it.
+pub(crate) trait Task: Send + Sync {
+    /// Does the work that is due; returns the time until the next run.
+    fn run_due(&self) -> Option<Duration>;
+
+    /// Which thread calls the listener, if there is one. The cache owns what the program's executor
+    /// has captured: a [`WeakHandle`] may outlive the cache.
+    fn delivery(&self) -> Option<&Delivery>;
+
+    /// For the thread that takes an offered delivery: delivers a bounded number of notifications
+    /// that wait. True if more are left: then the caller has to see to the next offer.
+    fn deliver(&self) -> bool;
+
+    /// Notes that an offered delivery will not take place.
+    fn drop_offer(&self);
+
+    /// After the last handle was dropped, when no thread but those that deliver works on the cache:
+    /// applies what was written before, and waits until the listener has heard of all removals.
+    fn tell_rest(&self);
+}
+
+/// A cache, held weakly, and the gate through which threads reach it.
+pub(crate) struct WeakHandle<T: ?Sized> {
+    gate: Arc<Gate>,
+    cache: Weak<T>,
+}
+
+/// A cache of any type.
+pub(crate) type TaskRef = WeakHandle<dyn Task>;
+
+/// A reference to a cache. The drop of the last handle waits until this is dropped. It stays on its
+/// thread.
+pub(crate) struct Visit<T: ?Sized> {
+    // Dropped in this order (gate 1).
+    cache: Arc<T>,
+    _entered: Entered,
+}
+
+impl<T: ?Sized> Deref for Visit<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.cache
+    }
+}
+
+impl<T: ?Sized> Clone for WeakHandle<T> {
+    fn clone(&self) -> Self {
+        self.of(Weak::clone(&self.cache))
+    }
+}
+
+impl<T: ?Sized> WeakHandle<T> {
+    /// The first of a cache, with a new gate.
+    pub(crate) fn new(cache: Weak<T>) -> Self {
+        let gate = Gate::new();
+        Self { gate, cache }
+    }
+
+    /// The same gate, for the cache as another type.
+    pub(crate) fn of<U: ?Sized>(&self, cache: Weak<U>) -> WeakHandle<U> {
+        let gate = Arc::clone(&self.gate);
+        WeakHandle { gate, cache }
+    }
+
+    /// The cache, if it has a handle still, and this is no child made by `fork`.
+    pub(crate) fn visit(&self) -> Option<Visit<T>> {
+        self.enter(false)
+    }
+
+    /// The same for a thread that may deliver notifications: then the cache is there until the
+    /// listener has heard of everything.
+    fn enter(&self, delivers: bool) -> Option<Visit<T>> {
+        let entered = self.gate.enter(delivers)?;
+        let cache = self.cache.upgrade()?;
+        Some(Visit {
+            cache,
+            _entered: entered,
+        })
+    }
+
+    /// Lets the calling thread work on the cache; `None` if it is gone, or going.
+    pub(super) fn with<R>(&self, delivers: bool, work: impl FnOnce(&T) -> R) -> Option<R> {
+        Some(work(&*self.enter(delivers)?))
+    }
+
+    /// For a call that is about to wait. Panics in a child made by `fork`.
+    pub(crate) fn check_process(&self) {
+        self.gate.process.check();
+    }
+
+    /// Tells caches apart, while they live. Not 0.
+    pub(super) fn address(&self) -> usize {
+        Arc::as_ptr(&self.gate).addr()
+    }
+
+    /// Whether the last handle was dropped: a run ends early then.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.gate.is_closed()
+    }
+}
+
+impl TaskRef {
+    /// The calling thread is about to drop the last handle. Waits until no other thread is at work
+    /// on the cache and the listener has heard of everything, so that this thread drops the cache
+    /// itself. A thread that is at work on a cache, or inside a listener, does not wait (gate 2).
+    /// If the mode of delivery lets it call the listener, and no thread is at work on this cache,
+    /// it ends the cache itself; else a shared thread does.
+    pub(crate) fn close(&self) {
+        let waits = self.gate.close();
+        let Some(task) = self.cache.upgrade() else {
+            return;
+        };
+        if waits {
+            return self.end(&*task);
+        }
+        let tells = match task.delivery() {
+            None => return,
+            Some(Delivery::Background) => role() == Role::Listener,
+            Some(Delivery::Caller) => role() != Role::Scheduler,
+            // The executor is asked by a thread that may wait.
+            Some(Delivery::Executor(_)) => false,
+        };
+        if tells && self.gate.end_if_empty() {
+            task.tell_rest();
+        } else {
+            // If there is no such thread, the last reference delivers the rest.
+            listeners::run(Job::Drop(self.clone(), task));
+        }
+    }
+
+    /// Ends a cache whose gate is closed: when this returns, no other thread is at work on it, and
+    /// none will be.
+    pub(super) fn end(&self, task: &dyn Task) {
+        self.gate.wait_until_empty();
+        task.tell_rest();
+        self.gate.end();
+        self.gate.wait_until_empty();
+    }
 }
 
 /// See the module docs.
 pub(crate) struct Gate {
-    closed: AtomicBool,
-    ended: AtomicBool,
-    /// Whether the thread that closed the gate does not wait, and no other thread was started that
-    /// drops the cache.
-    abandoned: AtomicBool,
-    /// How many threads are inside.
-    inside: Mutex<usize>,
+    state: Mutex<State>,
     left: Condvar,
     process: Process,
+}
+
+struct State {
+    stage: Stage,
+    /// How many threads are inside.
+    inside: usize,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Stage {
+    Open,
+    /// The last handle was dropped: only threads that deliver notifications are let in.
+    Closed,
+    /// No thread is let in.
+    Ended,
 }
 
 /// A thread is inside the gate until it drops this.
 #[must_use]
 pub(crate) struct Entered {
     gate: Arc<Gate>,
-    /// The gate that this thread has entered before. A pointer, so this is dropped by the thread
-    /// that entered.
-    outer: *const Gate,
+    /// Dropped by the thread that entered, which is counted.
+    here: PhantomData<*const ()>,
 }
 
 impl Gate {
-    pub(super) fn new() -> Arc<Self> {
+    pub(crate) fn new() -> Arc<Self> {
+        let state = State {
+            stage: Stage::Open,
+            inside: 0,
+        };
         Arc::new(Self {
-            closed: AtomicBool::new(false),
-            ended: AtomicBool::new(false),
-            abandoned: AtomicBool::new(false),
-            inside: Mutex::new(0),
+            state: Mutex::new(state),
             left: Condvar::new(),
             process: Process::current(),
         })
@@ -74,130 +238,142 @@ impl Gate {
         if !self.process.is_current() {
             return None;
         }
-        let over = if delivers { &self.ended } else { &self.closed };
-        let mut inside = self.inside.lock();
-        if over.load(Ordering::Relaxed) {
+        let latest = if delivers { Stage::Closed } else { Stage::Open };
+        let mut state = self.state.lock();
+        if state.stage > latest {
             return None;
         }
-        *inside += 1;
-        drop(inside);
-        let outer = INNERMOST.try_with(|gate| gate.replace(&**self));
+        state.inside += 1;
+        drop(state);
+        note(|inside| inside.gates += 1);
         Some(Entered {
             gate: Arc::clone(self),
-            outer: outer.unwrap_or(std::ptr::null()),
+            here: PhantomData,
         })
     }
 
-    /// Panics in a child made by `fork`.
-    pub(crate) fn check_process(&self) {
-        self.process.check();
-    }
-
-    /// Whether the last handle was dropped: a run ends early then.
-    ///
-    /// Acquire, partner `close`: a thread that sees the gate closed sees whether it was abandoned.
-    #[inline]
-    pub(super) fn is_closed(&self) -> bool {
-        self.closed.load(Ordering::Acquire)
-    }
-
-    /// Whether the calling thread has entered this gate last.
-    pub(super) fn is_innermost(&self) -> bool {
-        innermost().is_some_and(|gate| std::ptr::eq(gate, self))
+    fn is_closed(&self) -> bool {
+        self.state.lock().stage > Stage::Open
     }
 
     /// Lets in only threads that deliver, and says whether the caller may wait (gate 2).
-    pub(super) fn close(&self) -> bool {
-        let _inside = self.inside.lock();
-        let waits = !is_inside_any();
-        // Stored before the gate is marked as closed: readers read them in the opposite order.
-        self.abandoned.store(!waits, Ordering::Relaxed);
-        self.closed.store(true, Ordering::Release);
-        waits
-    }
-
-    /// Whether the calling thread has to hand the cache over to a new thread, which drops it: the
-    /// thread that closed the gate does not wait, and no other thread has handed it over.
-    pub(super) fn claim_new_thread(&self) -> bool {
-        self.abandoned.swap(false, Ordering::Relaxed)
+    pub(crate) fn close(&self) -> bool {
+        self.state.lock().stage = Stage::Closed;
+        !is_inside_any()
     }
 
     /// Lets no thread in any more.
-    pub(super) fn end(&self) {
-        let _inside = self.inside.lock();
-        self.ended.store(true, Ordering::Relaxed);
+    fn end(&self) {
+        self.state.lock().stage = Stage::Ended;
     }
 
     /// The same if no thread is inside; says whether that is so.
-    pub(super) fn end_if_empty(&self) -> bool {
-        let inside = self.inside.lock();
-        if *inside == 0 {
-            self.ended.store(true, Ordering::Relaxed);
+    fn end_if_empty(&self) -> bool {
+        let mut state = self.state.lock();
+        let is_empty = state.inside == 0;
+        if is_empty {
+            state.stage = Stage::Ended;
         }
-        *inside == 0
+        is_empty
     }
 
     /// Waits until all threads have left the closed gate. Not for a thread inside a gate or a
     /// listener.
-    pub(super) fn wait_until_empty(&self) {
-        let mut inside = self.inside.lock();
-        while *inside > 0 {
-            self.left.wait(&mut inside);
+    pub(crate) fn wait_until_empty(&self) {
+        let mut state = self.state.lock();
+        while state.inside > 0 {
+            self.left.wait(&mut state);
         }
     }
 }
 
 impl Drop for Entered {
     fn drop(&mut self) {
-        _ = INNERMOST.try_with(|gate| gate.set(self.outer));
+        note(|inside| inside.gates -= 1);
         if !self.gate.process.is_current() {
             return;
         }
-        let mut inside = self.gate.inside.lock();
-        *inside -= 1;
-        if *inside == 0 {
+        let mut state = self.gate.state.lock();
+        state.inside -= 1;
+        if state.inside == 0 {
             self.gate.left.notify_all();
         }
     }
 }
 
-/// Whether the calling thread must not wait for other threads: it is inside a gate or a listener.
-pub(super) fn is_inside_any() -> bool {
-    innermost().is_some() || inside_listener()
+fn note(change: impl FnOnce(&mut Inside)) {
+    _ = INSIDE.try_with(|inside| {
+        let mut now = inside.get();
+        change(&mut now);
+        inside.set(now);
+    });
+}
+
+/// Runs a listener, whose panic the caller catches.
+pub(crate) fn in_listener<R>(call: impl FnOnce() -> R) -> R {
+    note(|inside| inside.listeners += 1);
+    let answer = call();
+    note(|inside| inside.listeners -= 1);
+    answer
 }
 
 /// Whether the calling thread is inside a listener. Such a thread must not wait for deliveries: the
 /// delivery that it runs itself continues only after the listener has returned.
 pub(crate) fn inside_listener() -> bool {
-    LISTENS.try_with(Cell::get).unwrap_or(false)
+    INSIDE
+        .try_with(|inside| inside.get().listeners > 0)
+        .unwrap_or(false)
 }
 
-/// Calls a listener, whose panics the call catches.
-pub(crate) fn listening<T>(call: impl FnOnce() -> T) -> T {
-    let outer = LISTENS.try_with(|inside| inside.replace(true));
-    let answer = call();
-    _ = LISTENS.try_with(|inside| inside.set(outer.unwrap_or(false)));
-    answer
+/// Whether the calling thread must not wait for other threads: it is inside a gate or a listener.
+pub(super) fn is_inside_any() -> bool {
+    let is_inside = |inside: Inside| inside.gates + inside.listeners > 0;
+    INSIDE
+        .try_with(|inside| is_inside(inside.get()))
+        .unwrap_or(false)
 }
 
-fn innermost() -> Option<*const Gate> {
-    let gate = INNERMOST.try_with(Cell::get).ok()?;
-    (!gate.is_null()).then_some(gate)
+#[cfg(test)]
+impl TaskRef {
+    /// One that is never run.
+    pub(crate) fn idle() -> Self {
+        Self::new(Weak::<Idle>::new())
+    }
+}
+
+#[cfg(test)]
+struct Idle;
+
+#[cfg(test)]
+impl Task for Idle {
+    fn delivery(&self) -> Option<&Delivery> {
+        None
+    }
+
+    fn run_due(&self) -> Option<Duration> {
+        None
+    }
+
+    fn deliver(&self) -> bool {
+        false
+    }
+
+    fn drop_offer(&self) {}
+
+    fn tell_rest(&self) {}
 }
 
 #[cfg(all(test, not(wheelhouse_loom), not(wheelhouse_shuttle)))]
 mod tests {
     use super::*;
-    use std::sync::atomic::AtomicU32;
+    use std::sync::atomic::{AtomicU32, Ordering};
 
     #[test]
     fn a_closed_gate_lets_no_thread_in_and_is_left_by_those_inside() {
         let gate = Gate::new();
         let step = AtomicU32::new(0);
-        assert!(!gate.is_innermost());
         std::thread::scope(|threads| {
             let entered = gate.enter(false).expect("open");
-            assert!(gate.is_innermost());
             let waiter = threads.spawn(|| {
                 assert!(gate.close(), "this thread may wait");
                 step.store(1, Ordering::SeqCst);
@@ -208,13 +384,13 @@ mod tests {
                 std::thread::yield_now();
             }
             assert!(gate.is_closed() && gate.enter(false).is_none());
+            assert!(!gate.end_if_empty(), "this thread is inside");
             assert!(gate.enter(true).is_some(), "to deliver");
             step.store(2, Ordering::SeqCst);
             drop(entered);
             waiter.join().expect("no panic");
         });
-        assert!(!gate.claim_new_thread());
-        gate.end();
+        assert!(gate.end_if_empty());
         assert!(gate.enter(true).is_none());
     }
 
@@ -223,13 +399,11 @@ mod tests {
         let (outer, inner) = (Gate::new(), Gate::new());
         let first = outer.enter(false).expect("open");
         let second = inner.enter(false).expect("open");
-        assert!(inner.is_innermost() && !outer.is_innermost());
-        drop(second);
-        assert!(outer.is_innermost());
-        assert!(!inner.close(), "inside another gate");
-        assert!(inner.claim_new_thread(), "to the first that asks");
-        assert!(!inner.claim_new_thread());
         drop(first);
-        assert!(outer.close());
+        assert!(!outer.close(), "inside another gate");
+        drop(second);
+        assert!(inner.close());
+        inner.end();
+        assert!(inner.enter(true).is_none());
     }
 }

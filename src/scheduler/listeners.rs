@@ -24,11 +24,11 @@
 //!
 //! A lock for each job; a system call if a thread has to be woken.
 
-use super::task::{LAST_REFERENCE_PAUSE, Task, TaskRef};
+use super::gate::{Task, TaskRef};
 use super::thread::{Role, Starter, lock, wait};
 use crate::contain::contain;
 use crate::process::PerProcess;
-use crate::sync::{IS_MODEL, nap};
+use crate::sync::IS_MODEL;
 use std::collections::VecDeque;
 // The standard library's locks, as in `thread`.
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -233,9 +233,6 @@ impl Job {
             }
             Self::Drop(cache, task) => {
                 cache.end(&*task);
-                while Arc::strong_count(&task) > 1 {
-                    nap(LAST_REFERENCE_PAUSE);
-                }
                 None
             }
         }

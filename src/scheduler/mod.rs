@@ -11,20 +11,18 @@
 //! | [`thread`] | the scheduler thread |
 //! | [`delivery`] | which thread calls a cache's listener |
 //! | [`listeners`] | the shared threads that call listeners |
-//! | [`task`] | a cache as such a thread or an alarm sees it |
-//! | [`gate`] | the threads at work on a cache, for which the drop of the last handle waits |
+//! | [`gate`] | the way to a cache for threads without a handle, and the drop of the last one |
 
 mod delivery;
 mod gate;
 mod listeners;
-mod task;
 mod thread;
 
 pub use delivery::{Delivery, DeliveryTask};
 pub(crate) use delivery::{EXECUTOR_PATIENCE, report_idle_executor};
-pub(crate) use gate::{Entered, Gate, inside_listener, listening};
-pub use task::MaintenanceTask;
-pub(crate) use task::{Task, TaskRef};
+#[cfg(wheelhouse_loom)]
+pub(crate) use gate::Gate;
+pub(crate) use gate::{Task, TaskRef, Visit, WeakHandle, in_listener, inside_listener};
 pub(crate) use thread::{Role, role};
 
 use std::fmt;
@@ -221,6 +219,97 @@ pub trait Alarm: Send + Sync + 'static {
     /// assert!(requested[1] < requested[0]);
     /// ```
     fn set(&self, after: Duration, task: MaintenanceTask);
+}
+
+/// The maintenance of one cache, to be run by an [`Alarm`](crate::Alarm).
+///
+/// It holds the cache weakly: a task of a cache that is gone does nothing.
+///
+/// ```
+/// use std::sync::{Arc, OnceLock};
+/// use std::time::Duration;
+/// use wheelhouse::{Alarm, Cache, MaintenanceTask, Scheduler};
+///
+/// /// Keeps the task, for a loop that calls it once a turn.
+/// #[derive(Clone, Default)]
+/// struct EachTurn(Arc<OnceLock<MaintenanceTask>>);
+///
+/// impl Alarm for EachTurn {
+///     fn set(&self, _: Duration, task: MaintenanceTask) {
+///         self.0.set(task).ok(); // the same each time
+///     }
+/// }
+///
+/// let turns = EachTurn::default();
+/// let cache: Cache<u8, u8> = Cache::builder().scheduler(Scheduler::custom(turns.clone())).build();
+/// cache.insert_with_ttl(1, 1, Duration::from_secs(5));
+/// let task = turns.0.get().expect("a deadline was set").clone();
+/// assert!(task.run().is_some()); // something is scheduled
+/// drop(cache);
+/// assert_eq!(task.run(), None);
+/// ```
+#[derive(Clone)]
+pub struct MaintenanceTask(TaskRef);
+
+impl MaintenanceTask {
+    /// Does all work that is due and delivers the notifications for it, then sets the alarm again
+    /// if there is anything to wait for.
+    ///
+    /// Returns the time until the next run, which [`Alarm::set`](crate::Alarm::set) got as well;
+    /// `None` if nothing is scheduled, or the cache is gone.
+    ///
+    /// # Panics
+    ///
+    /// Only if the cache's [`Ticker`](crate::Ticker) or [`Alarm::set`](crate::Alarm::set) does: see
+    /// [When callbacks misbehave](crate#when-callbacks-misbehave).
+    ///
+    /// # Cost
+    ///
+    /// Proportional to the work that is due. Waits for a listener that runs in the background,
+    /// unless other work falls due meanwhile; does not wait for an
+    /// [`executor`](crate::Delivery::executor).
+    ///
+    /// ```
+    /// use std::sync::{Arc, Mutex};
+    /// use std::time::Duration;
+    /// use wheelhouse::{Alarm, Cache, MaintenanceTask, ManualTicker, RemovalCause, Scheduler};
+    ///
+    /// #[derive(Clone, Default)]
+    /// struct Latest(Arc<Mutex<Option<MaintenanceTask>>>);
+    ///
+    /// impl Alarm for Latest {
+    ///     fn set(&self, _: Duration, task: MaintenanceTask) {
+    ///         *self.0.lock().unwrap() = Some(task);
+    ///     }
+    /// }
+    ///
+    /// let (ticker, latest) = (ManualTicker::new(), Latest::default());
+    /// let told = Arc::new(Mutex::new(Vec::new()));
+    /// let tell = Arc::clone(&told);
+    /// let cache: Cache<u8, u8> = Cache::builder()
+    ///     .ticker(ticker.clone())
+    ///     .scheduler(Scheduler::custom(latest.clone()))
+    ///     .removal_listener(move |key: &u8, _: &u8, cause| {
+    ///         tell.lock().unwrap().push((*key, cause))
+    ///     })
+    ///     .build();
+    /// cache.insert_with_ttl(1, 1, Duration::from_secs(5));
+    /// ticker.advance(Duration::from_secs(7));
+    /// let task = latest.0.lock().unwrap().take().expect("a deadline was set");
+    /// task.run();
+    /// assert_eq!(*told.lock().unwrap(), [(1, RemovalCause::Expired)]);
+    /// ```
+    pub fn run(&self) -> Option<Duration> {
+        self.0.with(false, |task| task.run_due())?
+    }
+}
+
+impl fmt::Debug for MaintenanceTask {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MaintenanceTask")
+            .field("cache_alive", &!self.0.is_closed())
+            .finish()
+    }
 }
 
 /// Which thread wakes a cache.

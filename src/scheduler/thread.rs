@@ -23,9 +23,8 @@
 //! A request takes a lock that the thread holds only while it picks a member, and a step in the
 //! ordered set: it grows with the logarithm of the number of caches.
 
-use super::gate;
+use super::gate::{self, TaskRef};
 use super::listeners;
-use super::task::TaskRef;
 use crate::contain::contain;
 use crate::process::PerProcess;
 use crate::sync::thread_local;

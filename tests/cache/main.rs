@@ -1,5 +1,5 @@
 //! What a cache does, by subject. Most tests run on a manual clock, and none needs a process of its
-//! own.
+//! own, or makes one itself.
 
 #[path = "../support/mod.rs"]
 mod support;
@@ -32,6 +32,7 @@ mod time {
     mod ready_policies;
     mod slow_user_code;
     mod tickers_that_misbehave;
+    mod true_time;
     mod when_policies_are_asked;
 }
 
@@ -54,6 +55,14 @@ mod callbacks {
     mod panics_by_state;
     mod reentry;
     mod writes_to_the_same_key;
+}
+
+/// The ends of values, references, threads and caches: each is dropped once, and nothing leaks.
+mod lifecycle {
+    mod ends_of_threads;
+    mod last_drop;
+    mod memory;
+    mod references;
 }
 
 /// Failures that this crate, other caches and other timer wheels have had.

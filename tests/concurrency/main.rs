@@ -1,5 +1,5 @@
-//! Threads that use a cache at full speed. Each test takes all processors, so these tests have a
-//! program of their own and run one after the other.
+//! Threads that use a cache at full speed. A test that takes all processors runs alone, so these
+//! tests have a program of their own. Those that work on one thread run beside each other.
 
 mod balance;
 mod cost_of_loads;
@@ -13,10 +13,16 @@ mod stress;
 mod support;
 mod table_growth;
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-/// One test at a time.
-fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+static PROCESSORS: RwLock<()> = RwLock::new(());
+
+/// Held by a test that takes all processors.
+fn alone() -> RwLockWriteGuard<'static, ()> {
+    PROCESSORS.write().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Held by a test that works on one thread.
+fn on_one_processor() -> RwLockReadGuard<'static, ()> {
+    PROCESSORS.read().unwrap_or_else(PoisonError::into_inner)
 }

@@ -2,6 +2,7 @@
 //! memory order. A writer moves entries between buckets, into an overflow chain and out of it; a
 //! key that stays is never missed.
 
+use std::collections::HashSet;
 use std::hash::{BuildHasher, Hasher};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -93,7 +94,7 @@ fn a_key_that_stays_is_found_while_overflow_chains_are_made_and_freed() {
 
 #[test]
 fn held_entries_stay_while_tables_are_made_and_freed() {
-    let _alone = crate::alone();
+    let _shared = crate::on_one_processor();
     let cache: Cache<u64, String> = Cache::builder().scheduler(Scheduler::disabled()).build();
     for key in 0..100 {
         cache.insert(key, key.to_string());
@@ -120,7 +121,7 @@ fn held_entries_stay_while_tables_are_made_and_freed() {
     // An iteration yields the entries that stay once; here an entry that it had yielded was
     // removed.
     met.extend(visit.map(|entry| *entry.key()));
-    let times = |key: u64| met.iter().filter(|&&other| other == key).count();
-    assert_eq!(times(7), 1);
-    assert!((0..30_000).all(|key| times(key) <= 1));
+    let once: HashSet<u64> = met.iter().copied().collect();
+    assert!(once.contains(&7));
+    assert_eq!(once.len(), met.len(), "met twice");
 }

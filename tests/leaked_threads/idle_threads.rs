@@ -9,21 +9,36 @@
     )
 )]
 
+use std::cell::RefCell;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::mpsc;
+use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Barrier, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::support::record::Record;
-use crate::support::{HOUR, millis, must_end};
-use crate::{GOODBYE, Goodbye, SOON, cache_threads, comes_true, thread_names};
+use crate::support::{Gate, HOUR, millis, must_end};
+use crate::{SOON, cache_threads, comes_true, thread_names};
 use wheelhouse::Cache;
+
+thread_local! {
+    static GOODBYE: RefCell<Option<Goodbye>> = const { RefCell::new(None) };
+}
+
+/// Reports when the thread that holds it ends.
+struct Goodbye(Sender<()>);
+
+impl Drop for Goodbye {
+    fn drop(&mut self) {
+        self.0.send(()).ok();
+    }
+}
 
 /// The tests below.
 const PARTS: &[&str] = &[
     "the_thread_of_a_listener_has_a_name_and_ends",
     "the_last_handle_may_be_dropped_inside_the_listener",
+    "the_last_handle_may_be_dropped_while_the_listener_runs",
     "the_last_drop_inside_a_listener_waits_for_no_thread",
     #[cfg(target_os = "linux")]
     "threads_are_shared_and_end",
@@ -211,6 +226,30 @@ fn the_last_handle_may_be_dropped_inside_the_listener() {
     drop(held);
     assert_eq!(wait_ended.recv_timeout(SOON), Ok(()), "the thread ends");
     assert!(slot.lock().unwrap().is_none());
+}
+
+#[test]
+#[ignore = "a part of listener_threads_with_nothing_to_do_end"]
+fn the_last_handle_may_be_dropped_while_the_listener_runs() {
+    let gate = Gate::new();
+    let (entered, wait_entered) = mpsc::channel();
+    let (ended, wait_ended) = mpsc::channel();
+    let held = Arc::clone(&gate);
+    let cache = Cache::builder()
+        .expiry_resolution(millis(1))
+        .removal_listener(move |_: &u32, _: &u32, _| {
+            GOODBYE.set(Some(Goodbye(ended.clone())));
+            entered.send(()).unwrap();
+            held.wait();
+        })
+        .build();
+    cache.insert_with_ttl(1, 1, millis(5));
+    wait_entered.recv_timeout(SOON).unwrap();
+    // Either the drop waits for the listener or it does not; it must not wait for ever.
+    let dropping = std::thread::spawn(move || drop(cache));
+    gate.open();
+    assert_eq!(wait_ended.recv_timeout(SOON), Ok(()), "the thread ends");
+    dropping.join().unwrap();
 }
 
 /// In a listener, and on the crate's threads, the last drop waits for no thread.

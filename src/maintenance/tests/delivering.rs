@@ -4,6 +4,7 @@ use super::super::pass::Plan;
 use crate::map::Garbage;
 use crate::{Cache, CacheBuilder, Delivery, Scheduler};
 use std::sync::mpsc;
+use std::sync::{Arc, Weak};
 
 /// A cache whose notifications no thread but the test's delivers.
 fn builder() -> CacheBuilder<u32, u32> {
@@ -24,13 +25,13 @@ fn post(cache: &Cache<u32, u32>, key: u32) {
     {}
 }
 
-/// Delivers, and returns how many came back in each chunk.
-fn deliver(cache: &Cache<u32, u32>, keep_going: bool) -> Vec<usize> {
+/// Delivers until so many were delivered in all, and returns how many came back in each chunk.
+fn deliver(cache: &Cache<u32, u32>, most: u64) -> Vec<usize> {
     let (maintenance, mut chunks) = (&cache.core().maintenance, Vec::new());
-    maintenance.notifier.deliver(|| keep_going, &mut |nodes| {
+    maintenance.notifier.deliver(most, &mut |nodes| {
         chunks.push(nodes.len());
         let mut state = maintenance.state.lock();
-        for told in nodes {
+        for told in nodes.drain(..) {
             state.freeing.retire(Garbage::Node(told.node));
         }
     });
@@ -49,11 +50,17 @@ fn a_delivery_that_is_stopped_again_and_again_keeps_the_order() {
     // More notifications are posted while a block is delivered in part, into that block and into
     // others.
     post(300);
+    let mut done = 0;
+    let mut deliver_some = || {
+        let chunks = deliver(&cache, done + 1);
+        done += chunks.iter().sum::<usize>() as u64;
+        chunks.len()
+    };
     for more in [0, 1, 40, 130, 0, 500] {
-        assert_eq!(deliver(&cache, false).len(), 1, "stopped");
+        assert_eq!(deliver_some(), 1, "stopped");
         post(more);
     }
-    while !deliver(&cache, false).is_empty() {}
+    while deliver_some() > 0 {}
     assert_eq!(cache.core().maintenance.notifier.waiting(), 0);
     let delivered: Vec<u32> = delivered.try_iter().collect();
     assert_eq!(delivered, (0..971).collect::<Vec<_>>());
@@ -61,8 +68,19 @@ fn a_delivery_that_is_stopped_again_and_again_keeps_the_order() {
 
 /// The maintenance lock is taken once for each chunk.
 #[test]
-fn what_was_posted_one_by_one_comes_back_together() {
-    let cache = builder().removal_listener(|_, _, _| ()).build();
-    (0..40).for_each(|key| post(&cache, key));
-    assert_eq!(deliver(&cache, true), [32, 8]);
+fn what_is_posted_one_by_one_while_the_listener_runs_comes_back_together() {
+    let cache = Arc::new_cyclic(|me: &Weak<Cache<u32, u32>>| {
+        let me = me.clone();
+        builder()
+            .removal_listener(move |&key, _, _| {
+                if key < 39
+                    && let Some(cache) = me.upgrade()
+                {
+                    post(&cache, key + 1);
+                }
+            })
+            .build()
+    });
+    post(&cache, 0);
+    assert_eq!(deliver(&cache, u64::MAX), [32, 8]);
 }

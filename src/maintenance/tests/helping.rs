@@ -51,7 +51,7 @@ fn drain(cache: &Cache<u32, u32>) {
 /// The plan of a caller's first pass.
 const HELP: Plan = Plan {
     budget: CALLER_BUDGET,
-    seal: false,
+    own: Some(0),
     ..Plan::RUN
 };
 

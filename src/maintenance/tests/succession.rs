@@ -6,7 +6,6 @@
 
 use crate::hash::Dice;
 use crate::maintenance::pass::Plan;
-use crate::maintenance::pass::Sweep;
 use crate::{Cache, CacheBuilder, EvictionPolicy, ManualTicker, Scheduler};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -50,12 +49,7 @@ fn plan(dice: &mut Dice, shard: usize) -> Plan {
         expire: dice.once_in(2),
         evict: dice.once_in(2),
         run: dice.once_in(2),
-        sweep: if dice.once_in(2) {
-            Sweep::Yes
-        } else {
-            Sweep::No
-        },
-        seal: dice.once_in(2),
+        sweep: usize::from(dice.once_in(2)) * usize::MAX,
     }
 }
 

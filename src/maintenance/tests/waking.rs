@@ -82,36 +82,37 @@ fn the_end_of_a_run_arranges_the_next() {
     bell.rung();
 
     // Nothing is left to do, and the earlier request was fulfilled.
-    drop(waking.begin());
-    assert_eq!(waking.end(None, None, &unread, None), None);
+    assert_eq!(waking.begin().end(None, false, None, &unread), None);
     assert!(!waking.is_armed() && bell.rung().is_empty());
 
     // What the wheel has left.
+    let run = waking.begin();
     assert_eq!(
-        waking.end(Some(6 * SECOND), None, &steady(), Some(SECOND)),
+        run.end(Some(6 * SECOND), false, None, &at(1)),
         Some(secs(5))
     );
     assert_eq!(bell.rung(), [secs(5)]);
     assert!(waking.is_due(6 * SECOND));
 
     // A request made meanwhile is passed on, whether the wheel holds an entry or not.
-    drop(waking.begin());
-    waking.request_by(4 * SECOND, SECOND);
-    bell.rung();
-    assert_eq!(
-        waking.end(None, None, &steady(), Some(2 * SECOND)),
-        Some(secs(2))
-    );
-    assert_eq!(
-        waking.end(Some(6 * SECOND), None, &steady(), Some(SECOND)),
-        Some(secs(3))
-    );
-    assert_eq!(bell.rung(), [secs(2), secs(3)]);
+    for (next, from, after) in [(None, 2, 2), (Some(6 * SECOND), 1, 3)] {
+        let run = waking.begin();
+        waking.request_by(4 * SECOND, SECOND);
+        bell.rung();
+        assert_eq!(run.end(next, false, None, &at(from)), Some(secs(after)));
+        assert_eq!(bell.rung(), [secs(after)]);
+    }
+
+    // A run that has not looked at everything keeps the moment for which it was arranged.
+    let run = waking.begin();
+    assert_eq!(run.end(Some(6 * SECOND), true, None, &at(1)), Some(secs(3)));
+    assert_eq!(bell.rung(), [secs(3)]);
+    let run = waking.begin();
+    assert_eq!(run.end(None, false, None, &unread), None);
 
     // Memory that a reader holds is requested for later; other work is not delayed by it.
-    drop(waking.begin());
     let retry = Some(4 * COALESCE_DELAY);
-    assert_eq!(waking.end(None, retry, &unread, None), retry);
+    assert_eq!(waking.begin().end(None, false, retry, &unread), retry);
     assert_eq!(bell.rung(), [4 * COALESCE_DELAY]);
     waking.request_by(9 * SECOND, SECOND);
     assert_eq!(
@@ -119,11 +120,10 @@ fn the_end_of_a_run_arranges_the_next() {
         [4 * COALESCE_DELAY],
         "the retry is not forgotten"
     );
+    let run = waking.begin();
     waking.request_soon(&clock);
-    assert_eq!(
-        waking.end(None, retry, &steady(), Some(SECOND)),
-        Some(COALESCE_DELAY)
-    );
+    let after = run.end(None, false, retry, &unread);
+    assert_eq!(after, Some(COALESCE_DELAY));
     assert_eq!(readings(), 1, "without a moment, the clock is not read");
 }
 
@@ -146,9 +146,12 @@ fn a_run_that_a_panic_ends_is_tried_again() {
     );
 }
 
-/// A clock that converts one to one.
-fn steady() -> crate::time::Clock {
-    crate::time::Clock::custom(Box::new(crate::ManualTicker::new()))
+/// A clock that has gone for so many seconds.
+fn at(seconds: u64) -> Clock {
+    let ticker = ManualTicker::new();
+    let clock = Clock::custom(Box::new(ticker.clone()));
+    ticker.advance(secs(seconds));
+    clock
 }
 
 /// A clock that counts how often it is read, which its making does once.

@@ -50,7 +50,7 @@
 //! Each pin has a fence, a nested one too, though no grace period needs that. A cache call begins
 //! with a pin. Take two threads, each of which writes one key and then reads the key of the other.
 //! The fence ensures that at least one of them sees the other's write
-//! (`tests/lifecycle/references.rs`).
+//! (`tests/cache/lifecycle/references.rs`).
 //!
 //! If a model removes one of the fences, that model fails, as it must (`models/loom/grace/`).
 

@@ -166,6 +166,27 @@ fn a_policy_that_panics_about_one_key_leaves_the_others_their_values() {
     assert!(catch_unwind(AssertUnwindSafe(|| users.get_all([1, 2, 3]))).is_err());
     others(&users);
 
+    // And the methods of the cache itself.
+    type Call = fn(&Cache<u32, u32>);
+    let calls: [Call; 2] = [
+        |cache| {
+            let load = |keys: &[u32]| Ok::<_, ()>(keys.iter().map(|key| Some(key * 10)).collect());
+            _ = cache.get_all_with([3, 1, 2], load);
+        },
+        |cache| {
+            let load = |keys: Vec<u32>| async move {
+                Ok::<_, ()>(keys.iter().map(|key| Some(key * 10)).collect())
+            };
+            _ = poll(pin!(cache.get_all_with_async([3, 1, 2], load)));
+        },
+    ];
+    for call in calls {
+        let load = loader_fn(|_: &u32| Err::<u32, _>(()));
+        let users = builder().loading(load).build();
+        assert!(catch_unwind(AssertUnwindSafe(|| call(users.cache()))).is_err());
+        others(&users);
+    }
+
     let run = |mut task: Pin<Box<dyn Future<Output = ()> + Send>>| {
         assert!(poll(task.as_mut()).is_ready());
     };

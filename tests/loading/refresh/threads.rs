@@ -829,6 +829,22 @@ fn a_refresh_that_was_told_to_lead_and_panics_leaves_the_key_usable() {
     assert_eq!(busy.wait(), Ok(Some(0)));
 }
 
+/// Nothing says when it is polled. So it is no call that could go on with a load.
+#[test]
+fn a_refresh_that_is_not_polled_holds_up_no_key() {
+    let users: LoadingCache<u64, u64, ()> = Cache::builder()
+        .loading(loader_fn(|key: &u64| Ok(*key)))
+        .build();
+    let lease = users.cache().lease(1);
+    let refresh = users.refresh(1);
+    drop(lease);
+    let lease = users.cache().lease_timeout(1, Duration::ZERO);
+    assert!(matches!(lease, Leased::Lease(_)), "it waits for a poll");
+    drop(lease);
+    assert_eq!(users.get(&1), Ok(1));
+    assert_eq!(refresh.wait(), Ok(Some(1)));
+}
+
 #[test]
 fn a_loader_that_computes_a_key_queued_behind_it() {
     let (done, ends) = std::sync::mpsc::channel();

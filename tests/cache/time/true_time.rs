@@ -1,15 +1,13 @@
 //! The instants that a policy receives on the default clock, compared with `Instant::now()`; and
 //! `Policy::now`.
 
-mod support;
-
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use support::{Dial, millis, secs};
+use crate::support::{Dial, millis, secs};
 use wheelhouse::{Cache, Expiry, ManualTicker};
 
 /// How far the cache's time may lie from `Instant::now()`.
@@ -177,7 +175,11 @@ fn in_eight_processes_entries_made_at_the_start_are_gone_when_they_should() {
     let processes: Vec<_> = (0..8)
         .map(|_| {
             Command::new(&program)
-                .args(["--exact", "a_process_for_the_test_of_eight", "--nocapture"])
+                .args([
+                    "--exact",
+                    "time::true_time::a_process_for_the_test_of_eight",
+                ])
+                .arg("--nocapture")
                 .env(VALID_FOR, valid_for)
                 .stdout(Stdio::piped())
                 .spawn()
@@ -327,7 +329,7 @@ fn a_hit_with_a_deadline_runs_under_valgrind() {
     valgrind
         .args(["--quiet", "--tool=none"])
         .arg(std::env::current_exe().unwrap());
-    let test = "a_hit_with_a_deadline_runs_under_valgrind";
+    let test = "time::true_time::a_hit_with_a_deadline_runs_under_valgrind";
     let output = valgrind.args(["--exact", test]).env(INSIDE, "1").output();
     let output = output.unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
