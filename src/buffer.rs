@@ -19,10 +19,10 @@
 //!
 //! # Cost
 //!
-//! An offer is one uncontended compare-exchange. A node is offered at most once for each *stamp*. The
-//! stamp is renewed 32 times per turnover (as many inserts as the cache holds entries), or 256 times if the
-//! policy keeps the order of use. Two reads of a node under the same stamp tell the size policy
-//! nothing new. So a cache that only serves hits offers no events.
+//! An offer is one uncontended compare-exchange. A node is offered at most once for each *stamp*.
+//! The stamp is renewed 32 times per turnover (as many inserts as the cache holds entries), or 256
+//! times if the policy keeps the order of use. Two reads of a node under the same stamp tell the
+//! size policy nothing new. So a cache that only serves hits offers no events.
 //!
 //! # Origin
 //!

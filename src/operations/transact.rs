@@ -216,9 +216,9 @@ impl<K, V> Shared<K, V> {
 
     /// The same for a change that does not expect its key to be absent, with the first attempt a
     /// part of the caller, and then `end`, which is what the caller does next.
-    // A loop around the first attempt would keep in memory what the attempts share. So the later ones
-    // get the change by value. And they are followed by a call of `end` of their own: what the first
-    // attempt has done stays in registers.
+    // A loop around the first attempt would keep in memory what the attempts share. So the later
+    // ones get the change by value. And they are followed by a call of `end` of their own: what the
+    // first attempt has done stays in registers.
     #[inline(always)]
     pub(super) fn transact_and<C: Change<K, V>, R>(
         &self,

@@ -12,8 +12,8 @@
 //! The policies say how long the value lives, and when it becomes stale ([`Core::ask_policies`]).
 //!
 //! A [`Condition`] says which writes may be made. An explicit write always is, and revokes the load
-//! of its key. Others replace certain values only, or bring an entry back. The commit of a load asks
-//! whether that load is still current.
+//! of its key. Others replace certain values only, or bring an entry back. The commit of a load
+//! asks whether that load is still current.
 
 use super::core::Core;
 use super::lifetimes::{FromLoad, LifetimeSource, Lifetimes, TimedAnswer};
