@@ -42,11 +42,11 @@ impl<K, V> WeighedQueue<K, V> {
         let mut weight = 0;
         for entry in self.list.iter() {
             assert_eq!(
-                entry.queue_id(),
+                entry.queue_id.get(),
                 self.queue_id,
                 "the queue_id of a linked entry"
             );
-            let of_node = u64::from(entry.weight());
+            let of_node = u64::from(entry.policy().weight.get());
             assert!(
                 weights.contains(&of_node),
                 "weight {of_node} in queue {}",

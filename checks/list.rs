@@ -1,7 +1,7 @@
 //! The invariants of a list, as assertions.
 
 use super::List;
-use crate::node::EntryPtr;
+use crate::node::{EntryPtr, NEXT, PREV};
 
 impl<K, V, const CHAIN: bool> List<K, V, CHAIN> {
     /// The entries from head to tail. The list must not change meanwhile.
@@ -16,14 +16,14 @@ impl<K, V, const CHAIN: bool> List<K, V, CHAIN> {
         let mut at = self.head;
         while let Some(entry) = at {
             assert_eq!(
-                Self::links(&entry).prev(),
+                Self::links(&entry).get(PREV),
                 last,
                 "prev does not mirror next"
             );
             len += 1;
             assert!(len <= self.len, "more entries than the length {}", self.len);
             last = Some(entry);
-            at = Self::links(&entry).next();
+            at = Self::links(&entry).get(NEXT);
         }
         assert_eq!(self.tail, last, "the tail is not the last entry");
         assert_eq!(self.len, len, "length");

@@ -39,7 +39,7 @@ impl<K, V> Maintenance<K, V> {
         if let Some(eviction) = &state.eviction {
             eviction.check_invariants();
             assert!(
-                !eviction.is_over(),
+                eviction.excess() == 0,
                 "over the bound after a pass without a budget"
             );
         }
@@ -55,18 +55,18 @@ impl<K, V> Maintenance<K, V> {
             let (entry, deadline) = (node.entry(), node.deadline());
             assert_eq!(entry.node(), node, "an entry names another node");
             assert_eq!(
-                entry.bucket_id() != NO_BUCKET,
+                entry.bucket_id.get() != NO_BUCKET,
                 deadline != NEVER,
                 "an entry with the deadline {deadline:#x} in bucket {}",
-                entry.bucket_id()
+                entry.bucket_id.get()
             );
-            if entry.bucket_id() != NO_BUCKET {
+            if entry.bucket_id.get() != NO_BUCKET {
                 timed += 1;
                 check_neighbours(entry);
             }
             if state.eviction.is_some() {
                 assert_ne!(
-                    entry.queue_id(),
+                    entry.queue_id.get(),
                     OUT,
                     "an entry that the size policy does not know"
                 );
@@ -98,13 +98,13 @@ impl<K, V> Maintenance<K, V> {
 /// The neighbours of an entry in the wheel are entries of the map, too, and know that they are
 /// linked.
 fn check_neighbours<K, V>(entry: EntryPtr<K, V>) {
-    let of = |entry: EntryPtr<K, V>| (entry.node().state(), entry.bucket_id());
+    let of = |entry: EntryPtr<K, V>| (entry.node().state(), entry.bucket_id.get());
     if let Some(prev) = List::<K, V, TIMER>::prev(entry) {
-        assert_eq!(of(prev), (NodeState::Live, entry.bucket_id()));
+        assert_eq!(of(prev), (NodeState::Live, entry.bucket_id.get()));
         assert!(List::<K, V, TIMER>::next(prev) == Some(entry));
     }
     if let Some(next) = List::<K, V, TIMER>::next(entry) {
-        assert_eq!(of(next), (NodeState::Live, entry.bucket_id()));
+        assert_eq!(of(next), (NodeState::Live, entry.bucket_id.get()));
         assert!(List::<K, V, TIMER>::prev(next) == Some(entry));
     }
 }

@@ -1,14 +1,15 @@
 //! The invariants of one table, as assertions; their numbers are those of the parent module.
 
-use super::group;
-use super::memory::{MAX_LOAD, TableState};
+use super::array::Array;
+use super::group::{self, Group};
+use super::memory::MAX_LOAD;
 use super::resize::Resize;
 use super::writer::{FREE_WORDS_BESIDE_CHAIN, Writer};
 use std::ptr;
 
-impl<K, V> Writer<'_, '_, K, V> {
-    /// Asserts what the module docs of `table` promise.
-    pub(in crate::map) fn check_invariants(&self) {
+impl<'a, K, V> Writer<'a, '_, K, V> {
+    /// Asserts what the module docs of `table` promise, of a table with `count` entries.
+    pub(in crate::map) fn check_invariants(&self, count: u64) {
         let mut nodes = 0;
         let mut seen = std::collections::HashSet::new();
         for (array, group) in self.homes() {
@@ -29,12 +30,24 @@ impl<K, V> Writer<'_, '_, K, V> {
                 nodes += 1;
             });
         }
-        assert_eq!(nodes, self.state.count, "count");
-        self.check_size();
+        assert_eq!(nodes, count, "count");
+        self.check_size(count);
+    }
+
+    /// All homes, and the array of each.
+    fn homes(&self) -> impl Iterator<Item = (Array<K, V>, &'a Group<K, V>)> {
+        let array = self.table.array();
+        let resize = Resize::of(self.table, array);
+        let groups = resize.map_or(0, |resize| resize.to.groups());
+        (0..array.groups().max(groups)).filter_map(move |number| {
+            let hash = number.into();
+            let of = resize.map_or(array, |resize| resize.home(hash));
+            (of.index(hash) == number).then(|| (of, self.home(hash).0))
+        })
     }
 
     /// Asserts that the sizes of the arrays fit the number of entries.
-    fn check_size(&self) {
+    fn check_size(&self, count: u64) {
         let array = self.table.array();
         assert!(array.log() >= self.state.least);
         if let Some(resize) = Resize::of(self.table, array) {
@@ -43,14 +56,7 @@ impl<K, V> Writer<'_, '_, K, V> {
             assert!(resize.to.log() >= self.state.least);
         } else {
             let most = u64::from(array.groups()) * MAX_LOAD;
-            assert!(self.state.count <= most, "too full");
+            assert!(count <= most, "too full");
         }
-    }
-}
-
-impl<K, V> TableState<K, V> {
-    /// The number of entries.
-    pub(in crate::map) fn count(&self) -> u64 {
-        self.count
     }
 }

@@ -38,7 +38,7 @@ impl<K, V> Wheel<K, V> {
             );
             for entry in bucket.entries.iter() {
                 assert_eq!(
-                    entry.bucket_id(),
+                    entry.bucket_id.get(),
                     bucket_id,
                     "an entry's bucket_id is not its bucket"
                 );

@@ -269,7 +269,7 @@ impl Bench {
             None => State::Out,
         };
         assert_eq!(
-            entry.node.entry().bucket_id() != NO_BUCKET,
+            entry.node.entry().bucket_id.get() != NO_BUCKET,
             entry.state == State::In
         );
     }
@@ -299,7 +299,7 @@ impl Bench {
         let Some(id) = self.pick(script) else { return };
         self.forgotten(id);
         self.wheel.deschedule(self.entries[id].node);
-        assert_eq!(self.entries[id].node.entry().bucket_id(), NO_BUCKET);
+        assert_eq!(self.entries[id].node.entry().bucket_id.get(), NO_BUCKET);
         if self.entries[id].state != State::Replaced {
             self.entries[id].state = State::Out;
         }
@@ -446,7 +446,11 @@ impl Bench {
         let now = self.now as u64;
         let mut left = budget;
         while let Some(node) = self.wheel.next_due(now, &mut left) {
-            assert_eq!(node.entry().bucket_id(), NO_BUCKET, "returned while linked");
+            assert_eq!(
+                node.entry().bucket_id.get(),
+                NO_BUCKET,
+                "returned while linked"
+            );
             let id = self.by_address[&node.as_raw().addr()];
             match self.entries[id].state {
                 State::In => {
@@ -517,7 +521,7 @@ impl Bench {
         }
         for &(_, id) in &self.due {
             assert_ne!(
-                self.entries[id].node.entry().bucket_id(),
+                self.entries[id].node.entry().bucket_id.get(),
                 NO_BUCKET,
                 "node {id} was lost"
             );
@@ -540,7 +544,7 @@ impl Bench {
         let linked = self
             .entries
             .iter()
-            .map(|entry| entry.node.entry().bucket_id());
+            .map(|entry| entry.node.entry().bucket_id.get());
         let visits = linked
             .filter(|&bucket_id| bucket_id != NO_BUCKET)
             .map(|bucket_id| {

@@ -15,7 +15,7 @@
 //! Only the holder of the maintenance lock calls it (entry 2). Cost: constant, except for the
 //! checks.
 
-use crate::node::{self, EntryPtr, Links};
+use crate::node::{self, EntryPtr, Links, NEXT, PREV};
 
 /// The chain of the timer wheel.
 pub(crate) const TIMER: bool = false;
@@ -43,8 +43,8 @@ impl<K, V, const CHAIN: bool> List<K, V, CHAIN> {
     #[inline]
     fn links(entry: &EntryPtr<K, V>) -> &Links {
         match CHAIN {
-            TIMER => entry.timer(),
-            QUEUE => entry.queue(),
+            TIMER => &entry.timer,
+            QUEUE => &entry.policy().queue,
         }
     }
 
@@ -66,20 +66,22 @@ impl<K, V, const CHAIN: bool> List<K, V, CHAIN> {
 
     /// The neighbour towards the tail.
     pub(crate) fn next(entry: EntryPtr<K, V>) -> Option<EntryPtr<K, V>> {
-        Self::links(&entry).next()
+        Self::links(&entry).get(NEXT)
     }
 
     /// The neighbour towards the head.
     pub(crate) fn prev(entry: EntryPtr<K, V>) -> Option<EntryPtr<K, V>> {
-        Self::links(&entry).prev()
+        Self::links(&entry).get(PREV)
     }
 
     /// Prefetches what unlinking an entry will write: its neighbours' links.
     #[inline]
     pub(crate) fn prefetch_around(entry: EntryPtr<K, V>) {
         let links = Self::links(&entry);
-        let neighbours: [Option<EntryPtr<K, V>>; 2] = [links.prev(), links.next()];
-        for neighbour in neighbours.into_iter().flatten() {
+        for neighbour in [PREV, NEXT]
+            .into_iter()
+            .filter_map(|at| links.get::<K, V>(at))
+        {
             node::prefetch(Self::links(&neighbour));
         }
     }
@@ -87,10 +89,10 @@ impl<K, V, const CHAIN: bool> List<K, V, CHAIN> {
     /// Links an entry that is in no list of this chain (list 1) behind the tail.
     pub(crate) fn push_back(&mut self, entry: EntryPtr<K, V>) {
         let links = Self::links(&entry);
-        links.set_prev(self.tail);
-        links.set_next::<K, V>(None);
+        links.set(PREV, self.tail);
+        links.set::<K, V>(NEXT, None);
         match self.tail {
-            Some(tail) => Self::links(&tail).set_next(Some(entry)),
+            Some(tail) => Self::links(&tail).set(NEXT, Some(entry)),
             None => self.head = Some(entry),
         }
         self.tail = Some(entry);
@@ -100,23 +102,23 @@ impl<K, V, const CHAIN: bool> List<K, V, CHAIN> {
     /// Unlinks an entry of this list.
     pub(crate) fn unlink(&mut self, entry: EntryPtr<K, V>) {
         let links = Self::links(&entry);
-        let (prev, next) = (links.prev(), links.next());
+        let (prev, next) = (links.get(PREV), links.get(NEXT));
         match prev {
-            Some(prev) => Self::links(&prev).set_next(next),
+            Some(prev) => Self::links(&prev).set(NEXT, next),
             None => {
                 debug_assert_eq!(self.head, Some(entry), "unlinked from a list it is not in");
                 self.head = next;
             }
         }
         match next {
-            Some(next) => Self::links(&next).set_prev(prev),
+            Some(next) => Self::links(&next).set(PREV, prev),
             None => {
                 debug_assert_eq!(self.tail, Some(entry), "unlinked from a list it is not in");
                 self.tail = prev;
             }
         }
-        links.set_prev::<K, V>(None);
-        links.set_next::<K, V>(None);
+        links.set::<K, V>(PREV, None);
+        links.set::<K, V>(NEXT, None);
         self.len -= 1;
     }
 

@@ -42,21 +42,13 @@ pub(super) const TURNOVER: u64 = 64;
 #[derive(Debug, Default)]
 pub(super) struct Periods {
     /// Events so far.
-    count: u64,
+    pub(super) count: u64,
     /// Events since the period began.
     within: u64,
-    period: u64,
+    pub(super) period: u64,
 }
 
 impl Periods {
-    pub(super) fn count(&self) -> u64 {
-        self.count
-    }
-
-    pub(super) fn period(&self) -> u64 {
-        self.period
-    }
-
     /// The stamp of the current period.
     pub(super) fn stamp(&self) -> u8 {
         self.period as u8
@@ -341,11 +333,11 @@ mod tests {
             let mut periods = Periods::default();
             let ended: u64 = (0..nodes).map(|_| u64::from(periods.advance(nodes))).sum();
             assert_eq!(
-                (ended, periods.period()),
+                (ended, periods.period),
                 (TURNOVER, TURNOVER),
                 "{nodes} nodes"
             );
-            assert_eq!(periods.count(), nodes as u64);
+            assert_eq!(periods.count, nodes as u64);
         }
     }
 

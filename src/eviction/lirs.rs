@@ -54,8 +54,8 @@
 //!
 //! # Invariants
 //!
-//! 1. Every entry handed in by `admit`, and not yet by `removed` or `expired`, is in exactly one of
-//!    window, protected queue and tail.
+//! 1. Every entry handed in by `admit`, and not yet by `removed`, `expired` or `evicted`, is in
+//!    exactly one of window, protected queue and tail.
 //! 2. If the protected queue has an entry, so has the tail when a call has returned (`fill_tail`
 //!    makes at least one move).
 //! 3. `mark` of an entry is the stamp of its last use by `order`.
@@ -109,7 +109,8 @@ pub(super) struct Lirs<K, V> {
     pub(super) protected: WeighedQueue<K, V>,
     pub(super) tail: WeighedQueue<K, V>,
     max: u64,
-    /// Whether the window is the whole cache: the order is exactly that of use.
+    /// Whether the window is the whole cache: the order is exactly that of use. If that ends, its
+    /// entries, which are few, stay in the window.
     pub(super) exact: bool,
     /// Counts protected entries that reached the tail.
     order: Periods,
@@ -143,17 +144,6 @@ impl<K, V> Lirs<K, V> {
         }
     }
 
-    /// Moves the entries of an exact order, which are few, into an adaptive one.
-    pub(super) fn become_adaptive(&mut self) {
-        if std::mem::take(&mut self.exact) {
-            let mut exact = std::mem::replace(&mut self.window, WeighedQueue::new(WINDOW));
-            while let Some(oldest) = exact.oldest() {
-                exact.unlink(oldest);
-                self.admit(oldest);
-            }
-        }
-    }
-
     #[inline]
     pub(super) fn admit(&mut self, entry: EntryPtr<K, V>) {
         if self.exact {
@@ -161,8 +151,8 @@ impl<K, V> Lirs<K, V> {
         }
         let hash = mix_bits_twice(entry.node().hash());
         self.dueling.used(hash, true);
-        entry.set_mark(self.order.stamp());
-        entry.set_uses(0);
+        entry.policy().mark.set(self.order.stamp());
+        entry.policy().uses.set(0);
         if self.enters_protected(entry, hash) {
             self.protected.push_newest(entry);
         } else {
@@ -180,7 +170,7 @@ impl<K, V> Lirs<K, V> {
 
     /// Changes the weight of an entry.
     pub(super) fn reweigh(&mut self, entry: EntryPtr<K, V>, weight: u32) {
-        if weight != entry.weight() {
+        if weight != entry.policy().weight.get() {
             self.queue_of(entry).reweigh(entry, weight);
             self.rebalance();
         }
@@ -193,10 +183,11 @@ impl<K, V> Lirs<K, V> {
         }
         let hash = mix_bits_twice(entry.node().hash());
         self.dueling.used(hash, false);
-        entry.set_uses(entry.uses().saturating_add(1));
-        let before = entry.mark();
-        let now = self.order.stamp();
-        match entry.queue_id() {
+        let (kept, now) = (entry.policy(), self.order.stamp());
+        kept.uses.set(kept.uses.get().saturating_add(1));
+        let before = kept.mark.get();
+        kept.mark.set(now);
+        match entry.queue_id.get() {
             PROTECTED => {
                 // Uses within one period are not ordered, since their stamps are equal. But while
                 // the cache fills up, few entries reach the tail and few periods end. So the first
@@ -205,22 +196,19 @@ impl<K, V> Lirs<K, V> {
                     let depth = TURNOVER.saturating_sub(u64::from(self.order.age(before))) as f64
                         * self.protected_part();
                     self.sizer.narrow(self.vote(depth));
-                    entry.set_mark(now);
                 }
                 if before != now || self.filling {
                     self.protected.move_to_newest(entry);
                 }
             }
             TAIL => {
-                entry.set_mark(now);
-                self.tail_used = self.evictions.period();
+                self.tail_used = self.evictions.period;
                 self.sizer.narrow(self.vote(FULL_VOTE_DEPTH));
                 self.tail.unlink(entry);
                 self.protected.push_newest(entry);
                 self.rebalance();
             }
             _ => {
-                entry.set_mark(now);
                 let promoted = self.filling
                     || self.protected_has_room(entry)
                     || self.deserves(hash, self.class(before));
@@ -235,24 +223,30 @@ impl<K, V> Lirs<K, V> {
         }
     }
 
-    /// Unlinks an entry; `evicted` if this policy named it as the victim.
-    pub(super) fn removed(&mut self, entry: EntryPtr<K, V>, evicted: bool) {
-        self.queue_of(entry).unlink(entry);
+    /// Unlinks an entry that was removed.
+    pub(super) fn removed(&mut self, entry: EntryPtr<K, V>) {
+        self.unlink(entry);
+        self.filling |= self.weight() < self.max / 2;
+    }
+
+    /// Unlinks a victim.
+    pub(super) fn evicted(&mut self, entry: EntryPtr<K, V>) {
+        self.unlink(entry);
         if self.exact {
             return;
         }
+        self.filling = false;
+        self.ghosts.fit(self.len());
+        self.leave_ghost(entry, false);
+        if self.evictions.advance(self.len()) {
+            self.ghosts.drop_old(&self.order, &self.evictions);
+        }
+    }
+
+    fn unlink(&mut self, entry: EntryPtr<K, V>) {
+        self.queue_of(entry).unlink(entry);
         self.fill_tail();
         self.spare_used();
-        if evicted {
-            self.filling = false;
-            self.ghosts.fit(self.len());
-            self.leave_ghost(entry, false);
-            if self.evictions.advance(self.len()) {
-                self.ghosts.drop_old(&self.order, &self.evictions);
-            }
-        } else if self.weight() < self.max / 2 {
-            self.filling = true;
-        }
     }
 
     /// Unlinks an entry that is past its deadline, and keeps a ghost of it. While the cache is
@@ -261,12 +255,12 @@ impl<K, V> Lirs<K, V> {
         if !self.filling {
             self.leave_ghost(entry, true);
         }
-        self.removed(entry, false);
+        self.removed(entry);
     }
 
     fn leave_ghost(&mut self, entry: EntryPtr<K, V>, expired: bool) {
         let ghost = Ghost {
-            last_use: entry.mark(),
+            last_use: entry.policy().mark.get(),
             removed_at: self.evictions.stamp(),
             expired,
         };
@@ -310,7 +304,7 @@ impl<K, V> Lirs<K, V> {
             return true;
         }
         let Some(ghost) = ghost else {
-            let dead = self.evictions.period() - self.tail_used >= 2 * TURNOVER;
+            let dead = self.evictions.period - self.tail_used >= 2 * TURNOVER;
             return dead && !self.filling && self.deserves(hash, Class::Unknown);
         };
         let depth = f64::from(self.evictions.age(ghost.removed_at));
@@ -324,8 +318,8 @@ impl<K, V> Lirs<K, V> {
     /// Finds the class of a key: was its last use later than that of the oldest protected entry
     /// (the question of LIRS)?
     fn class(&self, used: u8) -> Class {
-        match self.incumbent() {
-            Some(oldest) if self.order.age(used) >= self.order.age(oldest.mark()) => Class::Late,
+        match self.incumbent().map(|oldest| oldest.policy().mark.get()) {
+            Some(mark) if self.order.age(used) >= self.order.age(mark) => Class::Late,
             _ => Class::Recent,
         }
     }
@@ -335,7 +329,7 @@ impl<K, V> Lirs<K, V> {
         let Some(incumbent) = self.incumbent() else {
             return true;
         };
-        let now = self.order.count() + self.evictions.count();
+        let now = self.order.count + self.evictions.count;
         self.dueling.open(
             hash,
             mix_bits_twice(incumbent.node().hash()),
@@ -387,7 +381,8 @@ impl<K, V> Lirs<K, V> {
             };
             self.protected.unlink(oldest);
             self.tail.push_newest(oldest);
-            oldest.set_uses(oldest.uses() / 2);
+            let uses = &oldest.policy().uses;
+            uses.set(uses.get() / 2);
             if self.order.advance(self.protected_len()) {
                 self.ghosts.drop_old(&self.order, &self.evictions);
             }
@@ -402,10 +397,10 @@ impl<K, V> Lirs<K, V> {
         }
         for _ in 0..SPARED_PER_CALL {
             self.shrinking = self.weight() > self.max;
-            let Some(oldest) = self.incumbent().filter(|oldest| oldest.uses() > 0) else {
+            let Some(oldest) = self.incumbent() else {
                 return;
             };
-            if !self.shrinking {
+            if !self.shrinking || oldest.policy().uses.get() == 0 {
                 return;
             }
             self.queue_of(oldest).unlink(oldest);
@@ -415,7 +410,7 @@ impl<K, V> Lirs<K, V> {
     }
 
     fn queue_of(&mut self, entry: EntryPtr<K, V>) -> &mut WeighedQueue<K, V> {
-        match entry.queue_id() {
+        match entry.queue_id.get() {
             PROTECTED => &mut self.protected,
             TAIL => &mut self.tail,
             _ => &mut self.window,
@@ -431,11 +426,12 @@ impl<K, V> Lirs<K, V> {
     }
 
     fn protected_has_room(&self, entry: EntryPtr<K, V>) -> bool {
-        self.protected_weight() + u64::from(entry.weight()) <= self.sizer.for_protected()
+        self.protected_weight() + u64::from(entry.policy().weight.get())
+            <= self.sizer.for_protected()
     }
 
     fn has_room(&self, entry: EntryPtr<K, V>) -> bool {
-        self.weight() + u64::from(entry.weight()) <= self.max
+        self.weight() + u64::from(entry.policy().weight.get()) <= self.max
     }
 
     /// The vote of a hit at this depth (in periods) on the size of the window: the share of one

@@ -12,14 +12,14 @@
 //!
 //! # Invariants
 //!
-//! 1. An entry is known from `admit`, or from a first `replaced`, until `removed` or `expired`. The
-//!    `queue_id` of the entry says where it is: [`OUT`], [`WEIGHTLESS`] (in no queue),
-//!    [`OVERWEIGHT`], or a number of the policy's. The entry also holds the weight that is counted
-//!    here: that of the last node that this module was told about.
+//! 1. An entry is known from `admit`, or from a first `replaced`, until `removed`, `expired` or
+//!    `evicted`. The `queue_id` of the entry says where it is: [`OUT`], [`WEIGHTLESS`] (in no
+//!    queue), [`OVERWEIGHT`], or a number of the policy's. The entry also holds the weight that is
+//!    counted here: that of the last node that this module was told about.
 //! 2. Every node in a policy's queue weighs from 1 to `max`.
 //! 3. `weight` is the sum over all known entries, overweight ones included; `len` is their number.
-//! 4. `removed`, `expired` and `accessed` of a node that is not known do nothing, and `replaced`
-//!    of one admits it: the pass may take a node out while an event about it still waits.
+//! 4. `removed` and `accessed` of a node that is not known do nothing, and `replaced` of one admits
+//!    it: the pass may take a node out while an event about it still waits.
 //!
 //! The policy takes no account of deadlines. To evict first what will expire soon costs hits: keys
 //! that are used often may have short lives.
@@ -107,9 +107,6 @@ pub(crate) struct Eviction<K, V> {
     /// An upper bound on the weights of the nodes in the policy's queues. Only a smaller bound of
     /// the cache lowers it.
     heaviest: u32,
-    /// The last victim that was named, to distinguish an eviction from other removals. The pointer
-    /// is only compared: `removed` clears it before the entry can be freed.
-    named: Option<EntryPtr<K, V>>,
 }
 
 impl<K, V> Eviction<K, V> {
@@ -129,7 +126,6 @@ impl<K, V> Eviction<K, V> {
             weightless: 0,
             max: max_weight,
             heaviest: 0,
-            named: None,
         }
     }
 
@@ -144,10 +140,10 @@ impl<K, V> Eviction<K, V> {
     }
 
     fn let_in(&mut self, entry: EntryPtr<K, V>, weight: u32) {
-        debug_assert_eq!(entry.queue_id(), OUT, "admitted twice");
-        entry.set_weight(weight);
+        debug_assert_eq!(entry.queue_id.get(), OUT, "admitted twice");
+        entry.policy().weight.set(weight);
         if weight == 0 {
-            entry.set_queue_id(WEIGHTLESS);
+            entry.queue_id.set(WEIGHTLESS);
             self.weightless += 1;
         } else if u64::from(weight) > self.max {
             self.overweight.push_newest(entry);
@@ -163,34 +159,21 @@ impl<K, V> Eviction<K, V> {
     /// not known here yet, or weighs more now.
     pub(crate) fn replaced(&mut self, new: NodePtr<K, V>, first_use: bool) -> bool {
         let (entry, weight) = (new.entry(), new.weight());
-        let needs_room = entry.queue_id() == OUT || weight > entry.weight();
+        let needs_room = entry.queue_id.get() == OUT || weight > entry.policy().weight.get();
         let fits = (1..=self.max).contains(&u64::from(weight));
-        if entry.queue_id() < FIRST_FREE || !fits {
+        if entry.queue_id.get() < FIRST_FREE || !fits {
             // The entry is in no queue, or its new weight does not fit there.
-            self.unlink_entry(entry);
+            self.removed(new);
             self.let_in(entry, weight);
             return needs_room;
         }
         self.heaviest = self.heaviest.max(weight);
-        self.forget_victim(entry);
         self.order.reweigh(entry, weight);
         // `Lru` promises the order, and recording the use costs it almost nothing.
         if first_use || self.keeps_order() {
             self.order.accessed(entry);
         }
         needs_room
-    }
-
-    /// Follows a replacement whose new node has already left the map again. The entry keeps its
-    /// queue position until the event about that removal arrives; no use is counted. An entry whose
-    /// weight would change, or which is in no queue, leaves now instead.
-    pub(crate) fn keep_position(&mut self, new: NodePtr<K, V>) {
-        let entry = new.entry();
-        if entry.queue_id() < FIRST_FREE || new.weight() != entry.weight() {
-            self.unlink_entry(entry);
-        } else {
-            self.forget_victim(entry);
-        }
     }
 
     /// Prefetches what [`admit`](Self::admit) will look up.
@@ -208,18 +191,10 @@ impl<K, V> Eviction<K, V> {
         Some(next)
     }
 
-    /// Prefetches what [`removed`](Self::removed) will write.
-    #[inline]
-    pub(crate) fn prefetch_around(node: NodePtr<K, V>) {
-        List::<K, V, QUEUE>::prefetch_around(node.entry());
-    }
-
     /// Records reads of several nodes, in order.
     pub(crate) fn accessed_all(&mut self, nodes: &[NodePtr<K, V>]) {
         for node in nodes {
-            let entry = node.entry();
-            entry.prefetch();
-            entry.prefetch_policy_links();
+            node.entry().prefetch(true);
         }
         for (at, &node) in nodes.iter().enumerate() {
             if let Some(ahead) = nodes.get(at + PREFETCH_DISTANCE) {
@@ -233,58 +208,50 @@ impl<K, V> Eviction<K, V> {
     #[inline]
     pub(crate) fn accessed(&mut self, node: NodePtr<K, V>) {
         let entry = node.entry();
-        if entry.queue_id() >= FIRST_FREE {
+        if entry.queue_id.get() >= FIRST_FREE {
             self.order.accessed(entry);
         }
     }
 
-    /// Forgets a node that left the map for any reason but its deadline.
+    /// Forgets a node that left the map, neither as a victim nor because of its deadline.
     pub(crate) fn removed(&mut self, node: NodePtr<K, V>) {
-        self.unlink_entry(node.entry());
+        self.forget(node, Lirs::removed);
     }
 
     /// Forgets a node that left the map because it was past its deadline. The adaptive policy keeps
     /// a ghost of it, so that a hot key that comes back is not treated as a new one.
     pub(crate) fn expired(&mut self, node: NodePtr<K, V>) {
-        let entry = node.entry();
-        if entry.queue_id() < FIRST_FREE {
-            return self.unlink_entry(entry);
-        }
-        self.forget_victim(entry);
-        self.order.expired(entry);
+        self.forget(node, Lirs::expired);
     }
 
-    fn unlink_entry(&mut self, entry: EntryPtr<K, V>) {
-        let evicted = self.forget_victim(entry);
-        match entry.queue_id() {
+    /// Forgets a [`victim`](Self::victim) that left the map as such.
+    pub(crate) fn evicted(&mut self, node: NodePtr<K, V>) {
+        self.forget(node, Lirs::evicted);
+    }
+
+    fn forget(&mut self, node: NodePtr<K, V>, how: impl FnOnce(&mut Lirs<K, V>, EntryPtr<K, V>)) {
+        let entry = node.entry();
+        match entry.queue_id.get() {
             OUT => {}
             WEIGHTLESS => {
-                entry.set_queue_id(OUT);
+                entry.queue_id.set(OUT);
                 self.weightless -= 1;
             }
             OVERWEIGHT => self.overweight.unlink(entry),
-            _ => self.order.removed(entry, evicted),
+            _ => how(&mut self.order, entry),
         }
-    }
-
-    /// True if the entry is the last victim that `victim` returned. Clears that mark.
-    fn forget_victim(&mut self, entry: EntryPtr<K, V>) -> bool {
-        self.named.take_if(|named| *named == entry).is_some()
     }
 
     /// The entry to evict next, if the weight is over the maximum. The answer stays the same until
     /// something changes. The caller takes the node out of the map and calls
-    /// [`removed`](Self::removed). If the map no longer has the node, an event about it waits; the
-    /// caller may still call `removed` at once (eviction 4).
-    pub(crate) fn victim(&mut self) -> Option<NodePtr<K, V>> {
-        let victim = self.overweight.oldest().or_else(|| {
-            if !self.is_over() {
-                return None;
-            }
-            self.order.victim()
-        });
-        self.named = victim;
-        victim.map(EntryPtr::node)
+    /// [`evicted`](Self::evicted). If the map no longer has the node, an event about it waits; the
+    /// caller may then call [`removed`](Self::removed) at once (eviction 4).
+    pub(crate) fn victim(&self) -> Option<NodePtr<K, V>> {
+        let of_order = || (self.excess() > 0).then(|| self.order.victim())?;
+        self.overweight
+            .oldest()
+            .or_else(of_order)
+            .map(EntryPtr::node)
     }
 
     /// The weight of all known nodes.
@@ -295,11 +262,6 @@ impl<K, V> Eviction<K, V> {
     /// The number of all known nodes.
     pub(crate) fn len(&self) -> usize {
         self.order.len() + self.overweight.len() + self.weightless
-    }
-
-    /// Whether an entry has to be evicted.
-    pub(crate) fn is_over(&self) -> bool {
-        self.weight() > self.max
     }
 
     /// By how much the weight is over the maximum.
@@ -324,16 +286,14 @@ impl<K, V> Eviction<K, V> {
             self.heaviest = u32::try_from(max).unwrap_or(u32::MAX);
         }
         self.order.set_max(max);
-        if self.policy == EvictionPolicy::Adaptive && max > EXACT_ORDER_MAX {
-            self.order.become_adaptive();
-        }
+        self.order.exact &= self.policy == EvictionPolicy::Lru || max <= EXACT_ORDER_MAX;
         // Those that fit now; overweight nodes are few, since each is evicted in the pass that
         // admits it.
         let mut fitting = WeighedQueue::new(OVERWEIGHT);
         self.overweight.split(&mut fitting, |weight| weight <= max);
         while let Some(entry) = fitting.oldest() {
             fitting.unlink(entry);
-            self.let_in(entry, entry.weight());
+            self.let_in(entry, entry.policy().weight.get());
         }
     }
 

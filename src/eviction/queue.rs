@@ -58,23 +58,23 @@ impl<K, V> WeighedQueue<K, V> {
     }
 
     pub(super) fn push_newest(&mut self, entry: EntryPtr<K, V>) {
-        debug_assert_eq!(entry.queue_id(), OUT, "linked into a second queue");
-        entry.set_queue_id(self.queue_id);
-        self.weight += u64::from(entry.weight());
+        debug_assert_eq!(entry.queue_id.get(), OUT, "linked into a second queue");
+        entry.queue_id.set(self.queue_id);
+        self.weight += u64::from(entry.policy().weight.get());
         self.list.push_back(entry);
     }
 
     pub(super) fn unlink(&mut self, entry: EntryPtr<K, V>) {
         debug_assert_eq!(
-            entry.queue_id(),
+            entry.queue_id.get(),
             self.queue_id,
             "unlinked from a queue it is not in"
         );
         let was_oldest = self.list.front() == Some(entry);
         self.skip_cursor(entry);
         self.list.unlink(entry);
-        self.weight -= u64::from(entry.weight());
-        entry.set_queue_id(OUT);
+        self.weight -= u64::from(entry.policy().weight.get());
+        entry.queue_id.set(OUT);
         if was_oldest {
             self.prefetch_second();
         }
@@ -87,8 +87,7 @@ impl<K, V> WeighedQueue<K, V> {
         if let Some(second) = oldest.and_then(List::<K, V, QUEUE>::next) {
             second.node().prefetch();
             if let Some(third) = List::<K, V, QUEUE>::next(second) {
-                third.prefetch();
-                third.prefetch_policy_links();
+                third.prefetch(true);
             }
         }
     }
@@ -137,12 +136,12 @@ impl<K, V> WeighedQueue<K, V> {
     /// Changes the weight of an entry that is linked here.
     pub(super) fn reweigh(&mut self, entry: EntryPtr<K, V>, weight: u32) {
         debug_assert_eq!(
-            entry.queue_id(),
+            entry.queue_id.get(),
             self.queue_id,
             "reweighed in a queue it is not in"
         );
-        self.weight = self.weight - u64::from(entry.weight()) + u64::from(weight);
-        entry.set_weight(weight);
+        self.weight = self.weight - u64::from(entry.policy().weight.get()) + u64::from(weight);
+        entry.policy().weight.set(weight);
     }
 
     /// Moves every entry whose weight `leaves` to `other`. Visits the whole queue.
@@ -150,7 +149,7 @@ impl<K, V> WeighedQueue<K, V> {
         let mut at = self.list.front();
         while let Some(entry) = at {
             at = List::<K, V, QUEUE>::next(entry);
-            if leaves(u64::from(entry.weight())) {
+            if leaves(u64::from(entry.policy().weight.get())) {
                 self.unlink(entry);
                 other.push_newest(entry);
             }

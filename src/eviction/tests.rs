@@ -82,20 +82,20 @@ impl Model {
     fn remove(&mut self, key: u64) {
         if let Some(node) = self.nodes.remove(&key) {
             self.policy.removed(node);
-            assert_eq!(node.entry().queue_id(), OUT);
+            assert_eq!(node.entry().queue_id.get(), OUT);
         }
     }
 
     fn expire(&mut self, key: u64) {
         let node = self.nodes.remove(&key).expect("an entry that is there");
         self.policy.expired(node);
-        assert_eq!(node.entry().queue_id(), OUT);
+        assert_eq!(node.entry().queue_id.get(), OUT);
     }
 
     fn evict(&mut self) {
         while let Some(victim) = self.policy.victim() {
             let key = *victim.key();
-            self.policy.removed(victim);
+            self.policy.evicted(victim);
             self.nodes
                 .remove(&key)
                 .expect("a victim that is in the map");
@@ -204,7 +204,7 @@ fn an_overweight_entry_goes_alone() {
         cache.insert(1000, 101);
         cache.insert(1001, u32::MAX);
         cache.insert(7, 200);
-        assert_eq!(cache.node(7).unwrap().entry().queue_id(), OVERWEIGHT);
+        assert_eq!(cache.node(7).unwrap().entry().queue_id.get(), OVERWEIGHT);
         cache.evict();
         cache.evicted.sort_unstable();
         assert_eq!(cache.evicted, [7, 1000, 1001], "{policy:?}");
@@ -229,7 +229,7 @@ fn weightless_entries_are_no_victims_whatever_the_bound() {
             cache
                 .nodes
                 .values()
-                .all(|node| node.entry().queue_id() == WEIGHTLESS)
+                .all(|node| node.entry().queue_id.get() == WEIGHTLESS)
         );
         cache.check();
     }
@@ -331,10 +331,10 @@ fn an_update_soon_after_a_use_is_a_use_for_lru_alone() {
         let old = cache.nodes[&key];
         let new = succeed(&mut cache.nest, old, 1);
         cache.nodes.insert(key, new);
-        let queue = old.entry().queue_id();
+        let queue = old.entry().queue_id.get();
         cache.policy.replaced(new, first_use);
         cache.check();
-        (queue, new.entry().queue_id())
+        (queue, new.entry().queue_id.get())
     };
     let [adaptive, lru] = POLICIES;
     let mut cache = Model::new(adaptive, 100);

@@ -4,13 +4,13 @@
 
 use super::{Maintenance, State};
 use crate::eviction::Eviction;
+use crate::list::{List, QUEUE, TIMER};
 use crate::listener::RemovalCause;
 use crate::map::{Garbage, WriteEvent};
 use crate::node::{self, NodePtr, NodeState};
 use crate::notify::Notification;
 use crate::shared::Shared;
 use crate::time::{self, NEVER};
-use crate::wheel::Wheel;
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::Instant;
@@ -307,9 +307,8 @@ impl<K, V> Pass<'_, K, V> {
         let mut batch = std::mem::take(&mut self.state.batch);
         let mut locked = self.shared.map.lock_shard(shard);
         if self.plan.run && locked.is_resizing() {
-            locked.resize_step(RESIZE_UNITS);
+            self.resizing |= locked.resize_step(RESIZE_UNITS);
             self.state.done += RESIZE_UNITS as u64;
-            self.resizing |= locked.is_resizing();
             self.budget = self.budget.saturating_sub(RESIZE_UNITS);
         }
         locked.swap_batch(&mut batch, &mut self.state.parts);
@@ -364,12 +363,10 @@ impl<K, V> Pass<'_, K, V> {
                         let needs_room = eviction.replaced(new, reads.inherit_stamp(old, new));
                         self.admitted += usize::from(needs_room);
                     }
-                } else if let Some(eviction) = &mut self.state.eviction {
-                    // The new node has left again, as a later event of this shard says. If another
-                    // node replaced it, that node takes over the position in the queue, which is
-                    // kept here, and the bucket in the wheel, in which the entry stays.
-                    eviction.keep_position(new);
                 }
+                // Else the new node has left again, as a later event of this shard says. If another
+                // node replaced it, that node takes over the position in the queue and the bucket
+                // in the wheel, in which the entry stays until then.
                 old.set_state(NodeState::Succeeded);
                 self.notify_or_retire(old, cause);
             }
@@ -396,12 +393,12 @@ impl<K, V> Pass<'_, K, V> {
                 }
             }
             WriteEvent::Removed(node, _) => {
-                Wheel::prefetch_around(node);
+                List::<K, V, TIMER>::prefetch_around(node.entry());
                 if self.state.eviction.is_some() {
-                    Eviction::prefetch_around(node);
+                    List::<K, V, QUEUE>::prefetch_around(node.entry());
                 }
             }
-            WriteEvent::Rescheduled(node) => Wheel::prefetch_around(node),
+            WriteEvent::Rescheduled(node) => List::<K, V, TIMER>::prefetch_around(node.entry()),
             // Mostly the entry stays where it is.
             WriteEvent::Replaced { .. } => {}
         }
@@ -456,7 +453,8 @@ impl<K, V> Pass<'_, K, V> {
             while len < EXPIRE_GROUP
                 && let Some(node) = self.state.wheel.next_due(now, &mut self.budget)
             {
-                self.shared.map.prefetch(node.hash());
+                let hash = node.hash();
+                self.shared.map.cell(hash).prefetch(hash);
                 group[len] = Some(node);
                 len += 1;
             }
@@ -496,7 +494,7 @@ impl<K, V> Pass<'_, K, V> {
         if let Some(eviction) = &mut self.state.eviction {
             match cause {
                 RemovalCause::Expired => eviction.expired(node),
-                _ => eviction.removed(node),
+                _ => eviction.evicted(node),
             }
         }
         self.state.wheel.deschedule(node);
@@ -524,7 +522,7 @@ impl<K, V> Pass<'_, K, V> {
                     continue;
                 }
             }
-            let eviction = self.state.eviction.as_mut();
+            let eviction = self.state.eviction.as_ref();
             let Some(victim) = eviction.and_then(|eviction| eviction.victim()) else {
                 return;
             };
@@ -537,8 +535,9 @@ impl<K, V> Pass<'_, K, V> {
             // The next victim is usually chosen already: prefetch what its removal will touch.
             let eviction = self.state.eviction.as_ref();
             if let Some(next) = eviction.and_then(Eviction::prefetch_victim) {
-                self.shared.map.prefetch(next.hash());
-                Wheel::prefetch_around(next);
+                let hash = next.hash();
+                self.shared.map.cell(hash).prefetch(hash);
+                List::<K, V, TIMER>::prefetch_around(next.entry());
             }
         }
     }

@@ -125,17 +125,6 @@ impl<K, V> Map<K, V> {
         &self.shards[self.shard_of(hash)]
     }
 
-    /// Prefetches the group of a hash.
-    #[inline]
-    pub(crate) fn prefetch(&self, hash: u64) {
-        self.cell(hash).prefetch(hash);
-    }
-
-    /// Whether `node` is still in the map, by address.
-    pub(crate) fn holds(&self, node: NodePtr<K, V>, pin: &Pin) -> bool {
-        self.find(node.hash(), pin, |other| other == node).is_some()
-    }
-
     /// Locks the shard of a hash.
     #[inline]
     pub(crate) fn lock(&self, hash: u64) -> Shard<'_, K, V> {

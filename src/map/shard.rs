@@ -8,7 +8,7 @@ use crate::load::table::Loads;
 use crate::node::{Columns, NewNode, NodePtr, NodeState, Slab, Times};
 use crate::process::Process;
 use crate::reclaim::Pin;
-use crate::sync::{AtomicU64, ShortMutex, ShortMutexGuard, add_alone};
+use crate::sync::{AtomicU64, Ordering, ShortMutex, ShortMutexGuard, add_alone};
 
 /// A change of the map that the pass applies to wheel and size policy.
 #[derive(Debug)]
@@ -49,11 +49,7 @@ impl<K, V> WriteEvent<K, V> {
         | Self::Removed(node, _)
         | Self::Rescheduled(node)
         | Self::Replaced { new: node, .. }) = self;
-        let entry = node.entry();
-        entry.prefetch();
-        if links {
-            entry.prefetch_policy_links();
-        }
+        node.entry().prefetch(links);
     }
 }
 
@@ -82,7 +78,6 @@ pub(super) struct Locked<K, V> {
     pub(super) slab: Slab<K, V>,
     /// The loads of keys of this shard: current ones, and revoked ones whose run is at work.
     pub(super) loads: Loads<K, V>,
-    pub(super) number: u32,
 }
 
 /// The totals of a shard, for callers without its lock. Stored on the cache line of the lock, which
@@ -103,7 +98,6 @@ impl<K, V> ShardCell<K, V> {
                 batch: Batch::new(),
                 slab: Slab::of_shard(number, columns),
                 loads: Loads::new(),
-                number,
             }),
             totals: Totals {
                 entries: AtomicU64::new(0),
@@ -313,10 +307,11 @@ impl<'a, K, V> Shard<'a, K, V> {
         times: Times,
     ) -> NodePtr<K, V> {
         let (hash, weight) = (new.hash, new.weight);
-        self.writer().grow_if_full();
+        let count = self.cell.totals.entries.load(Ordering::Relaxed);
+        self.writer().grow_if_full(count);
         let new = self.locked.slab.place(new, times);
         self.writer().insert(home, new, hash);
-        add_alone(&self.cell.totals.entries, 1);
+        (self.cell.totals.entries).store(count + 1, Ordering::Relaxed);
         add_alone(&self.cell.totals.weight, weight.into());
         self.locked.batch.push(WriteEvent::Added(new));
         new
@@ -365,9 +360,10 @@ impl<'a, K, V> Shard<'a, K, V> {
 
     /// Takes a node out for the pass itself, without an event.
     pub(crate) fn take(&mut self, spot: Occupied<'a, K, V>) {
-        self.writer().remove(spot.home, spot.place);
+        let count = self.cell.totals.entries.load(Ordering::Relaxed) - 1;
+        self.writer().remove(spot.home, spot.place, count);
         let weight = self.locked.slab.weight_of(spot.node);
-        add_alone(&self.cell.totals.entries, 1_u64.wrapping_neg());
+        (self.cell.totals.entries).store(count, Ordering::Relaxed);
         add_alone(&self.cell.totals.weight, u64::from(weight).wrapping_neg());
         spot.node.set_state(NodeState::Removed);
     }
@@ -418,7 +414,7 @@ impl<'a, K, V> Shard<'a, K, V> {
     /// The number of the shard.
     #[inline]
     pub(crate) fn number(&self) -> usize {
-        self.locked.number as usize
+        self.locked.slab.shard as usize
     }
 
     /// How many events wait in this shard.
@@ -439,9 +435,11 @@ impl<'a, K, V> Shard<'a, K, V> {
         self.writer().begin_move(log);
     }
 
-    /// Moves up to this number of units to the other array of the table, if the table is resizing.
-    pub(crate) fn resize_step(&mut self, units: usize) {
+    /// Moves up to this number of units to the other array of the table, if the table is resizing;
+    /// true if some are left.
+    pub(crate) fn resize_step(&mut self, units: usize) -> bool {
         self.writer().resize_step(units);
+        self.cell.table.is_resizing()
     }
 
     /// Gives the pass the events and the memory that left the table, in exchange for the empty

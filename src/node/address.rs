@@ -39,22 +39,12 @@ const TAG_IN_WORD: usize = ((1 << TAG_BITS) - 1) << TAG_SHIFT;
     wheelhouse_top_byte,
     all(target_os = "android", target_arch = "aarch64")
 )))]
-mod high {
-    pub(crate) type High = u16;
-    pub(crate) type AtomicHigh = crate::sync::AtomicU16;
-}
-
-/// The upper part of an address.
+pub(super) use {crate::sync::AtomicU16 as AtomicHigh, std::primitive::u16 as High};
 #[cfg(any(
     wheelhouse_top_byte,
     all(target_os = "android", target_arch = "aarch64")
 ))]
-mod high {
-    pub(crate) type High = u32;
-    pub(crate) type AtomicHigh = crate::sync::AtomicU32;
-}
-
-pub(super) use high::{AtomicHigh, High};
+pub(super) use {crate::sync::AtomicU32 as AtomicHigh, std::primitive::u32 as High};
 
 /// An address in two parts.
 pub(super) type Parts = (u32, High);

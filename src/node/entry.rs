@@ -36,87 +36,95 @@ use super::address::{AtomicHigh, Parts, parts, prefetch, whole};
 use super::pointer::{NodePtr, Ptr};
 use crate::sync::{AtomicU8, AtomicU32, Ordering};
 use std::marker::PhantomData;
+use std::ops::Deref;
 use std::ptr::NonNull;
 
 /// `bucket_id` of an entry that is linked in no bucket.
 pub(crate) const NO_BUCKET: u8 = u8::MAX;
 
-/// Previous and next in an intrusive list; null at the ends and while not linked.
+/// In [`Links`]: the entry before.
+pub(crate) const PREV: usize = 0;
+/// In [`Links`]: the entry behind.
+pub(crate) const NEXT: usize = 1;
+
+/// [`PREV`] and [`NEXT`] in an intrusive list; null at the ends and while not linked.
+#[derive(Default)]
 #[repr(C)]
 pub(crate) struct Links {
-    prev_low: AtomicU32,
-    next_low: AtomicU32,
-    prev_high: AtomicHigh,
-    next_high: AtomicHigh,
-}
-
-impl Links {
-    fn new() -> Self {
-        Self {
-            prev_low: AtomicU32::new(0),
-            next_low: AtomicU32::new(0),
-            prev_high: AtomicHigh::new(0),
-            next_high: AtomicHigh::new(0),
-        }
-    }
-
-    #[inline]
-    pub(crate) fn prev<K, V>(&self) -> Option<EntryPtr<K, V>> {
-        load(&self.prev_low, &self.prev_high)
-    }
-
-    #[inline]
-    pub(crate) fn next<K, V>(&self) -> Option<EntryPtr<K, V>> {
-        load(&self.next_low, &self.next_high)
-    }
-
-    #[inline]
-    pub(crate) fn set_prev<K, V>(&self, to: Option<EntryPtr<K, V>>) {
-        store(&self.prev_low, &self.prev_high, to);
-    }
-
-    #[inline]
-    pub(crate) fn set_next<K, V>(&self, to: Option<EntryPtr<K, V>>) {
-        store(&self.next_low, &self.next_high, to);
-    }
+    low: [AtomicU32; 2],
+    high: [AtomicHigh; 2],
 }
 
 /// Relaxed, as all accesses to an entry: only the holder of one lock makes them (entry 2).
-#[inline]
-fn load<K, V>(low: &AtomicU32, high: &AtomicHigh) -> Option<EntryPtr<K, V>> {
-    let parts = (low.load(Ordering::Relaxed), high.load(Ordering::Relaxed));
-    NonNull::new(whole(parts).cast()).map(Ptr)
+impl Links {
+    #[inline]
+    pub(crate) fn get<K, V>(&self, at: usize) -> Option<EntryPtr<K, V>> {
+        let (low, high) = (&self.low[at], &self.high[at]);
+        let parts = (low.load(Ordering::Relaxed), high.load(Ordering::Relaxed));
+        NonNull::new(whole(parts).cast()).map(Ptr)
+    }
+
+    #[inline]
+    pub(crate) fn set<K, V>(&self, at: usize, to: Option<EntryPtr<K, V>>) {
+        let (low, high) = to.map_or((0, 0), EntryPtr::parts);
+        self.low[at].store(low, Ordering::Relaxed);
+        self.high[at].store(high, Ordering::Relaxed);
+    }
 }
 
-#[inline]
-fn store<K, V>(low: &AtomicU32, high: &AtomicHigh, to: Option<EntryPtr<K, V>>) {
-    let (to_low, to_high) = to.map_or((0, 0), EntryPtr::parts);
-    low.store(to_low, Ordering::Relaxed);
-    high.store(to_high, Ordering::Relaxed);
+/// A number in an entry.
+#[derive(Default)]
+pub(crate) struct Field<A>(A);
+
+impl Field<AtomicU8> {
+    #[inline]
+    pub(crate) fn get(&self) -> u8 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    pub(crate) fn set(&self, to: u8) {
+        self.0.store(to, Ordering::Relaxed);
+    }
+}
+
+impl Field<AtomicU32> {
+    #[inline]
+    pub(crate) fn get(&self) -> u32 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    pub(crate) fn set(&self, to: u32) {
+        self.0.store(to, Ordering::Relaxed);
+    }
 }
 
 /// See the module docs.
 #[repr(C)]
-struct Entry {
-    timer: Links,
+pub(crate) struct Entry {
+    pub(crate) timer: Links,
     node_low: AtomicU32,
     node_high: AtomicHigh,
     /// The number of the wheel bucket that it is linked in; the wheel gives the numbers their
     /// meaning.
-    bucket_id: AtomicU8,
+    pub(crate) bucket_id: Field<AtomicU8>,
     /// Which queue of the size policy it is linked in; the policy gives the numbers their meaning,
     /// 0 is none.
-    queue_id: AtomicU8,
+    pub(crate) queue_id: Field<AtomicU8>,
 }
 
 /// The size policy's data of an entry, behind the entry itself.
+#[derive(Default)]
 #[repr(C)]
-struct PolicyLinks {
-    queue: Links,
+pub(crate) struct PolicyLinks {
+    pub(crate) queue: Links,
     /// As the policy counts it.
-    weight: AtomicU32,
-    mark: AtomicU8,
-    uses: AtomicU8,
+    pub(crate) weight: Field<AtomicU32>,
+    /// It belongs to the policy.
+    pub(crate) mark: Field<AtomicU8>,
+    /// How often the entry was used, as far as the policy counts it.
+    pub(crate) uses: Field<AtomicU8>,
 }
 
 /// Where the policy links begin.
@@ -143,6 +151,16 @@ pub(crate) struct EntryOf<K, V>(Entry, PhantomData<(K, V)>);
 /// A pointer to an entry (entry 1).
 pub(crate) type EntryPtr<K, V> = Ptr<EntryOf<K, V>>;
 
+impl<K, V> Deref for EntryPtr<K, V> {
+    type Target = Entry;
+
+    #[inline]
+    fn deref(&self) -> &Entry {
+        // SAFETY: entry 1.
+        unsafe { &self.0.as_ref().0 }
+    }
+}
+
 impl<K, V> EntryPtr<K, V> {
     /// Makes an entry that is not linked, for its first node.
     ///
@@ -158,19 +176,14 @@ impl<K, V> EntryPtr<K, V> {
         // `ALIGN`.
         unsafe {
             entry.write(Entry {
-                timer: Links::new(),
+                timer: Links::default(),
                 node_low: AtomicU32::new(low),
                 node_high: AtomicHigh::new(high),
-                bucket_id: AtomicU8::new(NO_BUCKET),
-                queue_id: AtomicU8::new(0),
+                bucket_id: Field(AtomicU8::new(NO_BUCKET)),
+                queue_id: Field::default(),
             });
             if queue {
-                slot.add(POLICY_LINKS).cast().write(PolicyLinks {
-                    queue: Links::new(),
-                    weight: AtomicU32::new(0),
-                    mark: AtomicU8::new(0),
-                    uses: AtomicU8::new(0),
-                });
+                (slot.add(POLICY_LINKS).cast()).write(PolicyLinks::default());
             }
         }
         Self(entry.cast())
@@ -197,14 +210,9 @@ impl<K, V> EntryPtr<K, V> {
         self.0.cast()
     }
 
+    /// What the size policy keeps, in a cache that has one.
     #[inline]
-    fn entry(&self) -> &Entry {
-        // SAFETY: entry 1.
-        unsafe { &self.0.as_ref().0 }
-    }
-
-    #[inline]
-    fn policy_links(&self) -> &PolicyLinks {
+    pub(crate) fn policy(&self) -> &PolicyLinks {
         // SAFETY: entry 1; only a size policy asks, and where there is one its entries have
         // policy links.
         unsafe { self.0.byte_add(POLICY_LINKS).cast().as_ref() }
@@ -218,9 +226,8 @@ impl<K, V> EntryPtr<K, V> {
     /// The current node.
     #[inline]
     pub(crate) fn node(self) -> NodePtr<K, V> {
-        let entry = self.entry();
-        let low = entry.node_low.load(Ordering::Relaxed);
-        let high = entry.node_high.load(Ordering::Relaxed);
+        let low = self.node_low.load(Ordering::Relaxed);
+        let high = self.node_high.load(Ordering::Relaxed);
         // SAFETY: written by `make` or `set_node`, so not null. Entry 3: the caller has the entry
         // from a list, or from an event that waits or is being applied.
         unsafe { NodePtr::from_raw(whole((low, high)).cast()) }
@@ -231,84 +238,17 @@ impl<K, V> EntryPtr<K, V> {
     pub(crate) fn set_node(self, node: NodePtr<K, V>) {
         debug_assert_eq!(node.entry(), self, "a node of another entry");
         let (low, high) = parts(node.as_raw().cast());
-        let entry = self.entry();
-        entry.node_low.store(low, Ordering::Relaxed);
-        entry.node_high.store(high, Ordering::Relaxed);
+        self.node_low.store(low, Ordering::Relaxed);
+        self.node_high.store(high, Ordering::Relaxed);
     }
 
+    /// Prefetches the entry, and on request what the size policy keeps, which may be on another
+    /// line.
     #[inline]
-    pub(crate) fn bucket_id(self) -> u8 {
-        self.entry().bucket_id.load(Ordering::Relaxed)
-    }
-
-    #[inline]
-    pub(crate) fn set_bucket_id(self, bucket_id: u8) {
-        self.entry().bucket_id.store(bucket_id, Ordering::Relaxed);
-    }
-
-    #[inline]
-    pub(crate) fn queue_id(self) -> u8 {
-        self.entry().queue_id.load(Ordering::Relaxed)
-    }
-
-    #[inline]
-    pub(crate) fn set_queue_id(self, queue_id: u8) {
-        self.entry().queue_id.store(queue_id, Ordering::Relaxed);
-    }
-
-    #[inline]
-    pub(crate) fn timer(&self) -> &Links {
-        &self.entry().timer
-    }
-
-    /// The size policy's links; this, weight, mark and uses are for caches that have one.
-    #[inline]
-    pub(crate) fn queue(&self) -> &Links {
-        &self.policy_links().queue
-    }
-
-    /// The weight of the entry, as the size policy counts it.
-    #[inline]
-    pub(crate) fn weight(self) -> u32 {
-        self.policy_links().weight.load(Ordering::Relaxed)
-    }
-
-    #[inline]
-    pub(crate) fn set_weight(self, weight: u32) {
-        self.policy_links().weight.store(weight, Ordering::Relaxed);
-    }
-
-    /// A byte that belongs to the size policy.
-    #[inline]
-    pub(crate) fn mark(self) -> u8 {
-        self.policy_links().mark.load(Ordering::Relaxed)
-    }
-
-    #[inline]
-    pub(crate) fn set_mark(self, mark: u8) {
-        self.policy_links().mark.store(mark, Ordering::Relaxed);
-    }
-
-    /// How often the entry was used, as far as the size policy counts it.
-    #[inline]
-    pub(crate) fn uses(self) -> u8 {
-        self.policy_links().uses.load(Ordering::Relaxed)
-    }
-
-    #[inline]
-    pub(crate) fn set_uses(self, uses: u8) {
-        self.policy_links().uses.store(uses, Ordering::Relaxed);
-    }
-
-    /// Prefetches the entry.
-    #[inline]
-    pub(crate) fn prefetch(self) {
+    pub(crate) fn prefetch(self, policy: bool) {
         prefetch(self.0.as_ptr());
-    }
-
-    /// Prefetches the policy links, which may be on another line.
-    #[inline]
-    pub(crate) fn prefetch_policy_links(self) {
-        prefetch(self.policy_links());
+        if policy {
+            prefetch(self.policy());
+        }
     }
 }

@@ -240,15 +240,11 @@ fn has_ended(deadline: u64, now: u64) -> bool {
 
 /// How long a deadline, claimed or not, has passed as of `now`; 0 if it has not.
 pub(crate) fn overdue(now: u64, deadline: u64) -> u64 {
-    let since = now.wrapping_sub(deadline);
-    if since as i64 <= 0 {
-        0
-    } else if since >= CLAIM_SHIFT / 2 {
+    match time::elapsed(now, deadline) {
         // Another thread's judgement, made final before (node 4). The clock may have stepped back
         // since.
-        since.saturating_sub(CLAIM_SHIFT)
-    } else {
-        since
+        since if since >= CLAIM_SHIFT / 2 => since.saturating_sub(CLAIM_SHIFT),
+        since => since,
     }
 }
 

@@ -11,7 +11,6 @@ use super::pool::{ONE_SLOT_CHUNKS, Shape};
 use super::refresh::RefreshMoment;
 use crate::sync::{AtomicU64, Ordering};
 use crate::time::{self, NEVER};
-use std::alloc::Layout;
 use std::fmt;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
@@ -103,19 +102,19 @@ impl<K, V> Geometry<K, V> {
         unsafe { chunk.byte_add(Self::SIDES + number * Self::SIDE).cast() }
     }
 
-    /// The columns of one chunk: their layout, and where the moments of refresh and the weights
-    /// begin in it.
-    pub(super) fn columns(columns: Columns) -> (Layout, usize, usize) {
-        let cells = |has: bool| if has { Self::SLOTS } else { 0 };
-        let fits = "the columns of a chunk fit the address space";
-        let owns = Layout::array::<AtomicU64>(cells(columns.own)).expect(fits);
-        let refreshes = Layout::array::<RefreshMoment>(cells(columns.refresh)).expect(fits);
-        let weights = Layout::array::<u32>(cells(columns.weight)).expect(fits);
-        let (layout, refresh) = owns.extend(refreshes).expect(fits);
-        let (layout, weight) = layout.extend(weights).expect(fits);
+    /// The columns of one chunk: where the moments of refresh and the weights begin, and the size.
+    pub(super) fn columns(columns: Columns) -> (usize, usize, usize) {
+        let cells = |has: bool, size: usize| if has { Self::SLOTS * size } else { 0 };
+        // The columns of larger cells come first, so each is aligned.
+        let refresh = cells(columns.own, size_of::<AtomicU64>());
+        let weight = refresh + cells(columns.refresh, size_of::<RefreshMoment>());
+        let end = weight + cells(columns.weight, size_of::<u32>());
         // So that the columns of the next chunk are aligned, too.
-        let layout = layout.align_to(align_of::<AtomicU64>()).expect(fits);
-        (layout.pad_to_align(), refresh, weight)
+        (
+            refresh,
+            weight,
+            end.next_multiple_of(align_of::<AtomicU64>()),
+        )
     }
 
     pub(super) fn shape(columns: Columns) -> Shape {
@@ -124,7 +123,7 @@ impl<K, V> Geometry<K, V> {
             first: Self::FIRST,
             stride: Self::HOT,
             slots: Self::SLOTS,
-            beside: Self::columns(columns).0.size(),
+            beside: Self::columns(columns).2,
         }
     }
 }

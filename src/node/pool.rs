@@ -13,10 +13,10 @@
 //! their addresses, turn after turn, and the processor predicts the next one. A stack would mix the
 //! order more with each reuse.
 //!
-//! `may_be_recycled` limits the number of recycled slots. The number of entries of a shard with `n`
-//! entries varies by about three times the square root of `n`, and some slots wait to be freed. So
-//! about six times the root is enough. Slots above the limit return to their regions and lose their
-//! order.
+//! `has_few_recycled` limits the number of recycled slots. The number of entries of a shard with
+//! `n` entries varies by about three times the square root of `n`, and some slots wait to be freed.
+//! So about six times the root is enough. If there are more, those that were recycled first return
+//! to their regions and lose their order.
 //!
 //! # Invariants
 //!
@@ -24,7 +24,7 @@
 //!    of the pool) or *taken*. The pool writes only to free and recycled slots.
 //! 2. `used` of a region is the number of its slots that are not free. Its memory is returned to
 //!    the allocator only when that is 0, or by the last owner.
-//! 3. A region with a free slot is in `partial`.
+//! 3. A region is in `partial` exactly if it has a free slot.
 //! 4. The beginning of a chunk is written before its first slot is taken, and never again.
 //!
 //! # Cost
@@ -51,7 +51,8 @@ const MAX_CHUNKS: usize = if ONE_SLOT_CHUNKS { 1 } else { 64 };
 /// it.
 const RECYCLED_SQUARED: u64 = if ONE_SLOT_CHUNKS { 0 } else { 32 };
 /// At most this many recycled slots return to their regions at a time, under the owner's lock; or,
-/// if that is more, as many as were just returned to the pool, which is enough (`may_be_recycled`).
+/// if that is more, twice as many as were just returned to the pool, which is enough
+/// (`has_few_recycled`).
 const RETURNED_AT_A_TIME: usize = 64;
 
 /// The division of chunks into slots.
@@ -109,16 +110,13 @@ struct Region {
     fresh: usize,
     used: usize,
     free: Next,
-    /// Whether the region is listed in `partial`.
-    listed: bool,
 }
 
 /// The slots of one kind and one owner, used under the owner's lock.
 pub(super) struct Pool {
     shape: Shape,
     regions: Vec<Option<Region>>,
-    /// Regions with a free slot; slots are taken from the last. Some of them may have no free slot
-    /// any more.
+    /// Regions with a free slot; slots are taken from the last.
     partial: Vec<u32>,
     /// Numbers of regions that were freed.
     vacant: Vec<u32>,
@@ -212,26 +210,27 @@ impl Drop for Vacated {
 }
 
 impl Region {
-    /// Takes a free slot, if there is one.
+    fn has_free(&self) -> bool {
+        !self.free.is_null() || self.fresh_chunk < self.chunks
+    }
+
+    /// Takes a free slot, of which there is one.
     #[inline]
-    fn take(&mut self, shape: &Shape) -> Option<NonNull<u8>> {
+    fn take(&mut self, shape: &Shape) -> NonNull<u8> {
+        self.used += 1;
         if let Some(free) = NonNull::new(self.free) {
             // SAFETY: pool 1: a free slot in the region's chain.
             self.free = unsafe { next(free) };
-            self.used += 1;
-            return Some(free);
+            return free;
         }
-        if self.fresh_chunk == self.chunks {
-            return None;
-        }
+        debug_assert!(self.fresh_chunk < self.chunks);
         let offset = self.fresh_chunk * shape.size + shape.first + self.fresh * shape.stride;
         self.fresh += 1;
         if self.fresh == shape.slots {
             (self.fresh_chunk, self.fresh) = (self.fresh_chunk + 1, 0);
         }
-        self.used += 1;
-        // SAFETY: within the region: its chunk is one of the region's.
-        Some(unsafe { self.at.add(offset) })
+        // SAFETY: within the region: its chunk is one of the region's (the caller).
+        unsafe { self.at.add(offset) }
     }
 }
 
@@ -259,20 +258,18 @@ impl Pool {
     /// Takes a slot that is free, from the regions.
     #[inline(never)]
     fn take_free(&mut self, open: impl Fn(NonNull<u8>, NonNull<u8>)) -> NonNull<u8> {
-        loop {
-            let Some(&number) = self.partial.last() else {
-                self.grow(&open);
-                continue;
-            };
-            let region = self.regions[number as usize].as_mut();
-            let region = region.expect("a listed region exists");
-            if let Some(slot) = region.take(&self.shape) {
-                self.used += 1;
-                return slot;
-            }
-            region.listed = false;
+        let number = match self.partial.last() {
+            Some(&number) => number,
+            None => self.grow(open),
+        };
+        let region = self.regions[number as usize].as_mut();
+        let region = region.expect("a listed region exists");
+        let slot = region.take(&self.shape);
+        if !region.has_free() {
             self.partial.pop();
         }
+        self.used += 1;
+        slot
     }
 
     /// Makes room for a slot: then the next [`take`](Self::take) allocates nothing.
@@ -282,9 +279,9 @@ impl Pool {
         }
     }
 
-    /// Allocates another region and opens its chunks.
+    /// Allocates another region and opens its chunks. Returns its number.
     #[cold]
-    fn grow(&mut self, open: impl Fn(NonNull<u8>, NonNull<u8>)) {
+    fn grow(&mut self, open: impl Fn(NonNull<u8>, NonNull<u8>)) -> u32 {
         let Shape {
             size,
             slots,
@@ -317,28 +314,20 @@ impl Pool {
             fresh: 0,
             used: 0,
             free: ptr::null_mut(),
-            listed: true,
         });
         self.partial.push(number);
+        number
     }
 
     /// Takes emptied slots back; all of them are this pool's, as the caller of `Chain::push`
     /// promised. Drop `vacated` after the owner's lock was released.
-    pub(super) fn take_back(&mut self, mut emptied: Chain, vacated: &mut Vacated) {
+    pub(super) fn take_back(&mut self, emptied: Chain, vacated: &mut Vacated) {
         if emptied.is_empty() {
             return;
         }
-        if self.is_dense() && self.may_be_recycled(self.recycled.len + emptied.len) {
-            self.recycled.append(emptied);
-            return;
-        }
-        let mut left = RETURNED_AT_A_TIME.max(emptied.len);
-        while let Some(slot) = emptied.pop() {
-            // SAFETY: a slot of a chain that the pool owns by now (`Chain::push`), and of no chain
-            // any more.
-            unsafe { self.return_to_regions(slot, vacated) };
-        }
-        while !(self.is_dense() && self.may_be_recycled(self.recycled.len))
+        let mut left = RETURNED_AT_A_TIME.max(2 * emptied.len);
+        self.recycled.append(emptied);
+        while !(self.is_dense() && self.has_few_recycled())
             && left > 0
             && let Some(slot) = self.recycled.pop()
         {
@@ -348,15 +337,15 @@ impl Pool {
         }
     }
 
-    /// Whether `slots` recycled slots are within the bound.
+    /// Whether the recycled slots are within the bound.
     ///
-    /// If the bound held, it still holds after `n` slots were taken away from the recycled ones and
-    /// `n` from the others, given `l` recycled slots of `u` that are not free. 2(l - n) <= u - 2n
-    /// follows from 2l <= u. (l - n)^2 <= 32 (u - 2n) follows from l^2 <= 32 u if l is 64 or more,
-    /// since n(2l - n) >= 64 n; if l is less, from the first. One more recycled slot taken away
-    /// does not change it: 2(l - 1) <= u - 1, and (l - 1)^2 <= 32 (u - 1) in the same two ways.
-    fn may_be_recycled(&self, slots: usize) -> bool {
-        let (recycled, used) = (slots as u64, self.used as u64);
+    /// If the bound held, it holds again after `n` slots have come and `2n` were returned to their
+    /// regions, given `l` recycled slots of `u` that are not free. 2(l - n) <= u - 2n follows from
+    /// 2l <= u. (l - n)^2 <= 32 (u - 2n) follows from l^2 <= 32 u if l is 64 or more, since
+    /// n(2l - n) >= 64 n; if l is less, from the first. One more recycled slot taken away does not
+    /// change it: 2(l - 1) <= u - 1, and (l - 1)^2 <= 32 (u - 1) in the same two ways.
+    fn has_few_recycled(&self) -> bool {
+        let (recycled, used) = (self.recycled.len as u64, self.used as u64);
         recycled * 2 <= used && recycled * recycled <= RECYCLED_SQUARED * used
     }
 
@@ -378,17 +367,15 @@ impl Pool {
         let number: u32 = unsafe { slot.sub(offset).cast().read() };
         let region = self.regions[number as usize].as_mut();
         let region = region.expect("a region with a slot in use exists");
+        if !region.has_free() {
+            self.partial.push(number);
+        }
         // SAFETY: the caller's promise.
         unsafe { set_next(slot, region.free) };
         region.free = slot.as_ptr();
         region.used -= 1;
-        let (is_empty, listed) = (region.used == 0, region.listed);
-        region.listed = true;
         self.used -= 1;
-        if !listed {
-            self.partial.push(number);
-        }
-        if is_empty {
+        if region.used == 0 {
             self.release(vacated);
         }
     }

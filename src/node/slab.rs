@@ -61,7 +61,8 @@ use std::ptr::NonNull;
 /// The memory of one shard's nodes and entries.
 pub(crate) struct Slab<K, V> {
     columns: Columns,
-    shard: u32,
+    /// The number of the shard.
+    pub(crate) shard: u32,
     nodes: Pool,
     entries: Pool,
     _nodes: PhantomData<Node<K, V>>,
@@ -195,7 +196,7 @@ impl<K, V> Slab<K, V> {
 
     /// Writes the header of a new chunk.
     fn open(shard: u32, columns: Columns, chunk: NonNull<u8>, beside: NonNull<u8>) {
-        let (_, refresh, weight) = Geometry::<K, V>::columns(columns);
+        let (refresh, weight, _) = Geometry::<K, V>::columns(columns);
         let header = chunk.cast::<Header>().as_ptr();
         // SAFETY: the pool passes a chunk of the shape it was made with, whose first slot follows a
         // header, and with it room for the columns.

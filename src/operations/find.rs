@@ -124,7 +124,7 @@ impl<K, V> Shared<K, V> {
         }
         let map = &self.map;
         if !self.reads_extend {
-            return map.holds(node, pin);
+            return map.find(node.hash(), pin, |other| other == node).is_some();
         }
         // The deadline is claimed, by this thread or another. So no writer replaces the node and no
         // reader extends it: the key is absent. If the deadline is frozen instead, a writer is

@@ -254,7 +254,7 @@ impl<K: Eq + 'static, V: 'static, S, L: Lookup<K, V>> Flow<K, V, S, L> {
         let map = &core.shared.map;
         match map.look(hash, &pin, |node| key.equivalent(node.key())) {
             Look::Found(node) if node.deadline() == NEVER && L::stale_from(node) == NEVER => {
-                Self::end(core, (node, NEVER, 0, NEVER), pin)
+                Self::end(core, node, NEVER, 0, pin)
             }
             Look::Found(node) => Self::judge(core, node, pin),
             Look::Absent => None,
@@ -270,26 +270,29 @@ impl<K: Eq + 'static, V: 'static, S, L: Lookup<K, V>> Flow<K, V, S, L> {
         if let Some(latest) = core.shared.clock.latest()
             && let Ok(hit) = Hit::of(node, node.deadline(), latest)
             && (!(L::IS_READ && core.shared.reads_extend) || core.lifetimes.is_extended(&hit))
+            && let stale = L::stale_from(node)
+            && (stale == NEVER || !time::is_due(latest, stale))
         {
-            let stale = L::stale_from(node);
-            return Self::end(core, (node, hit.deadline, latest, stale), pin);
+            return Self::end(core, node, hit.deadline, latest, pin);
         }
         Self::finish(core, node, pin)
     }
 
-    /// The end of a fast look-up that has found a live entry: its node, the deadline and the moment
-    /// by which it was judged, and the moment from which it is stale.
+    /// The end of a fast look-up that has found a live entry, which is not stale: its node, and the
+    /// deadline and the moment by which it was judged.
     // Not without optimization: there each caller's frame would have room for a value of its own.
     #[cfg_attr(not(debug_assertions), inline(always))]
     fn end<'a>(
         core: &'a Core<K, V, S>,
-        (node, deadline, now, stale): (NodePtr<K, V>, u64, u64, u64),
+        node: NodePtr<K, V>,
+        deadline: u64,
+        now: u64,
         pin: Pin,
     ) -> Option<L::Answer<'a>> {
         if L::IS_READ && core.shared.should_record(node) {
             return Self::end_noted(core, node, deadline, now, pin);
         }
-        let answer = L::take(core, node, now, stale);
+        let answer = L::take(core, node, now, NEVER);
         Some(answer(deadline, move || pin))
     }
 
@@ -302,7 +305,7 @@ impl<K: Eq + 'static, V: 'static, S, L: Lookup<K, V>> Flow<K, V, S, L> {
         now: u64,
         pin: Pin,
     ) -> Option<L::Answer<'a>> {
-        let answer = L::take(core, node, now, L::stale_from(node));
+        let answer = L::take(core, node, now, NEVER);
         L::note_hit(core, node, &pin);
         Some(answer(deadline, move || pin))
     }

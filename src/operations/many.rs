@@ -46,7 +46,7 @@ impl<K: Eq + 'static, V: 'static, S> Core<K, V, S> {
             let mut count = 0;
             for (place, key) in asked.iter_mut().zip(keys.by_ref()) {
                 let hash = self.hash(key);
-                self.shared.map.prefetch(hash);
+                self.shared.map.cell(hash).prefetch(hash);
                 *place = Some((hash, key));
                 count += 1;
             }

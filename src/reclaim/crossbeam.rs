@@ -58,7 +58,16 @@ impl Scheme {
     #[inline]
     pub(super) unsafe fn pin(&self, record: *const Record) -> Pin {
         // SAFETY: the caller's promise.
-        pin_with(unsafe { &*record })
+        let record = unsafe { &*record };
+        let is_nested = record.is_pinned();
+        let pin = Pin(record.pin());
+        if is_nested {
+            // crossbeam-epoch counts a nested pin without a fence. What a call has written must be
+            // visible to all threads before this thread's next call reads, nested or not
+            // (`tests/cache/lifecycle/references.rs`).
+            pin_fence(Ordering::SeqCst);
+        }
+        pin
     }
 
     /// The same if the thread holds no pin by this record.
@@ -79,11 +88,6 @@ impl Scheme {
             record: Box::new(self.collector.register()),
             domain: Arc::downgrade(&self.exists),
         }
-    }
-
-    /// A pin by a record of its own: the guard alone keeps the new participant (reclaim 2).
-    pub(super) fn pin_unregistered(&self) -> Pin {
-        pin_with(&self.collector.register())
     }
 }
 
@@ -113,19 +117,6 @@ impl Grace {
         }
         is_over()
     }
-}
-
-#[inline]
-fn pin_with(record: &Record) -> Pin {
-    let is_nested = record.is_pinned();
-    let pin = Pin(record.pin());
-    if is_nested {
-        // crossbeam-epoch counts a nested pin without a fence. What a call has written must be
-        // visible to all threads before this thread's next call reads, nested or not
-        // (`tests/cache/lifecycle/references.rs`).
-        pin_fence(Ordering::SeqCst);
-    }
-    pin
 }
 
 impl Registration {

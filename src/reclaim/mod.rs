@@ -28,9 +28,10 @@
 //!    this thread's `REGISTRATIONS` owns, and its number is the number of that record's domain.
 //!    Every removal from `REGISTRATIONS` resets it first. Domains are numbered from 1, and a number
 //!    is never used again.
-//! 2. A record outlives its pins. In the own scheme, `REGISTRATIONS` releases a record only while
-//!    it has no pin, or makes it an *orphan*, which holds a reference to itself; the last pin then
-//!    drops that reference. In crossbeam-epoch, a guard keeps its participant alive.
+//! 2. A record outlives its pins. A pin is dropped before its domain: what holds it borrows the
+//!    cache. In the own scheme, a registration that goes while its record is pinned leaves it to
+//!    the domain, as an *orphan*, which stays until its pins have ended. In crossbeam-epoch, a
+//!    guard keeps its participant alive.
 //! 3. Only the thread that registered a record writes it: pins cannot be sent. Other threads read
 //!    whether it is pinned, and since which epoch.
 //!
@@ -42,8 +43,9 @@
 //! for every 128 removals, for a large array, or for each run.
 //!
 //! The first pin of a thread in a domain allocates its record (256 bytes). The record is freed when
-//! the thread ends. A thread frees the record of a dropped domain when it registers in other
-//! domains: after at most `max(its records, 3)` registrations.
+//! the thread ends; an orphan, when the next one comes or with the domain. A thread frees the
+//! record of a dropped domain when it registers in other domains: after at most
+//! `max(its records, 3)` registrations.
 //!
 //! A grace period costs the pass that begins it a fence. Each check reads one word for each live
 //! thread that has used the domain, up to the first that is still pinned from before; the next
@@ -132,7 +134,12 @@ impl Domain {
             // SAFETY: a registration of this thread's keeps it, as in `pin`.
             Ok(record) => unsafe { self.scheme.pin(record) },
             // The thread is ending and its registrations are gone.
-            Err(_) => self.scheme.pin_unregistered(),
+            Err(_) => {
+                let registration = self.scheme.register_thread();
+                // SAFETY: this registration keeps the record, and goes while it is pinned (reclaim
+                // 2).
+                unsafe { self.scheme.pin(registration.record()) }
+            }
         }
     }
 

@@ -238,16 +238,6 @@ fn pins_work_while_the_thread_ends() {
     assert!(domain.begin_grace().is_over(&domain));
 }
 
-#[test]
-fn a_pin_may_outlive_thread_and_domain() {
-    on_a_thread(|| {
-        let domain = Domain::new();
-        let pin = domain.pin();
-        drop(domain);
-        move || drop(pin)
-    });
-}
-
 /// Readers that are pinned for most of the time, beside a writer that replaces and frees what they
 /// read.
 #[test]

@@ -110,7 +110,7 @@ impl<K: Hash + Eq + Clone + 'static, V: Clone + 'static, S: BuildHasher> Cache<K
         view.bring_up_to_date();
         view.walk_by_eviction(usize::MAX, |entry| {
             // An entry that was used during the walk is visited again: the later rank holds.
-            ranks.insert(entry.address(), (entry.uses(), ranks.len()));
+            ranks.insert(entry.address(), (entry.policy().uses.get(), ranks.len()));
         });
         // The system's clock is read last. If this thread is held up in between, a restore takes
         // too little downtime off, and no entry ends early.

@@ -236,7 +236,9 @@ impl<'a, K, V, S> Policy<'a, K, V, S> {
         if core.shared.max_capacity().is_some() {
             core.maintenance
                 .view(&core.shared)
-                .walk_by_eviction(most, |entry| nodes.push((entry.uses(), entry.node())));
+                .walk_by_eviction(most, |entry| {
+                    nodes.push((entry.policy().uses.get(), entry.node()))
+                });
         } else {
             self.each(pin, |node| {
                 nodes.push((0, node));

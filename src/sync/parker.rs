@@ -11,24 +11,13 @@
 //! turn has to be near, and there have to be cores to spare. A thread that wakes another one calls
 //! the system only if that thread is asleep.
 //!
-//! # Invariants
-//!
-//! 1. Only the thread that waits here sets the state to `NONE` or `ASLEEP`; `ASLEEP` only under
-//!    `lock`, which it then holds until it sleeps.
-//!
 //! [`spin`]: Parker::spin
 
-use super::{AtomicU8, Condvar, IS_MODEL, Mutex, Ordering, thread_local};
+use super::{Condvar, IS_MODEL, Mutex, thread_local};
+use std::mem;
 use std::sync::Arc;
 use std::task::Wake;
 use std::time::{Duration, Instant};
-
-/// No wake-up has come, and no thread sleeps.
-const NONE: u8 = 0;
-/// A wake-up has come.
-const WOKEN: u8 = 1;
-/// The thread sleeps, or is about to.
-const ASLEEP: u8 = 2;
 
 /// How long a thread spins at most: about as long as a sleeping thread takes to run again, after it
 /// was woken on an idle core. If it were shorter, two threads that hand turns to each other, and
@@ -40,9 +29,8 @@ const PAUSES: u32 = 16;
 /// The place where one thread waits.
 #[derive(Debug, Default)]
 pub(crate) struct Parker {
-    /// At first [`NONE`].
-    state: AtomicU8,
-    lock: Mutex<()>,
+    /// Whether a wake-up has come that was not consumed.
+    is_woken: Mutex<bool>,
     changed: Condvar,
 }
 
@@ -63,24 +51,17 @@ impl Parker {
 
     /// Waits for a wake-up, for `most` at most, and consumes it.
     pub(crate) fn park(&self, most: Option<Duration>) {
-        if !self.is_woken() {
-            let mut guard = self.lock.lock();
-            // Fails if a wake-up has come since. The orders are those of `is_woken`.
-            let asleep =
-                self.state
-                    .compare_exchange(NONE, ASLEEP, Ordering::Relaxed, Ordering::Relaxed);
-            if asleep.is_ok() {
-                match most {
-                    Some(most) => _ = self.changed.wait_for(&mut guard, most),
-                    None => {
-                        while !self.is_woken() {
-                            self.changed.wait(&mut guard);
-                        }
-                    }
+        let mut is_woken = self.is_woken.lock();
+        while !*is_woken {
+            match most {
+                Some(most) => {
+                    _ = self.changed.wait_for(&mut is_woken, most);
+                    break;
                 }
+                None => self.changed.wait(&mut is_woken),
             }
         }
-        self.consume();
+        *is_woken = false;
     }
 
     /// Until when a thread that begins now spins.
@@ -92,8 +73,7 @@ impl Parker {
     pub(crate) fn spin(&self, end: Instant) -> bool {
         while Instant::now() < end {
             for _ in 0..PAUSES {
-                if self.is_woken() {
-                    self.consume();
+                if mem::take(&mut *self.is_woken.lock()) {
                     return true;
                 }
                 std::hint::spin_loop();
@@ -101,34 +81,15 @@ impl Parker {
         }
         false
     }
-
-    fn consume(&self) {
-        // Acquire, partner: the release in `unpark`. The caller's condition has locks of its own;
-        // this spares it a check that comes too early.
-        self.state.swap(NONE, Ordering::Acquire);
-    }
-
-    /// Relaxed: a hint, or followed by the acquire in `consume`.
-    fn is_woken(&self) -> bool {
-        self.state.load(Ordering::Relaxed) == WOKEN
-    }
-
-    fn unpark(&self) {
-        // Release, partner: the acquire in `consume`.
-        if self.state.swap(WOKEN, Ordering::Release) == ASLEEP {
-            // The thread holds the lock until it sleeps: it does not miss the call.
-            drop(self.lock.lock());
-            self.changed.notify_one();
-        }
-    }
 }
 
 impl Wake for Parker {
     fn wake(self: Arc<Self>) {
-        self.unpark();
+        self.wake_by_ref();
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        self.unpark();
+        *self.is_woken.lock() = true;
+        self.changed.notify_one();
     }
 }

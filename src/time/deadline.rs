@@ -39,10 +39,7 @@ pub(crate) fn deadline_after(now: u64, lifetime: Duration) -> u64 {
 /// The deadline of a lifetime that starts at `now`; `None` lasts for ever.
 #[inline]
 pub(crate) fn deadline_in(now: u64, lifetime: Option<Duration>) -> u64 {
-    match lifetime {
-        Some(lifetime) => deadline_after(now, lifetime),
-        None => NEVER,
-    }
+    lifetime.map_or(NEVER, |lifetime| deadline_after(now, lifetime))
 }
 
 /// The time of a write, which is not [`NEVER`]: that would say that it is not known.
@@ -54,25 +51,14 @@ pub(crate) fn of_write(now: u64) -> u64 {
 /// The time left until the deadline: `None` if it is [`NEVER`], zero if it is due.
 #[inline]
 pub(crate) fn time_left(now: u64, deadline: u64) -> Option<Duration> {
-    if deadline == NEVER {
-        None
-    } else if is_due(now, deadline) {
-        Some(Duration::ZERO)
-    } else {
-        Some(Duration::from_nanos(deadline.wrapping_sub(now)))
-    }
+    (deadline != NEVER).then(|| Duration::from_nanos(elapsed(deadline, now)))
 }
 
 /// Whether deadline `a` comes strictly before deadline `b`, seen from `now`. [`NEVER`] comes last.
 #[inline]
 pub(crate) fn is_before(a: u64, b: u64, now: u64) -> bool {
-    if a == NEVER {
-        false
-    } else if b == NEVER {
-        true
-    } else {
-        (a.wrapping_sub(now) as i64) < (b.wrapping_sub(now) as i64)
-    }
+    let from_now = |moment: u64| moment.wrapping_sub(now) as i64;
+    a != NEVER && (b == NEVER || from_now(a) < from_now(b))
 }
 
 /// The earlier of two deadlines, seen from `now`. [`NEVER`] comes last.

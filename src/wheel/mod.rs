@@ -168,7 +168,7 @@ impl<K, V> Wheel<K, V> {
     /// Links a node's entry by the node's present deadline, whether or not the entry is linked
     /// already. The node may have just taken its entry over.
     pub(crate) fn reschedule(&mut self, node: NodePtr<K, V>) {
-        let at = node.entry().bucket_id();
+        let at = node.entry().bucket_id.get();
         if at == NO_BUCKET {
             self.schedule(node);
             return;
@@ -186,17 +186,10 @@ impl<K, V> Wheel<K, V> {
     #[inline]
     pub(crate) fn deschedule(&mut self, node: NodePtr<K, V>) {
         let entry = node.entry();
-        let bucket_id = entry.bucket_id();
-        if bucket_id == NO_BUCKET {
-            return;
+        let bucket_id = entry.bucket_id.get();
+        if bucket_id != NO_BUCKET {
+            self.unlink(entry, bucket_id);
         }
-        self.unlink(entry, bucket_id);
-    }
-
-    /// Prefetches what [`deschedule`](Self::deschedule) will write.
-    #[inline]
-    pub(crate) fn prefetch_around(node: NodePtr<K, V>) {
-        List::<K, V, TIMER>::prefetch_around(node.entry());
     }
 
     /// Moves the wheel's time, forward or back, and makes the buckets pending that this passes.
@@ -350,14 +343,14 @@ impl<K, V> Wheel<K, V> {
 
     #[inline]
     fn link(&mut self, entry: EntryPtr<K, V>, deadline: u64) {
-        debug_assert_eq!(entry.bucket_id(), NO_BUCKET, "linked twice");
+        debug_assert_eq!(entry.bucket_id.get(), NO_BUCKET, "linked twice");
         let bucket_id = self.spans.bucket_id(deadline, self.now);
         let alone = !self.occupied.contains(bucket_id);
         let buckets = self.buckets_mut();
         buckets.note_deadline(bucket_id, deadline, alone);
         let bucket = &mut buckets.by_id[usize::from(bucket_id)];
         bucket.entries.push_back(entry);
-        entry.set_bucket_id(bucket_id);
+        entry.bucket_id.set(bucket_id);
         self.occupied.insert(bucket_id);
         if bucket_id == OVERDUE && !self.pending.contains(OVERDUE) {
             self.mark_pending(OVERDUE);
@@ -404,7 +397,7 @@ impl<K, V> Wheel<K, V> {
                 self.mark_pending(OVERDUE);
             }
         }
-        entry.set_bucket_id(NO_BUCKET);
+        entry.bucket_id.set(NO_BUCKET);
         was_last
     }
 }

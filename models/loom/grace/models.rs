@@ -56,7 +56,7 @@ impl Shared {
     fn read(&self, record: &Record, objects: usize) {
         record.enter(&self.epoch);
         self.objects[..objects].iter().for_each(Object::use_it);
-        assert!(!record.leave(), "it is no orphan");
+        record.leave();
     }
 
     /// Unlinks an object, and frees it if its grace period ends.
@@ -117,9 +117,9 @@ pub(in super::super) fn a_reader_with_two_pins() {
     let reader = thread::spawn(move || {
         record.enter(&theirs.epoch);
         record.enter(&theirs.epoch);
-        assert!(!record.leave());
+        record.leave();
         theirs.objects[0].use_it();
-        assert!(!record.leave());
+        record.leave();
     });
     shared.retire(0);
     reader.join().unwrap();

@@ -220,7 +220,7 @@ fn a_key_written_repeatedly_before_a_pass_stays_in_its_queue() {
             keys.for_each(|key| cache.insert(key, 0));
             cache.run_pending_tasks();
         }
-        let queue = |key| node(&cache, key).entry().queue_id();
+        let queue = |key| node(&cache, key).entry().queue_id.get();
         let mut late = (1_000..1_100).filter(|key| cache.contains_key(key));
         let window = queue(late.next().expect("some are admitted"));
         let in_protected = |key: &u32| cache.contains_key(key) && queue(*key) != window;
@@ -247,7 +247,7 @@ fn a_heavy_value_that_was_replaced_before_a_pass_evicts_nothing() {
         keys.for_each(|key| cache.insert(key, 1));
         cache.run_pending_tasks();
     }
-    let queue = |key| node(&cache, key).entry().queue_id();
+    let queue = |key| node(&cache, key).entry().queue_id.get();
     let there: Vec<u32> = (0..1_100).filter(|key| cache.contains_key(key)).collect();
     let (first, last) = (there[0], there[there.len() - 1]);
     let window = queue(last);

@@ -2,7 +2,7 @@
 #![allow(unsafe_code)]
 
 use super::array::{self, Array};
-use super::group::{self, Group, LAST, Place};
+use super::group::{self, Group, Place};
 use super::memory::{TablePart, TableState};
 use super::resize::Resize;
 use crate::node::{self, NodePtr};
@@ -118,7 +118,7 @@ impl<K, V> Table<K, V> {
         let tag = group::tag(hash);
         let Some(at) = group::words_with_tag(group, tag).next() else {
             // Words first, then the link, as in `search`.
-            let is_whole = !group::is_link(group.words[LAST].load(Ordering::Acquire));
+            let is_whole = !group::is_link(group.last());
             return if is_whole && self.version() == seen.version {
                 (Look::Absent, seen)
             } else {
@@ -163,13 +163,31 @@ impl<K, V> Table<K, V> {
         _pin: &Pin,
         mut matches: impl FnMut(NodePtr<K, V>) -> bool,
     ) -> Option<NodePtr<K, V>> {
+        self.until_settled(hash, |_, group| {
+            let (_, node) = group.search(group::tag(hash), &mut matches)?;
+            Some(node)
+        })
+    }
+
+    /// Looks at the home of a hash, which is a group of this array, until an answer is found, or no
+    /// node was moved meanwhile. Used with a pin or with the lock.
+    fn until_settled<R>(
+        &self,
+        hash: u64,
+        mut look: impl FnMut(Array<K, V>, &Group<K, V>) -> Option<R>,
+    ) -> Option<R> {
         let mut version = self.version();
         loop {
-            if let Some(array) = self.array_under(hash, version) {
-                // SAFETY: the pin was there before the array's word was read.
-                let group = unsafe { array.group(hash) };
-                if let Some((_, node)) = group.search(group::tag(hash), &mut matches) {
-                    return Some(node);
+            let array = self.array();
+            let resize = Resize::of(self, array);
+            let home = resize.map_or(array, |resize| resize.home(hash));
+            // What says where the home is belongs together if the version has not changed (table
+            // 5).
+            if resize.is_none() || self.version() == version {
+                // SAFETY: the pin, or the lock, was there before the array's word was read.
+                let answer = look(home, unsafe { home.group(hash) });
+                if answer.is_some() {
+                    return answer;
                 }
             }
             let again = self.version();
@@ -180,48 +198,28 @@ impl<K, V> Table<K, V> {
         }
     }
 
-    /// The array that has a hash's home under this version; `None` if that is no longer the
-    /// version.
-    fn array_under(&self, hash: u64, version: u64) -> Option<Array<K, V>> {
-        let array = self.array();
-        let Some(resize) = Resize::of(self, array) else {
-            return Some(array);
-        };
-        let home = resize.home(hash);
-        (self.version() == version).then_some(home)
-    }
-
     /// Gives the nodes of the group that holds `position`, from that position on, and returns the
     /// position behind the group.
     ///
     /// Used with a pin or with the lock. `out` is cleared first.
     pub(in crate::map) fn collect(&self, position: u32, out: &mut Vec<NodePtr<K, V>>) -> u64 {
-        let mut version = self.version();
-        loop {
+        let mut next = 0;
+        self.until_settled(u64::from(position.reverse_bits()), |array, group| {
             out.clear();
-            let hash = u64::from(position.reverse_bits());
-            let mut next = 0;
-            if let Some(array) = self.array_under(hash, version) {
-                next = array.visit(position).1;
-                // SAFETY: the pin, or the lock, was there before the array's word was read.
-                let group = unsafe { array.group(hash) };
-                // All at once: one after the other, each would wait for the memory.
-                group.each(|_, word| group::node(word).prefetch());
-                group.each(|_, word| {
-                    let node = group::node(word);
-                    let at = array::position(node.hash());
-                    // A compaction under way may show a node twice, and a word that stayed behind
-                    // may name a node whose home is elsewhere now.
-                    if at >= position && u64::from(at) < next && !out.contains(&node) {
-                        out.push(node);
-                    }
-                });
-            }
-            let again = self.version();
-            if again == version {
-                return next;
-            }
-            version = again;
-        }
+            next = array.visit(position).1;
+            // All at once: one after the other, each would wait for the memory.
+            group.each(|_, word| group::node(word).prefetch());
+            group.each(|_, word| {
+                let node = group::node(word);
+                let at = array::position(node.hash());
+                // A compaction under way may show a node twice, and a word that stayed behind may
+                // name a node whose home is elsewhere now.
+                if at >= position && u64::from(at) < next && !out.contains(&node) {
+                    out.push(node);
+                }
+            });
+            None::<()>
+        });
+        next
     }
 }

@@ -22,7 +22,6 @@ pub(in crate::map) const BYTES_PER_ENTRY: f64 =
 /// The part of a table that only its writer uses. Its exclusive borrow is the right to write (table
 /// 1).
 pub(in crate::map) struct TableState<K, V> {
-    pub(super) count: u64,
     /// The logarithm of the smallest array that the table may have.
     pub(super) least: u32,
     /// Unlinked memory that waits for its grace period.
@@ -34,7 +33,6 @@ impl<K, V> TableState<K, V> {
     pub(super) fn new(capacity: usize) -> Self {
         let groups = (capacity as u64).div_ceil(MAX_LOAD).next_power_of_two();
         Self {
-            count: 0,
             least: groups.clamp(1, 1 << 28).ilog2(),
             retired: Vec::new(),
         }

@@ -122,10 +122,10 @@ impl<'a, K, V> Resize<'a, K, V> {
     #[inline(never)]
     pub(super) fn step(self, state: &mut TableState<K, V>, units: u64) {
         let (begun, all) = (self.moved(), self.units());
-        let end = all.min(begun + units);
+        let end = all.min(begun.saturating_add(units));
         // Prefetch the groups of the next call, and the hashes that this call will read: misses
         // one after the other would keep the lock for long.
-        for unit in end..all.min(end + units) {
+        for unit in end..all.min(end.saturating_add(units)) {
             for number in self.numbers(self.from, unit) {
                 node::prefetch(self.from.address(number).cast_const());
             }
@@ -161,21 +161,20 @@ impl<'a, K, V> Resize<'a, K, V> {
         }
         // A tail is the group that the last entry went to, so that a long chain is walked once.
         let mut homes = self.groups(self.to, unit);
-        let mut lower = homes.next().expect("a unit is never empty");
-        if let Some(upper) = homes.next() {
-            let mut tails = [lower, upper];
-            // The bit of a hash that chooses between the two homes.
-            let bit = 1 << self.from.log();
-            for from in self.groups(self.from, unit) {
-                from.each(|_, word| {
-                    let tail = &mut tails[usize::from(group::node(word).hash() & bit != 0)];
-                    *tail = tail.put(word);
-                });
-            }
+        let lower = homes.next().expect("a unit is never empty");
+        let mut tails = [lower, homes.next().unwrap_or(lower)];
+        // The bit of a hash that chooses between two homes; to join a unit, no hash is read.
+        let bit = if self.grows() {
+            1 << self.from.log()
         } else {
-            for from in self.groups(self.from, unit) {
-                from.each(|_, word| lower = lower.put(word));
-            }
+            0
+        };
+        for from in self.groups(self.from, unit) {
+            from.each(|_, word| {
+                let is_upper = bit != 0 && group::node(word).hash() & bit != 0;
+                let tail = &mut tails[usize::from(is_upper)];
+                *tail = tail.put(word);
+            });
         }
     }
 }

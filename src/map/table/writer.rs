@@ -73,7 +73,7 @@ impl<K, V> Group<K, V> {
 }
 
 /// The home of a hash, while the writer has the lock and has not changed the table.
-pub(crate) struct Home<'a, K, V>(&'a Group<K, V>);
+pub(crate) struct Home<'a, K, V>(pub(super) &'a Group<K, V>);
 
 impl<K, V> Table<K, V> {
     /// The table for its writer, by the state that is in the shard's lock.
@@ -155,7 +155,6 @@ impl<'a, K, V> Writer<'a, '_, K, V> {
     pub(in crate::map) fn insert(&mut self, home: Home<'_, K, V>, node: NodePtr<K, V>, hash: u64) {
         debug_assert_eq!(hash, node.hash());
         home.0.put(group::tagged(node.as_raw(), hash));
-        self.state.count += 1;
         self.after_write();
     }
 
@@ -172,11 +171,15 @@ impl<'a, K, V> Writer<'a, '_, K, V> {
         place.store(group::tagged(new.as_raw(), hash), Ordering::Release);
     }
 
-    /// Takes out the node at `place`; `home` is its home.
-    pub(in crate::map) fn remove(&mut self, home: Home<'_, K, V>, place: Place<'_, K, V>) {
-        self.shrink_if_sparse();
+    /// Takes out the node at `place`; `home` is its home, and `count` entries are left.
+    pub(in crate::map) fn remove(
+        &mut self,
+        home: Home<'_, K, V>,
+        place: Place<'_, K, V>,
+        count: u64,
+    ) {
+        self.shrink_if_sparse(count);
         place.store(ptr::null_mut(), Ordering::Release);
-        self.state.count -= 1;
         let group = home.0;
         if group::is_link(group.last()) && group.free_words().count() > FREE_WORDS_BESIDE_CHAIN {
             self.compact(group);
@@ -184,13 +187,13 @@ impl<'a, K, V> Writer<'a, '_, K, V> {
         self.after_write();
     }
 
-    /// Before an insert: begins to grow if the table would be too full. Panics if the new array
-    /// does not fit the tags; the table is then as it was (table 9).
+    /// Before an insert beside `count` entries: begins to grow if the table would be too full.
+    /// Panics if the new array does not fit the tags; the table is then as it was (table 9).
     #[inline]
-    pub(in crate::map) fn grow_if_full(&mut self) {
+    pub(in crate::map) fn grow_if_full(&mut self, count: u64) {
         let array = self.table.array();
         if !array.is_resizing()
-            && self.state.count >= u64::from(array.groups()) * MAX_LOAD
+            && count >= u64::from(array.groups()) * MAX_LOAD
             && array.log() < MAX_LOG
         {
             let log = array.log() + 1;
@@ -199,13 +202,13 @@ impl<'a, K, V> Writer<'a, '_, K, V> {
         }
     }
 
-    /// Before a removal: begins to shrink if the table will be too empty. If there is no memory for
-    /// the new array, a later removal tries again.
+    /// Before a removal: begins to shrink if `count` entries leave the table too empty. If there is
+    /// no memory for the new array, a later removal tries again.
     #[inline]
-    fn shrink_if_sparse(&mut self) {
+    fn shrink_if_sparse(&mut self, count: u64) {
         let array = self.table.array();
         if !array.is_resizing()
-            && (self.state.count - 1) * 4 < u64::from(array.groups()) * MAX_LOAD
+            && count * 4 < u64::from(array.groups()) * MAX_LOAD
             && array.log() > self.state.least
         {
             let log = array.log() - 1;
@@ -289,39 +292,22 @@ impl<'a, K, V> Writer<'a, '_, K, V> {
         }
     }
 
-    /// All homes, and the array of each.
-    pub(super) fn homes(
-        &self,
-    ) -> impl Iterator<Item = (Array<K, V>, &'a Group<K, V>)> + use<'a, K, V> {
-        let table = self.table;
-        let array = table.array();
-        let resize = Resize::of(table, array);
-        let arrays = [Some(array), resize.map(|resize| resize.to)];
-        arrays.into_iter().flatten().flat_map(move |of| {
-            let numbers = (0..of.groups()).map(u64::from);
-            let is_home = move |&hash: &u64| resize.map_or(array, |it| it.home(hash)) == of;
-            // SAFETY: as in `home`.
-            let group = move |hash| (of, unsafe { of.group(hash) });
-            numbers.filter(is_home).map(group)
-        })
-    }
-
     /// Gives each node to `free` and hands out all memory of the table, which is not used again.
     fn unlink_all(&mut self, mut free: impl FnMut(NodePtr<K, V>)) {
+        // Ends a move: then there is one array.
+        self.resize_step(usize::MAX);
         let array = self.table.array();
         if array.at().is_null() {
             // It was taken apart before.
             return;
         }
-        for (_, group) in self.homes() {
+        for number in 0..array.groups() {
+            // SAFETY: as in `home`.
+            let group = unsafe { array.group(number.into()) };
             group.each(|_, word| free(group::node(word)));
             self.state.retire_chain(group.last());
         }
-        if let Some(resize) = Resize::of(self.table, array) {
-            self.state.retire_array(resize.to);
-        }
         self.state.retire_array(array);
         self.table.array.store(ptr::null_mut(), Ordering::Release);
-        self.state.count = 0;
     }
 }

@@ -65,7 +65,8 @@ pub(in super::super) struct Epoch {
     records: Arc<Records>,
 }
 
-/// The records of all live threads that were pinned here, and orphans. No thread of a child made by
+/// The records of all live threads that were pinned here, and *orphans*: records of threads that
+/// ended while they were pinned. No thread of a child made by
 /// `fork` takes the lock, which a thread of the parent may have held. So a record that is made
 /// there is in no list; nothing is freed there.
 struct Records {
@@ -79,8 +80,8 @@ pub(in super::super) struct Record {
     /// 0, or the epoch that the first of the held pins has read. Only the record's own thread
     /// writes it (reclaim 3), so it reads it relaxed.
     pinned: AtomicU64,
-    /// [`PIN`] for each held pin beyond the first, and [`ORPHAN`]. Only the record's own thread
-    /// uses it, relaxed. In 64 bits it cannot overflow, however many pins are forgotten.
+    /// The number of held pins beyond the first. Only the record's own thread uses it, relaxed. In
+    /// 64 bits it cannot overflow, however many pins are forgotten.
     further: atomic::AtomicU64,
     /// Dangles once the epoch is dropped.
     home: Weak<Records>,
@@ -88,11 +89,6 @@ pub(in super::super) struct Record {
 
 /// The value of a record that is not pinned; never an epoch.
 const NONE: u64 = 0;
-
-/// In `further`: one pin.
-const PIN: u64 = 2;
-/// In `further`: the last pin frees the record.
-const ORPHAN: u64 = 1;
 
 impl Epoch {
     pub(in super::super) fn new() -> Self {
@@ -157,7 +153,7 @@ impl Record {
     pub(super) fn enter(&self, epoch: &Epoch) {
         if !self.enter_alone(epoch) {
             let further = self.further.load(Ordering::Relaxed);
-            self.further.store(further + PIN, Ordering::Relaxed);
+            self.further.store(further + 1, Ordering::Relaxed);
             // What a call has written must be visible to all threads before this thread's next call
             // reads, nested or not. It may still be in the processor's store buffer: a plain store
             // unlocks a shard.
@@ -179,24 +175,17 @@ impl Record {
         true
     }
 
-    /// Ends a pin. Returns `true` for the last pin of an orphan.
+    /// Ends a pin.
     #[inline]
-    pub(super) fn leave(&self) -> bool {
+    pub(super) fn leave(&self) {
         let further = self.further.load(Ordering::Relaxed);
-        if further >= PIN {
-            self.further.store(further - PIN, Ordering::Relaxed);
-            return false;
+        if further > 0 {
+            self.further.store(further - 1, Ordering::Relaxed);
+        } else {
+            // Release, partners: the acquires in `has_passed` and `is_left`. The last access: from
+            // then on an orphan may be freed.
+            self.pinned.store(NONE, Ordering::Release);
         }
-        // Release, partner: the acquire in `has_passed`.
-        self.pinned.store(NONE, Ordering::Release);
-        further == ORPHAN
-    }
-
-    /// Makes `leave` return `true` for the last pin. For a record that is pinned.
-    pub(super) fn make_orphan(&self) {
-        debug_assert!(self.is_pinned());
-        let further = self.further.load(Ordering::Relaxed);
-        self.further.store(further | ORPHAN, Ordering::Relaxed);
     }
 
     pub(super) fn is_pinned(&self) -> bool {
@@ -208,12 +197,28 @@ impl Record {
         self.home.strong_count() > 0
     }
 
-    /// Takes the record out of its epoch. It is not pinned and will not be pinned again.
+    /// Whether it is an orphan whose pins have ended.
+    fn is_left(self: &Arc<Self>) -> bool {
+        // Acquire, partner: the release in `leave`.
+        Arc::strong_count(self) == 1 && self.pinned.load(Ordering::Acquire) == NONE
+    }
+
+    /// Takes the record of a thread that ends out of its epoch. If it is pinned, it stays there as
+    /// an orphan, and the orphans before it whose pins have ended go.
     pub(super) fn unregister(self: &Arc<Self>) {
-        if let Some(records) = self.home.upgrade()
-            && records.process.is_current()
-        {
-            (records.list.lock()).retain(|record| !Arc::ptr_eq(record, self));
+        let is_pinned = self.is_pinned();
+        let home = self.home.upgrade();
+        if let Some(records) = home.filter(|records| records.process.is_current()) {
+            records.list.lock().retain(|record| {
+                if Arc::ptr_eq(record, self) {
+                    is_pinned
+                } else {
+                    !(is_pinned && record.is_left())
+                }
+            });
+        } else if is_pinned {
+            // It is in no list.
+            std::mem::forget(Arc::clone(self));
         }
     }
 }

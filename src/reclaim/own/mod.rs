@@ -1,8 +1,8 @@
 //! The default scheme: epochs of this crate's own.
 //!
 //! [`epoch`] has the protocol. Here is what a pin and a registration own of a record. If a pin is
-//! still held when its thread ends, by a thread-local that is destroyed later, its record is made
-//! an orphan and belongs to the pins alone.
+//! still held when its thread ends, by a thread-local that is destroyed later, its record becomes
+//! an orphan, which the epoch keeps.
 #![allow(unsafe_code)]
 
 mod epoch;
@@ -27,8 +27,7 @@ pub(super) struct Registration(Arc<Record>);
 impl Scheme {
     /// # Safety
     ///
-    /// It is a record of the calling thread in this domain, kept by the thread's registration or an
-    /// orphan; the pointer comes from `Arc::as_ptr` or `Arc::into_raw`.
+    /// It is a record of the calling thread in this domain, kept by the thread's registration.
     #[inline]
     pub(super) unsafe fn pin(&self, record: *const Record) -> Pin {
         // SAFETY: the caller's promise.
@@ -55,18 +54,6 @@ impl Scheme {
     pub(super) fn register_thread(&self) -> Registration {
         Registration(self.register())
     }
-
-    /// A pin by a record of its own.
-    pub(super) fn pin_unregistered(&self) -> Pin {
-        let record = Arc::into_raw(self.register());
-        // SAFETY: it is the calling thread's, in this domain. The share just given up keeps it
-        // until its last pin, this one, has gone (reclaim 2).
-        unsafe {
-            let pin = self.pin(record);
-            (*record).make_orphan();
-            pin
-        }
-    }
 }
 
 impl Grace {
@@ -85,21 +72,7 @@ impl Drop for Pin {
     #[inline]
     fn drop(&mut self) {
         // SAFETY: reclaim 2.
-        if unsafe { self.0.as_ref() }.leave() {
-            self.free_orphan();
-        }
-    }
-}
-
-impl Pin {
-    /// Takes over the share that an orphan has in itself.
-    #[cold]
-    #[inline(never)]
-    fn free_orphan(&self) {
-        // SAFETY: reclaim 2: it was given up as a raw pointer when the record was made an orphan,
-        // and only the last pin comes here.
-        let record = unsafe { Arc::from_raw(self.0.as_ptr().cast_const()) };
-        record.unregister();
+        unsafe { self.0.as_ref() }.leave();
     }
 }
 
@@ -122,14 +95,7 @@ impl Registration {
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        let record = &self.0;
-        if record.is_pinned() {
-            // The thread is ending, and the pin's holder is destroyed after this.
-            record.make_orphan();
-            _ = Arc::into_raw(Arc::clone(record));
-        } else {
-            record.unregister();
-        }
+        self.0.unregister();
     }
 }
 

@@ -62,9 +62,17 @@ fn pins_that_outlive_the_records_of_their_thread_hold_on() {
             assert!(!grace.is_over(&theirs));
             drop(other);
             assert!(grace.is_over(&theirs));
-            assert_eq!(theirs.scheme.len(), 1);
             drop(new);
         }
     });
-    assert_eq!(domain.scheme.len(), 0);
+    // They stay until another thread ends while it is pinned.
+    assert_eq!(domain.scheme.len(), 2);
+    for _ in 0..3 {
+        let theirs = Arc::clone(&domain);
+        on_a_thread(move || {
+            let pin = theirs.pin();
+            move || drop(pin)
+        });
+        assert_eq!(domain.scheme.len(), 1);
+    }
 }

@@ -16,8 +16,8 @@ fn the_top_level_does_not_hide_short_timers_after_a_full_turn() {
         let short = rig.schedule_in(3 * SPAN as i64);
         let (after, visits) = rig.run_to_first(start);
         assert!((3 * SPAN..4 * SPAN).contains(&after) && visits <= 2);
-        assert_eq!(short.entry().bucket_id(), NO_BUCKET);
-        assert_ne!(far.entry().bucket_id(), NO_BUCKET);
+        assert_eq!(short.entry().bucket_id.get(), NO_BUCKET);
+        assert_ne!(far.entry().bucket_id.get(), NO_BUCKET);
     }
 }
 
@@ -33,7 +33,7 @@ fn no_level_past_the_end_for_the_farthest_deadlines() {
             ] {
                 let mut rig = Rig::with_shift(origin, shift);
                 let node = rig.schedule_in(delay as i64);
-                assert_ne!(node.entry().bucket_id(), NO_BUCKET);
+                assert_ne!(node.entry().bucket_id.get(), NO_BUCKET);
                 let next = rig.wheel.next_visit().expect("a node is linked");
                 assert!(next.wrapping_sub(origin) <= 1 << 62);
             }
@@ -132,7 +132,7 @@ fn far_timers_never_fire_early() {
                 assert!(rig.drain(next.wrapping_sub(1)).is_empty());
                 if !rig.drain(next).is_empty() {
                     assert!(next.wrapping_sub(start) >= turn - 1);
-                    assert_eq!(node.entry().bucket_id(), NO_BUCKET);
+                    assert_eq!(node.entry().bucket_id.get(), NO_BUCKET);
                 }
             }
         }
@@ -148,7 +148,7 @@ fn nothing_left_or_less_than_nothing_is_found_at_once() {
             let node = rig.schedule_in(-(late as i64));
             assert_eq!(rig.wheel.next_visit(), Some(origin));
             assert_eq!(rig.drain(origin), [node]);
-            assert_ne!(ahead.entry().bucket_id(), NO_BUCKET);
+            assert_ne!(ahead.entry().bucket_id.get(), NO_BUCKET);
         }
     }
 }
@@ -169,13 +169,13 @@ fn a_node_filed_again_in_the_bucket_in_hand_does_not_keep_the_drain_going() {
     for &node in &nodes {
         want(node, node.deadline() + SPAN * 64);
     }
-    let bucket_id = nodes[0].entry().bucket_id();
+    let bucket_id = nodes[0].entry().bucket_id.get();
     assert_eq!(rig.wheel.next_due(now, &mut budget), None);
     assert_eq!(budget, 980);
     assert!(
         nodes
             .iter()
-            .all(|node| node.entry().bucket_id() == bucket_id)
+            .all(|node| node.entry().bucket_id.get() == bucket_id)
     );
     rig.wheel.check_invariants();
 }
@@ -202,14 +202,14 @@ fn a_node_whose_deadline_became_never_is_not_left_linked() {
         want(node, NEVER);
     }
     rig.wheel.reschedule(told);
-    assert_eq!(told.entry().bucket_id(), NO_BUCKET);
+    assert_eq!(told.entry().bucket_id.get(), NO_BUCKET);
     assert_eq!(rig.wheel.len(), 2);
     rig.wheel.sweep(12);
     assert!(rig.drain(12).is_empty());
-    assert_eq!(swept.entry().bucket_id(), NO_BUCKET);
+    assert_eq!(swept.entry().bucket_id.get(), NO_BUCKET);
     // The other is met when its bucket cascades, and is neither handed out nor filed again.
     assert!(rig.drain(SPANS[2] * 4).is_empty());
-    assert_eq!(met.entry().bucket_id(), NO_BUCKET);
+    assert_eq!(met.entry().bucket_id.get(), NO_BUCKET);
     assert!(rig.wheel.is_empty());
     // Unlinking what is not linked is nothing: the event may still be under way.
     rig.wheel.reschedule(met);
@@ -222,7 +222,7 @@ fn no_deadline_is_not_taken_for_a_deadline_that_is_due() {
     for now in [NEVER - 1, NEVER, NEVER + 1, NEVER.wrapping_add(1 << 62), 0] {
         let mut rig = Rig::at(now);
         let never = rig.schedule_at(NEVER);
-        assert_eq!(never.entry().bucket_id(), NO_BUCKET);
+        assert_eq!(never.entry().bucket_id.get(), NO_BUCKET);
         assert_eq!(rig.wheel.next_visit(), None);
         rig.wheel.reschedule(never);
         rig.wheel.sweep(now);
@@ -286,7 +286,7 @@ fn an_occupied_current_bucket_does_not_hide_a_nearer_one() {
         rig.wheel.deschedule(current);
         assert!(rig.drain(origin.wrapping_add(3 * second)).is_empty());
         assert_eq!(rig.drain(origin.wrapping_add(3 * second + SPAN)), [near]);
-        assert_ne!(late.entry().bucket_id(), NO_BUCKET);
+        assert_ne!(late.entry().bucket_id.get(), NO_BUCKET);
     }
 }
 
