@@ -308,7 +308,6 @@ impl<K: CacheKey, V: CacheValue, S: BuildHasher> Change<K, V> for Begin<'_, K, V
     type Key = K;
     type Plan = ();
     type Done = Begun<K, V>;
-    const KNOWS_LOADS: bool = true;
 
     #[inline]
     fn key(&self) -> &K {
@@ -316,7 +315,7 @@ impl<K: CacheKey, V: CacheValue, S: BuildHasher> Change<K, V> for Begin<'_, K, V
     }
 
     #[inline]
-    fn expects_absent(&mut self) -> bool {
+    fn expects_absent(&self) -> bool {
         // Most calls have just looked the key up.
         matches!(self.ask.over, Over::Absent | Over::Never)
     }
