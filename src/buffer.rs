@@ -1,24 +1,12 @@
-//! The events that callers leave for the maintenance pass: write events, which are never lost, and
-//! read events, which may be.
-//!
-//! | event | meaning | lost? | stored in |
-//! |-------|---------|-------|-----------|
-//! | [`WriteEvent`] | the map has changed | never | the shard's [`Batch`], under its lock |
-//! | a node in a [`Ring`] | it was read | if the ring is full or contended | the [`ReadBuffer`] |
+//! The reads that callers leave for the maintenance pass. Unlike write events, some may be lost.
 //!
 //! # How it works
 //!
-//! **Writes.** A batch is a plain vector behind the shard's lock, which orders the writes of its
-//! shard and which the writer holds anyway. So a batch holds the events of each key in the order in
-//! which they happened. (One queue for all shards would be shared by all writers, and would lose
-//! that order.) The pass swaps the batch for an empty one, so it holds the lock for a few
-//! instructions.
-//!
-//! **Reads.** A reader offers the node that it has hit to the ring of its stripe. `tail` counts the
-//! slots taken, `head` the slots drained. A reader takes a slot by a compare-exchange on `tail` and
-//! fills it by a store. If the ring is full, or another reader takes the slot first, the event is
-//! lost; read events only inform the size policy. The drainer holds the maintenance lock. It walks
-//! from `head` and stops at a slot that is taken but not filled yet.
+//! A reader offers the node that it has hit to the ring of its stripe. `tail` counts the slots
+//! taken, `head` the slots drained. A reader takes a slot by a compare-exchange on `tail` and fills
+//! it by a store. If the ring is full, or another reader takes the slot first, the event is lost;
+//! read events only inform the size policy. The drainer holds the maintenance lock. It walks from
+//! `head` and stops at a slot that is taken but not filled yet.
 //!
 //! # Invariants
 //!
@@ -31,68 +19,20 @@
 //!
 //! # Cost
 //!
-//! A write costs one push into a vector that keeps its capacity from pass to pass. An offer is one
-//! uncontended compare-exchange. A node is offered at most once for each *stamp*. The stamp is
-//! renewed 32 times per turnover (as many inserts as the cache holds entries), or 256 times if the
-//! policy keeps the order of use. Two reads of a node under the same stamp tell the size policy
-//! nothing new. So a cache that only serves hits offers no events.
+//! An offer is one uncontended compare-exchange. A node is offered at most once for each *stamp*.
+//! The stamp is renewed 32 times per turnover (as many inserts as the cache holds entries), or 256
+//! times if the policy keeps the order of use. Two reads of a node under the same stamp tell the
+//! size policy nothing new. So a cache that only serves hits offers no events.
 //!
 //! # Origin
 //!
 //! The three results of `offer` and the loss rule follow Caffeine's bounded read buffer.
 
-use crate::listener::RemovalCause;
 use crate::node::{Node, NodePtr};
 use crate::reclaim::Pin;
 use crate::stripe::Padded;
 use crate::sync::{AtomicPtr, AtomicU8, AtomicUsize, IS_MODEL, Ordering};
 use std::ptr;
-
-/// A change of the map that the pass applies to wheel and size policy.
-#[derive(Debug)]
-pub(crate) enum WriteEvent<K, V> {
-    /// A node was inserted under a key that was absent.
-    Added(NodePtr<K, V>),
-    /// `new` replaced `old`, whose value left for `cause`.
-    Replaced {
-        old: NodePtr<K, V>,
-        new: NodePtr<K, V>,
-        cause: RemovalCause,
-    },
-    /// The node was removed from the map, or was never inserted.
-    Removed(NodePtr<K, V>, RemovalCause),
-    /// The wanted deadline moved, other than by a read that extends it.
-    Rescheduled(NodePtr<K, V>),
-}
-
-impl<K, V> WriteEvent<K, V> {
-    /// Prefetches the nodes that applying the event will touch.
-    pub(crate) fn prefetch(&self) {
-        match self {
-            // The size policy needs the hash of a new node.
-            Self::Added(node) => node.prefetch(),
-            Self::Removed(node, _) | Self::Rescheduled(node) => node.prefetch_hot(),
-            Self::Replaced { old, new, .. } => {
-                old.prefetch_hot();
-                new.prefetch_hot();
-            }
-        }
-    }
-
-    /// Prefetches the entry of the node that stays or leaves, and with `links` what the size policy
-    /// stores for it. The node itself was prefetched before.
-    #[inline]
-    pub(crate) fn prefetch_entry(&self, links: bool) {
-        let (Self::Added(node)
-        | Self::Removed(node, _)
-        | Self::Rescheduled(node)
-        | Self::Replaced { new: node, .. }) = self;
-        node.entry().prefetch(links);
-    }
-}
-
-/// Events of one shard since the last drain, in order.
-pub(crate) type Batch<K, V> = Vec<WriteEvent<K, V>>;
 
 /// Events a ring holds.
 pub(crate) const LEN: usize = if IS_MODEL { 2 } else { 32 };

@@ -6,8 +6,7 @@
 //! or threads panics, and the drop of the last handle frees nothing.
 //!
 //! Caches that the child builds do not depend on them. Statics that know of threads are a
-//! [`PerProcess`]: a chain of values, one for each process that has asked for it, with fresh locks.
-//! What is made once is a [`Raced`], for which no thread waits.
+//! [`PerProcess`]: a child makes a value of its own, with fresh locks.
 //!
 //! Locks of the process that belong to other libraries are beyond this. `parking_lot` has such
 //! locks, for its table of waiting threads: if a thread of the parent held one at the fork, a
@@ -25,7 +24,6 @@
 //! A check is a load and a comparison.
 #![allow(unsafe_code)]
 
-use std::marker::PhantomData;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
@@ -84,8 +82,8 @@ fn watch() {
         FORKS.fetch_add(1, Ordering::Relaxed);
     }
     // If two threads add the handler at the same time, each fork counts twice, which is as good.
-    static WATCHED: Raced<()> = Raced::new();
-    WATCHED.get_or_make(|| {
+    static WATCHED: PerProcess<()> = PerProcess::new();
+    WATCHED.get_or_inherit(|| {
         // SAFETY: the signature is that of POSIX. The handler does what any signal handler may do:
         // it adds to an atomic. It fails only if there is no memory; then no child is told apart.
         _ = unsafe { pthread_atfork(None, None, Some(in_child)) };
@@ -96,87 +94,65 @@ fn watch() {
 #[cfg(any(not(unix), miri))]
 fn watch() {}
 
-/// A value that is made once. Threads that ask at the same time each make one, and the first to be
-/// ready stays. So none waits for another, which in a child may have vanished.
-pub(crate) struct Raced<T> {
-    /// Null, or a box that this owns and never changes.
-    value: AtomicPtr<T>,
-    owns: PhantomData<T>,
-}
-
-impl<T: Send + Sync> Raced<T> {
-    pub(crate) const fn new() -> Self {
-        Self {
-            value: AtomicPtr::new(ptr::null_mut()),
-            owns: PhantomData,
-        }
-    }
-
-    pub(crate) fn get_or_make(&self, make: impl FnOnce() -> T) -> &T {
-        // SAFETY: it is null or a box that stays until `drop`. Acquire, partner: the release below.
-        if let Some(value) = unsafe { self.value.load(Ordering::Acquire).as_ref() } {
-            return value;
-        }
-        let made = Box::into_raw(Box::new(make()));
-        let (null, release, acquire) = (ptr::null_mut(), Ordering::Release, Ordering::Acquire);
-        let value = match (self.value).compare_exchange(null, made, release, acquire) {
-            Ok(_) => made,
-            Err(first) => {
-                // SAFETY: it comes from a box that no other thread has seen.
-                drop(unsafe { Box::from_raw(made) });
-                first
-            }
-        };
-        // SAFETY: as above.
-        unsafe { &*value }
-    }
-}
-
-impl<T> Drop for Raced<T> {
-    fn drop(&mut self) {
-        let value = *self.value.get_mut();
-        if !value.is_null() {
-            // SAFETY: it came from a box, and no reference to it outlives this.
-            drop(unsafe { Box::from_raw(value) });
-        }
-    }
-}
-
-/// See the module docs.
+/// A value that is made once in each process, or once for a process and its children. Threads that
+/// ask at the same time each make one, and the first to be ready stays. So none waits for another,
+/// which in a child may have vanished.
 pub(crate) struct PerProcess<T> {
-    first: Raced<Link<T>>,
-}
-
-struct Link<T> {
-    process: Process,
-    value: T,
-    next: PerProcess<T>,
+    /// Null, or a box that stays until the drop of this, and never changes. A child puts another
+    /// box in the place of its parent's, which then stays for good.
+    value: AtomicPtr<(Process, T)>,
 }
 
 impl<T: Send + Sync> PerProcess<T> {
     pub(crate) const fn new() -> Self {
         Self {
-            first: Raced::new(),
+            value: AtomicPtr::new(ptr::null_mut()),
         }
     }
 
     /// The value of this process, made at the first call.
-    pub(crate) fn get_or_make(&self, make: impl Fn() -> T) -> &T {
+    pub(crate) fn get_or_make(&self, make: impl FnOnce() -> T) -> &T {
         self.of(Process::current(), make)
     }
 
-    fn of(&self, process: Process, make: impl Fn() -> T) -> &T {
-        let mut here = self;
-        loop {
-            let link = here.first.get_or_make(|| Link {
-                process,
-                value: make(),
-                next: Self::new(),
-            });
-            if link.process == process {
-                return &link.value;
+    /// The value of this process, or of the parent that has made it. A value is always asked for in
+    /// this way or always in the other.
+    pub(crate) fn get_or_inherit(&self, make: impl FnOnce() -> T) -> &T {
+        self.of(Process(0), make)
+    }
+
+    fn of(&self, process: Process, make: impl FnOnce() -> T) -> &T {
+        // Acquire, partner: the release below.
+        let former = self.value.load(Ordering::Acquire);
+        // SAFETY: null, or a box that stays until `drop`.
+        if let Some((owner, value)) = unsafe { former.as_ref() }
+            && *owner == process
+        {
+            return value;
+        }
+        let made = Box::into_raw(Box::new((process, make())));
+        let (release, acquire) = (Ordering::Release, Ordering::Acquire);
+        let value = match (self.value).compare_exchange(former, made, release, acquire) {
+            Ok(_) => made,
+            Err(first) => {
+                // SAFETY: it comes from a box that no other thread has seen.
+                drop(unsafe { Box::from_raw(made) });
+                // Another thread of this process was ready first: threads of one process take this
+                // step once.
+                first
             }
-            here = &link.next;
+        };
+        // SAFETY: as above.
+        unsafe { &(*value).1 }
+    }
+}
+
+impl<T> Drop for PerProcess<T> {
+    fn drop(&mut self) {
+        let value = *self.value.get_mut();
+        if !value.is_null() {
+            // SAFETY: it came from a box, and no reference to it outlives this.
+            drop(unsafe { Box::from_raw(value) });
         }
     }
 }
@@ -187,7 +163,7 @@ mod tests {
 
     #[test]
     fn threads_that_race_get_the_same_value() {
-        let value = Raced::new();
+        let value = PerProcess::new();
         let all = std::sync::Barrier::new(4);
         let make = || {
             all.wait();
@@ -195,24 +171,27 @@ mod tests {
         };
         std::thread::scope(|threads| {
             let threads: Vec<_> = (0..4)
-                .map(|_| threads.spawn(|| ptr::from_ref(value.get_or_make(make)).addr()))
+                .map(|_| threads.spawn(|| ptr::from_ref(value.get_or_inherit(make)).addr()))
                 .collect();
             let mut found = threads.into_iter().map(|thread| thread.join().unwrap());
             let first = found.next();
             assert!(found.all(|other| Some(other) == first));
         });
-        assert_eq!(**value.get_or_make(|| unreachable!("it is made")), 1);
+        assert_eq!(**value.get_or_inherit(|| unreachable!("it is made")), 1);
     }
 
     #[test]
     fn each_process_has_a_value_of_its_own() {
         let values = PerProcess::new();
-        let own = Process::current();
-        let other = |by: u32| Process(own.0 + by);
-        assert_eq!(*values.of(other(1), || "parent"), "parent");
+        let child = Process::current();
+        let parent = Process(child.0 + 1);
+        assert_eq!(*values.of(parent, || "parent"), "parent");
+        assert_eq!(*values.of(parent, || unreachable!("it is made")), "parent");
+        let theirs = values.value.load(Ordering::Relaxed);
         assert_eq!(*values.get_or_make(|| "child"), "child");
-        assert_eq!(*values.of(other(2), || "grandchild"), "grandchild");
-        assert_eq!(*values.of(other(1), || "no"), "parent");
-        assert_eq!(*values.get_or_make(|| "no"), "child");
+        assert_eq!(*values.get_or_make(|| unreachable!("it is made")), "child");
+        // SAFETY: the box of the parent stays, and nothing else refers to it.
+        let theirs = unsafe { Box::from_raw(theirs) };
+        assert_eq!(*theirs, (parent, "parent"));
     }
 }

@@ -8,7 +8,7 @@
 //!
 //! A thread-local load. The first call of a thread takes a lock of the process.
 
-use crate::process::{PerProcess, Raced};
+use crate::process::PerProcess;
 use crate::sync::IS_MODEL;
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -131,8 +131,8 @@ pub(crate) fn thread_number() -> u64 {
 /// How many cores the process may use. Asked once, when the first cache is built: a thread that is
 /// bound to one core would hear of that one only.
 pub(crate) fn cores() -> usize {
-    static CORES: Raced<usize> = Raced::new();
-    *CORES.get_or_make(|| std::thread::available_parallelism().map_or(4, usize::from))
+    static CORES: PerProcess<usize> = PerProcess::new();
+    *CORES.get_or_inherit(|| std::thread::available_parallelism().map_or(4, usize::from))
 }
 
 /// How many stripes or shards suit this machine: a power of two, at least `per_core` for each core.

@@ -7,13 +7,13 @@
 //! there.
 
 use super::script::{Script, make};
-use crate::buffer::{Batch, WriteEvent};
 use crate::buffer::{LEN, Offer, ReadBuffer, Ring};
 use crate::listener::RemovalCause;
-use crate::listener::inside_listener;
+use crate::map::{Batch, WriteEvent};
 use crate::node::{Columns, NodePtr, Slab, Times};
 use crate::notify::{Notification, Notifier};
 use crate::reclaim::Domain;
+use crate::scheduler::inside_listener;
 use std::collections::VecDeque;
 use std::ptr;
 use std::sync::{Arc, Mutex, Weak};
@@ -243,7 +243,7 @@ impl Bench {
         assert_eq!(self.batch.len(), 0);
     }
 
-    /// Delivers in pieces, until `pieces` of them are done.
+    /// Delivers in pieces, until about so many more are delivered.
     fn deliver(&mut self, pieces: u8) {
         if !self.notifier.has_listener() {
             return;
@@ -251,18 +251,15 @@ impl Bench {
         let mut taken = Vec::new();
         let first = self.stage.lock().expect("no panic").heard;
         if pieces == u8::MAX {
-            self.notifier.deliver_all(&mut |nodes| taken.append(nodes));
+            self.notifier
+                .deliver(u64::MAX, &mut |nodes| taken.append(nodes));
             assert_eq!(self.notifier.waiting(), 0);
         } else {
-            let mut left = pieces % 8;
-            let keep_going = || {
-                left = left.saturating_sub(1);
-                left > 0
-            };
-            let stopped = self
-                .notifier
-                .deliver(keep_going, &mut |nodes| taken.append(nodes));
-            assert!(stopped || self.notifier.waiting() == 0);
+            let most = first + u64::from(pieces);
+            self.notifier
+                .deliver(most, &mut |nodes| taken.append(nodes));
+            let heard = self.stage.lock().expect("no panic").heard;
+            assert!(heard >= most || self.notifier.waiting() == 0);
         }
         assert!(!inside_listener());
         // Each delivered node is returned, once.
@@ -295,8 +292,7 @@ fn hear(stage: &Mutex<Stage>, me: &Weak<Notifier<u64, u64>>, key: u64) {
     };
     post(stage, &notifier, cue % 8);
     if cue & 0x80 != 0 {
-        let stopped = notifier.deliver(|| true, &mut |_| panic!("another delivers"));
-        assert!(!stopped);
+        notifier.deliver(u64::MAX, &mut |_| panic!("another delivers"));
     }
 }
 

@@ -8,9 +8,8 @@
 #![allow(unsafe_code)]
 
 use super::script::{Script, make};
-use crate::buffer::{Batch, WriteEvent};
 use crate::listener::RemovalCause;
-use crate::map::{Garbage, Look, Map, Probe, Revalidated, Walk};
+use crate::map::{Batch, Garbage, Look, Map, Probe, Revalidated, Walk, WriteEvent};
 use crate::node::{Columns, NodePtr, NodeState, Times};
 use crate::reclaim::{Domain, Pin};
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,8 +1,7 @@
 //! Write events: writers of a shard against the pass that swaps the batch.
 
 use super::{explore, new_node};
-use crate::buffer::{Batch, WriteEvent};
-use crate::map::Map;
+use crate::map::{Batch, Map, WriteEvent};
 use crate::node::{Columns, Times};
 use loom::sync::Arc;
 use loom::thread;

@@ -8,9 +8,8 @@ pub use builder::CacheBuilder;
 
 use crate::hash::RandomState;
 use crate::load::state::RevokedBy;
-use crate::node::NodePtr;
 use crate::operations::{
-    Cloned, Contained, Core, EntryRef, LifetimeSource, Lookup, OnlyOver, Referenced, WeakHandle,
+    Cloned, Condition, Contained, Core, EntryRef, LifetimeSource, Lookup, Referenced, WeakHandle,
     extend, remove, write,
 };
 use crate::stats::Stats;
@@ -728,11 +727,10 @@ impl<K: Hash + Eq + Clone + 'static, V: 'static, S: BuildHasher> Cache<K, V, S> 
             };
             hit.node.key().clone()
         };
-        let accepts = |node: NodePtr<K, V>| core.shared.is_live(node) && matches(node.value());
-        let condition = OnlyOver(accepts);
+        let condition = Condition::Over(&matches);
         let mut new = write::new_node(core, hash, owned, value);
         let given = LifetimeSource::Update;
-        let Some(outcome) = write::write(core, &mut new, given, condition, |stored| stored) else {
+        let Some(outcome) = write::write(core, &mut new, given, condition) else {
             return Err(new.take().1);
         };
         core.maintenance.after_write(&core.shared, outcome);

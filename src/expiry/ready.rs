@@ -393,40 +393,20 @@ impl<P> Jittered<P> {
 }
 
 impl<K, V, P: Expiry<K, V>> Expiry<K, V> for Jittered<P> {
-    fn expire_after_create(&self, key: &K, value: &V, created_at: Instant) -> Option<Duration> {
-        let lifetime = self.policy.expire_after_create(key, value, created_at);
-        shorten(lifetime, self.fraction)
+    forward! {
+        self => self.policy, |lifetime| shorten(lifetime, self.fraction);
+        fn expire_after_create(key: &K, value: &V, created_at: Instant) -> Option<Duration>;
     }
 
-    fn expire_after_update(
-        &self,
-        key: &K,
-        value: &V,
-        updated_at: Instant,
-        duration_until_expiry: Option<Duration>,
-    ) -> Option<Duration> {
-        let lifetime =
-            self.policy
-                .expire_after_update(key, value, updated_at, duration_until_expiry);
-        self.shorten_unless(duration_until_expiry, lifetime)
-    }
-
-    fn expire_after_read(
-        &self,
-        key: &K,
-        value: &V,
-        read_at: Instant,
-        duration_until_expiry: Option<Duration>,
-        last_modified_at: Instant,
-    ) -> Option<Duration> {
-        let lifetime = self.policy.expire_after_read(
-            key,
-            value,
-            read_at,
-            duration_until_expiry,
-            last_modified_at,
-        );
-        self.shorten_unless(duration_until_expiry, lifetime)
+    forward! {
+        self => self.policy, |lifetime| self.shorten_unless(duration_until_expiry, lifetime);
+        fn expire_after_update(
+            key: &K, value: &V, updated_at: Instant, duration_until_expiry: Option<Duration>
+        ) -> Option<Duration>;
+        fn expire_after_read(
+            key: &K, value: &V, read_at: Instant, duration_until_expiry: Option<Duration>,
+            last_modified_at: Instant
+        ) -> Option<Duration>;
     }
 
     fn __asks(&self) -> Asks {

@@ -329,7 +329,6 @@ where
     type Key = Y::Query;
     type Plan = ();
     type Done = Begun<K, V>;
-    const KNOWS_LOADS: bool = true;
 
     #[inline]
     fn key(&self) -> &Y::Query {
@@ -337,7 +336,7 @@ where
     }
 
     #[inline]
-    fn expects_absent(&mut self) -> bool {
+    fn expects_absent(&self) -> bool {
         // Most calls have just looked the key up.
         matches!(self.ask.over, Over::Absent | Over::Never)
     }

@@ -15,9 +15,7 @@ use crate::listener::RemovalCause;
 use crate::maintenance::WriteOutcome;
 use crate::map::Revalidated;
 use crate::node::NodePtr;
-use crate::operations::{
-    Check, Core, Hold, LifetimeSource, Visit, WeakHandle, WriteCondition, Written, write,
-};
+use crate::operations::{Condition, Core, LifetimeSource, Visit, WeakHandle, write};
 use crate::shared::Shared;
 use crate::stats::Count;
 use crate::time;
@@ -312,41 +310,6 @@ impl<K, V, S> CallGuard<'_, K, V, S> {
     }
 }
 
-/// The condition of a load's own write: the load is current.
-struct Commit<'l, K, V> {
-    load: &'l Arc<Load<K, V>>,
-    /// Whether the key was absent when the run began.
-    absent: bool,
-    /// The write, and whether calls wait for its outcome.
-    made: &'l mut Option<(Written, bool)>,
-}
-
-impl<K, V> WriteCondition<K, V> for Commit<'_, K, V> {
-    const KNOWS_LOADS: bool = false;
-
-    #[inline]
-    fn expects_absent(&mut self) -> bool {
-        self.absent && self.load.is_current()
-    }
-
-    #[inline]
-    fn check(&mut self, _: Option<NodePtr<K, V>>, _: u64, _: &mut Hold<'_, '_, K, V>) -> Check {
-        if self.load.is_current() {
-            Check::Pass
-        } else {
-            Check::Refuse
-        }
-    }
-
-    #[inline]
-    fn stored(&mut self, hold: &mut Hold<'_, '_, K, V>, written: Written) {
-        *self.made = Some((
-            written,
-            hold.shard.change_loads(|loads| loads.seal(self.load)),
-        ));
-    }
-}
-
 impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Guard<K, V, H> {
     /// Stores a clone of the value if the load is still current, and gives it to the waiters.
     pub(crate) fn fill(mut self, mut own: Box<Keyless<V>>, given: LifetimeSource) -> Filling<V> {
@@ -359,20 +322,20 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Guard<K, V,
         let mut made = None;
         let outcome = {
             let mut new = write::new_node(&core, self.load.hash, key, own.value.clone());
-            let condition = Commit {
+            let condition = Condition::Current {
                 load: &self.load,
-                absent: self.absent,
+                was_absent: self.absent,
                 made: &mut made,
             };
-            write::write(&core, &mut new, given, condition, |stored| stored)
+            write::write(&core, &mut new, given, condition)
         };
-        let (Some(outcome), Some((written, waited))) = (outcome, made) else {
+        let (Some(outcome), Some(written)) = (outcome, made) else {
             return self.discard(Some(&core), own);
         };
         own.replaced = written.cause == Some(RemovalCause::Replaced);
         own.stored = written.is_stored();
         own.left = time::time_left(written.now, written.deadline);
-        let shared = if waited {
+        let shared = if written.awaited {
             let shared = catch_unwind(AssertUnwindSafe(|| self.share(&own)));
             if !self.ended {
                 // A clone has panicked: the next of them leads.

@@ -376,8 +376,8 @@ impl<K, V> MaintenanceView<'_, K, V> {
 #[cfg(all(test, not(wheelhouse_loom)))]
 mod tests {
     use super::*;
-    use crate::buffer::{Batch, WriteEvent};
     use crate::listener::RemovalCause;
+    use crate::map::{Batch, WriteEvent};
     use crate::node::{Columns, NewNode};
     use std::rc::Rc;
 

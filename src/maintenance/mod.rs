@@ -75,12 +75,11 @@ mod tests;
 mod waking;
 mod writers;
 
-use crate::buffer::Batch;
 use crate::buffer::ReadBuffer;
 use crate::contain::contain;
 use crate::eviction::Eviction;
 use crate::listener::Listener;
-use crate::map::{Garbage, TablePart};
+use crate::map::{Batch, Garbage, TablePart};
 use crate::node::{EntryPtr, NodePtr};
 use crate::notify::{Notification, Notifier};
 use crate::process::Process;

@@ -3,11 +3,10 @@
 //! The order of the steps, and what holds between them, is in the module docs of `maintenance`.
 
 use super::{Maintenance, State};
-use crate::buffer::WriteEvent;
 use crate::eviction::Eviction;
 use crate::list::{List, QUEUE, TIMER};
 use crate::listener::RemovalCause;
-use crate::map::Garbage;
+use crate::map::{Garbage, WriteEvent};
 use crate::node::{self, NodePtr, NodeState};
 use crate::notify::Notification;
 use crate::shared::Shared;

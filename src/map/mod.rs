@@ -44,7 +44,7 @@ use crate::sync::{AtomicU64, Ordering};
 #[cfg(fuzzing)]
 pub(crate) use shard::Probe;
 use shard::Totals;
-pub(crate) use shard::{Occupied, Revalidated, Shard, ShardCell};
+pub(crate) use shard::{Batch, Occupied, Revalidated, Shard, ShardCell, WriteEvent};
 use std::sync::Arc;
 use table::END;
 pub(crate) use table::{Look, TablePart};

@@ -1,14 +1,66 @@
 //! A shard: a writer's look-up in it, which takes no lock; and the shard under its lock, where a
-//! writer puts nodes in, replaces them and takes them out, and lists the loads of keys.
+//! writer puts nodes in, replaces them and takes them out, and lists the loads of keys. Each change
+//! leaves an event for the maintenance pass, which is never lost.
 
 use super::table::{Home, Place, Seen, Table, TablePart, TableState, Writer};
-use crate::buffer::{Batch, WriteEvent};
 use crate::listener::RemovalCause;
 use crate::load::table::Loads;
 use crate::node::{Columns, NewNode, NodePtr, NodeState, Slab, Times};
 use crate::process::Process;
 use crate::reclaim::Pin;
 use crate::sync::{AtomicU64, Ordering, ShortMutex, ShortMutexGuard, add_alone};
+
+/// A change of the map that the pass applies to wheel and size policy.
+#[derive(Debug)]
+pub(crate) enum WriteEvent<K, V> {
+    /// A node was inserted under a key that was absent.
+    Added(NodePtr<K, V>),
+    /// `new` replaced `old`, whose value left for `cause`.
+    Replaced {
+        old: NodePtr<K, V>,
+        new: NodePtr<K, V>,
+        cause: RemovalCause,
+    },
+    /// The node was removed from the map, or was never inserted.
+    Removed(NodePtr<K, V>, RemovalCause),
+    /// The wanted deadline moved, other than by a read that extends it.
+    Rescheduled(NodePtr<K, V>),
+}
+
+impl<K, V> WriteEvent<K, V> {
+    /// Prefetches the nodes that applying the event will touch.
+    pub(crate) fn prefetch(&self) {
+        match self {
+            // The size policy needs the hash of a new node.
+            Self::Added(node) => node.prefetch(),
+            Self::Removed(node, _) | Self::Rescheduled(node) => node.prefetch_hot(),
+            Self::Replaced { old, new, .. } => {
+                old.prefetch_hot();
+                new.prefetch_hot();
+            }
+        }
+    }
+
+    /// Prefetches the entry of the node that stays or leaves, and with `links` what the size policy
+    /// stores for it. The node itself was prefetched before.
+    #[inline]
+    pub(crate) fn prefetch_entry(&self, links: bool) {
+        let (Self::Added(node)
+        | Self::Removed(node, _)
+        | Self::Rescheduled(node)
+        | Self::Replaced { new: node, .. }) = self;
+        node.entry().prefetch(links);
+    }
+}
+
+/// Events of one shard since the last drain, in order.
+///
+/// A plain vector behind the shard's lock, which orders the writes of its shard and which the
+/// writer holds anyway. So it holds the events of each key in the order in which they happened.
+/// (One queue for all shards would be shared by all writers, and would lose that order.) The pass
+/// swaps it for an empty one, so it holds the lock for a few instructions, and a write costs one
+/// push into a vector that keeps its capacity from pass to pass.
+pub(crate) type Batch<K, V> = Vec<WriteEvent<K, V>>;
 
 /// A shard that is not locked.
 #[repr(align(128))]

@@ -258,6 +258,12 @@ enum Answer {
 }
 
 impl TimedAnswer {
+    /// About an entry that is new, whatever the answer.
+    pub(super) fn of_new(now: u64) -> Self {
+        let answer = Answer::New(NEVER);
+        Self { now, answer }
+    }
+
     /// The answer to use if the policy is not asked again, whatever the key has by then. `None` if
     /// the policy was not asked at all.
     pub(super) fn final_answer(self, now: u64) -> Option<Self> {

@@ -40,7 +40,7 @@ use std::hash::{BuildHasher, Hash};
 use std::marker::PhantomData;
 
 /// A kind of look-up.
-pub(crate) trait Lookup<K: 'static, V: 'static>: Sized {
+pub(crate) trait Lookup<K: Eq + 'static, V: 'static>: Sized {
     /// The caller's answer for an entry.
     type Answer<'a>;
     /// Whether a hit counts as a read: the policy is asked, the use is noted and counted.
@@ -89,8 +89,8 @@ pub(crate) trait Lookup<K: 'static, V: 'static>: Sized {
             return Self::look_up_fully(core, hash, key);
         }
         match core.shared.pin_alone() {
-            Some(pin) => Flow::<K, V, S, Self, Q>::look_once(core, hash, key, pin),
-            None => Flow::<K, V, S, Self, Q>::look_up_elsewhere(core, hash, key),
+            Some(pin) => Flow::<K, V, S, Self>::look_once(core, hash, key, pin),
+            None => Flow::<K, V, S, Self>::look_up_elsewhere(core, hash, key),
         }
     }
 
@@ -109,7 +109,7 @@ pub(crate) trait Lookup<K: 'static, V: 'static>: Sized {
         let pin = core.shared.pin();
         let map = &core.shared.map;
         match map.find(hash, &pin, |node| key.equivalent(node.key())) {
-            Some(node) => Flow::<K, V, S, Self, Q>::finish(core, key, node, pin),
+            Some(node) => Flow::<K, V, S, Self>::finish(core, node, pin),
             None => {
                 Self::note_miss(core);
                 None
@@ -140,7 +140,7 @@ pub(crate) trait Lookup<K: 'static, V: 'static>: Sized {
 /// `get`: a clone of the value.
 pub(crate) enum Cloned {}
 
-impl<K: 'static, V: Clone + 'static> Lookup<K, V> for Cloned {
+impl<K: Eq + 'static, V: Clone + 'static> Lookup<K, V> for Cloned {
     type Answer<'a> = V;
     const IS_READ: bool = true;
 
@@ -159,7 +159,7 @@ impl<K: 'static, V: Clone + 'static> Lookup<K, V> for Cloned {
 /// A `get` that also says whether the entry may be stale: it is not where the answer is false.
 pub(crate) enum Timed {}
 
-impl<K: 'static, V: Clone + 'static> Lookup<K, V> for Timed {
+impl<K: Eq + 'static, V: Clone + 'static> Lookup<K, V> for Timed {
     type Answer<'a> = (V, bool);
     const IS_READ: bool = true;
 
@@ -192,7 +192,7 @@ impl<K: 'static, V: Clone + 'static> Lookup<K, V> for Timed {
 /// `contains_key`.
 pub(crate) enum Contained {}
 
-impl<K: 'static, V: 'static> Lookup<K, V> for Contained {
+impl<K: Eq + 'static, V: 'static> Lookup<K, V> for Contained {
     type Answer<'a> = ();
     const IS_READ: bool = false;
 
@@ -205,7 +205,7 @@ impl<K: 'static, V: 'static> Lookup<K, V> for Contained {
 /// `get_ref`, which is a read, and `peek_ref`, which is none: the entry under its pin.
 pub(crate) enum Referenced<const IS_READ: bool> {}
 
-impl<K: 'static, V: 'static, const IS_READ: bool> Lookup<K, V> for Referenced<IS_READ> {
+impl<K: Eq + 'static, V: 'static, const IS_READ: bool> Lookup<K, V> for Referenced<IS_READ> {
     type Answer<'a> = EntryRef<'a, K, V>;
     const IS_READ: bool = IS_READ;
 
@@ -220,32 +220,43 @@ impl<K: 'static, V: 'static, const IS_READ: bool> Lookup<K, V> for Referenced<IS
     }
 }
 
-/// The steps of a look-up of the kind `L` by a key of type `Q`.
-// Functions with separate arguments: a struct of core, hash and key would pass through memory.
-struct Flow<K, V, S, L, Q: ?Sized>(PhantomData<(K, V, S, L)>, PhantomData<Q>);
+/// The steps of a look-up of the kind `L`.
+// Functions with separate arguments: a struct of core, hash and key would pass through memory. Once
+// a node is found, its own key takes the place of the caller's: one argument less.
+struct Flow<K, V, S, L>(PhantomData<(K, V, S, L)>);
 
-impl<K: 'static, V: 'static, S, L: Lookup<K, V>, Q: Equivalent<K> + ?Sized> Flow<K, V, S, L, Q> {
+impl<K: Eq + 'static, V: 'static, S, L: Lookup<K, V>> Flow<K, V, S, L> {
     /// The fast path for a thread that already holds a pin of this cache, or that used another
     /// cache last. It reads the same part of the cache's state as the fast path.
     #[inline(never)]
-    fn look_up_elsewhere<'a>(core: &'a Core<K, V, S>, hash: u64, key: &Q) -> Option<L::Answer<'a>> {
+    fn look_up_elsewhere<'a, Q>(
+        core: &'a Core<K, V, S>,
+        hash: u64,
+        key: &Q,
+    ) -> Option<L::Answer<'a>>
+    where
+        Q: Equivalent<K> + ?Sized,
+    {
         Self::look_once(core, hash, key, core.shared.pin())
     }
 
     /// The fast path under its pin.
     #[inline(always)]
-    fn look_once<'a>(
+    fn look_once<'a, Q>(
         core: &'a Core<K, V, S>,
         hash: u64,
         key: &Q,
         pin: Pin,
-    ) -> Option<L::Answer<'a>> {
+    ) -> Option<L::Answer<'a>>
+    where
+        Q: Equivalent<K> + ?Sized,
+    {
         let map = &core.shared.map;
         match map.look(hash, &pin, |node| key.equivalent(node.key())) {
             Look::Found(node) if node.deadline() == NEVER && L::stale_from(node) == NEVER => {
                 Self::end(core, node, NEVER, 0, pin)
             }
-            Look::Found(node) => Self::judge(core, key, node, pin),
+            Look::Found(node) => Self::judge(core, node, pin),
             Look::Absent => None,
             Look::Retry => Self::search(core, hash, key, None, pin),
         }
@@ -253,24 +264,18 @@ impl<K: 'static, V: 'static, S, L: Lookup<K, V>, Q: Equivalent<K> + ?Sized> Flow
 
     /// The rest of a fast look-up that has found an entry with a deadline.
     #[inline(never)]
-    fn judge<'a>(
-        core: &'a Core<K, V, S>,
-        key: &Q,
-        node: NodePtr<K, V>,
-        pin: Pin,
-    ) -> Option<L::Answer<'a>> {
+    fn judge<'a>(core: &'a Core<K, V, S>, node: NodePtr<K, V>, pin: Pin) -> Option<L::Answer<'a>> {
         // If another call has moved the deadline since the clock was read, it has found the entry
         // live, and this look-up comes right after it.
-        let moves = L::IS_READ && core.shared.reads_extend;
         if let Some(latest) = core.shared.clock.latest()
             && let Ok(hit) = Hit::of(node, node.deadline(), latest)
-            && (!moves || core.lifetimes.is_extended(&hit))
+            && (!(L::IS_READ && core.shared.reads_extend) || core.lifetimes.is_extended(&hit))
             && let stale = L::stale_from(node)
             && (stale == NEVER || !time::is_due(latest, stale))
         {
             return Self::end(core, node, hit.deadline, latest, pin);
         }
-        Self::finish(core, key, node, pin)
+        Self::finish(core, node, pin)
     }
 
     /// The end of a fast look-up that has found a live entry, which is not stale: its node, and the
@@ -307,21 +312,16 @@ impl<K: 'static, V: 'static, S, L: Lookup<K, V>, Q: Equivalent<K> + ?Sized> Flow
 
     /// The rest of a look-up that has found the key's entry: judges it, and does what a read does.
     #[inline(never)]
-    fn finish<'a>(
-        core: &'a Core<K, V, S>,
-        key: &Q,
-        node: NodePtr<K, V>,
-        pin: Pin,
-    ) -> Option<L::Answer<'a>> {
+    fn finish<'a>(core: &'a Core<K, V, S>, node: NodePtr<K, V>, pin: Pin) -> Option<L::Answer<'a>> {
         let Ok(hit) = core.shared.judge(node, Self::needs_exact_time(core)) else {
-            return Self::search(core, node.hash(), key, Some(node), pin);
+            return Self::search(core, node.hash(), node.key(), Some(node), pin);
         };
         let answer = L::take(core, node, hit.now, L::stale_from(node));
         let mut deadline = hit.deadline;
         if L::IS_READ {
             match hit.extend(core) {
                 Some(moved) => deadline = moved,
-                None => return Self::search(core, node.hash(), key, None, pin),
+                None => return Self::search(core, node.hash(), node.key(), None, pin),
             }
         }
         L::note_hit(core, node, &pin);
@@ -337,13 +337,16 @@ impl<K: 'static, V: 'static, S, L: Lookup<K, V>, Q: Equivalent<K> + ?Sized> Flow
     /// the key that was found due.
     // Separate from the first attempt: a loop around that attempt would slow down every hit.
     #[inline(never)]
-    fn search<'a>(
+    fn search<'a, Q>(
         core: &'a Core<K, V, S>,
         hash: u64,
         key: &Q,
         mut found: Option<NodePtr<K, V>>,
         pin: Pin,
-    ) -> Option<L::Answer<'a>> {
+    ) -> Option<L::Answer<'a>>
+    where
+        Q: Equivalent<K> + ?Sized,
+    {
         let exactly = Self::needs_exact_time(core);
         for asks in 1_u32.. {
             let hit = match core.shared.find(hash, key, found.take(), &pin, exactly) {

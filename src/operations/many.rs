@@ -26,7 +26,7 @@ const BATCH: usize = 16;
 /// A key and its hash, in a place of a batch.
 type HashedKey<'a, Q> = Option<(u64, &'a Q)>;
 
-impl<K: 'static, V: 'static, S> Core<K, V, S> {
+impl<K: Eq + 'static, V: 'static, S> Core<K, V, S> {
     /// Looks up several keys; see [`Cache::get_many`](crate::Cache::get_many).
     #[inline]
     pub(crate) fn look_up_many<'a, T, A, Q>(

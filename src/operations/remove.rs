@@ -165,7 +165,6 @@ where
     type Plan = Option<R>;
     /// The entry, if there was one.
     type Done = Option<Taken<K, V, R>>;
-    const KNOWS_LOADS: bool = true;
 
     #[inline]
     fn key(&self) -> &Q {
@@ -198,12 +197,16 @@ where
         place: Revalidated<'s, K, V>,
         hold: &mut Hold<'_, 's, K, V>,
     ) -> Result<Self::Done, Self::Plan> {
-        hold.revoke(self.by);
         let Revalidated::Occupied(spot) = place else {
+            hold.revoke(self.by);
             return Ok(None);
         };
         let node = spot.node;
         let (cause, now) = self.shared.take_out(&mut hold.shard, spot);
+        // What was seen live may be due by now. A removal that needs it so has removed nothing.
+        if !(self.must_look && cause == RemovalCause::Expired) {
+            hold.revoke(self.by);
+        }
         let outcome = WriteOutcome::of_removal(&hold.shard, now);
         Ok(Some(Taken {
             cause,

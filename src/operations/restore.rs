@@ -1,18 +1,14 @@
 //! Inserts an entry of a snapshot, with its remaining lifetime, unless the key is present.
 //!
-//! The policy is not asked: the entry comes with its deadline. As in every write, keys are compared
-//! with no lock held, and what was found is confirmed by addresses under the shard's lock.
+//! The policy is not asked: the entry comes with its deadline.
 
 use super::core::Core;
+use super::lifetimes::LifetimeSource;
 use super::lifetimes::Lifetimes;
-use super::transact::{Change, Hold};
-use super::write::{NextRefresh, set_refresh};
+use super::write::{Condition, NextRefresh, write};
 use crate::listener::RemovalCause;
-use crate::load::state::RevokedBy;
 use crate::maintenance::WriteOutcome;
-use crate::map::Revalidated;
-use crate::node::{NewNode, NodePtr, Times};
-use crate::shared::Shared;
+use crate::node::{NewNode, Times};
 use crate::time;
 use std::hash::{BuildHasher, Hash};
 use std::time::Duration;
@@ -34,7 +30,7 @@ pub(crate) struct Remaining {
 
 impl Remaining {
     /// The times of an entry that comes back.
-    fn times<K, V>(&self, lifetimes: &Lifetimes<K, V>) -> Times {
+    pub(super) fn times<K, V>(&self, lifetimes: &Lifetimes<K, V>) -> Times {
         let now = self.at;
         let own = time::deadline_in(now, self.own);
         let written = time::of_write(now.wrapping_sub(time::deadline_after(0, self.age)));
@@ -48,6 +44,14 @@ impl Remaining {
             deadline,
             own,
         }
+    }
+
+    /// When it becomes stale.
+    pub(super) fn next_refresh(&self) -> Option<NextRefresh> {
+        self.refresh.map(|after| NextRefresh {
+            at: time::deadline_after(self.at, after),
+            lifetime: None,
+        })
     }
 }
 
@@ -67,24 +71,14 @@ where
     if remaining.own.is_some() {
         core.lifetimes.note_own();
     }
-    let times = remaining.times(&core.lifetimes);
     let hash = core.hash(&key);
     let mut new = NewNode::new(key, value, hash, weight);
-    let refresh = remaining.refresh.map(|after| NextRefresh {
-        at: time::deadline_after(remaining.at, after),
-        lifetime: None,
-    });
-    let change = PutBack {
-        shared: &core.shared,
-        new: &mut new,
-        times,
-        refresh,
-    };
-    let Some(outcome) = core.shared.transact(hash, change).0 else {
-        return false;
-    };
-    core.maintenance.after_write(&core.shared, outcome);
-    true
+    let condition = Condition::Absent(&remaining);
+    let stored = write(core, &mut new, LifetimeSource::Policy, condition);
+    if let Some(outcome) = stored {
+        core.maintenance.after_write(&core.shared, outcome);
+    }
+    stored.is_some()
 }
 
 /// Notifies the listener of an entry that ended while no cache held it.
@@ -103,56 +97,4 @@ where
     core.shared.note_written(None);
     core.shared.note_removed(|| weight, cause);
     core.maintenance.after_write(&core.shared, outcome);
-}
-
-/// The return of an entry, as a change.
-struct PutBack<'p, K, V> {
-    shared: &'p Shared<K, V>,
-    new: &'p mut NewNode<K, V>,
-    times: Times,
-    refresh: Option<NextRefresh>,
-}
-
-impl<K: Eq, V> Change<K, V> for PutBack<'_, K, V> {
-    type Key = K;
-    /// The time at which there was no live entry.
-    type Plan = u64;
-    /// `None` if the key has a live entry.
-    type Done = Option<WriteOutcome>;
-    const KNOWS_LOADS: bool = true;
-
-    fn key(&self) -> &K {
-        self.new.key()
-    }
-
-    fn ask(&mut self, found: Option<NodePtr<K, V>>, _: Option<u64>) -> Result<u64, Self::Done> {
-        let now = self.shared.clock.now();
-        let live = |node: NodePtr<K, V>| node.deadline_if_live(now).is_some();
-        if found.is_some_and(live) {
-            Err(None)
-        } else {
-            Ok(now)
-        }
-    }
-
-    fn apply<'s>(
-        &mut self,
-        now: u64,
-        place: Revalidated<'s, K, V>,
-        hold: &mut Hold<'_, 's, K, V>,
-    ) -> Result<Self::Done, u64> {
-        let cause = RemovalCause::Expired;
-        let old = place.node().map(|old| (old, cause));
-        let node = match place {
-            Revalidated::Occupied(spot) => hold.shard.replace(spot, self.new, self.times, cause),
-            Revalidated::Vacant(home) => hold.shard.add(home, self.new, self.times),
-        };
-        self.shared.note_written(old);
-        set_refresh(node, self.refresh);
-        hold.revoke(RevokedBy::Overwrite);
-        Ok(Some(WriteOutcome {
-            left: usize::from(old.is_some()),
-            ..WriteOutcome::of_change(&hold.shard, self.times.deadline, Some(now))
-        }))
-    }
 }

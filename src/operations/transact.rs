@@ -14,7 +14,7 @@
 //! 5. *confirm*, by addresses and hashes alone, that the key has what the probe has found; else
 //!    start over;
 //! 6. *confirm the loads*, if the change wants to know the load of its key
-//!    ([`Change::KNOWS_LOADS`]): were the keys of all loads with this hash compared? If not, copy
+//!    ([`Change::knows_loads`]): were the keys of all loads with this hash compared? If not, copy
 //!    the loads, unlock, unpin, compare, and start over;
 //! 7. *apply* the plan, in this hold of the lock ([`Change::apply`]). It may still find that the
 //!    plan does not fit: start over;
@@ -39,15 +39,15 @@
 //! A *change* is a small struct with the arguments of the operation, and borrows of what is large.
 //! The fields may note what an attempt has learnt; the plan is lost when an attempt fails, but for
 //! the last one. [`mod@super::write`] and [`mod@super::remove`] have the two that matter most. A
-//! small one is two closures ([`Shared::change`]). An operation that commits a load sets
-//! [`Change::KNOWS_LOADS`] to false and looks in `apply` whether its own load is current. One that
-//! begins a load sets it to true, and finds the load to join by [`Hold::load`].
+//! small one is two closures ([`Shared::change`]), and knows no loads. An operation that commits a
+//! load looks in `apply` whether its own load is current. One that begins a load finds the load to
+//! join by [`Hold::load`].
 
 use super::lifetimes::MAX_ASKS;
 use crate::contain::contain;
 use crate::load::state::{Load, RevokedBy};
 use crate::load::table::{Loads, RevokedLoad};
-use crate::map::{Revalidated, Shard, ShardCell};
+use crate::map::{Revalidated, Shard};
 use crate::node::NodePtr;
 use crate::reclaim::Pin;
 use crate::shared::Shared;
@@ -62,17 +62,20 @@ pub(crate) trait Change<K, V> {
     type Plan;
     type Done;
 
-    /// Whether the change wants to know the load of its key.
-    const KNOWS_LOADS: bool;
-
     /// The key of the transaction.
     fn key(&self) -> &Self::Key;
+
+    /// Whether the change wants to know the load of its key.
+    #[inline]
+    fn knows_loads(&self) -> bool {
+        true
+    }
 
     /// Whether the key is most likely absent. Then a first attempt takes the shard's lock at once,
     /// with neither a pin nor a probe. It succeeds if no node has the key's hash and, for a change
     /// that knows loads, no current load has it either. `ask` is called with no node.
     #[inline]
-    fn expects_absent(&mut self) -> bool {
+    fn expects_absent(&self) -> bool {
         false
     }
 
@@ -121,7 +124,11 @@ where
     type Key = Q;
     type Plan = P;
     type Done = D;
-    const KNOWS_LOADS: bool = false;
+
+    #[inline]
+    fn knows_loads(&self) -> bool {
+        false
+    }
 
     #[inline]
     fn key(&self) -> &Q {
@@ -165,12 +172,20 @@ impl<K, V> Held<K, V> {
 
 impl<K, V> Shared<K, V> {
     /// Runs a change as one transaction on the key with this hash; see the module docs.
-    #[inline]
-    pub(crate) fn transact<C>(&self, hash: u64, change: C) -> (C::Done, Held<K, V>)
-    where
-        C: Change<K, V>,
-    {
-        self.transact_and(hash, change, |_, done, held| (done, held))
+    pub(crate) fn transact<C: Change<K, V>>(
+        &self,
+        hash: u64,
+        mut change: C,
+    ) -> (C::Done, Held<K, V>) {
+        let mut loads = FoundLoads(None);
+        if change.expects_absent()
+            && let Some(done) = self.attempt_absent(hash, &mut change, &mut loads)
+        {
+            let _pin = None;
+            return (done, Held { _pin, loads });
+        }
+        let (_, done, held) = self.attempts(hash, change, loads, None);
+        (done, held)
     }
 
     /// The same for a change that knows no loads, as two closures: [`Change::ask`] and
@@ -199,10 +214,11 @@ impl<K, V> Shared<K, V> {
         })
     }
 
-    /// The same, and then `end`, which is what the caller does next.
-    // The first attempt is separate: a loop around it would keep in memory what the attempts share.
-    // So the later ones get the change by value. And they call `end` themselves: what the first
-    // attempt has done stays in registers.
+    /// The same for a change that does not expect its key to be absent, with the first attempt a
+    /// part of the caller, and then `end`, which is what the caller does next.
+    // A loop around the first attempt would keep in memory what the attempts share. So the later
+    // ones get the change by value. And they are followed by a call of `end` of their own: what the
+    // first attempt has done stays in registers.
     #[inline(always)]
     pub(super) fn transact_and<C: Change<K, V>, R>(
         &self,
@@ -210,39 +226,42 @@ impl<K, V> Shared<K, V> {
         mut change: C,
         end: impl FnOnce(C, C::Done, Held<K, V>) -> R,
     ) -> R {
-        let cell = self.map.cell(hash);
-        // Before the pin, whose fence delays later memory loads.
-        cell.prefetch(hash);
         let mut loads = FoundLoads(None);
-        if change.expects_absent()
-            && let Some(done) = Self::attempt_absent(cell, hash, &mut change, &mut loads)
-        {
-            let _pin = None;
-            return end(change, done, Held { _pin, loads });
-        }
-        match self.attempt(cell, hash, &mut change, &mut loads, None) {
+        match self.attempt(hash, &mut change, &mut loads, None) {
             Ok((_pin, done)) => end(change, done, Held { _pin, loads }),
-            Err(plan) => self.attempt_again(hash, change, loads, plan, end),
+            Err(plan) => self.attempts_and(hash, change, loads, plan, end),
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn attempt_again<C: Change<K, V>, R>(
+    fn attempts_and<C: Change<K, V>, R>(
+        &self,
+        hash: u64,
+        change: C,
+        loads: FoundLoads<K, V>,
+        plan: C::Plan,
+        end: impl FnOnce(C, C::Done, Held<K, V>) -> R,
+    ) -> R {
+        let (change, done, held) = self.attempts(hash, change, loads, Some(plan));
+        end(change, done, held)
+    }
+
+    /// Attempts until one succeeds. `plan` is that of an attempt that has failed.
+    #[inline(never)]
+    fn attempts<C: Change<K, V>>(
         &self,
         hash: u64,
         mut change: C,
         mut loads: FoundLoads<K, V>,
-        mut plan: C::Plan,
-        end: impl FnOnce(C, C::Done, Held<K, V>) -> R,
-    ) -> R {
-        let cell = self.map.cell(hash);
-        for made in 1_u32.. {
+        mut plan: Option<C::Plan>,
+    ) -> (C, C::Done, Held<K, V>) {
+        for made in u32::from(plan.is_some()).. {
             loads.compare(change.key());
-            let last = (made >= MAX_ASKS).then_some(plan);
-            match self.attempt(cell, hash, &mut change, &mut loads, last) {
-                Ok((_pin, done)) => return end(change, done, Held { _pin, loads }),
-                Err(again) => plan = again,
+            let last = plan.take().filter(|_| made >= MAX_ASKS);
+            match self.attempt(hash, &mut change, &mut loads, last) {
+                Ok((_pin, done)) => return (change, done, Held { _pin, loads }),
+                Err(again) => plan = Some(again),
             }
         }
         unreachable!("a loop without an end");
@@ -250,7 +269,7 @@ impl<K, V> Shared<K, V> {
 
     /// The attempt of a change that expects the key to be absent; `None` if it has to be repeated.
     fn attempt_absent<C: Change<K, V>>(
-        cell: &ShardCell<K, V>,
+        &self,
         hash: u64,
         change: &mut C,
         loads: &mut FoundLoads<K, V>,
@@ -259,8 +278,8 @@ impl<K, V> Shared<K, V> {
             Ok(plan) => plan,
             Err(done) => return Some(done),
         };
-        let mut shard = cell.lock();
-        if C::KNOWS_LOADS && shard.loads().has(hash) {
+        let mut shard = self.map.lock(hash);
+        if change.knows_loads() && shard.loads().has(hash) {
             return None;
         }
         let place = Revalidated::Vacant(shard.vacant(hash)?);
@@ -272,12 +291,14 @@ impl<K, V> Shared<K, V> {
     #[inline(always)]
     fn attempt<C: Change<K, V>>(
         &self,
-        cell: &ShardCell<K, V>,
         hash: u64,
         change: &mut C,
         loads: &mut FoundLoads<K, V>,
         last: Option<C::Plan>,
     ) -> Result<(Option<Pin>, C::Done), C::Plan> {
+        let cell = self.map.cell(hash);
+        // Before the pin, whose fence delays later memory loads.
+        cell.prefetch(hash);
         // After `change` and `loads`: if the user's code panics, the pin is dropped first.
         let pin = self.pin();
         // The comparison borrows the key and not the change, which so stays in registers.
@@ -300,7 +321,7 @@ impl<K, V> Shared<K, V> {
         let Some(place) = hold.shard.revalidate(hash, &probe) else {
             return Err(plan);
         };
-        if C::KNOWS_LOADS && !hold.loads.are_known(&hold.shard, hash) {
+        if change.knows_loads() && !hold.loads.are_known(&hold.shard, hash) {
             return Err(plan);
         }
         let done = change.apply(plan, place, &mut hold)?;
@@ -311,13 +332,13 @@ impl<K, V> Shared<K, V> {
 }
 
 impl<K, V> Hold<'_, '_, K, V> {
-    /// The current load of the key. Only if the change [knows loads](Change::KNOWS_LOADS).
+    /// The current load of the key. Only if the change [knows loads](Change::knows_loads).
     pub(crate) fn load(&self) -> Option<&Arc<Load<K, V>>> {
         self.loads.0.as_ref()?.mine()
     }
 
     /// Revokes the load of the key, in the hold that makes the write. Its waiters are released by
-    /// the drop of [`Held`]. Only if the change [knows loads](Change::KNOWS_LOADS).
+    /// the drop of [`Held`]. Only if the change [knows loads](Change::knows_loads).
     #[inline]
     pub(crate) fn revoke(&mut self, by: RevokedBy) {
         if let Some(found) = &mut self.loads.0 {

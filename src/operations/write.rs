@@ -11,42 +11,55 @@
 //!
 //! The policies say how long the value lives, and when it becomes stale ([`Core::ask_policies`]).
 //!
-//! A [`WriteCondition`] decides whether a write may be made. An explicit write revokes the load of
-//! its key. A conditional one replaces certain values only. The commit of a load asks whether that
-//! load is still current.
+//! A [`Condition`] says which writes may be made. An explicit write always is, and revokes the load
+//! of its key. Others replace certain values only, or bring an entry back. The commit of a load
+//! asks whether that load is still current.
 
 use super::core::Core;
 use super::lifetimes::{FromLoad, LifetimeSource, Lifetimes, TimedAnswer};
+use super::restore::Remaining;
 use super::transact::{Change, Hold};
 use crate::listener::RemovalCause;
-use crate::load::state::RevokedBy;
+use crate::load::state::{Load, RevokedBy};
 use crate::maintenance::WriteOutcome;
 use crate::map::Revalidated;
 use crate::node::{NewNode, NodePtr, RefreshMoment};
 use crate::refresh::{self, Occasion, Refresh};
 use crate::time::{self, NEVER};
 use std::hash::{BuildHasher, Hash};
+use std::sync::Arc;
 use std::time::Duration;
 
-/// The answer of a condition about a write.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Check {
-    Pass,
-    /// The entry is no longer what the condition has seen: the write starts over.
-    Again,
-    /// The write ends, and nothing is stored.
-    Refuse,
+/// Which writes may be made, and what becomes of the load of the key in the hold of the lock that
+/// makes one: it is revoked, but for [`Current`](Self::Current).
+pub(crate) enum Condition<'c, K, V> {
+    /// All: an explicit write.
+    Always,
+    /// One that replaces a value that lives, and that this accepts. Asked with no lock held.
+    Over(&'c dyn Fn(&V) -> bool),
+    /// One of a key without a live entry: an entry of a snapshot comes back.
+    Absent(&'c Remaining),
+    /// The end of a load, while that is current. It seals the load.
+    Current {
+        load: &'c Arc<Load<K, V>>,
+        /// Whether the key was absent when the run began.
+        was_absent: bool,
+        /// The write, once it is made.
+        made: &'c mut Option<Written>,
+    },
 }
 
-/// The effect of a write.
+/// The write that ends a load.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Written {
     /// For which cause the former value left, if there was one.
     pub(crate) cause: Option<RemovalCause>,
     /// False if the value was too heavy to be let in.
-    pub(crate) kept: bool,
+    kept: bool,
     pub(crate) deadline: u64,
     pub(crate) now: u64,
+    /// Whether calls wait for the load that was sealed.
+    pub(crate) awaited: bool,
 }
 
 impl Written {
@@ -54,85 +67,6 @@ impl Written {
     #[inline]
     pub(crate) fn is_stored(&self) -> bool {
         self.kept && !time::is_due(self.now, self.deadline)
-    }
-}
-
-/// Whether a write may be made, and what else happens in the hold of the lock that makes it.
-pub(crate) trait WriteCondition<K, V> {
-    /// Whether it wants to know the load of the key.
-    const KNOWS_LOADS: bool;
-
-    /// Whether the key is most likely absent; see [`Change::expects_absent`].
-    #[inline]
-    fn expects_absent(&mut self) -> bool {
-        false
-    }
-
-    /// Called with no lock held, with the node that the key has. False ends the write: nothing is
-    /// stored.
-    #[inline]
-    fn look(&mut self, _found: Option<NodePtr<K, V>>) -> bool {
-        true
-    }
-
-    /// Under the shard's lock, when the look-up was confirmed and nothing has changed yet: `found`
-    /// is the node that `look` has seen. `now` is the time of the write.
-    fn check(
-        &mut self,
-        found: Option<NodePtr<K, V>>,
-        now: u64,
-        hold: &mut Hold<'_, '_, K, V>,
-    ) -> Check;
-
-    /// In the same hold, when the write has been made.
-    fn stored(&mut self, hold: &mut Hold<'_, '_, K, V>, written: Written);
-}
-
-/// The condition of an explicit write, which revokes the load of its key.
-pub(crate) struct Explicit(pub(crate) RevokedBy);
-
-impl<K, V> WriteCondition<K, V> for Explicit {
-    const KNOWS_LOADS: bool = true;
-
-    #[inline]
-    fn check(&mut self, _: Option<NodePtr<K, V>>, _: u64, _: &mut Hold<'_, '_, K, V>) -> Check {
-        Check::Pass
-    }
-
-    #[inline]
-    fn stored(&mut self, hold: &mut Hold<'_, '_, K, V>, _: Written) {
-        hold.revoke(self.0);
-    }
-}
-
-/// The condition of a write that replaces certain values: those that live, and that this accepts.
-/// Asked with no lock held.
-pub(crate) struct OnlyOver<A>(pub(crate) A);
-
-impl<K, V, A: Fn(NodePtr<K, V>) -> bool> WriteCondition<K, V> for OnlyOver<A> {
-    const KNOWS_LOADS: bool = true;
-
-    fn look(&mut self, found: Option<NodePtr<K, V>>) -> bool {
-        found.is_some_and(&self.0)
-    }
-
-    fn check(
-        &mut self,
-        found: Option<NodePtr<K, V>>,
-        now: u64,
-        _: &mut Hold<'_, '_, K, V>,
-    ) -> Check {
-        // By the time of the write itself: the new value must not replace one that is due at that
-        // time.
-        if found.is_some_and(|node| !time::is_due(now, node.deadline())) {
-            Check::Pass
-        } else {
-            Check::Again
-        }
-    }
-
-    fn stored(&mut self, hold: &mut Hold<'_, '_, K, V>, written: Written) {
-        Explicit(RevokedBy::Conditional).stored(hold, written);
     }
 }
 
@@ -145,9 +79,15 @@ where
     S: BuildHasher,
 {
     let given = lifetime.map_or(LifetimeSource::Policy, LifetimeSource::Ttl);
-    let explicit = Explicit(RevokedBy::Overwrite);
     let mut new = new_node(core, core.hash(&key), key, value);
-    write(core, &mut new, given, explicit, |stored| {
+    let write = Write {
+        core,
+        given: &given,
+        new: &mut new,
+        condition: Condition::Always,
+    };
+    (core.shared).transact_and(write.new.hash, write, |_, stored, held| {
+        drop(held);
         if let Some(outcome) = stored {
             core.maintenance.after_write(&core.shared, outcome);
         }
@@ -166,22 +106,16 @@ pub(crate) fn new_node<K, V, S>(
     NewNode::new(key, value, hash, weight)
 }
 
-/// Stores a new node, then calls `end` with the outcome. It is `None` if the condition refuses the
-/// node, which then still has its key and value. The caller is to call `after_write` with it.
+/// Stores a new node; the caller is to call `after_write` with the outcome. `None` if the condition
+/// refuses the node, which then still has its key and value.
 // By reference: the value may be large.
-#[inline(always)]
-pub(crate) fn write<K, V, S, C, R>(
+#[inline(never)]
+pub(crate) fn write<K: Eq + 'static, V: 'static, S>(
     core: &Core<K, V, S>,
     new: &mut NewNode<K, V>,
     given: LifetimeSource,
-    condition: C,
-    end: impl FnOnce(Option<WriteOutcome>) -> R,
-) -> R
-where
-    K: Eq + 'static,
-    V: 'static,
-    C: WriteCondition<K, V>,
-{
+    condition: Condition<'_, K, V>,
+) -> Option<WriteOutcome> {
     let (hash, given) = (new.hash, &given);
     let write = Write {
         core,
@@ -189,37 +123,33 @@ where
         given,
         condition,
     };
-    (core.shared).transact_and(hash, write, |_, done, held| {
-        drop(held);
-        end(done)
-    })
+    core.shared.transact(hash, write).0
 }
 
 /// A write, as a change.
-struct Write<'w, K, V, S, C> {
+struct Write<'w, K, V, S> {
     core: &'w Core<K, V, S>,
     new: &'w mut NewNode<K, V>,
     // A reference: copies of the source would be long.
     given: &'w LifetimeSource,
-    condition: C,
+    condition: Condition<'w, K, V>,
 }
 
-impl<K, V, S, C> Change<K, V> for Write<'_, K, V, S, C>
-where
-    K: Eq + 'static,
-    V: 'static,
-    C: WriteCondition<K, V>,
-{
+impl<K: Eq + 'static, V: 'static, S> Change<K, V> for Write<'_, K, V, S> {
     type Key = K;
     /// The answers of the two policies.
     type Plan = (TimedAnswer, Option<NextRefresh>);
     /// `None` if the condition has refused.
     type Done = Option<WriteOutcome>;
-    const KNOWS_LOADS: bool = C::KNOWS_LOADS;
 
     #[inline]
-    fn expects_absent(&mut self) -> bool {
-        self.condition.expects_absent()
+    fn knows_loads(&self) -> bool {
+        !matches!(self.condition, Condition::Current { .. })
+    }
+
+    #[inline]
+    fn expects_absent(&self) -> bool {
+        matches!(&self.condition, Condition::Current { load, was_absent: true, .. } if load.is_current())
     }
 
     #[inline]
@@ -233,10 +163,26 @@ where
         found: Option<NodePtr<K, V>>,
         last: Option<Self::Plan>,
     ) -> Result<Self::Plan, Self::Done> {
-        if !self.condition.look(found) {
-            return Err(None);
-        }
         let core = self.core;
+        match &self.condition {
+            Condition::Always | Condition::Current { .. } => {}
+            Condition::Over(accepts) => {
+                let accepted =
+                    |node: NodePtr<K, V>| core.shared.is_live(node) && accepts(node.value());
+                if !found.is_some_and(accepted) {
+                    return Err(None);
+                }
+            }
+            Condition::Absent(remaining) => {
+                let now = time::of_write(core.shared.clock.now());
+                let is_live = |node: NodePtr<K, V>| node.deadline_if_live(now).is_some();
+                return if found.is_some_and(is_live) {
+                    Err(None)
+                } else {
+                    Ok((TimedAnswer::of_new(now), remaining.next_refresh()))
+                };
+            }
+        }
         let now = (core.shared.clock).now_beside(found.map_or(NEVER, |old| old.deadline()));
         let now = time::of_write(now);
         if let Some((asked, refresh)) = last
@@ -257,15 +203,21 @@ where
     ) -> Result<Self::Done, Self::Plan> {
         let (asked, refresh) = plan;
         let now = asked.now;
-        match self.condition.check(place.node(), now, hold) {
-            Check::Pass => (),
-            Check::Again => return Err(plan),
-            Check::Refuse => return Ok(None),
+        let is_due = |node: NodePtr<K, V>| time::is_due(now, node.deadline());
+        match &self.condition {
+            // By the time of the write itself: no value that is due at that time is replaced.
+            Condition::Over(_) if place.node().is_none_or(is_due) => return Err(plan),
+            Condition::Current { load, .. } if !load.is_current() => return Ok(None),
+            _ => {}
         }
         let core = self.core;
         let (shared, lifetimes) = (&core.shared, &core.lifetimes);
         let weight = self.new.weight;
         let too_heavy = shared.is_too_heavy(weight);
+        let times_of = |condition: &_, kept| match condition {
+            Condition::Absent(remaining) => remaining.times(lifetimes),
+            _ => asked.times(kept, lifetimes),
+        };
         let (former, times, node) = match place {
             Revalidated::Occupied(spot) => {
                 let old = spot.node;
@@ -276,7 +228,7 @@ where
                 let Some((cause, kept)) = asked.supersede(old, lifetimes) else {
                     return Err(plan);
                 };
-                let times = asked.times(kept, lifetimes);
+                let times = times_of(&self.condition, kept);
                 let node = if too_heavy {
                     hold.shard.remove(spot, cause);
                     None
@@ -286,7 +238,7 @@ where
                 (Some((old, cause)), times, node)
             }
             Revalidated::Vacant(home) => {
-                let times = asked.times(None, lifetimes);
+                let times = times_of(&self.condition, None);
                 let add = || hold.shard.add(home, self.new, times);
                 (None, times, (!too_heavy).then(add))
             }
@@ -300,13 +252,19 @@ where
         }
         shared.note_written(former);
         let cause = former.map(|(_, cause)| cause);
-        let written = Written {
-            cause,
-            kept: !too_heavy,
-            deadline: times.deadline,
-            now,
-        };
-        self.condition.stored(hold, written);
+        match &mut self.condition {
+            Condition::Always | Condition::Absent(_) => hold.revoke(RevokedBy::Overwrite),
+            Condition::Over(_) => hold.revoke(RevokedBy::Conditional),
+            Condition::Current { load, made, .. } => {
+                **made = Some(Written {
+                    cause,
+                    kept: !too_heavy,
+                    deadline: times.deadline,
+                    now,
+                    awaited: hold.shard.change_loads(|loads| loads.seal(load)),
+                });
+            }
+        }
         Ok(Some(WriteOutcome {
             left: usize::from(too_heavy || cause.is_some()),
             ..WriteOutcome::of_change(&hold.shard, times.deadline, Some(now))

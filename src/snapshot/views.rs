@@ -183,6 +183,7 @@ impl<'a, K, V, S> Policy<'a, K, V, S> {
                 if deadline != NEVER && left as i64 > 0 {
                     nodes.push((left, node));
                 }
+                true
             });
             if n < nodes.len() {
                 nodes.select_nth_unstable_by_key(n, |&(left, _)| left);
@@ -239,17 +240,36 @@ impl<'a, K, V, S> Policy<'a, K, V, S> {
                     nodes.push((entry.policy().uses.get(), entry.node()))
                 });
         } else {
-            self.each(pin, |node| nodes.push((0, node)));
-            nodes.truncate(most);
+            self.each(pin, |node| {
+                nodes.push((0, node));
+                nodes.len() < most
+            });
         }
         nodes
     }
 
-    /// Visits all nodes in the map.
-    fn each(&self, pin: &Pin, mut visit: impl FnMut(NodePtr<K, V>)) {
+    /// Visits the nodes in the map until `visit` returns false.
+    fn each(&self, pin: &Pin, mut visit: impl FnMut(NodePtr<K, V>) -> bool) {
         let (mut walk, mut group) = (Walk::default(), Vec::new());
-        while (self.core.shared.map).next_group(&mut walk, pin, &mut group) {
-            group.iter().copied().for_each(&mut visit);
-        }
+        while (self.core.shared.map).next_group(&mut walk, pin, &mut group)
+            && group.iter().copied().all(&mut visit)
+        {}
+    }
+}
+
+#[cfg(all(test, not(wheelhouse_loom)))]
+mod tests {
+    use crate::Cache;
+
+    #[test]
+    fn the_first_to_evict_of_many_without_a_bound_are_gathered_alone() {
+        let cache: Cache<u32, u32> = Cache::builder().build();
+        (0..10_000).for_each(|key| cache.insert(key, key));
+        let policy = cache.policy();
+        let gathered = policy.by_eviction(5, &cache.core().shared.pin());
+        assert_eq!(gathered.len(), 5);
+        assert!(gathered.capacity() < 100, "{}", gathered.capacity());
+        assert_eq!(policy.first_to_evict(5).count(), 5);
+        assert_eq!(policy.last_to_evict(5).count(), 5);
     }
 }

@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
-use wheelhouse::{Cache, Filled, Leased, RemovalCause};
+use wheelhouse::compute::{CompResult, Op};
+use wheelhouse::{Cache, Filled, Leased, ManualTicker, RemovalCause};
 
 type Delivered = Arc<Mutex<Vec<(u64, u64, RemovalCause)>>>;
 
@@ -79,6 +80,30 @@ fn an_entry_removed_by_retain_revokes() {
     });
     assert_eq!((value, cache.get(&1)), (10, None));
     accounts_are_square(&cache, &delivered);
+}
+
+#[test]
+fn a_conditional_removal_of_an_entry_that_expires_meanwhile_revokes_nothing() {
+    let second = Duration::from_secs(1);
+    let removals: [fn(&Cache<u64, u64>, &dyn Fn() -> bool); 2] = [
+        |cache, matches| assert_eq!(cache.remove_if(&1, |_| matches()), None),
+        |cache, matches| cache.retain(|_, _| !matches()),
+    ];
+    for remove in removals {
+        let clock = ManualTicker::new();
+        let cache = Cache::builder().ticker(clock.clone()).build();
+        cache.insert_with_ttl(1, 10, second);
+        let result = cache.entry(1).and_compute_with(|seen| {
+            assert!(seen.is_some());
+            remove(&cache, &|| {
+                clock.advance(second);
+                true
+            });
+            Op::Put(11)
+        });
+        assert!(matches!(result, CompResult::Inserted(entry) if *entry.value() == 11));
+        assert_eq!(cache.get(&1), Some(11));
+    }
 }
 
 #[test]
