@@ -74,7 +74,7 @@ impl<K, V, H: Home<K, V>> Guard<K, V, H> {
 
     /// What the policies are told of a value that the run has made: what the loader says about it,
     /// and how long it took.
-    pub(crate) fn from_load(
+    pub(crate) fn loaded(
         &self,
         lifetime: Option<Option<Duration>>,
         refresh: Option<Duration>,

@@ -110,8 +110,6 @@ pub(super) struct Call<K, V, E, S> {
     many: Option<WrongNumber>,
     /// Whether it has begun the load that it waits for.
     began: bool,
-    /// Whether it has gone on from a late load to a newer one.
-    switched: bool,
 }
 
 impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher> Call<K, V, E, S> {
@@ -124,7 +122,6 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher> Call<
             inner: Arc::downgrade(&cache.inner),
             many: None,
             began: false,
-            switched: false,
         }
     }
 
@@ -154,7 +151,7 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher> Call<
     }
 
     /// The call's answer, when the load that it waits for has ended, or the one that the key has
-    /// then. From an overdue load of another call it goes on once, with the newer load.
+    /// then. From an overdue load of another call it goes on, with the newer load.
     pub(super) fn poll(&mut self, cx: &Context<'_>) -> Poll<Answer<V, E>> {
         loop {
             let polled = self.claimant.poll_verdict(cx);
@@ -163,22 +160,17 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher> Call<
                 continue;
             }
             let told = ready!(polled);
-            if let Some(load) = self.claimant.awaited()
-                && matches!(told, Some(Verdict::Retry) | None)
-            {
-                let revoked = load.revoked();
-                let late = revoked.map_or(told.is_none(), |by| by == RevokedBy::NewerLoad);
-                // So has a refresh timed out that did not begin the load.
-                let ask = &mut self.claimant.ask;
-                let timed_out = revoked.is_none() && (self.began || ask.over == Over::Any);
-                if late && (self.switched || timed_out) {
+            let revoked = self.claimant.awaited().map(|load| load.revoked());
+            let ask = &mut self.claimant.ask;
+            match revoked {
+                // It is overdue, and no newer load has taken its place. So has a refresh timed out
+                // that did not begin the load.
+                Some(None) if told.is_none() && (self.began || ask.over == Over::Any) => {
                     return Poll::Ready(Err(LoadError::TimedOut));
                 }
-                self.switched |= late;
                 // A refresh takes what a write has stored meanwhile.
-                if revoked.is_some() && !late {
-                    ask.over = Over::Absent;
-                }
+                Some(Some(by)) if by != RevokedBy::NewerLoad => ask.over = Over::Absent,
+                _ => (),
             }
             if let Some(answer) = self.claim(told) {
                 return Poll::Ready(answer);

@@ -67,7 +67,7 @@ pub(super) fn of_loaded<K, V, E: Send + Sync + 'static, H: Home<K, V>>(
 ) -> Made<V> {
     match loaded {
         Ok(Some(loaded)) => {
-            let from = guard.from_load(loaded.lifetime, loaded.refresh);
+            let from = guard.loaded(loaded.lifetime, loaded.refresh);
             Ok((Keyless::made(loaded.value), LifetimeSource::Loaded(from)))
         }
         Ok(None) => Err(Outcome::Absent),
@@ -95,7 +95,7 @@ where
             return Err(error);
         }
     };
-    let mut from = guard.from_load(lifetime, refresh);
+    let mut from = guard.loaded(lifetime, refresh);
     match (change, old) {
         (Change::New(value), _) => {
             let filling = guard.fill(value, LifetimeSource::Loaded(from));
