@@ -7,6 +7,7 @@ use crate::load::state::{Load, Outcome, Phase, RevokedBy, Ticket, Verdict, Want,
 use crate::map::Map;
 use crate::node::Columns;
 use crate::sync::{AtomicU64, Mutex, Ordering, Parker};
+use crate::time::NEVER;
 use loom::thread;
 use std::sync::Arc;
 use std::task::Waker;
@@ -34,14 +35,15 @@ impl Scene {
         *listed = self.load.is_current();
         drop(listed);
         if waited || !current {
-            self.end(&Outcome::Value(Arc::new(Entry {
+            let shared = Arc::new(Entry {
                 key: (),
                 value,
                 fresh: false,
                 replaced: false,
                 stored: current,
                 left: None,
-            })));
+            });
+            self.end(&Outcome::Value(shared, NEVER));
         }
         current
     }
@@ -57,7 +59,7 @@ impl Scene {
     /// Whether a waiter that was told to lead does so: else a write came first.
     fn lead(&self, ticket: Ticket) -> bool {
         let listed = self.listed.lock();
-        let leads = *listed && self.load.take_lead(Phase::Offered(ticket));
+        let leads = *listed && self.load.take_lead(Phase::Offered(ticket), 0);
         assert_eq!(*listed, leads, "nothing else takes the lead");
         drop(listed);
         if !leads && self.load.leave(ticket) {
@@ -83,8 +85,7 @@ impl Scene {
     /// lead, it takes the lead as a call does that claims the key again.
     fn wait(&self, want: Want) -> Option<Verdict<u32>> {
         let ticket = Ticket::draw();
-        let parker = Parker::own();
-        let waker = Waker::from(Arc::clone(&parker));
+        let own = Parker::own();
         let listed = self.listed.lock();
         if !*listed {
             return None;
@@ -92,7 +93,7 @@ impl Scene {
         assert!(self.load.join(ticket, want, false));
         drop(listed);
         loop {
-            match self.load.poll(ticket, &waker) {
+            match self.load.poll(ticket, &own.waker) {
                 Some(Verdict::Leads) => {
                     let leads = self.lead(ticket);
                     return Some(if leads {
@@ -102,7 +103,7 @@ impl Scene {
                     });
                 }
                 Some(verdict) => return Some(verdict),
-                None => parker.park(None),
+                None => own.parker.park(None),
             }
         }
     }
@@ -114,7 +115,7 @@ fn a_waiter_against_a_commit_gets_the_value_or_comes_too_late() {
         let scene = Scene::new();
         let theirs = Arc::clone(&scene);
         let waiter = thread::spawn(move || match theirs.wait(Want::Value) {
-            Some(Verdict::Ended(Outcome::Value(shared))) => assert_eq!(shared.value, 5),
+            Some(Verdict::Ended(Outcome::Value(shared, _))) => assert_eq!(shared.value, 5),
             Some(other) => panic!("{other:?}"),
             None => assert!(!theirs.load.is_current()),
         });

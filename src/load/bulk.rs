@@ -6,10 +6,10 @@
 
 use super::claim::{Claim, Claimant, Request};
 use super::guard::{CallGuard, Guard, Home};
-use super::key::{CacheHasher, CacheKey, CacheValue, Owned};
+use super::key::{CacheHasher, CacheKey, CacheValue};
 use super::run::{Made, conclude, conclude_all, lead, of_option};
 use super::state::{Outcome, Want};
-use super::wait::{block_on, in_loader};
+use super::wait::block_on;
 use crate::cache::Cache;
 use crate::operations::{Cloned, Core, Lookup};
 use std::cell::Cell;
@@ -35,7 +35,7 @@ pub(crate) struct Keys<K, A> {
 /// their keys.
 type Claims<K, V, H> = (
     Vec<(usize, Guard<K, V, H>)>,
-    Vec<(usize, Claimant<K, V, H, Owned<K>>)>,
+    Vec<(usize, Claimant<K, V, H>)>,
 );
 
 impl<K: CacheKey, A: Clone> Keys<K, A> {
@@ -87,8 +87,8 @@ impl<K: CacheKey, A: Clone> Keys<K, A> {
         let missing = mem::take(&mut self.missing);
         let (mut led, mut waits) = (Vec::with_capacity(missing.len()), Vec::new());
         for (hash, place) in missing {
-            let key = Owned(Some(self.keys[place].clone()));
-            let mut claimant = Claimant::new(home.clone(), key, ASK).with_hash(hash);
+            let key = self.keys[place].clone();
+            let mut claimant = Claimant::new(home.clone(), hash, key, ASK);
             match claimant.step(None) {
                 Some(Claim::Guard(guard, _)) => led.push((place, guard)),
                 Some(claim) => self.answers[place] = answer(claim).map(A::from),
@@ -220,7 +220,7 @@ where
     where
         E: Send + Sync + 'static,
     {
-        let load = |keys: Vec<K>| ready(in_loader(|| load(&keys)));
+        let load = |keys: Vec<K>| ready(load(&keys));
         block_on(self.get_all_with_async(keys, load))
     }
 

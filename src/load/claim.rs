@@ -4,9 +4,9 @@
 //! Threads and tasks take the same steps; [`wait`](super::wait) says how a thread waits.
 
 use super::guard::{Guard, Home, Keyless};
-use super::key::{CacheKey, CacheValue, Key};
+use super::key::{CacheKey, CacheValue};
 use super::state::{Load, Outcome, Phase, RevokedBy, Ticket, Verdict, Want};
-use super::wait::{block_on, has_to_wait};
+use super::wait::has_to_wait;
 use crate::listener::RemovalCause;
 use crate::maintenance::WriteOutcome;
 use crate::map::Revalidated;
@@ -15,7 +15,6 @@ use crate::operations::{Change, Core, Hold};
 use crate::stats::Count;
 use crate::stripe::thread_number;
 use crate::time::{self, MAX_LIFETIME_NANOS, NEVER};
-use std::future::poll_fn;
 use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -74,10 +73,9 @@ impl Request {
     /// The request of a call that runs its own code, whether the key has an entry or not.
     pub(crate) const fn turn(may_wait: bool) -> Self {
         Self {
-            want: Want::OwnTurn,
             over: Over::Any,
             may_wait,
-            heeds_failures: false,
+            ..Self::value(Want::OwnTurn)
         }
     }
 
@@ -88,102 +86,122 @@ impl Request {
     }
 }
 
-/// A call that has yet to get its claim.
-pub(crate) struct Claimant<K, V, H: Home<K, V>, Y: Key<K>> {
+/// The wait of a call for a load, which it has joined.
+struct Wait<K, V, H: Home<K, V>> {
     home: H,
-    pub(super) key: Y,
-    /// The key's hash, once it has been computed.
-    hash: Option<u64>,
+    load: Arc<Load<K, V>>,
+    ticket: Ticket,
+}
+
+impl<K, V, H: Home<K, V>> Drop for Wait<K, V, H> {
+    /// If the call was told to lead, and has not begun to, the next waiter leads.
+    fn drop(&mut self) {
+        if self.load.is_of_this_process() && self.load.leave(self.ticket) {
+            drop(Guard::new(self.home.clone(), Arc::clone(&self.load)));
+        }
+    }
+}
+
+/// A call that has yet to get its claim.
+pub(crate) struct Claimant<K, V, H: Home<K, V>> {
+    home: H,
+    hash: u64,
+    /// `None` once a load of this call has taken it.
+    key: Option<K>,
     pub(crate) ask: Request,
     /// The place in the order of waiters, drawn when the call first waits.
     ticket: Option<Ticket>,
-    /// The load that it waits for, or was told to lead.
-    waits: Option<Arc<Load<K, V>>>,
+    waits: Option<Wait<K, V, H>>,
 }
 
-impl<K, V, H: Home<K, V>, Y: Key<K>> Claimant<K, V, H, Y> {
-    pub(crate) fn new(home: H, key: Y, ask: Request) -> Self {
+impl<K, V, H: Home<K, V>> Claimant<K, V, H> {
+    #[inline]
+    pub(crate) fn new(home: H, hash: u64, key: K, ask: Request) -> Self {
         Self {
             home,
-            key,
-            hash: None,
+            hash,
+            key: Some(key),
             ask,
             ticket: None,
             waits: None,
         }
     }
 
-    pub(super) fn with_hash(mut self, hash: u64) -> Self {
-        self.hash = Some(hash);
-        self
+    /// A call that is to [wait for its own load](Self::wait_for_own).
+    pub(crate) fn of_guard(guard: &Guard<K, V, H>, ask: Request) -> Self {
+        Self {
+            home: guard.home().clone(),
+            hash: guard.load().hash,
+            key: None,
+            ask,
+            ticket: None,
+            waits: None,
+        }
     }
 
-    /// The load that the call waits for.
+    /// The load that the call waits for, or was told to lead.
     pub(crate) fn awaited(&self) -> Option<&Arc<Load<K, V>>> {
-        self.waits.as_ref()
+        self.waits.as_ref().map(|wait| &wait.load)
     }
 
     /// The call waits for its own load from now on, as another call would that wants this. The load
     /// has yet to run.
     pub(crate) fn wait_for_own(&mut self, guard: &Guard<K, V, H>, want: Want) {
-        let load = guard.load();
+        let load = Arc::clone(guard.load());
+        let ticket = *self.ticket.get_or_insert_with(Ticket::draw);
         // It does not stand in a queue yet.
-        _ = load.join(*self.ticket.get_or_insert_with(Ticket::draw), want, true);
-        self.waits = Some(Arc::clone(load));
-        if let Some(core) = guard.core() {
-            core.watch_load(load, core.load_clock());
-        }
-    }
-
-    /// Ends the wait of this call. If it had been told to lead, and has not begun to, the next
-    /// waiter leads.
-    fn stop(&mut self) {
-        if let (Some(load), Some(ticket)) = (self.waits.take(), self.ticket)
-            && load.is_of_this_process()
-            && load.leave(ticket)
-        {
-            drop(Guard::new(self.home.clone(), load));
-        }
+        _ = load.join(ticket, want, true);
+        let home = self.home.clone();
+        self.waits = Some(Wait { home, load, ticket });
     }
 }
 
-impl<K, V, H, Y> Claimant<K, V, H, Y>
+impl<K, V, H> Claimant<K, V, H>
 where
     K: CacheKey,
     V: CacheValue,
     H: Home<K, V, Hasher: BuildHasher>,
-    Y: Key<K>,
 {
     /// The claim of a call that does not wait, or whose wait has ended with this verdict; `None` if
     /// the call has to wait now.
     #[inline]
     pub(crate) fn step(&mut self, told: Option<Verdict<V>>) -> Option<Claim<K, V, H>> {
         let claim = match told {
-            Some(Verdict::Ended(Outcome::Value(shared))) => Claim::Value(shared.copy()),
+            Some(Verdict::Ended(Outcome::Value(shared, deadline))) => {
+                let mut seen = shared.copy();
+                if let Some(core) = self.home.visit() {
+                    seen.left = core.shared.clock.time_until(deadline);
+                }
+                Claim::Value(seen)
+            }
             Some(Verdict::Ended(failure)) => Claim::Failed(failure),
-            // It waits until it has the guard: if it does not need that, or panics, it leaves.
-            Some(Verdict::Leads) => self.begin(self.waits.clone())?,
-            Some(Verdict::Retry) | None => {
-                let former = self.waits.clone();
-                self.stop();
-                self.begin(former)?
+            told => {
+                if let Some(wait) = &self.waits {
+                    self.key.get_or_insert_with(|| wait.load.key().clone());
+                }
+                // A call that was told to lead waits until it has the guard: if it does not need
+                // that, or panics, it leaves.
+                if !matches!(told, Some(Verdict::Leads)) {
+                    self.waits = None;
+                }
+                self.begin()?
             }
         };
-        self.stop();
+        self.waits = None;
         Some(claim)
     }
 
     /// The verdict about a call that waits, by polls. `None` if it does not wait, or the load is
     /// overdue. Panics if the load's own leader polls it.
     pub(crate) fn poll_verdict(&mut self, cx: &Context<'_>) -> Poll<Option<Verdict<V>>> {
-        let (Some(load), Some(ticket)) = (&self.waits, self.ticket) else {
+        let Some(wait) = &self.waits else {
             return Poll::Ready(None);
         };
-        if let Some(told) = load.poll(ticket, cx.waker()) {
+        if let Some(told) = wait.load.poll(wait.ticket, cx.waker()) {
             return Poll::Ready(Some(told));
         }
         let core = self.home.visit();
-        if has_to_wait(core.as_deref(), load, ticket, cx.waker()) {
+        if has_to_wait(core.as_deref(), &wait.load, wait.ticket, cx.waker()) {
             Poll::Pending
         } else {
             Poll::Ready(None)
@@ -200,40 +218,18 @@ where
         }
     }
 
-    /// The claim of a thread.
-    ///
-    /// # Panics
-    ///
-    /// If the thread would wait for itself.
-    #[inline]
-    #[track_caller]
-    pub(crate) fn claim(&mut self) -> Claim<K, V, H> {
-        match self.step(None) {
-            Some(claim) => claim,
-            None => block_on(poll_fn(|cx| self.poll_claim(cx))),
-        }
-    }
-
     /// Claims the key.
     #[inline(never)]
-    fn begin(&mut self, former: Option<Arc<Load<K, V>>>) -> Option<Claim<K, V, H>> {
-        if let Some(load) = &former {
-            self.key.restore(load.key());
-        }
-        drop(former);
+    fn begin(&mut self) -> Option<Claim<K, V, H>> {
         let Some(core) = self.home.visit() else {
             return Some(Claim::Busy(None));
-        };
-        let hash = match self.hash {
-            Some(hash) => hash,
-            None => *self.hash.insert(core.hash(self.key.query())),
         };
         let waits_already = self.ticket.is_some();
         // Once for each call: before it waits, and before it leads.
         if !waits_already {
             core.count_operation();
         }
-        let (shared, ask) = (&core.shared, self.ask);
+        let (shared, ask, hash) = (&core.shared, self.ask, self.hash);
         let begin = Begin {
             core: &*core,
             key: &mut self.key,
@@ -241,7 +237,6 @@ where
             ask,
             ticket: &mut self.ticket,
             now: 0,
-            wants_key: false,
         };
         // Before the pin: it is dropped afterwards if a clone panics, and calls wakers.
         let mut guard;
@@ -258,15 +253,15 @@ where
                 shared.count(Count::RememberedFailures);
                 Claim::Failed(failure)
             }
-            Begun::Joined(load, now) => {
+            Begun::Joined(load, ticket) => {
+                let home = self.home.clone();
+                let wait = Wait { home, load, ticket };
                 drop(held);
-                self.stop();
                 // After it has joined: a caller that reads the count may rely on it.
                 if !waits_already {
                     shared.count(Count::LoadWaits);
                 }
-                core.watch_load(&load, now);
-                self.waits = Some(load);
+                self.waits = Some(wait);
                 return None;
             }
             Begun::Leads(load, over, left) => {
@@ -274,6 +269,7 @@ where
                 (guard.runs, guard.absent) = (true, over.is_none());
                 let seen = over.filter(|_| !ask.reloads()).map(entry);
                 drop(held);
+                core.watch_load(guard.load());
                 if let Some(outcome) = left {
                     core.maintenance.after_write(shared, outcome);
                 }
@@ -283,34 +279,23 @@ where
     }
 }
 
-impl<K, V, H: Home<K, V>, Y: Key<K>> Drop for Claimant<K, V, H, Y> {
-    #[inline]
-    fn drop(&mut self) {
-        if self.waits.is_some() {
-            self.stop();
-        }
-    }
-}
-
 /// The begin of a load, as a change: in one hold of the shard's lock it confirms that the key is
 /// absent or due, and joins the key's current load or lists one of its own.
-struct Begin<'b, K, V, S, Y> {
+struct Begin<'b, K, V, S> {
     core: &'b Core<K, V, S>,
-    key: &'b mut Y,
+    key: &'b mut Option<K>,
     hash: u64,
     ask: Request,
     ticket: &'b mut Option<Ticket>,
     /// Cache time.
     now: u64,
-    /// Whether the next attempt needs the owned key.
-    wants_key: bool,
 }
 
 /// The end of a [`Begin`].
 enum Begun<K, V> {
     Live(NodePtr<K, V>),
-    /// The load that the call has joined, and the cache time.
-    Joined(Arc<Load<K, V>>, u64),
+    /// The load that the call has joined, and its ticket.
+    Joined(Arc<Load<K, V>>, Ticket),
     /// With the key's entry, for a call that takes turns.
     Busy(Option<NodePtr<K, V>>),
     /// The key's last load has failed, which is remembered.
@@ -319,20 +304,14 @@ enum Begun<K, V> {
     Leads(Arc<Load<K, V>>, Option<NodePtr<K, V>>, Option<WriteOutcome>),
 }
 
-impl<K, V, S, Y> Change<K, V> for Begin<'_, K, V, S, Y>
-where
-    K: CacheKey,
-    V: CacheValue,
-    S: BuildHasher,
-    Y: Key<K>,
-{
-    type Key = Y::Query;
+impl<K: CacheKey, V: CacheValue, S: BuildHasher> Change<K, V> for Begin<'_, K, V, S> {
+    type Key = K;
     type Plan = ();
     type Done = Begun<K, V>;
 
     #[inline]
-    fn key(&self) -> &Y::Query {
-        self.key.query()
+    fn key(&self) -> &K {
+        self.key.as_ref().expect("no load has taken the key yet")
     }
 
     #[inline]
@@ -348,9 +327,6 @@ where
             && self.core.shared.is_live(node)
         {
             return Err(Begun::Live(node));
-        }
-        if self.wants_key {
-            self.key.prepare();
         }
         self.now = self.core.load_clock();
         Ok(())
@@ -386,19 +362,13 @@ where
             } else if !self.ask.may_wait {
                 return Ok(Begun::Busy(place.node().filter(|_| !self.ask.reloads())));
             } else {
-                let place = *self.ticket.get_or_insert_with(Ticket::draw);
-                if !load.join(place, self.ask.want, self.ask.reloads()) {
-                    return Err(());
-                }
-                return Ok(Begun::Joined(load, self.now));
+                let ticket = *self.ticket.get_or_insert_with(Ticket::draw);
+                let joins = load.join(ticket, self.ask.want, self.ask.reloads());
+                return joins.then_some(Begun::Joined(load, ticket)).ok_or(());
             }
         }
         if self.ask.over == Over::Never {
             return Ok(Begun::Busy(None));
-        }
-        if idle.is_none() && self.key.owned().is_none() {
-            self.wants_key = true;
-            return Err(());
         }
         let shared = &self.core.shared;
         let (mut over, mut due) = (None, None);
@@ -419,7 +389,7 @@ where
         }
         let (idle, phase) = idle.unzip();
         if let (Some(load), Some(phase)) = (&idle, phase)
-            && !load.take_lead(phase)
+            && !load.take_lead(phase, self.now)
         {
             return Err(());
         }
@@ -446,13 +416,10 @@ where
         let leader = thread_number();
         let load = if let Some(load) = idle {
             load.set_leader(leader);
-            load.set_began(self.now);
             load.set_reload(NEVER);
             load
         } else {
-            let Some(key) = self.key.owned().take() else {
-                unreachable!("the key was there above");
-            };
+            let key = self.key.take().expect("no load has taken the key yet");
             let load = Arc::new(Load::new(self.hash, key, leader, self.now));
             if overdue {
                 hold.revoke(RevokedBy::NewerLoad);

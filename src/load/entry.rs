@@ -8,6 +8,7 @@ use super::run::{
     Made, Run, conclude, fallible, of_option, of_pair, of_result, of_value, or_error, sure,
 };
 use super::state::{Outcome, RevokedBy, Want};
+use super::wait::block_on;
 use crate::cache::Cache;
 use crate::compute::{CompResult, Entry, Op};
 use crate::operations::{Core, LifetimeSource};
@@ -21,8 +22,8 @@ use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The run of a call on this cache.
-type CallRun<'a, K, V, S, O> = Run<K, V, &'a Core<K, V, S>, O>;
+/// The key of a call, and its run.
+type KeyRun<'a, K, V, S, O> = (K, Run<K, V, &'a Core<K, V, S>, O>);
 
 /// A key of a cache, and what to do with its entry; from [`Cache::entry`].
 ///
@@ -45,14 +46,13 @@ pub struct EntrySelector<'a, K, V, S = RandomState, Y = Owned<K>> {
 }
 
 /// A borrowed key of a cache, and what to do with its entry; from [`Cache::entry_by_ref`]. An owned
-/// key is made only if a load needs one.
+/// key is made for the entry that is returned, and after a miss.
 ///
 /// ```
 /// let cache: wheelhouse::Cache<String, u32> = wheelhouse::Cache::new(100);
 /// assert_eq!(*cache.entry_by_ref("ada").or_insert(1815).value(), 1815);
 /// ```
-pub type RefEntrySelector<'a, K, Q, V, S = RandomState> =
-    EntrySelector<'a, K, V, S, ByRef<'a, Q, K>>;
+pub type RefEntrySelector<'a, K, Q, V, S = RandomState> = EntrySelector<'a, K, V, S, ByRef<'a, Q>>;
 
 impl<K, V, S> Cache<K, V, S>
 where
@@ -78,7 +78,7 @@ where
     /// assert_eq!(cache.entry("ada").or_insert(0).into_value(), 1815);
     /// ```
     pub fn entry(&self, key: K) -> EntrySelector<'_, K, V, S> {
-        let key = Owned(Some(key));
+        let key = Owned(key);
         EntrySelector { cache: self, key }
     }
 
@@ -86,8 +86,8 @@ where
     ///
     /// # Cost
     ///
-    /// As [`entry`](Self::entry); an owned key is made if the call loads, and for the entry that it
-    /// returns.
+    /// As [`entry`](Self::entry); an owned key is made after a miss, and for the entry that is
+    /// returned.
     ///
     /// ```
     /// let cache: wheelhouse::Cache<String, u32> = wheelhouse::Cache::new(100);
@@ -97,18 +97,17 @@ where
     where
         Q: Equivalent<K> + Hash + ToOwned<Owned = K> + ?Sized,
     {
-        let key = ByRef::new(key);
+        let key = ByRef(key);
         EntrySelector { cache: self, key }
     }
 }
 
 // Out of line: its room on the stack is free while the load runs.
 #[inline(never)]
-fn entry<K, V>(
-    key: K,
-    outcome: Result<Box<Keyless<V>>, Outcome<V>>,
+fn entry<K: CacheKey, V: CacheValue, S: BuildHasher>(
+    (key, run): KeyRun<'_, K, V, S, Made<V>>,
 ) -> Result<Entry<K, V>, Outcome<V>> {
-    outcome.map(|seen| seen.with_key(key))
+    conclude(run).map(|seen| seen.with_key(key))
 }
 
 /// What the operation that a closure asks for means for its load.
@@ -124,8 +123,7 @@ fn of_op<V>(op: Op<V>) -> Made<V> {
 /// Does what the closure of a call has answered. A call that may not wait, and would have to, gets
 /// what the key has.
 fn apply<K: CacheKey, V: CacheValue, S: BuildHasher, X>(
-    key: K,
-    run: CallRun<'_, K, V, S, Result<Made<V>, X>>,
+    (key, run): KeyRun<'_, K, V, S, Result<Made<V>, X>>,
 ) -> Result<CompResult<K, V>, X> {
     let (guard, seen, made) = match run {
         Ok(led) => led,
@@ -173,8 +171,7 @@ fn unchanged<K, V>(key: K, seen: Option<Box<Keyless<V>>>) -> CompResult<K, V> {
 
 /// Stores what the closure of a call has made.
 fn upsert<K: CacheKey, V: CacheValue, S: BuildHasher>(
-    key: K,
-    run: CallRun<'_, K, V, S, Box<Keyless<V>>>,
+    (key, run): KeyRun<'_, K, V, S, Box<Keyless<V>>>,
 ) -> Entry<K, V> {
     let Ok((guard, _, own)) = run else {
         unreachable!("it waits for its turn");
@@ -201,6 +198,37 @@ where
         }
     }
 
+    /// The run of a call for the key.
+    async fn run<F: Future>(
+        self,
+        ask: Request,
+        make: impl FnOnce(&K, Option<&Keyless<V>>) -> F,
+    ) -> KeyRun<'a, K, V, S, F::Output> {
+        let (core, key) = (self.cache.core(), self.key.into_owned());
+        let mut claimant = Claimant::new(core, core.hash(&key), key.clone(), ask);
+        let run = claimant.run(|seen| make(&key, seen)).await;
+        (key, run)
+    }
+
+    /// The run of a call that makes a value, unless the live one is kept.
+    async fn make<F: Future<Output = Made<V>>>(
+        self,
+        ask: Request,
+        mut keeps: impl FnMut(&V) -> bool,
+        init: impl FnOnce() -> F,
+    ) -> KeyRun<'a, K, V, S, Made<V>> {
+        let make = |_: &K, seen: Option<&Keyless<V>>| {
+            let keep = seen.is_some_and(|seen| keeps(&seen.value));
+            async move {
+                if keep {
+                    return Err(Outcome::Nothing);
+                }
+                init().await
+            }
+        };
+        self.run(ask, make).await
+    }
+
     /// The entry of the key if its value is kept; else one with a value that is made, if the call
     /// comes to lead.
     #[track_caller]
@@ -208,18 +236,12 @@ where
         self,
         ask: Request,
         mut keeps: impl FnMut(&V) -> bool,
-        make: impl FnOnce() -> Made<V>,
+        init: impl FnOnce() -> Made<V>,
     ) -> Result<Entry<K, V>, Outcome<V>> {
-        let selector = match self.present(&mut keeps) {
-            Ok(entry) => return Ok(entry),
-            Err(selector) => selector,
-        };
-        let (core, key) = (selector.cache.core(), selector.key.copy());
-        let run = Claimant::new(core, selector.key, ask).run(|seen| match seen {
-            Some(seen) if keeps(&seen.value) => Err(Outcome::Nothing),
-            _ => make(),
-        });
-        entry(key, conclude(run))
+        match self.present(&mut keeps) {
+            Ok(entry) => Ok(entry),
+            Err(selector) => entry(block_on(selector.make(ask, keeps, || async { init() }))),
+        }
     }
 
     /// The same as a task; `made` says what the output of the future means.
@@ -230,48 +252,26 @@ where
         init: impl FnOnce() -> F,
         made: impl FnOnce(F::Output) -> Made<V>,
     ) -> Result<Entry<K, V>, Outcome<V>> {
-        let selector = match self.present(&mut keeps) {
-            Ok(entry) => return Ok(entry),
-            Err(selector) => selector,
-        };
-        let (core, key) = (selector.cache.core(), selector.key.copy());
-        let make = |seen: Option<&Keyless<V>>| {
-            let keep = seen.is_some_and(|seen| keeps(&seen.value));
-            async move {
-                if keep {
-                    return Err(Outcome::Nothing);
-                }
-                made(init().await)
-            }
-        };
-        let run = Claimant::new(core, selector.key, ask).run_async(make).await;
-        entry(key, conclude(run))
+        match self.present(&mut keeps) {
+            Ok(entry) => Ok(entry),
+            Err(selector) => entry(
+                selector
+                    .make(ask, keeps, || async { made(init().await) })
+                    .await,
+            ),
+        }
     }
 
-    /// The key, and the run of a call that takes its turn.
-    #[track_caller]
-    fn compute<O>(
-        self,
-        may_wait: bool,
-        f: impl FnOnce(Option<Entry<K, V>>) -> O,
-    ) -> (K, CallRun<'a, K, V, S, O>) {
-        let (core, key) = (self.cache.core(), self.key.copy());
-        let run = Claimant::new(core, self.key, Request::turn(may_wait))
-            .run(|seen| f(seen.map(|seen| seen.clone().with_key(key.clone()))));
-        (key, run)
-    }
-
-    /// The same as a task.
-    async fn compute_async<F: Future>(
+    /// The run of a call that takes its turn.
+    async fn compute<F: Future>(
         self,
         may_wait: bool,
         f: impl FnOnce(Option<Entry<K, V>>) -> F,
-    ) -> (K, CallRun<'a, K, V, S, F::Output>) {
-        let (core, key) = (self.cache.core(), self.key.copy());
-        let run = Claimant::new(core, self.key, Request::turn(may_wait))
-            .run_async(|seen| f(seen.map(|seen| seen.clone().with_key(key.clone()))))
-            .await;
-        (key, run)
+    ) -> KeyRun<'a, K, V, S, F::Output> {
+        let make = |key: &K, seen: Option<&Keyless<V>>| {
+            f(seen.map(|seen| seen.clone().with_key(key.clone())))
+        };
+        self.run(Request::turn(may_wait), make).await
     }
 
     /// Returns the key's entry, or stores a new one with the default value.
@@ -599,8 +599,8 @@ where
     /// ```
     #[track_caller]
     pub fn and_upsert_with(self, f: impl FnOnce(Option<Entry<K, V>>) -> V) -> Entry<K, V> {
-        let (key, run) = self.compute(true, |seen| Keyless::made(f(seen)));
-        upsert(key, run)
+        let made = |seen| async { Keyless::made(f(seen)) };
+        upsert(block_on(self.compute(true, made)))
     }
 
     /// As [`and_upsert_with`](Self::and_upsert_with), with a closure that returns a future.
@@ -625,8 +625,7 @@ where
         F: Future<Output = V>,
     {
         let made = |seen| async { Keyless::made(f(seen).await) };
-        let (key, run) = self.compute_async(true, made).await;
-        upsert(key, run)
+        upsert(self.compute(true, made).await)
     }
 
     /// Shows the live entry to `f`, and does what `f` answers.
@@ -719,8 +718,8 @@ where
         self,
         f: impl FnOnce(Option<Entry<K, V>>) -> Result<Op<V>, E>,
     ) -> Result<CompResult<K, V>, E> {
-        let (key, run) = self.compute(true, |seen| f(seen).map(of_op));
-        apply(key, run)
+        let made = |seen| async { f(seen).map(of_op) };
+        apply(block_on(self.compute(true, made)))
     }
 
     /// As [`and_try_compute_with`](Self::and_try_compute_with), with a closure that returns a
@@ -753,8 +752,7 @@ where
         F: Future<Output = Result<Op<V>, E>>,
     {
         let made = |seen| async { f(seen).await.map(of_op) };
-        let (key, run) = self.compute_async(true, made).await;
-        apply(key, run)
+        apply(self.compute(true, made).await)
     }
 
     /// As [`and_try_compute_with`](Self::and_try_compute_with), but if another call loads or
@@ -785,8 +783,8 @@ where
         self,
         f: impl FnOnce(Option<Entry<K, V>>) -> Result<Op<V>, E>,
     ) -> Result<CompResult<K, V>, E> {
-        let (key, run) = self.compute(false, |seen| f(seen).map(of_op));
-        apply(key, run)
+        let made = |seen| async { f(seen).map(of_op) };
+        apply(block_on(self.compute(false, made)))
     }
 
     /// As [`and_try_compute_if_nobody_else`](Self::and_try_compute_if_nobody_else), with a closure
@@ -818,8 +816,7 @@ where
         F: Future<Output = Result<Op<V>, E>>,
     {
         let made = |seen| async { f(seen).await.map(of_op) };
-        let (key, run) = self.compute_async(false, made).await;
-        apply(key, run)
+        apply(self.compute(false, made).await)
     }
 }
 

@@ -6,6 +6,7 @@ use super::guard::Keyless;
 use super::key::{ByRef, Key, Owned};
 use super::run::{Made, conclude, fallible, of_option, of_result, of_value, or_error, sure};
 use super::state::{Outcome, Want};
+use super::wait::block_on;
 use crate::cache::Cache;
 use crate::operations::{Cloned, Lookup};
 use equivalent::Equivalent;
@@ -52,21 +53,21 @@ where
         let hash = self.core().hash(key.query());
         match Cloned::look_up_hashed(self.core(), hash, key.query()) {
             Some(value) => Ok(value),
-            None => self.load(hash, key, want, make),
+            None => self.load(hash, key.into_owned(), want, make),
         }
     }
 
     #[inline(never)]
     #[track_caller]
-    fn load<Y: Key<K>>(
+    fn load(
         &self,
         hash: u64,
-        key: Y,
+        key: K,
         want: Want,
         make: impl FnOnce() -> Made<V>,
     ) -> Result<V, Outcome<V>> {
-        let claimant = Claimant::new(self.core(), key, Request::value(want));
-        value(conclude(claimant.with_hash(hash).run(|_| make())))
+        let mut claimant = Claimant::new(self.core(), hash, key, Request::value(want));
+        value(conclude(block_on(claimant.run(|_| async { make() }))))
     }
 
     /// The future holds `init` once: moved on, it would take its room several times
@@ -80,11 +81,12 @@ where
         answer: impl FnOnce(Result<V, Outcome<V>>) -> R,
     ) -> impl Future<Output = R> {
         let mut init = Some(init);
-        let mut claimant = Claimant::new(self.core(), key, Request::value(want));
         async move {
-            if let Some(value) = self.get(claimant.key.query()) {
+            let (core, hash) = (self.core(), self.core().hash(key.query()));
+            if let Some(value) = Cloned::look_up_hashed(core, hash, key.query()) {
                 return answer(Ok(value));
             }
+            let mut claimant = Claimant::new(core, hash, key.into_owned(), Request::value(want));
             // SAFETY: this block has captured `init`, and is itself pinned while it runs. It
             // neither moves `init` nor names it again, so `init` stays where it is until it is
             // dropped there.
@@ -94,7 +96,7 @@ where
                 drop(init);
                 made(output)
             };
-            answer(value(conclude(claimant.run_async(code).await)))
+            answer(value(conclude(claimant.run(code).await)))
         }
     }
 
@@ -126,7 +128,7 @@ where
     #[inline]
     #[track_caller]
     pub fn get_with(&self, key: K, init: impl FnOnce() -> V) -> V {
-        sure(self.value(Owned(Some(key)), Want::Value, || of_value(init())))
+        sure(self.value(Owned(key), Want::Value, || of_value(init())))
     }
 
     /// As [`get_with`](Self::get_with), by a borrowed form of the key.
@@ -137,7 +139,7 @@ where
     ///
     /// # Cost
     ///
-    /// As `get_with`; the key is made owned only if this call loads.
+    /// As `get_with`; the key is made owned only after a miss.
     ///
     /// ```
     /// let cache: wheelhouse::Cache<String, u32> = wheelhouse::Cache::new(100);
@@ -150,7 +152,7 @@ where
     where
         Q: Equivalent<K> + Hash + ToOwned<Owned = K> + ?Sized,
     {
-        sure(self.value(ByRef::new(key), Want::Value, || of_value(init())))
+        sure(self.value(ByRef(key), Want::Value, || of_value(init())))
     }
 
     /// As [`get_with`](Self::get_with), if `init` makes a value. `None` is not stored. Waiting
@@ -172,7 +174,7 @@ where
     #[inline]
     #[track_caller]
     pub fn optionally_get_with(&self, key: K, init: impl FnOnce() -> Option<V>) -> Option<V> {
-        self.value(Owned(Some(key)), Want::Optional, || of_option(init()))
+        self.value(Owned(key), Want::Optional, || of_option(init()))
             .ok()
     }
 
@@ -200,7 +202,7 @@ where
     where
         Q: Equivalent<K> + Hash + ToOwned<Owned = K> + ?Sized,
     {
-        self.value(ByRef::new(key), Want::Optional, || of_option(init()))
+        self.value(ByRef(key), Want::Optional, || of_option(init()))
             .ok()
     }
 
@@ -233,7 +235,7 @@ where
     where
         E: Send + Sync + 'static,
     {
-        or_error(self.value(Owned(Some(key)), fallible::<E>(), || of_result(init())))
+        or_error(self.value(Owned(key), fallible::<E>(), || of_result(init())))
     }
 
     /// As [`try_get_with`](Self::try_get_with), by a borrowed form of the key.
@@ -266,7 +268,7 @@ where
         Q: Equivalent<K> + Hash + ToOwned<Owned = K> + ?Sized,
         E: Send + Sync + 'static,
     {
-        or_error(self.value(ByRef::new(key), fallible::<E>(), || of_result(init())))
+        or_error(self.value(ByRef(key), fallible::<E>(), || of_result(init())))
     }
 
     /// As [`get_with`](Self::get_with), with a future. On a hit it is dropped without being polled.
@@ -292,7 +294,7 @@ where
     /// # }
     /// ```
     pub fn get_with_async(&self, key: K, init: impl Future<Output = V>) -> impl Future<Output = V> {
-        self.value_async(Owned(Some(key)), Want::Value, init, of_value, sure)
+        self.value_async(Owned(key), Want::Value, init, of_value, sure)
     }
 
     /// As [`get_with_async`](Self::get_with_async), by a borrowed form of the key.
@@ -303,7 +305,7 @@ where
     ///
     /// # Cost
     ///
-    /// As `get_with_async`; the key is made owned only if this call loads.
+    /// As `get_with_async`; the key is made owned only after a miss.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -320,7 +322,7 @@ where
     where
         Q: Equivalent<K> + Hash + ToOwned<Owned = K> + ?Sized,
     {
-        self.value_async(ByRef::new(key), Want::Value, init, of_value, sure)
+        self.value_async(ByRef(key), Want::Value, init, of_value, sure)
     }
 
     /// As [`optionally_get_with`](Self::optionally_get_with), with a future.
@@ -345,7 +347,7 @@ where
         key: K,
         init: impl Future<Output = Option<V>>,
     ) -> impl Future<Output = Option<V>> {
-        let key = Owned(Some(key));
+        let key = Owned(key);
         self.value_async(key, Want::Optional, init, of_option, Result::ok)
     }
 
@@ -358,7 +360,7 @@ where
     ///
     /// # Cost
     ///
-    /// As `get_with_async`; the key is made owned only if this call loads.
+    /// As `get_with_async`; the key is made owned only after a miss.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -376,7 +378,7 @@ where
     where
         Q: Equivalent<K> + Hash + ToOwned<Owned = K> + ?Sized,
     {
-        self.value_async(ByRef::new(key), Want::Optional, init, of_option, Result::ok)
+        self.value_async(ByRef(key), Want::Optional, init, of_option, Result::ok)
     }
 
     /// As [`try_get_with`](Self::try_get_with), with a future.
@@ -409,7 +411,7 @@ where
     where
         E: Send + Sync + 'static,
     {
-        self.value_async(Owned(Some(key)), fallible::<E>(), init, of_result, or_error)
+        self.value_async(Owned(key), fallible::<E>(), init, of_result, or_error)
     }
 
     /// As [`try_get_with_async`](Self::try_get_with_async), by a borrowed form of the key.
@@ -424,7 +426,7 @@ where
     ///
     /// # Cost
     ///
-    /// As `get_with_async`; the key is made owned only if this call loads.
+    /// As `get_with_async`; the key is made owned only after a miss.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -443,6 +445,6 @@ where
         Q: Equivalent<K> + Hash + ToOwned<Owned = K> + ?Sized,
         E: Send + Sync + 'static,
     {
-        self.value_async(ByRef::new(key), fallible::<E>(), init, of_result, or_error)
+        self.value_async(ByRef(key), fallible::<E>(), init, of_result, or_error)
     }
 }

@@ -8,7 +8,7 @@
 
 use super::key::{CacheKey, CacheValue};
 use super::state::{Load, Outcome, Phase, Rest, RevokedBy, wake_all};
-use super::wait::mark_lead;
+use super::wait::Leading;
 use crate::compute::Entry;
 use crate::contain::contain;
 use crate::listener::RemovalCause;
@@ -18,7 +18,7 @@ use crate::node::NodePtr;
 use crate::operations::{Condition, Core, LifetimeSource, Visit, WeakHandle, write};
 use crate::shared::Shared;
 use crate::stats::Count;
-use crate::time;
+use crate::time::{self, NEVER};
 use std::hash::BuildHasher;
 use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -141,18 +141,6 @@ impl<V> Keyless<V> {
         Box::new(self.clone())
     }
 
-    /// The outcome of a run with this value, for the calls that wait for it.
-    fn outcome(&self) -> Outcome<V>
-    where
-        V: Clone,
-    {
-        Outcome::Value(Arc::new(Self {
-            fresh: false,
-            replaced: false,
-            ..self.clone()
-        }))
-    }
-
     pub(crate) fn with_key<K>(self, key: K) -> Entry<K, V> {
         Entry {
             key,
@@ -184,6 +172,10 @@ impl<K, V, H: Home<K, V>> Guard<K, V, H> {
             absent: false,
             on_drop: None,
         }
+    }
+
+    pub(super) fn home(&self) -> &H {
+        &self.home
     }
 
     pub(crate) fn load(&self) -> &Arc<Load<K, V>> {
@@ -257,7 +249,7 @@ impl<K, V, H: Home<K, V>> Guard<K, V, H> {
         drop(shard);
         drop((forgotten, failure));
         if goes_on && !rests {
-            core.watch_load(load, now);
+            core.watch_load(load);
         }
         wake_all(wakers);
     }
@@ -272,10 +264,11 @@ impl<K, V, H: Home<K, V>> Guard<K, V, H> {
         // If the ticker panics, waiters must be woken all the same.
         contain(|| {
             let began = self.load.began();
-            counters.load_took(time::elapsed(core.shared.clock.now(), began));
+            let took = time::elapsed(core.shared.clock.now(), began);
+            counters.add(Count::LoadNanos, took);
         });
         if failed {
-            counters.count(Count::FailedLoads);
+            counters.add(Count::FailedLoads, 1);
         }
     }
 
@@ -316,8 +309,8 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Guard<K, V,
         let Some(core) = self.core() else {
             return self.discard(None, own);
         };
-        // User code, all of it with no lock held. The mark: it may wait for a queued reload.
-        let _mark = mark_lead();
+        // User code, all of it with no lock held. It may wait for a queued reload.
+        let _leading = Leading::begin();
         let key = self.load.key().clone();
         let mut made = None;
         let outcome = {
@@ -334,9 +327,10 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Guard<K, V,
         };
         own.replaced = written.cause == Some(RemovalCause::Replaced);
         own.stored = written.is_stored();
-        own.left = time::time_left(written.now, written.deadline);
+        let deadline = if own.stored { written.deadline } else { NEVER };
+        own.left = time::time_left(written.now, deadline);
         let shared = if written.awaited {
-            let shared = catch_unwind(AssertUnwindSafe(|| self.share(&own)));
+            let shared = catch_unwind(AssertUnwindSafe(|| self.share(&own, deadline)));
             if !self.ended {
                 // A clone has panicked: the next of them leads.
                 self.end(&Outcome::Nothing, false);
@@ -356,10 +350,14 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Guard<K, V,
     /// Ends the run; the calls that share values get clones of this one.
     #[cold]
     #[inline(never)]
-    fn share(&mut self, value: &Keyless<V>) {
-        let shares = self.load.has_sharers();
-        let outcome = shares.then(|| value.outcome());
-        self.end(&outcome.unwrap_or(Outcome::Nothing), false);
+    fn share(&mut self, own: &Keyless<V>, deadline: u64) {
+        let mut outcome = Outcome::Nothing;
+        if self.load.has_sharers() {
+            let mut shared = own.clone();
+            (shared.fresh, shared.replaced) = (false, false);
+            outcome = Outcome::Value(Arc::new(shared), deadline);
+        }
+        self.end(&outcome, false);
     }
 
     /// Ends the run of a load that was revoked, or whose cache is gone: all waiters get the live
@@ -374,29 +372,33 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Guard<K, V,
         let (mut by, mut live) = (RevokedBy::Overwrite, None);
         if self.load.is_of_this_process() {
             live = core.and_then(|core| self.live(core));
-            self.share(live.as_deref().unwrap_or(&own));
+            let (shared, deadline) = match &live {
+                Some((live, deadline)) => (&**live, *deadline),
+                None => (&*own, NEVER),
+            };
+            self.share(shared, deadline);
             by = self.load.revoked().unwrap_or(by);
         }
-        let revoked = Some((by, live));
+        let revoked = Some((by, live.map(|(live, _)| live)));
         Filling { own, revoked }
     }
 
-    /// The live value that the key has, now that the load was revoked.
-    fn live(&self, core: &Core<K, V, H::Hasher>) -> Option<Box<Keyless<V>>> {
+    /// The live value that the key has, now that the load was revoked, and its deadline.
+    fn live(&self, core: &Core<K, V, H::Hasher>) -> Option<(Box<Keyless<V>>, u64)> {
         let (load, shared) = (&self.load, &core.shared);
         shared.count(Count::DiscardedLoads);
         let pin = shared.pin();
         let hit = shared.find_live(load.hash, load.key(), &pin)?;
         let mut live = Keyless::of_node(shared, hit.node);
         live.stored = false;
-        Some(live)
+        Some((live, hit.node.deadline()))
     }
 
     /// Removes the key's entry if the load is still current, and ends the run; waiters get `none`,
     /// or the live value if the load was revoked. Says for which cause an entry left; an error if
     /// the load was revoked.
     pub(crate) fn remove(mut self, none: Outcome<V>) -> Result<Option<RemovalCause>, Revoked> {
-        let _mark = mark_lead();
+        let _leading = Leading::begin();
         let Some(core) = self.core() else {
             self.end(&none, false);
             return Err(Revoked);
@@ -417,7 +419,7 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Guard<K, V,
         });
         let Ok(taken) = taken else {
             match self.live(&core) {
-                Some(live) => self.share(&live),
+                Some((live, deadline)) => self.share(&live, deadline),
                 None => self.end(&none, false),
             }
             return Err(Revoked);

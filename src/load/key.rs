@@ -1,5 +1,5 @@
-//! The key of a call that may load: owned, or borrowed and cloned only if the call loads. Also
-//! short names for the bounds that loads need on a cache's types.
+//! The key of a call that may load: owned, or borrowed and cloned on a miss. Also short names for
+//! the bounds that loads need on a cache's types.
 //!
 //! They are public only because other types name them: [`EntrySelector`](crate::EntrySelector) has
 //! a parameter for its key. Programs do not name them.
@@ -23,92 +23,51 @@ pub trait CacheHasher: BuildHasher + Send + Sync + 'static {}
 
 impl<S: BuildHasher + Send + Sync + 'static> CacheHasher for S {}
 
-/// A key that is looked up, and handed to the load if the call comes to lead.
+/// A key that is looked up, and owned by the call after a miss.
 pub trait Key<K> {
     type Query: Equivalent<K> + Hash + ?Sized;
 
-    /// The key in the form of the look-up; not after the owned key was taken.
+    /// The key in the form of the look-up.
     fn query(&self) -> &Self::Query;
 
-    /// The owned key, if it is there.
-    fn owned(&mut self) -> &mut Option<K>;
-
-    /// A copy of the owned key; not after it was taken.
-    fn copy(&self) -> K;
-
-    /// Copies the key of the load that has taken the owned key, if the look-up needs that one.
-    fn restore(&mut self, taken: &K);
-
-    /// Makes the owned key, with no lock held: it may take user code.
-    fn prepare(&mut self) {
-        if self.owned().is_none() {
-            *self.owned() = Some(self.copy());
-        }
-    }
-
-    /// The owned key; not after it was taken.
-    fn into_owned(mut self) -> K
-    where
-        Self: Sized,
-    {
-        self.owned().take().unwrap_or_else(|| self.copy())
-    }
+    /// The owned key.
+    fn into_owned(self) -> K;
 }
 
 /// A key that the caller gave away.
 #[derive(Debug)]
-pub struct Owned<K>(pub(crate) Option<K>);
+pub struct Owned<K>(pub(crate) K);
 
-impl<K: Hash + Eq + Clone> Key<K> for Owned<K> {
+impl<K: Hash + Eq> Key<K> for Owned<K> {
     type Query = K;
 
+    #[inline]
     fn query(&self) -> &K {
-        self.0.as_ref().expect("the key was handed to the load")
+        &self.0
     }
 
-    fn owned(&mut self) -> &mut Option<K> {
-        &mut self.0
-    }
-
-    fn copy(&self) -> K {
-        self.query().clone()
-    }
-
-    fn restore(&mut self, taken: &K) {
-        self.0.get_or_insert_with(|| taken.clone());
+    #[inline]
+    fn into_owned(self) -> K {
+        self.0
     }
 }
 
 /// A key that the caller keeps.
 #[derive(Debug)]
-pub struct ByRef<'q, Q: ?Sized, K> {
-    query: &'q Q,
-    owned: Option<K>,
-}
+pub struct ByRef<'q, Q: ?Sized>(pub(crate) &'q Q);
 
-impl<'q, Q: ?Sized, K> ByRef<'q, Q, K> {
-    pub(crate) fn new(query: &'q Q) -> Self {
-        Self { query, owned: None }
-    }
-}
-
-impl<K, Q> Key<K> for ByRef<'_, Q, K>
+impl<K, Q> Key<K> for ByRef<'_, Q>
 where
     Q: Equivalent<K> + Hash + ToOwned<Owned = K> + ?Sized,
 {
     type Query = Q;
 
+    #[inline]
     fn query(&self) -> &Q {
-        self.query
+        self.0
     }
 
-    fn owned(&mut self) -> &mut Option<K> {
-        &mut self.owned
+    fn into_owned(self) -> K {
+        self.0.to_owned()
     }
-
-    fn copy(&self) -> K {
-        self.query.to_owned()
-    }
-
-    fn restore(&mut self, _: &K) {}
 }

@@ -2,12 +2,11 @@
 
 use super::claim::{Claim, Claimant, Request};
 use super::guard::{Filling, Keyless, OwnedGuard};
-use super::key::Owned;
 use super::state::{Outcome, Want};
-use super::wait::{LeadMark, block_on, block_until, mark_lead};
+use super::wait::{LeaseMark, block_on, block_until, mark_lease};
 use crate::RandomState;
 use crate::cache::Cache;
-use crate::operations::LifetimeSource;
+use crate::operations::{Cloned, LifetimeSource, Lookup};
 use crate::stripe::thread_number;
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -53,7 +52,7 @@ pub enum Leased<K, V, S = RandomState> {
 pub struct Lease<K, V, S = RandomState> {
     guard: OwnedGuard<K, V, S>,
     /// Of the thread that got it.
-    _mark: LeadMark,
+    _mark: LeaseMark,
 }
 
 /// What became of a value that filled a [`Lease`]. There will be no other outcomes: a `match` needs
@@ -276,7 +275,8 @@ where
     }
 
     async fn lease_as(&self, key: K, may_wait: bool) -> Leased<K, V, S> {
-        if let Some(value) = self.get(&key) {
+        let (core, hash) = (self.core(), self.core().hash(&key));
+        if let Some(value) = Cloned::look_up_hashed(core, hash, &key) {
             return Leased::Found(value);
         }
         let ask = Request {
@@ -284,7 +284,7 @@ where
             ..Request::value(Want::Value)
         };
         // As a call of this handle, not of the lease: user code runs outside of the cache's gate.
-        let mut claimant = Claimant::new(self.core(), Owned(Some(key)), ask);
+        let mut claimant = Claimant::new(core, hash, key, ask);
         match poll_fn(|cx| claimant.poll_claim(cx)).await {
             Claim::Value(seen) => Leased::Found(seen.value),
             Claim::Failed(_) => unreachable!("it accepts values only"),
@@ -294,7 +294,7 @@ where
                 guard.load().set_leader(0);
                 Leased::Lease(Lease {
                     guard: guard.into_owned(self.downgrade()),
-                    _mark: mark_lead(),
+                    _mark: mark_lease(),
                 })
             }
         }

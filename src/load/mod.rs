@@ -17,7 +17,7 @@
 //! |------|---------|
 //! | [`state`], [`table`], [`cycle`] | below the map: one load and its waiters; the loads of a shard; threads that would wait for each other |
 //! | [`claim`], [`wait`], [`guard`] | the begin of a load, the waits for it, and its end |
-//! | [`run`], [`key`] | what is the same for all methods: a run of the user's code as a thread or as a task |
+//! | [`run`], [`key`] | what is the same for all methods, of threads and of tasks |
 //! | [`get_with`], [`entry`], [`bulk`], [`lease`] | the methods of `Cache` |
 //! | [`reload`] | loads over live entries, in the background |
 //!
@@ -90,5 +90,5 @@ pub use lease::{Filled, Lease, Leased};
 pub(crate) use bulk::{Keys, wrong_number_of_values};
 pub(crate) use claim::{Claim, Claimant, Over, Request};
 pub(crate) use guard::{Guard, Home, Keyless, OnDrop, OwnedGuard};
-pub(crate) use key::{ByRef, CacheHasher, CacheKey, CacheValue, Key, Owned};
+pub(crate) use key::{CacheHasher, CacheKey, CacheValue};
 pub(crate) use run::{Made, conclude_all, error_of, fallible, lead};

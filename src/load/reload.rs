@@ -38,7 +38,9 @@ impl<K, V, H: Home<K, V>> Guard<K, V, H> {
         load: &Arc<Load<K, V>>,
         on_drop: OnDrop<K, V, H::Hasher>,
     ) -> Option<Self> {
-        if !load.take_lead(Phase::Queued) {
+        // Its time begins in the same step: else it could be judged by how long it has waited.
+        let now = home.visit().map(|core| core.shared.clock.now());
+        if !load.take_lead(Phase::Queued, now.unwrap_or_else(|| load.began())) {
             return None;
         }
         let mut guard = Self::new(home, Arc::clone(load)).in_background(on_drop);
@@ -62,13 +64,17 @@ impl<K, V, H: Home<K, V>> Guard<K, V, H> {
     /// Starts the run, and its time: waiting for a thread or a task does not count. False if the
     /// cache is gone.
     pub(crate) fn begin_run(&self) -> bool {
-        let now = self.core().map(|core| core.shared.clock.now());
-        now.map(|now| self.load().set_began(now)).is_some()
+        let core = self.core();
+        if let Some(core) = &core {
+            self.load().set_began(core.shared.clock.now());
+            core.watch_load(self.load());
+        }
+        core.is_some()
     }
 
     /// What the policies are told of a value that the run has made: what the loader says about it,
     /// and how long it took.
-    pub(crate) fn from_load(
+    pub(crate) fn loaded(
         &self,
         lifetime: Option<Option<Duration>>,
         refresh: Option<Duration>,
@@ -152,17 +158,15 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Guard<K, V,
             set_refresh(node, refresh);
             hold.shard.change_loads(|loads| loads.seal(load));
             let outcome = WriteOutcome::of_change(&hold.shard, wanted, Some(now));
-            Ok(Ok(Some((time::time_left(now, wanted), outcome))))
+            Ok(Ok(Some((wanted, outcome))))
         });
         match moved {
             Err(Revoked) => drop(self.discard(Some(&core), old)),
             Ok(None) => drop(self.fill(old, LifetimeSource::Loaded(from))),
-            Ok(Some((left, outcome))) => {
-                (old.left, old.stored) = (left, true);
+            Ok(Some((deadline, outcome))) => {
+                old.stored = true;
                 // The value moves to the calls that share it, from box to box.
-                let shares = self.load().has_sharers();
-                let shared = shares.then(|| Outcome::Value(Arc::from(old)));
-                self.end(&shared.unwrap_or(Outcome::Nothing), false);
+                self.end(&Outcome::Value(Arc::from(old), deadline), false);
                 core.maintenance.after_write(&core.shared, outcome);
             }
         }

@@ -1,15 +1,15 @@
-//! The run of a call's code, as a thread or as a task, and what the call then returns. The methods
-//! differ in what their closures answer.
+//! The run of a call's code, and what the call then returns. The methods differ in what their
+//! closures answer.
 //!
-//! A thread runs a closure. In a task, the leader's own future is polled as a part of the call, and
-//! a waiter leaves its waker. No runtime is needed: a waiter that is told to lead polls its own
-//! closure's future.
+//! The leader's own future is polled as a part of the call, and a waiter leaves its waker. No
+//! runtime is needed: a waiter that is told to lead polls its own closure's future. The call of a
+//! thread is the same: it waits for a future whose code never has to wait.
 
 use super::claim::{Claim, Claimant};
 use super::guard::{Guard, Home, Keyless};
-use super::key::{CacheKey, CacheValue, Key};
+use super::key::{CacheKey, CacheValue};
 use super::state::{Outcome, Want};
-use super::wait::{in_loader, mark_lead};
+use super::wait::Leading;
 use crate::contain::contain;
 use crate::operations::LifetimeSource;
 use crate::stripe::thread_number;
@@ -27,33 +27,17 @@ use std::time::Duration;
 pub(crate) type Run<K, V, H, O> =
     Result<(Guard<K, V, H>, Option<Box<Keyless<V>>>, O), Claim<K, V, H>>;
 
-impl<K, V, H, Y> Claimant<K, V, H, Y>
+impl<K, V, H> Claimant<K, V, H>
 where
     K: CacheKey,
     V: CacheValue,
     H: Home<K, V, Hasher: BuildHasher>,
-    Y: Key<K>,
 {
-    /// Claims the key as a thread; runs `make` if the call leads.
-    #[track_caller]
-    pub(crate) fn run<O>(
-        &mut self,
-        make: impl FnOnce(Option<&Keyless<V>>) -> O,
-    ) -> Run<K, V, H, O> {
-        match self.claim() {
-            Claim::Guard(guard, seen) => {
-                let made = in_loader(|| make(seen.as_deref()));
-                Ok((guard, seen, made))
-            }
-            claim => Err(claim),
-        }
-    }
-
-    /// The same as a task, by the future that `make` makes. That is dropped before the guard: the
-    /// old leader's code has ended when the next leader starts.
+    /// Claims the key; if the call leads, runs its code: the future that `make` makes. That is
+    /// dropped before the guard: the old leader's code has ended when the next leader starts.
     // An `async fn` would have room for its arguments twice.
     #[expect(clippy::manual_async_fn)]
-    pub(crate) fn run_async<F: Future>(
+    pub(crate) fn run<F: Future>(
         &mut self,
         make: impl FnOnce(Option<&Keyless<V>>) -> F,
     ) -> impl Future<Output = Run<K, V, H, F::Output>> {
@@ -81,7 +65,7 @@ pub(crate) fn lead<'g, K: 'g, V: 'g, H: Home<K, V> + 'g, F: Future + ?Sized>(
     };
     poll_fn(move |cx| {
         lead(thread_number());
-        let _mark = mark_lead();
+        let _leading = Leading::begin();
         let polled = code.as_mut().poll(cx);
         if polled.is_pending() {
             lead(0);

@@ -55,7 +55,7 @@ impl Want {
     fn accepts<V>(self, outcome: &Outcome<V>) -> bool {
         match (self, outcome) {
             (Self::OwnTurn, _) | (_, Outcome::Nothing) => false,
-            (_, Outcome::Value(_)) => true,
+            (_, Outcome::Value(..)) => true,
             (Self::Optional | Self::LookUpAgain | Self::Any(_), Outcome::Absent) => true,
             (Self::Fallible(kind) | Self::Any(kind), Outcome::Error(error)) => {
                 (**error).type_id() == kind
@@ -71,7 +71,8 @@ pub(crate) type Outcome<V> = OutcomeOf<Arc<Entry<(), V>>>;
 
 #[derive(Clone, Debug)]
 pub(crate) enum OutcomeOf<T> {
-    Value(T),
+    /// With the deadline of the entry: the time that it has left counts from when a call takes it.
+    Value(T, u64),
     /// The closure said that there is no value.
     Absent,
     /// The closure's error.
@@ -183,13 +184,6 @@ impl<V> State<V> {
 
     fn take_waiter(&mut self, ticket: Ticket) -> Option<Option<Waker>> {
         (self.queues.iter_mut()).find_map(|(_, queue)| queue.remove(&ticket))
-    }
-
-    fn add(&mut self, ticket: Ticket, want: Want, waker: Option<Waker>) {
-        match self.queues.iter_mut().find(|(kind, _)| *kind == want) {
-            Some((_, queue)) => _ = queue.insert(ticket, waker),
-            None => self.queues.push((want, Queue::from([(ticket, waker)]))),
-        }
     }
 
     /// The longest-waiting waiter.
@@ -361,13 +355,14 @@ impl<K, V> Load<K, V> {
         self.is_current() || self.has_waiters()
     }
 
-    /// Takes the lead of a load that has none at work, but this `phase`. True for the first that
-    /// asks; false also if the load has come into another phase since.
-    pub(crate) fn take_lead(&self, phase: Phase) -> bool {
+    /// Takes the lead of a load that has none at work, but this `phase`: a run begins at `now`.
+    /// True for the first that asks; false also if the load has come into another phase since.
+    pub(crate) fn take_lead(&self, phase: Phase, now: u64) -> bool {
         let mut state = self.state();
         let is_free = state.phase == phase;
         if is_free {
             state.phase = Phase::Led;
+            self.set_began(now);
         }
         is_free
     }
@@ -384,8 +379,13 @@ impl<K, V> Load<K, V> {
         let mut state = self.state();
         let joins = even_queued || state.phase != Phase::Queued;
         if joins {
+            let at = state.queues.iter().position(|(kind, _)| *kind == want);
+            let at = at.unwrap_or_else(|| {
+                state.queues.push((want, Queue::new()));
+                state.queues.len() - 1
+            });
             // Its first poll leaves a waker: to clone one is user code.
-            state.add(ticket, want, None);
+            state.queues[at].1.insert(ticket, None);
         }
         joins
     }
@@ -507,7 +507,7 @@ impl<K, V> Load<K, V> {
         }
         // A write counts also if no waiter wants its value.
         let sealed = std::mem::take(&mut state.sealed);
-        let succeeded = sealed || matches!(outcome, Outcome::Value(_) | Outcome::Absent);
+        let succeeded = sealed || matches!(outcome, Outcome::Value(..) | Outcome::Absent);
         let forgotten = if succeeded { state.rest.take() } else { None };
         if state.phase == Phase::Over {
             if current && state.rest.is_some() {

@@ -11,8 +11,10 @@
 //! Whenever a call that waits wakes up, it checks whether the load is overdue. If it is, the call
 //! begins anew, and its load replaces the overdue one. No other call ends an overdue load; its
 //! waiters only have to wake in time. A thread wakes by itself. Tasks, and threads whose cache has
-//! a ticker of its own, do not. For these the cache asks the scheduler for a run at that moment,
-//! and the run wakes them.
+//! a ticker of its own, do not. So the begin of each run of a load, and each offer of the lead,
+//! asks the scheduler for a run at the moment at which the load will be overdue, whether calls wait
+//! for it or not ([`Core::watch_load`]). That run wakes its waiters, and asks for the next such
+//! moment of all loads that the tables list.
 //!
 //! [`cycle`]: super::cycle
 
@@ -22,10 +24,11 @@ use crate::contain::contain;
 use crate::operations::Core;
 use crate::shared::about;
 use crate::stripe::cores;
-use crate::sync::{IS_MODEL, Ordering, Parker};
+use crate::sync::{IS_MODEL, OwnParker, Parker};
 use crate::time;
 use std::cell::Cell;
 use std::future::Future;
+use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::pin::pin;
 use std::ptr;
@@ -51,48 +54,74 @@ struct Awaited {
 }
 
 thread_local! {
-    /// The data of the waker of the call that blocks the thread until a future is ready, or null.
+    /// The data of the waker of the call that blocks the thread until a future is ready; or
+    /// [`LOADER`], in the blocking code of a load; else null.
     static BLOCKING_CALL: Cell<*const ()> = const { Cell::new(ptr::null()) };
     /// What the last poll with that waker has noted; that call takes it out. Without a destructor:
     /// the destructors of other thread-locals may load, too.
     static AWAITED: Cell<ManuallyDrop<Option<Awaited>>> =
         const { Cell::new(ManuallyDrop::new(None)) };
-    /// Referenced by each run of the blocking code of a load.
-    static LOADERS: Rc<()> = Rc::default();
-    /// Referenced by each [`LeadMark`].
-    static LEADS: Arc<()> = Arc::default();
+    /// How many loads the thread is leading just now.
+    static LEADING: Cell<usize> = const { Cell::new(0) };
+    /// Referenced by each [`LeaseMark`].
+    static LEASES: Arc<()> = Arc::default();
 }
+
+/// Stands for the waker of the code of a load: no waker has this address.
+const LOADER: *const () = ptr::without_provenance(1);
 
 /// A call that blocks its thread, as long as it does: it keeps the waker of the call around it.
 struct BlockingCall(*const ());
 
-impl Drop for BlockingCall {
-    fn drop(&mut self) {
-        _ = BLOCKING_CALL.try_with(|call| call.set(self.0));
+impl BlockingCall {
+    fn begin(waker: *const ()) -> Self {
+        Self(BLOCKING_CALL.replace(waker))
     }
 }
 
-/// A mark that the calling thread leads a load, as long as the mark is kept: in a poll, which must
-/// not block but may do so all the same, and by a lease.
-pub(crate) type LeadMark = Option<Arc<()>>;
-
-pub(crate) fn mark_lead() -> LeadMark {
-    LEADS.try_with(Arc::clone).ok()
+impl Drop for BlockingCall {
+    fn drop(&mut self) {
+        BLOCKING_CALL.set(self.0);
+    }
 }
 
-/// Whether a load that waits for a thread could wait for the calling thread: it runs the blocking
-/// code of a load, or leads a load in another way and is in a call that blocks.
+/// The calling thread leads a load, as long as this is kept: in a poll, which must not block but
+/// may do so all the same.
+pub(crate) struct Leading(PhantomData<*const ()>);
+
+impl Leading {
+    #[inline]
+    pub(crate) fn begin() -> Self {
+        LEADING.set(LEADING.get() + 1);
+        Self(PhantomData)
+    }
+}
+
+impl Drop for Leading {
+    #[inline]
+    fn drop(&mut self) {
+        LEADING.set(LEADING.get() - 1);
+    }
+}
+
+/// A mark that the thread which has made it leads a load by a lease, as long as the mark is kept.
+pub(crate) type LeaseMark = Option<Arc<()>>;
+
+pub(crate) fn mark_lease() -> LeaseMark {
+    LEASES.try_with(Arc::clone).ok()
+}
+
+/// Whether a load that waits for a thread could wait for the calling thread: it leads a load, and
+/// is in code that blocks.
 pub(crate) fn runs_loader() -> bool {
-    let loads = || LOADERS.try_with(|marks| Rc::strong_count(marks) > 1);
-    let leads = || LEADS.try_with(|marks| Arc::strong_count(marks) > 1);
-    let blocks = || BLOCKING_CALL.try_with(|call| !call.get().is_null());
-    loads().unwrap_or(false) || blocks().unwrap_or(false) && leads().unwrap_or(false)
+    let leases = || LEASES.try_with(|marks| Arc::strong_count(marks) > 1);
+    !BLOCKING_CALL.get().is_null() && (LEADING.get() > 0 || leases().unwrap_or(false))
 }
 
 /// Runs the blocking code of a load.
 #[inline]
 pub(crate) fn in_loader<R>(load: impl FnOnce() -> R) -> R {
-    let _mark = LOADERS.try_with(Rc::clone);
+    let _call = BlockingCall::begin(LOADER);
     load()
 }
 
@@ -117,8 +146,8 @@ where
         return false;
     }
     let name = core.and_then(|core| core.shared.name.as_ref());
-    let is_blocking = |call: &Cell<*const ()>| !call.get().is_null() && call.get() == waker.data();
-    if !IS_MODEL && BLOCKING_CALL.try_with(is_blocking).unwrap_or(false) {
+    let call = BLOCKING_CALL.get();
+    if !IS_MODEL && !call.is_null() && call == waker.data() {
         let [least, most] = PATIENCE;
         let awaited = Awaited {
             load: Arc::<Load<K, V>>::clone(load),
@@ -127,7 +156,8 @@ where
             patience: left.map(|left| left.clamp(least, most)),
             name: name.cloned(),
         };
-        AWAITED.set(ManuallyDrop::new(Some(awaited)));
+        let former = AWAITED.replace(ManuallyDrop::new(Some(awaited)));
+        drop(ManuallyDrop::into_inner(former));
     } else if load.is_led_by_caller() {
         panic!("{}", about(name.map(|name| &**name), &fault(0, load.hash)));
     }
@@ -155,22 +185,22 @@ pub(crate) fn block_until<F: Future>(
     until: Option<Instant>,
 ) -> Result<Option<F::Output>, String> {
     // A call inside a poll of another call takes no wake-up from it.
-    let outer = BLOCKING_CALL.try_with(Cell::get).unwrap_or(ptr::null());
-    let parker = if outer.is_null() {
+    let own = if BLOCKING_CALL.get().is_null() {
         Parker::own()
     } else {
-        Arc::default()
+        Rc::default()
     };
-    let waker = Waker::from(Arc::clone(&parker));
-    let mut cx = Context::from_waker(&waker);
+    let OwnParker { parker, waker } = &*own;
+    let mut cx = Context::from_waker(waker);
     let mut future = pin!(future);
-    let (_call, mut spins_until) = (BlockingCall(outer), None);
-    _ = BLOCKING_CALL.try_with(|call| call.set(waker.data()));
+    let (_call, mut spins_until) = (BlockingCall::begin(waker.data()), None);
     loop {
-        if let Poll::Ready(output) = future.as_mut().poll(&mut cx) {
+        let polled = future.as_mut().poll(&mut cx);
+        // Also if the poll has noted a wait and gone on.
+        let awaited = ManuallyDrop::into_inner(AWAITED.take());
+        if let Poll::Ready(output) = polled {
             return Ok(Some(output));
         }
-        let awaited = ManuallyDrop::into_inner(AWAITED.take());
         // Spin before the wait is noted for others: a short turn ends sooner than a thread could
         // fall asleep. A thread that is not among the next would only take the processor from the
         // threads before it.
@@ -224,14 +254,12 @@ impl<K, V, S> Core<K, V, S> {
         self.time_to_overdue(load, now) == Some(Duration::ZERO)
     }
 
-    /// Makes the waiters of a load wake when it becomes overdue, which have joined it before. A
-    /// panic of the scheduler's alarm is caught.
-    pub(super) fn watch_load(&self, load: &Load<K, V>, now: u64) {
+    /// Has the scheduler run when a load becomes overdue, whose run has just begun: calls may come
+    /// to wait for it. The load stands in the table by now, so a run that the scheduler has begun
+    /// before this asks for the next finds it there. A panic of the scheduler's alarm is caught.
+    pub(super) fn watch_load(&self, load: &Load<K, V>) {
         if let Some(deadline) = self.overdue_at(load) {
-            // Before the look at what is armed: either that sees that the run has taken the moment
-            // armed, and asks for another, or the run sees this. SeqCst, partner: `run_overdue`.
-            self.waits_for_overdue.store(true, Ordering::SeqCst);
-            contain(|| self.maintenance.waking.request_by(deadline, now));
+            contain(|| self.maintenance.waking.request_by(deadline, load.began()));
         }
     }
 
@@ -240,30 +268,17 @@ impl<K, V, S> Core<K, V, S> {
     pub(crate) fn run_overdue(&self) -> Option<Duration> {
         self.lifetimes.limits.load_timeout?;
         let now = self.shared.clock.now();
-        // SeqCst, partner: `watch_load`. After the run has taken the moment armed, and after the
-        // clock, whose ticker may panic.
-        if !self.waits_for_overdue.swap(false, Ordering::SeqCst) {
-            return None;
-        }
-        let mut next: Option<Duration> = None;
-        for shard in 0..self.shared.map.shards() {
-            for load in self.shared.map.loads_of(shard) {
-                if !load.has_waiters() {
-                    continue;
-                }
-                // A waiter that wakes may wait on: the next run looks at it again.
-                self.waits_for_overdue.store(true, Ordering::SeqCst);
-                if self.is_overdue(&load, now) {
-                    load.wake_waiters();
-                } else {
-                    self.watch_load(&load, now);
-                    next = next
-                        .into_iter()
-                        .chain(self.time_to_overdue(&load, now))
-                        .min();
-                }
+        let shards = 0..self.shared.map.shards();
+        let loads = shards.flat_map(|shard| self.shared.map.loads_of(shard));
+        let left = loads.filter_map(|load| {
+            let left = self.time_to_overdue(&load, now)?;
+            if left.is_zero() {
+                load.wake_waiters();
+                return None;
             }
-        }
-        next
+            self.watch_load(&load);
+            Some(left)
+        });
+        left.min()
     }
 }

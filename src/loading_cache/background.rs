@@ -10,8 +10,8 @@ use crate::contain::contain;
 use crate::load::state::{RevokedBy, Verdict, Want};
 use crate::load::wait::{block_on, runs_loader};
 use crate::load::{
-    ByRef, CacheHasher, CacheKey, CacheValue, Claim, Claimant, Guard, Key, Keys, Over, Owned,
-    OwnedGuard, Request, conclude_all, fallible, lead, wrong_number_of_values,
+    CacheHasher, CacheKey, CacheValue, Claim, Claimant, Guard, Keys, Over, OwnedGuard, Request,
+    conclude_all, fallible, lead, wrong_number_of_values,
 };
 use crate::operations::WeakHandle;
 use equivalent::Equivalent;
@@ -101,29 +101,27 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher> Inner
 }
 
 /// A call for the value of a key whose load runs in the background. It keeps no cache alive.
-pub(super) struct Call<K, V, E, S, Y: Key<K>> {
+pub(super) struct Call<K, V, E, S> {
     /// What it asks for is what it takes from another call's load. From its own it takes whatever
     /// comes.
-    claimant: Claimant<K, V, WeakHandle<K, V, S>, Y>,
+    claimant: Claimant<K, V, WeakHandle<K, V, S>>,
     inner: Weak<Inner<K, V, E, S>>,
     /// For a call that loads its keys by the loader's `load_many`.
     many: Option<WrongNumber>,
     /// Whether it has begun the load that it waits for.
     began: bool,
-    /// Whether it has gone on from a late load to a newer one.
-    switched: bool,
 }
 
-impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher, Y: Key<K>>
-    Call<K, V, E, S, Y>
-{
-    pub(super) fn new(cache: &LoadingCache<K, V, E, S>, key: Y, ask: Request) -> Self {
+impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher> Call<K, V, E, S> {
+    pub(super) fn new(
+        cache: &LoadingCache<K, V, E, S>,
+        claimant: Claimant<K, V, WeakHandle<K, V, S>>,
+    ) -> Self {
         Self {
-            claimant: Claimant::new(cache.cache.downgrade(), key, ask),
+            claimant,
             inner: Arc::downgrade(&cache.inner),
             many: None,
             began: false,
-            switched: false,
         }
     }
 
@@ -153,7 +151,7 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher, Y: Ke
     }
 
     /// The call's answer, when the load that it waits for has ended, or the one that the key has
-    /// then. From an overdue load of another call it goes on once, with the newer load.
+    /// then. From an overdue load of another call it goes on, with the newer load.
     pub(super) fn poll(&mut self, cx: &Context<'_>) -> Poll<Answer<V, E>> {
         loop {
             let polled = self.claimant.poll_verdict(cx);
@@ -162,22 +160,17 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher, Y: Ke
                 continue;
             }
             let told = ready!(polled);
-            if let Some(load) = self.claimant.awaited()
-                && matches!(told, Some(Verdict::Retry) | None)
-            {
-                let revoked = load.revoked();
-                let late = revoked.map_or(told.is_none(), |by| by == RevokedBy::NewerLoad);
-                // So has a refresh timed out that did not begin the load.
-                let ask = &mut self.claimant.ask;
-                let timed_out = revoked.is_none() && (self.began || ask.over == Over::Any);
-                if late && (self.switched || timed_out) {
+            let revoked = self.claimant.awaited().map(|load| load.revoked());
+            let ask = &mut self.claimant.ask;
+            match revoked {
+                // It is overdue, and no newer load has taken its place. So has a refresh timed out
+                // that did not begin the load.
+                Some(None) if told.is_none() && (self.began || ask.over == Over::Any) => {
                     return Poll::Ready(Err(LoadError::TimedOut));
                 }
-                self.switched |= late;
                 // A refresh takes what a write has stored meanwhile.
-                if revoked.is_some() && !late {
-                    ask.over = Over::Absent;
-                }
+                Some(Some(by)) if by != RevokedBy::NewerLoad => ask.over = Over::Absent,
+                _ => (),
             }
             if let Some(answer) = self.claim(told) {
                 return Poll::Ready(answer);
@@ -212,8 +205,8 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
             heeds_failures: true,
             ..Request::value(fallible::<LoadError<E>>())
         };
-        for &(_, place) in &keys.missing {
-            let mut claimant = Claimant::new(core, ByRef::new(&keys.keys[place]), ask);
+        for &(hash, place) in &keys.missing {
+            let mut claimant = Claimant::new(core, hash, keys.keys[place].clone(), ask);
             if let Some(claim @ Claim::Failed(_)) = claimant.step(None) {
                 _ = answer(claim)?;
             }
@@ -228,23 +221,23 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
         mut keys: Keys<K, Loaded<V>>,
     ) -> Result<Vec<Option<Loaded<V>>>, LoadError<E>> {
         let wrong = WrongNumber::default();
-        let call = || {
-            let mut call = Call::new(self, Owned(None), Request::value(Want::LookUpAgain));
-            call.many = Some(Arc::clone(&wrong));
-            call
+        let call = |claimant| Call {
+            many: Some(Arc::clone(&wrong)),
+            ..Call::new(self, claimant)
         };
         let (mut led, waits) = keys.claim(&self.cache.downgrade());
         led.sort_unstable_by_key(|(place, _)| *place);
         let (mut guards, mut calls) = (Vec::new(), Vec::new());
         for (place, guard) in led {
-            let mut call = call();
+            let ask = Request::value(Want::LookUpAgain);
+            let mut call = call(Claimant::of_guard(&guard, ask));
             call.wait_for_own(&guard);
             guards.push(guard);
             calls.push((place, call));
         }
         self.inner.launch_many(guards, &wrong);
         for (place, claimant) in waits {
-            calls.push((place, Call { claimant, ..call() }));
+            calls.push((place, call(claimant)));
         }
         for (place, mut call) in calls {
             let answer = poll_fn(|cx| call.poll(cx)).await;
@@ -267,14 +260,14 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
         let Some(hit) = core.shared.find_live(hash, key, &pin) else {
             return;
         };
-        let key = Owned(Some(hit.node.key().clone()));
+        let key = hit.node.key().clone();
         drop(pin);
         let ask = Request {
             over: Over::Stale,
             may_wait: false,
             ..Request::value(Want::Value)
         };
-        let claim = Claimant::new(self.cache.downgrade(), key, ask).step(None);
+        let claim = Claimant::new(self.cache.downgrade(), hash, key, ask).step(None);
         if let Some(Claim::Guard(guard, _)) = claim {
             self.inner.launch(guard);
         }

@@ -3,7 +3,7 @@
 use super::loader::{Change, LoadError, Loaded, Loader, Reloaded, Reply};
 use crate::contain::contain;
 use crate::load::state::{Load, Outcome};
-use crate::load::wait::{in_loader, mark_lead};
+use crate::load::wait::{Leading, in_loader};
 use crate::load::{CacheHasher, CacheKey, CacheValue, Claim, Guard, Home, Keyless, Made, error_of};
 use crate::operations::{Core, LifetimeSource};
 use crate::stripe::thread_number;
@@ -50,7 +50,7 @@ where
     E: Send + Sync + 'static,
     H: Home<K, V, Hasher: CacheHasher>,
 {
-    let (old, _mark) = (guard.old(), mark_lead());
+    let (old, _leading) = (guard.old(), Leading::begin());
     guard.load().set_leader(thread_number());
     let key = guard.load().key();
     let reply = caught(|| match &old {
@@ -67,7 +67,7 @@ pub(super) fn of_loaded<K, V, E: Send + Sync + 'static, H: Home<K, V>>(
 ) -> Made<V> {
     match loaded {
         Ok(Some(loaded)) => {
-            let from = guard.from_load(loaded.lifetime, loaded.refresh);
+            let from = guard.loaded(loaded.lifetime, loaded.refresh);
             Ok((Keyless::made(loaded.value), LifetimeSource::Loaded(from)))
         }
         Ok(None) => Err(Outcome::Absent),
@@ -95,7 +95,7 @@ where
             return Err(error);
         }
     };
-    let mut from = guard.from_load(lifetime, refresh);
+    let mut from = guard.loaded(lifetime, refresh);
     match (change, old) {
         (Change::New(value), _) => {
             let filling = guard.fill(value, LifetimeSource::Loaded(from));

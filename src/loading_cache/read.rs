@@ -5,7 +5,7 @@ use super::call::{answer, caught, of_loaded, run_here};
 use super::loader::LoadError;
 use super::{Inner, LoadingCache};
 use crate::load::wait::block_on;
-use crate::load::{ByRef, Claim, Claimant, Keyless, Keys, Over, Owned, Request, fallible};
+use crate::load::{Claim, Claimant, Keyless, Keys, Over, Request, fallible};
 use crate::operations::{Lookup, Timed};
 use equivalent::Equivalent;
 use std::borrow::ToOwned;
@@ -35,7 +35,7 @@ where
     ///
     /// If a load of an [`AsyncLoader`](crate::AsyncLoader) that this call has begun takes longer
     /// than [`load_timeout`](crate::LoadingBuilder::load_timeout). If the load of another call
-    /// becomes overdue, a call that waits for it waits once more, for the newer load.
+    /// becomes overdue, a call that waits for it goes on with a newer load, which it may begin.
     ///
     /// # Panics
     ///
@@ -84,14 +84,16 @@ where
             heeds_failures: true,
             ..Request::value(fallible::<LoadError<E>>())
         };
-        let key = ByRef::new(key);
+        let (core, key) = (self.cache.core(), key.to_owned());
+        let hash = core.hash(&key);
         let answer = match &**self.inner {
             Inner::Tasks(..) => {
-                let mut call = Call::new(self, key, ask);
+                let claimant = Claimant::new(self.cache.downgrade(), hash, key, ask);
+                let mut call = Call::new(self, claimant);
                 poll_fn(|cx| call.poll(cx)).await
             }
             Inner::Threads(threads) => {
-                let mut claimant = Claimant::new(self.cache.core(), key, ask);
+                let mut claimant = Claimant::new(core, hash, key, ask);
                 match poll_fn(|cx| claimant.poll_claim(cx)).await {
                     Claim::Guard(guard, _) => run_here(&*threads.loader, guard),
                     claim => answer(claim),
@@ -205,7 +207,9 @@ where
             over: Over::Any,
             ..Request::value(anything::<E>())
         };
-        let mut call = Call::new(self, Owned(Some(key)), ask);
+        let hash = self.cache.core().hash(&key);
+        let claimant = Claimant::new(self.cache.downgrade(), hash, key, ask);
+        let mut call = Call::new(self, claimant);
         let answer = call.claim(None);
         debug_assert!(answer.is_none(), "it runs over an entry");
         let outcome = poll_fn(move |cx| call.poll(cx));

@@ -10,7 +10,7 @@ use crate::maintenance::Maintenance;
 use crate::refresh::{FailureBackoff, Refresh};
 use crate::scheduler::{self, Delivery, Task};
 use crate::shared::Shared;
-use crate::sync::{AtomicBool, AtomicUsize};
+use crate::sync::AtomicUsize;
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,8 +31,6 @@ pub(crate) struct Core<K, V, S> {
     /// How long failures of loads are remembered.
     pub(crate) failure_backoff: Option<FailureBackoff>,
     pub(crate) maintenance: Maintenance<K, V>,
-    /// Whether calls may wait for a load that becomes overdue (`load/wait.rs`).
-    pub(crate) waits_for_overdue: AtomicBool,
     /// How many handles there are.
     pub(crate) handles: AtomicUsize,
 }
@@ -58,7 +56,6 @@ impl<K, V, S> Core<K, V, S> {
             refresh: None,
             failure_backoff: None,
             maintenance,
-            waits_for_overdue: AtomicBool::new(false),
             handles: AtomicUsize::new(1),
         }
     }

@@ -61,7 +61,7 @@ mod explored;
 pub(crate) use explored::*;
 #[cfg(not(any(wheelhouse_loom, wheelhouse_shuttle)))]
 pub(crate) use latch::{ShortMutex, ShortMutexGuard};
-pub(crate) use parker::Parker;
+pub(crate) use parker::{OwnParker, Parker};
 #[cfg(not(any(wheelhouse_loom, wheelhouse_shuttle)))]
 pub(crate) use plain::*;
 pub(crate) use std::sync::atomic::Ordering;

@@ -15,8 +15,9 @@
 
 use super::{Condvar, IS_MODEL, Mutex, thread_local};
 use std::mem;
+use std::rc::Rc;
 use std::sync::Arc;
-use std::task::Wake;
+use std::task::{Wake, Waker};
 use std::time::{Duration, Instant};
 
 /// How long a thread spins at most: about as long as a sleeping thread takes to run again, after it
@@ -34,19 +35,33 @@ pub(crate) struct Parker {
     changed: Condvar,
 }
 
+/// A parker, and the waker that wakes it.
+pub(crate) struct OwnParker {
+    pub(crate) parker: Arc<Parker>,
+    pub(crate) waker: Waker,
+}
+
+impl Default for OwnParker {
+    fn default() -> Self {
+        let parker = Arc::<Parker>::default();
+        let waker = Waker::from(Arc::clone(&parker));
+        Self { parker, waker }
+    }
+}
+
 thread_local! {
-    static OWN: Arc<Parker> = Arc::default();
+    static OWN: Rc<OwnParker> = Rc::default();
 }
 
 impl Parker {
     /// The calling thread's own parker. It may still hold a wake-up from an earlier wait, so the
     /// caller checks its condition after each wake-up.
-    pub(crate) fn own() -> Arc<Self> {
+    pub(crate) fn own() -> Rc<OwnParker> {
         // An explorer's objects must not outlive the schedule in which they were made.
         if IS_MODEL {
-            return Arc::default();
+            return Rc::default();
         }
-        OWN.try_with(Arc::clone).unwrap_or_default()
+        OWN.try_with(Rc::clone).unwrap_or_default()
     }
 
     /// Waits for a wake-up, for `most` at most, and consumes it.

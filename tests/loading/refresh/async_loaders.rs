@@ -9,8 +9,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 use tokio::sync::Semaphore;
 use wheelhouse::{
-    AsyncLoader, Cache, LoadError, Loaded, LoadingCache, ManualTicker, Reloaded, async_loader_fn,
-    refresh,
+    Alarm, AsyncLoader, Cache, Leased, LoadError, Loaded, LoadingCache, MaintenanceTask,
+    ManualTicker, Reloaded, Scheduler, async_loader_fn, refresh,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -34,6 +34,23 @@ struct Bell(AtomicUsize);
 impl Wake for Bell {
     fn wake(self: Arc<Self>) {
         self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// A scheduler that keeps the maintenance task of the last request.
+#[derive(Clone, Default)]
+struct Note(Arc<Mutex<Option<MaintenanceTask>>>);
+
+impl Note {
+    fn run(&self) {
+        let task = self.0.lock().unwrap().take();
+        task.expect("a run was asked for").run();
+    }
+}
+
+impl Alarm for Note {
+    fn set(&self, _: Duration, task: MaintenanceTask) {
+        *self.0.lock().unwrap() = Some(task);
     }
 }
 
@@ -403,6 +420,56 @@ fn a_time_out_lets_the_next_call_load() {
     assert_eq!(tasks.run(), 0);
     assert_eq!(users.cache().stats().loads_discarded(), 1, "the late one");
     assert_eq!(users.cache().get(&1), Some(12));
+}
+
+/// The task of a load begins to run at the very moment at which the load was overdue: its time
+/// begins anew, and the calls that wait are woken at a new moment.
+#[test]
+fn a_load_that_begins_to_run_when_it_is_overdue_times_out_later() {
+    let (backend, time, tasks) = (
+        Arc::<Backend>::default(),
+        ManualTicker::new(),
+        Tasks::default(),
+    );
+    let alarm = Note::default();
+    let users: Users = Cache::builder()
+        .ticker(time.clone())
+        .scheduler(Scheduler::custom(alarm.clone()))
+        .loading(Remote(Arc::clone(&backend)))
+        .load_timeout(5 * SECOND)
+        .spawner(tasks.spawner())
+        .build();
+    let bell = Arc::<Bell>::default();
+    let mut call = pin!(users.get_async(&1));
+    assert!(poll(call.as_mut(), &bell).is_pending());
+    time.advance(5 * SECOND);
+    alarm.run();
+    assert_eq!(bell.0.load(Ordering::SeqCst), 1, "it is overdue");
+    assert_eq!(tasks.run(), 1, "its task begins");
+    assert!(poll(call.as_mut(), &bell).is_pending());
+    time.advance(5 * SECOND);
+    alarm.run();
+    assert_eq!(bell.0.load(Ordering::SeqCst), 2);
+    assert_eq!(poll(call, &bell), Poll::Ready(Err(LoadError::TimedOut)));
+}
+
+/// Else the key would be held up until it is polled.
+#[test]
+fn a_refresh_that_is_not_polled_is_not_told_to_lead() {
+    let tasks = Tasks::default();
+    let (users, backend, _) = rig(tasks.spawner());
+    let lease = users.cache().lease(1);
+    let mut refresh = pin!(users.refresh(1));
+    drop(lease);
+    assert!(matches!(
+        users.cache().lease_timeout(1, Duration::ZERO),
+        Leased::Lease(_)
+    ));
+    let bell = Arc::<Bell>::default();
+    assert!(poll(refresh.as_mut(), &bell).is_pending());
+    backend.permits.add_permits(1);
+    assert_eq!(tasks.run(), 0);
+    assert_eq!(poll(refresh.as_mut(), &bell), Poll::Ready(Ok(Some(10))));
 }
 
 #[test]

@@ -10,8 +10,8 @@ use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 use wheelhouse::compute::Op;
 use wheelhouse::{
-    Cache, Leased, LoadingCache, ManualTicker, RemovalCause, Ticker, async_loader_fn, loader_fn,
-    refresh,
+    Alarm, Cache, Leased, LoadingCache, MaintenanceTask, ManualTicker, RemovalCause, Scheduler,
+    async_loader_fn, loader_fn, refresh,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -969,17 +969,18 @@ type Hook = Box<dyn Fn() -> bool>;
 
 thread_local!(static HOOK: std::cell::RefCell<Option<Hook>> = std::cell::RefCell::default());
 
-/// A clock that calls the hook of the thread that reads it, until that is done.
-struct HookedClock(Instant);
+/// An alarm that calls the hook of the thread that sets it, until that is done.
+#[derive(Clone, Default)]
+struct HookedAlarm(Arc<Mutex<Option<MaintenanceTask>>>);
 
-impl Ticker for HookedClock {
-    fn nanos(&self) -> u64 {
+impl Alarm for HookedAlarm {
+    fn set(&self, _: Duration, task: MaintenanceTask) {
+        *self.0.lock().unwrap() = Some(task);
         if let Some(hook) = HOOK.take()
             && !hook()
         {
             HOOK.set(Some(hook));
         }
-        self.0.elapsed().as_nanos() as u64
     }
 }
 
@@ -988,16 +989,20 @@ impl Ticker for HookedClock {
 #[test]
 fn a_loader_may_wait_for_a_refresh_that_is_not_queued_yet() {
     let own: Arc<OnceLock<LoadingCache<u64, u64, ()>>> = Arc::default();
-    let cache = Arc::clone(&own);
+    let (cache, alarm) = (Arc::clone(&own), HookedAlarm::default());
     let users: LoadingCache<u64, u64, ()> = Cache::builder()
         .record_stats()
-        .ticker(HookedClock(Instant::now()))
+        .scheduler(Scheduler::custom(alarm.clone()))
+        .load_timeout(100 * SECOND)
         .loading(loader_fn(move |key: &u64| match cache.get() {
             Some(users) if *key == 1 => users.refresh(2).wait().map_err(drop)?.ok_or(()),
             _ => Ok(*key),
         }))
         .build();
     assert_eq!((users.get(&1).unwrap(), users.get(&2).unwrap()), (1, 2));
+    // No run is arranged any more: the begin of the next load sets the alarm.
+    let task = alarm.0.lock().unwrap().take();
+    task.expect("the alarm was set").run();
     own.set(users.clone()).ok().unwrap();
     let (done, ends) = std::sync::mpsc::channel();
     thread::spawn(move || {
