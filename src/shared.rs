@@ -155,8 +155,8 @@ impl<K, V> Shared<K, V> {
             return;
         };
         match old {
-            Some((_, RemovalCause::Replaced)) => counters.count(Count::Updates),
-            _ => counters.count(Count::Insertions),
+            Some((_, RemovalCause::Replaced)) => counters.add(Count::Updates, 1),
+            _ => counters.add(Count::Insertions, 1),
         }
         if let Some((node, cause)) = old {
             counters.removed(cause, node.weight());
@@ -175,7 +175,7 @@ impl<K, V> Shared<K, V> {
     #[inline]
     pub(crate) fn count(&self, what: Count) {
         if let Some(counters) = &self.counters {
-            counters.count(what);
+            counters.add(what, 1);
         }
     }
 

@@ -264,10 +264,11 @@ impl<K, V, H: Home<K, V>> Guard<K, V, H> {
         // If the ticker panics, waiters must be woken all the same.
         contain(|| {
             let began = self.load.began();
-            counters.load_took(time::elapsed(core.shared.clock.now(), began));
+            let took = time::elapsed(core.shared.clock.now(), began);
+            counters.add(Count::LoadNanos, took);
         });
         if failed {
-            counters.count(Count::FailedLoads);
+            counters.add(Count::FailedLoads, 1);
         }
     }
 

@@ -10,6 +10,7 @@ use crate::map::{Garbage, WriteEvent};
 use crate::node::{self, NodePtr, NodeState};
 use crate::notify::Notification;
 use crate::shared::Shared;
+use crate::stats::Count;
 use crate::time::{self, NEVER};
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -174,7 +175,8 @@ impl<K, V> Pass<'_, K, V> {
         maintenance.notifier.post(gathered);
         maintenance.backlog.note_applied();
         if let (Some(counters), Some(begun)) = (&shared.counters, begun) {
-            counters.passed(begun.elapsed());
+            counters.add(Count::Passes, 1);
+            counters.add(Count::PassNanos, time::saturating_nanos(begun.elapsed()));
         }
         if let Some(payload) = self.ticker_panic.take() {
             resume_unwind(payload);

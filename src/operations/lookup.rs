@@ -130,9 +130,7 @@ pub(crate) trait Lookup<K: Eq + 'static, V: 'static>: Sized {
     fn note_hit<S>(core: &Core<K, V, S>, node: NodePtr<K, V>, pin: &Pin) {
         if Self::IS_READ {
             core.maintenance.note_read(&core.shared, node, pin);
-            if let Some(counters) = &core.shared.counters {
-                counters.hit();
-            }
+            core.shared.count(Count::Hits);
         }
     }
 }

@@ -25,8 +25,6 @@ use super::histogram::{BUCKETS, bucket_of};
 use crate::listener::RemovalCause;
 use crate::stripe::{self, Padded};
 use crate::sync::{AtomicU64, Ordering, add_alone};
-use crate::time::saturating_nanos;
-use std::time::Duration;
 
 /// Number of removal causes: each [`RemovalCause`], as a number, is below.
 const CAUSES: usize = RemovalCause::ALL.len();
@@ -97,31 +95,21 @@ impl Counters {
         }
     }
 
-    /// Counts one event. Out of line: the callers' usual path is the one that counts nothing.
+    /// Adds to a count. Out of line: the callers' usual path is the one that counts nothing.
     #[inline(never)]
-    pub(crate) fn count(&self, what: Count) {
-        if (what as usize) < STRIPED {
-            self.add(what as usize, 1);
+    pub(crate) fn add(&self, what: Count, by: u64) {
+        let what = what as usize;
+        if what < STRIPED {
+            self.add_striped(what, by);
         } else {
-            self.add_seldom(what, 1);
+            self.others[what - STRIPED].fetch_add(by, Ordering::Relaxed);
         }
-    }
-
-    /// A load's code ran for this time.
-    pub(crate) fn load_took(&self, nanos: u64) {
-        self.add_seldom(Count::LoadNanos, nanos);
-    }
-
-    // Called on the full path of a look-up, not on the fast path.
-    #[inline]
-    pub(crate) fn hit(&self) {
-        self.add(Count::Hits as usize, 1);
     }
 
     /// A pair left the cache, by any thread.
     pub(crate) fn removed(&self, cause: RemovalCause, weight: u32) {
-        self.add(Count::Removals as usize + cause as usize, 1);
-        self.add(Count::Weights as usize + cause as usize, weight.into());
+        self.add_striped(Count::Removals as usize + cause as usize, 1);
+        self.add_striped(Count::Weights as usize + cause as usize, weight.into());
     }
 
     /// The pass removed an entry this long after its deadline. Called under the maintenance lock
@@ -130,15 +118,9 @@ impl Counters {
         add_alone(&self.lateness[bucket_of(nanos)], 1);
     }
 
-    /// A pass has ended.
-    pub(crate) fn passed(&self, took: Duration) {
-        self.add_seldom(Count::Passes, 1);
-        self.add_seldom(Count::PassNanos, saturating_nanos(took));
-    }
-
     /// Relaxed throughout: counts order nothing.
     #[inline]
-    fn add(&self, what: usize, by: u64) {
+    fn add_striped(&self, what: usize, by: u64) {
         let number = stripe::number();
         if number < self.shared_from {
             add_alone(&self.stripes[number][what], by);
@@ -146,10 +128,6 @@ impl Counters {
             let shared = self.shared_from + (number & (SHARED - 1));
             self.stripes[shared][what].fetch_add(by, Ordering::Relaxed);
         }
-    }
-
-    fn add_seldom(&self, what: Count, by: u64) {
-        self.others[what as usize - STRIPED].fetch_add(by, Ordering::Relaxed);
     }
 
     /// All counts at this moment; counts of calls in progress may or may not be included.
@@ -189,7 +167,7 @@ mod tests {
                 scope.spawn(|| {
                     all_here.wait();
                     for _ in 0..1_000 {
-                        counters.hit();
+                        counters.add(Count::Hits, 1);
                         counters.removed(RemovalCause::Size, 3);
                     }
                 });
@@ -208,7 +186,7 @@ mod tests {
         struct Last<'a>(&'a Counters);
         impl Drop for Last<'_> {
             fn drop(&mut self) {
-                self.0.count(Count::Misses);
+                self.0.add(Count::Misses, 1);
             }
         }
         thread_local! {
@@ -225,7 +203,7 @@ mod tests {
                             // number is returned.
                             LAST.with(|last| *last.borrow_mut() = Some(Last(counters)));
                             for _ in 0..100 {
-                                counters.count(Count::Misses);
+                                counters.add(Count::Misses, 1);
                             }
                         })
                         .join()

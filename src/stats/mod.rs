@@ -488,7 +488,7 @@ mod tests {
     #[test]
     fn debug_shows_counts_by_name_and_no_histogram() {
         let counters = Counters::new();
-        counters.hit();
+        counters.add(Count::Hits, 1);
         counters.removed(RemovalCause::Size, 7);
         counters.late_by(5);
         assert_eq!(
@@ -507,19 +507,21 @@ mod tests {
     #[test]
     fn a_difference_is_taken_count_by_count_and_never_below_zero() {
         let counters = Counters::new();
-        counters.hit();
+        counters.add(Count::Hits, 1);
         counters.removed(RemovalCause::Expired, 7);
         counters.late_by(100);
-        counters.passed(Duration::from_nanos(30));
+        counters.add(Count::Passes, 1);
+        counters.add(Count::PassNanos, 30);
         let earlier = Stats::of(&counters, 1);
-        counters.hit();
-        counters.count(Count::Misses);
-        counters.count(Count::Insertions);
-        counters.count(Count::Updates);
+        counters.add(Count::Hits, 1);
+        counters.add(Count::Misses, 1);
+        counters.add(Count::Insertions, 1);
+        counters.add(Count::Updates, 1);
         counters.removed(RemovalCause::Expired, 5);
         counters.removed(RemovalCause::Explicit, 9);
         counters.late_by(5);
-        counters.passed(Duration::from_nanos(12));
+        counters.add(Count::Passes, 1);
+        counters.add(Count::PassNanos, 12);
         let later = Stats::of(&counters, 3);
         let between = later.clone() - earlier.clone();
         assert_eq!((between.hits(), between.misses()), (1, 1));
