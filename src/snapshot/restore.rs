@@ -107,6 +107,9 @@ impl<K: Hash + Eq + Clone + 'static, V: Clone + 'static, S: BuildHasher> Cache<K
                 Some((weight, Some(remaining))) => {
                     if restore::put_back(self.core(), key, value, weight, remaining) {
                         counts.restored += 1;
+                    } else if self.core().shared.is_too_heavy(weight) {
+                        // The bound has shrunk since the first pass.
+                        counts.refused += 1;
                     } else {
                         counts.present += 1;
                     }
