@@ -1,13 +1,12 @@
 //! The invariants of one table, as assertions; their numbers are those of the parent module.
 
-use super::array::Array;
-use super::group::{self, Group};
+use super::group;
 use super::memory::MAX_LOAD;
 use super::resize::Resize;
 use super::writer::{FREE_WORDS_BESIDE_CHAIN, Writer};
 use std::ptr;
 
-impl<'a, K, V> Writer<'a, '_, K, V> {
+impl<K, V> Writer<'_, '_, K, V> {
     /// Asserts what the module docs of `table` promise, of a table with `count` entries.
     pub(in crate::map) fn check_invariants(&self, count: u64) {
         let mut nodes = 0;
@@ -32,18 +31,6 @@ impl<'a, K, V> Writer<'a, '_, K, V> {
         }
         assert_eq!(nodes, count, "count");
         self.check_size(count);
-    }
-
-    /// All homes, and the array of each.
-    fn homes(&self) -> impl Iterator<Item = (Array<K, V>, &'a Group<K, V>)> {
-        let array = self.table.array();
-        let resize = Resize::of(self.table, array);
-        let groups = resize.map_or(0, |resize| resize.to.groups());
-        (0..array.groups().max(groups)).filter_map(move |number| {
-            let hash = number.into();
-            let of = resize.map_or(array, |resize| resize.home(hash));
-            (of.index(hash) == number).then(|| (of, self.home(hash).0))
-        })
     }
 
     /// Asserts that the sizes of the arrays fit the number of entries.

@@ -9,7 +9,7 @@
 //! A turn that one thread hands to the next is mostly shorter. So a thread may [`spin`] before it
 //! parks: it checks its state for a short time. The caller decides whether that makes sense: the
 //! turn has to be near, and there have to be cores to spare. A thread that wakes another one calls
-//! the system only if that thread is asleep.
+//! the system only if that thread is asleep, or has the lock at this moment.
 //!
 //! [`spin`]: Parker::spin
 
@@ -87,12 +87,13 @@ impl Parker {
     /// Waits for a wake-up without sleeping, and consumes it. False if none came until `end`.
     pub(crate) fn spin(&self, end: Instant) -> bool {
         while Instant::now() < end {
-            for _ in 0..PAUSES {
-                if mem::take(&mut *self.is_woken.lock()) {
-                    return true;
-                }
-                std::hint::spin_loop();
+            // Not `lock`, and seldom: the thread that wakes this one needs the lock.
+            if let Some(mut is_woken) = self.is_woken.try_lock()
+                && mem::take(&mut *is_woken)
+            {
+                return true;
             }
+            (0..PAUSES).for_each(|_| std::hint::spin_loop());
         }
         false
     }

@@ -33,6 +33,12 @@ impl<K, V> Clone for Array<K, V> {
 
 impl<K, V> Copy for Array<K, V> {}
 
+impl<K, V> PartialEq for Array<K, V> {
+    fn eq(&self, other: &Self) -> bool {
+        self.at() == other.at()
+    }
+}
+
 impl<K, V> Array<K, V> {
     /// The array of `1 << log` groups at this address, in a table that is not resizing.
     pub(super) fn new(at: *mut Group<K, V>, log: u32) -> Self {

@@ -73,7 +73,7 @@ impl<K, V> Group<K, V> {
 }
 
 /// The home of a hash, while the writer has the lock and has not changed the table.
-pub(crate) struct Home<'a, K, V>(pub(super) &'a Group<K, V>);
+pub(crate) struct Home<'a, K, V>(&'a Group<K, V>);
 
 impl<K, V> Table<K, V> {
     /// The table for its writer, by the state that is in the shard's lock.
@@ -292,20 +292,36 @@ impl<'a, K, V> Writer<'a, '_, K, V> {
         }
     }
 
+    /// All homes, and the array of each.
+    pub(super) fn homes(
+        &self,
+    ) -> impl Iterator<Item = (Array<K, V>, &'a Group<K, V>)> + use<'a, K, V> {
+        let table = self.table;
+        let array = table.array();
+        let resize = Resize::of(table, array);
+        let arrays = [Some(array), resize.map(|resize| resize.to)];
+        arrays.into_iter().flatten().flat_map(move |of| {
+            let numbers = (0..of.groups()).map(u64::from);
+            let is_home = move |&hash: &u64| resize.map_or(array, |it| it.home(hash)) == of;
+            // SAFETY: as in `home`.
+            let group = move |hash| (of, unsafe { of.group(hash) });
+            numbers.filter(is_home).map(group)
+        })
+    }
+
     /// Gives each node to `free` and hands out all memory of the table, which is not used again.
     fn unlink_all(&mut self, mut free: impl FnMut(NodePtr<K, V>)) {
-        // Ends a move: then there is one array.
-        self.resize_step(usize::MAX);
         let array = self.table.array();
         if array.at().is_null() {
             // It was taken apart before.
             return;
         }
-        for number in 0..array.groups() {
-            // SAFETY: as in `home`.
-            let group = unsafe { array.group(number.into()) };
+        for (_, group) in self.homes() {
             group.each(|_, word| free(group::node(word)));
             self.state.retire_chain(group.last());
+        }
+        if let Some(resize) = Resize::of(self.table, array) {
+            self.state.retire_array(resize.to);
         }
         self.state.retire_array(array);
         self.table.array.store(ptr::null_mut(), Ordering::Release);
