@@ -160,7 +160,10 @@ impl<K, V, H: Home<K, V>> Claimant<K, V, H> {
         // It does not stand in a queue yet.
         _ = load.join(ticket, want, true);
         let home = self.home.clone();
-        self.waits = Some(Wait { home, load, ticket });
+        let wait = self.waits.insert(Wait { home, load, ticket });
+        if let Some(core) = guard.core() {
+            core.watch_load(&wait.load, core.load_clock());
+        }
     }
 }
 
@@ -261,7 +264,7 @@ where
                 shared.count(Count::RememberedFailures);
                 Claim::Failed(failure)
             }
-            Begun::Joined(load, ticket) => {
+            Begun::Joined(load, ticket, now) => {
                 let home = self.home.clone();
                 let wait = Wait { home, load, ticket };
                 drop(held);
@@ -269,6 +272,7 @@ where
                 if !waits_already {
                     shared.count(Count::LoadWaits);
                 }
+                core.watch_load(&wait.load, now);
                 self.waits = Some(wait);
                 return None;
             }
@@ -277,7 +281,7 @@ where
                 (guard.runs, guard.absent) = (true, over.is_none());
                 let seen = over.filter(|_| !ask.reloads()).map(entry);
                 drop(held);
-                core.watch_load(guard.load());
+                core.watch_load(guard.load(), guard.load().began());
                 if let Some(outcome) = left {
                     core.maintenance.after_write(shared, outcome);
                 }
@@ -302,8 +306,8 @@ struct Begin<'b, K, V, S> {
 /// The end of a [`Begin`].
 enum Begun<K, V> {
     Live(NodePtr<K, V>),
-    /// The load that the call has joined, and its ticket.
-    Joined(Arc<Load<K, V>>, Ticket),
+    /// The load that the call has joined, its ticket, and the cache time.
+    Joined(Arc<Load<K, V>>, Ticket, u64),
     /// With the key's entry, for a call that takes turns.
     Busy(Option<NodePtr<K, V>>),
     /// The key's last load has failed, which is remembered.
@@ -372,7 +376,8 @@ impl<K: CacheKey, V: CacheValue, S: BuildHasher> Change<K, V> for Begin<'_, K, V
             } else {
                 let ticket = *self.ticket.get_or_insert_with(Ticket::draw);
                 let joins = load.join(ticket, self.ask.want, self.ask.reloads());
-                return joins.then_some(Begun::Joined(load, ticket)).ok_or(());
+                let joined = Begun::Joined(load, ticket, self.now);
+                return joins.then_some(joined).ok_or(());
             }
         }
         if self.ask.over == Over::Never {

@@ -8,7 +8,6 @@ use super::run::{
     Made, Run, conclude, fallible, of_option, of_pair, of_result, of_value, or_error, sure,
 };
 use super::state::{Outcome, RevokedBy, Want};
-use super::wait::block_on;
 use crate::cache::Cache;
 use crate::compute::{CompResult, Entry, Op};
 use crate::operations::{Core, LifetimeSource};
@@ -198,35 +197,10 @@ where
         }
     }
 
-    /// The run of a call for the key.
-    async fn run<F: Future>(
-        self,
-        ask: Request,
-        make: impl FnOnce(&K, Option<&Keyless<V>>) -> F,
-    ) -> KeyRun<'a, K, V, S, F::Output> {
+    /// The key, and a call that claims it.
+    fn claimant(self, ask: Request) -> (K, Claimant<K, V, &'a Core<K, V, S>>) {
         let (core, key) = (self.cache.core(), self.key.into_owned());
-        let mut claimant = Claimant::new(core, core.hash(&key), key.clone(), ask);
-        let run = claimant.run(|seen| make(&key, seen)).await;
-        (key, run)
-    }
-
-    /// The run of a call that makes a value, unless the live one is kept.
-    async fn make<F: Future<Output = Made<V>>>(
-        self,
-        ask: Request,
-        mut keeps: impl FnMut(&V) -> bool,
-        init: impl FnOnce() -> F,
-    ) -> KeyRun<'a, K, V, S, Made<V>> {
-        let make = |_: &K, seen: Option<&Keyless<V>>| {
-            let keep = seen.is_some_and(|seen| keeps(&seen.value));
-            async move {
-                if keep {
-                    return Err(Outcome::Nothing);
-                }
-                init().await
-            }
-        };
-        self.run(ask, make).await
+        (key.clone(), Claimant::new(core, core.hash(&key), key, ask))
     }
 
     /// The entry of the key if its value is kept; else one with a value that is made, if the call
@@ -236,12 +210,18 @@ where
         self,
         ask: Request,
         mut keeps: impl FnMut(&V) -> bool,
-        init: impl FnOnce() -> Made<V>,
+        make: impl FnOnce() -> Made<V>,
     ) -> Result<Entry<K, V>, Outcome<V>> {
-        match self.present(&mut keeps) {
-            Ok(entry) => Ok(entry),
-            Err(selector) => entry(block_on(selector.make(ask, keeps, || async { init() }))),
-        }
+        let selector = match self.present(&mut keeps) {
+            Ok(entry) => return Ok(entry),
+            Err(selector) => selector,
+        };
+        let (key, mut claimant) = selector.claimant(ask);
+        let run = claimant.run_here(|seen| match seen {
+            Some(seen) if keeps(&seen.value) => Err(Outcome::Nothing),
+            _ => make(),
+        });
+        entry((key, run))
     }
 
     /// The same as a task; `made` says what the output of the future means.
@@ -252,26 +232,47 @@ where
         init: impl FnOnce() -> F,
         made: impl FnOnce(F::Output) -> Made<V>,
     ) -> Result<Entry<K, V>, Outcome<V>> {
-        match self.present(&mut keeps) {
-            Ok(entry) => Ok(entry),
-            Err(selector) => entry(
-                selector
-                    .make(ask, keeps, || async { made(init().await) })
-                    .await,
-            ),
-        }
+        let selector = match self.present(&mut keeps) {
+            Ok(entry) => return Ok(entry),
+            Err(selector) => selector,
+        };
+        let (key, mut claimant) = selector.claimant(ask);
+        let make = |seen: Option<&Keyless<V>>| {
+            let keep = seen.is_some_and(|seen| keeps(&seen.value));
+            async move {
+                if keep {
+                    return Err(Outcome::Nothing);
+                }
+                made(init().await)
+            }
+        };
+        let run = claimant.run(make).await;
+        entry((key, run))
     }
 
-    /// The run of a call that takes its turn.
-    async fn compute<F: Future>(
+    /// The key, and the run of a call that takes its turn.
+    #[track_caller]
+    fn compute<O>(
+        self,
+        may_wait: bool,
+        f: impl FnOnce(Option<Entry<K, V>>) -> O,
+    ) -> KeyRun<'a, K, V, S, O> {
+        let (key, mut claimant) = self.claimant(Request::turn(may_wait));
+        let run = claimant.run_here(|seen| f(seen.map(|seen| seen.clone().with_key(key.clone()))));
+        (key, run)
+    }
+
+    /// The same as a task.
+    async fn compute_async<F: Future>(
         self,
         may_wait: bool,
         f: impl FnOnce(Option<Entry<K, V>>) -> F,
     ) -> KeyRun<'a, K, V, S, F::Output> {
-        let make = |key: &K, seen: Option<&Keyless<V>>| {
-            f(seen.map(|seen| seen.clone().with_key(key.clone())))
-        };
-        self.run(Request::turn(may_wait), make).await
+        let (key, mut claimant) = self.claimant(Request::turn(may_wait));
+        let make =
+            |seen: Option<&Keyless<V>>| f(seen.map(|seen| seen.clone().with_key(key.clone())));
+        let run = claimant.run(make).await;
+        (key, run)
     }
 
     /// Returns the key's entry, or stores a new one with the default value.
@@ -599,8 +600,7 @@ where
     /// ```
     #[track_caller]
     pub fn and_upsert_with(self, f: impl FnOnce(Option<Entry<K, V>>) -> V) -> Entry<K, V> {
-        let made = |seen| async { Keyless::made(f(seen)) };
-        upsert(block_on(self.compute(true, made)))
+        upsert(self.compute(true, |seen| Keyless::made(f(seen))))
     }
 
     /// As [`and_upsert_with`](Self::and_upsert_with), with a closure that returns a future.
@@ -625,7 +625,7 @@ where
         F: Future<Output = V>,
     {
         let made = |seen| async { Keyless::made(f(seen).await) };
-        upsert(self.compute(true, made).await)
+        upsert(self.compute_async(true, made).await)
     }
 
     /// Shows the live entry to `f`, and does what `f` answers.
@@ -718,8 +718,7 @@ where
         self,
         f: impl FnOnce(Option<Entry<K, V>>) -> Result<Op<V>, E>,
     ) -> Result<CompResult<K, V>, E> {
-        let made = |seen| async { f(seen).map(of_op) };
-        apply(block_on(self.compute(true, made)))
+        apply(self.compute(true, |seen| f(seen).map(of_op)))
     }
 
     /// As [`and_try_compute_with`](Self::and_try_compute_with), with a closure that returns a
@@ -752,7 +751,7 @@ where
         F: Future<Output = Result<Op<V>, E>>,
     {
         let made = |seen| async { f(seen).await.map(of_op) };
-        apply(self.compute(true, made).await)
+        apply(self.compute_async(true, made).await)
     }
 
     /// As [`and_try_compute_with`](Self::and_try_compute_with), but if another call loads or
@@ -783,8 +782,7 @@ where
         self,
         f: impl FnOnce(Option<Entry<K, V>>) -> Result<Op<V>, E>,
     ) -> Result<CompResult<K, V>, E> {
-        let made = |seen| async { f(seen).map(of_op) };
-        apply(block_on(self.compute(false, made)))
+        apply(self.compute(false, |seen| f(seen).map(of_op)))
     }
 
     /// As [`and_try_compute_if_nobody_else`](Self::and_try_compute_if_nobody_else), with a closure
@@ -816,7 +814,7 @@ where
         F: Future<Output = Result<Op<V>, E>>,
     {
         let made = |seen| async { f(seen).await.map(of_op) };
-        apply(self.compute(false, made).await)
+        apply(self.compute_async(false, made).await)
     }
 }
 

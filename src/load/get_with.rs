@@ -6,7 +6,6 @@ use super::guard::Keyless;
 use super::key::{ByRef, Key, Owned};
 use super::run::{Made, conclude, fallible, of_option, of_result, of_value, or_error, sure};
 use super::state::{Outcome, Want};
-use super::wait::block_on;
 use crate::cache::Cache;
 use crate::operations::{Cloned, Lookup};
 use equivalent::Equivalent;
@@ -67,7 +66,7 @@ where
         make: impl FnOnce() -> Made<V>,
     ) -> Result<V, Outcome<V>> {
         let mut claimant = Claimant::new(self.core(), hash, key, Request::value(want));
-        value(conclude(block_on(claimant.run(|_| async { make() }))))
+        value(conclude(claimant.run_here(|_| make())))
     }
 
     /// The future holds `init` once: moved on, it would take its room several times

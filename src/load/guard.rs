@@ -249,7 +249,7 @@ impl<K, V, H: Home<K, V>> Guard<K, V, H> {
         drop(shard);
         drop((forgotten, failure));
         if goes_on && !rests {
-            core.watch_load(load);
+            core.watch_load(load, now);
         }
         wake_all(wakers);
     }

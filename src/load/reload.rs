@@ -39,8 +39,9 @@ impl<K, V, H: Home<K, V>> Guard<K, V, H> {
         on_drop: OnDrop<K, V, H::Hasher>,
     ) -> Option<Self> {
         // Its time begins in the same step: else it could be judged by how long it has waited.
-        let now = home.visit().map(|core| core.shared.clock.now());
-        if !load.take_lead(Phase::Queued, now.unwrap_or_else(|| load.began())) {
+        // The ticker may panic.
+        let now = contain(|| home.visit().map(|core| core.shared.clock.now()));
+        if !load.take_lead(Phase::Queued, now.flatten().unwrap_or_else(|| load.began())) {
             return None;
         }
         let mut guard = Self::new(home, Arc::clone(load)).in_background(on_drop);
@@ -66,8 +67,9 @@ impl<K, V, H: Home<K, V>> Guard<K, V, H> {
     pub(crate) fn begin_run(&self) -> bool {
         let core = self.core();
         if let Some(core) = &core {
-            self.load().set_began(core.shared.clock.now());
-            core.watch_load(self.load());
+            let now = core.shared.clock.now();
+            self.load().set_began(now);
+            core.watch_load(self.load(), now);
         }
         core.is_some()
     }

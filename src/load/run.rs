@@ -2,14 +2,14 @@
 //! closures answer.
 //!
 //! The leader's own future is polled as a part of the call, and a waiter leaves its waker. No
-//! runtime is needed: a waiter that is told to lead polls its own closure's future. The call of a
-//! thread is the same: it waits for a future whose code never has to wait.
+//! runtime is needed: a waiter that is told to lead polls its own closure's future. A thread takes
+//! the same steps, and waits by polls.
 
 use super::claim::{Claim, Claimant};
 use super::guard::{Guard, Home, Keyless};
 use super::key::{CacheKey, CacheValue};
 use super::state::{Outcome, Want};
-use super::wait::Leading;
+use super::wait::{Leading, block_on, in_loader};
 use crate::contain::contain;
 use crate::operations::LifetimeSource;
 use crate::stripe::thread_number;
@@ -48,6 +48,26 @@ where
             };
             let made = lead(iter::once(&guard), pin!(make(seen.as_deref()))).await;
             Ok((guard, seen, made))
+        }
+    }
+
+    /// The same as a thread, which polls only if it has to wait.
+    #[track_caller]
+    pub(super) fn run_here<O>(
+        &mut self,
+        make: impl FnOnce(Option<&Keyless<V>>) -> O,
+    ) -> Run<K, V, H, O> {
+        let claim = match self.step(None) {
+            Some(claim) => claim,
+            None => block_on(poll_fn(|cx| self.poll_claim(cx))),
+        };
+        match claim {
+            Claim::Guard(guard, seen) => {
+                let _leading = Leading::begin();
+                let made = in_loader(|| make(seen.as_deref()));
+                Ok((guard, seen, made))
+            }
+            claim => Err(claim),
         }
     }
 }

@@ -11,10 +11,9 @@
 //! Whenever a call that waits wakes up, it checks whether the load is overdue. If it is, the call
 //! begins anew, and its load replaces the overdue one. No other call ends an overdue load; its
 //! waiters only have to wake in time. A thread wakes by itself. Tasks, and threads whose cache has
-//! a ticker of its own, do not. So the begin of each run of a load, and each offer of the lead,
-//! asks the scheduler for a run at the moment at which the load will be overdue, whether calls wait
-//! for it or not ([`Core::watch_load`]). That run wakes its waiters, and asks for the next such
-//! moment of all loads that the tables list.
+//! a ticker of its own, do not. So a call that begins to wait asks the scheduler for a run at that
+//! moment, and so does a run of a load that begins while calls wait ([`Core::watch_load`]). That
+//! run wakes the waiters of overdue loads, and asks for the next moment of the others.
 //!
 //! [`cycle`]: super::cycle
 
@@ -67,8 +66,8 @@ thread_local! {
     static LEASES: Arc<()> = Arc::default();
 }
 
-/// Stands for the waker of the code of a load: no waker has this address.
-const LOADER: *const () = ptr::without_provenance(1);
+/// Its address stands for the data of a waker in the code of a load: no waker has it.
+static LOADER: u8 = 0;
 
 /// A call that blocks its thread, as long as it does: it keeps the waker of the call around it.
 struct BlockingCall(*const ());
@@ -121,7 +120,7 @@ pub(crate) fn runs_loader() -> bool {
 /// Runs the blocking code of a load.
 #[inline]
 pub(crate) fn in_loader<R>(load: impl FnOnce() -> R) -> R {
-    let _call = BlockingCall::begin(LOADER);
+    let _call = BlockingCall::begin(ptr::from_ref(&LOADER).cast());
     load()
 }
 
@@ -254,12 +253,13 @@ impl<K, V, S> Core<K, V, S> {
         self.time_to_overdue(load, now) == Some(Duration::ZERO)
     }
 
-    /// Has the scheduler run when a load becomes overdue, whose run has just begun: calls may come
-    /// to wait for it. The load stands in the table by now, so a run that the scheduler has begun
-    /// before this asks for the next finds it there. A panic of the scheduler's alarm is caught.
-    pub(super) fn watch_load(&self, load: &Load<K, V>) {
-        if let Some(deadline) = self.overdue_at(load) {
-            contain(|| self.maintenance.waking.request_by(deadline, load.began()));
+    /// Makes the waiters of a load, if it has any, wake when it becomes overdue. Called when a call
+    /// has joined it, or its time has begun anew. A run of the scheduler takes the moment armed
+    /// before it looks at the waiters, under the lock of the load's state. So it sees them, or this
+    /// sees that no run is arranged. A panic of the scheduler's alarm is caught.
+    pub(super) fn watch_load(&self, load: &Load<K, V>, now: u64) {
+        if let Some(deadline) = self.overdue_at(load).filter(|_| load.has_waiters()) {
+            contain(|| self.maintenance.waking.request_by(deadline, now));
         }
     }
 
@@ -271,12 +271,14 @@ impl<K, V, S> Core<K, V, S> {
         let shards = 0..self.shared.map.shards();
         let loads = shards.flat_map(|shard| self.shared.map.loads_of(shard));
         let left = loads.filter_map(|load| {
-            let left = self.time_to_overdue(&load, now)?;
+            let left = self
+                .time_to_overdue(&load, now)
+                .filter(|_| load.has_waiters())?;
             if left.is_zero() {
                 load.wake_waiters();
                 return None;
             }
-            self.watch_load(&load);
+            self.watch_load(&load, now);
             Some(left)
         });
         left.min()

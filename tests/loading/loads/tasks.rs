@@ -204,6 +204,7 @@ fn with_a_scheduler_waiters_of_an_overdue_load_move_on_by_themselves() {
         .build();
     let mut stuck = Task::new(cache.get_with_async(1, after(1, 1)));
     assert!(stuck.poll().is_pending());
+    assert!(note.0.lock().unwrap().is_none(), "no call waits");
     let mut waiters: Vec<_> = (2..5)
         .map(|value| Task::new(cache.get_with_async(1, ready(value))))
         .collect();
@@ -214,6 +215,8 @@ fn with_a_scheduler_waiters_of_an_overdue_load_move_on_by_themselves() {
     assert_eq!(at, Duration::from_secs(5));
     ticker.advance(Duration::from_secs(2));
     assert_eq!(task.run(), Some(Duration::from_secs(3)), "too early");
+    let again = note.0.lock().unwrap().take().map(|(after, _)| after);
+    assert_eq!(again, Some(Duration::from_secs(3)), "the rest of the time");
     assert!(waiters.iter().all(|waiter| waiter.bell.rung() == 0));
     ticker.advance(Duration::from_secs(3));
     task.run();
