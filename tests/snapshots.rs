@@ -534,6 +534,32 @@ fn a_smaller_cache_keeps_the_hottest_and_evicts_nothing() {
 }
 
 #[test]
+fn a_bound_that_shrinks_meanwhile_refuses_what_no_longer_fits() {
+    let handle = Arc::new(Mutex::new(None::<Cache<u8, u8>>));
+    let (cache, calls) = (Arc::clone(&handle), AtomicU64::new(0));
+    let new = Cache::builder()
+        .max_capacity(100)
+        .record_stats()
+        // When the second entry is weighed, the first one has been found to fit.
+        .weigher(move |_: &u8, _: &u8| {
+            if calls.fetch_add(1, SeqCst) == 1
+                && let Some(cache) = &*cache.lock().unwrap()
+            {
+                cache.policy().set_max_capacity(5);
+            }
+            10
+        })
+        .build();
+    *handle.lock().unwrap() = Some(new.clone());
+    let old = Cache::new(10);
+    [1, 2].into_iter().for_each(|key| old.insert(key, key));
+    let counts = new.restore(old.snapshot(), Restore::default());
+    *handle.lock().unwrap() = None;
+    assert_eq!((counts.restored, counts.refused, counts.present), (0, 2, 0));
+    assert_eq!((new.entry_count(), new.stats().insertions()), (0, 0));
+}
+
+#[test]
 fn weights_count_against_the_bound() {
     let (new, _) = built(|b| b.max_capacity(10).weigher(|_, value| *value / 10));
     let snapshot: Snapshot<_, _> = [

@@ -194,7 +194,7 @@ impl<K, V> Lirs<K, V> {
                 // evictions depend on the order of the queue alone.
                 if before != now {
                     let depth = TURNOVER.saturating_sub(u64::from(self.order.age(before))) as f64
-                        * self.protected_part();
+                        * (self.protected_len() as f64 / self.len().max(1) as f64);
                     self.sizer.narrow(self.vote(depth));
                 }
                 if before != now || self.filling {
@@ -300,7 +300,8 @@ impl<K, V> Lirs<K, V> {
     /// Whether a new key goes straight into the protected queue.
     fn enters_protected(&mut self, entry: EntryPtr<K, V>, hash: u64) -> bool {
         let ghost = self.ghosts.take(hash);
-        if self.filling && self.protected_has_room(entry) && self.has_room(entry) {
+        let weight = self.weight() + u64::from(entry.policy().weight.get());
+        if self.filling && self.protected_has_room(entry) && weight <= self.max {
             return true;
         }
         let Some(ghost) = ghost else {
@@ -430,20 +431,11 @@ impl<K, V> Lirs<K, V> {
             <= self.sizer.for_protected()
     }
 
-    fn has_room(&self, entry: EntryPtr<K, V>) -> bool {
-        self.weight() + u64::from(entry.policy().weight.get()) <= self.max
-    }
-
     /// The vote of a hit at this depth (in periods) on the size of the window: the share of one
     /// average entry in the cache. A deeper hit has a smaller vote.
     fn vote(&self, depth: f64) -> f64 {
         let part = self.weight() as f64 / (self.len().max(1) as f64 * self.max.max(1) as f64);
         part * FULL_VOTE_DEPTH / depth.max(FULL_VOTE_DEPTH)
-    }
-
-    /// The protected part of all entries.
-    fn protected_part(&self) -> f64 {
-        self.protected_len() as f64 / self.len().max(1) as f64
     }
 
     /// The weight that the window should have.

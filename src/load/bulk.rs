@@ -154,6 +154,7 @@ impl<K: CacheKey, V: CacheValue, S: CacheHasher> Core<K, V, S> {
                 return Ok(keys.in_order());
             };
             guards = Vec::new();
+            wait.wait_now();
             match poll_fn(|cx| wait.poll_claim(cx)).await {
                 Claim::Guard(guard, _) => guards.push((place, guard)),
                 claim => keys.answers[place] = answer(claim).map(A::from),
@@ -200,7 +201,8 @@ where
     /// # Cost
     ///
     /// A [`get`](Self::get) for each key, and an [`insert`](Self::insert) and the memory of a load
-    /// and of a box for the value for each key that is loaded.
+    /// and of a box for the value for each key that is loaded. Keys are told apart by the hasher of
+    /// the cache: those that share a hash are compared with each other.
     ///
     /// ```
     /// let cache = wheelhouse::Cache::new(100);

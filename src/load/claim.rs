@@ -144,6 +144,14 @@ impl<K, V, H: Home<K, V>> Claimant<K, V, H> {
         self.waits.as_ref().map(|wait| &wait.load)
     }
 
+    /// A call that had other work to do now waits like any other call.
+    pub(crate) fn wait_now(&mut self) {
+        self.ask.want = Want::Optional;
+        if let Some(wait) = &self.waits {
+            wait.load.wait_now(wait.ticket);
+        }
+    }
+
     /// The call waits for its own load from now on, as another call would that wants this. The load
     /// has yet to run.
     pub(crate) fn wait_for_own(&mut self, guard: &Guard<K, V, H>, want: Want) {

@@ -49,10 +49,10 @@
 //! | a waiter of | accepts | else, if the load is current |
 //! |---------|---------|------------------------------|
 //! | `get_with`, `lease` | a value | leads in its turn |
-//! | `optionally_get_with` | a value, or that there is none | leads in its turn |
+//! | `optionally_get_with`, `get_all_with` | a value, or that there is none | leads in its turn |
 //! | `try_get_with` | a value, or an error of its type | leads in its turn |
 //! | a compute | nothing: it wants a turn | leads in its turn |
-//! | `get_all_with`, which may have its own keys to load first | a value, or that there is none | looks again |
+//! | `get_all_with` while it has other keys to load or to wait for | a value, or that there is none | looks again |
 //! | a refresh, whose future may not be polled for long | a value, or that there is none, or an error of its type | looks again |
 //!
 //! # Invariants

@@ -39,8 +39,8 @@ pub(crate) enum Want {
     Value,
     /// A value, or that there is none.
     Optional,
-    /// The same, for a call that may have other work to do first: it never leads, but looks the key
-    /// up again.
+    /// The same, for a call that has other work to do first: it never leads, but looks the key up
+    /// again.
     LookUpAgain,
     /// A value, or an error of this type.
     Fallible(TypeId),
@@ -180,6 +180,15 @@ type Queue = BTreeMap<Ticket, Option<Waker>>;
 impl<V> State<V> {
     fn waiter(&mut self, ticket: Ticket) -> Option<&mut Option<Waker>> {
         (self.queues.iter_mut()).find_map(|(_, queue)| queue.get_mut(&ticket))
+    }
+
+    fn queue_of(&mut self, want: Want) -> &mut Queue {
+        let at = self.queues.iter().position(|(kind, _)| *kind == want);
+        let at = at.unwrap_or_else(|| {
+            self.queues.push((want, Queue::new()));
+            self.queues.len() - 1
+        });
+        &mut self.queues[at].1
     }
 
     fn take_waiter(&mut self, ticket: Ticket) -> Option<Option<Waker>> {
@@ -379,15 +388,18 @@ impl<K, V> Load<K, V> {
         let mut state = self.state();
         let joins = even_queued || state.phase != Phase::Queued;
         if joins {
-            let at = state.queues.iter().position(|(kind, _)| *kind == want);
-            let at = at.unwrap_or_else(|| {
-                state.queues.push((want, Queue::new()));
-                state.queues.len() - 1
-            });
             // Its first poll leaves a waker: to clone one is user code.
-            state.queues[at].1.insert(ticket, None);
+            state.queue_of(want).insert(ticket, None);
         }
         joins
+    }
+
+    /// The waiter's call has finished its other work: from now on it waits like any other.
+    pub(crate) fn wait_now(&self, ticket: Ticket) {
+        let mut state = self.state();
+        if let Some(waker) = state.queue_of(Want::LookUpAgain).remove(&ticket) {
+            state.queue_of(Want::Optional).insert(ticket, waker);
+        }
     }
 
     /// The verdict for a waiter, which then no longer waits; `None` as long as it has to wait, for

@@ -240,6 +240,7 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
             calls.push((place, call(claimant)));
         }
         for (place, mut call) in calls {
+            call.claimant.wait_now();
             let answer = poll_fn(|cx| call.poll(cx)).await;
             if let Some(&(asked, got)) = wrong.get() {
                 panic!("{}", wrong_number_of_values(asked, got));

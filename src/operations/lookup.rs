@@ -218,9 +218,19 @@ impl<K: Eq + 'static, V: 'static, const IS_READ: bool> Lookup<K, V> for Referenc
     }
 }
 
+/// The key of a node, read only when it is compared, under the look-up's pin: a reference to the
+/// key would outlive the pin that the look-up drops.
+struct KeyOf<K, V>(NodePtr<K, V>);
+
+impl<K: Eq, V> Equivalent<K> for KeyOf<K, V> {
+    fn equivalent(&self, key: &K) -> bool {
+        self.0.key() == key
+    }
+}
+
 /// The steps of a look-up of the kind `L`.
 // Functions with separate arguments: a struct of core, hash and key would pass through memory. Once
-// a node is found, its own key takes the place of the caller's: one argument less.
+// a node is found, its own key takes the place of the caller's ([`KeyOf`]): one argument less.
 struct Flow<K, V, S, L>(PhantomData<(K, V, S, L)>);
 
 impl<K: Eq + 'static, V: 'static, S, L: Lookup<K, V>> Flow<K, V, S, L> {
@@ -312,14 +322,14 @@ impl<K: Eq + 'static, V: 'static, S, L: Lookup<K, V>> Flow<K, V, S, L> {
     #[inline(never)]
     fn finish<'a>(core: &'a Core<K, V, S>, node: NodePtr<K, V>, pin: Pin) -> Option<L::Answer<'a>> {
         let Ok(hit) = core.shared.judge(node, Self::needs_exact_time(core)) else {
-            return Self::search(core, node.hash(), node.key(), Some(node), pin);
+            return Self::search(core, node.hash(), &KeyOf(node), Some(node), pin);
         };
         let answer = L::take(core, node, hit.now, L::stale_from(node));
         let mut deadline = hit.deadline;
         if L::IS_READ {
             match hit.extend(core) {
                 Some(moved) => deadline = moved,
-                None => return Self::search(core, node.hash(), node.key(), None, pin),
+                None => return Self::search(core, node.hash(), &KeyOf(node), None, pin),
             }
         }
         L::note_hit(core, node, &pin);

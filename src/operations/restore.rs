@@ -55,7 +55,8 @@ impl Remaining {
     }
 }
 
-/// Adds an entry, in one step. False, and the cache is as it was, if the key has a live entry.
+/// Adds an entry, in one step. False, and the cache is as it was, if the key has a live entry, or
+/// the entry is heavier than the whole bound.
 pub(crate) fn put_back<K, V, S>(
     core: &Core<K, V, S>,
     key: K,

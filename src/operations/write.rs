@@ -37,7 +37,8 @@ pub(crate) enum Condition<'c, K, V> {
     Always,
     /// One that replaces a value that lives, and that this accepts. Asked with no lock held.
     Over(&'c dyn Fn(&V) -> bool),
-    /// One of a key without a live entry: an entry of a snapshot comes back.
+    /// One of a key without a live entry, unless it is heavier than the whole bound: an entry of a
+    /// snapshot comes back.
     Absent(&'c Remaining),
     /// The end of a load, while that is current. It seals the load.
     Current {
@@ -214,6 +215,9 @@ impl<K: Eq + 'static, V: 'static, S> Change<K, V> for Write<'_, K, V, S> {
         let (shared, lifetimes) = (&core.shared, &core.lifetimes);
         let weight = self.new.weight;
         let too_heavy = shared.is_too_heavy(weight);
+        if too_heavy && matches!(self.condition, Condition::Absent(_)) {
+            return Ok(None);
+        }
         let times_of = |condition: &_, kept| match condition {
             Condition::Absent(remaining) => remaining.times(lifetimes),
             _ => asked.times(kept, lifetimes),

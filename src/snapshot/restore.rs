@@ -11,7 +11,7 @@
 use super::{Downtime, Ended, Restore, Restored, SavedEntry, Snapshot};
 use crate::cache::Cache;
 use crate::hash::RandomState;
-use crate::operations::{Remaining, restore};
+use crate::operations::{Limits, Remaining, restore};
 use std::collections::HashSet;
 use std::hash::{BuildHasher, Hash};
 use std::time::{Duration, SystemTime};
@@ -76,16 +76,29 @@ impl<K: Hash + Eq + Clone + 'static, V: Clone + 'static, S: BuildHasher> Cache<K
         let mut used = self.weighted_size();
         let mut counts = Restored::default();
         let mut seen = HashSet::with_capacity_and_hasher(snapshot.len(), RandomState::default());
-        let mut verdicts: Vec<Verdict> = snapshot
-            .iter()
-            .map(|entry| {
-                if !seen.insert(&entry.key) || self.contains_key(&entry.key) {
-                    counts.present += 1;
-                    return None;
-                }
-                self.judge(entry, (downtime, now), how.ended, &mut used, &mut counts)
-            })
-            .collect();
+        let limits = &self.core().lifetimes.limits;
+        let max = self.core().shared.max_capacity();
+        let verdicts = snapshot.iter().map(|entry| {
+            let SavedEntry { key, value, .. } = entry;
+            if !seen.insert(key) || self.contains_key(key) {
+                counts.present += 1;
+                return None;
+            }
+            let Some(remaining) = entry.remaining(limits, downtime, now) else {
+                counts.expired += 1;
+                let tell = how.ended == Ended::Tell;
+                return tell.then(|| (self.core().weigh(key, value), None));
+            };
+            let weight = self.core().weigh(key, value);
+            let with = used.saturating_add(weight.into());
+            if max.is_some_and(|max| with > max) {
+                counts.refused += 1;
+                return None;
+            }
+            used = with;
+            Some((weight, Some(remaining)))
+        });
+        let mut verdicts: Vec<Verdict> = verdicts.collect();
         drop(seen);
         let mut entries = snapshot.entries;
         while let (Some(entry), Some(verdict)) = (entries.pop(), verdicts.pop()) {
@@ -94,6 +107,9 @@ impl<K: Hash + Eq + Clone + 'static, V: Clone + 'static, S: BuildHasher> Cache<K
                 Some((weight, Some(remaining))) => {
                     if restore::put_back(self.core(), key, value, weight, remaining) {
                         counts.restored += 1;
+                    } else if self.core().shared.is_too_heavy(weight) {
+                        // The bound has shrunk since the first pass.
+                        counts.refused += 1;
                     } else {
                         counts.present += 1;
                     }
@@ -104,52 +120,28 @@ impl<K: Hash + Eq + Clone + 'static, V: Clone + 'static, S: BuildHasher> Cache<K
         }
         counts
     }
+}
 
-    /// Decides on one entry at `now`, the beginning of the restore, `used` being the weight of
-    /// those that stay so far.
-    fn judge(
-        &self,
-        entry: &SavedEntry<K, V>,
-        (downtime, now): (Duration, u64),
-        ended: Ended,
-        used: &mut u64,
-        counts: &mut Restored,
-    ) -> Verdict {
-        let age = entry.age.saturating_add(downtime);
-        let limits = &self.core().lifetimes.limits;
-        let idle_left = limits
-            .time_to_idle
-            .and_then(|limit| entry.idle_left.map(|left| left.min(limit)));
-        let lifetimes = [
-            entry.time_left,
-            idle_left,
-            limits
-                .time_to_live
-                .map(|live| live.saturating_sub(entry.age)),
-        ];
-        let has_ended = |lifetime: &Duration| *lifetime <= downtime;
-        let weigh = || self.core().weigh(&entry.key, &entry.value);
-        if lifetimes.iter().flatten().any(has_ended) {
-            counts.expired += 1;
-            return (ended == Ended::Tell).then(|| (weigh(), None));
-        }
-        let weight = weigh();
-        let fits = used.saturating_add(u64::from(weight));
-        let max = self.core().shared.max_capacity();
-        if max.is_some_and(|max| fits > max) {
-            counts.refused += 1;
+impl<K, V> SavedEntry<K, V> {
+    /// What is left of its lifetimes at `now`, after the downtime; `None` if one of them has ended.
+    fn remaining(&self, limits: &Limits, downtime: Duration, now: u64) -> Option<Remaining> {
+        let idle = (limits.time_to_idle).and_then(|limit| Some(self.idle_left?.min(limit)));
+        let live = (limits.time_to_live).map(|live| live.saturating_sub(self.age));
+        let has_ended = |lifetime: Duration| lifetime <= downtime;
+        if [self.time_left, idle, live]
+            .into_iter()
+            .flatten()
+            .any(has_ended)
+        {
             return None;
         }
-        *used = fits;
-        let left =
-            |lifetime: Option<Duration>| lifetime.map(|lifetime| lifetime.saturating_sub(downtime));
-        let remaining = Remaining {
+        let left = |lifetime: Option<Duration>| Some(lifetime?.saturating_sub(downtime));
+        Some(Remaining {
             at: now,
-            own: left(entry.time_left),
-            idle: left(idle_left),
-            refresh: left(entry.refresh_in),
-            age,
-        };
-        Some((weight, Some(remaining)))
+            own: left(self.time_left),
+            idle: left(idle),
+            refresh: left(self.refresh_in),
+            age: self.age.saturating_add(downtime),
+        })
     }
 }

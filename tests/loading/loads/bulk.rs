@@ -1,7 +1,10 @@
 //! `get_all_with`: one closure for the keys that a call leads.
 
+use std::future::Future;
+use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, Mutex, mpsc};
+use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 use wheelhouse::{Cache, Leased};
@@ -241,4 +244,29 @@ async fn tasks_share_what_others_load() {
     let mut loaded = loaded.into_inner().unwrap();
     loaded.sort_unstable();
     assert_eq!(loaded, [1, 2, 3, 4]);
+}
+
+/// First in, first out, as for the calls that load one key.
+#[test]
+fn a_call_that_waits_with_its_own_keys_loaded_leads_in_its_turn() {
+    let cache: Cache<u64, u64> = Cache::new(10);
+    let lease = cache.lease(1);
+    let mut cx = Context::from_waker(Waker::noop());
+    let mut bulk = pin!(
+        cache.get_all_with_async([2, 1], |keys: Vec<u64>| async move {
+            Ok::<_, ()>(keys.iter().map(|key| Some(key * 10)).collect())
+        })
+    );
+    assert!(bulk.as_mut().poll(&mut cx).is_pending());
+    assert_eq!(cache.get(&2), Some(20));
+    let mut later = pin!(cache.get_with_async(1, async { 99 }));
+    assert!(later.as_mut().poll(&mut cx).is_pending());
+    drop(lease);
+    assert!(
+        later.as_mut().poll(&mut cx).is_pending(),
+        "it is the second"
+    );
+    let values = Ok(vec![Some(20), Some(10)]);
+    assert_eq!(bulk.as_mut().poll(&mut cx), Poll::Ready(values));
+    assert_eq!(later.as_mut().poll(&mut cx), Poll::Ready(10));
 }

@@ -366,6 +366,37 @@ fn a_loader_that_asks_for_its_own_key_fails_and_does_not_hang() {
     own.lock().unwrap().take();
 }
 
+/// The code of a method that returns a future runs before that is polled: it leads the loads, too.
+#[test]
+fn a_loader_that_asks_for_its_own_keys_at_once_fails_and_does_not_hang() {
+    struct Eager(Arc<Mutex<Option<Users>>>);
+    impl AsyncLoader<u64, u64> for Eager {
+        type Error = String;
+        async fn load(&self, key: &u64) -> Result<Loaded<u64>, String> {
+            Ok((*key).into())
+        }
+        fn load_many(
+            &self,
+            keys: &[u64],
+        ) -> impl Future<Output = Result<Vec<Option<Loaded<u64>>>, String>> + Send {
+            let users = self.0.lock().unwrap().clone().unwrap();
+            let values = keys.iter().map(|key| users.get(key).ok().map(Loaded::new));
+            std::future::ready(Ok(values.collect()))
+        }
+    }
+    crate::support::must_end(|| {
+        let own: Arc<Mutex<Option<Users>>> = Arc::default();
+        let users: Users = Cache::builder()
+            .loading(Eager(Arc::clone(&own)))
+            .spawner(block_on)
+            .build();
+        *own.lock().unwrap() = Some(users.clone());
+        assert_eq!(users.get_all([1, 2]), Err(LoadError::Panicked));
+        assert_eq!(users.get(&1), Ok(1));
+        own.lock().unwrap().take();
+    });
+}
+
 /// Its calls end when the test says so: each value is the number of its call.
 #[derive(Clone, Default)]
 struct Slow(Arc<Mutex<Gates>>);
