@@ -50,6 +50,9 @@ use std::time::{Duration, Instant};
 
 /// Up to this length a block of the queue takes in more notifications.
 const BLOCK_LEN: usize = 32;
+/// How many emptied blocks are kept to be filled again, and up to which room.
+const MAX_SPARE_BLOCKS: usize = 8;
+const MAX_SPARE_ROOM: usize = 32 * BLOCK_LEN;
 
 /// How many later notifications a call that waits for deliveries includes, beside those that were
 /// posted before it. Among them are those that the listener's own calls have posted.
@@ -102,8 +105,8 @@ struct State<K, V> {
     /// The notifications that wait, in the order of posting. In blocks, so that a post does not
     /// copy those that already wait.
     blocks: VecDeque<Vec<Notification<K, V>>>,
-    /// The block that was delivered last, emptied, to be filled again.
-    spare: Vec<Notification<K, V>>,
+    /// Blocks that were delivered and emptied, to be filled again.
+    spare: Vec<Vec<Notification<K, V>>>,
     /// The thread that delivers.
     deliverer: Option<u64>,
     posted: u64,
@@ -115,6 +118,15 @@ struct State<K, V> {
 
 /// The callback that takes delivered nodes back.
 pub(crate) type OnDelivered<'a, K, V> = &'a mut dyn FnMut(&mut Vec<Notification<K, V>>);
+
+impl<K, V> State<K, V> {
+    /// Keeps an emptied block to be filled again, unless there are enough or it is large.
+    fn keep(&mut self, emptied: Vec<Notification<K, V>>) {
+        if self.spare.len() < MAX_SPARE_BLOCKS && emptied.capacity() <= MAX_SPARE_ROOM {
+            self.spare.push(emptied);
+        }
+    }
+}
 
 impl<K, V> Notifier<K, V> {
     pub(crate) fn new(listener: Option<Listener<K, V>>) -> Self {
@@ -148,7 +160,7 @@ impl<K, V> Notifier<K, V> {
         match state.blocks.back_mut() {
             Some(last) if last.len() + gathered.len() <= BLOCK_LEN => last.append(gathered),
             _ => {
-                let empty = std::mem::take(&mut state.spare);
+                let empty = state.spare.pop().unwrap_or_default();
                 state.blocks.push_back(std::mem::replace(gathered, empty));
             }
         }
@@ -197,13 +209,14 @@ impl<K, V> Notifier<K, V> {
                     && let Some(mut next) = state.blocks.pop_front()
                 {
                     block.append(&mut next);
+                    state.keep(next);
                 }
             }
             drop(state);
             done(&mut block);
             state = self.state.lock();
             state.delivered += called as u64;
-            state.spare = block;
+            state.keep(block);
             self.release(state);
             state = self.state.lock();
         }
