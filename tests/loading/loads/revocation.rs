@@ -84,8 +84,9 @@ fn an_entry_removed_by_retain_revokes() {
 
 #[test]
 fn a_conditional_removal_of_an_entry_that_expires_meanwhile_revokes_nothing() {
+    type Removal = fn(&Cache<u64, u64>, &dyn Fn() -> bool);
     let second = Duration::from_secs(1);
-    let removals: [fn(&Cache<u64, u64>, &dyn Fn() -> bool); 2] = [
+    let removals: [Removal; 2] = [
         |cache, matches| assert_eq!(cache.remove_if(&1, |_| matches()), None),
         |cache, matches| cache.retain(|_, _| !matches()),
     ];
