@@ -110,6 +110,8 @@ pub(super) struct Call<K, V, E, S> {
     many: Option<WrongNumber>,
     /// Whether it has begun the load that it waits for.
     began: bool,
+    /// Whether it has waited for a load that was late.
+    was_late: bool,
 }
 
 impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher> Call<K, V, E, S> {
@@ -122,6 +124,7 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher> Call<
             inner: Arc::downgrade(&cache.inner),
             many: None,
             began: false,
+            was_late: false,
         }
     }
 
@@ -151,7 +154,7 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher> Call<
     }
 
     /// The call's answer, when the load that it waits for has ended, or the one that the key has
-    /// then. From an overdue load of another call it goes on, with the newer load.
+    /// then. From an overdue load of another call it goes on once, with the newer load.
     pub(super) fn poll(&mut self, cx: &Context<'_>) -> Poll<Answer<V, E>> {
         loop {
             let polled = self.claimant.poll_verdict(cx);
@@ -160,17 +163,24 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher> Call<
                 continue;
             }
             let told = ready!(polled);
-            let revoked = self.claimant.awaited().map(|load| load.revoked());
-            let ask = &mut self.claimant.ask;
-            match revoked {
-                // It is overdue, and no newer load has taken its place. So has a refresh timed out
-                // that did not begin the load.
-                Some(None) if told.is_none() && (self.began || ask.over == Over::Any) => {
+            if let Some(load) = self.claimant.awaited()
+                && matches!(told, Some(Verdict::Retry) | None)
+            {
+                let revoked = load.revoked();
+                // A newer load takes the place of an overdue one, or has taken it.
+                let is_late = revoked.map_or(told.is_none(), |by| by == RevokedBy::NewerLoad);
+                // So has a refresh timed out that did not begin the load; and a call that has
+                // waited for another late load before.
+                let ask = &mut self.claimant.ask;
+                let mine = revoked.is_none() && (self.began || ask.over == Over::Any);
+                if is_late && (mine || self.was_late) {
                     return Poll::Ready(Err(LoadError::TimedOut));
                 }
+                self.was_late |= is_late;
                 // A refresh takes what a write has stored meanwhile.
-                Some(Some(by)) if by != RevokedBy::NewerLoad => ask.over = Over::Absent,
-                _ => (),
+                if revoked.is_some() && !is_late {
+                    ask.over = Over::Absent;
+                }
             }
             if let Some(answer) = self.claim(told) {
                 return Poll::Ready(answer);

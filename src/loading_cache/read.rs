@@ -35,7 +35,7 @@ where
     ///
     /// If a load of an [`AsyncLoader`](crate::AsyncLoader) that this call has begun takes longer
     /// than [`load_timeout`](crate::LoadingBuilder::load_timeout). If the load of another call
-    /// becomes overdue, a call that waits for it goes on with a newer load, which it may begin.
+    /// becomes overdue, a call that waits for it goes on once, with a newer load.
     ///
     /// # Panics
     ///

@@ -422,6 +422,41 @@ fn a_time_out_lets_the_next_call_load() {
     assert_eq!(users.cache().get(&1), Some(12));
 }
 
+/// Behind a backend that hangs, the calls of a key do not time out one after the other: each waits
+/// for two loads at most.
+#[test]
+fn calls_for_a_key_whose_loads_hang_wait_for_two_loads_at_most() {
+    let (backend, time, tasks) = (
+        Arc::<Backend>::default(),
+        ManualTicker::new(),
+        Tasks::default(),
+    );
+    let users: Users = Cache::builder()
+        .ticker(time.clone())
+        .loading(Remote(backend))
+        .load_timeout(5 * SECOND)
+        .spawner(tasks.spawner())
+        .build();
+    let (bell, late) = (Arc::<Bell>::default(), Err(LoadError::TimedOut));
+    let mut calls = [(); 4].map(|()| Box::pin(users.get_async(&1)));
+    for call in &mut calls {
+        assert!(poll(call.as_mut(), &bell).is_pending());
+    }
+    time.advance(5 * SECOND);
+    let [first, others @ ..] = &mut calls;
+    assert_eq!(poll(first.as_mut(), &bell), Poll::Ready(late.clone()));
+    for call in &mut *others {
+        assert!(poll(call.as_mut(), &bell).is_pending());
+    }
+    assert_eq!(tasks.len(), 2, "one of them has begun a newer load");
+    time.advance(5 * SECOND);
+    // The last to come looks first: it begins no third load.
+    for call in others.iter_mut().rev() {
+        assert_eq!(poll(call.as_mut(), &bell), Poll::Ready(late.clone()));
+    }
+    assert_eq!(tasks.len(), 2);
+}
+
 /// The task of a load begins to run at the very moment at which the load was overdue: its time
 /// begins anew, and the calls that wait are woken at a new moment.
 #[test]
