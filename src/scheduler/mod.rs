@@ -221,7 +221,7 @@ pub trait Alarm: Send + Sync + 'static {
     fn set(&self, after: Duration, task: MaintenanceTask);
 }
 
-/// The maintenance of one cache, to be run by an [`Alarm`](crate::Alarm).
+/// The maintenance of one cache, to be run by an [`Alarm`].
 ///
 /// It holds the cache weakly: a task of a cache that is gone does nothing.
 ///
@@ -255,13 +255,13 @@ impl MaintenanceTask {
     /// Does all work that is due and delivers the notifications for it, then sets the alarm again
     /// if there is anything to wait for.
     ///
-    /// Returns the time until the next run, which [`Alarm::set`](crate::Alarm::set) got as well;
-    /// `None` if nothing is scheduled, or the cache is gone.
+    /// Returns the time until the next run, which [`Alarm::set`] got as well; `None` if
+    /// nothing is scheduled, or the cache is gone.
     ///
     /// # Panics
     ///
-    /// Only if the cache's [`Ticker`](crate::Ticker) or [`Alarm::set`](crate::Alarm::set) does: see
-    /// [When callbacks misbehave](crate#when-callbacks-misbehave).
+    /// Only if the cache's [`Ticker`](crate::Ticker) or [`Alarm::set`] does: see [When callbacks
+    /// misbehave](crate#when-callbacks-misbehave).
     ///
     /// # Cost
     ///
