@@ -21,6 +21,8 @@ use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 use std::time::Duration;
 
+/// The key of a call, and the call, which claims it.
+type KeyClaimant<'a, K, V, S> = (K, Claimant<K, V, &'a Core<K, V, S>>);
 /// The key of a call, and its run.
 type KeyRun<'a, K, V, S, O> = (K, Run<K, V, &'a Core<K, V, S>, O>);
 
@@ -197,8 +199,7 @@ where
         }
     }
 
-    /// The key, and a call that claims it.
-    fn claimant(self, ask: Request) -> (K, Claimant<K, V, &'a Core<K, V, S>>) {
+    fn claimant(self, ask: Request) -> KeyClaimant<'a, K, V, S> {
         let (core, key) = (self.cache.core(), self.key.into_owned());
         (key.clone(), Claimant::new(core, core.hash(&key), key, ask))
     }
@@ -306,7 +307,10 @@ where
     /// ```
     #[track_caller]
     pub fn or_insert(self, value: V) -> Entry<K, V> {
-        self.or_insert_with(|| value)
+        // The closure refers to the value: moved through the calls below, a large one would take
+        // its room on the stack several times.
+        let mut value = Some(value);
+        self.or_insert_with(|| value.take().expect("it is called once at most"))
     }
 
     /// Returns the key's entry, or stores a new one with the value that `init` makes, as

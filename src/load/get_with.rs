@@ -47,7 +47,7 @@ where
         &self,
         key: Y,
         want: Want,
-        make: impl FnOnce() -> Made<V>,
+        make: impl FnOnce(Option<&Keyless<V>>) -> Made<V>,
     ) -> Result<V, Outcome<V>> {
         let hash = self.core().hash(key.query());
         match Cloned::look_up_hashed(self.core(), hash, key.query()) {
@@ -63,10 +63,10 @@ where
         hash: u64,
         key: K,
         want: Want,
-        make: impl FnOnce() -> Made<V>,
+        make: impl FnOnce(Option<&Keyless<V>>) -> Made<V>,
     ) -> Result<V, Outcome<V>> {
         let mut claimant = Claimant::new(self.core(), hash, key, Request::value(want));
-        value(conclude(claimant.run_here(|_| make())))
+        value(conclude(claimant.run_here(make)))
     }
 
     /// The future holds `init` once: moved on, it would take its room several times
@@ -82,20 +82,24 @@ where
         let mut init = Some(init);
         async move {
             let (core, hash) = (self.core(), self.core().hash(key.query()));
-            if let Some(value) = Cloned::look_up_hashed(core, hash, key.query()) {
-                return answer(Ok(value));
-            }
-            let mut claimant = Claimant::new(core, hash, key.into_owned(), Request::value(want));
-            // SAFETY: this block has captured `init`, and is itself pinned while it runs. It
-            // neither moves `init` nor names it again, so `init` stays where it is until it is
-            // dropped there.
-            let mut init = InPlace(unsafe { Pin::new_unchecked(&mut init) });
-            let code = |_: Option<&_>| async move {
-                let output = init.0.as_mut().as_pin_mut().expect("it is there").await;
-                drop(init);
-                made(output)
-            };
-            answer(value(conclude(claimant.run(code).await)))
+            // One answer for both ways: without optimization, each has room of its own.
+            answer('found: {
+                if let Some(value) = Cloned::look_up_hashed(core, hash, key.query()) {
+                    break 'found Ok(value);
+                }
+                let mut claimant =
+                    Claimant::new(core, hash, key.into_owned(), Request::value(want));
+                // SAFETY: this block has captured `init`, and is itself pinned while it runs. It
+                // neither moves `init` nor names it again, so `init` stays where it is until it is
+                // dropped there.
+                let mut init = InPlace(unsafe { Pin::new_unchecked(&mut init) });
+                let code = |_: Option<&_>| async move {
+                    let made = made(init.0.as_mut().as_pin_mut().expect("it is there").await);
+                    drop(init);
+                    made
+                };
+                value(conclude(claimant.run(code).await))
+            })
         }
     }
 
@@ -127,7 +131,7 @@ where
     #[inline]
     #[track_caller]
     pub fn get_with(&self, key: K, init: impl FnOnce() -> V) -> V {
-        sure(self.value(Owned(key), Want::Value, || of_value(init())))
+        sure(self.value(Owned(key), Want::Value, |_| of_value(init())))
     }
 
     /// As [`get_with`](Self::get_with), by a borrowed form of the key.
@@ -151,7 +155,7 @@ where
     where
         Q: Equivalent<K> + Hash + ToOwned<Owned = K> + ?Sized,
     {
-        sure(self.value(ByRef(key), Want::Value, || of_value(init())))
+        sure(self.value(ByRef(key), Want::Value, |_| of_value(init())))
     }
 
     /// As [`get_with`](Self::get_with), if `init` makes a value. `None` is not stored. Waiting
@@ -173,7 +177,7 @@ where
     #[inline]
     #[track_caller]
     pub fn optionally_get_with(&self, key: K, init: impl FnOnce() -> Option<V>) -> Option<V> {
-        self.value(Owned(key), Want::Optional, || of_option(init()))
+        self.value(Owned(key), Want::Optional, |_| of_option(init()))
             .ok()
     }
 
@@ -201,7 +205,7 @@ where
     where
         Q: Equivalent<K> + Hash + ToOwned<Owned = K> + ?Sized,
     {
-        self.value(ByRef(key), Want::Optional, || of_option(init()))
+        self.value(ByRef(key), Want::Optional, |_| of_option(init()))
             .ok()
     }
 
@@ -234,7 +238,7 @@ where
     where
         E: Send + Sync + 'static,
     {
-        or_error(self.value(Owned(key), fallible::<E>(), || of_result(init())))
+        or_error(self.value(Owned(key), fallible::<E>(), |_| of_result(init())))
     }
 
     /// As [`try_get_with`](Self::try_get_with), by a borrowed form of the key.
@@ -267,7 +271,7 @@ where
         Q: Equivalent<K> + Hash + ToOwned<Owned = K> + ?Sized,
         E: Send + Sync + 'static,
     {
-        or_error(self.value(ByRef(key), fallible::<E>(), || of_result(init())))
+        or_error(self.value(ByRef(key), fallible::<E>(), |_| of_result(init())))
     }
 
     /// As [`get_with`](Self::get_with), with a future. On a hit it is dropped without being polled.

@@ -64,7 +64,8 @@ where
         match claim {
             Claim::Guard(guard, seen) => {
                 let _leading = Leading::begin();
-                let made = in_loader(|| make(seen.as_deref()));
+                let _loader = in_loader();
+                let made = make(seen.as_deref());
                 Ok((guard, seen, made))
             }
             claim => Err(claim),

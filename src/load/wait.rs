@@ -70,7 +70,7 @@ thread_local! {
 static LOADER: u8 = 0;
 
 /// A call that blocks its thread, as long as it does: it keeps the waker of the call around it.
-struct BlockingCall(*const ());
+pub(crate) struct BlockingCall(*const ());
 
 impl BlockingCall {
     fn begin(waker: *const ()) -> Self {
@@ -117,11 +117,11 @@ pub(crate) fn runs_loader() -> bool {
     !BLOCKING_CALL.get().is_null() && (LEADING.get() > 0 || leases().unwrap_or(false))
 }
 
-/// Runs the blocking code of a load.
+/// The blocking code of a load runs, as long as this is kept.
+// It takes no closure: one that has captured a large value would hold it once more.
 #[inline]
-pub(crate) fn in_loader<R>(load: impl FnOnce() -> R) -> R {
-    let _call = BlockingCall::begin(ptr::from_ref(&LOADER).cast());
-    load()
+pub(crate) fn in_loader() -> BlockingCall {
+    BlockingCall::begin(ptr::from_ref(&LOADER).cast())
 }
 
 /// Whether a polled call, for which its load has no verdict yet, has to wait; false if the load is

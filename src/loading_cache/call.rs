@@ -31,7 +31,8 @@ pub(super) fn answer<K, V, E: Send + Sync + 'static, H: Home<K, V>>(
 
 /// Runs a blocking loader; its panic is an answer, too.
 pub(super) fn caught<T, E>(ask: impl FnOnce() -> Result<T, E>) -> Result<T, LoadError<E>> {
-    contain(|| in_loader(ask)).map_or(Err(LoadError::Panicked), |answer| answer.map_err(failed))
+    let _loader = in_loader();
+    contain(ask).map_or(Err(LoadError::Panicked), |answer| answer.map_err(failed))
 }
 
 /// The loader has returned this error.

@@ -1,6 +1,7 @@
 //! Loads and computes of values that are large for the stack: 128 KiB on a thread with 2 MiB. An
 //! overflow of the stack aborts the process, and so fails the test.
 
+use futures_lite::future::block_on;
 use std::thread;
 use wheelhouse::{Cache, Loaded, Loader, Reloaded, loader_fn};
 
@@ -57,6 +58,31 @@ fn or_insert_with_loads() {
     on_small_stack(|cache| {
         let entry = cache.entry(1).or_insert_with(|| Large::new(1));
         assert_is(entry.value(), 1);
+    });
+}
+
+#[test]
+fn a_closure_may_hold_the_value_that_it_returns() {
+    on_small_stack(|cache| {
+        let value = Large::new(1);
+        let entry = cache.entry(1).or_insert_with(move || value);
+        assert_is(entry.value(), 1);
+    });
+}
+
+#[test]
+fn or_insert_stores_the_value_that_it_is_given() {
+    on_small_stack(|cache| {
+        let entry = cache.entry(1).or_insert(Large::new(1));
+        assert_is(entry.value(), 1);
+    });
+}
+
+#[test]
+fn get_with_async_loads() {
+    on_small_stack(|cache| {
+        let value = block_on(cache.get_with_async(1, async { Large::new(1) }));
+        assert_is(&value, 1);
     });
 }
 
