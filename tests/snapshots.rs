@@ -36,7 +36,7 @@ fn built(
 }
 
 /// The snapshot as if it had been taken this long ago.
-#[cfg(feature = "serde")]
+#[cfg(feature = "formats")]
 fn aged(snapshot: &Snapshot<u32, u32>, ago: Duration) -> Snapshot<u32, u32> {
     let mut json = serde_json::to_value(snapshot).unwrap();
     let at = SystemTime::now() - ago;
@@ -135,7 +135,7 @@ fn remaining_lifetimes_are_restored_and_the_policy_is_not_called() {
     assert_eq!((new.get(&1), new.get(&2)), (Some(10), None));
 }
 
-#[cfg(feature = "serde")]
+#[cfg(feature = "formats")]
 #[test]
 fn the_downtime_counts_or_is_ignored_and_expired_entries_are_skipped_or_delivered_once() {
     let (old, _) = built(|b| b);
@@ -203,7 +203,7 @@ fn the_downtime_counts_or_is_ignored_and_expired_entries_are_skipped_or_delivere
     }
 }
 
-#[cfg(feature = "serde")]
+#[cfg(feature = "formats")]
 #[test]
 fn a_wall_clock_that_was_set_back_counts_as_no_downtime() {
     let (old, _) = built(|b| b);
@@ -245,7 +245,7 @@ fn limits_of_the_new_cache_apply() {
 }
 
 /// The downtime counts against each limit of the cache, as it does against the entry's own life.
-#[cfg(feature = "serde")]
+#[cfg(feature = "formats")]
 #[test]
 fn the_downtime_counts_against_the_limits() {
     let (old, clock) = built(|b| b.time_to_idle(secs(600)));
@@ -405,7 +405,7 @@ fn of_entries_with_one_key_the_first_counts() {
     assert_eq!(heard.take(), [(2, 21, Expired)]);
 }
 
-#[cfg(feature = "serde")]
+#[cfg(feature = "formats")]
 #[test]
 fn changed_values_keep_all_else() {
     let entry = SavedEntry {
@@ -435,7 +435,7 @@ fn changed_values_keep_all_else() {
 }
 
 /// A program takes some entries out of a snapshot that it has read: the downtime still counts.
-#[cfg(feature = "serde")]
+#[cfg(feature = "formats")]
 #[test]
 fn a_snapshot_that_lost_entries_stays_as_old_as_it_is() {
     let (old, _) = built(|b| b);
@@ -578,7 +578,7 @@ fn weights_count_against_the_bound() {
     assert!([6, 4, 0].iter().all(|key| new.contains_key(key)) && !new.contains_key(&5));
 }
 
-#[cfg(feature = "serde")]
+#[cfg(feature = "formats")]
 #[test]
 fn snapshots_go_through_json_and_postcard() {
     let (old, clock) = built(|b| b.time_to_idle(secs(3_600)));
@@ -608,7 +608,7 @@ fn snapshots_go_through_json_and_postcard() {
     );
 }
 
-#[cfg(feature = "serde")]
+#[cfg(feature = "formats")]
 #[test]
 fn an_unknown_version_is_an_error_that_says_so() {
     let (old, _) = built(|b| b);
@@ -848,7 +848,7 @@ fn clones_may_panic_and_use_the_cache() {
     assert_eq!(cache.get(&Key(7)), Some(77));
 }
 
-#[cfg(feature = "serde")]
+#[cfg(feature = "formats")]
 #[test]
 fn a_moment_of_refresh_that_passed_in_the_downtime_is_stale_at_once() {
     use wheelhouse::{loader_fn, refresh};
@@ -878,7 +878,7 @@ fn a_moment_of_refresh_that_passed_in_the_downtime_is_stale_at_once() {
     assert_eq!((users.get(&2), reloads()), (Ok(20), before + 1));
 }
 
-#[cfg(feature = "serde")]
+#[cfg(feature = "formats")]
 #[test]
 fn a_file_that_was_cut_off_is_an_error() {
     let (old, _) = built(|b| b);
