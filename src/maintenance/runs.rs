@@ -149,7 +149,7 @@ impl<K, V> MaintenanceView<'_, K, V> {
     pub(crate) fn run_due(&self) -> Option<Duration> {
         let Maintenance { state, waking, .. } = self.maintenance;
         let map = &self.shared.map;
-        let run = waking.begin();
+        let mut run = waking.begin();
         let mut goal = self.goal();
         let mut plan = Plan {
             sweep: MAX_CHEAP_SWEEP,
@@ -164,13 +164,20 @@ impl<K, V> MaintenanceView<'_, K, V> {
             }
             // A run may end before all work is done: the thread also serves other caches, or it
             // belongs to an alarm. Then this one continues behind those that have waited longer.
-            let is_long = pass >= PASSES_PER_TURN && waking.waker.is_shared();
-            if stopped || reached.is_some_and(|reached| reached || is_long) {
+            let is_long = pass >= PASSES_PER_TURN && (stopped || waking.waker.is_shared());
+            let is_over = if stopped {
+                // Work has fallen due meanwhile. It is done as well: the run begins again.
+                run = waking.begin();
+                goal = self.goal();
+                false
+            } else if let Some(reached) = reached {
+                reached
+            } else {
+                break;
+            };
+            if is_over || is_long {
                 let next = state.lock().wheel.next_visit();
                 return run.end(next, false, Some(Duration::ZERO), &self.shared.clock);
-            }
-            if reached.is_none() {
-                break;
             }
         }
         self.run_reclaim();
