@@ -8,9 +8,9 @@
 //! work that existed when it began ([`Goal`]). When each shard has been drained, the remaining work
 //! is known: take out each pending node of the wheel once, evict each entry over the bound once,
 //! and end the moves that tables have begun. Other threads may do parts of it. Nodes that have
-//! become pending since may take part of the effort, so a run does up to twice as much. Each turn of
-//! all shards moves [`RESIZE_UNITS`] units of each table; moves that begin during the run, which
-//! its own removals cause, take no part of the effort.
+//! become pending since may take part of the effort, so a run does up to twice as much. A turn of
+//! all shards moves [`RESIZE_UNITS`] units of each table. Moves that the removals of the run have
+//! begun take no part of the effort.
 
 use super::freeing::is_freeing;
 use super::pass::{MAX_CHEAP_SWEEP, Plan, RESIZE_UNITS, RUN_BUDGET};
