@@ -281,26 +281,33 @@ impl<K, V> Notifier<K, V> {
     }
 
     /// Waits until `most` were delivered since the cache was built, or all that were posted. While
-    /// no thread delivers and no delivery is offered, it calls `tell`, which delivers or offers a
-    /// delivery; false if it cannot. Ends early if `keep_waiting`, which it calls at intervals,
-    /// returns false, or if a delivery is offered for longer than `patience` and does not begin.
-    /// Not for a thread inside a listener.
+    /// no thread delivers, it calls `tell`, which `delivers` itself, or offers a delivery; false if
+    /// it cannot. One that offers is called only while no delivery is offered. Ends early if
+    /// `keep_waiting`, which it calls at intervals, returns false, or if a delivery is offered for
+    /// longer than `patience` and does not begin. Not for a thread inside a listener.
     pub(crate) fn await_delivered(
         &self,
         most: u64,
+        delivers: bool,
         mut tell: impl FnMut() -> bool,
         patience: Option<Duration>,
         mut keep_waiting: impl FnMut() -> bool,
     ) -> Awaited {
         debug_assert!(!inside_listener());
         let (mut seen, mut refusals, mut since) = (0, 0, Instant::now());
-        let (_waiter, wait) = (self.wait_begins(), NotedWait::begin());
+        let _waiter = self.wait_begins();
+        let is_told = |state: &State<K, V>| {
+            state.deliverer.is_some() || (!delivers && state.offered != Offered::No)
+        };
         loop {
+            // One for each turn: `tell` may run listeners, and this thread does not wait then.
+            let wait = NotedWait::begin();
             let state = self.state.lock();
             let (delivered, offered, deliverer) = (state.delivered, state.offered, state.deliverer);
             if delivered >= most.min(state.posted) {
                 return Awaited::Delivered;
             }
+            let must_tell = !is_told(&state);
             drop(state);
             if !keep_waiting() || !wait.may_wait_for_delivery(deliverer.unwrap_or(0)) {
                 return Awaited::Stopped;
@@ -308,7 +315,8 @@ impl<K, V> Notifier<K, V> {
             if delivered != seen || offered == Offered::Begun || deliverer.is_some() {
                 (seen, refusals, since) = (delivered, 0, Instant::now());
             }
-            if offered == Offered::No && deliverer.is_none() {
+            if must_tell {
+                drop(wait);
                 refusals += 1;
                 if refusals > MAX_REFUSALS || !tell() {
                     return Awaited::Refused;
@@ -319,8 +327,7 @@ impl<K, V> Notifier<K, V> {
                 return Awaited::NotBegun;
             }
             let mut state = self.state.lock();
-            let is_told = state.deliverer.is_some() || state.offered != Offered::No;
-            if state.delivered == seen && is_told {
+            if state.delivered == seen && is_told(&state) {
                 self.moved.wait_for(&mut state, LONGEST_WAIT);
             }
         }

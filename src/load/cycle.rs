@@ -135,6 +135,12 @@ impl NotedWait {
     }
 }
 
+/// Whether a wait of the calling thread is noted.
+#[cfg(test)]
+pub(crate) fn is_noted() -> bool {
+    waiting_threads().contains_key(&thread_number())
+}
+
 impl Drop for NotedWait {
     fn drop(&mut self) {
         let wait = waiting_threads().remove(&self.0);

@@ -56,8 +56,8 @@ thread_local! {
     /// The data of the waker of the call that blocks the thread until a future is ready; or
     /// [`LOADER`], in the blocking code of a load; else null.
     static BLOCKING_CALL: Cell<*const ()> = const { Cell::new(ptr::null()) };
-    /// What the last poll with that waker has noted; that call takes it out. Without a destructor:
-    /// the destructors of other thread-locals may load, too.
+    /// What the last poll with that waker has noted; that call takes it out, at its end as well
+    /// ([`Notes`]). Without a destructor: the destructors of other thread-locals may load, too.
     static AWAITED: Cell<ManuallyDrop<Option<Awaited>>> =
         const { Cell::new(ManuallyDrop::new(None)) };
     /// How many loads the thread is leading just now.
@@ -81,6 +81,22 @@ impl BlockingCall {
 impl Drop for BlockingCall {
     fn drop(&mut self) {
         BLOCKING_CALL.set(self.0);
+    }
+}
+
+/// The notes of a call that blocks its thread. Its drop takes out what a poll has noted before it
+/// went on: to its end, or until user code panicked.
+struct Notes;
+
+impl Notes {
+    fn take() -> Option<Awaited> {
+        ManuallyDrop::into_inner(AWAITED.take())
+    }
+}
+
+impl Drop for Notes {
+    fn drop(&mut self) {
+        drop(Self::take());
     }
 }
 
@@ -192,14 +208,13 @@ pub(crate) fn block_until<F: Future>(
     let OwnParker { parker, waker } = &*own;
     let mut cx = Context::from_waker(waker);
     let mut future = pin!(future);
-    let (_call, mut spins_until) = (BlockingCall::begin(waker.data()), None);
+    let (_call, _notes) = (BlockingCall::begin(waker.data()), Notes);
+    let mut spins_until = None;
     loop {
-        let polled = future.as_mut().poll(&mut cx);
-        // Also if the poll has noted a wait and gone on.
-        let awaited = ManuallyDrop::into_inner(AWAITED.take());
-        if let Poll::Ready(output) = polled {
+        if let Poll::Ready(output) = future.as_mut().poll(&mut cx) {
             return Ok(Some(output));
         }
+        let awaited = Notes::take();
         // Spin before the wait is noted for others: a short turn ends sooner than a thread could
         // fall asleep. A thread that is not among the next would only take the processor from the
         // threads before it.

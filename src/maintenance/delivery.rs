@@ -104,7 +104,7 @@ impl<K, V> MaintenanceView<'_, K, V> {
         };
         tell();
         if !inside && notifier.waiting() > 0 {
-            notifier.await_delivered(posted, tell, None, || true);
+            notifier.await_delivered(posted, true, tell, None, || true);
             // Posted by other threads meanwhile: this call does not wait for them.
             self.offer_delivery();
         }
@@ -143,7 +143,7 @@ impl<K, V> MaintenanceView<'_, K, V> {
         let patience = is_executor.then_some(EXECUTOR_PATIENCE);
         let most = notifier.posted() + EXTRA_DELIVERIES;
         let offer = || self.offer_delivery_to(mode);
-        let awaited = notifier.await_delivered(most, offer, patience, keep_waiting);
+        let awaited = notifier.await_delivered(most, false, offer, patience, keep_waiting);
         if awaited == Awaited::Refused && !is_executor {
             // No thread can be started.
             self.deliver_here();

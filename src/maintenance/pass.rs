@@ -310,7 +310,6 @@ impl<K, V> Pass<'_, K, V> {
         let mut locked = self.shared.map.lock_shard(shard);
         if self.plan.run && locked.is_resizing() {
             self.resizing |= locked.resize_step(RESIZE_UNITS);
-            self.state.done += RESIZE_UNITS as u64;
             self.budget = self.budget.saturating_sub(RESIZE_UNITS);
         }
         locked.swap_batch(&mut batch, &mut self.state.parts);

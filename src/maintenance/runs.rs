@@ -8,10 +8,12 @@
 //! work that existed when it began ([`Goal`]). When each shard has been drained, the remaining work
 //! is known: take out each pending node of the wheel once, evict each entry over the bound once,
 //! and end the moves that tables have begun. Other threads may do parts of it. Nodes that have
-//! become pending since may take part of the effort, so a run does up to twice as much.
+//! become pending since may take part of the effort, so a run does up to twice as much. A turn of
+//! all shards moves [`RESIZE_UNITS`] units of each table. Moves that the removals of the run have
+//! begun take no part of the effort.
 
 use super::freeing::is_freeing;
-use super::pass::{MAX_CHEAP_SWEEP, Plan, RUN_BUDGET};
+use super::pass::{MAX_CHEAP_SWEEP, Plan, RESIZE_UNITS, RUN_BUDGET};
 use super::waking::{COALESCE_DELAY, Run};
 use super::{Maintenance, MaintenanceView, State};
 use crate::eviction::Eviction;
@@ -147,7 +149,7 @@ impl<K, V> MaintenanceView<'_, K, V> {
     pub(crate) fn run_due(&self) -> Option<Duration> {
         let Maintenance { state, waking, .. } = self.maintenance;
         let map = &self.shared.map;
-        let run = waking.begin();
+        let mut run = waking.begin();
         let mut goal = self.goal();
         let mut plan = Plan {
             sweep: MAX_CHEAP_SWEEP,
@@ -162,13 +164,20 @@ impl<K, V> MaintenanceView<'_, K, V> {
             }
             // A run may end before all work is done: the thread also serves other caches, or it
             // belongs to an alarm. Then this one continues behind those that have waited longer.
-            let is_long = pass >= PASSES_PER_TURN && waking.waker.is_shared();
-            if stopped || reached.is_some_and(|reached| reached || is_long) {
+            let is_long = pass >= PASSES_PER_TURN && (stopped || waking.waker.is_shared());
+            let is_over = if stopped {
+                // Work has fallen due meanwhile. It is done as well: the run begins again.
+                run = waking.begin();
+                goal = self.goal();
+                false
+            } else if let Some(reached) = reached {
+                reached
+            } else {
+                break;
+            };
+            if is_over || is_long {
                 let next = state.lock().wheel.next_visit();
                 return run.end(next, false, Some(Duration::ZERO), &self.shared.clock);
-            }
-            if reached.is_none() {
-                break;
             }
         }
         self.run_reclaim();
@@ -212,7 +221,9 @@ impl<K, V> MaintenanceView<'_, K, V> {
 /// The condition under which a run may end; see the module docs.
 #[derive(Debug)]
 pub(super) struct Goal {
-    /// When this many shards have been drained, each shard has been.
+    shards: u64,
+    /// When this many shards have been drained, each shard has been, and the moves that were known
+    /// have ended.
     drained_target: u64,
     /// When `State::done` reaches this count, the work that was known when it was set is done.
     done_target: Option<u64>,
@@ -221,33 +232,48 @@ pub(super) struct Goal {
 impl Goal {
     /// The goal of a run that begins after this many drains of shards.
     pub(super) fn new(drained: u64, shards: usize) -> Self {
+        let shards = shards as u64;
         Self {
-            drained_target: drained + shards as u64,
+            shards,
+            drained_target: drained + shards,
             done_target: None,
         }
     }
 
     /// Whether a run with this plan may end in this state.
     fn is_reached<K, V>(&mut self, state: &State<K, V>, map: &Map<K, V>, plan: Plan) -> bool {
-        self.reached_at(state.drained, state.done, || state.left(map, plan))
+        self.reached_at(state.drained, state.done, || {
+            let units = if plan.run { map.units_left() } else { 0 };
+            (state.left(plan), units)
+        })
     }
 
     /// `drained` and `done` count the shards drained in turn and the units of work done since the
-    /// cache was built. `left` is called at most once.
-    fn reached_at(&mut self, drained: u64, done: u64, left: impl FnOnce() -> usize) -> bool {
+    /// cache was built. `left` is called at most once: it returns the work that is left, and how
+    /// many units the table with the most of them has yet to move.
+    fn reached_at(
+        &mut self,
+        drained: u64,
+        done: u64,
+        left: impl FnOnce() -> (usize, usize),
+    ) -> bool {
         if drained < self.drained_target {
             return false;
         }
-        done >= *self
-            .done_target
-            .get_or_insert_with(|| done + 2 * left() as u64)
+        let target = *self.done_target.get_or_insert_with(|| {
+            let (work, units) = left();
+            let turns = units.div_ceil(RESIZE_UNITS) as u64;
+            self.drained_target = drained + self.shards * turns;
+            done + 2 * work as u64
+        });
+        done >= target && drained >= self.drained_target
     }
 }
 
 impl<K, V> State<K, V> {
     /// The most work that the passes of this plan still have to do, in units of their budget:
-    /// pending nodes of the wheel, entries that may have to be evicted, and units of tables.
-    fn left(&self, map: &Map<K, V>, plan: Plan) -> usize {
+    /// pending nodes of the wheel, and entries that may have to be evicted.
+    fn left(&self, plan: Plan) -> usize {
         let mut left = 0;
         if plan.expire {
             left += self.wheel.pending_len();
@@ -256,9 +282,6 @@ impl<K, V> State<K, V> {
             let known = self.eviction.as_ref().map_or(0, Eviction::len);
             // Each entry to evict weighs at least 1.
             left += usize::try_from(self.excess()).map_or(known, |excess| known.min(excess));
-        }
-        if plan.run {
-            left += map.units_left();
         }
         left
     }
@@ -276,17 +299,25 @@ mod tests {
         for drained in 10..14 {
             assert!(!goal.reached_at(drained, 1_000, || unreachable!("asked too early")));
         }
-        assert!(goal.reached_at(14, 0, || 0));
+        assert!(goal.reached_at(14, 0, || (0, 0)));
+    }
+
+    #[test]
+    fn no_run_ends_before_the_tables_have_moved_what_was_known() {
+        let mut goal = Goal::new(0, 4);
+        assert!(!goal.reached_at(5, 0, || (0, RESIZE_UNITS + 1)));
+        assert!(!goal.reached_at(5 + 7, 1_000, || unreachable!("asked twice")));
+        assert!(goal.reached_at(5 + 8, 0, || unreachable!("asked twice")));
     }
 
     #[test]
     fn a_run_does_the_work_that_existed_at_its_start_and_no_later_work() {
         for (left, work) in [(1, 2), (100, 200)] {
             let mut goal = Goal::new(0, 1);
-            assert!(!goal.reached_at(0, 5, || left));
-            assert!(!goal.reached_at(1, 7, || left));
-            assert!(!goal.reached_at(1, 7 + work - 1, || 9_000));
-            assert!(goal.reached_at(1, 7 + work, || 9_000));
+            assert!(!goal.reached_at(0, 5, || (left, 0)));
+            assert!(!goal.reached_at(1, 7, || (left, 0)));
+            assert!(!goal.reached_at(1, 7 + work - 1, || (9_000, 0)));
+            assert!(goal.reached_at(1, 7 + work, || (9_000, 0)));
         }
     }
 
@@ -306,7 +337,7 @@ mod tests {
             let mut state = maintenance.state.lock();
             let now = shared.clock.now();
             state.wheel.advance(now);
-            state.left(&shared.map, plan)
+            state.left(plan)
         };
         assert_eq!(left(Plan::RUN), 100);
         assert!(maintenance.set_max_capacity(shared, 970));

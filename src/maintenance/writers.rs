@@ -292,7 +292,12 @@ impl<'a, K, V> MaintenanceView<'a, K, V> {
             (state, passed.more) = self.evict_excess(state, debt, plan.without_drain(), pinned);
         }
         if let Some(begun) = begun {
-            begun.end(state.wheel.next_visit(), passed.more, None, clock);
+            let mut next = state.wheel.next_visit();
+            if next.is_some() && state.excess() > 0 {
+                // What is over the bound is due now: the next caller continues.
+                next = Some(clock.now());
+            }
+            begun.end(next, passed.more, None, clock);
         }
         if pinned {
             return;

@@ -167,11 +167,12 @@ impl<K, V> Map<K, V> {
         self.shards.iter().any(|cell| cell.table.is_resizing())
     }
 
-    /// How many units of tables have yet to move. Takes the lock of each shard that has any.
+    /// How many units the table with the most of them has yet to move. Takes the lock of each shard
+    /// whose table has any.
     pub(crate) fn units_left(&self) -> usize {
         let resizing = self.shards.iter().filter(|cell| cell.table.is_resizing());
         let left = resizing.map(|cell| cell.lock().writer().units_left());
-        left.sum::<u64>() as usize
+        left.max().unwrap_or(0) as usize
     }
 
     /// The sum of the weights of the nodes in the map; as exact as [`len`](Self::len).

@@ -307,11 +307,11 @@ impl<'a, K, V> Shard<'a, K, V> {
         times: Times,
     ) -> NodePtr<K, V> {
         let (hash, weight) = (new.hash, new.weight);
-        let count = self.cell.totals.entries.load(Ordering::Relaxed);
-        self.writer().grow_if_full(count);
+        let entries = &self.cell.totals.entries;
+        self.writer().grow_if_full(entries.load(Ordering::Relaxed));
         let new = self.locked.slab.place(new, times);
         self.writer().insert(home, new, hash);
-        (self.cell.totals.entries).store(count + 1, Ordering::Relaxed);
+        add_alone(entries, 1);
         add_alone(&self.cell.totals.weight, weight.into());
         self.locked.batch.push(WriteEvent::Added(new));
         new

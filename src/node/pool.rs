@@ -265,10 +265,11 @@ impl Pool {
         let region = self.regions[number as usize].as_mut();
         let region = region.expect("a listed region exists");
         let slot = region.take(&self.shape);
-        if !region.has_free() {
+        self.used += 1;
+        // In the middle of a chunk the region has another.
+        if region.fresh == 0 && !region.has_free() {
             self.partial.pop();
         }
-        self.used += 1;
         slot
     }
 

@@ -30,7 +30,7 @@ use super::delivery::Delivery;
 use super::listeners::{self, Job};
 use super::thread::{Role, role};
 use crate::process::Process;
-use crate::sync::{Condvar, Mutex, thread_local};
+use crate::sync::{AtomicBool, Condvar, Mutex, Ordering, thread_local};
 use std::cell::Cell;
 use std::marker::PhantomData;
 use std::ops::Deref;
@@ -191,24 +191,19 @@ impl TaskRef {
 
 /// See the module docs.
 pub(crate) struct Gate {
+    /// Whether the last handle was dropped: only threads that deliver notifications are let in.
+    /// Changed under the lock.
+    closed: AtomicBool,
     state: Mutex<State>,
     left: Condvar,
     process: Process,
 }
 
 struct State {
-    stage: Stage,
+    /// Whether no thread is let in.
+    ended: bool,
     /// How many threads are inside.
     inside: usize,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Stage {
-    Open,
-    /// The last handle was dropped: only threads that deliver notifications are let in.
-    Closed,
-    /// No thread is let in.
-    Ended,
 }
 
 /// A thread is inside the gate until it drops this.
@@ -222,10 +217,11 @@ pub(crate) struct Entered {
 impl Gate {
     pub(crate) fn new() -> Arc<Self> {
         let state = State {
-            stage: Stage::Open,
+            ended: false,
             inside: 0,
         };
         Arc::new(Self {
+            closed: AtomicBool::new(false),
             state: Mutex::new(state),
             left: Condvar::new(),
             process: Process::current(),
@@ -238,9 +234,8 @@ impl Gate {
         if !self.process.is_current() {
             return None;
         }
-        let latest = if delivers { Stage::Closed } else { Stage::Open };
         let mut state = self.state.lock();
-        if state.stage > latest {
+        if state.ended || (!delivers && self.is_closed()) {
             return None;
         }
         state.inside += 1;
@@ -252,29 +247,31 @@ impl Gate {
         })
     }
 
+    /// Takes no lock: in a child made by `fork` it may stay locked.
+    ///
+    /// Relaxed: a thread that must know asks under the lock.
     fn is_closed(&self) -> bool {
-        self.state.lock().stage > Stage::Open
+        self.closed.load(Ordering::Relaxed)
     }
 
     /// Lets in only threads that deliver, and says whether the caller may wait (gate 2).
     pub(crate) fn close(&self) -> bool {
-        self.state.lock().stage = Stage::Closed;
+        let state = self.state.lock();
+        self.closed.store(true, Ordering::Relaxed);
+        drop(state);
         !is_inside_any()
     }
 
     /// Lets no thread in any more.
     fn end(&self) {
-        self.state.lock().stage = Stage::Ended;
+        self.state.lock().ended = true;
     }
 
     /// The same if no thread is inside; says whether that is so.
     fn end_if_empty(&self) -> bool {
         let mut state = self.state.lock();
-        let is_empty = state.inside == 0;
-        if is_empty {
-            state.stage = Stage::Ended;
-        }
-        is_empty
+        state.ended |= state.inside == 0;
+        state.inside == 0
     }
 
     /// Waits until all threads have left the closed gate. Not for a thread inside a gate or a
@@ -366,7 +363,7 @@ impl Task for Idle {
 #[cfg(all(test, not(wheelhouse_loom), not(wheelhouse_shuttle)))]
 mod tests {
     use super::*;
-    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::sync::atomic::AtomicU32;
 
     #[test]
     fn a_closed_gate_lets_no_thread_in_and_is_left_by_those_inside() {
@@ -392,6 +389,18 @@ mod tests {
         });
         assert!(gate.end_if_empty());
         assert!(gate.enter(true).is_none());
+    }
+
+    /// As in a child made by `fork` while a thread of the parent holds the lock.
+    #[test]
+    fn whether_the_gate_is_closed_is_known_without_its_lock() {
+        let gate = Gate::new();
+        let held = gate.state.lock();
+        assert!(!gate.is_closed());
+        drop(held);
+        gate.close();
+        let _held = gate.state.lock();
+        assert!(gate.is_closed());
     }
 
     #[test]

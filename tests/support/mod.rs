@@ -130,6 +130,42 @@ impl Gate {
     }
 }
 
+/// Where the user code of a cache finds its own cache. Emptied at the drop: the cache would keep
+/// itself alive otherwise.
+pub struct OwnCache<C>(Place<C>);
+
+/// The same for the user code: empty until the test has put the cache there.
+pub struct Place<C>(Arc<Mutex<Option<C>>>);
+
+impl<C: Clone> OwnCache<C> {
+    pub fn new() -> Self {
+        Self(Place(Arc::default()))
+    }
+
+    pub fn place(&self) -> Place<C> {
+        Place(Arc::clone(&self.0.0))
+    }
+
+    pub fn set(&self, cache: &C) {
+        let former = self.0.0.lock().unwrap().replace(cache.clone());
+        assert!(former.is_none(), "there is one already");
+    }
+}
+
+impl<C: Clone> Place<C> {
+    pub fn get(&self) -> Option<C> {
+        self.0.lock().unwrap().clone()
+    }
+}
+
+impl<C> Drop for OwnCache<C> {
+    fn drop(&mut self) {
+        // With the lock released: user code may run.
+        let cache = self.0.0.lock().unwrap().take();
+        drop(cache);
+    }
+}
+
 /// Runs `body` on its own thread and fails the test, rather than hanging it, if it has not ended
 /// after four minutes.
 #[track_caller]

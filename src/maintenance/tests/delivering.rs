@@ -1,7 +1,9 @@
 //! In which order notifications are delivered, and how many together.
 
 use super::super::pass::Plan;
+use crate::load::cycle::is_noted;
 use crate::map::Garbage;
+use crate::notify::Awaited;
 use crate::{Cache, CacheBuilder, Delivery, Scheduler};
 use std::sync::mpsc;
 use std::sync::{Arc, Weak};
@@ -83,4 +85,62 @@ fn what_is_posted_one_by_one_while_the_listener_runs_comes_back_together() {
     });
     post(&cache, 0);
     assert_eq!(deliver(&cache, u64::MAX), [32, 8]);
+}
+
+/// The thread that was to take the offer may be held up, or not be there at all.
+#[test]
+fn a_call_that_delivers_itself_waits_for_no_offer() {
+    let (tell, delivered) = mpsc::channel();
+    let cache = builder()
+        .removal_listener(move |&key, _, _| tell.send(key).expect("the test listens"))
+        .build();
+    post(&cache, 1);
+    let notifier = &cache.core().maintenance.notifier;
+    assert!(notifier.offer());
+    let deliver_here = || !deliver(&cache, u64::MAX).is_empty();
+    let mut turns = 0;
+    let keep_waiting = || {
+        turns += 1;
+        turns < 10
+    };
+    let awaited = notifier.await_delivered(1, true, deliver_here, None, keep_waiting);
+    assert_eq!(awaited, Awaited::Delivered);
+    assert_eq!(delivered.try_iter().collect::<Vec<_>>(), [1]);
+}
+
+/// A load that the listener then waits for would find a cycle that is none.
+#[test]
+fn a_thread_that_delivers_is_not_noted_as_one_that_waits() {
+    let (release, released) = mpsc::channel();
+    let released = std::sync::Mutex::new(released);
+    let (enter, entered) = mpsc::channel();
+    let cache = builder()
+        .removal_listener(move |&key, _, _| {
+            if key == 1 {
+                enter.send(()).expect("the test listens");
+                _ = released.lock().expect("one call").recv();
+            } else if key == 33 {
+                assert!(!is_noted(), "noted while it delivers");
+            }
+        })
+        .build();
+    // More than the first thread takes together.
+    (1..=33).for_each(|key| post(&cache, key));
+    std::thread::scope(|threads| {
+        threads.spawn(|| deliver(&cache, 1));
+        entered.recv().expect("the listener runs");
+        let mut turns = 0;
+        let keep_waiting = || {
+            turns += 1;
+            if turns == 2 {
+                release.send(()).expect("the listener waits");
+            }
+            true
+        };
+        let notifier = &cache.core().maintenance.notifier;
+        let deliver_here = || !deliver(&cache, u64::MAX).is_empty();
+        let awaited = notifier.await_delivered(33, true, deliver_here, None, keep_waiting);
+        assert_eq!(awaited, Awaited::Delivered);
+    });
+    assert_eq!(cache.core().maintenance.notifier.listener_panics(), 0);
 }

@@ -5,7 +5,7 @@ use super::super::pass::RUN_BUDGET;
 use super::super::pass::SWEEPS_PER_TICK;
 use super::super::writers::{BATCH_HARD_LIMIT, CALLER_BUDGET};
 use super::node;
-use crate::{Cache, ManualTicker};
+use crate::{Cache, ManualTicker, Scheduler};
 use std::ops::Range;
 use std::time::Duration;
 
@@ -198,4 +198,22 @@ fn a_cache_over_its_bound_sweeps_a_crowded_bucket_a_few_times_a_tick() {
     assert_eq!(swept_at(), nanos(pause), "so soon");
     clock.advance(Duration::from_nanos(1));
     assert_eq!(swept_at(), nanos(2 * pause));
+}
+
+/// A bound that was made smaller is due work: where no thread wakes the cache, each call does a
+/// part of it.
+#[test]
+fn callers_evict_what_is_over_a_smaller_bound() {
+    let cache: Cache<u32, u32> = Cache::builder()
+        .ticker(ManualTicker::new())
+        .scheduler(Scheduler::disabled())
+        .max_capacity(10_000)
+        .build();
+    let write = |key| cache.insert_with_ttl(key, 0, Duration::from_secs(60));
+    (0..10_000).for_each(write);
+    cache.run_pending_tasks();
+    cache.policy().set_max_capacity(100);
+    // Each of them evicts sixteen or more, once the first of them helps.
+    (0..1_000).for_each(|_| write(10_000));
+    assert!(cache.entry_count() <= 110, "{cache:?}");
 }

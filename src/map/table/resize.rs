@@ -163,7 +163,7 @@ impl<'a, K, V> Resize<'a, K, V> {
         let mut homes = self.groups(self.to, unit);
         let lower = homes.next().expect("a unit is never empty");
         let mut tails = [lower, homes.next().unwrap_or(lower)];
-        // The bit of a hash that chooses between two homes; to join a unit, no hash is read.
+        // The bit of a hash that chooses between two homes.
         let bit = if self.grows() {
             1 << self.from.log()
         } else {
@@ -171,8 +171,7 @@ impl<'a, K, V> Resize<'a, K, V> {
         };
         for from in self.groups(self.from, unit) {
             from.each(|_, word| {
-                let is_upper = bit != 0 && group::node(word).hash() & bit != 0;
-                let tail = &mut tails[usize::from(is_upper)];
+                let tail = &mut tails[usize::from(group::node(word).hash() & bit != 0)];
                 *tail = tail.put(word);
             });
         }

@@ -55,9 +55,15 @@ impl<K, V> Group<K, V> {
             }
             match here.overflow() {
                 Some(next) => here = next,
-                None => break,
+                None => return here.put_beside(word),
             }
         }
+    }
+
+    /// Stores a word into a new overflow group of this one, the full end of a chain.
+    #[cold]
+    fn put_beside(&self, word: Word<K, V>) -> &Self {
+        let here = self;
         // Every word is taken. The last word of the chain's last group becomes a link to a new
         // group that already holds the node that stood there. So a reader finds that node before
         // and after.
@@ -139,6 +145,7 @@ impl<'a, K, V> Writer<'a, '_, K, V> {
     }
 
     /// The word for which `matches` holds among those with this hash's tag.
+    #[inline]
     pub(in crate::map) fn locate(
         &self,
         home: &Home<'a, K, V>,
@@ -152,6 +159,7 @@ impl<'a, K, V> Writer<'a, '_, K, V> {
     /// Adds a node whose key is not in the table. [`grow_if_full`](Self::grow_if_full) was called
     /// before.
     // The hash is an argument, since it stands in the node's side part.
+    #[inline]
     pub(in crate::map) fn insert(&mut self, home: Home<'_, K, V>, node: NodePtr<K, V>, hash: u64) {
         debug_assert_eq!(hash, node.hash());
         home.0.put(group::tagged(node.as_raw(), hash));

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::support::record::Record;
-use crate::support::{Dice, secs};
+use crate::support::{Dice, OwnCache, secs};
 use wheelhouse::RemovalCause::{Expired, Replaced, Size};
 use wheelhouse::{Cache, CacheBuilder, EvictionPolicy, ManualTicker, Scheduler};
 
@@ -85,8 +85,8 @@ fn without_a_weigher_every_entry_weighs_one() {
 fn the_weigher_is_called_once_for_each_write_and_may_use_the_cache() {
     let asked = Arc::new(AtomicU32::new(0));
     let count = Arc::clone(&asked);
-    let shared: Arc<std::sync::OnceLock<Cache<u32, u32>>> = Arc::default();
-    let inside = Arc::clone(&shared);
+    let own = OwnCache::<Cache<u32, u32>>::new();
+    let inside = own.place();
     let cache = Cache::builder()
         .max_capacity(100)
         .time_to_live(secs(60))
@@ -101,7 +101,7 @@ fn the_weigher_is_called_once_for_each_write_and_may_use_the_cache() {
             *weight
         })
         .build();
-    shared.set(cache.clone()).unwrap();
+    own.set(&cache);
     crate::support::must_end(move || {
         cache.insert(1, 5);
         cache.insert(1, 6);

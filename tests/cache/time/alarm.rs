@@ -1,6 +1,7 @@
 //! A cache that is woken by the timer of an event loop, which here runs on a manual clock.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -527,4 +528,41 @@ fn readers_that_overlap_do_not_stop_the_runs_that_free_memory() {
             former.join().unwrap();
         }
     });
+}
+
+/// What falls due while a run waits for the listener is a part of that run.
+#[test]
+fn a_run_does_what_falls_due_while_it_waits_for_the_listener() {
+    let (on_loop, has_run) = (Loop::default(), Arc::new(AtomicBool::new(false)));
+    let handle: Arc<Mutex<Option<Cache<u32, u32>>>> = Arc::default();
+    let cache: Cache<u32, u32> = {
+        let (timer, handle, has_run) = (on_loop.clone(), handle.clone(), has_run.clone());
+        Cache::builder()
+            .ticker(on_loop.0.lock().unwrap().clock.clone())
+            .scheduler(Scheduler::custom(on_loop.clone()))
+            .removal_listener(move |&key: &u32, _: &u32, _| {
+                let cache = handle.lock().unwrap().clone();
+                if let (1, Some(cache)) = (key, cache) {
+                    timer.advance_to(secs(40));
+                    while cache.entry_count() > 0 && !has_run.load(Ordering::SeqCst) {
+                        std::thread::yield_now();
+                    }
+                }
+            })
+            .build()
+    };
+    *handle.lock().unwrap() = Some(cache.clone());
+    cache.insert_with_ttl(1, 1, secs(5));
+    cache.insert_with_ttl(2, 2, secs(20));
+    let run = || {
+        let armed = on_loop.0.lock().unwrap().armed.take();
+        armed.expect("a deadline was set").1.run()
+    };
+    // The first one arranges the run for the deadline.
+    run();
+    on_loop.advance_to(secs(10));
+    run();
+    has_run.store(true, Ordering::SeqCst);
+    assert_eq!(cache.entry_count(), 0);
+    *handle.lock().unwrap() = None;
 }

@@ -1,7 +1,7 @@
 //! A thread that would wait for itself panics; no other thread does.
 
 use crate::support::acting::Acting;
-use crate::support::files_of_panics;
+use crate::support::{OwnCache, Place, files_of_panics};
 use std::any::Any;
 use std::future::{Future, ready};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -194,17 +194,17 @@ fn a_lease_is_led_by_no_thread() {
 }
 
 /// A policy that loads the key it is asked about.
-struct Recursing(Arc<OnceLock<Cache<u64, u64>>>);
+struct Recursing(Place<Cache<u64, u64>>);
 
 impl Recursing {
-    fn cache() -> Cache<u64, u64> {
-        let cell = Arc::new(OnceLock::new());
+    fn cache() -> (OwnCache<Cache<u64, u64>>, Cache<u64, u64>) {
+        let own = OwnCache::new();
         let cache: Cache<u64, u64> = Cache::builder()
             .ticker(ManualTicker::new())
-            .expire_after(Self(Arc::clone(&cell)))
+            .expire_after(Self(own.place()))
             .build();
-        cell.set(cache.clone()).unwrap();
-        cache
+        own.set(&cache);
+        (own, cache)
     }
 }
 
@@ -217,7 +217,7 @@ impl Expiry<u64, u64> for Recursing {
 
 #[test]
 fn recursion_out_of_a_policy_is_refused() {
-    let cache = Recursing::cache();
+    let (_own, cache) = Recursing::cache();
     refused(|| cache.get_with(1, || 1));
     assert_eq!(cache.get(&1), None);
     assert!(matches!(cache.lease(1), Leased::Lease(_)));
@@ -225,8 +225,8 @@ fn recursion_out_of_a_policy_is_refused() {
 
 #[test]
 fn a_listener_may_load() {
-    let cell: Arc<OnceLock<Cache<u64, u64>>> = Arc::default();
-    let (theirs, (heard, told)) = (Arc::clone(&cell), mpsc::channel());
+    let own = OwnCache::<Cache<u64, u64>>::new();
+    let (theirs, (heard, told)) = (own.place(), mpsc::channel());
     let cache: Cache<u64, u64> = Cache::builder()
         .removal_listener(move |key: &u64, _: &u64, _| {
             if *key == 1 {
@@ -238,7 +238,7 @@ fn a_listener_may_load() {
             }
         })
         .build();
-    cell.set(cache.clone()).unwrap();
+    own.set(&cache);
     cache.insert(1, 1);
     cache.invalidate(&1);
     cache.run_pending_tasks();
@@ -372,7 +372,7 @@ fn recursion_out_of_a_closure_that_makes_a_future_is_refused() {
 
 #[test]
 fn recursion_out_of_a_policy_is_refused_to_a_task_as_well() {
-    let cache = Recursing::cache();
+    let (_own, cache) = Recursing::cache();
     let theirs = cache.clone();
     refused_in_time(move || polled_once(theirs.get_with_async(1, ready(1))));
     let theirs = cache.clone();
@@ -390,7 +390,7 @@ fn recursion_out_of_a_policy_is_refused_to_a_task_as_well() {
 
 #[test]
 fn recursion_out_of_a_policy_is_refused_to_the_fill_of_a_lease() {
-    let cache = Recursing::cache();
+    let (_own, cache) = Recursing::cache();
     let Leased::Lease(lease) = cache.lease(1) else {
         panic!()
     };
@@ -400,7 +400,7 @@ fn recursion_out_of_a_policy_is_refused_to_the_fill_of_a_lease() {
 
 #[test]
 fn recursion_out_of_a_policy_is_refused_on_a_reload_thread() {
-    struct Recursing(Arc<OnceLock<Cache<u64, u64>>>);
+    struct Recursing(Place<Cache<u64, u64>>);
     impl Expiry<u64, u64> for Recursing {
         fn expire_after_create(&self, key: &u64, _: &u64, _: Instant) -> Option<Duration> {
             self.0.get()?.entry(*key).and_upsert_with(|_| 2);
@@ -416,13 +416,13 @@ fn recursion_out_of_a_policy_is_refused_on_a_reload_thread() {
             self.expire_after_create(key, value, now)
         }
     }
-    let cell = Arc::new(OnceLock::new());
+    let own = OwnCache::new();
     let users = Cache::builder()
-        .expire_after(Recursing(Arc::clone(&cell)))
+        .expire_after(Recursing(own.place()))
         .loading(loader_fn(|key: &u64| Ok::<u64, ()>(*key)))
         .build();
     assert_eq!(users.get(&1).unwrap(), 1);
-    cell.set(users.cache().clone()).unwrap();
+    own.set(users.cache());
     let (tell, told) = mpsc::channel();
     let reload = users.refresh(1);
     thread::spawn(move || _ = tell.send(reload.wait()));
@@ -442,8 +442,8 @@ fn rings_through_refreshes_and_blocking_calls_of_async_loaders() {
     };
     let ended = |told: mpsc::Receiver<bool>| told.recv_timeout(Duration::from_secs(30));
 
-    let own = Arc::<OnceLock<Users>>::default();
-    let inner = Arc::clone(&own);
+    let own = OwnCache::<Users>::new();
+    let inner = own.place();
     let users = Cache::builder()
         .loading(loader_fn(move |key: &u64| match (inner.get(), key) {
             (Some(users), 1) => users.refresh(2).wait().map_err(drop)?.ok_or(()),
@@ -451,12 +451,12 @@ fn rings_through_refreshes_and_blocking_calls_of_async_loaders() {
             _ => Ok(*key),
         }))
         .build();
-    own.set(users.clone()).unwrap();
+    own.set(&users);
     assert_eq!(ended(is_refused(&users, 1)), Ok(true));
     assert_eq!(users.get(&3), Ok(3));
 
-    let (own, begun) = <(Arc<OnceLock<Users>>, Arc<AtomicUsize>)>::default();
-    let (inner, count) = (Arc::clone(&own), Arc::clone(&begun));
+    let (own, begun) = (OwnCache::<Users>::new(), Arc::<AtomicUsize>::default());
+    let (inner, count) = (Arc::new(own.place()), Arc::clone(&begun));
     let users: Users = Cache::builder()
         .loading(async_loader_fn(move |key: &u64| {
             let (users, count, key) = (Arc::clone(&inner), Arc::clone(&count), *key);
@@ -473,7 +473,7 @@ fn rings_through_refreshes_and_blocking_calls_of_async_loaders() {
         }))
         .spawner(|task| drop(thread::spawn(|| futures_lite::future::block_on(task))))
         .build();
-    own.set(users.clone()).unwrap();
+    own.set(&users);
     let told = [1, 2].map(|key| is_refused(&users, key));
     assert_eq!(told.map(ended), [Ok(true), Ok(true)]);
     assert_eq!(begun.load(Ordering::SeqCst), 2);
@@ -486,8 +486,8 @@ fn a_loader_that_runs_pending_tasks_does_not_wait_for_a_listener_that_waits_for_
     let (in_listener, listener_began) = mpsc::channel();
     let (go_on, may_go_on) = mpsc::channel::<()>();
     let may_go_on = Mutex::new(may_go_on);
-    let own: Arc<OnceLock<Cache<u32, u32>>> = Arc::default();
-    let of_listener = Arc::clone(&own);
+    let own = OwnCache::<Cache<u32, u32>>::new();
+    let of_listener = own.place();
     let cache: Cache<u32, u32> = Cache::builder()
         .removal_listener(move |_: &u32, _: &u32, _| {
             in_listener.send(()).unwrap();
@@ -496,7 +496,7 @@ fn a_loader_that_runs_pending_tasks_does_not_wait_for_a_listener_that_waits_for_
             assert_eq!(value, 1, "the value of the load that was waited for");
         })
         .build();
-    own.set(cache.clone()).ok().unwrap();
+    own.set(&cache);
     cache.insert(1, 1);
     cache.invalidate(&1);
     let other = cache.clone();

@@ -252,8 +252,9 @@ async fn with_the_default_scheduler_a_waiting_task_moves_on() {
     let cache: Cache<u64, u64> = Cache::builder()
         .load_timeout(Duration::from_millis(50))
         .build();
-    let _stuck = cache.lease(1);
+    // Before the load: its time-out counts from then.
     let began = std::time::Instant::now();
+    let _stuck = cache.lease(1);
     assert_eq!(cache.get_with_async(1, ready(2)).await, 2);
     let took = began.elapsed();
     assert!(

@@ -1,6 +1,7 @@
 //! Reloads that fail: the old value stays, the policy says when the next try is, and the right to
 //! reload always comes back.
 
+use crate::support::OwnCache;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, Mutex, mpsc};
@@ -194,8 +195,8 @@ fn a_panic_is_a_failure_and_reaches_all_waiters() {
 
 #[test]
 fn waiters_share_the_error_of_one_load() {
-    let users: Arc<std::sync::OnceLock<Users>> = Arc::default();
-    let inner = Arc::clone(&users);
+    let own = OwnCache::<Users>::new();
+    let inner = own.place();
     let calls = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&calls);
     let load = loader_fn(move |_: &u64| {
@@ -204,8 +205,8 @@ fn waiters_share_the_error_of_one_load() {
         until("all wait", || users.cache().stats().load_waits() == 7);
         Err::<u64, _>("down".to_string())
     });
-    let built = Cache::builder().record_stats().loading(load).build();
-    let users = users.get_or_init(|| built);
+    let users = Cache::builder().record_stats().loading(load).build();
+    own.set(&users);
     let errors: Vec<_> = thread::scope(|scope| {
         let threads: Vec<_> = (0..8)
             .map(|_| scope.spawn(|| users.get(&1).unwrap_err()))

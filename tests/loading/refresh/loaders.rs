@@ -1,10 +1,11 @@
 //! `LoadingCache` as its users write it: loaders of every kind, keys in borrowed form, errors that
 //! are neither `Clone` nor `Debug`, and the bounds of each handle and future.
 
+use crate::support::{OwnCache, Place};
 use std::collections::hash_map::RandomState;
 use std::future::{Future, ready};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use wheelhouse::compute::{Entry, Op};
 use wheelhouse::{
@@ -518,7 +519,7 @@ fn a_loader_of_several_keys_that_misbehaves_leaves_them_usable() {
 
 /// A policy that writes the key about which it is asked, in the same thread.
 struct Meddler {
-    cache: Arc<OnceLock<Cache<u32, u32>>>,
+    cache: Place<Cache<u32, u32>>,
     meddle: fn(&Cache<u32, u32>, u32),
     asked: Arc<AtomicUsize>,
 }
@@ -540,7 +541,7 @@ impl Expiry<u32, u32> for Meddler {
         if let Some(cache) = self.cache.get()
             && asked < 100_000
         {
-            (self.meddle)(cache, asked as u32);
+            (self.meddle)(&cache, asked as u32);
         }
         left
     }
@@ -576,9 +577,9 @@ fn a_reload_whose_policy_writes_the_key_ends() {
         ),
     ];
     for (meddle, most) in meddles {
-        let (cache, asked) = (Arc::new(OnceLock::new()), Arc::new(AtomicUsize::new(0)));
+        let (own, asked) = (OwnCache::new(), Arc::new(AtomicUsize::new(0)));
         let policy = Meddler {
-            cache: Arc::clone(&cache),
+            cache: own.place(),
             meddle,
             asked: Arc::clone(&asked),
         };
@@ -588,7 +589,7 @@ fn a_reload_whose_policy_writes_the_key_ends() {
             .loading(Keeper)
             .build();
         assert!(matches!(users.get(&1), Ok(1)));
-        cache.set(users.cache().clone()).ok();
+        own.set(users.cache());
         assert!(matches!(users.refresh(1).wait(), Ok(Some(_))));
         let asked = asked.load(Ordering::SeqCst);
         assert!((1..=most).contains(&asked), "asked {asked} times");

@@ -1,8 +1,9 @@
 //! When entries are stale, what a read then does, and what a reload stores.
 
+use crate::support::{OwnCache, Place};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, OnceLock, mpsc};
+use std::sync::{Arc, Condvar, Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 use wheelhouse::compute::Op;
@@ -840,7 +841,7 @@ fn a_stale_entry_of_any_kind_of_read_is_reloaded() {
 /// A policy that is asked by a reload, and then does something to the entry.
 type Meddle = Arc<dyn Fn() + Send + Sync>;
 
-struct Meddling(Arc<OnceLock<Meddle>>, Arc<AtomicUsize>);
+struct Meddling(Place<Meddle>, Arc<AtomicUsize>);
 
 impl wheelhouse::Expiry<u64, u64> for Meddling {
     fn expire_after_create(&self, _: &u64, _: &u64, _: Instant) -> Option<Duration> {
@@ -874,11 +875,11 @@ impl wheelhouse::Expiry<u64, u64> for Meddling {
 fn unchanged_ends_though_its_key_is_written_or_moved_each_time_the_policy_is_asked() {
     for (what, asks) in [("writes", 1), ("moves", 16)] {
         let (script, time) = (Script::default(), ManualTicker::new());
-        let (meddle, asked) = <(Arc<OnceLock<Meddle>>, Arc<AtomicUsize>)>::default();
+        let (own, asked) = (OwnCache::<Meddle>::new(), Arc::<AtomicUsize>::default());
         let users: Users = Cache::builder()
             .ticker(time.clone())
             .record_stats()
-            .expire_after(Meddling(Arc::clone(&meddle), Arc::clone(&asked)))
+            .expire_after(Meddling(own.place(), Arc::clone(&asked)))
             .loading(script.clone())
             .refresh_after(refresh::after(SECOND))
             .build();
@@ -895,7 +896,7 @@ fn unchanged_ends_though_its_key_is_written_or_moved_each_time_the_policy_is_ask
                 _ => assert!(inner.set_expiry(&1, Some(Duration::from_secs(number)))),
             }
         });
-        assert!(meddle.set(act).is_ok());
+        own.set(&act);
         script.answer(Ok(Reloaded::Unchanged));
         let (done, end) = mpsc::channel();
         let waiter = users.refresh(1);
@@ -908,8 +909,6 @@ fn unchanged_ends_though_its_key_is_written_or_moved_each_time_the_policy_is_ask
         assert_eq!(end, Ok(Some(value)), "{what}");
         assert_eq!(users.cache().peek_ref(&1).unwrap().time_left(), Some(left));
         assert_eq!(asked.load(Ordering::SeqCst), asks, "{what}");
-        // The policy holds the cache.
-        std::mem::forget(users);
     }
 }
 

@@ -1,10 +1,12 @@
 //! On which threads a loader runs, and what becomes of reloads when the cache goes.
 
+use crate::support::{OwnCache, hide_scripted_panics};
 use std::collections::HashSet;
 use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
 use std::task::{Context, Wake, Waker};
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
@@ -162,8 +164,8 @@ fn the_last_handle_goes_while_reloads_run_and_wait() {
 
 #[test]
 fn a_loader_that_asks_for_its_own_key_panics_and_does_not_hang() {
-    let own: Arc<std::sync::OnceLock<LoadingCache<u64, u64, ()>>> = Arc::default();
-    let inner = Arc::clone(&own);
+    let own = OwnCache::<LoadingCache<u64, u64, ()>>::new();
+    let inner = own.place();
     let users = Cache::builder()
         .loading(loader_fn(move |key: &u64| match inner.get() {
             Some(users) if *key == 1 => users.get(&1).map_err(|_| ()),
@@ -171,7 +173,7 @@ fn a_loader_that_asks_for_its_own_key_panics_and_does_not_hang() {
             _ => Ok(*key),
         }))
         .build();
-    own.set(users.clone()).unwrap();
+    own.set(&users);
     assert_eq!(users.get(&1), Err(wheelhouse::LoadError::Panicked));
     assert_eq!(users.get(&2), Err(wheelhouse::LoadError::Panicked));
     assert_eq!(
@@ -187,8 +189,8 @@ fn a_read_on_the_maintenance_thread_reloads_on_another() {
     let (reloads, readers) = <(Arc<Mutex<Vec<String>>>, Arc<Mutex<Vec<String>>>)>::default();
     let (note, read) = (Arc::clone(&reloads), Arc::clone(&readers));
     let name = || thread::current().name().unwrap_or_default().to_string();
-    let own: Arc<std::sync::OnceLock<Users>> = Arc::default();
-    let inner = Arc::clone(&own);
+    let own = OwnCache::<Users>::new();
+    let inner = own.place();
     let users = Cache::builder()
         .name("busy")
         .expiry_resolution(Duration::from_millis(1))
@@ -206,7 +208,7 @@ fn a_read_on_the_maintenance_thread_reloads_on_another() {
         }))
         .refresh_after(refresh::after(Duration::from_millis(1)))
         .build();
-    own.set(users.clone()).unwrap();
+    own.set(&users);
     assert_eq!(users.get(&1), Ok(1));
     let mut key = 100;
     until("reads of the maintenance thread reload", || {
@@ -516,11 +518,9 @@ fn a_miss_behind_two_hundred_reloads_takes_one_load() {
 fn a_reload_may_wait_for_a_reload_that_is_queued_behind_it() {
     for call in 0..5 {
         let time = ManualTicker::new();
-        let (own, open) = (
-            Arc::<std::sync::OnceLock<LoadingCache<u64, u64, ()>>>::default(),
-            Arc::new(AtomicBool::new(true)),
-        );
-        let (inner, o) = (Arc::clone(&own), Arc::clone(&open));
+        let own = OwnCache::<LoadingCache<u64, u64, ()>>::new();
+        let open = Arc::new(AtomicBool::new(true));
+        let (inner, o) = (own.place(), Arc::clone(&open));
         let users: LoadingCache<u64, u64, ()> = Cache::builder()
             .ticker(time.clone())
             .record_stats()
@@ -542,7 +542,7 @@ fn a_reload_may_wait_for_a_reload_that_is_queued_behind_it() {
             .refresh_after(refresh::after(SECOND))
             .build();
         assert_eq!((users.get(&1), users.get(&2)), (Ok(1), Ok(2)));
-        own.set(users.clone()).unwrap();
+        own.set(&users);
         open.store(false, Ordering::SeqCst);
         time.advance(SECOND);
         assert_eq!(
@@ -655,9 +655,9 @@ fn a_queued_reload_respects_the_pause() {
 #[test]
 fn a_ring_through_the_queue_of_reloads() {
     let time = ManualTicker::new();
-    let own: Arc<OnceLock<LoadingCache<u64, u64, ()>>> = Arc::default();
+    let own = OwnCache::<LoadingCache<u64, u64, ()>>::new();
     let (hot, began, open) = <(Arc<AtomicBool>, Arc<AtomicBool>, Arc<AtomicBool>)>::default();
-    let cache = Arc::clone(&own);
+    let cache = own.place();
     let (h, b, o) = (Arc::clone(&hot), Arc::clone(&began), Arc::clone(&open));
     let users: LoadingCache<u64, u64, ()> = Cache::builder()
         .ticker(time.clone())
@@ -679,7 +679,7 @@ fn a_ring_through_the_queue_of_reloads() {
         }))
         .refresh_after(refresh::after(10 * SECOND))
         .build();
-    own.set(users.clone()).unwrap();
+    own.set(&users);
     assert_eq!((users.get(&2), users.get(&3)), (Ok(2), Ok(3)));
     hot.store(true, Ordering::SeqCst);
     time.advance(11 * SECOND);
@@ -702,11 +702,15 @@ fn a_ring_through_the_queue_of_reloads() {
 fn with_a_queued_reload(
     hangs: &Arc<AtomicBool>,
     in_reload: impl Fn(&LoadingCache<u64, u64, ()>) + Send + Sync + 'static,
-) -> (LoadingCache<u64, u64, ()>, Arc<AtomicUsize>) {
+) -> (
+    OwnCache<LoadingCache<u64, u64, ()>>,
+    LoadingCache<u64, u64, ()>,
+    Arc<AtomicUsize>,
+) {
     let time = ManualTicker::new();
-    let own: Arc<OnceLock<LoadingCache<u64, u64, ()>>> = Arc::default();
+    let own = OwnCache::<LoadingCache<u64, u64, ()>>::new();
     let (calls, is_stuck) = <(Arc<AtomicUsize>, Arc<AtomicBool>)>::default();
-    let (cache, counted) = (Arc::clone(&own), Arc::clone(&calls));
+    let (cache, counted) = (own.place(), Arc::clone(&calls));
     let (h, s) = (Arc::clone(hangs), Arc::clone(&is_stuck));
     let users: LoadingCache<u64, u64, ()> = Cache::builder()
         .ticker(time.clone())
@@ -716,7 +720,7 @@ fn with_a_queued_reload(
                 (0, Some(users)) => {
                     s.store(true, Ordering::SeqCst);
                     until("the gate opens", || !h.load(Ordering::SeqCst));
-                    in_reload(users);
+                    in_reload(&users);
                 }
                 (1, _) => _ = counted.fetch_add(1, Ordering::SeqCst),
                 _ => (),
@@ -726,7 +730,7 @@ fn with_a_queued_reload(
         .refresh_after(refresh::after(10 * SECOND))
         .build();
     assert_eq!((users.get(&0), users.get(&1)), (Ok(0), Ok(1)));
-    own.set(users.clone()).unwrap();
+    own.set(&users);
     hangs.store(true, Ordering::SeqCst);
     time.advance(11 * SECOND);
     assert_eq!(users.get(&0), Ok(0), "stale");
@@ -734,14 +738,14 @@ fn with_a_queued_reload(
         is_stuck.load(Ordering::SeqCst)
     });
     assert_eq!(users.get(&1), Ok(1), "stale: its reload is queued");
-    (users, calls)
+    (own, users, calls)
 }
 
 #[test]
 fn a_compute_is_not_held_up_by_a_queued_reload() {
     for stores in [true, false] {
         let hangs = Arc::new(AtomicBool::new(false));
-        let (users, calls) = with_a_queued_reload(&hangs, |_| ());
+        let (_own, users, calls) = with_a_queued_reload(&hangs, |_| ());
         let waiter = stores.then(|| users.refresh(1));
         let (done, ends) = std::sync::mpsc::channel();
         let caller = users.clone();
@@ -817,7 +821,7 @@ fn a_refresh_that_was_told_to_lead_and_panics_leaves_the_key_usable() {
     let queued = users.refresh(key(1));
     _ = users.cache().entry(key(1)).and_compute_with(|_| Op::Nop);
     panics.store(true, Ordering::SeqCst);
-    let waited = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| queued.wait()));
+    let waited = catch_unwind(AssertUnwindSafe(|| queued.wait()));
     assert!(waited.is_err(), "the clone of the key panics");
     panics.store(false, Ordering::SeqCst);
     let (done, ends) = mpsc::channel();
@@ -849,7 +853,7 @@ fn a_refresh_that_is_not_polled_holds_up_no_key() {
 fn a_loader_that_computes_a_key_queued_behind_it() {
     let (done, ends) = std::sync::mpsc::channel();
     let hangs = Arc::new(AtomicBool::new(false));
-    let (users, calls) = with_a_queued_reload(&hangs, move |users| {
+    let (_own, users, calls) = with_a_queued_reload(&hangs, move |users| {
         _ = users.cache().entry(1).and_upsert_with(|_| 7);
         done.send(()).unwrap();
     });
@@ -860,13 +864,62 @@ fn a_loader_that_computes_a_key_queued_behind_it() {
     assert_eq!(calls.load(Ordering::SeqCst), 1);
 }
 
+/// A value whose clone panics when it is its turn.
+struct Fragile(Arc<AtomicUsize>);
+
+impl Clone for Fragile {
+    fn clone(&self) -> Self {
+        let panics = self.0.fetch_sub(1, Ordering::SeqCst) == 1;
+        assert!(!panics, "told to panic in a clone");
+        Self(Arc::clone(&self.0))
+    }
+}
+
+/// The thread that waits for a queued load runs it, and keeps nothing of it, even if user code
+/// panics in its wait: here each clone of the value in turn, and then none.
+#[test]
+fn a_thread_that_has_run_a_queued_load_lets_go_of_it() {
+    hide_scripted_panics();
+    let never = usize::MAX;
+    let mut ended = Vec::new();
+    for panics in (1..=5).chain([never]) {
+        let (key, clones) = (Arc::new(1_u64), Arc::new(AtomicUsize::new(never)));
+        let hangs = Arc::new(AtomicBool::new(true));
+        let (is_stuck, stuck) = mpsc::channel();
+        let (gate, countdown) = (Arc::clone(&hangs), Arc::clone(&clones));
+        let users: LoadingCache<Arc<u64>, Fragile, ()> = Cache::builder()
+            .loading(loader_fn(move |key: &Arc<u64>| {
+                if **key == 0 {
+                    is_stuck.send(()).unwrap();
+                    until("the gate opens", || !gate.load(Ordering::SeqCst));
+                }
+                Ok(Fragile(Arc::clone(&countdown)))
+            }))
+            .build();
+        drop(users.refresh(Arc::new(0)));
+        stuck.recv().unwrap();
+        users.cache().get_with(Arc::new(2), || {
+            clones.store(panics, Ordering::SeqCst);
+            let wait = || users.refresh(Arc::clone(&key)).wait().is_ok();
+            ended.push(catch_unwind(AssertUnwindSafe(wait)).ok());
+            clones.store(never, Ordering::SeqCst);
+            Fragile(Arc::clone(&clones))
+        });
+        drop(users);
+        assert_eq!(Arc::strong_count(&key), 1, "clone {panics}");
+        hangs.store(false, Ordering::SeqCst);
+    }
+    assert!(ended.contains(&None), "a clone panics in the wait itself");
+    assert_eq!(ended.pop(), Some(Some(true)));
+}
+
 /// The closure of a `get_with` waits for the reload of 2, which is queued behind 3; the only thread
 /// reloads 3, and waits for the key of the closure.
 #[test]
 fn a_ring_through_the_queue_and_the_closure_of_a_call() {
     let time = ManualTicker::new();
-    let own: Arc<OnceLock<LoadingCache<u64, u64, ()>>> = Arc::default();
-    let cache = Arc::clone(&own);
+    let own = OwnCache::<LoadingCache<u64, u64, ()>>::new();
+    let cache = own.place();
     let users: LoadingCache<u64, u64, ()> = Cache::builder()
         .ticker(time.clone())
         .record_stats()
@@ -877,7 +930,7 @@ fn a_ring_through_the_queue_and_the_closure_of_a_call() {
         .refresh_after(refresh::after(SECOND))
         .build();
     assert_eq!((users.get(&2), users.get(&3)), (Ok(2), Ok(3)));
-    own.set(users.clone()).unwrap();
+    own.set(&users);
     time.advance(SECOND);
     let (done, ends) = std::sync::mpsc::channel();
     let caller = users.clone();
@@ -903,9 +956,9 @@ fn a_ring_through_the_queue_and_any_load_that_a_thread_leads() {
     type Users = LoadingCache<u64, u64, ()>;
     for form in 0..6 {
         let time = ManualTicker::new();
-        let own: Arc<OnceLock<(Users, Users)>> = Arc::default();
+        let own = OwnCache::<(Users, Users)>::new();
         let asks = Arc::new(AtomicBool::new(false));
-        let (caches, asked) = (Arc::clone(&own), Arc::clone(&asks));
+        let (caches, asked) = (own.place(), Arc::clone(&asks));
         let users: Users = Cache::builder()
             .ticker(time.clone())
             .loading(loader_fn(move |key: &u64| match caches.get() {
@@ -918,7 +971,7 @@ fn a_ring_through_the_queue_and_any_load_that_a_thread_leads() {
             .refresh_after(refresh::after(SECOND))
             .build();
         assert_eq!((users.get(&2), users.get(&3)), (Ok(2), Ok(3)));
-        let caches = Arc::clone(&own);
+        let caches = own.place();
         let make = Arc::new(move || {
             let (users, _) = caches.get().unwrap();
             assert_eq!(users.get(&3), Ok(3), "stale");
@@ -935,7 +988,7 @@ fn a_ring_through_the_queue_and_any_load_that_a_thread_leads() {
             }))
             .spawner(|task| drop(thread::spawn(|| block_on(task))))
             .build();
-        own.set((users, other.clone())).unwrap();
+        own.set(&(users, other.clone()));
         time.advance(SECOND);
         let (done, ends) = std::sync::mpsc::channel();
         thread::spawn(move || {
@@ -986,8 +1039,8 @@ impl Alarm for HookedAlarm {
 /// thread runs a loader that begins to wait for it.
 #[test]
 fn a_loader_may_wait_for_a_refresh_that_is_not_queued_yet() {
-    let own: Arc<OnceLock<LoadingCache<u64, u64, ()>>> = Arc::default();
-    let cache = Arc::clone(&own);
+    let own = OwnCache::<LoadingCache<u64, u64, ()>>::new();
+    let cache = own.place();
     let users: LoadingCache<u64, u64, ()> = Cache::builder()
         .record_stats()
         .scheduler(Scheduler::custom(HookedAlarm))
@@ -998,7 +1051,7 @@ fn a_loader_may_wait_for_a_refresh_that_is_not_queued_yet() {
         }))
         .build();
     assert_eq!((users.get(&1).unwrap(), users.get(&2).unwrap()), (1, 2));
-    own.set(users.clone()).ok().unwrap();
+    own.set(&users);
     let (done, ends) = std::sync::mpsc::channel();
     thread::spawn(move || {
         let other = users.clone();
