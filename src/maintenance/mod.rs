@@ -41,7 +41,8 @@
 //! owns the cache alone, and frees everything ([`Maintenance::close`]).
 //!
 //! A thread that is itself at work on a cache, or inside a listener, does not wait. A shared thread
-//! then does all this in its place, if the cache has a listener.
+//! then does all this in its place, if the cache has a listener; or the thread itself, when it has
+//! ended its work on this cache.
 //!
 //! # Invariants
 //!

@@ -12,12 +12,15 @@
 //! then lets no thread in, waits again, and drops the cache itself.
 //!
 //! A thread that is itself at work on a cache, or inside a listener, does not wait: if the cache
-//! has a listener, a shared thread does all this in its place.
+//! has a listener, a shared thread does all this in its place. But if user code drops the last
+//! handle during a visit of this very cache, the thread of a program does it at the end of that
+//! visit.
 //!
 //! # Invariants
 //!
-//! 1. A reference to a cache's state is a handle's, or its holder is inside the gate. So once the
-//!    gate is ended and no thread is inside, the last handle's reference is the only one.
+//! 1. A reference to a cache's state is a handle's, or its holder is inside the gate, or it belongs
+//!    to the thread that ends the cache. So once the gate is ended and no thread is inside, that
+//!    thread's reference and the last handle's are the only ones.
 //! 2. A thread that is inside a gate, or inside a listener, never waits at a gate. Threads wait
 //!    only for threads that are inside, so they never wait for each other.
 //! 3. A gate lets in threads of the process that made it, and no thread of a child made by `fork`.
@@ -30,21 +33,28 @@ use super::delivery::Delivery;
 use super::listeners::{self, Job};
 use super::thread::{Role, role};
 use crate::process::Process;
+use crate::stripe::thread_number;
 use crate::sync::{AtomicBool, Condvar, Mutex, Ordering, thread_local};
 use std::cell::Cell;
-use std::marker::PhantomData;
 use std::ops::Deref;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 thread_local! {
-    static INSIDE: Cell<Inside> = const { Cell::new(Inside { gates: 0, listeners: 0 }) };
+    static INSIDE: Cell<Inside> = const {
+        Cell::new(Inside {
+            gate: std::ptr::null(),
+            listeners: 0,
+        })
+    };
 }
 
-/// How many gates and listeners the calling thread is inside, of any caches.
+/// What the calling thread is inside, of any caches.
 #[derive(Clone, Copy)]
 struct Inside {
-    gates: usize,
+    /// The gate that it has entered last and has not left.
+    gate: *const Gate,
+    /// How many listeners.
     listeners: usize,
 }
 
@@ -154,16 +164,34 @@ impl TaskRef {
     /// The calling thread is about to drop the last handle. Waits until no other thread is at work
     /// on the cache and the listener has heard of everything, so that this thread drops the cache
     /// itself. A thread that is at work on a cache, or inside a listener, does not wait (gate 2).
-    /// If the mode of delivery lets it call the listener, and no thread is at work on this cache,
-    /// it ends the cache itself; else a shared thread does.
+    /// If it is at work on this cache, it ends the cache after that.
     pub(crate) fn close(&self) {
         let waits = self.gate.close();
         let Some(task) = self.cache.upgrade() else {
             return;
         };
         if waits {
-            return self.end(&*task);
+            self.end(&*task);
+        } else if let Some(task) = self.gate.leave_for_later(self, task) {
+            self.end_without_wait(task);
         }
+    }
+
+    /// The calling thread has left the gate, and has dropped the last handle inside.
+    fn end_after_visit(&self, task: Arc<dyn Task>) {
+        // The executor is asked by a thread that may wait; and a thread of the crate serves other
+        // caches too.
+        let asks = matches!(task.delivery(), Some(Delivery::Executor(_)));
+        if is_inside_any() || asks || role() != Role::Program {
+            self.end_without_wait(task);
+        } else {
+            self.end(&*task);
+        }
+    }
+
+    /// If the mode of delivery lets the calling thread call the listener, and no thread is at work
+    /// on this cache, it ends the cache itself; else a shared thread does.
+    fn end_without_wait(&self, task: Arc<dyn Task>) {
         let tells = match task.delivery() {
             None => return,
             Some(Delivery::Background) => role() == Role::Listener,
@@ -204,14 +232,17 @@ struct State {
     ended: bool,
     /// How many threads are inside.
     inside: usize,
+    /// The number of the thread inside that ends the cache when it has left.
+    later: Option<(u64, TaskRef, Arc<dyn Task>)>,
 }
 
 /// A thread is inside the gate until it drops this.
 #[must_use]
 pub(crate) struct Entered {
     gate: Arc<Gate>,
-    /// Dropped by the thread that entered, which is counted.
-    here: PhantomData<*const ()>,
+    /// The gate that this thread has entered before. A pointer, so this is dropped by the thread
+    /// that entered.
+    outer: *const Gate,
 }
 
 impl Gate {
@@ -219,6 +250,7 @@ impl Gate {
         let state = State {
             ended: false,
             inside: 0,
+            later: None,
         };
         Arc::new(Self {
             closed: AtomicBool::new(false),
@@ -240,10 +272,11 @@ impl Gate {
         }
         state.inside += 1;
         drop(state);
-        note(|inside| inside.gates += 1);
+        let mut outer = std::ptr::null();
+        note(|inside| outer = std::mem::replace(&mut inside.gate, &raw const **self));
         Some(Entered {
             gate: Arc::clone(self),
-            here: PhantomData,
+            outer,
         })
     }
 
@@ -260,6 +293,18 @@ impl Gate {
         self.closed.store(true, Ordering::Relaxed);
         drop(state);
         !is_inside_any()
+    }
+
+    /// Keeps the end of the cache for the calling thread, if it has entered this gate last: it does
+    /// that when it has left. Else returns the cache.
+    fn leave_for_later(&self, cache: &TaskRef, task: Arc<dyn Task>) -> Option<Arc<dyn Task>> {
+        let me = thread_number();
+        let is_innermost = INSIDE.try_with(|inside| std::ptr::eq(inside.get().gate, self));
+        if me == 0 || !is_innermost.unwrap_or(false) {
+            return Some(task);
+        }
+        self.state.lock().later = Some((me, cache.clone(), task));
+        None
     }
 
     /// Lets no thread in any more.
@@ -286,7 +331,7 @@ impl Gate {
 
 impl Drop for Entered {
     fn drop(&mut self) {
-        note(|inside| inside.gates -= 1);
+        note(|inside| inside.gate = self.outer);
         if !self.gate.process.is_current() {
             return;
         }
@@ -294,6 +339,12 @@ impl Drop for Entered {
         state.inside -= 1;
         if state.inside == 0 {
             self.gate.left.notify_all();
+        }
+        let has_left = !std::ptr::eq(self.outer, &raw const *self.gate);
+        let later = (state.later).take_if(|(by, ..)| has_left && *by == thread_number());
+        drop(state);
+        if let Some((_, cache, task)) = later {
+            cache.end_after_visit(task);
         }
     }
 }
@@ -324,7 +375,7 @@ pub(crate) fn inside_listener() -> bool {
 
 /// Whether the calling thread must not wait for other threads: it is inside a gate or a listener.
 pub(super) fn is_inside_any() -> bool {
-    let is_inside = |inside: Inside| inside.gates + inside.listeners > 0;
+    let is_inside = |inside: Inside| !inside.gate.is_null() || inside.listeners > 0;
     INSIDE
         .try_with(|inside| is_inside(inside.get()))
         .unwrap_or(false)
@@ -408,9 +459,10 @@ mod tests {
         let (outer, inner) = (Gate::new(), Gate::new());
         let first = outer.enter(false).expect("open");
         let second = inner.enter(false).expect("open");
-        drop(first);
         assert!(!outer.close(), "inside another gate");
         drop(second);
+        assert!(!inner.close(), "inside the outer gate");
+        drop(first);
         assert!(inner.close());
         inner.end();
         assert!(inner.enter(true).is_none());

@@ -28,7 +28,7 @@ use super::gate::{Task, TaskRef};
 use super::thread::{Role, Starter, lock, wait};
 use crate::contain::contain;
 use crate::process::PerProcess;
-use crate::sync::IS_MODEL;
+use crate::sync::{IS_MODEL, nap};
 use std::collections::VecDeque;
 // The standard library's locks, as in `thread`.
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -51,6 +51,10 @@ const MOST_NAPS: u32 = 40;
 
 /// If the threads take no more jobs than this while they are watched, they are held up.
 const FEW_JOBS: u64 = 2;
+
+/// How long a thread that drops a cache naps before it looks again whether another thread still
+/// holds a reference, which that thread is about to drop.
+const LAST_REFERENCE_NAP: Duration = Duration::from_micros(50);
 
 /// The work of a shared thread.
 pub(super) enum Job {
@@ -233,6 +237,11 @@ impl Job {
             }
             Self::Drop(cache, task) => {
                 cache.end(&*task);
+                // The thread that dropped the last handle is about to drop its reference, maybe
+                // inside a listener: it does not free the cache.
+                while Arc::strong_count(&task) > 1 {
+                    nap(LAST_REFERENCE_NAP);
+                }
                 None
             }
         }

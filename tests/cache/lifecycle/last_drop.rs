@@ -282,6 +282,38 @@ fn the_last_handle_may_live_in_a_value_that_the_thread_drops() {
     comes_true("values outlived the cache", || census.alive() == 0);
 }
 
+/// A thread of the program that drops the last handle in a run does the rest itself.
+#[test]
+fn a_run_in_which_the_last_handle_is_dropped_returns_when_all_is_freed() {
+    let (census, heard, alarm) = (Census::default(), Record::new(), Latest::default());
+    let slot: Slot<Cache<u32, Acting>> = Arc::default();
+    let (last, record) = (Arc::clone(&slot), heard.clone());
+    let cache = Cache::builder()
+        .scheduler(Scheduler::custom(alarm.clone()))
+        .removal_listener(move |key: &u32, _: &Acting, cause| record.note(key, &(), cause))
+        .build();
+    (0..10).for_each(|key| cache.insert(key, holding(census.counted(key))));
+    let act = move || {
+        let Some(cache) = last.lock().unwrap().take() else {
+            return;
+        };
+        // Heard of before the run ends.
+        cache.invalidate(&1);
+        drop(cache);
+    };
+    cache.insert(20, Acting::when_dropped(20, act));
+    cache.invalidate(&20);
+    let task = alarm.task();
+    *slot.lock().unwrap() = Some(cache);
+    // Readers may delay the freeing.
+    comes_true("the value is not freed", || {
+        task.run();
+        slot.lock().unwrap().is_none()
+    });
+    assert_eq!(census.alive(), 0);
+    assert_eq!(heard.take().len(), 2);
+}
+
 /// Each listener holds the last handle of the other cache.
 #[test]
 fn two_listeners_may_drop_the_last_handles_of_each_others_caches() {
