@@ -697,16 +697,14 @@ fn a_ring_through_the_queue_of_reloads() {
     assert_eq!(end, Ok(Ok(1)), "they wait for each other");
 }
 
+type Numbers = LoadingCache<u64, u64, ()>;
+
 /// A cache whose only thread hangs in the reload of 0 while the flag is set; the reload of 1 is
 /// queued behind it.
 fn with_a_queued_reload(
     hangs: &Arc<AtomicBool>,
     in_reload: impl Fn(&LoadingCache<u64, u64, ()>) + Send + Sync + 'static,
-) -> (
-    OwnCache<LoadingCache<u64, u64, ()>>,
-    LoadingCache<u64, u64, ()>,
-    Arc<AtomicUsize>,
-) {
+) -> (OwnCache<Numbers>, Numbers, Arc<AtomicUsize>) {
     let time = ManualTicker::new();
     let own = OwnCache::<LoadingCache<u64, u64, ()>>::new();
     let (calls, is_stuck) = <(Arc<AtomicUsize>, Arc<AtomicBool>)>::default();
