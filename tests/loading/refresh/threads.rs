@@ -697,20 +697,20 @@ fn a_ring_through_the_queue_of_reloads() {
     assert_eq!(end, Ok(Ok(1)), "they wait for each other");
 }
 
-type Users = LoadingCache<u64, u64, ()>;
+type Numbers = LoadingCache<u64, u64, ()>;
 
 /// A cache whose only thread hangs in the reload of 0 while the flag is set; the reload of 1 is
 /// queued behind it.
 fn with_a_queued_reload(
     hangs: &Arc<AtomicBool>,
-    in_reload: impl Fn(&Users) + Send + Sync + 'static,
-) -> (OwnCache<Users>, Users, Arc<AtomicUsize>) {
+    in_reload: impl Fn(&LoadingCache<u64, u64, ()>) + Send + Sync + 'static,
+) -> (OwnCache<Numbers>, Numbers, Arc<AtomicUsize>) {
     let time = ManualTicker::new();
-    let own = OwnCache::<Users>::new();
+    let own = OwnCache::<LoadingCache<u64, u64, ()>>::new();
     let (calls, is_stuck) = <(Arc<AtomicUsize>, Arc<AtomicBool>)>::default();
     let (cache, counted) = (own.place(), Arc::clone(&calls));
     let (h, s) = (Arc::clone(hangs), Arc::clone(&is_stuck));
-    let users: Users = Cache::builder()
+    let users: LoadingCache<u64, u64, ()> = Cache::builder()
         .ticker(time.clone())
         .time_to_live(100 * SECOND)
         .loading(loader_fn(move |key: &u64| {
