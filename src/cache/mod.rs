@@ -648,7 +648,10 @@ impl<K: Hash + Eq + 'static, V: 'static, S: BuildHasher> Cache<K, V, S> {
     /// assert_eq!(cache.entry_count(), 0);
     /// ```
     pub fn run_pending_tasks(&self) {
-        self.core().maintenance.view(&self.core().shared).finish();
+        let core = self.core();
+        core.maintenance.view(&core.shared).finish();
+        // That has cleared what was armed for loads as well.
+        core.run_overdue();
     }
 
     /// Returns the time until the timer wheel has work next, for event loops: `None` if nothing is

@@ -278,8 +278,8 @@ impl<K, V, S> Core<K, V, S> {
         }
     }
 
-    /// Wakes the waiters of overdue loads; says how long it is until the next load becomes overdue.
-    /// Called by the scheduler.
+    /// Wakes the waiters of overdue loads; says how long it is until the next load becomes overdue,
+    /// and asks for a run at that moment. Called after each run, which has cleared what was armed.
     pub(crate) fn run_overdue(&self) -> Option<Duration> {
         self.lifetimes.limits.load_timeout?;
         let now = self.shared.clock.now();

@@ -290,8 +290,8 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
 ///
 /// The outcome is the new value, or the one that an explicit write has stored meanwhile; `None` if
 /// the loader answers [`Gone`](crate::Reloaded::Gone). A refresh that lasts longer than the
-/// time-out is [`LoadError::TimedOut`], unless a newer load has taken its place: then it waits for
-/// that one.
+/// time-out is [`LoadError::TimedOut`], unless a newer load has taken its place: then it waits once
+/// more, for that one.
 ///
 /// ```
 /// use wheelhouse::{Cache, loader_fn};

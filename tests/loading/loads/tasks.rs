@@ -194,6 +194,29 @@ impl Alarm for Note {
     }
 }
 
+/// An alarm has one moment at a time. A call that does maintenance sets it anew, and must not forget
+/// the load.
+#[test]
+fn maintenance_by_a_caller_keeps_the_time_out_of_a_load_armed() {
+    let (ticker, note) = (ManualTicker::new(), Note::default());
+    let cache: Cache<u64, u64> = Cache::builder()
+        .ticker(ticker.clone())
+        .scheduler(Scheduler::custom(note.clone()))
+        .load_timeout(Duration::from_secs(5))
+        .build();
+    cache.insert_with_ttl(9, 9, Duration::from_secs(60));
+    let mut stuck = Task::new(cache.get_with_async(1, pending()));
+    let mut waiter = Task::new(cache.get_with_async(1, ready(2)));
+    assert!(stuck.poll().is_pending() && waiter.poll().is_pending());
+    ticker.advance(Duration::from_secs(1));
+    cache.run_pending_tasks();
+    let (at, task) = note.0.lock().unwrap().take().expect("a run was asked for");
+    assert_eq!(at, Duration::from_secs(4));
+    ticker.advance(Duration::from_secs(4));
+    task.run();
+    assert_eq!(waiter.poll(), Poll::Ready(2));
+}
+
 #[test]
 fn with_a_scheduler_waiters_of_an_overdue_load_move_on_by_themselves() {
     let (ticker, note) = (ManualTicker::new(), Note::default());
