@@ -119,7 +119,14 @@ impl<K, V> MaintenanceView<'_, K, V> {
         match &maintenance.delivery {
             Some(Delivery::Caller) if is_program => self.deliver_here(),
             Some(Delivery::Background) if is_program && !inside_listener() => {
-                let next = maintenance.state.lock().wheel.next_visit();
+                let state = maintenance.state.lock();
+                let (more, next) = (state.wheel.has_work(), state.wheel.next_visit());
+                drop(state);
+                if more {
+                    // The run has yet to do that: it goes on while the others deliver.
+                    _ = self.offer_delivery();
+                    return false;
+                }
                 let is_due = || {
                     let now = self.shared.clock.now();
                     waking.is_due(now) || next.is_some_and(|next| time::is_due(now, next))

@@ -181,6 +181,9 @@ impl<K, V> MaintenanceView<'_, K, V> {
             }
         }
         self.run_reclaim();
+        if waking.waker.task.is_closed() {
+            return None;
+        }
         self.end_run(run)
     }
 
@@ -242,31 +245,31 @@ impl Goal {
 
     /// Whether a run with this plan may end in this state.
     fn is_reached<K, V>(&mut self, state: &State<K, V>, map: &Map<K, V>, plan: Plan) -> bool {
-        self.reached_at(state.drained, state.done, || {
-            let units = if plan.run { map.units_left() } else { 0 };
-            (state.left(plan), units)
+        self.reached_at(state.drained, state.done, state.left(plan), || {
+            if plan.run { map.units_left() } else { 0 }
         })
     }
 
     /// `drained` and `done` count the shards drained in turn and the units of work done since the
-    /// cache was built. `left` is called at most once: it returns the work that is left, and how
-    /// many units the table with the most of them has yet to move.
+    /// cache was built; `left` is the work that is left. `units` is called at most once: it returns
+    /// how many units the table with the most of them has yet to move.
     fn reached_at(
         &mut self,
         drained: u64,
         done: u64,
-        left: impl FnOnce() -> (usize, usize),
+        left: usize,
+        units: impl FnOnce() -> usize,
     ) -> bool {
         if drained < self.drained_target {
             return false;
         }
         let target = *self.done_target.get_or_insert_with(|| {
-            let (work, units) = left();
-            let turns = units.div_ceil(RESIZE_UNITS) as u64;
+            let turns = units().div_ceil(RESIZE_UNITS) as u64;
             self.drained_target = drained + self.shards * turns;
-            done + 2 * work as u64
+            done + 2 * left as u64
         });
-        done >= target && drained >= self.drained_target
+        // Writers may have done some of the work.
+        (done >= target || left == 0) && drained >= self.drained_target
     }
 }
 
@@ -297,28 +300,36 @@ mod tests {
     fn no_run_ends_before_each_shard_was_drained() {
         let mut goal = Goal::new(10, 4);
         for drained in 10..14 {
-            assert!(!goal.reached_at(drained, 1_000, || unreachable!("asked too early")));
+            assert!(!goal.reached_at(drained, 1_000, 0, || unreachable!("asked too early")));
         }
-        assert!(goal.reached_at(14, 0, || (0, 0)));
+        assert!(goal.reached_at(14, 0, 0, || 0));
     }
 
     #[test]
     fn no_run_ends_before_the_tables_have_moved_what_was_known() {
         let mut goal = Goal::new(0, 4);
-        assert!(!goal.reached_at(5, 0, || (0, RESIZE_UNITS + 1)));
-        assert!(!goal.reached_at(5 + 7, 1_000, || unreachable!("asked twice")));
-        assert!(goal.reached_at(5 + 8, 0, || unreachable!("asked twice")));
+        assert!(!goal.reached_at(5, 0, 0, || RESIZE_UNITS + 1));
+        assert!(!goal.reached_at(5 + 7, 1_000, 0, || unreachable!("asked twice")));
+        assert!(goal.reached_at(5 + 8, 0, 0, || unreachable!("asked twice")));
     }
 
     #[test]
     fn a_run_does_the_work_that_existed_at_its_start_and_no_later_work() {
         for (left, work) in [(1, 2), (100, 200)] {
             let mut goal = Goal::new(0, 1);
-            assert!(!goal.reached_at(0, 5, || (left, 0)));
-            assert!(!goal.reached_at(1, 7, || (left, 0)));
-            assert!(!goal.reached_at(1, 7 + work - 1, || (9_000, 0)));
-            assert!(goal.reached_at(1, 7 + work, || (9_000, 0)));
+            assert!(!goal.reached_at(0, 5, left, || 0));
+            assert!(!goal.reached_at(1, 7, left, || 0));
+            assert!(!goal.reached_at(1, 7 + work - 1, 9_000, || 0));
+            assert!(goal.reached_at(1, 7 + work, 9_000, || 0));
         }
+    }
+
+    #[test]
+    fn a_run_ends_if_other_threads_have_done_its_work() {
+        let mut goal = Goal::new(0, 1);
+        assert!(!goal.reached_at(1, 7, 100, || 0));
+        assert!(!goal.reached_at(9, 7, 1, || 0));
+        assert!(goal.reached_at(10, 7, 0, || 0));
     }
 
     #[test]

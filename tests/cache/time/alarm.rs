@@ -1,7 +1,7 @@
 //! A cache that is woken by the timer of an event loop, which here runs on a manual clock.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -425,6 +425,28 @@ fn runs_for_a_long_reader_become_rarer_and_then_stop() {
     cache.invalidate(&2);
     timer.run_to(HOUR);
     assert_eq!(census.alive(), 1);
+}
+
+#[test]
+fn one_run_removes_a_mass_of_due_entries_and_tells_of_all() {
+    const MANY: u32 = 20_000;
+    let (timer, heard) = (Loop::default(), Arc::new(AtomicU32::new(0)));
+    let count = Arc::clone(&heard);
+    let cache = Cache::builder()
+        .ticker(timer.0.lock().unwrap().clock.clone())
+        .scheduler(Scheduler::custom(timer.clone()))
+        .removal_listener(move |_: &u32, _: &u32, _| _ = count.fetch_add(1, Ordering::SeqCst))
+        .build();
+    (0..MANY).for_each(|key| cache.insert_with_ttl(key, key, secs(5)));
+    cache.run_pending_tasks();
+    timer.0.lock().unwrap().clock.advance(secs(9));
+    let task = timer.0.lock().unwrap().armed.take().expect("it is armed").1;
+    // The tables shrink afterwards.
+    _ = task.run();
+    assert_eq!(
+        (cache.entry_count(), heard.load(Ordering::SeqCst)),
+        (0, MANY)
+    );
 }
 
 /// The thread of the event loop serves other work, too.
