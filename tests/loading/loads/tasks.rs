@@ -194,8 +194,8 @@ impl Alarm for Note {
     }
 }
 
-/// An alarm has one moment at a time. A call that does maintenance sets it anew, and must not forget
-/// the load.
+/// An alarm has one moment at a time. A call that does maintenance sets it anew, and must not
+/// forget the load.
 #[test]
 fn maintenance_by_a_caller_keeps_the_time_out_of_a_load_armed() {
     let (ticker, note) = (ManualTicker::new(), Note::default());
