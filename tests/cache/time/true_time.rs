@@ -313,6 +313,7 @@ fn a_step_back_shows_in_the_caches_time() {
 
 /// Valgrind shows no vDSO to a program, which the coarse clock is read through.
 #[test]
+#[cfg_attr(wheelhouse_single, ignore = "valgrind and ASan exclude each other")]
 fn a_hit_with_a_deadline_runs_under_valgrind() {
     const INSIDE: &str = "WHEELHOUSE_UNDER_VALGRIND";
     if std::env::var_os(INSIDE).is_some() {
