@@ -345,8 +345,7 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     ///
     /// Without a ticker, a lifetime of ten seconds or more may count from up to 0.1 s after the
     /// read: never early, and at most 0.1 s late. So a key that is read often is written once in
-    /// 50 ms, not once per read; with [`record_stats`](Self::record_stats), and by `get_many`, once
-    /// per step of the system's coarse clock. A shorter lifetime counts exactly from the read.
+    /// 50 ms, not once per read. A shorter lifetime counts exactly from the read.
     ///
     /// # Cost
     ///

@@ -9,8 +9,8 @@ pub use builder::CacheBuilder;
 use crate::hash::RandomState;
 use crate::load::state::RevokedBy;
 use crate::operations::{
-    Cloned, Condition, Contained, Core, EntryRef, LifetimeSource, Lookup, Referenced, WeakHandle,
-    extend, remove, write,
+    Cloned, Condition, Core, EntryRef, LifetimeSource, Lookup, Referenced, WeakHandle, extend,
+    remove, write,
 };
 use crate::stats::Stats;
 use crate::sync::Ordering;
@@ -433,7 +433,7 @@ impl<K: Hash + Eq + 'static, V: 'static, S: BuildHasher> Cache<K, V, S> {
     where
         Q: Equivalent<K> + Hash + ?Sized,
     {
-        Contained::look_up(self.core(), key).is_some()
+        Referenced::<false>::look_up(self.core(), key).is_some()
     }
 
     /// Sets how long an entry lives from now; `None` removes its deadline. Returns false if the key
@@ -811,9 +811,11 @@ impl<K, V, S> Cache<K, V, S> {
         &self.core
     }
 
-    /// The cache, for callers that must not keep it alive.
+    /// The cache, for callers that must not keep it alive. Panics in a child made by `fork`.
     pub(crate) fn downgrade(&self) -> WeakHandle<K, V, S> {
-        self.core.downgrade()
+        let maintenance = &self.core.maintenance;
+        maintenance.process.check();
+        maintenance.waking.waker.task.of(Arc::downgrade(&self.core))
     }
 }
 

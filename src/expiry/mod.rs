@@ -45,7 +45,7 @@ use std::convert::identity;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-pub(crate) use erased::{Asks, Lifetime, ask_first, erase};
+pub(crate) use erased::{Asks, Lifetime, erase};
 pub use ready::{
     Accessing, Closure, Creating, Jittered, Never, WritesOnly, Writing, accessing, creating,
     jittered, never, writes_only, writing,
