@@ -5,6 +5,7 @@ use super::find::Hit;
 use super::lifetimes::{FIRST_READ, NO_READ};
 use crate::maintenance::WriteOutcome;
 use crate::node::{NodePtr, NodeState};
+use crate::shared::EXACT_READS;
 use crate::sync::Ordering;
 use crate::time::{self, NEVER};
 use equivalent::Equivalent;
@@ -40,7 +41,11 @@ impl<K, V> Hit<K, V> {
             }
             _ => deadline,
         };
-        if own == deadline && lifetimes.is_extended(self, &core.shared) {
+        let shared = &core.shared;
+        let is_coarse = || shared.clock.is_coarse() && !shared.has_detour(EXACT_READS);
+        if own == deadline
+            && (!lifetimes.has_idle_limit() || is_coarse() && lifetimes.is_extended(self))
+        {
             return Some(deadline);
         }
         move_by_read(core, node, deadline, now, own)

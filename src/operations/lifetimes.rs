@@ -126,16 +126,12 @@ impl<K, V> Lifetimes<K, V> {
         self.idle != 0
     }
 
-    /// Whether a read leaves a deadline where it is, unless a policy moves it: there is no idle
-    /// limit, or the reading is a coarse one, and the limit would move the deadline by less than
-    /// [`time::GRAIN`].
+    /// Whether a read that asks no policy, judged by the coarse clock, leaves the deadline where it
+    /// is, because the idle limit would move it by less than [`time::GRAIN`].
     #[inline]
-    pub(super) fn is_extended(&self, hit: &Hit<K, V>, shared: &Shared<K, V>) -> bool {
+    pub(super) fn is_extended(&self, hit: &Hit<K, V>) -> bool {
         let extended = hit.now.wrapping_add(self.idle);
-        !self.has_idle_limit()
-            || time::elapsed(extended, hit.deadline) < time::GRAIN
-                && shared.clock.is_coarse()
-                && !shared.has_detour(EXACT_READS)
+        time::elapsed(extended, hit.deadline) < time::GRAIN
     }
 
     /// Whether a read needs the exact time: the policy is told it, or the lifetime that counts from

@@ -10,11 +10,12 @@
 //!    look-ups that are not reads, and reads of caches in which a read asks no policy, needs no
 //!    exact time and counts nothing.
 //! 2. If the entry has a deadline, or becomes stale and the caller asks for that,
-//!    [`judge`](Flow::judge) asks the coarse clock. Where that does not decide,
-//!    [`finish`](Flow::finish) judges the entry anew: by the exact clock if the policy is told the
-//!    time or the idle limit is short, or if the coarse one leaves it open. It also asks the
-//!    policy, moves the deadline, notes the use and counts it. A look-up that is not fast goes to
-//!    `finish` at once; a fast read, if the idle limit moves the deadline.
+//!    [`judge`](Flow::judge) asks the coarse clock; where there is none, the exact one. If the
+//!    entry is not live by that, if the idle limit moves the deadline, or if the size policy has
+//!    to hear of the use, [`finish`](Flow::finish) judges the entry anew: by the exact clock if the
+//!    policy is told the time or the idle limit is short, or if the coarse one leaves it open. It
+//!    also asks the policy, moves the deadline, notes the use and counts it. A look-up that is not
+//!    fast goes to `finish` at once.
 //!    `get_many` ([`many`](super::many)) finds the entries of a batch together, and takes the other
 //!    steps from here.
 //! 3. [`Flow::search`] is the cold end: one look did not decide, or the entry is due or was changed
@@ -261,7 +262,7 @@ impl<K: Eq + 'static, V: 'static, S, L: Lookup<K, V>> Flow<K, V, S, L> {
         // live, and this look-up comes right after it.
         if let Some(now) = clock.latest().or_else(exact)
             && let Ok(hit) = Hit::of(node, node.deadline(), now)
-            && (!may_extend || lifetimes.is_extended(&hit, &core.shared))
+            && (!may_extend || lifetimes.is_extended(&hit))
             && !time::is_due(now, L::stale_from(node))
         {
             return Self::end(core, node, hit.deadline, now, pin);
