@@ -376,8 +376,9 @@ impl<K, V, S> CacheBuilder<K, V, S> {
 
     /// Bounds how long a load holds its key. A load that takes longer is *overdue*. The next call
     /// that needs the key starts a load of its own, which replaces it. Calls that waited for the
-    /// old load then wait for the new one. If the cache has a scheduler, tasks that wait for an
-    /// overdue load are woken. By default there is no limit.
+    /// old load then wait for the new one. A waiting thread notices that by itself, unless the
+    /// cache has a ticker. Tasks, and threads of a cache with a ticker, are woken if the cache has
+    /// a scheduler. By default there is no limit.
     ///
     /// An overdue load is not stopped. Its value is stored if no newer load has replaced it, and
     /// dropped otherwise. The time is measured by the cache's clock. With zero every load would be
