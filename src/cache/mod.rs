@@ -557,8 +557,7 @@ impl<K: Hash + Eq + 'static, V: 'static, S: BuildHasher> Cache<K, V, S> {
     ///
     /// # Panics
     ///
-    /// If `keep` or the key's `Eq` panics. Entries for which `keep` returned false before are
-    /// removed.
+    /// If `keep` panics. Entries for which it returned false before are removed.
     ///
     /// # Cost
     ///

@@ -33,7 +33,7 @@ use super::lifetimes::MAX_ASKS;
 use crate::map::Look;
 use crate::node::{NodePtr, RefreshMoment};
 use crate::reclaim::Pin;
-use crate::shared::{EXACT_READS, SLOW_READS, UNTIDY};
+use crate::shared::{SLOW_READS, UNTIDY};
 use crate::stats::Count;
 use crate::time::{self, NEVER};
 use equivalent::Equivalent;
@@ -199,7 +199,7 @@ pub(crate) trait Lookup<K: Eq + 'static, V: 'static>: Sized {
         node: NodePtr<K, V>,
         pin: Pin,
     ) -> Option<Self::Answer<'a>> {
-        let Ok(hit) = core.shared.judge(node, Self::needs_exact_time(core)) else {
+        let Ok(hit) = core.shared.judge(node, Self::IS_READ) else {
             return Self::search(core, node.hash(), &KeyOf(node), Some(node), pin);
         };
         match Self::serve(core, &hit, true, pin) {
@@ -230,11 +230,6 @@ pub(crate) trait Lookup<K: Eq + 'static, V: 'static>: Sized {
         Ok(answer(deadline, move || pin))
     }
 
-    #[inline]
-    fn needs_exact_time<S>(core: &Core<K, V, S>) -> bool {
-        Self::IS_READ && core.shared.has_detour(EXACT_READS)
-    }
-
     /// The rest of a look-up that one look did not decide, from the beginning. `found` is a node of
     /// the key that was found due.
     // Separate from the first attempt: a loop around that attempt would slow down every hit.
@@ -249,9 +244,11 @@ pub(crate) trait Lookup<K: Eq + 'static, V: 'static>: Sized {
     where
         Q: Equivalent<K> + ?Sized,
     {
-        let exactly = Self::needs_exact_time(core);
         for asks in 1_u32.. {
-            let hit = match core.shared.find(hash, key, found.take(), &pin, exactly) {
+            let hit = match core
+                .shared
+                .find(hash, key, found.take(), &pin, Self::IS_READ)
+            {
                 Ok(hit) => hit,
                 Err(due) => {
                     Self::note_miss(core);

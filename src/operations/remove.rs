@@ -38,6 +38,7 @@ where
     let removal = Removal {
         shared: &core.shared,
         key,
+        node: None,
         by,
         must_look,
         look,
@@ -122,10 +123,10 @@ pub(crate) fn retain<K: Eq, V, S>(core: &Core<K, V, S>, mut keep: impl FnMut(&K,
             let removal = Removal {
                 shared: &core.shared,
                 key: node.key(),
+                node: Some(node),
                 by: RevokedBy::Conditional,
                 must_look: true,
-                // No other of the key.
-                look: |found| (found == node).then_some(()),
+                look: |_| Some(()),
             };
             let (taken, mut held) = core.shared.transact(node.hash(), removal);
             after.outcome = taken.map(|taken| taken.outcome).or(after.outcome);
@@ -139,6 +140,8 @@ pub(crate) fn retain<K: Eq, V, S>(core: &Core<K, V, S>, mut keep: impl FnMut(&K,
 struct Removal<'r, K, V, Q: ?Sized, L> {
     shared: &'r Shared<K, V>,
     key: &'r Q,
+    /// The node to remove, if no other of the key may be removed.
+    node: Option<NodePtr<K, V>>,
     by: RevokedBy,
     must_look: bool,
     look: L,
@@ -166,6 +169,11 @@ where
     #[inline]
     fn key(&self) -> &Q {
         self.key
+    }
+
+    #[inline]
+    fn node(&self) -> Option<NodePtr<K, V>> {
+        self.node
     }
 
     #[inline]

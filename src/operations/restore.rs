@@ -35,10 +35,8 @@ where
     let mut new = NewNode::new(key, value, hash, weight);
     let condition = Condition::Absent(&kept);
     let stored = write(core, &mut new, LifetimeSource::Policy, condition);
-    if let Some(outcome) = stored {
-        core.maintenance.after_write(&core.shared, outcome);
-    }
-    stored.is_some()
+    let after = |outcome| core.maintenance.after_write(&core.shared, outcome);
+    stored.map(after).is_some()
 }
 
 /// Notifies the listener of an entry that ended while no cache held it.

@@ -6,7 +6,8 @@
 //! and starts over where it says so:
 //!
 //! 1. *pin*: the nodes that it reads are not freed. The pin executes a full fence;
-//! 2. *probe*: it looks the key up without a lock, and compares keys;
+//! 2. *probe*: it looks the key up without a lock, and compares keys with [`Change::key`], or
+//!    addresses with [`Change::node`];
 //! 3. *ask*: it asks the user's code about what is there ([`Change::ask`]). The answer is the
 //!    *plan*, or ends the transaction without a change;
 //! 4. *lock* the shard;
@@ -76,6 +77,13 @@ pub(crate) trait Change<K, V> {
     #[inline]
     fn expects_absent(&self) -> bool {
         false
+    }
+
+    /// The node that the change is about, if it knows that: then no key of a node is compared,
+    /// which is user code and may panic.
+    #[inline]
+    fn node(&self) -> Option<NodePtr<K, V>> {
+        None
     }
 
     /// Decides what to do about the node that the key has, with no lock held; an error ends the
@@ -294,8 +302,11 @@ impl<K, V> Shared<K, V> {
         // After `change` and `loads`: if the user's code panics, the pin is dropped first.
         let pin = self.pin();
         // The comparison borrows the key and not the change, which so stays in registers.
-        let key = change.key();
-        let probe = cell.probe(hash, &pin, |node| key.equivalent(node.key()));
+        let (key, about) = (change.key(), change.node());
+        let probe = cell.probe(hash, &pin, |node| match about {
+            Some(about) => node == about,
+            None => key.equivalent(node.key()),
+        });
         let plan = match change.ask(probe.found, last) {
             Ok(plan) => plan,
             Err(done) => {

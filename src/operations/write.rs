@@ -177,11 +177,8 @@ impl<K: Eq + 'static, V: 'static, S> Change<K, V> for Write<'_, K, V, S> {
             Condition::Absent((_, refresh)) => {
                 let now = time::of_write(core.shared.clock.now());
                 let is_live = |node: NodePtr<K, V>| node.deadline_if_live(now).is_some();
-                return if found.is_some_and(is_live) {
-                    Err(None)
-                } else {
-                    Ok((TimedAnswer::of_new(now), Some(*refresh)))
-                };
+                let plan = (TimedAnswer::of_new(now), Some(*refresh));
+                return (!found.is_some_and(is_live)).then_some(plan).ok_or(None);
             }
         }
         let now = (core.shared.clock).now_beside(found.map_or(NEVER, |old| old.deadline()));
