@@ -95,7 +95,8 @@ impl<K, V> WeighedQueue<K, V> {
     pub(super) fn move_to_newest(&mut self, entry: EntryPtr<K, V>) {
         if self.list.back() != Some(entry) {
             self.skip_cursor(entry);
-            self.list.move_to_back(entry);
+            self.list.unlink(entry);
+            self.list.push_back(entry);
         }
     }
 

@@ -23,13 +23,11 @@ pub(in crate::map) struct Table<K, V> {
     pub(super) moved: AtomicU64,
 }
 
-/// What a writer's look-up without the lock has found, so that the writer need not search again
+/// Where a look-up without the lock has found a node, so that the writer need not search again
 /// under the lock. Valid as long as the pin is held.
 pub(in crate::map) struct Seen<'a, K, V> {
     pub(super) version: u64,
-    /// The group of the hash under that version.
-    pub(super) group: Option<&'a Group<K, V>>,
-    /// The word of that group in which the node was found, if it was.
+    /// A word of the group that was the home under that version.
     pub(super) place: Option<Place<'a, K, V>>,
 }
 
@@ -84,6 +82,12 @@ impl<K, V> Table<K, V> {
         self.array().is_resizing()
     }
 
+    /// How many units have yet to move. Exact while no writer moves any.
+    pub(in crate::map) fn units_left(&self) -> u64 {
+        let resize = Resize::of(self, self.array());
+        resize.map_or(0, |resize| resize.units().saturating_sub(resize.moved()))
+    }
+
     /// Prefetches the group of a hash. A hint: the group may be another one by the time of its
     /// use.
     pub(in crate::map) fn prefetch(&self, hash: u64) {
@@ -105,7 +109,6 @@ impl<K, V> Table<K, V> {
     ) -> (Look<NodePtr<K, V>>, Seen<'a, K, V>) {
         let mut seen = Seen {
             version: self.version(),
-            group: None,
             place: None,
         };
         let array = self.array();
@@ -114,7 +117,6 @@ impl<K, V> Table<K, V> {
         }
         // SAFETY: the pin was there before the array's word was read.
         let group = unsafe { array.group(hash) };
-        seen.group = Some(group);
         let tag = group::tag(hash);
         let Some(at) = group::words_with_tag(group, tag).next() else {
             // Words first, then the link, as in `search`.

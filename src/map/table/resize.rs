@@ -9,7 +9,7 @@
 //!
 //! | from | to | when | what the writer does |
 //! |---|---|---|---|
-//! | settled | resizing | an insert would make more than [`MAX_LOAD`](super::memory::MAX_LOAD) entries for each group, or a removal would leave fewer than a quarter of that | [`Writer::begin`](super::Writer): allocates an array of twice or half as many groups |
+//! | settled | resizing | an insert would make more than [`MAX_LOAD`](super::memory::MAX_LOAD) entries for each group, or a removal would leave fewer than a quarter of that | [`Table::begin`]: allocates an array of twice or half as many groups |
 //! | resizing | resizing | each insert or removal, and each pass of a run | [`Resize::step`]: moves the entries of some units |
 //! | resizing | settled | the step that moves the last unit | the new array is the only one of the table; the old one is handed out to be freed |
 //!
@@ -187,9 +187,7 @@ mod tests {
     fn each_group_belongs_to_one_unit() {
         for (from, to) in [(3, 4), (4, 3)] {
             let (mut table, mut state) = Table::<u8, u8>::new((5 << from) as usize);
-            table
-                .writer(&mut state)
-                .begin(to, TablePart::allocate(1 << to));
+            assert!(table.begin(&mut state, to).is_ok(), "there is memory");
             let resize = Resize::of(&table, table.array()).expect("it has begun");
             assert_eq!(resize.units(), 8);
             for array in [resize.from, resize.to] {
