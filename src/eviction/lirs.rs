@@ -120,7 +120,7 @@ pub(super) struct Lirs<K, V> {
     /// Whether the weight has been over the bound since the bound was made smaller.
     shrinking: bool,
     pub(super) sizer: WindowSizer,
-    ghosts: Ghosts,
+    pub(super) ghosts: Ghosts,
     dueling: SetDueling,
 }
 
@@ -157,13 +157,6 @@ impl<K, V> Lirs<K, V> {
             self.window.push_newest(entry);
         }
         self.rebalance();
-    }
-
-    /// Prefetches what [`admit`](Self::admit) or [`removed`](Self::removed) will look up.
-    pub(super) fn prefetch(&self, entry: EntryPtr<K, V>) {
-        if !self.exact {
-            self.ghosts.prefetch(mix_bits_twice(entry.node().hash()));
-        }
     }
 
     /// Changes the weight of an entry.

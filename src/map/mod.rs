@@ -111,11 +111,8 @@ impl<K, V> Map<K, V> {
         pin: &Pin,
         matches: impl FnMut(NodePtr<K, V>) -> bool,
     ) -> Look<NodePtr<K, V>> {
-        // The shard always exists. `get` instead of an index leaves no panic to unwind.
-        match self.shards.get(self.shard_of(hash)) {
-            Some(shard) => shard.table.look(hash, pin, matches).0,
-            None => Look::Retry,
-        }
+        let (looked, _) = self.cell(hash).table.look(hash, pin, matches);
+        looked
     }
 
     /// The shard of a hash, for a call that goes to it more than once.

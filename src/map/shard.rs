@@ -239,7 +239,7 @@ impl<'a, K, V> Shard<'a, K, V> {
     #[inline]
     pub(crate) fn find_node(&self, hash: u64, node: NodePtr<K, V>) -> Option<Occupied<'a, K, V>> {
         let home = self.cell.table.home(&self.locked.state, hash);
-        let place = home.locate(hash, |other| other == node)?;
+        let (place, node) = home.0.search(hash, |other| other == node)?;
         Some(Occupied { node, place })
     }
 
@@ -251,7 +251,9 @@ impl<'a, K, V> Shard<'a, K, V> {
         mut may_have_key: impl FnMut(NodePtr<K, V>) -> bool,
     ) -> Option<Home<'a, K, V>> {
         let home = self.cell.table.home(&self.locked.state, hash);
-        let found = home.locate(hash, |node| node.hash() == hash && may_have_key(node));
+        let found = home
+            .0
+            .search(hash, |node| node.hash() == hash && may_have_key(node));
         found.is_none().then_some(home)
     }
 
@@ -391,7 +393,7 @@ impl<'a, K, V> Shard<'a, K, V> {
     /// Whether entries are moving from one array of the table to another.
     #[inline]
     pub(crate) fn is_resizing(&self) -> bool {
-        self.cell.table.is_resizing()
+        self.cell.table.units_left() > 0
     }
 
     /// Begins to move the entries to an array of another size, though this one fits.
@@ -405,7 +407,7 @@ impl<'a, K, V> Shard<'a, K, V> {
     /// true if some are left.
     pub(crate) fn resize_step(&mut self, units: usize) -> bool {
         (self.cell.table).resize_step(&mut self.locked.state, units);
-        self.cell.table.is_resizing()
+        self.cell.table.units_left() > 0
     }
 
     /// Gives the pass the events and the memory that left the table, in exchange for the empty

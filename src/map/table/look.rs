@@ -76,10 +76,11 @@ impl<K, V> Table<K, V> {
         Array(self.array.load(Ordering::Acquire))
     }
 
-    /// Whether entries are moving from one array to another.
+    /// Which array has a hash's home, if this is the word of the table's array; as exact as
+    /// [`Resize::of`].
     #[inline]
-    pub(in crate::map) fn is_resizing(&self) -> bool {
-        self.array().is_resizing()
+    pub(super) fn home_array(&self, array: Array<K, V>, hash: u64) -> Array<K, V> {
+        Resize::of(self, array).map_or(array, |resize| resize.home(hash))
     }
 
     /// How many units have yet to move. Exact while no writer moves any.
@@ -152,27 +153,21 @@ impl<K, V> Table<K, V> {
         match looked {
             Look::Found(node) => (Some(node), seen),
             Look::Absent => (None, seen),
-            Look::Retry => (self.find_on(hash, pin, matches), seen),
+            Look::Retry => {
+                // The whole search, overflow chain included, until no node was moved during it.
+                let found = self.until_settled(hash, |_, group| {
+                    let (_, node) = group.search(hash, &mut matches)?;
+                    Some(node)
+                });
+                (found, seen)
+            }
         }
-    }
-
-    /// Repeats the whole search, overflow chain included, until no node was moved during it.
-    #[cold]
-    #[inline(never)]
-    fn find_on(
-        &self,
-        hash: u64,
-        _pin: &Pin,
-        mut matches: impl FnMut(NodePtr<K, V>) -> bool,
-    ) -> Option<NodePtr<K, V>> {
-        self.until_settled(hash, |_, group| {
-            let (_, node) = group.search(group::tag(hash), &mut matches)?;
-            Some(node)
-        })
     }
 
     /// Looks at the home of a hash, which is a group of this array, until an answer is found, or no
     /// node was moved meanwhile. Used with a pin or with the lock.
+    #[cold]
+    #[inline(never)]
     fn until_settled<R>(
         &self,
         hash: u64,
@@ -181,11 +176,10 @@ impl<K, V> Table<K, V> {
         let mut version = self.version();
         loop {
             let array = self.array();
-            let resize = Resize::of(self, array);
-            let home = resize.map_or(array, |resize| resize.home(hash));
+            let home = self.home_array(array, hash);
             // What says where the home is belongs together if the version has not changed (table
             // 5).
-            if resize.is_none() || self.version() == version {
+            if !array.is_resizing() || self.version() == version {
                 // SAFETY: the pin, or the lock, was there before the array's word was read.
                 let answer = look(home, unsafe { home.group(hash) });
                 if answer.is_some() {

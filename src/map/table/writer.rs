@@ -71,30 +71,14 @@ impl<K, V> Group<K, V> {
 }
 
 /// The home of a hash, while the writer has the lock and has not changed the table.
-pub(crate) struct Home<'a, K, V>(&'a Group<K, V>);
-
-impl<'a, K, V> Home<'a, K, V> {
-    /// The word for which `matches` holds among those with this hash's tag.
-    #[inline]
-    pub(in crate::map) fn locate(
-        &self,
-        hash: u64,
-        matches: impl FnMut(NodePtr<K, V>) -> bool,
-    ) -> Option<Place<'a, K, V>> {
-        let (place, _) = self.0.search(group::tag(hash), matches)?;
-        Some(place)
-    }
-}
+pub(crate) struct Home<'a, K, V>(pub(in crate::map) &'a Group<K, V>);
 
 /// What the holder of the lock does; the [`TableState`] shows that the caller is that.
 impl<K, V> Table<K, V> {
     /// The home of a hash.
     #[inline]
     pub(in crate::map) fn home(&self, _: &TableState<K, V>, hash: u64) -> Home<'_, K, V> {
-        let mut array = self.array();
-        if let Some(resize) = Resize::of(self, array) {
-            array = resize.home(hash);
-        }
+        let array = self.home_array(self.array(), hash);
         // SAFETY: only the holder of the lock unlinks arrays (table 1).
         Home(unsafe { array.group(hash) })
     }
@@ -201,7 +185,7 @@ impl<K, V> Table<K, V> {
     /// After an insert or a removal: moves what one write may.
     #[inline]
     fn after_write(&self, state: &mut TableState<K, V>) {
-        if self.is_resizing() {
+        if self.array().is_resizing() {
             self.resize_step(state, UNITS_PER_WRITE);
         }
     }
@@ -251,15 +235,17 @@ impl<K, V> Table<K, V> {
         _: &TableState<K, V>,
     ) -> impl Iterator<Item = (Array<K, V>, &'a Group<K, V>)> + use<'a, K, V> {
         let array = self.array();
-        let resize = Resize::of(self, array);
-        let arrays = [Some(array), resize.map(|resize| resize.to)];
-        arrays.into_iter().flatten().flat_map(move |of| {
-            let numbers = (0..of.groups()).map(u64::from);
-            let is_home = move |&hash: &u64| resize.map_or(array, |it| it.home(hash)) == of;
-            // SAFETY: as in `home`.
-            let group = move |hash| (of, unsafe { of.group(hash) });
-            numbers.filter(is_home).map(group)
-        })
+        let next = Resize::of(self, array).map(|resize| resize.to);
+        [Some(array), next]
+            .into_iter()
+            .flatten()
+            .flat_map(move |of| {
+                let numbers = (0..of.groups()).map(u64::from);
+                let is_home = move |&hash: &u64| self.home_array(array, hash) == of;
+                // SAFETY: as in `home`.
+                let group = move |hash| (of, unsafe { of.group(hash) });
+                numbers.filter(is_home).map(group)
+            })
     }
 
     /// Gives each node to `free`, and frees the memory of the table, which is not used again.
