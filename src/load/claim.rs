@@ -3,7 +3,7 @@
 //!
 //! Threads and tasks take the same steps; [`wait`](super::wait) says how a thread waits.
 
-use super::guard::{Guard, Home, Keyless};
+use super::guard::{Guard, Home, Keyless, OnDrop};
 use super::key::{CacheKey, CacheValue};
 use super::state::{Load, Outcome, Phase, RevokedBy, Ticket, Verdict, Want};
 use super::wait::has_to_wait;
@@ -43,8 +43,6 @@ pub(crate) enum Over {
     Stale,
     /// Any, or none.
     Any,
-    /// It does not run.
-    Never,
 }
 
 /// What a call wants of the key.
@@ -127,21 +125,17 @@ impl<K, V, H: Home<K, V>> Claimant<K, V, H> {
         }
     }
 
-    /// A call that is to [wait for its own load](Self::wait_for_own).
-    pub(crate) fn of_guard(guard: &Guard<K, V, H>, ask: Request) -> Self {
-        Self {
-            home: guard.home().clone(),
-            hash: guard.load().hash,
-            key: None,
-            ask,
-            ticket: None,
-            waits: None,
-        }
-    }
-
     /// The load that the call waits for, or was told to lead.
     pub(crate) fn awaited(&self) -> Option<&Arc<Load<K, V>>> {
         self.waits.as_ref().map(|wait| &wait.load)
+    }
+
+    /// The guard of the load that the call waits for, if that waits for a thread.
+    pub(crate) fn take_queued(&self, on_drop: OnDrop<K, V, H>) -> Option<Guard<K, V, H>> {
+        let wait = self.waits.as_ref()?;
+        let mut guard = Guard::new(self.home.clone(), Arc::clone(&wait.load));
+        (guard.ended, guard.on_drop) = (true, Some(on_drop));
+        guard.take_queued()
     }
 
     /// A call that had other work to do now waits like any other call.
@@ -329,7 +323,7 @@ impl<K: CacheKey, V: CacheValue, S: BuildHasher> Change<K, V> for Begin<'_, K, V
     #[inline]
     fn expects_absent(&self) -> bool {
         // Most calls have just looked the key up.
-        matches!(self.ask.over, Over::Absent | Over::Never)
+        self.ask.over == Over::Absent
     }
 
     #[inline]
@@ -379,9 +373,6 @@ impl<K: CacheKey, V: CacheValue, S: BuildHasher> Change<K, V> for Begin<'_, K, V
                 let joined = Begun::Joined(load, ticket, self.now);
                 return joins.then_some(joined).ok_or(());
             }
-        }
-        if self.ask.over == Over::Never {
-            return Ok(Begun::Busy(None));
         }
         let shared = &self.core.shared;
         let (mut over, mut due) = (None, None);
