@@ -173,7 +173,7 @@ pub(crate) fn wrong_number_of_values(keys: usize, values: usize) -> String {
 
 /// While a call loads its own keys it must not be told to lead another: that load would then wait
 /// for this call's own keys, and their closure might even wait for that load. So it looks again.
-const ASK: Request = Request::value(Want::LookUpAgain);
+const ASK: Request = Request::of(Want::LookUpAgain);
 
 impl<K, V, S> Cache<K, V, S>
 where

@@ -21,8 +21,6 @@ use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The key of a call, and the call, which claims it.
-type KeyClaimant<'a, K, V, S> = (K, Claimant<K, V, &'a Core<K, V, S>>);
 /// The key of a call, and its run.
 type KeyRun<'a, K, V, S, O> = (K, Run<K, V, &'a Core<K, V, S>, O>);
 
@@ -128,8 +126,8 @@ fn apply<K: CacheKey, V: CacheValue, S: BuildHasher, X>(
 ) -> Result<CompResult<K, V>, X> {
     let (guard, seen, made) = match run {
         Ok(led) => led,
-        Err(Claim::Busy(seen)) => return Ok(unchanged(key, seen)),
-        Err(_) => unreachable!("it waits for its turn"),
+        Err(Claim::Value(seen)) => return Ok(unchanged(key, Some(seen))),
+        Err(_) => return Ok(unchanged(key, None)),
     };
     // Hands the key on, if the closure failed.
     Ok(match made? {
@@ -193,14 +191,18 @@ where
         match hit.map(|found| (found.value().clone(), found.time_left())) {
             Some((value, left)) if keeps(&value) => Ok(Entry {
                 left,
-                ..Keyless::hit(value).with_key(self.key.into_owned())
+                ..Keyless::new(value, false).with_key(self.key.into_owned())
             }),
             _ => Err(self),
         }
     }
 
-    fn claimant(self, ask: Request) -> KeyClaimant<'a, K, V, S> {
+    fn claimant(self, want: Want, may_wait: bool) -> (K, Claimant<K, V, &'a Core<K, V, S>>) {
         let (core, key) = (self.cache.core(), self.key.into_owned());
+        let ask = Request {
+            may_wait,
+            ..Request::of(want)
+        };
         (key.clone(), Claimant::new(core, core.hash(&key), key, ask))
     }
 
@@ -209,7 +211,7 @@ where
     #[track_caller]
     fn load(
         self,
-        ask: Request,
+        want: Want,
         mut keeps: impl FnMut(&V) -> bool,
         make: impl FnOnce() -> Made<V>,
     ) -> Result<Entry<K, V>, Outcome<V>> {
@@ -217,7 +219,7 @@ where
             Ok(entry) => return Ok(entry),
             Err(selector) => selector,
         };
-        let (key, mut claimant) = selector.claimant(ask);
+        let (key, mut claimant) = selector.claimant(want, true);
         let run = claimant.run_here(|seen| match seen {
             Some(seen) if keeps(&seen.value) => Err(Outcome::Nothing),
             _ => make(),
@@ -228,7 +230,7 @@ where
     /// The same as a task; `made` says what the output of the future means.
     async fn load_async<F: Future>(
         self,
-        ask: Request,
+        want: Want,
         mut keeps: impl FnMut(&V) -> bool,
         init: impl FnOnce() -> F,
         made: impl FnOnce(F::Output) -> Made<V>,
@@ -237,7 +239,7 @@ where
             Ok(entry) => return Ok(entry),
             Err(selector) => selector,
         };
-        let (key, mut claimant) = selector.claimant(ask);
+        let (key, mut claimant) = selector.claimant(want, true);
         let make = |seen: Option<&Keyless<V>>| {
             let keep = seen.is_some_and(|seen| keeps(&seen.value));
             async move {
@@ -258,7 +260,7 @@ where
         may_wait: bool,
         f: impl FnOnce(Option<Entry<K, V>>) -> O,
     ) -> KeyRun<'a, K, V, S, O> {
-        let (key, mut claimant) = self.claimant(Request::turn(may_wait));
+        let (key, mut claimant) = self.claimant(Want::OwnTurn, may_wait);
         let run = claimant.run_here(|seen| f(seen.map(|seen| seen.clone().with_key(key.clone()))));
         (key, run)
     }
@@ -269,7 +271,7 @@ where
         may_wait: bool,
         f: impl FnOnce(Option<Entry<K, V>>) -> F,
     ) -> KeyRun<'a, K, V, S, F::Output> {
-        let (key, mut claimant) = self.claimant(Request::turn(may_wait));
+        let (key, mut claimant) = self.claimant(Want::OwnTurn, may_wait);
         let make =
             |seen: Option<&Keyless<V>>| f(seen.map(|seen| seen.clone().with_key(key.clone())));
         let run = claimant.run(make).await;
@@ -326,7 +328,7 @@ where
     /// ```
     #[track_caller]
     pub fn or_insert_with(self, init: impl FnOnce() -> V) -> Entry<K, V> {
-        sure(self.load(Request::value(Want::Value), |_| true, || of_value(init())))
+        sure(self.load(Want::Value, |_| true, || of_value(init())))
     }
 
     /// As [`or_insert_with`](Self::or_insert_with), with a lifetime that `init` knows: the entry
@@ -345,7 +347,7 @@ where
     /// ```
     #[track_caller]
     pub fn or_insert_with_ttl(self, init: impl FnOnce() -> (V, Duration)) -> Entry<K, V> {
-        sure(self.load(Request::value(Want::Value), |_| true, || of_pair(init())))
+        sure(self.load(Want::Value, |_| true, || of_pair(init())))
     }
 
     /// The key's entry. If there is none, or `replace_if` returns true for its value, a new entry
@@ -380,7 +382,7 @@ where
         mut replace_if: impl FnMut(&V) -> bool,
     ) -> Entry<K, V> {
         let keeps = |value: &V| !replace_if(value);
-        sure(self.load(Request::turn(true), keeps, || of_value(init())))
+        sure(self.load(Want::OwnTurn, keeps, || of_value(init())))
     }
 
     /// As [`or_insert_with`](Self::or_insert_with), if `init` makes a value.
@@ -398,12 +400,8 @@ where
         self,
         init: impl FnOnce() -> Option<V>,
     ) -> Option<Entry<K, V>> {
-        self.load(
-            Request::value(Want::Optional),
-            |_| true,
-            || of_option(init()),
-        )
-        .ok()
+        self.load(Want::Optional, |_| true, || of_option(init()))
+            .ok()
     }
 
     /// As [`or_insert_with`](Self::or_insert_with), if `init` succeeds.
@@ -429,11 +427,7 @@ where
     where
         E: Send + Sync + 'static,
     {
-        or_error(self.load(
-            Request::value(fallible::<E>()),
-            |_| true,
-            || of_result(init()),
-        ))
+        or_error(self.load(fallible::<E>(), |_| true, || of_result(init())))
     }
 
     /// As [`or_insert_with`](Self::or_insert_with), with a closure that returns a future.
@@ -454,10 +448,7 @@ where
     where
         F: Future<Output = V>,
     {
-        sure(
-            self.load_async(Request::value(Want::Value), |_| true, init, of_value)
-                .await,
-        )
+        sure(self.load_async(Want::Value, |_| true, init, of_value).await)
     }
 
     /// As [`or_insert_with_ttl`](Self::or_insert_with_ttl), with a closure that returns a future.
@@ -481,10 +472,7 @@ where
     where
         F: Future<Output = (V, Duration)>,
     {
-        sure(
-            self.load_async(Request::value(Want::Value), |_| true, init, of_pair)
-                .await,
-        )
+        sure(self.load_async(Want::Value, |_| true, init, of_pair).await)
     }
 
     /// As [`or_insert_with_if`](Self::or_insert_with_if), with a closure `init` that returns a
@@ -513,10 +501,7 @@ where
         F: Future<Output = V>,
     {
         let keeps = |value: &V| !replace_if(value);
-        sure(
-            self.load_async(Request::turn(true), keeps, init, of_value)
-                .await,
-        )
+        sure(self.load_async(Want::OwnTurn, keeps, init, of_value).await)
     }
 
     /// As [`or_optionally_insert_with`](Self::or_optionally_insert_with), with a closure that
@@ -541,7 +526,7 @@ where
     where
         F: Future<Output = Option<V>>,
     {
-        self.load_async(Request::value(Want::Optional), |_| true, init, of_option)
+        self.load_async(Want::Optional, |_| true, init, of_option)
             .await
             .ok()
     }
@@ -573,7 +558,7 @@ where
         F: Future<Output = Result<V, E>>,
     {
         or_error(
-            self.load_async(Request::value(fallible::<E>()), |_| true, init, of_result)
+            self.load_async(fallible::<E>(), |_| true, init, of_result)
                 .await,
         )
     }

@@ -7,7 +7,7 @@
 //! to another thread (a [`Lease`](crate::Lease), a reload).
 
 use super::key::{CacheKey, CacheValue};
-use super::state::{Load, Outcome, Phase, Rest, RevokedBy, wake_all};
+use super::state::{Load, Outcome, Rest, RevokedBy, wake_all};
 use super::wait::Leading;
 use crate::compute::Entry;
 use crate::contain::contain;
@@ -90,32 +90,25 @@ pub(crate) struct Filling<V> {
 }
 
 impl<V> Keyless<V> {
-    /// A plain hit, for a call that returns the value only.
+    /// The value of a call, which has found it, or whose own code has made it. One that was made is
+    /// not stored yet.
     #[inline]
-    pub(crate) fn hit(value: V) -> Self {
+    pub(crate) fn new(value: V, fresh: bool) -> Self {
         Self {
             key: (),
             value,
-            fresh: false,
+            fresh,
             replaced: false,
-            stored: true,
+            stored: !fresh,
             left: None,
         }
     }
 
-    /// A value that the call's own code has made; it is not stored. In a box, since it may be
-    /// large, and passes through many functions.
+    /// A value that the call's own code has made. In a box, since it may be large, and passes
+    /// through many functions.
     #[inline]
     pub(crate) fn made(value: V) -> Box<Self> {
-        // Field by field: without optimization, `..Self::hit(value)` would copy it once more.
-        Box::new(Self {
-            key: (),
-            value,
-            fresh: true,
-            replaced: false,
-            stored: false,
-            left: None,
-        })
+        Box::new(Self::new(value, true))
     }
 
     /// A live node's value. The pin is held; `Clone` is user code.
@@ -128,7 +121,7 @@ impl<V> Keyless<V> {
         let deadline = node.deadline();
         Box::new(Self {
             left: shared.clock.time_until(deadline),
-            ..Self::hit(node.value().clone())
+            ..Self::new(node.value().clone(), false)
         })
     }
 
@@ -233,24 +226,14 @@ impl<K, V, H: Home<K, V>> Guard<K, V, H> {
         };
         self.note_end(&core, failed);
         let load = &self.load;
-        if !load.is_current() && load.revoked().is_none() {
-            // Sealed: it has left the table, and no other call can change it.
-            return wake_all(load.end(outcome, 0).0);
-        }
         // If the ticker panics, waiters must be woken all the same.
         let now = contain(|| core.load_clock()).unwrap_or(0);
         let mut shard = core.shared.map.lock(load.hash);
         let (wakers, failure) = load.end(outcome, now);
-        let (goes_on, rests) = (load.is_current(), load.phase() == Phase::Resting);
-        if !goes_on {
-            shard.change_loads(|loads| loads.remove(load));
-        }
-        let forgotten = rests.then(|| shard.change_loads(|loads| loads.rest(load)));
+        let forgotten = shard.change_loads(|loads| loads.ended(load));
         drop(shard);
         drop((forgotten, failure));
-        if goes_on && !rests {
-            core.watch_load(load, now);
-        }
+        core.watch_load(load);
         wake_all(wakers);
     }
 

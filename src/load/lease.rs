@@ -281,14 +281,14 @@ where
         }
         let ask = Request {
             may_wait,
-            ..Request::value(Want::Value)
+            ..Request::of(Want::Value)
         };
         // As a call of this handle, not of the lease: user code runs outside of the cache's gate.
         let mut claimant = Claimant::new(core, hash, key, ask);
         match poll_fn(|cx| claimant.poll_claim(cx)).await {
             Claim::Value(seen) => Leased::Found(seen.value),
             Claim::Failed(_) => unreachable!("it accepts values only"),
-            Claim::Busy(_) => Leased::Busy,
+            Claim::Busy => Leased::Busy,
             Claim::Guard(guard, _) => {
                 // No thread runs it for now.
                 guard.load().set_leader(0);

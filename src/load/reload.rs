@@ -67,9 +67,8 @@ impl<K, V, H: Home<K, V>> Guard<K, V, H> {
     pub(crate) fn begin_run(&self) -> bool {
         let core = self.core();
         if let Some(core) = &core {
-            let now = core.shared.clock.now();
-            self.load().set_began(now);
-            core.watch_load(self.load(), now);
+            self.load().set_began(core.shared.clock.now());
+            core.watch_load(self.load());
         }
         core.is_some()
     }

@@ -56,8 +56,8 @@ thread_local! {
     /// The data of the waker of the call that blocks the thread until a future is ready; or
     /// [`LOADER`], in the blocking code of a load; else null.
     static BLOCKING_CALL: Cell<*const ()> = const { Cell::new(ptr::null()) };
-    /// What the last poll with that waker has noted; that call takes it out, at its end as well
-    /// ([`Notes`]). Without a destructor: the destructors of other thread-locals may load, too.
+    /// What the last poll with that waker has noted; that call takes it out, at its end as well.
+    /// Without a destructor: the destructors of other thread-locals may load, too.
     static AWAITED: Cell<ManuallyDrop<Option<Awaited>>> =
         const { Cell::new(ManuallyDrop::new(None)) };
     /// How many loads the thread is leading just now.
@@ -69,7 +69,8 @@ thread_local! {
 /// Its address stands for the data of a waker in the code of a load: no waker has it.
 static LOADER: u8 = 0;
 
-/// A call that blocks its thread, as long as it does: it keeps the waker of the call around it.
+/// A call that blocks its thread, as long as it does: it keeps the waker of the call around it. Its
+/// drop takes out what a poll has noted before it went on: to its end, or until user code panicked.
 pub(crate) struct BlockingCall(*const ());
 
 impl BlockingCall {
@@ -81,23 +82,12 @@ impl BlockingCall {
 impl Drop for BlockingCall {
     fn drop(&mut self) {
         BLOCKING_CALL.set(self.0);
+        drop(take_awaited());
     }
 }
 
-/// The notes of a call that blocks its thread. Its drop takes out what a poll has noted before it
-/// went on: to its end, or until user code panicked.
-struct Notes;
-
-impl Notes {
-    fn take() -> Option<Awaited> {
-        ManuallyDrop::into_inner(AWAITED.take())
-    }
-}
-
-impl Drop for Notes {
-    fn drop(&mut self) {
-        drop(Self::take());
-    }
+fn take_awaited() -> Option<Awaited> {
+    ManuallyDrop::into_inner(AWAITED.take())
 }
 
 /// The calling thread leads a load, as long as this is kept: in a poll, which must not block but
@@ -208,13 +198,13 @@ pub(crate) fn block_until<F: Future>(
     let OwnParker { parker, waker } = &*own;
     let mut cx = Context::from_waker(waker);
     let mut future = pin!(future);
-    let (_call, _notes) = (BlockingCall::begin(waker.data()), Notes);
+    let _call = BlockingCall::begin(waker.data());
     let mut spins_until = None;
     loop {
         if let Poll::Ready(output) = future.as_mut().poll(&mut cx) {
             return Ok(Some(output));
         }
-        let awaited = Notes::take();
+        let awaited = take_awaited();
         // Spin before the wait is noted for others: a short turn ends sooner than a thread could
         // fall asleep. A thread that is not among the next would only take the processor from the
         // threads before it.
@@ -271,10 +261,13 @@ impl<K, V, S> Core<K, V, S> {
     /// Makes the waiters of a load, if it has any, wake when it becomes overdue. Called when a call
     /// has joined it, or its time has begun anew. A run of the scheduler takes the moment armed
     /// before it looks at the waiters, under the lock of the load's state. So it sees them, or this
-    /// sees that no run is arranged. A panic of the scheduler's alarm is caught.
-    pub(super) fn watch_load(&self, load: &Load<K, V>, now: u64) {
+    /// sees that no run is arranged. A panic of the ticker or of the scheduler's alarm is caught.
+    pub(super) fn watch_load(&self, load: &Load<K, V>) {
         if let Some(deadline) = self.overdue_at(load).filter(|_| load.has_waiters()) {
-            contain(|| self.maintenance.waking.request_by(deadline, now));
+            contain(|| {
+                let now = self.shared.clock.now();
+                self.maintenance.waking.request_by(deadline, now);
+            });
         }
     }
 
@@ -293,7 +286,7 @@ impl<K, V, S> Core<K, V, S> {
                 load.wake_waiters();
                 return None;
             }
-            self.watch_load(&load, now);
+            self.watch_load(&load);
             Some(left)
         });
         left.min()

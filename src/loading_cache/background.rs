@@ -213,7 +213,7 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
             over: Over::Never,
             may_wait: false,
             heeds_failures: true,
-            ..Request::value(fallible::<LoadError<E>>())
+            ..Request::of(fallible::<LoadError<E>>())
         };
         for &(hash, place) in &keys.missing {
             let mut claimant = Claimant::new(core, hash, keys.keys[place].clone(), ask);
@@ -239,7 +239,7 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
         led.sort_unstable_by_key(|(place, _)| *place);
         let (mut guards, mut calls) = (Vec::new(), Vec::new());
         for (place, guard) in led {
-            let ask = Request::value(Want::LookUpAgain);
+            let ask = Request::of(Want::LookUpAgain);
             let mut call = call(Claimant::of_guard(&guard, ask));
             call.wait_for_own(&guard);
             guards.push(guard);
@@ -276,7 +276,7 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
         let ask = Request {
             over: Over::Stale,
             may_wait: false,
-            ..Request::value(Want::Value)
+            ..Request::of(Want::Value)
         };
         let claim = Claimant::new(self.cache.downgrade(), hash, key, ask).step(None);
         if let Some(Claim::Guard(guard, _)) = claim {

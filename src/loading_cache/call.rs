@@ -24,7 +24,7 @@ pub(super) fn answer<K, V, E: Send + Sync + 'static, H: Home<K, V>>(
         Claim::Failed(Outcome::Error(error)) => Err((*error_of::<LoadError<E>>(error)).clone()),
         Claim::Failed(_) => Ok(None),
         // It waits, so the cache is gone.
-        Claim::Busy(_) => Err(LoadError::Panicked),
+        Claim::Busy => Err(LoadError::Panicked),
         Claim::Guard(..) => unreachable!("a call that leads makes its own answer"),
     }
 }

@@ -82,7 +82,7 @@ where
     {
         let ask = Request {
             heeds_failures: true,
-            ..Request::value(fallible::<LoadError<E>>())
+            ..Request::of(fallible::<LoadError<E>>())
         };
         let (core, key) = (self.cache.core(), key.to_owned());
         let hash = core.hash(&key);
@@ -205,7 +205,7 @@ where
     pub fn refresh(&self, key: K) -> Refreshing<V, E> {
         let ask = Request {
             over: Over::Any,
-            ..Request::value(anything::<E>())
+            ..Request::of(anything::<E>())
         };
         let hash = self.cache.core().hash(&key);
         let claimant = Claimant::new(self.cache.downgrade(), hash, key, ask);
