@@ -7,7 +7,6 @@ use super::guard::{Guard, Home, Keyless};
 use super::key::{CacheKey, CacheValue};
 use super::state::{Load, Outcome, Phase, RevokedBy, Ticket, Verdict, Want};
 use super::wait::has_to_wait;
-use crate::listener::RemovalCause;
 use crate::maintenance::WriteOutcome;
 use crate::map::Revalidated;
 use crate::node::NodePtr;
@@ -338,42 +337,6 @@ where
         hold: &mut Hold<'_, 's, K, V>,
     ) -> Result<Begun<K, V>, ()> {
         let (shared, ask, ticket) = (&self.core.shared, self.call.ask, &mut self.call.ticket);
-        // A load without a leader at work, and its phase.
-        let (mut idle, mut overdue) = (None, false);
-        if let Some(load) = hold.load().cloned() {
-            let phase = load.phase();
-            let is_idle = match phase {
-                // It rests.
-                Phase::Over => true,
-                Phase::Offered(to) => Some(to) == *ticket,
-                // Neither a miss nor a compute waits for a reload that only waits for a thread: it
-                // takes it over.
-                Phase::Queued => !ask.reloads(),
-                Phase::Led => false,
-            };
-            if is_idle {
-                let heeds = ask.heeds_failures && phase != Phase::Queued;
-                if heeds && let Some(failure) = load.remembered(self.now, ask.want) {
-                    shared.count(Count::RememberedFailures);
-                    return Ok(Begun::Failed(failure));
-                }
-                idle = Some((load, phase));
-            } else if self.core.is_overdue(&load, self.now) {
-                overdue = true;
-            } else if !ask.may_wait {
-                let live = place
-                    .node()
-                    .filter(|&node| !ask.reloads() && shared.is_live(node));
-                return Ok(live.map_or(Begun::Busy, Begun::Live));
-            } else {
-                let ticket = *ticket.get_or_insert_with(Ticket::draw);
-                let joins = load.join(ticket, ask.want, ask.reloads());
-                return joins.then_some(Begun::Joined(load, ticket)).ok_or(());
-            }
-        }
-        if ask.over == Over::Never {
-            return Ok(Begun::Busy);
-        }
         let (mut over, mut due) = (None, None);
         if let Revalidated::Occupied(spot) = place {
             let node = spot.node;
@@ -390,26 +353,46 @@ where
         if ask.over == Over::Stale && !over.is_some_and(is_stale) {
             return Ok(Begun::Busy);
         }
-        let (idle, phase) = idle.unzip();
-        if let (Some(load), Some(phase)) = (&idle, phase)
-            && !load.take_lead(phase, self.now)
+        let current = hold.load().cloned();
+        if ask.heeds_failures
+            && let Some(load) = &current
+            && let Some(failure) = load.remembered(self.now, ask.want, *ticket)
         {
-            return Err(());
+            shared.count(Count::RememberedFailures);
+            return Ok(Begun::Failed(failure));
+        }
+        if ask.over == Over::Never {
+            return Ok(Begun::Busy);
+        }
+        // A load without a leader at work, which the call leads from now on.
+        let (mut idle, mut was_queued, mut overdue) = (None, false, false);
+        if let Some(load) = current {
+            let is_idle = |phase| match phase {
+                Phase::Over => true,
+                Phase::Offered(to) => Some(to) == *ticket,
+                // Neither a miss nor a compute waits for a reload that only waits for a thread: it
+                // takes it over.
+                Phase::Queued => !ask.reloads(),
+                Phase::Led => false,
+            };
+            if let Some(phase) = load.take_lead(is_idle, self.now) {
+                was_queued = phase == Phase::Queued;
+                idle = Some(load);
+            } else if self.core.is_overdue(&load, self.now) {
+                overdue = true;
+            } else if !ask.may_wait {
+                let seen = over.filter(|_| !ask.reloads());
+                return Ok(seen.map_or(Begun::Busy, Begun::Live));
+            } else {
+                let ticket = *ticket.get_or_insert_with(Ticket::draw);
+                let joins = load.join(ticket, ask.want, ask.reloads());
+                return joins.then_some(Begun::Joined(load, ticket)).ok_or(());
+            }
         }
         // From here on the begin succeeds: an error would say that nothing was changed.
-        let was_queued = phase == Some(Phase::Queued);
-        if was_queued
-            && let (Some(load), Some(node)) = (&idle, over)
-            && let (Some(until), Some(refresh)) = (load.reload_until(), node.refresh())
-        {
-            // If the compute stores nothing, the next read reloads the entry.
-            refresh.end(until, self.now, false);
-        }
         let left = due.map(|spot| {
-            let node = spot.node;
-            hold.shard.remove(spot, RemovalCause::Expired);
-            shared.note_removed(|| node.weight(), RemovalCause::Expired);
-            WriteOutcome::of_removal(&hold.shard, None)
+            let (_, now) = shared.take_out(&mut hold.shard, spot);
+            WriteOutcome::of_removal(&hold.shard, now)
         });
         if !was_queued {
             shared.count(Count::Loads);
@@ -418,6 +401,13 @@ where
         // not wait for it.
         let leader = thread_number();
         let load = if let Some(load) = idle {
+            if was_queued
+                && let Some(node) = over
+                && let (Some(until), Some(refresh)) = (load.reload_until(), node.refresh())
+            {
+                // If the compute stores nothing, the next read reloads the entry.
+                refresh.end(until, self.now, false);
+            }
             load.set_leader(leader);
             load.set_reload(NEVER);
             load

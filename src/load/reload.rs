@@ -41,9 +41,8 @@ impl<K, V, H: Home<K, V>> Guard<K, V, H> {
         // Its time begins in the same step: else it could be judged by how long it has waited.
         // The ticker may panic.
         let now = contain(|| home.visit().map(|core| core.shared.clock.now()));
-        if !load.take_lead(Phase::Queued, now.flatten().unwrap_or_else(|| load.began())) {
-            return None;
-        }
+        let now = now.flatten().unwrap_or_else(|| load.began());
+        load.take_lead(|phase| phase == Phase::Queued, now)?;
         let mut guard = Self::new(home, Arc::clone(load)).in_background(on_drop);
         guard.runs = true;
         if load.is_wanted() {

@@ -342,10 +342,18 @@ impl<K, V> Load<K, V> {
         self.state().rest.as_ref().map_or(0, |rest| rest.failures)
     }
 
-    /// The failure of an earlier run that is remembered at `now`, if a call accepts it. For a load
+    /// The failure of an earlier run that is remembered at `now`, if a call accepts it. Of a load
     /// that rests, or whose lead is offered to that call.
-    pub(crate) fn remembered(&self, now: u64, want: Want) -> Option<Outcome<V>> {
+    pub(crate) fn remembered(
+        &self,
+        now: u64,
+        want: Want,
+        ticket: Option<Ticket>,
+    ) -> Option<Outcome<V>> {
         let state = self.state();
+        if state.phase != Phase::Over && Some(state.phase) != ticket.map(Phase::Offered) {
+            return None;
+        }
         let rest = (state.rest.as_ref()).filter(|rest| !time::is_due(now, rest.until))?;
         (want.accepts(&rest.outcome)).then(|| rest.outcome.clone())
     }
@@ -360,16 +368,14 @@ impl<K, V> Load<K, V> {
         self.is_current() || self.has_waiters()
     }
 
-    /// Takes the lead of a load that has none at work, but this `phase`: a run begins at `now`.
-    /// True for the first that asks; false also if the load has come into another phase since.
-    pub(crate) fn take_lead(&self, phase: Phase, now: u64) -> bool {
+    /// Takes the lead of a load that is in a phase in which it has no leader at work, as `is_free`
+    /// says: a run begins at `now`. Returns that phase.
+    pub(crate) fn take_lead(&self, is_free: impl Fn(Phase) -> bool, now: u64) -> Option<Phase> {
         let mut state = self.state();
-        let is_free = state.phase == phase;
-        if is_free {
-            state.phase = Phase::Led;
-            self.set_began(now);
-        }
-        is_free
+        let phase = Some(state.phase).filter(|&phase| is_free(phase))?;
+        state.phase = Phase::Led;
+        self.set_began(now);
+        Some(phase)
     }
 
     /// Whether a waiter would share a value.
