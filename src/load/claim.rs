@@ -6,7 +6,6 @@
 use super::guard::{Guard, Home, Keyless};
 use super::key::{CacheKey, CacheValue};
 use super::state::{Load, Outcome, Phase, RevokedBy, Ticket, Verdict, Want};
-use super::wait::has_to_wait;
 use crate::maintenance::WriteOutcome;
 use crate::map::Revalidated;
 use crate::node::NodePtr;
@@ -82,7 +81,7 @@ impl Request {
 
 /// A call that has yet to get its claim.
 pub(crate) struct Claimant<K, V, H: Home<K, V>> {
-    home: H,
+    pub(super) home: H,
     hash: u64,
     /// `None` once a load of this call has taken it.
     key: Option<K>,
@@ -90,7 +89,7 @@ pub(crate) struct Claimant<K, V, H: Home<K, V>> {
     /// The place in the order of waiters, drawn when the call first waits.
     ticket: Option<Ticket>,
     /// The load that the call has joined, with its ticket.
-    waits: Option<(Arc<Load<K, V>>, Ticket)>,
+    pub(super) waits: Option<(Arc<Load<K, V>>, Ticket)>,
 }
 
 impl<K, V, H: Home<K, V>> Drop for Claimant<K, V, H> {
@@ -163,12 +162,7 @@ impl<K, V, H: Home<K, V>> Claimant<K, V, H> {
     }
 }
 
-impl<K, V, H> Claimant<K, V, H>
-where
-    K: CacheKey,
-    V: CacheValue,
-    H: Home<K, V, Hasher: BuildHasher>,
-{
+impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Claimant<K, V, H> {
     /// The claim of a call that does not wait, or whose wait has ended with this verdict; `None` if
     /// the call has to wait now.
     #[inline]
@@ -196,23 +190,6 @@ where
         };
         self.leave();
         Some(claim)
-    }
-
-    /// The verdict about a call that waits, by polls. `None` if it does not wait, or the load is
-    /// overdue. Panics if the load's own leader polls it.
-    pub(crate) fn poll_verdict(&mut self, cx: &Context<'_>) -> Poll<Option<Verdict<V>>> {
-        let Some((load, ticket)) = &self.waits else {
-            return Poll::Ready(None);
-        };
-        if let Some(told) = load.poll(*ticket, cx.waker()) {
-            return Poll::Ready(Some(told));
-        }
-        let core = self.home.visit();
-        if has_to_wait(core.as_deref(), load, *ticket, cx.waker()) {
-            Poll::Pending
-        } else {
-            Poll::Ready(None)
-        }
     }
 
     /// The claim, by polls. The first may follow a [`step`](Self::step).
@@ -378,7 +355,7 @@ where
             if let Some(phase) = load.take_lead(is_idle, self.now) {
                 was_queued = phase == Phase::Queued;
                 idle = Some(load);
-            } else if self.core.is_overdue(&load, self.now) {
+            } else if self.core.time_to_overdue(&load, self.now) == Some(Duration::ZERO) {
                 overdue = true;
             } else if !ask.may_wait {
                 let seen = over.filter(|_| !ask.reloads());

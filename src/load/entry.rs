@@ -191,7 +191,7 @@ where
         match hit.map(|found| (found.value().clone(), found.time_left())) {
             Some((value, left)) if keeps(&value) => Ok(Entry {
                 left,
-                ..Keyless::new(value, false).with_key(self.key.into_owned())
+                ..Keyless::hit(value).with_key(self.key.into_owned())
             }),
             _ => Err(self),
         }

@@ -90,25 +90,32 @@ pub(crate) struct Filling<V> {
 }
 
 impl<V> Keyless<V> {
-    /// The value of a call, which has found it, or whose own code has made it. One that was made is
-    /// not stored yet.
+    /// A plain hit, for a call that returns the value only.
     #[inline]
-    pub(crate) fn new(value: V, fresh: bool) -> Self {
+    pub(crate) fn hit(value: V) -> Self {
         Self {
             key: (),
             value,
-            fresh,
+            fresh: false,
             replaced: false,
-            stored: !fresh,
+            stored: true,
             left: None,
         }
     }
 
-    /// A value that the call's own code has made. In a box, since it may be large, and passes
-    /// through many functions.
+    /// A value that the call's own code has made; it is not stored. In a box, since it may be
+    /// large, and passes through many functions.
     #[inline]
     pub(crate) fn made(value: V) -> Box<Self> {
-        Box::new(Self::new(value, true))
+        // Field by field: without optimization, `..Self::hit(value)` would copy it once more.
+        Box::new(Self {
+            key: (),
+            value,
+            fresh: true,
+            replaced: false,
+            stored: false,
+            left: None,
+        })
     }
 
     /// A live node's value. The pin is held; `Clone` is user code.
@@ -121,7 +128,7 @@ impl<V> Keyless<V> {
         let deadline = node.deadline();
         Box::new(Self {
             left: shared.clock.time_until(deadline),
-            ..Self::new(node.value().clone(), false)
+            ..Self::hit(node.value().clone())
         })
     }
 

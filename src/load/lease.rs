@@ -249,7 +249,7 @@ where
         // `None`, which means no limit, if the time is too far away for an `Instant`.
         let until = Instant::now().checked_add(wait);
         let leased = block_until(self.lease_as(key, !wait.is_zero()), until);
-        leased.ok().flatten().unwrap_or(Leased::Busy)
+        leased.unwrap_or(Leased::Busy)
     }
 
     /// As [`lease`](Self::lease), for tasks.
