@@ -21,6 +21,8 @@ use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 use std::time::Duration;
 
+/// The key of a call, and the call, which claims it.
+type KeyClaimant<'a, K, V, S> = (K, Claimant<K, V, &'a Core<K, V, S>>);
 /// The key of a call, and its run.
 type KeyRun<'a, K, V, S, O> = (K, Run<K, V, &'a Core<K, V, S>, O>);
 
@@ -197,7 +199,7 @@ where
         }
     }
 
-    fn claimant(self, want: Want, may_wait: bool) -> (K, Claimant<K, V, &'a Core<K, V, S>>) {
+    fn claimant(self, want: Want, may_wait: bool) -> KeyClaimant<'a, K, V, S> {
         let (core, key) = (self.cache.core(), self.key.into_owned());
         let ask = Request {
             may_wait,
