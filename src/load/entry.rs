@@ -28,8 +28,9 @@ type KeyRun<'a, K, V, S, O> = (K, Run<K, V, &'a Core<K, V, S>, O>);
 
 /// A key of a cache, and what to do with its entry; from [`Cache::entry`].
 ///
-/// At most one closure runs for a key at any time, whatever the method. The methods `or_*` make a
-/// value if the key has none; calls that come meanwhile share it, as with
+/// At most one closure runs for a key at any time, whatever the method. (A second one may run
+/// beside the closure of a load that a write has revoked, or that is overdue.) The methods `or_*`
+/// make a value if the key has none; calls that come meanwhile share it, as with
 /// [`get_with`](Cache::get_with). The methods `and_*` see the live entry and change it; they take
 /// turns, the longest-waiting call first.
 ///
@@ -286,6 +287,11 @@ where
     ///
     /// As [`or_insert_with`](Self::or_insert_with).
     ///
+    /// # Cost
+    ///
+    /// A hit costs a [`get_ref`](Cache::get_ref) and clones of key and value; a miss, what one of
+    /// [`get_with`](Cache::get_with) costs.
+    ///
     /// ```
     /// let cache: wheelhouse::Cache<&str, u32> = wheelhouse::Cache::new(100);
     /// assert_eq!(cache.entry("k").or_default().into_value(), 0);
@@ -303,6 +309,11 @@ where
     /// # Panics
     ///
     /// As [`or_insert_with`](Self::or_insert_with).
+    ///
+    /// # Cost
+    ///
+    /// A hit costs a [`get_ref`](Cache::get_ref) and clones of key and value; a miss, what one of
+    /// [`get_with`](Cache::get_with) costs.
     ///
     /// ```
     /// let cache = wheelhouse::Cache::new(100);
@@ -324,6 +335,11 @@ where
     ///
     /// As `get_with`.
     ///
+    /// # Cost
+    ///
+    /// A hit costs a [`get_ref`](Cache::get_ref) and clones of key and value; a miss, what one of
+    /// [`get_with`](Cache::get_with) costs.
+    ///
     /// ```
     /// let cache = wheelhouse::Cache::new(100);
     /// assert_eq!(cache.entry("k").or_insert_with(|| 1).into_value(), 1);
@@ -340,6 +356,11 @@ where
     ///
     /// As [`get_with`](Cache::get_with).
     ///
+    /// # Cost
+    ///
+    /// A hit costs a [`get_ref`](Cache::get_ref) and clones of key and value; a miss, what one of
+    /// [`get_with`](Cache::get_with) costs.
+    ///
     /// ```
     /// use std::time::Duration;
     ///
@@ -352,8 +373,8 @@ where
         sure(self.load(Want::Value, |_| true, || of_pair(init())))
     }
 
-    /// The key's entry. If there is none, or `replace_if` returns true for its value, a new entry
-    /// with the value of `init`.
+    /// Returns the key's entry. If there is none, or `replace_if` returns true for its value,
+    /// stores and returns a new entry with the value of `init`.
     ///
     /// `replace_if` may be asked more than once: about each value that it would replace. If the key
     /// is written while `init` runs, this returns what [`or_insert_with`](Self::or_insert_with)
@@ -393,6 +414,11 @@ where
     ///
     /// As [`get_with`](Cache::get_with).
     ///
+    /// # Cost
+    ///
+    /// A hit costs a [`get_ref`](Cache::get_ref) and clones of key and value; a miss, what one of
+    /// [`get_with`](Cache::get_with) costs.
+    ///
     /// ```
     /// let cache: wheelhouse::Cache<&str, u32> = wheelhouse::Cache::new(100);
     /// assert!(cache.entry("k").or_optionally_insert_with(|| None).is_none());
@@ -416,6 +442,11 @@ where
     ///
     /// As [`get_with`](Cache::get_with).
     ///
+    /// # Cost
+    ///
+    /// A hit costs a [`get_ref`](Cache::get_ref) and clones of key and value; a miss, what one of
+    /// [`get_with`](Cache::get_with) costs.
+    ///
     /// ```
     /// let cache: wheelhouse::Cache<&str, u32> = wheelhouse::Cache::new(100);
     /// let entry = cache.entry("k").or_try_insert_with(|| "7".parse());
@@ -438,6 +469,11 @@ where
     ///
     /// As [`get_with_async`](Cache::get_with_async).
     ///
+    /// # Cost
+    ///
+    /// A hit costs a [`get_ref`](Cache::get_ref) and clones of key and value; a miss, what one of
+    /// [`get_with`](Cache::get_with) costs.
+    ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() {
@@ -458,6 +494,11 @@ where
     /// # Panics
     ///
     /// As [`get_with_async`](Cache::get_with_async).
+    ///
+    /// # Cost
+    ///
+    /// A hit costs a [`get_ref`](Cache::get_ref) and clones of key and value; a miss, what one of
+    /// [`get_with`](Cache::get_with) costs.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -483,6 +524,11 @@ where
     /// # Panics
     ///
     /// As [`get_with_async`](Cache::get_with_async), and if `replace_if` does.
+    ///
+    /// # Cost
+    ///
+    /// A hit costs a [`get_ref`](Cache::get_ref) and clones of key and value; a miss, what one of
+    /// [`get_with`](Cache::get_with) costs.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -513,6 +559,11 @@ where
     ///
     /// As [`get_with_async`](Cache::get_with_async).
     ///
+    /// # Cost
+    ///
+    /// A hit costs a [`get_ref`](Cache::get_ref) and clones of key and value; a miss, what one of
+    /// [`get_with`](Cache::get_with) costs.
+    ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() {
@@ -542,6 +593,11 @@ where
     /// # Panics
     ///
     /// As [`get_with_async`](Cache::get_with_async).
+    ///
+    /// # Cost
+    ///
+    /// A hit costs a [`get_ref`](Cache::get_ref) and clones of key and value; a miss, what one of
+    /// [`get_with`](Cache::get_with) costs.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -599,6 +655,10 @@ where
     /// # Panics
     ///
     /// As [`get_with_async`](Cache::get_with_async).
+    ///
+    /// # Cost
+    ///
+    /// As [`and_upsert_with`](Self::and_upsert_with).
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -660,6 +720,10 @@ where
     /// # Panics
     ///
     /// As [`get_with_async`](Cache::get_with_async).
+    ///
+    /// # Cost
+    ///
+    /// As [`and_upsert_with`](Self::and_upsert_with).
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -723,6 +787,10 @@ where
     ///
     /// As [`get_with_async`](Cache::get_with_async).
     ///
+    /// # Cost
+    ///
+    /// As [`and_upsert_with`](Self::and_upsert_with).
+    ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() {
@@ -756,6 +824,10 @@ where
     ///
     /// If `f`, or other user code that an insert runs, panics.
     ///
+    /// # Cost
+    ///
+    /// As [`and_upsert_with`](Self::and_upsert_with).
+    ///
     /// ```
     /// use wheelhouse::compute::{CompResult, Op};
     ///
@@ -785,7 +857,11 @@ where
     ///
     /// # Panics
     ///
-    /// As [`get_with_async`](Cache::get_with_async).
+    /// As [`and_try_compute_if_nobody_else`](Self::and_try_compute_if_nobody_else).
+    ///
+    /// # Cost
+    ///
+    /// As [`and_upsert_with`](Self::and_upsert_with).
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]

@@ -32,9 +32,10 @@ fn value<V>(outcome: Result<Box<Keyless<V>>, Outcome<V>>) -> Result<V, Outcome<V
 
 /// # Loading
 ///
-/// At most one closure runs for a key at a time. Calls for the same key, of whichever method, wait
-/// for its outcome and share it. A write of the key (`insert`, `invalidate`, `remove`, …) never
-/// waits for a load: it revokes the load, whose value is then not stored.
+/// At most one closure runs for a key at a time, except beside that of a load which a write has
+/// revoked or which is overdue. Calls for the same key, of whichever method, wait for its outcome
+/// and share it. A write of the key (`insert`, `invalidate`, `remove`, …) never waits for a load:
+/// it revokes the load, whose value is then not stored.
 impl<K, V, S> Cache<K, V, S>
 where
     K: Hash + Eq + Clone + Send + Sync + 'static,

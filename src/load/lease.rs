@@ -232,6 +232,10 @@ where
     /// Never panics for a deadlock: a call that would wait for a load of its own thread returns
     /// [`Busy`](Leased::Busy) at once.
     ///
+    /// # Panics
+    ///
+    /// If the key's `Hash`, `Eq` or `Clone`, or the value's `Clone`, panics.
+    ///
     /// # Cost
     ///
     /// As [`lease`](Self::lease).
@@ -253,6 +257,10 @@ where
     }
 
     /// As [`lease`](Self::lease), for tasks.
+    ///
+    /// # Panics
+    ///
+    /// As [`get_with_async`](Cache::get_with_async).
     ///
     /// # Cost
     ///

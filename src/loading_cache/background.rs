@@ -289,9 +289,9 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
 /// of its outcome. The refresh continues if the future is dropped.
 ///
 /// The outcome is the new value, or the one that an explicit write has stored meanwhile; `None` if
-/// the loader answers [`Gone`](crate::Reloaded::Gone). A refresh that lasts longer than the
-/// time-out is [`LoadError::TimedOut`], unless a newer load has taken its place: then it waits once
-/// more, for that one.
+/// the loader answers [`Gone`](crate::Reloaded::Gone). A refresh that lasts longer than
+/// [`load_timeout`](crate::LoadingBuilder::load_timeout) is [`LoadError::TimedOut`], unless a newer
+/// load has taken its place: then it waits once more, for that one.
 ///
 /// ```
 /// use wheelhouse::{Cache, loader_fn};
@@ -313,7 +313,8 @@ impl<V, E> Refreshing<V, E> {
     ///
     /// # Errors
     ///
-    /// If the loader fails or panics, or takes longer than the time-out.
+    /// If the loader fails or panics, or takes longer than
+    /// [`load_timeout`](crate::LoadingBuilder::load_timeout).
     ///
     /// # Panics
     ///

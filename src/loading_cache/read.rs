@@ -35,7 +35,8 @@ where
     ///
     /// If a load of an [`AsyncLoader`](crate::AsyncLoader) that this call has begun takes longer
     /// than [`load_timeout`](crate::LoadingBuilder::load_timeout). If the load of another call
-    /// becomes overdue, a call that waits for it goes on once, with a newer load.
+    /// becomes overdue, a call that waits for it goes on once, with a newer load. If that becomes
+    /// overdue too, a call for an async loader gets [`LoadError::TimedOut`].
     ///
     /// # Panics
     ///
@@ -44,7 +45,8 @@ where
     ///
     /// # Cost
     ///
-    /// A hit costs what [`Cache::get`](crate::Cache::get) costs, and one comparison.
+    /// A hit costs what [`Cache::get`](crate::Cache::get) costs, and one comparison. A miss that
+    /// loads on this thread costs what one of [`Cache::get_with`](crate::Cache::get_with) costs.
     ///
     /// ```
     /// use wheelhouse::{Cache, loader_fn};
@@ -124,7 +126,8 @@ where
     ///
     /// # Cost
     ///
-    /// A [`get`](Self::get) for each key.
+    /// A [`get`](Self::get) for each key. A loaded key also costs an
+    /// [`insert`](crate::Cache::insert), and the memory of a load and of a box for the value.
     ///
     /// ```
     /// use wheelhouse::{Cache, loader_fn};
