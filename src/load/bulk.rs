@@ -178,7 +178,7 @@ where
 
 /// While a call loads its own keys it must not be told to lead another: that load would then wait
 /// for this call's own keys, and their closure might even wait for that load. So it looks again.
-const ASK: Request = Request::value(Want::LookUpAgain);
+const ASK: Request = Request::of(Want::LookUpAgain);
 
 impl<K, V, S> Cache<K, V, S>
 where

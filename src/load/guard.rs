@@ -7,7 +7,7 @@
 //! to another thread (a [`Lease`](crate::Lease), a reload).
 
 use super::key::{CacheKey, CacheValue};
-use super::state::{Load, Outcome, Phase, Rest, RevokedBy, wake_all};
+use super::state::{Load, Outcome, Rest, RevokedBy, wake_all};
 use super::wait::Leading;
 use crate::compute::Entry;
 use crate::contain::contain;
@@ -229,24 +229,14 @@ impl<K, V, H: Home<K, V>> Guard<K, V, H> {
         };
         self.note_end(&core, failed);
         let load = &self.load;
-        if !load.is_current() && load.revoked().is_none() {
-            // Sealed: it has left the table, and no other call can change it.
-            return wake_all(load.end(outcome, 0).0);
-        }
         // If the ticker panics, waiters must be woken all the same.
         let now = contain(|| core.load_clock()).unwrap_or(0);
         let mut shard = core.shared.map.lock(load.hash);
         let (wakers, failure) = load.end(outcome, now);
-        let (goes_on, rests) = (load.is_current(), load.phase() == Phase::Resting);
-        if !goes_on {
-            shard.change_loads(|loads| loads.remove(load));
-        }
-        let forgotten = rests.then(|| shard.change_loads(|loads| loads.rest(load)));
+        let forgotten = shard.change_loads(|loads| loads.ended(load));
         drop(shard);
         drop((forgotten, failure));
-        if goes_on && !rests {
-            core.watch_load(load, now);
-        }
+        core.watch_load(load);
         wake_all(wakers);
     }
 

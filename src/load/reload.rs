@@ -35,9 +35,7 @@ impl<K, V, H: Home<K, V>> Guard<K, V, H> {
         // The ticker may panic.
         let now = contain(|| self.core().map(|core| core.shared.clock.now()));
         let now = now.flatten().unwrap_or_else(|| self.load().began());
-        if !self.load().take_lead(Phase::Queued, now) {
-            return None;
-        }
+        (self.load()).take_lead(|phase| phase == Phase::Queued, now)?;
         (self.runs, self.ended) = (true, false);
         if self.load().is_wanted() {
             return Some(self);
@@ -60,9 +58,8 @@ impl<K, V, H: Home<K, V>> Guard<K, V, H> {
     pub(crate) fn begin_run(&self) -> bool {
         let core = self.core();
         if let Some(core) = &core {
-            let now = core.shared.clock.now();
-            self.load().set_began(now);
-            core.watch_load(self.load(), now);
+            self.load().set_began(core.shared.clock.now());
+            core.watch_load(self.load());
         }
         core.is_some()
     }

@@ -25,12 +25,7 @@ use std::time::Duration;
 pub(crate) type Run<K, V, H, O> =
     Result<(Guard<K, V, H>, Option<Box<Keyless<V>>>, O), Claim<K, V, H>>;
 
-impl<K, V, H> Claimant<K, V, H>
-where
-    K: CacheKey,
-    V: CacheValue,
-    H: Home<K, V, Hasher: BuildHasher>,
-{
+impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Claimant<K, V, H> {
     /// Claims the key; if the call leads, runs its code: the future that `make` makes. That is
     /// dropped before the guard: the old leader's code has ended when the next leader starts.
     // An `async fn` would have room for its arguments twice.

@@ -126,12 +126,12 @@ impl<K, V, E, S> LoadingBuilder<K, V, E, S> {
     /// from 1 on, and `None` means that the error is not remembered. [`refresh::doubling`] is a
     /// ready one. By default no error is remembered.
     ///
-    /// While an error is remembered, `get`, `get_all` and their async forms return it at once, as
-    /// [`LoadError::Failed`] with the same `Arc`; a `get_all` does if it
-    /// misses a key with such an error. After that time the next miss calls the loader again.
+    /// While an error is remembered, `get` and `get_async` return it at once, as
+    /// [`LoadError::Failed`] with the same `Arc`; `get_all` and `get_all_async` return it if one of
+    /// their absent keys has one. After that time the next miss calls the loader again.
     /// [`refresh`](LoadingCache::refresh) calls it in any case, and so do the methods of
-    /// [`cache`](LoadingCache::cache) that run code of their own. Success ends the row, and so does
-    /// an explicit write of the key, such as `insert` or `invalidate`.
+    /// [`cache`](LoadingCache::cache) that run code of their own. A success ends the series, and
+    /// so does an explicit write of the key, such as `insert` or `invalidate`.
     ///
     /// Panics and time-outs are not remembered, nor are failures of reloads: for these
     /// [`refresh_after_failure`](crate::Refresh::refresh_after_failure) decides. If the policy

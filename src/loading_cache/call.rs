@@ -38,7 +38,7 @@ pub(super) fn answer<K, V, E: Send + Sync + 'static, H: Home<K, V>>(
         Claim::Failed(Outcome::Error(error)) => Err((*error_of::<LoadError<E>>(error)).clone()),
         Claim::Failed(_) => Ok(None),
         // It waits, so the cache is gone.
-        Claim::Busy(_) => Err(LoadError::Panicked),
+        Claim::Busy => Err(LoadError::Panicked),
         Claim::Guard(..) => unreachable!("a call that leads makes its own answer"),
     }
 }
@@ -162,6 +162,9 @@ pub(super) struct Call<K, V, E, S> {
     was_late: bool,
 }
 
+/// The answer of a call, or the guard of a load that it has begun.
+type Step<K, V, E, S> = Result<Answer<V, E>, OwnedGuard<K, V, S>>;
+
 impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher> Call<K, V, E, S> {
     pub(super) fn new(cache: &LoadingCache<K, V, E, S>, hash: u64, key: K, ask: Request) -> Self {
         Self {
@@ -173,13 +176,10 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher> Call<
         }
     }
 
-    /// Claims the key. The answer, or the guard of a load that the call has begun; `None` if the
-    /// call has to wait for another call's load. For its own it waits as any other call would, from
-    /// before that runs. `told` is the verdict about its last wait.
-    fn step(
-        &mut self,
-        told: Option<Verdict<V>>,
-    ) -> Option<Result<Answer<V, E>, OwnedGuard<K, V, S>>> {
+    /// Claims the key. The answer, or the guard of a load that the call has begun, which is an
+    /// error; `None` if the call has to wait for another call's load. For its own it waits as any
+    /// other call would, from before that runs. `told` is the verdict about its last wait.
+    fn step(&mut self, told: Option<Verdict<V>>) -> Option<Step<K, V, E, S>> {
         self.began = false;
         Some(match self.claimant.step(told)? {
             Claim::Guard(guard, _) => {
@@ -283,7 +283,7 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
         let wrong = WrongNumber::default();
         let (mut guards, mut calls) = (Vec::new(), Vec::new());
         for (hash, place) in mem::take(&mut keys.missing) {
-            let ask = Request::value(Want::LookUpAgain);
+            let ask = Request::of(Want::LookUpAgain);
             let mut call = Call {
                 many: Some(Arc::clone(&wrong)),
                 ..Call::new(self, hash, keys.keys[place].clone(), ask)
@@ -335,7 +335,7 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
             over: Over::Stale,
             may_wait: false,
             heeds_failures: true,
-            ..Request::value(fallible::<LoadError<E>>())
+            ..Request::of(fallible::<LoadError<E>>())
         };
         match Claimant::new(self.cache.downgrade(), hash, key, ask).step(None) {
             Some(Claim::Guard(guard, _)) => {

@@ -38,7 +38,8 @@ where
     ///
     /// If a load of an [`AsyncLoader`](crate::AsyncLoader) that this call has begun takes longer
     /// than [`load_timeout`](crate::LoadingBuilder::load_timeout). If the load of another call
-    /// becomes overdue, a call that waits for it goes on once, with a newer load.
+    /// becomes overdue, a call that waits for it goes on once, with a newer load. If that becomes
+    /// overdue too, a call for an async loader gets [`LoadError::TimedOut`].
     ///
     /// # Panics
     ///
@@ -47,7 +48,8 @@ where
     ///
     /// # Cost
     ///
-    /// A hit costs what [`Cache::get`](crate::Cache::get) costs, and one comparison.
+    /// A hit costs what [`Cache::get`](crate::Cache::get) costs, and one comparison. A miss that
+    /// loads on this thread costs what one of [`Cache::get_with`](crate::Cache::get_with) costs.
     ///
     /// ```
     /// use wheelhouse::{Cache, loader_fn};
@@ -85,7 +87,7 @@ where
     {
         let ask = Request {
             heeds_failures: true,
-            ..Request::value(fallible::<LoadError<E>>())
+            ..Request::of(fallible::<LoadError<E>>())
         };
         let (core, key) = (self.cache.core(), key.to_owned());
         let hash = core.hash(&key);
@@ -123,7 +125,8 @@ where
     ///
     /// # Cost
     ///
-    /// A [`get`](Self::get) for each key.
+    /// A [`get`](Self::get) for each key. A loaded key also costs an
+    /// [`insert`](crate::Cache::insert), and the memory of a load and of a box for the value.
     ///
     /// ```
     /// use wheelhouse::{Cache, loader_fn};
@@ -204,7 +207,7 @@ where
     pub fn refresh(&self, key: K) -> Refreshing<V, E> {
         let ask = Request {
             over: Over::Any,
-            ..Request::value(anything::<E>())
+            ..Request::of(anything::<E>())
         };
         let hash = self.cache.core().hash(&key);
         let mut call = Call::new(self, hash, key, ask);
@@ -308,9 +311,9 @@ where
 /// of its outcome. The refresh continues if the future is dropped.
 ///
 /// The outcome is the new value, or the one that an explicit write has stored meanwhile; `None` if
-/// the loader answers [`Gone`](crate::Reloaded::Gone). A refresh that lasts longer than the
-/// time-out is [`LoadError::TimedOut`], unless a newer load has taken its place: then it waits once
-/// more, for that one.
+/// the loader answers [`Gone`](crate::Reloaded::Gone). A refresh that lasts longer than
+/// [`load_timeout`](crate::LoadingBuilder::load_timeout) is [`LoadError::TimedOut`], unless a newer
+/// load has taken its place: then it waits once more, for that one.
 ///
 /// ```
 /// use wheelhouse::{Cache, loader_fn};
@@ -332,7 +335,8 @@ impl<V, E> Refreshing<V, E> {
     ///
     /// # Errors
     ///
-    /// If the loader fails or panics, or takes longer than the time-out.
+    /// If the loader fails or panics, or takes longer than
+    /// [`load_timeout`](crate::LoadingBuilder::load_timeout).
     ///
     /// # Panics
     ///

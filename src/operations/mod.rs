@@ -31,7 +31,7 @@ pub(crate) mod write;
 pub(crate) use self::core::{Core, Visit, WeakHandle, Weigher};
 pub use find::EntryRef;
 pub(crate) use lifetimes::{FromLoad, LifetimeSource, Lifetimes, Limits};
-pub(crate) use lookup::{Cloned, Contained, Lookup, Referenced, Timed};
+pub(crate) use lookup::{Cloned, Lookup, Referenced, Timed};
 pub(crate) use restore::Remaining;
 pub(crate) use transact::{Change, Hold};
 pub(crate) use write::Condition;
