@@ -129,8 +129,8 @@ fn apply<K: CacheKey, V: CacheValue, S: BuildHasher, X>(
 ) -> Result<CompResult<K, V>, X> {
     let (guard, seen, made) = match run {
         Ok(led) => led,
-        Err(Claim::Busy(seen)) => return Ok(unchanged(key, seen)),
-        Err(_) => unreachable!("it waits for its turn"),
+        Err(Claim::Value(seen)) => return Ok(unchanged(key, Some(seen))),
+        Err(_) => return Ok(unchanged(key, None)),
     };
     // Hands the key on, if the closure failed.
     Ok(match made? {
@@ -200,8 +200,12 @@ where
         }
     }
 
-    fn claimant(self, ask: Request) -> KeyClaimant<'a, K, V, S> {
+    fn claimant(self, want: Want, may_wait: bool) -> KeyClaimant<'a, K, V, S> {
         let (core, key) = (self.cache.core(), self.key.into_owned());
+        let ask = Request {
+            may_wait,
+            ..Request::of(want)
+        };
         (key.clone(), Claimant::new(core, core.hash(&key), key, ask))
     }
 
@@ -210,7 +214,7 @@ where
     #[track_caller]
     fn load(
         self,
-        ask: Request,
+        want: Want,
         mut keeps: impl FnMut(&V) -> bool,
         make: impl FnOnce() -> Made<V>,
     ) -> Result<Entry<K, V>, Outcome<V>> {
@@ -218,7 +222,7 @@ where
             Ok(entry) => return Ok(entry),
             Err(selector) => selector,
         };
-        let (key, mut claimant) = selector.claimant(ask);
+        let (key, mut claimant) = selector.claimant(want, true);
         let run = claimant.run_here(|seen| match seen {
             Some(seen) if keeps(&seen.value) => Err(Outcome::Nothing),
             _ => make(),
@@ -229,7 +233,7 @@ where
     /// The same as a task; `made` says what the output of the future means.
     async fn load_async<F: Future>(
         self,
-        ask: Request,
+        want: Want,
         mut keeps: impl FnMut(&V) -> bool,
         init: impl FnOnce() -> F,
         made: impl FnOnce(F::Output) -> Made<V>,
@@ -238,7 +242,7 @@ where
             Ok(entry) => return Ok(entry),
             Err(selector) => selector,
         };
-        let (key, mut claimant) = selector.claimant(ask);
+        let (key, mut claimant) = selector.claimant(want, true);
         let make = |seen: Option<&Keyless<V>>| {
             let keep = seen.is_some_and(|seen| keeps(&seen.value));
             async move {
@@ -259,7 +263,7 @@ where
         may_wait: bool,
         f: impl FnOnce(Option<Entry<K, V>>) -> O,
     ) -> KeyRun<'a, K, V, S, O> {
-        let (key, mut claimant) = self.claimant(Request::turn(may_wait));
+        let (key, mut claimant) = self.claimant(Want::OwnTurn, may_wait);
         let run = claimant.run_here(|seen| f(seen.map(|seen| seen.clone().with_key(key.clone()))));
         (key, run)
     }
@@ -270,7 +274,7 @@ where
         may_wait: bool,
         f: impl FnOnce(Option<Entry<K, V>>) -> F,
     ) -> KeyRun<'a, K, V, S, F::Output> {
-        let (key, mut claimant) = self.claimant(Request::turn(may_wait));
+        let (key, mut claimant) = self.claimant(Want::OwnTurn, may_wait);
         let make =
             |seen: Option<&Keyless<V>>| f(seen.map(|seen| seen.clone().with_key(key.clone())));
         let run = claimant.run(make).await;
@@ -342,7 +346,7 @@ where
     /// ```
     #[track_caller]
     pub fn or_insert_with(self, init: impl FnOnce() -> V) -> Entry<K, V> {
-        sure(self.load(Request::value(Want::Value), |_| true, || of_value(init())))
+        sure(self.load(Want::Value, |_| true, || of_value(init())))
     }
 
     /// As [`or_insert_with`](Self::or_insert_with), with a lifetime that `init` knows: the entry
@@ -366,7 +370,7 @@ where
     /// ```
     #[track_caller]
     pub fn or_insert_with_ttl(self, init: impl FnOnce() -> (V, Duration)) -> Entry<K, V> {
-        sure(self.load(Request::value(Want::Value), |_| true, || of_pair(init())))
+        sure(self.load(Want::Value, |_| true, || of_pair(init())))
     }
 
     /// Returns the key's entry. If there is none, or `replace_if` returns true for its value,
@@ -401,7 +405,7 @@ where
         mut replace_if: impl FnMut(&V) -> bool,
     ) -> Entry<K, V> {
         let keeps = |value: &V| !replace_if(value);
-        sure(self.load(Request::turn(true), keeps, || of_value(init())))
+        sure(self.load(Want::OwnTurn, keeps, || of_value(init())))
     }
 
     /// As [`or_insert_with`](Self::or_insert_with), if `init` makes a value.
@@ -424,12 +428,8 @@ where
         self,
         init: impl FnOnce() -> Option<V>,
     ) -> Option<Entry<K, V>> {
-        self.load(
-            Request::value(Want::Optional),
-            |_| true,
-            || of_option(init()),
-        )
-        .ok()
+        self.load(Want::Optional, |_| true, || of_option(init()))
+            .ok()
     }
 
     /// As [`or_insert_with`](Self::or_insert_with), if `init` succeeds.
@@ -460,11 +460,7 @@ where
     where
         E: Send + Sync + 'static,
     {
-        or_error(self.load(
-            Request::value(fallible::<E>()),
-            |_| true,
-            || of_result(init()),
-        ))
+        or_error(self.load(fallible::<E>(), |_| true, || of_result(init())))
     }
 
     /// As [`or_insert_with`](Self::or_insert_with), with a closure that returns a future.
@@ -490,10 +486,7 @@ where
     where
         F: Future<Output = V>,
     {
-        sure(
-            self.load_async(Request::value(Want::Value), |_| true, init, of_value)
-                .await,
-        )
+        sure(self.load_async(Want::Value, |_| true, init, of_value).await)
     }
 
     /// As [`or_insert_with_ttl`](Self::or_insert_with_ttl), with a closure that returns a future.
@@ -522,10 +515,7 @@ where
     where
         F: Future<Output = (V, Duration)>,
     {
-        sure(
-            self.load_async(Request::value(Want::Value), |_| true, init, of_pair)
-                .await,
-        )
+        sure(self.load_async(Want::Value, |_| true, init, of_pair).await)
     }
 
     /// As [`or_insert_with_if`](Self::or_insert_with_if), with a closure `init` that returns a
@@ -559,10 +549,7 @@ where
         F: Future<Output = V>,
     {
         let keeps = |value: &V| !replace_if(value);
-        sure(
-            self.load_async(Request::turn(true), keeps, init, of_value)
-                .await,
-        )
+        sure(self.load_async(Want::OwnTurn, keeps, init, of_value).await)
     }
 
     /// As [`or_optionally_insert_with`](Self::or_optionally_insert_with), with a closure that
@@ -592,7 +579,7 @@ where
     where
         F: Future<Output = Option<V>>,
     {
-        self.load_async(Request::value(Want::Optional), |_| true, init, of_option)
+        self.load_async(Want::Optional, |_| true, init, of_option)
             .await
             .ok()
     }
@@ -629,7 +616,7 @@ where
         F: Future<Output = Result<V, E>>,
     {
         or_error(
-            self.load_async(Request::value(fallible::<E>()), |_| true, init, of_result)
+            self.load_async(fallible::<E>(), |_| true, init, of_result)
                 .await,
         )
     }

@@ -66,7 +66,7 @@ where
         want: Want,
         make: impl FnOnce(Option<&Keyless<V>>) -> Made<V>,
     ) -> Result<V, Outcome<V>> {
-        let mut claimant = Claimant::new(self.core(), hash, key, Request::value(want));
+        let mut claimant = Claimant::new(self.core(), hash, key, Request::of(want));
         value(conclude(claimant.run_here(make)))
     }
 
@@ -88,8 +88,7 @@ where
                 if let Some(value) = Cloned::look_up_hashed(core, hash, key.query()) {
                     break 'found Ok(value);
                 }
-                let mut claimant =
-                    Claimant::new(core, hash, key.into_owned(), Request::value(want));
+                let mut claimant = Claimant::new(core, hash, key.into_owned(), Request::of(want));
                 // SAFETY: this block has captured `init`, and is itself pinned while it runs. It
                 // neither moves `init` nor names it again, so `init` stays where it is until it is
                 // dropped there.
