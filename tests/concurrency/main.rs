@@ -1,6 +1,6 @@
 //! Threads that use a cache at full speed. A test that measures what full speed leads to, or that
-//! works for a fixed time, has all processors to itself, so these tests have a program of their own.
-//! Those that do a fixed amount of work run beside each other.
+//! works for a fixed time, has all processors to itself, so these tests have a program of their
+//! own. Those that do a fixed amount of work run beside each other.
 
 mod balance;
 mod cost_of_loads;

@@ -18,10 +18,10 @@ use wheelhouse::{
 
 /// These are all the bounds on a key, …
 #[derive(PartialEq, Eq, Hash)]
-struct Key(u32);
+pub(super) struct Key(pub(super) u32);
 
 /// … and neither a value nor a hasher needs even these.
-struct Value(u32);
+pub(super) struct Value(pub(super) u32);
 
 struct Hasher;
 
