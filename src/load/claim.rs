@@ -131,7 +131,7 @@ impl<K, V, H: Home<K, V>> Claimant<K, V, H> {
 
     /// The call waits no longer. If it was told to lead, and has not begun to, the next waiter
     /// leads.
-    #[inline]
+    #[inline(always)]
     fn leave(&mut self) {
         if let Some((load, ticket)) = self.waits.take()
             && load.is_of_this_process()
