@@ -3,7 +3,7 @@
 //!
 //! Threads and tasks take the same steps; [`wait`](super::wait) says how a thread waits.
 
-use super::guard::{Guard, Home, Keyless};
+use super::guard::{Guard, Home, Keyless, OnDrop};
 use super::key::{CacheKey, CacheValue};
 use super::state::{Load, Outcome, Phase, RevokedBy, Ticket, Verdict, Want};
 use crate::maintenance::WriteOutcome;
@@ -42,8 +42,6 @@ pub(crate) enum Over {
     Stale,
     /// Any, or none.
     Any,
-    /// It does not run.
-    Never,
 }
 
 /// What a call wants of the key.
@@ -113,18 +111,6 @@ impl<K, V, H: Home<K, V>> Claimant<K, V, H> {
         }
     }
 
-    /// A call that is to [wait for its own load](Self::wait_for_own).
-    pub(crate) fn of_guard(guard: &Guard<K, V, H>, ask: Request) -> Self {
-        Self {
-            home: guard.home().clone(),
-            hash: guard.load().hash,
-            key: None,
-            ask,
-            ticket: None,
-            waits: None,
-        }
-    }
-
     /// The load that the call waits for, or was told to lead.
     pub(crate) fn awaited(&self) -> Option<&Arc<Load<K, V>>> {
         self.waits.as_ref().map(|(load, _)| load)
@@ -141,6 +127,14 @@ impl<K, V, H: Home<K, V>> Claimant<K, V, H> {
         {
             drop(Guard::new(self.home.clone(), load));
         }
+    }
+
+    /// The guard of the load that the call waits for, if that waits for a thread.
+    pub(crate) fn take_queued(&self, on_drop: OnDrop<K, V, H>) -> Option<Guard<K, V, H>> {
+        let (load, _) = self.waits.as_ref()?;
+        let mut guard = Guard::new(self.home.clone(), Arc::clone(load));
+        (guard.ended, guard.on_drop) = (true, Some(on_drop));
+        guard.take_queued()
     }
 
     /// A call that had other work to do now waits like any other call.
@@ -292,7 +286,7 @@ where
     #[inline]
     fn expects_absent(&self) -> bool {
         // Most calls have just looked the key up.
-        matches!(self.call.ask.over, Over::Absent | Over::Never)
+        self.call.ask.over == Over::Absent
     }
 
     #[inline]
@@ -327,10 +321,6 @@ where
                 over = Some(node);
             }
         }
-        let is_stale = |node: NodePtr<K, V>| node.refresh().is_some_and(|at| at.is_stale(self.now));
-        if ask.over == Over::Stale && !over.is_some_and(is_stale) {
-            return Ok(Begun::Busy);
-        }
         let current = hold.load().cloned();
         if ask.heeds_failures
             && let Some(load) = &current
@@ -339,7 +329,8 @@ where
             shared.count(Count::RememberedFailures);
             return Ok(Begun::Failed(failure));
         }
-        if ask.over == Over::Never {
+        let is_stale = |node: NodePtr<K, V>| node.refresh().is_some_and(|at| at.is_stale(self.now));
+        if ask.over == Over::Stale && !over.is_some_and(is_stale) {
             return Ok(Begun::Busy);
         }
         // A load without a leader at work, which the call leads from now on.

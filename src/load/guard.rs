@@ -65,11 +65,11 @@ pub(crate) struct Guard<K, V, H: Home<K, V>> {
     /// Whether the key was absent when the run began.
     pub(super) absent: bool,
     /// What waiters get if this is dropped; without it, the next of them leads.
-    pub(super) on_drop: Option<OnDrop<K, V, H::Hasher>>,
+    pub(super) on_drop: Option<OnDrop<K, V, H>>,
 }
 
-/// Says what waiters get of a guard that was dropped; the cache is `None` if it is gone.
-pub(crate) type OnDrop<K, V, S> = fn(Option<&Core<K, V, S>>, &Load<K, V>) -> Outcome<V>;
+/// Says what waiters get of a guard that was dropped.
+pub(crate) type OnDrop<K, V, H> = fn(&Guard<K, V, H>) -> Outcome<V>;
 
 /// The guard of a call.
 pub(crate) type CallGuard<'a, K, V, S> = Guard<K, V, &'a Core<K, V, S>>;
@@ -174,10 +174,6 @@ impl<K, V, H: Home<K, V>> Guard<K, V, H> {
         }
     }
 
-    pub(super) fn home(&self) -> &H {
-        &self.home
-    }
-
     pub(crate) fn load(&self) -> &Arc<Load<K, V>> {
         &self.load
     }
@@ -266,7 +262,7 @@ impl<K, V, H: Home<K, V>> Guard<K, V, H> {
     #[inline(never)]
     fn end_dropped(&mut self) {
         let outcome = match self.on_drop {
-            Some(on_drop) => on_drop(self.core().as_deref(), &self.load),
+            Some(on_drop) => on_drop(self),
             None => Outcome::Nothing,
         };
         self.remember(&outcome);

@@ -86,8 +86,8 @@ pub(crate) mod wait;
 pub use entry::{EntrySelector, RefEntrySelector};
 pub use lease::{Filled, Lease, Leased};
 
-pub(crate) use bulk::{Keys, wrong_number_of_values};
+pub(crate) use bulk::{Keys, load_together};
 pub(crate) use claim::{Claim, Claimant, Over, Request};
-pub(crate) use guard::{Guard, Home, Keyless, OnDrop, OwnedGuard};
+pub(crate) use guard::{Guard, Home, Keyless, OwnedGuard};
 pub(crate) use key::{CacheHasher, CacheKey, CacheValue};
-pub(crate) use run::{Made, conclude_all, error_of, fallible, lead};
+pub(crate) use run::{error_of, fallible, lead};

@@ -260,7 +260,11 @@ impl<V> Loaded<V> {
     }
 
     pub(super) fn reply(self) -> Reply<V> {
-        Reloaded::New(self).reply()
+        Some(Loaded {
+            value: Some(Keyless::made(self.value)),
+            lifetime: self.lifetime,
+            refresh: self.refresh,
+        })
     }
 }
 
@@ -308,31 +312,25 @@ pub enum Reloaded<V> {
     Gone,
 }
 
-/// What becomes of a key, the lifetime of its value from now on, and the time until its reload. A
-/// value is in a box, as it may be large.
-pub(super) type Reply<V> = (Change<V>, Option<Option<Duration>>, Option<Duration>);
-
-/// What a loader makes of a key.
-#[derive(Debug)]
-pub enum Change<V> {
-    New(Box<Keyless<V>>),
-    Unchanged,
-    Gone,
-}
+/// What a loader makes of a key: `None` if the key has no value, and without a value inside if the
+/// old one is still right. A value is in a box, as it may be large, and passes through several
+/// futures.
+pub(super) type Reply<V> = Option<Loaded<Option<Box<Keyless<V>>>>>;
 
 impl<V> Reloaded<V> {
     pub(super) fn reply(self) -> Reply<V> {
         match self {
-            Self::New(loaded) => {
-                let value = Keyless::made(loaded.value);
-                (Change::New(value), loaded.lifetime, loaded.refresh)
-            }
-            Self::Unchanged => (Change::Unchanged, None, None),
+            Self::New(loaded) => loaded.reply(),
+            Self::Unchanged => Some(Loaded::new(None)),
             Self::UnchangedFor {
                 expires_in,
                 refresh_in,
-            } => (Change::Unchanged, expires_in.map(Some), refresh_in),
-            Self::Gone => (Change::Gone, None, None),
+            } => Some(Loaded {
+                value: None,
+                lifetime: expires_in.map(Some),
+                refresh: refresh_in,
+            }),
+            Self::Gone => None,
         }
     }
 }
