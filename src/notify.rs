@@ -309,7 +309,7 @@ impl<K, V> Notifier<K, V> {
             }
             let must_tell = !is_told(&state);
             drop(state);
-            if !keep_waiting() || !wait.may_wait_for_delivery(deliverer.unwrap_or(0)) {
+            if !keep_waiting() || !wait.may_wait_for_thread(deliverer.unwrap_or(0)) {
                 return Awaited::Stopped;
             }
             if delivered != seen || offered == Offered::Begun || deliverer.is_some() {

@@ -51,8 +51,8 @@ where
     E: Send + Sync + 'static,
     H: Home<K, V, Hasher: CacheHasher>,
 {
-    let (old, _leading) = (guard.old(), Leading::begin());
     guard.load().set_leader(thread_number());
+    let (old, _leading) = (guard.old(), Leading::begin());
     let key = guard.load().key();
     let reply = caught(|| match &old {
         Some((old, _)) => loader.reload(key, &old.value).map(Reloaded::reply),

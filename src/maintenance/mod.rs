@@ -34,15 +34,14 @@
 //! # The end of a cache
 //!
 //! Threads that work on a cache without a handle reach it through a gate (`scheduler/gate.rs`). The
-//! drop of the last handle closes it and waits until these threads have left: a run ends after its
-//! pass, a delivery after some notifications. From then on only threads that deliver enter. The
-//! dropping thread applies what was written by then, and waits until the thread that the mode of
-//! delivery names has called the listener for the rest ([`MaintenanceView::tell_rest`]). Then it
-//! owns the cache alone, and frees everything ([`Maintenance::close`]).
+//! drop of the last handle closes it to all but threads that deliver, and waits until the others
+//! have left: a run ends after its pass. The dropping thread applies what was written by then, and
+//! waits until the thread that the mode of delivery names has called the listener for the rest
+//! ([`MaintenanceView::tell_rest`]). Then it owns the cache alone, and frees everything
+//! ([`Maintenance::close`]).
 //!
-//! A thread that is itself at work on a cache, or inside a listener, does not wait. A shared thread
-//! then does all this in its place, if the cache has a listener; or the thread itself, when it has
-//! ended its work on this cache.
+//! A thread that is itself at work on a cache, or inside a listener, does not wait. The last thread
+//! to end its work on this cache does all this in its place, or a shared thread.
 //!
 //! # Invariants
 //!
