@@ -18,11 +18,11 @@
 //! end of a cache, for threads at work on it. It looks for a cycle at intervals, and waits no longer
 //! if there is one ([`NotedWait::may_wait_for_thread`]). Such a wait refuses no other.
 
-use super::state::Ticket;
 use crate::process::PerProcess;
 use crate::stripe::thread_number;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The wait of each waiting thread. Always `parking_lot`'s: an explorer's threads do not look for
 /// cycles.
@@ -56,6 +56,20 @@ fn find_cycle(waits: &BTreeMap<u64, Wait>, me: u64, first: Option<u64>) -> Optio
         };
     }
     None
+}
+
+/// A waiter's place in the order of all waiters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Ticket(u64);
+
+impl Ticket {
+    /// The next ticket of the process.
+    pub(crate) fn draw() -> Self {
+        // Always the standard library's: a model's atomics cannot be static, and the order among
+        // tickets that are drawn at the same time means nothing.
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Self(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
 }
 
 /// A load of any cache.

@@ -268,14 +268,20 @@ impl<K, V, S> Core<K, V, S> {
         self.time_to_overdue(load, now) == Some(Duration::ZERO)
     }
 
-    /// Makes the waiters of a load, if it has any, wake when it becomes overdue. Called when a call
-    /// has joined it, or its time has begun anew. A run of the scheduler takes the moment armed
-    /// before it looks at the waiters, under the lock of the load's state. So it sees them, or this
-    /// sees that no run is arranged. A panic of the scheduler's alarm is caught.
-    pub(super) fn watch_load(&self, load: &Load<K, V>, now: u64) {
-        if let Some(deadline) = self.overdue_at(load).filter(|_| load.has_waiters()) {
+    /// Makes the waiters of a load, if it has any, wake when it becomes overdue: asks for a run at
+    /// that moment and says how long it is until then, or wakes them now. Called when a call has
+    /// joined it, or its time has begun anew. A run of the scheduler takes the moment armed before
+    /// it looks at the waiters, under the lock of the load's state. So it sees them, or this sees
+    /// that no run is arranged. A panic of the scheduler's alarm is caught.
+    pub(super) fn watch_load(&self, load: &Load<K, V>, now: u64) -> Option<Duration> {
+        let deadline = self.overdue_at(load).filter(|_| load.has_waiters())?;
+        let left = time::time_left(now, deadline).filter(|left| !left.is_zero());
+        if left.is_some() {
             contain(|| self.maintenance.waking.request_by(deadline, now));
+        } else {
+            load.wake_waiters();
         }
+        left
     }
 
     /// Wakes the waiters of overdue loads; says how long it is until the next load becomes overdue,
@@ -285,17 +291,6 @@ impl<K, V, S> Core<K, V, S> {
         let now = self.shared.clock.now();
         let shards = 0..self.shared.map.shards();
         let loads = shards.flat_map(|shard| self.shared.map.loads_of(shard));
-        let left = loads.filter_map(|load| {
-            let left = self
-                .time_to_overdue(&load, now)
-                .filter(|_| load.has_waiters())?;
-            if left.is_zero() {
-                load.wake_waiters();
-                return None;
-            }
-            self.watch_load(&load, now);
-            Some(left)
-        });
-        left.min()
+        loads.filter_map(|load| self.watch_load(&load, now)).min()
     }
 }

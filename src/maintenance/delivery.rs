@@ -35,7 +35,6 @@ impl<K, V> Maintenance<K, V> {
         for Notification { node, .. } in told.drain(..) {
             state.freeing.retire(Garbage::Node(node));
         }
-        state.freeing.report(&self.backlog);
     }
 }
 

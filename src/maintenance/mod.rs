@@ -87,14 +87,14 @@ use crate::reclaim::Pin;
 use crate::scheduler::{Delivery, Waker};
 use crate::shared::Shared;
 use crate::stats::Stats;
-use crate::sync::{AtomicU32, Mutex, unlock_fairly};
+use crate::sync::{AtomicU32, AtomicUsize, Mutex, unlock_fairly};
 use crate::wheel::{Level, Spans, Wheel};
 use freeing::Freeing;
 use pass::Plan;
 use std::time::Duration;
 use waking::Waking;
 pub(crate) use writers::WriteOutcome;
-use writers::{BATCH_HARD_LIMIT, BOUNDED_CALLER_BUDGET, Backlog, CALLER_BUDGET, batch_soft_limit};
+use writers::{BATCH_HARD_LIMIT, Backlog, batch_soft_limit};
 
 /// Keeps the wheel, the size policy, the listener and the memory in step with the map. Calls write
 /// to it, so it stands on other cache lines than the state that calls only read.
@@ -103,9 +103,10 @@ pub(crate) struct Maintenance<K, V> {
     is_bounded: bool,
     /// Events in a batch that make the writer run a pass: at most `writers::BATCH_SOFT_LIMIT`.
     batch_soft_limit: usize,
-    caller_budget: usize,
     pub(crate) spans: Spans,
     backlog: Backlog,
+    /// How many removed items are freed.
+    freed: AtomicUsize,
     /// Behind the maintenance lock.
     state: Mutex<State<K, V>>,
     notifier: Notifier<K, V>,
@@ -134,9 +135,9 @@ impl<K, V> Maintenance<K, V> {
         Self {
             is_bounded: bounded.is_some(),
             batch_soft_limit: batch_soft_limit(bounded, shared.map.shards()),
-            caller_budget: bounded.map_or(CALLER_BUDGET, |_| BOUNDED_CALLER_BUDGET),
             spans,
             backlog: Backlog::new(shared.map.shards()),
+            freed: AtomicUsize::new(0),
             state: Mutex::new(State::new(spans, eviction)),
             delivery: listener.is_some().then_some(delivery),
             notifier: Notifier::new(listener),
@@ -209,7 +210,6 @@ impl<K, V> Maintenance<K, V> {
                 state.freeing.retire(Garbage::Node(node));
             }
         });
-        state.freeing.report(&self.backlog);
         let all = state.freeing.take_all();
         self.view(shared).free(all);
         self.waking.waker.end();
@@ -232,10 +232,8 @@ impl<K, V> MaintenanceView<'_, K, V> {
     fn drain_last(&self) -> bool {
         // Entries still stored are dropped without notification, those over the bound too.
         let drain = Plan {
-            expire: false,
             evict: false,
-            run: false,
-            ..Plan::RUN
+            ..Plan::CATCH_UP
         };
         // A ticker that panics has been reported and must not keep the rest from being freed.
         while contain(|| self.run_pass(drain, |_| ())).is_none_or(|left| left.is_some()) {}
@@ -245,11 +243,7 @@ impl<K, V> MaintenanceView<'_, K, V> {
     /// Drains the buffers, so that the size policy knows all uses and entries. Runs destructors, so
     /// the caller holds no pin.
     pub(crate) fn bring_up_to_date(&self) {
-        self.run_all(Plan {
-            expire: false,
-            run: false,
-            ..Plan::RUN
-        });
+        self.run_all(Plan::CATCH_UP);
     }
 
     /// Visits at most `most` entries that the size policy knows, from the first victim to the last;
@@ -279,9 +273,8 @@ struct State<K, V> {
     wheel: Wheel<K, V>,
     eviction: Option<Eviction<K, V>>,
     freeing: Freeing<K, V>,
-    /// Notifications that the pass has collected. The queue of the listener may take the vector,
-    /// and gives another one for it. This and the next three are the buffers of a pass: they are
-    /// empty between passes, and keep their capacity.
+    /// Notifications that the pass has collected. This and the next three are the buffers of a pass:
+    /// they are empty between passes, and keep their capacity.
     gathered: Vec<Notification<K, V>>,
     /// The batch of the shard that is drained.
     batch: Batch<K, V>,

@@ -2,7 +2,8 @@
 //!
 //! The order of the steps, and what holds between them, is in the module docs of `maintenance`.
 
-use super::{Maintenance, State};
+use super::writers::CALLER_BUDGET;
+use super::{Maintenance, MaintenanceView, State};
 use crate::eviction::Eviction;
 use crate::list::{List, QUEUE, TIMER};
 use crate::listener::RemovalCause;
@@ -85,20 +86,11 @@ impl Plan {
         ..Self::RUN
     };
 
-    /// A pass of a writer that waits until memory is freed.
-    pub(super) const AWAIT_RECLAIM: Self = Self {
+    /// A pass of a call that has to bring the cache up to date, and that is no run.
+    pub(super) const CATCH_UP: Self = Self {
         run: false,
         ..Self::RECLAIM
     };
-
-    /// A pass after this one that drains nothing more.
-    pub(super) fn without_drain(self) -> Self {
-        Self {
-            budget: RUN_BUDGET,
-            drain: false,
-            ..self
-        }
-    }
 }
 
 /// A pass in progress. It holds the maintenance lock through the borrow of the state.
@@ -153,6 +145,13 @@ impl<K, V> Maintenance<K, V> {
     }
 }
 
+impl<K, V> MaintenanceView<'_, K, V> {
+    /// Runs a pass.
+    pub(super) fn pass(&self, state: &mut State<K, V>, plan: Plan) -> Passed {
+        self.maintenance.pass(self.shared, state, plan).run()
+    }
+}
+
 impl<K, V> Pass<'_, K, V> {
     pub(super) fn run(mut self) -> Passed {
         let (maintenance, shared) = (self.maintenance, self.shared);
@@ -170,7 +169,7 @@ impl<K, V> Pass<'_, K, V> {
         self.make_room();
         // A run leaves nothing behind, however little it is.
         let is_run = self.plan.own.is_none();
-        (self.state.freeing).seal(&shared.domain, is_run, &maintenance.backlog);
+        self.state.freeing.seal(&shared.domain, is_run);
         let gathered = &mut self.state.gathered;
         maintenance.notifier.post(gathered);
         maintenance.backlog.note_applied();
@@ -275,9 +274,7 @@ impl<K, V> Pass<'_, K, V> {
     fn drain(&mut self) -> bool {
         let own = self.plan.own;
         let shards = self.shared.map.shards();
-        let of_others = own.map_or(self.budget, |_| {
-            self.maintenance.caller_budget.min(self.budget)
-        });
+        let of_others = own.map_or(self.budget, |_| CALLER_BUDGET.min(self.budget));
         let kept = self.budget - of_others;
         self.budget = of_others;
         let mut round = true;

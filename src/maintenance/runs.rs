@@ -49,11 +49,7 @@ impl<K, V> MaintenanceView<'_, K, V> {
         judge: impl FnOnce(&State<K, V>) -> T,
     ) -> Option<T> {
         let mut state = self.maintenance.state.lock();
-        let more = self
-            .maintenance
-            .pass(self.shared, &mut state, plan)
-            .run()
-            .more;
+        let more = self.pass(&mut state, plan).more;
         let judged = more.then(|| judge(&state));
         let ready = state.freeing.take_ready(2 * RUN_BUDGET);
         unlock_fairly(state);
@@ -134,7 +130,7 @@ impl<K, V> MaintenanceView<'_, K, V> {
         }
         let taken = self.maintenance.state.lock().freeing.taken;
         let mut next = SHORTEST_NAP;
-        while !self.maintenance.backlog.has_freed(taken) {
+        while self.freed() < taken {
             if Instant::now() >= until {
                 return false;
             }
@@ -201,11 +197,7 @@ impl<K, V> MaintenanceView<'_, K, V> {
 
     /// When the wheel has work next: `None` if nothing is scheduled, zero if something is due.
     pub(crate) fn next_in(&self) -> Option<Duration> {
-        let drain = Plan {
-            run: false,
-            ..Plan::RECLAIM
-        };
-        self.run_all(drain);
+        self.run_all(Plan::CATCH_UP);
         if self.maintenance.notifier.waiting() > 0 {
             return Some(Duration::ZERO);
         }

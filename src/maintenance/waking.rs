@@ -92,10 +92,15 @@ impl Waking {
         }
     }
 
-    /// Whether expiry is due, and is the work of callers.
+    /// Whether expiry is due, and is the work of callers: no thread wakes the cache, or the
+    /// scheduler thread is late by far.
     #[inline]
     pub(crate) fn is_due_for_callers(&self, now: Option<u64>, clock: &Clock) -> bool {
-        self.waker.is_none() && self.is_armed() && self.is_due(now.unwrap_or_else(|| clock.now()))
+        if self.waker.is_none() {
+            self.is_armed() && self.is_due(now.unwrap_or_else(|| clock.now()))
+        } else {
+            now.is_some_and(|now| self.is_stuck(now))
+        }
     }
 
     /// Whether no run within [`COALESCE_DELAY`] is requested yet, and there is a thread or an alarm
