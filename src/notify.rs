@@ -34,8 +34,9 @@
 //!
 //! A post copies 16 bytes for each notification, under a lock of the notifier's own that is taken
 //! once for each pass; where the listener keeps up, a post allocates nothing. A delivery takes that
-//! lock a few times for each [`MOST_TOGETHER`] notifications. The queue has no bound, since no notification may be lost and no caller may
-//! wait for a slow listener: a listener that never returns keeps every removed value in memory.
+//! lock a few times for each [`MOST_TOGETHER`] notifications. The queue has no bound, since no
+//! notification may be lost and no caller may wait for a slow listener: a listener that never
+//! returns keeps every removed value in memory.
 
 use crate::contain::contain;
 use crate::listener::{Listener, RemovalCause};

@@ -15,8 +15,8 @@
 //!
 //! A thread may wait for another thread rather than for a load: until notifications are delivered,
 //! for the thread that delivers just now, which may wait for a load inside the listener; or, at the
-//! end of a cache, for threads at work on it. It looks for a cycle at intervals, and waits no longer
-//! if there is one ([`NotedWait::may_wait_for_thread`]). Such a wait refuses no other.
+//! end of a cache, for threads at work on it. It looks for a cycle at intervals, and waits no
+//! longer if there is one ([`NotedWait::may_wait_for_thread`]). Such a wait refuses no other.
 
 use crate::process::PerProcess;
 use crate::stripe::thread_number;

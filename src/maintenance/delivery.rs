@@ -169,9 +169,9 @@ impl<K, V> MaintenanceView<'_, K, V> {
         }
     }
 
-    /// The end of the cache: applies what was written before, and waits until the listener has heard
-    /// of all removals, from the thread that the mode names. A thread that ends another cache inside
-    /// a listener tells it itself. False if the listener waits for this thread.
+    /// The end of the cache: applies what was written before, and waits until the listener has
+    /// heard of all removals, from the thread that the mode names. A thread that ends another cache
+    /// inside a listener tells it itself. False if the listener waits for this thread.
     pub(crate) fn tell_rest(&self) -> bool {
         let maintenance = self.maintenance;
         let await_by = |mode| self.await_delivery(mode, || true) == Awaited::Delivered;

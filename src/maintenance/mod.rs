@@ -273,8 +273,8 @@ struct State<K, V> {
     wheel: Wheel<K, V>,
     eviction: Option<Eviction<K, V>>,
     freeing: Freeing<K, V>,
-    /// Notifications that the pass has collected. This and the next three are the buffers of a pass:
-    /// they are empty between passes, and keep their capacity.
+    /// Notifications that the pass has collected. This and the next three are the buffers of a
+    /// pass: they are empty between passes, and keep their capacity.
     gathered: Vec<Notification<K, V>>,
     /// The batch of the shard that is drained.
     batch: Batch<K, V>,

@@ -23,10 +23,11 @@
 //!
 //! If writers are faster than passes, *events* wait in the shards' batches. The [`Backlog`] counts
 //! them. A writer that has filled its batch to the soft limit runs a pass. If another thread holds
-//! the maintenance lock, the writer continues, unless the events of all shards together have reached
-//! a limit that follows the cache's bound ([`Backlog::max_buffered`]): then it yields its processor
-//! until there is room again. The thread that holds the lock may have been preempted in the middle
-//! of a pass; the yield lets it run. An unbounded cache limits the batch of each shard only.
+//! the maintenance lock, the writer continues, unless the events of all shards together have
+//! reached a limit that follows the cache's bound ([`Backlog::max_buffered`]): then it yields its
+//! processor until there is room again. The thread that holds the lock may have been preempted in
+//! the middle of a pass; the yield lets it run. An unbounded cache limits the batch of each shard
+//! only.
 //!
 //! Writers wait for memory, too ([`freeing`](super::freeing)).
 //!
@@ -193,8 +194,8 @@ impl<K, V> Maintenance<K, V> {
         _ = reads.offer(node, pin);
     }
 
-    /// A reader has found an entry that is due. If expiry is the work of callers, the reader expires
-    /// a few entries.
+    /// A reader has found an entry that is due. If expiry is the work of callers, the reader
+    /// expires a few entries.
     #[cold]
     pub(crate) fn after_expired_read(&self, shared: &Shared<K, V>, hash: u64, now: u64) {
         if self.waking.is_due_for_callers(Some(now), &shared.clock) {

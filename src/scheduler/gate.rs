@@ -25,8 +25,8 @@
 //!    to the thread that ends the cache. A handle gives up its reference right after it was counted
 //!    as dropped, and runs no user code in between. So once the gate is ended and no thread is
 //!    inside, the thread that ends the cache soon has the only references, and it waits for that.
-//! 2. A thread waits at a gate only if it is inside no gate and no listener, and no thread for which
-//!    it waits needs a load that it leads. So threads never wait for each other.
+//! 2. A thread waits at a gate only if it is inside no gate and no listener, and if no thread for
+//!    which it waits needs a load that it leads. So threads never wait for each other.
 //! 3. The cache is left to others only while a thread is inside, and each thread that leaves looks
 //!    for it, under the same lock.
 //! 4. A gate lets in threads of the process that made it, and no thread of a child made by `fork`.
@@ -58,8 +58,21 @@ const LAST_REFERENCE_NAP: Duration = Duration::from_micros(50);
 
 thread_local! {
     /// How many gates, and how many listeners, the calling thread is inside, of any caches.
-    static GATES: Cell<usize> = const { Cell::new(0) };
-    static LISTENERS: Cell<usize> = const { Cell::new(0) };
+    static INSIDE: Cell<(usize, usize)> = const { Cell::new((0, 0)) };
+}
+
+fn inside() -> (usize, usize) {
+    INSIDE.try_with(Cell::get).unwrap_or_default()
+}
+
+/// The calling thread has entered or left gates, or listeners.
+fn note(gates: isize, listeners: isize) {
+    let (in_gates, in_listeners) = inside();
+    let now = (
+        in_gates.wrapping_add_signed(gates),
+        in_listeners.wrapping_add_signed(listeners),
+    );
+    _ = INSIDE.try_with(|inside| inside.set(now));
 }
 
 /// A cache as its own threads, and those of alarms, see it.
@@ -246,7 +259,7 @@ impl Gate {
             None => state.deliverers += 1,
         }
         drop(state);
-        GATES.set(GATES.get() + 1);
+        note(1, 0);
         Some(Entered {
             gate: Arc::clone(self),
             visitor,
@@ -261,8 +274,8 @@ impl Gate {
         self.closed.load(Ordering::Relaxed)
     }
 
-    /// Lets no visitor in any more, and waits until those inside have left. Returns the cache, which
-    /// the caller has to [`end`](Self::end); `None` if it is left to the threads inside.
+    /// Lets no visitor in any more, and waits until those inside have left. Returns the cache,
+    /// which the caller has to [`end`](Self::end); `None` if it is left to the threads inside.
     pub(crate) fn close(&self, cache: Arc<dyn Task>, may_wait: bool) -> Option<Arc<dyn Task>> {
         let wait = NotedWait::begin();
         let mut state = self.state.lock();
@@ -315,7 +328,7 @@ impl Gate {
 
 impl Drop for Entered {
     fn drop(&mut self) {
-        GATES.set(GATES.get() - 1);
+        note(-1, 0);
         if !self.gate.process.is_current() {
             return;
         }
@@ -347,21 +360,21 @@ impl Drop for Entered {
 
 /// Runs a listener, whose panic the caller catches.
 pub(crate) fn in_listener<R>(call: impl FnOnce() -> R) -> R {
-    LISTENERS.set(LISTENERS.get() + 1);
+    note(0, 1);
     let answer = call();
-    LISTENERS.set(LISTENERS.get() - 1);
+    note(0, -1);
     answer
 }
 
 /// Whether the calling thread is inside a listener. Such a thread must not wait for deliveries: the
 /// delivery that it runs itself continues only after the listener has returned.
 pub(crate) fn inside_listener() -> bool {
-    LISTENERS.get() > 0
+    inside().1 > 0
 }
 
 /// Whether the calling thread must not wait for other threads: it is inside a gate or a listener.
 pub(super) fn is_inside_any() -> bool {
-    GATES.get() > 0 || inside_listener()
+    inside() != (0, 0)
 }
 
 #[cfg(test)]
