@@ -136,10 +136,6 @@ impl<K, V> Notifier<K, V> {
         }
     }
 
-    pub(crate) fn has_listener(&self) -> bool {
-        self.listener.is_some()
-    }
-
     /// Appends what a pass has gathered. For the holder of the maintenance lock (notify 1).
     pub(crate) fn post(&self, gathered: &mut Vec<Notification<K, V>>) {
         if gathered.is_empty() {

@@ -117,9 +117,9 @@ pub(super) struct Freeing<K, V> {
     /// Runs in a row that left memory unfreed since the last grace period began.
     retries: u32,
     /// Whether a writer has waited without success for the grace period in progress.
-    pub(super) wait_expired: bool,
+    wait_expired: bool,
     /// How long a writer waits for a grace period.
-    pub(super) grace_wait: Duration,
+    grace_wait: Duration,
 }
 
 /// Items that no thread can reach any more, to be freed with [`free`](Self::free), then to be
@@ -289,12 +289,6 @@ impl<K, V> Freeing<K, V> {
         (self.retries <= MAX_RECLAIM_RETRIES).then_some(self.retries)
     }
 
-    /// A writer has waited for the current grace period, which has not ended in time.
-    pub(super) fn give_up(&mut self) {
-        self.wait_expired = true;
-        self.grace_wait = (self.grace_wait / 2).max(MIN_GRACE_WAIT);
-    }
-
     /// Takes items that may be freed: whole chunks, until there are `most` or more. Takes none
     /// inside a destructor that is run from here.
     pub(super) fn take_ready(&mut self, most: usize) -> Ready<K, V> {
@@ -428,7 +422,10 @@ impl<K, V> MaintenanceView<'_, K, V> {
             self.pass(&mut state, Plan::CATCH_UP);
             let ready = state.freeing.take_ready(RUN_BUDGET);
             if ready.is_empty() && began.elapsed() > state.freeing.grace_wait {
-                state.freeing.give_up();
+                // The grace period has not ended in time.
+                let freeing = &mut state.freeing;
+                freeing.wait_expired = true;
+                freeing.grace_wait = (freeing.grace_wait / 2).max(MIN_GRACE_WAIT);
                 return;
             }
             retired = state.freeing.retired;

@@ -223,7 +223,7 @@ impl<K, V> Pass<'_, K, V> {
     /// freed; without a listener, retires it.
     #[inline]
     fn notify_or_retire(&mut self, node: NodePtr<K, V>, cause: RemovalCause) {
-        if self.maintenance.notifier.has_listener() {
+        if self.maintenance.delivery.is_some() {
             (self.state.gathered).push(Notification { node, cause });
         } else {
             self.state.freeing.retire(Garbage::Node(node));
