@@ -94,7 +94,7 @@ use pass::Plan;
 use std::time::Duration;
 use waking::Waking;
 pub(crate) use writers::WriteOutcome;
-use writers::{BATCH_HARD_LIMIT, Backlog, batch_soft_limit};
+use writers::{BATCH_HARD_LIMIT, BOUNDED_CALLER_BUDGET, Backlog, CALLER_BUDGET, batch_soft_limit};
 
 /// Keeps the wheel, the size policy, the listener and the memory in step with the map. Calls write
 /// to it, so it stands on other cache lines than the state that calls only read.
@@ -103,6 +103,7 @@ pub(crate) struct Maintenance<K, V> {
     is_bounded: bool,
     /// Events in a batch that make the writer run a pass: at most `writers::BATCH_SOFT_LIMIT`.
     batch_soft_limit: usize,
+    caller_budget: usize,
     pub(crate) spans: Spans,
     backlog: Backlog,
     /// How many removed items are freed.
@@ -135,6 +136,7 @@ impl<K, V> Maintenance<K, V> {
         Self {
             is_bounded: bounded.is_some(),
             batch_soft_limit: batch_soft_limit(bounded, shared.map.shards()),
+            caller_budget: bounded.map_or(CALLER_BUDGET, |_| BOUNDED_CALLER_BUDGET),
             spans,
             backlog: Backlog::new(shared.map.shards()),
             freed: AtomicUsize::new(0),

@@ -2,7 +2,6 @@
 //!
 //! The order of the steps, and what holds between them, is in the module docs of `maintenance`.
 
-use super::writers::CALLER_BUDGET;
 use super::{Maintenance, MaintenanceView, State};
 use crate::eviction::Eviction;
 use crate::list::{List, QUEUE, TIMER};
@@ -274,7 +273,9 @@ impl<K, V> Pass<'_, K, V> {
     fn drain(&mut self) -> bool {
         let own = self.plan.own;
         let shards = self.shared.map.shards();
-        let of_others = own.map_or(self.budget, |_| CALLER_BUDGET.min(self.budget));
+        let of_others = own.map_or(self.budget, |_| {
+            self.maintenance.caller_budget.min(self.budget)
+        });
         let kept = self.budget - of_others;
         self.budget = of_others;
         let mut round = true;

@@ -47,9 +47,12 @@ use crate::sync::{AtomicUsize, MutexGuard, Ordering, unlock_fairly, yield_now};
 use crate::time::NEVER;
 
 /// Budget of a pass run by a caller. The events of the caller's own shard are free; events of other
-/// shards count. With less, more removals would wait in batches, while their weight still forces
-/// evictions.
-pub(super) const CALLER_BUDGET: usize = 32;
+/// shards count.
+pub(super) const CALLER_BUDGET: usize = 16;
+
+/// The same in a bounded cache. With less, more removals would wait in batches, while their weight
+/// still forces evictions.
+pub(super) const BOUNDED_CALLER_BUDGET: usize = 32;
 
 /// This many events in a shard's batch make the writer run a pass.
 pub(super) const BATCH_SOFT_LIMIT: usize = 24;
@@ -115,7 +118,8 @@ impl WriteOutcome {
             buffered: shard.buffered(),
             deadline,
             now,
-            ..Self::default()
+            left: 0,
+            pins: 0,
         }
     }
 
@@ -141,7 +145,7 @@ impl<K, V> Maintenance<K, V> {
             if outcome.pins == 0 {
                 self.count_write(shared, outcome.left > 0);
             }
-            self.waking.is_due_for_callers(outcome.now, &shared.clock)
+            self.waking.is_due_at(outcome.now, &shared.clock)
         } else {
             self.leaves_work(&outcome) && self.waking.is_unrequested()
         };
@@ -256,7 +260,7 @@ impl<'a, K, V> MaintenanceView<'a, K, V> {
         let expire = removes && (waited || is_due);
         let begun = (alone || is_due).then(|| waking.begin());
         let plan = Plan {
-            budget: outcome.buffered + CALLER_BUDGET,
+            budget: outcome.buffered + maintenance.caller_budget,
             own: Some(outcome.shard),
             expire,
             evict: removes,
@@ -286,7 +290,7 @@ impl<'a, K, V> MaintenanceView<'a, K, V> {
             return;
         }
         // As many as came in, plus a bounded part of the rest.
-        let most = passed.applied + CALLER_BUDGET;
+        let most = passed.applied + maintenance.caller_budget;
         let ready = state.freeing.take_ready(most);
         let retired = state.freeing.retired;
         drop(state);
