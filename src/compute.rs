@@ -41,7 +41,7 @@ pub enum Op<V> {
 /// |---|---|---|---|
 /// | none | `Unchanged` or `StillNone` | `Inserted` or `ReplacedWith` | `Removed` or `StillNone` |
 /// | none, but the entry expired or was evicted | what the closure saw | `Inserted` | `StillNone` |
-/// | `insert`, `invalidate`: counts as if it ran just after the compute call | what the closure saw | as in the first row, but not stored | `Overtaken(None)` |
+/// | `insert`, `insert_with_ttl`, `invalidate`, `invalidate_all`, `restore`: counts as if it ran just after the compute call | what the closure saw | as in the first row, but not stored | `Overtaken(None)` |
 /// | `remove`, `remove_if`, `replace_if`, `retain`, a newer load: it has acted on the same value as the closure | what the closure saw | `Overtaken(Some(value))` | `Overtaken(None)` |
 ///
 /// ```

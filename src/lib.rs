@@ -18,7 +18,8 @@
 //! | the lifetime comes from | use |
 //! |---|---|
 //! | the value | [`expiry::writing`], a closure that each write asks |
-//! | key or value, once, or also at each use | [`expiry::creating`], [`expiry::accessing`] |
+//! | key or value, asked once, when the entry is created | [`expiry::creating`] |
+//! | key or value, asked at each write and at each read | [`expiry::accessing`] |
 //! | key, value and time | a policy of your own: [`Expiry`] |
 //! | the caller | [`Cache::insert_with_ttl`], [`Cache::set_expiry`] |
 //! | one setting for all entries | [`time_to_live`](CacheBuilder::time_to_live), [`time_to_idle`](CacheBuilder::time_to_idle) |
@@ -77,8 +78,10 @@
 //! # Loading
 //!
 //! A *load* is one run of your code that makes the value of a key. At most one load runs for a key
-//! at a time. Other calls that need the key wait for it and share its outcome, whichever method
-//! they use. Every method has a form for async code, on any runtime.
+//! at a time. Only beside a load that a write has revoked, or that has outlived its `load_timeout`,
+//! a new one may run. Other calls that need the key wait for the load and share its outcome,
+//! whichever method they use. Every method that runs your code has a form for async code, on any
+//! runtime.
 //!
 //! ```
 //! use wheelhouse::Cache;

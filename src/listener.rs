@@ -5,7 +5,7 @@
 //!
 //! | question | answer |
 //! |---|---|
-//! | On which thread does it run? | By default on background threads that all caches of the process share, never on a thread of the program. With [`Delivery::Caller`] on the thread that removes the entry. With [`Delivery::executor`] where the program wants. |
+//! | On which thread does it run? | By default on background threads that all caches of the process share, never on a thread of the program. With [`Delivery::Caller`] on the thread of the call that removes the entry; what the scheduler thread removes is told on a background thread. With [`Delivery::executor`] where the program wants. |
 //! | When? | Soon after the removal: with a scheduler within some ten milliseconds, unless earlier calls of the listener take longer. With `Delivery::Caller` before the call that removed the entry returns. |
 //! | Which calls wait for it? | [`run_pending_tasks`](crate::Cache::run_pending_tasks) and the drop of the last handle; with `Delivery::Caller` each call that removes an entry. Inside a listener no call waits. |
 //! | May it block? | Yes, except with `Delivery::Caller`, where it holds up callers. A slow listener delays neither callers nor other caches; its notifications wait in memory meanwhile. |
@@ -70,9 +70,11 @@ use std::fmt;
 /// | what happened | cause |
 /// |---|---|
 /// | the deadline passed, and a pass or one of the calls below found the entry | [`Expired`](Self::Expired) |
-/// | `invalidate`, `remove`, `invalidate_all` | [`Explicit`](Self::Explicit) |
+/// | `invalidate`, `remove`, `remove_if`, `Op::Remove`, `invalidate_all` | [`Explicit`](Self::Explicit) |
+/// | a reload that answers [`Gone`](crate::Reloaded::Gone) | [`Explicit`](Self::Explicit) |
 /// | `retain`, for entries that its closure refused | [`Explicit`](Self::Explicit) |
-/// | `insert`, `insert_with_ttl` on a key that was present | [`Replaced`](Self::Replaced), for the old value |
+/// | `insert`, `insert_with_ttl`, `replace_if`, a compute, `or_insert_with_if` or a reload stores a value over a live one | [`Replaced`](Self::Replaced), for the old value |
+/// | `restore` with [`Ended::Tell`](crate::Ended::Tell), for entries that ended during the downtime | [`Expired`](Self::Expired) |
 /// | `max_capacity` exceeded, or made smaller | [`Size`](Self::Size) |
 /// | the new entry itself was not kept, as with a capacity of 0 | [`Size`](Self::Size) |
 ///
@@ -110,9 +112,9 @@ use std::fmt;
 pub enum RemovalCause {
     /// The deadline of the entry passed.
     Expired,
-    /// A caller removed the entry by key, by closure or with all others.
+    /// A caller removed the entry by key, by closure or with all others; or a reload found it gone.
     Explicit,
-    /// A caller wrote a new value for the key; the listener gets the old one.
+    /// A call or a reload stored a new value for the key; the listener gets the old one.
     Replaced,
     /// The cache held more than it may, and the size policy chose this entry.
     Size,

@@ -12,7 +12,7 @@ use crate::map::Map;
 use crate::node::NodePtr;
 use crate::reclaim::{Domain, Pin};
 use crate::stats::{Count, Counters};
-use crate::sync::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use crate::sync::{AtomicU8, AtomicU64, Ordering};
 use crate::time::Clock;
 use std::sync::Arc;
 
@@ -27,12 +27,10 @@ pub(crate) struct Shared<K, V> {
     pub(crate) map: Map<K, V>,
     /// The read rings of a bounded cache.
     pub(crate) reads: Option<ReadBuffer<K, V>>,
-    /// Why look-ups take the full path: [`SLOW_READS`], [`UNTIDY`].
+    /// Why look-ups take the full path: [`SLOW_READS`], [`EXACT_READS`], [`UNTIDY`].
     detours: AtomicU8,
     /// Whether to mix the hashes, because the hasher may not use all bits.
     pub(crate) needs_mixing: bool,
-    /// A read needs the exact time, not only whether the entry is live.
-    pub(crate) reads_exactly: AtomicBool,
     pub(crate) clock: Clock,
     /// Where statistics are recorded, if they are.
     pub(crate) counters: Option<Box<Counters>>,
@@ -44,11 +42,13 @@ pub(crate) struct Shared<K, V> {
     pub(crate) reads_extend: bool,
 }
 
-/// A read may move a deadline, or is counted. Other reads leave at most a read event.
+/// A read asks the policy, needs the exact time, or is counted.
 pub(crate) const SLOW_READS: u8 = 1;
+/// A read needs the exact time, not only whether the entry is live.
+pub(crate) const EXACT_READS: u8 = 2;
 /// No thread wakes the cache, and something that was removed is not dropped yet: each operation is
 /// counted, so that the callers drop it (`maintenance/writers.rs`).
-const UNTIDY: u8 = 2;
+pub(crate) const UNTIDY: u8 = 4;
 
 impl<K, V> Shared<K, V> {
     /// Where the last field that a hit reads begins.
@@ -62,7 +62,6 @@ impl<K, V> Shared<K, V> {
             reads: max_capacity.map(|_| ReadBuffer::new(crate::stripe::stripes(1))),
             detours: AtomicU8::new(0),
             needs_mixing: false,
-            reads_exactly: AtomicBool::new(false),
             clock,
             counters: None,
             bound: max_capacity.map(AtomicU64::new),
@@ -77,32 +76,12 @@ impl<K, V> Shared<K, V> {
         self.domain.pin()
     }
 
-    /// A pin, if the calling thread's record is at hand; see [`Domain::pin_alone`].
-    #[inline]
-    pub(crate) fn pin_alone(&self) -> Option<Pin> {
-        self.domain.pin_alone()
-    }
-
-    /// Whether a look-up has to take the full path.
+    /// Whether there is one of these reasons for the full path.
     ///
     /// Relaxed: the full path is right for each look-up, and the fast one for a while longer.
     #[inline]
-    pub(crate) fn has_detour(&self, is_read: bool) -> bool {
-        let reasons = if is_read { SLOW_READS | UNTIDY } else { UNTIDY };
+    pub(crate) fn has_detour(&self, reasons: u8) -> bool {
         self.detours.load(Ordering::Relaxed) & reasons != 0
-    }
-
-    /// Whether operations are counted.
-    #[inline]
-    pub(crate) fn is_untidy(&self) -> bool {
-        self.detours.load(Ordering::Relaxed) & UNTIDY != 0
-    }
-
-    #[inline]
-    pub(crate) fn set_untidy(&self, untidy: bool) {
-        if self.is_untidy() != untidy {
-            self.set_detour(UNTIDY, untidy);
-        }
     }
 
     /// Says whether there is this reason for the full path.

@@ -59,7 +59,8 @@ impl Scene {
     /// Whether a waiter that was told to lead does so: else a write came first.
     fn lead(&self, ticket: Ticket) -> bool {
         let listed = self.listed.lock();
-        let leads = *listed && self.load.take_lead(Phase::Offered(ticket), 0);
+        let is_mine = |phase| phase == Phase::Offered(ticket);
+        let leads = *listed && self.load.take_lead(is_mine, 0).is_some();
         assert_eq!(*listed, leads, "nothing else takes the lead");
         drop(listed);
         if !leads && self.load.leave(ticket) {

@@ -10,6 +10,7 @@ use crate::scheduler::{Scheduler, TaskRef};
 use crate::shared::{Shared, about};
 use crate::stats::Counters;
 use crate::stripe;
+use crate::sync::AtomicUsize;
 use crate::time::Clock;
 use crate::wheel;
 use std::fmt;
@@ -75,18 +76,13 @@ where
     ///     "expiry_resolution is 1ns, but must be between 65.536µs and 8796.093022208s"
     /// );
     /// ```
-    pub fn try_build(mut self) -> Result<Cache<K, V, S>, BuildError> {
+    pub fn try_build(self) -> Result<Cache<K, V, S>, BuildError> {
         self.validate().map_err(|fault| self.fault(&fault))?;
-        let (clock, scheduler) = match self.settings.ticker.take() {
+        let Self { settings, hasher } = self;
+        let (clock, scheduler) = match settings.ticker {
             Some(ticker) => (Clock::custom(ticker), Scheduler::disabled()),
             None => (Clock::process(), Scheduler::background()),
         };
-        Ok(self.build_on(clock, scheduler))
-    }
-
-    /// Builds the cache on a clock, with a scheduler if none was set.
-    pub(crate) fn build_on(self, clock: Clock, scheduler: Scheduler) -> Cache<K, V, S> {
-        let Self { settings, hasher } = self;
         let scheduler = settings.scheduler.unwrap_or(scheduler);
         let lifetimes = Lifetimes::new(settings.policy, settings.limits);
         let columns = Columns {
@@ -102,18 +98,25 @@ where
         shared.counters = settings.record_stats.then(|| Box::new(Counters::new()));
         shared.eviction_policy = settings.eviction_policy.unwrap_or_default();
         shared.name = settings.name.map(Into::into);
+        shared.reads_extend = lifetimes.reads_extend;
+        lifetimes.tell_look_ups(&shared);
         let core = Arc::new_cyclic(|weak: &Weak<Core<K, V, S>>| {
             let (resolution, listener) = (settings.resolution, settings.listener);
             let waker = scheduler.waker(TaskRef::new(weak.clone()));
             let maintenance =
                 Maintenance::new(&shared, resolution, listener, settings.delivery, waker);
-            let weigher = settings.weigher;
-            let mut core = Core::new(shared, maintenance, lifetimes, weigher, hasher);
-            core.refresh = settings.refresh;
-            core.failure_backoff = settings.failure_backoff;
-            core
+            Core {
+                hasher,
+                shared,
+                lifetimes,
+                weigher: settings.weigher,
+                refresh: settings.refresh,
+                failure_backoff: settings.failure_backoff,
+                maintenance,
+                handles: AtomicUsize::new(1),
+            }
         });
-        Cache { core }
+        Ok(Cache { core })
     }
 
     fn validate(&self) -> Result<(), String> {

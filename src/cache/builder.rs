@@ -345,8 +345,7 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     ///
     /// Without a ticker, a lifetime of ten seconds or more may count from up to 0.1 s after the
     /// read: never early, and at most 0.1 s late. So a key that is read often is written once in
-    /// 50 ms, not once per read; with [`record_stats`](Self::record_stats), and by `get_many`, once
-    /// per step of the system's coarse clock. A shorter lifetime counts exactly from the read.
+    /// 50 ms, not once per read. A shorter lifetime counts exactly from the read.
     ///
     /// # Cost
     ///
@@ -377,8 +376,9 @@ impl<K, V, S> CacheBuilder<K, V, S> {
 
     /// Bounds how long a load holds its key. A load that takes longer is *overdue*. The next call
     /// that needs the key starts a load of its own, which replaces it. Calls that waited for the
-    /// old load then wait for the new one. If the cache has a scheduler, tasks that wait for an
-    /// overdue load are woken. By default there is no limit.
+    /// old load then wait for the new one. A waiting thread notices that by itself, unless the
+    /// cache has a ticker. Tasks, and threads of a cache with a ticker, are woken if the cache has
+    /// a scheduler. By default there is no limit.
     ///
     /// An overdue load is not stopped. Its value is stored if no newer load has replaced it, and
     /// dropped otherwise. The time is measured by the cache's clock. With zero every load would be

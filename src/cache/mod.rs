@@ -9,8 +9,8 @@ pub use builder::CacheBuilder;
 use crate::hash::RandomState;
 use crate::load::state::RevokedBy;
 use crate::operations::{
-    Cloned, Condition, Contained, Core, EntryRef, LifetimeSource, Lookup, Referenced, WeakHandle,
-    extend, remove, write,
+    Cloned, Condition, Core, EntryRef, LifetimeSource, Lookup, Referenced, WeakHandle, extend,
+    remove, write,
 };
 use crate::stats::Stats;
 use crate::sync::Ordering;
@@ -32,12 +32,12 @@ use std::time::Duration;
 ///
 /// | operation | key absent | present | expired, not yet removed |
 /// |---|---|---|---|
-/// | [`insert`](Self::insert), a compute of [`entry`](Self::entry) that stores a value | [create] | [update] with the new value | the listener gets the old value as `Expired`; then create |
+/// | [`insert`](Self::insert), a compute of [`entry`](Self::entry) that stores a value without a lifetime | [create] | [update] with the new value | the listener gets the old value as `Expired`; then create |
 /// | [`get_with`](Self::get_with), [`entry`](Self::entry) with `or_insert…`, [`get_all_with`](Self::get_all_with), [`lease`](Self::lease) | create, when the load stores its value | [read] | the listener gets the old value as `Expired`; create, when the load stores its value |
 /// | the same for a value with a lifetime of its own, such as [`fill_with_ttl`](crate::Lease::fill_with_ttl) | the given lifetime | read | the listener gets the old value as `Expired`; the given lifetime |
-/// | [`insert_with_ttl`](Self::insert_with_ttl) | the given lifetime | the given lifetime | the listener gets the old value as `Expired`; the given lifetime |
+/// | [`insert_with_ttl`](Self::insert_with_ttl), `Op::PutWithTtl` | the given lifetime | the given lifetime | the listener gets the old value as `Expired`; the given lifetime |
 /// | [`replace_if`](Self::replace_if) | nothing is stored | update, if the old value matches | nothing is stored |
-/// | a reload of a [`LoadingCache`](crate::LoadingCache) | – | update | create |
+/// | a reload of a [`LoadingCache`](crate::LoadingCache) | create, if the entry was evicted meanwhile | update | create |
 /// | [`get`](Self::get), [`get_many`](Self::get_many), [`get_ref`](Self::get_ref) | – | [read] | not asked: a miss |
 /// | [`peek_ref`](Self::peek_ref), [`contains_key`](Self::contains_key), [`iter`](Self::iter), [`retain`](Self::retain) | – | not asked | skipped |
 /// | [`set_expiry`](Self::set_expiry) | `false` | the deadline is set, `true` | `false` |
@@ -433,7 +433,7 @@ impl<K: Hash + Eq + 'static, V: 'static, S: BuildHasher> Cache<K, V, S> {
     where
         Q: Equivalent<K> + Hash + ?Sized,
     {
-        Contained::look_up(self.core(), key).is_some()
+        Referenced::<false>::look_up(self.core(), key).is_some()
     }
 
     /// Sets how long an entry lives from now; `None` removes its deadline. Returns false if the key
@@ -811,9 +811,11 @@ impl<K, V, S> Cache<K, V, S> {
         &self.core
     }
 
-    /// The cache, for callers that must not keep it alive.
+    /// The cache, for callers that must not keep it alive. Panics in a child made by `fork`.
     pub(crate) fn downgrade(&self) -> WeakHandle<K, V, S> {
-        self.core.downgrade()
+        let maintenance = &self.core.maintenance;
+        maintenance.process.check();
+        maintenance.waking.waker.task.of(Arc::downgrade(&self.core))
     }
 }
 

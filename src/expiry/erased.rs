@@ -46,8 +46,9 @@ pub(crate) trait Lifetime<K, V>: Send + Sync {
     /// leaves it.
     fn deadline_of_read(&self, node: NodePtr<K, V>, clock: &Clock, now: u64, deadline: u64) -> u64;
 
-    /// What the trait's default method for reads notes if this policy uses it.
-    fn implementation(&self) -> Implementation;
+    /// Whether the policy, which this thread has just asked about a read, uses the trait's default
+    /// method for reads. That keeps the deadline, so the policy need not be asked again.
+    fn inherits_reads(&self) -> bool;
 }
 
 /// Which calls and arguments a policy needs: all of them, for a policy of the user's.
@@ -168,13 +169,14 @@ impl<K, V, P: Expiry<K, V>> Lifetime<K, V> for Erased<P> {
         }
     }
 
-    fn implementation(&self) -> Implementation {
-        implementation::<P, K, V>()
+    fn inherits_reads(&self) -> bool {
+        // A note of an earlier call would say the same: it names what no call changes.
+        RAN.get() == Some(implementation::<P, K, V>())
     }
 }
 
 /// An implementation of `Expiry`: the policy, and the name of the types of key and value.
-pub(crate) type Implementation = (TypeId, &'static str);
+type Implementation = (TypeId, &'static str);
 
 thread_local! {
     /// The implementation whose provided method has run last.
@@ -183,17 +185,6 @@ thread_local! {
 
 fn implementation<P: ?Sized + 'static, K, V>() -> Implementation {
     (TypeId::of::<P>(), type_name::<(K, V)>())
-}
-
-/// The answer of `ask`, which asks the policy about a read, and whether the policy uses the trait's
-/// default method for reads. The default keeps the deadline, so it need not be asked again.
-pub(crate) fn ask_first<K, V>(
-    policy: &dyn Lifetime<K, V>,
-    ask: impl FnOnce() -> u64,
-) -> (u64, bool) {
-    RAN.set(None);
-    let own = ask();
-    (own, RAN.take() == Some(policy.implementation()))
 }
 
 /// Leaves the note of `P` for these keys and values.

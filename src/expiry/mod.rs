@@ -45,7 +45,7 @@ use std::convert::identity;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-pub(crate) use erased::{Asks, Lifetime, ask_first, erase};
+pub(crate) use erased::{Asks, Lifetime, erase};
 pub use ready::{
     Accessing, Closure, Creating, Jittered, Never, WritesOnly, Writing, accessing, creating,
     jittered, never, writes_only, writing,
@@ -83,8 +83,8 @@ pub(crate) use ready::{random_unit, shorten};
 ///   `updated_at`, `read_at`). So a policy that answers `valid_until - created_at` makes an entry
 ///   expire at exactly `valid_until`. At its deadline the entry is expired.
 /// - `Some(Duration::ZERO)`: due at once. The entry is stored, no read finds it, and the listener
-///   gets it with the cause `Expired`. So does an entry whose deadline has passed when the method
-///   returns.
+///   gets it with the cause `Expired`. The same holds for an entry whose deadline has passed when
+///   the method returns.
 /// - A `d` above the longest lifetime, 146 years, counts as that lifetime. Nothing overflows.
 /// - `duration_until_expiry` unchanged: the deadline stays exactly where it is, without drift and
 ///   without a write to shared memory.
@@ -208,8 +208,9 @@ pub(crate) use ready::{random_unit, shorten};
 pub trait Expiry<K, V>: Send + Sync + 'static {
     /// Returns the lifetime of a new entry; by default `None`, so that it never expires.
     ///
-    /// `insert` calls it for a key that is absent, or whose entry is past its deadline. For the
-    /// meaning of the answer and of a panic see [the trait](Self#answers).
+    /// `insert` calls it for a key that is absent, or whose entry is past its deadline; so does a
+    /// load or a compute that stores a value for such a key. For the meaning of the answer and of a
+    /// panic see [the trait](Self#answers).
     ///
     /// # Cost
     ///
@@ -222,9 +223,10 @@ pub trait Expiry<K, V>: Send + Sync + 'static {
     /// Returns the lifetime of an entry whose value is being replaced; by default the new value
     /// keeps the deadline of the old one.
     ///
-    /// `insert` calls it for a key that is present. `value` is the new value. A policy that takes
-    /// the lifetime from the value has to implement this method too, or a new value lives as long
-    /// as the old value would have lived.
+    /// `insert` calls it for a key that is present; so does a compute, a reload or `replace_if`
+    /// that stores a value. `value` is the new value. A policy that takes the lifetime from the
+    /// value has to implement this method too, or a new value lives as long as the old value would
+    /// have lived.
     /// `duration_until_expiry` is what is left until the present deadline, `None` if there is none.
     /// For the meaning of the answer and of a panic see [the trait](Self#answers).
     ///
@@ -244,7 +246,8 @@ pub trait Expiry<K, V>: Send + Sync + 'static {
 
     /// Returns the lifetime of an entry that is being read; by default its deadline stays.
     ///
-    /// `get`, `get_many` and `get_ref` call it on a hit. `last_modified_at` is when the value was
+    /// Each hit that counts as a read calls it: of `get`, `get_many`, `get_ref`, and of methods
+    /// that load an absent key, such as `get_with`. `last_modified_at` is when the value was
     /// written. `duration_until_expiry` is what is left until the present deadline, `None` if there
     /// is none. The answer applies only if the entry still holds the value that was read. For the
     /// meaning of the answer and of a panic see [the trait](Self#answers).

@@ -7,47 +7,40 @@
 use super::claim::{Claim, Claimant, Request};
 use super::guard::{CallGuard, Guard, Home};
 use super::key::{CacheHasher, CacheKey, CacheValue};
-use super::run::{Made, conclude, conclude_all, lead, of_option};
+use super::run::{conclude, lead, of_option};
 use super::state::{Outcome, Want};
 use super::wait::block_on;
 use crate::cache::Cache;
+use crate::contain::contain;
 use crate::operations::{Cloned, Core, Lookup};
-use std::cell::Cell;
 use std::future::{Future, poll_fn, ready};
 use std::hash::{BuildHasher, Hash};
 use std::mem;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::pin;
 use std::sync::Arc;
 
-/// The keys of a call, and its answers: values, or what becomes values.
-pub(crate) struct Keys<K, A> {
+/// The keys of a call, and its answers.
+pub(crate) struct Keys<K, V> {
     pub(crate) keys: Vec<K>,
     /// The places of repeated keys, each with that of an equal key before it.
     repeats: Vec<(usize, usize)>,
-    pub(crate) answers: Vec<Option<A>>,
+    pub(crate) answers: Vec<Option<V>>,
     /// The hashes and the places of the keys without a hit, each key once. In the order of their
     /// hashes, in which shards keep loads and entries: the memory that one key needs is near to
     /// that of the last.
     pub(crate) missing: Vec<(u64, usize)>,
 }
 
-/// What a call has claimed: guards, and its waits for the loads of other calls, with the places of
-/// their keys.
-type Claims<K, V, H> = (
-    Vec<(usize, Guard<K, V, H>)>,
-    Vec<(usize, Claimant<K, V, H>)>,
-);
-
-impl<K: CacheKey, A: Clone> Keys<K, A> {
+impl<K: CacheKey, V: CacheValue> Keys<K, V> {
     /// Looks the keys up together, each once. `serve` makes the answer of a hit.
-    pub(crate) fn look_up<T, H, V, S>(
+    pub(crate) fn look_up<T, H, S>(
         core: &Core<K, V, S>,
         keys: impl IntoIterator<Item = K>,
-        serve: impl Fn(&K, H) -> A,
+        serve: impl Fn(&K, H) -> V,
     ) -> Self
     where
         T: for<'a> Lookup<K, V, Answer<'a> = H>,
-        V: 'static,
         S: BuildHasher,
     {
         let keys: Vec<K> = keys.into_iter().collect();
@@ -77,32 +70,56 @@ impl<K: CacheKey, A: Clone> Keys<K, A> {
         }
     }
 
-    /// Claims the keys without a hit.
-    pub(crate) fn claim<V, H>(&mut self, home: &H) -> Claims<K, V, H>
-    where
-        V: CacheValue,
-        H: Home<K, V, Hasher: BuildHasher>,
-        A: From<V>,
-    {
-        let missing = mem::take(&mut self.missing);
-        let (mut led, mut waits) = (Vec::with_capacity(missing.len()), Vec::new());
-        for (hash, place) in missing {
-            let key = self.keys[place].clone();
-            let mut claimant = Claimant::new(home.clone(), hash, key, ASK);
-            match claimant.step(None) {
-                Some(Claim::Guard(guard, _)) => led.push((place, guard)),
-                Some(claim) => self.answers[place] = answer(claim).map(A::from),
-                None => waits.push((place, claimant)),
-            }
-        }
-        (led, waits)
-    }
-
-    pub(crate) fn in_order(mut self) -> Vec<Option<A>> {
+    pub(crate) fn in_order(mut self) -> Vec<Option<V>> {
         for (place, first) in self.repeats {
             self.answers[place] = self.answers[first].clone();
         }
         self.answers
+    }
+}
+
+impl<K: CacheKey, V: CacheValue, S: CacheHasher> Core<K, V, S> {
+    /// Loads the keys without a hit: by one run of `load` those that no other call loads. `end`
+    /// ends the load of each of them by its part of the answer.
+    pub(crate) async fn load_all<'c, T, E: Clone, F>(
+        &'c self,
+        mut keys: Keys<K, V>,
+        mut load: impl FnMut(Vec<K>) -> F,
+        end: impl Fn(CallGuard<'c, K, V, S>, Result<Option<T>, E>) -> Option<V>,
+    ) -> Result<Vec<Option<V>>, E>
+    where
+        F: Future<Output = Result<Vec<Option<T>>, E>>,
+    {
+        let missing = mem::take(&mut keys.missing);
+        let (mut guards, mut waits) = (Vec::with_capacity(missing.len()), Vec::new());
+        for (hash, place) in missing {
+            let mut claimant = Claimant::new(self, hash, keys.keys[place].clone(), ASK);
+            match claimant.step(None) {
+                Some(Claim::Guard(guard, _)) => guards.push((place, guard)),
+                Some(claim) => keys.answers[place] = answer(claim),
+                None => waits.push((place, claimant)),
+            }
+        }
+        let mut waits = waits.into_iter();
+        loop {
+            if !guards.is_empty() {
+                let answers = &mut keys.answers;
+                let end = |place: usize, guard, value| answers[place] = end(guard, value);
+                match load_together(&keys.keys, guards, &mut load, end).await {
+                    Ok(loaded) => loaded?,
+                    Err(message) => panic!("{message}"),
+                }
+            }
+            let Some((place, mut wait)) = waits.next() else {
+                return Ok(keys.in_order());
+            };
+            guards = Vec::new();
+            wait.wait_now();
+            match poll_fn(|cx| wait.poll_claim(cx)).await {
+                Claim::Guard(guard, _) => guards.push((place, guard)),
+                claim => keys.answers[place] = answer(claim),
+            }
+        }
     }
 }
 
@@ -113,67 +130,55 @@ fn answer<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>>(
     conclude(Err(claim)).ok().map(|seen| seen.value)
 }
 
-impl<K: CacheKey, V: CacheValue, S: CacheHasher> Core<K, V, S> {
-    /// Loads the keys without a hit: by one run of `load` those that no other call loads. `made`
-    /// says what its answer means for each of them.
-    pub(crate) async fn load_all<'c, A: Clone + From<V>, E: Clone, F>(
-        &'c self,
-        mut keys: Keys<K, A>,
-        mut load: impl FnMut(Vec<K>) -> F,
-        made: impl Fn(&CallGuard<'c, K, V, S>, Result<Option<A>, E>) -> Made<V>,
-    ) -> Result<Vec<Option<A>>, E>
-    where
-        F: Future<Output = Result<Vec<Option<A>>, E>>,
-    {
-        let (mut guards, waits) = keys.claim(&self);
-        let mut waits = waits.into_iter();
-        loop {
-            if !guards.is_empty() {
-                let mut places: Vec<_> = guards.iter().map(|(place, _)| *place).collect();
-                places.sort_unstable();
-                let asked = places.iter().map(|&place| keys.keys[place].clone());
-                let asked = asked.collect();
-                let code = pin!(async { load(asked).await });
-                let loaded = lead(guards.iter().map(|(_, guard)| guard), code).await;
-                let answers = Cell::from_mut(&mut *keys.answers).as_slice_of_cells();
-                let loaded = loaded.map(|values| {
-                    let (keys, count) = (places.len(), values.len());
-                    assert!(keys == count, "{}", wrong_number_of_values(keys, count));
-                    let values = places.into_iter().zip(values);
-                    values.for_each(|(place, value)| answers[place].set(value));
-                });
-                let loads = guards.into_iter().map(|(place, guard)| {
-                    let value = loaded.clone().map(|()| answers[place].take());
-                    (place, guard, value)
-                });
-                let tell = |place: usize, value: Option<V>| answers[place].set(value.map(A::from));
-                conclude_all(loads, &made, tell);
-                loaded?;
-            }
-            let Some((place, mut wait)) = waits.next() else {
-                return Ok(keys.in_order());
-            };
-            guards = Vec::new();
-            wait.wait_now();
-            match poll_fn(|cx| wait.poll_claim(cx)).await {
-                Claim::Guard(guard, _) => guards.push((place, guard)),
-                claim => keys.answers[place] = answer(claim).map(A::from),
-            }
+/// Runs `load` for those of the keys that have guards, each with the place of its key. `end` ends
+/// each load by its part of the answer. If that panics about one key, the others get their values
+/// all the same: the first panic goes on when all have ended. The outer error is the message about
+/// an answer with another number of values.
+pub(crate) async fn load_together<K: Clone, V, H: Home<K, V>, T, E: Clone, F>(
+    keys: &[K],
+    guards: Vec<(usize, Guard<K, V, H>)>,
+    load: impl FnOnce(Vec<K>) -> F,
+    mut end: impl FnMut(usize, Guard<K, V, H>, Result<Option<T>, E>),
+) -> Result<Result<(), E>, String>
+where
+    F: Future<Output = Result<Vec<Option<T>>, E>>,
+{
+    let mut places: Vec<_> = guards.iter().map(|(place, _)| *place).zip(0..).collect();
+    places.sort_unstable();
+    let asked = places.iter().map(|&(place, _)| keys[place].clone());
+    let asked = asked.collect();
+    let code = pin!(async { load(asked).await });
+    let loaded = lead(guards.iter().map(|(_, guard)| guard), code).await;
+    let (asked, got) = (places.len(), loaded.as_ref().map_or(places.len(), Vec::len));
+    if asked != got {
+        return Err(format!(
+            "the load of several keys was given {asked} keys and returned {got} values; it has to \
+             return one for each key"
+        ));
+    }
+    let mut values: Vec<_> = guards.iter().map(|_| None).collect();
+    let loaded = loaded.map(|loaded| {
+        let loaded = places.into_iter().zip(loaded);
+        loaded.for_each(|((_, at), value)| values[at] = value);
+    });
+    let mut panicked = None;
+    for ((place, guard), value) in guards.into_iter().zip(values) {
+        let value = loaded.clone().map(|()| value);
+        match catch_unwind(AssertUnwindSafe(|| end(place, guard, value))) {
+            Ok(()) => {}
+            Err(panic) if panicked.is_none() => panicked = Some(panic),
+            Err(panic) => _ = contain(|| drop(panic)),
         }
     }
-}
-
-/// The panic message of a load that returned another number of values than it was given keys.
-pub(crate) fn wrong_number_of_values(keys: usize, values: usize) -> String {
-    format!(
-        "the load of several keys was given {keys} keys and returned {values} values; it has to \
-         return one for each key"
-    )
+    match panicked {
+        Some(panic) => resume_unwind(panic),
+        None => Ok(loaded),
+    }
 }
 
 /// While a call loads its own keys it must not be told to lead another: that load would then wait
 /// for this call's own keys, and their closure might even wait for that load. So it looks again.
-const ASK: Request = Request::value(Want::LookUpAgain);
+const ASK: Request = Request::of(Want::LookUpAgain);
 
 impl<K, V, S> Cache<K, V, S>
 where
@@ -262,15 +267,19 @@ where
         F: Future<Output = Result<Vec<Option<V>>, E>>,
     {
         let core = self.core();
-        let keys = Keys::look_up::<Cloned, V, _, _>(core, keys, |_, value| value);
+        let keys = Keys::look_up::<Cloned, V, _>(core, keys, |_, value| value);
         let load = |keys| {
             let values = load(keys);
             async { values.await.map_err(Arc::new) }
         };
-        let made = |_: &_, value: Result<_, Arc<E>>| match value {
-            Ok(value) => of_option(value),
-            Err(error) => Err(Outcome::Error(error)),
+        let end = |guard, value: Result<_, Arc<E>>| {
+            let made = match value {
+                Ok(value) => of_option(value),
+                Err(error) => Err(Outcome::Error(error)),
+            };
+            let ended = conclude(Ok((guard, None, made)));
+            ended.ok().map(|seen| seen.value)
         };
-        core.load_all(keys, load, made).await
+        core.load_all(keys, load, end).await
     }
 }

@@ -3,11 +3,9 @@
 //!
 //! Threads and tasks take the same steps; [`wait`](super::wait) says how a thread waits.
 
-use super::guard::{Guard, Home, Keyless};
+use super::guard::{Guard, Home, Keyless, OnDrop};
 use super::key::{CacheKey, CacheValue};
 use super::state::{Load, Outcome, Phase, RevokedBy, Ticket, Verdict, Want};
-use super::wait::has_to_wait;
-use crate::listener::RemovalCause;
 use crate::maintenance::WriteOutcome;
 use crate::map::Revalidated;
 use crate::node::NodePtr;
@@ -22,16 +20,16 @@ use std::time::Duration;
 
 /// The answer to a claim.
 pub(crate) enum Claim<K, V, H: Home<K, V>> {
-    /// The key's live value, or that of another call's load. Boxed, as values may be large: each
-    /// frame through which an answer goes would have to have room for one.
+    /// The key's live value, or that of another call's load. A call that takes turns gets it only
+    /// if it may not wait. Boxed, as values may be large: each frame through which an answer goes
+    /// would have to have room for one.
     Value(Box<Keyless<V>>),
     /// The call leads; this is the live entry that a call which takes turns leads over.
     Guard(Guard<K, V, H>, Option<Box<Keyless<V>>>),
     /// Another call's load fails or has failed, in a way that this call shares.
     Failed(Outcome<V>),
-    /// The call would have to wait, and may not; or the cache is gone. The key's live entry, for a
-    /// call that takes turns.
-    Busy(Option<Box<Keyless<V>>>),
+    /// The call would have to wait, and may not; or the cache is gone.
+    Busy,
 }
 
 /// Over which entries of the key a call's code runs.
@@ -43,8 +41,6 @@ pub(crate) enum Over {
     Stale,
     /// Any, or none.
     Any,
-    /// It does not run.
-    Never,
 }
 
 /// What a call wants of the key.
@@ -59,23 +55,18 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    /// The request of a call that wants a value.
+    /// The request of a call that waits. If it wants its own turn, it takes that whether the key
+    /// has an entry or not.
     #[inline]
-    pub(crate) const fn value(want: Want) -> Self {
+    pub(crate) const fn of(want: Want) -> Self {
         Self {
             want,
-            over: Over::Absent,
+            over: match want {
+                Want::OwnTurn => Over::Any,
+                _ => Over::Absent,
+            },
             may_wait: true,
             heeds_failures: false,
-        }
-    }
-
-    /// The request of a call that runs its own code, whether the key has an entry or not.
-    pub(crate) const fn turn(may_wait: bool) -> Self {
-        Self {
-            over: Over::Any,
-            may_wait,
-            ..Self::value(Want::OwnTurn)
         }
     }
 
@@ -86,32 +77,24 @@ impl Request {
     }
 }
 
-/// The wait of a call for a load, which it has joined.
-struct Wait<K, V, H: Home<K, V>> {
-    home: H,
-    load: Arc<Load<K, V>>,
-    ticket: Ticket,
-}
-
-impl<K, V, H: Home<K, V>> Drop for Wait<K, V, H> {
-    /// If the call was told to lead, and has not begun to, the next waiter leads.
-    fn drop(&mut self) {
-        if self.load.is_of_this_process() && self.load.leave(self.ticket) {
-            drop(Guard::new(self.home.clone(), Arc::clone(&self.load)));
-        }
-    }
-}
-
 /// A call that has yet to get its claim.
 pub(crate) struct Claimant<K, V, H: Home<K, V>> {
-    home: H,
+    pub(super) home: H,
     hash: u64,
     /// `None` once a load of this call has taken it.
     key: Option<K>,
     pub(crate) ask: Request,
     /// The place in the order of waiters, drawn when the call first waits.
     ticket: Option<Ticket>,
-    waits: Option<Wait<K, V, H>>,
+    /// The load that the call has joined, with its ticket.
+    pub(super) waits: Option<(Arc<Load<K, V>>, Ticket)>,
+}
+
+impl<K, V, H: Home<K, V>> Drop for Claimant<K, V, H> {
+    #[inline]
+    fn drop(&mut self) {
+        self.leave();
+    }
 }
 
 impl<K, V, H: Home<K, V>> Claimant<K, V, H> {
@@ -127,52 +110,53 @@ impl<K, V, H: Home<K, V>> Claimant<K, V, H> {
         }
     }
 
-    /// A call that is to [wait for its own load](Self::wait_for_own).
-    pub(crate) fn of_guard(guard: &Guard<K, V, H>, ask: Request) -> Self {
-        Self {
-            home: guard.home().clone(),
-            hash: guard.load().hash,
-            key: None,
-            ask,
-            ticket: None,
-            waits: None,
+    /// The load that the call waits for, or was told to lead.
+    pub(crate) fn awaited(&self) -> Option<&Arc<Load<K, V>>> {
+        self.waits.as_ref().map(|(load, _)| load)
+    }
+
+    /// The call waits no longer. If it was told to lead, and has not begun to, the next waiter
+    /// leads.
+    #[inline]
+    fn leave(&mut self) {
+        if let Some((load, ticket)) = self.waits.take()
+            && load.is_of_this_process()
+            && load.leave(ticket)
+        {
+            drop(Guard::new(self.home.clone(), load));
         }
     }
 
-    /// The load that the call waits for, or was told to lead.
-    pub(crate) fn awaited(&self) -> Option<&Arc<Load<K, V>>> {
-        self.waits.as_ref().map(|wait| &wait.load)
+    /// The guard of the load that the call waits for, if that waits for a thread.
+    pub(crate) fn take_queued(&self, on_drop: OnDrop<K, V, H>) -> Option<Guard<K, V, H>> {
+        let (load, _) = self.waits.as_ref()?;
+        let mut guard = Guard::new(self.home.clone(), Arc::clone(load));
+        (guard.ended, guard.on_drop) = (true, Some(on_drop));
+        guard.take_queued()
     }
 
     /// A call that had other work to do now waits like any other call.
     pub(crate) fn wait_now(&mut self) {
         self.ask.want = Want::Optional;
-        if let Some(wait) = &self.waits {
-            wait.load.wait_now(wait.ticket);
+        if let Some((load, ticket)) = &self.waits {
+            load.wait_now(*ticket);
         }
     }
 
     /// The call waits for its own load from now on, as another call would that wants this. The load
     /// has yet to run.
     pub(crate) fn wait_for_own(&mut self, guard: &Guard<K, V, H>, want: Want) {
-        let load = Arc::clone(guard.load());
         let ticket = *self.ticket.get_or_insert_with(Ticket::draw);
         // It does not stand in a queue yet.
-        _ = load.join(ticket, want, true);
-        let home = self.home.clone();
-        let wait = self.waits.insert(Wait { home, load, ticket });
+        _ = guard.load().join(ticket, want, true);
+        self.waits = Some((Arc::clone(guard.load()), ticket));
         if let Some(core) = guard.core() {
-            core.watch_load(&wait.load, core.load_clock());
+            core.watch_load(guard.load());
         }
     }
 }
 
-impl<K, V, H> Claimant<K, V, H>
-where
-    K: CacheKey,
-    V: CacheValue,
-    H: Home<K, V, Hasher: BuildHasher>,
-{
+impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Claimant<K, V, H> {
     /// The claim of a call that does not wait, or whose wait has ended with this verdict; `None` if
     /// the call has to wait now.
     #[inline]
@@ -187,36 +171,19 @@ where
             }
             Some(Verdict::Ended(failure)) => Claim::Failed(failure),
             told => {
-                if let Some(wait) = &self.waits {
-                    self.key.get_or_insert_with(|| wait.load.key().clone());
+                if let Some((load, _)) = &self.waits {
+                    self.key.get_or_insert_with(|| load.key().clone());
                 }
                 // A call that was told to lead waits until it has the guard: if it does not need
                 // that, or panics, it leaves.
                 if !matches!(told, Some(Verdict::Leads)) {
-                    self.waits = None;
+                    self.leave();
                 }
                 self.begin()?
             }
         };
-        self.waits = None;
+        self.leave();
         Some(claim)
-    }
-
-    /// The verdict about a call that waits, by polls. `None` if it does not wait, or the load is
-    /// overdue. Panics if the load's own leader polls it.
-    pub(crate) fn poll_verdict(&mut self, cx: &Context<'_>) -> Poll<Option<Verdict<V>>> {
-        let Some(wait) = &self.waits else {
-            return Poll::Ready(None);
-        };
-        if let Some(told) = wait.load.poll(wait.ticket, cx.waker()) {
-            return Poll::Ready(Some(told));
-        }
-        let core = self.home.visit();
-        if has_to_wait(core.as_deref(), &wait.load, wait.ticket, cx.waker()) {
-            Poll::Pending
-        } else {
-            Poll::Ready(None)
-        }
     }
 
     /// The claim, by polls. The first may follow a [`step`](Self::step).
@@ -233,55 +200,41 @@ where
     #[inline(never)]
     fn begin(&mut self) -> Option<Claim<K, V, H>> {
         let Some(core) = self.home.visit() else {
-            return Some(Claim::Busy(None));
+            return Some(Claim::Busy);
         };
         let waits_already = self.ticket.is_some();
         // Once for each call: before it waits, and before it leads.
         if !waits_already {
             core.count_operation();
         }
-        let (shared, ask, hash) = (&core.shared, self.ask, self.hash);
-        let begin = Begin {
-            core: &*core,
-            key: &mut self.key,
-            hash,
-            ask,
-            ticket: &mut self.ticket,
-            now: 0,
-        };
+        let (shared, hash, now) = (&core.shared, self.hash, 0);
         // Before the pin: it is dropped afterwards if a clone panics, and calls wakers.
         let mut guard;
+        let (core, call) = (&*core, &mut *self);
         // What is held has the pin, and releases the waiters of an overdue load.
-        let (begun, held) = shared.transact(hash, begin);
+        let (begun, held) = shared.transact(hash, Begin { core, call, now });
         let entry = |node| Keyless::of_node(shared, node);
         Some(match begun {
             Begun::Live(node) => Claim::Value(entry(node)),
-            Begun::Busy(over) => {
-                let live = over.filter(|&node| shared.is_live(node));
-                Claim::Busy(live.map(entry))
-            }
-            Begun::Remembered(failure) => {
-                shared.count(Count::RememberedFailures);
-                Claim::Failed(failure)
-            }
-            Begun::Joined(load, ticket, now) => {
-                let home = self.home.clone();
-                let wait = Wait { home, load, ticket };
+            Begun::Busy => Claim::Busy,
+            Begun::Failed(failure) => Claim::Failed(failure),
+            Begun::Joined(load, ticket) => {
                 drop(held);
                 // After it has joined: a caller that reads the count may rely on it.
                 if !waits_already {
                     shared.count(Count::LoadWaits);
                 }
-                core.watch_load(&wait.load, now);
-                self.waits = Some(wait);
+                core.watch_load(&load);
+                self.leave();
+                self.waits = Some((load, ticket));
                 return None;
             }
             Begun::Leads(load, over, left) => {
                 guard = Guard::new(self.home.clone(), load);
                 (guard.runs, guard.absent) = (true, over.is_none());
-                let seen = over.filter(|_| !ask.reloads()).map(entry);
+                let seen = over.filter(|_| !self.ask.reloads()).map(entry);
                 drop(held);
-                core.watch_load(guard.load(), guard.load().began());
+                core.watch_load(guard.load());
                 if let Some(outcome) = left {
                     core.maintenance.after_write(shared, outcome);
                 }
@@ -293,48 +246,51 @@ where
 
 /// The begin of a load, as a change: in one hold of the shard's lock it confirms that the key is
 /// absent or due, and joins the key's current load or lists one of its own.
-struct Begin<'b, K, V, S> {
-    core: &'b Core<K, V, S>,
-    key: &'b mut Option<K>,
-    hash: u64,
-    ask: Request,
-    ticket: &'b mut Option<Ticket>,
+struct Begin<'b, K, V, H: Home<K, V>> {
+    core: &'b Core<K, V, H::Hasher>,
+    call: &'b mut Claimant<K, V, H>,
     /// Cache time.
     now: u64,
 }
 
 /// The end of a [`Begin`].
 enum Begun<K, V> {
+    /// The key's live entry, for a call that does not lead.
     Live(NodePtr<K, V>),
-    /// The load that the call has joined, its ticket, and the cache time.
-    Joined(Arc<Load<K, V>>, Ticket, u64),
-    /// With the key's entry, for a call that takes turns.
-    Busy(Option<NodePtr<K, V>>),
+    /// The call would have to wait, and may not; or it does not lead in any case.
+    Busy,
     /// The key's last load has failed, which is remembered.
-    Remembered(Outcome<V>),
+    Failed(Outcome<V>),
+    /// The call has joined this load, with this ticket.
+    Joined(Arc<Load<K, V>>, Ticket),
     /// With the live entry that it leads over, or the outcome of the removal of one that was due.
     Leads(Arc<Load<K, V>>, Option<NodePtr<K, V>>, Option<WriteOutcome>),
 }
 
-impl<K: CacheKey, V: CacheValue, S: BuildHasher> Change<K, V> for Begin<'_, K, V, S> {
+impl<K, V, H> Change<K, V> for Begin<'_, K, V, H>
+where
+    K: CacheKey,
+    V: CacheValue,
+    H: Home<K, V, Hasher: BuildHasher>,
+{
     type Key = K;
     type Plan = ();
     type Done = Begun<K, V>;
 
     #[inline]
     fn key(&self) -> &K {
-        self.key.as_ref().expect("no load has taken the key yet")
+        (self.call.key.as_ref()).expect("no load has taken the key yet")
     }
 
     #[inline]
     fn expects_absent(&self) -> bool {
         // Most calls have just looked the key up.
-        matches!(self.ask.over, Over::Absent | Over::Never)
+        self.call.ask.over == Over::Absent
     }
 
     #[inline]
     fn ask(&mut self, found: Option<NodePtr<K, V>>, _: Option<()>) -> Result<(), Begun<K, V>> {
-        if self.ask.over == Over::Absent
+        if self.call.ask.over == Over::Absent
             && let Some(node) = found
             && self.core.shared.is_live(node)
         {
@@ -351,75 +307,60 @@ impl<K: CacheKey, V: CacheValue, S: BuildHasher> Change<K, V> for Begin<'_, K, V
         place: Revalidated<'s, K, V>,
         hold: &mut Hold<'_, 's, K, V>,
     ) -> Result<Begun<K, V>, ()> {
-        // A load without a leader at work, and its phase.
-        let (mut idle, mut overdue) = (None, false);
-        if let Some(load) = hold.load().cloned() {
-            let phase = load.phase();
-            let is_idle = match phase {
-                Phase::Resting => true,
-                Phase::Offered(to) => Some(to) == *self.ticket,
-                // Neither a miss nor a compute waits for a reload that only waits for a thread: it
-                // takes it over.
-                Phase::Queued => !self.ask.reloads(),
-                Phase::Led | Phase::Over => false,
-            };
-            if is_idle {
-                let heeds = self.ask.heeds_failures && phase != Phase::Queued;
-                if heeds && let Some(failure) = load.remembered(self.now, self.ask.want) {
-                    return Ok(Begun::Remembered(failure));
-                }
-                idle = Some((load, phase));
-            } else if self.core.is_overdue(&load, self.now) {
-                overdue = true;
-            } else if !self.ask.may_wait {
-                return Ok(Begun::Busy(place.node().filter(|_| !self.ask.reloads())));
-            } else {
-                let ticket = *self.ticket.get_or_insert_with(Ticket::draw);
-                let joins = load.join(ticket, self.ask.want, self.ask.reloads());
-                let joined = Begun::Joined(load, ticket, self.now);
-                return joins.then_some(joined).ok_or(());
-            }
-        }
-        if self.ask.over == Over::Never {
-            return Ok(Begun::Busy(None));
-        }
-        let shared = &self.core.shared;
+        let (shared, ask, ticket) = (&self.core.shared, self.call.ask, &mut self.call.ticket);
         let (mut over, mut due) = (None, None);
         if let Revalidated::Occupied(spot) = place {
             let node = spot.node;
             let is_live = |now| node.deadline_if_live(now).is_some();
             if node.deadline() != NEVER && !is_live(shared.clock.now()) {
                 due = Some(spot);
-            } else if self.ask.over == Over::Absent {
+            } else if ask.over == Over::Absent {
                 return Err(());
             } else {
                 over = Some(node);
             }
         }
-        let is_stale = |node: NodePtr<K, V>| node.refresh().is_some_and(|at| at.is_stale(self.now));
-        if self.ask.over == Over::Stale && !over.is_some_and(is_stale) {
-            return Ok(Begun::Busy(None));
-        }
-        let (idle, phase) = idle.unzip();
-        if let (Some(load), Some(phase)) = (&idle, phase)
-            && !load.take_lead(phase, self.now)
+        let current = hold.load().cloned();
+        if ask.heeds_failures
+            && let Some(load) = &current
+            && let Some(failure) = load.remembered(self.now, ask.want, *ticket)
         {
-            return Err(());
+            shared.count(Count::RememberedFailures);
+            return Ok(Begun::Failed(failure));
+        }
+        let is_stale = |node: NodePtr<K, V>| node.refresh().is_some_and(|at| at.is_stale(self.now));
+        if ask.over == Over::Stale && !over.is_some_and(is_stale) {
+            return Ok(Begun::Busy);
+        }
+        // A load without a leader at work, which the call leads from now on.
+        let (mut idle, mut was_queued, mut overdue) = (None, false, false);
+        if let Some(load) = current {
+            let is_idle = |phase| match phase {
+                Phase::Over => true,
+                Phase::Offered(to) => Some(to) == *ticket,
+                // Neither a miss nor a compute waits for a reload that only waits for a thread: it
+                // takes it over.
+                Phase::Queued => !ask.reloads(),
+                Phase::Led => false,
+            };
+            if let Some(phase) = load.take_lead(is_idle, self.now) {
+                was_queued = phase == Phase::Queued;
+                idle = Some(load);
+            } else if self.core.time_to_overdue(&load, self.now) == Some(Duration::ZERO) {
+                overdue = true;
+            } else if !ask.may_wait {
+                let seen = over.filter(|_| !ask.reloads());
+                return Ok(seen.map_or(Begun::Busy, Begun::Live));
+            } else {
+                let ticket = *ticket.get_or_insert_with(Ticket::draw);
+                let joins = load.join(ticket, ask.want, ask.reloads());
+                return joins.then_some(Begun::Joined(load, ticket)).ok_or(());
+            }
         }
         // From here on the begin succeeds: an error would say that nothing was changed.
-        let was_queued = phase == Some(Phase::Queued);
-        if was_queued
-            && let (Some(load), Some(node)) = (&idle, over)
-            && let (Some(until), Some(refresh)) = (load.reload_until(), node.refresh())
-        {
-            // If the compute stores nothing, the next read reloads the entry.
-            refresh.end(until, self.now, false);
-        }
         let left = due.map(|spot| {
-            let node = spot.node;
-            hold.shard.remove(spot, RemovalCause::Expired);
-            shared.note_removed(|| node.weight(), RemovalCause::Expired);
-            WriteOutcome::of_removal(&hold.shard, None)
+            let (_, now) = shared.take_out(&mut hold.shard, spot);
+            WriteOutcome::of_removal(&hold.shard, now)
         });
         if !was_queued {
             shared.count(Count::Loads);
@@ -428,12 +369,19 @@ impl<K: CacheKey, V: CacheValue, S: BuildHasher> Change<K, V> for Begin<'_, K, V
         // not wait for it.
         let leader = thread_number();
         let load = if let Some(load) = idle {
+            if was_queued
+                && let Some(node) = over
+                && let (Some(until), Some(refresh)) = (load.reload_until(), node.refresh())
+            {
+                // If the compute stores nothing, the next read reloads the entry.
+                refresh.end(until, self.now, false);
+            }
             load.set_leader(leader);
             load.set_reload(NEVER);
             load
         } else {
-            let key = self.key.take().expect("no load has taken the key yet");
-            let load = Arc::new(Load::new(self.hash, key, leader, self.now));
+            let key = self.call.key.take().expect("no load has taken the key yet");
+            let load = Arc::new(Load::new(self.call.hash, key, leader, self.now));
             if overdue {
                 hold.revoke(RevokedBy::NewerLoad);
             }
@@ -441,7 +389,7 @@ impl<K: CacheKey, V: CacheValue, S: BuildHasher> Change<K, V> for Begin<'_, K, V
                 .change_loads(|loads| loads.add(Arc::clone(&load)));
             load
         };
-        if let Some(node) = over.filter(|_| self.ask.reloads()) {
+        if let Some(node) = over.filter(|_| ask.reloads()) {
             // When the right to reload can be taken again.
             let most = self.core.lifetimes.limits.load_timeout;
             let most = most.unwrap_or(Duration::from_nanos(MAX_LIFETIME_NANOS));

@@ -28,8 +28,9 @@ type KeyRun<'a, K, V, S, O> = (K, Run<K, V, &'a Core<K, V, S>, O>);
 
 /// A key of a cache, and what to do with its entry; from [`Cache::entry`].
 ///
-/// At most one closure runs for a key at any time, whatever the method. The methods `or_*` make a
-/// value if the key has none; calls that come meanwhile share it, as with
+/// At most one closure runs for a key at any time, whatever the method. (A second one may run
+/// beside the closure of a load that a write has revoked, or that is overdue.) The methods `or_*`
+/// make a value if the key has none; calls that come meanwhile share it, as with
 /// [`get_with`](Cache::get_with). The methods `and_*` see the live entry and change it; they take
 /// turns, the longest-waiting call first.
 ///
@@ -128,8 +129,8 @@ fn apply<K: CacheKey, V: CacheValue, S: BuildHasher, X>(
 ) -> Result<CompResult<K, V>, X> {
     let (guard, seen, made) = match run {
         Ok(led) => led,
-        Err(Claim::Busy(seen)) => return Ok(unchanged(key, seen)),
-        Err(_) => unreachable!("it waits for its turn"),
+        Err(Claim::Value(seen)) => return Ok(unchanged(key, Some(seen))),
+        Err(_) => return Ok(unchanged(key, None)),
     };
     // Hands the key on, if the closure failed.
     Ok(match made? {
@@ -199,8 +200,12 @@ where
         }
     }
 
-    fn claimant(self, ask: Request) -> KeyClaimant<'a, K, V, S> {
+    fn claimant(self, want: Want, may_wait: bool) -> KeyClaimant<'a, K, V, S> {
         let (core, key) = (self.cache.core(), self.key.into_owned());
+        let ask = Request {
+            may_wait,
+            ..Request::of(want)
+        };
         (key.clone(), Claimant::new(core, core.hash(&key), key, ask))
     }
 
@@ -209,7 +214,7 @@ where
     #[track_caller]
     fn load(
         self,
-        ask: Request,
+        want: Want,
         mut keeps: impl FnMut(&V) -> bool,
         make: impl FnOnce() -> Made<V>,
     ) -> Result<Entry<K, V>, Outcome<V>> {
@@ -217,7 +222,7 @@ where
             Ok(entry) => return Ok(entry),
             Err(selector) => selector,
         };
-        let (key, mut claimant) = selector.claimant(ask);
+        let (key, mut claimant) = selector.claimant(want, true);
         let run = claimant.run_here(|seen| match seen {
             Some(seen) if keeps(&seen.value) => Err(Outcome::Nothing),
             _ => make(),
@@ -228,7 +233,7 @@ where
     /// The same as a task; `made` says what the output of the future means.
     async fn load_async<F: Future>(
         self,
-        ask: Request,
+        want: Want,
         mut keeps: impl FnMut(&V) -> bool,
         init: impl FnOnce() -> F,
         made: impl FnOnce(F::Output) -> Made<V>,
@@ -237,7 +242,7 @@ where
             Ok(entry) => return Ok(entry),
             Err(selector) => selector,
         };
-        let (key, mut claimant) = selector.claimant(ask);
+        let (key, mut claimant) = selector.claimant(want, true);
         let make = |seen: Option<&Keyless<V>>| {
             let keep = seen.is_some_and(|seen| keeps(&seen.value));
             async move {
@@ -258,7 +263,7 @@ where
         may_wait: bool,
         f: impl FnOnce(Option<Entry<K, V>>) -> O,
     ) -> KeyRun<'a, K, V, S, O> {
-        let (key, mut claimant) = self.claimant(Request::turn(may_wait));
+        let (key, mut claimant) = self.claimant(Want::OwnTurn, may_wait);
         let run = claimant.run_here(|seen| f(seen.map(|seen| seen.clone().with_key(key.clone()))));
         (key, run)
     }
@@ -269,7 +274,7 @@ where
         may_wait: bool,
         f: impl FnOnce(Option<Entry<K, V>>) -> F,
     ) -> KeyRun<'a, K, V, S, F::Output> {
-        let (key, mut claimant) = self.claimant(Request::turn(may_wait));
+        let (key, mut claimant) = self.claimant(Want::OwnTurn, may_wait);
         let make =
             |seen: Option<&Keyless<V>>| f(seen.map(|seen| seen.clone().with_key(key.clone())));
         let run = claimant.run(make).await;
@@ -281,6 +286,11 @@ where
     /// # Panics
     ///
     /// As [`or_insert_with`](Self::or_insert_with).
+    ///
+    /// # Cost
+    ///
+    /// A hit costs a [`get_ref`](Cache::get_ref) and clones of key and value; a miss, what one of
+    /// [`get_with`](Cache::get_with) costs.
     ///
     /// ```
     /// let cache: wheelhouse::Cache<&str, u32> = wheelhouse::Cache::new(100);
@@ -299,6 +309,11 @@ where
     /// # Panics
     ///
     /// As [`or_insert_with`](Self::or_insert_with).
+    ///
+    /// # Cost
+    ///
+    /// A hit costs a [`get_ref`](Cache::get_ref) and clones of key and value; a miss, what one of
+    /// [`get_with`](Cache::get_with) costs.
     ///
     /// ```
     /// let cache = wheelhouse::Cache::new(100);
@@ -320,13 +335,18 @@ where
     ///
     /// As `get_with`.
     ///
+    /// # Cost
+    ///
+    /// A hit costs a [`get_ref`](Cache::get_ref) and clones of key and value; a miss, what one of
+    /// [`get_with`](Cache::get_with) costs.
+    ///
     /// ```
     /// let cache = wheelhouse::Cache::new(100);
     /// assert_eq!(cache.entry("k").or_insert_with(|| 1).into_value(), 1);
     /// ```
     #[track_caller]
     pub fn or_insert_with(self, init: impl FnOnce() -> V) -> Entry<K, V> {
-        sure(self.load(Request::value(Want::Value), |_| true, || of_value(init())))
+        sure(self.load(Want::Value, |_| true, || of_value(init())))
     }
 
     /// As [`or_insert_with`](Self::or_insert_with), with a lifetime that `init` knows: the entry
@@ -335,6 +355,11 @@ where
     /// # Panics
     ///
     /// As [`get_with`](Cache::get_with).
+    ///
+    /// # Cost
+    ///
+    /// A hit costs a [`get_ref`](Cache::get_ref) and clones of key and value; a miss, what one of
+    /// [`get_with`](Cache::get_with) costs.
     ///
     /// ```
     /// use std::time::Duration;
@@ -345,11 +370,11 @@ where
     /// ```
     #[track_caller]
     pub fn or_insert_with_ttl(self, init: impl FnOnce() -> (V, Duration)) -> Entry<K, V> {
-        sure(self.load(Request::value(Want::Value), |_| true, || of_pair(init())))
+        sure(self.load(Want::Value, |_| true, || of_pair(init())))
     }
 
-    /// The key's entry. If there is none, or `replace_if` returns true for its value, a new entry
-    /// with the value of `init`.
+    /// Returns the key's entry. If there is none, or `replace_if` returns true for its value,
+    /// stores and returns a new entry with the value of `init`.
     ///
     /// `replace_if` may be asked more than once: about each value that it would replace. If the key
     /// is written while `init` runs, this returns what [`or_insert_with`](Self::or_insert_with)
@@ -380,7 +405,7 @@ where
         mut replace_if: impl FnMut(&V) -> bool,
     ) -> Entry<K, V> {
         let keeps = |value: &V| !replace_if(value);
-        sure(self.load(Request::turn(true), keeps, || of_value(init())))
+        sure(self.load(Want::OwnTurn, keeps, || of_value(init())))
     }
 
     /// As [`or_insert_with`](Self::or_insert_with), if `init` makes a value.
@@ -388,6 +413,11 @@ where
     /// # Panics
     ///
     /// As [`get_with`](Cache::get_with).
+    ///
+    /// # Cost
+    ///
+    /// A hit costs a [`get_ref`](Cache::get_ref) and clones of key and value; a miss, what one of
+    /// [`get_with`](Cache::get_with) costs.
     ///
     /// ```
     /// let cache: wheelhouse::Cache<&str, u32> = wheelhouse::Cache::new(100);
@@ -398,12 +428,8 @@ where
         self,
         init: impl FnOnce() -> Option<V>,
     ) -> Option<Entry<K, V>> {
-        self.load(
-            Request::value(Want::Optional),
-            |_| true,
-            || of_option(init()),
-        )
-        .ok()
+        self.load(Want::Optional, |_| true, || of_option(init()))
+            .ok()
     }
 
     /// As [`or_insert_with`](Self::or_insert_with), if `init` succeeds.
@@ -415,6 +441,11 @@ where
     /// # Panics
     ///
     /// As [`get_with`](Cache::get_with).
+    ///
+    /// # Cost
+    ///
+    /// A hit costs a [`get_ref`](Cache::get_ref) and clones of key and value; a miss, what one of
+    /// [`get_with`](Cache::get_with) costs.
     ///
     /// ```
     /// let cache: wheelhouse::Cache<&str, u32> = wheelhouse::Cache::new(100);
@@ -429,11 +460,7 @@ where
     where
         E: Send + Sync + 'static,
     {
-        or_error(self.load(
-            Request::value(fallible::<E>()),
-            |_| true,
-            || of_result(init()),
-        ))
+        or_error(self.load(fallible::<E>(), |_| true, || of_result(init())))
     }
 
     /// As [`or_insert_with`](Self::or_insert_with), with a closure that returns a future.
@@ -441,6 +468,11 @@ where
     /// # Panics
     ///
     /// As [`get_with_async`](Cache::get_with_async).
+    ///
+    /// # Cost
+    ///
+    /// A hit costs a [`get_ref`](Cache::get_ref) and clones of key and value; a miss, what one of
+    /// [`get_with`](Cache::get_with) costs.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -454,10 +486,7 @@ where
     where
         F: Future<Output = V>,
     {
-        sure(
-            self.load_async(Request::value(Want::Value), |_| true, init, of_value)
-                .await,
-        )
+        sure(self.load_async(Want::Value, |_| true, init, of_value).await)
     }
 
     /// As [`or_insert_with_ttl`](Self::or_insert_with_ttl), with a closure that returns a future.
@@ -465,6 +494,11 @@ where
     /// # Panics
     ///
     /// As [`get_with_async`](Cache::get_with_async).
+    ///
+    /// # Cost
+    ///
+    /// A hit costs a [`get_ref`](Cache::get_ref) and clones of key and value; a miss, what one of
+    /// [`get_with`](Cache::get_with) costs.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -481,10 +515,7 @@ where
     where
         F: Future<Output = (V, Duration)>,
     {
-        sure(
-            self.load_async(Request::value(Want::Value), |_| true, init, of_pair)
-                .await,
-        )
+        sure(self.load_async(Want::Value, |_| true, init, of_pair).await)
     }
 
     /// As [`or_insert_with_if`](Self::or_insert_with_if), with a closure `init` that returns a
@@ -493,6 +524,11 @@ where
     /// # Panics
     ///
     /// As [`get_with_async`](Cache::get_with_async), and if `replace_if` does.
+    ///
+    /// # Cost
+    ///
+    /// A hit costs a [`get_ref`](Cache::get_ref) and clones of key and value; a miss, what one of
+    /// [`get_with`](Cache::get_with) costs.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -513,10 +549,7 @@ where
         F: Future<Output = V>,
     {
         let keeps = |value: &V| !replace_if(value);
-        sure(
-            self.load_async(Request::turn(true), keeps, init, of_value)
-                .await,
-        )
+        sure(self.load_async(Want::OwnTurn, keeps, init, of_value).await)
     }
 
     /// As [`or_optionally_insert_with`](Self::or_optionally_insert_with), with a closure that
@@ -525,6 +558,11 @@ where
     /// # Panics
     ///
     /// As [`get_with_async`](Cache::get_with_async).
+    ///
+    /// # Cost
+    ///
+    /// A hit costs a [`get_ref`](Cache::get_ref) and clones of key and value; a miss, what one of
+    /// [`get_with`](Cache::get_with) costs.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -541,7 +579,7 @@ where
     where
         F: Future<Output = Option<V>>,
     {
-        self.load_async(Request::value(Want::Optional), |_| true, init, of_option)
+        self.load_async(Want::Optional, |_| true, init, of_option)
             .await
             .ok()
     }
@@ -555,6 +593,11 @@ where
     /// # Panics
     ///
     /// As [`get_with_async`](Cache::get_with_async).
+    ///
+    /// # Cost
+    ///
+    /// A hit costs a [`get_ref`](Cache::get_ref) and clones of key and value; a miss, what one of
+    /// [`get_with`](Cache::get_with) costs.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -573,7 +616,7 @@ where
         F: Future<Output = Result<V, E>>,
     {
         or_error(
-            self.load_async(Request::value(fallible::<E>()), |_| true, init, of_result)
+            self.load_async(fallible::<E>(), |_| true, init, of_result)
                 .await,
         )
     }
@@ -612,6 +655,10 @@ where
     /// # Panics
     ///
     /// As [`get_with_async`](Cache::get_with_async).
+    ///
+    /// # Cost
+    ///
+    /// As [`and_upsert_with`](Self::and_upsert_with).
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -673,6 +720,10 @@ where
     /// # Panics
     ///
     /// As [`get_with_async`](Cache::get_with_async).
+    ///
+    /// # Cost
+    ///
+    /// As [`and_upsert_with`](Self::and_upsert_with).
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -736,6 +787,10 @@ where
     ///
     /// As [`get_with_async`](Cache::get_with_async).
     ///
+    /// # Cost
+    ///
+    /// As [`and_upsert_with`](Self::and_upsert_with).
+    ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() {
@@ -769,6 +824,10 @@ where
     ///
     /// If `f`, or other user code that an insert runs, panics.
     ///
+    /// # Cost
+    ///
+    /// As [`and_upsert_with`](Self::and_upsert_with).
+    ///
     /// ```
     /// use wheelhouse::compute::{CompResult, Op};
     ///
@@ -798,7 +857,11 @@ where
     ///
     /// # Panics
     ///
-    /// As [`get_with_async`](Cache::get_with_async).
+    /// As [`and_try_compute_if_nobody_else`](Self::and_try_compute_if_nobody_else).
+    ///
+    /// # Cost
+    ///
+    /// As [`and_upsert_with`](Self::and_upsert_with).
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]

@@ -32,9 +32,10 @@ fn value<V>(outcome: Result<Box<Keyless<V>>, Outcome<V>>) -> Result<V, Outcome<V
 
 /// # Loading
 ///
-/// At most one closure runs for a key at a time. Calls for the same key, of whichever method, wait
-/// for its outcome and share it. A write of the key (`insert`, `invalidate`, `remove`, …) never
-/// waits for a load: it revokes the load, whose value is then not stored.
+/// At most one closure runs for a key at a time, except beside that of a load which a write has
+/// revoked or which is overdue. Calls for the same key, of whichever method, wait for its outcome
+/// and share it. A write of the key (`insert`, `invalidate`, `remove`, …) never waits for a load:
+/// it revokes the load, whose value is then not stored.
 impl<K, V, S> Cache<K, V, S>
 where
     K: Hash + Eq + Clone + Send + Sync + 'static,
@@ -65,7 +66,7 @@ where
         want: Want,
         make: impl FnOnce(Option<&Keyless<V>>) -> Made<V>,
     ) -> Result<V, Outcome<V>> {
-        let mut claimant = Claimant::new(self.core(), hash, key, Request::value(want));
+        let mut claimant = Claimant::new(self.core(), hash, key, Request::of(want));
         value(conclude(claimant.run_here(make)))
     }
 
@@ -87,8 +88,7 @@ where
                 if let Some(value) = Cloned::look_up_hashed(core, hash, key.query()) {
                     break 'found Ok(value);
                 }
-                let mut claimant =
-                    Claimant::new(core, hash, key.into_owned(), Request::value(want));
+                let mut claimant = Claimant::new(core, hash, key.into_owned(), Request::of(want));
                 // SAFETY: this block has captured `init`, and is itself pinned while it runs. It
                 // neither moves `init` nor names it again, so `init` stays where it is until it is
                 // dropped there.

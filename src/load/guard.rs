@@ -7,7 +7,7 @@
 //! to another thread (a [`Lease`](crate::Lease), a reload).
 
 use super::key::{CacheKey, CacheValue};
-use super::state::{Load, Outcome, Phase, Rest, RevokedBy, wake_all};
+use super::state::{Load, Outcome, Rest, RevokedBy, wake_all};
 use super::wait::Leading;
 use crate::compute::Entry;
 use crate::contain::contain;
@@ -65,11 +65,11 @@ pub(crate) struct Guard<K, V, H: Home<K, V>> {
     /// Whether the key was absent when the run began.
     pub(super) absent: bool,
     /// What waiters get if this is dropped; without it, the next of them leads.
-    pub(super) on_drop: Option<OnDrop<K, V, H::Hasher>>,
+    pub(super) on_drop: Option<OnDrop<K, V, H>>,
 }
 
-/// Says what waiters get of a guard that was dropped; the cache is `None` if it is gone.
-pub(crate) type OnDrop<K, V, S> = fn(Option<&Core<K, V, S>>, &Load<K, V>) -> Outcome<V>;
+/// Says what waiters get of a guard that was dropped.
+pub(crate) type OnDrop<K, V, H> = fn(&Guard<K, V, H>) -> Outcome<V>;
 
 /// The guard of a call.
 pub(crate) type CallGuard<'a, K, V, S> = Guard<K, V, &'a Core<K, V, S>>;
@@ -174,10 +174,6 @@ impl<K, V, H: Home<K, V>> Guard<K, V, H> {
         }
     }
 
-    pub(super) fn home(&self) -> &H {
-        &self.home
-    }
-
     pub(crate) fn load(&self) -> &Arc<Load<K, V>> {
         &self.load
     }
@@ -233,24 +229,14 @@ impl<K, V, H: Home<K, V>> Guard<K, V, H> {
         };
         self.note_end(&core, failed);
         let load = &self.load;
-        if !load.is_current() && load.revoked().is_none() {
-            // Sealed: it has left the table, and no other call can change it.
-            return wake_all(load.end(outcome, 0).0);
-        }
         // If the ticker panics, waiters must be woken all the same.
         let now = contain(|| core.load_clock()).unwrap_or(0);
         let mut shard = core.shared.map.lock(load.hash);
         let (wakers, failure) = load.end(outcome, now);
-        let (goes_on, rests) = (load.is_current(), load.phase() == Phase::Resting);
-        if !goes_on {
-            shard.change_loads(|loads| loads.remove(load));
-        }
-        let forgotten = rests.then(|| shard.change_loads(|loads| loads.rest(load)));
+        let forgotten = shard.change_loads(|loads| loads.ended(load));
         drop(shard);
         drop((forgotten, failure));
-        if goes_on && !rests {
-            core.watch_load(load, now);
-        }
+        core.watch_load(load);
         wake_all(wakers);
     }
 
@@ -276,7 +262,7 @@ impl<K, V, H: Home<K, V>> Guard<K, V, H> {
     #[inline(never)]
     fn end_dropped(&mut self) {
         let outcome = match self.on_drop {
-            Some(on_drop) => on_drop(self.core().as_deref(), &self.load),
+            Some(on_drop) => on_drop(self),
             None => Outcome::Nothing,
         };
         self.remember(&outcome);

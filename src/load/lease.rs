@@ -232,6 +232,10 @@ where
     /// Never panics for a deadlock: a call that would wait for a load of its own thread returns
     /// [`Busy`](Leased::Busy) at once.
     ///
+    /// # Panics
+    ///
+    /// If the key's `Hash`, `Eq` or `Clone`, or the value's `Clone`, panics.
+    ///
     /// # Cost
     ///
     /// As [`lease`](Self::lease).
@@ -249,10 +253,14 @@ where
         // `None`, which means no limit, if the time is too far away for an `Instant`.
         let until = Instant::now().checked_add(wait);
         let leased = block_until(self.lease_as(key, !wait.is_zero()), until);
-        leased.ok().flatten().unwrap_or(Leased::Busy)
+        leased.unwrap_or(Leased::Busy)
     }
 
     /// As [`lease`](Self::lease), for tasks.
+    ///
+    /// # Panics
+    ///
+    /// As [`get_with_async`](Cache::get_with_async).
     ///
     /// # Cost
     ///
@@ -281,14 +289,14 @@ where
         }
         let ask = Request {
             may_wait,
-            ..Request::value(Want::Value)
+            ..Request::of(Want::Value)
         };
         // As a call of this handle, not of the lease: user code runs outside of the cache's gate.
         let mut claimant = Claimant::new(core, hash, key, ask);
         match poll_fn(|cx| claimant.poll_claim(cx)).await {
             Claim::Value(seen) => Leased::Found(seen.value),
             Claim::Failed(_) => unreachable!("it accepts values only"),
-            Claim::Busy(_) => Leased::Busy,
+            Claim::Busy => Leased::Busy,
             Claim::Guard(guard, _) => {
                 // No thread runs it for now.
                 guard.load().set_leader(0);

@@ -34,10 +34,9 @@
 //! | an explicit write | no longer current | no longer current; waiters for a turn look again | Over: all look again | – |
 //! | it is overdue, a call claims | a new load; all look again | a new load; all look again | a new load; all look again | – |
 //!
-//! A load that has failed may be *Resting* in the place of Over: its failure is remembered for a
-//! time, if the cache has `failure_backoff`. It stays current. The next call that claims the key
-//! takes it over; `LoadingCache` returns the failure before it claims. A write revokes it, and then
-//! it is Over.
+//! A load that has failed may *rest*: it is Over but stays current, and its failure is remembered
+//! for a time, if the cache has `failure_backoff`. The next call that claims the key takes it over;
+//! `LoadingCache` returns the failure before it claims. A write revokes it, as any load.
 //!
 //! Beside its state, a load is *current* until a write revokes it, a newer load replaces it, or its
 //! last run has ended. Only a current load stores its value, takes new waiters, or gets another
@@ -87,8 +86,8 @@ pub(crate) mod wait;
 pub use entry::{EntrySelector, RefEntrySelector};
 pub use lease::{Filled, Lease, Leased};
 
-pub(crate) use bulk::{Keys, wrong_number_of_values};
+pub(crate) use bulk::{Keys, load_together};
 pub(crate) use claim::{Claim, Claimant, Over, Request};
-pub(crate) use guard::{Guard, Home, Keyless, OnDrop, OwnedGuard};
+pub(crate) use guard::{Guard, Home, Keyless, OwnedGuard};
 pub(crate) use key::{CacheHasher, CacheKey, CacheValue};
-pub(crate) use run::{Made, conclude_all, error_of, fallible, lead};
+pub(crate) use run::{error_of, fallible, lead};

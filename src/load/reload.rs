@@ -1,59 +1,51 @@
 //! Reloads: loads over live entries, by guards that keep no cache alive.
 
-use super::guard::{Guard, Home, Keyless, OnDrop, Revoked};
+use super::guard::{Guard, Home, Keyless, OnDrop};
 use super::key::{CacheKey, CacheValue};
-use super::state::{Load, Outcome, Phase};
+use super::state::Phase;
 use crate::contain::contain;
-use crate::maintenance::WriteOutcome;
-use crate::node::NodePtr;
-use crate::operations::{Core, FromLoad, LifetimeSource, NextRefresh, set_refresh};
+use crate::operations::FromLoad;
 use crate::refresh::usual_pause;
 use crate::stats::Count;
-use crate::time::{self, NEVER};
+use crate::stripe::thread_number;
+use crate::time;
 use std::hash::BuildHasher;
-use std::sync::Arc;
 use std::time::Duration;
 
 impl<K, V, H: Home<K, V>> Guard<K, V, H> {
     /// The guard of a load in the background, which no thread runs for now. `on_drop` says what
     /// waiters share if it is dropped.
-    pub(crate) fn in_background(mut self, on_drop: OnDrop<K, V, H::Hasher>) -> Self {
+    pub(crate) fn in_background(mut self, on_drop: OnDrop<K, V, H>) -> Self {
         self.load().set_leader(0);
         self.on_drop = Some(on_drop);
         self
     }
 
-    /// The load waits for a thread from now on. The thread that [takes it](Self::of_queued) leads,
-    /// or a call that takes it over.
-    pub(crate) fn into_queue(mut self) -> Arc<Load<K, V>> {
+    /// The load waits for a thread from now on. The thread that [takes it](Self::take_queued)
+    /// leads, or a call that takes it over. Until then the drop of the guard ends nothing.
+    pub(crate) fn into_queue(mut self) -> Self {
         self.ended = true;
         self.load().queue();
-        Arc::clone(self.load())
+        self
     }
 
-    /// The guard of a load that waits for a thread; `None` if another call has taken it over, or
-    /// its run would be of no use.
-    pub(crate) fn of_queued(
-        home: H,
-        load: &Arc<Load<K, V>>,
-        on_drop: OnDrop<K, V, H::Hasher>,
-    ) -> Option<Self> {
+    /// The guard of a load that has waited for a thread; `None` if another call has taken it over,
+    /// or its run would be of no use.
+    pub(crate) fn take_queued(mut self) -> Option<Self> {
         // Its time begins in the same step: else it could be judged by how long it has waited.
         // The ticker may panic.
-        let now = contain(|| home.visit().map(|core| core.shared.clock.now()));
-        if !load.take_lead(Phase::Queued, now.flatten().unwrap_or_else(|| load.began())) {
-            return None;
-        }
-        let mut guard = Self::new(home, Arc::clone(load)).in_background(on_drop);
-        guard.runs = true;
-        if load.is_wanted() {
-            return Some(guard);
+        let now = contain(|| self.core().map(|core| core.shared.clock.now()));
+        let now = now.flatten().unwrap_or_else(|| self.load().began());
+        (self.load()).take_lead(|phase| phase == Phase::Queued, now)?;
+        (self.runs, self.ended) = (true, false);
+        if self.load().is_wanted() {
+            return Some(self);
         }
         // It was revoked before its run, which is no failure.
-        if let Some(core) = guard.core() {
+        if let Some(core) = self.core() {
             core.shared.count(Count::DiscardedLoads);
         }
-        guard.keep();
+        self.keep();
         None
     }
 
@@ -65,11 +57,12 @@ impl<K, V, H: Home<K, V>> Guard<K, V, H> {
     /// Starts the run, and its time: waiting for a thread or a task does not count. False if the
     /// cache is gone.
     pub(crate) fn begin_run(&self) -> bool {
+        // User code runs from now on: it must not wait for this load.
+        self.load().set_leader(thread_number());
         let core = self.core();
         if let Some(core) = &core {
-            let now = core.shared.clock.now();
-            self.load().set_began(now);
-            core.watch_load(self.load(), now);
+            self.load().set_began(core.shared.clock.now());
+            core.watch_load(self.load());
         }
         core.is_some()
     }
@@ -87,101 +80,32 @@ impl<K, V, H: Home<K, V>> Guard<K, V, H> {
             lifetime,
             refresh,
             reload: self.is_reload(),
+            unchanged: false,
             took: Duration::from_nanos(time::elapsed(ended, began)),
         }
     }
 }
 
 impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Guard<K, V, H> {
-    /// The value that a reload starts from, and the lifetime that it has again if it is unchanged;
-    /// `None` if this is no reload, the key has no value, or the cache is gone.
-    pub(crate) fn old(&self) -> Option<(Box<Keyless<V>>, Option<Duration>)> {
+    /// The value that a reload starts from, with the lifetime that it has again if it is unchanged
+    /// as the time left; `None` if this is no reload, the key has no value, or the cache is gone.
+    pub(crate) fn old(&self) -> Option<Box<Keyless<V>>> {
         let core = self.core().filter(|_| self.is_reload())?;
         let (load, shared) = (self.load(), &core.shared);
         let pin = shared.pin();
         let hit = shared.find_live(load.hash, load.key(), &pin)?;
-        let lifetime = core.lifetimes.lifetime_of_unchanged(hit.node);
-        Some((Keyless::of_node(shared, hit.node), lifetime))
+        let mut old = Keyless::made(hit.node.value().clone());
+        old.left = core.lifetimes.lifetime_of_unchanged(hit.node);
+        Some(old)
     }
 
-    /// Ends a load or a reload that has failed.
-    pub(crate) fn give_up(self, failure: &Outcome<V>) {
-        if let Some(core) = self.core() {
-            // Before the failure is published: a caller that hears of it sees the next moment.
-            core.back_off(self.load());
-        }
-        self.fail(failure);
-    }
-
-    /// Ends a reload that left the value unchanged: the entry's deadlines move as an update moves
-    /// them. An entry that has expired meanwhile comes back.
-    pub(crate) fn unchanged(mut self, mut old: Box<Keyless<V>>, from: FromLoad) {
-        (old.left, old.stored) = (None, false);
-        let Some(core) = self.core() else {
-            drop(self.discard(None, old));
+    /// If this is a reload: it has failed, and the policy says when it is tried again.
+    pub(crate) fn back_off(&self) {
+        let load = self.load();
+        let (Some(until), Some(core)) = (load.reload_until(), self.core()) else {
             return;
         };
-        let (load, shared) = (self.load(), &core.shared);
-        // The time, the deadline that the policies have seen (`None` if they are asked no more, and
-        // any will do), and what they want.
-        type Plan = (u64, Option<u64>, (u64, u64, Option<NextRefresh>));
-        let ask = |found: Option<NodePtr<K, V>>, last: Option<Plan>| {
-            // While it is current no write comes, so only expiry or eviction takes the node away.
-            if !load.is_current() {
-                return Err(Err(Revoked));
-            }
-            let now = shared.clock.now();
-            let now = now + u64::from(now == NEVER);
-            let live = found.and_then(|node| Some((node, node.deadline_if_live(now)?)));
-            let (node, deadline) = live.ok_or(Ok(None))?;
-            let asked = || (Some(deadline), core.ask_of_unchanged(node, from, now));
-            let (judged, wants) = last.map_or_else(asked, |(.., wants)| (None, wants));
-            Ok((now, judged, wants))
-        };
-        let moved = shared.change(load.hash, load.key(), ask, |plan, place, hold| {
-            if !load.is_current() {
-                return Ok(Err(Revoked));
-            }
-            let Some(node) = place.node() else {
-                return Ok(Ok(None));
-            };
-            let (now, judged, (own, wanted, refresh)) = plan;
-            let judged = judged.unwrap_or_else(|| node.deadline());
-            if time::is_due(now, judged) {
-                return Err(plan);
-            }
-            // Before the deadline, as a reader expects.
-            let former = node.written();
-            node.set_written(now);
-            if !hold.shard.move_deadline(node, judged, own, wanted) {
-                node.set_written(former);
-                return Err(plan);
-            }
-            set_refresh(node, refresh);
-            hold.shard.change_loads(|loads| loads.seal(load));
-            let outcome = WriteOutcome::of_change(&hold.shard, wanted, Some(now));
-            Ok(Ok(Some((wanted, outcome))))
-        });
-        match moved {
-            Err(Revoked) => drop(self.discard(Some(&core), old)),
-            Ok(None) => drop(self.fill(old, LifetimeSource::Loaded(from))),
-            Ok(Some((deadline, outcome))) => {
-                old.stored = true;
-                // The value moves to the calls that share it, from box to box.
-                self.end(&Outcome::Value(Arc::from(old), deadline), false);
-                core.maintenance.after_write(&core.shared, outcome);
-            }
-        }
-    }
-}
-
-impl<K: Eq + 'static, V: 'static, S> Core<K, V, S> {
-    /// A reload has failed: the policy says when it is tried again.
-    pub(crate) fn back_off(&self, load: &Load<K, V>) {
-        let Some(until) = load.reload_until() else {
-            return;
-        };
-        let shared = &self.shared;
+        let shared = &core.shared;
         shared.count(Count::FailedReloads);
         if load.revoked().is_some() {
             // What the key has now is not what this reload began from.
@@ -191,7 +115,7 @@ impl<K: Eq + 'static, V: 'static, S> Core<K, V, S> {
         let Some(hit) = shared.find_live(load.hash, load.key(), &pin) else {
             return;
         };
-        let (Some(refresh), Some(policy)) = (hit.node.refresh(), &self.refresh) else {
+        let (Some(refresh), Some(policy)) = (hit.node.refresh(), &core.refresh) else {
             return;
         };
         let failures = refresh.failures().saturating_add(1);

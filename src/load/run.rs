@@ -10,14 +10,12 @@ use super::guard::{Guard, Home, Keyless};
 use super::key::{CacheKey, CacheValue};
 use super::state::{Outcome, Want};
 use super::wait::{Leading, block_on, in_loader};
-use crate::contain::contain;
 use crate::operations::LifetimeSource;
 use crate::stripe::thread_number;
 use std::any::{Any, TypeId};
 use std::future::{Future, poll_fn};
 use std::hash::BuildHasher;
 use std::iter;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,12 +25,7 @@ use std::time::Duration;
 pub(crate) type Run<K, V, H, O> =
     Result<(Guard<K, V, H>, Option<Box<Keyless<V>>>, O), Claim<K, V, H>>;
 
-impl<K, V, H> Claimant<K, V, H>
-where
-    K: CacheKey,
-    V: CacheValue,
-    H: Home<K, V, Hasher: BuildHasher>,
-{
+impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Claimant<K, V, H> {
     /// Claims the key; if the call leads, runs its code: the future that `make` makes. That is
     /// dropped before the guard: the old leader's code has ended when the next leader starts.
     // An `async fn` would have room for its arguments twice.
@@ -117,31 +110,6 @@ pub(crate) fn conclude<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHa
         Err(Claim::Value(seen)) => Ok(seen),
         Err(Claim::Failed(failure)) => Err(failure),
         Err(_) => unreachable!("a call that waits gets a value, a failure, or the lead"),
-    }
-}
-
-/// Ends the loads of one call by what `made` makes of the answers beside their guards, and tells
-/// each value, with its place. User code that panics about one of them does not keep the others
-/// from their values: the first panic goes on when all have ended.
-pub(crate) fn conclude_all<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>, T>(
-    loads: impl IntoIterator<Item = (usize, Guard<K, V, H>, T)>,
-    made: impl Fn(&Guard<K, V, H>, T) -> Made<V>,
-    mut tell: impl FnMut(usize, Option<V>),
-) {
-    let mut panicked = None;
-    for (place, guard, answer) in loads {
-        let end = || {
-            let made = made(&guard, answer);
-            conclude(Ok((guard, None, made)))
-        };
-        match catch_unwind(AssertUnwindSafe(end)) {
-            Ok(ended) => tell(place, ended.ok().map(|seen| seen.value)),
-            Err(panic) if panicked.is_none() => panicked = Some(panic),
-            Err(panic) => _ = contain(|| drop(panic)),
-        }
-    }
-    if let Some(panic) = panicked {
-        resume_unwind(panic);
     }
 }
 

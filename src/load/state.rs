@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::task::Waker;
 
 /// Which outcomes of another call's run a waiter accepts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Want {
     /// A value.
     Value,
@@ -56,6 +56,7 @@ impl Want {
 /// said about it.
 pub(crate) type Outcome<V> = OutcomeOf<Arc<Entry<(), V>>>;
 
+/// Generic, so that it is `Clone` whatever the value.
 #[derive(Clone, Debug)]
 pub(crate) enum OutcomeOf<T> {
     /// With the deadline of the entry: the time that it has left counts from when a call takes it.
@@ -136,7 +137,7 @@ struct State<V> {
     sealed: bool,
     revoked: Option<RevokedBy>,
     /// The calls that wait, in their order: a queue for each kind of call. Kinds are few.
-    queues: Vec<(Want, Queue)>,
+    queues: BTreeMap<Want, Queue>,
     /// The verdicts that have yet to be fetched.
     told: BTreeMap<Ticket, Verdict<V>>,
 }
@@ -154,10 +155,10 @@ pub(crate) struct Rest<V> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
     Queued,
-    Resting,
     Led,
     /// This waiter has been told to lead, and has yet to claim the key again.
     Offered(Ticket),
+    /// If the load is current all the same, it rests: its failure is remembered.
     Over,
 }
 
@@ -166,25 +167,20 @@ type Queue = BTreeMap<Ticket, Option<Waker>>;
 
 impl<V> State<V> {
     fn waiter(&mut self, ticket: Ticket) -> Option<&mut Option<Waker>> {
-        (self.queues.iter_mut()).find_map(|(_, queue)| queue.get_mut(&ticket))
+        (self.queues.values_mut()).find_map(|queue| queue.get_mut(&ticket))
     }
 
-    fn queue_of(&mut self, want: Want) -> &mut Queue {
-        let at = self.queues.iter().position(|(kind, _)| *kind == want);
-        let at = at.unwrap_or_else(|| {
-            self.queues.push((want, Queue::new()));
-            self.queues.len() - 1
-        });
-        &mut self.queues[at].1
+    fn add_waiter(&mut self, want: Want, ticket: Ticket, waker: Option<Waker>) {
+        (self.queues.entry(want).or_default()).insert(ticket, waker);
     }
 
     fn take_waiter(&mut self, ticket: Ticket) -> Option<Option<Waker>> {
-        (self.queues.iter_mut()).find_map(|(_, queue)| queue.remove(&ticket))
+        (self.queues.values_mut()).find_map(|queue| queue.remove(&ticket))
     }
 
     /// The longest-waiting waiter.
     fn first(&self) -> Option<Ticket> {
-        let firsts = (self.queues.iter()).filter_map(|(_, queue)| queue.first_key_value());
+        let firsts = (self.queues.values()).filter_map(BTreeMap::first_key_value);
         firsts.map(|(&ticket, _)| ticket).min()
     }
 
@@ -226,7 +222,7 @@ impl<K, V> Load<K, V> {
                 rest: None,
                 sealed: false,
                 revoked: None,
-                queues: Vec::new(),
+                queues: BTreeMap::new(),
                 told: BTreeMap::new(),
             }),
         }
@@ -333,10 +329,18 @@ impl<K, V> Load<K, V> {
         self.state().rest.as_ref().map_or(0, |rest| rest.failures)
     }
 
-    /// The failure of an earlier run that is remembered at `now`, if a call accepts it. For a load
+    /// The failure of an earlier run that is remembered at `now`, if a call accepts it. Of a load
     /// that rests, or whose lead is offered to that call.
-    pub(crate) fn remembered(&self, now: u64, want: Want) -> Option<Outcome<V>> {
+    pub(crate) fn remembered(
+        &self,
+        now: u64,
+        want: Want,
+        ticket: Option<Ticket>,
+    ) -> Option<Outcome<V>> {
         let state = self.state();
+        if state.phase != Phase::Over && Some(state.phase) != ticket.map(Phase::Offered) {
+            return None;
+        }
         let rest = (state.rest.as_ref()).filter(|rest| !time::is_due(now, rest.until))?;
         (want.accepts(&rest.outcome)).then(|| rest.outcome.clone())
     }
@@ -351,16 +355,14 @@ impl<K, V> Load<K, V> {
         self.is_current() || self.has_waiters()
     }
 
-    /// Takes the lead of a load that has none at work, but this `phase`: a run begins at `now`.
-    /// True for the first that asks; false also if the load has come into another phase since.
-    pub(crate) fn take_lead(&self, phase: Phase, now: u64) -> bool {
+    /// Takes the lead of a load that is in a phase in which it has no leader at work, as `is_free`
+    /// says: a run begins at `now`. Returns that phase.
+    pub(crate) fn take_lead(&self, is_free: impl Fn(Phase) -> bool, now: u64) -> Option<Phase> {
         let mut state = self.state();
-        let is_free = state.phase == phase;
-        if is_free {
-            state.phase = Phase::Led;
-            self.set_began(now);
-        }
-        is_free
+        let phase = Some(state.phase).filter(|&phase| is_free(phase))?;
+        state.phase = Phase::Led;
+        self.set_began(now);
+        Some(phase)
     }
 
     /// Whether a waiter would share a value.
@@ -376,7 +378,7 @@ impl<K, V> Load<K, V> {
         let joins = even_queued || state.phase != Phase::Queued;
         if joins {
             // Its first poll leaves a waker: to clone one is user code.
-            state.queue_of(want).insert(ticket, None);
+            state.add_waiter(want, ticket, None);
         }
         joins
     }
@@ -384,8 +386,9 @@ impl<K, V> Load<K, V> {
     /// The waiter's call has finished its other work: from now on it waits like any other.
     pub(crate) fn wait_now(&self, ticket: Ticket) {
         let mut state = self.state();
-        if let Some(waker) = state.queue_of(Want::LookUpAgain).remove(&ticket) {
-            state.queue_of(Want::Optional).insert(ticket, waker);
+        let queue = state.queues.get_mut(&Want::LookUpAgain);
+        if let Some(waker) = queue.and_then(|queue| queue.remove(&ticket)) {
+            state.add_waiter(Want::Optional, ticket, waker);
         }
     }
 
@@ -431,7 +434,7 @@ impl<K, V> Load<K, V> {
         let mut state = self.state();
         self.mark_outdated();
         state.revoked.get_or_insert(by);
-        let runs = !matches!(state.phase, Phase::Offered(_) | Phase::Resting);
+        let runs = !matches!(state.phase, Phase::Offered(_) | Phase::Over);
         by != RevokedBy::NewerLoad && runs
     }
 
@@ -454,7 +457,7 @@ impl<K, V> Load<K, V> {
     /// Wakes all that wait, so that they look whether the load is overdue. With no lock held.
     pub(crate) fn wake_waiters(&self) {
         let mut state = self.state();
-        let waiters = (state.queues.iter_mut()).flat_map(|(_, queue)| queue.values_mut());
+        let waiters = (state.queues.values_mut()).flat_map(BTreeMap::values_mut);
         let wakers: Vec<Waker> = waiters.filter_map(Option::take).collect();
         drop(state);
         wake_all(wakers);
@@ -508,12 +511,8 @@ impl<K, V> Load<K, V> {
         let sealed = std::mem::take(&mut state.sealed);
         let succeeded = sealed || matches!(outcome, Outcome::Value(..) | Outcome::Absent);
         let forgotten = if succeeded { state.rest.take() } else { None };
-        if state.phase == Phase::Over {
-            if current && state.rest.is_some() {
-                state.phase = Phase::Resting;
-            } else {
-                self.mark_outdated();
-            }
+        if state.phase == Phase::Over && state.rest.is_none() {
+            self.mark_outdated();
         }
         drop(state);
         (wakers, forgotten)
@@ -532,7 +531,7 @@ impl<K: Send + Sync, V: Send + Sync> WaitTarget for Load<K, V> {
 
     fn is_among_next(&self, ticket: Ticket, count: usize) -> bool {
         let state = self.state();
-        let ahead = (state.queues.iter()).flat_map(|(_, queue)| queue.range(..ticket).take(count));
+        let ahead = (state.queues.values()).flat_map(|queue| queue.range(..ticket).take(count));
         ahead.take(count).count() < count
     }
 }

@@ -109,12 +109,16 @@ impl<K, V> Loads<K, V> {
         }
     }
 
-    /// A current load rests from now on. The oldest is forgotten if there are too many; it is to be
-    /// dropped with the lock released.
-    #[cold]
-    pub(crate) fn rest(&mut self, load: &Arc<Load<K, V>>) -> Option<Arc<Load<K, V>>> {
+    /// The run of a load has ended: the load leaves the table, or goes on, or rests from now on.
+    /// The oldest that rests is forgotten if there are too many; it is to be dropped with the lock
+    /// released.
+    pub(crate) fn ended(&mut self, load: &Arc<Load<K, V>>) -> Option<Arc<Load<K, V>>> {
+        if !load.is_current() {
+            self.remove(load);
+            return None;
+        }
         let same = |other: &Weak<_>| std::ptr::eq(other.as_ptr(), Arc::as_ptr(load));
-        if self.resting.iter().any(same) {
+        if load.phase() != Phase::Over || self.resting.iter().any(same) {
             return None;
         }
         if self.resting.len() >= MOST_RESTING {
@@ -123,7 +127,7 @@ impl<K, V> Loads<K, V> {
         self.resting.push_back(Arc::downgrade(load));
         let oldest = (self.resting.len() > MOST_RESTING).then(|| self.resting.pop_front())??;
         let oldest = oldest.upgrade()?;
-        if oldest.is_current() && oldest.phase() == Phase::Resting {
+        if oldest.is_current() && oldest.phase() == Phase::Over {
             // No call waits for it.
             drop(self.revoke(Arc::clone(&oldest), RevokedBy::NewerLoad));
         }

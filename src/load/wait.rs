@@ -3,8 +3,8 @@
 //!
 //! A thread that waits for a load may lead other loads, so it first looks for a [`cycle`]. For that
 //! it has to know for which load the future waits: the poll of the future notes it
-//! ([`has_to_wait`]). Only a poll by the waiting call itself does, which is told by its waker. A
-//! future that user code polls meanwhile has another waker, and waits by other means.
+//! ([`Claimant::poll_verdict`]). Only a poll by the waiting call itself does, which is told by its
+//! waker. A future that user code polls meanwhile has another waker, and waits by other means.
 //!
 //! # Overdue loads
 //!
@@ -17,8 +17,11 @@
 //!
 //! [`cycle`]: super::cycle
 
+use super::claim::Claimant;
 use super::cycle::{NotedWait, WaitTarget, fault};
-use super::state::{Load, Ticket};
+use super::guard::Home;
+use super::key::{CacheKey, CacheValue};
+use super::state::{Load, Ticket, Verdict};
 use crate::contain::contain;
 use crate::operations::Core;
 use crate::shared::about;
@@ -33,7 +36,7 @@ use std::pin::pin;
 use std::ptr;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 /// How long a thread waits at least, and at most, before it looks again whether a load is overdue:
@@ -56,8 +59,8 @@ thread_local! {
     /// The data of the waker of the call that blocks the thread until a future is ready; or
     /// [`LOADER`], in the blocking code of a load; else null.
     static BLOCKING_CALL: Cell<*const ()> = const { Cell::new(ptr::null()) };
-    /// What the last poll with that waker has noted; that call takes it out, at its end as well
-    /// ([`Notes`]). Without a destructor: the destructors of other thread-locals may load, too.
+    /// What the last poll with that waker has noted; that call takes it out, at its end as well.
+    /// Without a destructor: the destructors of other thread-locals may load, too.
     static AWAITED: Cell<ManuallyDrop<Option<Awaited>>> =
         const { Cell::new(ManuallyDrop::new(None)) };
     /// How many loads the thread is leading just now.
@@ -69,7 +72,8 @@ thread_local! {
 /// Its address stands for the data of a waker in the code of a load: no waker has it.
 static LOADER: u8 = 0;
 
-/// A call that blocks its thread, as long as it does: it keeps the waker of the call around it.
+/// A call that blocks its thread, as long as it does: it keeps the waker of the call around it. Its
+/// drop takes out what a poll has noted before it went on: to its end, or until user code panicked.
 pub(crate) struct BlockingCall(*const ());
 
 impl BlockingCall {
@@ -81,23 +85,12 @@ impl BlockingCall {
 impl Drop for BlockingCall {
     fn drop(&mut self) {
         BLOCKING_CALL.set(self.0);
+        drop(take_awaited());
     }
 }
 
-/// The notes of a call that blocks its thread. Its drop takes out what a poll has noted before it
-/// went on: to its end, or until user code panicked.
-struct Notes;
-
-impl Notes {
-    fn take() -> Option<Awaited> {
-        ManuallyDrop::into_inner(AWAITED.take())
-    }
-}
-
-impl Drop for Notes {
-    fn drop(&mut self) {
-        drop(Self::take());
-    }
+fn take_awaited() -> Option<Awaited> {
+    ManuallyDrop::into_inner(AWAITED.take())
 }
 
 /// The calling thread leads a load, as long as this is kept: in a poll, which must not block but
@@ -140,43 +133,44 @@ pub(crate) fn in_loader() -> BlockingCall {
     BlockingCall::begin(ptr::from_ref(&LOADER).cast())
 }
 
-/// Whether a polled call, for which its load has no verdict yet, has to wait; false if the load is
-/// overdue. `core` is `None` if the cache is gone.
-///
-/// # Panics
-///
-/// If the load's own leader polls the call.
-pub(crate) fn has_to_wait<K, V, S>(
-    core: Option<&Core<K, V, S>>,
-    load: &Arc<Load<K, V>>,
-    ticket: Ticket,
-    waker: &Waker,
-) -> bool
-where
-    K: Send + Sync + 'static,
-    V: Send + Sync + 'static,
-{
-    let left = core.and_then(|core| core.time_to_overdue(load, core.load_clock()));
-    if left == Some(Duration::ZERO) {
-        return false;
-    }
-    let name = core.and_then(|core| core.shared.name.as_ref());
-    let call = BLOCKING_CALL.get();
-    if !IS_MODEL && !call.is_null() && call == waker.data() {
-        let [least, most] = PATIENCE;
-        let awaited = Awaited {
-            load: Arc::<Load<K, V>>::clone(load),
-            hash: load.hash,
-            ticket,
-            patience: left.map(|left| left.clamp(least, most)),
-            name: name.cloned(),
+impl<K: CacheKey, V: CacheValue, H: Home<K, V>> Claimant<K, V, H> {
+    /// The verdict about a call that waits, by polls. `None` if it does not wait, or the load is
+    /// overdue.
+    ///
+    /// # Panics
+    ///
+    /// If the load's own leader polls the call.
+    pub(crate) fn poll_verdict(&mut self, cx: &Context<'_>) -> Poll<Option<Verdict<V>>> {
+        let Some((load, ticket)) = &self.waits else {
+            return Poll::Ready(None);
         };
-        let former = AWAITED.replace(ManuallyDrop::new(Some(awaited)));
-        drop(ManuallyDrop::into_inner(former));
-    } else if load.is_led_by_caller() {
-        panic!("{}", about(name.map(|name| &**name), &fault(0, load.hash)));
+        if let Some(told) = load.poll(*ticket, cx.waker()) {
+            return Poll::Ready(Some(told));
+        }
+        let core = self.home.visit();
+        let core = core.as_deref();
+        let left = core.and_then(|core| core.time_to_overdue(load, core.load_clock()));
+        if left == Some(Duration::ZERO) {
+            return Poll::Ready(None);
+        }
+        let name = core.and_then(|core| core.shared.name.as_ref());
+        let call = BLOCKING_CALL.get();
+        if !IS_MODEL && !call.is_null() && call == cx.waker().data() {
+            let [least, most] = PATIENCE;
+            let awaited = Awaited {
+                load: Arc::<Load<K, V>>::clone(load),
+                hash: load.hash,
+                ticket: *ticket,
+                patience: left.map(|left| left.clamp(least, most)),
+                name: name.cloned(),
+            };
+            let former = AWAITED.replace(ManuallyDrop::new(Some(awaited)));
+            drop(ManuallyDrop::into_inner(former));
+        } else if load.is_led_by_caller() {
+            panic!("{}", about(name.map(|name| &**name), &fault(0, load.hash)));
+        }
+        Poll::Pending
     }
-    true
 }
 
 /// Waits for a future of the crate as a thread.
@@ -187,18 +181,17 @@ where
 #[track_caller]
 pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
     match block_until(future, None) {
-        Ok(Some(output)) => output,
-        Ok(None) => unreachable!("it waits for ever"),
+        Ok(output) => output,
         Err(cycle) => panic!("{cycle}"),
     }
 }
 
-/// The same, but waits until `until` at most; `Ok(None)` if that time is over. If the thread would
-/// wait for itself, returns the message of the panic.
+/// The same, but waits until `until` at most. An error says that this time is over, or that the
+/// thread would wait for itself: it is the message of the panic.
 pub(crate) fn block_until<F: Future>(
     future: F,
     until: Option<Instant>,
-) -> Result<Option<F::Output>, String> {
+) -> Result<F::Output, String> {
     // A call inside a poll of another call takes no wake-up from it.
     let own = if BLOCKING_CALL.get().is_null() {
         Parker::own()
@@ -208,13 +201,13 @@ pub(crate) fn block_until<F: Future>(
     let OwnParker { parker, waker } = &*own;
     let mut cx = Context::from_waker(waker);
     let mut future = pin!(future);
-    let (_call, _notes) = (BlockingCall::begin(waker.data()), Notes);
+    let _call = BlockingCall::begin(waker.data());
     let mut spins_until = None;
     loop {
         if let Poll::Ready(output) = future.as_mut().poll(&mut cx) {
-            return Ok(Some(output));
+            return Ok(output);
         }
-        let awaited = Notes::take();
+        let awaited = take_awaited();
         // Spin before the wait is noted for others: a short turn ends sooner than a thread could
         // fall asleep. A thread that is not among the next would only take the processor from the
         // threads before it.
@@ -226,7 +219,7 @@ pub(crate) fn block_until<F: Future>(
         }
         let left = until.map(|until| until.saturating_duration_since(Instant::now()));
         if left == Some(Duration::ZERO) {
-            return Ok(None);
+            return Err("the time to wait is over".to_string());
         }
         let patience = awaited.as_ref().and_then(|awaited| awaited.patience);
         let park = || parker.park(patience.into_iter().chain(left).min());
@@ -259,26 +252,26 @@ impl<K, V, S> Core<K, V, S> {
     }
 
     /// How long it is until a load is overdue: zero if it is, `None` if it never will be.
-    fn time_to_overdue(&self, load: &Load<K, V>, now: u64) -> Option<Duration> {
+    pub(super) fn time_to_overdue(&self, load: &Load<K, V>, now: u64) -> Option<Duration> {
         time::time_left(now, self.overdue_at(load)?)
-    }
-
-    /// Whether a load has lasted for longer than the time-out.
-    pub(super) fn is_overdue(&self, load: &Load<K, V>, now: u64) -> bool {
-        self.time_to_overdue(load, now) == Some(Duration::ZERO)
     }
 
     /// Makes the waiters of a load, if it has any, wake when it becomes overdue: asks for a run at
     /// that moment and says how long it is until then, or wakes them now. Called when a call has
     /// joined it, or its time has begun anew. A run of the scheduler takes the moment armed before
     /// it looks at the waiters, under the lock of the load's state. So it sees them, or this sees
-    /// that no run is arranged. A panic of the scheduler's alarm is caught.
-    pub(super) fn watch_load(&self, load: &Load<K, V>, now: u64) -> Option<Duration> {
+    /// that no run is arranged. A panic of the ticker or of the scheduler's alarm is caught.
+    pub(super) fn watch_load(&self, load: &Load<K, V>) -> Option<Duration> {
         let deadline = self.overdue_at(load).filter(|_| load.has_waiters())?;
-        let left = time::time_left(now, deadline).filter(|left| !left.is_zero());
-        if left.is_some() {
-            contain(|| self.maintenance.waking.request_by(deadline, now));
-        } else {
+        let left = contain(|| {
+            let now = self.shared.clock.now();
+            let left = time::time_left(now, deadline).filter(|left| !left.is_zero());
+            if left.is_some() {
+                self.maintenance.waking.request_by(deadline, now);
+            }
+            left
+        })?;
+        if left.is_none() {
             load.wake_waiters();
         }
         left
@@ -288,9 +281,8 @@ impl<K, V, S> Core<K, V, S> {
     /// and asks for a run at that moment. Called after each run, which has cleared what was armed.
     pub(crate) fn run_overdue(&self) -> Option<Duration> {
         self.lifetimes.limits.load_timeout?;
-        let now = self.shared.clock.now();
         let shards = 0..self.shared.map.shards();
         let loads = shards.flat_map(|shard| self.shared.map.loads_of(shard));
-        loads.filter_map(|load| self.watch_load(&load, now)).min()
+        loads.filter_map(|load| self.watch_load(&load)).min()
     }
 }

@@ -38,7 +38,7 @@ impl<K, V, S> CacheBuilder<K, V, S> {
         LoadingBuilder {
             cache: self,
             loader: loader.erase(),
-            refresh_fault: None,
+            is_async: IS_ASYNC,
             threads: None,
             spawner: None,
         }
@@ -67,9 +67,8 @@ impl<K, V, S> CacheBuilder<K, V, S> {
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct LoadingBuilder<K, V, E, S = RandomState> {
     cache: CacheBuilder<K, V, S>,
-    loader: AnyLoader<K, V, E>,
-    /// What is wrong with the refresh policy.
-    refresh_fault: Option<&'static str>,
+    loader: Arc<dyn AnyLoader<K, V, E>>,
+    is_async: bool,
     threads: Option<usize>,
     spawner: Option<Spawner>,
 }
@@ -98,7 +97,6 @@ impl<K, V, E, S> LoadingBuilder<K, V, E, S> {
     /// assert_eq!(cache.get(&4).unwrap(), 8);
     /// ```
     pub fn refresh_after(mut self, policy: impl Refresh<K, V>) -> Self {
-        self.refresh_fault = policy.fault();
         self.cache.settings.refresh = Some(Box::new(policy));
         self
     }
@@ -128,12 +126,12 @@ impl<K, V, E, S> LoadingBuilder<K, V, E, S> {
     /// from 1 on, and `None` means that the error is not remembered. [`refresh::doubling`] is a
     /// ready one. By default no error is remembered.
     ///
-    /// While an error is remembered, `get`, `get_all` and their async forms return it at once, as
-    /// [`LoadError::Failed`] with the same `Arc`; a `get_all` does if it
-    /// misses a key with such an error. After that time the next miss calls the loader again.
+    /// While an error is remembered, `get` and `get_async` return it at once, as
+    /// [`LoadError::Failed`] with the same `Arc`; `get_all` and `get_all_async` return it if one of
+    /// their absent keys has one. After that time the next miss calls the loader again.
     /// [`refresh`](LoadingCache::refresh) calls it in any case, and so do the methods of
-    /// [`cache`](LoadingCache::cache) that run code of their own. Success ends the row, and so does
-    /// an explicit write of the key, such as `insert` or `invalidate`.
+    /// [`cache`](LoadingCache::cache) that run code of their own. A success ends the series, and
+    /// so does an explicit write of the key, such as `insert` or `invalidate`.
     ///
     /// Panics and time-outs are not remembered, nor are failures of reloads: for these
     /// [`refresh_after_failure`](crate::Refresh::refresh_after_failure) decides. If the policy
@@ -299,46 +297,38 @@ where
     /// assert_eq!(error.to_string(), "reload_threads is 0, but must be at least 1");
     /// ```
     pub fn try_build(self) -> Result<LoadingCache<K, V, E, S>, BuildError> {
-        if let Some(fault) = self.fault() {
-            return Err(self.cache.fault(&fault));
+        let threads = self.threads.unwrap_or(1);
+        let no_threads = format!(
+            "reload_threads is {threads}, but is not allowed for an async loader: its reloads run \
+             in tasks of `spawner`"
+        );
+        let policy = self.cache.settings.refresh.as_ref();
+        let fault = match (self.is_async, self.threads, &self.spawner) {
+            (_, Some(0), _) => Some("reload_threads is 0, but must be at least 1"),
+            (false, _, Some(_)) => Some(
+                "spawner is set, but is allowed for an async loader only: other loaders run on \
+                 the calling thread and on `reload_threads`",
+            ),
+            (true, Some(_), _) => Some(&*no_threads),
+            (true, _, None) => Some(
+                "spawner is missing, but must be given for an async loader: it runs each load and \
+                 reload",
+            ),
+            _ => policy.and_then(|policy| policy.fault()),
+        };
+        if let Some(fault) = fault {
+            return Err(self.cache.fault(fault));
         }
         let cache = self.cache.try_build()?;
-        let inner = match self.loader {
-            AnyLoader::Blocking(loader) => {
-                let threads = ReloadThreads::new(loader, &cache, self.threads.unwrap_or(1));
-                Inner::Threads(Arc::new(threads))
-            }
-            AnyLoader::Async(loader) => {
-                Inner::Tasks(loader, self.spawner.expect("it was looked for above"))
-            }
+        let inner = Inner {
+            threads: ReloadThreads::new(Arc::clone(&self.loader), cache.name(), threads).into(),
+            loader: self.loader,
+            spawner: self.spawner,
         };
         Ok(LoadingCache {
             cache,
             inner: AssertUnwindSafe(Arc::new(inner)),
         })
-    }
-
-    /// The first setting that is wrong, with its value and what is allowed.
-    fn fault(&self) -> Option<String> {
-        let is_async = matches!(self.loader, AnyLoader::Async(_));
-        match (is_async, self.threads, &self.spawner) {
-            (_, Some(0), _) => Some("reload_threads is 0, but must be at least 1".to_string()),
-            (false, _, Some(_)) => Some(
-                "spawner is set, but is allowed for an async loader only: other loaders run on \
-                 the calling thread and on `reload_threads`"
-                    .to_string(),
-            ),
-            (true, Some(threads), _) => Some(format!(
-                "reload_threads is {threads}, but is not allowed for an async loader: its reloads \
-                 run in tasks of `spawner`"
-            )),
-            (true, _, None) => Some(
-                "spawner is missing, but must be given for an async loader: it runs each load and \
-                 reload"
-                    .to_string(),
-            ),
-            _ => self.refresh_fault.map(str::to_string),
-        }
     }
 }
 

@@ -1,11 +1,13 @@
 //! What may be given as a loader: a type or a closure, with futures or without. The cache keeps it
 //! with its type erased.
 
-use super::loader::{AsyncLoader, Loaded, Loader, Reloaded, Reply};
+use super::loader::{AsyncLoader, LoadError, Loaded, Loader, Reloaded, Reply};
+use crate::contain::contain;
 use crate::load::{CacheKey, CacheValue};
-use std::future::Future;
-use std::pin::Pin;
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::task::Poll;
 
 /// A task for the program's spawner.
 pub(super) type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -13,21 +15,14 @@ pub(super) type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 /// A future of a loader's answer.
 type Answer<'a, T, E> = Pin<Box<dyn Future<Output = Result<T, E>> + Send + 'a>>;
 
-/// A loader with its type erased.
-#[allow(missing_debug_implementations, reason = "programs do not see it")]
-pub enum AnyLoader<K, V, E> {
-    Blocking(Arc<dyn Loader<K, V, Error = E>>),
-    Async(Arc<dyn AnyAsyncLoader<K, V, E>>),
-}
-
-/// An [`AsyncLoader`] with its type erased.
-pub trait AnyAsyncLoader<K, V, E>: Send + Sync {
+/// A loader with its type erased. Its own code runs in polls alone, when the load has its leader.
+pub trait AnyLoader<K, V, E>: Send + Sync {
     /// Loads a key; reloads it if there is an old value.
     fn load<'a>(&'a self, key: &'a K, old: Option<&'a V>) -> Answer<'a, Reply<V>, E>;
-    fn load_many<'a>(&'a self, keys: &'a [K]) -> Answer<'a, Vec<Option<Loaded<V>>>, E>;
+    fn load_many<'a>(&'a self, keys: &'a [K]) -> Answer<'a, Vec<Reply<V>>, E>;
 }
 
-impl<K: CacheKey, V: CacheValue, L: AsyncLoader<K, V>> AnyAsyncLoader<K, V, L::Error> for L {
+impl<K: CacheKey, V: CacheValue, L: AsyncLoader<K, V>> AnyLoader<K, V, L::Error> for L {
     fn load<'a>(&'a self, key: &'a K, old: Option<&'a V>) -> Answer<'a, Reply<V>, L::Error> {
         match old {
             Some(old) => Box::pin(async { self.reload(key, old).await.map(Reloaded::reply) }),
@@ -35,9 +30,47 @@ impl<K: CacheKey, V: CacheValue, L: AsyncLoader<K, V>> AnyAsyncLoader<K, V, L::E
         }
     }
 
-    fn load_many<'a>(&'a self, keys: &'a [K]) -> Answer<'a, Vec<Option<Loaded<V>>>, L::Error> {
-        // The loader's own code runs in the poll, too, when the load has its leader.
-        Box::pin(async { AsyncLoader::load_many(self, keys).await })
+    fn load_many<'a>(&'a self, keys: &'a [K]) -> Answer<'a, Vec<Reply<V>>, L::Error> {
+        Box::pin(async {
+            let values = AsyncLoader::load_many(self, keys).await?.into_iter();
+            Ok(values.map(|loaded| loaded?.reply()).collect())
+        })
+    }
+}
+
+/// The answer of a loader; its panic is one, too.
+pub(super) async fn caught<T, E>(answer: Answer<'_, T, E>) -> Result<T, LoadError<E>> {
+    let answer = contained(answer).await.ok_or(LoadError::Panicked)?;
+    answer.map_err(|error| LoadError::Failed(Arc::new(error)))
+}
+
+/// What a future makes, unless it panics.
+pub(super) async fn contained<T>(future: impl Future<Output = T>) -> Option<T> {
+    let mut future = pin!(future);
+    poll_fn(|cx| match contain(|| future.as_mut().poll(cx)) {
+        Some(polled) => polled.map(Some),
+        None => Poll::Ready(None),
+    })
+    .await
+}
+
+/// A [`Loader`] as a loader whose futures are ready at once.
+struct Blocking<L>(L);
+
+// A future that has the answer from its beginning would have room for a value, which may be large.
+impl<K: CacheKey, V: CacheValue, L: Loader<K, V>> AsyncLoader<K, V> for Blocking<L> {
+    type Error = L::Error;
+
+    async fn load(&self, key: &K) -> Result<Loaded<V>, L::Error> {
+        self.0.load(key)
+    }
+
+    async fn reload(&self, key: &K, old: &V) -> Result<Reloaded<V>, L::Error> {
+        self.0.reload(key, old)
+    }
+
+    async fn load_many(&self, keys: &[K]) -> Result<Vec<Option<Loaded<V>>>, L::Error> {
+        self.0.load_many(keys)
     }
 }
 
@@ -59,22 +92,22 @@ pub trait IntoLoading<K, V, const IS_ASYNC: bool> {
     type Error: Send + Sync + 'static;
 
     #[doc(hidden)]
-    fn erase(self) -> AnyLoader<K, V, Self::Error>;
+    fn erase(self) -> Arc<dyn AnyLoader<K, V, Self::Error>>;
 }
 
 impl<K: CacheKey, V: CacheValue, L: Loader<K, V>> IntoLoading<K, V, false> for L {
     type Error = L::Error;
 
-    fn erase(self) -> AnyLoader<K, V, L::Error> {
-        AnyLoader::Blocking(Arc::new(self))
+    fn erase(self) -> Arc<dyn AnyLoader<K, V, L::Error>> {
+        Arc::new(Blocking(self))
     }
 }
 
 impl<K: CacheKey, V: CacheValue, L: AsyncLoader<K, V>> IntoLoading<K, V, true> for L {
     type Error = L::Error;
 
-    fn erase(self) -> AnyLoader<K, V, L::Error> {
-        AnyLoader::Async(Arc::new(self))
+    fn erase(self) -> Arc<dyn AnyLoader<K, V, L::Error>> {
+        Arc::new(self)
     }
 }
 
@@ -94,7 +127,7 @@ where
     L: Into<Loaded<V>>,
     E: Send + Sync + 'static,
 {
-    LoaderFn(load)
+    Closure(load)
 }
 
 /// Makes an [`AsyncLoader`] from a closure that returns a future.
@@ -124,14 +157,13 @@ where
     L: Into<Loaded<V>>,
     E: Send + Sync + 'static,
 {
-    AsyncLoaderFn(load)
+    Closure(load)
 }
 
-struct LoaderFn<F>(F);
+/// A closure as a loader of either kind.
+struct Closure<F>(F);
 
-struct AsyncLoaderFn<F>(F);
-
-impl<K, V, L, E, F> Loader<K, V> for LoaderFn<F>
+impl<K, V, L, E, F> Loader<K, V> for Closure<F>
 where
     F: Fn(&K) -> Result<L, E> + Send + Sync + 'static,
     L: Into<Loaded<V>>,
@@ -144,7 +176,7 @@ where
     }
 }
 
-impl<K, V, L, E, F, R> AsyncLoader<K, V> for AsyncLoaderFn<F>
+impl<K, V, L, E, F, R> AsyncLoader<K, V> for Closure<F>
 where
     K: Send + Sync,
     V: Send + Sync,

@@ -13,8 +13,9 @@ use std::time::Duration;
 /// Makes the value of a key. For a loader that waits for futures see [`AsyncLoader`]; for a closure
 /// [`loader_fn`](crate::loader_fn).
 ///
-/// No lock of the cache is held while a method runs, and at most one runs for a key at any time. A
-/// panic is a [`LoadError::Panicked`].
+/// No lock of the cache is held while a method runs. At most one load of a key is current: a second
+/// one runs only beside a load that a write has revoked, or that is overdue. A panic is a
+/// [`LoadError::Panicked`].
 ///
 /// ```
 /// use wheelhouse::{Cache, Loaded, Loader};
@@ -53,11 +54,12 @@ pub trait Loader<K, V>: Send + Sync + 'static {
     }
 
     /// Makes the values of several keys, in their order; `None` for a key that has none. By default
-    /// one by one.
+    /// calls [`load`](Self::load) for each key, and ends with the first error.
     ///
     /// # Errors
     ///
-    /// If it fails for all of them.
+    /// If it fails for all of them: then none is stored. If the vector has another number of values
+    /// than there are keys, `get_all` panics.
     fn load_many(&self, keys: &[K]) -> Result<Vec<Option<Loaded<V>>>, Self::Error> {
         keys.iter().map(|key| self.load(key).map(Some)).collect()
     }
@@ -82,7 +84,7 @@ macro_rules! forward_pointer {
 forward_pointer!(Arc);
 forward_pointer!(Box);
 
-/// As [`Loader`], with futures. For a closure see
+/// Makes the values of keys by futures, as [`Loader`] does without them. For a closure see
 /// [`async_loader_fn`](crate::async_loader_fn).
 ///
 /// Each load is a task of the [`spawner`](crate::LoadingBuilder::spawner). A future that awaits the
@@ -140,11 +142,12 @@ where
     }
 
     /// Makes the values of several keys, in their order; `None` for a key that has none. By default
-    /// one by one.
+    /// calls [`load`](Self::load) for each key, and ends with the first error.
     ///
     /// # Errors
     ///
-    /// If it fails for all of them.
+    /// If it fails for all of them: then none is stored. If the vector has another number of values
+    /// than there are keys, `get_all` panics.
     fn load_many(
         &self,
         keys: &[K],
@@ -257,7 +260,11 @@ impl<V> Loaded<V> {
     }
 
     pub(super) fn reply(self) -> Reply<V> {
-        Reloaded::New(self).reply()
+        Some(Loaded {
+            value: Some(Keyless::made(self.value)),
+            lifetime: self.lifetime,
+            refresh: self.refresh,
+        })
     }
 }
 
@@ -305,36 +312,30 @@ pub enum Reloaded<V> {
     Gone,
 }
 
-/// What becomes of a key, the lifetime of its value from now on, and the time until its reload. A
-/// value is in a box, as it may be large.
-pub(super) type Reply<V> = (Change<V>, Option<Option<Duration>>, Option<Duration>);
-
-/// What a loader makes of a key.
-#[derive(Debug)]
-pub enum Change<V> {
-    New(Box<Keyless<V>>),
-    Unchanged,
-    Gone,
-}
+/// What a loader makes of a key: `None` if the key has no value, and without a value inside if the
+/// old one is still right. A value is in a box, as it may be large, and passes through several
+/// futures.
+pub(super) type Reply<V> = Option<Loaded<Option<Box<Keyless<V>>>>>;
 
 impl<V> Reloaded<V> {
     pub(super) fn reply(self) -> Reply<V> {
         match self {
-            Self::New(loaded) => {
-                let value = Keyless::made(loaded.value);
-                (Change::New(value), loaded.lifetime, loaded.refresh)
-            }
-            Self::Unchanged => (Change::Unchanged, None, None),
+            Self::New(loaded) => loaded.reply(),
+            Self::Unchanged => Some(Loaded::new(None)),
             Self::UnchangedFor {
                 expires_in,
                 refresh_in,
-            } => (Change::Unchanged, expires_in.map(Some), refresh_in),
-            Self::Gone => (Change::Gone, None, None),
+            } => Some(Loaded {
+                value: None,
+                lifetime: expires_in.map(Some),
+                refresh: refresh_in,
+            }),
+            Self::Gone => None,
         }
     }
 }
 
-/// Why there is no value.
+/// Why a call of a [`LoadingCache`](crate::LoadingCache) has no value.
 ///
 /// ```
 /// use wheelhouse::{Cache, LoadError, loader_fn};
@@ -367,7 +368,8 @@ impl<V> Reloaded<V> {
 pub enum LoadError<E> {
     /// The loader returned this error. All calls that waited share it.
     Failed(Arc<E>),
-    /// The loader panicked, or its task was dropped before it ended.
+    /// The loader panicked; or its task was dropped before it ended, the spawner panicked, no
+    /// thread could be started for a reload, or the cache was dropped meanwhile.
     Panicked,
     /// The load took longer than [`load_timeout`](crate::LoadingBuilder::load_timeout).
     TimedOut,

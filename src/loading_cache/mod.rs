@@ -6,10 +6,10 @@
 //!
 //! A [`Loader`] runs on the caller's thread for an absent key, and on one of the cache's own
 //! [`threads`] for a reload. Each load of an [`AsyncLoader`] is a task, which the program's spawner
-//! gets when the load begins; the calls that want its value wait for the outcome ([`background`]).
+//! gets when the load begins; the calls that want its value wait for the outcome ([`call`]).
 //!
-//! `read` has the methods that read. `call` calls the loader, on the thread of a call, on a reload
-//! thread, or in a task, and ends the load by what the loader answers.
+//! `read` has the methods that read. To the rest each loader is an [`AsyncLoader`]: the futures of
+//! a blocking one are ready at once ([`kinds`]).
 //!
 //! # The states of an entry and its reload
 //!
@@ -32,7 +32,6 @@
 //! wait. So no such wait for the queue can hold up the queue. A task that awaits a refresh inside a
 //! load can: if the reload threads all wait for that load, only `load_timeout` ends the waits.
 
-mod background;
 mod builder;
 mod call;
 mod kinds;
@@ -40,14 +39,14 @@ mod loader;
 mod read;
 mod threads;
 
-pub use background::Refreshing;
 pub use builder::LoadingBuilder;
 pub use kinds::{IntoLoading, async_loader_fn, loader_fn};
 pub use loader::{AsyncLoader, LoadError, Loaded, Loader, Reloaded};
+pub use read::Refreshing;
 
 use crate::RandomState;
 use crate::cache::Cache;
-use kinds::{AnyAsyncLoader, Task};
+use kinds::{AnyLoader, Task};
 use std::fmt;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -125,18 +124,18 @@ pub struct LoadingCache<K, V, E, S = RandomState> {
 type Spawner = Box<dyn Fn(Task) + Send + Sync>;
 
 /// The loader, and where it runs. The handles share it beside the cache.
-enum Inner<K, V, E, S> {
-    /// A [`Loader`]: on the threads that ask, and on those that reload.
-    Threads(Arc<ReloadThreads<K, V, E, S>>),
-    /// An [`AsyncLoader`]: in tasks.
-    Tasks(Arc<dyn AnyAsyncLoader<K, V, E>>, Spawner),
+struct Inner<K, V, E, S> {
+    loader: Arc<dyn AnyLoader<K, V, E>>,
+    /// For an [`AsyncLoader`], which runs in tasks. A [`Loader`] runs on the threads that ask, and
+    /// on those that reload.
+    spawner: Option<Spawner>,
+    /// For a [`Loader`]: the other one gives them nothing to do.
+    threads: Arc<ReloadThreads<K, V, E, S>>,
 }
 
 impl<K, V, E, S> Drop for Inner<K, V, E, S> {
     fn drop(&mut self) {
-        if let Self::Threads(threads) = self {
-            threads.close();
-        }
+        self.threads.close();
     }
 }
 

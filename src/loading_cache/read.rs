@@ -1,16 +1,19 @@
 //! The methods that read, for threads and for tasks.
 
-use super::background::{Call, Refreshing, anything};
-use super::call::{answer, caught, of_loaded, run_here};
+use super::LoadingCache;
+use super::call::{Answer, Call, answer, anything};
+use super::kinds::caught;
 use super::loader::LoadError;
-use super::{Inner, LoadingCache};
 use crate::load::wait::block_on;
-use crate::load::{Claim, Claimant, Keyless, Keys, Over, Request, fallible};
+use crate::load::{Claim, Claimant, Guard, Keyless, Keys, Over, Request, fallible};
 use crate::operations::{Lookup, Timed};
 use equivalent::Equivalent;
 use std::borrow::ToOwned;
-use std::future::{poll_fn, ready};
+use std::fmt;
+use std::future::{Future, poll_fn, ready};
 use std::hash::{BuildHasher, Hash};
+use std::pin::Pin;
+use std::task::{Context, Poll};
 
 impl<K, V, E, S> LoadingCache<K, V, E, S>
 where
@@ -35,7 +38,8 @@ where
     ///
     /// If a load of an [`AsyncLoader`](crate::AsyncLoader) that this call has begun takes longer
     /// than [`load_timeout`](crate::LoadingBuilder::load_timeout). If the load of another call
-    /// becomes overdue, a call that waits for it goes on once, with a newer load.
+    /// becomes overdue, a call that waits for it goes on once, with a newer load. If that becomes
+    /// overdue too, a call for an async loader gets [`LoadError::TimedOut`].
     ///
     /// # Panics
     ///
@@ -44,7 +48,8 @@ where
     ///
     /// # Cost
     ///
-    /// A hit costs what [`Cache::get`](crate::Cache::get) costs, and one comparison.
+    /// A hit costs what [`Cache::get`](crate::Cache::get) costs, and one comparison. A miss that
+    /// loads on this thread costs what one of [`Cache::get_with`](crate::Cache::get_with) costs.
     ///
     /// ```
     /// use wheelhouse::{Cache, loader_fn};
@@ -82,22 +87,18 @@ where
     {
         let ask = Request {
             heeds_failures: true,
-            ..Request::value(fallible::<LoadError<E>>())
+            ..Request::of(fallible::<LoadError<E>>())
         };
         let (core, key) = (self.cache.core(), key.to_owned());
         let hash = core.hash(&key);
-        let answer = match &**self.inner {
-            Inner::Tasks(..) => {
-                let claimant = Claimant::new(self.cache.downgrade(), hash, key, ask);
-                let mut call = Call::new(self, claimant);
-                poll_fn(|cx| call.poll(cx)).await
-            }
-            Inner::Threads(threads) => {
-                let mut claimant = Claimant::new(core, hash, key, ask);
-                match poll_fn(|cx| claimant.poll_claim(cx)).await {
-                    Claim::Guard(guard, _) => run_here(&*threads.loader, guard),
-                    claim => answer(claim),
-                }
+        let answer = if self.inner.spawner.is_some() {
+            let mut call = Call::new(self, hash, key, ask);
+            poll_fn(|cx| call.poll(cx)).await
+        } else {
+            let mut claimant = Claimant::new(core, hash, key, ask);
+            match poll_fn(|cx| claimant.poll_claim(cx)).await {
+                Claim::Guard(guard, _) => block_on(guard.run_loader(&*self.inner.loader)),
+                claim => answer(claim),
             }
         };
         Ok(answer?.unwrap_or_else(|| unreachable!("it accepts values and errors only")))
@@ -124,7 +125,8 @@ where
     ///
     /// # Cost
     ///
-    /// A [`get`](Self::get) for each key.
+    /// A [`get`](Self::get) for each key. A loaded key also costs an
+    /// [`insert`](crate::Cache::insert), and the memory of a load and of a box for the value.
     ///
     /// ```
     /// use wheelhouse::{Cache, loader_fn};
@@ -205,11 +207,10 @@ where
     pub fn refresh(&self, key: K) -> Refreshing<V, E> {
         let ask = Request {
             over: Over::Any,
-            ..Request::value(anything::<E>())
+            ..Request::of(anything::<E>())
         };
         let hash = self.cache.core().hash(&key);
-        let claimant = Claimant::new(self.cache.downgrade(), hash, key, ask);
-        let mut call = Call::new(self, claimant);
+        let mut call = Call::new(self, hash, key, ask);
         let answer = call.claim(None);
         debug_assert!(answer.is_none(), "it runs over an entry");
         let outcome = poll_fn(move |cx| call.poll(cx));
@@ -294,17 +295,90 @@ where
         keys: impl IntoIterator<Item = K>,
     ) -> Result<Vec<Option<V>>, LoadError<E>> {
         let core = self.cache.core();
-        let serve = |key: &K, found| self.serve(key, found).into();
-        let keys = Keys::look_up::<Timed, _, _, _>(core, keys, serve);
+        let serve = |key: &K, found| self.serve(key, found);
+        let keys = Keys::look_up::<Timed, _, _>(core, keys, serve);
         self.heed_failures(&keys)?;
-        let values = match &**self.inner {
-            Inner::Tasks(..) => self.load_all_in_task(keys).await,
-            Inner::Threads(threads) => {
-                let load = |keys: Vec<K>| ready(caught(|| threads.loader.load_many(&keys)));
-                core.load_all(keys, load, of_loaded).await
-            }
+        if let Some(spawner) = &self.inner.spawner {
+            return self.load_all_in_task(spawner, keys).await;
+        }
+        let load = |keys: Vec<K>| ready(block_on(caught(self.inner.loader.load_many(&keys))));
+        let end = |guard: Guard<_, _, _>, reply| Some(guard.end_by(reply, None).ok()??.value);
+        core.load_all(keys, load, end).await
+    }
+}
+
+/// A refresh that [`LoadingCache::refresh`](super::LoadingCache::refresh) has requested: a future
+/// of its outcome. The refresh continues if the future is dropped.
+///
+/// The outcome is the new value, or the one that an explicit write has stored meanwhile; `None` if
+/// the loader answers [`Gone`](crate::Reloaded::Gone). A refresh that lasts longer than
+/// [`load_timeout`](crate::LoadingBuilder::load_timeout) is [`LoadError::TimedOut`], unless a newer
+/// load has taken its place: then it waits once more, for that one.
+///
+/// ```
+/// use wheelhouse::{Cache, loader_fn};
+///
+/// let cache = Cache::builder().loading(loader_fn(|key: &u32| Ok::<u32, ()>(key * 2))).build();
+/// assert_eq!(cache.refresh(4).wait().unwrap(), Some(8));
+/// ```
+#[must_use = "it says what came of the refresh, which goes on without it"]
+pub struct Refreshing<V, E> {
+    /// Until it is ready.
+    outcome: Option<OutcomeFuture<V, E>>,
+}
+
+type OutcomeFuture<V, E> = Pin<Box<dyn Future<Output = Answer<V, E>> + Send + Sync>>;
+
+impl<V, E> Refreshing<V, E> {
+    /// Waits for the outcome, as a thread. In a task of a runtime with one thread this call can
+    /// wait for ever for a load of that runtime: await the future there, or use `spawn_blocking`.
+    ///
+    /// # Errors
+    ///
+    /// If the loader fails or panics, or takes longer than
+    /// [`load_timeout`](crate::LoadingBuilder::load_timeout).
+    ///
+    /// # Panics
+    ///
+    /// If the call would wait for a load that its own thread leads, itself or through loads of
+    /// other threads.
+    ///
+    /// # Cost
+    ///
+    /// Parks the thread. With a [`load_timeout`](crate::LoadingBuilder::load_timeout) it wakes up
+    /// at least every 50 ms.
+    ///
+    /// ```
+    /// use wheelhouse::{Cache, LoadError, loader_fn};
+    ///
+    /// let cache = Cache::builder().loading(loader_fn(|_: &u32| Err::<u32, _>("closed"))).build();
+    /// let error = cache.refresh(4).wait().unwrap_err();
+    /// assert!(matches!(error, LoadError::Failed(_)));
+    /// ```
+    #[track_caller]
+    pub fn wait(self) -> Result<Option<V>, LoadError<E>> {
+        block_on(self)
+    }
+}
+
+impl<V, E> Future for Refreshing<V, E> {
+    type Output = Result<Option<V>, LoadError<E>>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        // Taken out while user code runs: after a panic the future stays ended.
+        let Some(mut outcome) = self.outcome.take() else {
+            panic!("the future of a refresh was polled after it was ready, or after it panicked");
         };
-        let values = values?.into_iter();
-        Ok(values.map(|loaded| Some(loaded?.value)).collect())
+        let polled = outcome.as_mut().poll(cx);
+        if polled.is_pending() {
+            self.outcome = Some(outcome);
+        }
+        polled.map_ok(|seen| seen.map(|seen| seen.value))
+    }
+}
+
+impl<V, E> fmt::Debug for Refreshing<V, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Refreshing").finish_non_exhaustive()
     }
 }

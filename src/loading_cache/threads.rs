@@ -24,13 +24,9 @@
 //! and runs no blocking loader: it waits for the queue. So does a thread that got its lease from
 //! another thread.
 
-use super::call::{dropped, run_here};
-use super::loader::Loader;
-use crate::cache::Cache;
-use crate::contain::contain;
-use crate::load::state::Load;
-use crate::load::{CacheHasher, CacheKey, CacheValue, Guard, OnDrop, OwnedGuard};
-use crate::operations::WeakHandle;
+use super::kinds::{AnyLoader, contained};
+use crate::load::wait::block_on;
+use crate::load::{CacheHasher, CacheKey, CacheValue, Guard, OwnedGuard};
 use crate::process::Process;
 use std::collections::VecDeque;
 // The standard library's locks: models run no threads of the crate.
@@ -42,21 +38,18 @@ use std::time::Duration;
 const IDLE: Duration = Duration::from_secs(10);
 
 pub(super) struct ReloadThreads<K, V, E, S> {
-    pub(super) loader: Arc<dyn Loader<K, V, Error = E>>,
-    home: WeakHandle<K, V, S>,
-    /// What the calls get that wait for a load which is not run.
-    on_drop: OnDrop<K, V, S>,
+    loader: Arc<dyn AnyLoader<K, V, E>>,
     most: usize,
     name: String,
-    state: Mutex<State<K, V>>,
+    state: Mutex<State<K, V, S>>,
     changed: Condvar,
     process: Process,
 }
 
-struct State<K, V> {
+struct State<K, V, S> {
     /// The loads that wait for a thread, in their order. Among them stand loads that another call
     /// has taken over, or a write has revoked.
-    queue: VecDeque<Arc<Load<K, V>>>,
+    queue: VecDeque<OwnedGuard<K, V, S>>,
     threads: usize,
     idle: usize,
     closed: bool,
@@ -64,7 +57,7 @@ struct State<K, V> {
 
 impl<K, V, E, S> ReloadThreads<K, V, E, S> {
     /// No user code runs under this lock, and a panic under it leaves the state whole.
-    fn lock(&self) -> MutexGuard<'_, State<K, V>> {
+    fn lock(&self) -> MutexGuard<'_, State<K, V, S>> {
         self.process.check();
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -79,35 +72,28 @@ impl<K, V, E, S> ReloadThreads<K, V, E, S> {
         let waiting = std::mem::take(&mut state.queue);
         drop(state);
         self.changed.notify_all();
-        self.end(waiting);
+        end(waiting);
     }
+}
 
-    /// The guard of a load from the queue, unless it needs none any more.
-    fn take(&self, load: &Arc<Load<K, V>>) -> Option<OwnedGuard<K, V, S>> {
-        Guard::of_queued(self.home.clone(), load, self.on_drop)
-    }
-
-    /// Ends loads that are not run. With the lock released.
-    fn end(&self, loads: impl IntoIterator<Item = Arc<Load<K, V>>>) {
-        let guards = loads.into_iter().map(|load| self.take(&load));
-        guards.for_each(drop);
-    }
+/// Ends loads that are not run. With the lock released.
+fn end<K, V, S>(guards: impl IntoIterator<Item = OwnedGuard<K, V, S>>) {
+    let guards = guards.into_iter().filter_map(Guard::take_queued);
+    guards.for_each(drop);
 }
 
 impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
     ReloadThreads<K, V, E, S>
 {
     pub(super) fn new(
-        loader: Arc<dyn Loader<K, V, Error = E>>,
-        cache: &Cache<K, V, S>,
+        loader: Arc<dyn AnyLoader<K, V, E>>,
+        cache: Option<&str>,
         most: usize,
     ) -> Self {
         Self {
             loader,
-            home: cache.downgrade(),
-            on_drop: dropped::<K, V, E, S>,
             most,
-            name: format!("wheelhouse-{}-reload", cache.name().unwrap_or("cache")),
+            name: format!("wheelhouse-{}-reload", cache.unwrap_or("cache")),
             state: Mutex::new(State {
                 queue: VecDeque::new(),
                 threads: 0,
@@ -121,21 +107,19 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
 
     /// Makes a thread run the loader.
     pub(super) fn push(self: &Arc<Self>, guard: OwnedGuard<K, V, S>) {
-        let load = guard.into_queue();
+        let guard = guard.into_queue();
         let mut state = self.lock();
-        if state.closed {
-            drop(state);
-            return self.end([load]);
-        }
         let mut needless = VecDeque::new();
         if state.queue.len() == state.queue.capacity() {
             // It has doubled since the last time.
+            let is_needed =
+                |guard: &OwnedGuard<_, _, _>| guard.load().is_queued() && guard.load().is_wanted();
             let queue = std::mem::take(&mut state.queue).into_iter();
-            (state.queue, needless) = queue.partition(|load| load.is_queued() && load.is_wanted());
+            (state.queue, needless) = queue.partition(is_needed);
             let count = state.queue.len();
             state.queue.reserve(count);
         }
-        state.queue.push_back(load);
+        state.queue.push_back(guard);
         let start = state.idle < state.queue.len() && state.threads < self.most;
         state.threads += usize::from(start);
         drop(state);
@@ -144,7 +128,7 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
             self.start();
         }
         // The others have been taken over, or even queued again, behind this.
-        self.end(needless.into_iter().filter(|load| !load.is_wanted()));
+        end((needless.into_iter()).filter(|guard| !guard.load().is_wanted()));
     }
 
     fn start(self: &Arc<Self>) {
@@ -157,22 +141,23 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
             // tries again.
             let failed = (state.threads == 0).then(|| std::mem::take(&mut state.queue));
             drop(state);
-            self.end(failed.unwrap_or_default());
+            end(failed.unwrap_or_default());
         }
     }
 
     fn work(&self) {
         let mut state = self.lock();
         while !state.closed {
-            if let Some(load) = state.queue.pop_front() {
+            if let Some(guard) = state.queue.pop_front() {
                 drop(state);
-                self.run(&load);
-                drop(load);
+                if let Some(guard) = guard.take_queued() {
+                    _ = block_on(contained(guard.run_loader(&*self.loader)));
+                }
                 state = self.lock();
                 continue;
             }
             state.idle += 1;
-            let is_empty = |state: &mut State<_, _>| !state.closed && state.queue.is_empty();
+            let is_empty = |state: &mut State<_, _, _>| !state.closed && state.queue.is_empty();
             let woken = self.changed.wait_timeout_while(state, IDLE, is_empty);
             let (woken, waited) = woken.unwrap_or_else(PoisonError::into_inner);
             state = woken;
@@ -182,14 +167,5 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
             }
         }
         state.threads -= 1;
-    }
-
-    /// Runs a load on this thread if it still waits for one; true if it did.
-    pub(super) fn run(&self, load: &Arc<Load<K, V>>) -> bool {
-        let guard = self.take(load);
-        let run = |guard: OwnedGuard<K, V, S>| {
-            guard.begin_run() && run_here(&*self.loader, guard).is_ok()
-        };
-        guard.map(|guard| contain(|| run(guard))).is_some()
     }
 }

@@ -41,7 +41,7 @@ use crate::contain::contain;
 use crate::map::Shard;
 use crate::node::NodePtr;
 use crate::reclaim::Pin;
-use crate::shared::Shared;
+use crate::shared::{Shared, UNTIDY};
 use crate::stripe::Padded;
 use crate::sync::{AtomicUsize, MutexGuard, Ordering, unlock_fairly, yield_now};
 use crate::time::NEVER;
@@ -429,11 +429,11 @@ impl<K, V> Maintenance<K, V> {
     // Always inlined: without a scheduler each write counts, and the counter is all that it needs.
     #[inline(always)]
     pub(crate) fn count_write(&self, shared: &Shared<K, V>, removed: bool) {
-        if !shared.is_untidy() {
+        if !shared.has_detour(UNTIDY) {
             if !removed {
                 return;
             }
-            shared.set_untidy(true);
+            shared.set_detour(UNTIDY, true);
         }
         // Relaxed, and not exact: threads that count at the same time may count as one.
         let count = self.operations.load(Ordering::Relaxed).wrapping_add(1);
@@ -458,7 +458,7 @@ impl<K, V> MaintenanceView<'_, K, V> {
             return;
         };
         // Taken off before the batches are looked at: a writer pushes, then marks.
-        shared.set_untidy(false);
+        shared.set_detour(UNTIDY, false);
         let plan = Plan {
             evict: false,
             ..Plan::CATCH_UP
@@ -470,7 +470,7 @@ impl<K, V> MaintenanceView<'_, K, V> {
         let ready = retired.take_ready(most);
         let more = passed.is_none_or(|passed| passed.more);
         if more || !retired.is_empty() || maintenance.notifier.waiting() > 0 {
-            shared.set_untidy(true);
+            shared.set_detour(UNTIDY, true);
         }
         drop(state);
         self.free(ready);

@@ -12,7 +12,6 @@ use crate::scheduler::{self, Delivery, Task};
 use crate::shared::Shared;
 use crate::sync::AtomicUsize;
 use std::hash::{BuildHasher, Hash};
-use std::sync::Arc;
 use std::time::Duration;
 
 /// The state behind a [`Cache`](crate::Cache).
@@ -22,10 +21,10 @@ use std::time::Duration;
 /// keeps the reference counts in front of the state on other lines.
 #[repr(C, align(128))]
 pub(crate) struct Core<K, V, S> {
-    hasher: S,
+    pub(crate) hasher: S,
     pub(crate) shared: Shared<K, V>,
     pub(crate) lifetimes: Lifetimes<K, V>,
-    weigher: Option<Weigher<K, V>>,
+    pub(crate) weigher: Option<Weigher<K, V>>,
     /// The policy that says when entries become stale, if the cache reloads.
     pub(crate) refresh: Option<Box<dyn Refresh<K, V>>>,
     /// How long failures of loads are remembered.
@@ -39,33 +38,6 @@ pub(crate) struct Core<K, V, S> {
 pub(crate) type Weigher<K, V> = Box<dyn Fn(&K, &V) -> u32 + Send + Sync>;
 
 impl<K, V, S> Core<K, V, S> {
-    pub(crate) fn new(
-        mut shared: Shared<K, V>,
-        maintenance: Maintenance<K, V>,
-        lifetimes: Lifetimes<K, V>,
-        weigher: Option<Weigher<K, V>>,
-        hasher: S,
-    ) -> Self {
-        shared.reads_extend = lifetimes.reads_extend;
-        lifetimes.tell_look_ups(&shared);
-        Self {
-            hasher,
-            shared,
-            lifetimes,
-            weigher,
-            refresh: None,
-            failure_backoff: None,
-            maintenance,
-            handles: AtomicUsize::new(1),
-        }
-    }
-
-    /// The cache, for callers that must not keep it alive. Panics in a child made by `fork`.
-    pub(crate) fn downgrade(self: &Arc<Self>) -> WeakHandle<K, V, S> {
-        self.maintenance.process.check();
-        self.maintenance.waking.waker.task.of(Arc::downgrade(self))
-    }
-
     /// Counts an operation that leaves no event, where callers have to drop what was removed. The
     /// calling thread holds no lock and no pin for the operation.
     #[inline]

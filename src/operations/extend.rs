@@ -3,9 +3,9 @@
 use super::core::Core;
 use super::find::Hit;
 use super::lifetimes::{FIRST_READ, NO_READ};
-use crate::expiry::ask_first;
 use crate::maintenance::WriteOutcome;
 use crate::node::{NodePtr, NodeState};
+use crate::shared::EXACT_READS;
 use crate::sync::Ordering;
 use crate::time::{self, NEVER};
 use equivalent::Equivalent;
@@ -33,18 +33,19 @@ impl<K, V> Hit<K, V> {
         let asks = lifetimes.asks_reads.load(Ordering::Relaxed);
         let own = match &lifetimes.policy {
             Some(policy) if asks != NO_READ => {
-                let ask = || policy.deadline_of_read(node, &core.shared.clock, now, deadline);
+                let own = policy.deadline_of_read(node, &core.shared.clock, now, deadline);
                 if asks == FIRST_READ {
-                    let (own, inherits) = ask_first(&**policy, ask);
-                    lifetimes.note_first_read(inherits, &core.shared);
-                    own
-                } else {
-                    ask()
+                    lifetimes.note_first_read(policy.inherits_reads(), &core.shared);
                 }
+                own
             }
             _ => deadline,
         };
-        if own == deadline && lifetimes.limits.time_to_idle.is_none() {
+        let shared = &core.shared;
+        let is_coarse = || shared.clock.is_coarse() && !shared.has_detour(EXACT_READS);
+        if own == deadline
+            && (!lifetimes.has_idle_limit() || is_coarse() && lifetimes.is_extended(self))
+        {
             return Some(deadline);
         }
         move_by_read(core, node, deadline, now, own)

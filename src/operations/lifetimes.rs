@@ -8,7 +8,7 @@ use super::find::Hit;
 use crate::expiry::{Asks, Lifetime};
 use crate::listener::RemovalCause;
 use crate::node::{NodePtr, Times};
-use crate::shared::{SLOW_READS, Shared};
+use crate::shared::{EXACT_READS, SLOW_READS, Shared};
 use crate::sync::{AtomicBool, AtomicU8, Ordering};
 use crate::time::{self, Clock, NEVER};
 use std::time::Duration;
@@ -45,6 +45,9 @@ pub(crate) struct FromLoad {
     pub(crate) refresh: Option<Duration>,
     /// Whether it was a reload.
     pub(crate) reload: bool,
+    /// Whether the reload has left the value unchanged: a live entry keeps its value, and its
+    /// deadlines move.
+    pub(crate) unchanged: bool,
     /// How long the loader took.
     pub(crate) took: Duration,
 }
@@ -119,6 +122,13 @@ impl<K, V> Lifetimes<K, V> {
         self.asks_reads.load(Ordering::Relaxed) != NO_READ
     }
 
+    /// Whether the idle limit may move the deadline at a read. A limit of zero leaves no live entry
+    /// to read.
+    #[inline]
+    pub(super) fn has_idle_limit(&self) -> bool {
+        self.idle != 0
+    }
+
     /// Whether a read that asks no policy, judged by the coarse clock, leaves the deadline where it
     /// is, because the idle limit would move it by less than [`time::GRAIN`].
     #[inline]
@@ -145,9 +155,9 @@ impl<K, V> Lifetimes<K, V> {
 
     /// Tells look-ups what a read needs. A read is fast if it asks no policy, can do with a coarse
     /// reading, and is not counted.
-    pub(super) fn tell_look_ups(&self, shared: &Shared<K, V>) {
+    pub(crate) fn tell_look_ups(&self, shared: &Shared<K, V>) {
         let exactly = self.reads_exactly();
-        shared.reads_exactly.store(exactly, Ordering::Relaxed);
+        shared.set_detour(EXACT_READS, exactly);
         let slow = self.reads_ask() || exactly || shared.counters.is_some();
         shared.set_detour(SLOW_READS, slow);
     }
@@ -315,6 +325,11 @@ impl TimedAnswer {
             last
         };
         Some((RemovalCause::Replaced, Some(kept)))
+    }
+
+    /// Whether the answer fits a live entry with this deadline: it may say that it stays.
+    pub(super) fn fits(&self, deadline: u64) -> bool {
+        !matches!(self.answer, Answer::Kept(seen) if seen != deadline)
     }
 
     /// The own deadline of the new value: the answer's, or `kept`.

@@ -10,11 +10,12 @@
 //!    look-ups that are not reads, and reads of caches in which a read asks no policy, needs no
 //!    exact time and counts nothing.
 //! 2. If the entry has a deadline, or becomes stale and the caller asks for that,
-//!    [`judge`](Flow::judge) asks the coarse clock. Where that does not decide,
-//!    [`finish`](Flow::finish) judges the entry anew: by the exact clock if the policy is told the
-//!    time or the idle limit is short, or if the coarse one leaves it open. It also asks the
-//!    policy, moves the deadline, notes the use and counts it. A look-up that is not fast goes to
-//!    `finish` at once; a fast read, if the idle limit moves the deadline.
+//!    [`judge`](Flow::judge) asks the coarse clock; where there is none, the exact one. If the
+//!    entry is not live by that, if the idle limit moves the deadline, or if the size policy has
+//!    to hear of the use, [`finish`](Flow::finish) judges the entry anew: by the exact clock if the
+//!    policy is told the time or the idle limit is short, or if the coarse one leaves it open. It
+//!    also asks the policy, moves the deadline, notes the use and counts it. A look-up that is not
+//!    fast goes to `finish` at once.
 //!    `get_many` ([`many`](super::many)) finds the entries of a batch together, and takes the other
 //!    steps from here.
 //! 3. [`Flow::search`] is the cold end: one look did not decide, or the entry is due or was changed
@@ -32,8 +33,8 @@ use super::lifetimes::MAX_ASKS;
 use crate::map::Look;
 use crate::node::{NodePtr, RefreshMoment};
 use crate::reclaim::Pin;
+use crate::shared::{EXACT_READS, SLOW_READS, UNTIDY};
 use crate::stats::Count;
-use crate::sync::Ordering;
 use crate::time::{self, NEVER};
 use equivalent::Equivalent;
 use std::hash::{BuildHasher, Hash};
@@ -85,17 +86,23 @@ pub(crate) trait Lookup<K: Eq + 'static, V: 'static>: Sized {
     where
         Q: Equivalent<K> + ?Sized,
     {
-        if core.shared.has_detour(Self::IS_READ) {
-            return Self::look_up_fully(core, hash, key);
-        }
-        match core.shared.pin_alone() {
-            Some(pin) => Flow::<K, V, S, Self>::look_once(core, hash, key, pin),
-            None => Flow::<K, V, S, Self>::look_up_elsewhere(core, hash, key),
+        let reasons = if Self::IS_READ {
+            SLOW_READS | UNTIDY
+        } else {
+            UNTIDY
+        };
+        if !core.shared.has_detour(reasons)
+            && let Some(pin) = core.shared.domain.pin_alone()
+        {
+            Flow::<K, V, S, Self>::look_once(core, hash, key, pin)
+        } else {
+            Self::look_up_fully(core, hash, key)
         }
     }
 
-    /// A look-up without the fast path: where a hit asks the policy, may move the deadline, or is
-    /// counted.
+    /// A look-up without the fast path: where a hit asks the policy, needs the exact time or is
+    /// counted; and for a thread that already holds a pin of this cache, or that used another cache
+    /// last.
     #[inline(never)]
     fn look_up_fully<'a, S, Q>(
         core: &'a Core<K, V, S>,
@@ -187,20 +194,8 @@ impl<K: Eq + 'static, V: Clone + 'static> Lookup<K, V> for Timed {
     }
 }
 
-/// `contains_key`.
-pub(crate) enum Contained {}
-
-impl<K: Eq + 'static, V: 'static> Lookup<K, V> for Contained {
-    type Answer<'a> = ();
-    const IS_READ: bool = false;
-
-    #[inline]
-    fn take<S, P>(_: &Core<K, V, S>, _: NodePtr<K, V>, _: u64, _: u64) -> impl FnOnce(u64, P) {
-        |_, _| ()
-    }
-}
-
-/// `get_ref`, which is a read, and `peek_ref`, which is none: the entry under its pin.
+/// `get_ref`, which is a read, and `peek_ref` and `contains_key`, which are none: the entry under
+/// its pin.
 pub(crate) enum Referenced<const IS_READ: bool> {}
 
 impl<K: Eq + 'static, V: 'static, const IS_READ: bool> Lookup<K, V> for Referenced<IS_READ> {
@@ -234,20 +229,6 @@ impl<K: Eq, V> Equivalent<K> for KeyOf<K, V> {
 struct Flow<K, V, S, L>(PhantomData<(K, V, S, L)>);
 
 impl<K: Eq + 'static, V: 'static, S, L: Lookup<K, V>> Flow<K, V, S, L> {
-    /// The fast path for a thread that already holds a pin of this cache, or that used another
-    /// cache last. It reads the same part of the cache's state as the fast path.
-    #[inline(never)]
-    fn look_up_elsewhere<'a, Q>(
-        core: &'a Core<K, V, S>,
-        hash: u64,
-        key: &Q,
-    ) -> Option<L::Answer<'a>>
-    where
-        Q: Equivalent<K> + ?Sized,
-    {
-        Self::look_once(core, hash, key, core.shared.pin())
-    }
-
     /// The fast path under its pin.
     #[inline(always)]
     fn look_once<'a, Q>(
@@ -273,15 +254,18 @@ impl<K: Eq + 'static, V: 'static, S, L: Lookup<K, V>> Flow<K, V, S, L> {
     /// The rest of a fast look-up that has found an entry with a deadline.
     #[inline(never)]
     fn judge<'a>(core: &'a Core<K, V, S>, node: NodePtr<K, V>, pin: Pin) -> Option<L::Answer<'a>> {
+        let (clock, lifetimes) = (&core.shared.clock, &core.lifetimes);
+        // A read that asks the policy is not fast. So only the idle limit may move the deadline.
+        let may_extend = L::IS_READ && lifetimes.has_idle_limit();
+        let exact = || (!may_extend).then(|| clock.now());
         // If another call has moved the deadline since the clock was read, it has found the entry
         // live, and this look-up comes right after it.
-        if let Some(latest) = core.shared.clock.latest()
-            && let Ok(hit) = Hit::of(node, node.deadline(), latest)
-            && (!(L::IS_READ && core.shared.reads_extend) || core.lifetimes.is_extended(&hit))
-            && let stale = L::stale_from(node)
-            && (stale == NEVER || !time::is_due(latest, stale))
+        if let Some(now) = clock.latest().or_else(exact)
+            && let Ok(hit) = Hit::of(node, node.deadline(), now)
+            && (!may_extend || lifetimes.is_extended(&hit))
+            && !time::is_due(now, L::stale_from(node))
         {
-            return Self::end(core, node, hit.deadline, latest, pin);
+            return Self::end(core, node, hit.deadline, now, pin);
         }
         Self::finish(core, node, pin)
     }
@@ -298,23 +282,10 @@ impl<K: Eq + 'static, V: 'static, S, L: Lookup<K, V>> Flow<K, V, S, L> {
         pin: Pin,
     ) -> Option<L::Answer<'a>> {
         if L::IS_READ && core.shared.should_record(node) {
-            return Self::end_noted(core, node, deadline, now, pin);
+            // The size policy has to hear of it.
+            return Self::finish(core, node, pin);
         }
         let answer = L::take(core, node, now, NEVER);
-        Some(answer(deadline, move || pin))
-    }
-
-    /// The same for a read of which the size policy has to hear.
-    #[inline(never)]
-    fn end_noted<'a>(
-        core: &'a Core<K, V, S>,
-        node: NodePtr<K, V>,
-        deadline: u64,
-        now: u64,
-        pin: Pin,
-    ) -> Option<L::Answer<'a>> {
-        let answer = L::take(core, node, now, NEVER);
-        L::note_hit(core, node, &pin);
         Some(answer(deadline, move || pin))
     }
 
@@ -324,21 +295,37 @@ impl<K: Eq + 'static, V: 'static, S, L: Lookup<K, V>> Flow<K, V, S, L> {
         let Ok(hit) = core.shared.judge(node, Self::needs_exact_time(core)) else {
             return Self::search(core, node.hash(), &KeyOf(node), Some(node), pin);
         };
-        let answer = L::take(core, node, hit.now, L::stale_from(node));
+        match Self::serve(core, &hit, true, pin) {
+            Ok(answer) => Some(answer),
+            Err(pin) => Self::search(core, node.hash(), &KeyOf(node), None, pin),
+        }
+    }
+
+    /// Does what a look-up does with a hit, and what a read does if it is one. If another thread
+    /// has moved the deadline meanwhile, a read that `may_move` it gets its pin back, and has to
+    /// start over.
+    #[inline(always)]
+    fn serve<'a>(
+        core: &'a Core<K, V, S>,
+        hit: &Hit<K, V>,
+        may_move: bool,
+        pin: Pin,
+    ) -> Result<L::Answer<'a>, Pin> {
+        let answer = L::take(core, hit.node, hit.now, L::stale_from(hit.node));
         let mut deadline = hit.deadline;
-        if L::IS_READ {
+        if L::IS_READ && may_move {
             match hit.extend(core) {
                 Some(moved) => deadline = moved,
-                None => return Self::search(core, node.hash(), &KeyOf(node), None, pin),
+                None => return Err(pin),
             }
         }
-        L::note_hit(core, node, &pin);
-        Some(answer(deadline, move || pin))
+        L::note_hit(core, hit.node, &pin);
+        Ok(answer(deadline, move || pin))
     }
 
     #[inline]
     fn needs_exact_time(core: &Core<K, V, S>) -> bool {
-        L::IS_READ && core.shared.reads_exactly.load(Ordering::Relaxed)
+        L::IS_READ && core.shared.has_detour(EXACT_READS)
     }
 
     /// The rest of a look-up that one look did not decide, from the beginning. `found` is a node of
@@ -350,7 +337,7 @@ impl<K: Eq + 'static, V: 'static, S, L: Lookup<K, V>> Flow<K, V, S, L> {
         hash: u64,
         key: &Q,
         mut found: Option<NodePtr<K, V>>,
-        pin: Pin,
+        mut pin: Pin,
     ) -> Option<L::Answer<'a>>
     where
         Q: Equivalent<K> + ?Sized,
@@ -370,18 +357,12 @@ impl<K: Eq + 'static, V: 'static, S, L: Lookup<K, V>> Flow<K, V, S, L> {
                     return None;
                 }
             };
-            let answer = L::take(core, hit.node, hit.now, L::stale_from(hit.node));
-            let mut deadline = hit.deadline;
-            if L::IS_READ && asks < MAX_ASKS {
-                match hit.extend(core) {
-                    Some(moved) => deadline = moved,
-                    None => continue,
-                }
-            }
             // If another call, or the policy itself, moves the deadline at each attempt, the last
             // move stays.
-            L::note_hit(core, hit.node, &pin);
-            return Some(answer(deadline, move || pin));
+            match Self::serve(core, &hit, asks < MAX_ASKS, pin) {
+                Ok(answer) => return Some(answer),
+                Err(again) => pin = again,
+            }
         }
         unreachable!("a loop without an end");
     }

@@ -13,7 +13,8 @@
 //!
 //! A [`Condition`] says which writes may be made. An explicit write always is, and revokes the load
 //! of its key. Others replace certain values only, or bring an entry back. The commit of a load
-//! asks whether that load is still current.
+//! asks whether that load is still current. That of a reload which has left the value unchanged
+//! moves the deadlines of a live entry, as an update would, and leaves the node where it is.
 
 use super::core::Core;
 use super::lifetimes::{FromLoad, LifetimeSource, Lifetimes, TimedAnswer};
@@ -23,8 +24,8 @@ use crate::listener::RemovalCause;
 use crate::load::state::{Load, RevokedBy};
 use crate::maintenance::WriteOutcome;
 use crate::map::Revalidated;
-use crate::node::{NewNode, NodePtr, RefreshMoment};
-use crate::refresh::{self, Occasion, Refresh};
+use crate::node::{NewNode, NodePtr, RefreshMoment, Times};
+use crate::refresh::Refresh;
 use crate::time::{self, NEVER};
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
@@ -166,6 +167,7 @@ impl<K: Eq + 'static, V: 'static, S> Change<K, V> for Write<'_, K, V, S> {
     ) -> Result<Self::Plan, Self::Done> {
         let core = self.core;
         match &self.condition {
+            Condition::Current { load, .. } if !load.is_current() => return Err(None),
             Condition::Always | Condition::Current { .. } => {}
             Condition::Over(accepts) => {
                 let accepted =
@@ -213,6 +215,31 @@ impl<K: Eq + 'static, V: 'static, S> Change<K, V> for Write<'_, K, V, S> {
         }
         let core = self.core;
         let (shared, lifetimes) = (&core.shared, &core.lifetimes);
+        if let Condition::Current { load, made, .. } = &mut self.condition
+            && let LifetimeSource::Loaded(FromLoad {
+                unchanged: true, ..
+            }) = self.given
+            && let Some(node) = place.node().filter(|&node| !is_due(node))
+        {
+            let (judged, written) = (node.deadline(), node.written());
+            let Times { deadline, own, .. } = asked.times(Some(node.own_deadline()), lifetimes);
+            // Before the deadline, as a reader expects.
+            node.set_written(now);
+            if !asked.fits(judged) || !hold.shard.move_deadline(node, judged, own, deadline) {
+                node.set_written(written);
+                return Err(plan);
+            }
+            set_refresh(node, refresh);
+            **made = Some(Written {
+                cause: None,
+                kept: true,
+                deadline,
+                now,
+                awaited: hold.shard.change_loads(|loads| loads.seal(load)),
+            });
+            let outcome = WriteOutcome::of_change(&hold.shard, deadline, Some(now));
+            return Ok(Some(outcome));
+        }
         let weight = self.new.weight;
         let too_heavy = shared.is_too_heavy(weight);
         if too_heavy && matches!(self.condition, Condition::Absent(_)) {
@@ -314,20 +341,6 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
         (asked, refresh)
     }
 
-    /// The same about a live entry whose value a reload has left unchanged: they answer as about an
-    /// update. Its own deadline, the wanted one, and when it becomes stale.
-    pub(crate) fn ask_of_unchanged(
-        &self,
-        node: NodePtr<K, V>,
-        from: FromLoad,
-        now: u64,
-    ) -> (u64, u64, Option<NextRefresh>) {
-        let (entry, given) = (|| (node.key(), node.value()), LifetimeSource::Loaded(from));
-        let (asked, refresh) = self.ask_policies(entry, Some(node), &given, now);
-        let own = asked.own_or(|| node.own_deadline());
-        (own, self.lifetimes.wanted(own, || now, now), refresh)
-    }
-
     /// Asks the refresh policy when a value becomes stale. The value comes in at `now` with the own
     /// deadline `own`. User code: no lock is held.
     #[cold]
@@ -345,20 +358,20 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
             _ => None,
         };
         let ask = || {
-            let lives = |node: NodePtr<K, V>| !time::is_due(now, node.deadline());
-            let occasion = match load {
-                Some(load) if load.reload => Occasion::Reload,
-                _ if found.is_some_and(lives) => Occasion::Update,
-                _ => Occasion::Create,
-            };
             let deadline = self.lifetimes.wanted(own, || now, now);
-            let write = refresh::Write {
-                occasion,
-                at: self.shared.clock.instant(now),
-                lifetime: time::time_left(now, deadline),
-                took: load.map(|load| load.took),
-            };
-            policy.refresh_after(key, value, write)
+            let lifetime = time::time_left(now, deadline);
+            if let Some(answer) = policy.by_times((lifetime, load.map(|load| load.took))) {
+                return answer;
+            }
+            let at = self.shared.clock.instant(now);
+            let lives = |node: NodePtr<K, V>| !time::is_due(now, node.deadline());
+            match load {
+                Some(load) if load.reload => policy.refresh_after_reload(key, value, at, lifetime),
+                _ if found.is_some_and(lives) => {
+                    policy.refresh_after_update(key, value, at, lifetime)
+                }
+                _ => policy.refresh_after_create(key, value, at, lifetime),
+            }
         };
         let after = load.and_then(|load| load.refresh).or_else(ask);
         let lifetime = match (given, found) {

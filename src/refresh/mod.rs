@@ -31,6 +31,9 @@ pub(crate) fn usual_pause(failures: u32) -> Duration {
     Duration::from_secs(1 << failures.saturating_sub(1).min(6))
 }
 
+/// An entry's lifetime, and the time that the load of its value took, if it was loaded.
+type LifetimeAndLoad = (Option<Duration>, Option<Duration>);
+
 /// Decides for each entry when to reload it.
 ///
 /// Each answer counts from `at`, or, for a failure, from the moment of the call; `None` means that
@@ -108,15 +111,10 @@ pub trait Refresh<K, V>: Send + Sync + 'static {
         None
     }
 
-    /// When an entry becomes stale, with what the cache has measured.
+    /// The answer of a policy that goes by these times alone; `None` if the methods above decide.
     #[doc(hidden)]
-    fn refresh_after(&self, key: &K, value: &V, write: Write) -> Option<Duration> {
-        let Write { at, lifetime, .. } = write;
-        match write.occasion {
-            Occasion::Create => self.refresh_after_create(key, value, at, lifetime),
-            Occasion::Update => self.refresh_after_update(key, value, at, lifetime),
-            Occasion::Reload => self.refresh_after_reload(key, value, at, lifetime),
-        }
+    fn by_times(&self, _: LifetimeAndLoad) -> Option<Option<Duration>> {
+        None
     }
 }
 
@@ -125,6 +123,10 @@ macro_rules! forward_all {
     ($self:ident => $policy:expr, $then:expr) => {
         fn fault(&$self) -> Option<&'static str> {
             Refresh::<K, V>::fault(&$policy)
+        }
+
+        fn by_times(&$self, times: LifetimeAndLoad) -> Option<Option<Duration>> {
+            Refresh::<K, V>::by_times(&$policy, times).map($then)
         }
 
         $crate::expiry::forward! {
@@ -137,7 +139,6 @@ macro_rules! forward_all {
                 -> Option<Duration>;
             fn refresh_after_failure(key: &K, value: &V, failures: u32, left: Option<Duration>)
                 -> Option<Duration>;
-            fn refresh_after(key: &K, value: &V, write: Write) -> Option<Duration>;
         }
     };
 }
@@ -150,23 +151,4 @@ impl<K, V, P: Refresh<K, V> + ?Sized> Refresh<K, V> for Arc<P> {
 
 impl<K, V, P: Refresh<K, V> + ?Sized> Refresh<K, V> for Box<P> {
     forward_all!(self => **self, identity);
-}
-
-/// The facts about a write on which a policy decides.
-#[doc(hidden)]
-#[derive(Clone, Copy, Debug)]
-pub struct Write {
-    pub(crate) occasion: Occasion,
-    pub(crate) at: Instant,
-    pub(crate) lifetime: Option<Duration>,
-    /// How long the load of the value took; `None` if it was not loaded.
-    pub(crate) took: Option<Duration>,
-}
-
-/// The kind of a write.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Occasion {
-    Create,
-    Update,
-    Reload,
 }

@@ -1,6 +1,6 @@
 //! The ready policies.
 
-use super::{Refresh, Write, forward_all};
+use super::{LifetimeAndLoad, Refresh, forward_all};
 use crate::expiry::{random_unit, shorten};
 use crate::time::saturating_nanos;
 use std::sync::Arc;
@@ -186,9 +186,8 @@ pub struct Jittered<P> {
 }
 
 impl Moment {
-    /// When an entry with this lifetime becomes stale; `took` is the time that its load took, if it
-    /// was loaded.
-    fn of(&self, lifetime: Option<Duration>, took: Option<Duration>) -> Option<Duration> {
+    /// When an entry becomes stale.
+    fn of(&self, (lifetime, took): LifetimeAndLoad) -> Option<Duration> {
         // The time before the deadline, in seconds, and its maximum.
         let (before, most) = match self {
             Self::After(time) => return Some(*time),
@@ -219,11 +218,11 @@ impl<K, V> Refresh<K, V> for Ready {
         _: Instant,
         lifetime: Option<Duration>,
     ) -> Option<Duration> {
-        self.0.of(lifetime, None)
+        self.0.of((lifetime, None))
     }
 
-    fn refresh_after(&self, _: &K, _: &V, write: Write) -> Option<Duration> {
-        self.0.of(write.lifetime, write.took)
+    fn by_times(&self, times: LifetimeAndLoad) -> Option<Option<Duration>> {
+        Some(self.0.of(times))
     }
 
     fn fault(&self) -> Option<&'static str> {
@@ -240,19 +239,12 @@ impl<K, V, P: Refresh<K, V>> Refresh<K, V> for Jittered<P> {
 #[cfg(all(test, not(wheelhouse_loom), not(wheelhouse_shuttle)))]
 mod tests {
     use super::*;
-    use crate::refresh::Occasion;
 
     const LIFETIME: Duration = Duration::from_secs(1_000);
 
     fn draw(policy: &Ready, took: Duration) -> Duration {
-        let write = Write {
-            occasion: Occasion::Create,
-            at: Instant::now(),
-            lifetime: Some(LIFETIME),
-            took: Some(took),
-        };
-        let moment = Refresh::<u8, u8>::refresh_after(policy, &1, &1, write);
-        moment.expect("there is a deadline")
+        let moment = Refresh::<u8, u8>::by_times(policy, (Some(LIFETIME), Some(took)));
+        moment.flatten().expect("there is a deadline")
     }
 
     #[test]

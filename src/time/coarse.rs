@@ -90,7 +90,13 @@ impl Coarse {
     /// given up.
     #[inline]
     pub(super) fn latest(&self) -> Option<u64> {
-        (self.machine.is_trusted()).then(|| self.machine.coarse().wrapping_sub(self.origin))
+        (self.is_trusted()).then(|| self.machine.coarse().wrapping_sub(self.origin))
+    }
+
+    /// Whether look-ups ask this clock.
+    #[inline]
+    pub(super) fn is_trusted(&self) -> bool {
+        self.machine.is_trusted()
     }
 
     /// Compares the coarse clock with an exact reading that was taken just before, if it is time

@@ -153,6 +153,11 @@ impl Clock {
         self.coarse.as_ref().and_then(Coarse::latest)
     }
 
+    /// Whether [`latest`](Self::latest) answers.
+    pub(crate) fn is_coarse(&self) -> bool {
+        self.coarse.as_ref().is_some_and(Coarse::is_trusted)
+    }
+
     /// A moment that an entry was [judged](Self::now_to_judge) at, as an exact reading. Now, if it
     /// may be after now.
     #[inline]

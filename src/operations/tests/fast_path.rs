@@ -1,6 +1,7 @@
 //! Look-ups on the fast path, compared with the same look-ups on the slow path. A pin that the
 //! thread holds already, in which the look-up's pin nests, forces the slow path.
 
+use crate::shared::SLOW_READS;
 use crate::{Cache, Expiry, RemovalCause, expiry};
 use equivalent::Equivalent;
 use std::cell::Cell;
@@ -26,12 +27,12 @@ fn answers(cache: &Cache<u64, u64>, key: u64) -> Answers {
 /// The results, if both paths give the same.
 #[track_caller]
 fn answers_on_both_paths(cache: &Cache<u64, u64>, key: u64) -> Answers {
-    let is_fast = !cache.core().shared.has_detour(true);
+    let is_fast = !cache.core().shared.has_detour(SLOW_READS);
     assert!(is_fast, "the test would prove nothing");
     let fast = answers(cache, key);
     cache.insert(u64::MAX, 0);
     let held = cache.peek_ref(&u64::MAX);
-    assert!(cache.core().shared.pin_alone().is_none());
+    assert!(cache.core().shared.domain.pin_alone().is_none());
     assert_eq!(fast, answers(cache, key), "key {key}");
     drop(held);
     fast
@@ -80,7 +81,7 @@ fn the_first_read_tells_whether_reads_are_fast() {
             cache.insert(1, *value);
             cache.get(&1);
         }
-        !cache.core().shared.has_detour(true)
+        !cache.core().shared.has_detour(SLOW_READS)
     };
     let ordinary = || Cache::builder().expire_after(Hour);
     assert!(!read(ordinary().build(), &[]));

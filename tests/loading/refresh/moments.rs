@@ -873,7 +873,9 @@ impl wheelhouse::Expiry<u64, u64> for Meddling {
 /// The reload that answers `Unchanged` ends, whatever the policy does to its key meanwhile.
 #[test]
 fn unchanged_ends_though_its_key_is_written_or_moved_each_time_the_policy_is_asked() {
-    for (what, asks) in [("writes", 1), ("moves", 16)] {
+    // The policy does not answer that the deadline stays. So its answer holds, as that about an
+    // update, wherever the deadline is by then.
+    for what in ["writes", "moves"] {
         let (script, time) = (Script::default(), ManualTicker::new());
         let (own, asked) = (OwnCache::<Meddle>::new(), Arc::<AtomicUsize>::default());
         let users: Users = Cache::builder()
@@ -908,7 +910,7 @@ fn unchanged_ends_though_its_key_is_written_or_moved_each_time_the_policy_is_ask
         };
         assert_eq!(end, Ok(Some(value)), "{what}");
         assert_eq!(users.cache().peek_ref(&1).unwrap().time_left(), Some(left));
-        assert_eq!(asked.load(Ordering::SeqCst), asks, "{what}");
+        assert_eq!(asked.load(Ordering::SeqCst), 1, "{what}");
     }
 }
 
