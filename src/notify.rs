@@ -86,11 +86,8 @@ enum Offered {
     Begun,
 }
 
-/// One removal to be delivered.
-pub(crate) struct Notification<K, V> {
-    pub(crate) node: NodePtr<K, V>,
-    pub(crate) cause: RemovalCause,
-}
+/// One removal to be delivered: the node that has left, and why.
+pub(crate) type Notification<K, V> = (NodePtr<K, V>, RemovalCause);
 
 /// The notifications of one cache.
 pub(crate) struct Notifier<K, V> {
@@ -143,7 +140,8 @@ impl<K, V> Notifier<K, V> {
         }
         let mut state = self.state.lock();
         state.posted += gathered.len() as u64;
-        state.queue.extend(gathered.drain(..));
+        state.queue.extend(gathered.iter());
+        gathered.clear();
     }
 
     /// How many were posted since the cache was built.
@@ -172,15 +170,17 @@ impl<K, V> Notifier<K, V> {
         let mut taken = mem::take(&mut state.taken);
         while state.delivered < most && !state.queue.is_empty() {
             loop {
+                // What was posted meanwhile comes back together with the others.
                 let called = taken.len();
-                let more = (MOST_TOGETHER - called).min(state.queue.len());
+                let (first, _) = state.queue.as_slices();
+                let more = first.len().min(MOST_TOGETHER - called);
                 if more == 0 {
                     break;
                 }
-                // What was posted meanwhile comes back together with the others.
-                taken.extend(state.queue.drain(..more));
+                taken.extend_from_slice(&first[..more]);
+                state.queue.drain(..more);
                 drop(state);
-                for Notification { node, cause } in &taken[called..] {
+                for (node, cause) in &taken[called..] {
                     let call = || listener(node.key(), node.value(), *cause);
                     if in_listener(|| contain(call)).is_none() {
                         // Relaxed: a statistic.

@@ -32,7 +32,7 @@ impl<K, V> Maintenance<K, V> {
         // The listener may have forked.
         self.process.check();
         let mut state = self.state.lock();
-        for Notification { node, .. } in told.drain(..) {
+        for (node, _) in told.drain(..) {
             state.freeing.retire(Garbage::Node(node));
         }
     }

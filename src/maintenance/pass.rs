@@ -8,7 +8,6 @@ use crate::list::{List, QUEUE, TIMER};
 use crate::listener::RemovalCause;
 use crate::map::{Garbage, WriteEvent};
 use crate::node::{self, NodePtr, NodeState};
-use crate::notify::Notification;
 use crate::shared::Shared;
 use crate::stats::Count;
 use crate::time::{self, NEVER};
@@ -223,7 +222,7 @@ impl<K, V> Pass<'_, K, V> {
     #[inline]
     fn notify_or_retire(&mut self, node: NodePtr<K, V>, cause: RemovalCause) {
         if self.maintenance.delivery.is_some() {
-            (self.state.gathered).push(Notification { node, cause });
+            self.state.gathered.push((node, cause));
         } else {
             self.state.freeing.retire(Garbage::Node(node));
         }
