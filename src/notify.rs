@@ -197,8 +197,6 @@ impl<K, V> Notifier<K, V> {
             done(&mut taken);
             state = self.state.lock();
             state.delivered += called;
-            self.release(state);
-            state = self.state.lock();
         }
         state.taken = taken;
         state.deliverer = None;
