@@ -18,11 +18,11 @@ impl<K, V> Map<K, V> {
 impl<K, V> ShardCell<K, V> {
     /// Asserts the invariants of the table, and that the shard `owns` the hashes of its nodes.
     fn check_invariants(&self, owns: impl Fn(u64) -> bool) {
-        let mut locked = self.locked.lock();
+        let locked = self.locked.lock();
         locked.slab.check_invariants();
         let number = locked.slab.shard;
-        let table = self.table.writer(&mut locked.state);
-        table.check_invariants(self.totals.entries.load(Ordering::Relaxed));
+        let entries = self.entries.load(Ordering::Relaxed);
+        self.table.check_invariants(&locked.state, entries);
         let mut nodes = Vec::new();
         let (mut at, mut weight) = (0, 0);
         while at < END {
@@ -33,7 +33,7 @@ impl<K, V> ShardCell<K, V> {
             }
         }
         assert_eq!(
-            self.totals.weight.load(Ordering::Relaxed),
+            self.weight.load(Ordering::Relaxed),
             weight,
             "weight of shard {number}"
         );

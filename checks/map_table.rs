@@ -1,17 +1,18 @@
 //! The invariants of one table, as assertions; their numbers are those of the parent module.
 
 use super::group;
-use super::memory::MAX_LOAD;
+use super::look::Table;
+use super::memory::{MAX_LOAD, TableState};
 use super::resize::Resize;
-use super::writer::{FREE_WORDS_BESIDE_CHAIN, Writer};
+use super::writer::FREE_WORDS_BESIDE_CHAIN;
 use std::ptr;
 
-impl<K, V> Writer<'_, '_, K, V> {
+impl<K, V> Table<K, V> {
     /// Asserts what the module docs of `table` promise, of a table with `count` entries.
-    pub(in crate::map) fn check_invariants(&self, count: u64) {
+    pub(in crate::map) fn check_invariants(&self, state: &TableState<K, V>, count: u64) {
         let mut nodes = 0;
         let mut seen = std::collections::HashSet::new();
-        for (array, group) in self.homes() {
+        for (array, group) in self.homes(state) {
             if group::is_link(group.last()) {
                 let free = group.free_words().count();
                 assert!(
@@ -30,17 +31,17 @@ impl<K, V> Writer<'_, '_, K, V> {
             });
         }
         assert_eq!(nodes, count, "count");
-        self.check_size(count);
+        self.check_size(state, count);
     }
 
     /// Asserts that the sizes of the arrays fit the number of entries.
-    fn check_size(&self, count: u64) {
-        let array = self.table.array();
-        assert!(array.log() >= self.state.least);
-        if let Some(resize) = Resize::of(self.table, array) {
+    fn check_size(&self, state: &TableState<K, V>, count: u64) {
+        let array = self.array();
+        assert!(array.log() >= state.least);
+        if let Some(resize) = Resize::of(self, array) {
             assert!(resize.moved() < resize.units(), "moved and not ended");
             assert_eq!(array.log().abs_diff(resize.to.log()), 1);
-            assert!(resize.to.log() >= self.state.least);
+            assert!(resize.to.log() >= state.least);
         } else {
             let most = u64::from(array.groups()) * MAX_LOAD;
             assert!(count <= most, "too full");

@@ -31,7 +31,7 @@ impl Pool {
             let Some(region) = region else { continue };
             let all = region.chunks * self.shape.slots;
             let handed_out = region.fresh_chunk * self.shape.slots + region.fresh;
-            let free = all - handed_out + Self::walk(region.free).0;
+            let free = all - handed_out + Self::walk(region.free.first).0;
             assert_eq!(region.used + free, all, "slots of region {number}");
             assert_eq!(
                 named[number],

@@ -121,14 +121,6 @@ impl<K, V, const CHAIN: bool> List<K, V, CHAIN> {
         links.set::<K, V>(NEXT, None);
         self.len -= 1;
     }
-
-    /// Moves an entry of this list behind the tail.
-    pub(crate) fn move_to_back(&mut self, entry: EntryPtr<K, V>) {
-        if self.tail != Some(entry) {
-            self.unlink(entry);
-            self.push_back(entry);
-        }
-    }
 }
 
 #[cfg(any(test, fuzzing))]

@@ -46,7 +46,8 @@ impl<const CHAIN: bool> Pair<CHAIN> {
                 self.deque.retain(|&other| other != number);
             }
             (2, true, _) => {
-                self.list.move_to_back(entry);
+                self.list.unlink(entry);
+                self.list.push_back(entry);
                 self.deque.retain(|&other| other != number);
                 self.deque.push_back(number);
             }

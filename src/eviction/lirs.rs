@@ -108,7 +108,6 @@ pub(super) struct Lirs<K, V> {
     pub(super) window: WeighedQueue<K, V>,
     pub(super) protected: WeighedQueue<K, V>,
     pub(super) tail: WeighedQueue<K, V>,
-    max: u64,
     /// Whether the window is the whole cache: the order is exactly that of use. If that ends, its
     /// entries, which are few, stay in the window.
     pub(super) exact: bool,
@@ -121,7 +120,7 @@ pub(super) struct Lirs<K, V> {
     /// Whether the weight has been over the bound since the bound was made smaller.
     shrinking: bool,
     pub(super) sizer: WindowSizer,
-    ghosts: Ghosts,
+    pub(super) ghosts: Ghosts,
     dueling: SetDueling,
 }
 
@@ -131,7 +130,6 @@ impl<K, V> Lirs<K, V> {
             window: WeighedQueue::new(WINDOW),
             protected: WeighedQueue::new(PROTECTED),
             tail: WeighedQueue::new(TAIL),
-            max,
             exact,
             order: Periods::default(),
             evictions: Periods::default(),
@@ -159,13 +157,6 @@ impl<K, V> Lirs<K, V> {
             self.window.push_newest(entry);
         }
         self.rebalance();
-    }
-
-    /// Prefetches what [`admit`](Self::admit) or [`removed`](Self::removed) will look up.
-    pub(super) fn prefetch(&self, entry: EntryPtr<K, V>) {
-        if !self.exact {
-            self.ghosts.prefetch(mix_bits_twice(entry.node().hash()));
-        }
     }
 
     /// Changes the weight of an entry.
@@ -226,7 +217,7 @@ impl<K, V> Lirs<K, V> {
     /// Unlinks an entry that was removed.
     pub(super) fn removed(&mut self, entry: EntryPtr<K, V>) {
         self.unlink(entry);
-        self.filling |= self.weight() < self.max / 2;
+        self.filling |= self.weight() < self.sizer.max / 2;
     }
 
     /// Unlinks a victim.
@@ -290,7 +281,6 @@ impl<K, V> Lirs<K, V> {
     }
 
     pub(super) fn set_max(&mut self, max: u64) {
-        self.max = max;
         self.sizer.set_max(max);
         self.filling |= self.weight() < max / 2;
         self.shrinking = self.weight() > max;
@@ -301,7 +291,7 @@ impl<K, V> Lirs<K, V> {
     fn enters_protected(&mut self, entry: EntryPtr<K, V>, hash: u64) -> bool {
         let ghost = self.ghosts.take(hash);
         let weight = self.weight() + u64::from(entry.policy().weight.get());
-        if self.filling && self.protected_has_room(entry) && weight <= self.max {
+        if self.filling && self.protected_has_room(entry) && weight <= self.sizer.max {
             return true;
         }
         let Some(ghost) = ghost else {
@@ -369,7 +359,7 @@ impl<K, V> Lirs<K, V> {
         let wanted = if self.filling {
             1
         } else {
-            (self.max / TAIL_PART)
+            (self.sizer.max / TAIL_PART)
                 .min(self.protected_weight() / 2)
                 .max(1)
         };
@@ -397,7 +387,7 @@ impl<K, V> Lirs<K, V> {
             return;
         }
         for _ in 0..SPARED_PER_CALL {
-            self.shrinking = self.weight() > self.max;
+            self.shrinking = self.weight() > self.sizer.max;
             let Some(oldest) = self.incumbent() else {
                 return;
             };
@@ -434,13 +424,13 @@ impl<K, V> Lirs<K, V> {
     /// The vote of a hit at this depth (in periods) on the size of the window: the share of one
     /// average entry in the cache. A deeper hit has a smaller vote.
     fn vote(&self, depth: f64) -> f64 {
-        let part = self.weight() as f64 / (self.len().max(1) as f64 * self.max.max(1) as f64);
+        let part = self.weight() as f64 / (self.len().max(1) as f64 * self.sizer.max.max(1) as f64);
         part * FULL_VOTE_DEPTH / depth.max(FULL_VOTE_DEPTH)
     }
 
     /// The weight that the window should have.
     #[cfg(test)]
     pub(super) fn window_size(&self) -> u64 {
-        self.max - self.sizer.for_protected()
+        self.sizer.max - self.sizer.for_protected()
     }
 }

@@ -41,6 +41,7 @@ mod window;
 
 use crate::list::{List, QUEUE};
 use crate::node::{EntryPtr, NodePtr};
+use ghosts::mix_bits_twice;
 use lirs::Lirs;
 pub(crate) use queue::OUT;
 use queue::{FIRST_FREE, OVERWEIGHT, WEIGHTLESS, WeighedQueue};
@@ -179,7 +180,9 @@ impl<K, V> Eviction<K, V> {
     /// Prefetches what [`admit`](Self::admit) will look up.
     #[inline]
     pub(crate) fn prefetch(&self, node: NodePtr<K, V>) {
-        self.order.prefetch(node.entry());
+        if !self.order.exact {
+            self.order.ghosts.prefetch(mix_bits_twice(node.hash()));
+        }
     }
 
     /// Prefetches what the removal of the next victim will look up here, and returns that victim. A

@@ -95,7 +95,8 @@ impl<K, V> WeighedQueue<K, V> {
     pub(super) fn move_to_newest(&mut self, entry: EntryPtr<K, V>) {
         if self.list.back() != Some(entry) {
             self.skip_cursor(entry);
-            self.list.move_to_back(entry);
+            self.list.unlink(entry);
+            self.list.push_back(entry);
         }
     }
 
@@ -135,11 +136,6 @@ impl<K, V> WeighedQueue<K, V> {
 
     /// Changes the weight of an entry that is linked here.
     pub(super) fn reweigh(&mut self, entry: EntryPtr<K, V>, weight: u32) {
-        debug_assert_eq!(
-            entry.queue_id.get(),
-            self.queue_id,
-            "reweighed in a queue it is not in"
-        );
         self.weight = self.weight - u64::from(entry.policy().weight.get()) + u64::from(weight);
         entry.policy().weight.set(weight);
     }

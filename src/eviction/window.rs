@@ -35,7 +35,7 @@ pub(super) struct WindowSizer {
     pub(super) raw_part: f64,
     /// The part that the window has.
     pub(super) part: f64,
-    max: u64,
+    pub(super) max: u64,
     pub(super) window: u64,
 }
 

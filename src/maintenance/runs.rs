@@ -185,7 +185,7 @@ impl<K, V> MaintenanceView<'_, K, V> {
         // A write after the requests were cleared has made a new request, or its entry is already
         // in the wheel.
         let next = state.wheel.next_visit();
-        let retries = state.freeing.retry(self.shared.map.is_resizing());
+        let retries = state.freeing.retry(self.shared.map.units_left() > 0);
         drop(state);
         let retry = retries.map(|retries| COALESCE_DELAY * (1 << retries));
         run.end(next, false, retry, &self.shared.clock)

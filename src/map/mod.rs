@@ -43,7 +43,6 @@ use crate::reclaim::Pin;
 use crate::sync::{AtomicU64, Ordering};
 #[cfg(fuzzing)]
 pub(crate) use shard::Probe;
-use shard::Totals;
 pub(crate) use shard::{Batch, Occupied, Revalidated, Shard, ShardCell, WriteEvent};
 use std::sync::Arc;
 use table::END;
@@ -112,11 +111,8 @@ impl<K, V> Map<K, V> {
         pin: &Pin,
         matches: impl FnMut(NodePtr<K, V>) -> bool,
     ) -> Look<NodePtr<K, V>> {
-        // The shard always exists. `get` instead of an index leaves no panic to unwind.
-        match self.shards.get(self.shard_of(hash)) {
-            Some(shard) => shard.table.look(hash, pin, matches).0,
-            None => Look::Retry,
-        }
+        let (looked, _) = self.cell(hash).table.look(hash, pin, matches);
+        looked
     }
 
     /// The shard of a hash, for a call that goes to it more than once.
@@ -159,29 +155,23 @@ impl<K, V> Map<K, V> {
     /// How many nodes are in the map. Exact while no call changes the map; else off by the changes
     /// that other threads make meanwhile. Takes no lock.
     pub(crate) fn len(&self) -> u64 {
-        self.total(|totals| &totals.entries)
+        self.total(|cell| &cell.entries)
     }
 
-    /// Whether the table of any shard is between two arrays.
-    pub(crate) fn is_resizing(&self) -> bool {
-        self.shards.iter().any(|cell| cell.table.is_resizing())
-    }
-
-    /// How many units the table with the most of them has yet to move. Takes the lock of each shard
-    /// whose table has any.
+    /// How many units the table with the most of them has yet to move; 0 if no table is between two
+    /// arrays. As exact as [`len`](Self::len).
     pub(crate) fn units_left(&self) -> usize {
-        let resizing = self.shards.iter().filter(|cell| cell.table.is_resizing());
-        let left = resizing.map(|cell| cell.lock().writer().units_left());
+        let left = self.shards.iter().map(|cell| cell.table.units_left());
         left.max().unwrap_or(0) as usize
     }
 
     /// The sum of the weights of the nodes in the map; as exact as [`len`](Self::len).
     pub(crate) fn weight(&self) -> u64 {
-        self.total(|totals| &totals.weight)
+        self.total(|cell| &cell.weight)
     }
 
-    fn total(&self, count: impl Fn(&Totals) -> &AtomicU64) -> u64 {
-        let counts = self.shards.iter().map(|cell| count(&cell.totals));
+    fn total(&self, count: impl Fn(&ShardCell<K, V>) -> &AtomicU64) -> u64 {
+        let counts = self.shards.iter().map(count);
         counts.map(|count| count.load(Ordering::Relaxed)).sum()
     }
 
@@ -214,8 +204,8 @@ impl<K, V> Map<K, V> {
         for cell in &mut self.shards {
             let state = &mut cell.locked.get_mut().state;
             cell.table.take_apart(state, &mut free);
-            cell.totals.entries.store(0, Ordering::Relaxed);
-            cell.totals.weight.store(0, Ordering::Relaxed);
+            cell.entries.store(0, Ordering::Relaxed);
+            cell.weight.store(0, Ordering::Relaxed);
         }
     }
 }

@@ -2,7 +2,7 @@
 //! writer puts nodes in, replaces them and takes them out, and lists the loads of keys. Each change
 //! leaves an event for the maintenance pass, which is never lost.
 
-use super::table::{Home, Place, Seen, Table, TablePart, TableState, Writer};
+use super::table::{Home, Place, Seen, Table, TablePart, TableState};
 use crate::listener::RemovalCause;
 use crate::load::table::Loads;
 use crate::node::{Columns, NewNode, NodePtr, NodeState, Slab, Times};
@@ -67,8 +67,11 @@ pub(crate) type Batch<K, V> = Vec<WriteEvent<K, V>>;
 pub(crate) struct ShardCell<K, V> {
     pub(super) table: Table<K, V>,
     pub(super) locked: ShortMutex<Locked<K, V>>,
-    pub(super) totals: Totals,
-    pub(super) process: Process,
+    /// For callers without the lock, like `weight`. Beside the lock, which each writer writes
+    /// anyway, and not on a line that readers read.
+    pub(super) entries: AtomicU64,
+    pub(super) weight: AtomicU64,
+    process: Process,
 }
 
 /// The part of a shard that its lock guards.
@@ -78,13 +81,6 @@ pub(super) struct Locked<K, V> {
     pub(super) slab: Slab<K, V>,
     /// The loads of keys of this shard: current ones, and revoked ones whose run is at work.
     pub(super) loads: Loads<K, V>,
-}
-
-/// The totals of a shard, for callers without its lock. Stored on the cache line of the lock, which
-/// each writer writes anyway, and not on a line that readers read.
-pub(super) struct Totals {
-    pub(super) entries: AtomicU64,
-    pub(super) weight: AtomicU64,
 }
 
 impl<K, V> ShardCell<K, V> {
@@ -99,10 +95,8 @@ impl<K, V> ShardCell<K, V> {
                 slab: Slab::of_shard(number, columns),
                 loads: Loads::new(),
             }),
-            totals: Totals {
-                entries: AtomicU64::new(0),
-                weight: AtomicU64::new(0),
-            },
+            entries: AtomicU64::new(0),
+            weight: AtomicU64::new(0),
             process: Process::current(),
         }
     }
@@ -213,81 +207,53 @@ impl<K, V> Revalidated<'_, K, V> {
     }
 }
 
-/// A confirmed node, and where it stands: its group and its word.
+/// A confirmed node, and the word in which it stands.
 pub(crate) struct Occupied<'a, K, V> {
     pub(crate) node: NodePtr<K, V>,
-    home: Home<'a, K, V>,
     place: Place<'a, K, V>,
 }
 
 impl<'a, K, V> Shard<'a, K, V> {
-    #[inline]
-    pub(super) fn writer(&mut self) -> Writer<'a, '_, K, V> {
-        self.cell.table.writer(&mut self.locked.state)
-    }
-
     /// Confirms a probe of this shard; `None` if the key may have been inserted, replaced or
     /// removed since.
     // Always inlined: else the whole answer would go through the stack.
     #[inline(always)]
     pub(crate) fn revalidate(
-        &mut self,
+        &self,
         hash: u64,
         probe: &Probe<'a, K, V>,
     ) -> Option<Revalidated<'a, K, V>> {
-        let Some(found) = probe.found else {
-            return self.revalidate_absent(hash, probe).map(Revalidated::Vacant);
+        let Some(node) = probe.found else {
+            let mut next = 0;
+            let is_unknown = |node| !probe.knows(node, &mut next);
+            return self.vacant(hash, is_unknown).map(Revalidated::Vacant);
         };
-        match self.writer().still_there(hash, found, &probe.seen) {
-            Some((home, place)) => Some(Revalidated::Occupied(Occupied {
-                node: found,
-                home,
-                place,
-            })),
-            None => self.revalidate_moved(hash, found),
-        }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn revalidate_moved(
-        &mut self,
-        hash: u64,
-        found: NodePtr<K, V>,
-    ) -> Option<Revalidated<'a, K, V>> {
-        self.find_node(hash, found).map(Revalidated::Occupied)
-    }
-
-    #[inline]
-    fn revalidate_absent(&mut self, hash: u64, probe: &Probe<'a, K, V>) -> Option<Home<'a, K, V>> {
-        let table = self.writer();
-        let home = table.home_seen(hash, &probe.seen);
-        let mut next = 0;
-        let unknown = |node: NodePtr<K, V>| node.hash() == hash && !probe.knows(node, &mut next);
-        match table.locate(&home, hash, unknown) {
-            Some(_) => None,
-            None => Some(home),
-        }
+        let spot = match self.cell.table.still_there(hash, node, &probe.seen) {
+            Some(place) => Some(Occupied { node, place }),
+            None => self.find_node(hash, node),
+        };
+        spot.map(Revalidated::Occupied)
     }
 
     /// Finds a node of this hash by address.
     #[inline]
-    pub(crate) fn find_node(
-        &mut self,
-        hash: u64,
-        node: NodePtr<K, V>,
-    ) -> Option<Occupied<'a, K, V>> {
-        let table = self.writer();
-        let home = table.home(hash);
-        let place = table.locate(&home, hash, |other| other == node)?;
-        Some(Occupied { node, home, place })
+    pub(crate) fn find_node(&self, hash: u64, node: NodePtr<K, V>) -> Option<Occupied<'a, K, V>> {
+        let home = self.cell.table.home(&self.locked.state, hash);
+        let (place, node) = home.0.search(hash, |other| other == node)?;
+        Some(Occupied { node, place })
     }
 
-    /// The place of a key that is absent, since no node has its hash; `None` if there is one.
-    pub(crate) fn vacant(&mut self, hash: u64) -> Option<Home<'a, K, V>> {
-        let table = self.writer();
-        let home = table.home(hash);
-        let found = table.locate(&home, hash, |node| node.hash() == hash);
+    /// The place of a key that is absent; `None` if a node of its hash may have the key.
+    #[inline]
+    pub(crate) fn vacant(
+        &self,
+        hash: u64,
+        mut may_have_key: impl FnMut(NodePtr<K, V>) -> bool,
+    ) -> Option<Home<'a, K, V>> {
+        let home = self.cell.table.home(&self.locked.state, hash);
+        let found = home
+            .0
+            .search(hash, |node| node.hash() == hash && may_have_key(node));
         found.is_none().then_some(home)
     }
 
@@ -307,12 +273,12 @@ impl<'a, K, V> Shard<'a, K, V> {
         times: Times,
     ) -> NodePtr<K, V> {
         let (hash, weight) = (new.hash, new.weight);
-        let entries = &self.cell.totals.entries;
-        self.writer().grow_if_full(entries.load(Ordering::Relaxed));
+        let (table, entries) = (&self.cell.table, &self.cell.entries);
+        table.grow_if_full(&mut self.locked.state, entries.load(Ordering::Relaxed));
         let new = self.locked.slab.place(new, times);
-        self.writer().insert(home, new, hash);
+        table.insert(&mut self.locked.state, home, new, hash);
         add_alone(entries, 1);
-        add_alone(&self.cell.totals.weight, weight.into());
+        add_alone(&self.cell.weight, weight.into());
         self.locked.batch.push(WriteEvent::Added(new));
         new
     }
@@ -320,7 +286,7 @@ impl<'a, K, V> Shard<'a, K, V> {
     /// Adds a node whose key is known to be absent.
     #[cfg(all(test, wheelhouse_loom))]
     pub(crate) fn add_absent(&mut self, mut new: NewNode<K, V>, times: Times) -> NodePtr<K, V> {
-        let home = self.writer().home(new.hash);
+        let home = self.cell.table.home(&self.locked.state, new.hash);
         self.add(home, &mut new, times)
     }
 
@@ -338,11 +304,11 @@ impl<'a, K, V> Shard<'a, K, V> {
         let new = self.locked.slab.succeed(old, new, times);
         // Otherwise the first read after each write would be recorded as a new read.
         new.set_seen(old.seen());
-        self.writer().replace(spot.place, new, hash);
+        (self.cell.table).replace(&mut self.locked.state, spot.place, new, hash);
         // Without a weigher both weigh 1.
         if self.locked.slab.has_weights() {
             let change = u64::from(new.weight()).wrapping_sub(old.weight().into());
-            add_alone(&self.cell.totals.weight, change);
+            add_alone(&self.cell.weight, change);
         }
         old.set_state(NodeState::Removed);
         self.locked
@@ -360,11 +326,12 @@ impl<'a, K, V> Shard<'a, K, V> {
 
     /// Takes a node out for the pass itself, without an event.
     pub(crate) fn take(&mut self, spot: Occupied<'a, K, V>) {
-        let count = self.cell.totals.entries.load(Ordering::Relaxed) - 1;
-        self.writer().remove(spot.home, spot.place, count);
+        let count = self.cell.entries.load(Ordering::Relaxed) - 1;
+        let (table, hash) = (&self.cell.table, spot.node.hash());
+        table.remove(&mut self.locked.state, hash, spot.place, count);
         let weight = self.locked.slab.weight_of(spot.node);
-        (self.cell.totals.entries).store(count, Ordering::Relaxed);
-        add_alone(&self.cell.totals.weight, u64::from(weight).wrapping_neg());
+        (self.cell.entries).store(count, Ordering::Relaxed);
+        add_alone(&self.cell.weight, u64::from(weight).wrapping_neg());
         spot.node.set_state(NodeState::Removed);
     }
 
@@ -426,20 +393,21 @@ impl<'a, K, V> Shard<'a, K, V> {
     /// Whether entries are moving from one array of the table to another.
     #[inline]
     pub(crate) fn is_resizing(&self) -> bool {
-        self.cell.table.is_resizing()
+        self.cell.table.units_left() > 0
     }
 
     /// Begins to move the entries to an array of another size, though this one fits.
     #[cfg(all(test, wheelhouse_loom))]
     pub(crate) fn begin_move(&mut self, log: u32) {
-        self.writer().begin_move(log);
+        let begun = self.cell.table.begin(&mut self.locked.state, log);
+        begun.unwrap_or_else(|refused| refused.fail());
     }
 
     /// Moves up to this number of units to the other array of the table, if the table is resizing;
     /// true if some are left.
     pub(crate) fn resize_step(&mut self, units: usize) -> bool {
-        self.writer().resize_step(units);
-        self.cell.table.is_resizing()
+        (self.cell.table).resize_step(&mut self.locked.state, units);
+        self.cell.table.units_left() > 0
     }
 
     /// Gives the pass the events and the memory that left the table, in exchange for the empty

@@ -69,7 +69,10 @@ pub(crate) fn allocate(layout: Layout, zeroed: bool) -> Result<NonNull<u8>, Refu
         return Err(Refused { layout, at: None });
     };
     let address = at.addr().get();
-    if is_taggable(address, layout.size()) && !refused_by_a_test(layout) {
+    let fits = is_taggable(address, layout.size());
+    #[cfg(test)]
+    let fits = fits && !tests::refuses(layout);
+    if fits {
         return Ok(at);
     }
     // SAFETY: allocated above with this layout; no pointer to it exists.
@@ -105,15 +108,6 @@ fn is_taggable(at: usize, size: usize) -> bool {
         .is_some_and(|end| (at | end) & TAG_IN_WORD == 0 && (TOP_BYTE || end >> TAG_SHIFT == 0))
 }
 
-/// Whether a test wants this allocation to be refused. A cache line is not: it may be an overflow
-/// group, and a move that needs one cannot stop half-way.
-fn refused_by_a_test(_layout: Layout) -> bool {
-    #[cfg(test)]
-    return tests::REFUSES.get() && _layout.size() > 64;
-    #[cfg(not(test))]
-    false
-}
-
 /// Prefetches a cache line, where the target can.
 #[inline]
 pub(crate) fn prefetch<T>(at: *const T) {
@@ -136,6 +130,12 @@ pub(crate) mod tests {
     thread_local! {
         /// Whether this thread's allocations count as out of range.
         pub(crate) static REFUSES: Cell<bool> = const { Cell::new(false) };
+    }
+
+    /// Whether a test wants this allocation to be refused. A cache line is not: it may be an
+    /// overflow group, and a move that needs one cannot stop half-way.
+    pub(super) fn refuses(layout: Layout) -> bool {
+        REFUSES.get() && layout.size() > 64
     }
 
     #[test]

@@ -205,11 +205,6 @@ impl<K, V> EntryPtr<K, V> {
         parts(self.0.as_ptr().cast())
     }
 
-    /// The slot it was made in.
-    pub(super) fn slot(self) -> NonNull<u8> {
-        self.0.cast()
-    }
-
     /// What the size policy keeps, in a cache that has one.
     #[inline]
     pub(crate) fn policy(&self) -> &PolicyLinks {

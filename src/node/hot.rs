@@ -306,9 +306,6 @@ impl<K, V> NewNode<K, V> {
     /// Takes key and value, once.
     #[inline]
     pub(crate) fn take(&mut self) -> (K, V) {
-        match self.content.take() {
-            Some(content) => content,
-            None => unreachable!("a node is published once"),
-        }
+        self.content.take().expect("a node is published once")
     }
 }

@@ -70,13 +70,6 @@ pub(super) struct Shape {
     pub(super) beside: usize,
 }
 
-impl Shape {
-    fn region(&self, chunks: usize) -> Layout {
-        Layout::from_size_align(chunks * (self.size + self.beside), self.size)
-            .expect("a region of a few chunks fits the address space")
-    }
-}
-
 /// The content of a free or recycled slot, at any alignment: the next slot of its chain.
 type Next = *mut u8;
 
@@ -104,12 +97,21 @@ unsafe fn next(slot: NonNull<u8>) -> Next {
 
 struct Region {
     at: NonNull<u8>,
+    layout: Layout,
     chunks: usize,
     /// The next slot that was never taken: its chunk, and its number there.
     fresh_chunk: usize,
     fresh: usize,
     used: usize,
-    free: Next,
+    free: Chain,
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        // SAFETY: allocated in `grow` with this layout; no slot of it is taken, or its pool is
+        // dropped, whose owner is dropped last (pool 2).
+        unsafe { dealloc(self.at.as_ptr(), self.layout) }
+    }
 }
 
 /// The slots of one kind and one owner, used under the owner's lock.
@@ -130,7 +132,8 @@ pub(super) struct Pool {
 // chunks.
 unsafe impl Send for Pool {}
 
-/// Slots of one pool: its recycled ones, or emptied ones that are to be returned to it.
+/// Slots of one pool: free ones of a region, its recycled ones, or emptied ones that are to be
+/// returned to it.
 pub(super) struct Chain {
     first: Next,
     /// The other end; meaningless if the chain is empty.
@@ -197,30 +200,18 @@ impl Chain {
 /// pool, because the allocator may be slow, and the pool is used under a lock.
 #[must_use]
 #[derive(Default)]
-pub(crate) struct Vacated(Vec<(NonNull<u8>, Layout)>);
-
-impl Drop for Vacated {
-    fn drop(&mut self) {
-        for (at, layout) in self.0.drain(..) {
-            // SAFETY: allocated in `grow` with this layout, taken out of the pool when no slot of
-            // it was taken (pool 2); so it is freed once and not used afterwards.
-            unsafe { dealloc(at.as_ptr(), layout) }
-        }
-    }
-}
+pub(crate) struct Vacated(Vec<Region>);
 
 impl Region {
     fn has_free(&self) -> bool {
-        !self.free.is_null() || self.fresh_chunk < self.chunks
+        !self.free.is_empty() || self.fresh_chunk < self.chunks
     }
 
     /// Takes a free slot, of which there is one.
     #[inline]
     fn take(&mut self, shape: &Shape) -> NonNull<u8> {
         self.used += 1;
-        if let Some(free) = NonNull::new(self.free) {
-            // SAFETY: pool 1: a free slot in the region's chain.
-            self.free = unsafe { next(free) };
+        if let Some(free) = self.free.pop() {
             return free;
         }
         debug_assert!(self.fresh_chunk < self.chunks);
@@ -291,7 +282,8 @@ impl Pool {
         } = self.shape;
         // An eighth of the present size, so that little memory is empty.
         let chunks = (self.slots / slots / 8).clamp(1, MAX_CHUNKS);
-        let layout = self.shape.region(chunks);
+        let layout = Layout::from_size_align(chunks * (size + beside), size)
+            .expect("a region of a few chunks fits the address space");
         let at = address::allocate(layout, false).unwrap_or_else(|refused| refused.fail());
         let number = self.vacant.pop().unwrap_or_else(|| {
             self.regions.push(None);
@@ -310,11 +302,12 @@ impl Pool {
         self.slots += chunks * slots;
         self.regions[number as usize] = Some(Region {
             at,
+            layout,
             chunks,
             fresh_chunk: 0,
             fresh: 0,
             used: 0,
-            free: ptr::null_mut(),
+            free: Chain::new(),
         });
         self.partial.push(number);
         number
@@ -372,8 +365,7 @@ impl Pool {
             self.partial.push(number);
         }
         // SAFETY: the caller's promise.
-        unsafe { set_next(slot, region.free) };
-        region.free = slot.as_ptr();
+        unsafe { region.free.push(slot) };
         region.used -= 1;
         self.used -= 1;
         if region.used == 0 {
@@ -398,18 +390,9 @@ impl Pool {
             }
             self.slots -= slots;
             self.vacant.push(number);
-            (vacated.0).push((region.at, self.shape.region(region.chunks)));
+            vacated.0.push(region);
             false
         });
-    }
-}
-
-impl Drop for Pool {
-    fn drop(&mut self) {
-        // The owner of the pool is dropped last: no code uses a slot any more.
-        let regions = self.regions.drain(..).flatten();
-        let all = regions.map(|region| (region.at, self.shape.region(region.chunks)));
-        drop(Vacated(all.collect()));
     }
 }
 

@@ -111,8 +111,8 @@ impl<K, V> Emptied<K, V> {
         unsafe {
             if NodeState::of(&(*hot).state) != NodeState::Succeeded {
                 let parts = ((*hot).entry_low, (*hot).entry_high);
-                self.entries
-                    .push(EntryPtr::<K, V>::from_parts(parts).slot());
+                let entry = EntryPtr::<K, V>::from_parts(parts);
+                self.entries.push(entry.0.cast());
             }
             self.nodes.push(node.0.cast());
         }

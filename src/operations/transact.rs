@@ -278,11 +278,11 @@ impl<K, V> Shared<K, V> {
             Ok(plan) => plan,
             Err(done) => return Some(done),
         };
-        let mut shard = self.map.lock(hash);
+        let shard = self.map.lock(hash);
         if change.knows_loads() && shard.loads().has(hash) {
             return None;
         }
-        let place = Revalidated::Vacant(shard.vacant(hash)?);
+        let place = Revalidated::Vacant(shard.vacant(hash, |_| true)?);
         let mut hold = Hold { shard, loads };
         change.apply(plan, place, &mut hold).ok()
     }

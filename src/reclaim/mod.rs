@@ -179,13 +179,14 @@ impl Domain {
 // runs a cleanup if as many were added since the last cleanup as that one has left.
 thread_local! {
     static RECENT: Cell<(u64, *const Record)> = const { Cell::new((0, ptr::null())) };
-    static REGISTRATIONS: RefCell<Registrations> = RefCell::new(Registrations::new());
+    static REGISTRATIONS: RefCell<Registrations> = RefCell::default();
 }
 
 /// The registrations of a thread.
+#[derive(Default)]
 struct Registrations {
     known: BTreeMap<u64, Registration>,
-    /// How many more registrations come before one runs a cleanup.
+    /// How many more registrations come before one runs a cleanup. The first runs one.
     until_cleanup: usize,
 }
 
@@ -193,13 +194,6 @@ struct Registrations {
 const LEAST_UNTIL_CLEANUP: usize = 3;
 
 impl Registrations {
-    fn new() -> Self {
-        Self {
-            known: BTreeMap::new(),
-            until_cleanup: LEAST_UNTIL_CLEANUP,
-        }
-    }
-
     /// The thread's record in this domain. Registers the thread if it has none.
     fn record_in(&mut self, domain: &Domain) -> *const Record {
         if let Some(registration) = self.known.get(&domain.number) {

@@ -48,7 +48,7 @@ const LINK: usize = 1;
 
 /// Eight words; see the module docs.
 #[repr(C, align(64))]
-pub(super) struct Group<K, V> {
+pub(in crate::map) struct Group<K, V> {
     pub(super) words: [AtomicPtr<Node<K, V>>; WORDS],
 }
 
@@ -136,18 +136,18 @@ pub(super) fn linked<K, V>(word: Word<K, V>) -> *mut Group<K, V> {
 }
 
 impl<K, V> Group<K, V> {
-    /// The word of the group, or of its overflow chain, that carries `tag` and whose node
+    /// The word of the group, or of its overflow chain, that carries this hash's tag and whose node
     /// `matches` accepts; and that node.
     ///
     /// Words first, then the link: a writer that empties a chain moves its nodes before it unlinks
     /// the chain (table 3).
     #[inline]
-    pub(super) fn search(
+    pub(in crate::map) fn search(
         &self,
-        tag: usize,
+        hash: u64,
         mut matches: impl FnMut(NodePtr<K, V>) -> bool,
     ) -> Option<(Place<'_, K, V>, NodePtr<K, V>)> {
-        let mut here = self;
+        let (tag, mut here) = (tag(hash), self);
         loop {
             for at in words_with_tag(here, tag) {
                 let place = &here.words[at];

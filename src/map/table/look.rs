@@ -23,13 +23,11 @@ pub(in crate::map) struct Table<K, V> {
     pub(super) moved: AtomicU64,
 }
 
-/// What a writer's look-up without the lock has found, so that the writer need not search again
+/// Where a look-up without the lock has found a node, so that the writer need not search again
 /// under the lock. Valid as long as the pin is held.
 pub(in crate::map) struct Seen<'a, K, V> {
     pub(super) version: u64,
-    /// The group of the hash under that version.
-    pub(super) group: Option<&'a Group<K, V>>,
-    /// The word of that group in which the node was found, if it was.
+    /// A word of the group that was the home under that version.
     pub(super) place: Option<Place<'a, K, V>>,
 }
 
@@ -78,10 +76,17 @@ impl<K, V> Table<K, V> {
         Array(self.array.load(Ordering::Acquire))
     }
 
-    /// Whether entries are moving from one array to another.
+    /// Which array has a hash's home, if this is the word of the table's array; as exact as
+    /// [`Resize::of`].
     #[inline]
-    pub(in crate::map) fn is_resizing(&self) -> bool {
-        self.array().is_resizing()
+    pub(super) fn home_array(&self, array: Array<K, V>, hash: u64) -> Array<K, V> {
+        Resize::of(self, array).map_or(array, |resize| resize.home(hash))
+    }
+
+    /// How many units have yet to move. Exact while no writer moves any.
+    pub(in crate::map) fn units_left(&self) -> u64 {
+        let resize = Resize::of(self, self.array());
+        resize.map_or(0, |resize| resize.units().saturating_sub(resize.moved()))
     }
 
     /// Prefetches the group of a hash. A hint: the group may be another one by the time of its
@@ -105,7 +110,6 @@ impl<K, V> Table<K, V> {
     ) -> (Look<NodePtr<K, V>>, Seen<'a, K, V>) {
         let mut seen = Seen {
             version: self.version(),
-            group: None,
             place: None,
         };
         let array = self.array();
@@ -114,7 +118,6 @@ impl<K, V> Table<K, V> {
         }
         // SAFETY: the pin was there before the array's word was read.
         let group = unsafe { array.group(hash) };
-        seen.group = Some(group);
         let tag = group::tag(hash);
         let Some(at) = group::words_with_tag(group, tag).next() else {
             // Words first, then the link, as in `search`.
@@ -150,27 +153,21 @@ impl<K, V> Table<K, V> {
         match looked {
             Look::Found(node) => (Some(node), seen),
             Look::Absent => (None, seen),
-            Look::Retry => (self.find_on(hash, pin, matches), seen),
+            Look::Retry => {
+                // The whole search, overflow chain included, until no node was moved during it.
+                let found = self.until_settled(hash, |_, group| {
+                    let (_, node) = group.search(hash, &mut matches)?;
+                    Some(node)
+                });
+                (found, seen)
+            }
         }
-    }
-
-    /// Repeats the whole search, overflow chain included, until no node was moved during it.
-    #[cold]
-    #[inline(never)]
-    fn find_on(
-        &self,
-        hash: u64,
-        _pin: &Pin,
-        mut matches: impl FnMut(NodePtr<K, V>) -> bool,
-    ) -> Option<NodePtr<K, V>> {
-        self.until_settled(hash, |_, group| {
-            let (_, node) = group.search(group::tag(hash), &mut matches)?;
-            Some(node)
-        })
     }
 
     /// Looks at the home of a hash, which is a group of this array, until an answer is found, or no
     /// node was moved meanwhile. Used with a pin or with the lock.
+    #[cold]
+    #[inline(never)]
     fn until_settled<R>(
         &self,
         hash: u64,
@@ -179,11 +176,10 @@ impl<K, V> Table<K, V> {
         let mut version = self.version();
         loop {
             let array = self.array();
-            let resize = Resize::of(self, array);
-            let home = resize.map_or(array, |resize| resize.home(hash));
+            let home = self.home_array(array, hash);
             // What says where the home is belongs together if the version has not changed (table
             // 5).
-            if resize.is_none() || self.version() == version {
+            if !array.is_resizing() || self.version() == version {
                 // SAFETY: the pin, or the lock, was there before the array's word was read.
                 let answer = look(home, unsafe { home.group(hash) });
                 if answer.is_some() {

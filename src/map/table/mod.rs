@@ -7,7 +7,7 @@
 //! | `look` | [`Table`]: what readers see of a table; the look-ups |
 //! | `array` | the array of groups, whose address, size and mark stand in one word |
 //! | `group` | eight words on one cache line, and the overflow chain behind them |
-//! | `writer` | [`Writer`]: what the holder of the shard's lock changes |
+//! | `writer` | what the holder of the shard's lock finds and changes |
 //! | `resize` | [`Resize`](resize::Resize): how entries move to a larger or a smaller array |
 //! | `memory` | [`TablePart`]: memory of arrays and overflow groups; [`TableState`]: what a writer has |
 //!
@@ -80,4 +80,4 @@ pub(crate) use look::Look;
 pub(super) use look::{Seen, Table};
 pub(crate) use memory::TablePart;
 pub(super) use memory::{BYTES_PER_ENTRY, TableState};
-pub(super) use writer::{Home, Writer};
+pub(super) use writer::Home;

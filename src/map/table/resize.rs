@@ -9,7 +9,7 @@
 //!
 //! | from | to | when | what the writer does |
 //! |---|---|---|---|
-//! | settled | resizing | an insert would make more than [`MAX_LOAD`](super::memory::MAX_LOAD) entries for each group, or a removal would leave fewer than a quarter of that | [`Writer::begin`](super::Writer): allocates an array of twice or half as many groups |
+//! | settled | resizing | an insert would make more than [`MAX_LOAD`](super::memory::MAX_LOAD) entries for each group, or a removal would leave fewer than a quarter of that | [`Table::begin`]: allocates an array of twice or half as many groups |
 //! | resizing | resizing | each insert or removal, and each pass of a run | [`Resize::step`]: moves the entries of some units |
 //! | resizing | settled | the step that moves the last unit | the new array is the only one of the table; the old one is handed out to be freed |
 //!
@@ -58,14 +58,6 @@ pub(super) struct Resize<'a, K, V> {
     pub(super) to: Array<K, V>,
 }
 
-impl<K, V> Clone for Resize<'_, K, V> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<K, V> Copy for Resize<'_, K, V> {}
-
 impl<'a, K, V> Resize<'a, K, V> {
     /// The resize that moves entries out of the table's array, if there is one.
     ///
@@ -82,7 +74,7 @@ impl<'a, K, V> Resize<'a, K, V> {
     }
 
     /// Which of the two arrays has a hash's home.
-    pub(super) fn home(self, hash: u64) -> Array<K, V> {
+    pub(super) fn home(&self, hash: u64) -> Array<K, V> {
         let moved = self.moved();
         let unit = u64::from(self.from.index(hash).min(self.to.index(hash)));
         if unit < moved { self.to } else { self.from }
@@ -90,27 +82,27 @@ impl<'a, K, V> Resize<'a, K, V> {
 
     /// How many units have moved. Acquire, partners: the release stores in `begin` and `step`. A
     /// reader that sees a unit as moved sees its entries in the new array.
-    pub(super) fn moved(self) -> u64 {
+    pub(super) fn moved(&self) -> u64 {
         self.table.moved.load(Ordering::Acquire)
     }
 
     /// How many units there are.
-    pub(super) fn units(self) -> u64 {
+    pub(super) fn units(&self) -> u64 {
         u64::from(self.from.groups().min(self.to.groups()))
     }
 
-    fn grows(self) -> bool {
+    fn grows(&self) -> bool {
         self.to.log() > self.from.log()
     }
 
     /// The numbers of the groups that a unit has in one of the two arrays.
-    fn numbers(self, array: Array<K, V>, unit: u64) -> impl Iterator<Item = u64> {
+    fn numbers(&self, array: Array<K, V>, unit: u64) -> impl Iterator<Item = u64> {
         let log = self.from.log().min(self.to.log());
         (0..1 << (array.log() - log)).map(move |nth: u64| unit + (nth << log))
     }
 
     /// The groups that a unit has in one of the two arrays. For the holder of the lock.
-    fn groups(self, array: Array<K, V>, unit: u64) -> impl Iterator<Item = &'a Group<K, V>> {
+    fn groups(&self, array: Array<K, V>, unit: u64) -> impl Iterator<Item = &'a Group<K, V>> {
         self.numbers(array, unit).map(move |number| {
             // SAFETY: both arrays belong to the table until all units have moved, and only the
             // holder of the lock comes here.
@@ -120,7 +112,7 @@ impl<'a, K, V> Resize<'a, K, V> {
 
     /// Moves up to this number of units, and ends with the last one.
     #[inline(never)]
-    pub(super) fn step(self, state: &mut TableState<K, V>, units: u64) {
+    pub(super) fn step(&self, state: &mut TableState<K, V>, units: u64) {
         let (begun, all) = (self.moved(), self.units());
         let end = all.min(begun.saturating_add(units));
         // Prefetch the groups of the next call, and the hashes that this call will read: misses
@@ -153,7 +145,7 @@ impl<'a, K, V> Resize<'a, K, V> {
     }
 
     /// Stores the words of a unit in the next array.
-    fn move_unit(self, unit: u64) {
+    fn move_unit(&self, unit: u64) {
         for number in self.numbers(self.to, unit) {
             // SAFETY: table 8: no code uses the groups of a unit before it moves, and a unit moves
             // once.
@@ -187,9 +179,7 @@ mod tests {
     fn each_group_belongs_to_one_unit() {
         for (from, to) in [(3, 4), (4, 3)] {
             let (mut table, mut state) = Table::<u8, u8>::new((5 << from) as usize);
-            table
-                .writer(&mut state)
-                .begin(to, TablePart::allocate(1 << to));
+            assert!(table.begin(&mut state, to).is_ok(), "there is memory");
             let resize = Resize::of(&table, table.array()).expect("it has begun");
             assert_eq!(resize.units(), 8);
             for array in [resize.from, resize.to] {

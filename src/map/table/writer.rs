@@ -3,7 +3,7 @@
 //! # How it works
 //!
 //! A writer first searches without the lock, so that keys are compared outside of it. Under the
-//! lock it confirms what it has [`Seen`]: if the version is the same, so is the group, and if the
+//! lock it confirms what it has [`Seen`]: if the version is the same, so is the home, and if the
 //! word still names the node, the node stands there.
 //!
 //! An insert takes the first null word of the group. A full group turns its last word into a link
@@ -14,9 +14,9 @@
 //!
 //! # Invariants
 //!
-//! Those of `table`. A [`Writer`] borrows the state that is in the lock, so there is one at a time
-//! (table 1). It hands unlinked memory out to be freed later (table 4), and after each of its
-//! changes table 6 holds for the homes that it touched.
+//! Those of `table`. A method that writes takes the state that is in the lock by an exclusive
+//! borrow, so there is one writer at a time (table 1). It hands unlinked memory out to be freed
+//! later (table 4), and after each change table 6 holds for the homes that it touched.
 #![allow(unsafe_code)]
 
 use super::array::{Array, MAX_LOG};
@@ -24,7 +24,7 @@ use super::group::{self, Group, LAST, Place, WORDS, Word};
 use super::look::{Seen, Table};
 use super::memory::{MAX_LOAD, TablePart, TableState};
 use super::resize::Resize;
-use crate::node::NodePtr;
+use crate::node::{NodePtr, Refused};
 use crate::sync::Ordering;
 use std::ptr;
 
@@ -34,12 +34,6 @@ pub(super) const FREE_WORDS_BESIDE_CHAIN: usize = 1;
 
 /// Units that one write moves. Fewer in models, so that they can look into the middle of a move.
 const UNITS_PER_WRITE: usize = if cfg!(wheelhouse_loom) { 1 } else { 4 };
-
-/// A table, for the holder of the shard's lock.
-pub(in crate::map) struct Writer<'a, 's, K, V> {
-    pub(super) table: &'a Table<K, V>,
-    pub(super) state: &'s mut TableState<K, V>,
-}
 
 impl<K, V> Group<K, V> {
     /// Stores a word into the first free word of the group or its overflow chain, and makes an
@@ -63,113 +57,66 @@ impl<K, V> Group<K, V> {
     /// Stores a word into a new overflow group of this one, the full end of a chain.
     #[cold]
     fn put_beside(&self, word: Word<K, V>) -> &Self {
-        let here = self;
-        // Every word is taken. The last word of the chain's last group becomes a link to a new
-        // group that already holds the node that stood there. So a reader finds that node before
-        // and after.
+        // Every word is taken. The last one becomes a link to a new group that already holds the
+        // node that stood there. So a reader finds that node before and after.
         let fresh = TablePart::<K, V>::allocate(1);
         // SAFETY: just allocated and zeroed, and not yet shared. Once it is linked, only the holder
         // of the lock unlinks it (table 1).
         let overflow: &Self = unsafe { &*fresh };
-        overflow.words[0].store(here.last(), Ordering::Release);
+        overflow.words[0].store(self.last(), Ordering::Release);
         overflow.words[1].store(word, Ordering::Release);
-        here.words[LAST].store(group::link(fresh), Ordering::Release);
+        self.words[LAST].store(group::link(fresh), Ordering::Release);
         overflow
     }
 }
 
 /// The home of a hash, while the writer has the lock and has not changed the table.
-pub(crate) struct Home<'a, K, V>(&'a Group<K, V>);
+pub(crate) struct Home<'a, K, V>(pub(in crate::map) &'a Group<K, V>);
 
+/// What the holder of the lock does; the [`TableState`] shows that the caller is that.
 impl<K, V> Table<K, V> {
-    /// The table for its writer, by the state that is in the shard's lock.
-    #[inline]
-    pub(in crate::map) fn writer<'a, 's>(
-        &'a self,
-        state: &'s mut TableState<K, V>,
-    ) -> Writer<'a, 's, K, V> {
-        Writer { table: self, state }
-    }
-
-    /// Frees the memory of the table, and gives each node to `free`.
-    ///
-    /// For the last owner: no reader is left.
-    pub(in crate::map) fn take_apart(
-        &mut self,
-        state: &mut TableState<K, V>,
-        free: impl FnMut(NodePtr<K, V>),
-    ) {
-        self.writer(state).unlink_all(free);
-        for part in state.retired.drain(..) {
-            // SAFETY: `&mut self`: no reader is left (table 4).
-            unsafe { part.free() };
-        }
-    }
-}
-
-impl<'a, K, V> Writer<'a, '_, K, V> {
     /// The home of a hash.
     #[inline]
-    pub(in crate::map) fn home(&self, hash: u64) -> Home<'a, K, V> {
-        let mut array = self.table.array();
-        if let Some(resize) = Resize::of(self.table, array) {
-            array = resize.home(hash);
-        }
+    pub(in crate::map) fn home(&self, _: &TableState<K, V>, hash: u64) -> Home<'_, K, V> {
+        let array = self.home_array(self.array(), hash);
         // SAFETY: only the holder of the lock unlinks arrays (table 1).
         Home(unsafe { array.group(hash) })
     }
 
-    /// The home of a hash. If it is still the one that a look-up has `seen`, it is not searched
-    /// again.
+    /// The word of a node that a look-up of its hash has `seen`, if it still stands there.
     #[inline]
-    pub(in crate::map) fn home_seen(&self, hash: u64, seen: &Seen<'a, K, V>) -> Home<'a, K, V> {
-        match seen.group {
-            Some(group) if seen.version == self.table.version() => Home(group),
-            _ => self.home(hash),
-        }
-    }
-
-    /// The home and the word of a node that a look-up of its hash has `seen`, if it still stands
-    /// there.
-    #[inline]
-    pub(in crate::map) fn still_there(
+    pub(in crate::map) fn still_there<'a>(
         &self,
         hash: u64,
         node: NodePtr<K, V>,
         seen: &Seen<'a, K, V>,
-    ) -> Option<(Home<'a, K, V>, Place<'a, K, V>)> {
-        let (group, place) = (seen.group?, seen.place?);
-        let same = seen.version == self.table.version()
-            && place.load(Ordering::Acquire) == group::tagged(node.as_raw(), hash);
-        same.then_some((Home(group), place))
-    }
-
-    /// The word for which `matches` holds among those with this hash's tag.
-    #[inline]
-    pub(in crate::map) fn locate(
-        &self,
-        home: &Home<'a, K, V>,
-        hash: u64,
-        matches: impl FnMut(NodePtr<K, V>) -> bool,
     ) -> Option<Place<'a, K, V>> {
-        let (place, _) = home.0.search(group::tag(hash), matches)?;
-        Some(place)
+        let word = group::tagged(node.as_raw(), hash);
+        (seen.place)
+            .filter(|place| seen.version == self.version() && place.load(Ordering::Acquire) == word)
     }
 
     /// Adds a node whose key is not in the table. [`grow_if_full`](Self::grow_if_full) was called
     /// before.
     // The hash is an argument, since it stands in the node's side part.
     #[inline]
-    pub(in crate::map) fn insert(&mut self, home: Home<'_, K, V>, node: NodePtr<K, V>, hash: u64) {
+    pub(in crate::map) fn insert(
+        &self,
+        state: &mut TableState<K, V>,
+        home: Home<'_, K, V>,
+        node: NodePtr<K, V>,
+        hash: u64,
+    ) {
         debug_assert_eq!(hash, node.hash());
         home.0.put(group::tagged(node.as_raw(), hash));
-        self.after_write();
+        self.after_write(state);
     }
 
     /// Puts `new` where `place` holds a node of the same hash.
     #[inline]
     pub(in crate::map) fn replace(
-        &mut self,
+        &self,
+        _: &mut TableState<K, V>,
         place: Place<'_, K, V>,
         new: NodePtr<K, V>,
         hash: u64,
@@ -179,100 +126,82 @@ impl<'a, K, V> Writer<'a, '_, K, V> {
         place.store(group::tagged(new.as_raw(), hash), Ordering::Release);
     }
 
-    /// Takes out the node at `place`; `home` is its home, and `count` entries are left.
+    /// Takes out the node of this hash at `place`; `count` entries are left.
     pub(in crate::map) fn remove(
-        &mut self,
-        home: Home<'_, K, V>,
+        &self,
+        state: &mut TableState<K, V>,
+        hash: u64,
         place: Place<'_, K, V>,
         count: u64,
     ) {
-        self.shrink_if_sparse(count);
+        self.shrink_if_sparse(state, count);
         place.store(ptr::null_mut(), Ordering::Release);
-        let group = home.0;
+        let Home(group) = self.home(state, hash);
         if group::is_link(group.last()) && group.free_words().count() > FREE_WORDS_BESIDE_CHAIN {
-            self.compact(group);
+            self.compact(state, group);
         }
-        self.after_write();
+        self.after_write(state);
     }
 
     /// Before an insert beside `count` entries: begins to grow if the table would be too full.
     /// Panics if the new array does not fit the tags; the table is then as it was (table 9).
     #[inline]
-    pub(in crate::map) fn grow_if_full(&mut self, count: u64) {
-        let array = self.table.array();
-        if !array.is_resizing()
-            && count >= u64::from(array.groups()) * MAX_LOAD
-            && array.log() < MAX_LOG
-        {
-            let log = array.log() + 1;
-            let next = TablePart::reserve(1 << log);
-            self.begin(log, next.unwrap_or_else(|refused| refused.fail()));
+    pub(in crate::map) fn grow_if_full(&self, state: &mut TableState<K, V>, count: u64) {
+        let array = self.array();
+        if !array.is_resizing() && count >> array.log() >= MAX_LOAD && array.log() < MAX_LOG {
+            let begun = self.begin(state, array.log() + 1);
+            begun.unwrap_or_else(|refused| refused.fail());
         }
     }
 
     /// Before a removal: begins to shrink if `count` entries leave the table too empty. If there is
     /// no memory for the new array, a later removal tries again.
     #[inline]
-    fn shrink_if_sparse(&mut self, count: u64) {
-        let array = self.table.array();
+    fn shrink_if_sparse(&self, state: &mut TableState<K, V>, count: u64) {
+        let array = self.array();
         if !array.is_resizing()
-            && count * 4 < u64::from(array.groups()) * MAX_LOAD
-            && array.log() > self.state.least
+            && (4 * count) >> array.log() < MAX_LOAD
+            && array.log() > state.least
         {
-            let log = array.log() - 1;
-            if let Ok(next) = TablePart::reserve(1 << log) {
-                self.begin(log, next);
-            }
+            _ = self.begin(state, array.log() - 1);
         }
     }
 
-    /// Begins to move the entries to an array of another size, which has memory at `next`.
+    /// Begins to move the entries to an array of another size.
     #[cold]
     #[inline(never)]
-    pub(super) fn begin(&mut self, log: u32, next: *mut Group<K, V>) {
-        let table = self.table;
+    pub(in crate::map) fn begin(&self, _: &mut TableState<K, V>, log: u32) -> Result<(), Refused> {
+        let next = TablePart::reserve(1 << log)?;
         // Before `next` and `moved` change: a reader may still use them for an earlier move (table
         // 5).
-        table.renew_version();
+        self.renew_version();
         // Release, partners: `Resize` and `Table::array`.
-        (table.next).store(Array::new(next, log).0, Ordering::Release);
-        table.moved.store(0, Ordering::Release);
-        (table.array).store(table.array().resizing().0, Ordering::Release);
-    }
-
-    /// Begins to move the entries to an array of another size, though this one fits.
-    #[cfg(all(test, wheelhouse_loom))]
-    pub(in crate::map) fn begin_move(&mut self, log: u32) {
-        let next = TablePart::reserve(1 << log);
-        self.begin(log, next.unwrap_or_else(|refused| refused.fail()));
+        (self.next).store(Array::new(next, log).0, Ordering::Release);
+        self.moved.store(0, Ordering::Release);
+        (self.array).store(self.array().resizing().0, Ordering::Release);
+        Ok(())
     }
 
     /// After an insert or a removal: moves what one write may.
     #[inline]
-    fn after_write(&mut self) {
-        if self.table.is_resizing() {
-            self.resize_step(UNITS_PER_WRITE);
+    fn after_write(&self, state: &mut TableState<K, V>) {
+        if self.array().is_resizing() {
+            self.resize_step(state, UNITS_PER_WRITE);
         }
     }
 
     /// Moves up to this number of units, if the table is resizing.
     #[cold]
     #[inline(never)]
-    pub(in crate::map) fn resize_step(&mut self, units: usize) {
-        if let Some(resize) = Resize::of(self.table, self.table.array()) {
-            resize.step(self.state, units as u64);
+    pub(in crate::map) fn resize_step(&self, state: &mut TableState<K, V>, units: usize) {
+        if let Some(resize) = Resize::of(self, self.array()) {
+            resize.step(state, units as u64);
         }
-    }
-
-    /// How many units have yet to move.
-    pub(in crate::map) fn units_left(&self) -> u64 {
-        let resize = Resize::of(self.table, self.table.array());
-        resize.map_or(0, |resize| resize.units() - resize.moved())
     }
 
     /// Moves entries from a group's overflow chain into free words of the group; drops an empty
     /// chain.
-    fn compact(&mut self, group: &Group<K, V>) {
+    fn compact(&self, state: &mut TableState<K, V>, group: &Group<K, V>) {
         let link = group.last();
         let Some(chain) = Group::linked(link) else {
             return;
@@ -289,49 +218,61 @@ impl<'a, K, V> Writer<'a, '_, K, V> {
             None => left = true,
         });
         if moves > 0 {
-            self.table.renew_version();
+            self.renew_version();
             for place in moved.into_iter().flatten() {
                 place.store(ptr::null_mut(), Ordering::Release);
             }
         }
         if !left {
             group.words[LAST].store(ptr::null_mut(), Ordering::Release);
-            self.state.retire_chain(link);
+            state.retire_chain(link);
         }
     }
 
     /// All homes, and the array of each.
-    pub(super) fn homes(
-        &self,
+    pub(super) fn homes<'a>(
+        &'a self,
+        _: &TableState<K, V>,
     ) -> impl Iterator<Item = (Array<K, V>, &'a Group<K, V>)> + use<'a, K, V> {
-        let table = self.table;
-        let array = table.array();
-        let resize = Resize::of(table, array);
-        let arrays = [Some(array), resize.map(|resize| resize.to)];
-        arrays.into_iter().flatten().flat_map(move |of| {
-            let numbers = (0..of.groups()).map(u64::from);
-            let is_home = move |&hash: &u64| resize.map_or(array, |it| it.home(hash)) == of;
-            // SAFETY: as in `home`.
-            let group = move |hash| (of, unsafe { of.group(hash) });
-            numbers.filter(is_home).map(group)
-        })
+        let array = self.array();
+        let next = Resize::of(self, array).map(|resize| resize.to);
+        [Some(array), next]
+            .into_iter()
+            .flatten()
+            .flat_map(move |of| {
+                let numbers = (0..of.groups()).map(u64::from);
+                let is_home = move |&hash: &u64| self.home_array(array, hash) == of;
+                // SAFETY: as in `home`.
+                let group = move |hash| (of, unsafe { of.group(hash) });
+                numbers.filter(is_home).map(group)
+            })
     }
 
-    /// Gives each node to `free` and hands out all memory of the table, which is not used again.
-    fn unlink_all(&mut self, mut free: impl FnMut(NodePtr<K, V>)) {
-        let array = self.table.array();
+    /// Gives each node to `free`, and frees the memory of the table, which is not used again.
+    ///
+    /// For the last owner: no reader is left.
+    pub(in crate::map) fn take_apart(
+        &mut self,
+        state: &mut TableState<K, V>,
+        mut free: impl FnMut(NodePtr<K, V>),
+    ) {
+        let array = self.array();
         if array.at().is_null() {
             // It was taken apart before.
             return;
         }
-        for (_, group) in self.homes() {
+        for (_, group) in self.homes(state) {
             group.each(|_, word| free(group::node(word)));
-            self.state.retire_chain(group.last());
+            state.retire_chain(group.last());
         }
-        if let Some(resize) = Resize::of(self.table, array) {
-            self.state.retire_array(resize.to);
+        if let Some(resize) = Resize::of(self, array) {
+            state.retire_array(resize.to);
         }
-        self.state.retire_array(array);
-        self.table.array.store(ptr::null_mut(), Ordering::Release);
+        state.retire_array(array);
+        self.array.store(ptr::null_mut(), Ordering::Release);
+        for part in state.retired.drain(..) {
+            // SAFETY: `&mut self`: no reader is left (table 4).
+            unsafe { part.free() };
+        }
     }
 }
