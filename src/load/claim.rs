@@ -14,6 +14,7 @@ use crate::stats::Count;
 use crate::stripe::thread_number;
 use crate::time::{self, MAX_LIFETIME_NANOS, NEVER};
 use std::hash::BuildHasher;
+use std::mem;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -93,7 +94,7 @@ pub(crate) struct Claimant<K, V, H: Home<K, V>> {
 impl<K, V, H: Home<K, V>> Drop for Claimant<K, V, H> {
     #[inline]
     fn drop(&mut self) {
-        self.leave();
+        self.wait_for(None);
     }
 }
 
@@ -115,11 +116,12 @@ impl<K, V, H: Home<K, V>> Claimant<K, V, H> {
         self.waits.as_ref().map(|(load, _)| load)
     }
 
-    /// The call waits no longer. If it was told to lead, and has not begun to, the next waiter
-    /// leads.
-    #[inline]
-    fn leave(&mut self) {
-        if let Some((load, ticket)) = self.waits.take()
+    /// The call waits for this from now on, and no longer for what it has waited for. If it was
+    /// told to lead there, and has not begun to, the next waiter leads.
+    #[inline(always)]
+    fn wait_for(&mut self, next: Option<(Arc<Load<K, V>>, Ticket)>) {
+        let former = mem::replace(&mut self.waits, next);
+        if let Some((load, ticket)) = former
             && load.is_of_this_process()
             && load.leave(ticket)
         {
@@ -149,7 +151,7 @@ impl<K, V, H: Home<K, V>> Claimant<K, V, H> {
         let ticket = *self.ticket.get_or_insert_with(Ticket::draw);
         // It does not stand in a queue yet.
         _ = guard.load().join(ticket, want, true);
-        self.waits = Some((Arc::clone(guard.load()), ticket));
+        self.wait_for(Some((Arc::clone(guard.load()), ticket)));
         if let Some(core) = guard.core() {
             core.watch_load(guard.load());
         }
@@ -177,12 +179,12 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Claimant<K,
                 // A call that was told to lead waits until it has the guard: if it does not need
                 // that, or panics, it leaves.
                 if !matches!(told, Some(Verdict::Leads)) {
-                    self.leave();
+                    self.wait_for(None);
                 }
                 self.begin()?
             }
         };
-        self.leave();
+        self.wait_for(None);
         Some(claim)
     }
 
@@ -225,8 +227,7 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Claimant<K,
                     shared.count(Count::LoadWaits);
                 }
                 core.watch_load(&load);
-                self.leave();
-                self.waits = Some((load, ticket));
+                self.wait_for(Some((load, ticket)));
                 return None;
             }
             Begun::Leads(load, over, left) => {

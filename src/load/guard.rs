@@ -357,27 +357,28 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Guard<K, V,
     ) -> Filling<V> {
         let (mut by, mut live) = (RevokedBy::Overwrite, None);
         if self.load.is_of_this_process() {
-            live = core.and_then(|core| self.live(core));
-            let (shared, deadline) = match &live {
-                Some((live, deadline)) => (&**live, *deadline),
-                None => (&*own, NEVER),
-            };
-            self.share(shared, deadline);
+            live = core.and_then(|core| self.share_live(core));
+            if live.is_none() {
+                self.share(&own, NEVER);
+            }
             by = self.load.revoked().unwrap_or(by);
         }
-        let revoked = Some((by, live.map(|(live, _)| live)));
+        let revoked = Some((by, live));
         Filling { own, revoked }
     }
 
-    /// The live value that the key has, now that the load was revoked, and its deadline.
-    fn live(&self, core: &Core<K, V, H::Hasher>) -> Option<(Box<Keyless<V>>, u64)> {
-        let (load, shared) = (&self.load, &core.shared);
+    /// Ends the run of a load that was revoked by the live value that the key has now, if it has
+    /// one, and returns that.
+    fn share_live(&mut self, core: &Core<K, V, H::Hasher>) -> Option<Box<Keyless<V>>> {
+        let shared = &core.shared;
         shared.count(Count::DiscardedLoads);
         let pin = shared.pin();
-        let hit = shared.find_live(load.hash, load.key(), &pin)?;
-        let mut live = Keyless::of_node(shared, hit.node);
+        let hit = shared.find_live(self.load.hash, self.load.key(), &pin)?;
+        let (mut live, deadline) = (Keyless::of_node(shared, hit.node), hit.node.deadline());
+        drop(pin);
         live.stored = false;
-        Some((live, hit.node.deadline()))
+        self.share(&live, deadline);
+        Some(live)
     }
 
     /// Removes the key's entry if the load is still current, and ends the run; waiters get `none`,
@@ -404,9 +405,8 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Guard<K, V,
             Ok(Ok(Some((cause, outcome))))
         });
         let Ok(taken) = taken else {
-            match self.live(&core) {
-                Some((live, deadline)) => self.share(&live, deadline),
-                None => self.end(&none, false),
+            if self.share_live(&core).is_none() {
+                self.end(&none, false);
             }
             return Err(Revoked);
         };

@@ -49,11 +49,6 @@ impl<K, V, H: Home<K, V>> Guard<K, V, H> {
         None
     }
 
-    /// Whether the key had a live entry when the run began.
-    fn is_reload(&self) -> bool {
-        self.load().reload_until().is_some()
-    }
-
     /// Starts the run, and its time: waiting for a thread or a task does not count. False if the
     /// cache is gone.
     pub(crate) fn begin_run(&self) -> bool {
@@ -79,7 +74,7 @@ impl<K, V, H: Home<K, V>> Guard<K, V, H> {
         FromLoad {
             lifetime,
             refresh,
-            reload: self.is_reload(),
+            reload: self.load().reload_until().is_some(),
             unchanged: false,
             took: Duration::from_nanos(time::elapsed(ended, began)),
         }
@@ -90,7 +85,8 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Guard<K, V,
     /// The value that a reload starts from, with the lifetime that it has again if it is unchanged
     /// as the time left; `None` if this is no reload, the key has no value, or the cache is gone.
     pub(crate) fn old(&self) -> Option<Box<Keyless<V>>> {
-        let core = self.core().filter(|_| self.is_reload())?;
+        self.load().reload_until()?;
+        let core = self.core()?;
         let (load, shared) = (self.load(), &core.shared);
         let pin = shared.pin();
         let hit = shared.find_live(load.hash, load.key(), &pin)?;

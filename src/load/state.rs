@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::task::Waker;
 
 /// Which outcomes of another call's run a waiter accepts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Want {
     /// A value.
     Value,
@@ -137,7 +137,7 @@ struct State<V> {
     sealed: bool,
     revoked: Option<RevokedBy>,
     /// The calls that wait, in their order: a queue for each kind of call. Kinds are few.
-    queues: BTreeMap<Want, Queue>,
+    queues: Vec<(Want, Queue)>,
     /// The verdicts that have yet to be fetched.
     told: BTreeMap<Ticket, Verdict<V>>,
 }
@@ -167,20 +167,25 @@ type Queue = BTreeMap<Ticket, Option<Waker>>;
 
 impl<V> State<V> {
     fn waiter(&mut self, ticket: Ticket) -> Option<&mut Option<Waker>> {
-        (self.queues.values_mut()).find_map(|queue| queue.get_mut(&ticket))
+        (self.queues.iter_mut()).find_map(|(_, queue)| queue.get_mut(&ticket))
     }
 
-    fn add_waiter(&mut self, want: Want, ticket: Ticket, waker: Option<Waker>) {
-        (self.queues.entry(want).or_default()).insert(ticket, waker);
+    fn queue_of(&mut self, want: Want) -> &mut Queue {
+        let at = self.queues.iter().position(|(kind, _)| *kind == want);
+        let at = at.unwrap_or_else(|| {
+            self.queues.push((want, Queue::new()));
+            self.queues.len() - 1
+        });
+        &mut self.queues[at].1
     }
 
     fn take_waiter(&mut self, ticket: Ticket) -> Option<Option<Waker>> {
-        (self.queues.values_mut()).find_map(|queue| queue.remove(&ticket))
+        (self.queues.iter_mut()).find_map(|(_, queue)| queue.remove(&ticket))
     }
 
     /// The longest-waiting waiter.
     fn first(&self) -> Option<Ticket> {
-        let firsts = (self.queues.values()).filter_map(BTreeMap::first_key_value);
+        let firsts = (self.queues.iter()).filter_map(|(_, queue)| queue.first_key_value());
         firsts.map(|(&ticket, _)| ticket).min()
     }
 
@@ -222,7 +227,7 @@ impl<K, V> Load<K, V> {
                 rest: None,
                 sealed: false,
                 revoked: None,
-                queues: BTreeMap::new(),
+                queues: Vec::new(),
                 told: BTreeMap::new(),
             }),
         }
@@ -245,16 +250,11 @@ impl<K, V> Load<K, V> {
         &self.key
     }
 
-    /// The thread that runs the leader's code, or 0.
-    pub(crate) fn leader(&self) -> u64 {
-        self.leader.load(Ordering::Relaxed)
-    }
-
     /// Whether the leader's own code is polling the task that asks: such a task must not wait. If a
     /// waker polls the task, the answer is false, since the leader continues.
     pub(crate) fn is_led_by_caller(&self) -> bool {
-        let me = thread_number();
-        me != 0 && self.leader() == me && !WAKING.try_with(Cell::get).unwrap_or(false)
+        let (me, leader) = (thread_number(), self.leader.load(Ordering::Relaxed));
+        me != 0 && leader == me && !WAKING.try_with(Cell::get).unwrap_or(false)
     }
 
     /// Notes which thread runs the leader's code from now on.
@@ -378,7 +378,7 @@ impl<K, V> Load<K, V> {
         let joins = even_queued || state.phase != Phase::Queued;
         if joins {
             // Its first poll leaves a waker: to clone one is user code.
-            state.add_waiter(want, ticket, None);
+            state.queue_of(want).insert(ticket, None);
         }
         joins
     }
@@ -386,9 +386,8 @@ impl<K, V> Load<K, V> {
     /// The waiter's call has finished its other work: from now on it waits like any other.
     pub(crate) fn wait_now(&self, ticket: Ticket) {
         let mut state = self.state();
-        let queue = state.queues.get_mut(&Want::LookUpAgain);
-        if let Some(waker) = queue.and_then(|queue| queue.remove(&ticket)) {
-            state.add_waiter(Want::Optional, ticket, waker);
+        if let Some(waker) = state.queue_of(Want::LookUpAgain).remove(&ticket) {
+            state.queue_of(Want::Optional).insert(ticket, waker);
         }
     }
 
@@ -457,7 +456,7 @@ impl<K, V> Load<K, V> {
     /// Wakes all that wait, so that they look whether the load is overdue. With no lock held.
     pub(crate) fn wake_waiters(&self) {
         let mut state = self.state();
-        let waiters = (state.queues.values_mut()).flat_map(BTreeMap::values_mut);
+        let waiters = (state.queues.iter_mut()).flat_map(|(_, queue)| queue.values_mut());
         let wakers: Vec<Waker> = waiters.filter_map(Option::take).collect();
         drop(state);
         wake_all(wakers);
@@ -524,14 +523,14 @@ impl<K: Send + Sync, V: Send + Sync> WaitTarget for Load<K, V> {
         let mut state = self.state();
         let waits = state.waiter(ticket).is_some();
         // Under the lock, as in `end`: it may hand the lead to this very waiter.
-        let leader = self.leader();
+        let leader = self.leader.load(Ordering::Relaxed);
         drop(state);
         (waits && leader != 0).then_some(leader)
     }
 
     fn is_among_next(&self, ticket: Ticket, count: usize) -> bool {
         let state = self.state();
-        let ahead = (state.queues.values()).flat_map(|queue| queue.range(..ticket).take(count));
+        let ahead = (state.queues.iter()).flat_map(|(_, queue)| queue.range(..ticket).take(count));
         ahead.take(count).count() < count
     }
 }

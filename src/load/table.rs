@@ -58,13 +58,7 @@ impl<K, V> Loads<K, V> {
     /// Whether a key with this hash may have a current load.
     #[inline]
     pub(crate) fn has(&self, hash: u64) -> bool {
-        !self.is_empty() && self.has_among(hash)
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn has_among(&self, hash: u64) -> bool {
-        self.of_hash(hash).next().is_some()
+        !self.is_empty() && self.of_hash(hash).next().is_some()
     }
 
     /// The loads for which calls may wait, current or not.

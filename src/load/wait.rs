@@ -61,7 +61,7 @@ thread_local! {
     static BLOCKING_CALL: Cell<*const ()> = const { Cell::new(ptr::null()) };
     /// What the last poll with that waker has noted; that call takes it out, at its end as well.
     /// Without a destructor: the destructors of other thread-locals may load, too.
-    static AWAITED: Cell<ManuallyDrop<Option<Awaited>>> =
+    static AWAITED: Cell<ManuallyDrop<Option<Box<Awaited>>>> =
         const { Cell::new(ManuallyDrop::new(None)) };
     /// How many loads the thread is leading just now.
     static LEADING: Cell<usize> = const { Cell::new(0) };
@@ -89,7 +89,7 @@ impl Drop for BlockingCall {
     }
 }
 
-fn take_awaited() -> Option<Awaited> {
+fn take_awaited() -> Option<Box<Awaited>> {
     ManuallyDrop::into_inner(AWAITED.take())
 }
 
@@ -157,13 +157,13 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V>> Claimant<K, V, H> {
         let call = BLOCKING_CALL.get();
         if !IS_MODEL && !call.is_null() && call == cx.waker().data() {
             let [least, most] = PATIENCE;
-            let awaited = Awaited {
+            let awaited = Box::new(Awaited {
                 load: Arc::<Load<K, V>>::clone(load),
                 hash: load.hash,
                 ticket: *ticket,
                 patience: left.map(|left| left.clamp(least, most)),
                 name: name.cloned(),
-            };
+            });
             let former = AWAITED.replace(ManuallyDrop::new(Some(awaited)));
             drop(ManuallyDrop::into_inner(former));
         } else if load.is_led_by_caller() {
@@ -211,8 +211,8 @@ pub(crate) fn block_until<F: Future>(
         // Spin before the wait is noted for others: a short turn ends sooner than a thread could
         // fall asleep. A thread that is not among the next would only take the processor from the
         // threads before it.
-        if let Some(Awaited { load, ticket, .. }) = &awaited
-            && load.is_among_next(*ticket, cores() - 1)
+        if let Some(awaited) = &awaited
+            && (awaited.load).is_among_next(awaited.ticket, cores() - 1)
             && parker.spin(*spins_until.get_or_insert_with(Parker::spins_until))
         {
             continue;
