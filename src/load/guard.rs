@@ -223,7 +223,9 @@ impl<K, V, H: Home<K, V>> Guard<K, V, H> {
         let Some(core) = self.core() else {
             self.ended = true;
             if self.load.is_of_this_process() {
-                wake_all(self.load.end(outcome, 0).0);
+                let (wakers, failure) = self.load.end(outcome, 0);
+                wake_all(wakers);
+                contain(|| drop(failure));
             }
             return;
         };
@@ -235,9 +237,10 @@ impl<K, V, H: Home<K, V>> Guard<K, V, H> {
         let (wakers, failure) = load.end(outcome, now);
         let forgotten = shard.change_loads(|loads| loads.ended(load));
         drop(shard);
-        drop((forgotten, failure));
         core.watch_load(load);
         wake_all(wakers);
+        // Destructors of the user, which may panic.
+        contain(|| drop((forgotten, failure)));
     }
 
     /// The run has ended: it is counted, if runs are.

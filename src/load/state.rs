@@ -321,7 +321,7 @@ impl<K, V> Load<K, V> {
     /// nothing forgets.
     pub(crate) fn set_rest(&self, rest: Option<Rest<V>>) {
         let former = std::mem::replace(&mut self.state().rest, rest.map(Box::new));
-        drop(former);
+        contain(|| drop(former));
     }
 
     /// How often its runs have failed in a row, as far as that is remembered.

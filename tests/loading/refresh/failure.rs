@@ -1,7 +1,7 @@
 //! Reloads that fail: the old value stays, the policy says when the next try is, and the right to
 //! reload always comes back.
 
-use crate::support::{OwnCache, until};
+use crate::support::{OwnCache, hide_scripted_panics, until};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, Mutex, mpsc};
@@ -853,6 +853,51 @@ fn a_success_forgets_the_failure() {
     assert_eq!(users.get(&1).unwrap(), 7);
     time.advance(6 * SECOND);
     assert_eq!(users.get(&1).unwrap(), 1, "the value has expired");
+}
+
+/// A panic in its destructor is caught, and calls that wait get the value.
+#[test]
+fn an_error_that_panics_when_it_is_forgotten_keeps_no_call_asleep() {
+    struct Bomb;
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            panic!("told to panic in the drop of an error");
+        }
+    }
+    hide_scripted_panics();
+    let (time, calls) = (ManualTicker::new(), AtomicUsize::new(0));
+    let (go, gate) = mpsc::channel::<()>();
+    let gate = Mutex::new(gate);
+    let (begins, began) = mpsc::channel::<()>();
+    let users = Cache::builder()
+        .ticker(time.clone())
+        .record_stats()
+        .loading(loader_fn(move |_: &u64| {
+            if calls.fetch_add(1, Ordering::SeqCst) == 0 {
+                return Err(Bomb);
+            }
+            begins.send(()).unwrap();
+            gate.lock().unwrap().recv().unwrap();
+            Ok(1)
+        }))
+        .failure_backoff(|_| Some(SECOND))
+        .build();
+    assert!(users.get(&1).is_err());
+    time.advance(2 * SECOND);
+    let (tell, told) = mpsc::channel();
+    // Not joined: a call that stays asleep would hang the test.
+    let get = || {
+        let (users, tell) = (users.clone(), tell.clone());
+        thread::spawn(move || tell.send(users.get(&1).ok()));
+    };
+    get();
+    began.recv().unwrap();
+    get();
+    until("a call waits", || users.cache().stats().load_waits() == 1);
+    go.send(()).unwrap();
+    for _ in 0..2 {
+        assert_eq!(told.recv_timeout(20 * SECOND), Ok(Some(1)));
+    }
 }
 
 /// Calls at the same time: one of them runs the loader, and all get its error.
