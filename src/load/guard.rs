@@ -186,6 +186,9 @@ impl<K, V, H: Home<K, V>> Guard<K, V, H> {
 
     /// Ends the load with a failure, which waiters share if they accept it.
     pub(crate) fn fail(mut self, failure: &Outcome<V>) {
+        // Left when the load has ended: if the policy drops the last handle, this thread waits
+        // then.
+        let _visit = self.core();
         self.remember(failure);
         self.end(failure, true);
     }
@@ -264,6 +267,8 @@ impl<K, V, H: Home<K, V>> Guard<K, V, H> {
     #[cold]
     #[inline(never)]
     fn end_dropped(&mut self) {
+        // As in `fail`.
+        let _visit = self.core();
         let outcome = match self.on_drop {
             Some(on_drop) => on_drop(self),
             None => Outcome::Nothing,
@@ -294,25 +299,37 @@ impl<K, V, S> CallGuard<'_, K, V, S> {
 
 impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Guard<K, V, H> {
     /// Stores a clone of the value if the load is still current, and gives it to the waiters.
-    pub(crate) fn fill(mut self, mut own: Box<Keyless<V>>, given: LifetimeSource) -> Filling<V> {
-        let Some(core) = self.core() else {
-            return self.discard(None, own);
-        };
+    pub(crate) fn fill(self, own: Box<Keyless<V>>, given: LifetimeSource) -> Filling<V> {
+        // Left when the load has ended, also by a panic: see `fail`.
+        let core = self.core();
+        match core.as_deref() {
+            Some(core) => self.fill_in(core, own, given),
+            None => self.discard(None, own),
+        }
+    }
+
+    #[inline]
+    fn fill_in(
+        mut self,
+        core: &Core<K, V, H::Hasher>,
+        mut own: Box<Keyless<V>>,
+        given: LifetimeSource,
+    ) -> Filling<V> {
         // User code, all of it with no lock held. It may wait for a queued reload.
         let _leading = Leading::begin();
         let key = self.load.key().clone();
         let mut made = None;
         let outcome = {
-            let mut new = write::new_node(&core, self.load.hash, key, own.value.clone());
+            let mut new = write::new_node(core, self.load.hash, key, own.value.clone());
             let condition = Condition::Current {
                 load: &self.load,
                 was_absent: self.absent,
                 made: &mut made,
             };
-            write::write(&core, &mut new, given, condition)
+            write::write(core, &mut new, given, condition)
         };
         let (Some(outcome), Some(written)) = (outcome, made) else {
-            return self.discard(Some(&core), own);
+            return self.discard(Some(core), own);
         };
         own.replaced = written.cause == Some(RemovalCause::Replaced);
         own.stored = written.is_stored();
@@ -326,7 +343,7 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Guard<K, V,
             }
             shared
         } else {
-            self.note_end(&core, false);
+            self.note_end(core, false);
             Ok(())
         };
         core.maintenance.after_write(&core.shared, outcome);

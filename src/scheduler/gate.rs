@@ -15,9 +15,10 @@
 //!
 //! A thread that is itself inside a gate or a listener does not wait, nor does one for which a
 //! visitor waits: it leads a load, and the visitor needs the value. It leaves the cache to the
-//! threads inside. The last of them to leave ends the cache; a visitor that has dropped the last
-//! handle itself ends it when no other visitor is inside. If the thread may not call the listener,
-//! or would have to wait for others to do that, a shared thread ends the cache instead.
+//! threads inside. The last of them to leave ends the cache. A visitor that has dropped the last
+//! handle itself waits when it has left, and ends the cache, as the drop would. If the thread may
+//! not call the listener, or would have to wait for others to do that, a shared thread ends the
+//! cache instead.
 //!
 //! # Invariants
 //!
@@ -349,10 +350,17 @@ impl Drop for Entered {
             let asks = matches!(cache.delivery(), Some(Delivery::Executor(_)));
             *by == thread_number() && !asks && role() == Role::Program && !is_inside_any()
         });
-        let is_free = state.is_free(may_wait);
+        let is_free = may_wait || state.is_free(false);
         let orphan = state.orphan.take_if(|_| is_free);
         drop(state);
-        if let Some((_, cache)) = orphan {
+        if let Some((_, mut cache)) = orphan {
+            if may_wait {
+                // For the other visitors.
+                let Some(closed) = self.gate.close(cache, true) else {
+                    return;
+                };
+                cache = closed;
+            }
             self.gate.end(cache, may_wait, 1);
         }
     }
@@ -448,6 +456,38 @@ mod tests {
             assert_eq!(lives.strong_count(), left);
         }
         assert!(gate.enter(true).is_none(), "it has ended");
+    }
+
+    /// It waits as the drop of the last handle would.
+    #[test]
+    fn a_visitor_that_has_dropped_the_last_handle_waits_for_the_others() {
+        let (gate, cache) = (Gate::new(), Arc::new(Idle));
+        let lives = Arc::downgrade(&cache);
+        std::thread::scope(|threads| {
+            let (enters, entered) = mpsc::channel();
+            let (close, closed) = mpsc::channel();
+            let others = threads.spawn({
+                let gate = &gate;
+                move || {
+                    let visit = gate.enter(false).expect("open");
+                    enters.send(()).expect("it is heard");
+                    closed.recv().expect("the gate is closed");
+                    while gate.state.lock().visitors.len() > 1 {
+                        std::thread::yield_now();
+                    }
+                    let is_left_to_us = gate.state.lock().orphan.is_some();
+                    drop(visit);
+                    is_left_to_us
+                }
+            });
+            entered.recv().expect("it has entered");
+            let visit = gate.enter(false).expect("open");
+            assert!(gate.close(cache, false).is_none(), "this thread is inside");
+            close.send(()).expect("it is heard");
+            drop(visit);
+            assert_eq!(lives.strong_count(), 0, "it has ended");
+            assert!(!others.join().expect("no panic"));
+        });
     }
 
     /// As in a child made by `fork` while a thread of the parent holds the lock.

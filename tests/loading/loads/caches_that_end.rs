@@ -373,6 +373,52 @@ fn the_last_handle_may_be_dropped_by_the_weigher_of_a_lease() {
     );
 }
 
+/// Then the call that fills it waits for others that fill leases, as the drop would.
+#[test]
+fn a_fill_that_has_dropped_the_last_handle_waits_for_other_fillers() {
+    must_end(|| {
+        let drops = Arc::new(AtomicUsize::new(0));
+        let last: Arc<Mutex<Option<Cache<u32, Counted>>>> = Arc::default();
+        let (entered, enters) = mpsc::channel();
+        let (returned, returns) = mpsc::channel();
+        let (early, is_early) = mpsc::channel();
+        let returns = Mutex::new(returns);
+        let held = Arc::clone(&last);
+        let cache: Cache<u32, Counted> = Cache::builder()
+            .max_capacity(100)
+            .weigher(move |key: &u32, _: &Counted| {
+                if *key == 2 {
+                    let handle = held.lock().unwrap().take();
+                    drop(handle);
+                } else if *key == 3 {
+                    entered.send(()).unwrap();
+                    // If the other call waits for this one, it cannot return meanwhile.
+                    let returned = returns.lock().unwrap().recv_timeout(millis(200));
+                    early.send(returned.is_ok()).unwrap();
+                }
+                1
+            })
+            .scheduler(Scheduler::disabled())
+            .build();
+        let value = || Counted(Arc::clone(&drops));
+        cache.insert(1, value());
+        let (Leased::Lease(lease), Leased::Lease(other)) = (cache.lease(2), cache.lease(3)) else {
+            unreachable!("the keys are absent");
+        };
+        let filling = value();
+        let filler = thread::spawn(move || drop(other.fill(filling)));
+        enters.recv().unwrap();
+        *last.lock().unwrap() = Some(cache);
+        let filled = lease.fill(value());
+        let seen = drops.load(Ordering::SeqCst);
+        _ = returned.send(());
+        assert!(!is_early.recv().unwrap(), "returned while the other filled");
+        filler.join().unwrap();
+        drop(filled);
+        assert!(seen >= 2, "{seen} values dropped when the fill returned");
+    });
+}
+
 /// The last handle of a thread that ends, in a thread-local that is destroyed before or after those
 /// of the crate.
 #[test]
