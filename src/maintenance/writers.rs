@@ -252,7 +252,9 @@ impl<'a, K, V> MaintenanceView<'a, K, V> {
         };
         let pinned = outcome.pins > 0;
         let alone = waking.waker.is_none();
-        let is_due = waking.is_due_for_callers(outcome.now, clock);
+        // Where the scheduler thread is stuck, a caller that may not offer a delivery leaves the
+        // work to others.
+        let is_due = (alone || !pinned) && waking.is_due_for_callers(outcome.now, clock);
         // Where writers wait, the thread that expires entries cannot keep up with them: each takes
         // part. With `Delivery::Caller`, a call that removes an entry also calls the listener. A
         // call that may not do that removes none.

@@ -5,9 +5,10 @@ use super::super::pass::RUN_BUDGET;
 use super::super::pass::SWEEPS_PER_TICK;
 use super::super::writers::{BATCH_HARD_LIMIT, CALLER_BUDGET};
 use super::node;
-use crate::{Cache, ManualTicker, Scheduler};
+use crate::{Cache, Expiry, ManualTicker, Scheduler};
 use std::ops::Range;
-use std::time::Duration;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
 
 /// The number of events that may wait in a cache of any bound while its writers cannot help.
 const UNHELPED: usize = 32;
@@ -220,4 +221,42 @@ fn callers_evict_what_is_over_a_smaller_bound() {
     // Each of them evicts sixteen or more, once the first of them helps.
     (0..1_000).for_each(|_| write(10_000));
     assert!(cache.entry_count() <= 110, "{cache:?}");
+}
+
+/// Each read leaves half of the lifetime of an entry.
+struct Shortening;
+
+impl Expiry<u32, u32> for Shortening {
+    fn expire_after_read(
+        &self,
+        _: &u32,
+        _: &u32,
+        _: Instant,
+        left: Option<Duration>,
+        _: Instant,
+    ) -> Option<Duration> {
+        left.map(|left| left / 2)
+    }
+}
+
+/// A reader that moves a deadline holds a pin, so it can offer no delivery: it leaves the work to a
+/// caller that can.
+#[test]
+fn a_pinned_reader_leaves_the_work_of_a_stuck_scheduler_to_other_callers() {
+    const HOUR: Duration = Duration::from_secs(3600);
+    let (tell, told) = mpsc::channel();
+    let clock = ManualTicker::new();
+    let cache: Cache<u32, u32> = Cache::builder()
+        .ticker(clock.clone())
+        .scheduler(Scheduler::background())
+        .expire_after(Shortening)
+        .removal_listener(move |&key, _, _| _ = tell.send(key))
+        .build();
+    cache.insert_with_ttl(1, 0, HOUR);
+    cache.insert_with_ttl(2, 0, 8 * HOUR);
+    // The scheduler thread sleeps for an hour of real time: it is as late as one that is stuck.
+    clock.advance(2 * HOUR);
+    assert_eq!(cache.get(&2), Some(0));
+    cache.insert_with_ttl(3, 0, HOUR);
+    assert_eq!(told.recv_timeout(Duration::from_secs(30)), Ok(1));
 }
