@@ -153,20 +153,27 @@ impl<K, V> MaintenanceView<'_, K, V> {
         if awaited == Awaited::Refused && !is_executor {
             // No thread can be started.
             self.deliver_here();
+            return Awaited::Delivered;
         }
         awaited
     }
 
     /// `run_pending_tasks`: when it returns, all that was posted before the call is delivered.
-    pub(super) fn deliver_pending(&self) {
+    /// False if the executor has not run its task.
+    pub(super) fn deliver_pending(&self) -> bool {
         let mode = self.maintenance.delivery.as_ref();
         if self.maintenance.tells_callers() {
             self.deliver_here();
         } else if inside_listener() {
             self.offer_delivery();
-        } else if self.await_delivery(mode, || true) == Awaited::NotBegun {
-            report_idle_executor();
+        } else {
+            let awaited = self.await_delivery(mode, || true);
+            if awaited == Awaited::NotBegun {
+                report_idle_executor();
+            }
+            return !matches!(awaited, Awaited::NotBegun | Awaited::Refused);
         }
+        true
     }
 
     /// The end of the cache: applies what was written before, and waits until the listener has

@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 /// caches get their turn.
 const PASSES_PER_TURN: usize = 16;
 
-/// How long `run_pending_tasks` waits for destructors that other threads run, each time.
+/// How long `run_pending_tasks` waits for destructors that other threads run, at most.
 const MAX_DESTRUCTOR_WAIT: Duration = Duration::from_secs(1);
 
 /// How many times it waits: a destructor may remove values that have destructors, too.
@@ -99,17 +99,20 @@ impl<K, V> MaintenanceView<'_, K, V> {
     /// `run_pending_tasks`: removes all that is due, delivers the notifications for it, and frees
     /// what no thread reads.
     pub(crate) fn finish(&self) {
+        let (mut delivers, mut until) = (true, None);
         for _ in 0..=MAX_DESTRUCTOR_WAITS {
             let run = self.maintenance.waking.begin();
             self.run_all(Plan {
                 sweep: usize::MAX,
                 ..Plan::RUN
             });
-            self.deliver_pending();
+            // A delivery that was refused is not offered again.
+            delivers = delivers && self.deliver_pending();
             self.run_reclaim();
             // Before the wait: otherwise no run would come for entries that become due during it.
             self.end_run(run);
-            if !self.await_freed() {
+            let until = until.get_or_insert_with(|| Instant::now() + MAX_DESTRUCTOR_WAIT);
+            if !self.await_freed(*until) {
                 return;
             }
             // Others have dropped values: what their destructors removed is the next turn's work.
@@ -119,11 +122,10 @@ impl<K, V> MaintenanceView<'_, K, V> {
     /// Waits until other threads have dropped the values that they have taken out to free, or have
     /// dropped as many that they took since. False if there was nothing to wait for, or it took too
     /// long: their destructors may wait for this very thread.
-    fn await_freed(&self) -> bool {
+    fn await_freed(&self, until: Instant) -> bool {
         if is_freeing() || inside_listener() {
             return false;
         }
-        let until = Instant::now() + MAX_DESTRUCTOR_WAIT;
         let taken = self.maintenance.state.lock().freeing.taken;
         let mut next = SHORTEST_NAP;
         while self.freed() < taken {
