@@ -33,8 +33,8 @@
 //! # Cost
 //!
 //! A post copies 16 bytes for each notification, under a lock of the notifier's own that is taken
-//! once for each pass; where the listener keeps up, a post allocates nothing. A delivery takes that
-//! lock a few times for each [`MOST_TOGETHER`] notifications. The queue has no bound, since no
+//! once for each pass, and moves none of those that wait; where the listener keeps up, it allocates
+//! nothing. A delivery takes that lock a few times for each chunk. The queue has no bound, since no
 //! notification may be lost and no caller may wait for a slow listener: a listener that never
 //! returns keeps every removed value in memory.
 
@@ -46,13 +46,12 @@ use crate::scheduler::{in_listener, inside_listener};
 use crate::stripe::thread_number;
 use crate::sync::{AtomicU64, Condvar, Mutex, MutexGuard, Ordering, yield_now};
 use std::collections::VecDeque;
-use std::mem;
 use std::time::{Duration, Instant};
 
-/// How many notifications are taken back together, at most, when they are delivered.
-const MOST_TOGETHER: usize = 32;
-/// An empty queue keeps room for at most this many.
-const KEPT_ROOM: usize = 1024;
+/// Notifications in a chunk: so many are taken back together, at most, when they are delivered.
+const CHUNK_LEN: usize = 32;
+/// At most this many emptied chunks are kept, and room for as many in an empty queue.
+const SPARE_CHUNKS: usize = 32;
 
 /// How many later notifications a call that waits for deliveries includes, beside those that were
 /// posted before it. Among them are those that the listener's own calls have posted.
@@ -89,6 +88,9 @@ enum Offered {
 /// One removal to be delivered: the node that has left, and why.
 pub(crate) type Notification<K, V> = (NodePtr<K, V>, RemovalCause);
 
+/// At most [`CHUNK_LEN`] of them, posted one after the other.
+type Chunk<K, V> = Vec<Notification<K, V>>;
+
 /// The notifications of one cache.
 pub(crate) struct Notifier<K, V> {
     listener: Option<Listener<K, V>>,
@@ -99,10 +101,11 @@ pub(crate) struct Notifier<K, V> {
 }
 
 struct State<K, V> {
-    /// The notifications that wait, in the order of posting.
-    queue: VecDeque<Notification<K, V>>,
-    /// The buffer of the thread that delivers.
-    taken: Vec<Notification<K, V>>,
+    /// The notifications that wait, in the order of posting. In chunks, none of them empty, so that
+    /// a post does not move those that wait already.
+    queue: VecDeque<Chunk<K, V>>,
+    /// Emptied chunks, to be filled again.
+    spare: Vec<Chunk<K, V>>,
     /// The thread that delivers.
     deliverer: Option<u64>,
     posted: u64,
@@ -115,13 +118,49 @@ struct State<K, V> {
 /// The callback that takes delivered nodes back.
 pub(crate) type OnDelivered<'a, K, V> = &'a mut dyn FnMut(&mut Vec<Notification<K, V>>);
 
+impl<K, V> State<K, V> {
+    fn push(&mut self, posted: Notification<K, V>) {
+        match self.queue.back_mut() {
+            Some(last) if last.len() < CHUNK_LEN => last.push(posted),
+            _ => {
+                let spare = self.spare.pop();
+                let mut chunk = spare.unwrap_or_else(|| Vec::with_capacity(CHUNK_LEN));
+                chunk.push(posted);
+                self.queue.push_back(chunk);
+            }
+        }
+    }
+
+    /// Keeps an emptied chunk to be filled again, unless there are enough.
+    fn keep(&mut self, emptied: Chunk<K, V>) {
+        if self.spare.len() < SPARE_CHUNKS {
+            self.spare.push(emptied);
+        }
+    }
+
+    /// Moves as many as it has room for to a chunk that was taken before.
+    fn fill(&mut self, taken: &mut Chunk<K, V>) {
+        while taken.len() < CHUNK_LEN
+            && let Some(first) = self.queue.front_mut()
+        {
+            let more = first.len().min(CHUNK_LEN - taken.len());
+            taken.extend(first.drain(..more));
+            if first.is_empty()
+                && let Some(emptied) = self.queue.pop_front()
+            {
+                self.keep(emptied);
+            }
+        }
+    }
+}
+
 impl<K, V> Notifier<K, V> {
     pub(crate) fn new(listener: Option<Listener<K, V>>) -> Self {
         Self {
             listener,
             state: Mutex::new(State {
                 queue: VecDeque::new(),
-                taken: Vec::new(),
+                spare: Vec::new(),
                 deliverer: None,
                 posted: 0,
                 delivered: 0,
@@ -140,8 +179,7 @@ impl<K, V> Notifier<K, V> {
         }
         let mut state = self.state.lock();
         state.posted += gathered.len() as u64;
-        state.queue.extend(gathered.iter());
-        gathered.clear();
+        gathered.drain(..).for_each(|one| state.push(one));
     }
 
     /// How many were posted since the cache was built.
@@ -167,18 +205,11 @@ impl<K, V> Notifier<K, V> {
             return;
         }
         state.deliverer = Some(thread_number());
-        let mut taken = mem::take(&mut state.taken);
-        while state.delivered < most && !state.queue.is_empty() {
-            loop {
-                // What was posted meanwhile comes back together with the others.
-                let called = taken.len();
-                let (first, _) = state.queue.as_slices();
-                let more = first.len().min(MOST_TOGETHER - called);
-                if more == 0 {
-                    break;
-                }
-                taken.extend_from_slice(&first[..more]);
-                state.queue.drain(..more);
+        while state.delivered < most
+            && let Some(mut taken) = state.queue.pop_front()
+        {
+            let mut called = 0;
+            while called < taken.len() {
                 drop(state);
                 for (node, cause) in &taken[called..] {
                     let call = || listener(node.key(), node.value(), *cause);
@@ -187,18 +218,20 @@ impl<K, V> Notifier<K, V> {
                         self.panics.fetch_add(1, Ordering::Relaxed);
                     }
                 }
+                called = taken.len();
                 state = self.state.lock();
+                // What was posted meanwhile comes back together with these.
+                state.fill(&mut taken);
             }
             if state.queue.is_empty() {
-                state.queue.shrink_to(KEPT_ROOM);
+                state.queue.shrink_to(SPARE_CHUNKS);
             }
             drop(state);
-            let called = taken.len() as u64;
             done(&mut taken);
             state = self.state.lock();
-            state.delivered += called;
+            state.delivered += called as u64;
+            state.keep(taken);
         }
-        state.taken = taken;
         state.deliverer = None;
         // If notifications are left, a thread that waits takes over.
         self.release(state);
@@ -314,5 +347,13 @@ impl<K, V> Notifier<K, V> {
 
     pub(crate) fn listener_panics(&self) -> u64 {
         self.panics.load(Ordering::Relaxed)
+    }
+
+    /// Where the notifications that wait stand in memory, in their order.
+    #[cfg(test)]
+    pub(crate) fn places(&self) -> Vec<usize> {
+        let state = self.state.lock();
+        let waiting = state.queue.iter().flatten();
+        waiting.map(|one| std::ptr::from_ref(one).addr()).collect()
     }
 }

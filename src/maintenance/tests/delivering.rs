@@ -207,3 +207,16 @@ fn a_call_that_finishes_all_work_offers_no_delivery_again_that_was_refused() {
     }
     panic!("no call has waited: the test proved nothing");
 }
+
+/// However many wait, and whatever posts one more: a post is made under the maintenance lock.
+#[test]
+fn a_post_moves_none_of_those_that_wait() {
+    let cache = builder().removal_listener(|_, _, _| {}).build();
+    (0..100).for_each(|key| post(&cache, key));
+    let notifier = &cache.core().maintenance.notifier;
+    let before = notifier.places();
+    (100..3_000).for_each(|key| post(&cache, key));
+    let after = notifier.places();
+    assert_eq!((before.len(), after.len()), (100, 3_000));
+    assert_eq!(before, after[..100]);
+}
