@@ -21,7 +21,7 @@ use super::claim::Claimant;
 use super::cycle::{NotedWait, WaitTarget, fault};
 use super::guard::Home;
 use super::key::{CacheKey, CacheValue};
-use super::state::{Load, Ticket, Verdict};
+use super::state::{Load, Ticket, Verdict, is_waking};
 use crate::contain::contain;
 use crate::operations::Core;
 use crate::shared::about;
@@ -120,10 +120,11 @@ pub(crate) fn mark_lease() -> LeaseMark {
 }
 
 /// Whether a load that waits for a thread could wait for the calling thread: it leads a load, and
-/// is in code that blocks.
+/// is in code that blocks. No load waits for a waker, which has its load's outcome.
 pub(crate) fn runs_loader() -> bool {
     let leases = || LEASES.try_with(|marks| Arc::strong_count(marks) > 1);
-    !BLOCKING_CALL.get().is_null() && (LEADING.get() > 0 || leases().unwrap_or(false))
+    let leads = || LEADING.get() > 0 || leases().unwrap_or(false);
+    !BLOCKING_CALL.get().is_null() && !is_waking() && leads()
 }
 
 /// The blocking code of a load runs, as long as this is kept.

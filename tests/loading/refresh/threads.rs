@@ -1129,3 +1129,58 @@ fn a_wait_sees_an_end_that_comes_while_an_old_waker_is_dropped() {
     let answer = ends.recv_timeout(Duration::from_secs(20));
     assert_eq!(answer.expect("the wait ends"), Ok(Some(1)));
 }
+
+/// Polls a refresh when it is woken, and notes whether that has to wait.
+struct PollsRefresh {
+    refresh: Mutex<Option<wheelhouse::Refreshing<u64, ()>>>,
+    waits: Mutex<Option<bool>>,
+}
+
+impl Wake for PollsRefresh {
+    fn wake(self: Arc<Self>) {
+        let mut refresh = self.refresh.lock().unwrap();
+        let polled = pin!(refresh.as_mut().unwrap()).poll(&mut Context::from_waker(Waker::noop()));
+        *self.waits.lock().unwrap() = Some(polled.is_pending());
+    }
+}
+
+#[test]
+fn a_waker_runs_no_queued_load() {
+    let (begins, begun) = mpsc::channel();
+    let (gates, free): (Vec<_>, Vec<_>) = (0..2)
+        .map(|_| {
+            let (free, gate) = mpsc::channel::<()>();
+            (Mutex::new(gate), free)
+        })
+        .unzip();
+    // The keys 0 and 1 wait at their gates.
+    let load = loader_fn(move |key: &u64| {
+        begins.send((*key, thread::current().id())).unwrap();
+        if let Some(gate) = gates.get(*key as usize) {
+            gate.lock().unwrap().recv().unwrap();
+        }
+        Ok::<u64, ()>(*key)
+    });
+    let users: LoadingCache<u64, u64, ()> = Cache::builder().loading(load).build();
+    let busy = users.refresh(0);
+    let (_, reloads) = begun.recv().unwrap();
+    let polls = Arc::new(PollsRefresh {
+        refresh: Mutex::new(Some(users.refresh(2))),
+        waits: Mutex::default(),
+    });
+    let own = users.clone();
+    let leader = thread::spawn(move || own.get(&1));
+    assert_eq!(begun.recv().unwrap().0, 1);
+    let waker = Waker::from(Arc::clone(&polls));
+    let mut waiter = pin!(users.get_async(&1));
+    let polled = waiter.as_mut().poll(&mut Context::from_waker(&waker));
+    assert!(polled.is_pending());
+    free[1].send(()).unwrap();
+    assert_eq!(leader.join().unwrap(), Ok(1));
+    assert_eq!(*polls.waits.lock().unwrap(), Some(true));
+    free[0].send(()).unwrap();
+    assert_eq!(busy.wait(), Ok(Some(0)));
+    let queued = polls.refresh.lock().unwrap().take().unwrap();
+    assert_eq!(queued.wait(), Ok(Some(2)));
+    assert_eq!(begun.recv().unwrap(), (2, reloads));
+}
