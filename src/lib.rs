@@ -5,7 +5,7 @@
 //! use std::time::Duration;
 //! use wheelhouse::Cache;
 //!
-//! let sessions: Cache<String, u64> = Cache::new(10_000);
+//! let sessions: Cache<String, u32> = Cache::new(10_000);
 //! sessions.insert_with_ttl("ada".into(), 1815, Duration::from_secs(900));
 //! assert_eq!(sessions.get("ada"), Some(1815));
 //! ```

@@ -270,7 +270,7 @@ impl<K, V, S: BuildHasher> Policy<'_, K, V, S> {
     /// ```
     /// let cache = wheelhouse::Cache::builder()
     ///     .max_capacity(1_000)
-    ///     .weigher(|_: &u8, text: &&str| text.len() as u32)
+    ///     .weigher(|_: &i32, text: &&str| text.len() as u32)
     ///     .build();
     /// cache.insert(3, "three");
     /// assert_eq!(cache.policy().weight_of(&3), Some(5));

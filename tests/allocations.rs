@@ -241,40 +241,50 @@ fn loading_methods() {
     // Two allocations: the load, which waiters would join, and the box of the caller's value. The
     // load of an async loader is a task: its boxes, the call's place among the waiters, and the
     // value that they share.
-    let misses: [Call<'_>; 5] = [
-        ("insert", 0, Box::new(|key| cache.insert(key + 10_000, 1))),
+    let misses: [(Call<'_>, &Cache<u64, u64>); 5] = [
         (
-            "get_with",
-            2,
-            Box::new(|key| _ = cache.get_with(key + 10, || 1)),
+            ("insert", 0, Box::new(|key| cache.insert(key + 10_000, 1))),
+            &cache,
         ),
         (
-            "get_with_async",
-            2,
-            Box::new(|key| poll(std::pin::pin!(cache.get_with_async(key + 10, async { 1 })))),
+            (
+                "get_with",
+                2,
+                Box::new(|key| _ = cache.get_with(key + 10, || 1)),
+            ),
+            &cache,
         ),
         (
-            "LoadingCache::get",
-            2,
-            Box::new(|key| assert!(users.get(&(key + 10)).is_ok())),
+            (
+                "get_with_async",
+                2,
+                Box::new(|key| poll(std::pin::pin!(cache.get_with_async(key + 10, async { 1 })))),
+            ),
+            &cache,
         ),
         (
-            "LoadingCache::get_async",
-            10,
-            Box::new(|key| {
-                poll(std::pin::pin!(async {
-                    with_futures.get_async(&(key + 10)).await.unwrap()
-                }))
-            }),
+            (
+                "LoadingCache::get",
+                2,
+                Box::new(|key| assert!(users.get(&(key + 10)).is_ok())),
+            ),
+            users.cache(),
+        ),
+        (
+            (
+                "LoadingCache::get_async",
+                10,
+                Box::new(|key| {
+                    poll(std::pin::pin!(async {
+                        with_futures.get_async(&(key + 10)).await.unwrap()
+                    }))
+                }),
+            ),
+            with_futures.cache(),
         ),
     ];
-    for (name, count, call) in misses {
-        let after = || {
-            for cache in [&cache, users.cache(), with_futures.cache()] {
-                cache.run_pending_tasks();
-            }
-        };
-        let made = for_each(call, after);
+    for ((name, count, call), cache) in misses {
+        let made = for_each(call, || cache.run_pending_tasks());
         println!("a miss of {name}: {made}");
         let of_graces = u64::from(cfg!(feature = "crossbeam-epoch"));
         assert!(made <= count + of_graces, "a miss of {name}: {made}");

@@ -194,7 +194,7 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     /// ```
     /// use wheelhouse::Cache;
     ///
-    /// let cache: Cache<u32, u32> = Cache::builder().max_capacity(10).build();
+    /// let cache: Cache<u8, u8> = Cache::builder().max_capacity(10).build();
     /// for n in 0..100 {
     ///     cache.insert(n, n);
     /// }
@@ -294,8 +294,8 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     /// use std::time::Duration;
     /// use wheelhouse::{Cache, expiry};
     ///
-    /// let cache: Cache<u8, u64> = Cache::builder()
-    ///     .expire_after(expiry::creating(|_: &u8, minutes: &u64| {
+    /// let cache: Cache<u64, u64> = Cache::builder()
+    ///     .expire_after(expiry::creating(|_: &u64, minutes: &u64| {
     ///         Some(Duration::from_secs(60 * minutes))
     ///     }))
     ///     .build();
@@ -497,15 +497,15 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     /// use wheelhouse::{Cache, RemovalCause};
     ///
     /// let (sender, removals) = mpsc::channel();
-    /// let cache: Cache<u8, char> = Cache::builder()
-    ///     .removal_listener(move |key: &u8, value: &char, cause: RemovalCause| {
+    /// let cache: Cache<u8, u8> = Cache::builder()
+    ///     .removal_listener(move |key: &u8, value: &u8, cause: RemovalCause| {
     ///         sender.send((*key, *value, cause)).unwrap();
     ///     })
     ///     .build();
-    /// cache.insert(1, 'a');
-    /// cache.insert(1, 'b');
+    /// cache.insert(1, 10);
+    /// cache.insert(1, 20);
     /// cache.run_pending_tasks();
-    /// assert_eq!(removals.recv(), Ok((1, 'a', RemovalCause::Replaced)));
+    /// assert_eq!(removals.recv(), Ok((1, 10, RemovalCause::Replaced)));
     /// ```
     #[doc(alias = "eviction_listener")]
     pub fn removal_listener(
@@ -532,14 +532,14 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     ///
     /// let left = Arc::new(AtomicU32::new(0));
     /// let count = Arc::clone(&left);
-    /// let cache: Cache<u8, char> = Cache::builder()
+    /// let cache: Cache<u8, u8> = Cache::builder()
     ///     .delivery(Delivery::Caller)
-    ///     .removal_listener(move |_: &u8, _: &char, _: RemovalCause| {
+    ///     .removal_listener(move |_: &u8, _: &u8, _: RemovalCause| {
     ///         count.fetch_add(1, Ordering::Relaxed);
     ///     })
     ///     .build();
-    /// cache.insert(1, 'a');
-    /// cache.insert(1, 'b');
+    /// cache.insert(1, 10);
+    /// cache.insert(1, 20);
     /// assert_eq!(left.load(Ordering::Relaxed), 1); // heard before the call returned
     /// ```
     pub fn delivery(mut self, delivery: Delivery) -> Self {

@@ -246,7 +246,7 @@ impl<K: Hash + Eq + 'static, V: 'static, S: BuildHasher> Cache<K, V, S> {
     /// expires a few others.
     ///
     /// ```
-    /// let cache = wheelhouse::Cache::new(100);
+    /// let cache: wheelhouse::Cache<String, u32> = wheelhouse::Cache::new(100);
     /// cache.insert("ada".to_string(), 1815);
     /// assert_eq!(cache.get("ada"), Some(1815));
     /// assert_eq!(cache.get("bob"), None);
@@ -337,8 +337,8 @@ impl<K: Hash + Eq + 'static, V: 'static, S: BuildHasher> Cache<K, V, S> {
     /// entries that it removes.
     ///
     /// ```
-    /// let cache = wheelhouse::Cache::new(100);
-    /// cache.insert(1, vec![1, 2, 3]);
+    /// let cache: wheelhouse::Cache<u64, String> = wheelhouse::Cache::new(100);
+    /// cache.insert(1, "ada".into());
     /// assert_eq!(cache.get_ref(&1).unwrap().len(), 3);
     /// ```
     #[inline]
@@ -371,7 +371,7 @@ impl<K: Hash + Eq + 'static, V: 'static, S: BuildHasher> Cache<K, V, S> {
     /// If reads move deadlines, only the wait for memory is shared.
     ///
     /// ```
-    /// let cache = wheelhouse::Cache::new(100);
+    /// let cache: wheelhouse::Cache<String, u32> = wheelhouse::Cache::new(100);
     /// cache.insert("ada".to_string(), 1815);
     /// cache.insert("bob".to_string(), 1955);
     /// assert_eq!(cache.get_many(["bob", "eve", "ada"]), [Some(1955), None, Some(1815)]);
@@ -608,7 +608,7 @@ impl<K: Hash + Eq + 'static, V: 'static, S: BuildHasher> Cache<K, V, S> {
     /// ```
     /// let cache = wheelhouse::Cache::builder()
     ///     .max_capacity(1_000_000)
-    ///     .weigher(|_: &u8, text: &String| text.len() as u32)
+    ///     .weigher(|_: &u64, text: &String| text.len() as u32)
     ///     .build();
     /// cache.insert(1, "one".to_string());
     /// cache.insert(3, "three".to_string());

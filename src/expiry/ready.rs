@@ -203,7 +203,7 @@ pub fn never() -> Never {
 /// use std::time::Duration;
 /// use wheelhouse::{Cache, expiry};
 ///
-/// let minute = expiry::writing(|_: &u32, _: &u32| Some(Duration::from_secs(60)));
+/// let minute = expiry::writing(|_: &u8, _: &u8| Some(Duration::from_secs(60)));
 /// let cache = Cache::builder().expire_after(expiry::jittered(minute, 0.1)).build();
 ///
 /// cache.insert(1, 1);

@@ -56,11 +56,11 @@ pub(crate) const EXECUTOR_PATIENCE: Duration = Duration::from_secs(2);
 ///
 /// // A second index, from mail address to user: true whenever a call has returned. The index is
 /// // written after the insert: the listener of the former value runs before the insert returns.
-/// let by_mail: Arc<Mutex<BTreeMap<String, u32>>> = Arc::default();
+/// let by_mail: Arc<Mutex<BTreeMap<String, u64>>> = Arc::default();
 /// let index = Arc::clone(&by_mail);
-/// let users: Cache<u32, String> = Cache::builder()
+/// let users: Cache<u64, String> = Cache::builder()
 ///     .delivery(Delivery::Caller)
-///     .removal_listener(move |_: &u32, mail: &String, _: RemovalCause| {
+///     .removal_listener(move |_: &u64, mail: &String, _: RemovalCause| {
 ///         index.lock().unwrap().remove(mail);
 ///     })
 ///     .build();
@@ -137,11 +137,11 @@ impl Delivery {
     /// # let workers = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build();
     /// # workers.unwrap().block_on(async {
     /// let runtime = tokio::runtime::Handle::current();
-    /// let cache: Cache<u32, String> = Cache::builder()
+    /// let cache: Cache<u64, String> = Cache::builder()
     ///     .delivery(Delivery::executor(move |task: DeliveryTask| {
     ///         runtime.spawn_blocking(|| task.run());
     ///     }))
-    ///     .removal_listener(|key: &u32, _: &String, _: RemovalCause| {
+    ///     .removal_listener(|key: &u64, _: &String, _: RemovalCause| {
     ///         println!("{key} left, heard in {:?}", tokio::runtime::Handle::current().id());
     ///     })
     ///     .build();
@@ -169,8 +169,8 @@ impl Delivery {
     ///     }
     ///     saved
     /// });
-    /// let cache: Cache<u32, String> = Cache::builder()
-    ///     .removal_listener(move |key: &u32, value: &String, _: RemovalCause| {
+    /// let cache: Cache<u64, String> = Cache::builder()
+    ///     .removal_listener(move |key: &u64, value: &String, _: RemovalCause| {
     ///         tell.send((*key, value.clone())).ok(); // the task has ended
     ///     })
     ///     .build();

@@ -258,13 +258,13 @@ impl<K, V> Snapshot<K, V> {
     /// ```
     /// use wheelhouse::{Cache, Snapshot};
     ///
-    /// let cache: Cache<u32, String> = Cache::new(10);
+    /// let cache: Cache<u64, String> = Cache::new(10);
     /// cache.insert(1, "one".into());
     /// let saved = cache.snapshot();
     /// let taken_at = saved.taken_at();
     ///
     /// // The form that a file holds.
-    /// let bytes: Snapshot<u32, Vec<u8>> = saved.map_values(String::into_bytes);
+    /// let bytes: Snapshot<u64, Vec<u8>> = saved.map_values(String::into_bytes);
     /// assert_eq!(bytes.iter().next().unwrap().value, b"one");
     /// assert_eq!(bytes.taken_at(), taken_at);
     /// ```

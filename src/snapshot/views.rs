@@ -167,7 +167,7 @@ impl<'a, K, V, S> Policy<'a, K, V, S> {
     ///
     /// let cache = wheelhouse::Cache::new(10);
     /// for seconds in [30, 10, 20] {
-    ///     cache.insert_with_ttl(seconds, (), Duration::from_secs(seconds));
+    ///     cache.insert_with_ttl(seconds, seconds, Duration::from_secs(seconds));
     /// }
     /// let next: Vec<_> = cache.policy().next_to_expire(2).map(|entry| *entry.key()).collect();
     /// assert_eq!(next, [10, 20]);

@@ -169,7 +169,7 @@ impl Stats {
     /// let cache = Cache::builder()
     ///     .record_stats()
     ///     .max_capacity(1_000)
-    ///     .weigher(|_: &u8, page: &&str| page.len() as u32)
+    ///     .weigher(|_: &i32, page: &&str| page.len() as u32)
     ///     .build();
     /// cache.insert(1, "twelve bytes");
     /// cache.insert(1, "");

@@ -187,7 +187,7 @@ fn balances(settings: impl FnOnce(CacheBuilder<u64, u64>) -> CacheBuilder<u64, u
 
 #[test]
 fn stored_plus_delivered_equals_inserted_without_a_bound() {
-    let _alone = crate::alone();
+    let _shared = crate::beside_others();
     balances(|builder| builder, "plain");
     let vast = |builder: CacheBuilder<u64, u64>| {
         let builder = builder.max_capacity(u64::MAX);
@@ -199,7 +199,7 @@ fn stored_plus_delivered_equals_inserted_without_a_bound() {
 
 #[test]
 fn stored_plus_delivered_equals_inserted_with_limits() {
-    let _alone = crate::alone();
+    let _shared = crate::beside_others();
     let limited = |builder: CacheBuilder<u64, u64>| {
         let builder = builder.time_to_idle(nanos(700));
         builder.time_to_live(nanos(2_000))
@@ -213,7 +213,7 @@ fn stored_plus_delivered_equals_inserted_with_limits() {
 
 #[test]
 fn stored_plus_delivered_equals_inserted_near_a_bound() {
-    let _alone = crate::alone();
+    let _shared = crate::beside_others();
     for policy in [EvictionPolicy::Adaptive, EvictionPolicy::Lru] {
         for most in [0, 3, 20, 60] {
             let bounded = |builder: CacheBuilder<u64, u64>| {
@@ -229,7 +229,7 @@ fn stored_plus_delivered_equals_inserted_near_a_bound() {
 
 #[test]
 fn no_look_up_finds_a_removed_pair_once_it_was_delivered() {
-    let _alone = crate::alone();
+    let _shared = crate::beside_others();
     let clock = ManualTicker::new();
     let slot: Arc<RwLock<Option<Cache<u64, u64>>>> = Arc::default();
     let counts = Arc::new([const { AtomicU64::new(0) }; 2]);

@@ -64,7 +64,7 @@ fn held<K, V>(leased: Leased<K, V>) -> wheelhouse::Lease<K, V> {
 
 #[test]
 fn a_bulk_load_of_many_keys_is_not_quadratic() {
-    let _shared = crate::on_one_processor();
+    let _shared = crate::beside_others();
     let load_all = |count: u64| {
         let cache: Cache<u64, u64> = Cache::builder().build();
         let load = |keys: &[u64]| Ok::<_, ()>(keys.iter().map(|key| Some(*key)).collect());
@@ -78,7 +78,7 @@ fn a_bulk_load_of_many_keys_is_not_quadratic() {
 
 #[test]
 fn an_insert_does_not_feel_the_loads_of_other_keys() {
-    let _shared = crate::on_one_processor();
+    let _shared = crate::beside_others();
     let insert =
         |cache: &Cache<u64, u64>| time(|| (0..4_000).for_each(|key| cache.insert(key, key)));
     let (alone, busy) = (Cache::builder().build(), Cache::builder().build());
@@ -91,7 +91,7 @@ fn an_insert_does_not_feel_the_loads_of_other_keys() {
 
 #[test]
 fn waiters_that_leave_one_after_the_other_take_constant_time() {
-    let _shared = crate::on_one_processor();
+    let _shared = crate::beside_others();
     const WAITERS: usize = 64_000;
     let cache: Cache<u64, u64> = Cache::builder().build();
     let wait = || Box::pin(cache.get_with_async(0, std::future::pending()));
@@ -114,7 +114,7 @@ fn waiters_that_leave_one_after_the_other_take_constant_time() {
 
 #[test]
 fn a_turn_does_not_feel_how_many_wait_for_theirs() {
-    let _shared = crate::on_one_processor();
+    let _shared = crate::beside_others();
     let turn = |waiting: u32| {
         let cache: Cache<u64, u64> = Cache::builder().build();
         let compute = || {
@@ -144,7 +144,7 @@ fn a_turn_does_not_feel_how_many_wait_for_theirs() {
 
 #[test]
 fn the_future_of_a_lease_says_that_it_is_over() {
-    let _shared = crate::on_one_processor();
+    let _shared = crate::beside_others();
     let cache: Cache<u64, u64> = Cache::new(10);
     let mut future = pin!(cache.lease_async(0));
     assert!(poll_once(future.as_mut()).is_ready());

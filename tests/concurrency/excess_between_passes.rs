@@ -177,7 +177,7 @@ fn all_is_freed(cache: &Cache<u64, Counted<()>>, census: &Census) {
 
 #[test]
 fn a_reference_that_is_kept_for_long_holds_up_memory_and_no_writer() {
-    let _shared = crate::on_one_processor();
+    let _shared = crate::beside_others();
     let census = Census::default();
     let cache = Cache::new(100);
     cache.insert(1, census.counted(()));
@@ -207,7 +207,7 @@ fn a_reference_that_is_kept_for_long_holds_up_memory_and_no_writer() {
 
 #[test]
 fn a_writer_does_not_wait_for_its_own_reference() {
-    let _shared = crate::on_one_processor();
+    let _shared = crate::beside_others();
     let census = Census::default();
     let cache = Cache::new(100);
     cache.insert(1, census.counted(()));

@@ -70,7 +70,7 @@ fn run(bound: u64, scheduler: Scheduler) {
 
 #[test]
 fn each_key_is_delivered_in_the_order_of_its_writes() {
-    let _alone = crate::alone();
+    let _shared = crate::beside_others();
     for bound in [20, 1_000] {
         run(bound, Scheduler::background());
         run(bound, Scheduler::disabled());

@@ -180,7 +180,7 @@ fn run(bound: u64, idle: Duration, scheduler: Scheduler) {
 
 #[test]
 fn panics_of_callbacks_in_many_threads_lose_and_deliver_no_pair_wrongly() {
-    let _alone = crate::alone();
+    let _shared = crate::beside_others();
     hide_scripted_panics();
     for bound in [0, 40, u64::MAX] {
         for idle in [millis(1), Duration::MAX] {

@@ -8,7 +8,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::support::{millis, secs};
+use crate::support::{millis, secs, until};
 use wheelhouse::{Cache, ManualTicker, Scheduler, Ticker};
 
 /// Longer than any action here takes, even on a loaded machine.
@@ -61,15 +61,6 @@ impl Drop for OpensAtLast {
     }
 }
 
-#[track_caller]
-fn comes_true(what: &str, holds: impl Fn() -> bool) {
-    let began = Instant::now();
-    while !holds() {
-        assert!(began.elapsed() < SOON, "{what}: waited for too long");
-        thread::yield_now();
-    }
-}
-
 #[test]
 fn a_listener_that_does_not_return_stops_no_writer_and_loses_nothing() {
     let _alone = crate::alone();
@@ -91,7 +82,7 @@ fn a_listener_that_does_not_return_stops_no_writer_and_loses_nothing() {
     barrier.shut();
     cache.insert(0, u64::MAX);
     cache.invalidate(&0);
-    comes_true("the listener", || barrier.waiting.load(Ordering::SeqCst));
+    until("the listener", || barrier.waiting.load(Ordering::SeqCst));
 
     let threads = 2 * cores();
     let most = AtomicU64::new(0);
@@ -174,7 +165,7 @@ fn a_pass_that_is_stopped_in_the_middle_holds_writers_at_a_bound_and_no_reader()
     barrier.shut();
     (0..100).for_each(|key| cache.insert_with_ttl(u64::MAX - key, 0, millis(5)));
     clock.advance(secs(1));
-    comes_true("the pass", || barrier.waiting.load(Ordering::SeqCst));
+    until("the pass", || barrier.waiting.load(Ordering::SeqCst));
 
     let threads = 2 * cores();
     let written: Vec<AtomicU64> = (0..threads).map(|_| AtomicU64::new(0)).collect();
@@ -219,7 +210,7 @@ fn a_pass_that_is_stopped_in_the_middle_holds_writers_at_a_bound_and_no_reader()
             "no writer was stopped: the test proved nothing"
         );
         assert!(stopped <= slack(threads) + 100, "{stopped} writes wait");
-        comes_true("the rest of the writes", || sum() == all);
+        until("the rest of the writes", || sum() == all);
     });
     cache.run_pending_tasks();
     assert_eq!(

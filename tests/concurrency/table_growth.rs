@@ -94,7 +94,7 @@ fn a_key_that_stays_is_found_while_overflow_chains_are_made_and_freed() {
 
 #[test]
 fn held_entries_stay_while_tables_are_made_and_freed() {
-    let _shared = crate::on_one_processor();
+    let _shared = crate::beside_others();
     let cache: Cache<u64, String> = Cache::builder().scheduler(Scheduler::disabled()).build();
     for key in 0..100 {
         cache.insert(key, key.to_string());

@@ -17,8 +17,8 @@ use std::sync::{Arc, Barrier, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::support::record::Record;
-use crate::support::{Gate, HOUR, millis, must_end};
-use crate::{SOON, cache_threads, comes_true, thread_names};
+use crate::support::{Gate, HOUR, millis, must_end, until};
+use crate::{SOON, cache_threads, thread_names};
 use wheelhouse::Cache;
 
 thread_local! {
@@ -153,10 +153,10 @@ fn threads_are_shared_and_end() {
     assert!(cache_threads() >= SLOW);
 
     // Without work they end, though the caches live.
-    comes_true("the listener threads end", || cache_threads() <= 1);
+    until("the listener threads end", || cache_threads() <= 1);
     caches[0].insert(1, 1);
     caches[0].invalidate(&1);
-    comes_true("a new thread", || {
+    until("a new thread", || {
         heard.load(Ordering::SeqCst) == 3 * 4 * CACHES + 1
     });
 }
@@ -182,17 +182,17 @@ fn one_thread_serves_all_caches_and_another_calls_their_listeners() {
         cache.insert_with_ttl(1, 1, HOUR);
         cache.insert_with_ttl(2, 2, HOUR);
     }
-    comes_true("the thread names itself", || cache_threads() == 1);
+    until("the thread names itself", || cache_threads() == 1);
     assert_eq!(thread_names(), ["wheelhouse"]);
     // Caches without a listener deliver nothing.
     caches[20..].iter().for_each(|cache| cache.invalidate(&1));
     for told in [0, 10, 11] {
         caches[told].insert_with_ttl(3, 3, millis(2));
     }
-    comes_true("all three are delivered", || heard.count() == 3);
+    until("all three are delivered", || heard.count() == 3);
     // The thread sets its name itself, so it is visible a moment after the thread.
     let expected = ["wheelhouse", "wheelhouse-list"];
-    comes_true("threads and their names", || {
+    until("threads and their names", || {
         let mut names = thread_names();
         names.dedup();
         names == expected
@@ -200,11 +200,11 @@ fn one_thread_serves_all_caches_and_another_calls_their_listeners() {
     assert!(cache_threads() <= 3, "{:?}", thread_names());
     // The listener threads end when nothing is told for a while, the scheduler thread with the last
     // cache.
-    comes_true("the listener threads end", || {
+    until("the listener threads end", || {
         thread_names() == ["wheelhouse"]
     });
     drop(caches);
-    comes_true("the common thread ends", || cache_threads() == 0);
+    until("the common thread ends", || cache_threads() == 0);
 }
 
 #[test]
@@ -270,8 +270,8 @@ fn the_last_drop_inside_a_listener_waits_for_no_thread() {
             cache.invalidate(&1);
             *held = Some(cache);
             drop(held);
-            comes_true("the cache is gone", || Arc::strong_count(&slot) == 1);
+            until("the cache is gone", || Arc::strong_count(&slot) == 1);
         }
     });
-    comes_true("the threads end", || cache_threads() == 0);
+    until("the threads end", || cache_threads() == 0);
 }

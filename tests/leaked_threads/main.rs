@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use support::census::{Census, Counted};
-use support::{Dice, Gate, HOUR, millis, must_end, secs};
+use support::{Dice, Gate, HOUR, millis, must_end, secs, until};
 use wheelhouse::RemovalCause::Expired;
 use wheelhouse::{Cache, ManualTicker, Scheduler};
 
@@ -24,16 +24,6 @@ const SOON: Duration = secs(60);
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-#[track_caller]
-fn comes_true(what: &str, mut holds: impl FnMut() -> bool) {
-    let began = Instant::now();
-    while !holds() {
-        assert!(began.elapsed() < SOON, "{what}: waited for too long");
-        // Processes that wait at the same time leave the processors to those that work.
-        std::thread::sleep(millis(1));
-    }
 }
 
 /// Threads of this process that the crate has started, by name (15 bytes of it), sorted; empty if
@@ -106,7 +96,7 @@ fn handles_are_dropped_one_by_one_while_other_threads_work() {
             });
         }
     });
-    comes_true("values outlived their caches", || census.alive() == 0);
+    until("values outlived their caches", || census.alive() == 0);
 }
 
 #[test]
@@ -128,8 +118,8 @@ fn the_last_handle_may_be_dropped_during_a_pass() {
         }
         drop(cache);
     }
-    comes_true("values outlived their caches", || census.alive() == 0);
-    comes_true("threads outlived their caches", || cache_threads() == 0);
+    until("values outlived their caches", || census.alive() == 0);
+    until("threads outlived their caches", || cache_threads() == 0);
 }
 
 thread_local! {
@@ -202,7 +192,7 @@ fn thousands_of_caches_leave_no_thread_and_no_memory() {
     let mut held = Vec::new();
     for _ in 0..5 {
         thousand(&census);
-        comes_true("threads outlived their caches", || cache_threads() == 0);
+        until("threads outlived their caches", || cache_threads() == 0);
         assert_eq!(census.alive(), 0);
         held.push(resident());
     }
@@ -336,7 +326,7 @@ fn the_thread_ends_with_the_last_cache_and_starts_again() {
         drop(cache);
         other.insert_with_ttl(round, 1, secs(1));
         drop(other);
-        comes_true("no cache is left for the thread", || cache_threads() == 0);
+        until("no cache is left for the thread", || cache_threads() == 0);
     }
 }
 
@@ -399,8 +389,8 @@ fn the_last_drop_of_the_last_cache_waits_for_the_end_of_all_threads() {
         let dropped = Arc::new(AtomicU32::new(0));
         let value = Marks(Arc::clone(&ends), Arc::clone(&dropped));
         cache.insert_with_ttl(1, value, millis(2));
-        comes_true("removed and told", || heard.load(Ordering::SeqCst) == 1);
-        comes_true("dropped by the scheduler thread", || {
+        until("removed and told", || heard.load(Ordering::SeqCst) == 1);
+        until("dropped by the scheduler thread", || {
             dropped.load(Ordering::SeqCst) == 1
         });
         drop(cache);
@@ -427,7 +417,7 @@ fn thousands_of_caches_are_served_by_one_thread() {
     for cache in &caches {
         cache.insert_with_ttl(9, 0, millis(20));
     }
-    comes_true("an entry of each cache expires", || {
+    until("an entry of each cache expires", || {
         caches.iter().all(|cache| cache.entry_count() == 5)
     });
     assert!(cache_threads() <= 1);
@@ -465,12 +455,12 @@ fn writers_do_the_work_of_a_thread_that_is_very_late() {
     clock.advance(secs(10));
     let mut inserted = 1;
     // A writer does nothing while the listener thread holds the maintenance lock.
-    comes_true("writers remove the rest", || {
+    until("writers remove the rest", || {
         clock.advance(millis(1));
         cache.insert_with_ttl(2_000 + inserted, 0, HOUR);
         inserted += 1;
         cache.entry_count() == inserted
     });
-    comes_true("the listener thread delivers", || heard.count() == 1_000);
+    until("the listener thread delivers", || heard.count() == 1_000);
     gate.open();
 }

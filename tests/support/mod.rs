@@ -18,7 +18,7 @@ use std::hash::{BuildHasher, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, Once};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use proptest::test_runner::{Config as ProptestConfig, RngAlgorithm};
 use wheelhouse::Ticker;
@@ -163,6 +163,17 @@ impl<C> Drop for OwnCache<C> {
         // With the lock released: user code may run.
         let cache = self.0.0.lock().unwrap().take();
         drop(cache);
+    }
+}
+
+/// Waits until a condition holds, and leaves the processors to those that work meanwhile. Fails
+/// after a time that no action of a test takes, even on a busy machine.
+#[track_caller]
+pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !holds() {
+        assert!(began.elapsed() < secs(60), "{what}: waited for too long");
+        std::thread::sleep(Duration::from_micros(100));
     }
 }
 

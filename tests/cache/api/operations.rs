@@ -5,6 +5,7 @@ use std::fmt::Debug;
 use std::hash::{BuildHasher, Hash, Hasher};
 use std::time::Duration;
 
+use super::generic_code::{Key, Value};
 use crate::support::record::Record;
 use crate::support::{NS, OneHash, must_end, secs};
 use wheelhouse::RemovalCause::{self, Explicit, Replaced};
@@ -103,9 +104,6 @@ fn owned_keys_are_read_by_their_borrowed_form() {
 
 #[test]
 fn keys_and_values_need_not_be_clone() {
-    #[derive(PartialEq, Eq, Hash)]
-    struct Key(u32);
-    struct Value(u32);
     let cache: Cache<Key, Value> = Cache::builder().ticker(ManualTicker::new()).build();
     cache.insert(Key(1), Value(1));
     cache.insert(Key(1), Value(2));

@@ -8,7 +8,7 @@ use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
 use crate::support::record::Record;
-use crate::support::{Gate, millis, must_end, secs};
+use crate::support::{Gate, millis, must_end, secs, until};
 use wheelhouse::RemovalCause::{Expired, Explicit, Replaced, Size};
 use wheelhouse::{
     Alarm, Cache, CacheBuilder, Delivery, DeliveryTask, MaintenanceTask, ManualTicker,
@@ -16,15 +16,6 @@ use wheelhouse::{
 };
 
 const SOON: Duration = secs(20);
-
-#[track_caller]
-fn comes_true(what: &str, holds: impl Fn() -> bool) {
-    let began = Instant::now();
-    while !holds() {
-        assert!(began.elapsed() < SOON, "{what}: waited for too long");
-        thread::sleep(millis(1));
-    }
-}
 
 /// The threads on which a listener was called.
 type Threads = Arc<Mutex<Vec<(ThreadId, Option<String>)>>>;
@@ -585,7 +576,7 @@ fn a_listener_may_use_the_context_of_a_runtime() {
             .unwrap();
     });
     // The tasks that the listener has spawned.
-    comes_true("the tasks", || heard.load(Ordering::SeqCst) == 2 * REMOVALS);
+    until("the tasks", || heard.load(Ordering::SeqCst) == 2 * REMOVALS);
 }
 
 /// A task on a runtime of one thread cannot run while that thread waits for it: the wait ends.

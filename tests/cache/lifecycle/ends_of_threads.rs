@@ -12,23 +12,23 @@ use crate::support::secs;
 use wheelhouse::{Cache, Scheduler, expiry};
 
 /// Uses the cache in its destructor; the last value of key 3 tells that all of it ran.
-struct AtTheEnd(Cache<u32, &'static str>, &'static str);
+struct AtTheEnd(Cache<u32, u32>, u32);
 
 impl Drop for AtTheEnd {
     fn drop(&mut self) {
-        let Self(cache, word) = self;
-        cache.insert(1, word);
-        assert_eq!(cache.get(&1), Some(*word));
+        let Self(cache, value) = self;
+        cache.insert(1, *value);
+        assert_eq!(cache.get(&1), Some(*value));
         assert!(cache.get_ref(&1).is_some() && cache.set_expiry(&1, Some(secs(5))));
-        cache.insert(1, "replaced");
-        assert_eq!(cache.remove(&1), Some("replaced"));
-        cache.insert_with_ttl(2, "expired", Duration::ZERO);
+        cache.insert(1, 100);
+        assert_eq!(cache.remove(&1), Some(100));
+        cache.insert_with_ttl(2, 200, Duration::ZERO);
         let panicked = catch_unwind(AssertUnwindSafe(|| {
             cache.retain(|_, _| panic!("told to panic in retain"));
         }));
         assert_eq!(panicked.is_err(), cache.iter().next().is_some());
         cache.run_pending_tasks();
-        cache.insert(3, word);
+        cache.insert(3, *value);
     }
 }
 
@@ -44,24 +44,22 @@ fn every_operation_works_where_a_thread_ends() {
             let cache = Cache::builder()
                 .max_capacity(bound)
                 .scheduler(scheduler)
-                .expire_after(expiry::accessing(|_: &u32, _: &&str| Some(secs(100))))
+                .expire_after(expiry::accessing(|_: &u32, _: &u32| Some(secs(100))))
                 .removal_listener(heard.listener())
                 .record_stats()
                 .build();
-            let after = |word: &'static str, body: fn(AtTheEnd)| {
-                let last = AtTheEnd(cache.clone(), word);
+            let after = |case: u32, body: fn(AtTheEnd)| {
+                let last = AtTheEnd(cache.clone(), case);
                 drop(thread::spawn(move || body(last)).join());
                 cache.run_pending_tasks();
-                assert_eq!(cache.get(&3), Some(word));
+                assert_eq!(cache.get(&3), Some(case));
             };
-            after("unwinding", |_last| {
-                panic!("told to panic with it in scope")
-            });
-            after("a local that is older than those of the cache", |last| {
-                LOCAL.set(Some(last));
-            });
-            after("a local that is younger than those of the cache", |last| {
-                last.0.insert(4, "first");
+            after(1, |_last| panic!("told to panic with it in scope"));
+            // A local that is older than those of the cache.
+            after(2, |last| LOCAL.set(Some(last)));
+            // A local that is younger.
+            after(3, |last| {
+                last.0.insert(4, 400);
                 drop(last.0.get_ref(&4));
                 LOCAL.set(Some(last));
             });

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use crate::support::acting::Acting;
 use crate::support::census::{Census, Counted};
 use crate::support::record::Record;
-use crate::support::{Gate, HOUR, millis, must_end, secs};
+use crate::support::{Gate, HOUR, millis, must_end, secs, until};
 use wheelhouse::{
     Alarm, Cache, Delivery, DeliveryTask, Expiry, MaintenanceTask, ManualTicker, RemovalCause,
     Scheduler, loader_fn,
@@ -34,15 +34,6 @@ impl Alarm for Latest {
 impl Latest {
     fn task(&self) -> MaintenanceTask {
         self.0.lock().unwrap().take().expect("the alarm was set")
-    }
-}
-
-#[track_caller]
-fn comes_true(what: &str, holds: impl Fn() -> bool) {
-    let began = Instant::now();
-    while !holds() {
-        assert!(began.elapsed() < SOON, "{what}: waited for too long");
-        std::thread::yield_now();
     }
 }
 
@@ -265,7 +256,7 @@ fn the_last_drop_inside_the_listener_returns_and_that_thread_does_the_rest() {
     (0..50).for_each(|key| cache.invalidate(&key));
     *held = Some(cache);
     drop(held);
-    comes_true("values outlived the cache", || census.alive() == 0);
+    until("values outlived the cache", || census.alive() == 0);
     assert_eq!(heard.take().len(), 50);
 }
 
@@ -279,7 +270,7 @@ fn the_last_handle_may_live_in_a_value_that_the_thread_drops() {
     let own = holding((cache.clone(), census.counted(0)));
     cache.insert_with_ttl(1_000, own, millis(5));
     drop(cache);
-    comes_true("values outlived the cache", || census.alive() == 0);
+    until("values outlived the cache", || census.alive() == 0);
 }
 
 /// A thread of the program that drops the last handle in a run does the rest itself.
@@ -306,7 +297,7 @@ fn a_run_in_which_the_last_handle_is_dropped_returns_when_all_is_freed() {
     let task = alarm.task();
     *slot.lock().unwrap() = Some(cache);
     // Readers may delay the freeing.
-    comes_true("the value is not freed", || {
+    until("the value is not freed", || {
         task.run();
         slot.lock().unwrap().is_none()
     });
@@ -345,7 +336,7 @@ fn two_listeners_may_drop_the_last_handles_of_each_others_caches() {
             **held = Some(cache);
         }
         drop(held);
-        comes_true("they wait for each other", || {
+        until("they wait for each other", || {
             told.load(Ordering::SeqCst) == 40 && census.alive() == 0
         });
     }

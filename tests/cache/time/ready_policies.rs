@@ -24,36 +24,33 @@ fn left(cache: &Cache<u32, u32>, key: u32) -> Option<Option<Duration>> {
 }
 
 /// Says itself until when it is valid.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Token {
-    valid_until: Instant,
-}
+type Token = Instant;
 
 /// As the trait's documentation shows it: create and update.
 struct UntilValid;
 
-impl Expiry<u32, Token> for UntilValid {
-    fn expire_after_create(&self, _: &u32, token: &Token, now: Instant) -> Option<Duration> {
-        Some(token.valid_until - now)
+impl Expiry<u64, Token> for UntilValid {
+    fn expire_after_create(&self, _: &u64, token: &Token, now: Instant) -> Option<Duration> {
+        Some(*token - now)
     }
 
     fn expire_after_update(
         &self,
-        _: &u32,
+        _: &u64,
         token: &Token,
         now: Instant,
         _: Option<Duration>,
     ) -> Option<Duration> {
-        Some(token.valid_until - now)
+        Some(*token - now)
     }
 }
 
 /// Leaves update to the default.
 struct FirstOnly;
 
-impl Expiry<u32, Token> for FirstOnly {
-    fn expire_after_create(&self, _: &u32, token: &Token, now: Instant) -> Option<Duration> {
-        Some(token.valid_until - now)
+impl Expiry<u64, Token> for FirstOnly {
+    fn expire_after_create(&self, _: &u64, token: &Token, now: Instant) -> Option<Duration> {
+        Some(*token - now)
     }
 }
 
@@ -65,9 +62,7 @@ fn a_renewed_token_lives_as_long_as_it_says_itself() {
         .ticker(clock.clone())
         .build();
     let start = tokens.policy().now();
-    let until = |seconds| Token {
-        valid_until: start + secs(seconds),
-    };
+    let until = |seconds| start + secs(seconds);
     // One that is shorter than the first, and one that is longer.
     for (key, renewed) in [(1, 1), (2, 90)] {
         tokens.insert(key, until(60));
@@ -103,14 +98,21 @@ fn a_policy_without_update_keeps_the_deadline_of_the_first_value() {
     let start = tokens.policy().now();
     for (key, renewed) in [(1, 1), (2, 90)] {
         for seconds in [60, renewed] {
-            let valid_until = start + secs(seconds);
-            tokens.insert(key, Token { valid_until });
+            tokens.insert(key, start + secs(seconds));
         }
     }
     clock.advance(secs(60) - NS);
     assert!(tokens.contains_key(&1) && tokens.contains_key(&2));
     clock.advance(NS);
     assert!(!tokens.contains_key(&1) && !tokens.contains_key(&2));
+}
+
+/// Added to a value of another type that each read keeps alive.
+const HOT: u64 = 1_000;
+
+/// Of a value of another type: the lifetime in seconds, and whether reads count.
+fn parts(value: &u64) -> (u32, bool) {
+    ((value % HOT) as u32, *value >= HOT)
 }
 
 /// The value is the lifetime in seconds; 0 means never.
@@ -245,38 +247,35 @@ fn a_policy_that_passes_some_reads_on_is_asked_about_each() {
         assert_eq!(left(&cache, 2), Some(Some(secs(10))));
     }
     // One type, with a method for reads of some values, which calls the one for all others.
-    impl Expiry<u32, (u32, bool)> for Created {
-        fn expire_after_create(
-            &self,
-            key: &u32,
-            hot: &(u32, bool),
-            at: Instant,
-        ) -> Option<Duration> {
-            self.expire_after_create(key, &hot.0, at)
+    impl Expiry<u64, u64> for Created {
+        fn expire_after_create(&self, key: &u64, value: &u64, at: Instant) -> Option<Duration> {
+            let (seconds, _) = parts(value);
+            self.expire_after_create(&(*key as u32), &seconds, at)
         }
 
         fn expire_after_read(
             &self,
-            key: &u32,
-            hot: &(u32, bool),
+            key: &u64,
+            value: &u64,
             at: Instant,
             left: Option<Duration>,
             written: Instant,
         ) -> Option<Duration> {
-            if hot.1 {
-                by_value(key, &hot.0)
+            let (key, (seconds, is_hot)) = (*key as u32, parts(value));
+            if is_hot {
+                by_value(&key, &seconds)
             } else {
-                self.expire_after_read(key, &hot.0, at, left, written)
+                self.expire_after_read(&key, &seconds, at, left, written)
             }
         }
     }
     let clock = ManualTicker::new();
-    let cache: Cache<u32, (u32, bool)> = Cache::builder()
+    let cache: Cache<u64, u64> = Cache::builder()
         .ticker(clock.clone())
         .expire_after(Created)
         .build();
-    cache.insert(1, (10, false));
-    cache.insert(2, (10, true));
+    cache.insert(1, 10);
+    cache.insert(2, HOT + 10);
     clock.advance(secs(4));
     for (key, time_left) in [(1, 6), (2, 10)] {
         assert!(cache.get(&key).is_some());
@@ -313,38 +312,35 @@ fn a_policy_for_two_types_of_values_is_asked_about_each_read_of_the_one_that_has
             by_value(key, value)
         }
     }
-    impl Expiry<u32, (u32, bool)> for Both {
-        fn expire_after_create(
-            &self,
-            key: &u32,
-            (seconds, _): &(u32, bool),
-            at: Instant,
-        ) -> Option<Duration> {
-            self.expire_after_create(key, seconds, at)
+    impl Expiry<u64, u64> for Both {
+        fn expire_after_create(&self, key: &u64, value: &u64, at: Instant) -> Option<Duration> {
+            let (seconds, _) = parts(value);
+            self.expire_after_create(&(*key as u32), &seconds, at)
         }
 
         fn expire_after_read(
             &self,
-            key: &u32,
-            (seconds, is_idle): &(u32, bool),
+            key: &u64,
+            value: &u64,
             at: Instant,
             left: Option<Duration>,
             written: Instant,
         ) -> Option<Duration> {
-            if *is_idle {
-                by_value(key, seconds)
+            let (key, (seconds, is_hot)) = (*key as u32, parts(value));
+            if is_hot {
+                by_value(&key, &seconds)
             } else {
-                self.expire_after_read(key, seconds, at, left, written)
+                self.expire_after_read(&key, &seconds, at, left, written)
             }
         }
     }
     let clock = ManualTicker::new();
-    let cache: Cache<u32, (u32, bool)> = Cache::builder()
+    let cache: Cache<u64, u64> = Cache::builder()
         .ticker(clock.clone())
         .expire_after(Both)
         .build();
-    cache.insert(1, (10, false));
-    cache.insert(2, (10, true));
+    cache.insert(1, 10);
+    cache.insert(2, HOT + 10);
     clock.advance(secs(4));
     for key in [1, 2] {
         assert!(cache.get(&key).is_some());

@@ -1,21 +1,13 @@
 //! `get_all_with`: one closure for the keys that a call leads.
 
+use crate::support::until;
 use std::future::Future;
 use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, Mutex, mpsc};
 use std::task::{Context, Poll, Waker};
 use std::thread;
-use std::time::{Duration, Instant};
 use wheelhouse::{Cache, Leased};
-
-fn until(what: &str, holds: impl Fn() -> bool) {
-    let began = Instant::now();
-    while !holds() {
-        assert!(began.elapsed() < Duration::from_secs(30), "{what}");
-        thread::yield_now();
-    }
-}
 
 #[test]
 fn duplicates_are_folded_and_hits_are_not_loaded() {

@@ -1,19 +1,12 @@
 //! Computes run one at a time for each key, and their results report what they did.
 
+use crate::support::until;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, Mutex, mpsc};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use wheelhouse::compute::{CompResult, Op};
 use wheelhouse::{Cache, Leased, ManualTicker, RemovalCause, expiry};
-
-fn until(what: &str, holds: impl Fn() -> bool) {
-    let began = Instant::now();
-    while !holds() {
-        assert!(began.elapsed() < Duration::from_secs(30), "{what}");
-        thread::yield_now();
-    }
-}
 
 #[test]
 fn or_insert_by_eight_threads_is_fresh_once() {

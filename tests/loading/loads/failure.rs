@@ -1,6 +1,7 @@
 //! Loads that fail: which waiters share the failure, which one leads next, and that nothing is left
 //! behind.
 
+use crate::support::until;
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -9,14 +10,6 @@ use std::thread;
 use std::time::{Duration, Instant};
 use wheelhouse::compute::Op;
 use wheelhouse::{Cache, Expiry, Leased};
-
-fn until(what: &str, holds: impl Fn() -> bool) {
-    let began = Instant::now();
-    while !holds() {
-        assert!(began.elapsed() < Duration::from_secs(30), "{what}");
-        thread::yield_now();
-    }
-}
 
 /// The key can be loaded at once.
 fn is_usable(cache: &Cache<u64, u64>, key: u64) {

@@ -1,20 +1,12 @@
 //! One closure at a time for each key, and what waiters get from its outcome.
 
+use crate::support::until;
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 use wheelhouse::{Cache, Leased, ManualTicker, RemovalCause};
-
-/// Waits until a condition holds; fails after a generous time.
-fn until(what: &str, holds: impl Fn() -> bool) {
-    let began = std::time::Instant::now();
-    while !holds() {
-        assert!(began.elapsed() < Duration::from_secs(30), "{what}");
-        thread::yield_now();
-    }
-}
 
 #[test]
 fn eight_threads_load_once_and_share_the_value() {

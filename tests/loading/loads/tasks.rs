@@ -194,23 +194,36 @@ impl Alarm for Note {
     }
 }
 
-/// An alarm has one moment at a time. A call that does maintenance sets it anew, and must not
-/// forget the load.
-#[test]
-fn maintenance_by_a_caller_keeps_the_time_out_of_a_load_armed() {
+impl Note {
+    /// The last request, which is then forgotten.
+    fn take(&self) -> Option<(Duration, MaintenanceTask)> {
+        self.0.lock().unwrap().take()
+    }
+}
+
+/// Loads have five seconds; the test runs the maintenance.
+fn limited() -> (Cache<u64, u64>, ManualTicker, Note) {
     let (ticker, note) = (ManualTicker::new(), Note::default());
-    let cache: Cache<u64, u64> = Cache::builder()
+    let cache = Cache::builder()
         .ticker(ticker.clone())
         .scheduler(Scheduler::custom(note.clone()))
         .load_timeout(Duration::from_secs(5))
         .build();
+    (cache, ticker, note)
+}
+
+/// An alarm has one moment at a time. A call that does maintenance sets it anew, and must not
+/// forget the load.
+#[test]
+fn maintenance_by_a_caller_keeps_the_time_out_of_a_load_armed() {
+    let (cache, ticker, note) = limited();
     cache.insert_with_ttl(9, 9, Duration::from_secs(60));
     let mut stuck = Task::new(cache.get_with_async(1, pending()));
     let mut waiter = Task::new(cache.get_with_async(1, ready(2)));
     assert!(stuck.poll().is_pending() && waiter.poll().is_pending());
     ticker.advance(Duration::from_secs(1));
     cache.run_pending_tasks();
-    let (at, task) = note.0.lock().unwrap().take().expect("a run was asked for");
+    let (at, task) = note.take().expect("a run was asked for");
     assert_eq!(at, Duration::from_secs(4));
     ticker.advance(Duration::from_secs(4));
     task.run();
@@ -219,12 +232,7 @@ fn maintenance_by_a_caller_keeps_the_time_out_of_a_load_armed() {
 
 #[test]
 fn with_a_scheduler_waiters_of_an_overdue_load_move_on_by_themselves() {
-    let (ticker, note) = (ManualTicker::new(), Note::default());
-    let cache: Cache<u64, u64> = Cache::builder()
-        .ticker(ticker.clone())
-        .scheduler(Scheduler::custom(note.clone()))
-        .load_timeout(Duration::from_secs(5))
-        .build();
+    let (cache, ticker, note) = limited();
     let mut stuck = Task::new(cache.get_with_async(1, after(1, 1)));
     assert!(stuck.poll().is_pending());
     assert!(note.0.lock().unwrap().is_none(), "no call waits");
@@ -234,11 +242,11 @@ fn with_a_scheduler_waiters_of_an_overdue_load_move_on_by_themselves() {
     waiters
         .iter_mut()
         .for_each(|waiter| assert!(waiter.poll().is_pending()));
-    let (at, task) = note.0.lock().unwrap().take().expect("a run was asked for");
+    let (at, task) = note.take().expect("a run was asked for");
     assert_eq!(at, Duration::from_secs(5));
     ticker.advance(Duration::from_secs(2));
     assert_eq!(task.run(), Some(Duration::from_secs(3)), "too early");
-    let again = note.0.lock().unwrap().take().map(|(after, _)| after);
+    let again = note.take().map(|(after, _)| after);
     assert_eq!(again, Some(Duration::from_secs(3)), "the rest of the time");
     assert!(waiters.iter().all(|waiter| waiter.bell.rung() == 0));
     ticker.advance(Duration::from_secs(3));
@@ -252,17 +260,12 @@ fn with_a_scheduler_waiters_of_an_overdue_load_move_on_by_themselves() {
 
 #[test]
 fn a_late_result_is_stored_after_its_waiters_were_woken() {
-    let (ticker, note) = (ManualTicker::new(), Note::default());
-    let cache: Cache<u64, u64> = Cache::builder()
-        .ticker(ticker.clone())
-        .scheduler(Scheduler::custom(note.clone()))
-        .load_timeout(Duration::from_secs(5))
-        .build();
+    let (cache, ticker, note) = limited();
     let mut late = Task::new(cache.get_with_async(1, after(1, 1)));
     assert!(late.poll().is_pending());
     let mut waiter = Task::new(cache.get_with_async(1, ready(2)));
     assert!(waiter.poll().is_pending());
-    let (_, task) = note.0.lock().unwrap().take().expect("a run was asked for");
+    let (_, task) = note.take().expect("a run was asked for");
     ticker.advance(Duration::from_secs(6));
     task.run();
     // The late leader is polled before the waiter.
@@ -800,7 +803,7 @@ fn with_a_scheduler_waiters_of_a_revoked_load_move_on_when_it_is_overdue() {
         } else {
             cache.invalidate(&1);
         }
-        let (_, task) = note.0.lock().unwrap().take().expect("a run was asked for");
+        let (_, task) = note.take().expect("a run was asked for");
         assert_eq!(task.run(), Some(Duration::from_secs(3)), "too early");
         assert!(waiter.poll().is_pending());
         ticker.advance(Duration::from_secs(3));

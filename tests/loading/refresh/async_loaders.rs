@@ -1,12 +1,13 @@
 //! Async loaders: loads in tasks of the spawner, spawners that misbehave, runtimes that end.
 
+use crate::support::until;
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::sync::Semaphore;
 use wheelhouse::{
     Alarm, AsyncLoader, Cache, Leased, LoadError, Loaded, LoadingCache, MaintenanceTask,
@@ -18,14 +19,6 @@ const SECOND: Duration = Duration::from_secs(1);
 type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 type Spawner = fn(Task);
 type Users = LoadingCache<u64, u64, String>;
-
-fn until(what: &str, holds: impl Fn() -> bool) {
-    let began = Instant::now();
-    while !holds() {
-        assert!(began.elapsed() < Duration::from_secs(60), "{what}");
-        thread::yield_now();
-    }
-}
 
 /// Counts its wake-ups.
 #[derive(Default)]
@@ -128,6 +121,42 @@ fn rig(spawner: impl Fn(Task) + Send + Sync + 'static) -> (Users, Arc<Backend>, 
         .spawner(spawner)
         .build();
     (users, backend, time)
+}
+
+/// Loads have five seconds; entries become stale after ten; tasks and maintenance run when the test
+/// runs them.
+struct Limited {
+    users: Users,
+    backend: Arc<Backend>,
+    time: ManualTicker,
+    tasks: Tasks,
+    alarm: Note,
+}
+
+impl Limited {
+    fn new<L>(loader: impl FnOnce(Arc<Backend>) -> L) -> Self
+    where
+        L: AsyncLoader<u64, u64, Error = String>,
+    {
+        let (backend, time) = (Arc::<Backend>::default(), ManualTicker::new());
+        let (tasks, alarm) = (Tasks::default(), Note::default());
+        let users = Cache::builder()
+            .ticker(time.clone())
+            .scheduler(Scheduler::custom(alarm.clone()))
+            .record_stats()
+            .loading(loader(Arc::clone(&backend)))
+            .refresh_after(refresh::after(10 * SECOND))
+            .load_timeout(5 * SECOND)
+            .spawner(tasks.spawner())
+            .build();
+        Self {
+            users,
+            backend,
+            time,
+            tasks,
+            alarm,
+        }
+    }
 }
 
 /// Tasks that wait until the test runs them.
@@ -390,19 +419,13 @@ fn a_panic_and_an_error_reach_all_waiters() {
 
 #[test]
 fn a_time_out_lets_the_next_call_load() {
-    let (backend, time, tasks) = (
-        Arc::<Backend>::default(),
-        ManualTicker::new(),
-        Tasks::default(),
-    );
-    let users: Users = Cache::builder()
-        .ticker(time.clone())
-        .record_stats()
-        .loading(Remote(Arc::clone(&backend)))
-        .refresh_after(refresh::after(10 * SECOND))
-        .load_timeout(5 * SECOND)
-        .spawner(tasks.spawner())
-        .build();
+    let Limited {
+        users,
+        backend,
+        time,
+        tasks,
+        ..
+    } = Limited::new(Remote);
     stale(&users, &backend, &time, &tasks);
     assert_eq!(users.get(&1), Ok(10));
     assert_eq!(tasks.run(), 1);
@@ -426,17 +449,9 @@ fn a_time_out_lets_the_next_call_load() {
 /// for two loads at most.
 #[test]
 fn calls_for_a_key_whose_loads_hang_wait_for_two_loads_at_most() {
-    let (backend, time, tasks) = (
-        Arc::<Backend>::default(),
-        ManualTicker::new(),
-        Tasks::default(),
-    );
-    let users: Users = Cache::builder()
-        .ticker(time.clone())
-        .loading(Remote(backend))
-        .load_timeout(5 * SECOND)
-        .spawner(tasks.spawner())
-        .build();
+    let Limited {
+        users, time, tasks, ..
+    } = Limited::new(Remote);
     let (bell, late) = (Arc::<Bell>::default(), Err(LoadError::TimedOut));
     let mut calls = [(); 4].map(|()| Box::pin(users.get_async(&1)));
     for call in &mut calls {
@@ -461,19 +476,13 @@ fn calls_for_a_key_whose_loads_hang_wait_for_two_loads_at_most() {
 /// begins anew, and the calls that wait are woken at a new moment.
 #[test]
 fn a_load_that_begins_to_run_when_it_is_overdue_times_out_later() {
-    let (backend, time, tasks) = (
-        Arc::<Backend>::default(),
-        ManualTicker::new(),
-        Tasks::default(),
-    );
-    let alarm = Note::default();
-    let users: Users = Cache::builder()
-        .ticker(time.clone())
-        .scheduler(Scheduler::custom(alarm.clone()))
-        .loading(Remote(Arc::clone(&backend)))
-        .load_timeout(5 * SECOND)
-        .spawner(tasks.spawner())
-        .build();
+    let Limited {
+        users,
+        time,
+        tasks,
+        alarm,
+        ..
+    } = Limited::new(Remote);
     let bell = Arc::<Bell>::default();
     let mut call = pin!(users.get_async(&1));
     assert!(poll(call.as_mut(), &bell).is_pending());
@@ -771,18 +780,13 @@ fn what_a_load_of_several_keys_comes_to_reaches_all_calls_that_wait() {
 
 #[test]
 fn a_load_of_several_keys_that_is_overdue_has_timed_out() {
-    let (backend, time, tasks) = (
-        Arc::<Backend>::default(),
-        ManualTicker::new(),
-        Tasks::default(),
-    );
-    let users: Users = Cache::builder()
-        .ticker(time.clone())
-        .record_stats()
-        .loading(Batch(Arc::clone(&backend)))
-        .load_timeout(5 * SECOND)
-        .spawner(tasks.spawner())
-        .build();
+    let Limited {
+        users,
+        backend,
+        time,
+        tasks,
+        ..
+    } = Limited::new(Batch);
     let bell = Arc::default();
     let mut stuck = Box::pin(users.get_all_async([1, 2]));
     assert!(poll(stuck.as_mut(), &bell).is_pending());

@@ -1,7 +1,7 @@
 //! Reloads that fail: the old value stays, the policy says when the next try is, and the right to
 //! reload always comes back.
 
-use crate::support::OwnCache;
+use crate::support::{OwnCache, until};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, Mutex, mpsc};
@@ -16,14 +16,6 @@ use wheelhouse::{
 
 const SECOND: Duration = Duration::from_secs(1);
 const NANO: Duration = Duration::from_nanos(1);
-
-fn until(what: &str, holds: impl Fn() -> bool) {
-    let began = Instant::now();
-    while !holds() {
-        assert!(began.elapsed() < Duration::from_secs(60), "{what}");
-        thread::yield_now();
-    }
-}
 
 /// What the backend does.
 #[derive(Default)]

@@ -1,6 +1,6 @@
 //! When entries are stale, what a read then does, and what a reload stores.
 
-use crate::support::{OwnCache, Place};
+use crate::support::{OwnCache, Place, until};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, mpsc};
@@ -14,14 +14,6 @@ use wheelhouse::{
 
 const SECOND: Duration = Duration::from_secs(1);
 const NANO: Duration = Duration::from_nanos(1);
-
-fn until(what: &str, holds: impl Fn() -> bool) {
-    let began = Instant::now();
-    while !holds() {
-        assert!(began.elapsed() < Duration::from_secs(60), "{what}");
-        thread::yield_now();
-    }
-}
 
 /// A loader whose answers a test gives one by one; a call waits for its answer.
 #[derive(Clone, Default)]

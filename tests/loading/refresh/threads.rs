@@ -1,6 +1,6 @@
 //! On which threads a loader runs, and what becomes of reloads when the cache goes.
 
-use crate::support::{OwnCache, hide_scripted_panics};
+use crate::support::{OwnCache, hide_scripted_panics, until};
 use std::cell::Cell;
 use std::collections::HashSet;
 use std::future::Future;
@@ -18,14 +18,6 @@ use wheelhouse::{
 };
 
 const SECOND: Duration = Duration::from_secs(1);
-
-fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let began = Instant::now();
-    while !holds() {
-        assert!(began.elapsed() < Duration::from_secs(60), "{what}");
-        thread::yield_now();
-    }
-}
 
 #[test]
 fn loads_run_on_the_caller_and_reloads_on_named_threads_of_the_cache() {
