@@ -49,7 +49,8 @@ where
     /// # Cost
     ///
     /// A hit costs what [`Cache::get`](crate::Cache::get) costs, and one comparison. A miss that
-    /// loads on this thread costs what one of [`Cache::get_with`](crate::Cache::get_with) costs.
+    /// loads on this thread costs what one of [`Cache::get_with`](crate::Cache::get_with) costs,
+    /// and the memory of a future.
     ///
     /// ```
     /// use wheelhouse::{Cache, loader_fn};

@@ -99,8 +99,7 @@ impl<K, V> Map<K, V> {
         pin: &Pin,
         matches: impl FnMut(NodePtr<K, V>) -> bool,
     ) -> Option<NodePtr<K, V>> {
-        let (found, _) = self.cell(hash).table.find(hash, pin, matches);
-        found
+        self.cell(hash).table.find(hash, pin, matches).0
     }
 
     /// Looks once for the node with this hash's tag that `matches` accepts; see `Table::look`.
@@ -111,8 +110,7 @@ impl<K, V> Map<K, V> {
         pin: &Pin,
         matches: impl FnMut(NodePtr<K, V>) -> bool,
     ) -> Look<NodePtr<K, V>> {
-        let (looked, _) = self.cell(hash).table.look(hash, pin, matches);
-        looked
+        self.cell(hash).table.look(hash, pin, matches).0
     }
 
     /// The shard of a hash, for a call that goes to it more than once.

@@ -305,21 +305,16 @@ impl<K, V> NodePtr<K, V> {
             .map_or(1, |&weight| weight)
     }
 
-    #[inline]
-    fn own(&self) -> Option<&AtomicU64> {
-        self.cell(|header| header.owns)
-    }
-
     /// The deadline that the entry's own lifetime gives, without the cache-wide limits; the wanted
     /// deadline where the two are not kept apart.
     pub(crate) fn own_deadline(&self) -> u64 {
-        self.own()
+        self.cell(|header| header.owns)
             .map_or_else(|| self.deadline(), |own| own.load(Ordering::Acquire))
     }
 
     /// Sets [`own_deadline`](Self::own_deadline) where it is kept apart.
     pub(crate) fn set_own_deadline(&self, deadline: u64) {
-        if let Some(own) = self.own() {
+        if let Some(own) = self.cell(|header| header.owns) {
             own.store(deadline, Ordering::Release);
         }
     }

@@ -148,7 +148,7 @@ impl<K, V> Table<K, V> {
     #[inline]
     pub(in crate::map) fn grow_if_full(&self, state: &mut TableState<K, V>, count: u64) {
         let array = self.array();
-        if !array.is_resizing() && count >> array.log() >= MAX_LOAD && array.log() < MAX_LOG {
+        if count >> array.log() >= MAX_LOAD && !array.is_resizing() && array.log() < MAX_LOG {
             let begun = self.begin(state, array.log() + 1);
             begun.unwrap_or_else(|refused| refused.fail());
         }
