@@ -32,11 +32,11 @@
 //!
 //! # Cost
 //!
-//! A post moves what a pass has gathered into the queue as a whole, or copies 16 bytes for each of
-//! a few notifications, under a lock of the notifier's own that is taken once for each pass; where
-//! the listener keeps up, a post allocates nothing. A delivery takes that lock a few times for each
-//! block of the queue. The queue has no bound, since no notification may be lost and no caller may
-//! wait for a slow listener: a listener that never returns keeps every removed value in memory.
+//! A post copies 16 bytes for each notification, under a lock of the notifier's own that is taken
+//! once for each pass; where the listener keeps up, a post allocates nothing. A delivery takes that
+//! lock a few times for each [`MOST_TOGETHER`] notifications. The queue has no bound, since no
+//! notification may be lost and no caller may wait for a slow listener: a listener that never
+//! returns keeps every removed value in memory.
 
 use crate::contain::contain;
 use crate::listener::{Listener, RemovalCause};
@@ -46,13 +46,13 @@ use crate::scheduler::{in_listener, inside_listener};
 use crate::stripe::thread_number;
 use crate::sync::{AtomicU64, Condvar, Mutex, MutexGuard, Ordering, yield_now};
 use std::collections::VecDeque;
+use std::mem;
 use std::time::{Duration, Instant};
 
-/// Up to this length a block of the queue takes in more notifications.
-const BLOCK_LEN: usize = 32;
-/// How many emptied blocks are kept to be filled again, and up to which room.
-const MAX_SPARE_BLOCKS: usize = 8;
-const MAX_SPARE_ROOM: usize = 32 * BLOCK_LEN;
+/// How many notifications are taken back together, at most, when they are delivered.
+const MOST_TOGETHER: usize = 32;
+/// An empty queue keeps room for at most this many.
+const KEPT_ROOM: usize = 1024;
 
 /// How many later notifications a call that waits for deliveries includes, beside those that were
 /// posted before it. Among them are those that the listener's own calls have posted.
@@ -86,11 +86,8 @@ enum Offered {
     Begun,
 }
 
-/// One removal to be delivered.
-pub(crate) struct Notification<K, V> {
-    pub(crate) node: NodePtr<K, V>,
-    pub(crate) cause: RemovalCause,
-}
+/// One removal to be delivered: the node that has left, and why.
+pub(crate) type Notification<K, V> = (NodePtr<K, V>, RemovalCause);
 
 /// The notifications of one cache.
 pub(crate) struct Notifier<K, V> {
@@ -102,11 +99,10 @@ pub(crate) struct Notifier<K, V> {
 }
 
 struct State<K, V> {
-    /// The notifications that wait, in the order of posting. In blocks, so that a post does not
-    /// copy those that already wait.
-    blocks: VecDeque<Vec<Notification<K, V>>>,
-    /// Blocks that were delivered and emptied, to be filled again.
-    spare: Vec<Vec<Notification<K, V>>>,
+    /// The notifications that wait, in the order of posting.
+    queue: VecDeque<Notification<K, V>>,
+    /// The buffer of the thread that delivers.
+    taken: Vec<Notification<K, V>>,
     /// The thread that delivers.
     deliverer: Option<u64>,
     posted: u64,
@@ -119,22 +115,13 @@ struct State<K, V> {
 /// The callback that takes delivered nodes back.
 pub(crate) type OnDelivered<'a, K, V> = &'a mut dyn FnMut(&mut Vec<Notification<K, V>>);
 
-impl<K, V> State<K, V> {
-    /// Keeps an emptied block to be filled again, unless there are enough or it is large.
-    fn keep(&mut self, emptied: Vec<Notification<K, V>>) {
-        if self.spare.len() < MAX_SPARE_BLOCKS && emptied.capacity() <= MAX_SPARE_ROOM {
-            self.spare.push(emptied);
-        }
-    }
-}
-
 impl<K, V> Notifier<K, V> {
     pub(crate) fn new(listener: Option<Listener<K, V>>) -> Self {
         Self {
             listener,
             state: Mutex::new(State {
-                blocks: VecDeque::new(),
-                spare: Vec::new(),
+                queue: VecDeque::new(),
+                taken: Vec::new(),
                 deliverer: None,
                 posted: 0,
                 delivered: 0,
@@ -146,10 +133,6 @@ impl<K, V> Notifier<K, V> {
         }
     }
 
-    pub(crate) fn has_listener(&self) -> bool {
-        self.listener.is_some()
-    }
-
     /// Appends what a pass has gathered. For the holder of the maintenance lock (notify 1).
     pub(crate) fn post(&self, gathered: &mut Vec<Notification<K, V>>) {
         if gathered.is_empty() {
@@ -157,13 +140,8 @@ impl<K, V> Notifier<K, V> {
         }
         let mut state = self.state.lock();
         state.posted += gathered.len() as u64;
-        match state.blocks.back_mut() {
-            Some(last) if last.len() + gathered.len() <= BLOCK_LEN => last.append(gathered),
-            _ => {
-                let empty = state.spare.pop().unwrap_or_default();
-                state.blocks.push_back(std::mem::replace(gathered, empty));
-            }
-        }
+        state.queue.extend(gathered.iter());
+        gathered.clear();
     }
 
     /// How many were posted since the cache was built.
@@ -189,37 +167,38 @@ impl<K, V> Notifier<K, V> {
             return;
         }
         state.deliverer = Some(thread_number());
-        while state.delivered < most
-            && let Some(mut block) = state.blocks.pop_front()
-        {
-            let mut called = 0;
-            while called < block.len() {
+        let mut taken = mem::take(&mut state.taken);
+        while state.delivered < most && !state.queue.is_empty() {
+            loop {
+                // What was posted meanwhile comes back together with the others.
+                let called = taken.len();
+                let (first, _) = state.queue.as_slices();
+                let more = first.len().min(MOST_TOGETHER - called);
+                if more == 0 {
+                    break;
+                }
+                taken.extend_from_slice(&first[..more]);
+                state.queue.drain(..more);
                 drop(state);
-                for Notification { node, cause } in &block[called..] {
+                for (node, cause) in &taken[called..] {
                     let call = || listener(node.key(), node.value(), *cause);
                     if in_listener(|| contain(call)).is_none() {
                         // Relaxed: a statistic.
                         self.panics.fetch_add(1, Ordering::Relaxed);
                     }
                 }
-                called = block.len();
                 state = self.state.lock();
-                // What was posted meanwhile comes back together with these.
-                while block.len() < BLOCK_LEN
-                    && let Some(mut next) = state.blocks.pop_front()
-                {
-                    block.append(&mut next);
-                    state.keep(next);
-                }
+            }
+            if state.queue.is_empty() {
+                state.queue.shrink_to(KEPT_ROOM);
             }
             drop(state);
-            done(&mut block);
+            let called = taken.len() as u64;
+            done(&mut taken);
             state = self.state.lock();
-            state.delivered += called as u64;
-            state.keep(block);
-            self.release(state);
-            state = self.state.lock();
+            state.delivered += called;
         }
+        state.taken = taken;
         state.deliverer = None;
         // If notifications are left, a thread that waits takes over.
         self.release(state);
@@ -241,7 +220,7 @@ impl<K, V> Notifier<K, V> {
     pub(crate) fn offer(&self) -> bool {
         let mut state = self.state.lock();
         let is_taken = state.deliverer.is_some() || state.offered != Offered::No;
-        let offers = !is_taken && !state.blocks.is_empty();
+        let offers = !is_taken && !state.queue.is_empty();
         if offers {
             state.offered = Offered::Open;
         }
@@ -309,7 +288,7 @@ impl<K, V> Notifier<K, V> {
             }
             let must_tell = !is_told(&state);
             drop(state);
-            if !keep_waiting() || !wait.may_wait_for_delivery(deliverer.unwrap_or(0)) {
+            if !keep_waiting() || !wait.may_wait_for_thread(deliverer.unwrap_or(0)) {
                 return Awaited::Stopped;
             }
             if delivered != seen || offered == Offered::Begun || deliverer.is_some() {

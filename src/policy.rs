@@ -111,16 +111,13 @@ impl<K, V, S> Policy<'_, K, V, S> {
     /// ```
     #[track_caller]
     pub fn set_max_capacity(&self, max_capacity: u64) {
-        if !self
-            .core
-            .maintenance
-            .set_max_capacity(&self.core.shared, max_capacity)
-        {
+        let shared = &self.core.shared;
+        if !(self.core.maintenance).set_max_capacity(shared, max_capacity) {
             let message = format!(
                 "set_max_capacity was called with {max_capacity}, but the cache was built without a \
                  bound; set max_capacity on its builder, to u64::MAX if it is to begin unbounded"
             );
-            panic!("{}", about(self.core.shared.name.as_deref(), &message));
+            panic!("{}", about(shared.name.as_deref(), &message));
         }
     }
 

@@ -28,14 +28,14 @@ pub(crate) struct Shared<K, V> {
     /// The read rings of a bounded cache.
     pub(crate) reads: Option<ReadBuffer<K, V>>,
     /// Why look-ups take the full path: [`SLOW_READS`], [`EXACT_READS`], [`UNTIDY`].
-    detours: AtomicU8,
+    pub(crate) detours: AtomicU8,
     /// Whether to mix the hashes, because the hasher may not use all bits.
     pub(crate) needs_mixing: bool,
     pub(crate) clock: Clock,
     /// Where statistics are recorded, if they are.
     pub(crate) counters: Option<Box<Counters>>,
     /// The bound on the weight of all entries. Changed under the maintenance lock only.
-    bound: Option<AtomicU64>,
+    pub(crate) bound: Option<AtomicU64>,
     pub(crate) eviction_policy: EvictionPolicy,
     pub(crate) name: Option<Arc<str>>,
     /// Whether a read may move a deadline: as `Lifetimes` says, for look-ups.
@@ -54,22 +54,6 @@ impl<K, V> Shared<K, V> {
     /// Where the last field that a hit reads begins.
     #[cfg(test)]
     pub(crate) const CLOCK: usize = std::mem::offset_of!(Self, clock);
-
-    pub(crate) fn new(map: Map<K, V>, clock: Clock, max_capacity: Option<u64>) -> Self {
-        Self {
-            domain: Domain::new(),
-            map,
-            reads: max_capacity.map(|_| ReadBuffer::new(crate::stripe::stripes(1))),
-            detours: AtomicU8::new(0),
-            needs_mixing: false,
-            clock,
-            counters: None,
-            bound: max_capacity.map(AtomicU64::new),
-            eviction_policy: EvictionPolicy::default(),
-            name: None,
-            reads_extend: false,
-        }
-    }
 
     #[inline]
     pub(crate) fn pin(&self) -> Pin {

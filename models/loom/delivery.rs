@@ -2,7 +2,7 @@
 
 use super::{Owned, explore};
 use crate::listener::RemovalCause;
-use crate::notify::{Notification, Notifier};
+use crate::notify::Notifier;
 use crate::sync::Mutex;
 use crate::time::NEVER;
 use loom::sync::Arc;
@@ -31,10 +31,7 @@ fn two_posts_against_each_other_are_delivered_once_each() {
         let passes = Arc::new(Mutex::new(()));
         let post = |node, notifier: &Notifier<u64, u64>, passes: &Mutex<()>| {
             let pass = passes.lock();
-            notifier.post(&mut vec![Notification {
-                node,
-                cause: RemovalCause::Explicit,
-            }]);
+            notifier.post(&mut vec![(node, RemovalCause::Explicit)]);
             drop(pass);
             notifier.deliver(u64::MAX, &mut |told| told.clear());
         };
@@ -63,10 +60,7 @@ fn posts_in_order_against_a_delivery_are_delivered_in_order() {
         let (theirs, posted) = (Arc::clone(&notifier), [nodes[0].0, nodes[1].0]);
         let poster = thread::spawn(move || {
             for node in posted {
-                theirs.post(&mut vec![Notification {
-                    node,
-                    cause: RemovalCause::Explicit,
-                }]);
+                theirs.post(&mut vec![(node, RemovalCause::Explicit)]);
                 theirs.deliver(u64::MAX, &mut |nodes| nodes.clear());
             }
         });

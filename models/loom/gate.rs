@@ -2,7 +2,7 @@
 //! and waits (gate 1).
 
 use super::explore;
-use crate::scheduler::Gate;
+use crate::scheduler::{Gate, Idle};
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicBool, Ordering};
 use loom::thread;
@@ -30,10 +30,7 @@ impl Scene {
     }
 
     fn close(&self) {
-        // The answer of `close` does not count: it is about the system's thread, and loom runs all
-        // threads of a model on one.
-        _ = self.gate.close();
-        self.gate.wait_until_empty();
+        assert!(self.gate.close(std::sync::Arc::new(Idle), true).is_some());
         for at_work in &self.at_work {
             assert!(!at_work.load(Ordering::Relaxed), "a thread is at work");
         }

@@ -1,16 +1,18 @@
 //! Building a cache: its settings are checked, then its parts are made.
 
 use super::{Cache, CacheBuilder};
+use crate::buffer::ReadBuffer;
 use crate::hash;
 use crate::maintenance::Maintenance;
 use crate::map::Map;
 use crate::node::Columns;
 use crate::operations::{Core, Lifetimes};
+use crate::reclaim::Domain;
 use crate::scheduler::{Scheduler, TaskRef};
 use crate::shared::{Shared, about};
 use crate::stats::Counters;
 use crate::stripe;
-use crate::sync::AtomicUsize;
+use crate::sync::{AtomicU8, AtomicU64, AtomicUsize};
 use crate::time::Clock;
 use crate::wheel;
 use std::fmt;
@@ -91,14 +93,20 @@ where
             weight: settings.weigher.is_some(),
             refresh: settings.refresh.is_some(),
         };
-        let shards = shards(settings.max_capacity);
-        let map = Map::new(shards, settings.initial_capacity, columns);
-        let mut shared = Shared::new(map, clock, settings.max_capacity);
-        shared.needs_mixing = !hash::fills_all_bits::<S>();
-        shared.counters = settings.record_stats.then(|| Box::new(Counters::new()));
-        shared.eviction_policy = settings.eviction_policy.unwrap_or_default();
-        shared.name = settings.name.map(Into::into);
-        shared.reads_extend = lifetimes.reads_extend;
+        let bound = settings.max_capacity;
+        let shared = Shared {
+            domain: Domain::new(),
+            map: Map::new(shards(bound), settings.initial_capacity, columns),
+            reads: bound.map(|_| ReadBuffer::new(stripe::stripes(1))),
+            detours: AtomicU8::new(0),
+            needs_mixing: !hash::fills_all_bits::<S>(),
+            clock,
+            counters: settings.record_stats.then(|| Box::new(Counters::new())),
+            bound: bound.map(AtomicU64::new),
+            eviction_policy: settings.eviction_policy.unwrap_or_default(),
+            name: settings.name.map(Into::into),
+            reads_extend: lifetimes.reads_extend,
+        };
         lifetimes.tell_look_ups(&shared);
         let core = Arc::new_cyclic(|weak: &Weak<Core<K, V, S>>| {
             let (resolution, listener) = (settings.resolution, settings.listener);
@@ -121,22 +129,20 @@ where
 
     fn validate(&self) -> Result<(), String> {
         let settings = &self.settings;
-        let rounded = settings.resolution.as_nanos().next_power_of_two();
-        if rounded < wheel::FINEST.as_nanos() || rounded > wheel::WIDEST.as_nanos() {
+        let (width, finest, widest) = (settings.resolution, wheel::FINEST, wheel::WIDEST);
+        let rounded = width.as_nanos().next_power_of_two();
+        if !(finest.as_nanos()..=widest.as_nanos()).contains(&rounded) {
             return Err(format!(
-                "expiry_resolution is {:?}, but must be between {:?} and {:?}",
-                settings.resolution,
-                wheel::FINEST,
-                wheel::WIDEST
+                "expiry_resolution is {width:?}, but must be between {finest:?} and {widest:?}"
             ));
         }
         if settings.limits.load_timeout == Some(Duration::ZERO) {
             return Err("load_timeout is 0ns, but must be more than zero".into());
         }
-        if settings.initial_capacity > MOST_INITIAL {
+        let entries = settings.initial_capacity;
+        if entries > MOST_INITIAL {
             return Err(format!(
-                "initial_capacity is {}, but must be at most {MOST_INITIAL}",
-                settings.initial_capacity
+                "initial_capacity is {entries}, but must be at most {MOST_INITIAL}"
             ));
         }
         if settings.max_capacity.is_none() {

@@ -377,21 +377,6 @@ impl<K, V> Expiry<K, V> for Never {
     }
 }
 
-impl<P> Jittered<P> {
-    /// As [`shorten`], but an answer that leaves the deadline passes unchanged.
-    fn shorten_unless(
-        &self,
-        unchanged: Option<Duration>,
-        lifetime: Option<Duration>,
-    ) -> Option<Duration> {
-        if lifetime == unchanged {
-            lifetime
-        } else {
-            shorten(lifetime, self.fraction)
-        }
-    }
-}
-
 impl<K, V, P: Expiry<K, V>> Expiry<K, V> for Jittered<P> {
     forward! {
         self => self.policy, |lifetime| shorten(lifetime, self.fraction);
@@ -399,7 +384,14 @@ impl<K, V, P: Expiry<K, V>> Expiry<K, V> for Jittered<P> {
     }
 
     forward! {
-        self => self.policy, |lifetime| self.shorten_unless(duration_until_expiry, lifetime);
+        self => self.policy, |lifetime| {
+            // An answer that leaves the deadline passes unchanged.
+            if lifetime == duration_until_expiry {
+                lifetime
+            } else {
+                shorten(lifetime, self.fraction)
+            }
+        };
         fn expire_after_update(
             key: &K, value: &V, updated_at: Instant, duration_until_expiry: Option<Duration>
         ) -> Option<Duration>;

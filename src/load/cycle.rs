@@ -13,16 +13,16 @@
 //!
 //! A load that no thread leads (a lease, a task between two polls) ends the search.
 //!
-//! A thread that waits until others have delivered notifications waits for the thread that delivers
-//! just now, which may wait for a load inside the listener. It looks for a cycle at intervals, and
-//! waits no longer if there is one ([`NotedWait::may_wait_for_delivery`]). Such a wait refuses no
-//! other.
+//! A thread may wait for another thread rather than for a load: until notifications are delivered,
+//! for the thread that delivers just now, which may wait for a load inside the listener; or, at the
+//! end of a cache, for threads at work on it. It looks for a cycle at intervals, and waits no
+//! longer if there is one ([`NotedWait::may_wait_for_thread`]). Such a wait refuses no other.
 
-use super::state::Ticket;
 use crate::process::PerProcess;
 use crate::stripe::thread_number;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The wait of each waiting thread. Always `parking_lot`'s: an explorer's threads do not look for
 /// cycles.
@@ -34,9 +34,8 @@ fn waiting_threads() -> parking_lot::MutexGuard<'static, BTreeMap<u64, Wait>> {
 
 enum Wait {
     Load(Arc<dyn WaitTarget>, Ticket),
-    /// For the notifications that the thread of this number delivers. Such a wait ends by itself
-    /// if it closes a cycle.
-    Delivery(u64),
+    /// For the thread of this number. Such a wait ends by itself if it closes a cycle.
+    Thread(u64),
 }
 
 /// A cycle that a wait of the thread `me` for the thread `first` would close: the number of other
@@ -53,10 +52,24 @@ fn find_cycle(waits: &BTreeMap<u64, Wait>, me: u64, first: Option<u64>) -> Optio
                 loads += 1;
                 load.awaited_thread(*ticket)
             }
-            Wait::Delivery(by) => Some(*by),
+            Wait::Thread(by) => Some(*by),
         };
     }
     None
+}
+
+/// A waiter's place in the order of all waiters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Ticket(u64);
+
+impl Ticket {
+    /// The next ticket of the process.
+    pub(crate) fn draw() -> Self {
+        // Always the standard library's: a model's atomics cannot be static, and the order among
+        // tickets that are drawn at the same time means nothing.
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Self(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
 }
 
 /// A load of any cache.
@@ -116,19 +129,19 @@ impl NotedWait {
         Ok(())
     }
 
-    /// Whether the thread may go on to wait for notifications, while the thread `by` delivers.
-    /// False if that one waits, directly or through other threads, for a load that this thread
-    /// leads: its listener calls the cache, and this thread is inside a loader.
-    pub(crate) fn may_wait_for_delivery(&self, by: u64) -> bool {
+    /// Whether the thread may go on to wait for what the thread `by` does. False if that one waits,
+    /// directly or through other threads, for a load that this thread leads: its listener, say,
+    /// calls the cache, and this thread is inside a loader.
+    pub(crate) fn may_wait_for_thread(&self, by: u64) -> bool {
         let me = self.0;
         if me == 0 || by == 0 {
             return true;
         }
         let mut waits = waiting_threads();
-        // A cycle of deliveries alone is none: a thread that delivers waits for no delivery. The
-        // notes of threads that have just delivered, and now wait for each other, look like one.
+        // A cycle without loads is none: a thread that delivers waits for no delivery. The notes of
+        // threads that have just delivered, and now wait for each other, look like one.
         let closes = find_cycle(&waits, me, Some(by)).is_some_and(|(_, loads)| loads > 0);
-        let former = waits.insert(me, Wait::Delivery(by));
+        let former = waits.insert(me, Wait::Thread(by));
         drop(waits);
         drop(former);
         !closes

@@ -9,6 +9,7 @@ use crate::node::NodePtr;
 use crate::operations::{FromLoad, LifetimeSource, NextRefresh, set_refresh};
 use crate::refresh::usual_pause;
 use crate::stats::Count;
+use crate::stripe::thread_number;
 use crate::time;
 use std::hash::BuildHasher;
 use std::sync::Arc;
@@ -54,6 +55,8 @@ impl<K, V, H: Home<K, V>> Guard<K, V, H> {
     /// Starts the run, and its time: waiting for a thread or a task does not count. False if the
     /// cache is gone.
     pub(crate) fn begin_run(&self) -> bool {
+        // User code runs from now on: it must not wait for this load.
+        self.load().set_leader(thread_number());
         let core = self.core();
         if let Some(core) = &core {
             self.load().set_began(core.shared.clock.now());

@@ -5,6 +5,7 @@
 //! waiter that has to look again keeps its own, so a place in the order is never lost. To join, to
 //! leave and to hand the lead on take as long for many waiters as for few.
 
+pub(crate) use super::cycle::Ticket;
 use super::cycle::WaitTarget;
 use crate::compute::Entry;
 use crate::contain::contain;
@@ -17,20 +18,6 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::task::Waker;
-
-/// A waiter's place in the order of all waiters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Ticket(u64);
-
-impl Ticket {
-    /// The next ticket of the process.
-    pub(crate) fn draw() -> Self {
-        // Always the standard library's: a model's atomics cannot be static, and the order among
-        // tickets that are drawn at the same time means nothing.
-        static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
-        Self(NEXT.fetch_add(1, Ordering::Relaxed))
-    }
-}
 
 /// Which outcomes of another call's run a waiter accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -257,37 +257,33 @@ impl<K, V, S> Core<K, V, S> {
         time::time_left(now, self.overdue_at(load)?)
     }
 
-    /// Makes the waiters of a load, if it has any, wake when it becomes overdue. Called when a call
-    /// has joined it, or its time has begun anew. A run of the scheduler takes the moment armed
-    /// before it looks at the waiters, under the lock of the load's state. So it sees them, or this
-    /// sees that no run is arranged. A panic of the ticker or of the scheduler's alarm is caught.
-    pub(super) fn watch_load(&self, load: &Load<K, V>) {
-        if let Some(deadline) = self.overdue_at(load).filter(|_| load.has_waiters()) {
-            contain(|| {
-                let now = self.shared.clock.now();
+    /// Makes the waiters of a load, if it has any, wake when it becomes overdue: asks for a run at
+    /// that moment and says how long it is until then, or wakes them now. Called when a call has
+    /// joined it, or its time has begun anew. A run of the scheduler takes the moment armed before
+    /// it looks at the waiters, under the lock of the load's state. So it sees them, or this sees
+    /// that no run is arranged. A panic of the ticker or of the scheduler's alarm is caught.
+    pub(super) fn watch_load(&self, load: &Load<K, V>) -> Option<Duration> {
+        let deadline = self.overdue_at(load).filter(|_| load.has_waiters())?;
+        let left = contain(|| {
+            let now = self.shared.clock.now();
+            let left = time::time_left(now, deadline).filter(|left| !left.is_zero());
+            if left.is_some() {
                 self.maintenance.waking.request_by(deadline, now);
-            });
+            }
+            left
+        })?;
+        if left.is_none() {
+            load.wake_waiters();
         }
+        left
     }
 
     /// Wakes the waiters of overdue loads; says how long it is until the next load becomes overdue,
     /// and asks for a run at that moment. Called after each run, which has cleared what was armed.
     pub(crate) fn run_overdue(&self) -> Option<Duration> {
         self.lifetimes.limits.load_timeout?;
-        let now = self.shared.clock.now();
         let shards = 0..self.shared.map.shards();
         let loads = shards.flat_map(|shard| self.shared.map.loads_of(shard));
-        let left = loads.filter_map(|load| {
-            let left = self
-                .time_to_overdue(&load, now)
-                .filter(|_| load.has_waiters())?;
-            if left.is_zero() {
-                load.wake_waiters();
-                return None;
-            }
-            self.watch_load(&load);
-            Some(left)
-        });
-        left.min()
+        loads.filter_map(|load| self.watch_load(&load)).min()
     }
 }

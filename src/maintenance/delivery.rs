@@ -32,10 +32,9 @@ impl<K, V> Maintenance<K, V> {
         // The listener may have forked.
         self.process.check();
         let mut state = self.state.lock();
-        for Notification { node, .. } in told.drain(..) {
+        for (node, _) in told.drain(..) {
             state.freeing.retire(Garbage::Node(node));
         }
-        state.freeing.report(&self.backlog);
     }
 }
 
@@ -170,20 +169,18 @@ impl<K, V> MaintenanceView<'_, K, V> {
         }
     }
 
-    /// The drop of the last handle: applies what was written before, and waits until the listener
-    /// has heard of all removals, from the thread that the mode names. A thread that ends another
-    /// cache inside a listener tells it itself.
-    pub(crate) fn tell_rest(&self) {
+    /// The end of the cache: applies what was written before, and waits until the listener has
+    /// heard of all removals, from the thread that the mode names. A thread that ends another cache
+    /// inside a listener tells it itself. False if the listener waits for this thread.
+    pub(crate) fn tell_rest(&self) -> bool {
         let maintenance = self.maintenance;
-        if !self.drain_last() {
-            return;
-        }
         let await_by = |mode| self.await_delivery(mode, || true) == Awaited::Delivered;
         let mode = maintenance.delivery.as_ref();
-        if matches!(mode, Some(Delivery::Executor(_))) {
-            if await_by(mode) {
-                return;
-            }
+        let is_executor = matches!(mode, Some(Delivery::Executor(_)));
+        if !self.drain_last() || (is_executor && await_by(mode)) {
+            return true;
+        }
+        if is_executor {
             // A thread of the cache does it in its place.
             maintenance.notifier.end_offer();
         }
@@ -192,5 +189,6 @@ impl<K, V> MaintenanceView<'_, K, V> {
         if is_here || !await_by(Some(&Delivery::Background)) {
             self.deliver_here();
         }
+        maintenance.notifier.waiting() == 0
     }
 }

@@ -26,30 +26,48 @@
 //!
 //! Freeing runs the user's destructors: outside of every lock and pin, a bounded number at a time.
 //! A run frees after each of its passes; so does a writer, about as many items as the pass has
-//! applied events, and a writer that waits until fewer are unfreed
-//! ([`MaintenanceView::await_reclaim`]). Items that a thread is freeing are in no stage any more;
-//! the [`Backlog`] counts those that are freed.
+//! applied events. Items that a thread is freeing are in no stage any more; `Maintenance::freed`
+//! counts those that are freed.
+//!
+//! # When writers wait for memory
+//!
+//! If writers are faster, removed values wait for a grace period, for a drain, or for the thread
+//! that frees them. Grace periods end when each pinned thread has let go of its pin. A writer of a
+//! bounded cache that has run a pass and finds more than [`max_unfreed`] values unfreed yields its
+//! processor, and frees what has become free. A pin may be held for long, as that of an `EntryRef`
+//! is. So the writer waits for a limited time. If the grace period has not ended by then, no writer
+//! waits for that grace period again.
 #![allow(unsafe_code)]
 
 use super::MaintenanceView;
-use super::writers::Backlog;
+use super::pass::{Plan, RUN_BUDGET};
+use super::runs::SHORTEST_NAP;
 use crate::map::{Garbage, Map, TablePart};
 use crate::node::Emptied;
 use crate::reclaim::{Domain, Grace};
-use crate::sync::thread_local;
+use crate::scheduler::inside_listener;
+use crate::sync::{Ordering, nap, thread_local, yield_now};
 use std::cell::Cell;
 use std::collections::VecDeque;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A pass of a busy cache begins a grace period after this many retired nodes, or groups of a
 /// retired array.
 const MIN_GRACE_SIZE: usize = 128;
 
 /// How long a writer waits for a grace period at most.
-pub(super) const MAX_GRACE_WAIT: Duration = Duration::from_millis(32);
+const MAX_GRACE_WAIT: Duration = Duration::from_millis(32);
 
 /// The shortest such wait. After a grace period that lasted too long, writers wait half as long.
 const MIN_GRACE_WAIT: Duration = Duration::from_millis(1);
+
+/// How often a writer that waits for a grace period yields its processor before it takes naps.
+const YIELDS_BEFORE_NAPS: usize = 64;
+
+/// How many removed values may be unfreed in a cache of this bound before its writers wait.
+fn max_unfreed(max_capacity: u64) -> usize {
+    usize::try_from(max_capacity / 5).map_or(usize::MAX, |share| share.saturating_add(640))
+}
 
 /// How many times in a row the scheduler thread retries to free memory that a reader still holds.
 /// After that it waits until the next write requests a run.
@@ -83,8 +101,6 @@ pub(super) struct Freeing<K, V> {
     last: Chunk<K, V>,
     /// The groups of the open parts of tables.
     groups: usize,
-    /// Items retired since the last report to the backlog.
-    uncounted: usize,
     /// The grace period of what is waiting; `None` if nothing is.
     grace: Option<Grace>,
     /// How many shards this drain has still to empty.
@@ -94,14 +110,16 @@ pub(super) struct Freeing<K, V> {
     /// Emptied containers, to be filled again: in steady state nothing is allocated here.
     spare_chunks: Vec<Chunk<K, V>>,
     spare: Ready<K, V>,
-    /// How many items were taken out to be freed.
+    /// How many items were retired since the cache was built, and how many of them taken out to be
+    /// freed.
+    pub(super) retired: usize,
     pub(super) taken: usize,
     /// Runs in a row that left memory unfreed since the last grace period began.
     retries: u32,
     /// Whether a writer has waited without success for the grace period in progress.
-    pub(super) wait_expired: bool,
+    wait_expired: bool,
     /// How long a writer waits for a grace period.
-    pub(super) grace_wait: Duration,
+    grace_wait: Duration,
 }
 
 /// Items that no thread can reach any more, to be freed with [`free`](Self::free), then to be
@@ -183,12 +201,12 @@ impl<K, V> Freeing<K, V> {
             waiting: 0,
             last: Vec::new(),
             groups: 0,
-            uncounted: 0,
             grace: None,
             undrained: 0,
             rings_drained: true,
             spare_chunks: Vec::new(),
             spare: Ready::none(),
+            retired: 0,
             taken: 0,
             retries: 0,
             wait_expired: false,
@@ -199,7 +217,7 @@ impl<K, V> Freeing<K, V> {
     /// Takes an item that was unlinked from every shared place.
     #[inline]
     pub(super) fn retire(&mut self, item: Garbage<K, V>) {
-        self.uncounted += 1;
+        self.retired += 1;
         if self.last.len() >= CHUNK_ITEMS {
             self.close_last();
         }
@@ -219,11 +237,6 @@ impl<K, V> Freeing<K, V> {
             let last = std::mem::replace(&mut self.last, spare);
             self.chunks.push_back(last);
         }
-    }
-
-    /// Reports to the backlog what was retired.
-    pub(super) fn report(&mut self, backlog: &Backlog) {
-        backlog.note_retired(std::mem::take(&mut self.uncounted));
     }
 
     /// Begins a drain if the grace period is over. Costs nothing while no grace period is under
@@ -250,7 +263,7 @@ impl<K, V> Freeing<K, V> {
 
     /// Begins a grace period for the open items, unless one is under way: if there are enough of
     /// them, or some and the plan says so.
-    pub(super) fn seal(&mut self, domain: &Domain, force: bool, backlog: &Backlog) {
+    pub(super) fn seal(&mut self, domain: &Domain, force: bool) {
         let least = if force { 1 } else { MIN_GRACE_SIZE };
         // Open chunks, but for the last, are full.
         let open = self.chunks.len() - self.ready - self.draining - self.waiting;
@@ -263,7 +276,6 @@ impl<K, V> Freeing<K, V> {
             self.retries = 0;
             self.wait_expired = false;
         }
-        self.report(backlog);
     }
 
     /// After a run: how many runs in a row have left memory unfreed; none if a table is resizing.
@@ -275,12 +287,6 @@ impl<K, V> Freeing<K, V> {
         }
         self.retries = self.retries.saturating_add(1);
         (self.retries <= MAX_RECLAIM_RETRIES).then_some(self.retries)
-    }
-
-    /// A writer has waited for the current grace period, which has not ended in time.
-    pub(super) fn give_up(&mut self) {
-        self.wait_expired = true;
-        self.grace_wait = (self.grace_wait / 2).max(MIN_GRACE_WAIT);
     }
 
     /// Takes items that may be freed: whole chunks, until there are `most` or more. Takes none
@@ -365,10 +371,66 @@ impl<K, V> MaintenanceView<'_, K, V> {
         }
         let items = ready.len();
         ready.free(&self.shared.map);
-        self.maintenance.backlog.note_freed(items);
+        // Release, partner: the acquire of a thread that waits until so many are freed.
+        self.maintenance.freed.fetch_add(items, Ordering::Release);
         // The emptied containers are not worth a wait.
         if let Some(mut state) = self.maintenance.state.try_lock() {
             state.freeing.reuse(ready);
+        }
+    }
+
+    /// How many items are freed. A caller sees what the destructors of as many items have done.
+    ///
+    /// Acquire, partner: the release in `free`.
+    pub(super) fn freed(&self) -> usize {
+        self.maintenance.freed.load(Ordering::Acquire)
+    }
+
+    /// If more removed values are unfreed than the limit allows, a writer waits until there are
+    /// fewer, and frees some of them itself. `retired` is how many were retired by now.
+    ///
+    /// Does nothing inside a destructor or a listener, or if the thread is pinned: it would wait
+    /// for itself. Not for a grace period for which a writer has waited in vain.
+    pub(super) fn await_reclaim(&self, mut retired: usize) {
+        let bound = self.shared.max_capacity();
+        let most = bound.map_or(usize::MAX, max_unfreed);
+        // Others may have freed what was retired since.
+        let is_over = |retired: usize| retired.saturating_sub(self.freed()) > most;
+        if !is_over(retired) || is_freeing() || inside_listener() || self.shared.domain.is_pinned()
+        {
+            return;
+        }
+        let began = Instant::now();
+        let mut yields = 0;
+        while is_over(retired) {
+            if yields < YIELDS_BEFORE_NAPS {
+                yields += 1;
+                // Lets other threads run, among them one that was preempted while it held a pin.
+                yield_now();
+            } else {
+                nap(SHORTEST_NAP);
+            }
+            let Some(mut state) = self.maintenance.state.try_lock() else {
+                if began.elapsed() > MAX_GRACE_WAIT {
+                    return;
+                }
+                continue;
+            };
+            if state.freeing.wait_expired {
+                return;
+            }
+            self.pass(&mut state, Plan::CATCH_UP);
+            let ready = state.freeing.take_ready(RUN_BUDGET);
+            if ready.is_empty() && began.elapsed() > state.freeing.grace_wait {
+                // The grace period has not ended in time.
+                let freeing = &mut state.freeing;
+                freeing.wait_expired = true;
+                freeing.grace_wait = (freeing.grace_wait / 2).max(MIN_GRACE_WAIT);
+                return;
+            }
+            retired = state.freeing.retired;
+            drop(state);
+            self.free(ready);
         }
     }
 }
@@ -394,7 +456,6 @@ mod tests {
     struct Rig {
         map: Map<(), Counted>,
         domain: Domain,
-        backlog: Backlog,
         freed: Rc<Cell<usize>>,
         freeing: Freeing<(), Counted>,
     }
@@ -404,7 +465,6 @@ mod tests {
             Self {
                 map: Map::new(1, 0, Columns::default()),
                 domain: Domain::new(),
-                backlog: Backlog::new(1),
                 freed: Rc::default(),
                 freeing: Freeing::new(),
             }
@@ -427,7 +487,7 @@ mod tests {
         }
 
         fn seal(&mut self) {
-            self.freeing.seal(&self.domain, true, &self.backlog);
+            self.freeing.seal(&self.domain, true);
         }
 
         /// Begins a drain of one shard; false if the grace period is not over.

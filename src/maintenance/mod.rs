@@ -34,15 +34,14 @@
 //! # The end of a cache
 //!
 //! Threads that work on a cache without a handle reach it through a gate (`scheduler/gate.rs`). The
-//! drop of the last handle closes it and waits until these threads have left: a run ends after its
-//! pass, a delivery after some notifications. From then on only threads that deliver enter. The
-//! dropping thread applies what was written by then, and waits until the thread that the mode of
-//! delivery names has called the listener for the rest ([`MaintenanceView::tell_rest`]). Then it
-//! owns the cache alone, and frees everything ([`Maintenance::close`]).
+//! drop of the last handle closes it to all but threads that deliver, and waits until the others
+//! have left: a run ends after its pass. The dropping thread applies what was written by then, and
+//! waits until the thread that the mode of delivery names has called the listener for the rest
+//! ([`MaintenanceView::tell_rest`]). Then it owns the cache alone, and frees everything
+//! ([`Maintenance::close`]).
 //!
-//! A thread that is itself at work on a cache, or inside a listener, does not wait. A shared thread
-//! then does all this in its place, if the cache has a listener; or the thread itself, when it has
-//! ended its work on this cache.
+//! A thread that is itself at work on a cache, or inside a listener, does not wait. The last thread
+//! to end its work on this cache does all this in its place, or a shared thread.
 //!
 //! # Invariants
 //!
@@ -88,7 +87,7 @@ use crate::reclaim::Pin;
 use crate::scheduler::{Delivery, Waker};
 use crate::shared::Shared;
 use crate::stats::Stats;
-use crate::sync::{AtomicU32, Mutex, unlock_fairly};
+use crate::sync::{AtomicU32, AtomicUsize, Mutex, unlock_fairly};
 use crate::wheel::{Level, Spans, Wheel};
 use freeing::Freeing;
 use pass::Plan;
@@ -107,6 +106,8 @@ pub(crate) struct Maintenance<K, V> {
     caller_budget: usize,
     pub(crate) spans: Spans,
     backlog: Backlog,
+    /// How many removed items are freed.
+    freed: AtomicUsize,
     /// Behind the maintenance lock.
     state: Mutex<State<K, V>>,
     notifier: Notifier<K, V>,
@@ -138,6 +139,7 @@ impl<K, V> Maintenance<K, V> {
             caller_budget: bounded.map_or(CALLER_BUDGET, |_| BOUNDED_CALLER_BUDGET),
             spans,
             backlog: Backlog::new(shared.map.shards()),
+            freed: AtomicUsize::new(0),
             state: Mutex::new(State::new(spans, eviction)),
             delivery: listener.is_some().then_some(delivery),
             notifier: Notifier::new(listener),
@@ -210,7 +212,6 @@ impl<K, V> Maintenance<K, V> {
                 state.freeing.retire(Garbage::Node(node));
             }
         });
-        state.freeing.report(&self.backlog);
         let all = state.freeing.take_all();
         self.view(shared).free(all);
         self.waking.waker.end();
@@ -233,10 +234,8 @@ impl<K, V> MaintenanceView<'_, K, V> {
     fn drain_last(&self) -> bool {
         // Entries still stored are dropped without notification, those over the bound too.
         let drain = Plan {
-            expire: false,
             evict: false,
-            run: false,
-            ..Plan::RUN
+            ..Plan::CATCH_UP
         };
         // A ticker that panics has been reported and must not keep the rest from being freed.
         while contain(|| self.run_pass(drain, |_| ())).is_none_or(|left| left.is_some()) {}
@@ -246,11 +245,7 @@ impl<K, V> MaintenanceView<'_, K, V> {
     /// Drains the buffers, so that the size policy knows all uses and entries. Runs destructors, so
     /// the caller holds no pin.
     pub(crate) fn bring_up_to_date(&self) {
-        self.run_all(Plan {
-            expire: false,
-            run: false,
-            ..Plan::RUN
-        });
+        self.run_all(Plan::CATCH_UP);
     }
 
     /// Visits at most `most` entries that the size policy knows, from the first victim to the last;
@@ -280,9 +275,8 @@ struct State<K, V> {
     wheel: Wheel<K, V>,
     eviction: Option<Eviction<K, V>>,
     freeing: Freeing<K, V>,
-    /// Notifications that the pass has collected. The queue of the listener may take the vector,
-    /// and gives another one for it. This and the next three are the buffers of a pass: they are
-    /// empty between passes, and keep their capacity.
+    /// Notifications that the pass has collected. This and the next three are the buffers of a
+    /// pass: they are empty between passes, and keep their capacity.
     gathered: Vec<Notification<K, V>>,
     /// The batch of the shard that is drained.
     batch: Batch<K, V>,

@@ -2,13 +2,12 @@
 //!
 //! The order of the steps, and what holds between them, is in the module docs of `maintenance`.
 
-use super::{Maintenance, State};
+use super::{Maintenance, MaintenanceView, State};
 use crate::eviction::Eviction;
 use crate::list::{List, QUEUE, TIMER};
 use crate::listener::RemovalCause;
 use crate::map::{Garbage, WriteEvent};
 use crate::node::{self, NodePtr, NodeState};
-use crate::notify::Notification;
 use crate::shared::Shared;
 use crate::stats::Count;
 use crate::time::{self, NEVER};
@@ -85,20 +84,11 @@ impl Plan {
         ..Self::RUN
     };
 
-    /// A pass of a writer that waits until memory is freed.
-    pub(super) const AWAIT_RECLAIM: Self = Self {
+    /// A pass of a call that has to bring the cache up to date, and that is no run.
+    pub(super) const CATCH_UP: Self = Self {
         run: false,
         ..Self::RECLAIM
     };
-
-    /// A pass after this one that drains nothing more.
-    pub(super) fn without_drain(self) -> Self {
-        Self {
-            budget: RUN_BUDGET,
-            drain: false,
-            ..self
-        }
-    }
 }
 
 /// A pass in progress. It holds the maintenance lock through the borrow of the state.
@@ -153,6 +143,13 @@ impl<K, V> Maintenance<K, V> {
     }
 }
 
+impl<K, V> MaintenanceView<'_, K, V> {
+    /// Runs a pass.
+    pub(super) fn pass(&self, state: &mut State<K, V>, plan: Plan) -> Passed {
+        self.maintenance.pass(self.shared, state, plan).run()
+    }
+}
+
 impl<K, V> Pass<'_, K, V> {
     pub(super) fn run(mut self) -> Passed {
         let (maintenance, shared) = (self.maintenance, self.shared);
@@ -170,7 +167,7 @@ impl<K, V> Pass<'_, K, V> {
         self.make_room();
         // A run leaves nothing behind, however little it is.
         let is_run = self.plan.own.is_none();
-        (self.state.freeing).seal(&shared.domain, is_run, &maintenance.backlog);
+        self.state.freeing.seal(&shared.domain, is_run);
         let gathered = &mut self.state.gathered;
         maintenance.notifier.post(gathered);
         maintenance.backlog.note_applied();
@@ -224,8 +221,8 @@ impl<K, V> Pass<'_, K, V> {
     /// freed; without a listener, retires it.
     #[inline]
     fn notify_or_retire(&mut self, node: NodePtr<K, V>, cause: RemovalCause) {
-        if self.maintenance.notifier.has_listener() {
-            (self.state.gathered).push(Notification { node, cause });
+        if self.maintenance.delivery.is_some() {
+            self.state.gathered.push((node, cause));
         } else {
             self.state.freeing.retire(Garbage::Node(node));
         }

@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 /// caches get their turn.
 const PASSES_PER_TURN: usize = 16;
 
-/// How long `run_pending_tasks` waits for destructors that other threads run.
+/// How long `run_pending_tasks` waits for destructors that other threads run, each time.
 const MAX_DESTRUCTOR_WAIT: Duration = Duration::from_secs(1);
 
 /// How many times it waits: a destructor may remove values that have destructors, too.
@@ -49,11 +49,7 @@ impl<K, V> MaintenanceView<'_, K, V> {
         judge: impl FnOnce(&State<K, V>) -> T,
     ) -> Option<T> {
         let mut state = self.maintenance.state.lock();
-        let more = self
-            .maintenance
-            .pass(self.shared, &mut state, plan)
-            .run()
-            .more;
+        let more = self.pass(&mut state, plan).more;
         let judged = more.then(|| judge(&state));
         let ready = state.freeing.take_ready(2 * RUN_BUDGET);
         unlock_fairly(state);
@@ -103,38 +99,34 @@ impl<K, V> MaintenanceView<'_, K, V> {
     /// `run_pending_tasks`: removes all that is due, delivers the notifications for it, and frees
     /// what no thread reads.
     pub(crate) fn finish(&self) {
-        let waking = &self.maintenance.waking;
-        let run = waking.begin();
-        self.run_all(Plan {
-            sweep: usize::MAX,
-            ..Plan::RUN
-        });
-        self.deliver_pending();
-        self.run_reclaim();
-        // Before the wait: otherwise no run would come for entries that become due during it.
-        self.end_run(run);
-        let until = Instant::now() + MAX_DESTRUCTOR_WAIT;
-        for _ in 0..MAX_DESTRUCTOR_WAITS {
-            if !self.await_freed(until) {
+        for _ in 0..=MAX_DESTRUCTOR_WAITS {
+            let run = self.maintenance.waking.begin();
+            self.run_all(Plan {
+                sweep: usize::MAX,
+                ..Plan::RUN
+            });
+            self.deliver_pending();
+            self.run_reclaim();
+            // Before the wait: otherwise no run would come for entries that become due during it.
+            self.end_run(run);
+            if !self.await_freed() {
                 return;
             }
-            // Frees what those destructors removed.
-            let run = waking.begin();
-            self.run_reclaim();
-            self.end_run(run);
+            // Others have dropped values: what their destructors removed is the next turn's work.
         }
     }
 
     /// Waits until other threads have dropped the values that they have taken out to free, or have
     /// dropped as many that they took since. False if there was nothing to wait for, or it took too
     /// long: their destructors may wait for this very thread.
-    fn await_freed(&self, until: Instant) -> bool {
+    fn await_freed(&self) -> bool {
         if is_freeing() || inside_listener() {
             return false;
         }
+        let until = Instant::now() + MAX_DESTRUCTOR_WAIT;
         let taken = self.maintenance.state.lock().freeing.taken;
         let mut next = SHORTEST_NAP;
-        while !self.maintenance.backlog.has_freed(taken) {
+        while self.freed() < taken {
             if Instant::now() >= until {
                 return false;
             }
@@ -201,11 +193,7 @@ impl<K, V> MaintenanceView<'_, K, V> {
 
     /// When the wheel has work next: `None` if nothing is scheduled, zero if something is due.
     pub(crate) fn next_in(&self) -> Option<Duration> {
-        let drain = Plan {
-            run: false,
-            ..Plan::RECLAIM
-        };
-        self.run_all(drain);
+        self.run_all(Plan::CATCH_UP);
         if self.maintenance.notifier.waiting() > 0 {
             return Some(Duration::ZERO);
         }

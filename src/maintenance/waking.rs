@@ -92,10 +92,14 @@ impl Waking {
         }
     }
 
-    /// Whether expiry is due, and is the work of callers.
-    #[inline]
+    /// Whether expiry is due, and is the work of callers: no thread wakes the cache, or the
+    /// scheduler thread is late by far.
     pub(crate) fn is_due_for_callers(&self, now: Option<u64>, clock: &Clock) -> bool {
-        self.waker.is_none() && self.is_armed() && self.is_due(now.unwrap_or_else(|| clock.now()))
+        if self.waker.is_none() {
+            self.is_due_at(now, clock)
+        } else {
+            now.is_some_and(|now| self.is_stuck(now))
+        }
     }
 
     /// Whether no run within [`COALESCE_DELAY`] is requested yet, and there is a thread or an alarm
@@ -186,6 +190,12 @@ impl Waking {
     #[inline]
     pub(crate) fn is_due(&self, now: u64) -> bool {
         time::is_due(now, self.armed.load(Ordering::Relaxed))
+    }
+
+    /// The same, with the clock read if there is such a moment and no time is given.
+    #[inline]
+    pub(crate) fn is_due_at(&self, now: Option<u64>, clock: &Clock) -> bool {
+        self.is_armed() && self.is_due(now.unwrap_or_else(|| clock.now()))
     }
 
     /// Whether the scheduler thread is late by far, so that callers run passes in its place.

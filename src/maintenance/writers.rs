@@ -17,45 +17,34 @@
 //!
 //! A destructor or a ticker of another cache may hold up the scheduler thread. Writers, and readers
 //! that meet an entry that is due, find that out from the moment for which a run is arranged
-//! ([`Waking`]): if the thread is late by far, they run a pass themselves.
+//! ([`Waking`]): if the thread is late by far, they help as if there were none.
 //!
-//! # When writers wait
+//! # When writers wait for a pass
 //!
-//! Two things grow when writers are faster than passes: *events* that wait in the shards' batches,
-//! and *removed values* that are not freed yet, since they wait for a grace period, for a drain, or
-//! for the thread that frees them. The [`Backlog`] counts both. In a bounded cache both have a
-//! limit that follows the bound:
+//! If writers are faster than passes, *events* wait in the shards' batches. The [`Backlog`] counts
+//! them. A writer that has filled its batch to the soft limit runs a pass. If another thread holds
+//! the maintenance lock, the writer continues, unless the events of all shards together have
+//! reached a limit that follows the cache's bound ([`Backlog::max_buffered`]): then it yields its
+//! processor until there is room again. The thread that holds the lock may have been preempted in
+//! the middle of a pass; the yield lets it run. An unbounded cache limits the batch of each shard
+//! only.
 //!
-//! - Passes take events from the batches. A writer that has filled its batch to the soft limit runs
-//!   a pass. If another thread holds the maintenance lock, the writer continues, unless the events
-//!   of all shards together have reached [`Backlog::max_buffered`]: then it yields its processor
-//!   until there is room again. The thread that holds the lock may have been preempted in the
-//!   middle of a pass; the yield lets it run.
-//! - Grace periods end when each pinned thread has let go of its pin. A writer that has run a pass
-//!   and finds more than [`Backlog::max_unfreed`] values unfreed yields in the same way, and frees
-//!   what has become free. A pin may be held for long, as that of an `EntryRef` is. So the writer
-//!   waits for a limited time. If the grace period has not ended by then, no writer waits for that
-//!   grace period again.
-//!
-//! An unbounded cache limits the batch of each shard, and nothing else.
+//! Writers wait for memory, too ([`freeing`](super::freeing)).
 //!
 //! [`Waking`]: super::waking::Waking
 
-use super::freeing::{MAX_GRACE_WAIT, is_freeing};
+use super::freeing::is_freeing;
 use super::pass::{Plan, RUN_BUDGET};
-use super::runs::SHORTEST_NAP;
 use super::{Maintenance, MaintenanceView, State};
 use crate::buffer::{Offer, ReadBuffer};
 use crate::contain::contain;
 use crate::map::Shard;
 use crate::node::NodePtr;
 use crate::reclaim::Pin;
-use crate::scheduler::inside_listener;
 use crate::shared::{Shared, UNTIDY};
 use crate::stripe::Padded;
-use crate::sync::{AtomicUsize, MutexGuard, Ordering, nap, unlock_fairly, yield_now};
+use crate::sync::{AtomicUsize, MutexGuard, Ordering, unlock_fairly, yield_now};
 use crate::time::NEVER;
-use std::time::Instant;
 
 /// Budget of a pass run by a caller. The events of the caller's own shard are free; events of other
 /// shards count.
@@ -98,7 +87,7 @@ const PART_OF_READY: usize = 4;
 const UNDELIVERED: u64 = 1024;
 
 /// The facts about a write that maintenance needs.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct WriteOutcome {
     /// Which shard was written to.
     pub(crate) shard: usize,
@@ -156,7 +145,7 @@ impl<K, V> Maintenance<K, V> {
             if outcome.pins == 0 {
                 self.count_write(shared, outcome.left > 0);
             }
-            self.waking.is_due_for_callers(outcome.now, &shared.clock)
+            self.waking.is_due_at(outcome.now, &shared.clock)
         } else {
             self.leaves_work(&outcome) && self.waking.is_unrequested()
         };
@@ -209,22 +198,17 @@ impl<K, V> Maintenance<K, V> {
         _ = reads.offer(node, pin);
     }
 
-    /// A reader has found an entry that is due. If no thread wakes the cache, the reader expires a
-    /// few entries.
+    /// A reader has found an entry that is due. If expiry is the work of callers, the reader
+    /// expires a few entries.
     #[cold]
     pub(crate) fn after_expired_read(&self, shared: &Shared<K, V>, hash: u64, now: u64) {
-        let view = self.view(shared);
         if self.waking.is_due_for_callers(Some(now), &shared.clock) {
-            view.help(WriteOutcome {
+            self.view(shared).help(WriteOutcome {
                 shard: shared.map.shard_of(hash),
-                buffered: 0,
                 deadline: NEVER,
                 now: Some(now),
-                left: 0,
-                pins: 0,
+                ..WriteOutcome::default()
             });
-        } else {
-            view.check_thread(now, 0);
         }
     }
 }
@@ -235,23 +219,20 @@ impl<'a, K, V> MaintenanceView<'a, K, V> {
     #[inline(never)]
     fn follow_up(&self, outcome: WriteOutcome) {
         let (maintenance, clock) = (self.maintenance, &self.shared.clock);
-        if let Some(now) = outcome.now {
-            self.check_thread(now, outcome.pins);
-            if outcome.deadline != NEVER {
-                let flush = maintenance.spans.flush_time(outcome.deadline, now);
-                // Since the write read the clock, the policy was asked, which may have taken long.
-                let now = if maintenance.waking.waker.is_none() {
-                    now
-                } else {
-                    clock.now()
-                };
-                maintenance.waking.request_by(flush, now);
-            }
+        let waking = &maintenance.waking;
+        if let Some(now) = outcome.now.filter(|_| outcome.deadline != NEVER) {
+            let flush = maintenance.spans.flush_time(outcome.deadline, now);
+            // Since the write read the clock, the policy was asked, which may have taken long.
+            let now = if waking.waker.is_none() {
+                now
+            } else {
+                clock.now()
+            };
+            waking.request_by(flush, now);
         }
         if maintenance.leaves_work(&outcome) {
-            maintenance.waking.request_soon(clock);
+            waking.request_soon(clock);
         }
-        let waking = &maintenance.waking;
         if maintenance.must_tell(&outcome)
             || outcome.buffered >= maintenance.batch_soft_limit
             || waking.is_due_for_callers(outcome.now, clock)
@@ -271,12 +252,13 @@ impl<'a, K, V> MaintenanceView<'a, K, V> {
         };
         let pinned = outcome.pins > 0;
         let alone = waking.waker.is_none();
+        let is_due = waking.is_due_for_callers(outcome.now, clock);
         // Where writers wait, the thread that expires entries cannot keep up with them: each takes
         // part. With `Delivery::Caller`, a call that removes an entry also calls the listener. A
         // call that may not do that removes none.
         let removes = !(pinned && maintenance.tells_callers());
-        let expire = removes && (waited || waking.is_due_for_callers(outcome.now, clock));
-        let begun = alone.then(|| waking.begin());
+        let expire = removes && (waited || is_due);
+        let begun = (alone || is_due).then(|| waking.begin());
         let plan = Plan {
             budget: outcome.buffered + maintenance.caller_budget,
             own: Some(outcome.shard),
@@ -286,10 +268,15 @@ impl<'a, K, V> MaintenanceView<'a, K, V> {
             ..Plan::RUN
         };
         let found = state.excess();
-        let mut passed = maintenance.pass(self.shared, &mut state, plan).run();
+        let mut passed = self.pass(&mut state, plan);
         let debt = state.excess().saturating_sub(found);
         if removes && debt > 0 && state.is_far_over() {
-            (state, passed.more) = self.evict_excess(state, debt, plan.without_drain(), pinned);
+            let evict = Plan {
+                budget: RUN_BUDGET,
+                drain: false,
+                ..plan
+            };
+            (state, passed.more) = self.evict_excess(state, debt, evict, pinned);
         }
         if let Some(begun) = begun {
             let mut next = state.wheel.next_visit();
@@ -305,12 +292,14 @@ impl<'a, K, V> MaintenanceView<'a, K, V> {
         // As many as came in, plus a bounded part of the rest.
         let most = passed.applied + maintenance.caller_budget;
         let ready = state.freeing.take_ready(most);
+        let retired = state.freeing.retired;
         drop(state);
         self.free(ready);
-        self.await_reclaim();
+        self.await_reclaim(retired);
+        let undelivered = if alone { UNDELIVERED } else { 0 };
         if maintenance.tells_callers() {
             self.deliver_here();
-        } else if alone && maintenance.notifier.waiting() > UNDELIVERED {
+        } else if (alone || is_due) && maintenance.notifier.waiting() > undelivered {
             self.offer_delivery();
         }
     }
@@ -358,15 +347,14 @@ impl<'a, K, V> MaintenanceView<'a, K, V> {
         plan: Plan,
         pinned: bool,
     ) -> (MutexGuard<'a, State<K, V>>, bool) {
-        let maintenance = self.maintenance;
         let most = if pinned { 0 } else { 2 * RUN_BUDGET };
         loop {
             let ready = state.freeing.take_ready(most);
             unlock_fairly(state);
             self.free(ready);
-            state = maintenance.state.lock();
+            state = self.maintenance.state.lock();
             let before = state.excess();
-            let more = maintenance.pass(self.shared, &mut state, plan).run().more;
+            let more = self.pass(&mut state, plan).more;
             let paid = before.saturating_sub(state.excess());
             debt = debt.saturating_sub(paid);
             if paid == 0 || debt == 0 || !state.is_far_over() {
@@ -376,30 +364,11 @@ impl<'a, K, V> MaintenanceView<'a, K, V> {
     }
 }
 
-impl<K, V> MaintenanceView<'_, K, V> {
-    /// Runs one pass in place of the scheduler thread, if that is stuck.
-    pub(super) fn check_thread(&self, now: u64, pins: usize) {
-        let Maintenance { state, waking, .. } = self.maintenance;
-        // Not if that thread, or another, holds the maintenance lock: callers hardly ever wait for
-        // it here.
-        if pins == 0 && waking.is_stuck(now) && state.try_lock().is_some() {
-            let run = waking.begin();
-            let more = self.run_pass(Plan::RUN, |_| ()).is_some();
-            let next = state.lock().wheel.next_visit();
-            run.end(next, more, None, &self.shared.clock);
-            self.offer_delivery();
-        }
-    }
-}
-
-/// What waits: see the module docs, "When writers wait".
+/// The events that wait: see the module docs, "When writers wait for a pass".
 ///
 /// `applying` is changed by the holder of the maintenance lock only; while no pass runs, it is 0.
-/// `retired` counts the items that `Freeing` has reported, and `freed` those that threads have
-/// taken from there and freed. An item is reported before it is taken.
 ///
-/// The counts are relaxed, but where `run_pending_tasks` waits for destructors: a writer that reads
-/// an old one waits a moment too early or too late.
+/// The counts are relaxed: a writer that reads an old one waits a moment too early or too late.
 #[derive(Debug)]
 pub(super) struct Backlog {
     /// For each shard, how many events its batch held when a writer last found the maintenance
@@ -407,12 +376,6 @@ pub(super) struct Backlog {
     buffered: Box<[Padded<AtomicUsize>]>,
     /// Events that the pass in progress has taken from batches.
     applying: AtomicUsize,
-    retired: AtomicUsize,
-    freed: AtomicUsize,
-}
-
-fn saturating(count: u64) -> usize {
-    usize::try_from(count).unwrap_or(usize::MAX)
 }
 
 impl Backlog {
@@ -420,19 +383,12 @@ impl Backlog {
         Self {
             buffered: (0..shards).map(|_| Padded::default()).collect(),
             applying: AtomicUsize::new(0),
-            retired: AtomicUsize::new(0),
-            freed: AtomicUsize::new(0),
         }
     }
 
     /// How many events may wait in a cache of this bound before its writers wait.
     pub(super) fn max_buffered(max_capacity: u64) -> usize {
-        saturating(max_capacity / 64).saturating_add(40)
-    }
-
-    /// How many removed values may be unfreed in a cache of this bound before its writers wait.
-    pub(super) fn max_unfreed(max_capacity: u64) -> usize {
-        saturating(max_capacity / 5).saturating_add(640)
+        usize::try_from(max_capacity / 64).map_or(usize::MAX, |share| share.saturating_add(40))
     }
 
     /// A writer has found this many events in its shard's batch, and the maintenance lock taken.
@@ -463,84 +419,6 @@ impl Backlog {
     /// The pass has done what follows from the events it took.
     pub(super) fn note_applied(&self) {
         self.applying.store(0, Ordering::Relaxed);
-    }
-
-    /// Removed values that are not freed yet.
-    pub(super) fn unfreed(&self) -> usize {
-        // In this order, and read anew each time: the difference is not below zero.
-        let freed = self.freed.load(Ordering::Acquire);
-        self.retired.load(Ordering::Relaxed).saturating_sub(freed)
-    }
-
-    /// Whether this many items are freed. A caller that gets `true` sees what the destructors of as
-    /// many items have done.
-    ///
-    /// Acquire, partner: the release in `note_freed`.
-    pub(super) fn has_freed(&self, items: usize) -> bool {
-        self.freed.load(Ordering::Acquire) >= items
-    }
-
-    pub(super) fn note_retired(&self, items: usize) {
-        if items > 0 {
-            self.retired.fetch_add(items, Ordering::Relaxed);
-        }
-    }
-
-    pub(super) fn note_freed(&self, items: usize) {
-        self.freed.fetch_add(items, Ordering::Release);
-    }
-}
-
-/// How often a writer that waits for a grace period yields its processor before it takes naps.
-const YIELDS_BEFORE_NAPS: usize = 64;
-
-impl<K, V> MaintenanceView<'_, K, V> {
-    /// If more removed values are unfreed than the limit allows, a writer waits until there are
-    /// fewer, and frees some of them itself.
-    ///
-    /// Does nothing inside a destructor or a listener, or if the thread is pinned: it would wait
-    /// for itself. Not for a grace period for which a writer has waited in vain.
-    pub(super) fn await_reclaim(&self) {
-        let bound = self.shared.max_capacity();
-        let most = bound.map_or(usize::MAX, Backlog::max_unfreed);
-        let maintenance = self.maintenance;
-        if maintenance.backlog.unfreed() <= most
-            || is_freeing()
-            || inside_listener()
-            || self.shared.domain.is_pinned()
-        {
-            return;
-        }
-        let began = Instant::now();
-        let mut yields = 0;
-        while maintenance.backlog.unfreed() > most {
-            if yields < YIELDS_BEFORE_NAPS {
-                yields += 1;
-                // Lets other threads run, among them one that was preempted while it held a pin.
-                yield_now();
-            } else {
-                nap(SHORTEST_NAP);
-            }
-            let Some(mut state) = maintenance.state.try_lock() else {
-                if began.elapsed() > MAX_GRACE_WAIT {
-                    return;
-                }
-                continue;
-            };
-            if state.freeing.wait_expired {
-                return;
-            }
-            maintenance
-                .pass(self.shared, &mut state, Plan::AWAIT_RECLAIM)
-                .run();
-            let ready = state.freeing.take_ready(RUN_BUDGET);
-            if ready.is_empty() && began.elapsed() > state.freeing.grace_wait {
-                state.freeing.give_up();
-                return;
-            }
-            drop(state);
-            self.free(ready);
-        }
     }
 }
 
@@ -583,10 +461,10 @@ impl<K, V> MaintenanceView<'_, K, V> {
         shared.set_detour(UNTIDY, false);
         let plan = Plan {
             evict: false,
-            ..Plan::AWAIT_RECLAIM
+            ..Plan::CATCH_UP
         };
         // This call has nothing to do with what the pass looks at: not with a ticker that panics.
-        let passed = contain(|| maintenance.pass(shared, &mut state, plan).run());
+        let passed = contain(|| self.pass(&mut state, plan));
         let retired = &mut state.freeing;
         let most = (retired.ready() / PART_OF_READY).max(2 * RUN_BUDGET);
         let ready = retired.take_ready(most);

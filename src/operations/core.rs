@@ -97,8 +97,8 @@ where
         self.maintenance.view(&self.shared).drop_offer();
     }
 
-    fn tell_rest(&self) {
-        self.maintenance.view(&self.shared).tell_rest();
+    fn tell_rest(&self) -> bool {
+        self.maintenance.view(&self.shared).tell_rest()
     }
 }
 

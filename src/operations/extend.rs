@@ -164,9 +164,6 @@ where
         let outcome = WriteOutcome::of_change(&hold.shard, wanted, Some(now));
         Ok(Some(outcome))
     });
-    let Some(outcome) = moved else {
-        return false;
-    };
-    core.maintenance.after_write(&core.shared, outcome);
-    true
+    let after = |outcome| core.maintenance.after_write(&core.shared, outcome);
+    moved.map(after).is_some()
 }

@@ -3,7 +3,7 @@
 
 use crate::node::{NodePtr, NodeState};
 use crate::reclaim::Pin;
-use crate::shared::Shared;
+use crate::shared::{EXACT_READS, Shared};
 use crate::time::{self, Clock, NEVER};
 use equivalent::Equivalent;
 use std::fmt;
@@ -44,8 +44,7 @@ impl<K, V> Shared<K, V> {
     /// The live entry of a key. If there is none, the time at which its entry was found due;
     /// `None` if the key is absent.
     ///
-    /// `found` is a node of the key that the caller has found. `exactly` is for a read that needs
-    /// the exact time.
+    /// `found` is a node of the key that the caller has found. A read may need the exact time.
     #[inline]
     pub(super) fn find<Q>(
         &self,
@@ -53,7 +52,7 @@ impl<K, V> Shared<K, V> {
         key: &Q,
         mut found: Option<NodePtr<K, V>>,
         pin: &Pin,
-        exactly: bool,
+        is_read: bool,
     ) -> Result<Hit<K, V>, Option<u64>>
     where
         Q: Equivalent<K> + ?Sized,
@@ -61,7 +60,7 @@ impl<K, V> Shared<K, V> {
         loop {
             let search = || (self.map).find(hash, pin, |node| key.equivalent(node.key()));
             let node = found.take().or_else(search).ok_or(None)?;
-            match self.judge(node, exactly) {
+            match self.judge(node, is_read) {
                 Ok(hit) => return Ok(hit),
                 Err(due) if self.is_dead(&due, pin) => return Err(Some(due.now)),
                 Err(_) => {}
@@ -100,11 +99,11 @@ impl<K, V> Shared<K, V> {
     /// a read with an old reading does not overwrite a later extension by another thread. An entry
     /// without a deadline needs a reading only if the read may give it one.
     #[inline]
-    pub(super) fn judge(&self, node: NodePtr<K, V>, exactly: bool) -> Result<Hit<K, V>, Hit<K, V>> {
+    pub(super) fn judge(&self, node: NodePtr<K, V>, is_read: bool) -> Result<Hit<K, V>, Hit<K, V>> {
         let deadline = node.deadline();
         let now = if deadline == NEVER && !self.reads_extend {
             0
-        } else if exactly {
+        } else if is_read && self.has_detour(EXACT_READS) {
             self.clock.now_beside(deadline)
         } else {
             self.clock.now_to_judge(deadline)

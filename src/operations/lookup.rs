@@ -10,18 +10,18 @@
 //!    look-ups that are not reads, and reads of caches in which a read asks no policy, needs no
 //!    exact time and counts nothing.
 //! 2. If the entry has a deadline, or becomes stale and the caller asks for that,
-//!    [`judge`](Flow::judge) asks the coarse clock; where there is none, the exact one. If the
+//!    [`judge`](Lookup::judge) asks the coarse clock; where there is none, the exact one. If the
 //!    entry is not live by that, if the idle limit moves the deadline, or if the size policy has
-//!    to hear of the use, [`finish`](Flow::finish) judges the entry anew: by the exact clock if the
-//!    policy is told the time or the idle limit is short, or if the coarse one leaves it open. It
-//!    also asks the policy, moves the deadline, notes the use and counts it. A look-up that is not
-//!    fast goes to `finish` at once.
+//!    to hear of the use, [`finish`](Lookup::finish) judges the entry anew: by the exact clock if
+//!    the policy is told the time or the idle limit is short, or if the coarse one leaves it open.
+//!    It also asks the policy, moves the deadline, notes the use and counts it. A look-up that is
+//!    not fast goes to `finish` at once.
 //!    `get_many` ([`many`](super::many)) finds the entries of a batch together, and takes the other
 //!    steps from here.
-//! 3. [`Flow::search`] is the cold end: one look did not decide, or the entry is due or was changed
-//!    meanwhile. An entry that is due is a miss once its deadline is *claimed* (node 4). If that
-//!    fails, or the entry was replaced meanwhile, the look-up starts over: the key was never
-//!    absent.
+//! 3. [`search`](Lookup::search) is the cold end: one look did not decide, or the entry is due or
+//!    was changed meanwhile. An entry that is due is a miss once its deadline is *claimed* (node
+//!    4). If that fails, or the entry was replaced meanwhile, the look-up starts over: the key was
+//!    never absent.
 //!
 //! The fast path reaches the others by tail calls. So it keeps nothing across a call, and saves no
 //! register. `finish` gets no hit but judges anew: a deadline that is still on its way from
@@ -33,14 +33,15 @@ use super::lifetimes::MAX_ASKS;
 use crate::map::Look;
 use crate::node::{NodePtr, RefreshMoment};
 use crate::reclaim::Pin;
-use crate::shared::{EXACT_READS, SLOW_READS, UNTIDY};
+use crate::shared::{SLOW_READS, UNTIDY};
 use crate::stats::Count;
 use crate::time::{self, NEVER};
 use equivalent::Equivalent;
 use std::hash::{BuildHasher, Hash};
-use std::marker::PhantomData;
 
-/// A kind of look-up.
+/// A kind of look-up, and its steps.
+// Functions with separate arguments: a struct of core, hash and key would pass through memory. Once
+// a node is found, its own key takes the place of the caller's ([`KeyOf`]): one argument less.
 pub(crate) trait Lookup<K: Eq + 'static, V: 'static>: Sized {
     /// The caller's answer for an entry.
     type Answer<'a>;
@@ -53,16 +54,15 @@ pub(crate) trait Lookup<K: Eq + 'static, V: 'static>: Sized {
         NEVER
     }
 
-    /// Takes what the answer needs of a node that was judged at `now`, as a [`Hit`] is, and that
-    /// may be stale from the moment `stale`. The rest makes the answer, from the deadline after the
-    /// read and from what gives a pin that keeps the entry.
+    /// Takes what the answer needs of a live node that may be stale from the moment `stale`. The
+    /// rest makes the answer, from the deadline after the read and from what gives a pin that keeps
+    /// the entry.
     ///
     /// May run user code. It comes before the policy is asked: a panic in `clone` leaves the
     /// deadline as it is.
     fn take<'a, S, P: FnOnce() -> Pin>(
         core: &'a Core<K, V, S>,
         node: NodePtr<K, V>,
-        now: u64,
         stale: u64,
     ) -> impl FnOnce(u64, P) -> Self::Answer<'a>;
 
@@ -94,7 +94,17 @@ pub(crate) trait Lookup<K: Eq + 'static, V: 'static>: Sized {
         if !core.shared.has_detour(reasons)
             && let Some(pin) = core.shared.domain.pin_alone()
         {
-            Flow::<K, V, S, Self>::look_once(core, hash, key, pin)
+            let map = &core.shared.map;
+            match map.look(hash, &pin, |node| key.equivalent(node.key())) {
+                Look::Found(node)
+                    if node.deadline() == NEVER && Self::stale_from(node) == NEVER =>
+                {
+                    Self::end(core, node, NEVER, pin)
+                }
+                Look::Found(node) => Self::judge(core, node, pin),
+                Look::Absent => None,
+                Look::Retry => Self::search(core, hash, key, None, pin),
+            }
         } else {
             Self::look_up_fully(core, hash, key)
         }
@@ -116,7 +126,7 @@ pub(crate) trait Lookup<K: Eq + 'static, V: 'static>: Sized {
         let pin = core.shared.pin();
         let map = &core.shared.map;
         match map.find(hash, &pin, |node| key.equivalent(node.key())) {
-            Some(node) => Flow::<K, V, S, Self>::finish(core, node, pin),
+            Some(node) => Self::finish(core, node, pin),
             None => {
                 Self::note_miss(core);
                 None
@@ -140,6 +150,126 @@ pub(crate) trait Lookup<K: Eq + 'static, V: 'static>: Sized {
             core.shared.count(Count::Hits);
         }
     }
+
+    /// The rest of a fast look-up that has found an entry with a deadline.
+    #[inline(never)]
+    fn judge<'a, S>(
+        core: &'a Core<K, V, S>,
+        node: NodePtr<K, V>,
+        pin: Pin,
+    ) -> Option<Self::Answer<'a>> {
+        let (clock, lifetimes) = (&core.shared.clock, &core.lifetimes);
+        // A read that asks the policy is not fast. So only the idle limit may move the deadline.
+        let may_extend = Self::IS_READ && lifetimes.has_idle_limit();
+        let exact = || (!may_extend).then(|| clock.now());
+        // If another call has moved the deadline since the clock was read, it has found the entry
+        // live, and this look-up comes right after it.
+        if let Some(now) = clock.latest().or_else(exact)
+            && let Ok(hit) = Hit::of(node, node.deadline(), now)
+            && (!may_extend || lifetimes.is_extended(&hit))
+            && !time::is_due(now, Self::stale_from(node))
+        {
+            return Self::end(core, node, hit.deadline, pin);
+        }
+        Self::finish(core, node, pin)
+    }
+
+    /// The end of a fast look-up that has found a live entry, which is not stale: its node, and the
+    /// deadline by which it was judged.
+    // Not without optimization: there each caller's frame would have room for a value of its own.
+    #[cfg_attr(not(debug_assertions), inline(always))]
+    fn end<'a, S>(
+        core: &'a Core<K, V, S>,
+        node: NodePtr<K, V>,
+        deadline: u64,
+        pin: Pin,
+    ) -> Option<Self::Answer<'a>> {
+        if Self::IS_READ && core.shared.should_record(node) {
+            // The size policy has to hear of it.
+            return Self::finish(core, node, pin);
+        }
+        let answer = Self::take(core, node, NEVER);
+        Some(answer(deadline, move || pin))
+    }
+
+    /// The rest of a look-up that has found the key's entry: judges it, and does what a read does.
+    #[inline(never)]
+    fn finish<'a, S>(
+        core: &'a Core<K, V, S>,
+        node: NodePtr<K, V>,
+        pin: Pin,
+    ) -> Option<Self::Answer<'a>> {
+        let Ok(hit) = core.shared.judge(node, Self::IS_READ) else {
+            return Self::search(core, node.hash(), &KeyOf(node), Some(node), pin);
+        };
+        match Self::serve(core, &hit, true, pin) {
+            Ok(answer) => Some(answer),
+            Err(pin) => Self::search(core, node.hash(), &KeyOf(node), None, pin),
+        }
+    }
+
+    /// Does what a look-up does with a hit, and what a read does if it is one. If another thread
+    /// has moved the deadline meanwhile, a read that `may_move` it gets its pin back, and has to
+    /// start over.
+    #[inline(always)]
+    fn serve<'a, S>(
+        core: &'a Core<K, V, S>,
+        hit: &Hit<K, V>,
+        may_move: bool,
+        pin: Pin,
+    ) -> Result<Self::Answer<'a>, Pin> {
+        let answer = Self::take(core, hit.node, Self::stale_from(hit.node));
+        let mut deadline = hit.deadline;
+        if Self::IS_READ && may_move {
+            match hit.extend(core) {
+                Some(moved) => deadline = moved,
+                None => return Err(pin),
+            }
+        }
+        Self::note_hit(core, hit.node, &pin);
+        Ok(answer(deadline, move || pin))
+    }
+
+    /// The rest of a look-up that one look did not decide, from the beginning. `found` is a node of
+    /// the key that was found due.
+    // Separate from the first attempt: a loop around that attempt would slow down every hit.
+    #[inline(never)]
+    fn search<'a, S, Q>(
+        core: &'a Core<K, V, S>,
+        hash: u64,
+        key: &Q,
+        mut found: Option<NodePtr<K, V>>,
+        mut pin: Pin,
+    ) -> Option<Self::Answer<'a>>
+    where
+        Q: Equivalent<K> + ?Sized,
+    {
+        for asks in 1_u32.. {
+            let hit = match core
+                .shared
+                .find(hash, key, found.take(), &pin, Self::IS_READ)
+            {
+                Ok(hit) => hit,
+                Err(due) => {
+                    Self::note_miss(core);
+                    drop(pin);
+                    // Where no scheduler runs, this does a small part of the expiry that is due:
+                    // after the pin was dropped, since destructors may run in it.
+                    if let Some(now) = due {
+                        core.maintenance.after_expired_read(&core.shared, hash, now);
+                    }
+                    return None;
+                }
+            };
+            // If another call, or the policy itself, moves the deadline at each attempt, the last
+            // move stays.
+            match Self::serve(core, &hit, asks < MAX_ASKS, pin) {
+                Ok(answer) => return Some(answer),
+                Err(again) => pin = again,
+            }
+        }
+        unreachable!("a loop without an end");
+    }
 }
 
 /// `get`: a clone of the value.
@@ -150,12 +280,7 @@ impl<K: Eq + 'static, V: Clone + 'static> Lookup<K, V> for Cloned {
     const IS_READ: bool = true;
 
     #[inline]
-    fn take<S, P>(
-        _: &Core<K, V, S>,
-        node: NodePtr<K, V>,
-        _: u64,
-        _: u64,
-    ) -> impl FnOnce(u64, P) -> V {
+    fn take<S, P>(_: &Core<K, V, S>, node: NodePtr<K, V>, _: u64) -> impl FnOnce(u64, P) -> V {
         let value = node.value().clone();
         move |_, _| value
     }
@@ -177,18 +302,10 @@ impl<K: Eq + 'static, V: Clone + 'static> Lookup<K, V> for Timed {
     fn take<S, P>(
         core: &Core<K, V, S>,
         node: NodePtr<K, V>,
-        now: u64,
         stale: u64,
     ) -> impl FnOnce(u64, P) -> (V, bool) {
         let clock = &core.shared.clock;
-        let may_be_stale = stale != NEVER && {
-            let now = if now == 0 {
-                clock.now_to_judge(stale)
-            } else {
-                now
-            };
-            time::is_due(now, stale) && time::is_due(clock.exactly(now), stale)
-        };
+        let may_be_stale = stale != NEVER && time::is_due(clock.now_to_judge(stale), stale);
         let value = node.value().clone();
         move |_, _| (value, may_be_stale)
     }
@@ -207,7 +324,6 @@ impl<K: Eq + 'static, V: 'static, const IS_READ: bool> Lookup<K, V> for Referenc
         core: &'a Core<K, V, S>,
         node: NodePtr<K, V>,
         _: u64,
-        _: u64,
     ) -> impl FnOnce(u64, P) -> EntryRef<'a, K, V> {
         move |deadline, pin| EntryRef::new(node, deadline, &core.shared.clock, pin())
     }
@@ -220,150 +336,5 @@ struct KeyOf<K, V>(NodePtr<K, V>);
 impl<K: Eq, V> Equivalent<K> for KeyOf<K, V> {
     fn equivalent(&self, key: &K) -> bool {
         self.0.key() == key
-    }
-}
-
-/// The steps of a look-up of the kind `L`.
-// Functions with separate arguments: a struct of core, hash and key would pass through memory. Once
-// a node is found, its own key takes the place of the caller's ([`KeyOf`]): one argument less.
-struct Flow<K, V, S, L>(PhantomData<(K, V, S, L)>);
-
-impl<K: Eq + 'static, V: 'static, S, L: Lookup<K, V>> Flow<K, V, S, L> {
-    /// The fast path under its pin.
-    #[inline(always)]
-    fn look_once<'a, Q>(
-        core: &'a Core<K, V, S>,
-        hash: u64,
-        key: &Q,
-        pin: Pin,
-    ) -> Option<L::Answer<'a>>
-    where
-        Q: Equivalent<K> + ?Sized,
-    {
-        let map = &core.shared.map;
-        match map.look(hash, &pin, |node| key.equivalent(node.key())) {
-            Look::Found(node) if node.deadline() == NEVER && L::stale_from(node) == NEVER => {
-                Self::end(core, node, NEVER, 0, pin)
-            }
-            Look::Found(node) => Self::judge(core, node, pin),
-            Look::Absent => None,
-            Look::Retry => Self::search(core, hash, key, None, pin),
-        }
-    }
-
-    /// The rest of a fast look-up that has found an entry with a deadline.
-    #[inline(never)]
-    fn judge<'a>(core: &'a Core<K, V, S>, node: NodePtr<K, V>, pin: Pin) -> Option<L::Answer<'a>> {
-        let (clock, lifetimes) = (&core.shared.clock, &core.lifetimes);
-        // A read that asks the policy is not fast. So only the idle limit may move the deadline.
-        let may_extend = L::IS_READ && lifetimes.has_idle_limit();
-        let exact = || (!may_extend).then(|| clock.now());
-        // If another call has moved the deadline since the clock was read, it has found the entry
-        // live, and this look-up comes right after it.
-        if let Some(now) = clock.latest().or_else(exact)
-            && let Ok(hit) = Hit::of(node, node.deadline(), now)
-            && (!may_extend || lifetimes.is_extended(&hit))
-            && !time::is_due(now, L::stale_from(node))
-        {
-            return Self::end(core, node, hit.deadline, now, pin);
-        }
-        Self::finish(core, node, pin)
-    }
-
-    /// The end of a fast look-up that has found a live entry, which is not stale: its node, and the
-    /// deadline and the moment by which it was judged.
-    // Not without optimization: there each caller's frame would have room for a value of its own.
-    #[cfg_attr(not(debug_assertions), inline(always))]
-    fn end<'a>(
-        core: &'a Core<K, V, S>,
-        node: NodePtr<K, V>,
-        deadline: u64,
-        now: u64,
-        pin: Pin,
-    ) -> Option<L::Answer<'a>> {
-        if L::IS_READ && core.shared.should_record(node) {
-            // The size policy has to hear of it.
-            return Self::finish(core, node, pin);
-        }
-        let answer = L::take(core, node, now, NEVER);
-        Some(answer(deadline, move || pin))
-    }
-
-    /// The rest of a look-up that has found the key's entry: judges it, and does what a read does.
-    #[inline(never)]
-    fn finish<'a>(core: &'a Core<K, V, S>, node: NodePtr<K, V>, pin: Pin) -> Option<L::Answer<'a>> {
-        let Ok(hit) = core.shared.judge(node, Self::needs_exact_time(core)) else {
-            return Self::search(core, node.hash(), &KeyOf(node), Some(node), pin);
-        };
-        match Self::serve(core, &hit, true, pin) {
-            Ok(answer) => Some(answer),
-            Err(pin) => Self::search(core, node.hash(), &KeyOf(node), None, pin),
-        }
-    }
-
-    /// Does what a look-up does with a hit, and what a read does if it is one. If another thread
-    /// has moved the deadline meanwhile, a read that `may_move` it gets its pin back, and has to
-    /// start over.
-    #[inline(always)]
-    fn serve<'a>(
-        core: &'a Core<K, V, S>,
-        hit: &Hit<K, V>,
-        may_move: bool,
-        pin: Pin,
-    ) -> Result<L::Answer<'a>, Pin> {
-        let answer = L::take(core, hit.node, hit.now, L::stale_from(hit.node));
-        let mut deadline = hit.deadline;
-        if L::IS_READ && may_move {
-            match hit.extend(core) {
-                Some(moved) => deadline = moved,
-                None => return Err(pin),
-            }
-        }
-        L::note_hit(core, hit.node, &pin);
-        Ok(answer(deadline, move || pin))
-    }
-
-    #[inline]
-    fn needs_exact_time(core: &Core<K, V, S>) -> bool {
-        L::IS_READ && core.shared.has_detour(EXACT_READS)
-    }
-
-    /// The rest of a look-up that one look did not decide, from the beginning. `found` is a node of
-    /// the key that was found due.
-    // Separate from the first attempt: a loop around that attempt would slow down every hit.
-    #[inline(never)]
-    fn search<'a, Q>(
-        core: &'a Core<K, V, S>,
-        hash: u64,
-        key: &Q,
-        mut found: Option<NodePtr<K, V>>,
-        mut pin: Pin,
-    ) -> Option<L::Answer<'a>>
-    where
-        Q: Equivalent<K> + ?Sized,
-    {
-        let exactly = Self::needs_exact_time(core);
-        for asks in 1_u32.. {
-            let hit = match core.shared.find(hash, key, found.take(), &pin, exactly) {
-                Ok(hit) => hit,
-                Err(due) => {
-                    L::note_miss(core);
-                    drop(pin);
-                    // Where no scheduler runs, this does a small part of the expiry that is due:
-                    // after the pin was dropped, since destructors may run in it.
-                    if let Some(now) = due {
-                        core.maintenance.after_expired_read(&core.shared, hash, now);
-                    }
-                    return None;
-                }
-            };
-            // If another call, or the policy itself, moves the deadline at each attempt, the last
-            // move stays.
-            match Self::serve(core, &hit, asks < MAX_ASKS, pin) {
-                Ok(answer) => return Some(answer),
-                Err(again) => pin = again,
-            }
-        }
-        unreachable!("a loop without an end");
     }
 }

@@ -13,18 +13,14 @@
 //! since the policy is asked about one read after the other.
 
 use super::core::Core;
-use super::find::Hit;
 use super::lookup::Lookup;
 use crate::node;
-use crate::time::NEVER;
+use crate::time::{self, NEVER};
 use equivalent::Equivalent;
 use std::hash::{BuildHasher, Hash};
 
 /// Look-ups under one pin: about as many as a processor can fetch from memory in parallel.
 const BATCH: usize = 16;
-
-/// A key and its hash, in a place of a batch.
-type HashedKey<'a, Q> = Option<(u64, &'a Q)>;
 
 impl<K: Eq + 'static, V: 'static, S> Core<K, V, S> {
     /// Looks up several keys; see [`Cache::get_many`](crate::Cache::get_many).
@@ -38,36 +34,33 @@ impl<K: Eq + 'static, V: 'static, S> Core<K, V, S> {
         Q: Equivalent<K> + Hash + ?Sized + 'a,
         S: BuildHasher,
     {
-        let mut keys = keys.into_iter();
+        let mut keys = keys.into_iter().fuse();
         let mut answers = Vec::with_capacity(keys.size_hint().0);
-        let mut asked = [None; BATCH];
+        let mut asked = Vec::with_capacity(BATCH);
         loop {
             // Without a pin: the iterator is the caller's code.
-            let mut count = 0;
-            for (place, key) in asked.iter_mut().zip(keys.by_ref()) {
+            for key in keys.by_ref().take(BATCH) {
                 let hash = self.hash(key);
                 self.shared.map.cell(hash).prefetch(hash);
-                *place = Some((hash, key));
-                count += 1;
+                asked.push((hash, key));
             }
-            if count > 0 {
-                self.look_up_batch::<T, A, Q>(&asked[..count], &mut answers);
-            }
-            if count < BATCH {
+            if asked.is_empty() {
                 return answers;
             }
+            self.look_up_batch::<T, A, Q>(&asked, &mut answers);
+            asked.clear();
         }
     }
 
     /// Looks up one batch of keys.
-    fn look_up_batch<T, A, Q>(&self, asked: &[HashedKey<'_, Q>], answers: &mut Vec<Option<A>>)
+    fn look_up_batch<T, A, Q>(&self, asked: &[(u64, &Q)], answers: &mut Vec<Option<A>>)
     where
         T: for<'b> Lookup<K, V, Answer<'b> = A>,
         Q: Equivalent<K> + ?Sized,
     {
         if self.lifetimes.reads_ask() || self.lifetimes.limits.time_to_idle.is_some() {
-            let asked = asked.iter().flatten();
-            answers.extend(asked.map(|&(hash, key)| T::look_up_fully(self, hash, key)));
+            let look_up = |&(hash, key): &_| T::look_up_fully(self, hash, key);
+            answers.extend(asked.iter().map(look_up));
             return;
         }
         self.count_operation();
@@ -75,7 +68,7 @@ impl<K: Eq + 'static, V: 'static, S> Core<K, V, S> {
         let map = &self.shared.map;
         let pin = self.shared.pin();
         let mut met = [(None, NEVER); BATCH];
-        for (&(hash, _), (met, _)) in asked.iter().flatten().zip(&mut met) {
+        for (&(hash, _), (met, _)) in asked.iter().zip(&mut met) {
             // The first node of the same tag. It is seldom another key's.
             *met = map.find(hash, &pin, |node| {
                 node::prefetch(node.key());
@@ -83,7 +76,7 @@ impl<K: Eq + 'static, V: 'static, S> Core<K, V, S> {
             });
         }
         let mut timed = false;
-        for (&(hash, key), (met, deadline)) in asked.iter().flatten().zip(&mut met) {
+        for (&(hash, key), (met, deadline)) in asked.iter().zip(&mut met) {
             let Some(mut node) = *met else { continue };
             if !key.equivalent(node.key()) {
                 *met = map.find(hash, &pin, |node| key.equivalent(node.key()));
@@ -107,17 +100,17 @@ impl<K: Eq + 'static, V: 'static, S> Core<K, V, S> {
                 T::note_miss(self);
                 return None;
             };
-            let Ok(hit) = Hit::of(node, deadline, now) else {
+            if time::is_due(now, deadline) {
                 due |= 1 << at;
                 return None;
-            };
-            let answer = T::take(self, node, hit.now, T::stale_from(node));
+            }
+            let answer = T::take(self, node, T::stale_from(node));
             T::note_hit(self, node, &pin);
             Some(answer(deadline, || self.shared.pin()))
         }));
         drop(pin);
         if due != 0 {
-            for (at, &(hash, key)) in asked.iter().flatten().enumerate() {
+            for (at, &(hash, key)) in asked.iter().enumerate() {
                 if due >> at & 1 == 1 {
                     answers[first + at] = T::look_up_fully(self, hash, key);
                 }

@@ -32,6 +32,6 @@ pub(crate) use self::core::{Core, Visit, WeakHandle, Weigher};
 pub use find::EntryRef;
 pub(crate) use lifetimes::{FromLoad, LifetimeSource, Lifetimes, Limits};
 pub(crate) use lookup::{Cloned, Lookup, Referenced, Timed};
-pub(crate) use restore::Remaining;
+pub(crate) use restore::Kept;
 pub(crate) use transact::{Change, Hold};
 pub(crate) use write::{Condition, NextRefresh, set_refresh};

@@ -17,7 +17,7 @@
 
 use super::core::Core;
 use super::lifetimes::{FromLoad, LifetimeSource, Lifetimes, TimedAnswer};
-use super::restore::Remaining;
+use super::restore::Kept;
 use super::transact::{Change, Hold};
 use crate::listener::RemovalCause;
 use crate::load::state::{Load, RevokedBy};
@@ -39,7 +39,7 @@ pub(crate) enum Condition<'c, K, V> {
     Over(&'c dyn Fn(&V) -> bool),
     /// One of a key without a live entry, unless it is heavier than the whole bound: an entry of a
     /// snapshot comes back.
-    Absent(&'c Remaining),
+    Absent(&'c Kept),
     /// The end of a load, while that is current. It seals the load.
     Current {
         load: &'c Arc<Load<K, V>>,
@@ -175,14 +175,11 @@ impl<K: Eq + 'static, V: 'static, S> Change<K, V> for Write<'_, K, V, S> {
                     return Err(None);
                 }
             }
-            Condition::Absent(remaining) => {
+            Condition::Absent((_, refresh)) => {
                 let now = time::of_write(core.shared.clock.now());
                 let is_live = |node: NodePtr<K, V>| node.deadline_if_live(now).is_some();
-                return if found.is_some_and(is_live) {
-                    Err(None)
-                } else {
-                    Ok((TimedAnswer::of_new(now), remaining.next_refresh()))
-                };
+                let plan = (TimedAnswer::of_new(now), Some(*refresh));
+                return (!found.is_some_and(is_live)).then_some(plan).ok_or(None);
             }
         }
         let now = (core.shared.clock).now_beside(found.map_or(NEVER, |old| old.deadline()));
@@ -220,7 +217,7 @@ impl<K: Eq + 'static, V: 'static, S> Change<K, V> for Write<'_, K, V, S> {
             return Ok(None);
         }
         let times_of = |condition: &_, kept| match condition {
-            Condition::Absent(remaining) => remaining.times(lifetimes),
+            Condition::Absent((times, _)) => *times,
             _ => asked.times(kept, lifetimes),
         };
         let (former, times, node) = match place {
@@ -281,9 +278,9 @@ impl<K: Eq + 'static, V: 'static, S> Change<K, V> for Write<'_, K, V, S> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NextRefresh {
     /// The moment from which it is stale; `NEVER` for none.
-    pub(super) at: u64,
+    pub(crate) at: u64,
     /// The lifetime that its loader gave it, or that it keeps.
-    pub(super) lifetime: Option<Duration>,
+    pub(crate) lifetime: Option<Duration>,
 }
 
 /// Sets the refresh of a node that has just come in. Under the shard's lock.

@@ -1,29 +1,35 @@
-//! The way to a cache for threads that have no handle, and the drop of the last handle, which waits
-//! for them.
+//! The way to a cache for threads that have no handle, and the drop of the last handle.
 //!
 //! # How it works
 //!
-//! Some threads work on a cache without a handle: the scheduler thread, a listener thread, a thread
-//! that runs a [`MaintenanceTask`](super::MaintenanceTask) or that fills or drops a lease. Such a
-//! thread has a [`WeakHandle`]. It enters the cache's [`Gate`], then takes a reference to the
-//! cache. It drops the reference before it leaves the gate ([`Visit`]). The drop of the last handle
-//! closes the gate: from then on it lets in only threads that deliver notifications. The drop waits
-//! until all threads have left and the listener has heard of everything, *ends* the gate, which
-//! then lets no thread in, waits again, and drops the cache itself.
+//! Some threads work on a cache without a handle. *Visitors* do maintenance, or end loads: the
+//! scheduler thread, a thread that runs a [`MaintenanceTask`](super::MaintenanceTask) or that fills
+//! or drops a lease. *Deliverers* call the listener. Such a thread has a [`WeakHandle`]. It enters
+//! the cache's [`Gate`], then takes a reference to the cache. It drops the reference before it
+//! leaves the gate ([`Visit`]).
 //!
-//! A thread that is itself at work on a cache, or inside a listener, does not wait: if the cache
-//! has a listener, a shared thread does all this in its place. But if user code drops the last
-//! handle during a visit of this very cache, the thread of a program does it at the end of that
-//! visit.
+//! The drop of the last handle *closes* the gate to visitors, and waits until those inside have
+//! left. Then the dropping thread *ends* the cache ([`Gate::end`]): when the listener has heard of
+//! everything, it closes the gate to deliverers too, waits until they have left, and drops the
+//! cache itself.
+//!
+//! A thread that is itself inside a gate or a listener does not wait, nor does one for which a
+//! visitor waits: it leads a load, and the visitor needs the value. It leaves the cache to the
+//! threads inside. The last of them to leave ends the cache; a visitor that has dropped the last
+//! handle itself ends it when no other visitor is inside. If the thread may not call the listener,
+//! or would have to wait for others to do that, a shared thread ends the cache instead.
 //!
 //! # Invariants
 //!
 //! 1. A reference to a cache's state is a handle's, or its holder is inside the gate, or it belongs
-//!    to the thread that ends the cache. So once the gate is ended and no thread is inside, that
-//!    thread's reference and the last handle's are the only ones.
-//! 2. A thread that is inside a gate, or inside a listener, never waits at a gate. Threads wait
-//!    only for threads that are inside, so they never wait for each other.
-//! 3. A gate lets in threads of the process that made it, and no thread of a child made by `fork`.
+//!    to the thread that ends the cache. A handle gives up its reference right after it was counted
+//!    as dropped, and runs no user code in between. So once the gate is ended and no thread is
+//!    inside, the thread that ends the cache soon has the only references, and it waits for that.
+//! 2. A thread waits at a gate only if it is inside no gate and no listener, and if no thread for
+//!    which it waits needs a load that it leads. So threads never wait for each other.
+//! 3. The cache is left to others only while a thread is inside, and each thread that leaves looks
+//!    for it, under the same lock.
+//! 4. A gate lets in threads of the process that made it, and no thread of a child made by `fork`.
 //!
 //! # Cost
 //!
@@ -32,30 +38,41 @@
 use super::delivery::Delivery;
 use super::listeners::{self, Job};
 use super::thread::{Role, role};
+use crate::load::cycle::NotedWait;
 use crate::process::Process;
 use crate::stripe::thread_number;
-use crate::sync::{AtomicBool, Condvar, Mutex, Ordering, thread_local};
+use crate::sync::{AtomicBool, Condvar, Mutex, Ordering, nap, thread_local};
 use std::cell::Cell;
+use std::marker::PhantomData;
 use std::ops::Deref;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+/// How long a thread that waits for visitors sleeps before it looks again whether one of them has
+/// come to wait for it.
+const LONGEST_WAIT: Duration = Duration::from_millis(5);
+
+/// How long the thread that ends a cache naps before it looks again whether another thread still
+/// holds a reference, which that thread is about to drop.
+const LAST_REFERENCE_NAP: Duration = Duration::from_micros(50);
+
 thread_local! {
-    static INSIDE: Cell<Inside> = const {
-        Cell::new(Inside {
-            gate: std::ptr::null(),
-            listeners: 0,
-        })
-    };
+    /// How many gates, and how many listeners, the calling thread is inside, of any caches.
+    static INSIDE: Cell<(usize, usize)> = const { Cell::new((0, 0)) };
 }
 
-/// What the calling thread is inside, of any caches.
-#[derive(Clone, Copy)]
-struct Inside {
-    /// The gate that it has entered last and has not left.
-    gate: *const Gate,
-    /// How many listeners.
-    listeners: usize,
+fn inside() -> (usize, usize) {
+    INSIDE.try_with(Cell::get).unwrap_or_default()
+}
+
+/// The calling thread has entered or left gates, or listeners.
+fn note(gates: isize, listeners: isize) {
+    let (in_gates, in_listeners) = inside();
+    let now = (
+        in_gates.wrapping_add_signed(gates),
+        in_listeners.wrapping_add_signed(listeners),
+    );
+    _ = INSIDE.try_with(|inside| inside.set(now));
 }
 
 /// A cache as its own threads, and those of alarms, see it.
@@ -76,7 +93,8 @@ pub(crate) trait Task: Send + Sync {
 
     /// After the last handle was dropped, when no thread but those that deliver works on the cache:
     /// applies what was written before, and waits until the listener has heard of all removals.
-    fn tell_rest(&self);
+    /// False if it would wait for ever: the listener waits for a load that this thread leads.
+    fn tell_rest(&self) -> bool;
 }
 
 /// A cache, held weakly, and the gate through which threads reach it.
@@ -88,8 +106,7 @@ pub(crate) struct WeakHandle<T: ?Sized> {
 /// A cache of any type.
 pub(crate) type TaskRef = WeakHandle<dyn Task>;
 
-/// A reference to a cache. The drop of the last handle waits until this is dropped. It stays on its
-/// thread.
+/// A reference to a cache. Until this is dropped, the cache does not end. It stays on its thread.
 pub(crate) struct Visit<T: ?Sized> {
     // Dropped in this order (gate 1).
     cache: Arc<T>,
@@ -161,68 +178,23 @@ impl<T: ?Sized> WeakHandle<T> {
 }
 
 impl TaskRef {
-    /// The calling thread is about to drop the last handle. Waits until no other thread is at work
-    /// on the cache and the listener has heard of everything, so that this thread drops the cache
-    /// itself. A thread that is at work on a cache, or inside a listener, does not wait (gate 2).
-    /// If it is at work on this cache, it ends the cache after that.
+    /// The calling thread is about to drop the last handle; see the module docs.
     pub(crate) fn close(&self) {
-        let waits = self.gate.close();
-        let Some(task) = self.cache.upgrade() else {
-            return;
-        };
-        if waits {
-            self.end(&*task);
-        } else if let Some(task) = self.gate.leave_for_later(self, task) {
-            self.end_without_wait(task);
+        let may_wait = !is_inside_any();
+        if let Some(cache) = self.cache.upgrade()
+            && let Some(cache) = self.gate.close(cache, may_wait)
+        {
+            self.gate.end(cache, may_wait, 2);
         }
-    }
-
-    /// The calling thread has left the gate, and has dropped the last handle inside.
-    fn end_after_visit(&self, task: Arc<dyn Task>) {
-        // The executor is asked by a thread that may wait; and a thread of the crate serves other
-        // caches too.
-        let asks = matches!(task.delivery(), Some(Delivery::Executor(_)));
-        if is_inside_any() || asks || role() != Role::Program {
-            self.end_without_wait(task);
-        } else {
-            self.end(&*task);
-        }
-    }
-
-    /// If the mode of delivery lets the calling thread call the listener, and no thread is at work
-    /// on this cache, it ends the cache itself; else a shared thread does.
-    fn end_without_wait(&self, task: Arc<dyn Task>) {
-        let tells = match task.delivery() {
-            None => return,
-            Some(Delivery::Background) => role() == Role::Listener,
-            Some(Delivery::Caller) => role() != Role::Scheduler,
-            // The executor is asked by a thread that may wait.
-            Some(Delivery::Executor(_)) => false,
-        };
-        if tells && self.gate.end_if_empty() {
-            task.tell_rest();
-        } else {
-            // If there is no such thread, the last reference delivers the rest.
-            listeners::run(Job::Drop(self.clone(), task));
-        }
-    }
-
-    /// Ends a cache whose gate is closed: when this returns, no other thread is at work on it, and
-    /// none will be.
-    pub(super) fn end(&self, task: &dyn Task) {
-        self.gate.wait_until_empty();
-        task.tell_rest();
-        self.gate.end();
-        self.gate.wait_until_empty();
     }
 }
 
 /// See the module docs.
 pub(crate) struct Gate {
-    /// Whether the last handle was dropped: only threads that deliver notifications are let in.
-    /// Changed under the lock.
+    /// Whether the last handle was dropped: only deliverers are let in. Changed under the lock.
     closed: AtomicBool,
     state: Mutex<State>,
+    /// No visitor is inside; or, once the gate is ended, no deliverer.
     left: Condvar,
     process: Process,
 }
@@ -230,27 +202,38 @@ pub(crate) struct Gate {
 struct State {
     /// Whether no thread is let in.
     ended: bool,
-    /// How many threads are inside.
-    inside: usize,
-    /// The number of the thread inside that ends the cache when it has left.
-    later: Option<(u64, TaskRef, Arc<dyn Task>)>,
+    /// The numbers of the threads that visit, one for each visit.
+    visitors: Vec<u64>,
+    deliverers: usize,
+    /// The cache, if it was left to the threads inside, and the number of the thread that has
+    /// dropped the last handle.
+    orphan: Option<(u64, Arc<dyn Task>)>,
 }
 
-/// A thread is inside the gate until it drops this.
+impl State {
+    /// Whether a thread that is not inside may end the cache. One that may not wait ends it only
+    /// if no deliverer is inside.
+    fn is_free(&self, may_wait: bool) -> bool {
+        self.visitors.is_empty() && (may_wait || self.deliverers == 0)
+    }
+}
+
+/// A thread is inside the gate until it drops this. It stays on its thread.
 #[must_use]
 pub(crate) struct Entered {
     gate: Arc<Gate>,
-    /// The gate that this thread has entered before. A pointer, so this is dropped by the thread
-    /// that entered.
-    outer: *const Gate,
+    /// The thread's number, if it is a visitor.
+    visitor: Option<u64>,
+    _here: PhantomData<*const ()>,
 }
 
 impl Gate {
     pub(crate) fn new() -> Arc<Self> {
         let state = State {
             ended: false,
-            inside: 0,
-            later: None,
+            visitors: Vec::new(),
+            deliverers: 0,
+            orphan: None,
         };
         Arc::new(Self {
             closed: AtomicBool::new(false),
@@ -261,7 +244,7 @@ impl Gate {
     }
 
     /// Enters; `None` if the last handle was dropped, or in a child made by `fork`. A thread that
-    /// `delivers` notifications enters also while the drop of the last handle waits for that.
+    /// `delivers` notifications enters until the listener has heard of everything.
     pub(crate) fn enter(self: &Arc<Self>, delivers: bool) -> Option<Entered> {
         if !self.process.is_current() {
             return None;
@@ -270,13 +253,17 @@ impl Gate {
         if state.ended || (!delivers && self.is_closed()) {
             return None;
         }
-        state.inside += 1;
+        let visitor = (!delivers).then(thread_number);
+        match visitor {
+            Some(number) => state.visitors.push(number),
+            None => state.deliverers += 1,
+        }
         drop(state);
-        let mut outer = std::ptr::null();
-        note(|inside| outer = std::mem::replace(&mut inside.gate, &raw const **self));
+        note(1, 0);
         Some(Entered {
             gate: Arc::clone(self),
-            outer,
+            visitor,
+            _here: PhantomData,
         })
     }
 
@@ -287,98 +274,107 @@ impl Gate {
         self.closed.load(Ordering::Relaxed)
     }
 
-    /// Lets in only threads that deliver, and says whether the caller may wait (gate 2).
-    pub(crate) fn close(&self) -> bool {
-        let state = self.state.lock();
+    /// Lets no visitor in any more, and waits until those inside have left. Returns the cache,
+    /// which the caller has to [`end`](Self::end); `None` if it is left to the threads inside.
+    pub(crate) fn close(&self, cache: Arc<dyn Task>, may_wait: bool) -> Option<Arc<dyn Task>> {
+        let wait = NotedWait::begin();
+        let mut state = self.state.lock();
         self.closed.store(true, Ordering::Relaxed);
-        drop(state);
-        !is_inside_any()
-    }
-
-    /// Keeps the end of the cache for the calling thread, if it has entered this gate last: it does
-    /// that when it has left. Else returns the cache.
-    fn leave_for_later(&self, cache: &TaskRef, task: Arc<dyn Task>) -> Option<Arc<dyn Task>> {
-        let me = thread_number();
-        let is_innermost = INSIDE.try_with(|inside| std::ptr::eq(inside.get().gate, self));
-        if me == 0 || !is_innermost.unwrap_or(false) {
-            return Some(task);
+        while !state.is_free(may_wait) {
+            let mut visitors = state.visitors.iter();
+            if !may_wait || !visitors.all(|&visitor| wait.may_wait_for_thread(visitor)) {
+                state.orphan = Some((thread_number(), cache));
+                return None;
+            }
+            self.left.wait_for(&mut state, LONGEST_WAIT);
         }
-        self.state.lock().later = Some((me, cache.clone(), task));
-        None
+        Some(cache)
     }
 
-    /// Lets no thread in any more.
-    fn end(&self) {
-        self.state.lock().ended = true;
+    /// Ends a closed cache that has no visitors. The calling thread has this many `references` to
+    /// it. If it may not wait, or is not the one to call the listener, a shared thread ends the
+    /// cache.
+    pub(super) fn end(self: &Arc<Self>, cache: Arc<dyn Task>, may_wait: bool, references: usize) {
+        let tells = || match cache.delivery() {
+            None => true,
+            Some(Delivery::Background) => role() == Role::Listener,
+            Some(Delivery::Caller) => role() != Role::Scheduler,
+            // The executor is asked by a thread that may wait.
+            Some(Delivery::Executor(_)) => false,
+        };
+        if (may_wait || (tells() && self.end_if_empty())) && cache.tell_rest() {
+            let mut state = self.state.lock();
+            state.ended = true;
+            while state.deliverers > 0 {
+                self.left.wait(&mut state);
+            }
+            drop(state);
+            while Arc::strong_count(&cache) > references {
+                nap(LAST_REFERENCE_NAP);
+            }
+        } else {
+            // If there is no such thread, the last reference delivers the rest.
+            listeners::run(Job::End(Arc::clone(self), cache));
+        }
     }
 
-    /// The same if no thread is inside; says whether that is so.
+    /// Lets no thread in any more if no deliverer is inside; says whether that is so.
     fn end_if_empty(&self) -> bool {
         let mut state = self.state.lock();
-        state.ended |= state.inside == 0;
-        state.inside == 0
-    }
-
-    /// Waits until all threads have left the closed gate. Not for a thread inside a gate or a
-    /// listener.
-    pub(crate) fn wait_until_empty(&self) {
-        let mut state = self.state.lock();
-        while state.inside > 0 {
-            self.left.wait(&mut state);
-        }
+        state.ended |= state.deliverers == 0;
+        state.ended
     }
 }
 
 impl Drop for Entered {
     fn drop(&mut self) {
-        note(|inside| inside.gate = self.outer);
+        note(-1, 0);
         if !self.gate.process.is_current() {
             return;
         }
         let mut state = self.gate.state.lock();
-        state.inside -= 1;
-        if state.inside == 0 {
+        match self.visitor {
+            Some(number) => {
+                let place = state.visitors.iter().position(|&inside| inside == number);
+                place.map(|place| state.visitors.swap_remove(place));
+            }
+            None => state.deliverers -= 1,
+        }
+        if state.visitors.is_empty() {
             self.gate.left.notify_all();
         }
-        let has_left = !std::ptr::eq(self.outer, &raw const *self.gate);
-        let later = (state.later).take_if(|(by, ..)| has_left && *by == thread_number());
+        // The thread has dropped the last handle itself. A thread of the crate serves other caches
+        // too, and the executor may run on this very thread: they do not wait.
+        let may_wait = state.orphan.as_ref().is_some_and(|(by, cache)| {
+            let asks = matches!(cache.delivery(), Some(Delivery::Executor(_)));
+            *by == thread_number() && !asks && role() == Role::Program && !is_inside_any()
+        });
+        let is_free = state.is_free(may_wait);
+        let orphan = state.orphan.take_if(|_| is_free);
         drop(state);
-        if let Some((_, cache, task)) = later {
-            cache.end_after_visit(task);
+        if let Some((_, cache)) = orphan {
+            self.gate.end(cache, may_wait, 1);
         }
     }
 }
 
-fn note(change: impl FnOnce(&mut Inside)) {
-    _ = INSIDE.try_with(|inside| {
-        let mut now = inside.get();
-        change(&mut now);
-        inside.set(now);
-    });
-}
-
 /// Runs a listener, whose panic the caller catches.
 pub(crate) fn in_listener<R>(call: impl FnOnce() -> R) -> R {
-    note(|inside| inside.listeners += 1);
+    note(0, 1);
     let answer = call();
-    note(|inside| inside.listeners -= 1);
+    note(0, -1);
     answer
 }
 
 /// Whether the calling thread is inside a listener. Such a thread must not wait for deliveries: the
 /// delivery that it runs itself continues only after the listener has returned.
 pub(crate) fn inside_listener() -> bool {
-    INSIDE
-        .try_with(|inside| inside.get().listeners > 0)
-        .unwrap_or(false)
+    inside().1 > 0
 }
 
 /// Whether the calling thread must not wait for other threads: it is inside a gate or a listener.
 pub(super) fn is_inside_any() -> bool {
-    let is_inside = |inside: Inside| !inside.gate.is_null() || inside.listeners > 0;
-    INSIDE
-        .try_with(|inside| is_inside(inside.get()))
-        .unwrap_or(false)
+    inside() != (0, 0)
 }
 
 #[cfg(test)]
@@ -390,7 +386,7 @@ impl TaskRef {
 }
 
 #[cfg(test)]
-struct Idle;
+pub(crate) struct Idle;
 
 #[cfg(test)]
 impl Task for Idle {
@@ -408,38 +404,50 @@ impl Task for Idle {
 
     fn drop_offer(&self) {}
 
-    fn tell_rest(&self) {}
+    fn tell_rest(&self) -> bool {
+        true
+    }
 }
 
 #[cfg(all(test, not(wheelhouse_loom), not(wheelhouse_shuttle)))]
 mod tests {
     use super::*;
-    use std::sync::atomic::AtomicU32;
+    use std::sync::mpsc;
 
     #[test]
-    fn a_closed_gate_lets_no_thread_in_and_is_left_by_those_inside() {
+    fn a_closed_gate_lets_no_visitor_in_and_waits_for_those_inside() {
         let gate = Gate::new();
-        let step = AtomicU32::new(0);
+        let (closes, closing) = mpsc::channel();
         std::thread::scope(|threads| {
             let entered = gate.enter(false).expect("open");
-            let waiter = threads.spawn(|| {
-                assert!(gate.close(), "this thread may wait");
-                step.store(1, Ordering::SeqCst);
-                gate.wait_until_empty();
-                assert_eq!(step.load(Ordering::SeqCst), 2);
-            });
-            while step.load(Ordering::SeqCst) == 0 {
+            let closer = threads.spawn(|| closes.send(gate.close(Arc::new(Idle), true).is_some()));
+            while !gate.is_closed() {
                 std::thread::yield_now();
             }
-            assert!(gate.is_closed() && gate.enter(false).is_none());
-            assert!(!gate.end_if_empty(), "this thread is inside");
-            assert!(gate.enter(true).is_some(), "to deliver");
-            step.store(2, Ordering::SeqCst);
+            assert!(gate.enter(false).is_none());
+            drop(gate.enter(true).expect("to deliver"));
+            assert!(closing.try_recv().is_err(), "this thread is inside");
             drop(entered);
-            waiter.join().expect("no panic");
+            assert_eq!(closing.recv(), Ok(true));
+            closer.join().expect("no panic").expect("it is heard");
         });
         assert!(gate.end_if_empty());
         assert!(gate.enter(true).is_none());
+    }
+
+    #[test]
+    fn a_cache_that_is_left_to_others_is_ended_by_the_last_of_them() {
+        let (gate, cache) = (Gate::new(), Arc::new(Idle));
+        let lives = Arc::downgrade(&cache);
+        let visits = [false, false, true].map(|delivers| gate.enter(delivers));
+        assert!(gate.close(cache, false).is_none());
+        // As if another thread had dropped the last handle: this one then waits for no deliverer.
+        gate.state.lock().orphan.as_mut().unwrap().0 = 0;
+        for (visit, left) in visits.into_iter().zip([1, 1, 0]) {
+            drop(visit.expect("open"));
+            assert_eq!(lives.strong_count(), left);
+        }
+        assert!(gate.enter(true).is_none(), "it has ended");
     }
 
     /// As in a child made by `fork` while a thread of the parent holds the lock.
@@ -449,22 +457,20 @@ mod tests {
         let held = gate.state.lock();
         assert!(!gate.is_closed());
         drop(held);
-        gate.close();
+        drop(gate.close(Arc::new(Idle), true));
         let _held = gate.state.lock();
         assert!(gate.is_closed());
     }
 
     #[test]
-    fn gates_may_be_entered_one_inside_the_other() {
+    fn a_thread_inside_a_gate_waits_at_no_other() {
         let (outer, inner) = (Gate::new(), Gate::new());
         let first = outer.enter(false).expect("open");
-        let second = inner.enter(false).expect("open");
-        assert!(!outer.close(), "inside another gate");
-        drop(second);
-        assert!(!inner.close(), "inside the outer gate");
+        let second = inner.enter(true).expect("open");
+        assert!(is_inside_any());
         drop(first);
-        assert!(inner.close());
-        inner.end();
-        assert!(inner.enter(true).is_none());
+        assert!(is_inside_any());
+        drop(second);
+        assert!(!is_inside_any());
     }
 }

@@ -24,11 +24,11 @@
 //!
 //! A lock for each job; a system call if a thread has to be woken.
 
-use super::gate::{Task, TaskRef};
+use super::gate::{Gate, Task, TaskRef};
 use super::thread::{Role, Starter, lock, wait};
 use crate::contain::contain;
 use crate::process::PerProcess;
-use crate::sync::{IS_MODEL, nap};
+use crate::sync::IS_MODEL;
 use std::collections::VecDeque;
 // The standard library's locks, as in `thread`.
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -52,17 +52,12 @@ const MOST_NAPS: u32 = 40;
 /// If the threads take no more jobs than this while they are watched, they are held up.
 const FEW_JOBS: u64 = 2;
 
-/// How long a thread that drops a cache naps before it looks again whether another thread still
-/// holds a reference, which that thread is about to drop.
-const LAST_REFERENCE_NAP: Duration = Duration::from_micros(50);
-
 /// The work of a shared thread.
 pub(super) enum Job {
     /// Deliver what waits.
     Deliver(TaskRef),
-    /// Deliver the rest, then drop the cache: the thread that dropped the last handle does not
-    /// wait.
-    Drop(TaskRef, Arc<dyn Task>),
+    /// [End](Gate::end) a cache: the thread that was to do that must not wait.
+    End(Arc<Gate>, Arc<dyn Task>),
 }
 
 fn threads() -> &'static Listeners {
@@ -235,13 +230,8 @@ impl Job {
                 let more = cache.with(true, |task| task.deliver()) == Some(true);
                 more.then_some(Self::Deliver(cache))
             }
-            Self::Drop(cache, task) => {
-                cache.end(&*task);
-                // The thread that dropped the last handle is about to drop its reference, maybe
-                // inside a listener: it does not free the cache.
-                while Arc::strong_count(&task) > 1 {
-                    nap(LAST_REFERENCE_NAP);
-                }
+            Self::End(gate, cache) => {
+                gate.end(cache, true, 1);
                 None
             }
         }

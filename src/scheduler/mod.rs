@@ -21,7 +21,7 @@ mod thread;
 pub use delivery::{Delivery, DeliveryTask};
 pub(crate) use delivery::{EXECUTOR_PATIENCE, report_idle_executor};
 #[cfg(wheelhouse_loom)]
-pub(crate) use gate::Gate;
+pub(crate) use gate::{Gate, Idle};
 pub(crate) use gate::{Task, TaskRef, Visit, WeakHandle, in_listener, inside_listener};
 pub(crate) use thread::{Role, role};
 

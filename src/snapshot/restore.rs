@@ -11,14 +11,16 @@
 use super::{Downtime, Ended, Restore, Restored, SavedEntry, Snapshot};
 use crate::cache::Cache;
 use crate::hash::RandomState;
-use crate::operations::{Limits, Remaining, restore};
+use crate::node::Times;
+use crate::operations::{Kept, Lifetimes, NextRefresh, restore};
+use crate::time;
 use std::collections::HashSet;
 use std::hash::{BuildHasher, Hash};
 use std::time::{Duration, SystemTime};
 
 /// What the second pass does with an entry: its weight, and what remains of its lifetimes; nothing
 /// if it has ended, and the listener is to hear of it.
-type Verdict = Option<(u32, Option<Remaining>)>;
+type Verdict = Option<(u32, Option<Kept>)>;
 
 impl<K: Hash + Eq + Clone + 'static, V: Clone + 'static, S: BuildHasher> Cache<K, V, S> {
     /// Inserts the entries of a snapshot, each in one step with its remaining lifetime, and says
@@ -76,7 +78,7 @@ impl<K: Hash + Eq + Clone + 'static, V: Clone + 'static, S: BuildHasher> Cache<K
         let mut used = self.weighted_size();
         let mut counts = Restored::default();
         let mut seen = HashSet::with_capacity_and_hasher(snapshot.len(), RandomState::default());
-        let limits = &self.core().lifetimes.limits;
+        let lifetimes = &self.core().lifetimes;
         let max = self.core().shared.max_capacity();
         let verdicts = snapshot.iter().map(|entry| {
             let SavedEntry { key, value, .. } = entry;
@@ -84,7 +86,7 @@ impl<K: Hash + Eq + Clone + 'static, V: Clone + 'static, S: BuildHasher> Cache<K
                 counts.present += 1;
                 return None;
             }
-            let Some(remaining) = entry.remaining(limits, downtime, now) else {
+            let Some(kept) = entry.kept(lifetimes, downtime, now) else {
                 counts.expired += 1;
                 let tell = how.ended == Ended::Tell;
                 return tell.then(|| (self.core().weigh(key, value), None));
@@ -96,7 +98,7 @@ impl<K: Hash + Eq + Clone + 'static, V: Clone + 'static, S: BuildHasher> Cache<K
                 return None;
             }
             used = with;
-            Some((weight, Some(remaining)))
+            Some((weight, Some(kept)))
         });
         let mut verdicts: Vec<Verdict> = verdicts.collect();
         drop(seen);
@@ -104,8 +106,8 @@ impl<K: Hash + Eq + Clone + 'static, V: Clone + 'static, S: BuildHasher> Cache<K
         while let (Some(entry), Some(verdict)) = (entries.pop(), verdicts.pop()) {
             let SavedEntry { key, value, .. } = entry;
             match verdict {
-                Some((weight, Some(remaining))) => {
-                    if restore::put_back(self.core(), key, value, weight, remaining) {
+                Some((weight, Some(kept))) => {
+                    if restore::put_back(self.core(), key, value, weight, kept) {
                         counts.restored += 1;
                     } else if self.core().shared.is_too_heavy(weight) {
                         // The bound has shrunk since the first pass.
@@ -123,8 +125,10 @@ impl<K: Hash + Eq + Clone + 'static, V: Clone + 'static, S: BuildHasher> Cache<K
 }
 
 impl<K, V> SavedEntry<K, V> {
-    /// What is left of its lifetimes at `now`, after the downtime; `None` if one of them has ended.
-    fn remaining(&self, limits: &Limits, downtime: Duration, now: u64) -> Option<Remaining> {
+    /// Its times at `now`, after the downtime, from what is left of its lifetimes; `None` if one of
+    /// them has ended.
+    fn kept(&self, lifetimes: &Lifetimes<K, V>, downtime: Duration, now: u64) -> Option<Kept> {
+        let limits = &lifetimes.limits;
         let idle = (limits.time_to_idle).and_then(|limit| Some(self.idle_left?.min(limit)));
         let live = (limits.time_to_live).map(|live| live.saturating_sub(self.age));
         let has_ended = |lifetime: Duration| lifetime <= downtime;
@@ -135,13 +139,22 @@ impl<K, V> SavedEntry<K, V> {
         {
             return None;
         }
-        let left = |lifetime: Option<Duration>| Some(lifetime?.saturating_sub(downtime));
-        Some(Remaining {
-            at: now,
-            own: left(self.time_left),
-            idle: left(idle),
-            refresh: left(self.refresh_in),
-            age: self.age.saturating_add(downtime),
-        })
+        let until = |left: Option<Duration>| {
+            time::deadline_in(now, left.map(|left| left.saturating_sub(downtime)))
+        };
+        let age = time::deadline_after(0, self.age.saturating_add(downtime));
+        let written = time::of_write(now.wrapping_sub(age));
+        let own = until(self.time_left);
+        let wanted = lifetimes.wanted(own, || written, now);
+        let times = Times {
+            written,
+            deadline: time::earlier(wanted, until(idle), now),
+            own,
+        };
+        let refresh = NextRefresh {
+            at: until(self.refresh_in),
+            lifetime: None,
+        };
+        Some((times, refresh))
     }
 }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 /// Parts of a folder that stand below its other files, each with the group that it belongs to: that
 /// of the module named second. The rest of the crate names them with their folder.
 const LOWER: [(&str, &str); 3] = [
-    ("load::cycle", "list"),
+    ("load::cycle", "node"),
     ("load::state", "list"),
     ("load::table", "list"),
 ];
@@ -79,12 +79,11 @@ fn named(text: &str) -> Vec<String> {
 }
 
 /// The files whose atomics and locks are not those of `sync`, which models replace, and why.
-const OWN_ATOMICS: [(&str, &str); 15] = [
+const OWN_ATOMICS: [(&str, &str); 14] = [
     (
         "load/cycle.rs",
-        "a static: threads that wait, over all caches",
+        "statics: threads that wait, over all caches; the next ticket",
     ),
-    ("load/state.rs", "a static: the number of the next load"),
     ("loading_cache/threads.rs", "threads of the system"),
     ("process.rs", "statics: the process, its threads"),
     (

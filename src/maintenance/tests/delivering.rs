@@ -33,8 +33,8 @@ fn deliver(cache: &Cache<u32, u32>, most: u64) -> Vec<usize> {
     maintenance.notifier.deliver(most, &mut |nodes| {
         chunks.push(nodes.len());
         let mut state = maintenance.state.lock();
-        for told in nodes.drain(..) {
-            state.freeing.retire(Garbage::Node(told.node));
+        for (node, _) in nodes.drain(..) {
+            state.freeing.retire(Garbage::Node(node));
         }
     });
     chunks

@@ -55,6 +55,13 @@ const HELP: Plan = Plan {
     ..Plan::RUN
 };
 
+/// That of its later ones.
+const EVICT: Plan = Plan {
+    budget: RUN_BUDGET,
+    drain: false,
+    ..HELP
+};
+
 #[test]
 fn a_writer_evicts_until_its_debt_is_paid_or_the_weight_is_near_the_bound() {
     const ONCE: u64 = RUN_BUDGET as u64;
@@ -76,7 +83,7 @@ fn a_writer_evicts_until_its_debt_is_paid_or_the_weight_is_near_the_bound() {
         drop(passes);
         let state = maintenance.state.lock();
         let view = maintenance.view(shared);
-        let (state, more) = view.evict_excess(state, debt, HELP.without_drain(), false);
+        let (state, more) = view.evict_excess(state, debt, EVICT, false);
         assert_eq!(over - state.excess(), paid, "for a debt of {debt}");
         assert!(more, "far from done");
         drop(state);
@@ -93,7 +100,7 @@ fn a_debt_that_no_eviction_can_pay_is_dropped() {
     let (shared, maintenance) = (&cache.core().shared, &cache.core().maintenance);
     let plan = Plan {
         evict: false,
-        ..HELP.without_drain()
+        ..EVICT
     };
     let state = maintenance.state.lock();
     let (state, _) = maintenance
@@ -127,10 +134,9 @@ fn a_pass_frees_a_bounded_number_of_chunks() {
     for pinned in [true, false] {
         let before = leave_to_free(&cache);
         let state = maintenance.state.lock();
-        let (state, _) =
-            maintenance
-                .view(shared)
-                .evict_excess(state, 1, HELP.without_drain(), pinned);
+        let (state, _) = maintenance
+            .view(shared)
+            .evict_excess(state, 1, EVICT, pinned);
         let freed = before - state.freeing.ready();
         drop(state);
         if pinned {
@@ -140,9 +146,7 @@ fn a_pass_frees_a_bounded_number_of_chunks() {
         }
     }
     let before = leave_to_free(&cache);
-    maintenance
-        .view(shared)
-        .run_pass(HELP.without_drain(), |_| ());
+    maintenance.view(shared).run_pass(EVICT, |_| ());
     let freed = before - maintenance.state.lock().freeing.ready();
     assert!(once.contains(&freed), "{freed}");
 }

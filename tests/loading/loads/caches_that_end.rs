@@ -1,6 +1,7 @@
-//! The end of a cache while a lease is being filled; a scheduler that loses its tasks.
+//! The end of a cache while a lease is being filled, or while calls wait for its loads; a scheduler
+//! that loses its tasks.
 
-use crate::support::millis;
+use crate::support::{millis, must_end};
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,10 +9,10 @@ use std::sync::mpsc;
 use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use wheelhouse::{
-    Alarm, Cache, Filled, Leased, LoadingCache, MaintenanceTask, RemovalCause, Scheduler, Ticker,
-    async_loader_fn, loader_fn,
+    Alarm, Cache, Filled, Leased, LoadingCache, MaintenanceTask, Refresh, Refreshing, RemovalCause,
+    Scheduler, Ticker, async_loader_fn, loader_fn,
 };
 
 /// A value that counts its drops.
@@ -133,6 +134,173 @@ fn a_last_drop_within_a_call_for_a_lease_waits() {
     later.join().unwrap();
     filler.join().unwrap();
     assert_eq!(seen, 1, "values dropped when the last drop returned");
+}
+
+/// The code of the user that drops the last handle, on a thread that leads a load.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Place {
+    Loader,
+    /// Of the value that the reload has made.
+    Weigher,
+    /// The policy of a failed reload.
+    Policy,
+    /// The policy of a failed load.
+    Backoff,
+}
+
+/// Holds the last handle of a cache, to be dropped at that place.
+#[derive(Clone)]
+struct Held {
+    place: Place,
+    last: Arc<Mutex<Option<LoadingCache<u32, u32, ()>>>>,
+}
+
+impl Held {
+    fn pass(&self, place: Place) {
+        if place == self.place {
+            let last = self.last.lock().unwrap().take();
+            drop(last);
+        }
+    }
+}
+
+impl Refresh<u32, u32> for Held {
+    fn refresh_after_create(
+        &self,
+        _: &u32,
+        _: &u32,
+        _: Instant,
+        _: Option<Duration>,
+    ) -> Option<Duration> {
+        None
+    }
+
+    fn refresh_after_failure(
+        &self,
+        _: &u32,
+        _: &u32,
+        _: u32,
+        _: Option<Duration>,
+    ) -> Option<Duration> {
+        self.pass(Place::Policy);
+        None
+    }
+}
+
+/// Fills a lease, and its weigher waits for a load. The thread that leads this load drops the last
+/// handle meanwhile: it must not wait for the filler before its own load has ended.
+fn the_last_handle_goes_while_a_filler_waits(place: Place, listens: bool) {
+    let last = Held {
+        place,
+        last: Arc::default(),
+    };
+    let waits: Arc<Mutex<Option<Refreshing<u32, ()>>>> = Arc::default();
+    let (entered, enters) = mpsc::channel();
+    let (tell, told) = mpsc::channel();
+    let enters = Mutex::new(enters);
+    let lives = Arc::new(());
+    let ended = Arc::downgrade(&lives);
+    let (in_weigher, in_loader, in_backoff) = (last.clone(), last.clone(), last.clone());
+    let awaited = Arc::clone(&waits);
+    let mut builder = Cache::builder().max_capacity(100);
+    if listens {
+        builder = builder.removal_listener(move |key: &u32, _: &u32, _| _ = tell.send(*key));
+    } else {
+        drop(tell);
+    }
+    let users: LoadingCache<u32, u32, ()> = builder
+        .weigher(move |key: &u32, _: &u32| {
+            let _lives = &lives;
+            if *key == 2 {
+                let refreshing = awaited.lock().unwrap().take();
+                entered.send(()).unwrap();
+                _ = refreshing.map(Refreshing::wait);
+            } else {
+                in_weigher.pass(Place::Weigher);
+            }
+            1
+        })
+        .loading(loader_fn(move |key: &u32| {
+            if in_loader.last.lock().unwrap().is_none() {
+                return Ok(*key);
+            }
+            enters.lock().unwrap().recv().unwrap();
+            in_loader.pass(Place::Loader);
+            match place {
+                Place::Loader | Place::Weigher => Ok(*key),
+                Place::Policy | Place::Backoff => Err(()),
+            }
+        }))
+        .refresh_after(last.clone())
+        .failure_backoff(move |_| {
+            in_backoff.pass(Place::Backoff);
+            None
+        })
+        .build();
+    assert_eq!((users.get(&1), users.get(&9)), (Ok(1), Ok(9)));
+    let Leased::Lease(lease) = users.cache().lease(2) else {
+        unreachable!("the key is absent");
+    };
+    let handle = users.clone();
+    *last.last.lock().unwrap() = Some(users);
+    let key = if place == Place::Backoff { 3 } else { 1 };
+    *waits.lock().unwrap() = Some(handle.refresh(key));
+    handle.cache().invalidate(&9);
+    drop(handle);
+    _ = lease.fill(20);
+    while ended.upgrade().is_some() {
+        thread::yield_now();
+    }
+    let mut told: Vec<u32> = told.into_iter().collect();
+    told.retain(|key| *key == 9);
+    assert_eq!(told.len(), usize::from(listens), "{place:?}");
+}
+
+#[test]
+fn a_leader_may_drop_the_last_handle_while_a_filler_waits_for_its_load() {
+    for place in [Place::Policy, Place::Backoff, Place::Loader, Place::Weigher] {
+        for listens in [false, true] {
+            must_end(move || the_last_handle_goes_while_a_filler_waits(place, listens));
+        }
+    }
+}
+
+/// The same with two caches: the drop of the last handle of one, in the loader of the other, waits
+/// for no filler that waits for this load.
+#[test]
+fn a_loader_may_drop_the_last_handle_of_a_cache_whose_filler_waits_for_the_load() {
+    must_end(|| {
+        let (entered, enters) = mpsc::channel();
+        let drops = Arc::new(AtomicUsize::new(0));
+        let users: Cache<u32, u32> = Cache::new(100);
+        let waiting = users.clone();
+        let filled: Cache<u32, Counted> = Cache::builder()
+            .max_capacity(100)
+            .weigher(move |key: &u32, _: &Counted| {
+                if *key == 2 {
+                    entered.send(()).unwrap();
+                    assert_eq!(waiting.get_with(1, || unreachable!("it is loaded")), 7);
+                }
+                1
+            })
+            .build();
+        filled.insert(1, Counted(Arc::clone(&drops)));
+        let Leased::Lease(lease) = filled.lease(2) else {
+            unreachable!("the key is absent");
+        };
+        let value = Counted(Arc::clone(&drops));
+        let mut filler = None;
+        let load = || {
+            filler = Some(thread::spawn(move || drop(lease.fill(value))));
+            enters.recv().unwrap();
+            drop(filled);
+            7
+        };
+        assert_eq!(users.get_with(1, load), 7);
+        filler.unwrap().join().unwrap();
+        // The filler is the last to leave: it has ended the cache. With the clone of its value.
+        assert_eq!(drops.load(Ordering::SeqCst), 3);
+    });
 }
 
 /// Loses what it is to run.
