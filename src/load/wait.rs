@@ -36,7 +36,7 @@ use std::pin::pin;
 use std::ptr;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 /// How long a thread waits at least, and at most, before it looks again whether a load is overdue:
@@ -132,6 +132,16 @@ pub(crate) fn runs_loader() -> bool {
 #[inline]
 pub(crate) fn in_loader() -> BlockingCall {
     BlockingCall::begin(ptr::from_ref(&LOADER).cast())
+}
+
+/// Runs the blocking code of a load, with all that comes before and after: a future that is ready
+/// when it is first polled.
+pub(crate) fn run_blocking<F: Future>(code: F) -> F::Output {
+    let _loader = in_loader();
+    match pin!(code).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(output) => output,
+        Poll::Pending => unreachable!("a blocking loader awaits nothing"),
+    }
 }
 
 impl<K: CacheKey, V: CacheValue, H: Home<K, V>> Claimant<K, V, H> {

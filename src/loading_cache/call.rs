@@ -9,7 +9,7 @@ use super::loader::{LoadError, Reply};
 use super::{Inner, LoadingCache, Spawner};
 use crate::contain::contain;
 use crate::load::state::{Outcome, RevokedBy, Verdict, Want};
-use crate::load::wait::{Leading, block_on, runs_loader};
+use crate::load::wait::{Leading, run_blocking, runs_loader};
 use crate::load::{
     CacheHasher, CacheKey, CacheValue, Claim, Claimant, Guard, Home, Keyless, Keys, Over,
     OwnedGuard, Request, error_of, fallible, lead, load_together,
@@ -263,7 +263,7 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher> Call<
             && let Some(inner) = self.inner.upgrade()
             && let Some(guard) = self.claimant.take_queued(dropped::<K, V, E, S>)
         {
-            _ = block_on(contained(guard.run_loader(&*inner.loader)));
+            _ = run_blocking(contained(guard.run_loader(&*inner.loader)));
             return true;
         }
         false
