@@ -238,8 +238,8 @@ fn loading_methods() {
     for (name, count, call) in hits {
         assert_eq!(for_each(call, || ()), count, "a hit of {name}");
     }
-    // Two allocations: the load, which waiters would join, and the box of the caller's value; for a
-    // loader also the box of its future. The load of an async loader is a task: its boxes, the
+    // Two allocations: the load, which waiters would join, and the box of the caller's value. A
+    // loader's future is in a box, too. The load of an async loader is a task: its boxes, the
     // call's place among the waiters, and the value that they share.
     let misses: [(Call<'_>, &Cache<u64, u64>); 5] = [
         (
