@@ -107,7 +107,7 @@ impl<K: CacheKey, V: CacheValue, S: CacheHasher> Core<K, V, S> {
                 let end = |place: usize, guard, value| answers[place] = end(guard, value);
                 match load_together(&keys.keys, guards, &mut load, end).await {
                     Ok(loaded) => loaded?,
-                    Err(message) => panic!("{message}"),
+                    Err((message, _guards)) => panic!("{message}"),
                 }
             }
             let Some((place, mut wait)) = waits.next() else {
@@ -130,16 +130,19 @@ fn answer<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>>(
     conclude(Err(claim)).ok().map(|seen| seen.value)
 }
 
+/// The message about an answer with another number of values than keys, and the guards of the keys,
+/// whose drop ends their loads.
+type WrongNumber<K, V, H> = (String, Vec<(usize, Guard<K, V, H>)>);
+
 /// Runs `load` for those of the keys that have guards, each with the place of its key. `end` ends
 /// each load by its part of the answer. If that panics about one key, the others get their values
-/// all the same: the first panic goes on when all have ended. The outer error is the message about
-/// an answer with another number of values.
+/// all the same: the first panic goes on when all have ended.
 pub(crate) async fn load_together<K: Clone, V, H: Home<K, V>, T, E: Clone, F>(
     keys: &[K],
     guards: Vec<(usize, Guard<K, V, H>)>,
     load: impl FnOnce(Vec<K>) -> F,
     mut end: impl FnMut(usize, Guard<K, V, H>, Result<Option<T>, E>),
-) -> Result<Result<(), E>, String>
+) -> Result<Result<(), E>, WrongNumber<K, V, H>>
 where
     F: Future<Output = Result<Vec<Option<T>>, E>>,
 {
@@ -151,10 +154,11 @@ where
     let loaded = lead(guards.iter().map(|(_, guard)| guard), code).await;
     let (asked, got) = (places.len(), loaded.as_ref().map_or(places.len(), Vec::len));
     if asked != got {
-        return Err(format!(
+        let message = format!(
             "the load of several keys was given {asked} keys and returned {got} values; it has to \
              return one for each key"
-        ));
+        );
+        return Err((message, guards));
     }
     let mut values: Vec<_> = guards.iter().map(|_| None).collect();
     let loaded = loaded.map(|loaded| {

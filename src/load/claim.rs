@@ -6,6 +6,7 @@
 use super::guard::{Guard, Home, Keyless, OnDrop};
 use super::key::{CacheKey, CacheValue};
 use super::state::{Load, Outcome, Phase, RevokedBy, Ticket, Verdict, Want};
+use crate::listener::RemovalCause;
 use crate::maintenance::WriteOutcome;
 use crate::map::Revalidated;
 use crate::node::NodePtr;
@@ -358,10 +359,13 @@ where
                 return joins.then_some(Begun::Joined(load, ticket)).ok_or(());
             }
         }
-        // From here on the begin succeeds: an error would say that nothing was changed.
+        // From here on the begin succeeds: an error would say that nothing was changed. So the
+        // ticker, which may panic, is not read any more.
         let left = due.map(|spot| {
-            let (_, now) = shared.take_out(&mut hold.shard, spot);
-            WriteOutcome::of_removal(&hold.shard, now)
+            let node = spot.node;
+            hold.shard.remove(spot, RemovalCause::Expired);
+            shared.note_removed(|| node.weight(), RemovalCause::Expired);
+            WriteOutcome::of_removal(&hold.shard, None)
         });
         if !was_queued {
             shared.count(Count::Loads);

@@ -2,14 +2,17 @@
 
 use super::guard::{Guard, Home, Keyless, OnDrop};
 use super::key::{CacheKey, CacheValue};
-use super::state::Phase;
+use super::state::{Outcome, Phase};
 use crate::contain::contain;
-use crate::operations::FromLoad;
+use crate::maintenance::WriteOutcome;
+use crate::node::NodePtr;
+use crate::operations::{FromLoad, LifetimeSource, NextRefresh, set_refresh};
 use crate::refresh::usual_pause;
 use crate::stats::Count;
 use crate::stripe::thread_number;
 use crate::time;
 use std::hash::BuildHasher;
+use std::sync::Arc;
 use std::time::Duration;
 
 impl<K, V, H: Home<K, V>> Guard<K, V, H> {
@@ -75,7 +78,6 @@ impl<K, V, H: Home<K, V>> Guard<K, V, H> {
             lifetime,
             refresh,
             reload: self.load().reload_until().is_some(),
-            unchanged: false,
             took: Duration::from_nanos(time::elapsed(ended, began)),
         }
     }
@@ -93,6 +95,53 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Guard<K, V,
         let mut old = Keyless::made(hit.node.value().clone());
         old.left = core.lifetimes.lifetime_of_unchanged(hit.node);
         Some(old)
+    }
+
+    /// Ends a reload that left the value unchanged: the entry's deadlines move as an update moves
+    /// them. An entry that has expired meanwhile comes back.
+    pub(crate) fn unchanged(mut self, mut old: Box<Keyless<V>>, from: FromLoad) {
+        let given = LifetimeSource::Loaded(from);
+        let Some(core) = self.core() else {
+            return drop(self.fill(old, given));
+        };
+        let (load, shared) = (self.load(), &core.shared);
+        // The time, the deadline that moves, and what the policies want.
+        type Plan = (u64, u64, (u64, u64, Option<NextRefresh>));
+        let ask = |found: Option<NodePtr<K, V>>, last: Option<Plan>| {
+            // While it is current no write comes, so only expiry or eviction takes the node away.
+            let found = found.filter(|_| load.is_current());
+            let now = time::of_write(shared.clock.now());
+            let live = found.and_then(|node| Some((node, node.deadline_if_live(now)?)));
+            let (node, deadline) = live.ok_or(None)?;
+            let asked = || core.ask_of_unchanged(node, from, now);
+            let wants = last.map_or_else(asked, |(.., wants)| wants);
+            Ok((now, deadline, wants))
+        };
+        let moved = shared.change(load.hash, load.key(), ask, |plan, place, hold| {
+            let Some(node) = place.node().filter(|_| load.is_current()) else {
+                return Ok(None);
+            };
+            let (now, deadline, (own, wanted, refresh)) = plan;
+            // Before the deadline, as a reader expects.
+            let former = node.written();
+            node.set_written(now);
+            if !hold.shard.move_deadline(node, deadline, own, wanted) {
+                node.set_written(former);
+                return Err(plan);
+            }
+            set_refresh(node, refresh);
+            hold.shard.change_loads(|loads| loads.seal(load));
+            let outcome = WriteOutcome::of_change(&hold.shard, wanted, Some(now));
+            Ok(Some((wanted, outcome)))
+        });
+        let Some((deadline, outcome)) = moved else {
+            // The entry is gone, or the load was revoked.
+            return drop(self.fill(old, given));
+        };
+        (old.fresh, old.stored) = (false, true);
+        // The value moves to the calls that share it, from box to box.
+        self.end(&Outcome::Value(Arc::from(old), deadline), false);
+        core.maintenance.after_write(&core.shared, outcome);
     }
 
     /// If this is a reload: it has failed, and the policy says when it is tried again.

@@ -96,6 +96,11 @@ thread_local! {
     static WAKING: Cell<bool> = const { Cell::new(false) };
 }
 
+/// Whether the thread is calling wakers.
+pub(super) fn is_waking() -> bool {
+    WAKING.try_with(Cell::get).unwrap_or(false)
+}
+
 /// Wakes waiters. No lock may be held: a waker is user code. A panic of one does not keep the
 /// others asleep.
 pub(crate) fn wake_all(wakers: impl IntoIterator<Item = Waker>) {
@@ -254,7 +259,7 @@ impl<K, V> Load<K, V> {
     /// waker polls the task, the answer is false, since the leader continues.
     pub(crate) fn is_led_by_caller(&self) -> bool {
         let (me, leader) = (thread_number(), self.leader.load(Ordering::Relaxed));
-        me != 0 && leader == me && !WAKING.try_with(Cell::get).unwrap_or(false)
+        me != 0 && leader == me && !is_waking()
     }
 
     /// Notes which thread runs the leader's code from now on.

@@ -21,7 +21,7 @@ use super::claim::Claimant;
 use super::cycle::{NotedWait, WaitTarget, fault};
 use super::guard::Home;
 use super::key::{CacheKey, CacheValue};
-use super::state::{Load, Ticket, Verdict};
+use super::state::{Load, Ticket, Verdict, is_waking};
 use crate::contain::contain;
 use crate::operations::Core;
 use crate::shared::about;
@@ -36,7 +36,7 @@ use std::pin::pin;
 use std::ptr;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 /// How long a thread waits at least, and at most, before it looks again whether a load is overdue:
@@ -120,10 +120,11 @@ pub(crate) fn mark_lease() -> LeaseMark {
 }
 
 /// Whether a load that waits for a thread could wait for the calling thread: it leads a load, and
-/// is in code that blocks.
+/// is in code that blocks. No load waits for a waker, which has its load's outcome.
 pub(crate) fn runs_loader() -> bool {
     let leases = || LEASES.try_with(|marks| Arc::strong_count(marks) > 1);
-    !BLOCKING_CALL.get().is_null() && (LEADING.get() > 0 || leases().unwrap_or(false))
+    let leads = || LEADING.get() > 0 || leases().unwrap_or(false);
+    !BLOCKING_CALL.get().is_null() && !is_waking() && leads()
 }
 
 /// The blocking code of a load runs, as long as this is kept.
@@ -131,6 +132,16 @@ pub(crate) fn runs_loader() -> bool {
 #[inline]
 pub(crate) fn in_loader() -> BlockingCall {
     BlockingCall::begin(ptr::from_ref(&LOADER).cast())
+}
+
+/// Runs the blocking code of a load, with all that comes before and after: a future that is ready
+/// when it is first polled.
+pub(crate) fn run_blocking<F: Future>(code: F) -> F::Output {
+    let _loader = in_loader();
+    match pin!(code).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(output) => output,
+        Poll::Pending => unreachable!("a blocking loader awaits nothing"),
+    }
 }
 
 impl<K: CacheKey, V: CacheValue, H: Home<K, V>> Claimant<K, V, H> {

@@ -9,7 +9,7 @@ use super::loader::{LoadError, Reply};
 use super::{Inner, LoadingCache, Spawner};
 use crate::contain::contain;
 use crate::load::state::{Outcome, RevokedBy, Verdict, Want};
-use crate::load::wait::{Leading, block_on, runs_loader};
+use crate::load::wait::{Leading, run_blocking, runs_loader};
 use crate::load::{
     CacheHasher, CacheKey, CacheValue, Claim, Claimant, Guard, Home, Keyless, Keys, Over,
     OwnedGuard, Request, error_of, fallible, lead, load_together,
@@ -70,14 +70,13 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: CacheHasher>> Guard<K, V,
         match reply {
             Ok(Some(loaded)) => {
                 let mut from = self.loaded(loaded.lifetime, loaded.refresh);
-                let value = loaded.value.unwrap_or_else(|| {
-                    let mut old = old.expect("only a reload leaves a value unchanged");
-                    from.lifetime = from.lifetime.or(old.left.take().map(Some));
-                    from.unchanged = true;
-                    old
-                });
-                let filling = self.fill(value, LifetimeSource::Loaded(from));
-                return Ok(Some(filling.into_entry()));
+                if let Some(value) = loaded.value {
+                    let filling = self.fill(value, LifetimeSource::Loaded(from));
+                    return Ok(Some(filling.into_entry()));
+                }
+                let mut old = old.expect("only a reload leaves a value unchanged");
+                from.lifetime = from.lifetime.or(old.left.take().map(Some));
+                self.unchanged(old, from);
             }
             Ok(None) if old.is_some() => _ = self.remove(Outcome::Absent),
             Ok(None) => self.fail(&Outcome::Absent),
@@ -118,6 +117,7 @@ fn spawn(spawner: &Spawner, run: impl Future<Output = ()> + Send + 'static) {
 impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher> Inner<K, V, E, S> {
     /// Makes a load or a reload run in the background.
     fn launch(&self, guard: OwnedGuard<K, V, S>) {
+        let guard = guard.in_background(dropped::<K, V, E, S>);
         let Some(spawner) = &self.spawner else {
             return self.threads.push(guard);
         };
@@ -134,15 +134,24 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher> Inner
         wrong: &WrongNumber,
     ) {
         let (loader, wrong) = (Arc::clone(&self.loader), Arc::clone(wrong));
+        let guards = guards.into_iter();
+        let guards = guards.map(|(place, guard)| {
+            let guard = guard.in_background(dropped::<K, V, E, S>);
+            (place, guard)
+        });
+        let guards: Vec<_> = guards.collect();
         spawn(spawner, async move {
             let load = |keys: Vec<K>| async move { caught(loader.load_many(&keys)).await };
             if guards.iter().all(|(_, guard)| guard.begin_run())
-                && let Err(message) = load_together(&keys, guards, load, |_, guard, reply| {
-                    _ = guard.end_by(reply, None);
-                })
-                .await
+                && let Err((message, guards)) =
+                    load_together(&keys, guards, load, |_, guard, reply| {
+                        _ = guard.end_by(reply, None);
+                    })
+                    .await
             {
+                // Before the calls hear that the loads have ended.
                 _ = wrong.set(message);
+                drop(guards);
             }
         });
     }
@@ -185,7 +194,7 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher> Call<
             Claim::Guard(guard, _) => {
                 self.claimant.wait_for_own(&guard, anything::<E>());
                 self.began = true;
-                Err(guard.in_background(dropped::<K, V, E, S>))
+                Err(guard)
             }
             claim => Ok(answer(claim)),
         })
@@ -198,8 +207,9 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher> Call<
             Ok(answer) => return Some(answer),
             Err(guard) => guard,
         };
-        // If all handles are gone, the drop of the guard is the end of the load.
-        let inner = self.inner.upgrade()?;
+        let Some(inner) = self.inner.upgrade() else {
+            return Some(Err(LoadError::Panicked));
+        };
         match (&self.many, &inner.spawner) {
             (Some(wrong), Some(spawner)) => {
                 let key = guard.load().key().clone();
@@ -253,7 +263,7 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher> Call<
             && let Some(inner) = self.inner.upgrade()
             && let Some(guard) = self.claimant.take_queued(dropped::<K, V, E, S>)
         {
-            _ = block_on(contained(guard.run_loader(&*inner.loader)));
+            _ = run_blocking(contained(guard.run_loader(&*inner.loader)));
             return true;
         }
         false
@@ -281,7 +291,7 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
         mut keys: Keys<K, V>,
     ) -> Result<Vec<Option<V>>, LoadError<E>> {
         let wrong = WrongNumber::default();
-        let (mut guards, mut calls) = (Vec::new(), Vec::new());
+        let (mut guards, mut own, mut others) = (Vec::new(), Vec::new(), Vec::new());
         for (hash, place) in mem::take(&mut keys.missing) {
             let ask = Request::of(Want::LookUpAgain);
             let mut call = Call {
@@ -289,20 +299,19 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
                 ..Call::new(self, hash, keys.keys[place].clone(), ask)
             };
             match call.step(None) {
-                Some(Ok(answer)) => {
-                    keys.answers[place] = answer?.map(|seen| seen.value);
-                    continue;
+                Some(Ok(answer)) => keys.answers[place] = answer?.map(|seen| seen.value),
+                Some(Err(guard)) => {
+                    guards.push((place, guard));
+                    own.push((place, call));
                 }
-                Some(Err(guard)) => guards.push((place, guard)),
-                None => {}
+                None => others.push((place, call)),
             }
-            calls.push((place, call));
         }
         if !guards.is_empty() {
             let keys = mem::take(&mut keys.keys);
             self.inner.launch_many(spawner, keys, guards, &wrong);
         }
-        for (place, mut call) in calls {
+        for (place, mut call) in own.into_iter().chain(others) {
             call.claimant.wait_now();
             let answer = poll_fn(|cx| call.poll(cx)).await;
             if let Some(message) = wrong.get() {
@@ -339,7 +348,6 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
         };
         match Claimant::new(self.cache.downgrade(), hash, key, ask).step(None) {
             Some(Claim::Guard(guard, _)) => {
-                let guard = guard.in_background(dropped::<K, V, E, S>);
                 self.inner.launch(guard);
             }
             Some(claim @ Claim::Failed(_)) => _ = answer(claim)?,

@@ -4,7 +4,7 @@ use super::LoadingCache;
 use super::call::{Answer, Call, answer, anything};
 use super::kinds::caught;
 use super::loader::LoadError;
-use crate::load::wait::block_on;
+use crate::load::wait::{block_on, run_blocking};
 use crate::load::{Claim, Claimant, Guard, Keyless, Keys, Over, Request, fallible};
 use crate::operations::{Lookup, Timed};
 use equivalent::Equivalent;
@@ -50,7 +50,7 @@ where
     ///
     /// A hit costs what [`Cache::get`](crate::Cache::get) costs, and one comparison. A miss that
     /// loads on this thread costs what one of [`Cache::get_with`](crate::Cache::get_with) costs,
-    /// and the memory of a future.
+    /// and a box for the loader's future.
     ///
     /// ```
     /// use wheelhouse::{Cache, loader_fn};
@@ -98,7 +98,7 @@ where
         } else {
             let mut claimant = Claimant::new(core, hash, key, ask);
             match poll_fn(|cx| claimant.poll_claim(cx)).await {
-                Claim::Guard(guard, _) => block_on(guard.run_loader(&*self.inner.loader)),
+                Claim::Guard(guard, _) => run_blocking(guard.run_loader(&*self.inner.loader)),
                 claim => answer(claim),
             }
         };
@@ -302,7 +302,7 @@ where
         if let Some(spawner) = &self.inner.spawner {
             return self.load_all_in_task(spawner, keys).await;
         }
-        let load = |keys: Vec<K>| ready(block_on(caught(self.inner.loader.load_many(&keys))));
+        let load = |keys: Vec<K>| ready(run_blocking(caught(self.inner.loader.load_many(&keys))));
         let end = |guard: Guard<_, _, _>, reply| Some(guard.end_by(reply, None).ok()??.value);
         core.load_all(keys, load, end).await
     }

@@ -25,7 +25,7 @@
 //! another thread.
 
 use super::kinds::{AnyLoader, contained};
-use crate::load::wait::block_on;
+use crate::load::wait::run_blocking;
 use crate::load::{CacheHasher, CacheKey, CacheValue, Guard, OwnedGuard};
 use crate::process::Process;
 use std::collections::VecDeque;
@@ -151,7 +151,7 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
             if let Some(guard) = state.queue.pop_front() {
                 drop(state);
                 if let Some(guard) = guard.take_queued() {
-                    _ = block_on(contained(guard.run_loader(&*self.loader)));
+                    _ = run_blocking(contained(guard.run_loader(&*self.loader)));
                 }
                 state = self.lock();
                 continue;

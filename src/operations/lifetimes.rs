@@ -45,9 +45,6 @@ pub(crate) struct FromLoad {
     pub(crate) refresh: Option<Duration>,
     /// Whether it was a reload.
     pub(crate) reload: bool,
-    /// Whether the reload has left the value unchanged: a live entry keeps its value, and its
-    /// deadlines move.
-    pub(crate) unchanged: bool,
     /// How long the loader took.
     pub(crate) took: Duration,
 }
@@ -325,11 +322,6 @@ impl TimedAnswer {
             last
         };
         Some((RemovalCause::Replaced, Some(kept)))
-    }
-
-    /// Whether the answer fits a live entry with this deadline: it may say that it stays.
-    pub(super) fn fits(&self, deadline: u64) -> bool {
-        !matches!(self.answer, Answer::Kept(seen) if seen != deadline)
     }
 
     /// The own deadline of the new value: the answer's, or `kept`.

@@ -34,4 +34,4 @@ pub(crate) use lifetimes::{FromLoad, LifetimeSource, Lifetimes, Limits};
 pub(crate) use lookup::{Cloned, Lookup, Referenced, Timed};
 pub(crate) use restore::Kept;
 pub(crate) use transact::{Change, Hold};
-pub(crate) use write::{Condition, NextRefresh};
+pub(crate) use write::{Condition, NextRefresh, set_refresh};

@@ -13,8 +13,7 @@
 //!
 //! A [`Condition`] says which writes may be made. An explicit write always is, and revokes the load
 //! of its key. Others replace certain values only, or bring an entry back. The commit of a load
-//! asks whether that load is still current. That of a reload which has left the value unchanged
-//! moves the deadlines of a live entry, as an update would, and leaves the node where it is.
+//! asks whether that load is still current.
 
 use super::core::Core;
 use super::lifetimes::{FromLoad, LifetimeSource, Lifetimes, TimedAnswer};
@@ -24,7 +23,7 @@ use crate::listener::RemovalCause;
 use crate::load::state::{Load, RevokedBy};
 use crate::maintenance::WriteOutcome;
 use crate::map::Revalidated;
-use crate::node::{NewNode, NodePtr, RefreshMoment, Times};
+use crate::node::{NewNode, NodePtr, RefreshMoment};
 use crate::refresh::Refresh;
 use crate::time::{self, NEVER};
 use std::hash::{BuildHasher, Hash};
@@ -212,31 +211,6 @@ impl<K: Eq + 'static, V: 'static, S> Change<K, V> for Write<'_, K, V, S> {
         }
         let core = self.core;
         let (shared, lifetimes) = (&core.shared, &core.lifetimes);
-        if let Condition::Current { load, made, .. } = &mut self.condition
-            && let LifetimeSource::Loaded(FromLoad {
-                unchanged: true, ..
-            }) = self.given
-            && let Some(node) = place.node().filter(|&node| !is_due(node))
-        {
-            let (judged, written) = (node.deadline(), node.written());
-            let Times { deadline, own, .. } = asked.times(Some(node.own_deadline()), lifetimes);
-            // Before the deadline, as a reader expects.
-            node.set_written(now);
-            if !asked.fits(judged) || !hold.shard.move_deadline(node, judged, own, deadline) {
-                node.set_written(written);
-                return Err(plan);
-            }
-            set_refresh(node, refresh);
-            **made = Some(Written {
-                cause: None,
-                kept: true,
-                deadline,
-                now,
-                awaited: hold.shard.change_loads(|loads| loads.seal(load)),
-            });
-            let outcome = WriteOutcome::of_change(&hold.shard, deadline, Some(now));
-            return Ok(Some(outcome));
-        }
         let weight = self.new.weight;
         let too_heavy = shared.is_too_heavy(weight);
         if too_heavy && matches!(self.condition, Condition::Absent(_)) {
@@ -336,6 +310,20 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
             self.ask_refresh(&**policy, entry(), found, *given, (now, own))
         });
         (asked, refresh)
+    }
+
+    /// The same about a live entry whose value a reload has left unchanged: they answer as about an
+    /// update. Its own deadline, the wanted one, and when it becomes stale.
+    pub(crate) fn ask_of_unchanged(
+        &self,
+        node: NodePtr<K, V>,
+        from: FromLoad,
+        now: u64,
+    ) -> (u64, u64, Option<NextRefresh>) {
+        let (entry, given) = (|| (node.key(), node.value()), LifetimeSource::Loaded(from));
+        let (asked, refresh) = self.ask_policies(entry, Some(node), &given, now);
+        let own = asked.own_or(|| node.own_deadline());
+        (own, self.lifetimes.wanted(own, || now, now), refresh)
     }
 
     /// Asks the refresh policy when a value becomes stale. The value comes in at `now` with the own

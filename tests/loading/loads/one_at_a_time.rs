@@ -336,16 +336,25 @@ fn waiters_of_an_overdue_load_join_the_newer_one() {
         .load_timeout(Duration::from_secs(5))
         .build();
     let stuck = cache.lease(1);
-    let other = cache.clone();
-    let waiter = thread::spawn(move || other.get_with(1, || unreachable!("it joins the newer")));
+    let runs = Arc::new(AtomicUsize::new(0));
+    // The first call that finds the load overdue begins the newer one.
+    let load = || {
+        let (cache, runs) = (cache.clone(), Arc::clone(&runs));
+        move || {
+            cache.get_with(1, || {
+                runs.fetch_add(1, Ordering::Relaxed);
+                // Time for the other call to join.
+                thread::sleep(Duration::from_millis(50));
+                2
+            })
+        }
+    };
+    let waiter = thread::spawn(load());
     until("it waits", || cache.stats().load_waits() == 1);
     ticker.advance(Duration::from_secs(5));
-    let value = cache.get_with(1, || {
-        // Waits until the waiter has joined the newer load.
-        thread::sleep(Duration::from_millis(50));
-        2
-    });
+    let value = load()();
     assert_eq!((value, waiter.join().unwrap()), (2, 2));
+    assert_eq!(runs.load(Ordering::Relaxed), 1);
     let Leased::Lease(stuck) = stuck else {
         unreachable!()
     };

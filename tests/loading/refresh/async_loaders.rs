@@ -1,7 +1,9 @@
 //! Async loaders: loads in tasks of the spawner, spawners that misbehave, runtimes that end.
 
 use crate::support::until;
+use std::cell::RefCell;
 use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -806,4 +808,140 @@ fn a_load_of_several_keys_that_is_overdue_has_timed_out() {
     assert_eq!(poll(other.as_mut(), &bell), Poll::Ready(Ok(vec![Some(20)])));
     assert_eq!(users.cache().get(&1), Some(10), "nothing has replaced it");
     assert_eq!(users.cache().stats().loads_discarded(), 1, "that of key 2");
+}
+
+type Answers = Result<Vec<Option<u64>>, LoadError<String>>;
+type All = Pin<Box<dyn Future<Output = Answers> + Send>>;
+
+/// Polls a call whenever it is woken, and notes how that ends: by an answer, or by a panic with
+/// this message.
+struct PollsAtOnce {
+    call: Mutex<Option<All>>,
+    ended: Mutex<Option<Result<Answers, String>>>,
+}
+
+impl Wake for PollsAtOnce {
+    fn wake(self: Arc<Self>) {
+        let mut call = self.call.lock().unwrap();
+        let Some(mut all) = call.take() else {
+            return;
+        };
+        let polled = catch_unwind(AssertUnwindSafe(|| poll(all.as_mut(), &Arc::default())));
+        let ended = match polled {
+            Ok(Poll::Pending) => {
+                *call = Some(all);
+                return;
+            }
+            Ok(Poll::Ready(answer)) => Ok(answer),
+            Err(panic) => Err(*panic.downcast().unwrap()),
+        };
+        *self.ended.lock().unwrap() = Some(ended);
+    }
+}
+
+#[test]
+fn a_wrong_number_of_values_is_told_before_the_loads_end() {
+    for other in 1..=4 {
+        let tasks = Tasks::default();
+        let (users, backend) = batches(tasks.spawner());
+        let own = users.clone();
+        let mut all: All = Box::pin(async move { own.get_all_async([68, other]).await });
+        assert!(poll(all.as_mut(), &Arc::default()).is_pending());
+        let eager = Arc::new(PollsAtOnce {
+            call: Mutex::new(Some(all)),
+            ended: Mutex::new(None),
+        });
+        let waker = Waker::from(Arc::clone(&eager));
+        let keys = [68, other];
+        let mut waiters = keys.each_ref().map(|key| Box::pin(users.get_async(key)));
+        for waiter in &mut waiters {
+            let polled = waiter.as_mut().poll(&mut Context::from_waker(&waker));
+            assert!(polled.is_pending());
+        }
+        backend.permits.add_permits(1);
+        assert_eq!(tasks.run(), 0);
+        let ended = eager.ended.lock().unwrap().take();
+        let message = ended.expect("it was woken").unwrap_err();
+        assert!(
+            message.contains("2 keys") && message.contains("0 values"),
+            "{message}"
+        );
+    }
+}
+
+#[test]
+fn a_call_for_several_keys_has_its_own_error_while_the_load_of_another_hangs() {
+    let tasks = Tasks::default();
+    let (users, backend) = batches(tasks.spawner());
+    let bell = Arc::default();
+    let mut others = Box::pin(users.get_all_async(1..=8));
+    assert!(poll(others.as_mut(), &bell).is_pending());
+    let hangs = std::mem::take(&mut *tasks.0.lock().unwrap());
+    // Whatever the hashes: one of the eight likely comes before this one.
+    let mut all = Box::pin(users.get_all_async((1..=8).chain([66])));
+    assert!(poll(all.as_mut(), &bell).is_pending());
+    backend.permits.add_permits(1);
+    assert_eq!(tasks.run(), 0);
+    let down = LoadError::Failed(Arc::new("down".to_string()));
+    assert_eq!(poll(all.as_mut(), &bell), Poll::Ready(Err(down)));
+    drop(hangs);
+}
+
+type Hook = Box<dyn FnMut(u64)>;
+
+thread_local! {
+    /// What the next clone of a [`Fragile`] does.
+    static ON_CLONE: RefCell<Option<Hook>> = const { RefCell::new(None) };
+}
+
+#[derive(PartialEq, Eq, Hash)]
+struct Fragile(u64);
+
+impl Clone for Fragile {
+    fn clone(&self) -> Self {
+        // Taken out: what it calls clones keys, too.
+        if let Some(mut hook) = ON_CLONE.take() {
+            hook(self.0);
+            ON_CLONE.set(Some(hook));
+        }
+        Self(self.0)
+    }
+}
+
+#[test]
+fn a_panic_while_keys_are_claimed_lets_a_waiter_lead() {
+    let tasks = Tasks::default();
+    let load = async_loader_fn(|key: &Fragile| {
+        let value = key.0 * 10;
+        async move { Ok::<u64, String>(value) }
+    });
+    let users: LoadingCache<Fragile, u64, String> = Cache::builder()
+        .loading(load)
+        .spawner(tasks.spawner())
+        .build();
+    let bell = Arc::<Bell>::default();
+    type One = Pin<Box<dyn Future<Output = Result<u64, LoadError<String>>> + Send>>;
+    let waiter: Arc<Mutex<Option<(u64, One)>>> = Arc::default();
+    let (own, place, mut first) = (users.clone(), Arc::clone(&waiter), None);
+    ON_CLONE.set(Some(Box::new(move |key| {
+        let Some(claimed) = first.replace(key).filter(|first| *first != key) else {
+            return;
+        };
+        let users = own.clone();
+        let mut one: One = Box::pin(async move { users.get_async(&Fragile(claimed)).await });
+        // On another thread: this one leads the load until its poll ends.
+        let joins = thread::spawn(move || {
+            assert!(poll(one.as_mut(), &Arc::default()).is_pending());
+            one
+        });
+        *place.lock().unwrap() = Some((claimed, joins.join().unwrap()));
+        panic!("told to panic in the clone of a key");
+    })));
+    let mut all = Box::pin(users.get_all_async([Fragile(1), Fragile(2)]));
+    let panicked = catch_unwind(AssertUnwindSafe(|| poll(all.as_mut(), &bell).is_pending()));
+    assert!(panicked.is_err() && tasks.len() == 0, "nothing was spawned");
+    let (key, mut one) = waiter.lock().unwrap().take().expect("it waits");
+    assert!(poll(one.as_mut(), &bell).is_pending(), "it leads");
+    assert_eq!(tasks.run(), 0);
+    assert_eq!(poll(one.as_mut(), &bell), Poll::Ready(Ok(key * 10)));
 }

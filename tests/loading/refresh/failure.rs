@@ -180,9 +180,11 @@ fn a_panic_is_a_failure_and_reaches_all_waiters() {
     assert_eq!(users.get_all([2]), Err(LoadError::Panicked));
     backend.panics.store(false, Ordering::SeqCst);
     assert_eq!(users.get(&2), Ok(20));
+    // Two, or one: the refresh may have joined the reload before that had quite ended.
+    let before = users.cache().stats().reloads();
     time.advance(2 * SECOND);
     assert_eq!(users.get(&1), Ok(10));
-    until("reloaded", || users.cache().stats().reloads() == 3);
+    until("reloaded", || users.cache().stats().reloads() == before + 1);
 }
 
 #[test]

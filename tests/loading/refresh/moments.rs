@@ -865,9 +865,7 @@ impl wheelhouse::Expiry<u64, u64> for Meddling {
 /// The reload that answers `Unchanged` ends, whatever the policy does to its key meanwhile.
 #[test]
 fn unchanged_ends_though_its_key_is_written_or_moved_each_time_the_policy_is_asked() {
-    // The policy does not answer that the deadline stays. So its answer holds, as that about an
-    // update, wherever the deadline is by then.
-    for what in ["writes", "moves"] {
+    for (what, asks) in [("writes", 1), ("moves", 16)] {
         let (script, time) = (Script::default(), ManualTicker::new());
         let (own, asked) = (OwnCache::<Meddle>::new(), Arc::<AtomicUsize>::default());
         let users: Users = Cache::builder()
@@ -902,7 +900,7 @@ fn unchanged_ends_though_its_key_is_written_or_moved_each_time_the_policy_is_ask
         };
         assert_eq!(end, Ok(Some(value)), "{what}");
         assert_eq!(users.cache().peek_ref(&1).unwrap().time_left(), Some(left));
-        assert_eq!(asked.load(Ordering::SeqCst), 1, "{what}");
+        assert_eq!(asked.load(Ordering::SeqCst), asks, "{what}");
     }
 }
 
@@ -1009,4 +1007,47 @@ fn unchanged_after_an_update_has_the_loaders_lifetime() {
         assert_eq!(users.refresh(1).wait(), Ok(Some(3)));
         assert_eq!(left(), Some(60 * SECOND), "by the loader: {by_loader}");
     }
+}
+
+/// Counts its clones.
+struct Cloned(Arc<AtomicUsize>);
+
+impl Clone for Cloned {
+    fn clone(&self) -> Self {
+        self.0.fetch_add(1, Ordering::SeqCst);
+        Self(Arc::clone(&self.0))
+    }
+}
+
+#[test]
+fn a_value_that_is_unchanged_is_not_weighed_and_is_cloned_for_the_loader_and_the_waiter_alone() {
+    struct Keeper;
+
+    impl Loader<u64, Cloned> for Keeper {
+        type Error = ();
+
+        fn load(&self, _: &u64) -> Result<Loaded<Cloned>, ()> {
+            unreachable!("the key is present")
+        }
+
+        fn reload(&self, _: &u64, _: &Cloned) -> Result<Reloaded<Cloned>, ()> {
+            Ok(Reloaded::Unchanged)
+        }
+    }
+
+    let (clones, weighed) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
+    let weighs = Arc::clone(&weighed);
+    let users = Cache::builder()
+        .max_capacity(10)
+        .weigher(move |_: &u64, _: &Cloned| {
+            weighs.fetch_add(1, Ordering::SeqCst);
+            1
+        })
+        .loading(Keeper)
+        .build();
+    users.cache().insert(1, Cloned(Arc::clone(&clones)));
+    assert_eq!(weighed.load(Ordering::SeqCst), 1);
+    assert!(users.refresh(1).wait().is_ok_and(|value| value.is_some()));
+    assert_eq!(weighed.load(Ordering::SeqCst), 1);
+    assert_eq!(clones.load(Ordering::SeqCst), 2);
 }

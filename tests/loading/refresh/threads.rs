@@ -1,6 +1,7 @@
 //! On which threads a loader runs, and what becomes of reloads when the cache goes.
 
 use crate::support::{OwnCache, hide_scripted_panics, until};
+use std::cell::Cell;
 use std::collections::HashSet;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -10,10 +11,10 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::task::{Context, Wake, Waker};
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
-use wheelhouse::compute::Op;
+use wheelhouse::compute::{CompResult, Op};
 use wheelhouse::{
     Alarm, Cache, Leased, LoadingCache, MaintenanceTask, ManualTicker, RemovalCause, Scheduler,
-    async_loader_fn, loader_fn, refresh,
+    Ticker, async_loader_fn, loader_fn, refresh,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -316,6 +317,22 @@ fn a_reload_that_was_replaced_before_it_began_calls_no_loader() {
     assert_eq!(users.refresh(2).wait(), Ok(Some(2)));
 }
 
+thread_local! {
+    /// By how many readings from now a [`Failing`] ticker panics on this thread; 0 for never.
+    static PANICS_IN: Cell<u32> = const { Cell::new(0) };
+}
+
+struct Failing(ManualTicker);
+
+impl Ticker for Failing {
+    fn nanos(&self) -> u64 {
+        let left = PANICS_IN.get();
+        PANICS_IN.set(left.saturating_sub(1));
+        assert!(left != 1, "told to panic in a ticker");
+        self.0.nanos()
+    }
+}
+
 /// A cache with one reload thread, and a loader that hangs with key 0 as long as it is stuck.
 struct Stuck {
     users: LoadingCache<u64, u64, ()>,
@@ -331,7 +348,9 @@ impl Stuck {
         let (time, stuck) = (ManualTicker::new(), Arc::new(AtomicBool::new(false)));
         let runs = Arc::<Mutex<Vec<_>>>::default();
         let (holds, note) = (Arc::clone(&stuck), Arc::clone(&runs));
-        let mut builder = Cache::builder().ticker(time.clone()).record_stats();
+        let mut builder = Cache::builder()
+            .ticker(Failing(time.clone()))
+            .record_stats();
         if let Some(timeout) = timeout {
             builder = builder.load_timeout(timeout);
         }
@@ -405,6 +424,32 @@ fn a_miss_takes_over_a_reload_that_waits_for_a_thread() {
     assert!(matches!(lease, Leased::Lease(_)));
     drop(lease);
     assert_eq!(users.cache().stats().load_waits(), 0);
+}
+
+/// A compute looks nothing up before: it finds the entry that is due when it takes the queued
+/// reload over.
+#[test]
+fn a_ticker_that_panics_in_a_compute_leaves_the_key_usable() {
+    hide_scripted_panics();
+    for reading in 1.. {
+        let Stuck { users, time, .. } = &Stuck::new(1, None);
+        assert_eq!(users.get(&1), Ok(1), "stale: its reload is queued");
+        time.advance(10 * SECOND);
+        let compute = || users.cache().entry(1).and_compute_with(|_| Op::Nop);
+        PANICS_IN.set(reading);
+        let result = catch_unwind(AssertUnwindSafe(compute));
+        let is_last = PANICS_IN.replace(0) > 0;
+        let lease = users.cache().lease_timeout(1, Duration::ZERO);
+        let is_busy = matches!(lease, Leased::Busy);
+        assert!(!is_busy, "after the panic at reading {reading}");
+        drop(lease);
+        assert_eq!(users.get(&1), Ok(1));
+        if is_last {
+            assert!(matches!(result, Ok(CompResult::StillNone(1))));
+            assert!(reading > 3, "{reading} readings");
+            break;
+        }
+    }
 }
 
 #[test]
@@ -1128,4 +1173,59 @@ fn a_wait_sees_an_end_that_comes_while_an_old_waker_is_dropped() {
     });
     let answer = ends.recv_timeout(Duration::from_secs(20));
     assert_eq!(answer.expect("the wait ends"), Ok(Some(1)));
+}
+
+/// Polls a refresh when it is woken, and notes whether that has to wait.
+struct PollsRefresh {
+    refresh: Mutex<Option<wheelhouse::Refreshing<u64, ()>>>,
+    waits: Mutex<Option<bool>>,
+}
+
+impl Wake for PollsRefresh {
+    fn wake(self: Arc<Self>) {
+        let mut refresh = self.refresh.lock().unwrap();
+        let polled = pin!(refresh.as_mut().unwrap()).poll(&mut Context::from_waker(Waker::noop()));
+        *self.waits.lock().unwrap() = Some(polled.is_pending());
+    }
+}
+
+#[test]
+fn a_waker_runs_no_queued_load() {
+    let (begins, begun) = mpsc::channel();
+    let (gates, free): (Vec<_>, Vec<_>) = (0..2)
+        .map(|_| {
+            let (free, gate) = mpsc::channel::<()>();
+            (Mutex::new(gate), free)
+        })
+        .unzip();
+    // The keys 0 and 1 wait at their gates.
+    let load = loader_fn(move |key: &u64| {
+        begins.send((*key, thread::current().id())).unwrap();
+        if let Some(gate) = gates.get(*key as usize) {
+            gate.lock().unwrap().recv().unwrap();
+        }
+        Ok::<u64, ()>(*key)
+    });
+    let users: LoadingCache<u64, u64, ()> = Cache::builder().loading(load).build();
+    let busy = users.refresh(0);
+    let (_, reloads) = begun.recv().unwrap();
+    let polls = Arc::new(PollsRefresh {
+        refresh: Mutex::new(Some(users.refresh(2))),
+        waits: Mutex::default(),
+    });
+    let own = users.clone();
+    let leader = thread::spawn(move || own.get(&1));
+    assert_eq!(begun.recv().unwrap().0, 1);
+    let waker = Waker::from(Arc::clone(&polls));
+    let mut waiter = pin!(users.get_async(&1));
+    let polled = waiter.as_mut().poll(&mut Context::from_waker(&waker));
+    assert!(polled.is_pending());
+    free[1].send(()).unwrap();
+    assert_eq!(leader.join().unwrap(), Ok(1));
+    assert_eq!(*polls.waits.lock().unwrap(), Some(true));
+    free[0].send(()).unwrap();
+    assert_eq!(busy.wait(), Ok(Some(0)));
+    let queued = polls.refresh.lock().unwrap().take().unwrap();
+    assert_eq!(queued.wait(), Ok(Some(2)));
+    assert_eq!(begun.recv().unwrap(), (2, reloads));
 }
