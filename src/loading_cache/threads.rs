@@ -1,5 +1,5 @@
-//! The threads that reload for a [`Loader`]: up to a fixed number, started when they are needed.
-//! All take loads from one queue.
+//! The threads that reload for a [`Loader`](crate::Loader): up to a fixed number, started when they
+//! are needed. All take loads from one queue.
 //!
 //! They hold no cache: a thread ends when it has had nothing to do for a while, or when the last
 //! handle of the loading cache is dropped.
