@@ -189,13 +189,15 @@ impl<K, V, H: Home<K, V>> Guard<K, V, H> {
         // Left when the load has ended: if the policy drops the last handle, this thread waits
         // then.
         let _visit = self.core();
-        self.remember(failure);
+        let former = self.remember(failure);
         self.end(failure, true);
+        contain(|| drop(former));
     }
 
-    /// The load of an absent key has failed: the cache may remember that for a time.
+    /// The load of an absent key has failed: the cache may remember that for a time. Returns what
+    /// it has remembered before.
     #[inline]
-    fn remember(&self, failure: &Outcome<V>) {
+    fn remember(&self, failure: &Outcome<V>) -> Option<Box<Rest<V>>> {
         if let Outcome::Error(error) = failure
             && let Some(core) = self.core()
             && let Some(policy) = &core.failure_backoff
@@ -208,12 +210,13 @@ impl<K, V, H: Home<K, V>> Guard<K, V, H> {
                 Some(time::deadline_after(core.shared.clock.now(), pause))
             });
             let outcome = failure.clone();
-            self.load.set_rest(until.flatten().map(|until| Rest {
+            return self.load.set_rest(until.flatten().map(|until| Rest {
                 outcome,
                 failures,
                 until,
             }));
         }
+        None
     }
 
     /// Ends the load without a value, which is no failure: a compute leaves things as they are.
@@ -273,8 +276,9 @@ impl<K, V, H: Home<K, V>> Guard<K, V, H> {
             Some(on_drop) => on_drop(self),
             None => Outcome::Nothing,
         };
-        self.remember(&outcome);
+        let former = self.remember(&outcome);
         self.end(&outcome, self.runs);
+        contain(|| drop(former));
     }
 }
 
@@ -319,17 +323,18 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Guard<K, V,
         let _leading = Leading::begin();
         let key = self.load.key().clone();
         let mut made = None;
-        let outcome = {
-            let mut new = write::new_node(core, self.load.hash, key, own.value.clone());
-            let condition = Condition::Current {
-                load: &self.load,
-                was_absent: self.absent,
-                made: &mut made,
-            };
-            write::write(core, &mut new, given, condition)
+        let mut new = write::new_node(core, self.load.hash, key, own.value.clone());
+        let condition = Condition::Current {
+            load: &self.load,
+            was_absent: self.absent,
+            made: &mut made,
         };
+        let outcome = write::write(core, &mut new, given, condition);
         let (Some(outcome), Some(written)) = (outcome, made) else {
-            return self.discard(Some(core), own);
+            let filling = self.discard(Some(core), own);
+            // What was not stored: destructors of the user.
+            contain(|| drop(new));
+            return filling;
         };
         own.replaced = written.cause == Some(RemovalCause::Replaced);
         own.stored = written.is_stored();

@@ -121,6 +121,8 @@ impl<K, V, S> Lease<K, V, S> {
     /// assert_eq!(cache.get("ada"), None);
     /// ```
     pub fn fail<E: Send + Sync + 'static>(self, error: E) -> Arc<E> {
+        // As in `fill_as`.
+        self.guard.load().set_leader(thread_number());
         let error = Arc::new(error);
         self.guard.fail(&Outcome::Error(Arc::<E>::clone(&error)));
         error

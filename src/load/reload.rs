@@ -140,8 +140,10 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Guard<K, V,
         };
         (old.fresh, old.stored) = (false, true);
         // The value moves to the calls that share it, from box to box.
-        self.end(&Outcome::Value(Arc::from(old), deadline), false);
+        let shared = Outcome::Value(Arc::from(old), deadline);
+        self.end(&shared, false);
         core.maintenance.after_write(&core.shared, outcome);
+        contain(|| drop(shared));
     }
 
     /// If this is a reload: it has failed, and the policy says when it is tried again.

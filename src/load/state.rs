@@ -101,16 +101,20 @@ pub(super) fn is_waking() -> bool {
     WAKING.try_with(Cell::get).unwrap_or(false)
 }
 
+/// Notes whether the thread is calling wakers; returns what was noted before.
+pub(super) fn set_waking(waking: bool) -> bool {
+    let former = WAKING.try_with(|now| now.replace(waking));
+    former.unwrap_or(false)
+}
+
 /// Wakes waiters. No lock may be held: a waker is user code. A panic of one does not keep the
 /// others asleep.
 pub(crate) fn wake_all(wakers: impl IntoIterator<Item = Waker>) {
-    let former = WAKING.try_with(|waking| waking.replace(true));
+    let former = set_waking(true);
     for waker in wakers {
         contain(|| waker.wake());
     }
-    if let Ok(former) = former {
-        _ = WAKING.try_with(|waking| waking.set(former));
-    }
+    set_waking(former);
 }
 
 /// One load of a key, with the calls that wait for it.
@@ -323,10 +327,10 @@ impl<K, V> Load<K, V> {
     }
 
     /// What the load is to remember if its run ends without a value, until the next run ends;
-    /// nothing forgets.
-    pub(crate) fn set_rest(&self, rest: Option<Rest<V>>) {
-        let former = std::mem::replace(&mut self.state().rest, rest.map(Box::new));
-        contain(|| drop(former));
+    /// nothing forgets. Returns what it has remembered: to be dropped when the waiters were woken.
+    #[must_use]
+    pub(crate) fn set_rest(&self, rest: Option<Rest<V>>) -> Option<Box<Rest<V>>> {
+        std::mem::replace(&mut self.state().rest, rest.map(Box::new))
     }
 
     /// How often its runs have failed in a row, as far as that is remembered.

@@ -21,7 +21,7 @@ use super::claim::Claimant;
 use super::cycle::{NotedWait, WaitTarget, fault};
 use super::guard::Home;
 use super::key::{CacheKey, CacheValue};
-use super::state::{Load, Ticket, Verdict, is_waking};
+use super::state::{Load, Ticket, Verdict, is_waking, set_waking};
 use crate::contain::contain;
 use crate::operations::Core;
 use crate::shared::about;
@@ -72,19 +72,21 @@ thread_local! {
 /// Its address stands for the data of a waker in the code of a load: no waker has it.
 static LOADER: u8 = 0;
 
-/// A call that blocks its thread, as long as it does: it keeps the waker of the call around it. Its
-/// drop takes out what a poll has noted before it went on: to its end, or until user code panicked.
-pub(crate) struct BlockingCall(*const ());
+/// A call that blocks its thread, as long as it does: it keeps the waker of the call around it, and
+/// whether that call's thread is calling wakers. Its drop takes out what a poll has noted before it
+/// went on: to its end, or until user code panicked.
+pub(crate) struct BlockingCall(*const (), bool);
 
 impl BlockingCall {
     fn begin(waker: *const ()) -> Self {
-        Self(BLOCKING_CALL.replace(waker))
+        Self(BLOCKING_CALL.replace(waker), set_waking(false))
     }
 }
 
 impl Drop for BlockingCall {
     fn drop(&mut self) {
         BLOCKING_CALL.set(self.0);
+        set_waking(self.1);
         drop(take_awaited());
     }
 }
@@ -120,7 +122,7 @@ pub(crate) fn mark_lease() -> LeaseMark {
 }
 
 /// Whether a load that waits for a thread could wait for the calling thread: it leads a load, and
-/// is in code that blocks. No load waits for a waker, which has its load's outcome.
+/// is in code that blocks. A task that a waker polls is not: the thread goes on soon.
 pub(crate) fn runs_loader() -> bool {
     let leases = || LEASES.try_with(|marks| Arc::strong_count(marks) > 1);
     let leads = || LEADING.get() > 0 || leases().unwrap_or(false);

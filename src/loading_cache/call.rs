@@ -66,6 +66,16 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: CacheHasher>> Guard<K, V,
         reply: Result<Reply<V>, LoadError<E>>,
         old: Option<Box<Keyless<V>>>,
     ) -> Answer<V, E> {
+        // Left when the load has ended, also by a panic: see `Guard::fail`.
+        let _visit = self.core();
+        self.end_in_visit(reply, old)
+    }
+
+    fn end_in_visit<E: Send + Sync + 'static>(
+        self,
+        reply: Result<Reply<V>, LoadError<E>>,
+        old: Option<Box<Keyless<V>>>,
+    ) -> Answer<V, E> {
         let _leading = Leading::begin();
         match reply {
             Ok(Some(loaded)) => {

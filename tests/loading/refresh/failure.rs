@@ -1,7 +1,7 @@
 //! Reloads that fail: the old value stays, the policy says when the next try is, and the right to
 //! reload always comes back.
 
-use crate::support::{OwnCache, hide_scripted_panics, until};
+use crate::support::{OwnCache, Place, hide_scripted_panics, until};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, Mutex, mpsc};
@@ -10,8 +10,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 use wheelhouse::compute::Op;
 use wheelhouse::{
-    Cache, Expiry, LoadError, LoadingCache, ManualTicker, Refresh, async_loader_fn, loader_fn,
-    refresh,
+    Cache, Expiry, Leased, LoadError, LoadingCache, ManualTicker, Refresh, async_loader_fn,
+    loader_fn, refresh,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -900,6 +900,71 @@ fn an_error_that_panics_when_it_is_forgotten_keeps_no_call_asleep() {
     for _ in 0..2 {
         assert_eq!(told.recv_timeout(20 * SECOND), Ok(Some(1)));
     }
+}
+
+/// Its destructor may call the cache: it runs when the failure after it is remembered.
+#[test]
+fn an_error_that_is_forgotten_for_the_next_may_look_its_key_up() {
+    type Users = LoadingCache<u64, u64, LooksUp>;
+    type Answers = Arc<Mutex<Vec<bool>>>;
+    struct LooksUp(usize, Arc<Place<Users>>, Answers);
+    impl Drop for LooksUp {
+        fn drop(&mut self) {
+            if self.0 == 1 {
+                let found = self.1.get().expect("the test has put it there").get(&1);
+                let is_next = matches!(found, Err(LoadError::Failed(error)) if error.0 == 2);
+                self.2.lock().unwrap().push(is_next);
+            }
+        }
+    }
+    let own = OwnCache::<Users>::new();
+    let (place, answers) = (Arc::new(own.place()), Answers::default());
+    let log = Arc::clone(&answers);
+    let (time, calls) = (ManualTicker::new(), AtomicUsize::new(0));
+    let users: Users = Cache::builder()
+        .ticker(time.clone())
+        .loading(loader_fn(move |_: &u64| {
+            let number = calls.fetch_add(1, Ordering::SeqCst) + 1;
+            Err::<u64, _>(LooksUp(number, Arc::clone(&place), Arc::clone(&log)))
+        }))
+        .failure_backoff(|_| Some(SECOND))
+        .build();
+    own.set(&users);
+    for _ in 0..2 {
+        assert!(users.get(&1).is_err());
+        time.advance(2 * SECOND);
+    }
+    assert_eq!(*answers.lock().unwrap(), [true]);
+}
+
+/// The thread that gives the lease back leads the load while it asks.
+#[test]
+fn a_policy_that_looks_up_the_key_of_a_lease_that_fails_is_refused() {
+    let own = OwnCache::<LoadingCache<u64, u64, ()>>::new();
+    let place = own.place();
+    let users = Cache::builder()
+        .loading(loader_fn(|_: &u64| Ok::<u64, ()>(1)))
+        .failure_backoff(move |_| {
+            _ = place.get().expect("the test has put it there").get(&1);
+            unreachable!("the look-up was refused by a panic")
+        })
+        .build();
+    own.set(&users);
+    hide_scripted_panics();
+    let (tell, told) = mpsc::channel();
+    // Not joined: a call that waits for itself would hang the test.
+    thread::spawn(move || {
+        let Leased::Lease(lease) = users.cache().lease(1) else {
+            unreachable!("the key is absent");
+        };
+        lease.fail(LoadError::<()>::Failed(Arc::new(())));
+        tell.send(users.get(&1))
+    });
+    assert_eq!(
+        told.recv_timeout(20 * SECOND),
+        Ok(Ok(1)),
+        "nothing is remembered"
+    );
 }
 
 /// Calls at the same time: one of them runs the loader, and all get its error.
