@@ -70,6 +70,8 @@ fn expected(queue: &mut VecDeque<usize>, number: usize) -> Offer {
 /// The state of the listener: what it has seen, and what it does next.
 #[derive(Default)]
 struct Stage {
+    /// Whether there is a listener. Without one, nothing is posted.
+    listens: bool,
     nodes: Vec<Event>,
     posted: VecDeque<u64>,
     heard: u64,
@@ -111,6 +113,7 @@ pub fn buffers_against_queues(data: &[u8]) {
 impl Bench {
     fn new(nodes: Vec<Event>, stripes: usize, listens: bool) -> Self {
         let stage = Arc::new(Mutex::new(Stage {
+            listens,
             nodes: nodes.clone(),
             ..Stage::default()
         }));
@@ -245,11 +248,14 @@ impl Bench {
 
     /// Delivers in pieces, until about so many more are delivered.
     fn deliver(&mut self, pieces: u8) {
-        if !self.notifier.has_listener() {
-            return;
-        }
         let mut taken = Vec::new();
-        let first = self.stage.lock().expect("no panic").heard;
+        let first = {
+            let stage = self.stage.lock().expect("no panic");
+            if !stage.listens {
+                return;
+            }
+            stage.heard
+        };
         if pieces == u8::MAX {
             self.notifier
                 .deliver(u64::MAX, &mut |nodes| taken.append(nodes));
@@ -297,19 +303,18 @@ fn hear(stage: &Mutex<Stage>, me: &Weak<Notifier<u64, u64>>, key: u64) {
 }
 
 fn post(stage: &Mutex<Stage>, notifier: &Notifier<u64, u64>, count: u8) {
-    if !notifier.has_listener() {
+    let mut stage = stage.lock().expect("no panic");
+    if !stage.listens {
         return;
     }
-    let mut stage = stage.lock().expect("no panic");
     let mut gathered: Vec<Notification<u64, u64>> = (0..count)
-        .map(|number| Notification {
-            node: stage.nodes[usize::from(number) % CROWD],
-            cause: RemovalCause::Expired,
+        .map(|number| {
+            let node = stage.nodes[usize::from(number) % CROWD];
+            (node, RemovalCause::Expired)
         })
         .collect();
-    stage
-        .posted
-        .extend(gathered.iter().map(|one| *one.node.key()));
+    let keys = gathered.iter().map(|(node, _)| *node.key());
+    stage.posted.extend(keys);
     notifier.post(&mut gathered);
     assert!(gathered.is_empty());
 }

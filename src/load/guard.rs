@@ -333,7 +333,7 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Guard<K, V,
         let (Some(outcome), Some(written)) = (outcome, made) else {
             let filling = self.discard(Some(core), own);
             // What was not stored: destructors of the user.
-            contain(|| drop(new));
+            contain(|| new.discard());
             return filling;
         };
         own.replaced = written.cause == Some(RemovalCause::Replaced);

@@ -308,4 +308,10 @@ impl<K, V> NewNode<K, V> {
     pub(crate) fn take(&mut self) -> (K, V) {
         self.content.take().expect("a node is published once")
     }
+
+    /// Drops key and value, which are not to be published. In place: the value may be large.
+    #[inline(never)]
+    pub(crate) fn discard(&mut self) {
+        self.content = None;
+    }
 }
