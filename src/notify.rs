@@ -119,14 +119,17 @@ struct State<K, V> {
 pub(crate) type OnDelivered<'a, K, V> = &'a mut dyn FnMut(&mut Vec<Notification<K, V>>);
 
 impl<K, V> State<K, V> {
-    fn push(&mut self, posted: Notification<K, V>) {
-        match self.queue.back_mut() {
-            Some(last) if last.len() < CHUNK_LEN => last.push(posted),
-            _ => {
+    fn append(&mut self, mut posted: &[Notification<K, V>]) {
+        while !posted.is_empty() {
+            if self.queue.back().is_none_or(|last| last.len() == CHUNK_LEN) {
                 let spare = self.spare.pop();
-                let mut chunk = spare.unwrap_or_else(|| Vec::with_capacity(CHUNK_LEN));
-                chunk.push(posted);
+                let chunk = spare.unwrap_or_else(|| Vec::with_capacity(CHUNK_LEN));
                 self.queue.push_back(chunk);
+            }
+            if let Some(last) = self.queue.back_mut() {
+                let fitting = posted.len().min(CHUNK_LEN - last.len());
+                last.extend_from_slice(&posted[..fitting]);
+                posted = &posted[fitting..];
             }
         }
     }
@@ -179,7 +182,9 @@ impl<K, V> Notifier<K, V> {
         }
         let mut state = self.state.lock();
         state.posted += gathered.len() as u64;
-        gathered.drain(..).for_each(|one| state.push(one));
+        state.append(gathered);
+        drop(state);
+        gathered.clear();
     }
 
     /// How many were posted since the cache was built.
