@@ -162,6 +162,7 @@ compile_error!(
 // that of the documentation: the methods of `Cache` in `cache` come before those in `load`.
 mod hash;
 mod process;
+
 mod sync;
 
 mod contain;

@@ -40,10 +40,10 @@
 
 use crate::contain::contain;
 use crate::listener::{Listener, RemovalCause};
-use crate::load::cycle::NotedWait;
 use crate::node::NodePtr;
 use crate::scheduler::{in_listener, inside_listener};
 use crate::stripe::thread_number;
+use crate::sync::cycle::NotedWait;
 use crate::sync::{AtomicU64, Condvar, Mutex, MutexGuard, Ordering, yield_now};
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -318,7 +318,7 @@ impl<K, V> Notifier<K, V> {
         };
         loop {
             // One for each turn: `tell` may run listeners, and this thread does not wait then.
-            let wait = NotedWait::begin();
+            let wait = NotedWait::begin(thread_number());
             let state = self.state.lock();
             let (delivered, offered, deliverer) = (state.delivered, state.offered, state.deliverer);
             if delivered >= most.min(state.posted) {

@@ -2,10 +2,10 @@
 
 use super::explore;
 use crate::compute::Entry;
-use crate::load::cycle::WaitTarget;
-use crate::load::state::{Load, Outcome, Phase, RevokedBy, Ticket, Verdict, Want, wake_all};
+use crate::load::state::{Load, Outcome, Phase, RevokedBy, Verdict, Want, wake_all};
 use crate::map::Map;
 use crate::node::Columns;
+use crate::sync::cycle::{Ticket, WaitTarget};
 use crate::sync::{AtomicU64, Mutex, Ordering, Parker};
 use crate::time::NEVER;
 use loom::thread;

@@ -5,7 +5,7 @@
 
 use super::guard::{Guard, Home, Keyless, OnDrop};
 use super::key::{CacheKey, CacheValue};
-use super::state::{Load, Outcome, Phase, RevokedBy, Ticket, Verdict, Want};
+use super::state::{Load, Outcome, Phase, RevokedBy, Verdict, Want};
 use crate::listener::RemovalCause;
 use crate::maintenance::WriteOutcome;
 use crate::map::Revalidated;
@@ -13,6 +13,7 @@ use crate::node::NodePtr;
 use crate::operations::{Change, Core, Hold};
 use crate::stats::Count;
 use crate::stripe::thread_number;
+use crate::sync::cycle::Ticket;
 use crate::time::{self, MAX_LIFETIME_NANOS, NEVER};
 use std::hash::BuildHasher;
 use std::mem;

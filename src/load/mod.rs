@@ -15,7 +15,7 @@
 //!
 //! | file | content |
 //! |------|---------|
-//! | [`state`], [`table`], [`cycle`] | below the map: one load and its waiters; the loads of a shard; threads that would wait for each other |
+//! | [`state`], [`table`] | below the map: one load and its waiters; the loads of a shard |
 //! | [`claim`], [`wait`], [`guard`] | the begin of a load, the waits for it, and its end |
 //! | [`run`], [`key`] | what is the same for all methods, of threads and of tasks |
 //! | [`get_with`], [`entry`], [`bulk`], [`lease`] | the methods of `Cache` |
@@ -71,7 +71,6 @@
 
 mod bulk;
 mod claim;
-pub(crate) mod cycle;
 mod entry;
 mod get_with;
 mod guard;

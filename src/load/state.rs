@@ -5,12 +5,11 @@
 //! waiter that has to look again keeps its own, so a place in the order is never lost. To join, to
 //! leave and to hand the lead on take as long for many waiters as for few.
 
-pub(crate) use super::cycle::Ticket;
-use super::cycle::WaitTarget;
 use crate::compute::Entry;
 use crate::contain::contain;
 use crate::process::Process;
 use crate::stripe::thread_number;
+use crate::sync::cycle::{Ticket, WaitTarget};
 use crate::sync::{AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering, thread_local};
 use crate::time::{self, NEVER};
 use std::any::{Any, TypeId};

@@ -15,17 +15,17 @@
 //! moment, and so does a run of a load that begins while calls wait ([`Core::watch_load`]). That
 //! run wakes the waiters of overdue loads, and asks for the next moment of the others.
 //!
-//! [`cycle`]: super::cycle
+//! [`cycle`]: crate::sync::cycle
 
 use super::claim::Claimant;
-use super::cycle::{NotedWait, WaitTarget, fault};
 use super::guard::Home;
 use super::key::{CacheKey, CacheValue};
-use super::state::{Load, Ticket, Verdict, is_waking, set_waking};
+use super::state::{Load, Verdict, is_waking, set_waking};
 use crate::contain::contain;
 use crate::operations::Core;
 use crate::shared::about;
-use crate::stripe::cores;
+use crate::stripe::{cores, thread_number};
+use crate::sync::cycle::{NotedWait, Ticket, WaitTarget, fault};
 use crate::sync::{IS_MODEL, OwnParker, Parker};
 use crate::time;
 use std::cell::Cell;
@@ -238,7 +238,7 @@ pub(crate) fn block_until<F: Future>(
         let park = || parker.park(patience.into_iter().chain(left).min());
         match &awaited {
             None => park(),
-            Some(on) => NotedWait::begin()
+            Some(on) => NotedWait::begin(thread_number())
                 .wait_for(Arc::clone(&on.load), on.ticket, park)
                 .map_err(|others| about(on.name.as_deref(), &fault(others, on.hash)))?,
         }

@@ -39,9 +39,9 @@
 use super::delivery::Delivery;
 use super::listeners::{self, Job};
 use super::thread::{Role, role};
-use crate::load::cycle::NotedWait;
 use crate::process::Process;
 use crate::stripe::thread_number;
+use crate::sync::cycle::NotedWait;
 use crate::sync::{AtomicBool, Condvar, Mutex, Ordering, nap, thread_local};
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -278,7 +278,7 @@ impl Gate {
     /// Lets no visitor in any more, and waits until those inside have left. Returns the cache,
     /// which the caller has to [`end`](Self::end); `None` if it is left to the threads inside.
     pub(crate) fn close(&self, cache: Arc<dyn Task>, may_wait: bool) -> Option<Arc<dyn Task>> {
-        let wait = NotedWait::begin();
+        let wait = NotedWait::begin(thread_number());
         let mut state = self.state.lock();
         self.closed.store(true, Ordering::Relaxed);
         while !state.is_free(may_wait) {

@@ -10,11 +10,12 @@
 //! Only the package `models`, which builds these sources once more, depends on the two explorers.
 //!
 //! There are two kinds of lock: `Mutex`, for holds that may last a while, and `ShortMutex`
-//! (`latch`).
+//! (`latch`). A thread waits by a `Parker`; [`cycle`] finds threads that would wait for each other.
 //!
 //! `Arc` and `Weak` are always the standard library's: no protocol of this crate rests on the
 //! orderings of a reference count.
 
+pub(crate) mod cycle;
 #[cfg(not(any(wheelhouse_loom, wheelhouse_shuttle)))]
 mod latch;
 mod parker;

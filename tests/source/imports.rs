@@ -7,11 +7,7 @@ use std::path::{Path, PathBuf};
 
 /// Parts of a folder that stand below its other files, each with the group that it belongs to: that
 /// of the module named second. The rest of the crate names them with their folder.
-const LOWER: [(&str, &str); 3] = [
-    ("load::cycle", "node"),
-    ("load::state", "list"),
-    ("load::table", "list"),
-];
+const LOWER: [(&str, &str); 2] = [("load::state", "list"), ("load::table", "list")];
 
 fn read(path: &Path) -> String {
     fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
@@ -79,11 +75,7 @@ fn named(text: &str) -> Vec<String> {
 }
 
 /// The files whose atomics and locks are not those of `sync`, which models replace, and why.
-const OWN_ATOMICS: [(&str, &str); 14] = [
-    (
-        "load/cycle.rs",
-        "statics: threads that wait, over all caches; the next ticket",
-    ),
+const OWN_ATOMICS: [(&str, &str); 13] = [
     ("loading_cache/threads.rs", "threads of the system"),
     ("process.rs", "statics: the process, its threads"),
     (

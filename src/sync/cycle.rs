@@ -19,7 +19,6 @@
 //! longer if there is one ([`NotedWait::may_wait_for_thread`]). Such a wait refuses no other.
 
 use crate::process::PerProcess;
-use crate::stripe::thread_number;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -98,12 +97,12 @@ pub(crate) fn fault(others: usize, hash: u64) -> String {
     )
 }
 
-/// The wait of the calling thread, as long as it lasts.
+/// The wait of the calling thread, as long as it lasts: the thread's number, or 0 if it has none.
 pub(crate) struct NotedWait(u64);
 
 impl NotedWait {
-    pub(crate) fn begin() -> Self {
-        Self(thread_number())
+    pub(crate) fn begin(me: u64) -> Self {
+        Self(me)
     }
 
     /// Waits for a load, unless that would close a cycle: an error is the number of other threads
@@ -148,10 +147,10 @@ impl NotedWait {
     }
 }
 
-/// Whether a wait of the calling thread is noted.
+/// Whether a wait of this thread is noted.
 #[cfg(test)]
-pub(crate) fn is_noted() -> bool {
-    waiting_threads().contains_key(&thread_number())
+pub(crate) fn is_noted(thread: u64) -> bool {
+    waiting_threads().contains_key(&thread)
 }
 
 impl Drop for NotedWait {
