@@ -18,7 +18,7 @@ use crate::node::NodePtr;
 use crate::operations::{Condition, Core, LifetimeSource, Visit, WeakHandle, write};
 use crate::shared::Shared;
 use crate::stats::Count;
-use crate::sync::block::{During, leading};
+use crate::sync::block::During;
 use crate::time::{self, NEVER};
 use std::cell::Cell;
 use std::hash::BuildHasher;
@@ -210,7 +210,7 @@ impl<K, V, H: Home<K, V>> Guard<K, V, H> {
             core: self.core(),
             guard: self,
             has_ended: Cell::new(false),
-            _leading: leading(),
+            _leading: During::leading(),
         }
     }
 

@@ -11,7 +11,7 @@ use super::key::{CacheKey, CacheValue};
 use super::state::{Outcome, Want};
 use crate::operations::LifetimeSource;
 use crate::stripe::thread_number;
-use crate::sync::block::{block_on, leading, loading};
+use crate::sync::block::{During, Work, block_on};
 use std::any::{Any, TypeId};
 use std::future::{Future, poll_fn};
 use std::hash::BuildHasher;
@@ -56,7 +56,7 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Claimant<K,
         };
         match claim {
             Claim::Guard(guard, seen) => {
-                let _loading = loading();
+                let _loading = During::begin(true, Work::Loads);
                 let made = make(seen.as_deref());
                 Ok((guard, seen, made))
             }
@@ -78,7 +78,7 @@ pub(crate) fn lead<'g, K: 'g, V: 'g, H: Home<K, V> + 'g, F: Future + ?Sized>(
     };
     poll_fn(move |cx| {
         lead(thread_number());
-        let _leading = leading();
+        let _leading = During::leading();
         let polled = code.as_mut().poll(cx);
         if polled.is_pending() {
             lead(0);

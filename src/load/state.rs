@@ -9,7 +9,7 @@ use crate::compute::Entry;
 use crate::contain::contain;
 use crate::process::Process;
 use crate::stripe::thread_number;
-use crate::sync::block::{is_waking, waking};
+use crate::sync::block::{During, Work, doing};
 use crate::sync::cycle::{Ticket, WaitTarget};
 use crate::sync::{AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering};
 use crate::time::{self, NEVER};
@@ -93,7 +93,7 @@ pub(crate) enum RevokedBy {
 /// Wakes waiters. No lock may be held: a waker is user code. A panic of one does not keep the
 /// others asleep.
 pub(crate) fn wake_all(wakers: impl IntoIterator<Item = Waker>) {
-    let _waking = waking();
+    let _waking = During::begin(doing().leads, Work::Wakes);
     for waker in wakers {
         contain(|| waker.wake());
     }
@@ -245,7 +245,7 @@ impl<K, V> Load<K, V> {
     /// waker polls the task, the answer is false, since the leader continues.
     pub(crate) fn is_led_by_caller(&self) -> bool {
         let (me, leader) = (thread_number(), self.leader.load(Ordering::Relaxed));
-        me != 0 && leader == me && !is_waking()
+        me != 0 && leader == me && doing().work != Work::Wakes
     }
 
     /// Notes which thread runs the leader's code from now on.

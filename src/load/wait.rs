@@ -16,7 +16,8 @@ use super::key::{CacheKey, CacheValue};
 use super::state::{Load, Verdict};
 use crate::contain::{about, contain};
 use crate::operations::Core;
-use crate::sync::block::{Awaited, blocks_by, is_blocking, is_leading, note};
+use crate::sync::IS_MODEL;
+use crate::sync::block::{Awaited, Doing, Work, doing, note};
 use crate::sync::cycle::fault;
 use crate::time;
 use std::sync::Arc;
@@ -40,10 +41,12 @@ pub(crate) fn mark_lease() -> LeaseMark {
 }
 
 /// Whether a load that waits for a thread could wait for the calling thread: it leads a load, and
-/// is in code that blocks.
+/// is in code that blocks. A task that a waker polls is not: the thread goes on soon.
 pub(crate) fn runs_loader() -> bool {
     let leases = || LEASES.try_with(|marks| Arc::strong_count(marks) > 1);
-    is_blocking() && (is_leading() || leases().unwrap_or(false))
+    let Doing { leads, work } = doing();
+    let blocks = matches!(work, Work::Loads | Work::Waits(_));
+    blocks && (leads || leases().unwrap_or(false))
 }
 
 impl<K: CacheKey, V: CacheValue, H: Home<K, V>> Claimant<K, V, H> {
@@ -67,15 +70,16 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V>> Claimant<K, V, H> {
             return Poll::Ready(None);
         }
         let name = core.and_then(|core| core.shared.name.as_ref());
-        if blocks_by(cx.waker()) {
+        if !IS_MODEL && doing().work == Work::Waits(cx.waker().data()) {
             let [least, most] = PATIENCE;
-            note(Box::new(Awaited {
+            let awaited = Box::new(Awaited {
                 load: Arc::<Load<K, V>>::clone(load),
                 hash: load.hash,
                 ticket: *ticket,
                 patience: left.map(|left| left.clamp(least, most)),
                 name: name.cloned(),
-            }));
+            });
+            drop(note(Some(awaited)));
         } else if load.is_led_by_caller() {
             panic!("{}", about(name.map(|name| &**name), &fault(0, load.hash)));
         }

@@ -12,7 +12,7 @@
 //! first.
 
 use super::cycle::{NotedWait, Ticket, WaitTarget, fault};
-use super::{IS_MODEL, OwnParker, Parker, thread_local};
+use super::{OwnParker, Parker, thread_local};
 use crate::contain::about;
 use crate::stripe::cores;
 use std::cell::Cell;
@@ -26,14 +26,14 @@ use std::time::{Duration, Instant};
 
 /// What a thread is doing.
 #[derive(Clone, Copy)]
-struct Doing {
+pub(crate) struct Doing {
     /// Whether it leads a load: it runs the code of one, or ends one.
-    leads: bool,
-    work: Work,
+    pub(crate) leads: bool,
+    pub(crate) work: Work,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Work {
+pub(crate) enum Work {
     /// Nothing of the kinds below.
     Other,
     /// It calls wakers. A task that one of them polls may wait for this thread, which goes on soon.
@@ -42,6 +42,18 @@ enum Work {
     Loads,
     /// A call blocks it until a future is ready, and polls with the waker that has this data.
     Waits(*const ()),
+}
+
+/// The load for which a polled future waits.
+pub(crate) struct Awaited {
+    pub(crate) load: Arc<dyn WaitTarget>,
+    /// That of the load's key.
+    pub(crate) hash: u64,
+    pub(crate) ticket: Ticket,
+    /// How long it is until the load may be overdue; `None` for ever.
+    pub(crate) patience: Option<Duration>,
+    /// The cache's name.
+    pub(crate) name: Option<Arc<str>>,
 }
 
 const NOTHING: Doing = Doing {
@@ -57,110 +69,49 @@ thread_local! {
         const { Cell::new(ManuallyDrop::new(None)) };
 }
 
-/// The load for which a polled future waits.
-pub(crate) struct Awaited {
-    pub(crate) load: Arc<dyn WaitTarget>,
-    /// That of the load's key.
-    pub(crate) hash: u64,
-    pub(crate) ticket: Ticket,
-    /// How long it is until the load may be overdue; `None` for ever.
-    pub(crate) patience: Option<Duration>,
-    /// The cache's name.
-    pub(crate) name: Option<Arc<str>>,
+/// What the calling thread is doing.
+#[inline]
+pub(crate) fn doing() -> Doing {
+    DOING.with(Cell::get)
 }
 
-impl Doing {
-    #[inline]
-    fn now() -> Self {
-        DOING.try_with(Cell::get).unwrap_or(NOTHING)
-    }
-
-    #[inline]
-    fn begin(self) -> During {
-        During(DOING.try_with(|now| now.replace(self)).unwrap_or(NOTHING))
-    }
-}
-
-/// The calling thread does what was noted, as long as this is kept; it keeps what was noted before.
+/// The calling thread does something, as long as this is kept; then again what it did before.
 #[must_use]
 pub(crate) struct During(Doing);
+
+impl During {
+    #[inline]
+    pub(crate) fn begin(leads: bool, work: Work) -> Self {
+        Self(DOING.with(|now| now.replace(Doing { leads, work })))
+    }
+
+    /// The thread leads a load: in a poll, which must not block but may do so all the same, or in
+    /// the user code that ends it.
+    #[inline]
+    pub(crate) fn leading() -> Self {
+        Self::begin(true, doing().work)
+    }
+}
 
 impl Drop for During {
     #[inline]
     fn drop(&mut self) {
-        let ended = DOING.try_with(|now| now.replace(self.0));
-        if let Ok(Doing {
-            work: Work::Waits(_),
-            ..
-        }) = ended
-        {
+        if let Work::Waits(_) = DOING.with(|now| now.replace(self.0)).work {
             // A poll may have noted it, and then have gone on, or panicked.
-            drop(take_awaited());
+            drop(note(None));
         }
     }
 }
 
-/// The calling thread leads a load: in a poll, which must not block but may do so all the same, or
-/// in the user code that ends it.
-#[inline]
-pub(crate) fn leading() -> During {
-    let (leads, work) = (true, Doing::now().work);
-    Doing { leads, work }.begin()
-}
-
-/// The calling thread leads a load, and runs its blocking code.
-// It takes no closure: one that has captured a large value would hold it once more.
-#[inline]
-pub(crate) fn loading() -> During {
-    let (leads, work) = (true, Work::Loads);
-    Doing { leads, work }.begin()
-}
-
-/// The calling thread calls wakers.
-pub(crate) fn waking() -> During {
-    working(Work::Wakes)
-}
-
-fn working(work: Work) -> During {
-    let Doing { leads, .. } = Doing::now();
-    Doing { leads, work }.begin()
-}
-
-/// Whether the calling thread calls wakers.
-pub(crate) fn is_waking() -> bool {
-    Doing::now().work == Work::Wakes
-}
-
-/// Whether the calling thread leads a load.
-pub(crate) fn is_leading() -> bool {
-    Doing::now().leads
-}
-
-/// Whether the calling thread is in code that blocks. A task that a waker polls is not: the thread
-/// goes on soon.
-pub(crate) fn is_blocking() -> bool {
-    !matches!(Doing::now().work, Work::Other | Work::Wakes)
-}
-
-/// Whether a call that polls with this waker blocks the calling thread.
-pub(crate) fn blocks_by(waker: &Waker) -> bool {
-    !IS_MODEL && Doing::now().work == Work::Waits(waker.data())
-}
-
-/// Notes what the polled future waits for, for the call that blocks the thread.
-pub(crate) fn note(awaited: Box<Awaited>) {
-    let former = AWAITED.try_with(|noted| noted.replace(ManuallyDrop::new(Some(awaited))));
-    drop(former.map(ManuallyDrop::into_inner));
-}
-
-fn take_awaited() -> Option<Box<Awaited>> {
-    ManuallyDrop::into_inner(AWAITED.try_with(Cell::take).ok()?)
+/// Notes what the polled future waits for; returns what was noted before.
+pub(crate) fn note(awaited: Option<Box<Awaited>>) -> Option<Box<Awaited>> {
+    ManuallyDrop::into_inner(AWAITED.with(|noted| noted.replace(ManuallyDrop::new(awaited))))
 }
 
 /// Runs the blocking code of a load, with all that comes before and after: a future that is ready
 /// when it is first polled.
 pub(crate) fn run_blocking<F: Future>(code: F) -> F::Output {
-    let _loading = loading();
+    let _loading = During::begin(true, Work::Loads);
     match pin!(code).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(output) => output,
         Poll::Pending => unreachable!("a blocking loader awaits nothing"),
@@ -187,20 +138,21 @@ pub(crate) fn block_until<F: Future>(
     until: Option<Instant>,
 ) -> Result<F::Output, String> {
     // A call inside a poll of another call takes no wake-up from it.
-    let own = match Doing::now().work {
+    let Doing { leads, work } = doing();
+    let own = match work {
         Work::Other => Parker::own(),
         _ => Rc::default(),
     };
     let OwnParker { parker, waker } = &*own;
     let mut cx = Context::from_waker(waker);
     let mut future = pin!(future);
-    let _waiting = working(Work::Waits(waker.data()));
+    let _waiting = During::begin(leads, Work::Waits(waker.data()));
     let mut spins_until = None;
     loop {
         if let Poll::Ready(output) = future.as_mut().poll(&mut cx) {
             return Ok(output);
         }
-        let awaited = take_awaited();
+        let awaited = note(None);
         // Spin before the wait is noted for others: a short turn ends sooner than a thread could
         // fall asleep. A thread that is not among the next would only take the processor from the
         // threads before it.
