@@ -18,6 +18,7 @@ use crate::node::NodePtr;
 use crate::operations::{Condition, Core, LifetimeSource, Visit, WeakHandle, write};
 use crate::shared::Shared;
 use crate::stats::Count;
+use crate::stripe::thread_number;
 use crate::sync::block::During;
 use crate::time::{self, NEVER};
 use std::cell::Cell;
@@ -202,9 +203,11 @@ impl<K, V, H: Home<K, V>> Guard<K, V, H> {
         self.load.is_of_this_process().then(|| self.home.visit())?
     }
 
-    /// Enters the cache, to end the load.
+    /// Enters the cache, to end the load. User code runs from now on: what it calls must not wait
+    /// for this load.
     #[inline]
     pub(crate) fn enter(mut self) -> Ending<K, V, H> {
+        self.load.set_leader(thread_number());
         self.ended = true;
         Ending {
             core: self.core(),

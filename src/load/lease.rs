@@ -7,7 +7,6 @@ use super::wait::{LeaseMark, mark_lease};
 use crate::RandomState;
 use crate::cache::Cache;
 use crate::operations::{Cloned, LifetimeSource, Lookup};
-use crate::stripe::thread_number;
 use crate::sync::block::{block_on, block_until};
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -122,8 +121,6 @@ impl<K, V, S> Lease<K, V, S> {
     /// assert_eq!(cache.get("ada"), None);
     /// ```
     pub fn fail<E: Send + Sync + 'static>(self, error: E) -> Arc<E> {
-        // As in `fill_as`.
-        self.guard.load().set_leader(thread_number());
         let error = Arc::new(error);
         self.guard
             .enter()
@@ -183,8 +180,6 @@ where
     }
 
     fn fill_as(self, value: V, given: LifetimeSource) -> Filled<V> {
-        // User code runs now: what it calls must not wait for this load.
-        self.guard.load().set_leader(thread_number());
         let Filling { own, revoked } = self.guard.enter().fill(Keyless::made(value), given);
         match revoked {
             None => Filled::Stored,
