@@ -13,6 +13,7 @@ use super::wait::block_on;
 use crate::cache::Cache;
 use crate::contain::contain;
 use crate::operations::{Cloned, Core, Lookup};
+use std::collections::VecDeque;
 use std::future::{Future, poll_fn, ready};
 use std::hash::{BuildHasher, Hash};
 use std::mem;
@@ -78,87 +79,109 @@ impl<K: CacheKey, V: CacheValue> Keys<K, V> {
     }
 }
 
+/// The guards of a call, each with the place of its key.
+pub(crate) type CallGuards<'c, K, V, S> = Vec<(usize, CallGuard<'c, K, V, S>)>;
+
+/// Makes the loads of a call run elsewhere, and what the call takes from them.
+pub(crate) type Launch<'l, 'c, K, V, S> = (Want, &'l (dyn Fn(CallGuards<'c, K, V, S>) + Sync));
+
 impl<K: CacheKey, V: CacheValue, S: CacheHasher> Core<K, V, S> {
-    /// Loads the keys without a hit: by one run of `load` those that no other call loads. `end`
-    /// ends the load of each of them by its part of the answer.
+    /// Loads the keys without a hit: those that no other call loads together. Either `launch` makes
+    /// their loads run; or `load` runs here, and `end` ends each of them by its part of the answer.
+    /// `answer` is the answer of a load that ran elsewhere.
     pub(crate) async fn load_all<'c, T, E: Clone, F>(
         &'c self,
         mut keys: Keys<K, V>,
+        launch: Option<Launch<'_, 'c, K, V, S>>,
         mut load: impl FnMut(Vec<K>) -> F,
         end: impl Fn(CallGuard<'c, K, V, S>, Result<Option<T>, E>) -> Option<V>,
+        answer: impl Fn(Claim<K, V, &'c Self>) -> Result<Option<V>, E>,
     ) -> Result<Vec<Option<V>>, E>
     where
         F: Future<Output = Result<Vec<Option<T>>, E>>,
     {
+        // While a call loads its own keys it must not be told to lead another: that load would then
+        // wait for this call's own keys, and their closure might even wait for that load. So it
+        // looks again.
+        let ask = Request {
+            own: launch.map(|(want, _)| want),
+            ..Request::of(Want::LookUpAgain)
+        };
         let missing = mem::take(&mut keys.missing);
-        let (mut guards, mut waits) = (Vec::with_capacity(missing.len()), Vec::new());
+        let mut guards = Vec::with_capacity(missing.len());
+        let (mut waits, mut others) = (VecDeque::new(), Vec::new());
         for (hash, place) in missing {
-            let mut claimant = Claimant::new(self, hash, keys.keys[place].clone(), ASK);
+            let mut claimant = Claimant::new(self, hash, keys.keys[place].clone(), ask);
             match claimant.step(None) {
-                Some(Claim::Guard(guard, _)) => guards.push((place, guard)),
-                Some(claim) => keys.answers[place] = answer(claim),
-                None => waits.push((place, claimant)),
+                Some(Claim::Guard(guard, _)) => {
+                    guards.push((place, guard));
+                    waits.extend(launch.map(|_| (place, claimant)));
+                }
+                Some(claim) => keys.answers[place] = answer(claim)?,
+                None => others.push((place, claimant)),
             }
         }
-        let mut waits = waits.into_iter();
+        // For its own loads first.
+        waits.extend(others);
         loop {
-            if !guards.is_empty() {
-                let answers = &mut keys.answers;
-                let end = |place: usize, guard, value| answers[place] = end(guard, value);
-                match load_together(&keys.keys, guards, &mut load, end).await {
-                    Ok(loaded) => loaded?,
-                    Err((message, _guards)) => panic!("{message}"),
+            match launch {
+                _ if guards.is_empty() => {}
+                Some((_, launch)) => launch(guards),
+                None => {
+                    let answers = &mut keys.answers;
+                    let end = |place: usize, guard, value| answers[place] = end(guard, value);
+                    load_together(guards, &mut load, end).await?;
                 }
             }
-            let Some((place, mut wait)) = waits.next() else {
+            let Some((place, wait)) = waits.front_mut() else {
                 return Ok(keys.in_order());
             };
             guards = Vec::new();
             wait.wait_now();
             match poll_fn(|cx| wait.poll_claim(cx)).await {
-                Claim::Guard(guard, _) => guards.push((place, guard)),
-                claim => keys.answers[place] = answer(claim),
+                Claim::Guard(guard, _) => guards.push((*place, guard)),
+                claim => keys.answers[*place] = answer(claim)?,
+            }
+            // A load that is launched from here is awaited still.
+            if guards.is_empty() || launch.is_none() {
+                waits.pop_front();
             }
         }
     }
 }
 
-/// The answer to a call that does not lead.
-fn answer<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>>(
-    claim: Claim<K, V, H>,
-) -> Option<V> {
-    conclude(Err(claim)).ok().map(|seen| seen.value)
+/// The message about an answer with another number of values than keys.
+pub(crate) fn wrong_number(keys: usize, values: usize) -> Option<String> {
+    (keys != values).then(|| {
+        format!(
+            "the load of several keys was given {keys} keys and returned {values} values; it has \
+             to return one for each key"
+        )
+    })
 }
 
-/// The message about an answer with another number of values than keys, and the guards of the keys,
-/// whose drop ends their loads.
-type WrongNumber<K, V, H> = (String, Vec<(usize, Guard<K, V, H>)>);
-
-/// Runs `load` for those of the keys that have guards, each with the place of its key. `end` ends
-/// each load by its part of the answer. If that panics about one key, the others get their values
-/// all the same: the first panic goes on when all have ended.
+/// Runs `load` for the keys of the guards, each with its place. `end` ends each load by its part of
+/// the answer. If that panics about one key, the others get their values all the same: the first
+/// panic goes on when all have ended.
 pub(crate) async fn load_together<K: Clone, V, H: Home<K, V>, T, E: Clone, F>(
-    keys: &[K],
     guards: Vec<(usize, Guard<K, V, H>)>,
     load: impl FnOnce(Vec<K>) -> F,
     mut end: impl FnMut(usize, Guard<K, V, H>, Result<Option<T>, E>),
-) -> Result<Result<(), E>, WrongNumber<K, V, H>>
+) -> Result<(), E>
 where
     F: Future<Output = Result<Vec<Option<T>>, E>>,
 {
     let mut places: Vec<_> = guards.iter().map(|(place, _)| *place).zip(0..).collect();
     places.sort_unstable();
-    let asked = places.iter().map(|&(place, _)| keys[place].clone());
+    let asked = places
+        .iter()
+        .map(|&(_, at): &(_, usize)| guards[at].1.load().key().clone());
     let asked = asked.collect();
     let code = pin!(async { load(asked).await });
     let loaded = lead(guards.iter().map(|(_, guard)| guard), code).await;
-    let (asked, got) = (places.len(), loaded.as_ref().map_or(places.len(), Vec::len));
-    if asked != got {
-        let message = format!(
-            "the load of several keys was given {asked} keys and returned {got} values; it has to \
-             return one for each key"
-        );
-        return Err((message, guards));
+    let got = loaded.as_ref().map_or(places.len(), Vec::len);
+    if let Some(message) = wrong_number(places.len(), got) {
+        panic!("{message}");
     }
     let mut values: Vec<_> = guards.iter().map(|_| None).collect();
     let loaded = loaded.map(|loaded| {
@@ -178,13 +201,9 @@ where
     }
     match panicked {
         Some(panic) => resume_unwind(panic),
-        None => Ok(loaded),
+        None => loaded,
     }
 }
-
-/// While a call loads its own keys it must not be told to lead another: that load would then wait
-/// for this call's own keys, and their closure might even wait for that load. So it looks again.
-const ASK: Request = Request::of(Want::LookUpAgain);
 
 impl<K, V, S> Cache<K, V, S>
 where
@@ -286,6 +305,7 @@ where
             let ended = conclude(Ok((guard, None, made)));
             ended.ok().map(|seen| seen.value)
         };
-        core.load_all(keys, load, end).await
+        let answer = |claim| Ok(conclude(Err(claim)).ok().map(|seen| seen.value));
+        core.load_all(keys, None, load, end, answer).await
     }
 }

@@ -1,11 +1,11 @@
 //! The methods that read, for threads and for tasks.
 
 use super::LoadingCache;
-use super::call::{Answer, Call, answer, anything};
+use super::call::{Answer, WrongNumber, answer, anything};
 use super::kinds::caught;
 use super::loader::LoadError;
-use crate::load::wait::{block_on, run_blocking};
-use crate::load::{Claim, Claimant, Guard, Keyless, Keys, Over, Request, fallible};
+use crate::load::wait::{block_on, run_blocking, runs_loader};
+use crate::load::{CallGuards, Claim, Claimant, Guard, Keyless, Keys, Over, Request, fallible};
 use crate::operations::{Lookup, Timed};
 use equivalent::Equivalent;
 use std::borrow::ToOwned;
@@ -13,6 +13,7 @@ use std::fmt;
 use std::future::{Future, poll_fn, ready};
 use std::hash::{BuildHasher, Hash};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 impl<K, V, E, S> LoadingCache<K, V, E, S>
@@ -88,18 +89,18 @@ where
     {
         let ask = Request {
             heeds_failures: true,
+            own: self.inner.spawner.as_ref().map(|_| anything::<E>()),
             ..Request::of(fallible::<LoadError<E>>())
         };
         let (core, key) = (self.cache.core(), key.to_owned());
-        let hash = core.hash(&key);
-        let answer = if self.inner.spawner.is_some() {
-            let mut call = Call::new(self, hash, key, ask);
-            poll_fn(|cx| call.poll(cx)).await
-        } else {
-            let mut claimant = Claimant::new(core, hash, key, ask);
+        let mut claimant = Claimant::new(core, core.hash(&key), key, ask);
+        let answer = loop {
             match poll_fn(|cx| claimant.poll_claim(cx)).await {
-                Claim::Guard(guard, _) => run_blocking(guard.run_loader(&*self.inner.loader)),
-                claim => answer(claim),
+                Claim::Guard(guard, _) if ask.own.is_some() => self.launch(guard),
+                Claim::Guard(guard, _) => {
+                    break run_blocking(guard.run_loader(&*self.inner.loader));
+                }
+                claim => break answer(claim),
             }
         };
         Ok(answer?.unwrap_or_else(|| unreachable!("it accepts values and errors only")))
@@ -208,13 +209,35 @@ where
     pub fn refresh(&self, key: K) -> Refreshing<V, E> {
         let ask = Request {
             over: Over::Any,
+            own: Some(anything::<E>()),
             ..Request::of(anything::<E>())
         };
-        let hash = self.cache.core().hash(&key);
-        let mut call = Call::new(self, hash, key, ask);
-        let answer = call.claim(None);
-        debug_assert!(answer.is_none(), "it runs over an entry");
-        let outcome = poll_fn(move |cx| call.poll(cx));
+        // It keeps no cache alive.
+        let (home, inner) = (self.cache.downgrade(), Arc::downgrade(&self.inner));
+        let mut claimant = Claimant::new(home, self.cache.core().hash(&key), key, ask);
+        if let Some(Claim::Guard(guard, _)) = claimant.step(None) {
+            self.inner.launch(guard);
+        }
+        let outcome = poll_fn(move |cx| {
+            loop {
+                match claimant.poll_claim(cx) {
+                    Poll::Ready(Claim::Guard(guard, _)) => match inner.upgrade() {
+                        Some(inner) => inner.launch(guard),
+                        None => return Poll::Ready(Err(LoadError::Panicked)),
+                    },
+                    Poll::Ready(claim) => return Poll::Ready(answer(claim)),
+                    // When the call has left its waker: a load that comes into the queue later
+                    // wakes it.
+                    Poll::Pending if runs_loader() => {
+                        let inner = inner.upgrade();
+                        if !inner.is_some_and(|inner| inner.run_queued(&claimant)) {
+                            return Poll::Pending;
+                        }
+                    }
+                    Poll::Pending => return Poll::Pending,
+                }
+            }
+        });
         Refreshing {
             outcome: Some(Box::pin(outcome)),
         }
@@ -299,12 +322,18 @@ where
         let serve = |key: &K, found| self.serve(key, found);
         let keys = Keys::look_up::<Timed, _, _>(core, keys, serve);
         self.heed_failures(&keys)?;
-        if let Some(spawner) = &self.inner.spawner {
-            return self.load_all_in_task(spawner, keys).await;
-        }
+        let wrong = WrongNumber::default();
+        let launch = self.inner.spawner.as_ref().map(|spawner| {
+            |guards: CallGuards<'_, K, V, S>| self.launch_many(spawner, guards, &wrong)
+        });
+        let launch = launch.as_ref().map(|launch| (anything::<E>(), launch as _));
         let load = |keys: Vec<K>| ready(run_blocking(caught(self.inner.loader.load_many(&keys))));
         let end = |guard: Guard<_, _, _>, reply| Some(guard.enter().by(reply, None).ok()??.value);
-        core.load_all(keys, load, end).await
+        let answer = |claim| match wrong.get() {
+            Some(message) => panic!("{message}"),
+            None => Ok(answer(claim)?.map(|seen| seen.value)),
+        };
+        core.load_all(keys, launch, load, end, answer).await
     }
 }
 
