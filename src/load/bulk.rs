@@ -13,6 +13,7 @@ use super::wait::block_on;
 use crate::cache::Cache;
 use crate::contain::contain;
 use crate::operations::{Cloned, Core, Lookup};
+use std::any::TypeId;
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn, ready};
 use std::hash::{BuildHasher, Hash};
@@ -82,17 +83,14 @@ impl<K: CacheKey, V: CacheValue> Keys<K, V> {
 /// The guards of a call, each with the place of its key.
 pub(crate) type CallGuards<'c, K, V, S> = Vec<(usize, CallGuard<'c, K, V, S>)>;
 
-/// Makes the loads of a call run elsewhere, and what the call takes from them.
-pub(crate) type Launch<'l, 'c, K, V, S> = (Want, &'l (dyn Fn(CallGuards<'c, K, V, S>) + Sync));
-
 impl<K: CacheKey, V: CacheValue, S: CacheHasher> Core<K, V, S> {
     /// Loads the keys without a hit: those that no other call loads together. Either `launch` makes
     /// their loads run; or `load` runs here, and `end` ends each of them by its part of the answer.
     /// `answer` is the answer of a load that ran elsewhere.
-    pub(crate) async fn load_all<'c, T, E: Clone, F>(
+    pub(crate) async fn load_all<'c, T, E: Clone + 'static, F>(
         &'c self,
         mut keys: Keys<K, V>,
-        launch: Option<Launch<'_, 'c, K, V, S>>,
+        launch: Option<impl Fn(CallGuards<'c, K, V, S>)>,
         mut load: impl FnMut(Vec<K>) -> F,
         end: impl Fn(CallGuard<'c, K, V, S>, Result<Option<T>, E>) -> Option<V>,
         answer: impl Fn(Claim<K, V, &'c Self>) -> Result<Option<V>, E>,
@@ -104,7 +102,7 @@ impl<K: CacheKey, V: CacheValue, S: CacheHasher> Core<K, V, S> {
         // wait for this call's own keys, and their closure might even wait for that load. So it
         // looks again.
         let ask = Request {
-            own: launch.map(|(want, _)| want),
+            own: launch.as_ref().map(|_| Want::Any(TypeId::of::<E>())),
             ..Request::of(Want::LookUpAgain)
         };
         let missing = mem::take(&mut keys.missing);
@@ -115,7 +113,7 @@ impl<K: CacheKey, V: CacheValue, S: CacheHasher> Core<K, V, S> {
             match claimant.step(None) {
                 Some(Claim::Guard(guard, _)) => {
                     guards.push((place, guard));
-                    waits.extend(launch.map(|_| (place, claimant)));
+                    waits.extend(launch.as_ref().map(|_| (place, claimant)));
                 }
                 Some(claim) => keys.answers[place] = answer(claim)?,
                 None => others.push((place, claimant)),
@@ -124,13 +122,13 @@ impl<K: CacheKey, V: CacheValue, S: CacheHasher> Core<K, V, S> {
         // For its own loads first.
         waits.extend(others);
         loop {
-            match launch {
+            match &launch {
                 _ if guards.is_empty() => {}
-                Some((_, launch)) => launch(guards),
+                Some(launch) => launch(guards),
                 None => {
                     let answers = &mut keys.answers;
                     let end = |place: usize, guard, value| answers[place] = end(guard, value);
-                    load_together(guards, &mut load, end).await?;
+                    load_together(guards, &mut load, |fault| panic!("{fault}"), end).await?;
                 }
             }
             let Some((place, wait)) = waits.front_mut() else {
@@ -150,22 +148,14 @@ impl<K: CacheKey, V: CacheValue, S: CacheHasher> Core<K, V, S> {
     }
 }
 
-/// The message about an answer with another number of values than keys.
-pub(crate) fn wrong_number(keys: usize, values: usize) -> Option<String> {
-    (keys != values).then(|| {
-        format!(
-            "the load of several keys was given {keys} keys and returned {values} values; it has \
-             to return one for each key"
-        )
-    })
-}
-
-/// Runs `load` for the keys of the guards, each with its place. `end` ends each load by its part of
-/// the answer. If that panics about one key, the others get their values all the same: the first
-/// panic goes on when all have ended.
+/// Runs `load` for the keys of the guards, each with its place. If the answer has another number of
+/// values than there are keys, `faulty` makes an error of the message about that. `end` ends each
+/// load by its part of the answer. If that panics about one key, the others get their values all
+/// the same: the first panic goes on when all have ended.
 pub(crate) async fn load_together<K: Clone, V, H: Home<K, V>, T, E: Clone, F>(
     guards: Vec<(usize, Guard<K, V, H>)>,
     load: impl FnOnce(Vec<K>) -> F,
+    faulty: impl FnOnce(String) -> E,
     mut end: impl FnMut(usize, Guard<K, V, H>, Result<Option<T>, E>),
 ) -> Result<(), E>
 where
@@ -179,10 +169,14 @@ where
     let asked = asked.collect();
     let code = pin!(async { load(asked).await });
     let loaded = lead(guards.iter().map(|(_, guard)| guard), code).await;
-    let got = loaded.as_ref().map_or(places.len(), Vec::len);
-    if let Some(message) = wrong_number(places.len(), got) {
-        panic!("{message}");
-    }
+    let asked = places.len();
+    let loaded = match loaded.as_ref().map_or(asked, Vec::len) {
+        got if got != asked => Err(faulty(format!(
+            "the load of several keys was given {asked} keys and returned {got} values; it has to \
+             return one for each key"
+        ))),
+        _ => loaded,
+    };
     let mut values: Vec<_> = guards.iter().map(|_| None).collect();
     let loaded = loaded.map(|loaded| {
         let loaded = places.into_iter().zip(loaded);
@@ -306,6 +300,6 @@ where
             ended.ok().map(|seen| seen.value)
         };
         let answer = |claim| Ok(conclude(Err(claim)).ok().map(|seen| seen.value));
-        core.load_all(keys, None, load, end, answer).await
+        core.load_all(keys, None::<fn(_)>, load, end, answer).await
     }
 }

@@ -174,7 +174,7 @@ impl<K: Eq + 'static, V: 'static, S> Core<K, V, S> {
         let (key, value) = (hit.node.key(), hit.node.value());
         // The right to reload comes back also if the policy panics.
         let next = contain(|| policy.refresh_after_failure(key, value, failures, left))
-            .unwrap_or_else(|| Some(usual_pause(failures)));
+            .unwrap_or_else(|| usual_pause(failures));
         refresh.end(until, time::deadline_in(shared.clock.now(), next), true);
     }
 }

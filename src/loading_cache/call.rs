@@ -9,11 +9,10 @@ use super::loader::{LoadError, Reply};
 use super::{Inner, LoadingCache, Spawner};
 use crate::contain::contain;
 use crate::load::state::{Load, Outcome, Want};
-use crate::load::wait::run_blocking;
+use crate::load::wait::{run_blocking, runs_loader};
 use crate::load::{
     CacheHasher, CacheKey, CacheValue, CallGuard, CallGuards, Claim, Claimant, Ending, Guard, Home,
     Keyless, Keys, Over, OwnedGuard, Request, error_of, fallible, lead, load_together,
-    wrong_number,
 };
 use crate::operations::{Core, LifetimeSource, WeakHandle};
 use equivalent::Equivalent;
@@ -36,10 +35,9 @@ pub(super) fn answer<K, V, E: Send + Sync + 'static, H: Home<K, V>>(
         Claim::Value(seen) => Ok(Some(seen)),
         Claim::Failed(Outcome::Error(error)) => Err((*error_of::<LoadError<E>>(error)).clone()),
         Claim::Failed(_) => Ok(None),
-        // It waits, so the cache is gone.
-        Claim::Busy => Err(LoadError::Panicked),
+        // It waits, so the cache is gone; or the loader is.
+        Claim::Busy | Claim::Guard(..) => Err(LoadError::Panicked),
         Claim::TimedOut => Err(LoadError::TimedOut),
-        Claim::Guard(..) => unreachable!("a call that leads makes its own answer"),
     }
 }
 
@@ -133,9 +131,9 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher> Inner
     /// for a thread, since the threads that reload may all have to wait for this one. True if it
     /// did.
     pub(super) fn run_queued(&self, call: &Claimant<K, V, WeakHandle<K, V, S>>) -> bool {
-        let guard = call.take_queued(dropped::<K, V, E, S>);
+        let guard = runs_loader().then(|| call.take_queued(dropped::<K, V, E, S>));
         let run = |guard: Guard<_, _, _>| run_blocking(contained(guard.run_loader(&*self.loader)));
-        guard.map(run).is_some()
+        guard.flatten().map(run).is_some()
     }
 }
 
@@ -171,20 +169,15 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
         };
         let guards: Vec<_> = guards.into_iter().map(launched).collect();
         spawn(spawner, async move {
-            let load = |keys: Vec<K>| async move {
-                let values = caught(loader.load_many(&keys)).await?;
-                match wrong_number(keys.len(), values.len()) {
-                    None => Ok(values),
-                    // Before the calls hear that the loads have ended.
-                    Some(message) => {
-                        _ = wrong.set(message);
-                        Err(LoadError::Panicked)
-                    }
-                }
+            let load = |keys: Vec<K>| async move { caught(loader.load_many(&keys)).await };
+            // Before the calls hear that the loads have ended.
+            let faulty = |message| {
+                _ = wrong.set(message);
+                LoadError::Panicked
             };
             if guards.iter().all(|(_, guard)| guard.begin_run()) {
                 let end = |_, guard: Guard<_, _, _>, reply| _ = guard.enter().by(reply, None);
-                _ = load_together(guards, load, end).await;
+                _ = load_together(guards, load, faulty, end).await;
             }
         });
     }

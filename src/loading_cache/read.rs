@@ -1,10 +1,10 @@
 //! The methods that read, for threads and for tasks.
 
 use super::LoadingCache;
-use super::call::{Answer, WrongNumber, answer, anything};
+use super::call::{WrongNumber, answer, anything};
 use super::kinds::caught;
 use super::loader::LoadError;
-use crate::load::wait::{block_on, run_blocking, runs_loader};
+use crate::load::wait::{block_on, run_blocking};
 use crate::load::{CallGuards, Claim, Claimant, Guard, Keyless, Keys, Over, Request, fallible};
 use crate::operations::{Lookup, Timed};
 use equivalent::Equivalent;
@@ -218,28 +218,21 @@ where
         if let Some(Claim::Guard(guard, _)) = claimant.step(None) {
             self.inner.launch(guard);
         }
-        let outcome = poll_fn(move |cx| {
+        let mut poll = move |cx: &mut Context<'_>| {
             loop {
-                match claimant.poll_claim(cx) {
-                    Poll::Ready(Claim::Guard(guard, _)) => match inner.upgrade() {
-                        Some(inner) => inner.launch(guard),
-                        None => return Poll::Ready(Err(LoadError::Panicked)),
-                    },
-                    Poll::Ready(claim) => return Poll::Ready(answer(claim)),
+                match (claimant.poll_claim(cx), inner.upgrade()) {
+                    (Poll::Ready(Claim::Guard(guard, _)), Some(inner)) => inner.launch(guard),
+                    (Poll::Ready(claim), _) => return Poll::Ready(answer(claim)),
                     // When the call has left its waker: a load that comes into the queue later
                     // wakes it.
-                    Poll::Pending if runs_loader() => {
-                        let inner = inner.upgrade();
-                        if !inner.is_some_and(|inner| inner.run_queued(&claimant)) {
-                            return Poll::Pending;
-                        }
-                    }
-                    Poll::Pending => return Poll::Pending,
+                    (Poll::Pending, Some(inner)) if inner.run_queued(&claimant) => {}
+                    (Poll::Pending, _) => return Poll::Pending,
                 }
             }
-        });
+        };
+        let outcome = async move { Ok(poll_fn(|cx| poll(cx)).await?.map(|seen| seen.value)) };
         Refreshing {
-            outcome: Some(Box::pin(outcome)),
+            outcome: Box::pin(outcome),
         }
     }
 
@@ -322,11 +315,10 @@ where
         let serve = |key: &K, found| self.serve(key, found);
         let keys = Keys::look_up::<Timed, _, _>(core, keys, serve);
         self.heed_failures(&keys)?;
-        let wrong = WrongNumber::default();
+        let wrong = &WrongNumber::default();
         let launch = self.inner.spawner.as_ref().map(|spawner| {
-            |guards: CallGuards<'_, K, V, S>| self.launch_many(spawner, guards, &wrong)
+            move |guards: CallGuards<'_, K, V, S>| self.launch_many(spawner, guards, wrong)
         });
-        let launch = launch.as_ref().map(|launch| (anything::<E>(), launch as _));
         let load = |keys: Vec<K>| ready(run_blocking(caught(self.inner.loader.load_many(&keys))));
         let end = |guard: Guard<_, _, _>, reply| Some(guard.enter().by(reply, None).ok()??.value);
         let answer = |claim| match wrong.get() {
@@ -353,11 +345,11 @@ where
 /// ```
 #[must_use = "it says what came of the refresh, which goes on without it"]
 pub struct Refreshing<V, E> {
-    /// Until it is ready.
-    outcome: Option<OutcomeFuture<V, E>>,
+    outcome: OutcomeFuture<V, E>,
 }
 
-type OutcomeFuture<V, E> = Pin<Box<dyn Future<Output = Answer<V, E>> + Send + Sync>>;
+type OutcomeFuture<V, E> =
+    Pin<Box<dyn Future<Output = Result<Option<V>, LoadError<E>>> + Send + Sync>>;
 
 impl<V, E> Refreshing<V, E> {
     /// Waits for the outcome, as a thread. In a task of a runtime with one thread this call can
@@ -395,15 +387,7 @@ impl<V, E> Future for Refreshing<V, E> {
     type Output = Result<Option<V>, LoadError<E>>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        // Taken out while user code runs: after a panic the future stays ended.
-        let Some(mut outcome) = self.outcome.take() else {
-            panic!("the future of a refresh was polled after it was ready, or after it panicked");
-        };
-        let polled = outcome.as_mut().poll(cx);
-        if polled.is_pending() {
-            self.outcome = Some(outcome);
-        }
-        polled.map_ok(|seen| seen.map(|seen| seen.value))
+        self.outcome.as_mut().poll(cx)
     }
 }
 

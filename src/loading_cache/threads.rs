@@ -13,8 +13,9 @@
 //! | a thread that leads a load waits for it | that thread takes it over and runs it |
 //! | a write revokes it, and no call waits | it is not run |
 //!
-//! The load itself says whether it waits for a thread still. The queue forgets those that do not
-//! when a thread gets to them, or when it has doubled.
+//! The load itself says whether it waits for a thread still. The queue forgets a load that does not
+//! when a thread gets to it. When the queue has doubled, it forgets loads that have ended or would
+//! be of no use.
 //!
 //! So a loader that hangs keeps its thread from the reloads behind it, and from the refreshes that
 //! wait for one of them.
@@ -112,10 +113,8 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
         let mut needless = VecDeque::new();
         if state.queue.len() == state.queue.capacity() {
             // It has doubled since the last time.
-            let is_needed =
-                |guard: &OwnedGuard<_, _, _>| guard.load().is_queued() && guard.load().is_wanted();
             let queue = std::mem::take(&mut state.queue).into_iter();
-            (state.queue, needless) = queue.partition(is_needed);
+            (state.queue, needless) = queue.partition(|guard| guard.load().is_wanted());
             let count = state.queue.len();
             state.queue.reserve(count);
         }
@@ -127,8 +126,7 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
         if start {
             self.start();
         }
-        // The others have been taken over, or even queued again, behind this.
-        end((needless.into_iter()).filter(|guard| !guard.load().is_wanted()));
+        end(needless);
     }
 
     fn start(self: &Arc<Self>) {
