@@ -161,15 +161,13 @@ pub(crate) async fn load_together<K: Clone, V, H: Home<K, V>, T, E: Clone, F>(
 where
     F: Future<Output = Result<Vec<Option<T>>, E>>,
 {
-    let mut places: Vec<_> = guards.iter().map(|(place, _)| *place).zip(0..).collect();
-    places.sort_unstable();
-    let asked = places
-        .iter()
-        .map(|&(_, at): &(_, usize)| guards[at].1.load().key().clone());
-    let asked = asked.collect();
-    let code = pin!(async { load(asked).await });
+    let mut order: Vec<usize> = (0..guards.len()).collect();
+    order.sort_unstable_by_key(|&at| guards[at].0);
+    let key = |&at: &usize| guards[at].1.load().key().clone();
+    let keys = order.iter().map(key).collect();
+    let code = pin!(async { load(keys).await });
     let loaded = lead(guards.iter().map(|(_, guard)| guard), code).await;
-    let asked = places.len();
+    let asked = guards.len();
     let loaded = match loaded.as_ref().map_or(asked, Vec::len) {
         got if got != asked => Err(faulty(format!(
             "the load of several keys was given {asked} keys and returned {got} values; it has to \
@@ -179,8 +177,8 @@ where
     };
     let mut values: Vec<_> = guards.iter().map(|_| None).collect();
     let loaded = loaded.map(|loaded| {
-        let loaded = places.into_iter().zip(loaded);
-        loaded.for_each(|((_, at), value)| values[at] = value);
+        let loaded = order.into_iter().zip(loaded);
+        loaded.for_each(|(at, value)| values[at] = value);
     });
     // The gate of the cache is left when all of the loads have ended.
     let _visit = guards.first().and_then(|(_, guard)| guard.core());

@@ -172,12 +172,10 @@ impl<K, V, H: Home<K, V>> Claimant<K, V, H> {
     /// overdue load of another call it goes on once, with the newer load.
     fn gives_up(&mut self, told: Option<&Verdict<V>>) -> bool {
         let began = mem::take(&mut self.began);
-        let (Some((load, _)), Some(_)) = (&self.waits, self.ask.own) else {
+        let waits = self.waits.as_ref().filter(|_| self.ask.own.is_some());
+        let (Some((load, _)), None | Some(Verdict::Retry)) = (waits, told) else {
             return false;
         };
-        if !matches!(told, Some(Verdict::Retry) | None) {
-            return false;
-        }
         let revoked = load.revoked();
         // A newer load takes the place of an overdue one, or has taken it.
         let is_late = revoked.map_or(told.is_none(), |by| by == RevokedBy::NewerLoad);

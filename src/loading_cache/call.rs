@@ -12,7 +12,7 @@ use crate::load::state::{Load, Outcome, Want};
 use crate::load::wait::{run_blocking, runs_loader};
 use crate::load::{
     CacheHasher, CacheKey, CacheValue, CallGuard, CallGuards, Claim, Claimant, Ending, Guard, Home,
-    Keyless, Keys, Over, OwnedGuard, Request, error_of, fallible, lead, load_together,
+    Keyless, Over, OwnedGuard, Request, error_of, fallible, lead, load_together,
 };
 use crate::operations::{Core, LifetimeSource, WeakHandle};
 use equivalent::Equivalent;
@@ -140,16 +140,6 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher> Inner
 impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
     LoadingCache<K, V, E, S>
 {
-    /// An error that is remembered for one of the absent keys: with it, the loader is not called.
-    pub(super) fn heed_failures(&self, keys: &Keys<K, V>) -> Result<(), LoadError<E>> {
-        if self.cache.core().failure_backoff.is_some() {
-            for &(hash, place) in &keys.missing {
-                self.reload_if_stale(hash, keys.keys[place].clone())?;
-            }
-        }
-        Ok(())
-    }
-
     /// Makes a load of this call run in the background.
     pub(super) fn launch(&self, mut guard: CallGuard<'_, K, V, S>) {
         self.inner.launch(guard.moved(self.cache.downgrade()));
@@ -199,7 +189,7 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
 
     /// Begins a reload if the key has a stale entry. The error that is remembered for the key, if
     /// it has none.
-    fn reload_if_stale(&self, hash: u64, key: K) -> Result<(), LoadError<E>> {
+    pub(super) fn reload_if_stale(&self, hash: u64, key: K) -> Result<(), LoadError<E>> {
         let ask = Request {
             over: Over::Stale,
             may_wait: false,

@@ -314,7 +314,12 @@ where
         let core = self.cache.core();
         let serve = |key: &K, found| self.serve(key, found);
         let keys = Keys::look_up::<Timed, _, _>(core, keys, serve);
-        self.heed_failures(&keys)?;
+        if core.failure_backoff.is_some() {
+            // With an error that is remembered for one of the absent keys, the loader is not called.
+            for &(hash, place) in &keys.missing {
+                self.reload_if_stale(hash, keys.keys[place].clone())?;
+            }
+        }
         let wrong = &WrongNumber::default();
         let launch = self.inner.spawner.as_ref().map(|spawner| {
             move |guards: CallGuards<'_, K, V, S>| self.launch_many(spawner, guards, wrong)
