@@ -2,9 +2,9 @@
 //!
 //! A guard is the right and the duty of a load's leader. To end the load it [enters](Guard::enter)
 //! its cache, and then ends by [`fill`](Ending::fill), [`fail`](Ending::fail),
-//! [`keep`](Ending::keep) or [`remove`](Ending::remove). A guard that is dropped hands the key on to
-//! the call that has waited longest. It has two forms: one borrows the cache and belongs to a call;
-//! the other owns a weak handle, keeps no cache alive, and may be sent to another thread (a
+//! [`keep`](Ending::keep) or [`remove`](Ending::remove). A guard that is dropped hands the key on
+//! to the call that has waited longest. It has two forms: one borrows the cache and belongs to a
+//! call; the other owns a weak handle, keeps no cache alive, and may be sent to another thread (a
 //! [`Lease`](crate::Lease), a reload).
 
 use super::key::{CacheKey, CacheValue};
@@ -242,18 +242,22 @@ impl<K, V, H: Home<K, V>> Drop for Ending<K, V, H> {
     #[inline]
     fn drop(&mut self) {
         if !self.has_ended.get() {
-            let (load, core) = self.parts();
             let on_drop = self.guard.on_drop;
-            let outcome = on_drop.map_or(Outcome::Nothing, |on_drop| on_drop(load, core));
+            let outcome = on_drop.map(|on_drop| on_drop(self.load(), self.core()));
+            let outcome = outcome.unwrap_or(Outcome::Nothing);
             self.end_failed(&outcome, self.guard.runs);
         }
     }
 }
 
 impl<K, V, H: Home<K, V>> Ending<K, V, H> {
-    /// The load, and the cache if it is not gone.
-    pub(crate) fn parts(&self) -> (&Arc<Load<K, V>>, Option<&Core<K, V, H::Hasher>>) {
-        (&self.guard.load, self.core.as_deref())
+    pub(crate) fn load(&self) -> &Arc<Load<K, V>> {
+        &self.guard.load
+    }
+
+    /// The cache; `None` if it is gone.
+    pub(crate) fn core(&self) -> Option<&Core<K, V, H::Hasher>> {
+        self.core.as_deref()
     }
 
     /// Ends the load with a failure, which waiters share if they accept it.
@@ -347,7 +351,7 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Ending<K, V
     /// Stores a clone of the value if the load is still current, and gives it to the waiters.
     #[inline]
     pub(crate) fn fill(self, mut own: Box<Keyless<V>>, given: LifetimeSource) -> Filling<V> {
-        let (load, Some(core)) = self.parts() else {
+        let (load, Some(core)) = (self.load(), self.core()) else {
             return self.discard(own);
         };
         let key = load.key().clone();
@@ -436,7 +440,7 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Ending<K, V
     /// or the live value if the load was revoked. Says for which cause an entry left; an error if
     /// the load was revoked.
     pub(crate) fn remove(self, none: Outcome<V>) -> Result<Option<RemovalCause>, Revoked> {
-        let (load, Some(core)) = self.parts() else {
+        let (load, Some(core)) = (self.load(), self.core()) else {
             self.end(&none, false);
             return Err(Revoked);
         };

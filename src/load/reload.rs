@@ -89,7 +89,7 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Ending<K, V
         lifetime: Option<Option<Duration>>,
         refresh: Option<Duration>,
     ) -> FromLoad {
-        let (load, core) = self.parts();
+        let (load, core) = (self.load(), self.core());
         let began = load.began();
         let ended = core.map_or(began, |core| core.shared.clock.now());
         FromLoad {
@@ -104,7 +104,7 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Ending<K, V
     /// them. An entry that has expired meanwhile comes back.
     pub(crate) fn unchanged(self, mut old: Box<Keyless<V>>, from: FromLoad) {
         let given = LifetimeSource::Loaded(from);
-        let (load, Some(core)) = self.parts() else {
+        let (load, Some(core)) = (self.load(), self.core()) else {
             return drop(self.fill(old, given));
         };
         let shared = &core.shared;

@@ -81,8 +81,7 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: CacheHasher>> Ending<K, V
             Ok(None) => self.fail(&Outcome::Absent),
             Err(error) => {
                 // Before the failure is published: a caller that hears of it sees the next moment.
-                let (load, core) = self.parts();
-                _ = core.map(|core| core.back_off(load));
+                _ = self.core().map(|core| core.back_off(self.load()));
                 self.fail(&Outcome::Error(Arc::new(error.clone())));
                 return Err(error);
             }
