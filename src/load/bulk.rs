@@ -7,7 +7,7 @@
 use super::claim::{Claim, Claimant, Request};
 use super::guard::{CallGuard, Guard, Home};
 use super::key::{CacheHasher, CacheKey, CacheValue};
-use super::run::{conclude, lead, of_option};
+use super::run::{Run, conclude, lead, of_option};
 use super::state::{Outcome, Want};
 use super::wait::block_on;
 use crate::cache::Cache;
@@ -289,15 +289,15 @@ where
             let values = load(keys);
             async { values.await.map_err(Arc::new) }
         };
-        let end = |guard, value: Result<_, Arc<E>>| {
-            let made = match value {
-                Ok(value) => of_option(value),
+        let value = |run: Run<_, _, _, _>| conclude(run).ok().map(|seen| seen.value);
+        let end = |guard, loaded: Result<_, Arc<E>>| {
+            let made = match loaded {
+                Ok(loaded) => of_option(loaded),
                 Err(error) => Err(Outcome::Error(error)),
             };
-            let ended = conclude(Ok((guard, None, made)));
-            ended.ok().map(|seen| seen.value)
+            value(Ok((guard, None, made)))
         };
-        let answer = |claim| Ok(conclude(Err(claim)).ok().map(|seen| seen.value));
+        let answer = |claim| Ok(value(Err(claim)));
         core.load_all(keys, None::<fn(_)>, load, end, answer).await
     }
 }

@@ -1,8 +1,8 @@
-//! One load of a loader: how it runs and ends, and how the calls that want its value wait.
+//! One load of a loader: how it runs and ends, and what the calls that want its value get.
 //!
 //! A load runs on the thread of the call that wants it, or in the background: on a thread of the
-//! cache, or in a task of the program's spawner. Calls wait for the outcome of a load in the
-//! background, which goes on when they leave.
+//! cache, or in a task of the program's spawner. A call that has begun a load in the background
+//! waits for its outcome as the others do (`load::claim`). The load goes on when they leave.
 
 use super::kinds::{AnyLoader, caught, contained};
 use super::loader::{LoadError, Reply};
@@ -14,7 +14,8 @@ use crate::load::{
     CacheHasher, CacheKey, CacheValue, CallGuard, CallGuards, Claim, Claimant, Ending, Guard, Home,
     Keyless, Over, OwnedGuard, Request, error_of, fallible, lead, load_together,
 };
-use crate::operations::{Core, LifetimeSource, WeakHandle};
+use crate::operations::{Core, FromLoad, LifetimeSource, WeakHandle};
+use crate::time;
 use equivalent::Equivalent;
 use std::any::TypeId;
 use std::future::Future;
@@ -22,6 +23,7 @@ use std::hash::Hash;
 use std::iter;
 use std::pin::pin;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 /// The answer to a call: `None` if the loader says that there is no value. The value is in a box,
 /// as it may be large, and passes through several futures.
@@ -68,7 +70,14 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: CacheHasher>> Ending<K, V
     ) -> Answer<V, E> {
         match reply {
             Ok(Some(loaded)) => {
-                let mut from = self.loaded(loaded.lifetime, loaded.refresh);
+                let began = self.load().began();
+                let ended = self.core().map_or(began, |core| core.shared.clock.now());
+                let mut from = FromLoad {
+                    lifetime: loaded.lifetime,
+                    refresh: loaded.refresh,
+                    reload: self.load().reload_until().is_some(),
+                    took: Duration::from_nanos(time::elapsed(ended, began)),
+                };
                 if let Some(value) = loaded.value {
                     let filling = self.fill(value, LifetimeSource::Loaded(from));
                     return Ok(Some(filling.into_entry()));

@@ -92,14 +92,12 @@ where
             own: self.inner.spawner.as_ref().map(|_| anything::<E>()),
             ..Request::of(fallible::<LoadError<E>>())
         };
-        let (core, key) = (self.cache.core(), key.to_owned());
+        let (core, loader, key) = (self.cache.core(), &*self.inner.loader, key.to_owned());
         let mut claimant = Claimant::new(core, core.hash(&key), key, ask);
         let answer = loop {
             match poll_fn(|cx| claimant.poll_claim(cx)).await {
                 Claim::Guard(guard, _) if ask.own.is_some() => self.launch(guard),
-                Claim::Guard(guard, _) => {
-                    break run_blocking(guard.run_loader(&*self.inner.loader));
-                }
+                Claim::Guard(guard, _) => break run_blocking(guard.run_loader(loader)),
                 claim => break answer(claim),
             }
         };
@@ -218,7 +216,7 @@ where
         if let Some(Claim::Guard(guard, _)) = claimant.step(None) {
             self.inner.launch(guard);
         }
-        let mut poll = move |cx: &mut Context<'_>| {
+        let outcome = poll_fn(move |cx| {
             loop {
                 match (claimant.poll_claim(cx), inner.upgrade()) {
                     (Poll::Ready(Claim::Guard(guard, _)), Some(inner)) => inner.launch(guard),
@@ -229,10 +227,9 @@ where
                     (Poll::Pending, _) => return Poll::Pending,
                 }
             }
-        };
-        let outcome = async move { Ok(poll_fn(|cx| poll(cx)).await?.map(|seen| seen.value)) };
+        });
         Refreshing {
-            outcome: Box::pin(outcome),
+            outcome: Box::pin(async { Ok(outcome.await?.map(|seen| seen.value)) }),
         }
     }
 
