@@ -1,8 +1,8 @@
 //! A call claims a key: it gets the key's value, or the guard of a load, or it waits for another
 //! call's load until that has a verdict for it.
 //!
-//! A call may have its own load run elsewhere: on a thread of the cache, or in a task. Then it waits
-//! for that as any other call would. Such a call gives up when loads are late.
+//! A call may have its own load run elsewhere: on a thread of the cache, or in a task. Then it
+//! waits for that as any other call would. Such a call gives up when loads are late.
 //!
 //! Threads and tasks take the same steps; [`wait`](super::wait) says how a thread waits.
 

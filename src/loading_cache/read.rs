@@ -312,7 +312,7 @@ where
         let serve = |key: &K, found| self.serve(key, found);
         let keys = Keys::look_up::<Timed, _, _>(core, keys, serve);
         if core.failure_backoff.is_some() {
-            // With an error that is remembered for one of the absent keys, the loader is not called.
+            // If an error is remembered for one of the absent keys, the loader is not called.
             for &(hash, place) in &keys.missing {
                 self.reload_if_stale(hash, keys.keys[place].clone())?;
             }
