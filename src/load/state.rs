@@ -127,6 +127,10 @@ pub(crate) struct Load<K, V> {
     /// Changes from true to false, once, under the shard's lock. Relaxed: a holder of that lock
     /// reads it exactly; for all others it is a hint, and only `false` is final.
     current: AtomicBool,
+    /// Whether a call has ever joined. Changes from false to true, once, before the end of the run.
+    /// Relaxed: what joins holds the shard's lock, and so does the leader that reads it; or it is
+    /// the leader itself.
+    joined: AtomicBool,
     /// Cache time at which the run began, or at which the lead was offered. Relaxed: the leader
     /// and its waiters have synchronized by the lock of the shard, or of the state.
     began: AtomicU64,
@@ -146,8 +150,8 @@ struct State<V> {
     revoked: Option<RevokedBy>,
     /// The calls that wait, in their order: a queue for each kind of call. Kinds are few.
     queues: Vec<(Want, Queue)>,
-    /// The verdicts that have yet to be fetched.
-    told: BTreeMap<Ticket, Verdict<V>>,
+    /// The verdicts that have yet to be fetched. Mostly there never is one.
+    told: Option<BTreeMap<Ticket, Verdict<V>>>,
 }
 
 /// A failure that is remembered.
@@ -191,6 +195,10 @@ impl<V> State<V> {
         (self.queues.iter_mut()).find_map(|(_, queue)| queue.remove(&ticket))
     }
 
+    fn take_told(&mut self, ticket: Ticket) -> Option<Verdict<V>> {
+        self.told.as_mut()?.remove(&ticket)
+    }
+
     /// The longest-waiting waiter.
     fn first(&self) -> Option<Ticket> {
         let firsts = (self.queues.iter()).filter_map(|(_, queue)| queue.first_key_value());
@@ -210,7 +218,7 @@ impl<V> State<V> {
             {
                 let (ticket, waker) = told.remove_entry();
                 wakers.extend(waker);
-                self.told.insert(ticket, verdict);
+                self.told.get_or_insert_default().insert(ticket, verdict);
             }
         }
         wakers
@@ -227,6 +235,7 @@ impl<K, V> Load<K, V> {
             key,
             leader: AtomicU64::new(leader),
             current: AtomicBool::new(true),
+            joined: AtomicBool::new(false),
             began: AtomicU64::new(began),
             reload_until: AtomicU64::new(NEVER),
             process: Process::current(),
@@ -236,7 +245,7 @@ impl<K, V> Load<K, V> {
                 sealed: false,
                 revoked: None,
                 queues: Vec::new(),
-                told: BTreeMap::new(),
+                told: None,
             }),
         }
     }
@@ -385,6 +394,7 @@ impl<K, V> Load<K, V> {
         let mut state = self.state();
         let joins = even_queued || state.phase != Phase::Queued;
         if joins {
+            self.joined.store(true, Ordering::Relaxed);
             // Its first poll leaves a waker: to clone one is user code.
             state.queue_of(want).insert(ticket, None);
         }
@@ -407,7 +417,7 @@ impl<K, V> Load<K, V> {
         let mut fresh = Some(waker.clone());
         loop {
             let mut state = self.state();
-            if let Some(verdict) = state.told.remove(&ticket) {
+            if let Some(verdict) = state.take_told(ticket) {
                 if let Verdict::Leads = verdict {
                     self.set_leader(thread_number());
                 }
@@ -424,7 +434,7 @@ impl<K, V> Load<K, V> {
     pub(crate) fn leave(&self, ticket: Ticket) -> bool {
         let mut state = self.state();
         let waiter = state.take_waiter(ticket);
-        let told = state.told.remove(&ticket);
+        let told = state.take_told(ticket);
         let leads = state.phase == Phase::Offered(ticket);
         if leads {
             state.phase = Phase::Led;
@@ -451,7 +461,7 @@ impl<K, V> Load<K, V> {
         let mut state = self.state();
         let mut all = state.revoked == Some(RevokedBy::NewerLoad);
         if let Phase::Offered(ticket) = state.phase {
-            state.told.insert(ticket, Verdict::Retry);
+            (state.told.get_or_insert_default()).insert(ticket, Verdict::Retry);
             state.phase = Phase::Over;
             all = true;
         }
@@ -480,6 +490,10 @@ impl<K, V> Load<K, V> {
     /// be [ended](Self::end).
     #[inline]
     pub(crate) fn seal(&self) -> bool {
+        if !self.joined.load(Ordering::Relaxed) {
+            self.mark_outdated();
+            return false;
+        }
         let mut state = self.state();
         state.sealed = true;
         if !state.has(|want| want == Want::OwnTurn) {
@@ -511,7 +525,7 @@ impl<K, V> Load<K, V> {
         {
             state.phase = Phase::Offered(next);
             self.set_began(now);
-            state.told.insert(next, Verdict::Leads);
+            (state.told.get_or_insert_default()).insert(next, Verdict::Leads);
             wakers.extend(waker);
         }
         // A write counts also if no waiter wants its value.
