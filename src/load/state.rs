@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::task::Waker;
 
 /// Which outcomes of another call's run a waiter accepts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Want {
     /// A value.
     Value,
@@ -101,6 +101,7 @@ pub(super) fn is_waking() -> bool {
 }
 
 /// Notes whether the thread is calling wakers; returns what was noted before.
+#[inline]
 pub(super) fn set_waking(waking: bool) -> bool {
     let former = WAKING.try_with(|now| now.replace(waking));
     former.unwrap_or(false)
@@ -148,9 +149,10 @@ struct State<V> {
     /// Whether the run has made its write: its end forgets the failure of an earlier run.
     sealed: bool,
     revoked: Option<RevokedBy>,
-    /// The calls that wait, in their order: a queue for each kind of call. Kinds are few.
-    queues: Vec<(Want, Queue)>,
-    /// The verdicts that have yet to be fetched. Mostly there never is one.
+    /// The calls that wait, in their order: a queue for each kind of call. Kinds are few. Mostly no
+    /// call ever waits; neither map is made before it is needed.
+    queues: Option<BTreeMap<Want, Queue>>,
+    /// The verdicts that have yet to be fetched.
     told: Option<BTreeMap<Ticket, Verdict<V>>>,
 }
 
@@ -178,21 +180,20 @@ pub(crate) enum Phase {
 type Queue = BTreeMap<Ticket, Option<Waker>>;
 
 impl<V> State<V> {
-    fn waiter(&mut self, ticket: Ticket) -> Option<&mut Option<Waker>> {
-        (self.queues.iter_mut()).find_map(|(_, queue)| queue.get_mut(&ticket))
+    fn queue_of(&mut self, want: Want) -> &mut Queue {
+        self.queues.get_or_insert_default().entry(want).or_default()
     }
 
-    fn queue_of(&mut self, want: Want) -> &mut Queue {
-        let at = self.queues.iter().position(|(kind, _)| *kind == want);
-        let at = at.unwrap_or_else(|| {
-            self.queues.push((want, Queue::new()));
-            self.queues.len() - 1
-        });
-        &mut self.queues[at].1
+    fn queues(&mut self) -> impl Iterator<Item = &mut Queue> {
+        self.queues.iter_mut().flat_map(BTreeMap::values_mut)
+    }
+
+    fn waiter(&mut self, ticket: Ticket) -> Option<&mut Option<Waker>> {
+        self.queues().find_map(|queue| queue.get_mut(&ticket))
     }
 
     fn take_waiter(&mut self, ticket: Ticket) -> Option<Option<Waker>> {
-        (self.queues.iter_mut()).find_map(|(_, queue)| queue.remove(&ticket))
+        self.queues().find_map(|queue| queue.remove(&ticket))
     }
 
     fn take_told(&mut self, ticket: Ticket) -> Option<Verdict<V>> {
@@ -200,19 +201,19 @@ impl<V> State<V> {
     }
 
     /// The longest-waiting waiter.
-    fn first(&self) -> Option<Ticket> {
-        let firsts = (self.queues.iter()).filter_map(|(_, queue)| queue.first_key_value());
+    fn first(&mut self) -> Option<Ticket> {
+        let firsts = self.queues().filter_map(|queue| queue.first_key_value());
         firsts.map(|(&ticket, _)| ticket).min()
     }
 
     fn has(&self, kind: impl Fn(Want) -> bool) -> bool {
-        (self.queues.iter()).any(|(want, queue)| kind(*want) && !queue.is_empty())
+        (self.queues.iter().flatten()).any(|(want, queue)| kind(*want) && !queue.is_empty())
     }
 
     /// Gives the waiters of some kinds their verdict; returns their wakers.
     fn tell(&mut self, verdict: impl Fn(Want) -> Option<Verdict<V>>) -> Vec<Waker> {
         let mut wakers = Vec::new();
-        for (want, queue) in &mut self.queues {
+        for (want, queue) in self.queues.iter_mut().flatten() {
             while let Some(told) = queue.first_entry()
                 && let Some(verdict) = verdict(*want)
             {
@@ -244,7 +245,7 @@ impl<K, V> Load<K, V> {
                 rest: None,
                 sealed: false,
                 revoked: None,
-                queues: Vec::new(),
+                queues: None,
                 told: None,
             }),
         }
@@ -474,7 +475,7 @@ impl<K, V> Load<K, V> {
     /// Wakes all that wait, so that they look whether the load is overdue. With no lock held.
     pub(crate) fn wake_waiters(&self) {
         let mut state = self.state();
-        let waiters = (state.queues.iter_mut()).flat_map(|(_, queue)| queue.values_mut());
+        let waiters = state.queues().flat_map(BTreeMap::values_mut);
         let wakers: Vec<Waker> = waiters.filter_map(Option::take).collect();
         drop(state);
         wake_all(wakers);
@@ -551,8 +552,8 @@ impl<K: Send + Sync, V: Send + Sync> WaitTarget for Load<K, V> {
     }
 
     fn is_among_next(&self, ticket: Ticket, count: usize) -> bool {
-        let state = self.state();
-        let ahead = (state.queues.iter()).flat_map(|(_, queue)| queue.range(..ticket).take(count));
+        let mut state = self.state();
+        let ahead = (state.queues()).flat_map(|queue| queue.range(..ticket).take(count));
         ahead.take(count).count() < count
     }
 }

@@ -78,12 +78,14 @@ static LOADER: u8 = 0;
 pub(crate) struct BlockingCall(*const (), bool);
 
 impl BlockingCall {
+    #[inline]
     fn begin(waker: *const ()) -> Self {
         Self(BLOCKING_CALL.replace(waker), set_waking(false))
     }
 }
 
 impl Drop for BlockingCall {
+    #[inline]
     fn drop(&mut self) {
         BLOCKING_CALL.set(self.0);
         set_waking(self.1);
