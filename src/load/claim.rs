@@ -132,7 +132,7 @@ impl<K, V, H: Home<K, V>> Claimant<K, V, H> {
     }
 
     /// The guard of the load that the call waits for, if that waits for a thread.
-    pub(crate) fn take_queued(&self, on_drop: OnDrop<K, V, H>) -> Option<Guard<K, V, H>> {
+    pub(crate) fn take_queued(&self, on_drop: OnDrop<K, V, H::Hasher>) -> Option<Guard<K, V, H>> {
         let (load, _) = self.waits.as_ref()?;
         let mut guard = Guard::new(self.home.clone(), Arc::clone(load));
         (guard.ended, guard.on_drop) = (true, Some(on_drop));

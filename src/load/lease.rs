@@ -124,7 +124,9 @@ impl<K, V, S> Lease<K, V, S> {
         // As in `fill_as`.
         self.guard.load().set_leader(thread_number());
         let error = Arc::new(error);
-        self.guard.fail(&Outcome::Error(Arc::<E>::clone(&error)));
+        self.guard
+            .enter()
+            .fail(&Outcome::Error(Arc::<E>::clone(&error)));
         error
     }
 }
@@ -182,7 +184,7 @@ where
     fn fill_as(self, value: V, given: LifetimeSource) -> Filled<V> {
         // User code runs now: what it calls must not wait for this load.
         self.guard.load().set_leader(thread_number());
-        let Filling { own, revoked } = self.guard.fill(Keyless::made(value), given);
+        let Filling { own, revoked } = self.guard.enter().fill(Keyless::made(value), given);
         match revoked {
             None => Filled::Stored,
             Some((_, Some(live))) => Filled::Lost {
@@ -299,11 +301,11 @@ where
             Claim::Value(seen) => Leased::Found(seen.value),
             Claim::Failed(_) => unreachable!("it accepts values only"),
             Claim::Busy => Leased::Busy,
-            Claim::Guard(guard, _) => {
+            Claim::Guard(mut guard, _) => {
                 // No thread runs it for now.
                 guard.load().set_leader(0);
                 Leased::Lease(Lease {
-                    guard: guard.into_owned(self.downgrade()),
+                    guard: guard.moved(self.downgrade()),
                     _mark: mark_lease(),
                 })
             }

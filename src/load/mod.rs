@@ -87,6 +87,6 @@ pub use lease::{Filled, Lease, Leased};
 
 pub(crate) use bulk::{Keys, load_together};
 pub(crate) use claim::{Claim, Claimant, Over, Request};
-pub(crate) use guard::{Guard, Home, Keyless, OwnedGuard};
+pub(crate) use guard::{Ending, Guard, Home, Keyless, OwnedGuard};
 pub(crate) use key::{CacheHasher, CacheKey, CacheValue};
 pub(crate) use run::{error_of, fallible, lead};

@@ -98,13 +98,13 @@ pub(crate) fn conclude<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHa
     run: Run<K, V, H, Made<V>>,
 ) -> Result<Box<Keyless<V>>, Outcome<V>> {
     match run {
-        Ok((guard, _, Ok((own, given)))) => Ok(guard.fill(own, given).into_entry()),
+        Ok((guard, _, Ok((own, given)))) => Ok(guard.enter().fill(own, given).into_entry()),
         Ok((guard, seen, Err(Outcome::Nothing))) => {
-            guard.keep();
+            guard.enter().keep();
             seen.ok_or(Outcome::Nothing)
         }
         Ok((guard, _, Err(failure))) => {
-            guard.fail(&failure);
+            guard.enter().fail(&failure);
             Err(failure)
         }
         Err(Claim::Value(seen)) => Ok(seen),

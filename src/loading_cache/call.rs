@@ -8,13 +8,13 @@ use super::kinds::{AnyLoader, caught, contained};
 use super::loader::{LoadError, Reply};
 use super::{Inner, LoadingCache, Spawner};
 use crate::contain::contain;
-use crate::load::state::{Outcome, RevokedBy, Verdict, Want};
-use crate::load::wait::{Leading, run_blocking, runs_loader};
+use crate::load::state::{Load, Outcome, RevokedBy, Verdict, Want};
+use crate::load::wait::{run_blocking, runs_loader};
 use crate::load::{
-    CacheHasher, CacheKey, CacheValue, Claim, Claimant, Guard, Home, Keyless, Keys, Over,
+    CacheHasher, CacheKey, CacheValue, Claim, Claimant, Ending, Guard, Home, Keyless, Keys, Over,
     OwnedGuard, Request, error_of, fallible, lead, load_together,
 };
-use crate::operations::{LifetimeSource, WeakHandle};
+use crate::operations::{Core, LifetimeSource, WeakHandle};
 use equivalent::Equivalent;
 use std::any::TypeId;
 use std::future::{Future, poll_fn};
@@ -56,27 +56,18 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: CacheHasher>> Guard<K, V,
         let (key, old) = (self.load().key(), self.old());
         let value = old.as_ref().map(|old| &old.value);
         let reply = lead(iter::once(&self), pin!(caught(loader.load(key, value)))).await;
-        self.end_by(reply, old)
+        self.enter().by(reply, old)
     }
+}
 
+impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: CacheHasher>> Ending<K, V, H> {
     /// Ends a load or a reload by what the loader has made. If other user code panics, the guard is
     /// dropped.
-    pub(super) fn end_by<E: Send + Sync + 'static>(
+    pub(super) fn by<E: Send + Sync + 'static>(
         self,
         reply: Result<Reply<V>, LoadError<E>>,
         old: Option<Box<Keyless<V>>>,
     ) -> Answer<V, E> {
-        // Left when the load has ended, also by a panic: see `Guard::fail`.
-        let _visit = self.core();
-        self.end_in_visit(reply, old)
-    }
-
-    fn end_in_visit<E: Send + Sync + 'static>(
-        self,
-        reply: Result<Reply<V>, LoadError<E>>,
-        old: Option<Box<Keyless<V>>>,
-    ) -> Answer<V, E> {
-        let _leading = Leading::begin();
         match reply {
             Ok(Some(loaded)) => {
                 let mut from = self.loaded(loaded.lifetime, loaded.refresh);
@@ -92,7 +83,7 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: CacheHasher>> Guard<K, V,
             Ok(None) => self.fail(&Outcome::Absent),
             Err(error) => {
                 // Before the failure is published: a caller that hears of it sees the next moment.
-                self.back_off();
+                _ = self.core().map(|core| core.back_off(self.load()));
                 self.fail(&Outcome::Error(Arc::new(error.clone())));
                 return Err(error);
             }
@@ -103,9 +94,10 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: CacheHasher>> Guard<K, V,
 
 /// The failure that waiters get after a task was dropped, or after user code has panicked.
 fn dropped<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>(
-    guard: &OwnedGuard<K, V, S>,
+    load: &Load<K, V>,
+    core: Option<&Core<K, V, S>>,
 ) -> Outcome<V> {
-    contain(|| guard.back_off());
+    contain(|| core.map(|core| core.back_off(load)));
     Outcome::Error(Arc::new(LoadError::<E>::Panicked))
 }
 
@@ -155,7 +147,7 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher> Inner
             if guards.iter().all(|(_, guard)| guard.begin_run())
                 && let Err((message, guards)) =
                     load_together(&keys, guards, load, |_, guard, reply| {
-                        _ = guard.end_by(reply, None);
+                        _ = guard.enter().by(reply, None);
                     })
                     .await
             {

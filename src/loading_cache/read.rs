@@ -303,7 +303,7 @@ where
             return self.load_all_in_task(spawner, keys).await;
         }
         let load = |keys: Vec<K>| ready(run_blocking(caught(self.inner.loader.load_many(&keys))));
-        let end = |guard: Guard<_, _, _>, reply| Some(guard.end_by(reply, None).ok()??.value);
+        let end = |guard: Guard<_, _, _>, reply| Some(guard.enter().by(reply, None).ok()??.value);
         core.load_all(keys, load, end).await
     }
 }
