@@ -9,11 +9,11 @@ use crate::compute::Entry;
 use crate::contain::contain;
 use crate::process::Process;
 use crate::stripe::thread_number;
+use crate::sync::block::{is_waking, waking};
 use crate::sync::cycle::{Ticket, WaitTarget};
-use crate::sync::{AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering, thread_local};
+use crate::sync::{AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering};
 use crate::time::{self, NEVER};
 use std::any::{Any, TypeId};
-use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::task::Waker;
@@ -90,31 +90,13 @@ pub(crate) enum RevokedBy {
     NewerLoad,
 }
 
-thread_local! {
-    /// Whether the thread is calling wakers.
-    static WAKING: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Whether the thread is calling wakers.
-pub(super) fn is_waking() -> bool {
-    WAKING.try_with(Cell::get).unwrap_or(false)
-}
-
-/// Notes whether the thread is calling wakers; returns what was noted before.
-#[inline]
-pub(super) fn set_waking(waking: bool) -> bool {
-    let former = WAKING.try_with(|now| now.replace(waking));
-    former.unwrap_or(false)
-}
-
 /// Wakes waiters. No lock may be held: a waker is user code. A panic of one does not keep the
 /// others asleep.
 pub(crate) fn wake_all(wakers: impl IntoIterator<Item = Waker>) {
-    let former = set_waking(true);
+    let _waking = waking();
     for waker in wakers {
         contain(|| waker.wake());
     }
-    set_waking(former);
 }
 
 /// One load of a key, with the calls that wait for it.
