@@ -240,9 +240,9 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Claimant<K,
         }
     }
 
-    /// Claims the key.
+    /// The claim of a call that waits for no load; `None` if it has to wait now.
     #[inline(never)]
-    fn begin(&mut self) -> Option<Claim<K, V, H>> {
+    pub(super) fn begin(&mut self) -> Option<Claim<K, V, H>> {
         let Some(core) = self.home.visit() else {
             return Some(Claim::Busy);
         };

@@ -9,7 +9,6 @@
 
 use super::key::{CacheKey, CacheValue};
 use super::state::{Load, Outcome, Rest, RevokedBy, wake_all};
-use super::wait::Leading;
 use crate::compute::Entry;
 use crate::contain::contain;
 use crate::listener::RemovalCause;
@@ -19,6 +18,7 @@ use crate::node::NodePtr;
 use crate::operations::{Condition, Core, LifetimeSource, Visit, WeakHandle, write};
 use crate::shared::Shared;
 use crate::stats::Count;
+use crate::sync::block::{During, leading};
 use crate::time::{self, NEVER};
 use std::cell::Cell;
 use std::hash::BuildHasher;
@@ -81,7 +81,7 @@ pub(crate) struct Ending<K, V, H: Home<K, V>> {
     guard: Guard<K, V, H>,
     has_ended: Cell<bool>,
     /// User code runs until the load has ended. It may wait for a queued reload.
-    _leading: Leading,
+    _leading: During,
     /// `None` if the cache is gone, or in a child made by `fork`.
     core: Option<H::At>,
 }
@@ -210,7 +210,7 @@ impl<K, V, H: Home<K, V>> Guard<K, V, H> {
             core: self.core(),
             guard: self,
             has_ended: Cell::new(false),
-            _leading: Leading::begin(),
+            _leading: leading(),
         }
     }
 

@@ -3,11 +3,12 @@
 use super::claim::{Claim, Claimant, Request};
 use super::guard::{Filling, Keyless, OwnedGuard};
 use super::state::{Outcome, Want};
-use super::wait::{LeaseMark, block_on, block_until, mark_lease};
+use super::wait::{LeaseMark, mark_lease};
 use crate::RandomState;
 use crate::cache::Cache;
 use crate::operations::{Cloned, LifetimeSource, Lookup};
 use crate::stripe::thread_number;
+use crate::sync::block::{block_on, block_until};
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::hash::{BuildHasher, Hash};

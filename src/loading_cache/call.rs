@@ -9,12 +9,13 @@ use super::loader::{LoadError, Reply};
 use super::{Inner, LoadingCache, Spawner};
 use crate::contain::contain;
 use crate::load::state::{Load, Outcome, Want};
-use crate::load::wait::{run_blocking, runs_loader};
+use crate::load::wait::runs_loader;
 use crate::load::{
     CacheHasher, CacheKey, CacheValue, CallGuard, CallGuards, Claim, Claimant, Ending, Guard, Home,
     Keyless, Over, OwnedGuard, Request, error_of, fallible, lead, load_together,
 };
 use crate::operations::{Core, FromLoad, LifetimeSource, WeakHandle};
+use crate::sync::block::run_blocking;
 use crate::time;
 use equivalent::Equivalent;
 use std::any::TypeId;

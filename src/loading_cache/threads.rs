@@ -26,9 +26,9 @@
 //! another thread.
 
 use super::kinds::{AnyLoader, contained};
-use crate::load::wait::run_blocking;
 use crate::load::{CacheHasher, CacheKey, CacheValue, Guard, OwnedGuard};
 use crate::process::Process;
+use crate::sync::block::run_blocking;
 use std::collections::VecDeque;
 // The standard library's locks: models run no threads of the crate.
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
