@@ -219,7 +219,7 @@ impl<K, V, H: Home<K, V>> Guard<K, V, H> {
 
     /// The same right, with another way to the cache.
     #[cold]
-    pub(super) fn moved<G: Home<K, V, Hasher = H::Hasher>>(&mut self, home: G) -> Guard<K, V, G> {
+    pub(crate) fn moved<G: Home<K, V, Hasher = H::Hasher>>(&mut self, home: G) -> Guard<K, V, G> {
         let load = Arc::clone(&self.load);
         Guard {
             home,

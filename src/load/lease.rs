@@ -295,7 +295,7 @@ where
         let mut claimant = Claimant::new(core, hash, key, ask);
         match poll_fn(|cx| claimant.poll_claim(cx)).await {
             Claim::Value(seen) => Leased::Found(seen.value),
-            Claim::Failed(_) => unreachable!("it accepts values only"),
+            Claim::Failed(_) | Claim::TimedOut => unreachable!("it accepts values only"),
             Claim::Busy => Leased::Busy,
             Claim::Guard(mut guard, _) => {
                 // No thread runs it for now.

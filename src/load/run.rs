@@ -50,7 +50,7 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Claimant<K,
         &mut self,
         make: impl FnOnce(Option<&Keyless<V>>) -> O,
     ) -> Run<K, V, H, O> {
-        let claim = match self.step(None) {
+        let claim = match self.begin() {
             Some(claim) => claim,
             None => block_on(poll_fn(|cx| self.poll_claim(cx))),
         };
