@@ -140,11 +140,3 @@ impl<K, V> Shared<K, V> {
         self.domain.is_pinned()
     }
 }
-
-/// A message with the name of its cache in front, if the cache has one.
-pub(crate) fn about(name: Option<&str>, message: &str) -> String {
-    match name {
-        Some(name) => format!("cache {name:?}: {message}"),
-        None => message.to_string(),
-    }
-}

@@ -2,6 +2,7 @@
 
 use super::{Cache, CacheBuilder};
 use crate::buffer::ReadBuffer;
+use crate::contain::about;
 use crate::hash;
 use crate::maintenance::Maintenance;
 use crate::map::Map;
@@ -9,7 +10,7 @@ use crate::node::Columns;
 use crate::operations::{Core, Lifetimes};
 use crate::reclaim::Domain;
 use crate::scheduler::{Scheduler, TaskRef};
-use crate::shared::{Shared, about};
+use crate::shared::Shared;
 use crate::stats::Counters;
 use crate::stripe;
 use crate::sync::{AtomicU8, AtomicU64, AtomicUsize};

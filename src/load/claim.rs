@@ -1,6 +1,9 @@
 //! A call claims a key: it gets the key's value, or the guard of a load, or it waits for another
 //! call's load until that has a verdict for it.
 //!
+//! A call may have its own load run elsewhere: on a thread of the cache, or in a task. Then it
+//! waits for that as any other call would. Such a call gives up when loads are late.
+//!
 //! Threads and tasks take the same steps; [`wait`](super::wait) says how a thread waits.
 
 use super::guard::{Guard, Home, Keyless, OnDrop};
@@ -33,6 +36,8 @@ pub(crate) enum Claim<K, V, H: Home<K, V>> {
     Failed(Outcome<V>),
     /// The call would have to wait, and may not; or the cache is gone.
     Busy,
+    /// The call has waited for late loads long enough; see [`Request::own`].
+    TimedOut,
 }
 
 /// Over which entries of the key a call's code runs.
@@ -55,6 +60,10 @@ pub(crate) struct Request {
     pub(crate) may_wait: bool,
     /// Whether the call takes the error that is remembered, rather than leads.
     pub(crate) heeds_failures: bool,
+    /// What the call takes from its own load, for one that does not run that itself: it then waits
+    /// as any other call would, from before the load runs. If that load is late, the call has timed
+    /// out, and so it has with the second late load.
+    pub(crate) own: Option<Want>,
 }
 
 impl Request {
@@ -70,6 +79,7 @@ impl Request {
             },
             may_wait: true,
             heeds_failures: false,
+            own: None,
         }
     }
 
@@ -91,6 +101,10 @@ pub(crate) struct Claimant<K, V, H: Home<K, V>> {
     ticket: Option<Ticket>,
     /// The load that the call has joined, with its ticket.
     pub(super) waits: Option<(Arc<Load<K, V>>, Ticket)>,
+    /// Whether that is the call's own load.
+    began: bool,
+    /// Whether the call has waited for a load that was late.
+    was_late: bool,
 }
 
 impl<K, V, H: Home<K, V>> Drop for Claimant<K, V, H> {
@@ -110,12 +124,9 @@ impl<K, V, H: Home<K, V>> Claimant<K, V, H> {
             ask,
             ticket: None,
             waits: None,
+            began: false,
+            was_late: false,
         }
-    }
-
-    /// The load that the call waits for, or was told to lead.
-    pub(crate) fn awaited(&self) -> Option<&Arc<Load<K, V>>> {
-        self.waits.as_ref().map(|(load, _)| load)
     }
 
     /// The call waits for this from now on, and no longer for what it has waited for. If it was
@@ -132,7 +143,7 @@ impl<K, V, H: Home<K, V>> Claimant<K, V, H> {
     }
 
     /// The guard of the load that the call waits for, if that waits for a thread.
-    pub(crate) fn take_queued(&self, on_drop: OnDrop<K, V, H>) -> Option<Guard<K, V, H>> {
+    pub(crate) fn take_queued(&self, on_drop: OnDrop<K, V, H::Hasher>) -> Option<Guard<K, V, H>> {
         let (load, _) = self.waits.as_ref()?;
         let mut guard = Guard::new(self.home.clone(), Arc::clone(load));
         (guard.ended, guard.on_drop) = (true, Some(on_drop));
@@ -149,14 +160,37 @@ impl<K, V, H: Home<K, V>> Claimant<K, V, H> {
 
     /// The call waits for its own load from now on, as another call would that wants this. The load
     /// has yet to run.
-    pub(crate) fn wait_for_own(&mut self, guard: &Guard<K, V, H>, want: Want) {
+    fn wait_for_own(&mut self, guard: &Guard<K, V, H>, want: Want) {
         let ticket = *self.ticket.get_or_insert_with(Ticket::draw);
         // It does not stand in a queue yet.
         _ = guard.load().join(ticket, want, true);
         self.wait_for(Some((Arc::clone(guard.load()), ticket)));
+        self.began = true;
         if let Some(core) = guard.core() {
             core.watch_load(guard.load());
         }
+    }
+
+    /// Whether a call that does not run its own load gives up, now that a wait has ended. From an
+    /// overdue load of another call it goes on once, with the newer load.
+    fn gives_up(&mut self, told: Option<&Verdict<V>>) -> bool {
+        let began = mem::take(&mut self.began);
+        let waits = self.waits.as_ref().filter(|_| self.ask.own.is_some());
+        let (Some((load, _)), None | Some(Verdict::Retry)) = (waits, told) else {
+            return false;
+        };
+        let revoked = load.revoked();
+        // A newer load takes the place of an overdue one, or has taken it.
+        let is_late = revoked.map_or(told.is_none(), |by| by == RevokedBy::NewerLoad);
+        // A refresh has timed out also if it did not begin the load.
+        let mine = revoked.is_none() && (began || self.ask.over == Over::Any);
+        let gives_up = is_late && (mine || self.was_late);
+        self.was_late |= is_late;
+        // A refresh takes what a write has stored meanwhile.
+        if revoked.is_some() && !is_late {
+            self.ask.over = Over::Absent;
+        }
+        gives_up
     }
 }
 
@@ -187,6 +221,9 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Claimant<K,
             }
         };
         self.wait_for(None);
+        if let (Claim::Guard(guard, _), Some(want)) = (&claim, self.ask.own) {
+            self.wait_for_own(guard, want);
+        }
         Some(claim)
     }
 
@@ -194,15 +231,18 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Claimant<K,
     pub(crate) fn poll_claim(&mut self, cx: &Context<'_>) -> Poll<Claim<K, V, H>> {
         loop {
             let told = ready!(self.poll_verdict(cx));
+            if self.gives_up(told.as_ref()) {
+                return Poll::Ready(Claim::TimedOut);
+            }
             if let Some(claim) = self.step(told) {
                 return Poll::Ready(claim);
             }
         }
     }
 
-    /// Claims the key.
+    /// The claim of a call that waits for no load; `None` if it has to wait now.
     #[inline(never)]
-    fn begin(&mut self) -> Option<Claim<K, V, H>> {
+    pub(super) fn begin(&mut self) -> Option<Claim<K, V, H>> {
         let Some(core) = self.home.visit() else {
             return Some(Claim::Busy);
         };

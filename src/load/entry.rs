@@ -135,7 +135,7 @@ fn apply<K: CacheKey, V: CacheValue, S: BuildHasher, X>(
     // Hands the key on, if the closure failed.
     Ok(match made? {
         Ok((own, given)) => {
-            let Filling { own, revoked } = guard.fill(own, given);
+            let Filling { own, revoked } = guard.enter().fill(own, given);
             let replaced = match revoked {
                 None => own.replaced,
                 Some((RevokedBy::Overwrite, _)) => seen.is_some(),
@@ -148,7 +148,7 @@ fn apply<K: CacheKey, V: CacheValue, S: BuildHasher, X>(
                 CompResult::Inserted(entry)
             }
         }
-        Err(Outcome::Absent) => match (guard.remove(Outcome::Nothing), seen) {
+        Err(Outcome::Absent) => match (guard.enter().remove(Outcome::Nothing), seen) {
             (Ok(Some(RemovalCause::Explicit)), Some(seen)) => CompResult::Removed(Entry {
                 stored: false,
                 ..seen.with_key(key)
@@ -157,7 +157,7 @@ fn apply<K: CacheKey, V: CacheValue, S: BuildHasher, X>(
             (Err(_), _) => CompResult::Overtaken(None),
         },
         Err(_) => {
-            guard.keep();
+            guard.enter().keep();
             unchanged(key, seen)
         }
     })
@@ -178,7 +178,11 @@ fn upsert<K: CacheKey, V: CacheValue, S: BuildHasher>(
     let Ok((guard, _, own)) = run else {
         unreachable!("it waits for its turn");
     };
-    guard.fill(own, LifetimeSource::Update).own.with_key(key)
+    guard
+        .enter()
+        .fill(own, LifetimeSource::Update)
+        .own
+        .with_key(key)
 }
 
 impl<'a, K, V, S, Y> EntrySelector<'a, K, V, S, Y>

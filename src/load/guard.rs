@@ -1,14 +1,14 @@
 //! The right to load a key: a guard, which ends the load by what becomes of it.
 //!
-//! A guard is the right and the duty of a load's leader. It ends by [`fill`](Guard::fill),
-//! [`fail`](Guard::fail), [`keep`](Guard::keep) or [`remove`](Guard::remove); a guard that is
-//! dropped hands the key on to the call that has waited longest. It has two forms: one borrows the
-//! cache and belongs to a call; the other owns a weak handle, keeps no cache alive, and may be sent
-//! to another thread (a [`Lease`](crate::Lease), a reload).
+//! A guard is the right and the duty of a load's leader. To end the load it [enters](Guard::enter)
+//! its cache, and then ends by [`fill`](Ending::fill), [`fail`](Ending::fail),
+//! [`keep`](Ending::keep) or [`remove`](Ending::remove). A guard that is dropped hands the key on
+//! to the call that has waited longest. It has two forms: one borrows the cache and belongs to a
+//! call; the other owns a weak handle, keeps no cache alive, and may be sent to another thread (a
+//! [`Lease`](crate::Lease), a reload).
 
 use super::key::{CacheKey, CacheValue};
 use super::state::{Load, Outcome, Rest, RevokedBy, wake_all};
-use super::wait::Leading;
 use crate::compute::Entry;
 use crate::contain::contain;
 use crate::listener::RemovalCause;
@@ -18,8 +18,12 @@ use crate::node::NodePtr;
 use crate::operations::{Condition, Core, LifetimeSource, Visit, WeakHandle, write};
 use crate::shared::Shared;
 use crate::stats::Count;
+use crate::stripe::thread_number;
+use crate::sync::block::During;
 use crate::time::{self, NEVER};
+use std::cell::Cell;
 use std::hash::BuildHasher;
+use std::mem;
 use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
@@ -61,15 +65,30 @@ pub(crate) struct Guard<K, V, H: Home<K, V>> {
     load: Arc<Load<K, V>>,
     /// Whether the run was counted as begun, and has yet to be counted as ended.
     pub(super) runs: bool,
+    /// Whether its drop ends nothing.
     pub(super) ended: bool,
     /// Whether the key was absent when the run began.
     pub(super) absent: bool,
     /// What waiters get if this is dropped; without it, the next of them leads.
-    pub(super) on_drop: Option<OnDrop<K, V, H>>,
+    pub(super) on_drop: Option<OnDrop<K, V, H::Hasher>>,
 }
 
-/// Says what waiters get of a guard that was dropped.
-pub(crate) type OnDrop<K, V, H> = fn(&Guard<K, V, H>) -> Outcome<V>;
+/// A guard that ends its load. If it owns no handle it is inside the cache's gate, and leaves that
+/// when the load has ended, also by a panic: user code may have dropped the last handle, and then
+/// the thread waits as it leaves.
+#[must_use]
+pub(crate) struct Ending<K, V, H: Home<K, V>> {
+    // The cache is dropped last.
+    guard: Guard<K, V, H>,
+    has_ended: Cell<bool>,
+    /// User code runs until the load has ended. It may wait for a queued reload.
+    _leading: During,
+    /// `None` if the cache is gone, or in a child made by `fork`.
+    core: Option<H::At>,
+}
+
+/// Says what waiters get of a guard that was dropped, with its cache if that is not gone.
+pub(crate) type OnDrop<K, V, S> = fn(&Load<K, V>, Option<&Core<K, V, S>>) -> Outcome<V>;
 
 /// The guard of a call.
 pub(crate) type CallGuard<'a, K, V, S> = Guard<K, V, &'a Core<K, V, S>>;
@@ -184,13 +203,76 @@ impl<K, V, H: Home<K, V>> Guard<K, V, H> {
         self.load.is_of_this_process().then(|| self.home.visit())?
     }
 
+    /// Enters the cache, to end the load. User code runs from now on: what it calls must not wait
+    /// for this load.
+    #[inline]
+    pub(crate) fn enter(mut self) -> Ending<K, V, H> {
+        self.load.set_leader(thread_number());
+        self.ended = true;
+        Ending {
+            core: self.core(),
+            guard: self,
+            has_ended: Cell::new(false),
+            _leading: During::leading(),
+        }
+    }
+
+    /// The same right, with another way to the cache.
+    #[cold]
+    pub(crate) fn moved<G: Home<K, V, Hasher = H::Hasher>>(&mut self, home: G) -> Guard<K, V, G> {
+        let load = Arc::clone(&self.load);
+        Guard {
+            home,
+            load,
+            runs: self.runs,
+            ended: mem::replace(&mut self.ended, true),
+            absent: self.absent,
+            on_drop: self.on_drop,
+        }
+    }
+}
+
+impl<K, V, H: Home<K, V>> Drop for Guard<K, V, H> {
+    #[inline]
+    fn drop(&mut self) {
+        if !self.ended && self.load.is_of_this_process() {
+            drop(self.moved(self.home.clone()).enter());
+        }
+    }
+}
+
+impl<K, V, H: Home<K, V>> Drop for Ending<K, V, H> {
+    #[inline]
+    fn drop(&mut self) {
+        if !self.has_ended.get() {
+            let on_drop = self.guard.on_drop;
+            let outcome = on_drop.map(|on_drop| on_drop(self.load(), self.core()));
+            let outcome = outcome.unwrap_or(Outcome::Nothing);
+            self.end_failed(&outcome, self.guard.runs);
+        }
+    }
+}
+
+impl<K, V, H: Home<K, V>> Ending<K, V, H> {
+    pub(crate) fn load(&self) -> &Arc<Load<K, V>> {
+        &self.guard.load
+    }
+
+    /// The cache; `None` if it is gone.
+    pub(crate) fn core(&self) -> Option<&Core<K, V, H::Hasher>> {
+        self.core.as_deref()
+    }
+
     /// Ends the load with a failure, which waiters share if they accept it.
-    pub(crate) fn fail(mut self, failure: &Outcome<V>) {
-        // Left when the load has ended: if the policy drops the last handle, this thread waits
-        // then.
-        let _visit = self.core();
+    pub(crate) fn fail(self, failure: &Outcome<V>) {
+        self.end_failed(failure, true);
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn end_failed(&self, failure: &Outcome<V>, failed: bool) {
         let former = self.remember(failure);
-        self.end(failure, true);
+        self.end(failure, failed);
         contain(|| drop(former));
     }
 
@@ -199,18 +281,18 @@ impl<K, V, H: Home<K, V>> Guard<K, V, H> {
     #[inline]
     fn remember(&self, failure: &Outcome<V>) -> Option<Box<Rest<V>>> {
         if let Outcome::Error(error) = failure
-            && let Some(core) = self.core()
+            && let Some(core) = &self.core
             && let Some(policy) = &core.failure_backoff
-            && self.load.reload_until().is_none()
+            && self.guard.load.reload_until().is_none()
         {
-            let failures = self.load.failures().saturating_add(1);
+            let failures = self.guard.load.failures().saturating_add(1);
             // If user code panics, nothing is remembered.
             let until = contain(|| {
                 let pause = policy(&**error, failures)?;
                 Some(time::deadline_after(core.shared.clock.now(), pause))
             });
             let outcome = failure.clone();
-            return self.load.set_rest(until.flatten().map(|until| Rest {
+            return self.guard.load.set_rest(until.flatten().map(|until| Rest {
                 outcome,
                 failures,
                 until,
@@ -220,23 +302,23 @@ impl<K, V, H: Home<K, V>> Guard<K, V, H> {
     }
 
     /// Ends the load without a value, which is no failure: a compute leaves things as they are.
-    pub(crate) fn keep(mut self) {
+    pub(crate) fn keep(self) {
         self.end(&Outcome::Nothing, false);
     }
 
     /// Ends the run: publishes its outcome, and wakes the waiters.
-    pub(super) fn end(&mut self, outcome: &Outcome<V>, failed: bool) {
-        let Some(core) = self.core() else {
-            self.ended = true;
-            if self.load.is_of_this_process() {
-                let (wakers, failure) = self.load.end(outcome, 0);
+    pub(super) fn end(&self, outcome: &Outcome<V>, failed: bool) {
+        let Some(core) = &self.core else {
+            self.has_ended.set(true);
+            if self.guard.load.is_of_this_process() {
+                let (wakers, failure) = self.guard.load.end(outcome, 0);
                 wake_all(wakers);
                 contain(|| drop(failure));
             }
             return;
         };
-        self.note_end(&core, failed);
-        let load = &self.load;
+        self.note_end(core, failed);
+        let load = &self.guard.load;
         // If the ticker panics, waiters must be woken all the same.
         let now = contain(|| core.load_clock()).unwrap_or(0);
         let mut shard = core.shared.map.lock(load.hash);
@@ -251,14 +333,14 @@ impl<K, V, H: Home<K, V>> Guard<K, V, H> {
 
     /// The run has ended: it is counted, if runs are.
     #[inline]
-    fn note_end(&mut self, core: &Core<K, V, H::Hasher>, failed: bool) {
-        self.ended = true;
-        let Some(counters) = core.shared.counters.as_ref().filter(|_| self.runs) else {
+    fn note_end(&self, core: &Core<K, V, H::Hasher>, failed: bool) {
+        self.has_ended.set(true);
+        let Some(counters) = core.shared.counters.as_ref().filter(|_| self.guard.runs) else {
             return;
         };
         // If the ticker panics, waiters must be woken all the same.
         contain(|| {
-            let began = self.load.began();
+            let began = self.guard.load.began();
             let took = time::elapsed(core.shared.clock.now(), began);
             counters.add(Count::LoadNanos, took);
         });
@@ -266,72 +348,26 @@ impl<K, V, H: Home<K, V>> Guard<K, V, H> {
             counters.add(Count::FailedLoads, 1);
         }
     }
-
-    #[cold]
-    #[inline(never)]
-    fn end_dropped(&mut self) {
-        // As in `fail`.
-        let _visit = self.core();
-        let outcome = match self.on_drop {
-            Some(on_drop) => on_drop(self),
-            None => Outcome::Nothing,
-        };
-        let former = self.remember(&outcome);
-        self.end(&outcome, self.runs);
-        contain(|| drop(former));
-    }
 }
 
-impl<K, V, H: Home<K, V>> Drop for Guard<K, V, H> {
-    #[inline]
-    fn drop(&mut self) {
-        if !self.ended && self.load.is_of_this_process() {
-            self.end_dropped();
-        }
-    }
-}
-
-impl<K, V, S> CallGuard<'_, K, V, S> {
-    /// The same right as a value.
-    pub(super) fn into_owned(mut self, home: WeakHandle<K, V, S>) -> OwnedGuard<K, V, S> {
-        let mut owned = Guard::new(home, Arc::clone(&self.load));
-        (owned.runs, owned.absent) = (self.runs, self.absent);
-        self.ended = true;
-        owned
-    }
-}
-
-impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Guard<K, V, H> {
+impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Ending<K, V, H> {
     /// Stores a clone of the value if the load is still current, and gives it to the waiters.
-    pub(crate) fn fill(self, own: Box<Keyless<V>>, given: LifetimeSource) -> Filling<V> {
-        // Left when the load has ended, also by a panic: see `fail`.
-        let core = self.core();
-        match core.as_deref() {
-            Some(core) => self.fill_in(core, own, given),
-            None => self.discard(None, own),
-        }
-    }
-
     #[inline]
-    fn fill_in(
-        mut self,
-        core: &Core<K, V, H::Hasher>,
-        mut own: Box<Keyless<V>>,
-        given: LifetimeSource,
-    ) -> Filling<V> {
-        // User code, all of it with no lock held. It may wait for a queued reload.
-        let _leading = Leading::begin();
-        let key = self.load.key().clone();
+    pub(crate) fn fill(self, mut own: Box<Keyless<V>>, given: LifetimeSource) -> Filling<V> {
+        let (load, Some(core)) = (self.load(), self.core()) else {
+            return self.discard(own);
+        };
+        let key = load.key().clone();
         let mut made = None;
-        let mut new = write::new_node(core, self.load.hash, key, own.value.clone());
+        let mut new = write::new_node(core, load.hash, key, own.value.clone());
         let condition = Condition::Current {
-            load: &self.load,
-            was_absent: self.absent,
+            load,
+            was_absent: self.guard.absent,
             made: &mut made,
         };
         let outcome = write::write(core, &mut new, given, condition);
         let (Some(outcome), Some(written)) = (outcome, made) else {
-            let filling = self.discard(Some(core), own);
+            let filling = self.discard(own);
             // What was not stored: destructors of the user.
             contain(|| new.discard());
             return filling;
@@ -342,7 +378,7 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Guard<K, V,
         own.left = time::time_left(written.now, deadline);
         let shared = if written.awaited {
             let shared = catch_unwind(AssertUnwindSafe(|| self.share(&own, deadline)));
-            if !self.ended {
+            if !self.has_ended.get() {
                 // A clone has panicked: the next of them leads.
                 self.end(&Outcome::Nothing, false);
             }
@@ -361,9 +397,9 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Guard<K, V,
     /// Ends the run; the calls that share values get clones of this one.
     #[cold]
     #[inline(never)]
-    fn share(&mut self, own: &Keyless<V>, deadline: u64) {
+    fn share(&self, own: &Keyless<V>, deadline: u64) {
         let mut outcome = Outcome::Nothing;
-        if self.load.has_sharers() {
+        if self.guard.load.has_sharers() {
             let mut shared = own.clone();
             (shared.fresh, shared.replaced) = (false, false);
             outcome = Outcome::Value(Arc::new(shared), deadline);
@@ -375,18 +411,15 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Guard<K, V,
     /// value, or the loaded one if there is none.
     #[cold]
     #[inline(never)]
-    pub(super) fn discard(
-        mut self,
-        core: Option<&Core<K, V, H::Hasher>>,
-        own: Box<Keyless<V>>,
-    ) -> Filling<V> {
+    fn discard(&self, own: Box<Keyless<V>>) -> Filling<V> {
+        let load = &self.guard.load;
         let (mut by, mut live) = (RevokedBy::Overwrite, None);
-        if self.load.is_of_this_process() {
-            live = core.and_then(|core| self.share_live(core));
+        if load.is_of_this_process() {
+            live = (self.core.as_ref()).and_then(|core| self.share_live(core));
             if live.is_none() {
                 self.share(&own, NEVER);
             }
-            by = self.load.revoked().unwrap_or(by);
+            by = load.revoked().unwrap_or(by);
         }
         let revoked = Some((by, live));
         Filling { own, revoked }
@@ -394,11 +427,11 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Guard<K, V,
 
     /// Ends the run of a load that was revoked by the live value that the key has now, if it has
     /// one, and returns that.
-    fn share_live(&mut self, core: &Core<K, V, H::Hasher>) -> Option<Box<Keyless<V>>> {
-        let shared = &core.shared;
+    fn share_live(&self, core: &Core<K, V, H::Hasher>) -> Option<Box<Keyless<V>>> {
+        let (shared, load) = (&core.shared, &self.guard.load);
         shared.count(Count::DiscardedLoads);
         let pin = shared.pin();
-        let hit = shared.find_live(self.load.hash, self.load.key(), &pin)?;
+        let hit = shared.find_live(load.hash, load.key(), &pin)?;
         let (mut live, deadline) = (Keyless::of_node(shared, hit.node), hit.node.deadline());
         drop(pin);
         live.stored = false;
@@ -409,13 +442,12 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Guard<K, V,
     /// Removes the key's entry if the load is still current, and ends the run; waiters get `none`,
     /// or the live value if the load was revoked. Says for which cause an entry left; an error if
     /// the load was revoked.
-    pub(crate) fn remove(mut self, none: Outcome<V>) -> Result<Option<RemovalCause>, Revoked> {
-        let _leading = Leading::begin();
-        let Some(core) = self.core() else {
+    pub(crate) fn remove(self, none: Outcome<V>) -> Result<Option<RemovalCause>, Revoked> {
+        let (load, Some(core)) = (self.load(), self.core()) else {
             self.end(&none, false);
             return Err(Revoked);
         };
-        let (shared, load) = (&core.shared, &self.load);
+        let shared = &core.shared;
         let ask = |_, _| Ok(());
         let taken = shared.change(load.hash, load.key(), ask, |(), place, hold| {
             if !load.is_current() {
@@ -430,7 +462,7 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Guard<K, V,
             Ok(Ok(Some((cause, outcome))))
         });
         let Ok(taken) = taken else {
-            if self.share_live(&core).is_none() {
+            if self.share_live(core).is_none() {
                 self.end(&none, false);
             }
             return Err(Revoked);

@@ -3,11 +3,11 @@
 use super::claim::{Claim, Claimant, Request};
 use super::guard::{Filling, Keyless, OwnedGuard};
 use super::state::{Outcome, Want};
-use super::wait::{LeaseMark, block_on, block_until, mark_lease};
+use super::wait::{LeaseMark, mark_lease};
 use crate::RandomState;
 use crate::cache::Cache;
 use crate::operations::{Cloned, LifetimeSource, Lookup};
-use crate::stripe::thread_number;
+use crate::sync::block::{block_on, block_until};
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::hash::{BuildHasher, Hash};
@@ -121,10 +121,10 @@ impl<K, V, S> Lease<K, V, S> {
     /// assert_eq!(cache.get("ada"), None);
     /// ```
     pub fn fail<E: Send + Sync + 'static>(self, error: E) -> Arc<E> {
-        // As in `fill_as`.
-        self.guard.load().set_leader(thread_number());
         let error = Arc::new(error);
-        self.guard.fail(&Outcome::Error(Arc::<E>::clone(&error)));
+        self.guard
+            .enter()
+            .fail(&Outcome::Error(Arc::<E>::clone(&error)));
         error
     }
 }
@@ -180,9 +180,7 @@ where
     }
 
     fn fill_as(self, value: V, given: LifetimeSource) -> Filled<V> {
-        // User code runs now: what it calls must not wait for this load.
-        self.guard.load().set_leader(thread_number());
-        let Filling { own, revoked } = self.guard.fill(Keyless::made(value), given);
+        let Filling { own, revoked } = self.guard.enter().fill(Keyless::made(value), given);
         match revoked {
             None => Filled::Stored,
             Some((_, Some(live))) => Filled::Lost {
@@ -297,13 +295,13 @@ where
         let mut claimant = Claimant::new(core, hash, key, ask);
         match poll_fn(|cx| claimant.poll_claim(cx)).await {
             Claim::Value(seen) => Leased::Found(seen.value),
-            Claim::Failed(_) => unreachable!("it accepts values only"),
+            Claim::Failed(_) | Claim::TimedOut => unreachable!("it accepts values only"),
             Claim::Busy => Leased::Busy,
-            Claim::Guard(guard, _) => {
+            Claim::Guard(mut guard, _) => {
                 // No thread runs it for now.
                 guard.load().set_leader(0);
                 Leased::Lease(Lease {
-                    guard: guard.into_owned(self.downgrade()),
+                    guard: guard.moved(self.downgrade()),
                     _mark: mark_lease(),
                 })
             }

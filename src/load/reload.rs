@@ -1,24 +1,23 @@
 //! Reloads: loads over live entries, by guards that keep no cache alive.
 
-use super::guard::{Guard, Home, Keyless, OnDrop};
+use super::guard::{Ending, Guard, Home, Keyless, OnDrop};
 use super::key::{CacheKey, CacheValue};
-use super::state::{Outcome, Phase};
+use super::state::{Load, Outcome, Phase};
 use crate::contain::contain;
 use crate::maintenance::WriteOutcome;
 use crate::node::NodePtr;
-use crate::operations::{FromLoad, LifetimeSource, NextRefresh, set_refresh};
+use crate::operations::{Core, FromLoad, LifetimeSource, NextRefresh, set_refresh};
 use crate::refresh::usual_pause;
 use crate::stats::Count;
 use crate::stripe::thread_number;
 use crate::time;
 use std::hash::BuildHasher;
 use std::sync::Arc;
-use std::time::Duration;
 
 impl<K, V, H: Home<K, V>> Guard<K, V, H> {
     /// The guard of a load in the background, which no thread runs for now. `on_drop` says what
     /// waiters share if it is dropped.
-    pub(crate) fn in_background(mut self, on_drop: OnDrop<K, V, H>) -> Self {
+    pub(crate) fn in_background(mut self, on_drop: OnDrop<K, V, H::Hasher>) -> Self {
         self.load().set_leader(0);
         self.on_drop = Some(on_drop);
         self
@@ -48,7 +47,7 @@ impl<K, V, H: Home<K, V>> Guard<K, V, H> {
         if let Some(core) = self.core() {
             core.shared.count(Count::DiscardedLoads);
         }
-        self.keep();
+        self.enter().keep();
         None
     }
 
@@ -63,23 +62,6 @@ impl<K, V, H: Home<K, V>> Guard<K, V, H> {
             core.watch_load(self.load());
         }
         core.is_some()
-    }
-
-    /// What the policies are told of a value that the run has made: what the loader says about it,
-    /// and how long it took.
-    pub(crate) fn loaded(
-        &self,
-        lifetime: Option<Option<Duration>>,
-        refresh: Option<Duration>,
-    ) -> FromLoad {
-        let began = self.load().began();
-        let ended = self.core().map_or(began, |core| core.shared.clock.now());
-        FromLoad {
-            lifetime,
-            refresh,
-            reload: self.load().reload_until().is_some(),
-            took: Duration::from_nanos(time::elapsed(ended, began)),
-        }
     }
 }
 
@@ -96,15 +78,17 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Guard<K, V,
         old.left = core.lifetimes.lifetime_of_unchanged(hit.node);
         Some(old)
     }
+}
 
+impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Ending<K, V, H> {
     /// Ends a reload that left the value unchanged: the entry's deadlines move as an update moves
     /// them. An entry that has expired meanwhile comes back.
-    pub(crate) fn unchanged(mut self, mut old: Box<Keyless<V>>, from: FromLoad) {
+    pub(crate) fn unchanged(self, mut old: Box<Keyless<V>>, from: FromLoad) {
         let given = LifetimeSource::Loaded(from);
-        let Some(core) = self.core() else {
+        let (load, Some(core)) = (self.load(), self.core()) else {
             return drop(self.fill(old, given));
         };
-        let (load, shared) = (self.load(), &core.shared);
+        let shared = &core.shared;
         // The time, the deadline that moves, and what the policies want.
         type Plan = (u64, u64, (u64, u64, Option<NextRefresh>));
         let ask = |found: Option<NodePtr<K, V>>, last: Option<Plan>| {
@@ -145,32 +129,29 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Guard<K, V,
         core.maintenance.after_write(&core.shared, outcome);
         contain(|| drop(shared));
     }
+}
 
+impl<K: Eq + 'static, V: 'static, S> Core<K, V, S> {
     /// If this is a reload: it has failed, and the policy says when it is tried again.
-    pub(crate) fn back_off(&self) {
-        let load = self.load();
-        let (Some(until), Some(core)) = (load.reload_until(), self.core()) else {
+    pub(crate) fn back_off(&self, load: &Load<K, V>) {
+        let Some(until) = load.reload_until() else {
             return;
         };
-        let shared = &core.shared;
+        let shared = &self.shared;
         shared.count(Count::FailedReloads);
-        if load.revoked().is_some() {
-            // What the key has now is not what this reload began from.
-            return;
-        }
         let pin = shared.pin();
-        let Some(hit) = shared.find_live(load.hash, load.key(), &pin) else {
-            return;
-        };
-        let (Some(refresh), Some(policy)) = (hit.node.refresh(), &core.refresh) else {
-            return;
-        };
-        let failures = refresh.failures().saturating_add(1);
-        let left = shared.clock.time_until(hit.node.deadline());
-        let (key, value) = (hit.node.key(), hit.node.value());
-        // The right to reload comes back also if the policy panics.
-        let next = contain(|| policy.refresh_after_failure(key, value, failures, left))
-            .unwrap_or_else(|| Some(usual_pause(failures)));
-        refresh.end(until, time::deadline_in(shared.clock.now(), next), true);
+        // What the key has after a write is not what this reload began from.
+        if load.revoked().is_none()
+            && let Some(hit) = shared.find_live(load.hash, load.key(), &pin)
+            && let (Some(refresh), Some(policy)) = (hit.node.refresh(), &self.refresh)
+        {
+            let failures = refresh.failures().saturating_add(1);
+            let left = shared.clock.time_until(hit.node.deadline());
+            let (key, value) = (hit.node.key(), hit.node.value());
+            // The right to reload comes back also if the policy panics.
+            let next = contain(|| policy.refresh_after_failure(key, value, failures, left))
+                .unwrap_or_else(|| usual_pause(failures));
+            refresh.end(until, time::deadline_in(shared.clock.now(), next), true);
+        }
     }
 }

@@ -9,9 +9,9 @@ use super::claim::{Claim, Claimant};
 use super::guard::{Guard, Home, Keyless};
 use super::key::{CacheKey, CacheValue};
 use super::state::{Outcome, Want};
-use super::wait::{Leading, block_on, in_loader};
 use crate::operations::LifetimeSource;
 use crate::stripe::thread_number;
+use crate::sync::block::{During, Work, block_on};
 use std::any::{Any, TypeId};
 use std::future::{Future, poll_fn};
 use std::hash::BuildHasher;
@@ -50,14 +50,13 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Claimant<K,
         &mut self,
         make: impl FnOnce(Option<&Keyless<V>>) -> O,
     ) -> Run<K, V, H, O> {
-        let claim = match self.step(None) {
+        let claim = match self.begin() {
             Some(claim) => claim,
             None => block_on(poll_fn(|cx| self.poll_claim(cx))),
         };
         match claim {
             Claim::Guard(guard, seen) => {
-                let _leading = Leading::begin();
-                let _loader = in_loader();
+                let _loading = During::begin(true, Work::Loads);
                 let made = make(seen.as_deref());
                 Ok((guard, seen, made))
             }
@@ -79,7 +78,7 @@ pub(crate) fn lead<'g, K: 'g, V: 'g, H: Home<K, V> + 'g, F: Future + ?Sized>(
     };
     poll_fn(move |cx| {
         lead(thread_number());
-        let _leading = Leading::begin();
+        let _leading = During::leading();
         let polled = code.as_mut().poll(cx);
         if polled.is_pending() {
             lead(0);
@@ -98,13 +97,13 @@ pub(crate) fn conclude<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHa
     run: Run<K, V, H, Made<V>>,
 ) -> Result<Box<Keyless<V>>, Outcome<V>> {
     match run {
-        Ok((guard, _, Ok((own, given)))) => Ok(guard.fill(own, given).into_entry()),
+        Ok((guard, _, Ok((own, given)))) => Ok(guard.enter().fill(own, given).into_entry()),
         Ok((guard, seen, Err(Outcome::Nothing))) => {
-            guard.keep();
+            guard.enter().keep();
             seen.ok_or(Outcome::Nothing)
         }
         Ok((guard, _, Err(failure))) => {
-            guard.fail(&failure);
+            guard.enter().fail(&failure);
             Err(failure)
         }
         Err(Claim::Value(seen)) => Ok(seen),

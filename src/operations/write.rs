@@ -158,7 +158,7 @@ impl<K: Eq + 'static, V: 'static, S> Change<K, V> for Write<'_, K, V, S> {
         self.new.key()
     }
 
-    #[inline]
+    #[inline(always)]
     fn ask(
         &mut self,
         found: Option<NodePtr<K, V>>,
