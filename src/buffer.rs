@@ -122,8 +122,8 @@ type Stripe<K, V> = Padded<Ring<Node<K, V>>>;
 /// The rings of a cache.
 pub(crate) struct ReadBuffer<K, V> {
     stripes: Box<[Stripe<K, V>]>,
-    /// The value that a node's `seen` is set to when a read of it is offered. 0, from which a node's
-    /// begins, if there are no rings: then no read is offered.
+    /// The value that a node's `seen` is set to when a read of it is offered. Without rings it is
+    /// 0, as `seen` is at first: then no read is offered.
     stamp: AtomicU8,
 }
 

@@ -6,10 +6,10 @@
 //! caller, and whether it counts as a read. The flow is generic over them.
 //!
 //! 1. The *fast path* ([`Lookup::look_up`]) is inlined into the caller. It takes a pin that needs
-//!    no call, and looks once at the key's group. If the entry has a deadline, or becomes stale and
-//!    the caller asks for that, [`judge`](Lookup::judge) asks the coarse clock; where there is none,
-//!    the exact one. The fast path serves all look-ups that are not reads, and reads of caches in
-//!    which a read asks no policy, needs no exact time and counts nothing.
+//!    no call, and looks once at the key's group. If the entry has a deadline, or becomes stale
+//!    and the caller asks for that, [`judge`](Lookup::judge) asks the coarse clock; where there is
+//!    none, the exact one. The fast path serves all look-ups that are not reads, and reads of
+//!    caches in which a read asks no policy, needs no exact time and counts nothing.
 //! 2. If the idle limit moves the deadline, [`extend`](Lookup::extend) does that, from the coarse
 //!    reading. If the entry is not live by that reading, or if the size policy has to hear of the
 //!    use, [`finish`](Lookup::finish) judges the entry anew: by the exact clock if the policy is
@@ -23,11 +23,11 @@
 //!    4). If that fails, or the entry was replaced meanwhile, the look-up starts over: the key was
 //!    never absent.
 //!
-//! The fast path calls the coarse clock itself, and keeps the pin and the node meanwhile. A function
-//! in between would save the caller's registers a second time: thirty instructions more, and cache
-//! misses of look-ups that follow each other overlap only as far as the processor looks ahead. The
-//! others get no hit but judge anew: a deadline that is still on its way from memory, and is stored
-//! on the stack, holds up the look-ups that follow.
+//! The fast path calls the coarse clock itself, and keeps the pin and the node meanwhile. A
+//! function in between would save registers a second time. The cache misses of look-ups that follow
+//! each other overlap only as far as the processor looks ahead, which it counts in instructions.
+//! The other steps get no hit but judge anew: a deadline that is still on its way from memory, and
+//! is stored on the stack, holds up the look-ups that follow.
 
 use super::core::Core;
 use super::extend;
@@ -204,8 +204,8 @@ pub(crate) trait Lookup<K: Eq + 'static, V: 'static>: Sized {
         Some(answer(deadline, move || pin))
     }
 
-    /// The rest of a fast read that was judged at `now` by the coarse clock, and that the idle limit
-    /// extends.
+    /// The rest of a fast read that was judged at `now`, by the coarse clock, and that the idle
+    /// limit extends.
     #[inline(never)]
     fn extend<'a, S>(
         core: &'a Core<K, V, S>,
