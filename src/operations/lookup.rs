@@ -215,20 +215,15 @@ pub(crate) trait Lookup<K: Eq + 'static, V: 'static>: Sized {
     ) -> Option<Self::Answer<'a>> {
         let deadline = node.deadline();
         // Another read may have extended it since the clock was read.
-        if time::is_due(now, deadline)
-            || time::is_due(now, Self::stale_from(node))
-            || core.lifetimes.leaves(now, deadline)
-        {
+        if time::is_due(now, deadline) || core.lifetimes.leaves(now, deadline) {
             return Self::finish(core, node, pin);
         }
-        let answer = Self::take(core, node, NEVER);
-        match extend::move_by_read(core, node, deadline, now, deadline) {
-            Some(moved) => {
-                Self::note_hit(core, node, &pin);
-                Some(answer(moved, move || pin))
-            }
-            None => Self::search(core, node.hash(), &KeyOf(node), None, pin),
-        }
+        let answer = Self::take(core, node, Self::stale_from(node));
+        let Some(moved) = extend::move_by_read(core, node, deadline, now, deadline) else {
+            return Self::search(core, node.hash(), &KeyOf(node), None, pin);
+        };
+        Self::note_hit(core, node, &pin);
+        Some(answer(moved, move || pin))
     }
 
     /// The rest of a look-up that has found the key's entry: judges it, and does what a read does.

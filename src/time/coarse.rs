@@ -49,8 +49,8 @@ pub(super) struct Machine {
 
 /// The machine of this process.
 pub(super) static MACHINE: Machine = Machine::new(UNKNOWN);
-/// Of a cache on a ticker.
-static NONE: Machine = Machine::new(GIVEN_UP);
+/// For a cache on a ticker: no look-up asks its clocks.
+pub(super) static NONE: Machine = Machine::new(GIVEN_UP);
 
 /// The coarse clock in the time of a cache.
 // A hit reads the first two fields.
@@ -77,20 +77,12 @@ impl Coarse {
         // In this order: a thread that is suspended in between makes the slack longer.
         let monotonic = machine.monotonic();
         let base = Instant::now();
-        (base, Self::of(machine, monotonic.wrapping_sub(SLACK)))
-    }
-
-    /// One that no look-up asks.
-    pub(super) fn none() -> Self {
-        Self::of(&NONE, 0)
-    }
-
-    fn of(machine: &'static Machine, origin: u64) -> Self {
-        Self {
+        let coarse = Self {
             machine,
-            origin,
+            origin: monotonic.wrapping_sub(SLACK),
             check_at: AtomicU64::new(0),
-        }
+        };
+        (base, coarse)
     }
 
     /// A moment that is not before now, and at most [`SLACK`] after it. None if the coarse clock is

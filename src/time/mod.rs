@@ -35,7 +35,7 @@ mod counter;
 mod deadline;
 mod ticker;
 
-use coarse::{Coarse, MACHINE};
+use coarse::{Coarse, MACHINE, NONE};
 use counter::PROCESS;
 use std::time::{Duration, Instant};
 
@@ -95,10 +95,11 @@ impl Clock {
     /// A clock that shows what the ticker shows.
     pub(crate) fn custom(ticker: Box<dyn Ticker>) -> Self {
         let origin = ticker.nanos();
+        let (base, coarse) = Coarse::start(&NONE);
         Self {
-            coarse: Coarse::none(),
+            coarse,
             source: Source::Custom(ticker, origin),
-            base: Instant::now(),
+            base,
         }
     }
 
