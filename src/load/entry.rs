@@ -192,15 +192,19 @@ where
     S: BuildHasher + Send + Sync + 'static,
     Y: Key<K>,
 {
-    /// The entry of a key that is present, if its value is kept; else the selector again.
-    fn present(self, keeps: impl FnOnce(&V) -> bool) -> Result<Entry<K, V>, Self> {
+    /// The entry of a key that is present, if its value is kept; else the call that claims the key.
+    fn look_up(
+        self,
+        want: Want,
+        keeps: impl FnOnce(&V) -> bool,
+    ) -> Result<Entry<K, V>, KeyClaimant<'a, K, V, S>> {
         let hit = self.cache.get_ref(self.key.query());
         match hit.map(|found| (found.value().clone(), found.time_left())) {
             Some((value, left)) if keeps(&value) => Ok(Entry {
                 left,
                 ..Keyless::hit(value).with_key(self.key.into_owned())
             }),
-            _ => Err(self),
+            _ => Err(self.claimant(want, true)),
         }
     }
 
@@ -222,11 +226,10 @@ where
         mut keeps: impl FnMut(&V) -> bool,
         make: impl FnOnce() -> Made<V>,
     ) -> Result<Entry<K, V>, Outcome<V>> {
-        let selector = match self.present(&mut keeps) {
+        let (key, mut claimant) = match self.look_up(want, &mut keeps) {
             Ok(entry) => return Ok(entry),
-            Err(selector) => selector,
+            Err(call) => call,
         };
-        let (key, mut claimant) = selector.claimant(want, true);
         let run = claimant.run_here(|seen| match seen {
             Some(seen) if keeps(&seen.value) => Err(Outcome::Nothing),
             _ => make(),
@@ -242,19 +245,13 @@ where
         init: impl FnOnce() -> F,
         made: impl FnOnce(F::Output) -> Made<V>,
     ) -> Result<Entry<K, V>, Outcome<V>> {
-        let selector = match self.present(&mut keeps) {
+        let (key, mut claimant) = match self.look_up(want, &mut keeps) {
             Ok(entry) => return Ok(entry),
-            Err(selector) => selector,
+            Err(call) => call,
         };
-        let (key, mut claimant) = selector.claimant(want, true);
-        let make = |seen: Option<&Keyless<V>>| {
-            let keep = seen.is_some_and(|seen| keeps(&seen.value));
-            async move {
-                if keep {
-                    return Err(Outcome::Nothing);
-                }
-                made(init().await)
-            }
+        let make = async |seen: Option<&Keyless<V>>| match seen {
+            Some(seen) if keeps(&seen.value) => Err(Outcome::Nothing),
+            _ => made(init().await),
         };
         let run = claimant.run(make).await;
         entry((key, run))
@@ -279,8 +276,8 @@ where
         f: impl FnOnce(Option<Entry<K, V>>) -> F,
     ) -> KeyRun<'a, K, V, S, F::Output> {
         let (key, mut claimant) = self.claimant(Want::OwnTurn, may_wait);
-        let make =
-            |seen: Option<&Keyless<V>>| f(seen.map(|seen| seen.clone().with_key(key.clone())));
+        let seen_by = |seen: &Keyless<V>| seen.clone().with_key(key.clone());
+        let make = async |seen: Option<&Keyless<V>>| f(seen.map(seen_by)).await;
         let run = claimant.run(make).await;
         (key, run)
     }

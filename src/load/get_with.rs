@@ -77,7 +77,7 @@ where
             }
             let init = Box::pin(init);
             let mut claimant = Claimant::new(core, hash, key.into_owned(), Request::of(want));
-            let code = |_: Option<&_>| async move { made(init.await) };
+            let code = async |_: Option<&Keyless<V>>| made(init.await);
             value(conclude(claimant.run(code).await))
         })
     }
