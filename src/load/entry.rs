@@ -3,17 +3,17 @@
 
 use super::claim::{Claim, Claimant, Request};
 use super::guard::{Filling, Keyless};
-use super::key::{ByRef, CacheKey, CacheValue, Key, Owned};
 use super::run::{
     Made, Run, conclude, fallible, of_option, of_pair, of_result, of_value, or_error, sure,
 };
 use super::state::{Outcome, RevokedBy, Want};
+use super::{CacheKey, CacheValue};
 use crate::cache::Cache;
 use crate::compute::{CompResult, Entry, Op};
 use crate::operations::{Core, LifetimeSource};
 use crate::{RandomState, RemovalCause};
 use equivalent::Equivalent;
-use std::borrow::ToOwned;
+use std::borrow::{Cow, ToOwned};
 use std::convert::Infallible;
 use std::fmt;
 use std::future::Future;
@@ -42,9 +42,12 @@ type KeyRun<'a, K, V, S, O> = (K, Run<K, V, &'a Core<K, V, S>, O>);
 /// assert_eq!(*entry.value(), 1816);
 /// ```
 #[must_use = "a selector does nothing by itself"]
-pub struct EntrySelector<'a, K, V, S = RandomState, Y = Owned<K>> {
+pub struct EntrySelector<'a, K, V, S = RandomState, Q = K>
+where
+    Q: ToOwned<Owned = K> + ?Sized,
+{
     cache: &'a Cache<K, V, S>,
-    key: Y,
+    key: Cow<'a, Q>,
 }
 
 /// A borrowed key of a cache, and what to do with its entry; from [`Cache::entry_by_ref`]. An owned
@@ -54,7 +57,7 @@ pub struct EntrySelector<'a, K, V, S = RandomState, Y = Owned<K>> {
 /// let cache: wheelhouse::Cache<String, u32> = wheelhouse::Cache::new(100);
 /// assert_eq!(*cache.entry_by_ref("ada").or_insert(1815).value(), 1815);
 /// ```
-pub type RefEntrySelector<'a, K, Q, V, S = RandomState> = EntrySelector<'a, K, V, S, ByRef<'a, Q>>;
+pub type RefEntrySelector<'a, K, Q, V, S = RandomState> = EntrySelector<'a, K, V, S, Q>;
 
 impl<K, V, S> Cache<K, V, S>
 where
@@ -80,7 +83,7 @@ where
     /// assert_eq!(cache.entry("ada").or_insert(0).into_value(), 1815);
     /// ```
     pub fn entry(&self, key: K) -> EntrySelector<'_, K, V, S> {
-        let key = Owned(key);
+        let key = Cow::Owned(key);
         EntrySelector { cache: self, key }
     }
 
@@ -99,7 +102,7 @@ where
     where
         Q: Equivalent<K> + Hash + ToOwned<Owned = K> + ?Sized,
     {
-        let key = ByRef(key);
+        let key = Cow::Borrowed(key);
         EntrySelector { cache: self, key }
     }
 }
@@ -185,12 +188,12 @@ fn upsert<K: CacheKey, V: CacheValue, S: BuildHasher>(
         .with_key(key)
 }
 
-impl<'a, K, V, S, Y> EntrySelector<'a, K, V, S, Y>
+impl<'a, K, V, S, Q> EntrySelector<'a, K, V, S, Q>
 where
     K: Hash + Eq + Clone + Send + Sync + 'static,
     V: Clone + Send + Sync + 'static,
     S: BuildHasher + Send + Sync + 'static,
-    Y: Key<K>,
+    Q: Equivalent<K> + Hash + ToOwned<Owned = K> + ?Sized,
 {
     /// The entry of a key that is present, if its value is kept; else the call that claims the key.
     fn look_up(
@@ -198,7 +201,7 @@ where
         want: Want,
         keeps: impl FnOnce(&V) -> bool,
     ) -> Result<Entry<K, V>, KeyClaimant<'a, K, V, S>> {
-        let hit = self.cache.get_ref(self.key.query());
+        let hit = self.cache.get_ref(&*self.key);
         match hit.map(|found| (found.value().clone(), found.time_left())) {
             Some((value, left)) if keeps(&value) => Ok(Entry {
                 left,
@@ -886,7 +889,7 @@ where
     }
 }
 
-impl<K: fmt::Debug, V, S, Y> fmt::Debug for EntrySelector<'_, K, V, S, Y> {
+impl<K, V, S, Q: ToOwned<Owned = K> + ?Sized> fmt::Debug for EntrySelector<'_, K, V, S, Q> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("EntrySelector").finish_non_exhaustive()
     }

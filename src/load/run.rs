@@ -7,8 +7,8 @@
 
 use super::claim::{Claim, Claimant};
 use super::guard::{Guard, Home, Keyless};
-use super::key::{CacheKey, CacheValue};
 use super::state::{Outcome, Want};
+use super::{CacheKey, CacheValue};
 use crate::operations::LifetimeSource;
 use crate::stripe::thread_number;
 use crate::sync::block::{During, Work, block_on};
