@@ -98,7 +98,7 @@ where
         let shared = Shared {
             domain: Domain::new(),
             map: Map::new(shards(bound), settings.initial_capacity, columns),
-            reads: bound.map(|_| ReadBuffer::new(stripe::stripes(1))),
+            reads: ReadBuffer::new(bound.map_or(0, |_| stripe::stripes(1))),
             detours: AtomicU8::new(0),
             needs_mixing: !hash::fills_all_bits::<S>(),
             clock,

@@ -6,9 +6,9 @@
 
 use super::claim::{Claim, Claimant, Request};
 use super::guard::{CallGuard, Guard, Home};
-use super::key::{CacheHasher, CacheKey, CacheValue};
 use super::run::{Run, conclude, lead, of_option};
 use super::state::{Outcome, Want};
+use super::{CacheHasher, CacheKey, CacheValue};
 use crate::cache::Cache;
 use crate::contain::contain;
 use crate::operations::{Cloned, Core, Lookup};

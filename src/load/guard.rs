@@ -7,8 +7,8 @@
 //! call; the other owns a weak handle, keeps no cache alive, and may be sent to another thread (a
 //! [`Lease`](crate::Lease), a reload).
 
-use super::key::{CacheKey, CacheValue};
 use super::state::{Load, Outcome, Rest, RevokedBy, wake_all};
+use super::{CacheKey, CacheValue};
 use crate::compute::Entry;
 use crate::contain::contain;
 use crate::listener::RemovalCause;

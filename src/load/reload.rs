@@ -1,8 +1,8 @@
 //! Reloads: loads over live entries, by guards that keep no cache alive.
 
 use super::guard::{Ending, Guard, Home, Keyless, OnDrop};
-use super::key::{CacheKey, CacheValue};
 use super::state::{Load, Outcome, Phase};
+use super::{CacheKey, CacheValue};
 use crate::contain::contain;
 use crate::maintenance::WriteOutcome;
 use crate::node::NodePtr;

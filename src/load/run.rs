@@ -7,8 +7,8 @@
 
 use super::claim::{Claim, Claimant};
 use super::guard::{Guard, Home, Keyless};
-use super::key::{CacheKey, CacheValue};
 use super::state::{Outcome, Want};
+use super::{CacheKey, CacheValue};
 use crate::operations::LifetimeSource;
 use crate::stripe::thread_number;
 use crate::sync::block::{During, Work, block_on};
@@ -30,10 +30,10 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Claimant<K,
     /// dropped before the guard: the old leader's code has ended when the next leader starts.
     // An `async fn` would have room for its arguments twice.
     #[expect(clippy::manual_async_fn)]
-    pub(crate) fn run<F: Future>(
+    pub(crate) fn run<O>(
         &mut self,
-        make: impl FnOnce(Option<&Keyless<V>>) -> F,
-    ) -> impl Future<Output = Run<K, V, H, F::Output>> {
+        make: impl AsyncFnOnce(Option<&Keyless<V>>) -> O,
+    ) -> impl Future<Output = Run<K, V, H, O>> {
         async move {
             let (guard, seen) = match poll_fn(|cx| self.poll_claim(cx)).await {
                 Claim::Guard(guard, seen) => (guard, seen),

@@ -12,8 +12,8 @@
 
 use super::claim::Claimant;
 use super::guard::Home;
-use super::key::{CacheKey, CacheValue};
 use super::state::{Load, Verdict};
+use super::{CacheKey, CacheValue};
 use crate::contain::{about, contain};
 use crate::operations::Core;
 use crate::sync::IS_MODEL;
