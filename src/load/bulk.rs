@@ -110,7 +110,7 @@ impl<K: CacheKey, V: CacheValue, S: CacheHasher> Core<K, V, S> {
         let (mut waits, mut others) = (VecDeque::new(), Vec::new());
         for (hash, place) in missing {
             let mut claimant = Claimant::new(self, hash, keys.keys[place].clone(), ask);
-            match claimant.step(None) {
+            match claimant.begin() {
                 Some(Claim::Guard(guard, _)) => {
                     guards.push((place, guard));
                     waits.extend(launch.as_ref().map(|_| (place, claimant)));

@@ -195,54 +195,43 @@ impl<K, V, H: Home<K, V>> Claimant<K, V, H> {
 }
 
 impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Claimant<K, V, H> {
-    /// The claim of a call that does not wait, or whose wait has ended with this verdict; `None` if
-    /// the call has to wait now.
-    #[inline]
-    pub(crate) fn step(&mut self, told: Option<Verdict<V>>) -> Option<Claim<K, V, H>> {
-        let claim = match told {
-            Some(Verdict::Ended(Outcome::Value(shared, deadline))) => {
-                let mut seen = shared.copy();
-                if let Some(core) = self.home.visit() {
-                    seen.left = core.shared.clock.time_until(deadline);
-                }
-                Claim::Value(seen)
-            }
-            Some(Verdict::Ended(failure)) => Claim::Failed(failure),
-            told => {
-                if let Some((load, _)) = &self.waits {
-                    self.key.get_or_insert_with(|| load.key().clone());
-                }
-                // A call that was told to lead waits until it has the guard: if it does not need
-                // that, or panics, it leaves.
-                if !matches!(told, Some(Verdict::Leads)) {
-                    self.wait_for(None);
-                }
-                self.begin()?
-            }
-        };
-        self.wait_for(None);
-        if let (Claim::Guard(guard, _), Some(want)) = (&claim, self.ask.own) {
-            self.wait_for_own(guard, want);
-        }
-        Some(claim)
-    }
-
-    /// The claim, by polls. The first may follow a [`step`](Self::step).
+    /// The claim, by polls. The first may follow a [`begin`](Self::begin).
     pub(crate) fn poll_claim(&mut self, cx: &Context<'_>) -> Poll<Claim<K, V, H>> {
         loop {
             let told = ready!(self.poll_verdict(cx));
             if self.gives_up(told.as_ref()) {
                 return Poll::Ready(Claim::TimedOut);
             }
-            if let Some(claim) = self.step(told) {
-                return Poll::Ready(claim);
-            }
+            return Poll::Ready(match told {
+                Some(Verdict::Ended(Outcome::Value(shared, deadline))) => {
+                    let mut seen = shared.copy();
+                    if let Some(core) = self.home.visit() {
+                        seen.left = core.shared.clock.time_until(deadline);
+                    }
+                    Claim::Value(seen)
+                }
+                Some(Verdict::Ended(failure)) => Claim::Failed(failure),
+                told => {
+                    if let Some((load, _)) = &self.waits {
+                        self.key.get_or_insert_with(|| load.key().clone());
+                    }
+                    // A call that was told to lead waits until it has the guard: if it does not
+                    // need that, or panics, it leaves.
+                    if !matches!(told, Some(Verdict::Leads)) {
+                        self.wait_for(None);
+                    }
+                    match self.begin() {
+                        Some(claim) => claim,
+                        None => continue,
+                    }
+                }
+            });
         }
     }
 
     /// The claim of a call that waits for no load; `None` if it has to wait now.
     #[inline(never)]
-    pub(super) fn begin(&mut self) -> Option<Claim<K, V, H>> {
+    pub(crate) fn begin(&mut self) -> Option<Claim<K, V, H>> {
         let Some(core) = self.home.visit() else {
             return Some(Claim::Busy);
         };
@@ -258,7 +247,7 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Claimant<K,
         // What is held has the pin, and releases the waiters of an overdue load.
         let (begun, held) = shared.transact(hash, Begin { core, call, now });
         let entry = |node| Keyless::of_node(shared, node);
-        Some(match begun {
+        let claim = match begun {
             Begun::Live(node) => Claim::Value(entry(node)),
             Begun::Busy => Claim::Busy,
             Begun::Failed(failure) => Claim::Failed(failure),
@@ -283,7 +272,12 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Claimant<K,
                 }
                 Claim::Guard(guard, seen)
             }
-        })
+        };
+        self.wait_for(None);
+        if let (Claim::Guard(guard, _), Some(want)) = (&claim, self.ask.own) {
+            self.wait_for_own(guard, want);
+        }
+        Some(claim)
     }
 }
 

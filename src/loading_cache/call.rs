@@ -205,7 +205,7 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
             heeds_failures: true,
             ..Request::of(fallible::<LoadError<E>>())
         };
-        match Claimant::new(self.cache.core(), hash, key, ask).step(None) {
+        match Claimant::new(self.cache.core(), hash, key, ask).begin() {
             Some(Claim::Guard(guard, _)) => self.launch(guard),
             Some(claim @ Claim::Failed(_)) => _ = answer(claim)?,
             _ => {}

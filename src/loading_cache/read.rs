@@ -213,7 +213,7 @@ where
         // It keeps no cache alive.
         let (home, inner) = (self.cache.downgrade(), Arc::downgrade(&self.inner));
         let mut claimant = Claimant::new(home, self.cache.core().hash(&key), key, ask);
-        if let Some(Claim::Guard(guard, _)) = claimant.step(None) {
+        if let Some(Claim::Guard(guard, _)) = claimant.begin() {
             self.inner.launch(guard);
         }
         let outcome = poll_fn(move |cx| {
