@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
-use wheelhouse::compute::{CompResult, Op};
+use wheelhouse::compute::{CompResult, Entry, Op};
 use wheelhouse::{Alarm, Cache, Filled, Leased, MaintenanceTask, ManualTicker, Scheduler};
 
 /// A waker that counts its wake-ups.
@@ -616,6 +616,37 @@ fn futures_are_send_if_theirs_is_and_need_not_be_static() {
         .build()
         .unwrap();
     assert_eq!(tokio.block_on(cache.get_with_async(7, local)), 5);
+}
+
+/// A program that is generic over its closures can spawn the calls. That this compiles is the test.
+#[test]
+fn futures_are_send_in_generic_code() {
+    fn spawnable<T>(future: impl Future<Output = T> + Send + 'static) {
+        drop(future);
+    }
+    fn load<F, R>(cache: &Cache<u64, u64>, init: F)
+    where
+        F: FnOnce() -> R + Clone + Send + 'static,
+        R: Future<Output = u64> + Send + 'static,
+    {
+        let (own, make) = (cache.clone(), init.clone());
+        spawnable(async move { own.get_with_async(1, make()).await });
+        let (own, make) = (cache.clone(), init.clone());
+        spawnable(async move { own.entry(1).or_insert_with_async(make).await });
+        let own = cache.clone();
+        spawnable(async move { own.entry(1).or_insert_with_if_async(init, |_| true).await });
+    }
+    fn compute<F, R>(cache: &Cache<u64, u64>, f: F)
+    where
+        F: FnOnce(Option<Entry<u64, u64>>) -> R + Send + 'static,
+        R: Future<Output = Op<u64>> + Send + 'static,
+    {
+        let own = cache.clone();
+        spawnable(async move { own.entry_by_ref(&1).and_compute_with_async(f).await });
+    }
+    let cache = Cache::new(10);
+    load(&cache, || ready(1));
+    compute(&cache, |_| ready(Op::Put(1)));
 }
 
 #[test]
