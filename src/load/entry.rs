@@ -2,7 +2,7 @@
 //! `and_*`, the computes, see the live entry and say what becomes of it, in turns.
 
 use super::claim::{Claim, Claimant, Request};
-use super::guard::{Filling, Keyless};
+use super::guard::Keyless;
 use super::run::{
     Made, Run, conclude, fallible, of_option, of_pair, of_result, of_value, or_error, sure,
 };
@@ -137,9 +137,8 @@ fn apply<K: CacheKey, V: CacheValue, S: BuildHasher, X>(
     };
     // Hands the key on, if the closure failed.
     Ok(match made? {
-        Ok((own, given)) => {
-            let Filling { own, revoked } = guard.enter().fill(own, given);
-            let replaced = match revoked {
+        Ok((mut own, given)) => {
+            let replaced = match guard.enter().fill(&mut own, given) {
                 None => own.replaced,
                 Some((RevokedBy::Overwrite, _)) => seen.is_some(),
                 Some(_) => return Ok(CompResult::Overtaken(Some(own.value))),
@@ -178,14 +177,11 @@ fn unchanged<K, V>(key: K, seen: Option<Box<Keyless<V>>>) -> CompResult<K, V> {
 fn upsert<K: CacheKey, V: CacheValue, S: BuildHasher>(
     (key, run): KeyRun<'_, K, V, S, Box<Keyless<V>>>,
 ) -> Entry<K, V> {
-    let Ok((guard, _, own)) = run else {
+    let Ok((guard, _, mut own)) = run else {
         unreachable!("it waits for its turn");
     };
-    guard
-        .enter()
-        .fill(own, LifetimeSource::Update)
-        .own
-        .with_key(key)
+    _ = guard.enter().fill(&mut own, LifetimeSource::Update);
+    own.with_key(key)
 }
 
 impl<'a, K, V, S, Q> EntrySelector<'a, K, V, S, Q>

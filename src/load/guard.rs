@@ -98,15 +98,9 @@ pub(crate) type OwnedGuard<K, V, S> = Guard<K, V, WeakHandle<K, V, S>>;
 /// An entry without its key, which the call has itself.
 pub(crate) type Keyless<V> = Entry<(), V>;
 
-/// What became of the value that filled a load.
-#[derive(Debug)]
-pub(crate) struct Filling<V> {
-    /// The leader's own value. A clone was stored, or let in and could not be kept.
-    pub(crate) own: Box<Keyless<V>>,
-    /// The load was no longer current, and nothing was stored: the write that revoked it, and the
-    /// live entry of the key, if there is one.
-    pub(crate) revoked: Option<(RevokedBy, Option<Box<Keyless<V>>>)>,
-}
+/// Of a load that was no longer current, so that nothing was stored: the write that revoked it, and
+/// the live entry of the key, if there is one.
+pub(crate) type FilledLate<V> = Option<(RevokedBy, Option<Box<Keyless<V>>>)>;
 
 impl<V> Keyless<V> {
     /// A plain hit, for a call that returns the value only.
@@ -169,14 +163,6 @@ impl<V> Keyless<V> {
             stored: self.stored,
             left: self.left,
         }
-    }
-}
-
-impl<V> Filling<V> {
-    /// What the call that leads returns: if the load was revoked, the live value if there is one.
-    #[inline]
-    pub(crate) fn into_entry(self) -> Box<Keyless<V>> {
-        self.revoked.and_then(|(_, live)| live).unwrap_or(self.own)
     }
 }
 
@@ -351,9 +337,10 @@ impl<K, V, H: Home<K, V>> Ending<K, V, H> {
 }
 
 impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Ending<K, V, H> {
-    /// Stores a clone of the value if the load is still current, and gives it to the waiters.
+    /// Stores a clone of the value if the load is still current, and gives it to the waiters. The
+    /// value stays with the leader.
     #[inline]
-    pub(crate) fn fill(self, mut own: Box<Keyless<V>>, given: LifetimeSource) -> Filling<V> {
+    pub(crate) fn fill(self, own: &mut Keyless<V>, given: LifetimeSource) -> FilledLate<V> {
         let (load, Some(core)) = (self.load(), self.core()) else {
             return self.discard(own);
         };
@@ -367,17 +354,17 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Ending<K, V
         };
         let outcome = write::write(core, &mut new, given, condition);
         let (Some(outcome), Some(written)) = (outcome, made) else {
-            let filling = self.discard(own);
+            let late = self.discard(own);
             // What was not stored: destructors of the user.
             contain(|| new.discard());
-            return filling;
+            return late;
         };
         own.replaced = written.cause == Some(RemovalCause::Replaced);
         own.stored = written.is_stored();
         let deadline = if own.stored { written.deadline } else { NEVER };
         own.left = time::time_left(written.now, deadline);
         let shared = if written.awaited {
-            let shared = catch_unwind(AssertUnwindSafe(|| self.share(&own, deadline)));
+            let shared = catch_unwind(AssertUnwindSafe(|| self.share(own, deadline)));
             if !self.has_ended.get() {
                 // A clone has panicked: the next of them leads.
                 self.end(&Outcome::Nothing, false);
@@ -391,7 +378,7 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Ending<K, V
         if let Err(panic) = shared {
             resume_unwind(panic);
         }
-        Filling { own, revoked: None }
+        None
     }
 
     /// Ends the run; the calls that share values get clones of this one.
@@ -411,18 +398,17 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Ending<K, V
     /// value, or the loaded one if there is none.
     #[cold]
     #[inline(never)]
-    fn discard(&self, own: Box<Keyless<V>>) -> Filling<V> {
+    fn discard(&self, own: &Keyless<V>) -> FilledLate<V> {
         let load = &self.guard.load;
         let (mut by, mut live) = (RevokedBy::Overwrite, None);
         if load.is_of_this_process() {
             live = (self.core.as_ref()).and_then(|core| self.share_live(core));
             if live.is_none() {
-                self.share(&own, NEVER);
+                self.share(own, NEVER);
             }
             by = load.revoked().unwrap_or(by);
         }
-        let revoked = Some((by, live));
-        Filling { own, revoked }
+        Some((by, live))
     }
 
     /// Ends the run of a load that was revoked by the live value that the key has now, if it has

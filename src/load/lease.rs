@@ -1,7 +1,7 @@
 //! Leases: the right to load a key as a value, for code that cannot run inside a closure.
 
 use super::claim::{Claim, Claimant, Request};
-use super::guard::{Filling, Keyless, OwnedGuard};
+use super::guard::{Keyless, OwnedGuard};
 use super::state::{Outcome, Want};
 use super::wait::{LeaseMark, mark_lease};
 use crate::RandomState;
@@ -180,8 +180,8 @@ where
     }
 
     fn fill_as(self, value: V, given: LifetimeSource) -> Filled<V> {
-        let Filling { own, revoked } = self.guard.enter().fill(Keyless::made(value), given);
-        match revoked {
+        let mut own = Keyless::made(value);
+        match self.guard.enter().fill(&mut own, given) {
             None => Filled::Stored,
             Some((_, Some(live))) => Filled::Lost {
                 current: live.value,

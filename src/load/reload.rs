@@ -86,7 +86,7 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Ending<K, V
     pub(crate) fn unchanged(self, mut old: Box<Keyless<V>>, from: FromLoad) {
         let given = LifetimeSource::Loaded(from);
         let (load, Some(core)) = (self.load(), self.core()) else {
-            return drop(self.fill(old, given));
+            return drop(self.fill(&mut old, given));
         };
         let shared = &core.shared;
         // The time, the deadline that moves, and what the policies want.
@@ -120,7 +120,7 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Ending<K, V
         });
         let Some((deadline, outcome)) = moved else {
             // The entry is gone, or the load was revoked.
-            return drop(self.fill(old, given));
+            return drop(self.fill(&mut old, given));
         };
         (old.fresh, old.stored) = (false, true);
         // The value moves to the calls that share it, from box to box.

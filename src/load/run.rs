@@ -45,6 +45,7 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Claimant<K,
     }
 
     /// The same as a thread, which polls only if it has to wait.
+    #[inline]
     #[track_caller]
     pub(super) fn run_here<O>(
         &mut self,
@@ -97,7 +98,10 @@ pub(crate) fn conclude<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHa
     run: Run<K, V, H, Made<V>>,
 ) -> Result<Box<Keyless<V>>, Outcome<V>> {
     match run {
-        Ok((guard, _, Ok((own, given)))) => Ok(guard.enter().fill(own, given).into_entry()),
+        Ok((guard, _, Ok((mut own, given)))) => {
+            let late = guard.enter().fill(&mut own, given);
+            Ok(late.and_then(|(_, live)| live).unwrap_or(own))
+        }
         Ok((guard, seen, Err(Outcome::Nothing))) => {
             guard.enter().keep();
             seen.ok_or(Outcome::Nothing)

@@ -79,9 +79,9 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: CacheHasher>> Ending<K, V
                     reload: self.load().reload_until().is_some(),
                     took: Duration::from_nanos(time::elapsed(ended, began)),
                 };
-                if let Some(value) = loaded.value {
-                    let filling = self.fill(value, LifetimeSource::Loaded(from));
-                    return Ok(Some(filling.into_entry()));
+                if let Some(mut value) = loaded.value {
+                    let late = self.fill(&mut value, LifetimeSource::Loaded(from));
+                    return Ok(late.and_then(|(_, live)| live).or(Some(value)));
                 }
                 let mut old = old.expect("only a reload leaves a value unchanged");
                 from.lifetime = from.lifetime.or(old.left.take().map(Some));

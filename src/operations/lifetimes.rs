@@ -158,16 +158,9 @@ impl<K, V> Lifetimes<K, V> {
     // `written` stands in the node's side part: read only if it matters.
     #[inline]
     pub(crate) fn wanted(&self, own: u64, written: impl FnOnce() -> u64, now: u64) -> u64 {
-        if self.limited {
-            self.wanted_within_limits(own, written, now)
-        } else {
-            own
+        if !self.limited {
+            return own;
         }
-    }
-
-    /// [`wanted`](Self::wanted) in a cache with limits.
-    #[inline(never)]
-    fn wanted_within_limits(&self, own: u64, written: impl FnOnce() -> u64, now: u64) -> u64 {
         let hard = self.within_time_to_live(own, written, now);
         match self.limits.time_to_idle {
             Some(idle) => time::earlier(hard, time::deadline_after(now, idle), now),

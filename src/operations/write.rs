@@ -110,7 +110,7 @@ pub(crate) fn new_node<K, V, S>(
 /// Stores a new node; the caller is to call `after_write` with the outcome. `None` if the condition
 /// refuses the node, which then still has its key and value.
 // By reference: the value may be large.
-#[inline(never)]
+#[inline]
 pub(crate) fn write<K: Eq + 'static, V: 'static, S>(
     core: &Core<K, V, S>,
     new: &mut NewNode<K, V>,
