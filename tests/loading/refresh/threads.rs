@@ -1229,3 +1229,59 @@ fn a_waker_runs_no_queued_load() {
     assert_eq!(queued.wait(), Ok(Some(2)));
     assert_eq!(begun.recv().unwrap(), (2, reloads));
 }
+
+/// Waits for a refresh when it is woken.
+struct WaitsForRefresh {
+    refresh: Mutex<Option<wheelhouse::Refreshing<u64, ()>>>,
+    outcome: mpsc::Sender<Result<Option<u64>, wheelhouse::LoadError<()>>>,
+}
+
+impl Wake for WaitsForRefresh {
+    fn wake(self: Arc<Self>) {
+        let refresh = self.refresh.lock().unwrap().take();
+        if let Some(refresh) = refresh {
+            self.outcome.send(refresh.wait()).unwrap();
+        }
+    }
+}
+
+/// A waker that blocks holds up the load's leader. So it does not wait for the reload threads: one
+/// of them might wait for that leader.
+#[test]
+fn a_call_that_blocks_in_a_waker_runs_a_queued_load() {
+    let (begins, begun) = mpsc::channel();
+    let (free, gate) = mpsc::channel::<()>();
+    let gate = Mutex::new(gate);
+    // The keys 0 and 1 wait at the gate.
+    let load = loader_fn(move |key: &u64| {
+        begins.send((*key, thread::current().id())).unwrap();
+        if *key < 2 {
+            gate.lock().unwrap().recv().unwrap();
+        }
+        Ok::<u64, ()>(*key)
+    });
+    let users: LoadingCache<u64, u64, ()> = Cache::builder().loading(load).build();
+    let own = users.clone();
+    let leader = thread::spawn(move || own.get(&1));
+    let (_, leads) = begun.recv().unwrap();
+    let (outcome, outcomes) = mpsc::channel();
+    let waits = Arc::new(WaitsForRefresh {
+        refresh: Mutex::default(),
+        outcome,
+    });
+    let waker = Waker::from(Arc::clone(&waits));
+    let mut waiter = pin!(users.get_async(&1));
+    let polled = waiter.as_mut().poll(&mut Context::from_waker(&waker));
+    assert!(polled.is_pending());
+    // The only thread of the reloads waits for the lock of the gate, behind the leader.
+    let busy = users.refresh(0);
+    assert_eq!(begun.recv().unwrap().0, 0);
+    *waits.refresh.lock().unwrap() = Some(users.refresh(2));
+    free.send(()).unwrap();
+    let woken = outcomes.recv_timeout(Duration::from_secs(20));
+    assert_eq!(woken.expect("the waker's wait ends"), Ok(Some(2)));
+    assert_eq!(begun.recv().unwrap(), (2, leads));
+    free.send(()).unwrap();
+    assert_eq!(leader.join().unwrap(), Ok(1));
+    assert_eq!(busy.wait(), Ok(Some(0)));
+}
