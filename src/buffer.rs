@@ -122,17 +122,18 @@ type Stripe<K, V> = Padded<Ring<Node<K, V>>>;
 /// The rings of a cache.
 pub(crate) struct ReadBuffer<K, V> {
     stripes: Box<[Stripe<K, V>]>,
-    /// The value that a node's `seen` is set to when a read of it is offered; never 0.
+    /// The value that a node's `seen` is set to when a read of it is offered. Without rings it is
+    /// 0, as `seen` is at first: then no read is offered.
     stamp: AtomicU8,
 }
 
 impl<K, V> ReadBuffer<K, V> {
-    /// Makes `stripes` rings, a power of two.
+    /// Makes `stripes` rings, a power of two or none.
     pub(crate) fn new(stripes: usize) -> Self {
-        debug_assert!(stripes.is_power_of_two());
+        debug_assert!(stripes == 0 || stripes.is_power_of_two());
         Self {
             stripes: (0..stripes).map(|_| Padded(Ring::new())).collect(),
-            stamp: AtomicU8::new(1),
+            stamp: AtomicU8::new(u8::from(stripes > 0)),
         }
     }
 

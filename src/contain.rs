@@ -1,5 +1,5 @@
-//! Catches panics of user code that runs on a thread of the crate, or during a call that has
-//! nothing to do with that code.
+//! Panics. Those of user code are caught if it runs on a thread of the crate, or during a call that
+//! has nothing to do with that code. The crate's own name the cache.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -15,6 +15,14 @@ pub(crate) fn contain<T>(code: impl FnOnce() -> T) -> Option<T> {
             dropped.unwrap_or_else(std::mem::forget);
             None
         }
+    }
+}
+
+/// A message with the name of its cache in front, if the cache has one.
+pub(crate) fn about(name: Option<&str>, message: &str) -> String {
+    match name {
+        Some(name) => format!("cache {name:?}: {message}"),
+        None => message.to_string(),
     }
 }
 

@@ -160,14 +160,14 @@ compile_error!(
 
 // A module imports from earlier groups only (tests/source/imports.rs checks it). The order is also
 // that of the documentation: the methods of `Cache` in `cache` come before those in `load`.
+mod contain;
 mod hash;
 mod process;
 
-mod sync;
-
-mod contain;
 mod stripe;
 mod time;
+
+mod sync;
 
 pub mod listener;
 mod node;

@@ -318,7 +318,7 @@ impl<K, V> Notifier<K, V> {
         };
         loop {
             // One for each turn: `tell` may run listeners, and this thread does not wait then.
-            let wait = NotedWait::begin(thread_number());
+            let wait = NotedWait::begin();
             let state = self.state.lock();
             let (delivered, offered, deliverer) = (state.delivered, state.offered, state.deliverer);
             if delivered >= most.min(state.posted) {

@@ -1,10 +1,10 @@
 //! The settings of a cache, and its time.
 
 use crate::cache::Cache;
+use crate::contain::about;
 use crate::eviction::EvictionPolicy;
 use crate::hash::RandomState;
 use crate::operations::Core;
-use crate::shared::about;
 use equivalent::Equivalent;
 use std::fmt;
 use std::hash::{BuildHasher, Hash};

@@ -25,8 +25,8 @@ use std::sync::Arc;
 pub(crate) struct Shared<K, V> {
     pub(crate) domain: Domain,
     pub(crate) map: Map<K, V>,
-    /// The read rings of a bounded cache.
-    pub(crate) reads: Option<ReadBuffer<K, V>>,
+    /// The read rings; none if the cache is not bounded.
+    pub(crate) reads: ReadBuffer<K, V>,
     /// Why look-ups take the full path: [`SLOW_READS`], [`EXACT_READS`], [`UNTIDY`].
     pub(crate) detours: AtomicU8,
     /// Whether to mix the hashes, because the hasher may not use all bits.
@@ -78,14 +78,6 @@ impl<K, V> Shared<K, V> {
         } else {
             self.detours.fetch_and(!reason, Ordering::SeqCst);
         }
-    }
-
-    /// Whether the size policy wants to know of a read of this node.
-    #[inline]
-    pub(crate) fn should_record(&self, node: NodePtr<K, V>) -> bool {
-        self.reads
-            .as_ref()
-            .is_some_and(|reads| reads.should_record(node))
     }
 
     /// The bound in force; `None` if the cache was built without one.
@@ -146,13 +138,5 @@ impl<K, V> Shared<K, V> {
     #[cfg(test)]
     pub(crate) fn is_pinned(&self) -> bool {
         self.domain.is_pinned()
-    }
-}
-
-/// A message with the name of its cache in front, if the cache has one.
-pub(crate) fn about(name: Option<&str>, message: &str) -> String {
-    match name {
-        Some(name) => format!("cache {name:?}: {message}"),
-        None => message.to_string(),
     }
 }

@@ -9,11 +9,13 @@
 //! A thread-local load. The first call of a thread takes a lock of the process.
 
 use crate::process::PerProcess;
-use crate::sync::IS_MODEL;
 use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Whether threads are those of an explorer, all of which run on one thread of the system.
+pub(crate) const IS_MODEL: bool = cfg!(any(wheelhouse_loom, wheelhouse_shuttle));
 
 /// A value on its own cache lines: two, since adjacent-line prefetch fetches them in pairs.
 #[derive(Debug, Default)]

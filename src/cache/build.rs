@@ -2,6 +2,7 @@
 
 use super::{Cache, CacheBuilder};
 use crate::buffer::ReadBuffer;
+use crate::contain::about;
 use crate::hash;
 use crate::maintenance::Maintenance;
 use crate::map::Map;
@@ -9,7 +10,7 @@ use crate::node::Columns;
 use crate::operations::{Core, Lifetimes};
 use crate::reclaim::Domain;
 use crate::scheduler::{Scheduler, TaskRef};
-use crate::shared::{Shared, about};
+use crate::shared::Shared;
 use crate::stats::Counters;
 use crate::stripe;
 use crate::sync::{AtomicU8, AtomicU64, AtomicUsize};
@@ -97,7 +98,7 @@ where
         let shared = Shared {
             domain: Domain::new(),
             map: Map::new(shards(bound), settings.initial_capacity, columns),
-            reads: bound.map(|_| ReadBuffer::new(stripe::stripes(1))),
+            reads: ReadBuffer::new(bound.map_or(0, |_| stripe::stripes(1))),
             detours: AtomicU8::new(0),
             needs_mixing: !hash::fills_all_bits::<S>(),
             clock,

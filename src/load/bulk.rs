@@ -6,13 +6,15 @@
 
 use super::claim::{Claim, Claimant, Request};
 use super::guard::{CallGuard, Guard, Home};
-use super::key::{CacheHasher, CacheKey, CacheValue};
-use super::run::{conclude, lead, of_option};
+use super::run::{Run, conclude, lead, of_option};
 use super::state::{Outcome, Want};
-use super::wait::block_on;
+use super::{CacheHasher, CacheKey, CacheValue};
 use crate::cache::Cache;
 use crate::contain::contain;
 use crate::operations::{Cloned, Core, Lookup};
+use crate::sync::block::block_on;
+use std::any::TypeId;
+use std::collections::VecDeque;
 use std::future::{Future, poll_fn, ready};
 use std::hash::{BuildHasher, Hash};
 use std::mem;
@@ -78,92 +80,105 @@ impl<K: CacheKey, V: CacheValue> Keys<K, V> {
     }
 }
 
+/// The guards of a call, each with the place of its key.
+pub(crate) type CallGuards<'c, K, V, S> = Vec<(usize, CallGuard<'c, K, V, S>)>;
+
 impl<K: CacheKey, V: CacheValue, S: CacheHasher> Core<K, V, S> {
-    /// Loads the keys without a hit: by one run of `load` those that no other call loads. `end`
-    /// ends the load of each of them by its part of the answer.
-    pub(crate) async fn load_all<'c, T, E: Clone, F>(
+    /// Loads the keys without a hit: those that no other call loads together. Either `launch` makes
+    /// their loads run; or `load` runs here, and `end` ends each of them by its part of the answer.
+    /// `answer` is the answer of a load that ran elsewhere.
+    pub(crate) async fn load_all<'c, T, E: Clone + 'static, F>(
         &'c self,
         mut keys: Keys<K, V>,
+        launch: Option<impl Fn(CallGuards<'c, K, V, S>)>,
         mut load: impl FnMut(Vec<K>) -> F,
         end: impl Fn(CallGuard<'c, K, V, S>, Result<Option<T>, E>) -> Option<V>,
+        answer: impl Fn(Claim<K, V, &'c Self>) -> Result<Option<V>, E>,
     ) -> Result<Vec<Option<V>>, E>
     where
         F: Future<Output = Result<Vec<Option<T>>, E>>,
     {
+        // While a call loads its own keys it must not be told to lead another: that load would then
+        // wait for this call's own keys, and their closure might even wait for that load. So it
+        // looks again.
+        let ask = Request {
+            own: launch.as_ref().map(|_| Want::Any(TypeId::of::<E>())),
+            ..Request::of(Want::LookUpAgain)
+        };
         let missing = mem::take(&mut keys.missing);
-        let (mut guards, mut waits) = (Vec::with_capacity(missing.len()), Vec::new());
+        let mut guards = Vec::with_capacity(missing.len());
+        let (mut waits, mut others) = (VecDeque::new(), Vec::new());
         for (hash, place) in missing {
-            let mut claimant = Claimant::new(self, hash, keys.keys[place].clone(), ASK);
-            match claimant.step(None) {
-                Some(Claim::Guard(guard, _)) => guards.push((place, guard)),
-                Some(claim) => keys.answers[place] = answer(claim),
-                None => waits.push((place, claimant)),
+            let mut claimant = Claimant::new(self, hash, keys.keys[place].clone(), ask);
+            match claimant.begin() {
+                Some(Claim::Guard(guard, _)) => {
+                    guards.push((place, guard));
+                    waits.extend(launch.as_ref().map(|_| (place, claimant)));
+                }
+                Some(claim) => keys.answers[place] = answer(claim)?,
+                None => others.push((place, claimant)),
             }
         }
-        let mut waits = waits.into_iter();
+        // For its own loads first.
+        waits.extend(others);
         loop {
-            if !guards.is_empty() {
-                let answers = &mut keys.answers;
-                let end = |place: usize, guard, value| answers[place] = end(guard, value);
-                match load_together(&keys.keys, guards, &mut load, end).await {
-                    Ok(loaded) => loaded?,
-                    Err((message, _guards)) => panic!("{message}"),
+            match &launch {
+                _ if guards.is_empty() => {}
+                Some(launch) => launch(guards),
+                None => {
+                    let answers = &mut keys.answers;
+                    let end = |place: usize, guard, value| answers[place] = end(guard, value);
+                    load_together(guards, &mut load, |fault| panic!("{fault}"), end).await?;
                 }
             }
-            let Some((place, mut wait)) = waits.next() else {
+            let Some((place, wait)) = waits.front_mut() else {
                 return Ok(keys.in_order());
             };
             guards = Vec::new();
             wait.wait_now();
             match poll_fn(|cx| wait.poll_claim(cx)).await {
-                Claim::Guard(guard, _) => guards.push((place, guard)),
-                claim => keys.answers[place] = answer(claim),
+                Claim::Guard(guard, _) => guards.push((*place, guard)),
+                claim => keys.answers[*place] = answer(claim)?,
+            }
+            // A load that is launched from here is awaited still.
+            if guards.is_empty() || launch.is_none() {
+                waits.pop_front();
             }
         }
     }
 }
 
-/// The answer to a call that does not lead.
-fn answer<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>>(
-    claim: Claim<K, V, H>,
-) -> Option<V> {
-    conclude(Err(claim)).ok().map(|seen| seen.value)
-}
-
-/// The message about an answer with another number of values than keys, and the guards of the keys,
-/// whose drop ends their loads.
-type WrongNumber<K, V, H> = (String, Vec<(usize, Guard<K, V, H>)>);
-
-/// Runs `load` for those of the keys that have guards, each with the place of its key. `end` ends
-/// each load by its part of the answer. If that panics about one key, the others get their values
-/// all the same: the first panic goes on when all have ended.
+/// Runs `load` for the keys of the guards, each with its place. If the answer has another number of
+/// values than there are keys, `faulty` makes an error of the message about that. `end` ends each
+/// load by its part of the answer. If that panics about one key, the others get their values all
+/// the same: the first panic goes on when all have ended.
 pub(crate) async fn load_together<K: Clone, V, H: Home<K, V>, T, E: Clone, F>(
-    keys: &[K],
     guards: Vec<(usize, Guard<K, V, H>)>,
     load: impl FnOnce(Vec<K>) -> F,
+    faulty: impl FnOnce(String) -> E,
     mut end: impl FnMut(usize, Guard<K, V, H>, Result<Option<T>, E>),
-) -> Result<Result<(), E>, WrongNumber<K, V, H>>
+) -> Result<(), E>
 where
     F: Future<Output = Result<Vec<Option<T>>, E>>,
 {
-    let mut places: Vec<_> = guards.iter().map(|(place, _)| *place).zip(0..).collect();
-    places.sort_unstable();
-    let asked = places.iter().map(|&(place, _)| keys[place].clone());
-    let asked = asked.collect();
-    let code = pin!(async { load(asked).await });
+    let mut order: Vec<usize> = (0..guards.len()).collect();
+    order.sort_unstable_by_key(|&at| guards[at].0);
+    let key = |&at: &usize| guards[at].1.load().key().clone();
+    let keys = order.iter().map(key).collect();
+    let code = pin!(async { load(keys).await });
     let loaded = lead(guards.iter().map(|(_, guard)| guard), code).await;
-    let (asked, got) = (places.len(), loaded.as_ref().map_or(places.len(), Vec::len));
-    if asked != got {
-        let message = format!(
+    let asked = guards.len();
+    let loaded = match loaded.as_ref().map_or(asked, Vec::len) {
+        got if got != asked => Err(faulty(format!(
             "the load of several keys was given {asked} keys and returned {got} values; it has to \
              return one for each key"
-        );
-        return Err((message, guards));
-    }
+        ))),
+        _ => loaded,
+    };
     let mut values: Vec<_> = guards.iter().map(|_| None).collect();
     let loaded = loaded.map(|loaded| {
-        let loaded = places.into_iter().zip(loaded);
-        loaded.for_each(|((_, at), value)| values[at] = value);
+        let loaded = order.into_iter().zip(loaded);
+        loaded.for_each(|(at, value)| values[at] = value);
     });
     // The gate of the cache is left when all of the loads have ended.
     let _visit = guards.first().and_then(|(_, guard)| guard.core());
@@ -178,13 +193,9 @@ where
     }
     match panicked {
         Some(panic) => resume_unwind(panic),
-        None => Ok(loaded),
+        None => loaded,
     }
 }
-
-/// While a call loads its own keys it must not be told to lead another: that load would then wait
-/// for this call's own keys, and their closure might even wait for that load. So it looks again.
-const ASK: Request = Request::of(Want::LookUpAgain);
 
 impl<K, V, S> Cache<K, V, S>
 where
@@ -278,14 +289,15 @@ where
             let values = load(keys);
             async { values.await.map_err(Arc::new) }
         };
-        let end = |guard, value: Result<_, Arc<E>>| {
-            let made = match value {
-                Ok(value) => of_option(value),
+        let value = |run: Run<_, _, _, _>| conclude(run).ok().map(|seen| seen.value);
+        let end = |guard, loaded: Result<_, Arc<E>>| {
+            let made = match loaded {
+                Ok(loaded) => of_option(loaded),
                 Err(error) => Err(Outcome::Error(error)),
             };
-            let ended = conclude(Ok((guard, None, made)));
-            ended.ok().map(|seen| seen.value)
+            value(Ok((guard, None, made)))
         };
-        core.load_all(keys, load, end).await
+        let answer = |claim| Ok(value(Err(claim)));
+        core.load_all(keys, None::<fn(_)>, load, end, answer).await
     }
 }

@@ -1,11 +1,14 @@
 //! A call claims a key: it gets the key's value, or the guard of a load, or it waits for another
 //! call's load until that has a verdict for it.
 //!
+//! A call may have its own load run elsewhere: on a thread of the cache, or in a task. Then it
+//! waits for that as any other call would. Such a call gives up when loads are late.
+//!
 //! Threads and tasks take the same steps; [`wait`](super::wait) says how a thread waits.
 
 use super::guard::{Guard, Home, Keyless, OnDrop};
-use super::key::{CacheKey, CacheValue};
 use super::state::{Load, Outcome, Phase, RevokedBy, Verdict, Want};
+use super::{CacheKey, CacheValue};
 use crate::listener::RemovalCause;
 use crate::maintenance::WriteOutcome;
 use crate::map::Revalidated;
@@ -33,6 +36,8 @@ pub(crate) enum Claim<K, V, H: Home<K, V>> {
     Failed(Outcome<V>),
     /// The call would have to wait, and may not; or the cache is gone.
     Busy,
+    /// The call has waited for late loads long enough; see [`Request::own`].
+    TimedOut,
 }
 
 /// Over which entries of the key a call's code runs.
@@ -55,6 +60,10 @@ pub(crate) struct Request {
     pub(crate) may_wait: bool,
     /// Whether the call takes the error that is remembered, rather than leads.
     pub(crate) heeds_failures: bool,
+    /// What the call takes from its own load, for one that does not run that itself: it then waits
+    /// as any other call would, from before the load runs. If that load is late, the call has timed
+    /// out, and so it has with the second late load.
+    pub(crate) own: Option<Want>,
 }
 
 impl Request {
@@ -70,6 +79,7 @@ impl Request {
             },
             may_wait: true,
             heeds_failures: false,
+            own: None,
         }
     }
 
@@ -91,6 +101,10 @@ pub(crate) struct Claimant<K, V, H: Home<K, V>> {
     ticket: Option<Ticket>,
     /// The load that the call has joined, with its ticket.
     pub(super) waits: Option<(Arc<Load<K, V>>, Ticket)>,
+    /// Whether that is the call's own load.
+    began: bool,
+    /// Whether the call has waited for a load that was late.
+    was_late: bool,
 }
 
 impl<K, V, H: Home<K, V>> Drop for Claimant<K, V, H> {
@@ -110,12 +124,9 @@ impl<K, V, H: Home<K, V>> Claimant<K, V, H> {
             ask,
             ticket: None,
             waits: None,
+            began: false,
+            was_late: false,
         }
-    }
-
-    /// The load that the call waits for, or was told to lead.
-    pub(crate) fn awaited(&self) -> Option<&Arc<Load<K, V>>> {
-        self.waits.as_ref().map(|(load, _)| load)
     }
 
     /// The call waits for this from now on, and no longer for what it has waited for. If it was
@@ -149,60 +160,78 @@ impl<K, V, H: Home<K, V>> Claimant<K, V, H> {
 
     /// The call waits for its own load from now on, as another call would that wants this. The load
     /// has yet to run.
-    pub(crate) fn wait_for_own(&mut self, guard: &Guard<K, V, H>, want: Want) {
+    fn wait_for_own(&mut self, guard: &Guard<K, V, H>, want: Want) {
         let ticket = *self.ticket.get_or_insert_with(Ticket::draw);
         // It does not stand in a queue yet.
         _ = guard.load().join(ticket, want, true);
         self.wait_for(Some((Arc::clone(guard.load()), ticket)));
+        self.began = true;
         if let Some(core) = guard.core() {
             core.watch_load(guard.load());
         }
     }
+
+    /// Whether a call that does not run its own load gives up, now that a wait has ended. From an
+    /// overdue load of another call it goes on once, with the newer load.
+    fn gives_up(&mut self, told: Option<&Verdict<V>>) -> bool {
+        let began = mem::take(&mut self.began);
+        let waits = self.waits.as_ref().filter(|_| self.ask.own.is_some());
+        let (Some((load, _)), None | Some(Verdict::Retry)) = (waits, told) else {
+            return false;
+        };
+        let revoked = load.revoked();
+        // A newer load takes the place of an overdue one, or has taken it.
+        let is_late = revoked.map_or(told.is_none(), |by| by == RevokedBy::NewerLoad);
+        // A refresh has timed out also if it did not begin the load.
+        let mine = revoked.is_none() && (began || self.ask.over == Over::Any);
+        let gives_up = is_late && (mine || self.was_late);
+        self.was_late |= is_late;
+        // A refresh takes what a write has stored meanwhile.
+        if revoked.is_some() && !is_late {
+            self.ask.over = Over::Absent;
+        }
+        gives_up
+    }
 }
 
 impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Claimant<K, V, H> {
-    /// The claim of a call that does not wait, or whose wait has ended with this verdict; `None` if
-    /// the call has to wait now.
-    #[inline]
-    pub(crate) fn step(&mut self, told: Option<Verdict<V>>) -> Option<Claim<K, V, H>> {
-        let claim = match told {
-            Some(Verdict::Ended(Outcome::Value(shared, deadline))) => {
-                let mut seen = shared.copy();
-                if let Some(core) = self.home.visit() {
-                    seen.left = core.shared.clock.time_until(deadline);
-                }
-                Claim::Value(seen)
-            }
-            Some(Verdict::Ended(failure)) => Claim::Failed(failure),
-            told => {
-                if let Some((load, _)) = &self.waits {
-                    self.key.get_or_insert_with(|| load.key().clone());
-                }
-                // A call that was told to lead waits until it has the guard: if it does not need
-                // that, or panics, it leaves.
-                if !matches!(told, Some(Verdict::Leads)) {
-                    self.wait_for(None);
-                }
-                self.begin()?
-            }
-        };
-        self.wait_for(None);
-        Some(claim)
-    }
-
-    /// The claim, by polls. The first may follow a [`step`](Self::step).
+    /// The claim, by polls. The first may follow a [`begin`](Self::begin).
     pub(crate) fn poll_claim(&mut self, cx: &Context<'_>) -> Poll<Claim<K, V, H>> {
         loop {
             let told = ready!(self.poll_verdict(cx));
-            if let Some(claim) = self.step(told) {
-                return Poll::Ready(claim);
+            if self.gives_up(told.as_ref()) {
+                return Poll::Ready(Claim::TimedOut);
             }
+            return Poll::Ready(match told {
+                Some(Verdict::Ended(Outcome::Value(shared, deadline))) => {
+                    let mut seen = shared.copy();
+                    if let Some(core) = self.home.visit() {
+                        seen.left = core.shared.clock.time_until(deadline);
+                    }
+                    Claim::Value(seen)
+                }
+                Some(Verdict::Ended(failure)) => Claim::Failed(failure),
+                told => {
+                    if let Some((load, _)) = &self.waits {
+                        self.key.get_or_insert_with(|| load.key().clone());
+                    }
+                    // A call that was told to lead waits until it has the guard: if it does not
+                    // need that, or panics, it leaves.
+                    if !matches!(told, Some(Verdict::Leads)) {
+                        self.wait_for(None);
+                    }
+                    match self.begin() {
+                        Some(claim) => claim,
+                        None => continue,
+                    }
+                }
+            });
         }
     }
 
-    /// Claims the key.
+    /// The claim of a call that waits for no load; `None` if it has to wait now.
     #[inline(never)]
-    fn begin(&mut self) -> Option<Claim<K, V, H>> {
+    pub(crate) fn begin(&mut self) -> Option<Claim<K, V, H>> {
         let Some(core) = self.home.visit() else {
             return Some(Claim::Busy);
         };
@@ -218,7 +247,7 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Claimant<K,
         // What is held has the pin, and releases the waiters of an overdue load.
         let (begun, held) = shared.transact(hash, Begin { core, call, now });
         let entry = |node| Keyless::of_node(shared, node);
-        Some(match begun {
+        let claim = match begun {
             Begun::Live(node) => Claim::Value(entry(node)),
             Begun::Busy => Claim::Busy,
             Begun::Failed(failure) => Claim::Failed(failure),
@@ -243,7 +272,12 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Claimant<K,
                 }
                 Claim::Guard(guard, seen)
             }
-        })
+        };
+        self.wait_for(None);
+        if let (Claim::Guard(guard, _), Some(want)) = (&claim, self.ask.own) {
+            self.wait_for_own(guard, want);
+        }
+        Some(claim)
     }
 }
 

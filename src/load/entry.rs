@@ -2,18 +2,18 @@
 //! `and_*`, the computes, see the live entry and say what becomes of it, in turns.
 
 use super::claim::{Claim, Claimant, Request};
-use super::guard::{Filling, Keyless};
-use super::key::{ByRef, CacheKey, CacheValue, Key, Owned};
+use super::guard::Keyless;
 use super::run::{
     Made, Run, conclude, fallible, of_option, of_pair, of_result, of_value, or_error, sure,
 };
 use super::state::{Outcome, RevokedBy, Want};
+use super::{CacheKey, CacheValue};
 use crate::cache::Cache;
 use crate::compute::{CompResult, Entry, Op};
 use crate::operations::{Core, LifetimeSource};
 use crate::{RandomState, RemovalCause};
 use equivalent::Equivalent;
-use std::borrow::ToOwned;
+use std::borrow::{Cow, ToOwned};
 use std::convert::Infallible;
 use std::fmt;
 use std::future::Future;
@@ -42,9 +42,12 @@ type KeyRun<'a, K, V, S, O> = (K, Run<K, V, &'a Core<K, V, S>, O>);
 /// assert_eq!(*entry.value(), 1816);
 /// ```
 #[must_use = "a selector does nothing by itself"]
-pub struct EntrySelector<'a, K, V, S = RandomState, Y = Owned<K>> {
+pub struct EntrySelector<'a, K, V, S = RandomState, Q = K>
+where
+    Q: ToOwned<Owned = K> + ?Sized,
+{
     cache: &'a Cache<K, V, S>,
-    key: Y,
+    key: Cow<'a, Q>,
 }
 
 /// A borrowed key of a cache, and what to do with its entry; from [`Cache::entry_by_ref`]. An owned
@@ -54,7 +57,7 @@ pub struct EntrySelector<'a, K, V, S = RandomState, Y = Owned<K>> {
 /// let cache: wheelhouse::Cache<String, u32> = wheelhouse::Cache::new(100);
 /// assert_eq!(*cache.entry_by_ref("ada").or_insert(1815).value(), 1815);
 /// ```
-pub type RefEntrySelector<'a, K, Q, V, S = RandomState> = EntrySelector<'a, K, V, S, ByRef<'a, Q>>;
+pub type RefEntrySelector<'a, K, Q, V, S = RandomState> = EntrySelector<'a, K, V, S, Q>;
 
 impl<K, V, S> Cache<K, V, S>
 where
@@ -80,7 +83,7 @@ where
     /// assert_eq!(cache.entry("ada").or_insert(0).into_value(), 1815);
     /// ```
     pub fn entry(&self, key: K) -> EntrySelector<'_, K, V, S> {
-        let key = Owned(key);
+        let key = Cow::Owned(key);
         EntrySelector { cache: self, key }
     }
 
@@ -99,7 +102,7 @@ where
     where
         Q: Equivalent<K> + Hash + ToOwned<Owned = K> + ?Sized,
     {
-        let key = ByRef(key);
+        let key = Cow::Borrowed(key);
         EntrySelector { cache: self, key }
     }
 }
@@ -134,9 +137,8 @@ fn apply<K: CacheKey, V: CacheValue, S: BuildHasher, X>(
     };
     // Hands the key on, if the closure failed.
     Ok(match made? {
-        Ok((own, given)) => {
-            let Filling { own, revoked } = guard.enter().fill(own, given);
-            let replaced = match revoked {
+        Ok((mut own, given)) => {
+            let replaced = match guard.enter().fill(&mut own, given) {
                 None => own.replaced,
                 Some((RevokedBy::Overwrite, _)) => seen.is_some(),
                 Some(_) => return Ok(CompResult::Overtaken(Some(own.value))),
@@ -175,32 +177,33 @@ fn unchanged<K, V>(key: K, seen: Option<Box<Keyless<V>>>) -> CompResult<K, V> {
 fn upsert<K: CacheKey, V: CacheValue, S: BuildHasher>(
     (key, run): KeyRun<'_, K, V, S, Box<Keyless<V>>>,
 ) -> Entry<K, V> {
-    let Ok((guard, _, own)) = run else {
+    let Ok((guard, _, mut own)) = run else {
         unreachable!("it waits for its turn");
     };
-    guard
-        .enter()
-        .fill(own, LifetimeSource::Update)
-        .own
-        .with_key(key)
+    _ = guard.enter().fill(&mut own, LifetimeSource::Update);
+    own.with_key(key)
 }
 
-impl<'a, K, V, S, Y> EntrySelector<'a, K, V, S, Y>
+impl<'a, K, V, S, Q> EntrySelector<'a, K, V, S, Q>
 where
     K: Hash + Eq + Clone + Send + Sync + 'static,
     V: Clone + Send + Sync + 'static,
     S: BuildHasher + Send + Sync + 'static,
-    Y: Key<K>,
+    Q: Equivalent<K> + Hash + ToOwned<Owned = K> + ?Sized,
 {
-    /// The entry of a key that is present, if its value is kept; else the selector again.
-    fn present(self, keeps: impl FnOnce(&V) -> bool) -> Result<Entry<K, V>, Self> {
-        let hit = self.cache.get_ref(self.key.query());
+    /// The entry of a key that is present, if its value is kept; else the call that claims the key.
+    fn look_up(
+        self,
+        want: Want,
+        keeps: impl FnOnce(&V) -> bool,
+    ) -> Result<Entry<K, V>, KeyClaimant<'a, K, V, S>> {
+        let hit = self.cache.get_ref(&*self.key);
         match hit.map(|found| (found.value().clone(), found.time_left())) {
             Some((value, left)) if keeps(&value) => Ok(Entry {
                 left,
                 ..Keyless::hit(value).with_key(self.key.into_owned())
             }),
-            _ => Err(self),
+            _ => Err(self.claimant(want, true)),
         }
     }
 
@@ -222,11 +225,10 @@ where
         mut keeps: impl FnMut(&V) -> bool,
         make: impl FnOnce() -> Made<V>,
     ) -> Result<Entry<K, V>, Outcome<V>> {
-        let selector = match self.present(&mut keeps) {
+        let (key, mut claimant) = match self.look_up(want, &mut keeps) {
             Ok(entry) => return Ok(entry),
-            Err(selector) => selector,
+            Err(call) => call,
         };
-        let (key, mut claimant) = selector.claimant(want, true);
         let run = claimant.run_here(|seen| match seen {
             Some(seen) if keeps(&seen.value) => Err(Outcome::Nothing),
             _ => make(),
@@ -242,19 +244,13 @@ where
         init: impl FnOnce() -> F,
         made: impl FnOnce(F::Output) -> Made<V>,
     ) -> Result<Entry<K, V>, Outcome<V>> {
-        let selector = match self.present(&mut keeps) {
+        let (key, mut claimant) = match self.look_up(want, &mut keeps) {
             Ok(entry) => return Ok(entry),
-            Err(selector) => selector,
+            Err(call) => call,
         };
-        let (key, mut claimant) = selector.claimant(want, true);
-        let make = |seen: Option<&Keyless<V>>| {
-            let keep = seen.is_some_and(|seen| keeps(&seen.value));
-            async move {
-                if keep {
-                    return Err(Outcome::Nothing);
-                }
-                made(init().await)
-            }
+        let make = async |seen: Option<&Keyless<V>>| match seen {
+            Some(seen) if keeps(&seen.value) => Err(Outcome::Nothing),
+            _ => made(init().await),
         };
         let run = claimant.run(make).await;
         entry((key, run))
@@ -279,8 +275,8 @@ where
         f: impl FnOnce(Option<Entry<K, V>>) -> F,
     ) -> KeyRun<'a, K, V, S, F::Output> {
         let (key, mut claimant) = self.claimant(Want::OwnTurn, may_wait);
-        let make =
-            |seen: Option<&Keyless<V>>| f(seen.map(|seen| seen.clone().with_key(key.clone())));
+        let seen_by = |seen: &Keyless<V>| seen.clone().with_key(key.clone());
+        let make = async |seen: Option<&Keyless<V>>| f(seen.map(seen_by)).await;
         let run = claimant.run(make).await;
         (key, run)
     }
@@ -889,7 +885,7 @@ where
     }
 }
 
-impl<K: fmt::Debug, V, S, Y> fmt::Debug for EntrySelector<'_, K, V, S, Y> {
+impl<K, V, S, Q: ToOwned<Owned = K> + ?Sized> fmt::Debug for EntrySelector<'_, K, V, S, Q> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("EntrySelector").finish_non_exhaustive()
     }

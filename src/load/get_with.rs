@@ -1,28 +1,17 @@
 //! `get_with` and its variants: the value of a key, loaded if it is absent.
-#![allow(unsafe_code)]
 
 use super::claim::{Claimant, Request};
 use super::guard::Keyless;
-use super::key::{ByRef, Key, Owned};
 use super::run::{Made, conclude, fallible, of_option, of_result, of_value, or_error, sure};
 use super::state::{Outcome, Want};
 use crate::cache::Cache;
 use crate::operations::{Cloned, Lookup};
 use equivalent::Equivalent;
+use std::borrow::Cow::{self, Borrowed, Owned};
 use std::borrow::ToOwned;
 use std::future::Future;
 use std::hash::{BuildHasher, Hash};
-use std::pin::Pin;
 use std::sync::Arc;
-
-/// A future that stays where it stands, and is dropped with this.
-struct InPlace<'f, F>(Pin<&'f mut Option<F>>);
-
-impl<F> Drop for InPlace<'_, F> {
-    fn drop(&mut self) {
-        self.0.set(None);
-    }
-}
 
 // Out of line: its room on the stack is free while the load runs.
 #[inline(never)]
@@ -44,14 +33,17 @@ where
 {
     #[inline(always)]
     #[track_caller]
-    fn value<Y: Key<K>>(
+    fn value<Q>(
         &self,
-        key: Y,
+        key: Cow<'_, Q>,
         want: Want,
         make: impl FnOnce(Option<&Keyless<V>>) -> Made<V>,
-    ) -> Result<V, Outcome<V>> {
-        let hash = self.core().hash(key.query());
-        match Cloned::look_up_hashed(self.core(), hash, key.query()) {
+    ) -> Result<V, Outcome<V>>
+    where
+        Q: Equivalent<K> + Hash + ToOwned<Owned = K> + ?Sized,
+    {
+        let hash = self.core().hash(&*key);
+        match Cloned::look_up_hashed(self.core(), hash, &*key) {
             Some(value) => Ok(value),
             None => self.load(hash, key.into_owned(), want, make),
         }
@@ -70,37 +62,30 @@ where
         value(conclude(claimant.run_here(make)))
     }
 
-    /// The future holds `init` once: moved on, it would take its room several times
-    /// (`futures_are_small` in tests/loading/loads/tasks.rs).
-    fn value_async<Y: Key<K>, F: Future, R>(
+    /// The future holds `init` once, and after a miss in a box: a future that is moved on into
+    /// another takes its room in both (`futures_are_small` in tests/loading/loads/tasks.rs).
+    async fn value_async<Q, F: Future, R>(
         &self,
-        key: Y,
+        key: Cow<'_, Q>,
         want: Want,
         init: F,
         made: impl FnOnce(F::Output) -> Made<V>,
         answer: impl FnOnce(Result<V, Outcome<V>>) -> R,
-    ) -> impl Future<Output = R> {
-        let mut init = Some(init);
-        async move {
-            let (core, hash) = (self.core(), self.core().hash(key.query()));
-            // One answer for both ways: without optimization, each has room of its own.
-            answer('found: {
-                if let Some(value) = Cloned::look_up_hashed(core, hash, key.query()) {
-                    break 'found Ok(value);
-                }
-                let mut claimant = Claimant::new(core, hash, key.into_owned(), Request::of(want));
-                // SAFETY: this block has captured `init`, and is itself pinned while it runs. It
-                // neither moves `init` nor names it again, so `init` stays where it is until it is
-                // dropped there.
-                let mut init = InPlace(unsafe { Pin::new_unchecked(&mut init) });
-                let code = |_: Option<&_>| async move {
-                    let made = made(init.0.as_mut().as_pin_mut().expect("it is there").await);
-                    drop(init);
-                    made
-                };
-                value(conclude(claimant.run(code).await))
-            })
-        }
+    ) -> R
+    where
+        Q: Equivalent<K> + Hash + ToOwned<Owned = K> + ?Sized,
+    {
+        let (core, hash) = (self.core(), self.core().hash(&*key));
+        // One answer for both ways: without optimization, each has room of its own.
+        answer('found: {
+            if let Some(value) = Cloned::look_up_hashed(core, hash, &*key) {
+                break 'found Ok(value);
+            }
+            let init = Box::pin(init);
+            let mut claimant = Claimant::new(core, hash, key.into_owned(), Request::of(want));
+            let code = |_: Option<&_>| async move { made(init.await) };
+            value(conclude(claimant.run(code).await))
+        })
     }
 
     /// Returns the value of a key. If the key is absent or its entry has expired, calls `init` and
@@ -131,7 +116,7 @@ where
     #[inline]
     #[track_caller]
     pub fn get_with(&self, key: K, init: impl FnOnce() -> V) -> V {
-        sure(self.value(Owned(key), Want::Value, |_| of_value(init())))
+        sure(self.value(Owned::<K>(key), Want::Value, |_| of_value(init())))
     }
 
     /// As [`get_with`](Self::get_with), by a borrowed form of the key.
@@ -155,7 +140,7 @@ where
     where
         Q: Equivalent<K> + Hash + ToOwned<Owned = K> + ?Sized,
     {
-        sure(self.value(ByRef(key), Want::Value, |_| of_value(init())))
+        sure(self.value(Borrowed(key), Want::Value, |_| of_value(init())))
     }
 
     /// As [`get_with`](Self::get_with), if `init` makes a value. `None` is not stored. Waiting
@@ -177,7 +162,7 @@ where
     #[inline]
     #[track_caller]
     pub fn optionally_get_with(&self, key: K, init: impl FnOnce() -> Option<V>) -> Option<V> {
-        self.value(Owned(key), Want::Optional, |_| of_option(init()))
+        self.value(Owned::<K>(key), Want::Optional, |_| of_option(init()))
             .ok()
     }
 
@@ -205,7 +190,7 @@ where
     where
         Q: Equivalent<K> + Hash + ToOwned<Owned = K> + ?Sized,
     {
-        self.value(ByRef(key), Want::Optional, |_| of_option(init()))
+        self.value(Borrowed(key), Want::Optional, |_| of_option(init()))
             .ok()
     }
 
@@ -238,7 +223,7 @@ where
     where
         E: Send + Sync + 'static,
     {
-        or_error(self.value(Owned(key), fallible::<E>(), |_| of_result(init())))
+        or_error(self.value(Owned::<K>(key), fallible::<E>(), |_| of_result(init())))
     }
 
     /// As [`try_get_with`](Self::try_get_with), by a borrowed form of the key.
@@ -271,7 +256,7 @@ where
         Q: Equivalent<K> + Hash + ToOwned<Owned = K> + ?Sized,
         E: Send + Sync + 'static,
     {
-        or_error(self.value(ByRef(key), fallible::<E>(), |_| of_result(init())))
+        or_error(self.value(Borrowed(key), fallible::<E>(), |_| of_result(init())))
     }
 
     /// As [`get_with`](Self::get_with), with a future. On a hit it is dropped without being polled.
@@ -286,7 +271,7 @@ where
     ///
     /// # Cost
     ///
-    /// As [`get_with`](Self::get_with). The future of the call holds `init` in place, not in a box.
+    /// As [`get_with`](Self::get_with). After a miss, `init` is polled in a box.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -297,7 +282,7 @@ where
     /// # }
     /// ```
     pub fn get_with_async(&self, key: K, init: impl Future<Output = V>) -> impl Future<Output = V> {
-        self.value_async(Owned(key), Want::Value, init, of_value, sure)
+        self.value_async(Owned::<K>(key), Want::Value, init, of_value, sure)
     }
 
     /// As [`get_with_async`](Self::get_with_async), by a borrowed form of the key.
@@ -325,7 +310,7 @@ where
     where
         Q: Equivalent<K> + Hash + ToOwned<Owned = K> + ?Sized,
     {
-        self.value_async(ByRef(key), Want::Value, init, of_value, sure)
+        self.value_async(Borrowed(key), Want::Value, init, of_value, sure)
     }
 
     /// As [`optionally_get_with`](Self::optionally_get_with), with a future.
@@ -350,7 +335,7 @@ where
         key: K,
         init: impl Future<Output = Option<V>>,
     ) -> impl Future<Output = Option<V>> {
-        let key = Owned(key);
+        let key = Owned::<K>(key);
         self.value_async(key, Want::Optional, init, of_option, Result::ok)
     }
 
@@ -381,7 +366,7 @@ where
     where
         Q: Equivalent<K> + Hash + ToOwned<Owned = K> + ?Sized,
     {
-        self.value_async(ByRef(key), Want::Optional, init, of_option, Result::ok)
+        self.value_async(Borrowed(key), Want::Optional, init, of_option, Result::ok)
     }
 
     /// As [`try_get_with`](Self::try_get_with), with a future.
@@ -414,7 +399,7 @@ where
     where
         E: Send + Sync + 'static,
     {
-        self.value_async(Owned(key), fallible::<E>(), init, of_result, or_error)
+        self.value_async(Owned::<K>(key), fallible::<E>(), init, of_result, or_error)
     }
 
     /// As [`try_get_with_async`](Self::try_get_with_async), by a borrowed form of the key.
@@ -448,6 +433,6 @@ where
         Q: Equivalent<K> + Hash + ToOwned<Owned = K> + ?Sized,
         E: Send + Sync + 'static,
     {
-        self.value_async(ByRef(key), fallible::<E>(), init, of_result, or_error)
+        self.value_async(Borrowed(key), fallible::<E>(), init, of_result, or_error)
     }
 }

@@ -7,9 +7,8 @@
 //! call; the other owns a weak handle, keeps no cache alive, and may be sent to another thread (a
 //! [`Lease`](crate::Lease), a reload).
 
-use super::key::{CacheKey, CacheValue};
 use super::state::{Load, Outcome, Rest, RevokedBy, wake_all};
-use super::wait::Leading;
+use super::{CacheKey, CacheValue};
 use crate::compute::Entry;
 use crate::contain::contain;
 use crate::listener::RemovalCause;
@@ -19,6 +18,8 @@ use crate::node::NodePtr;
 use crate::operations::{Condition, Core, LifetimeSource, Visit, WeakHandle, write};
 use crate::shared::Shared;
 use crate::stats::Count;
+use crate::stripe::thread_number;
+use crate::sync::block::During;
 use crate::time::{self, NEVER};
 use std::cell::Cell;
 use std::hash::BuildHasher;
@@ -81,7 +82,7 @@ pub(crate) struct Ending<K, V, H: Home<K, V>> {
     guard: Guard<K, V, H>,
     has_ended: Cell<bool>,
     /// User code runs until the load has ended. It may wait for a queued reload.
-    _leading: Leading,
+    _leading: During,
     /// `None` if the cache is gone, or in a child made by `fork`.
     core: Option<H::At>,
 }
@@ -97,15 +98,9 @@ pub(crate) type OwnedGuard<K, V, S> = Guard<K, V, WeakHandle<K, V, S>>;
 /// An entry without its key, which the call has itself.
 pub(crate) type Keyless<V> = Entry<(), V>;
 
-/// What became of the value that filled a load.
-#[derive(Debug)]
-pub(crate) struct Filling<V> {
-    /// The leader's own value. A clone was stored, or let in and could not be kept.
-    pub(crate) own: Box<Keyless<V>>,
-    /// The load was no longer current, and nothing was stored: the write that revoked it, and the
-    /// live entry of the key, if there is one.
-    pub(crate) revoked: Option<(RevokedBy, Option<Box<Keyless<V>>>)>,
-}
+/// Of a load that was no longer current, so that nothing was stored: the write that revoked it, and
+/// the live entry of the key, if there is one.
+pub(crate) type FilledLate<V> = Option<(RevokedBy, Option<Box<Keyless<V>>>)>;
 
 impl<V> Keyless<V> {
     /// A plain hit, for a call that returns the value only.
@@ -171,14 +166,6 @@ impl<V> Keyless<V> {
     }
 }
 
-impl<V> Filling<V> {
-    /// What the call that leads returns: if the load was revoked, the live value if there is one.
-    #[inline]
-    pub(crate) fn into_entry(self) -> Box<Keyless<V>> {
-        self.revoked.and_then(|(_, live)| live).unwrap_or(self.own)
-    }
-}
-
 impl<K, V, H: Home<K, V>> Guard<K, V, H> {
     /// The guard of a call that was told to lead; its run has yet to begin.
     pub(crate) fn new(home: H, load: Arc<Load<K, V>>) -> Self {
@@ -202,21 +189,23 @@ impl<K, V, H: Home<K, V>> Guard<K, V, H> {
         self.load.is_of_this_process().then(|| self.home.visit())?
     }
 
-    /// Enters the cache, to end the load.
+    /// Enters the cache, to end the load. User code runs from now on: what it calls must not wait
+    /// for this load.
     #[inline]
     pub(crate) fn enter(mut self) -> Ending<K, V, H> {
+        self.load.set_leader(thread_number());
         self.ended = true;
         Ending {
             core: self.core(),
             guard: self,
             has_ended: Cell::new(false),
-            _leading: Leading::begin(),
+            _leading: During::leading(),
         }
     }
 
     /// The same right, with another way to the cache.
     #[cold]
-    pub(super) fn moved<G: Home<K, V, Hasher = H::Hasher>>(&mut self, home: G) -> Guard<K, V, G> {
+    pub(crate) fn moved<G: Home<K, V, Hasher = H::Hasher>>(&mut self, home: G) -> Guard<K, V, G> {
         let load = Arc::clone(&self.load);
         Guard {
             home,
@@ -348,9 +337,10 @@ impl<K, V, H: Home<K, V>> Ending<K, V, H> {
 }
 
 impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Ending<K, V, H> {
-    /// Stores a clone of the value if the load is still current, and gives it to the waiters.
+    /// Stores a clone of the value if the load is still current, and gives it to the waiters. The
+    /// value stays with the leader.
     #[inline]
-    pub(crate) fn fill(self, mut own: Box<Keyless<V>>, given: LifetimeSource) -> Filling<V> {
+    pub(crate) fn fill(self, own: &mut Keyless<V>, given: LifetimeSource) -> FilledLate<V> {
         let (load, Some(core)) = (self.load(), self.core()) else {
             return self.discard(own);
         };
@@ -364,17 +354,17 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Ending<K, V
         };
         let outcome = write::write(core, &mut new, given, condition);
         let (Some(outcome), Some(written)) = (outcome, made) else {
-            let filling = self.discard(own);
+            let late = self.discard(own);
             // What was not stored: destructors of the user.
             contain(|| new.discard());
-            return filling;
+            return late;
         };
         own.replaced = written.cause == Some(RemovalCause::Replaced);
         own.stored = written.is_stored();
         let deadline = if own.stored { written.deadline } else { NEVER };
         own.left = time::time_left(written.now, deadline);
         let shared = if written.awaited {
-            let shared = catch_unwind(AssertUnwindSafe(|| self.share(&own, deadline)));
+            let shared = catch_unwind(AssertUnwindSafe(|| self.share(own, deadline)));
             if !self.has_ended.get() {
                 // A clone has panicked: the next of them leads.
                 self.end(&Outcome::Nothing, false);
@@ -388,7 +378,7 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Ending<K, V
         if let Err(panic) = shared {
             resume_unwind(panic);
         }
-        Filling { own, revoked: None }
+        None
     }
 
     /// Ends the run; the calls that share values get clones of this one.
@@ -408,18 +398,17 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Ending<K, V
     /// value, or the loaded one if there is none.
     #[cold]
     #[inline(never)]
-    fn discard(&self, own: Box<Keyless<V>>) -> Filling<V> {
+    fn discard(&self, own: &Keyless<V>) -> FilledLate<V> {
         let load = &self.guard.load;
         let (mut by, mut live) = (RevokedBy::Overwrite, None);
         if load.is_of_this_process() {
             live = (self.core.as_ref()).and_then(|core| self.share_live(core));
             if live.is_none() {
-                self.share(&own, NEVER);
+                self.share(own, NEVER);
             }
             by = load.revoked().unwrap_or(by);
         }
-        let revoked = Some((by, live));
-        Filling { own, revoked }
+        Some((by, live))
     }
 
     /// Ends the run of a load that was revoked by the live value that the key has now, if it has

@@ -1,13 +1,13 @@
 //! Leases: the right to load a key as a value, for code that cannot run inside a closure.
 
 use super::claim::{Claim, Claimant, Request};
-use super::guard::{Filling, Keyless, OwnedGuard};
+use super::guard::{Keyless, OwnedGuard};
 use super::state::{Outcome, Want};
-use super::wait::{LeaseMark, block_on, block_until, mark_lease};
+use super::wait::{LeaseMark, mark_lease};
 use crate::RandomState;
 use crate::cache::Cache;
 use crate::operations::{Cloned, LifetimeSource, Lookup};
-use crate::stripe::thread_number;
+use crate::sync::block::{block_on, block_until};
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::hash::{BuildHasher, Hash};
@@ -121,8 +121,6 @@ impl<K, V, S> Lease<K, V, S> {
     /// assert_eq!(cache.get("ada"), None);
     /// ```
     pub fn fail<E: Send + Sync + 'static>(self, error: E) -> Arc<E> {
-        // As in `fill_as`.
-        self.guard.load().set_leader(thread_number());
         let error = Arc::new(error);
         self.guard
             .enter()
@@ -182,10 +180,8 @@ where
     }
 
     fn fill_as(self, value: V, given: LifetimeSource) -> Filled<V> {
-        // User code runs now: what it calls must not wait for this load.
-        self.guard.load().set_leader(thread_number());
-        let Filling { own, revoked } = self.guard.enter().fill(Keyless::made(value), given);
-        match revoked {
+        let mut own = Keyless::made(value);
+        match self.guard.enter().fill(&mut own, given) {
             None => Filled::Stored,
             Some((_, Some(live))) => Filled::Lost {
                 current: live.value,
@@ -299,7 +295,7 @@ where
         let mut claimant = Claimant::new(core, hash, key, ask);
         match poll_fn(|cx| claimant.poll_claim(cx)).await {
             Claim::Value(seen) => Leased::Found(seen.value),
-            Claim::Failed(_) => unreachable!("it accepts values only"),
+            Claim::Failed(_) | Claim::TimedOut => unreachable!("it accepts values only"),
             Claim::Busy => Leased::Busy,
             Claim::Guard(mut guard, _) => {
                 // No thread runs it for now.

@@ -17,7 +17,7 @@
 //! |------|---------|
 //! | [`state`], [`table`] | below the map: one load and its waiters; the loads of a shard |
 //! | [`claim`], [`wait`], [`guard`] | the begin of a load, the waits for it, and its end |
-//! | [`run`], [`key`] | what is the same for all methods, of threads and of tasks |
+//! | [`run`] | what is the same for all methods, of threads and of tasks |
 //! | [`get_with`], [`entry`], [`bulk`], [`lease`] | the methods of `Cache` |
 //! | [`reload`] | loads over live entries, in the background |
 //!
@@ -74,7 +74,6 @@ mod claim;
 mod entry;
 mod get_with;
 mod guard;
-mod key;
 mod lease;
 mod reload;
 mod run;
@@ -85,8 +84,27 @@ pub(crate) mod wait;
 pub use entry::{EntrySelector, RefEntrySelector};
 pub use lease::{Filled, Lease, Leased};
 
-pub(crate) use bulk::{Keys, load_together};
+pub(crate) use bulk::{CallGuards, Keys, load_together};
 pub(crate) use claim::{Claim, Claimant, Over, Request};
-pub(crate) use guard::{Ending, Guard, Home, Keyless, OwnedGuard};
-pub(crate) use key::{CacheHasher, CacheKey, CacheValue};
+pub(crate) use guard::{CallGuard, Ending, Guard, Home, Keyless, OwnedGuard};
 pub(crate) use run::{error_of, fallible, lead};
+
+use std::hash::{BuildHasher, Hash};
+
+// Short names for the bounds that loads need on a cache's types. They are public only because
+// public traits name them.
+
+/// A key that can be loaded.
+pub trait CacheKey: Hash + Eq + Clone + Send + Sync + 'static {}
+
+impl<K: Hash + Eq + Clone + Send + Sync + 'static> CacheKey for K {}
+
+/// A value that can be loaded.
+pub trait CacheValue: Clone + Send + Sync + 'static {}
+
+impl<V: Clone + Send + Sync + 'static> CacheValue for V {}
+
+/// A hasher of a cache that loads.
+pub trait CacheHasher: BuildHasher + Send + Sync + 'static {}
+
+impl<S: BuildHasher + Send + Sync + 'static> CacheHasher for S {}

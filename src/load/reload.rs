@@ -1,8 +1,8 @@
 //! Reloads: loads over live entries, by guards that keep no cache alive.
 
 use super::guard::{Ending, Guard, Home, Keyless, OnDrop};
-use super::key::{CacheKey, CacheValue};
 use super::state::{Load, Outcome, Phase};
+use super::{CacheKey, CacheValue};
 use crate::contain::contain;
 use crate::maintenance::WriteOutcome;
 use crate::node::NodePtr;
@@ -13,7 +13,6 @@ use crate::stripe::thread_number;
 use crate::time;
 use std::hash::BuildHasher;
 use std::sync::Arc;
-use std::time::Duration;
 
 impl<K, V, H: Home<K, V>> Guard<K, V, H> {
     /// The guard of a load in the background, which no thread runs for now. `on_drop` says what
@@ -82,30 +81,12 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Guard<K, V,
 }
 
 impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Ending<K, V, H> {
-    /// What the policies are told of a value that the run has made: what the loader says about it,
-    /// and how long it took.
-    pub(crate) fn loaded(
-        &self,
-        lifetime: Option<Option<Duration>>,
-        refresh: Option<Duration>,
-    ) -> FromLoad {
-        let (load, core) = (self.load(), self.core());
-        let began = load.began();
-        let ended = core.map_or(began, |core| core.shared.clock.now());
-        FromLoad {
-            lifetime,
-            refresh,
-            reload: load.reload_until().is_some(),
-            took: Duration::from_nanos(time::elapsed(ended, began)),
-        }
-    }
-
     /// Ends a reload that left the value unchanged: the entry's deadlines move as an update moves
     /// them. An entry that has expired meanwhile comes back.
     pub(crate) fn unchanged(self, mut old: Box<Keyless<V>>, from: FromLoad) {
         let given = LifetimeSource::Loaded(from);
         let (load, Some(core)) = (self.load(), self.core()) else {
-            return drop(self.fill(old, given));
+            return drop(self.fill(&mut old, given));
         };
         let shared = &core.shared;
         // The time, the deadline that moves, and what the policies want.
@@ -139,7 +120,7 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Ending<K, V
         });
         let Some((deadline, outcome)) = moved else {
             // The entry is gone, or the load was revoked.
-            return drop(self.fill(old, given));
+            return drop(self.fill(&mut old, given));
         };
         (old.fresh, old.stored) = (false, true);
         // The value moves to the calls that share it, from box to box.
@@ -158,23 +139,19 @@ impl<K: Eq + 'static, V: 'static, S> Core<K, V, S> {
         };
         let shared = &self.shared;
         shared.count(Count::FailedReloads);
-        if load.revoked().is_some() {
-            // What the key has now is not what this reload began from.
-            return;
-        }
         let pin = shared.pin();
-        let Some(hit) = shared.find_live(load.hash, load.key(), &pin) else {
-            return;
-        };
-        let (Some(refresh), Some(policy)) = (hit.node.refresh(), &self.refresh) else {
-            return;
-        };
-        let failures = refresh.failures().saturating_add(1);
-        let left = shared.clock.time_until(hit.node.deadline());
-        let (key, value) = (hit.node.key(), hit.node.value());
-        // The right to reload comes back also if the policy panics.
-        let next = contain(|| policy.refresh_after_failure(key, value, failures, left))
-            .unwrap_or_else(|| Some(usual_pause(failures)));
-        refresh.end(until, time::deadline_in(shared.clock.now(), next), true);
+        // What the key has after a write is not what this reload began from.
+        if load.revoked().is_none()
+            && let Some(hit) = shared.find_live(load.hash, load.key(), &pin)
+            && let (Some(refresh), Some(policy)) = (hit.node.refresh(), &self.refresh)
+        {
+            let failures = refresh.failures().saturating_add(1);
+            let left = shared.clock.time_until(hit.node.deadline());
+            let (key, value) = (hit.node.key(), hit.node.value());
+            // The right to reload comes back also if the policy panics.
+            let next = contain(|| policy.refresh_after_failure(key, value, failures, left))
+                .unwrap_or_else(|| usual_pause(failures));
+            refresh.end(until, time::deadline_in(shared.clock.now(), next), true);
+        }
     }
 }

@@ -7,11 +7,11 @@
 
 use super::claim::{Claim, Claimant};
 use super::guard::{Guard, Home, Keyless};
-use super::key::{CacheKey, CacheValue};
 use super::state::{Outcome, Want};
-use super::wait::{Leading, block_on, in_loader};
+use super::{CacheKey, CacheValue};
 use crate::operations::LifetimeSource;
 use crate::stripe::thread_number;
+use crate::sync::block::{During, Work, block_on};
 use std::any::{Any, TypeId};
 use std::future::{Future, poll_fn};
 use std::hash::BuildHasher;
@@ -30,10 +30,10 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Claimant<K,
     /// dropped before the guard: the old leader's code has ended when the next leader starts.
     // An `async fn` would have room for its arguments twice.
     #[expect(clippy::manual_async_fn)]
-    pub(crate) fn run<F: Future>(
+    pub(crate) fn run<O>(
         &mut self,
-        make: impl FnOnce(Option<&Keyless<V>>) -> F,
-    ) -> impl Future<Output = Run<K, V, H, F::Output>> {
+        make: impl AsyncFnOnce(Option<&Keyless<V>>) -> O,
+    ) -> impl Future<Output = Run<K, V, H, O>> {
         async move {
             let (guard, seen) = match poll_fn(|cx| self.poll_claim(cx)).await {
                 Claim::Guard(guard, seen) => (guard, seen),
@@ -45,19 +45,19 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Claimant<K,
     }
 
     /// The same as a thread, which polls only if it has to wait.
+    #[inline]
     #[track_caller]
     pub(super) fn run_here<O>(
         &mut self,
         make: impl FnOnce(Option<&Keyless<V>>) -> O,
     ) -> Run<K, V, H, O> {
-        let claim = match self.step(None) {
+        let claim = match self.begin() {
             Some(claim) => claim,
             None => block_on(poll_fn(|cx| self.poll_claim(cx))),
         };
         match claim {
             Claim::Guard(guard, seen) => {
-                let _leading = Leading::begin();
-                let _loader = in_loader();
+                let _loading = During::begin(true, Work::Loads);
                 let made = make(seen.as_deref());
                 Ok((guard, seen, made))
             }
@@ -79,7 +79,7 @@ pub(crate) fn lead<'g, K: 'g, V: 'g, H: Home<K, V> + 'g, F: Future + ?Sized>(
     };
     poll_fn(move |cx| {
         lead(thread_number());
-        let _leading = Leading::begin();
+        let _leading = During::leading();
         let polled = code.as_mut().poll(cx);
         if polled.is_pending() {
             lead(0);
@@ -98,7 +98,10 @@ pub(crate) fn conclude<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHa
     run: Run<K, V, H, Made<V>>,
 ) -> Result<Box<Keyless<V>>, Outcome<V>> {
     match run {
-        Ok((guard, _, Ok((own, given)))) => Ok(guard.enter().fill(own, given).into_entry()),
+        Ok((guard, _, Ok((mut own, given)))) => {
+            let late = guard.enter().fill(&mut own, given);
+            Ok(late.and_then(|(_, live)| live).unwrap_or(own))
+        }
         Ok((guard, seen, Err(Outcome::Nothing))) => {
             guard.enter().keep();
             seen.ok_or(Outcome::Nothing)

@@ -9,17 +9,17 @@ use crate::compute::Entry;
 use crate::contain::contain;
 use crate::process::Process;
 use crate::stripe::thread_number;
+use crate::sync::block::{During, Work, doing};
 use crate::sync::cycle::{Ticket, WaitTarget};
-use crate::sync::{AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering, thread_local};
+use crate::sync::{AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering};
 use crate::time::{self, NEVER};
 use std::any::{Any, TypeId};
-use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::task::Waker;
 
 /// Which outcomes of another call's run a waiter accepts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Want {
     /// A value.
     Value,
@@ -90,30 +90,13 @@ pub(crate) enum RevokedBy {
     NewerLoad,
 }
 
-thread_local! {
-    /// Whether the thread is calling wakers.
-    static WAKING: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Whether the thread is calling wakers.
-pub(super) fn is_waking() -> bool {
-    WAKING.try_with(Cell::get).unwrap_or(false)
-}
-
-/// Notes whether the thread is calling wakers; returns what was noted before.
-pub(super) fn set_waking(waking: bool) -> bool {
-    let former = WAKING.try_with(|now| now.replace(waking));
-    former.unwrap_or(false)
-}
-
 /// Wakes waiters. No lock may be held: a waker is user code. A panic of one does not keep the
 /// others asleep.
 pub(crate) fn wake_all(wakers: impl IntoIterator<Item = Waker>) {
-    let former = set_waking(true);
+    let _waking = During::begin(doing().leads, Work::Wakes);
     for waker in wakers {
         contain(|| waker.wake());
     }
-    set_waking(former);
 }
 
 /// One load of a key, with the calls that wait for it.
@@ -127,6 +110,10 @@ pub(crate) struct Load<K, V> {
     /// Changes from true to false, once, under the shard's lock. Relaxed: a holder of that lock
     /// reads it exactly; for all others it is a hint, and only `false` is final.
     current: AtomicBool,
+    /// Whether a call has ever joined. Changes from false to true, once, before the end of the run.
+    /// Relaxed: what joins holds the shard's lock, and so does the leader that reads it; or it is
+    /// the leader itself.
+    joined: AtomicBool,
     /// Cache time at which the run began, or at which the lead was offered. Relaxed: the leader
     /// and its waiters have synchronized by the lock of the shard, or of the state.
     began: AtomicU64,
@@ -144,10 +131,11 @@ struct State<V> {
     /// Whether the run has made its write: its end forgets the failure of an earlier run.
     sealed: bool,
     revoked: Option<RevokedBy>,
-    /// The calls that wait, in their order: a queue for each kind of call. Kinds are few.
-    queues: Vec<(Want, Queue)>,
+    /// The calls that wait, in their order: a queue for each kind of call. Kinds are few. Mostly no
+    /// call ever waits; neither map is made before it is needed.
+    queues: Option<BTreeMap<Want, Queue>>,
     /// The verdicts that have yet to be fetched.
-    told: BTreeMap<Ticket, Verdict<V>>,
+    told: Option<BTreeMap<Ticket, Verdict<V>>>,
 }
 
 /// A failure that is remembered.
@@ -174,43 +162,46 @@ pub(crate) enum Phase {
 type Queue = BTreeMap<Ticket, Option<Waker>>;
 
 impl<V> State<V> {
-    fn waiter(&mut self, ticket: Ticket) -> Option<&mut Option<Waker>> {
-        (self.queues.iter_mut()).find_map(|(_, queue)| queue.get_mut(&ticket))
+    fn queue_of(&mut self, want: Want) -> &mut Queue {
+        self.queues.get_or_insert_default().entry(want).or_default()
     }
 
-    fn queue_of(&mut self, want: Want) -> &mut Queue {
-        let at = self.queues.iter().position(|(kind, _)| *kind == want);
-        let at = at.unwrap_or_else(|| {
-            self.queues.push((want, Queue::new()));
-            self.queues.len() - 1
-        });
-        &mut self.queues[at].1
+    fn queues(&mut self) -> impl Iterator<Item = &mut Queue> {
+        self.queues.iter_mut().flat_map(BTreeMap::values_mut)
+    }
+
+    fn waiter(&mut self, ticket: Ticket) -> Option<&mut Option<Waker>> {
+        self.queues().find_map(|queue| queue.get_mut(&ticket))
     }
 
     fn take_waiter(&mut self, ticket: Ticket) -> Option<Option<Waker>> {
-        (self.queues.iter_mut()).find_map(|(_, queue)| queue.remove(&ticket))
+        self.queues().find_map(|queue| queue.remove(&ticket))
+    }
+
+    fn take_told(&mut self, ticket: Ticket) -> Option<Verdict<V>> {
+        self.told.as_mut()?.remove(&ticket)
     }
 
     /// The longest-waiting waiter.
-    fn first(&self) -> Option<Ticket> {
-        let firsts = (self.queues.iter()).filter_map(|(_, queue)| queue.first_key_value());
+    fn first(&mut self) -> Option<Ticket> {
+        let firsts = self.queues().filter_map(|queue| queue.first_key_value());
         firsts.map(|(&ticket, _)| ticket).min()
     }
 
     fn has(&self, kind: impl Fn(Want) -> bool) -> bool {
-        (self.queues.iter()).any(|(want, queue)| kind(*want) && !queue.is_empty())
+        (self.queues.iter().flatten()).any(|(want, queue)| kind(*want) && !queue.is_empty())
     }
 
     /// Gives the waiters of some kinds their verdict; returns their wakers.
     fn tell(&mut self, verdict: impl Fn(Want) -> Option<Verdict<V>>) -> Vec<Waker> {
         let mut wakers = Vec::new();
-        for (want, queue) in &mut self.queues {
+        for (want, queue) in self.queues.iter_mut().flatten() {
             while let Some(told) = queue.first_entry()
                 && let Some(verdict) = verdict(*want)
             {
                 let (ticket, waker) = told.remove_entry();
                 wakers.extend(waker);
-                self.told.insert(ticket, verdict);
+                self.told.get_or_insert_default().insert(ticket, verdict);
             }
         }
         wakers
@@ -227,6 +218,7 @@ impl<K, V> Load<K, V> {
             key,
             leader: AtomicU64::new(leader),
             current: AtomicBool::new(true),
+            joined: AtomicBool::new(false),
             began: AtomicU64::new(began),
             reload_until: AtomicU64::new(NEVER),
             process: Process::current(),
@@ -235,8 +227,8 @@ impl<K, V> Load<K, V> {
                 rest: None,
                 sealed: false,
                 revoked: None,
-                queues: Vec::new(),
-                told: BTreeMap::new(),
+                queues: None,
+                told: None,
             }),
         }
     }
@@ -262,7 +254,7 @@ impl<K, V> Load<K, V> {
     /// waker polls the task, the answer is false, since the leader continues.
     pub(crate) fn is_led_by_caller(&self) -> bool {
         let (me, leader) = (thread_number(), self.leader.load(Ordering::Relaxed));
-        me != 0 && leader == me && !is_waking()
+        me != 0 && leader == me && doing().work != Work::Wakes
     }
 
     /// Notes which thread runs the leader's code from now on.
@@ -353,11 +345,6 @@ impl<K, V> Load<K, V> {
         (want.accepts(&rest.outcome)).then(|| rest.outcome.clone())
     }
 
-    /// Whether it waits for a thread.
-    pub(crate) fn is_queued(&self) -> bool {
-        self.phase() == Phase::Queued
-    }
-
     /// Whether its outcome would be stored, or a call waits for it.
     pub(crate) fn is_wanted(&self) -> bool {
         self.is_current() || self.has_waiters()
@@ -385,6 +372,7 @@ impl<K, V> Load<K, V> {
         let mut state = self.state();
         let joins = even_queued || state.phase != Phase::Queued;
         if joins {
+            self.joined.store(true, Ordering::Relaxed);
             // Its first poll leaves a waker: to clone one is user code.
             state.queue_of(want).insert(ticket, None);
         }
@@ -407,7 +395,7 @@ impl<K, V> Load<K, V> {
         let mut fresh = Some(waker.clone());
         loop {
             let mut state = self.state();
-            if let Some(verdict) = state.told.remove(&ticket) {
+            if let Some(verdict) = state.take_told(ticket) {
                 if let Verdict::Leads = verdict {
                     self.set_leader(thread_number());
                 }
@@ -424,7 +412,7 @@ impl<K, V> Load<K, V> {
     pub(crate) fn leave(&self, ticket: Ticket) -> bool {
         let mut state = self.state();
         let waiter = state.take_waiter(ticket);
-        let told = state.told.remove(&ticket);
+        let told = state.take_told(ticket);
         let leads = state.phase == Phase::Offered(ticket);
         if leads {
             state.phase = Phase::Led;
@@ -451,7 +439,7 @@ impl<K, V> Load<K, V> {
         let mut state = self.state();
         let mut all = state.revoked == Some(RevokedBy::NewerLoad);
         if let Phase::Offered(ticket) = state.phase {
-            state.told.insert(ticket, Verdict::Retry);
+            (state.told.get_or_insert_default()).insert(ticket, Verdict::Retry);
             state.phase = Phase::Over;
             all = true;
         }
@@ -464,7 +452,7 @@ impl<K, V> Load<K, V> {
     /// Wakes all that wait, so that they look whether the load is overdue. With no lock held.
     pub(crate) fn wake_waiters(&self) {
         let mut state = self.state();
-        let waiters = (state.queues.iter_mut()).flat_map(|(_, queue)| queue.values_mut());
+        let waiters = state.queues().flat_map(BTreeMap::values_mut);
         let wakers: Vec<Waker> = waiters.filter_map(Option::take).collect();
         drop(state);
         wake_all(wakers);
@@ -480,6 +468,10 @@ impl<K, V> Load<K, V> {
     /// be [ended](Self::end).
     #[inline]
     pub(crate) fn seal(&self) -> bool {
+        if !self.joined.load(Ordering::Relaxed) {
+            self.mark_outdated();
+            return false;
+        }
         let mut state = self.state();
         state.sealed = true;
         if !state.has(|want| want == Want::OwnTurn) {
@@ -511,7 +503,7 @@ impl<K, V> Load<K, V> {
         {
             state.phase = Phase::Offered(next);
             self.set_began(now);
-            state.told.insert(next, Verdict::Leads);
+            (state.told.get_or_insert_default()).insert(next, Verdict::Leads);
             wakers.extend(waker);
         }
         // A write counts also if no waiter wants its value.
@@ -537,8 +529,8 @@ impl<K: Send + Sync, V: Send + Sync> WaitTarget for Load<K, V> {
     }
 
     fn is_among_next(&self, ticket: Ticket, count: usize) -> bool {
-        let state = self.state();
-        let ahead = (state.queues.iter()).flat_map(|(_, queue)| queue.range(..ticket).take(count));
+        let mut state = self.state();
+        let ahead = (state.queues()).flat_map(|queue| queue.range(..ticket).take(count));
         ahead.take(count).count() < count
     }
 }

@@ -303,6 +303,7 @@ where
              in tasks of `spawner`"
         );
         let policy = self.cache.settings.refresh.as_ref();
+        let moment = policy.and_then(|policy| policy.by_times((None, None))?);
         let fault = match (self.is_async, self.threads, &self.spawner) {
             (_, Some(0), _) => Some("reload_threads is 0, but must be at least 1"),
             (false, _, Some(_)) => Some(
@@ -314,7 +315,10 @@ where
                 "spawner is missing, but must be given for an async loader: it runs each load and \
                  reload",
             ),
-            _ => policy.and_then(|policy| policy.fault()),
+            _ => (moment == Some(Duration::ZERO)).then_some(
+                "refresh_after is refresh::after(0ns), but must be more than zero: a value would \
+                 be stale as soon as it is loaded",
+            ),
         };
         if let Some(fault) = fault {
             return Err(self.cache.fault(fault));

@@ -1,18 +1,19 @@
 //! The methods that read, for threads and for tasks.
 
 use super::LoadingCache;
-use super::call::{Answer, Call, answer, anything};
+use super::call::{WrongNumber, answer, anything};
 use super::kinds::caught;
 use super::loader::LoadError;
-use crate::load::wait::{block_on, run_blocking};
-use crate::load::{Claim, Claimant, Guard, Keyless, Keys, Over, Request, fallible};
+use crate::load::{CallGuards, Claim, Claimant, Guard, Keyless, Keys, Over, Request, fallible};
 use crate::operations::{Lookup, Timed};
+use crate::sync::block::{block_on, run_blocking};
 use equivalent::Equivalent;
 use std::borrow::ToOwned;
 use std::fmt;
 use std::future::{Future, poll_fn, ready};
 use std::hash::{BuildHasher, Hash};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 impl<K, V, E, S> LoadingCache<K, V, E, S>
@@ -88,18 +89,16 @@ where
     {
         let ask = Request {
             heeds_failures: true,
+            own: self.inner.spawner.as_ref().map(|_| anything::<E>()),
             ..Request::of(fallible::<LoadError<E>>())
         };
-        let (core, key) = (self.cache.core(), key.to_owned());
-        let hash = core.hash(&key);
-        let answer = if self.inner.spawner.is_some() {
-            let mut call = Call::new(self, hash, key, ask);
-            poll_fn(|cx| call.poll(cx)).await
-        } else {
-            let mut claimant = Claimant::new(core, hash, key, ask);
+        let (core, loader, key) = (self.cache.core(), &*self.inner.loader, key.to_owned());
+        let mut claimant = Claimant::new(core, core.hash(&key), key, ask);
+        let answer = loop {
             match poll_fn(|cx| claimant.poll_claim(cx)).await {
-                Claim::Guard(guard, _) => run_blocking(guard.run_loader(&*self.inner.loader)),
-                claim => answer(claim),
+                Claim::Guard(guard, _) if ask.own.is_some() => self.launch(guard),
+                Claim::Guard(guard, _) => break run_blocking(guard.run_loader(loader)),
+                claim => break answer(claim),
             }
         };
         Ok(answer?.unwrap_or_else(|| unreachable!("it accepts values and errors only")))
@@ -208,15 +207,29 @@ where
     pub fn refresh(&self, key: K) -> Refreshing<V, E> {
         let ask = Request {
             over: Over::Any,
+            own: Some(anything::<E>()),
             ..Request::of(anything::<E>())
         };
-        let hash = self.cache.core().hash(&key);
-        let mut call = Call::new(self, hash, key, ask);
-        let answer = call.claim(None);
-        debug_assert!(answer.is_none(), "it runs over an entry");
-        let outcome = poll_fn(move |cx| call.poll(cx));
+        // It keeps no cache alive.
+        let (home, inner) = (self.cache.downgrade(), Arc::downgrade(&self.inner));
+        let mut claimant = Claimant::new(home, self.cache.core().hash(&key), key, ask);
+        if let Some(Claim::Guard(guard, _)) = claimant.begin() {
+            self.inner.launch(guard);
+        }
+        let outcome = poll_fn(move |cx| {
+            loop {
+                match (claimant.poll_claim(cx), inner.upgrade()) {
+                    (Poll::Ready(Claim::Guard(guard, _)), Some(inner)) => inner.launch(guard),
+                    (Poll::Ready(claim), _) => return Poll::Ready(answer(claim)),
+                    // When the call has left its waker: a load that comes into the queue later
+                    // wakes it.
+                    (Poll::Pending, Some(inner)) if inner.run_queued(&claimant) => {}
+                    (Poll::Pending, _) => return Poll::Pending,
+                }
+            }
+        });
         Refreshing {
-            outcome: Some(Box::pin(outcome)),
+            outcome: Box::pin(async { Ok(outcome.await?.map(|seen| seen.value)) }),
         }
     }
 
@@ -298,13 +311,23 @@ where
         let core = self.cache.core();
         let serve = |key: &K, found| self.serve(key, found);
         let keys = Keys::look_up::<Timed, _, _>(core, keys, serve);
-        self.heed_failures(&keys)?;
-        if let Some(spawner) = &self.inner.spawner {
-            return self.load_all_in_task(spawner, keys).await;
+        if core.failure_backoff.is_some() {
+            // If an error is remembered for one of the absent keys, the loader is not called.
+            for &(hash, place) in &keys.missing {
+                self.reload_if_stale(hash, keys.keys[place].clone())?;
+            }
         }
+        let wrong = &WrongNumber::default();
+        let launch = self.inner.spawner.as_ref().map(|spawner| {
+            move |guards: CallGuards<'_, K, V, S>| self.launch_many(spawner, guards, wrong)
+        });
         let load = |keys: Vec<K>| ready(run_blocking(caught(self.inner.loader.load_many(&keys))));
         let end = |guard: Guard<_, _, _>, reply| Some(guard.enter().by(reply, None).ok()??.value);
-        core.load_all(keys, load, end).await
+        let answer = |claim| match wrong.get() {
+            Some(message) => panic!("{message}"),
+            None => Ok(answer(claim)?.map(|seen| seen.value)),
+        };
+        core.load_all(keys, launch, load, end, answer).await
     }
 }
 
@@ -324,11 +347,11 @@ where
 /// ```
 #[must_use = "it says what came of the refresh, which goes on without it"]
 pub struct Refreshing<V, E> {
-    /// Until it is ready.
-    outcome: Option<OutcomeFuture<V, E>>,
+    outcome: OutcomeFuture<V, E>,
 }
 
-type OutcomeFuture<V, E> = Pin<Box<dyn Future<Output = Answer<V, E>> + Send + Sync>>;
+type OutcomeFuture<V, E> =
+    Pin<Box<dyn Future<Output = Result<Option<V>, LoadError<E>>> + Send + Sync>>;
 
 impl<V, E> Refreshing<V, E> {
     /// Waits for the outcome, as a thread. In a task of a runtime with one thread this call can
@@ -366,15 +389,7 @@ impl<V, E> Future for Refreshing<V, E> {
     type Output = Result<Option<V>, LoadError<E>>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        // Taken out while user code runs: after a panic the future stays ended.
-        let Some(mut outcome) = self.outcome.take() else {
-            panic!("the future of a refresh was polled after it was ready, or after it panicked");
-        };
-        let polled = outcome.as_mut().poll(cx);
-        if polled.is_pending() {
-            self.outcome = Some(outcome);
-        }
-        polled.map_ok(|seen| seen.map(|seen| seen.value))
+        self.outcome.as_mut().poll(cx)
     }
 }
 

@@ -13,8 +13,9 @@
 //! | a thread that leads a load waits for it | that thread takes it over and runs it |
 //! | a write revokes it, and no call waits | it is not run |
 //!
-//! The load itself says whether it waits for a thread still. The queue forgets those that do not
-//! when a thread gets to them, or when it has doubled.
+//! The load itself says whether it waits for a thread still. The queue forgets a load that does not
+//! when a thread gets to it. When the queue has doubled, it forgets loads that have ended or would
+//! be of no use.
 //!
 //! So a loader that hangs keeps its thread from the reloads behind it, and from the refreshes that
 //! wait for one of them.
@@ -25,9 +26,9 @@
 //! another thread.
 
 use super::kinds::{AnyLoader, contained};
-use crate::load::wait::run_blocking;
 use crate::load::{CacheHasher, CacheKey, CacheValue, Guard, OwnedGuard};
 use crate::process::Process;
+use crate::sync::block::run_blocking;
 use std::collections::VecDeque;
 // The standard library's locks: models run no threads of the crate.
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -39,7 +40,6 @@ const IDLE: Duration = Duration::from_secs(10);
 
 pub(super) struct ReloadThreads<K, V, E, S> {
     loader: Arc<dyn AnyLoader<K, V, E>>,
-    most: usize,
     name: String,
     state: Mutex<State<K, V, S>>,
     changed: Condvar,
@@ -52,7 +52,8 @@ struct State<K, V, S> {
     queue: VecDeque<OwnedGuard<K, V, S>>,
     threads: usize,
     idle: usize,
-    closed: bool,
+    /// How many threads there may be; none when the last handle of the loading cache is gone.
+    most: usize,
 }
 
 impl<K, V, E, S> ReloadThreads<K, V, E, S> {
@@ -68,7 +69,7 @@ impl<K, V, E, S> ReloadThreads<K, V, E, S> {
             return;
         }
         let mut state = self.lock();
-        state.closed = true;
+        state.most = 0;
         let waiting = std::mem::take(&mut state.queue);
         drop(state);
         self.changed.notify_all();
@@ -92,13 +93,12 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
     ) -> Self {
         Self {
             loader,
-            most,
             name: format!("wheelhouse-{}-reload", cache.unwrap_or("cache")),
             state: Mutex::new(State {
                 queue: VecDeque::new(),
                 threads: 0,
                 idle: 0,
-                closed: false,
+                most,
             }),
             changed: Condvar::new(),
             process: Process::current(),
@@ -112,23 +112,20 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
         let mut needless = VecDeque::new();
         if state.queue.len() == state.queue.capacity() {
             // It has doubled since the last time.
-            let is_needed =
-                |guard: &OwnedGuard<_, _, _>| guard.load().is_queued() && guard.load().is_wanted();
             let queue = std::mem::take(&mut state.queue).into_iter();
-            (state.queue, needless) = queue.partition(is_needed);
+            (state.queue, needless) = queue.partition(|guard| guard.load().is_wanted());
             let count = state.queue.len();
             state.queue.reserve(count);
         }
         state.queue.push_back(guard);
-        let start = state.idle < state.queue.len() && state.threads < self.most;
+        let start = state.idle < state.queue.len() && state.threads < state.most;
         state.threads += usize::from(start);
         drop(state);
         self.changed.notify_one();
         if start {
             self.start();
         }
-        // The others have been taken over, or even queued again, behind this.
-        end((needless.into_iter()).filter(|guard| !guard.load().is_wanted()));
+        end(needless);
     }
 
     fn start(self: &Arc<Self>) {
@@ -147,24 +144,20 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
 
     fn work(&self) {
         let mut state = self.lock();
-        while !state.closed {
-            if let Some(guard) = state.queue.pop_front() {
-                drop(state);
-                if let Some(guard) = guard.take_queued() {
-                    _ = run_blocking(contained(guard.run_loader(&*self.loader)));
-                }
-                state = self.lock();
-                continue;
-            }
+        loop {
             state.idle += 1;
-            let is_empty = |state: &mut State<_, _, _>| !state.closed && state.queue.is_empty();
+            let is_empty = |state: &mut State<_, _, _>| state.most > 0 && state.queue.is_empty();
             let woken = self.changed.wait_timeout_while(state, IDLE, is_empty);
-            let (woken, waited) = woken.unwrap_or_else(PoisonError::into_inner);
-            state = woken;
+            state = woken.unwrap_or_else(PoisonError::into_inner).0;
             state.idle -= 1;
-            if waited.timed_out() {
+            let Some(guard) = state.queue.pop_front() else {
                 break;
+            };
+            drop(state);
+            if let Some(guard) = guard.take_queued() {
+                _ = run_blocking(contained(guard.run_loader(&*self.loader)));
             }
+            state = self.lock();
         }
         state.threads -= 1;
     }

@@ -163,10 +163,8 @@ impl<K, V> Maintenance<K, V> {
     /// Notes that an entry was read, as far as the size policy wants to know.
     #[inline]
     pub(crate) fn note_read(&self, shared: &Shared<K, V>, node: NodePtr<K, V>, pin: &Pin) {
-        if let Some(reads) = &shared.reads
-            && reads.should_record(node)
-        {
-            self.offer_read(reads, node, pin);
+        if shared.reads.should_record(node) {
+            self.offer_read(&shared.reads, node, pin);
         }
     }
 
@@ -317,8 +315,8 @@ impl<K, V> State<K, V> {
     }
 
     /// Drains the read rings into the size policy.
-    fn take_reads(&mut self, reads: Option<&ReadBuffer<K, V>>) {
-        let (Some(reads), Some(eviction)) = (reads, &mut self.eviction) else {
+    fn take_reads(&mut self, reads: &ReadBuffer<K, V>) {
+        let Some(eviction) = &mut self.eviction else {
             return;
         };
         let complete = reads.drain(&mut self.read, |nodes| eviction.accessed_all(nodes));

@@ -156,11 +156,11 @@ impl<K, V> Pass<'_, K, V> {
         // Real time: the cache's own must not be read where no entry has a deadline.
         let begun = shared.counters.as_ref().map(|_| Instant::now());
         let shards = shared.map.shards();
-        let has_rings = shared.reads.is_some();
+        let has_rings = self.state.eviction.is_some();
         self.state
             .freeing
             .start_drain(&shared.domain, shards, has_rings);
-        self.state.take_reads(shared.reads.as_ref());
+        self.state.take_reads(&shared.reads);
         let drained = self.plan.drain && self.drain();
         self.renew_reads();
         self.state.freeing.end_drain();
@@ -249,7 +249,7 @@ impl<K, V> Pass<'_, K, V> {
     /// for the eviction order to matter. A run always does so, to separate reads before it from
     /// reads after it.
     fn renew_reads(&mut self) {
-        let (Some(reads), Some(eviction)) = (&self.shared.reads, &self.state.eviction) else {
+        let Some(eviction) = &self.state.eviction else {
             return;
         };
         // A replacement of equal weight never forces an eviction. But a policy that keeps the exact
@@ -262,7 +262,7 @@ impl<K, V> Pass<'_, K, V> {
         self.state.admitted_since_stamp += came;
         if self.plan.run || self.state.admitted_since_stamp > eviction.len() / times {
             self.state.admitted_since_stamp = 0;
-            reads.renew();
+            self.shared.reads.renew();
         }
     }
 
@@ -355,10 +355,9 @@ impl<K, V> Pass<'_, K, V> {
                 if new.state() == NodeState::Live {
                     self.advance_wheel(new);
                     self.state.wheel.reschedule(new);
-                    if let (Some(eviction), Some(reads)) =
-                        (&mut self.state.eviction, &self.shared.reads)
-                    {
-                        let needs_room = eviction.replaced(new, reads.inherit_stamp(old, new));
+                    if let Some(eviction) = &mut self.state.eviction {
+                        let is_use = self.shared.reads.inherit_stamp(old, new);
+                        let needs_room = eviction.replaced(new, is_use);
                         self.admitted += usize::from(needs_room);
                     }
                 }

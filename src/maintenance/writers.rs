@@ -193,7 +193,7 @@ impl<K, V> Maintenance<K, V> {
             return;
         }
         if let Some(mut state) = self.state.try_lock() {
-            state.take_reads(Some(reads));
+            state.take_reads(reads);
         }
         _ = reads.offer(node, pin);
     }

@@ -44,7 +44,8 @@ impl<K, V> Hit<K, V> {
         let shared = &core.shared;
         let is_coarse = || shared.clock.is_coarse() && !shared.has_detour(EXACT_READS);
         if own == deadline
-            && (!lifetimes.has_idle_limit() || is_coarse() && lifetimes.is_extended(self))
+            && (lifetimes.limits.time_to_idle.is_none()
+                || is_coarse() && lifetimes.leaves(now, deadline))
         {
             return Some(deadline);
         }
@@ -58,7 +59,7 @@ impl<K, V> Hit<K, V> {
 /// If another thread has found the entry due since, it has claimed the deadline, and the exchange
 /// fails (node 4).
 // The hit in its parts: they stay in registers (`lookup`).
-fn move_by_read<K, V, S>(
+pub(super) fn move_by_read<K, V, S>(
     core: &Core<K, V, S>,
     node: NodePtr<K, V>,
     deadline: u64,

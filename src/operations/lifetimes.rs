@@ -4,7 +4,6 @@
 //! A write asks the policy with no lock held, and confirms under the shard's lock that the answer
 //! still fits: [`TimedAnswer::supersede`].
 
-use super::find::Hit;
 use crate::expiry::{Asks, Lifetime};
 use crate::listener::RemovalCause;
 use crate::node::{NodePtr, Times};
@@ -80,8 +79,9 @@ pub(crate) struct Lifetimes<K, V> {
     ///
     /// Relaxed: a policy that need not be asked would not move a deadline if it was.
     pub(super) asks_reads: AtomicU8,
-    /// The idle limit in nanoseconds; without one, 0.
-    idle: u64,
+    /// How much time a read may leave as it is, if it asks no policy and is judged by the coarse
+    /// clock: more than the idle limit less [`time::GRAIN`]. Without an idle limit, more than 0.
+    pub(super) enough: u64,
     /// The entry's own deadline must be kept apart from the wanted one.
     pub(crate) kept_apart: bool,
     /// An entry may have an own deadline. If not, no read looks for one: it would touch memory that
@@ -106,7 +106,9 @@ impl<K, V> Lifetimes<K, V> {
             } else {
                 NO_READ
             }),
-            idle: (limits.time_to_idle).map_or(0, |idle| time::deadline_after(0, idle)),
+            enough: limits.time_to_idle.map_or(0, |idle| {
+                time::deadline_after(0, idle).saturating_sub(time::GRAIN)
+            }),
             owned: AtomicBool::new(policy.is_some()),
             policy,
             limits,
@@ -119,19 +121,11 @@ impl<K, V> Lifetimes<K, V> {
         self.asks_reads.load(Ordering::Relaxed) != NO_READ
     }
 
-    /// Whether the idle limit may move the deadline at a read. A limit of zero leaves no live entry
-    /// to read.
+    /// Whether a read at `now` by the coarse clock, which asks no policy, finds the entry live and
+    /// leaves the deadline where it is: the idle limit would move it by less than [`time::GRAIN`].
     #[inline]
-    pub(super) fn has_idle_limit(&self) -> bool {
-        self.idle != 0
-    }
-
-    /// Whether a read that asks no policy, judged by the coarse clock, leaves the deadline where it
-    /// is, because the idle limit would move it by less than [`time::GRAIN`].
-    #[inline]
-    pub(super) fn is_extended(&self, hit: &Hit<K, V>) -> bool {
-        let extended = hit.now.wrapping_add(self.idle);
-        time::elapsed(extended, hit.deadline) < time::GRAIN
+    pub(super) fn leaves(&self, now: u64, deadline: u64) -> bool {
+        !time::is_due(now.wrapping_add(self.enough), deadline)
     }
 
     /// Whether a read needs the exact time: the policy is told it, or the lifetime that counts from
@@ -164,16 +158,9 @@ impl<K, V> Lifetimes<K, V> {
     // `written` stands in the node's side part: read only if it matters.
     #[inline]
     pub(crate) fn wanted(&self, own: u64, written: impl FnOnce() -> u64, now: u64) -> u64 {
-        if self.limited {
-            self.wanted_within_limits(own, written, now)
-        } else {
-            own
+        if !self.limited {
+            return own;
         }
-    }
-
-    /// [`wanted`](Self::wanted) in a cache with limits.
-    #[inline(never)]
-    fn wanted_within_limits(&self, own: u64, written: impl FnOnce() -> u64, now: u64) -> u64 {
         let hard = self.within_time_to_live(own, written, now);
         match self.limits.time_to_idle {
             Some(idle) => time::earlier(hard, time::deadline_after(now, idle), now),
@@ -231,9 +218,7 @@ impl<K, V> Lifetimes<K, V> {
 
     /// The own deadline of a node in a cache that keeps it apart. Read the wanted one before this
     /// call.
-    // Out of line: otherwise reads of caches that keep no own deadline apart would save one more
-    // register.
-    #[inline(never)]
+    #[inline]
     pub(super) fn own_deadline(&self, node: NodePtr<K, V>) -> u64 {
         if self.owned.load(Ordering::Relaxed) {
             node.own_deadline()

@@ -6,16 +6,16 @@
 //! caller, and whether it counts as a read. The flow is generic over them.
 //!
 //! 1. The *fast path* ([`Lookup::look_up`]) is inlined into the caller. It takes a pin that needs
-//!    no call, looks once at the key's group, and serves an entry without a deadline. It serves all
-//!    look-ups that are not reads, and reads of caches in which a read asks no policy, needs no
-//!    exact time and counts nothing.
-//! 2. If the entry has a deadline, or becomes stale and the caller asks for that,
-//!    [`judge`](Lookup::judge) asks the coarse clock; where there is none, the exact one. If the
-//!    entry is not live by that, if the idle limit moves the deadline, or if the size policy has
-//!    to hear of the use, [`finish`](Lookup::finish) judges the entry anew: by the exact clock if
-//!    the policy is told the time or the idle limit is short, or if the coarse one leaves it open.
-//!    It also asks the policy, moves the deadline, notes the use and counts it. A look-up that is
-//!    not fast goes to `finish` at once.
+//!    no call, and looks once at the key's group. If the entry has a deadline, or becomes stale
+//!    and the caller asks for that, [`judge`](Lookup::judge) asks the coarse clock; where there is
+//!    none, the exact one. The fast path serves all look-ups that are not reads, and reads of
+//!    caches in which a read asks no policy, needs no exact time and counts nothing.
+//! 2. If the idle limit moves the deadline, [`extend`](Lookup::extend) does that, from the coarse
+//!    reading. If the entry is not live by that reading, or if the size policy has to hear of the
+//!    use, [`finish`](Lookup::finish) judges the entry anew: by the exact clock if the policy is
+//!    told the time or the idle limit is short, or if the coarse one leaves it open. It also asks
+//!    the policy, moves the deadline, notes the use and counts it. A look-up that is not fast goes
+//!    to `finish` at once.
 //!    `get_many` ([`many`](super::many)) finds the entries of a batch together, and takes the other
 //!    steps from here.
 //! 3. [`search`](Lookup::search) is the cold end: one look did not decide, or the entry is due or
@@ -23,11 +23,14 @@
 //!    4). If that fails, or the entry was replaced meanwhile, the look-up starts over: the key was
 //!    never absent.
 //!
-//! The fast path reaches the others by tail calls. So it keeps nothing across a call, and saves no
-//! register. `finish` gets no hit but judges anew: a deadline that is still on its way from
-//! memory, and is stored on the stack, holds up the look-ups that follow.
+//! The fast path calls the coarse clock itself, and keeps the pin and the node meanwhile. A
+//! function in between would save registers a second time. The cache misses of look-ups that follow
+//! each other overlap only as far as the processor looks ahead, which it counts in instructions.
+//! The other steps get no hit but judge anew: a deadline that is still on its way from memory, and
+//! is stored on the stack, holds up the look-ups that follow.
 
 use super::core::Core;
+use super::extend;
 use super::find::{EntryRef, Hit};
 use super::lifetimes::MAX_ASKS;
 use crate::map::Look;
@@ -96,12 +99,11 @@ pub(crate) trait Lookup<K: Eq + 'static, V: 'static>: Sized {
         {
             let map = &core.shared.map;
             match map.look(hash, &pin, |node| key.equivalent(node.key())) {
-                Look::Found(node)
-                    if node.deadline() == NEVER && Self::stale_from(node) == NEVER =>
-                {
-                    Self::end(core, node, NEVER, pin)
-                }
-                Look::Found(node) => Self::judge(core, node, pin),
+                Look::Found(node) => match Self::judge(core, node) {
+                    Ok(deadline) => Self::end(core, node, deadline, pin),
+                    Err(Some(now)) if Self::IS_READ => Self::extend(core, node, now, pin),
+                    Err(_) => Self::finish(core, node, pin),
+                },
                 Look::Absent => None,
                 Look::Retry => Self::search(core, hash, key, None, pin),
             }
@@ -151,27 +153,37 @@ pub(crate) trait Lookup<K: Eq + 'static, V: 'static>: Sized {
         }
     }
 
-    /// The rest of a fast look-up that has found an entry with a deadline.
-    #[inline(never)]
-    fn judge<'a, S>(
-        core: &'a Core<K, V, S>,
-        node: NodePtr<K, V>,
-        pin: Pin,
-    ) -> Option<Self::Answer<'a>> {
-        let (clock, lifetimes) = (&core.shared.clock, &core.lifetimes);
-        // A read that asks the policy is not fast. So only the idle limit may move the deadline.
-        let may_extend = Self::IS_READ && lifetimes.has_idle_limit();
-        let exact = || (!may_extend).then(|| clock.now());
-        // If another call has moved the deadline since the clock was read, it has found the entry
-        // live, and this look-up comes right after it.
-        if let Some(now) = clock.latest().or_else(exact)
-            && let Ok(hit) = Hit::of(node, node.deadline(), now)
-            && (!may_extend || lifetimes.is_extended(&hit))
-            && !time::is_due(now, Self::stale_from(node))
-        {
-            return Self::end(core, node, hit.deadline, pin);
+    /// The deadline of an entry that a fast look-up has found, if the entry is live and not stale,
+    /// and the look-up leaves the deadline where it is. Else the coarse reading, if it took one.
+    #[inline(always)]
+    fn judge<S>(core: &Core<K, V, S>, node: NodePtr<K, V>) -> Result<u64, Option<u64>> {
+        let stale = Self::stale_from(node);
+        if node.deadline() == NEVER && stale == NEVER {
+            return Ok(NEVER);
         }
-        Self::finish(core, node, pin)
+        let clock = &core.shared.clock;
+        let coarse = clock.latest();
+        // A read that asks the policy is not fast. So only the idle limit may move the deadline.
+        let enough = if Self::IS_READ {
+            core.lifetimes.enough
+        } else {
+            0
+        };
+        let now = match coarse {
+            Some(now) => now,
+            None if enough == 0 => clock.now(),
+            None => return Err(None),
+        };
+        // If another call has moved the deadline since the clock was read, it has found the entry
+        // live, and this look-up comes right after it. What has no deadline may be stale.
+        let deadline = node.deadline();
+        let is_left = !time::has_come(now.wrapping_add(enough), deadline);
+        let is_live = is_left || deadline == NEVER && stale != NEVER;
+        if is_live && !time::is_due(now, stale) {
+            Ok(deadline)
+        } else {
+            Err(coarse)
+        }
     }
 
     /// The end of a fast look-up that has found a live entry, which is not stale: its node, and the
@@ -184,12 +196,34 @@ pub(crate) trait Lookup<K: Eq + 'static, V: 'static>: Sized {
         deadline: u64,
         pin: Pin,
     ) -> Option<Self::Answer<'a>> {
-        if Self::IS_READ && core.shared.should_record(node) {
+        if Self::IS_READ && core.shared.reads.should_record(node) {
             // The size policy has to hear of it.
             return Self::finish(core, node, pin);
         }
         let answer = Self::take(core, node, NEVER);
         Some(answer(deadline, move || pin))
+    }
+
+    /// The rest of a fast read that was judged at `now`, by the coarse clock, and that the idle
+    /// limit extends.
+    #[inline(never)]
+    fn extend<'a, S>(
+        core: &'a Core<K, V, S>,
+        node: NodePtr<K, V>,
+        now: u64,
+        pin: Pin,
+    ) -> Option<Self::Answer<'a>> {
+        let deadline = node.deadline();
+        // Another read may have extended it since the clock was read.
+        if time::is_due(now, deadline) || core.lifetimes.leaves(now, deadline) {
+            return Self::finish(core, node, pin);
+        }
+        let answer = Self::take(core, node, Self::stale_from(node));
+        let Some(moved) = extend::move_by_read(core, node, deadline, now, deadline) else {
+            return Self::search(core, node.hash(), &KeyOf(node), None, pin);
+        };
+        Self::note_hit(core, node, &pin);
+        Some(answer(moved, move || pin))
     }
 
     /// The rest of a look-up that has found the key's entry: judges it, and does what a read does.

@@ -172,6 +172,7 @@ impl<K, V> Held<K, V> {
 
 impl<K, V> Shared<K, V> {
     /// Runs a change as one transaction on the key with this hash; see the module docs.
+    #[inline]
     pub(crate) fn transact<C: Change<K, V>>(
         &self,
         hash: u64,
@@ -268,6 +269,7 @@ impl<K, V> Shared<K, V> {
     }
 
     /// The attempt of a change that expects the key to be absent; `None` if it has to be repeated.
+    #[inline]
     fn attempt_absent<C: Change<K, V>>(
         &self,
         hash: u64,

@@ -110,7 +110,7 @@ pub(crate) fn new_node<K, V, S>(
 /// Stores a new node; the caller is to call `after_write` with the outcome. `None` if the condition
 /// refuses the node, which then still has its key and value.
 // By reference: the value may be large.
-#[inline(never)]
+#[inline]
 pub(crate) fn write<K: Eq + 'static, V: 'static, S>(
     core: &Core<K, V, S>,
     new: &mut NewNode<K, V>,
@@ -158,7 +158,7 @@ impl<K: Eq + 'static, V: 'static, S> Change<K, V> for Write<'_, K, V, S> {
         self.new.key()
     }
 
-    #[inline]
+    #[inline(always)]
     fn ask(
         &mut self,
         found: Option<NodePtr<K, V>>,

@@ -27,8 +27,8 @@ pub(crate) type FailureBackoff =
     Box<dyn Fn(&(dyn Any + Send + Sync), u32) -> Option<Duration> + Send + Sync>;
 
 /// The default pause after this many failures in a row.
-pub(crate) fn usual_pause(failures: u32) -> Duration {
-    Duration::from_secs(1 << failures.saturating_sub(1).min(6))
+pub(crate) fn usual_pause(failures: u32) -> Option<Duration> {
+    doubling(Duration::from_secs(1), Duration::from_secs(64))(failures)
 }
 
 /// An entry's lifetime, and the time that the load of its value took, if it was loaded.
@@ -102,13 +102,7 @@ pub trait Refresh<K, V>: Send + Sync + 'static {
         failures: u32,
         left: Option<Duration>,
     ) -> Option<Duration> {
-        Some(usual_pause(failures))
-    }
-
-    /// What is wrong with the policy, for the error of the builder.
-    #[doc(hidden)]
-    fn fault(&self) -> Option<&'static str> {
-        None
+        usual_pause(failures)
     }
 
     /// The answer of a policy that goes by these times alone; `None` if the methods above decide.
@@ -121,10 +115,6 @@ pub trait Refresh<K, V>: Send + Sync + 'static {
 /// Every method of [`Refresh`], as another policy answers it.
 macro_rules! forward_all {
     ($self:ident => $policy:expr, $then:expr) => {
-        fn fault(&$self) -> Option<&'static str> {
-            Refresh::<K, V>::fault(&$policy)
-        }
-
         fn by_times(&$self, times: LifetimeAndLoad) -> Option<Option<Duration>> {
             Refresh::<K, V>::by_times(&$policy, times).map($then)
         }

@@ -224,12 +224,6 @@ impl<K, V> Refresh<K, V> for Ready {
     fn by_times(&self, times: LifetimeAndLoad) -> Option<Option<Duration>> {
         Some(self.0.of(times))
     }
-
-    fn fault(&self) -> Option<&'static str> {
-        let fault = "refresh_after is refresh::after(0ns), but must be more than zero: a value \
-                     would be stale as soon as it is loaded";
-        matches!(self.0, Moment::After(Duration::ZERO)).then_some(fault)
-    }
 }
 
 impl<K, V, P: Refresh<K, V>> Refresh<K, V> for Jittered<P> {

@@ -278,7 +278,7 @@ impl Gate {
     /// Lets no visitor in any more, and waits until those inside have left. Returns the cache,
     /// which the caller has to [`end`](Self::end); `None` if it is left to the threads inside.
     pub(crate) fn close(&self, cache: Arc<dyn Task>, may_wait: bool) -> Option<Arc<dyn Task>> {
-        let wait = NotedWait::begin(thread_number());
+        let wait = NotedWait::begin();
         let mut state = self.state.lock();
         self.closed.store(true, Ordering::Relaxed);
         while !state.is_free(may_wait) {

@@ -19,6 +19,7 @@
 //! longer if there is one ([`NotedWait::may_wait_for_thread`]). Such a wait refuses no other.
 
 use crate::process::PerProcess;
+use crate::stripe::thread_number;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -97,12 +98,12 @@ pub(crate) fn fault(others: usize, hash: u64) -> String {
     )
 }
 
-/// The wait of the calling thread, as long as it lasts: the thread's number, or 0 if it has none.
+/// The wait of the calling thread, as long as it lasts: the thread's number, or 0.
 pub(crate) struct NotedWait(u64);
 
 impl NotedWait {
-    pub(crate) fn begin(me: u64) -> Self {
-        Self(me)
+    pub(crate) fn begin() -> Self {
+        Self(thread_number())
     }
 
     /// Waits for a load, unless that would close a cycle: an error is the number of other threads
@@ -147,10 +148,10 @@ impl NotedWait {
     }
 }
 
-/// Whether a wait of this thread is noted.
+/// Whether a wait of the calling thread is noted.
 #[cfg(test)]
-pub(crate) fn is_noted(thread: u64) -> bool {
-    waiting_threads().contains_key(&thread)
+pub(crate) fn is_noted() -> bool {
+    waiting_threads().contains_key(&thread_number())
 }
 
 impl Drop for NotedWait {

@@ -10,18 +10,17 @@
 //! Only the package `models`, which builds these sources once more, depends on the two explorers.
 //!
 //! There are two kinds of lock: `Mutex`, for holds that may last a while, and `ShortMutex`
-//! (`latch`). A thread waits by a `Parker`; [`cycle`] finds threads that would wait for each other.
+//! (`latch`). A thread waits for a future by a `Parker` ([`block`]); [`cycle`] finds threads that
+//! would wait for each other.
 //!
 //! `Arc` and `Weak` are always the standard library's: no protocol of this crate rests on the
 //! orderings of a reference count.
 
+pub(crate) mod block;
 pub(crate) mod cycle;
 #[cfg(not(any(wheelhouse_loom, wheelhouse_shuttle)))]
 mod latch;
 mod parker;
-
-/// Whether threads are those of an explorer, all of which run on one thread of the system.
-pub(crate) const IS_MODEL: bool = cfg!(any(wheelhouse_loom, wheelhouse_shuttle));
 
 #[cfg(not(wheelhouse_shuttle))]
 #[cfg_attr(wheelhouse_loom, allow(dead_code, unused_imports))]
@@ -58,6 +57,7 @@ mod plain {
 #[path = "../../models/explored.rs"]
 mod explored;
 
+pub(crate) use crate::stripe::IS_MODEL;
 #[cfg(any(wheelhouse_loom, wheelhouse_shuttle))]
 pub(crate) use explored::*;
 #[cfg(not(any(wheelhouse_loom, wheelhouse_shuttle)))]

@@ -48,25 +48,24 @@ pub(super) struct Machine {
 }
 
 /// The machine of this process.
-pub(super) static MACHINE: Machine = Machine {
-    state: AtomicU8::new(UNKNOWN),
-    #[cfg(test)]
-    script: None,
-};
+pub(super) static MACHINE: Machine = Machine::new(UNKNOWN);
+/// For a cache on a ticker: no look-up asks its clocks.
+pub(super) static NONE: Machine = Machine::new(GIVEN_UP);
 
 /// The coarse clock in the time of a cache.
+// A hit reads the first two fields.
+#[repr(C)]
 pub(super) struct Coarse {
+    machine: &'static Machine,
     /// The coarse reading at cache time 0 or just before, less the slack.
     origin: u64,
-    machine: &'static Machine,
     /// The cache time of the next comparison. Relaxed: one too many does no harm.
     check_at: AtomicU64,
 }
 
 impl Coarse {
-    /// The coarse clock for a cache whose time begins with the instant that is returned; none where
-    /// it cannot be used.
-    pub(super) fn start(machine: &'static Machine) -> (Instant, Option<Self>) {
+    /// The coarse clock for a cache whose time begins with the instant that is returned.
+    pub(super) fn start(machine: &'static Machine) -> (Instant, Self) {
         if machine.state.load(Ordering::Relaxed) == UNKNOWN {
             let state = if machine.is_cheap() {
                 TRUSTED
@@ -78,11 +77,11 @@ impl Coarse {
         // In this order: a thread that is suspended in between makes the slack longer.
         let monotonic = machine.monotonic();
         let base = Instant::now();
-        let coarse = machine.is_trusted().then(|| Self {
-            origin: monotonic.wrapping_sub(SLACK),
+        let coarse = Self {
             machine,
+            origin: monotonic.wrapping_sub(SLACK),
             check_at: AtomicU64::new(0),
-        });
+        };
         (base, coarse)
     }
 
@@ -103,7 +102,7 @@ impl Coarse {
     /// to.
     #[inline]
     pub(super) fn check(&self, now: u64) {
-        if now.wrapping_sub(self.check_at.load(Ordering::Relaxed)) as i64 >= 0 {
+        if super::has_come(now, self.check_at.load(Ordering::Relaxed)) {
             self.compare(now);
         }
     }
@@ -122,6 +121,14 @@ impl Coarse {
 }
 
 impl Machine {
+    const fn new(state: u8) -> Self {
+        Self {
+            state: AtomicU8::new(state),
+            #[cfg(test)]
+            script: None,
+        }
+    }
+
     /// Whether the coarse clock has short steps, and a reading costs less than a system call. Takes
     /// some microseconds.
     fn is_cheap(&self) -> bool {
@@ -148,10 +155,7 @@ impl Machine {
     /// A machine whose coarse clock is trusted from the start.
     #[cfg(test)]
     pub(super) const fn trusted() -> Self {
-        Self {
-            state: AtomicU8::new(TRUSTED),
-            script: None,
-        }
+        Self::new(TRUSTED)
     }
 
     pub(super) fn monotonic(&self) -> u64 {

@@ -17,7 +17,13 @@ pub(crate) const MAX_LIFETIME_NANOS: u64 = 1 << 62;
 /// Whether an entry with this deadline is expired: at exactly its deadline it is.
 #[inline]
 pub(crate) fn is_due(now: u64, deadline: u64) -> bool {
-    deadline != NEVER && now.wrapping_sub(deadline) as i64 >= 0
+    deadline != NEVER && has_come(now, deadline)
+}
+
+/// Whether a moment does not lie after `now`.
+#[inline]
+pub(crate) fn has_come(now: u64, moment: u64) -> bool {
+    now.wrapping_sub(moment) as i64 >= 0
 }
 
 /// The time from `since` to `now`; zero if the clock ran backwards in between.

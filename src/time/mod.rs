@@ -35,13 +35,13 @@ mod counter;
 mod deadline;
 mod ticker;
 
-use coarse::{Coarse, MACHINE};
+use coarse::{Coarse, MACHINE, NONE};
 use counter::PROCESS;
 use std::time::{Duration, Instant};
 
 pub(crate) use deadline::{
-    MAX_LIFETIME_NANOS, NEVER, deadline_after, deadline_in, earlier, elapsed, is_before, is_due,
-    of_write, saturating_nanos, time_left,
+    MAX_LIFETIME_NANOS, NEVER, deadline_after, deadline_in, earlier, elapsed, has_come, is_before,
+    is_due, of_write, saturating_nanos, time_left,
 };
 pub use ticker::{ManualTicker, Ticker};
 
@@ -58,8 +58,8 @@ pub(crate) const GRAIN: u64 = coarse::SLACK / 2;
 // memory that a hit reads.
 #[repr(C)]
 pub(crate) struct Clock {
-    /// The coarse clock, if the cache uses it.
-    coarse: Option<Coarse>,
+    /// The coarse clock; on a ticker, one that no look-up asks.
+    coarse: Coarse,
     source: Source,
     /// The instant at cache time 0.
     base: Instant,
@@ -95,10 +95,11 @@ impl Clock {
     /// A clock that shows what the ticker shows.
     pub(crate) fn custom(ticker: Box<dyn Ticker>) -> Self {
         let origin = ticker.nanos();
+        let (base, coarse) = Coarse::start(&NONE);
         Self {
-            coarse: None,
+            coarse,
             source: Source::Custom(ticker, origin),
-            base: Instant::now(),
+            base,
         }
     }
 
@@ -132,9 +133,7 @@ impl Clock {
             #[cfg(test)]
             Source::Script(machine, origin) => machine.monotonic().wrapping_sub(*origin),
         };
-        if let Some(coarse) = &self.coarse {
-            coarse.check(now);
-        }
+        self.coarse.check(now);
         now
     }
 
@@ -150,22 +149,22 @@ impl Clock {
     /// The pre-check: a moment that is not before now.
     #[inline]
     pub(crate) fn latest(&self) -> Option<u64> {
-        self.coarse.as_ref().and_then(Coarse::latest)
+        self.coarse.latest()
     }
 
     /// Whether [`latest`](Self::latest) answers.
+    #[inline]
     pub(crate) fn is_coarse(&self) -> bool {
-        self.coarse.as_ref().is_some_and(Coarse::is_trusted)
+        self.coarse.is_trusted()
     }
 
     /// A moment that an entry was [judged](Self::now_to_judge) at, as an exact reading. Now, if it
     /// may be after now.
     #[inline]
     pub(crate) fn exactly(&self, judged_at: u64) -> u64 {
-        if self.coarse.is_some() {
-            self.now()
-        } else {
-            judged_at
+        match self.source {
+            Source::Custom(..) => judged_at,
+            _ => self.now(),
         }
     }
 

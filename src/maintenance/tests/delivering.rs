@@ -3,7 +3,6 @@
 use super::super::pass::Plan;
 use crate::map::Garbage;
 use crate::notify::Awaited;
-use crate::stripe::thread_number;
 use crate::sync::Ordering;
 use crate::sync::cycle::is_noted;
 use crate::{Alarm, Cache, CacheBuilder, Delivery, MaintenanceTask, Scheduler};
@@ -123,7 +122,7 @@ fn a_thread_that_delivers_is_not_noted_as_one_that_waits() {
                 enter.send(()).expect("the test listens");
                 _ = released.lock().expect("one call").recv();
             } else if key == 33 {
-                assert!(!is_noted(thread_number()), "noted while it delivers");
+                assert!(!is_noted(), "noted while it delivers");
             }
         })
         .build();

@@ -163,7 +163,7 @@ fn a_read_is_not_drained_before_the_ring_is_full() {
     (0..3).for_each(|key| _ = cache.get(&key));
     let nodes: Vec<_> = (0..3).map(|key| node(&cache, key)).collect();
     let maintenance = &cache.core().maintenance;
-    let reads = cache.core().shared.reads.as_ref().expect("it is bounded");
+    let reads = &cache.core().shared.reads;
     let mut waiting = Vec::new();
     let passes = maintenance.hold_passes();
     reads.drain(&mut Vec::new(), |some| waiting.extend_from_slice(some));

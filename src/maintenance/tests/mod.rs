@@ -137,10 +137,7 @@ fn assert_the_stamp_is_renewed_by(
             .more
         {}
     };
-    let should_record = || {
-        let reads = shared.reads.as_ref().expect("it is bounded");
-        reads.should_record(node(&cache, 1))
-    };
+    let should_record = || shared.reads.should_record(node(&cache, 1));
     assert!(should_record());
     cache.get(&1);
     assert!(!should_record());

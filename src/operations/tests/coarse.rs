@@ -119,8 +119,9 @@ fn stores_one_deadline(settings: impl FnOnce(Builder) -> Builder) {
     let cache = cache(clocks, settings);
     cache.insert(1, 1);
     let left = |after: u64, lag: u64| {
-        if let Some(reads) = &cache.core().shared.reads {
-            reads.renew();
+        let shared = &cache.core().shared;
+        if shared.max_capacity().is_some() {
+            shared.reads.renew();
         }
         clocks.set(START + SECOND + after, lag as i64);
         assert_eq!(cache.get(&1), Some(1));

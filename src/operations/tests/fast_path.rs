@@ -206,7 +206,7 @@ fn a_read_is_recorded_once_and_a_peek_never() {
     let should_record = || {
         let pin = shared.pin();
         let hit = shared.find_live(cache.core().hash(&1), &1, &pin);
-        shared.should_record(hit.unwrap().node)
+        shared.reads.should_record(hit.unwrap().node)
     };
     // A run renews the stamp.
     let renew = || cache.run_pending_tasks();

@@ -810,6 +810,30 @@ fn a_load_of_several_keys_that_is_overdue_has_timed_out() {
     assert_eq!(users.cache().stats().loads_discarded(), 1, "that of key 2");
 }
 
+/// As the calls for one key do.
+#[test]
+fn calls_for_several_keys_whose_loads_hang_wait_for_two_loads_at_most() {
+    let Limited { users, time, .. } = Limited::new(Batch);
+    let (bell, late) = (Arc::<Bell>::default(), Err(LoadError::TimedOut));
+    let mut calls = [(); 4].map(|()| Box::pin(users.get_all_async([1, 2])));
+    for call in &mut calls {
+        assert!(poll(call.as_mut(), &bell).is_pending());
+    }
+    time.advance(5 * SECOND);
+    let [first, others @ ..] = &mut calls;
+    assert_eq!(poll(first.as_mut(), &bell), Poll::Ready(late.clone()));
+    for call in &mut *others {
+        assert!(poll(call.as_mut(), &bell).is_pending());
+    }
+    let begun = users.cache().stats().loads();
+    time.advance(5 * SECOND);
+    // The last to come looks first: it begins no third load of the key for which it waits.
+    for call in others.iter_mut().rev() {
+        assert_eq!(poll(call.as_mut(), &bell), Poll::Ready(late.clone()));
+    }
+    assert_eq!(users.cache().stats().loads(), begun);
+}
+
 type Answers = Result<Vec<Option<u64>>, LoadError<String>>;
 type All = Pin<Box<dyn Future<Output = Answers> + Send>>;
 

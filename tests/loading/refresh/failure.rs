@@ -484,6 +484,60 @@ fn a_failure_of_a_revoked_reload_does_not_count_for_the_newer_one() {
     assert_eq!(users.cache().stats().reload_failures(), 2);
 }
 
+#[test]
+fn a_policy_that_would_wait_for_the_failed_reload_is_refused() {
+    type Told = Arc<Mutex<Vec<Result<bool, String>>>>;
+    /// Computes the key whose reload has failed, in one poll.
+    struct Computes(Place<Users>, Told);
+    impl Refresh<u64, u64> for Computes {
+        fn refresh_after_create(
+            &self,
+            _: &u64,
+            _: &u64,
+            _: Instant,
+            _: Option<Duration>,
+        ) -> Option<Duration> {
+            Some(Duration::ZERO)
+        }
+
+        fn refresh_after_failure(
+            &self,
+            key: &u64,
+            _: &u64,
+            _: u32,
+            _: Option<Duration>,
+        ) -> Option<Duration> {
+            let users = self.0.get()?;
+            let polled = catch_unwind(AssertUnwindSafe(|| {
+                let keep = |_| std::future::ready(Op::Nop);
+                let mut compute = Box::pin(users.cache().entry(*key).and_compute_with_async(keep));
+                let mut context = Context::from_waker(Waker::noop());
+                compute.as_mut().poll(&mut context).is_ready()
+            }));
+            let polled = polled.map_err(|panic| *panic.downcast::<String>().unwrap());
+            self.1.lock().unwrap().push(polled);
+            Some(SECOND)
+        }
+    }
+    let (own, told) = (OwnCache::new(), Told::default());
+    let users: Users = Cache::builder()
+        .ticker(ManualTicker::new())
+        .loading(async_loader_fn(|_: &u64| {
+            std::future::ready(Ok::<u64, _>(10))
+        }))
+        .refresh_after(Computes(own.place(), Arc::clone(&told)))
+        .spawner(drop)
+        .build();
+    own.set(&users);
+    users.cache().insert(1, 10);
+    assert_eq!(users.get(&1), Ok(10), "and the reload is dropped");
+    let told = told.lock().unwrap();
+    let [Err(refused)] = &told[..] else {
+        panic!("{told:?}");
+    };
+    assert!(refused.contains("deadlock"), "{refused}");
+}
+
 /// A backend that is down, or panics, until a test says otherwise.
 struct Down {
     users: Users,

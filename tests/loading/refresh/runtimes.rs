@@ -629,5 +629,5 @@ fn a_future_that_is_ready_stays_so() {
     }));
     let message = again.unwrap_err();
     let message = message.downcast_ref::<&str>().unwrap();
-    assert!(message.contains("polled after it was ready"), "{message}");
+    assert!(message.contains("resumed after completion"), "{message}");
 }

@@ -1,0 +1,178 @@
+//! A thread that waits for a future of the crate: it polls the future with a waker of its own.
+//!
+//! Other threads may wait for this one meanwhile, so it first looks for a [`cycle`](super::cycle).
+//! For that it has to know what the future waits for: the poll of the future [notes](note) it.
+//! Only a poll by the waiting call itself does, which is told by its waker. A future that user code
+//! polls meanwhile has another waker, and waits by other means.
+//!
+//! # What a thread is doing
+//!
+//! Calls of the crate run inside each other: a closure calls a cache, a waker polls a task. So each
+//! thread notes what it is doing ([`Doing`]), and the calls inside ask. What begins inside ends
+//! first.
+
+use super::cycle::{NotedWait, Ticket, WaitTarget, fault};
+use super::{OwnParker, Parker, thread_local};
+use crate::contain::about;
+use crate::stripe::cores;
+use std::cell::Cell;
+use std::future::Future;
+use std::mem::ManuallyDrop;
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+/// What a thread is doing.
+#[derive(Clone, Copy)]
+pub(crate) struct Doing {
+    /// Whether it leads a load: it runs the code of one, or ends one.
+    pub(crate) leads: bool,
+    pub(crate) work: Work,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Work {
+    /// Nothing of the kinds below.
+    Other,
+    /// It calls wakers. A task that one of them polls may wait for this thread, which goes on soon.
+    Wakes,
+    /// It runs the blocking code of a load.
+    Loads,
+    /// A call blocks it until a future is ready, and polls with the waker that has this data.
+    Waits(*const ()),
+}
+
+/// The load for which a polled future waits.
+pub(crate) struct Awaited {
+    pub(crate) load: Arc<dyn WaitTarget>,
+    /// That of the load's key.
+    pub(crate) hash: u64,
+    pub(crate) ticket: Ticket,
+    /// How long it is until the load may be overdue; `None` for ever.
+    pub(crate) patience: Option<Duration>,
+    /// The cache's name.
+    pub(crate) name: Option<Arc<str>>,
+}
+
+const NOTHING: Doing = Doing {
+    leads: false,
+    work: Work::Other,
+};
+
+thread_local! {
+    static DOING: Cell<Doing> = const { Cell::new(NOTHING) };
+    /// What the last poll by a call that waits has noted; that call takes it out, at its end as
+    /// well. Without a destructor: the destructors of other thread-locals may load, too.
+    static AWAITED: Cell<ManuallyDrop<Option<Box<Awaited>>>> =
+        const { Cell::new(ManuallyDrop::new(None)) };
+}
+
+/// What the calling thread is doing.
+#[inline]
+pub(crate) fn doing() -> Doing {
+    DOING.with(Cell::get)
+}
+
+/// The calling thread does something, as long as this is kept; then again what it did before.
+#[must_use]
+pub(crate) struct During(Doing);
+
+impl During {
+    #[inline]
+    pub(crate) fn begin(leads: bool, work: Work) -> Self {
+        Self(DOING.with(|now| now.replace(Doing { leads, work })))
+    }
+
+    /// The thread leads a load: in a poll, which must not block but may do so all the same, or in
+    /// the user code that ends it.
+    #[inline]
+    pub(crate) fn leading() -> Self {
+        Self::begin(true, doing().work)
+    }
+}
+
+impl Drop for During {
+    #[inline]
+    fn drop(&mut self) {
+        if let Work::Waits(_) = DOING.with(|now| now.replace(self.0)).work {
+            // A poll may have noted it, and then have gone on, or panicked.
+            drop(note(None));
+        }
+    }
+}
+
+/// Notes what the polled future waits for; returns what was noted before.
+pub(crate) fn note(awaited: Option<Box<Awaited>>) -> Option<Box<Awaited>> {
+    ManuallyDrop::into_inner(AWAITED.with(|noted| noted.replace(ManuallyDrop::new(awaited))))
+}
+
+/// Runs the blocking code of a load, with all that comes before and after: a future that is ready
+/// when it is first polled.
+pub(crate) fn run_blocking<F: Future>(code: F) -> F::Output {
+    let _loading = During::begin(true, Work::Loads);
+    match pin!(code).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(output) => output,
+        Poll::Pending => unreachable!("a blocking loader awaits nothing"),
+    }
+}
+
+/// Waits for a future of the crate as a thread.
+///
+/// # Panics
+///
+/// If the thread would wait for itself.
+#[track_caller]
+pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
+    match block_until(future, None) {
+        Ok(output) => output,
+        Err(cycle) => panic!("{cycle}"),
+    }
+}
+
+/// The same, but waits until `until` at most. An error says that this time is over, or that the
+/// thread would wait for itself: it is the message of the panic.
+pub(crate) fn block_until<F: Future>(
+    future: F,
+    until: Option<Instant>,
+) -> Result<F::Output, String> {
+    // A call inside a poll of another call takes no wake-up from it.
+    let Doing { leads, work } = doing();
+    let own = match work {
+        Work::Other => Parker::own(),
+        _ => Rc::default(),
+    };
+    let OwnParker { parker, waker } = &*own;
+    let mut cx = Context::from_waker(waker);
+    let mut future = pin!(future);
+    let _waiting = During::begin(leads, Work::Waits(waker.data()));
+    let mut spins_until = None;
+    loop {
+        if let Poll::Ready(output) = future.as_mut().poll(&mut cx) {
+            return Ok(output);
+        }
+        let awaited = note(None);
+        // Spin before the wait is noted for others: a short turn ends sooner than a thread could
+        // fall asleep. A thread that is not among the next would only take the processor from the
+        // threads before it.
+        if let Some(awaited) = &awaited
+            && (awaited.load).is_among_next(awaited.ticket, cores() - 1)
+            && parker.spin(*spins_until.get_or_insert_with(Parker::spins_until))
+        {
+            continue;
+        }
+        let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+        if left == Some(Duration::ZERO) {
+            return Err("the time to wait is over".to_string());
+        }
+        let patience = awaited.as_ref().and_then(|awaited| awaited.patience);
+        let park = || parker.park(patience.into_iter().chain(left).min());
+        match &awaited {
+            None => park(),
+            Some(on) => NotedWait::begin()
+                .wait_for(Arc::clone(&on.load), on.ticket, park)
+                .map_err(|others| about(on.name.as_deref(), &fault(others, on.hash)))?,
+        }
+    }
+}
