@@ -339,7 +339,7 @@ impl<K, V, H: Home<K, V>> Ending<K, V, H> {
 impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Ending<K, V, H> {
     /// Stores a clone of the value if the load is still current, and gives it to the waiters. The
     /// value stays with the leader.
-    #[inline]
+    #[inline(never)]
     pub(crate) fn fill(self, own: &mut Keyless<V>, given: LifetimeSource) -> FilledLate<V> {
         let (load, Some(core)) = (self.load(), self.core()) else {
             return self.discard(own);

@@ -105,6 +105,7 @@ impl Drop for During {
 }
 
 /// Notes what the polled future waits for; returns what was noted before.
+#[cold]
 pub(crate) fn note(awaited: Option<Box<Awaited>>) -> Option<Box<Awaited>> {
     ManuallyDrop::into_inner(AWAITED.with(|noted| noted.replace(ManuallyDrop::new(awaited))))
 }
