@@ -25,7 +25,8 @@
 //! and runs no blocking loader: it waits for the queue. So does a thread that got its lease from
 //! another thread.
 
-use super::kinds::{AnyLoader, contained};
+use super::kinds::AnyLoader;
+use crate::contain::contain;
 use crate::load::{CacheHasher, CacheKey, CacheValue, Guard, OwnedGuard};
 use crate::process::Process;
 use crate::sync::block::run_blocking;
@@ -160,9 +161,12 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
                 break;
             };
             drop(state);
-            if let Some(guard) = guard.take_queued() {
-                _ = run_blocking(contained(guard.run_loader(&*self.loader)));
-            }
+            // Also the destructors of what the run has made, or of a load that is not run.
+            contain(|| {
+                if let Some(guard) = guard.take_queued() {
+                    drop(run_blocking(guard.run_loader(&*self.loader)));
+                }
+            });
             state = self.lock();
         }
         state.threads -= 1;
