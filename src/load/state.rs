@@ -345,6 +345,11 @@ impl<K, V> Load<K, V> {
         (want.accepts(&rest.outcome)).then(|| rest.outcome.clone())
     }
 
+    /// Whether it waits for a thread.
+    pub(crate) fn is_queued(&self) -> bool {
+        self.phase() == Phase::Queued
+    }
+
     /// Whether its outcome would be stored, or a call waits for it.
     pub(crate) fn is_wanted(&self) -> bool {
         self.is_current() || self.has_waiters()

@@ -96,7 +96,8 @@ impl During {
 impl Drop for During {
     #[inline]
     fn drop(&mut self) {
-        if let Work::Waits(_) = DOING.with(|now| now.replace(self.0)).work {
+        let ended = DOING.with(|now| now.replace(self.0)).work;
+        if ended != self.0.work && matches!(ended, Work::Waits(_)) {
             // A poll may have noted it, and then have gone on, or panicked.
             drop(note(None));
         }
