@@ -10,7 +10,7 @@ mod support;
 
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::task::{Context, Wake, Waker};
 use std::thread;
@@ -519,6 +519,24 @@ fn a_fork_inside_user_code() {
     }
     ended(child);
     assert_eq!(cache.get(&1), Some(7));
+    // A weigher, at the end of a load: the sentence is the only panic.
+    static CHILD: AtomicI32 = AtomicI32::new(-1);
+    let weigh = move |_: &u32, _: &u32| {
+        let child = fork_here();
+        if child == 0 {
+            begin();
+        }
+        CHILD.store(child, Ordering::SeqCst);
+        1
+    };
+    let weighed = Cache::builder().max_capacity(100).weigher(weigh).build();
+    let refused = refuses(|| weighed.get_with(1, || 7));
+    let child = CHILD.load(Ordering::SeqCst);
+    if child == 0 {
+        end(refused);
+    }
+    ended(child);
+    assert_eq!(weighed.get(&1), Some(7));
     // A listener, in a caller.
     let forked = Arc::new(AtomicU32::new(0));
     let (fork, other) = (Arc::clone(&forked), cache);

@@ -90,7 +90,7 @@ impl<K: CacheKey, V: CacheValue, S: CacheHasher> Core<K, V, S> {
     pub(crate) async fn load_all<'c, T, E: Clone + 'static, F>(
         &'c self,
         mut keys: Keys<K, V>,
-        launch: Option<impl Fn(CallGuards<'c, K, V, S>)>,
+        launch: Option<impl Fn(Vec<K>, CallGuards<'c, K, V, S>)>,
         mut load: impl FnMut(Vec<K>) -> F,
         end: impl Fn(CallGuard<'c, K, V, S>, Result<Option<T>, E>) -> Option<V>,
         answer: impl Fn(Claim<K, V, &'c Self>) -> Result<Option<V>, E>,
@@ -122,13 +122,16 @@ impl<K: CacheKey, V: CacheValue, S: CacheHasher> Core<K, V, S> {
         // For its own loads first.
         waits.extend(others);
         loop {
+            let mut places: Vec<_> = guards.iter().map(|(place, _)| *place).collect();
+            places.sort_unstable();
+            let asked: Vec<K> = places.iter().map(|&at| keys.keys[at].clone()).collect();
             match &launch {
-                _ if guards.is_empty() => {}
-                Some(launch) => launch(guards),
+                _ if asked.is_empty() => {}
+                Some(launch) => launch(asked, guards),
                 None => {
                     let answers = &mut keys.answers;
                     let end = |place: usize, guard, value| answers[place] = end(guard, value);
-                    load_together(guards, &mut load, |fault| panic!("{fault}"), end).await?;
+                    load_together(asked, guards, &mut load, |fault| panic!("{fault}"), end).await?;
                 }
             }
             let Some((place, wait)) = waits.front_mut() else {
@@ -148,11 +151,12 @@ impl<K: CacheKey, V: CacheValue, S: CacheHasher> Core<K, V, S> {
     }
 }
 
-/// Runs `load` for the keys of the guards, each with its place. If the answer has another number of
-/// values than there are keys, `faulty` makes an error of the message about that. `end` ends each
-/// load by its part of the answer. If that panics about one key, the others get their values all
-/// the same: the first panic goes on when all have ended.
-pub(crate) async fn load_together<K: Clone, V, H: Home<K, V>, T, E: Clone, F>(
+/// Runs `load` for keys, which are in the order of the places that their guards have. If the answer
+/// has another number of values than there are keys, `faulty` makes an error of the message about
+/// that. `end` ends each load by its part of the answer. If that panics about one key, the others
+/// get their values all the same: the first panic goes on when all have ended.
+pub(crate) async fn load_together<K, V, H: Home<K, V>, T, E: Clone, F>(
+    keys: Vec<K>,
     guards: Vec<(usize, Guard<K, V, H>)>,
     load: impl FnOnce(Vec<K>) -> F,
     faulty: impl FnOnce(String) -> E,
@@ -163,8 +167,6 @@ where
 {
     let mut order: Vec<usize> = (0..guards.len()).collect();
     order.sort_unstable_by_key(|&at| guards[at].0);
-    let key = |&at: &usize| guards[at].1.load().key().clone();
-    let keys = order.iter().map(key).collect();
     let code = pin!(async { load(keys).await });
     let loaded = lead(guards.iter().map(|(_, guard)| guard), code).await;
     let asked = guards.len();
@@ -298,6 +300,7 @@ where
             value(Ok((guard, None, made)))
         };
         let answer = |claim| Ok(value(Err(claim)));
-        core.load_all(keys, None::<fn(_)>, load, end, answer).await
+        core.load_all(keys, None::<fn(_, _)>, load, end, answer)
+            .await
     }
 }

@@ -16,6 +16,7 @@ use crate::node::NodePtr;
 use crate::operations::{Change, Core, Hold};
 use crate::stats::Count;
 use crate::stripe::thread_number;
+use crate::sync::block::During;
 use crate::sync::cycle::Ticket;
 use crate::time::{self, MAX_LIFETIME_NANOS, NEVER};
 use std::hash::BuildHasher;
@@ -244,35 +245,40 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Claimant<K,
         // Before the pin: it is dropped afterwards if a clone panics, and calls wakers.
         let mut guard;
         let (core, call) = (&*core, &mut *self);
-        // What is held has the pin, and releases the waiters of an overdue load.
-        let (begun, held) = shared.transact(hash, Begin { core, call, now });
-        let entry = |node| Keyless::of_node(shared, node);
-        let claim = match begun {
-            Begun::Live(node) => Claim::Value(entry(node)),
-            Begun::Busy => Claim::Busy,
-            Begun::Failed(failure) => Claim::Failed(failure),
-            Begun::Joined(load, ticket) => {
-                drop(held);
-                // After it has joined: a caller that reads the count may rely on it.
-                if !waits_already {
-                    shared.count(Count::LoadWaits);
+        let claim = {
+            // What is held has the pin, and releases the waiters of an overdue load.
+            let (begun, held) = shared.transact(hash, Begin { core, call, now });
+            let entry = |node| Keyless::of_node(shared, node);
+            match begun {
+                Begun::Live(node) => Claim::Value(entry(node)),
+                Begun::Busy => Claim::Busy,
+                Begun::Failed(failure) => Claim::Failed(failure),
+                Begun::Joined(load, ticket) => {
+                    drop(held);
+                    // After it has joined: a caller that reads the count may rely on it.
+                    if !waits_already {
+                        shared.count(Count::LoadWaits);
+                    }
+                    core.watch_load(&load);
+                    self.wait_for(Some((load, ticket)));
+                    return None;
                 }
-                core.watch_load(&load);
-                self.wait_for(Some((load, ticket)));
-                return None;
-            }
-            Begun::Leads(load, over, left) => {
-                guard = Guard::new(self.home.clone(), load);
-                (guard.runs, guard.absent) = (true, over.is_none());
-                let seen = over.filter(|_| !self.ask.reloads()).map(entry);
-                drop(held);
-                core.watch_load(guard.load());
-                if let Some(outcome) = left {
-                    core.maintenance.after_write(shared, outcome);
+                Begun::Leads(load, over, left) => {
+                    guard = Guard::new(self.home.clone(), load);
+                    (guard.runs, guard.absent) = (true, over.is_none());
+                    // User code: `Clone`, a listener, an alarm.
+                    let _leading = During::leading();
+                    let seen = over.filter(|_| !self.ask.reloads()).map(entry);
+                    drop(held);
+                    core.watch_load(guard.load());
+                    if let Some(outcome) = left {
+                        core.maintenance.after_write(shared, outcome);
+                    }
+                    Claim::Guard(guard, seen)
                 }
-                Claim::Guard(guard, seen)
             }
         };
+        // It may call wakers.
         self.wait_for(None);
         if let (Claim::Guard(guard, _), Some(want)) = (&claim, self.ask.own) {
             self.wait_for_own(guard, want);

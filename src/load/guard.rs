@@ -230,7 +230,7 @@ impl<K, V, H: Home<K, V>> Drop for Guard<K, V, H> {
 impl<K, V, H: Home<K, V>> Drop for Ending<K, V, H> {
     #[inline]
     fn drop(&mut self) {
-        if !self.has_ended.get() {
+        if !self.has_ended.get() && self.guard.load.is_of_this_process() {
             let on_drop = self.guard.on_drop;
             let outcome = on_drop.map(|on_drop| on_drop(self.load(), self.core()));
             let outcome = outcome.unwrap_or(Outcome::Nothing);
@@ -339,7 +339,7 @@ impl<K, V, H: Home<K, V>> Ending<K, V, H> {
 impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Ending<K, V, H> {
     /// Stores a clone of the value if the load is still current, and gives it to the waiters. The
     /// value stays with the leader.
-    #[inline]
+    #[inline(never)]
     pub(crate) fn fill(self, own: &mut Keyless<V>, given: LifetimeSource) -> FilledLate<V> {
         let (load, Some(core)) = (self.load(), self.core()) else {
             return self.discard(own);

@@ -110,9 +110,9 @@ pub(crate) struct Load<K, V> {
     /// Changes from true to false, once, under the shard's lock. Relaxed: a holder of that lock
     /// reads it exactly; for all others it is a hint, and only `false` is final.
     current: AtomicBool,
-    /// Whether a call has ever joined. Changes from false to true, once, before the end of the run.
-    /// Relaxed: what joins holds the shard's lock, and so does the leader that reads it; or it is
-    /// the leader itself.
+    /// Whether a call has ever joined. Changes from false to true, once. Relaxed: a call joins in a
+    /// hold of the shard's lock, or on behalf of the leader before that hands its run on; the
+    /// leader reads it in a hold of that lock.
     joined: AtomicBool,
     /// Cache time at which the run began, or at which the lead was offered. Relaxed: the leader
     /// and its waiters have synchronized by the lock of the shard, or of the state.
@@ -343,6 +343,11 @@ impl<K, V> Load<K, V> {
         }
         let rest = (state.rest.as_ref()).filter(|rest| !time::is_due(now, rest.until))?;
         (want.accepts(&rest.outcome)).then(|| rest.outcome.clone())
+    }
+
+    /// Whether it waits for a thread.
+    pub(crate) fn is_queued(&self) -> bool {
+        self.phase() == Phase::Queued
     }
 
     /// Whether its outcome would be stored, or a call waits for it.

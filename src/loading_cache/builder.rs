@@ -303,6 +303,7 @@ where
              in tasks of `spawner`"
         );
         let policy = self.cache.settings.refresh.as_ref();
+        // Of an entry without a deadline: of the ready policies, only `after` has an answer then.
         let moment = policy.and_then(|policy| policy.by_times((None, None))?);
         let fault = match (self.is_async, self.threads, &self.spawner) {
             (_, Some(0), _) => Some("reload_threads is 0, but must be at least 1"),

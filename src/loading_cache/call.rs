@@ -9,7 +9,6 @@ use super::loader::{LoadError, Reply};
 use super::{Inner, LoadingCache, Spawner};
 use crate::contain::contain;
 use crate::load::state::{Load, Outcome, Want};
-use crate::load::wait::runs_loader;
 use crate::load::{
     CacheHasher, CacheKey, CacheValue, CallGuard, CallGuards, Claim, Claimant, Ending, Guard, Home,
     Keyless, Over, OwnedGuard, Request, error_of, fallible, lead, load_together,
@@ -140,9 +139,9 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher> Inner
     /// for a thread, since the threads that reload may all have to wait for this one. True if it
     /// did.
     pub(super) fn run_queued(&self, call: &Claimant<K, V, WeakHandle<K, V, S>>) -> bool {
-        let guard = runs_loader().then(|| call.take_queued(dropped::<K, V, E, S>));
+        let guard = call.take_queued(dropped::<K, V, E, S>);
         let run = |guard: Guard<_, _, _>| run_blocking(contained(guard.run_loader(&*self.loader)));
-        guard.flatten().map(run).is_some()
+        guard.map(run).is_some()
     }
 }
 
@@ -158,6 +157,7 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
     pub(super) fn launch_many(
         &self,
         spawner: &Spawner,
+        keys: Vec<K>,
         guards: CallGuards<'_, K, V, S>,
         wrong: &WrongNumber,
     ) {
@@ -176,7 +176,7 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
             };
             if guards.iter().all(|(_, guard)| guard.begin_run()) {
                 let end = |_, guard: Guard<_, _, _>, reply| _ = guard.enter().by(reply, None);
-                _ = load_together(guards, load, faulty, end).await;
+                _ = load_together(keys, guards, load, faulty, end).await;
             }
         });
     }

@@ -4,6 +4,7 @@ use super::LoadingCache;
 use super::call::{WrongNumber, answer, anything};
 use super::kinds::caught;
 use super::loader::LoadError;
+use crate::load::wait::runs_loader;
 use crate::load::{CallGuards, Claim, Claimant, Guard, Keyless, Keys, Over, Request, fallible};
 use crate::operations::{Lookup, Timed};
 use crate::sync::block::{block_on, run_blocking};
@@ -218,13 +219,21 @@ where
         }
         let outcome = poll_fn(move |cx| {
             loop {
-                match (claimant.poll_claim(cx), inner.upgrade()) {
-                    (Poll::Ready(Claim::Guard(guard, _)), Some(inner)) => inner.launch(guard),
-                    (Poll::Ready(claim), _) => return Poll::Ready(answer(claim)),
+                match claimant.poll_claim(cx) {
+                    // A poll keeps the loader no longer than it needs it.
+                    Poll::Ready(Claim::Guard(guard, _)) => match inner.upgrade() {
+                        Some(inner) => inner.launch(guard),
+                        None => return Poll::Ready(Err(LoadError::Panicked)),
+                    },
+                    Poll::Ready(claim) => return Poll::Ready(answer(claim)),
                     // When the call has left its waker: a load that comes into the queue later
                     // wakes it.
-                    (Poll::Pending, Some(inner)) if inner.run_queued(&claimant) => {}
-                    (Poll::Pending, _) => return Poll::Pending,
+                    Poll::Pending => {
+                        let inner = runs_loader().then(|| inner.upgrade()).flatten();
+                        if !inner.is_some_and(|inner| inner.run_queued(&claimant)) {
+                            return Poll::Pending;
+                        }
+                    }
                 }
             }
         });
@@ -319,7 +328,9 @@ where
         }
         let wrong = &WrongNumber::default();
         let launch = self.inner.spawner.as_ref().map(|spawner| {
-            move |guards: CallGuards<'_, K, V, S>| self.launch_many(spawner, guards, wrong)
+            move |keys, guards: CallGuards<'_, K, V, S>| {
+                self.launch_many(spawner, keys, guards, wrong);
+            }
         });
         let load = |keys: Vec<K>| ready(run_blocking(caught(self.inner.loader.load_many(&keys))));
         let end = |guard: Guard<_, _, _>, reply| Some(guard.enter().by(reply, None).ok()??.value);

@@ -13,9 +13,9 @@
 //! | a thread that leads a load waits for it | that thread takes it over and runs it |
 //! | a write revokes it, and no call waits | it is not run |
 //!
-//! The load itself says whether it waits for a thread still. The queue forgets a load that does not
-//! when a thread gets to it. When the queue has doubled, it forgets loads that have ended or would
-//! be of no use.
+//! The load itself says whether it waits for a thread still. The queue forgets those that do not
+//! when a thread gets to them, or when it has doubled. A load that was taken over may be queued
+//! again: then too the queue keeps it once.
 //!
 //! So a loader that hangs keeps its thread from the reloads behind it, and from the refreshes that
 //! wait for one of them.
@@ -25,11 +25,12 @@
 //! and runs no blocking loader: it waits for the queue. So does a thread that got its lease from
 //! another thread.
 
-use super::kinds::{AnyLoader, contained};
+use super::kinds::AnyLoader;
+use crate::contain::contain;
 use crate::load::{CacheHasher, CacheKey, CacheValue, Guard, OwnedGuard};
 use crate::process::Process;
 use crate::sync::block::run_blocking;
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 // The standard library's locks: models run no threads of the crate.
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -112,8 +113,13 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
         let mut needless = VecDeque::new();
         if state.queue.len() == state.queue.capacity() {
             // It has doubled since the last time.
+            let mut kept = HashSet::new();
+            let is_needed = |guard: &OwnedGuard<_, _, _>| {
+                let load = guard.load();
+                load.is_queued() && load.is_wanted() && kept.insert(Arc::as_ptr(load))
+            };
             let queue = std::mem::take(&mut state.queue).into_iter();
-            (state.queue, needless) = queue.partition(|guard| guard.load().is_wanted());
+            (state.queue, needless) = queue.partition(is_needed);
             let count = state.queue.len();
             state.queue.reserve(count);
         }
@@ -125,7 +131,8 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
         if start {
             self.start();
         }
-        end(needless);
+        // The others have been taken over, or are queued behind this once more.
+        end((needless.into_iter()).filter(|guard| !guard.load().is_wanted()));
     }
 
     fn start(self: &Arc<Self>) {
@@ -154,11 +161,54 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
                 break;
             };
             drop(state);
-            if let Some(guard) = guard.take_queued() {
-                _ = run_blocking(contained(guard.run_loader(&*self.loader)));
-            }
+            // Also the destructors of what the run has made, or of a load that is not run.
+            contain(|| {
+                if let Some(guard) = guard.take_queued() {
+                    drop(run_blocking(guard.run_loader(&*self.loader)));
+                }
+            });
             state = self.lock();
         }
         state.threads -= 1;
+    }
+}
+
+#[cfg(all(test, not(wheelhouse_loom), not(wheelhouse_shuttle)))]
+mod tests {
+    use crate::{Cache, loader_fn};
+    use std::sync::{Mutex, mpsc};
+    use std::time::Duration;
+
+    /// The one thread hangs. Refreshes queue loads, and misses take them over: they fail, and are
+    /// remembered, so that the next refresh queues the same load again.
+    #[test]
+    fn the_queue_keeps_a_load_once() {
+        for keys in 1..=3 {
+            let (begins, began) = mpsc::channel();
+            let (go, gate) = mpsc::channel::<()>();
+            let (begins, gate) = (Mutex::new(begins), Mutex::new(gate));
+            let load = loader_fn(move |key: &u64| {
+                if *key > 0 {
+                    return Err("down");
+                }
+                begins.lock().unwrap().send(()).unwrap();
+                _ = gate.lock().unwrap().recv();
+                Ok(1_u64)
+            });
+            let users = Cache::builder()
+                .loading(load)
+                .failure_backoff(|_| Some(Duration::from_secs(60)))
+                .build();
+            drop(users.refresh(0));
+            began.recv().unwrap();
+            for round in 0..1_000 {
+                let key = 1 + round % keys;
+                drop(users.refresh(key));
+                assert!(users.get(&key).is_err());
+            }
+            let queued = users.inner.threads.lock().queue.len();
+            assert!(queued < 20, "{queued} for {keys} keys");
+            drop(go);
+        }
     }
 }

@@ -96,7 +96,8 @@ impl During {
 impl Drop for During {
     #[inline]
     fn drop(&mut self) {
-        if let Work::Waits(_) = DOING.with(|now| now.replace(self.0)).work {
+        let ended = DOING.with(|now| now.replace(self.0)).work;
+        if ended != self.0.work && matches!(ended, Work::Waits(_)) {
             // A poll may have noted it, and then have gone on, or panicked.
             drop(note(None));
         }
@@ -104,6 +105,7 @@ impl Drop for During {
 }
 
 /// Notes what the polled future waits for; returns what was noted before.
+#[cold]
 pub(crate) fn note(awaited: Option<Box<Awaited>>) -> Option<Box<Awaited>> {
     ManuallyDrop::into_inner(AWAITED.with(|noted| noted.replace(ManuallyDrop::new(awaited))))
 }

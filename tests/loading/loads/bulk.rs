@@ -2,6 +2,7 @@
 
 use crate::support::until;
 use std::future::Future;
+use std::hash::{Hash, Hasher};
 use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, Mutex, mpsc};
@@ -261,4 +262,43 @@ fn a_call_that_waits_with_its_own_keys_loaded_leads_in_its_turn() {
     let values = Ok(vec![Some(20), Some(10)]);
     assert_eq!(bulk.as_mut().poll(&mut cx), Poll::Ready(values));
     assert_eq!(later.as_mut().poll(&mut cx), Poll::Ready(10));
+}
+
+/// Letters count, but not their case.
+#[derive(Clone, Debug)]
+struct Caseless(&'static str);
+
+impl PartialEq for Caseless {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.eq_ignore_ascii_case(other.0)
+    }
+}
+
+impl Eq for Caseless {}
+
+impl Hash for Caseless {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.to_ascii_lowercase().hash(state);
+    }
+}
+
+#[test]
+fn the_closure_is_given_the_keys_of_the_call() {
+    let cache: Cache<Caseless, u32> = Cache::new(10);
+    let mut cx = Context::from_waker(Waker::noop());
+    let mut first = Box::pin(cache.get_with_async(Caseless("ada"), std::future::pending()));
+    assert!(first.as_mut().poll(&mut cx).is_pending());
+    let seen = Mutex::new(Vec::new());
+    let mut bulk = pin!(
+        cache.get_all_with_async([Caseless("ADA")], |keys: Vec<Caseless>| {
+            seen.lock().unwrap().extend(keys.iter().map(|key| key.0));
+            std::future::ready(Ok::<_, ()>(vec![Some(1)]))
+        })
+    );
+    assert!(bulk.as_mut().poll(&mut cx).is_pending());
+    // The call takes the load over, which has another key.
+    drop(first);
+    let values = bulk.as_mut().poll(&mut cx);
+    assert_eq!(values, Poll::Ready(Ok(vec![Some(1)])));
+    assert_eq!(*seen.lock().unwrap(), ["ADA"]);
 }

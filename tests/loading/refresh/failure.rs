@@ -2,10 +2,12 @@
 //! reload always comes back.
 
 use crate::support::{OwnCache, Place, hide_scripted_panics, until};
+use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, Mutex, mpsc};
-use std::task::{Context, Waker};
+use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 use wheelhouse::compute::Op;
@@ -1043,4 +1045,56 @@ fn remembered_at_once() {
         thread::scope(|scope| (0..8).for_each(|_| _ = scope.spawn(get)));
         assert_eq!(calls.load(Ordering::SeqCst), 100);
     }
+}
+
+/// A waker: another thread removes a value, and looks whether it is dropped.
+struct Removes {
+    cache: Mutex<Option<Cache<u64, Arc<()>>>>,
+    dropped: AtomicBool,
+}
+
+impl Wake for Removes {
+    fn wake(self: Arc<Self>) {
+        let Some(cache) = self.cache.lock().unwrap().take() else {
+            return;
+        };
+        let value = Arc::new(());
+        let held = Arc::downgrade(&value);
+        let other = thread::spawn(move || {
+            cache.insert(7, value);
+            cache.invalidate(&7);
+            (0..5).for_each(|_| cache.run_pending_tasks());
+        });
+        other.join().unwrap();
+        (self.dropped).store(held.upgrade().is_none(), Ordering::SeqCst);
+    }
+}
+
+/// A waiter that was told to lead takes the remembered failure instead, and hands the lead on: the
+/// waker of the next runs without a pin.
+#[test]
+fn a_lead_is_handed_on_without_a_pin() {
+    let users = Cache::builder()
+        .ticker(ManualTicker::new())
+        .loading(loader_fn(|_: &u64| Err::<Arc<()>, _>("down")))
+        .failure_backoff(|_| Some(SECOND))
+        .build();
+    assert!(users.get(&1).is_err());
+    let pending = || Box::pin(users.cache().get_with_async(1, std::future::pending()));
+    let mut cx = Context::from_waker(Waker::noop());
+    let (mut leader, mut next) = (pending(), pending());
+    assert!(leader.as_mut().poll(&mut cx).is_pending());
+    let mut heeds = pin!(users.get_async(&1));
+    assert!(heeds.as_mut().poll(&mut cx).is_pending());
+    let removes = Arc::new(Removes {
+        cache: Mutex::new(Some(users.cache().clone())),
+        dropped: AtomicBool::new(false),
+    });
+    let waker = Waker::from(Arc::clone(&removes));
+    let polled = next.as_mut().poll(&mut Context::from_waker(&waker));
+    assert!(polled.is_pending());
+    drop(leader);
+    let failed = heeds.as_mut().poll(&mut cx);
+    assert!(matches!(failed, Poll::Ready(Err(LoadError::Failed(_)))));
+    assert!(removes.dropped.load(Ordering::SeqCst), "a pin was held");
 }

@@ -13,8 +13,8 @@ use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 use wheelhouse::compute::{CompResult, Op};
 use wheelhouse::{
-    Alarm, Cache, Leased, LoadingCache, MaintenanceTask, ManualTicker, RemovalCause, Scheduler,
-    Ticker, async_loader_fn, loader_fn, refresh,
+    Alarm, Cache, Delivery, Leased, LoadingCache, MaintenanceTask, ManualTicker, RemovalCause,
+    Scheduler, Ticker, async_loader_fn, loader_fn, refresh,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -1228,4 +1228,131 @@ fn a_waker_runs_no_queued_load() {
     let queued = polls.refresh.lock().unwrap().take().unwrap();
     assert_eq!(queued.wait(), Ok(Some(2)));
     assert_eq!(begun.recv().unwrap(), (2, reloads));
+}
+
+/// Waits for a refresh when it is woken.
+struct WaitsForRefresh {
+    refresh: Mutex<Option<wheelhouse::Refreshing<u64, ()>>>,
+    outcome: mpsc::Sender<Result<Option<u64>, wheelhouse::LoadError<()>>>,
+}
+
+impl Wake for WaitsForRefresh {
+    fn wake(self: Arc<Self>) {
+        let refresh = self.refresh.lock().unwrap().take();
+        if let Some(refresh) = refresh {
+            self.outcome.send(refresh.wait()).unwrap();
+        }
+    }
+}
+
+/// A waker that blocks holds up the load's leader. So it does not wait for the reload threads: one
+/// of them might wait for that leader.
+#[test]
+fn a_call_that_blocks_in_a_waker_runs_a_queued_load() {
+    let (begins, begun) = mpsc::channel();
+    let (free, gate) = mpsc::channel::<()>();
+    let gate = Mutex::new(gate);
+    // The keys 0 and 1 wait at the gate.
+    let load = loader_fn(move |key: &u64| {
+        begins.send((*key, thread::current().id())).unwrap();
+        if *key < 2 {
+            gate.lock().unwrap().recv().unwrap();
+        }
+        Ok::<u64, ()>(*key)
+    });
+    let users: LoadingCache<u64, u64, ()> = Cache::builder().loading(load).build();
+    let own = users.clone();
+    let leader = thread::spawn(move || own.get(&1));
+    let (_, leads) = begun.recv().unwrap();
+    let (outcome, outcomes) = mpsc::channel();
+    let waits = Arc::new(WaitsForRefresh {
+        refresh: Mutex::default(),
+        outcome,
+    });
+    let waker = Waker::from(Arc::clone(&waits));
+    let mut waiter = pin!(users.get_async(&1));
+    let polled = waiter.as_mut().poll(&mut Context::from_waker(&waker));
+    assert!(polled.is_pending());
+    // The only thread of the reloads waits for the lock of the gate, behind the leader.
+    let busy = users.refresh(0);
+    assert_eq!(begun.recv().unwrap().0, 0);
+    *waits.refresh.lock().unwrap() = Some(users.refresh(2));
+    free.send(()).unwrap();
+    let woken = outcomes.recv_timeout(Duration::from_secs(20));
+    assert_eq!(woken.expect("the waker's wait ends"), Ok(Some(2)));
+    assert_eq!(begun.recv().unwrap(), (2, leads));
+    free.send(()).unwrap();
+    assert_eq!(leader.join().unwrap(), Ok(1));
+    assert_eq!(busy.wait(), Ok(Some(0)));
+}
+
+/// Panics when it is dropped on a thread of the reloads.
+#[derive(Clone, Debug)]
+struct BadOnReloads;
+
+impl Drop for BadOnReloads {
+    fn drop(&mut self) {
+        let thread = thread::current();
+        if !thread::panicking() && thread.name().is_some_and(|name| name.ends_with("-reload")) {
+            std::panic::resume_unwind(Box::new("as told"));
+        }
+    }
+}
+
+#[test]
+fn a_value_that_panics_when_it_is_dropped_ends_no_reload_thread() {
+    let load = loader_fn(|_: &u64| Ok::<_, ()>(BadOnReloads));
+    let users: LoadingCache<u64, BadOnReloads, ()> = Cache::builder().loading(load).build();
+    let (tell, told) = mpsc::channel();
+    thread::spawn(move || {
+        for key in 0..3 {
+            tell.send(users.refresh(key).wait().is_ok()).unwrap();
+        }
+    });
+    for _ in 0..3 {
+        let answer = told.recv_timeout(Duration::from_secs(20));
+        assert_eq!(answer, Ok(true), "a thread runs it");
+    }
+}
+
+/// The listener hears of a due entry inside the call that claims its key, and waits for a refresh
+/// behind a loader that waits for this very call.
+#[test]
+fn a_listener_inside_a_claim_runs_a_queued_load() {
+    let ticker = ManualTicker::new();
+    let (begins, begun) = mpsc::channel();
+    let (go, gone) = mpsc::channel::<()>();
+    let (begun, gone, go) = (Mutex::new(begun), Mutex::new(gone), Mutex::new(go));
+    let users: Arc<Mutex<Option<LoadingCache<u64, u64, ()>>>> = Arc::default();
+    let of_listener = Arc::clone(&users);
+    let outer: Cache<u64, u64> = Cache::builder()
+        .ticker(ticker.clone())
+        .scheduler(Scheduler::disabled())
+        .delivery(Delivery::Caller)
+        .removal_listener(move |_: &u64, _: &u64, cause| {
+            if cause == RemovalCause::Expired {
+                let users = of_listener.lock().unwrap().take().unwrap();
+                drop(users.refresh(1));
+                begun.lock().unwrap().recv().unwrap();
+                let queued = users.refresh(2);
+                go.lock().unwrap().send(()).unwrap();
+                assert_eq!(queued.wait(), Ok(Some(2)));
+            }
+        })
+        .build();
+    let inner = outer.clone();
+    let load = loader_fn(move |key: &u64| {
+        if *key == 1 {
+            begins.send(()).unwrap();
+            gone.lock().unwrap().recv().unwrap();
+            assert_eq!(inner.get_with(7, || 9), 5);
+        }
+        Ok::<u64, ()>(*key)
+    });
+    *users.lock().unwrap() = Some(Cache::builder().loading(load).build());
+    outer.insert_with_ttl(7, 1, SECOND);
+    ticker.advance(SECOND);
+    let (say, said) = mpsc::channel();
+    thread::spawn(move || say.send(outer.get_with(7, || 5)).unwrap());
+    assert_eq!(said.recv_timeout(Duration::from_secs(20)), Ok(5));
 }
