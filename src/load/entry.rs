@@ -13,11 +13,12 @@ use crate::compute::{CompResult, Entry, Op};
 use crate::operations::{Core, LifetimeSource};
 use crate::{RandomState, RemovalCause};
 use equivalent::Equivalent;
-use std::borrow::{Cow, ToOwned};
+use std::borrow::ToOwned;
 use std::convert::Infallible;
 use std::fmt;
 use std::future::Future;
 use std::hash::{BuildHasher, Hash};
+use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -42,16 +43,14 @@ type KeyRun<'a, K, V, S, O> = (K, Run<K, V, &'a Core<K, V, S>, O>);
 /// assert_eq!(*entry.value(), 1816);
 /// ```
 #[must_use = "a selector does nothing by itself"]
-pub struct EntrySelector<'a, K, V, S = RandomState, Q = K>
-where
-    Q: ToOwned<Owned = K> + ?Sized,
-{
+pub struct EntrySelector<'a, K, V, S = RandomState, Q: ?Sized = K> {
     cache: &'a Cache<K, V, S>,
-    key: Cow<'a, Q>,
+    key: K,
+    form: PhantomData<fn(&Q)>,
 }
 
-/// A borrowed key of a cache, and what to do with its entry; from [`Cache::entry_by_ref`]. An owned
-/// key is made for the entry that is returned, and after a miss.
+/// A key of a cache, made of a borrowed one, and what to do with its entry; from
+/// [`Cache::entry_by_ref`].
 ///
 /// ```
 /// let cache: wheelhouse::Cache<String, u32> = wheelhouse::Cache::new(100);
@@ -83,16 +82,18 @@ where
     /// assert_eq!(cache.entry("ada").or_insert(0).into_value(), 1815);
     /// ```
     pub fn entry(&self, key: K) -> EntrySelector<'_, K, V, S> {
-        let key = Cow::Owned(key);
-        EntrySelector { cache: self, key }
+        EntrySelector {
+            cache: self,
+            key,
+            form: PhantomData,
+        }
     }
 
     /// As [`entry`](Self::entry), by a borrowed form of the key.
     ///
     /// # Cost
     ///
-    /// As [`entry`](Self::entry); an owned key is made after a miss, and for the entry that is
-    /// returned.
+    /// As [`entry`](Self::entry), and makes the owned key, which each entry that is returned has.
     ///
     /// ```
     /// let cache: wheelhouse::Cache<String, u32> = wheelhouse::Cache::new(100);
@@ -102,8 +103,11 @@ where
     where
         Q: Equivalent<K> + Hash + ToOwned<Owned = K> + ?Sized,
     {
-        let key = Cow::Borrowed(key);
-        EntrySelector { cache: self, key }
+        EntrySelector {
+            cache: self,
+            key: key.to_owned(),
+            form: PhantomData,
+        }
     }
 }
 
@@ -189,7 +193,7 @@ where
     K: Hash + Eq + Clone + Send + Sync + 'static,
     V: Clone + Send + Sync + 'static,
     S: BuildHasher + Send + Sync + 'static,
-    Q: Equivalent<K> + Hash + ToOwned<Owned = K> + ?Sized,
+    Q: ?Sized,
 {
     /// The entry of a key that is present, if its value is kept; else the call that claims the key.
     fn look_up(
@@ -197,18 +201,18 @@ where
         want: Want,
         keeps: impl FnOnce(&V) -> bool,
     ) -> Result<Entry<K, V>, KeyClaimant<'a, K, V, S>> {
-        let hit = self.cache.get_ref(&*self.key);
+        let hit = self.cache.get_ref(&self.key);
         match hit.map(|found| (found.value().clone(), found.time_left())) {
             Some((value, left)) if keeps(&value) => Ok(Entry {
                 left,
-                ..Keyless::hit(value).with_key(self.key.into_owned())
+                ..Keyless::hit(value).with_key(self.key)
             }),
             _ => Err(self.claimant(want, true)),
         }
     }
 
     fn claimant(self, want: Want, may_wait: bool) -> KeyClaimant<'a, K, V, S> {
-        let (core, key) = (self.cache.core(), self.key.into_owned());
+        let (core, key) = (self.cache.core(), self.key);
         let ask = Request {
             may_wait,
             ..Request::of(want)
@@ -885,7 +889,7 @@ where
     }
 }
 
-impl<K, V, S, Q: ToOwned<Owned = K> + ?Sized> fmt::Debug for EntrySelector<'_, K, V, S, Q> {
+impl<K, V, S, Q: ?Sized> fmt::Debug for EntrySelector<'_, K, V, S, Q> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("EntrySelector").finish_non_exhaustive()
     }

@@ -1,4 +1,5 @@
 //! `get_with` and its variants: the value of a key, loaded if it is absent.
+#![allow(unsafe_code)]
 
 use super::claim::{Claimant, Request};
 use super::guard::Keyless;
@@ -11,7 +12,17 @@ use std::borrow::Cow::{self, Borrowed, Owned};
 use std::borrow::ToOwned;
 use std::future::Future;
 use std::hash::{BuildHasher, Hash};
+use std::pin::Pin;
 use std::sync::Arc;
+
+/// A future that stays where it stands, and is dropped with this.
+struct InPlace<'f, F>(Pin<&'f mut Option<F>>);
+
+impl<F> Drop for InPlace<'_, F> {
+    fn drop(&mut self) {
+        self.0.set(None);
+    }
+}
 
 // Out of line: its room on the stack is free while the load runs.
 #[inline(never)]
@@ -62,30 +73,40 @@ where
         value(conclude(claimant.run_here(make)))
     }
 
-    /// The future holds `init` once, and after a miss in a box: a future that is moved on into
-    /// another takes its room in both (`futures_are_small` in tests/loading/loads/tasks.rs).
-    async fn value_async<Q, F: Future, R>(
+    /// The future holds `init` once: moved on, it would take its room several times
+    /// (`futures_are_small` in tests/loading/loads/tasks.rs).
+    fn value_async<Q, F: Future, R>(
         &self,
         key: Cow<'_, Q>,
         want: Want,
         init: F,
         made: impl FnOnce(F::Output) -> Made<V>,
         answer: impl FnOnce(Result<V, Outcome<V>>) -> R,
-    ) -> R
+    ) -> impl Future<Output = R>
     where
         Q: Equivalent<K> + Hash + ToOwned<Owned = K> + ?Sized,
     {
-        let (core, hash) = (self.core(), self.core().hash(&*key));
-        // One answer for both ways: without optimization, each has room of its own.
-        answer('found: {
-            if let Some(value) = Cloned::look_up_hashed(core, hash, &*key) {
-                break 'found Ok(value);
-            }
-            let init = Box::pin(init);
-            let mut claimant = Claimant::new(core, hash, key.into_owned(), Request::of(want));
-            let code = |_: Option<&_>| async move { made(init.await) };
-            value(conclude(claimant.run(code).await))
-        })
+        let mut init = Some(init);
+        async move {
+            let (core, hash) = (self.core(), self.core().hash(&*key));
+            // One answer for both ways: without optimization, each has room of its own.
+            answer('found: {
+                if let Some(value) = Cloned::look_up_hashed(core, hash, &*key) {
+                    break 'found Ok(value);
+                }
+                let mut claimant = Claimant::new(core, hash, key.into_owned(), Request::of(want));
+                // SAFETY: this block has captured `init`, and is itself pinned while it runs. It
+                // neither moves `init` nor names it again, so `init` stays where it is until it is
+                // dropped there.
+                let mut init = InPlace(unsafe { Pin::new_unchecked(&mut init) });
+                let code = |_: Option<&_>| async move {
+                    let made = made(init.0.as_mut().as_pin_mut().expect("it is there").await);
+                    drop(init);
+                    made
+                };
+                value(conclude(claimant.run(code).await))
+            })
+        }
     }
 
     /// Returns the value of a key. If the key is absent or its entry has expired, calls `init` and
@@ -271,7 +292,7 @@ where
     ///
     /// # Cost
     ///
-    /// As [`get_with`](Self::get_with). After a miss, `init` is polled in a box.
+    /// As [`get_with`](Self::get_with). The future of the call holds `init` in place, not in a box.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]

@@ -245,6 +245,9 @@ fn loading_methods_have_the_promised_shape() {
 #[test]
 fn selectors_have_the_promised_shape() {
     let cache: C = Cache::new(10);
+    /// To name a selector needs no bounds.
+    #[expect(dead_code)]
+    struct Named<'a, K, V, S>(EntrySelector<'a, K, V, S>);
     let _: EntrySelector<'_, String, u32> = cache.entry(a());
     let _: RefEntrySelector<'_, String, str, u32> = cache.entry_by_ref("a");
     let entry: Entry<String, u32> = cache.entry(a()).or_default();
