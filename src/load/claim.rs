@@ -132,7 +132,7 @@ impl<K, V, H: Home<K, V>> Claimant<K, V, H> {
 
     /// The call waits for this from now on, and no longer for what it has waited for. If it was
     /// told to lead there, and has not begun to, the next waiter leads.
-    #[inline(always)]
+    #[inline]
     fn wait_for(&mut self, next: Option<(Arc<Load<K, V>>, Ticket)>) {
         let former = mem::replace(&mut self.waits, next);
         if let Some((load, ticket)) = former
@@ -167,9 +167,7 @@ impl<K, V, H: Home<K, V>> Claimant<K, V, H> {
         _ = guard.load().join(ticket, want, true);
         self.wait_for(Some((Arc::clone(guard.load()), ticket)));
         self.began = true;
-        if let Some(core) = guard.core() {
-            core.watch_load(guard.load());
-        }
+        _ = guard.core().map(|core| core.watch_load(guard.load()));
     }
 
     /// Whether a call that does not run its own load gives up, now that a wait has ended. From an
@@ -221,10 +219,8 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Claimant<K,
                     if !matches!(told, Some(Verdict::Leads)) {
                         self.wait_for(None);
                     }
-                    match self.begin() {
-                        Some(claim) => claim,
-                        None => continue,
-                    }
+                    let Some(claim) = self.begin() else { continue };
+                    claim
                 }
             });
         }

@@ -82,11 +82,7 @@ where
     /// assert_eq!(cache.entry("ada").or_insert(0).into_value(), 1815);
     /// ```
     pub fn entry(&self, key: K) -> EntrySelector<'_, K, V, S> {
-        EntrySelector {
-            cache: self,
-            key,
-            form: PhantomData,
-        }
+        EntrySelector::of(self, key)
     }
 
     /// As [`entry`](Self::entry), by a borrowed form of the key.
@@ -103,11 +99,7 @@ where
     where
         Q: Equivalent<K> + Hash + ToOwned<Owned = K> + ?Sized,
     {
-        EntrySelector {
-            cache: self,
-            key: key.to_owned(),
-            form: PhantomData,
-        }
+        EntrySelector::of(self, key.to_owned())
     }
 }
 
@@ -886,6 +878,13 @@ where
     {
         let made = |seen| async { f(seen).await.map(of_op) };
         apply(self.compute_async(false, made).await)
+    }
+}
+
+impl<'a, K, V, S, Q: ?Sized> EntrySelector<'a, K, V, S, Q> {
+    fn of(cache: &'a Cache<K, V, S>, key: K) -> Self {
+        let form = PhantomData;
+        Self { cache, key, form }
     }
 }
 

@@ -206,10 +206,9 @@ impl<K, V, H: Home<K, V>> Guard<K, V, H> {
     /// The same right, with another way to the cache.
     #[cold]
     pub(crate) fn moved<G: Home<K, V, Hasher = H::Hasher>>(&mut self, home: G) -> Guard<K, V, G> {
-        let load = Arc::clone(&self.load);
         Guard {
             home,
-            load,
+            load: Arc::clone(&self.load),
             runs: self.runs,
             ended: mem::replace(&mut self.ended, true),
             absent: self.absent,
@@ -294,24 +293,22 @@ impl<K, V, H: Home<K, V>> Ending<K, V, H> {
 
     /// Ends the run: publishes its outcome, and wakes the waiters.
     pub(super) fn end(&self, outcome: &Outcome<V>, failed: bool) {
-        let Some(core) = &self.core else {
-            self.has_ended.set(true);
-            if self.guard.load.is_of_this_process() {
-                let (wakers, failure) = self.guard.load.end(outcome, 0);
-                wake_all(wakers);
-                contain(|| drop(failure));
-            }
+        let (load, core) = (self.load(), self.core());
+        self.has_ended.set(true);
+        if core.is_none() && !load.is_of_this_process() {
             return;
-        };
-        self.note_end(core, failed);
-        let load = &self.guard.load;
+        }
         // If the ticker panics, waiters must be woken all the same.
-        let now = contain(|| core.load_clock()).unwrap_or(0);
-        let mut shard = core.shared.map.lock(load.hash);
-        let (wakers, failure) = load.end(outcome, now);
-        let forgotten = shard.change_loads(|loads| loads.ended(load));
+        let now = core.and_then(|core| {
+            self.note_end(core, failed);
+            contain(|| core.load_clock())
+        });
+        let mut shard = core.map(|core| core.shared.map.lock(load.hash));
+        let (wakers, failure) = load.end(outcome, now.unwrap_or(0));
+        let loads = shard.as_mut();
+        let forgotten = loads.map(|shard| shard.change_loads(|loads| loads.ended(load)));
         drop(shard);
-        core.watch_load(load);
+        _ = core.map(|core| core.watch_load(load));
         wake_all(wakers);
         // Destructors of the user, which may panic.
         contain(|| drop((forgotten, failure)));
@@ -321,17 +318,14 @@ impl<K, V, H: Home<K, V>> Ending<K, V, H> {
     #[inline]
     fn note_end(&self, core: &Core<K, V, H::Hasher>, failed: bool) {
         self.has_ended.set(true);
-        let Some(counters) = core.shared.counters.as_ref().filter(|_| self.guard.runs) else {
-            return;
-        };
-        // If the ticker panics, waiters must be woken all the same.
-        contain(|| {
-            let began = self.guard.load.began();
-            let took = time::elapsed(core.shared.clock.now(), began);
-            counters.add(Count::LoadNanos, took);
-        });
-        if failed {
-            counters.add(Count::FailedLoads, 1);
+        if let Some(counters) = core.shared.counters.as_ref().filter(|_| self.guard.runs) {
+            // If the ticker panics, waiters must be woken all the same.
+            contain(|| {
+                let began = self.guard.load.began();
+                let took = time::elapsed(core.shared.clock.now(), began);
+                counters.add(Count::LoadNanos, took);
+            });
+            counters.add(Count::FailedLoads, u64::from(failed));
         }
     }
 }
@@ -454,11 +448,10 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Ending<K, V
             return Err(Revoked);
         };
         self.end(&none, false);
-        let Some((cause, outcome)) = taken else {
-            return Ok(None);
-        };
-        core.maintenance.after_write(shared, outcome);
-        Ok(Some(cause))
+        Ok(taken.map(|(cause, outcome)| {
+            core.maintenance.after_write(shared, outcome);
+            cause
+        }))
     }
 }
 

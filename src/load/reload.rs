@@ -44,9 +44,7 @@ impl<K, V, H: Home<K, V>> Guard<K, V, H> {
             return Some(self);
         }
         // It was revoked before its run, which is no failure.
-        if let Some(core) = self.core() {
-            core.shared.count(Count::DiscardedLoads);
-        }
+        _ = (self.core()).map(|core| core.shared.count(Count::DiscardedLoads));
         self.enter().keep();
         None
     }
@@ -56,12 +54,11 @@ impl<K, V, H: Home<K, V>> Guard<K, V, H> {
     pub(crate) fn begin_run(&self) -> bool {
         // User code runs from now on: it must not wait for this load.
         self.load().set_leader(thread_number());
-        let core = self.core();
-        if let Some(core) = &core {
+        let begun = self.core().map(|core| {
             self.load().set_began(core.shared.clock.now());
             core.watch_load(self.load());
-        }
-        core.is_some()
+        });
+        begun.is_some()
     }
 }
 
