@@ -82,7 +82,8 @@ where
     /// assert_eq!(cache.entry("ada").or_insert(0).into_value(), 1815);
     /// ```
     pub fn entry(&self, key: K) -> EntrySelector<'_, K, V, S> {
-        EntrySelector::of(self, key)
+        let (cache, form) = (self, PhantomData);
+        EntrySelector { cache, key, form }
     }
 
     /// As [`entry`](Self::entry), by a borrowed form of the key.
@@ -99,7 +100,8 @@ where
     where
         Q: Equivalent<K> + Hash + ToOwned<Owned = K> + ?Sized,
     {
-        EntrySelector::of(self, key.to_owned())
+        let (cache, key, form) = (self, key.to_owned(), PhantomData);
+        EntrySelector { cache, key, form }
     }
 }
 
@@ -205,10 +207,8 @@ where
 
     fn claimant(self, want: Want, may_wait: bool) -> KeyClaimant<'a, K, V, S> {
         let (core, key) = (self.cache.core(), self.key);
-        let ask = Request {
-            may_wait,
-            ..Request::of(want)
-        };
+        let mut ask = Request::of(want);
+        ask.may_wait = may_wait;
         (key.clone(), Claimant::new(core, core.hash(&key), key, ask))
     }
 
@@ -575,9 +575,8 @@ where
     where
         F: Future<Output = Option<V>>,
     {
-        self.load_async(Want::Optional, |_| true, init, of_option)
-            .await
-            .ok()
+        let loaded = self.load_async(Want::Optional, |_| true, init, of_option);
+        loaded.await.ok()
     }
 
     /// As [`or_try_insert_with`](Self::or_try_insert_with), with a closure that returns a future.
@@ -611,10 +610,8 @@ where
         E: Send + Sync + 'static,
         F: Future<Output = Result<V, E>>,
     {
-        or_error(
-            self.load_async(fallible::<E>(), |_| true, init, of_result)
-                .await,
-        )
+        let loaded = self.load_async(fallible::<E>(), |_| true, init, of_result);
+        or_error(loaded.await)
     }
     /// Stores the value that `f` makes of the live entry, or of `None`.
     ///
@@ -878,13 +875,6 @@ where
     {
         let made = |seen| async { f(seen).await.map(of_op) };
         apply(self.compute_async(false, made).await)
-    }
-}
-
-impl<'a, K, V, S, Q: ?Sized> EntrySelector<'a, K, V, S, Q> {
-    fn of(cache: &'a Cache<K, V, S>, key: K) -> Self {
-        let form = PhantomData;
-        Self { cache, key, form }
     }
 }
 

@@ -122,9 +122,8 @@ impl<K, V, S> Lease<K, V, S> {
     /// ```
     pub fn fail<E: Send + Sync + 'static>(self, error: E) -> Arc<E> {
         let error = Arc::new(error);
-        self.guard
-            .enter()
-            .fail(&Outcome::Error(Arc::<E>::clone(&error)));
+        let failure = Outcome::Error(Arc::<E>::clone(&error));
+        self.guard.enter().fail(&failure);
         error
     }
 }
@@ -287,10 +286,8 @@ where
         if let Some(value) = Cloned::look_up_hashed(core, hash, &key) {
             return Leased::Found(value);
         }
-        let ask = Request {
-            may_wait,
-            ..Request::of(Want::Value)
-        };
+        let mut ask = Request::of(Want::Value);
+        ask.may_wait = may_wait;
         // As a call of this handle, not of the lease: user code runs outside of the cache's gate.
         let mut claimant = Claimant::new(core, hash, key, ask);
         match poll_fn(|cx| claimant.poll_claim(cx)).await {
