@@ -24,6 +24,13 @@ impl<F> Drop for InPlace<'_, F> {
     }
 }
 
+/// The key in the form of the look-up.
+// Older compilers dereference no `Cow<Q>` where they know that `Q::Owned` is `K`.
+#[inline]
+fn query<'a, Q: ToOwned + ?Sized>(key: &'a Cow<'_, Q>) -> &'a Q {
+    key
+}
+
 // Out of line: its room on the stack is free while the load runs.
 #[inline(never)]
 fn value<V>(outcome: Result<Box<Keyless<V>>, Outcome<V>>) -> Result<V, Outcome<V>> {
@@ -53,8 +60,8 @@ where
     where
         Q: Equivalent<K> + Hash + ToOwned<Owned = K> + ?Sized,
     {
-        let hash = self.core().hash(&*key);
-        match Cloned::look_up_hashed(self.core(), hash, &*key) {
+        let hash = self.core().hash(query(&key));
+        match Cloned::look_up_hashed(self.core(), hash, query(&key)) {
             Some(value) => Ok(value),
             None => self.load(hash, key.into_owned(), want, make),
         }
@@ -88,10 +95,10 @@ where
     {
         let mut init = Some(init);
         async move {
-            let (core, hash) = (self.core(), self.core().hash(&*key));
+            let (core, hash) = (self.core(), self.core().hash(query(&key)));
             // One answer for both ways: without optimization, each has room of its own.
             answer('found: {
-                if let Some(value) = Cloned::look_up_hashed(core, hash, &*key) {
+                if let Some(value) = Cloned::look_up_hashed(core, hash, query(&key)) {
                     break 'found Ok(value);
                 }
                 let mut claimant = Claimant::new(core, hash, key.into_owned(), Request::of(want));

@@ -154,7 +154,8 @@ pub(crate) trait Lookup<K: Eq + 'static, V: 'static>: Sized {
     }
 
     /// The deadline of an entry that a fast look-up has found, if the entry is live and not stale,
-    /// and the look-up leaves the deadline where it is. Else the coarse reading, if it took one.
+    /// and the look-up leaves the deadline where it is. Else the coarse reading, if it took one and
+    /// there is an idle limit.
     #[inline(always)]
     fn judge<S>(core: &Core<K, V, S>, node: NodePtr<K, V>) -> Result<u64, Option<u64>> {
         let stale = Self::stale_from(node);
@@ -182,7 +183,7 @@ pub(crate) trait Lookup<K: Eq + 'static, V: 'static>: Sized {
         if is_live && !time::is_due(now, stale) {
             Ok(deadline)
         } else {
-            Err(coarse)
+            Err(coarse.filter(|_| enough != 0))
         }
     }
 

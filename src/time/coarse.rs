@@ -22,6 +22,7 @@
 
 // Of the standard library also under loom: models run on tickers.
 use std::hint::black_box;
+use std::ptr;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -49,7 +50,7 @@ pub(super) struct Machine {
 
 /// The machine of this process.
 pub(super) static MACHINE: Machine = Machine::new(UNKNOWN);
-/// For a cache on a ticker: no look-up asks its clocks.
+/// For a cache that never asks the coarse clock: on a ticker, or where that is given up.
 pub(super) static NONE: Machine = Machine::new(GIVEN_UP);
 
 /// The coarse clock in the time of a cache.
@@ -72,13 +73,14 @@ impl Coarse {
             } else {
                 GIVEN_UP
             };
-            machine.state.store(state, Ordering::Relaxed);
+            // The states ascend: another thread may have given it up meanwhile.
+            machine.state.fetch_max(state, Ordering::Relaxed);
         }
         // In this order: a thread that is suspended in between makes the slack longer.
         let monotonic = machine.monotonic();
         let base = Instant::now();
         let coarse = Self {
-            machine,
+            machine: if machine.is_trusted() { machine } else { &NONE },
             origin: monotonic.wrapping_sub(SLACK),
             check_at: AtomicU64::new(0),
         };
@@ -90,6 +92,12 @@ impl Coarse {
     #[inline]
     pub(super) fn latest(&self) -> Option<u64> {
         (self.is_trusted()).then(|| self.machine.coarse().wrapping_sub(self.origin))
+    }
+
+    /// Whether look-ups have asked this clock, or do so.
+    #[inline]
+    pub(super) fn is_used(&self) -> bool {
+        !ptr::eq(self.machine, &NONE)
     }
 
     /// Whether look-ups ask this clock.

@@ -162,9 +162,10 @@ impl Clock {
     /// may be after now.
     #[inline]
     pub(crate) fn exactly(&self, judged_at: u64) -> u64 {
-        match self.source {
-            Source::Custom(..) => judged_at,
-            _ => self.now(),
+        if self.coarse.is_used() {
+            self.now()
+        } else {
+            judged_at
         }
     }
 
