@@ -226,7 +226,7 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Claimant<K,
         }
     }
 
-    /// The claim of a call that waits for no load; `None` if it has to wait now.
+    /// The claim of a call that waits for no load, or was told to lead; `None` if it has to wait.
     #[inline(never)]
     pub(crate) fn begin(&mut self) -> Option<Claim<K, V, H>> {
         let Some(core) = self.home.visit() else {

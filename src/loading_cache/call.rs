@@ -37,7 +37,7 @@ pub(super) fn answer<K, V, E: Send + Sync + 'static, H: Home<K, V>>(
         Claim::Value(seen) => Ok(Some(seen)),
         Claim::Failed(Outcome::Error(error)) => Err((*error_of::<LoadError<E>>(error)).clone()),
         Claim::Failed(_) => Ok(None),
-        // It waits, so the cache is gone; or the loader is.
+        // It waits, so the cache is gone. A call that leads makes its own answer.
         Claim::Busy | Claim::Guard(..) => Err(LoadError::Panicked),
         Claim::TimedOut => Err(LoadError::TimedOut),
     }
@@ -140,7 +140,10 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher> Inner
     /// did.
     pub(super) fn run_queued(&self, call: &Claimant<K, V, WeakHandle<K, V, S>>) -> bool {
         let guard = call.take_queued(dropped::<K, V, E, S>);
-        let run = |guard: Guard<_, _, _>| run_blocking(contained(guard.run_loader(&*self.loader)));
+        // Also the destructors of what the run has made.
+        let run = |guard: Guard<_, _, _>| {
+            contain(|| drop(run_blocking(guard.run_loader(&*self.loader))));
+        };
         guard.map(run).is_some()
     }
 }

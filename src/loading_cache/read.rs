@@ -162,7 +162,7 @@ where
     /// assert_eq!(cache.get(&4).unwrap(), 8);
     /// assert_eq!(cache.get_if_present(&4), Some(8));
     /// ```
-    #[inline]
+    #[inline(always)]
     pub fn get_if_present<Q>(&self, key: &Q) -> Option<V>
     where
         Q: Equivalent<K> + Hash + ?Sized,

@@ -14,20 +14,20 @@
 //! | a write revokes it, and no call waits | it is not run |
 //!
 //! The load itself says whether it waits for a thread still. The queue forgets those that do not
-//! when a thread gets to them, or when it has doubled. A load that was taken over may be queued
-//! again: then too the queue keeps it once.
+//! when a thread gets to them, or when it has doubled. Then it also keeps each load once: one that
+//! was taken over may be queued again.
 //!
 //! So a loader that hangs keeps its thread from the reloads behind it, and from the refreshes that
 //! wait for one of them.
 //!
-//! A thread leads a load in the closure of a call, in a loader, in a poll of the future of either,
-//! and while a lease exists that it got. A task that awaits a refresh, instead, blocks no thread,
-//! and runs no blocking loader: it waits for the queue. So does a thread that got its lease from
-//! another thread.
+//! A thread leads a load while it claims or ends it, in the closure of a call, in a loader, in a
+//! poll of the future of either, and while a lease exists that it got. A task that awaits a
+//! refresh, instead, blocks no thread, and runs no blocking loader: it waits for the queue. So does
+//! a thread that got its lease from another thread.
 
 use super::kinds::AnyLoader;
 use crate::contain::contain;
-use crate::load::{CacheHasher, CacheKey, CacheValue, Guard, OwnedGuard};
+use crate::load::{CacheHasher, CacheKey, CacheValue, OwnedGuard};
 use crate::process::Process;
 use crate::sync::block::run_blocking;
 use std::collections::{HashSet, VecDeque};
@@ -78,10 +78,11 @@ impl<K, V, E, S> ReloadThreads<K, V, E, S> {
     }
 }
 
-/// Ends loads that are not run. With the lock released.
+/// Ends loads that are not run. With the lock released. A destructor that panics keeps no other
+/// load queued.
 fn end<K, V, S>(guards: impl IntoIterator<Item = OwnedGuard<K, V, S>>) {
-    let guards = guards.into_iter().filter_map(Guard::take_queued);
-    guards.for_each(drop);
+    let guards = guards.into_iter();
+    guards.for_each(|guard| _ = contain(|| drop(guard.take_queued())));
 }
 
 impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>

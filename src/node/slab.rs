@@ -214,7 +214,7 @@ impl<K, V> Slab<K, V> {
     /// # Safety
     ///
     /// The slot is of this slab's nodes, and the caller owns it.
-    #[inline(always)]
+    #[inline]
     unsafe fn write(
         &mut self,
         slot: NonNull<Node<K, V>>,

@@ -70,7 +70,7 @@ pub(crate) trait Lookup<K: Eq + 'static, V: 'static>: Sized {
     ) -> impl FnOnce(u64, P) -> Self::Answer<'a>;
 
     /// Looks a key up: the fast path, see the module docs.
-    #[inline]
+    #[inline(always)]
     fn look_up<'a, S, Q>(core: &'a Core<K, V, S>, key: &Q) -> Option<Self::Answer<'a>>
     where
         Q: Equivalent<K> + Hash + ?Sized,

@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 /// What a thread is doing.
 #[derive(Clone, Copy)]
 pub(crate) struct Doing {
-    /// Whether it leads a load: it runs the code of one, or ends one.
+    /// Whether it leads a load: it claims one, runs the code of one, or ends one.
     pub(crate) leads: bool,
     pub(crate) work: Work,
 }
@@ -86,7 +86,7 @@ impl During {
     }
 
     /// The thread leads a load: in a poll, which must not block but may do so all the same, or in
-    /// the user code that ends it.
+    /// the user code of its claim or of its end.
     #[inline]
     pub(crate) fn leading() -> Self {
         Self::begin(true, doing().work)
