@@ -26,6 +26,7 @@ impl<F> Drop for InPlace<'_, F> {
 
 /// The key in the form of the look-up.
 // Older compilers dereference no `Cow<Q>` where they know that `Q::Owned` is `K`.
+#[expect(clippy::ptr_arg)]
 #[inline]
 fn query<'a, Q: ToOwned + ?Sized>(key: &'a Cow<'_, Q>) -> &'a Q {
     key
