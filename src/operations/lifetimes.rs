@@ -79,8 +79,8 @@ pub(crate) struct Lifetimes<K, V> {
     ///
     /// Relaxed: a policy that need not be asked would not move a deadline if it was.
     pub(super) asks_reads: AtomicU8,
-    /// How much time a read may leave as it is, if it asks no policy and is judged by the coarse
-    /// clock: more than the idle limit less [`time::GRAIN`]. Without an idle limit, more than 0.
+    /// A read by the coarse clock that asks no policy leaves the deadline where it is if more time
+    /// than this is left: the idle limit less [`time::GRAIN`]; 0 without an idle limit.
     pub(super) enough: u64,
     /// The entry's own deadline must be kept apart from the wanted one.
     pub(crate) kept_apart: bool,

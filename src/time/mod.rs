@@ -58,7 +58,7 @@ pub(crate) const GRAIN: u64 = coarse::SLACK / 2;
 // memory that a hit reads.
 #[repr(C)]
 pub(crate) struct Clock {
-    /// The coarse clock; on a ticker, one that no look-up asks.
+    /// The coarse clock; on a ticker, or where it cannot be used, one that no look-up asks.
     coarse: Coarse,
     source: Source,
     /// The instant at cache time 0.
