@@ -51,8 +51,10 @@
 //!     let cache = cache.clone();
 //!     Cache::builder()
 //!         .removal_listener(move |key: &String, count: &u32, cause: RemovalCause| {
-//!             if cause == RemovalCause::Explicit && let Some(cache) = cache.upgrade() {
-//!                 cache.insert("last".into(), *count);
+//!             if cause == RemovalCause::Explicit {
+//!                 if let Some(cache) = cache.upgrade() {
+//!                     cache.insert("last".into(), *count);
+//!                 }
 //!             }
 //!         })
 //!         .build()

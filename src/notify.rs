@@ -143,15 +143,16 @@ impl<K, V> State<K, V> {
 
     /// Moves as many as it has room for to a chunk that was taken before.
     fn fill(&mut self, taken: &mut Chunk<K, V>) {
-        while taken.len() < CHUNK_LEN
-            && let Some(first) = self.queue.front_mut()
-        {
+        while taken.len() < CHUNK_LEN {
+            let Some(first) = self.queue.front_mut() else {
+                break;
+            };
             let more = first.len().min(CHUNK_LEN - taken.len());
             taken.extend(first.drain(..more));
-            if first.is_empty()
-                && let Some(emptied) = self.queue.pop_front()
-            {
-                self.keep(emptied);
+            if first.is_empty() {
+                if let Some(emptied) = self.queue.pop_front() {
+                    self.keep(emptied);
+                }
             }
         }
     }
@@ -210,9 +211,10 @@ impl<K, V> Notifier<K, V> {
             return;
         }
         state.deliverer = Some(thread_number());
-        while state.delivered < most
-            && let Some(mut taken) = state.queue.pop_front()
-        {
+        while state.delivered < most {
+            let Some(mut taken) = state.queue.pop_front() else {
+                break;
+            };
             let mut called = 0;
             while called < taken.len() {
                 drop(state);

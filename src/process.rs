@@ -125,10 +125,10 @@ impl<T: Send + Sync> PerProcess<T> {
         // Acquire, partner: the release below.
         let former = self.value.load(Ordering::Acquire);
         // SAFETY: null, or a box that stays until `drop`.
-        if let Some((owner, value)) = unsafe { former.as_ref() }
-            && *owner == process
-        {
-            return value;
+        if let Some((owner, value)) = unsafe { former.as_ref() } {
+            if *owner == process {
+                return value;
+            }
         }
         let made = Box::into_raw(Box::new((process, make())));
         let (release, acquire) = (Ordering::Release, Ordering::Acquire);

@@ -92,7 +92,7 @@ fn for_a_thousand(listens: bool, operate: Use) -> u64 {
     let run = |numbers: std::ops::Range<u64>| {
         for number in numbers {
             operate(&cache, &clock, number);
-            if number.is_multiple_of(RUNS) {
+            if number % RUNS == 0 {
                 cache.run_pending_tasks();
             }
         }
@@ -339,7 +339,7 @@ fn said_and_seen<const KEY: usize, const VALUE: usize>(
         } else {
             cache.insert(key, value);
         }
-        if number.is_multiple_of(256) {
+        if number % 256 == 0 {
             cache.run_pending_tasks();
         }
     }

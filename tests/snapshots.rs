@@ -542,10 +542,10 @@ fn a_bound_that_shrinks_meanwhile_refuses_what_no_longer_fits() {
         .record_stats()
         // When the second entry is weighed, the first one has been found to fit.
         .weigher(move |_: &u8, _: &u8| {
-            if calls.fetch_add(1, SeqCst) == 1
-                && let Some(cache) = &*cache.lock().unwrap()
-            {
-                cache.policy().set_max_capacity(5);
+            if calls.fetch_add(1, SeqCst) == 1 {
+                if let Some(cache) = &*cache.lock().unwrap() {
+                    cache.policy().set_max_capacity(5);
+                }
             }
             10
         })

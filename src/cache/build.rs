@@ -156,12 +156,12 @@ where
                 return Err(format!("eviction_policy is {policy:?} and {advice}"));
             }
         }
-        if let Some(name) = &settings.name
-            && name.contains('\0')
-        {
-            return Err(format!(
-                "name is {name:?}, but must be without NUL: it names a thread"
-            ));
+        if let Some(name) = &settings.name {
+            if name.contains('\0') {
+                return Err(format!(
+                    "name is {name:?}, but must be without NUL: it names a thread"
+                ));
+            }
         }
         Ok(())
     }

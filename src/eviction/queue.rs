@@ -123,9 +123,8 @@ impl<K, V> WeighedQueue<K, V> {
             self.cursor = self.list.front();
         }
         let mut visited = 0;
-        while visited < most.min(self.ahead)
-            && let Some(entry) = self.cursor
-        {
+        while visited < most.min(self.ahead) {
+            let Some(entry) = self.cursor else { break };
             self.cursor = List::<K, V, QUEUE>::next(entry);
             visited += 1;
             visit(entry);

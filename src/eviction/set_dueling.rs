@@ -135,7 +135,7 @@ impl SetDueling {
             matches!(self.slots[against], Slot::Incumbent { tag, .. } if tag == tag_of(incumbent));
         let taken = !matches!(self.slots[at], Slot::Empty)
             || !known && !matches!(self.slots[against], Slot::Empty);
-        if taken && !next_random(&mut self.random).is_multiple_of(16) {
+        if taken && next_random(&mut self.random) % 16 != 0 {
             return;
         }
         self.due[class as usize] = now + resident as u64 / DUEL_SLOTS as u64;

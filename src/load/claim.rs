@@ -135,11 +135,10 @@ impl<K, V, H: Home<K, V>> Claimant<K, V, H> {
     #[inline]
     fn wait_for(&mut self, next: Option<(Arc<Load<K, V>>, Ticket)>) {
         let former = mem::replace(&mut self.waits, next);
-        if let Some((load, ticket)) = former
-            && load.is_of_this_process()
-            && load.leave(ticket)
-        {
-            drop(Guard::new(self.home.clone(), load));
+        if let Some((load, ticket)) = former {
+            if load.is_of_this_process() && load.leave(ticket) {
+                drop(Guard::new(self.home.clone(), load));
+            }
         }
     }
 
@@ -329,11 +328,12 @@ where
 
     #[inline]
     fn ask(&mut self, found: Option<NodePtr<K, V>>, _: Option<()>) -> Result<(), Begun<K, V>> {
-        if self.call.ask.over == Over::Absent
-            && let Some(node) = found
-            && self.core.shared.is_live(node)
-        {
-            return Err(Begun::Live(node));
+        if self.call.ask.over == Over::Absent {
+            if let Some(node) = found {
+                if self.core.shared.is_live(node) {
+                    return Err(Begun::Live(node));
+                }
+            }
         }
         self.now = self.core.load_clock();
         Ok(())
@@ -360,12 +360,13 @@ where
             }
         }
         let current = hold.load().cloned();
-        if ask.heeds_failures
-            && let Some(load) = &current
-            && let Some(failure) = load.remembered(self.now, ask.want, *ticket)
-        {
-            shared.count(Count::RememberedFailures);
-            return Ok(Begun::Failed(failure));
+        if ask.heeds_failures {
+            if let Some(load) = &current {
+                if let Some(failure) = load.remembered(self.now, ask.want, *ticket) {
+                    shared.count(Count::RememberedFailures);
+                    return Ok(Begun::Failed(failure));
+                }
+            }
         }
         let is_stale = |node: NodePtr<K, V>| node.refresh().is_some_and(|at| at.is_stale(self.now));
         if ask.over == Over::Stale && !over.is_some_and(is_stale) {
@@ -411,12 +412,13 @@ where
         // not wait for it.
         let leader = thread_number();
         let load = if let Some(load) = idle {
-            if was_queued
-                && let Some(node) = over
-                && let (Some(until), Some(refresh)) = (load.reload_until(), node.refresh())
-            {
-                // If the compute stores nothing, the next read reloads the entry.
-                refresh.end(until, self.now, false);
+            if was_queued {
+                if let Some(node) = over {
+                    if let (Some(until), Some(refresh)) = (load.reload_until(), node.refresh()) {
+                        // If the compute stores nothing, the next read reloads the entry.
+                        refresh.end(until, self.now, false);
+                    }
+                }
             }
             load.set_leader(leader);
             load.set_reload(NEVER);

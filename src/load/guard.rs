@@ -265,23 +265,25 @@ impl<K, V, H: Home<K, V>> Ending<K, V, H> {
     /// it has remembered before.
     #[inline]
     fn remember(&self, failure: &Outcome<V>) -> Option<Box<Rest<V>>> {
-        if let Outcome::Error(error) = failure
-            && let Some(core) = &self.core
-            && let Some(policy) = &core.failure_backoff
-            && self.guard.load.reload_until().is_none()
-        {
-            let failures = self.guard.load.failures().saturating_add(1);
-            // If user code panics, nothing is remembered.
-            let until = contain(|| {
-                let pause = policy(&**error, failures)?;
-                Some(time::deadline_after(core.shared.clock.now(), pause))
-            });
-            let outcome = failure.clone();
-            return self.guard.load.set_rest(until.flatten().map(|until| Rest {
-                outcome,
-                failures,
-                until,
-            }));
+        if let Outcome::Error(error) = failure {
+            if let Some(core) = &self.core {
+                if let Some(policy) = &core.failure_backoff {
+                    if self.guard.load.reload_until().is_none() {
+                        let failures = self.guard.load.failures().saturating_add(1);
+                        // If user code panics, nothing is remembered.
+                        let until = contain(|| {
+                            let pause = policy(&**error, failures)?;
+                            Some(time::deadline_after(core.shared.clock.now(), pause))
+                        });
+                        let outcome = failure.clone();
+                        return self.guard.load.set_rest(until.flatten().map(|until| Rest {
+                            outcome,
+                            failures,
+                            until,
+                        }));
+                    }
+                }
+            }
         }
         None
     }

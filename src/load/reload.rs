@@ -138,17 +138,18 @@ impl<K: Eq + 'static, V: 'static, S> Core<K, V, S> {
         shared.count(Count::FailedReloads);
         let pin = shared.pin();
         // What the key has after a write is not what this reload began from.
-        if load.revoked().is_none()
-            && let Some(hit) = shared.find_live(load.hash, load.key(), &pin)
-            && let (Some(refresh), Some(policy)) = (hit.node.refresh(), &self.refresh)
-        {
-            let failures = refresh.failures().saturating_add(1);
-            let left = shared.clock.time_until(hit.node.deadline());
-            let (key, value) = (hit.node.key(), hit.node.value());
-            // The right to reload comes back also if the policy panics.
-            let next = contain(|| policy.refresh_after_failure(key, value, failures, left))
-                .unwrap_or_else(|| usual_pause(failures));
-            refresh.end(until, time::deadline_in(shared.clock.now(), next), true);
+        if load.revoked().is_none() {
+            if let Some(hit) = shared.find_live(load.hash, load.key(), &pin) {
+                if let (Some(refresh), Some(policy)) = (hit.node.refresh(), &self.refresh) {
+                    let failures = refresh.failures().saturating_add(1);
+                    let left = shared.clock.time_until(hit.node.deadline());
+                    let (key, value) = (hit.node.key(), hit.node.value());
+                    // The right to reload comes back also if the policy panics.
+                    let next = contain(|| policy.refresh_after_failure(key, value, failures, left))
+                        .unwrap_or_else(|| usual_pause(failures));
+                    refresh.end(until, time::deadline_in(shared.clock.now(), next), true);
+                }
+            }
         }
     }
 }

@@ -196,9 +196,10 @@ impl<V> State<V> {
     fn tell(&mut self, verdict: impl Fn(Want) -> Option<Verdict<V>>) -> Vec<Waker> {
         let mut wakers = Vec::new();
         for (want, queue) in self.queues.iter_mut().flatten() {
-            while let Some(told) = queue.first_entry()
-                && let Some(verdict) = verdict(*want)
-            {
+            while let Some(told) = queue.first_entry() {
+                let Some(verdict) = verdict(*want) else {
+                    break;
+                };
                 let (ticket, waker) = told.remove_entry();
                 wakers.extend(waker);
                 self.told.get_or_insert_default().insert(ticket, verdict);
@@ -503,13 +504,13 @@ impl<K, V> Load<K, V> {
             }
         };
         let mut wakers = state.tell(verdict);
-        if let Some(next) = state.first()
-            && let Some(waker) = state.take_waiter(next)
-        {
-            state.phase = Phase::Offered(next);
-            self.set_began(now);
-            (state.told.get_or_insert_default()).insert(next, Verdict::Leads);
-            wakers.extend(waker);
+        if let Some(next) = state.first() {
+            if let Some(waker) = state.take_waiter(next) {
+                state.phase = Phase::Offered(next);
+                self.set_began(now);
+                (state.told.get_or_insert_default()).insert(next, Verdict::Leads);
+                wakers.extend(waker);
+            }
         }
         // A write counts also if no waiter wants its value.
         let sealed = std::mem::take(&mut state.sealed);

@@ -257,10 +257,13 @@ impl<K, V> MaintenanceView<'_, K, V> {
             eviction.begin_walk();
         }
         let mut left = most;
-        while left > 0
-            && let Some(eviction) = &mut state.eviction
-            && eviction.walk(left.min(ENTRIES_PER_HOLD), &mut visit)
-        {
+        while left > 0 {
+            let Some(eviction) = &mut state.eviction else {
+                break;
+            };
+            if !eviction.walk(left.min(ENTRIES_PER_HOLD), &mut visit) {
+                break;
+            }
             left = left.saturating_sub(ENTRIES_PER_HOLD);
             unlock_fairly(state);
             state = self.maintenance.state.lock();

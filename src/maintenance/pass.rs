@@ -233,12 +233,12 @@ impl<K, V> Pass<'_, K, V> {
     #[inline]
     fn count_removal(&mut self, node: NodePtr<K, V>, cause: RemovalCause, deadline: u64) {
         self.shared.note_removed(|| node.weight(), cause);
-        if let Some(counters) = &self.shared.counters
-            && cause == RemovalCause::Expired
-        {
-            // Not the time at which the pass began: how long the pass takes is a part of it.
-            let now = self.read_clock();
-            counters.late_by(node::overdue(now, deadline));
+        if let Some(counters) = &self.shared.counters {
+            if cause == RemovalCause::Expired {
+                // Not the time at which the pass began: how long the pass takes is a part of it.
+                let now = self.read_clock();
+                counters.late_by(node::overdue(now, deadline));
+            }
         }
     }
 }
@@ -447,9 +447,10 @@ impl<K, V> Pass<'_, K, V> {
         let mut group = [None; EXPIRE_GROUP];
         loop {
             let mut len = 0;
-            while len < EXPIRE_GROUP
-                && let Some(node) = self.state.wheel.next_due(now, &mut self.budget)
-            {
+            while len < EXPIRE_GROUP {
+                let Some(node) = self.state.wheel.next_due(now, &mut self.budget) else {
+                    break;
+                };
                 let hash = node.hash();
                 self.shared.map.cell(hash).prefetch(hash);
                 group[len] = Some(node);
@@ -510,13 +511,13 @@ impl<K, V> Pass<'_, K, V> {
         let mut examined = self.budget.saturating_mul(EXAMINED_PER_EVICTION);
         while self.budget > 0 && self.state.excess() > 0 {
             self.budget -= 1;
-            if let Some(now) = now
-                && self.state.wheel.has_work()
-            {
-                self.state.wheel.finest_first();
-                if let Some(node) = self.state.wheel.next_due(now, &mut examined) {
-                    self.expire_one(node, now);
-                    continue;
+            if let Some(now) = now {
+                if self.state.wheel.has_work() {
+                    self.state.wheel.finest_first();
+                    if let Some(node) = self.state.wheel.next_due(now, &mut examined) {
+                        self.expire_one(node, now);
+                        continue;
+                    }
                 }
             }
             let eviction = self.state.eviction.as_ref();

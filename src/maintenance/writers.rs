@@ -440,7 +440,7 @@ impl<K, V> Maintenance<K, V> {
         // Relaxed, and not exact: threads that count at the same time may count as one.
         let count = self.operations.load(Ordering::Relaxed).wrapping_add(1);
         self.operations.store(count, Ordering::Relaxed);
-        if count.is_multiple_of(OPERATIONS_PER_PASS) {
+        if count % OPERATIONS_PER_PASS == 0 {
             self.view(shared).tidy();
         }
     }

@@ -321,10 +321,10 @@ impl Pool {
         }
         let mut left = RETURNED_AT_A_TIME.max(2 * emptied.len);
         self.recycled.append(emptied);
-        while !(self.is_dense() && self.has_few_recycled())
-            && left > 0
-            && let Some(slot) = self.recycled.pop()
-        {
+        while left > 0 && !(self.is_dense() && self.has_few_recycled()) {
+            let Some(slot) = self.recycled.pop() else {
+                break;
+            };
             // SAFETY: it was recycled (pool 1), and is in no chain any more.
             unsafe { self.return_to_regions(slot, vacated) };
             left -= 1;

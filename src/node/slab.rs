@@ -229,20 +229,20 @@ impl<K, V> Slab<K, V> {
                 hash: new.hash,
                 written: AtomicU64::new(times.written),
             });
-            if self.columns.own
-                && let Some(owns) = chunk.as_ref().owns
-            {
-                owns.add(number).write(AtomicU64::new(times.own));
+            if self.columns.own {
+                if let Some(owns) = chunk.as_ref().owns {
+                    owns.add(number).write(AtomicU64::new(times.own));
+                }
             }
-            if self.columns.refresh
-                && let Some(refreshes) = chunk.as_ref().refreshes
-            {
-                refreshes.add(number).write(RefreshMoment::new());
+            if self.columns.refresh {
+                if let Some(refreshes) = chunk.as_ref().refreshes {
+                    refreshes.add(number).write(RefreshMoment::new());
+                }
             }
-            if self.columns.weight
-                && let Some(weights) = chunk.as_ref().weights
-            {
-                weights.add(number).write(new.weight);
+            if self.columns.weight {
+                if let Some(weights) = chunk.as_ref().weights {
+                    weights.add(number).write(new.weight);
+                }
             }
             Self::write_node(slot, new, times.deadline, entry);
         }

@@ -127,11 +127,11 @@ mod tests {
 
     impl Drop for Probe {
         fn drop(&mut self) {
-            if let Some(cache) = self.cache.upgrade()
-                && CALLING.get()
-            {
-                let pinned = cache.core().shared.is_pinned();
-                self.seen[usize::from(pinned)].fetch_add(1, Ordering::Relaxed);
+            if let Some(cache) = self.cache.upgrade() {
+                if CALLING.get() {
+                    let pinned = cache.core().shared.is_pinned();
+                    self.seen[usize::from(pinned)].fetch_add(1, Ordering::Relaxed);
+                }
             }
         }
     }

@@ -94,21 +94,21 @@ pub(crate) trait Lookup<K: Eq + 'static, V: 'static>: Sized {
         } else {
             UNTIDY
         };
-        if !core.shared.has_detour(reasons)
-            && let Some(pin) = core.shared.domain.pin_alone()
-        {
-            let map = &core.shared.map;
-            match map.look(hash, &pin, |node| key.equivalent(node.key())) {
-                Look::Found(node) => match Self::judge(core, node) {
-                    Ok(deadline) => Self::end(core, node, deadline, pin),
-                    Err(Some(now)) if Self::IS_READ => Self::extend(core, node, now, pin),
-                    Err(_) => Self::finish(core, node, pin),
-                },
-                Look::Absent => None,
-                Look::Retry => Self::search(core, hash, key, None, pin),
-            }
-        } else {
-            Self::look_up_fully(core, hash, key)
+        if core.shared.has_detour(reasons) {
+            return Self::look_up_fully(core, hash, key);
+        }
+        let Some(pin) = core.shared.domain.pin_alone() else {
+            return Self::look_up_fully(core, hash, key);
+        };
+        let map = &core.shared.map;
+        match map.look(hash, &pin, |node| key.equivalent(node.key())) {
+            Look::Found(node) => match Self::judge(core, node) {
+                Ok(deadline) => Self::end(core, node, deadline, pin),
+                Err(Some(now)) if Self::IS_READ => Self::extend(core, node, now, pin),
+                Err(_) => Self::finish(core, node, pin),
+            },
+            Look::Absent => None,
+            Look::Retry => Self::search(core, hash, key, None, pin),
         }
     }
 

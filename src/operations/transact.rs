@@ -179,11 +179,11 @@ impl<K, V> Shared<K, V> {
         mut change: C,
     ) -> (C::Done, Held<K, V>) {
         let mut loads = FoundLoads(None);
-        if change.expects_absent()
-            && let Some(done) = self.attempt_absent(hash, &mut change, &mut loads)
-        {
-            let _pin = None;
-            return (done, Held { _pin, loads });
+        if change.expects_absent() {
+            if let Some(done) = self.attempt_absent(hash, &mut change, &mut loads) {
+                let _pin = None;
+                return (done, Held { _pin, loads });
+            }
         }
         let (_, done, held) = self.attempts(hash, change, loads, None);
         (done, held)

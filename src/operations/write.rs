@@ -184,10 +184,10 @@ impl<K: Eq + 'static, V: 'static, S> Change<K, V> for Write<'_, K, V, S> {
         }
         let now = (core.shared.clock).now_beside(found.map_or(NEVER, |old| old.deadline()));
         let now = time::of_write(now);
-        if let Some((asked, refresh)) = last
-            && let Some(asked) = asked.final_answer(now)
-        {
-            return Ok((asked, refresh));
+        if let Some((asked, refresh)) = last {
+            if let Some(asked) = asked.final_answer(now) {
+                return Ok((asked, refresh));
+            }
         }
         let new = &*self.new;
         Ok(core.ask_policies(|| new.entry(), found, self.given, now))
@@ -286,10 +286,10 @@ pub(crate) struct NextRefresh {
 /// Sets the refresh of a node that has just come in. Under the shard's lock.
 #[inline]
 pub(crate) fn set_refresh<K, V>(node: NodePtr<K, V>, next: Option<NextRefresh>) {
-    if let Some(NextRefresh { at, lifetime }) = next
-        && let Some(refresh) = node.refresh()
-    {
-        refresh.set(at, lifetime);
+    if let Some(NextRefresh { at, lifetime }) = next {
+        if let Some(refresh) = node.refresh() {
+            refresh.set(at, lifetime);
+        }
     }
 }
 

@@ -182,10 +182,10 @@ impl TaskRef {
     /// The calling thread is about to drop the last handle; see the module docs.
     pub(crate) fn close(&self) {
         let may_wait = !is_inside_any();
-        if let Some(cache) = self.cache.upgrade()
-            && let Some(cache) = self.gate.close(cache, may_wait)
-        {
-            self.gate.end(cache, may_wait, 2);
+        if let Some(cache) = self.cache.upgrade() {
+            if let Some(cache) = self.gate.close(cache, may_wait) {
+                self.gate.end(cache, may_wait, 2);
+            }
         }
     }
 }

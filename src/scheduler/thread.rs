@@ -153,11 +153,10 @@ impl Worker {
         let now = Instant::now();
         let mut state = lock(&self.state);
         // A moment that the platform cannot express counts as never.
-        if let Some(at) = now.checked_add(after)
-            && state.schedule(task, at)
-            && state.first() == Some((at, task.address()))
-        {
-            self.changed.notify_one();
+        if let Some(at) = now.checked_add(after) {
+            if state.schedule(task, at) && state.first() == Some((at, task.address())) {
+                self.changed.notify_one();
+            }
         }
         if !state.running {
             self.start(&mut state);

@@ -158,11 +158,12 @@ pub(crate) fn block_until<F: Future>(
         // Spin before the wait is noted for others: a short turn ends sooner than a thread could
         // fall asleep. A thread that is not among the next would only take the processor from the
         // threads before it.
-        if let Some(awaited) = &awaited
-            && (awaited.load).is_among_next(awaited.ticket, cores() - 1)
-            && parker.spin(*spins_until.get_or_insert_with(Parker::spins_until))
-        {
-            continue;
+        if let Some(awaited) = &awaited {
+            if (awaited.load).is_among_next(awaited.ticket, cores() - 1)
+                && parker.spin(*spins_until.get_or_insert_with(Parker::spins_until))
+            {
+                continue;
+            }
         }
         let left = until.map(|until| until.saturating_duration_since(Instant::now()));
         if left == Some(Duration::ZERO) {

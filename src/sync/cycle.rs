@@ -117,10 +117,10 @@ impl NotedWait {
         let me = self.0;
         if me != 0 {
             let mut waits = waiting_threads();
-            if let Some((others, loads)) = find_cycle(&waits, me, load.awaited_thread(ticket))
-                && loads == others
-            {
-                return Err(others);
+            if let Some((others, loads)) = find_cycle(&waits, me, load.awaited_thread(ticket)) {
+                if loads == others {
+                    return Err(others);
+                }
             }
             // One wait a thread: a thread that waits runs no other code.
             waits.insert(me, Wait::Load(load, ticket));

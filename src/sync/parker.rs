@@ -88,10 +88,10 @@ impl Parker {
     pub(crate) fn spin(&self, end: Instant) -> bool {
         while Instant::now() < end {
             // Not `lock`, and seldom: the thread that wakes this one needs the lock.
-            if let Some(mut is_woken) = self.is_woken.try_lock()
-                && mem::take(&mut *is_woken)
-            {
-                return true;
+            if let Some(mut is_woken) = self.is_woken.try_lock() {
+                if mem::take(&mut *is_woken) {
+                    return true;
+                }
             }
             (0..PAUSES).for_each(|_| std::hint::spin_loop());
         }

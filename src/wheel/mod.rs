@@ -125,10 +125,10 @@ impl<K, V> Buckets<K, V> {
     }
 
     fn note_deadline(&mut self, bucket_id: u8, deadline: u64, alone: bool) {
-        if let Some(earliest) = self.earliest.get_mut(usize::from(bucket_id))
-            && (alone || (deadline.wrapping_sub(*earliest) as i64) < 0)
-        {
-            *earliest = deadline;
+        if let Some(earliest) = self.earliest.get_mut(usize::from(bucket_id)) {
+            if alone || (deadline.wrapping_sub(*earliest) as i64) < 0 {
+                *earliest = deadline;
+            }
         }
     }
 }

@@ -58,7 +58,7 @@ impl Expiry<Key, Value> for Policy {
     fn expire_after_create(&self, _: &Key, value: &Value, _: Instant) -> Option<Duration> {
         may_panic();
         let number = value.0.payload;
-        (!number.is_multiple_of(3)).then(|| Duration::from_micros(number % 3_000))
+        (number % 3 != 0).then(|| Duration::from_micros(number % 3_000))
     }
 
     fn expire_after_update(
@@ -81,7 +81,7 @@ impl Expiry<Key, Value> for Policy {
     ) -> Option<Duration> {
         may_panic();
         match value.0.payload {
-            even if even.is_multiple_of(2) => left,
+            even if even % 2 == 0 => left,
             odd => Some(Duration::from_micros(odd % 2_000)),
         }
     }
@@ -110,7 +110,7 @@ fn operate(
                 195 | 196 => cache.run_pending_tasks(),
                 197 | 198 => cache.retain(|_, value| {
                     may_panic();
-                    value.0.payload.is_multiple_of(3)
+                    value.0.payload % 3 == 0
                 }),
                 _ => cache.invalidate_all(),
             }
@@ -137,7 +137,7 @@ fn run(bound: u64, idle: Duration, scheduler: Scheduler) {
         .removal_listener(move |_: &Key, value: &Value, cause| {
             record.note(&value.0.payload, &(), cause);
             let call = calls.fetch_add(1, Ordering::SeqCst);
-            assert!(!call.is_multiple_of(50), "told to panic in the listener");
+            assert!(call % 50 != 0, "told to panic in the listener");
         })
         .build();
     let returned = Mutex::new(HashSet::new());

@@ -77,10 +77,10 @@ fn what_is_posted_one_by_one_while_the_listener_runs_comes_back_together() {
         let me = me.clone();
         builder()
             .removal_listener(move |&key, _, _| {
-                if key < 39
-                    && let Some(cache) = me.upgrade()
-                {
-                    post(&cache, key + 1);
+                if key < 39 {
+                    if let Some(cache) = me.upgrade() {
+                        post(&cache, key + 1);
+                    }
                 }
             })
             .build()

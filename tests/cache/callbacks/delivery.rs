@@ -96,12 +96,12 @@ fn a_call_inside_a_listener_does_not_wait_for_deliveries() {
             let me = me.clone();
             Cache::builder()
                 .removal_listener(move |&key: &u32, _: &u32, _| {
-                    if key < 3
-                        && let Some(cache) = me.upgrade()
-                    {
-                        cache.insert(key + 1, 0);
-                        cache.invalidate(&(key + 1));
-                        cache.run_pending_tasks();
+                    if key < 3 {
+                        if let Some(cache) = me.upgrade() {
+                            cache.insert(key + 1, 0);
+                            cache.invalidate(&(key + 1));
+                            cache.run_pending_tasks();
+                        }
                     }
                     tell.send(key).ok();
                 })
@@ -294,14 +294,14 @@ fn a_listener_of_a_caller_may_call_the_cache_and_waits_for_nothing() {
             by_callers()
                 .removal_listener(move |key: &u32, value: &u32, cause| {
                     record.note(key, value, cause);
-                    if let Some(cache) = me.upgrade()
-                        && *value < 5
-                    {
-                        // The same key, and another.
-                        cache.insert(*key, value + 1);
-                        cache.insert(*key, value + 2);
-                        cache.invalidate(&77);
-                        cache.run_pending_tasks();
+                    if let Some(cache) = me.upgrade() {
+                        if *value < 5 {
+                            // The same key, and another.
+                            cache.insert(*key, value + 1);
+                            cache.insert(*key, value + 2);
+                            cache.invalidate(&77);
+                            cache.run_pending_tasks();
+                        }
                     }
                 })
                 .build()

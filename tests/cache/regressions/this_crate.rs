@@ -284,12 +284,12 @@ fn a_listener_may_run_the_tasks_of_another_cache_and_both_deliver() {
             .removal_listener(move |key: &u32, _: &u32, cause| {
                 record.note(key, &name, cause);
                 let other = other.lock().unwrap().clone();
-                if let Some(other) = other
-                    && *key > 0
-                {
-                    other.insert(key - 1, 0);
-                    other.invalidate(&(key - 1));
-                    other.run_pending_tasks();
+                if let Some(other) = other {
+                    if *key > 0 {
+                        other.insert(key - 1, 0);
+                        other.invalidate(&(key - 1));
+                        other.run_pending_tasks();
+                    }
                 }
             })
             .build()

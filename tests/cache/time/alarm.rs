@@ -465,12 +465,12 @@ fn a_run_ends_although_each_delivery_posts_another_notification() {
         .removal_listener(move |&key: &u32, &value: &u32, _| {
             *count.lock().unwrap() += 1;
             let cache = handle.lock().unwrap().clone();
-            if let Some(cache) = cache
-                && value < CAP
-            {
-                cache.insert(key, value + 1);
-                // Posts the notification that the earlier value was replaced.
-                cache.run_pending_tasks();
+            if let Some(cache) = cache {
+                if value < CAP {
+                    cache.insert(key, value + 1);
+                    // Posts the notification that the earlier value was replaced.
+                    cache.run_pending_tasks();
+                }
             }
         })
         .build();

@@ -219,7 +219,7 @@ fn a_policy_that_passes_some_reads_on_is_asked_about_each() {
             left: Option<Duration>,
             written: Instant,
         ) -> Option<Duration> {
-            if key.is_multiple_of(2) {
+            if key % 2 == 0 {
                 by_value(key, value)
             } else {
                 self.0.expire_after_read(key, value, at, left, written)

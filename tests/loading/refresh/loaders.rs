@@ -538,10 +538,10 @@ impl Expiry<u32, u32> for Meddler {
     ) -> Option<Duration> {
         let asked = self.asked.fetch_add(1, Ordering::SeqCst);
         // It would go on for ever, but the test ends.
-        if let Some(cache) = self.cache.get()
-            && asked < 100_000
-        {
-            (self.meddle)(&cache, asked as u32);
+        if let Some(cache) = self.cache.get() {
+            if asked < 100_000 {
+                (self.meddle)(&cache, asked as u32);
+            }
         }
         left
     }

@@ -188,11 +188,11 @@ fn a_read_on_the_maintenance_thread_reloads_on_another() {
         .name("busy")
         .expiry_resolution(Duration::from_millis(1))
         .removal_listener(move |key: &u64, _: &u64, _| {
-            if let Some(users) = inner.get()
-                && *key >= 100
-            {
-                read.lock().unwrap().push(name());
-                users.get_if_present(&1);
+            if let Some(users) = inner.get() {
+                if *key >= 100 {
+                    read.lock().unwrap().push(name());
+                    users.get_if_present(&1);
+                }
             }
         })
         .loading(loader_fn(move |key: &u64| {
@@ -1062,10 +1062,10 @@ struct HookedAlarm;
 
 impl Alarm for HookedAlarm {
     fn set(&self, _: Duration, _: MaintenanceTask) {
-        if let Some(hook) = HOOK.take()
-            && !hook()
-        {
-            HOOK.set(Some(hook));
+        if let Some(hook) = HOOK.take() {
+            if !hook() {
+                HOOK.set(Some(hook));
+            }
         }
     }
 }

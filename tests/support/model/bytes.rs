@@ -78,7 +78,7 @@ pub fn even(choice: u8) -> Duration {
     let width = 1u64 << bits[usize::from(choice) % bits.len()];
     let near = [0, 2, 4, 1_000_000].map(|off| [width.saturating_sub(off), width + off]);
     let [below, above] = near[usize::from(choice / 64)];
-    Duration::from_nanos(if choice.is_multiple_of(2) {
+    Duration::from_nanos(if choice % 2 == 0 {
         below & !1
     } else {
         above & !1

@@ -210,7 +210,7 @@ impl Model {
                 let mut shown = BTreeMap::new();
                 self.take_where(RemovalCause::Explicit, |key, entry| {
                     shown.insert(key, entry.value.id);
-                    entry.value.id.is_multiple_of(number)
+                    entry.value.id % number == 0
                 });
                 outcome = Outcome::Shown(shown);
             }

@@ -166,7 +166,7 @@ impl Subject {
                 cache.retain(|&key, value| {
                     let before = shown.insert(key, value.id);
                     assert_eq!(before, None, "key {key} is shown twice to retain");
-                    !value.id.is_multiple_of(number)
+                    value.id % number != 0
                 });
                 return Outcome::Shown(shown);
             }
