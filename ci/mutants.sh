@@ -18,7 +18,7 @@ export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$PWD/target}/mutants
 found=$CARGO_TARGET_DIR/found
 parts=(wheel buffer notify maintenance)
 # Test programs whose tests are mostly quick, and those that take long or measure the whole process.
-quick=(cache loading fork snapshots)
+quick=(cache loading snapshots)
 slow=(allocations concurrency leaked_threads linearizable)
 # Tests in the quick programs that take long.
 later=(

@@ -55,8 +55,7 @@
 //! [`RemovalCause`]. If several values of one key were removed, the listener hears of them in the
 //! order of their removals.
 //!
-//! A cache belongs to the process that built it: [`Scheduler::background`] says what a child made
-//! by `fork` may do.
+//! Build caches in the process that uses them: the threads of a cache do not survive a `fork`.
 //!
 //! # How many entries stay
 //!
@@ -162,7 +161,6 @@ compile_error!(
 // that of the documentation: the methods of `Cache` in `cache` come before those in `load`.
 mod contain;
 mod hash;
-mod process;
 
 mod stripe;
 mod time;

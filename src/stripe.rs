@@ -8,11 +8,10 @@
 //!
 //! A thread-local load. The first call of a thread takes a lock of the process.
 
-use crate::process::PerProcess;
 use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// Whether threads are those of an explorer, all of which run on one thread of the system.
 pub(crate) const IS_MODEL: bool = cfg!(any(wheelhouse_loom, wheelhouse_shuttle));
@@ -47,12 +46,9 @@ static THREADS: Numbers = Numbers::new();
 
 /// Small numbers, each of which has one owner at a time. The lowest free one is taken first.
 ///
-/// A child made by `fork` takes none of its parent's numbers: not those in use, nor those that were
-/// returned to the parent, whose lock may stay locked.
-///
 /// Always `std`'s lock: models fix the number of a thread.
 pub(crate) struct Numbers {
-    returned: PerProcess<Mutex<BTreeSet<usize>>>,
+    returned: Mutex<BTreeSet<usize>>,
     /// Neither this one nor a higher one was ever taken. Relaxed: only uniqueness counts.
     untouched: AtomicUsize,
 }
@@ -60,7 +56,7 @@ pub(crate) struct Numbers {
 impl Numbers {
     pub(crate) const fn new() -> Self {
         Self {
-            returned: PerProcess::new(),
+            returned: Mutex::new(BTreeSet::new()),
             untouched: AtomicUsize::new(0),
         }
     }
@@ -75,9 +71,8 @@ impl Numbers {
     }
 
     fn returned(&self) -> MutexGuard<'_, BTreeSet<usize>> {
-        let returned = self.returned.get_or_make(Default::default).lock();
         // Each change is a single step.
-        returned.unwrap_or_else(PoisonError::into_inner)
+        self.returned.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -133,8 +128,8 @@ pub(crate) fn thread_number() -> u64 {
 /// How many cores the process may use. Asked once, when the first cache is built: a thread that is
 /// bound to one core would hear of that one only.
 pub(crate) fn cores() -> usize {
-    static CORES: PerProcess<usize> = PerProcess::new();
-    *CORES.get_or_inherit(|| std::thread::available_parallelism().map_or(4, usize::from))
+    static CORES: OnceLock<usize> = OnceLock::new();
+    *CORES.get_or_init(|| std::thread::available_parallelism().map_or(4, usize::from))
 }
 
 /// How many stripes or shards suit this machine: a power of two, at least `per_core` for each core.

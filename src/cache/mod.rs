@@ -110,13 +110,7 @@ impl<K, V, S> Drop for Cache<K, V, S> {
     fn drop(&mut self) {
         // AcqRel: what was done through the other handles happens before the end.
         if self.core.handles.fetch_sub(1, Ordering::AcqRel) == 1 {
-            let maintenance = &self.core.maintenance;
-            if maintenance.process.is_current() {
-                maintenance.waking.waker.task.close();
-            } else {
-                // A thread of the parent may have stopped anywhere: nothing here can be freed.
-                std::mem::forget(Arc::clone(&self.core));
-            }
+            self.core.maintenance.waking.waker.task.close();
         }
     }
 }
@@ -811,11 +805,14 @@ impl<K, V, S> Cache<K, V, S> {
         &self.core
     }
 
-    /// The cache, for callers that must not keep it alive. Panics in a child made by `fork`.
+    /// The cache, for callers that must not keep it alive.
     pub(crate) fn downgrade(&self) -> WeakHandle<K, V, S> {
-        let maintenance = &self.core.maintenance;
-        maintenance.process.check();
-        maintenance.waking.waker.task.of(Arc::downgrade(&self.core))
+        self.core
+            .maintenance
+            .waking
+            .waker
+            .task
+            .of(Arc::downgrade(&self.core))
     }
 }
 

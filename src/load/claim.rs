@@ -136,7 +136,7 @@ impl<K, V, H: Home<K, V>> Claimant<K, V, H> {
     fn wait_for(&mut self, next: Option<(Arc<Load<K, V>>, Ticket)>) {
         let former = mem::replace(&mut self.waits, next);
         if let Some((load, ticket)) = former {
-            if load.is_of_this_process() && load.leave(ticket) {
+            if load.leave(ticket) {
                 drop(Guard::new(self.home.clone(), load));
             }
         }

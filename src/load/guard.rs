@@ -33,7 +33,7 @@ pub(crate) trait Home<K, V>: Clone {
     type Hasher;
     type At: Deref<Target = Core<K, V, Self::Hasher>>;
 
-    /// The cache; `None` if it is gone. Panics in a child made by `fork`.
+    /// The cache; `None` if it is gone.
     fn visit(&self) -> Option<Self::At>;
 }
 
@@ -43,7 +43,6 @@ impl<'a, K, V, S> Home<K, V> for &'a Core<K, V, S> {
 
     #[inline]
     fn visit(&self) -> Option<&'a Core<K, V, S>> {
-        self.maintenance.process.check();
         Some(*self)
     }
 }
@@ -53,7 +52,6 @@ impl<K, V, S> Home<K, V> for WeakHandle<K, V, S> {
     type At = Visit<K, V, S>;
 
     fn visit(&self) -> Option<Visit<K, V, S>> {
-        self.check_process();
         Self::visit(self)
     }
 }
@@ -83,7 +81,7 @@ pub(crate) struct Ending<K, V, H: Home<K, V>> {
     has_ended: Cell<bool>,
     /// User code runs until the load has ended. It may wait for a queued reload.
     _leading: During,
-    /// `None` if the cache is gone, or in a child made by `fork`.
+    /// `None` if the cache is gone.
     core: Option<H::At>,
 }
 
@@ -183,10 +181,10 @@ impl<K, V, H: Home<K, V>> Guard<K, V, H> {
         &self.load
     }
 
-    /// The cache; `None` if it is gone, or in a child made by `fork`.
+    /// The cache; `None` if it is gone.
     #[inline]
     pub(crate) fn core(&self) -> Option<H::At> {
-        self.load.is_of_this_process().then(|| self.home.visit())?
+        self.home.visit()
     }
 
     /// Enters the cache, to end the load. User code runs from now on: what it calls must not wait
@@ -220,7 +218,7 @@ impl<K, V, H: Home<K, V>> Guard<K, V, H> {
 impl<K, V, H: Home<K, V>> Drop for Guard<K, V, H> {
     #[inline]
     fn drop(&mut self) {
-        if !self.ended && self.load.is_of_this_process() {
+        if !self.ended {
             drop(self.moved(self.home.clone()).enter());
         }
     }
@@ -229,7 +227,7 @@ impl<K, V, H: Home<K, V>> Drop for Guard<K, V, H> {
 impl<K, V, H: Home<K, V>> Drop for Ending<K, V, H> {
     #[inline]
     fn drop(&mut self) {
-        if !self.has_ended.get() && self.guard.load.is_of_this_process() {
+        if !self.has_ended.get() {
             let on_drop = self.guard.on_drop;
             let outcome = on_drop.map(|on_drop| on_drop(self.load(), self.core()));
             let outcome = outcome.unwrap_or(Outcome::Nothing);
@@ -297,9 +295,6 @@ impl<K, V, H: Home<K, V>> Ending<K, V, H> {
     pub(super) fn end(&self, outcome: &Outcome<V>, failed: bool) {
         let (load, core) = (self.load(), self.core());
         self.has_ended.set(true);
-        if core.is_none() && !load.is_of_this_process() {
-            return;
-        }
         // If the ticker panics, waiters must be woken all the same.
         let now = core.and_then(|core| {
             self.note_end(core, failed);
@@ -396,14 +391,11 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Ending<K, V
     #[inline(never)]
     fn discard(&self, own: &Keyless<V>) -> FilledLate<V> {
         let load = &self.guard.load;
-        let (mut by, mut live) = (RevokedBy::Overwrite, None);
-        if load.is_of_this_process() {
-            live = (self.core.as_ref()).and_then(|core| self.share_live(core));
-            if live.is_none() {
-                self.share(own, NEVER);
-            }
-            by = load.revoked().unwrap_or(by);
+        let live = (self.core.as_ref()).and_then(|core| self.share_live(core));
+        if live.is_none() {
+            self.share(own, NEVER);
         }
+        let by = load.revoked().unwrap_or(RevokedBy::Overwrite);
         Some((by, live))
     }
 

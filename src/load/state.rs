@@ -7,7 +7,6 @@
 
 use crate::compute::Entry;
 use crate::contain::contain;
-use crate::process::Process;
 use crate::stripe::thread_number;
 use crate::sync::block::{During, Work, doing};
 use crate::sync::cycle::{Ticket, WaitTarget};
@@ -120,7 +119,6 @@ pub(crate) struct Load<K, V> {
     /// For a reload: the entry's moment of refresh while it is under way; else `NEVER`. Relaxed:
     /// the leader alone uses it.
     reload_until: AtomicU64,
-    process: Process,
     state: Mutex<State<V>>,
 }
 
@@ -222,7 +220,6 @@ impl<K, V> Load<K, V> {
             joined: AtomicBool::new(false),
             began: AtomicU64::new(began),
             reload_until: AtomicU64::new(NEVER),
-            process: Process::current(),
             state: Mutex::new(State {
                 phase: Phase::Led,
                 rest: None,
@@ -234,17 +231,9 @@ impl<K, V> Load<K, V> {
         }
     }
 
-    /// Panics in a child made by `fork`: a thread of the parent may have held the lock.
     #[inline]
     fn state(&self) -> MutexGuard<'_, State<V>> {
-        self.process.check();
         self.state.lock()
-    }
-
-    /// False in a child made by `fork`: there, to end a run or a wait means nothing.
-    #[inline]
-    pub(crate) fn is_of_this_process(&self) -> bool {
-        self.process.is_current()
     }
 
     pub(crate) fn key(&self) -> &K {

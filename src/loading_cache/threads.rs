@@ -28,7 +28,6 @@
 use super::kinds::AnyLoader;
 use crate::contain::contain;
 use crate::load::{CacheHasher, CacheKey, CacheValue, OwnedGuard};
-use crate::process::Process;
 use crate::sync::block::run_blocking;
 use std::collections::{HashSet, VecDeque};
 // The standard library's locks: models run no threads of the crate.
@@ -44,7 +43,6 @@ pub(super) struct ReloadThreads<K, V, E, S> {
     name: String,
     state: Mutex<State<K, V, S>>,
     changed: Condvar,
-    process: Process,
 }
 
 struct State<K, V, S> {
@@ -60,15 +58,11 @@ struct State<K, V, S> {
 impl<K, V, E, S> ReloadThreads<K, V, E, S> {
     /// No user code runs under this lock, and a panic under it leaves the state whole.
     fn lock(&self) -> MutexGuard<'_, State<K, V, S>> {
-        self.process.check();
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// No reload begins any more; threads end.
     pub(super) fn close(&self) {
-        if !self.process.is_current() {
-            return;
-        }
         let mut state = self.lock();
         state.most = 0;
         let waiting = std::mem::take(&mut state.queue);
@@ -103,7 +97,6 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
                 most,
             }),
             changed: Condvar::new(),
-            process: Process::current(),
         }
     }
 

@@ -29,8 +29,6 @@ impl<K, V> Maintenance<K, V> {
 
     /// Takes delivered nodes back, to be freed.
     fn take_back(&self, told: &mut Vec<Notification<K, V>>) {
-        // The listener may have forked.
-        self.process.check();
         let mut state = self.state.lock();
         for (node, _) in told.drain(..) {
             state.freeing.retire(Garbage::Node(node));

@@ -82,7 +82,6 @@ use crate::listener::Listener;
 use crate::map::{Batch, Garbage, TablePart};
 use crate::node::{EntryPtr, NodePtr};
 use crate::notify::{Notification, Notifier};
-use crate::process::Process;
 use crate::reclaim::Pin;
 use crate::scheduler::{Delivery, Waker};
 use crate::shared::Shared;
@@ -118,8 +117,6 @@ pub(crate) struct Maintenance<K, V> {
     operations: AtomicU32,
     /// Held by a walk through the size policy: there is one cursor.
     walks: Mutex<()>,
-    /// The process that built the cache.
-    pub(crate) process: Process,
 }
 
 impl<K, V> Maintenance<K, V> {
@@ -146,14 +143,11 @@ impl<K, V> Maintenance<K, V> {
             waking: Waking::new(waker),
             operations: AtomicU32::new(0),
             walks: Mutex::new(()),
-            process: Process::current(),
         }
     }
 
-    /// Panics in a child made by `fork`: what this gives access to needs locks and threads.
     #[inline]
     pub(crate) fn view<'a>(&'a self, shared: &'a Shared<K, V>) -> MaintenanceView<'a, K, V> {
-        self.process.check();
         MaintenanceView {
             maintenance: self,
             shared,
@@ -173,7 +167,6 @@ impl<K, V> Maintenance<K, V> {
         if shared.max_capacity().is_none() {
             return false;
         }
-        self.process.check();
         let mut state = self.state.lock();
         shared.set_max_capacity(max);
         if let Some(eviction) = &mut state.eviction {
@@ -186,7 +179,6 @@ impl<K, V> Maintenance<K, V> {
 
     /// The wheel's levels as they stand.
     pub(crate) fn wheel_levels(&self) -> Vec<Level> {
-        self.process.check();
         self.state.lock().wheel.levels().collect()
     }
 

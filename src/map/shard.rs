@@ -6,7 +6,6 @@ use super::table::{Home, Place, Seen, Table, TablePart, TableState};
 use crate::listener::RemovalCause;
 use crate::load::table::Loads;
 use crate::node::{Columns, NewNode, NodePtr, NodeState, Slab, Times};
-use crate::process::Process;
 use crate::reclaim::Pin;
 use crate::sync::{AtomicU64, Ordering, ShortMutex, ShortMutexGuard, add_alone};
 
@@ -71,7 +70,6 @@ pub(crate) struct ShardCell<K, V> {
     /// anyway, and not on a line that readers read.
     pub(super) entries: AtomicU64,
     pub(super) weight: AtomicU64,
-    process: Process,
 }
 
 /// The part of a shard that its lock guards.
@@ -97,7 +95,6 @@ impl<K, V> ShardCell<K, V> {
             }),
             entries: AtomicU64::new(0),
             weight: AtomicU64::new(0),
-            process: Process::current(),
         }
     }
 
@@ -133,10 +130,8 @@ impl<K, V> ShardCell<K, V> {
         }
     }
 
-    /// Panics in a child made by `fork`.
     #[inline]
     pub(crate) fn lock(&self) -> Shard<'_, K, V> {
-        self.process.check();
         Shard {
             cell: self,
             locked: self.locked.lock(),

@@ -30,7 +30,6 @@
 //!    which it waits needs a load that it leads. So threads never wait for each other.
 //! 3. The cache is left to others only while a thread is inside, and each thread that leaves looks
 //!    for it, under the same lock.
-//! 4. A gate lets in threads of the process that made it, and no thread of a child made by `fork`.
 //!
 //! # Cost
 //!
@@ -39,7 +38,6 @@
 use super::delivery::Delivery;
 use super::listeners::{self, Job};
 use super::thread::{Role, role};
-use crate::process::Process;
 use crate::stripe::thread_number;
 use crate::sync::cycle::NotedWait;
 use crate::sync::{AtomicBool, Condvar, Mutex, Ordering, nap, thread_local};
@@ -141,7 +139,7 @@ impl<T: ?Sized> WeakHandle<T> {
         WeakHandle { gate, cache }
     }
 
-    /// The cache, if it has a handle still, and this is no child made by `fork`.
+    /// The cache, if it has a handle still.
     pub(crate) fn visit(&self) -> Option<Visit<T>> {
         self.enter(false)
     }
@@ -160,11 +158,6 @@ impl<T: ?Sized> WeakHandle<T> {
     /// Lets the calling thread work on the cache; `None` if it is gone, or going.
     pub(super) fn with<R>(&self, delivers: bool, work: impl FnOnce(&T) -> R) -> Option<R> {
         Some(work(&*self.enter(delivers)?))
-    }
-
-    /// For a call that is about to wait. Panics in a child made by `fork`.
-    pub(crate) fn check_process(&self) {
-        self.gate.process.check();
     }
 
     /// Tells caches apart, while they live. Not 0.
@@ -197,7 +190,6 @@ pub(crate) struct Gate {
     state: Mutex<State>,
     /// No visitor is inside; or, once the gate is ended, no deliverer.
     left: Condvar,
-    process: Process,
 }
 
 struct State {
@@ -240,16 +232,12 @@ impl Gate {
             closed: AtomicBool::new(false),
             state: Mutex::new(state),
             left: Condvar::new(),
-            process: Process::current(),
         })
     }
 
-    /// Enters; `None` if the last handle was dropped, or in a child made by `fork`. A thread that
-    /// `delivers` notifications enters until the listener has heard of everything.
+    /// Enters; `None` if the last handle was dropped. A thread that `delivers` notifications enters
+    /// until the listener has heard of everything.
     pub(crate) fn enter(self: &Arc<Self>, delivers: bool) -> Option<Entered> {
-        if !self.process.is_current() {
-            return None;
-        }
         let mut state = self.state.lock();
         if state.ended || (!delivers && self.is_closed()) {
             return None;
@@ -268,8 +256,6 @@ impl Gate {
         })
     }
 
-    /// Takes no lock: in a child made by `fork` it may stay locked.
-    ///
     /// Relaxed: a thread that must know asks under the lock.
     fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Relaxed)
@@ -330,9 +316,6 @@ impl Gate {
 impl Drop for Entered {
     fn drop(&mut self) {
         note(-1, 0);
-        if !self.gate.process.is_current() {
-            return;
-        }
         let mut state = self.gate.state.lock();
         match self.visitor {
             Some(number) => {
@@ -488,18 +471,6 @@ mod tests {
             assert_eq!(lives.strong_count(), 0, "it has ended");
             assert!(!others.join().expect("no panic"));
         });
-    }
-
-    /// As in a child made by `fork` while a thread of the parent holds the lock.
-    #[test]
-    fn whether_the_gate_is_closed_is_known_without_its_lock() {
-        let gate = Gate::new();
-        let held = gate.state.lock();
-        assert!(!gate.is_closed());
-        drop(held);
-        drop(gate.close(Arc::new(Idle), true));
-        let _held = gate.state.lock();
-        assert!(gate.is_closed());
     }
 
     #[test]

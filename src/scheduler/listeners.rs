@@ -27,11 +27,10 @@
 use super::gate::{Gate, Task, TaskRef};
 use super::thread::{Role, Starter, lock, wait};
 use crate::contain::contain;
-use crate::process::PerProcess;
 use crate::sync::IS_MODEL;
 use std::collections::VecDeque;
 // The standard library's locks, as in `thread`.
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 /// How long a thread without a job stays.
@@ -61,8 +60,8 @@ pub(super) enum Job {
 }
 
 fn threads() -> &'static Listeners {
-    static THREADS: PerProcess<Listeners> = PerProcess::new();
-    THREADS.get_or_make(Listeners::default)
+    static THREADS: LazyLock<Listeners> = LazyLock::new(Listeners::default);
+    &THREADS
 }
 
 /// Has the job run by a shared thread. False if there is no thread and none can be started: the job

@@ -60,23 +60,6 @@ impl Scheduler {
     /// again. If the thread has not run for seconds although an entry is due, the calls that write
     /// to the cache run maintenance.
     ///
-    /// # After `fork`
-    ///
-    /// A cache belongs to the process that built it, whatever its scheduler is. A child made by
-    /// `fork` has only the thread that forked: the threads of the cache are not there, and what
-    /// they, or other threads of the parent, had begun or locked stays so for ever. So in the child
-    /// each call that writes, loads or does maintenance panics: "this cache was built before
-    /// fork(), in the parent process: build caches after the fork, in the child, or call exec".
-    /// Look-ups panic only if they find such work to do. The drop of the last handle frees nothing
-    /// and calls no listener; tasks and leases from the parent do nothing. No call waits for a lock
-    /// of the cache.
-    ///
-    /// Caches that the child builds have locks and threads of their own. But locks of other
-    /// libraries, such as `parking_lot`, may stay locked if a thread of the parent held one; then a
-    /// call of such a cache may hang. POSIX lets the child of a program with several threads call
-    /// only async-signal-safe functions, so the sure way is a program that the child starts by
-    /// `exec`, as [`std::process::Command`] does.
-    ///
     /// # Cost
     ///
     /// Nothing until the first deadline; then one sleeping thread in the process. The cost of a

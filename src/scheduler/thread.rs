@@ -16,7 +16,6 @@
 //! 1. The moment of a member is the earliest one requested since its last run began, and
 //!    `(moment, member)` is in `schedule` exactly while there is one.
 //! 2. At most one thread for each worker; `running` changes under the state's lock.
-//! 3. A worker belongs to one process: a child made by `fork` has none of its threads.
 //!
 //! # Cost
 //!
@@ -26,7 +25,6 @@
 use super::gate::{self, TaskRef};
 use super::listeners;
 use crate::contain::contain;
-use crate::process::PerProcess;
 use crate::sync::thread_local;
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -34,7 +32,7 @@ use std::fmt;
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 // The standard library's locks: models run no threads of the crate.
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -114,8 +112,8 @@ pub(super) fn wait<'a, T>(
 
 /// The worker of all caches of this process that have a background scheduler.
 pub(super) fn worker() -> &'static Worker {
-    static WORKER: PerProcess<Worker> = PerProcess::new();
-    WORKER.get_or_make(Worker::default)
+    static WORKER: LazyLock<Worker> = LazyLock::new(Worker::default);
+    &WORKER
 }
 
 /// See the module docs.

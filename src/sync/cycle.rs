@@ -18,7 +18,6 @@
 //! end of a cache, for threads at work on it. It looks for a cycle at intervals, and waits no
 //! longer if there is one ([`NotedWait::may_wait_for_thread`]). Such a wait refuses no other.
 
-use crate::process::PerProcess;
 use crate::stripe::thread_number;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,10 +25,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The wait of each waiting thread. Always `parking_lot`'s: an explorer's threads do not look for
 /// cycles.
-static WAITING_THREADS: PerProcess<parking_lot::Mutex<BTreeMap<u64, Wait>>> = PerProcess::new();
+static WAITING_THREADS: parking_lot::Mutex<BTreeMap<u64, Wait>> =
+    parking_lot::const_mutex(BTreeMap::new());
 
 fn waiting_threads() -> parking_lot::MutexGuard<'static, BTreeMap<u64, Wait>> {
-    WAITING_THREADS.get_or_make(Default::default).lock()
+    WAITING_THREADS.lock()
 }
 
 enum Wait {

@@ -34,8 +34,8 @@
 //! before. If it stepped forward, readings by the old `offset` would pass `Instant::now()`. The
 //! next anchor shows either, and the process uses `Instant::now()` from then on.
 
-use crate::process::PerProcess;
 // Of the standard library also under loom: models run on tickers.
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Instant;
 
@@ -60,7 +60,7 @@ pub(super) struct Anchor {
     /// at most once, before the first anchor is published.
     rate: AtomicU64,
     /// The instant 0, and the rate: each call that asks for the instant stores it.
-    start: PerProcess<(Instant, u64)>,
+    start: OnceLock<(Instant, u64)>,
 }
 
 /// The anchor of this process.
@@ -72,14 +72,14 @@ impl Anchor {
             until: AtomicU64::new(0),
             offset: AtomicI64::new(i64::MIN),
             rate: AtomicU64::new(0),
-            start: PerProcess::new(),
+            start: OnceLock::new(),
         }
     }
 
     /// The instant 0. The first call measures the rate of the counter, which takes about
     /// [`FRESH`].
     pub(super) fn start(&self) -> Instant {
-        let &(start, rate) = self.start.get_or_inherit(|| {
+        let &(start, rate) = self.start.get_or_init(|| {
             let start = Instant::now();
             let clock = || super::saturating_nanos(start.elapsed());
             // Again if the thread was suspended.

@@ -75,9 +75,8 @@ fn named(text: &str) -> Vec<String> {
 }
 
 /// The files whose atomics and locks are not those of `sync`, which models replace, and why.
-const OWN_ATOMICS: [(&str, &str); 13] = [
+const OWN_ATOMICS: [(&str, &str); 12] = [
     ("loading_cache/threads.rs", "threads of the system"),
-    ("process.rs", "statics: the process, its threads"),
     (
         "reclaim/crossbeam.rs",
         "beside another crate's epochs, which no model runs",

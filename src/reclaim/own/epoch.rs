@@ -55,7 +55,6 @@
 //! If a model removes one of the fences, that model fails, as it must (`models/loom/grace/`).
 
 use super::atomics::{AtomicU64, Mutex, grace_fence, pin_fence};
-use crate::process::Process;
 use std::sync::atomic::{self, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -66,11 +65,8 @@ pub(in super::super) struct Epoch {
 }
 
 /// The records of all live threads that were pinned here, and *orphans*: records of threads that
-/// ended while they were pinned. No thread of a child made by
-/// `fork` takes the lock, which a thread of the parent may have held. So a record that is made
-/// there is in no list; nothing is freed there.
+/// ended while they were pinned.
 struct Records {
-    process: Process,
     list: Mutex<Vec<Arc<Record>>>,
 }
 
@@ -95,7 +91,6 @@ impl Epoch {
         Self {
             now: AtomicU64::new(NONE + 1),
             records: Arc::new(Records {
-                process: Process::current(),
                 list: Mutex::new(Vec::new()),
             }),
         }
@@ -108,9 +103,7 @@ impl Epoch {
             further: atomic::AtomicU64::new(0),
             home: Arc::downgrade(&self.records),
         });
-        if self.records.process.is_current() {
-            self.records.list.lock().push(Arc::clone(&record));
-        }
+        self.records.list.lock().push(Arc::clone(&record));
         record
     }
 
@@ -207,8 +200,7 @@ impl Record {
     /// an orphan, and the orphans before it whose pins have ended go.
     pub(super) fn unregister(self: &Arc<Self>) {
         let is_pinned = self.is_pinned();
-        let home = self.home.upgrade();
-        if let Some(records) = home.filter(|records| records.process.is_current()) {
+        if let Some(records) = self.home.upgrade() {
             records.list.lock().retain(|record| {
                 if Arc::ptr_eq(record, self) {
                     is_pinned
