@@ -227,7 +227,7 @@ pub use loading_cache::{
 pub use operations::EntryRef;
 pub use policy::Policy;
 pub use refresh::Refresh;
-pub use scheduler::{Alarm, Delivery, DeliveryTask, MaintenanceTask, Scheduler};
+pub use scheduler::{Alarm, Delivery, MaintenanceTask, Scheduler};
 pub use snapshot::{Downtime, Ended, Restore, Restored, SavedEntry, Snapshot, View};
 pub use stats::{Stat, StatValue, Stats};
 pub use time::{ManualTicker, Ticker};

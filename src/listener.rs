@@ -5,11 +5,11 @@
 //!
 //! | question | answer |
 //! |---|---|
-//! | On which thread does it run? | By default on background threads that all caches of the process share, never on a thread of the program. With [`Delivery::Caller`] on the thread of the call that removes the entry; what the scheduler thread removes is told on a background thread. With [`Delivery::executor`] where the program wants. |
+//! | On which thread does it run? | By default on background threads that all caches of the process share, never on a thread of the program. With [`Delivery::Caller`] on the thread of the call that removes the entry; what the scheduler thread removes is told on a background thread. |
 //! | When? | Soon after the removal: with a scheduler within some ten milliseconds, unless earlier calls of the listener take longer. With `Delivery::Caller` before the call that removed the entry returns. |
 //! | Which calls wait for it? | [`run_pending_tasks`](crate::Cache::run_pending_tasks) and the drop of the last handle; with `Delivery::Caller` each call that removes an entry. Inside a listener no call waits. |
 //! | May it block? | Yes, except with `Delivery::Caller`, where it holds up callers. A slow listener delays neither callers nor other caches; its notifications wait in memory meanwhile. |
-//! | May it await, or use a runtime? | It is not `async`, and the background threads belong to no runtime: `tokio::spawn` panics there. Send what you hear to a task through a channel, or have the listener run in the runtime's context: both examples stand at [`Delivery::executor`]. |
+//! | May it await, or use a runtime? | It is not `async`, and the background threads belong to no runtime: `tokio::spawn` panics there. Capture the runtime's handle, or send what you hear to a task through a channel: [`Delivery`] has an example of both. |
 //!
 //! # Guarantees
 //!
@@ -31,7 +31,7 @@
 //! listener hears of removals when a call of the cache has run maintenance.
 //!
 //! [`Delivery::Caller`]: crate::Delivery::Caller
-//! [`Delivery::executor`]: crate::Delivery::executor
+//! [`Delivery`]: crate::Delivery
 //!
 //! [`RemovalCause`] lists which call leads to which cause.
 //!

@@ -25,10 +25,7 @@
 //!    again, or a delivery is offered, or the last deliverer has stopped at its limit and is about
 //!    to offer one, or no thread was asked to deliver since the last post.
 //! 4. A delivery is offered from a successful [`offer`](Notifier::offer) to the end of the delivery
-//!    that was offered, or to its refusal. So one is offered at a time, except by the drop of the
-//!    last handle: it withdraws an offer that an executor has not taken, and offers another. If
-//!    the executor's task is run after all, its end may end the other offer early; the thread that
-//!    waits then offers once more.
+//!    that was offered, or to its refusal. So one is offered at a time.
 //!
 //! # Cost
 //!
@@ -46,7 +43,7 @@ use crate::stripe::thread_number;
 use crate::sync::cycle::NotedWait;
 use crate::sync::{AtomicU64, Condvar, Mutex, MutexGuard, Ordering, yield_now};
 use std::collections::VecDeque;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Notifications in a chunk: so many are taken back together, at most, when they are delivered.
 const CHUNK_LEN: usize = 32;
@@ -71,18 +68,6 @@ pub(crate) enum Awaited {
     Stopped,
     /// No thread takes the offer.
     Refused,
-    /// The offer was neither taken nor refused for long.
-    NotBegun,
-}
-
-/// Whether a delivery is offered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Offered {
-    No,
-    /// No thread has taken the offer yet.
-    Open,
-    /// A thread has taken the offer.
-    Begun,
 }
 
 /// One removal to be delivered: the node that has left, and why.
@@ -110,7 +95,8 @@ struct State<K, V> {
     deliverer: Option<u64>,
     posted: u64,
     delivered: u64,
-    offered: Offered,
+    /// Whether a delivery is offered.
+    offered: bool,
     /// How many threads wait until others have delivered.
     waiters: usize,
 }
@@ -168,7 +154,7 @@ impl<K, V> Notifier<K, V> {
                 deliverer: None,
                 posted: 0,
                 delivered: 0,
-                offered: Offered::No,
+                offered: false,
                 waiters: 0,
             }),
             moved: Condvar::new(),
@@ -259,26 +245,22 @@ impl<K, V> Notifier<K, V> {
     /// thread delivers, which would look at the queue again.
     pub(crate) fn offer(&self) -> bool {
         let mut state = self.state.lock();
-        let is_taken = state.deliverer.is_some() || state.offered != Offered::No;
+        let is_taken = state.deliverer.is_some() || state.offered;
         let offers = !is_taken && !state.queue.is_empty();
-        if offers {
-            state.offered = Offered::Open;
-        }
+        state.offered |= offers;
         offers
     }
 
-    /// A thread takes the offer. Returns how many were delivered before.
-    pub(crate) fn begin_offer(&self) -> u64 {
-        let mut state = self.state.lock();
-        state.offered = Offered::Begun;
-        state.delivered
+    /// How many were delivered since the cache was built.
+    pub(crate) fn delivered(&self) -> u64 {
+        self.state.lock().delivered
     }
 
     /// The delivery that was offered has ended, or was refused. The caller then looks whether to
     /// [`offer`](Self::offer) again.
     pub(crate) fn end_offer(&self) {
         let mut state = self.state.lock();
-        state.offered = Offered::No;
+        state.offered = false;
         self.release(state);
     }
 
@@ -302,27 +284,27 @@ impl<K, V> Notifier<K, V> {
     /// Waits until `most` were delivered since the cache was built, or all that were posted. While
     /// no thread delivers, it calls `tell`, which `delivers` itself, or offers a delivery; false if
     /// it cannot. One that offers is called only while no delivery is offered. Ends early if
-    /// `keep_waiting`, which it calls at intervals, returns false, or if a delivery is offered for
-    /// longer than `patience` and does not begin. Not for a thread inside a listener.
+    /// `keep_waiting`, which it calls at intervals, returns false. Not for a thread inside a
+    /// listener.
     pub(crate) fn await_delivered(
         &self,
         most: u64,
         delivers: bool,
         mut tell: impl FnMut() -> bool,
-        patience: Option<Duration>,
         mut keep_waiting: impl FnMut() -> bool,
     ) -> Awaited {
         debug_assert!(!inside_listener());
-        let (mut seen, mut refusals, mut since) = (0, 0, Instant::now());
+        let mut seen = 0;
+        let mut refusals = 0;
         let _waiter = self.wait_begins();
-        let is_told = |state: &State<K, V>| {
-            state.deliverer.is_some() || (!delivers && state.offered != Offered::No)
-        };
+        let is_told =
+            |state: &State<K, V>| state.deliverer.is_some() || (!delivers && state.offered);
         loop {
             // One for each turn: `tell` may run listeners, and this thread does not wait then.
             let wait = NotedWait::begin();
             let state = self.state.lock();
-            let (delivered, offered, deliverer) = (state.delivered, state.offered, state.deliverer);
+            let delivered = state.delivered;
+            let deliverer = state.deliverer;
             if delivered >= most.min(state.posted) {
                 return Awaited::Delivered;
             }
@@ -331,8 +313,9 @@ impl<K, V> Notifier<K, V> {
             if !keep_waiting() || !wait.may_wait_for_thread(deliverer.unwrap_or(0)) {
                 return Awaited::Stopped;
             }
-            if delivered != seen || offered == Offered::Begun || deliverer.is_some() {
-                (seen, refusals, since) = (delivered, 0, Instant::now());
+            if delivered != seen || deliverer.is_some() {
+                seen = delivered;
+                refusals = 0;
             }
             if must_tell {
                 drop(wait);
@@ -341,9 +324,6 @@ impl<K, V> Notifier<K, V> {
                     return Awaited::Refused;
                 }
                 continue;
-            }
-            if patience.is_some_and(|patience| since.elapsed() > patience) {
-                return Awaited::NotBegun;
             }
             let mut state = self.state.lock();
             if state.delivered == seen && is_told(&state) {

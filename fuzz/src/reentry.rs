@@ -249,8 +249,8 @@ fn build(flavour: &Flavour, program: &mut Bytes<'_>) -> Option<Arc<Stage>> {
         .hasher(Hostile(flavour.hashing))
         .ticker(stage.clock.clone())
         .expiry_resolution(Duration::from_nanos(1 << settings.resolution))
-        // On the thread that offers it: what the listener does must not fall into a check.
-        .delivery(Delivery::executor(|task| task.run()))
+        // On the thread of the call: what the listener does must not fall into a check.
+        .delivery(Delivery::Caller)
         .removal_listener(move |&key: &u8, item: &Item, cause| {
             assert_eq!(item.what.1, key);
             let stage = heard.upgrade().expect("the stage outlives the cache");

@@ -478,8 +478,8 @@ impl<K, V, S> CacheBuilder<K, V, S> {
 
     /// Sets the function that is called for every value that leaves the cache: soon, on a thread
     /// that all caches share. [`delivery`](Self::delivery) chooses another thread, or lets the call
-    /// that removes an entry wait for the listener. A listener is not `async`;
-    /// [`Delivery::executor`] shows what to do where it has to await.
+    /// that removes an entry wait for the listener. A listener is not `async`; [`Delivery`] shows
+    /// what to do where it has to await.
     ///
     /// [`listener`](crate::listener) lists the guarantees.
     ///

@@ -614,8 +614,7 @@ impl<K: Hash + Eq + 'static, V: 'static, S: BuildHasher> Cache<K, V, S> {
 
     /// Does all maintenance that is due: removes every expired entry, evicts down to the bound,
     /// waits until the listener has heard of it, and frees the memory that no reader holds. If a
-    /// listener calls it, it does not wait. [`Delivery::executor`](crate::Delivery::executor) says
-    /// what it does if an executor does not run its task.
+    /// listener calls it, it does not wait.
     ///
     /// # Panics
     ///

@@ -99,22 +99,14 @@ impl<K, V> MaintenanceView<'_, K, V> {
     /// `run_pending_tasks`: removes all that is due, delivers the notifications for it, and frees
     /// what no thread reads.
     pub(crate) fn finish(&self) {
-        let (mut delivers, mut until, mut told) = (true, None, 0);
+        let mut until = None;
         for _ in 0..=MAX_DESTRUCTOR_WAITS {
             let run = self.maintenance.waking.begin();
             self.run_all(Plan {
                 sweep: usize::MAX,
                 ..Plan::RUN
             });
-            let posted = self.maintenance.notifier.posted();
-            if delivers {
-                delivers = self.deliver_pending();
-            } else if posted != told {
-                // A delivery that was refused is offered again with the next notification; this
-                // call does not wait for it.
-                self.offer_delivery();
-            }
-            told = posted;
+            self.deliver_pending();
             self.run_reclaim();
             // Before the wait: otherwise no run would come for entries that become due during it.
             self.end_run(run);

@@ -79,8 +79,8 @@ where
     V: Send + Sync,
     S: Send + Sync,
 {
-    fn delivery(&self) -> Option<&Delivery> {
-        self.maintenance.delivery.as_ref()
+    fn delivery(&self) -> Option<Delivery> {
+        self.maintenance.delivery
     }
 
     fn run_due(&self) -> Option<Duration> {
@@ -91,10 +91,6 @@ where
 
     fn deliver(&self) -> bool {
         self.maintenance.view(&self.shared).deliver()
-    }
-
-    fn drop_offer(&self) {
-        self.maintenance.view(&self.shared).drop_offer();
     }
 
     fn tell_rest(&self) -> bool {

@@ -79,16 +79,12 @@ pub(crate) trait Task: Send + Sync {
     /// Does the work that is due; returns the time until the next run.
     fn run_due(&self) -> Option<Duration>;
 
-    /// Which thread calls the listener, if there is one. The cache owns what the program's executor
-    /// has captured: a [`WeakHandle`] may outlive the cache.
-    fn delivery(&self) -> Option<&Delivery>;
+    /// Which thread calls the listener, if there is one.
+    fn delivery(&self) -> Option<Delivery>;
 
     /// For the thread that takes an offered delivery: delivers a bounded number of notifications
     /// that wait. True if more are left: then the caller has to see to the next offer.
     fn deliver(&self) -> bool;
-
-    /// Notes that an offered delivery will not take place.
-    fn drop_offer(&self);
 
     /// After the last handle was dropped, when no thread but those that deliver works on the cache:
     /// applies what was written before, and waits until the listener has heard of all removals.
@@ -286,8 +282,6 @@ impl Gate {
             None => true,
             Some(Delivery::Background) => role() == Role::Listener,
             Some(Delivery::Caller) => role() != Role::Scheduler,
-            // The executor is asked by a thread that may wait.
-            Some(Delivery::Executor(_)) => false,
         };
         if (may_wait || (tells() && self.end_if_empty())) && cache.tell_rest() {
             let mut state = self.state.lock();
@@ -328,10 +322,9 @@ impl Drop for Entered {
             self.gate.left.notify_all();
         }
         // The thread has dropped the last handle itself. A thread of the crate serves other caches
-        // too, and the executor may run on this very thread: they do not wait.
-        let may_wait = state.orphan.as_ref().is_some_and(|(by, cache)| {
-            let asks = matches!(cache.delivery(), Some(Delivery::Executor(_)));
-            *by == thread_number() && !asks && role() == Role::Program && !is_inside_any()
+        // too: it does not wait.
+        let may_wait = state.orphan.as_ref().is_some_and(|(by, _)| {
+            *by == thread_number() && role() == Role::Program && !is_inside_any()
         });
         let is_free = may_wait || state.is_free(false);
         let orphan = state.orphan.take_if(|_| is_free);
@@ -381,7 +374,7 @@ pub(crate) struct Idle;
 
 #[cfg(test)]
 impl Task for Idle {
-    fn delivery(&self) -> Option<&Delivery> {
+    fn delivery(&self) -> Option<Delivery> {
         None
     }
 
@@ -392,8 +385,6 @@ impl Task for Idle {
     fn deliver(&self) -> bool {
         false
     }
-
-    fn drop_offer(&self) {}
 
     fn tell_rest(&self) -> bool {
         true

@@ -18,8 +18,8 @@ mod gate;
 mod listeners;
 mod thread;
 
-pub use delivery::{Delivery, DeliveryTask};
-pub(crate) use delivery::{EXECUTOR_PATIENCE, report_idle_executor};
+pub use delivery::Delivery;
+pub(crate) use delivery::offer_delivery;
 #[cfg(wheelhouse_loom)]
 pub(crate) use gate::{Gate, Idle};
 pub(crate) use gate::{Task, TaskRef, Visit, WeakHandle, in_listener, inside_listener};
@@ -249,8 +249,7 @@ impl MaintenanceTask {
     /// # Cost
     ///
     /// Proportional to the work that is due. Waits for a listener that runs in the background,
-    /// unless other work falls due meanwhile; does not wait for an
-    /// [`executor`](crate::Delivery::executor).
+    /// unless other work falls due meanwhile.
     ///
     /// ```
     /// use std::sync::{Arc, Mutex};

@@ -75,7 +75,7 @@ fn named(text: &str) -> Vec<String> {
 }
 
 /// The files whose atomics and locks are not those of `sync`, which models replace, and why.
-const OWN_ATOMICS: [(&str, &str); 12] = [
+const OWN_ATOMICS: [(&str, &str); 11] = [
     ("loading_cache/threads.rs", "threads of the system"),
     (
         "reclaim/crossbeam.rs",
@@ -90,7 +90,6 @@ const OWN_ATOMICS: [(&str, &str); 12] = [
         "refresh/policies.rs",
         "a static: the seed of random numbers",
     ),
-    ("scheduler/delivery.rs", "threads of the system"),
     ("scheduler/listeners.rs", "threads of the system"),
     ("scheduler/thread.rs", "threads of the system"),
     ("stripe.rs", "a static: the numbers of threads"),

@@ -3,18 +3,22 @@
 use super::super::pass::Plan;
 use crate::map::Garbage;
 use crate::notify::Awaited;
-use crate::sync::Ordering;
 use crate::sync::cycle::is_noted;
-use crate::{Alarm, Cache, CacheBuilder, Delivery, MaintenanceTask, Scheduler};
-use std::sync::mpsc::{self, Sender};
+use crate::{Alarm, Cache, CacheBuilder, MaintenanceTask, Scheduler};
+use std::sync::mpsc;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+/// Runs nothing.
+struct Never;
+
+impl Alarm for Never {
+    fn set(&self, _: Duration, _: MaintenanceTask) {}
+}
+
 /// A cache whose notifications no thread but the test's delivers.
 fn builder() -> CacheBuilder<u32, u32> {
-    Cache::builder()
-        .scheduler(Scheduler::disabled())
-        .delivery(Delivery::executor(drop))
+    Cache::builder().scheduler(Scheduler::custom(Never))
 }
 
 /// Posts the removal of a key.
@@ -105,7 +109,7 @@ fn a_call_that_delivers_itself_waits_for_no_offer() {
         turns += 1;
         turns < 10
     };
-    let awaited = notifier.await_delivered(1, true, deliver_here, None, keep_waiting);
+    let awaited = notifier.await_delivered(1, true, deliver_here, keep_waiting);
     assert_eq!(awaited, Awaited::Delivered);
     assert_eq!(delivered.try_iter().collect::<Vec<_>>(), [1]);
 }
@@ -141,71 +145,10 @@ fn a_thread_that_delivers_is_not_noted_as_one_that_waits() {
         };
         let notifier = &cache.core().maintenance.notifier;
         let deliver_here = || !deliver(&cache, u64::MAX).is_empty();
-        let awaited = notifier.await_delivered(33, true, deliver_here, None, keep_waiting);
+        let awaited = notifier.await_delivered(33, true, deliver_here, keep_waiting);
         assert_eq!(awaited, Awaited::Delivered);
     });
     assert_eq!(cache.core().maintenance.notifier.listener_panics(), 0);
-}
-
-/// Reports each request.
-struct Bell(Sender<()>);
-
-impl Alarm for Bell {
-    fn set(&self, _: Duration, _: MaintenanceTask) {
-        _ = self.0.send(());
-    }
-}
-
-/// However often it waits for destructors on other threads.
-#[test]
-fn a_call_that_finishes_all_work_offers_no_delivery_again_that_was_refused() {
-    const MOST_TRIES: u32 = 1_000;
-    let (ring, rings) = mpsc::channel();
-    let (offer, offers) = mpsc::channel();
-    let cache = Arc::new_cyclic(|me: &Weak<Cache<u32, u32>>| {
-        let me = me.clone();
-        let refuse = move |task| {
-            drop(task);
-            _ = offer.send(());
-            if let Some(cache) = me.upgrade() {
-                // As if another thread had just taken a value out, to drop it.
-                let maintenance = &cache.core().maintenance;
-                let freed = maintenance.freed.load(Ordering::SeqCst);
-                maintenance.state.lock().freeing.taken = freed + 1;
-            }
-        };
-        Cache::builder()
-            .scheduler(Scheduler::custom(Bell(ring)))
-            .delivery(Delivery::executor(refuse))
-            .removal_listener(|_, _, _| {})
-            .build()
-    });
-    post(&cache, 1);
-    // At its end each turn arranges the next run.
-    cache.insert_with_ttl(2, 0, Duration::from_secs(3600));
-    for _ in 0..MOST_TRIES {
-        rings.try_iter().for_each(drop);
-        let mut turns = 0;
-        std::thread::scope(|threads| {
-            let call = threads.spawn(|| cache.run_pending_tasks());
-            while !call.is_finished() {
-                if rings.recv_timeout(Duration::from_millis(1)).is_ok() {
-                    // The other thread has dropped it: the call need not wait any more.
-                    cache
-                        .core()
-                        .maintenance
-                        .freed
-                        .fetch_add(1, Ordering::SeqCst);
-                    turns += 1;
-                }
-            }
-        });
-        assert_eq!(offers.try_iter().count(), 2, "in {turns} turns");
-        if turns > 1 {
-            return;
-        }
-    }
-    panic!("no call has waited: the test proved nothing");
 }
 
 /// However many wait, and whatever posts one more: a post is made under the maintenance lock.

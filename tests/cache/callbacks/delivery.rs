@@ -1,18 +1,17 @@
 //! Which thread calls the listener, and which calls wait for it.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
-use std::sync::mpsc::{self, Receiver};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::mpsc;
 use std::sync::{Arc, Mutex, Weak};
 use std::thread::{self, ThreadId};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::support::record::Record;
 use crate::support::{Gate, millis, must_end, secs, until};
 use wheelhouse::RemovalCause::{Expired, Explicit, Replaced, Size};
 use wheelhouse::{
-    Alarm, Cache, CacheBuilder, Delivery, DeliveryTask, MaintenanceTask, ManualTicker,
-    RemovalCause, Scheduler,
+    Alarm, Cache, CacheBuilder, Delivery, MaintenanceTask, ManualTicker, RemovalCause, Scheduler,
 };
 
 const SOON: Duration = secs(20);
@@ -356,268 +355,74 @@ fn a_listener_of_a_caller_may_write_to_another_such_cache() {
     });
 }
 
-/// An executor that keeps its tasks until a thread of the test asks for them.
-fn channel() -> (Delivery, Receiver<DeliveryTask>) {
-    let (offer, tasks) = mpsc::channel();
-    let delivery = Delivery::executor(move |task: DeliveryTask| offer.send(task).unwrap());
-    (delivery, tasks)
-}
-
+/// The listener has the runtime's handle, whatever thread calls it, and nothing is lost.
 #[test]
-fn an_executor_runs_the_listener_where_the_program_wants() {
-    for scheduler in kinds_of_scheduler() {
-        let (delivery, tasks) = channel();
-        let threads = Threads::default();
-        let cache = Cache::builder()
-            .scheduler(scheduler)
-            .delivery(delivery)
-            .removal_listener(note_thread(&threads))
-            .build();
-        let worker = thread::Builder::new().name("program".into());
-        let worker = worker
-            .spawn(move || tasks.into_iter().map(DeliveryTask::run).count())
-            .unwrap();
-        for key in 0..10_000 {
-            cache.insert(key % 100, key);
-        }
-        cache.run_pending_tasks();
-        assert_eq!(threads.lock().unwrap().len(), 9_900);
-        cache.invalidate_all();
-        drop(cache);
-        assert_eq!(threads.lock().unwrap().len(), 10_000, "the drop waits");
-        assert!(worker.join().unwrap() > 1);
-        for (_, name) in &*threads.lock().unwrap() {
-            assert_eq!(name.as_deref(), Some("program"));
-        }
-    }
-}
-
-#[test]
-fn one_task_is_offered_at_a_time() {
-    let (offered, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-    let (count, highest) = (Arc::clone(&offered), Arc::clone(&most));
-    let cache = Cache::builder()
-        .delivery(Delivery::executor(move |task: DeliveryTask| {
-            let now = count.fetch_add(1, Ordering::SeqCst) + 1;
-            highest.fetch_max(now, Ordering::SeqCst);
-            let count = Arc::clone(&count);
-            thread::spawn(move || {
-                // Before the run: at its end the next task may be offered.
-                count.fetch_sub(1, Ordering::SeqCst);
-                task.run();
-            });
-        }))
-        .removal_listener(|_: &u32, _: &u32, _| ())
-        .build();
-    for round in 0..50 {
-        (0..500).for_each(|key| cache.insert(key, round));
-        cache.run_pending_tasks();
-    }
-    assert_eq!(most.load(Ordering::SeqCst), 1);
-    drop(cache);
-}
-
-#[test]
-fn a_dropped_task_is_offered_again_and_nothing_is_lost() {
-    must_end(|| {
-        let (heard, offers) = (Record::new(), Arc::new(AtomicU32::new(0)));
-        let count = Arc::clone(&offers);
-        let refuses = Arc::new(AtomicBool::new(true));
-        let refusing = Arc::clone(&refuses);
-        let cache: Cache<u32, u32> = Cache::builder()
-            .scheduler(Scheduler::disabled())
-            .delivery(Delivery::executor(move |task: DeliveryTask| {
-                count.fetch_add(1, Ordering::SeqCst);
-                if !refusing.load(Ordering::SeqCst) {
-                    thread::spawn(move || task.run());
-                }
-            }))
-            .removal_listener(heard.listener())
-            .build();
-        cache.insert(1, 1);
-        cache.invalidate(&1);
-        // It returns, though the notification is not told.
-        cache.run_pending_tasks();
-        assert_eq!(heard.take(), []);
-        let before = offers.load(Ordering::SeqCst);
-        assert!(before >= 1);
-        refuses.store(false, Ordering::SeqCst);
-        cache.insert(1, 2);
-        cache.invalidate(&1);
-        cache.run_pending_tasks();
-        assert!(offers.load(Ordering::SeqCst) > before);
-        assert_eq!(heard.take(), [(1, 1, Explicit), (1, 2, Explicit)]);
-        // A panic of the executor counts as a drop.
-        refuses.store(true, Ordering::SeqCst);
-        cache.insert(2, 1);
-        cache.invalidate(&2);
-        drop(cache);
-        assert_eq!(heard.take(), [(2, 1, Explicit)], "told by the last drop");
-    });
-}
-
-#[test]
-fn a_task_that_is_never_run_lets_no_call_hang() {
-    must_end(|| {
-        let heard = Record::new();
-        let (delivery, tasks) = channel();
-        let cache: Cache<u32, u32> = Cache::builder()
-            .scheduler(Scheduler::disabled())
-            .delivery(delivery)
-            .removal_listener(heard.listener())
-            .build();
-        cache.insert(1, 1);
-        cache.invalidate(&1);
-        let began = Instant::now();
-        cache.run_pending_tasks();
-        assert!(began.elapsed() >= secs(1));
-        assert_eq!(heard.take(), []);
-        let task = tasks.try_recv().expect("offered");
-        task.run();
-        assert_eq!(heard.take(), [(1, 1, Explicit)]);
-        cache.insert(2, 2);
-        cache.invalidate(&2);
-        drop(cache);
-        assert_eq!(
-            heard.take(),
-            [(2, 2, Explicit)],
-            "told by a thread of the cache"
-        );
-        // A task of a cache that is gone does nothing.
-        tasks.try_iter().for_each(DeliveryTask::run);
-        assert_eq!(heard.take(), []);
-    });
-}
-
-#[test]
-fn an_executor_that_panics_counts_as_one_that_drops_the_task() {
-    crate::support::hide_scripted_panics();
-    must_end(|| {
-        let heard = Record::new();
-        let cache: Cache<u32, u32> = Cache::builder()
-            .delivery(Delivery::executor(|_| {
-                panic!("told to panic in the executor")
-            }))
-            .removal_listener(heard.listener())
-            .build();
-        cache.insert(1, 1);
-        cache.invalidate(&1);
-        cache.run_pending_tasks();
-        assert_eq!(heard.take(), []);
-        drop(cache);
-        assert_eq!(heard.take(), [(1, 1, Explicit)]);
-    });
-}
-
-/// Also with many notifications: tasks do not run inside each other.
-#[test]
-fn inline_executor_after_refusals() {
-    const REMOVALS: u32 = 200_000;
-    let (heard, open) = (
-        Arc::new(AtomicU32::new(0)),
-        Arc::new(AtomicBool::new(false)),
-    );
-    let (count, opens) = (Arc::clone(&heard), Arc::clone(&open));
-    let cache = Cache::builder()
-        .delivery(Delivery::executor(move |task: DeliveryTask| {
-            if opens.load(Ordering::SeqCst) {
-                task.run();
-            }
-        }))
-        .removal_listener(move |_: &u32, _: &u32, _| _ = count.fetch_add(1, Ordering::SeqCst))
-        .build();
-    (0..REMOVALS).for_each(|key| cache.insert(key, key));
-    cache.invalidate_all();
-    cache.run_pending_tasks();
-    assert_eq!(heard.load(Ordering::SeqCst), 0);
-    open.store(true, Ordering::SeqCst);
-    let flushes = cache.clone();
-    // A stack for some calls, not for one call per batch.
-    let small = thread::Builder::new().stack_size(128 << 10);
-    let flushed = small.spawn(move || flushes.run_pending_tasks()).unwrap();
-    flushed.join().unwrap();
-    assert_eq!(heard.load(Ordering::SeqCst), REMOVALS);
-}
-
-/// A runtime's workers have its context in the listener, and nothing is lost.
-#[test]
-fn a_listener_may_use_the_context_of_a_runtime() {
+fn a_listener_reaches_a_runtime_by_a_captured_handle() {
     const REMOVALS: u32 = 1_000;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .build()
         .unwrap();
-    let heard = Arc::new(AtomicU32::new(0));
-    let count = Arc::clone(&heard);
-    runtime.block_on(async move {
-        let handle = tokio::runtime::Handle::current();
-        let cache: Cache<u32, u32> = Cache::builder()
-            .record_stats()
-            .delivery(Delivery::executor(move |task: DeliveryTask| {
-                handle.spawn_blocking(|| task.run());
-            }))
-            .removal_listener(move |_: &u32, _: &u32, _| {
-                let count = Arc::clone(&count);
-                tokio::spawn(async move { count.fetch_add(1, Ordering::SeqCst) });
-            })
-            .build();
-        for key in 0..REMOVALS {
-            cache.insert(key, key);
-            cache.invalidate(&key);
-        }
-        cache.run_pending_tasks();
-        assert_eq!(cache.stats().listener_panics(), 0);
-        let last = cache.clone();
-        (0..REMOVALS).for_each(|key| cache.insert(key, 1));
-        cache.invalidate_all();
-        drop(cache);
-        tokio::task::spawn_blocking(move || drop(last))
-            .await
-            .unwrap();
-    });
-    // The tasks that the listener has spawned.
-    until("the tasks", || heard.load(Ordering::SeqCst) == 2 * REMOVALS);
-}
-
-/// A task on a runtime of one thread cannot run while that thread waits for it: the wait ends.
-#[test]
-fn a_runtime_of_one_thread_does_not_hang() {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_time()
-        .build()
-        .unwrap();
-    let heard = Record::new();
-    let record = heard.clone();
-    must_end(move || {
+    for delivery in [Delivery::Background, Delivery::Caller] {
+        let heard = Arc::new(AtomicU32::new(0));
+        let count = Arc::clone(&heard);
         runtime.block_on(async move {
             let handle = tokio::runtime::Handle::current();
             let cache: Cache<u32, u32> = Cache::builder()
-                .delivery(Delivery::executor(move |task: DeliveryTask| {
-                    handle.spawn(async move { task.run() });
-                }))
-                .removal_listener(record.listener())
+                .record_stats()
+                .delivery(delivery)
+                .removal_listener(move |_: &u32, _: &u32, _| {
+                    let count = Arc::clone(&count);
+                    handle.spawn(async move { count.fetch_add(1, Ordering::SeqCst) });
+                })
                 .build();
-            cache.insert(1, 1);
-            cache.invalidate(&1);
+            for key in 0..REMOVALS {
+                cache.insert(key, key);
+                cache.invalidate(&key);
+            }
             cache.run_pending_tasks();
-            tokio::time::timeout(SOON, async {
-                while record.count() == 0 {
-                    tokio::task::yield_now().await;
-                }
-            })
-            .await
-            .ok();
+            assert_eq!(cache.stats().listener_panics(), 0);
+            (0..REMOVALS).for_each(|key| cache.insert(key, 1));
+            cache.invalidate_all();
         });
+        // The tasks that the listener has spawned.
+        until("the tasks", || heard.load(Ordering::SeqCst) == 2 * REMOVALS);
+    }
+}
+
+/// On a runtime of one thread, which the drop of the cache blocks for a moment.
+#[test]
+fn a_channel_and_a_task_that_is_awaited_at_shutdown_lose_nothing() {
+    let runtime = tokio::runtime::Builder::new_current_thread().build();
+    let saved = runtime.unwrap().block_on(async {
+        let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
+        let saving = tokio::spawn(async move {
+            let mut saved = Vec::new();
+            while let Some(heard) = told.recv().await {
+                tokio::task::yield_now().await;
+                saved.push(heard);
+            }
+            saved
+        });
+        let cache: Cache<u32, u32> = Cache::builder()
+            .removal_listener(move |key: &u32, value: &u32, cause| {
+                tell.send((*key, *value, cause)).ok();
+            })
+            .build();
+        for value in 0..1_000 {
+            cache.insert(1, value);
+        }
+        drop(cache);
+        saving.await.unwrap()
     });
-    assert_eq!(heard.take(), [(1, 1, Explicit)]);
+    let replaced: Vec<_> = (0..999).map(|value| (1, value, Replaced)).collect();
+    assert_eq!(saved, replaced);
 }
 
 #[test]
 fn the_modes_show_themselves() {
     assert_eq!(format!("{:?}", Delivery::default()), "Delivery::Background");
     assert_eq!(format!("{:?}", Delivery::Caller), "Delivery::Caller");
-    let executor = Delivery::executor(|task: DeliveryTask| task.run());
-    assert_eq!(format!("{executor:?}"), "Delivery::executor(..)");
-    let builder: CacheBuilder<u32, u32> = Cache::builder().delivery(executor.clone());
-    assert!(format!("{builder:?}").contains("Delivery::executor(..)"));
+    let builder: CacheBuilder<u32, u32> = Cache::builder().delivery(Delivery::Caller);
+    assert!(format!("{builder:?}").contains("Delivery::Caller"));
 }

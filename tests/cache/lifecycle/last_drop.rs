@@ -12,8 +12,7 @@ use crate::support::census::{Census, Counted};
 use crate::support::record::Record;
 use crate::support::{Gate, HOUR, millis, must_end, secs, until};
 use wheelhouse::{
-    Alarm, Cache, Delivery, DeliveryTask, Expiry, MaintenanceTask, ManualTicker, RemovalCause,
-    Scheduler, loader_fn,
+    Alarm, Cache, Expiry, MaintenanceTask, ManualTicker, RemovalCause, Scheduler, loader_fn,
 };
 
 /// Longer than any action here takes, even on a loaded machine.
@@ -189,31 +188,28 @@ fn the_last_drop_waits_for_a_task_that_an_event_loop_runs() {
 
 /// Tasks may be kept for longer than the cache: by an alarm, say.
 #[test]
-fn the_last_drop_drops_what_the_executor_has_captured_though_tasks_are_kept() {
+fn the_last_drop_drops_what_the_listener_has_captured_though_tasks_are_kept() {
     must_end(|| {
-        let (alarm, heard) = (Latest::default(), Record::new());
+        let alarm = Latest::default();
         let captured = Arc::new(());
         let outlives = Arc::downgrade(&captured);
-        let (offer, offers) = mpsc::channel();
+        let heard = Record::new();
+        let record = heard.clone();
         let cache: Cache<u32, u32> = Cache::builder()
             .scheduler(Scheduler::custom(alarm.clone()))
-            .delivery(Delivery::executor(move |task: DeliveryTask| {
+            .removal_listener(move |key: &u32, value: &u32, cause| {
                 let _captured = &captured;
-                offer.send(task).unwrap();
-            }))
-            .removal_listener(heard.listener())
+                record.note(key, value, cause);
+            })
             .build();
         cache.insert(1, 1);
         cache.invalidate(&1);
         let maintenance = alarm.task();
         maintenance.run();
-        let delivery = offers.try_recv().expect("a task was offered");
         drop(cache);
         assert_eq!(heard.take(), [(1, 1, RemovalCause::Explicit)]);
-        assert!(outlives.upgrade().is_none(), "the executor is kept");
+        assert!(outlives.upgrade().is_none(), "the listener is kept");
         assert_eq!(maintenance.run(), None);
-        delivery.run();
-        assert_eq!(heard.take(), []);
     });
 }
 
