@@ -4,15 +4,12 @@
 use std::{env, fs, path::Path, process::Command};
 
 const CRATES: &[&str] = &[
-    "TinyUFO",
-    "dashmap",
+    "fibre_cache",
     "foyer-memory",
     "hierarchical_hash_wheel_timer",
-    "mini-moka",
     "moka",
     "papaya",
     "quick_cache",
-    "stretto",
     "tokio-util",
     "wheelhouse",
 ];

@@ -5,7 +5,7 @@ cd "$(dirname "$0")/.."
 
 cargo build --release -p wheelhouse-bench
 program="${CARGO_TARGET_DIR:-target}/release/wheelhouse-bench"
-timeout --kill-after=5 300 "$program" --quick --rounds 1 --threads 2 all cancel-aged cancel-any
+timeout --kill-after=5 300 "$program" --quick --rounds 1 --threads 2 all
 
 # The results can be written again from the figures of that run.
 results=$(mktemp -d)

@@ -7,7 +7,7 @@ use wheelhouse_bench::{
     alloc::Counting,
     bars, clock, machine,
     peer::Role,
-    report::{Report, plot, table},
+    report::{Report, plot, summary, table},
     setup::{Setup, is_meant},
     workloads::{self, memory},
 };
@@ -145,10 +145,13 @@ fn write_files(setup: &Setup, report: &Report) -> Result<(), Box<dyn Error>> {
     if let Some(file) = &setup.results {
         fs::write(file, table::markdown(report))?;
     }
+    if let Some(file) = &setup.summary {
+        fs::write(file, summary::markdown(report))?;
+    }
     if let Some(folder) = &setup.svg {
         plot::write_all(report, folder)?;
     }
-    let named = [&setup.json, &setup.results, &setup.svg];
+    let named = [&setup.json, &setup.results, &setup.summary, &setup.svg];
     for path in named.into_iter().flatten() {
         println!("written: {}", path.display());
     }

@@ -137,9 +137,6 @@ pub trait Peer<K: Key = u64, V: Value = u64>: Sized + Send + Sync + 'static {
     /// Why it sits out a workload that evicts all the time, if it does.
     const EVICTS: Result<(), Problem> = Ok(());
 
-    /// Whether it may drop writes, or put them off, as it sees fit.
-    const DROPS_WRITES: bool = false;
-
     /// Builds it, or says which part of the plan it cannot do.
     fn build(plan: &Plan<K, V>) -> Result<Self, Problem>;
 

@@ -51,10 +51,15 @@ pub struct Setup {
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
 
-    /// write the tables as Markdown to this file [default for all: benches/RESULTS.md; for a quick
-    /// run target/wheelhouse-bench/RESULTS.md]
+    /// write the tables as Markdown to this file
+    /// [default for all: target/wheelhouse-bench/RESULTS.md]
     #[arg(long, value_name = "FILE")]
     pub results: Option<PathBuf>,
+
+    /// write one screen of the figures as Markdown to this file [default for all:
+    /// benches/RESULTS.md; for a quick run target/wheelhouse-bench/SUMMARY.md]
+    #[arg(long, value_name = "FILE")]
+    pub summary: Option<PathBuf>,
 
     /// write plots into this folder [default for all: benches/plots; for a quick run
     /// target/wheelhouse-bench]
@@ -71,12 +76,14 @@ impl Setup {
     pub fn name_files(&mut self) {
         let package = Path::new(env!("CARGO_MANIFEST_DIR"));
         let scratch = Path::new(SCRATCH);
-        let (results, plots) = match self.quick {
-            true => (scratch.join("RESULTS.md"), scratch.to_owned()),
-            false => (package.join("RESULTS.md"), package.join("plots")),
+        let (summary, plots) = if self.quick {
+            (scratch.join("SUMMARY.md"), scratch.to_owned())
+        } else {
+            (package.join("RESULTS.md"), package.join("plots"))
         };
         self.json.get_or_insert(scratch.join("figures.json"));
-        self.results.get_or_insert(results);
+        self.results.get_or_insert(scratch.join("RESULTS.md"));
+        self.summary.get_or_insert(summary);
         self.svg.get_or_insert(plots);
     }
 
@@ -147,9 +154,9 @@ mod tests {
     fn peers_are_chosen_by_name_or_by_its_beginning() {
         let mut setup = Setup::default();
         assert!(setup.wants("moka"));
-        let only = ["moka,wheelhouse, idle limit", "stretto,"];
+        let only = ["moka,wheelhouse, idle limit", "papaya,"];
         setup.only = only.map(String::from).to_vec();
-        let asked = ["moka", "wheelhouse, idle limit", "stretto"];
+        let asked = ["moka", "wheelhouse, idle limit", "papaya"];
         assert_eq!(setup.asked_peers(), asked);
         assert!(setup.wants("moka") && setup.wants("moka, driven every 10 ms"));
         assert!(!setup.wants("mini-moka") && !setup.wants("mokaccino"));

@@ -20,21 +20,6 @@ fn fits<K, V>(plan: &Plan<K, V>) -> Result<(), Problem> {
     }
 }
 
-/// dashmap: a bare map of locked shards.
-pub struct DashMap<K, V>(dashmap::DashMap<K, V, Hasher>);
-
-impl<K: Key, V: Value> Peer<K, V> for DashMap<K, V> {
-    const CARD: Card = Card::floor("dashmap");
-
-    fn build(plan: &Plan<K, V>) -> Result<Self, Problem> {
-        fits(plan)?;
-        Ok(Self(dashmap::DashMap::with_hasher(Hasher::default())))
-    }
-
-    get_in_place!(|cache, key, read| cache.get(key).map(|entry| read(entry.value())));
-    calls!(insert: insert, remove: remove, entries: len);
-}
-
 /// papaya: a bare map without locks, pinned for each operation.
 pub struct Papaya<K, V>(papaya::HashMap<K, V, Hasher>);
 
@@ -59,26 +44,6 @@ impl<K: Key, V: Value> Peer<K, V> for Papaya<K, V> {
     }
 
     calls!(entries: len);
-}
-
-/// TinyUFO, pingora's cache: lock-free, S3-FIFO with a TinyLFU sketch; no expiry.
-pub struct TinyUfo<K = u64, V = u64>(tinyufo::TinyUfo<K, V>);
-
-impl<K: Key, V: Value> Peer<K, V> for TinyUfo<K, V> {
-    const CARD: Card = Card::cache("TinyUFO");
-
-    fn build(plan: &Plan<K, V>) -> Result<Self, Problem> {
-        plan.plain("no removal listener")?;
-        let capacity = plan.bound() as usize;
-        Ok(Self(tinyufo::TinyUfo::new(capacity, plan.expected)))
-    }
-
-    #[inline]
-    fn insert(&self, key: K, value: V) {
-        self.0.put(key, value, 1);
-    }
-
-    calls!(get: get, remove: remove);
 }
 
 /// foyer's in-memory cache with its default order of use (LRU), or with its W-TinyLFU; no expiry.

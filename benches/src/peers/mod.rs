@@ -81,17 +81,15 @@ mod moka;
 mod policies;
 mod quick_cache_deadline;
 mod quick_cache_queue;
-mod stretto;
 mod wheelhouse;
 
 pub use self::{
     fibre::Fibre,
-    maps::{DashMap, Foyer, Papaya, QuickCache, TinyUfo},
-    moka::{MiniMoka, Moka},
+    maps::{Foyer, Papaya, QuickCache},
+    moka::Moka,
     policies::*,
     quick_cache_deadline::QuickCacheDeadline,
     quick_cache_queue::QuickCacheQueue,
-    stretto::Stretto,
     wheelhouse::*,
 };
 

@@ -1,6 +1,5 @@
-//! moka's concurrent cache with its `Expiry`, and mini-moka's, which knows one lifetime for all.
+//! moka's concurrent cache with its `Expiry`.
 
-use mini_moka::sync::ConcurrentCacheExt;
 use moka::{notification::RemovalCause, sync::Cache};
 
 use super::policies::{OnAccess, OnCreate, OnWrite};
@@ -46,29 +45,4 @@ impl LoadsByFuture for moka::future::Cache<u64, u64> {
     async fn get_with_future(&self, key: u64, load: impl Future<Output = u64> + Send) -> u64 {
         self.get_with(key, load).await
     }
-}
-
-pub struct MiniMoka<K, V>(mini_moka::sync::Cache<K, V, Hasher>);
-
-impl<K: Key, V: Value> Peer<K, V> for MiniMoka<K, V> {
-    const CARD: Card = Card::cache("mini-moka");
-
-    fn build(plan: &Plan<K, V>) -> Result<Self, Problem> {
-        plan.without_listener("no removal listener")?;
-        let mut builder = mini_moka::sync::Cache::builder();
-        if let Some(capacity) = plan.capacity {
-            builder = builder.max_capacity(capacity);
-        }
-        let lifetime = plan
-            .uniform
-            .ok_or(Problem::Unsupported("no expiry per entry"));
-        builder = match plan.expiring {
-            Expiring::Never => builder,
-            Expiring::Access => builder.time_to_idle(lifetime?),
-            Expiring::Create | Expiring::Write => builder.time_to_live(lifetime?),
-        };
-        Ok(Self(builder.build_with_hasher(Hasher::default())))
-    }
-
-    calls!(get: get, insert: insert, remove: invalidate, entries: entry_count, settle: sync);
 }

@@ -1,6 +1,7 @@
 //! What was measured, by round, and what follows from it.
 
 pub mod plot;
+pub mod summary;
 pub mod table;
 
 use std::{fs, io, path::PathBuf};

@@ -34,7 +34,7 @@ pub fn markdown(report: &Report) -> String {
 }
 
 /// A line of prose in lines of at most 100 columns; titles and tables stay as they are.
-fn wrapped(line: &str) -> String {
+pub(super) fn wrapped(line: &str) -> String {
     if line.starts_with(['|', '#']) {
         return format!("{line}\n");
     }
@@ -207,7 +207,7 @@ fn cell<T>(value: Option<T>, text: impl FnOnce(T) -> String) -> String {
 }
 
 /// A Markdown table whose columns are aligned: the first to the left, the others to the right.
-fn grid(titles: &[String], lines: &[Vec<String>]) -> String {
+pub(super) fn grid(titles: &[String], lines: &[Vec<String>]) -> String {
     let mut widths = vec![3; titles.len()];
     let lines = || lines.iter().map(Vec::as_slice);
     for cells in lines().chain([titles]) {

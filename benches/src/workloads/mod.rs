@@ -4,14 +4,11 @@ mod cancel;
 mod evict;
 mod grow;
 mod load;
-mod many_caches;
 pub mod memory;
 mod prelude;
 mod race;
 mod ratio;
 mod refresh;
-mod sleepers;
-mod small;
 mod snapshot;
 mod steady;
 mod storm;
@@ -32,7 +29,7 @@ pub struct Workload {
 }
 
 /// Those that `all` leaves out, since they take long; run when asked for by name.
-pub const LONG: &[&str] = &["ratio-curves", "cancel-aged", "cancel-any"];
+pub const LONG: &[&str] = &["ratio-curves"];
 
 impl Workload {
     /// Runs it, and logs how long that took.
@@ -56,7 +53,6 @@ macro_rules! workloads {
 /// All workloads, in the order in which `all` runs them.
 pub const ALL: &[Workload] = workloads! {
     "hit-zipf", steady::hit_zipf: "every read hits; 10,922 keys, Zipf 0.99, bounded caches";
-    "hit-unbounded", steady::hit_unbounded: "the same without a bound";
     "hit-1k", steady::hit_1k: "every read hits; 1,000 keys, all equally likely";
     "hit-100k", steady::hit_100k: "every read hits; 100k keys, all equally likely";
     "hit-uniform", steady::hit_uniform: "every read hits; 1M keys, all equally likely";
@@ -70,20 +66,6 @@ pub const ALL: &[Workload] = workloads! {
     "grow", grow::run: "inserts new keys, from empty to 1M";
     "cancel", cancel::run:
         "insert and invalidate with 100k entries alive: a timer's start and cancel";
-    "cancel-aged", cancel::aged:
-        "the same in a cache whose entries have all left twenty times; only by name";
-    "cancel-any", cancel::any:
-        "the same, but any entry leaves in place of the oldest; only by name";
-    "strings", steady::strings: "every read hits; keys are strings of 29 bytes";
-    "arcs-clone", steady::arcs_clone: "every read hits and clones an Arc out";
-    "arcs-look", steady::arcs_look:
-        "every read hits and reads the value in place where the peer can";
-    "small", small::run:
-        "small caches under several threads: beyond the bound, values alive, throughput";
-    "many-caches", many_caches::run:
-        "get in turns over 10 to 4,000 caches in one thread; a first insert";
-    "sleepers", sleepers::run:
-        "hits beside 0, 64 and 512 sleeping threads that once used the cache";
     "storm", storm::run:
         "1M entries due within two seconds: lateness, pauses of a caller, CPU time";
     "load", load::run: "get_with: hits, misses that load, herds on one cold key; computes";

@@ -62,16 +62,12 @@ impl<'a> Bench<'a> {
         };
         heat.enter::<K, V, Wheelhouse<K, V>>();
         heat.enter::<K, V, Moka<K, V>>();
-        heat.enter::<K, V, MiniMoka<K, V>>();
         heat.enter::<K, V, QuickCache<K, V>>();
         heat.enter::<K, V, QuickCacheDeadline<K, V, quanta::Instant>>();
         heat.enter::<K, V, QuickCacheDeadline<K, V, std::time::Instant>>();
         heat.enter::<K, V, QuickCacheQueue<K, V>>();
         heat.enter::<K, V, Fibre<K, V>>();
-        heat.enter::<K, V, Stretto<K, V>>();
-        heat.enter::<K, V, TinyUfo<K, V>>();
         heat.enter::<K, V, Foyer<K, V>>();
-        heat.enter::<K, V, DashMap<K, V>>();
         heat.enter::<K, V, Papaya<K, V>>();
         R::also(&mut heat);
         heat.contest

@@ -11,7 +11,6 @@ struct Steady<'a, O> {
     about: String,
     operation: O,
     resident: usize,
-    bounded: bool,
     threads: Vec<usize>,
     streams: Vec<Vec<u64>>,
     passes: usize,
@@ -25,7 +24,7 @@ impl<K: Key, V: Value, O: Operation<K, V>> Race<K, V> for Steady<'_, O> {
     fn round<P: Peer<K, V>>(&self, setup: &Setup, expiring: Expiring) -> Outcome {
         let (operation, streams) = (&self.operation, &self.streams);
         let (resident, passes) = (self.resident, self.passes);
-        let capacity = self.bounded.then_some(resident as u64 * 4);
+        let capacity = Some(resident as u64 * 4);
         let cache = P::build(&plan_of(expiring, resident, capacity, O::LIFETIME))?;
         let ranks = 0..resident as u32;
         fill(&cache, ranks.map(|rank| operation.entry(rank)))?;
@@ -61,7 +60,6 @@ fn over<'a, K: Key, V: Value, O: Operation<K, V>>(
         about,
         operation,
         resident,
-        bounded: true,
         threads: bench.threads_within_cores(),
         streams: (0..bench.most_threads()).map(items).collect(),
         passes: bench.size(O::PASSES, 1),
@@ -103,13 +101,6 @@ pub(super) fn hit_zipf(bench: Bench<'_>) {
     zipf(bench, about, Get).by_all().run();
 }
 
-pub(super) fn hit_unbounded(bench: Bench<'_>) {
-    let about = "u64 -> u64, every read hits, no bound where the peer allows none";
-    let mut hit = zipf(bench, about, Get);
-    hit.bounded = false;
-    hit.run();
-}
-
 pub(super) fn hit_1k(bench: Bench<'_>) {
     hit_equally(bench, 1_000);
 }
@@ -146,23 +137,6 @@ pub(super) fn replace(bench: Bench<'_>) {
 pub(super) fn mix(bench: Bench<'_>) {
     let about = "u64 -> u64, every fourth operation replaces, the others read";
     zipf(bench, about, Writes { reads: true }).by_all().run();
-}
-
-pub(super) fn strings(bench: Bench<'_>) {
-    let ranks = 0..keys::SMALL as u64;
-    let names = ranks.map(|rank| format!("session:{:016x}:user", keys::key(rank)));
-    let about = "String of 29 bytes -> u64, every read hits";
-    zipf(bench, about, GetString(names.collect())).run();
-}
-
-pub(super) fn arcs_clone(bench: Bench<'_>) {
-    let about = "u64 -> Arc of 256 bytes, cloned, one word read";
-    zipf(bench, about, GetShared { in_place: false }).run();
-}
-
-pub(super) fn arcs_look(bench: Bench<'_>) {
-    let about = "u64 -> Arc of 256 bytes, read in place where the peer can, one word read";
-    zipf(bench, about, GetShared { in_place: true }).run();
 }
 
 /// What is done with each rank of a stream.
@@ -241,59 +215,6 @@ impl Operation for Writes {
             }
         } else {
             inserts(cache, stream);
-        }
-        right
-    }
-}
-
-struct GetString(Vec<String>);
-
-impl Operation<String> for GetString {
-    const LIFETIME: Lifetime<String, u64> = |_, value| Duration::from_secs(3600 + value);
-
-    fn entry(&self, rank: u32) -> (String, u64) {
-        (self.0[rank as usize].clone(), rank.into())
-    }
-
-    /// The rank, not a clone of the name: each read touches the name itself.
-    fn item(rank: u32) -> u64 {
-        rank.into()
-    }
-
-    #[inline(never)]
-    fn pass<P: Peer<String>>(&self, cache: &P, stream: &[u64]) -> u64 {
-        let is_right = |rank: u64| cache.get(&self.0[rank as usize]) == Some(rank);
-        stream.iter().map(|&rank| u64::from(is_right(rank))).sum()
-    }
-}
-
-/// A value that one would not copy.
-type Shared = Arc<[u64; 32]>;
-
-/// Reads of shared values: cloned, which writes to the value's count, or in place.
-struct GetShared {
-    in_place: bool,
-}
-
-impl Operation<u64, Shared> for GetShared {
-    const LIFETIME: Lifetime<u64, Shared> = |key, _| hours(key, &0);
-
-    fn entry(&self, rank: u32) -> (u64, Shared) {
-        let (key, value) = keys::entry(rank.into());
-        (key, Arc::new([value; 32]))
-    }
-
-    #[inline(never)]
-    fn pass<P: Peer<u64, Shared>>(&self, cache: &P, stream: &[u64]) -> u64 {
-        let mut right = 0;
-        for key in stream {
-            let is_right = |value: &Shared| value[7] == keys::value(*key);
-            let answer = if self.in_place {
-                cache.look(key, is_right)
-            } else {
-                cache.get(key).map(|value| is_right(&value))
-            };
-            right += u64::from(answer == Some(true));
         }
         right
     }

@@ -30,7 +30,7 @@ const fn of_peer<P: Peer<u64, Life>>(curve: bool) -> Entrant {
 }
 
 /// All caches in the order of the table, then two that no user can have.
-pub(super) static CACHES: [Entrant; 9] = [
+pub(super) static CACHES: [Entrant; 8] = [
     entrant(Card::subject("wheelhouse"), true, |requests, size| {
         wheelhouse(requests, size, EvictionPolicy::default())
     }),
@@ -39,7 +39,6 @@ pub(super) static CACHES: [Entrant; 9] = [
     }),
     of_peer::<Moka<u64, Life>>(true),
     of_peer::<QuickCache<u64, Life>>(true),
-    of_peer::<TinyUfo<u64, Life>>(true),
     of_peer::<Foyer<u64, Life>>(false),
     entrant(Card::cache("foyer-memory, LFU"), true, |requests, size| {
         let cache = Foyer::tiny_lfu(&plan(Expiring::Never, size))?;

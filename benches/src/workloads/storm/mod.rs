@@ -69,8 +69,7 @@ pub(super) fn run(bench: Bench<'_>) {
             .peer::<Moka>()
             .peer::<Queue>()
             .peer::<ByQuanta>()
-            .peer::<ByInstant>()
-            .peer::<Stretto<u64, u64>>();
+            .peer::<ByInstant>();
     }
     bench.run(rounds, [quiet.1]);
     bench.run(rounds, [busy.1]);
