@@ -75,7 +75,7 @@ use std::fmt;
 /// | `invalidate`, `remove`, `remove_if`, `Op::Remove`, `invalidate_all` | [`Explicit`](Self::Explicit) |
 /// | a reload that answers [`Gone`](crate::Reloaded::Gone) | [`Explicit`](Self::Explicit) |
 /// | `retain`, for entries that its closure refused | [`Explicit`](Self::Explicit) |
-/// | `insert`, `insert_with_ttl`, `replace_if`, a compute, `or_insert_with_if` or a reload stores a value over a live one | [`Replaced`](Self::Replaced), for the old value |
+/// | `insert`, `insert_with_ttl`, `insert_until`, `replace_if`, a compute, `or_insert_with_if` or a reload stores a value over a live one | [`Replaced`](Self::Replaced), for the old value |
 /// | `restore` with [`Ended::Tell`](crate::Ended::Tell), for entries that ended during the downtime | [`Expired`](Self::Expired) |
 /// | `max_capacity` exceeded, or made smaller | [`Size`](Self::Size) |
 /// | the new entry itself was not kept, as with a capacity of 0 | [`Size`](Self::Size) |
@@ -123,17 +123,35 @@ pub enum RemovalCause {
 }
 
 impl RemovalCause {
-    /// All causes, for tables and exporters. A later version that adds a cause adds it here, so
-    /// write no code that needs the length.
+    /// All causes, for tables and exporters. A later version that adds a cause adds it here.
     ///
     /// ```
     /// use wheelhouse::RemovalCause;
     ///
     /// let stats = wheelhouse::Cache::<u8, u8>::new(10).stats();
-    /// let all: u64 = RemovalCause::ALL.into_iter().map(|cause| stats.removals(cause)).sum();
+    /// let all: u64 = RemovalCause::ALL.iter().map(|cause| stats.removals(*cause)).sum();
     /// assert_eq!(all, 0);
     /// ```
-    pub const ALL: [Self; 4] = [Self::Expired, Self::Explicit, Self::Replaced, Self::Size];
+    pub const ALL: &'static [Self] = &[Self::Expired, Self::Explicit, Self::Replaced, Self::Size];
+
+    /// Returns the name of the cause in lower case, as a label of a metric: `expired`, `explicit`,
+    /// `replaced` or `size`. Later versions keep these names.
+    ///
+    /// ```
+    /// use wheelhouse::RemovalCause;
+    ///
+    /// assert_eq!(RemovalCause::Expired.as_str(), "expired");
+    /// ```
+    #[inline]
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Expired => "expired",
+            Self::Explicit => "explicit",
+            Self::Replaced => "replaced",
+            Self::Size => "size",
+        }
+    }
 
     /// Whether the cache removed the entry on its own: true for [`Expired`](Self::Expired) and
     /// [`Size`](Self::Size).
@@ -153,15 +171,10 @@ impl RemovalCause {
     }
 }
 
-/// Writes the cause in lower case: `expired`, `explicit`, `replaced` or `size`.
+/// Writes the cause as [`as_str`](RemovalCause::as_str) returns it.
 impl fmt::Display for RemovalCause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Expired => "expired",
-            Self::Explicit => "explicit",
-            Self::Replaced => "replaced",
-            Self::Size => "size",
-        })
+        f.pad(self.as_str())
     }
 }
 
@@ -174,16 +187,20 @@ mod tests {
 
     #[test]
     fn causes_are_numbered_densely_and_named_in_lower_case() {
-        let causes = RemovalCause::ALL;
-        assert_eq!(causes.map(|cause| cause as usize), [0, 1, 2, 3]);
-        assert_eq!(
-            causes.map(|cause| cause.to_string()),
-            ["expired", "explicit", "replaced", "size"]
-        );
-        assert_eq!(
-            causes.map(|cause| cause.was_evicted()),
-            [true, false, false, true]
-        );
+        let expected = [
+            ("expired", true),
+            ("explicit", false),
+            ("replaced", false),
+            ("size", true),
+        ];
+        assert_eq!(RemovalCause::ALL.len(), expected.len());
+        for (number, (cause, (name, evicted))) in RemovalCause::ALL.iter().zip(expected).enumerate()
+        {
+            assert_eq!(*cause as usize, number);
+            assert_eq!(cause.as_str(), name);
+            assert_eq!(cause.to_string(), name);
+            assert_eq!(cause.was_evicted(), evicted);
+        }
         assert_eq!(format!("{Size:>6}"), "  size", "pads in tables");
     }
 }

@@ -125,7 +125,7 @@ impl Stats {
             add(name, None, StatValue::Count(self.counts[count as usize]));
         }
         for (name, first) in BY_CAUSE {
-            for cause in RemovalCause::ALL {
+            for &cause in RemovalCause::ALL {
                 let count = self.counts[first as usize + cause as usize];
                 add(name, Some(cause), StatValue::Count(count));
             }

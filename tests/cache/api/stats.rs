@@ -10,13 +10,15 @@ use wheelhouse::{
     Cache, CacheBuilder, LoadingCache, ManualTicker, Scheduler, Stats, expiry, loader_fn,
 };
 
-const CAUSES: [RemovalCause; 4] = RemovalCause::ALL;
-
 fn recording(clock: &ManualTicker) -> CacheBuilder<u64, u64> {
     Cache::builder().ticker(clock.clone()).record_stats()
 }
 
+/// The causes in the order of [`removals`].
+const CAUSES: [RemovalCause; 4] = [Expired, Explicit, Replaced, Size];
+
 fn removals(stats: &Stats) -> [u64; 4] {
+    assert_eq!(RemovalCause::ALL, CAUSES);
     CAUSES.map(|cause| stats.removals(cause))
 }
 
