@@ -1,10 +1,15 @@
 //! The arguments and results of `and_compute_with` and its variants; see
 //! [`Cache::entry`](crate::Cache::entry).
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// What the closure of a compute call returns: what to do with the entry. Later versions may add
 /// operations.
+///
+/// If the entry that the closure saw expires or is evicted while the closure runs, `Put` stores the
+/// value as a new entry, as `insert` does for an absent key: the policy is asked as for a creation,
+/// and no lifetime of the former entry stays. The listener has got the former value as `Expired` or
+/// `Size`, and the result is [`CompResult::Inserted`].
 ///
 /// ```
 /// use wheelhouse::Cache;
@@ -25,10 +30,13 @@ pub enum Op<V> {
     /// Leave it as it is.
     Nop,
     /// Store this value, as `insert` does. But in a cache with neither a policy nor a
-    /// `time_to_live`, a live entry keeps its deadline.
+    /// `time_to_live`, an entry that is still live when the value is stored keeps its deadline. An
+    /// entry that has ended by then keeps nothing: the value begins a new life.
     Put(V),
     /// Store this value with this lifetime, as `insert_with_ttl` does.
     PutWithTtl(V, Duration),
+    /// Store this value until this instant, as `insert_until` does.
+    PutUntil(V, Instant),
     /// Remove it.
     Remove,
 }
@@ -41,7 +49,7 @@ pub enum Op<V> {
 /// |---|---|---|---|
 /// | none | `Unchanged` or `StillNone` | `Inserted` or `ReplacedWith` | `Removed` or `StillNone` |
 /// | none, but the entry expired or was evicted | what the closure saw | `Inserted` | `StillNone` |
-/// | `insert`, `insert_with_ttl`, `invalidate`, `invalidate_all`, `restore`: counts as if it ran just after the compute call | what the closure saw | as in the first row, but not stored | `Overtaken(None)` |
+/// | `insert`, `insert_with_ttl`, `insert_until`, `invalidate`, `invalidate_all`, `restore`: counts as if it ran just after the compute call | what the closure saw | as in the first row, but not stored | `Overtaken(None)` |
 /// | `remove`, `remove_if`, `replace_if`, `retain`, a newer load: it has acted on the same value as the closure | what the closure saw | `Overtaken(Some(value))` | `Overtaken(None)` |
 ///
 /// ```

@@ -17,11 +17,12 @@
 //!
 //! | the lifetime comes from | use |
 //! |---|---|
-//! | the value | [`expiry::writing`], a closure that each write asks |
+//! | the value, which knows the instant of its end | [`expiry::until`], a closure that each write asks |
+//! | the value, which knows how long it lives | [`expiry::writing`], a closure that each write asks |
 //! | key or value, asked once, when the entry is created | [`expiry::creating`] |
 //! | key or value, asked at each write and at each read | [`expiry::accessing`] |
 //! | key, value and time | a policy of your own: [`Expiry`] |
-//! | the caller | [`Cache::insert_with_ttl`], [`Cache::set_expiry`] |
+//! | the caller | [`Cache::insert_with_ttl`], [`Cache::insert_until`], [`Cache::set_expiry`] |
 //! | one setting for all entries | [`time_to_live`](CacheBuilder::time_to_live), [`time_to_idle`](CacheBuilder::time_to_idle) |
 //!
 //! If several apply, the earliest deadline counts. At exactly its deadline an entry is expired: no
@@ -34,9 +35,7 @@
 //! struct Token { text: String, valid_until: Instant }
 //!
 //! let tokens: Cache<String, Token> = Cache::builder()
-//!     .expire_after(expiry::writing(|_: &String, token: &Token| {
-//!         Some(token.valid_until.saturating_duration_since(Instant::now()))
-//!     }))
+//!     .expire_after(expiry::until(|_: &String, token: &Token| Some(token.valid_until)))
 //!     .build();
 //! let valid_until = Instant::now() + Duration::from_secs(60);
 //! tokens.insert("ada".into(), Token { text: "s3cret".into(), valid_until });

@@ -19,7 +19,7 @@ use std::fmt;
 use std::hash::{BuildHasher, Hash};
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A concurrent cache in which every entry may have a deadline of its own.
 ///
@@ -35,7 +35,7 @@ use std::time::Duration;
 /// | [`insert`](Self::insert), a compute of [`entry`](Self::entry) that stores a value without a lifetime | [create] | [update] with the new value | the listener gets the old value as `Expired`; then create |
 /// | [`get_with`](Self::get_with), [`entry`](Self::entry) with `or_insert…`, [`get_all_with`](Self::get_all_with), [`lease`](Self::lease) | create, when the load stores its value | [read] | the listener gets the old value as `Expired`; create, when the load stores its value |
 /// | the same for a value with a lifetime of its own, such as [`fill_with_ttl`](crate::Lease::fill_with_ttl) | the given lifetime | read | the listener gets the old value as `Expired`; the given lifetime |
-/// | [`insert_with_ttl`](Self::insert_with_ttl), `Op::PutWithTtl` | the given lifetime | the given lifetime | the listener gets the old value as `Expired`; the given lifetime |
+/// | [`insert_with_ttl`](Self::insert_with_ttl), [`insert_until`](Self::insert_until), `Op::PutWithTtl`, `Op::PutUntil` | the given lifetime | the given lifetime | the listener gets the old value as `Expired`; the given lifetime |
 /// | [`replace_if`](Self::replace_if) | nothing is stored | update, if the old value matches | nothing is stored |
 /// | a reload of a [`LoadingCache`](crate::LoadingCache) | create, if the entry was evicted meanwhile | update | create |
 /// | [`get`](Self::get), [`get_many`](Self::get_many), [`get_ref`](Self::get_ref) | – | [read] | not asked: a miss |
@@ -44,13 +44,13 @@ use std::time::Duration;
 /// | [`invalidate`](Self::invalidate), [`remove`](Self::remove) | – | not asked; cause `Explicit` | cause `Expired`; `remove` returns `None` |
 ///
 /// Without a policy and without [`time_to_live`](CacheBuilder::time_to_live), the lifetime that
-/// [`insert_with_ttl`](Self::insert_with_ttl), `or_insert_with_ttl` or
-/// [`set_expiry`](Self::set_expiry) gave to an entry stays or goes:
+/// [`insert_with_ttl`](Self::insert_with_ttl), [`insert_until`](Self::insert_until),
+/// `or_insert_with_ttl` or [`set_expiry`](Self::set_expiry) gave to an entry stays or goes:
 ///
 /// | call on a present entry | its deadline |
 /// |---|---|
 /// | `insert` | is set anew: the entry has no lifetime of its own, as after `SET` in Redis |
-/// | `insert_with_ttl`, `Op::PutWithTtl` | is set anew: the given lifetime |
+/// | `insert_with_ttl`, `insert_until`, `Op::PutWithTtl`, `Op::PutUntil` | is set anew: the given lifetime |
 /// | `and_upsert_with`, `Op::Put`, `replace_if` | stays, as after `INCR` in Redis: a counter ends with its window |
 /// | `get`, and every other read | stays |
 ///
@@ -315,6 +315,43 @@ impl<K: Hash + Eq + 'static, V: 'static, S: BuildHasher> Cache<K, V, S> {
     /// ```
     pub fn insert_with_ttl(&self, key: K, value: V, ttl: Duration) {
         write::put(self.core(), key, value, Some(ttl));
+    }
+
+    /// Stores a value that ends at exactly `deadline`. The policy is not asked. Works on any cache.
+    ///
+    /// The instant is one of the cache's time: of [`Instant::now`], or under a ticker of
+    /// [`Policy::now`](crate::Policy::now). If it has come, the value is due at once: no read finds
+    /// it, and the listener gets it as `Expired`. For all else see
+    /// [`insert_with_ttl`](Self::insert_with_ttl).
+    ///
+    /// # Panics
+    ///
+    /// If the key's `Hash` or `Eq` or the weigher panics. The cache is then as before.
+    ///
+    /// # Cost
+    ///
+    /// As [`insert`](Self::insert).
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use wheelhouse::{Cache, ManualTicker};
+    ///
+    /// let ticker = ManualTicker::new();
+    /// let cache = Cache::builder().ticker(ticker.clone()).build();
+    /// let deadline = cache.policy().now() + Duration::from_secs(5);
+    /// ticker.advance(Duration::from_secs(3));
+    /// cache.insert_until("k", 1, deadline);
+    /// assert_eq!(cache.get_ref("k").unwrap().time_left(), Some(Duration::from_secs(2)));
+    /// ticker.advance(Duration::from_secs(2));
+    /// assert_eq!(cache.get("k"), None);
+    /// ```
+    pub fn insert_until(&self, key: K, value: V, deadline: Instant) {
+        let core = self.core();
+        let mut new = write::new_node(core, core.hash(&key), key, value);
+        let given = LifetimeSource::Until(deadline);
+        if let Some(outcome) = write::write(core, &mut new, given, Condition::Always) {
+            core.maintenance.after_write(&core.shared, outcome);
+        }
     }
 
     /// Returns a reference to a key's entry; `None` if the key is absent or its entry has expired.

@@ -2,7 +2,8 @@
 //!
 //! | the lifetime | policy |
 //! |---|---|
-//! | is in the value, which a later write renews: a token, a DNS record, a response | [`writing(f)`](writing) |
+//! | is in the value, which knows the instant of its end: a token, a lease | [`until(f)`](until) |
+//! | is in the value, which a later write renews: a DNS record, a response | [`writing(f)`](writing) |
 //! | is in the value, and each use renews it too: a session | [`accessing(f)`](accessing) |
 //! | belongs to the key, whatever is written later: a rate limiter's window | [`creating(f)`](creating) |
 //! | depends on the time, or on what the entry has left | your own [`Expiry`] |
@@ -29,6 +30,7 @@
 //! |---|---|---|---|
 //! | [`creating(f)`](creating) | asks `f` | keeps the deadline | keeps the deadline |
 //! | [`writing(f)`](writing) | asks `f` | asks `f` | keeps the deadline |
+//! | [`until(f)`](until) | asks `f` for the instant | asks `f` for the instant | keeps the deadline |
 //! | [`accessing(f)`](accessing) | asks `f` | asks `f` | asks `f` |
 //! | [`never()`](fn@never) | never expires | keeps the deadline | keeps the deadline |
 //! | [`writes_only(policy)`](writes_only) | as `policy` | as `policy` | keeps the deadline |
@@ -47,8 +49,8 @@ use std::time::{Duration, Instant};
 
 pub(crate) use erased::{Asks, Lifetime, erase};
 pub use ready::{
-    Accessing, Closure, Creating, Jittered, Never, WritesOnly, Writing, accessing, creating,
-    jittered, never, writes_only, writing,
+    Accessing, Closure, Creating, Jittered, Never, Until, WritesOnly, Writing, accessing, creating,
+    jittered, never, until, writes_only, writing,
 };
 pub(crate) use ready::{random_unit, shorten};
 
@@ -56,8 +58,9 @@ pub(crate) use ready::{random_unit, shorten};
 ///
 /// Give an implementation to the builder with
 /// [`expire_after`](crate::CacheBuilder::expire_after). The cache asks it when an entry is created,
-/// when its value is replaced, and when it is read. If a closure can give the lifetime,
-/// [`expiry::writing`](writing) is shorter and has no method to forget.
+/// when its value is replaced, and when it is read. If a closure can give the lifetime or the
+/// instant of the end, [`expiry::writing`](writing) and [`expiry::until`](until) are shorter and
+/// have no method to forget.
 ///
 /// # The defaults
 ///
@@ -120,7 +123,8 @@ pub(crate) use ready::{random_unit, shorten};
 ///
 /// # Examples
 ///
-/// A token expires when it says, and so does the token that replaces it:
+/// A token expires when it says, and so does the token that replaces it, as with
+/// [`expiry::until`](until):
 ///
 /// ```
 /// use std::time::{Duration, Instant};
@@ -203,7 +207,7 @@ pub(crate) use ready::{random_unit, shorten};
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not an expiry policy",
     label = "does not implement `Expiry` for these keys and values",
-    note = "wrap a closure: `expiry::writing(|key: &K, value: &V| Some(lifetime))` asks it on each write, `expiry::creating` on the first one, `expiry::accessing` on reads too"
+    note = "wrap a closure: `expiry::writing(|key: &K, value: &V| Some(lifetime))` asks it on each write, `expiry::creating` on the first one, `expiry::accessing` on reads too; `expiry::until(|key: &K, value: &V| Some(instant))` asks for the end"
 )]
 pub trait Expiry<K, V>: Send + Sync + 'static {
     /// Returns the lifetime of a new entry; by default `None`, so that it never expires.

@@ -65,8 +65,7 @@ where
 /// A read does not move the deadline. `None` means that the entry never expires; for other special
 /// values see [`Expiry`](Expiry#answers).
 ///
-/// The closure is not told the time. One that reads `Instant::now()` does not follow a manual
-/// clock: for that, implement [`Expiry`], whose methods are told the cache's time.
+/// The closure is not told the time. If the value knows the instant of its end, use [`until`].
 ///
 /// # Examples
 ///
@@ -104,6 +103,55 @@ where
     F: Fn(&K, &V) -> Option<Duration> + Send + Sync + 'static,
 {
     Closure { lifetime }
+}
+
+/// Ends an entry at exactly the instant that `end` returns. Each write of a value asks for a new
+/// one.
+///
+/// Use it for values that know their end: a token, a lease, a response with a date. A read does not
+/// move the deadline. `None` means that the entry never expires. An instant that has come makes the
+/// entry due at once: no read finds it, and the listener gets it with the cause `Expired`.
+///
+/// The instant is one of the cache's time: of [`Instant::now`], or under a ticker of
+/// [`Policy::now`](crate::Policy::now). So it is right under a
+/// [`ManualTicker`](crate::ManualTicker), too.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::{Duration, Instant};
+/// use wheelhouse::{Cache, ManualTicker, expiry};
+///
+/// struct Token { valid_until: Instant }
+///
+/// let time = ManualTicker::new();
+/// let tokens = Cache::builder()
+///     .ticker(time.clone())
+///     .expire_after(expiry::until(|_: &&str, token: &Token| Some(token.valid_until)))
+///     .build();
+///
+/// let now = tokens.policy().now();
+/// tokens.insert("ada", Token { valid_until: now + Duration::from_secs(60) });
+/// tokens.insert("ada", Token { valid_until: now + Duration::from_secs(10) });
+/// time.advance(Duration::from_nanos(9_999_999_999));
+/// assert!(tokens.contains_key("ada"));
+/// time.advance(Duration::from_nanos(1));
+/// assert!(!tokens.contains_key("ada"));
+/// ```
+///
+/// # Panics
+///
+/// None of its own; a panic in `end` reaches the caller of the cache, see
+/// [`Expiry`](Expiry#panics).
+///
+/// # Cost
+///
+/// Hits do not call the closure.
+pub fn until<K, V, F>(end: F) -> Until<F>
+where
+    F: Fn(&K, &V) -> Option<Instant> + Send + Sync + 'static,
+{
+    Until { end }
 }
 
 /// Gives an entry the lifetime that `lifetime` returns. Each write and each read gives a new one.
@@ -299,6 +347,12 @@ pub type Writing<F> = Closure<F, true, false>;
 /// The policy made by [`accessing`], which has an example.
 pub type Accessing<F> = Closure<F, true, true>;
 
+/// The policy made by [`until`], which has an example.
+#[derive(Clone, Copy)]
+pub struct Until<F> {
+    end: F,
+}
+
 /// The policy made by [`never()`], which has an example.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Never;
@@ -322,6 +376,12 @@ impl<F, const UPDATES: bool, const READS: bool> fmt::Debug for Closure<F, UPDATE
             .field("updates", &UPDATES)
             .field("reads", &READS)
             .finish_non_exhaustive()
+    }
+}
+
+impl<F> fmt::Debug for Until<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Until").finish_non_exhaustive()
     }
 }
 
@@ -367,6 +427,35 @@ where
             reads: READS,
             updates: UPDATES,
             times: false,
+        }
+    }
+}
+
+impl<K, V, F> Expiry<K, V> for Until<F>
+where
+    F: Fn(&K, &V) -> Option<Instant> + Send + Sync + 'static,
+{
+    fn expire_after_create(&self, key: &K, value: &V, created_at: Instant) -> Option<Duration> {
+        let end = (self.end)(key, value)?;
+        Some(end.saturating_duration_since(created_at))
+    }
+
+    fn expire_after_update(
+        &self,
+        key: &K,
+        value: &V,
+        updated_at: Instant,
+        _: Option<Duration>,
+    ) -> Option<Duration> {
+        self.expire_after_create(key, value, updated_at)
+    }
+
+    // `expire_after_read` is the trait's default, which leaves the deadline.
+
+    fn __asks(&self) -> Asks {
+        Asks {
+            reads: false,
+            ..Asks::ALL
         }
     }
 }
@@ -489,6 +578,9 @@ mod tests {
             ([nine, nine, nine], [true, true])
         );
         assert_eq!(answers(&never()), ([None, LEFT, LEFT], [false, false]));
+        let past = until(|_: &u32, _: &u64| Instant::now().checked_sub(SECOND));
+        let due = Some(Duration::ZERO);
+        assert_eq!(answers(&past), ([due, due, LEFT], [false, true]));
         assert_eq!(
             answers(&writes_only(accessing(seconds))),
             ([nine, nine, LEFT], [false, true])

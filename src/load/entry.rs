@@ -119,6 +119,7 @@ fn of_op<V>(op: Op<V>) -> Made<V> {
         Op::Nop => Err(Outcome::Nothing),
         Op::Put(value) => Ok((Keyless::made(value), LifetimeSource::Update)),
         Op::PutWithTtl(value, ttl) => of_pair((value, ttl)),
+        Op::PutUntil(value, end) => Ok((Keyless::made(value), LifetimeSource::Until(end))),
         Op::Remove => Err(Outcome::Absent),
     }
 }

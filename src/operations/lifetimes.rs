@@ -10,7 +10,7 @@ use crate::node::{NodePtr, Times};
 use crate::shared::{EXACT_READS, SLOW_READS, Shared};
 use crate::sync::{AtomicBool, AtomicU8, Ordering};
 use crate::time::{self, Clock, NEVER};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The cache-wide limits.
 #[derive(Clone, Copy, Debug, Default)]
@@ -31,6 +31,8 @@ pub(crate) enum LifetimeSource {
     Update,
     /// From the caller.
     Ttl(Duration),
+    /// From the caller, as the instant at which it ends.
+    Until(Instant),
     /// From a loader, if the loader has said it.
     Loaded(FromLoad),
 }
@@ -344,13 +346,16 @@ impl<K: 'static, V: 'static> Lifetimes<K, V> {
         now: u64,
     ) -> TimedAnswer {
         let fixed = match *given {
-            LifetimeSource::Ttl(lifetime) => Some(Some(lifetime)),
-            LifetimeSource::Loaded(FromLoad { lifetime, .. }) => lifetime,
+            LifetimeSource::Ttl(lifetime) => Some(time::deadline_after(now, lifetime)),
+            LifetimeSource::Until(end) => Some(clock.deadline_at(now, end)),
+            LifetimeSource::Loaded(FromLoad { lifetime, .. }) => {
+                lifetime.map(|lifetime| time::deadline_in(now, lifetime))
+            }
             LifetimeSource::Policy | LifetimeSource::Update => None,
         };
-        if let Some(lifetime) = fixed {
+        if let Some(deadline) = fixed {
             self.note_own();
-            let answer = Answer::New(time::deadline_in(now, lifetime));
+            let answer = Answer::New(deadline);
             return TimedAnswer { now, answer };
         }
         let answer = match (given, &self.policy) {

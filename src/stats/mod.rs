@@ -28,7 +28,7 @@ use std::time::Duration;
 /// | `get`, `get_all`, `get_if_present` of a `LoadingCache` | the same; a stale entry is a hit |
 /// | `peek_ref`, `contains_key`, `iter`, `retain`, `weight_of` | nothing as a look-up |
 /// | `entry` with `and_…`, `replace_if`, `remove_if`, `remove`, `set_expiry`, `refresh` | nothing as a look-up |
-/// | `insert`, `insert_with_ttl` on an absent key | an insertion |
+/// | `insert`, `insert_with_ttl`, `insert_until` on an absent key | an insertion |
 /// | … on a present one | an update, and a removal as `Replaced` |
 /// | … on one that expired and was not removed yet | an insertion, and a removal as `Expired` |
 /// | … of a rejected entry, as with a capacity of 0 | as above, and a removal as `Size` |

@@ -169,6 +169,12 @@ impl Clock {
         }
     }
 
+    /// The deadline at this instant, as a policy is told instants. If it has come at `now`, the
+    /// deadline is `now`.
+    pub(crate) fn deadline_at(&self, now: u64, end: Instant) -> u64 {
+        deadline_after(now, end.saturating_duration_since(self.instant(now)))
+    }
+
     /// The time left from now until a deadline: `None` if it never comes, zero if it is due.
     pub(crate) fn time_until(&self, deadline: u64) -> Option<Duration> {
         (deadline != NEVER).then(|| time_left(self.now(), deadline))?

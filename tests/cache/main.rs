@@ -26,6 +26,7 @@ mod time {
     mod clocks_that_jump;
     mod clocks_that_step_back;
     mod deadlines;
+    mod ends_at_an_instant;
     mod event_loop;
     mod limits_of_the_cache;
     mod prompt_removal;
