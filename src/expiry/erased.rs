@@ -10,21 +10,20 @@
 //! # Which policies inherit `expire_after_read`
 //!
 //! A cache need not ask them about reads. The trait's default `expire_after_read` writes a
-//! thread-local note with the type of the policy and the names of the types of key and value. A
-//! policy that overrides the method does not run the default. So one call tells the two apart. If
-//! the note names this policy with these types, the policy uses the default, and no read moves a
-//! deadline. If not, the policy overrides the method. The note has to name all types: a policy may
-//! call the default method of a policy that it wraps, and a policy for two types of values may
-//! override the method for one of them only.
-//!
-//! Keys and values need not be `'static`, so their types have no [`TypeId`]; their names are
-//! compared instead.
+//! thread-local note that identifies the types of policy, key and value. A policy that overrides
+//! the method does not run the default. So one call tells the two apart. If the note names this
+//! policy with these types, the policy uses the default, and no read moves a deadline. If not, the
+//! policy overrides the method. The note has to name all types: a policy may call the default
+//! method of a policy that it wraps, and a policy for two types of values may override the method
+//! for one of them only. Names of types do not identify them: two types may have one name.
+#![allow(unsafe_code)]
 
 use super::Expiry;
 use crate::node::NodePtr;
 use crate::time::{self, COARSE_FROM, Clock, NEVER};
-use std::any::{TypeId, type_name};
+use std::any::TypeId;
 use std::cell::Cell;
+use std::marker::PhantomData;
 use std::time::{Duration, Instant};
 
 /// Gives deadlines to entries.
@@ -170,13 +169,13 @@ impl<K, V, P: Expiry<K, V>> Lifetime<K, V> for Erased<P> {
     }
 
     fn inherits_reads(&self) -> bool {
-        // A note of an earlier call would say the same: it names what no call changes.
+        // A note of an earlier call says so too: it names an implementation, which no call changes.
         RAN.get() == Some(implementation::<P, K, V>())
     }
 }
 
-/// An implementation of `Expiry`: the policy, and the name of the types of key and value.
-type Implementation = (TypeId, &'static str);
+/// An implementation of `Expiry`: the types of the policy, and of key and value.
+type Implementation = (TypeId, TypeId);
 
 thread_local! {
     /// The implementation whose provided method has run last.
@@ -184,7 +183,36 @@ thread_local! {
 }
 
 fn implementation<P: ?Sized + 'static, K, V>() -> Implementation {
-    (TypeId::of::<P>(), type_name::<(K, V)>())
+    (TypeId::of::<P>(), id_of::<(K, V)>())
+}
+
+/// Identifies a type that need not be `'static`. Types that differ in lifetimes alone count as one:
+/// they cannot have different implementations of a trait.
+fn id_of<T>() -> TypeId {
+    trait Identified {
+        fn id(&self) -> TypeId
+        where
+            Self: 'static;
+    }
+
+    impl<T> Identified for PhantomData<T> {
+        fn id(&self) -> TypeId
+        where
+            Self: 'static,
+        {
+            TypeId::of::<T>()
+        }
+    }
+
+    let marker = PhantomData::<T>;
+    let of_some_lifetime: &dyn Identified = &marker;
+    // SAFETY: only the lifetime in the type of the object changes. `id` is the one method that is
+    // called: it reads nothing of the object, and returns a number that holds for every lifetime,
+    // since lifetimes do not exist when the program runs.
+    let of_every_lifetime = unsafe {
+        std::mem::transmute::<&dyn Identified, &(dyn Identified + 'static)>(of_some_lifetime)
+    };
+    of_every_lifetime.id()
 }
 
 /// Leaves the note of `P` for these keys and values.

@@ -590,3 +590,58 @@ fn a_look_up_of_a_due_entry_calls_no_policy_and_clones_no_value() {
     assert!(cache.get(&1).is_none());
     assert!(cache.get_many([&1])[0].is_none());
 }
+
+/// The same for two types of values that have one name: no name says which of them is read.
+#[test]
+fn a_policy_for_two_types_of_one_name_is_asked_about_each_read_of_the_one_that_has_a_method() {
+    struct Policy;
+    let names = [
+        {
+            struct Value;
+            impl Expiry<u32, Value> for Policy {
+                fn expire_after_create(&self, _: &u32, _: &Value, _: Instant) -> Option<Duration> {
+                    Some(secs(10))
+                }
+            }
+            let cache = Cache::builder()
+                .ticker(ManualTicker::new())
+                .expire_after(Policy)
+                .build();
+            cache.insert(1, Value);
+            assert!(cache.get_ref(&1).is_some());
+            std::any::type_name::<Value>()
+        },
+        {
+            struct Value;
+            impl Expiry<u32, Value> for Policy {
+                fn expire_after_create(&self, _: &u32, _: &Value, _: Instant) -> Option<Duration> {
+                    Some(secs(10))
+                }
+
+                fn expire_after_read(
+                    &self,
+                    _: &u32,
+                    _: &Value,
+                    _: Instant,
+                    _: Option<Duration>,
+                    _: Instant,
+                ) -> Option<Duration> {
+                    Some(secs(10))
+                }
+            }
+            let clock = ManualTicker::new();
+            let cache = Cache::builder()
+                .ticker(clock.clone())
+                .expire_after(Policy)
+                .build();
+            cache.insert(1, Value);
+            for _ in 0..3 {
+                clock.advance(secs(4));
+                let read = cache.get_ref(&1).expect("each read gives ten seconds more");
+                assert_eq!(read.time_left(), Some(secs(10)));
+            }
+            std::any::type_name::<Value>()
+        },
+    ];
+    assert_eq!(names[0], names[1], "the test proves nothing");
+}
