@@ -92,10 +92,8 @@ impl<K, V, S> Cache<K, V, S> {
     /// }
     /// ```
     pub fn iter(&self) -> Iter<'_, K, V, S> {
-        let core = self.core();
-        core.count_operation();
         Iter {
-            core,
+            core: self.core(),
             walk: Walk::default(),
             group: Vec::new(),
             pin: None,

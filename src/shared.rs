@@ -27,7 +27,7 @@ pub(crate) struct Shared<K, V> {
     pub(crate) map: Map<K, V>,
     /// The read rings; none if the cache is not bounded.
     pub(crate) reads: ReadBuffer<K, V>,
-    /// Why look-ups take the full path: [`SLOW_READS`], [`EXACT_READS`], [`UNTIDY`].
+    /// Why reads take the full path: [`SLOW_READS`], [`EXACT_READS`].
     pub(crate) detours: AtomicU8,
     /// Whether to mix the hashes, because the hasher may not use all bits.
     pub(crate) needs_mixing: bool,
@@ -46,9 +46,6 @@ pub(crate) struct Shared<K, V> {
 pub(crate) const SLOW_READS: u8 = 1;
 /// A read needs the exact time, not only whether the entry is live.
 pub(crate) const EXACT_READS: u8 = 2;
-/// No thread wakes the cache, and something that was removed is not dropped yet: each operation is
-/// counted, so that the callers drop it (`maintenance/writers.rs`).
-pub(crate) const UNTIDY: u8 = 4;
 
 impl<K, V> Shared<K, V> {
     /// Where the last field that a hit reads begins.
@@ -70,13 +67,12 @@ impl<K, V> Shared<K, V> {
 
     /// Says whether there is this reason for the full path.
     ///
-    /// SeqCst: the thread that clears it looks at the batches afterwards; a writer pushes, then
-    /// sets it.
+    /// Relaxed, as [`has_detour`](Self::has_detour).
     pub(crate) fn set_detour(&self, reason: u8, set: bool) {
         if set {
-            self.detours.fetch_or(reason, Ordering::SeqCst);
+            self.detours.fetch_or(reason, Ordering::Relaxed);
         } else {
-            self.detours.fetch_and(!reason, Ordering::SeqCst);
+            self.detours.fetch_and(!reason, Ordering::Relaxed);
         }
     }
 

@@ -154,16 +154,16 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     /// two maintenance passes, evictions follow inserts with a short delay. With any number of
     /// writers the cache holds at most:
     ///
-    /// | | at the median | ever |
-    /// |---|---|---|
-    /// | entries | bound + 2 % + 64 | bound + 25 % + 256 |
-    /// | values in memory, removed ones included | 1.25 × bound + 1,024 | 1.5 × bound + 2,048 |
+    /// | | |
+    /// |---|---|
+    /// | entries | bound + 25 % + 256 |
+    /// | removed values that are not yet freed, beside them | 1.25 × bound + 1,024 |
     ///
-    /// A writer that finds too much maintenance waiting yields its processor until other threads
-    /// have caught up. The cache frees a removed value when no reader can still hold it. If a
-    /// reader holds one for more than 32 ms, for example in an [`EntryRef`](crate::EntryRef),
-    /// writers stop waiting, and the second row does not hold until that reader has dropped it.
-    /// Values that wait for a slow listener are not counted.
+    /// A writer that finds too much maintenance waiting takes part in it. The cache frees a removed
+    /// value when no reader can still hold it. If a reader holds one for more than 8 ms, for
+    /// example in an [`EntryRef`](crate::EntryRef), writers stop waiting, and the second row does
+    /// not hold until that reader has dropped it. Values that wait for a slow listener are not
+    /// counted.
     ///
     /// # Memory
     ///

@@ -232,10 +232,6 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Claimant<K,
             return Some(Claim::Busy);
         };
         let waits_already = self.ticket.is_some();
-        // Once for each call: before it waits, and before it leads.
-        if !waits_already {
-            core.count_operation();
-        }
         let (shared, hash, now) = (&core.shared, self.hash, 0);
         // Before the pin: it is dropped afterwards if a clone panics, and calls wakers.
         let mut guard;

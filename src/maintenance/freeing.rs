@@ -33,10 +33,13 @@
 //!
 //! If writers are faster, removed values wait for a grace period, for a drain, or for the thread
 //! that frees them. Grace periods end when each pinned thread has let go of its pin. A writer of a
-//! bounded cache that has run a pass and finds more than [`max_unfreed`] values unfreed yields its
-//! processor, and frees what has become free. A pin may be held for long, as that of an `EntryRef`
-//! is. So the writer waits for a limited time. If the grace period has not ended by then, no writer
+//! bounded cache that has run a pass and finds too many values unfreed ([`Backlog`]) yields its
+//! processor, runs passes, and frees what has become free. A pin may be held for long, as that of
+//! an `EntryRef` is. So the writer waits for a limited time. If the grace period has not ended by
+//! then, no writer
 //! waits for that grace period again.
+//!
+//! [`Backlog`]: super::writers::Backlog
 #![allow(unsafe_code)]
 
 use super::MaintenanceView;
@@ -56,18 +59,10 @@ use std::time::{Duration, Instant};
 const MIN_GRACE_SIZE: usize = 128;
 
 /// How long a writer waits for a grace period at most.
-const MAX_GRACE_WAIT: Duration = Duration::from_millis(32);
-
-/// The shortest such wait. After a grace period that lasted too long, writers wait half as long.
-const MIN_GRACE_WAIT: Duration = Duration::from_millis(1);
+const MAX_GRACE_WAIT: Duration = Duration::from_millis(8);
 
 /// How often a writer that waits for a grace period yields its processor before it takes naps.
 const YIELDS_BEFORE_NAPS: usize = 64;
-
-/// How many removed values may be unfreed in a cache of this bound before its writers wait.
-fn max_unfreed(max_capacity: u64) -> usize {
-    usize::try_from(max_capacity / 5).map_or(usize::MAX, |share| share.saturating_add(640))
-}
 
 /// How many times in a row the scheduler thread retries to free memory that a reader still holds.
 /// After that it waits until the next write requests a run.
@@ -118,8 +113,6 @@ pub(super) struct Freeing<K, V> {
     retries: u32,
     /// Whether a writer has waited without success for the grace period in progress.
     wait_expired: bool,
-    /// How long a writer waits for a grace period.
-    grace_wait: Duration,
 }
 
 /// Items that no thread can reach any more, to be freed with [`free`](Self::free), then to be
@@ -210,7 +203,6 @@ impl<K, V> Freeing<K, V> {
             taken: 0,
             retries: 0,
             wait_expired: false,
-            grace_wait: MAX_GRACE_WAIT,
         }
     }
 
@@ -249,9 +241,6 @@ impl<K, V> Freeing<K, V> {
         self.draining = std::mem::take(&mut self.waiting);
         self.undrained = shards;
         self.rings_drained = !has_rings;
-        if !self.wait_expired {
-            self.grace_wait = (self.grace_wait * 2).min(MAX_GRACE_WAIT);
-        }
     }
 
     /// Ends the drain if it is complete.
@@ -392,8 +381,7 @@ impl<K, V> MaintenanceView<'_, K, V> {
     /// Does nothing inside a destructor or a listener, or if the thread is pinned: it would wait
     /// for itself. Not for a grace period for which a writer has waited in vain.
     pub(super) fn await_reclaim(&self, mut retired: usize) {
-        let bound = self.shared.max_capacity();
-        let most = bound.map_or(usize::MAX, max_unfreed);
+        let most = self.backlog().unfreed;
         // Others may have freed what was retired since.
         let is_over = |retired: usize| retired.saturating_sub(self.freed()) > most;
         if !is_over(retired) || is_freeing() || inside_listener() || self.shared.domain.is_pinned()
@@ -421,11 +409,8 @@ impl<K, V> MaintenanceView<'_, K, V> {
             }
             self.pass(&mut state, Plan::CATCH_UP);
             let ready = state.freeing.take_ready(RUN_BUDGET);
-            if ready.is_empty() && began.elapsed() > state.freeing.grace_wait {
-                // The grace period has not ended in time.
-                let freeing = &mut state.freeing;
-                freeing.wait_expired = true;
-                freeing.grace_wait = (freeing.grace_wait / 2).max(MIN_GRACE_WAIT);
+            if ready.is_empty() && began.elapsed() > MAX_GRACE_WAIT {
+                state.freeing.wait_expired = true;
                 return;
             }
             retired = state.freeing.retired;

@@ -93,7 +93,7 @@ use pass::Plan;
 use std::time::Duration;
 use waking::Waking;
 pub(crate) use writers::WriteOutcome;
-use writers::{BATCH_HARD_LIMIT, BOUNDED_CALLER_BUDGET, Backlog, CALLER_BUDGET, batch_soft_limit};
+use writers::{BATCH_HARD_LIMIT, BOUNDED_CALLER_BUDGET, CALLER_BUDGET, batch_soft_limit};
 
 /// Keeps the wheel, the size policy, the listener and the memory in step with the map. Calls write
 /// to it, so it stands on other cache lines than the state that calls only read.
@@ -104,7 +104,6 @@ pub(crate) struct Maintenance<K, V> {
     batch_soft_limit: usize,
     caller_budget: usize,
     pub(crate) spans: Spans,
-    backlog: Backlog,
     /// How many removed items are freed.
     freed: AtomicUsize,
     /// Behind the maintenance lock.
@@ -113,8 +112,8 @@ pub(crate) struct Maintenance<K, V> {
     /// Which thread calls the listener, if there is one.
     pub(crate) delivery: Option<Delivery>,
     pub(crate) waking: Waking,
-    /// Operations of callers while the cache was untidy.
-    operations: AtomicU32,
+    /// How many removals have found nothing where no thread wakes the cache.
+    vain_removals: AtomicU32,
     /// Held by a walk through the size policy: there is one cursor.
     walks: Mutex<()>,
 }
@@ -135,13 +134,12 @@ impl<K, V> Maintenance<K, V> {
             batch_soft_limit: batch_soft_limit(bounded, shared.map.shards()),
             caller_budget: bounded.map_or(CALLER_BUDGET, |_| BOUNDED_CALLER_BUDGET),
             spans,
-            backlog: Backlog::new(shared.map.shards()),
             freed: AtomicUsize::new(0),
             state: Mutex::new(State::new(spans, eviction)),
             delivery: listener.is_some().then_some(delivery),
             notifier: Notifier::new(listener),
             waking: Waking::new(waker),
-            operations: AtomicU32::new(0),
+            vain_removals: AtomicU32::new(0),
             walks: Mutex::new(()),
         }
     }

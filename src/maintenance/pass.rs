@@ -165,12 +165,11 @@ impl<K, V> Pass<'_, K, V> {
         self.renew_reads();
         self.state.freeing.end_drain();
         self.make_room();
-        // A run leaves nothing behind, however little it is.
-        let is_run = self.plan.own.is_none();
-        self.state.freeing.seal(&shared.domain, is_run);
+        // A run leaves nothing behind, however little it is; nor does a writer where no run comes.
+        let seals_little = self.plan.own.is_none() || maintenance.waking.waker.is_none();
+        self.state.freeing.seal(&shared.domain, seals_little);
         let gathered = &mut self.state.gathered;
         maintenance.notifier.post(gathered);
-        maintenance.backlog.note_applied();
         if let (Some(counters), Some(begun)) = (&shared.counters, begun) {
             counters.add(Count::Passes, 1);
             counters.add(Count::PassNanos, time::saturating_nanos(begun.elapsed()));
@@ -316,7 +315,6 @@ impl<K, V> Pass<'_, K, V> {
         }
         self.budget = self.budget.saturating_sub(batch.len());
         self.applied += batch.len();
-        self.maintenance.backlog.note_taken(shard, self.applied);
         let mut events = batch.drain(..);
         while let Some(event) = events.next() {
             let ahead = events.as_slice();

@@ -6,12 +6,11 @@
 //!
 //! # Where no thread wakes the cache
 //!
-//! A removal leaves an event in a batch; the value is dropped some passes later. Without a
-//! scheduler only calls run passes, and most calls leave nothing to do: hits, and removals of
-//! absent keys. So a removal marks the cache as *untidy*. While it is marked, look-ups take their
-//! full path, and each operation is counted. Each [`OPERATIONS_PER_PASS`]th one runs a small pass
-//! and frees some of what was removed. When nothing is left, the mark is taken off. So a few
-//! hundred operations of any kind are enough, and look-ups of a tidy cache pay nothing.
+//! A removal leaves an event in a batch; the listener hears of it, and the value is dropped, some
+//! passes later. Without a scheduler only calls run passes: `run_pending_tasks`, each writer that
+//! has filled a batch to its soft limit, each [`VAIN_REMOVALS_PER_PASS`]th removal that finds
+//! nothing, and calls that meet what is due. Such a pass begins a grace period for whatever it has
+//! retired, however little. Hits free nothing.
 //!
 //! # Where the scheduler thread is stuck
 //!
@@ -19,31 +18,29 @@
 //! that meet an entry that is due, find that out from the moment for which a run is arranged
 //! ([`Waking`]): if the thread is late by far, they help as if there were none.
 //!
-//! # When writers wait for a pass
+//! # When writers wait
 //!
-//! If writers are faster than passes, *events* wait in the shards' batches. The [`Backlog`] counts
-//! them. A writer that has filled its batch to the soft limit runs a pass. If another thread holds
-//! the maintenance lock, the writer continues, unless the events of all shards together have
-//! reached a limit that follows the cache's bound ([`Backlog::max_buffered`]): then it yields its
-//! processor until there is room again. The thread that holds the lock may have been preempted in
-//! the middle of a pass; the yield lets it run. An unbounded cache limits the batch of each shard
-//! only.
+//! If writers are faster than passes, events wait in the shards' batches, and removed values wait
+//! to be freed. A cache has one [`Backlog`], which limits both by its bound. There is one rule: a
+//! writer that finds its own batch, or the values, over the limit runs passes, also if it has to
+//! wait for the maintenance lock, until they are within it. The thread that holds the lock may have
+//! been preempted in the middle of a pass; so the writer first yields its processor, which lets
+//! that thread run.
 //!
-//! Writers wait for memory, too ([`freeing`](super::freeing)).
+//! At any time, at most half of what the limit allows waits in batches, and a pass has taken at
+//! most as much ([`Backlog::events`]). So the ceilings that `max_capacity` documents follow without
+//! a count of the events of all shards.
 //!
 //! [`Waking`]: super::waking::Waking
 
-use super::freeing::is_freeing;
 use super::pass::{Plan, RUN_BUDGET};
 use super::{Maintenance, MaintenanceView, State};
 use crate::buffer::{Offer, ReadBuffer};
-use crate::contain::contain;
 use crate::map::Shard;
 use crate::node::NodePtr;
 use crate::reclaim::Pin;
-use crate::shared::{Shared, UNTIDY};
-use crate::stripe::Padded;
-use crate::sync::{AtomicUsize, MutexGuard, Ordering, unlock_fairly, yield_now};
+use crate::shared::Shared;
+use crate::sync::{MutexGuard, Ordering, unlock_fairly, yield_now};
 use crate::time::NEVER;
 
 /// Budget of a pass run by a caller. The events of the caller's own shard are free; events of other
@@ -61,8 +58,14 @@ pub(super) const BATCH_SOFT_LIMIT: usize = 24;
 /// full, so what waits in them is less than 2 percent of the bound.
 pub(super) const SOFT_LIMITS_PER_BOUND: u64 = 16;
 
-/// This many events in a shard's batch make the writer wait for a pass.
+/// At most this many events wait in a shard's batch, whatever the bound.
 pub(super) const BATCH_HARD_LIMIT: usize = 1024;
+
+/// How many entries a cache may hold over its bound, beside a quarter of the bound.
+const MIN_EXCESS: u64 = 256;
+
+/// How many removed values may be unfreed, beside a fifth of the bound.
+const MIN_UNFREED: u64 = 640;
 
 /// How many events in a batch make its writer run a pass: fewer where the cache has few entries for
 /// each shard, so that it stays near its bound.
@@ -75,16 +78,8 @@ pub(super) fn batch_soft_limit(max_capacity: Option<u64>, shards: usize) -> usiz
 /// waits for the lock itself.
 const YIELDS_BEFORE_LOCK: usize = 64;
 
-/// Operations between two passes. Four passes drop what one call has removed, unless a reader or a
-/// listener holds it.
-const OPERATIONS_PER_PASS: u32 = 128;
-
-/// A call frees this part of what can be freed, if that is much.
-const PART_OF_READY: usize = 4;
-
-/// Where no thread wakes the cache, this many undelivered notifications make a call that does
-/// maintenance offer a delivery.
-const UNDELIVERED: u64 = 1024;
+/// Where no thread wakes the cache, so many removals that find nothing make one of them run a pass.
+const VAIN_REMOVALS_PER_PASS: u32 = 32;
 
 /// The facts about a write that maintenance needs.
 #[derive(Clone, Copy, Debug, Default)]
@@ -141,10 +136,6 @@ impl<K, V> Maintenance<K, V> {
     #[inline(always)]
     pub(crate) fn after_write(&self, shared: &Shared<K, V>, outcome: WriteOutcome) {
         let has_work = if self.waking.waker.is_none() {
-            // A caller that holds a pin has removed nothing.
-            if outcome.pins == 0 {
-                self.count_write(shared, outcome.left > 0);
-            }
             self.waking.is_due_at(outcome.now, &shared.clock)
         } else {
             self.leaves_work(&outcome) && self.waking.is_unrequested()
@@ -198,6 +189,23 @@ impl<K, V> Maintenance<K, V> {
         _ = reads.offer(node, pin);
     }
 
+    /// A removal of a key with this hash has found no entry.
+    #[cold]
+    pub(crate) fn after_vain_removal(&self, shared: &Shared<K, V>, hash: u64) {
+        if !self.waking.waker.is_none() {
+            return;
+        }
+        // Relaxed: a count.
+        let count = self.vain_removals.fetch_add(1, Ordering::Relaxed);
+        if count % VAIN_REMOVALS_PER_PASS == 0 {
+            self.view(shared).help(WriteOutcome {
+                shard: shared.map.shard_of(hash),
+                deadline: NEVER,
+                ..WriteOutcome::default()
+            });
+        }
+    }
+
     /// A reader has found an entry that is due. If expiry is the work of callers, the reader
     /// expires a few entries.
     #[cold]
@@ -247,19 +255,20 @@ impl<'a, K, V> MaintenanceView<'a, K, V> {
     fn help(&self, outcome: WriteOutcome) {
         let maintenance = self.maintenance;
         let (waking, clock) = (&maintenance.waking, &self.shared.clock);
-        let Some((mut state, waited)) = self.lock_to_help(&outcome) else {
+        let Some(mut state) = self.lock_to_help(&outcome) else {
             return;
         };
+        let is_full = outcome.buffered >= self.backlog().events;
         let pinned = outcome.pins > 0;
         let alone = waking.waker.is_none();
         // Where the scheduler thread is stuck, a caller that may not offer a delivery leaves the
         // work to others.
         let is_due = (alone || !pinned) && waking.is_due_for_callers(outcome.now, clock);
-        // Where writers wait, the thread that expires entries cannot keep up with them: each takes
-        // part. With `Delivery::Caller`, a call that removes an entry also calls the listener. A
-        // call that may not do that removes none.
+        // Where batches are full, the thread that expires entries cannot keep up with writers: each
+        // takes part. With `Delivery::Caller`, a call that removes an entry also calls the
+        // listener. A call that may not do that removes none.
         let removes = !(pinned && maintenance.tells_callers());
-        let expire = removes && (waited || is_due);
+        let expire = removes && (is_full || is_due);
         let begun = (alone || is_due).then(|| waking.begin());
         let plan = Plan {
             budget: outcome.buffered + maintenance.caller_budget,
@@ -298,42 +307,38 @@ impl<'a, K, V> MaintenanceView<'a, K, V> {
         drop(state);
         self.free(ready);
         self.await_reclaim(retired);
-        let undelivered = if alone { UNDELIVERED } else { 0 };
         if maintenance.tells_callers() {
             self.deliver_here();
-        } else if (alone || is_due) && maintenance.notifier.waiting() > undelivered {
+        } else if alone || is_due {
             self.offer_delivery();
         }
     }
 
-    /// The maintenance lock for a writer that should run a pass, and whether the writer had to wait
-    /// for room. `None` if another thread holds the lock and there is room left for more events.
-    fn lock_to_help(&self, outcome: &WriteOutcome) -> Option<(MutexGuard<'a, State<K, V>>, bool)> {
-        let Maintenance { state, backlog, .. } = self.maintenance;
+    /// The maintenance lock for a writer that should run a pass. `None` if another thread holds it
+    /// and the writer's batch has room left.
+    fn lock_to_help(&self, outcome: &WriteOutcome) -> Option<MutexGuard<'a, State<K, V>>> {
+        let state = &self.maintenance.state;
         if self.maintenance.must_tell(outcome) {
-            return Some((state.lock(), false));
+            return Some(state.lock());
         }
-        let (shard, buffered) = (outcome.shard, outcome.buffered);
-        let full = buffered >= BATCH_HARD_LIMIT;
         if let Some(state) = state.try_lock() {
-            return Some((state, full));
+            return Some(state);
         }
-        if buffered < self.maintenance.batch_soft_limit {
+        if outcome.buffered < self.backlog().events {
             return None;
         }
-        backlog.note_buffered(shard, buffered);
-        let bound = self.shared.max_capacity();
-        let most = bound.map_or(usize::MAX, Backlog::max_buffered);
         for _ in 0..YIELDS_BEFORE_LOCK {
-            if backlog.buffered_in(shard) < BATCH_HARD_LIMIT && backlog.buffered() <= most {
-                return None;
-            }
             yield_now();
             if let Some(state) = state.try_lock() {
-                return Some((state, true));
+                return Some(state);
             }
         }
-        Some((state.lock(), true))
+        Some(state.lock())
+    }
+
+    /// The limits of this cache.
+    pub(super) fn backlog(&self) -> Backlog {
+        Backlog::new(self.shared.max_capacity(), self.shared.map.shards())
     }
 
     /// Runs passes until the excess that the caller has added is gone, the weight is no longer far
@@ -366,120 +371,33 @@ impl<'a, K, V> MaintenanceView<'a, K, V> {
     }
 }
 
-/// The events that wait: see the module docs, "When writers wait for a pass".
-///
-/// `applying` is changed by the holder of the maintenance lock only; while no pass runs, it is 0.
-///
-/// The counts are relaxed: a writer that reads an old one waits a moment too early or too late.
-#[derive(Debug)]
+/// How much may wait before writers run passes: see the module docs, "When writers wait".
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Backlog {
-    /// For each shard, how many events its batch held when a writer last found the maintenance
-    /// lock taken; 0 once a pass has taken the batch.
-    buffered: Box<[Padded<AtomicUsize>]>,
-    /// Events that the pass in progress has taken from batches.
-    applying: AtomicUsize,
+    /// How many events may wait in a shard's batch. A pass takes at most what all batches hold, and
+    /// they may fill up again before it has evicted for what it took. So twice as many events in
+    /// all shards are a quarter of the bound, and [`MIN_EXCESS`].
+    pub(super) events: usize,
+    /// How many removed values may be unfreed.
+    pub(super) unfreed: usize,
 }
 
 impl Backlog {
-    pub(super) fn new(shards: usize) -> Self {
+    /// The limits in a cache of this bound. Without a bound only the events are limited.
+    pub(super) fn new(max_capacity: Option<u64>, shards: usize) -> Self {
+        let Some(max) = max_capacity else {
+            return Self {
+                events: BATCH_HARD_LIMIT,
+                unfreed: usize::MAX,
+            };
+        };
+        let events = (max / 4 + MIN_EXCESS) / (2 * shards as u64);
+        let unfreed = max / 5 + MIN_UNFREED;
         Self {
-            buffered: (0..shards).map(|_| Padded::default()).collect(),
-            applying: AtomicUsize::new(0),
-        }
-    }
-
-    /// How many events may wait in a cache of this bound before its writers wait.
-    pub(super) fn max_buffered(max_capacity: u64) -> usize {
-        usize::try_from(max_capacity / 64).map_or(usize::MAX, |share| share.saturating_add(40))
-    }
-
-    /// A writer has found this many events in its shard's batch, and the maintenance lock taken.
-    pub(super) fn note_buffered(&self, shard: usize, events: usize) {
-        self.buffered[shard].store(events, Ordering::Relaxed);
-    }
-
-    /// How many events wait in the shard's batch, as far as is known.
-    pub(super) fn buffered_in(&self, shard: usize) -> usize {
-        self.buffered[shard].load(Ordering::Relaxed)
-    }
-
-    /// How many events wait in batches, or in the pass in progress, as far as is known.
-    pub(super) fn buffered(&self) -> usize {
-        let applying = self.applying.load(Ordering::Relaxed);
-        let shards = 0..self.buffered.len();
-        shards.map(|shard| self.buffered_in(shard)).sum::<usize>() + applying
-    }
-
-    /// The pass has taken the shard's batch; it has taken `applying` events in all.
-    pub(super) fn note_taken(&self, shard: usize, applying: usize) {
-        self.applying.store(applying, Ordering::Relaxed);
-        if self.buffered_in(shard) > 0 {
-            self.note_buffered(shard, 0);
-        }
-    }
-
-    /// The pass has done what follows from the events it took.
-    pub(super) fn note_applied(&self) {
-        self.applying.store(0, Ordering::Relaxed);
-    }
-}
-
-impl<K, V> Maintenance<K, V> {
-    /// Counts an operation if the cache is untidy, and runs a pass if it is the turn of this one. A
-    /// write that has removed something makes the cache untidy. The calling thread holds no lock
-    /// and no pin for the operation.
-    // Always inlined: without a scheduler each write counts, and the counter is all that it needs.
-    #[inline(always)]
-    pub(crate) fn count_write(&self, shared: &Shared<K, V>, removed: bool) {
-        if !shared.has_detour(UNTIDY) {
-            if !removed {
-                return;
-            }
-            shared.set_detour(UNTIDY, true);
-        }
-        // Relaxed, and not exact: threads that count at the same time may count as one.
-        let count = self.operations.load(Ordering::Relaxed).wrapping_add(1);
-        self.operations.store(count, Ordering::Relaxed);
-        if count % OPERATIONS_PER_PASS == 0 {
-            self.view(shared).tidy();
-        }
-    }
-}
-
-impl<K, V> MaintenanceView<'_, K, V> {
-    /// One small pass, and the freeing of what is ready. Not inside a destructor, nor if the thread
-    /// is pinned: what it would free waits for it.
-    #[cold]
-    #[inline(never)]
-    fn tidy(&self) {
-        let (maintenance, shared) = (self.maintenance, self.shared);
-        if is_freeing() || shared.domain.is_pinned() {
-            return;
-        }
-        let Some(mut state) = maintenance.state.try_lock() else {
-            return;
-        };
-        // Taken off before the batches are looked at: a writer pushes, then marks.
-        shared.set_detour(UNTIDY, false);
-        let plan = Plan {
-            evict: false,
-            ..Plan::CATCH_UP
-        };
-        // This call has nothing to do with what the pass looks at: not with a ticker that panics.
-        let passed = contain(|| self.pass(&mut state, plan));
-        let retired = &mut state.freeing;
-        let most = (retired.ready() / PART_OF_READY).max(2 * RUN_BUDGET);
-        let ready = retired.take_ready(most);
-        let more = passed.is_none_or(|passed| passed.more);
-        if more || !retired.is_empty() || maintenance.notifier.waiting() > 0 {
-            shared.set_detour(UNTIDY, true);
-        }
-        drop(state);
-        self.free(ready);
-        if maintenance.tells_callers() {
-            self.deliver_here();
-        } else {
-            self.offer_delivery();
+            events: usize::try_from(events)
+                .unwrap_or(BATCH_HARD_LIMIT)
+                .clamp(1, BATCH_HARD_LIMIT),
+            unfreed: usize::try_from(unfreed).unwrap_or(usize::MAX),
         }
     }
 }

@@ -38,13 +38,6 @@ pub(crate) struct Core<K, V, S> {
 pub(crate) type Weigher<K, V> = Box<dyn Fn(&K, &V) -> u32 + Send + Sync>;
 
 impl<K, V, S> Core<K, V, S> {
-    /// Counts an operation that leaves no event, where callers have to drop what was removed. The
-    /// calling thread holds no lock and no pin for the operation.
-    #[inline]
-    pub(crate) fn count_operation(&self) {
-        self.maintenance.count_write(&self.shared, false);
-    }
-
     #[inline]
     pub(crate) fn hash<Q: Hash + ?Sized>(&self, key: &Q) -> u64
     where

@@ -36,7 +36,7 @@ use super::lifetimes::MAX_ASKS;
 use crate::map::Look;
 use crate::node::{NodePtr, RefreshMoment};
 use crate::reclaim::Pin;
-use crate::shared::{SLOW_READS, UNTIDY};
+use crate::shared::SLOW_READS;
 use crate::stats::Count;
 use crate::time::{self, NEVER};
 use equivalent::Equivalent;
@@ -89,12 +89,7 @@ pub(crate) trait Lookup<K: Eq + 'static, V: 'static>: Sized {
     where
         Q: Equivalent<K> + ?Sized,
     {
-        let reasons = if Self::IS_READ {
-            SLOW_READS | UNTIDY
-        } else {
-            UNTIDY
-        };
-        if core.shared.has_detour(reasons) {
+        if Self::IS_READ && core.shared.has_detour(SLOW_READS) {
             return Self::look_up_fully(core, hash, key);
         }
         let Some(pin) = core.shared.domain.pin_alone() else {
@@ -124,7 +119,6 @@ pub(crate) trait Lookup<K: Eq + 'static, V: 'static>: Sized {
     where
         Q: Equivalent<K> + ?Sized,
     {
-        core.count_operation();
         let pin = core.shared.pin();
         let map = &core.shared.map;
         match map.find(hash, &pin, |node| key.equivalent(node.key())) {

@@ -63,7 +63,6 @@ impl<K: Eq + 'static, V: 'static, S> Core<K, V, S> {
             answers.extend(asked.iter().map(look_up));
             return;
         }
-        self.count_operation();
         let first = answers.len();
         let map = &self.shared.map;
         let pin = self.shared.pin();

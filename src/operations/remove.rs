@@ -43,10 +43,11 @@ where
         must_look,
         look,
     };
-    (core.shared).transact_and(core.hash(key), removal, |mut removal, done, held| {
+    let hash = core.hash(key);
+    (core.shared).transact_and(hash, removal, |mut removal, done, held| {
         let Some(taken) = done else {
             drop(held);
-            core.count_operation();
+            core.maintenance.after_vain_removal(&core.shared, hash);
             return None;
         };
         let seen = match taken.seen {
@@ -133,7 +134,6 @@ pub(crate) fn retain<K: Eq, V, S>(core: &Core<K, V, S>, mut keep: impl FnMut(&K,
             after.revoked.extend(held.take_revoked());
         }
     }
-    core.count_operation();
 }
 
 /// A removal, as a change.

@@ -80,7 +80,8 @@ impl Scheduler {
     /// with a custom ticker.
     ///
     /// An expired entry is never visible. It stays in memory, and the listener is not called for
-    /// it, until a call does maintenance.
+    /// it, until a call does maintenance. Writes, removals and `run_pending_tasks` free what was
+    /// removed; hits free nothing.
     ///
     /// # Cost
     ///
