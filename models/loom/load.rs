@@ -2,7 +2,7 @@
 
 use super::explore;
 use crate::compute::Entry;
-use crate::load::state::{Load, Outcome, Phase, RevokedBy, Verdict, Want, wake_all};
+use crate::load::state::{Load, Outcome, RevokedBy, Verdict, Want, wake_all};
 use crate::map::Map;
 use crate::node::Columns;
 use crate::sync::cycle::{Ticket, WaitTarget};
@@ -59,9 +59,11 @@ impl Scene {
     /// Whether a waiter that was told to lead does so: else a write came first.
     fn lead(&self, ticket: Ticket) -> bool {
         let listed = self.listed.lock();
-        let is_mine = |phase| phase == Phase::Offered(ticket);
-        let leads = *listed && self.load.take_lead(is_mine, 0).is_some();
-        assert_eq!(*listed, leads, "nothing else takes the lead");
+        let leads = *listed;
+        if leads {
+            assert!(self.load.is_free_for(Some(ticket)), "nothing else takes it");
+            self.load.take_lead(0);
+        }
         drop(listed);
         if !leads && self.load.leave(ticket) {
             self.end(&Outcome::Nothing);
@@ -91,7 +93,7 @@ impl Scene {
         if !*listed {
             return None;
         }
-        assert!(self.load.join(ticket, want, false));
+        self.load.join(ticket, want);
         drop(listed);
         loop {
             match self.load.poll(ticket, &own.waker) {
@@ -194,7 +196,7 @@ fn a_waiter_that_leaves_against_a_hand_over_passes_it_on() {
     explore(|| {
         let scene = Scene::new();
         let first = Ticket::draw();
-        assert!(scene.load.join(first, Want::Value, false));
+        scene.load.join(first, Want::Value);
         let theirs = Arc::clone(&scene);
         let second = thread::spawn(move || match theirs.wait(Want::Value) {
             Some(Verdict::Leads) => assert!(theirs.commit(6)),
@@ -222,7 +224,7 @@ fn a_hand_over_against_a_look_for_a_cycle() {
         let scene = Scene::new();
         scene.load.set_leader(LEADER);
         let ticket = Ticket::draw();
-        assert!(scene.load.join(ticket, Want::Value, false));
+        scene.load.join(ticket, Want::Value);
         let theirs = Arc::clone(&scene);
         let leader = thread::spawn(move || theirs.end(&Outcome::Nothing));
         // Another thread looks for whom the waiter waits, while the leader hands the lead to it,

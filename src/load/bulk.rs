@@ -12,7 +12,7 @@ use super::{CacheHasher, CacheKey, CacheValue};
 use crate::cache::Cache;
 use crate::contain::contain;
 use crate::operations::{Cloned, Core, Lookup};
-use crate::sync::block::{During, block_on};
+use crate::sync::block::block_on;
 use std::any::TypeId;
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn, ready};
@@ -108,19 +108,15 @@ impl<K: CacheKey, V: CacheValue, S: CacheHasher> Core<K, V, S> {
         let missing = mem::take(&mut keys.missing);
         let mut guards = Vec::with_capacity(missing.len());
         let (mut waits, mut others) = (VecDeque::new(), Vec::new());
-        {
-            // User code of later claims runs while the first keys have guards.
-            let _leading = During::leading();
-            for (hash, place) in missing {
-                let mut claimant = Claimant::new(self, hash, keys.keys[place].clone(), ask);
-                match claimant.begin() {
-                    Some(Claim::Guard(guard, _)) => {
-                        guards.push((place, guard));
-                        waits.extend(launch.as_ref().map(|_| (place, claimant)));
-                    }
-                    Some(claim) => keys.answers[place] = answer(claim)?,
-                    None => others.push((place, claimant)),
+        for (hash, place) in missing {
+            let mut claimant = Claimant::new(self, hash, keys.keys[place].clone(), ask);
+            match claimant.begin() {
+                Some(Claim::Guard(guard, _)) => {
+                    guards.push((place, guard));
+                    waits.extend(launch.as_ref().map(|_| (place, claimant)));
                 }
+                Some(claim) => keys.answers[place] = answer(claim)?,
+                None => others.push((place, claimant)),
             }
         }
         // For its own loads first.

@@ -6,8 +6,8 @@
 //!
 //! Threads and tasks take the same steps; [`wait`](super::wait) says how a thread waits.
 
-use super::guard::{Guard, Home, Keyless, OnDrop};
-use super::state::{Load, Outcome, Phase, RevokedBy, Verdict, Want};
+use super::guard::{Guard, Home, Keyless};
+use super::state::{Load, Outcome, RevokedBy, Verdict, Want};
 use super::{CacheKey, CacheValue};
 use crate::listener::RemovalCause;
 use crate::maintenance::WriteOutcome;
@@ -16,7 +16,6 @@ use crate::node::NodePtr;
 use crate::operations::{Change, Core, Hold};
 use crate::stats::Count;
 use crate::stripe::thread_number;
-use crate::sync::block::During;
 use crate::sync::cycle::Ticket;
 use crate::time::{self, MAX_LIFETIME_NANOS, NEVER};
 use std::hash::BuildHasher;
@@ -35,7 +34,7 @@ pub(crate) enum Claim<K, V, H: Home<K, V>> {
     Guard(Guard<K, V, H>, Option<Box<Keyless<V>>>),
     /// Another call's load fails or has failed, in a way that this call shares.
     Failed(Outcome<V>),
-    /// The call would have to wait, and may not; or the cache is gone.
+    /// The call would have to wait, or to lead, and may not; or the cache is gone.
     Busy,
     /// The call has waited for late loads long enough; see [`Request::own`].
     TimedOut,
@@ -59,6 +58,8 @@ pub(crate) struct Request {
     pub(crate) over: Over,
     /// Whether the call waits for another call's load.
     pub(crate) may_wait: bool,
+    /// Whether the call leads a load if the key has none.
+    pub(crate) may_lead: bool,
     /// Whether the call takes the error that is remembered, rather than leads.
     pub(crate) heeds_failures: bool,
     /// What the call takes from its own load, for one that does not run that itself: it then waits
@@ -79,6 +80,7 @@ impl Request {
                 _ => Over::Absent,
             },
             may_wait: true,
+            may_lead: true,
             heeds_failures: false,
             own: None,
         }
@@ -142,12 +144,9 @@ impl<K, V, H: Home<K, V>> Claimant<K, V, H> {
         }
     }
 
-    /// The guard of the load that the call waits for, if that waits for a thread.
-    pub(crate) fn take_queued(&self, on_drop: OnDrop<K, V, H::Hasher>) -> Option<Guard<K, V, H>> {
-        let (load, _) = self.waits.as_ref()?;
-        let mut guard = Guard::new(self.home.clone(), Arc::clone(load));
-        (guard.ended, guard.on_drop) = (true, Some(on_drop));
-        guard.take_queued()
+    /// The key of a call that has not begun a load, and will not.
+    pub(crate) fn into_key(mut self) -> K {
+        self.key.take().expect("no load has taken the key yet")
     }
 
     /// A call that had other work to do now waits like any other call.
@@ -162,8 +161,7 @@ impl<K, V, H: Home<K, V>> Claimant<K, V, H> {
     /// has yet to run.
     fn wait_for_own(&mut self, guard: &Guard<K, V, H>, want: Want) {
         let ticket = *self.ticket.get_or_insert_with(Ticket::draw);
-        // It does not stand in a queue yet.
-        _ = guard.load().join(ticket, want, true);
+        guard.load().join(ticket, want);
         self.wait_for(Some((Arc::clone(guard.load()), ticket)));
         self.began = true;
         _ = guard.core().map(|core| core.watch_load(guard.load()));
@@ -257,8 +255,6 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Claimant<K,
                 Begun::Leads(load, over, left) => {
                     guard = Guard::new(self.home.clone(), load);
                     (guard.runs, guard.absent) = (true, over.is_none());
-                    // User code: `Clone`, a listener, an alarm.
-                    let _leading = During::leading();
                     let seen = over.filter(|_| !self.ask.reloads()).map(entry);
                     drop(held);
                     core.watch_load(guard.load());
@@ -291,7 +287,7 @@ struct Begin<'b, K, V, H: Home<K, V>> {
 enum Begun<K, V> {
     /// The key's live entry, for a call that does not lead.
     Live(NodePtr<K, V>),
-    /// The call would have to wait, and may not; or it does not lead in any case.
+    /// The call would have to wait, or to lead, and may not.
     Busy,
     /// The key's last load has failed, which is remembered.
     Failed(Outcome<V>),
@@ -369,18 +365,10 @@ where
             return Ok(Begun::Busy);
         }
         // A load without a leader at work, which the call leads from now on.
-        let (mut idle, mut was_queued, mut overdue) = (None, false, false);
+        let mut idle = None;
+        let mut overdue = false;
         if let Some(load) = current {
-            let is_idle = |phase| match phase {
-                Phase::Over => true,
-                Phase::Offered(to) => Some(to) == *ticket,
-                // Neither a miss nor a compute waits for a reload that only waits for a thread: it
-                // takes it over.
-                Phase::Queued => !ask.reloads(),
-                Phase::Led => false,
-            };
-            if let Some(phase) = load.take_lead(is_idle, self.now) {
-                was_queued = phase == Phase::Queued;
+            if load.is_free_for(*ticket) {
                 idle = Some(load);
             } else if self.core.time_to_overdue(&load, self.now) == Some(Duration::ZERO) {
                 overdue = true;
@@ -389,9 +377,12 @@ where
                 return Ok(seen.map_or(Begun::Busy, Begun::Live));
             } else {
                 let ticket = *ticket.get_or_insert_with(Ticket::draw);
-                let joins = load.join(ticket, ask.want, ask.reloads());
-                return joins.then_some(Begun::Joined(load, ticket)).ok_or(());
+                load.join(ticket, ask.want);
+                return Ok(Begun::Joined(load, ticket));
             }
+        }
+        if !ask.may_lead {
+            return Ok(Begun::Busy);
         }
         // From here on the begin succeeds: an error would say that nothing was changed. So the
         // ticker, which may panic, is not read any more.
@@ -401,21 +392,12 @@ where
             shared.note_removed(|| node.weight(), RemovalCause::Expired);
             WriteOutcome::of_removal(&hold.shard, None)
         });
-        if !was_queued {
-            shared.count(Count::Loads);
-        }
+        shared.count(Count::Loads);
         // For a task that is the calling thread, until its poll ends: what it calls meanwhile must
         // not wait for it.
         let leader = thread_number();
         let load = if let Some(load) = idle {
-            if was_queued {
-                if let Some(node) = over {
-                    if let (Some(until), Some(refresh)) = (load.reload_until(), node.refresh()) {
-                        // If the compute stores nothing, the next read reloads the entry.
-                        refresh.end(until, self.now, false);
-                    }
-                }
-            }
+            load.take_lead(self.now);
             load.set_leader(leader);
             load.set_reload(NEVER);
             load

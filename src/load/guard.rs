@@ -19,7 +19,6 @@ use crate::operations::{Condition, Core, LifetimeSource, Visit, WeakHandle, writ
 use crate::shared::Shared;
 use crate::stats::Count;
 use crate::stripe::thread_number;
-use crate::sync::block::During;
 use crate::time::{self, NEVER};
 use std::cell::Cell;
 use std::hash::BuildHasher;
@@ -79,8 +78,6 @@ pub(crate) struct Ending<K, V, H: Home<K, V>> {
     // The cache is dropped last.
     guard: Guard<K, V, H>,
     has_ended: Cell<bool>,
-    /// User code runs until the load has ended. It may wait for a queued reload.
-    _leading: During,
     /// `None` if the cache is gone.
     core: Option<H::At>,
 }
@@ -197,7 +194,6 @@ impl<K, V, H: Home<K, V>> Guard<K, V, H> {
             core: self.core(),
             guard: self,
             has_ended: Cell::new(false),
-            _leading: During::leading(),
         }
     }
 

@@ -3,7 +3,6 @@
 use super::claim::{Claim, Claimant, Request};
 use super::guard::{Keyless, OwnedGuard};
 use super::state::{Outcome, Want};
-use super::wait::{LeaseMark, mark_lease};
 use crate::RandomState;
 use crate::cache::Cache;
 use crate::operations::{Cloned, LifetimeSource, Lookup};
@@ -51,8 +50,6 @@ pub enum Leased<K, V, S = RandomState> {
 /// ```
 pub struct Lease<K, V, S = RandomState> {
     guard: OwnedGuard<K, V, S>,
-    /// Of the thread that got it.
-    _mark: LeaseMark,
 }
 
 /// What became of a value that filled a [`Lease`]. There will be no other outcomes: a `match` needs
@@ -299,7 +296,6 @@ where
                 guard.load().set_leader(0);
                 Leased::Lease(Lease {
                     guard: guard.moved(self.downgrade()),
-                    _mark: mark_lease(),
                 })
             }
         }

@@ -1,11 +1,11 @@
 //! Reloads: loads over live entries, by guards that keep no cache alive.
 
 use super::guard::{Ending, Guard, Home, Keyless, OnDrop};
-use super::state::{Load, Outcome, Phase};
+use super::state::{Load, Outcome};
 use super::{CacheKey, CacheValue};
 use crate::contain::contain;
 use crate::maintenance::WriteOutcome;
-use crate::node::NodePtr;
+use crate::node::{NodePtr, Tried};
 use crate::operations::{Core, FromLoad, LifetimeSource, NextRefresh, set_refresh};
 use crate::refresh::usual_pause;
 use crate::stats::Count;
@@ -23,34 +23,26 @@ impl<K, V, H: Home<K, V>> Guard<K, V, H> {
         self
     }
 
-    /// The load waits for a thread from now on. The thread that [takes it](Self::take_queued)
-    /// leads, or a call that takes it over. Until then the drop of the guard ends nothing.
-    pub(crate) fn into_queue(mut self) -> Self {
-        self.ended = true;
-        self.load().queue();
-        self
-    }
-
-    /// The guard of a load that has waited for a thread; `None` if another call has taken it over,
-    /// or its run would be of no use.
-    pub(crate) fn take_queued(mut self) -> Option<Self> {
-        // Its time begins in the same step: else it could be judged by how long it has waited.
-        // The ticker may panic.
-        let now = contain(|| self.core().map(|core| core.shared.clock.now()));
-        let now = now.flatten().unwrap_or_else(|| self.load().began());
-        (self.load()).take_lead(|phase| phase == Phase::Queued, now)?;
-        (self.runs, self.ended) = (true, false);
-        if self.load().is_wanted() {
-            return Some(self);
+    /// No run begins: the entry is stale again, and the next waiter leads.
+    pub(crate) fn give_back(self)
+    where
+        K: Eq + 'static,
+    {
+        if let (Some(core), Some(until)) = (self.core(), self.load().reload_until()) {
+            let load = self.load();
+            let shared = &core.shared;
+            shared.count(Count::DiscardedLoads);
+            let pin = shared.pin();
+            if let Some(hit) = shared.find_live(load.hash, load.key(), &pin) {
+                if let Some(refresh) = hit.node.refresh() {
+                    refresh.end(until, load.began(), Tried::Not);
+                }
+            }
         }
-        // It was revoked before its run, which is no failure.
-        _ = (self.core()).map(|core| core.shared.count(Count::DiscardedLoads));
         self.enter().keep();
-        None
     }
 
-    /// Starts the run, and its time: waiting for a thread or a task does not count. False if the
-    /// cache is gone.
+    /// Starts the run, and its time: waiting for a task does not count. False if the cache is gone.
     pub(crate) fn begin_run(&self) -> bool {
         // User code runs from now on: it must not wait for this load.
         self.load().set_leader(thread_number());
@@ -147,7 +139,8 @@ impl<K: Eq + 'static, V: 'static, S> Core<K, V, S> {
                     // The right to reload comes back also if the policy panics.
                     let next = contain(|| policy.refresh_after_failure(key, value, failures, left))
                         .unwrap_or_else(|| usual_pause(failures));
-                    refresh.end(until, time::deadline_in(shared.clock.now(), next), true);
+                    let next = time::deadline_in(shared.clock.now(), next);
+                    refresh.end(until, next, Tried::Failed);
                 }
             }
         }

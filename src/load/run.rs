@@ -57,7 +57,7 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Claimant<K,
         };
         match claim {
             Claim::Guard(guard, seen) => {
-                let _loading = During::begin(true, Work::Loads);
+                let _loading = During::begin(Work::Loads);
                 let made = make(seen.as_deref());
                 Ok((guard, seen, made))
             }
@@ -79,7 +79,6 @@ pub(crate) fn lead<'g, K: 'g, V: 'g, H: Home<K, V> + 'g, F: Future + ?Sized>(
     };
     poll_fn(move |cx| {
         lead(thread_number());
-        let _leading = During::leading();
         let polled = code.as_mut().poll(cx);
         if polled.is_pending() {
             lead(0);

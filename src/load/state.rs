@@ -92,7 +92,7 @@ pub(crate) enum RevokedBy {
 /// Wakes waiters. No lock may be held: a waker is user code. A panic of one does not keep the
 /// others asleep.
 pub(crate) fn wake_all(wakers: impl IntoIterator<Item = Waker>) {
-    let _waking = During::begin(doing().leads, Work::Wakes);
+    let _waking = During::begin(Work::Wakes);
     for waker in wakers {
         contain(|| waker.wake());
     }
@@ -148,7 +148,7 @@ pub(crate) struct Rest<V> {
 /// The state of a load, as in the table of the module docs of `load`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
-    Queued,
+    /// A guard is out.
     Led,
     /// This waiter has been told to lead, and has yet to claim the key again.
     Offered(Ticket),
@@ -244,7 +244,7 @@ impl<K, V> Load<K, V> {
     /// waker polls the task, the answer is false, since the leader continues.
     pub(crate) fn is_led_by_caller(&self) -> bool {
         let (me, leader) = (thread_number(), self.leader.load(Ordering::Relaxed));
-        me != 0 && leader == me && doing().work != Work::Wakes
+        me != 0 && leader == me && doing() != Work::Wakes
     }
 
     /// Notes which thread runs the leader's code from now on.
@@ -294,19 +294,6 @@ impl<K, V> Load<K, V> {
         self.began.store(now, Ordering::Relaxed);
     }
 
-    /// The run has to wait for a thread of the reloads. Misses and computes that wait already look
-    /// again: the first of them takes it over. The others wake: one of them may have to run it.
-    pub(crate) fn queue(&self) {
-        let mut state = self.state();
-        state.phase = Phase::Queued;
-        self.set_leader(0);
-        let takes_over = |want| !matches!(want, Want::Any(_));
-        let wakers = state.tell(|want| takes_over(want).then_some(Verdict::Retry));
-        drop(state);
-        wake_all(wakers);
-        self.wake_waiters();
-    }
-
     /// What the load is to remember if its run ends without a value, until the next run ends;
     /// nothing forgets. Returns what it has remembered: to be dropped when the waiters were woken.
     #[must_use]
@@ -335,24 +322,20 @@ impl<K, V> Load<K, V> {
         (want.accepts(&rest.outcome)).then(|| rest.outcome.clone())
     }
 
-    /// Whether it waits for a thread.
-    pub(crate) fn is_queued(&self) -> bool {
-        self.phase() == Phase::Queued
+    /// Whether no leader is at work, and none but the waiter with this ticket was told to lead.
+    /// Under the shard's lock, of a current load: so it stays, until that call changes it.
+    pub(crate) fn is_free_for(&self, ticket: Option<Ticket>) -> bool {
+        match self.state().phase {
+            Phase::Led => false,
+            Phase::Offered(to) => Some(to) == ticket,
+            Phase::Over => true,
+        }
     }
 
-    /// Whether its outcome would be stored, or a call waits for it.
-    pub(crate) fn is_wanted(&self) -> bool {
-        self.is_current() || self.has_waiters()
-    }
-
-    /// Takes the lead of a load that is in a phase in which it has no leader at work, as `is_free`
-    /// says: a run begins at `now`. Returns that phase.
-    pub(crate) fn take_lead(&self, is_free: impl Fn(Phase) -> bool, now: u64) -> Option<Phase> {
-        let mut state = self.state();
-        let phase = Some(state.phase).filter(|&phase| is_free(phase))?;
-        state.phase = Phase::Led;
+    /// A run of a load that [is free](Self::is_free_for) begins at `now`.
+    pub(crate) fn take_lead(&self, now: u64) {
+        self.state().phase = Phase::Led;
         self.set_began(now);
-        Some(phase)
     }
 
     /// Whether a waiter would share a value.
@@ -361,17 +344,11 @@ impl<K, V> Load<K, V> {
     }
 
     /// Adds a waiter. Under the shard's lock, while the load is current; or on behalf of the
-    /// leader, before it hands its run to the code that will end it. False if the load waits for a
-    /// thread by now, and the waiter does not wait for such a load (`even_queued`).
-    pub(crate) fn join(&self, ticket: Ticket, want: Want, even_queued: bool) -> bool {
-        let mut state = self.state();
-        let joins = even_queued || state.phase != Phase::Queued;
-        if joins {
-            self.joined.store(true, Ordering::Relaxed);
-            // Its first poll leaves a waker: to clone one is user code.
-            state.queue_of(want).insert(ticket, None);
-        }
-        joins
+    /// leader, before it hands its run to the code that will end it.
+    pub(crate) fn join(&self, ticket: Ticket, want: Want) {
+        self.joined.store(true, Ordering::Relaxed);
+        // Its first poll leaves a waker: to clone one is user code.
+        self.state().queue_of(want).insert(ticket, None);
     }
 
     /// The waiter's call has finished its other work: from now on it waits like any other.
@@ -424,8 +401,7 @@ impl<K, V> Load<K, V> {
         let mut state = self.state();
         self.mark_outdated();
         state.revoked.get_or_insert(by);
-        let runs = !matches!(state.phase, Phase::Offered(_) | Phase::Over);
-        by != RevokedBy::NewerLoad && runs
+        by != RevokedBy::NewerLoad && state.phase == Phase::Led
     }
 
     /// Tells waiters of a revoked load to look again: those that wait for a turn, and all if no

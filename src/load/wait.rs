@@ -17,8 +17,9 @@ use super::{CacheKey, CacheValue};
 use crate::contain::{about, contain};
 use crate::operations::Core;
 use crate::sync::IS_MODEL;
-use crate::sync::block::{Awaited, Doing, Work, doing, note};
+use crate::sync::block::{Awaited, Work, doing, note};
 use crate::sync::cycle::fault;
+use crate::sync::place;
 use crate::time;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -27,27 +28,6 @@ use std::time::Duration;
 /// How long a thread waits at least, and at most, before it looks again whether a load is overdue:
 /// the cache's ticker need not run as the thread's clock does.
 const PATIENCE: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(50)];
-
-thread_local! {
-    /// Referenced by each [`LeaseMark`].
-    static LEASES: Arc<()> = Arc::default();
-}
-
-/// A mark that the thread which has made it leads a load by a lease, as long as the mark is kept.
-pub(crate) type LeaseMark = Option<Arc<()>>;
-
-pub(crate) fn mark_lease() -> LeaseMark {
-    LEASES.try_with(Arc::clone).ok()
-}
-
-/// Whether a load that waits for a thread could wait for the calling thread: it leads a load, and
-/// is in code that blocks. A task that a waker polls is not: the thread goes on soon.
-pub(crate) fn runs_loader() -> bool {
-    let leases = || LEASES.try_with(|marks| Arc::strong_count(marks) > 1);
-    let Doing { leads, work } = doing();
-    let blocks = matches!(work, Work::Loads | Work::Waits(_));
-    blocks && (leads || leases().unwrap_or(false))
-}
 
 impl<K: CacheKey, V: CacheValue, H: Home<K, V>> Claimant<K, V, H> {
     /// The verdict about a call that waits, by polls. `None` if it does not wait, or the load is
@@ -70,7 +50,8 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V>> Claimant<K, V, H> {
             return Poll::Ready(None);
         }
         let name = core.and_then(|core| core.shared.name.as_ref());
-        if !IS_MODEL && doing().work == Work::Waits(cx.waker().data()) {
+        place::give_up();
+        if !IS_MODEL && doing() == Work::Waits(cx.waker().data()) {
             let [least, most] = PATIENCE;
             let awaited = Box::new(Awaited {
                 load: Arc::<Load<K, V>>::clone(load),

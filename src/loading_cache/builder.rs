@@ -326,7 +326,12 @@ where
         }
         let cache = self.cache.try_build()?;
         let inner = Inner {
-            threads: ReloadThreads::new(Arc::clone(&self.loader), cache.name(), threads).into(),
+            threads: Arc::new(ReloadThreads::new(
+                Arc::clone(&self.loader),
+                cache.downgrade(),
+                cache.name(),
+                threads,
+            )),
             loader: self.loader,
             spawner: self.spawner,
         };

@@ -6,6 +6,7 @@
 
 use super::kinds::{AnyLoader, caught, contained};
 use super::loader::{LoadError, Reply};
+use super::threads::Room;
 use super::{Inner, LoadingCache, Spawner};
 use crate::contain::contain;
 use crate::load::state::{Load, Outcome, Want};
@@ -13,14 +14,15 @@ use crate::load::{
     CacheHasher, CacheKey, CacheValue, CallGuard, CallGuards, Claim, Claimant, Ending, Guard, Home,
     Keyless, Over, OwnedGuard, Request, error_of, fallible, lead, load_together,
 };
-use crate::operations::{Core, FromLoad, LifetimeSource, WeakHandle};
-use crate::sync::block::run_blocking;
+use crate::operations::{Core, FromLoad, LifetimeSource};
+use crate::sync::place;
 use crate::time;
 use equivalent::Equivalent;
 use std::any::TypeId;
 use std::future::Future;
 use std::hash::Hash;
 use std::iter;
+use std::ops::Deref;
 use std::pin::pin;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -48,14 +50,20 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: CacheHasher>> Guard<K, V,
     /// a reload thread, or in a task.
     pub(super) async fn run_loader<E: Send + Sync + 'static>(
         self,
-        loader: &dyn AnyLoader<K, V, E>,
+        loader: impl Deref<Target = dyn AnyLoader<K, V, E> + '_>,
     ) -> Answer<V, E> {
         if !self.begin_run() {
             return Err(LoadError::Panicked);
         }
-        let (key, old) = (self.load().key(), self.old());
-        let value = old.as_ref().map(|old| &old.value);
-        let reply = lead(iter::once(&self), pin!(caught(loader.load(key, value)))).await;
+        let old = self.old();
+        let reply = {
+            let value = old.as_ref().map(|old| &old.value);
+            let code = pin!(caught(loader.load(self.load().key(), value)));
+            lead(iter::once(&self), code).await
+        };
+        // Before the outcome is published: the cache may be dropped then, and the loader with it.
+        drop(loader);
+        place::free_soon();
         self.enter().by(reply, old)
     }
 }
@@ -100,7 +108,7 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: CacheHasher>> Ending<K, V
 }
 
 /// The failure that waiters get after a task was dropped, or after user code has panicked.
-fn dropped<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>(
+pub(super) fn dropped<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>(
     load: &Load<K, V>,
     core: Option<&Core<K, V, S>>,
 ) -> Outcome<V> {
@@ -125,35 +133,21 @@ fn spawn(spawner: &Spawner, run: impl Future<Output = ()> + Send + 'static) {
 }
 
 impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher> Inner<K, V, E, S> {
-    /// Makes a load or a reload run in the background.
-    pub(super) fn launch(&self, guard: OwnedGuard<K, V, S>) {
+    /// Makes a load or a reload of an async loader run in a task.
+    pub(super) fn launch(&self, spawner: &Spawner, guard: OwnedGuard<K, V, S>) {
         let guard = guard.in_background(dropped::<K, V, E, S>);
-        let Some(spawner) = &self.spawner else {
-            return self.threads.push(guard);
-        };
         let loader = Arc::clone(&self.loader);
-        spawn(spawner, async move { _ = guard.run_loader(&*loader).await });
-    }
-
-    /// On a thread that leads a load: runs the load for which the call would wait, if that waits
-    /// for a thread, since the threads that reload may all have to wait for this one. True if it
-    /// did.
-    pub(super) fn run_queued(&self, call: &Claimant<K, V, WeakHandle<K, V, S>>) -> bool {
-        let guard = call.take_queued(dropped::<K, V, E, S>);
-        // Also the destructors of what the run has made.
-        let run = |guard: Guard<_, _, _>| {
-            contain(|| drop(run_blocking(guard.run_loader(&*self.loader))));
-        };
-        guard.map(run).is_some()
+        spawn(spawner, async move { _ = guard.run_loader(loader).await });
     }
 }
 
 impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
     LoadingCache<K, V, E, S>
 {
-    /// Makes a load of this call run in the background.
-    pub(super) fn launch(&self, mut guard: CallGuard<'_, K, V, S>) {
-        self.inner.launch(guard.moved(self.cache.downgrade()));
+    /// Makes a load of this call run in a task.
+    pub(super) fn launch(&self, spawner: &Spawner, mut guard: CallGuard<'_, K, V, S>) {
+        self.inner
+            .launch(spawner, guard.moved(self.cache.downgrade()));
     }
 
     /// Makes loads of absent keys run in one task.
@@ -190,12 +184,25 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
     where
         Q: Equivalent<K> + Hash + ?Sized,
     {
+        let threads = &self.inner.threads;
+        let room = match &self.inner.spawner {
+            Some(_) => Room::Thread,
+            None => threads.room(),
+        };
+        if room == Room::None {
+            // A later read asks again.
+            return;
+        }
         let core = self.cache.core();
         let (hash, pin) = (core.hash(key), core.shared.pin());
         if let Some(hit) = core.shared.find_live(hash, key, &pin) {
             let key = hit.node.key().clone();
             drop(pin);
-            _ = self.reload_if_stale(hash, key);
+            if room == Room::Queue {
+                threads.reload_later(hash, key);
+            } else {
+                _ = self.reload_if_stale(hash, key);
+            }
         }
     }
 
@@ -209,7 +216,16 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
             ..Request::of(fallible::<LoadError<E>>())
         };
         match Claimant::new(self.cache.core(), hash, key, ask).begin() {
-            Some(Claim::Guard(guard, _)) => self.launch(guard),
+            Some(Claim::Guard(mut guard, _)) => {
+                let guard = guard.moved(self.cache.downgrade());
+                match &self.inner.spawner {
+                    Some(spawner) => self.inner.launch(spawner, guard),
+                    None => {
+                        let guard = guard.in_background(dropped::<K, V, E, S>);
+                        self.inner.threads.run_reload(guard);
+                    }
+                }
+            }
             Some(claim @ Claim::Failed(_)) => _ = answer(claim)?,
             _ => {}
         }

@@ -38,6 +38,7 @@ mod kinds;
 mod loader;
 mod read;
 mod threads;
+mod turn;
 
 pub use builder::LoadingBuilder;
 pub use kinds::{IntoLoading, async_loader_fn, loader_fn};

@@ -1,11 +1,15 @@
 //! The methods that read, for threads and for tasks.
 
-use super::LoadingCache;
-use super::call::{WrongNumber, answer, anything};
+use super::call::{Answer, WrongNumber, answer, anything};
 use super::kinds::caught;
 use super::loader::LoadError;
-use crate::load::wait::runs_loader;
-use crate::load::{CallGuards, Claim, Claimant, Guard, Keyless, Keys, Over, Request, fallible};
+use super::threads::{OwnedClaim, OwnedClaimant};
+use super::turn::Turn;
+use super::{Inner, LoadingCache};
+use crate::load::{
+    CacheHasher, CacheKey, CacheValue, CallGuards, Claim, Claimant, Guard, Keyless, Keys, Over,
+    Request, fallible,
+};
 use crate::operations::{Lookup, Timed};
 use crate::sync::block::{block_on, run_blocking};
 use equivalent::Equivalent;
@@ -14,7 +18,7 @@ use std::fmt;
 use std::future::{Future, poll_fn, ready};
 use std::hash::{BuildHasher, Hash};
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 
 impl<K, V, E, S> LoadingCache<K, V, E, S>
@@ -97,8 +101,10 @@ where
         let mut claimant = Claimant::new(core, core.hash(&key), key, ask);
         let answer = loop {
             match poll_fn(|cx| claimant.poll_claim(cx)).await {
-                Claim::Guard(guard, _) if ask.own.is_some() => self.launch(guard),
-                Claim::Guard(guard, _) => break run_blocking(guard.run_loader(loader)),
+                Claim::Guard(guard, _) => match &self.inner.spawner {
+                    Some(spawner) => self.launch(spawner, guard),
+                    None => break run_blocking(guard.run_loader(loader)),
+                },
                 claim => break answer(claim),
             }
         };
@@ -206,37 +212,21 @@ where
     /// assert_eq!(cache.get(&"k").unwrap(), 1);
     /// ```
     pub fn refresh(&self, key: K) -> Refreshing<V, E> {
+        let hash = self.cache.core().hash(&key);
         let ask = Request {
             over: Over::Any,
+            may_lead: self.inner.spawner.is_some(),
             own: Some(anything::<E>()),
             ..Request::of(anything::<E>())
         };
         // It keeps no cache alive.
-        let (home, inner) = (self.cache.downgrade(), Arc::downgrade(&self.inner));
-        let mut claimant = Claimant::new(home, self.cache.core().hash(&key), key, ask);
-        if let Some(Claim::Guard(guard, _)) = claimant.begin() {
-            self.inner.launch(guard);
-        }
-        let outcome = poll_fn(move |cx| {
-            loop {
-                match claimant.poll_claim(cx) {
-                    // A poll keeps the loader no longer than it needs it.
-                    Poll::Ready(Claim::Guard(guard, _)) => match inner.upgrade() {
-                        Some(inner) => inner.launch(guard),
-                        None => return Poll::Ready(Err(LoadError::Panicked)),
-                    },
-                    Poll::Ready(claim) => return Poll::Ready(answer(claim)),
-                    // When the call has left its waker: a load that comes into the queue later
-                    // wakes it.
-                    Poll::Pending => {
-                        let inner = runs_loader().then(|| inner.upgrade()).flatten();
-                        if !inner.is_some_and(|inner| inner.run_queued(&claimant)) {
-                            return Poll::Pending;
-                        }
-                    }
-                }
-            }
-        });
+        let mut call = Claimant::new(self.cache.downgrade(), hash, key, ask);
+        let stage = match call.begin() {
+            Some(claim) => self.inner.lead_refresh(hash, call, claim),
+            None => RefreshStage::Load(call),
+        };
+        let inner = Arc::downgrade(&self.inner);
+        let outcome = poll_refresh(inner, hash, stage);
         Refreshing {
             outcome: Box::pin(async { Ok(outcome.await?.map(|seen| seen.value)) }),
         }
@@ -340,6 +330,77 @@ where
         };
         core.load_all(keys, launch, load, end, answer).await
     }
+}
+
+/// For what a refresh waits.
+enum RefreshStage<K: CacheKey, V: CacheValue, S: CacheHasher> {
+    /// For a reload thread.
+    Thread(Turn<OwnedClaimant<K, V, S>>),
+    /// For a load.
+    Load(OwnedClaimant<K, V, S>),
+}
+
+impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher> Inner<K, V, E, S> {
+    /// The call of a refresh does not wait for the load of another call: its own load begins, in a
+    /// task, or when its turn comes on a reload thread.
+    fn lead_refresh(
+        &self,
+        hash: u64,
+        call: OwnedClaimant<K, V, S>,
+        claim: OwnedClaim<K, V, S>,
+    ) -> RefreshStage<K, V, S> {
+        match (&self.spawner, claim) {
+            (Some(spawner), Claim::Guard(guard, _)) => self.launch(spawner, guard),
+            (None, _) => {
+                let key = call.into_key();
+                return RefreshStage::Thread(self.threads.refresh(hash, key));
+            }
+            // The cache is gone, as its next poll finds.
+            (Some(_), _) => {}
+        }
+        RefreshStage::Load(call)
+    }
+}
+
+/// The outcome of a refresh.
+fn poll_refresh<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>(
+    inner: Weak<Inner<K, V, E, S>>,
+    hash: u64,
+    stage: RefreshStage<K, V, S>,
+) -> impl Future<Output = Answer<V, E>> {
+    let mut stage = Some(stage);
+    poll_fn(move |cx| {
+        loop {
+            let (call, claim) = match stage.take().expect("it is polled no more") {
+                RefreshStage::Thread(mut turn) => match turn.poll(cx) {
+                    Poll::Ready(Some(call)) => {
+                        stage = Some(RefreshStage::Load(call));
+                        continue;
+                    }
+                    Poll::Ready(None) => return Poll::Ready(Err(LoadError::Panicked)),
+                    Poll::Pending => {
+                        stage = Some(RefreshStage::Thread(turn));
+                        return Poll::Pending;
+                    }
+                },
+                RefreshStage::Load(mut call) => match call.poll_claim(cx) {
+                    Poll::Ready(claim) => (call, claim),
+                    Poll::Pending => {
+                        stage = Some(RefreshStage::Load(call));
+                        return Poll::Pending;
+                    }
+                },
+            };
+            match claim {
+                // A poll keeps the loader no longer than it needs it.
+                Claim::Guard(..) | Claim::Busy => match inner.upgrade() {
+                    Some(inner) => stage = Some(inner.lead_refresh(hash, call, claim)),
+                    None => return Poll::Ready(Err(LoadError::Panicked)),
+                },
+                claim => return Poll::Ready(answer(claim)),
+            }
+        }
+    })
 }
 
 /// A refresh that [`LoadingCache::refresh`](super::LoadingCache::refresh) has requested: a future

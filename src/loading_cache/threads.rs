@@ -1,82 +1,240 @@
 //! The threads that reload for a [`Loader`](crate::Loader): up to a fixed number, started when they
-//! are needed. All take loads from one queue.
+//! are needed.
 //!
-//! They hold no cache: a thread ends when it has had nothing to do for a while, or when the last
-//! handle of the loading cache is dropped.
+//! # What waits for a thread
 //!
-//! # What becomes of a load in the queue
+//! A key, as a [`Job`]: no load of it has begun, and it holds nothing up. The thread whose turn it
+//! is claims the key, as any call does, and runs the loader if it leads. A key stands in the queue
+//! once. Refreshes of it that come meanwhile share the job.
 //!
-//! | meanwhile | then |
-//! |---|---|
-//! | a thread gets to it | it runs the loader |
-//! | a call misses or computes the key | the call takes the load over and runs it (`load`) |
-//! | a thread that leads a load waits for it | that thread takes it over and runs it |
-//! | a write revokes it, and no call waits | it is not run |
+//! | asked by | if a thread is free | if none is | if the key has a load at its turn |
+//! |---|---|---|---|
+//! | a read of a stale entry | the read claims the key, and hands the load to that thread | the key waits; if many wait already, the entry stays stale, for a later read | nothing: that load will do |
+//! | a `refresh` | the key waits | the key waits | the refresh waits for the outcome of that load |
 //!
-//! The load itself says whether it waits for a thread still. The queue forgets those that do not
-//! when a thread gets to them, or when it has doubled. Then it also keeps each load once: one that
-//! was taken over may be queued again.
+//! A free thread takes a load before any job. So no load waits for a thread that runs a loader.
 //!
-//! So a loader that hangs keeps its thread from the reloads behind it, and from the refreshes that
-//! wait for one of them.
+//! # Threads that wait
 //!
-//! A thread leads a load while it claims or ends it, in the closure of a call, in a loader, in a
-//! poll of the future of either, and while a lease exists that it got. A task that awaits a
-//! refresh, instead, blocks no thread, and runs no blocking loader: it waits for the queue. So does
-//! a thread that got its lease from another thread.
+//! A loader may wait for another load: for one that itself waits for a refresh in this queue, say.
+//! So a thread that waits gives its [place](crate::sync::place) up, and another thread may start. A
+//! thread that has no place when its loader has returned takes one again, or ends. A loader that
+//! hangs in other code keeps its place.
+//!
+//! A thread whose loader has returned counts as free: a caller that sees the new value, and then
+//! reads another stale entry, begins a reload. If the end of the load takes long, since it waits or
+//! calls a listener, the thread gives its place up, too.
+//!
+//! The threads hold no cache. A thread ends when it has had nothing to do for a while, or when the
+//! last handle of the loading cache is dropped. That drop waits for those that run no loader.
 
+use super::call::{anything, dropped};
 use super::kinds::AnyLoader;
+use super::turn::{Caller, Turn, turn};
 use crate::contain::contain;
-use crate::load::{CacheHasher, CacheKey, CacheValue, OwnedGuard};
+use crate::load::{CacheHasher, CacheKey, CacheValue, Claim, Claimant, Over, OwnedGuard, Request};
+use crate::operations::WeakHandle;
 use crate::sync::block::run_blocking;
-use std::collections::{HashSet, VecDeque};
+use crate::sync::place::{Places, Stage, work_at};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::mem;
 // The standard library's locks: models run no threads of the crate.
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// How long a thread waits for another load before it ends.
+/// How long a thread waits for another job before it ends.
 const IDLE: Duration = Duration::from_secs(10);
 
-pub(super) struct ReloadThreads<K, V, E, S> {
-    loader: Arc<dyn AnyLoader<K, V, E>>,
-    name: String,
-    state: Mutex<State<K, V, S>>,
-    changed: Condvar,
+/// How many keys of stale entries wait at most. Refreshes are not bounded.
+const MOST_STALE: usize = 256;
+
+/// What a read of a stale entry may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Room {
+    /// Claim the key: a thread is free.
+    Thread,
+    /// Let the key wait for a thread.
+    Queue,
+    /// Nothing.
+    None,
 }
 
-struct State<K, V, S> {
-    /// The loads that wait for a thread, in their order. Among them stand loads that another call
-    /// has taken over, or a write has revoked.
-    queue: VecDeque<OwnedGuard<K, V, S>>,
-    threads: usize,
+/// A call that has yet to get its claim, and keeps no cache alive.
+pub(super) type OwnedClaimant<K, V, S> = Claimant<K, V, WeakHandle<K, V, S>>;
+
+/// The answer to such a claim.
+pub(super) type OwnedClaim<K, V, S> = Claim<K, V, WeakHandle<K, V, S>>;
+
+pub(super) struct ReloadThreads<K, V, E, S> {
+    cache: WeakHandle<K, V, S>,
+    name: String,
+    state: Mutex<State<K, V, E, S>>,
+    /// There is work, or the threads are to end.
+    changed: Condvar,
+    /// A [`Room`]. Written under the lock. Relaxed: for a read it is a hint, and no other memory is
+    /// read because of it.
+    room: AtomicU8,
+}
+
+struct State<K, V, E, S> {
+    /// `None` when the last handle of the loading cache is gone. A thread has it while it runs it.
+    loader: Option<Arc<dyn AnyLoader<K, V, E>>>,
+    /// Loads that reads have begun. There are no more of them than free threads.
+    loads: VecDeque<OwnedGuard<K, V, S>>,
+    /// The jobs that wait, by the numbers of their turns.
+    jobs: BTreeMap<u64, Job<K, V, S>>,
+    /// The hashes of their keys, each with the number of the turn.
+    by_hash: BTreeSet<(u64, u64)>,
+    /// The next number of a turn, or of a thread.
+    next: u64,
+    /// The threads, by their numbers.
+    threads: BTreeMap<u64, Worker>,
+    /// How many threads have a place.
+    taken: usize,
+    /// How many threads wait for work.
     idle: usize,
-    /// How many threads there may be; none when the last handle of the loading cache is gone.
+    /// How many threads have run their loader, and end its load.
+    ending: usize,
+    /// How many places there are; none when the last handle of the loading cache is gone.
     most: usize,
+}
+
+type Locked<'a, K, V, E, S> = MutexGuard<'a, State<K, V, E, S>>;
+
+/// A thread.
+#[derive(Default)]
+struct Worker {
+    /// Whether it has work.
+    is_at_work: bool,
+    /// `None` until the call that starts the thread has it.
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What a thread does next.
+enum Work<K, V, S> {
+    Load(OwnedGuard<K, V, S>),
+    Job(Job<K, V, S>),
+}
+
+/// A key that is to be reloaded.
+struct Job<K, V, S> {
+    hash: u64,
+    /// Shared, so that keys can be compared with the lock released.
+    key: Arc<K>,
+    /// A stale entry, if only reads have asked.
+    over: Over,
+    /// The refreshes that wait for it.
+    refreshes: Vec<Caller<OwnedClaimant<K, V, S>>>,
+}
+
+impl<K, V, E, S> State<K, V, E, S> {
+    fn draw(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+
+    /// How many pieces of work wait.
+    fn waiting(&self) -> usize {
+        self.loads.len() + self.jobs.len()
+    }
+
+    /// How many threads take what waits, at once or soon.
+    fn free(&self) -> usize {
+        self.idle + self.ending
+    }
+
+    fn room(&self) -> Room {
+        if self.waiting() < self.free() + self.most.saturating_sub(self.taken) {
+            Room::Thread
+        } else if self.most > 0 && self.jobs.len() < MOST_STALE {
+            Room::Queue
+        } else {
+            Room::None
+        }
+    }
+
+    fn add(&mut self, job: Job<K, V, S>) {
+        let turn = self.draw();
+        self.by_hash.insert((job.hash, turn));
+        self.jobs.insert(turn, job);
+    }
+
+    fn note_work(&mut self, number: u64, is_at_work: bool) {
+        if let Some(worker) = self.threads.get_mut(&number) {
+            worker.is_at_work = is_at_work;
+        }
+    }
+
+    fn take_first(&mut self) -> Option<Work<K, V, S>> {
+        if let Some(guard) = self.loads.pop_front() {
+            return Some(Work::Load(guard));
+        }
+        let (turn, job) = self.jobs.pop_first()?;
+        self.by_hash.remove(&(job.hash, turn));
+        Some(Work::Job(job))
+    }
+
+    /// All that waits.
+    fn take_all(&mut self) -> Vec<Work<K, V, S>> {
+        let mut all = Vec::new();
+        while let Some(work) = self.take_first() {
+            all.push(work);
+        }
+        all
+    }
 }
 
 impl<K, V, E, S> ReloadThreads<K, V, E, S> {
     /// No user code runs under this lock, and a panic under it leaves the state whole.
-    fn lock(&self) -> MutexGuard<'_, State<K, V, S>> {
+    fn lock(&self) -> Locked<'_, K, V, E, S> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// No reload begins any more; threads end.
+    /// Ends a change of the state.
+    fn unlock(&self, state: Locked<'_, K, V, E, S>) {
+        self.note_room(&state);
+        drop(state);
+    }
+
+    fn note_room(&self, state: &State<K, V, E, S>) {
+        self.room.store(state.room() as u8, Ordering::Relaxed);
+    }
+
+    /// What a read of a stale entry may do.
+    pub(super) fn room(&self) -> Room {
+        let room = self.room.load(Ordering::Relaxed);
+        let all = [Room::Thread, Room::Queue, Room::None];
+        all[usize::from(room)]
+    }
+
+    /// No reload begins any more. The threads end; those without a job have ended when this
+    /// returns.
     pub(super) fn close(&self) {
         let mut state = self.lock();
         state.most = 0;
-        let waiting = std::mem::take(&mut state.queue);
-        drop(state);
+        let loader = state.loader.take();
+        let waiting = state.take_all();
+        let mut ending = Vec::new();
+        for worker in state.threads.values_mut() {
+            if !worker.is_at_work {
+                ending.extend(worker.thread.take());
+            }
+        }
+        self.unlock(state);
         self.changed.notify_all();
-        end(waiting);
+        for thread in ending {
+            // A thread that has no work runs no user code.
+            _ = thread.join();
+        }
+        // Keys, the wakers of refreshes, and perhaps the loader: user code.
+        for work in waiting {
+            contain(|| drop(work));
+        }
+        contain(|| drop(loader));
     }
-}
-
-/// Ends loads that are not run. With the lock released. A destructor that panics keeps no other
-/// load queued.
-fn end<K, V, S>(guards: impl IntoIterator<Item = OwnedGuard<K, V, S>>) {
-    let guards = guards.into_iter();
-    guards.for_each(|guard| _ = contain(|| drop(guard.take_queued())));
 }
 
 impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
@@ -84,125 +242,273 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
 {
     pub(super) fn new(
         loader: Arc<dyn AnyLoader<K, V, E>>,
-        cache: Option<&str>,
+        cache: WeakHandle<K, V, S>,
+        name: Option<&str>,
         most: usize,
     ) -> Self {
         Self {
-            loader,
-            name: format!("wheelhouse-{}-reload", cache.unwrap_or("cache")),
+            cache,
+            name: format!("wheelhouse-{}-reload", name.unwrap_or("cache")),
             state: Mutex::new(State {
-                queue: VecDeque::new(),
-                threads: 0,
+                loader: Some(loader),
+                loads: VecDeque::new(),
+                jobs: BTreeMap::new(),
+                by_hash: BTreeSet::new(),
+                next: 0,
+                threads: BTreeMap::new(),
+                taken: 0,
                 idle: 0,
+                ending: 0,
                 most,
             }),
             changed: Condvar::new(),
+            room: AtomicU8::new(Room::Thread as u8),
         }
     }
 
-    /// Makes a thread run the loader.
-    pub(super) fn push(self: &Arc<Self>, guard: OwnedGuard<K, V, S>) {
-        let guard = guard.into_queue();
+    /// Makes a thread run a reload that a read has begun. If none is free any more, the read gives
+    /// the right to reload back.
+    pub(super) fn run_reload(self: &Arc<Self>, guard: OwnedGuard<K, V, S>) {
         let mut state = self.lock();
-        let mut needless = VecDeque::new();
-        if state.queue.len() == state.queue.capacity() {
-            // It has doubled since the last time.
-            let mut kept = HashSet::new();
-            let is_needed = |guard: &OwnedGuard<_, _, _>| {
-                let load = guard.load();
-                load.is_queued() && load.is_wanted() && kept.insert(Arc::as_ptr(load))
-            };
-            let queue = std::mem::take(&mut state.queue).into_iter();
-            (state.queue, needless) = queue.partition(is_needed);
-            let count = state.queue.len();
-            state.queue.reserve(count);
+        if state.room() == Room::Thread {
+            state.loads.push_back(guard);
+            self.serve(state);
+        } else {
+            drop(state);
+            guard.give_back();
         }
-        state.queue.push_back(guard);
-        let start = state.idle < state.queue.len() && state.threads < state.most;
-        state.threads += usize::from(start);
-        drop(state);
-        self.changed.notify_one();
-        if start {
-            self.start();
-        }
-        // The others have been taken over, or are queued behind this once more.
-        end((needless.into_iter()).filter(|guard| !guard.load().is_wanted()));
     }
 
-    fn start(self: &Arc<Self>) {
+    /// A read has found the key's entry stale, and all threads busy.
+    pub(super) fn reload_later(self: &Arc<Self>, hash: u64, key: K) {
+        let (mut state, waiting) = self.find(hash, &key);
+        if waiting.is_none() && state.room() != Room::None {
+            state.add(Job::new(hash, key, Over::Stale));
+            self.serve(state);
+        }
+    }
+
+    /// A refresh wants the key reloaded: its turn.
+    pub(super) fn refresh(self: &Arc<Self>, hash: u64, key: K) -> Turn<OwnedClaimant<K, V, S>> {
+        let (caller, turn) = turn();
+        let mut gone = Vec::new();
+        let (mut state, waiting) = self.find(hash, &key);
+        if let Some(job) = waiting.and_then(|turn| state.jobs.get_mut(&turn)) {
+            job.over = Over::Any;
+            if job.refreshes.len() == job.refreshes.capacity() {
+                // It has doubled since the last time. Those that were dropped need no turn.
+                let refreshes = mem::take(&mut job.refreshes);
+                (job.refreshes, gone) = refreshes.into_iter().partition(Caller::is_awaited);
+            }
+            job.refreshes.push(caller);
+            drop(state);
+        } else if state.most > 0 {
+            let mut job = Job::new(hash, key, Over::Any);
+            job.refreshes.push(caller);
+            state.add(job);
+            self.serve(state);
+        } else {
+            drop(state);
+            drop(caller);
+        }
+        drop(gone);
+        turn
+    }
+
+    /// Locks the state, and finds the turn of the job of this key. Keys are compared with the lock
+    /// released.
+    fn find(&self, hash: u64, key: &K) -> (Locked<'_, K, V, E, S>, Option<u64>) {
+        // Turns ascend: of each key that came before this one it is known whether it is equal.
+        let mut compared = 0;
+        loop {
+            let state = self.lock();
+            let same_hash = state.by_hash.range((hash, compared)..=(hash, u64::MAX));
+            let others: Vec<(u64, Arc<K>)> = same_hash
+                .map(|&(_, turn)| (turn, Arc::clone(&state.jobs[&turn].key)))
+                .collect();
+            let Some(&(last, _)) = others.last() else {
+                return (state, None);
+            };
+            drop(state);
+            compared = last + 1;
+            let same = others.iter().find(|(_, other)| **other == *key);
+            let same = same.map(|&(turn, _)| turn);
+            // With the lock released: it may drop a key.
+            drop(others);
+            if let Some(turn) = same {
+                let state = self.lock();
+                if state.jobs.contains_key(&turn) {
+                    return (state, Some(turn));
+                }
+            }
+        }
+    }
+
+    /// Wakes a thread for the work that waits, or starts one.
+    fn serve(self: &Arc<Self>, mut state: Locked<'_, K, V, E, S>) {
+        if state.free() < state.waiting() && state.taken < state.most {
+            state.taken += 1;
+            let number = state.draw();
+            state.threads.insert(number, Worker::default());
+            self.unlock(state);
+            self.start(number);
+        } else {
+            self.unlock(state);
+            self.changed.notify_one();
+        }
+    }
+
+    fn start(self: &Arc<Self>, number: u64) {
         let threads = Arc::clone(self);
         let thread = thread::Builder::new().name(self.name.clone());
-        if thread.spawn(move || threads.work()).is_err() {
-            let mut state = self.lock();
-            state.threads -= 1;
-            // Without a thread the queued loads would wait for ever. So fail them; a later read
-            // tries again.
-            let failed = (state.threads == 0).then(|| std::mem::take(&mut state.queue));
-            drop(state);
-            end(failed.unwrap_or_default());
+        let started = thread.spawn(move || threads.work(number));
+        let mut state = self.lock();
+        let mut failed = Vec::new();
+        match started {
+            Ok(thread) => {
+                if let Some(worker) = state.threads.get_mut(&number) {
+                    worker.thread = Some(thread);
+                }
+            }
+            Err(_) => {
+                state.threads.remove(&number);
+                state.taken -= 1;
+                if state.taken == 0 {
+                    // Without a thread they would wait for ever. So the loads fail; a later read
+                    // tries again.
+                    failed = state.take_all();
+                }
+            }
+        }
+        self.unlock(state);
+        for work in failed {
+            contain(|| drop(self.begin(work)));
         }
     }
 
-    fn work(&self) {
+    /// What the thread of this number does.
+    fn work(self: Arc<Self>, number: u64) {
         let mut state = self.lock();
         loop {
             state.idle += 1;
-            let is_empty = |state: &mut State<_, _, _>| state.most > 0 && state.queue.is_empty();
+            self.note_room(&state);
+            let is_empty = |state: &mut State<_, _, _, _>| state.most > 0 && state.waiting() == 0;
             let woken = self.changed.wait_timeout_while(state, IDLE, is_empty);
             state = woken.unwrap_or_else(PoisonError::into_inner).0;
             state.idle -= 1;
-            let Some(guard) = state.queue.pop_front() else {
+            let Some(work) = state.take_first() else {
+                state.taken -= 1;
                 break;
             };
-            drop(state);
-            // Also the destructors of what the run has made, or of a load that is not run.
-            contain(|| {
-                if let Some(guard) = guard.take_queued() {
-                    drop(run_blocking(guard.run_loader(&*self.loader)));
-                }
-            });
+            let loader = state.loader.clone();
+            state.note_work(number, true);
+            self.unlock(state);
+            let places: Arc<dyn Places> = Arc::<Self>::clone(&self);
+            // Also the destructors of what the run has made.
+            let stage = work_at(places, || _ = contain(|| self.run(work, loader)));
             state = self.lock();
+            state.note_work(number, false);
+            match stage {
+                Stage::Works => {}
+                Stage::Ends => state.ending -= 1,
+                Stage::Left if state.taken < state.most => state.taken += 1,
+                Stage::Left => break,
+            }
         }
-        state.threads -= 1;
+        let worker = state.threads.remove(&number);
+        self.unlock(state);
+        // Not joined, unless the last drop has taken it.
+        drop(worker);
+    }
+
+    fn run(&self, work: Work<K, V, S>, mut loader: Option<Arc<dyn AnyLoader<K, V, E>>>) {
+        let mut guards = self.begin(work);
+        while let Some(guard) = guards.pop() {
+            // The last one takes it along: a run lets go of it before its outcome is published.
+            let loader = if guards.is_empty() {
+                loader.take()
+            } else {
+                loader.clone()
+            };
+            if let Some(loader) = loader {
+                contain(|| drop(run_blocking(guard.run_loader(loader))));
+            }
+        }
+    }
+
+    /// The guards of the loads that this thread leads for its work.
+    fn begin(&self, work: Work<K, V, S>) -> Vec<OwnedGuard<K, V, S>> {
+        match work {
+            Work::Load(guard) => vec![guard],
+            Work::Job(job) => self.claim(job),
+        }
+    }
+
+    /// Claims the key of a job, for the refreshes that wait for it. They wait for the load from now
+    /// on. Returns the guards of the loads that this call leads: mostly one; more only if a write
+    /// revokes the first meanwhile.
+    fn claim(&self, job: Job<K, V, S>) -> Vec<OwnedGuard<K, V, S>> {
+        let claimant = |ask| Claimant::new(self.cache.clone(), job.hash, K::clone(&job.key), ask);
+        let mut guards = Vec::new();
+        if job.refreshes.is_empty() {
+            let mut call = claimant(Request {
+                over: job.over,
+                may_wait: false,
+                ..Request::of(anything::<E>())
+            });
+            if let Some(Claim::Guard(led, _)) = call.begin() {
+                guards.push(led.in_background(dropped::<K, V, E, S>));
+            }
+        }
+        for refresh in job.refreshes {
+            let mut call = claimant(Request {
+                over: Over::Any,
+                own: Some(anything::<E>()),
+                ..Request::of(anything::<E>())
+            });
+            match call.begin() {
+                Some(Claim::Guard(led, _)) => {
+                    guards.push(led.in_background(dropped::<K, V, E, S>));
+                }
+                // It waits for another call's load.
+                None => {}
+                // The cache is gone.
+                Some(_) => continue,
+            }
+            // If it has to ask again, it waits for another turn.
+            call.ask.may_lead = false;
+            refresh.call(call);
+        }
+        guards
     }
 }
 
-#[cfg(all(test, not(wheelhouse_loom), not(wheelhouse_shuttle)))]
-mod tests {
-    use crate::{Cache, loader_fn};
-    use std::sync::{Mutex, mpsc};
-    use std::time::Duration;
-
-    /// The one thread hangs. Refreshes queue loads, and misses take them over: they fail, and are
-    /// remembered, so that the next refresh queues the same load again.
-    #[test]
-    fn the_queue_keeps_a_load_once() {
-        for keys in 1..=3 {
-            let (begins, began) = mpsc::channel();
-            let (go, gate) = mpsc::channel::<()>();
-            let (begins, gate) = (Mutex::new(begins), Mutex::new(gate));
-            let load = loader_fn(move |key: &u64| {
-                if *key > 0 {
-                    return Err("down");
-                }
-                begins.lock().unwrap().send(()).unwrap();
-                _ = gate.lock().unwrap().recv();
-                Ok(1_u64)
-            });
-            let users = Cache::builder()
-                .loading(load)
-                .failure_backoff(|_| Some(Duration::from_secs(60)))
-                .build();
-            drop(users.refresh(0));
-            began.recv().unwrap();
-            for round in 0..1_000 {
-                let key = 1 + round % keys;
-                drop(users.refresh(key));
-                assert!(users.get(&key).is_err());
-            }
-            let queued = users.inner.threads.lock().queue.len();
-            assert!(queued < 20, "{queued} for {keys} keys");
-            drop(go);
+impl<K, V, S> Job<K, V, S> {
+    fn new(hash: u64, key: K, over: Over) -> Self {
+        Self {
+            hash,
+            key: Arc::new(key),
+            over,
+            refreshes: Vec::new(),
         }
+    }
+}
+
+impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher> Places
+    for ReloadThreads<K, V, E, S>
+{
+    fn free_soon(&self) {
+        let mut state = self.lock();
+        state.ending += 1;
+        self.unlock(state);
+    }
+
+    fn give_up(self: Arc<Self>, stage: Stage) {
+        let mut state = self.lock();
+        state.taken -= 1;
+        if stage == Stage::Ends {
+            state.ending -= 1;
+        }
+        self.serve(state);
     }
 }

@@ -15,6 +15,14 @@ pub(crate) struct RefreshMoment {
     notes: AtomicU64,
 }
 
+/// What came of a reload that leaves its node as it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tried {
+    Failed,
+    /// It did not run.
+    Not,
+}
+
 const FAILURES: u64 = (1 << 16) - 1;
 const IS_RELOADING: u64 = 1 << 16;
 const LIFETIME_FROM: u32 = 17;
@@ -85,11 +93,11 @@ impl RefreshMoment {
 
     /// A reload that began with `until` has failed, or will not run: the node is stale again from
     /// `next` on. Does nothing if another reload has begun since.
-    pub(crate) fn end(&self, until: u64, next: u64, failed: bool) {
+    pub(crate) fn end(&self, until: u64, next: u64, tried: Tried) {
         let (set, seen) = (Ordering::Relaxed, Ordering::Relaxed);
         if self.at.compare_exchange(until, next, set, seen).is_ok() {
             let ended = |notes: u64| {
-                let failures = (notes & FAILURES) + u64::from(failed);
+                let failures = (notes & FAILURES) + u64::from(tried == Tried::Failed);
                 Some(notes & !(FAILURES | IS_RELOADING) | failures.min(FAILURES))
             };
             _ = self.notes.fetch_update(set, seen, ended);
@@ -109,9 +117,9 @@ mod tests {
         for failures in 1..70_000_u32 {
             moment.begin(20);
             assert_eq!(moment.at_without_reload(5), 5);
-            moment.end(19, 30, true);
+            moment.end(19, 30, Tried::Failed);
             assert_eq!(moment.at(), 20, "another reload has begun");
-            moment.end(20, 30, true);
+            moment.end(20, 30, Tried::Failed);
             let counted = failures.min(u32::from(u16::MAX));
             assert_eq!(moment.failures(), counted);
             assert_eq!(

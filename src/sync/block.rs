@@ -8,7 +8,7 @@
 //! # What a thread is doing
 //!
 //! Calls of the crate run inside each other: a closure calls a cache, a waker polls a task. So each
-//! thread notes what it is doing ([`Doing`]), and the calls inside ask. What begins inside ends
+//! thread notes what it is doing ([`Work`]), and the calls inside ask. What begins inside ends
 //! first.
 
 use super::cycle::{NotedWait, Ticket, WaitTarget, fault};
@@ -25,13 +25,6 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 /// What a thread is doing.
-#[derive(Clone, Copy)]
-pub(crate) struct Doing {
-    /// Whether it leads a load: it claims one, runs the code of one, or ends one.
-    pub(crate) leads: bool,
-    pub(crate) work: Work,
-}
-
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Work {
     /// Nothing of the kinds below.
@@ -56,13 +49,8 @@ pub(crate) struct Awaited {
     pub(crate) name: Option<Arc<str>>,
 }
 
-const NOTHING: Doing = Doing {
-    leads: false,
-    work: Work::Other,
-};
-
 thread_local! {
-    static DOING: Cell<Doing> = const { Cell::new(NOTHING) };
+    static DOING: Cell<Work> = const { Cell::new(Work::Other) };
     /// What the last poll by a call that waits has noted; that call takes it out, at its end as
     /// well. Without a destructor: the destructors of other thread-locals may load, too.
     static AWAITED: Cell<ManuallyDrop<Option<Box<Awaited>>>> =
@@ -71,33 +59,26 @@ thread_local! {
 
 /// What the calling thread is doing.
 #[inline]
-pub(crate) fn doing() -> Doing {
+pub(crate) fn doing() -> Work {
     DOING.with(Cell::get)
 }
 
 /// The calling thread does something, as long as this is kept; then again what it did before.
 #[must_use]
-pub(crate) struct During(Doing);
+pub(crate) struct During(Work);
 
 impl During {
     #[inline]
-    pub(crate) fn begin(leads: bool, work: Work) -> Self {
-        Self(DOING.with(|now| now.replace(Doing { leads, work })))
-    }
-
-    /// The thread leads a load: in a poll, which must not block but may do so all the same, or in
-    /// the user code of its claim or of its end.
-    #[inline]
-    pub(crate) fn leading() -> Self {
-        Self::begin(true, doing().work)
+    pub(crate) fn begin(work: Work) -> Self {
+        Self(DOING.with(|now| now.replace(work)))
     }
 }
 
 impl Drop for During {
     #[inline]
     fn drop(&mut self) {
-        let ended = DOING.with(|now| now.replace(self.0)).work;
-        if ended != self.0.work && matches!(ended, Work::Waits(_)) {
+        let ended = DOING.with(|now| now.replace(self.0));
+        if ended != self.0 && matches!(ended, Work::Waits(_)) {
             // A poll may have noted it, and then have gone on, or panicked.
             drop(note(None));
         }
@@ -113,7 +94,7 @@ pub(crate) fn note(awaited: Option<Box<Awaited>>) -> Option<Box<Awaited>> {
 /// Runs the blocking code of a load, with all that comes before and after: a future that is ready
 /// when it is first polled.
 pub(crate) fn run_blocking<F: Future>(code: F) -> F::Output {
-    let _loading = During::begin(true, Work::Loads);
+    let _loading = During::begin(Work::Loads);
     match pin!(code).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(output) => output,
         Poll::Pending => unreachable!("a blocking loader awaits nothing"),
@@ -140,15 +121,14 @@ pub(crate) fn block_until<F: Future>(
     until: Option<Instant>,
 ) -> Result<F::Output, String> {
     // A call inside a poll of another call takes no wake-up from it.
-    let Doing { leads, work } = doing();
-    let own = match work {
+    let own = match doing() {
         Work::Other => Parker::own(),
         _ => Rc::default(),
     };
     let OwnParker { parker, waker } = &*own;
     let mut cx = Context::from_waker(waker);
     let mut future = pin!(future);
-    let _waiting = During::begin(leads, Work::Waits(waker.data()));
+    let _waiting = During::begin(Work::Waits(waker.data()));
     let mut spins_until = None;
     loop {
         if let Poll::Ready(output) = future.as_mut().poll(&mut cx) {

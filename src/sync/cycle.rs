@@ -18,6 +18,7 @@
 //! end of a cache, for threads at work on it. It looks for a cycle at intervals, and waits no
 //! longer if there is one ([`NotedWait::may_wait_for_thread`]). Such a wait refuses no other.
 
+use super::place;
 use crate::stripe::thread_number;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -103,6 +104,7 @@ pub(crate) struct NotedWait(u64);
 
 impl NotedWait {
     pub(crate) fn begin() -> Self {
+        place::give_up();
         Self(thread_number())
     }
 

@@ -21,6 +21,7 @@ pub(crate) mod cycle;
 #[cfg(not(any(wheelhouse_loom, wheelhouse_shuttle)))]
 mod latch;
 mod parker;
+pub(crate) mod place;
 
 #[cfg(not(wheelhouse_shuttle))]
 #[cfg_attr(wheelhouse_loom, allow(dead_code, unused_imports))]

@@ -13,8 +13,8 @@ use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 use wheelhouse::compute::{CompResult, Op};
 use wheelhouse::{
-    Alarm, Cache, Delivery, Leased, LoadingCache, MaintenanceTask, ManualTicker, RemovalCause,
-    Scheduler, Ticker, async_loader_fn, loader_fn, refresh,
+    Cache, Delivery, Leased, LoadingCache, ManualTicker, RemovalCause, Scheduler, Ticker,
+    async_loader_fn, loader_fn, refresh,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -275,48 +275,6 @@ fn readers_writers_and_reloads_at_once_leave_every_key_usable() {
     assert!(users.cache().stats().reloads() > 100);
 }
 
-#[test]
-fn a_reload_that_was_replaced_before_it_began_calls_no_loader() {
-    let (time, calls) = (ManualTicker::new(), Arc::new(Mutex::new(Vec::new())));
-    let open = Arc::new(AtomicBool::new(true));
-    let (note, opened) = (Arc::clone(&calls), Arc::clone(&open));
-    let users: LoadingCache<u64, u64, ()> = Cache::builder()
-        .ticker(time.clone())
-        .record_stats()
-        .loading(loader_fn(move |key: &u64| {
-            note.lock().unwrap().push(*key);
-            if *key == 1 {
-                until("the gate opens", || opened.load(Ordering::SeqCst));
-            }
-            Ok(*key)
-        }))
-        .refresh_after(refresh::after(SECOND))
-        .load_timeout(5 * SECOND)
-        .build();
-    assert_eq!((users.get(&1), users.get(&2)), (Ok(1), Ok(2)));
-    calls.lock().unwrap().clear();
-    open.store(false, Ordering::SeqCst);
-    time.advance(SECOND);
-    // The only thread is stuck with key 1; key 2 waits behind it until it is overdue.
-    assert_eq!(users.get(&1), Ok(1));
-    until("the thread is stuck", || *calls.lock().unwrap() == [1]);
-    assert_eq!(users.get(&2), Ok(2));
-    let waiter = users.refresh(2);
-    time.advance(5 * SECOND);
-    // A newer reload of key 2 takes its place in the queue. No other thread starts.
-    assert_eq!(users.get(&2), Ok(2));
-    assert_eq!(users.cache().stats().reloads(), 3);
-    assert_eq!(*calls.lock().unwrap(), [1]);
-    open.store(true, Ordering::SeqCst);
-    assert_eq!(waiter.wait(), Ok(Some(2)), "it goes on with the newer one");
-    until("the one that was replaced is dropped", || {
-        users.cache().stats().loads_discarded() == 1
-    });
-    assert_eq!(*calls.lock().unwrap(), [1, 2]);
-    assert_eq!(users.refresh(1).wait(), Ok(Some(1)));
-    assert_eq!(users.refresh(2).wait(), Ok(Some(2)));
-}
-
 thread_local! {
     /// By how many readings from now a [`Failing`] ticker panics on this thread; 0 for never.
     static PANICS_IN: Cell<u32> = const { Cell::new(0) };
@@ -398,21 +356,24 @@ impl Drop for Stuck {
 }
 
 #[test]
-fn a_miss_takes_over_a_reload_that_waits_for_a_thread() {
+fn what_waits_for_a_thread_is_no_load() {
+    let stuck = &Stuck::new(1, None);
     let Stuck {
         users, time, runs, ..
-    } = &Stuck::new(1, None);
+    } = stuck;
+    let loads = users.cache().stats().loads();
     for key in 1..10 {
         assert_eq!(users.get(&key), Ok(key), "the old value");
     }
-    // A refresh of an absent key waits as well.
+    // A refresh of an absent key waits, as one of a key that is there.
     let absent = users.refresh(20);
+    let there = users.refresh(1);
+    assert_eq!(users.cache().stats().loads(), loads, "no load has begun");
     time.advance(10 * SECOND);
     let me = thread::current().id();
     assert_eq!((users.get(&1), users.get(&20)), (Ok(1), Ok(20)));
     assert_eq!(runs.lock().unwrap()[11..], [(1, me), (20, me)]);
-    assert_eq!(absent.wait(), Ok(Some(20)), "it shares the value");
-    // So do the other calls that load.
+    // No other call that loads waits for it.
     assert_eq!(users.get_all([2, 3]), Ok(vec![Some(2), Some(3)]));
     assert_eq!(futures_lite::future::block_on(users.get_async(&4)), Ok(4));
     assert_eq!(users.cache().get_with(5, || 55), 55);
@@ -420,20 +381,91 @@ fn a_miss_takes_over_a_reload_that_waits_for_a_thread() {
         users.cache().entry(6).or_insert_with(|| 66).into_value(),
         66
     );
+    let waits = users.refresh(7);
     let lease = users.cache().lease_timeout(7, Duration::ZERO);
     assert!(matches!(lease, Leased::Lease(_)));
-    drop(lease);
     assert_eq!(users.cache().stats().load_waits(), 0);
+    // Each refresh comes to its turn. That of 7 waits for the lease then.
+    let before = runs.lock().unwrap().len();
+    stuck.stuck.store(false, Ordering::SeqCst);
+    assert_eq!((absent.wait(), there.wait()), (Ok(Some(20)), Ok(Some(1))));
+    // Those of which only reads have asked are due no more, or fresh.
+    let keys: Vec<u64> = runs.lock().unwrap()[before..]
+        .iter()
+        .map(|run| run.0)
+        .collect();
+    assert_eq!(keys, [1, 20]);
+    until("it waits for the lease", || {
+        users.cache().stats().load_waits() == 1
+    });
+    if let Leased::Lease(lease) = lease {
+        lease.fill(77);
+    }
+    assert_eq!(waits.wait(), Ok(Some(77)));
 }
 
-/// A compute looks nothing up before: it finds the entry that is due when it takes the queued
-/// reload over.
+/// What reads ask for while all threads are busy is done once, and only so much is kept.
+#[test]
+fn stale_entries_wait_while_all_threads_are_busy() {
+    let stuck = &Stuck::new(1, None);
+    let Stuck { users, runs, .. } = stuck;
+    for key in 1_000..3_000 {
+        users.cache().insert(key, key);
+    }
+    stuck.time.advance(SECOND);
+    for _ in 0..10 {
+        for key in 1_000..3_000 {
+            assert_eq!(users.get(&key), Ok(key));
+        }
+    }
+    let before = runs.lock().unwrap().len();
+    stuck.let_go();
+    let reloaded: Vec<u64> = runs.lock().unwrap()[before..]
+        .iter()
+        .map(|run| run.0)
+        .filter(|key| *key >= 1_000)
+        .collect();
+    let different: HashSet<u64> = reloaded.iter().copied().collect();
+    assert_eq!(reloaded.len(), different.len(), "each once");
+    assert!((1..=300).contains(&different.len()), "{}", different.len());
+    // The others stay stale, for a later read.
+    until("all are reloaded", || {
+        (1_000..3_000).for_each(|key| assert_eq!(users.get(&key), Ok(key)));
+        runs.lock().unwrap().len() >= before + 2_000
+    });
+}
+
+/// However often a key is refreshed while it waits, and whether or not the refreshes are kept.
+#[test]
+fn a_key_waits_once() {
+    let stuck = &Stuck::new(1, None);
+    let Stuck { users, runs, .. } = stuck;
+    for _ in 0..1_000 {
+        (1..10).for_each(|key| drop(users.refresh(key)));
+    }
+    let kept: Vec<_> = (0..100).map(|_| users.refresh(3)).collect();
+    let before = runs.lock().unwrap().len();
+    stuck.stuck.store(false, Ordering::SeqCst);
+    for refresh in kept {
+        assert_eq!(refresh.wait(), Ok(Some(3)));
+    }
+    until("all are served", || {
+        runs.lock().unwrap().len() == before + 9
+    });
+    let keys: Vec<u64> = runs.lock().unwrap()[before..]
+        .iter()
+        .map(|run| run.0)
+        .collect();
+    assert_eq!(keys, [1, 2, 3, 4, 5, 6, 7, 8, 9]);
+}
+
+/// A compute looks nothing up before: it finds the entry that is due when it claims the key.
 #[test]
 fn a_ticker_that_panics_in_a_compute_leaves_the_key_usable() {
     hide_scripted_panics();
     for reading in 1.. {
         let Stuck { users, time, .. } = &Stuck::new(1, None);
-        assert_eq!(users.get(&1), Ok(1), "stale: its reload is queued");
+        assert_eq!(users.get(&1), Ok(1), "stale");
         time.advance(10 * SECOND);
         let compute = || users.cache().entry(1).and_compute_with(|_| Op::Nop);
         PANICS_IN.set(reading);
@@ -450,37 +482,6 @@ fn a_ticker_that_panics_in_a_compute_leaves_the_key_usable() {
             break;
         }
     }
-}
-
-#[test]
-fn the_queue_forgets_what_was_taken_over() {
-    let stuck = Stuck::new(1, None);
-    let Stuck {
-        users, time, runs, ..
-    } = &stuck;
-    for round in 0..1_000 {
-        for key in 1..10 {
-            assert_eq!(users.get(&key), Ok(key), "round {round}");
-        }
-        // Stale, then due.
-        time.advance(if round % 2 == 0 { SECOND } else { 10 * SECOND });
-    }
-    // Revoked by writes, with no call that waits for them.
-    for _ in 0..1_000 {
-        time.advance(SECOND);
-        assert_eq!(users.get(&1), Ok(1));
-        users.cache().insert(1, 1);
-    }
-    let before = runs.lock().unwrap().len();
-    stuck.let_go();
-    // The thread may still have to count those that it does not run.
-    until("each that was revoked is counted", || {
-        users.cache().stats().loads_discarded() >= 990
-    });
-    let after = runs.lock().unwrap().len();
-    assert!(after - before < 20, "{} were queued still", after - before);
-    let stats = users.cache().stats();
-    assert_eq!((stats.reload_failures(), stats.load_failures()), (0, 0));
 }
 
 /// Also when its load has timed out: that frees the calls that wait, not the thread.
@@ -552,7 +553,7 @@ fn a_miss_behind_two_hundred_reloads_takes_one_load() {
 
 /// A loader that reads another key, whose reload waits for the very thread that runs the loader.
 #[test]
-fn a_reload_may_wait_for_a_reload_that_is_queued_behind_it() {
+fn a_reload_may_wait_for_a_key_behind_it() {
     for call in 0..5 {
         let time = ManualTicker::new();
         let own = OwnCache::<LoadingCache<u64, u64, ()>>::new();
@@ -587,7 +588,7 @@ fn a_reload_may_wait_for_a_reload_that_is_queued_behind_it() {
             (Ok(1), Ok(2)),
             "both are stale"
         );
-        assert_eq!(users.cache().stats().reloads(), 2);
+        assert_eq!(users.cache().stats().reloads(), 1, "the thread is busy");
         time.advance(9 * SECOND);
         open.store(true, Ordering::SeqCst);
         let (done, ends) = std::sync::mpsc::channel();
@@ -597,7 +598,7 @@ fn a_reload_may_wait_for_a_reload_that_is_queued_behind_it() {
     }
 }
 
-/// What a reload waits in the queue is no part of its time.
+/// What a refresh waits for a thread is no part of the load's time.
 #[test]
 fn the_time_of_a_reload_counts_from_its_run() {
     let time = ManualTicker::new();
@@ -624,73 +625,21 @@ fn the_time_of_a_reload_counts_from_its_run() {
         "both are stale"
     );
     until("the first runs", || calls.load(Ordering::SeqCst) == 3);
+    let waiter = users.refresh(2);
     time.advance(4 * SECOND);
     open.store(1, Ordering::SeqCst);
     until("the second runs", || calls.load(Ordering::SeqCst) == 4);
     time.advance(3 * SECOND);
-    let waiter = users.refresh(2);
     assert_eq!(users.cache().stats().reloads(), 2, "it is not overdue");
     open.store(2, Ordering::SeqCst);
     assert_eq!(waiter.wait(), Ok(Some(2)));
     assert_eq!(users.cache().stats().load_time(), 7 * SECOND);
 }
 
-#[test]
-fn a_queued_reload_respects_the_pause() {
-    let time = ManualTicker::new();
-    let calls = Arc::new(AtomicUsize::new(0));
-    let (hangs, is_stuck, down) = <(Arc<AtomicBool>, Arc<AtomicBool>, Arc<AtomicBool>)>::default();
-    let counted = Arc::clone(&calls);
-    let (h, s, d) = (Arc::clone(&hangs), Arc::clone(&is_stuck), Arc::clone(&down));
-    let users: LoadingCache<u64, u64, &str> = Cache::builder()
-        .ticker(time.clone())
-        .time_to_live(100 * SECOND)
-        .loading(loader_fn(move |key: &u64| {
-            if *key == 0 && h.load(Ordering::SeqCst) {
-                s.store(true, Ordering::SeqCst);
-                until("the gate opens", || !h.load(Ordering::SeqCst));
-            }
-            if *key == 1 {
-                counted.fetch_add(1, Ordering::SeqCst);
-                if d.load(Ordering::SeqCst) {
-                    return Err("down");
-                }
-            }
-            Ok(*key)
-        }))
-        .refresh_after(refresh::after(10 * SECOND))
-        .failure_backoff(|_| Some(1_000 * SECOND))
-        .build();
-    assert_eq!((users.get(&0), users.get(&1)), (Ok(0), Ok(1)));
-    hangs.store(true, Ordering::SeqCst);
-    time.advance(11 * SECOND);
-    assert_eq!(users.get(&0), Ok(0));
-    until("the only thread is stuck", || {
-        is_stuck.load(Ordering::SeqCst)
-    });
-    assert_eq!(users.get(&1), Ok(1), "stale: its reload is queued");
-    let behind = users.refresh(2);
-    down.store(true, Ordering::SeqCst);
-    time.advance(100 * SECOND);
-    assert!(
-        users.get(&1).is_err(),
-        "it takes the reload over, and fails"
-    );
-    assert_eq!(calls.load(Ordering::SeqCst), 2);
-    hangs.store(false, Ordering::SeqCst);
-    assert_eq!(behind.wait(), Ok(Some(2)));
-    assert!(users.get(&1).is_err(), "the failure is remembered");
-    assert_eq!(
-        calls.load(Ordering::SeqCst),
-        2,
-        "the loader ran in the pause"
-    );
-}
-
 /// The loader of 1, on the thread of a call, waits for 2, which is queued behind 3; the only thread
 /// reloads 3, and waits for 1.
 #[test]
-fn a_ring_through_the_queue_of_reloads() {
+fn a_ring_through_the_reload_threads() {
     let time = ManualTicker::new();
     let own = OwnCache::<LoadingCache<u64, u64, ()>>::new();
     let (hot, began, open) = <(Arc<AtomicBool>, Arc<AtomicBool>, Arc<AtomicBool>)>::default();
@@ -728,7 +677,7 @@ fn a_ring_through_the_queue_of_reloads() {
     until("the reload of 3 waits for 1", || {
         users.cache().stats().load_waits() == 1
     });
-    assert_eq!(users.get(&2), Ok(2), "stale: its reload is queued");
+    assert_eq!(users.get(&2), Ok(2), "stale");
     open.store(true, Ordering::SeqCst);
     let end = ends.recv_timeout(Duration::from_secs(20));
     assert_eq!(end, Ok(Ok(1)), "they wait for each other");
@@ -736,9 +685,8 @@ fn a_ring_through_the_queue_of_reloads() {
 
 type Numbers = LoadingCache<u64, u64, ()>;
 
-/// A cache whose only thread hangs in the reload of 0 while the flag is set; the reload of 1 is
-/// queued behind it.
-fn with_a_queued_reload(
+/// A cache whose only thread hangs in the reload of 0 while the flag is set; 1 is stale.
+fn with_a_stale_entry(
     hangs: &Arc<AtomicBool>,
     in_reload: impl Fn(&LoadingCache<u64, u64, ()>) + Send + Sync + 'static,
 ) -> (OwnCache<Numbers>, Numbers, Arc<AtomicUsize>) {
@@ -772,16 +720,16 @@ fn with_a_queued_reload(
     until("the only thread is stuck", || {
         is_stuck.load(Ordering::SeqCst)
     });
-    assert_eq!(users.get(&1), Ok(1), "stale: its reload is queued");
+    assert_eq!(users.get(&1), Ok(1), "stale");
     (own, users, calls)
 }
 
 #[test]
-fn a_compute_is_not_held_up_by_a_queued_reload() {
+fn a_compute_is_not_held_up_by_a_refresh_that_waits_for_a_thread() {
     for stores in [true, false] {
         let hangs = Arc::new(AtomicBool::new(false));
-        let (_own, users, calls) = with_a_queued_reload(&hangs, |_| ());
-        let waiter = stores.then(|| users.refresh(1));
+        let (_own, users, calls) = with_a_stale_entry(&hangs, |_| ());
+        let waiter = users.refresh(1);
         let (done, ends) = std::sync::mpsc::channel();
         let caller = users.clone();
         thread::spawn(move || {
@@ -798,23 +746,19 @@ fn a_compute_is_not_held_up_by_a_queued_reload() {
         assert_eq!(calls.load(Ordering::SeqCst), 1);
         assert_eq!(users.get(&1), Ok(if stores { 5 } else { 1 }));
         hangs.store(false, Ordering::SeqCst);
-        if let Some(waiter) = waiter {
-            assert_eq!(waiter.wait(), Ok(Some(5)), "it shares the value");
-            assert_eq!(users.refresh(2).wait(), Ok(Some(2)), "the queue is empty");
-            assert_eq!(calls.load(Ordering::SeqCst), 1);
-        } else {
-            // The right to reload has come back.
-            until("it is reloaded", || calls.load(Ordering::SeqCst) == 2);
-        }
+        assert_eq!(waiter.wait(), Ok(Some(1)), "it comes to its turn");
+        assert_eq!(users.get(&1), Ok(1));
+        assert_eq!(calls.load(Ordering::SeqCst), 2);
     }
 }
 
-/// A key whose clone panics while the flag is set.
+/// A key whose clone panics while the flag is set, if it is 1.
 struct Touchy(u64, Arc<AtomicBool>);
 
 impl Clone for Touchy {
     fn clone(&self) -> Self {
-        assert!(!self.1.load(Ordering::SeqCst), "as told");
+        let panics = self.0 == 1 && self.1.load(Ordering::SeqCst);
+        assert!(!panics, "as told");
         Self(self.0, Arc::clone(&self.1))
     }
 }
@@ -834,7 +778,8 @@ impl std::hash::Hash for Touchy {
 }
 
 #[test]
-fn a_refresh_that_was_told_to_lead_and_panics_leaves_the_key_usable() {
+fn a_refresh_that_panics_at_its_turn_leaves_the_key_usable() {
+    hide_scripted_panics();
     let (hangs, panics) = (
         Arc::new(AtomicBool::new(true)),
         Arc::new(AtomicBool::new(false)),
@@ -853,19 +798,18 @@ fn a_refresh_that_was_told_to_lead_and_panics_leaves_the_key_usable() {
     let key = |number| Touchy(number, Arc::clone(&panics));
     let busy = users.refresh(key(0));
     stuck.recv().unwrap();
-    let queued = users.refresh(key(1));
-    _ = users.cache().entry(key(1)).and_compute_with(|_| Op::Nop);
+    let waits = users.refresh(key(1));
     panics.store(true, Ordering::SeqCst);
-    let waited = catch_unwind(AssertUnwindSafe(|| queued.wait()));
-    assert!(waited.is_err(), "the clone of the key panics");
-    panics.store(false, Ordering::SeqCst);
-    let (done, ends) = mpsc::channel();
-    let (reader, asked) = (users.clone(), key(1));
-    thread::spawn(move || done.send(reader.get(&asked)));
-    let end = ends.recv_timeout(Duration::from_secs(20));
     hangs.store(false, Ordering::SeqCst);
-    assert_eq!(end, Ok(Ok(1)), "no guard has the lead");
+    assert!(waits.wait().is_err(), "the clone of the key panics");
+    panics.store(false, Ordering::SeqCst);
     assert_eq!(busy.wait(), Ok(Some(0)));
+    assert_eq!(users.get(&key(1)), Ok(1), "no guard has the lead");
+    assert_eq!(
+        users.refresh(key(1)).wait(),
+        Ok(Some(1)),
+        "nor is a thread lost"
+    );
 }
 
 /// Nothing says when it is polled. So it is no call that could go on with a load.
@@ -885,10 +829,10 @@ fn a_refresh_that_is_not_polled_holds_up_no_key() {
 }
 
 #[test]
-fn a_loader_that_computes_a_key_queued_behind_it() {
+fn a_loader_that_computes_a_stale_key() {
     let (done, ends) = std::sync::mpsc::channel();
     let hangs = Arc::new(AtomicBool::new(false));
-    let (_own, users, calls) = with_a_queued_reload(&hangs, move |users| {
+    let (_own, users, calls) = with_a_stale_entry(&hangs, move |users| {
         _ = users.cache().entry(1).and_upsert_with(|_| 7);
         done.send(()).unwrap();
     });
@@ -899,59 +843,10 @@ fn a_loader_that_computes_a_key_queued_behind_it() {
     assert_eq!(calls.load(Ordering::SeqCst), 1);
 }
 
-/// A value whose clone panics when it is its turn.
-struct Fragile(Arc<AtomicUsize>);
-
-impl Clone for Fragile {
-    fn clone(&self) -> Self {
-        let panics = self.0.fetch_sub(1, Ordering::SeqCst) == 1;
-        assert!(!panics, "told to panic in a clone");
-        Self(Arc::clone(&self.0))
-    }
-}
-
-/// The thread that waits for a queued load runs it, and keeps nothing of it, even if user code
-/// panics in its wait: here each clone of the value in turn, and then none.
-#[test]
-fn a_thread_that_has_run_a_queued_load_lets_go_of_it() {
-    hide_scripted_panics();
-    let never = usize::MAX;
-    let mut ended = Vec::new();
-    for panics in (1..=5).chain([never]) {
-        let (key, clones) = (Arc::new(1_u64), Arc::new(AtomicUsize::new(never)));
-        let hangs = Arc::new(AtomicBool::new(true));
-        let (is_stuck, stuck) = mpsc::channel();
-        let (gate, countdown) = (Arc::clone(&hangs), Arc::clone(&clones));
-        let users: LoadingCache<Arc<u64>, Fragile, ()> = Cache::builder()
-            .loading(loader_fn(move |key: &Arc<u64>| {
-                if **key == 0 {
-                    is_stuck.send(()).unwrap();
-                    until("the gate opens", || !gate.load(Ordering::SeqCst));
-                }
-                Ok(Fragile(Arc::clone(&countdown)))
-            }))
-            .build();
-        drop(users.refresh(Arc::new(0)));
-        stuck.recv().unwrap();
-        users.cache().get_with(Arc::new(2), || {
-            clones.store(panics, Ordering::SeqCst);
-            let wait = || users.refresh(Arc::clone(&key)).wait().is_ok();
-            ended.push(catch_unwind(AssertUnwindSafe(wait)).ok());
-            clones.store(never, Ordering::SeqCst);
-            Fragile(Arc::clone(&clones))
-        });
-        drop(users);
-        assert_eq!(Arc::strong_count(&key), 1, "clone {panics}");
-        hangs.store(false, Ordering::SeqCst);
-    }
-    assert!(ended.contains(&None), "a clone panics in the wait itself");
-    assert_eq!(ended.pop(), Some(Some(true)));
-}
-
 /// The closure of a `get_with` waits for the reload of 2, which is queued behind 3; the only thread
 /// reloads 3, and waits for the key of the closure.
 #[test]
-fn a_ring_through_the_queue_and_the_closure_of_a_call() {
+fn a_ring_through_the_reload_threads_and_the_closure_of_a_call() {
     let time = ManualTicker::new();
     let own = OwnCache::<LoadingCache<u64, u64, ()>>::new();
     let cache = own.place();
@@ -986,7 +881,7 @@ fn a_ring_through_the_queue_and_the_closure_of_a_call() {
 /// As before, for a load that is led in another way, and which the only thread wants from another
 /// cache.
 #[test]
-fn a_ring_through_the_queue_and_any_load_that_a_thread_leads() {
+fn a_ring_through_the_reload_threads_and_any_load_that_is_led() {
     use futures_lite::future::block_on;
     type Users = LoadingCache<u64, u64, ()>;
     for form in 0..6 {
@@ -1050,67 +945,6 @@ fn a_ring_through_the_queue_and_any_load_that_a_thread_leads() {
         let end = ends.recv_timeout(Duration::from_secs(20));
         assert_eq!(end, Ok(102), "form {form}: they wait for each other");
     }
-}
-
-/// Says whether it has done what it is for.
-type Hook = Box<dyn Fn() -> bool>;
-
-thread_local!(static HOOK: std::cell::RefCell<Option<Hook>> = std::cell::RefCell::default());
-
-/// An alarm that calls the hook of the thread that sets it, until that is done.
-struct HookedAlarm;
-
-impl Alarm for HookedAlarm {
-    fn set(&self, _: Duration, _: MaintenanceTask) {
-        if let Some(hook) = HOOK.take() {
-            if !hook() {
-                HOOK.set(Some(hook));
-            }
-        }
-    }
-}
-
-/// A refresh is listed among the loads before it is queued for a thread. In between, the only
-/// thread runs a loader that begins to wait for it.
-#[test]
-fn a_loader_may_wait_for_a_refresh_that_is_not_queued_yet() {
-    let own = OwnCache::<LoadingCache<u64, u64, ()>>::new();
-    let cache = own.place();
-    let users: LoadingCache<u64, u64, ()> = Cache::builder()
-        .record_stats()
-        .scheduler(Scheduler::custom(HookedAlarm))
-        .load_timeout(100 * SECOND)
-        .loading(loader_fn(move |key: &u64| match cache.get() {
-            Some(users) if *key == 1 => users.refresh(2).wait().map_err(drop)?.ok_or(()),
-            _ => Ok(*key),
-        }))
-        .build();
-    assert_eq!((users.get(&1).unwrap(), users.get(&2).unwrap()), (1, 2));
-    own.set(&users);
-    let (done, ends) = std::sync::mpsc::channel();
-    thread::spawn(move || {
-        let other = users.clone();
-        HOOK.set(Some(Box::new(move || {
-            let is_listed = other.cache().stats().loads() == 3;
-            if is_listed {
-                drop(other.refresh(1));
-                until("the loader of 1 waits for 2", || {
-                    other.cache().stats().load_waits() == 1
-                });
-                // It has joined the load; let it fall asleep.
-                thread::sleep(Duration::from_millis(50));
-            }
-            is_listed
-        })));
-        let answer = users.refresh(2).wait().unwrap();
-        assert!(HOOK.take().is_none(), "the hook was called in between");
-        done.send(answer.unwrap())
-    });
-    assert_eq!(
-        ends.recv_timeout(Duration::from_secs(20)),
-        Ok(2),
-        "it waits for ever"
-    );
 }
 
 /// A waker that the load lets go of is user code, too: it may wait by the same thread.
@@ -1190,7 +1024,7 @@ impl Wake for PollsRefresh {
 }
 
 #[test]
-fn a_waker_runs_no_queued_load() {
+fn a_refresh_that_a_waker_polls_waits_for_a_thread() {
     let (begins, begun) = mpsc::channel();
     let (gates, free): (Vec<_>, Vec<_>) = (0..2)
         .map(|_| {
@@ -1230,62 +1064,6 @@ fn a_waker_runs_no_queued_load() {
     assert_eq!(begun.recv().unwrap(), (2, reloads));
 }
 
-/// Waits for a refresh when it is woken.
-struct WaitsForRefresh {
-    refresh: Mutex<Option<wheelhouse::Refreshing<u64, ()>>>,
-    outcome: mpsc::Sender<Result<Option<u64>, wheelhouse::LoadError<()>>>,
-}
-
-impl Wake for WaitsForRefresh {
-    fn wake(self: Arc<Self>) {
-        let refresh = self.refresh.lock().unwrap().take();
-        if let Some(refresh) = refresh {
-            self.outcome.send(refresh.wait()).unwrap();
-        }
-    }
-}
-
-/// A waker that blocks holds up the load's leader. So it does not wait for the reload threads: one
-/// of them might wait for that leader.
-#[test]
-fn a_call_that_blocks_in_a_waker_runs_a_queued_load() {
-    let (begins, begun) = mpsc::channel();
-    let (free, gate) = mpsc::channel::<()>();
-    let gate = Mutex::new(gate);
-    // The keys 0 and 1 wait at the gate.
-    let load = loader_fn(move |key: &u64| {
-        begins.send((*key, thread::current().id())).unwrap();
-        if *key < 2 {
-            gate.lock().unwrap().recv().unwrap();
-        }
-        Ok::<u64, ()>(*key)
-    });
-    let users: LoadingCache<u64, u64, ()> = Cache::builder().loading(load).build();
-    let own = users.clone();
-    let leader = thread::spawn(move || own.get(&1));
-    let (_, leads) = begun.recv().unwrap();
-    let (outcome, outcomes) = mpsc::channel();
-    let waits = Arc::new(WaitsForRefresh {
-        refresh: Mutex::default(),
-        outcome,
-    });
-    let waker = Waker::from(Arc::clone(&waits));
-    let mut waiter = pin!(users.get_async(&1));
-    let polled = waiter.as_mut().poll(&mut Context::from_waker(&waker));
-    assert!(polled.is_pending());
-    // The only thread of the reloads waits for the lock of the gate, behind the leader.
-    let busy = users.refresh(0);
-    assert_eq!(begun.recv().unwrap().0, 0);
-    *waits.refresh.lock().unwrap() = Some(users.refresh(2));
-    free.send(()).unwrap();
-    let woken = outcomes.recv_timeout(Duration::from_secs(20));
-    assert_eq!(woken.expect("the waker's wait ends"), Ok(Some(2)));
-    assert_eq!(begun.recv().unwrap(), (2, leads));
-    free.send(()).unwrap();
-    assert_eq!(leader.join().unwrap(), Ok(1));
-    assert_eq!(busy.wait(), Ok(Some(0)));
-}
-
 /// Panics when it is dropped on a thread of the reloads.
 #[derive(Clone, Debug)]
 struct BadOnReloads;
@@ -1318,7 +1096,7 @@ fn a_value_that_panics_when_it_is_dropped_ends_no_reload_thread() {
 /// The listener hears of a due entry inside the call that claims its key, and waits for a refresh
 /// behind a loader that waits for this very call.
 #[test]
-fn a_listener_inside_a_claim_runs_a_queued_load() {
+fn a_refresh_inside_a_listener_that_the_only_thread_waits_for() {
     let ticker = ManualTicker::new();
     let (begins, begun) = mpsc::channel();
     let (go, gone) = mpsc::channel::<()>();
@@ -1355,4 +1133,80 @@ fn a_listener_inside_a_claim_runs_a_queued_load() {
     let (say, said) = mpsc::channel();
     thread::spawn(move || say.send(outer.get_with(7, || 5)).unwrap());
     assert_eq!(said.recv_timeout(Duration::from_secs(20)), Ok(5));
+}
+
+/// The last drop waits for the threads that have no load at work, and nothing keeps the loader.
+#[test]
+fn the_loader_goes_with_the_last_handle() {
+    for _ in 0..200 {
+        let captured = Arc::new(());
+        let of_loader = Arc::clone(&captured);
+        let users: LoadingCache<u64, u64, ()> = Cache::builder()
+            .loading(loader_fn(move |key: &u64| {
+                let _captured = &of_loader;
+                Ok(*key)
+            }))
+            .reload_threads(2)
+            .build();
+        let waits = [users.refresh(1), users.refresh(2)];
+        for wait in waits {
+            assert!(wait.wait().is_ok());
+        }
+        drop(users);
+        assert_eq!(Arc::strong_count(&captured), 1);
+    }
+}
+
+/// A chain of loaders, each of which waits for the refresh of the next key: a thread that waits
+/// has no place.
+#[test]
+fn loaders_may_wait_for_refreshes_of_each_other() {
+    let own = OwnCache::<LoadingCache<u64, u64, ()>>::new();
+    let cache = own.place();
+    let users: LoadingCache<u64, u64, ()> = Cache::builder()
+        .loading(loader_fn(move |key: &u64| match cache.get() {
+            Some(users) if *key > 0 => {
+                let next = users.refresh(key - 1).wait().map_err(drop)?;
+                Ok(next.ok_or(())? + 1)
+            }
+            _ => Ok(0),
+        }))
+        .build();
+    own.set(&users);
+    let (done, ends) = mpsc::channel();
+    thread::spawn(move || done.send(users.refresh(20).wait()));
+    let end = ends.recv_timeout(Duration::from_secs(20));
+    assert_eq!(end, Ok(Ok(Some(20))), "they wait for a thread");
+}
+
+/// A task that leads a load between two polls: the only thread waits for that load, and the task
+/// for a refresh.
+#[test]
+fn a_task_may_await_a_refresh_inside_a_load() {
+    use futures_lite::future::block_on;
+    let own = OwnCache::<LoadingCache<u64, u64, ()>>::new();
+    let cache = own.place();
+    let users: LoadingCache<u64, u64, ()> = Cache::builder()
+        .record_stats()
+        .loading(loader_fn(move |key: &u64| match cache.get() {
+            Some(users) if *key == 3 => users.get(&1).map_err(drop),
+            _ => Ok(*key),
+        }))
+        .build();
+    own.set(&users);
+    let (done, ends) = mpsc::channel();
+    thread::spawn(move || {
+        let value = block_on(users.cache().get_with_async(1, async {
+            let busy = users.refresh(3);
+            until("the only thread waits for 1", || {
+                users.cache().stats().load_waits() == 1
+            });
+            let other = users.refresh(2).await.unwrap().unwrap();
+            drop(busy);
+            other + 100
+        }));
+        done.send(value)
+    });
+    let end = ends.recv_timeout(Duration::from_secs(20));
+    assert_eq!(end, Ok(102), "they wait for each other");
 }

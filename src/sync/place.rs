@@ -1,0 +1,73 @@
+//! One of a limited number of places at which threads work.
+//!
+//! A thread that waits for a load does not work, and what it waits for may need a thread that has a
+//! place. So it gives its place up before it waits: another thread may take it.
+
+use super::thread_local;
+use std::cell::RefCell;
+use std::sync::Arc;
+
+/// The place of a thread, as the thread knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stage {
+    /// The thread works there.
+    Works,
+    /// Its work is done but for the end: it is free soon.
+    Ends,
+    /// The thread has given it up.
+    Left,
+}
+
+/// Those who share the places out.
+pub(crate) trait Places {
+    /// A thread at work is free soon.
+    fn free_soon(&self);
+
+    /// A thread that was at this stage waits: another one may work at its place. The thread itself
+    /// works on when it no longer waits.
+    fn give_up(self: Arc<Self>, stage: Stage);
+}
+
+thread_local! {
+    static PLACE: RefCell<Option<(Arc<dyn Places>, Stage)>> = const { RefCell::new(None) };
+}
+
+/// Works at a place; says at which stage that has ended.
+pub(crate) fn work_at(places: Arc<dyn Places>, work: impl FnOnce()) -> Stage {
+    PLACE.with(|place| place.replace(Some((places, Stage::Works))));
+    work();
+    match PLACE.with(|place| place.take()) {
+        Some((_, stage)) => stage,
+        None => Stage::Left,
+    }
+}
+
+/// The calling thread goes to another stage, if it works at a place. Returns the stage before.
+fn go_to(next: Stage) -> Option<(Arc<dyn Places>, Stage)> {
+    // The destructors of other thread-locals may wait, too.
+    let changed = PLACE.try_with(|place| {
+        let mut place = place.borrow_mut();
+        let (places, stage) = place.as_mut()?;
+        let before = std::mem::replace(stage, next);
+        Some((Arc::clone(places), before))
+    });
+    changed.unwrap_or_default()
+}
+
+/// The calling thread is about to wait for a load, or for a thread. If it works at a place, it
+/// gives that up.
+pub(crate) fn give_up() {
+    if let Some((places, stage @ (Stage::Works | Stage::Ends))) = go_to(Stage::Left) {
+        places.give_up(stage);
+    }
+}
+
+/// The work of the calling thread is done but for the end. If it works at a place, that is free
+/// soon.
+pub(crate) fn free_soon() {
+    match go_to(Stage::Ends) {
+        Some((places, Stage::Works)) => places.free_soon(),
+        Some((_, Stage::Left)) => _ = go_to(Stage::Left),
+        Some((_, Stage::Ends)) | None => {}
+    }
+}
