@@ -19,6 +19,7 @@
 //!    the counter was at `c`, and has since run faster than `rate`. If `k < c`, another thread took
 //!    the anchor meanwhile, and the reading is below its `n`.
 //! 2. *It lags by less than [`FRESH`]*, and by half of that as a rule: an older anchor is not used.
+//!    In the last quarter of that time, one thread renews the anchor, and the others still use it.
 //!    The age counts from a counter that was read before `n`, so a thread that is suspended between
 //!    `n` and `c` publishes an anchor that is already old. The error of the rate and changes of the
 //!    kernel's rate can add two fifths.
@@ -36,11 +37,14 @@
 
 // Of the standard library also under loom: models run on tickers.
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::Instant;
 
 /// How long an anchor is used: 33 µs.
 pub(super) const FRESH: u64 = 1 << 15;
+/// For how long of that, at its end, one thread renews it while the others still use it. Otherwise
+/// all threads that read the clock would renew it at the same moment, on one cache line.
+const EARLY: u64 = FRESH / 4;
 /// More than the counter moves while an anchor is fresh.
 const FAR: u64 = 1 << 20;
 /// Of `until`: the counter is given up. It is far from each counter, so no anchor is fresh.
@@ -49,7 +53,8 @@ const GIVEN_UP: u64 = u64::MAX;
 /// The latest anchor.
 #[repr(align(64))]
 pub(super) struct Anchor {
-    /// The counter up to which the anchor is fresh; 0 if there is none. It only grows.
+    /// The counter from which the anchor is to be renewed, [`EARLY`] before it is no longer fresh;
+    /// 0 if there is none. It only grows.
     ///
     /// Release, partner: the acquire in [`read`](Self::read), which then loads an `offset` that is
     /// as new.
@@ -59,6 +64,9 @@ pub(super) struct Anchor {
     /// Nanoseconds for 2^32 units of the counter, halved; 0 if the counter is not used. It changes
     /// at most once, before the first anchor is published.
     rate: AtomicU64,
+    /// Whether a thread renews the anchor before its end. Relaxed: a hint, which spares the other
+    /// threads the same work.
+    renewing: AtomicBool,
     /// The instant 0, and the rate: each call that asks for the instant stores it.
     start: OnceLock<(Instant, u64)>,
 }
@@ -72,6 +80,7 @@ impl Anchor {
             until: AtomicU64::new(0),
             offset: AtomicI64::new(i64::MIN),
             rate: AtomicU64::new(0),
+            renewing: AtomicBool::new(false),
             start: OnceLock::new(),
         }
     }
@@ -99,7 +108,7 @@ impl Anchor {
             .unwrap_or_else(|| self.renew())
     }
 
-    /// A reading by the anchor, if it is fresh.
+    /// A reading by the anchor, if it need not be renewed.
     #[inline]
     fn read(&self, counter: impl FnOnce() -> u64) -> Option<u64> {
         let until = self.until.load(Ordering::Acquire);
@@ -112,13 +121,44 @@ impl Anchor {
             .then(|| (self.offset.load(Ordering::Relaxed) + scaled(counter, rate)) as u64)
     }
 
-    /// A reading of `Instant::now()`, which becomes the anchor.
+    /// A reading where the anchor is to be renewed, or is no longer fresh.
     #[cold]
     #[inline(never)]
     fn renew(&self) -> u64 {
         let start = self.start();
         let clock = || super::saturating_nanos(start.elapsed());
-        self.take(|| system::counter(true), clock)
+        self.renew_by(|| system::counter(true), clock)
+    }
+
+    /// If no other thread renews the anchor, this one does. Otherwise a reading by the present
+    /// anchor while that is fresh. If it is not, the other thread is held up.
+    fn renew_by(&self, counter: impl Fn() -> u64, clock: impl Fn() -> u64) -> u64 {
+        // A load first, since many threads come here at a time.
+        let renews =
+            !self.renewing.load(Ordering::Relaxed) && !self.renewing.swap(true, Ordering::Relaxed);
+        if renews {
+            let now = self.take(counter, clock);
+            self.renewing.store(false, Ordering::Relaxed);
+            return now;
+        }
+        match self.read_late(&counter) {
+            Some(now) => now,
+            None => self.take(counter, clock),
+        }
+    }
+
+    /// A reading by the anchor, if it is fresh. Loads in the order of [`read`](Self::read).
+    fn read_late(&self, counter: impl Fn() -> u64) -> Option<u64> {
+        let until = self.until.load(Ordering::Acquire);
+        let counter = counter();
+        let rate = self.rate.load(Ordering::Relaxed);
+        if until == 0 || until == GIVEN_UP || rate == 0 {
+            return None;
+        }
+        let is_fresh =
+            counter.wrapping_sub(until) < units(EARLY, rate) || until.wrapping_sub(counter) <= FAR;
+        let shown = self.offset.load(Ordering::Relaxed) + scaled(counter, rate);
+        if is_fresh { Some(shown as u64) } else { None }
     }
 
     /// Reads the clock, and publishes an anchor if the counter is used.
@@ -131,8 +171,7 @@ impl Anchor {
         }
         // In this order: the thread may be suspended in between.
         let (before, nanos, after) = (counter(), clock(), counter());
-        // At half of the rate, so twice as many units.
-        let fresh_until = before.saturating_add(((FRESH / 2) << 32) / rate);
+        let renewed_from = before.saturating_add(units(FRESH - EARLY, rate));
         let shown = scaled(after, rate);
         let offset = nanos as i64 - shown;
         let stepped = until.saturating_sub(after) > FAR || {
@@ -140,10 +179,15 @@ impl Anchor {
             let former = self.offset.fetch_max(offset, Ordering::Relaxed);
             former > offset && former + shown > clock() as i64
         };
-        let end = if stepped { GIVEN_UP } else { fresh_until };
+        let end = if stepped { GIVEN_UP } else { renewed_from };
         self.until.fetch_max(end, Ordering::Release);
         nanos
     }
+}
+
+/// The units of the counter in so many nanoseconds, by the rate that is halved.
+fn units(nanos: u64, rate: u64) -> u64 {
+    ((nanos / 2) << 32) / rate
 }
 
 /// The time that the counter shows, in nanoseconds.
@@ -168,8 +212,34 @@ fn rate(counter: impl Fn() -> u64, clock: impl Fn() -> u64) -> Option<u64> {
     ((last.1 - first.1) << 32).checked_div(2 * most)
 }
 
+/// The virtual counter of the simulator in `benches/coherence`: a call that its plugin answers.
+#[cfg(wheelhouse_simulated)]
+#[allow(unsafe_code)]
+mod system {
+    pub(super) fn drives_the_clock() -> bool {
+        true
+    }
+
+    #[inline]
+    pub(super) fn counter(_: bool) -> u64 {
+        unsafe extern "C" {
+            fn syscall(number: std::ffi::c_long, at: *mut u64) -> std::ffi::c_long;
+        }
+        let mut shown = 0;
+        // SAFETY: no call of the system has this number; the plugin writes the counter to the
+        // variable, which lives until the call has returned.
+        unsafe { syscall(7010, &mut shown) };
+        shown
+    }
+}
+
 /// The time-stamp counter.
-#[cfg(all(target_arch = "x86_64", target_os = "linux", not(miri)))]
+#[cfg(all(
+    target_arch = "x86_64",
+    target_os = "linux",
+    not(miri),
+    not(wheelhouse_simulated)
+))]
 #[allow(unsafe_code)]
 mod system {
     use std::arch::x86_64::{_mm_lfence, _rdtsc};
@@ -198,7 +268,10 @@ mod system {
 }
 
 /// Elsewhere, `Instant::now()` is read.
-#[cfg(not(all(target_arch = "x86_64", target_os = "linux", not(miri))))]
+#[cfg(not(any(
+    wheelhouse_simulated,
+    all(target_arch = "x86_64", target_os = "linux", not(miri))
+)))]
 mod system {
     pub(super) fn drives_the_clock() -> bool {
         false
@@ -283,7 +356,7 @@ mod tests {
             };
             let by_anchor = self.anchor.read(counter);
             (self.by_anchor).set(self.by_anchor.get() + u64::from(by_anchor.is_some()));
-            let shown = by_anchor.unwrap_or_else(|| self.anchor.take(counter, clock));
+            let shown = by_anchor.unwrap_or_else(|| self.anchor.renew_by(counter, clock));
             let now = self.nanos();
             assert!(shown <= now, "{shown} passes {now}");
             assert!(began <= shown + LAG, "{shown} at {began}");
