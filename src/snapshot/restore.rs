@@ -16,7 +16,7 @@ use crate::operations::{Kept, Lifetimes, NextRefresh, restore};
 use crate::time;
 use std::collections::HashSet;
 use std::hash::{BuildHasher, Hash};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 /// What the second pass does with an entry: its weight, and what remains of its lifetimes; nothing
 /// if it has ended, and the listener is to hear of it.
@@ -63,18 +63,16 @@ impl<K: Hash + Eq + Clone + 'static, V: Clone + 'static, S: BuildHasher> Cache<K
     /// assert_eq!((new.get(&1), new.get(&2)), (Some(10), Some(22)));
     /// ```
     pub fn restore(&self, snapshot: Snapshot<K, V>, how: Restore) -> Restored {
-        let downtime = match how.downtime {
-            Downtime::Ignored => Duration::ZERO,
-            Downtime::Counts => SystemTime::now()
-                .duration_since(snapshot.taken_at)
-                .unwrap_or_default(),
-        };
         if self.weighted_size() > 0 && self.core().shared.max_capacity().is_some() {
             // What is due, or over the bound, takes up no room.
             self.run_pending_tasks();
         }
         // Read once: a restore of many entries takes time, which counts for the last entry, too.
-        let now = self.core().shared.clock.now();
+        let (now, system_time) = self.core().shared.clock.now_and_system_time();
+        let downtime = match how.downtime {
+            Downtime::Ignored => Duration::ZERO,
+            Downtime::Counts => (system_time.duration_since(snapshot.taken_at)).unwrap_or_default(),
+        };
         let mut used = self.weighted_size();
         let mut counts = Restored::default();
         let mut seen = HashSet::with_capacity_and_hasher(snapshot.len(), RandomState::default());

@@ -17,7 +17,6 @@ use crate::time;
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash};
-use std::time::SystemTime;
 
 /// The rank of an entry that the walk did not visit.
 const HOT: (u8, usize) = (u8::MAX, usize::MAX);
@@ -112,10 +111,7 @@ impl<K: Hash + Eq + Clone + 'static, V: Clone + 'static, S: BuildHasher> Cache<K
             // An entry that was used during the walk is visited again: the later rank holds.
             ranks.insert(entry.address(), (entry.policy().uses.get(), ranks.len()));
         });
-        // The system's clock is read last. If this thread is held up in between, a restore takes
-        // too little downtime off, and no entry ends early.
-        let now = core.shared.clock.now();
-        let taken_at = SystemTime::now();
+        let (now, taken_at) = core.shared.clock.now_and_system_time();
         let mut entries = Vec::with_capacity(count);
         for entry in self {
             let node = entry.node;

@@ -8,7 +8,8 @@
 //! # Invariants
 //!
 //! 1. The coarse clock has the origin and the rate of `Instant`: [`Coarse::start`] relates the two
-//!    by readings one after the other, and the relation holds for good.
+//!    by readings of one moment, and the relation holds for good. If it finds no such readings, the
+//!    cache does not use the coarse clock.
 //! 2. It lags by less than [`SLACK`]. Its step is at most a tenth of that. Now and then, a thread
 //!    that takes an exact reading anyway compares the two ([`Coarse::check`]). If the lag exceeds
 //!    half of the slack, the process uses exact readings from then on. A clock that stands still is
@@ -20,6 +21,7 @@
 //! clock follows with the first timer interrupt after the stop. A look-up in between may take an
 //! entry for live that fell due during the stop, just as if the call had been made before the stop.
 
+use super::{at_one_moment, instants_apart};
 // Of the standard library also under loom: models run on tickers.
 use std::hint::black_box;
 use std::ptr;
@@ -51,7 +53,7 @@ pub(super) struct Machine {
 /// The machine of this process.
 pub(super) static MACHINE: Machine = Machine::new(UNKNOWN);
 /// For a cache that never asks the coarse clock: on a ticker, or where that is given up.
-pub(super) static NONE: Machine = Machine::new(GIVEN_UP);
+static NONE: Machine = Machine::new(GIVEN_UP);
 
 /// The coarse clock in the time of a cache.
 // A hit reads the first two fields.
@@ -76,15 +78,24 @@ impl Coarse {
             // The states ascend: another thread may have given it up meanwhile.
             machine.state.fetch_max(state, Ordering::Relaxed);
         }
-        // In this order: a thread that is suspended in between makes the slack longer.
-        let monotonic = machine.monotonic();
-        let base = Instant::now();
+        // The instant first: what passes until the second reading makes the slack shorter.
+        let start = at_one_moment(Instant::now, || machine.monotonic(), instants_apart);
+        let is_used = start.is_certain && machine.is_trusted();
         let coarse = Self {
-            machine: if machine.is_trusted() { machine } else { &NONE },
-            origin: monotonic.wrapping_sub(SLACK),
+            machine: if is_used { machine } else { &NONE },
+            origin: start.inner.wrapping_sub(SLACK),
             check_at: AtomicU64::new(0),
         };
-        (base, coarse)
+        (start.outer, coarse)
+    }
+
+    /// For a clock that no look-up asks.
+    pub(super) fn unused() -> Self {
+        Self {
+            machine: &NONE,
+            origin: 0,
+            check_at: AtomicU64::new(0),
+        }
     }
 
     /// A moment that is not before now, and at most [`SLACK`] after it. None if the coarse clock is

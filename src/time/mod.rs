@@ -35,9 +35,9 @@ mod counter;
 mod deadline;
 mod ticker;
 
-use coarse::{Coarse, MACHINE, NONE};
+use coarse::{Coarse, MACHINE};
 use counter::PROCESS;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 pub(crate) use deadline::{
     MAX_LIFETIME_NANOS, NEVER, deadline_after, deadline_in, earlier, elapsed, has_come, is_before,
@@ -52,6 +52,49 @@ pub(crate) const COARSE_FROM: Duration = Duration::from_secs(10);
 /// The deadline then counts from the coarse reading plus half of the slack, or from later: not from
 /// before the read, as long as the clock lags by no more (coarse 2).
 pub(crate) const GRAIN: u64 = coarse::SLACK / 2;
+
+/// How far apart two readings may lie that belong to the same moment: 1 ms.
+const ONE_MOMENT: Duration = Duration::from_millis(1);
+/// How often readings are tried again that lie further apart.
+const MOMENT_TRIES: u32 = 64;
+
+/// Readings of two clocks that belong to one moment.
+pub(crate) struct SameMoment<O, I> {
+    /// Of the first clock, just before the second was read.
+    pub(crate) outer: O,
+    pub(crate) inner: I,
+    /// Whether the first clock, read again, had moved by no more than [`ONE_MOMENT`].
+    pub(crate) is_certain: bool,
+}
+
+/// Reads the clock `inner` between two readings of `outer`. Tries again if these lie apart: the
+/// thread, or the whole process, was suspended between them. What is derived from two such readings
+/// would be wrong for good by as long as the suspension was.
+pub(crate) fn at_one_moment<O: Copy, I>(
+    mut outer: impl FnMut() -> O,
+    mut inner: impl FnMut() -> I,
+    passed: impl Fn(O, O) -> Duration,
+) -> SameMoment<O, I> {
+    let mut tries = 0;
+    loop {
+        let before = outer();
+        let inner = inner();
+        let is_certain = passed(before, outer()) <= ONE_MOMENT;
+        tries += 1;
+        if is_certain || tries == MOMENT_TRIES {
+            return SameMoment {
+                outer: before,
+                inner,
+                is_certain,
+            };
+        }
+    }
+}
+
+/// The time that passed between two instants.
+pub(crate) fn instants_apart(from: Instant, to: Instant) -> Duration {
+    to.saturating_duration_since(from)
+}
 
 /// The clock of one cache: readings in cache time.
 // The fields have this order because a hit reads the first one, which then stands beside the other
@@ -94,12 +137,11 @@ impl Clock {
 
     /// A clock that shows what the ticker shows.
     pub(crate) fn custom(ticker: Box<dyn Ticker>) -> Self {
-        let origin = ticker.nanos();
-        let (base, coarse) = Coarse::start(&NONE);
+        let start = at_one_moment(Instant::now, || ticker.nanos(), instants_apart);
         Self {
-            coarse,
-            source: Source::Custom(ticker, origin),
-            base,
+            coarse: Coarse::unused(),
+            source: Source::Custom(ticker, start.inner),
+            base: start.outer,
         }
     }
 
@@ -108,6 +150,14 @@ impl Clock {
     #[inline(never)]
     pub(crate) fn now(&self) -> u64 {
         self.read(true)
+    }
+
+    /// Now, and the moment by the system's clock. The cache time is read first: where a suspension
+    /// in between cannot be told from time that passes, the system's clock is late and never early.
+    pub(crate) fn now_and_system_time(&self) -> (u64, SystemTime) {
+        let passed = |from, to| Duration::from_nanos(elapsed(to, from));
+        let now = at_one_moment(|| self.now(), SystemTime::now, passed);
+        (now.outer, now.inner)
     }
 
     /// Now, for a call that has found an entry with this deadline, or none ([`NEVER`]). Cheaper

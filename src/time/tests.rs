@@ -1,7 +1,9 @@
 //! Clocks: by a ticker, by the machine, and by an exact and a coarse clock that a test supplies.
 
 use super::coarse::{Coarse, Machine, SLACK};
-use super::{Clock, ManualTicker, PROCESS, Source, counter, is_due, saturating_nanos};
+use super::{
+    Clock, ManualTicker, PROCESS, Source, at_one_moment, counter, is_due, saturating_nanos,
+};
 use std::cell::Cell;
 use std::sync::Mutex;
 use std::sync::atomic::Ordering;
@@ -170,6 +172,36 @@ fn a_clock_that_steps_forward_spares_nothing_and_one_that_steps_back_is_given_up
     clocks.set(START + 2 * SECOND, 30 * SECOND as i64);
     clock.now();
     assert!(!clocks.are_trusted());
+}
+
+#[test]
+fn readings_of_one_moment_are_taken_again_if_the_process_was_stopped_between_them() {
+    // The process is stopped in each of the first tries: before or after the second clock is read.
+    let stop = Duration::from_secs(5);
+    for (before, after) in [(stop, Duration::ZERO), (Duration::ZERO, stop)] {
+        let real = Cell::new(Duration::from_secs(1));
+        let pass = |by: Duration| real.set(real.get() + by);
+        let stops = Cell::new(3);
+        let inner = || {
+            let stopped = stops.get() > 0;
+            stops.set(stops.get() - i32::from(stopped));
+            pass(if stopped { before } else { Duration::ZERO });
+            let read = real.get();
+            pass(if stopped {
+                after
+            } else {
+                Duration::from_micros(2)
+            });
+            read
+        };
+        let start = at_one_moment(|| real.get(), inner, |from, to| to - from);
+        assert!(start.is_certain && stops.get() == 0);
+        assert_eq!(start.outer, start.inner);
+    }
+    // A machine that stops each time: the answer says so.
+    let real = Cell::new(Duration::ZERO);
+    let inner = || real.set(real.get() + stop);
+    assert!(!at_one_moment(|| real.get(), inner, |from, to| to - from).is_certain);
 }
 
 /// On the clocks of the machine that runs the test, whether or not the coarse one is cheap there:
