@@ -50,8 +50,9 @@ pub(crate) type ShortMutexGuard<'a, T> = MutexGuard<'a, Latch, T>;
 /// check. It is large, because two threads that alternate at every write move each cache line back
 /// and forth, which slows both down.
 const FIRST_PAUSES: u32 = 8;
-/// How often the number of pauses doubles.
-const DOUBLINGS: u32 = 4;
+/// How often the number of pauses doubles: so often that sixty threads that write one shard rarely
+/// check. A thread that checks takes the line of the lock from its holder, which unlocks there.
+const DOUBLINGS: u32 = 7;
 /// The checks after pauses, before the first nap.
 const CHECKS_BEFORE_NAPS: u32 = 40;
 /// The length of a nap.
