@@ -1,8 +1,14 @@
 //! Pool 2 and 3, as assertions.
 #![allow(unsafe_code)]
 
-use super::{Next, Pool, next};
+use super::{Next, Pool, Recycled, next};
 use std::ptr::NonNull;
+
+impl Recycled {
+    pub(in crate::node) fn len(&self) -> usize {
+        self.len as usize
+    }
+}
 
 impl Pool {
     /// The number of slots of a chain, and the last one. The caller holds the owner's lock.
@@ -17,11 +23,11 @@ impl Pool {
     }
 
     /// Asserts pool 2 and 3.
-    pub(in crate::node) fn check_invariants(&self) {
-        let (recycled, last) = Self::walk(self.recycled.first);
-        assert_eq!(recycled, self.recycled.len, "recycled slots");
-        assert!(last.is_none_or(|last| last == self.recycled.last));
-        assert!(self.has_few_recycled(), "{recycled} recycled slots");
+    pub(in crate::node) fn check_invariants(&self, recycled: &Recycled) {
+        let (count, last) = Self::walk(recycled.first);
+        assert_eq!(count, recycled.len(), "recycled slots");
+        assert!(last.is_none_or(|last| last == self.last_recycled));
+        assert!(self.has_few_recycled(recycled), "{count} recycled slots");
         let mut named = vec![0; self.regions.len()];
         for &number in &self.partial {
             named[number as usize] += 1;

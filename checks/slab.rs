@@ -1,6 +1,5 @@
 //! The invariants of a slab and its pools, as assertions.
 
-use super::super::pool::Pool;
 use super::{Columns, Slab};
 
 impl<K, V> Slab<K, V> {
@@ -11,12 +10,26 @@ impl<K, V> Slab<K, V> {
 
     /// Asserts the invariants of both pools, and that there are at most as many entries as nodes.
     pub(crate) fn check_invariants(&self) {
-        self.nodes.check_invariants();
-        self.entries.check_invariants();
-        let taken = |pool: &Pool| pool.used - pool.recycled.len;
+        self.nodes.check_invariants(&self.recycled.nodes);
+        self.entries.check_invariants(&self.recycled.entries);
         assert!(
-            taken(&self.entries) <= taken(&self.nodes),
+            self.taken_entries() <= self.taken_nodes(),
             "more entries than nodes"
         );
+    }
+
+    /// The address behind what taking a recycled slot changes.
+    pub(crate) fn recycled_end(&self) -> usize {
+        (&raw const self.recycled).addr() + size_of_val(&self.recycled)
+    }
+
+    /// How many slots of nodes are taken.
+    pub(super) fn taken_nodes(&self) -> usize {
+        self.nodes.used - self.recycled.nodes.len()
+    }
+
+    /// How many slots of entries are taken.
+    pub(super) fn taken_entries(&self) -> usize {
+        self.entries.used - self.recycled.entries.len()
     }
 }

@@ -82,7 +82,7 @@ impl<K, V, const CHAIN: bool> List<K, V, CHAIN> {
             .into_iter()
             .filter_map(|at| links.get::<K, V>(at))
         {
-            node::prefetch(Self::links(&neighbour));
+            node::prefetch_to_write(Self::links(&neighbour));
         }
     }
 

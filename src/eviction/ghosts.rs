@@ -119,10 +119,10 @@ impl Ghosts {
         }
     }
 
-    /// Prefetches what [`take`](Self::take) and [`put`](Self::put) will look at.
+    /// Prefetches what [`take`](Self::take) and [`put`](Self::put) will look at and change.
     pub(super) fn prefetch(&self, hash: u64) {
         if let Some(at) = self.group(hash) {
-            node::prefetch(&raw const self.groups[at]);
+            node::prefetch_to_write(&raw const self.groups[at]);
         }
     }
 

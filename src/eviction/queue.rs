@@ -85,7 +85,9 @@ impl<K, V> WeighedQueue<K, V> {
     fn prefetch_second(&self) {
         let oldest = self.list.front();
         if let Some(second) = oldest.and_then(List::<K, V, QUEUE>::next) {
-            second.node().prefetch();
+            // Its state changes, its hash is read.
+            second.node().prefetch_hot_to_write();
+            second.node().prefetch_side();
             if let Some(third) = List::<K, V, QUEUE>::next(second) {
                 third.prefetch(true);
             }

@@ -450,7 +450,7 @@ impl<K, V> Pass<'_, K, V> {
                     break;
                 };
                 let hash = node.hash();
-                self.shared.map.cell(hash).prefetch(hash);
+                self.shared.map.cell(hash).prefetch_to_write(hash);
                 group[len] = Some(node);
                 len += 1;
             }
@@ -532,7 +532,7 @@ impl<K, V> Pass<'_, K, V> {
             let eviction = self.state.eviction.as_ref();
             if let Some(next) = eviction.and_then(Eviction::prefetch_victim) {
                 let hash = next.hash();
-                self.shared.map.cell(hash).prefetch(hash);
+                self.shared.map.cell(hash).prefetch_to_write(hash);
                 List::<K, V, TIMER>::prefetch_around(next.entry());
             }
         }

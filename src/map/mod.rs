@@ -40,7 +40,6 @@ use crate::contain::contain;
 use crate::load::state::Load;
 use crate::node::{Columns, Emptied, NodePtr};
 use crate::reclaim::Pin;
-use crate::sync::{AtomicU64, Ordering};
 #[cfg(fuzzing)]
 pub(crate) use shard::Probe;
 pub(crate) use shard::{Batch, Occupied, Revalidated, Shard, ShardCell, WriteEvent};
@@ -51,6 +50,8 @@ pub(crate) use table::{Look, TablePart};
 /// The map. It compares keys only outside of locks.
 pub(crate) struct Map<K, V> {
     shards: Box<[ShardCell<K, V>]>,
+    /// Whether nodes have weights; else each weighs 1.
+    weighs: bool,
 }
 
 /// Where a visit of a map stands, which goes from group to group. It meets a node that stays in the
@@ -70,14 +71,14 @@ impl<K, V> Map<K, V> {
         let cell = |number| ShardCell::new(number, capacity.div_ceil(shards), columns);
         Self {
             shards: (0..shards as u32).map(cell).collect(),
+            weighs: columns.weight,
         }
     }
 
     /// Bytes for each entry of a map that has many: an average over all sizes of the table. Pools
     /// grow by an eighth, large ones by less, so a sixteenth of the slots is taken to be free.
     pub(crate) fn memory_per_entry(&self) -> f64 {
-        table::BYTES_PER_ENTRY
-            + self.lock_shard(0).locked.slab.bytes_per_slot() * (1.0 + 1.0 / 16.0)
+        table::BYTES_PER_ENTRY + self.lock_shard(0).bytes_per_slot() * (1.0 + 1.0 / 16.0)
     }
 
     pub(crate) fn shards(&self) -> usize {
@@ -99,7 +100,7 @@ impl<K, V> Map<K, V> {
         pin: &Pin,
         matches: impl FnMut(NodePtr<K, V>) -> bool,
     ) -> Option<NodePtr<K, V>> {
-        self.cell(hash).table.find(hash, pin, matches).0
+        self.cell(hash).table().find(hash, pin, matches).0
     }
 
     /// Looks once for the node with this hash's tag that `matches` accepts; see `Table::look`.
@@ -110,7 +111,7 @@ impl<K, V> Map<K, V> {
         pin: &Pin,
         matches: impl FnMut(NodePtr<K, V>) -> bool,
     ) -> Look<NodePtr<K, V>> {
-        self.cell(hash).table.look(hash, pin, matches).0
+        self.cell(hash).table().look(hash, pin, matches).0
     }
 
     /// The shard of a hash, for a call that goes to it more than once.
@@ -143,7 +144,7 @@ impl<K, V> Map<K, V> {
         let Some(cell) = self.shards.get(walk.shard) else {
             return false;
         };
-        let next = cell.table.collect(walk.position, out);
+        let next = cell.table().collect(walk.position, out);
         // The next shard begins at 0, which is what the end is cut to.
         walk.position = next as u32;
         walk.shard += usize::from(next == END);
@@ -153,24 +154,23 @@ impl<K, V> Map<K, V> {
     /// How many nodes are in the map. Exact while no call changes the map; else off by the changes
     /// that other threads make meanwhile. Takes no lock.
     pub(crate) fn len(&self) -> u64 {
-        self.total(|cell| &cell.entries)
+        self.shards.iter().map(ShardCell::entries).sum()
     }
 
     /// How many units the table with the most of them has yet to move; 0 if no table is between two
     /// arrays. As exact as [`len`](Self::len).
     pub(crate) fn units_left(&self) -> usize {
-        let left = self.shards.iter().map(|cell| cell.table.units_left());
+        let left = self.shards.iter().map(|cell| cell.table().units_left());
         left.max().unwrap_or(0) as usize
     }
 
     /// The sum of the weights of the nodes in the map; as exact as [`len`](Self::len).
     pub(crate) fn weight(&self) -> u64 {
-        self.total(|cell| &cell.weight)
-    }
-
-    fn total(&self, count: impl Fn(&ShardCell<K, V>) -> &AtomicU64) -> u64 {
-        let counts = self.shards.iter().map(count);
-        counts.map(|count| count.load(Ordering::Relaxed)).sum()
+        if self.weighs {
+            self.shards.iter().map(ShardCell::weight).sum()
+        } else {
+            self.len()
+        }
     }
 
     /// The loads of one shard's keys for which calls may wait.
@@ -190,9 +190,7 @@ impl<K, V> Map<K, V> {
         for (cell, emptied) in self.shards.iter().zip(returning) {
             if !emptied.is_empty() {
                 let emptied = std::mem::replace(emptied, Emptied::new());
-                let vacated = cell.locked.lock().slab.take_back(emptied);
-                // The lock is released by now.
-                drop(vacated);
+                cell.take_back(emptied);
             }
         }
     }
@@ -200,10 +198,7 @@ impl<K, V> Map<K, V> {
     /// Empties the map for its last owner, and gives every node in it to `free`.
     pub(crate) fn take_apart(&mut self, mut free: impl FnMut(NodePtr<K, V>)) {
         for cell in &mut self.shards {
-            let state = &mut cell.locked.get_mut().state;
-            cell.table.take_apart(state, &mut free);
-            cell.entries.store(0, Ordering::Relaxed);
-            cell.weight.store(0, Ordering::Relaxed);
+            cell.take_apart(&mut free);
         }
     }
 }
@@ -235,8 +230,8 @@ impl<K, V> Garbage<K, V> {
     /// Prefetches what freeing it will touch.
     pub(crate) fn prefetch(&self) {
         if let Self::Node(node) = self {
-            // The side part, too: a writer mostly takes the slot soon, and fills that part first.
-            node.prefetch();
+            // The slot's link is written there.
+            node.prefetch_hot_to_write();
         }
     }
 

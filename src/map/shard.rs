@@ -5,8 +5,9 @@
 use super::table::{Home, Place, Seen, Table, TablePart, TableState};
 use crate::listener::RemovalCause;
 use crate::load::table::Loads;
-use crate::node::{Columns, NewNode, NodePtr, NodeState, Slab, Times};
+use crate::node::{self, Columns, Emptied, NewNode, NodePtr, NodeState, Slab, Times};
 use crate::reclaim::Pin;
+use crate::stripe::Padded;
 use crate::sync::{AtomicU64, Ordering, ShortMutex, ShortMutexGuard, add_alone};
 
 /// A change of the map that the pass applies to wheel and size policy.
@@ -32,9 +33,10 @@ impl<K, V> WriteEvent<K, V> {
         match self {
             // The size policy needs the hash of a new node.
             Self::Added(node) => node.prefetch(),
-            Self::Removed(node, _) | Self::Rescheduled(node) => node.prefetch_hot(),
+            Self::Removed(node, _) => node.prefetch_hot_to_write(),
+            Self::Rescheduled(node) => node.prefetch_hot(),
             Self::Replaced { old, new, .. } => {
-                old.prefetch_hot();
+                old.prefetch_hot_to_write();
                 new.prefetch_hot();
             }
         }
@@ -62,23 +64,63 @@ impl<K, V> WriteEvent<K, V> {
 pub(crate) type Batch<K, V> = Vec<WriteEvent<K, V>>;
 
 /// A shard that is not locked.
-#[repr(align(128))]
+#[repr(C)]
 pub(crate) struct ShardCell<K, V> {
-    pub(super) table: Table<K, V>,
-    pub(super) locked: ShortMutex<Locked<K, V>>,
-    /// For callers without the lock, like `weight`. Beside the lock, which each writer writes
-    /// anyway, and not on a line that readers read.
-    pub(super) entries: AtomicU64,
-    pub(super) weight: AtomicU64,
+    /// What look-ups read and hardly any write changes: on cache lines of its own.
+    table: Padded<Table<K, V>>,
+    pub(super) written: Padded<WrittenPart<K, V>>,
 }
 
-/// The part of a shard that its lock guards.
+/// What each write changes. The lock, and what an insert changes of the part that it guards, are
+/// one cache line: a thread on another core gets all of it with the lock.
+#[repr(C)]
+pub(super) struct WrittenPart<K, V> {
+    tally: Tally,
+    pub(super) locked: ShortMutex<Locked<K, V>>,
+    /// The sum of the weights of the entries, where there is a weigher.
+    weight: AtomicU64,
+}
+
+/// The number of entries, and whether the shard has loads. Only the holder of the lock changes it.
+///
+/// Relaxed: it orders nothing.
+struct Tally(AtomicU64);
+
+impl Tally {
+    /// Set while the shard has loads. The other bits are the number of entries.
+    const HAS_LOADS: u64 = 1 << 63;
+
+    fn entries(&self) -> u64 {
+        self.0.load(Ordering::Relaxed) & !Self::HAS_LOADS
+    }
+
+    fn has_loads(&self) -> bool {
+        self.0.load(Ordering::Relaxed) & Self::HAS_LOADS != 0
+    }
+
+    fn add(&self, entries: u64) {
+        add_alone(&self.0, entries);
+    }
+
+    fn set_entries(&self, entries: u64) {
+        let loads = self.0.load(Ordering::Relaxed) & Self::HAS_LOADS;
+        self.0.store(entries | loads, Ordering::Relaxed);
+    }
+
+    fn set_has_loads(&self, has_loads: bool) {
+        let loads = if has_loads { Self::HAS_LOADS } else { 0 };
+        self.0.store(self.entries() | loads, Ordering::Relaxed);
+    }
+}
+
+/// The part of a shard that its lock guards. In this order: what each insert changes comes first.
+#[repr(C)]
 pub(super) struct Locked<K, V> {
-    pub(super) state: TableState<K, V>,
-    pub(super) batch: Batch<K, V>,
+    batch: Batch<K, V>,
     pub(super) slab: Slab<K, V>,
+    pub(super) state: TableState<K, V>,
     /// The loads of keys of this shard: current ones, and revoked ones whose run is at work.
-    pub(super) loads: Loads<K, V>,
+    loads: Loads<K, V>,
 }
 
 impl<K, V> ShardCell<K, V> {
@@ -86,22 +128,62 @@ impl<K, V> ShardCell<K, V> {
     pub(super) fn new(number: u32, capacity: usize, columns: Columns) -> Self {
         let (table, state) = Table::new(capacity);
         Self {
-            table,
-            locked: ShortMutex::new(Locked {
-                state,
-                batch: Batch::new(),
-                slab: Slab::of_shard(number, columns),
-                loads: Loads::new(),
+            table: Padded(table),
+            written: Padded(WrittenPart {
+                tally: Tally(AtomicU64::new(0)),
+                locked: ShortMutex::new(Locked {
+                    batch: Batch::new(),
+                    slab: Slab::of_shard(number, columns),
+                    state,
+                    loads: Loads::new(),
+                }),
+                weight: AtomicU64::new(0),
             }),
-            entries: AtomicU64::new(0),
-            weight: AtomicU64::new(0),
         }
+    }
+
+    #[inline]
+    pub(super) fn table(&self) -> &Table<K, V> {
+        &self.table
+    }
+
+    /// The number of entries. As exact as `Map::len`.
+    pub(super) fn entries(&self) -> u64 {
+        self.written.tally.entries()
+    }
+
+    /// The sum of the weights, where there is a weigher. As exact as `Map::len`.
+    pub(super) fn weight(&self) -> u64 {
+        self.written.weight.load(Ordering::Relaxed)
     }
 
     /// Prefetches the group of a hash.
     #[inline]
     pub(crate) fn prefetch(&self, hash: u64) {
-        self.table.prefetch(hash);
+        node::prefetch(self.table.address(hash));
+    }
+
+    /// Prefetches the group of a hash, to write to it.
+    #[inline]
+    pub(crate) fn prefetch_to_write(&self, hash: u64) {
+        node::prefetch_to_write(self.table.address(hash));
+    }
+
+    /// Takes back the slots of nodes of this shard. Takes the lock, for a few instructions for each
+    /// slot.
+    pub(super) fn take_back(&self, emptied: Emptied<K, V>) {
+        let vacated = self.written.locked.lock().slab.take_back(emptied);
+        // The lock is released by now.
+        drop(vacated);
+    }
+
+    /// Empties the shard for its last owner, and gives every node in it to `free`.
+    pub(super) fn take_apart(&mut self, free: impl FnMut(NodePtr<K, V>)) {
+        let written = &mut self.written.0;
+        let state = &mut written.locked.get_mut().state;
+        self.table.0.take_apart(state, free);
+        written.tally.set_entries(0);
+        written.weight.store(0, Ordering::Relaxed);
     }
 
     /// The look-up before a write; see the module docs. `matches` compares keys.
@@ -134,7 +216,7 @@ impl<K, V> ShardCell<K, V> {
     pub(crate) fn lock(&self) -> Shard<'_, K, V> {
         Shard {
             cell: self,
-            locked: self.locked.lock(),
+            locked: self.written.locked.lock(),
         }
     }
 }
@@ -180,7 +262,7 @@ impl<K, V> Probe<'_, K, V> {
 /// A shard, locked by a writer.
 pub(crate) struct Shard<'a, K, V> {
     cell: &'a ShardCell<K, V>,
-    pub(super) locked: ShortMutexGuard<'a, Locked<K, V>>,
+    locked: ShortMutexGuard<'a, Locked<K, V>>,
 }
 
 /// A probe confirmed under the lock.
@@ -267,13 +349,20 @@ impl<'a, K, V> Shard<'a, K, V> {
         new: &mut NewNode<K, V>,
         times: Times,
     ) -> NodePtr<K, V> {
+        self.locked.slab.prefetch_node();
+        self.locked.slab.prefetch_entry();
         let (hash, weight) = (new.hash, new.weight);
-        let (table, entries) = (&self.cell.table, &self.cell.entries);
-        table.grow_if_full(&mut self.locked.state, entries.load(Ordering::Relaxed));
+        let table = &self.cell.table;
+        let WrittenPart {
+            tally, weight: all, ..
+        } = &*self.cell.written;
+        table.grow_if_full(&mut self.locked.state, tally.entries());
         let new = self.locked.slab.place(new, times);
         table.insert(&mut self.locked.state, home, new, hash);
-        add_alone(entries, 1);
-        add_alone(&self.cell.weight, weight.into());
+        tally.add(1);
+        if self.locked.slab.has_weights() {
+            add_alone(all, weight.into());
+        }
         self.locked.batch.push(WriteEvent::Added(new));
         new
     }
@@ -295,6 +384,7 @@ impl<'a, K, V> Shard<'a, K, V> {
         times: Times,
         cause: RemovalCause,
     ) -> NodePtr<K, V> {
+        self.locked.slab.prefetch_node();
         let (old, hash) = (spot.node, new.hash);
         let new = self.locked.slab.succeed(old, new, times);
         // Otherwise the first read after each write would be recorded as a new read.
@@ -303,7 +393,7 @@ impl<'a, K, V> Shard<'a, K, V> {
         // Without a weigher both weigh 1.
         if self.locked.slab.has_weights() {
             let change = u64::from(new.weight()).wrapping_sub(old.weight().into());
-            add_alone(&self.cell.weight, change);
+            add_alone(&self.cell.written.weight, change);
         }
         old.set_state(NodeState::Removed);
         self.locked
@@ -321,12 +411,14 @@ impl<'a, K, V> Shard<'a, K, V> {
 
     /// Takes a node out for the pass itself, without an event.
     pub(crate) fn take(&mut self, spot: Occupied<'a, K, V>) {
-        let count = self.cell.entries.load(Ordering::Relaxed) - 1;
+        let WrittenPart { tally, weight, .. } = &*self.cell.written;
+        let count = tally.entries() - 1;
         let (table, hash) = (&self.cell.table, spot.node.hash());
         table.remove(&mut self.locked.state, hash, spot.place, count);
-        let weight = self.locked.slab.weight_of(spot.node);
-        (self.cell.entries).store(count, Ordering::Relaxed);
-        add_alone(&self.cell.weight, u64::from(weight).wrapping_neg());
+        tally.set_entries(count);
+        if self.locked.slab.has_weights() {
+            add_alone(weight, u64::from(spot.node.weight()).wrapping_neg());
+        }
         spot.node.set_state(NodeState::Removed);
     }
 
@@ -368,9 +460,23 @@ impl<'a, K, V> Shard<'a, K, V> {
         &self.locked.loads
     }
 
+    /// Whether this shard has loads. It reads nothing but what the lock has brought.
+    #[inline]
+    pub(crate) fn has_loads(&self) -> bool {
+        self.cell.written.tally.has_loads()
+    }
+
     #[inline]
     pub(crate) fn change_loads<R>(&mut self, change: impl FnOnce(&mut Loads<K, V>) -> R) -> R {
-        change(&mut self.locked.loads)
+        let result = change(&mut self.locked.loads);
+        let has_loads = !self.locked.loads.is_empty();
+        self.cell.written.tally.set_has_loads(has_loads);
+        result
+    }
+
+    /// Bytes of chunks for each node with its entry, if all their slots are taken.
+    pub(super) fn bytes_per_slot(&self) -> f64 {
+        self.locked.slab.bytes_per_slot()
     }
 
     /// The number of the shard.
@@ -420,6 +526,20 @@ mod tests {
     use super::*;
     use crate::node::Columns;
     use crate::reclaim::Domain;
+
+    #[test]
+    #[cfg(all(target_pointer_width = "64", not(wheelhouse_shuttle)))]
+    fn what_an_insert_changes_of_a_shard_stands_on_the_line_of_its_lock() {
+        let map = Map::<u64, u64>::new(1, 0, Columns::default());
+        let written = &map.shards[0].written;
+        let begin = (&raw const **written).addr();
+        let locked = written.locked.lock();
+        let line = begin..begin + 64;
+        assert!(begin % 128 == 0 && line.contains(&(&raw const written.locked).addr()));
+        let batch = (&raw const locked.batch).addr() + size_of::<Batch<u64, u64>>();
+        let recycled = locked.slab.recycled_end();
+        assert!(batch <= line.end && recycled <= line.end);
+    }
 
     #[test]
     fn events_come_out_in_order_and_leave_an_empty_batch() {

@@ -122,6 +122,36 @@ pub(crate) fn prefetch<T>(at: *const T) {
     let _ = at;
 }
 
+/// Prefetches a cache line that is written next, where the target can. Another core that has
+/// changed the line gives it up at once: a read before the write would make it a copy first.
+#[inline]
+pub(crate) fn prefetch_to_write<T>(at: *const T) {
+    #[cfg(all(target_arch = "x86_64", not(miri), not(wheelhouse_simulated)))]
+    // SAFETY: a prefetch reads nothing the program can observe and never faults, whatever the
+    // address. Where a processor cannot do it, the instruction does nothing.
+    unsafe {
+        std::arch::asm!(
+            "prefetchw byte ptr [{at}]",
+            at = in(reg) at,
+            options(nostack, preserves_flags, readonly),
+        );
+    }
+    // An emulator executes no prefetch. This load, by its prefix, the simulator's plugin knows.
+    #[cfg(wheelhouse_simulated)]
+    // SAFETY: memory that a table or a slab has; the simulated programs free no array meanwhile.
+    unsafe {
+        std::arch::asm!(
+            ".byte 0x3e",
+            "mov {byte}, byte ptr [{at}]",
+            at = in(reg) at,
+            byte = out(reg_byte) _,
+            options(nostack, preserves_flags, readonly),
+        );
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    let _ = at;
+}
+
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;

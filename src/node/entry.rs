@@ -32,7 +32,7 @@
 //!    follows it.
 #![allow(unsafe_code)]
 
-use super::address::{AtomicHigh, Parts, parts, prefetch, whole};
+use super::address::{AtomicHigh, Parts, parts, prefetch_to_write, whole};
 use super::pointer::{NodePtr, Ptr};
 use crate::sync::{AtomicU8, AtomicU32, Ordering};
 use std::marker::PhantomData;
@@ -237,13 +237,13 @@ impl<K, V> EntryPtr<K, V> {
         self.node_high.store(high, Ordering::Relaxed);
     }
 
-    /// Prefetches the entry, and on request what the size policy keeps, which may be on another
-    /// line.
+    /// Prefetches the entry, to write to it, and on request what the size policy keeps, which may
+    /// be on another line.
     #[inline]
     pub(crate) fn prefetch(self, policy: bool) {
-        prefetch(self.0.as_ptr());
+        prefetch_to_write(self.0.as_ptr());
         if policy {
-            prefetch(self.policy());
+            prefetch_to_write(self.policy());
         }
     }
 }

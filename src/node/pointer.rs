@@ -4,7 +4,7 @@
 //! See [`slab`](super::slab) for the layout.
 #![allow(unsafe_code)]
 
-use super::address::prefetch;
+use super::address::{prefetch, prefetch_to_write};
 use super::entry::{self, EntryPtr};
 use super::hot::{Node, Side};
 use super::pool::{ONE_SLOT_CHUNKS, Shape};
@@ -224,6 +224,12 @@ impl<K, V> NodePtr<K, V> {
     #[inline]
     pub(crate) fn prefetch_side(self) {
         prefetch(Geometry::side(self.0).as_ptr());
+    }
+
+    /// Asks the processor to fetch what a look-up reads, to write to it.
+    #[inline]
+    pub(crate) fn prefetch_hot_to_write(self) {
+        prefetch_to_write(self.0.as_ptr());
     }
 
     /// Asks the processor to fetch the node.

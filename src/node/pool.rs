@@ -122,7 +122,8 @@ pub(super) struct Pool {
     partial: Vec<u32>,
     /// Numbers of regions that were freed.
     vacant: Vec<u32>,
-    pub(super) recycled: Chain,
+    /// The last recycled slot; meaningless if there is none.
+    pub(super) last_recycled: NonNull<u8>,
     pub(super) slots: usize,
     /// The number of slots that are not free.
     pub(super) used: usize,
@@ -131,6 +132,36 @@ pub(super) struct Pool {
 // SAFETY: a pool owns its memory, and accesses only free and recycled slots and the beginnings of
 // chunks.
 unsafe impl Send for Pool {}
+
+/// The recycled slots of a pool: all that taking one of them changes. Apart from the pool, and no
+/// larger than need be, since it stands on one cache line with the lock of the owner.
+#[repr(C, packed(4))]
+pub(super) struct Recycled {
+    pub(super) first: Next,
+    pub(super) len: u32,
+}
+
+// SAFETY: it owns the slots, plain memory.
+unsafe impl Send for Recycled {}
+
+impl Recycled {
+    pub(super) const fn new() -> Self {
+        Self {
+            first: ptr::null_mut(),
+            len: 0,
+        }
+    }
+
+    /// Takes the first slot out.
+    #[inline]
+    fn pop(&mut self) -> Option<NonNull<u8>> {
+        let slot = NonNull::new(self.first)?;
+        // SAFETY: a slot of this chain.
+        self.first = unsafe { next(slot) };
+        self.len -= 1;
+        Some(slot)
+    }
+}
 
 /// Slots of one pool: free ones of a region, its recycled ones, or emptied ones that are to be
 /// returned to it.
@@ -182,18 +213,6 @@ impl Chain {
         self.len -= 1;
         Some(slot)
     }
-
-    /// Adds the slots of a chain, which has some, at the end.
-    fn append(&mut self, other: Self) {
-        if self.first.is_null() {
-            self.first = other.first;
-        } else {
-            // SAFETY: the last slot of this chain.
-            unsafe { set_next(self.last, other.first) };
-        }
-        self.last = other.last;
-        self.len += other.len;
-    }
 }
 
 /// Regions that a pool has released; their memory is freed when this is dropped. Separate from the
@@ -233,7 +252,7 @@ impl Pool {
             regions: Vec::new(),
             partial: Vec::new(),
             vacant: Vec::new(),
-            recycled: Chain::new(),
+            last_recycled: NonNull::dangling(),
             slots: 0,
             used: 0,
         }
@@ -242,8 +261,15 @@ impl Pool {
     /// Takes a slot. If that allocates a new region, `open` is called for each of its chunks, with
     /// the address of the chunk and the address of its columns.
     #[inline]
-    pub(super) fn take(&mut self, open: impl Fn(NonNull<u8>, NonNull<u8>)) -> NonNull<u8> {
-        self.recycled.pop().unwrap_or_else(|| self.take_free(open))
+    pub(super) fn take(
+        &mut self,
+        recycled: &mut Recycled,
+        open: impl Fn(NonNull<u8>, NonNull<u8>),
+    ) -> NonNull<u8> {
+        match recycled.pop() {
+            Some(slot) => slot,
+            None => self.take_free(open),
+        }
     }
 
     /// Takes a slot that is free, from the regions.
@@ -265,8 +291,8 @@ impl Pool {
     }
 
     /// Makes room for a slot: then the next [`take`](Self::take) allocates nothing.
-    pub(super) fn reserve(&mut self, open: impl Fn(NonNull<u8>, NonNull<u8>)) {
-        if self.recycled.is_empty() && self.slots == self.used {
+    pub(super) fn reserve(&mut self, recycled: &Recycled, open: impl Fn(NonNull<u8>, NonNull<u8>)) {
+        if recycled.first.is_null() && self.slots == self.used {
             self.grow(open);
         }
     }
@@ -315,20 +341,39 @@ impl Pool {
 
     /// Takes emptied slots back; all of them are this pool's, as the caller of `Chain::push`
     /// promised. Drop `vacated` after the owner's lock was released.
-    pub(super) fn take_back(&mut self, emptied: Chain, vacated: &mut Vacated) {
+    pub(super) fn take_back(
+        &mut self,
+        recycled: &mut Recycled,
+        emptied: Chain,
+        vacated: &mut Vacated,
+    ) {
         if emptied.is_empty() {
             return;
         }
         let mut left = RETURNED_AT_A_TIME.max(2 * emptied.len);
-        self.recycled.append(emptied);
-        while left > 0 && !(self.is_dense() && self.has_few_recycled()) {
-            let Some(slot) = self.recycled.pop() else {
+        self.append(recycled, emptied);
+        while !(self.is_dense() && self.has_few_recycled(recycled)) && left > 0 {
+            let Some(slot) = recycled.pop() else {
                 break;
             };
             // SAFETY: it was recycled (pool 1), and is in no chain any more.
             unsafe { self.return_to_regions(slot, vacated) };
             left -= 1;
         }
+    }
+
+    /// Adds emptied slots, of which there are some, behind the recycled ones.
+    fn append(&mut self, recycled: &mut Recycled, emptied: Chain) {
+        if recycled.first.is_null() {
+            recycled.first = emptied.first;
+        } else {
+            // SAFETY: the last of the recycled slots.
+            unsafe { set_next(self.last_recycled, emptied.first) };
+        }
+        self.last_recycled = emptied.last;
+        let len = u32::try_from(emptied.len).ok();
+        let len = len.and_then(|len| len.checked_add(recycled.len));
+        recycled.len = len.expect("fewer than 2^32 slots are emptied at a time");
     }
 
     /// Whether the recycled slots are within the bound.
@@ -338,8 +383,9 @@ impl Pool {
     /// 2l <= u. (l - n)^2 <= 32 (u - 2n) follows from l^2 <= 32 u if l is 64 or more, since
     /// n(2l - n) >= 64 n; if l is less, from the first. One more recycled slot taken away does not
     /// change it: 2(l - 1) <= u - 1, and (l - 1)^2 <= 32 (u - 1) in the same two ways.
-    fn has_few_recycled(&self) -> bool {
-        let (recycled, used) = (self.recycled.len as u64, self.used as u64);
+    fn has_few_recycled(&self, recycled: &Recycled) -> bool {
+        let recycled = u64::from(recycled.len);
+        let used = self.used as u64;
         recycled * 2 <= used && recycled * recycled <= RECYCLED_SQUARED * used
     }
 

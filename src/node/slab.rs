@@ -49,23 +49,34 @@
 //! Splitting hot from cold fields: Chilimbi, Davidson and Larus, PLDI 1999.
 #![allow(unsafe_code)]
 
+use super::address::prefetch_to_write;
 use super::entry::EntryPtr;
 use super::hot::{NewNode, Node, NodeState, Side, Times};
 use super::pointer::{Columns, Geometry, Header, NodePtr, Ptr, entries};
-use super::pool::{Chain, Pool, Shape, Vacated};
+use super::pool::{Chain, Pool, Recycled, Shape, Vacated};
 use super::refresh::RefreshMoment;
 use crate::sync::AtomicU64;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 
 /// The memory of one shard's nodes and entries.
+// In this order: what taking recycled slots changes comes first, see `map/shard.rs`.
+#[repr(C)]
 pub(crate) struct Slab<K, V> {
+    recycled: RecycledSlots,
     columns: Columns,
     /// The number of the shard.
     pub(crate) shard: u32,
     nodes: Pool,
     entries: Pool,
     _nodes: PhantomData<Node<K, V>>,
+}
+
+/// The recycled slots of the two pools.
+#[repr(C)]
+struct RecycledSlots {
+    nodes: Recycled,
+    entries: Recycled,
 }
 
 // SAFETY: pools own memory, which is plain bytes to them. Nodes in it are reached through
@@ -123,6 +134,10 @@ impl<K, V> Slab<K, V> {
     /// A slab without memory.
     pub(crate) fn of_shard(shard: u32, columns: Columns) -> Self {
         Self {
+            recycled: RecycledSlots {
+                nodes: Recycled::new(),
+                entries: Recycled::new(),
+            },
             columns,
             shard,
             nodes: Pool::new(Geometry::<K, V>::shape(columns)),
@@ -143,13 +158,20 @@ impl<K, V> Slab<K, V> {
         self.columns.weight
     }
 
-    /// The weight of a node of this slab.
+    /// Asks the processor to fetch the slot that the next node takes, to write to it.
     #[inline]
-    pub(crate) fn weight_of(&self, node: NodePtr<K, V>) -> u32 {
-        if self.columns.weight {
-            node.weight()
-        } else {
-            1
+    pub(crate) fn prefetch_node(&self) {
+        if let Some(node) = NonNull::new(self.recycled.nodes.first) {
+            prefetch_to_write(node.as_ptr());
+            prefetch_to_write(Geometry::<K, V>::side(node.cast()).as_ptr());
+        }
+    }
+
+    /// Asks the processor to fetch the slot that the next entry takes, to write to it.
+    #[inline]
+    pub(crate) fn prefetch_entry(&self) {
+        if let Some(entry) = NonNull::new(self.recycled.entries.first) {
+            prefetch_to_write(entry.as_ptr());
         }
     }
 
@@ -158,7 +180,7 @@ impl<K, V> Slab<K, V> {
     #[inline(always)]
     pub(crate) fn place(&mut self, new: &mut NewNode<K, V>, times: Times) -> NodePtr<K, V> {
         let slot = self.take();
-        let entry = self.entries.take(|_, _| ());
+        let entry = self.entries.take(&mut self.recycled.entries, |_, _| ());
         // SAFETY: the slot is free and the caller owns it now; the columns tell which fields
         // entries have.
         let entry = unsafe { EntryPtr::make(entry, slot.cast(), self.columns.queue) };
@@ -183,15 +205,16 @@ impl<K, V> Slab<K, V> {
     /// [`succeed`](Self::succeed) allocate nothing.
     pub(crate) fn reserve(&mut self) {
         let (shard, columns) = (self.shard, self.columns);
-        self.entries.reserve(|_, _| ());
-        (self.nodes).reserve(move |chunk, beside| Self::open(shard, columns, chunk, beside));
+        let open = move |chunk, beside| Self::open(shard, columns, chunk, beside);
+        self.entries.reserve(&self.recycled.entries, |_, _| ());
+        self.nodes.reserve(&self.recycled.nodes, open);
     }
 
     #[inline]
     fn take(&mut self) -> NonNull<Node<K, V>> {
         let (shard, columns) = (self.shard, self.columns);
         let open = move |chunk, beside| Self::open(shard, columns, chunk, beside);
-        self.nodes.take(open).cast()
+        self.nodes.take(&mut self.recycled.nodes, open).cast()
     }
 
     /// Writes the header of a new chunk.
@@ -271,8 +294,10 @@ impl<K, V> Slab<K, V> {
     /// Drop the result after the shard's lock was released.
     pub(crate) fn take_back(&mut self, emptied: Emptied<K, V>) -> Vacated {
         let mut vacated = Vacated::default();
-        self.nodes.take_back(emptied.nodes, &mut vacated);
-        self.entries.take_back(emptied.entries, &mut vacated);
+        let RecycledSlots { nodes, entries } = &mut self.recycled;
+        self.nodes.take_back(nodes, emptied.nodes, &mut vacated);
+        self.entries
+            .take_back(entries, emptied.entries, &mut vacated);
         vacated
     }
 }

@@ -281,7 +281,7 @@ impl<K, V> Shared<K, V> {
             Err(done) => return Some(done),
         };
         let shard = self.map.lock(hash);
-        if change.knows_loads() && shard.loads().has(hash) {
+        if change.knows_loads() && shard.has_loads() && shard.loads().has(hash) {
             return None;
         }
         let place = Revalidated::Vacant(shard.vacant(hash, |_| true)?);
@@ -300,7 +300,7 @@ impl<K, V> Shared<K, V> {
     ) -> Result<(Option<Pin>, C::Done), C::Plan> {
         let cell = self.map.cell(hash);
         // Before the pin, whose fence delays later memory loads.
-        cell.prefetch(hash);
+        cell.prefetch_to_write(hash);
         // After `change` and `loads`: if the user's code panics, the pin is dropped first.
         let pin = self.pin();
         // The comparison borrows the key and not the change, which so stays in registers.
@@ -378,7 +378,7 @@ impl<K, V> FoundLoads<K, V> {
     /// Whether the keys of all loads with this hash were compared. Under the shard's lock.
     #[inline]
     fn are_known(&mut self, shard: &Shard<'_, K, V>, hash: u64) -> bool {
-        if shard.loads().is_empty() {
+        if !shard.has_loads() {
             return true;
         }
         let (found, known) = Found::find(self.0.take(), shard.loads(), hash);

@@ -5,13 +5,12 @@ use super::array::{self, Array};
 use super::group::{self, Group, Place};
 use super::memory::{TablePart, TableState};
 use super::resize::Resize;
-use crate::node::{self, NodePtr};
+use crate::node::NodePtr;
 use crate::reclaim::Pin;
 use crate::sync::{AtomicPtr, AtomicU64, Ordering};
 use std::ptr;
 
 /// A table, as readers see it.
-#[repr(align(128))]
 pub(in crate::map) struct Table<K, V> {
     /// The word of the array; see `array`.
     pub(super) array: AtomicPtr<Group<K, V>>,
@@ -89,10 +88,10 @@ impl<K, V> Table<K, V> {
         resize.map_or(0, |resize| resize.units().saturating_sub(resize.moved()))
     }
 
-    /// Prefetches the group of a hash. A hint: the group may be another one by the time of its
-    /// use.
-    pub(in crate::map) fn prefetch(&self, hash: u64) {
-        node::prefetch(self.array().address(hash));
+    /// Where the group of a hash stands, for a prefetch. A hint: by the time of its use, the group
+    /// may be another one.
+    pub(in crate::map) fn address(&self, hash: u64) -> *const Group<K, V> {
+        self.array().address(hash).cast_const()
     }
 
     /// One look at the group of a hash, and what a writer may use of it. It may call `matches` for
