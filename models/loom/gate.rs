@@ -2,7 +2,7 @@
 //! and waits (gate 1).
 
 use super::explore;
-use crate::scheduler::{Gate, Idle};
+use crate::scheduler::Gate;
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicBool, Ordering};
 use loom::thread;
@@ -30,7 +30,8 @@ impl Scene {
     }
 
     fn close(&self) {
-        assert!(self.gate.close(std::sync::Arc::new(Idle), true).is_some());
+        self.gate.close();
+        assert!(self.gate.await_visitors());
         for at_work in &self.at_work {
             assert!(!at_work.load(Ordering::Relaxed), "a thread is at work");
         }

@@ -11,7 +11,7 @@
 use super::{Maintenance, MaintenanceView};
 use crate::map::Garbage;
 use crate::notify::{Awaited, EXTRA_DELIVERIES, Notification};
-use crate::scheduler::{self, Delivery, Role, inside_listener, role};
+use crate::scheduler::{self, Delivery, inside_listener};
 use crate::time;
 
 /// How many notifications a thread delivers before other caches get their turn.
@@ -146,14 +146,13 @@ impl<K, V> MaintenanceView<'_, K, V> {
     }
 
     /// The end of the cache: applies what was written before, and waits until the listener has
-    /// heard of all removals, from the thread that the mode names. A thread that ends another cache
-    /// inside a listener tells it itself. False if the listener waits for this thread.
+    /// heard of all removals, from the thread that the mode names. A thread of the crew tells it
+    /// itself. False if the listener waits for this thread.
     pub(crate) fn tell_rest(&self) -> bool {
         if !self.drain_last() {
             return true;
         }
-        // A thread that calls listeners need not wait for another one.
-        let is_here = self.maintenance.tells_callers() || role() == Role::Listener;
+        let is_here = self.maintenance.tells_callers() || scheduler::is_crew_thread();
         if is_here || self.await_delivery(|| true) != Awaited::Delivered {
             self.deliver_here();
         }

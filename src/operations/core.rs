@@ -8,7 +8,7 @@ use super::lifetimes::Lifetimes;
 use crate::hash;
 use crate::maintenance::Maintenance;
 use crate::refresh::{FailureBackoff, Refresh};
-use crate::scheduler::{self, Delivery, Task};
+use crate::scheduler::{self, Task};
 use crate::shared::Shared;
 use crate::sync::AtomicUsize;
 use std::hash::{BuildHasher, Hash};
@@ -72,10 +72,6 @@ where
     V: Send + Sync,
     S: Send + Sync,
 {
-    fn delivery(&self) -> Option<Delivery> {
-        self.maintenance.delivery
-    }
-
     fn run_due(&self) -> Option<Duration> {
         let next = self.maintenance.view(&self.shared).run_due();
         let overdue = self.run_overdue();

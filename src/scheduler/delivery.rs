@@ -2,17 +2,16 @@
 //!
 //! # How it works
 //!
-//! A cache whose notifications wait *offers* a delivery to the shared threads ([`listeners`]). It
-//! offers one at a time. The thread that takes the offer delivers what waits, and offers again if
-//! there is more.
+//! A cache whose notifications wait *offers* a delivery to the crew ([`crew`]). It offers one at a
+//! time. The thread that takes the offer delivers what waits, and offers again if there is more.
 //!
 //! When the last handle is dropped, what is left to deliver goes the same way: threads that deliver
 //! may still enter the cache. The drop waits until all is delivered.
 //!
-//! [`listeners`]: super::listeners
+//! [`crew`]: super::crew
 
+use super::crew::{self, Job};
 use super::gate::TaskRef;
-use super::listeners::{self, Job};
 use std::fmt;
 
 /// Which thread calls a cache's removal listener, for
@@ -155,7 +154,7 @@ impl fmt::Debug for Delivery {
     }
 }
 
-/// Offers a delivery of a cache to the shared threads. False if no thread can be started for it.
+/// Offers a delivery of a cache to the crew. False if no thread can be started for it.
 pub(crate) fn offer_delivery(cache: &TaskRef) -> bool {
-    listeners::run(Job::Deliver(cache.clone()))
+    crew::push(Job::Deliver(cache.clone()))
 }

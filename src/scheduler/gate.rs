@@ -8,36 +8,29 @@
 //! the cache's [`Gate`], then takes a reference to the cache. It drops the reference before it
 //! leaves the gate ([`Visit`]).
 //!
-//! The drop of the last handle *closes* the gate to visitors, and waits until those inside have
-//! left. Then the dropping thread *ends* the cache ([`Gate::end`]): when the listener has heard of
-//! everything, it closes the gate to deliverers too, waits until they have left, and drops the
-//! cache itself.
+//! The drop of the last handle *closes* the gate to visitors. Then a thread *ends* the cache
+//! ([`TaskRef::end`]): it waits until the visitors have left; until the listener has heard of
+//! everything; until the deliverers have left, too. Then it has the last reference, and drops the
+//! cache.
 //!
-//! A thread that is itself inside a gate or a listener does not wait, nor does one for which a
-//! visitor waits: it leads a load, and the visitor needs the value. It leaves the cache to the
-//! threads inside. The last of them to leave ends the cache. A visitor that has dropped the last
-//! handle itself waits when it has left, and ends the cache, as the drop would. If the thread may
-//! not call the listener, or would have to wait for others to do that, a shared thread ends the
-//! cache instead.
+//! The dropping thread does this itself, unless it must not wait: it is inside a gate or a
+//! listener, it is one of the crew, or a thread for which it would wait needs a load that it leads.
+//! Then the crew does it ([`Job::End`]), and the drop returns at once.
 //!
 //! # Invariants
 //!
 //! 1. A reference to a cache's state is a handle's, or its holder is inside the gate, or it belongs
 //!    to the thread that ends the cache. A handle gives up its reference right after it was counted
 //!    as dropped, and runs no user code in between. So once the gate is ended and no thread is
-//!    inside, the thread that ends the cache soon has the only references, and it waits for that.
+//!    inside, the thread that ends the cache soon has the only reference, and it waits for that.
 //! 2. A thread waits at a gate only if it is inside no gate and no listener, and if no thread for
 //!    which it waits needs a load that it leads. So threads never wait for each other.
-//! 3. The cache is left to others only while a thread is inside, and each thread that leaves looks
-//!    for it, under the same lock.
 //!
 //! # Cost
 //!
 //! Two short locks for each run.
 
-use super::delivery::Delivery;
-use super::listeners::{self, Job};
-use super::thread::{Role, role};
+use super::crew::{self, Job};
 use crate::stripe::thread_number;
 use crate::sync::cycle::NotedWait;
 use crate::sync::{AtomicBool, Condvar, Mutex, Ordering, nap, thread_local};
@@ -78,9 +71,6 @@ fn note(gates: isize, listeners: isize) {
 pub(crate) trait Task: Send + Sync {
     /// Does the work that is due; returns the time until the next run.
     fn run_due(&self) -> Option<Duration>;
-
-    /// Which thread calls the listener, if there is one.
-    fn delivery(&self) -> Option<Delivery>;
 
     /// For the thread that takes an offered delivery: delivers a bounded number of notifications
     /// that wait. True if more are left: then the caller has to see to the next offer.
@@ -170,12 +160,33 @@ impl<T: ?Sized> WeakHandle<T> {
 impl TaskRef {
     /// The calling thread is about to drop the last handle; see the module docs.
     pub(crate) fn close(&self) {
-        let may_wait = !is_inside_any();
+        self.gate.close();
+        let may_wait = !is_inside_any() && !crew::is_crew_thread();
+        if may_wait && self.end() {
+            return;
+        }
         if let Some(cache) = self.cache.upgrade() {
-            if let Some(cache) = self.gate.close(cache, may_wait) {
-                self.gate.end(cache, may_wait, 2);
+            // If no thread can be started, the thread that drops the last reference tells the rest.
+            crew::push(Job::End(self.clone(), cache));
+        }
+    }
+
+    /// Ends a closed cache, to which the calling thread has a reference: afterwards it has the only
+    /// one. False if the calling thread must not wait for that.
+    pub(super) fn end(&self) -> bool {
+        if !self.gate.await_visitors() {
+            return false;
+        }
+        if let Some(cache) = self.cache.upgrade() {
+            if !cache.tell_rest() {
+                return false;
             }
         }
+        self.gate.end();
+        while self.cache.strong_count() > 1 {
+            nap(LAST_REFERENCE_NAP);
+        }
+        true
     }
 }
 
@@ -194,17 +205,6 @@ struct State {
     /// The numbers of the threads that visit, one for each visit.
     visitors: Vec<u64>,
     deliverers: usize,
-    /// The cache, if it was left to the threads inside, and the number of the thread that has
-    /// dropped the last handle.
-    orphan: Option<(u64, Arc<dyn Task>)>,
-}
-
-impl State {
-    /// Whether a thread that is not inside may end the cache. One that may not wait ends it only
-    /// if no deliverer is inside.
-    fn is_free(&self, may_wait: bool) -> bool {
-        self.visitors.is_empty() && (may_wait || self.deliverers == 0)
-    }
 }
 
 /// A thread is inside the gate until it drops this. It stays on its thread.
@@ -222,7 +222,6 @@ impl Gate {
             ended: false,
             visitors: Vec::new(),
             deliverers: 0,
-            orphan: None,
         };
         Arc::new(Self {
             closed: AtomicBool::new(false),
@@ -238,10 +237,13 @@ impl Gate {
         if state.ended || (!delivers && self.is_closed()) {
             return None;
         }
-        let visitor = (!delivers).then(thread_number);
-        match visitor {
-            Some(number) => state.visitors.push(number),
-            None => state.deliverers += 1,
+        let mut visitor = None;
+        if delivers {
+            state.deliverers += 1;
+        } else {
+            let number = thread_number();
+            state.visitors.push(number);
+            visitor = Some(number);
         }
         drop(state);
         note(1, 0);
@@ -257,53 +259,35 @@ impl Gate {
         self.closed.load(Ordering::Relaxed)
     }
 
-    /// Lets no visitor in any more, and waits until those inside have left. Returns the cache,
-    /// which the caller has to [`end`](Self::end); `None` if it is left to the threads inside.
-    pub(crate) fn close(&self, cache: Arc<dyn Task>, may_wait: bool) -> Option<Arc<dyn Task>> {
+    /// Lets no visitor in any more.
+    pub(crate) fn close(&self) {
+        let _state = self.state.lock();
+        self.closed.store(true, Ordering::Relaxed);
+    }
+
+    /// Waits until the visitors of a closed gate have left. False if one of them waits for a load
+    /// that the calling thread leads.
+    pub(crate) fn await_visitors(&self) -> bool {
         let wait = NotedWait::begin();
         let mut state = self.state.lock();
-        self.closed.store(true, Ordering::Relaxed);
-        while !state.is_free(may_wait) {
-            let mut visitors = state.visitors.iter();
-            if !may_wait || !visitors.all(|&visitor| wait.may_wait_for_thread(visitor)) {
-                state.orphan = Some((thread_number(), cache));
-                return None;
+        while !state.visitors.is_empty() {
+            for &visitor in &state.visitors {
+                if !wait.may_wait_for_thread(visitor) {
+                    return false;
+                }
             }
             self.left.wait_for(&mut state, LONGEST_WAIT);
         }
-        Some(cache)
+        true
     }
 
-    /// Ends a closed cache that has no visitors. The calling thread has this many `references` to
-    /// it. If it may not wait, or is not the one to call the listener, a shared thread ends the
-    /// cache.
-    pub(super) fn end(self: &Arc<Self>, cache: Arc<dyn Task>, may_wait: bool, references: usize) {
-        let tells = || match cache.delivery() {
-            None => true,
-            Some(Delivery::Background) => role() == Role::Listener,
-            Some(Delivery::Caller) => role() != Role::Scheduler,
-        };
-        if (may_wait || (tells() && self.end_if_empty())) && cache.tell_rest() {
-            let mut state = self.state.lock();
-            state.ended = true;
-            while state.deliverers > 0 {
-                self.left.wait(&mut state);
-            }
-            drop(state);
-            while Arc::strong_count(&cache) > references {
-                nap(LAST_REFERENCE_NAP);
-            }
-        } else {
-            // If there is no such thread, the last reference delivers the rest.
-            listeners::run(Job::End(Arc::clone(self), cache));
-        }
-    }
-
-    /// Lets no thread in any more if no deliverer is inside; says whether that is so.
-    fn end_if_empty(&self) -> bool {
+    /// Lets no thread in any more, and waits until the deliverers have left.
+    fn end(&self) {
         let mut state = self.state.lock();
-        state.ended |= state.deliverers == 0;
-        state.ended
+        state.ended = true;
+        while state.deliverers > 0 {
+            self.left.wait(&mut state);
+        }
     }
 }
 
@@ -314,31 +298,14 @@ impl Drop for Entered {
         match self.visitor {
             Some(number) => {
                 let place = state.visitors.iter().position(|&inside| inside == number);
-                place.map(|place| state.visitors.swap_remove(place));
+                if let Some(place) = place {
+                    state.visitors.swap_remove(place);
+                }
             }
             None => state.deliverers -= 1,
         }
-        if state.visitors.is_empty() {
-            self.gate.left.notify_all();
-        }
-        // The thread has dropped the last handle itself. A thread of the crate serves other caches
-        // too: it does not wait.
-        let may_wait = state.orphan.as_ref().is_some_and(|(by, _)| {
-            *by == thread_number() && role() == Role::Program && !is_inside_any()
-        });
-        let is_free = may_wait || state.is_free(false);
-        let orphan = state.orphan.take_if(|_| is_free);
         drop(state);
-        if let Some((_, mut cache)) = orphan {
-            if may_wait {
-                // For the other visitors.
-                let Some(closed) = self.gate.close(cache, true) else {
-                    return;
-                };
-                cache = closed;
-            }
-            self.gate.end(cache, may_wait, 1);
-        }
+        self.gate.left.notify_all();
     }
 }
 
@@ -374,10 +341,6 @@ pub(crate) struct Idle;
 
 #[cfg(test)]
 impl Task for Idle {
-    fn delivery(&self) -> Option<Delivery> {
-        None
-    }
-
     fn run_due(&self) -> Option<Duration> {
         None
     }
@@ -399,69 +362,37 @@ mod tests {
     #[test]
     fn a_closed_gate_lets_no_visitor_in_and_waits_for_those_inside() {
         let gate = Gate::new();
-        let (closes, closing) = mpsc::channel();
+        let (leaves, left) = mpsc::channel();
         std::thread::scope(|threads| {
             let entered = gate.enter(false).expect("open");
-            let closer = threads.spawn(|| closes.send(gate.close(Arc::new(Idle), true).is_some()));
-            while !gate.is_closed() {
-                std::thread::yield_now();
-            }
+            gate.close();
+            threads.spawn(|| leaves.send(gate.await_visitors()).expect("it is heard"));
             assert!(gate.enter(false).is_none());
             drop(gate.enter(true).expect("to deliver"));
-            assert!(closing.try_recv().is_err(), "this thread is inside");
+            assert!(left.try_recv().is_err(), "this thread is inside");
             drop(entered);
-            assert_eq!(closing.recv(), Ok(true));
-            closer.join().expect("no panic").expect("it is heard");
+            assert_eq!(left.recv(), Ok(true));
         });
-        assert!(gate.end_if_empty());
+        gate.end();
         assert!(gate.enter(true).is_none());
     }
 
     #[test]
-    fn a_cache_that_is_left_to_others_is_ended_by_the_last_of_them() {
-        let (gate, cache) = (Gate::new(), Arc::new(Idle));
-        let lives = Arc::downgrade(&cache);
-        let visits = [false, false, true].map(|delivers| gate.enter(delivers));
-        assert!(gate.close(cache, false).is_none());
-        // As if another thread had dropped the last handle: this one then waits for no deliverer.
-        gate.state.lock().orphan.as_mut().unwrap().0 = 0;
-        for (visit, left) in visits.into_iter().zip([1, 1, 0]) {
-            drop(visit.expect("open"));
-            assert_eq!(lives.strong_count(), left);
-        }
-        assert!(gate.enter(true).is_none(), "it has ended");
-    }
-
-    /// It waits as the drop of the last handle would.
-    #[test]
-    fn a_visitor_that_has_dropped_the_last_handle_waits_for_the_others() {
-        let (gate, cache) = (Gate::new(), Arc::new(Idle));
-        let lives = Arc::downgrade(&cache);
+    fn the_end_of_a_cache_waits_for_all_references_but_its_own() {
+        let cache = Arc::new(Idle);
+        let task = TaskRef::new(Arc::downgrade(&cache) as Weak<dyn Task>);
+        let (ends, ended) = mpsc::channel();
         std::thread::scope(|threads| {
-            let (enters, entered) = mpsc::channel();
-            let (close, closed) = mpsc::channel();
-            let others = threads.spawn({
-                let gate = &gate;
-                move || {
-                    let visit = gate.enter(false).expect("open");
-                    enters.send(()).expect("it is heard");
-                    closed.recv().expect("the gate is closed");
-                    while gate.state.lock().visitors.len() > 1 {
-                        std::thread::yield_now();
-                    }
-                    let is_left_to_us = gate.state.lock().orphan.is_some();
-                    drop(visit);
-                    is_left_to_us
-                }
-            });
-            entered.recv().expect("it has entered");
-            let visit = gate.enter(false).expect("open");
-            assert!(gate.close(cache, false).is_none(), "this thread is inside");
-            close.send(()).expect("it is heard");
-            drop(visit);
-            assert_eq!(lives.strong_count(), 0, "it has ended");
-            assert!(!others.join().expect("no panic"));
+            let delivers = task.enter(true).expect("open");
+            let visits = task.enter(false).expect("open");
+            task.gate.close();
+            threads.spawn(|| ends.send(task.end()).expect("it is heard"));
+            drop(visits);
+            assert!(ended.try_recv().is_err(), "a deliverer is inside");
+            drop(delivers);
+            assert_eq!(ended.recv(), Ok(true));
         });
+        assert_eq!(Arc::strong_count(&cache), 1);
     }
 
     #[test]

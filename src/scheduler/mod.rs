@@ -8,27 +8,24 @@
 //!
 //! | file | is |
 //! |------|----|
-//! | [`thread`] | the scheduler thread |
+//! | [`crew`] | the threads of the crate |
 //! | [`delivery`] | which thread calls a cache's listener |
-//! | [`listeners`] | the shared threads that call listeners |
 //! | [`gate`] | the way to a cache for threads without a handle, and the drop of the last one |
 
+mod crew;
 mod delivery;
 mod gate;
-mod listeners;
-mod thread;
 
+pub(crate) use crew::is_crew_thread;
 pub use delivery::Delivery;
 pub(crate) use delivery::offer_delivery;
 #[cfg(wheelhouse_loom)]
-pub(crate) use gate::{Gate, Idle};
+pub(crate) use gate::Gate;
 pub(crate) use gate::{Task, TaskRef, Visit, WeakHandle, in_listener, inside_listener};
-pub(crate) use thread::{Role, role};
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
-use thread::Worker;
 
 /// Which thread runs a cache's maintenance when no operation does.
 ///
@@ -142,11 +139,9 @@ impl Scheduler {
 
     /// The waker of one cache, which is to be built next.
     pub(crate) fn waker(&self, task: TaskRef) -> Waker {
-        let worker = thread::worker();
-        worker.cache_begins();
+        crew::cache_begins();
         Waker {
             source: self.0.clone(),
-            worker,
             task,
         }
     }
@@ -309,7 +304,6 @@ enum Source {
 /// One cache's connection to its scheduler.
 pub(crate) struct Waker {
     source: Source,
-    worker: &'static Worker,
     pub(crate) task: TaskRef,
 }
 
@@ -319,7 +313,7 @@ impl Waker {
     pub(crate) fn is_none(&self) -> bool {
         match self.source {
             Source::Disabled => true,
-            Source::Background => self.worker.has_failed(),
+            Source::Background => crew::has_failed(),
             Source::Custom(_) => false,
         }
     }
@@ -335,7 +329,7 @@ impl Waker {
     pub(crate) fn wake(&self, after: Duration) {
         match &self.source {
             Source::Disabled => (),
-            Source::Background => self.worker.wake(&self.task, after),
+            Source::Background => crew::wake(&self.task, after),
             Source::Custom(alarm) => alarm.set(after, MaintenanceTask(self.task.clone())),
         }
     }
@@ -343,6 +337,6 @@ impl Waker {
     /// The cache was dropped. If it was the last one of the process, waits for the end of the
     /// crate's threads.
     pub(crate) fn end(&self) {
-        self.worker.cache_ends(&self.task);
+        crew::cache_ends(&self.task);
     }
 }

@@ -401,6 +401,42 @@ fn the_last_drop_of_the_last_cache_waits_for_the_end_of_all_threads() {
     }
 }
 
+/// The last cache of the process ends, and another one is built in that moment: its listener waits
+/// for the drop of the first.
+#[test]
+fn the_drop_of_one_cache_does_not_wait_for_the_listener_of_another() {
+    let _alone = alone();
+    must_end(|| {
+        for _ in 0..300 {
+            let first = Cache::builder()
+                .removal_listener(|_: &u32, _: &u32, _| ())
+                .build();
+            first.insert(1, 1);
+            first.invalidate(&1);
+            first.run_pending_tasks();
+            let dropped = Gate::new();
+            let waits = Arc::clone(&dropped);
+            std::thread::scope(|threads| {
+                threads.spawn(move || {
+                    drop(first);
+                    dropped.open();
+                });
+                for _ in 0..40 {
+                    let waits = Arc::clone(&waits);
+                    let other = Cache::builder()
+                        .removal_listener(move |_: &u32, _: &u32, _| assert!(waits.wait()))
+                        .record_stats()
+                        .build();
+                    other.insert(1, 1);
+                    other.invalidate(&1);
+                    other.run_pending_tasks();
+                    assert_eq!(other.stats().listener_panics(), 0, "both wait");
+                }
+            });
+        }
+    });
+}
+
 /// Each write requests an earlier run than all before, for one cache after the other.
 #[test]
 fn thousands_of_caches_are_served_by_one_thread() {

@@ -75,7 +75,7 @@ fn named(text: &str) -> Vec<String> {
 }
 
 /// The files whose atomics and locks are not those of `sync`, which models replace, and why.
-const OWN_ATOMICS: [(&str, &str); 11] = [
+const OWN_ATOMICS: [(&str, &str); 10] = [
     ("loading_cache/threads.rs", "threads of the system"),
     (
         "reclaim/crossbeam.rs",
@@ -90,8 +90,7 @@ const OWN_ATOMICS: [(&str, &str); 11] = [
         "refresh/policies.rs",
         "a static: the seed of random numbers",
     ),
-    ("scheduler/listeners.rs", "threads of the system"),
-    ("scheduler/thread.rs", "threads of the system"),
+    ("scheduler/crew.rs", "threads of the system"),
     ("stripe.rs", "a static: the numbers of threads"),
     ("time/coarse.rs", "a clock: time does not pass in a model"),
     ("time/counter.rs", "a clock: time does not pass in a model"),

@@ -1,0 +1,559 @@
+//! The *crew*: the threads of the crate. All caches of the process share them.
+//!
+//! # How it works
+//!
+//! A thread of the crew takes a [`Job`], runs it, and looks for the next. There is one kind of
+//! thread. What differs is what it does without a job:
+//!
+//! - One thread *keeps the time*. It sleeps until the first moment of the schedule, and runs the
+//!   maintenance of the cache that is due. Such a run is bounded and calls no listener, so a busy
+//!   cache does not delay the others: its next run comes after those that were due before.
+//! - A *free* thread sleeps until a job comes. It ends if none has come for [`IDLE_TIME`].
+//!
+//! A listener may take long, so the thread that keeps the time takes no other job. It watches: if
+//! jobs wait, no thread is free, and none has taken a job for [`PATIENCE`], the threads at work are
+//! held up, and it starts as many again. So each slow listener soon has a thread, while ten
+//! thousand caches with fast listeners need two.
+//!
+//! A job of a cache does a bounded amount of work. If there is more, it goes back to the end of the
+//! queue.
+//!
+//! The crew holds the caches weakly. When the last cache of the process has ended, all threads end.
+//! The drop of that cache waits for their end: the code may be unloaded then.
+//!
+//! # Invariants
+//!
+//! 1. The moment of a member is the earliest one requested since its last run began, and
+//!    `(moment, member)` is in `schedule` exactly while there is one.
+//! 2. Each thread that was started and has not ended is counted in `free` or in `busy`, or keeps the
+//!    time.
+//! 3. If a member has a moment, a thread keeps the time, or a free one is about to. Except where no
+//!    thread could be started: then `failed` says so, and callers do all maintenance.
+//! 4. If a job waits, a free thread is about to take it, or a thread watches those at work, or one of
+//!    these takes it when its job has ended.
+//!
+//! # Cost
+//!
+//! A request for a run takes a lock that a thread holds only while it picks a job, and a step in
+//! the ordered set: it grows with the logarithm of the number of caches. A job takes this lock, and
+//! a system call if a thread has to be woken.
+
+use super::gate::{self, Task, TaskRef};
+use crate::contain::contain;
+use crate::sync::{IS_MODEL, thread_local};
+use std::cell::Cell;
+use std::collections::{BTreeMap, VecDeque};
+use std::io::{self, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
+// The standard library's locks: models run no threads of the crate.
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+/// How long a free thread stays.
+const IDLE_TIME: Duration = Duration::from_secs(5);
+
+/// How long jobs wait, without one being taken, before more threads are started.
+const PATIENCE: Duration = Duration::from_millis(10);
+
+/// How long after a failure to start a thread it is tried again.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// The name of the thread that is started to keep the time.
+const TIME: &str = "wheelhouse";
+
+/// The name of a thread that is started for a job.
+const JOBS: &str = "wheelhouse-listener";
+
+/// A piece of work for one cache.
+pub(super) enum Job {
+    /// Do the maintenance that is due. The run requests its own next one.
+    Run(TaskRef),
+    /// Call the listener for what waits.
+    Deliver(TaskRef),
+    /// [End](TaskRef::end) a cache, whose last handle was dropped by a thread that must not wait.
+    End(TaskRef, Arc<dyn Task>),
+}
+
+impl Job {
+    /// Runs the job; returns it if there is more to do.
+    fn run(self) -> Option<Self> {
+        match self {
+            Self::Run(cache) => {
+                cache.with(false, |task| task.run_due());
+                None
+            }
+            Self::Deliver(cache) => {
+                if cache.with(true, |task| task.deliver()) == Some(true) {
+                    Some(Self::Deliver(cache))
+                } else {
+                    None
+                }
+            }
+            Self::End(cache, last) => {
+                cache.end();
+                drop(last);
+                None
+            }
+        }
+    }
+}
+
+thread_local! {
+    static IS_CREW_THREAD: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether the calling thread is one of the crew. It serves other caches too, so it waits for none.
+pub(crate) fn is_crew_thread() -> bool {
+    IS_CREW_THREAD.try_with(Cell::get).unwrap_or(false)
+}
+
+/// The crew of this process.
+static CREW: Crew = Crew::new();
+
+/// Whether no thread could be started, so that callers do all maintenance.
+///
+/// Relaxed: a thread that sees it late makes one idle request.
+#[inline]
+pub(super) fn has_failed() -> bool {
+    CREW.failed.load(Ordering::Relaxed)
+}
+
+/// Has a job done. False if there is no thread and none can be started: the job was dropped.
+pub(super) fn push(job: Job) -> bool {
+    !IS_MODEL && CREW.push(job)
+}
+
+/// Asks for a run of a cache after a time.
+pub(super) fn wake(cache: &TaskRef, after: Duration) {
+    CREW.wake(cache, after);
+}
+
+/// A cache was built.
+pub(super) fn cache_begins() {
+    CREW.lock().caches += 1;
+}
+
+/// A cache has ended.
+pub(super) fn cache_ends(cache: &TaskRef) {
+    CREW.cache_ends(cache);
+}
+
+/// See the module docs.
+struct Crew {
+    state: Mutex<State>,
+    /// For free threads: a job has come, or a thread has to keep the time.
+    came: Condvar,
+    /// For the thread that keeps the time: the schedule begins earlier, or jobs wait.
+    changed: Condvar,
+    /// For the drop of the last cache: a thread has ended.
+    ended: Condvar,
+    failed: AtomicBool,
+}
+
+struct State {
+    /// How many caches were built and have not ended.
+    caches: usize,
+    /// When each member runs next, by its address: a cache is a member from its first request.
+    members: BTreeMap<usize, Option<Instant>>,
+    schedule: BTreeMap<(Instant, usize), TaskRef>,
+    /// The jobs that wait for a thread; no runs.
+    jobs: VecDeque<Job>,
+    /// When a job was last taken, or came while none waited.
+    moved_at: Option<Instant>,
+    /// Threads that look for a job, or are about to.
+    free: usize,
+    /// Threads that run a job.
+    busy: usize,
+    /// Whether a thread keeps the time.
+    has_keeper: bool,
+    /// Whether that thread sleeps for [`PATIENCE`] at most.
+    is_watched: bool,
+    /// When the last start failed, unless one has succeeded since.
+    failed_at: Option<Instant>,
+    /// The threads, until another thread waits for their end. Some may have ended.
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Crew {
+    const fn new() -> Self {
+        Self {
+            state: Mutex::new(State {
+                caches: 0,
+                members: BTreeMap::new(),
+                schedule: BTreeMap::new(),
+                jobs: VecDeque::new(),
+                moved_at: None,
+                free: 0,
+                busy: 0,
+                has_keeper: false,
+                is_watched: false,
+                failed_at: None,
+                threads: Vec::new(),
+            }),
+            came: Condvar::new(),
+            changed: Condvar::new(),
+            ended: Condvar::new(),
+            failed: AtomicBool::new(false),
+        }
+    }
+
+    /// No user code runs under this lock, so the state stays whole.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn push(&'static self, job: Job) -> bool {
+        let mut state = self.lock();
+        if state.jobs.is_empty() {
+            state.moved_at = Some(Instant::now());
+        }
+        state.jobs.push_back(job);
+        if state.free > 0 {
+            self.came.notify_one();
+            return true;
+        }
+        // The thread that keeps the time may itself be held up, by a destructor.
+        let is_wanted = !state.has_keeper || state.is_held_up(Instant::now());
+        if is_wanted && self.start(&mut state, JOBS) {
+            return true;
+        }
+        if !state.has_threads() {
+            let refused = state.jobs.pop_back();
+            drop(state);
+            drop(refused);
+            return false;
+        }
+        self.have_watched(&mut state);
+        true
+    }
+
+    /// Has the threads at work watched, if jobs wait for them.
+    fn have_watched(&'static self, state: &mut State) {
+        if !state.is_short() || state.is_watched {
+            return;
+        }
+        if state.has_keeper {
+            self.changed.notify_one();
+        } else {
+            self.start(state, JOBS);
+        }
+    }
+
+    fn wake(&'static self, cache: &TaskRef, after: Duration) {
+        let now = Instant::now();
+        let mut state = self.lock();
+        // A moment that the platform cannot express counts as never.
+        let is_first = match now.checked_add(after) {
+            Some(at) => state.schedule(cache, at) && state.first() == Some((at, cache.address())),
+            None => false,
+        };
+        if state.has_keeper {
+            if is_first {
+                self.changed.notify_one();
+            }
+        } else if state.free > 0 {
+            self.came.notify_one();
+        } else {
+            self.start(&mut state, TIME);
+        }
+    }
+
+    /// Starts a thread; false if it cannot be started, or could not a moment ago.
+    fn start(&'static self, state: &mut State, name: &str) -> bool {
+        let now = Instant::now();
+        if let Some(at) = state.failed_at {
+            if now - at < RETRY {
+                return false;
+            }
+        }
+        state.threads.retain(|thread| !thread.is_finished());
+        match thread::Builder::new()
+            .name(name.into())
+            .spawn(|| self.work())
+        {
+            Ok(thread) => {
+                state.threads.push(thread);
+                state.free += 1;
+                state.failed_at = None;
+                self.failed.store(false, Ordering::Relaxed);
+                true
+            }
+            Err(error) => {
+                state.failed_at = Some(now);
+                let has_none = state.busy == 0 && !state.has_keeper;
+                self.failed.store(has_none, Ordering::Relaxed);
+                report(&error);
+                false
+            }
+        }
+    }
+
+    /// The loop of a thread.
+    fn work(&'static self) {
+        IS_CREW_THREAD.with(|here| here.set(true));
+        let mut state = self.lock();
+        loop {
+            if state.needs_keeper() {
+                state.free -= 1;
+                state.has_keeper = true;
+                state = self.keep_time(state);
+                state.has_keeper = false;
+                state.free += 1;
+            } else if let Some(job) = state.take_job() {
+                state.free -= 1;
+                state.busy += 1;
+                self.have_watched(&mut state);
+                state = self.run(state, job);
+                state.busy -= 1;
+                state.free += 1;
+            } else if state.caches == 0 {
+                break;
+            } else {
+                let (woken, waited) = self.wait(&self.came, state, IDLE_TIME);
+                state = woken;
+                if waited >= IDLE_TIME && state.jobs.is_empty() && !state.needs_keeper() {
+                    break;
+                }
+            }
+        }
+        state.free -= 1;
+        self.ended.notify_all();
+    }
+
+    /// Waits for a change, for `most` at most. Returns how long it has waited.
+    fn wait<'a>(
+        &self,
+        on: &Condvar,
+        state: MutexGuard<'a, State>,
+        most: Duration,
+    ) -> (MutexGuard<'a, State>, Duration) {
+        let began = Instant::now();
+        let (state, _) = on
+            .wait_timeout(state, most)
+            .unwrap_or_else(PoisonError::into_inner);
+        (state, began.elapsed())
+    }
+
+    /// Runs a job with the lock released.
+    fn run<'a>(&'a self, state: MutexGuard<'a, State>, job: Job) -> MutexGuard<'a, State> {
+        drop(state);
+        // A panic in a ticker or in a destructor has been reported by the panic hook. It must not
+        // end the thread that other caches rely on.
+        let again = contain(|| job.run()).flatten();
+        let mut state = self.lock();
+        state.jobs.extend(again);
+        state
+    }
+
+    /// Keeps the time, until there is nothing to wait for and nothing to watch.
+    fn keep_time<'a>(&'static self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        while state.has_time_to_keep() {
+            let now = Instant::now();
+            if let Some(job) = state.take_due(now) {
+                state = self.run(state, job);
+                continue;
+            }
+            if state.is_held_up(now) {
+                state.moved_at = Some(now);
+                let wanted = state.busy.clamp(1, state.jobs.len());
+                let started = (0..wanted).all(|_| self.start(&mut state, JOBS));
+                if !started && state.busy == 0 {
+                    // There is no other thread: a slow listener delays all caches.
+                    if let Some(job) = state.take_job() {
+                        state = self.run(state, job);
+                    }
+                }
+                continue;
+            }
+            let most = state.time_to_sleep(now);
+            state.is_watched = state.is_short();
+            (state, _) = self.wait(&self.changed, state, most);
+            state.is_watched = false;
+        }
+        state
+    }
+
+    fn cache_ends(&self, cache: &TaskRef) {
+        let mut state = self.lock();
+        state.caches -= 1;
+        state.leave(cache.address());
+        if state.members.is_empty() {
+            self.changed.notify_one();
+        }
+        if state.caches > 0 {
+            return;
+        }
+        self.came.notify_all();
+        if is_crew_thread() || gate::is_inside_any() {
+            return;
+        }
+        // No listener runs. If another cache is built meanwhile, the threads are needed again, and
+        // its listener may run.
+        while state.caches == 0 && state.has_threads() {
+            (state, _) = self.wait(&self.ended, state, PATIENCE);
+        }
+        if state.caches == 0 {
+            let threads = std::mem::take(&mut state.threads);
+            drop(state);
+            for thread in threads {
+                // The jobs contain the panics of user code.
+                _ = thread.join();
+            }
+        }
+    }
+}
+
+impl State {
+    /// Notes that a member is to run at a moment; true if none before was noted.
+    fn schedule(&mut self, cache: &TaskRef, at: Instant) -> bool {
+        let id = cache.address();
+        let moment = self.members.entry(id).or_default();
+        match *moment {
+            Some(known) if known <= at => return false,
+            Some(known) => _ = self.schedule.remove(&(known, id)),
+            None => {}
+        }
+        *moment = Some(at);
+        self.schedule.insert((at, id), cache.clone());
+        true
+    }
+
+    fn leave(&mut self, id: usize) {
+        if let Some(Some(at)) = self.members.remove(&id) {
+            self.schedule.remove(&(at, id));
+        }
+    }
+
+    /// The next moment, and whose it is.
+    fn first(&self) -> Option<(Instant, usize)> {
+        self.schedule.keys().next().copied()
+    }
+
+    /// Takes the run that is due first.
+    fn take_due(&mut self, now: Instant) -> Option<Job> {
+        let (at, id) = self.first()?;
+        if at > now {
+            return None;
+        }
+        self.members.insert(id, None);
+        let cache = self.schedule.remove(&(at, id))?;
+        Some(Job::Run(cache))
+    }
+
+    /// Takes the job that has waited longest.
+    fn take_job(&mut self) -> Option<Job> {
+        let job = self.jobs.pop_front()?;
+        self.moved_at = Some(Instant::now());
+        Some(job)
+    }
+
+    fn has_threads(&self) -> bool {
+        self.has_keeper || self.free + self.busy > 0
+    }
+
+    /// Whether jobs wait for threads that all have one.
+    fn is_short(&self) -> bool {
+        !self.jobs.is_empty() && self.free == 0
+    }
+
+    /// Whether the thread that keeps the time has something to wait for, or threads to watch.
+    fn has_time_to_keep(&self) -> bool {
+        !self.members.is_empty() || self.is_short()
+    }
+
+    /// Whether a free thread has to keep the time. It takes the only job itself if no other thread
+    /// is at work.
+    fn needs_keeper(&self) -> bool {
+        let watches = self.busy > 0 && self.free == 1 && !self.jobs.is_empty();
+        !self.has_keeper && (!self.members.is_empty() || watches)
+    }
+
+    /// Whether the thread that keeps the time has to start another one: jobs wait, and no thread is
+    /// there for them, or none has taken a job for a while.
+    fn is_held_up(&self, now: Instant) -> bool {
+        let waits_long = match self.moved_at {
+            Some(at) => now.saturating_duration_since(at) >= PATIENCE,
+            None => true,
+        };
+        self.is_short() && (self.busy == 0 || waits_long)
+    }
+
+    /// How long the thread that keeps the time may sleep.
+    fn time_to_sleep(&self, now: Instant) -> Duration {
+        // Without a timeout: the platform cannot express this one.
+        let mut most = Duration::MAX;
+        if let Some((at, _)) = self.first() {
+            most = at - now;
+        }
+        if self.is_short() {
+            most = most.min(PATIENCE);
+        }
+        most
+    }
+}
+
+/// Reports, once in a process, that there is no thread.
+fn report(error: &io::Error) {
+    static REPORTED: AtomicBool = AtomicBool::new(false);
+    if !REPORTED.swap(true, Ordering::Relaxed) {
+        // Not `eprintln`, which panics where standard error is closed.
+        _ = writeln!(
+            io::stderr(),
+            "wheelhouse: the background thread could not be started ({error}); maintenance is left \
+             to the callers"
+        );
+    }
+}
+
+#[cfg(all(test, not(wheelhouse_loom), not(wheelhouse_shuttle)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_member_is_scheduled_once_for_the_earliest_of_its_moments() {
+        let tasks = [(); 3].map(|()| TaskRef::idle());
+        let crew = Crew::new();
+        let mut state = crew.lock();
+        let now = Instant::now();
+        let mut schedule = |task: usize, after: u64| {
+            let noted = state.schedule(&tasks[task], now + Duration::from_secs(after));
+            let (at, id) = state.first().expect("something is scheduled");
+            let first = tasks.iter().position(|task| task.address() == id);
+            (noted, (at - now).as_secs(), first, state.schedule.len())
+        };
+        assert_eq!(schedule(1, 9), (true, 9, Some(1), 1));
+        assert_eq!(schedule(2, 5), (true, 5, Some(2), 2));
+        assert_eq!(schedule(1, 10), (false, 5, Some(2), 2), "later than known");
+        assert_eq!(
+            schedule(1, 3),
+            (true, 3, Some(1), 2),
+            "in place of the former"
+        );
+        assert_eq!(schedule(2, 5), (false, 3, Some(1), 2), "known");
+        state.leave(tasks[1].address());
+        state.leave(tasks[0].address());
+        assert_eq!(state.schedule.len(), 1);
+        assert_eq!(state.members.len(), 1);
+    }
+
+    /// A thread more only if none has taken a job for a while.
+    #[test]
+    fn threads_at_work_are_held_up_when_none_takes_a_job_for_a_while() {
+        let crew = Crew::new();
+        let mut state = crew.lock();
+        let now = Instant::now();
+        assert!(!state.is_held_up(now + PATIENCE), "no job waits");
+        state.jobs.push_back(Job::Deliver(TaskRef::idle()));
+        state.moved_at = Some(now);
+        assert!(state.is_held_up(now), "there is no thread");
+        state.busy = 1;
+        assert!(
+            !state.is_held_up(now + PATIENCE / 2),
+            "the thread at work may end its job"
+        );
+        assert!(state.is_held_up(now + PATIENCE));
+        state.free = 1;
+        assert!(!state.is_held_up(now + PATIENCE), "a free thread takes it");
+    }
+}
