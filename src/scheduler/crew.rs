@@ -25,12 +25,12 @@
 //!
 //! 1. The moment of a member is the earliest one requested since its last run began, and
 //!    `(moment, member)` is in `schedule` exactly while there is one.
-//! 2. Each thread that was started and has not ended is counted in `free` or in `busy`, or keeps the
-//!    time.
+//! 2. Each thread that was started and has not ended is counted in `free` or in `busy`, or it keeps
+//!    the time.
 //! 3. If a member has a moment, a thread keeps the time, or a free one is about to. Except where no
 //!    thread could be started: then `failed` says so, and callers do all maintenance.
-//! 4. If a job waits, a free thread is about to take it, or a thread watches those at work, or one of
-//!    these takes it when its job has ended.
+//! 4. If a job waits, a free thread is about to take it, or a thread watches those at work, or one
+//!    of these takes it when its job has ended.
 //!
 //! # Cost
 //!

@@ -407,7 +407,7 @@ fn the_last_drop_of_the_last_cache_waits_for_the_end_of_all_threads() {
 fn the_drop_of_one_cache_does_not_wait_for_the_listener_of_another() {
     let _alone = alone();
     must_end(|| {
-        for _ in 0..300 {
+        for _ in 0..50 {
             let first = Cache::builder()
                 .removal_listener(|_: &u32, _: &u32, _| ())
                 .build();
