@@ -11,9 +11,10 @@
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
+use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Waker};
-use std::thread::Scope;
+use std::thread::{self, Scope};
 use std::time::Duration;
 use wheelhouse::{Cache, CacheBuilder, EvictionPolicy, LoadingCache, ManualTicker, Scheduler};
 use wheelhouse::{async_loader_fn, expiry, loader_fn, refresh};
@@ -28,6 +29,18 @@ thread_local! {
     static IS_COUNTED: Cell<bool> = const { Cell::new(false) };
     /// Bytes that this thread has allocated, less those that it has freed.
     static BYTES: Cell<i64> = const { Cell::new(0) };
+    /// The largest allocation that this thread may have, and how many of them it may still have.
+    static LARGE: Cell<(usize, u32)> = const { Cell::new((usize::MAX, 0)) };
+}
+
+/// Whether this thread gets no memory of this size.
+fn refuses(size: usize) -> bool {
+    let (from, left) = LARGE.get();
+    if size < from {
+        return false;
+    }
+    LARGE.set((from, left.saturating_sub(1)));
+    left == 0
 }
 
 fn add_bytes(bytes: i64) {
@@ -43,10 +56,27 @@ fn count_one() {
 // SAFETY: the system's allocator does all the work; this one only adds to a counter.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        if refuses(layout.size()) {
+            return ptr::null_mut();
+        }
         count_one();
         add_bytes(layout.size() as i64);
         // SAFETY: the caller's promise is passed on.
         unsafe { System.alloc(layout) }
+    }
+
+    // The system's own: it does not touch memory that is zero already.
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        if refuses(layout.size()) {
+            return ptr::null_mut();
+        }
+        count_one();
+        // SAFETY: the caller's promise is passed on.
+        let at = unsafe { System.alloc_zeroed(layout) };
+        if !at.is_null() {
+            add_bytes(layout.size() as i64);
+        }
+        at
     }
 
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
@@ -102,6 +132,37 @@ fn for_a_thousand(listens: bool, operate: Use) -> u64 {
     let before = ALLOCATIONS.load(Ordering::Relaxed);
     run(OPERATIONS..2 * OPERATIONS);
     (ALLOCATIONS.load(Ordering::Relaxed) - before) * 1_000 / OPERATIONS
+}
+
+#[test]
+fn room_that_the_allocator_refuses_is_an_error_of_try_build_and_leaks_nothing() {
+    const MIB: usize = 1 << 20;
+    // There are four shards for each core, and a shard of so many entries has a table of 2 MiB.
+    let cores = thread::available_parallelism().map_or(1, |cores| cores.get());
+    let entries = (4 * cores.next_power_of_two()).min(1024) << 17;
+    let settings = |entries| Cache::<u64, u64>::builder().initial_capacity(entries);
+    // Initialized by the first cache of the process.
+    drop(settings(0).build());
+    for given in 0..4 {
+        let before = BYTES.get();
+        // The tables of some shards get memory, the next one does not.
+        LARGE.set((MIB, given));
+        let refused = settings(entries).name("huge").try_build();
+        LARGE.set((usize::MAX, 0));
+        let message = refused.expect_err("memory was refused").to_string();
+        let setting = format!("initial_capacity is {entries}");
+        for part in ["\"huge\"", &setting, "refused", "bytes"] {
+            assert!(message.contains(part), "{part} in {message}");
+        }
+        drop((message, setting));
+        assert_eq!(BYTES.get(), before, "{given} tables had memory");
+    }
+    // A smaller one works.
+    LARGE.set((MIB, 0));
+    let cache = settings(1 << 10).build();
+    LARGE.set((usize::MAX, 0));
+    cache.insert(1, 1);
+    assert_eq!(cache.get(&1), Some(1));
 }
 
 #[test]

@@ -71,11 +71,14 @@ pub fn map_against_sorted_map(data: &[u8]) {
     let (shards, room) = (script.operand(), script.operand());
     let shards = 1 << (shards % 4);
     let mut bench = Bench {
-        map: Rc::new(Map::new(
-            shards,
-            usize::from(room) * usize::from(room % 3),
-            Columns::default(),
-        )),
+        map: Rc::new(
+            Map::new(
+                shards,
+                usize::from(room) * usize::from(room % 3),
+                Columns::default(),
+            )
+            .expect("memory for a small map"),
+        ),
         domain: Domain::new(),
         mask: HASHES[usize::from(script.operand()) % HASHES.len()],
         model: BTreeMap::new(),

@@ -252,7 +252,9 @@ fn a_hand_over_against_a_look_for_a_cycle() {
 #[test]
 fn a_load_against_a_change_of_its_source_and_a_removal() {
     explore(|| {
-        let map = Arc::new(Map::<u8, u32>::new(1, 0, Columns::default()));
+        let map = Arc::new(
+            Map::<u8, u32>::new(1, 0, Columns::default()).expect("memory for a small map"),
+        );
         let source = Arc::new(AtomicU64::new(0));
         let theirs = (Arc::clone(&map), Arc::clone(&source));
         let reader = thread::spawn(move || {

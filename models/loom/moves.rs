@@ -18,7 +18,7 @@ struct Table {
 impl Table {
     fn of(keys: impl IntoIterator<Item = u64>) -> Arc<Self> {
         let table = Self {
-            map: Map::new(1, 5, Columns::default()),
+            map: Map::new(1, 5, Columns::default()).expect("memory for a small map"),
             domain: Domain::new(),
         };
         keys.into_iter().for_each(|key| table.add(key));
@@ -198,7 +198,7 @@ fn a_removed_entry_is_not_met_in_the_abandoned_array() {
         // Four groups, of which the first two are split; then 0 is removed. Its word stays in the
         // array that is being abandoned.
         let table = Arc::new(Table {
-            map: Map::new(1, 20, Columns::default()),
+            map: Map::new(1, 20, Columns::default()).expect("memory for a small map"),
             domain: Domain::new(),
         });
         table.add(0);

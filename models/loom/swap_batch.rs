@@ -25,7 +25,7 @@ fn take(map: &Map<u64, u64>, out: &mut Vec<u64>) {
 #[test]
 fn two_writers_against_a_swap_lose_no_event_and_keep_their_order() {
     explore(|| {
-        let map = Arc::new(Map::new(1, 4, Columns::default()));
+        let map = Arc::new(Map::new(1, 4, Columns::default()).expect("memory for a small map"));
         let theirs = Arc::clone(&map);
         let one = thread::spawn(move || {
             add(&theirs, 1);

@@ -60,7 +60,7 @@ where
     /// [`BuildError`] if
     ///
     /// - `expiry_resolution` is finer or wider than the wheel can be,
-    /// - `initial_capacity` is more than memory can hold,
+    /// - `initial_capacity` is more than memory can hold, or than the allocator gives,
     /// - `name` contains a NUL,
     /// - `weigher` or `eviction_policy` is set and `max_capacity` is not,
     /// - `load_timeout` is zero.
@@ -95,9 +95,17 @@ where
             refresh: settings.refresh.is_some(),
         };
         let bound = settings.max_capacity;
+        let capacity = settings.initial_capacity;
+        let map = Map::new(shards(bound), capacity, columns).map_err(|refused| {
+            let fault = format!(
+                "initial_capacity is {capacity}, but must be so small that its table fits the \
+                 memory: {refused}"
+            );
+            BuildError(about(settings.name.as_deref(), &fault))
+        })?;
         let shared = Shared {
             domain: Domain::new(),
-            map: Map::new(shards(bound), settings.initial_capacity, columns),
+            map,
             reads: ReadBuffer::new(bound.map_or(0, |_| stripe::stripes(1))),
             detours: AtomicU8::new(0),
             needs_mixing: !hash::fills_all_bits::<S>(),

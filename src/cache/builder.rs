@@ -127,7 +127,8 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     }
 
     /// Makes room for this many entries in advance. The table grows without long pauses in any
-    /// case; this setting saves the work of growing.
+    /// case; this setting saves the work of growing. If the allocator refuses the memory,
+    /// [`try_build`](Self::try_build) returns an error.
     ///
     /// # Cost
     ///

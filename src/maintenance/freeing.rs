@@ -448,7 +448,7 @@ mod tests {
     impl Rig {
         fn new() -> Self {
             Self {
-                map: Map::new(1, 0, Columns::default()),
+                map: Map::new(1, 0, Columns::default()).expect("memory for a small map"),
                 domain: Domain::new(),
                 freed: Rc::default(),
                 freeing: Freeing::new(),

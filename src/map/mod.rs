@@ -38,7 +38,7 @@ mod table;
 
 use crate::contain::contain;
 use crate::load::state::Load;
-use crate::node::{Columns, Emptied, NodePtr};
+use crate::node::{Columns, Emptied, NodePtr, Refused};
 use crate::reclaim::Pin;
 #[cfg(fuzzing)]
 pub(crate) use shard::Probe;
@@ -64,14 +64,29 @@ pub(crate) struct Walk {
 }
 
 impl<K, V> Map<K, V> {
-    /// `shards`, a power of two up to 1024, sharing room for `capacity` entries.
-    /// Their nodes have these columns.
-    pub(crate) fn new(shards: usize, capacity: usize, columns: Columns) -> Self {
+    /// `shards`, a power of two up to 1024, sharing room for `capacity` entries. Their nodes have
+    /// these columns. An error if the allocator refuses the room.
+    pub(crate) fn new(shards: usize, capacity: usize, columns: Columns) -> Result<Self, Refused> {
         debug_assert!(shards.is_power_of_two() && shards <= 1024);
-        let cell = |number| ShardCell::new(number, capacity.div_ceil(shards), columns);
+        let capacity = capacity.div_ceil(shards);
+        let mut cells = Vec::with_capacity(shards);
+        for number in 0..shards as u32 {
+            match ShardCell::new(number, capacity, columns) {
+                Ok(cell) => cells.push(cell),
+                Err(refused) => {
+                    // A map frees its tables.
+                    drop(Self::of(cells, columns.weight));
+                    return Err(refused);
+                }
+            }
+        }
+        Ok(Self::of(cells, columns.weight))
+    }
+
+    fn of(cells: Vec<ShardCell<K, V>>, weighs: bool) -> Self {
         Self {
-            shards: (0..shards as u32).map(cell).collect(),
-            weighs: columns.weight,
+            shards: cells.into(),
+            weighs,
         }
     }
 

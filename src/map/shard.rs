@@ -5,7 +5,7 @@
 use super::table::{Home, Place, Seen, Table, TablePart, TableState};
 use crate::listener::RemovalCause;
 use crate::load::table::Loads;
-use crate::node::{self, Columns, Emptied, NewNode, NodePtr, NodeState, Slab, Times};
+use crate::node::{self, Columns, Emptied, NewNode, NodePtr, NodeState, Refused, Slab, Times};
 use crate::reclaim::Pin;
 use crate::stripe::Padded;
 use crate::sync::{AtomicU64, Ordering, ShortMutex, ShortMutexGuard, add_alone};
@@ -125,9 +125,9 @@ pub(super) struct Locked<K, V> {
 
 impl<K, V> ShardCell<K, V> {
     /// The shard of this number, with room for `capacity` entries.
-    pub(super) fn new(number: u32, capacity: usize, columns: Columns) -> Self {
-        let (table, state) = Table::new(capacity);
-        Self {
+    pub(super) fn new(number: u32, capacity: usize, columns: Columns) -> Result<Self, Refused> {
+        let (table, state) = Table::new(capacity)?;
+        Ok(Self {
             table: Padded(table),
             written: Padded(WrittenPart {
                 tally: Tally(AtomicU64::new(0)),
@@ -139,7 +139,7 @@ impl<K, V> ShardCell<K, V> {
                 }),
                 weight: AtomicU64::new(0),
             }),
-        }
+        })
     }
 
     #[inline]
@@ -530,7 +530,7 @@ mod tests {
     #[test]
     #[cfg(all(target_pointer_width = "64", not(wheelhouse_shuttle)))]
     fn what_an_insert_changes_of_a_shard_stands_on_the_line_of_its_lock() {
-        let map = Map::<u64, u64>::new(1, 0, Columns::default());
+        let map = Map::<u64, u64>::new(1, 0, Columns::default()).expect("memory for a small map");
         let written = &map.shards[0].written;
         let begin = (&raw const **written).addr();
         let locked = written.locked.lock();
@@ -544,10 +544,8 @@ mod tests {
     #[test]
     fn events_come_out_in_order_and_leave_an_empty_batch() {
         // Room for all keys: the test frees no part of the table, so none may be retired.
-        let (map, domain) = (
-            Map::<u64, ()>::new(1, 50, Columns::default()),
-            Domain::new(),
-        );
+        let map = Map::<u64, ()>::new(1, 50, Columns::default()).expect("memory for a small map");
+        let domain = Domain::new();
         let (mut batch, mut parts) = (Batch::new(), Vec::new());
         let pin = domain.pin();
         for round in 0..3 {

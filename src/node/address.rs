@@ -17,6 +17,7 @@
 #![allow(unsafe_code)]
 
 use std::alloc::{Layout, alloc, alloc_zeroed, dealloc, handle_alloc_error};
+use std::fmt;
 use std::ptr::{self, NonNull};
 
 /// Whether the top byte of an address belongs to the allocator.
@@ -82,8 +83,10 @@ pub(crate) fn allocate(layout: Layout, zeroed: bool) -> Result<NonNull<u8>, Refu
 }
 
 /// Memory that the allocator did not give, or gave at an address that does not fit the tags.
+#[derive(Debug)]
 pub(crate) struct Refused {
     layout: Layout,
+    /// The address, if that was the reason.
     at: Option<usize>,
 }
 
@@ -91,14 +94,31 @@ impl Refused {
     /// Panics because of the address, or ends the process because there is no memory.
     #[cold]
     pub(crate) fn fail(self) -> ! {
-        let (size, Some(at)) = (self.layout.size(), self.at) else {
-            handle_alloc_error(self.layout)
-        };
-        panic!(
-            "the allocator returned {size} bytes at {at:#x}, but wheelhouse keeps hash bits in \
-             bits {TAG_SHIFT} to {} of an address, so these bits must be zero",
-            TAG_SHIFT + TAG_BITS - 1
-        )
+        if self.at.is_none() {
+            self.abort();
+        }
+        panic!("{self}")
+    }
+
+    /// Ends the process, where a panic would leave a change half made.
+    #[cold]
+    pub(crate) fn abort(self) -> ! {
+        handle_alloc_error(self.layout)
+    }
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let size = self.layout.size();
+        match self.at {
+            None => write!(f, "the allocator refused {size} bytes"),
+            Some(at) => write!(
+                f,
+                "the allocator returned {size} bytes at {at:#x}, but wheelhouse keeps hash bits in \
+                 bits {TAG_SHIFT} to {} of an address, so these bits must be zero",
+                TAG_SHIFT + TAG_BITS - 1
+            ),
+        }
     }
 }
 

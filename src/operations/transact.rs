@@ -468,7 +468,7 @@ mod tests {
 
     #[test]
     fn a_write_copies_no_load_that_is_revoked_or_has_another_hash() {
-        let map = Map::<u8, ()>::new(1, 10, Columns::default());
+        let map = Map::<u8, ()>::new(1, 10, Columns::default()).expect("memory for a small map");
         let mut shard = map.lock_shard(0);
         let [revoked, other] = [(1, 10), (2, 20)].map(|(hash, key)| {
             let load = Arc::new(Load::new(hash, key, 7, 40));

@@ -5,7 +5,7 @@ use super::array::{self, Array};
 use super::group::{self, Group, Place};
 use super::memory::{TablePart, TableState};
 use super::resize::Resize;
-use crate::node::NodePtr;
+use crate::node::{NodePtr, Refused};
 use crate::reclaim::Pin;
 use crate::sync::{AtomicPtr, AtomicU64, Ordering};
 use std::ptr;
@@ -42,16 +42,16 @@ pub(crate) enum Look<T> {
 
 impl<K, V> Table<K, V> {
     /// An empty table with room for `capacity` entries before it first grows.
-    pub(in crate::map) fn new(capacity: usize) -> (Self, TableState<K, V>) {
+    pub(in crate::map) fn new(capacity: usize) -> Result<(Self, TableState<K, V>), Refused> {
         let state = TableState::new(capacity);
-        let array = Array::new(TablePart::allocate(1 << state.least), state.least);
+        let array = Array::new(TablePart::allocate(1 << state.least)?, state.least);
         let table = Self {
             array: AtomicPtr::new(array.0),
             version: AtomicU64::new(0),
             next: AtomicPtr::new(ptr::null_mut()),
             moved: AtomicU64::new(0),
         };
-        (table, state)
+        Ok((table, state))
     }
 
     /// Acquire, partner: the release store in `renew_version`.

@@ -6,7 +6,7 @@ use super::array::Array;
 use super::group::{self, Group, WORDS, Word};
 use crate::node::{self, Node, Refused};
 use crate::sync::AtomicPtr;
-use std::alloc::{Layout, dealloc, handle_alloc_error};
+use std::alloc::{Layout, dealloc};
 use std::num::NonZero;
 
 /// Entries for each group, on average, above which the table grows.
@@ -90,20 +90,13 @@ impl<K, V> TablePart<K, V> {
     }
 
     /// Allocates groups whose words are all null.
-    pub(super) fn allocate(groups: usize) -> *mut Group<K, V> {
-        let layout = Self::layout(groups);
-        let at = node::allocate(layout, true).unwrap_or_else(|refused| {
-            if groups == 1 {
-                // A move that needs an overflow group cannot stop half-way: not by a panic.
-                handle_alloc_error(layout)
-            }
-            refused.fail()
-        });
+    pub(super) fn allocate(groups: usize) -> Result<*mut Group<K, V>, Refused> {
+        let at = node::allocate(Self::layout(groups), true)?;
         // SAFETY: as many zeroed words as there is room for, owned by this call.
         unsafe {
             crate::sync::null_pointers(at.cast::<AtomicPtr<Node<K, V>>>().as_ptr(), groups * WORDS)
         };
-        at.cast().as_ptr()
+        Ok(at.cast().as_ptr())
     }
 
     /// Allocates groups that the caller [clears](Self::clear) before it uses them: under a shard's

@@ -178,7 +178,8 @@ mod tests {
     #[test]
     fn each_group_belongs_to_one_unit() {
         for (from, to) in [(3, 4), (4, 3)] {
-            let (mut table, mut state) = Table::<u8, u8>::new((5 << from) as usize);
+            let made = Table::<u8, u8>::new((5 << from) as usize);
+            let (mut table, mut state) = made.expect("memory for a small table");
             assert!(table.begin(&mut state, to).is_ok(), "there is memory");
             let resize = Resize::of(&table, table.array()).expect("it has begun");
             assert_eq!(resize.units(), 8);

@@ -59,7 +59,11 @@ impl<K, V> Group<K, V> {
     fn put_beside(&self, word: Word<K, V>) -> &Self {
         // Every word is taken. The last one becomes a link to a new group that already holds the
         // node that stood there. So a reader finds that node before and after.
-        let fresh = TablePart::<K, V>::allocate(1);
+        // A move of entries that needs the group cannot stop half-way: not by a panic.
+        let fresh = match TablePart::<K, V>::allocate(1) {
+            Ok(fresh) => fresh,
+            Err(refused) => refused.abort(),
+        };
         // SAFETY: just allocated and zeroed, and not yet shared. Once it is linked, only the holder
         // of the lock unlinks it (table 1).
         let overflow: &Self = unsafe { &*fresh };
