@@ -17,14 +17,9 @@ use wheelhouse::{
 };
 
 fn saved(key: u32, time_left: Option<Duration>) -> SavedEntry<u32, u32> {
-    SavedEntry {
-        key,
-        value: key * 10,
-        time_left,
-        idle_left: None,
-        refresh_in: None,
-        age: Duration::ZERO,
-    }
+    let mut entry = SavedEntry::new(key, key * 10);
+    entry.time_left = time_left;
+    entry
 }
 
 fn built(
@@ -369,9 +364,10 @@ fn a_present_key_keeps_its_entry_and_an_expired_one_makes_room() {
 /// Entries come hottest first, so the first of a key is the one to keep.
 #[test]
 fn of_entries_with_one_key_the_first_counts() {
-    let entry = |key: u32, value: u32, time_left: Duration| SavedEntry {
-        value,
-        ..saved(key, Some(time_left))
+    let entry = |key: u32, value: u32, time_left: Duration| {
+        let mut entry = saved(key, Some(time_left));
+        entry.value = value;
+        entry
     };
     let snapshot: Snapshot<_, _> = [
         entry(1, 11, secs(60)),
@@ -408,14 +404,11 @@ fn of_entries_with_one_key_the_first_counts() {
 #[cfg(feature = "formats")]
 #[test]
 fn changed_values_keep_all_else() {
-    let entry = SavedEntry {
-        key: 1,
-        value: 10,
-        time_left: Some(secs(1)),
-        idle_left: Some(secs(2)),
-        refresh_in: Some(secs(3)),
-        age: secs(4),
-    };
+    let mut entry = SavedEntry::new(1, 10);
+    entry.time_left = Some(secs(1));
+    entry.idle_left = Some(secs(2));
+    entry.refresh_in = Some(secs(3));
+    entry.age = secs(4);
     let snapshot: Snapshot<u32, u32> = [entry.clone(), saved(2, None)].into_iter().collect();
     let snapshot = aged(&snapshot, secs(300));
     let taken_at = snapshot.taken_at();
@@ -423,14 +416,11 @@ fn changed_values_keep_all_else() {
     assert_eq!(texts.taken_at(), taken_at);
     let texts: Vec<_> = texts.into_iter().collect();
     assert_eq!((texts[0].value.as_str(), texts[1].key), ("10", 2));
-    let back = SavedEntry {
-        key: texts[0].key,
-        value: 10,
-        time_left: texts[0].time_left,
-        idle_left: texts[0].idle_left,
-        refresh_in: texts[0].refresh_in,
-        age: texts[0].age,
-    };
+    let mut back = SavedEntry::new(texts[0].key, 10);
+    back.time_left = texts[0].time_left;
+    back.idle_left = texts[0].idle_left;
+    back.refresh_in = texts[0].refresh_in;
+    back.age = texts[0].age;
     assert_eq!(back, entry);
 }
 
@@ -587,13 +577,9 @@ fn snapshots_go_through_json_and_postcard() {
     clock.advance(secs(7));
     let mut snapshot: Snapshot<u32, u32> = old.snapshot();
     // With a moment of a reload, and without anything that ends.
-    let more = [
-        SavedEntry {
-            refresh_in: Some(Duration::new(5, 1)),
-            ..saved(200, Some(Duration::MAX))
-        },
-        saved(201, None),
-    ];
+    let mut reloaded = saved(200, Some(Duration::MAX));
+    reloaded.refresh_in = Some(Duration::new(5, 1));
+    let more = [reloaded, saved(201, None)];
     snapshot = snapshot.into_iter().chain(more).collect();
     assert_eq!(snapshot.len(), 103);
     let json = serde_json::to_string(&snapshot).unwrap();
@@ -859,9 +845,10 @@ fn a_moment_of_refresh_that_passed_in_the_downtime_is_stale_at_once() {
         .loading(loader_fn(|key: &u32| Ok::<u32, ()>(*key)))
         .refresh_after(refresh::after(secs(1_000)))
         .build();
-    let stale_in = |key, moment| SavedEntry {
-        refresh_in: Some(moment),
-        ..saved(key, Some(secs(10_000)))
+    let stale_in = |key, moment| {
+        let mut entry = saved(key, Some(secs(10_000)));
+        entry.refresh_in = Some(moment);
+        entry
     };
     let snapshot = [stale_in(1, secs(10)), stale_in(2, secs(5_000))];
     let snapshot = aged(&snapshot.into_iter().collect(), secs(100));

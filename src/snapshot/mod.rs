@@ -51,6 +51,9 @@ pub struct Snapshot<K, V> {
 
 /// One entry of a [`Snapshot`].
 ///
+/// [`new`](Self::new) makes one, and each field can be set. Later versions may add fields, hence
+/// `#[non_exhaustive]`.
+///
 /// ```
 /// use std::time::Duration;
 /// use wheelhouse::{Cache, Restore, SavedEntry, Snapshot};
@@ -59,13 +62,10 @@ pub struct Snapshot<K, V> {
 /// let rows = [("ada", 1815, 60), ("alan", 1912, 30)];
 /// let saved: Snapshot<&str, u32> = rows
 ///     .into_iter()
-///     .map(|(key, value, seconds)| SavedEntry {
-///         key,
-///         value,
-///         time_left: Some(Duration::from_secs(seconds)),
-///         idle_left: None,
-///         refresh_in: None,
-///         age: Duration::ZERO,
+///     .map(|(key, value, seconds)| {
+///         let mut entry = SavedEntry::new(key, value);
+///         entry.time_left = Some(Duration::from_secs(seconds));
+///         entry
 ///     })
 ///     .collect();
 /// let cache = Cache::new(100);
@@ -74,6 +74,7 @@ pub struct Snapshot<K, V> {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
 pub struct SavedEntry<K, V> {
     /// The key.
     pub key: K,
@@ -89,6 +90,31 @@ pub struct SavedEntry<K, V> {
     pub refresh_in: Option<Duration>,
     /// The time since the last write.
     pub age: Duration,
+}
+
+impl<K, V> SavedEntry<K, V> {
+    /// Makes an entry that has just been written and never ends: without a deadline, without a
+    /// moment of a reload, and of age zero. Set the fields for all else.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use wheelhouse::SavedEntry;
+    ///
+    /// let mut entry = SavedEntry::new("ada", 1815);
+    /// assert_eq!((entry.time_left, entry.age), (None, Duration::ZERO));
+    /// entry.time_left = Some(Duration::from_secs(60));
+    /// ```
+    #[must_use]
+    pub fn new(key: K, value: V) -> Self {
+        Self {
+            key,
+            value,
+            time_left: None,
+            idle_left: None,
+            refresh_in: None,
+            age: Duration::ZERO,
+        }
+    }
 }
 
 /// Counts of what [`Cache::restore`](crate::Cache::restore) did with the entries of a snapshot.

@@ -314,17 +314,14 @@ fn order_cache(ends: Sender<Line>) -> Cache<u32, Open> {
 /// An order that the journal knows of, as an entry that a cache can restore at `now`.
 fn entry(line: &Line, now: u64) -> SavedEntry<u32, Open> {
     let left = between(now, line.due);
-    SavedEntry {
-        key: line.number,
-        value: Open {
-            placed: line.at,
-            due: line.due,
-        },
-        time_left: Some(if left.is_zero() { left } else { left + CLOCKS }),
-        idle_left: None,
-        refresh_in: None,
-        age: between(line.at, now),
-    }
+    let order = Open {
+        placed: line.at,
+        due: line.due,
+    };
+    let mut entry = SavedEntry::new(line.number, order);
+    entry.time_left = Some(if left.is_zero() { left } else { left + CLOCKS });
+    entry.age = between(line.at, now);
+    entry
 }
 
 #[cfg(test)]

@@ -381,13 +381,13 @@ fn asynchronous_methods_have_the_promised_shape() {
 #[test]
 fn snapshots_have_the_promised_shape() {
     type N = Cache<u32, u32>;
-    let saved = |key| SavedEntry {
-        key,
-        value: key + 10,
-        time_left: None,
-        idle_left: None,
-        refresh_in: None,
-        age: Duration::ZERO,
+    let saved = |key| {
+        let mut entry = SavedEntry::new(key, key + 10);
+        entry.time_left = Some(Duration::MAX);
+        entry.idle_left = Some(Duration::MAX);
+        entry.refresh_in = None;
+        entry.age = Duration::ZERO;
+        entry
     };
     let _: fn(&N) -> Snapshot<u32, u32> = |c| c.snapshot();
     let _: fn(&N, Snapshot<u32, u32>, Restore) -> Restored = |c, s, how| c.restore(s, how);

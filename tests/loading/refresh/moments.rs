@@ -624,14 +624,7 @@ fn restoring_a_key_and_a_newer_commit_revoke_a_reload() {
     assert_eq!(users.get(&1), Ok(10));
     until("the reload runs", || script.reloads() == 1);
     time.advance(4 * SECOND);
-    let saved = SavedEntry {
-        key: 1,
-        value: 77,
-        time_left: None,
-        idle_left: None,
-        refresh_in: None,
-        age: Duration::ZERO,
-    };
+    let saved = SavedEntry::new(1, 77);
     let told = users
         .cache()
         .restore([saved].into_iter().collect(), Restore::default());
