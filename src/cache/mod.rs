@@ -62,6 +62,14 @@ use std::time::{Duration, Instant};
 /// [update]: crate::Expiry::expire_after_update
 /// [read]: crate::Expiry::expire_after_read
 ///
+/// # Which of two equal keys stays
+///
+/// Keys that are equal may differ in what `Eq` does not compare. `insert` and its relatives, a
+/// compute, a load and a reload store the key that they were called with. A listener gets the key
+/// that was stored with the value that has left. [`replace_if`](Self::replace_if) keeps the stored
+/// key. On a hit, [`entry`](Self::entry) returns the caller's key, and [`get_ref`](Self::get_ref)
+/// shows the stored one.
+///
 /// # Panics in user code
 ///
 /// A panic in [`Expiry`](crate::Expiry), the weigher, `Hash`, `Eq` or `Clone` reaches the caller,

@@ -149,6 +149,14 @@ impl<K, V> Shared<K, V> {
 /// removes meanwhile. So drop the reference soon. To keep the value for longer, clone the value, or
 /// store it in an [`Arc`](std::sync::Arc). The reference cannot be sent to another thread.
 ///
+/// # Methods of the value
+///
+/// A reference derefs to the value: `entry.len()` calls the value's `len`. Four methods of the
+/// reference itself hide methods of the value with the same names: `key`, `value`, `time_left` and
+/// `age`. For such a value write `entry.value().key()`. Later versions add no method that takes
+/// `self`, and implement no trait that values usually have: what they add is called as
+/// `EntryRef::name(&entry)`. So `entry.clone()` clones the value, also in the future.
+///
 /// If a reference is leaked, for example by [`std::mem::forget`], the cache frees no key and no
 /// value that it removes later, until the cache itself is dropped. The end of the thread that
 /// leaked it changes nothing.

@@ -7,6 +7,7 @@ mod support;
 /// The public methods: names and bounds, settings, what each operation does, statistics.
 mod api {
     mod builder;
+    mod equal_keys;
     mod extreme_values;
     mod generic_code;
     mod get_many;
