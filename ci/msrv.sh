@@ -48,6 +48,6 @@ else
     exit 0
 fi
 "${RUSTC:-rustc}" --version
-for features in "" serde crossbeam-epoch; do
+for features in "" serde quanta crossbeam-epoch; do
     cargo check -p wheelhouse --features "$features" --target-dir "$target"
 done

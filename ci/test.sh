@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # The README's command for the tests: unit tests, integration tests, doctests, the README's
-# examples. Then the tests of snapshots with the feature serde, a package of their own.
+# examples. Then the tests of the features serde and quanta, a package of their own.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 cargo test
-cargo test -p wheelhouse-serde
+cargo test -p wheelhouse-features

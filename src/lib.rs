@@ -147,6 +147,7 @@
 //! | feature | what it adds |
 //! |---|---|
 //! | `serde` | `Serialize` and `Deserialize` for snapshots |
+//! | `quanta` | `quanta::Clock` is a [`Ticker`], its mock included; so is quanta's recent time (`QuantaRecent`) |
 //! | `crossbeam-epoch` | that crate's memory reclamation in place of the built-in one |
 #![doc = include_str!("callbacks.md")]
 #![warn(unreachable_pub)]
@@ -229,7 +230,9 @@ pub use refresh::Refresh;
 pub use scheduler::{Alarm, Delivery, MaintenanceTask, Scheduler};
 pub use snapshot::{Downtime, Ended, Restore, Restored, SavedEntry, Snapshot, View};
 pub use stats::{Stat, StatValue, Stats};
-pub use time::{ManualTicker, Ticker};
+#[cfg(feature = "quanta")]
+pub use time::QuantaRecent;
+pub use time::{ManualTicker, Ticker, ticker_fn};
 
 /// Runs the examples of README.md as documentation tests.
 #[cfg(doctest)]

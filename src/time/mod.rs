@@ -26,6 +26,7 @@
 //! | file | content |
 //! |------|---------|
 //! | [`ticker`] | sources of time that a program supplies |
+//! | `quanta` | the clocks of the crate quanta as such sources, with the feature of that name |
 //! | [`deadline`] | the arithmetic of deadlines |
 //! | [`coarse`] | the coarse clock that a look-up asks first |
 //! | [`counter`] | the program's monotonic clock by the processor's counter |
@@ -33,17 +34,21 @@
 mod coarse;
 mod counter;
 mod deadline;
+#[cfg(feature = "quanta")]
+mod quanta;
 mod ticker;
 
 use coarse::{Coarse, MACHINE};
 use counter::PROCESS;
 use std::time::{Duration, Instant, SystemTime};
 
+#[cfg(feature = "quanta")]
+pub use self::quanta::QuantaRecent;
 pub(crate) use deadline::{
     MAX_LIFETIME_NANOS, NEVER, deadline_after, deadline_in, earlier, elapsed, has_come, is_before,
     is_due, of_write, saturating_nanos, time_left,
 };
-pub use ticker::{ManualTicker, Ticker};
+pub use ticker::{ManualTicker, Ticker, ticker_fn};
 
 /// The shortest lifetime that may count from up to [`SLACK`](coarse::SLACK) after the read.
 pub(crate) const COARSE_FROM: Duration = Duration::from_secs(10);

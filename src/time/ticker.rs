@@ -10,6 +10,10 @@ use std::time::Duration;
 /// cache starts no background thread by default, since the cache cannot know when the ticker's time
 /// reaches a deadline.
 ///
+/// [`ManualTicker`] is a clock that a test moves. [`ticker_fn`] makes a ticker from a closure, such
+/// as one that reads tokio's paused clock. With the cargo feature `quanta`, `quanta::Clock` is a
+/// ticker, its mock included, and `QuantaRecent` reads quanta's recent time.
+///
 /// Only differences between readings matter, and only differences below 292 years have a meaning.
 /// So the origin is free, and readings may wrap past [`u64::MAX`] to 0. A cache takes a reading
 /// lower than an earlier one as time that ran backwards: it removes nothing early because of that,
@@ -96,6 +100,88 @@ impl<T: Ticker + ?Sized> Ticker for Box<T> {
     #[inline]
     fn nanos(&self) -> u64 {
         (**self).nanos()
+    }
+}
+
+/// Makes a [`Ticker`] from a closure that returns the time in nanoseconds since a fixed origin.
+///
+/// # Panics
+///
+/// None of its own. A panic in the closure is one in [`Ticker::nanos`].
+///
+/// # Cost
+///
+/// A call of the closure for each reading.
+///
+/// # Examples
+///
+/// Tests on tokio's paused clock: the cache follows the runtime's time, and an [`Alarm`] on a timer
+/// of the runtime removes what is due. No test sleeps.
+///
+/// ```
+/// use std::sync::{Mutex, mpsc};
+/// use std::time::Duration;
+/// use tokio::runtime::Handle;
+/// use tokio::task::AbortHandle;
+/// use tokio::time::{Instant, sleep};
+/// use wheelhouse::{Alarm, Cache, MaintenanceTask, RemovalCause, Scheduler, ticker_fn};
+///
+/// /// A timer of the runtime, which the paused clock moves too.
+/// struct TokioAlarm {
+///     runtime: Handle,
+///     request: Mutex<Option<AbortHandle>>,
+/// }
+///
+/// impl Alarm for TokioAlarm {
+///     fn set(&self, after: Duration, task: MaintenanceTask) {
+///         let timer = self.runtime.spawn(async move {
+///             sleep(after).await;
+///             task.run();
+///         });
+///         // A later request replaces an earlier one.
+///         if let Some(earlier) = self.request.lock().unwrap().replace(timer.abort_handle()) {
+///             earlier.abort();
+///         }
+///     }
+/// }
+///
+/// #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// async fn main() {
+///     let runtime = Handle::current();
+///     let alarm = TokioAlarm { runtime: runtime.clone(), request: Mutex::new(None) };
+///     let start = Instant::now();
+///     let time = ticker_fn(move || {
+///         // A thread outside of the runtime would read the real time.
+///         let _inside = runtime.enter();
+///         start.elapsed().as_nanos() as u64
+///     });
+///     let (tell, told) = mpsc::channel();
+///     let cache: Cache<&str, u32> = Cache::builder()
+///         .ticker(time)
+///         .scheduler(Scheduler::custom(alarm))
+///         .removal_listener(move |key: &&str, _: &u32, cause| tell.send((*key, cause)).unwrap())
+///         .build();
+///
+///     cache.insert_with_ttl("ada", 1815, Duration::from_secs(60));
+///     sleep(Duration::from_secs(59)).await;
+///     assert_eq!(cache.get("ada"), Some(1815));
+///     sleep(Duration::from_secs(3)).await;
+///     assert_eq!(told.try_recv(), Ok(("ada", RemovalCause::Expired))); // without a call
+/// }
+/// ```
+///
+/// [`Alarm`]: crate::Alarm
+pub fn ticker_fn(nanos: impl Fn() -> u64 + Send + Sync + 'static) -> impl Ticker {
+    TickerFn(nanos)
+}
+
+/// The ticker that [`ticker_fn`] makes.
+struct TickerFn<F>(F);
+
+impl<F: Fn() -> u64 + Send + Sync + 'static> Ticker for TickerFn<F> {
+    #[inline]
+    fn nanos(&self) -> u64 {
+        (self.0)()
     }
 }
 
