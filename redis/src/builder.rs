@@ -2,11 +2,12 @@
 
 use crate::cached::{Cached, EntryDeadline};
 use crate::codec::{BoxError, Codec, DefaultCodec};
-use crate::config::{OnDisconnect, Settings, Tracking};
+use crate::config::{LoadLock, OnDisconnect, Settings, Tracking};
 use crate::connector::Connector;
 use crate::credentials::{Credentials, Provider};
 use crate::error::NearError;
-use crate::key::{KeySpace, NearKey};
+use crate::key::{Hasher, Key, KeySpace, NearKey, Val};
+use crate::link::Link;
 use crate::near::NearCache;
 #[cfg(feature = "sentinel")]
 use crate::sentinel::Sentinels;
@@ -36,7 +37,8 @@ use wheelhouse::{Cache, CacheBuilder, Expiry, RandomState};
 /// | `heartbeat` | 1 s |
 /// | `fail_fast_after` | 5 refused attempts to connect |
 /// | `credentials` | those of the client |
-/// | `load_lock` | none |
+/// | `load_lock` | a placeholder that lives for 1.5 s |
+/// | `load_when_away` | off: `get_with` fails while the server is away |
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -62,7 +64,6 @@ pub struct NearCacheBuilder<K, V, C = DefaultCodec, S = RandomState> {
     connector: Connector,
     local: CacheBuilder<K, Cached<V>, S>,
     expiry: Option<Box<dyn Expiry<K, Cached<V>>>>,
-    key_prefix: Vec<u8>,
     codec: C,
     settings: Settings,
 }
@@ -110,26 +111,36 @@ impl<K, V> NearCache<K, V> {
 
     /// Begins the settings of a near cache in front of the primary that sentinels watch.
     ///
-    /// The sentinels are asked for the primary at each connection. When one of them reports that
-    /// another server is the primary, the near cache flushes and connects anew.
+    /// The host in the address of `primary` is the name by which the sentinels know it. Its user,
+    /// password, database and TLS hold for whatever server they name. Each sentinel has its own
+    /// client, with its own user and password. The sentinels that these name are asked, too. All
+    /// are watched: when they name another server, the near cache flushes and connects anew.
+    ///
+    /// A provider of [`credentials`](NearCacheBuilder::credentials) serves the primary, and a
+    /// sentinel that refuses what its client says.
     ///
     /// ```no_run
     /// use wheelhouse_redis::NearCache;
-    /// use wheelhouse_redis::redis::sentinel::{SentinelClient, SentinelServerType};
+    /// use wheelhouse_redis::redis::Client;
     ///
     /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-    /// let sentinels = vec!["redis://10.0.0.1:26379/", "redis://10.0.0.2:26379/"];
-    /// let primary = SentinelServerType::Master;
-    /// let sentinels = SentinelClient::build(sentinels, "mymaster".to_string(), None, primary)?;
-    /// let near = NearCache::<String, String>::sentinel_builder(sentinels).connect().await?;
+    /// let sentinels = [
+    ///     Client::open("redis://10.0.0.1:26379/")?,
+    ///     Client::open("redis://10.0.0.2:26379/")?,
+    /// ];
+    /// let primary = Client::open("redis://near:secret@mymaster/")?;
+    /// let near = NearCache::<String, String>::sentinel_builder(sentinels, primary);
+    /// let near = near.connect().await?;
     /// # Ok(())
     /// # }
     /// ```
     #[cfg(feature = "sentinel")]
     pub fn sentinel_builder(
-        sentinels: redis::sentinel::SentinelClient,
+        sentinels: impl IntoIterator<Item = Client>,
+        primary: Client,
     ) -> NearCacheBuilder<K, V, DefaultCodec> {
-        NearCacheBuilder::new(Connector::Sentinel(Sentinels::new(sentinels)))
+        let sentinels = Sentinels::new(sentinels.into_iter().collect(), primary);
+        NearCacheBuilder::new(Connector::Sentinel(sentinels))
     }
 }
 
@@ -139,7 +150,6 @@ impl<K, V> NearCacheBuilder<K, V, DefaultCodec> {
             connector,
             local: Cache::builder(),
             expiry: None,
-            key_prefix: Vec::new(),
             codec: DefaultCodec::default(),
             settings: Settings::default(),
         }
@@ -176,7 +186,6 @@ impl<K, V, C, S> NearCacheBuilder<K, V, C, S> {
             connector: self.connector,
             local,
             expiry: self.expiry,
-            key_prefix: self.key_prefix,
             codec: self.codec,
             settings: self.settings,
         }
@@ -305,7 +314,7 @@ impl<K, V, C, S> NearCacheBuilder<K, V, C, S> {
     /// # example().unwrap();
     /// ```
     pub fn key_prefix(mut self, prefix: impl AsRef<[u8]>) -> Self {
-        self.key_prefix = prefix.as_ref().to_vec();
+        self.settings.key_prefix = prefix.as_ref().to_vec();
         self
     }
 
@@ -330,7 +339,6 @@ impl<K, V, C, S> NearCacheBuilder<K, V, C, S> {
             connector: self.connector,
             local: self.local,
             expiry: self.expiry,
-            key_prefix: self.key_prefix,
             codec,
             settings: self.settings,
         }
@@ -434,7 +442,8 @@ impl<K, V, C, S> NearCacheBuilder<K, V, C, S> {
     /// let server = redis::Client::open("redis://127.0.0.1/")?;
     /// let builder = NearCache::<u64, String>::builder(server)
     ///     .credentials(|| async {
-    ///         Ok(Credentials::new("near", std::fs::read_to_string("/run/secrets/redis")?))
+    ///         let secret = std::fs::read_to_string("/run/secrets/redis")?;
+    ///         Ok(Credentials::new("near", secret.trim_end()))
     ///     });
     /// # drop(builder);
     /// # Ok(())
@@ -491,11 +500,35 @@ impl<K, V, C, S> NearCacheBuilder<K, V, C, S> {
         self
     }
 
-    /// Makes `get_with` take a lock at the server before it loads, so that one process loads a key
-    /// at a time. The lock ends by itself after this time: allow more than a load takes.
+    /// Sets how a load of `get_with` holds its key at the server: what the placeholder looks like,
+    /// how long it lives without its process, how long calls wait for another process, or that
+    /// there is none. A time alone is the life.
     ///
-    /// The lock of the server's key `user:1` is the key `user:1:loading`. It is given back by a
-    /// script, so the user needs the right to `EVAL`.
+    /// The placeholder is written and removed by a script, so the user needs the right to `EVAL`.
+    /// `connect` fails without it; unless `load_lock` was not called, then `get_with` does.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use wheelhouse_redis::{LoadLock, NearCache, redis};
+    ///
+    /// # fn example() -> redis::RedisResult<()> {
+    /// let server = redis::Client::open("redis://127.0.0.1/")?;
+    /// let builder = NearCache::<u64, String>::builder(server)
+    ///     .load_lock(LoadLock::new(Duration::from_secs(2)).mark("!loading!"));
+    /// # drop(builder);
+    /// # Ok(())
+    /// # }
+    /// # example().unwrap();
+    /// ```
+    pub fn load_lock(mut self, lock: impl Into<LoadLock>) -> Self {
+        self.settings.load_lock = lock.into();
+        self.settings.load_lock_is_wanted = self.settings.load_lock.life().is_some();
+        self
+    }
+
+    /// Lets `get_with` load from the source while the server is away. The value is written nowhere.
+    /// It stays in memory for `life`, or until there is a connection again if that comes first:
+    /// this process learns of no change meanwhile. Without this, `get_with` fails.
     ///
     /// ```
     /// use std::time::Duration;
@@ -504,14 +537,14 @@ impl<K, V, C, S> NearCacheBuilder<K, V, C, S> {
     /// # fn example() -> redis::RedisResult<()> {
     /// let server = redis::Client::open("redis://127.0.0.1/")?;
     /// let builder = NearCache::<u64, String>::builder(server)
-    ///     .load_lock(Duration::from_secs(10));
+    ///     .load_when_away(Duration::from_secs(5));
     /// # drop(builder);
     /// # Ok(())
     /// # }
     /// # example().unwrap();
     /// ```
-    pub fn load_lock(mut self, life: Duration) -> Self {
-        self.settings.load_lock = Some(life);
+    pub fn load_when_away(mut self, life: Duration) -> Self {
+        self.settings.load_when_away = Some(life);
         self
     }
 }
@@ -537,9 +570,40 @@ where
     /// # Panics
     ///
     /// Outside of a tokio runtime with time and I/O enabled.
-    pub async fn connect(mut self) -> Result<NearCache<K, V, S>, NearError> {
+    pub async fn connect(self) -> Result<NearCache<K, V, S>, NearError> {
+        let (shared, mut supervisor) = self.parts()?;
+        let first = supervisor.connect().await?;
+        shared.up(first.clone());
+        Ok(run(shared, supervisor, Some(first)))
+    }
+
+    /// As [`connect`](Self::connect), without waiting for a connection: a process may start while
+    /// the server is away. Until the first connection is made, the near cache is as after a loss.
+    ///
+    /// # Errors
+    ///
+    /// [`NearError::Config`]. A server that does not fit is an error of the later calls.
+    ///
+    /// # Panics
+    ///
+    /// Outside of a tokio runtime with time and I/O enabled.
+    ///
+    /// ```no_run
+    /// # use wheelhouse_redis::{NearCache, NearError};
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// let server = redis::Client::open("redis://127.0.0.1/")?;
+    /// let near = NearCache::<String, String>::builder(server).connect_lazy()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn connect_lazy(self) -> Result<NearCache<K, V, S>, NearError> {
+        let (shared, supervisor) = self.parts()?;
+        Ok(run(shared, supervisor, None))
+    }
+
+    fn parts(mut self) -> Result<Parts<K, V, S>, NearError> {
         self.fill_prefixes();
-        self.settings.validate(&self.key_prefix)?;
+        self.settings.validate()?;
         let asks_reads = self.expiry.is_some();
         let deadlines = EntryDeadline { users: self.expiry };
         let local = if asks_reads {
@@ -551,33 +615,43 @@ where
         };
         let local = local.try_build();
         let local = local.map_err(|error| NearError::Config(format!("local cache: {error}")))?;
+        let keys = KeySpace::new(self.settings.key_prefix.clone());
         let shared = Arc::new(Shared::new(
             local,
-            KeySpace::new(self.key_prefix),
+            keys,
             Box::new(self.codec),
             self.settings,
         ));
-        let mut supervisor = Supervisor::new(shared.clone(), self.connector);
-        let first = supervisor.connect().await?;
-        let (ending, ended) = watch::channel(());
-        shared.up(first.clone());
-        tokio::spawn(async move {
-            let _ending = ending;
-            supervisor.run(first).await;
-        });
-        Ok(NearCache::new(shared, ended))
+        let supervisor = Supervisor::new(shared.clone(), self.connector);
+        Ok((shared, supervisor))
     }
 
     /// Broadcast tracking without prefixes covers the near cache's own keys.
     fn fill_prefixes(&mut self) {
-        if let Tracking::Broadcast { prefixes } = &mut self.settings.tracking
-            && prefixes.is_empty()
-            && let Ok(prefix) = std::str::from_utf8(&self.key_prefix)
-            && !prefix.is_empty()
-        {
+        let Tracking::Broadcast { prefixes } = &mut self.settings.tracking else {
+            return;
+        };
+        let prefix = std::str::from_utf8(&self.settings.key_prefix).unwrap_or("");
+        if prefixes.is_empty() && !prefix.is_empty() {
             prefixes.push(prefix.to_string());
         }
     }
+}
+
+/// A near cache that is not yet supervised.
+type Parts<K, V, S> = (Arc<Shared<K, V, S>>, Supervisor<K, V, S>);
+
+fn run<K: Key, V: Val, S: Hasher>(
+    shared: Arc<Shared<K, V, S>>,
+    supervisor: Supervisor<K, V, S>,
+    first: Option<Arc<Link>>,
+) -> NearCache<K, V, S> {
+    let (ending, ended) = watch::channel(());
+    tokio::spawn(async move {
+        let _ending = ending;
+        supervisor.run(first).await;
+    });
+    NearCache::new(shared, ended)
 }
 
 impl<K, V, C, S> fmt::Debug for NearCacheBuilder<K, V, C, S> {

@@ -2,6 +2,7 @@
 
 use crate::error::NearError;
 use std::fmt;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use wheelhouse::Expiry;
 
@@ -32,6 +33,8 @@ pub struct Cached<V> {
 pub(crate) enum Content<V> {
     Value(V),
     Absent,
+    /// The server has no value, but this placeholder: a process loads one.
+    Loading(Arc<[u8]>),
     /// For the waiters of the load alone: it is never stored.
     Failed(Box<NearError>),
 }
@@ -58,7 +61,7 @@ impl<V> Cached<V> {
     pub fn value(&self) -> Option<&V> {
         match &self.content {
             Content::Value(value) => Some(value),
-            Content::Absent | Content::Failed(_) => None,
+            Content::Absent | Content::Loading(_) | Content::Failed(_) => None,
         }
     }
 
@@ -72,7 +75,15 @@ impl<V> Cached<V> {
     /// # let _ = log;
     /// ```
     pub fn is_absent(&self) -> bool {
-        matches!(self.content, Content::Absent)
+        matches!(self.content, Content::Absent | Content::Loading(_))
+    }
+
+    pub(crate) fn content(&self) -> &Content<V> {
+        &self.content
+    }
+
+    pub(crate) fn until(&self) -> Option<Instant> {
+        self.until
     }
 
     pub(crate) fn stamp(&self) -> u64 {
@@ -82,7 +93,7 @@ impl<V> Cached<V> {
     pub(crate) fn into_result(self) -> Result<Option<V>, NearError> {
         match self.content {
             Content::Value(value) => Ok(Some(value)),
-            Content::Absent => Ok(None),
+            Content::Absent | Content::Loading(_) => Ok(None),
             Content::Failed(error) => Err(*error),
         }
     }
@@ -94,6 +105,7 @@ impl<V> fmt::Debug for Cached<V> {
         let content = match &self.content {
             Content::Value(_) => "value",
             Content::Absent => "absent",
+            Content::Loading(_) => "loading",
             Content::Failed(_) => "failed",
         };
         f.debug_tuple("Cached").field(&content).finish()

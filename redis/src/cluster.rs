@@ -8,13 +8,13 @@
 //! A key that moves with its slot is deleted at the old node, which reports it as a change. So
 //! what was read before the move is invalidated even before the redirect is noticed.
 
-use crate::connect::{Connect, within_time};
+use crate::connect::{Connect, with_address, within_time};
 use crate::error::NearError;
 use crate::key::{Hasher, Key, Val};
-use crate::link::{Ended, Link, Node};
+use crate::link::{Link, Node};
 use crate::slots::{Range, SLOTS, Slots};
 use redis::aio::MultiplexedConnection;
-use redis::{Client, ConnectionAddr, Value};
+use redis::{Client, Value};
 use std::time::Duration;
 
 /// Asks the first seed that answers for the primaries of the cluster, and connects to all of them.
@@ -22,16 +22,15 @@ use std::time::Duration;
 /// Returns the link and the nodes by which the cluster can be found again.
 pub(crate) async fn open<K: Key, V: Val, S: Hasher>(
     seeds: &[Client],
-    connect: &Connect<'_, K, V, S>,
-    generation: u64,
-    ended: Ended,
+    connect: &Connect<K, V, S>,
 ) -> Result<(Link, Vec<Client>), NearError> {
     let none = "the cluster has 0 nodes to begin with, but needs at least one";
     let mut fault = NearError::Config(none.into());
     for seed in seeds {
         match open_from(seed, connect).await {
             Ok((nodes, slots, clients)) => {
-                let link = Link::new(generation, nodes, ended).with_slots(slots);
+                let link = Link::new(connect.generation, nodes, connect.ended.clone());
+                let link = link.with_slots(slots);
                 return Ok((link, clients));
             }
             Err(error) => fault = error,
@@ -42,7 +41,7 @@ pub(crate) async fn open<K: Key, V: Val, S: Hasher>(
 
 async fn open_from<K: Key, V: Val, S: Hasher>(
     seed: &Client,
-    connect: &Connect<'_, K, V, S>,
+    connect: &Connect<K, V, S>,
 ) -> Result<(Vec<Node>, Slots, Vec<Client>), NearError> {
     let address = seed.get_connection_info().addr().to_string();
     let host = address
@@ -51,7 +50,7 @@ async fn open_from<K: Key, V: Val, S: Hasher>(
         .to_string();
     // Its reports count, so it is used only to ask for the topology if it is no primary.
     let first = connect.node(seed, true).await?;
-    let asked = first.connection.clone();
+    let asked = first.main.requests.clone();
     let mut first = Some(first);
     let limit = connect.settings.connect_timeout;
     let ranges = within_time(limit, &address, ranges(asked, &host)).await?;
@@ -87,8 +86,8 @@ pub(crate) async fn check(link: &Link, quiet: Duration) -> Result<(), NearError>
     let turn = slots.next_turn() % link.nodes().len();
     let node = &link.nodes()[turn];
     let host = node.address.rsplit_once(':').map_or("", |(host, _)| host);
-    let ranges = ranges(node.connection.clone(), host);
-    match node.while_bytes_arrive(quiet, ranges).await? {
+    let ranges = ranges(node.main.requests.clone(), host);
+    match node.main.while_bytes_arrive(quiet, ranges).await? {
         Ok(ranges) if ranges != slots.ranges() => Err(NearError::Disconnected {
             reason: "the topology of the cluster changed".into(),
         }),
@@ -158,21 +157,11 @@ fn range(entry: Value, host: &str) -> Option<Range> {
 
 /// A client for another node of the cluster, with the rights and settings of the seed.
 fn client_at(seed: &Client, address: &str) -> Result<Client, NearError> {
-    let info = seed.get_connection_info();
     let (name, number) = address.rsplit_once(':').unwrap_or((address, ""));
     let number: u16 = number
         .parse()
         .map_err(|_| NearError::Protocol(format!("the address {address:?} to CLUSTER SLOTS")))?;
-    let mut addr = info.addr().clone();
-    match &mut addr {
-        ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
-            *host = name.to_string();
-            *port = number;
-        }
-        _ => addr = ConnectionAddr::Tcp(name.to_string(), number),
-    }
-    let info = info.clone().set_addr(addr);
-    Client::open(info).map_err(|error| NearError::connecting(address, error))
+    with_address(seed, name.to_string(), number)
 }
 
 #[cfg(test)]

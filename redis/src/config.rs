@@ -58,7 +58,123 @@ pub enum OnDisconnect {
     ServeFor(Duration),
 }
 
-/// All settings but the local cache, the key prefix and the codec.
+/// How a load of `get_with` holds its key at the server, so that one of all processes loads.
+///
+/// The load leaves a *placeholder* in the key itself: the mark, then 32 hexadecimal digits, with a
+/// life that its process renews while the load runs. A `DEL` or `SET` of any client ends the
+/// placeholder, and the load then writes nothing. Near caches read a placeholder as an absence.
+/// Other readers of these keys must do that, too: each value that begins with the mark is a
+/// placeholder. Choose a mark with which no value of yours begins; `set` refuses such a value.
+///
+/// ```
+/// use std::time::Duration;
+/// use wheelhouse_redis::LoadLock;
+///
+/// let lock = LoadLock::new(Duration::from_secs(2))
+///     .mark("!loading!")
+///     .longest_wait(Duration::from_secs(10));
+/// assert_ne!(lock, LoadLock::default());
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LoadLock {
+    life: Option<Duration>,
+    pub(crate) mark: Vec<u8>,
+    pub(crate) longest_wait: Duration,
+}
+
+/// What a placeholder begins with. It is no text, so it is no JSON.
+const MARK: &[u8] = b"\0wheelhouse:loading:";
+/// The shortest life of a placeholder.
+const SHORTEST_LIFE: Duration = Duration::from_secs(1);
+
+impl Default for LoadLock {
+    /// A life of 1.5 s, the mark `"\0wheelhouse:loading:"`, a longest wait of 30 s.
+    fn default() -> Self {
+        Self::new(Duration::from_millis(1500))
+    }
+}
+
+impl From<Duration> for LoadLock {
+    fn from(life: Duration) -> Self {
+        Self::new(life)
+    }
+}
+
+impl LoadLock {
+    /// Makes a lock whose placeholder lives for this time if its process ends. The process renews
+    /// it, so the life may be shorter than a load takes. A life below a second counts as one.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use wheelhouse_redis::LoadLock;
+    ///
+    /// assert_eq!(LoadLock::new(Duration::from_millis(1500)), LoadLock::default());
+    /// ```
+    pub fn new(life: Duration) -> Self {
+        Self {
+            life: Some(life),
+            mark: MARK.to_vec(),
+            longest_wait: Duration::from_secs(30),
+        }
+    }
+
+    /// Makes the lock that writes no placeholder. A load then writes nothing to the server at all:
+    /// its value goes to the calls that wait for it, and is kept nowhere.
+    ///
+    /// ```
+    /// use wheelhouse_redis::LoadLock;
+    ///
+    /// assert_ne!(LoadLock::off(), LoadLock::default());
+    /// ```
+    pub fn off() -> Self {
+        Self {
+            life: None,
+            ..Self::default()
+        }
+    }
+
+    /// Sets what a placeholder begins with.
+    ///
+    /// ```
+    /// use wheelhouse_redis::LoadLock;
+    ///
+    /// let lock = LoadLock::default().mark("!loading!");
+    /// # drop(lock);
+    /// ```
+    #[must_use]
+    pub fn mark(mut self, mark: impl AsRef<[u8]>) -> Self {
+        self.mark = mark.as_ref().to_vec();
+        self
+    }
+
+    /// Sets how long a call waits for the load of another process, before it fails with
+    /// [`NearError::LoadTimedOut`](crate::NearError::LoadTimedOut).
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use wheelhouse_redis::LoadLock;
+    ///
+    /// let lock = LoadLock::default().longest_wait(Duration::from_secs(10));
+    /// # drop(lock);
+    /// ```
+    #[must_use]
+    pub fn longest_wait(mut self, limit: Duration) -> Self {
+        self.longest_wait = limit;
+        self
+    }
+
+    /// How long a placeholder lives if nothing renews it; `None`: no placeholder is written.
+    pub(crate) fn life(&self) -> Option<Duration> {
+        self.life.map(|life| life.max(SHORTEST_LIFE))
+    }
+
+    /// Whether these bytes of a key are a placeholder, of whatever process.
+    pub(crate) fn is_placeholder(&self, value: &[u8]) -> bool {
+        value.starts_with(&self.mark)
+    }
+}
+
+/// All settings but the local cache and the codec.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     pub(crate) local_ttl: Duration,
@@ -70,7 +186,12 @@ pub(crate) struct Settings {
     pub(crate) heartbeat: Duration,
     pub(crate) fail_fast_after: u32,
     pub(crate) credentials: Option<Provider>,
-    pub(crate) load_lock: Option<Duration>,
+    pub(crate) key_prefix: Vec<u8>,
+    pub(crate) load_lock: LoadLock,
+    /// Whether the user has asked for the lock: then `connect` fails where it cannot work.
+    pub(crate) load_lock_is_wanted: bool,
+    /// How long a value is kept that was loaded while the server was away. `None`: no load then.
+    pub(crate) load_when_away: Option<Duration>,
     #[cfg(feature = "tracing")]
     pub(crate) traced: crate::trace::Traced,
 }
@@ -87,7 +208,10 @@ impl Default for Settings {
             heartbeat: Duration::from_secs(1),
             fail_fast_after: 5,
             credentials: None,
-            load_lock: None,
+            key_prefix: Vec::new(),
+            load_lock: LoadLock::default(),
+            load_lock_is_wanted: false,
+            load_when_away: None,
             #[cfg(feature = "tracing")]
             traced: crate::trace::Traced {
                 slow: Duration::from_millis(100),
@@ -98,7 +222,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    pub(crate) fn validate(&self, key_prefix: &[u8]) -> Result<(), NearError> {
+    pub(crate) fn validate(&self) -> Result<(), NearError> {
         let above_zero = [
             ("local_ttl", self.local_ttl),
             ("connect_timeout", self.connect_timeout),
@@ -112,10 +236,15 @@ impl Settings {
                 )));
             }
         }
-        if self.load_lock.is_some_and(|life| life.is_zero()) {
+        if self.load_lock.life.is_some_and(|life| life.is_zero()) {
             let fault = "load_lock is 0ns, but must be above zero";
             return Err(NearError::Config(fault.into()));
         }
+        if self.load_lock.mark.is_empty() {
+            let fault = "load_lock has an empty mark, but each value begins with that";
+            return Err(NearError::Config(fault.into()));
+        }
+        let key_prefix = self.key_prefix.as_slice();
         let Tracking::Broadcast { prefixes } = &self.tracking else {
             return Ok(());
         };
@@ -161,7 +290,7 @@ mod tests {
     fn fault(change: impl FnOnce(&mut Settings)) -> String {
         let mut settings = Settings::default();
         change(&mut settings);
-        settings.validate(b"").unwrap_err().to_string()
+        settings.validate().unwrap_err().to_string()
     }
 
     fn broadcast(prefixes: &[&str]) -> Tracking {
@@ -172,7 +301,7 @@ mod tests {
 
     #[test]
     fn faults_name_the_setting_and_what_is_allowed() {
-        assert!(Settings::default().validate(b"").is_ok());
+        assert!(Settings::default().validate().is_ok());
         assert_eq!(
             fault(|s| s.heartbeat = Duration::ZERO),
             "heartbeat is 0ns, but must be above zero"

@@ -6,6 +6,8 @@ use redis::ConnectionInfo;
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::timeout;
 
 /// A user and a password, as a provider of
 /// [`NearCacheBuilder::credentials`](crate::NearCacheBuilder::credentials) returns them.
@@ -62,16 +64,21 @@ impl Provider {
         Self(Arc::new(move || Box::pin(provider())))
     }
 
-    /// The same connection with the credentials of now.
+    /// The connection with the credentials of now. The provider has `limit` to answer.
     pub(crate) async fn renew(
         &self,
         info: ConnectionInfo,
         address: &str,
+        limit: Duration,
     ) -> Result<ConnectionInfo, NearError> {
-        let credentials = (self.0)().await.map_err(|source| NearError::Credentials {
+        let failed = |source| NearError::Credentials {
             server: address.to_string(),
-            source: Arc::from(source),
-        })?;
+            source,
+        };
+        let limit = limit.mul_f64(0.9);
+        let asked = timeout(limit, (self.0)()).await;
+        let asked = asked.unwrap_or_else(|_| Err(format!("no answer within {limit:?}").into()));
+        let credentials = asked.map_err(|source| failed(Arc::from(source)))?;
         let settings = info.redis_settings().clone();
         let settings = settings.set_username(credentials.user);
         Ok(info.set_redis_settings(settings.set_password(credentials.password)))

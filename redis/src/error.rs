@@ -194,6 +194,29 @@ pub enum NearError {
     /// the load. `downcast_ref` gives its type back.
     #[error("the load of the value failed: {0}; nothing was kept, the next call loads anew")]
     Load(#[source] CodecError),
+    /// Another process has loaded the value for longer than the `longest_wait` of `load_lock`.
+    #[error(
+        "another process has loaded key {key:?} for {waited:?} without an end: allow more with \
+         `LoadLock::longest_wait`, or bound the load; a placeholder without a deadline is to be \
+         deleted"
+    )]
+    LoadTimedOut {
+        /// The key, as the server has it.
+        key: String,
+        /// The longest wait.
+        waited: Duration,
+    },
+    /// The user may not run the script of loads.
+    #[error(
+        "{server} does not let the user run the script of `get_with`: {source}; give the user \
+         `+eval` and the keys by an ACL rule, or use `LoadLock::off()`"
+    )]
+    LoadsDenied {
+        /// The address of the server.
+        server: String,
+        /// The message of the server.
+        source: Arc<RedisError>,
+    },
     /// The time to live of a write is zero.
     #[error("ttl is 0ns, but must be above zero: use `None` for no deadline, or `delete`")]
     ZeroTtl,
@@ -226,6 +249,20 @@ impl NearError {
                 | Self::TimedOut { .. }
                 | Self::Unconfirmed { .. }
                 | Self::Disconnected { .. }
+                | Self::LoadTimedOut { .. }
+        )
+    }
+
+    /// Whether the connection has ended.
+    pub(crate) fn is_loss(&self) -> bool {
+        matches!(self, Self::Disconnected { .. })
+    }
+
+    /// Whether the server could not be asked.
+    pub(crate) fn is_away(&self) -> bool {
+        matches!(
+            self,
+            Self::Unavailable { .. } | Self::TimedOut { .. } | Self::Disconnected { .. }
         )
     }
 
@@ -280,6 +317,15 @@ fn refuses_user(error: &RedisError) -> bool {
         || matches!(error.code(), Some("WRONGPASS" | "NOAUTH"))
 }
 
+/// Whether a server says that it does not serve at the moment, as during a failover.
+fn cannot_serve(error: &RedisError) -> bool {
+    use ServerErrorKind::{BusyLoading, ClusterDown, MasterDown, ReadOnly, TryAgain};
+    matches!(
+        error.kind(),
+        ErrorKind::Server(BusyLoading | ClusterDown | MasterDown | ReadOnly | TryAgain)
+    )
+}
+
 /// A key as a message shows it.
 pub(crate) fn display_key(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
@@ -289,7 +335,9 @@ pub(crate) fn display_key(bytes: &[u8]) -> String {
 fn what_to_check(error: &RedisError) -> &'static str {
     let said = error.to_string();
     if refuses_user(error) {
-        "check the user and the password"
+        "check the user and the password, and that neither ends in a line break"
+    } else if cannot_serve(error) {
+        "it cannot serve yet, or no more: the near cache goes on trying"
     } else if said.contains("max number of clients") {
         "allow more clients with the server's `maxclients`, or end idle ones"
     } else if error.is_io_error() || error.is_unrecoverable_error() {

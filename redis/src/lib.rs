@@ -21,6 +21,8 @@ mod sentinel;
 
 mod line;
 mod link;
+mod placeholder;
+mod reports;
 mod request;
 mod shared;
 
@@ -30,6 +32,7 @@ mod config;
 mod credentials;
 mod error;
 mod key;
+mod loaded;
 #[cfg(feature = "cluster")]
 mod slots;
 mod stamp;
@@ -41,10 +44,11 @@ mod tracking;
 
 pub use builder::NearCacheBuilder;
 pub use cached::Cached;
-pub use config::{OnDisconnect, Tracking};
+pub use config::{LoadLock, OnDisconnect, Tracking};
 pub use credentials::Credentials;
 pub use error::{CodecError, NearError};
 pub use key::{NearKey, ToKey};
+pub use loaded::Loaded;
 pub use near::NearCache;
 pub use redis;
 pub use stats::NearStats;

@@ -5,32 +5,109 @@
 
 use crate::error::NearError;
 use crate::stream::Arrivals;
+use crate::suspects::LARGE;
 use redis::aio::MultiplexedConnection;
 use redis::{ErrorKind, Pipeline, RedisResult, ServerErrorKind, Value};
+use std::collections::HashSet;
 use std::fmt;
 use std::future::poll_fn;
-use std::pin::pin;
-use std::sync::Arc;
+use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
 #[cfg(feature = "cluster")]
 use crate::slots::Slots;
 
-/// A connection to one server.
-#[derive(Clone)]
+/// How long a connection may bring bytes and no reply before other reads avoid it.
+const LATE: Duration = Duration::from_millis(20);
+/// How many bytes of large values may be under way on a second connection.
+const BYTES_UNDER_WAY: usize = 4 << 20;
+/// How many keys of a second connection are remembered. At its end, all entries are outdated if
+/// there were more.
+const MOST_SECOND_KEYS: usize = 4096;
+
+/// A server, and the connections to it.
 pub(crate) struct Node {
     pub(crate) address: String,
-    pub(crate) connection: MultiplexedConnection,
+    /// The connection without which the generation ends.
+    pub(crate) main: Connection,
+    pub(crate) second: Second,
+    /// Why the server does not let this user run the script of loads, if it does not.
+    pub(crate) loads_denied: Option<NearError>,
+}
+
+/// One connection. A clone costs a few reference counts.
+#[derive(Clone)]
+pub(crate) struct Connection {
+    pub(crate) requests: MultiplexedConnection,
     /// `None` over TLS.
     pub(crate) arrivals: Option<Arc<Arrivals>>,
+    pub(crate) ended: Ended,
+    pub(crate) reads: Arc<Mutex<Reads>>,
+    /// On a second connection: the keys whose changes the server reports over it.
+    pub(crate) second_keys: Arc<SecondKeys>,
     pub(crate) _driver: Option<Arc<Driver>>,
 }
 
-impl Node {
+/// The reads under way on a connection.
+#[derive(Debug, Default)]
+pub(crate) struct Reads {
+    count: usize,
+    /// When the last of them was answered, or the first one sent.
+    since: Option<Instant>,
+    /// How many bytes had arrived then.
+    bytes: u64,
+}
+
+/// A read that is under way until this is dropped.
+pub(crate) struct UnderWay<'a>(&'a Connection);
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        self.0.count_reads(|count| count - 1);
+    }
+}
+
+impl Connection {
+    /// How many bytes have arrived, where they are counted.
+    fn bytes(&self) -> Option<u64> {
+        let arrivals = self.arrivals.as_ref()?;
+        Some(arrivals.bytes())
+    }
+
+    fn count_reads(&self, change: impl FnOnce(usize) -> usize) {
+        let mut reads = self.reads.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Reads {
+            count: change(reads.count),
+            since: Some(Instant::now()),
+            bytes: self.bytes().unwrap_or(0),
+        };
+        if reads.count > 0 && now.count > reads.count {
+            reads.count = now.count;
+        } else {
+            *reads = now;
+        }
+    }
+
+    /// Counts a read as under way.
+    pub(crate) fn begin_read(&self) -> UnderWay<'_> {
+        self.count_reads(|count| count + 1);
+        UnderWay(self)
+    }
+
+    /// Whether a long reply is on its way, behind which another one would wait.
+    pub(crate) fn is_late(&self) -> bool {
+        let reads = self.reads.lock().unwrap_or_else(PoisonError::into_inner);
+        let waits = reads.since.is_some_and(|since| since.elapsed() > LATE);
+        let arrived = self.bytes().unwrap_or(0).saturating_sub(reads.bytes);
+        reads.count > 0 && waits && arrived >= LARGE as u64
+    }
+
     /// Waits for a reply as long as bytes arrive: until none has for the time `quiet`.
     pub(crate) async fn while_bytes_arrive<T>(
         &self,
@@ -38,13 +115,12 @@ impl Node {
         reply: impl Future<Output = T>,
     ) -> Result<T, NearError> {
         let mut reply = pin!(reply);
-        let count = || self.arrivals.as_ref().map(|arrivals| arrivals.count());
         loop {
-            let before = count();
+            let before = self.bytes();
             if let Ok(reply) = timeout(quiet, &mut reply).await {
                 return Ok(reply);
             }
-            if count() == before {
+            if self.bytes() == before {
                 let what = if before.is_some() { "byte" } else { "reply" };
                 return Err(NearError::Disconnected {
                     reason: format!(
@@ -54,6 +130,117 @@ impl Node {
                 });
             }
         }
+    }
+
+    /// Asks for a sign of life.
+    ///
+    /// A server answers in order, so each invalidation that it sent before the answer has been
+    /// applied when this returns. An error of the server is an answer, too: `PING` may be refused
+    /// by the user's ACL, or while a script runs. A server that is no primary has no answer.
+    pub(crate) async fn ping(
+        &self,
+        address: &str,
+        quiet: Duration,
+        any_role: bool,
+    ) -> Result<(), NearError> {
+        let mut ping = Pipeline::with_capacity(2);
+        ping.cmd("PING");
+        ping.cmd("HELLO").arg(3);
+        let mut requests = self.requests.clone();
+        let replies = requests.send_packed_commands(&ping, 0, 2);
+        alive(
+            address,
+            self.while_bytes_arrive(quiet, replies).await?,
+            any_role,
+        )
+    }
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connection").finish_non_exhaustive()
+    }
+}
+
+/// The work of opening a connection.
+pub(crate) type Opening = Pin<Box<dyn Future<Output = Result<Connection, NearError>> + Send>>;
+/// What makes a second connection.
+type Opener = Box<dyn Fn() -> Opening + Send + Sync>;
+
+/// The second connection to a server: for large values, and for what would wait behind one. It is
+/// made at its first use. Its end ends no generation: the keys that were read over it are
+/// invalidated, and its next use makes another one.
+pub(crate) struct Second {
+    opener: Opener,
+    open: tokio::sync::Mutex<Option<Connection>>,
+    /// How many bytes of large values may be under way.
+    under_way: Semaphore,
+}
+
+/// The keys that were read over a second connection.
+#[derive(Debug, Default)]
+pub(crate) struct SecondKeys(Mutex<HashSet<Vec<u8>>>);
+
+impl SecondKeys {
+    fn keys(&self) -> MutexGuard<'_, HashSet<Vec<u8>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn add(&self, more: &[&[u8]]) {
+        let mut keys = self.keys();
+        for key in more {
+            if keys.len() < MOST_SECOND_KEYS {
+                keys.insert(key.to_vec());
+            }
+        }
+    }
+
+    /// All of them; `None` if there were more than are remembered.
+    pub(crate) fn all(&self) -> Option<Vec<Vec<u8>>> {
+        let keys = self.keys();
+        if keys.len() == MOST_SECOND_KEYS {
+            return None;
+        }
+        Some(keys.iter().cloned().collect())
+    }
+}
+
+impl Second {
+    pub(crate) fn new(opener: Opener) -> Self {
+        Self {
+            opener,
+            open: tokio::sync::Mutex::default(),
+            under_way: Semaphore::new(BYTES_UNDER_WAY),
+        }
+    }
+
+    /// Waits until so many bytes more may be under way.
+    pub(crate) async fn room(&self, bytes: usize) -> Option<SemaphorePermit<'_>> {
+        let bytes = u32::try_from(bytes.min(BYTES_UNDER_WAY)).ok()?;
+        self.under_way.acquire_many(bytes).await.ok()
+    }
+
+    /// The connection, for a read of these keys.
+    pub(crate) async fn connection(&self, keys: &[&[u8]]) -> Result<Connection, NearError> {
+        let mut open = self.open.lock().await;
+        loop {
+            if let Some(connection) = &*open {
+                // First the keys are added, then the mark is looked at. The push handler marks the
+                // end first, and takes the keys second.
+                connection.second_keys.add(keys);
+                if !connection.ended.is_marked() {
+                    return Ok(connection.clone());
+                }
+            }
+            *open = None;
+            *open = Some((self.opener)().await?);
+        }
+    }
+
+    /// The connection if there is one.
+    pub(crate) async fn opened(&self) -> Option<Connection> {
+        let open = self.open.lock().await;
+        open.clone().filter(|open| !open.ended.is_marked())
     }
 }
 
@@ -111,7 +298,7 @@ impl Ended {
         self.0.store(true, Ordering::SeqCst);
     }
 
-    fn is_marked(&self) -> bool {
+    pub(crate) fn is_marked(&self) -> bool {
         self.0.load(Ordering::SeqCst)
     }
 }
@@ -173,24 +360,12 @@ impl Link {
         self.nodes.iter().find(|node| node.address == address)
     }
 
-    /// Asks every node for a sign of life, all at once.
-    ///
-    /// A node answers in order, so each invalidation that it sent before the answer has been
-    /// applied when this returns. An error of the server is an answer, too: `PING` may be refused
-    /// by the user's ACL, or while a script runs. A node that is no primary has no answer.
+    /// Asks every node for a sign of life over its main connection, all at once.
     pub(crate) async fn ping(&self, quiet: Duration) -> Result<(), NearError> {
         let any_role = self.is_cluster();
-        let ping = async |node: &Node| {
-            let mut ping = Pipeline::with_capacity(2);
-            ping.cmd("PING");
-            ping.cmd("HELLO").arg(3);
-            let mut connection = node.connection.clone();
-            let replies = connection.send_packed_commands(&ping, 0, 2);
-            let replies = node.while_bytes_arrive(quiet, replies).await?;
-            alive(&node.address, replies, any_role)
-        };
+        let pings = self.nodes.iter();
+        let pings = pings.map(|node| node.main.ping(&node.address, quiet, any_role));
         let mut outcome = Ok(());
-        let pings = self.nodes.iter().map(ping);
         together(pings, |_, one| outcome = one.and(outcome.clone())).await;
         outcome
     }

@@ -1,33 +1,42 @@
 //! Loads: a value that the server does not have comes from the user's source.
 //!
-//! The lease of the key is the guard: in one process one load runs at a time for a key, whatever
-//! the call. The flow is: take the lease, ask the server, load, write the value with `SET NX`, hand
-//! it to the calls that wait, and read it back into memory under a new lease. The write ends the
-//! first lease, as any write does: the server reports it. `NX` keeps what another process has
-//! written meanwhile.
+//! A load holds its key at the server with a placeholder (`LoadLock`): it claims the key by a
+//! `SET NX`, loads, and writes the value if the key still has its placeholder, in one step. So a
+//! `DEL` or `SET` that comes while the load runs wins, whichever client sends it. A call that finds
+//! a placeholder joins the load of this process, or waits for the server's report.
+//!
+//! A call joins a load only if it has seen the placeholder of the load, in memory or at the server.
+//! A delete that was reported before the call began has ended that placeholder. So no call gets a
+//! value that was loaded before such a delete.
 
 use crate::cached::{Cached, Content};
 use crate::codec::BoxError;
-use crate::error::NearError;
+use crate::error::{NearError, display_key};
 use crate::key::{Hasher, Key, NearKey, Val};
+use crate::link::together;
+use crate::loaded::Loaded;
 use crate::near::NearCache;
-use crate::read::KeyLease;
+use crate::placeholder;
+use crate::read::{Found, SERVER_PAUSE};
+use crate::request::{Claim, RequestError, unexpected};
 use crate::shared::{BlockingDrop, Shared};
-use crate::write::{is_written, whole_millis};
+use crate::write::{WRITES_AT_ONCE, whole_millis};
+use redis::Value;
+use std::collections::HashMap;
 use std::convert::Infallible;
 use std::hash::{BuildHasher, Hash};
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio::runtime::Handle;
+use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
-use wheelhouse::{Equivalent, Leased, RandomState};
+use wheelhouse::{Equivalent, Lease, Leased, RandomState};
 
-/// How long a process waits before it asks again for a value that another process loads.
-const LOCK_PAUSE: Duration = Duration::from_millis(20);
-/// Deletes the lock if it still has our token.
-const RELEASE: &str =
-    "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0";
+/// The shortest time between two renewals of a placeholder: each wakes the calls that wait.
+const SHORTEST_RENEWAL: Duration = Duration::from_millis(500);
+/// How long a call waits before it looks again at a placeholder whose report may not come.
+const UNREPORTED_PAUSE: Duration = Duration::from_millis(400);
+/// What the server's clock may be behind when a placeholder is over.
+const CLOCK_MARGIN: Duration = Duration::from_millis(5);
 
 impl<K, V, S> NearCache<K, V, S>
 where
@@ -38,21 +47,26 @@ where
     /// Returns the value of a key: from memory, from the server, or else from `load`, whose value
     /// goes to the server with this time to live and into memory.
     ///
-    /// One load runs at a time for a key in this process; calls that come meanwhile wait for it, a
-    /// plain [`get`](Self::get) for `request_timeout` at most. With
-    /// [`load_lock`](crate::NearCacheBuilder::load_lock), one runs at a time in all processes. If
-    /// the call is cancelled, the call that waits longest takes over.
+    /// One load runs at a time for a key in all processes; calls that come meanwhile wait for it.
+    /// Plain reads do not wait: they find no value yet. If the call is cancelled or its process
+    /// dies, a call that waits takes over.
     ///
-    /// A write of the key through this near cache that comes while `load` runs wins: the loaded
-    /// value is returned, but written nowhere. A value that another process has written meanwhile
-    /// wins, too.
+    /// A write or deletion of the key that comes while `load` runs wins, from whichever client: the
+    /// loaded value is then written nowhere. The call returns what the key has, or the loaded value
+    /// if the key has none. [`load_lock`](crate::NearCacheBuilder::load_lock) tells how, and what
+    /// other readers of the key see meanwhile.
+    ///
+    /// To keep the knowledge that the source has nothing, let the values be an `Option`.
     ///
     /// # Errors
     ///
-    /// [`NearError`] if the server could not be asked, each step within `request_timeout`. If the
-    /// loaded value could not be written, the call returns it all the same, and
+    /// [`NearError`] if the server could not be asked, each step within `request_timeout`;
+    /// [`ZeroTtl`](NearError::ZeroTtl) and [`Encode`](NearError::Encode) as of `set`;
+    /// [`LoadTimedOut`](NearError::LoadTimedOut) after too long a wait for another process. If the
+    /// server does not take the loaded value, the call returns it all the same, and
     /// [`unsaved_loads`](crate::NearStats::unsaved_loads) counts it. `load` has no limit:
-    /// bound it yourself.
+    /// bound it yourself. While the server is away,
+    /// [`load_when_away`](crate::NearCacheBuilder::load_when_away) decides.
     ///
     /// # Panics
     ///
@@ -80,33 +94,40 @@ where
         self.try_get_with(key, ttl, load).await
     }
 
-    /// As [`get_with`](Self::get_with), with a load that may fail.
+    /// As [`get_with`](Self::get_with), with a load that may fail, and may choose the life of its
+    /// value: with a [`Loaded`].
     ///
     /// # Errors
     ///
-    /// As [`get_with`](Self::get_with), and [`NearError::Load`]: calls that waited for the load
-    /// share its error. Nothing is kept; the next call loads anew.
+    /// As [`get_with`](Self::get_with), and [`NearError::Load`]: calls of this process that waited
+    /// for the load share its error. Nothing is kept; the next call loads anew.
     ///
     /// ```no_run
     /// # use std::time::Duration;
-    /// # use wheelhouse_redis::{NearCache, NearError};
-    /// # async fn select_name(id: u64) -> Result<String, std::io::Error> { Ok(String::new()) }
+    /// # use wheelhouse_redis::{Loaded, NearCache, NearError};
+    /// # struct Token { text: String, life: Duration }
+    /// # async fn sign_in(id: u64) -> Result<Token, std::io::Error> { todo!() }
     /// # async fn example(near: NearCache<u64, String>) {
-    /// match near.try_get_with(&7, Duration::from_secs(60), select_name(7)).await {
-    ///     Ok(name) => println!("{name}"),
-    ///     Err(NearError::Load(source)) => eprintln!("the database: {source}"),
+    /// let load = async {
+    ///     let token = sign_in(7).await?;
+    ///     Ok::<_, std::io::Error>(Loaded::new(token.text).expires_in(token.life))
+    /// };
+    /// match near.try_get_with(&7, Duration::from_secs(60), load).await {
+    ///     Ok(token) => println!("{token}"),
+    ///     Err(NearError::Load(source)) => eprintln!("no token: {source}"),
     ///     Err(server) => eprintln!("{server}"),
     /// }
     /// # }
     /// ```
-    pub async fn try_get_with<Q, E>(
+    pub async fn try_get_with<Q, L, E>(
         &self,
         key: &Q,
         ttl: impl Into<Option<Duration>>,
-        load: impl Future<Output = Result<V, E>>,
+        load: impl Future<Output = Result<L, E>>,
     ) -> Result<V, NearError>
     where
         Q: Equivalent<K> + Hash + ToOwned<Owned = K> + ?Sized,
+        L: Into<Loaded<V>>,
         E: Into<BoxError>,
     {
         match self.hit(key) {
@@ -114,139 +135,505 @@ where
             _ => Box::pin(load_with(&self.shared, key.to_owned(), ttl.into(), load)).await,
         }
     }
+
+    /// Returns the value of each of these keys, in their order, each with its own result. Keys that
+    /// neither memory nor the server has come from `load`: one call for all of them.
+    ///
+    /// `load` gets the keys that this call leads, and returns a value or `None` for each, in their
+    /// order. Keys that another call or process loads meanwhile are awaited after that. `load` runs
+    /// again only for keys whose other load has failed.
+    ///
+    /// # Errors
+    ///
+    /// In each result as [`try_get_with`](Self::try_get_with).
+    ///
+    /// # Panics
+    ///
+    /// If `load` returns another number of values than it got keys, and as
+    /// [`get_with`](Self::get_with).
+    ///
+    /// ```no_run
+    /// # use std::time::Duration;
+    /// # use wheelhouse_redis::{NearCache, NearError};
+    /// # use std::io::Error;
+    /// # async fn select(ids: Vec<u64>) -> Result<Vec<Option<String>>, Error> { Ok(vec![]) }
+    /// # async fn example(near: NearCache<u64, String>) -> Result<(), NearError> {
+    /// for name in near.get_all_with(1..=3, Duration::from_secs(60), select).await {
+    ///     println!("{}", name?.as_deref().unwrap_or("unknown"));
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn get_all_with<F, E>(
+        &self,
+        keys: impl IntoIterator<Item = K>,
+        ttl: impl Into<Option<Duration>>,
+        mut load: impl FnMut(Vec<K>) -> F,
+    ) -> Vec<Result<Option<V>, NearError>>
+    where
+        F: Future<Output = Result<Vec<Option<V>>, E>>,
+        E: Into<BoxError>,
+    {
+        let keys = Vec::from_iter(keys);
+        let ttl = ttl.into();
+        let mut found = self.get_all(keys.iter().cloned()).await;
+        let mut loaded: HashMap<&K, Found<V>> = HashMap::new();
+        let mut missing = Vec::new();
+        for (key, found) in keys.iter().zip(&found) {
+            if matches!(found, Ok(None)) && loaded.insert(key, Ok(None)).is_none() {
+                missing.push(key);
+            }
+        }
+        // A call that holds keys waits for no other load: what is busy comes after what was led.
+        let mut led = Vec::new();
+        let mut busy = Vec::new();
+        for part in missing.chunks(WRITES_AT_ONCE) {
+            let turns = part
+                .iter()
+                .map(|key| self.shared.turn(key, ttl, Patience::None));
+            together(turns, |number, turn| match turn {
+                Ok(Turn::Found(value)) => _ = loaded.insert(part[number], Ok(Some(value))),
+                Ok(Turn::Holds(holder)) => led.push((part[number], holder)),
+                Ok(Turn::Busy) => busy.push(part[number]),
+                Err(error) => _ = loaded.insert(part[number], Err(error)),
+            })
+            .await;
+        }
+        if !led.is_empty() {
+            self.load_led(led, ttl, &mut load, &mut loaded).await;
+        }
+        for key in busy {
+            match self.shared.turn(key, ttl, Patience::Longest).await {
+                Ok(Turn::Found(value)) => _ = loaded.insert(key, Ok(Some(value))),
+                Ok(Turn::Holds(holder)) => {
+                    self.load_led(vec![(key, holder)], ttl, &mut load, &mut loaded)
+                        .await;
+                }
+                Ok(Turn::Busy) => {}
+                Err(error) => _ = loaded.insert(key, Err(error)),
+            }
+        }
+        for (key, found) in keys.iter().zip(&mut found) {
+            if let (Ok(None), Some(loaded)) = (&*found, loaded.get(key)) {
+                *found = loaded.clone();
+            }
+        }
+        found
+    }
+
+    /// Loads the keys that this call holds, and puts the outcomes into `loaded`.
+    async fn load_led<'k, F, E>(
+        &self,
+        led: Vec<(&'k K, Holder<V>)>,
+        ttl: Option<Duration>,
+        load: &mut impl FnMut(Vec<K>) -> F,
+        loaded: &mut HashMap<&'k K, Found<V>>,
+    ) where
+        F: Future<Output = Result<Vec<Option<V>>, E>>,
+        E: Into<BoxError>,
+    {
+        let keys: Vec<&K> = led.iter().map(|(key, _)| *key).collect();
+        self.shared.counters.load_run();
+        let outcomes: Vec<Result<_, NearError>> =
+            match load(keys.iter().map(|key| (*key).clone()).collect()).await {
+                Ok(values) => values.into_iter().map(|v| Ok(v.map(Loaded::new))).collect(),
+                Err(error) => {
+                    let error = NearError::Load(Arc::from(error.into()));
+                    keys.iter().map(|_| Err(error.clone())).collect()
+                }
+            };
+        assert!(
+            outcomes.len() == keys.len(),
+            "`load` got {} keys, and returned {} values",
+            keys.len(),
+            outcomes.len()
+        );
+        let finish = |((key, holder), outcome)| self.shared.finish(key, holder, outcome, ttl);
+        let mut finishing = led.into_iter().zip(outcomes).map(finish);
+        for part in keys.chunks(WRITES_AT_ONCE) {
+            let finishing = finishing.by_ref().take(part.len());
+            together(finishing, |number, found| {
+                loaded.insert(part[number], found);
+            })
+            .await;
+        }
+    }
 }
 
-async fn load_with<K: Key, V: Val, S: Hasher, E>(
+async fn load_with<K: Key, V: Val, S: Hasher, L, E>(
     shared: &Arc<Shared<K, V, S>>,
     key: K,
     ttl: Option<Duration>,
-    load: impl Future<Output = Result<V, E>>,
+    load: impl Future<Output = Result<L, E>>,
 ) -> Result<V, NearError>
 where
+    L: Into<Loaded<V>>,
     E: Into<BoxError>,
 {
-    let mut lease = match shared.lease_of_absent(&key).await? {
-        Ok(value) => return Ok(value),
-        Err(lease) => lease,
-    };
-    let (bytes, mut lock) = (shared.keys.bytes(&key), None);
-    loop {
-        lease = match shared.ask(lease).await? {
-            Ok(value) => return Ok(value),
-            Err(lease) => lease,
-        };
-        let Some(life) = shared.settings.load_lock.filter(|_| lock.is_none()) else {
-            break;
-        };
-        // With the lock: another process may have written before it gave the lock back. Without:
-        // that process is at work. The server is asked again in both cases.
-        lock = shared.lock(&bytes, life).await?;
-        if lock.is_none() {
-            sleep(LOCK_PAUSE).await;
-        }
-    }
-    let value = match load.await {
-        Ok(value) => value,
-        Err(error) => {
-            let failed = shared.fail(lease, NearError::Load(Arc::from(error.into())));
-            return failed.and(Err(NearError::Closed));
+    let holder = loop {
+        match shared.turn(&key, ttl, Patience::Longest).await? {
+            Turn::Found(value) => return Ok(value),
+            Turn::Holds(holder) => break holder,
+            Turn::Busy => {}
         }
     };
-    if !lease.is_current() {
-        // A write came meanwhile: the value may be older.
-        return Ok(value);
-    }
-    let writing = async {
-        let mut set = shared.set_command(&key, &value, ttl)?;
-        let set = set.arg("NX");
-        shared.write_in_time(&bytes, set, is_written).await
+    shared.counters.load_run();
+    let outcome = match load.await {
+        Ok(loaded) => Ok(Some(loaded.into())),
+        Err(error) => Err(NearError::Load(Arc::from(error.into()))),
     };
-    let written = writing.await;
-    if !matches!(written, Ok(false)) {
-        let content = Content::Value(value.clone());
-        let over = Some(Instant::now());
-        shared.share_outcome(lease, Cached::new(content, shared.line.stamp(), over));
+    let found = shared.finish(&key, holder, outcome, ttl).await?;
+    found.ok_or(NearError::Closed)
+}
+
+/// Whether a call waits for the load of another one.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Patience {
+    /// It does not.
+    None,
+    /// For the `longest_wait` of the lock if another process loads, without a limit if this one
+    /// does.
+    Longest,
+}
+
+/// What a call is to do about a key.
+pub(crate) enum Turn<V> {
+    /// Return this value.
+    Found(V),
+    /// Load: it holds the key.
+    Holds(Holder<V>),
+    /// Another call or process loads the key.
+    Busy,
+}
+
+/// The right to load a key.
+pub(crate) struct Holder<V> {
+    /// The calls of this process that wait for the outcome. The right ends with it.
+    flight: Lease<Arc<[u8]>, Cached<V>, RandomState>,
+    guard: Guard,
+}
+
+/// What a loaded value may become.
+enum Guard {
+    /// The value of the key at the server, as long as the key has this placeholder. The keeper of
+    /// the placeholder is told when there is none to remove; if this is dropped, it removes it.
+    Placeholder(Arc<[u8]>, oneshot::Sender<()>),
+    /// An entry in memory for this time, as long as this stamp is current: the server is away.
+    Away(Duration, u64),
+    /// Nothing: the lock is off, or the server refuses to write.
+    Nothing,
+}
+
+impl<V: Val> Holder<V> {
+    fn placeholder(&self) -> Option<&Arc<[u8]>> {
+        match &self.guard {
+            Guard::Placeholder(placeholder, _) => Some(placeholder),
+            Guard::Away(..) | Guard::Nothing => None,
+        }
     }
-    if written.is_err() {
-        shared.counters.unsaved_load();
-        return Ok(value);
+
+    /// Another call has claimed the key: there is nothing to remove.
+    fn yield_to_other(self) {
+        if let Guard::Placeholder(_, keeper) = self.guard {
+            let _ = keeper.send(());
+        }
     }
-    drop(lock);
-    // What the server has now: this value, or that of another process.
-    match shared.load(&key).await {
-        Ok(Some(newest)) => Ok(newest),
-        _ => Ok(value),
+}
+
+/// What the key had when the loaded value came to the server.
+enum AtServer {
+    /// The placeholder, and now the value.
+    Placeholder,
+    /// Nothing any more.
+    Nothing,
+    /// Another value.
+    Other(Vec<u8>),
+}
+
+fn at_server(reply: Value) -> Result<AtServer, RequestError> {
+    match reply {
+        Value::Okay => Ok(AtServer::Placeholder),
+        Value::Nil => Ok(AtServer::Nothing),
+        Value::BulkString(bytes) => Ok(AtServer::Other(bytes)),
+        other => Err(unexpected("EVAL", &other)),
     }
 }
 
 impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
-    /// The value of a key in memory, or its lease if there is none. Waits while another call loads.
-    async fn lease_of_absent(&self, key: &K) -> Result<Result<V, KeyLease<K, V, S>>, NearError> {
-        let begun = self.line.stamp();
+    /// The value of a key, or the right to load it.
+    pub(crate) async fn turn(
+        self: &Arc<Self>,
+        key: &K,
+        ttl: Option<Duration>,
+        patience: Patience,
+    ) -> Result<Turn<V>, NearError> {
+        if ttl.is_some_and(|ttl| ttl.is_zero()) {
+            return Err(NearError::ZeroTtl);
+        }
+        let bytes = self.keys.bytes(key);
+        let mut claims = false;
+        let mut holder = None;
+        let mut waits_since = None;
         loop {
-            match self.lease(key, begun).await {
-                // Of a call that did not load.
-                Leased::Found(cached) if cached.is_absent() => {
-                    self.local.remove_if(key, Cached::is_absent);
+            // From here on: a report that comes while this call looks is heard.
+            let report = self.reports.next(&bytes);
+            let looked = self
+                .look(key, if claims { Some(&mut holder) } else { None })
+                .await;
+            let cached = match looked {
+                Ok(cached) => cached,
+                Err(error) => return self.unguarded(&bytes, error, claims).await,
+            };
+            let placeholder = match cached.content() {
+                Content::Value(value) => return Ok(Turn::Found(value.clone())),
+                Content::Failed(error) => return Err((**error).clone()),
+                Content::Absent if self.settings.load_lock.life().is_none() => {
+                    return self.led(&bytes, Guard::Nothing).await;
                 }
-                Leased::Found(cached) => {
-                    if let Some(value) = cached.into_result()? {
-                        return Ok(Ok(value));
+                Content::Absent => {
+                    if claims {
+                        // It was deleted again, or its slot moves.
+                        sleep(SERVER_PAUSE).await;
                     }
+                    claims = true;
+                    continue;
                 }
-                Leased::Lease(lease) => return Ok(Err(lease)),
-                // Only a call that does not wait gets this answer.
-                Leased::Busy => tokio::task::yield_now().await,
+                Content::Loading(placeholder) => placeholder.clone(),
+            };
+            if let Some(holder) = holder.take() {
+                if holder.placeholder() == Some(&placeholder) {
+                    return Ok(Turn::Holds(holder));
+                }
+                holder.yield_to_other();
+            }
+            claims = false;
+            if patience == Patience::None {
+                return Ok(Turn::Busy);
+            }
+            self.counters.load_wait();
+            let joined = match self.flights.lease_async(placeholder).await {
+                Leased::Found(outcome) => outcome.into_result()?,
+                Leased::Lease(_) | Leased::Busy => None,
+            };
+            if let Some(value) = joined {
+                return Ok(Turn::Found(value));
+            }
+            // No load of this process, or one that has just ended.
+            let longest = self.settings.load_lock.longest_wait;
+            let since = *waits_since.get_or_insert_with(Instant::now);
+            let left = longest.saturating_sub(since.elapsed());
+            if left.is_zero() {
+                let key = display_key(&bytes);
+                return Err(NearError::LoadTimedOut {
+                    key,
+                    waited: longest,
+                });
+            }
+            let over = cached.until().filter(|_| self.is_kept(key, &cached));
+            match over {
+                Some(until) => {
+                    let life = until.saturating_duration_since(Instant::now()) + CLOCK_MARGIN;
+                    let _ = timeout(left.min(life), report).await;
+                }
+                // Without an entry in memory the server may not report.
+                None => sleep(left.min(UNREPORTED_PAUSE)).await,
             }
         }
     }
 
-    /// The value that the server has, or the lease if it has none.
-    async fn ask(
-        &self,
-        lease: KeyLease<K, V, S>,
-    ) -> Result<Result<V, KeyLease<K, V, S>>, NearError> {
-        let mut absent = Vec::new();
-        let asking = self.lead(vec![lease], Some(&mut absent));
-        let found = timeout(self.settings.request_timeout, asking).await;
-        let found = found.map_err(|_| self.timed_out())?.pop();
-        match (found.unwrap_or(Err(NearError::Closed))?, absent.pop()) {
-            (None, Some(lease)) => Ok(Err(lease)),
-            (found, _) => found.map(Ok).ok_or(NearError::Closed),
+    /// Whether memory has this entry.
+    fn is_kept(&self, key: &K, cached: &Cached<V>) -> bool {
+        let entry = self.local.get_ref(key);
+        entry.is_some_and(|entry| {
+            let kept = entry.value();
+            kept.stamp() == self.line.stamp() && kept.until() == cached.until()
+        })
+    }
+
+    /// The right to load a key that the server cannot be asked about, or that cannot be claimed.
+    async fn unguarded(
+        self: &Arc<Self>,
+        bytes: &[u8],
+        error: NearError,
+        claimed: bool,
+    ) -> Result<Turn<V>, NearError> {
+        match (self.settings.load_when_away, &error) {
+            // The server is there, and does not write.
+            (_, NearError::Server(_)) if claimed => self.led(bytes, Guard::Nothing).await,
+            (Some(life), error) if error.is_away() => {
+                self.led(bytes, Guard::Away(life, self.line.stamp())).await
+            }
+            _ => Err(error),
         }
     }
 
-    /// Takes the lock of a key at the server; `None` while another process has it.
-    async fn lock(self: &Arc<Self>, of: &[u8], life: Duration) -> Result<Option<Lock>, NearError> {
-        let key = [of, b":loading"].concat();
-        let random = || RandomState::new().hash_one(0u8);
-        let token = format!("{:016x}{:016x}", random(), random());
-        let mut cmd = redis::cmd("SET");
-        cmd.arg(&key)
-            .arg(&token)
-            .arg("NX")
-            .arg("PX")
-            .arg(whole_millis(life)?);
-        if !self.write_in_time(&key, &cmd, is_written).await? {
-            return Ok(None);
+    /// The right to load a key that has no placeholder: one call of this process has it.
+    async fn led(&self, bytes: &[u8], guard: Guard) -> Result<Turn<V>, NearError> {
+        loop {
+            match self.flights.lease_async(bytes.into()).await {
+                Leased::Lease(flight) => return Ok(Turn::Holds(Holder { flight, guard })),
+                Leased::Found(outcome) => {
+                    if let Some(value) = outcome.into_result()? {
+                        return Ok(Turn::Found(value));
+                    }
+                }
+                // Only a call that does not wait gets this answer.
+                Leased::Busy => {}
+            }
         }
-        let shared = BlockingDrop::new(self.clone());
-        Ok(Some(Lock(Some(Box::pin(async move {
-            let mut cmd = redis::cmd("EVAL");
-            cmd.arg(RELEASE).arg(1).arg(&key).arg(token);
-            let _ = shared.write_in_time(&key, &cmd, |_| Ok(())).await;
-        })))))
+    }
+
+    /// The claim of a key: made once for each holder, and before it is sent. So whatever becomes of
+    /// the request, the placeholder is removed.
+    pub(crate) fn claim(
+        self: &Arc<Self>,
+        holder: &mut Option<Holder<V>>,
+        bytes: &[u8],
+    ) -> Option<Claim> {
+        let life = self.settings.load_lock.life()?;
+        if holder.is_none() {
+            let placeholder = placeholder::new(&self.settings.load_lock.mark);
+            let leased = self
+                .flights
+                .lease_timeout(placeholder.clone(), Duration::ZERO);
+            let Leased::Lease(flight) = leased else {
+                return None;
+            };
+            let (keeper, ended) = oneshot::channel();
+            let shared = BlockingDrop::new(self.clone());
+            let kept = keep(shared, bytes.to_vec(), placeholder.clone(), life, ended);
+            self.runtime.spawn(kept);
+            let guard = Guard::Placeholder(placeholder, keeper);
+            *holder = Some(Holder { flight, guard });
+        }
+        let placeholder = holder.as_ref()?.placeholder()?.clone();
+        Some(Claim { placeholder, life })
+    }
+
+    /// Writes what was loaded, and hands it to the calls that wait.
+    async fn finish(
+        self: &Arc<Self>,
+        key: &K,
+        holder: Holder<V>,
+        outcome: Result<Option<Loaded<V>>, NearError>,
+        ttl: Option<Duration>,
+    ) -> Found<V> {
+        let Holder { flight, guard } = holder;
+        let mut written = false;
+        let found = match outcome {
+            Ok(Some(loaded)) => {
+                let ttl = loaded.life.unwrap_or(ttl);
+                match guard {
+                    // The load says that its value is not to be kept.
+                    _ if ttl.is_some_and(|ttl| ttl.is_zero()) => Ok(Some(loaded.value)),
+                    Guard::Placeholder(placeholder, keeper) => {
+                        let filled = self.fill(key, &placeholder, &loaded.value, ttl).await;
+                        match filled {
+                            Ok(AtServer::Placeholder) => {
+                                written = keeper.send(()).is_ok();
+                                Ok(Some(loaded.value))
+                            }
+                            Ok(AtServer::Nothing) => {
+                                let _ = keeper.send(());
+                                Ok(Some(loaded.value))
+                            }
+                            Ok(AtServer::Other(bytes)) => {
+                                let _ = keeper.send(());
+                                let theirs = self.value_of_bytes(&self.keys.bytes(key), &bytes);
+                                Ok(theirs.ok().flatten().or(Some(loaded.value)))
+                            }
+                            Err(error @ NearError::Encode(_)) => Err(error),
+                            Err(_) => {
+                                self.counters.unsaved_load();
+                                Ok(Some(loaded.value))
+                            }
+                        }
+                    }
+                    Guard::Away(life, stamp) => {
+                        self.counters.unsaved_load();
+                        let until = Instant::now().checked_add(life);
+                        let content = Content::Value(loaded.value.clone());
+                        // The next connection moves the stamp, and so ends the entry.
+                        if !self.line.is_up() {
+                            let cached = Cached::new(content, stamp, until);
+                            self.local.insert(key.clone(), cached);
+                        }
+                        Ok(Some(loaded.value))
+                    }
+                    Guard::Nothing => {
+                        self.counters.unsaved_load();
+                        Ok(Some(loaded.value))
+                    }
+                }
+            }
+            Ok(None) => Ok(None),
+            Err(error) => Err(error),
+        };
+        let content = match &found {
+            Ok(Some(value)) => Content::Value(value.clone()),
+            Ok(None) => Content::Absent,
+            Err(error) => Content::Failed(Box::new(error.clone())),
+        };
+        flight.fill(Cached::new(content, self.line.stamp(), None));
+        if written {
+            // Into memory; and what the key has now is what counts.
+            if let Ok(Some(newest)) = self.load(key).await {
+                return Ok(Some(newest));
+            }
+        }
+        found
+    }
+
+    /// Writes a value in the place of the placeholder.
+    async fn fill(
+        &self,
+        key: &K,
+        placeholder: &[u8],
+        value: &V,
+        ttl: Option<Duration>,
+    ) -> Result<AtServer, NearError> {
+        let mut cmd = placeholder::if_still(&self.keys.bytes(key), placeholder, "SET");
+        cmd.arg(self.encode_value(value)?);
+        if let Some(ttl) = ttl {
+            cmd.arg("PX").arg(whole_millis(ttl)?);
+        }
+        self.write(key, &cmd, at_server).await
     }
 }
 
-/// The lock of a key at the server: what gives it back, also after a panic.
-struct Lock(Option<Pin<Box<dyn Future<Output = ()> + Send>>>);
-
-impl Drop for Lock {
-    fn drop(&mut self) {
-        // Outside of a runtime the lock's own life ends it.
-        if let (Some(release), Ok(runtime)) = (self.0.take(), Handle::try_current()) {
-            runtime.spawn(release);
+/// Renews the life of a placeholder until it is told that there is none to remove. If the holder
+/// has gone without a word, it removes the placeholder.
+async fn keep<K: Key, V: Val, S: Hasher>(
+    shared: BlockingDrop<Shared<K, V, S>>,
+    key: Vec<u8>,
+    placeholder: Arc<[u8]>,
+    life: Duration,
+    mut ended: oneshot::Receiver<()>,
+) {
+    let every = (life / 3).max(SHORTEST_RENEWAL);
+    let renewing = async {
+        loop {
+            sleep(every).await;
+            let mut renew = placeholder::if_still(&key, &placeholder, "PEXPIRE");
+            renew.arg(life.as_millis() as u64);
+            let _ = shared.write_in_time(&key, &renew, |_| Ok(())).await;
+        }
+    };
+    tokio::select! {
+        biased;
+        told = &mut ended => if told.is_ok() {
+            return;
+        },
+        () = renewing => {}
+    }
+    let over = Instant::now() + life;
+    let remove = placeholder::if_still(&key, &placeholder, "DEL");
+    while Instant::now() < over && !shared.line.is_closed() {
+        match shared.write_in_time(&key, &remove, |_| Ok(())).await {
+            Ok(()) => return,
+            // Refused: its own life ends it.
+            Err(NearError::Server(_)) => return,
+            Err(_) => sleep(SERVER_PAUSE).await,
         }
     }
 }

@@ -9,7 +9,7 @@
 use crate::config::OnDisconnect;
 use crate::error::NearError;
 use crate::key::{Hasher, Key, Val};
-use crate::link::{Ended, Link};
+use crate::link::{Connection, Ended, Link, SecondKeys};
 use crate::shared::Shared;
 use crate::trace;
 use crate::tracking::Push;
@@ -17,29 +17,43 @@ use redis::PushInfo;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
 
-/// The push handler of one generation. It holds the near cache weakly: the near cache owns the
+/// The push handler of one connection. It holds the near cache weakly: the near cache owns the
 /// connection, and the connection owns the handler.
 pub(crate) struct PushHandler<K, V, S> {
     shared: Weak<Shared<K, V, S>>,
     generation: u64,
     ended: Ended,
+    /// Of a second connection: the keys that were read over it.
+    second_keys: Option<Arc<SecondKeys>>,
 }
 
 impl<K, V, S> PushHandler<K, V, S> {
-    pub(crate) fn new(shared: Weak<Shared<K, V, S>>, generation: u64) -> Self {
+    /// The handler of a connection that ends its generation, whose end it marks.
+    pub(crate) fn of_main(shared: Weak<Shared<K, V, S>>, generation: u64, ended: Ended) -> Self {
+        Self {
+            shared,
+            generation,
+            ended,
+            second_keys: None,
+        }
+    }
+
+    /// The handler of a second connection.
+    pub(crate) fn of_second(shared: Weak<Shared<K, V, S>>, generation: u64) -> Self {
         Self {
             shared,
             generation,
             ended: Ended::default(),
+            second_keys: Some(Arc::default()),
         }
-    }
-
-    pub(crate) fn generation(&self) -> u64 {
-        self.generation
     }
 
     pub(crate) fn ended(&self) -> Ended {
         self.ended.clone()
+    }
+
+    pub(crate) fn second_keys(&self) -> Arc<SecondKeys> {
+        self.second_keys.clone().unwrap_or_default()
     }
 }
 
@@ -55,34 +69,53 @@ impl<K: Key, V: Val, S: Hasher> PushHandler<K, V, S> {
             return;
         };
         match push {
-            Push::Disconnection => shared.lost(self.generation, closed()),
+            Push::Disconnection => match &self.second_keys {
+                None => shared.lost(self.generation, closed()),
+                Some(keys) => shared.lost_second(self.generation, keys),
+            },
             _ if !shared.line.is_current(self.generation) => shared.counters.ignored_push(),
             Push::Unknown => shared.counters.ignored_push(),
             Push::Everything => shared.outdate(self.generation),
-            Push::Keys(keys) => {
-                // The key's `Hash` or `Eq` may panic. A key that could not be invalidated must not
-                // be served: outdate everything.
-                let applied = catch_unwind(AssertUnwindSafe(|| shared.invalidate(&keys)));
-                if applied.is_err() {
-                    shared.outdate(self.generation);
-                }
-            }
+            Push::Keys(keys) => shared.invalidate(self.generation, &keys),
         }
     }
 }
 
 impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
-    fn invalidate(&self, keys: &[Vec<u8>]) {
-        for bytes in keys {
-            match self.keys.key::<K>(bytes) {
-                // This revokes the current load of the key, too.
-                Some(key) => {
-                    self.local.invalidate(&key);
-                    self.counters.invalidated_key();
+    /// These keys are not served any more from what was read on this generation.
+    fn invalidate(&self, generation: u64, keys: &[Vec<u8>]) {
+        let invalidate = || {
+            for bytes in keys {
+                match self.keys.key::<K>(bytes) {
+                    // This revokes the current load of the key, too.
+                    Some(key) => {
+                        self.local.invalidate(&key);
+                        self.counters.invalidated_key();
+                        self.reports.tell(bytes);
+                    }
+                    // No key of this near cache.
+                    None => self.counters.foreign_key(),
                 }
-                // No key of this near cache.
-                None => self.counters.foreign_key(),
             }
+        };
+        // The key's `Hash` or `Eq` may panic. A key that could not be invalidated must not be
+        // served: outdate everything.
+        if catch_unwind(AssertUnwindSafe(invalidate)).is_err() {
+            self.outdate(generation);
+        }
+    }
+
+    /// A second connection is not used any more.
+    pub(crate) fn give_up_second(&self, generation: u64, second: &Connection) {
+        second.ended.mark();
+        self.lost_second(generation, &second.second_keys);
+    }
+
+    /// A second connection has ended: what it brought is not served any more.
+    pub(crate) fn lost_second(&self, generation: u64, keys: &SecondKeys) {
+        match keys.all() {
+            Some(keys) => self.invalidate(generation, &keys),
+            None => self.outdate(generation),
         }
     }
 
@@ -91,6 +124,7 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
         if self.line.outdate(generation) {
             self.counters.invalidated_everything();
             self.flush_wanted.notify_one();
+            self.reports.tell_all();
         }
     }
 
@@ -111,6 +145,7 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
             self.counters.lost_connection();
             trace::lost(generation, &reason);
             self.set_fault(Some(reason));
+            self.reports.tell_all();
         }
     }
 }

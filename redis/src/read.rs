@@ -8,21 +8,25 @@
 use crate::cached::{Cached, Content};
 use crate::error::{NearError, display_key};
 use crate::key::{Hasher, Key, NearKey, Val};
-use crate::link::together;
+use crate::link::{Link, together};
+use crate::loader::Holder;
 use crate::near::NearCache;
-use crate::request::{Reply, RequestError, ServerTtl};
-use crate::shared::Shared;
-use crate::suspects::TOGETHER;
+use crate::request::{Claim, Reply, Request, RequestError, ServerTtl};
+use crate::shared::{BlockingDrop, Shared};
+use crate::suspects::Way;
 use crate::trace;
+use crate::write::send;
+use redis::Value;
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::hash::{BuildHasher, Hash};
+use std::panic::resume_unwind;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
-use tokio::sync::MutexGuard;
 use tokio::task::yield_now;
 use tokio::time::{sleep, timeout};
 use wheelhouse::{Equivalent, Filled, Lease, Leased};
@@ -33,13 +37,19 @@ pub(super) const SERVER_PAUSE: Duration = Duration::from_millis(25);
 /// How many keys one pipeline reads: enough to hide the round trip, few enough that other
 /// requests of the connection do not wait long.
 const KEYS_IN_A_PIPELINE: usize = 128;
-/// For how many keys one call of `get_all` holds leases at a time.
-const KEYS_AT_ONCE: usize = 8 * KEYS_IN_A_PIPELINE;
+/// About how many bytes one pipeline may bring.
+const BYTES_IN_A_PIPELINE: usize = 1 << 20;
+/// How many pipelines of one call of `get_all` are under way at a time.
+const PIPELINES_AT_ONCE: usize = 8;
+/// What a value is taken to be long before one is known.
+pub(crate) const FIRST_MEAN_LENGTH: usize = 64 << 10;
 
 pub(crate) type Found<V> = Result<Option<V>, NearError>;
+/// What memory or the server has for a key; never `Content::Failed`.
+pub(crate) type Looked<V> = Result<Cached<V>, NearError>;
 /// The rest of a `get`, boxed, so that the future of a hit is small.
 type Slow<'a, V> = Pin<Box<dyn Future<Output = Found<V>> + Send + 'a>>;
-pub(crate) type KeyLease<K, V, S> = Lease<K, Cached<V>, S>;
+type KeyLease<K, V, S> = Lease<K, Cached<V>, S>;
 
 /// A lease whose request is not yet answered.
 struct PendingLease<K, V, S> {
@@ -173,9 +183,17 @@ where
         }
         if !missing.is_empty() {
             let limit = self.shared.settings.request_timeout;
-            let all = Box::pin(self.shared.load_all(&missing, &mut found));
-            // What is missing in the end has no result.
-            let _ = timeout(limit, all).await;
+            let progress = AtomicUsize::new(0);
+            let all = self.shared.load_all(&missing, &mut found, &progress);
+            let mut all = Box::pin(all);
+            loop {
+                let before = progress.load(Ordering::Relaxed);
+                let over = timeout(limit, &mut all).await.is_ok();
+                // What is missing in the end has no result.
+                if over || progress.load(Ordering::Relaxed) == before {
+                    break;
+                }
+            }
         }
         let mut late = None;
         let mut of = |key: &K| match found.get(key) {
@@ -270,35 +288,87 @@ fn must_yield() -> bool {
     }
     let calls = CALLS.get().wrapping_add(1);
     CALLS.set(calls);
-    calls.is_multiple_of(1024)
+    calls % 1024 == 0
 }
 
 impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
-    /// Leads the load of a key, or waits for the call that does.
-    pub(crate) async fn load(&self, key: &K) -> Found<V> {
+    /// The value of a key, from memory or from the server.
+    pub(crate) async fn load(self: &Arc<Self>, key: &K) -> Found<V> {
+        self.look(key, None).await?.into_result()
+    }
+
+    /// What memory or the server has for a key: this call leads the load, or waits for the call
+    /// that does. With `claims`, a key that has no value gets a placeholder, which is then there.
+    pub(crate) async fn look(
+        self: &Arc<Self>,
+        key: &K,
+        mut claims: Option<&mut Option<Holder<V>>>,
+    ) -> Looked<V> {
         let begun = self.line.stamp();
-        let loading = async {
+        let looking = async {
             loop {
                 match self.lease(key, begun).await {
+                    Leased::Found(cached) => match (cached.content(), &claims) {
+                        (Content::Failed(error), _) => return Err((**error).clone()),
+                        // It says nothing about a placeholder.
+                        (Content::Absent, Some(_)) => {
+                            let is_absent =
+                                |cached: &Cached<V>| matches!(cached.content(), Content::Absent);
+                            self.local.remove_if(key, is_absent);
+                        }
+                        _ => return Ok(cached),
+                    },
                     Leased::Lease(lease) => {
-                        let mut found = self.lead(vec![lease], None).await;
+                        let claim = match &mut claims {
+                            Some(holder) => self.claim(holder, &self.keys.bytes(key)),
+                            None => None,
+                        };
+                        let mut found = self.lead_apart(vec![lease], claim).await;
                         return found.pop().unwrap_or(Err(NearError::Closed));
                     }
-                    Leased::Found(cached) => return cached.into_result(),
                     // Only a call that does not wait gets this answer.
                     Leased::Busy => yield_now().await,
                 }
             }
         };
         // The limit holds for the wait for another call's load, too.
-        let loaded = timeout(self.settings.request_timeout, loading).await;
-        loaded.unwrap_or_else(|_| Err(self.timed_out()))
+        let looked = timeout(self.settings.request_timeout, looking).await;
+        looked.unwrap_or_else(|_| Err(self.timed_out()))
+    }
+
+    /// As `lead`, in a task of its own: a reply that comes after its call has gone is kept, and
+    /// calls that come meanwhile join the load instead of asking again.
+    async fn lead_apart(
+        self: &Arc<Self>,
+        leases: Vec<KeyLease<K, V, S>>,
+        claim: Option<Claim>,
+    ) -> Vec<Looked<V>> {
+        let count = leases.len();
+        let shared = BlockingDrop::new(self.clone());
+        let leading = async move { shared.lead(leases, claim).await };
+        match self.runtime.spawn(leading).await {
+            Ok(found) => found,
+            Err(ended) => match ended.try_into_panic() {
+                Ok(panic) => resume_unwind(panic),
+                // The runtime has ended.
+                Err(_) => (0..count).map(|_| Err(NearError::Closed)).collect(),
+            },
+        }
     }
 
     /// Loads these keys, and puts each result into `found`.
-    async fn load_all<'k>(&self, missing: &[&'k K], found: &mut HashMap<&'k K, Option<Found<V>>>) {
+    async fn load_all<'k>(
+        self: &Arc<Self>,
+        missing: &[&'k K],
+        found: &mut HashMap<&'k K, Option<Found<V>>>,
+        progress: &AtomicUsize,
+    ) {
         let begun = self.line.stamp();
-        for keys in missing.chunks(KEYS_AT_ONCE) {
+        let mut rest = missing;
+        while !rest.is_empty() {
+            let in_a_pipeline = self.keys_in_a_pipeline();
+            let keys;
+            (keys, rest) = rest.split_at(rest.len().min(PIPELINES_AT_ONCE * in_a_pipeline));
             let mut missing = keys.to_vec();
             let mut waited_for = None;
             while !missing.is_empty() {
@@ -317,11 +387,13 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
                         }
                         Leased::Found(cached) => {
                             found.insert(key, Some(cached.into_result()));
+                            progress.fetch_add(1, Ordering::Relaxed);
                         }
                         Leased::Busy => busy.push(key),
                     }
                 }
-                self.lead_all(led, leases, found).await;
+                self.lead_all(led, leases, in_a_pipeline, found, progress)
+                    .await;
                 // Another call loads the rest. When it has ended, this one takes what is free.
                 if let Some(first) = busy.first() {
                     waited_for = Some(self.lease(first, begun).await);
@@ -332,23 +404,34 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
         }
     }
 
+    /// How many keys one pipeline reads: few where values are large.
+    fn keys_in_a_pipeline(&self) -> usize {
+        let mean = self.mean_length.load(Ordering::Relaxed).max(1);
+        (BYTES_IN_A_PIPELINE / mean).clamp(1, KEYS_IN_A_PIPELINE)
+    }
+
     /// Loads the keys of these leases, in pipelines of bounded size which are under way together.
     async fn lead_all<'k>(
-        &self,
+        self: &Arc<Self>,
         keys: Vec<&'k K>,
         mut leases: Vec<KeyLease<K, V, S>>,
+        in_a_pipeline: usize,
         found: &mut HashMap<&'k K, Option<Found<V>>>,
+        progress: &AtomicUsize,
     ) {
         let mut pipelines = Vec::new();
         while !leases.is_empty() {
-            let rest = leases.split_off(leases.len().min(KEYS_IN_A_PIPELINE));
+            let rest = leases.split_off(leases.len().min(in_a_pipeline));
             pipelines.push(std::mem::replace(&mut leases, rest));
         }
-        let loads = pipelines.into_iter().map(|leases| self.lead(leases, None));
+        let loads = pipelines
+            .into_iter()
+            .map(|leases| self.lead_apart(leases, None));
         together(loads, |pipeline, results| {
-            for (key, result) in keys[pipeline * KEYS_IN_A_PIPELINE..].iter().zip(results) {
-                found.insert(*key, Some(result));
+            for (key, result) in keys[pipeline * in_a_pipeline..].iter().zip(results) {
+                found.insert(*key, Some(result.and_then(Cached::into_result)));
             }
+            progress.fetch_add(1, Ordering::Relaxed);
         })
         .await;
     }
@@ -379,35 +462,52 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
         self.local.remove_if(key, |cached| cached.stamp() < stamp);
     }
 
-    /// Loads the keys of these leases; the outcomes are in their order. With `absent`, the lease of
-    /// a key that the server does not have goes there, still unfilled.
-    pub(crate) async fn lead(
-        &self,
-        leases: Vec<KeyLease<K, V, S>>,
-        mut absent: Option<&mut Vec<KeyLease<K, V, S>>>,
-    ) -> Vec<Found<V>> {
-        let mut results: Vec<Option<Found<V>>> = leases.iter().map(|_| None).collect();
+    /// Loads the keys of these leases; the outcomes are in their order.
+    async fn lead(&self, leases: Vec<KeyLease<K, V, S>>, claim: Option<Claim>) -> Vec<Looked<V>> {
+        let mut results: Vec<Option<Looked<V>>> = leases.iter().map(|_| None).collect();
         let mut open = self.encode(leases, &mut results);
         loop {
             self.refuse(&mut open, &mut results);
             if open.is_empty() {
                 break;
             }
-            let (mut asked, turn) = self.next_request(&mut open).await;
-            let (stamp, link) = match self.link().await {
+            let linked = timeout(self.settings.request_timeout, self.link()).await;
+            let (stamp, link) = match linked.unwrap_or_else(|_| Err(self.timed_out())) {
                 Ok(current) => current,
                 Err(error) => {
-                    for one in asked.into_iter().chain(open) {
+                    for one in open {
                         results[one.index] = Some(self.fail(one.lease, error.clone()));
                     }
                     break;
                 }
             };
+            let (mut asked, bytes) = self.next_request(&mut open, &link).await;
+            let Some(first) = asked.first() else { continue };
+            let node = link
+                .node_of(&first.bytes)
+                .and_then(|node| link.nodes().get(node));
+            if let (Some(_), Some(denied)) =
+                (&claim, node.and_then(|node| node.loads_denied.clone()))
+            {
+                for one in asked {
+                    results[one.index] = Some(self.fail(one.lease, denied.clone()));
+                }
+                continue;
+            }
+            let room = match (bytes, node) {
+                (Some(bytes), Some(node)) => node.second.room(bytes).await,
+                _ => None,
+            };
             let at = Instant::now();
             let sent = RequestContext { stamp, at };
             let keys: Vec<&[u8]> = asked.iter().map(|one| one.bytes.as_slice()).collect();
             keys.iter().for_each(|_| self.counters.load());
-            let reading = link.read(&keys, &self.settings.tracking);
+            let request = Request {
+                keys: &keys,
+                claim: claim.as_ref(),
+                alone: bytes.is_some(),
+            };
+            let reading = link.read(request, &self.settings);
             let answers = tokio::select! {
                 biased;
                 answers = trace::request(&self.settings, "GET", &keys, reading) => answers,
@@ -421,10 +521,16 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
                 }
             };
             let lost = keys.iter().zip(&answers);
-            let lost = lost.filter(|(_, answer)| matches!(answer, Err(RequestError::Lost(_))));
+            let lost = lost.filter(|(_, answer)| {
+                matches!(
+                    answer,
+                    Err(RequestError::Lost(_) | RequestError::LostSecond(_))
+                )
+            });
             let lost: Vec<&[u8]> = lost.map(|(key, _)| *key).collect();
             self.suspects.accuse(lost.into_iter());
-            let (mut pause, mut answered) = (false, false);
+            let mut pause = false;
+            let mut answered = false;
             for (one, mut answer) in asked.into_iter().zip(answers) {
                 if let Err(RequestError::Ask(address)) = &answer {
                     answer = link.read_asking(address, &one.bytes).await;
@@ -432,17 +538,13 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
                 match answer {
                     Ok(reply) => {
                         answered = true;
-                        self.suspects.clear(&one.bytes);
-                        results[one.index] = Some(match &mut absent {
-                            Some(absent) if reply.value.is_none() => {
-                                absent.push(one.lease);
-                                Ok(None)
-                            }
-                            _ => self.commit(one.lease, &one.bytes, reply, &sent),
-                        });
+                        let length = reply.value.as_ref().map_or(0, Vec::len);
+                        self.suspects.answered(&one.bytes, length);
+                        self.note_length(length);
+                        results[one.index] = Some(self.commit(one.lease, &one.bytes, reply, &sent));
                     }
                     Err(RequestError::Failed(error)) => {
-                        self.suspects.clear(&one.bytes);
+                        self.suspects.answered(&one.bytes, 0);
                         let error = error.of_key(&one.bytes);
                         results[one.index] = Some(self.fail(one.lease, error));
                     }
@@ -454,6 +556,10 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
                         self.lost(link.generation(), error);
                         open.push(one);
                     }
+                    Err(RequestError::LostSecond(second)) => {
+                        self.give_up_second(link.generation(), &second);
+                        open.push(one);
+                    }
                     Err(waits) => {
                         if let RequestError::Later(error) = waits {
                             self.set_fault(Some(error));
@@ -463,7 +569,8 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
                     }
                 }
             }
-            drop((link, turn));
+            drop(room);
+            drop(link);
             if answered {
                 // What was wrong before says nothing about a later time-out.
                 self.set_fault(None);
@@ -477,8 +584,16 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
         results.map(|r| r.unwrap_or_else(unanswered)).collect()
     }
 
+    /// Counts a length in the mean of the last values.
+    fn note_length(&self, length: usize) {
+        let mean = self.mean_length.load(Ordering::Relaxed);
+        // Relaxed: a count that is lost changes the mean by little.
+        self.mean_length
+            .store((15 * mean + length) / 16, Ordering::Relaxed);
+    }
+
     /// Fails the leases of keys that are refused now.
-    fn refuse(&self, open: &mut Vec<PendingLease<K, V, S>>, results: &mut [Option<Found<V>>]) {
+    fn refuse(&self, open: &mut Vec<PendingLease<K, V, S>>, results: &mut [Option<Looked<V>>]) {
         if self.suspects.are_none() {
             return;
         }
@@ -495,40 +610,66 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
         let Some((losses, left)) = self.suspects.refused(bytes) else {
             return Ok(());
         };
+        self.counters.refused_key();
         let key = display_key(bytes);
         Err(NearError::Refused { key, losses, left })
     }
 
-    /// Takes out of `open` what is asked for together. First all that is not suspect. Then, when
-    /// no other call asks for suspects, some that were suspect once, or one that was more often.
+    /// Takes out of `open` what is asked for together; or else, with the number of bytes that it
+    /// may bring, one key that is asked for alone. Suspects are measured on the way.
     async fn next_request(
         &self,
         open: &mut Vec<PendingLease<K, V, S>>,
-    ) -> (Vec<PendingLease<K, V, S>>, Option<MutexGuard<'_, ()>>) {
-        let all = std::mem::take(open);
+        link: &Link,
+    ) -> (Vec<PendingLease<K, V, S>>, Option<usize>) {
         if self.suspects.are_none() {
-            return (all, None);
+            return (std::mem::take(open), None);
         }
-        let losses = |one: &PendingLease<K, V, S>| self.suspects.losses(&one.bytes);
-        let (suspect, clean): (Vec<_>, Vec<_>) = all.into_iter().partition(|one| losses(one) > 0);
-        *open = suspect;
-        if !clean.is_empty() {
-            return (clean, None);
+        let measured = open
+            .iter()
+            .filter(|one| self.suspects.way(&one.bytes) == Way::Measured)
+            .map(|one| self.measure(&one.bytes, link));
+        tokio::select! {
+            biased;
+            () = together(measured, |_, ()| {}) => {}
+            () = self.line.left(link.generation()) => return (Vec::new(), None),
         }
-        let turn = self.suspects.turn.lock().await;
-        let again = open.iter().position(|one| losses(one) > 1);
-        let asked = match again {
-            Some(index) => vec![open.swap_remove(index)],
-            None => open.drain(..open.len().min(TOGETHER)).collect(),
-        };
-        (asked, Some(turn))
+        let all = std::mem::take(open).into_iter();
+        let (asked, rest): (Vec<_>, Vec<_>) =
+            all.partition(|one| self.suspects.way(&one.bytes) == Way::Together);
+        *open = rest;
+        if !asked.is_empty() {
+            return (asked, None);
+        }
+        match open.pop() {
+            Some(one) => match self.suspects.way(&one.bytes) {
+                Way::Alone(bytes) => (vec![one], Some(bytes)),
+                Way::Together | Way::Measured => (vec![one], None),
+            },
+            None => (Vec::new(), None),
+        }
+    }
+
+    /// Asks the server how long the value of a suspect is.
+    async fn measure(&self, key: &[u8], link: &Link) {
+        let mut cmd = redis::cmd("STRLEN");
+        cmd.arg(key);
+        match send(link, key, &cmd).await {
+            Ok(Value::Int(length)) => {
+                let length = usize::try_from(length).unwrap_or(usize::MAX);
+                self.suspects.measured(key, length);
+            }
+            Err(RequestError::Lost(error)) => self.lost(link.generation(), error),
+            // It may be large.
+            Ok(_) | Err(_) => self.suspects.measured(key, usize::MAX),
+        }
     }
 
     /// The bytes of the keys. Keys that do not come back from their bytes fail here.
     fn encode(
         &self,
         leases: Vec<KeyLease<K, V, S>>,
-        results: &mut [Option<Found<V>>],
+        results: &mut [Option<Looked<V>>],
     ) -> Vec<PendingLease<K, V, S>> {
         let mut open = Vec::with_capacity(leases.len());
         for (index, lease) in leases.into_iter().enumerate() {
@@ -554,8 +695,11 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
         bytes: &[u8],
         reply: Reply,
         sent: &RequestContext,
-    ) -> Found<V> {
+    ) -> Looked<V> {
         let (content, life) = match reply.value {
+            Some(value) if self.settings.load_lock.is_placeholder(&value) => {
+                (Content::Loading(value.into()), self.shorter(reply.life))
+            }
             Some(value) => match self.decode(bytes, &value) {
                 Ok(value) => (Content::Value(value), self.shorter(reply.life)),
                 Err(error) => return self.fail(lease, error),
@@ -574,13 +718,13 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
         let mine = cached.clone();
         if over {
             self.share_outcome(lease, cached);
-            return mine.into_result();
+            return Ok(mine);
         }
         match lease.fill(cached) {
-            Filled::Stored => mine.into_result(),
+            Filled::Stored => Ok(mine),
             Filled::Revoked(mine) => {
                 self.counters.revoked_load();
-                mine.into_result()
+                Ok(mine)
             }
             Filled::Lost { current, yours } => {
                 self.counters.revoked_load();
@@ -589,12 +733,20 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
                 } else {
                     yours
                 };
-                newest.into_result()
+                Ok(newest)
             }
         }
     }
 
-    pub(crate) fn decode(&self, key: &[u8], value: &[u8]) -> Result<V, NearError> {
+    /// The value of these bytes of a key; `None` if they are a placeholder.
+    pub(crate) fn value_of_bytes(&self, key: &[u8], bytes: &[u8]) -> Found<V> {
+        if self.settings.load_lock.is_placeholder(bytes) {
+            return Ok(None);
+        }
+        self.decode(key, bytes).map(Some)
+    }
+
+    fn decode(&self, key: &[u8], value: &[u8]) -> Result<V, NearError> {
         self.codec.decode(value).map_err(|error| NearError::Decode {
             key: display_key(key),
             source: Arc::from(error),
@@ -609,7 +761,7 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
     }
 
     /// Hands an error to all callers that wait for this load. Nothing is kept.
-    pub(crate) fn fail(&self, lease: KeyLease<K, V, S>, error: NearError) -> Found<V> {
+    fn fail(&self, lease: KeyLease<K, V, S>, error: NearError) -> Looked<V> {
         self.counters.failed_load();
         let (stamp, now) = (self.line.stamp(), Some(Instant::now()));
         let content = Content::Failed(Box::new(error.clone()));
@@ -619,7 +771,7 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
 
     /// Hands an outcome to the callers that wait for this load, and keeps nothing: the lease is
     /// revoked first, and what fills a revoked lease is never an entry.
-    pub(crate) fn share_outcome(&self, lease: KeyLease<K, V, S>, cached: Cached<V>) {
+    fn share_outcome(&self, lease: KeyLease<K, V, S>, cached: Cached<V>) {
         if lease.is_current() {
             self.local.invalidate(lease.key());
         }

@@ -1,9 +1,8 @@
 //! Reads from the server: one pipeline of `GET` and `PTTL` pairs for each node.
 
-use crate::config::Tracking;
+use crate::config::{Settings, Tracking};
 use crate::error::NearError;
-use crate::link::{Link, together};
-use redis::aio::MultiplexedConnection;
+use crate::link::{Connection, Link, Node, together};
 use redis::{Cmd, Pipeline, RedisError, ServerErrorKind, Value};
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,6 +28,8 @@ pub(crate) enum ServerTtl {
 pub(crate) enum RequestError {
     /// The connection has ended.
     Lost(NearError),
+    /// The second connection has ended, or is silent.
+    LostSecond(Box<Connection>),
     /// This node does not serve the key now: another one does, or the node is no primary any more,
     /// or it reads its file. It has executed nothing.
     Moved(NearError),
@@ -73,24 +74,41 @@ impl RequestError {
 /// The outcome for one key.
 pub(crate) type Answer = Result<Reply, RequestError>;
 
+/// What is read in one request.
+#[derive(Clone, Copy)]
+pub(crate) struct Request<'a> {
+    /// The keys, as the server has them.
+    pub(crate) keys: &'a [&'a [u8]],
+    /// What is written first where the server has no value.
+    pub(crate) claim: Option<&'a Claim>,
+    /// Whether the second connection is used.
+    pub(crate) alone: bool,
+}
+
+/// A placeholder, and the life that it is written with.
+pub(crate) struct Claim {
+    pub(crate) placeholder: Arc<[u8]>,
+    pub(crate) life: Duration,
+}
+
 impl Link {
     /// Reads these keys; the answers are in their order.
-    pub(crate) async fn read(&self, keys: &[&[u8]], tracking: &Tracking) -> Vec<Answer> {
-        let mut answers: Vec<Option<Answer>> = keys.iter().map(|_| None).collect();
-        let opt_in = *tracking == Tracking::OptIn;
-        let (mut requests, cluster) = (Vec::new(), self.is_cluster());
-        for (node, indices) in self.by_node(keys) {
-            if let Some(node) = node {
-                let keys = indices.iter().map(|index| keys[*index]);
-                let pipeline = reading(keys, opt_in);
-                requests.push((indices, self.nodes()[node].connection.clone(), pipeline));
-            }
-        }
-        let asked = requests.iter().map(|(indices, connection, pipeline)| {
-            ask(connection.clone(), pipeline, indices.len(), opt_in, cluster)
+    pub(crate) async fn read(&self, request: Request<'_>, settings: &Settings) -> Vec<Answer> {
+        let mut answers: Vec<Option<Answer>> = request.keys.iter().map(|_| None).collect();
+        let nodes = self.by_node(request.keys);
+        let asked = nodes.iter().filter_map(|(node, indices)| {
+            let keys: Vec<&[u8]> = indices.iter().map(|index| request.keys[*index]).collect();
+            let (node, cluster) = (self.nodes().get((*node)?)?, self.is_cluster());
+            Some(async move {
+                let request = Request {
+                    keys: &keys,
+                    ..request
+                };
+                (indices, ask(node, request, settings, cluster).await)
+            })
         });
-        together(asked, |request, chunk| {
-            for (index, answer) in requests[request].0.iter().zip(chunk) {
+        together(asked, |_, (indices, chunk)| {
+            for (index, answer) in indices.iter().zip(chunk) {
                 answers[*index] = Some(answer);
             }
         })
@@ -116,7 +134,7 @@ impl Link {
         let node = self.node_at(address).ok_or_else(|| unknown_node(address))?;
         let mut pipeline = Pipeline::with_capacity(2);
         pipeline.cmd("ASKING").add_command(cmd);
-        let mut connection = node.connection.clone();
+        let mut connection = node.main.requests.clone();
         let replies = connection.send_packed_commands(&pipeline, 0, 2).await;
         let last = replies.map(|mut replies| replies.pop().unwrap_or(Value::Nil));
         last.and_then(Value::extract_error)
@@ -159,46 +177,100 @@ fn unknown_node(address: &str) -> RequestError {
     })
 }
 
-fn reading<'a>(keys: impl Iterator<Item = &'a [u8]>, opt_in: bool) -> Pipeline {
-    let mut pipeline = Pipeline::with_capacity(keys.size_hint().0 * 3);
-    for key in keys {
+/// The commands for one key, as many as `commands_of_a_key` says.
+fn reading(request: Request<'_>, opt_in: bool) -> Pipeline {
+    let mut pipeline = Pipeline::with_capacity(request.keys.len() * 4);
+    for key in request.keys {
+        if let Some(Claim { placeholder, life }) = request.claim {
+            let set = pipeline.cmd("SET").arg(*key).arg(&placeholder[..]);
+            set.arg("NX").arg("PX").arg(life.as_millis() as u64);
+        }
         if opt_in {
             pipeline.cmd("CLIENT").arg("CACHING").arg("YES");
         }
-        pipeline.cmd("GET").arg(key);
-        pipeline.cmd("PTTL").arg(key);
+        pipeline.cmd("GET").arg(*key);
+        pipeline.cmd("PTTL").arg(*key);
     }
     pipeline
 }
 
-async fn ask(
-    mut connection: MultiplexedConnection,
-    pipeline: &Pipeline,
-    keys: usize,
-    opt_in: bool,
-    cluster: bool,
-) -> Vec<Answer> {
-    let replies = if opt_in { keys * 3 } else { keys * 2 };
-    match connection.send_packed_commands(pipeline, 0, replies).await {
-        Err(error) => (0..keys)
-            .map(|_| Err(RequestError::of(error.clone(), cluster)))
-            .collect(),
-        Ok(replies) => {
+fn commands_of_a_key(request: Request<'_>, opt_in: bool) -> usize {
+    2 + usize::from(request.claim.is_some()) + usize::from(opt_in)
+}
+
+async fn ask(node: &Node, request: Request<'_>, settings: &Settings, cluster: bool) -> Vec<Answer> {
+    let mut connection = node.main.clone();
+    let mut second = None;
+    if request.alone || node.main.is_late() {
+        // Where there is none to be had, the main connection serves.
+        if let Ok(open) = node.second.connection(request.keys).await {
+            if request.alone || !open.is_late() {
+                connection = open.clone();
+                second = Some(open);
+            }
+        }
+    }
+    let opt_in = settings.tracking == Tracking::OptIn;
+    let pipeline = reading(request, opt_in);
+    let commands = commands_of_a_key(request, opt_in) * request.keys.len();
+    let _under_way = connection.begin_read();
+    let mut requests = connection.requests.clone();
+    let replies = requests.send_packed_commands(&pipeline, 0, commands);
+    let replies = match &second {
+        None => replies.await,
+        // The heartbeat finds out about a silent main connection.
+        Some(second) => match second.while_bytes_arrive(settings.heartbeat, replies).await {
+            Ok(replies) => replies,
+            Err(_) => return lost_second(second, request),
+        },
+    };
+    match (replies, second) {
+        (Err(error), Some(second)) if NearError::requesting(error.clone()).is_loss() => {
+            lost_second(&second, request)
+        }
+        (Err(error), _) => {
+            let keys = request.keys.iter();
+            keys.map(|_| Err(RequestError::of(error.clone(), cluster)))
+                .collect()
+        }
+        (Ok(replies), _) => {
             let mut replies = replies.into_iter();
-            (0..keys)
-                .map(|_| answer(&mut replies, opt_in, cluster))
+            let claims = request.claim.is_some();
+            let keys = request.keys.iter();
+            keys.map(|_| answer(&mut replies, claims, opt_in, cluster))
                 .collect()
         }
     }
 }
 
+fn lost_second(second: &Connection, request: Request<'_>) -> Vec<Answer> {
+    let keys = request.keys.iter();
+    keys.map(|_| Err(RequestError::LostSecond(Box::new(second.clone()))))
+        .collect()
+}
+
 /// Takes the replies for one key.
-fn answer(replies: &mut impl Iterator<Item = Value>, opt_in: bool, cluster: bool) -> Answer {
-    let announced = opt_in.then(|| replies.next());
+fn answer(
+    replies: &mut impl Iterator<Item = Value>,
+    claims: bool,
+    opt_in: bool,
+    cluster: bool,
+) -> Answer {
+    let mut before = Vec::new();
+    for _ in 0..usize::from(claims) + usize::from(opt_in) {
+        before.push(replies.next());
+    }
     let (value, pttl) = (replies.next(), replies.next());
     let value = value_of(value, cluster)?;
     let life = life_of(pttl, cluster)?;
-    taken(announced.unwrap_or(Some(Value::Okay)), cluster)?;
+    for reply in before {
+        match taken(reply, cluster) {
+            // A placeholder that is refused matters only where there is no value.
+            Err(RequestError::Failed(_)) if value.is_some() => {}
+            Err(error) => return Err(error),
+            Ok(_) => {}
+        }
+    }
     Ok(Reply { value, life })
 }
 
@@ -250,7 +322,7 @@ mod tests {
     use super::*;
 
     fn answered(replies: Vec<Value>, opt_in: bool) -> Answer {
-        answer(&mut replies.into_iter(), opt_in, false)
+        answer(&mut replies.into_iter(), false, opt_in, false)
     }
 
     fn value(text: &str) -> Value {

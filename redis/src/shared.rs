@@ -7,12 +7,14 @@ use crate::error::NearError;
 use crate::key::{Hasher, Key, KeySpace, Val};
 use crate::line::Line;
 use crate::link::Link;
+use crate::read::FIRST_MEAN_LENGTH;
+use crate::reports::Reports;
 use crate::stats::Counters;
 use crate::suspects::Suspects;
 use crate::trace;
 use std::ops::Deref;
-use std::sync::Arc;
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
@@ -25,9 +27,16 @@ pub(crate) struct Shared<K, V, S> {
     pub(crate) line: Line,
     pub(crate) keys: KeySpace,
     pub(crate) codec: Box<dyn Codec<V>>,
-    pub(crate) settings: Settings,
+    pub(crate) settings: Arc<Settings>,
     pub(crate) counters: Counters,
     pub(crate) suspects: Suspects,
+    pub(crate) reports: Reports,
+    /// The loads of `get_with` that run, by their placeholder or else their key. It keeps nothing.
+    pub(crate) flights: Cache<Arc<[u8]>, Cached<V>>,
+    /// About how long the last values were.
+    pub(crate) mean_length: AtomicUsize,
+    /// What was awaited goes on here when its call has gone.
+    pub(crate) runtime: Handle,
     /// Tells the cleaner that outdated entries wait to be removed.
     pub(crate) flush_wanted: Notify,
     /// The last error that says why there is no connection, or no answer.
@@ -75,7 +84,7 @@ impl<T> Drop for BlockingDrop<T> {
     }
 }
 
-impl<K, V, S> Shared<K, V, S> {
+impl<K, V: Val, S> Shared<K, V, S> {
     pub(crate) fn new(
         local: Cache<K, Cached<V>, S>,
         keys: KeySpace,
@@ -87,14 +96,20 @@ impl<K, V, S> Shared<K, V, S> {
             line: Line::new(),
             keys,
             codec,
-            settings,
+            settings: Arc::new(settings),
             counters: Counters::default(),
             suspects: Suspects::default(),
+            reports: Reports::default(),
+            flights: Cache::builder().max_capacity(0).build(),
+            mean_length: AtomicUsize::new(FIRST_MEAN_LENGTH),
+            runtime: Handle::current(),
             flush_wanted: Notify::new(),
             fault: Mutex::new(None),
         }
     }
+}
 
+impl<K, V, S> Shared<K, V, S> {
     pub(crate) fn set_fault(&self, fault: Option<NearError>) {
         *self.fault.lock().unwrap_or_else(PoisonError::into_inner) = fault;
     }

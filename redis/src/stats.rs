@@ -90,8 +90,14 @@ counters! {
     revoked_loads by revoked_load;
     /// Loads that ended with an error.
     failed_loads by failed_load;
-    /// Values that `get_with` loaded, but could not write to the server.
+    /// Loads of the user's source that were begun; a bulk counts once.
+    load_runs by load_run;
+    /// Values that were loaded, but not written to the server.
     unsaved_loads by unsaved_load;
+    /// Waits of `get_with` for the load of another call or process.
+    load_waits by load_wait;
+    /// Reads that failed since their key was refused.
+    refused_keys by refused_key;
     /// Writes and deletions sent to the server.
     writes by write;
     /// Keys that the server reported as changed.

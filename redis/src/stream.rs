@@ -7,25 +7,32 @@
 use redis::io::tcp::socket2::SockRef;
 use redis::{ConnectionAddr, ConnectionInfo};
 use std::io;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, lookup_host};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+/// How long an address of a host may take before the next one is tried beside it.
+const NEXT_ADDRESS_AFTER: Duration = Duration::from_millis(250);
 
 /// What has arrived on one connection so far.
 #[derive(Debug, Default)]
 pub(crate) struct Arrivals {
-    count: AtomicU64,
+    bytes: AtomicU64,
     /// The first bytes: a server that refuses a connection says why in them, and closes.
     first: OnceLock<Vec<u8>>,
 }
 
 impl Arrivals {
-    /// How often bytes have arrived.
-    pub(crate) fn count(&self) -> u64 {
-        self.count.load(Ordering::Relaxed)
+    /// How many bytes have arrived.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
     }
 
     /// The error with which the server has greeted the client, if it has.
@@ -36,7 +43,7 @@ impl Arrivals {
     }
 
     fn note(&self, bytes: &[u8]) {
-        self.count.fetch_add(1, Ordering::Relaxed);
+        self.bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
         if self.first.get().is_none() {
             let _ = self.first.set(bytes[..bytes.len().min(200)].to_vec());
         }
@@ -57,7 +64,8 @@ pub(crate) async fn open(info: &ConnectionInfo) -> io::Result<Option<(Noted, Arc
     let inner: Box<dyn Io> = match info.addr() {
         ConnectionAddr::Tcp(host, port) => {
             // Resolves the name anew each time.
-            let stream = TcpStream::connect((host.as_str(), *port)).await?;
+            let addresses = lookup_host((host.as_str(), *port)).await?;
+            let stream = first_to_accept(addresses).await?;
             stream.set_nodelay(true)?;
             let settings = info.tcp_settings();
             if let Some(keepalive) = settings.keepalive() {
@@ -77,6 +85,29 @@ pub(crate) async fn open(info: &ConnectionInfo) -> io::Result<Option<(Noted, Arc
         arrivals: arrivals.clone(),
     };
     Ok(Some((noted, arrivals)))
+}
+
+/// Connects to the address that accepts first. Each has some time before the next one is tried,
+/// too (RFC 8305): one that is dead delays the others by that time.
+async fn first_to_accept(addresses: impl Iterator<Item = SocketAddr>) -> io::Result<TcpStream> {
+    let mut refused = io::Error::other("the name of the host has no address");
+    let mut attempts = JoinSet::new();
+    for address in addresses {
+        attempts.spawn(TcpStream::connect(address));
+        match timeout(NEXT_ADDRESS_AFTER, attempts.join_next()).await {
+            Ok(Some(Ok(Ok(stream)))) => return Ok(stream),
+            Ok(Some(Ok(Err(error)))) => refused = error,
+            _ => {}
+        }
+    }
+    while let Some(attempt) = attempts.join_next().await {
+        match attempt {
+            Ok(Ok(stream)) => return Ok(stream),
+            Ok(Err(error)) => refused = error,
+            Err(ended) => refused = io::Error::other(ended),
+        }
+    }
+    Err(refused)
 }
 
 impl AsyncRead for Noted {
@@ -117,5 +148,32 @@ impl AsyncWrite for Noted {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.inner).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Instant;
+    use tokio::net::TcpListener;
+
+    /// An address that drops what is sent to it, and one at which nothing listens.
+    #[tokio::test]
+    async fn dead_addresses_before_the_right_one_cost_little() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let right = listener.local_addr().unwrap();
+        let silent: SocketAddr = "192.0.2.1:9".parse().unwrap();
+        let closed: SocketAddr = "127.0.0.1:1".parse().unwrap();
+        let begun = Instant::now();
+        let stream = first_to_accept([silent, closed, right].into_iter()).await;
+        assert_eq!(stream.unwrap().peer_addr().unwrap(), right);
+        assert!(
+            begun.elapsed() < Duration::from_secs(2),
+            "{:?}",
+            begun.elapsed()
+        );
+        let refused = first_to_accept([closed].into_iter()).await.unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
+        assert!(first_to_accept([].into_iter()).await.is_err());
     }
 }

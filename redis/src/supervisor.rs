@@ -10,11 +10,11 @@
 //! neither a large cache nor a busy pool of blocking threads delays a heartbeat or a reconnect.
 
 use crate::config::OnDisconnect;
+use crate::connect::Connect;
 use crate::connector::Connector;
 use crate::error::NearError;
 use crate::key::{Hasher, Key, Val};
-use crate::link::Link;
-use crate::push::PushHandler;
+use crate::link::{Ended, Link, together};
 use crate::shared::{BlockingDrop, Shared};
 use crate::trace;
 use std::collections::hash_map::RandomState;
@@ -65,28 +65,35 @@ impl<K: Key, V: Val, S: Hasher> Supervisor<K, V, S> {
     /// One attempt to connect.
     pub(crate) async fn connect(&mut self) -> Result<Arc<Link>, NearError> {
         self.generation += 1;
-        let handler = PushHandler::new(Arc::downgrade(&self.shared), self.generation);
         let shared = Arc::clone(&self.shared);
-        let opening = self.connector.open(handler, &shared.settings);
+        let connect = Connect {
+            shared: Arc::downgrade(&shared),
+            settings: shared.settings.clone(),
+            generation: self.generation,
+            ended: Ended::default(),
+        };
+        let opening = self.connector.open(&connect);
         let link = trace::connecting(self.generation, opening).await?;
         self.shared.counters.made_connection();
         Ok(Arc::new(link))
     }
 
-    /// Keeps the line up; the connection `first` has already brought it up.
-    pub(crate) async fn run(mut self, first: Arc<Link>) {
+    /// Keeps the line up. The connection `first`, if there is one, has already brought it up.
+    pub(crate) async fn run(mut self, first: Option<Arc<Link>>) {
         let shared = Arc::clone(&self.shared);
         let cleaner = tokio::spawn(clean_up(shared.clone()));
-        let mut link = first;
+        let mut up = first;
         loop {
-            let up_since = Instant::now();
-            self.watch_link(&link).await;
-            drop(link);
-            self.first_pause = match up_since.elapsed() {
-                life if life >= STABLE_AFTER => Duration::ZERO,
-                _ if self.first_pause.is_zero() => FIRST_PAUSE / 2,
-                _ => (self.first_pause * 2).min(LONGEST_FIRST_PAUSE),
-            };
+            if let Some(link) = up {
+                let up_since = Instant::now();
+                self.watch_link(&link).await;
+                drop(link);
+                self.first_pause = match up_since.elapsed() {
+                    life if life >= STABLE_AFTER => Duration::ZERO,
+                    _ if self.first_pause.is_zero() => FIRST_PAUSE / 2,
+                    _ => (self.first_pause * 2).min(LONGEST_FIRST_PAUSE),
+                };
+            }
             let reconnected = tokio::select! {
                 biased;
                 () = shared.line.closed() => None,
@@ -96,7 +103,7 @@ impl<K: Key, V: Val, S: Hasher> Supervisor<K, V, S> {
                 Some(again) => {
                     shared.set_fault(None);
                     shared.up(again.clone());
-                    link = again;
+                    up = Some(again);
                 }
                 None => break,
             }
@@ -111,10 +118,11 @@ impl<K: Key, V: Val, S: Hasher> Supervisor<K, V, S> {
         let fault = tokio::select! {
             biased;
             () = self.shared.line.left(link.generation()) => return,
-            () = self.connector.replaced(link, every) => NearError::Disconnected {
+            () = self.connector.replaced(link, &self.shared.settings, every) => NearError::Disconnected {
                 reason: "the sentinels name another primary".into(),
             },
             Err(fault) = self.beat(link, every) => fault,
+            () = self.beat_seconds(link, every) => return,
         };
         self.shared.lost(link.generation(), fault);
     }
@@ -129,6 +137,22 @@ impl<K: Key, V: Val, S: Hasher> Supervisor<K, V, S> {
             link.ping(every).await?;
             #[cfg(feature = "cluster")]
             crate::cluster::check(link, every).await?;
+        }
+    }
+
+    /// Asks the second connections again and again whether they are alive, and gives up those that
+    /// are not. Ends never.
+    async fn beat_seconds(&self, link: &Link, every: Duration) {
+        loop {
+            sleep(every).await;
+            let beats = link.nodes().iter().map(async |node| {
+                if let Some(second) = node.second.opened().await {
+                    if second.ping(&node.address, every, true).await.is_err() {
+                        self.shared.give_up_second(link.generation(), &second);
+                    }
+                }
+            });
+            together(beats, |_, ()| {}).await;
         }
     }
 

@@ -1,28 +1,43 @@
-//! Keys whose requests end connections.
+//! What is known of single keys: whose values are large, and whose requests end connections.
+//!
+//! A large value is a slow reply, and all replies behind it wait. So once a key is known as large,
+//! it is asked for over a second connection (`link.rs`), with a bounded number of bytes under way.
 //!
 //! A server closes a connection whose reply is above its limit (`client-output-buffer-limit`). The
 //! near cache would ask for the same key on the next connection, and lose that one, too. So each
-//! key whose reply was awaited when a connection ended is a *suspect* until a reply comes. Suspects
-//! are asked for a few at a time, and in one request at a time. A key that was alone in its
-//! request, and whose request has ended a connection at least twice in a row, is refused for a
-//! while.
+//! key whose reply was awaited when a connection ended is a *suspect* until its value is known to
+//! be small, or a reply comes. A suspect with a large value is asked for while no other large value
+//! is; if its requests have ended connections at least twice in a row, it is refused for a while.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How many keys that were suspect once are asked for together.
-pub(crate) const TOGETHER: usize = 16;
-/// How many suspects are remembered.
+/// From how many bytes on a value is large.
+pub(crate) const LARGE: usize = 64 << 10;
+/// How many keys are remembered.
 const MOST: usize = 4096;
 const FIRST_REFUSAL: Duration = Duration::from_millis(100);
 const LONGEST_REFUSAL: Duration = Duration::from_secs(60);
+
+/// How a key is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// With others in one request.
+    Together,
+    /// Its size is asked for first.
+    Measured,
+    /// In a request of its own, for so many bytes.
+    Alone(usize),
+}
 
 #[derive(Default)]
 struct Suspect {
     losses: u32,
     refused_until: Option<Instant>,
+    /// `None`: small, or not known.
+    large: Option<usize>,
 }
 
 /// The suspects of one near cache.
@@ -32,8 +47,6 @@ pub(crate) struct Suspects {
     /// The number of keys. Relaxed: a call that misses a key in it asks for the key as for any
     /// other.
     count: AtomicUsize,
-    /// Held by the call that asks for suspects.
-    pub(crate) turn: tokio::sync::Mutex<()>,
 }
 
 impl Suspects {
@@ -45,9 +58,21 @@ impl Suspects {
         self.count.load(Ordering::Relaxed) == 0
     }
 
-    /// How many connections have ended in a row while this key was asked for.
-    pub(crate) fn losses(&self, key: &[u8]) -> u32 {
-        self.keys().get(key).map_or(0, |suspect| suspect.losses)
+    /// How to ask for this key.
+    pub(crate) fn way(&self, key: &[u8]) -> Way {
+        if self.are_none() {
+            return Way::Together;
+        }
+        match self.keys().get(key) {
+            None => Way::Together,
+            Some(Suspect {
+                large: Some(bytes),
+                losses: 0,
+                ..
+            }) => Way::Alone(*bytes),
+            Some(Suspect { large: Some(_), .. }) => Way::Alone(usize::MAX),
+            Some(_) => Way::Measured,
+        }
     }
 
     /// How many losses are the reason why this key is refused now, and for how long.
@@ -66,29 +91,60 @@ impl Suspects {
     /// The connection has ended while these keys were asked for in one request.
     pub(crate) fn accuse<'a>(&self, asked: impl ExactSizeIterator<Item = &'a [u8]>) {
         let alone = asked.len() == 1;
-        let mut keys = self.keys();
-        if keys.len() + asked.len() > MOST {
-            keys.clear();
-        }
-        for key in asked {
-            let suspect = keys.entry(key.to_vec()).or_default();
-            suspect.losses += 1;
-            if alone && suspect.losses >= 2 {
-                let doubled = 1 << (suspect.losses - 2).min(16);
-                let refusal = (FIRST_REFUSAL * doubled).min(LONGEST_REFUSAL);
-                suspect.refused_until = Some(Instant::now() + refusal);
+        self.change(asked.len(), |keys| {
+            for key in asked {
+                let suspect = keys.entry(key.to_vec()).or_default();
+                suspect.losses += 1;
+                if alone && suspect.losses >= 2 && suspect.large.is_some() {
+                    let doubled = 1 << (suspect.losses - 2).min(16);
+                    let refusal = (FIRST_REFUSAL * doubled).min(LONGEST_REFUSAL);
+                    suspect.refused_until = Some(Instant::now() + refusal);
+                }
             }
-        }
-        self.count.store(keys.len(), Ordering::Relaxed);
+        });
     }
 
-    /// The server has answered a request for this key.
-    pub(crate) fn clear(&self, key: &[u8]) {
-        if !self.are_none() {
-            let mut keys = self.keys();
-            keys.remove(key);
-            self.count.store(keys.len(), Ordering::Relaxed);
+    /// The server has said how long the value of this key is.
+    pub(crate) fn measured(&self, key: &[u8], bytes: usize) {
+        if bytes >= LARGE {
+            self.change(1, |keys| {
+                keys.entry(key.to_vec()).or_default().large = Some(bytes);
+            });
+        } else {
+            self.forget(key);
         }
+    }
+
+    /// The server has answered a request for this key with a value of this length.
+    pub(crate) fn answered(&self, key: &[u8], bytes: usize) {
+        if bytes >= LARGE {
+            let large = Suspect {
+                large: Some(bytes),
+                ..Suspect::default()
+            };
+            self.change(1, |keys| {
+                keys.insert(key.to_vec(), large);
+            });
+        } else {
+            self.forget(key);
+        }
+    }
+
+    fn forget(&self, key: &[u8]) {
+        if !self.are_none() {
+            self.change(0, |keys| {
+                keys.remove(key);
+            });
+        }
+    }
+
+    fn change(&self, more: usize, change: impl FnOnce(&mut HashMap<Vec<u8>, Suspect>)) {
+        let mut keys = self.keys();
+        if keys.len() + more > MOST {
+            keys.clear();
+        }
+        change(&mut keys);
+        self.count.store(keys.len(), Ordering::Relaxed);
     }
 }
 
@@ -101,23 +157,31 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_refused_after_two_losses_and_only_if_it_was_alone() {
+    fn a_large_key_is_refused_after_two_losses_and_only_if_it_was_alone() {
         let suspects = Suspects::default();
         let refused = |key: &[u8]| suspects.refused(key).map(|(losses, _)| losses);
         accuse(&suspects, &[b"a", b"b"]);
         accuse(&suspects, &[b"a", b"b"]);
+        assert_eq!(suspects.way(b"a"), Way::Measured);
+        suspects.measured(b"a", LARGE);
+        assert_eq!(suspects.way(b"a"), Way::Alone(usize::MAX));
         assert_eq!((refused(b"a"), refused(b"b")), (None, None));
         accuse(&suspects, &[b"a"]);
         assert_eq!((refused(b"a"), refused(b"b")), (Some(3), None));
-        suspects.clear(b"a");
-        assert_eq!((refused(b"a"), suspects.losses(b"b")), (None, 2));
-        suspects.clear(b"b");
+        suspects.answered(b"a", LARGE);
+        assert_eq!(
+            (refused(b"a"), suspects.way(b"a")),
+            (None, Way::Alone(LARGE))
+        );
+        suspects.answered(b"a", 1);
+        suspects.measured(b"b", 1);
         assert!(suspects.are_none());
     }
 
     #[test]
     fn the_time_grows_up_to_a_minute() {
         let suspects = Suspects::default();
+        suspects.measured(b"a", LARGE);
         let mut last = Duration::ZERO;
         for losses in 1..100 {
             accuse(&suspects, &[b"a"]);

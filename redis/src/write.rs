@@ -12,6 +12,7 @@ use crate::near::NearCache;
 use crate::read::SERVER_PAUSE;
 use crate::request::{self, RequestError, no_node, unexpected};
 use crate::shared::Shared;
+use crate::suspects::Way;
 use crate::trace;
 use redis::{Cmd, Value};
 use std::borrow::Borrow;
@@ -21,7 +22,7 @@ use std::time::Duration;
 use tokio::time::{sleep, timeout};
 
 /// How many writes of one call are under way at a time.
-const WRITES_AT_ONCE: usize = 128;
+pub(crate) const WRITES_AT_ONCE: usize = 128;
 
 impl<K, V, S> NearCache<K, V, S>
 where
@@ -192,7 +193,7 @@ where
     {
         let key = key.to_owned();
         let bytes = self.shared.keys.bytes(&key);
-        if self.shared.suspects.losses(&bytes) > 0 {
+        if self.shared.suspects.way(&bytes) != Way::Together {
             // It is asked for alone, and refused if that ends a connection, too.
             self.refresh(&key).await?;
         }
@@ -203,9 +204,10 @@ where
         if matches!(value, Err(NearError::Unconfirmed { .. })) {
             self.shared.suspects.accuse([bytes.as_slice()].into_iter());
         }
-        value?
-            .map(|value| self.shared.decode(&bytes, &value))
-            .transpose()
+        match value? {
+            Some(value) => self.shared.value_of_bytes(&bytes, &value),
+            None => Ok(None),
+        }
     }
 
     /// A write that changes the life of a key alone.
@@ -245,14 +247,6 @@ fn okay(reply: Value) -> Result<(), RequestError> {
     }
 }
 
-/// The reply to `SET … NX`: whether the value was written.
-pub(crate) fn is_written(reply: Value) -> Result<bool, RequestError> {
-    match reply {
-        Value::Nil => Ok(false),
-        other => okay(other).map(|()| true),
-    }
-}
-
 fn truth(command: &str, reply: &Value) -> Result<bool, RequestError> {
     match reply {
         Value::Int(count) => Ok(*count > 0),
@@ -286,14 +280,23 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
         value: &V,
         ttl: Option<Duration>,
     ) -> Result<Cmd, NearError> {
-        let value = self.codec.encode(value);
-        let value = value.map_err(|error| NearError::Encode(Arc::from(error)))?;
         let mut cmd = redis::cmd("SET");
-        cmd.arg(self.keys.bytes(key)).arg(value);
+        cmd.arg(self.keys.bytes(key)).arg(self.encode_value(value)?);
         if let Some(ttl) = ttl {
             cmd.arg("PX").arg(whole_millis(ttl)?);
         }
         Ok(cmd)
+    }
+
+    /// The bytes of a value, which no placeholder has.
+    pub(crate) fn encode_value(&self, value: &V) -> Result<Vec<u8>, NearError> {
+        let encoded = match self.codec.encode(value) {
+            Ok(bytes) if self.settings.load_lock.is_placeholder(&bytes) => {
+                Err("its bytes begin with the mark of `load_lock`, which no value may".into())
+            }
+            encoded => encoded,
+        };
+        encoded.map_err(|error| NearError::Encode(Arc::from(error)))
     }
 
     async fn delete(&self, key: &K) -> Result<bool, NearError> {
@@ -302,7 +305,7 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
         self.write(key, &cmd, |reply| truth("DEL", &reply)).await
     }
 
-    async fn write<T>(
+    pub(crate) async fn write<T>(
         &self,
         key: &K,
         cmd: &Cmd,
@@ -384,9 +387,9 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
     }
 }
 
-async fn send(link: &Link, bytes: &[u8], cmd: &Cmd) -> Result<Value, RequestError> {
+pub(crate) async fn send(link: &Link, bytes: &[u8], cmd: &Cmd) -> Result<Value, RequestError> {
     let node = link.node_of(bytes).and_then(|node| link.nodes().get(node));
-    let mut connection = node.ok_or_else(no_node)?.connection.clone();
+    let mut connection = node.ok_or_else(no_node)?.main.requests.clone();
     let reply = connection.send_packed_command(cmd).await;
     let reply = reply.and_then(Value::extract_error);
     let reply = reply.map_err(|error| RequestError::of(error, link.is_cluster()));

@@ -112,7 +112,8 @@ async fn poisoned(ask: impl AsyncFn(&Near) -> Result<Option<String>, NearError>)
         let ((), message) = tokio::join!(others, poison);
         assert!(message.contains("\"poison\""), "{message}");
         let losses = near.stats().lost_connections();
-        assert!((2..=12).contains(&losses), "{losses} connections lost");
+        // The first request only: later ones go over a connection of their own.
+        assert!((1..=2).contains(&losses), "{losses} connections lost");
         // Once the value is small, the key is read again.
         writer.set("poison", "small").await;
         until("the key is no longer refused", async || {

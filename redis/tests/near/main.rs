@@ -5,6 +5,7 @@
 #[allow(unreachable_pub, reason = "shared with other test programs")]
 mod support;
 
+mod across;
 mod bulk;
 mod connection;
 mod credentials;

@@ -1,8 +1,7 @@
 //! Three sentinels, a primary and its replica.
 
 use crate::support::server::{Server, installed, pair, sentinel};
-use crate::support::{Near, Text, Writer, read, until};
-use redis::sentinel::{SentinelClient, SentinelServerType};
+use crate::support::{Near, Text, Writer, client, read, until};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -40,11 +39,9 @@ impl Watched {
     }
 
     async fn near(&self) -> Near {
-        let address = |server: &Server| format!("redis://127.0.0.1:{}/", server.port);
-        let addresses = self.sentinels.iter().map(address).collect();
-        let primary = SentinelServerType::Master;
-        let client = SentinelClient::build(addresses, "main", None, primary).unwrap();
-        let near = Near::sentinel_builder(client).codec(Text);
+        let sentinels = self.sentinels.iter().map(|one| client(one.port));
+        let primary = redis::Client::open("redis://main/").unwrap();
+        let near = Near::sentinel_builder(sentinels, primary).codec(Text);
         let near = near
             .connect_timeout(Duration::from_secs(5))
             .request_timeout(Duration::from_secs(2));

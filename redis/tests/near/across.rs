@@ -1,0 +1,487 @@
+//! Loads across processes: each near cache here stands for a process of its own.
+
+use crate::support::proxy::{Direction, Proxy};
+use crate::support::server::{Server, installed};
+use crate::support::{Near, Writer, connected, near, until};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+use wheelhouse_redis::{Credentials, LoadLock, Loaded, NearError};
+
+const TTL: Duration = Duration::from_secs(3600);
+
+async fn load_after(pause: Duration, value: &str) -> String {
+    sleep(pause).await;
+    value.to_string()
+}
+
+/// A `DEL` of an absent key is not reported, and ends a load all the same.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_delete_wins_over_a_load_of_another_process() {
+    for program in installed() {
+        let server = Server::start(&program, &[]).await;
+        for lock in [None, Some(Duration::from_secs(10))] {
+            let builder = || match lock {
+                Some(life) => near(server.port).load_lock(life),
+                None => near(server.port),
+            };
+            let loading = builder().connect().await.unwrap();
+            let deleting = builder().connect().await.unwrap();
+            let load = async {
+                let row = load_after(Duration::from_millis(100), "v1").await;
+                // Another process changes the row, and deletes the key.
+                deleting.delete("user:1").await.unwrap();
+                sleep(Duration::from_millis(100)).await;
+                row
+            };
+            loading.get_with("user:1", TTL, load).await.unwrap();
+            for near in [&loading, &deleting] {
+                let load = load_after(Duration::ZERO, "v2");
+                assert_eq!(near.get_with("user:1", TTL, load).await.unwrap(), "v2");
+            }
+            loading.delete("user:1").await.unwrap();
+        }
+    }
+}
+
+/// A call that begins after a delete does not join a load that began before it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_after_a_delete_loads_anew() {
+    for program in installed() {
+        let server = Server::start(&program, &[]).await;
+        let near = near(server.port).connect().await.unwrap();
+        let mut writer = Writer::connect(server.port).await;
+        let old = tokio::spawn({
+            let near = near.clone();
+            async move {
+                let load = load_after(Duration::from_millis(900), "old");
+                near.get_with("k", TTL, load).await
+            }
+        });
+        let claimed = async || writer.clone().send::<u64>(&["EXISTS", "k"]).await == 1;
+        until("the key is claimed", claimed).await;
+        writer.send::<()>(&["DEL", "k"]).await;
+        sleep(Duration::from_millis(100)).await;
+        let begun = Instant::now();
+        let new = near
+            .get_with("k", TTL, load_after(Duration::ZERO, "new"))
+            .await;
+        assert_eq!(new.unwrap(), "new");
+        assert!(
+            begun.elapsed() < Duration::from_millis(700),
+            "{:?}",
+            begun.elapsed()
+        );
+        // The older load ends: it returns what the key has.
+        assert_eq!(old.await.unwrap().unwrap(), "new");
+        assert_eq!(writer.send::<String>(&["GET", "k"]).await, "new");
+    }
+}
+
+/// Calls are cancelled at any moment: no placeholder stays.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn cancelled_calls_leave_no_placeholder() {
+    for program in installed() {
+        let server = Server::start(&program, &[]).await;
+        let proxy = Proxy::to(server.port).await;
+        let mut writer = Writer::connect(server.port).await;
+        for delay in [Duration::ZERO, Duration::from_millis(20)] {
+            proxy.delay(Direction::ToClient, delay);
+            let near = near(proxy.port).load_lock(Duration::from_secs(60));
+            let near = near.connect().await.unwrap();
+            let mut calls = JoinSet::new();
+            for n in 0..200u32 {
+                let near = near.clone();
+                calls.spawn(async move {
+                    let key = format!("k{n}");
+                    let never = near.get_with(&key, TTL, std::future::pending());
+                    let limit = (delay + Duration::from_micros(500)) * 3 * n / 200;
+                    assert!(timeout(limit, never).await.is_err());
+                });
+            }
+            calls.join_all().await;
+            let free = async || writer.clone().send::<u64>(&["DBSIZE"]).await == 0;
+            until("no placeholder is left", free).await;
+        }
+        // The life of 60 s has not ended them.
+        let expired: String = writer.send(&["INFO", "stats"]).await;
+        assert!(expired.contains("expired_keys:0"), "{expired}");
+    }
+}
+
+/// The connection ends between the claim and its reply: the placeholder is removed over the next.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_claim_that_is_cut_off_leaves_no_placeholder() {
+    for program in installed() {
+        let server = Server::start(&program, &[]).await;
+        let proxy = Proxy::to(server.port).await;
+        let writer = Writer::connect(server.port).await;
+        let near = near(proxy.port).load_lock(Duration::from_secs(60));
+        let near = near.connect().await.unwrap();
+        let call = tokio::spawn({
+            let near = near.clone();
+            async move {
+                let never = near.get_with("k", TTL, std::future::pending());
+                let _ = timeout(Duration::from_millis(1500), never).await;
+            }
+        });
+        // The answer that the key is absent takes a moment: then the claim is under way.
+        proxy.delay(Direction::ToClient, Duration::from_millis(50));
+        let claimed = async || writer.clone().send::<u64>(&["EXISTS", "k"]).await == 1;
+        until("the key is claimed", claimed).await;
+        proxy.cut();
+        proxy.delay(Direction::ToClient, Duration::ZERO);
+        call.await.unwrap();
+        connected(&near).await;
+        let free = async || writer.clone().send::<u64>(&["EXISTS", "k"]).await == 0;
+        until("the placeholder is removed", free).await;
+    }
+}
+
+/// A process waits for the load of another one, which takes longer than the placeholder's life:
+/// it is told, and asks hardly anything.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_process_that_waits_is_told() {
+    for program in installed() {
+        let server = Server::start(&program, &[]).await;
+        let proxy = Proxy::to(server.port).await;
+        let mut writer = Writer::connect(server.port).await;
+        let loading = near(server.port).connect().await.unwrap();
+        let waiting = near(proxy.port).connect().await.unwrap();
+        let ended = tokio::spawn(async move {
+            let load = load_after(Duration::from_millis(4000), "loaded");
+            loading.get_with("k", TTL, load).await.unwrap();
+            Instant::now()
+        });
+        let claimed = async || writer.clone().send::<u64>(&["EXISTS", "k"]).await == 1;
+        until("the key is claimed", claimed).await;
+        proxy.take_sent();
+        let found = waiting
+            .get_with("k", TTL, load_after(Duration::ZERO, "own"))
+            .await;
+        let told = Instant::now();
+        assert_eq!(found.unwrap(), "loaded");
+        let ended = ended.await.unwrap();
+        assert!(
+            told < ended + Duration::from_millis(250),
+            "{:?}",
+            told - ended
+        );
+        let sent = proxy.take_sent().concat();
+        let commands = sent.matches("GET\r\n").count() + sent.matches("PTTL\r\n").count();
+        println!("{commands} commands in 4 s");
+        assert!(commands <= 20, "{commands}: {sent}");
+        assert_eq!(sent.matches("EVAL\r\n").count(), 0, "{sent}");
+        // A plain read of the placeholder says that there is nothing.
+        writer.send::<()>(&["DEL", "k"]).await;
+    }
+}
+
+/// Four processes load at the same time: all return what the key has.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn all_processes_return_one_value() {
+    for program in installed() {
+        let server = Server::start(&program, &[]).await;
+        let mut caches = Vec::new();
+        for _ in 0..4 {
+            caches.push(near(server.port).connect().await.unwrap());
+        }
+        for round in 0..20 {
+            let key = format!("k{round}");
+            let loads = Arc::new(AtomicU64::new(0));
+            let mut calls = JoinSet::new();
+            for task in 0..40 {
+                let (near, key, loads) = (caches[task % 4].clone(), key.clone(), loads.clone());
+                calls.spawn(async move {
+                    let load = async {
+                        let number = loads.fetch_add(1, Ordering::SeqCst);
+                        load_after(Duration::from_millis(5), &number.to_string()).await
+                    };
+                    let begun = Instant::now();
+                    let found = near.get_with(&key, TTL, load).await.unwrap();
+                    assert!(
+                        begun.elapsed() < Duration::from_secs(5),
+                        "{:?}",
+                        begun.elapsed()
+                    );
+                    found
+                });
+            }
+            let found = calls.join_all().await;
+            assert!(found.iter().all(|value| value == "0"), "{found:?}");
+        }
+    }
+}
+
+/// A plain read does not wait for a load, and a refresh throws no loaded value away.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn reads_do_not_wait_for_a_load_nor_disturb_it() {
+    for program in installed() {
+        let server = Server::start(&program, &[]).await;
+        let mut writer = Writer::connect(server.port).await;
+        let near = near(server.port).connect().await.unwrap();
+        let load = async {
+            let begun = Instant::now();
+            assert_eq!(near.get("k").await.unwrap(), None);
+            assert_eq!(near.refresh("k").await.unwrap(), None);
+            assert_eq!(near.get_and_touch("k", TTL).await.unwrap(), None);
+            assert!(
+                begun.elapsed() < Duration::from_secs(2),
+                "{:?}",
+                begun.elapsed()
+            );
+            "loaded".to_string()
+        };
+        assert_eq!(near.get_with("k", TTL, load).await.unwrap(), "loaded");
+        assert_eq!(writer.send::<String>(&["GET", "k"]).await, "loaded");
+    }
+}
+
+/// Keys of users that look like those of a lock, and values that look like placeholders.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_key_and_no_value_of_a_user_ends_a_load() {
+    for program in installed() {
+        let server = Server::start(&program, &[]).await;
+        let mut writer = Writer::connect(server.port).await;
+        let lock = LoadLock::default().mark("loading!");
+        let lock = lock.longest_wait(Duration::from_millis(800));
+        let near = near(server.port).load_lock(lock).connect().await.unwrap();
+        writer.set("x:loading", "a user's").await;
+        let load = load_after(Duration::ZERO, "v");
+        assert_eq!(near.get_with("x", TTL, load).await.unwrap(), "v");
+        // Another client has taken the placeholder's deadline away: the wait has an end.
+        writer.set("y", "loading!7").await;
+        let waited = near
+            .get_with("y", TTL, load_after(Duration::ZERO, "v"))
+            .await;
+        let Err(NearError::LoadTimedOut { key, .. }) = &waited else {
+            panic!("{waited:?}");
+        };
+        assert_eq!(key, "y");
+        let refused = near.set("z", "loading! no value".to_string(), None).await;
+        assert!(matches!(refused, Err(NearError::Encode(_))), "{refused:?}");
+        let load = load_after(Duration::ZERO, "loading! no value");
+        let refused = near.get_with("z", TTL, load).await;
+        assert!(matches!(refused, Err(NearError::Encode(_))), "{refused:?}");
+        let zero = near
+            .get_with("z", Duration::ZERO, load_after(Duration::ZERO, "v"))
+            .await;
+        assert!(matches!(zero, Err(NearError::ZeroTtl)), "{zero:?}");
+        until(
+            "the placeholder of the refused value is removed",
+            async || writer.clone().send::<u64>(&["EXISTS", "z"]).await == 0,
+        )
+        .await;
+    }
+}
+
+/// Without the right to run scripts a placeholder could not be removed: none is written.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_user_without_scripts_leaves_no_placeholder() {
+    for program in installed() {
+        let server = Server::start(&program, &[]).await;
+        let mut writer = Writer::connect(server.port).await;
+        let user = [
+            "ACL", "SETUSER", "near", "on", ">secret", "~*", "+@all", "-eval", "-evalsha",
+        ];
+        writer.send::<()>(&user).await;
+        let login = || async { Ok(Credentials::new("near", "secret")) };
+        let builder = || near(server.port).credentials(login);
+        let wanted = builder().load_lock(Duration::from_secs(2)).connect().await;
+        let error = wanted.unwrap_err();
+        assert!(matches!(error, NearError::LoadsDenied { .. }), "{error:?}");
+        let near = builder().connect().await.unwrap();
+        let asked = AtomicU64::new(0);
+        let load = async {
+            asked.fetch_add(1, Ordering::SeqCst);
+            "v".to_string()
+        };
+        let denied = near.get_with("k", TTL, load).await;
+        assert!(
+            matches!(denied, Err(NearError::LoadsDenied { .. })),
+            "{denied:?}"
+        );
+        assert_eq!(asked.load(Ordering::SeqCst), 0);
+        assert_eq!(writer.send::<u64>(&["DBSIZE"]).await, 0);
+        let near = builder()
+            .load_lock(LoadLock::off())
+            .connect()
+            .await
+            .unwrap();
+        assert_eq!(
+            near.get_with("k", TTL, load_after(Duration::ZERO, "v"))
+                .await
+                .unwrap(),
+            "v"
+        );
+    }
+}
+
+/// Without the lock a load writes nothing to the server, and keeps nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_the_lock_a_load_writes_nothing() {
+    for program in installed() {
+        let server = Server::start(&program, &[]).await;
+        let mut writer = Writer::connect(server.port).await;
+        let near = near(server.port)
+            .load_lock(LoadLock::off())
+            .connect()
+            .await
+            .unwrap();
+        for value in ["v1", "v2"] {
+            let load = load_after(Duration::from_millis(20), value);
+            assert_eq!(near.get_with("k", TTL, load).await.unwrap(), value);
+        }
+        assert_eq!(near.stats().unsaved_loads(), 2);
+        assert_eq!(writer.send::<u64>(&["DBSIZE"]).await, 0);
+        assert_eq!(
+            (writer.calls("set").await, writer.calls("eval").await),
+            (0, 1)
+        );
+        assert_eq!(near.get("k").await.unwrap(), None);
+    }
+}
+
+/// The load chooses the life of its value.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_load_chooses_the_life_of_its_value() {
+    for program in installed() {
+        let server = Server::start(&program, &[]).await;
+        let mut writer = Writer::connect(server.port).await;
+        let near = near(server.port).connect().await.unwrap();
+        let load = |loaded: Loaded<String>| async { Ok::<_, NearError>(loaded) };
+        let token = || Loaded::new("token".to_string());
+        let short = token().expires_in(Duration::from_secs(100));
+        near.try_get_with("short", TTL, load(short)).await.unwrap();
+        let ttl: i64 = writer.send(&["TTL", "short"]).await;
+        assert!((90..=100).contains(&ttl), "{ttl}");
+        near.try_get_with("long", TTL, load(token().never_expires()))
+            .await
+            .unwrap();
+        assert_eq!(writer.send::<i64>(&["TTL", "long"]).await, -1);
+        let none = token().expires_in(Duration::ZERO);
+        assert_eq!(
+            near.try_get_with("none", TTL, load(none)).await.unwrap(),
+            "token"
+        );
+        until("a value without a life is kept nowhere", async || {
+            writer.clone().send::<u64>(&["EXISTS", "none"]).await == 0
+        })
+        .await;
+    }
+}
+
+/// One load for all keys that are missing; what another process loads is awaited.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_missing_keys_are_loaded_at_once() {
+    for program in installed() {
+        let server = Server::start(&program, &[]).await;
+        let mut writer = Writer::connect(server.port).await;
+        let first = near(server.port).connect().await.unwrap();
+        let second = near(server.port).connect().await.unwrap();
+        writer.set("k0", "there").await;
+        let asked = Arc::new(AtomicU64::new(0));
+        let load = |near: Near, from: usize| {
+            let asked = asked.clone();
+            async move {
+                let load = |keys: Vec<String>| {
+                    asked.fetch_add(keys.len() as u64, Ordering::SeqCst);
+                    async move {
+                        sleep(Duration::from_millis(200)).await;
+                        let value = |key: String| (key != "k7").then(|| format!("of {key}"));
+                        Ok::<_, NearError>(keys.into_iter().map(value).collect())
+                    }
+                };
+                let keys = (from..from + 300).map(|n| format!("k{n}"));
+                near.get_all_with(keys, TTL, load).await
+            }
+        };
+        let (a, b) = tokio::join!(load(first.clone(), 0), load(second.clone(), 100));
+        for (from, found) in [(0, a), (100, b)] {
+            for (n, found) in found.into_iter().enumerate() {
+                let wanted = match from + n {
+                    0 => Some("there".to_string()),
+                    7 => None,
+                    n => Some(format!("of k{n}")),
+                };
+                assert_eq!(found.unwrap(), wanted, "{}", from + n);
+            }
+        }
+        assert_eq!(asked.load(Ordering::SeqCst), 399, "each key once");
+        assert_eq!(writer.send::<String>(&["GET", "k399"]).await, "of k399");
+        assert_eq!(writer.send::<u64>(&["EXISTS", "k7"]).await, 0);
+        let failing = |_| async { Err("the database is away") };
+        let keys = ["k1", "k7"].map(String::from);
+        let found = first.get_all_with(keys, TTL, failing).await;
+        assert_eq!(found[0].as_ref().unwrap().as_deref(), Some("of k1"));
+        assert!(matches!(found[1], Err(NearError::Load(_))), "{found:?}");
+    }
+}
+
+/// The server is away: the source is asked, and its value kept for a while or until the server is
+/// back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_source_serves_while_the_server_is_away() {
+    for program in installed() {
+        let mut server = Server::start(&program, &[]).await;
+        let builder = || near(server.port).request_timeout(Duration::from_millis(300));
+        let without = builder().connect().await.unwrap();
+        let near = builder()
+            .load_when_away(Duration::from_secs(60))
+            .connect()
+            .await
+            .unwrap();
+        server.kill();
+        let away = async || !near.is_connected() && !without.is_connected();
+        until("the loss is noticed", away).await;
+        let load = || load_after(Duration::from_millis(50), "v1");
+        let failed = without.get_with("k", TTL, load()).await;
+        assert!(
+            matches!(failed, Err(NearError::Unavailable { .. })),
+            "{failed:?}"
+        );
+        let (one, other) = tokio::join!(near.get_with("k", TTL, load()), async {
+            near.get_with("k", TTL, load_after(Duration::from_millis(50), "v2"))
+                .await
+        });
+        assert_eq!(one.unwrap(), other.unwrap(), "one load for both");
+        let loads = near.stats().load_runs();
+        near.get_with("k", TTL, load_after(Duration::ZERO, "v3"))
+            .await
+            .unwrap();
+        assert_eq!(near.stats().load_runs(), loads, "kept");
+        server.restart().await;
+        connected(&near).await;
+        let load = load_after(Duration::ZERO, "new");
+        assert_eq!(near.get_with("k", TTL, load).await.unwrap(), "new");
+    }
+}
+
+/// A process may start while the server is away.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_first_connection_may_come_late() {
+    for program in installed() {
+        let mut server = Server::start(&program, &[]).await;
+        server.kill();
+        let near = near(server.port)
+            .request_timeout(Duration::from_millis(300))
+            .load_when_away(Duration::from_secs(60))
+            .connect_lazy()
+            .unwrap();
+        assert!(!near.is_connected());
+        assert!(near.get("k").await.unwrap_err().is_transient());
+        let load = load_after(Duration::ZERO, "v");
+        assert_eq!(near.get_with("k", TTL, load).await.unwrap(), "v");
+        server.restart().await;
+        connected(&near).await;
+        assert_eq!(near.get("k").await.unwrap(), None);
+        near.set("k", "new".to_string(), None).await.unwrap();
+        assert_eq!(near.get("k").await.unwrap().as_deref(), Some("new"));
+        near.close().await;
+        let never = crate::support::near(1).connect_lazy().unwrap();
+        never.close().await;
+        assert!(matches!(never.get("k").await, Err(NearError::Closed)));
+    }
+}
