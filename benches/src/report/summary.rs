@@ -80,7 +80,7 @@ pub fn markdown(report: &Report) -> String {
          What the figures mean stands in [README.md](README.md).\n\n{}\nNanoseconds per \
          operation, `u64` to `u64`, each entry with a deadline of its own: medians of rounds. A \
          figure with `~` is from one round, or its rounds differ by more than 15 %: take it as a \
-         ratio within its row. The forms of quick_cache keep a deadline in the value: by a coarse \
+         ratio within its row. The forms of quick_cache keep a deadline in the value: by quanta's \
          clock, by `Instant`, and with a thread that removes on time.\n\n{}{}",
         report.command,
         report.machine,
