@@ -123,6 +123,7 @@ impl<K, V, const CHAIN: bool> List<K, V, CHAIN> {
     }
 }
 
+// The invariants of this module: `checks/list.rs`, at the root of the repository.
 #[cfg(any(test, fuzzing))]
 #[path = "../checks/list.rs"]
 mod check;

@@ -28,6 +28,7 @@
 //! clock and no map. Every call except [`set_max`](Eviction::set_max) does a bounded amount of
 //! work.
 
+// The invariants of this module: `checks/eviction.rs`, at the root of the repository.
 #[cfg(any(test, fuzzing))]
 #[path = "../../checks/eviction.rs"]
 mod check;

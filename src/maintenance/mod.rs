@@ -63,6 +63,7 @@
 //! A unit of the budget costs one to three cache misses. The budget bounds how long the lock is
 //! held.
 
+// The invariants of this module: `checks/maintenance.rs`, at the root of the repository.
 #[cfg(any(test, fuzzing))]
 #[path = "../../checks/maintenance.rs"]
 mod check;

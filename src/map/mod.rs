@@ -30,6 +30,7 @@
 //!
 //! The invariants of the table itself are in `table`.
 
+// The invariants of this module: `checks/map.rs`, at the root of the repository.
 #[cfg(any(test, fuzzing))]
 #[path = "../../checks/map.rs"]
 mod check;

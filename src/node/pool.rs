@@ -442,6 +442,7 @@ impl Pool {
     }
 }
 
+// The invariants of this module: `checks/pool.rs`, at the root of the repository.
 #[cfg(any(test, fuzzing))]
 #[path = "../../checks/pool.rs"]
 mod check;

@@ -302,6 +302,7 @@ impl<K, V> Slab<K, V> {
     }
 }
 
+// The invariants of this module: `checks/slab.rs`, at the root of the repository.
 #[cfg(any(test, fuzzing))]
 #[path = "../../checks/slab.rs"]
 mod check;

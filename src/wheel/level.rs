@@ -293,6 +293,7 @@ pub(crate) const fn bucket_id_of(level: usize, index: u32) -> u8 {
     FIRST[level] + index as u8
 }
 
+// The invariants of this module: `checks/level.rs`, at the root of the repository.
 #[cfg(any(test, fuzzing))]
 #[path = "../../checks/level.rs"]
 mod check;

@@ -402,6 +402,7 @@ impl<K, V> Wheel<K, V> {
     }
 }
 
+// The invariants of this module: `checks/wheel.rs`, at the root of the repository.
 #[cfg(any(test, fuzzing))]
 #[path = "../../checks/wheel.rs"]
 mod check;

@@ -65,6 +65,7 @@
 //! few more while the table resizes.
 
 mod array;
+// The invariants of this module: `checks/map_table.rs`, at the root of the repository.
 #[cfg(any(test, fuzzing))]
 #[path = "../../../checks/map_table.rs"]
 mod check;
