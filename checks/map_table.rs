@@ -21,7 +21,7 @@ impl<K, V> Table<K, V> {
                 );
             }
             group.each(|_, word| {
-                let node = group::node(word);
+                let node = group::node::<K, V>(word);
                 let home = array.address(node.hash()).cast_const();
                 assert!(ptr::eq(home, group), "a node in a wrong group");
                 assert_eq!(group::tag_of(word), group::tag(node.hash()), "a wrong tag");

@@ -108,16 +108,16 @@ impl Condvar {
     }
 }
 
-/// Makes `count` zeroed words null pointers: an explorer's pointers hold more than an address.
+/// Makes `count` zeroed words zero: an explorer's atomics hold more than a number.
 ///
 /// # Safety
 ///
 /// `at` names `count` words that no other thread uses yet.
 #[allow(unsafe_code)]
-pub(crate) unsafe fn null_pointers<T>(at: *mut AtomicPtr<T>, count: usize) {
+pub(crate) unsafe fn zero_words(at: *mut AtomicU64, count: usize) {
     for i in 0..count {
         // SAFETY: the caller's promise.
-        unsafe { at.add(i).write(AtomicPtr::new(std::ptr::null_mut())) };
+        unsafe { at.add(i).write(AtomicU64::new(0)) };
     }
 }
 

@@ -129,9 +129,9 @@
 //!
 //! # Limits
 //!
-//! - Only targets with 64-bit pointers. The map keeps bits of a key's hash in the upper bits of its
-//!   pointers. If the allocator returns an address above 2^48, the call that needed the memory
-//!   panics, and the cache stays as it was. The tagged addresses of Android on arm64 are supported.
+//! - The map keeps bits of a key's hash above the 48 bits of an address. If the allocator returns
+//!   an address above 2^48, the call that needed the memory panics, and the cache stays as it was.
+//!   The tagged addresses of Android on arm64 are supported. A pointer of 32 bits always fits.
 //! - Keys and values lie in memory of the cache, in chunks. Put values of more than a few KiB into
 //!   a `Box` or an `Arc`. Calls copy a value on the stack several times. On a thread with a stack
 //!   of 2 MiB, keep to 256 KiB at most in an optimized build, and to 128 KiB in a build without
@@ -148,17 +148,14 @@
 //! |---|---|
 //! | `serde` | `Serialize` and `Deserialize` for snapshots |
 //! | `quanta` | `quanta::Clock` is a [`Ticker`], its mock included; so is quanta's recent time (`QuantaRecent`) |
+//! | `portable-atomic` | targets whose processor has no atomics of 64 bits, such as armv5 and mips |
 //! | `crossbeam-epoch` | that crate's memory reclamation in place of the built-in one |
 #![doc = include_str!("callbacks.md")]
 #![warn(unreachable_pub)]
 
-#[cfg(not(target_pointer_width = "64"))]
-compile_error!(
-    "wheelhouse needs a target with 64-bit pointers: its map keeps bits of a key's hash in the upper sixteen bits of a pointer"
-);
-
 // A module imports from earlier groups only (tests/source/imports.rs checks it). The order is also
 // that of the documentation: the methods of `Cache` in `cache` come before those in `load`.
+mod atomic64;
 mod contain;
 mod hash;
 

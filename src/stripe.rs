@@ -8,9 +8,10 @@
 //!
 //! A thread-local load. The first call of a thread takes a lock of the process.
 
+use crate::atomic64::AtomicU64;
 use std::cell::Cell;
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// Whether threads are those of an explorer, all of which run on one thread of the system.

@@ -22,7 +22,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 /// The largest `initial_capacity`.
-const MOST_INITIAL: usize = 1 << 36;
+const MOST_INITIAL: u64 = 1 << 36;
 
 impl<K, V, S> CacheBuilder<K, V, S>
 where
@@ -149,7 +149,7 @@ where
             return Err("load_timeout is 0ns, but must be more than zero".into());
         }
         let entries = settings.initial_capacity;
-        if entries > MOST_INITIAL {
+        if entries as u64 > MOST_INITIAL {
             return Err(format!(
                 "initial_capacity is {entries}, but must be at most {MOST_INITIAL}"
             ));

@@ -227,7 +227,7 @@ pub(crate) struct Probe<'a, K, V> {
     pub(crate) found: Option<NodePtr<K, V>>,
     /// Nodes of the same full hash and another key, in the order in which the look-up met them.
     others: Others<K, V>,
-    seen: Seen<'a, K, V>,
+    seen: Seen<'a>,
 }
 
 /// Nodes that a look-up has met.
@@ -287,7 +287,7 @@ impl<K, V> Revalidated<'_, K, V> {
 /// A confirmed node, and the word in which it stands.
 pub(crate) struct Occupied<'a, K, V> {
     pub(crate) node: NodePtr<K, V>,
-    place: Place<'a, K, V>,
+    place: Place<'a>,
 }
 
 impl<'a, K, V> Shard<'a, K, V> {

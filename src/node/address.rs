@@ -33,7 +33,7 @@ pub(crate) const TAG_SHIFT: u32 = 48;
 pub(crate) const TAG_BITS: u32 = if TOP_BYTE { 8 } else { 16 };
 
 /// The bits of a tag in a word.
-const TAG_IN_WORD: usize = ((1 << TAG_BITS) - 1) << TAG_SHIFT;
+const TAG_IN_WORD: u64 = ((1 << TAG_BITS) - 1) << TAG_SHIFT;
 
 /// The upper part of an address.
 #[cfg(not(any(
@@ -52,13 +52,14 @@ pub(super) type Parts = (u32, High);
 
 #[inline]
 pub(super) fn parts(at: *mut u8) -> Parts {
-    let at = at.expose_provenance();
+    let at = at.expose_provenance() as u64;
     (at as u32, (at >> 32) as High)
 }
 
 #[inline]
 pub(super) fn whole((low, high): Parts) -> *mut u8 {
-    ptr::with_exposed_provenance_mut(low as usize | (high as usize) << 32)
+    let at = u64::from(low) | u64::from(high) << 32;
+    ptr::with_exposed_provenance_mut(at as usize)
 }
 
 /// Allocates memory whose addresses leave room for the map's tags.
@@ -69,8 +70,8 @@ pub(crate) fn allocate(layout: Layout, zeroed: bool) -> Result<NonNull<u8>, Refu
     let Some(at) = NonNull::new(unsafe { allocate(layout) }) else {
         return Err(Refused { layout, at: None });
     };
-    let address = at.addr().get();
-    let fits = is_taggable(address, layout.size());
+    let address = at.addr().get() as u64;
+    let fits = is_taggable(address, layout.size() as u64);
     #[cfg(test)]
     let fits = fits && !tests::refuses(layout);
     if fits {
@@ -87,7 +88,7 @@ pub(crate) fn allocate(layout: Layout, zeroed: bool) -> Result<NonNull<u8>, Refu
 pub(crate) struct Refused {
     layout: Layout,
     /// The address, if that was the reason.
-    at: Option<usize>,
+    at: Option<u64>,
 }
 
 impl Refused {
@@ -123,7 +124,7 @@ impl fmt::Display for Refused {
 }
 
 /// Whether the addresses of an allocation leave room for the map's tags.
-fn is_taggable(at: usize, size: usize) -> bool {
+fn is_taggable(at: u64, size: u64) -> bool {
     at.checked_add(size)
         .is_some_and(|end| (at | end) & TAG_IN_WORD == 0 && (TOP_BYTE || end >> TAG_SHIFT == 0))
 }
@@ -190,10 +191,12 @@ pub(crate) mod tests {
 
     #[test]
     fn an_address_survives_its_two_parts() {
-        let top = if TOP_BYTE { 0xb4 << 56 } else { 0 };
+        let top = if TOP_BYTE { 0xb4_u64 << 56 } else { 0 };
         for address in [8, 0x7fff_ffff_fff8, 0x1234_5678] {
-            let at = ptr::without_provenance_mut::<u8>(address | top);
-            assert_eq!(whole(parts(at)).addr(), address | top);
+            // Cut to 32 bits where a pointer has no more.
+            let address = (address | top) as usize;
+            let at = ptr::without_provenance_mut::<u8>(address);
+            assert_eq!(whole(parts(at)).addr(), address);
         }
     }
 
@@ -202,7 +205,7 @@ pub(crate) mod tests {
         assert!(is_taggable(0x7fff_ffff_0000, 0xff));
         assert!(!is_taggable(1 << 48, 8) && !is_taggable(1 << 55, 8));
         assert!(!is_taggable((1 << 48) - 8, 16), "the end counts, too");
-        assert!(!is_taggable(usize::MAX, 8));
+        assert!(!is_taggable(u64::MAX, 8));
         assert_eq!(is_taggable(0xb4 << 56 | 0x1000, 8), TOP_BYTE);
     }
 }

@@ -75,12 +75,13 @@ mod scheme;
 
 pub(crate) use scheme::{Grace, Pin};
 
+use crate::atomic64::AtomicU64;
 use crate::sync::thread_local;
 use scheme::{Record, Registration, Scheme};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::ptr;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 /// The pins and grace periods of one cache. Every pin reads it.
 // Each pin reads the number and the word of the epoch: they stand beside what else a hit reads.

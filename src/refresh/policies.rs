@@ -1,10 +1,11 @@
 //! The ready policies.
 
 use super::{LifetimeAndLoad, Refresh, forward_all};
+use crate::atomic64::AtomicU64;
 use crate::expiry::{random_unit, shorten};
 use crate::time::saturating_nanos;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// Makes entries stale a fixed time after they were written or reloaded. Zero is an error of

@@ -19,10 +19,11 @@
 //! longer if there is one ([`NotedWait::may_wait_for_thread`]). Such a wait refuses no other.
 
 use super::place;
+use crate::atomic64::AtomicU64;
 use crate::stripe::thread_number;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 /// The wait of each waiting thread. Always `parking_lot`'s: an explorer's threads do not look for
 /// cycles.

@@ -30,22 +30,23 @@ mod plain {
 
     pub(crate) use parking_lot::{Condvar, Mutex, MutexGuard};
     // Where the allocator has the top byte of an address, no address needs it.
+    pub(crate) use crate::atomic64::AtomicU64;
     #[allow(unused_imports)]
     pub(crate) use std::sync::atomic::AtomicU16;
     pub(crate) use std::sync::atomic::{
-        AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, fence,
+        AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicUsize, fence,
     };
     pub(crate) use std::thread::{sleep as nap, yield_now};
     pub(crate) use std::thread_local;
 
-    /// Makes `count` zeroed words null pointers, which they are already.
+    /// Makes `count` zeroed words zero, which they are already.
     ///
     /// # Safety
     ///
     /// `at` names `count` zeroed words that no other thread uses yet.
     #[allow(unsafe_code)]
     #[inline]
-    pub(crate) unsafe fn null_pointers<T>(_at: *mut AtomicPtr<T>, _count: usize) {}
+    pub(crate) unsafe fn zero_words(_at: *mut AtomicU64, _count: usize) {}
 
     /// Unlocks, and hands the lock to a waiting thread if there is one.
     #[inline]

@@ -23,9 +23,10 @@
 
 use super::{at_one_moment, instants_apart};
 // Of the standard library also under loom: models run on tickers.
+use crate::atomic64::AtomicU64;
 use std::hint::black_box;
 use std::ptr;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
 /// How far a coarse reading is trusted to lag: 100 ms. The largest lag of a clock with steps of

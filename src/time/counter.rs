@@ -36,8 +36,9 @@
 //! next anchor shows either, and the process uses `Instant::now()` from then on.
 
 // Of the standard library also under loom: models run on tickers.
+use crate::atomic64::{AtomicI64, AtomicU64};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 /// How long an anchor is used: 33 µs.

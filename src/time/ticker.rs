@@ -1,7 +1,8 @@
 //! Sources of time that a program or a test supplies.
 
+use crate::atomic64::AtomicU64;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// A source of time, for caches that should not use the machine's clock.

@@ -123,8 +123,11 @@ pub(super) fn position(hash: u64) -> u32 {
 mod tests {
     use super::*;
 
+    /// Cut to 32 bits where a pointer has no more.
+    const AT: usize = 0x7fff_1234_5640_u64 as usize;
+
     fn array(log: u32) -> Array<u8, u8> {
-        Array::new(std::ptr::without_provenance_mut(0x7fff_1234_5640), log)
+        Array::new(std::ptr::without_provenance_mut(AT), log)
     }
 
     #[test]
@@ -134,7 +137,7 @@ mod tests {
             let resizing = array.resizing();
             assert!(!array.is_resizing() && resizing.is_resizing());
             for array in [array, resizing, Array(resizing.0)] {
-                assert_eq!(array.at().addr(), 0x7fff_1234_5640);
+                assert_eq!(array.at().addr(), AT);
                 assert_eq!((array.log(), array.groups()), (log, 1 << log));
             }
         }

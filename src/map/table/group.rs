@@ -3,10 +3,13 @@
 //!
 //! # How it works
 //!
-//! A word is null, or the address of a node with a *tag*, or, in the last word only, the address of
+//! A word is zero, or the address of a node with a *tag*, or, in the last word only, the address of
 //! an overflow group with the lowest bit set. A tag is a set bit and bits of the hash below it, as
 //! many as an address leaves free ([`TAG_BITS`]). So a tag is never zero, and an overflow link has
 //! none: one comparison of the tag's bits tells a possible match from everything else.
+//!
+//! A word is a number of 64 bits on every target. Where pointers have 32 bits, the bits between an
+//! address and its tag are zero. So there is one form of the table, and each test runs it.
 //!
 //! # How a tag is sought
 //!
@@ -33,7 +36,9 @@
 #![allow(unsafe_code)]
 
 use crate::node::{Node, NodePtr, TAG_BITS, TAG_SHIFT};
-use crate::sync::{AtomicPtr, Ordering};
+use crate::sync::{AtomicPtr, AtomicU64, Ordering};
+use std::marker::PhantomData;
+use std::ptr;
 
 /// Words in a group.
 pub(super) const WORDS: usize = 8;
@@ -41,29 +46,33 @@ pub(super) const WORDS: usize = 8;
 pub(super) const LAST: usize = WORDS - 1;
 
 /// The bits of a tag, at the right end of a number.
-const TAG_MASK: usize = (1 << TAG_BITS) - 1;
+const TAG_MASK: Word = (1 << TAG_BITS) - 1;
 /// The highest bit of a tag: set in the tag of every node.
-const MARK: usize = 1 << (TAG_BITS - 1);
-const LINK: usize = 1;
+const MARK: Word = 1 << (TAG_BITS - 1);
+const LINK: Word = 1;
 
 /// Eight words; see the module docs.
 #[repr(C, align(64))]
 pub(in crate::map) struct Group<K, V> {
-    pub(super) words: [AtomicPtr<Node<K, V>>; WORDS],
+    pub(super) words: [AtomicU64; WORDS],
+    nodes: PhantomData<AtomicPtr<Node<K, V>>>,
 }
 
-/// The raw content of a word.
-pub(super) type Word<K, V> = *mut Node<K, V>;
+/// The content of a word.
+pub(super) type Word = u64;
+
+/// The word that holds nothing.
+pub(super) const EMPTY: Word = 0;
 
 /// A word that a search has found. Valid as long as the caller is pinned or has the lock.
-pub(in crate::map) type Place<'a, K, V> = &'a AtomicPtr<Node<K, V>>;
+pub(in crate::map) type Place<'a> = &'a AtomicU64;
 
 /// Whether the word of a place carries `tag`, and names a node that `matches` accepts; that node.
 // Not an `Option` of the node before it matches: that would compare the address with null, too.
 #[inline]
 pub(super) fn node_at<K, V>(
-    place: Place<'_, K, V>,
-    tag: usize,
+    place: Place<'_>,
+    tag: Word,
     matches: impl FnOnce(NodePtr<K, V>) -> bool,
 ) -> Option<NodePtr<K, V>> {
     // Acquire, partners: the release stores of words (a node's content; table 3).
@@ -73,7 +82,7 @@ pub(super) fn node_at<K, V>(
 
 /// The node of a word that holds one.
 #[inline]
-pub(super) fn node<K, V>(word: Word<K, V>) -> NodePtr<K, V> {
+pub(super) fn node<K, V>(word: Word) -> NodePtr<K, V> {
     as_node(untagged(word))
 }
 
@@ -86,53 +95,63 @@ fn as_node<K, V>(node: *mut Node<K, V>) -> NodePtr<K, V> {
 
 /// The tag that a node with this hash carries in its word; never zero.
 #[inline]
-pub(super) fn tag(hash: u64) -> usize {
-    (hash >> TAG_SHIFT) as usize & TAG_MASK | MARK
+pub(super) fn tag(hash: u64) -> Word {
+    hash >> TAG_SHIFT & TAG_MASK | MARK
 }
 
 #[inline]
-pub(super) fn tag_of<K, V>(word: Word<K, V>) -> usize {
-    word.addr() >> TAG_SHIFT & TAG_MASK
+pub(super) fn tag_of(word: Word) -> Word {
+    word >> TAG_SHIFT & TAG_MASK
 }
 
 /// Puts the tag on a node's address.
-pub(super) fn tagged<K, V>(node: *mut Node<K, V>, hash: u64) -> Word<K, V> {
-    node.map_addr(|a| a | tag(hash) << TAG_SHIFT)
+pub(super) fn tagged<K, V>(node: *mut Node<K, V>, hash: u64) -> Word {
+    node.expose_provenance() as Word | tag(hash) << TAG_SHIFT
 }
 
 /// The node of a word, if the word carries this tag.
 // One subtraction answers both questions: if the word has another tag, bits of the difference are
 // left above the address.
 #[inline]
-fn node_tagged<K, V>(word: Word<K, V>, tag: usize) -> Option<*mut Node<K, V>> {
-    let node = word.wrapping_byte_sub(tag << TAG_SHIFT);
-    (tag_of(node) == 0).then_some(node)
+fn node_tagged<K, V>(word: Word, tag: Word) -> Option<*mut Node<K, V>> {
+    let address = word.wrapping_sub(tag << TAG_SHIFT);
+    if tag_of(address) == 0 {
+        Some(pointer(address))
+    } else {
+        None
+    }
 }
 
 /// The node's address without its tag.
 #[inline]
-fn untagged<K, V>(word: Word<K, V>) -> *mut Node<K, V> {
-    word.map_addr(|a| a & !(TAG_MASK << TAG_SHIFT))
+fn untagged<K, V>(word: Word) -> *mut Node<K, V> {
+    pointer(word & !(TAG_MASK << TAG_SHIFT))
+}
+
+/// The pointer that was made part of a word.
+#[inline]
+fn pointer<T>(address: Word) -> *mut T {
+    ptr::with_exposed_provenance_mut(address as usize)
 }
 
 #[inline]
-pub(super) fn is_link<K, V>(word: Word<K, V>) -> bool {
-    word.addr() & LINK != 0
+pub(super) fn is_link(word: Word) -> bool {
+    word & LINK != 0
 }
 
 /// Whether the word holds a node.
 #[inline]
-pub(super) fn is_node<K, V>(word: Word<K, V>) -> bool {
+pub(super) fn is_node(word: Word) -> bool {
     tag_of(word) != 0
 }
 
-pub(super) fn link<K, V>(to: *mut Group<K, V>) -> Word<K, V> {
-    to.cast::<Node<K, V>>().map_addr(|a| a | LINK)
+pub(super) fn link<K, V>(to: *mut Group<K, V>) -> Word {
+    to.expose_provenance() as Word | LINK
 }
 
 #[inline]
-pub(super) fn linked<K, V>(word: Word<K, V>) -> *mut Group<K, V> {
-    word.map_addr(|a| a & !LINK).cast()
+pub(super) fn linked<K, V>(word: Word) -> *mut Group<K, V> {
+    pointer(word & !LINK)
 }
 
 impl<K, V> Group<K, V> {
@@ -146,7 +165,7 @@ impl<K, V> Group<K, V> {
         &self,
         hash: u64,
         mut matches: impl FnMut(NodePtr<K, V>) -> bool,
-    ) -> Option<(Place<'_, K, V>, NodePtr<K, V>)> {
+    ) -> Option<(Place<'_>, NodePtr<K, V>)> {
         let (tag, mut here) = (tag(hash), self);
         loop {
             for at in words_with_tag(here, tag) {
@@ -161,10 +180,10 @@ impl<K, V> Group<K, V> {
 
     /// Visits the words that hold nodes, of the group and then of its overflow chain.
     #[inline]
-    pub(super) fn each<'a>(&'a self, mut visit: impl FnMut(Place<'a, K, V>, Word<K, V>)) {
+    pub(super) fn each<'a>(&'a self, mut visit: impl FnMut(Place<'a>, Word)) {
         let mut here = self;
         loop {
-            let mut word = std::ptr::null_mut();
+            let mut word = EMPTY;
             for place in &here.words {
                 // Acquire, partners: the release stores of words (a node's content; table 3).
                 word = place.load(Ordering::Acquire);
@@ -182,7 +201,7 @@ impl<K, V> Group<K, V> {
 
     /// The last word: a link, if the group has an overflow chain.
     #[inline]
-    pub(super) fn last(&self) -> Word<K, V> {
+    pub(super) fn last(&self) -> Word {
         // Acquire, partner: the release store in `put`, so that the chain is seen whole.
         self.words[LAST].load(Ordering::Acquire)
     }
@@ -195,15 +214,15 @@ impl<K, V> Group<K, V> {
 
     /// The overflow group that a word of the caller's group links to, if the word is a link.
     #[inline]
-    pub(super) fn linked<'a>(word: Word<K, V>) -> Option<&'a Self> {
+    pub(super) fn linked<'a>(word: Word) -> Option<&'a Self> {
         // SAFETY: the caller is pinned or has the lock, and has been since before it read the word:
         // an overflow group is not freed meanwhile (table 4).
         is_link(word).then(|| unsafe { &*linked(word) })
     }
 
     /// The words of the group itself that are free.
-    pub(super) fn free_words(&self) -> impl Iterator<Item = Place<'_, K, V>> {
-        let free = |place: &Place<'_, K, V>| place.load(Ordering::Acquire).is_null();
+    pub(super) fn free_words(&self) -> impl Iterator<Item = Place<'_>> {
+        let free = |place: &Place<'_>| place.load(Ordering::Acquire) == EMPTY;
         self.words.iter().filter(free)
     }
 }
@@ -239,7 +258,7 @@ const LOADS_ARE_SEEN: bool = cfg!(any(
 ///
 /// Acquire, partners: the release stores of words (table 3).
 #[inline]
-pub(super) fn words_with_tag<K, V>(group: &Group<K, V>, tag: usize) -> Marks {
+pub(super) fn words_with_tag<K, V>(group: &Group<K, V>, tag: Word) -> Marks {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     if TAG_BITS == 16 {
         if !LOADS_ARE_SEEN {
@@ -247,7 +266,7 @@ pub(super) fn words_with_tag<K, V>(group: &Group<K, V>, tag: usize) -> Marks {
             return unsafe { all_at_once(group.words.as_ptr().cast(), tag) };
         }
         let words = group.words.each_ref();
-        let copy = Words(words.map(|word| word.load(Ordering::Acquire).addr() as u64));
+        let copy = Words(words.map(|word| word.load(Ordering::Acquire)));
         // SAFETY: so is a copy of its words.
         return unsafe { all_at_once(copy.0.as_ptr(), tag) };
     }
@@ -257,14 +276,14 @@ pub(super) fn words_with_tag<K, V>(group: &Group<K, V>, tag: usize) -> Marks {
 /// A copy of a group's words.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[repr(align(64))]
-struct Words([u64; LAST + 1]);
+struct Words([Word; WORDS]);
 
 /// # Safety
 ///
 /// `words` points to 64 bytes that may be read, aligned to 16.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[inline]
-unsafe fn all_at_once(words: *const u64, tag: usize) -> Marks {
+unsafe fn all_at_once(words: *const Word, tag: Word) -> Marks {
     let marks: u32;
     // SAFETY: reads the 64 bytes that the caller promises, and writes registers only. Each word of
     // a group is an atomic, read here by a load that the processor makes atomic for aligned words
@@ -298,7 +317,7 @@ unsafe fn all_at_once(words: *const u64, tag: usize) -> Marks {
     Marks(marks)
 }
 
-fn one_by_one<K, V>(group: &Group<K, V>, tag: usize) -> Marks {
+fn one_by_one<K, V>(group: &Group<K, V>, tag: Word) -> Marks {
     let mut marks = 0;
     for (at, place) in group.words.iter().enumerate() {
         let carries = tag_of(place.load(Ordering::Acquire)) == tag;
@@ -319,7 +338,7 @@ mod tests {
 
     #[test]
     fn a_tag_is_never_zero_and_survives_the_round_trip() {
-        let node = std::ptr::without_provenance_mut::<Node<u8, u8>>(0x7fff_1234_5678);
+        let node = ptr::without_provenance_mut::<Node<u8, u8>>(0x7fff_1234_5678_u64 as usize);
         for hash in [0, 1, u64::MAX, 0x1234_5678_9abc_def0] {
             let word = tagged(node, hash);
             assert_eq!(tag_of(word), tag(hash));
@@ -331,22 +350,23 @@ mod tests {
                 tag(hash) ^ MARK >> 1,
                 TAG_MASK ^ tag(hash) | MARK,
             ] {
-                assert_eq!(node_tagged(word, other), None);
+                assert_eq!(node_tagged::<u8, u8>(word, other), None);
             }
         }
     }
 
     #[test]
     fn a_link_is_no_node() {
-        let group = std::ptr::without_provenance_mut::<Group<u8, u8>>(0x7fff_1234_5640);
+        let at = 0x7fff_1234_5640_u64 as usize;
+        let group = ptr::without_provenance_mut::<Group<u8, u8>>(at);
         let word = link(group);
         assert!(is_link(word) && !is_node(word));
         assert_eq!(linked(word), group);
         for tag in [MARK, MARK | 1, TAG_MASK] {
-            assert_eq!(node_tagged(word, tag), None);
-            assert_eq!(node_tagged(std::ptr::null_mut::<Node<u8, u8>>(), tag), None);
+            assert_eq!(node_tagged::<u8, u8>(word, tag), None);
+            assert_eq!(node_tagged::<u8, u8>(EMPTY, tag), None);
         }
-        assert!(!is_node(std::ptr::null_mut::<Node<u8, u8>>()));
+        assert!(!is_node(EMPTY));
     }
 }
 
@@ -354,12 +374,11 @@ mod tests {
 mod tag_tests {
     use super::*;
     use proptest::prelude::*;
-    use std::ptr::without_provenance_mut;
 
-    fn group(words: [u64; WORDS]) -> Group<u8, u8> {
+    fn group(words: [Word; WORDS]) -> Group<u8, u8> {
         Group {
-            words: words
-                .map(|word| AtomicPtr::new(without_provenance_mut::<Node<u8, u8>>(word as usize))),
+            words: words.map(AtomicU64::new),
+            nodes: PhantomData,
         }
     }
 
@@ -372,9 +391,9 @@ mod tag_tests {
             lower in prop::array::uniform8(any::<u64>()),
             sought in prop_oneof![Just(0x8000u16), Just(0x8001), Just(0xffff), 0x8000u16..],
         ) {
-            let words = std::array::from_fn(|i| u64::from(tags[i]) << 48 | lower[i] >> 16);
+            let words = std::array::from_fn(|i| Word::from(tags[i]) << 48 | lower[i] >> 16);
             let group = group(words);
-            let cut = |tag: u16| usize::from(tag) & ((1 << TAG_BITS) - 1);
+            let cut = |tag: u16| Word::from(tag) & TAG_MASK;
             let expected: Vec<usize> = (0..WORDS).filter(|&i| cut(tags[i]) == cut(sought)).collect();
             let found: Vec<usize> = words_with_tag(&group, cut(sought)).collect();
             prop_assert_eq!(&found, &expected);

@@ -24,10 +24,10 @@ pub(in crate::map) struct Table<K, V> {
 
 /// Where a look-up without the lock has found a node, so that the writer need not search again
 /// under the lock. Valid as long as the pin is held.
-pub(in crate::map) struct Seen<'a, K, V> {
+pub(in crate::map) struct Seen<'a> {
     pub(super) version: u64,
     /// A word of the group that was the home under that version.
-    pub(super) place: Option<Place<'a, K, V>>,
+    pub(super) place: Option<Place<'a>>,
 }
 
 /// The result of one look at a group.
@@ -106,7 +106,7 @@ impl<K, V> Table<K, V> {
         hash: u64,
         _pin: &'a Pin,
         matches: impl FnMut(NodePtr<K, V>) -> bool,
-    ) -> (Look<NodePtr<K, V>>, Seen<'a, K, V>) {
+    ) -> (Look<NodePtr<K, V>>, Seen<'a>) {
         let mut seen = Seen {
             version: self.version(),
             place: None,
@@ -147,7 +147,7 @@ impl<K, V> Table<K, V> {
         hash: u64,
         pin: &'a Pin,
         mut matches: impl FnMut(NodePtr<K, V>) -> bool,
-    ) -> (Option<NodePtr<K, V>>, Seen<'a, K, V>) {
+    ) -> (Option<NodePtr<K, V>>, Seen<'a>) {
         let (looked, seen) = self.look(hash, pin, &mut matches);
         match looked {
             Look::Found(node) => (Some(node), seen),
@@ -203,9 +203,9 @@ impl<K, V> Table<K, V> {
             out.clear();
             next = array.visit(position).1;
             // All at once: one after the other, each would wait for the memory.
-            group.each(|_, word| group::node(word).prefetch());
+            group.each(|_, word| group::node::<K, V>(word).prefetch());
             group.each(|_, word| {
-                let node = group::node(word);
+                let node = group::node::<K, V>(word);
                 let at = array::position(node.hash());
                 // A compaction under way may show a node twice, and a word that stayed behind may
                 // name a node whose home is elsewhere now.

@@ -4,8 +4,8 @@
 
 use super::array::Array;
 use super::group::{self, Group, WORDS, Word};
-use crate::node::{self, Node, Refused};
-use crate::sync::AtomicPtr;
+use crate::node::{self, Refused};
+use crate::sync::AtomicU64;
 use std::alloc::{Layout, dealloc};
 use std::num::NonZero;
 
@@ -46,9 +46,10 @@ impl<K, V> TableState<K, V> {
 
     /// Hands out every group of a chain that was unlinked. `link` is the word that linked the
     /// chain; any other word means that there was no chain.
-    pub(super) fn retire_chain(&mut self, mut link: Word<K, V>) {
-        while let Some(group) = Group::linked(link) {
-            self.retired.push(TablePart::new(group::linked(link), 1));
+    pub(super) fn retire_chain(&mut self, mut link: Word) {
+        while let Some(group) = Group::<K, V>::linked(link) {
+            self.retired
+                .push(TablePart::new(group::linked::<K, V>(link), 1));
             link = group.last();
         }
     }
@@ -89,13 +90,11 @@ impl<K, V> TablePart<K, V> {
         Layout::array::<Group<K, V>>(groups).expect("an array fits the address space")
     }
 
-    /// Allocates groups whose words are all null.
+    /// Allocates groups whose words hold nothing.
     pub(super) fn allocate(groups: usize) -> Result<*mut Group<K, V>, Refused> {
         let at = node::allocate(Self::layout(groups), true)?;
         // SAFETY: as many zeroed words as there is room for, owned by this call.
-        unsafe {
-            crate::sync::null_pointers(at.cast::<AtomicPtr<Node<K, V>>>().as_ptr(), groups * WORDS)
-        };
+        unsafe { crate::sync::zero_words(at.cast::<AtomicU64>().as_ptr(), groups * WORDS) };
         Ok(at.cast().as_ptr())
     }
 
@@ -105,16 +104,16 @@ impl<K, V> TablePart<K, V> {
         node::allocate(Self::layout(groups), false).map(|at| at.cast().as_ptr())
     }
 
-    /// Makes all words of a group null.
+    /// Makes all words of a group hold nothing.
     ///
     /// # Safety
     ///
     /// `at` points to memory for a group that no other code uses yet.
     pub(super) unsafe fn clear(at: *mut Group<K, V>) {
-        // SAFETY: the caller's promise. All-zero is a valid group: eight null pointers.
+        // SAFETY: the caller's promise. All-zero is a valid group: eight words that hold nothing.
         unsafe {
             at.write_bytes(0, 1);
-            crate::sync::null_pointers(at.cast::<AtomicPtr<Node<K, V>>>(), WORDS);
+            crate::sync::zero_words(at.cast::<AtomicU64>(), WORDS);
         }
     }
 }

@@ -124,7 +124,7 @@ impl<'a, K, V> Resize<'a, K, V> {
         }
         if self.grows() {
             for from in (begun..end).flat_map(|unit| self.groups(self.from, unit)) {
-                from.each(|_, word| group::node(word).prefetch_side());
+                from.each(|_, word| group::node::<K, V>(word).prefetch_side());
             }
         }
         for unit in begun..end {
@@ -163,7 +163,7 @@ impl<'a, K, V> Resize<'a, K, V> {
         };
         for from in self.groups(self.from, unit) {
             from.each(|_, word| {
-                let tail = &mut tails[usize::from(group::node(word).hash() & bit != 0)];
+                let tail = &mut tails[usize::from(group::node::<K, V>(word).hash() & bit != 0)];
                 *tail = tail.put(word);
             });
         }

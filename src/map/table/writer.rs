@@ -39,7 +39,7 @@ impl<K, V> Group<K, V> {
     /// Stores a word into the first free word of the group or its overflow chain, and makes an
     /// overflow group if there is none. Returns the group of the chain that it stands in now. For
     /// the holder of the lock.
-    pub(super) fn put(&self, word: Word<K, V>) -> &Self {
+    pub(super) fn put(&self, word: Word) -> &Self {
         let mut here = self;
         loop {
             if let Some(free) = here.free_words().next() {
@@ -56,7 +56,7 @@ impl<K, V> Group<K, V> {
 
     /// Stores a word into a new overflow group of this one, the full end of a chain.
     #[cold]
-    fn put_beside(&self, word: Word<K, V>) -> &Self {
+    fn put_beside(&self, word: Word) -> &Self {
         // Every word is taken. The last one becomes a link to a new group that already holds the
         // node that stood there. So a reader finds that node before and after.
         // A move of entries that needs the group cannot stop half-way: not by a panic.
@@ -93,8 +93,8 @@ impl<K, V> Table<K, V> {
         &self,
         hash: u64,
         node: NodePtr<K, V>,
-        seen: &Seen<'a, K, V>,
-    ) -> Option<Place<'a, K, V>> {
+        seen: &Seen<'a>,
+    ) -> Option<Place<'a>> {
         let word = group::tagged(node.as_raw(), hash);
         (seen.place)
             .filter(|place| seen.version == self.version() && place.load(Ordering::Acquire) == word)
@@ -121,7 +121,7 @@ impl<K, V> Table<K, V> {
     pub(in crate::map) fn replace(
         &self,
         _: &mut TableState<K, V>,
-        place: Place<'_, K, V>,
+        place: Place<'_>,
         new: NodePtr<K, V>,
         hash: u64,
     ) {
@@ -135,11 +135,11 @@ impl<K, V> Table<K, V> {
         &self,
         state: &mut TableState<K, V>,
         hash: u64,
-        place: Place<'_, K, V>,
+        place: Place<'_>,
         count: u64,
     ) {
         self.shrink_if_sparse(state, count);
-        place.store(ptr::null_mut(), Ordering::Release);
+        place.store(group::EMPTY, Ordering::Release);
         let Home(group) = self.home(state, hash);
         if group::is_link(group.last()) && group.free_words().count() > FREE_WORDS_BESIDE_CHAIN {
             self.compact(state, group);
@@ -207,11 +207,11 @@ impl<K, V> Table<K, V> {
     /// chain.
     fn compact(&self, state: &mut TableState<K, V>, group: &Group<K, V>) {
         let link = group.last();
-        let Some(chain) = Group::linked(link) else {
+        let Some(chain) = Group::<K, V>::linked(link) else {
             return;
         };
         let mut free = group.free_words();
-        let mut moved = [None::<Place<'_, K, V>>; WORDS];
+        let mut moved = [None::<Place<'_>>; WORDS];
         let (mut moves, mut left) = (0, false);
         chain.each(|place, word| match free.next() {
             Some(to) => {
@@ -224,11 +224,11 @@ impl<K, V> Table<K, V> {
         if moves > 0 {
             self.renew_version();
             for place in moved.into_iter().flatten() {
-                place.store(ptr::null_mut(), Ordering::Release);
+                place.store(group::EMPTY, Ordering::Release);
             }
         }
         if !left {
-            group.words[LAST].store(ptr::null_mut(), Ordering::Release);
+            group.words[LAST].store(group::EMPTY, Ordering::Release);
             state.retire_chain(link);
         }
     }
@@ -266,7 +266,7 @@ impl<K, V> Table<K, V> {
             return;
         }
         for (_, group) in self.homes(state) {
-            group.each(|_, word| free(group::node(word)));
+            group.each(|_, word| free(group::node::<K, V>(word)));
             state.retire_chain(group.last());
         }
         if let Some(resize) = Resize::of(self, array) {

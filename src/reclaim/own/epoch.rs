@@ -55,7 +55,8 @@
 //! If a model removes one of the fences, that model fails, as it must (`models/loom/grace/`).
 
 use super::atomics::{AtomicU64, Mutex, grace_fence, pin_fence};
-use std::sync::atomic::{self, Ordering};
+use crate::atomic64;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 /// The epoch and the records of its threads. Each grace period writes it, every pin reads it.
@@ -78,7 +79,7 @@ pub(in super::super) struct Record {
     pinned: AtomicU64,
     /// The number of held pins beyond the first. Only the record's own thread uses it, relaxed. In
     /// 64 bits it cannot overflow, however many pins are forgotten.
-    further: atomic::AtomicU64,
+    further: atomic64::AtomicU64,
     /// Dangles once the epoch is dropped.
     home: Weak<Records>,
 }
@@ -100,7 +101,7 @@ impl Epoch {
     pub(super) fn register(&self) -> Arc<Record> {
         let record = Arc::new(Record {
             pinned: AtomicU64::new(NONE),
-            further: atomic::AtomicU64::new(0),
+            further: atomic64::AtomicU64::new(0),
             home: Arc::downgrade(&self.records),
         });
         self.records.list.lock().push(Arc::clone(&record));
