@@ -1,7 +1,15 @@
 #!/usr/bin/env bash
-# What would be published: packed from a clean tree, then unpacked and built.
+# What would be published, of both packages: packed, then unpacked and built; nothing is uploaded.
+# Fails if the package of wheelhouse is larger than PACKAGE_LIMIT bytes (350,000).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-cargo package -p wheelhouse
+cargo publish --dry-run -p wheelhouse -p wheelhouse-redis
 cargo package -p wheelhouse --list
+size=$(stat -c %s "${CARGO_TARGET_DIR:-target}"/package/wheelhouse-[0-9]*.crate)
+limit=${PACKAGE_LIMIT:-350000}
+echo "the package of wheelhouse has $size bytes"
+if [ "$size" -gt "$limit" ]; then
+    echo "at most $limit are allowed" >&2
+    exit 1
+fi
