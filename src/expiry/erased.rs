@@ -81,7 +81,7 @@ impl Asks {
     };
 }
 
-/// See the module docs.
+/// A policy with its type erased, which answers in cache time.
 struct Erased<P> {
     policy: P,
     /// What a policy is told that does not use times.
@@ -141,14 +141,15 @@ impl<K, V, P: Expiry<K, V>> Lifetime<K, V> for Erased<P> {
     }
 
     fn deadline_of_read(&self, node: NodePtr<K, V>, clock: &Clock, now: u64, deadline: u64) -> u64 {
-        let (key, value) = (node.key(), node.value());
+        let key = node.key();
+        let value = node.value();
         let (told, left) = self.told::<K, V>(clock, now, deadline);
         if self.policy.__asks().times {
             // The distance is converted, not the two points: if half the clock's range lay between
             // them, converting each would change their distance.
             let written = told.checked_sub(node.age(now)).unwrap_or(told);
             let answer = (self.policy).expire_after_read(key, value, told, left, written);
-            // As after an update.
+            // The old number, as `deadline_of_update` says.
             return if answer == left {
                 deadline
             } else {

@@ -49,8 +49,8 @@ use std::time::{Duration, Instant};
 
 pub(crate) use erased::{Asks, Lifetime, erase};
 pub use ready::{
-    Accessing, Closure, Creating, Jittered, Never, Until, WritesOnly, Writing, accessing, creating,
-    jittered, never, until, writes_only, writing,
+    Accessing, ByClosure, Creating, Jittered, Never, Until, WritesOnly, Writing, accessing,
+    creating, jittered, never, until, writes_only, writing,
 };
 pub(crate) use ready::{random_unit, shorten};
 

@@ -57,7 +57,7 @@ pub fn creating<K, V, F>(lifetime: F) -> Creating<F>
 where
     F: Fn(&K, &V) -> Option<Duration> + Send + Sync + 'static,
 {
-    Closure { lifetime }
+    ByClosure { lifetime }
 }
 
 /// Gives an entry the lifetime that `lifetime` returns. Each write of a value gives a new one.
@@ -102,7 +102,7 @@ pub fn writing<K, V, F>(lifetime: F) -> Writing<F>
 where
     F: Fn(&K, &V) -> Option<Duration> + Send + Sync + 'static,
 {
-    Closure { lifetime }
+    ByClosure { lifetime }
 }
 
 /// Ends an entry at exactly the instant that `end` returns. Each write of a value asks for a new
@@ -197,7 +197,7 @@ pub fn accessing<K, V, F>(lifetime: F) -> Accessing<F>
 where
     F: Fn(&K, &V) -> Option<Duration> + Send + Sync + 'static,
 {
-    Closure { lifetime }
+    ByClosure { lifetime }
 }
 
 /// Sets no deadline: an entry expires only if a caller sets its deadline.
@@ -334,18 +334,18 @@ pub fn writes_only<P>(policy: P) -> WritesOnly<P> {
 /// A policy that asks a closure: about new entries, if `UPDATES` about updates, and if `READS`
 /// about reads. [`creating`], [`writing`] and [`accessing`] make it, and have examples.
 #[derive(Clone, Copy)]
-pub struct Closure<F, const UPDATES: bool, const READS: bool> {
+pub struct ByClosure<F, const UPDATES: bool, const READS: bool> {
     lifetime: F,
 }
 
 /// The policy made by [`creating`], which has an example.
-pub type Creating<F> = Closure<F, false, false>;
+pub type Creating<F> = ByClosure<F, false, false>;
 
 /// The policy made by [`writing`], which has an example.
-pub type Writing<F> = Closure<F, true, false>;
+pub type Writing<F> = ByClosure<F, true, false>;
 
 /// The policy made by [`accessing`], which has an example.
-pub type Accessing<F> = Closure<F, true, true>;
+pub type Accessing<F> = ByClosure<F, true, true>;
 
 /// The policy made by [`until`], which has an example.
 #[derive(Clone, Copy)]
@@ -370,9 +370,9 @@ pub struct WritesOnly<P> {
     policy: P,
 }
 
-impl<F, const UPDATES: bool, const READS: bool> fmt::Debug for Closure<F, UPDATES, READS> {
+impl<F, const UPDATES: bool, const READS: bool> fmt::Debug for ByClosure<F, UPDATES, READS> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Closure")
+        f.debug_struct("ByClosure")
             .field("updates", &UPDATES)
             .field("reads", &READS)
             .finish_non_exhaustive()
@@ -385,7 +385,7 @@ impl<F> fmt::Debug for Until<F> {
     }
 }
 
-impl<K, V, F, const UPDATES: bool, const READS: bool> Expiry<K, V> for Closure<F, UPDATES, READS>
+impl<K, V, F, const UPDATES: bool, const READS: bool> Expiry<K, V> for ByClosure<F, UPDATES, READS>
 where
     F: Fn(&K, &V) -> Option<Duration> + Send + Sync + 'static,
 {

@@ -14,7 +14,7 @@
 
 mod policies;
 
-pub use policies::{Jittered, Ready, after, doubling, early, fraction, jittered, never};
+pub use policies::{JitteredRefresh, Ready, after, doubling, early, fraction, jittered, never};
 
 use std::any::Any;
 use std::convert::identity;

@@ -72,12 +72,12 @@ pub fn fraction(share: f64) -> Ready {
 /// ```
 #[must_use]
 #[track_caller]
-pub fn jittered<P>(policy: P, fraction: f64) -> Jittered<P> {
+pub fn jittered<P>(policy: P, fraction: f64) -> JitteredRefresh<P> {
     assert!(
         (0.0..=1.0).contains(&fraction),
         "refresh::jittered was given the fraction {fraction}; allowed is 0.0 (moments as they are) to 1.0 (down to nothing)",
     );
-    Jittered { policy, fraction }
+    JitteredRefresh { policy, fraction }
 }
 
 /// Makes reloads early by chance: an entry is stale a random time before its deadline. The longer a
@@ -181,7 +181,7 @@ enum Moment {
 
 /// The policy made by [`jittered`], which has an example.
 #[derive(Clone, Copy, Debug)]
-pub struct Jittered<P> {
+pub struct JitteredRefresh<P> {
     policy: P,
     fraction: f64,
 }
@@ -227,7 +227,7 @@ impl<K, V> Refresh<K, V> for Ready {
     }
 }
 
-impl<K, V, P: Refresh<K, V>> Refresh<K, V> for Jittered<P> {
+impl<K, V, P: Refresh<K, V>> Refresh<K, V> for JitteredRefresh<P> {
     forward_all!(self => self.policy, |moment| shorten(moment, self.fraction));
 }
 
