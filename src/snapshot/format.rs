@@ -42,16 +42,14 @@ impl<K: Serialize, V: Serialize> Serialize for Snapshot<K, V> {
 impl<'de, K: Deserialize<'de>, V: Deserialize<'de>> Deserialize<'de> for Snapshot<K, V> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let form: Form<Vec<SavedEntry<K, V>>> = Form::deserialize(deserializer)?;
-        let unknown = || {
-            D::Error::custom(format_args!(
+        let Some(taken_at) = SystemTime::UNIX_EPOCH.checked_add(form.taken_at) else {
+            return Err(D::Error::custom(format_args!(
                 "taken_at is {:?} after 1970, which this system's clock cannot express",
                 form.taken_at
-            ))
+            )));
         };
         Ok(Self {
-            taken_at: SystemTime::UNIX_EPOCH
-                .checked_add(form.taken_at)
-                .ok_or_else(unknown)?,
+            taken_at,
             entries: form.entries,
         })
     }

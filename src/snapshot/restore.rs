@@ -18,9 +18,14 @@ use std::collections::HashSet;
 use std::hash::{BuildHasher, Hash};
 use std::time::Duration;
 
-/// What the second pass does with an entry: its weight, and what remains of its lifetimes; nothing
-/// if it has ended, and the listener is to hear of it.
-type Verdict = Option<(u32, Option<Kept>)>;
+/// What the second pass does with an entry.
+enum Verdict {
+    /// It is put in with this weight, and with what remains of its lifetimes.
+    PutBack(u32, Kept),
+    /// It has ended. The listener hears of it, and of this weight.
+    Tell(u32),
+    Skip,
+}
 
 impl<K: Hash + Eq + Clone + 'static, V: Clone + 'static, S: BuildHasher> Cache<K, V, S> {
     /// Inserts the entries of a snapshot, each in one step with its remaining lifetime, and says
@@ -46,7 +51,7 @@ impl<K: Hash + Eq + Clone + 'static, V: Clone + 'static, S: BuildHasher> Cache<K
     ///
     /// # Cost
     ///
-    /// That of an insert for each entry. Other callers are not held up.
+    /// An insert for each entry. Other callers are not held up.
     ///
     /// ```
     /// use std::time::Duration;
@@ -77,34 +82,39 @@ impl<K: Hash + Eq + Clone + 'static, V: Clone + 'static, S: BuildHasher> Cache<K
         let mut counts = Restored::default();
         let mut seen = HashSet::with_capacity_and_hasher(snapshot.len(), RandomState::default());
         let lifetimes = &self.core().lifetimes;
-        let max = self.core().shared.max_capacity();
-        let verdicts = snapshot.iter().map(|entry| {
+        let max = self.core().shared.max_capacity().unwrap_or(u64::MAX);
+        let mut verdicts = Vec::with_capacity(snapshot.len());
+        for entry in snapshot.iter() {
             let SavedEntry { key, value, .. } = entry;
             if !seen.insert(key) || self.contains_key(key) {
                 counts.present += 1;
-                return None;
+                verdicts.push(Verdict::Skip);
+                continue;
             }
             let Some(kept) = entry.kept(lifetimes, downtime, now) else {
                 counts.expired += 1;
-                let tell = how.ended == Ended::Tell;
-                return tell.then(|| (self.core().weigh(key, value), None));
+                verdicts.push(match how.ended {
+                    Ended::Tell => Verdict::Tell(self.core().weigh(key, value)),
+                    Ended::Skip => Verdict::Skip,
+                });
+                continue;
             };
             let weight = self.core().weigh(key, value);
             let with = used.saturating_add(weight.into());
-            if max.is_some_and(|max| with > max) {
+            if with > max {
                 counts.refused += 1;
-                return None;
+                verdicts.push(Verdict::Skip);
+                continue;
             }
             used = with;
-            Some((weight, Some(kept)))
-        });
-        let mut verdicts: Vec<Verdict> = verdicts.collect();
+            verdicts.push(Verdict::PutBack(weight, kept));
+        }
         drop(seen);
         let mut entries = snapshot.entries;
         while let (Some(entry), Some(verdict)) = (entries.pop(), verdicts.pop()) {
             let SavedEntry { key, value, .. } = entry;
             match verdict {
-                Some((weight, Some(kept))) => {
+                Verdict::PutBack(weight, kept) => {
                     if restore::put_back(self.core(), key, value, weight, kept) {
                         counts.restored += 1;
                     } else if self.core().shared.is_too_heavy(weight) {
@@ -114,8 +124,8 @@ impl<K: Hash + Eq + Clone + 'static, V: Clone + 'static, S: BuildHasher> Cache<K
                         counts.present += 1;
                     }
                 }
-                Some((weight, None)) => restore::notify_ended(self.core(), key, value, weight),
-                None => {}
+                Verdict::Tell(weight) => restore::notify_ended(self.core(), key, value, weight),
+                Verdict::Skip => {}
             }
         }
         counts
@@ -127,15 +137,16 @@ impl<K, V> SavedEntry<K, V> {
     /// them has ended.
     fn kept(&self, lifetimes: &Lifetimes<K, V>, downtime: Duration, now: u64) -> Option<Kept> {
         let limits = &lifetimes.limits;
-        let idle = (limits.time_to_idle).and_then(|limit| Some(self.idle_left?.min(limit)));
+        let idle = match (limits.time_to_idle, self.idle_left) {
+            (Some(limit), Some(left)) => Some(left.min(limit)),
+            _ => None,
+        };
         let live = (limits.time_to_live).map(|live| live.saturating_sub(self.age));
-        let has_ended = |lifetime: Duration| lifetime <= downtime;
-        if [self.time_left, idle, live]
-            .into_iter()
-            .flatten()
-            .any(has_ended)
-        {
-            return None;
+        for left in [self.time_left, idle, live] {
+            match left {
+                Some(left) if left <= downtime => return None,
+                _ => {}
+            }
         }
         let until = |left: Option<Duration>| {
             time::deadline_in(now, left.map(|left| left.saturating_sub(downtime)))

@@ -142,12 +142,14 @@ fn saved<K: Clone, V: Clone, S>(
         key: entry.key().clone(),
         value: entry.value().clone(),
         time_left: time::time_left(now, hard),
-        idle_left: limits
-            .time_to_idle
-            .and_then(|_| time::time_left(now, wanted)),
-        refresh_in: node
-            .refresh()
-            .and_then(|refresh| time::time_left(now, refresh.at_without_reload(now))),
+        idle_left: match limits.time_to_idle {
+            Some(_) => time::time_left(now, wanted),
+            None => None,
+        },
+        refresh_in: match node.refresh() {
+            Some(refresh) => time::time_left(now, refresh.at_without_reload(now)),
+            None => None,
+        },
         age: node.age(now),
     }
 }

@@ -81,7 +81,7 @@ impl<'a, K, V, S> Policy<'a, K, V, S> {
     /// Returns up to `n` entries that were used least, the least used first, as far as the size
     /// policy knows of use; in a cache without `max_capacity`, any entries.
     ///
-    /// The other end of the order of [`hottest`](Self::hottest). For the order of eviction see
+    /// This is the order of [`hottest`](Self::hottest), from its end. For the order of eviction see
     /// [`first_to_evict`](Self::first_to_evict). It does not count as a read.
     ///
     /// # Cost
@@ -212,9 +212,15 @@ impl<'a, K, V, S> Policy<'a, K, V, S> {
         let pin = self.core.shared.pin();
         // A walk may meet an entry twice.
         let mut seen = HashSet::new();
-        let nodes = ranked(&pin).into_iter().map(|(_, node)| node);
-        let nodes = nodes.filter(|node| seen.insert(node.entry().address()));
-        let first: Vec<_> = nodes.take(n).collect();
+        let mut first = Vec::new();
+        for (_, node) in ranked(&pin) {
+            if first.len() == n {
+                break;
+            }
+            if seen.insert(node.entry().address()) {
+                first.push(node);
+            }
+        }
         View {
             core: self.core,
             nodes: first.into_iter(),
@@ -232,7 +238,8 @@ impl<'a, K, V, S> Policy<'a, K, V, S> {
 
     /// Entries with their uses, from the first victim to the last.
     fn by_eviction(&self, most: usize, pin: &Pin) -> Vec<(u8, NodePtr<K, V>)> {
-        let (core, mut nodes) = (self.core, Vec::new());
+        let core = self.core;
+        let mut nodes = Vec::new();
         if core.shared.max_capacity().is_some() {
             core.maintenance
                 .view(&core.shared)
@@ -250,10 +257,15 @@ impl<'a, K, V, S> Policy<'a, K, V, S> {
 
     /// Visits the nodes in the map until `visit` returns false.
     fn each(&self, pin: &Pin, mut visit: impl FnMut(NodePtr<K, V>) -> bool) {
-        let (mut walk, mut group) = (Walk::default(), Vec::new());
-        while (self.core.shared.map).next_group(&mut walk, pin, &mut group)
-            && group.iter().copied().all(&mut visit)
-        {}
+        let mut walk = Walk::default();
+        let mut group = Vec::new();
+        while (self.core.shared.map).next_group(&mut walk, pin, &mut group) {
+            for node in &group {
+                if !visit(*node) {
+                    return;
+                }
+            }
+        }
     }
 }
 
