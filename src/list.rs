@@ -102,7 +102,8 @@ impl<K, V, const CHAIN: bool> List<K, V, CHAIN> {
     /// Unlinks an entry of this list.
     pub(crate) fn unlink(&mut self, entry: EntryPtr<K, V>) {
         let links = Self::links(&entry);
-        let (prev, next) = (links.get(PREV), links.get(NEXT));
+        let prev = links.get(PREV);
+        let next = links.get(NEXT);
         match prev {
             Some(prev) => Self::links(&prev).set(NEXT, next),
             None => {

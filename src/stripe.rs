@@ -117,20 +117,23 @@ pub(crate) fn thread_number() -> u64 {
     if IS_MODEL {
         return 0;
     }
-    let draw = |number: &Cell<u64>| {
+    let number = NUMBER.try_with(|number| {
         if number.get() == 0 {
             number.set(NEXT.fetch_add(1, Ordering::Relaxed));
         }
         number.get()
-    };
-    NUMBER.try_with(draw).unwrap_or(0)
+    });
+    number.unwrap_or(0)
 }
 
 /// How many cores the process may use. Asked once, when the first cache is built: a thread that is
 /// bound to one core would hear of that one only.
 pub(crate) fn cores() -> usize {
     static CORES: OnceLock<usize> = OnceLock::new();
-    *CORES.get_or_init(|| std::thread::available_parallelism().map_or(4, usize::from))
+    *CORES.get_or_init(|| match std::thread::available_parallelism() {
+        Ok(cores) => cores.get(),
+        Err(_) => 4,
+    })
 }
 
 /// How many stripes or shards suit this machine: a power of two, at least `per_core` for each core.

@@ -146,8 +146,8 @@ impl Counters {
 
     /// How late entries were removed, as counts of a histogram.
     pub(super) fn lateness(&self) -> Vec<u64> {
-        let count = |bucket: &AtomicU64| bucket.load(Ordering::Relaxed);
-        self.lateness.iter().map(count).collect()
+        let buckets = self.lateness.iter();
+        buckets.map(|count| count.load(Ordering::Relaxed)).collect()
     }
 }
 

@@ -57,7 +57,8 @@ pub(super) fn bucket_of(nanos: u64) -> usize {
 
 /// The longest duration that a bucket counts.
 fn upper_edge(bucket: usize) -> u64 {
-    let (row, part) = (bucket as u64 / PARTS, bucket as u64 % PARTS);
+    let row = bucket as u64 / PARTS;
+    let part = bucket as u64 % PARTS;
     if row == 0 {
         return part;
     }

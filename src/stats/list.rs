@@ -151,7 +151,7 @@ impl IntoIterator for &Stats {
     type Item = Stat;
     type IntoIter = std::vec::IntoIter<Stat>;
 
-    /// The same as [`Stats::iter`].
+    /// Iterates over all statistics, as [`Stats::iter`] does.
     fn into_iter(self) -> Self::IntoIter {
         self.iter()
     }

@@ -112,7 +112,8 @@ impl Stats {
     /// ```
     pub fn hit_ratio(&self) -> f64 {
         // In floating point, where a sum cannot overflow.
-        let (hits, misses) = (self.hits() as f64, self.misses() as f64);
+        let hits = self.hits() as f64;
+        let misses = self.misses() as f64;
         if hits + misses == 0.0 {
             1.0
         } else {
@@ -437,7 +438,8 @@ impl Stats {
 impl Sub for Stats {
     type Output = Stats;
 
-    /// The same as the subtraction of two references.
+    /// Returns the counts of what happened between `earlier` and `self`, as the subtraction of two
+    /// references does.
     fn sub(self, earlier: Stats) -> Stats {
         &self - &earlier
     }
@@ -467,7 +469,10 @@ impl fmt::Debug for Stats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = f.debug_struct("Stats");
         for Stat { name, cause, value } in self {
-            let name = cause.map_or(name.into(), |cause| format!("{name}({cause})"));
+            let name = match cause {
+                Some(cause) => format!("{name}({cause})"),
+                None => name.to_string(),
+            };
             match value {
                 StatValue::Count(count) => shown.field(&name, &count),
                 StatValue::Time(time) => shown.field(&name, &time),

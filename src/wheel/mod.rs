@@ -233,10 +233,10 @@ impl<K, V> Wheel<K, V> {
     }
 
     fn bucket_len(&self, bucket_id: u8) -> usize {
-        let buckets = self.buckets.as_ref();
-        buckets.map_or(0, |buckets| {
-            buckets.by_id[usize::from(bucket_id)].entries.len()
-        })
+        match &self.buckets {
+            Some(buckets) => buckets.by_id[usize::from(bucket_id)].entries.len(),
+            None => 0,
+        }
     }
 
     /// Advances, and makes sure that `next_due` will find all that is due at exactly `now`, though
@@ -296,10 +296,13 @@ impl<K, V> Wheel<K, V> {
 
     /// An upper bound on the number of pending nodes.
     pub(crate) fn pending_len(&self) -> usize {
-        (0..BUCKETS as u8)
-            .filter(|&bucket_id| self.pending.contains(bucket_id))
-            .map(|bucket_id| self.bucket_len(bucket_id))
-            .sum()
+        let mut len = 0;
+        for bucket_id in 0..BUCKETS as u8 {
+            if self.pending.contains(bucket_id) {
+                len += self.bucket_len(bucket_id);
+            }
+        }
+        len
     }
 
     /// Whether `next_due` would take out a node even if time stood still.
@@ -313,12 +316,19 @@ impl<K, V> Wheel<K, V> {
         if self.has_work() {
             return Some(self.now);
         }
-        (0..LEVELS)
-            .filter_map(|level| {
-                let occupied = self.occupied.of_level(level);
-                (occupied != 0).then(|| self.spans.first_visit(level, occupied, self.now))
-            })
-            .min_by_key(|visit| visit.wrapping_sub(self.now))
+        let mut next: Option<u64> = None;
+        for level in 0..LEVELS {
+            let occupied = self.occupied.of_level(level);
+            if occupied == 0 {
+                continue;
+            }
+            let visit = self.spans.first_visit(level, occupied, self.now);
+            match next {
+                Some(next) if next.wrapping_sub(self.now) <= visit.wrapping_sub(self.now) => {}
+                _ => next = Some(visit),
+            }
+        }
+        next
     }
 
     /// The levels as they stand, the finest first. The overdue entries are counted in the bucket
