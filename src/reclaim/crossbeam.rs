@@ -70,7 +70,7 @@ impl Scheme {
         pin
     }
 
-    /// The same if the thread holds no pin by this record.
+    /// A pin, if the thread holds none by this record.
     ///
     /// # Safety
     ///
@@ -79,7 +79,10 @@ impl Scheme {
     pub(super) unsafe fn pin_alone(&self, record: *const Record) -> Option<Pin> {
         // SAFETY: the caller's promise.
         let record = unsafe { &*record };
-        (!record.is_pinned()).then(|| Pin(record.pin()))
+        if record.is_pinned() {
+            return None;
+        }
+        Some(Pin(record.pin()))
     }
 
     /// Registers the calling thread, which has no record here.

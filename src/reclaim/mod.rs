@@ -126,12 +126,12 @@ impl Domain {
     #[cold]
     #[inline(never)]
     fn pin_slowly(&self) -> Pin {
-        let find = |registrations: &RefCell<Registrations>| {
+        let record = REGISTRATIONS.try_with(|registrations| {
             let record = registrations.borrow_mut().record_in(self);
             _ = RECENT.try_with(|recent| recent.set((self.number, record)));
             record
-        };
-        match REGISTRATIONS.try_with(find) {
+        });
+        match record {
             // SAFETY: a registration of this thread's keeps it, as in `pin`.
             Ok(record) => unsafe { self.scheme.pin(record) },
             // The thread is ending and its registrations are gone.
@@ -156,12 +156,13 @@ impl Domain {
     /// Whether the calling thread holds a pin of this domain, according to its registrations. While
     /// the thread ends they are gone, and the answer is yes: then a caller must not wait for pins.
     pub(crate) fn is_pinned(&self) -> bool {
-        let check = |registrations: &RefCell<Registrations>| {
-            let registrations = registrations.borrow();
-            let registration = registrations.known.get(&self.number);
-            registration.is_some_and(Registration::is_pinned)
-        };
-        REGISTRATIONS.try_with(check).unwrap_or(true)
+        let pinned = REGISTRATIONS.try_with(|registrations| {
+            match registrations.borrow().known.get(&self.number) {
+                Some(registration) => registration.is_pinned(),
+                None => false,
+            }
+        });
+        pinned.unwrap_or(true)
     }
 
     /// Begins a grace period: it is over once every pin held now has been dropped.

@@ -119,19 +119,16 @@ impl Epoch {
     /// Whether no thread is pinned since before that target.
     pub(super) fn has_passed(&self, target: u64) -> bool {
         let mut records = self.records.list.lock();
-        let is_held_up_by = |record: &Arc<Record>| {
+        for at in 0..records.len() {
             // Acquire, partners: the releases in `enter_alone` and `leave`.
-            let pinned = record.pinned.load(Ordering::Acquire);
-            pinned != NONE && pinned < target
-        };
-        match records.iter().position(is_held_up_by) {
-            None => true,
-            Some(at) => {
+            let pinned = records[at].pinned.load(Ordering::Acquire);
+            if pinned != NONE && pinned < target {
                 // The next check begins here: a pin that is held for long costs it one step.
                 records.swap(0, at);
-                false
+                return false;
             }
         }
+        true
     }
 
     /// The number of records.
@@ -155,7 +152,7 @@ impl Record {
         }
     }
 
-    /// The same if the thread holds no pin of this record; otherwise returns `false`.
+    /// Begins a pin if the thread holds none of this record; otherwise returns `false`.
     #[inline]
     pub(super) fn enter_alone(&self, epoch: &Epoch) -> bool {
         if self.pinned.load(Ordering::Relaxed) != NONE {

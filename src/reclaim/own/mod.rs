@@ -37,7 +37,7 @@ impl Scheme {
         }
     }
 
-    /// The same if the thread holds no pin by this record.
+    /// A pin, if the thread holds none by this record.
     ///
     /// # Safety
     ///
@@ -46,8 +46,11 @@ impl Scheme {
     pub(super) unsafe fn pin_alone(&self, record: *const Record) -> Option<Pin> {
         // SAFETY: the caller's promise.
         let alone = unsafe { (*record).enter_alone(self) };
+        if !alone {
+            return None;
+        }
         // SAFETY: the pointer is not null: it was just used.
-        alone.then(|| Pin(unsafe { NonNull::new_unchecked(record.cast_mut()) }))
+        Some(Pin(unsafe { NonNull::new_unchecked(record.cast_mut()) }))
     }
 
     /// Registers the calling thread, which has no record here.
