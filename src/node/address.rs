@@ -125,8 +125,10 @@ impl fmt::Display for Refused {
 
 /// Whether the addresses of an allocation leave room for the map's tags.
 fn is_taggable(at: u64, size: u64) -> bool {
-    at.checked_add(size)
-        .is_some_and(|end| (at | end) & TAG_IN_WORD == 0 && (TOP_BYTE || end >> TAG_SHIFT == 0))
+    match at.checked_add(size) {
+        Some(end) => (at | end) & TAG_IN_WORD == 0 && (TOP_BYTE || end >> TAG_SHIFT == 0),
+        None => false,
+    }
 }
 
 /// Prefetches a cache line, where the target can.

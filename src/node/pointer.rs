@@ -307,15 +307,19 @@ impl<K, V> NodePtr<K, V> {
 
     #[inline]
     pub(crate) fn weight(&self) -> u32 {
-        self.cell(|header| header.weights)
-            .map_or(1, |&weight| weight)
+        match self.cell(|header| header.weights) {
+            Some(weight) => *weight,
+            None => 1,
+        }
     }
 
     /// The deadline that the entry's own lifetime gives, without the cache-wide limits; the wanted
     /// deadline where the two are not kept apart.
     pub(crate) fn own_deadline(&self) -> u64 {
-        self.cell(|header| header.owns)
-            .map_or_else(|| self.deadline(), |own| own.load(Ordering::Acquire))
+        match self.cell(|header| header.owns) {
+            Some(own) => own.load(Ordering::Acquire),
+            None => self.deadline(),
+        }
     }
 
     /// Sets [`own_deadline`](Self::own_deadline) where it is kept apart.

@@ -167,7 +167,7 @@ impl Recycled {
 /// returned to it.
 pub(super) struct Chain {
     first: Next,
-    /// The other end; meaningless if the chain is empty.
+    /// The end of the chain that has no next slot; meaningless if the chain is empty.
     last: NonNull<u8>,
     pub(super) len: usize,
 }
@@ -371,9 +371,8 @@ impl Pool {
             unsafe { set_next(self.last_recycled, emptied.first) };
         }
         self.last_recycled = emptied.last;
-        let len = u32::try_from(emptied.len).ok();
-        let len = len.and_then(|len| len.checked_add(recycled.len));
-        recycled.len = len.expect("fewer than 2^32 slots are emptied at a time");
+        let len = recycled.len as usize + emptied.len;
+        recycled.len = u32::try_from(len).expect("fewer than 2^32 slots are recycled");
     }
 
     /// Whether the recycled slots are within the bound.
@@ -425,18 +424,16 @@ impl Pool {
     fn release(&mut self, vacated: &mut Vacated) {
         self.partial.retain(|&number| {
             let place = &mut self.regions[number as usize];
-            let is_empty = |region: &mut Region| region.used == 0;
-            let Some(region) = place.take_if(is_empty) else {
-                return true;
+            let slots = match place {
+                Some(region) if region.used == 0 => region.chunks * self.shape.slots,
+                _ => return true,
             };
-            let slots = region.chunks * self.shape.slots;
             if !ONE_SLOT_CHUNKS && (self.slots - slots - self.used) * 8 < self.used {
-                *place = Some(region);
                 return true;
             }
             self.slots -= slots;
             self.vacant.push(number);
-            vacated.0.push(region);
+            vacated.0.extend(place.take());
             false
         });
     }

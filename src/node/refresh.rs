@@ -74,12 +74,18 @@ impl RefreshMoment {
     /// The lifetime that its last load gave it, to the microsecond.
     pub(crate) fn lifetime(&self) -> Option<Duration> {
         let micros = self.notes() >> LIFETIME_FROM;
-        (micros != 0).then(|| Duration::from_micros(micros))
+        if micros == 0 {
+            return None;
+        }
+        Some(Duration::from_micros(micros))
     }
 
     /// Sets the moment, with no failure behind it, and the lifetime that the load gave.
     pub(crate) fn set(&self, at: u64, lifetime: Option<Duration>) {
-        let micros = lifetime.map_or(0, |lifetime| lifetime.as_nanos().div_ceil(1_000));
+        let micros = match lifetime {
+            Some(lifetime) => lifetime.as_nanos().div_ceil(1_000),
+            None => 0,
+        };
         let micros = micros.min(LONGEST_LIFETIME.into()) as u64;
         self.notes.store(micros << LIFETIME_FROM, Ordering::Relaxed);
         self.at.store(at, Ordering::Relaxed);
@@ -94,14 +100,14 @@ impl RefreshMoment {
     /// A reload that began with `until` has failed, or will not run: the node is stale again from
     /// `next` on. Does nothing if another reload has begun since.
     pub(crate) fn end(&self, until: u64, next: u64, tried: Tried) {
-        let (set, seen) = (Ordering::Relaxed, Ordering::Relaxed);
-        if self.at.compare_exchange(until, next, set, seen).is_ok() {
-            let ended = |notes: u64| {
-                let failures = (notes & FAILURES) + u64::from(tried == Tried::Failed);
-                Some(notes & !(FAILURES | IS_RELOADING) | failures.min(FAILURES))
-            };
-            _ = self.notes.fetch_update(set, seen, ended);
+        let ended = (self.at).compare_exchange(until, next, Ordering::Relaxed, Ordering::Relaxed);
+        if ended.is_err() {
+            return;
         }
+        _ = (self.notes).fetch_update(Ordering::Relaxed, Ordering::Relaxed, |notes| {
+            let failures = (notes & FAILURES) + u64::from(tried == Tried::Failed);
+            Some(notes & !(FAILURES | IS_RELOADING) | failures.min(FAILURES))
+        });
     }
 }
 

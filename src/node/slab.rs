@@ -204,7 +204,8 @@ impl<K, V> Slab<K, V> {
     /// Makes room for one node and its entry: then [`place`](Self::place) and
     /// [`succeed`](Self::succeed) allocate nothing.
     pub(crate) fn reserve(&mut self) {
-        let (shard, columns) = (self.shard, self.columns);
+        let shard = self.shard;
+        let columns = self.columns;
         let open = move |chunk, beside| Self::open(shard, columns, chunk, beside);
         self.entries.reserve(&self.recycled.entries, |_, _| ());
         self.nodes.reserve(&self.recycled.nodes, open);
@@ -212,7 +213,8 @@ impl<K, V> Slab<K, V> {
 
     #[inline]
     fn take(&mut self) -> NonNull<Node<K, V>> {
-        let (shard, columns) = (self.shard, self.columns);
+        let shard = self.shard;
+        let columns = self.columns;
         let open = move |chunk, beside| Self::open(shard, columns, chunk, beside);
         self.nodes.take(&mut self.recycled.nodes, open).cast()
     }
@@ -225,10 +227,24 @@ impl<K, V> Slab<K, V> {
         // header, and with it room for the columns.
         unsafe {
             (&raw mut (*header).shard).write(shard);
-            (&raw mut (*header).owns).write(columns.own.then(|| beside.cast()));
-            (&raw mut (*header).refreshes)
-                .write(columns.refresh.then(|| beside.add(refresh).cast()));
-            (&raw mut (*header).weights).write(columns.weight.then(|| beside.add(weight).cast()));
+            let owns = if columns.own {
+                Some(beside.cast())
+            } else {
+                None
+            };
+            (&raw mut (*header).owns).write(owns);
+            let refreshes = if columns.refresh {
+                Some(beside.add(refresh).cast())
+            } else {
+                None
+            };
+            (&raw mut (*header).refreshes).write(refreshes);
+            let weights = if columns.weight {
+                Some(beside.add(weight).cast())
+            } else {
+                None
+            };
+            (&raw mut (*header).weights).write(weights);
         }
     }
 

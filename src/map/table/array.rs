@@ -46,7 +46,7 @@ impl<K, V> Array<K, V> {
         Self(at.map_addr(|at| at | log as usize))
     }
 
-    /// The same array, in a table whose entries are leaving it.
+    /// This array, in a table whose entries are leaving it.
     pub(super) fn resizing(self) -> Self {
         Self(self.0.map_addr(|word| word | RESIZING))
     }

@@ -79,13 +79,18 @@ impl<K, V> Table<K, V> {
     /// [`Resize::of`].
     #[inline]
     pub(super) fn home_array(&self, array: Array<K, V>, hash: u64) -> Array<K, V> {
-        Resize::of(self, array).map_or(array, |resize| resize.home(hash))
+        match Resize::of(self, array) {
+            Some(resize) => resize.home(hash),
+            None => array,
+        }
     }
 
     /// How many units have yet to move. Exact while no writer moves any.
     pub(in crate::map) fn units_left(&self) -> u64 {
-        let resize = Resize::of(self, self.array());
-        resize.map_or(0, |resize| resize.units().saturating_sub(resize.moved()))
+        match Resize::of(self, self.array()) {
+            Some(resize) => resize.units().saturating_sub(resize.moved()),
+            None => 0,
+        }
     }
 
     /// Where the group of a hash stands, for a prefetch. A hint: by the time of its use, the group

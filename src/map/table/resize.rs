@@ -113,7 +113,8 @@ impl<'a, K, V> Resize<'a, K, V> {
     /// Moves up to this number of units, and ends with the last one.
     #[inline(never)]
     pub(super) fn step(&self, state: &mut TableState<K, V>, units: u64) {
-        let (begun, all) = (self.moved(), self.units());
+        let begun = self.moved();
+        let all = self.units();
         let end = all.min(begun.saturating_add(units));
         // Prefetch the groups of the next call, and the hashes that this call will read: misses
         // one after the other would keep the lock for long.

@@ -96,8 +96,12 @@ impl<K, V> Table<K, V> {
         seen: &Seen<'a>,
     ) -> Option<Place<'a>> {
         let word = group::tagged(node.as_raw(), hash);
-        (seen.place)
-            .filter(|place| seen.version == self.version() && place.load(Ordering::Acquire) == word)
+        let place = seen.place?;
+        if seen.version == self.version() && place.load(Ordering::Acquire) == word {
+            Some(place)
+        } else {
+            None
+        }
     }
 
     /// Adds a node whose key is not in the table. [`grow_if_full`](Self::grow_if_full) was called
@@ -212,7 +216,8 @@ impl<K, V> Table<K, V> {
         };
         let mut free = group.free_words();
         let mut moved = [None::<Place<'_>>; WORDS];
-        let (mut moves, mut left) = (0, false);
+        let mut moves = 0;
+        let mut left = false;
         chain.each(|place, word| match free.next() {
             Some(to) => {
                 to.store(word, Ordering::Release);
@@ -244,11 +249,13 @@ impl<K, V> Table<K, V> {
             .into_iter()
             .flatten()
             .flat_map(move |of| {
-                let numbers = (0..of.groups()).map(u64::from);
-                let is_home = move |&hash: &u64| self.home_array(array, hash) == of;
-                // SAFETY: as in `home`.
-                let group = move |hash| (of, unsafe { of.group(hash) });
-                numbers.filter(is_home).map(group)
+                (0..of.groups()).map(u64::from).filter_map(move |hash| {
+                    if self.home_array(array, hash) != of {
+                        return None;
+                    }
+                    // SAFETY: as in `home`.
+                    Some((of, unsafe { of.group(hash) }))
+                })
             })
     }
 
