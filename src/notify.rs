@@ -40,7 +40,7 @@ use crate::listener::{Listener, RemovalCause};
 use crate::node::NodePtr;
 use crate::scheduler::{in_listener, inside_listener};
 use crate::stripe::thread_number;
-use crate::sync::cycle::NotedWait;
+use crate::sync::cycle::{NotedWait, Patience};
 use crate::sync::{AtomicU64, Condvar, Mutex, MutexGuard, Ordering, yield_now};
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -66,6 +66,9 @@ pub(crate) enum Awaited {
     Delivered,
     /// The caller's condition has ended it.
     Stopped,
+    /// The thread that delivers waits for a load that the calling thread leads; or, for long, for
+    /// one that no thread leads, so that the calling thread may be the one to end it.
+    Stuck,
     /// No thread takes the offer.
     Refused,
 }
@@ -296,6 +299,7 @@ impl<K, V> Notifier<K, V> {
         debug_assert!(!inside_listener());
         let mut seen = 0;
         let mut refusals = 0;
+        let mut patience = Patience::default();
         let _waiter = self.wait_begins();
         let is_told =
             |state: &State<K, V>| state.deliverer.is_some() || (!delivers && state.offered);
@@ -310,8 +314,11 @@ impl<K, V> Notifier<K, V> {
             }
             let must_tell = !is_told(&state);
             drop(state);
-            if !keep_waiting() || !wait.may_wait_for_thread(deliverer.unwrap_or(0)) {
+            if !keep_waiting() {
                 return Awaited::Stopped;
+            }
+            if !patience.lasts(wait.outlook(deliverer.unwrap_or(0))) {
+                return Awaited::Stuck;
             }
             if delivered != seen || deliverer.is_some() {
                 seen = delivered;

@@ -152,9 +152,10 @@ impl<K, V> MaintenanceView<'_, K, V> {
         if !self.drain_last() {
             return true;
         }
-        let is_here = self.maintenance.tells_callers() || scheduler::is_crew_thread();
-        if is_here || self.await_delivery(|| true) != Awaited::Delivered {
+        if self.maintenance.tells_callers() || scheduler::is_crew_thread() {
             self.deliver_here();
+        } else {
+            self.await_delivery(|| true);
         }
         self.maintenance.notifier.waiting() == 0
     }

@@ -91,7 +91,8 @@ impl Job {
                 }
             }
             Self::End(cache, last) => {
-                cache.end();
+                // False after a while if a thread inside waits for a lease: that may last.
+                while !cache.end() {}
                 drop(last);
                 None
             }

@@ -39,6 +39,16 @@ use std::fmt;
 /// an entry waits for the listener: a thread that holds a lock which the listener takes would wait
 /// for itself.
 ///
+/// # Listeners that load
+///
+/// A listener may call any method of any cache, also one that waits for a load. A call that waits
+/// for the listener then waits for that load, too. If the calling thread leads the load, the call
+/// waits no longer. If no thread leads it (it is a lease, or a task between two polls), the calling
+/// thread may be the one that has to end it: then the call waits for a second at most, and returns
+/// before the listener has heard. With `Caller`, the listener may run on the thread of the call. If
+/// that thread runs tasks, a listener must not wait there for a load that is one of them: nothing
+/// ends such a wait, as in any other code that blocks this thread.
+///
 /// ```
 /// use std::collections::BTreeMap;
 /// use std::sync::{Arc, Mutex};

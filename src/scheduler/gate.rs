@@ -15,7 +15,8 @@
 //!
 //! The dropping thread does this itself, unless it must not wait: it is inside a gate or a
 //! listener, it is one of the crew, or a thread for which it would wait needs a load that it leads.
-//! Then the crew does it ([`Job::End`]), and the drop returns at once.
+//! Then the crew does it ([`Job::End`]), and the drop returns at once. If that thread needs a load
+//! that no thread leads, the dropping thread may hold the lease: it waits for a second at most.
 //!
 //! # Invariants
 //!
@@ -32,7 +33,7 @@
 
 use super::crew::{self, Job};
 use crate::stripe::thread_number;
-use crate::sync::cycle::NotedWait;
+use crate::sync::cycle::{NotedWait, Outlook, Patience};
 use crate::sync::{AtomicBool, Condvar, Mutex, Ordering, nap, thread_local};
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -266,15 +267,22 @@ impl Gate {
     }
 
     /// Waits until the visitors of a closed gate have left. False if one of them waits for a load
-    /// that the calling thread leads.
+    /// that the calling thread leads, or, for long, for one that no thread leads.
     pub(crate) fn await_visitors(&self) -> bool {
         let wait = NotedWait::begin();
+        let mut patience = Patience::default();
         let mut state = self.state.lock();
         while !state.visitors.is_empty() {
+            let mut worst = Outlook::Goes;
             for &visitor in &state.visitors {
-                if !wait.may_wait_for_thread(visitor) {
-                    return false;
+                match wait.outlook(visitor) {
+                    Outlook::Goes => {}
+                    Outlook::Cycle => return false,
+                    Outlook::Unled => worst = Outlook::Unled,
                 }
+            }
+            if !patience.lasts(worst) {
+                return false;
             }
             self.left.wait_for(&mut state, LONGEST_WAIT);
         }

@@ -13,10 +13,15 @@
 //!
 //! A load that no thread leads (a lease, a task between two polls) ends the search.
 //!
+//! # Waits for a thread
+//!
 //! A thread may wait for another thread rather than for a load: until notifications are delivered,
 //! for the thread that delivers just now, which may wait for a load inside the listener; or, at the
-//! end of a cache, for threads at work on it. It looks for a cycle at intervals, and waits no
-//! longer if there is one ([`NotedWait::may_wait_for_thread`]). Such a wait refuses no other.
+//! end of a cache, for threads at work on it. It looks where that leads at intervals
+//! ([`NotedWait::outlook`]). If there is a cycle, it waits no longer. If there is a load that no
+//! thread leads, the thread may be the very one that has to end it: the lease is in its hands, or
+//! the task is its own. Nothing shows that, so it waits for a limited time ([`Patience`]). Such a
+//! wait refuses no other.
 
 use super::place;
 use crate::atomic64::AtomicU64;
@@ -24,6 +29,7 @@ use crate::stripe::thread_number;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 /// The wait of each waiting thread. Always `parking_lot`'s: an explorer's threads do not look for
 /// cycles.
@@ -40,24 +46,80 @@ enum Wait {
     Thread(u64),
 }
 
-/// A cycle that a wait of the thread `me` for the thread `first` would close: the number of other
-/// threads in it, and how many of them wait for loads. The waits of the rest end by themselves.
-fn find_cycle(waits: &BTreeMap<u64, Wait>, me: u64, first: Option<u64>) -> Option<(usize, usize)> {
-    let (mut next, mut others, mut loads) = (first, 0, 0);
+/// How long a thread waits for another one that waits for a load that no thread leads.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Where the waits of threads lead, from one thread to the next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Chain {
+    /// To a thread that does not wait, or that waits in a cycle without the thread that asks.
+    Goes,
+    /// Back to the thread that asks, through so many `others`, of which so many wait for `loads`.
+    /// The waits of the rest end by themselves.
+    Closes { others: usize, loads: usize },
+    /// To a load that no thread leads, or that ends just now.
+    Unled,
+}
+
+/// Where a wait of the thread `me` for the thread `first` leads.
+fn follow(waits: &BTreeMap<u64, Wait>, me: u64, first: Option<u64>) -> Chain {
+    let mut next = first;
+    let mut others = 0;
+    let mut loads = 0;
     while let Some(thread) = next {
         if thread == me {
-            return Some((others, loads));
+            return Chain::Closes { others, loads };
         }
         others += 1;
-        next = match waits.get(&thread).filter(|_| others <= waits.len())? {
-            Wait::Load(load, ticket) => {
+        if others > waits.len() {
+            return Chain::Goes;
+        }
+        next = match waits.get(&thread) {
+            None => return Chain::Goes,
+            Some(Wait::Load(load, ticket)) => {
                 loads += 1;
                 load.awaited_thread(*ticket)
             }
-            Wait::Thread(by) => Some(*by),
+            Some(Wait::Thread(by)) => Some(*by),
         };
     }
-    None
+    Chain::Unled
+}
+
+/// What a thread that waits for another one has to expect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outlook {
+    /// The other thread goes on.
+    Goes,
+    /// It waits, directly or through other threads, for a load that the calling thread leads: its
+    /// listener, say, calls the cache, and the calling thread is inside a loader.
+    Cycle,
+    /// It waits for a load that no thread leads.
+    Unled,
+}
+
+/// The patience of one wait for other threads.
+#[derive(Default)]
+pub(crate) struct Patience {
+    /// Since when each look has found a load that no thread leads.
+    unled_since: Option<Instant>,
+}
+
+impl Patience {
+    /// Whether to wait longer.
+    pub(crate) fn lasts(&mut self, outlook: Outlook) -> bool {
+        match outlook {
+            Outlook::Goes => {
+                self.unled_since = None;
+                true
+            }
+            Outlook::Cycle => false,
+            Outlook::Unled => {
+                let since = *self.unled_since.get_or_insert_with(Instant::now);
+                since.elapsed() < PATIENCE
+            }
+        }
+    }
 }
 
 /// A waiter's place in the order of all waiters.
@@ -120,7 +182,8 @@ impl NotedWait {
         let me = self.0;
         if me != 0 {
             let mut waits = waiting_threads();
-            if let Some((others, loads)) = find_cycle(&waits, me, load.awaited_thread(ticket)) {
+            if let Chain::Closes { others, loads } = follow(&waits, me, load.awaited_thread(ticket))
+            {
                 if loads == others {
                     return Err(others);
                 }
@@ -132,22 +195,25 @@ impl NotedWait {
         Ok(())
     }
 
-    /// Whether the thread may go on to wait for what the thread `by` does. False if that one waits,
-    /// directly or through other threads, for a load that this thread leads: its listener, say,
-    /// calls the cache, and this thread is inside a loader.
-    pub(crate) fn may_wait_for_thread(&self, by: u64) -> bool {
+    /// What the calling thread has to expect if it waits for what the thread `by` does.
+    pub(crate) fn outlook(&self, by: u64) -> Outlook {
         let me = self.0;
         if me == 0 || by == 0 {
-            return true;
+            return Outlook::Goes;
         }
         let mut waits = waiting_threads();
-        // A cycle without loads is none: a thread that delivers waits for no delivery. The notes of
-        // threads that have just delivered, and now wait for each other, look like one.
-        let closes = find_cycle(&waits, me, Some(by)).is_some_and(|(_, loads)| loads > 0);
+        let chain = follow(&waits, me, Some(by));
         let former = waits.insert(me, Wait::Thread(by));
         drop(waits);
         drop(former);
-        !closes
+        match chain {
+            Chain::Closes { loads, .. } if loads > 0 => Outlook::Cycle,
+            // A cycle without loads is none: a thread that delivers waits for no delivery. The
+            // notes of threads that have just delivered, and now wait for each other, look like
+            // one.
+            Chain::Closes { .. } | Chain::Goes => Outlook::Goes,
+            Chain::Unled => Outlook::Unled,
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex, Weak};
 use std::thread::{self, ThreadId};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::support::record::Record;
 use crate::support::{Gate, millis, must_end, secs, until};
@@ -417,6 +417,66 @@ fn a_channel_and_a_task_that_is_awaited_at_shutdown_lose_nothing() {
     });
     let replaced: Vec<_> = (0..999).map(|value| (1, value, Replaced)).collect();
     assert_eq!(saved, replaced);
+}
+
+/// A runtime of one thread waits for a delivery. The listener waits for a load that is a task of
+/// that runtime.
+fn waits_for_a_listener_that_needs_a_task_of_its_own(
+    builder: CacheBuilder<u32, u32>,
+    call: fn(&Cache<u32, u32>),
+) {
+    let (done, ended) = mpsc::channel();
+    thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().build();
+        runtime.unwrap().block_on(async move {
+            let users: Cache<u32, u32> = Cache::new(10);
+            let heard = Record::new();
+            let (entered, enters) = mpsc::channel();
+            let (needs, record) = (users.clone(), heard.clone());
+            let cache = builder
+                .removal_listener(move |key: &u32, _: &u32, cause| {
+                    entered.send(()).ok();
+                    record.note(key, &needs.get_with(1, || 0), cause);
+                })
+                .build();
+            cache.insert(1, 1);
+            cache.insert(2, 2);
+            let (finish, finished) = tokio::sync::oneshot::channel();
+            let load = tokio::spawn(async move {
+                users
+                    .get_with_async(1, async { finished.await.unwrap() })
+                    .await
+            });
+            // The load has begun, and lies between two polls.
+            tokio::task::yield_now().await;
+            // Another thread removes an entry, and so this one waits for a thread that delivers.
+            let other = cache.clone();
+            let removes = thread::spawn(move || {
+                other.invalidate(&2);
+                other.run_pending_tasks();
+            });
+            enters.recv_timeout(SOON).expect("the listener runs");
+            call(&cache);
+            done.send(()).ok();
+            finish.send(7).unwrap();
+            assert_eq!(load.await.unwrap(), 7);
+            removes.join().unwrap();
+            drop(cache);
+            let heard: Vec<_> = heard.take().iter().map(|heard| heard.1).collect();
+            assert!(heard.iter().all(|value| *value == 7), "{heard:?}");
+        });
+    });
+    let began = Instant::now();
+    ended.recv_timeout(SOON).expect("the call waits for ever");
+    println!("it has waited {:?}", began.elapsed());
+}
+
+#[test]
+fn a_wait_for_a_listener_that_waits_for_a_task_of_this_thread_ends() {
+    waits_for_a_listener_that_needs_a_task_of_its_own(Cache::builder(), Cache::run_pending_tasks);
+    waits_for_a_listener_that_needs_a_task_of_its_own(by_callers(), |cache| cache.invalidate(&1));
+    waits_for_a_listener_that_needs_a_task_of_its_own(by_callers(), |cache| cache.insert(1, 9));
+    waits_for_a_listener_that_needs_a_task_of_its_own(by_callers(), Cache::run_pending_tasks);
 }
 
 #[test]

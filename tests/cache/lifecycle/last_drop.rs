@@ -12,7 +12,7 @@ use crate::support::census::{Census, Counted};
 use crate::support::record::Record;
 use crate::support::{Gate, HOUR, millis, must_end, secs, until};
 use wheelhouse::{
-    Alarm, Cache, Expiry, MaintenanceTask, ManualTicker, RemovalCause, Scheduler, loader_fn,
+    Alarm, Cache, Expiry, Leased, MaintenanceTask, ManualTicker, RemovalCause, Scheduler, loader_fn,
 };
 
 /// Longer than any action here takes, even on a loaded machine.
@@ -388,6 +388,49 @@ fn a_last_drop_by_the_policy_of_a_loading_cache_waits() {
         assert_eq!(users.get(&1), Ok(1));
         assert_eq!(waited.load(Ordering::SeqCst), 1);
     });
+}
+
+/// The thread that drops the last handle holds a lease, and a thread at work on the cache needs the
+/// leased key.
+#[test]
+fn a_last_drop_by_the_holder_of_a_lease_that_a_filler_needs_ends() {
+    let (done, ended) = mpsc::channel();
+    let census = Census::default();
+    let counted = census.clone();
+    std::thread::spawn(move || {
+        let census = counted;
+        let needed: Cache<u32, u32> = Cache::new(10);
+        let needs = needed.clone();
+        let (entered, enters) = mpsc::channel();
+        let cache: Cache<u32, Counted<u32>> = Cache::builder()
+            .max_capacity(100)
+            .weigher(move |&key: &u32, _: &Counted<u32>| {
+                if key == 2 {
+                    entered.send(()).ok();
+                    assert_eq!(needs.get_with(7, || 0), 70);
+                }
+                1
+            })
+            .build();
+        cache.insert(1, census.counted(1));
+        let Leased::Lease(filled) = cache.lease(2) else {
+            panic!("absent");
+        };
+        let Leased::Lease(held) = needed.lease(7) else {
+            panic!("absent");
+        };
+        let value = census.counted(2);
+        let filler = std::thread::spawn(move || drop(filled.fill(value)));
+        enters.recv_timeout(SOON).expect("the weigher runs");
+        let began = Instant::now();
+        drop(cache);
+        done.send(began.elapsed()).ok();
+        drop(held.fill(70));
+        filler.join().expect("the filler has the value");
+    });
+    let took = ended.recv_timeout(SOON).expect("both wait");
+    println!("the drop has waited {took:?}");
+    until("values outlived the cache", || census.alive() == 0);
 }
 
 /// The same with threads of event loops, which run the listeners themselves.
