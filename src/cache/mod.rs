@@ -659,8 +659,8 @@ impl<K: Hash + Eq + 'static, V: 'static, S: BuildHasher> Cache<K, V, S> {
 
     /// Does all maintenance that is due: removes every expired entry, evicts down to the bound,
     /// waits until the listener has heard of it, and frees the memory that no reader holds. If a
-    /// listener calls it, it does not wait. [`Delivery`](crate::Delivery) says what it does while the
-    /// listener itself waits for a load.
+    /// listener calls it, it does not wait. [`Delivery`](crate::Delivery) says what it does while
+    /// the listener itself waits for a load.
     ///
     /// # Panics
     ///

@@ -233,12 +233,26 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Claimant<K,
         let (shared, hash, now) = (&core.shared, self.hash, 0);
         // Before the pin: it is dropped afterwards if a clone panics, and calls wakers.
         let mut guard;
-        let (core, call) = (&*core, &mut *self);
-        let claim = {
+        let core = &*core;
+        // Once: the listener may store another entry that is due.
+        let mut tells_first = core.maintenance.tells_callers();
+        let claim = loop {
+            let begin = Begin {
+                core,
+                call: &mut *self,
+                now,
+                tells_first,
+            };
             // What is held has the pin, and releases the waiters of an overdue load.
-            let (begun, held) = shared.transact(hash, Begin { core, call, now });
+            let (begun, held) = shared.transact(hash, begin);
             let entry = |node| Keyless::of_node(shared, node);
-            match begun {
+            break match begun {
+                Begun::Expired(outcome) => {
+                    drop(held);
+                    core.maintenance.after_write(shared, outcome);
+                    tells_first = false;
+                    continue;
+                }
                 Begun::Live(node) => Claim::Value(entry(node)),
                 Begun::Busy => Claim::Busy,
                 Begun::Failed(failure) => Claim::Failed(failure),
@@ -263,7 +277,7 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Claimant<K,
                     }
                     Claim::Guard(guard, seen)
                 }
-            }
+            };
         };
         // It may call wakers.
         self.wait_for(None);
@@ -281,10 +295,15 @@ struct Begin<'b, K, V, H: Home<K, V>> {
     call: &'b mut Claimant<K, V, H>,
     /// Cache time.
     now: u64,
+    /// Whether a due entry only leaves: the listener hears of it before the call leads, since it
+    /// may load the key itself.
+    tells_first: bool,
 }
 
 /// The end of a [`Begin`].
 enum Begun<K, V> {
+    /// An entry that was due has left, and the call has to begin again.
+    Expired(WriteOutcome),
     /// The key's live entry, for a call that does not lead.
     Live(NodePtr<K, V>),
     /// The call would have to wait, or to lead, and may not.
@@ -392,6 +411,11 @@ where
             shared.note_removed(|| node.weight(), RemovalCause::Expired);
             WriteOutcome::of_removal(&hold.shard, None)
         });
+        if let Some(outcome) = left {
+            if self.tells_first {
+                return Ok(Begun::Expired(outcome));
+            }
+        }
         shared.count(Count::Loads);
         // For a task that is the calling thread, until its poll ends: what it calls meanwhile must
         // not wait for it.

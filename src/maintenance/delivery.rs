@@ -20,7 +20,7 @@ const CALLS_PER_TURN: u64 = 1024;
 impl<K, V> Maintenance<K, V> {
     /// Whether a call that removes an entry returns after the listener has heard of it.
     #[inline]
-    pub(super) fn tells_callers(&self) -> bool {
+    pub(crate) fn tells_callers(&self) -> bool {
         matches!(self.delivery, Some(Delivery::Caller))
     }
 

@@ -11,7 +11,8 @@ use crate::support::record::Record;
 use crate::support::{Gate, millis, must_end, secs, until};
 use wheelhouse::RemovalCause::{Expired, Explicit, Replaced, Size};
 use wheelhouse::{
-    Alarm, Cache, CacheBuilder, Delivery, MaintenanceTask, ManualTicker, RemovalCause, Scheduler,
+    Alarm, Cache, CacheBuilder, Delivery, Leased, MaintenanceTask, ManualTicker, RemovalCause,
+    Scheduler, compute::Op,
 };
 
 const SOON: Duration = secs(20);
@@ -477,6 +478,84 @@ fn a_wait_for_a_listener_that_waits_for_a_task_of_this_thread_ends() {
     waits_for_a_listener_that_needs_a_task_of_its_own(by_callers(), |cache| cache.invalidate(&1));
     waits_for_a_listener_that_needs_a_task_of_its_own(by_callers(), |cache| cache.insert(1, 9));
     waits_for_a_listener_that_needs_a_task_of_its_own(by_callers(), Cache::run_pending_tasks);
+}
+
+type Loads = fn(&Cache<u32, u32>);
+
+/// The methods that load key 1.
+const METHODS: [(&str, Loads); 11] = [
+    ("get_with", |cache| _ = cache.get_with(1, || 2)),
+    ("optionally_get_with", |cache| {
+        _ = cache.optionally_get_with(1, || Some(2));
+    }),
+    ("try_get_with", |cache| {
+        cache.try_get_with(1, || Ok::<_, ()>(2)).unwrap();
+    }),
+    ("get_all_with", |cache| {
+        cache
+            .get_all_with([1], |_| Ok::<_, ()>(vec![Some(2)]))
+            .unwrap();
+    }),
+    ("lease", |cache| {
+        if let Leased::Lease(lease) = cache.lease(1) {
+            drop(lease.fill(2));
+        }
+    }),
+    ("or_insert", |cache| _ = cache.entry(1).or_insert(2)),
+    ("or_insert_with", |cache| {
+        _ = cache.entry(1).or_insert_with(|| 2);
+    }),
+    ("or_insert_with_if", |cache| {
+        _ = cache.entry(1).or_insert_with_if(|| 2, |_| true);
+    }),
+    ("and_upsert_with", |cache| {
+        _ = cache.entry(1).and_upsert_with(|_| 2);
+    }),
+    ("and_compute_with", |cache| {
+        _ = cache.entry(1).and_compute_with(|_| Op::Put(2));
+    }),
+    ("and_try_compute_with", |cache| {
+        cache
+            .entry(1)
+            .and_try_compute_with(|_| Ok::<_, ()>(Op::Put(2)))
+            .unwrap();
+    }),
+];
+
+/// By any method, also on a miss of the entry that has expired, and after a replacement.
+#[test]
+fn a_listener_of_a_caller_may_load_the_very_key_that_has_left() {
+    for (outer_name, outer) in METHODS {
+        for (inner_name, inner) in METHODS {
+            let clock = ManualTicker::new();
+            let heard = Record::new();
+            let record = heard.clone();
+            let calls = AtomicU32::new(0);
+            let cache = Arc::new_cyclic(|me: &Weak<Cache<u32, u32>>| {
+                let me = me.clone();
+                by_callers()
+                    .ticker(clock.clone())
+                    .record_stats()
+                    .removal_listener(move |key: &u32, value: &u32, cause| {
+                        record.note(key, value, cause);
+                        // Each load of a listener may replace the value of the one before.
+                        if calls.fetch_add(1, Ordering::SeqCst) < 3 {
+                            if let Some(cache) = me.upgrade() {
+                                inner(&cache);
+                            }
+                        }
+                    })
+                    .build()
+            });
+            cache.insert_with_ttl(1, 1, secs(5));
+            clock.advance(secs(5));
+            outer(&cache);
+            let names = format!("{inner_name} in the listener of {outer_name}");
+            assert_eq!(cache.stats().listener_panics(), 0, "{names}");
+            assert_eq!(heard.take().first(), Some(&(1, 1, Expired)), "{names}");
+            assert_eq!(cache.get(&1), Some(2), "{names}");
+        }
+    }
 }
 
 #[test]
