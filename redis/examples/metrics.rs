@@ -19,10 +19,15 @@ use support::server::{Server, installed};
 use wheelhouse::Cache;
 use wheelhouse_redis::NearCache;
 
-/// Hands all counts over. They only grow, as those of an exporter must.
+/// Hands all counts and gauges over. Counts only grow, as those of an exporter must.
 fn export(near: &NearCache<String, String>) {
     for (name, count) in near.stats().list() {
-        metrics::counter!(format!("near_cache_{name}_total")).absolute(count);
+        match name {
+            "connected" | "local_entries" => {
+                metrics::gauge!(format!("near_cache_{name}")).set(count as f64);
+            }
+            _ => metrics::counter!(format!("near_cache_{name}_total")).absolute(count),
+        }
     }
 }
 

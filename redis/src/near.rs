@@ -140,7 +140,9 @@ where
     /// # }
     /// ```
     pub fn stats(&self) -> NearStats {
-        self.shared.counters.snapshot(self.shared.local.stats())
+        let entries = self.local.entry_count();
+        let counters = &self.shared.counters;
+        counters.snapshot(self.local.stats(), self.is_connected(), entries)
     }
 }
 

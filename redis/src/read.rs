@@ -494,10 +494,19 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
                 }
                 continue;
             }
+            let begun = Instant::now();
             let room = match (bytes, node) {
                 (Some(bytes), Some(node)) => node.second.room(bytes).await,
                 _ => None,
             };
+            let is_late = begun.elapsed() > self.settings.request_timeout;
+            if is_late && asked.iter().all(|one| !one.lease.is_current()) {
+                // It has waited for longer than its calls, and a write has come meanwhile.
+                for one in asked {
+                    results[one.index] = Some(self.fail(one.lease, self.timed_out()));
+                }
+                continue;
+            }
             let at = Instant::now();
             let sent = RequestContext { stamp, at };
             let keys: Vec<&[u8]> = asked.iter().map(|one| one.bytes.as_slice()).collect();

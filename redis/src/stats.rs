@@ -16,9 +16,16 @@ macro_rules! counters {
                 self.$name.fetch_add(1, Ordering::Relaxed);
             })*
 
-            pub(crate) fn snapshot(&self, local: wheelhouse::Stats) -> NearStats {
+            pub(crate) fn snapshot(
+                &self,
+                local: wheelhouse::Stats,
+                connected: bool,
+                entries: u64,
+            ) -> NearStats {
                 NearStats {
                     local,
+                    connected,
+                    entries,
                     $($name: self.$name.load(Ordering::Relaxed),)*
                 }
             }
@@ -36,6 +43,8 @@ macro_rules! counters {
         #[derive(Clone, Debug)]
         pub struct NearStats {
             local: wheelhouse::Stats,
+            connected: bool,
+            entries: u64,
             $($name: u64,)*
         }
 
@@ -52,7 +61,8 @@ macro_rules! counters {
             }
 
             /// Returns all counts as names and numbers, for an exporter: those of this type, then
-            /// those of the local cache, whose names begin with `local_`. All of them only grow.
+            /// those of the local cache, whose names begin with `local_`. They only grow, except for
+            /// the last two, which are gauges: `connected` (1 or 0) and `local_entries`.
             ///
             /// ```no_run
             /// # fn example(near: wheelhouse_redis::NearCache<String, String>) {
@@ -72,6 +82,8 @@ macro_rules! counters {
                     ("local_expired", local.removals(RemovalCause::Expired)),
                     ("local_evicted", local.removals(RemovalCause::Size)),
                     ("local_evicted_weight", local.evicted_weight()),
+                    ("connected", u64::from(self.connected)),
+                    ("local_entries", self.entries),
                 ];
                 near.into_iter().chain(local)
             }

@@ -74,3 +74,24 @@ async fn a_provider_that_fails_is_an_error_that_passes() {
         assert!(error.to_string().contains("the vault is sealed") && error.is_transient());
     }
 }
+
+/// What the provider does wrong is told as the provider's.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn errors_of_a_provider_name_it() {
+    for program in installed() {
+        let server = Server::start(&program, &[]).await;
+        let mut writer = Writer::connect(server.port).await;
+        let password = ["CONFIG", "SET", "requirepass", "secret"];
+        writer.send::<()>(&password).await;
+        let near = || near(server.port).connect_timeout(Duration::from_millis(500));
+        let hanging = || std::future::pending();
+        let message = near().credentials(hanging).connect().await.unwrap_err();
+        assert!(
+            message.to_string().contains("check the provider"),
+            "{message}"
+        );
+        let of_a_file = || async { Ok(Credentials::new("default", "secret\n")) };
+        let message = near().credentials(of_a_file).connect().await.unwrap_err();
+        assert!(message.to_string().contains("line break"), "{message}");
+    }
+}

@@ -144,3 +144,131 @@ async fn a_value_that_the_server_does_not_read_is_an_error_of_its_key() {
         }
     }
 }
+
+/// A value takes two seconds to arrive, twice the time of a call: it is asked for once, a late reply
+/// is kept, and other keys do not wait behind it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slow_key_harms_no_other() {
+    const LARGE: usize = 8 << 20;
+    for program in installed() {
+        let server = Server::start(&program, &[]).await;
+        let proxy = Proxy::to(server.port).await;
+        let mut writer = Writer::connect(server.port).await;
+        writer.set("slow", &"x".repeat(LARGE)).await;
+        writer.set("small", "v").await;
+        let near = near(proxy.port).request_timeout(Duration::from_secs(1));
+        let near = near.connect().await.unwrap();
+        proxy.throttle(4 << 20);
+        // Each round the value changes, so it is read again.
+        let rounds = async {
+            let mut failed = 0;
+            for round in 0..4 {
+                loop {
+                    match near.get("slow").await {
+                        Ok(Some(value)) => {
+                            assert_eq!(value.len(), LARGE);
+                            break;
+                        }
+                        Ok(None) => panic!("the key is there"),
+                        Err(error) => {
+                            assert!(matches!(error, NearError::TimedOut { .. }), "{error:?}");
+                            failed += 1;
+                        }
+                    }
+                    assert!(failed < 40, "round {round}");
+                }
+                writer
+                    .clone()
+                    .send::<i64>(&["EXPIRE", "slow", "1000"])
+                    .await;
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+            failed
+        };
+        let done = AtomicBool::new(false);
+        let others = async {
+            let mut reads = tokio::task::JoinSet::new();
+            let mut took = Vec::new();
+            while !done.load(Ordering::Relaxed) {
+                let near = near.clone();
+                reads.spawn(async move {
+                    let begun = Instant::now();
+                    let found = near.refresh("small").await;
+                    (begun.elapsed(), found.is_ok())
+                });
+                tokio::time::sleep(Duration::from_millis(4)).await;
+            }
+            while let Some(read) = reads.join_next().await {
+                let (time, is_ok) = read.unwrap();
+                took.push(if is_ok { time } else { Duration::MAX });
+            }
+            took.sort_unstable();
+            took
+        };
+        let rounds = async {
+            let failed = rounds.await;
+            done.store(true, Ordering::Relaxed);
+            failed
+        };
+        let (failed, took) = tokio::join!(rounds, others);
+        let at = |share: f64| took[((took.len() - 1) as f64 * share) as usize];
+        println!(
+            "{} reads of another key: p50 {:?} p99 {:?}; {failed} late calls",
+            took.len(),
+            at(0.5),
+            at(0.99)
+        );
+        assert!(at(0.99) < Duration::from_millis(250), "{:?}", at(0.99));
+        // Each round at most one request more than the value needs.
+        assert!(failed <= 4 * 4, "{failed}");
+        let begun = Instant::now();
+        assert_eq!(near.refresh("small").await.unwrap().as_deref(), Some("v"));
+        assert!(
+            begun.elapsed() < Duration::from_secs(1),
+            "{:?}",
+            begun.elapsed()
+        );
+        assert_eq!(near.stats().lost_connections(), 0);
+    }
+}
+
+/// A value above the server's limit beside thousands of reads under way: they are measured
+/// together, and go on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_poisoned_key_harms_none_of_thousands() {
+    const TASKS: usize = 2000;
+    for program in installed() {
+        let limit = ["--client-output-buffer-limit", "normal 1mb 0 0"];
+        let server = Server::start(&program, &limit).await;
+        let mut writer = Writer::connect(server.port).await;
+        writer.set("poison", &"x".repeat(4 << 20)).await;
+        for n in 0..TASKS {
+            writer.set(&format!("k{n}"), "v").await;
+        }
+        let near = near(server.port).request_timeout(Duration::from_secs(3));
+        let near = near.connect().await.unwrap();
+        let over = Instant::now() + Duration::from_secs(4);
+        let mut tasks = tokio::task::JoinSet::new();
+        for n in 0..TASKS {
+            let near = near.clone();
+            tasks.spawn(async move {
+                let (mut reads, mut failed) = (0u64, 0u64);
+                let key = format!("k{n}");
+                while Instant::now() < over {
+                    reads += 1;
+                    failed += u64::from(near.refresh(&key).await.is_err());
+                }
+                (reads, failed)
+            });
+        }
+        while Instant::now() < over {
+            let _ = near.get("poison").await;
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        let counts = tasks.join_all().await;
+        let reads: u64 = counts.iter().map(|(reads, _)| reads).sum();
+        let failed: u64 = counts.iter().map(|(_, failed)| failed).sum();
+        println!("{failed} of {reads} reads failed");
+        assert!(failed * 1000 <= reads, "{failed} of {reads} reads failed");
+    }
+}

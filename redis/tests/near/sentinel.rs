@@ -3,7 +3,10 @@
 use crate::support::server::{Server, installed, pair, sentinel};
 use crate::support::{Near, Text, Writer, client, read, until};
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
+use wheelhouse_redis::Credentials;
 
 struct Watched {
     primary: Server,
@@ -40,6 +43,11 @@ impl Watched {
 
     async fn near(&self) -> Near {
         let sentinels = self.sentinels.iter().map(|one| client(one.port));
+        self.near_of(sentinels).await
+    }
+
+    /// A near cache that is told of these sentinels alone.
+    async fn near_of(&self, sentinels: impl IntoIterator<Item = redis::Client>) -> Near {
         let primary = redis::Client::open("redis://main/").unwrap();
         let near = Near::sentinel_builder(sentinels, primary).codec(Text);
         let near = near
@@ -122,4 +130,100 @@ async fn the_report_of_a_switch_is_heard() {
         .await;
         watched.primary.resume();
     }
+}
+
+/// One sentinel hangs for good, whichever it is: a failover by the others is noticed, and the near
+/// cache is told of one sentinel alone and learns of the others.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sentinel_that_hangs_hides_no_failover() {
+    for program in installed() {
+        let watched = Watched::start(&program).await;
+        let near = watched.near_of([client(watched.sentinels[0].port)]).await;
+        near.set("k", "old".to_string(), None).await.unwrap();
+        // All are subscribed: the one that was named, and those that it names.
+        until("all sentinels are heard", async || {
+            for sentinel in &watched.sentinels {
+                let mut asked = Writer::connect(sentinel.port).await;
+                let list: String = asked.send(&["CLIENT", "LIST", "TYPE", "pubsub"]).await;
+                // Those of the two other sentinels, and ours.
+                if !list
+                    .lines()
+                    .any(|line| line.contains(" sub=1 ") && line.contains("resp=3"))
+                {
+                    return false;
+                }
+            }
+            true
+        })
+        .await;
+        watched.sentinels[0].stop();
+        let mut asked = Writer::connect(watched.sentinels[1].port).await;
+        let begun = Instant::now();
+        while asked
+            .try_send::<()>(&["SENTINEL", "FAILOVER", "main"])
+            .await
+            .is_err()
+        {
+            assert!(begun.elapsed() < Duration::from_secs(40));
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        while near.stats().connections() < 2 {
+            assert!(begun.elapsed() < Duration::from_secs(40), "never noticed");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        println!("left after {:?}", begun.elapsed());
+        // Writes go to the new primary.
+        until("a write reaches the new primary", async || {
+            near.set("k", "new".to_string(), None).await.is_ok()
+        })
+        .await;
+        let mut writer = Writer::connect(watched.replica.port).await;
+        assert_eq!(writer.send::<String>(&["GET", "k"]).await, "new");
+        watched.sentinels[0].resume();
+    }
+}
+
+/// A provider serves the primary that the sentinels name; its errors are told as its own.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_provider_serves_the_primary_of_sentinels() {
+    for program in installed() {
+        let primary = Server::start(&program, &[]).await;
+        let mut writer = Writer::connect(primary.port).await;
+        let password = ["CONFIG", "SET", "requirepass", "first"];
+        writer.send::<()>(&password).await;
+        let sentinel = sentinel(&program, primary.port).await;
+        let asked = Arc::new(AtomicU64::new(0));
+        let builder = |password: &'static str| {
+            let asked = asked.clone();
+            let named = redis::Client::open("redis://main/").unwrap();
+            let near = Near::sentinel_builder([client(sentinel.port)], named).codec(Text);
+            near.credentials(move || {
+                asked.fetch_add(1, Ordering::SeqCst);
+                async move { Ok(Credentials::new("default", password)) }
+            })
+        };
+        let near = builder("first").connect().await.unwrap();
+        assert_eq!(asked.load(Ordering::SeqCst), 1);
+        near.set("k", "v".to_string(), None).await.unwrap();
+        let message = builder("second").connect().await.unwrap_err().to_string();
+        assert!(message.contains(&primary.port.to_string()), "{message}");
+        assert!(
+            message.contains("check the user and the password"),
+            "{message}"
+        );
+    }
+}
+
+/// Sentinels and a primary over TLS without a crypto provider: an error that says so.
+#[tokio::test]
+async fn tls_of_sentinels_without_cryptography_is_an_error() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let sentinel = redis::Client::open(format!("rediss://127.0.0.1:{port}/")).unwrap();
+    let primary = redis::Client::open("rediss://main/").unwrap();
+    let error = Near::sentinel_builder([sentinel], primary)
+        .connect()
+        .await
+        .unwrap_err();
+    assert!(error.to_string().contains("crypto provider"), "{error}");
 }
