@@ -1,9 +1,11 @@
 //! wheelhouse with its default settings and an ordinary policy, as a user writes it; then with
 //! other policies and settings, each as a peer of its own.
 
-use std::time::Duration;
+use std::{sync::LazyLock, time::Duration};
 
-use wheelhouse::{Cache, CacheBuilder, RemovalCause, compute::Entry, expiry};
+use wheelhouse::{
+    Cache, CacheBuilder, QuantaRecent, RemovalCause, Scheduler, compute::Entry, expiry,
+};
 
 use super::policies::{AsTold, OnAccess, OnCreate, OnWrite};
 use crate::{
@@ -19,9 +21,10 @@ pub const WRITES_ONLY: usize = 3;
 pub const READY: usize = 4;
 pub const IDLE_LIMIT: usize = 5;
 pub const FINE: usize = 6;
+pub const RECENT: usize = 7;
 
 /// As the tables call them.
-const NAMES: [&str; 7] = [
+const NAMES: [&str; 8] = [
     "wheelhouse",
     "wheelhouse, 16 at once",
     "wheelhouse, reads as told",
@@ -29,7 +32,14 @@ const NAMES: [&str; 7] = [
     "wheelhouse, creating",
     "wheelhouse, idle limit",
     "wheelhouse, 16.8 ms buckets",
+    "wheelhouse, recent time",
 ];
+
+/// quanta's recent time is written once in so long, to the end of the process.
+static UPKEEP: LazyLock<quanta::Handle> = LazyLock::new(|| {
+    let upkeep = quanta::Upkeep::new(Duration::from_millis(1));
+    upkeep.start().expect("the upkeep of quanta starts")
+});
 
 /// The cache that this package is about.
 pub struct Wheelhouse<K = u64, V = u64, const STYLE: usize = ORDINARY>(pub(crate) Cache<K, V>);
@@ -65,6 +75,13 @@ impl<K: Key, V: Value, const STYLE: usize> Wheelhouse<K, V, STYLE> {
                 builder
                     .expire_after(OnWrite(lifetime))
                     .expiry_resolution(resolution)
+            }
+            (RECENT, _) => {
+                LazyLock::force(&UPKEEP);
+                builder
+                    .expire_after(OnWrite(lifetime))
+                    .ticker(QuantaRecent::new())
+                    .scheduler(Scheduler::background())
             }
             (_, Expiring::Never) => builder,
             (_, Expiring::Create) => builder.expire_after(OnCreate(lifetime)),

@@ -10,13 +10,14 @@ use crate::figure::{HIT_PERCENT, NS_PER_OP};
 const QUIET_SPREAD: f64 = 1.15;
 
 /// The columns.
-const PEERS: [&str; 6] = [
+const PEERS: [&str; 7] = [
     "wheelhouse",
     "moka",
     "quick_cache+deadline",
     "quick_cache+Instant",
     "quick_cache+DelayQueue",
     "fibre_cache",
+    "wheelhouse, recent time",
 ];
 
 const CREATED: &str = "per-entry expiry";

@@ -181,6 +181,7 @@ impl Operation for Get {
                 heat.enter::<_, _, Wheelhouse<u64, u64, WRITES_ONLY>>();
                 heat.enter::<_, _, Wheelhouse<u64, u64, READY>>();
                 heat.enter::<_, _, Wheelhouse<u64, u64, BATCHES>>();
+                heat.enter::<_, _, Wheelhouse<u64, u64, RECENT>>();
             }
             Expiring::Access => heat.enter::<_, _, Wheelhouse<u64, u64, IDLE_LIMIT>>(),
             Expiring::Never | Expiring::Write => (),
