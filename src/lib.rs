@@ -216,7 +216,7 @@ pub use expiry::Expiry;
 pub use hash::{DefaultHasher, RandomState};
 pub use iter::Iter;
 pub use listener::RemovalCause;
-pub use load::{EntrySelector, Filled, Lease, Leased, RefEntrySelector};
+pub use load::{EntrySelector, Filled, Lease, Leased, RefEntrySelector, ToKey};
 pub use loading_cache::{
     AsyncLoader, IntoLoading, LoadError, Loaded, Loader, LoadingBuilder, LoadingCache, Refreshing,
     Reloaded, async_loader_fn, loader_fn,

@@ -50,7 +50,7 @@ impl Scene {
 
     fn end(&self, outcome: &Outcome<u32>) {
         let mut listed = self.listed.lock();
-        let (wakers, _) = self.load.end(outcome, 0);
+        let wakers = self.load.end(outcome, 0);
         *listed &= self.load.is_current();
         drop(listed);
         wake_all(wakers);

@@ -128,7 +128,7 @@ where
                 lifetimes,
                 weigher: settings.weigher,
                 refresh: settings.refresh,
-                failure_backoff: settings.failure_backoff,
+                forget_failure: settings.forget_failure,
                 maintenance,
                 handles: AtomicUsize::new(1),
             }

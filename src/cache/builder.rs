@@ -4,8 +4,8 @@ use crate::eviction::EvictionPolicy;
 use crate::expiry::{self, Expiry, Lifetime};
 use crate::hash::RandomState;
 use crate::listener::{Listener, RemovalCause};
-use crate::operations::{Limits, Weigher};
-use crate::refresh::{FailureBackoff, Refresh};
+use crate::operations::{ForgetFailure, Limits, Weigher};
+use crate::refresh::Refresh;
 use crate::scheduler::{Delivery, Scheduler};
 use crate::time::Ticker;
 use std::fmt;
@@ -59,7 +59,7 @@ pub(crate) struct Settings<K, V> {
     /// Decides when entries become stale. Of a `LoadingCache`, as is the next.
     pub(crate) refresh: Option<Box<dyn Refresh<K, V>>>,
     /// How long failures of loads are remembered.
-    pub(crate) failure_backoff: Option<FailureBackoff>,
+    pub(crate) forget_failure: Option<ForgetFailure<K>>,
 }
 
 impl<K, V> CacheBuilder<K, V, RandomState> {
@@ -102,7 +102,7 @@ impl<K, V> Default for CacheBuilder<K, V, RandomState> {
                 delivery: Delivery::default(),
                 record_stats: false,
                 refresh: None,
-                failure_backoff: None,
+                forget_failure: None,
             },
             hasher: RandomState::new(),
         }

@@ -85,18 +85,20 @@ pub(crate) type CallGuards<'c, K, V, S> = Vec<(usize, CallGuard<'c, K, V, S>)>;
 
 impl<K: CacheKey, V: CacheValue, S: CacheHasher> Core<K, V, S> {
     /// Loads the keys without a hit: those that no other call loads together. Either `launch` makes
-    /// their loads run; or `load` runs here, and `end` ends each of them by its part of the answer.
-    /// `answer` is the answer of a load that ran elsewhere.
-    pub(crate) async fn load_all<'c, T, E: Clone + 'static, F>(
+    /// their loads run; or `load` runs here, and `end` ends each of them by its part of the answer;
+    /// all of them share its error. `answer` is the answer of a load that ran elsewhere.
+    // `load` is not wrapped: a future that held the program's future would hold it twice.
+    pub(crate) async fn load_all<'c, T, X, E: Clone + 'static, F>(
         &'c self,
         mut keys: Keys<K, V>,
         launch: Option<impl Fn(Vec<K>, CallGuards<'c, K, V, S>)>,
         mut load: impl FnMut(Vec<K>) -> F,
+        share: impl Fn(X) -> E,
         end: impl Fn(CallGuard<'c, K, V, S>, Result<Option<T>, E>) -> Option<V>,
         answer: impl Fn(Claim<K, V, &'c Self>) -> Result<Option<V>, E>,
     ) -> Result<Vec<Option<V>>, E>
     where
-        F: Future<Output = Result<Vec<Option<T>>, E>>,
+        F: Future<Output = Result<Vec<Option<T>>, X>>,
     {
         // While a call loads its own keys it must not be told to lead another: that load would then
         // wait for this call's own keys, and their closure might even wait for that load. So it
@@ -131,7 +133,8 @@ impl<K: CacheKey, V: CacheValue, S: CacheHasher> Core<K, V, S> {
                 None => {
                     let answers = &mut keys.answers;
                     let end = |place: usize, guard, value| answers[place] = end(guard, value);
-                    load_together(asked, guards, &mut load, |fault| panic!("{fault}"), end).await?;
+                    let faulty = |fault| panic!("{fault}");
+                    load_together(asked, guards, &mut load, &share, faulty, end).await?;
                 }
             }
             let Some((place, wait)) = waits.front_mut() else {
@@ -155,20 +158,23 @@ impl<K: CacheKey, V: CacheValue, S: CacheHasher> Core<K, V, S> {
 /// has another number of values than there are keys, `faulty` makes an error of the message about
 /// that. `end` ends each load by its part of the answer. If that panics about one key, the others
 /// get their values all the same: the first panic goes on when all have ended.
-pub(crate) async fn load_together<K, V, H: Home<K, V>, T, E: Clone, F>(
+pub(crate) async fn load_together<K, V, H: Home<K, V>, T, X, E: Clone, F>(
     keys: Vec<K>,
     guards: Vec<(usize, Guard<K, V, H>)>,
     load: impl FnOnce(Vec<K>) -> F,
+    share: impl FnOnce(X) -> E,
     faulty: impl FnOnce(String) -> E,
     mut end: impl FnMut(usize, Guard<K, V, H>, Result<Option<T>, E>),
 ) -> Result<(), E>
 where
-    F: Future<Output = Result<Vec<Option<T>>, E>>,
+    F: Future<Output = Result<Vec<Option<T>>, X>>,
 {
     let mut order: Vec<usize> = (0..guards.len()).collect();
     order.sort_unstable_by_key(|&at| guards[at].0);
+    // The code of `load` runs within a poll, as its future does.
     let code = pin!(async { load(keys).await });
     let loaded = lead(guards.iter().map(|(_, guard)| guard), code).await;
+    let loaded = loaded.map_err(share);
     let asked = guards.len();
     let loaded = match loaded.as_ref().map_or(asked, Vec::len) {
         got if got != asked => Err(faulty(format!(
@@ -287,10 +293,6 @@ where
     {
         let core = self.core();
         let keys = Keys::look_up::<Cloned, V, _>(core, keys, |_, value| value);
-        let load = |keys| {
-            let values = load(keys);
-            async { values.await.map_err(Arc::new) }
-        };
         let value = |run: Run<_, _, _, _>| conclude(run).ok().map(|seen| seen.value);
         let end = |guard, loaded: Result<_, Arc<E>>| {
             let made = match loaded {
@@ -300,7 +302,7 @@ where
             value(Ok((guard, None, made)))
         };
         let answer = |claim| Ok(value(Err(claim)));
-        core.load_all(keys, None::<fn(_, _)>, load, end, answer)
+        core.load_all(keys, None::<fn(_, _)>, &mut load, Arc::new, end, answer)
             .await
     }
 }

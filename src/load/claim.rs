@@ -32,7 +32,7 @@ pub(crate) enum Claim<K, V, H: Home<K, V>> {
     Value(Box<Keyless<V>>),
     /// The call leads; this is the live entry that a call which takes turns leads over.
     Guard(Guard<K, V, H>, Option<Box<Keyless<V>>>),
-    /// Another call's load fails or has failed, in a way that this call shares.
+    /// Another call's load has failed, in a way that this call shares.
     Failed(Outcome<V>),
     /// The call would have to wait, or to lead, and may not; or the cache is gone.
     Busy,
@@ -60,8 +60,6 @@ pub(crate) struct Request {
     pub(crate) may_wait: bool,
     /// Whether the call leads a load if the key has none.
     pub(crate) may_lead: bool,
-    /// Whether the call takes the error that is remembered, rather than leads.
-    pub(crate) heeds_failures: bool,
     /// What the call takes from its own load, for one that does not run that itself: it then waits
     /// as any other call would, from before the load runs. If that load is late, the call has timed
     /// out, and so it has with the second late load.
@@ -81,7 +79,6 @@ impl Request {
             },
             may_wait: true,
             may_lead: true,
-            heeds_failures: false,
             own: None,
         }
     }
@@ -255,7 +252,6 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Claimant<K,
                 }
                 Begun::Live(node) => Claim::Value(entry(node)),
                 Begun::Busy => Claim::Busy,
-                Begun::Failed(failure) => Claim::Failed(failure),
                 Begun::Joined(load, ticket) => {
                     drop(held);
                     // After it has joined: a caller that reads the count may rely on it.
@@ -308,8 +304,6 @@ enum Begun<K, V> {
     Live(NodePtr<K, V>),
     /// The call would have to wait, or to lead, and may not.
     Busy,
-    /// The key's last load has failed, which is remembered.
-    Failed(Outcome<V>),
     /// The call has joined this load, with this ticket.
     Joined(Arc<Load<K, V>>, Ticket),
     /// With the live entry that it leads over, or the outcome of the removal of one that was due.
@@ -371,14 +365,6 @@ where
             }
         }
         let current = hold.load().cloned();
-        if ask.heeds_failures {
-            if let Some(load) = &current {
-                if let Some(failure) = load.remembered(self.now, ask.want, *ticket) {
-                    shared.count(Count::RememberedFailures);
-                    return Ok(Begun::Failed(failure));
-                }
-            }
-        }
         let is_stale = |node: NodePtr<K, V>| node.refresh().is_some_and(|at| at.is_stale(self.now));
         if ask.over == Over::Stale && !over.is_some_and(is_stale) {
             return Ok(Begun::Busy);

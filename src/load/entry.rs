@@ -3,6 +3,7 @@
 
 use super::claim::{Claim, Claimant, Request};
 use super::guard::Keyless;
+use super::key::ToKey;
 use super::run::{
     Made, Run, conclude, fallible, of_option, of_pair, of_result, of_value, or_error, sure,
 };
@@ -13,7 +14,6 @@ use crate::compute::{CompResult, Entry, Op};
 use crate::operations::{Core, LifetimeSource};
 use crate::{RandomState, RemovalCause};
 use equivalent::Equivalent;
-use std::borrow::ToOwned;
 use std::convert::Infallible;
 use std::fmt;
 use std::future::Future;
@@ -98,10 +98,13 @@ where
     /// ```
     pub fn entry_by_ref<'a, Q>(&'a self, key: &'a Q) -> RefEntrySelector<'a, K, Q, V, S>
     where
-        Q: Equivalent<K> + Hash + ToOwned<Owned = K> + ?Sized,
+        Q: Equivalent<K> + Hash + ToKey<K> + ?Sized,
     {
-        let (cache, key, form) = (self, key.to_owned(), PhantomData);
-        EntrySelector { cache, key, form }
+        EntrySelector {
+            cache: self,
+            key: key.to_key(),
+            form: PhantomData,
+        }
     }
 }
 

@@ -3,13 +3,12 @@
 
 use super::claim::{Claimant, Request};
 use super::guard::Keyless;
+use super::key::{KeyForm, Own, ToKey};
 use super::run::{Made, conclude, fallible, of_option, of_result, of_value, or_error, sure};
 use super::state::{Outcome, Want};
 use crate::cache::Cache;
 use crate::operations::{Cloned, Lookup};
 use equivalent::Equivalent;
-use std::borrow::Cow::{self, Borrowed, Owned};
-use std::borrow::ToOwned;
 use std::future::Future;
 use std::hash::{BuildHasher, Hash};
 use std::pin::Pin;
@@ -22,14 +21,6 @@ impl<F> Drop for InPlace<'_, F> {
     fn drop(&mut self) {
         self.0.set(None);
     }
-}
-
-/// The key in the form of the look-up.
-// Older compilers dereference no `Cow<Q>` where they know that `Q::Owned` is `K`.
-#[expect(clippy::ptr_arg)]
-#[inline]
-fn query<'a, Q: ToOwned + ?Sized>(key: &'a Cow<'_, Q>) -> &'a Q {
-    key
 }
 
 // Out of line: its room on the stack is free while the load runs.
@@ -52,19 +43,16 @@ where
 {
     #[inline(always)]
     #[track_caller]
-    fn value<Q>(
+    fn value(
         &self,
-        key: Cow<'_, Q>,
+        key: impl KeyForm<K>,
         want: Want,
         make: impl FnOnce(Option<&Keyless<V>>) -> Made<V>,
-    ) -> Result<V, Outcome<V>>
-    where
-        Q: Equivalent<K> + Hash + ToOwned<Owned = K> + ?Sized,
-    {
-        let hash = self.core().hash(query(&key));
-        match Cloned::look_up_hashed(self.core(), hash, query(&key)) {
+    ) -> Result<V, Outcome<V>> {
+        let hash = self.core().hash(key.query());
+        match Cloned::look_up_hashed(self.core(), hash, key.query()) {
             Some(value) => Ok(value),
-            None => self.load(hash, key.into_owned(), want, make),
+            None => self.load(hash, key.into_key(), want, make),
         }
     }
 
@@ -83,26 +71,24 @@ where
 
     /// The future holds `init` once: moved on, it would take its room several times
     /// (`futures_are_small` in tests/loading/loads/tasks.rs).
-    fn value_async<Q, F: Future, R>(
+    fn value_async<F: Future, R>(
         &self,
-        key: Cow<'_, Q>,
+        key: impl KeyForm<K>,
         want: Want,
         init: F,
         made: impl FnOnce(F::Output) -> Made<V>,
         answer: impl FnOnce(Result<V, Outcome<V>>) -> R,
-    ) -> impl Future<Output = R>
-    where
-        Q: Equivalent<K> + Hash + ToOwned<Owned = K> + ?Sized,
-    {
+    ) -> impl Future<Output = R> {
         let mut init = Some(init);
         async move {
-            let (core, hash) = (self.core(), self.core().hash(query(&key)));
+            let core = self.core();
+            let hash = core.hash(key.query());
             // One answer for both ways: without optimization, each has room of its own.
             answer('found: {
-                if let Some(value) = Cloned::look_up_hashed(core, hash, query(&key)) {
+                if let Some(value) = Cloned::look_up_hashed(core, hash, key.query()) {
                     break 'found Ok(value);
                 }
-                let mut claimant = Claimant::new(core, hash, key.into_owned(), Request::of(want));
+                let mut claimant = Claimant::new(core, hash, key.into_key(), Request::of(want));
                 // SAFETY: this block has captured `init`, and is itself pinned while it runs. It
                 // neither moves `init` nor names it again, so `init` stays where it is until it is
                 // dropped there.
@@ -145,7 +131,7 @@ where
     #[inline]
     #[track_caller]
     pub fn get_with(&self, key: K, init: impl FnOnce() -> V) -> V {
-        sure(self.value(Owned::<K>(key), Want::Value, |_| of_value(init())))
+        sure(self.value(Own(key), Want::Value, |_| of_value(init())))
     }
 
     /// As [`get_with`](Self::get_with), by a borrowed form of the key.
@@ -167,9 +153,9 @@ where
     #[track_caller]
     pub fn get_with_by_ref<Q>(&self, key: &Q, init: impl FnOnce() -> V) -> V
     where
-        Q: Equivalent<K> + Hash + ToOwned<Owned = K> + ?Sized,
+        Q: Equivalent<K> + Hash + ToKey<K> + ?Sized,
     {
-        sure(self.value(Borrowed(key), Want::Value, |_| of_value(init())))
+        sure(self.value(key, Want::Value, |_| of_value(init())))
     }
 
     /// As [`get_with`](Self::get_with), if `init` makes a value. `None` is not stored. Waiting
@@ -191,7 +177,7 @@ where
     #[inline]
     #[track_caller]
     pub fn optionally_get_with(&self, key: K, init: impl FnOnce() -> Option<V>) -> Option<V> {
-        self.value(Owned::<K>(key), Want::Optional, |_| of_option(init()))
+        self.value(Own(key), Want::Optional, |_| of_option(init()))
             .ok()
     }
 
@@ -217,10 +203,9 @@ where
         init: impl FnOnce() -> Option<V>,
     ) -> Option<V>
     where
-        Q: Equivalent<K> + Hash + ToOwned<Owned = K> + ?Sized,
+        Q: Equivalent<K> + Hash + ToKey<K> + ?Sized,
     {
-        self.value(Borrowed(key), Want::Optional, |_| of_option(init()))
-            .ok()
+        self.value(key, Want::Optional, |_| of_option(init())).ok()
     }
 
     /// As [`get_with`](Self::get_with), if `init` succeeds. An error is not stored. Waiting calls
@@ -252,7 +237,7 @@ where
     where
         E: Send + Sync + 'static,
     {
-        or_error(self.value(Owned::<K>(key), fallible::<E>(), |_| of_result(init())))
+        or_error(self.value(Own(key), fallible::<E>(), |_| of_result(init())))
     }
 
     /// As [`try_get_with`](Self::try_get_with), by a borrowed form of the key.
@@ -282,10 +267,10 @@ where
         init: impl FnOnce() -> Result<V, E>,
     ) -> Result<V, Arc<E>>
     where
-        Q: Equivalent<K> + Hash + ToOwned<Owned = K> + ?Sized,
+        Q: Equivalent<K> + Hash + ToKey<K> + ?Sized,
         E: Send + Sync + 'static,
     {
-        or_error(self.value(Borrowed(key), fallible::<E>(), |_| of_result(init())))
+        or_error(self.value(key, fallible::<E>(), |_| of_result(init())))
     }
 
     /// As [`get_with`](Self::get_with), with a future. On a hit it is dropped without being polled.
@@ -311,7 +296,7 @@ where
     /// # }
     /// ```
     pub fn get_with_async(&self, key: K, init: impl Future<Output = V>) -> impl Future<Output = V> {
-        self.value_async(Owned::<K>(key), Want::Value, init, of_value, sure)
+        self.value_async(Own(key), Want::Value, init, of_value, sure)
     }
 
     /// As [`get_with_async`](Self::get_with_async), by a borrowed form of the key.
@@ -337,9 +322,9 @@ where
         init: impl Future<Output = V>,
     ) -> impl Future<Output = V>
     where
-        Q: Equivalent<K> + Hash + ToOwned<Owned = K> + ?Sized,
+        Q: Equivalent<K> + Hash + ToKey<K> + ?Sized,
     {
-        self.value_async(Borrowed(key), Want::Value, init, of_value, sure)
+        self.value_async(key, Want::Value, init, of_value, sure)
     }
 
     /// As [`optionally_get_with`](Self::optionally_get_with), with a future.
@@ -364,7 +349,7 @@ where
         key: K,
         init: impl Future<Output = Option<V>>,
     ) -> impl Future<Output = Option<V>> {
-        let key = Owned::<K>(key);
+        let key = Own(key);
         self.value_async(key, Want::Optional, init, of_option, Result::ok)
     }
 
@@ -393,9 +378,9 @@ where
         init: impl Future<Output = Option<V>>,
     ) -> impl Future<Output = Option<V>>
     where
-        Q: Equivalent<K> + Hash + ToOwned<Owned = K> + ?Sized,
+        Q: Equivalent<K> + Hash + ToKey<K> + ?Sized,
     {
-        self.value_async(Borrowed(key), Want::Optional, init, of_option, Result::ok)
+        self.value_async(key, Want::Optional, init, of_option, Result::ok)
     }
 
     /// As [`try_get_with`](Self::try_get_with), with a future.
@@ -428,7 +413,7 @@ where
     where
         E: Send + Sync + 'static,
     {
-        self.value_async(Owned::<K>(key), fallible::<E>(), init, of_result, or_error)
+        self.value_async(Own(key), fallible::<E>(), init, of_result, or_error)
     }
 
     /// As [`try_get_with_async`](Self::try_get_with_async), by a borrowed form of the key.
@@ -459,9 +444,9 @@ where
         init: impl Future<Output = Result<V, E>>,
     ) -> impl Future<Output = Result<V, Arc<E>>>
     where
-        Q: Equivalent<K> + Hash + ToOwned<Owned = K> + ?Sized,
+        Q: Equivalent<K> + Hash + ToKey<K> + ?Sized,
         E: Send + Sync + 'static,
     {
-        self.value_async(Borrowed(key), fallible::<E>(), init, of_result, or_error)
+        self.value_async(key, fallible::<E>(), init, of_result, or_error)
     }
 }

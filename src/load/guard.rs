@@ -7,7 +7,7 @@
 //! call; the other owns a weak handle, keeps no cache alive, and may be sent to another thread (a
 //! [`Lease`](crate::Lease), a reload).
 
-use super::state::{Load, Outcome, Rest, RevokedBy, wake_all};
+use super::state::{Load, Outcome, RevokedBy, wake_all};
 use super::{CacheKey, CacheValue};
 use crate::compute::Entry;
 use crate::contain::contain;
@@ -250,36 +250,20 @@ impl<K, V, H: Home<K, V>> Ending<K, V, H> {
     #[cold]
     #[inline(never)]
     fn end_failed(&self, failure: &Outcome<V>, failed: bool) {
-        let former = self.remember(failure);
+        if let Outcome::Absent = failure {
+            self.forget_failure();
+        }
         self.end(failure, failed);
-        contain(|| drop(former));
     }
 
-    /// The load of an absent key has failed: the cache may remember that for a time. Returns what
-    /// it has remembered before.
+    /// A load of the key has succeeded.
     #[inline]
-    fn remember(&self, failure: &Outcome<V>) -> Option<Box<Rest<V>>> {
-        if let Outcome::Error(error) = failure {
-            if let Some(core) = &self.core {
-                if let Some(policy) = &core.failure_backoff {
-                    if self.guard.load.reload_until().is_none() {
-                        let failures = self.guard.load.failures().saturating_add(1);
-                        // If user code panics, nothing is remembered.
-                        let until = contain(|| {
-                            let pause = policy(&**error, failures)?;
-                            Some(time::deadline_after(core.shared.clock.now(), pause))
-                        });
-                        let outcome = failure.clone();
-                        return self.guard.load.set_rest(until.flatten().map(|until| Rest {
-                            outcome,
-                            failures,
-                            until,
-                        }));
-                    }
-                }
+    pub(super) fn forget_failure(&self) {
+        if let Some(core) = &self.core {
+            if let Some(forget) = &core.forget_failure {
+                contain(|| forget(self.guard.load.key()));
             }
         }
-        None
     }
 
     /// Ends the load without a value, which is no failure: a compute leaves things as they are.
@@ -297,14 +281,13 @@ impl<K, V, H: Home<K, V>> Ending<K, V, H> {
             contain(|| core.load_clock())
         });
         let mut shard = core.map(|core| core.shared.map.lock(load.hash));
-        let (wakers, failure) = load.end(outcome, now.unwrap_or(0));
-        let loads = shard.as_mut();
-        let forgotten = loads.map(|shard| shard.change_loads(|loads| loads.ended(load)));
+        let wakers = load.end(outcome, now.unwrap_or(0));
+        if let Some(shard) = &mut shard {
+            shard.change_loads(|loads| loads.ended(load));
+        }
         drop(shard);
         _ = core.map(|core| core.watch_load(load));
         wake_all(wakers);
-        // Destructors of the user, which may panic.
-        contain(|| drop((forgotten, failure)));
     }
 
     /// The run has ended: it is counted, if runs are.
@@ -331,6 +314,7 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Ending<K, V
         let (load, Some(core)) = (self.load(), self.core()) else {
             return self.discard(own);
         };
+        self.forget_failure();
         let key = load.key().clone();
         let mut made = None;
         let mut new = write::new_node(core, load.hash, key, own.value.clone());

@@ -2,11 +2,13 @@
 
 use super::claim::{Claim, Claimant, Request};
 use super::guard::{Keyless, OwnedGuard};
+use super::key::{KeyForm, Own, ToKey};
 use super::state::{Outcome, Want};
 use crate::RandomState;
 use crate::cache::Cache;
 use crate::operations::{Cloned, LifetimeSource, Lookup};
 use crate::sync::block::{block_on, block_until};
+use equivalent::Equivalent;
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::hash::{BuildHasher, Hash};
@@ -219,7 +221,7 @@ where
     /// ```
     #[track_caller]
     pub fn lease(&self, key: K) -> Leased<K, V, S> {
-        block_on(self.lease_async(key))
+        block_on(self.lease_as(Own(key), true))
     }
 
     /// As [`lease`](Self::lease), but waits for at most `wait`; with zero it does not wait. `wait`
@@ -246,6 +248,10 @@ where
     /// # drop(held);
     /// ```
     pub fn lease_timeout(&self, key: K, wait: Duration) -> Leased<K, V, S> {
+        self.lease_until(Own(key), wait)
+    }
+
+    fn lease_until(&self, key: impl KeyForm<K>, wait: Duration) -> Leased<K, V, S> {
         // `None`, which means no limit, if the time is too far away for an `Instant`.
         let until = Instant::now().checked_add(wait);
         let leased = block_until(self.lease_as(key, !wait.is_zero()), until);
@@ -275,18 +281,101 @@ where
     /// # }
     /// ```
     pub fn lease_async(&self, key: K) -> impl Future<Output = Leased<K, V, S>> {
+        self.lease_as(Own(key), true)
+    }
+
+    /// As [`lease`](Self::lease), by a borrowed form of the key.
+    ///
+    /// # Panics
+    ///
+    /// As `lease`.
+    ///
+    /// # Cost
+    ///
+    /// As [`lease`](Self::lease); the key is made only after a miss.
+    ///
+    /// ```
+    /// use wheelhouse::{Cache, Leased};
+    ///
+    /// let cache: Cache<String, u32> = Cache::new(100);
+    /// if let Leased::Lease(lease) = cache.lease_by_ref("ada") {
+    ///     lease.fill(1815);
+    /// }
+    /// assert_eq!(cache.get("ada"), Some(1815));
+    /// ```
+    #[track_caller]
+    pub fn lease_by_ref<Q>(&self, key: &Q) -> Leased<K, V, S>
+    where
+        Q: Equivalent<K> + Hash + ToKey<K> + ?Sized,
+    {
+        block_on(self.lease_as(key, true))
+    }
+
+    /// As [`lease_timeout`](Self::lease_timeout), by a borrowed form of the key.
+    ///
+    /// # Panics
+    ///
+    /// As `lease_timeout`.
+    ///
+    /// # Cost
+    ///
+    /// As [`lease`](Self::lease); the key is made only after a miss.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use wheelhouse::{Cache, Leased};
+    ///
+    /// let cache: Cache<String, u32> = Cache::new(100);
+    /// let held = cache.lease_by_ref("ada");
+    /// assert!(matches!(cache.lease_timeout_by_ref("ada", Duration::ZERO), Leased::Busy));
+    /// # drop(held);
+    /// ```
+    pub fn lease_timeout_by_ref<Q>(&self, key: &Q, wait: Duration) -> Leased<K, V, S>
+    where
+        Q: Equivalent<K> + Hash + ToKey<K> + ?Sized,
+    {
+        self.lease_until(key, wait)
+    }
+
+    /// As [`lease_async`](Self::lease_async), by a borrowed form of the key.
+    ///
+    /// # Panics
+    ///
+    /// As [`get_with_async`](Cache::get_with_async).
+    ///
+    /// # Cost
+    ///
+    /// As [`lease`](Self::lease); the key is made only after a miss.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// use wheelhouse::{Cache, Leased};
+    ///
+    /// let cache: Cache<String, u32> = Cache::new(100);
+    /// if let Leased::Lease(lease) = cache.lease_by_ref_async("ada").await {
+    ///     lease.fill(1815);
+    /// }
+    /// assert_eq!(cache.get("ada"), Some(1815));
+    /// # }
+    /// ```
+    pub fn lease_by_ref_async<Q>(&self, key: &Q) -> impl Future<Output = Leased<K, V, S>>
+    where
+        Q: Equivalent<K> + Hash + ToKey<K> + ?Sized,
+    {
         self.lease_as(key, true)
     }
 
-    async fn lease_as(&self, key: K, may_wait: bool) -> Leased<K, V, S> {
-        let (core, hash) = (self.core(), self.core().hash(&key));
-        if let Some(value) = Cloned::look_up_hashed(core, hash, &key) {
+    async fn lease_as(&self, key: impl KeyForm<K>, may_wait: bool) -> Leased<K, V, S> {
+        let core = self.core();
+        let hash = core.hash(key.query());
+        if let Some(value) = Cloned::look_up_hashed(core, hash, key.query()) {
             return Leased::Found(value);
         }
         let mut ask = Request::of(Want::Value);
         ask.may_wait = may_wait;
         // As a call of this handle, not of the lease: user code runs outside of the cache's gate.
-        let mut claimant = Claimant::new(core, hash, key, ask);
+        let mut claimant = Claimant::new(core, hash, key.into_key(), ask);
         match poll_fn(|cx| claimant.poll_claim(cx)).await {
             Claim::Value(seen) => Leased::Found(seen.value),
             Claim::Failed(_) | Claim::TimedOut => unreachable!("it accepts values only"),

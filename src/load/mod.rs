@@ -23,20 +23,15 @@
 //!
 //! # The states of a load
 //!
-//! | event | Queued: a reload waits for a thread | Led: a guard is out | Offered: a waiter was told to lead | Over |
-//! |-------|------|------|---------|------|
-//! | a call claims the key | a miss or a compute takes it over: Led; a `refresh` joins | joins | joins | a new load |
-//! | a thread takes it from the queue | Led | – | – | – |
-//! | `fill` | – | the value is stored and published; a waiter that wants a turn is told to lead (Offered), else Over | – | – |
-//! | `fail`, `keep`, `remove`, drop | Over: the failure is published | published to the waiters that accept it; the first of the others is told to lead (Offered), else Over | – | – |
-//! | the waiter claims again | – | – | Led | – |
-//! | the waiter leaves | – | – | as a drop of the guard | – |
-//! | an explicit write | no longer current | no longer current; waiters for a turn look again | Over: all look again | – |
-//! | it is overdue, a call claims | a new load; all look again | a new load; all look again | a new load; all look again | – |
-//!
-//! A load that has failed may *rest*: it is Over but stays current, and its failure is remembered
-//! for a time, if the cache has `failure_backoff`. The next call that claims the key takes it over;
-//! `LoadingCache` returns the failure before it claims. A write revokes it, as any load.
+//! | event | Led: a guard is out | Offered: a waiter was told to lead | Ended |
+//! |-------|------|---------|------|
+//! | a call claims the key | joins | joins | a new load |
+//! | `fill` | the value is stored and published; a waiter that wants a turn is told to lead (Offered), else Ended | – | – |
+//! | `fail`, `keep`, `remove`, drop | published to the waiters that accept it; the first of the others is told to lead (Offered), else Ended | – | – |
+//! | the waiter claims again | – | Led | – |
+//! | the waiter leaves | – | as a drop of the guard | – |
+//! | an explicit write | no longer current; waiters for a turn look again | Ended: all look again | – |
+//! | it is overdue, a call claims | a new load; all look again | a new load; all look again | – |
 //!
 //! Beside its state, a load is *current* until a write revokes it, a newer load replaces it, or its
 //! last run has ended. Only a current load stores its value, takes new waiters, or gets another
@@ -74,6 +69,7 @@ mod claim;
 mod entry;
 mod get_with;
 mod guard;
+mod key;
 mod lease;
 mod reload;
 mod run;
@@ -82,6 +78,7 @@ pub(crate) mod table;
 pub(crate) mod wait;
 
 pub use entry::{EntrySelector, RefEntrySelector};
+pub use key::ToKey;
 pub use lease::{Filled, Lease, Leased};
 
 pub(crate) use bulk::{CallGuards, Keys, load_together};

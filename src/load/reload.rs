@@ -13,6 +13,7 @@ use crate::stripe::thread_number;
 use crate::time;
 use std::hash::BuildHasher;
 use std::sync::Arc;
+use std::time::Duration;
 
 impl<K, V, H: Home<K, V>> Guard<K, V, H> {
     /// The guard of a load in the background, which no thread runs for now. `on_drop` says what
@@ -77,6 +78,7 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Ending<K, V
         let (load, Some(core)) = (self.load(), self.core()) else {
             return drop(self.fill(&mut old, given));
         };
+        self.forget_failure();
         let shared = &core.shared;
         // The time, the deadline that moves, and what the policies want.
         type Plan = (u64, u64, (u64, u64, Option<NextRefresh>));
@@ -121,8 +123,13 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Ending<K, V
 }
 
 impl<K: Eq + 'static, V: 'static, S> Core<K, V, S> {
-    /// If this is a reload: it has failed, and the policy says when it is tried again.
-    pub(crate) fn back_off(&self, load: &Load<K, V>) {
+    /// If this is a reload: it has failed, and the policy says when it is tried again, unless the
+    /// loader does.
+    pub(crate) fn back_off(
+        &self,
+        load: &Load<K, V>,
+        retry_after: impl FnOnce(u32) -> Option<Duration>,
+    ) {
         let Some(until) = load.reload_until() else {
             return;
         };
@@ -136,9 +143,12 @@ impl<K: Eq + 'static, V: 'static, S> Core<K, V, S> {
                     let failures = refresh.failures().saturating_add(1);
                     let left = shared.clock.time_until(hit.node.deadline());
                     let (key, value) = (hit.node.key(), hit.node.value());
-                    // The right to reload comes back also if the policy panics.
-                    let next = contain(|| policy.refresh_after_failure(key, value, failures, left))
-                        .unwrap_or_else(|| usual_pause(failures));
+                    // The right to reload comes back also if the loader or the policy panics.
+                    let next = match contain(|| retry_after(failures)) {
+                        Some(Some(pause)) => Some(pause),
+                        _ => contain(|| policy.refresh_after_failure(key, value, failures, left))
+                            .unwrap_or_else(|| usual_pause(failures)),
+                    };
                     let next = time::deadline_in(shared.clock.now(), next);
                     refresh.end(until, next, Tried::Failed);
                 }

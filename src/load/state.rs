@@ -11,7 +11,7 @@ use crate::stripe::thread_number;
 use crate::sync::block::{During, Work, doing};
 use crate::sync::cycle::{Ticket, WaitTarget};
 use crate::sync::{AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering};
-use crate::time::{self, NEVER};
+use crate::time::NEVER;
 use std::any::{Any, TypeId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -124,25 +124,12 @@ pub(crate) struct Load<K, V> {
 
 struct State<V> {
     phase: Phase,
-    /// The failure of the last run, if it is to be remembered.
-    rest: Option<Box<Rest<V>>>,
-    /// Whether the run has made its write: its end forgets the failure of an earlier run.
-    sealed: bool,
     revoked: Option<RevokedBy>,
     /// The calls that wait, in their order: a queue for each kind of call. Kinds are few. Mostly no
     /// call ever waits; neither map is made before it is needed.
     queues: Option<BTreeMap<Want, Queue>>,
     /// The verdicts that have yet to be fetched.
     told: Option<BTreeMap<Ticket, Verdict<V>>>,
-}
-
-/// A failure that is remembered.
-pub(crate) struct Rest<V> {
-    pub(crate) outcome: Outcome<V>,
-    /// How often the key's loads have failed in a row.
-    pub(crate) failures: u32,
-    /// Until when calls get it, in cache time.
-    pub(crate) until: u64,
 }
 
 /// The state of a load, as in the table of the module docs of `load`.
@@ -152,8 +139,8 @@ pub(crate) enum Phase {
     Led,
     /// This waiter has been told to lead, and has yet to claim the key again.
     Offered(Ticket),
-    /// If the load is current all the same, it rests: its failure is remembered.
-    Over,
+    /// No run is at work, and none will be: the load is no longer current.
+    Ended,
 }
 
 /// Waiters of one kind, each with the waker that its last poll has left.
@@ -222,8 +209,6 @@ impl<K, V> Load<K, V> {
             reload_until: AtomicU64::new(NEVER),
             state: Mutex::new(State {
                 phase: Phase::Led,
-                rest: None,
-                sealed: false,
                 revoked: None,
                 queues: None,
                 told: None,
@@ -264,10 +249,6 @@ impl<K, V> Load<K, V> {
         self.current.store(false, Ordering::Relaxed);
     }
 
-    pub(super) fn phase(&self) -> Phase {
-        self.state().phase
-    }
-
     /// Which write revoked it first.
     pub(crate) fn revoked(&self) -> Option<RevokedBy> {
         self.state().revoked
@@ -294,41 +275,13 @@ impl<K, V> Load<K, V> {
         self.began.store(now, Ordering::Relaxed);
     }
 
-    /// What the load is to remember if its run ends without a value, until the next run ends;
-    /// nothing forgets. Returns what it has remembered: to be dropped when the waiters were woken.
-    #[must_use]
-    pub(crate) fn set_rest(&self, rest: Option<Rest<V>>) -> Option<Box<Rest<V>>> {
-        std::mem::replace(&mut self.state().rest, rest.map(Box::new))
-    }
-
-    /// How often its runs have failed in a row, as far as that is remembered.
-    pub(crate) fn failures(&self) -> u32 {
-        self.state().rest.as_ref().map_or(0, |rest| rest.failures)
-    }
-
-    /// The failure of an earlier run that is remembered at `now`, if a call accepts it. Of a load
-    /// that rests, or whose lead is offered to that call.
-    pub(crate) fn remembered(
-        &self,
-        now: u64,
-        want: Want,
-        ticket: Option<Ticket>,
-    ) -> Option<Outcome<V>> {
-        let state = self.state();
-        if state.phase != Phase::Over && Some(state.phase) != ticket.map(Phase::Offered) {
-            return None;
-        }
-        let rest = (state.rest.as_ref()).filter(|rest| !time::is_due(now, rest.until))?;
-        (want.accepts(&rest.outcome)).then(|| rest.outcome.clone())
-    }
-
     /// Whether no leader is at work, and none but the waiter with this ticket was told to lead.
     /// Under the shard's lock, of a current load: so it stays, until that call changes it.
     pub(crate) fn is_free_for(&self, ticket: Option<Ticket>) -> bool {
         match self.state().phase {
             Phase::Led => false,
             Phase::Offered(to) => Some(to) == ticket,
-            Phase::Over => true,
+            Phase::Ended => false,
         }
     }
 
@@ -411,7 +364,7 @@ impl<K, V> Load<K, V> {
         let mut all = state.revoked == Some(RevokedBy::NewerLoad);
         if let Phase::Offered(ticket) = state.phase {
             (state.told.get_or_insert_default()).insert(ticket, Verdict::Retry);
-            state.phase = Phase::Over;
+            state.phase = Phase::Ended;
             all = true;
         }
         let retry = |want| (all || want == Want::OwnTurn).then_some(Verdict::Retry);
@@ -443,8 +396,7 @@ impl<K, V> Load<K, V> {
             self.mark_outdated();
             return false;
         }
-        let mut state = self.state();
-        state.sealed = true;
+        let state = self.state();
         if !state.has(|want| want == Want::OwnTurn) {
             self.mark_outdated();
         }
@@ -453,12 +405,11 @@ impl<K, V> Load<K, V> {
 
     /// The leader's run has ended: publishes its outcome and finds the next leader. If there is
     /// none, the load is no longer current. Under the shard's lock, unless it was not current
-    /// before. Returns the wakers to call, and a failure to drop that is remembered no longer:
-    /// both with no lock held.
-    pub(crate) fn end(&self, outcome: &Outcome<V>, now: u64) -> (Vec<Waker>, Option<Box<Rest<V>>>) {
+    /// before. Returns the wakers to call, with no lock held.
+    pub(crate) fn end(&self, outcome: &Outcome<V>, now: u64) -> Vec<Waker> {
         let mut state = self.state();
         let current = self.is_current();
-        state.phase = Phase::Over;
+        state.phase = Phase::Ended;
         self.leader.store(0, Ordering::Relaxed);
         let verdict = |want: Want| {
             if want.accepts(outcome) {
@@ -477,15 +428,11 @@ impl<K, V> Load<K, V> {
                 wakers.extend(waker);
             }
         }
-        // A write counts also if no waiter wants its value.
-        let sealed = std::mem::take(&mut state.sealed);
-        let succeeded = sealed || matches!(outcome, Outcome::Value(..) | Outcome::Absent);
-        let forgotten = if succeeded { state.rest.take() } else { None };
-        if state.phase == Phase::Over && state.rest.is_none() {
+        if state.phase == Phase::Ended {
             self.mark_outdated();
         }
         drop(state);
-        (wakers, forgotten)
+        wakers
     }
 }
 

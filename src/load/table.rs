@@ -4,9 +4,9 @@
 //! full hash, whose keys it has not compared yet, copies their addresses, releases the lock,
 //! compares the keys, and starts again.
 
-use super::state::{Load, Phase, RevokedBy};
-use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Weak};
+use super::state::{Load, RevokedBy};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// The loads of one shard; under its lock. Among them stand loads that were revoked, until their
 /// runs end: calls may still wait for them.
@@ -16,9 +16,6 @@ pub(crate) struct Loads<K, V> {
     first: Option<Arc<Load<K, V>>>,
     /// The others, by the hashes of their keys and their addresses.
     others: BTreeMap<(u64, usize), Arc<Load<K, V>>>,
-    /// Loads that have rested, in their order: some have been run again since, or revoked. Weak: it
-    /// keeps neither the key nor the error of a load that the table has let go.
-    resting: VecDeque<Weak<Load<K, V>>>,
 }
 
 /// A load that was revoked. Its drop tells the calls that are to look again: no lock and no pin may
@@ -32,9 +29,6 @@ impl<K, V> Drop for RevokedLoad<K, V> {
     }
 }
 
-/// How many failures a shard remembers.
-const MOST_RESTING: usize = 256;
-
 /// Where a load stands among the others.
 fn place<K, V>(load: &Arc<Load<K, V>>) -> (u64, usize) {
     (load.hash, Arc::as_ptr(load).addr())
@@ -45,7 +39,6 @@ impl<K, V> Loads<K, V> {
         Self {
             first: None,
             others: BTreeMap::new(),
-            resting: VecDeque::new(),
         }
     }
 
@@ -103,29 +96,12 @@ impl<K, V> Loads<K, V> {
         }
     }
 
-    /// The run of a load has ended: the load leaves the table, or goes on, or rests from now on.
-    /// The oldest that rests is forgotten if there are too many; it is to be dropped with the lock
-    /// released.
-    pub(crate) fn ended(&mut self, load: &Arc<Load<K, V>>) -> Option<Arc<Load<K, V>>> {
+    /// The run of a load has ended: the load leaves the table, unless it goes on. The caller holds
+    /// another reference.
+    pub(crate) fn ended(&mut self, load: &Arc<Load<K, V>>) {
         if !load.is_current() {
             self.remove(load);
-            return None;
         }
-        let same = |other: &Weak<_>| std::ptr::eq(other.as_ptr(), Arc::as_ptr(load));
-        if load.phase() != Phase::Over || self.resting.iter().any(same) {
-            return None;
-        }
-        if self.resting.len() >= MOST_RESTING {
-            self.resting.retain(|other| other.strong_count() > 0);
-        }
-        self.resting.push_back(Arc::downgrade(load));
-        let oldest = (self.resting.len() > MOST_RESTING).then(|| self.resting.pop_front())??;
-        let oldest = oldest.upgrade()?;
-        if oldest.is_current() && oldest.phase() == Phase::Over {
-            // No call waits for it.
-            drop(self.revoke(Arc::clone(&oldest), RevokedBy::NewerLoad));
-        }
-        Some(oldest)
     }
 
     /// Revokes a current load.
@@ -142,7 +118,6 @@ impl<K, V> Loads<K, V> {
     pub(crate) fn revoke_all(&mut self, by: RevokedBy) -> Vec<RevokedLoad<K, V>> {
         let current = self.awaited().filter(|load| load.is_current());
         let current: Vec<_> = current.cloned().collect();
-        self.resting = VecDeque::new();
         (current.into_iter().map(|load| self.revoke(load, by))).collect()
     }
 }

@@ -69,12 +69,10 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V>> Claimant<K, V, H> {
 }
 
 impl<K, V, S> Core<K, V, S> {
-    /// Cache time, where loads need it: for a time-out, reloads, failures that are remembered, or
-    /// statistics.
+    /// Cache time, where loads need it: for a time-out, reloads, or statistics.
     pub(super) fn load_clock(&self) -> u64 {
         let timed = self.lifetimes.limits.load_timeout.is_some();
-        let renews = self.refresh.is_some() || self.failure_backoff.is_some();
-        if timed || renews || self.shared.counters.is_some() {
+        if timed || self.refresh.is_some() || self.shared.counters.is_some() {
             self.shared.clock.now()
         } else {
             0

@@ -1,7 +1,7 @@
 //! Settings of a loading cache.
 
 use super::kinds::{AnyLoader, IntoLoading, Task};
-use super::loader::LoadError;
+use super::source::{FailurePolicy, Failures, Source};
 use super::threads::ReloadThreads;
 use super::{Inner, LoadingCache, Spawner};
 use crate::RandomState;
@@ -41,6 +41,7 @@ impl<K, V, S> CacheBuilder<K, V, S> {
             is_async: IS_ASYNC,
             threads: None,
             spawner: None,
+            failure_backoff: None,
         }
     }
 }
@@ -49,7 +50,7 @@ impl<K, V, S> CacheBuilder<K, V, S> {
 ///
 /// # Cost
 ///
-/// An entry of a loading cache takes 16 bytes more than one of a [`Cache`](crate::Cache).
+/// An entry of a loading cache takes 24 bytes more than one of a [`Cache`](crate::Cache).
 ///
 /// ```
 /// use std::time::Duration;
@@ -71,6 +72,7 @@ pub struct LoadingBuilder<K, V, E, S = RandomState> {
     is_async: bool,
     threads: Option<usize>,
     spawner: Option<Spawner>,
+    failure_backoff: Option<FailurePolicy>,
 }
 
 impl<K, V, E, S> LoadingBuilder<K, V, E, S> {
@@ -129,9 +131,12 @@ impl<K, V, E, S> LoadingBuilder<K, V, E, S> {
     /// While an error is remembered, `get` and `get_async` return it at once, as
     /// [`LoadError::Failed`] with the same `Arc`; `get_all` and `get_all_async` return it if one of
     /// their absent keys has one. After that time the next miss calls the loader again.
-    /// [`refresh`](LoadingCache::refresh) calls it in any case, and so do the methods of
-    /// [`cache`](LoadingCache::cache) that run code of their own. A success ends the series, and
-    /// so does an explicit write of the key, such as `insert` or `invalidate`.
+    /// [`refresh`](LoadingCache::refresh) calls it in any case, and the methods of
+    /// [`cache`](LoadingCache::cache) run code of their own. A load that succeeds, whichever method
+    /// has led it, ends the series and forgets the error. Other writes of the key, such as `insert`
+    /// and `invalidate`, do not.
+    ///
+    /// [`Loader::retry_after`](crate::Loader::retry_after) comes before this policy.
     ///
     /// Panics and time-outs are not remembered, nor are failures of reloads: for these
     /// [`refresh_after_failure`](crate::Refresh::refresh_after_failure) decides. If the policy
@@ -139,8 +144,9 @@ impl<K, V, E, S> LoadingBuilder<K, V, E, S> {
     ///
     /// # Cost
     ///
-    /// For each error the memory of a load. Each shard of the cache remembers 256 keys at most;
-    /// beyond that, the oldest error is forgotten.
+    /// For each error the memory of an entry, and a look-up for each miss. The errors of 16,384
+    /// keys are remembered at most; beyond that, those that were asked for least recently are
+    /// forgotten.
     ///
     /// ```
     /// use std::time::Duration;
@@ -164,14 +170,8 @@ impl<K, V, E, S> LoadingBuilder<K, V, E, S> {
     pub fn failure_backoff(
         mut self,
         policy: impl Fn(u32) -> Option<Duration> + Send + Sync + 'static,
-    ) -> Self
-    where
-        E: 'static,
-    {
-        self.cache.settings.failure_backoff = Some(Box::new(move |error, failures| {
-            let failed = error.downcast_ref::<LoadError<E>>();
-            matches!(failed, Some(LoadError::Failed(_))).then(|| policy(failures))?
-        }));
+    ) -> Self {
+        self.failure_backoff = Some(Box::new(policy));
         self
     }
 
@@ -190,12 +190,12 @@ impl<K, V, E, S> LoadingBuilder<K, V, E, S> {
     /// [`load_timeout`](Self::load_timeout) frees the calls that wait, not the thread. While
     /// loaders hang on all the threads, nothing is reloaded. Reads return old values until their
     /// deadlines. From then on they are misses, and each miss runs the loader on its own thread.
-    /// Neither a miss nor a compute ([`Cache::entry`](crate::Cache::entry)) waits for a reload that
-    /// waits for a thread. Only a [`refresh`](LoadingCache::refresh) waits for one. A thread that
-    /// runs a load, or got a lease that still exists, does not wait either, but runs the reload
-    /// within [`Refreshing::wait`](crate::Refreshing::wait). Do not await a refresh in a future
-    /// that loads a key which the loader needs, unless there is a time-out: the loader and the
-    /// future may wait for each other.
+    /// What waits for a thread is a key, and no load: no other call waits for it. Only a
+    /// [`refresh`](LoadingCache::refresh) waits until a thread is free. A read that finds all
+    /// threads busy may leave its entry stale for a later read.
+    ///
+    /// While a loader waits for another load of a cache, its thread does not count: another thread
+    /// may start. So loaders may wait for loads, and for refreshes, of each other.
     ///
     /// ```
     /// use wheelhouse::{Cache, loader_fn};
@@ -227,7 +227,7 @@ impl<K, V, E, S> LoadingBuilder<K, V, E, S> {
     /// runtime: a thread that calls [`get`](LoadingCache::get), or the cache's own. There
     /// `tokio::spawn` panics; `Handle::spawn` works on any thread. If the spawner panics, or the
     /// task is dropped before it ends, the load has failed with
-    /// [`Panicked`](crate::LoadError::Panicked).
+    /// [`Abandoned`](crate::LoadError::Abandoned).
     ///
     /// ```
     /// use std::time::Duration;
@@ -324,15 +324,20 @@ where
         if let Some(fault) = fault {
             return Err(self.cache.fault(fault));
         }
-        let cache = self.cache.try_build()?;
+        let failures = Arc::new(Failures::new());
+        let forgets = Arc::clone(&failures);
+        let mut settings = self.cache;
+        settings.settings.forget_failure = Some(Box::new(move |key| forgets.forget(key)));
+        let cache = settings.try_build()?;
+        let source = Arc::new(Source::new(self.loader, self.failure_backoff, failures));
         let inner = Inner {
             threads: Arc::new(ReloadThreads::new(
-                Arc::clone(&self.loader),
+                Arc::clone(&source),
                 cache.downgrade(),
                 cache.name(),
                 threads,
             )),
-            loader: self.loader,
+            source,
             spawner: self.spawner,
         };
         Ok(LoadingCache {

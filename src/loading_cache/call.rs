@@ -4,8 +4,9 @@
 //! cache, or in a task of the program's spawner. A call that has begun a load in the background
 //! waits for its outcome as the others do (`load::claim`). The load goes on when they leave.
 
-use super::kinds::{AnyLoader, caught, contained};
+use super::kinds::{caught, contained, hand_over, why_dropped};
 use super::loader::{LoadError, Reply};
+use super::source::Source;
 use super::threads::Room;
 use super::{Inner, LoadingCache, Spawner};
 use crate::contain::contain;
@@ -19,6 +20,7 @@ use crate::sync::place;
 use crate::time;
 use equivalent::Equivalent;
 use std::any::TypeId;
+use std::convert::identity;
 use std::future::Future;
 use std::hash::Hash;
 use std::iter;
@@ -40,7 +42,7 @@ pub(super) fn answer<K, V, E: Send + Sync + 'static, H: Home<K, V>>(
         Claim::Failed(Outcome::Error(error)) => Err((*error_of::<LoadError<E>>(error)).clone()),
         Claim::Failed(_) => Ok(None),
         // It waits, so the cache is gone. A call that leads makes its own answer.
-        Claim::Busy | Claim::Guard(..) => Err(LoadError::Panicked),
+        Claim::Busy | Claim::Guard(..) => Err(LoadError::Abandoned),
         Claim::TimedOut => Err(LoadError::TimedOut),
     }
 }
@@ -50,21 +52,19 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: CacheHasher>> Guard<K, V,
     /// a reload thread, or in a task.
     pub(super) async fn run_loader<E: Send + Sync + 'static>(
         self,
-        loader: impl Deref<Target = dyn AnyLoader<K, V, E> + '_>,
+        source: impl Deref<Target = Source<K, V, E>>,
     ) -> Answer<V, E> {
         if !self.begin_run() {
-            return Err(LoadError::Panicked);
+            return Err(LoadError::Abandoned);
         }
         let old = self.old();
         let reply = {
             let value = old.as_ref().map(|old| &old.value);
-            let code = pin!(caught(loader.load(self.load().key(), value)));
+            let code = pin!(caught(source.loader.load(self.load().key(), value)));
             lead(iter::once(&self), code).await
         };
-        // Before the outcome is published: the cache may be dropped then, and the loader with it.
-        drop(loader);
         place::free_soon();
-        self.enter().by(reply, old)
+        self.enter().by(reply, old, source)
     }
 }
 
@@ -75,7 +75,13 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: CacheHasher>> Ending<K, V
         self,
         reply: Result<Reply<V>, LoadError<E>>,
         old: Option<Box<Keyless<V>>>,
+        source: impl Deref<Target = Source<K, V, E>>,
     ) -> Answer<V, E> {
+        if let Err(error) = &reply {
+            self.note_failure(error, &source);
+        }
+        // Before the outcome is published: the cache may be dropped then, and the loader with it.
+        drop(source);
         match reply {
             Ok(Some(loaded)) => {
                 let began = self.load().began();
@@ -97,8 +103,6 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: CacheHasher>> Ending<K, V
             Ok(None) if old.is_some() => _ = self.remove(Outcome::Absent),
             Ok(None) => self.fail(&Outcome::Absent),
             Err(error) => {
-                // Before the failure is published: a caller that hears of it sees the next moment.
-                _ = self.core().map(|core| core.back_off(self.load()));
                 self.fail(&Outcome::Error(Arc::new(error.clone())));
                 return Err(error);
             }
@@ -107,13 +111,36 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: CacheHasher>> Ending<K, V
     }
 }
 
+impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: CacheHasher>> Ending<K, V, H> {
+    /// The loader has failed: says when a reload is tried again, or how long the error of a load is
+    /// remembered. Before the failure is published: a caller that hears of it sees what follows.
+    fn note_failure<E: Send + Sync + 'static>(
+        &self,
+        error: &LoadError<E>,
+        source: &Source<K, V, E>,
+    ) {
+        let Some(core) = self.core() else { return };
+        let failed = match error {
+            LoadError::Failed(error) => Some(error),
+            _ => None,
+        };
+        if self.load().reload_until().is_some() {
+            core.back_off(self.load(), |failures| {
+                source.loader.retry_after(failed?, failures)
+            });
+        } else if let Some(error) = failed {
+            source.note_failure(self.load().key(), error, || core.shared.clock.now());
+        }
+    }
+}
+
 /// The failure that waiters get after a task was dropped, or after user code has panicked.
 pub(super) fn dropped<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>(
     load: &Load<K, V>,
     core: Option<&Core<K, V, S>>,
 ) -> Outcome<V> {
-    contain(|| core.map(|core| core.back_off(load)));
-    Outcome::Error(Arc::new(LoadError::<E>::Panicked))
+    contain(|| core.map(|core| core.back_off(load, |_| None)));
+    Outcome::Error(Arc::new(why_dropped::<E>()))
 }
 
 /// The message that a loader has returned another number of values than it was given keys, if it
@@ -129,15 +156,15 @@ pub(super) fn anything<E: 'static>() -> Want {
 /// also if the spawner panics, or drops the task.
 fn spawn(spawner: &Spawner, run: impl Future<Output = ()> + Send + 'static) {
     let task = Box::pin(async move { _ = contained(run).await });
-    contain(|| spawner(task));
+    hand_over(spawner, task);
 }
 
 impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher> Inner<K, V, E, S> {
     /// Makes a load or a reload of an async loader run in a task.
     pub(super) fn launch(&self, spawner: &Spawner, guard: OwnedGuard<K, V, S>) {
         let guard = guard.in_background(dropped::<K, V, E, S>);
-        let loader = Arc::clone(&self.loader);
-        spawn(spawner, async move { _ = guard.run_loader(loader).await });
+        let source = Arc::clone(&self.source);
+        spawn(spawner, async move { _ = guard.run_loader(source).await });
     }
 }
 
@@ -158,22 +185,24 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
         guards: CallGuards<'_, K, V, S>,
         wrong: &WrongNumber,
     ) {
-        let (loader, wrong) = (Arc::clone(&self.inner.loader), Arc::clone(wrong));
+        let source = Arc::clone(&self.inner.source);
+        let wrong = Arc::clone(wrong);
         let launched = |(place, mut guard): (_, CallGuard<'_, _, _, _>)| {
             let guard = guard.moved(self.cache.downgrade());
             (place, guard.in_background(dropped::<K, V, E, S>))
         };
         let guards: Vec<_> = guards.into_iter().map(launched).collect();
         spawn(spawner, async move {
-            let load = |keys: Vec<K>| async move { caught(loader.load_many(&keys)).await };
+            let load = |keys: Vec<K>| async { caught(source.loader.load_many(&{ keys })).await };
             // Before the calls hear that the loads have ended.
             let faulty = |message| {
                 _ = wrong.set(message);
                 LoadError::Panicked
             };
             if guards.iter().all(|(_, guard)| guard.begin_run()) {
-                let end = |_, guard: Guard<_, _, _>, reply| _ = guard.enter().by(reply, None);
-                _ = load_together(keys, guards, load, faulty, end).await;
+                let end =
+                    |_, guard: Guard<_, _, _>, reply| _ = guard.enter().by(reply, None, &*source);
+                _ = load_together(keys, guards, load, identity, faulty, end).await;
             }
         });
     }
@@ -201,18 +230,16 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
             if room == Room::Queue {
                 threads.reload_later(hash, key);
             } else {
-                _ = self.reload_if_stale(hash, key);
+                self.reload_if_stale(hash, key);
             }
         }
     }
 
-    /// Begins a reload if the key has a stale entry. The error that is remembered for the key, if
-    /// it has none.
-    pub(super) fn reload_if_stale(&self, hash: u64, key: K) -> Result<(), LoadError<E>> {
+    /// Begins a reload if the key has a stale entry.
+    fn reload_if_stale(&self, hash: u64, key: K) {
         let ask = Request {
             over: Over::Stale,
             may_wait: false,
-            heeds_failures: true,
             ..Request::of(fallible::<LoadError<E>>())
         };
         match Claimant::new(self.cache.core(), hash, key, ask).begin() {
@@ -221,14 +248,14 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
                 match &self.inner.spawner {
                     Some(spawner) => self.inner.launch(spawner, guard),
                     None => {
-                        let guard = guard.in_background(dropped::<K, V, E, S>);
-                        self.inner.threads.run_reload(guard);
+                        if let Err(guard) = self.inner.threads.run_reload(guard) {
+                            // A later read asks again.
+                            guard.give_back();
+                        }
                     }
                 }
             }
-            Some(claim @ Claim::Failed(_)) => _ = answer(claim)?,
             _ => {}
         }
-        Ok(())
     }
 }

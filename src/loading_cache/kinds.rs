@@ -1,13 +1,17 @@
 //! What may be given as a loader: a type or a closure, with futures or without. The cache keeps it
 //! with its type erased.
 
+use super::Spawner;
 use super::loader::{AsyncLoader, LoadError, Loaded, Loader, Reloaded, Reply};
 use crate::contain::contain;
 use crate::load::{CacheKey, CacheValue};
+use std::cell::Cell;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::Poll;
+use std::thread;
+use std::time::Duration;
 
 /// A task for the program's spawner.
 pub(super) type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -20,6 +24,7 @@ pub trait AnyLoader<K, V, E>: Send + Sync {
     /// Loads a key; reloads it if there is an old value.
     fn load<'a>(&'a self, key: &'a K, old: Option<&'a V>) -> Answer<'a, Reply<V>, E>;
     fn load_many<'a>(&'a self, keys: &'a [K]) -> Answer<'a, Vec<Reply<V>>, E>;
+    fn retry_after(&self, error: &E, failures: u32) -> Option<Duration>;
 }
 
 impl<K: CacheKey, V: CacheValue, L: AsyncLoader<K, V>> AnyLoader<K, V, L::Error> for L {
@@ -36,6 +41,10 @@ impl<K: CacheKey, V: CacheValue, L: AsyncLoader<K, V>> AnyLoader<K, V, L::Error>
             Ok(values.map(|loaded| loaded?.reply()).collect())
         })
     }
+
+    fn retry_after(&self, error: &L::Error, failures: u32) -> Option<Duration> {
+        AsyncLoader::retry_after(self, error, failures)
+    }
 }
 
 /// The answer of a loader; its panic is one, too.
@@ -44,14 +53,58 @@ pub(super) async fn caught<T, E>(answer: Answer<'_, T, E>) -> Result<T, LoadErro
     answer.map_err(|error| LoadError::Failed(Arc::new(error)))
 }
 
+thread_local! {
+    /// Whether the thread polls the code of a load.
+    static RUNS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// The thread polls the code of a load, or other code, as long as this is kept.
+struct Polls {
+    before: bool,
+}
+
+impl Polls {
+    fn begin(runs: bool) -> Self {
+        let before = RUNS.with(|now| now.replace(runs));
+        Self { before }
+    }
+}
+
+impl Drop for Polls {
+    fn drop(&mut self) {
+        RUNS.set(self.before);
+    }
+}
+
 /// What a future makes, unless it panics.
 pub(super) async fn contained<T>(future: impl Future<Output = T>) -> Option<T> {
     let mut future = pin!(future);
-    poll_fn(|cx| match contain(|| future.as_mut().poll(cx)) {
-        Some(polled) => polled.map(Some),
-        None => Poll::Ready(None),
+    poll_fn(|cx| {
+        let polled = contain(|| {
+            let _polls = Polls::begin(true);
+            future.as_mut().poll(cx)
+        });
+        match polled {
+            Some(polled) => polled.map(Some),
+            None => Poll::Ready(None),
+        }
     })
     .await
+}
+
+/// Hands a task to the program's spawner. If that panics, or drops the task, the load is abandoned.
+pub(super) fn hand_over(spawner: &Spawner, task: Task) {
+    let _polls = Polls::begin(false);
+    contain(|| spawner(task));
+}
+
+/// Why a guard is dropped: its code panics, or is dropped before its end.
+pub(super) fn why_dropped<E>() -> LoadError<E> {
+    if RUNS.get() && thread::panicking() {
+        LoadError::Panicked
+    } else {
+        LoadError::Abandoned
+    }
 }
 
 /// A [`Loader`] as a loader whose futures are ready at once.
@@ -71,6 +124,10 @@ impl<K: CacheKey, V: CacheValue, L: Loader<K, V>> AsyncLoader<K, V> for Blocking
 
     async fn load_many(&self, keys: &[K]) -> Result<Vec<Option<Loaded<V>>>, L::Error> {
         self.0.load_many(keys)
+    }
+
+    fn retry_after(&self, error: &L::Error, failures: u32) -> Option<Duration> {
+        self.0.retry_after(error, failures)
     }
 }
 

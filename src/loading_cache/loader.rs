@@ -63,6 +63,44 @@ pub trait Loader<K, V>: Send + Sync + 'static {
     fn load_many(&self, keys: &[K]) -> Result<Vec<Option<Loaded<V>>>, Self::Error> {
         keys.iter().map(|key| self.load(key).map(Some)).collect()
     }
+
+    /// How long a failure holds: after a reload, until the next try; after the load of an absent
+    /// key, for how long calls get the error. `None`, the default, leaves that to
+    /// [`refresh_after_failure`](crate::Refresh::refresh_after_failure), or to
+    /// [`failure_backoff`](crate::LoadingBuilder::failure_backoff). `failures` counts failures in a
+    /// row, from 1 on. If it panics, they decide as well.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use wheelhouse::{Cache, Loaded, LoadError, Loader, ManualTicker};
+    ///
+    /// /// What a server answers that is too busy, with its `Retry-After`.
+    /// struct Busy(Duration);
+    /// struct Pages;
+    /// impl Loader<u32, u32> for Pages {
+    ///     type Error = Busy;
+    ///     fn load(&self, _: &u32) -> Result<Loaded<u32>, Busy> {
+    ///         Err(Busy(Duration::from_secs(30)))
+    ///     }
+    ///     fn retry_after(&self, error: &Busy, _failures: u32) -> Option<Duration> {
+    ///         Some(error.0)
+    ///     }
+    /// }
+    ///
+    /// let time = ManualTicker::new();
+    /// let pages = Cache::builder().ticker(time.clone()).record_stats().loading(Pages).build();
+    /// for _ in 0..10 {
+    ///     assert!(matches!(pages.get(&1), Err(LoadError::Failed(_))));
+    /// }
+    /// assert_eq!(pages.cache().stats().loads(), 1);
+    /// time.advance(Duration::from_secs(30));
+    /// assert!(pages.get(&1).is_err());
+    /// assert_eq!(pages.cache().stats().loads(), 2);
+    /// ```
+    #[allow(unused_variables, reason = "the names are documentation")]
+    fn retry_after(&self, error: &Self::Error, failures: u32) -> Option<Duration> {
+        None
+    }
 }
 
 /// Forwards every method of [`Loader`] to the loader behind a pointer.
@@ -76,6 +114,7 @@ macro_rules! forward_pointer {
                 fn load(key: &K) -> Result<Loaded<V>, L::Error>;
                 fn reload(key: &K, old: &V) -> Result<Reloaded<V>, L::Error>;
                 fn load_many(keys: &[K]) -> Result<Vec<Option<Loaded<V>>>, L::Error>;
+                fn retry_after(error: &L::Error, failures: u32) -> Option<Duration>;
             }
         }
     };
@@ -160,6 +199,31 @@ where
             Ok(values)
         }
     }
+
+    /// As [`Loader::retry_after`].
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use wheelhouse::{AsyncLoader, Loaded};
+    ///
+    /// /// What a server answers that is too busy, with its `Retry-After`.
+    /// struct Busy(Duration);
+    /// struct Pages;
+    /// impl AsyncLoader<u32, u32> for Pages {
+    ///     type Error = Busy;
+    ///     async fn load(&self, _: &u32) -> Result<Loaded<u32>, Busy> {
+    ///         Err(Busy(Duration::from_secs(30)))
+    ///     }
+    ///     fn retry_after(&self, error: &Busy, _failures: u32) -> Option<Duration> {
+    ///         Some(error.0)
+    ///     }
+    /// }
+    /// # _ = Pages;
+    /// ```
+    #[allow(unused_variables, reason = "the names are documentation")]
+    fn retry_after(&self, error: &Self::Error, failures: u32) -> Option<Duration> {
+        None
+    }
 }
 
 impl<K, V, L> AsyncLoader<K, V> for Arc<L>
@@ -176,6 +240,7 @@ where
         fn reload(key: &K, old: &V) -> impl Future<Output = Result<Reloaded<V>, L::Error>> + Send;
         fn load_many(keys: &[K])
             -> impl Future<Output = Result<Vec<Option<Loaded<V>>>, L::Error>> + Send;
+        fn retry_after(error: &L::Error, failures: u32) -> Option<Duration>;
     }
 }
 
@@ -368,11 +433,13 @@ impl<V> Reloaded<V> {
 pub enum LoadError<E> {
     /// The loader returned this error. All calls that waited share it.
     Failed(Arc<E>),
-    /// The loader panicked; or its task was dropped before it ended, the spawner panicked, no
-    /// thread could be started for a reload, or the cache was dropped meanwhile.
+    /// The loader panicked, or other user code that a load runs: the expiry policy, the weigher.
     Panicked,
     /// The load took longer than [`load_timeout`](crate::LoadingBuilder::load_timeout).
     TimedOut,
+    /// Nothing ran the load to its end: its task was dropped, as by a runtime that has ended, or
+    /// the spawner panicked; no thread could be started; or the cache was dropped meanwhile.
+    Abandoned,
 }
 
 impl<E> Clone for LoadError<E> {
@@ -381,6 +448,7 @@ impl<E> Clone for LoadError<E> {
             Self::Failed(error) => Self::Failed(Arc::clone(error)),
             Self::Panicked => Self::Panicked,
             Self::TimedOut => Self::TimedOut,
+            Self::Abandoned => Self::Abandoned,
         }
     }
 }
@@ -391,6 +459,7 @@ impl<E: fmt::Display> fmt::Display for LoadError<E> {
             Self::Failed(error) => write!(f, "the loader failed: {error}"),
             Self::Panicked => f.write_str("the loader panicked"),
             Self::TimedOut => f.write_str("the load took too long"),
+            Self::Abandoned => f.write_str("the load was abandoned before its end"),
         }
     }
 }

@@ -16,27 +16,26 @@
 //! | state | begins when | driven by | ends |
 //! |---|---|---|---|
 //! | fresh | a value is written | – | at the entry's refresh moment |
-//! | stale | the moment has come | the next read | the read takes the right to reload, under the shard's lock; other reads see that the key has a load |
-//! | queued | the right is taken, for a `Loader` | the queue of the reload threads | a thread begins to run it; or a miss, a compute, or a loader that waits for it takes it over |
-//! | running | the loader is called | a reload thread; the call that has taken it over; for an `AsyncLoader`, a task of the program's spawner | commit, failure, or time-out |
+//! | stale | the moment has come | the next read | the read takes the right to reload, under the shard's lock; other reads see that the key has a load. If all reload threads are busy, the key waits for one, and a thread takes the right |
+//! | running | the right is taken | a reload thread; for an `AsyncLoader`, a task of the program's spawner | commit, failure, or time-out |
 //! | committed | the loader has answered, and the load is still current | the thread or task that ran it | fresh: the policies are asked as by a write |
 //! | failed | an error, a panic, a dropped task | the thread or task that ran it; dropping the right is enough | stale again when `refresh_after_failure` says; the old value stays until its deadline |
 //! | revoked | an explicit write of the key, under the shard's lock | the writer, which does not wait | the loader's answer is dropped; calls that waited get what was written |
 //! | overdue | `load_timeout` has passed | the next read, or a call that waits | a newer load takes its place; a late answer is stored only if no newer load has taken the place |
-//! | resting | the load of an absent key has failed, and `failure_backoff` gives a time | calls for the key, which get the error at once | the time is over and a call takes the load over; or a write revokes it |
 //!
-//! After its deadline an entry is a miss in every state. Expiry and eviction revoke nothing.
+//! After its deadline an entry is a miss in every state. Expiry and eviction revoke nothing. The
+//! failures of the loads of absent keys are remembered beside the cache ([`source`]).
 //!
-//! A loader that hangs counts towards `reload_threads` all the same. A miss takes over the queued
-//! reload of its key, and a thread that leads a load runs the queued reload for which it would
-//! wait. So no such wait for the queue can hold up the queue. A task that awaits a refresh inside a
-//! load can: if the reload threads all wait for that load, only `load_timeout` ends the waits.
+//! A loader that hangs counts towards `reload_threads` all the same. What waits for a thread is a
+//! key, and no load: a miss runs its own load meanwhile. A thread whose loader waits for a load
+//! counts no longer. So the loads that wait for each other do not wait for the threads.
 
 mod builder;
 mod call;
 mod kinds;
 mod loader;
 mod read;
+mod source;
 mod threads;
 mod turn;
 
@@ -47,7 +46,8 @@ pub use read::Refreshing;
 
 use crate::RandomState;
 use crate::cache::Cache;
-use kinds::{AnyLoader, Task};
+use kinds::Task;
+use source::Source;
 use std::fmt;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -61,8 +61,8 @@ use threads::ReloadThreads;
 /// With [`refresh_after`](LoadingBuilder::refresh_after), each entry has a moment from which it is
 /// *stale*. A read of a stale entry returns the old value at once, and starts one reload for the
 /// key, however many calls read it. After its deadline an entry is always a miss. The miss joins a
-/// reload that is running, and takes over one that only waits for a thread. Entries that are not
-/// read are not reloaded.
+/// reload that is running. If a reload only waits for a thread, the miss runs its own load. Entries
+/// that are not read are not reloaded.
 ///
 /// # What a reload does
 ///
@@ -126,7 +126,7 @@ type Spawner = Box<dyn Fn(Task) + Send + Sync>;
 
 /// The loader, and where it runs. The handles share it beside the cache.
 struct Inner<K, V, E, S> {
-    loader: Arc<dyn AnyLoader<K, V, E>>,
+    source: Arc<Source<K, V, E>>,
     /// For an [`AsyncLoader`], which runs in tasks. A [`Loader`] runs on the threads that ask, and
     /// on those that reload.
     spawner: Option<Spawner>,

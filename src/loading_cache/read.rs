@@ -3,17 +3,19 @@
 use super::call::{Answer, WrongNumber, answer, anything};
 use super::kinds::caught;
 use super::loader::LoadError;
-use super::threads::{OwnedClaim, OwnedClaimant};
+use super::threads::{OwnedClaim, OwnedClaimant, Room};
 use super::turn::Turn;
 use super::{Inner, LoadingCache};
+use crate::load::state::Outcome;
 use crate::load::{
     CacheHasher, CacheKey, CacheValue, CallGuards, Claim, Claimant, Guard, Keyless, Keys, Over,
-    Request, fallible,
+    Request, ToKey, fallible,
 };
 use crate::operations::{Lookup, Timed};
+use crate::stats::Count;
 use crate::sync::block::{block_on, run_blocking};
 use equivalent::Equivalent;
-use std::borrow::ToOwned;
+use std::convert::identity;
 use std::fmt;
 use std::future::{Future, poll_fn, ready};
 use std::hash::{BuildHasher, Hash};
@@ -68,7 +70,7 @@ where
     #[track_caller]
     pub fn get<Q>(&self, key: &Q) -> Result<V, LoadError<E>>
     where
-        Q: Equivalent<K> + Hash + ToOwned<Owned = K> + ?Sized,
+        Q: Equivalent<K> + Hash + ToKey<K> + ?Sized,
     {
         match self.get_if_present(key) {
             Some(value) => Ok(value),
@@ -81,7 +83,7 @@ where
     #[track_caller]
     fn load_as_thread<Q>(&self, key: &Q) -> Result<V, LoadError<E>>
     where
-        Q: Equivalent<K> + Hash + ToOwned<Owned = K> + ?Sized,
+        Q: Equivalent<K> + Hash + ToKey<K> + ?Sized,
     {
         block_on(self.load(key)).map(|seen| seen.value)
     }
@@ -90,25 +92,47 @@ where
     /// times on the stack.
     async fn load<Q>(&self, key: &Q) -> Result<Box<Keyless<V>>, LoadError<E>>
     where
-        Q: Equivalent<K> + Hash + ToOwned<Owned = K> + ?Sized,
+        Q: Equivalent<K> + Hash + ToKey<K> + ?Sized,
     {
+        if let Some(error) = self.remembered(key) {
+            return Err(error);
+        }
         let ask = Request {
-            heeds_failures: true,
             own: self.inner.spawner.as_ref().map(|_| anything::<E>()),
             ..Request::of(fallible::<LoadError<E>>())
         };
-        let (core, loader, key) = (self.cache.core(), &*self.inner.loader, key.to_owned());
-        let mut claimant = Claimant::new(core, core.hash(&key), key, ask);
+        let core = self.cache.core();
+        let owned = key.to_key();
+        let mut claimant = Claimant::new(core, core.hash(&owned), owned, ask);
         let answer = loop {
             match poll_fn(|cx| claimant.poll_claim(cx)).await {
-                Claim::Guard(guard, _) => match &self.inner.spawner {
-                    Some(spawner) => self.launch(spawner, guard),
-                    None => break run_blocking(guard.run_loader(loader)),
-                },
+                Claim::Guard(guard, _) => {
+                    if let Some(error) = self.remembered(key) {
+                        // The load of another call has failed since this one looked.
+                        let failure = Outcome::Error(Arc::new(error.clone()));
+                        guard.enter().fail(&failure);
+                        break Err(error);
+                    }
+                    match &self.inner.spawner {
+                        Some(spawner) => self.launch(spawner, guard),
+                        None => break run_blocking(guard.run_loader(&*self.inner.source)),
+                    }
+                }
                 claim => break answer(claim),
             }
         };
         Ok(answer?.unwrap_or_else(|| unreachable!("it accepts values and errors only")))
+    }
+
+    /// The failure that is remembered for an absent key.
+    fn remembered<Q>(&self, key: &Q) -> Option<LoadError<E>>
+    where
+        Q: Equivalent<K> + Hash + ?Sized,
+    {
+        let shared = &self.cache.core().shared;
+        let failure = self.inner.source.failure(key, || shared.clock.now())?;
+        shared.count(Count::RememberedFailures);
+        Some(failure)
     }
 
     /// Returns the values of several keys, in their order. Those that are absent are loaded by one
@@ -213,15 +237,67 @@ where
     /// ```
     pub fn refresh(&self, key: K) -> Refreshing<V, E> {
         let hash = self.cache.core().hash(&key);
+        self.begin_refresh(hash, key)
+    }
+
+    /// As [`refresh`](Self::refresh), if the key's entry is stale, or is being reloaded. `None` if
+    /// there is no such entry. After a failure the entry is not stale again before its pause is
+    /// over, for a read as for this call.
+    ///
+    /// # Panics
+    ///
+    /// If the key's `Hash`, `Eq` or `Clone` panics.
+    ///
+    /// # Cost
+    ///
+    /// A look-up, and that of a `refresh` if the entry is stale.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use wheelhouse::{Cache, ManualTicker, loader_fn, refresh};
+    ///
+    /// let (time, minute) = (ManualTicker::new(), Duration::from_secs(60));
+    /// let cache = Cache::builder()
+    ///     .ticker(time.clone())
+    ///     .loading(loader_fn(|key: &u32| Ok::<u32, ()>(key * 2)))
+    ///     .refresh_after(refresh::after(minute))
+    ///     .build();
+    /// assert_eq!(cache.get(&4).unwrap(), 8);
+    /// assert!(cache.refresh_if_stale(4).is_none());
+    /// time.advance(minute);
+    /// assert!(cache.cache().peek_ref(&4).unwrap().is_stale());
+    /// let refreshing = cache.refresh_if_stale(4).expect("it is stale");
+    /// assert_eq!(refreshing.wait().unwrap(), Some(8));
+    /// ```
+    pub fn refresh_if_stale(&self, key: K) -> Option<Refreshing<V, E>> {
+        let core = self.cache.core();
+        let hash = core.hash(&key);
+        let pin = core.shared.pin();
+        let hit = core.shared.find_live(hash, &key, &pin)?;
+        let refresh = hit.node.refresh()?;
+        let wanted = refresh.is_reloading() || refresh.is_stale(core.shared.clock.now());
+        drop(pin);
+        if wanted {
+            Some(self.begin_refresh(hash, key))
+        } else {
+            None
+        }
+    }
+
+    fn begin_refresh(&self, hash: u64, key: K) -> Refreshing<V, E> {
+        let in_tasks = self.inner.spawner.is_some();
         let ask = Request {
             over: Over::Any,
-            may_lead: self.inner.spawner.is_some(),
+            may_lead: in_tasks || self.inner.threads.room() == Room::Thread,
             own: Some(anything::<E>()),
             ..Request::of(anything::<E>())
         };
         // It keeps no cache alive.
         let mut call = Claimant::new(self.cache.downgrade(), hash, key, ask);
-        let stage = match call.begin() {
+        let claim = call.begin();
+        // If it has to ask again, it waits for its turn on a reload thread.
+        call.ask.may_lead = in_tasks;
+        let stage = match claim {
             Some(claim) => self.inner.lead_refresh(hash, call, claim),
             None => RefreshStage::Load(call),
         };
@@ -268,7 +344,7 @@ where
     /// ```
     pub async fn get_async<Q>(&self, key: &Q) -> Result<V, LoadError<E>>
     where
-        Q: Equivalent<K> + Hash + ToOwned<Owned = K> + ?Sized,
+        Q: Equivalent<K> + Hash + ToKey<K> + ?Sized,
     {
         match self.get_if_present(key) {
             Some(value) => Ok(value),
@@ -310,10 +386,10 @@ where
         let core = self.cache.core();
         let serve = |key: &K, found| self.serve(key, found);
         let keys = Keys::look_up::<Timed, _, _>(core, keys, serve);
-        if core.failure_backoff.is_some() {
-            // If an error is remembered for one of the absent keys, the loader is not called.
-            for &(hash, place) in &keys.missing {
-                self.reload_if_stale(hash, keys.keys[place].clone())?;
+        // If an error is remembered for one of the absent keys, the loader is not called.
+        for &(_, place) in &keys.missing {
+            if let Some(error) = self.remembered(&keys.keys[place]) {
+                return Err(error);
             }
         }
         let wrong = &WrongNumber::default();
@@ -322,13 +398,16 @@ where
                 self.launch_many(spawner, keys, guards, wrong);
             }
         });
-        let load = |keys: Vec<K>| ready(run_blocking(caught(self.inner.loader.load_many(&keys))));
-        let end = |guard: Guard<_, _, _>, reply| Some(guard.enter().by(reply, None).ok()??.value);
+        let source = &*self.inner.source;
+        let load = |keys: Vec<K>| ready(run_blocking(caught(source.loader.load_many(&keys))));
+        let end =
+            |guard: Guard<_, _, _>, reply| Some(guard.enter().by(reply, None, source).ok()??.value);
         let answer = |claim| match wrong.get() {
             Some(message) => panic!("{message}"),
             None => Ok(answer(claim)?.map(|seen| seen.value)),
         };
-        core.load_all(keys, launch, load, end, answer).await
+        core.load_all(keys, launch, load, identity, end, answer)
+            .await
     }
 }
 
@@ -342,7 +421,7 @@ enum RefreshStage<K: CacheKey, V: CacheValue, S: CacheHasher> {
 
 impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher> Inner<K, V, E, S> {
     /// The call of a refresh does not wait for the load of another call: its own load begins, in a
-    /// task, or when its turn comes on a reload thread.
+    /// task or on a reload thread that is free; or it waits for its turn on a reload thread.
     fn lead_refresh(
         &self,
         hash: u64,
@@ -351,6 +430,13 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher> Inner
     ) -> RefreshStage<K, V, S> {
         match (&self.spawner, claim) {
             (Some(spawner), Claim::Guard(guard, _)) => self.launch(spawner, guard),
+            (None, Claim::Guard(guard, _)) => {
+                if let Err(guard) = self.threads.run_reload(guard) {
+                    let key = guard.load().key().clone();
+                    guard.give_back();
+                    return RefreshStage::Thread(self.threads.refresh(hash, key));
+                }
+            }
             (None, _) => {
                 let key = call.into_key();
                 return RefreshStage::Thread(self.threads.refresh(hash, key));
@@ -377,7 +463,7 @@ fn poll_refresh<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHa
                         stage = Some(RefreshStage::Load(call));
                         continue;
                     }
-                    Poll::Ready(None) => return Poll::Ready(Err(LoadError::Panicked)),
+                    Poll::Ready(None) => return Poll::Ready(Err(LoadError::Abandoned)),
                     Poll::Pending => {
                         stage = Some(RefreshStage::Thread(turn));
                         return Poll::Pending;
@@ -395,7 +481,7 @@ fn poll_refresh<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHa
                 // A poll keeps the loader no longer than it needs it.
                 Claim::Guard(..) | Claim::Busy => match inner.upgrade() {
                     Some(inner) => stage = Some(inner.lead_refresh(hash, call, claim)),
-                    None => return Poll::Ready(Err(LoadError::Panicked)),
+                    None => return Poll::Ready(Err(LoadError::Abandoned)),
                 },
                 claim => return Poll::Ready(answer(claim)),
             }

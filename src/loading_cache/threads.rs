@@ -10,7 +10,7 @@
 //! | asked by | if a thread is free | if none is | if the key has a load at its turn |
 //! |---|---|---|---|
 //! | a read of a stale entry | the read claims the key, and hands the load to that thread | the key waits; if many wait already, the entry stays stale, for a later read | nothing: that load will do |
-//! | a `refresh` | the key waits | the key waits | the refresh waits for the outcome of that load |
+//! | a `refresh` | as for a read | the key waits | the refresh waits for the outcome of that load |
 //!
 //! A free thread takes a load before any job. So no load waits for a thread that runs a loader.
 //!
@@ -29,7 +29,8 @@
 //! last handle of the loading cache is dropped. That drop waits for those that run no loader.
 
 use super::call::{anything, dropped};
-use super::kinds::AnyLoader;
+use super::kinds::contained;
+use super::source::Source;
 use super::turn::{Caller, Turn, turn};
 use crate::contain::contain;
 use crate::load::{CacheHasher, CacheKey, CacheValue, Claim, Claimant, Over, OwnedGuard, Request};
@@ -81,8 +82,8 @@ pub(super) struct ReloadThreads<K, V, E, S> {
 
 struct State<K, V, E, S> {
     /// `None` when the last handle of the loading cache is gone. A thread has it while it runs it.
-    loader: Option<Arc<dyn AnyLoader<K, V, E>>>,
-    /// Loads that reads have begun. There are no more of them than free threads.
+    source: Option<Arc<Source<K, V, E>>>,
+    /// Loads that calls have begun. There are no more of them than free threads.
     loads: VecDeque<OwnedGuard<K, V, S>>,
     /// The jobs that wait, by the numbers of their turns.
     jobs: BTreeMap<u64, Job<K, V, S>>,
@@ -215,7 +216,7 @@ impl<K, V, E, S> ReloadThreads<K, V, E, S> {
     pub(super) fn close(&self) {
         let mut state = self.lock();
         state.most = 0;
-        let loader = state.loader.take();
+        let source = state.source.take();
         let waiting = state.take_all();
         let mut ending = Vec::new();
         for worker in state.threads.values_mut() {
@@ -233,7 +234,7 @@ impl<K, V, E, S> ReloadThreads<K, V, E, S> {
         for work in waiting {
             contain(|| drop(work));
         }
-        contain(|| drop(loader));
+        contain(|| drop(source));
     }
 }
 
@@ -241,7 +242,7 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
     ReloadThreads<K, V, E, S>
 {
     pub(super) fn new(
-        loader: Arc<dyn AnyLoader<K, V, E>>,
+        source: Arc<Source<K, V, E>>,
         cache: WeakHandle<K, V, S>,
         name: Option<&str>,
         most: usize,
@@ -250,7 +251,7 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
             cache,
             name: format!("wheelhouse-{}-reload", name.unwrap_or("cache")),
             state: Mutex::new(State {
-                loader: Some(loader),
+                source: Some(source),
                 loads: VecDeque::new(),
                 jobs: BTreeMap::new(),
                 by_hash: BTreeSet::new(),
@@ -266,17 +267,20 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
         }
     }
 
-    /// Makes a thread run a reload that a read has begun. If none is free any more, the read gives
-    /// the right to reload back.
-    pub(super) fn run_reload(self: &Arc<Self>, guard: OwnedGuard<K, V, S>) {
+    /// Makes a thread run a load that a call has begun. If none is free any more, the call has its
+    /// guard back.
+    pub(super) fn run_reload(
+        self: &Arc<Self>,
+        guard: OwnedGuard<K, V, S>,
+    ) -> Result<(), OwnedGuard<K, V, S>> {
         let mut state = self.lock();
-        if state.room() == Room::Thread {
-            state.loads.push_back(guard);
-            self.serve(state);
-        } else {
-            drop(state);
-            guard.give_back();
+        if state.room() != Room::Thread {
+            return Err(guard);
         }
+        let guard = guard.in_background(dropped::<K, V, E, S>);
+        state.loads.push_back(guard);
+        self.serve(state);
+        Ok(())
     }
 
     /// A read has found the key's entry stale, and all threads busy.
@@ -400,12 +404,12 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
                 state.taken -= 1;
                 break;
             };
-            let loader = state.loader.clone();
+            let source = state.source.clone();
             state.note_work(number, true);
             self.unlock(state);
             let places: Arc<dyn Places> = Arc::<Self>::clone(&self);
             // Also the destructors of what the run has made.
-            let stage = work_at(places, || _ = contain(|| self.run(work, loader)));
+            let stage = work_at(places, || _ = contain(|| self.run(work, source)));
             state = self.lock();
             state.note_work(number, false);
             match stage {
@@ -421,17 +425,17 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
         drop(worker);
     }
 
-    fn run(&self, work: Work<K, V, S>, mut loader: Option<Arc<dyn AnyLoader<K, V, E>>>) {
+    fn run(&self, work: Work<K, V, S>, mut source: Option<Arc<Source<K, V, E>>>) {
         let mut guards = self.begin(work);
         while let Some(guard) = guards.pop() {
             // The last one takes it along: a run lets go of it before its outcome is published.
-            let loader = if guards.is_empty() {
-                loader.take()
+            let source = if guards.is_empty() {
+                source.take()
             } else {
-                loader.clone()
+                source.clone()
             };
-            if let Some(loader) = loader {
-                contain(|| drop(run_blocking(guard.run_loader(loader))));
+            if let Some(source) = source {
+                contain(|| drop(run_blocking(contained(guard.run_loader(source)))));
             }
         }
     }

@@ -53,11 +53,12 @@ impl RefreshMoment {
     /// The moment to keep in a snapshot. A reload that is under way ends with the process, so its
     /// node counts as stale now.
     pub(crate) fn at_without_reload(&self, now: u64) -> u64 {
-        if self.notes() & IS_RELOADING != 0 {
-            now
-        } else {
-            self.at()
-        }
+        if self.is_reloading() { now } else { self.at() }
+    }
+
+    /// Whether a reload is under way.
+    pub(crate) fn is_reloading(&self) -> bool {
+        self.notes() & IS_RELOADING != 0
     }
 
     /// Whether the node is stale at `now`.

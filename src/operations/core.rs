@@ -7,7 +7,7 @@
 use super::lifetimes::Lifetimes;
 use crate::hash;
 use crate::maintenance::Maintenance;
-use crate::refresh::{FailureBackoff, Refresh};
+use crate::refresh::Refresh;
 use crate::scheduler::{self, Task};
 use crate::shared::Shared;
 use crate::sync::AtomicUsize;
@@ -27,12 +27,15 @@ pub(crate) struct Core<K, V, S> {
     pub(crate) weigher: Option<Weigher<K, V>>,
     /// The policy that says when entries become stale, if the cache reloads.
     pub(crate) refresh: Option<Box<dyn Refresh<K, V>>>,
-    /// How long failures of loads are remembered.
-    pub(crate) failure_backoff: Option<FailureBackoff>,
+    /// If failures of loads are remembered.
+    pub(crate) forget_failure: Option<ForgetFailure<K>>,
     pub(crate) maintenance: Maintenance<K, V>,
     /// How many handles there are.
     pub(crate) handles: AtomicUsize,
 }
+
+/// Called when a load of a key has succeeded.
+pub(crate) type ForgetFailure<K> = Box<dyn Fn(&K) + Send + Sync>;
 
 /// The weigher, as the cache keeps it.
 pub(crate) type Weigher<K, V> = Box<dyn Fn(&K, &V) -> u32 + Send + Sync>;

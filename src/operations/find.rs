@@ -246,6 +246,26 @@ impl<'a, K, V> EntryRef<'a, K, V> {
         time::time_left(now, deadline)
     }
 
+    /// Whether the entry's moment of refresh has come: a read of the
+    /// [`LoadingCache`](crate::LoadingCache) would start a reload, or one is under way. After a
+    /// reload that has failed it is false until the next try.
+    ///
+    /// # Cost
+    ///
+    /// One reading of the clock.
+    ///
+    /// ```
+    /// let cache = wheelhouse::Cache::new(10);
+    /// cache.insert("k", 1);
+    /// assert!(!cache.get_ref("k").unwrap().is_stale()); // it is not reloaded
+    /// ```
+    pub fn is_stale(&self) -> bool {
+        match self.node.refresh() {
+            Some(refresh) => refresh.is_reloading() || refresh.is_stale(self.clock.now()),
+            None => false,
+        }
+    }
+
     /// The time since this value was written. An age of 292 years or more reads as zero, because it
     /// looks like a step backwards of the clock.
     ///

@@ -28,7 +28,7 @@ mod tests;
 mod transact;
 pub(crate) mod write;
 
-pub(crate) use self::core::{Core, Visit, WeakHandle, Weigher};
+pub(crate) use self::core::{Core, ForgetFailure, Visit, WeakHandle, Weigher};
 pub use find::EntryRef;
 pub(crate) use lifetimes::{FromLoad, LifetimeSource, Lifetimes, Limits};
 pub(crate) use lookup::{Cloned, Lookup, Referenced, Timed};

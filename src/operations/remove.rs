@@ -280,12 +280,10 @@ impl<K, V> Shared<K, V> {
 
 #[cfg(all(test, not(wheelhouse_loom)))]
 mod tests {
-    use crate::{Cache, Delivery, Scheduler, Ticker, loader_fn};
+    use crate::{Cache, Delivery, Scheduler, Ticker};
     use std::collections::BTreeSet;
-    use std::hash::{BuildHasherDefault, Hash, Hasher};
-    use std::panic::{AssertUnwindSafe, catch_unwind};
-    use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-    use std::sync::{Arc, Mutex, mpsc};
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::sync::{Arc, Mutex};
     use std::time::Duration;
 
     /// A clock that stands still and counts how often it is read.
@@ -353,67 +351,5 @@ mod tests {
         *handle.lock().unwrap() = None;
         let holds = seen.lock().unwrap().len();
         assert!((MANY / 128..MANY / 32).contains(&holds), "{holds} holds");
-    }
-
-    /// All keys have one hash, so they are in one shard.
-    #[derive(Default)]
-    struct OneHash;
-
-    impl Hasher for OneHash {
-        fn write(&mut self, _: &[u8]) {}
-
-        fn finish(&self) -> u64 {
-            7
-        }
-    }
-
-    /// A key whose drop panics, once, when the flag is set.
-    #[derive(Clone)]
-    struct Fragile(u8, Option<Arc<AtomicBool>>);
-
-    impl PartialEq for Fragile {
-        fn eq(&self, other: &Self) -> bool {
-            self.0 == other.0
-        }
-    }
-
-    impl Eq for Fragile {}
-
-    impl Hash for Fragile {
-        fn hash<H: Hasher>(&self, state: &mut H) {
-            self.0.hash(state);
-        }
-    }
-
-    impl Drop for Fragile {
-        fn drop(&mut self) {
-            let panics = self.1.as_ref();
-            if panics.is_some_and(|flag| flag.swap(false, Ordering::SeqCst)) {
-                panic!("told to panic in the drop of a key");
-            }
-        }
-    }
-
-    #[test]
-    fn what_follows_a_removal_is_done_if_the_key_of_a_load_panics() {
-        let (tell, told) = mpsc::channel();
-        let cache = Cache::builder()
-            .scheduler(Scheduler::disabled())
-            .hasher(BuildHasherDefault::<OneHash>::default())
-            .delivery(Delivery::Caller)
-            .removal_listener(move |key: &Fragile, _: &u8, _| tell.send(key.0).unwrap())
-            .loading(loader_fn(|_: &Fragile| Err::<u8, ()>(())))
-            .failure_backoff(|_| Some(Duration::from_secs(60)))
-            .build();
-        let panics = Arc::new(AtomicBool::new(false));
-        // The load remembers the failure, and has the last copy of its key.
-        let fragile = Fragile(1, Some(Arc::clone(&panics)));
-        assert!(cache.get(&fragile).is_err());
-        drop(fragile);
-        cache.cache().insert(Fragile(2, None), 2);
-        panics.store(true, Ordering::SeqCst);
-        _ = catch_unwind(AssertUnwindSafe(|| cache.cache().invalidate_all()));
-        assert!(!panics.load(Ordering::SeqCst), "the key was dropped");
-        assert_eq!(told.try_recv(), Ok(2), "before the call has returned");
     }
 }

@@ -16,15 +16,9 @@ mod policies;
 
 pub use policies::{JitteredRefresh, Ready, after, doubling, early, fraction, jittered, never};
 
-use std::any::Any;
 use std::convert::identity;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-/// Whether the error of a load is remembered, and for how long. The error has the type of the
-/// waiters' errors; the number counts failures in a row.
-pub(crate) type FailureBackoff =
-    Box<dyn Fn(&(dyn Any + Send + Sync), u32) -> Option<Duration> + Send + Sync>;
 
 /// The default pause after this many failures in a row.
 pub(crate) fn usual_pause(failures: u32) -> Option<Duration> {

@@ -124,7 +124,7 @@ fn stale(drops: bool, told: &Arc<AtomicUsize>) -> (Users, Arc<Backend>, Tasks, M
 /// A miss that joined a reload whose task was dropped shares its failure.
 fn is_right(value: Result<u64, LoadError<()>>, version: u64, drops: bool) {
     match value {
-        Err(LoadError::Panicked) if drops => (),
+        Err(LoadError::Abandoned) if drops => (),
         value => assert_eq!(value, Ok(version)),
     }
 }
@@ -137,7 +137,7 @@ fn is_whole(users: &Users, backend: &Backend, tasks: &Tasks, told: &AtomicUsize)
         assert_eq!(value, version, "an older reload has overwritten a write");
     }
     let mut value = users.get(&1);
-    if value == Err(LoadError::Panicked) {
+    if value == Err(LoadError::Abandoned) {
         // The first task that the spawner drops may be that of this load.
         value = users.get(&1);
     }

@@ -459,8 +459,9 @@ fn the_variants_and_fields_are_the_promised_ones() {
             LoadError::Failed(_) => 0,
             LoadError::Panicked => 1,
             LoadError::TimedOut => 2,
+            LoadError::Abandoned => 3,
             // It may get more variants.
-            _ => 3,
+            _ => 4,
         }
     }
     let cache: Cache<u32, u32> = Cache::new(10);

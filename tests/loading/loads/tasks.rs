@@ -660,6 +660,18 @@ fn futures_are_small() {
     let size = size_of_val(&init);
     let whole = size_of_val(&cache.get_with_async(1, init));
     assert!(whole <= size + 320, "{whole} bytes for a future of {size}");
+    let load = |keys: Vec<u64>| async move {
+        let big = [1_u8; 4096];
+        after(1, ()).await;
+        let value = u64::from(std::hint::black_box(&big)[0]);
+        Ok::<_, ()>(keys.iter().map(|_| Some(value)).collect())
+    };
+    let size = size_of_val(&load(vec![1]));
+    let whole = size_of_val(&cache.get_all_with_async([1], load));
+    assert!(
+        whole <= size + 1_000,
+        "{whole} bytes for a future of {size}"
+    );
 }
 
 #[test]

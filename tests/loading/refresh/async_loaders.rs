@@ -247,7 +247,7 @@ fn a_task_that_is_dropped_fails_the_load_for_all_that_wait() {
         tasks.drop_all();
         for call in &mut calls {
             let end = poll(call.as_mut(), &bell);
-            assert_eq!(end, Poll::Ready(Err(LoadError::Panicked)));
+            assert_eq!(end, Poll::Ready(Err(LoadError::Abandoned)));
         }
         assert_eq!(backend.dropped(), polls);
     }
@@ -264,11 +264,11 @@ fn a_task_that_is_dropped_fails_the_load_for_all_that_wait() {
 fn a_spawner_that_drops_its_tasks_fails_each_load() {
     let (users, backend, _) = rig(drop);
     let bell = Arc::<Bell>::default();
-    assert_eq!(users.get(&1), Err(LoadError::Panicked));
+    assert_eq!(users.get(&1), Err(LoadError::Abandoned));
     let end = poll(pin!(users.get_async(&1)), &bell);
-    assert_eq!(end, Poll::Ready(Err(LoadError::Panicked)));
-    assert_eq!(users.get_all([1, 2]), Err(LoadError::Panicked));
-    assert_eq!(users.refresh(1).wait(), Err(LoadError::Panicked));
+    assert_eq!(end, Poll::Ready(Err(LoadError::Abandoned)));
+    assert_eq!(users.get_all([1, 2]), Err(LoadError::Abandoned));
+    assert_eq!(users.refresh(1).wait(), Err(LoadError::Abandoned));
     assert_eq!((backend.begun(), users.cache().stats().loads()), (0, 5));
 }
 
@@ -345,9 +345,9 @@ fn a_spawner_that_drops_or_panics_gives_the_right_back() {
         assert_eq!(users.get(&1), Ok(10));
         assert_eq!(users.cache().stats().reloads(), 2, "{name}: the next try");
         let refresh = users.refresh(1).wait();
-        assert_eq!(refresh, Err(LoadError::Panicked), "{name}");
+        assert_eq!(refresh, Err(LoadError::Abandoned), "{name}");
         time.advance(100 * SECOND);
-        assert_eq!(users.get(&1), Err(LoadError::Panicked), "{name}: a miss");
+        assert_eq!(users.get(&1), Err(LoadError::Abandoned), "{name}: a miss");
     }
 }
 
@@ -395,7 +395,7 @@ fn a_runtime_that_ends_gives_the_right_back() {
         users.cache().stats().reload_failures() == 2
     });
     time.advance(100 * SECOND);
-    assert_eq!(users.get(&1), Err(LoadError::Panicked));
+    assert_eq!(users.get(&1), Err(LoadError::Abandoned));
 }
 
 #[test]
@@ -725,12 +725,12 @@ fn a_load_of_several_keys_goes_on_without_its_calls_and_fails_with_its_task() {
     assert!(poll(one.as_mut(), &bell).is_pending());
     tasks.run();
     tasks.drop_all();
-    let panicked = LoadError::Panicked;
+    let abandoned = LoadError::Abandoned;
     assert_eq!(
         poll(all.as_mut(), &bell),
-        Poll::Ready(Err(panicked.clone()))
+        Poll::Ready(Err(abandoned.clone()))
     );
-    assert_eq!(poll(one.as_mut(), &bell), Poll::Ready(Err(panicked)));
+    assert_eq!(poll(one.as_mut(), &bell), Poll::Ready(Err(abandoned)));
     let mut all = Box::pin(users.get_all_async([3, 4]));
     assert!(poll(all.as_mut(), &bell).is_pending());
     backend.permits.add_permits(1);

@@ -4,8 +4,8 @@
 use crate::support::{OwnCache, Place};
 use std::collections::hash_map::RandomState;
 use std::future::{Future, ready};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use wheelhouse::compute::{Entry, Op};
 use wheelhouse::{
@@ -595,4 +595,73 @@ fn a_reload_whose_policy_writes_the_key_ends() {
         assert!((1..=most).contains(&asked), "asked {asked} times");
         assert!(users.cache().contains_key(&1));
     }
+}
+
+/// A string of another crate: a key that is made from `&str`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct SmallString(Box<str>);
+
+impl From<&str> for SmallString {
+    fn from(text: &str) -> Self {
+        Self(text.into())
+    }
+}
+
+impl std::borrow::Borrow<str> for SmallString {
+    fn borrow(&self) -> &str {
+        &self.0
+    }
+}
+
+/// Look-ups take each form from which the key can be made.
+#[test]
+fn keys_are_made_from_what_they_are_looked_up_by() {
+    fn check<K>(made: K)
+    where
+        K: std::hash::Hash + Eq + Clone + Send + Sync + std::fmt::Debug + 'static,
+        K: std::borrow::Borrow<str> + for<'a> From<&'a str>,
+    {
+        let keys = Arc::<Mutex<Vec<K>>>::default();
+        let seen = Arc::clone(&keys);
+        let lengths: LoadingCache<K, usize, ()> = Cache::builder()
+            .loading(loader_fn(move |key: &K| {
+                seen.lock().unwrap().push(key.clone());
+                Ok(key.borrow().len())
+            }))
+            .build();
+        assert_eq!(lengths.get("ada"), Ok(3));
+        assert_eq!(
+            futures_lite::future::block_on(lengths.get_async("grace")),
+            Ok(5)
+        );
+        assert_eq!(lengths.get_if_present("grace"), Some(5));
+        assert_eq!(lengths.get(&made), Ok(3), "by the key itself");
+        assert_eq!(keys.lock().unwrap().len(), 2);
+        let cache = lengths.cache();
+        assert_eq!(cache.entry_by_ref("alan").or_insert(4).into_value(), 4);
+        assert_eq!(cache.get_with_by_ref("alan", || 7), 4);
+        assert!(matches!(cache.lease_by_ref("alan"), Leased::Found(4)));
+        let Leased::Lease(lease) = cache.lease_timeout_by_ref("kurt", Duration::ZERO) else {
+            panic!("the key is absent");
+        };
+        lease.fill(9);
+        let found = futures_lite::future::block_on(cache.lease_by_ref_async("kurt"));
+        assert!(matches!(found, Leased::Found(9)));
+    }
+    check::<Arc<str>>("ada".into());
+    check::<Box<str>>("ada".into());
+    check::<String>("ada".into());
+    check::<SmallString>("ada".into());
+    let by_part: LoadingCache<Vec<u8>, usize, ()> = Cache::builder()
+        .loading(loader_fn(|key: &Vec<u8>| Ok(key.len())))
+        .build();
+    assert_eq!(by_part.get(&[1_u8, 2][..]), Ok(2));
+    let shared: LoadingCache<Arc<[u8]>, usize, ()> = Cache::builder()
+        .loading(loader_fn(|key: &Arc<[u8]>| Ok(key.len())))
+        .build();
+    assert_eq!(shared.get(&[1_u8, 2][..]), Ok(2));
+    let numbers: LoadingCache<u64, u64, ()> = Cache::builder()
+        .loading(loader_fn(|key: &u64| Ok(*key)))
+        .build();
+    assert_eq!(numbers.get(&7), Ok(7));
 }

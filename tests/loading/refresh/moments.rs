@@ -524,7 +524,10 @@ fn an_explicit_write_gets_a_moment_of_its_own() {
     until("the reload runs", || script.reloads() == 1);
     users.cache().insert(1, 50);
     script.value(11);
-    settle(&users);
+    // Its thread is free then.
+    until("the loader has returned", || {
+        users.cache().stats().loads_discarded() == 1
+    });
     stale_after(4 * SECOND);
     script.value(12);
     until("stored", || users.cache().get(&1) == Some(12));
@@ -532,6 +535,36 @@ fn an_explicit_write_gets_a_moment_of_its_own() {
     stale_after(6 * SECOND);
     script.value(13);
     until("stored", || users.cache().get(&1) == Some(13));
+}
+
+/// To the nanosecond, and for as long as the loader said.
+#[test]
+fn unchanged_gives_the_lifetime_of_the_last_load_again() {
+    struct Versions(Duration);
+    impl Loader<u64, u64> for Versions {
+        type Error = ();
+        fn load(&self, key: &u64) -> Result<Loaded<u64>, ()> {
+            Ok(Loaded::new(*key).expires_in(self.0))
+        }
+        fn reload(&self, _: &u64, _: &u64) -> Result<Reloaded<u64>, ()> {
+            Ok(Reloaded::Unchanged)
+        }
+    }
+    let ten_years = Duration::from_secs(10 * 365 * 86_400);
+    for lifetime in [ten_years, 60 * SECOND + NANO, 500 * NANO] {
+        let time = ManualTicker::new();
+        let users = Cache::builder()
+            .ticker(time.clone())
+            .loading(Versions(lifetime))
+            .build();
+        assert_eq!(users.get(&1), Ok(1));
+        time.advance(300 * NANO);
+        // A deadline that is set by hand is not what the loader said.
+        assert!(users.cache().set_expiry(&1, Some(400 * NANO)));
+        assert_eq!(users.refresh(1).wait(), Ok(Some(1)));
+        let left = users.cache().peek_ref(&1).unwrap().time_left();
+        assert_eq!(left, Some(lifetime));
+    }
 }
 
 #[test]

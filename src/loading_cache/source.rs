@@ -1,0 +1,149 @@
+//! The loader of a cache, with what the cache remembers of its failures.
+//!
+//! # The failures of loads
+//!
+//! The error of a load of an absent key is remembered if the loader or the program's policy names a
+//! time. A small cache of its own keeps it, by the key. Calls for the key get it until the time has
+//! passed, or until a load of the key succeeds, whichever method has led that. The number of
+//! failures in a row is kept beyond that time.
+//!
+//! A failing load is noted before its outcome is published. So a call that leads the next load of
+//! the key finds it noted.
+
+use super::kinds::AnyLoader;
+use super::loader::LoadError;
+use crate::cache::Cache;
+use crate::contain::contain;
+use crate::eviction::EvictionPolicy;
+use crate::load::CacheKey;
+use crate::scheduler::Scheduler;
+use crate::time;
+use equivalent::Equivalent;
+use std::hash::Hash;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+/// How many failures are remembered.
+const MOST_FAILURES: u64 = 16_384;
+
+/// The program's answer how long a failure is remembered, from the number of failures in a row.
+pub(super) type FailurePolicy = Box<dyn Fn(u32) -> Option<Duration> + Send + Sync>;
+
+/// See the module docs.
+pub(super) struct Source<K, V, E> {
+    pub(super) loader: Arc<dyn AnyLoader<K, V, E>>,
+    policy: Option<FailurePolicy>,
+    failures: Arc<Failures<K, E>>,
+}
+
+/// The failures that are remembered: none before the first.
+pub(super) struct Failures<K, E>(OnceLock<Cache<K, Failure<E>>>);
+
+/// The last failure of a key's load.
+struct Failure<E> {
+    error: Arc<E>,
+    /// How often the key's loads have failed in a row.
+    count: u32,
+    /// Until when calls get it, in cache time.
+    until: u64,
+}
+
+impl<K: CacheKey, E: Send + Sync + 'static> Failures<K, E> {
+    /// The failure that calls for this key get at `now`.
+    fn at<Q>(&self, key: &Q, now: impl FnOnce() -> u64) -> Option<LoadError<E>>
+    where
+        Q: Equivalent<K> + Hash + ?Sized,
+    {
+        let failure = self.0.get()?.get_ref(key)?;
+        if time::is_due(now(), failure.until) {
+            return None;
+        }
+        Some(LoadError::Failed(Arc::clone(&failure.error)))
+    }
+
+    fn count<Q>(&self, key: &Q) -> u32
+    where
+        Q: Equivalent<K> + Hash + ?Sized,
+    {
+        match self.0.get().and_then(|failures| failures.peek_ref(key)) {
+            Some(failure) => failure.count,
+            None => 0,
+        }
+    }
+
+    fn insert(&self, key: &K, failure: Failure<E>) {
+        let failures = self.0.get_or_init(|| {
+            Cache::builder()
+                .max_capacity(MOST_FAILURES)
+                .eviction_policy(EvictionPolicy::Lru)
+                .scheduler(Scheduler::disabled())
+                .build()
+        });
+        failures.insert(key.clone(), failure);
+        free(failures);
+    }
+
+    /// A load of the key has succeeded.
+    pub(super) fn forget(&self, key: &K) {
+        if let Some(failures) = self.0.get() {
+            if failures.contains_key(key) {
+                failures.invalidate(key);
+                free(failures);
+            }
+        }
+    }
+}
+
+/// Drops what was removed: the program's keys and errors.
+fn free<K: CacheKey, E: Send + Sync + 'static>(failures: &Cache<K, Failure<E>>) {
+    (0..3).for_each(|_| failures.run_pending_tasks());
+}
+
+impl<K: CacheKey, V, E: Send + Sync + 'static> Source<K, V, E> {
+    pub(super) fn new(
+        loader: Arc<dyn AnyLoader<K, V, E>>,
+        policy: Option<FailurePolicy>,
+        failures: Arc<Failures<K, E>>,
+    ) -> Self {
+        Self {
+            loader,
+            policy,
+            failures,
+        }
+    }
+
+    /// The failure that a call for this key gets instead of a load. `now` is cache time.
+    #[inline]
+    pub(super) fn failure<Q>(&self, key: &Q, now: impl FnOnce() -> u64) -> Option<LoadError<E>>
+    where
+        Q: Equivalent<K> + Hash + ?Sized,
+    {
+        self.failures.at(key, now)
+    }
+
+    /// The load of an absent key has failed. If user code panics, nothing is remembered.
+    pub(super) fn note_failure(&self, key: &K, error: &Arc<E>, now: impl FnOnce() -> u64) {
+        let count = self.failures.count(key).saturating_add(1);
+        let pause = match contain(|| self.loader.retry_after(error, count)) {
+            Some(Some(pause)) => Some(pause),
+            _ => contain(|| self.policy.as_ref().and_then(|policy| policy(count))).flatten(),
+        };
+        contain(|| match pause {
+            Some(pause) => {
+                let failure = Failure {
+                    error: Arc::clone(error),
+                    count,
+                    until: time::deadline_after(now(), pause),
+                };
+                self.failures.insert(key, failure);
+            }
+            None => self.failures.forget(key),
+        });
+    }
+}
+
+impl<K, E> Failures<K, E> {
+    pub(super) fn new() -> Self {
+        Self(OnceLock::new())
+    }
+}
