@@ -834,6 +834,69 @@ fn clones_may_panic_and_use_the_cache() {
     assert_eq!(cache.get(&Key(7)), Some(77));
 }
 
+/// The refresh policy of now is asked, less the age; the earlier moment holds.
+#[test]
+fn the_refresh_policy_of_now_holds_for_what_is_restored() {
+    use wheelhouse::{loader_fn, refresh};
+    let entry = |key, refresh_in, age, time_left| {
+        let mut entry = saved(key, time_left);
+        entry.age = age;
+        entry.refresh_in = refresh_in;
+        entry
+    };
+    let day = secs(86_400);
+    let policies: [(&str, bool); 2] = [("after", true), ("of a program", false)];
+    for (name, is_ready) in policies {
+        let time = ManualTicker::new();
+        let builder = Cache::builder()
+            .ticker(time.clone())
+            .loading(loader_fn(|key: &u32| Ok::<u32, ()>(*key)));
+        let users = if is_ready {
+            builder.refresh_after(refresh::after(secs(60))).build()
+        } else {
+            builder.refresh_after(Minute).build()
+        };
+        let entries = [
+            // By what saved them: nothing, later, earlier; and one that is older than a minute.
+            entry(1, None, secs(20), Some(day)),
+            entry(2, Some(day), secs(20), None),
+            entry(3, Some(secs(5)), secs(20), None),
+            entry(4, None, secs(3_600), Some(day)),
+        ];
+        let how = Restore::default().downtime(Downtime::Ignored);
+        let snapshot: Snapshot<u32, u32> = entries.into_iter().collect();
+        assert_eq!(users.cache().restore(snapshot, how), only(4), "{name}");
+        let mut moments: Vec<_> = (users.cache().snapshot().into_iter())
+            .map(|entry| (entry.key, entry.refresh_in))
+            .collect();
+        moments.sort_unstable();
+        let expected = [
+            (1, Some(secs(40))),
+            (2, Some(secs(40))),
+            (3, Some(secs(5))),
+            (4, Some(Duration::ZERO)),
+        ];
+        assert_eq!(moments, expected, "{name}");
+    }
+}
+
+/// Stale a minute after the write.
+struct Minute;
+
+impl wheelhouse::Refresh<u32, u32> for Minute {
+    fn refresh_after_create(
+        &self,
+        _: &u32,
+        _: &u32,
+        at: Instant,
+        lifetime: Option<Duration>,
+    ) -> Option<Duration> {
+        assert!(at <= Instant::now(), "the time of the write");
+        assert!(lifetime.is_none_or(|lifetime| lifetime > secs(86_400)));
+        Some(secs(60))
+    }
+}
+
 #[cfg(feature = "formats")]
 #[test]
 fn a_moment_of_refresh_that_passed_in_the_downtime_is_stale_at_once() {

@@ -242,20 +242,19 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
             may_wait: false,
             ..Request::of(fallible::<LoadError<E>>())
         };
-        match Claimant::new(self.cache.core(), hash, key, ask).begin() {
-            Some(Claim::Guard(mut guard, _)) => {
-                let guard = guard.moved(self.cache.downgrade());
-                match &self.inner.spawner {
-                    Some(spawner) => self.inner.launch(spawner, guard),
-                    None => {
-                        if let Err(guard) = self.inner.threads.run_reload(guard) {
-                            // A later read asks again.
-                            guard.give_back();
-                        }
-                    }
+        let claim = Claimant::new(self.cache.core(), hash, key, ask).begin();
+        let Some(Claim::Guard(mut guard, _)) = claim else {
+            return;
+        };
+        let guard = guard.moved(self.cache.downgrade());
+        match &self.inner.spawner {
+            Some(spawner) => self.inner.launch(spawner, guard),
+            None => {
+                if let Err(guard) = self.inner.threads.run_reload(guard) {
+                    // A later read asks again.
+                    guard.give_back();
                 }
             }
-            _ => {}
         }
     }
 }

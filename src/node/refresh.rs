@@ -1,7 +1,7 @@
 //! The moment from which a node is stale, how often its reload has failed, and the lifetime that
 //! its last load gave it.
 
-use crate::sync::{AtomicU64, Ordering};
+use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::time::{self, NEVER};
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use std::time::Duration;
 /// right to reload can be taken again.
 pub(crate) struct RefreshMoment {
     at: AtomicU64,
-    /// What a reload starts from, packed since each entry has it: 16 bits for the failures in a
-    /// row, one bit while a reload is under way, and 47 bits for the lifetime in microseconds (0:
-    /// none), which are up to 4 years.
-    notes: AtomicU64,
+    /// The lifetime that the node's last load gave it, in nanoseconds, or `NO_LIFETIME`.
+    lifetime: AtomicU64,
+    /// The failures in a row, and one bit while a reload is under way.
+    notes: AtomicU32,
 }
 
 /// What came of a reload that leaves its node as it was.
@@ -23,17 +23,17 @@ pub(crate) enum Tried {
     Not,
 }
 
-const FAILURES: u64 = (1 << 16) - 1;
-const IS_RELOADING: u64 = 1 << 16;
-const LIFETIME_FROM: u32 = 17;
-const LONGEST_LIFETIME: u64 = u64::MAX >> LIFETIME_FROM;
+const NO_LIFETIME: u64 = u64::MAX;
+const IS_RELOADING: u32 = 1 << 31;
+const FAILURES: u32 = IS_RELOADING - 1;
 
 impl RefreshMoment {
     /// A node that is never stale.
     pub(crate) fn new() -> Self {
         Self {
             at: AtomicU64::new(NEVER),
-            notes: AtomicU64::new(0),
+            lifetime: AtomicU64::new(NO_LIFETIME),
+            notes: AtomicU32::new(0),
         }
     }
 
@@ -46,7 +46,7 @@ impl RefreshMoment {
         self.at.load(Ordering::Relaxed)
     }
 
-    fn notes(&self) -> u64 {
+    fn notes(&self) -> u32 {
         self.notes.load(Ordering::Relaxed)
     }
 
@@ -69,26 +69,25 @@ impl RefreshMoment {
 
     /// How often its reload has failed in a row.
     pub(crate) fn failures(&self) -> u32 {
-        (self.notes() & FAILURES) as u32
+        self.notes() & FAILURES
     }
 
-    /// The lifetime that its last load gave it, to the microsecond.
+    /// The lifetime that its last load gave it.
     pub(crate) fn lifetime(&self) -> Option<Duration> {
-        let micros = self.notes() >> LIFETIME_FROM;
-        if micros == 0 {
-            return None;
+        match self.lifetime.load(Ordering::Relaxed) {
+            NO_LIFETIME => None,
+            nanos => Some(Duration::from_nanos(nanos)),
         }
-        Some(Duration::from_micros(micros))
     }
 
     /// Sets the moment, with no failure behind it, and the lifetime that the load gave.
     pub(crate) fn set(&self, at: u64, lifetime: Option<Duration>) {
-        let micros = match lifetime {
-            Some(lifetime) => lifetime.as_nanos().div_ceil(1_000),
-            None => 0,
+        let nanos = match lifetime {
+            Some(lifetime) => u64::try_from(lifetime.as_nanos()).unwrap_or(NO_LIFETIME - 1),
+            None => NO_LIFETIME,
         };
-        let micros = micros.min(LONGEST_LIFETIME.into()) as u64;
-        self.notes.store(micros << LIFETIME_FROM, Ordering::Relaxed);
+        self.lifetime.store(nanos, Ordering::Relaxed);
+        self.notes.store(0, Ordering::Relaxed);
         self.at.store(at, Ordering::Relaxed);
     }
 
@@ -106,8 +105,11 @@ impl RefreshMoment {
             return;
         }
         _ = (self.notes).fetch_update(Ordering::Relaxed, Ordering::Relaxed, |notes| {
-            let failures = (notes & FAILURES) + u64::from(tried == Tried::Failed);
-            Some(notes & !(FAILURES | IS_RELOADING) | failures.min(FAILURES))
+            let failures = notes & FAILURES;
+            Some(match tried {
+                Tried::Failed => failures.saturating_add(1).min(FAILURES),
+                Tried::Not => failures,
+            })
         });
     }
 }
@@ -117,30 +119,33 @@ mod tests {
     use super::*;
 
     #[test]
-    fn failures_and_lifetime_share_a_word() {
+    fn a_reload_that_fails_leaves_the_lifetime_as_it_is() {
         let (moment, minute) = (RefreshMoment::new(), Duration::from_secs(60));
         assert_eq!((moment.failures(), moment.lifetime()), (0, None));
         moment.set(10, Some(minute));
-        for failures in 1..70_000_u32 {
+        for failures in 1..100_u32 {
             moment.begin(20);
             assert_eq!(moment.at_without_reload(5), 5);
             moment.end(19, 30, Tried::Failed);
             assert_eq!(moment.at(), 20, "another reload has begun");
             moment.end(20, 30, Tried::Failed);
-            let counted = failures.min(u32::from(u16::MAX));
-            assert_eq!(moment.failures(), counted);
-            assert_eq!(
-                (moment.at_without_reload(5), moment.lifetime()),
-                (30, Some(minute))
-            );
+            assert_eq!(moment.failures(), failures);
+            moment.begin(20);
+            moment.end(20, 30, Tried::Not);
+            assert_eq!(moment.failures(), failures);
+            let kept = (moment.at_without_reload(5), moment.lifetime());
+            assert_eq!(kept, (30, Some(minute)));
         }
-        for (given, kept) in [
-            (Duration::from_nanos(1), Duration::from_micros(1)),
-            (Duration::MAX, Duration::from_micros(LONGEST_LIFETIME)),
-        ] {
+        let years = Duration::from_secs(100 * 365 * 86_400);
+        for given in [Duration::ZERO, Duration::from_nanos(1), years] {
             moment.set(10, Some(given));
-            assert_eq!((moment.failures(), moment.lifetime()), (0, Some(kept)));
+            assert_eq!((moment.failures(), moment.lifetime()), (0, Some(given)));
         }
+        moment.set(10, Some(Duration::MAX));
+        assert!(
+            moment.lifetime() > Some(5 * years),
+            "as long as can be told"
+        );
         moment.set(10, None);
         assert_eq!(moment.lifetime(), None);
     }

@@ -32,12 +32,14 @@ impl<K: Hash + Eq + Clone + 'static, V: Clone + 'static, S: BuildHasher> Cache<K
     /// what became of them.
     ///
     /// A key that is present keeps its entry. Of several entries with the same key the first
-    /// counts, the hottest. The policy is not asked. By default the time since the snapshot was
-    /// taken counts, by the system's clock; a clock that was set back counts as no downtime. The
-    /// limits of this cache hold: `time_to_live` counts from the last write, so an entry that is
-    /// older has ended. Without a `time_to_idle`, the time since the last read does not matter. Of
-    /// entries that do not fit the bound, the coldest are refused. The order of use is that of the
-    /// snapshot.
+    /// counts, the hottest. By default the time since the snapshot was taken counts, by the
+    /// system's clock; a clock that was set back counts as no downtime. The limits of this cache
+    /// hold: `time_to_live` counts from the last write, so an entry that is older has ended.
+    /// Without a `time_to_idle`, the time since the last read does not matter. Of entries that do
+    /// not fit the bound, the coldest are refused. The order of use is that of the snapshot.
+    ///
+    /// The expiry policy is not asked. A refresh policy is asked, as about a new entry, at the time
+    /// of the entry's last write. The earlier one of its moment and the saved one holds.
     ///
     /// All lifetimes count from the beginning of the call. An entry whose lifetime ends while the
     /// call runs is stored as expired, and the listener is called for it.
@@ -47,7 +49,8 @@ impl<K: Hash + Eq + Clone + 'static, V: Clone + 'static, S: BuildHasher> Cache<K
     ///
     /// # Panics
     ///
-    /// If the key's `Hash` or `Eq`, or the weigher, panics: entries that were put in before stay.
+    /// If the key's `Hash` or `Eq`, the weigher or the refresh policy panics: entries that were put
+    /// in before stay.
     ///
     /// # Cost
     ///
@@ -91,7 +94,7 @@ impl<K: Hash + Eq + Clone + 'static, V: Clone + 'static, S: BuildHasher> Cache<K
                 verdicts.push(Verdict::Skip);
                 continue;
             }
-            let Some(kept) = entry.kept(lifetimes, downtime, now) else {
+            let Some(mut kept) = entry.kept(lifetimes, downtime, now) else {
                 counts.expired += 1;
                 verdicts.push(match how.ended {
                     Ended::Tell => Verdict::Tell(self.core().weigh(key, value)),
@@ -107,6 +110,8 @@ impl<K: Hash + Eq + Clone + 'static, V: Clone + 'static, S: BuildHasher> Cache<K
                 continue;
             }
             used = with;
+            let moment = self.core().ask_of_restored(key, value, &kept.0);
+            kept.1.at = time::earlier(kept.1.at, moment, now);
             verdicts.push(Verdict::PutBack(weight, kept));
         }
         drop(seen);

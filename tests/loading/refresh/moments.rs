@@ -539,7 +539,7 @@ fn an_explicit_write_gets_a_moment_of_its_own() {
 
 /// To the nanosecond, and for as long as the loader said.
 #[test]
-fn unchanged_gives_the_lifetime_of_the_last_load_again() {
+fn unchanged_gives_the_whole_lifetime_again() {
     struct Versions(Duration);
     impl Loader<u64, u64> for Versions {
         type Error = ();
