@@ -263,7 +263,8 @@ impl<K: Hash + Eq + 'static, V: 'static, S: BuildHasher> Cache<K, V, S> {
     }
 
     /// Stores a value. The listener gets the old value, if there is one, with the cause `Replaced`,
-    /// or `Expired` if it had expired.
+    /// or `Expired` if it had expired. When that is, and when it is dropped, says
+    /// [one table](crate#when-is-it-told-and-when-is-it-dropped).
     ///
     /// The cache asks the policy for the lifetime of a new entry, or of the updated one. One
     /// reading of the clock, taken after the weigher has run, decides: the policy is told this
@@ -510,7 +511,9 @@ impl<K: Hash + Eq + 'static, V: 'static, S: BuildHasher> Cache<K, V, S> {
         extend::set_lifetime(self.core(), key, lifetime)
     }
 
-    /// Removes a key's entry, with the cause `Explicit`, or `Expired` if it had expired.
+    /// Removes a key's entry, with the cause `Explicit`, or `Expired` if it had expired. When the
+    /// listener hears of it, and when key and value are dropped, says
+    /// [one table](crate#when-is-it-told-and-when-is-it-dropped).
     ///
     /// # Panics
     ///
@@ -537,7 +540,7 @@ impl<K: Hash + Eq + 'static, V: 'static, S: BuildHasher> Cache<K, V, S> {
     /// Removes a key's entry and returns its value, cloned; `None` if the key is absent or its
     /// entry has expired.
     ///
-    /// The cause is that of [`invalidate`](Self::invalidate).
+    /// The cause, and when the listener hears of it, are those of [`invalidate`](Self::invalidate).
     ///
     /// # Panics
     ///
@@ -566,6 +569,9 @@ impl<K: Hash + Eq + 'static, V: 'static, S: BuildHasher> Cache<K, V, S> {
     /// Removes all entries that are present at the call, with a notification for each. Entries that
     /// are inserted meanwhile may or may not be removed.
     ///
+    /// Keys and values are dropped before this returns, unless a reader or the listener still needs
+    /// them: see [when](crate#when-is-it-told-and-when-is-it-dropped).
+    ///
     /// # Panics
     ///
     /// Only a panic in a [`Ticker`](crate::Ticker) or an [`Alarm`](crate::Alarm) reaches the
@@ -586,6 +592,7 @@ impl<K: Hash + Eq + 'static, V: 'static, S: BuildHasher> Cache<K, V, S> {
     /// ```
     pub fn invalidate_all(&self) {
         remove::take_all(self.core());
+        self.free_removed();
     }
 
     /// Removes the entries for which `keep` returns false, with the cause `Explicit`. Expired
@@ -593,6 +600,9 @@ impl<K: Hash + Eq + 'static, V: 'static, S: BuildHasher> Cache<K, V, S> {
     ///
     /// `keep` runs with no lock held and may call the cache. An entry that is replaced after `keep`
     /// has seen it stays.
+    ///
+    /// Keys and values are dropped before this returns, unless a reader or the listener still needs
+    /// them: see [when](crate#when-is-it-told-and-when-is-it-dropped).
     ///
     /// # Panics
     ///
@@ -613,6 +623,12 @@ impl<K: Hash + Eq + 'static, V: 'static, S: BuildHasher> Cache<K, V, S> {
     #[doc(alias = "invalidate_entries_if")]
     pub fn retain(&self, keep: impl FnMut(&K, &V) -> bool) {
         remove::retain(self.core(), keep);
+        self.free_removed();
+    }
+
+    fn free_removed(&self) {
+        let core = self.core();
+        core.maintenance.view(&core.shared).free_removed();
     }
 
     /// Returns the number of entries that are stored now, including expired ones that were not yet

@@ -128,11 +128,17 @@ impl<K, V> Maintenance<K, V> {
         waker: Waker,
     ) -> Self {
         let bounded = shared.max_capacity();
+        let tells_callers = listener.is_some() && delivery == Delivery::Caller;
         let spans = Spans::new(resolution);
         let eviction = bounded.map(|max| Eviction::new(shared.eviction_policy, max));
         Self {
             is_bounded: bounded.is_some(),
-            batch_soft_limit: batch_soft_limit(bounded, shared.map.shards()),
+            batch_soft_limit: if tells_callers && bounded.is_some() {
+                // Each insert evicts for itself: so the listener hears of a victim at once.
+                1
+            } else {
+                batch_soft_limit(bounded, shared.map.shards())
+            },
             caller_budget: bounded.map_or(CALLER_BUDGET, |_| BOUNDED_CALLER_BUDGET),
             spans,
             freed: AtomicUsize::new(0),

@@ -96,6 +96,21 @@ impl<K, V> MaintenanceView<'_, K, V> {
         }
     }
 
+    /// After a call that has removed many entries: drops those that no thread reads, if the
+    /// listener has heard of them.
+    pub(crate) fn free_removed(&self) {
+        self.run_all(Plan::CATCH_UP);
+        if self.maintenance.tells_callers() {
+            self.deliver_here();
+        } else if !self.offer_delivery() {
+            // There is no thread for it.
+            self.deliver_here();
+        }
+        self.run_reclaim();
+        // The scheduler thread may have taken some of them out.
+        self.await_freed(Instant::now() + MAX_DESTRUCTOR_WAIT);
+    }
+
     /// `run_pending_tasks`: removes all that is due, delivers the notifications for it, and frees
     /// what no thread reads.
     pub(crate) fn finish(&self) {

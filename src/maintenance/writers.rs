@@ -300,6 +300,12 @@ impl<'a, K, V> MaintenanceView<'a, K, V> {
         if pinned {
             return;
         }
+        if maintenance.tells_callers() {
+            // First: until then, the listener has not heard of what is gone.
+            drop(state);
+            self.deliver_here();
+            state = maintenance.state.lock();
+        }
         // As many as came in, plus a bounded part of the rest.
         let most = passed.applied + maintenance.caller_budget;
         let ready = state.freeing.take_ready(most);
@@ -307,10 +313,10 @@ impl<'a, K, V> MaintenanceView<'a, K, V> {
         drop(state);
         self.free(ready);
         self.await_reclaim(retired);
-        if maintenance.tells_callers() {
+        let offers = !maintenance.tells_callers() && (alone || is_due);
+        if offers && !self.offer_delivery() {
+            // There is no thread for it.
             self.deliver_here();
-        } else if alone || is_due {
-            self.offer_delivery();
         }
     }
 
@@ -318,7 +324,9 @@ impl<'a, K, V> MaintenanceView<'a, K, V> {
     /// and the writer's batch has room left.
     fn lock_to_help(&self, outcome: &WriteOutcome) -> Option<MutexGuard<'a, State<K, V>>> {
         let state = &self.maintenance.state;
-        if self.maintenance.must_tell(outcome) {
+        // With `Delivery::Caller`, an insert into a full cache evicts and tells by itself.
+        let evicts = self.maintenance.tells_callers() && self.maintenance.is_bounded;
+        if self.maintenance.must_tell(outcome) || (evicts && outcome.pins == 0) {
             return Some(state.lock());
         }
         if let Some(state) = state.try_lock() {

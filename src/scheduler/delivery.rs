@@ -26,6 +26,9 @@ use std::fmt;
 /// removal: with `Background`, its listener hears of removals after an operation or
 /// `run_pending_tasks` has done maintenance.
 ///
+/// [One table](crate#when-is-it-told-and-when-is-it-dropped) says for each removal when the
+/// listener hears of it, and when key and value are dropped.
+///
 /// In both modes, one thread at a time calls the listener of a cache. Each removal is reported
 /// once, and the removals of a key in their order. The listener runs with no lock of the cache
 /// held.
@@ -136,7 +139,7 @@ pub enum Delivery {
     /// At most one of them works for a cache at a time. There are as many as there are listeners at
     /// work, and none after some seconds without removals. A slow listener delays neither callers
     /// nor other caches. If no thread can be started, this is reported once on standard error, and
-    /// `run_pending_tasks` and the last drop call the listener themselves.
+    /// the calls that do maintenance call the listener themselves.
     #[default]
     Background,
     /// The thread that removes the entry.
@@ -150,8 +153,9 @@ pub enum Delivery {
     ///
     /// # Cost
     ///
-    /// Each call that removes an entry takes the maintenance lock of the cache, and waits for its
-    /// turn to call the listener. Writers that remove entries therefore take turns.
+    /// Each call that removes an entry, and each insert into a cache with a bound, takes the
+    /// maintenance lock of the cache, and waits for its turn to call the listener. Such writers
+    /// therefore take turns.
     Caller,
 }
 

@@ -480,6 +480,42 @@ fn a_wait_for_a_listener_that_waits_for_a_task_of_this_thread_ends() {
     waits_for_a_listener_that_needs_a_task_of_its_own(by_callers(), Cache::run_pending_tasks);
 }
 
+/// A listener that is a victim cache: no entry is in neither place for long.
+#[test]
+fn with_callers_each_victim_is_told_before_the_next_one_leaves() {
+    const BOUND: u32 = 1_000;
+    const INSERTS: u32 = 10_000;
+    for scheduler in [Scheduler::background(), Scheduler::disabled()] {
+        let inserted = Arc::new(AtomicU32::new(0));
+        let came = Arc::clone(&inserted);
+        // How many were told, and the most that were gone and not told.
+        let told = Arc::new([const { AtomicU32::new(0) }; 2]);
+        let tells = Arc::clone(&told);
+        let cache = Arc::new_cyclic(|me: &Weak<Cache<u32, u32>>| {
+            let me = me.clone();
+            by_callers()
+                .scheduler(scheduler)
+                .max_capacity(u64::from(BOUND))
+                .removal_listener(move |_: &u32, _: &u32, cause| {
+                    assert_eq!(cause, Size);
+                    let Some(cache) = me.upgrade() else { return };
+                    let gone = came.load(Ordering::SeqCst) - cache.entry_count() as u32;
+                    let before = tells[0].fetch_add(1, Ordering::SeqCst);
+                    tells[1].fetch_max(gone - before, Ordering::SeqCst);
+                })
+                .build()
+        });
+        for key in 0..INSERTS {
+            inserted.fetch_add(1, Ordering::SeqCst);
+            cache.insert(key, key);
+        }
+        cache.run_pending_tasks();
+        let told = told.each_ref().map(|count| count.load(Ordering::SeqCst));
+        assert_eq!(told[0], INSERTS - BOUND);
+        assert!(told[1] <= 4, "{} were in neither place", told[1]);
+    }
+}
+
 type Loads = fn(&Cache<u32, u32>);
 
 /// The methods that load key 1.

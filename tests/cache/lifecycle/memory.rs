@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::support::acting::Acting;
 use crate::support::census::{Census, Counted};
 use crate::support::{must_end, secs};
-use wheelhouse::{Cache, ManualTicker};
+use wheelhouse::{Cache, Delivery, ManualTicker, Scheduler};
 
 type Pair = Cache<Counted<u32>, Counted<u32>>;
 
@@ -463,4 +463,35 @@ fn a_thousand_inserts_drop_what_was_removed() {
     (0..1_000).for_each(|_| cache.insert(0, census.counted(0)));
     let beside = census.alive() - cache.entry_count() as i64;
     assert!((0..200).contains(&beside), "{beside} values wait");
+}
+
+/// If no reader and no listener needs them. A secret must not lie in memory for longer.
+#[test]
+fn a_clear_drops_what_it_removes_before_it_returns() {
+    for delivery in [None, Some(Delivery::Caller)] {
+        for scheduler in [Scheduler::background(), Scheduler::disabled()] {
+            let census = Census::default();
+            let mut builder = Cache::builder().scheduler(scheduler);
+            if let Some(delivery) = delivery {
+                builder = builder
+                    .delivery(delivery)
+                    .removal_listener(|_: &u32, _: &Counted<u32>, _| ());
+            }
+            let cache: Cache<u32, Counted<u32>> = builder.build();
+            for entries in [1, 100, 5_000] {
+                (0..entries).for_each(|key| cache.insert(key, census.counted(key)));
+                cache.invalidate_all();
+                assert_eq!(census.alive(), 0, "{entries} entries, {delivery:?}");
+                (0..entries).for_each(|key| cache.insert(key, census.counted(key)));
+                cache.retain(|_, _| false);
+                assert_eq!(census.alive(), 0, "{entries} entries, {delivery:?}");
+            }
+            // A reader keeps what was removed.
+            cache.insert(1, census.counted(1));
+            let read = cache.get_ref(&1);
+            cache.invalidate_all();
+            assert_eq!(census.alive(), 1);
+            drop(read);
+        }
+    }
 }
