@@ -15,7 +15,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 limit=95
-parts=(src/wheel src/buffer.rs src/maintenance)
+parts=(src/wheel src/buffer.rs src/engine)
 if [ $# -gt 0 ]; then
     limit=0
     parts=("$@")

@@ -2,6 +2,7 @@
 //!
 //! The type of the hasher is opaque: this is the only file that names ahash.
 
+use crate::identity::id_of;
 use std::any::TypeId;
 use std::hash::{BuildHasher, Hasher};
 
@@ -91,13 +92,15 @@ impl Hasher for DefaultHasher {
 
 /// Whether the hashes of this hasher are known to be evenly distributed in all 64 bits, so that
 /// they need no mixing.
-pub(crate) fn fills_all_bits<S: 'static>() -> bool {
+// A constant of each type, also to the compiler.
+#[inline]
+pub(crate) fn fills_all_bits<S>() -> bool {
     let known = [
         TypeId::of::<RandomState>(),
         TypeId::of::<ahash::RandomState>(),
         TypeId::of::<std::hash::RandomState>(),
     ];
-    known.contains(&TypeId::of::<S>())
+    known.contains(&id_of::<S>())
 }
 
 /// Mixes a hash so that all 64 bits depend on it: the map takes shard, group and tag from

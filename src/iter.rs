@@ -5,13 +5,15 @@
 //! yielded once, with its old or its new value.
 
 use crate::cache::Cache;
+use crate::engine::Engine;
 use crate::hash::RandomState;
 use crate::map::Walk;
 use crate::node::NodePtr;
-use crate::operations::{Core, EntryRef};
+use crate::operations::EntryRef;
 use crate::reclaim::Pin;
 use std::fmt;
 use std::iter::FusedIterator;
+use std::marker::PhantomData;
 
 /// An iterator over the live entries of a cache; see [`Cache::iter`](crate::Cache::iter).
 ///
@@ -36,11 +38,12 @@ use std::iter::FusedIterator;
 /// assert_eq!(cache.iter().count(), 0);
 /// ```
 pub struct Iter<'a, K, V, S = RandomState> {
-    core: &'a Core<K, V, S>,
+    engine: &'a Engine<K, V>,
     walk: Walk,
     /// The nodes of the current group that are not yet read, and the pin that protects them.
     group: Vec<NodePtr<K, V>>,
     pin: Option<Pin>,
+    _hasher: PhantomData<&'a S>,
 }
 
 impl<'a, K: Eq, V, S> Iterator for Iter<'a, K, V, S> {
@@ -49,14 +52,14 @@ impl<'a, K: Eq, V, S> Iterator for Iter<'a, K, V, S> {
     fn next(&mut self) -> Option<Self::Item> {
         loop {
             while let Some(node) = self.group.pop() {
-                if let Some(entry) = self.core.shared.entry_again(node) {
+                if let Some(entry) = self.engine.entry_again(node) {
                     return Some(entry);
                 }
             }
             // Between two groups the iterator holds no pin, so memory may be freed.
             self.pin = None;
-            let pin = self.pin.insert(self.core.shared.pin());
-            if !(self.core.shared.map).next_group(&mut self.walk, pin, &mut self.group) {
+            let pin = self.pin.insert(self.engine.pin());
+            if !(self.engine.map).next_group(&mut self.walk, pin, &mut self.group) {
                 self.pin = None;
                 return None;
             }
@@ -93,10 +96,11 @@ impl<K, V, S> Cache<K, V, S> {
     /// ```
     pub fn iter(&self) -> Iter<'_, K, V, S> {
         Iter {
-            core: self.core(),
+            engine: self.engine(),
             walk: Walk::default(),
             group: Vec::new(),
             pin: None,
+            _hasher: PhantomData,
         }
     }
 }

@@ -156,6 +156,8 @@
 // A module imports from earlier groups only (tests/source/imports.rs checks it). The order is also
 // that of the documentation: the methods of `Cache` in `cache` come before those in `load`.
 mod atomic64;
+mod identity;
+
 mod contain;
 mod hash;
 
@@ -183,9 +185,7 @@ mod notify;
 mod stats;
 mod wheel;
 
-mod shared;
-
-mod maintenance;
+mod engine;
 
 mod operations;
 

@@ -9,7 +9,7 @@
 //! It takes a few notifications at a time and calls the listener for each node in order, with no
 //! lock held. It gives the role up in the same hold of the lock in which it finds the queue empty.
 //! So a thread that finds a deliverer leaves the work to that thread, and no notification stays
-//! behind. `maintenance/delivery.rs` decides which threads deliver, and when.
+//! behind. `engine/delivery.rs` decides which threads deliver, and when.
 //!
 //! A thread that has posted *offers* a delivery to the threads that call listeners, unless one is
 //! offered already or a thread delivers. The thread that takes the offer delivers, withdraws the

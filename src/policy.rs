@@ -4,7 +4,6 @@ use crate::cache::Cache;
 use crate::contain::about;
 use crate::eviction::EvictionPolicy;
 use crate::hash::RandomState;
-use crate::operations::Core;
 use equivalent::Equivalent;
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
@@ -24,7 +23,7 @@ use std::time::{Duration, Instant};
 /// assert_eq!(policy.time_to_idle(), None);
 /// ```
 pub struct Policy<'a, K, V, S = RandomState> {
-    pub(crate) core: &'a Core<K, V, S>,
+    pub(crate) cache: &'a Cache<K, V, S>,
 }
 
 impl<K, V, S> Cache<K, V, S> {
@@ -35,7 +34,7 @@ impl<K, V, S> Cache<K, V, S> {
     /// assert_eq!(cache.policy().max_capacity(), Some(100));
     /// ```
     pub fn policy(&self) -> Policy<'_, K, V, S> {
-        Policy { core: self.core() }
+        Policy { cache: self }
     }
 }
 
@@ -63,7 +62,7 @@ impl<K, V, S> Policy<'_, K, V, S> {
     /// assert_eq!(cache.policy().now() - before, Duration::from_secs(5));
     /// ```
     pub fn now(&self) -> Instant {
-        let clock = &self.core.shared.clock;
+        let clock = &self.cache.engine().clock;
         clock.instant(clock.now())
     }
 
@@ -79,7 +78,7 @@ impl<K, V, S> Policy<'_, K, V, S> {
     /// assert_eq!(unbounded.policy().max_capacity(), None);
     /// ```
     pub fn max_capacity(&self) -> Option<u64> {
-        self.core.shared.max_capacity()
+        self.cache.engine().max_capacity()
     }
 
     /// Changes the bound of a cache that was built with one. After a smaller bound each maintenance
@@ -111,13 +110,13 @@ impl<K, V, S> Policy<'_, K, V, S> {
     /// ```
     #[track_caller]
     pub fn set_max_capacity(&self, max_capacity: u64) {
-        let shared = &self.core.shared;
-        if !(self.core.maintenance).set_max_capacity(shared, max_capacity) {
+        let engine = self.cache.engine();
+        if !engine.set_max_capacity(max_capacity) {
             let message = format!(
                 "set_max_capacity was called with {max_capacity}, but the cache was built without a \
                  bound; set max_capacity on its builder, to u64::MAX if it is to begin unbounded"
             );
-            panic!("{}", about(shared.name.as_deref(), &message));
+            panic!("{}", about(engine.name.as_deref(), &message));
         }
     }
 
@@ -130,7 +129,7 @@ impl<K, V, S> Policy<'_, K, V, S> {
     /// assert_eq!(cache.policy().eviction_policy(), EvictionPolicy::Adaptive);
     /// ```
     pub fn eviction_policy(&self) -> EvictionPolicy {
-        self.core.shared.eviction_policy
+        self.cache.engine().eviction_policy
     }
 
     /// Returns the cache-wide limit on the time since the last write.
@@ -144,7 +143,7 @@ impl<K, V, S> Policy<'_, K, V, S> {
     /// assert_eq!(cache.policy().time_to_live(), Some(minute));
     /// ```
     pub fn time_to_live(&self) -> Option<Duration> {
-        self.core.lifetimes.limits.time_to_live
+        self.cache.engine().lifetimes.limits.time_to_live
     }
 
     /// Returns the cache-wide limit on the time since the last use.
@@ -158,7 +157,7 @@ impl<K, V, S> Policy<'_, K, V, S> {
     /// assert_eq!(cache.policy().time_to_idle(), Some(minute));
     /// ```
     pub fn time_to_idle(&self) -> Option<Duration> {
-        self.core.lifetimes.limits.time_to_idle
+        self.cache.engine().lifetimes.limits.time_to_idle
     }
 
     /// Returns the width of the finest bucket of the timer wheel: the builder's setting rounded up
@@ -172,7 +171,7 @@ impl<K, V, S> Policy<'_, K, V, S> {
     /// assert_eq!(cache.policy().expiry_resolution(), Duration::from_nanos(1 << 24)); // 16.8 ms
     /// ```
     pub fn expiry_resolution(&self) -> Duration {
-        self.core.maintenance.spans.resolution()
+        self.cache.engine().spans.resolution()
     }
 
     /// Returns how many bytes the cache allocates for an entry, on average, once it is full: key
@@ -207,10 +206,10 @@ impl<K, V, S> Policy<'_, K, V, S> {
     /// # assert_eq!(pages.policy().memory_per_entry(), entry);
     /// ```
     pub fn memory_per_entry(&self) -> u64 {
-        let shared = &self.core.shared;
-        let bytes = shared.map.memory_per_entry();
-        let of_policy = match shared.max_capacity() {
-            Some(_) => shared.eviction_policy.memory_per_entry(),
+        let engine = self.cache.engine();
+        let bytes = engine.map.memory_per_entry();
+        let of_policy = match engine.max_capacity() {
+            Some(_) => engine.eviction_policy.memory_per_entry(),
             None => 0.0,
         };
         (bytes + of_policy).round() as u64
@@ -246,8 +245,8 @@ impl<K, V, S> Policy<'_, K, V, S> {
     #[doc(hidden)]
     pub fn wheel(&self) -> Vec<(Duration, usize, Vec<usize>)> {
         // Links what waits in the buffers.
-        _ = self.core.maintenance.view(&self.core.shared).next_in();
-        self.core.maintenance.wheel_levels()
+        _ = self.cache.engine().next_in();
+        self.cache.engine().wheel_levels()
     }
 }
 
@@ -277,8 +276,11 @@ impl<K, V, S: BuildHasher> Policy<'_, K, V, S> {
     where
         Q: Equivalent<K> + Hash + ?Sized,
     {
-        let pin = self.core.shared.pin();
-        let hit = self.core.shared.find_live(self.core.hash(key), key, &pin)?;
+        let pin = self.cache.engine().pin();
+        let hit = self
+            .cache
+            .engine()
+            .find_live(self.cache.hash(key), key, &pin)?;
         Some(hit.node.weight())
     }
 }

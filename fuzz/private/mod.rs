@@ -29,8 +29,6 @@ impl<K, V, S> Cache<K, V, S> {
     /// Call it only on a cache that no other thread uses.
     #[doc(hidden)]
     pub fn check_invariants(&self) {
-        self.core()
-            .maintenance
-            .check_invariants(&self.core().shared);
+        self.engine().check_invariants();
     }
 }

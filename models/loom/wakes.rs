@@ -1,9 +1,9 @@
 //! Requests for a run: a writer against a run that clears them, drains, and arranges the next
 //! (waking 1 and 2).
 
-// The file is private to `maintenance`; compiled here a second time from the same source.
+// The file is private to `engine`; compiled here a second time from the same source.
 #[allow(dead_code)]
-#[path = "../../src/maintenance/waking.rs"]
+#[path = "../../src/engine/waking.rs"]
 mod waking;
 
 use super::explore;

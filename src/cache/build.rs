@@ -1,21 +1,16 @@
 //! Building a cache: its settings are checked, then its parts are made.
 
-use super::{Cache, CacheBuilder};
+use super::{Cache, CacheBuilder, House};
 use crate::buffer::ReadBuffer;
 use crate::contain::about;
-use crate::hash;
-use crate::maintenance::Maintenance;
+use crate::engine::{self, Engine, Lifetimes};
 use crate::map::Map;
 use crate::node::Columns;
-use crate::operations::{Core, Lifetimes};
-use crate::reclaim::Domain;
 use crate::scheduler::{Scheduler, TaskRef};
-use crate::shared::Shared;
 use crate::stats::Counters;
 use crate::stripe;
-use crate::sync::{AtomicU8, AtomicU64, AtomicUsize};
 use crate::time::Clock;
-use crate::wheel;
+use crate::wheel::{self, Spans};
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
 use std::sync::{Arc, Weak};
@@ -90,7 +85,7 @@ where
         let lifetimes = Lifetimes::new(settings.policy, settings.limits);
         let columns = Columns {
             queue: settings.max_capacity.is_some(),
-            own: lifetimes.kept_apart,
+            own: lifetimes.has_own_column,
             weight: settings.weigher.is_some(),
             refresh: settings.refresh.is_some(),
         };
@@ -103,37 +98,35 @@ where
             );
             BuildError(about(settings.name.as_deref(), &fault))
         })?;
-        let shared = Shared {
-            domain: Domain::new(),
-            map,
-            reads: ReadBuffer::new(bound.map_or(0, |_| stripe::stripes(1))),
-            detours: AtomicU8::new(0),
-            needs_mixing: !hash::fills_all_bits::<S>(),
-            clock,
-            counters: settings.record_stats.then(|| Box::new(Counters::new())),
-            bound: bound.map(AtomicU64::new),
-            eviction_policy: settings.eviction_policy.unwrap_or_default(),
-            name: settings.name.map(Into::into),
-            reads_extend: lifetimes.reads_extend,
+        let rings = match bound {
+            Some(_) => stripe::stripes(1),
+            None => 0,
         };
-        lifetimes.tell_look_ups(&shared);
-        let core = Arc::new_cyclic(|weak: &Weak<Core<K, V, S>>| {
-            let (resolution, listener) = (settings.resolution, settings.listener);
-            let waker = scheduler.waker(TaskRef::new(weak.clone()));
-            let maintenance =
-                Maintenance::new(&shared, resolution, listener, settings.delivery, waker);
-            Core {
-                hasher,
-                shared,
+        let counters = match settings.record_stats {
+            true => Some(Box::new(Counters::new())),
+            false => None,
+        };
+        let house = Arc::new_cyclic(|weak: &Weak<House<K, V, S>>| {
+            let engine = Engine::new(engine::Settings {
+                map,
+                reads: ReadBuffer::new(rings),
+                clock,
                 lifetimes,
                 weigher: settings.weigher,
                 refresh: settings.refresh,
                 forget_failure: settings.forget_failure,
-                maintenance,
-                handles: AtomicUsize::new(1),
-            }
+                counters,
+                bound,
+                eviction_policy: settings.eviction_policy.unwrap_or_default(),
+                name: settings.name.map(Into::into),
+                spans: Spans::new(settings.resolution),
+                listener: settings.listener,
+                delivery: settings.delivery,
+                waker: scheduler.waker(TaskRef::new(weak.clone())),
+            });
+            House { hasher, engine }
         });
-        Ok(Cache { core })
+        Ok(Cache { house })
     }
 
     fn validate(&self) -> Result<(), String> {

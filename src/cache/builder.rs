@@ -1,10 +1,10 @@
 //! The settings of a cache, and the methods that set them.
 
+use crate::engine::{ForgetFailure, Limits, Weigher};
 use crate::eviction::EvictionPolicy;
 use crate::expiry::{self, Expiry, Lifetime};
 use crate::hash::RandomState;
 use crate::listener::{Listener, RemovalCause};
-use crate::operations::{ForgetFailure, Limits, Weigher};
 use crate::refresh::Refresh;
 use crate::scheduler::{Delivery, Scheduler};
 use crate::time::Ticker;

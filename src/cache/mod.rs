@@ -1,4 +1,7 @@
 //! The handle of a cache, and the settings from which one is built.
+//!
+//! A handle hashes keys. What all handles share is a [`House`]: the engine, and the hasher at its
+//! door. Below this module no type knows the hasher.
 
 mod build;
 mod builder;
@@ -6,19 +9,20 @@ mod builder;
 pub use build::BuildError;
 pub use builder::CacheBuilder;
 
-use crate::hash::RandomState;
+use crate::engine::{Engine, Holds, LifetimeSource, WeakHandle};
+use crate::hash::{self, RandomState};
 use crate::load::state::RevokedBy;
-use crate::operations::{
-    Cloned, Condition, Core, EntryRef, LifetimeSource, Lookup, Referenced, WeakHandle, extend,
-    remove, write,
-};
+use crate::node::NodePtr;
+use crate::operations::{Condition, EntryRef};
+use crate::scheduler::Task;
 use crate::stats::Stats;
 use crate::sync::Ordering;
 use equivalent::Equivalent;
+use std::convert::identity;
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
 use std::panic::{RefUnwindSafe, UnwindSafe};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 /// A concurrent cache in which every entry may have a deadline of its own.
@@ -100,25 +104,26 @@ use std::time::{Duration, Instant};
 /// assert_eq!(tokens.get("ada").unwrap().text, "s3cret");
 /// ```
 pub struct Cache<K, V, S = RandomState> {
-    core: Arc<Core<K, V, S>>,
+    house: Arc<House<K, V, S>>,
 }
 
 impl<K, V, S> Clone for Cache<K, V, S> {
     /// Another handle to the same entries.
     fn clone(&self) -> Self {
         // The reference first: it aborts the process before the count could overflow.
-        let core = Arc::clone(&self.core);
+        let house = Arc::clone(&self.house);
         // Relaxed: the handle that is cloned keeps the count above zero.
-        core.handles.fetch_add(1, Ordering::Relaxed);
-        Self { core }
+        house.engine.handles.fetch_add(1, Ordering::Relaxed);
+        Self { house }
     }
 }
 
 impl<K, V, S> Drop for Cache<K, V, S> {
     fn drop(&mut self) {
+        let engine = self.engine();
         // AcqRel: what was done through the other handles happens before the end.
-        if self.core.handles.fetch_sub(1, Ordering::AcqRel) == 1 {
-            self.core.maintenance.waking.waker.task.close();
+        if engine.handles.fetch_sub(1, Ordering::AcqRel) == 1 {
+            engine.waking.waker.task.close();
         }
     }
 }
@@ -235,8 +240,8 @@ impl<K: Hash + Eq + 'static, V: 'static, S: BuildHasher> Cache<K, V, S> {
     ///
     /// # Panics
     ///
-    /// If the key's `Hash` or `Eq`, the value's `Clone` or the policy panics. The deadline is then
-    /// unchanged.
+    /// If the key's `Hash` or `Eq` or the policy panics; the deadline is then unchanged. If the
+    /// value's `Clone` panics: the read may have moved the deadline before.
     ///
     /// # Cost
     ///
@@ -259,7 +264,8 @@ impl<K: Hash + Eq + 'static, V: 'static, S: BuildHasher> Cache<K, V, S> {
         Q: Equivalent<K> + Hash + ?Sized,
         V: Clone,
     {
-        Cloned::look_up(self.core(), key)
+        let clone = |entry: EntryRef<'_, K, V>| entry.value().clone();
+        (self.engine()).find::<true, Q, V>(self.hash(key), key, clone)
     }
 
     /// Stores a value. The listener gets the old value, if there is one, with the cause `Replaced`,
@@ -288,7 +294,7 @@ impl<K: Hash + Eq + 'static, V: 'static, S: BuildHasher> Cache<K, V, S> {
     /// assert_eq!(cache.get("ada"), Some(1852));
     /// ```
     pub fn insert(&self, key: K, value: V) {
-        write::put(self.core(), key, value, None);
+        self.engine().put(self.hash(&key), key, value, None);
     }
 
     /// Stores a value that lives for `ttl` from now. The policy is not asked. Works on any cache.
@@ -323,7 +329,7 @@ impl<K: Hash + Eq + 'static, V: 'static, S: BuildHasher> Cache<K, V, S> {
     /// assert_eq!(cache.get("k"), None);
     /// ```
     pub fn insert_with_ttl(&self, key: K, value: V, ttl: Duration) {
-        write::put(self.core(), key, value, Some(ttl));
+        self.engine().put(self.hash(&key), key, value, Some(ttl));
     }
 
     /// Stores a value that ends at exactly `deadline`. The policy is not asked. Works on any cache.
@@ -355,11 +361,11 @@ impl<K: Hash + Eq + 'static, V: 'static, S: BuildHasher> Cache<K, V, S> {
     /// assert_eq!(cache.get("k"), None);
     /// ```
     pub fn insert_until(&self, key: K, value: V, deadline: Instant) {
-        let core = self.core();
-        let mut new = write::new_node(core, core.hash(&key), key, value);
+        let engine = self.engine();
+        let mut new = engine.new_node(self.hash(&key), key, value);
         let given = LifetimeSource::Until(deadline);
-        if let Some(outcome) = write::write(core, &mut new, given, Condition::Always) {
-            core.maintenance.after_write(&core.shared, outcome);
+        if let Some(outcome) = engine.write(&mut new, given, Condition::Always) {
+            engine.after_write(outcome);
         }
     }
 
@@ -386,7 +392,7 @@ impl<K: Hash + Eq + 'static, V: 'static, S: BuildHasher> Cache<K, V, S> {
     where
         Q: Equivalent<K> + Hash + ?Sized,
     {
-        Referenced::<true>::look_up(self.core(), key)
+        (self.engine()).find::<true, Q, _>(self.hash(key), key, identity)
     }
 
     /// Returns the values of several keys, cloned, in the order of the keys; `None` for each key
@@ -424,7 +430,9 @@ impl<K: Hash + Eq + 'static, V: 'static, S: BuildHasher> Cache<K, V, S> {
         Q: Equivalent<K> + Hash + ?Sized + 'a,
         V: Clone,
     {
-        self.core().look_up_many::<Cloned, _, _>(keys)
+        let hash = |key: &Q| self.hash(key);
+        let serve = |node: NodePtr<K, V>| node.value().clone();
+        self.engine().find_many(keys, hash, serve)
     }
 
     /// Returns a reference to a key's entry without counting as a read: no policy is asked, no use
@@ -449,7 +457,7 @@ impl<K: Hash + Eq + 'static, V: 'static, S: BuildHasher> Cache<K, V, S> {
     where
         Q: Equivalent<K> + Hash + ?Sized,
     {
-        Referenced::<false>::look_up(self.core(), key)
+        (self.engine()).find::<false, Q, _>(self.hash(key), key, identity)
     }
 
     /// Returns whether the key has an entry that has not expired. Does not count as a read, like
@@ -473,7 +481,9 @@ impl<K: Hash + Eq + 'static, V: 'static, S: BuildHasher> Cache<K, V, S> {
     where
         Q: Equivalent<K> + Hash + ?Sized,
     {
-        Referenced::<false>::look_up(self.core(), key).is_some()
+        (self.engine())
+            .find::<false, Q, ()>(self.hash(key), key, drop)
+            .is_some()
     }
 
     /// Sets how long an entry lives from now; `None` removes its deadline. Returns false if the key
@@ -508,7 +518,7 @@ impl<K: Hash + Eq + 'static, V: 'static, S: BuildHasher> Cache<K, V, S> {
     where
         Q: Equivalent<K> + Hash + ?Sized,
     {
-        extend::set_lifetime(self.core(), key, lifetime)
+        self.engine().set_lifetime(self.hash(key), key, lifetime)
     }
 
     /// Removes a key's entry, with the cause `Explicit`, or `Expired` if it had expired. When the
@@ -534,7 +544,8 @@ impl<K: Hash + Eq + 'static, V: 'static, S: BuildHasher> Cache<K, V, S> {
     where
         Q: Equivalent<K> + Hash + ?Sized,
     {
-        remove::take(self.core(), key, RevokedBy::Overwrite, false, |_| Some(()));
+        let (by, look) = (RevokedBy::Overwrite, |_| Some(()));
+        self.engine().take(self.hash(key), key, by, false, look);
     }
 
     /// Removes a key's entry and returns its value, cloned; `None` if the key is absent or its
@@ -561,9 +572,8 @@ impl<K: Hash + Eq + 'static, V: 'static, S: BuildHasher> Cache<K, V, S> {
         Q: Equivalent<K> + Hash + ?Sized,
         V: Clone,
     {
-        remove::take(self.core(), key, RevokedBy::Conditional, false, |node| {
-            Some(node.value().clone())
-        })
+        let look = |node: NodePtr<K, V>| Some(node.value().clone());
+        (self.engine()).take(self.hash(key), key, RevokedBy::Conditional, false, look)
     }
 
     /// Removes all entries that are present at the call, with a notification for each. Entries that
@@ -591,7 +601,7 @@ impl<K: Hash + Eq + 'static, V: 'static, S: BuildHasher> Cache<K, V, S> {
     /// assert_eq!(cache.entry_count(), 0);
     /// ```
     pub fn invalidate_all(&self) {
-        remove::take_all(self.core());
+        self.engine().take_all();
         self.free_removed();
     }
 
@@ -622,13 +632,12 @@ impl<K: Hash + Eq + 'static, V: 'static, S: BuildHasher> Cache<K, V, S> {
     /// ```
     #[doc(alias = "invalidate_entries_if")]
     pub fn retain(&self, keep: impl FnMut(&K, &V) -> bool) {
-        remove::retain(self.core(), keep);
+        self.engine().retain(keep);
         self.free_removed();
     }
 
     fn free_removed(&self) {
-        let core = self.core();
-        core.maintenance.view(&core.shared).free_removed();
+        self.engine().free_removed();
     }
 
     /// Returns the number of entries that are stored now, including expired ones that were not yet
@@ -647,7 +656,7 @@ impl<K: Hash + Eq + 'static, V: 'static, S: BuildHasher> Cache<K, V, S> {
     /// assert_eq!(cache.entry_count(), 1);
     /// ```
     pub fn entry_count(&self) -> u64 {
-        self.core().shared.map.len()
+        self.engine().map.len()
     }
 
     /// Returns the sum of the weights of all stored entries, including expired ones that were not
@@ -670,7 +679,7 @@ impl<K: Hash + Eq + 'static, V: 'static, S: BuildHasher> Cache<K, V, S> {
     /// assert_eq!(cache.weighted_size(), 8);
     /// ```
     pub fn weighted_size(&self) -> u64 {
-        self.core().shared.map.weight()
+        self.engine().map.weight()
     }
 
     /// Does all maintenance that is due: removes every expired entry, evicts down to the bound,
@@ -703,10 +712,10 @@ impl<K: Hash + Eq + 'static, V: 'static, S: BuildHasher> Cache<K, V, S> {
     /// assert_eq!(cache.entry_count(), 0);
     /// ```
     pub fn run_pending_tasks(&self) {
-        let core = self.core();
-        core.maintenance.view(&core.shared).finish();
+        let engine = self.engine();
+        engine.run_pending();
         // That has cleared what was armed for loads as well.
-        core.run_overdue();
+        engine.run_overdue();
     }
 
     /// Returns the time until the timer wheel has work next, for event loops: `None` if nothing is
@@ -740,7 +749,7 @@ impl<K: Hash + Eq + 'static, V: 'static, S: BuildHasher> Cache<K, V, S> {
     /// assert!(next <= Duration::from_secs(5) + cache.policy().expiry_resolution());
     /// ```
     pub fn next_maintenance_in(&self) -> Option<Duration> {
-        self.core().maintenance.view(&self.core().shared).next_in()
+        self.engine().next_in()
     }
 }
 
@@ -776,22 +785,22 @@ impl<K: Hash + Eq + Clone + 'static, V: 'static, S: BuildHasher> Cache<K, V, S> 
     where
         Q: Equivalent<K> + Hash + ?Sized,
     {
-        let core = self.core();
-        let hash = core.hash(key);
+        let engine = self.engine();
+        let hash = self.hash(key);
         let owned = {
-            let pin = core.shared.pin();
-            let Some(hit) = core.shared.find_live(hash, key, &pin) else {
+            let pin = engine.pin();
+            let Some(hit) = engine.find_live(hash, key, &pin) else {
                 return Err(value);
             };
             hit.node.key().clone()
         };
         let condition = Condition::Over(&matches);
-        let mut new = write::new_node(core, hash, owned, value);
+        let mut new = engine.new_node(hash, owned, value);
         let given = LifetimeSource::Update;
-        let Some(outcome) = write::write(core, &mut new, given, condition) else {
+        let Some(outcome) = engine.write(&mut new, given, condition) else {
             return Err(new.take().1);
         };
-        core.maintenance.after_write(&core.shared, outcome);
+        engine.after_write(outcome);
         Ok(())
     }
 
@@ -821,10 +830,16 @@ impl<K: Hash + Eq + Clone + 'static, V: 'static, S: BuildHasher> Cache<K, V, S> 
         Q: Equivalent<K> + Hash + ?Sized,
         V: Clone,
     {
-        remove::take(self.core(), key, RevokedBy::Conditional, true, |node| {
+        let engine = self.engine();
+        let look = |node: NodePtr<K, V>| {
             let value = node.value();
-            (self.core().shared.is_live(node) && matches(value)).then(|| value.clone())
-        })
+            if engine.is_live(node) && matches(value) {
+                Some(value.clone())
+            } else {
+                None
+            }
+        };
+        engine.take(self.hash(key), key, RevokedBy::Conditional, true, look)
     }
 }
 
@@ -836,7 +851,7 @@ impl<K, V, S> Cache<K, V, S> {
     /// assert_eq!(cache.name(), Some("dns"));
     /// ```
     pub fn name(&self) -> Option<&str> {
-        self.core().shared.name.as_deref()
+        self.engine().name.as_deref()
     }
 
     /// Returns the statistics so far: hits, misses, removals by cause, how late entries expired.
@@ -857,23 +872,91 @@ impl<K, V, S> Cache<K, V, S> {
     /// assert_eq!((stats.hits(), stats.misses(), stats.insertions()), (1, 1, 1));
     /// ```
     pub fn stats(&self) -> Stats {
-        self.core().maintenance.stats(&self.core().shared)
+        self.engine().stats()
     }
 
     /// What all handles share.
     #[inline]
-    pub(crate) fn core(&self) -> &Core<K, V, S> {
-        &self.core
+    pub(crate) fn engine(&self) -> &Engine<K, V> {
+        &self.house.engine
+    }
+
+    /// The hash by which the engine knows a key.
+    #[inline]
+    pub(crate) fn hash<Q: Hash + ?Sized>(&self, key: &Q) -> u64
+    where
+        S: BuildHasher,
+    {
+        self.house.hash(key)
     }
 
     /// The cache, for callers that must not keep it alive.
-    pub(crate) fn downgrade(&self) -> WeakHandle<K, V, S> {
-        self.core
-            .maintenance
-            .waking
-            .waker
-            .task
-            .of(Arc::downgrade(&self.core))
+    pub(crate) fn downgrade(&self) -> WeakHandle<K, V>
+    where
+        K: Send + Sync + 'static,
+        V: Send + Sync + 'static,
+        S: Send + Sync + 'static,
+    {
+        let house: Weak<House<K, V, S>> = Arc::downgrade(&self.house);
+        self.engine().waking.waker.task.of(house)
+    }
+}
+
+/// The state behind a [`Cache`](crate::Cache).
+///
+/// The hasher comes first, so that a hit reads two cache lines only: up to the clock's first field
+/// in the engine, with the default hasher. The alignment keeps the reference counts in front of the
+/// state on other lines.
+#[repr(C, align(128))]
+struct House<K, V, S> {
+    hasher: S,
+    engine: Engine<K, V>,
+}
+
+impl<K, V, S> House<K, V, S> {
+    #[inline]
+    fn hash<Q: Hash + ?Sized>(&self, key: &Q) -> u64
+    where
+        S: BuildHasher,
+    {
+        let hash = self.hasher.hash_one(key);
+        if hash::fills_all_bits::<S>() {
+            hash
+        } else {
+            hash::mix_bits(hash)
+        }
+    }
+}
+
+impl<K, V, S> Holds<K, V> for House<K, V, S>
+where
+    K: Send + Sync,
+    V: Send + Sync,
+    S: Send + Sync,
+{
+    fn engine(&self) -> &Engine<K, V> {
+        &self.engine
+    }
+}
+
+impl<K, V, S> Task for House<K, V, S>
+where
+    K: Send + Sync,
+    V: Send + Sync,
+    S: Send + Sync,
+{
+    fn run_due(&self) -> Option<Duration> {
+        let next = self.engine.run_due();
+        let overdue = self.engine.run_overdue();
+        next.into_iter().chain(overdue).min()
+    }
+
+    fn deliver(&self) -> bool {
+        self.engine.deliver()
+    }
+
+    fn tell_rest(&self) -> bool {
+        self.engine.tell_rest()
     }
 }
 
@@ -885,8 +968,22 @@ impl<K, V, S> fmt::Debug for Cache<K, V, S> {
             cache.field("name", &name);
         }
         cache
-            .field("entry_count", &self.core().shared.map.len())
-            .field("max_capacity", &self.core().shared.max_capacity())
+            .field("entry_count", &self.engine().map.len())
+            .field("max_capacity", &self.engine().max_capacity())
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(all(test, not(wheelhouse_loom)))]
+mod tests {
+    use super::{Engine, House};
+
+    #[test]
+    fn a_hit_reads_two_lines_of_the_state() {
+        type State = House<u64, u64, crate::RandomState>;
+        let hot = 2 * 64;
+        let clock = std::mem::offset_of!(State, engine) + Engine::<u64, u64>::CLOCK;
+        assert!(clock + 2 * size_of::<u64>() <= hot, "{clock}");
+        assert_eq!(align_of::<State>() % hot, 0);
     }
 }

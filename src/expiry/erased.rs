@@ -16,14 +16,13 @@
 //! policy overrides the method. The note has to name all types: a policy may call the default
 //! method of a policy that it wraps, and a policy for two types of values may override the method
 //! for one of them only. Names of types do not identify them: two types may have one name.
-#![allow(unsafe_code)]
 
 use super::Expiry;
+use crate::identity::id_of;
 use crate::node::NodePtr;
 use crate::time::{self, COARSE_FROM, Clock, NEVER};
 use std::any::TypeId;
 use std::cell::Cell;
-use std::marker::PhantomData;
 use std::time::{Duration, Instant};
 
 /// Gives deadlines to entries.
@@ -185,35 +184,6 @@ thread_local! {
 
 fn implementation<P: ?Sized + 'static, K, V>() -> Implementation {
     (TypeId::of::<P>(), id_of::<(K, V)>())
-}
-
-/// Identifies a type that need not be `'static`. Types that differ in lifetimes alone count as one:
-/// they cannot have different implementations of a trait.
-fn id_of<T>() -> TypeId {
-    trait Identified {
-        fn id(&self) -> TypeId
-        where
-            Self: 'static;
-    }
-
-    impl<T> Identified for PhantomData<T> {
-        fn id(&self) -> TypeId
-        where
-            Self: 'static,
-        {
-            TypeId::of::<T>()
-        }
-    }
-
-    let marker = PhantomData::<T>;
-    let of_some_lifetime: &dyn Identified = &marker;
-    // SAFETY: only the lifetime in the type of the object changes. `id` is the one method that is
-    // called: it reads nothing of the object, and returns a number that holds for every lifetime,
-    // since lifetimes do not exist when the program runs.
-    let of_every_lifetime = unsafe {
-        std::mem::transmute::<&dyn Identified, &(dyn Identified + 'static)>(of_some_lifetime)
-    };
-    of_every_lifetime.id()
 }
 
 /// Leaves the note of `P` for these keys and values.

@@ -8,10 +8,11 @@ use super::claim::{Claim, Claimant, Request};
 use super::guard::{CallGuard, Guard, Home};
 use super::run::{Run, conclude, lead, of_option};
 use super::state::{Outcome, Want};
-use super::{CacheHasher, CacheKey, CacheValue};
+use super::{CacheKey, CacheValue};
 use crate::cache::Cache;
 use crate::contain::contain;
-use crate::operations::{Cloned, Core, Lookup};
+use crate::engine::Engine;
+use crate::node::NodePtr;
 use crate::sync::block::block_on;
 use std::any::TypeId;
 use std::collections::VecDeque;
@@ -36,17 +37,15 @@ pub(crate) struct Keys<K, V> {
 
 impl<K: CacheKey, V: CacheValue> Keys<K, V> {
     /// Looks the keys up together, each once. `serve` makes the answer of a hit.
-    pub(crate) fn look_up<T, H, S>(
-        core: &Core<K, V, S>,
+    pub(crate) fn look_up<H>(
+        engine: &Engine<K, V>,
         keys: impl IntoIterator<Item = K>,
+        hash: impl Fn(&K) -> u64,
+        find: impl Fn(NodePtr<K, V>) -> H,
         serve: impl Fn(&K, H) -> V,
-    ) -> Self
-    where
-        T: for<'a> Lookup<K, V, Answer<'a> = H>,
-        S: BuildHasher,
-    {
+    ) -> Self {
         let keys: Vec<K> = keys.into_iter().collect();
-        let mut places: Vec<_> = keys.iter().map(|key| core.hash(key)).zip(0..).collect();
+        let mut places: Vec<_> = keys.iter().map(&hash).zip(0..).collect();
         places.sort_unstable();
         let (mut missing, mut repeats) = (Vec::with_capacity(places.len()), Vec::new());
         for (hash, place) in places {
@@ -58,7 +57,7 @@ impl<K: CacheKey, V: CacheValue> Keys<K, V> {
         }
         let mut answers: Vec<_> = keys.iter().map(|_| None).collect();
         let unique = missing.iter().map(|&(_, place)| &keys[place]);
-        let mut found = core.look_up_many::<T, H, K>(unique).into_iter();
+        let mut found = engine.find_many(unique, &hash, find).into_iter();
         missing.retain(|&(_, place)| {
             let hit = found.next().flatten();
             answers[place] = hit.map(|hit| serve(&keys[place], hit));
@@ -81,9 +80,9 @@ impl<K: CacheKey, V: CacheValue> Keys<K, V> {
 }
 
 /// The guards of a call, each with the place of its key.
-pub(crate) type CallGuards<'c, K, V, S> = Vec<(usize, CallGuard<'c, K, V, S>)>;
+pub(crate) type CallGuards<'c, K, V> = Vec<(usize, CallGuard<'c, K, V>)>;
 
-impl<K: CacheKey, V: CacheValue, S: CacheHasher> Core<K, V, S> {
+impl<K: CacheKey, V: CacheValue> Engine<K, V> {
     /// Loads the keys without a hit: those that no other call loads together. Either `launch` makes
     /// their loads run; or `load` runs here, and `end` ends each of them by its part of the answer;
     /// all of them share its error. `answer` is the answer of a load that ran elsewhere.
@@ -91,10 +90,10 @@ impl<K: CacheKey, V: CacheValue, S: CacheHasher> Core<K, V, S> {
     pub(crate) async fn load_all<'c, T, X, E: Clone + 'static, F>(
         &'c self,
         mut keys: Keys<K, V>,
-        launch: Option<impl Fn(Vec<K>, CallGuards<'c, K, V, S>)>,
+        launch: Option<impl Fn(Vec<K>, CallGuards<'c, K, V>)>,
         mut load: impl FnMut(Vec<K>) -> F,
         share: impl Fn(X) -> E,
-        end: impl Fn(CallGuard<'c, K, V, S>, Result<Option<T>, E>) -> Option<V>,
+        end: impl Fn(CallGuard<'c, K, V>, Result<Option<T>, E>) -> Option<V>,
         answer: impl Fn(Claim<K, V, &'c Self>) -> Result<Option<V>, E>,
     ) -> Result<Vec<Option<V>>, E>
     where
@@ -189,7 +188,7 @@ where
         loaded.for_each(|(at, value)| values[at] = value);
     });
     // The gate of the cache is left when all of the loads have ended.
-    let _visit = guards.first().and_then(|(_, guard)| guard.core());
+    let _visit = guards.first().and_then(|(_, guard)| guard.engine());
     let mut panicked = None;
     for ((place, guard), value) in guards.into_iter().zip(values) {
         let value = loaded.clone().map(|()| value);
@@ -291,8 +290,10 @@ where
         E: Send + Sync + 'static,
         F: Future<Output = Result<Vec<Option<V>>, E>>,
     {
-        let core = self.core();
-        let keys = Keys::look_up::<Cloned, V, _>(core, keys, |_, value| value);
+        let engine = self.engine();
+        let hash = |key: &K| self.hash(key);
+        let find = |node: NodePtr<K, V>| node.value().clone();
+        let keys = Keys::look_up(engine, keys, hash, find, |_, value| value);
         let value = |run: Run<_, _, _, _>| conclude(run).ok().map(|seen| seen.value);
         let end = |guard, loaded: Result<_, Arc<E>>| {
             let made = match loaded {
@@ -302,7 +303,8 @@ where
             value(Ok((guard, None, made)))
         };
         let answer = |claim| Ok(value(Err(claim)));
-        core.load_all(keys, None::<fn(_, _)>, &mut load, Arc::new, end, answer)
+        engine
+            .load_all(keys, None::<fn(_, _)>, &mut load, Arc::new, end, answer)
             .await
     }
 }

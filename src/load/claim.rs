@@ -9,16 +9,15 @@
 use super::guard::{Guard, Home, Keyless};
 use super::state::{Load, Outcome, RevokedBy, Verdict, Want};
 use super::{CacheKey, CacheValue};
+use crate::engine::{Engine, WriteOutcome};
 use crate::listener::RemovalCause;
-use crate::maintenance::WriteOutcome;
 use crate::map::Revalidated;
 use crate::node::NodePtr;
-use crate::operations::{Change, Core, Hold};
+use crate::operations::{Ask, Change, Hold, Tried};
 use crate::stats::Count;
 use crate::stripe::thread_number;
 use crate::sync::cycle::Ticket;
 use crate::time::{self, MAX_LIFETIME_NANOS, NEVER};
-use std::hash::BuildHasher;
 use std::mem;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -161,7 +160,7 @@ impl<K, V, H: Home<K, V>> Claimant<K, V, H> {
         guard.load().join(ticket, want);
         self.wait_for(Some((Arc::clone(guard.load()), ticket)));
         self.began = true;
-        _ = guard.core().map(|core| core.watch_load(guard.load()));
+        _ = guard.engine().map(|engine| engine.watch_load(guard.load()));
     }
 
     /// Whether a call that does not run its own load gives up, now that a wait has ended. From an
@@ -187,7 +186,7 @@ impl<K, V, H: Home<K, V>> Claimant<K, V, H> {
     }
 }
 
-impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Claimant<K, V, H> {
+impl<K: CacheKey, V: CacheValue, H: Home<K, V>> Claimant<K, V, H> {
     /// The claim, by polls. The first may follow a [`begin`](Self::begin).
     pub(crate) fn poll_claim(&mut self, cx: &Context<'_>) -> Poll<Claim<K, V, H>> {
         loop {
@@ -198,8 +197,8 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Claimant<K,
             return Poll::Ready(match told {
                 Some(Verdict::Ended(Outcome::Value(shared, deadline))) => {
                     let mut seen = shared.copy();
-                    if let Some(core) = self.home.visit() {
-                        seen.left = core.shared.clock.time_until(deadline);
+                    if let Some(engine) = self.home.visit() {
+                        seen.left = engine.clock.time_until(deadline);
                     }
                     Claim::Value(seen)
                 }
@@ -223,30 +222,30 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Claimant<K,
     /// The claim of a call that waits for no load, or was told to lead; `None` if it has to wait.
     #[inline(never)]
     pub(crate) fn begin(&mut self) -> Option<Claim<K, V, H>> {
-        let Some(core) = self.home.visit() else {
+        let Some(engine) = self.home.visit() else {
             return Some(Claim::Busy);
         };
         let waits_already = self.ticket.is_some();
-        let (shared, hash, now) = (&core.shared, self.hash, 0);
+        let (hash, now) = (self.hash, 0);
         // Before the pin: it is dropped afterwards if a clone panics, and calls wakers.
         let mut guard;
-        let core = &*core;
+        let engine = &*engine;
         // Once: the listener may store another entry that is due.
-        let mut tells_first = core.maintenance.tells_callers();
+        let mut tells_first = engine.tells_callers();
         let claim = loop {
             let begin = Begin {
-                core,
+                engine,
                 call: &mut *self,
                 now,
                 tells_first,
             };
             // What is held has the pin, and releases the waiters of an overdue load.
-            let (begun, held) = shared.transact(hash, begin);
-            let entry = |node| Keyless::of_node(shared, node);
+            let (begun, held) = engine.transact(hash, begin);
+            let entry = |node| Keyless::of_node(engine, node);
             break match begun {
                 Begun::Expired(outcome) => {
                     drop(held);
-                    core.maintenance.after_write(shared, outcome);
+                    engine.after_write(outcome);
                     tells_first = false;
                     continue;
                 }
@@ -256,9 +255,9 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Claimant<K,
                     drop(held);
                     // After it has joined: a caller that reads the count may rely on it.
                     if !waits_already {
-                        shared.count(Count::LoadWaits);
+                        engine.count(Count::LoadWaits);
                     }
-                    core.watch_load(&load);
+                    engine.watch_load(&load);
                     self.wait_for(Some((load, ticket)));
                     return None;
                 }
@@ -267,9 +266,9 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Claimant<K,
                     (guard.runs, guard.absent) = (true, over.is_none());
                     let seen = over.filter(|_| !self.ask.reloads()).map(entry);
                     drop(held);
-                    core.watch_load(guard.load());
+                    engine.watch_load(guard.load());
                     if let Some(outcome) = left {
-                        core.maintenance.after_write(shared, outcome);
+                        engine.after_write(outcome);
                     }
                     Claim::Guard(guard, seen)
                 }
@@ -287,7 +286,7 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Claimant<K,
 /// The begin of a load, as a change: in one hold of the shard's lock it confirms that the key is
 /// absent or due, and joins the key's current load or lists one of its own.
 struct Begin<'b, K, V, H: Home<K, V>> {
-    core: &'b Core<K, V, H::Hasher>,
+    engine: &'b Engine<K, V>,
     call: &'b mut Claimant<K, V, H>,
     /// Cache time.
     now: u64,
@@ -314,7 +313,7 @@ impl<K, V, H> Change<K, V> for Begin<'_, K, V, H>
 where
     K: CacheKey,
     V: CacheValue,
-    H: Home<K, V, Hasher: BuildHasher>,
+    H: Home<K, V>,
 {
     type Key = K;
     type Plan = ();
@@ -332,16 +331,16 @@ where
     }
 
     #[inline]
-    fn ask(&mut self, found: Option<NodePtr<K, V>>, _: Option<()>) -> Result<(), Begun<K, V>> {
+    fn ask(&mut self, found: Option<NodePtr<K, V>>, _: Option<()>) -> Ask<(), Begun<K, V>> {
         if self.call.ask.over == Over::Absent {
             if let Some(node) = found {
-                if self.core.shared.is_live(node) {
-                    return Err(Begun::Live(node));
+                if self.engine.is_live(node) {
+                    return Ask::End(Begun::Live(node));
                 }
             }
         }
-        self.now = self.core.load_clock();
-        Ok(())
+        self.now = self.engine.load_clock();
+        Ask::Apply(())
     }
 
     #[inline]
@@ -350,16 +349,16 @@ where
         (): (),
         place: Revalidated<'s, K, V>,
         hold: &mut Hold<'_, 's, K, V>,
-    ) -> Result<Begun<K, V>, ()> {
-        let (shared, ask, ticket) = (&self.core.shared, self.call.ask, &mut self.call.ticket);
+    ) -> Tried<(), Begun<K, V>> {
+        let (engine, ask, ticket) = (self.engine, self.call.ask, &mut self.call.ticket);
         let (mut over, mut due) = (None, None);
         if let Revalidated::Occupied(spot) = place {
             let node = spot.node;
             let is_live = |now| node.deadline_if_live(now).is_some();
-            if node.deadline() != NEVER && !is_live(shared.clock.now()) {
+            if node.deadline() != NEVER && !is_live(engine.clock.now()) {
                 due = Some(spot);
             } else if ask.over == Over::Absent {
-                return Err(());
+                return Tried::Again(());
             } else {
                 over = Some(node);
             }
@@ -367,7 +366,7 @@ where
         let current = hold.load().cloned();
         let is_stale = |node: NodePtr<K, V>| node.refresh().is_some_and(|at| at.is_stale(self.now));
         if ask.over == Over::Stale && !over.is_some_and(is_stale) {
-            return Ok(Begun::Busy);
+            return Tried::Done(Begun::Busy);
         }
         // A load without a leader at work, which the call leads from now on.
         let mut idle = None;
@@ -375,34 +374,34 @@ where
         if let Some(load) = current {
             if load.is_free_for(*ticket) {
                 idle = Some(load);
-            } else if self.core.time_to_overdue(&load, self.now) == Some(Duration::ZERO) {
+            } else if self.engine.time_to_overdue(&load, self.now) == Some(Duration::ZERO) {
                 overdue = true;
             } else if !ask.may_wait {
                 let seen = over.filter(|_| !ask.reloads());
-                return Ok(seen.map_or(Begun::Busy, Begun::Live));
+                return Tried::Done(seen.map_or(Begun::Busy, Begun::Live));
             } else {
                 let ticket = *ticket.get_or_insert_with(Ticket::draw);
                 load.join(ticket, ask.want);
-                return Ok(Begun::Joined(load, ticket));
+                return Tried::Done(Begun::Joined(load, ticket));
             }
         }
         if !ask.may_lead {
-            return Ok(Begun::Busy);
+            return Tried::Done(Begun::Busy);
         }
         // From here on the begin succeeds: an error would say that nothing was changed. So the
         // ticker, which may panic, is not read any more.
         let left = due.map(|spot| {
             let node = spot.node;
             hold.shard.remove(spot, RemovalCause::Expired);
-            shared.note_removed(|| node.weight(), RemovalCause::Expired);
+            engine.note_removed(|| node.weight(), RemovalCause::Expired);
             WriteOutcome::of_removal(&hold.shard, None)
         });
         if let Some(outcome) = left {
             if self.tells_first {
-                return Ok(Begun::Expired(outcome));
+                return Tried::Done(Begun::Expired(outcome));
             }
         }
-        shared.count(Count::Loads);
+        engine.count(Count::Loads);
         // For a task that is the calling thread, until its poll ends: what it calls meanwhile must
         // not wait for it.
         let leader = thread_number();
@@ -423,15 +422,15 @@ where
         };
         if let Some(node) = over.filter(|_| ask.reloads()) {
             // When the right to reload can be taken again.
-            let most = self.core.lifetimes.limits.load_timeout;
+            let most = self.engine.lifetimes.limits.load_timeout;
             let most = most.unwrap_or(Duration::from_nanos(MAX_LIFETIME_NANOS));
             let until = time::deadline_after(self.now, most);
             load.set_reload(until);
             if let Some(refresh) = node.refresh() {
                 refresh.begin(until);
             }
-            shared.count(Count::Reloads);
+            engine.count(Count::Reloads);
         }
-        Ok(Begun::Leads(load, over, left))
+        Tried::Done(Begun::Leads(load, over, left))
     }
 }

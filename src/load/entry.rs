@@ -11,7 +11,7 @@ use super::state::{Outcome, RevokedBy, Want};
 use super::{CacheKey, CacheValue};
 use crate::cache::Cache;
 use crate::compute::{CompResult, Entry, Op};
-use crate::operations::{Core, LifetimeSource};
+use crate::engine::{Engine, LifetimeSource};
 use crate::{RandomState, RemovalCause};
 use equivalent::Equivalent;
 use std::convert::Infallible;
@@ -23,9 +23,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// The key of a call, and the call, which claims it.
-type KeyClaimant<'a, K, V, S> = (K, Claimant<K, V, &'a Core<K, V, S>>);
+type KeyClaimant<'a, K, V> = (K, Claimant<K, V, &'a Engine<K, V>>);
 /// The key of a call, and its run.
-type KeyRun<'a, K, V, S, O> = (K, Run<K, V, &'a Core<K, V, S>, O>);
+type KeyRun<'a, K, V, O> = (K, Run<K, V, &'a Engine<K, V>, O>);
 
 /// A key of a cache, and what to do with its entry; from [`Cache::entry`].
 ///
@@ -110,8 +110,8 @@ where
 
 // Out of line: its room on the stack is free while the load runs.
 #[inline(never)]
-fn entry<K: CacheKey, V: CacheValue, S: BuildHasher>(
-    (key, run): KeyRun<'_, K, V, S, Made<V>>,
+fn entry<K: CacheKey, V: CacheValue>(
+    (key, run): KeyRun<'_, K, V, Made<V>>,
 ) -> Result<Entry<K, V>, Outcome<V>> {
     conclude(run).map(|seen| seen.with_key(key))
 }
@@ -129,8 +129,8 @@ fn of_op<V>(op: Op<V>) -> Made<V> {
 
 /// Does what the closure of a call has answered. A call that may not wait, and would have to, gets
 /// what the key has.
-fn apply<K: CacheKey, V: CacheValue, S: BuildHasher, X>(
-    (key, run): KeyRun<'_, K, V, S, Result<Made<V>, X>>,
+fn apply<K: CacheKey, V: CacheValue, X>(
+    (key, run): KeyRun<'_, K, V, Result<Made<V>, X>>,
 ) -> Result<CompResult<K, V>, X> {
     let (guard, seen, made) = match run {
         Ok(led) => led,
@@ -176,8 +176,8 @@ fn unchanged<K, V>(key: K, seen: Option<Box<Keyless<V>>>) -> CompResult<K, V> {
 }
 
 /// Stores what the closure of a call has made.
-fn upsert<K: CacheKey, V: CacheValue, S: BuildHasher>(
-    (key, run): KeyRun<'_, K, V, S, Box<Keyless<V>>>,
+fn upsert<K: CacheKey, V: CacheValue>(
+    (key, run): KeyRun<'_, K, V, Box<Keyless<V>>>,
 ) -> Entry<K, V> {
     let Ok((guard, _, mut own)) = run else {
         unreachable!("it waits for its turn");
@@ -198,7 +198,7 @@ where
         self,
         want: Want,
         keeps: impl FnOnce(&V) -> bool,
-    ) -> Result<Entry<K, V>, KeyClaimant<'a, K, V, S>> {
+    ) -> Result<Entry<K, V>, KeyClaimant<'a, K, V>> {
         let hit = self.cache.get_ref(&self.key);
         match hit.map(|found| (found.value().clone(), found.time_left())) {
             Some((value, left)) if keeps(&value) => Ok(Entry {
@@ -209,11 +209,14 @@ where
         }
     }
 
-    fn claimant(self, want: Want, may_wait: bool) -> KeyClaimant<'a, K, V, S> {
-        let (core, key) = (self.cache.core(), self.key);
+    fn claimant(self, want: Want, may_wait: bool) -> KeyClaimant<'a, K, V> {
+        let (engine, key) = (self.cache.engine(), self.key);
         let mut ask = Request::of(want);
         ask.may_wait = may_wait;
-        (key.clone(), Claimant::new(core, core.hash(&key), key, ask))
+        (
+            key.clone(),
+            Claimant::new(engine, self.cache.hash(&key), key, ask),
+        )
     }
 
     /// The entry of the key if its value is kept; else one with a value that is made, if the call
@@ -262,7 +265,7 @@ where
         self,
         may_wait: bool,
         f: impl FnOnce(Option<Entry<K, V>>) -> O,
-    ) -> KeyRun<'a, K, V, S, O> {
+    ) -> KeyRun<'a, K, V, O> {
         let (key, mut claimant) = self.claimant(Want::OwnTurn, may_wait);
         let run = claimant.run_here(|seen| f(seen.map(|seen| seen.clone().with_key(key.clone()))));
         (key, run)
@@ -273,7 +276,7 @@ where
         self,
         may_wait: bool,
         f: impl FnOnce(Option<Entry<K, V>>) -> F,
-    ) -> KeyRun<'a, K, V, S, F::Output> {
+    ) -> KeyRun<'a, K, V, F::Output> {
         let (key, mut claimant) = self.claimant(Want::OwnTurn, may_wait);
         let seen_by = |seen: &Keyless<V>| seen.clone().with_key(key.clone());
         let make = async |seen: Option<&Keyless<V>>| f(seen.map(seen_by)).await;

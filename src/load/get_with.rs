@@ -7,7 +7,7 @@ use super::key::{KeyForm, Own, ToKey};
 use super::run::{Made, conclude, fallible, of_option, of_result, of_value, or_error, sure};
 use super::state::{Outcome, Want};
 use crate::cache::Cache;
-use crate::operations::{Cloned, Lookup};
+use crate::operations::EntryRef;
 use equivalent::Equivalent;
 use std::future::Future;
 use std::hash::{BuildHasher, Hash};
@@ -49,8 +49,9 @@ where
         want: Want,
         make: impl FnOnce(Option<&Keyless<V>>) -> Made<V>,
     ) -> Result<V, Outcome<V>> {
-        let hash = self.core().hash(key.query());
-        match Cloned::look_up_hashed(self.core(), hash, key.query()) {
+        let hash = self.hash(key.query());
+        let clone = |entry: EntryRef<'_, K, V>| entry.value().clone();
+        match (self.engine()).find::<true, _, V>(hash, key.query(), clone) {
             Some(value) => Ok(value),
             None => self.load(hash, key.into_key(), want, make),
         }
@@ -65,7 +66,7 @@ where
         want: Want,
         make: impl FnOnce(Option<&Keyless<V>>) -> Made<V>,
     ) -> Result<V, Outcome<V>> {
-        let mut claimant = Claimant::new(self.core(), hash, key, Request::of(want));
+        let mut claimant = Claimant::new(self.engine(), hash, key, Request::of(want));
         value(conclude(claimant.run_here(make)))
     }
 
@@ -81,14 +82,15 @@ where
     ) -> impl Future<Output = R> {
         let mut init = Some(init);
         async move {
-            let core = self.core();
-            let hash = core.hash(key.query());
+            let engine = self.engine();
+            let hash = self.hash(key.query());
             // One answer for both ways: without optimization, each has room of its own.
             answer('found: {
-                if let Some(value) = Cloned::look_up_hashed(core, hash, key.query()) {
+                let clone = |entry: EntryRef<'_, K, V>| entry.value().clone();
+                if let Some(value) = engine.find::<true, _, V>(hash, key.query(), clone) {
                     break 'found Ok(value);
                 }
-                let mut claimant = Claimant::new(core, hash, key.into_key(), Request::of(want));
+                let mut claimant = Claimant::new(engine, hash, key.into_key(), Request::of(want));
                 // SAFETY: this block has captured `init`, and is itself pinned while it runs. It
                 // neither moves `init` nor names it again, so `init` stays where it is until it is
                 // dropped there.

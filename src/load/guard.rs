@@ -11,17 +11,15 @@ use super::state::{Load, Outcome, RevokedBy, wake_all};
 use super::{CacheKey, CacheValue};
 use crate::compute::Entry;
 use crate::contain::contain;
+use crate::engine::{Engine, LifetimeSource, Visit, WeakHandle, WriteOutcome};
 use crate::listener::RemovalCause;
-use crate::maintenance::WriteOutcome;
 use crate::map::Revalidated;
 use crate::node::NodePtr;
-use crate::operations::{Condition, Core, LifetimeSource, Visit, WeakHandle, write};
-use crate::shared::Shared;
+use crate::operations::{Ask, Condition, Tried};
 use crate::stats::Count;
 use crate::stripe::thread_number;
 use crate::time::{self, NEVER};
 use std::cell::Cell;
-use std::hash::BuildHasher;
 use std::mem;
 use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -29,29 +27,38 @@ use std::sync::Arc;
 
 /// How a call and its guard know their cache.
 pub(crate) trait Home<K, V>: Clone {
-    type Hasher;
-    type At: Deref<Target = Core<K, V, Self::Hasher>>;
+    type At: Deref<Target = Engine<K, V>>;
 
     /// The cache; `None` if it is gone.
     fn visit(&self) -> Option<Self::At>;
 }
 
-impl<'a, K, V, S> Home<K, V> for &'a Core<K, V, S> {
-    type Hasher = S;
-    type At = &'a Core<K, V, S>;
+impl<'a, K, V> Home<K, V> for &'a Engine<K, V> {
+    type At = &'a Engine<K, V>;
 
     #[inline]
-    fn visit(&self) -> Option<&'a Core<K, V, S>> {
+    fn visit(&self) -> Option<&'a Engine<K, V>> {
         Some(*self)
     }
 }
 
-impl<K, V, S> Home<K, V> for WeakHandle<K, V, S> {
-    type Hasher = S;
-    type At = Visit<K, V, S>;
+impl<K, V> Home<K, V> for WeakHandle<K, V> {
+    type At = Visited<K, V>;
 
-    fn visit(&self) -> Option<Visit<K, V, S>> {
-        Self::visit(self)
+    fn visit(&self) -> Option<Visited<K, V>> {
+        let cache = Self::visit(self)?;
+        Some(Visited(cache))
+    }
+}
+
+/// The engine of a cache that a thread without a handle visits.
+pub(crate) struct Visited<K, V>(Visit<K, V>);
+
+impl<K, V> Deref for Visited<K, V> {
+    type Target = Engine<K, V>;
+
+    fn deref(&self) -> &Engine<K, V> {
+        self.0.engine()
     }
 }
 
@@ -67,7 +74,7 @@ pub(crate) struct Guard<K, V, H: Home<K, V>> {
     /// Whether the key was absent when the run began.
     pub(super) absent: bool,
     /// What waiters get if this is dropped; without it, the next of them leads.
-    pub(super) on_drop: Option<OnDrop<K, V, H::Hasher>>,
+    pub(super) on_drop: Option<OnDrop<K, V>>,
 }
 
 /// A guard that ends its load. If it owns no handle it is inside the cache's gate, and leaves that
@@ -79,16 +86,16 @@ pub(crate) struct Ending<K, V, H: Home<K, V>> {
     guard: Guard<K, V, H>,
     has_ended: Cell<bool>,
     /// `None` if the cache is gone.
-    core: Option<H::At>,
+    engine: Option<H::At>,
 }
 
 /// Says what waiters get of a guard that was dropped, with its cache if that is not gone.
-pub(crate) type OnDrop<K, V, S> = fn(&Load<K, V>, Option<&Core<K, V, S>>) -> Outcome<V>;
+pub(crate) type OnDrop<K, V> = fn(&Load<K, V>, Option<&Engine<K, V>>) -> Outcome<V>;
 
 /// The guard of a call.
-pub(crate) type CallGuard<'a, K, V, S> = Guard<K, V, &'a Core<K, V, S>>;
+pub(crate) type CallGuard<'a, K, V> = Guard<K, V, &'a Engine<K, V>>;
 /// A guard as a value, which keeps no cache alive.
-pub(crate) type OwnedGuard<K, V, S> = Guard<K, V, WeakHandle<K, V, S>>;
+pub(crate) type OwnedGuard<K, V> = Guard<K, V, WeakHandle<K, V>>;
 
 /// An entry without its key, which the call has itself.
 pub(crate) type Keyless<V> = Entry<(), V>;
@@ -129,13 +136,13 @@ impl<V> Keyless<V> {
     /// A live node's value. The pin is held; `Clone` is user code.
     // Out of line, as the next: its room on the stack is free again when a load runs.
     #[inline(never)]
-    pub(crate) fn of_node<K>(shared: &Shared<K, V>, node: NodePtr<K, V>) -> Box<Self>
+    pub(crate) fn of_node<K>(engine: &Engine<K, V>, node: NodePtr<K, V>) -> Box<Self>
     where
         V: Clone,
     {
         let deadline = node.deadline();
         Box::new(Self {
-            left: shared.clock.time_until(deadline),
+            left: engine.clock.time_until(deadline),
             ..Self::hit(node.value().clone())
         })
     }
@@ -180,7 +187,7 @@ impl<K, V, H: Home<K, V>> Guard<K, V, H> {
 
     /// The cache; `None` if it is gone.
     #[inline]
-    pub(crate) fn core(&self) -> Option<H::At> {
+    pub(crate) fn engine(&self) -> Option<H::At> {
         self.home.visit()
     }
 
@@ -191,7 +198,7 @@ impl<K, V, H: Home<K, V>> Guard<K, V, H> {
         self.load.set_leader(thread_number());
         self.ended = true;
         Ending {
-            core: self.core(),
+            engine: self.engine(),
             guard: self,
             has_ended: Cell::new(false),
         }
@@ -199,7 +206,7 @@ impl<K, V, H: Home<K, V>> Guard<K, V, H> {
 
     /// The same right, with another way to the cache.
     #[cold]
-    pub(crate) fn moved<G: Home<K, V, Hasher = H::Hasher>>(&mut self, home: G) -> Guard<K, V, G> {
+    pub(crate) fn moved<G: Home<K, V>>(&mut self, home: G) -> Guard<K, V, G> {
         Guard {
             home,
             load: Arc::clone(&self.load),
@@ -225,7 +232,7 @@ impl<K, V, H: Home<K, V>> Drop for Ending<K, V, H> {
     fn drop(&mut self) {
         if !self.has_ended.get() {
             let on_drop = self.guard.on_drop;
-            let outcome = on_drop.map(|on_drop| on_drop(self.load(), self.core()));
+            let outcome = on_drop.map(|on_drop| on_drop(self.load(), self.engine()));
             let outcome = outcome.unwrap_or(Outcome::Nothing);
             self.end_failed(&outcome, self.guard.runs);
         }
@@ -238,8 +245,8 @@ impl<K, V, H: Home<K, V>> Ending<K, V, H> {
     }
 
     /// The cache; `None` if it is gone.
-    pub(crate) fn core(&self) -> Option<&Core<K, V, H::Hasher>> {
-        self.core.as_deref()
+    pub(crate) fn engine(&self) -> Option<&Engine<K, V>> {
+        self.engine.as_deref()
     }
 
     /// Ends the load with a failure, which waiters share if they accept it.
@@ -259,8 +266,8 @@ impl<K, V, H: Home<K, V>> Ending<K, V, H> {
     /// A load of the key has succeeded.
     #[inline]
     pub(super) fn forget_failure(&self) {
-        if let Some(core) = &self.core {
-            if let Some(forget) = &core.forget_failure {
+        if let Some(engine) = &self.engine {
+            if let Some(forget) = &engine.forget_failure {
                 contain(|| forget(self.guard.load.key()));
             }
         }
@@ -273,32 +280,32 @@ impl<K, V, H: Home<K, V>> Ending<K, V, H> {
 
     /// Ends the run: publishes its outcome, and wakes the waiters.
     pub(super) fn end(&self, outcome: &Outcome<V>, failed: bool) {
-        let (load, core) = (self.load(), self.core());
+        let (load, engine) = (self.load(), self.engine());
         self.has_ended.set(true);
         // If the ticker panics, waiters must be woken all the same.
-        let now = core.and_then(|core| {
-            self.note_end(core, failed);
-            contain(|| core.load_clock())
+        let now = engine.and_then(|engine| {
+            self.note_end(engine, failed);
+            contain(|| engine.load_clock())
         });
-        let mut shard = core.map(|core| core.shared.map.lock(load.hash));
+        let mut shard = engine.map(|engine| engine.map.lock(load.hash));
         let wakers = load.end(outcome, now.unwrap_or(0));
         if let Some(shard) = &mut shard {
             shard.change_loads(|loads| loads.ended(load));
         }
         drop(shard);
-        _ = core.map(|core| core.watch_load(load));
+        _ = engine.map(|engine| engine.watch_load(load));
         wake_all(wakers);
     }
 
     /// The run has ended: it is counted, if runs are.
     #[inline]
-    fn note_end(&self, core: &Core<K, V, H::Hasher>, failed: bool) {
+    fn note_end(&self, engine: &Engine<K, V>, failed: bool) {
         self.has_ended.set(true);
-        if let Some(counters) = core.shared.counters.as_ref().filter(|_| self.guard.runs) {
+        if let Some(counters) = engine.counters.as_ref().filter(|_| self.guard.runs) {
             // If the ticker panics, waiters must be woken all the same.
             contain(|| {
                 let began = self.guard.load.began();
-                let took = time::elapsed(core.shared.clock.now(), began);
+                let took = time::elapsed(engine.clock.now(), began);
                 counters.add(Count::LoadNanos, took);
             });
             counters.add(Count::FailedLoads, u64::from(failed));
@@ -306,24 +313,24 @@ impl<K, V, H: Home<K, V>> Ending<K, V, H> {
     }
 }
 
-impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Ending<K, V, H> {
+impl<K: CacheKey, V: CacheValue, H: Home<K, V>> Ending<K, V, H> {
     /// Stores a clone of the value if the load is still current, and gives it to the waiters. The
     /// value stays with the leader.
     #[inline(never)]
     pub(crate) fn fill(self, own: &mut Keyless<V>, given: LifetimeSource) -> FilledLate<V> {
-        let (load, Some(core)) = (self.load(), self.core()) else {
+        let (load, Some(engine)) = (self.load(), self.engine()) else {
             return self.discard(own);
         };
         self.forget_failure();
         let key = load.key().clone();
         let mut made = None;
-        let mut new = write::new_node(core, load.hash, key, own.value.clone());
+        let mut new = engine.new_node(load.hash, key, own.value.clone());
         let condition = Condition::Current {
             load,
             was_absent: self.guard.absent,
             made: &mut made,
         };
-        let outcome = write::write(core, &mut new, given, condition);
+        let outcome = engine.write(&mut new, given, condition);
         let (Some(outcome), Some(written)) = (outcome, made) else {
             let late = self.discard(own);
             // What was not stored: destructors of the user.
@@ -342,10 +349,10 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Ending<K, V
             }
             shared
         } else {
-            self.note_end(core, false);
+            self.note_end(engine, false);
             Ok(())
         };
-        core.maintenance.after_write(&core.shared, outcome);
+        engine.after_write(outcome);
         if let Err(panic) = shared {
             resume_unwind(panic);
         }
@@ -371,7 +378,7 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Ending<K, V
     #[inline(never)]
     fn discard(&self, own: &Keyless<V>) -> FilledLate<V> {
         let load = &self.guard.load;
-        let live = (self.core.as_ref()).and_then(|core| self.share_live(core));
+        let live = (self.engine.as_ref()).and_then(|engine| self.share_live(engine));
         if live.is_none() {
             self.share(own, NEVER);
         }
@@ -381,12 +388,12 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Ending<K, V
 
     /// Ends the run of a load that was revoked by the live value that the key has now, if it has
     /// one, and returns that.
-    fn share_live(&self, core: &Core<K, V, H::Hasher>) -> Option<Box<Keyless<V>>> {
-        let (shared, load) = (&core.shared, &self.guard.load);
-        shared.count(Count::DiscardedLoads);
-        let pin = shared.pin();
-        let hit = shared.find_live(load.hash, load.key(), &pin)?;
-        let (mut live, deadline) = (Keyless::of_node(shared, hit.node), hit.node.deadline());
+    fn share_live(&self, engine: &Engine<K, V>) -> Option<Box<Keyless<V>>> {
+        let load = &self.guard.load;
+        engine.count(Count::DiscardedLoads);
+        let pin = engine.pin();
+        let hit = engine.find_live(load.hash, load.key(), &pin)?;
+        let (mut live, deadline) = (Keyless::of_node(engine, hit.node), hit.node.deadline());
         drop(pin);
         live.stored = false;
         self.share(&live, deadline);
@@ -397,33 +404,32 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Ending<K, V
     /// or the live value if the load was revoked. Says for which cause an entry left; an error if
     /// the load was revoked.
     pub(crate) fn remove(self, none: Outcome<V>) -> Result<Option<RemovalCause>, Revoked> {
-        let (load, Some(core)) = (self.load(), self.core()) else {
+        let (load, Some(engine)) = (self.load(), self.engine()) else {
             self.end(&none, false);
             return Err(Revoked);
         };
-        let shared = &core.shared;
-        let ask = |_, _| Ok(());
-        let taken = shared.change(load.hash, load.key(), ask, |(), place, hold| {
+        let ask = |_, _| Ask::Apply(());
+        let taken = engine.change(load.hash, load.key(), ask, |(), place, hold| {
             if !load.is_current() {
-                return Ok(Err(Revoked));
+                return Tried::Done(Err(Revoked));
             }
             let Revalidated::Occupied(spot) = place else {
-                return Ok(Ok(None));
+                return Tried::Done(Ok(None));
             };
-            let (cause, now) = shared.take_out(&mut hold.shard, spot);
+            let (cause, now) = engine.take_out(&mut hold.shard, spot);
             hold.shard.change_loads(|loads| loads.seal(load));
             let outcome = WriteOutcome::of_removal(&hold.shard, now);
-            Ok(Ok(Some((cause, outcome))))
+            Tried::Done(Ok(Some((cause, outcome))))
         });
         let Ok(taken) = taken else {
-            if self.share_live(core).is_none() {
+            if self.share_live(engine).is_none() {
                 self.end(&none, false);
             }
             return Err(Revoked);
         };
         self.end(&none, false);
         Ok(taken.map(|(cause, outcome)| {
-            core.maintenance.after_write(shared, outcome);
+            engine.after_write(outcome);
             cause
         }))
     }

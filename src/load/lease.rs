@@ -6,12 +6,14 @@ use super::key::{KeyForm, Own, ToKey};
 use super::state::{Outcome, Want};
 use crate::RandomState;
 use crate::cache::Cache;
-use crate::operations::{Cloned, LifetimeSource, Lookup};
+use crate::engine::LifetimeSource;
+use crate::operations::EntryRef;
 use crate::sync::block::{block_on, block_until};
 use equivalent::Equivalent;
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::hash::{BuildHasher, Hash};
+use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -51,7 +53,8 @@ pub enum Leased<K, V, S = RandomState> {
 /// assert_eq!(cache.get("ada"), Some(1815));
 /// ```
 pub struct Lease<K, V, S = RandomState> {
-    guard: OwnedGuard<K, V, S>,
+    guard: OwnedGuard<K, V>,
+    _hasher: PhantomData<S>,
 }
 
 /// What became of a value that filled a [`Lease`]. There will be no other outcomes: a `match` needs
@@ -107,7 +110,7 @@ impl<K, V, S> Lease<K, V, S> {
     /// assert!(!lease.is_current());
     /// ```
     pub fn is_current(&self) -> bool {
-        self.guard.load().is_current() && self.guard.core().is_some()
+        self.guard.load().is_current() && self.guard.engine().is_some()
     }
 
     /// Ends the load with an error, which calls of `try_get_with` with this error type share.
@@ -367,15 +370,16 @@ where
     }
 
     async fn lease_as(&self, key: impl KeyForm<K>, may_wait: bool) -> Leased<K, V, S> {
-        let core = self.core();
-        let hash = core.hash(key.query());
-        if let Some(value) = Cloned::look_up_hashed(core, hash, key.query()) {
+        let engine = self.engine();
+        let hash = self.hash(key.query());
+        let clone = |entry: EntryRef<'_, K, V>| entry.value().clone();
+        if let Some(value) = engine.find::<true, _, V>(hash, key.query(), clone) {
             return Leased::Found(value);
         }
         let mut ask = Request::of(Want::Value);
         ask.may_wait = may_wait;
         // As a call of this handle, not of the lease: user code runs outside of the cache's gate.
-        let mut claimant = Claimant::new(core, hash, key.into_key(), ask);
+        let mut claimant = Claimant::new(engine, hash, key.into_key(), ask);
         match poll_fn(|cx| claimant.poll_claim(cx)).await {
             Claim::Value(seen) => Leased::Found(seen.value),
             Claim::Failed(_) | Claim::TimedOut => unreachable!("it accepts values only"),
@@ -385,6 +389,7 @@ where
                 guard.load().set_leader(0);
                 Leased::Lease(Lease {
                     guard: guard.moved(self.downgrade()),
+                    _hasher: PhantomData,
                 })
             }
         }

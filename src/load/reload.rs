@@ -4,21 +4,20 @@ use super::guard::{Ending, Guard, Home, Keyless, OnDrop};
 use super::state::{Load, Outcome};
 use super::{CacheKey, CacheValue};
 use crate::contain::contain;
-use crate::maintenance::WriteOutcome;
-use crate::node::{NodePtr, Tried};
-use crate::operations::{Core, FromLoad, LifetimeSource, NextRefresh, set_refresh};
+use crate::engine::{Engine, FromLoad, LifetimeSource, WriteOutcome};
+use crate::node::{self, NodePtr};
+use crate::operations::{Ask, NextRefresh, Tried, set_refresh};
 use crate::refresh::usual_pause;
 use crate::stats::Count;
 use crate::stripe::thread_number;
 use crate::time;
-use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::time::Duration;
 
 impl<K, V, H: Home<K, V>> Guard<K, V, H> {
     /// The guard of a load in the background, which no thread runs for now. `on_drop` says what
     /// waiters share if it is dropped.
-    pub(crate) fn in_background(mut self, on_drop: OnDrop<K, V, H::Hasher>) -> Self {
+    pub(crate) fn in_background(mut self, on_drop: OnDrop<K, V>) -> Self {
         self.load().set_leader(0);
         self.on_drop = Some(on_drop);
         self
@@ -29,14 +28,13 @@ impl<K, V, H: Home<K, V>> Guard<K, V, H> {
     where
         K: Eq + 'static,
     {
-        if let (Some(core), Some(until)) = (self.core(), self.load().reload_until()) {
+        if let (Some(engine), Some(until)) = (self.engine(), self.load().reload_until()) {
             let load = self.load();
-            let shared = &core.shared;
-            shared.count(Count::DiscardedLoads);
-            let pin = shared.pin();
-            if let Some(hit) = shared.find_live(load.hash, load.key(), &pin) {
+            engine.count(Count::DiscardedLoads);
+            let pin = engine.pin();
+            if let Some(hit) = engine.find_live(load.hash, load.key(), &pin) {
                 if let Some(refresh) = hit.node.refresh() {
-                    refresh.end(until, load.began(), Tried::Not);
+                    refresh.end(until, load.began(), node::Tried::Not);
                 }
             }
         }
@@ -47,54 +45,57 @@ impl<K, V, H: Home<K, V>> Guard<K, V, H> {
     pub(crate) fn begin_run(&self) -> bool {
         // User code runs from now on: it must not wait for this load.
         self.load().set_leader(thread_number());
-        let begun = self.core().map(|core| {
-            self.load().set_began(core.shared.clock.now());
-            core.watch_load(self.load());
+        let begun = self.engine().map(|engine| {
+            self.load().set_began(engine.clock.now());
+            engine.watch_load(self.load());
         });
         begun.is_some()
     }
 }
 
-impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Guard<K, V, H> {
+impl<K: CacheKey, V: CacheValue, H: Home<K, V>> Guard<K, V, H> {
     /// The value that a reload starts from, with the lifetime that it has again if it is unchanged
     /// as the time left; `None` if this is no reload, the key has no value, or the cache is gone.
     pub(crate) fn old(&self) -> Option<Box<Keyless<V>>> {
         self.load().reload_until()?;
-        let core = self.core()?;
-        let (load, shared) = (self.load(), &core.shared);
-        let pin = shared.pin();
-        let hit = shared.find_live(load.hash, load.key(), &pin)?;
+        let engine = self.engine()?;
+        let load = self.load();
+        let pin = engine.pin();
+        let hit = engine.find_live(load.hash, load.key(), &pin)?;
         let mut old = Keyless::made(hit.node.value().clone());
-        old.left = core.lifetimes.lifetime_of_unchanged(hit.node);
+        old.left = engine.lifetimes.lifetime_of_unchanged(hit.node);
         Some(old)
     }
 }
 
-impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Ending<K, V, H> {
+impl<K: CacheKey, V: CacheValue, H: Home<K, V>> Ending<K, V, H> {
     /// Ends a reload that left the value unchanged: the entry's deadlines move as an update moves
     /// them. An entry that has expired meanwhile comes back.
     pub(crate) fn unchanged(self, mut old: Box<Keyless<V>>, from: FromLoad) {
         let given = LifetimeSource::Loaded(from);
-        let (load, Some(core)) = (self.load(), self.core()) else {
+        let (load, Some(engine)) = (self.load(), self.engine()) else {
             return drop(self.fill(&mut old, given));
         };
         self.forget_failure();
-        let shared = &core.shared;
         // The time, the deadline that moves, and what the policies want.
         type Plan = (u64, u64, (u64, u64, Option<NextRefresh>));
         let ask = |found: Option<NodePtr<K, V>>, last: Option<Plan>| {
             // While it is current no write comes, so only expiry or eviction takes the node away.
             let found = found.filter(|_| load.is_current());
-            let now = time::of_write(shared.clock.now());
-            let live = found.and_then(|node| Some((node, node.deadline_if_live(now)?)));
-            let (node, deadline) = live.ok_or(None)?;
-            let asked = || core.ask_of_unchanged(node, from, now);
+            let now = time::of_write(engine.clock.now());
+            let Some(node) = found else {
+                return Ask::End(None);
+            };
+            let Some(deadline) = node.deadline_if_live(now) else {
+                return Ask::End(None);
+            };
+            let asked = || engine.ask_of_unchanged(node, from, now);
             let wants = last.map_or_else(asked, |(.., wants)| wants);
-            Ok((now, deadline, wants))
+            Ask::Apply((now, deadline, wants))
         };
-        let moved = shared.change(load.hash, load.key(), ask, |plan, place, hold| {
+        let moved = engine.change(load.hash, load.key(), ask, |plan, place, hold| {
             let Some(node) = place.node().filter(|_| load.is_current()) else {
-                return Ok(None);
+                return Tried::Done(None);
             };
             let (now, deadline, (own, wanted, refresh)) = plan;
             // Before the deadline, as a reader expects.
@@ -102,12 +103,12 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Ending<K, V
             node.set_written(now);
             if !hold.shard.move_deadline(node, deadline, own, wanted) {
                 node.set_written(former);
-                return Err(plan);
+                return Tried::Again(plan);
             }
             set_refresh(node, refresh);
             hold.shard.change_loads(|loads| loads.seal(load));
             let outcome = WriteOutcome::of_change(&hold.shard, wanted, Some(now));
-            Ok(Some((wanted, outcome)))
+            Tried::Done(Some((wanted, outcome)))
         });
         let Some((deadline, outcome)) = moved else {
             // The entry is gone, or the load was revoked.
@@ -117,12 +118,12 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Ending<K, V
         // The value moves to the calls that share it, from box to box.
         let shared = Outcome::Value(Arc::from(old), deadline);
         self.end(&shared, false);
-        core.maintenance.after_write(&core.shared, outcome);
+        engine.after_write(outcome);
         contain(|| drop(shared));
     }
 }
 
-impl<K: Eq + 'static, V: 'static, S> Core<K, V, S> {
+impl<K: Eq + 'static, V: 'static> Engine<K, V> {
     /// If this is a reload: it has failed, and the policy says when it is tried again, unless the
     /// loader does.
     pub(crate) fn back_off(
@@ -133,15 +134,14 @@ impl<K: Eq + 'static, V: 'static, S> Core<K, V, S> {
         let Some(until) = load.reload_until() else {
             return;
         };
-        let shared = &self.shared;
-        shared.count(Count::FailedReloads);
-        let pin = shared.pin();
+        self.count(Count::FailedReloads);
+        let pin = self.pin();
         // What the key has after a write is not what this reload began from.
         if load.revoked().is_none() {
-            if let Some(hit) = shared.find_live(load.hash, load.key(), &pin) {
+            if let Some(hit) = self.find_live(load.hash, load.key(), &pin) {
                 if let (Some(refresh), Some(policy)) = (hit.node.refresh(), &self.refresh) {
                     let failures = refresh.failures().saturating_add(1);
-                    let left = shared.clock.time_until(hit.node.deadline());
+                    let left = self.clock.time_until(hit.node.deadline());
                     let (key, value) = (hit.node.key(), hit.node.value());
                     // The right to reload comes back also if the loader or the policy panics.
                     let next = match contain(|| retry_after(failures)) {
@@ -149,8 +149,8 @@ impl<K: Eq + 'static, V: 'static, S> Core<K, V, S> {
                         _ => contain(|| policy.refresh_after_failure(key, value, failures, left))
                             .unwrap_or_else(|| usual_pause(failures)),
                     };
-                    let next = time::deadline_in(shared.clock.now(), next);
-                    refresh.end(until, next, Tried::Failed);
+                    let next = time::deadline_in(self.clock.now(), next);
+                    refresh.end(until, next, node::Tried::Failed);
                 }
             }
         }

@@ -9,12 +9,11 @@ use super::claim::{Claim, Claimant};
 use super::guard::{Guard, Home, Keyless};
 use super::state::{Outcome, Want};
 use super::{CacheKey, CacheValue};
-use crate::operations::LifetimeSource;
+use crate::engine::LifetimeSource;
 use crate::stripe::thread_number;
 use crate::sync::block::{During, Work, block_on};
 use std::any::{Any, TypeId};
 use std::future::{Future, poll_fn};
-use std::hash::BuildHasher;
 use std::iter;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -25,7 +24,7 @@ use std::time::Duration;
 pub(crate) type Run<K, V, H, O> =
     Result<(Guard<K, V, H>, Option<Box<Keyless<V>>>, O), Claim<K, V, H>>;
 
-impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>> Claimant<K, V, H> {
+impl<K: CacheKey, V: CacheValue, H: Home<K, V>> Claimant<K, V, H> {
     /// Claims the key; if the call leads, runs its code: the future that `make` makes. That is
     /// dropped before the guard: the old leader's code has ended when the next leader starts.
     // An `async fn` would have room for its arguments twice.
@@ -93,7 +92,7 @@ pub(crate) type Made<V> = Result<(Box<Keyless<V>>, LifetimeSource), Outcome<V>>;
 
 /// Ends the load of a call by what its closure has made; the value, however it came.
 #[inline]
-pub(crate) fn conclude<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: BuildHasher>>(
+pub(crate) fn conclude<K: CacheKey, V: CacheValue, H: Home<K, V>>(
     run: Run<K, V, H, Made<V>>,
 ) -> Result<Box<Keyless<V>>, Outcome<V>> {
     match run {

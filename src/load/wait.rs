@@ -7,7 +7,7 @@
 //! begins anew, and its load replaces the overdue one. No other call ends an overdue load; its
 //! waiters only have to wake in time. A thread wakes by itself. Tasks, and threads whose cache has
 //! a ticker of its own, do not. So a call that begins to wait asks the scheduler for a run at that
-//! moment, and so does a run of a load that begins while calls wait ([`Core::watch_load`]). That
+//! moment, and so does a run of a load that begins while calls wait ([`Engine::watch_load`]). That
 //! run wakes the waiters of overdue loads, and asks for the next moment of the others.
 
 use super::claim::Claimant;
@@ -15,7 +15,7 @@ use super::guard::Home;
 use super::state::{Load, Verdict};
 use super::{CacheKey, CacheValue};
 use crate::contain::{about, contain};
-use crate::operations::Core;
+use crate::engine::Engine;
 use crate::sync::IS_MODEL;
 use crate::sync::block::{Awaited, Work, doing, note};
 use crate::sync::cycle::fault;
@@ -43,13 +43,13 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V>> Claimant<K, V, H> {
         if let Some(told) = load.poll(*ticket, cx.waker()) {
             return Poll::Ready(Some(told));
         }
-        let core = self.home.visit();
-        let core = core.as_deref();
-        let left = core.and_then(|core| core.time_to_overdue(load, core.load_clock()));
+        let engine = self.home.visit();
+        let engine = engine.as_deref();
+        let left = engine.and_then(|engine| engine.time_to_overdue(load, engine.load_clock()));
         if left == Some(Duration::ZERO) {
             return Poll::Ready(None);
         }
-        let name = core.and_then(|core| core.shared.name.as_ref());
+        let name = engine.and_then(|engine| engine.name.as_ref());
         place::give_up();
         if !IS_MODEL && doing() == Work::Waits(cx.waker().data()) {
             let [least, most] = PATIENCE;
@@ -68,12 +68,12 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V>> Claimant<K, V, H> {
     }
 }
 
-impl<K, V, S> Core<K, V, S> {
+impl<K, V> Engine<K, V> {
     /// Cache time, where loads need it: for a time-out, reloads, or statistics.
     pub(super) fn load_clock(&self) -> u64 {
         let timed = self.lifetimes.limits.load_timeout.is_some();
-        if timed || self.refresh.is_some() || self.shared.counters.is_some() {
-            self.shared.clock.now()
+        if timed || self.refresh.is_some() || self.counters.is_some() {
+            self.clock.now()
         } else {
             0
         }
@@ -93,10 +93,10 @@ impl<K, V, S> Core<K, V, S> {
     pub(super) fn watch_load(&self, load: &Load<K, V>) -> Option<Duration> {
         (self.lifetimes.limits.load_timeout).filter(|_| load.has_waiters())?;
         let left = contain(|| {
-            let now = self.shared.clock.now();
+            let now = self.clock.now();
             let left = (self.time_to_overdue(load, now)).filter(|left| !left.is_zero())?;
             let deadline = time::deadline_after(now, left);
-            self.maintenance.waking.request_by(deadline, now);
+            self.waking.request_by(deadline, now);
             Some(left)
         })?;
         if left.is_none() {
@@ -109,8 +109,8 @@ impl<K, V, S> Core<K, V, S> {
     /// and asks for a run at that moment. Called after each run, which has cleared what was armed.
     pub(crate) fn run_overdue(&self) -> Option<Duration> {
         self.lifetimes.limits.load_timeout?;
-        let shards = 0..self.shared.map.shards();
-        let loads = shards.flat_map(|shard| self.shared.map.loads_of(shard));
+        let shards = 0..self.map.shards();
+        let loads = shards.flat_map(|shard| self.map.loads_of(shard));
         loads.filter_map(|load| self.watch_load(&load)).min()
     }
 }

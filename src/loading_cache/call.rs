@@ -10,12 +10,12 @@ use super::source::Source;
 use super::threads::Room;
 use super::{Inner, LoadingCache, Spawner};
 use crate::contain::contain;
+use crate::engine::{Engine, FromLoad, LifetimeSource};
 use crate::load::state::{Load, Outcome, Want};
 use crate::load::{
     CacheHasher, CacheKey, CacheValue, CallGuard, CallGuards, Claim, Claimant, Ending, Guard, Home,
     Keyless, Over, OwnedGuard, Request, error_of, fallible, lead, load_together,
 };
-use crate::operations::{Core, FromLoad, LifetimeSource};
 use crate::sync::place;
 use crate::time;
 use equivalent::Equivalent;
@@ -47,7 +47,7 @@ pub(super) fn answer<K, V, E: Send + Sync + 'static, H: Home<K, V>>(
     }
 }
 
-impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: CacheHasher>> Guard<K, V, H> {
+impl<K: CacheKey, V: CacheValue, H: Home<K, V>> Guard<K, V, H> {
     /// Runs a load or a reload, and ends it by what the loader answers: on the thread of a call, on
     /// a reload thread, or in a task.
     pub(super) async fn run_loader<E: Send + Sync + 'static>(
@@ -68,7 +68,7 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: CacheHasher>> Guard<K, V,
     }
 }
 
-impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: CacheHasher>> Ending<K, V, H> {
+impl<K: CacheKey, V: CacheValue, H: Home<K, V>> Ending<K, V, H> {
     /// Ends a load or a reload by what the loader has made. If other user code panics, the guard is
     /// dropped.
     pub(super) fn by<E: Send + Sync + 'static>(
@@ -85,7 +85,7 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: CacheHasher>> Ending<K, V
         match reply {
             Ok(Some(loaded)) => {
                 let began = self.load().began();
-                let ended = self.core().map_or(began, |core| core.shared.clock.now());
+                let ended = self.engine().map_or(began, |engine| engine.clock.now());
                 let mut from = FromLoad {
                     lifetime: loaded.lifetime,
                     refresh: loaded.refresh,
@@ -111,7 +111,7 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: CacheHasher>> Ending<K, V
     }
 }
 
-impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: CacheHasher>> Ending<K, V, H> {
+impl<K: CacheKey, V: CacheValue, H: Home<K, V>> Ending<K, V, H> {
     /// The loader has failed: says when a reload is tried again, or how long the error of a load is
     /// remembered. Before the failure is published: a caller that hears of it sees what follows.
     fn note_failure<E: Send + Sync + 'static>(
@@ -119,27 +119,27 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V, Hasher: CacheHasher>> Ending<K, V
         error: &LoadError<E>,
         source: &Source<K, V, E>,
     ) {
-        let Some(core) = self.core() else { return };
+        let Some(engine) = self.engine() else { return };
         let failed = match error {
             LoadError::Failed(error) => Some(error),
             _ => None,
         };
         if self.load().reload_until().is_some() {
-            core.back_off(self.load(), |failures| {
+            engine.back_off(self.load(), |failures| {
                 source.loader.retry_after(failed?, failures)
             });
         } else if let Some(error) = failed {
-            source.note_failure(self.load().key(), error, || core.shared.clock.now());
+            source.note_failure(self.load().key(), error, || engine.clock.now());
         }
     }
 }
 
 /// The failure that waiters get after a task was dropped, or after user code has panicked.
-pub(super) fn dropped<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>(
+pub(super) fn dropped<K: CacheKey, V: CacheValue, E: Send + Sync + 'static>(
     load: &Load<K, V>,
-    core: Option<&Core<K, V, S>>,
+    engine: Option<&Engine<K, V>>,
 ) -> Outcome<V> {
-    contain(|| core.map(|core| core.back_off(load, |_| None)));
+    contain(|| engine.map(|engine| engine.back_off(load, |_| None)));
     Outcome::Error(Arc::new(why_dropped::<E>()))
 }
 
@@ -159,10 +159,10 @@ fn spawn(spawner: &Spawner, run: impl Future<Output = ()> + Send + 'static) {
     hand_over(spawner, task);
 }
 
-impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher> Inner<K, V, E, S> {
+impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> Inner<K, V, E> {
     /// Makes a load or a reload of an async loader run in a task.
-    pub(super) fn launch(&self, spawner: &Spawner, guard: OwnedGuard<K, V, S>) {
-        let guard = guard.in_background(dropped::<K, V, E, S>);
+    pub(super) fn launch(&self, spawner: &Spawner, guard: OwnedGuard<K, V>) {
+        let guard = guard.in_background(dropped::<K, V, E>);
         let source = Arc::clone(&self.source);
         spawn(spawner, async move { _ = guard.run_loader(source).await });
     }
@@ -172,7 +172,7 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
     LoadingCache<K, V, E, S>
 {
     /// Makes a load of this call run in a task.
-    pub(super) fn launch(&self, spawner: &Spawner, mut guard: CallGuard<'_, K, V, S>) {
+    pub(super) fn launch(&self, spawner: &Spawner, mut guard: CallGuard<'_, K, V>) {
         self.inner
             .launch(spawner, guard.moved(self.cache.downgrade()));
     }
@@ -182,14 +182,14 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
         &self,
         spawner: &Spawner,
         keys: Vec<K>,
-        guards: CallGuards<'_, K, V, S>,
+        guards: CallGuards<'_, K, V>,
         wrong: &WrongNumber,
     ) {
         let source = Arc::clone(&self.inner.source);
         let wrong = Arc::clone(wrong);
-        let launched = |(place, mut guard): (_, CallGuard<'_, _, _, _>)| {
+        let launched = |(place, mut guard): (_, CallGuard<'_, _, _>)| {
             let guard = guard.moved(self.cache.downgrade());
-            (place, guard.in_background(dropped::<K, V, E, S>))
+            (place, guard.in_background(dropped::<K, V, E>))
         };
         let guards: Vec<_> = guards.into_iter().map(launched).collect();
         spawn(spawner, async move {
@@ -222,9 +222,9 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
             // A later read asks again.
             return;
         }
-        let core = self.cache.core();
-        let (hash, pin) = (core.hash(key), core.shared.pin());
-        if let Some(hit) = core.shared.find_live(hash, key, &pin) {
+        let engine = self.cache.engine();
+        let (hash, pin) = (self.cache.hash(key), engine.pin());
+        if let Some(hit) = engine.find_live(hash, key, &pin) {
             let key = hit.node.key().clone();
             drop(pin);
             if room == Room::Queue {
@@ -242,7 +242,7 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
             may_wait: false,
             ..Request::of(fallible::<LoadError<E>>())
         };
-        let claim = Claimant::new(self.cache.core(), hash, key, ask).begin();
+        let claim = Claimant::new(self.cache.engine(), hash, key, ask).begin();
         let Some(Claim::Guard(mut guard, _)) = claim else {
             return;
         };

@@ -118,23 +118,23 @@ use threads::ReloadThreads;
 pub struct LoadingCache<K, V, E, S = RandomState> {
     cache: Cache<K, V, S>,
     /// It is whole after a panic of user code, as the cache is.
-    inner: AssertUnwindSafe<Arc<Inner<K, V, E, S>>>,
+    inner: AssertUnwindSafe<Arc<Inner<K, V, E>>>,
 }
 
 /// The program's function that runs a task of the cache.
 type Spawner = Box<dyn Fn(Task) + Send + Sync>;
 
 /// The loader, and where it runs. The handles share it beside the cache.
-struct Inner<K, V, E, S> {
+struct Inner<K, V, E> {
     source: Arc<Source<K, V, E>>,
     /// For an [`AsyncLoader`], which runs in tasks. A [`Loader`] runs on the threads that ask, and
     /// on those that reload.
     spawner: Option<Spawner>,
     /// For a [`Loader`]: the other one gives them nothing to do.
-    threads: Arc<ReloadThreads<K, V, E, S>>,
+    threads: Arc<ReloadThreads<K, V, E>>,
 }
 
-impl<K, V, E, S> Drop for Inner<K, V, E, S> {
+impl<K, V, E> Drop for Inner<K, V, E> {
     fn drop(&mut self) {
         self.threads.close();
     }
@@ -170,7 +170,7 @@ impl<K, V, E, S> fmt::Debug for LoadingCache<K, V, E, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LoadingCache")
             .field("name", &self.cache.name())
-            .field("entry_count", &self.cache.core().shared.map.len())
+            .field("entry_count", &self.cache.engine().map.len())
             .finish_non_exhaustive()
     }
 }

@@ -8,10 +8,11 @@ use super::turn::Turn;
 use super::{Inner, LoadingCache};
 use crate::load::state::Outcome;
 use crate::load::{
-    CacheHasher, CacheKey, CacheValue, CallGuards, Claim, Claimant, Guard, Keyless, Keys, Over,
-    Request, ToKey, fallible,
+    CacheKey, CacheValue, CallGuards, Claim, Claimant, Guard, Keyless, Keys, Over, Request, ToKey,
+    fallible,
 };
-use crate::operations::{Lookup, Timed};
+use crate::node::NodePtr;
+use crate::operations::EntryRef;
 use crate::stats::Count;
 use crate::sync::block::{block_on, run_blocking};
 use equivalent::Equivalent;
@@ -101,9 +102,9 @@ where
             own: self.inner.spawner.as_ref().map(|_| anything::<E>()),
             ..Request::of(fallible::<LoadError<E>>())
         };
-        let core = self.cache.core();
+        let engine = self.cache.engine();
         let owned = key.to_key();
-        let mut claimant = Claimant::new(core, core.hash(&owned), owned, ask);
+        let mut claimant = Claimant::new(engine, self.cache.hash(&owned), owned, ask);
         let answer = loop {
             match poll_fn(|cx| claimant.poll_claim(cx)).await {
                 Claim::Guard(guard, _) => {
@@ -129,9 +130,9 @@ where
     where
         Q: Equivalent<K> + Hash + ?Sized,
     {
-        let shared = &self.cache.core().shared;
-        let failure = self.inner.source.failure(key, || shared.clock.now())?;
-        shared.count(Count::RememberedFailures);
+        let engine = self.cache.engine();
+        let failure = self.inner.source.failure(key, || engine.clock.now())?;
+        engine.count(Count::RememberedFailures);
         Some(failure)
     }
 
@@ -197,7 +198,11 @@ where
     where
         Q: Equivalent<K> + Hash + ?Sized,
     {
-        Some(self.serve(key, Timed::look_up(self.cache.core(), key)?))
+        let engine = self.cache.engine();
+        let serve =
+            |entry: EntryRef<'_, K, V>| (entry.value().clone(), engine.may_be_stale(entry.node));
+        let found = engine.find::<true, Q, _>(self.cache.hash(key), key, serve)?;
+        Some(self.serve(key, found))
     }
 
     /// The value that a look-up has found; a reload begins if it is stale.
@@ -236,7 +241,7 @@ where
     /// assert_eq!(cache.get(&"k").unwrap(), 1);
     /// ```
     pub fn refresh(&self, key: K) -> Refreshing<V, E> {
-        let hash = self.cache.core().hash(&key);
+        let hash = self.cache.hash(&key);
         self.begin_refresh(hash, key)
     }
 
@@ -270,12 +275,12 @@ where
     /// assert_eq!(refreshing.wait().unwrap(), Some(8));
     /// ```
     pub fn refresh_if_stale(&self, key: K) -> Option<Refreshing<V, E>> {
-        let core = self.cache.core();
-        let hash = core.hash(&key);
-        let pin = core.shared.pin();
-        let hit = core.shared.find_live(hash, &key, &pin)?;
+        let engine = self.cache.engine();
+        let hash = self.cache.hash(&key);
+        let pin = engine.pin();
+        let hit = engine.find_live(hash, &key, &pin)?;
         let refresh = hit.node.refresh()?;
-        let wanted = refresh.is_reloading() || refresh.is_stale(core.shared.clock.now());
+        let wanted = refresh.is_reloading() || refresh.is_stale(engine.clock.now());
         drop(pin);
         if wanted {
             Some(self.begin_refresh(hash, key))
@@ -383,9 +388,11 @@ where
         &self,
         keys: impl IntoIterator<Item = K>,
     ) -> Result<Vec<Option<V>>, LoadError<E>> {
-        let core = self.cache.core();
+        let engine = self.cache.engine();
         let serve = |key: &K, found| self.serve(key, found);
-        let keys = Keys::look_up::<Timed, _, _>(core, keys, serve);
+        let hash = |key: &K| self.cache.hash(key);
+        let find = |node: NodePtr<K, V>| (node.value().clone(), engine.may_be_stale(node));
+        let keys = Keys::look_up(engine, keys, hash, find, serve);
         // If an error is remembered for one of the absent keys, the loader is not called.
         for &(_, place) in &keys.missing {
             if let Some(error) = self.remembered(&keys.keys[place]) {
@@ -394,7 +401,7 @@ where
         }
         let wrong = &WrongNumber::default();
         let launch = self.inner.spawner.as_ref().map(|spawner| {
-            move |keys, guards: CallGuards<'_, K, V, S>| {
+            move |keys, guards: CallGuards<'_, K, V>| {
                 self.launch_many(spawner, keys, guards, wrong);
             }
         });
@@ -406,28 +413,29 @@ where
             Some(message) => panic!("{message}"),
             None => Ok(answer(claim)?.map(|seen| seen.value)),
         };
-        core.load_all(keys, launch, load, identity, end, answer)
+        engine
+            .load_all(keys, launch, load, identity, end, answer)
             .await
     }
 }
 
 /// For what a refresh waits.
-enum RefreshStage<K: CacheKey, V: CacheValue, S: CacheHasher> {
+enum RefreshStage<K: CacheKey, V: CacheValue> {
     /// For a reload thread.
-    Thread(Turn<OwnedClaimant<K, V, S>>),
+    Thread(Turn<OwnedClaimant<K, V>>),
     /// For a load.
-    Load(OwnedClaimant<K, V, S>),
+    Load(OwnedClaimant<K, V>),
 }
 
-impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher> Inner<K, V, E, S> {
+impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> Inner<K, V, E> {
     /// The call of a refresh does not wait for the load of another call: its own load begins, in a
     /// task or on a reload thread that is free; or it waits for its turn on a reload thread.
     fn lead_refresh(
         &self,
         hash: u64,
-        call: OwnedClaimant<K, V, S>,
-        claim: OwnedClaim<K, V, S>,
-    ) -> RefreshStage<K, V, S> {
+        call: OwnedClaimant<K, V>,
+        claim: OwnedClaim<K, V>,
+    ) -> RefreshStage<K, V> {
         match (&self.spawner, claim) {
             (Some(spawner), Claim::Guard(guard, _)) => self.launch(spawner, guard),
             (None, Claim::Guard(guard, _)) => {
@@ -449,10 +457,10 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher> Inner
 }
 
 /// The outcome of a refresh.
-fn poll_refresh<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>(
-    inner: Weak<Inner<K, V, E, S>>,
+fn poll_refresh<K: CacheKey, V: CacheValue, E: Send + Sync + 'static>(
+    inner: Weak<Inner<K, V, E>>,
     hash: u64,
-    stage: RefreshStage<K, V, S>,
+    stage: RefreshStage<K, V>,
 ) -> impl Future<Output = Answer<V, E>> {
     let mut stage = Some(stage);
     poll_fn(move |cx| {

@@ -33,8 +33,8 @@ use super::kinds::contained;
 use super::source::Source;
 use super::turn::{Caller, Turn, turn};
 use crate::contain::contain;
-use crate::load::{CacheHasher, CacheKey, CacheValue, Claim, Claimant, Over, OwnedGuard, Request};
-use crate::operations::WeakHandle;
+use crate::engine::WeakHandle;
+use crate::load::{CacheKey, CacheValue, Claim, Claimant, Over, OwnedGuard, Request};
 use crate::sync::block::run_blocking;
 use crate::sync::place::{Places, Stage, work_at};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -64,15 +64,15 @@ pub(super) enum Room {
 }
 
 /// A call that has yet to get its claim, and keeps no cache alive.
-pub(super) type OwnedClaimant<K, V, S> = Claimant<K, V, WeakHandle<K, V, S>>;
+pub(super) type OwnedClaimant<K, V> = Claimant<K, V, WeakHandle<K, V>>;
 
 /// The answer to such a claim.
-pub(super) type OwnedClaim<K, V, S> = Claim<K, V, WeakHandle<K, V, S>>;
+pub(super) type OwnedClaim<K, V> = Claim<K, V, WeakHandle<K, V>>;
 
-pub(super) struct ReloadThreads<K, V, E, S> {
-    cache: WeakHandle<K, V, S>,
+pub(super) struct ReloadThreads<K, V, E> {
+    cache: WeakHandle<K, V>,
     name: String,
-    state: Mutex<State<K, V, E, S>>,
+    state: Mutex<State<K, V, E>>,
     /// There is work, or the threads are to end.
     changed: Condvar,
     /// A [`Room`]. Written under the lock. Relaxed: for a read it is a hint, and no other memory is
@@ -80,13 +80,13 @@ pub(super) struct ReloadThreads<K, V, E, S> {
     room: AtomicU8,
 }
 
-struct State<K, V, E, S> {
+struct State<K, V, E> {
     /// `None` when the last handle of the loading cache is gone. A thread has it while it runs it.
     source: Option<Arc<Source<K, V, E>>>,
     /// Loads that calls have begun. There are no more of them than free threads.
-    loads: VecDeque<OwnedGuard<K, V, S>>,
+    loads: VecDeque<OwnedGuard<K, V>>,
     /// The jobs that wait, by the numbers of their turns.
-    jobs: BTreeMap<u64, Job<K, V, S>>,
+    jobs: BTreeMap<u64, Job<K, V>>,
     /// The hashes of their keys, each with the number of the turn.
     by_hash: BTreeSet<(u64, u64)>,
     /// The next number of a turn, or of a thread.
@@ -103,7 +103,7 @@ struct State<K, V, E, S> {
     most: usize,
 }
 
-type Locked<'a, K, V, E, S> = MutexGuard<'a, State<K, V, E, S>>;
+type Locked<'a, K, V, E> = MutexGuard<'a, State<K, V, E>>;
 
 /// A thread.
 #[derive(Default)]
@@ -115,23 +115,23 @@ struct Worker {
 }
 
 /// What a thread does next.
-enum Work<K, V, S> {
-    Load(OwnedGuard<K, V, S>),
-    Job(Job<K, V, S>),
+enum Work<K, V> {
+    Load(OwnedGuard<K, V>),
+    Job(Job<K, V>),
 }
 
 /// A key that is to be reloaded.
-struct Job<K, V, S> {
+struct Job<K, V> {
     hash: u64,
     /// Shared, so that keys can be compared with the lock released.
     key: Arc<K>,
     /// A stale entry, if only reads have asked.
     over: Over,
     /// The refreshes that wait for it.
-    refreshes: Vec<Caller<OwnedClaimant<K, V, S>>>,
+    refreshes: Vec<Caller<OwnedClaimant<K, V>>>,
 }
 
-impl<K, V, E, S> State<K, V, E, S> {
+impl<K, V, E> State<K, V, E> {
     fn draw(&mut self) -> u64 {
         self.next += 1;
         self.next
@@ -157,7 +157,7 @@ impl<K, V, E, S> State<K, V, E, S> {
         }
     }
 
-    fn add(&mut self, job: Job<K, V, S>) {
+    fn add(&mut self, job: Job<K, V>) {
         let turn = self.draw();
         self.by_hash.insert((job.hash, turn));
         self.jobs.insert(turn, job);
@@ -169,7 +169,7 @@ impl<K, V, E, S> State<K, V, E, S> {
         }
     }
 
-    fn take_first(&mut self) -> Option<Work<K, V, S>> {
+    fn take_first(&mut self) -> Option<Work<K, V>> {
         if let Some(guard) = self.loads.pop_front() {
             return Some(Work::Load(guard));
         }
@@ -179,7 +179,7 @@ impl<K, V, E, S> State<K, V, E, S> {
     }
 
     /// All that waits.
-    fn take_all(&mut self) -> Vec<Work<K, V, S>> {
+    fn take_all(&mut self) -> Vec<Work<K, V>> {
         let mut all = Vec::new();
         while let Some(work) = self.take_first() {
             all.push(work);
@@ -188,19 +188,19 @@ impl<K, V, E, S> State<K, V, E, S> {
     }
 }
 
-impl<K, V, E, S> ReloadThreads<K, V, E, S> {
+impl<K, V, E> ReloadThreads<K, V, E> {
     /// No user code runs under this lock, and a panic under it leaves the state whole.
-    fn lock(&self) -> Locked<'_, K, V, E, S> {
+    fn lock(&self) -> Locked<'_, K, V, E> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Ends a change of the state.
-    fn unlock(&self, state: Locked<'_, K, V, E, S>) {
+    fn unlock(&self, state: Locked<'_, K, V, E>) {
         self.note_room(&state);
         drop(state);
     }
 
-    fn note_room(&self, state: &State<K, V, E, S>) {
+    fn note_room(&self, state: &State<K, V, E>) {
         self.room.store(state.room() as u8, Ordering::Relaxed);
     }
 
@@ -238,12 +238,10 @@ impl<K, V, E, S> ReloadThreads<K, V, E, S> {
     }
 }
 
-impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
-    ReloadThreads<K, V, E, S>
-{
+impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> ReloadThreads<K, V, E> {
     pub(super) fn new(
         source: Arc<Source<K, V, E>>,
-        cache: WeakHandle<K, V, S>,
+        cache: WeakHandle<K, V>,
         name: Option<&str>,
         most: usize,
     ) -> Self {
@@ -271,13 +269,13 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
     /// guard back.
     pub(super) fn run_reload(
         self: &Arc<Self>,
-        guard: OwnedGuard<K, V, S>,
-    ) -> Result<(), OwnedGuard<K, V, S>> {
+        guard: OwnedGuard<K, V>,
+    ) -> Result<(), OwnedGuard<K, V>> {
         let mut state = self.lock();
         if state.room() != Room::Thread {
             return Err(guard);
         }
-        let guard = guard.in_background(dropped::<K, V, E, S>);
+        let guard = guard.in_background(dropped::<K, V, E>);
         state.loads.push_back(guard);
         self.serve(state);
         Ok(())
@@ -293,7 +291,7 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
     }
 
     /// A refresh wants the key reloaded: its turn.
-    pub(super) fn refresh(self: &Arc<Self>, hash: u64, key: K) -> Turn<OwnedClaimant<K, V, S>> {
+    pub(super) fn refresh(self: &Arc<Self>, hash: u64, key: K) -> Turn<OwnedClaimant<K, V>> {
         let (caller, turn) = turn();
         let mut gone = Vec::new();
         let (mut state, waiting) = self.find(hash, &key);
@@ -321,7 +319,7 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
 
     /// Locks the state, and finds the turn of the job of this key. Keys are compared with the lock
     /// released.
-    fn find(&self, hash: u64, key: &K) -> (Locked<'_, K, V, E, S>, Option<u64>) {
+    fn find(&self, hash: u64, key: &K) -> (Locked<'_, K, V, E>, Option<u64>) {
         // Turns ascend: of each key that came before this one it is known whether it is equal.
         let mut compared = 0;
         loop {
@@ -349,7 +347,7 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
     }
 
     /// Wakes a thread for the work that waits, or starts one.
-    fn serve(self: &Arc<Self>, mut state: Locked<'_, K, V, E, S>) {
+    fn serve(self: &Arc<Self>, mut state: Locked<'_, K, V, E>) {
         if state.free() < state.waiting() && state.taken < state.most {
             state.taken += 1;
             let number = state.draw();
@@ -396,7 +394,7 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
         loop {
             state.idle += 1;
             self.note_room(&state);
-            let is_empty = |state: &mut State<_, _, _, _>| state.most > 0 && state.waiting() == 0;
+            let is_empty = |state: &mut State<_, _, _>| state.most > 0 && state.waiting() == 0;
             let woken = self.changed.wait_timeout_while(state, IDLE, is_empty);
             state = woken.unwrap_or_else(PoisonError::into_inner).0;
             state.idle -= 1;
@@ -425,7 +423,7 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
         drop(worker);
     }
 
-    fn run(&self, work: Work<K, V, S>, mut source: Option<Arc<Source<K, V, E>>>) {
+    fn run(&self, work: Work<K, V>, mut source: Option<Arc<Source<K, V, E>>>) {
         let mut guards = self.begin(work);
         while let Some(guard) = guards.pop() {
             // The last one takes it along: a run lets go of it before its outcome is published.
@@ -441,7 +439,7 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
     }
 
     /// The guards of the loads that this thread leads for its work.
-    fn begin(&self, work: Work<K, V, S>) -> Vec<OwnedGuard<K, V, S>> {
+    fn begin(&self, work: Work<K, V>) -> Vec<OwnedGuard<K, V>> {
         match work {
             Work::Load(guard) => vec![guard],
             Work::Job(job) => self.claim(job),
@@ -451,7 +449,7 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
     /// Claims the key of a job, for the refreshes that wait for it. They wait for the load from now
     /// on. Returns the guards of the loads that this call leads: mostly one; more only if a write
     /// revokes the first meanwhile.
-    fn claim(&self, job: Job<K, V, S>) -> Vec<OwnedGuard<K, V, S>> {
+    fn claim(&self, job: Job<K, V>) -> Vec<OwnedGuard<K, V>> {
         let claimant = |ask| Claimant::new(self.cache.clone(), job.hash, K::clone(&job.key), ask);
         let mut guards = Vec::new();
         if job.refreshes.is_empty() {
@@ -461,7 +459,7 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
                 ..Request::of(anything::<E>())
             });
             if let Some(Claim::Guard(led, _)) = call.begin() {
-                guards.push(led.in_background(dropped::<K, V, E, S>));
+                guards.push(led.in_background(dropped::<K, V, E>));
             }
         }
         for refresh in job.refreshes {
@@ -472,7 +470,7 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
             });
             match call.begin() {
                 Some(Claim::Guard(led, _)) => {
-                    guards.push(led.in_background(dropped::<K, V, E, S>));
+                    guards.push(led.in_background(dropped::<K, V, E>));
                 }
                 // It waits for another call's load.
                 None => {}
@@ -487,7 +485,7 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
     }
 }
 
-impl<K, V, S> Job<K, V, S> {
+impl<K, V> Job<K, V> {
     fn new(hash: u64, key: K, over: Over) -> Self {
         Self {
             hash,
@@ -498,9 +496,7 @@ impl<K, V, S> Job<K, V, S> {
     }
 }
 
-impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher> Places
-    for ReloadThreads<K, V, E, S>
-{
+impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> Places for ReloadThreads<K, V, E> {
     fn free_soon(&self) {
         let mut state = self.lock();
         state.ending += 1;

@@ -35,7 +35,7 @@
 //! 1. A [`NodePtr`] points to an initialised node until that node is freed: by
 //!    [`NodePtr::destroy`], then [`Emptied::push`], once. It is freed when it is Dead or Succeeded,
 //!    no pin taken before it left the map is still held, and every batch and every read ring was
-//!    drained after that. `maintenance` keeps this order ("maintenance 3"); an owner that drops the
+//!    drained after that. `engine` keeps this order ("engine 3"); an owner that drops the
 //!    whole cache has the node for itself.
 //! 2. A node that succeeds another is published in its place under the shard's lock. So the nodes
 //!    of an entry follow one another in the order of their events.

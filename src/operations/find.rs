@@ -1,9 +1,37 @@
-//! The live entry of a key: what one look at the map and one reading of the clock tell; and the
-//! reference to it that a caller gets.
+//! Look-ups: one flow for `get`, `get_ref`, `peek_ref`, `contains_key` and `get_many`.
+//!
+//! # How it works
+//!
+//! A look-up finds a reference to the key's live entry ([`EntryRef`]); `get` clones from it. It is
+//! a *read* if its use counts: the policy is asked, and the size policy hears of it.
+//!
+//! 1. The *fast path* ([`Engine::find`]) is inlined into the caller. It takes a pin that needs no
+//!    call, and looks once at the key's group. If the entry has a deadline, it asks the coarse
+//!    clock; where there is none, the exact one. The fast path serves all look-ups that are not
+//!    reads, and reads of caches in which a read asks no policy, needs no exact time and counts
+//!    nothing. All others begin with [`Engine::find_fully`].
+//! 2. If the idle limit moves the deadline, [`Engine::extend_coarsely`] does that, from the coarse
+//!    reading. If the entry is not live by that reading, or if the size policy has to hear of the
+//!    use, [`Engine::finish`] judges the entry anew: by the exact clock if the policy is told the
+//!    time or the idle limit is short, or if the coarse one leaves it open. It also asks the
+//!    policy, moves the deadline, notes the use and counts it.
+//! 3. [`Engine::search`] is the cold end: one look did not decide, or the entry is due or was
+//!    changed meanwhile. An entry that is due is a miss once its deadline is *claimed* (node 4). If
+//!    that fails, or the entry was replaced meanwhile, the look-up starts over: the key was never
+//!    absent.
+//!
+//! The fast path calls the coarse clock itself, and keeps the pin and the node meanwhile. A
+//! function in between would save registers a second time. The cache misses of look-ups that follow
+//! each other overlap only as far as the processor looks ahead, which it counts in instructions.
+//! The other steps get no hit but judge anew: a deadline that is still on its way from memory, and
+//! is stored on the stack, holds up the look-ups that follow.
 
+use crate::engine::{EXACT_READS, Engine, MAX_ASKS, SLOW_READS};
+use crate::map::Look;
 use crate::node::{NodePtr, NodeState};
 use crate::reclaim::Pin;
-use crate::shared::{EXACT_READS, Shared};
+use crate::stats::Count;
+use crate::sync::Ordering;
 use crate::time::{self, Clock, NEVER};
 use equivalent::Equivalent;
 use std::fmt;
@@ -11,8 +39,8 @@ use std::marker::PhantomData;
 use std::ops::Deref;
 use std::time::Duration;
 
-/// An entry that a look-up found. It is live, except where a function returns it as an error.
-#[derive(Debug)]
+/// An entry that was judged at one moment.
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Hit<K, V> {
     pub(crate) node: NodePtr<K, V>,
     /// The deadline by which it was judged.
@@ -23,57 +51,295 @@ pub(crate) struct Hit<K, V> {
     pub(crate) now: u64,
 }
 
-impl<K, V> Hit<K, V> {
-    /// The node as a hit; as an error, if it is due.
-    #[inline]
-    pub(super) fn of(node: NodePtr<K, V>, deadline: u64, now: u64) -> Result<Self, Self> {
-        let hit = Self {
-            node,
-            deadline,
-            now,
-        };
-        if time::is_due(now, deadline) {
-            Err(hit)
-        } else {
-            Ok(hit)
+/// What a reading of the clock says of an entry.
+pub(super) enum Judged<K, V> {
+    Live(Hit<K, V>),
+    Due(Hit<K, V>),
+}
+
+/// What the coarse clock says of an entry that a fast look-up has found.
+enum Glance {
+    /// It lives, and the look-up leaves this deadline where it is.
+    Live(u64),
+    /// The idle limit may move the deadline; this is the coarse reading.
+    Extended(u64),
+    /// The exact clock has to decide.
+    Open,
+}
+
+/// What a key has.
+pub(super) enum Found<K, V> {
+    Live(Hit<K, V>),
+    /// An entry that was due at this time.
+    Due(u64),
+    Absent,
+}
+
+/// Look-ups. With `IS_READ` they count as reads.
+///
+/// Each function calls `serve` with the entry that it finds, and returns what that returns: so a
+/// value that is cloned passes through no memory, nor does the reference from which it is cloned.
+impl<K: Eq + 'static, V: 'static> Engine<K, V> {
+    /// Finds the live entry of a key: the fast path, see the module docs.
+    // Not without optimization: there each caller's frame would have room for a value of each arm.
+    #[cfg_attr(not(debug_assertions), inline(always))]
+    pub(crate) fn find<'a, const IS_READ: bool, Q, R>(
+        &'a self,
+        hash: u64,
+        key: &Q,
+        serve: impl Fn(EntryRef<'a, K, V>) -> R,
+    ) -> Option<R>
+    where
+        Q: Equivalent<K> + ?Sized,
+    {
+        if IS_READ && self.has_detour(SLOW_READS) {
+            return self.find_fully::<IS_READ, Q, R>(hash, key, serve);
         }
+        let Some(pin) = self.domain.pin_alone() else {
+            return self.find_fully::<IS_READ, Q, R>(hash, key, serve);
+        };
+        match self.map.look(hash, &pin, |node| key.equivalent(node.key())) {
+            Look::Found(node) => match self.glance::<IS_READ>(node) {
+                Glance::Live(deadline) => {
+                    if IS_READ && self.reads.should_record(node) {
+                        // The size policy has to hear of it.
+                        return self.finish::<IS_READ, R>(node, pin, serve);
+                    }
+                    Some(serve(EntryRef::new(node, deadline, &self.clock, pin)))
+                }
+                Glance::Extended(now) => self.extend_coarsely(node, now, pin, serve),
+                Glance::Open => self.finish::<IS_READ, R>(node, pin, serve),
+            },
+            Look::Absent => None,
+            Look::Retry => self.search::<IS_READ, Q, R>(hash, key, None, pin, serve),
+        }
+    }
+
+    /// A look-up without the fast path: where a hit asks the policy, needs the exact time or is
+    /// counted; and for a thread that already holds a pin of this cache, or that used another cache
+    /// last.
+    #[inline(never)]
+    pub(super) fn find_fully<'a, const IS_READ: bool, Q, R>(
+        &'a self,
+        hash: u64,
+        key: &Q,
+        serve: impl Fn(EntryRef<'a, K, V>) -> R,
+    ) -> Option<R>
+    where
+        Q: Equivalent<K> + ?Sized,
+    {
+        let pin = self.pin();
+        match self.map.find(hash, &pin, |node| key.equivalent(node.key())) {
+            Some(node) => self.finish::<IS_READ, R>(node, pin, serve),
+            None => {
+                self.note_miss::<IS_READ>();
+                None
+            }
+        }
+    }
+
+    /// Counts a look-up that found nothing.
+    #[inline]
+    pub(super) fn note_miss<const IS_READ: bool>(&self) {
+        if IS_READ {
+            self.count(Count::Misses);
+        }
+    }
+
+    /// Notes and counts the use of an entry, if the look-up is a read.
+    #[inline]
+    pub(super) fn note_hit<const IS_READ: bool>(&self, node: NodePtr<K, V>, pin: &Pin) {
+        if IS_READ {
+            self.note_read(node, pin);
+            self.count(Count::Hits);
+        }
+    }
+
+    /// Judges an entry that a fast look-up has found.
+    #[inline(always)]
+    fn glance<const IS_READ: bool>(&self, node: NodePtr<K, V>) -> Glance {
+        if node.deadline() == NEVER {
+            return Glance::Live(NEVER);
+        }
+        let coarse = self.clock.latest();
+        // A read that asks the policy is not fast. So only the idle limit may move the deadline.
+        let slack = if IS_READ {
+            self.lifetimes.idle_slack
+        } else {
+            0
+        };
+        let now = match coarse {
+            Some(now) => now,
+            None if slack == 0 => self.clock.now(),
+            None => return Glance::Open,
+        };
+        // If another call has moved the deadline since the clock was read, it has found the entry
+        // live, and this look-up comes right after it.
+        let deadline = node.deadline();
+        if !time::has_come(now.wrapping_add(slack), deadline) {
+            return Glance::Live(deadline);
+        }
+        if slack == 0 {
+            Glance::Open
+        } else {
+            Glance::Extended(now)
+        }
+    }
+
+    /// The rest of a fast read that was judged at `now`, by the coarse clock, and that the idle
+    /// limit extends.
+    #[inline(never)]
+    fn extend_coarsely<'a, R>(
+        &'a self,
+        node: NodePtr<K, V>,
+        now: u64,
+        pin: Pin,
+        serve: impl Fn(EntryRef<'a, K, V>) -> R,
+    ) -> Option<R> {
+        let deadline = node.deadline();
+        // Another read may have extended it since the clock was read.
+        if time::is_due(now, deadline) || self.lifetimes.keeps_deadline(now, deadline) {
+            return self.finish::<true, R>(node, pin, serve);
+        }
+        let Some(moved) = self.move_by_read(node, deadline, now, deadline) else {
+            return self.search::<true, _, R>(node.hash(), &KeyOf(node), None, pin, serve);
+        };
+        self.note_hit::<true>(node, &pin);
+        Some(serve(EntryRef::new(node, moved, &self.clock, pin)))
+    }
+
+    /// The rest of a look-up that has found the key's entry: judges it, and does what a read does.
+    #[inline(never)]
+    fn finish<'a, const IS_READ: bool, R>(
+        &'a self,
+        node: NodePtr<K, V>,
+        pin: Pin,
+        serve: impl Fn(EntryRef<'a, K, V>) -> R,
+    ) -> Option<R> {
+        let mut found = None;
+        match self.judge(node, IS_READ) {
+            Judged::Live(hit) => {
+                let moved = if IS_READ {
+                    self.extend(&hit)
+                } else {
+                    Some(hit.deadline)
+                };
+                if let Some(deadline) = moved {
+                    self.note_hit::<IS_READ>(node, &pin);
+                    return Some(serve(EntryRef::new(node, deadline, &self.clock, pin)));
+                }
+            }
+            Judged::Due(_) => found = Some(node),
+        }
+        self.search::<IS_READ, _, R>(node.hash(), &KeyOf(node), found, pin, serve)
+    }
+
+    /// The rest of a look-up that one look did not decide, from the beginning. `found` is a node of
+    /// the key that was found due.
+    // Separate from the first attempt: a loop around that attempt would slow down every hit.
+    #[inline(never)]
+    fn search<'a, const IS_READ: bool, Q, R>(
+        &'a self,
+        hash: u64,
+        key: &Q,
+        mut found: Option<NodePtr<K, V>>,
+        pin: Pin,
+        serve: impl Fn(EntryRef<'a, K, V>) -> R,
+    ) -> Option<R>
+    where
+        Q: Equivalent<K> + ?Sized,
+    {
+        for asks in 1_u32.. {
+            let hit = match self.find_from(hash, key, found.take(), &pin, IS_READ) {
+                Found::Live(hit) => hit,
+                Found::Absent => break,
+                Found::Due(now) => {
+                    self.note_miss::<IS_READ>();
+                    drop(pin);
+                    // Where no scheduler runs, this does a small part of the expiry that is due:
+                    // after the pin was dropped, since destructors may run in it.
+                    self.after_expired_read(hash, now);
+                    return None;
+                }
+            };
+            // If another call, or the policy itself, moves the deadline at each attempt, the last
+            // move stays.
+            let moved = if IS_READ && asks < MAX_ASKS {
+                self.extend(&hit)
+            } else {
+                Some(hit.deadline)
+            };
+            if let Some(deadline) = moved {
+                self.note_hit::<IS_READ>(hit.node, &pin);
+                return Some(serve(EntryRef::new(hit.node, deadline, &self.clock, pin)));
+            }
+        }
+        self.note_miss::<IS_READ>();
+        None
     }
 }
 
-impl<K, V> Shared<K, V> {
-    /// The live entry of a key. If there is none, the time at which its entry was found due;
-    /// `None` if the key is absent.
+/// The key of a node, read only when it is compared, under the look-up's pin: a reference to the
+/// key would outlive the pin that the look-up drops.
+struct KeyOf<K, V>(NodePtr<K, V>);
+
+impl<K: Eq, V> Equivalent<K> for KeyOf<K, V> {
+    fn equivalent(&self, key: &K) -> bool {
+        self.0.key() == key
+    }
+}
+
+impl<K, V> Engine<K, V> {
+    /// Whether there is one of these reasons for the full path.
     ///
-    /// `found` is a node of the key that the caller has found. A read may need the exact time.
+    /// Relaxed: the full path is right for each look-up, and the fast one for a while longer.
     #[inline]
-    pub(super) fn find<Q>(
+    pub(super) fn has_detour(&self, reasons: u8) -> bool {
+        self.detours.load(Ordering::Relaxed) & reasons != 0
+    }
+
+    /// What the key has. `found` is a node of the key that the caller has found. A read may need
+    /// the exact time.
+    #[inline]
+    fn find_from<Q>(
         &self,
         hash: u64,
         key: &Q,
         mut found: Option<NodePtr<K, V>>,
         pin: &Pin,
         is_read: bool,
-    ) -> Result<Hit<K, V>, Option<u64>>
+    ) -> Found<K, V>
     where
         Q: Equivalent<K> + ?Sized,
     {
         loop {
-            let search = || (self.map).find(hash, pin, |node| key.equivalent(node.key()));
-            let node = found.take().or_else(search).ok_or(None)?;
+            let node = match found.take() {
+                Some(node) => node,
+                None => match self.map.find(hash, pin, |node| key.equivalent(node.key())) {
+                    Some(node) => node,
+                    None => return Found::Absent,
+                },
+            };
             match self.judge(node, is_read) {
-                Ok(hit) => return Ok(hit),
-                Err(due) if self.is_dead(&due, pin) => return Err(Some(due.now)),
-                Err(_) => {}
+                Judged::Live(hit) => return Found::Live(hit),
+                Judged::Due(due) => {
+                    if self.is_dead(&due, pin) {
+                        return Found::Due(due.now);
+                    }
+                }
             }
         }
     }
 
-    /// The live entry of a key.
+    /// The live entry of a key, for a call that is no read and has the pin.
     pub(crate) fn find_live<Q>(&self, hash: u64, key: &Q, pin: &Pin) -> Option<Hit<K, V>>
     where
         Q: Equivalent<K> + ?Sized,
     {
-        self.find(hash, key, None, pin, false).ok()
+        match self.find_from(hash, key, None, pin, false) {
+            Found::Live(hit) => Some(hit),
+            Found::Due(_) | Found::Absent => None,
+        }
     }
 
     /// The live entry of a node that was in the map a moment ago, or what its key has instead. With
@@ -87,28 +353,37 @@ impl<K, V> Shared<K, V> {
         // In this order: first the deadline says that the node is live, then its state says that it
         // is still in the map.
         let hit = match self.judge(node, false) {
-            Ok(hit) if node.state() == NodeState::Live => hit,
+            Judged::Live(hit) if node.state() == NodeState::Live => hit,
             _ => self.find_live(node.hash(), node.key(), &pin)?,
         };
         Some(EntryRef::new(hit.node, hit.deadline, &self.clock, pin))
     }
 
-    /// The node as a hit; as an error, if it is due.
+    /// Judges an entry.
     ///
     /// The clock is read after the deadline: so the entry was live at some moment of the call, and
     /// a read with an old reading does not overwrite a later extension by another thread. An entry
     /// without a deadline needs a reading only if the read may give it one.
     #[inline]
-    pub(super) fn judge(&self, node: NodePtr<K, V>, is_read: bool) -> Result<Hit<K, V>, Hit<K, V>> {
+    pub(super) fn judge(&self, node: NodePtr<K, V>, is_read: bool) -> Judged<K, V> {
         let deadline = node.deadline();
-        let now = if deadline == NEVER && !self.reads_extend {
+        let now = if deadline == NEVER && !self.lifetimes.reads_extend {
             0
         } else if is_read && self.has_detour(EXACT_READS) {
             self.clock.now_beside(deadline)
         } else {
             self.clock.now_to_judge(deadline)
         };
-        Hit::of(node, deadline, now)
+        let hit = Hit {
+            node,
+            deadline,
+            now,
+        };
+        if time::is_due(now, deadline) {
+            Judged::Due(hit)
+        } else {
+            Judged::Live(hit)
+        }
     }
 
     /// Whether an entry that was judged due is still the key's current entry, so that the key is
@@ -121,24 +396,33 @@ impl<K, V> Shared<K, V> {
         if !node.claim(due.deadline, now) {
             return false;
         }
-        let map = &self.map;
-        if !self.reads_extend {
-            return map.find(node.hash(), pin, |other| other == node).is_some();
+        let hash = node.hash();
+        if !self.lifetimes.reads_extend {
+            return self.map.find(hash, pin, |other| other == node).is_some();
         }
         // The deadline is claimed, by this thread or another. So no writer replaces the node and no
         // reader extends it: the key is absent. If the deadline is frozen instead, a writer is
         // replacing the node: the look-up has to start over until the new node is in place.
-        !node.is_frozen(now)
-            || (node.state() == NodeState::Live && {
-                let hash = node.hash();
-                map.lock(hash).find_node(hash, node).is_some()
-            })
+        if !node.is_frozen(now) {
+            return true;
+        }
+        node.state() == NodeState::Live && self.map.lock(hash).find_node(hash, node).is_some()
     }
 
     /// Whether the node is in the map and not due, just now.
     pub(crate) fn is_live(&self, node: NodePtr<K, V>) -> bool {
         // In the order of `entry_again`.
-        self.judge(node, false).is_ok() && node.state() == NodeState::Live
+        matches!(self.judge(node, false), Judged::Live(_)) && node.state() == NodeState::Live
+    }
+
+    /// Whether an entry may be stale; if not, it is not.
+    #[inline]
+    pub(crate) fn may_be_stale(&self, node: NodePtr<K, V>) -> bool {
+        let Some(refresh) = node.refresh() else {
+            return false;
+        };
+        let stale = refresh.at();
+        stale != NEVER && time::is_due(self.clock.now_to_judge(stale), stale)
     }
 }
 

@@ -6,33 +6,32 @@
 //! prefetched. Then, under one pin, the nodes that the groups name are prefetched. Then keys are
 //! compared. So the batch waits for memory once, not once for each key. The clock is read once for
 //! the batch, after the last node was found: an entry that is live then was live when it was
-//! found. What a hit and a miss do is the code of all look-ups (`lookup`).
+//! found. What a hit and a miss do is the code of all look-ups (`find`).
 //!
 //! A key whose entry may have expired is looked up again by itself, as by `get`, after the pin was
 //! dropped: this may run destructors. If reads move deadlines, every key is looked up by itself,
 //! since the policy is asked about one read after the other.
 
-use super::core::Core;
-use super::lookup::Lookup;
-use crate::node;
+use crate::engine::Engine;
+use crate::node::{self, NodePtr};
 use crate::time::{self, NEVER};
 use equivalent::Equivalent;
-use std::hash::{BuildHasher, Hash};
 
 /// Look-ups under one pin: about as many as a processor can fetch from memory in parallel.
 const BATCH: usize = 16;
 
-impl<K: Eq + 'static, V: 'static, S> Core<K, V, S> {
-    /// Looks up several keys; see [`Cache::get_many`](crate::Cache::get_many).
+impl<K: Eq + 'static, V: 'static> Engine<K, V> {
+    /// Looks up several keys with their hashes; `serve` makes the answer for a hit. See
+    /// [`Cache::get_many`](crate::Cache::get_many).
     #[inline]
-    pub(crate) fn look_up_many<'a, T, A, Q>(
+    pub(crate) fn find_many<'a, A, Q>(
         &self,
         keys: impl IntoIterator<Item = &'a Q>,
+        hash: impl Fn(&Q) -> u64,
+        serve: impl Fn(NodePtr<K, V>) -> A,
     ) -> Vec<Option<A>>
     where
-        T: for<'b> Lookup<K, V, Answer<'b> = A>,
-        Q: Equivalent<K> + Hash + ?Sized + 'a,
-        S: BuildHasher,
+        Q: Equivalent<K> + ?Sized + 'a,
     {
         let mut keys = keys.into_iter().fuse();
         let mut answers = Vec::with_capacity(keys.size_hint().0);
@@ -40,32 +39,36 @@ impl<K: Eq + 'static, V: 'static, S> Core<K, V, S> {
         loop {
             // Without a pin: the iterator is the caller's code.
             for key in keys.by_ref().take(BATCH) {
-                let hash = self.hash(key);
-                self.shared.map.cell(hash).prefetch(hash);
+                let hash = hash(key);
+                self.map.cell(hash).prefetch(hash);
                 asked.push((hash, key));
             }
             if asked.is_empty() {
                 return answers;
             }
-            self.look_up_batch::<T, A, Q>(&asked, &mut answers);
+            self.find_batch(&asked, &serve, &mut answers);
             asked.clear();
         }
     }
 
     /// Looks up one batch of keys.
-    fn look_up_batch<T, A, Q>(&self, asked: &[(u64, &Q)], answers: &mut Vec<Option<A>>)
-    where
-        T: for<'b> Lookup<K, V, Answer<'b> = A>,
+    fn find_batch<A, Q>(
+        &self,
+        asked: &[(u64, &Q)],
+        serve: &impl Fn(NodePtr<K, V>) -> A,
+        answers: &mut Vec<Option<A>>,
+    ) where
         Q: Equivalent<K> + ?Sized,
     {
         if self.lifetimes.reads_ask() || self.lifetimes.limits.time_to_idle.is_some() {
-            let look_up = |&(hash, key): &_| T::look_up_fully(self, hash, key);
-            answers.extend(asked.iter().map(look_up));
+            for &(hash, key) in asked {
+                answers.push(self.find_alone(hash, key, serve));
+            }
             return;
         }
         let first = answers.len();
-        let map = &self.shared.map;
-        let pin = self.shared.pin();
+        let map = &self.map;
+        let pin = self.pin();
         let mut met = [(None, NEVER); BATCH];
         for (&(hash, _), (met, _)) in asked.iter().zip(&mut met) {
             // The first node of the same tag. It is seldom another key's.
@@ -87,33 +90,38 @@ impl<K: Eq + 'static, V: 'static, S> Core<K, V, S> {
         }
         // One moment for all of them. What is due at it is judged again.
         let now = if timed {
-            let clock = &self.shared.clock;
-            clock.latest().unwrap_or_else(|| clock.now())
+            self.clock.latest().unwrap_or_else(|| self.clock.now())
         } else {
             0
         };
         let mut due = 0u32;
-        let met = met[..asked.len()].iter().enumerate();
-        answers.extend(met.map(|(at, &(met, deadline))| {
-            let Some(node) = met else {
-                T::note_miss(self);
-                return None;
-            };
-            if time::is_due(now, deadline) {
-                due |= 1 << at;
-                return None;
+        for (at, &(met, deadline)) in met[..asked.len()].iter().enumerate() {
+            let mut answer = None;
+            match met {
+                None => self.note_miss::<true>(),
+                Some(_) if time::is_due(now, deadline) => due |= 1 << at,
+                Some(node) => {
+                    answer = Some(serve(node));
+                    self.note_hit::<true>(node, &pin);
+                }
             }
-            let answer = T::take(self, node, T::stale_from(node));
-            T::note_hit(self, node, &pin);
-            Some(answer(deadline, || self.shared.pin()))
-        }));
+            answers.push(answer);
+        }
         drop(pin);
         if due != 0 {
             for (at, &(hash, key)) in asked.iter().enumerate() {
                 if due >> at & 1 == 1 {
-                    answers[first + at] = T::look_up_fully(self, hash, key);
+                    answers[first + at] = self.find_alone(hash, key, serve);
                 }
             }
         }
+    }
+
+    /// Looks up one key of a batch by itself.
+    fn find_alone<A, Q>(&self, hash: u64, key: &Q, serve: &impl Fn(NodePtr<K, V>) -> A) -> Option<A>
+    where
+        Q: Equivalent<K> + ?Sized,
+    {
+        self.find_fully::<true, Q, A>(hash, key, |entry| serve(entry.node))
     }
 }

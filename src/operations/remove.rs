@@ -1,144 +1,150 @@
 //! Taking out one entry, the entries that a closure refuses, or all entries. Every explicit removal
-//! goes through [`Shared::take_out`].
+//! goes through [`Engine::take_out`].
 
-use super::core::Core;
-use super::transact::{Change, Hold};
+use super::transact::{Ask, Change, Hold, Tried};
 use crate::contain::contain;
+use crate::engine::{Engine, WriteOutcome};
 use crate::listener::RemovalCause;
 use crate::load::state::RevokedBy;
 use crate::load::table::RevokedLoad;
-use crate::maintenance::WriteOutcome;
 use crate::map::{Occupied, Revalidated, Shard, Walk};
 use crate::node::NodePtr;
-use crate::shared::Shared;
 use crate::time::NEVER;
 use equivalent::Equivalent;
-use std::hash::{BuildHasher, Hash};
 
 /// Removals under one hold of a shard's lock, where all entries are taken out.
 const REMOVALS_PER_HOLD: usize = 64;
 
-/// Removes a key's entry and revokes the key's load; with `must_look`, that only if the entry is
-/// live. Returns what `look` saw of the node that was removed, unless that was due.
-///
-/// `look` sees the node before its removal, perhaps several times, with no lock held. `None`
-/// cancels the removal. If the node is replaced each time, perhaps by `look` itself (a value's
-/// `clone`), it is removed first in the end, and seen afterwards; but not with `must_look`.
-pub(crate) fn take<K, V, S, Q, R>(
-    core: &Core<K, V, S>,
-    key: &Q,
-    by: RevokedBy,
-    must_look: bool,
-    look: impl FnMut(NodePtr<K, V>) -> Option<R>,
-) -> Option<R>
-where
-    S: BuildHasher,
-    Q: Equivalent<K> + Hash + ?Sized,
-{
-    let removal = Removal {
-        shared: &core.shared,
-        key,
-        node: None,
-        by,
-        must_look,
-        look,
-    };
-    let hash = core.hash(key);
-    (core.shared).transact_and(hash, removal, |mut removal, done, held| {
-        let Some(taken) = done else {
-            drop(held);
-            core.maintenance.after_vain_removal(&core.shared, hash);
-            return None;
+impl<K, V> Engine<K, V> {
+    /// Removes a key's entry and revokes the key's load; with `must_look`, that only if the entry
+    /// is live. Returns what `look` saw of the node that was removed, unless that was due.
+    ///
+    /// `look` sees the node before its removal, perhaps several times, with no lock held. `None`
+    /// cancels the removal. If the node is replaced each time, perhaps by `look` itself (a value's
+    /// `clone`), it is removed first in the end, and seen afterwards; but not with `must_look`.
+    pub(crate) fn take<Q, R>(
+        &self,
+        hash: u64,
+        key: &Q,
+        by: RevokedBy,
+        must_look: bool,
+        look: impl FnMut(NodePtr<K, V>) -> Option<R>,
+    ) -> Option<R>
+    where
+        Q: Equivalent<K> + ?Sized,
+    {
+        let removal = Removal {
+            engine: self,
+            key,
+            node: None,
+            by,
+            must_look,
+            look,
         };
-        let seen = match taken.seen {
-            Some(seen) => {
+        self.transact_and(hash, removal, |mut removal, done, held| {
+            let Some(taken) = done else {
                 drop(held);
-                seen
+                self.after_vain_removal(hash);
+                return None;
+            };
+            let seen = match taken.seen {
+                Some(seen) => {
+                    drop(held);
+                    seen
+                }
+                None => {
+                    // The guard runs `after_write` even if `look` panics.
+                    let mut after = AfterRemovals::new(self);
+                    after.outcome = Some(taken.outcome);
+                    // Its pin keeps what was removed. Dropped before `after`, in any case.
+                    let _held = held;
+                    let seen = (removal.look)(taken.node)?;
+                    after.outcome = None;
+                    seen
+                }
+            };
+            // Called here and not by the guard: if a guard's drop panicked, the compiler would leak
+            // the return value.
+            self.after_write(taken.outcome);
+            match taken.cause {
+                RemovalCause::Explicit => Some(seen),
+                _ => None,
             }
-            None => {
-                // The guard runs `after_write` even if `look` panics.
-                let mut after = AfterRemovals::new(core);
-                after.outcome = Some(taken.outcome);
-                // Its pin keeps what was removed. Dropped before `after`, in any case.
-                let _held = held;
-                let seen = (removal.look)(taken.node)?;
-                after.outcome = None;
-                seen
-            }
-        };
-        // Called here and not by the guard: if a guard's drop panicked, the compiler would leak the
-        // return value.
-        core.maintenance.after_write(&core.shared, taken.outcome);
-        (taken.cause == RemovalCause::Explicit).then_some(seen)
-    })
-}
+        })
+    }
 
-/// Removes all entries that are present now. Entries that are inserted meanwhile may or may not
-/// be removed. Each shard is visited once, so the call ends under constant writes.
-///
-/// It finds nodes by their addresses, so that it compares no keys, and takes out many under one
-/// hold of the lock.
-pub(crate) fn take_all<K, V, S>(core: &Core<K, V, S>) {
-    let (map, mut walk, mut nodes) = (&core.shared.map, Walk::default(), Vec::new());
-    while walk.shard < map.shards() {
-        // Dropped after the pin, also if the ticker panics.
-        let mut after = AfterRemovals::new(core);
-        let pin = core.shared.pin();
-        let mut shard = map.lock_shard(walk.shard);
-        // Revoke the loads that began before this call. What they have stored already is removed
-        // below.
-        if walk.position == 0 && !shard.loads().is_empty() {
-            after.revoked = shard.change_loads(|loads| loads.revoke_all(RevokedBy::Overwrite));
-        }
-        let mut visited = 0;
-        while walk.shard == shard.number() && visited < REMOVALS_PER_HOLD {
-            map.next_group(&mut walk, &pin, &mut nodes);
-            // An empty group costs time, too.
-            visited += nodes.len().max(1);
-            for node in nodes.drain(..) {
-                if let Some(spot) = shard.find_node(node.hash(), node) {
-                    core.shared.take_out(&mut shard, spot);
-                    after.outcome = Some(WriteOutcome::of_removal(&shard, None));
+    /// Removes all entries that are present now. Entries that are inserted meanwhile may or may not
+    /// be removed. Each shard is visited once, so the call ends under constant writes.
+    ///
+    /// It finds nodes by their addresses, so that it compares no keys, and takes out many under one
+    /// hold of the lock.
+    pub(crate) fn take_all(&self) {
+        let (map, mut walk, mut nodes) = (&self.map, Walk::default(), Vec::new());
+        while walk.shard < map.shards() {
+            // Dropped after the pin, also if the ticker panics.
+            let mut after = AfterRemovals::new(self);
+            let pin = self.pin();
+            let mut shard = map.lock_shard(walk.shard);
+            // Revoke the loads that began before this call. What they have stored already is
+            // removed below.
+            if walk.position == 0 && !shard.loads().is_empty() {
+                after.revoked = shard.change_loads(|loads| loads.revoke_all(RevokedBy::Overwrite));
+            }
+            let mut visited = 0;
+            while walk.shard == shard.number() && visited < REMOVALS_PER_HOLD {
+                map.next_group(&mut walk, &pin, &mut nodes);
+                // An empty group costs time, too.
+                visited += nodes.len().max(1);
+                for node in nodes.drain(..) {
+                    if let Some(spot) = shard.find_node(node.hash(), node) {
+                        self.take_out(&mut shard, spot);
+                        after.outcome = Some(WriteOutcome::of_removal(&shard, None));
+                    }
                 }
             }
         }
     }
-}
 
-/// Removes the live entries for which `keep` returns false, and revokes the loads of their keys.
-/// `keep` runs with no lock held.
-pub(crate) fn retain<K: Eq, V, S>(core: &Core<K, V, S>, mut keep: impl FnMut(&K, &V) -> bool) {
-    let (mut walk, mut nodes) = (Walk::default(), Vec::new());
-    loop {
-        // Dropped after the pin, also if `keep` panics: what follows a write may run destructors
-        // and listeners.
-        let mut after = AfterRemovals::new(core);
-        let pin = core.shared.pin();
-        if !core.shared.map.next_group(&mut walk, &pin, &mut nodes) {
-            break;
-        }
-        for node in nodes.drain(..) {
-            if !core.shared.is_live(node) || keep(node.key(), node.value()) {
-                continue;
+    /// Removes the live entries for which `keep` returns false, and revokes the loads of their
+    /// keys. `keep` runs with no lock held.
+    pub(crate) fn retain(&self, mut keep: impl FnMut(&K, &V) -> bool)
+    where
+        K: Eq,
+    {
+        let (mut walk, mut nodes) = (Walk::default(), Vec::new());
+        loop {
+            // Dropped after the pin, also if `keep` panics: what follows a write may run
+            // destructors and listeners.
+            let mut after = AfterRemovals::new(self);
+            let pin = self.pin();
+            if !self.map.next_group(&mut walk, &pin, &mut nodes) {
+                break;
             }
-            let removal = Removal {
-                shared: &core.shared,
-                key: node.key(),
-                node: Some(node),
-                by: RevokedBy::Conditional,
-                must_look: true,
-                look: |_| Some(()),
-            };
-            let (taken, mut held) = core.shared.transact(node.hash(), removal);
-            after.outcome = taken.map(|taken| taken.outcome).or(after.outcome);
-            after.revoked.extend(held.take_revoked());
+            for node in nodes.drain(..) {
+                if !self.is_live(node) || keep(node.key(), node.value()) {
+                    continue;
+                }
+                let removal = Removal {
+                    engine: self,
+                    key: node.key(),
+                    node: Some(node),
+                    by: RevokedBy::Conditional,
+                    must_look: true,
+                    look: |_| Some(()),
+                };
+                let (taken, mut held) = self.transact(node.hash(), removal);
+                if let Some(taken) = taken {
+                    after.outcome = Some(taken.outcome);
+                }
+                after.revoked.extend(held.take_revoked());
+            }
         }
     }
 }
 
 /// A removal, as a change.
 struct Removal<'r, K, V, Q: ?Sized, L> {
-    shared: &'r Shared<K, V>,
+    engine: &'r Engine<K, V>,
     key: &'r Q,
     /// The node to remove, if no other of the key may be removed.
     node: Option<NodePtr<K, V>>,
@@ -181,12 +187,15 @@ where
         &mut self,
         found: Option<NodePtr<K, V>>,
         last: Option<Self::Plan>,
-    ) -> Result<Self::Plan, Self::Done> {
+    ) -> Ask<Self::Plan, Self::Done> {
         match found {
-            None if self.must_look => Err(None),
-            None => Ok(None),
-            Some(_) if last.is_some() && !self.must_look => Ok(None),
-            Some(node) => (self.look)(node).map(Some).ok_or(None),
+            None if self.must_look => Ask::End(None),
+            None => Ask::Apply(None),
+            Some(_) if last.is_some() && !self.must_look => Ask::Apply(None),
+            Some(node) => match (self.look)(node) {
+                Some(seen) => Ask::Apply(Some(seen)),
+                None => Ask::End(None),
+            },
         }
     }
 
@@ -196,19 +205,19 @@ where
         seen: Self::Plan,
         place: Revalidated<'s, K, V>,
         hold: &mut Hold<'_, 's, K, V>,
-    ) -> Result<Self::Done, Self::Plan> {
+    ) -> Tried<Self::Plan, Self::Done> {
         let Revalidated::Occupied(spot) = place else {
             hold.revoke(self.by);
-            return Ok(None);
+            return Tried::Done(None);
         };
         let node = spot.node;
-        let (cause, now) = self.shared.take_out(&mut hold.shard, spot);
+        let (cause, now) = self.engine.take_out(&mut hold.shard, spot);
         // What was seen live may be due by now. A removal that needs it so has removed nothing.
         if !(self.must_look && cause == RemovalCause::Expired) {
             hold.revoke(self.by);
         }
         let outcome = WriteOutcome::of_removal(&hold.shard, now);
-        Ok(Some(Taken {
+        Tried::Done(Some(Taken {
             cause,
             outcome,
             node,
@@ -219,23 +228,23 @@ where
 
 /// What follows removals, when this is dropped: the waiters of revoked loads are released, then
 /// `after_write` is called.
-struct AfterRemovals<'a, K, V, S> {
-    core: &'a Core<K, V, S>,
+struct AfterRemovals<'a, K, V> {
+    engine: &'a Engine<K, V>,
     outcome: Option<WriteOutcome>,
     revoked: Vec<RevokedLoad<K, V>>,
 }
 
-impl<'a, K, V, S> AfterRemovals<'a, K, V, S> {
-    fn new(core: &'a Core<K, V, S>) -> Self {
+impl<'a, K, V> AfterRemovals<'a, K, V> {
+    fn new(engine: &'a Engine<K, V>) -> Self {
         Self {
-            core,
+            engine,
             outcome: None,
             revoked: Vec::new(),
         }
     }
 }
 
-impl<K, V, S> Drop for AfterRemovals<'_, K, V, S> {
+impl<K, V> Drop for AfterRemovals<'_, K, V> {
     fn drop(&mut self) {
         // Each may drop a key. Its panic must not keep `after_write` from being called.
         self.revoked
@@ -244,8 +253,8 @@ impl<K, V, S> Drop for AfterRemovals<'_, K, V, S> {
         let Some(outcome) = self.outcome.take() else {
             return;
         };
-        let core = self.core;
-        let after = || core.maintenance.after_write(&core.shared, outcome);
+        let engine = self.engine;
+        let after = || engine.after_write(outcome);
         if std::thread::panicking() {
             // A second panic, a ticker's or an alarm's, must not end the process.
             contain(after);
@@ -255,7 +264,7 @@ impl<K, V, S> Drop for AfterRemovals<'_, K, V, S> {
     }
 }
 
-impl<K, V> Shared<K, V> {
+impl<K, V> Engine<K, V> {
     /// Takes a node out and returns the cause, and the time if that was looked at: the one place
     /// where an entry leaves the map by an explicit call.
     #[inline]
@@ -302,8 +311,8 @@ mod tests {
         const MANY: u64 = 200_000;
         let clock = Counting::default();
         let cache: Cache<u64, u64> = Cache::builder().ticker(clock.clone()).build();
-        let core = cache.core();
-        let mut keys = (0..).filter(|key| core.shared.map.shard_of(core.hash(key)) == 0);
+        let engine = cache.engine();
+        let mut keys = (0..).filter(|key| engine.map.shard_of(cache.hash(key)) == 0);
         for key in keys.by_ref().take(MANY as usize) {
             cache.insert_with_ttl(key, key, Duration::from_secs(1));
         }
@@ -344,8 +353,8 @@ mod tests {
             })
             .build();
         *handle.lock().unwrap() = Some(cache.clone());
-        let core = cache.core();
-        let keys = (0..).filter(|key| core.shared.map.shard_of(core.hash(key)) == 0);
+        let engine = cache.engine();
+        let keys = (0..).filter(|key| engine.map.shard_of(cache.hash(key)) == 0);
         keys.take(MANY).for_each(|key| cache.insert(key, key));
         cache.invalidate_all();
         *handle.lock().unwrap() = None;

@@ -22,7 +22,7 @@
 //!    wants to read a node that has just left, and the revoked load, if there is one. Its drop
 //!    drops the pin, then releases the waiters of that load, with no lock and no pin held.
 //!
-//! The caller then calls `Maintenance::after_write` with the outcome of what it wrote.
+//! The caller then calls `Engine::after_write` with the outcome of what it wrote.
 //!
 //! A change that [expects its key to be absent](Change::expects_absent), such as the begin of a
 //! load after a miss, first tries steps 3, 4, 6 and 7 alone: under the lock, a key is absent if no
@@ -39,21 +39,37 @@
 //! A *change* is a small struct with the arguments of the operation, and borrows of what is large.
 //! The fields may note what an attempt has learnt; the plan is lost when an attempt fails, but for
 //! the last one. [`mod@super::write`] and [`mod@super::remove`] have the two that matter most. A
-//! small one is two closures ([`Shared::change`]), and knows no loads. An operation that commits a
+//! small one is two closures ([`Engine::change`]), and knows no loads. An operation that commits a
 //! load looks in `apply` whether its own load is current. One that begins a load finds the load to
 //! join by [`Hold::load`].
 
-use super::lifetimes::MAX_ASKS;
 use crate::contain::contain;
+use crate::engine::{Engine, MAX_ASKS};
 use crate::load::state::{Load, RevokedBy};
 use crate::load::table::{Loads, RevokedLoad};
 use crate::map::{Revalidated, Shard};
 use crate::node::NodePtr;
 use crate::reclaim::Pin;
-use crate::shared::Shared;
 use equivalent::Equivalent;
 use std::marker::PhantomData;
 use std::sync::Arc;
+
+/// What a change does about what its key has.
+pub(crate) enum Ask<P, D> {
+    /// It makes the change, by this plan.
+    Apply(P),
+    /// It ends without a change.
+    End(D),
+}
+
+/// How an attempt has ended.
+pub(crate) enum Tried<P, D> {
+    /// The transaction is done.
+    Done(D),
+    /// Nothing was changed, since the plan does not fit what the key has by now: the transaction
+    /// starts over.
+    Again(P),
+}
 
 /// What one operation does in the steps of a transaction; see the module docs.
 pub(crate) trait Change<K, V> {
@@ -86,17 +102,15 @@ pub(crate) trait Change<K, V> {
         None
     }
 
-    /// Decides what to do about the node that the key has, with no lock held; an error ends the
-    /// transaction. `last` is the plan of the last attempt if the user's code was asked often
-    /// enough.
+    /// Decides what to do about the node that the key has, with no lock held. `last` is the plan of
+    /// the last attempt if the user's code was asked often enough.
     fn ask(
         &mut self,
         found: Option<NodePtr<K, V>>,
         last: Option<Self::Plan>,
-    ) -> Result<Self::Plan, Self::Done>;
+    ) -> Ask<Self::Plan, Self::Done>;
 
-    /// Makes the change, under the shard's lock. `place` has the node that `ask` has seen. An error
-    /// means that nothing was changed, and that the transaction starts over.
+    /// Makes the change, under the shard's lock. `place` has the node that `ask` has seen.
     ///
     /// No user code, and no drop of a key or a value.
     fn apply<'s>(
@@ -104,7 +118,7 @@ pub(crate) trait Change<K, V> {
         plan: Self::Plan,
         place: Revalidated<'s, K, V>,
         hold: &mut Hold<'_, 's, K, V>,
-    ) -> Result<Self::Done, Self::Plan>;
+    ) -> Tried<Self::Plan, Self::Done>;
 }
 
 /// A change in two closures, about this key. It knows no loads.
@@ -118,8 +132,8 @@ struct Steps<'k, Q: ?Sized, A, M, P, D> {
 impl<K, V, Q, A, M, P, D> Change<K, V> for Steps<'_, Q, A, M, P, D>
 where
     Q: Equivalent<K> + ?Sized,
-    A: FnMut(Option<NodePtr<K, V>>, Option<P>) -> Result<P, D>,
-    M: for<'t, 's> FnMut(P, Revalidated<'s, K, V>, &mut Hold<'t, 's, K, V>) -> Result<D, P>,
+    A: FnMut(Option<NodePtr<K, V>>, Option<P>) -> Ask<P, D>,
+    M: for<'t, 's> FnMut(P, Revalidated<'s, K, V>, &mut Hold<'t, 's, K, V>) -> Tried<P, D>,
 {
     type Key = Q;
     type Plan = P;
@@ -136,7 +150,7 @@ where
     }
 
     #[inline]
-    fn ask(&mut self, found: Option<NodePtr<K, V>>, last: Option<P>) -> Result<P, D> {
+    fn ask(&mut self, found: Option<NodePtr<K, V>>, last: Option<P>) -> Ask<P, D> {
         (self.ask)(found, last)
     }
 
@@ -146,7 +160,7 @@ where
         plan: P,
         place: Revalidated<'s, K, V>,
         hold: &mut Hold<'_, 's, K, V>,
-    ) -> Result<D, P> {
+    ) -> Tried<P, D> {
         (self.apply)(plan, place, hold)
     }
 }
@@ -170,7 +184,7 @@ impl<K, V> Held<K, V> {
     }
 }
 
-impl<K, V> Shared<K, V> {
+impl<K, V> Engine<K, V> {
     /// Runs a change as one transaction on the key with this hash; see the module docs.
     #[inline]
     pub(crate) fn transact<C: Change<K, V>>(
@@ -196,8 +210,8 @@ impl<K, V> Shared<K, V> {
         &self,
         hash: u64,
         key: &Q,
-        ask: impl FnMut(Option<NodePtr<K, V>>, Option<P>) -> Result<P, D>,
-        apply: impl for<'s> FnMut(P, Revalidated<'s, K, V>, &mut Hold<'_, 's, K, V>) -> Result<D, P>,
+        ask: impl FnMut(Option<NodePtr<K, V>>, Option<P>) -> Ask<P, D>,
+        apply: impl for<'s> FnMut(P, Revalidated<'s, K, V>, &mut Hold<'_, 's, K, V>) -> Tried<P, D>,
     ) -> D
     where
         Q: Equivalent<K> + ?Sized,
@@ -229,8 +243,8 @@ impl<K, V> Shared<K, V> {
     ) -> R {
         let mut loads = FoundLoads(None);
         match self.attempt(hash, &mut change, &mut loads, None) {
-            Ok((_pin, done)) => end(change, done, Held { _pin, loads }),
-            Err(plan) => self.attempts_and(hash, change, loads, plan, end),
+            Tried::Done((_pin, done)) => end(change, done, Held { _pin, loads }),
+            Tried::Again(plan) => self.attempts_and(hash, change, loads, plan, end),
         }
     }
 
@@ -261,8 +275,8 @@ impl<K, V> Shared<K, V> {
             loads.compare(change.key());
             let last = plan.take().filter(|_| made >= MAX_ASKS);
             match self.attempt(hash, &mut change, &mut loads, last) {
-                Ok((_pin, done)) => return (change, done, Held { _pin, loads }),
-                Err(again) => plan = Some(again),
+                Tried::Done((_pin, done)) => return (change, done, Held { _pin, loads }),
+                Tried::Again(again) => plan = Some(again),
             }
         }
         unreachable!("a loop without an end");
@@ -277,8 +291,8 @@ impl<K, V> Shared<K, V> {
         loads: &mut FoundLoads<K, V>,
     ) -> Option<C::Done> {
         let plan = match change.ask(None, None) {
-            Ok(plan) => plan,
-            Err(done) => return Some(done),
+            Ask::Apply(plan) => plan,
+            Ask::End(done) => return Some(done),
         };
         let shard = self.map.lock(hash);
         if change.knows_loads() && shard.has_loads() && shard.loads().has(hash) {
@@ -286,10 +300,13 @@ impl<K, V> Shared<K, V> {
         }
         let place = Revalidated::Vacant(shard.vacant(hash, |_| true)?);
         let mut hold = Hold { shard, loads };
-        change.apply(plan, place, &mut hold).ok()
+        match change.apply(plan, place, &mut hold) {
+            Tried::Done(done) => Some(done),
+            Tried::Again(_) => None,
+        }
     }
 
-    /// One attempt; the error is the plan of one that has to be repeated.
+    /// One attempt.
     #[inline(always)]
     fn attempt<C: Change<K, V>>(
         &self,
@@ -297,7 +314,7 @@ impl<K, V> Shared<K, V> {
         change: &mut C,
         loads: &mut FoundLoads<K, V>,
         last: Option<C::Plan>,
-    ) -> Result<(Option<Pin>, C::Done), C::Plan> {
+    ) -> Tried<C::Plan, (Option<Pin>, C::Done)> {
         let cell = self.map.cell(hash);
         // Before the pin, whose fence delays later memory loads.
         cell.prefetch_to_write(hash);
@@ -310,10 +327,10 @@ impl<K, V> Shared<K, V> {
             None => key.equivalent(node.key()),
         });
         let plan = match change.ask(probe.found, last) {
-            Ok(plan) => plan,
-            Err(done) => {
+            Ask::Apply(plan) => plan,
+            Ask::End(done) => {
                 drop(probe);
-                return Ok((Some(pin), done));
+                return Tried::Done((Some(pin), done));
             }
         };
         let mut hold = Hold {
@@ -321,15 +338,18 @@ impl<K, V> Shared<K, V> {
             loads,
         };
         let Some(place) = hold.shard.revalidate(hash, &probe) else {
-            return Err(plan);
+            return Tried::Again(plan);
         };
         if change.knows_loads() && !hold.loads.are_known(&hold.shard, hash) {
-            return Err(plan);
+            return Tried::Again(plan);
         }
-        let done = change.apply(plan, place, &mut hold)?;
+        let done = match change.apply(plan, place, &mut hold) {
+            Tried::Done(done) => done,
+            Tried::Again(plan) => return Tried::Again(plan),
+        };
         drop(hold);
         drop(probe);
-        Ok((Some(pin), done))
+        Tried::Done((Some(pin), done))
     }
 }
 

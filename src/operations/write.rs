@@ -7,26 +7,23 @@
 //! One reading of the clock decides: the deadline counts from it. It is taken after the search,
 //! which compares keys, and just before the policy is asked. The deadline may have passed by the
 //! time the lock is taken: the value is then stored as one that is due at once. No look-up returns
-//! it, since a look-up reads the clock after it has found the node (`lookup`).
+//! it, since a look-up reads the clock after it has found the node (`find`).
 //!
-//! The policies say how long the value lives, and when it becomes stale ([`Core::ask_policies`]).
+//! The policies say how long the value lives, and when it becomes stale ([`Engine::ask_policies`]).
 //!
 //! A [`Condition`] says which writes may be made. An explicit write always is, and revokes the load
 //! of its key. Others replace certain values only, or bring an entry back. The commit of a load
 //! asks whether that load is still current.
 
-use super::core::Core;
-use super::lifetimes::{FromLoad, LifetimeSource, Lifetimes, TimedAnswer};
 use super::restore::Kept;
-use super::transact::{Change, Hold};
+use super::transact::{Ask, Change, Hold, Tried};
+use crate::engine::{Engine, FromLoad, LifetimeSource, Lifetimes, TimedAnswer, WriteOutcome};
 use crate::listener::RemovalCause;
 use crate::load::state::{Load, RevokedBy};
-use crate::maintenance::WriteOutcome;
 use crate::map::Revalidated;
 use crate::node::{NewNode, NodePtr, RefreshMoment};
 use crate::refresh::Refresh;
 use crate::time::{self, NEVER};
-use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -71,72 +68,69 @@ impl Written {
     }
 }
 
-/// Stores a value, for a time given by the caller or by the policy.
-// A `LifetimeSource` is larger, and would come through memory.
-pub(crate) fn put<K, V, S>(core: &Core<K, V, S>, key: K, value: V, lifetime: Option<Duration>)
-where
-    K: Hash + Eq + 'static,
-    V: 'static,
-    S: BuildHasher,
-{
-    let given = lifetime.map_or(LifetimeSource::Policy, LifetimeSource::Ttl);
-    let mut new = new_node(core, core.hash(&key), key, value);
-    let write = Write {
-        core,
-        given: &given,
-        new: &mut new,
-        condition: Condition::Always,
-    };
-    (core.shared).transact_and(write.new.hash, write, |_, stored, held| {
-        drop(held);
-        if let Some(outcome) = stored {
-            core.maintenance.after_write(&core.shared, outcome);
-        }
-    });
+impl<K: Eq + 'static, V: 'static> Engine<K, V> {
+    /// Stores a value under a key with this hash, for a time given by the caller or by the policy.
+    // A `LifetimeSource` is larger, and would come through memory.
+    pub(crate) fn put(&self, hash: u64, key: K, value: V, lifetime: Option<Duration>) {
+        let given = match lifetime {
+            Some(ttl) => LifetimeSource::Ttl(ttl),
+            None => LifetimeSource::Policy,
+        };
+        let mut new = self.new_node(hash, key, value);
+        let write = Write {
+            engine: self,
+            given: &given,
+            new: &mut new,
+            condition: Condition::Always,
+        };
+        self.transact_and(hash, write, |_, stored, held| {
+            drop(held);
+            if let Some(outcome) = stored {
+                self.after_write(outcome);
+            }
+        });
+    }
+
+    /// Stores a new node; the caller is to call `after_write` with the outcome. `None` if the
+    /// condition refuses the node, which then still has its key and value.
+    // By reference: the value may be large.
+    #[inline]
+    pub(crate) fn write(
+        &self,
+        new: &mut NewNode<K, V>,
+        given: LifetimeSource,
+        condition: Condition<'_, K, V>,
+    ) -> Option<WriteOutcome> {
+        let hash = new.hash;
+        let write = Write {
+            engine: self,
+            new,
+            given: &given,
+            condition,
+        };
+        self.transact(hash, write).0
+    }
 }
 
-/// The node of a write.
-#[inline]
-pub(crate) fn new_node<K, V, S>(
-    core: &Core<K, V, S>,
-    hash: u64,
-    key: K,
-    value: V,
-) -> NewNode<K, V> {
-    let weight = core.weigh(&key, &value);
-    NewNode::new(key, value, hash, weight)
-}
-
-/// Stores a new node; the caller is to call `after_write` with the outcome. `None` if the condition
-/// refuses the node, which then still has its key and value.
-// By reference: the value may be large.
-#[inline]
-pub(crate) fn write<K: Eq + 'static, V: 'static, S>(
-    core: &Core<K, V, S>,
-    new: &mut NewNode<K, V>,
-    given: LifetimeSource,
-    condition: Condition<'_, K, V>,
-) -> Option<WriteOutcome> {
-    let (hash, given) = (new.hash, &given);
-    let write = Write {
-        core,
-        new,
-        given,
-        condition,
-    };
-    core.shared.transact(hash, write).0
+impl<K, V> Engine<K, V> {
+    /// The node of a write.
+    #[inline]
+    pub(crate) fn new_node(&self, hash: u64, key: K, value: V) -> NewNode<K, V> {
+        let weight = self.weigh(&key, &value);
+        NewNode::new(key, value, hash, weight)
+    }
 }
 
 /// A write, as a change.
-struct Write<'w, K, V, S> {
-    core: &'w Core<K, V, S>,
+struct Write<'w, K, V> {
+    engine: &'w Engine<K, V>,
     new: &'w mut NewNode<K, V>,
     // A reference: copies of the source would be long.
     given: &'w LifetimeSource,
     condition: Condition<'w, K, V>,
 }
 
-impl<K: Eq + 'static, V: 'static, S> Change<K, V> for Write<'_, K, V, S> {
+impl<K: Eq + 'static, V: 'static> Change<K, V> for Write<'_, K, V> {
     type Key = K;
     /// The answers of the two policies.
     type Plan = (TimedAnswer, Option<NextRefresh>);
@@ -163,34 +157,45 @@ impl<K: Eq + 'static, V: 'static, S> Change<K, V> for Write<'_, K, V, S> {
         &mut self,
         found: Option<NodePtr<K, V>>,
         last: Option<Self::Plan>,
-    ) -> Result<Self::Plan, Self::Done> {
-        let core = self.core;
+    ) -> Ask<Self::Plan, Self::Done> {
+        let engine = self.engine;
         match &self.condition {
-            Condition::Current { load, .. } if !load.is_current() => return Err(None),
-            Condition::Always | Condition::Current { .. } => {}
+            Condition::Always => {}
+            Condition::Current { load, .. } => {
+                if !load.is_current() {
+                    return Ask::End(None);
+                }
+            }
             Condition::Over(accepts) => {
-                let accepted =
-                    |node: NodePtr<K, V>| core.shared.is_live(node) && accepts(node.value());
-                if !found.is_some_and(accepted) {
-                    return Err(None);
+                let accepted = match found {
+                    Some(node) => engine.is_live(node) && accepts(node.value()),
+                    None => false,
+                };
+                if !accepted {
+                    return Ask::End(None);
                 }
             }
             Condition::Absent((_, refresh)) => {
-                let now = time::of_write(core.shared.clock.now());
-                let is_live = |node: NodePtr<K, V>| node.deadline_if_live(now).is_some();
-                let plan = (TimedAnswer::of_new(now), Some(*refresh));
-                return (!found.is_some_and(is_live)).then_some(plan).ok_or(None);
+                let now = time::of_write(engine.clock.now());
+                let is_live = match found {
+                    Some(node) => node.deadline_if_live(now).is_some(),
+                    None => false,
+                };
+                if is_live {
+                    return Ask::End(None);
+                }
+                return Ask::Apply((TimedAnswer::of_new(now), Some(*refresh)));
             }
         }
-        let now = (core.shared.clock).now_beside(found.map_or(NEVER, |old| old.deadline()));
+        let now = (engine.clock).now_beside(found.map_or(NEVER, |old| old.deadline()));
         let now = time::of_write(now);
         if let Some((asked, refresh)) = last {
             if let Some(asked) = asked.final_answer(now) {
-                return Ok((asked, refresh));
+                return Ask::Apply((asked, refresh));
             }
         }
         let new = &*self.new;
-        Ok(core.ask_policies(|| new.entry(), found, self.given, now))
+        Ask::Apply(engine.ask_policies(|| new.entry(), found, self.given, now))
     }
 
     #[inline(always)]
@@ -199,22 +204,24 @@ impl<K: Eq + 'static, V: 'static, S> Change<K, V> for Write<'_, K, V, S> {
         plan: Self::Plan,
         place: Revalidated<'s, K, V>,
         hold: &mut Hold<'_, 's, K, V>,
-    ) -> Result<Self::Done, Self::Plan> {
+    ) -> Tried<Self::Plan, Self::Done> {
         let (asked, refresh) = plan;
         let now = asked.now;
         let is_due = |node: NodePtr<K, V>| time::is_due(now, node.deadline());
         match &self.condition {
             // By the time of the write itself: no value that is due at that time is replaced.
-            Condition::Over(_) if place.node().is_none_or(is_due) => return Err(plan),
-            Condition::Current { load, .. } if !load.is_current() => return Ok(None),
+            Condition::Over(_) if place.node().is_none_or(is_due) => {
+                return Tried::Again(plan);
+            }
+            Condition::Current { load, .. } if !load.is_current() => return Tried::Done(None),
             _ => {}
         }
-        let core = self.core;
-        let (shared, lifetimes) = (&core.shared, &core.lifetimes);
+        let engine = self.engine;
+        let lifetimes = &engine.lifetimes;
         let weight = self.new.weight;
-        let too_heavy = shared.is_too_heavy(weight);
+        let too_heavy = engine.is_too_heavy(weight);
         if too_heavy && matches!(self.condition, Condition::Absent(_)) {
-            return Ok(None);
+            return Tried::Done(None);
         }
         let times_of = |condition: &_, kept| match condition {
             Condition::Absent((times, _)) => *times,
@@ -228,7 +235,7 @@ impl<K: Eq + 'static, V: 'static, S> Change<K, V> for Write<'_, K, V, S> {
                     hold.shard.reserve();
                 }
                 let Some((cause, kept)) = asked.supersede(old, lifetimes) else {
-                    return Err(plan);
+                    return Tried::Again(plan);
                 };
                 let times = times_of(&self.condition, kept);
                 let node = if too_heavy {
@@ -249,10 +256,10 @@ impl<K: Eq + 'static, V: 'static, S> Change<K, V> for Write<'_, K, V, S> {
             Some(node) => set_refresh(node, refresh),
             None => {
                 hold.shard.refuse(self.new, RemovalCause::Size);
-                shared.note_removed(|| weight, RemovalCause::Size);
+                engine.note_removed(|| weight, RemovalCause::Size);
             }
         }
-        shared.note_written(former);
+        engine.note_written(former);
         let cause = former.map(|(_, cause)| cause);
         match &mut self.condition {
             Condition::Always | Condition::Absent(_) => hold.revoke(RevokedBy::Overwrite),
@@ -267,7 +274,7 @@ impl<K: Eq + 'static, V: 'static, S> Change<K, V> for Write<'_, K, V, S> {
                 });
             }
         }
-        Ok(Some(WriteOutcome {
+        Tried::Done(Some(WriteOutcome {
             left: usize::from(too_heavy || cause.is_some()),
             ..WriteOutcome::of_change(&hold.shard, times.deadline, Some(now))
         }))
@@ -293,7 +300,7 @@ pub(crate) fn set_refresh<K, V>(node: NodePtr<K, V>, next: Option<NextRefresh>) 
     }
 }
 
-impl<K: 'static, V: 'static, S> Core<K, V, S> {
+impl<K: 'static, V: 'static> Engine<K, V> {
     /// Asks the policies about the value of an entry that is written at `now`: how long it lives,
     /// and when it becomes stale. User code: no lock is held.
     #[inline(always)]
@@ -304,7 +311,7 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
         given: &LifetimeSource,
         now: u64,
     ) -> (TimedAnswer, Option<NextRefresh>) {
-        let asked = (self.lifetimes).ask(&entry, found, given, &self.shared.clock, now);
+        let asked = (self.lifetimes).ask(&entry, found, given, &self.clock, now);
         let refresh = self.refresh.as_ref().map(|policy| {
             let own = asked.own_or(|| found.map_or(NEVER, |old| old.own_deadline()));
             self.ask_refresh(&**policy, entry(), found, *given, (now, own))
@@ -348,7 +355,7 @@ impl<K: 'static, V: 'static, S> Core<K, V, S> {
             if let Some(answer) = policy.by_times((lifetime, load.map(|load| load.took))) {
                 return answer;
             }
-            let at = self.shared.clock.instant(now);
+            let at = self.clock.instant(now);
             let lives = |node: NodePtr<K, V>| !time::is_due(now, node.deadline());
             match load {
                 Some(load) if load.reload => policy.refresh_after_reload(key, value, at, lifetime),

@@ -4,7 +4,7 @@
 //!
 //! A reader holds a [`Pin`] while it uses nodes. A pass that has unlinked objects from every shared
 //! place begins a `Grace`: it is *over* once no pin is held that was taken before it began. This
-//! module answers that question only. `maintenance/freeing.rs` does the freeing, and with it the
+//! module answers that question only. `engine/freeing.rs` does the freeing, and with it the
 //! user's `Drop`, outside of every pin and lock.
 //!
 //! A thread registers a record with its first pin in a domain, and its records leave their domains

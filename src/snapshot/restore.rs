@@ -10,9 +10,10 @@
 
 use super::{Downtime, Ended, Restore, Restored, SavedEntry, Snapshot};
 use crate::cache::Cache;
+use crate::engine::Lifetimes;
 use crate::hash::RandomState;
-use crate::node::Times;
-use crate::operations::{Kept, Lifetimes, NextRefresh, restore};
+use crate::node::{NewNode, Times};
+use crate::operations::{Kept, NextRefresh};
 use crate::time;
 use std::collections::HashSet;
 use std::hash::{BuildHasher, Hash};
@@ -71,12 +72,12 @@ impl<K: Hash + Eq + Clone + 'static, V: Clone + 'static, S: BuildHasher> Cache<K
     /// assert_eq!((new.get(&1), new.get(&2)), (Some(10), Some(22)));
     /// ```
     pub fn restore(&self, snapshot: Snapshot<K, V>, how: Restore) -> Restored {
-        if self.weighted_size() > 0 && self.core().shared.max_capacity().is_some() {
+        if self.weighted_size() > 0 && self.engine().max_capacity().is_some() {
             // What is due, or over the bound, takes up no room.
             self.run_pending_tasks();
         }
         // Read once: a restore of many entries takes time, which counts for the last entry, too.
-        let (now, system_time) = self.core().shared.clock.now_and_system_time();
+        let (now, system_time) = self.engine().clock.now_and_system_time();
         let downtime = match how.downtime {
             Downtime::Ignored => Duration::ZERO,
             Downtime::Counts => (system_time.duration_since(snapshot.taken_at)).unwrap_or_default(),
@@ -84,8 +85,8 @@ impl<K: Hash + Eq + Clone + 'static, V: Clone + 'static, S: BuildHasher> Cache<K
         let mut used = self.weighted_size();
         let mut counts = Restored::default();
         let mut seen = HashSet::with_capacity_and_hasher(snapshot.len(), RandomState::default());
-        let lifetimes = &self.core().lifetimes;
-        let max = self.core().shared.max_capacity().unwrap_or(u64::MAX);
+        let lifetimes = &self.engine().lifetimes;
+        let max = self.engine().max_capacity().unwrap_or(u64::MAX);
         let mut verdicts = Vec::with_capacity(snapshot.len());
         for entry in snapshot.iter() {
             let SavedEntry { key, value, .. } = entry;
@@ -97,12 +98,12 @@ impl<K: Hash + Eq + Clone + 'static, V: Clone + 'static, S: BuildHasher> Cache<K
             let Some(mut kept) = entry.kept(lifetimes, downtime, now) else {
                 counts.expired += 1;
                 verdicts.push(match how.ended {
-                    Ended::Tell => Verdict::Tell(self.core().weigh(key, value)),
+                    Ended::Tell => Verdict::Tell(self.engine().weigh(key, value)),
                     Ended::Skip => Verdict::Skip,
                 });
                 continue;
             };
-            let weight = self.core().weigh(key, value);
+            let weight = self.engine().weigh(key, value);
             let with = used.saturating_add(weight.into());
             if with > max {
                 counts.refused += 1;
@@ -110,7 +111,7 @@ impl<K: Hash + Eq + Clone + 'static, V: Clone + 'static, S: BuildHasher> Cache<K
                 continue;
             }
             used = with;
-            let moment = self.core().ask_of_restored(key, value, &kept.0);
+            let moment = self.engine().ask_of_restored(key, value, &kept.0);
             kept.1.at = time::earlier(kept.1.at, moment, now);
             verdicts.push(Verdict::PutBack(weight, kept));
         }
@@ -118,18 +119,23 @@ impl<K: Hash + Eq + Clone + 'static, V: Clone + 'static, S: BuildHasher> Cache<K
         let mut entries = snapshot.entries;
         while let (Some(entry), Some(verdict)) = (entries.pop(), verdicts.pop()) {
             let SavedEntry { key, value, .. } = entry;
+            let hash = self.hash(&key);
             match verdict {
                 Verdict::PutBack(weight, kept) => {
-                    if restore::put_back(self.core(), key, value, weight, kept) {
+                    let new = NewNode::new(key, value, hash, weight);
+                    if self.engine().put_back(new, kept) {
                         counts.restored += 1;
-                    } else if self.core().shared.is_too_heavy(weight) {
+                    } else if self.engine().is_too_heavy(weight) {
                         // The bound has shrunk since the first pass.
                         counts.refused += 1;
                     } else {
                         counts.present += 1;
                     }
                 }
-                Verdict::Tell(weight) => restore::notify_ended(self.core(), key, value, weight),
+                Verdict::Tell(weight) => {
+                    let new = NewNode::new(key, value, hash, weight);
+                    self.engine().notify_ended(new);
+                }
                 Verdict::Skip => {}
             }
         }

@@ -10,9 +10,10 @@
 
 use super::{SavedEntry, Snapshot};
 use crate::cache::Cache;
+use crate::engine::Engine;
 use crate::hash::RandomState;
 use crate::node::NodePtr;
-use crate::operations::{Core, EntryRef};
+use crate::operations::EntryRef;
 use crate::time;
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -102,21 +103,20 @@ impl<K: Hash + Eq + Clone + 'static, V: Clone + 'static, S: BuildHasher> Cache<K
     /// assert_eq!(new.get("ada"), Some(1815));
     /// ```
     pub fn snapshot(&self) -> Snapshot<K, V> {
-        let core = self.core();
+        let engine = self.engine();
         let count = self.entry_count() as usize;
         let mut ranks = HashMap::with_capacity_and_hasher(count, RandomState::default());
-        let view = core.maintenance.view(&core.shared);
-        view.bring_up_to_date();
-        view.walk_by_eviction(usize::MAX, |entry| {
+        engine.bring_up_to_date();
+        engine.walk_by_eviction(usize::MAX, |entry| {
             // An entry that was used during the walk is visited again: the later rank holds.
             ranks.insert(entry.address(), (entry.policy().uses.get(), ranks.len()));
         });
-        let (now, taken_at) = core.shared.clock.now_and_system_time();
+        let (now, taken_at) = engine.clock.now_and_system_time();
         let mut entries = Vec::with_capacity(count);
         for entry in self {
             let node = entry.node;
             let rank = ranks.get(&node.entry().address()).copied();
-            entries.push((rank.unwrap_or(HOT), saved(core, &entry, node, now)));
+            entries.push((rank.unwrap_or(HOT), saved(engine, &entry, node, now)));
         }
         drop(ranks);
         // Sorts the ranks, and then moves each entry once.
@@ -129,15 +129,15 @@ impl<K: Hash + Eq + Clone + 'static, V: Clone + 'static, S: BuildHasher> Cache<K
 }
 
 /// An entry as of `now`.
-fn saved<K: Clone, V: Clone, S>(
-    core: &Core<K, V, S>,
+fn saved<K: Clone, V: Clone>(
+    engine: &Engine<K, V>,
     entry: &EntryRef<'_, K, V>,
     node: NodePtr<K, V>,
     now: u64,
 ) -> SavedEntry<K, V> {
-    let limits = &core.lifetimes.limits;
+    let limits = &engine.lifetimes.limits;
     let wanted = entry.deadline;
-    let hard = core.lifetimes.hard_deadline(node, wanted, now);
+    let hard = engine.lifetimes.hard_deadline(node, wanted, now);
     SavedEntry {
         key: entry.key().clone(),
         value: entry.value().clone(),

@@ -2,15 +2,17 @@
 //!
 //! They are for people who look at a running cache; they are not fast.
 
+use crate::engine::Engine;
 use crate::map::Walk;
 use crate::node::NodePtr;
-use crate::operations::{Core, EntryRef};
+use crate::operations::EntryRef;
 use crate::policy::Policy;
 use crate::reclaim::Pin;
 use crate::time::NEVER;
 use std::collections::HashSet;
 use std::fmt;
 use std::iter::FusedIterator;
+use std::marker::PhantomData;
 
 /// An iterator over some entries in an order; see [`Policy::hottest`], [`Policy::first_to_evict`]
 /// and [`Policy::next_to_expire`].
@@ -24,17 +26,18 @@ use std::iter::FusedIterator;
 /// assert_eq!(cache.policy().coldest(10).count(), 1);
 /// ```
 pub struct View<'a, K, V, S> {
-    core: &'a Core<K, V, S>,
+    engine: &'a Engine<K, V>,
     nodes: std::vec::IntoIter<NodePtr<K, V>>,
     /// Keeps the nodes.
     _pin: Pin,
+    _hasher: PhantomData<&'a S>,
 }
 
 impl<'a, K: Eq, V, S> Iterator for View<'a, K, V, S> {
     type Item = EntryRef<'a, K, V>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        (self.nodes).find_map(|node| self.core.shared.entry_again(node))
+        (self.nodes).find_map(|node| self.engine.entry_again(node))
     }
 }
 
@@ -174,7 +177,7 @@ impl<'a, K, V, S> Policy<'a, K, V, S> {
     /// ```
     pub fn next_to_expire(&self, n: usize) -> View<'a, K, V, S> {
         self.view(n, |pin| {
-            let now = self.core.shared.clock.now();
+            let now = self.cache.engine().clock.now();
             let mut nodes = Vec::new();
             self.each(pin, |node| {
                 let deadline = node.deadline();
@@ -197,9 +200,9 @@ impl<'a, K, V, S> Policy<'a, K, V, S> {
     /// Lets the size policy know of all uses and entries. Before this thread is pinned, since
     /// destructors run in it.
     fn bring_up_to_date(&self) {
-        let shared = &self.core.shared;
-        if shared.max_capacity().is_some() {
-            self.core.maintenance.view(shared).bring_up_to_date();
+        let engine = self.cache.engine();
+        if engine.max_capacity().is_some() {
+            engine.bring_up_to_date();
         }
     }
 
@@ -209,7 +212,7 @@ impl<'a, K, V, S> Policy<'a, K, V, S> {
         n: usize,
         ranked: impl FnOnce(&Pin) -> I,
     ) -> View<'a, K, V, S> {
-        let pin = self.core.shared.pin();
+        let pin = self.cache.engine().pin();
         // A walk may meet an entry twice.
         let mut seen = HashSet::new();
         let mut first = Vec::new();
@@ -222,7 +225,8 @@ impl<'a, K, V, S> Policy<'a, K, V, S> {
             }
         }
         View {
-            core: self.core,
+            engine: self.cache.engine(),
+            _hasher: PhantomData,
             nodes: first.into_iter(),
             _pin: pin,
         }
@@ -238,14 +242,12 @@ impl<'a, K, V, S> Policy<'a, K, V, S> {
 
     /// Entries with their uses, from the first victim to the last.
     fn by_eviction(&self, most: usize, pin: &Pin) -> Vec<(u8, NodePtr<K, V>)> {
-        let core = self.core;
+        let engine = self.cache.engine();
         let mut nodes = Vec::new();
-        if core.shared.max_capacity().is_some() {
-            core.maintenance
-                .view(&core.shared)
-                .walk_by_eviction(most, |entry| {
-                    nodes.push((entry.policy().uses.get(), entry.node()))
-                });
+        if engine.max_capacity().is_some() {
+            engine.walk_by_eviction(most, |entry| {
+                nodes.push((entry.policy().uses.get(), entry.node()))
+            });
         } else {
             self.each(pin, |node| {
                 nodes.push((0, node));
@@ -259,7 +261,12 @@ impl<'a, K, V, S> Policy<'a, K, V, S> {
     fn each(&self, pin: &Pin, mut visit: impl FnMut(NodePtr<K, V>) -> bool) {
         let mut walk = Walk::default();
         let mut group = Vec::new();
-        while (self.core.shared.map).next_group(&mut walk, pin, &mut group) {
+        while self
+            .cache
+            .engine()
+            .map
+            .next_group(&mut walk, pin, &mut group)
+        {
             for node in &group {
                 if !visit(*node) {
                     return;
@@ -278,7 +285,7 @@ mod tests {
         let cache: Cache<u32, u32> = Cache::builder().build();
         (0..10_000).for_each(|key| cache.insert(key, key));
         let policy = cache.policy();
-        let gathered = policy.by_eviction(5, &cache.core().shared.pin());
+        let gathered = policy.by_eviction(5, &cache.engine().pin());
         assert_eq!(gathered.len(), 5);
         assert!(gathered.capacity() < 100, "{}", gathered.capacity());
         assert_eq!(policy.first_to_evict(5).count(), 5);

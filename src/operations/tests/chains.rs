@@ -14,9 +14,6 @@ fn overflow_chains_are_freed_when_their_entries_are_removed() {
             }
         }
         // Table 6.
-        cache
-            .core()
-            .maintenance
-            .check_invariants(&cache.core().shared);
+        cache.engine().check_invariants();
     }
 }

@@ -1,6 +1,5 @@
 //! Look-ups and reads that extend, on an exact clock and a coarse clock of the test.
 
-use crate::operations::{Lookup, Timed};
 use crate::time::tests::{Clocks, random};
 use crate::{Cache, CacheBuilder, Expiry, Scheduler, expiry, loader_fn, refresh};
 use std::sync::{Arc, Mutex};
@@ -119,9 +118,9 @@ fn stores_one_deadline(settings: impl FnOnce(Builder) -> Builder) {
     let cache = cache(clocks, settings);
     cache.insert(1, 1);
     let left = |after: u64, lag: u64| {
-        let shared = &cache.core().shared;
-        if shared.max_capacity().is_some() {
-            shared.reads.renew();
+        let engine = cache.engine();
+        if engine.max_capacity().is_some() {
+            engine.reads.renew();
         }
         clocks.set(START + SECOND + after, lag as i64);
         assert_eq!(cache.get(&1), Some(1));
@@ -233,7 +232,8 @@ fn an_entry_is_stale_from_its_moment_on_and_not_before() {
             cache.cache().insert(1, 1);
             let is_stale = |at: u64| {
                 clocks.set(at, lag as i64);
-                Timed::look_up(cache.cache().core(), &1).unwrap().1
+                let entry = cache.cache().get_ref(&1).unwrap();
+                cache.cache().engine().may_be_stale(entry.node)
             };
             for left in [SLACK, SLACK - lag, SLACK / 2, 1] {
                 assert!(!is_stale(START + SECOND - left), "lag {lag}, {left} left");

@@ -1,7 +1,7 @@
 //! Look-ups on the fast path, compared with the same look-ups on the slow path. A pin that the
 //! thread holds already, in which the look-up's pin nests, forces the slow path.
 
-use crate::shared::SLOW_READS;
+use crate::engine::SLOW_READS;
 use crate::{Cache, Expiry, RemovalCause, expiry};
 use equivalent::Equivalent;
 use std::cell::Cell;
@@ -27,12 +27,12 @@ fn answers(cache: &Cache<u64, u64>, key: u64) -> Answers {
 /// The results, if both paths give the same.
 #[track_caller]
 fn answers_on_both_paths(cache: &Cache<u64, u64>, key: u64) -> Answers {
-    let is_fast = !cache.core().shared.has_detour(SLOW_READS);
+    let is_fast = !cache.engine().has_detour(SLOW_READS);
     assert!(is_fast, "the test would prove nothing");
     let fast = answers(cache, key);
     cache.insert(u64::MAX, 0);
     let held = cache.peek_ref(&u64::MAX);
-    assert!(cache.core().shared.domain.pin_alone().is_none());
+    assert!(cache.engine().domain.pin_alone().is_none());
     assert_eq!(fast, answers(cache, key), "key {key}");
     drop(held);
     fast
@@ -81,7 +81,7 @@ fn the_first_read_tells_whether_reads_are_fast() {
             cache.insert(1, *value);
             cache.get(&1);
         }
-        !cache.core().shared.has_detour(SLOW_READS)
+        !cache.engine().has_detour(SLOW_READS)
     };
     let ordinary = || Cache::builder().expire_after(Hour);
     assert!(!read(ordinary().build(), &[]));
@@ -126,10 +126,7 @@ fn both_paths_give_the_same_answers() {
             "expired by set_expiry"
         );
         cache.run_pending_tasks();
-        cache
-            .core()
-            .maintenance
-            .check_invariants(&cache.core().shared);
+        cache.engine().check_invariants();
     }
 }
 
@@ -175,10 +172,7 @@ fn a_value_stored_already_due_is_not_found_by_an_earlier_call() {
         cache.run_pending_tasks();
         let expired = cache.stats().removals(RemovalCause::Expired);
         assert_eq!(expired, inserted.get(), "{lifetime:?}");
-        cache
-            .core()
-            .maintenance
-            .check_invariants(&cache.core().shared);
+        cache.engine().check_invariants();
     }
 }
 
@@ -202,11 +196,11 @@ fn an_entry_expires_at_its_deadline() {
 fn a_read_is_recorded_once_and_a_peek_never() {
     let cache = Cache::builder().max_capacity(100).build();
     cache.insert(1_u64, 10_u64);
-    let shared = &cache.core().shared;
+    let engine = cache.engine();
     let should_record = || {
-        let pin = shared.pin();
-        let hit = shared.find_live(cache.core().hash(&1), &1, &pin);
-        shared.reads.should_record(hit.unwrap().node)
+        let pin = engine.pin();
+        let hit = engine.find_live(cache.hash(&1), &1, &pin);
+        engine.reads.should_record(hit.unwrap().node)
     };
     // A run renews the stamp.
     let renew = || cache.run_pending_tasks();
@@ -252,8 +246,5 @@ fn present_keys_are_found_and_absent_keys_are_not_while_the_table_grows_and_shri
         done.store(true, Ordering::Relaxed);
     });
     cache.run_pending_tasks();
-    cache
-        .core()
-        .maintenance
-        .check_invariants(&cache.core().shared);
+    cache.engine().check_invariants();
 }

@@ -6,6 +6,8 @@ mod chains;
 #[cfg(not(wheelhouse_shuttle))]
 mod coarse;
 #[cfg(not(wheelhouse_shuttle))]
+mod destructors;
+#[cfg(not(wheelhouse_shuttle))]
 mod fast_path;
 #[cfg(not(wheelhouse_shuttle))]
 mod one_shard;

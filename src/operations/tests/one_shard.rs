@@ -41,10 +41,10 @@ fn keys_that_all_fall_into_one_shard_are_stored_and_removed_like_others() {
             Some(capacity) => builder.max_capacity(capacity).build(),
             None => builder.build(),
         };
-        let map = &cache.core().shared.map;
+        let map = &cache.engine().map;
         assert!(map.shards() > 1, "a cache of one shard proves nothing");
         let keys: Vec<u64> = (0..)
-            .filter(|key| map.shard_of(cache.core().hash(key)) == 0)
+            .filter(|key| map.shard_of(cache.hash(key)) == 0)
             .take(WRITERS * EACH)
             .collect();
 

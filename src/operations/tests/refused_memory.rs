@@ -32,10 +32,7 @@ fn refused(cache: &Cache<u64, u64>, call: impl Fn(u64)) -> u64 {
             let message = message.downcast_ref::<String>().expect("a message");
             assert!(message.contains("bits 48 to"), "{message}");
             assert_eq!(cache.entry_count(), before, "the write became visible");
-            cache
-                .core()
-                .maintenance
-                .check_invariants(&cache.core().shared);
+            cache.engine().check_invariants();
             return made;
         }
     }
@@ -68,20 +65,13 @@ fn a_removal_does_without_the_memory_to_shrink() {
     (0..19_990).for_each(|key| cache.invalidate(&key));
     REFUSES.set(false);
     assert!((19_990..20_000).all(|key| cache.get(&key) == Some(key)));
-    assert_eq!(
-        cache.core().shared.map.units_left(),
-        0,
-        "a table had memory"
-    );
+    assert_eq!(cache.engine().map.units_left(), 0, "a table had memory");
     // The next removals of each shard try again.
     (19_990..20_000).for_each(|key| cache.invalidate(&key));
-    assert!(cache.core().shared.map.units_left() > 0, "no table shrinks");
+    assert!(cache.engine().map.units_left() > 0, "no table shrinks");
     cache.run_pending_tasks();
     assert_eq!(cache.entry_count(), 0);
-    cache
-        .core()
-        .maintenance
-        .check_invariants(&cache.core().shared);
+    cache.engine().check_invariants();
 }
 
 #[test]

@@ -4,12 +4,12 @@ use crate::{Cache, ManualTicker, Scheduler};
 
 /// How many of the live entries lie directly behind the previous entry of their shard.
 fn in_order(cache: &Cache<u64, u64>, live: std::ops::Range<u64>) -> u64 {
-    let map = &cache.core().shared.map;
+    let map = &cache.engine().map;
     let mut last = vec![None; map.shards()];
     let mut in_order = 0;
     for key in live {
-        let hash = cache.core().hash(&key);
-        let pin = cache.core().shared.pin();
+        let hash = cache.hash(&key);
+        let pin = cache.engine().pin();
         let node = map.find(hash, &pin, |node| *node.key() == key);
         let at = node.expect("it is live").as_raw();
         let before = last[map.shard_of(hash)].replace(at);

@@ -103,7 +103,8 @@ fn run(kind: Kind, deed: Deed, at: u32, spread: Spread, (capacity, reads): Setti
             if kind != Kind::Retain && kind != Kind::DropKey {
                 if let Some(mut was) = was {
                     let mut is = content(&cache);
-                    if reads && n % 14 == LOOKS_UP_MANY {
+                    // A read has moved the deadline before it clones the value.
+                    if reads && (n % 14 == LOOKS_UP_MANY || kind == Kind::Clone) {
                         let forget = |(_, left): &mut (u32, Option<Duration>)| *left = None;
                         was.values_mut().chain(is.values_mut()).for_each(forget);
                     }

@@ -20,7 +20,7 @@ fn over_by(over: u32) -> Cache<u32, u32> {
         .ticker(ManualTicker::new())
         .build();
     unhelped(&cache, 0..10 + over, |key| cache.insert(key, 0));
-    let state = cache.core().maintenance.state.lock();
+    let state = cache.engine().part.state.lock();
     assert_eq!(state.excess(), u64::from(over));
     drop(state);
     cache
@@ -30,7 +30,7 @@ fn over_by(over: u32) -> Cache<u32, u32> {
 /// help.
 fn unhelped(cache: &Cache<u32, u32>, keys: Range<u32>, write: impl Fn(u32)) {
     for some in keys.collect::<Vec<_>>().chunks(UNHELPED) {
-        let passes = cache.core().maintenance.hold_passes();
+        let passes = cache.engine().hold_passes();
         some.iter().for_each(|&key| write(key));
         drop(passes);
         drain(cache);
@@ -43,10 +43,8 @@ fn drain(cache: &Cache<u32, u32>) {
         evict: false,
         ..Plan::RUN
     };
-    let (shared, maintenance) = (&cache.core().shared, &cache.core().maintenance);
-    maintenance
-        .pass(shared, &mut maintenance.state.lock(), plan)
-        .run();
+    let engine = cache.engine();
+    engine.pass(&mut engine.part.state.lock(), plan);
 }
 
 /// The plan of a caller's first pass.
@@ -77,19 +75,18 @@ fn a_writer_evicts_until_its_debt_is_paid_or_the_weight_is_near_the_bound() {
         (u64::MAX, 11 * ONCE),
     ] {
         let cache = over_by(over as u32);
-        let (shared, maintenance) = (&cache.core().shared, &cache.core().maintenance);
+        let engine = cache.engine();
         // A caller does not drain what other threads write meanwhile.
-        let passes = maintenance.hold_passes();
+        let passes = engine.hold_passes();
         (0..UNHELPED as u32).for_each(|key| cache.insert(1_000_000 + key, 0));
         drop(passes);
-        let state = maintenance.state.lock();
-        let view = maintenance.view(shared);
-        let (state, more) = view.evict_excess(state, debt, EVICT, false);
+        let state = engine.part.state.lock();
+        let (state, more) = engine.evict_excess(state, debt, EVICT, false);
         assert_eq!(over - state.excess(), paid, "for a debt of {debt}");
         assert!(more, "far from done");
         drop(state);
-        let buffered = |shard| shared.map.lock_shard(shard).buffered();
-        let buffered: usize = (0..shared.map.shards()).map(buffered).sum();
+        let buffered = |shard| engine.map.lock_shard(shard).buffered();
+        let buffered: usize = (0..engine.map.shards()).map(buffered).sum();
         assert_eq!(buffered, UNHELPED);
     }
 }
@@ -98,27 +95,25 @@ fn a_writer_evicts_until_its_debt_is_paid_or_the_weight_is_near_the_bound() {
 fn a_debt_that_no_eviction_can_pay_is_dropped() {
     let over = 4 * BATCH_HARD_LIMIT as u32;
     let cache = over_by(over);
-    let (shared, maintenance) = (&cache.core().shared, &cache.core().maintenance);
+    let engine = cache.engine();
     let plan = Plan {
         evict: false,
         ..EVICT
     };
-    let state = maintenance.state.lock();
-    let (state, _) = maintenance
-        .view(shared)
-        .evict_excess(state, 1_000, plan, false);
+    let state = engine.part.state.lock();
+    let (state, _) = engine.evict_excess(state, 1_000, plan, false);
     assert_eq!(state.excess(), u64::from(over));
 }
 
 /// Leaves more entries to free than a few passes free; returns how many.
 fn leave_to_free(cache: &Cache<u32, u32>) -> usize {
-    let maintenance = &cache.core().maintenance;
+    let engine = cache.engine();
     let keys = 1_000_000..1_000_000 + 8 * RUN_BUDGET as u32;
     unhelped(cache, keys.clone(), |key| cache.insert(key, 0));
     unhelped(cache, keys, |key| cache.invalidate(&key));
     for _ in 0..100 {
         drain(cache);
-        let ready = maintenance.state.lock().freeing.ready();
+        let ready = engine.part.state.lock().freeing.ready();
         if ready >= 6 * RUN_BUDGET {
             return ready;
         }
@@ -131,13 +126,11 @@ fn a_pass_frees_a_bounded_number_of_chunks() {
     // Whole chunks are freed.
     let once = 2 * RUN_BUDGET..2 * RUN_BUDGET + 128;
     let cache = over_by(4 * BATCH_HARD_LIMIT as u32);
-    let (shared, maintenance) = (&cache.core().shared, &cache.core().maintenance);
+    let engine = cache.engine();
     for pinned in [true, false] {
         let before = leave_to_free(&cache);
-        let state = maintenance.state.lock();
-        let (state, _) = maintenance
-            .view(shared)
-            .evict_excess(state, 1, EVICT, pinned);
+        let state = engine.part.state.lock();
+        let (state, _) = engine.evict_excess(state, 1, EVICT, pinned);
         let freed = before - state.freeing.ready();
         drop(state);
         if pinned {
@@ -147,8 +140,8 @@ fn a_pass_frees_a_bounded_number_of_chunks() {
         }
     }
     let before = leave_to_free(&cache);
-    maintenance.view(shared).run_pass(EVICT, |_| ());
-    let freed = before - maintenance.state.lock().freeing.ready();
+    engine.run_pass(EVICT, |_| ());
+    let freed = before - engine.part.state.lock().freeing.ready();
     assert!(once.contains(&freed), "{freed}");
 }
 
@@ -162,10 +155,10 @@ fn a_read_is_not_drained_before_the_ring_is_full() {
     cache.run_pending_tasks();
     (0..3).for_each(|key| _ = cache.get(&key));
     let nodes: Vec<_> = (0..3).map(|key| node(&cache, key)).collect();
-    let maintenance = &cache.core().maintenance;
-    let reads = &cache.core().shared.reads;
+    let engine = cache.engine();
+    let reads = &cache.engine().reads;
     let mut waiting = Vec::new();
-    let passes = maintenance.hold_passes();
+    let passes = engine.hold_passes();
     reads.drain(&mut Vec::new(), |some| waiting.extend_from_slice(some));
     drop(passes);
     assert_eq!(waiting, nodes);
@@ -180,19 +173,19 @@ fn a_cache_over_its_bound_sweeps_a_crowded_bucket_a_few_times_a_tick() {
         .expiry_resolution(tick)
         .ticker(clock.clone())
         .build();
-    let (shared, maintenance) = (&cache.core().shared, &cache.core().maintenance);
+    let engine = cache.engine();
     unhelped(&cache, 0..1_000, |key| {
         cache.insert_with_ttl(key, 0, tick / 2);
     });
     let swept_at = || {
-        let mut state = maintenance.state.lock();
+        let mut state = engine.part.state.lock();
         // Too small a budget to empty the bucket, so that it stays crowded.
         let plan = Plan {
             budget: 4,
             drain: false,
             ..Plan::RUN
         };
-        maintenance.pass(shared, &mut state, plan).run();
+        engine.pass(&mut state, plan);
         state.swept_at
     };
     let pause = tick / SWEEPS_PER_TICK as u32;

@@ -1,19 +1,18 @@
 //! The invariants of map, wheel and size policy against each other, as assertions.
 
-use super::Maintenance;
+use super::Engine;
 use super::pass::Plan;
 use crate::eviction::{Eviction, OUT};
 use crate::list::{List, TIMER};
 use crate::map::Walk;
 use crate::node::{EntryPtr, NO_BUCKET, NodePtr, NodeState};
-use crate::shared::Shared;
 use crate::time::NEVER;
 
-impl<K, V> Maintenance<K, V> {
+impl<K, V> Engine<K, V> {
     /// No thread can run a pass until the result is dropped.
     #[cfg(test)]
     pub(crate) fn hold_passes(&self) -> impl Sized + '_ {
-        self.state.lock()
+        self.part.state.lock()
     }
 
     /// Asserts what holds between two calls of a cache that no other thread uses: each part by
@@ -21,20 +20,16 @@ impl<K, V> Maintenance<K, V> {
     ///
     /// First drains the waiting writes, by one pass without a budget, which expires entries only if
     /// the cache is over its bound.
-    pub(crate) fn check_invariants(&self, shared: &Shared<K, V>) {
-        let mut state = self.state.lock();
-        self.pass(
-            shared,
-            &mut state,
-            Plan {
-                budget: usize::MAX,
-                expire: false,
-                run: false,
-                ..Plan::RUN
-            },
-        )
-        .run();
-        shared.map.check_invariants();
+    pub(crate) fn check_invariants(&self) {
+        let mut state = self.part.state.lock();
+        let plan = Plan {
+            budget: usize::MAX,
+            expire: false,
+            run: false,
+            ..Plan::RUN
+        };
+        self.pass(&mut state, plan);
+        self.map.check_invariants();
         state.wheel.check_invariants();
         if let Some(eviction) = &state.eviction {
             eviction.check_invariants();
@@ -50,7 +45,7 @@ impl<K, V> Maintenance<K, V> {
         assert!(is_empty, "a pass empties its buffers");
 
         let (mut timed, mut weight) = (0, 0);
-        self.each_node(shared, |node| {
+        self.each_node(|node| {
             assert_eq!(node.state(), NodeState::Live);
             let (entry, deadline) = (node.entry(), node.deadline());
             assert_eq!(entry.node(), node, "an entry names another node");
@@ -86,10 +81,10 @@ impl<K, V> Maintenance<K, V> {
         }
     }
 
-    pub(super) fn each_node(&self, shared: &Shared<K, V>, mut look: impl FnMut(NodePtr<K, V>)) {
-        let pin = shared.pin();
+    pub(super) fn each_node(&self, mut look: impl FnMut(NodePtr<K, V>)) {
+        let pin = self.pin();
         let (mut walk, mut nodes) = (Walk::default(), Vec::new());
-        while shared.map.next_group(&mut walk, &pin, &mut nodes) {
+        while self.map.next_group(&mut walk, &pin, &mut nodes) {
             nodes.iter().copied().for_each(&mut look);
         }
     }

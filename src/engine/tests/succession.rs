@@ -4,8 +4,8 @@
 //! passes of any plan: some drain nothing, some drain one shard's batch, some remove entries whose
 //! event still waits.
 
+use crate::engine::pass::Plan;
 use crate::hash::Dice;
-use crate::maintenance::pass::Plan;
 use crate::{Cache, CacheBuilder, EvictionPolicy, ManualTicker, Scheduler};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -70,7 +70,7 @@ fn run(seed: u64) {
         });
     }
     let cache = builder.build();
-    let (shared, maintenance) = (&cache.core().shared, &cache.core().maintenance);
+    let engine = cache.engine();
     let keys = 1 + dice.below(8);
     let mut made = 0;
     let mut value = |weight: u64| {
@@ -80,11 +80,11 @@ fn run(seed: u64) {
     for _ in 0..25 {
         // What readers hold is not freed.
         let held = dice.once_in(3).then(|| cache.peek_ref(&0));
-        let mut state = maintenance.state.lock();
-        let buffered = |shard| shared.map.lock_shard(shard).buffered();
-        if (0..shared.map.shards()).map(buffered).sum::<usize>() > 8 {
+        let mut state = engine.part.state.lock();
+        let buffered = |shard| engine.map.lock_shard(shard).buffered();
+        if (0..engine.map.shards()).map(buffered).sum::<usize>() > 8 {
             // Otherwise the writes below would wait for the lock that this thread holds.
-            maintenance.pass(shared, &mut state, Plan::RUN).run();
+            engine.pass(&mut state, Plan::RUN);
         }
         for _ in 0..dice.below(30) {
             let key = dice.below(keys);
@@ -99,10 +99,8 @@ fn run(seed: u64) {
                 9 => cache.invalidate(&key),
                 10 => clock.advance(lifetime(&mut dice) / 16),
                 _ => {
-                    let shard = shared.map.shard_of(cache.core().hash(&key));
-                    maintenance
-                        .pass(shared, &mut state, plan(&mut dice, shard))
-                        .run();
+                    let shard = engine.map.shard_of(cache.hash(&key));
+                    engine.pass(&mut state, plan(&mut dice, shard));
                     state.wheel.check_invariants();
                     if let Some(eviction) = &state.eviction {
                         eviction.check_invariants();
@@ -112,13 +110,13 @@ fn run(seed: u64) {
         }
         let ready = state.freeing.take_ready(dice.below(200) as usize);
         drop(state);
-        maintenance.view(shared).free(ready);
+        engine.free(ready);
         drop(held);
         if bounded && dice.once_in(4) {
-            maintenance.set_max_capacity(shared, dice.below(24));
+            engine.set_max_capacity(dice.below(24));
         }
         match dice.below(6) {
-            0 => maintenance.check_invariants(shared),
+            0 => engine.check_invariants(),
             1 => {
                 cache.run_pending_tasks();
                 let there = (0..keys).filter(|key| cache.contains_key(key)).count();
@@ -127,7 +125,7 @@ fn run(seed: u64) {
             _ => {}
         }
     }
-    maintenance.check_invariants(shared);
+    engine.check_invariants();
     cache.invalidate_all();
     (0..3).for_each(|_| cache.run_pending_tasks());
     assert_eq!(
@@ -136,7 +134,7 @@ fn run(seed: u64) {
         "values that were never dropped"
     );
     // The cache is dropped with events that no pass has applied.
-    let state = maintenance.state.lock();
+    let state = engine.part.state.lock();
     for key in 0..keys {
         cache.insert(key, value(1));
         cache.insert(key, value(1));

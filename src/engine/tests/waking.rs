@@ -1,6 +1,6 @@
 //! What the cache requests of its scheduler, request by request.
 
-use crate::maintenance::waking::{COALESCE_DELAY, Waking};
+use crate::engine::waking::{COALESCE_DELAY, Waking};
 use crate::scheduler::TaskRef;
 use crate::time::Clock;
 use crate::{Alarm, MaintenanceTask, ManualTicker, Scheduler, Ticker};

@@ -8,7 +8,7 @@
 //! `run_pending_tasks` and the drop of the last handle wait in both modes. One thread delivers at a
 //! time ([`notify`](crate::notify)).
 
-use super::{Maintenance, MaintenanceView};
+use super::Engine;
 use crate::map::Garbage;
 use crate::notify::{Awaited, EXTRA_DELIVERIES, Notification};
 use crate::scheduler::{self, Delivery, inside_listener};
@@ -17,7 +17,7 @@ use crate::time;
 /// How many notifications a thread delivers before other caches get their turn.
 const CALLS_PER_TURN: u64 = 1024;
 
-impl<K, V> Maintenance<K, V> {
+impl<K, V> Engine<K, V> {
     /// Whether a call that removes an entry returns after the listener has heard of it.
     #[inline]
     pub(crate) fn tells_callers(&self) -> bool {
@@ -26,22 +26,22 @@ impl<K, V> Maintenance<K, V> {
 
     /// Takes delivered nodes back, to be freed.
     fn take_back(&self, told: &mut Vec<Notification<K, V>>) {
-        let mut state = self.state.lock();
+        let mut state = self.part.state.lock();
         for (node, _) in told.drain(..) {
             state.freeing.retire(Garbage::Node(node));
         }
     }
 }
 
-impl<K, V> MaintenanceView<'_, K, V> {
+impl<K, V> Engine<K, V> {
     /// Offers a delivery, if there is something to deliver, none is offered, and no thread
     /// delivers. False if no thread can be started for it.
     pub(super) fn offer_delivery(&self) -> bool {
-        let notifier = &self.maintenance.notifier;
+        let notifier = &self.notifier;
         if !notifier.offer() {
             return true;
         }
-        let is_taken = scheduler::offer_delivery(&self.maintenance.waking.waker.task);
+        let is_taken = scheduler::offer_delivery(&self.waking.waker.task);
         if !is_taken {
             notifier.end_offer();
         }
@@ -50,18 +50,17 @@ impl<K, V> MaintenanceView<'_, K, V> {
 
     /// The work of the thread that takes an offered delivery. True if it has to be offered again.
     pub(crate) fn deliver(&self) -> bool {
-        let maintenance = self.maintenance;
-        let (notifier, waking) = (&maintenance.notifier, &maintenance.waking);
+        let (notifier, waking) = (&self.notifier, &self.waking);
         let most = notifier.delivered() + CALLS_PER_TURN;
         let mut frees = false;
         notifier.deliver(most, &mut |told| {
             // A thread that waits for deliveries frees them itself.
             frees |= !notifier.has_waiters();
-            maintenance.take_back(told);
+            self.take_back(told);
         });
         notifier.end_offer();
         if frees && !waking.waker.task.is_closed() {
-            waking.request_soon(&self.shared.clock);
+            waking.request_soon(&self.clock);
         }
         notifier.offer()
     }
@@ -70,8 +69,7 @@ impl<K, V> MaintenanceView<'_, K, V> {
     /// listener it does not wait: if a thread delivers for this cache, perhaps this one further up
     /// its stack, that thread delivers the rest.
     pub(super) fn deliver_here(&self) {
-        let maintenance = self.maintenance;
-        let (notifier, inside) = (&maintenance.notifier, inside_listener());
+        let (notifier, inside) = (&self.notifier, inside_listener());
         let posted = notifier.posted();
         // What the listener's own calls have posted is delivered as well, up to a bound: otherwise
         // other threads could keep this thread busy for ever.
@@ -81,7 +79,7 @@ impl<K, V> MaintenanceView<'_, K, V> {
             posted + EXTRA_DELIVERIES
         };
         let tell = || {
-            notifier.deliver(most, &mut |told| maintenance.take_back(told));
+            notifier.deliver(most, &mut |told| self.take_back(told));
             true
         };
         tell();
@@ -94,14 +92,13 @@ impl<K, V> MaintenanceView<'_, K, V> {
 
     /// Between the passes of a run. True if other work is due before all was delivered.
     pub(super) fn deliver_from_run(&self) -> bool {
-        let maintenance = self.maintenance;
-        let waking = &maintenance.waking;
+        let waking = &self.waking;
         // An alarm's task runs on a thread of the program.
         let is_program = !waking.waker.is_shared();
-        match &maintenance.delivery {
+        match &self.delivery {
             Some(Delivery::Caller) if is_program => self.deliver_here(),
             Some(Delivery::Background) if is_program && !inside_listener() => {
-                let state = maintenance.state.lock();
+                let state = self.part.state.lock();
                 let (more, next) = (state.wheel.has_work(), state.wheel.next_visit());
                 drop(state);
                 if more {
@@ -110,7 +107,7 @@ impl<K, V> MaintenanceView<'_, K, V> {
                     return false;
                 }
                 let is_due = || {
-                    let now = self.shared.clock.now();
+                    let now = self.clock.now();
                     waking.is_due(now) || next.is_some_and(|next| time::is_due(now, next))
                 };
                 return self.await_delivery(|| !is_due()) == Awaited::Stopped;
@@ -123,7 +120,7 @@ impl<K, V> MaintenanceView<'_, K, V> {
     /// Waits until the shared threads have delivered what waits now. If no thread can be started,
     /// delivers it itself.
     fn await_delivery(&self, keep_waiting: impl FnMut() -> bool) -> Awaited {
-        let notifier = &self.maintenance.notifier;
+        let notifier = &self.notifier;
         let most = notifier.posted() + EXTRA_DELIVERIES;
         let offer = || self.offer_delivery();
         let awaited = notifier.await_delivered(most, false, offer, keep_waiting);
@@ -136,7 +133,7 @@ impl<K, V> MaintenanceView<'_, K, V> {
 
     /// `run_pending_tasks`: when it returns, all that was posted before the call is delivered.
     pub(super) fn deliver_pending(&self) {
-        if self.maintenance.tells_callers() {
+        if self.tells_callers() {
             self.deliver_here();
         } else if inside_listener() {
             self.offer_delivery();
@@ -152,11 +149,11 @@ impl<K, V> MaintenanceView<'_, K, V> {
         if !self.drain_last() {
             return true;
         }
-        if self.maintenance.tells_callers() || scheduler::is_crew_thread() {
+        if self.tells_callers() || scheduler::is_crew_thread() {
             self.deliver_here();
         } else {
             self.await_delivery(|| true);
         }
-        self.maintenance.notifier.waiting() == 0
+        self.notifier.waiting() == 0
     }
 }

@@ -13,9 +13,9 @@ use std::time::Duration;
 fn due_entries_are_removed_even_when_a_pass_has_a_full_load() {
     let clock = ManualTicker::new();
     let cache: Cache<u32, u32> = Cache::builder().ticker(clock.clone()).build();
-    let core = cache.core();
+    let engine = cache.engine();
     (0..100).for_each(|key| cache.insert_with_ttl(key, 0, Duration::from_secs(1)));
-    let shard = |key: &u32| core.shared.map.shard_of(core.hash(key));
+    let shard = |key: &u32| engine.map.shard_of(cache.hash(key));
     // All keys are in the shard that is drained first.
     let keys: Vec<u32> = (100..)
         .filter(|key| shard(key) == 0)
@@ -24,17 +24,15 @@ fn due_entries_are_removed_even_when_a_pass_has_a_full_load() {
     keys.iter().for_each(|&key| cache.insert(key, 0));
     cache.run_pending_tasks();
     clock.advance(Duration::from_secs(10));
-    let passes = core.maintenance.hold_passes();
+    let passes = engine.hold_passes();
     for key in &keys {
         assert!(cache.set_expiry(key, Some(Duration::from_secs(60))));
     }
     drop(passes);
-    let mut state = core.maintenance.state.lock();
+    let mut state = engine.part.state.lock();
     state.cursor = 0;
-    core.maintenance
-        .pass(&core.shared, &mut state, Plan::RUN)
-        .run();
-    let left = core.shared.map.len() - keys.len() as u64;
+    engine.pass(&mut state, Plan::RUN);
+    let left = engine.map.len() - keys.len() as u64;
     assert!(left < 100, "none of those that were due has left");
 }
 
@@ -46,24 +44,24 @@ fn a_writer_that_had_to_wait_removes_more_due_entries_than_it_inserted() {
         .ticker(clock.clone())
         .scheduler(Scheduler::custom(Deaf))
         .build();
-    let core = cache.core();
+    let engine = cache.engine();
     (0..DUE).for_each(|key| cache.insert_with_ttl(key, 0, Duration::from_secs(1)));
     cache.run_pending_tasks();
     clock.advance(Duration::from_secs(10));
     let keys: Vec<u64> = (DUE..)
-        .filter(|key| core.shared.map.shard_of(core.hash(key)) == 0)
+        .filter(|key| engine.map.shard_of(cache.hash(key)) == 0)
         .take(BATCH_HARD_LIMIT)
         .collect();
-    let passes = core.maintenance.hold_passes();
+    let passes = engine.hold_passes();
     std::thread::scope(|threads| {
         let writer = threads.spawn(|| keys.iter().for_each(|&key| cache.insert(key, 0)));
-        while core.shared.map.lock_shard(0).buffered() < BATCH_HARD_LIMIT {
+        while engine.map.lock_shard(0).buffered() < BATCH_HARD_LIMIT {
             std::thread::yield_now();
         }
         drop(passes);
         writer.join().expect("no panic");
     });
-    let left = core.shared.map.len() - BATCH_HARD_LIMIT as u64;
+    let left = engine.map.len() - BATCH_HARD_LIMIT as u64;
     assert!(
         left < DUE - BATCH_HARD_LIMIT as u64,
         "{left} of {DUE} are left"
@@ -89,7 +87,7 @@ impl Source {
     /// not run beside a pass, they would do what a ticker must not do: call the cache.
     fn is_read_by_a_pass(&self) -> bool {
         (self.cache.lock().unwrap().as_ref())
-            .is_some_and(|cache| cache.core().maintenance.state.try_lock().is_none())
+            .is_some_and(|cache| cache.engine().part.state.try_lock().is_none())
     }
 }
 
@@ -98,7 +96,7 @@ impl Flood {
         let Some(cache) = self.0.cache.lock().unwrap().clone() else {
             return;
         };
-        let map = &cache.core().shared.map;
+        let map = &cache.engine().map;
         let waiting: usize = (0..map.shards())
             .map(|shard| map.lock_shard(shard).buffered())
             .sum();
@@ -139,7 +137,7 @@ fn waves_during(scheduler: Scheduler, call: impl FnOnce(&Cache<u32, u32>)) -> u3
     *flood.0.cache.lock().unwrap() = Some(cache.clone());
     // In all shards. Otherwise a first pass that drains the only shard with an event last would
     // complete a round.
-    let passes = cache.core().maintenance.hold_passes();
+    let passes = cache.engine().hold_passes();
     flood.write();
     drop(passes);
     flood.0.on.store(true, Ordering::Relaxed);
@@ -151,7 +149,7 @@ fn waves_during(scheduler: Scheduler, call: impl FnOnce(&Cache<u32, u32>)) -> u3
 
 /// As many passes as there are shards complete one round; each round of reclaim may take as many.
 fn most_waves(cache: &Cache<u32, u32>) -> u32 {
-    16 * cache.core().shared.map.shards() as u32
+    16 * cache.engine().map.shards() as u32
 }
 
 #[test]

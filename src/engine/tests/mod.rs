@@ -26,18 +26,15 @@ impl crate::Alarm for Deaf {
 
 /// The node of a key, as long as the entry is in the map.
 fn node(cache: &Cache<u32, u32>, key: u32) -> NodePtr<u32, u32> {
-    let pin = cache.core().shared.pin();
-    let hit = cache
-        .core()
-        .shared
-        .find_live(cache.core().hash(&key), &key, &pin);
+    let pin = cache.engine().pin();
+    let hit = cache.engine().find_live(cache.hash(&key), &key, &pin);
     hit.expect("it is there").node
 }
 
 /// Runs passes of the smallest budget until the one entry that was removed may be freed; returns
 /// how many of them left the drain unfinished.
 fn drain_by_small_steps(cache: &Cache<u32, u32>) -> usize {
-    let (shared, maintenance) = (&cache.core().shared, &cache.core().maintenance);
+    let engine = cache.engine();
     let least = Plan {
         budget: 1,
         ..Plan::RUN
@@ -49,8 +46,8 @@ fn drain_by_small_steps(cache: &Cache<u32, u32>) -> usize {
         for key in 0..64 {
             assert!(cache.set_expiry(&key, Some(Duration::from_secs(60))));
         }
-        let mut state = maintenance.state.lock();
-        while maintenance.pass(shared, &mut state, least).run().more {
+        let mut state = engine.part.state.lock();
+        while engine.pass(&mut state, least).more {
             if state.freeing.ready() > 0 {
                 assert_eq!(
                     state.freeing.undrained, 0,
@@ -124,20 +121,16 @@ fn assert_the_stamp_is_renewed_by(
     let write = || (0..entries).for_each(|key| cache.insert(key, 1));
     write();
     cache.run_pending_tasks();
-    let (shared, maintenance) = (&cache.core().shared, &cache.core().maintenance);
+    let engine = cache.engine();
     let of_a_writer = Plan {
         own: Some(0),
         run: false,
         ..Plan::RUN
     };
     let pass = |plan| {
-        while maintenance
-            .pass(shared, &mut maintenance.state.lock(), plan)
-            .run()
-            .more
-        {}
+        while engine.pass(&mut engine.part.state.lock(), plan).more {}
     };
-    let should_record = || shared.reads.should_record(node(&cache, 1));
+    let should_record = || engine.reads.should_record(node(&cache, 1));
     assert!(should_record());
     cache.get(&1);
     assert!(!should_record());
@@ -226,10 +219,7 @@ fn a_key_written_repeatedly_before_a_pass_stays_in_its_queue() {
         (0..writes).for_each(|_| cache.insert(key, 1));
         cache.run_pending_tasks();
         assert_ne!(queue(key), window, "after {writes} writes");
-        cache
-            .core()
-            .maintenance
-            .check_invariants(&cache.core().shared);
+        cache.engine().check_invariants();
     }
 }
 
@@ -270,24 +260,21 @@ fn a_pass_evicts_more_than_was_inserted_but_a_bounded_number() {
         .build();
     (0..2_000).for_each(|key| cache.insert(key, 0));
     cache.run_pending_tasks();
-    let (shared, maintenance) = (&cache.core().shared, &cache.core().maintenance);
-    assert!(maintenance.set_max_capacity(shared, 10));
+    let engine = cache.engine();
+    assert!(engine.set_max_capacity(10));
     let plan = Plan {
         budget: 32,
         own: Some(0),
         ..Plan::RUN
     };
     for came in [0, 4, 32] {
-        let mut state = maintenance.state.lock();
+        let mut state = engine.part.state.lock();
         let len = |state: &State<_, _>| state.eviction.as_ref().map_or(0, Eviction::len);
         let before = len(&state) + came;
         drop(state);
         (0..came as u32).for_each(|key| cache.insert(10_000 * (came as u32 + 1) + key, 0));
-        state = maintenance.state.lock();
-        assert!(
-            maintenance.pass(shared, &mut state, plan).run().more,
-            "far from done"
-        );
+        state = engine.part.state.lock();
+        assert!(engine.pass(&mut state, plan).more, "far from done");
         let left = before - len(&state);
         assert!(
             left > came && left <= (came + 16).max(32),
@@ -303,17 +290,17 @@ fn an_entry_that_was_extended_since_the_wheel_gave_it_out_goes_back() {
     let cache: Cache<u32, u32> = Cache::builder().ticker(clock.clone()).build();
     cache.insert_with_ttl(1, 1, minute);
     cache.run_pending_tasks();
-    let (shared, maintenance) = (&cache.core().shared, &cache.core().maintenance);
+    let engine = cache.engine();
     let node = node(&cache, 1);
-    let mut state = maintenance.state.lock();
+    let mut state = engine.part.state.lock();
     // The state in which the wheel leaves it.
     state.wheel.deschedule(node);
-    maintenance
-        .pass(shared, &mut state, Plan::RUN)
-        .expire_one(node, shared.clock.now());
+    engine
+        .begin_pass(&mut state, Plan::RUN)
+        .expire_one(node, engine.clock.now());
     drop(state);
     assert_eq!(cache.get(&1), Some(1));
-    maintenance.check_invariants(shared);
+    engine.check_invariants();
     clock.advance(minute);
     cache.run_pending_tasks();
     assert_eq!(cache.entry_count(), 0);
@@ -327,7 +314,7 @@ fn far_over_is_more_than_a_full_batch_of_the_heaviest() {
         .weigher(|_, _| HEAVY as u32)
         .ticker(ManualTicker::new())
         .build();
-    let (shared, maintenance) = (&cache.core().shared, &cache.core().maintenance);
+    let engine = cache.engine();
     let drain = Plan {
         budget: usize::MAX,
         evict: false,
@@ -338,8 +325,8 @@ fn far_over_is_more_than_a_full_batch_of_the_heaviest() {
     for more in [4, 1].into_iter().chain([33; 31]).chain([1, 1]) {
         (there..there + more).for_each(|key| cache.insert(key, 0));
         there += more;
-        let mut state = maintenance.state.lock();
-        maintenance.pass(shared, &mut state, drain).run();
+        let mut state = engine.part.state.lock();
+        engine.pass(&mut state, drain);
         let over = u64::from(there - 4);
         assert_eq!(state.excess(), over * HEAVY);
         assert_eq!(
@@ -359,24 +346,21 @@ fn one_pass_removes_all_that_is_due_within_its_budget() {
     (0..100).for_each(|key| cache.insert_with_ttl(key, 0, second));
     cache.run_pending_tasks();
     clock.advance(10 * second);
-    let (shared, maintenance) = (&cache.core().shared, &cache.core().maintenance);
-    let mut state = maintenance.state.lock();
-    assert!(
-        !maintenance.pass(shared, &mut state, Plan::RUN).run().more,
-        "work is left"
-    );
-    assert_eq!(shared.map.len(), 0);
+    let engine = cache.engine();
+    let mut state = engine.part.state.lock();
+    assert!(!engine.pass(&mut state, Plan::RUN).more, "work is left");
+    assert_eq!(engine.map.len(), 0);
 }
 
 #[test]
 fn a_writer_waits_for_no_pass_before_its_batch_is_full() {
     let cache: Cache<u32, u32> = Cache::builder().ticker(ManualTicker::new()).build();
-    let passes = cache.core().maintenance.hold_passes();
+    let passes = cache.engine().hold_passes();
     let (done, is_done) = mpsc::channel();
     let writer = cache.clone();
     let thread = std::thread::spawn(move || {
         // Twice the number of events that makes a writer help, in all shards.
-        (0..2 * (BATCH_SOFT_LIMIT * writer.core().shared.map.shards()) as u32)
+        (0..2 * (BATCH_SOFT_LIMIT * writer.engine().map.shards()) as u32)
             .for_each(|key| writer.insert(key, 0));
         done.send(()).ok();
     });
@@ -401,7 +385,7 @@ fn a_run_finishes_the_resizing_of_tables() {
     let mut met = [false; 2];
     for entries in (1_000..40_000).step_by(1_000) {
         let cache = filled(entries);
-        let map = &cache.core().shared.map;
+        let map = &cache.engine().map;
         met[0] |= map.units_left() > 0;
         cache.run_pending_tasks();
         assert!(map.units_left() == 0, "{entries}");
@@ -419,7 +403,7 @@ fn a_run_finishes_the_resizing_of_tables() {
 #[test]
 fn a_cache_that_is_dropped_while_resizing_frees_both_arrays() {
     // LeakSanitizer and AddressSanitizer check this.
-    let amid = |entries| filled(entries).core().shared.map.units_left() > 0;
+    let amid = |entries| filled(entries).engine().map.units_left() > 0;
     assert!((1_000..40_000).step_by(1_000).any(amid));
 }
 
@@ -430,7 +414,7 @@ fn writers_free_the_old_arrays_of_growing_tables() {
     for key in 0..300_000 {
         cache.insert(key, 0);
         if key % 64 == 0 {
-            at_last = cache.core().maintenance.state.lock().freeing.held();
+            at_last = cache.engine().part.state.lock().freeing.held();
             most = most.max(at_last);
         }
     }

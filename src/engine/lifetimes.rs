@@ -7,7 +7,6 @@
 use crate::expiry::{Asks, Lifetime};
 use crate::listener::RemovalCause;
 use crate::node::{NodePtr, Times};
-use crate::shared::{EXACT_READS, SLOW_READS, Shared};
 use crate::sync::{AtomicBool, AtomicU8, Ordering};
 use crate::time::{self, Clock, NEVER};
 use std::time::{Duration, Instant};
@@ -51,25 +50,25 @@ pub(crate) struct FromLoad {
 }
 
 /// How often one call asks the policy at most, beside one attempt that
-/// [expects the key to be absent](super::transact::Change::expects_absent). The answer is overtaken
+/// expects the key to be absent (`Change::expects_absent`). The answer is overtaken
 /// if the deadline is moved or the key is written meanwhile, perhaps by the policy itself; the call
 /// then asks again. After so many times a write takes the last answer, and a read leaves the
 /// deadline where it is.
 pub(crate) const MAX_ASKS: u32 = 16;
 
 /// No read asks the policy.
-pub(super) const NO_READ: u8 = 0;
+pub(crate) const NO_READ: u8 = 0;
 /// Each read does.
 const EACH_READ: u8 = 1;
 /// The first read does, and tells whether later reads have to.
-pub(super) const FIRST_READ: u8 = 2;
+pub(crate) const FIRST_READ: u8 = 2;
 
 /// The policy and the limits of a cache, and what follows from them, worked out once.
 pub(crate) struct Lifetimes<K, V> {
     pub(crate) policy: Option<Box<dyn Lifetime<K, V>>>,
     pub(crate) limits: Limits,
     /// The operations about which the policy is asked; none without a policy.
-    pub(super) policy_asks: Asks,
+    pub(crate) policy_asks: Asks,
     /// The policy answers an update as it answers a new entry, so a write need not find out whether
     /// there is an entry.
     updates_as_new: bool,
@@ -80,15 +79,15 @@ pub(crate) struct Lifetimes<K, V> {
     /// Whether reads ask the policy: `NO_READ`, [`EACH_READ`] or [`FIRST_READ`].
     ///
     /// Relaxed: a policy that need not be asked would not move a deadline if it was.
-    pub(super) asks_reads: AtomicU8,
+    pub(crate) asks_reads: AtomicU8,
     /// A read by the coarse clock that asks no policy leaves the deadline where it is if more time
     /// than this is left: the idle limit less [`time::GRAIN`]; 0 without an idle limit.
-    pub(super) enough: u64,
+    pub(crate) idle_slack: u64,
     /// The entry's own deadline must be kept apart from the wanted one.
-    pub(crate) kept_apart: bool,
+    pub(crate) has_own_column: bool,
     /// An entry may have an own deadline. If not, no read looks for one: it would touch memory that
     /// it has no other use for.
-    owned: AtomicBool,
+    has_own_deadlines: AtomicBool,
 }
 
 impl<K, V> Lifetimes<K, V> {
@@ -101,17 +100,17 @@ impl<K, V> Lifetimes<K, V> {
             updates_as_new: policy_asks.updates && !policy_asks.times,
             limited: limits.time_to_live.is_some() || limits.time_to_idle.is_some(),
             reads_extend: policy_asks.reads || limits.time_to_idle.is_some(),
-            kept_apart: limits.time_to_idle.is_some()
+            has_own_column: limits.time_to_idle.is_some()
                 || (limits.time_to_live.is_some() && policy.is_some()),
             asks_reads: AtomicU8::new(if policy_asks.reads {
                 FIRST_READ
             } else {
                 NO_READ
             }),
-            enough: limits.time_to_idle.map_or(0, |idle| {
+            idle_slack: limits.time_to_idle.map_or(0, |idle| {
                 time::deadline_after(0, idle).saturating_sub(time::GRAIN)
             }),
-            owned: AtomicBool::new(policy.is_some()),
+            has_own_deadlines: AtomicBool::new(policy.is_some()),
             policy,
             limits,
         }
@@ -119,40 +118,29 @@ impl<K, V> Lifetimes<K, V> {
 
     /// Whether a read may ask the policy.
     #[inline]
-    pub(super) fn reads_ask(&self) -> bool {
+    pub(crate) fn reads_ask(&self) -> bool {
         self.asks_reads.load(Ordering::Relaxed) != NO_READ
     }
 
     /// Whether a read at `now` by the coarse clock, which asks no policy, finds the entry live and
     /// leaves the deadline where it is: the idle limit would move it by less than [`time::GRAIN`].
     #[inline]
-    pub(super) fn leaves(&self, now: u64, deadline: u64) -> bool {
-        !time::is_due(now.wrapping_add(self.enough), deadline)
+    pub(crate) fn keeps_deadline(&self, now: u64, deadline: u64) -> bool {
+        !time::is_due(now.wrapping_add(self.idle_slack), deadline)
     }
 
     /// Whether a read needs the exact time: the policy is told it, or the lifetime that counts from
     /// it is short.
-    fn reads_exactly(&self) -> bool {
+    pub(super) fn reads_exactly(&self) -> bool {
         let told = self.policy_asks.times && self.reads_ask();
         let idle = self.limits.time_to_idle;
         told || idle.is_some_and(|idle| idle < time::COARSE_FROM)
     }
 
-    /// Notes whether the policy inherits its method for reads, as its first answer about one tells.
-    #[cold]
-    pub(super) fn note_first_read(&self, inherits: bool, shared: &Shared<K, V>) {
+    /// Notes whether the policy inherits its method for reads.
+    pub(super) fn note_first_read(&self, inherits: bool) {
         let asks = if inherits { NO_READ } else { EACH_READ };
         self.asks_reads.store(asks, Ordering::Relaxed);
-        self.tell_look_ups(shared);
-    }
-
-    /// Tells look-ups what a read needs. A read is fast if it asks no policy, can do with a coarse
-    /// reading, and is not counted.
-    pub(crate) fn tell_look_ups(&self, shared: &Shared<K, V>) {
-        let exactly = self.reads_exactly();
-        shared.set_detour(EXACT_READS, exactly);
-        let slow = self.reads_ask() || exactly || shared.counters.is_some();
-        shared.set_detour(SLOW_READS, slow);
     }
 
     /// The wanted deadline of an entry whose own deadline is `own`, written at `written` and used
@@ -183,7 +171,7 @@ impl<K, V> Lifetimes<K, V> {
     /// The own and the wanted deadline of a node with `deadline`, after an answer given at `now`;
     /// `None` leaves the own deadline.
     #[inline]
-    pub(super) fn moved(
+    pub(crate) fn moved(
         &self,
         node: NodePtr<K, V>,
         deadline: u64,
@@ -192,7 +180,7 @@ impl<K, V> Lifetimes<K, V> {
     ) -> (u64, u64) {
         let own = match answer {
             Some(own) => own,
-            None if self.kept_apart => self.own_deadline(node),
+            None if self.has_own_column => self.own_deadline(node),
             None => deadline,
         };
         (own, self.wanted(own, || node.written(), now))
@@ -212,17 +200,17 @@ impl<K, V> Lifetimes<K, V> {
     /// Relaxed, as in [`own_deadline`](Self::own_deadline): the node is published, or its wanted
     /// deadline moved, after this store and with release. A reader that loads the node or the
     /// deadline with acquire sees this store.
-    pub(super) fn note_own(&self) {
-        if !self.owned.load(Ordering::Relaxed) {
-            self.owned.store(true, Ordering::Relaxed);
+    pub(crate) fn note_own(&self) {
+        if !self.has_own_deadlines.load(Ordering::Relaxed) {
+            self.has_own_deadlines.store(true, Ordering::Relaxed);
         }
     }
 
     /// The own deadline of a node in a cache that keeps it apart. Read the wanted one before this
     /// call.
     #[inline]
-    pub(super) fn own_deadline(&self, node: NodePtr<K, V>) -> u64 {
-        if self.owned.load(Ordering::Relaxed) {
+    pub(crate) fn own_deadline(&self, node: NodePtr<K, V>) -> u64 {
+        if self.has_own_deadlines.load(Ordering::Relaxed) {
             node.own_deadline()
         } else {
             NEVER
@@ -232,9 +220,9 @@ impl<K, V> Lifetimes<K, V> {
 
 /// A reading of the clock, and the deadline that was decided on at that moment.
 #[derive(Clone, Copy)]
-pub(super) struct TimedAnswer {
+pub(crate) struct TimedAnswer {
     /// The time that the policy received, and at which the value counts as written.
-    pub(super) now: u64,
+    pub(crate) now: u64,
     answer: Answer,
 }
 
@@ -253,14 +241,14 @@ enum Answer {
 
 impl TimedAnswer {
     /// About an entry that is new, whatever the answer.
-    pub(super) fn of_new(now: u64) -> Self {
+    pub(crate) fn of_new(now: u64) -> Self {
         let answer = Answer::New(NEVER);
         Self { now, answer }
     }
 
     /// The answer to use if the policy is not asked again, whatever the key has by then. `None` if
     /// the policy was not asked at all.
-    pub(super) fn final_answer(self, now: u64) -> Option<Self> {
+    pub(crate) fn final_answer(self, now: u64) -> Option<Self> {
         match self.answer {
             Answer::New(own) | Answer::Moved(own) | Answer::Kept(own) => Some(Self {
                 now,
@@ -277,7 +265,7 @@ impl TimedAnswer {
     /// write now creates an entry. Or the deadline is no longer the one that the policy saw.
     // Always inlined, so that the answer stays in registers.
     #[inline(always)]
-    pub(super) fn supersede<K, V>(
+    pub(crate) fn supersede<K, V>(
         &self,
         old: NodePtr<K, V>,
         lifetimes: &Lifetimes<K, V>,
@@ -303,7 +291,7 @@ impl TimedAnswer {
         if seen.is_some_and(|seen| seen != last) {
             return None;
         }
-        let kept = if lifetimes.kept_apart {
+        let kept = if lifetimes.has_own_column {
             old.own_deadline()
         } else {
             last
@@ -313,7 +301,7 @@ impl TimedAnswer {
 
     /// The own deadline of the new value: the answer's, or `kept`.
     #[inline]
-    pub(super) fn own_or(&self, kept: impl FnOnce() -> u64) -> u64 {
+    pub(crate) fn own_or(&self, kept: impl FnOnce() -> u64) -> u64 {
         match self.answer {
             Answer::New(own) | Answer::Moved(own) => own,
             Answer::Kept(_) | Answer::Unasked => kept(),
@@ -322,7 +310,7 @@ impl TimedAnswer {
 
     /// The times of a node that is about to come in.
     #[inline]
-    pub(super) fn times<K, V>(&self, kept: Option<u64>, lifetimes: &Lifetimes<K, V>) -> Times {
+    pub(crate) fn times<K, V>(&self, kept: Option<u64>, lifetimes: &Lifetimes<K, V>) -> Times {
         let now = self.now;
         let own = self.own_or(|| kept.unwrap_or(NEVER));
         Times {
@@ -337,7 +325,7 @@ impl<K: 'static, V: 'static> Lifetimes<K, V> {
     /// Asks the policy about the value that comes in at `now`. No lock is held.
     // Always inlined, as the rest of an attempt: the second attempt is a second caller.
     #[inline(always)]
-    pub(super) fn ask<'e>(
+    pub(crate) fn ask<'e>(
         &self,
         entry: impl Fn() -> (&'e K, &'e V),
         found: Option<NodePtr<K, V>>,

@@ -15,7 +15,7 @@
 use super::freeing::is_freeing;
 use super::pass::{MAX_CHEAP_SWEEP, Plan, RESIZE_UNITS, RUN_BUDGET};
 use super::waking::{COALESCE_DELAY, Run};
-use super::{Maintenance, MaintenanceView, State};
+use super::{Engine, State};
 use crate::eviction::Eviction;
 use crate::map::Map;
 use crate::scheduler::inside_listener;
@@ -40,7 +40,7 @@ const MAX_RECLAIM_ROUNDS: usize = 8;
 pub(super) const SHORTEST_NAP: Duration = Duration::from_micros(50);
 const LONGEST_NAP: Duration = Duration::from_millis(5);
 
-impl<K, V> MaintenanceView<'_, K, V> {
+impl<K, V> Engine<K, V> {
     /// One pass of a run. A thread that waits for the lock gets it next; the freeing is done after
     /// that. `None` if no work is left, else the answer of `judge`.
     pub(super) fn run_pass<T>(
@@ -48,7 +48,7 @@ impl<K, V> MaintenanceView<'_, K, V> {
         plan: Plan,
         judge: impl FnOnce(&State<K, V>) -> T,
     ) -> Option<T> {
-        let mut state = self.maintenance.state.lock();
+        let mut state = self.part.state.lock();
         let more = self.pass(&mut state, plan).more;
         let judged = more.then(|| judge(&state));
         let ready = state.freeing.take_ready(2 * RUN_BUDGET);
@@ -59,16 +59,13 @@ impl<K, V> MaintenanceView<'_, K, V> {
 
     /// The work that a run that begins now has to do before it may end.
     fn goal(&self) -> Goal {
-        Goal::new(
-            self.maintenance.state.lock().drained,
-            self.shared.map.shards(),
-        )
+        Goal::new(self.part.state.lock().drained, self.map.shards())
     }
 
     /// Passes until the goal is reached.
     pub(super) fn run_all(&self, mut plan: Plan) {
         let mut goal = self.goal();
-        let map = &self.shared.map;
+        let map = &self.map;
         while self.run_pass(plan, |state| goal.is_reached(state, map, plan)) == Some(false) {
             // The first pass has marked what is due at this very moment; once is enough.
             plan.sweep = 0;
@@ -86,11 +83,11 @@ impl<K, V> MaintenanceView<'_, K, V> {
         // that is pinned at that moment takes one more.
         for _ in 0..MAX_RECLAIM_ROUNDS {
             self.run_all(plan);
-            if self.maintenance.state.lock().freeing.is_empty() {
+            if self.part.state.lock().freeing.is_empty() {
                 return;
             }
         }
-        let ready = self.maintenance.state.lock().freeing.ready();
+        let ready = self.part.state.lock().freeing.ready();
         for _ in 0..ready.div_ceil(2 * RUN_BUDGET) {
             self.run_pass(plan, |_| ());
         }
@@ -100,7 +97,7 @@ impl<K, V> MaintenanceView<'_, K, V> {
     /// listener has heard of them.
     pub(crate) fn free_removed(&self) {
         self.run_all(Plan::CATCH_UP);
-        if self.maintenance.tells_callers() {
+        if self.tells_callers() {
             self.deliver_here();
         } else if !self.offer_delivery() {
             // There is no thread for it.
@@ -113,10 +110,10 @@ impl<K, V> MaintenanceView<'_, K, V> {
 
     /// `run_pending_tasks`: removes all that is due, delivers the notifications for it, and frees
     /// what no thread reads.
-    pub(crate) fn finish(&self) {
+    pub(crate) fn run_pending(&self) {
         let mut until = None;
         for _ in 0..=MAX_DESTRUCTOR_WAITS {
-            let run = self.maintenance.waking.begin();
+            let run = self.waking.begin();
             self.run_all(Plan {
                 sweep: usize::MAX,
                 ..Plan::RUN
@@ -140,7 +137,7 @@ impl<K, V> MaintenanceView<'_, K, V> {
         if is_freeing() || inside_listener() {
             return false;
         }
-        let taken = self.maintenance.state.lock().freeing.taken;
+        let taken = self.part.state.lock().freeing.taken;
         let mut next = SHORTEST_NAP;
         while self.freed() < taken {
             if Instant::now() >= until {
@@ -155,8 +152,8 @@ impl<K, V> MaintenanceView<'_, K, V> {
     /// The run of the scheduler thread: all that is due, or a part of it if other caches may wait
     /// for the thread. Returns how long it is until the next run.
     pub(crate) fn run_due(&self) -> Option<Duration> {
-        let Maintenance { state, waking, .. } = self.maintenance;
-        let map = &self.shared.map;
+        let waking = &self.waking;
+        let map = &self.map;
         let mut run = waking.begin();
         let mut goal = self.goal();
         let mut plan = Plan {
@@ -184,8 +181,8 @@ impl<K, V> MaintenanceView<'_, K, V> {
                 break;
             };
             if is_over || is_long {
-                let next = state.lock().wheel.next_visit();
-                return run.end(next, false, Some(Duration::ZERO), &self.shared.clock);
+                let next = self.part.state.lock().wheel.next_visit();
+                return run.end(next, false, Some(Duration::ZERO), &self.clock);
             }
         }
         self.run_reclaim();
@@ -197,27 +194,27 @@ impl<K, V> MaintenanceView<'_, K, V> {
 
     /// Arranges the next run after one that has done all it found.
     fn end_run(&self, run: Run<'_>) -> Option<Duration> {
-        let mut state = self.maintenance.state.lock();
+        let mut state = self.part.state.lock();
         // A write after the requests were cleared has made a new request, or its entry is already
         // in the wheel.
         let next = state.wheel.next_visit();
-        let retries = state.freeing.retry(self.shared.map.units_left() > 0);
+        let retries = state.freeing.retry(self.map.units_left() > 0);
         drop(state);
         let retry = retries.map(|retries| COALESCE_DELAY * (1 << retries));
-        run.end(next, false, retry, &self.shared.clock)
+        run.end(next, false, retry, &self.clock)
     }
 
     /// When the wheel has work next: `None` if nothing is scheduled, zero if something is due.
     pub(crate) fn next_in(&self) -> Option<Duration> {
         self.run_all(Plan::CATCH_UP);
-        if self.maintenance.notifier.waiting() > 0 {
+        if self.notifier.waiting() > 0 {
             return Some(Duration::ZERO);
         }
-        let mut state = self.maintenance.state.lock();
+        let mut state = self.part.state.lock();
         if state.wheel.is_empty() {
             return None;
         }
-        let now = self.shared.clock.now();
+        let now = self.clock.now();
         state.wheel.advance(now);
         let next = state.wheel.next_visit()?;
         drop(state);
@@ -347,17 +344,17 @@ mod tests {
         (0..100).for_each(|key| cache.insert_with_ttl(key, 10, Duration::from_secs(1)));
         cache.run_pending_tasks();
         clock.advance(Duration::from_secs(10));
-        let (shared, maintenance) = (&cache.core().shared, &cache.core().maintenance);
+        let engine = cache.engine();
         let left = |plan| {
-            let mut state = maintenance.state.lock();
-            let now = shared.clock.now();
+            let mut state = engine.part.state.lock();
+            let now = engine.clock.now();
             state.wheel.advance(now);
             state.left(plan)
         };
         assert_eq!(left(Plan::RUN), 100);
-        assert!(maintenance.set_max_capacity(shared, 970));
+        assert!(engine.set_max_capacity(970));
         assert_eq!(left(Plan::RUN), 130);
-        assert!(maintenance.set_max_capacity(shared, 10));
+        assert!(engine.set_max_capacity(10));
         // At most as many as there are.
         assert_eq!(left(Plan::RUN), 200);
         let neither = Plan {

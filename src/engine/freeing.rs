@@ -26,7 +26,7 @@
 //!
 //! Freeing runs the user's destructors: outside of every lock and pin, a bounded number at a time.
 //! A run frees after each of its passes; so does a writer, about as many items as the pass has
-//! applied events. Items that a thread is freeing are in no stage any more; `Maintenance::freed`
+//! applied events. Items that a thread is freeing are in no stage any more; `Part::freed`
 //! counts those that are freed.
 //!
 //! # When writers wait for memory
@@ -42,7 +42,7 @@
 //! [`Backlog`]: super::writers::Backlog
 #![allow(unsafe_code)]
 
-use super::MaintenanceView;
+use super::Engine;
 use super::pass::{Plan, RUN_BUDGET};
 use super::runs::SHORTEST_NAP;
 use crate::map::{Garbage, Map, TablePart};
@@ -352,18 +352,18 @@ impl<K, V> Freeing<K, V> {
     }
 }
 
-impl<K, V> MaintenanceView<'_, K, V> {
+impl<K, V> Engine<K, V> {
     /// Runs the destructors of what is ready, and gives its memory back. With no lock held.
     pub(super) fn free(&self, mut ready: Ready<K, V>) {
         if ready.is_empty() {
             return;
         }
         let items = ready.len();
-        ready.free(&self.shared.map);
+        ready.free(&self.map);
         // Release, partner: the acquire of a thread that waits until so many are freed.
-        self.maintenance.freed.fetch_add(items, Ordering::Release);
+        self.part.freed.fetch_add(items, Ordering::Release);
         // The emptied containers are not worth a wait.
-        if let Some(mut state) = self.maintenance.state.try_lock() {
+        if let Some(mut state) = self.part.state.try_lock() {
             state.freeing.reuse(ready);
         }
     }
@@ -372,7 +372,7 @@ impl<K, V> MaintenanceView<'_, K, V> {
     ///
     /// Acquire, partner: the release in `free`.
     pub(super) fn freed(&self) -> usize {
-        self.maintenance.freed.load(Ordering::Acquire)
+        self.part.freed.load(Ordering::Acquire)
     }
 
     /// If more removed values are unfreed than the limit allows, a writer waits until there are
@@ -384,8 +384,7 @@ impl<K, V> MaintenanceView<'_, K, V> {
         let most = self.backlog().unfreed;
         // Others may have freed what was retired since.
         let is_over = |retired: usize| retired.saturating_sub(self.freed()) > most;
-        if !is_over(retired) || is_freeing() || inside_listener() || self.shared.domain.is_pinned()
-        {
+        if !is_over(retired) || is_freeing() || inside_listener() || self.domain.is_pinned() {
             return;
         }
         let began = Instant::now();
@@ -398,7 +397,7 @@ impl<K, V> MaintenanceView<'_, K, V> {
             } else {
                 nap(SHORTEST_NAP);
             }
-            let Some(mut state) = self.maintenance.state.try_lock() else {
+            let Some(mut state) = self.part.state.try_lock() else {
                 if began.elapsed() > MAX_GRACE_WAIT {
                     return;
                 }

@@ -1,14 +1,13 @@
 //! One pass, step by step: drain, expire, evict.
 //!
-//! The order of the steps, and what holds between them, is in the module docs of `maintenance`.
+//! The order of the steps, and what holds between them, is in the module docs of `engine`.
 
-use super::{Maintenance, MaintenanceView, State};
+use super::{Engine, State};
 use crate::eviction::Eviction;
 use crate::list::{List, QUEUE, TIMER};
 use crate::listener::RemovalCause;
 use crate::map::{Garbage, WriteEvent};
 use crate::node::{self, NodePtr, NodeState};
-use crate::shared::Shared;
 use crate::stats::Count;
 use crate::time::{self, NEVER};
 use std::any::Any;
@@ -93,8 +92,7 @@ impl Plan {
 
 /// A pass in progress. It holds the maintenance lock through the borrow of the state.
 pub(super) struct Pass<'a, K, V> {
-    maintenance: &'a Maintenance<K, V>,
-    shared: &'a Shared<K, V>,
+    engine: &'a Engine<K, V>,
     state: &'a mut State<K, V>,
     plan: Plan,
     /// The rest of the plan's budget.
@@ -120,17 +118,20 @@ pub(super) struct Passed {
     pub(super) applied: usize,
 }
 
-impl<K, V> Maintenance<K, V> {
+impl<K, V> Engine<K, V> {
+    /// Runs a pass.
+    pub(super) fn pass(&self, state: &mut State<K, V>, plan: Plan) -> Passed {
+        self.begin_pass(state, plan).run()
+    }
+
     /// A pass that is about to begin.
-    pub(super) fn pass<'a>(
+    pub(super) fn begin_pass<'a>(
         &'a self,
-        shared: &'a Shared<K, V>,
         state: &'a mut State<K, V>,
         plan: Plan,
     ) -> Pass<'a, K, V> {
         Pass {
-            maintenance: self,
-            shared,
+            engine: self,
             state,
             plan,
             budget: plan.budget,
@@ -143,34 +144,27 @@ impl<K, V> Maintenance<K, V> {
     }
 }
 
-impl<K, V> MaintenanceView<'_, K, V> {
-    /// Runs a pass.
-    pub(super) fn pass(&self, state: &mut State<K, V>, plan: Plan) -> Passed {
-        self.maintenance.pass(self.shared, state, plan).run()
-    }
-}
-
 impl<K, V> Pass<'_, K, V> {
-    pub(super) fn run(mut self) -> Passed {
-        let (maintenance, shared) = (self.maintenance, self.shared);
+    fn run(mut self) -> Passed {
+        let engine = self.engine;
         // Real time: the cache's own must not be read where no entry has a deadline.
-        let begun = shared.counters.as_ref().map(|_| Instant::now());
-        let shards = shared.map.shards();
+        let begun = engine.counters.as_ref().map(|_| Instant::now());
+        let shards = engine.map.shards();
         let has_rings = self.state.eviction.is_some();
         self.state
             .freeing
-            .start_drain(&shared.domain, shards, has_rings);
-        self.state.take_reads(&shared.reads);
+            .start_drain(&engine.domain, shards, has_rings);
+        self.state.take_reads(&engine.reads);
         let drained = self.plan.drain && self.drain();
         self.renew_reads();
         self.state.freeing.end_drain();
         self.make_room();
         // A run leaves nothing behind, however little it is; nor does a writer where no run comes.
-        let seals_little = self.plan.own.is_none() || maintenance.waking.waker.is_none();
-        self.state.freeing.seal(&shared.domain, seals_little);
+        let seals_little = self.plan.own.is_none() || engine.waking.waker.is_none();
+        self.state.freeing.seal(&engine.domain, seals_little);
         let gathered = &mut self.state.gathered;
-        maintenance.notifier.post(gathered);
-        if let (Some(counters), Some(begun)) = (&shared.counters, begun) {
+        engine.notifier.post(gathered);
+        if let (Some(counters), Some(begun)) = (&engine.counters, begun) {
             counters.add(Count::Passes, 1);
             counters.add(Count::PassNanos, time::saturating_nanos(begun.elapsed()));
         }
@@ -198,10 +192,10 @@ impl<K, V> Pass<'_, K, V> {
         }
     }
 
-    /// The time for a pass (maintenance 5).
+    /// The time for a pass (engine 5).
     fn read_clock(&mut self) -> u64 {
         if self.ticker_panic.is_none() {
-            match catch_unwind(AssertUnwindSafe(|| self.shared.clock.now())) {
+            match catch_unwind(AssertUnwindSafe(|| self.engine.clock.now())) {
                 Ok(now) => return now,
                 Err(payload) => self.ticker_panic = Some(payload),
             }
@@ -220,7 +214,7 @@ impl<K, V> Pass<'_, K, V> {
     /// freed; without a listener, retires it.
     #[inline]
     fn notify_or_retire(&mut self, node: NodePtr<K, V>, cause: RemovalCause) {
-        if self.maintenance.delivery.is_some() {
+        if self.engine.delivery.is_some() {
             self.state.gathered.push((node, cause));
         } else {
             self.state.freeing.retire(Garbage::Node(node));
@@ -231,8 +225,8 @@ impl<K, V> Pass<'_, K, V> {
     /// the removal came; `deadline` was read before the claim.
     #[inline]
     fn count_removal(&mut self, node: NodePtr<K, V>, cause: RemovalCause, deadline: u64) {
-        self.shared.note_removed(|| node.weight(), cause);
-        if let Some(counters) = &self.shared.counters {
+        self.engine.note_removed(|| node.weight(), cause);
+        if let Some(counters) = &self.engine.counters {
             if cause == RemovalCause::Expired {
                 // Not the time at which the pass began: how long the pass takes is a part of it.
                 let now = self.read_clock();
@@ -261,7 +255,7 @@ impl<K, V> Pass<'_, K, V> {
         self.state.admitted_since_stamp += came;
         if self.plan.run || self.state.admitted_since_stamp > eviction.len() / times {
             self.state.admitted_since_stamp = 0;
-            self.shared.reads.renew();
+            self.engine.reads.renew();
         }
     }
 
@@ -270,10 +264,8 @@ impl<K, V> Pass<'_, K, V> {
     /// last. True if no shard was left out.
     fn drain(&mut self) -> bool {
         let own = self.plan.own;
-        let shards = self.shared.map.shards();
-        let of_others = own.map_or(self.budget, |_| {
-            self.maintenance.caller_budget.min(self.budget)
-        });
+        let shards = self.engine.map.shards();
+        let of_others = own.map_or(self.budget, |_| self.engine.caller_budget.min(self.budget));
         let kept = self.budget - of_others;
         self.budget = of_others;
         let mut round = true;
@@ -303,7 +295,7 @@ impl<K, V> Pass<'_, K, V> {
     /// in two arrays.
     fn drain_shard(&mut self, shard: usize) {
         let mut batch = std::mem::take(&mut self.state.batch);
-        let mut locked = self.shared.map.lock_shard(shard);
+        let mut locked = self.engine.map.lock_shard(shard);
         if self.plan.run && locked.is_resizing() {
             self.resizing |= locked.resize_step(RESIZE_UNITS);
             self.budget = self.budget.saturating_sub(RESIZE_UNITS);
@@ -354,7 +346,7 @@ impl<K, V> Pass<'_, K, V> {
                     self.advance_wheel(new);
                     self.state.wheel.reschedule(new);
                     if let Some(eviction) = &mut self.state.eviction {
-                        let is_use = self.shared.reads.inherit_stamp(old, new);
+                        let is_use = self.engine.reads.inherit_stamp(old, new);
                         let needs_room = eviction.replaced(new, is_use);
                         self.admitted += usize::from(needs_room);
                     }
@@ -432,7 +424,7 @@ impl<K, V> Pass<'_, K, V> {
     /// bucket is small.
     fn expire(&mut self, over: bool) {
         let now = self.read_clock();
-        let resolution = self.maintenance.spans.resolution();
+        let resolution = self.engine.spans.resolution();
         let pause = time::saturating_nanos(resolution) / SWEEPS_PER_TICK;
         let state = &mut *self.state;
         let is_paused = now.wrapping_sub(state.swept_at) < pause;
@@ -450,7 +442,7 @@ impl<K, V> Pass<'_, K, V> {
                     break;
                 };
                 let hash = node.hash();
-                self.shared.map.cell(hash).prefetch_to_write(hash);
+                self.engine.map.cell(hash).prefetch_to_write(hash);
                 group[len] = Some(node);
                 len += 1;
             }
@@ -467,7 +459,7 @@ impl<K, V> Pass<'_, K, V> {
     /// meanwhile.
     pub(super) fn expire_one(&mut self, node: NodePtr<K, V>, now: u64) {
         let hash = node.hash();
-        let mut shard = self.shared.map.lock(hash);
+        let mut shard = self.engine.map.lock(hash);
         let Some(spot) = shard.find_node(hash, node) else {
             // A writer took it out; the event waits in a batch.
             return;
@@ -532,7 +524,7 @@ impl<K, V> Pass<'_, K, V> {
             let eviction = self.state.eviction.as_ref();
             if let Some(next) = eviction.and_then(Eviction::prefetch_victim) {
                 let hash = next.hash();
-                self.shared.map.cell(hash).prefetch_to_write(hash);
+                self.engine.map.cell(hash).prefetch_to_write(hash);
                 List::<K, V, TIMER>::prefetch_around(next.entry());
             }
         }
@@ -543,7 +535,7 @@ impl<K, V> Pass<'_, K, V> {
     // Reads the clock again: since the pass began, a deadline may have been moved into the past.
     fn take_victim(&mut self, victim: NodePtr<K, V>) -> Option<(RemovalCause, u64)> {
         let hash = victim.hash();
-        let mut shard = self.shared.map.lock(hash);
+        let mut shard = self.engine.map.lock(hash);
         let spot = shard.find_node(hash, victim)?;
         let deadline = victim.deadline();
         let expired = deadline != NEVER && victim.deadline_if_live(self.read_clock()).is_none();

@@ -34,12 +34,11 @@
 //! [`Waking`]: super::waking::Waking
 
 use super::pass::{Plan, RUN_BUDGET};
-use super::{Maintenance, MaintenanceView, State};
-use crate::buffer::{Offer, ReadBuffer};
+use super::{Engine, State};
+use crate::buffer::Offer;
 use crate::map::Shard;
 use crate::node::NodePtr;
 use crate::reclaim::Pin;
-use crate::shared::Shared;
 use crate::sync::{MutexGuard, Ordering, unlock_fairly, yield_now};
 use crate::time::NEVER;
 
@@ -128,15 +127,15 @@ impl WriteOutcome {
     }
 }
 
-impl<K, V> Maintenance<K, V> {
+impl<K, V> Engine<K, V> {
     /// After each write: requests a run if need be, and helps where a limit is reached. The caller
     /// holds no lock, and no pin but what `outcome` says.
     // Always inlined: nearly all writes leave nothing to do, and the check is cheaper than a call
     // with these arguments.
     #[inline(always)]
-    pub(crate) fn after_write(&self, shared: &Shared<K, V>, outcome: WriteOutcome) {
+    pub(crate) fn after_write(&self, outcome: WriteOutcome) {
         let has_work = if self.waking.waker.is_none() {
-            self.waking.is_due_at(outcome.now, &shared.clock)
+            self.waking.is_due_at(outcome.now, &self.clock)
         } else {
             self.leaves_work(&outcome) && self.waking.is_unrequested()
         };
@@ -145,7 +144,7 @@ impl<K, V> Maintenance<K, V> {
             || outcome.buffered >= self.batch_soft_limit
             || self.must_tell(&outcome)
         {
-            self.view(shared).follow_up(outcome);
+            self.follow_up(outcome);
         }
     }
 
@@ -166,7 +165,7 @@ impl<K, V> Maintenance<K, V> {
     /// Whether the write left something to notify, to free or to evict.
     #[inline]
     fn leaves_work(&self, outcome: &WriteOutcome) -> bool {
-        outcome.left > 0 || self.is_bounded
+        outcome.left > 0 || self.bound.is_some()
     }
 
     /// Whether the write has removed an entry of which the listener has to hear before the call
@@ -179,27 +178,27 @@ impl<K, V> Maintenance<K, V> {
     /// Offers a read. If the ring is full, drains all rings, unless another thread holds the
     /// maintenance lock, and offers once more.
     #[inline(never)]
-    pub(super) fn offer_read(&self, reads: &ReadBuffer<K, V>, node: NodePtr<K, V>, pin: &Pin) {
-        if reads.offer(node, pin) != Offer::Full {
+    pub(super) fn offer_read(&self, node: NodePtr<K, V>, pin: &Pin) {
+        if self.reads.offer(node, pin) != Offer::Full {
             return;
         }
-        if let Some(mut state) = self.state.try_lock() {
-            state.take_reads(reads);
+        if let Some(mut state) = self.part.state.try_lock() {
+            state.take_reads(&self.reads);
         }
-        _ = reads.offer(node, pin);
+        _ = self.reads.offer(node, pin);
     }
 
     /// A removal of a key with this hash has found no entry.
     #[cold]
-    pub(crate) fn after_vain_removal(&self, shared: &Shared<K, V>, hash: u64) {
+    pub(crate) fn after_vain_removal(&self, hash: u64) {
         if !self.waking.waker.is_none() {
             return;
         }
         // Relaxed: a count.
         let count = self.vain_removals.fetch_add(1, Ordering::Relaxed);
         if count % VAIN_REMOVALS_PER_PASS == 0 {
-            self.view(shared).help(WriteOutcome {
-                shard: shared.map.shard_of(hash),
+            self.help(WriteOutcome {
+                shard: self.map.shard_of(hash),
                 deadline: NEVER,
                 ..WriteOutcome::default()
             });
@@ -209,10 +208,10 @@ impl<K, V> Maintenance<K, V> {
     /// A reader has found an entry that is due. If expiry is the work of callers, the reader
     /// expires a few entries.
     #[cold]
-    pub(crate) fn after_expired_read(&self, shared: &Shared<K, V>, hash: u64, now: u64) {
-        if self.waking.is_due_for_callers(Some(now), &shared.clock) {
-            self.view(shared).help(WriteOutcome {
-                shard: shared.map.shard_of(hash),
+    pub(crate) fn after_expired_read(&self, hash: u64, now: u64) {
+        if self.waking.is_due_for_callers(Some(now), &self.clock) {
+            self.help(WriteOutcome {
+                shard: self.map.shard_of(hash),
                 deadline: NEVER,
                 now: Some(now),
                 ..WriteOutcome::default()
@@ -221,15 +220,15 @@ impl<K, V> Maintenance<K, V> {
     }
 }
 
-impl<'a, K, V> MaintenanceView<'a, K, V> {
+impl<K, V> Engine<K, V> {
     /// The slow part of `after_write`: requests a run, or helps.
     #[cold]
     #[inline(never)]
     fn follow_up(&self, outcome: WriteOutcome) {
-        let (maintenance, clock) = (self.maintenance, &self.shared.clock);
-        let waking = &maintenance.waking;
+        let clock = &self.clock;
+        let waking = &self.waking;
         if let Some(now) = outcome.now.filter(|_| outcome.deadline != NEVER) {
-            let flush = maintenance.spans.flush_time(outcome.deadline, now);
+            let flush = self.spans.flush_time(outcome.deadline, now);
             // Since the write read the clock, the policy was asked, which may have taken long.
             let now = if waking.waker.is_none() {
                 now
@@ -238,11 +237,11 @@ impl<'a, K, V> MaintenanceView<'a, K, V> {
             };
             waking.request_by(flush, now);
         }
-        if maintenance.leaves_work(&outcome) {
+        if self.leaves_work(&outcome) {
             waking.request_soon(clock);
         }
-        if maintenance.must_tell(&outcome)
-            || outcome.buffered >= maintenance.batch_soft_limit
+        if self.must_tell(&outcome)
+            || outcome.buffered >= self.batch_soft_limit
             || waking.is_due_for_callers(outcome.now, clock)
         {
             self.help(outcome);
@@ -253,8 +252,7 @@ impl<'a, K, V> MaintenanceView<'a, K, V> {
     /// thread holds the maintenance lock and the batches have room, unless the listener must hear
     /// of what was removed.
     fn help(&self, outcome: WriteOutcome) {
-        let maintenance = self.maintenance;
-        let (waking, clock) = (&maintenance.waking, &self.shared.clock);
+        let (waking, clock) = (&self.waking, &self.clock);
         let Some(mut state) = self.lock_to_help(&outcome) else {
             return;
         };
@@ -267,11 +265,11 @@ impl<'a, K, V> MaintenanceView<'a, K, V> {
         // Where batches are full, the thread that expires entries cannot keep up with writers: each
         // takes part. With `Delivery::Caller`, a call that removes an entry also calls the
         // listener. A call that may not do that removes none.
-        let removes = !(pinned && maintenance.tells_callers());
+        let removes = !(pinned && self.tells_callers());
         let expire = removes && (is_full || is_due);
         let begun = (alone || is_due).then(|| waking.begin());
         let plan = Plan {
-            budget: outcome.buffered + maintenance.caller_budget,
+            budget: outcome.buffered + self.caller_budget,
             own: Some(outcome.shard),
             expire,
             evict: removes,
@@ -300,20 +298,20 @@ impl<'a, K, V> MaintenanceView<'a, K, V> {
         if pinned {
             return;
         }
-        if maintenance.tells_callers() {
+        if self.tells_callers() {
             // First: until then, the listener has not heard of what is gone.
             drop(state);
             self.deliver_here();
-            state = maintenance.state.lock();
+            state = self.part.state.lock();
         }
         // As many as came in, plus a bounded part of the rest.
-        let most = passed.applied + maintenance.caller_budget;
+        let most = passed.applied + self.caller_budget;
         let ready = state.freeing.take_ready(most);
         let retired = state.freeing.retired;
         drop(state);
         self.free(ready);
         self.await_reclaim(retired);
-        let offers = !maintenance.tells_callers() && (alone || is_due);
+        let offers = !self.tells_callers() && (alone || is_due);
         if offers && !self.offer_delivery() {
             // There is no thread for it.
             self.deliver_here();
@@ -322,11 +320,11 @@ impl<'a, K, V> MaintenanceView<'a, K, V> {
 
     /// The maintenance lock for a writer that should run a pass. `None` if another thread holds it
     /// and the writer's batch has room left.
-    fn lock_to_help(&self, outcome: &WriteOutcome) -> Option<MutexGuard<'a, State<K, V>>> {
-        let state = &self.maintenance.state;
+    fn lock_to_help(&self, outcome: &WriteOutcome) -> Option<MutexGuard<'_, State<K, V>>> {
+        let state = &self.part.state;
         // With `Delivery::Caller`, an insert into a full cache evicts and tells by itself.
-        let evicts = self.maintenance.tells_callers() && self.maintenance.is_bounded;
-        if self.maintenance.must_tell(outcome) || (evicts && outcome.pins == 0) {
+        let evicts = self.tells_callers() && self.bound.is_some();
+        if self.must_tell(outcome) || (evicts && outcome.pins == 0) {
             return Some(state.lock());
         }
         if let Some(state) = state.try_lock() {
@@ -346,7 +344,7 @@ impl<'a, K, V> MaintenanceView<'a, K, V> {
 
     /// The limits of this cache.
     pub(super) fn backlog(&self) -> Backlog {
-        Backlog::new(self.shared.max_capacity(), self.shared.map.shards())
+        Backlog::new(self.max_capacity(), self.map.shards())
     }
 
     /// Runs passes until the excess that the caller has added is gone, the weight is no longer far
@@ -355,8 +353,8 @@ impl<'a, K, V> MaintenanceView<'a, K, V> {
     ///
     /// A pass evicts as many victims as entries came in. If the victims weigh less, that is not
     /// enough: without this the weight would rise far above the bound.
-    pub(super) fn evict_excess(
-        &self,
+    pub(super) fn evict_excess<'a>(
+        &'a self,
         mut state: MutexGuard<'a, State<K, V>>,
         mut debt: u64,
         plan: Plan,
@@ -367,7 +365,7 @@ impl<'a, K, V> MaintenanceView<'a, K, V> {
             let ready = state.freeing.take_ready(most);
             unlock_fairly(state);
             self.free(ready);
-            state = self.maintenance.state.lock();
+            state = self.part.state.lock();
             let before = state.excess();
             let more = self.pass(&mut state, plan).more;
             let paid = before.saturating_sub(state.excess());

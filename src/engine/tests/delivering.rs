@@ -23,22 +23,18 @@ fn builder() -> CacheBuilder<u32, u32> {
 
 /// Posts the removal of a key.
 fn post(cache: &Cache<u32, u32>, key: u32) {
-    let (shared, maintenance) = (&cache.core().shared, &cache.core().maintenance);
+    let engine = cache.engine();
     cache.insert(key, 0);
     cache.invalidate(&key);
-    while maintenance
-        .pass(shared, &mut maintenance.state.lock(), Plan::RUN)
-        .run()
-        .more
-    {}
+    while engine.pass(&mut engine.part.state.lock(), Plan::RUN).more {}
 }
 
 /// Delivers until so many were delivered in all, and returns how many came back in each chunk.
 fn deliver(cache: &Cache<u32, u32>, most: u64) -> Vec<usize> {
-    let (maintenance, mut chunks) = (&cache.core().maintenance, Vec::new());
-    maintenance.notifier.deliver(most, &mut |nodes| {
+    let (engine, mut chunks) = (cache.engine(), Vec::new());
+    engine.notifier.deliver(most, &mut |nodes| {
         chunks.push(nodes.len());
-        let mut state = maintenance.state.lock();
+        let mut state = engine.part.state.lock();
         for (node, _) in nodes.drain(..) {
             state.freeing.retire(Garbage::Node(node));
         }
@@ -69,7 +65,7 @@ fn a_delivery_that_is_stopped_again_and_again_keeps_the_order() {
         post(more);
     }
     while deliver_some() > 0 {}
-    assert_eq!(cache.core().maintenance.notifier.waiting(), 0);
+    assert_eq!(cache.engine().notifier.waiting(), 0);
     let delivered: Vec<u32> = delivered.try_iter().collect();
     assert_eq!(delivered, (0..971).collect::<Vec<_>>());
 }
@@ -101,7 +97,7 @@ fn a_call_that_delivers_itself_waits_for_no_offer() {
         .removal_listener(move |&key, _, _| tell.send(key).expect("the test listens"))
         .build();
     post(&cache, 1);
-    let notifier = &cache.core().maintenance.notifier;
+    let notifier = &cache.engine().notifier;
     assert!(notifier.offer());
     let deliver_here = || !deliver(&cache, u64::MAX).is_empty();
     let mut turns = 0;
@@ -143,12 +139,12 @@ fn a_thread_that_delivers_is_not_noted_as_one_that_waits() {
             }
             true
         };
-        let notifier = &cache.core().maintenance.notifier;
+        let notifier = &cache.engine().notifier;
         let deliver_here = || !deliver(&cache, u64::MAX).is_empty();
         let awaited = notifier.await_delivered(33, true, deliver_here, keep_waiting);
         assert_eq!(awaited, Awaited::Delivered);
     });
-    assert_eq!(cache.core().maintenance.notifier.listener_panics(), 0);
+    assert_eq!(cache.engine().notifier.listener_panics(), 0);
 }
 
 /// However many wait, and whatever posts one more: a post is made under the maintenance lock.
@@ -156,7 +152,7 @@ fn a_thread_that_delivers_is_not_noted_as_one_that_waits() {
 fn a_post_moves_none_of_those_that_wait() {
     let cache = builder().removal_listener(|_, _, _| {}).build();
     (0..100).for_each(|key| post(&cache, key));
-    let notifier = &cache.core().maintenance.notifier;
+    let notifier = &cache.engine().notifier;
     let before = notifier.places();
     (100..3_000).for_each(|key| post(&cache, key));
     let after = notifier.places();

@@ -34,16 +34,10 @@ fn run(
             _ => drop(cache.next_maintenance_in()),
         }
         if often || step % 10 == 9 {
-            cache
-                .core()
-                .maintenance
-                .check_invariants(&cache.core().shared);
+            cache.engine().check_invariants();
         }
     }
-    cache
-        .core()
-        .maintenance
-        .check_invariants(&cache.core().shared);
+    cache.engine().check_invariants();
     cache
 }
 
@@ -96,23 +90,14 @@ fn broken(how: impl FnOnce(&Cache<u8, u8>)) {
         .max_capacity(10)
         .build();
     cache.insert_with_ttl(1, 1, Duration::from_secs(1));
-    cache
-        .core()
-        .maintenance
-        .check_invariants(&cache.core().shared);
+    cache.engine().check_invariants();
     how(&cache);
-    cache
-        .core()
-        .maintenance
-        .check_invariants(&cache.core().shared);
+    cache.engine().check_invariants();
 }
 
 fn node(cache: &Cache<u8, u8>) -> crate::node::NodePtr<u8, u8> {
     let mut found = None;
-    cache
-        .core()
-        .maintenance
-        .each_node(&cache.core().shared, |node| found = Some(node));
+    cache.engine().each_node(|node| found = Some(node));
     found.expect("one entry is in the map")
 }
 
@@ -121,7 +106,7 @@ fn node(cache: &Cache<u8, u8>) -> crate::node::NodePtr<u8, u8> {
 fn the_check_finds_an_entry_that_the_wheel_lost() {
     broken(|cache| {
         let node = node(cache);
-        cache.core().maintenance.state.lock().wheel.deschedule(node);
+        cache.engine().part.state.lock().wheel.deschedule(node);
     });
 }
 
@@ -130,7 +115,7 @@ fn the_check_finds_an_entry_that_the_wheel_lost() {
 fn the_check_finds_an_entry_that_the_size_policy_lost() {
     broken(|cache| {
         let node = node(cache);
-        let mut state = cache.core().maintenance.state.lock();
+        let mut state = cache.engine().part.state.lock();
         state.eviction.as_mut().expect("bounded").removed(node);
     });
 }
@@ -139,20 +124,21 @@ fn the_check_finds_an_entry_that_the_size_policy_lost() {
 #[should_panic(expected = "entries in the wheel against those in the map")]
 fn the_check_finds_a_removed_entry_left_in_the_wheel() {
     broken(|cache| {
-        let (shared, maintenance) = (&cache.core().shared, &cache.core().maintenance);
+        let engine = cache.engine();
         let node = node(cache);
-        maintenance
+        engine
+            .part
             .state
             .lock()
             .eviction
             .as_mut()
             .expect("bounded")
             .removed(node);
-        let mut shard = shared.map.lock(node.hash());
+        let mut shard = engine.map.lock(node.hash());
         let occupied = shard.find_node(node.hash(), node).expect("in the map");
         shard.take(occupied);
         // The last owner frees what the map holds; this node has to be freed apart.
-        let mut state = maintenance.state.lock();
+        let mut state = engine.part.state.lock();
         state.freeing.retire(crate::map::Garbage::Node(node));
     });
 }

@@ -1,0 +1,539 @@
+//! The engine: a cache without its hasher, and the maintenance of it.
+//!
+//! A handle hashes a key and calls the [`Engine`]. Here is what the engine has, and the work that
+//! operations leave for later. The operations themselves are in `operations/`.
+//!
+//! What follows the entries (wheel, size policy, read rings, what waits to be freed) is a [`Part`],
+//! with a lock of its own, the *maintenance lock*. All else is common to the cache: the map, which
+//! look-ups and writes go to at once; the domain of pins; the clock; policies and limits; the
+//! listener's notifications; the one waker.
+//!
+//! Writes change the map at once and leave an event in their shard's batch. A *pass* applies the
+//! events to the timer wheel and to the size policy, removes entries that are due and victims of
+//! the size policy, collects notifications for the listener, and frees memory.
+//!
+//! # How a pass works
+//!
+//! A pass holds the maintenance lock and works against a budget ([`Plan`]). In order
+//! ([`pass`]):
+//!
+//! 1. *start drain*: if the grace period of what was retired is over, this pass begins a drain
+//!    ([`freeing`]);
+//! 2. *drain*: the read rings go to the size policy, and the batches of the shards, in turn, to the
+//!    wheel and the size policy;
+//! 3. *expire*: what the wheel finds due leaves the map as `Expired`;
+//! 4. *evict*: while the cache is over its bound, what else is due leaves, then the victims of the
+//!    size policy;
+//! 5. *seal*: a grace period begins for what has left; notifications are posted.
+//!
+//! A pass stops where its budget ends, and the next one continues from there. Listeners, and the
+//! destructors of keys and values, run after the lock was released.
+//!
+//! # Which threads run passes
+//!
+//! - The scheduler thread ([`Engine::run_due`]) and `run_pending_tasks`
+//!   ([`Engine::run_pending`]), many passes in a row ([`runs`]).
+//! - A writer whose batch has reached the soft limit runs one small pass, unless another thread
+//!   holds the lock ([`writers`]).
+//! - If too many events or unfreed values wait, a writer waits for a pass, or runs one.
+//! - Where no thread wakes the cache (`Scheduler::disabled`), callers also remove what is due, a
+//!   few entries at a time.
+//!
+//! # The end of a cache
+//!
+//! Threads that work on a cache without a handle reach it through a gate (`scheduler/gate.rs`). The
+//! drop of the last handle closes it to all but threads that deliver, and waits until the others
+//! have left: a run ends after its pass. The dropping thread applies what was written by then, and
+//! waits until the thread that the mode of delivery names has called the listener for the rest
+//! ([`Engine::tell_rest`]). Then it owns the cache alone, and frees everything
+//! ([`Engine::close`]).
+//!
+//! A thread that is itself at work on a cache, or inside a listener, does not wait. The last thread
+//! to end its work on this cache does all this in its place, or a shared thread.
+//!
+//! # Invariants
+//!
+//! 1. The wheel, the size policy, and the entries change under the maintenance lock only.
+//! 2. The events of a shard are applied in the order in which they were pushed. A batch that was
+//!    taken is applied whole before the lock is released.
+//! 3. A node is retired when three things have happened: it has left the map; it has left the wheel
+//!    and the queues, or another node has taken over its entry; and the listener was called for it.
+//!    It is freed after a grace period that is followed by a complete drain of all rings and all
+//!    batches. Until then, a batch may still hold the event `Rescheduled` of a node that a pass has
+//!    removed, and a ring may hold a read of any removed node.
+//! 4. A node is Dead exactly from the moment at which a pass has unlinked its entry everywhere, and
+//!    Succeeded from the moment at which another node has its entry.
+//! 5. A pass runs no user code but the ticker's. If that panics, the pass continues with the last
+//!    time it knows, leaves everything whole, and resumes the panic at its end.
+//!
+//! # Cost
+//!
+//! A unit of the budget costs one to three cache misses. The budget bounds how long the lock is
+//! held.
+
+#[cfg(any(test, fuzzing))]
+#[path = "../../checks/engine.rs"]
+mod check;
+mod delivery;
+mod freeing;
+mod lifetimes;
+mod pass;
+mod runs;
+#[cfg(all(test, not(wheelhouse_loom)))]
+mod tests;
+mod waking;
+mod writers;
+
+use crate::buffer::ReadBuffer;
+use crate::contain::contain;
+use crate::eviction::{Eviction, EvictionPolicy};
+use crate::listener::{Listener, RemovalCause};
+use crate::map::{Batch, Garbage, Map, TablePart};
+use crate::node::{EntryPtr, NodePtr};
+use crate::notify::{Notification, Notifier};
+use crate::reclaim::{Domain, Pin};
+use crate::refresh::Refresh;
+use crate::scheduler::{self, Delivery, Waker};
+use crate::stats::{Count, Counters, Stats};
+use crate::sync::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Mutex, Ordering, unlock_fairly};
+use crate::time::Clock;
+use crate::wheel::{Level, Spans, Wheel};
+use freeing::Freeing;
+pub(crate) use lifetimes::{FIRST_READ, NO_READ};
+pub(crate) use lifetimes::{FromLoad, LifetimeSource, Lifetimes, Limits, MAX_ASKS, TimedAnswer};
+use pass::Plan;
+use std::sync::Arc;
+use waking::Waking;
+pub(crate) use writers::WriteOutcome;
+use writers::{BATCH_HARD_LIMIT, BOUNDED_CALLER_BUDGET, CALLER_BUDGET, batch_soft_limit};
+
+/// A cache without its hasher; see the module docs.
+///
+/// Calls read it and seldom write it. The fields have this order so that a hit reads two cache
+/// lines only, beside the hasher in front of it: up to the first field of the clock.
+#[repr(C)]
+pub(crate) struct Engine<K, V> {
+    pub(crate) domain: Domain,
+    pub(crate) map: Map<K, V>,
+    /// The read rings; none if the cache is not bounded.
+    pub(crate) reads: ReadBuffer<K, V>,
+    /// Why reads take the full path: [`SLOW_READS`], [`EXACT_READS`].
+    pub(crate) detours: AtomicU8,
+    pub(crate) clock: Clock,
+    pub(crate) lifetimes: Lifetimes<K, V>,
+    weigher: Option<Weigher<K, V>>,
+    /// The policy that says when entries become stale, if the cache reloads.
+    pub(crate) refresh: Option<Box<dyn Refresh<K, V>>>,
+    /// If failures of loads are remembered.
+    pub(crate) forget_failure: Option<ForgetFailure<K>>,
+    /// Where statistics are recorded, if they are.
+    pub(crate) counters: Option<Box<Counters>>,
+    /// The bound on the weight of all entries. Changed under the maintenance lock only.
+    bound: Option<AtomicU64>,
+    pub(crate) eviction_policy: EvictionPolicy,
+    pub(crate) name: Option<Arc<str>>,
+    /// Events in a batch that make the writer run a pass: at most `writers::BATCH_SOFT_LIMIT`.
+    batch_soft_limit: usize,
+    caller_budget: usize,
+    pub(crate) spans: Spans,
+    notifier: Notifier<K, V>,
+    /// Which thread calls the listener, if there is one.
+    pub(crate) delivery: Option<Delivery>,
+    pub(crate) waking: Waking,
+    /// How many removals have found nothing where no thread wakes the cache.
+    vain_removals: AtomicU32,
+    /// Held by a walk through the size policy: there is one cursor.
+    walks: Mutex<()>,
+    /// How many handles there are. The reference count of the state does not say which handle is
+    /// the last, since threads that work on a cache without a handle take references, too.
+    pub(crate) handles: AtomicUsize,
+    // In memory of its own: its alignment would move what a hit reads.
+    part: Box<Part<K, V>>,
+}
+
+/// What follows the entries of the map. Passes write to it, so it stands on other cache lines than
+/// what calls only read.
+#[repr(align(128))]
+struct Part<K, V> {
+    /// Behind the maintenance lock.
+    state: Mutex<State<K, V>>,
+    /// How many removed items are freed.
+    freed: AtomicUsize,
+}
+
+/// What a cache is built from, beside its hasher.
+pub(crate) struct Settings<K, V> {
+    pub(crate) map: Map<K, V>,
+    pub(crate) reads: ReadBuffer<K, V>,
+    pub(crate) clock: Clock,
+    pub(crate) lifetimes: Lifetimes<K, V>,
+    pub(crate) weigher: Option<Weigher<K, V>>,
+    pub(crate) refresh: Option<Box<dyn Refresh<K, V>>>,
+    pub(crate) forget_failure: Option<ForgetFailure<K>>,
+    pub(crate) counters: Option<Box<Counters>>,
+    pub(crate) bound: Option<u64>,
+    pub(crate) eviction_policy: EvictionPolicy,
+    pub(crate) name: Option<Arc<str>>,
+    pub(crate) spans: Spans,
+    pub(crate) listener: Option<Listener<K, V>>,
+    pub(crate) delivery: Delivery,
+    pub(crate) waker: Waker,
+}
+
+/// Called when a load of a key has succeeded.
+pub(crate) type ForgetFailure<K> = Box<dyn Fn(&K) + Send + Sync>;
+
+/// The weigher, as the cache keeps it.
+pub(crate) type Weigher<K, V> = Box<dyn Fn(&K, &V) -> u32 + Send + Sync>;
+
+/// What has an engine and, beside it, what its handles need: the type of the hasher is not known
+/// here.
+pub(crate) trait Holds<K, V>: Send + Sync {
+    fn engine(&self) -> &Engine<K, V>;
+}
+
+/// A cache that this does not keep alive.
+pub(crate) type WeakHandle<K, V> = scheduler::WeakHandle<dyn Holds<K, V>>;
+
+/// A reference to such a cache.
+pub(crate) type Visit<K, V> = scheduler::Visit<dyn Holds<K, V>>;
+
+/// A read asks the policy, needs the exact time, or is counted.
+pub(crate) const SLOW_READS: u8 = 1;
+/// A read needs the exact time, not only whether the entry is live.
+pub(crate) const EXACT_READS: u8 = 2;
+
+impl<K, V> Engine<K, V> {
+    /// Where the last field that a hit reads begins.
+    #[cfg(test)]
+    pub(crate) const CLOCK: usize = std::mem::offset_of!(Self, clock);
+
+    pub(crate) fn new(settings: Settings<K, V>) -> Self {
+        let Settings {
+            map,
+            bound,
+            eviction_policy,
+            spans,
+            listener,
+            ..
+        } = settings;
+        let eviction = bound.map(|max| Eviction::new(eviction_policy, max));
+        let delivery = match listener {
+            Some(_) => Some(settings.delivery),
+            None => None,
+        };
+        let engine = Self {
+            domain: Domain::new(),
+            reads: settings.reads,
+            detours: AtomicU8::new(0),
+            clock: settings.clock,
+            lifetimes: settings.lifetimes,
+            weigher: settings.weigher,
+            refresh: settings.refresh,
+            forget_failure: settings.forget_failure,
+            counters: settings.counters,
+            bound: bound.map(AtomicU64::new),
+            eviction_policy,
+            name: settings.name,
+            batch_soft_limit: if delivery == Some(Delivery::Caller) && bound.is_some() {
+                // Each insert evicts for itself: so the listener hears of a victim at once.
+                1
+            } else {
+                batch_soft_limit(bound, map.shards())
+            },
+            caller_budget: match bound {
+                Some(_) => BOUNDED_CALLER_BUDGET,
+                None => CALLER_BUDGET,
+            },
+            spans,
+            notifier: Notifier::new(listener),
+            delivery,
+            waking: Waking::new(settings.waker),
+            vain_removals: AtomicU32::new(0),
+            walks: Mutex::new(()),
+            handles: AtomicUsize::new(1),
+            part: Box::new(Part {
+                state: Mutex::new(State::new(spans, eviction)),
+                freed: AtomicUsize::new(0),
+            }),
+            map,
+        };
+        engine.tell_look_ups();
+        engine
+    }
+
+    #[inline]
+    pub(crate) fn pin(&self) -> Pin {
+        self.domain.pin()
+    }
+
+    /// Tells look-ups what a read needs. A read is fast if it asks no policy, can do with a coarse
+    /// reading, and is not counted.
+    fn tell_look_ups(&self) {
+        let mut detours = 0;
+        let exactly = self.lifetimes.reads_exactly();
+        if exactly {
+            detours |= EXACT_READS;
+        }
+        if exactly || self.lifetimes.reads_ask() || self.counters.is_some() {
+            detours |= SLOW_READS;
+        }
+        // Relaxed: the full path is right for each look-up, and the fast one for a while longer.
+        self.detours.store(detours, Ordering::Relaxed);
+    }
+
+    /// Notes whether the policy inherits its method for reads, as its first answer about one tells.
+    #[cold]
+    pub(crate) fn note_first_read(&self, inherits: bool) {
+        self.lifetimes.note_first_read(inherits);
+        self.tell_look_ups();
+    }
+
+    /// The bound in force; `None` if the cache was built without one.
+    ///
+    /// Relaxed: the holder of the maintenance lock reads it exactly, all others approximately.
+    #[inline]
+    pub(crate) fn max_capacity(&self) -> Option<u64> {
+        let bound = self.bound.as_ref()?;
+        Some(bound.load(Ordering::Relaxed))
+    }
+
+    /// Moves the bound; false if the cache was built without one.
+    pub(crate) fn set_max_capacity(&self, max: u64) -> bool {
+        let Some(bound) = &self.bound else {
+            return false;
+        };
+        let mut state = self.part.state.lock();
+        bound.store(max, Ordering::Relaxed);
+        if let Some(eviction) = &mut state.eviction {
+            eviction.set_max(max);
+        }
+        drop(state);
+        self.waking.request_soon(&self.clock);
+        true
+    }
+
+    /// Whether an entry of this weight is heavier than the whole bound.
+    #[inline]
+    pub(crate) fn is_too_heavy(&self, weight: u32) -> bool {
+        match self.max_capacity() {
+            Some(max) => u64::from(weight) > max,
+            None => false,
+        }
+    }
+
+    /// The weight of an entry. Runs user code: no lock may be held.
+    #[inline]
+    pub(crate) fn weigh(&self, key: &K, value: &V) -> u32 {
+        match &self.weigher {
+            Some(weigher) => weigher(key, value),
+            None => 1,
+        }
+    }
+
+    /// Counts a write: of a new key, or in place of a node that leaves for a cause.
+    #[inline]
+    pub(crate) fn note_written(&self, old: Option<(NodePtr<K, V>, RemovalCause)>) {
+        let Some(counters) = &self.counters else {
+            return;
+        };
+        match old {
+            Some((_, RemovalCause::Replaced)) => counters.add(Count::Updates, 1),
+            _ => counters.add(Count::Insertions, 1),
+        }
+        if let Some((node, cause)) = old {
+            counters.removed(cause, node.weight());
+        }
+    }
+
+    /// Counts a removal.
+    #[inline]
+    pub(crate) fn note_removed(&self, weight: impl FnOnce() -> u32, cause: RemovalCause) {
+        if let Some(counters) = &self.counters {
+            counters.removed(cause, weight());
+        }
+    }
+
+    /// Counts an event, if statistics are recorded.
+    #[inline]
+    pub(crate) fn count(&self, what: Count) {
+        if let Some(counters) = &self.counters {
+            counters.add(what, 1);
+        }
+    }
+
+    /// Whether the calling thread holds up the freeing of memory.
+    #[cfg(test)]
+    pub(crate) fn is_pinned(&self) -> bool {
+        self.domain.is_pinned()
+    }
+
+    /// Notes that an entry was read, as far as the size policy wants to know.
+    #[inline]
+    pub(crate) fn note_read(&self, node: NodePtr<K, V>, pin: &Pin) {
+        if self.reads.should_record(node) {
+            self.offer_read(node, pin);
+        }
+    }
+
+    /// The wheel's levels as they stand.
+    pub(crate) fn wheel_levels(&self) -> Vec<Level> {
+        self.part.state.lock().wheel.levels().collect()
+    }
+
+    /// The counts so far; all zero unless statistics are recorded.
+    pub(crate) fn stats(&self) -> Stats {
+        match &self.counters {
+            Some(counters) => Stats::of(counters, self.notifier.listener_panics()),
+            None => Stats::default(),
+        }
+    }
+
+    /// After the last handle was dropped: applies what was written before. True if notifications
+    /// wait.
+    fn drain_last(&self) -> bool {
+        // Entries still stored are dropped without notification, those over the bound too.
+        let drain = Plan {
+            evict: false,
+            ..Plan::CATCH_UP
+        };
+        // A ticker that panics has been reported and must not keep the rest from being freed.
+        while contain(|| self.run_pass(drain, |_| ())).is_none_or(|left| left.is_some()) {}
+        self.notifier.waiting() > 0
+    }
+
+    /// The cache is dropped: delivers the notifications for what was removed before, and frees
+    /// everything.
+    fn close(&mut self) {
+        // Where no other thread has delivered the rest.
+        self.drain_last();
+        self.deliver_here();
+        let state = self.part.state.get_mut();
+        // Nodes whose key and value have no destructor are freed with the memory of the slabs.
+        self.map.take_apart(|node| {
+            if Garbage::<K, V>::RUNS_USER_CODE {
+                state.freeing.retire(Garbage::Node(node));
+            }
+        });
+        let all = state.freeing.take_all();
+        self.free(all);
+        self.waking.waker.end();
+    }
+}
+
+impl<K, V> Drop for Engine<K, V> {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+/// Entries visited under one hold of the maintenance lock.
+const ENTRIES_PER_HOLD: usize = 512;
+
+impl<K, V> Engine<K, V> {
+    /// Drains the buffers, so that the size policy knows all uses and entries. Runs destructors, so
+    /// the caller holds no pin.
+    pub(crate) fn bring_up_to_date(&self) {
+        self.run_all(Plan::CATCH_UP);
+    }
+
+    /// Visits at most `most` entries that the size policy knows, from the first victim to the last;
+    /// none in a cache without a bound. The lock is given up after some hundred entries, so the
+    /// policy changes meanwhile: an entry may be visited twice or not at all. `visit` runs under
+    /// the lock and must not run user code. Walks take turns.
+    pub(crate) fn walk_by_eviction(&self, most: usize, mut visit: impl FnMut(EntryPtr<K, V>)) {
+        let _turn = self.walks.lock();
+        let mut state = self.part.state.lock();
+        if let Some(eviction) = &mut state.eviction {
+            eviction.begin_walk();
+        }
+        let mut left = most;
+        while left > 0 {
+            let Some(eviction) = &mut state.eviction else {
+                return;
+            };
+            if !eviction.walk(left.min(ENTRIES_PER_HOLD), &mut visit) {
+                return;
+            }
+            left = left.saturating_sub(ENTRIES_PER_HOLD);
+            unlock_fairly(state);
+            state = self.part.state.lock();
+        }
+    }
+}
+
+/// The state that the maintenance lock protects.
+struct State<K, V> {
+    wheel: Wheel<K, V>,
+    eviction: Option<Eviction<K, V>>,
+    freeing: Freeing<K, V>,
+    /// Notifications that the pass has collected. This and the next three are the buffers of a
+    /// pass: they are empty between passes, and keep their capacity.
+    gathered: Vec<Notification<K, V>>,
+    /// The batch of the shard that is drained.
+    batch: Batch<K, V>,
+    /// The memory that has left the table of that shard.
+    parts: Vec<TablePart<K, V>>,
+    /// The reads of the ring that is drained.
+    read: Vec<NodePtr<K, V>>,
+    /// The shard whose batch is drained next.
+    cursor: usize,
+    /// How many batches were drained in turn since the cache was built.
+    drained: u64,
+    /// How many nodes were taken from the wheel, and victims tried, since the cache was built.
+    done: u64,
+    /// The number of entries admitted since the stamp of the read rings was renewed; see
+    /// [`Pass::renew_reads`](pass::Pass).
+    admitted_since_stamp: usize,
+    /// When the wheel's current bucket was last swept.
+    swept_at: u64,
+}
+
+impl<K, V> State<K, V> {
+    fn new(spans: Spans, eviction: Option<Eviction<K, V>>) -> Self {
+        Self {
+            // Cache time begins at 0.
+            wheel: Wheel::new(0, spans),
+            eviction,
+            freeing: Freeing::new(),
+            gathered: Vec::new(),
+            batch: Batch::new(),
+            parts: Vec::new(),
+            read: Vec::new(),
+            cursor: 0,
+            drained: 0,
+            done: 0,
+            admitted_since_stamp: 0,
+            swept_at: 0,
+        }
+    }
+
+    /// Drains the read rings into the size policy.
+    fn take_reads(&mut self, reads: &ReadBuffer<K, V>) {
+        let Some(eviction) = &mut self.eviction else {
+            return;
+        };
+        let complete = reads.drain(&mut self.read, |nodes| eviction.accessed_all(nodes));
+        self.freeing.rings_drained |= complete;
+    }
+
+    /// By how much the weight of the drained entries is over the bound.
+    fn excess(&self) -> u64 {
+        self.eviction.as_ref().map_or(0, Eviction::excess)
+    }
+
+    /// Whether the weight is over the bound by more than a full batch of the heaviest entries.
+    fn is_far_over(&self) -> bool {
+        self.eviction.as_ref().is_some_and(|eviction| {
+            eviction.excess() / BATCH_HARD_LIMIT as u64 > u64::from(eviction.heaviest())
+        })
+    }
+
+    /// Takes a node that left the map out of the wheel and of the size policy.
+    fn unlink(&mut self, node: NodePtr<K, V>) {
+        self.wheel.deschedule(node);
+        if let Some(eviction) = &mut self.eviction {
+            eviction.removed(node);
+        }
+    }
+}
