@@ -181,8 +181,8 @@ async fn open_once(
     }
 }
 
-/// Turns tracking on, makes sure that the node is a primary that answers, and tries to run a script
-/// for a key: the error if the user may not.
+/// Turns tracking on, makes sure that the node is a primary that answers, and tries to run a
+/// script: the error if the user may not.
 async fn greet(
     settings: &Settings,
     requests: &mut MultiplexedConnection,
@@ -194,9 +194,7 @@ async fn greet(
     greeting.add_command(tracking::command(settings));
     // Of the commands the only one that a server refuses while it reads its file.
     greeting.cmd("PING");
-    let mut tried = settings.key_prefix.clone();
-    tried.extend_from_slice(&settings.load_lock.mark);
-    greeting.cmd("EVAL").arg("return 0").arg(1).arg(tried);
+    greeting.cmd("EVAL").arg("return 0").arg(0);
     let replies = requests.send_packed_commands(&greeting, 0, 4).await;
     let replies = replies.map_err(|error| NearError::connecting(address, error))?;
     let mut replies = replies.into_iter().map(Value::extract_error);

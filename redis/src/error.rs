@@ -209,7 +209,7 @@ pub enum NearError {
     /// The user may not run the script of loads.
     #[error(
         "{server} does not let the user run the script of `get_with`: {source}; give the user \
-         `+eval` and the keys by an ACL rule, or use `LoadLock::off()`"
+         `+eval` by an ACL rule, or use `LoadLock::off()`"
     )]
     LoadsDenied {
         /// The address of the server.

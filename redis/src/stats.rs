@@ -61,8 +61,8 @@ macro_rules! counters {
             }
 
             /// Returns all counts as names and numbers, for an exporter: those of this type, then
-            /// those of the local cache, whose names begin with `local_`. They only grow, except for
-            /// the last two, which are gauges: `connected` (1 or 0) and `local_entries`.
+            /// those of the local cache, whose names begin with `local_`. They only grow, except
+            /// for the last two, which are gauges: `connected` (1 or 0) and `local_entries`.
             ///
             /// ```no_run
             /// # fn example(near: wheelhouse_redis::NearCache<String, String>) {

@@ -319,6 +319,44 @@ async fn a_user_without_scripts_leaves_no_placeholder() {
     }
 }
 
+/// The rights that the README names are enough for everything.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_least_rights_are_enough() {
+    for program in installed() {
+        let server = Server::start(&program, &[]).await;
+        let mut writer = Writer::connect(server.port).await;
+        let readme = include_str!("../../README.md");
+        let (_, rights) = readme.split_once("ACL SETUSER near ").unwrap();
+        let (rights, _) = rights.split_once('`').unwrap();
+        let rights = rights.replace('\\', "");
+        let words = ["ACL", "SETUSER", "near"]
+            .into_iter()
+            .chain(rights.split(' '));
+        writer.send::<()>(&words.collect::<Vec<_>>()).await;
+        let login = || async { Ok(Credentials::new("near", "secret")) };
+        let near = near(server.port).credentials(login);
+        let near = near
+            .load_lock(Duration::from_secs(2))
+            .connect()
+            .await
+            .unwrap();
+        let load = load_after(Duration::from_millis(600), "v");
+        assert_eq!(near.get_with("user:1", TTL, load).await.unwrap(), "v");
+        near.set("user:2", "w".to_string(), TTL).await.unwrap();
+        assert_eq!(near.get("user:2").await.unwrap().as_deref(), Some("w"));
+        assert!(near.touch("user:2", TTL).await.unwrap());
+        assert!(near.get_and_touch("user:2", TTL).await.unwrap().is_some());
+        let load = async { Err::<String, _>("away") };
+        assert!(near.try_get_with("user:3", TTL, load).await.is_err());
+        until("the placeholder is removed", async || {
+            writer.clone().send::<u64>(&["EXISTS", "user:3"]).await == 0
+        })
+        .await;
+        assert!(near.delete("user:2").await.unwrap());
+        assert_eq!(near.stats().unsaved_loads(), 0);
+    }
+}
+
 /// Without the lock a load writes nothing to the server, and keeps nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_the_lock_a_load_writes_nothing() {

@@ -145,8 +145,8 @@ async fn a_value_that_the_server_does_not_read_is_an_error_of_its_key() {
     }
 }
 
-/// A value takes two seconds to arrive, twice the time of a call: it is asked for once, a late reply
-/// is kept, and other keys do not wait behind it.
+/// A value takes two seconds to arrive, twice the time of a call: it is asked for once, a late
+/// reply is kept, and other keys do not wait behind it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_slow_key_harms_no_other() {
     const LARGE: usize = 8 << 20;
