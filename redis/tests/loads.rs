@@ -244,7 +244,10 @@ async fn fail_over(primary: &Primary, source: &mut Writer, sentinel: u16, ports:
     let mut now = primary.port.write().await;
     source.send::<u64>(&["INCR", "failover"]).await;
     let mut old = Writer::connect(*now).await;
-    old.send::<u64>(&["WAIT", "1", "5000"]).await;
+    // It waits for what this connection has written, and so for all before it.
+    old.send::<()>(&["SET", "before the failover", "1"]).await;
+    let replicas: u64 = old.send(&["WAIT", "1", "20000"]).await;
+    assert_eq!(replicas, 1, "the replica is not in step");
     let asked = Writer::connect(sentinel).await;
     let begins = async || {
         let failover = ["SENTINEL", "FAILOVER", "main"];
