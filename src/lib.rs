@@ -215,7 +215,7 @@ pub use eviction::EvictionPolicy;
 pub use expiry::Expiry;
 pub use hash::{DefaultHasher, RandomState};
 pub use iter::Iter;
-pub use listener::RemovalCause;
+pub use listener::{Delivery, RemovalCause};
 pub use load::{EntrySelector, Filled, Lease, Leased, RefEntrySelector, ToKey};
 pub use loading_cache::{
     AsyncLoader, IntoLoading, LoadError, Loaded, Loader, LoadingBuilder, LoadingCache, Refreshing,
@@ -224,7 +224,7 @@ pub use loading_cache::{
 pub use operations::EntryRef;
 pub use policy::Policy;
 pub use refresh::Refresh;
-pub use scheduler::{Alarm, Delivery, MaintenanceTask, Scheduler};
+pub use scheduler::{Alarm, MaintenanceTask, Scheduler};
 pub use snapshot::{Downtime, Ended, Restore, Restored, SavedEntry, Snapshot, View};
 pub use stats::{Stat, StatValue, Stats};
 #[cfg(feature = "quanta")]

@@ -9,9 +9,10 @@
 //! time ([`notify`](crate::notify)).
 
 use super::Engine;
+use crate::listener::Delivery;
 use crate::map::Garbage;
 use crate::notify::{Awaited, EXTRA_DELIVERIES, Notification};
-use crate::scheduler::{self, Delivery, inside_listener};
+use crate::scheduler::{self, inside_listener};
 use crate::time;
 
 /// How many notifications a thread delivers before other caches get their turn.
@@ -41,7 +42,7 @@ impl<K, V> Engine<K, V> {
         if !notifier.offer() {
             return true;
         }
-        let is_taken = scheduler::offer_delivery(&self.waking.waker.task);
+        let is_taken = scheduler::deliver_soon(&self.waking.waker.task);
         if !is_taken {
             notifier.end_offer();
         }

@@ -125,6 +125,11 @@ pub(super) fn push(job: Job) -> bool {
     !IS_MODEL && CREW.push(job)
 }
 
+/// Has the listener of a cache called for what waits. False if no thread can be started for it.
+pub(crate) fn deliver_soon(cache: &TaskRef) -> bool {
+    push(Job::Deliver(cache.clone()))
+}
+
 /// Asks for a run of a cache after a time.
 pub(super) fn wake(cache: &TaskRef, after: Duration) {
     CREW.wake(cache, after);

@@ -9,16 +9,12 @@
 //! | file | is |
 //! |------|----|
 //! | [`crew`] | the threads of the crate |
-//! | [`delivery`] | which thread calls a cache's listener |
 //! | [`gate`] | the way to a cache for threads without a handle, and the drop of the last one |
 
 mod crew;
-mod delivery;
 mod gate;
 
-pub(crate) use crew::is_crew_thread;
-pub use delivery::Delivery;
-pub(crate) use delivery::offer_delivery;
+pub(crate) use crew::{deliver_soon, is_crew_thread};
 #[cfg(wheelhouse_loom)]
 pub(crate) use gate::Gate;
 pub(crate) use gate::{Task, TaskRef, Visit, WeakHandle, in_listener, inside_listener};
@@ -48,7 +44,7 @@ impl Scheduler {
     /// nothing is scheduled, holds the caches weakly, and ends with the last of them. After a
     /// bounded amount of work for one cache it serves the others first.
     ///
-    /// It calls no listener: [`Delivery`] says which threads do. So a slow listener delays neither
+    /// It calls no listener: [`Delivery`](crate::Delivery) says which threads do. So a slow listener delays neither
     /// other caches nor the removal of entries. Destructors of values run on the scheduler thread;
     /// a slow one delays all caches that share it.
     ///
