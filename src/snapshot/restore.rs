@@ -20,7 +20,7 @@ use std::hash::{BuildHasher, Hash};
 use std::time::Duration;
 
 /// What the second pass does with an entry.
-enum Verdict {
+enum Fate {
     /// It is put in with this weight, and with what remains of its lifetimes.
     PutBack(u32, Kept),
     /// It has ended. The listener hears of it, and of this weight.
@@ -87,19 +87,19 @@ impl<K: Hash + Eq + Clone + 'static, V: Clone + 'static, S: BuildHasher> Cache<K
         let mut seen = HashSet::with_capacity_and_hasher(snapshot.len(), RandomState::default());
         let lifetimes = &self.engine().lifetimes;
         let max = self.engine().max_capacity().unwrap_or(u64::MAX);
-        let mut verdicts = Vec::with_capacity(snapshot.len());
+        let mut fates = Vec::with_capacity(snapshot.len());
         for entry in snapshot.iter() {
             let SavedEntry { key, value, .. } = entry;
             if !seen.insert(key) || self.contains_key(key) {
                 counts.present += 1;
-                verdicts.push(Verdict::Skip);
+                fates.push(Fate::Skip);
                 continue;
             }
             let Some(mut kept) = entry.kept(lifetimes, downtime, now) else {
                 counts.expired += 1;
-                verdicts.push(match how.ended {
-                    Ended::Tell => Verdict::Tell(self.engine().weigh(key, value)),
-                    Ended::Skip => Verdict::Skip,
+                fates.push(match how.ended {
+                    Ended::Tell => Fate::Tell(self.engine().weigh(key, value)),
+                    Ended::Skip => Fate::Skip,
                 });
                 continue;
             };
@@ -107,21 +107,21 @@ impl<K: Hash + Eq + Clone + 'static, V: Clone + 'static, S: BuildHasher> Cache<K
             let with = used.saturating_add(weight.into());
             if with > max {
                 counts.refused += 1;
-                verdicts.push(Verdict::Skip);
+                fates.push(Fate::Skip);
                 continue;
             }
             used = with;
             let moment = self.engine().ask_of_restored(key, value, &kept.0);
             kept.1.at = time::earlier(kept.1.at, moment, now);
-            verdicts.push(Verdict::PutBack(weight, kept));
+            fates.push(Fate::PutBack(weight, kept));
         }
         drop(seen);
         let mut entries = snapshot.entries;
-        while let (Some(entry), Some(verdict)) = (entries.pop(), verdicts.pop()) {
+        while let (Some(entry), Some(fate)) = (entries.pop(), fates.pop()) {
             let SavedEntry { key, value, .. } = entry;
             let hash = self.hash(&key);
-            match verdict {
-                Verdict::PutBack(weight, kept) => {
+            match fate {
+                Fate::PutBack(weight, kept) => {
                     let new = NewNode::new(key, value, hash, weight);
                     if self.engine().put_back(new, kept) {
                         counts.restored += 1;
@@ -132,11 +132,11 @@ impl<K: Hash + Eq + Clone + 'static, V: Clone + 'static, S: BuildHasher> Cache<K
                         counts.present += 1;
                     }
                 }
-                Verdict::Tell(weight) => {
+                Fate::Tell(weight) => {
                     let new = NewNode::new(key, value, hash, weight);
                     self.engine().notify_ended(new);
                 }
-                Verdict::Skip => {}
+                Fate::Skip => {}
             }
         }
         counts

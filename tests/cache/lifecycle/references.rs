@@ -56,6 +56,39 @@ fn references_dropped_in_any_order_show_their_own_value_and_keep_no_memory() {
     assert_eq!(census.alive(), present as i64);
 }
 
+/// A value with methods of the names that a reference has, as the documentation of `EntryRef` says.
+#[test]
+fn methods_of_a_value_are_reached_though_the_reference_has_some_of_their_names() {
+    #[derive(Clone, Debug, PartialEq)]
+    struct Person {
+        age: u32,
+    }
+    impl Person {
+        fn age(&self) -> u32 {
+            self.age
+        }
+        fn key(&self) -> &'static str {
+            "of the value"
+        }
+        fn is_adult(&self) -> bool {
+            self.age >= 18
+        }
+    }
+    let clock = ManualTicker::new();
+    let cache = Cache::builder().ticker(clock.clone()).build();
+    cache.insert(7, Person { age: 36 });
+    clock.advance(std::time::Duration::from_secs(5));
+    let entry = cache.get_ref(&7).unwrap();
+    assert_eq!((*entry.key(), entry.age().as_secs()), (7, 5));
+    assert_eq!(
+        (entry.value().key(), entry.value().age()),
+        ("of the value", 36)
+    );
+    assert!(entry.is_adult() && entry.time_left().is_none());
+    let owned: Person = entry.clone();
+    assert_eq!(owned, Person { age: 36 });
+}
+
 /// As the documentation of `EntryRef` says. Not under leak detection: this is a leak.
 #[test]
 #[cfg_attr(wheelhouse_single, ignore = "leaks a reference")]
