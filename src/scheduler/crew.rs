@@ -56,6 +56,16 @@ const IDLE_TIME: Duration = Duration::from_secs(5);
 /// How long jobs wait, without one being taken, before more threads are started.
 const PATIENCE: Duration = Duration::from_millis(10);
 
+/// A look that comes after so many times [`PATIENCE`] is late: the machine is busy, or the process
+/// was stopped. The threads at work may have had no processor either, so this look does not count.
+/// After so many late looks the next one counts all the same.
+const LATE: u32 = 2;
+const MOST_LATE: u32 = 20;
+
+/// After so many times [`PATIENCE`] a call that brings a job looks itself: a destructor may hold up
+/// the thread that keeps the time.
+const VERY_LATE: u32 = 50;
+
 /// How long after a failure to start a thread it is tried again.
 const RETRY: Duration = Duration::from_secs(1);
 
@@ -220,7 +230,8 @@ impl Crew {
             return true;
         }
         // The thread that keeps the time may itself be held up, by a destructor.
-        let is_wanted = !state.has_keeper || state.is_held_up(Instant::now());
+        let is_stuck = state.is_waiting(Instant::now(), PATIENCE * VERY_LATE);
+        let is_wanted = !state.has_keeper || state.busy == 0 || is_stuck;
         if is_wanted && self.start(&mut state, JOBS) {
             return true;
         }
@@ -354,6 +365,7 @@ impl Crew {
 
     /// Keeps the time, until there is nothing to wait for and nothing to watch.
     fn keep_time<'a>(&'static self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        let mut late = 0;
         while state.has_time_to_keep() {
             let now = Instant::now();
             if let Some(job) = state.take_due(now) {
@@ -374,8 +386,16 @@ impl Crew {
             }
             let most = state.time_to_sleep(now);
             state.is_watched = state.is_short();
-            (state, _) = self.wait(&self.changed, state, most);
-            state.is_watched = false;
+            let (woken, waited) = self.wait(&self.changed, state, most);
+            state = woken;
+            let watched = std::mem::take(&mut state.is_watched);
+            if watched && waited >= PATIENCE * LATE && late < MOST_LATE {
+                late += 1;
+                state.moved_at = Some(Instant::now());
+            }
+            if !state.is_short() {
+                late = 0;
+            }
         }
         state
     }
@@ -478,11 +498,16 @@ impl State {
     /// Whether the thread that keeps the time has to start another one: jobs wait, and no thread is
     /// there for them, or none has taken a job for a while.
     fn is_held_up(&self, now: Instant) -> bool {
-        let waits_long = match self.moved_at {
-            Some(at) => now.saturating_duration_since(at) >= PATIENCE,
-            None => true,
+        self.is_short() && (self.busy == 0 || self.is_waiting(now, PATIENCE))
+    }
+
+    /// Whether jobs have waited for so long without one being taken.
+    fn is_waiting(&self, now: Instant, long: Duration) -> bool {
+        let waited = match self.moved_at {
+            Some(at) => now.saturating_duration_since(at),
+            None => Duration::MAX,
         };
-        self.is_short() && (self.busy == 0 || waits_long)
+        !self.jobs.is_empty() && waited >= long
     }
 
     /// How long the thread that keeps the time may sleep.

@@ -421,7 +421,7 @@ fn the_drop_of_one_cache_does_not_wait_for_the_listener_of_another() {
                     drop(first);
                     dropped.open();
                 });
-                for _ in 0..40 {
+                for _ in 0..10 {
                     let waits = Arc::clone(&waits);
                     let other = Cache::builder()
                         .removal_listener(move |_: &u32, _: &u32, _| assert!(waits.wait()))
