@@ -6,6 +6,7 @@ mod support;
 
 /// The public methods: names and bounds, settings, what each operation does, statistics.
 mod api {
+    mod auto_traits;
     mod builder;
     mod equal_keys;
     mod extreme_values;
