@@ -1,6 +1,7 @@
 //! Panics. Those of user code are caught if it runs on a thread of the crate, or during a call that
 //! has nothing to do with that code. The crate's own name the cache.
 
+use std::mem::needs_drop;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Runs user code and catches its panic; `None` if it panicked. The process's panic hook has
@@ -15,6 +16,43 @@ pub(crate) fn contain<T>(code: impl FnOnce() -> T) -> Option<T> {
             dropped.unwrap_or_else(std::mem::forget);
             None
         }
+    }
+}
+
+/// Drops what is the user's. A panic of its destructor ends here.
+#[inline]
+pub(crate) fn let_go<T>(value: T) {
+    if needs_drop::<T>() {
+        contain(|| drop(value));
+    }
+}
+
+/// A value of the user's that is [let go](let_go) with this.
+#[derive(Debug)]
+pub(crate) struct LetGo<T>(Option<T>);
+
+impl<T> LetGo<T> {
+    #[inline]
+    pub(crate) fn new(value: T) -> Self {
+        Self(Some(value))
+    }
+
+    #[inline]
+    pub(crate) fn get(&self) -> &T {
+        self.0.as_ref().expect("it was not taken")
+    }
+
+    /// The value, which is the caller's from now on.
+    #[inline]
+    pub(crate) fn take(&mut self) -> T {
+        self.0.take().expect("it was not taken")
+    }
+}
+
+impl<T> Drop for LetGo<T> {
+    #[inline]
+    fn drop(&mut self) {
+        let_go(self.0.take());
     }
 }
 

@@ -177,6 +177,7 @@ pub mod compute;
 pub mod refresh;
 
 mod buffer;
+mod flight;
 mod list;
 
 mod eviction;

@@ -2,7 +2,7 @@
 
 use super::explore;
 use crate::compute::Entry;
-use crate::load::state::{Load, Outcome, RevokedBy, Verdict, Want, wake_all};
+use crate::flight::{Load, Outcome, RevokedBy, Verdict, Want};
 use crate::map::Map;
 use crate::node::Columns;
 use crate::sync::cycle::{Ticket, WaitTarget};
@@ -50,10 +50,10 @@ impl Scene {
 
     fn end(&self, outcome: &Outcome<u32>) {
         let mut listed = self.listed.lock();
-        let wakers = self.load.end(outcome, 0);
+        let ended = self.load.end(outcome, 0);
         *listed &= self.load.is_current();
         drop(listed);
-        wake_all(wakers);
+        ended.release();
     }
 
     /// Whether a waiter that was told to lead does so: else a write came first.
@@ -61,8 +61,9 @@ impl Scene {
         let listed = self.listed.lock();
         let leads = *listed;
         if leads {
-            assert!(self.load.is_free_for(Some(ticket)), "nothing else takes it");
-            self.load.take_lead(0);
+            let is_free = self.load.is_free_for(Some(ticket), Want::Value);
+            assert!(is_free, "nothing else takes the lead");
+            assert!(self.load.take_lead(Some(ticket), 0));
         }
         drop(listed);
         if !leads && self.load.leave(ticket) {

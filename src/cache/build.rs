@@ -4,6 +4,7 @@ use super::{Cache, CacheBuilder, House};
 use crate::buffer::ReadBuffer;
 use crate::contain::about;
 use crate::engine::{self, Engine, Lifetimes};
+use crate::flight::Timeouts;
 use crate::map::Map;
 use crate::node::Columns;
 use crate::scheduler::{Scheduler, TaskRef};
@@ -106,6 +107,7 @@ where
             true => Some(Box::new(Counters::new())),
             false => None,
         };
+        let timeouts = lifetimes.limits.load_timeout.map(|_| Timeouts::new(0));
         let house = Arc::new_cyclic(|weak: &Weak<House<K, V, S>>| {
             let engine = Engine::new(engine::Settings {
                 map,
@@ -115,6 +117,7 @@ where
                 weigher: settings.weigher,
                 refresh: settings.refresh,
                 forget_failure: settings.forget_failure,
+                timeouts,
                 counters,
                 bound,
                 eviction_policy: settings.eviction_policy.unwrap_or_default(),

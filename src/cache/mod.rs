@@ -10,8 +10,8 @@ pub use build::BuildError;
 pub use builder::CacheBuilder;
 
 use crate::engine::{Engine, Holds, LifetimeSource, WeakHandle};
+use crate::flight::RevokedBy;
 use crate::hash::{self, RandomState};
-use crate::load::state::RevokedBy;
 use crate::node::NodePtr;
 use crate::operations::{Condition, EntryRef};
 use crate::scheduler::Task;

@@ -87,6 +87,7 @@ mod writers;
 use crate::buffer::ReadBuffer;
 use crate::contain::contain;
 use crate::eviction::{Eviction, EvictionPolicy};
+use crate::flight::Timeouts;
 use crate::listener::{Delivery, Listener, RemovalCause};
 use crate::map::{Batch, Garbage, Map, TablePart};
 use crate::node::{EntryPtr, NodePtr};
@@ -126,6 +127,8 @@ pub(crate) struct Engine<K, V> {
     pub(crate) refresh: Option<Box<dyn Refresh<K, V>>>,
     /// If failures of loads are remembered.
     pub(crate) forget_failure: Option<ForgetFailure<K>>,
+    /// If loads can become overdue.
+    pub(crate) timeouts: Option<Timeouts<K, V>>,
     /// Where statistics are recorded, if they are.
     pub(crate) counters: Option<Box<Counters>>,
     /// The bound on the weight of all entries. Changed under the maintenance lock only.
@@ -170,6 +173,8 @@ pub(crate) struct Settings<K, V> {
     pub(crate) weigher: Option<Weigher<K, V>>,
     pub(crate) refresh: Option<Box<dyn Refresh<K, V>>>,
     pub(crate) forget_failure: Option<ForgetFailure<K>>,
+    /// If loads can become overdue.
+    pub(crate) timeouts: Option<Timeouts<K, V>>,
     pub(crate) counters: Option<Box<Counters>>,
     pub(crate) bound: Option<u64>,
     pub(crate) eviction_policy: EvictionPolicy,
@@ -231,6 +236,7 @@ impl<K, V> Engine<K, V> {
             weigher: settings.weigher,
             refresh: settings.refresh,
             forget_failure: settings.forget_failure,
+            timeouts: settings.timeouts,
             counters: settings.counters,
             bound: bound.map(AtomicU64::new),
             eviction_policy,

@@ -7,11 +7,11 @@
 use super::claim::{Claim, Claimant, Request};
 use super::guard::{CallGuard, Guard, Home};
 use super::run::{Run, conclude, lead, of_option};
-use super::state::{Outcome, Want};
 use super::{CacheKey, CacheValue};
 use crate::cache::Cache;
-use crate::contain::contain;
+use crate::contain::{contain, let_go};
 use crate::engine::Engine;
+use crate::flight::{Outcome, Want};
 use crate::node::NodePtr;
 use crate::sync::block::block_on;
 use std::any::TypeId;
@@ -26,7 +26,7 @@ use std::sync::Arc;
 /// The keys of a call, and its answers.
 pub(crate) struct Keys<K, V> {
     pub(crate) keys: Vec<K>,
-    /// The places of repeated keys, each with that of an equal key before it.
+    /// Of each repeated key: its place, and the place of the first equal key.
     repeats: Vec<(usize, usize)>,
     pub(crate) answers: Vec<Option<V>>,
     /// The hashes and the places of the keys without a hit, each key once. In the order of their
@@ -47,7 +47,8 @@ impl<K: CacheKey, V: CacheValue> Keys<K, V> {
         let keys: Vec<K> = keys.into_iter().collect();
         let mut places: Vec<_> = keys.iter().map(&hash).zip(0..).collect();
         places.sort_unstable();
-        let (mut missing, mut repeats) = (Vec::with_capacity(places.len()), Vec::new());
+        let mut missing = Vec::with_capacity(places.len());
+        let mut repeats = Vec::new();
         for (hash, place) in places {
             let mut same = missing.iter().rev().take_while(|(other, _)| *other == hash);
             match same.find(|(_, other)| keys[*other] == keys[place]) {
@@ -75,6 +76,7 @@ impl<K: CacheKey, V: CacheValue> Keys<K, V> {
         for (place, first) in self.repeats {
             self.answers[place] = self.answers[first].clone();
         }
+        let_go(self.keys);
         self.answers
     }
 }
@@ -108,7 +110,8 @@ impl<K: CacheKey, V: CacheValue> Engine<K, V> {
         };
         let missing = mem::take(&mut keys.missing);
         let mut guards = Vec::with_capacity(missing.len());
-        let (mut waits, mut others) = (VecDeque::new(), Vec::new());
+        let mut waits = VecDeque::new();
+        let mut others = Vec::new();
         for (hash, place) in missing {
             let mut claimant = Claimant::new(self, hash, keys.keys[place].clone(), ask);
             match claimant.begin() {
@@ -251,7 +254,11 @@ where
     where
         E: Send + Sync + 'static,
     {
-        let load = |keys: Vec<K>| ready(load(&keys));
+        let load = |keys: Vec<K>| {
+            let values = load(&keys);
+            let_go(keys);
+            ready(values)
+        };
         block_on(self.get_all_with_async(keys, load))
     }
 

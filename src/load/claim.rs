@@ -7,9 +7,10 @@
 //! Threads and tasks take the same steps; [`wait`](super::wait) says how a thread waits.
 
 use super::guard::{Guard, Home, Keyless};
-use super::state::{Load, Outcome, RevokedBy, Verdict, Want};
 use super::{CacheKey, CacheValue};
+use crate::contain::let_go;
 use crate::engine::{Engine, WriteOutcome};
+use crate::flight::{Load, Outcome, RevokedBy, Verdict, Want};
 use crate::listener::RemovalCause;
 use crate::map::Revalidated;
 use crate::node::NodePtr;
@@ -59,9 +60,9 @@ pub(crate) struct Request {
     pub(crate) may_wait: bool,
     /// Whether the call leads a load if the key has none.
     pub(crate) may_lead: bool,
-    /// What the call takes from its own load, for one that does not run that itself: it then waits
-    /// as any other call would, from before the load runs. If that load is late, the call has timed
-    /// out, and so it has with the second late load.
+    /// What the call takes from its own load, for a call whose load runs elsewhere: from before
+    /// that runs, the call waits for it, as for the load of another call. Such a call does not wait
+    /// for ever: it times out if its own load is late, or the second load of other calls.
     pub(crate) own: Option<Want>,
 }
 
@@ -110,6 +111,7 @@ impl<K, V, H: Home<K, V>> Drop for Claimant<K, V, H> {
     #[inline]
     fn drop(&mut self) {
         self.wait_for(None);
+        let_go(self.key.take());
     }
 }
 
@@ -160,7 +162,9 @@ impl<K, V, H: Home<K, V>> Claimant<K, V, H> {
         guard.load().join(ticket, want);
         self.wait_for(Some((Arc::clone(guard.load()), ticket)));
         self.began = true;
-        _ = guard.engine().map(|engine| engine.watch_load(guard.load()));
+        if let Some(engine) = guard.engine() {
+            engine.watch_load(guard.load());
+        }
     }
 
     /// Whether a call that does not run its own load gives up, now that a wait has ended. From an
@@ -197,6 +201,7 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V>> Claimant<K, V, H> {
             return Poll::Ready(match told {
                 Some(Verdict::Ended(Outcome::Value(shared, deadline))) => {
                     let mut seen = shared.copy();
+                    let_go(shared);
                     if let Some(engine) = self.home.visit() {
                         seen.left = engine.clock.time_until(deadline);
                     }
@@ -207,9 +212,13 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V>> Claimant<K, V, H> {
                     if let Some((load, _)) = &self.waits {
                         self.key.get_or_insert_with(|| load.key().clone());
                     }
-                    // A call that was told to lead waits until it has the guard: if it does not
-                    // need that, or panics, it leaves.
-                    if !matches!(told, Some(Verdict::Leads)) {
+                    // A call that was told to lead, or whose turn it is, waits until it has its
+                    // claim: if it does not need that, or panics, it leaves.
+                    let is_next = match told {
+                        Some(Verdict::Leads) => true,
+                        _ => self.ask.want == Want::OwnTurn,
+                    };
+                    if !is_next {
                         self.wait_for(None);
                     }
                     let Some(claim) = self.begin() else { continue };
@@ -226,7 +235,7 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V>> Claimant<K, V, H> {
             return Some(Claim::Busy);
         };
         let waits_already = self.ticket.is_some();
-        let (hash, now) = (self.hash, 0);
+        let hash = self.hash;
         // Before the pin: it is dropped afterwards if a clone panics, and calls wakers.
         let mut guard;
         let engine = &*engine;
@@ -236,21 +245,18 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V>> Claimant<K, V, H> {
             let begin = Begin {
                 engine,
                 call: &mut *self,
-                now,
                 tells_first,
             };
             // What is held has the pin, and releases the waiters of an overdue load.
             let (begun, held) = engine.transact(hash, begin);
-            let entry = |node| Keyless::of_node(engine, node);
-            break match begun {
+            match begun {
                 Begun::Expired(outcome) => {
                     drop(held);
                     engine.after_write(outcome);
                     tells_first = false;
-                    continue;
                 }
-                Begun::Live(node) => Claim::Value(entry(node)),
-                Begun::Busy => Claim::Busy,
+                Begun::Live(node) => break Claim::Value(Keyless::of_node(engine, node)),
+                Begun::Busy => break Claim::Busy,
                 Begun::Joined(load, ticket) => {
                     drop(held);
                     // After it has joined: a caller that reads the count may rely on it.
@@ -258,21 +264,30 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V>> Claimant<K, V, H> {
                         engine.count(Count::LoadWaits);
                     }
                     engine.watch_load(&load);
+                    self.follow(&load);
                     self.wait_for(Some((load, ticket)));
                     return None;
                 }
                 Begun::Leads(load, over, left) => {
                     guard = Guard::new(self.home.clone(), load);
-                    (guard.runs, guard.absent) = (true, over.is_none());
-                    let seen = over.filter(|_| !self.ask.reloads()).map(entry);
+                    guard.runs = true;
+                    guard.absent = over.is_none();
+                    let mut seen = None;
+                    if let Some(node) = over {
+                        if !self.ask.reloads() {
+                            // User code: `Clone`.
+                            seen = Some(Keyless::of_node(engine, node));
+                        }
+                    }
                     drop(held);
+                    self.follow(guard.load());
                     engine.watch_load(guard.load());
                     if let Some(outcome) = left {
                         engine.after_write(outcome);
                     }
-                    Claim::Guard(guard, seen)
+                    break Claim::Guard(guard, seen);
                 }
-            };
+            }
         };
         // It may call wakers.
         self.wait_for(None);
@@ -281,6 +296,15 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V>> Claimant<K, V, H> {
         }
         Some(claim)
     }
+
+    /// The call, whose turn it was at a load that is no longer current, has a place at this one:
+    /// the others wait behind it.
+    #[inline]
+    fn follow(&self, newer: &Arc<Load<K, V>>) {
+        if let Some((former, ticket)) = &self.waits {
+            former.wait_behind(*ticket, newer);
+        }
+    }
 }
 
 /// The begin of a load, as a change: in one hold of the shard's lock it confirms that the key is
@@ -288,8 +312,6 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V>> Claimant<K, V, H> {
 struct Begin<'b, K, V, H: Home<K, V>> {
     engine: &'b Engine<K, V>,
     call: &'b mut Claimant<K, V, H>,
-    /// Cache time.
-    now: u64,
     /// Whether a due entry only leaves: the listener hears of it before the call leads, since it
     /// may load the key itself.
     tells_first: bool,
@@ -316,7 +338,8 @@ where
     H: Home<K, V>,
 {
     type Key = K;
-    type Plan = ();
+    /// The time at which the load begins, in cache time.
+    type Plan = u64;
     type Done = Begun<K, V>;
 
     #[inline]
@@ -331,7 +354,7 @@ where
     }
 
     #[inline]
-    fn ask(&mut self, found: Option<NodePtr<K, V>>, _: Option<()>) -> Ask<(), Begun<K, V>> {
+    fn ask(&mut self, found: Option<NodePtr<K, V>>, _: Option<u64>) -> Ask<u64, Begun<K, V>> {
         if self.call.ask.over == Over::Absent {
             if let Some(node) = found {
                 if self.engine.is_live(node) {
@@ -339,48 +362,54 @@ where
                 }
             }
         }
-        self.now = self.engine.load_clock();
-        Ask::Apply(())
+        Ask::Apply(self.engine.load_clock())
     }
 
     #[inline]
     fn apply<'s>(
         &mut self,
-        (): (),
+        now: u64,
         place: Revalidated<'s, K, V>,
         hold: &mut Hold<'_, 's, K, V>,
-    ) -> Tried<(), Begun<K, V>> {
-        let (engine, ask, ticket) = (self.engine, self.call.ask, &mut self.call.ticket);
-        let (mut over, mut due) = (None, None);
+    ) -> Tried<u64, Begun<K, V>> {
+        let engine = self.engine;
+        let ask = self.call.ask;
+        let ticket = self.call.ticket;
+        let mut over = None;
+        let mut due = None;
         if let Revalidated::Occupied(spot) = place {
             let node = spot.node;
-            let is_live = |now| node.deadline_if_live(now).is_some();
-            if node.deadline() != NEVER && !is_live(engine.clock.now()) {
+            let is_due =
+                node.deadline() != NEVER && node.deadline_if_live(engine.clock.now()).is_none();
+            if is_due {
                 due = Some(spot);
             } else if ask.over == Over::Absent {
-                return Tried::Again(());
+                return Tried::Again(now);
             } else {
                 over = Some(node);
             }
         }
-        let current = hold.load().cloned();
-        let is_stale = |node: NodePtr<K, V>| node.refresh().is_some_and(|at| at.is_stale(self.now));
-        if ask.over == Over::Stale && !over.is_some_and(is_stale) {
-            return Tried::Done(Begun::Busy);
+        if ask.over == Over::Stale {
+            let moment = over.as_ref().and_then(|node| node.refresh());
+            if !moment.is_some_and(|moment| moment.is_stale(now)) {
+                return Tried::Done(Begun::Busy);
+            }
         }
         // A load without a leader at work, which the call leads from now on.
         let mut idle = None;
         let mut overdue = false;
-        if let Some(load) = current {
-            if load.is_free_for(*ticket) {
+        if let Some(load) = hold.load().cloned() {
+            if load.is_free_for(ticket, ask.want) {
                 idle = Some(load);
-            } else if self.engine.time_to_overdue(&load, self.now) == Some(Duration::ZERO) {
+            } else if self.engine.time_to_overdue(&load, now) == Some(Duration::ZERO) {
                 overdue = true;
             } else if !ask.may_wait {
-                let seen = over.filter(|_| !ask.reloads());
-                return Tried::Done(seen.map_or(Begun::Busy, Begun::Live));
+                return Tried::Done(match over {
+                    Some(node) if !ask.reloads() => Begun::Live(node),
+                    _ => Begun::Busy,
+                });
             } else {
-                let ticket = *ticket.get_or_insert_with(Ticket::draw);
+                let ticket = *self.call.ticket.get_or_insert_with(Ticket::draw);
                 load.join(ticket, ask.want);
                 return Tried::Done(Begun::Joined(load, ticket));
             }
@@ -388,31 +417,35 @@ where
         if !ask.may_lead {
             return Tried::Done(Begun::Busy);
         }
+        let tells = due.is_some() && self.tells_first;
+        if let Some(load) = &idle {
+            if !tells && !load.take_lead(ticket, now) {
+                return Tried::Again(now);
+            }
+        }
         // From here on the begin succeeds: an error would say that nothing was changed. So the
         // ticker, which may panic, is not read any more.
-        let left = due.map(|spot| {
+        let mut left = None;
+        if let Some(spot) = due {
             let node = spot.node;
             hold.shard.remove(spot, RemovalCause::Expired);
             engine.note_removed(|| node.weight(), RemovalCause::Expired);
-            WriteOutcome::of_removal(&hold.shard, None)
-        });
-        if let Some(outcome) = left {
-            if self.tells_first {
+            let outcome = WriteOutcome::of_removal(&hold.shard, None);
+            if tells {
                 return Tried::Done(Begun::Expired(outcome));
             }
+            left = Some(outcome);
         }
-        engine.count(Count::Loads);
         // For a task that is the calling thread, until its poll ends: what it calls meanwhile must
         // not wait for it.
         let leader = thread_number();
         let load = if let Some(load) = idle {
-            load.take_lead(self.now);
             load.set_leader(leader);
             load.set_reload(NEVER);
             load
         } else {
             let key = self.call.key.take().expect("no load has taken the key yet");
-            let load = Arc::new(Load::new(self.call.hash, key, leader, self.now));
+            let load = Arc::new(Load::new(self.call.hash, key, leader, now));
             if overdue {
                 hold.revoke(RevokedBy::NewerLoad);
             }
@@ -420,16 +453,19 @@ where
                 .change_loads(|loads| loads.add(Arc::clone(&load)));
             load
         };
-        if let Some(node) = over.filter(|_| ask.reloads()) {
-            // When the right to reload can be taken again.
-            let most = self.engine.lifetimes.limits.load_timeout;
-            let most = most.unwrap_or(Duration::from_nanos(MAX_LIFETIME_NANOS));
-            let until = time::deadline_after(self.now, most);
-            load.set_reload(until);
-            if let Some(refresh) = node.refresh() {
-                refresh.begin(until);
+        engine.count(Count::Loads);
+        if let Some(node) = over {
+            if ask.reloads() {
+                // When the right to reload can be taken again.
+                let most = self.engine.lifetimes.limits.load_timeout;
+                let most = most.unwrap_or(Duration::from_nanos(MAX_LIFETIME_NANOS));
+                let until = time::deadline_after(now, most);
+                load.set_reload(until);
+                if let Some(refresh) = node.refresh() {
+                    refresh.begin(until);
+                }
+                engine.count(Count::Reloads);
             }
-            engine.count(Count::Reloads);
         }
         Tried::Done(Begun::Leads(load, over, left))
     }

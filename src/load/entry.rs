@@ -2,16 +2,17 @@
 //! `and_*`, the computes, see the live entry and say what becomes of it, in turns.
 
 use super::claim::{Claim, Claimant, Request};
-use super::guard::Keyless;
+use super::guard::{Keyless, TakenOut};
 use super::key::ToKey;
 use super::run::{
     Made, Run, conclude, fallible, of_option, of_pair, of_result, of_value, or_error, sure,
 };
-use super::state::{Outcome, RevokedBy, Want};
 use super::{CacheKey, CacheValue};
 use crate::cache::Cache;
 use crate::compute::{CompResult, Entry, Op};
+use crate::contain::{LetGo, let_go};
 use crate::engine::{Engine, LifetimeSource};
+use crate::flight::{Outcome, RevokedBy, Want};
 use crate::{RandomState, RemovalCause};
 use equivalent::Equivalent;
 use std::convert::Infallible;
@@ -33,7 +34,8 @@ type KeyRun<'a, K, V, O> = (K, Run<K, V, &'a Engine<K, V>, O>);
 /// beside the closure of a load that a write has revoked, or that is overdue.) The methods `or_*`
 /// make a value if the key has none; calls that come meanwhile share it, as with
 /// [`get_with`](Cache::get_with). The methods `and_*` see the live entry and change it; they take
-/// turns, the longest-waiting call first.
+/// turns, the longest-waiting call first. Only where one key is changed all the time by more
+/// threads than can run, a thread that runs may pass threads that sleep, a bounded number of times.
 ///
 /// ```
 /// let cache = wheelhouse::Cache::new(100);
@@ -82,8 +84,11 @@ where
     /// assert_eq!(cache.entry("ada").or_insert(0).into_value(), 1815);
     /// ```
     pub fn entry(&self, key: K) -> EntrySelector<'_, K, V, S> {
-        let (cache, form) = (self, PhantomData);
-        EntrySelector { cache, key, form }
+        EntrySelector {
+            cache: self,
+            key,
+            form: PhantomData,
+        }
     }
 
     /// As [`entry`](Self::entry), by a borrowed form of the key.
@@ -113,7 +118,9 @@ where
 fn entry<K: CacheKey, V: CacheValue>(
     (key, run): KeyRun<'_, K, V, Made<V>>,
 ) -> Result<Entry<K, V>, Outcome<V>> {
-    conclude(run).map(|seen| seen.with_key(key))
+    let mut key = LetGo::new(key);
+    // In a closure, and with no name: its room on the stack is free while the load ends.
+    conclude(run).map(|seen| seen.with_key(key.take()))
 }
 
 /// What the operation that a closure asks for means for its load.
@@ -137,13 +144,30 @@ fn apply<K: CacheKey, V: CacheValue, X>(
         Err(Claim::Value(seen)) => return Ok(unchanged(key, Some(seen))),
         Err(_) => return Ok(unchanged(key, None)),
     };
-    // Hands the key on, if the closure failed.
-    Ok(match made? {
+    let made = match made {
+        Ok(made) => made,
+        Err(error) => {
+            // Hands the key on.
+            drop(guard);
+            let_go((key, seen));
+            return Err(error);
+        }
+    };
+    Ok(match made {
         Ok((mut own, given)) => {
-            let replaced = match guard.enter().fill(&mut own, given) {
+            let was_there = seen.is_some();
+            let_go(seen);
+            let late = guard.fill(&mut own, given);
+            let replaced = match late {
                 None => own.replaced,
-                Some((RevokedBy::Overwrite, _)) => seen.is_some(),
-                Some(_) => return Ok(CompResult::Overtaken(Some(own.value))),
+                Some((RevokedBy::Overwrite, live)) => {
+                    let_go(live);
+                    was_there
+                }
+                Some((_, live)) => {
+                    let_go((live, key));
+                    return Ok(CompResult::Overtaken(Some(own.value)));
+                }
             };
             let entry = own.with_key(key);
             if replaced {
@@ -152,16 +176,23 @@ fn apply<K: CacheKey, V: CacheValue, X>(
                 CompResult::Inserted(entry)
             }
         }
-        Err(Outcome::Absent) => match (guard.enter().remove(Outcome::Nothing), seen) {
-            (Ok(Some(RemovalCause::Explicit)), Some(seen)) => CompResult::Removed(Entry {
-                stored: false,
-                ..seen.with_key(key)
-            }),
-            (Ok(_), _) => CompResult::StillNone(key),
-            (Err(_), _) => CompResult::Overtaken(None),
+        Err(Outcome::Absent) => match (guard.remove(Outcome::Nothing), seen) {
+            (TakenOut::Entry(RemovalCause::Explicit), Some(seen)) => {
+                let mut entry = seen.with_key(key);
+                entry.stored = false;
+                CompResult::Removed(entry)
+            }
+            (TakenOut::Entry(_) | TakenOut::Absent, seen) => {
+                let_go(seen);
+                CompResult::StillNone(key)
+            }
+            (TakenOut::Revoked, seen) => {
+                let_go((key, seen));
+                CompResult::Overtaken(None)
+            }
         },
         Err(_) => {
-            guard.enter().keep();
+            guard.keep();
             unchanged(key, seen)
         }
     })
@@ -179,10 +210,12 @@ fn unchanged<K, V>(key: K, seen: Option<Box<Keyless<V>>>) -> CompResult<K, V> {
 fn upsert<K: CacheKey, V: CacheValue>(
     (key, run): KeyRun<'_, K, V, Box<Keyless<V>>>,
 ) -> Entry<K, V> {
-    let Ok((guard, _, mut own)) = run else {
+    let Ok((guard, seen, mut own)) = run else {
         unreachable!("it waits for its turn");
     };
-    _ = guard.enter().fill(&mut own, LifetimeSource::Update);
+    let_go(seen);
+    let late = guard.fill(&mut own, LifetimeSource::Update);
+    let_go(late);
     own.with_key(key)
 }
 
@@ -200,17 +233,23 @@ where
         keeps: impl FnOnce(&V) -> bool,
     ) -> Result<Entry<K, V>, KeyClaimant<'a, K, V>> {
         let hit = self.cache.get_ref(&self.key);
-        match hit.map(|found| (found.value().clone(), found.time_left())) {
-            Some((value, left)) if keeps(&value) => Ok(Entry {
+        // Field by field: each function that a large value passes through takes room for it.
+        match hit.map(|found| (LetGo::new(found.value().clone()), found.time_left())) {
+            Some((mut value, left)) if keeps(value.get()) => Ok(Entry {
+                key: self.key,
+                value: value.take(),
+                fresh: false,
+                replaced: false,
+                stored: true,
                 left,
-                ..Keyless::hit(value).with_key(self.key)
             }),
             _ => Err(self.claimant(want, true)),
         }
     }
 
     fn claimant(self, want: Want, may_wait: bool) -> KeyClaimant<'a, K, V> {
-        let (engine, key) = (self.cache.engine(), self.key);
+        let engine = self.cache.engine();
+        let key = self.key;
         let mut ask = Request::of(want);
         ask.may_wait = may_wait;
         (

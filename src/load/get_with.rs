@@ -5,8 +5,8 @@ use super::claim::{Claimant, Request};
 use super::guard::Keyless;
 use super::key::{KeyForm, Own, ToKey};
 use super::run::{Made, conclude, fallible, of_option, of_result, of_value, or_error, sure};
-use super::state::{Outcome, Want};
 use crate::cache::Cache;
+use crate::flight::{Outcome, Want};
 use crate::operations::EntryRef;
 use equivalent::Equivalent;
 use std::future::Future;
@@ -284,6 +284,11 @@ where
     /// # Panics
     ///
     /// As `get_with`. A task that would wait for a load which it is polling at that moment panics.
+    ///
+    /// So does a task that is polled inside the closure of a load, and wants the key of that load:
+    /// the closure may run an executor of its own. The cache cannot know whether the closure needs
+    /// that task to end, and refuses what may be a deadlock. Let such a closure run only the tasks
+    /// that it needs.
     ///
     /// # Cost
     ///

@@ -1,17 +1,23 @@
 //! The right to load a key: a guard, which ends the load by what becomes of it.
 //!
-//! A guard is the right and the duty of a load's leader. To end the load it [enters](Guard::enter)
-//! its cache, and then ends by [`fill`](Ending::fill), [`fail`](Ending::fail),
-//! [`keep`](Ending::keep) or [`remove`](Ending::remove). A guard that is dropped hands the key on
-//! to the call that has waited longest. It has two forms: one borrows the cache and belongs to a
-//! call; the other owns a weak handle, keeps no cache alive, and may be sent to another thread (a
-//! [`Lease`](crate::Lease), a reload).
+//! A guard is the right and the duty of a load's leader. It ends the load by
+//! [`fill`](Guard::fill), [`fail`](Guard::fail), [`keep`](Guard::keep) or
+//! [`remove`](Guard::remove). A guard that is dropped hands the key on to the call that has waited
+//! longest. Its [`Home`] is a borrowed cache, for the guard of a call; or a weak handle, which
+//! keeps no cache alive: then it may be sent to another thread (a [`Lease`](crate::Lease), a
+//! reload).
+//!
+//! # While a load ends
+//!
+//! User code runs: policies, `Clone`, wakers. It may drop the last handle of the cache. So an end
+//! first visits the cache, and leaves it when the load has ended, also by a panic: the visit is
+//! declared before the guard, and dropped after it.
 
-use super::state::{Load, Outcome, RevokedBy, wake_all};
 use super::{CacheKey, CacheValue};
 use crate::compute::Entry;
-use crate::contain::contain;
+use crate::contain::{contain, let_go};
 use crate::engine::{Engine, LifetimeSource, Visit, WeakHandle, WriteOutcome};
+use crate::flight::{Load, Outcome, RevokedBy};
 use crate::listener::RemovalCause;
 use crate::map::Revalidated;
 use crate::node::NodePtr;
@@ -19,8 +25,6 @@ use crate::operations::{Ask, Condition, Tried};
 use crate::stats::Count;
 use crate::stripe::thread_number;
 use crate::time::{self, NEVER};
-use std::cell::Cell;
-use std::mem;
 use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
@@ -69,24 +73,12 @@ pub(crate) struct Guard<K, V, H: Home<K, V>> {
     load: Arc<Load<K, V>>,
     /// Whether the run was counted as begun, and has yet to be counted as ended.
     pub(super) runs: bool,
-    /// Whether its drop ends nothing.
-    pub(super) ended: bool,
+    /// Whether its drop ends the load.
+    is_armed: bool,
     /// Whether the key was absent when the run began.
     pub(super) absent: bool,
     /// What waiters get if this is dropped; without it, the next of them leads.
     pub(super) on_drop: Option<OnDrop<K, V>>,
-}
-
-/// A guard that ends its load. If it owns no handle it is inside the cache's gate, and leaves that
-/// when the load has ended, also by a panic: user code may have dropped the last handle, and then
-/// the thread waits as it leaves.
-#[must_use]
-pub(crate) struct Ending<K, V, H: Home<K, V>> {
-    // The cache is dropped last.
-    guard: Guard<K, V, H>,
-    has_ended: Cell<bool>,
-    /// `None` if the cache is gone.
-    engine: Option<H::At>,
 }
 
 /// Says what waiters get of a guard that was dropped, with its cache if that is not gone.
@@ -175,7 +167,7 @@ impl<K, V, H: Home<K, V>> Guard<K, V, H> {
             home,
             load,
             runs: false,
-            ended: false,
+            is_armed: true,
             absent: false,
             on_drop: None,
         }
@@ -191,121 +183,84 @@ impl<K, V, H: Home<K, V>> Guard<K, V, H> {
         self.home.visit()
     }
 
-    /// Enters the cache, to end the load. User code runs from now on: what it calls must not wait
-    /// for this load.
+    /// Visits the cache, to end the load; `None` if it is gone. User code runs from now on: what it
+    /// calls must not wait for this load.
     #[inline]
-    pub(crate) fn enter(mut self) -> Ending<K, V, H> {
+    pub(super) fn enter(&self) -> Option<H::At> {
         self.load.set_leader(thread_number());
-        self.ended = true;
-        Ending {
-            engine: self.engine(),
-            guard: self,
-            has_ended: Cell::new(false),
-        }
+        self.home.visit()
     }
 
     /// The same right, with another way to the cache.
     #[cold]
-    pub(crate) fn moved<G: Home<K, V>>(&mut self, home: G) -> Guard<K, V, G> {
+    pub(crate) fn moved<G: Home<K, V>>(mut self, home: G) -> Guard<K, V, G> {
+        self.is_armed = false;
         Guard {
             home,
             load: Arc::clone(&self.load),
             runs: self.runs,
-            ended: mem::replace(&mut self.ended, true),
+            is_armed: true,
             absent: self.absent,
             on_drop: self.on_drop,
         }
     }
-}
-
-impl<K, V, H: Home<K, V>> Drop for Guard<K, V, H> {
-    #[inline]
-    fn drop(&mut self) {
-        if !self.ended {
-            drop(self.moved(self.home.clone()).enter());
-        }
-    }
-}
-
-impl<K, V, H: Home<K, V>> Drop for Ending<K, V, H> {
-    #[inline]
-    fn drop(&mut self) {
-        if !self.has_ended.get() {
-            let on_drop = self.guard.on_drop;
-            let outcome = on_drop.map(|on_drop| on_drop(self.load(), self.engine()));
-            let outcome = outcome.unwrap_or(Outcome::Nothing);
-            self.end_failed(&outcome, self.guard.runs);
-        }
-    }
-}
-
-impl<K, V, H: Home<K, V>> Ending<K, V, H> {
-    pub(crate) fn load(&self) -> &Arc<Load<K, V>> {
-        &self.guard.load
-    }
-
-    /// The cache; `None` if it is gone.
-    pub(crate) fn engine(&self) -> Option<&Engine<K, V>> {
-        self.engine.as_deref()
-    }
 
     /// Ends the load with a failure, which waiters share if they accept it.
     pub(crate) fn fail(self, failure: &Outcome<V>) {
-        self.end_failed(failure, true);
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn end_failed(&self, failure: &Outcome<V>, failed: bool) {
-        if let Outcome::Absent = failure {
-            self.forget_failure();
-        }
-        self.end(failure, failed);
-    }
-
-    /// A load of the key has succeeded.
-    #[inline]
-    pub(super) fn forget_failure(&self) {
-        if let Some(engine) = &self.engine {
-            if let Some(forget) = &engine.forget_failure {
-                contain(|| forget(self.guard.load.key()));
-            }
-        }
+        let engine = self.enter();
+        let mut guard = self;
+        guard.end_failed(engine.as_deref(), failure, true);
     }
 
     /// Ends the load without a value, which is no failure: a compute leaves things as they are.
     pub(crate) fn keep(self) {
-        self.end(&Outcome::Nothing, false);
+        let engine = self.enter();
+        let mut guard = self;
+        guard.end(engine.as_deref(), &Outcome::Nothing, false);
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn end_failed(&mut self, engine: Option<&Engine<K, V>>, failure: &Outcome<V>, failed: bool) {
+        if let (Outcome::Absent, Some(engine)) = (failure, engine) {
+            engine.forget_failure(self.load.key());
+        }
+        self.end(engine, failure, failed);
     }
 
     /// Ends the run: publishes its outcome, and wakes the waiters.
-    pub(super) fn end(&self, outcome: &Outcome<V>, failed: bool) {
-        let (load, engine) = (self.load(), self.engine());
-        self.has_ended.set(true);
+    pub(super) fn end(
+        &mut self,
+        engine: Option<&Engine<K, V>>,
+        outcome: &Outcome<V>,
+        failed: bool,
+    ) {
+        self.is_armed = false;
+        let load = &self.load;
+        let Some(engine) = engine else {
+            return load.end(outcome, 0).release();
+        };
+        self.note_end(engine, failed);
         // If the ticker panics, waiters must be woken all the same.
-        let now = engine.and_then(|engine| {
-            self.note_end(engine, failed);
-            contain(|| engine.load_clock())
-        });
-        let mut shard = engine.map(|engine| engine.map.lock(load.hash));
-        let wakers = load.end(outcome, now.unwrap_or(0));
-        if let Some(shard) = &mut shard {
-            shard.change_loads(|loads| loads.ended(load));
-        }
+        let now = contain(|| engine.load_clock()).unwrap_or(0);
+        let mut shard = engine.map.lock(load.hash);
+        let ended = load.end(outcome, now);
+        shard.change_loads(|loads| loads.ended(load));
         drop(shard);
-        _ = engine.map(|engine| engine.watch_load(load));
-        wake_all(wakers);
+        engine.watch_load(load);
+        ended.release();
     }
 
     /// The run has ended: it is counted, if runs are.
     #[inline]
     fn note_end(&self, engine: &Engine<K, V>, failed: bool) {
-        self.has_ended.set(true);
-        if let Some(counters) = engine.counters.as_ref().filter(|_| self.guard.runs) {
+        let Some(counters) = &engine.counters else {
+            return;
+        };
+        if self.runs {
             // If the ticker panics, waiters must be woken all the same.
             contain(|| {
-                let began = self.guard.load.began();
-                let took = time::elapsed(engine.clock.now(), began);
+                let took = time::elapsed(engine.clock.now(), self.load.began());
                 counters.add(Count::LoadNanos, took);
             });
             counters.add(Count::FailedLoads, u64::from(failed));
@@ -313,26 +268,62 @@ impl<K, V, H: Home<K, V>> Ending<K, V, H> {
     }
 }
 
-impl<K: CacheKey, V: CacheValue, H: Home<K, V>> Ending<K, V, H> {
+impl<K, V, H: Home<K, V>> Drop for Guard<K, V, H> {
+    #[inline]
+    fn drop(&mut self) {
+        if self.is_armed {
+            self.end_dropped();
+        }
+    }
+}
+
+impl<K, V, H: Home<K, V>> Guard<K, V, H> {
+    #[cold]
+    #[inline(never)]
+    fn end_dropped(&mut self) {
+        let engine = self.enter();
+        let engine = engine.as_deref();
+        let outcome = match self.on_drop {
+            Some(on_drop) => on_drop(&self.load, engine),
+            None => Outcome::Nothing,
+        };
+        self.end_failed(engine, &outcome, self.runs);
+    }
+}
+
+impl<K, V> Engine<K, V> {
+    /// A load of the key has succeeded.
+    #[inline]
+    pub(super) fn forget_failure(&self, key: &K) {
+        if let Some(forget) = &self.forget_failure {
+            contain(|| forget(key));
+        }
+    }
+}
+
+impl<K: CacheKey, V: CacheValue, H: Home<K, V>> Guard<K, V, H> {
     /// Stores a clone of the value if the load is still current, and gives it to the waiters. The
     /// value stays with the leader.
     #[inline(never)]
     pub(crate) fn fill(self, own: &mut Keyless<V>, given: LifetimeSource) -> FilledLate<V> {
-        let (load, Some(engine)) = (self.load(), self.engine()) else {
-            return self.discard(own);
+        let engine = self.enter();
+        let mut guard = self;
+        let Some(engine) = engine.as_deref() else {
+            return guard.discard(None, own);
         };
-        self.forget_failure();
+        let load = &guard.load;
+        engine.forget_failure(load.key());
         let key = load.key().clone();
         let mut made = None;
         let mut new = engine.new_node(load.hash, key, own.value.clone());
         let condition = Condition::Current {
             load,
-            was_absent: self.guard.absent,
+            was_absent: guard.absent,
             made: &mut made,
         };
         let outcome = engine.write(&mut new, given, condition);
         let (Some(outcome), Some(written)) = (outcome, made) else {
-            let late = self.discard(own);
+            let late = guard.discard(Some(engine), own);
             // What was not stored: destructors of the user.
             contain(|| new.discard());
             return late;
@@ -341,17 +332,18 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V>> Ending<K, V, H> {
         own.stored = written.is_stored();
         let deadline = if own.stored { written.deadline } else { NEVER };
         own.left = time::time_left(written.now, deadline);
-        let shared = if written.awaited {
-            let shared = catch_unwind(AssertUnwindSafe(|| self.share(own, deadline)));
-            if !self.has_ended.get() {
+        let mut shared = Ok(());
+        if written.awaited {
+            let share = || guard.share(Some(engine), own, deadline);
+            shared = catch_unwind(AssertUnwindSafe(share));
+            if guard.is_armed {
                 // A clone has panicked: the next of them leads.
-                self.end(&Outcome::Nothing, false);
+                guard.end(Some(engine), &Outcome::Nothing, false);
             }
-            shared
         } else {
-            self.note_end(engine, false);
-            Ok(())
-        };
+            guard.is_armed = false;
+            guard.note_end(engine, false);
+        }
         engine.after_write(outcome);
         if let Err(panic) = shared {
             resume_unwind(panic);
@@ -362,79 +354,89 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V>> Ending<K, V, H> {
     /// Ends the run; the calls that share values get clones of this one.
     #[cold]
     #[inline(never)]
-    fn share(&self, own: &Keyless<V>, deadline: u64) {
+    fn share(&mut self, engine: Option<&Engine<K, V>>, own: &Keyless<V>, deadline: u64) {
         let mut outcome = Outcome::Nothing;
-        if self.guard.load.has_sharers() {
+        if self.load.has_sharers() {
             let mut shared = own.clone();
-            (shared.fresh, shared.replaced) = (false, false);
+            shared.fresh = false;
+            shared.replaced = false;
             outcome = Outcome::Value(Arc::new(shared), deadline);
         }
-        self.end(&outcome, false);
+        self.end(engine, &outcome, false);
+        let_go(outcome);
     }
 
     /// Ends the run of a load that was revoked, or whose cache is gone: all waiters get the live
     /// value, or the loaded one if there is none.
     #[cold]
     #[inline(never)]
-    fn discard(&self, own: &Keyless<V>) -> FilledLate<V> {
-        let load = &self.guard.load;
-        let live = (self.engine.as_ref()).and_then(|engine| self.share_live(engine));
-        if live.is_none() {
-            self.share(own, NEVER);
+    fn discard(&mut self, engine: Option<&Engine<K, V>>, own: &Keyless<V>) -> FilledLate<V> {
+        let mut live = None;
+        if let Some(engine) = engine {
+            live = self.share_live(engine);
         }
-        let by = load.revoked().unwrap_or(RevokedBy::Overwrite);
+        if live.is_none() {
+            self.share(engine, own, NEVER);
+        }
+        let by = self.load.revoked().unwrap_or(RevokedBy::Overwrite);
         Some((by, live))
     }
 
     /// Ends the run of a load that was revoked by the live value that the key has now, if it has
     /// one, and returns that.
-    fn share_live(&self, engine: &Engine<K, V>) -> Option<Box<Keyless<V>>> {
-        let load = &self.guard.load;
+    fn share_live(&mut self, engine: &Engine<K, V>) -> Option<Box<Keyless<V>>> {
         engine.count(Count::DiscardedLoads);
         let pin = engine.pin();
-        let hit = engine.find_live(load.hash, load.key(), &pin)?;
-        let (mut live, deadline) = (Keyless::of_node(engine, hit.node), hit.node.deadline());
+        let hit = engine.find_live(self.load.hash, self.load.key(), &pin)?;
+        let mut live = Keyless::of_node(engine, hit.node);
+        let deadline = hit.node.deadline();
         drop(pin);
         live.stored = false;
-        self.share(&live, deadline);
+        self.share(Some(engine), &live, deadline);
         Some(live)
     }
 
     /// Removes the key's entry if the load is still current, and ends the run; waiters get `none`,
-    /// or the live value if the load was revoked. Says for which cause an entry left; an error if
-    /// the load was revoked.
-    pub(crate) fn remove(self, none: Outcome<V>) -> Result<Option<RemovalCause>, Revoked> {
-        let (load, Some(engine)) = (self.load(), self.engine()) else {
-            self.end(&none, false);
-            return Err(Revoked);
+    /// or the live value if the load was revoked. Says what became of the entry.
+    pub(crate) fn remove(self, none: Outcome<V>) -> TakenOut {
+        let engine = self.enter();
+        let mut guard = self;
+        let Some(engine) = engine.as_deref() else {
+            guard.end(None, &none, false);
+            return TakenOut::Revoked;
         };
+        let load = &guard.load;
         let ask = |_, _| Ask::Apply(());
+        let mut outcome = None;
         let taken = engine.change(load.hash, load.key(), ask, |(), place, hold| {
             if !load.is_current() {
-                return Tried::Done(Err(Revoked));
+                return Tried::Done(TakenOut::Revoked);
             }
             let Revalidated::Occupied(spot) = place else {
-                return Tried::Done(Ok(None));
+                return Tried::Done(TakenOut::Absent);
             };
             let (cause, now) = engine.take_out(&mut hold.shard, spot);
             hold.shard.change_loads(|loads| loads.seal(load));
-            let outcome = WriteOutcome::of_removal(&hold.shard, now);
-            Tried::Done(Ok(Some((cause, outcome))))
+            outcome = Some(WriteOutcome::of_removal(&hold.shard, now));
+            Tried::Done(TakenOut::Entry(cause))
         });
-        let Ok(taken) = taken else {
-            if self.share_live(engine).is_none() {
-                self.end(&none, false);
-            }
-            return Err(Revoked);
-        };
-        self.end(&none, false);
-        Ok(taken.map(|(cause, outcome)| {
+        if taken != TakenOut::Revoked || guard.share_live(engine).is_none() {
+            guard.end(Some(engine), &none, false);
+        }
+        if let Some(outcome) = outcome {
             engine.after_write(outcome);
-            cause
-        }))
+        }
+        taken
     }
 }
 
-/// A load was no longer current: it had no effect.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Revoked;
+/// What the end of a load has taken out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TakenOut {
+    /// The key's entry, for this cause.
+    Entry(RemovalCause),
+    /// Nothing: the key was absent.
+    Absent,
+    /// Nothing: the load was no longer current.
+    Revoked,
+}

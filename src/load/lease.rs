@@ -3,10 +3,10 @@
 use super::claim::{Claim, Claimant, Request};
 use super::guard::{Keyless, OwnedGuard};
 use super::key::{KeyForm, Own, ToKey};
-use super::state::{Outcome, Want};
 use crate::RandomState;
 use crate::cache::Cache;
 use crate::engine::LifetimeSource;
+use crate::flight::{Outcome, Want};
 use crate::operations::EntryRef;
 use crate::sync::block::{block_on, block_until};
 use equivalent::Equivalent;
@@ -125,7 +125,7 @@ impl<K, V, S> Lease<K, V, S> {
     pub fn fail<E: Send + Sync + 'static>(self, error: E) -> Arc<E> {
         let error = Arc::new(error);
         let failure = Outcome::Error(Arc::<E>::clone(&error));
-        self.guard.enter().fail(&failure);
+        self.guard.fail(&failure);
         error
     }
 }
@@ -182,7 +182,7 @@ where
 
     fn fill_as(self, value: V, given: LifetimeSource) -> Filled<V> {
         let mut own = Keyless::made(value);
-        match self.guard.enter().fill(&mut own, given) {
+        match self.guard.fill(&mut own, given) {
             None => Filled::Stored,
             Some((_, Some(live))) => Filled::Lost {
                 current: live.value,
@@ -384,7 +384,7 @@ where
             Claim::Value(seen) => Leased::Found(seen.value),
             Claim::Failed(_) | Claim::TimedOut => unreachable!("it accepts values only"),
             Claim::Busy => Leased::Busy,
-            Claim::Guard(mut guard, _) => {
+            Claim::Guard(guard, _) => {
                 // No thread runs it for now.
                 guard.load().set_leader(0);
                 Leased::Lease(Lease {

@@ -1,10 +1,10 @@
 //! Reloads: loads over live entries, by guards that keep no cache alive.
 
-use super::guard::{Ending, Guard, Home, Keyless, OnDrop};
-use super::state::{Load, Outcome};
+use super::guard::{Guard, Home, Keyless, OnDrop};
 use super::{CacheKey, CacheValue};
-use crate::contain::contain;
+use crate::contain::{contain, let_go};
 use crate::engine::{Engine, FromLoad, LifetimeSource, WriteOutcome};
+use crate::flight::{Load, Outcome};
 use crate::node::{self, NodePtr};
 use crate::operations::{Ask, NextRefresh, Tried, set_refresh};
 use crate::refresh::usual_pause;
@@ -38,7 +38,7 @@ impl<K, V, H: Home<K, V>> Guard<K, V, H> {
                 }
             }
         }
-        self.enter().keep();
+        self.keep();
     }
 
     /// Starts the run, and its time: waiting for a task does not count. False if the cache is gone.
@@ -54,8 +54,9 @@ impl<K, V, H: Home<K, V>> Guard<K, V, H> {
 }
 
 impl<K: CacheKey, V: CacheValue, H: Home<K, V>> Guard<K, V, H> {
-    /// The value that a reload starts from, with the lifetime that it has again if it is unchanged
-    /// as the time left; `None` if this is no reload, the key has no value, or the cache is gone.
+    /// The present value of the key. `left` is the lifetime to give it again if the loader says
+    /// that it is unchanged. `None` if this is no reload, the key has no value, or the cache is
+    /// gone.
     pub(crate) fn old(&self) -> Option<Box<Keyless<V>>> {
         self.load().reload_until()?;
         let engine = self.engine()?;
@@ -68,15 +69,18 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V>> Guard<K, V, H> {
     }
 }
 
-impl<K: CacheKey, V: CacheValue, H: Home<K, V>> Ending<K, V, H> {
+impl<K: CacheKey, V: CacheValue, H: Home<K, V>> Guard<K, V, H> {
     /// Ends a reload that left the value unchanged: the entry's deadlines move as an update moves
     /// them. An entry that has expired meanwhile comes back.
     pub(crate) fn unchanged(self, mut old: Box<Keyless<V>>, from: FromLoad) {
         let given = LifetimeSource::Loaded(from);
-        let (load, Some(engine)) = (self.load(), self.engine()) else {
-            return drop(self.fill(&mut old, given));
+        let engine = self.enter();
+        let mut guard = self;
+        let Some(engine) = engine.as_deref() else {
+            return let_go(guard.fill(&mut old, given));
         };
-        self.forget_failure();
+        let load = guard.load();
+        engine.forget_failure(load.key());
         // The time, the deadline that moves, and what the policies want.
         type Plan = (u64, u64, (u64, u64, Option<NextRefresh>));
         let ask = |found: Option<NodePtr<K, V>>, last: Option<Plan>| {
@@ -112,14 +116,16 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V>> Ending<K, V, H> {
         });
         let Some((deadline, outcome)) = moved else {
             // The entry is gone, or the load was revoked.
-            return drop(self.fill(&mut old, given));
+            let_go(guard.fill(&mut old, given));
+            return let_go(old);
         };
-        (old.fresh, old.stored) = (false, true);
+        old.fresh = false;
+        old.stored = true;
         // The value moves to the calls that share it, from box to box.
         let shared = Outcome::Value(Arc::from(old), deadline);
-        self.end(&shared, false);
+        guard.end(Some(engine), &shared, false);
         engine.after_write(outcome);
-        contain(|| drop(shared));
+        let_go(shared);
     }
 }
 
@@ -142,7 +148,8 @@ impl<K: Eq + 'static, V: 'static> Engine<K, V> {
                 if let (Some(refresh), Some(policy)) = (hit.node.refresh(), &self.refresh) {
                     let failures = refresh.failures().saturating_add(1);
                     let left = self.clock.time_until(hit.node.deadline());
-                    let (key, value) = (hit.node.key(), hit.node.value());
+                    let key = hit.node.key();
+                    let value = hit.node.value();
                     // The right to reload comes back also if the loader or the policy panics.
                     let next = match contain(|| retry_after(failures)) {
                         Some(Some(pause)) => Some(pause),

@@ -7,9 +7,10 @@
 
 use super::claim::{Claim, Claimant};
 use super::guard::{Guard, Home, Keyless};
-use super::state::{Outcome, Want};
 use super::{CacheKey, CacheValue};
+use crate::contain::let_go;
 use crate::engine::LifetimeSource;
+use crate::flight::{Outcome, Want};
 use crate::stripe::thread_number;
 use crate::sync::block::{During, Work, block_on};
 use std::any::{Any, TypeId};
@@ -96,16 +97,24 @@ pub(crate) fn conclude<K: CacheKey, V: CacheValue, H: Home<K, V>>(
     run: Run<K, V, H, Made<V>>,
 ) -> Result<Box<Keyless<V>>, Outcome<V>> {
     match run {
-        Ok((guard, _, Ok((mut own, given)))) => {
-            let late = guard.enter().fill(&mut own, given);
-            Ok(late.and_then(|(_, live)| live).unwrap_or(own))
+        Ok((guard, seen, Ok((mut own, given)))) => {
+            let late = guard.fill(&mut own, given);
+            let_go(seen);
+            match late {
+                Some((_, Some(live))) => {
+                    let_go(own);
+                    Ok(live)
+                }
+                _ => Ok(own),
+            }
         }
         Ok((guard, seen, Err(Outcome::Nothing))) => {
-            guard.enter().keep();
+            guard.keep();
             seen.ok_or(Outcome::Nothing)
         }
-        Ok((guard, _, Err(failure))) => {
-            guard.enter().fail(&failure);
+        Ok((guard, seen, Err(failure))) => {
+            guard.fail(&failure);
+            let_go(seen);
             Err(failure)
         }
         Err(Claim::Value(seen)) => Ok(seen),

@@ -12,10 +12,10 @@
 
 use super::claim::Claimant;
 use super::guard::Home;
-use super::state::{Load, Verdict};
 use super::{CacheKey, CacheValue};
 use crate::contain::{about, contain};
 use crate::engine::Engine;
+use crate::flight::{Load, Timeouts, Verdict};
 use crate::sync::IS_MODEL;
 use crate::sync::block::{Awaited, Work, doing, note};
 use crate::sync::cycle::fault;
@@ -85,32 +85,53 @@ impl<K, V> Engine<K, V> {
         time::time_left(now, time::deadline_after(load.began(), most))
     }
 
-    /// Makes the waiters of a load, if it has any, wake when it becomes overdue: asks for a run at
-    /// that moment and says how long it is until then, or wakes them now. Called when a call has
-    /// joined it, or its time has begun anew. A run of the scheduler takes the moment armed before
-    /// it looks at the waiters, under the lock of the load's state. So it sees them, or this sees
-    /// that no run is arranged. A panic of the ticker or of the scheduler's alarm is caught.
-    pub(super) fn watch_load(&self, load: &Load<K, V>) -> Option<Duration> {
-        (self.lifetimes.limits.load_timeout).filter(|_| load.has_waiters())?;
-        let left = contain(|| {
+    /// Lists a load for which calls wait by the moment at which it becomes overdue, and asks for a
+    /// run at that moment; if it is overdue, wakes the calls now. Called when a call has joined it,
+    /// when its time has begun anew, and when its run has ended. A panic of the ticker or of the
+    /// scheduler's alarm is caught.
+    #[inline]
+    pub(super) fn watch_load(&self, load: &Arc<Load<K, V>>) {
+        if let Some(timeouts) = &self.timeouts {
+            self.list_load(timeouts, load);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn list_load(&self, timeouts: &Timeouts<K, V>, load: &Arc<Load<K, V>>) {
+        if !load.has_waiters() {
+            return timeouts.remove(load);
+        }
+        let is_listed = contain(|| {
             let now = self.clock.now();
-            let left = (self.time_to_overdue(load, now)).filter(|left| !left.is_zero())?;
-            let deadline = time::deadline_after(now, left);
-            self.waking.request_by(deadline, now);
-            Some(left)
-        })?;
-        if left.is_none() {
+            match self.time_to_overdue(load, now) {
+                None | Some(Duration::ZERO) => false,
+                Some(left) => {
+                    let due = time::deadline_after(now, left);
+                    timeouts.list(load, due);
+                    self.waking.request_by(due, now);
+                    true
+                }
+            }
+        });
+        if is_listed != Some(true) {
             load.wake_waiters();
         }
-        left
     }
 
     /// Wakes the waiters of overdue loads; says how long it is until the next load becomes overdue,
     /// and asks for a run at that moment. Called after each run, which has cleared what was armed.
+    /// Loads are taken from the list after that: so either they are seen here, or their listing
+    /// sees that no run is arranged.
     pub(crate) fn run_overdue(&self) -> Option<Duration> {
-        self.lifetimes.limits.load_timeout?;
-        let shards = 0..self.map.shards();
-        let loads = shards.flat_map(|shard| self.map.loads_of(shard));
-        loads.filter_map(|load| self.watch_load(&load)).min()
+        let timeouts = self.timeouts.as_ref()?;
+        let now = self.clock.now();
+        let (overdue, next) = timeouts.take_overdue(now);
+        for load in overdue {
+            load.wake_waiters();
+        }
+        let next = next?;
+        self.waking.request_by(next, now);
+        time::time_left(now, next)
     }
 }

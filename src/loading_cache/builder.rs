@@ -1,7 +1,7 @@
 //! Settings of a loading cache.
 
+use super::backend::{Backend, FailurePolicy, Failures};
 use super::kinds::{AnyLoader, IntoLoading, Task};
-use super::source::{FailurePolicy, Failures, Source};
 use super::threads::ReloadThreads;
 use super::{Inner, LoadingCache, Spawner};
 use crate::RandomState;
@@ -316,10 +316,11 @@ where
                 "spawner is missing, but must be given for an async loader: it runs each load and \
                  reload",
             ),
-            _ => (moment == Some(Duration::ZERO)).then_some(
+            _ if moment == Some(Duration::ZERO) => Some(
                 "refresh_after is refresh::after(0ns), but must be more than zero: a value would \
                  be stale as soon as it is loaded",
             ),
+            _ => None,
         };
         if let Some(fault) = fault {
             return Err(self.cache.fault(fault));
@@ -329,15 +330,15 @@ where
         let mut settings = self.cache;
         settings.settings.forget_failure = Some(Box::new(move |key| forgets.forget(key)));
         let cache = settings.try_build()?;
-        let source = Arc::new(Source::new(self.loader, self.failure_backoff, failures));
+        let backend = Arc::new(Backend::new(self.loader, self.failure_backoff, failures));
         let inner = Inner {
             threads: Arc::new(ReloadThreads::new(
-                Arc::clone(&source),
+                Arc::clone(&backend),
                 cache.downgrade(),
                 cache.name(),
                 threads,
             )),
-            source,
+            backend,
             spawner: self.spawner,
         };
         Ok(LoadingCache {

@@ -4,18 +4,19 @@
 //! cache, or in a task of the program's spawner. A call that has begun a load in the background
 //! waits for its outcome as the others do (`load::claim`). The load goes on when they leave.
 
+use super::backend::Backend;
 use super::kinds::{caught, contained, hand_over, why_dropped};
 use super::loader::{LoadError, Reply};
-use super::source::Source;
 use super::threads::Room;
 use super::{Inner, LoadingCache, Spawner};
-use crate::contain::contain;
+use crate::contain::{contain, let_go};
 use crate::engine::{Engine, FromLoad, LifetimeSource};
-use crate::load::state::{Load, Outcome, Want};
+use crate::flight::{Load, Outcome, Want};
 use crate::load::{
-    CacheHasher, CacheKey, CacheValue, CallGuard, CallGuards, Claim, Claimant, Ending, Guard, Home,
+    CacheHasher, CacheKey, CacheValue, CallGuard, CallGuards, Claim, Claimant, Guard, Home,
     Keyless, Over, OwnedGuard, Request, error_of, fallible, lead, load_together,
 };
+use crate::stripe::thread_number;
 use crate::sync::place;
 use crate::time;
 use equivalent::Equivalent;
@@ -52,7 +53,7 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V>> Guard<K, V, H> {
     /// a reload thread, or in a task.
     pub(super) async fn run_loader<E: Send + Sync + 'static>(
         self,
-        source: impl Deref<Target = Source<K, V, E>>,
+        backend: impl Deref<Target = Backend<K, V, E>>,
     ) -> Answer<V, E> {
         if !self.begin_run() {
             return Err(LoadError::Abandoned);
@@ -60,28 +61,30 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V>> Guard<K, V, H> {
         let old = self.old();
         let reply = {
             let value = old.as_ref().map(|old| &old.value);
-            let code = pin!(caught(source.loader.load(self.load().key(), value)));
+            let code = pin!(caught(backend.loader.load(self.load().key(), value)));
             lead(iter::once(&self), code).await
         };
         place::free_soon();
-        self.enter().by(reply, old, source)
+        self.by(reply, old, backend)
     }
 }
 
-impl<K: CacheKey, V: CacheValue, H: Home<K, V>> Ending<K, V, H> {
+impl<K: CacheKey, V: CacheValue, H: Home<K, V>> Guard<K, V, H> {
     /// Ends a load or a reload by what the loader has made. If other user code panics, the guard is
     /// dropped.
     pub(super) fn by<E: Send + Sync + 'static>(
         self,
         reply: Result<Reply<V>, LoadError<E>>,
         old: Option<Box<Keyless<V>>>,
-        source: impl Deref<Target = Source<K, V, E>>,
+        backend: impl Deref<Target = Backend<K, V, E>>,
     ) -> Answer<V, E> {
+        // User code runs from now on: what it calls must not wait for this load.
+        self.load().set_leader(thread_number());
         if let Err(error) = &reply {
-            self.note_failure(error, &source);
+            self.note_failure(error, &backend);
         }
         // Before the outcome is published: the cache may be dropped then, and the loader with it.
-        drop(source);
+        drop(backend);
         match reply {
             Ok(Some(loaded)) => {
                 let began = self.load().began();
@@ -93,16 +96,27 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V>> Ending<K, V, H> {
                     took: Duration::from_nanos(time::elapsed(ended, began)),
                 };
                 if let Some(mut value) = loaded.value {
+                    let_go(old);
                     let late = self.fill(&mut value, LifetimeSource::Loaded(from));
-                    return Ok(late.and_then(|(_, live)| live).or(Some(value)));
+                    return Ok(Some(match late {
+                        Some((_, Some(live))) => {
+                            let_go(value);
+                            live
+                        }
+                        _ => value,
+                    }));
                 }
                 let mut old = old.expect("only a reload leaves a value unchanged");
                 from.lifetime = from.lifetime.or(old.left.take().map(Some));
                 self.unchanged(old, from);
             }
-            Ok(None) if old.is_some() => _ = self.remove(Outcome::Absent),
+            Ok(None) if old.is_some() => {
+                let_go(old);
+                _ = self.remove(Outcome::Absent);
+            }
             Ok(None) => self.fail(&Outcome::Absent),
             Err(error) => {
+                let_go(old);
                 self.fail(&Outcome::Error(Arc::new(error.clone())));
                 return Err(error);
             }
@@ -111,13 +125,13 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V>> Ending<K, V, H> {
     }
 }
 
-impl<K: CacheKey, V: CacheValue, H: Home<K, V>> Ending<K, V, H> {
+impl<K: CacheKey, V: CacheValue, H: Home<K, V>> Guard<K, V, H> {
     /// The loader has failed: says when a reload is tried again, or how long the error of a load is
     /// remembered. Before the failure is published: a caller that hears of it sees what follows.
     fn note_failure<E: Send + Sync + 'static>(
         &self,
         error: &LoadError<E>,
-        source: &Source<K, V, E>,
+        backend: &Backend<K, V, E>,
     ) {
         let Some(engine) = self.engine() else { return };
         let failed = match error {
@@ -126,10 +140,10 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V>> Ending<K, V, H> {
         };
         if self.load().reload_until().is_some() {
             engine.back_off(self.load(), |failures| {
-                source.loader.retry_after(failed?, failures)
+                backend.loader.retry_after(failed?, failures)
             });
         } else if let Some(error) = failed {
-            source.note_failure(self.load().key(), error, || engine.clock.now());
+            backend.note_failure(self.load().key(), error, || engine.clock.now());
         }
     }
 }
@@ -163,8 +177,8 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> Inner<K, V, E> {
     /// Makes a load or a reload of an async loader run in a task.
     pub(super) fn launch(&self, spawner: &Spawner, guard: OwnedGuard<K, V>) {
         let guard = guard.in_background(dropped::<K, V, E>);
-        let source = Arc::clone(&self.source);
-        spawn(spawner, async move { _ = guard.run_loader(source).await });
+        let backend = Arc::clone(&self.backend);
+        spawn(spawner, async move { _ = guard.run_loader(backend).await });
     }
 }
 
@@ -172,7 +186,7 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
     LoadingCache<K, V, E, S>
 {
     /// Makes a load of this call run in a task.
-    pub(super) fn launch(&self, spawner: &Spawner, mut guard: CallGuard<'_, K, V>) {
+    pub(super) fn launch(&self, spawner: &Spawner, guard: CallGuard<'_, K, V>) {
         self.inner
             .launch(spawner, guard.moved(self.cache.downgrade()));
     }
@@ -185,23 +199,22 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
         guards: CallGuards<'_, K, V>,
         wrong: &WrongNumber,
     ) {
-        let source = Arc::clone(&self.inner.source);
+        let backend = Arc::clone(&self.inner.backend);
         let wrong = Arc::clone(wrong);
-        let launched = |(place, mut guard): (_, CallGuard<'_, _, _>)| {
+        let launched = |(place, guard): (_, CallGuard<'_, _, _>)| {
             let guard = guard.moved(self.cache.downgrade());
             (place, guard.in_background(dropped::<K, V, E>))
         };
         let guards: Vec<_> = guards.into_iter().map(launched).collect();
         spawn(spawner, async move {
-            let load = |keys: Vec<K>| async { caught(source.loader.load_many(&{ keys })).await };
+            let load = |keys: Vec<K>| async { caught(backend.loader.load_many(&{ keys })).await };
             // Before the calls hear that the loads have ended.
             let faulty = |message| {
                 _ = wrong.set(message);
                 LoadError::Panicked
             };
             if guards.iter().all(|(_, guard)| guard.begin_run()) {
-                let end =
-                    |_, guard: Guard<_, _, _>, reply| _ = guard.enter().by(reply, None, &*source);
+                let end = |_, guard: Guard<_, _, _>, reply| _ = guard.by(reply, None, &*backend);
                 _ = load_together(keys, guards, load, identity, faulty, end).await;
             }
         });
@@ -223,7 +236,8 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
             return;
         }
         let engine = self.cache.engine();
-        let (hash, pin) = (self.cache.hash(key), engine.pin());
+        let hash = self.cache.hash(key);
+        let pin = engine.pin();
         if let Some(hit) = engine.find_live(hash, key, &pin) {
             let key = hit.node.key().clone();
             drop(pin);
@@ -243,7 +257,7 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
             ..Request::of(fallible::<LoadError<E>>())
         };
         let claim = Claimant::new(self.cache.engine(), hash, key, ask).begin();
-        let Some(Claim::Guard(mut guard, _)) = claim else {
+        let Some(Claim::Guard(guard, _)) = claim else {
             return;
         };
         let guard = guard.moved(self.cache.downgrade());

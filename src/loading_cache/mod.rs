@@ -24,18 +24,18 @@
 //! | overdue | `load_timeout` has passed | the next read, or a call that waits | a newer load takes its place; a late answer is stored only if no newer load has taken the place |
 //!
 //! After its deadline an entry is a miss in every state. Expiry and eviction revoke nothing. The
-//! failures of the loads of absent keys are remembered beside the cache ([`source`]).
+//! failures of the loads of absent keys are remembered beside the cache ([`backend`]).
 //!
 //! A loader that hangs counts towards `reload_threads` all the same. What waits for a thread is a
 //! key, and no load: a miss runs its own load meanwhile. A thread whose loader waits for a load
 //! counts no longer. So the loads that wait for each other do not wait for the threads.
 
+mod backend;
 mod builder;
 mod call;
 mod kinds;
 mod loader;
 mod read;
-mod source;
 mod threads;
 mod turn;
 
@@ -46,8 +46,8 @@ pub use read::Refreshing;
 
 use crate::RandomState;
 use crate::cache::Cache;
+use backend::Backend;
 use kinds::Task;
-use source::Source;
 use std::fmt;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -126,7 +126,7 @@ type Spawner = Box<dyn Fn(Task) + Send + Sync>;
 
 /// The loader, and where it runs. The handles share it beside the cache.
 struct Inner<K, V, E> {
-    source: Arc<Source<K, V, E>>,
+    backend: Arc<Backend<K, V, E>>,
     /// For an [`AsyncLoader`], which runs in tasks. A [`Loader`] runs on the threads that ask, and
     /// on those that reload.
     spawner: Option<Spawner>,

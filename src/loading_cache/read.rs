@@ -6,7 +6,7 @@ use super::loader::LoadError;
 use super::threads::{OwnedClaim, OwnedClaimant, Room};
 use super::turn::Turn;
 use super::{Inner, LoadingCache};
-use crate::load::state::Outcome;
+use crate::flight::Outcome;
 use crate::load::{
     CacheKey, CacheValue, CallGuards, Claim, Claimant, Guard, Keyless, Keys, Over, Request, ToKey,
     fallible,
@@ -111,12 +111,12 @@ where
                     if let Some(error) = self.remembered(key) {
                         // The load of another call has failed since this one looked.
                         let failure = Outcome::Error(Arc::new(error.clone()));
-                        guard.enter().fail(&failure);
+                        guard.fail(&failure);
                         break Err(error);
                     }
                     match &self.inner.spawner {
                         Some(spawner) => self.launch(spawner, guard),
-                        None => break run_blocking(guard.run_loader(&*self.inner.source)),
+                        None => break run_blocking(guard.run_loader(&*self.inner.backend)),
                     }
                 }
                 claim => break answer(claim),
@@ -131,7 +131,7 @@ where
         Q: Equivalent<K> + Hash + ?Sized,
     {
         let engine = self.cache.engine();
-        let failure = self.inner.source.failure(key, || engine.clock.now())?;
+        let failure = self.inner.backend.failure(key, || engine.clock.now())?;
         engine.count(Count::RememberedFailures);
         Some(failure)
     }
@@ -405,10 +405,9 @@ where
                 self.launch_many(spawner, keys, guards, wrong);
             }
         });
-        let source = &*self.inner.source;
-        let load = |keys: Vec<K>| ready(run_blocking(caught(source.loader.load_many(&keys))));
-        let end =
-            |guard: Guard<_, _, _>, reply| Some(guard.enter().by(reply, None, source).ok()??.value);
+        let backend = &*self.inner.backend;
+        let load = |keys: Vec<K>| ready(run_blocking(caught(backend.loader.load_many(&keys))));
+        let end = |guard: Guard<_, _, _>, reply| Some(guard.by(reply, None, backend).ok()??.value);
         let answer = |claim| match wrong.get() {
             Some(message) => panic!("{message}"),
             None => Ok(answer(claim)?.map(|seen| seen.value)),

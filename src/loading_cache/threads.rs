@@ -3,9 +3,9 @@
 //!
 //! # What waits for a thread
 //!
-//! A key, as a [`Job`]: no load of it has begun, and it holds nothing up. The thread whose turn it
-//! is claims the key, as any call does, and runs the loader if it leads. A key stands in the queue
-//! once. Refreshes of it that come meanwhile share the job.
+//! A key, as a [`ReloadJob`]: no load of it has begun, and it holds nothing up. The thread whose
+//! turn it is claims the key, as any call does, and runs the loader if it leads. A key stands in
+//! the queue once. Refreshes of it that come meanwhile share the job.
 //!
 //! | asked by | if a thread is free | if none is | if the key has a load at its turn |
 //! |---|---|---|---|
@@ -28,9 +28,9 @@
 //! The threads hold no cache. A thread ends when it has had nothing to do for a while, or when the
 //! last handle of the loading cache is dropped. That drop waits for those that run no loader.
 
+use super::backend::Backend;
 use super::call::{anything, dropped};
 use super::kinds::contained;
-use super::source::Source;
 use super::turn::{Caller, Turn, turn};
 use crate::contain::contain;
 use crate::engine::WeakHandle;
@@ -72,7 +72,7 @@ pub(super) type OwnedClaim<K, V> = Claim<K, V, WeakHandle<K, V>>;
 pub(super) struct ReloadThreads<K, V, E> {
     cache: WeakHandle<K, V>,
     name: String,
-    state: Mutex<State<K, V, E>>,
+    state: Mutex<ReloadState<K, V, E>>,
     /// There is work, or the threads are to end.
     changed: Condvar,
     /// A [`Room`]. Written under the lock. Relaxed: for a read it is a hint, and no other memory is
@@ -80,19 +80,19 @@ pub(super) struct ReloadThreads<K, V, E> {
     room: AtomicU8,
 }
 
-struct State<K, V, E> {
+struct ReloadState<K, V, E> {
     /// `None` when the last handle of the loading cache is gone. A thread has it while it runs it.
-    source: Option<Arc<Source<K, V, E>>>,
+    backend: Option<Arc<Backend<K, V, E>>>,
     /// Loads that calls have begun. There are no more of them than free threads.
     loads: VecDeque<OwnedGuard<K, V>>,
     /// The jobs that wait, by the numbers of their turns.
-    jobs: BTreeMap<u64, Job<K, V>>,
+    jobs: BTreeMap<u64, ReloadJob<K, V>>,
     /// The hashes of their keys, each with the number of the turn.
     by_hash: BTreeSet<(u64, u64)>,
     /// The next number of a turn, or of a thread.
     next: u64,
     /// The threads, by their numbers.
-    threads: BTreeMap<u64, Worker>,
+    threads: BTreeMap<u64, ReloadThread>,
     /// How many threads have a place.
     taken: usize,
     /// How many threads wait for work.
@@ -103,11 +103,11 @@ struct State<K, V, E> {
     most: usize,
 }
 
-type Locked<'a, K, V, E> = MutexGuard<'a, State<K, V, E>>;
+type Locked<'a, K, V, E> = MutexGuard<'a, ReloadState<K, V, E>>;
 
 /// A thread.
 #[derive(Default)]
-struct Worker {
+struct ReloadThread {
     /// Whether it has work.
     is_at_work: bool,
     /// `None` until the call that starts the thread has it.
@@ -115,13 +115,13 @@ struct Worker {
 }
 
 /// What a thread does next.
-enum Work<K, V> {
+enum ReloadWork<K, V> {
     Load(OwnedGuard<K, V>),
-    Job(Job<K, V>),
+    ReloadJob(ReloadJob<K, V>),
 }
 
 /// A key that is to be reloaded.
-struct Job<K, V> {
+struct ReloadJob<K, V> {
     hash: u64,
     /// Shared, so that keys can be compared with the lock released.
     key: Arc<K>,
@@ -131,7 +131,7 @@ struct Job<K, V> {
     refreshes: Vec<Caller<OwnedClaimant<K, V>>>,
 }
 
-impl<K, V, E> State<K, V, E> {
+impl<K, V, E> ReloadState<K, V, E> {
     fn draw(&mut self) -> u64 {
         self.next += 1;
         self.next
@@ -157,7 +157,7 @@ impl<K, V, E> State<K, V, E> {
         }
     }
 
-    fn add(&mut self, job: Job<K, V>) {
+    fn add(&mut self, job: ReloadJob<K, V>) {
         let turn = self.draw();
         self.by_hash.insert((job.hash, turn));
         self.jobs.insert(turn, job);
@@ -169,17 +169,17 @@ impl<K, V, E> State<K, V, E> {
         }
     }
 
-    fn take_first(&mut self) -> Option<Work<K, V>> {
+    fn take_first(&mut self) -> Option<ReloadWork<K, V>> {
         if let Some(guard) = self.loads.pop_front() {
-            return Some(Work::Load(guard));
+            return Some(ReloadWork::Load(guard));
         }
         let (turn, job) = self.jobs.pop_first()?;
         self.by_hash.remove(&(job.hash, turn));
-        Some(Work::Job(job))
+        Some(ReloadWork::ReloadJob(job))
     }
 
     /// All that waits.
-    fn take_all(&mut self) -> Vec<Work<K, V>> {
+    fn take_all(&mut self) -> Vec<ReloadWork<K, V>> {
         let mut all = Vec::new();
         while let Some(work) = self.take_first() {
             all.push(work);
@@ -200,7 +200,7 @@ impl<K, V, E> ReloadThreads<K, V, E> {
         drop(state);
     }
 
-    fn note_room(&self, state: &State<K, V, E>) {
+    fn note_room(&self, state: &ReloadState<K, V, E>) {
         self.room.store(state.room() as u8, Ordering::Relaxed);
     }
 
@@ -216,7 +216,7 @@ impl<K, V, E> ReloadThreads<K, V, E> {
     pub(super) fn close(&self) {
         let mut state = self.lock();
         state.most = 0;
-        let source = state.source.take();
+        let backend = state.backend.take();
         let waiting = state.take_all();
         let mut ending = Vec::new();
         for worker in state.threads.values_mut() {
@@ -234,13 +234,13 @@ impl<K, V, E> ReloadThreads<K, V, E> {
         for work in waiting {
             contain(|| drop(work));
         }
-        contain(|| drop(source));
+        contain(|| drop(backend));
     }
 }
 
 impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> ReloadThreads<K, V, E> {
     pub(super) fn new(
-        source: Arc<Source<K, V, E>>,
+        backend: Arc<Backend<K, V, E>>,
         cache: WeakHandle<K, V>,
         name: Option<&str>,
         most: usize,
@@ -248,8 +248,8 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> ReloadThreads<K, V, E
         Self {
             cache,
             name: format!("wheelhouse-{}-reload", name.unwrap_or("cache")),
-            state: Mutex::new(State {
-                source: Some(source),
+            state: Mutex::new(ReloadState {
+                backend: Some(backend),
                 loads: VecDeque::new(),
                 jobs: BTreeMap::new(),
                 by_hash: BTreeSet::new(),
@@ -285,7 +285,7 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> ReloadThreads<K, V, E
     pub(super) fn reload_later(self: &Arc<Self>, hash: u64, key: K) {
         let (mut state, waiting) = self.find(hash, &key);
         if waiting.is_none() && state.room() != Room::None {
-            state.add(Job::new(hash, key, Over::Stale));
+            state.add(ReloadJob::new(hash, key, Over::Stale));
             self.serve(state);
         }
     }
@@ -305,7 +305,7 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> ReloadThreads<K, V, E
             job.refreshes.push(caller);
             drop(state);
         } else if state.most > 0 {
-            let mut job = Job::new(hash, key, Over::Any);
+            let mut job = ReloadJob::new(hash, key, Over::Any);
             job.refreshes.push(caller);
             state.add(job);
             self.serve(state);
@@ -351,7 +351,7 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> ReloadThreads<K, V, E
         if state.free() < state.waiting() && state.taken < state.most {
             state.taken += 1;
             let number = state.draw();
-            state.threads.insert(number, Worker::default());
+            state.threads.insert(number, ReloadThread::default());
             self.unlock(state);
             self.start(number);
         } else {
@@ -394,7 +394,8 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> ReloadThreads<K, V, E
         loop {
             state.idle += 1;
             self.note_room(&state);
-            let is_empty = |state: &mut State<_, _, _>| state.most > 0 && state.waiting() == 0;
+            let is_empty =
+                |state: &mut ReloadState<_, _, _>| state.most > 0 && state.waiting() == 0;
             let woken = self.changed.wait_timeout_while(state, IDLE, is_empty);
             state = woken.unwrap_or_else(PoisonError::into_inner).0;
             state.idle -= 1;
@@ -402,12 +403,12 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> ReloadThreads<K, V, E
                 state.taken -= 1;
                 break;
             };
-            let source = state.source.clone();
+            let backend = state.backend.clone();
             state.note_work(number, true);
             self.unlock(state);
             let places: Arc<dyn Places> = Arc::<Self>::clone(&self);
             // Also the destructors of what the run has made.
-            let stage = work_at(places, || _ = contain(|| self.run(work, source)));
+            let stage = work_at(places, || _ = contain(|| self.run(work, backend)));
             state = self.lock();
             state.note_work(number, false);
             match stage {
@@ -423,33 +424,33 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> ReloadThreads<K, V, E
         drop(worker);
     }
 
-    fn run(&self, work: Work<K, V>, mut source: Option<Arc<Source<K, V, E>>>) {
+    fn run(&self, work: ReloadWork<K, V>, mut backend: Option<Arc<Backend<K, V, E>>>) {
         let mut guards = self.begin(work);
         while let Some(guard) = guards.pop() {
             // The last one takes it along: a run lets go of it before its outcome is published.
-            let source = if guards.is_empty() {
-                source.take()
+            let backend = if guards.is_empty() {
+                backend.take()
             } else {
-                source.clone()
+                backend.clone()
             };
-            if let Some(source) = source {
-                contain(|| drop(run_blocking(contained(guard.run_loader(source)))));
+            if let Some(backend) = backend {
+                contain(|| drop(run_blocking(contained(guard.run_loader(backend)))));
             }
         }
     }
 
     /// The guards of the loads that this thread leads for its work.
-    fn begin(&self, work: Work<K, V>) -> Vec<OwnedGuard<K, V>> {
+    fn begin(&self, work: ReloadWork<K, V>) -> Vec<OwnedGuard<K, V>> {
         match work {
-            Work::Load(guard) => vec![guard],
-            Work::Job(job) => self.claim(job),
+            ReloadWork::Load(guard) => vec![guard],
+            ReloadWork::ReloadJob(job) => self.claim(job),
         }
     }
 
     /// Claims the key of a job, for the refreshes that wait for it. They wait for the load from now
     /// on. Returns the guards of the loads that this call leads: mostly one; more only if a write
     /// revokes the first meanwhile.
-    fn claim(&self, job: Job<K, V>) -> Vec<OwnedGuard<K, V>> {
+    fn claim(&self, job: ReloadJob<K, V>) -> Vec<OwnedGuard<K, V>> {
         let claimant = |ask| Claimant::new(self.cache.clone(), job.hash, K::clone(&job.key), ask);
         let mut guards = Vec::new();
         if job.refreshes.is_empty() {
@@ -485,7 +486,7 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> ReloadThreads<K, V, E
     }
 }
 
-impl<K, V> Job<K, V> {
+impl<K, V> ReloadJob<K, V> {
     fn new(hash: u64, key: K, over: Over) -> Self {
         Self {
             hash,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 /// What a refresh gets when its turn has come.
-enum State<T> {
+enum TurnState<T> {
     /// Not yet; the waker of the last poll.
     Waits(Option<Waker>),
     Came(T),
@@ -16,21 +16,21 @@ enum State<T> {
 }
 
 /// The end that a reload thread holds. Its drop says that there will be no turn.
-pub(super) struct Caller<T>(Arc<Mutex<State<T>>>);
+pub(super) struct Caller<T>(Arc<Mutex<TurnState<T>>>);
 
 /// The end that the refresh holds.
-pub(super) struct Turn<T>(Arc<Mutex<State<T>>>);
+pub(super) struct Turn<T>(Arc<Mutex<TurnState<T>>>);
 
 /// The two ends of a turn.
 pub(super) fn turn<T>() -> (Caller<T>, Turn<T>) {
-    let state = Arc::new(Mutex::new(State::Waits(None)));
+    let state = Arc::new(Mutex::new(TurnState::Waits(None)));
     (Caller(Arc::clone(&state)), Turn(state))
 }
 
 impl<T> Caller<T> {
     /// The turn has come.
     pub(super) fn call(self, with: T) {
-        self.end(State::Came(with));
+        self.end(TurnState::Came(with));
     }
 
     /// Whether the refresh is still there.
@@ -38,16 +38,16 @@ impl<T> Caller<T> {
         Arc::strong_count(&self.0) > 1
     }
 
-    fn end(&self, end: State<T>) {
+    fn end(&self, end: TurnState<T>) {
         let mut state = self.0.lock();
         let former = match *state {
-            State::Waits(_) => mem::replace(&mut *state, end),
+            TurnState::Waits(_) => mem::replace(&mut *state, end),
             // Its turn has come before this is dropped.
-            State::Came(_) | State::Over => return,
+            TurnState::Came(_) | TurnState::Over => return,
         };
         drop(state);
         // With the lock released: a waker is user code.
-        if let State::Waits(Some(waker)) = former {
+        if let TurnState::Waits(Some(waker)) = former {
             waker.wake();
         }
     }
@@ -55,7 +55,7 @@ impl<T> Caller<T> {
 
 impl<T> Drop for Caller<T> {
     fn drop(&mut self) {
-        self.end(State::Over);
+        self.end(TurnState::Over);
     }
 }
 
@@ -67,7 +67,7 @@ impl<T> Turn<T> {
         loop {
             let mut state = self.0.lock();
             let former = match &mut *state {
-                State::Waits(waker) => match fresh.take() {
+                TurnState::Waits(waker) => match fresh.take() {
                     Some(fresh) => waker.replace(fresh),
                     None => {
                         drop(state);
@@ -75,12 +75,12 @@ impl<T> Turn<T> {
                         return Poll::Pending;
                     }
                 },
-                State::Came(_) | State::Over => {
-                    let former = mem::replace(&mut *state, State::Over);
+                TurnState::Came(_) | TurnState::Over => {
+                    let former = mem::replace(&mut *state, TurnState::Over);
                     drop(state);
                     return Poll::Ready(match former {
-                        State::Came(with) => Some(with),
-                        State::Waits(_) | State::Over => None,
+                        TurnState::Came(with) => Some(with),
+                        TurnState::Waits(_) | TurnState::Over => None,
                     });
                 }
             };

@@ -38,13 +38,11 @@ mod shard;
 mod table;
 
 use crate::contain::contain;
-use crate::load::state::Load;
 use crate::node::{Columns, Emptied, NodePtr, Refused};
 use crate::reclaim::Pin;
 #[cfg(fuzzing)]
 pub(crate) use shard::Probe;
 pub(crate) use shard::{Batch, Occupied, Revalidated, Shard, ShardCell, WriteEvent};
-use std::sync::Arc;
 use table::END;
 pub(crate) use table::{Look, TablePart};
 
@@ -187,12 +185,6 @@ impl<K, V> Map<K, V> {
         } else {
             self.len()
         }
-    }
-
-    /// The loads of one shard's keys for which calls may wait.
-    pub(crate) fn loads_of(&self, shard: usize) -> Vec<Arc<Load<K, V>>> {
-        let shard = self.lock_shard(shard);
-        shard.loads().awaited().cloned().collect()
     }
 
     /// A place to gather emptied slots in, shard by shard.

@@ -3,8 +3,8 @@
 //! leaves an event for the maintenance pass, which is never lost.
 
 use super::table::{Home, Place, Seen, Table, TablePart, TableState};
+use crate::flight::Loads;
 use crate::listener::RemovalCause;
-use crate::load::table::Loads;
 use crate::node::{self, Columns, Emptied, NewNode, NodePtr, NodeState, Refused, Slab, Times};
 use crate::reclaim::Pin;
 use crate::stripe::Padded;

@@ -4,9 +4,8 @@
 use super::transact::{Ask, Change, Hold, Tried};
 use crate::contain::contain;
 use crate::engine::{Engine, WriteOutcome};
+use crate::flight::{RevokedBy, RevokedLoad};
 use crate::listener::RemovalCause;
-use crate::load::state::RevokedBy;
-use crate::load::table::RevokedLoad;
 use crate::map::{Occupied, Revalidated, Shard, Walk};
 use crate::node::NodePtr;
 use crate::time::NEVER;

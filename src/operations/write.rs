@@ -18,8 +18,8 @@
 use super::restore::Kept;
 use super::transact::{Ask, Change, Hold, Tried};
 use crate::engine::{Engine, FromLoad, LifetimeSource, Lifetimes, TimedAnswer, WriteOutcome};
+use crate::flight::{Load, RevokedBy};
 use crate::listener::RemovalCause;
-use crate::load::state::{Load, RevokedBy};
 use crate::map::Revalidated;
 use crate::node::{NewNode, NodePtr, RefreshMoment};
 use crate::refresh::Refresh;

@@ -136,14 +136,14 @@ pub(crate) fn block_until<F: Future>(
         }
         let awaited = note(None);
         // Spin before the wait is noted for others: a short turn ends sooner than a thread could
-        // fall asleep. A thread that is not among the next would only take the processor from the
-        // threads before it.
+        // fall asleep.
         if let Some(awaited) = &awaited {
-            if (awaited.load).is_among_next(awaited.ticket, cores() - 1)
+            if awaited.load.begins_to_spin(awaited.ticket, cores() - 1)
                 && parker.spin(*spins_until.get_or_insert_with(Parker::spins_until))
             {
                 continue;
             }
+            awaited.load.falls_asleep(awaited.ticket);
         }
         let left = until.map(|until| until.saturating_duration_since(Instant::now()));
         if left == Some(Duration::ZERO) {
@@ -157,5 +157,7 @@ pub(crate) fn block_until<F: Future>(
                 .wait_for(Arc::clone(&on.load), on.ticket, park)
                 .map_err(|others| about(on.name.as_deref(), &fault(others, on.hash)))?,
         }
+        // Another compute may have passed this one while it woke up: then its turn is near.
+        spins_until = None;
     }
 }

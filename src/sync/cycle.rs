@@ -142,8 +142,12 @@ pub(crate) trait WaitTarget: Send + Sync {
     /// leads.
     fn awaited_thread(&self, ticket: Ticket) -> Option<u64>;
 
-    /// Whether a waiter is among the first `count` that wait.
-    fn is_among_next(&self, ticket: Ticket, count: usize) -> bool;
+    /// The thread of a waiter is about to spin. False if as many spin already: it would only take
+    /// the processor from the others.
+    fn begins_to_spin(&self, ticket: Ticket, most: usize) -> bool;
+
+    /// The thread of a waiter is about to sleep.
+    fn falls_asleep(&self, ticket: Ticket);
 }
 
 /// The message about a refused wait: the thread would wait for itself, through this number of other

@@ -9,10 +9,12 @@ mod loads {
     mod caches_that_end;
     mod compute;
     mod deadlock;
+    mod destructors;
     mod every_method;
     mod failure;
     mod hand_over;
     mod large_values;
+    mod many_calls;
     mod one_at_a_time;
     mod random_calls;
     mod revocation;

@@ -5,10 +5,6 @@ use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Parts of a folder that stand below its other files, each with the group that it belongs to: that
-/// of the module named second. The rest of the crate names them with their folder.
-const LOWER: [(&str, &str); 2] = [("load::state", "list"), ("load::table", "list")];
-
 fn read(path: &Path) -> String {
     fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
@@ -54,10 +50,6 @@ fn named(text: &str) -> Vec<String> {
     let code = code(text);
     let first_word = |rest: &str| -> String {
         let rest = rest.trim_start();
-        let lower = LOWER.map(|(part, _)| part);
-        if let Some(part) = lower.into_iter().find(|part| rest.starts_with(part)) {
-            return part.to_string();
-        }
         let word = |c: &char| c.is_alphanumeric() || *c == '_';
         rest.chars().take_while(word).collect()
     };
@@ -146,10 +138,7 @@ fn an_atomic_of_std_would_be_seen() {
 #[test]
 fn imports_run_one_way() {
     let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
-    let mut groups = groups(&read(&src.join("lib.rs")));
-    for (part, of) in LOWER {
-        groups.insert(part.to_string(), groups[of]);
-    }
+    let groups = groups(&read(&src.join("lib.rs")));
     assert!(groups.len() > 20, "the groups of src/lib.rs: {groups:?}");
     let mut files = Vec::new();
     sources(&src, &mut files);
@@ -158,12 +147,6 @@ fn imports_run_one_way() {
         let inside = file.strip_prefix(&src).expect("a file in src");
         let module = inside.iter().next().and_then(|name| name.to_str());
         let module = module.expect("a name").trim_end_matches(".rs");
-        let part = inside
-            .with_extension("")
-            .to_string_lossy()
-            .replace('/', "::");
-        let lower = LOWER.iter().find(|(lower, _)| *lower == part);
-        let module = lower.map_or(module, |(lower, _)| lower);
         let Some(own) = groups.get(module) else {
             continue;
         };
@@ -184,8 +167,4 @@ fn a_wrong_import_would_be_seen() {
                 #[cfg(test)]\nmod tests {\n use crate::no::No;\n}\n";
     assert_eq!(named(text)[..3], ["cache", "map", "node"]);
     assert!(!named(text).contains(&"no".to_string()));
-    assert_eq!(
-        named("use crate::load::state::Load;\nuse crate::load::Claim;"),
-        ["load::state", "load"]
-    );
 }

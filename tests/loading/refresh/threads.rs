@@ -1094,7 +1094,7 @@ fn a_value_that_panics_when_it_is_dropped_ends_no_reload_thread() {
 }
 
 /// The listener hears of a due entry inside the call that claims its key, and waits for a refresh
-/// behind a loader that waits for this very call.
+/// behind a loader that loads this very key.
 #[test]
 fn a_refresh_inside_a_listener_that_the_only_thread_waits_for() {
     let ticker = ManualTicker::new();
@@ -1123,7 +1123,7 @@ fn a_refresh_inside_a_listener_that_the_only_thread_waits_for() {
         if *key == 1 {
             begins.send(()).unwrap();
             gone.lock().unwrap().recv().unwrap();
-            assert_eq!(inner.get_with(7, || 9), 5);
+            assert_eq!(inner.get_with(7, || 9), 9);
         }
         Ok::<u64, ()>(*key)
     });
@@ -1132,7 +1132,7 @@ fn a_refresh_inside_a_listener_that_the_only_thread_waits_for() {
     ticker.advance(SECOND);
     let (say, said) = mpsc::channel();
     thread::spawn(move || say.send(outer.get_with(7, || 5)).unwrap());
-    assert_eq!(said.recv_timeout(Duration::from_secs(20)), Ok(5));
+    assert_eq!(said.recv_timeout(Duration::from_secs(20)), Ok(9));
 }
 
 /// The last drop waits for the threads that have no load at work, and nothing keeps the loader.

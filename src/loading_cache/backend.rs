@@ -30,7 +30,7 @@ const MOST_FAILURES: u64 = 16_384;
 pub(super) type FailurePolicy = Box<dyn Fn(u32) -> Option<Duration> + Send + Sync>;
 
 /// See the module docs.
-pub(super) struct Source<K, V, E> {
+pub(super) struct Backend<K, V, E> {
     pub(super) loader: Arc<dyn AnyLoader<K, V, E>>,
     policy: Option<FailurePolicy>,
     failures: Arc<Failures<K, E>>,
@@ -99,7 +99,7 @@ fn free<K: CacheKey, E: Send + Sync + 'static>(failures: &Cache<K, Failure<E>>) 
     (0..3).for_each(|_| failures.run_pending_tasks());
 }
 
-impl<K: CacheKey, V, E: Send + Sync + 'static> Source<K, V, E> {
+impl<K: CacheKey, V, E: Send + Sync + 'static> Backend<K, V, E> {
     pub(super) fn new(
         loader: Arc<dyn AnyLoader<K, V, E>>,
         policy: Option<FailurePolicy>,

@@ -1,20 +1,16 @@
-//! The state of one load: which thread leads, which calls wait, how it ended. The module docs of
-//! `load` have the table of its states.
-//!
-//! The waiters of each kind stand in a queue, ordered by their tickets. Tickets ascend, and a
-//! waiter that has to look again keeps its own, so a place in the order is never lost. To join, to
-//! leave and to hand the lead on take as long for many waiters as for few.
+//! One load: which thread leads, which calls wait, how it ended. The module docs of `flight` have
+//! the table of its states.
 
+use super::waiters::{Waiters, Waits};
 use crate::compute::Entry;
-use crate::contain::contain;
+use crate::contain::{LetGo, contain, let_go};
 use crate::stripe::thread_number;
 use crate::sync::block::{During, Work, doing};
 use crate::sync::cycle::{Ticket, WaitTarget};
 use crate::sync::{AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering};
 use crate::time::NEVER;
 use std::any::{Any, TypeId};
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::task::Waker;
 
 /// Which outcomes of another call's run a waiter accepts.
@@ -24,8 +20,8 @@ pub(crate) enum Want {
     Value,
     /// A value, or that there is none.
     Optional,
-    /// The same, for a call that has other work to do first: it never leads, but looks the key up
-    /// again.
+    /// A value, or that there is none, for a call that has other work to do first: it never leads,
+    /// but looks the key up again.
     LookUpAgain,
     /// A value, or an error of this type.
     Fallible(TypeId),
@@ -100,8 +96,8 @@ pub(crate) fn wake_all(wakers: impl IntoIterator<Item = Waker>) {
 
 /// One load of a key, with the calls that wait for it.
 pub(crate) struct Load<K, V> {
-    pub(super) hash: u64,
-    key: K,
+    pub(crate) hash: u64,
+    key: LetGo<K>,
     /// The thread that runs the leader's code just now, or 0. Beside the lock, so that an async
     /// leader notes each poll cheaply. Relaxed: a thread compares it with its own number, which it
     /// has stored itself; the cycle's lock orders the rest.
@@ -119,20 +115,25 @@ pub(crate) struct Load<K, V> {
     /// For a reload: the entry's moment of refresh while it is under way; else `NEVER`. Relaxed:
     /// the leader alone uses it.
     reload_until: AtomicU64,
-    state: Mutex<State<V>>,
+    /// When it becomes overdue, if it is listed with that moment; else `NEVER`. Relaxed: behind the
+    /// lock of [`Timeouts`](super::Timeouts).
+    pub(super) listed: AtomicU64,
+    state: Mutex<State<K, V>>,
 }
 
-struct State<V> {
+struct State<K, V> {
     phase: Phase,
     revoked: Option<RevokedBy>,
-    /// The calls that wait, in their order: a queue for each kind of call. Kinds are few. Mostly no
-    /// call ever waits; neither map is made before it is needed.
-    queues: Option<BTreeMap<Want, Queue>>,
-    /// The verdicts that have yet to be fetched.
-    told: Option<BTreeMap<Ticket, Verdict<V>>>,
+    /// `None` until a call waits: mostly none ever does.
+    waiters: Option<Box<Waiters<V>>>,
+    /// A load that is no longer current, whose calls for a turn wait until this one has ended or is
+    /// revoked: one of them waits for this load, or leads it.
+    before: Option<Arc<Load<K, V>>>,
+    /// The load for which the calls for a turn wait instead, in the place of this one.
+    behind: Option<Weak<Load<K, V>>>,
 }
 
-/// The state of a load, as in the table of the module docs of `load`.
+/// The state of a load, as in the table of the module docs of `flight`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
     /// A guard is out.
@@ -143,54 +144,9 @@ pub(crate) enum Phase {
     Ended,
 }
 
-/// Waiters of one kind, each with the waker that its last poll has left.
-type Queue = BTreeMap<Ticket, Option<Waker>>;
-
-impl<V> State<V> {
-    fn queue_of(&mut self, want: Want) -> &mut Queue {
-        self.queues.get_or_insert_default().entry(want).or_default()
-    }
-
-    fn queues(&mut self) -> impl Iterator<Item = &mut Queue> {
-        self.queues.iter_mut().flat_map(BTreeMap::values_mut)
-    }
-
-    fn waiter(&mut self, ticket: Ticket) -> Option<&mut Option<Waker>> {
-        self.queues().find_map(|queue| queue.get_mut(&ticket))
-    }
-
-    fn take_waiter(&mut self, ticket: Ticket) -> Option<Option<Waker>> {
-        self.queues().find_map(|queue| queue.remove(&ticket))
-    }
-
-    fn take_told(&mut self, ticket: Ticket) -> Option<Verdict<V>> {
-        self.told.as_mut()?.remove(&ticket)
-    }
-
-    /// The longest-waiting waiter.
-    fn first(&mut self) -> Option<Ticket> {
-        let firsts = self.queues().filter_map(|queue| queue.first_key_value());
-        firsts.map(|(&ticket, _)| ticket).min()
-    }
-
-    fn has(&self, kind: impl Fn(Want) -> bool) -> bool {
-        (self.queues.iter().flatten()).any(|(want, queue)| kind(*want) && !queue.is_empty())
-    }
-
-    /// Gives the waiters of some kinds their verdict; returns their wakers.
-    fn tell(&mut self, verdict: impl Fn(Want) -> Option<Verdict<V>>) -> Vec<Waker> {
-        let mut wakers = Vec::new();
-        for (want, queue) in self.queues.iter_mut().flatten() {
-            while let Some(told) = queue.first_entry() {
-                let Some(verdict) = verdict(*want) else {
-                    break;
-                };
-                let (ticket, waker) = told.remove_entry();
-                wakers.extend(waker);
-                self.told.get_or_insert_default().insert(ticket, verdict);
-            }
-        }
-        wakers
+impl<K, V> State<K, V> {
+    fn waiters(&mut self) -> &mut Waiters<V> {
+        self.waiters.get_or_insert_default()
     }
 }
 
@@ -201,34 +157,37 @@ impl<K, V> Load<K, V> {
     pub(crate) fn new(hash: u64, key: K, leader: u64, began: u64) -> Self {
         Self {
             hash,
-            key,
+            key: LetGo::new(key),
             leader: AtomicU64::new(leader),
             current: AtomicBool::new(true),
             joined: AtomicBool::new(false),
             began: AtomicU64::new(began),
             reload_until: AtomicU64::new(NEVER),
+            listed: AtomicU64::new(NEVER),
             state: Mutex::new(State {
                 phase: Phase::Led,
                 revoked: None,
-                queues: None,
-                told: None,
+                waiters: None,
+                before: None,
+                behind: None,
             }),
         }
     }
 
     #[inline]
-    fn state(&self) -> MutexGuard<'_, State<V>> {
+    fn state(&self) -> MutexGuard<'_, State<K, V>> {
         self.state.lock()
     }
 
     pub(crate) fn key(&self) -> &K {
-        &self.key
+        self.key.get()
     }
 
     /// Whether the leader's own code is polling the task that asks: such a task must not wait. If a
     /// waker polls the task, the answer is false, since the leader continues.
     pub(crate) fn is_led_by_caller(&self) -> bool {
-        let (me, leader) = (thread_number(), self.leader.load(Ordering::Relaxed));
+        let me = thread_number();
+        let leader = self.leader.load(Ordering::Relaxed);
         me != 0 && leader == me && doing() != Work::Wakes
     }
 
@@ -262,7 +221,10 @@ impl<K, V> Load<K, V> {
     /// The entry's moment of refresh while this reload is under way; `None` if the key had no entry
     /// when the run began.
     pub(crate) fn reload_until(&self) -> Option<u64> {
-        Some(self.reload_until.load(Ordering::Relaxed)).filter(|&until| until != NEVER)
+        match self.reload_until.load(Ordering::Relaxed) {
+            NEVER => None,
+            until => Some(until),
+        }
     }
 
     /// Notes that this is a reload; `NEVER`: that it is none.
@@ -275,41 +237,51 @@ impl<K, V> Load<K, V> {
         self.began.store(now, Ordering::Relaxed);
     }
 
-    /// Whether no leader is at work, and none but the waiter with this ticket was told to lead.
-    /// Under the shard's lock, of a current load: so it stays, until that call changes it.
-    pub(crate) fn is_free_for(&self, ticket: Option<Ticket>) -> bool {
-        match self.state().phase {
-            Phase::Led => false,
-            Phase::Offered(to) => Some(to) == ticket,
-            Phase::Ended => false,
+    /// Whether a call with this ticket may lead from now on: no leader is at work, and no other
+    /// waiter was told to lead; or the call takes turns, and may pass the waiter that was told to,
+    /// which sleeps. Under the shard's lock, of a current load. [`take_lead`](Self::take_lead)
+    /// follows in the same hold.
+    pub(crate) fn is_free_for(&self, ticket: Option<Ticket>, want: Want) -> bool {
+        let mut state = self.state();
+        match state.phase {
+            Phase::Led | Phase::Ended => false,
+            Phase::Offered(to) if Some(to) == ticket => true,
+            Phase::Offered(to) => want == Want::OwnTurn && state.waiters().may_be_passed(to),
         }
     }
 
-    /// A run of a load that [is free](Self::is_free_for) begins at `now`.
-    pub(crate) fn take_lead(&self, now: u64) {
-        self.state().phase = Phase::Led;
+    /// A run of the call with this ticket, for which the load is [free](Self::is_free_for), begins
+    /// at `now`. False if the load is free no more: its waiter has heard that it leads.
+    pub(crate) fn take_lead(&self, ticket: Option<Ticket>, now: u64) -> bool {
+        let mut state = self.state();
+        if let Phase::Offered(to) = state.phase {
+            if Some(to) != ticket && !state.waiters().pass(to) {
+                return false;
+            }
+        }
+        state.phase = Phase::Led;
         self.set_began(now);
+        true
     }
 
     /// Whether a waiter would share a value.
     pub(crate) fn has_sharers(&self) -> bool {
-        self.state().has(|want| want != Want::OwnTurn)
+        match &self.state().waiters {
+            Some(waiters) => waiters.have(|want| want != Want::OwnTurn),
+            None => false,
+        }
     }
 
     /// Adds a waiter. Under the shard's lock, while the load is current; or on behalf of the
     /// leader, before it hands its run to the code that will end it.
     pub(crate) fn join(&self, ticket: Ticket, want: Want) {
         self.joined.store(true, Ordering::Relaxed);
-        // Its first poll leaves a waker: to clone one is user code.
-        self.state().queue_of(want).insert(ticket, None);
+        self.state().waiters().add(ticket, want);
     }
 
     /// The waiter's call has finished its other work: from now on it waits like any other.
     pub(crate) fn wait_now(&self, ticket: Ticket) {
-        let mut state = self.state();
-        if let Some(waker) = state.queue_of(Want::LookUpAgain).remove(&ticket) {
-            state.queue_of(Want::Optional).insert(ticket, waker);
-        }
+        self.state().waiters().wait_now(ticket);
     }
 
     /// The verdict for a waiter, which then no longer waits; `None` as long as it has to wait, for
@@ -320,13 +292,14 @@ impl<K, V> Load<K, V> {
         let mut fresh = Some(waker.clone());
         loop {
             let mut state = self.state();
-            if let Some(verdict) = state.take_told(ticket) {
+            let waiters = state.waiters();
+            if let Some(verdict) = waiters.take_told(ticket) {
                 if let Verdict::Leads = verdict {
                     self.set_leader(thread_number());
                 }
                 return Some(verdict);
             }
-            let former = state.waiter(ticket)?.replace(fresh.take()?);
+            let former = waiters.waker(ticket)?.replace(fresh.take()?);
             drop(state);
             // A destructor may take long, and wait by the same waker: so look once more.
             drop(former?);
@@ -336,55 +309,111 @@ impl<K, V> Load<K, V> {
     /// A waiter gives up. True if it had been told to lead: then the caller has to end that run.
     pub(crate) fn leave(&self, ticket: Ticket) -> bool {
         let mut state = self.state();
-        let waiter = state.take_waiter(ticket);
-        let told = state.take_told(ticket);
         let leads = state.phase == Phase::Offered(ticket);
         if leads {
             state.phase = Phase::Led;
         }
+        let waker = state.waiters().remove(ticket);
+        let told = state.waiters().take_told(ticket);
+        let next = self.next_turn_after(&mut state, ticket);
         drop(state);
-        drop((waiter, told));
+        drop(waker);
+        let_go(told);
+        wake_all(next);
         leads
     }
 
-    /// The load is no longer current. Under the shard's lock;
-    /// [`release_waiters`](Self::release_waiters) follows when the lock was released. True if calls
-    /// may still wait for the run that is at work.
-    pub(crate) fn revoke(&self, by: RevokedBy) -> bool {
-        let mut state = self.state();
-        self.mark_outdated();
-        state.revoked.get_or_insert(by);
-        by != RevokedBy::NewerLoad && state.phase == Phase::Led
+    /// The turn of this waiter, which was told to look again, is over: the next one looks again.
+    fn next_turn_after(&self, state: &mut State<K, V>, ticket: Ticket) -> Option<Waker> {
+        let waiters = state.waiters();
+        if waiters.has_turn(ticket) {
+            waiters.end_turn();
+            waiters.tell_next_turn()
+        } else {
+            None
+        }
     }
 
-    /// Tells waiters of a revoked load to look again: those that wait for a turn, and all if no
-    /// leader is at work or the load is overdue. With no lock held.
+    /// The waiter with this ticket, which takes turns and was told to look again, leads a newer
+    /// load, or waits for it: the others of this load wait until that has ended, or is revoked.
+    pub(crate) fn wait_behind(self: &Arc<Self>, ticket: Ticket, newer: &Arc<Self>) {
+        let mut state = self.state();
+        if !state.waiters().has_turn(ticket) {
+            return;
+        }
+        state.waiters().go_behind();
+        state.behind = Some(Arc::downgrade(newer));
+        drop(state);
+        // Its end has to look for those that wait behind it.
+        newer.joined.store(true, Ordering::Relaxed);
+        let former = newer.state().before.replace(Arc::clone(self));
+        if let Some(former) = former {
+            former.call_next_turn();
+        }
+    }
+
+    /// The turn for which the waiters of this load wait is over.
+    fn call_next_turn(&self) {
+        let mut state = self.state();
+        state.behind = None;
+        let waiters = state.waiters();
+        waiters.end_turn();
+        let waker = waiters.tell_next_turn();
+        drop(state);
+        wake_all(waker);
+    }
+
+    /// The load is no longer current. Under the shard's lock;
+    /// [`release_waiters`](Self::release_waiters) follows when the lock was released.
+    pub(crate) fn revoke(&self, by: RevokedBy) {
+        self.mark_outdated();
+        self.state().revoked.get_or_insert(by);
+    }
+
+    /// Tells waiters of a revoked load to look again: the first of those that wait for a turn, and
+    /// all others if no leader is at work or the load is overdue. With no lock held.
     pub(crate) fn release_waiters(&self) {
         let mut state = self.state();
         let mut all = state.revoked == Some(RevokedBy::NewerLoad);
-        if let Phase::Offered(ticket) = state.phase {
-            (state.told.get_or_insert_default()).insert(ticket, Verdict::Retry);
+        let before = state.before.take();
+        let phase = state.phase;
+        let mut wakers = Vec::new();
+        if let Phase::Offered(ticket) = phase {
             state.phase = Phase::Ended;
             all = true;
+            wakers.extend(state.waiters().call_off(ticket));
         }
-        let retry = |want| (all || want == Want::OwnTurn).then_some(Verdict::Retry);
-        let wakers = state.tell(retry);
+        if let Some(waiters) = &mut state.waiters {
+            if all {
+                waiters.tell(&mut wakers, |want| match want {
+                    Want::OwnTurn => None,
+                    _ => Some(Verdict::Retry),
+                });
+            }
+            wakers.extend(waiters.tell_next_turn());
+        }
         drop(state);
+        if let Some(before) = before {
+            before.call_next_turn();
+        }
         wake_all(wakers);
     }
 
     /// Wakes all that wait, so that they look whether the load is overdue. With no lock held.
     pub(crate) fn wake_waiters(&self) {
-        let mut state = self.state();
-        let waiters = state.queues().flat_map(BTreeMap::values_mut);
-        let wakers: Vec<Waker> = waiters.filter_map(Option::take).collect();
-        drop(state);
+        let mut wakers = Vec::new();
+        if let Some(waiters) = &mut self.state().waiters {
+            waiters.take_wakers(&mut wakers);
+        }
         wake_all(wakers);
     }
 
     /// Whether any call waits.
     pub(crate) fn has_waiters(&self) -> bool {
-        self.state().has(|_| true)
+        match &self.state().waiters {
+            Some(waiters) => waiters.have(|_| true),
+            None => false,
+        }
     }
 
     /// The run has made its write. Under the shard's lock, in the hold that made it. Unless calls
@@ -396,59 +425,93 @@ impl<K, V> Load<K, V> {
             self.mark_outdated();
             return false;
         }
-        let state = self.state();
-        if !state.has(|want| want == Want::OwnTurn) {
+        let mut state = self.state();
+        let waiters = state.waiters();
+        if !waiters.have(|want| want == Want::OwnTurn) {
             self.mark_outdated();
         }
-        state.has(|_| true)
+        let awaited = waiters.have(|_| true);
+        awaited || state.before.is_some()
     }
 
     /// The leader's run has ended: publishes its outcome and finds the next leader. If there is
     /// none, the load is no longer current. Under the shard's lock, unless it was not current
-    /// before. Returns the wakers to call, with no lock held.
-    pub(crate) fn end(&self, outcome: &Outcome<V>, now: u64) -> Vec<Waker> {
-        let mut state = self.state();
+    /// before. What it returns is to be [released](AfterRun::release) with no lock held.
+    pub(crate) fn end(&self, outcome: &Outcome<V>, now: u64) -> AfterRun<K, V> {
         let current = self.is_current();
+        let mut state = self.state();
         state.phase = Phase::Ended;
         self.leader.store(0, Ordering::Relaxed);
-        let verdict = |want: Want| {
-            if want.accepts(outcome) {
-                Some(Verdict::Ended(outcome.clone()))
-            } else {
-                let leads = !matches!(want, Want::LookUpAgain | Want::Any(_));
-                (!current || !leads).then_some(Verdict::Retry)
-            }
-        };
-        let mut wakers = state.tell(verdict);
-        if let Some(next) = state.first() {
-            if let Some(waker) = state.take_waiter(next) {
+        let before = state.before.take();
+        let mut wakers = Vec::new();
+        if let Some(waiters) = &mut state.waiters {
+            waiters.tell(&mut wakers, |want| {
+                if want.accepts(outcome) {
+                    return Some(Verdict::Ended(outcome.clone()));
+                }
+                match want {
+                    Want::LookUpAgain | Want::Any(_) => Some(Verdict::Retry),
+                    Want::OwnTurn => None,
+                    _ if current => None,
+                    _ => Some(Verdict::Retry),
+                }
+            });
+            if !current {
+                wakers.extend(waiters.tell_next_turn());
+            } else if let Some(next) = waiters.offer(&mut wakers) {
                 state.phase = Phase::Offered(next);
                 self.set_began(now);
-                (state.told.get_or_insert_default()).insert(next, Verdict::Leads);
-                wakers.extend(waker);
             }
         }
         if state.phase == Phase::Ended {
             self.mark_outdated();
         }
         drop(state);
-        wakers
+        AfterRun { wakers, before }
+    }
+}
+
+/// What follows the end of a run.
+#[must_use]
+pub(crate) struct AfterRun<K, V> {
+    wakers: Vec<Waker>,
+    before: Option<Arc<Load<K, V>>>,
+}
+
+impl<K, V> AfterRun<K, V> {
+    /// Wakes the waiters. With no lock held.
+    pub(crate) fn release(self) {
+        if let Some(before) = self.before {
+            before.call_next_turn();
+        }
+        wake_all(self.wakers);
     }
 }
 
 impl<K: Send + Sync, V: Send + Sync> WaitTarget for Load<K, V> {
     fn awaited_thread(&self, ticket: Ticket) -> Option<u64> {
         let mut state = self.state();
-        let waits = state.waiter(ticket).is_some();
+        let waiters = state.waiters();
+        waiters.waker(ticket)?;
         // Under the lock, as in `end`: it may hand the lead to this very waiter.
-        let leader = self.leader.load(Ordering::Relaxed);
+        let leader = if waiters.wants_turn(ticket) && !self.is_current() {
+            let newer = state.behind.as_ref()?.upgrade()?;
+            newer.leader.load(Ordering::Relaxed)
+        } else {
+            self.leader.load(Ordering::Relaxed)
+        };
         drop(state);
-        (waits && leader != 0).then_some(leader)
+        match leader {
+            0 => None,
+            thread => Some(thread),
+        }
     }
 
-    fn is_among_next(&self, ticket: Ticket, count: usize) -> bool {
-        let mut state = self.state();
-        let ahead = (state.queues()).flat_map(|queue| queue.range(..ticket).take(count));
-        ahead.take(count).count() < count
+    fn begins_to_spin(&self, ticket: Ticket, most: usize) -> bool {
+        self.state().waiters().set_spinning(ticket, most)
+    }
+
+    fn falls_asleep(&self, ticket: Ticket) {
+        self.state().waiters().set_state(ticket, Waits::Asleep);
     }
 }

@@ -1,0 +1,159 @@
+//! Destructors of values that panic inside a load or a compute: the caller hears nothing of it, and
+//! no value is lost.
+
+use crate::support::hide_scripted_panics;
+use std::any::Any;
+use std::cell::{Cell, RefCell};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use wheelhouse::compute::Op;
+use wheelhouse::{Cache, Leased, Scheduler};
+
+thread_local! {
+    /// Which drop from now on panics, on this thread; 0 for none.
+    static PANICS_IN: Cell<usize> = const { Cell::new(0) };
+    /// How many drops were left to go when the last call had returned.
+    static LEFT: Cell<usize> = const { Cell::new(0) };
+    /// What closures of the test keep until the call has returned.
+    static KEPT: RefCell<Vec<Box<dyn Any>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// A value that counts its copies. Its drop panics when it is its turn.
+#[derive(Debug)]
+struct Value(Arc<()>);
+
+impl Clone for Value {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl Drop for Value {
+    fn drop(&mut self) {
+        let left = PANICS_IN.get();
+        PANICS_IN.set(left.saturating_sub(1));
+        assert!(left != 1, "told to panic in the drop of a value");
+    }
+}
+
+type Values = Cache<u32, Value>;
+/// A call. It stops the countdown before it drops what is its own.
+type Call = fn(&Values, &Arc<()>);
+
+fn own<T>(answer: T) {
+    LEFT.set(PANICS_IN.replace(0));
+    drop(answer);
+}
+
+fn keep<T: 'static>(value: T) {
+    KEPT.with_borrow_mut(|kept| kept.push(Box::new(value)));
+}
+
+const CALLS: [(&str, Call); 14] = [
+    ("get_with", |cache, count| {
+        own(cache.get_with(2, || Value(Arc::clone(count))))
+    }),
+    ("get_with that is overtaken", |cache, count| {
+        own(cache.get_with(2, || {
+            cache.insert(2, Value(Arc::clone(count)));
+            Value(Arc::clone(count))
+        }))
+    }),
+    ("get_with that is revoked", |cache, count| {
+        own(cache.get_with(2, || {
+            cache.invalidate(&2);
+            Value(Arc::clone(count))
+        }))
+    }),
+    ("optionally_get_with", |cache, _| {
+        own(cache.optionally_get_with(2, || None))
+    }),
+    ("or_insert_with_if that replaces", |cache, count| {
+        let entry = cache.entry(1);
+        own(entry.or_insert_with_if(|| Value(Arc::clone(count)), |_| true))
+    }),
+    ("or_insert_with_if that keeps", |cache, count| {
+        let entry = cache.entry(1);
+        own(entry.or_insert_with_if(|| Value(Arc::clone(count)), |_| false))
+    }),
+    ("or_try_insert_with", |cache, _| {
+        own(cache.entry(2).or_try_insert_with(|| Err::<Value, _>(1)))
+    }),
+    ("and_upsert_with", |cache, count| {
+        own(cache.entry(1).and_upsert_with(|seen| {
+            keep(seen);
+            Value(Arc::clone(count))
+        }))
+    }),
+    ("Op::Put", |cache, count| {
+        own(cache.entry(1).and_compute_with(|seen| {
+            keep(seen);
+            Op::Put(Value(Arc::clone(count)))
+        }))
+    }),
+    ("Op::Remove", |cache, _| {
+        own(cache.entry(1).and_compute_with(|seen| {
+            keep(seen);
+            Op::Remove
+        }))
+    }),
+    ("Op::Remove that is overtaken", |cache, _| {
+        own(cache.entry(1).and_compute_with(|seen| {
+            keep(seen);
+            cache.invalidate(&1);
+            Op::Remove
+        }))
+    }),
+    ("Op::Put that is overtaken", |cache, count| {
+        own(cache.entry(1).and_compute_with(|seen| {
+            keep(seen);
+            // What that drops is not the compute's.
+            let turn = PANICS_IN.replace(0);
+            keep(cache.remove_if(&1, |_| true));
+            PANICS_IN.set(turn);
+            Op::Put(Value(Arc::clone(count)))
+        }))
+    }),
+    ("a compute that fails", |cache, _| {
+        own(cache.entry(1).and_try_compute_with(|seen| {
+            keep(seen);
+            Err::<Op<Value>, _>(1)
+        }))
+    }),
+    ("a lease", |cache, count| match cache.lease(2) {
+        Leased::Lease(lease) => {
+            cache.insert(2, Value(Arc::clone(count)));
+            own(lease.fill(Value(Arc::clone(count))));
+        }
+        _ => unreachable!("the key is absent"),
+    }),
+];
+
+#[test]
+fn a_destructor_that_panics_inside_a_call_reaches_no_caller() {
+    hide_scripted_panics();
+    let mut panics = 0;
+    for (name, call) in CALLS {
+        for turn in 1..20 {
+            let count = Arc::new(());
+            let cache: Values = Cache::builder().scheduler(Scheduler::disabled()).build();
+            cache.insert(1, Value(Arc::clone(&count)));
+            PANICS_IN.set(turn);
+            let ended = catch_unwind(AssertUnwindSafe(|| call(&cache, &count)));
+            PANICS_IN.set(0);
+            assert!(ended.is_ok(), "{name}: drop {turn} reaches the caller");
+            KEPT.with_borrow_mut(Vec::clear);
+            drop(cache);
+            assert_eq!(
+                Arc::strong_count(&count),
+                1,
+                "{name}: drop {turn} loses a value"
+            );
+            if LEFT.get() > 0 {
+                break;
+            }
+            panics += 1;
+        }
+    }
+    assert!(panics >= 10, "{panics} drops have panicked");
+}
