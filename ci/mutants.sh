@@ -4,7 +4,7 @@
 # continues from there: it does not repeat mutants that were caught.
 #
 #   ci/mutants.sh                         all of it: three hours on two cores
-#   ci/mutants.sh wheel                   one part: wheel, buffer, notify or maintenance
+#   ci/mutants.sh wheel                   one part: wheel, buffer or engine
 #   ci/mutants.sh wheel --shard 0/4       a quarter of one part, or any option of cargo-mutants
 #   ci/mutants.sh summary                 how many were caught, and what was not
 #
@@ -16,7 +16,7 @@ cd "$(dirname "$0")/.."
 
 export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$PWD/target}/mutants
 found=$CARGO_TARGET_DIR/found
-parts=(wheel buffer notify maintenance)
+parts=(wheel buffer engine)
 # Test programs whose tests are mostly quick, and those that take long or measure the whole process.
 quick=(cache loading snapshots)
 slow=(allocations concurrency leaked_threads linearizable)
@@ -34,8 +34,8 @@ export CARGO_PROFILE_DEV_DEBUG=0
 # The files of a part, as options of cargo-mutants.
 files() {
     case $1 in
-        wheel | maintenance) echo "-f src/$1/*.rs" ;;
-        buffer | notify) echo "-f src/$1.rs" ;;
+        wheel | engine) echo "-f src/$1/*.rs" ;;
+        buffer) echo "-f src/$1.rs" ;;
         *)
             echo "$1 is not a part of this script; allowed are ${parts[*]} and summary" >&2
             exit 2

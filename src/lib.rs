@@ -182,7 +182,6 @@ mod list;
 
 mod eviction;
 mod map;
-mod notify;
 mod stats;
 mod wheel;
 

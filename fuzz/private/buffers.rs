@@ -8,10 +8,10 @@
 
 use super::script::{Script, make};
 use crate::buffer::{LEN, Offer, ReadBuffer, Ring};
+use crate::engine::delivery::{Notification, Notifier};
 use crate::listener::RemovalCause;
 use crate::map::{Batch, WriteEvent};
 use crate::node::{Columns, NodePtr, Slab, Times};
-use crate::notify::{Notification, Notifier};
 use crate::reclaim::Domain;
 use crate::scheduler::inside_listener;
 use std::collections::VecDeque;

@@ -1,8 +1,8 @@
 //! Notifications: threads that post against threads that deliver.
 
 use super::{Owned, explore};
+use crate::engine::delivery::Notifier;
 use crate::listener::RemovalCause;
-use crate::notify::Notifier;
 use crate::sync::Mutex;
 use crate::time::NEVER;
 use loom::sync::Arc;
@@ -27,7 +27,7 @@ fn two_posts_against_each_other_are_delivered_once_each() {
             },
         ))));
         let nodes = [Owned::new(1, NEVER), Owned::new(2, NEVER)];
-        // A post is one of a holder of the maintenance lock (notify 1).
+        // A post is one of a holder of the maintenance lock (delivery 1).
         let passes = Arc::new(Mutex::new(()));
         let post = |node, notifier: &Notifier<u64, u64>, passes: &Mutex<()>| {
             let pass = passes.lock();
@@ -56,7 +56,7 @@ fn posts_in_order_against_a_delivery_are_delivered_in_order() {
             move |key: &u64, _: &u64, _: RemovalCause| heard.lock().push(*key),
         ))));
         let nodes = [Owned::new(1, NEVER), Owned::new(2, NEVER)];
-        // Only the holder of the maintenance lock posts (notify 1): here one thread.
+        // Only the holder of the maintenance lock posts (delivery 1): here one thread.
         let (theirs, posted) = (Arc::clone(&notifier), [nodes[0].0, nodes[1].0]);
         let poster = thread::spawn(move || {
             for node in posted {

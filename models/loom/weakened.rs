@@ -7,7 +7,7 @@ use crate::sync::{AtomicBool, Mutex, Ordering};
 use loom::sync::Arc;
 use loom::thread;
 
-/// Like [`Notifier`](crate::notify::Notifier), but the thread that delivers takes all that waits at
+/// Like [`Notifier`](crate::engine::delivery::Notifier), but the thread that delivers takes all that waits at
 /// once, and ends without another look at the queue.
 struct Hasty {
     taken: AtomicBool,

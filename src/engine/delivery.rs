@@ -1,22 +1,371 @@
-//! When notifications are delivered, and which calls wait for it.
+//! Deliveries: the pass posts what has left under its lock; after the pass, one thread at a time
+//! calls the listener for it, in order.
+//!
+//! # How it works
+//!
+//! The pass [`post`](Notifier::post)s nodes that left the cache. The node itself carries key and
+//! value, so a notification copies nothing, and the listener gets the value that was removed. A
+//! thread that [`deliver`](Notifier::deliver)s becomes the *deliverer*, unless another thread is.
+//! It takes a few notifications at a time and calls the listener for each node in order, with no
+//! lock held. It gives the role up in the same hold of the lock in which it finds the queue empty.
+//! So a thread that finds a deliverer leaves the work to that thread, and no notification stays
+//! behind.
+//!
+//! A thread that has posted *offers* a delivery to the crew, unless one is offered already or a
+//! thread delivers. The thread that takes the offer delivers, withdraws the offer, and looks at the
+//! queue once more.
+//!
+//! # Which thread delivers
 //!
 //! | the mode | what a call removes is reported by | what expires or is evicted, by | calls that wait for it |
 //! |---|---|---|---|
-//! | [`Delivery::Background`] | a shared thread | a shared thread | none |
-//! | [`Delivery::Caller`] | that call, before it returns | the call whose pass removes it, else a shared thread | each one that removes |
+//! | [`Delivery::Background`] | a thread of the crew | a thread of the crew | none |
+//! | [`Delivery::Caller`] | that call, before it returns | the call whose pass removes it, else a thread of the crew | each one that removes |
 //!
-//! `run_pending_tasks` and the drop of the last handle wait in both modes. One thread delivers at a
-//! time ([`notify`](crate::notify)).
+//! `run_pending_tasks` and the drop of the last handle wait in both modes.
+//!
+//! # Invariants
+//!
+//! 1. Nodes are posted in the order of the removals of each key, and delivered in the order of
+//!    posting: one queue, one deliverer.
+//! 2. A posted node is freed only after it was delivered: delivered nodes come back only through
+//!    [`OnDelivered`].
+//! 3. If the queue is not empty, one of these is true: a thread delivers, and will look at the
+//!    queue again; a delivery is offered; the last deliverer has stopped at its limit, and is about
+//!    to offer one; no thread was asked to deliver since the last post.
+//! 4. A delivery is offered from a successful [`offer`](Notifier::offer) to the end of the delivery
+//!    that was offered, or to its refusal. So one is offered at a time.
+//!
+//! # Cost
+//!
+//! A post copies 16 bytes for each notification, under a lock of the notifier's own that is taken
+//! once for each pass, and moves none of those that wait; where the listener keeps up, it allocates
+//! nothing. A delivery takes that lock a few times for each chunk. The queue has no bound, since no
+//! notification may be lost and no caller may wait for a slow listener: a listener that never
+//! returns keeps every removed value in memory.
 
 use super::Engine;
-use crate::listener::Delivery;
+use crate::contain::contain;
+use crate::listener::{Delivery, Listener, RemovalCause};
 use crate::map::Garbage;
-use crate::notify::{Awaited, EXTRA_DELIVERIES, Notification};
-use crate::scheduler::{self, inside_listener};
+use crate::node::NodePtr;
+use crate::scheduler::{self, in_listener, inside_listener};
+use crate::stripe::thread_number;
+use crate::sync::cycle::{NotedWait, Patience};
+use crate::sync::{AtomicU64, Condvar, Mutex, MutexGuard, Ordering, yield_now};
 use crate::time;
+use std::collections::VecDeque;
+use std::time::Duration;
 
 /// How many notifications a thread delivers before other caches get their turn.
 const CALLS_PER_TURN: u64 = 1024;
+
+/// Notifications in a chunk: so many are taken back together, at most, when they are delivered.
+const CHUNK_LEN: usize = 32;
+/// At most this many emptied chunks are kept, and room for as many in an empty queue.
+const SPARE_CHUNKS: usize = 32;
+
+/// How many later notifications a call that waits for deliveries includes, beside those that were
+/// posted before it. Among them are those that the listener's own calls have posted.
+pub(crate) const EXTRA_DELIVERIES: u64 = 128;
+
+/// How long a waiting thread sleeps before it looks again, woken or not.
+const LONGEST_WAIT: Duration = Duration::from_millis(5);
+
+/// How often in a row a call that waits offers a delivery in vain, before it waits no longer.
+const MAX_REFUSALS: u32 = 2;
+
+/// How a wait for other threads has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Awaited {
+    Delivered,
+    /// The caller's condition has ended it.
+    Stopped,
+    /// The thread that delivers waits for a load that the calling thread leads; or, for long, for
+    /// one that no thread leads, so that the calling thread may be the one to end it.
+    Stuck,
+    /// No thread takes the offer.
+    Refused,
+}
+
+/// One removal to be delivered: the node that has left, and why.
+pub(crate) type Notification<K, V> = (NodePtr<K, V>, RemovalCause);
+
+/// At most [`CHUNK_LEN`] of them, posted one after the other.
+type Chunk<K, V> = Vec<Notification<K, V>>;
+
+/// The notifications of one cache.
+pub(crate) struct Notifier<K, V> {
+    listener: Option<Listener<K, V>>,
+    state: Mutex<State<K, V>>,
+    /// The state has changed.
+    moved: Condvar,
+    panics: AtomicU64,
+}
+
+struct State<K, V> {
+    /// The notifications that wait, in the order of posting. In chunks, none of them empty, so that
+    /// a post does not move those that wait already.
+    queue: VecDeque<Chunk<K, V>>,
+    /// Emptied chunks, to be filled again.
+    spare: Vec<Chunk<K, V>>,
+    /// The thread that delivers.
+    deliverer: Option<u64>,
+    posted: u64,
+    delivered: u64,
+    /// Whether a delivery is offered.
+    offered: bool,
+    /// How many threads wait until others have delivered.
+    waiters: usize,
+}
+
+/// The callback that takes delivered nodes back.
+pub(crate) type OnDelivered<'a, K, V> = &'a mut dyn FnMut(&mut Vec<Notification<K, V>>);
+
+impl<K, V> State<K, V> {
+    fn append(&mut self, mut posted: &[Notification<K, V>]) {
+        while !posted.is_empty() {
+            if self.queue.back().is_none_or(|last| last.len() == CHUNK_LEN) {
+                let spare = self.spare.pop();
+                let chunk = spare.unwrap_or_else(|| Vec::with_capacity(CHUNK_LEN));
+                self.queue.push_back(chunk);
+            }
+            if let Some(last) = self.queue.back_mut() {
+                let fitting = posted.len().min(CHUNK_LEN - last.len());
+                last.extend_from_slice(&posted[..fitting]);
+                posted = &posted[fitting..];
+            }
+        }
+    }
+
+    /// Keeps an emptied chunk to be filled again, unless there are enough.
+    fn keep(&mut self, emptied: Chunk<K, V>) {
+        if self.spare.len() < SPARE_CHUNKS {
+            self.spare.push(emptied);
+        }
+    }
+
+    /// Moves as many as it has room for to a chunk that was taken before.
+    fn fill(&mut self, taken: &mut Chunk<K, V>) {
+        while taken.len() < CHUNK_LEN {
+            let Some(first) = self.queue.front_mut() else {
+                break;
+            };
+            let more = first.len().min(CHUNK_LEN - taken.len());
+            taken.extend(first.drain(..more));
+            if first.is_empty() {
+                if let Some(emptied) = self.queue.pop_front() {
+                    self.keep(emptied);
+                }
+            }
+        }
+    }
+}
+
+impl<K, V> Notifier<K, V> {
+    pub(crate) fn new(listener: Option<Listener<K, V>>) -> Self {
+        Self {
+            listener,
+            state: Mutex::new(State {
+                queue: VecDeque::new(),
+                spare: Vec::new(),
+                deliverer: None,
+                posted: 0,
+                delivered: 0,
+                offered: false,
+                waiters: 0,
+            }),
+            moved: Condvar::new(),
+            panics: AtomicU64::new(0),
+        }
+    }
+
+    /// Appends what a pass has gathered. For the holder of the maintenance lock (delivery 1).
+    pub(crate) fn post(&self, gathered: &mut Vec<Notification<K, V>>) {
+        if gathered.is_empty() {
+            return;
+        }
+        let mut state = self.state.lock();
+        state.posted += gathered.len() as u64;
+        state.append(gathered);
+        drop(state);
+        gathered.clear();
+    }
+
+    /// How many were posted since the cache was built.
+    pub(crate) fn posted(&self) -> u64 {
+        self.state.lock().posted
+    }
+
+    /// Notifications not yet delivered.
+    pub(crate) fn waiting(&self) -> u64 {
+        let state = self.state.lock();
+        state.posted - state.delivered
+    }
+
+    /// Delivers until nothing is left, or until `most` or more were delivered since the cache was
+    /// built. Returns at once if another thread delivers. A panic of the listener is caught and
+    /// counted.
+    pub(crate) fn deliver(&self, most: u64, done: OnDelivered<'_, K, V>) {
+        let Some(listener) = &self.listener else {
+            return;
+        };
+        let mut state = self.state.lock();
+        if state.deliverer.is_some() {
+            return;
+        }
+        state.deliverer = Some(thread_number());
+        while state.delivered < most {
+            let Some(mut taken) = state.queue.pop_front() else {
+                break;
+            };
+            let mut called = 0;
+            while called < taken.len() {
+                drop(state);
+                for (node, cause) in &taken[called..] {
+                    let call = || listener(node.key(), node.value(), *cause);
+                    if in_listener(|| contain(call)).is_none() {
+                        // Relaxed: a statistic.
+                        self.panics.fetch_add(1, Ordering::Relaxed);
+                    }
+                }
+                called = taken.len();
+                state = self.state.lock();
+                // What was posted meanwhile comes back together with these.
+                state.fill(&mut taken);
+            }
+            if state.queue.is_empty() {
+                state.queue.shrink_to(SPARE_CHUNKS);
+            }
+            drop(state);
+            done(&mut taken);
+            state = self.state.lock();
+            state.delivered += called as u64;
+            state.keep(taken);
+        }
+        state.deliverer = None;
+        // If notifications are left, a thread that waits takes over.
+        self.release(state);
+    }
+
+    /// Releases the state, which has changed, and wakes the threads that wait for that.
+    fn release(&self, state: MutexGuard<'_, State<K, V>>) {
+        let is_awaited = state.waiters > 0;
+        drop(state);
+        if is_awaited {
+            self.moved.notify_all();
+            // Lets them run before this thread goes on.
+            yield_now();
+        }
+    }
+
+    /// Whether the caller has to offer a delivery: notifications wait, none is offered, and no
+    /// thread delivers, which would look at the queue again.
+    pub(crate) fn offer(&self) -> bool {
+        let mut state = self.state.lock();
+        let is_taken = state.deliverer.is_some() || state.offered;
+        let offers = !is_taken && !state.queue.is_empty();
+        state.offered |= offers;
+        offers
+    }
+
+    /// How many were delivered since the cache was built.
+    pub(crate) fn delivered(&self) -> u64 {
+        self.state.lock().delivered
+    }
+
+    /// The delivery that was offered has ended, or was refused. The caller then looks whether to
+    /// [`offer`](Self::offer) again.
+    pub(crate) fn end_offer(&self) {
+        let mut state = self.state.lock();
+        state.offered = false;
+        self.release(state);
+    }
+
+    /// Whether a thread waits that will free what was delivered.
+    pub(crate) fn has_waiters(&self) -> bool {
+        self.state.lock().waiters > 0
+    }
+
+    /// Counts the calling thread as one that waits, until the answer is dropped.
+    fn wait_begins(&self) -> impl Drop + '_ {
+        struct Waiter<'a, K, V>(&'a Notifier<K, V>);
+        impl<K, V> Drop for Waiter<'_, K, V> {
+            fn drop(&mut self) {
+                self.0.state.lock().waiters -= 1;
+            }
+        }
+        self.state.lock().waiters += 1;
+        Waiter(self)
+    }
+
+    /// Waits until `most` were delivered since the cache was built, or all that were posted. While
+    /// no thread delivers, it calls `tell`, which `delivers` itself, or offers a delivery; false if
+    /// it cannot. One that offers is called only while no delivery is offered. Ends early if
+    /// `keep_waiting`, which it calls at intervals, returns false. Not for a thread inside a
+    /// listener.
+    pub(crate) fn await_delivered(
+        &self,
+        most: u64,
+        delivers: bool,
+        mut tell: impl FnMut() -> bool,
+        mut keep_waiting: impl FnMut() -> bool,
+    ) -> Awaited {
+        debug_assert!(!inside_listener());
+        let mut seen = 0;
+        let mut refusals = 0;
+        let mut patience = Patience::default();
+        let _waiter = self.wait_begins();
+        let is_told =
+            |state: &State<K, V>| state.deliverer.is_some() || (!delivers && state.offered);
+        loop {
+            // One for each turn: `tell` may run listeners, and this thread does not wait then.
+            let wait = NotedWait::begin();
+            let state = self.state.lock();
+            let delivered = state.delivered;
+            let deliverer = state.deliverer;
+            if delivered >= most.min(state.posted) {
+                return Awaited::Delivered;
+            }
+            let must_tell = !is_told(&state);
+            drop(state);
+            if !keep_waiting() {
+                return Awaited::Stopped;
+            }
+            if !patience.lasts(wait.outlook(deliverer.unwrap_or(0))) {
+                return Awaited::Stuck;
+            }
+            if delivered != seen || deliverer.is_some() {
+                seen = delivered;
+                refusals = 0;
+            }
+            if must_tell {
+                drop(wait);
+                refusals += 1;
+                if refusals > MAX_REFUSALS || !tell() {
+                    return Awaited::Refused;
+                }
+                continue;
+            }
+            let mut state = self.state.lock();
+            if state.delivered == seen && is_told(&state) {
+                self.moved.wait_for(&mut state, LONGEST_WAIT);
+            }
+        }
+    }
+
+    pub(crate) fn listener_panics(&self) -> u64 {
+        self.panics.load(Ordering::Relaxed)
+    }
+
+    /// Where the notifications that wait stand in memory, in their order.
+    #[cfg(test)]
+    pub(crate) fn places(&self) -> Vec<usize> {
+        let state = self.state.lock();
+        let waiting = state.queue.iter().flatten();
+        waiting.map(|one| std::ptr::from_ref(one).addr()).collect()
+    }
+}
 
 impl<K, V> Engine<K, V> {
     /// Whether a call that removes an entry returns after the listener has heard of it.

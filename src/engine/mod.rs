@@ -74,7 +74,7 @@
 #[cfg(any(test, fuzzing))]
 #[path = "../../checks/engine.rs"]
 mod check;
-mod delivery;
+pub(crate) mod delivery;
 mod freeing;
 mod lifetimes;
 mod pass;
@@ -91,7 +91,6 @@ use crate::flight::Timeouts;
 use crate::listener::{Delivery, Listener, RemovalCause};
 use crate::map::{Batch, Garbage, Map, TablePart};
 use crate::node::{EntryPtr, NodePtr};
-use crate::notify::{Notification, Notifier};
 use crate::reclaim::{Domain, Pin};
 use crate::refresh::Refresh;
 use crate::scheduler::{self, Waker};
@@ -99,6 +98,7 @@ use crate::stats::{Count, Counters, Stats};
 use crate::sync::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Mutex, Ordering, unlock_fairly};
 use crate::time::Clock;
 use crate::wheel::{Level, Spans, Wheel};
+use delivery::{Notification, Notifier};
 use freeing::Freeing;
 pub(crate) use lifetimes::{FIRST_READ, NO_READ};
 pub(crate) use lifetimes::{FromLoad, LifetimeSource, Lifetimes, Limits, MAX_ASKS, TimedAnswer};

@@ -1,8 +1,8 @@
 //! In which order notifications are delivered, and how many together.
 
+use super::super::delivery::Awaited;
 use super::super::pass::Plan;
 use crate::map::Garbage;
-use crate::notify::Awaited;
 use crate::sync::cycle::is_noted;
 use crate::{Alarm, Cache, CacheBuilder, MaintenanceTask, Scheduler};
 use std::sync::mpsc;
