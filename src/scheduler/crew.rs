@@ -269,10 +269,9 @@ impl Crew {
             if is_first {
                 self.changed.notify_one();
             }
-        } else if state.free > 0 {
+        } else if !self.start(&mut state, TIME) {
+            // A thread that is there keeps the time.
             self.came.notify_one();
-        } else {
-            self.start(&mut state, TIME);
         }
     }
 
@@ -285,13 +284,18 @@ impl Crew {
             }
         }
         state.threads.retain(|thread| !thread.is_finished());
+        let keeps_time = name == TIME;
         match thread::Builder::new()
             .name(name.into())
-            .spawn(|| self.work())
+            .spawn(move || self.work(keeps_time))
         {
             Ok(thread) => {
                 state.threads.push(thread);
-                state.free += 1;
+                if keeps_time {
+                    state.has_keeper = true;
+                } else {
+                    state.free += 1;
+                }
                 state.failed_at = None;
                 self.failed.store(false, Ordering::Relaxed);
                 true
@@ -306,10 +310,16 @@ impl Crew {
         }
     }
 
-    /// The loop of a thread.
-    fn work(&'static self) {
+    /// What a thread does. One that was started to keep the time ends when there is none to keep.
+    fn work(&'static self, keeps_time: bool) {
         IS_CREW_THREAD.with(|here| here.set(true));
         let mut state = self.lock();
+        if keeps_time {
+            state = self.keep_time(state);
+            state.has_keeper = false;
+            self.ended.notify_all();
+            return;
+        }
         loop {
             if state.needs_keeper() {
                 state.free -= 1;
