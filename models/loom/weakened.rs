@@ -7,8 +7,8 @@ use crate::sync::{AtomicBool, Mutex, Ordering};
 use loom::sync::Arc;
 use loom::thread;
 
-/// Like [`Notifier`](crate::engine::delivery::Notifier), but the thread that delivers takes all that
-/// waits at once, and ends without another look at the queue.
+/// Like [`Notifier`](crate::engine::delivery::Notifier), but the thread that delivers takes all
+/// that waits at once, and ends without another look at the queue.
 struct Hasty {
     taken: AtomicBool,
     queue: Mutex<Vec<u32>>,
