@@ -198,7 +198,8 @@ where
         }
     }
 
-    #[inline]
+    // Always inlined: what it returns stays in registers.
+    #[inline(always)]
     fn apply<'s>(
         &mut self,
         seen: Self::Plan,
