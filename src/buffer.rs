@@ -14,15 +14,20 @@
 //!    emptied by the drainer before `head` moves past it.
 //! 2. A reader offers under a pin and holds the pin until the slot is filled. So after a grace
 //!    period that began when a node left the map, no reader offers the node any more, and the first
-//!    *complete* drain after that period has taken its last event out. `maintenance` frees nodes
+//!    *complete* drain after that period has taken its last event out. `engine` frees nodes
 //!    only after that drain (node 1).
 //!
 //! # Cost
 //!
-//! An offer is one uncontended compare-exchange. A node is offered at most once for each *stamp*.
-//! The stamp is renewed 32 times per turnover (as many inserts as the cache holds entries), or 256
-//! times if the policy keeps the order of use. Two reads of a node under the same stamp tell the
-//! size policy nothing new. So a cache that only serves hits offers no events.
+//! An offer is one uncontended compare-exchange. Which reads are offered depends on the cache
+//! ([`Recording`]):
+//!
+//! - In a large adaptive cache a node is offered at most once for each *stamp*. Two reads of a node
+//!   under the same stamp tell the size policy next to nothing new. When the stamp is renewed, says
+//!   [`Renewals`]. So a cache that only serves hits soon offers no events.
+//! - In a small cache, and under `Lru`, each read is offered, unless the ring holds a read of the
+//!   same node as its last event. So the size policy hears of all reads of one thread in their
+//!   order. Reads of one hot entry write nothing.
 //!
 //! # Origin
 //!
@@ -33,6 +38,18 @@ use crate::reclaim::Pin;
 use crate::stripe::Padded;
 use crate::sync::{AtomicPtr, AtomicU8, AtomicUsize, IS_MODEL, Ordering};
 use std::ptr;
+
+/// Which reads the size policy hears of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Recording {
+    /// Each read, but for one of the entry that the ring's last event names already.
+    Each,
+    /// The first read of a node under each stamp.
+    OncePerStamp,
+}
+
+/// The stamp under which each read is recorded: no node ever has it.
+const EACH_READ: u8 = u8::MAX;
 
 /// Events a ring holds.
 pub(crate) const LEN: usize = if IS_MODEL { 2 } else { 32 };
@@ -46,6 +63,8 @@ pub(crate) enum Offer {
     Full,
     /// Another reader of the stripe took the slot first.
     Lost,
+    /// The last event of the ring is a read of this node already.
+    Known,
 }
 
 /// One stripe's ring of pointers. It does not depend on the type that they point to.
@@ -92,6 +111,16 @@ impl<T> Ring<T> {
         Offer::Taken(held + 1)
     }
 
+    /// Whether the last event of the ring is a read of this item. If so, another one would change
+    /// nothing.
+    ///
+    /// Relaxed: the calling thread filled that slot itself, as long as no other thread uses the
+    /// stripe.
+    fn ends_with(&self, item: *mut T) -> bool {
+        let last = self.tail.load(Ordering::Relaxed).wrapping_sub(1);
+        self.slots[last % LEN].load(Ordering::Relaxed) == item
+    }
+
     /// Takes out the filled slots, oldest first; true if every event offered before the call was
     /// taken.
     ///
@@ -122,53 +151,92 @@ type Stripe<K, V> = Padded<Ring<Node<K, V>>>;
 /// The rings of a cache.
 pub(crate) struct ReadBuffer<K, V> {
     stripes: Box<[Stripe<K, V>]>,
-    /// The value that a node's `seen` is set to when a read of it is offered. Without rings it is
-    /// 0, as `seen` is at first: then no read is offered.
+    /// The value that a node's `seen` is set to when a read of it is offered, or [`EACH_READ`].
+    /// Without rings it is 0, as `seen` is at first: then no read is offered.
     stamp: AtomicU8,
 }
 
 impl<K, V> ReadBuffer<K, V> {
-    /// Makes `stripes` rings, a power of two or none.
-    pub(crate) fn new(stripes: usize) -> Self {
-        debug_assert!(stripes == 0 || stripes.is_power_of_two());
+    /// Makes no rings: no read is recorded.
+    pub(crate) fn none() -> Self {
         Self {
-            stripes: (0..stripes).map(|_| Padded(Ring::new())).collect(),
-            stamp: AtomicU8::new(u8::from(stripes > 0)),
+            stripes: Box::default(),
+            stamp: AtomicU8::new(0),
         }
     }
 
-    /// Whether no read of `node` was offered since the stamp was renewed. Relaxed: an event too
-    /// many or too few only changes what the size policy knows.
+    /// Makes `stripes` rings, a power of two.
+    pub(crate) fn new(stripes: usize, recording: Recording) -> Self {
+        debug_assert!(stripes.is_power_of_two());
+        let reads = Self {
+            stripes: (0..stripes).map(|_| Padded(Ring::new())).collect(),
+            stamp: AtomicU8::new(1),
+        };
+        reads.record(recording);
+        reads
+    }
+
+    /// Says which reads are recorded from now on.
+    ///
+    /// Call it with the maintenance lock held, or before the rings are shared.
+    pub(crate) fn record(&self, recording: Recording) {
+        let each = self.stamp.load(Ordering::Relaxed) == EACH_READ;
+        match recording {
+            Recording::Each => self.stamp.store(EACH_READ, Ordering::Relaxed),
+            Recording::OncePerStamp if each => self.stamp.store(1, Ordering::Relaxed),
+            Recording::OncePerStamp => {}
+        }
+    }
+
+    /// Whether a read of `node` is to be offered. Relaxed: an event too many or too few only
+    /// changes what the size policy knows.
     #[inline]
     pub(crate) fn should_record(&self, node: NodePtr<K, V>) -> bool {
         node.seen() != self.stamp.load(Ordering::Relaxed)
     }
 
-    /// `new` replaces `old`, which counts as a use. True if no use was recorded since the stamp was
-    /// renewed. The next read of `new` need not be recorded.
+    /// `new` replaces `old`, which counts as a use. True if that use is to be recorded. Where one
+    /// use for each stamp is, the next read of `new` need not be recorded.
     pub(crate) fn inherit_stamp(&self, old: NodePtr<K, V>, new: NodePtr<K, V>) -> bool {
-        new.set_seen(self.stamp.load(Ordering::Relaxed));
-        self.should_record(old)
+        let is_use = self.should_record(old);
+        self.mark(new);
+        is_use
+    }
+
+    /// Notes in a node that a use of it was recorded.
+    #[inline]
+    fn mark(&self, node: NodePtr<K, V>) {
+        let stamp = self.stamp.load(Ordering::Relaxed);
+        if stamp != EACH_READ {
+            node.set_seen(stamp);
+        }
     }
 
     /// From now on every node's next read is recorded. The exception is a node last read exactly
-    /// 255 renewals ago: its read is recorded after the next renewal.
+    /// 254 renewals ago: its read is recorded after the next renewal.
     ///
     /// Call it with the maintenance lock held.
     pub(crate) fn renew(&self) {
         let stamp = self.stamp.load(Ordering::Relaxed);
-        self.stamp
-            .store(stamp.checked_add(1).unwrap_or(1), Ordering::Relaxed);
+        if stamp == EACH_READ {
+            return;
+        }
+        let next = if stamp + 1 == EACH_READ { 1 } else { stamp + 1 };
+        self.stamp.store(next, Ordering::Relaxed);
     }
 
     /// Offers the event that `node` was read. The caller holds the pin until this returns, when the
     /// event is in its slot (buffer 2).
     #[inline]
     pub(crate) fn offer(&self, node: NodePtr<K, V>, _pin: &Pin) -> Offer {
-        let stripe = crate::stripe::number() & (self.stripes.len() - 1);
-        let answer = self.stripes[stripe].offer(node.as_raw());
-        if matches!(answer, Offer::Taken(_)) {
-            node.set_seen(self.stamp.load(Ordering::Relaxed));
+        let ring = &self.stripes[crate::stripe::number() & (self.stripes.len() - 1)];
+        let answer = if ring.ends_with(node.as_raw()) {
+            Offer::Known
+        } else {
+            ring.offer(node.as_raw())
+        };
+        if matches!(answer, Offer::Taken(_) | Offer::Known) {
+            self.mark(node);
         }
         answer
     }
@@ -199,6 +267,53 @@ impl<K, V> ReadBuffer<K, V> {
         }
         taken.clear();
         complete
+    }
+}
+
+/// When each entry may report a read again, where not each read is recorded.
+///
+/// Entries that come in push others out, so the order of use matters: the stamp is renewed
+/// [`PER_TURNOVER`](Self::PER_TURNOVER) times while as many entries come in as the cache holds. In
+/// between, the reads that were recorded renew it, each time after twice as many. So an entry that
+/// is read more than others is known to be, and a cache that only serves hits soon records none: in
+/// the end more reads would be needed than there are entries.
+#[derive(Debug, Default)]
+pub(crate) struct Renewals {
+    /// Entries admitted since entries renewed the stamp.
+    pub(crate) admitted: usize,
+    /// Reads recorded since the stamp was renewed.
+    pub(crate) reads: usize,
+    /// How often reads have renewed it since entries did.
+    by_reads: u32,
+}
+
+impl Renewals {
+    /// How many reads each entry may report per turnover. A turnover is as many inserts as the
+    /// cache holds entries. Eight times as often gave the same hit ratios on every trace.
+    pub(crate) const PER_TURNOVER: usize = 32;
+
+    /// After this part of as many reads as there are entries, reads renew the stamp first.
+    const READS_PER_TURNOVER: usize = 256;
+
+    /// Whether the reads that were recorded renew the stamp now.
+    pub(crate) fn are_due_by_reads(&mut self, entries: usize) -> bool {
+        let wanted = (entries / Self::READS_PER_TURNOVER).max(1);
+        let are_due = self.reads > wanted.saturating_mul(1 << self.by_reads.min(16));
+        if are_due {
+            self.reads = 0;
+            self.by_reads += 1;
+        }
+        are_due
+    }
+
+    /// Whether the entries that came in renew the stamp now.
+    pub(crate) fn are_due_by_entries(&mut self, admitted: usize, entries: usize) -> bool {
+        self.admitted += admitted;
+        let are_due = self.admitted > entries / Self::PER_TURNOVER;
+        if are_due {
+            *self = Self::default();
+        }
+        are_due
     }
 }
 
@@ -270,7 +385,8 @@ mod tests {
         let mut make =
             |number: u64| slab.place(&mut NewNode::new(number, (), number, 1), Times::NONE);
         let nodes: Vec<NodePtr<u64, ()>> = (0..3).map(&mut make).collect();
-        let (reads, domain) = (ReadBuffer::new(4), Domain::new());
+        let reads = ReadBuffer::new(4, Recording::OncePerStamp);
+        let domain = Domain::new();
         // The stamp wraps, and never takes the value of a node that was never read.
         for _ in 0..300 {
             for (count, &node) in nodes.iter().enumerate() {
@@ -294,12 +410,44 @@ mod tests {
     }
 
     #[test]
+    fn where_each_read_counts_one_is_left_out_only_behind_a_read_of_the_same_node() {
+        let mut slab = Slab::new(Columns::default());
+        let mut make =
+            |number: u64| slab.place(&mut NewNode::new(number, (), number, 1), Times::NONE);
+        let [a, b]: [NodePtr<u64, ()>; 2] = [0, 1].map(&mut make);
+        let (reads, domain) = (ReadBuffer::new(4, Recording::Each), Domain::new());
+        let read = |node| {
+            assert!(reads.should_record(node));
+            reads.offer(node, &domain.pin())
+        };
+        for _ in 0..300 {
+            assert_eq!(read(a), Offer::Taken(1));
+            assert_eq!(read(a), Offer::Known);
+            assert_eq!(read(b), Offer::Taken(2));
+            assert_eq!(read(a), Offer::Taken(3));
+            let mut out = Vec::new();
+            assert!(reads.drain(&mut Vec::new(), |nodes| {
+                out.extend(nodes.iter().map(|node| *node.key()));
+            }));
+            assert_eq!(out, [0, 1, 0]);
+            reads.renew();
+            assert!(reads.inherit_stamp(a, make(2)), "each replacement counts");
+        }
+        reads.record(Recording::OncePerStamp);
+        assert_eq!(read(a), Offer::Taken(1));
+        assert!(!reads.should_record(a));
+        reads.record(Recording::Each);
+        assert!(reads.should_record(a));
+    }
+
+    #[test]
     fn a_read_whose_offer_failed_is_recorded_again() {
         let mut slab = Slab::new(Columns::default());
         let nodes: Vec<NodePtr<usize, ()>> = (0..=LEN)
             .map(|number| slab.place(&mut NewNode::new(number, (), 0, 1), Times::NONE))
             .collect();
-        let (reads, domain) = (ReadBuffer::new(1), Domain::new());
+        let reads = ReadBuffer::new(1, Recording::OncePerStamp);
+        let domain = Domain::new();
         for &node in &nodes {
             reads.offer(node, &domain.pin());
         }
@@ -311,7 +459,8 @@ mod tests {
     fn threads_use_the_stripes_in_turn_and_a_drain_is_complete_if_each_ring_is() {
         let mut slab = Slab::new(Columns::default());
         let node = slab.place(&mut NewNode::new(7, (), 0, 1), Times::NONE);
-        let (reads, one, domain) = (ReadBuffer::new(64), ReadBuffer::new(1), Domain::new());
+        let [reads, one] = [64, 1].map(|stripes| ReadBuffer::new(stripes, Recording::Each));
+        let domain = Domain::new();
         let barrier = std::sync::Barrier::new(3);
         // Three threads alive at the same time have three numbers. Not all of them can agree in the
         // lowest bits, unless there were a hundred more threads.

@@ -60,8 +60,8 @@
 //!
 //! [`max_capacity`](CacheBuilder::max_capacity) bounds the number of entries, or their weight with
 //! a [`weigher`](CacheBuilder::weigher). A full cache removes expired entries first; then the
-//! [`EvictionPolicy`] chooses. Reads reach the policy through buffers that may drop some of them,
-//! so the order of use is approximate. Deadlines are exact.
+//! [`EvictionPolicy`] chooses. Reads reach the policy through buffers that may drop some of them
+//! where several threads read, so the order of use is then approximate. Deadlines are exact.
 //!
 //! # How to read
 //!

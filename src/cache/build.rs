@@ -58,7 +58,7 @@ where
     /// - `expiry_resolution` is finer or wider than the wheel can be,
     /// - `initial_capacity` is more than memory can hold, or than the allocator gives,
     /// - `name` contains a NUL,
-    /// - `weigher` or `eviction_policy` is set and `max_capacity` is not,
+    /// - `weigher`, `eviction_policy` or `eviction_seed` is set and `max_capacity` is not,
     /// - `load_timeout` is zero.
     ///
     /// ```
@@ -91,6 +91,7 @@ where
             refresh: settings.refresh.is_some(),
         };
         let bound = settings.max_capacity;
+        let eviction_policy = settings.eviction_policy.unwrap_or_default();
         let capacity = settings.initial_capacity;
         let map = Map::new(shards(bound), capacity, columns).map_err(|refused| {
             let fault = format!(
@@ -99,9 +100,9 @@ where
             );
             BuildError(about(settings.name.as_deref(), &fault))
         })?;
-        let rings = match bound {
-            Some(_) => stripe::stripes(1),
-            None => 0,
+        let reads = match bound {
+            Some(max) => ReadBuffer::new(stripe::stripes(1), eviction_policy.recording(max)),
+            None => ReadBuffer::none(),
         };
         let counters = match settings.record_stats {
             true => Some(Box::new(Counters::new())),
@@ -111,7 +112,7 @@ where
         let house = Arc::new_cyclic(|weak: &Weak<House<K, V, S>>| {
             let engine = Engine::new(engine::Settings {
                 map,
-                reads: ReadBuffer::new(rings),
+                reads,
                 clock,
                 lifetimes,
                 weigher: settings.weigher,
@@ -120,7 +121,8 @@ where
                 timeouts,
                 counters,
                 bound,
-                eviction_policy: settings.eviction_policy.unwrap_or_default(),
+                eviction_policy,
+                eviction_seed: settings.eviction_seed,
                 name: settings.name.map(Into::into),
                 spans: Spans::new(settings.resolution),
                 listener: settings.listener,
@@ -158,6 +160,9 @@ where
             }
             if let Some(policy) = settings.eviction_policy {
                 return Err(format!("eviction_policy is {policy:?} and {advice}"));
+            }
+            if let Some(seed) = settings.eviction_seed {
+                return Err(format!("eviction_seed is {seed} and {advice}"));
             }
         }
         if let Some(name) = &settings.name {

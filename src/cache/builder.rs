@@ -48,6 +48,7 @@ pub(crate) struct Settings<K, V> {
     pub(super) max_capacity: Option<u64>,
     pub(super) weigher: Option<Weigher<K, V>>,
     pub(super) eviction_policy: Option<EvictionPolicy>,
+    pub(super) eviction_seed: Option<u64>,
     pub(super) policy: Option<Box<dyn Lifetime<K, V>>>,
     pub(super) limits: Limits,
     pub(super) resolution: Duration,
@@ -93,6 +94,7 @@ impl<K, V> Default for CacheBuilder<K, V, RandomState> {
                 max_capacity: None,
                 weigher: None,
                 eviction_policy: None,
+                eviction_seed: None,
                 policy: None,
                 limits: Limits::default(),
                 resolution: DEFAULT_RESOLUTION,
@@ -259,7 +261,7 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     ///
     /// # Cost
     ///
-    /// `Adaptive` keeps 8 bytes for each entry and 3 KiB for each cache. `Lru` keeps nothing beside
+    /// `Adaptive` keeps 8 bytes for each entry and 4 KiB for each cache. `Lru` keeps nothing beside
     /// the entries, but moves an entry at each use that it hears of.
     ///
     /// ```
@@ -273,6 +275,49 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     /// ```
     pub fn eviction_policy(mut self, policy: EvictionPolicy) -> Self {
         self.settings.eviction_policy = Some(policy);
+        self
+    }
+
+    /// Seeds the random choices of [`EvictionPolicy::Adaptive`], so that two runs of a simulation
+    /// agree. By default each cache draws a seed, which cannot be guessed. Without
+    /// [`max_capacity`](Self::max_capacity) it would have no effect, so
+    /// [`try_build`](Self::try_build) refuses it. Under [`EvictionPolicy::Lru`] nothing is random.
+    ///
+    /// The policy also knows keys by their hashes, and a cache has shards by the number of
+    /// processors. So two caches evict the same keys in the same order if
+    ///
+    /// - they have the same settings and the same seed,
+    /// - their [`hasher`](Self::hasher) gives the same hashes, which the default one does not,
+    /// - time is that of a [`ManualTicker`](crate::ManualTicker), and no
+    ///   [`scheduler`](Self::scheduler) runs, as is the default with a ticker,
+    /// - one thread makes the same calls, and a removal listener, if there is one, is called by
+    ///   that thread ([`Delivery::Caller`](crate::Delivery::Caller)),
+    /// - and both run on machines with as many processors.
+    ///
+    /// Do not set it in production: an attacker who knows the seed and the hasher can choose keys
+    /// that the policy treats badly.
+    ///
+    /// # Cost
+    ///
+    /// None.
+    ///
+    /// ```
+    /// use std::hash::{BuildHasherDefault, DefaultHasher};
+    /// use wheelhouse::{Cache, ManualTicker};
+    ///
+    /// let simulate = || {
+    ///     let cache: Cache<u64, u64, BuildHasherDefault<DefaultHasher>> = Cache::builder()
+    ///         .max_capacity(100)
+    ///         .eviction_seed(7)
+    ///         .hasher(BuildHasherDefault::default())
+    ///         .ticker(ManualTicker::new())
+    ///         .build();
+    ///     (0..10_000).filter(|n| cache.get_with(n * n % 317, || *n) == *n).count()
+    /// };
+    /// assert_eq!(simulate(), simulate());
+    /// ```
+    pub fn eviction_seed(mut self, seed: u64) -> Self {
+        self.settings.eviction_seed = Some(seed);
         self
     }
 
@@ -605,6 +650,7 @@ impl<K, V, S> fmt::Debug for CacheBuilder<K, V, S> {
             .field("max_capacity", &settings.max_capacity)
             .field("weigher", &settings.weigher.is_some())
             .field("eviction_policy", &settings.eviction_policy)
+            .field("eviction_seed", &settings.eviction_seed)
             .field("expire_after", &settings.policy.is_some())
             .field("time_to_live", &settings.limits.time_to_live)
             .field("time_to_idle", &settings.limits.time_to_idle)

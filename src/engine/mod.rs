@@ -84,7 +84,7 @@ mod tests;
 mod waking;
 mod writers;
 
-use crate::buffer::ReadBuffer;
+use crate::buffer::{ReadBuffer, Renewals};
 use crate::contain::contain;
 use crate::eviction::{Eviction, EvictionPolicy};
 use crate::flight::Timeouts;
@@ -178,6 +178,7 @@ pub(crate) struct Settings<K, V> {
     pub(crate) counters: Option<Box<Counters>>,
     pub(crate) bound: Option<u64>,
     pub(crate) eviction_policy: EvictionPolicy,
+    pub(crate) eviction_seed: Option<u64>,
     pub(crate) name: Option<Arc<str>>,
     pub(crate) spans: Spans,
     pub(crate) listener: Option<Listener<K, V>>,
@@ -222,7 +223,7 @@ impl<K, V> Engine<K, V> {
             listener,
             ..
         } = settings;
-        let eviction = bound.map(|max| Eviction::new(eviction_policy, max));
+        let eviction = bound.map(|max| Eviction::new(eviction_policy, max, settings.eviction_seed));
         let delivery = match listener {
             Some(_) => Some(settings.delivery),
             None => None,
@@ -311,6 +312,7 @@ impl<K, V> Engine<K, V> {
         };
         let mut state = self.part.state.lock();
         bound.store(max, Ordering::Relaxed);
+        self.reads.record(self.eviction_policy.recording(max));
         if let Some(eviction) = &mut state.eviction {
             eviction.set_max(max);
         }
@@ -488,9 +490,8 @@ struct State<K, V> {
     drained: u64,
     /// How many nodes were taken from the wheel, and victims tried, since the cache was built.
     done: u64,
-    /// The number of entries admitted since the stamp of the read rings was renewed; see
-    /// [`Pass::renew_reads`](pass::Pass).
-    admitted_since_stamp: usize,
+    /// When the stamp of the read rings is renewed.
+    renewals: Renewals,
     /// When the wheel's current bucket was last swept.
     swept_at: u64,
 }
@@ -509,7 +510,7 @@ impl<K, V> State<K, V> {
             cursor: 0,
             drained: 0,
             done: 0,
-            admitted_since_stamp: 0,
+            renewals: Renewals::default(),
             swept_at: 0,
         }
     }
@@ -519,8 +520,14 @@ impl<K, V> State<K, V> {
         let Some(eviction) = &mut self.eviction else {
             return;
         };
-        let complete = reads.drain(&mut self.read, |nodes| eviction.accessed_all(nodes));
+        let complete = reads.drain(&mut self.read, |nodes| {
+            eviction.accessed_all(nodes);
+            self.renewals.reads += nodes.len();
+        });
         self.freeing.rings_drained |= complete;
+        if self.renewals.are_due_by_reads(eviction.len()) {
+            reads.renew();
+        }
     }
 
     /// By how much the weight of the drained entries is over the bound.

@@ -23,13 +23,6 @@ pub(super) const RUN_BUDGET: usize = 256;
 /// How many events ahead the nodes are prefetched.
 const PREFETCH_DISTANCE: usize = 6;
 
-/// How many reads each entry may report per turnover. A turnover is as many inserts as the cache
-/// holds entries. Eight times as often gave the same hit ratios on every trace.
-pub(super) const RENEWALS_PER_TURNOVER: usize = 32;
-
-/// The same where the size policy promises the order of use.
-pub(super) const ORDERED_RENEWALS_PER_TURNOVER: usize = 256;
-
 /// How many due entries are removed together, so that the cache misses of their map buckets
 /// overlap.
 const EXPIRE_GROUP: usize = 8;
@@ -245,16 +238,10 @@ impl<K, V> Pass<'_, K, V> {
         let Some(eviction) = &self.state.eviction else {
             return;
         };
-        // A replacement of equal weight never forces an eviction. But a policy that keeps the exact
-        // order of use has to hear of it.
-        let (came, times) = if eviction.keeps_order() {
-            (self.applied, ORDERED_RENEWALS_PER_TURNOVER)
-        } else {
-            (self.admitted, RENEWALS_PER_TURNOVER)
-        };
-        self.state.admitted_since_stamp += came;
-        if self.plan.run || self.state.admitted_since_stamp > eviction.len() / times {
-            self.state.admitted_since_stamp = 0;
+        // A replacement of equal weight never forces an eviction.
+        let renewals = &mut self.state.renewals;
+        if renewals.are_due_by_entries(self.admitted, eviction.len()) || self.plan.run {
+            renewals.admitted = 0;
             self.engine.reads.renew();
         }
     }

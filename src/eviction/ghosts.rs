@@ -27,11 +27,12 @@
 //!    either kind visits a 64th of the table and drops the ghosts that are more than
 //!    [`GHOST_PERIODS`] periods old by either stamp.
 //!
-//! Cost: 8 bytes for each resident entry; half a cache line for each eviction and for each insert
-//! of a new key. An event costs an addition and a comparison. The table takes one key for another
-//! with a probability of 8 in 32,768. Such a mistake costs as much as any wrong prediction of the
-//! policy. The table is allocated at the first eviction. It is allocated anew only if the number of
-//! entries leaves the bounds in [`fit`](Ghosts::fit); the old ghosts are then lost.
+//! Cost: 8 bytes for each resident entry, 1 KiB at least; half a cache line for each eviction and
+//! for each insert of a new key. An event costs an addition and a comparison. The table takes one
+//! key for another with a probability of 8 in 32,768. Such a mistake costs as much as any wrong
+//! prediction of the policy. The table is allocated at the first eviction. It is allocated anew
+//! only if the number of entries leaves the bounds in [`fit`](Ghosts::fit); the old ghosts are then
+//! lost.
 
 use crate::node;
 
@@ -78,6 +79,10 @@ pub(super) const GHOST_PERIODS: u8 = 2 * TURNOVER as u8;
 /// Bytes for each resident entry, which has room for two ghosts.
 pub(super) const BYTES_PER_ENTRY: f64 = 2.0 * (size_of::<Group>() / GHOSTS_PER_GROUP) as f64;
 
+/// The table has room for the ghosts of this many entries at least. Keys that come back to a cache
+/// of few entries have mostly been gone for many turnovers.
+const FEWEST: usize = 128;
+
 /// Ghosts in a group.
 const GHOSTS_PER_GROUP: usize = 8;
 
@@ -106,10 +111,10 @@ pub(super) struct Ghosts {
 }
 
 impl Ghosts {
-    /// Sizes the table for `resident` entries. It is made anew, empty, if it has less than 4/5 of
-    /// the room that is needed, or more than four times as much.
+    /// Sizes the table for `resident` entries, at least for [`FEWEST`]. It is made anew, empty, if
+    /// it has less than 4/5 of the room that is needed, or more than four times as much.
     pub(super) fn fit(&mut self, resident: usize) {
-        let wanted = (2 * resident).div_ceil(GHOSTS_PER_GROUP).max(1);
+        let wanted = (2 * resident.max(FEWEST)).div_ceil(GHOSTS_PER_GROUP);
         let have = self.groups.len();
         if have * 5 < wanted * 4 || have > wanted * 4 {
             // Zeroed memory: the system supplies large blocks of it page by page, so the allocation
@@ -299,8 +304,10 @@ mod tests {
     #[test]
     fn a_full_group_drops_its_oldest_ghost() {
         let mut evictions = Periods::default();
-        let mut ghosts = Ghosts::default();
-        ghosts.fit(1);
+        let mut ghosts = Ghosts {
+            groups: vec![Group::default()],
+            cursor: 0,
+        };
         for key in 0..9 {
             ghosts.put(mix_bits_twice(key), evicted(0, &evictions), &evictions);
             evictions.advance(1);
@@ -324,7 +331,7 @@ mod tests {
         ghosts.fit(2000);
         assert_eq!(ghosts.groups.len(), 500);
         ghosts.fit(10);
-        assert_eq!(ghosts.groups.len(), 3);
+        assert_eq!(ghosts.groups.len(), 2 * FEWEST / GHOSTS_PER_GROUP);
     }
 
     #[test]

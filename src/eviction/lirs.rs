@@ -45,12 +45,16 @@
 //! return does not vote on the window.
 //!
 //! Each entry counts its *uses*. It has one byte for them, which is halved when the entry comes to
-//! the tail. So the count says in how many of the last stretches of time the entry was used, and an
-//! entry that has gone cold loses its count. The count decides nothing while the bound stays: the
-//! order of a queue and the duels do. It ranks entries for views and snapshots. And while the cache
-//! is *shrinking*, after a smaller bound, an entry that comes to the old end with uses left goes
-//! back to the newest end. So those stay that were used most. Without it, the order within a period
-//! would decide, which says little about use.
+//! the tail and was not used in this period. So the count says in how many of the last stretches of
+//! time the entry was used, and an entry that has gone cold loses its count. The count ranks
+//! entries for views and snapshots, and decides where order and duels say too little:
+//! - *The most used entry stays.* If the oldest entry of the window is to leave, but was used
+//!   clearly more than the oldest protected one, or last of all entries, that one leaves. Without
+//!   it, a key that is read between all others could leave: because a duel refused its promotion;
+//!   or because reads within a period are not ordered, and it stands where its first one has put
+//!   it.
+//! - While the cache is *shrinking*, after a smaller bound, an entry that comes to the old end with
+//!   uses left goes back to the newest end. So those stay that were used most.
 //!
 //! # Invariants
 //!
@@ -62,8 +66,9 @@
 //! 4. The work of one call is bounded: at most [`DEMOTIONS_PER_CALL`] entries are demoted,
 //!    [`TAIL_MOVES_PER_DEMOTION`] entries move to the tail before the first demotion and after each
 //!    one, and a 64th of the ghosts is visited for each period that ends. Later calls do the rest;
-//!    until then `victim` takes from the tail first. While the cache is shrinking, at most
-//!    [`SPARED_PER_CALL`] entries go back to the newest end, too.
+//!    until then `victim` takes from the tail first. At most [`KEPT_PER_CALL`] entries are promoted
+//!    for their uses. While the cache is shrinking, at most [`SPARED_PER_CALL`] entries go back to
+//!    the newest end, too.
 //!
 //! # Cost
 //!
@@ -71,7 +76,7 @@
 //! counts it, and reads the node and one slot of the duels. Any other use relinks one entry,
 //! and so does every use while the cache is filling. A miss reads half a cache line of ghosts, an
 //! eviction another half. Memory, beside the entry's links, weight and two bytes: 8 bytes of ghosts
-//! for each entry, and 3 KiB for each cache. The policy tolerates lost reads.
+//! for each entry, and 4 KiB for each cache. The policy tolerates lost reads.
 //!
 //! # Origin
 //!
@@ -84,7 +89,7 @@ use super::ghosts::{Ghost, Ghosts, Periods, TURNOVER, mix_bits_twice};
 use super::queue::{FIRST_FREE, WeighedQueue};
 use super::set_dueling::{Class, SetDueling};
 use super::window::WindowSizer;
-use crate::node::EntryPtr;
+use crate::node::{EntryPtr, PolicyLinks};
 
 const WINDOW: u8 = FIRST_FREE;
 const PROTECTED: u8 = FIRST_FREE + 1;
@@ -103,19 +108,30 @@ const TAIL_MOVES_PER_DEMOTION: usize = 4;
 /// Entries that one call may spare while the cache is shrinking. Each time an entry is spared, its
 /// count has been halved, so it is spared eight times at most.
 const SPARED_PER_CALL: usize = 16;
+/// How many more uses than the oldest protected entry keep an entry that would leave.
+const CLEARLY_MORE: u8 = 2;
+/// Entries that one call may keep for their uses.
+const KEPT_PER_CALL: usize = 4;
+/// In a window of fewer than this part of all entries, an entry may come and go between two
+/// renewals of the stamp of the read rings.
+const SMALL_WINDOW: usize = 32;
+/// The most that one vote may move the border, in parts of the cache: in a cache of few entries a
+/// vote of one entry each would make the border jump from end to end.
+const MAX_VOTE: f64 = 1.0 / 256.0;
 
 pub(super) struct Lirs<K, V> {
     pub(super) window: WeighedQueue<K, V>,
     pub(super) protected: WeighedQueue<K, V>,
     pub(super) tail: WeighedQueue<K, V>,
-    /// Whether the window is the whole cache: the order is exactly that of use. If that ends, its
-    /// entries, which are few, stay in the window.
+    /// Whether the window is the whole cache: the order is exactly that of use.
     pub(super) exact: bool,
     /// Counts protected entries that reached the tail.
     order: Periods,
     evictions: Periods,
     /// Period of `evictions` in which an entry of the tail was used last.
     tail_used: u64,
+    /// The entry that was used last. It may have left since: it is compared, and not followed.
+    last_used: Option<EntryPtr<K, V>>,
     filling: bool,
     /// Whether the weight has been over the bound since the bound was made smaller.
     shrinking: bool,
@@ -134,6 +150,7 @@ impl<K, V> Lirs<K, V> {
             order: Periods::default(),
             evictions: Periods::default(),
             tail_used: 0,
+            last_used: None,
             filling: true,
             shrinking: false,
             sizer: WindowSizer::new(max),
@@ -173,6 +190,7 @@ impl<K, V> Lirs<K, V> {
             return self.window.move_to_newest(entry);
         }
         let hash = mix_bits_twice(entry.node().hash());
+        self.last_used = Some(entry);
         self.dueling.used(hash, false);
         let (kept, now) = (entry.policy(), self.order.stamp());
         kept.uses.set(kept.uses.get().saturating_add(1));
@@ -209,6 +227,10 @@ impl<K, V> Lirs<K, V> {
                     self.rebalance();
                 } else {
                     self.window.move_to_newest(entry);
+                    // It would leave before its next read is recorded.
+                    if self.window.len() < self.len() / SMALL_WINDOW {
+                        entry.node().forget_recorded_read();
+                    }
                 }
             }
         }
@@ -238,6 +260,7 @@ impl<K, V> Lirs<K, V> {
         self.queue_of(entry).unlink(entry);
         self.fill_tail();
         self.spare_used();
+        self.keep_most_used();
     }
 
     /// Unlinks an entry that is past its deadline, and keeps a ghost of it. While the cache is
@@ -338,6 +361,11 @@ impl<K, V> Lirs<K, V> {
     /// Moves the sizes of the tail and the protected queue towards their shares, by a bounded step
     /// (lirs 4).
     fn rebalance(&mut self) {
+        self.demote();
+        self.keep_most_used();
+    }
+
+    fn demote(&mut self) {
         self.fill_tail();
         for _ in 0..DEMOTIONS_PER_CALL {
             self.spare_used();
@@ -372,8 +400,11 @@ impl<K, V> Lirs<K, V> {
             };
             self.protected.unlink(oldest);
             self.tail.push_newest(oldest);
-            let uses = &oldest.policy().uses;
-            uses.set(uses.get() / 2);
+            // In a small cache an entry comes here, though it was used just before.
+            let PolicyLinks { uses, mark, .. } = oldest.policy();
+            if mark.get() != self.order.stamp() {
+                uses.set(uses.get() / 2);
+            }
             if self.order.advance(self.protected_len()) {
                 self.ghosts.drop_old(&self.order, &self.evictions);
             }
@@ -400,6 +431,34 @@ impl<K, V> Lirs<K, V> {
         }
     }
 
+    /// While the cache is full: promotes the entry that would leave next, if it was used clearly
+    /// more than the oldest protected one, which then leaves or goes to the window. If an eviction
+    /// is due, the entry that was used last is promoted, too. By a bounded step.
+    fn keep_most_used(&mut self) {
+        for _ in 0..KEPT_PER_CALL {
+            let is_over = self.weight() > self.sizer.max;
+            if self.exact
+                || self.weight() < self.sizer.max
+                || self.protected_weight() > self.sizer.for_protected()
+            {
+                return;
+            }
+            let (Some(leaving), Some(incumbent)) = (self.window.oldest(), self.incumbent()) else {
+                return;
+            };
+            let was_last = is_over && self.last_used == Some(leaving);
+            let needed = incumbent.policy().uses.get().saturating_add(CLEARLY_MORE);
+            if !was_last && leaving.policy().uses.get() < needed {
+                return;
+            }
+            self.window.unlink(leaving);
+            self.protected.push_newest(leaving);
+            if !is_over {
+                self.demote();
+            }
+        }
+    }
+
     fn queue_of(&mut self, entry: EntryPtr<K, V>) -> &mut WeighedQueue<K, V> {
         match entry.queue_id.get() {
             PROTECTED => &mut self.protected,
@@ -422,10 +481,10 @@ impl<K, V> Lirs<K, V> {
     }
 
     /// The vote of a hit at this depth (in periods) on the size of the window: the share of one
-    /// average entry in the cache. A deeper hit has a smaller vote.
+    /// average entry in the cache, up to [`MAX_VOTE`]. A deeper hit has a smaller vote.
     fn vote(&self, depth: f64) -> f64 {
         let part = self.weight() as f64 / (self.len().max(1) as f64 * self.sizer.max.max(1) as f64);
-        part * FULL_VOTE_DEPTH / depth.max(FULL_VOTE_DEPTH)
+        part.min(MAX_VOTE) * FULL_VOTE_DEPTH / depth.max(FULL_VOTE_DEPTH)
     }
 
     /// The weight that the window should have.

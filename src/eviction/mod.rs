@@ -6,9 +6,8 @@
 //! expired or was removed. While the weight is over the maximum, the pass asks it for victims. This
 //! module holds what every policy shares: the weight, nodes that are never victims (weight 0), and
 //! nodes that cannot stay (heavier than the maximum). The order of all other nodes belongs to
-//! [`lirs`] with its parts [`ghosts`], [`set_dueling`] and [`window`]. It is the exact order of use
-//! under `Lru`, and in an adaptive cache with a maximum of at most [`EXACT_ORDER_MAX`]: there are
-//! too few entries for statistics, and users expect the exact order.
+//! [`lirs`] with its parts [`ghosts`], [`set_dueling`] and [`window`]. Under `Lru` it is the exact
+//! order of use.
 //!
 //! # Invariants
 //!
@@ -18,8 +17,9 @@
 //!    counted here: that of the last node that this module was told about.
 //! 2. Every node in a policy's queue weighs from 1 to `max`.
 //! 3. `weight` is the sum over all known entries, overweight ones included; `len` is their number.
-//! 4. `removed` and `accessed` of a node that is not known do nothing, and `replaced` of one admits
-//!    it: the pass may take a node out while an event about it still waits.
+//! 4. `removed` of a node that is not known does nothing, `accessed` of one only notes that it was
+//!    read, and `replaced` of one admits it: the pass may take a node out while an event about it
+//!    still waits.
 //!
 //! The policy takes no account of deadlines. To evict first what will expire soon costs hits: keys
 //! that are used often may have short lives.
@@ -40,6 +40,7 @@ mod set_dueling;
 mod tests;
 mod window;
 
+use crate::buffer::Recording;
 use crate::list::{List, QUEUE};
 use crate::node::{EntryPtr, NodePtr};
 use ghosts::mix_bits_twice;
@@ -50,8 +51,9 @@ use std::hash::BuildHasher;
 
 /// How many reads ahead of the current read to prefetch the neighbours of a node.
 const PREFETCH_DISTANCE: usize = 6;
-/// Up to this maximum the adaptive policy keeps the exact order of use.
-const EXACT_ORDER_MAX: u64 = 8;
+/// Up to this bound a cache is *small*: its size policy hears of each use in its order, and each
+/// write is applied at once.
+pub(crate) const SMALL_MAX: u64 = 512;
 
 /// Which entries a bounded cache evicts when it is full.
 ///
@@ -80,16 +82,42 @@ pub enum EvictionPolicy {
     /// The policy is LIRS (Jiang and Zhang, SIGMETRICS 2002) with two additions. A window for new
     /// entries adapts its size as in ARC (Megiddo and Modha, FAST 2003) and DLIRS (Li, SYSTOR
     /// 2018). Set dueling (Qureshi and others, ISCA 2007) measures, while the cache runs, which
-    /// entries to promote. A cache whose maximum is 8 or less keeps the exact order of use, like
-    /// `Lru`.
+    /// entries to promote. An entry that was used last of all, or clearly more than the others,
+    /// stays in any case.
+    ///
+    /// # Cost
+    ///
+    /// A hit is recorded now and then: more often while entries come in, and hardly ever while the
+    /// cache only serves hits. In a cache of up to 512 entries each hit is recorded, unless it is
+    /// of the entry that the thread has read last; there it takes a few nanoseconds more.
     #[default]
     Adaptive,
     /// Evicts the entry that was used least recently. It is predictable, but a single pass over
     /// many keys evicts everything else.
+    ///
+    /// The order of use is exact as long as one thread uses the cache; with more than 512 entries,
+    /// an insert and the reads right before and behind it may change places. If several threads
+    /// read at once, the order between their reads is approximate, and some are dropped.
+    ///
+    /// # Cost
+    ///
+    /// Each hit is recorded, unless it is of the entry that the thread has read last. It takes a
+    /// few nanoseconds more than under `Adaptive`, and more in a cache that is larger than the
+    /// processor's caches.
     Lru,
 }
 
 impl EvictionPolicy {
+    /// Which reads a policy with this bound hears of: each one, if few entries make that cheap, or
+    /// if it promises the order of use.
+    pub(crate) fn recording(self, max: u64) -> Recording {
+        if self == Self::Lru || max <= SMALL_MAX {
+            Recording::Each
+        } else {
+            Recording::OncePerStamp
+        }
+    }
+
     /// Bytes for each resident entry of a full cache, beside the entry's own fields.
     pub(crate) fn memory_per_entry(self) -> f64 {
         match self {
@@ -101,7 +129,6 @@ impl EvictionPolicy {
 
 /// The size policy of one cache; see the module docs.
 pub(crate) struct Eviction<K, V> {
-    policy: EvictionPolicy,
     order: Box<Lirs<K, V>>,
     overweight: WeighedQueue<K, V>,
     weightless: usize,
@@ -112,28 +139,25 @@ pub(crate) struct Eviction<K, V> {
 }
 
 impl<K, V> Eviction<K, V> {
-    /// A policy seeded from the operating system's randomness.
-    pub(crate) fn new(policy: EvictionPolicy, max_weight: u64) -> Self {
-        let seed = std::hash::RandomState::new().hash_one(max_weight);
+    /// The random choices follow from `seed`, or from the operating system's randomness: an
+    /// attacker who chooses keys must not know them.
+    pub(crate) fn new(policy: EvictionPolicy, max_weight: u64, seed: Option<u64>) -> Self {
+        let seed = match seed {
+            Some(seed) => seed,
+            None => std::hash::RandomState::new().hash_one(max_weight),
+        };
         Self::with_policy(policy, max_weight, seed)
     }
 
-    /// `seed` should differ from cache to cache, and an attacker who chooses keys must not know it.
     pub(crate) fn with_policy(policy: EvictionPolicy, max_weight: u64, seed: u64) -> Self {
-        let exact = policy == EvictionPolicy::Lru || max_weight <= EXACT_ORDER_MAX;
+        let exact = policy == EvictionPolicy::Lru;
         Self {
-            policy,
             order: Box::new(Lirs::new(max_weight, exact, seed)),
             overweight: WeighedQueue::new(OVERWEIGHT),
             weightless: 0,
             max: max_weight,
             heaviest: 0,
         }
-    }
-
-    /// Whether the policy promises the exact order of use.
-    pub(crate) fn keeps_order(&self) -> bool {
-        self.order.exact
     }
 
     /// Adds a node that was added to the map.
@@ -151,7 +175,11 @@ impl<K, V> Eviction<K, V> {
             self.overweight.push_newest(entry);
         } else {
             self.heaviest = self.heaviest.max(weight);
+            let was_read = entry.policy().uses.get() > 0;
             self.order.admit(entry);
+            if was_read {
+                self.order.accessed(entry);
+            }
         }
     }
 
@@ -171,8 +199,7 @@ impl<K, V> Eviction<K, V> {
         }
         self.heaviest = self.heaviest.max(weight);
         self.order.reweigh(entry, weight);
-        // `Lru` promises the order, and recording the use costs it almost nothing.
-        if first_use || self.keeps_order() {
+        if first_use {
             self.order.accessed(entry);
         }
         needs_room
@@ -208,12 +235,19 @@ impl<K, V> Eviction<K, V> {
         }
     }
 
-    /// Records a read of a node. The caller may be late, or drop reads.
+    /// Records a read of a node. The caller may be late, or drop reads. If the event that adds the
+    /// entry still waits in a batch, the read counts when that event comes, and the next read is
+    /// recorded, too.
     #[inline]
     pub(crate) fn accessed(&mut self, node: NodePtr<K, V>) {
         let entry = node.entry();
-        if entry.queue_id.get() >= FIRST_FREE {
-            self.order.accessed(entry);
+        match entry.queue_id.get() {
+            OUT => {
+                entry.policy().uses.set(1);
+                node.forget_recorded_read();
+            }
+            WEIGHTLESS | OVERWEIGHT => {}
+            _ => self.order.accessed(entry),
         }
     }
 
@@ -279,8 +313,7 @@ impl<K, V> Eviction<K, V> {
     }
 
     /// Changes the bound. Visits all nodes if the new bound is below the weight of one: such a node
-    /// becomes overweight and does not push others out. A tiny cache that grows beyond
-    /// [`EXACT_ORDER_MAX`] gets the adaptive order; a cache that shrinks keeps it.
+    /// becomes overweight and does not push others out.
     pub(crate) fn set_max(&mut self, max: u64) {
         self.max = max;
         if max < u64::from(self.heaviest) {
@@ -290,7 +323,6 @@ impl<K, V> Eviction<K, V> {
             self.heaviest = u32::try_from(max).unwrap_or(u32::MAX);
         }
         self.order.set_max(max);
-        self.order.exact &= self.policy == EvictionPolicy::Lru || max <= EXACT_ORDER_MAX;
         // Those that fit now; overweight nodes are few, since each is evicted in the pass that
         // admits it.
         let mut fitting = WeighedQueue::new(OVERWEIGHT);

@@ -195,6 +195,12 @@ impl<K, V> Node<K, V> {
         self.seen.load(Ordering::Relaxed)
     }
 
+    /// The next read of this node is recorded.
+    #[inline]
+    pub(crate) fn forget_recorded_read(&self) {
+        self.set_seen(0);
+    }
+
     #[inline]
     pub(crate) fn set_seen(&self, stamp: u8) {
         self.seen.store(stamp, Ordering::Relaxed);

@@ -69,7 +69,7 @@ mod slab;
 #[cfg(all(test, not(any(fuzzing, wheelhouse_loom, wheelhouse_shuttle))))]
 pub(crate) use address::tests::REFUSES;
 pub(crate) use address::{Refused, TAG_BITS, TAG_SHIFT, allocate, prefetch, prefetch_to_write};
-pub(crate) use entry::{EntryPtr, Links, NEXT, NO_BUCKET, PREV};
+pub(crate) use entry::{EntryPtr, Links, NEXT, NO_BUCKET, PREV, PolicyLinks};
 pub(crate) use hot::{NewNode, Node, NodeState, Times, overdue};
 pub(crate) use pointer::{Columns, NodePtr};
 pub(crate) use refresh::{RefreshMoment, Tried};

@@ -46,6 +46,8 @@ mod size {
     mod lru_order;
     mod new_keys_are_admitted;
     mod random_calls;
+    mod read_most;
+    mod seeds;
     mod weights;
 }
 

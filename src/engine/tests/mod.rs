@@ -9,9 +9,9 @@ mod waking;
 
 use super::State;
 use super::pass::Plan;
-use super::pass::{ORDERED_RENEWALS_PER_TURNOVER, RENEWALS_PER_TURNOVER};
 use super::writers::{BATCH_HARD_LIMIT, BATCH_SOFT_LIMIT, SOFT_LIMITS_PER_BOUND, batch_soft_limit};
-use crate::eviction::{Eviction, EvictionPolicy};
+use crate::buffer::Renewals;
+use crate::eviction::{Eviction, SMALL_MAX};
 use crate::node::NodePtr;
 use crate::{Cache, ManualTicker};
 use std::sync::mpsc;
@@ -88,6 +88,10 @@ fn a_writer_helps_sooner_the_smaller_its_cache() {
             BATCH_SOFT_LIMIT as u64,
         ] {
             let max = share * SOFT_LIMITS_PER_BOUND * shards as u64;
+            if max <= SMALL_MAX {
+                assert_eq!(batch_soft_limit(Some(max), shards), 1, "at once");
+                continue;
+            }
             assert_eq!(batch_soft_limit(Some(max), shards), share as usize);
             assert_eq!(
                 batch_soft_limit(
@@ -103,21 +107,16 @@ fn a_writer_helps_sooner_the_smaller_its_cache() {
     }
 }
 
-/// Shows when a bounded cache of this policy wants to record another read: `change` makes this many
-/// changes that count towards it.
-fn assert_the_stamp_is_renewed_by(
-    policy: EvictionPolicy,
-    renewals: usize,
-    mut change: impl FnMut(&Cache<u32, u32>, u32),
-) {
+/// Shows when a large cache wants to record another read: `change` makes this many changes that
+/// count towards it.
+fn assert_the_stamp_is_renewed_by(mut change: impl FnMut(&Cache<u32, u32>, u32)) {
     let cache: Cache<u32, u32> = Cache::builder()
         .max_capacity(100_000)
-        .eviction_policy(policy)
         .weigher(|_, &weight| weight)
         .ticker(ManualTicker::new())
         .build();
     // Ten changes are one part of a turnover.
-    let entries = 10 * renewals as u32;
+    let entries = 10 * Renewals::PER_TURNOVER as u32;
     let write = || (0..entries).for_each(|key| cache.insert(key, 1));
     write();
     cache.run_pending_tasks();
@@ -144,14 +143,12 @@ fn assert_the_stamp_is_renewed_by(
     change(&cache, 10);
     pass(of_a_writer);
     assert!(!should_record(), "earlier changes count no more");
-    if policy == EvictionPolicy::Adaptive {
-        // An entry that grew returns to its former weight; a replacement of equal weight evicts
-        // nothing.
-        write();
-        write();
-        pass(of_a_writer);
-        assert!(!should_record(), "these writes evict nothing");
-    }
+    // An entry that grew returns to its former weight; a replacement of equal weight evicts
+    // nothing.
+    write();
+    write();
+    pass(of_a_writer);
+    assert!(!should_record(), "these writes evict nothing");
     pass(Plan::RUN);
     assert!(
         should_record(),
@@ -176,7 +173,7 @@ fn the_stamp_is_renewed_several_times_per_turnover() {
             }
             next += count;
         };
-        assert_the_stamp_is_renewed_by(EvictionPolicy::Adaptive, RENEWALS_PER_TURNOVER, come);
+        assert_the_stamp_is_renewed_by(come);
     }
 }
 
@@ -187,14 +184,35 @@ fn values_that_grow_count_towards_the_next_stamp() {
         weight += 1;
         (2..2 + count).for_each(|key| cache.insert(key, weight));
     };
-    assert_the_stamp_is_renewed_by(EvictionPolicy::Adaptive, RENEWALS_PER_TURNOVER, grow);
+    assert_the_stamp_is_renewed_by(grow);
 }
 
+/// A cache that only serves hits records each entry a few times, and in the end nothing.
 #[test]
-fn with_lru_replaced_values_count_towards_the_next_stamp() {
-    let replace =
-        |cache: &Cache<u32, u32>, count| (2..2 + count).for_each(|key| cache.insert(key, 1));
-    assert_the_stamp_is_renewed_by(EvictionPolicy::Lru, ORDERED_RENEWALS_PER_TURNOVER, replace);
+fn hits_alone_are_soon_recorded_no_more() {
+    const ENTRIES: u32 = 2_000;
+    let cache: Cache<u32, u32> = Cache::builder()
+        .max_capacity(u64::from(ENTRIES))
+        .ticker(ManualTicker::new())
+        .build();
+    (0..ENTRIES).for_each(|key| cache.insert(key, 1));
+    cache.run_pending_tasks();
+    let reads = &cache.engine().reads;
+    let recorded_of_a_round = || {
+        let mut recorded = 0;
+        for key in 0..ENTRIES {
+            recorded += u32::from(reads.should_record(node(&cache, key)));
+            cache.get(&key);
+        }
+        recorded
+    };
+    let recorded = [(); 4].map(|()| recorded_of_a_round());
+    assert_eq!(recorded[0], ENTRIES);
+    assert!(
+        recorded[1] <= ENTRIES && recorded[2] <= ENTRIES,
+        "{recorded:?}"
+    );
+    assert_eq!(recorded[3], 0, "{recorded:?}");
 }
 
 #[test]

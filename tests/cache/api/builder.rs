@@ -95,6 +95,8 @@ fn a_setting_of_the_bound_without_a_bound_is_refused() {
         let value = format!("{policy:?}");
         names(&message, &["eviction_policy", &value, "max_capacity"]);
     }
+    let message = refusal!(Cache::<u32, u32>::builder().eviction_seed(7));
+    names(&message, &["eviction_seed", "7", "max_capacity"]);
     // As the messages advise, in any order.
     let cache: Cache<u32, u32> = Cache::builder()
         .weigher(|_, weight| *weight)

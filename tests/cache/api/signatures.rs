@@ -96,6 +96,7 @@ fn every_setting_has_the_promised_shape() {
         .weigher(|_key: &String, _value: &u32| -> u32 { 1 })
         .eviction_policy(EvictionPolicy::Adaptive)
         .eviction_policy(EvictionPolicy::Lru)
+        .eviction_seed(7_u64)
         .expire_after(Life)
         .time_to_live(SECOND)
         .time_to_idle(SECOND)

@@ -1,10 +1,11 @@
 //! With `EvictionPolicy::Lru` the cache evicts the entry that was not used for the longest time:
-//! what counts as a use, and what does not.
+//! what counts as a use, what does not, and that the order is exact.
 
 use crate::support::record::Record;
-use crate::support::secs;
+use crate::support::{Dice, secs};
+use std::collections::VecDeque;
 use wheelhouse::RemovalCause::{Replaced, Size};
-use wheelhouse::{Cache, EvictionPolicy, ManualTicker};
+use wheelhouse::{Cache, EvictionPolicy, ManualTicker, Restore, View};
 
 type Touch = fn(&Cache<u32, u32>, u32);
 
@@ -68,5 +69,159 @@ fn peeks_are_not_uses() {
     ];
     for (name, touch) in looks {
         assert_eq!(victim_after(touch), 1, "{name} counts as a use");
+    }
+}
+
+fn lru(capacity: u64) -> Cache<u64, u64> {
+    Cache::builder()
+        .max_capacity(capacity)
+        .eviction_policy(EvictionPolicy::Lru)
+        .ticker(ManualTicker::new())
+        .build()
+}
+
+/// The keys of a cache, the least recently used first.
+struct Model {
+    capacity: usize,
+    keys: VecDeque<u64>,
+}
+
+impl Model {
+    fn forget(&mut self, key: u64) -> bool {
+        let found = self.keys.iter().position(|&other| other == key);
+        if let Some(place) = found {
+            self.keys.remove(place);
+        }
+        found.is_some()
+    }
+
+    fn read(&mut self, key: u64) -> bool {
+        let is_there = self.forget(key);
+        if is_there {
+            self.keys.push_back(key);
+        }
+        is_there
+    }
+
+    fn insert(&mut self, key: u64) {
+        self.forget(key);
+        self.keys.push_back(key);
+        if self.keys.len() > self.capacity {
+            self.keys.pop_front();
+        }
+    }
+}
+
+fn keys<S>(view: View<'_, u64, u64, S>) -> Vec<u64> {
+    view.map(|entry| *entry.key()).collect()
+}
+
+/// Every view, and a snapshot, show the order of the model.
+fn assert_order(cache: &Cache<u64, u64>, model: &Model) {
+    let capacity = model.capacity;
+    let oldest_first: Vec<u64> = model.keys.iter().copied().collect();
+    let newest_first: Vec<u64> = model.keys.iter().rev().copied().collect();
+    let policy = cache.policy();
+    assert_eq!(keys(policy.coldest(usize::MAX)), oldest_first, "{capacity}");
+    assert_eq!(keys(policy.first_to_evict(usize::MAX)), oldest_first);
+    assert_eq!(keys(policy.hottest(usize::MAX)), newest_first);
+    assert_eq!(keys(policy.last_to_evict(usize::MAX)), newest_first);
+    let saved: Vec<u64> = cache.snapshot().iter().map(|entry| entry.key).collect();
+    assert_eq!(saved, newest_first);
+}
+
+/// Reads and writes of one thread in any order. A small cache applies each write at once; a large
+/// one is asked to.
+#[test]
+fn the_order_is_exact() {
+    for capacity in [1_u64, 2, 8, 9, 50, 200, 500, 1_000] {
+        let cache = lru(capacity);
+        let mut model = Model {
+            capacity: capacity as usize,
+            keys: VecDeque::new(),
+        };
+        let mut dice = Dice::new(capacity);
+        let settle = || {
+            if capacity > 500 {
+                cache.run_pending_tasks();
+            }
+        };
+        for step in 0..5_000 {
+            let key = dice.below(capacity + capacity / 4 + 1);
+            match dice.below(16) {
+                0 => {
+                    cache.invalidate(&key);
+                    model.forget(key);
+                    settle();
+                }
+                1..4 => {
+                    cache.insert(key, step);
+                    model.insert(key);
+                    settle();
+                }
+                4 => assert_eq!(cache.get_ref(&key).is_some(), model.read(key)),
+                5 => assert_eq!(cache.contains_key(&key), model.keys.contains(&key)),
+                6 => {
+                    // Several reads in a row, of fewer keys.
+                    for _ in 0..dice.below(100) {
+                        let key = dice.below(5);
+                        assert_eq!(cache.get(&key).is_some(), model.read(key));
+                    }
+                }
+                _ => {
+                    let is_there = cache.get(&key).is_some();
+                    assert_eq!(is_there, model.read(key), "{key} in {capacity}, {step}");
+                    if !is_there {
+                        cache.insert(key, step);
+                        model.insert(key);
+                        settle();
+                    }
+                }
+            }
+            if step % 500 == 499 {
+                assert_order(&cache, &model);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_restore_refuses_what_was_not_used_for_the_longest_time() {
+    for capacity in [2_u64, 8, 9, 50, 1_000] {
+        let old = lru(capacity);
+        (0..capacity).for_each(|key| old.insert(key, key));
+        old.run_pending_tasks();
+        // Each other key between two reads of key 0; the first half twice.
+        for key in (1..capacity).chain(1..capacity / 2) {
+            old.get(&key);
+            old.get(&0);
+        }
+        let new = lru(capacity / 2);
+        let restored = new.restore(old.snapshot(), Restore::default());
+        assert_eq!(restored.refused, capacity - capacity / 2);
+        let mut newest = vec![0];
+        newest.extend((1..capacity / 2).rev());
+        assert_eq!(keys(new.policy().hottest(usize::MAX)), newest, "{capacity}");
+    }
+}
+
+/// A bound that is set later changes what is recorded, not the order.
+#[test]
+fn the_order_is_exact_under_a_bound_that_changes() {
+    let cache = lru(100_000);
+    (0..600).for_each(|key| cache.insert(key, key));
+    for max in [300, 5_000, 100, 2_000, 10] {
+        cache.policy().set_max_capacity(max);
+        cache.run_pending_tasks();
+        let mut there = keys(cache.policy().coldest(usize::MAX));
+        // From the newest to the oldest, and the oldest again between all reads.
+        let oldest = there[0];
+        there.reverse();
+        for key in &there {
+            assert!(cache.get(key).is_some() && cache.get(&oldest).is_some());
+        }
+        there.pop();
+        there.push(oldest);
+        assert_eq!(keys(cache.policy().coldest(usize::MAX)), there, "{max}");
     }
 }
