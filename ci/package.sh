@@ -6,7 +6,9 @@ cd "$(dirname "$0")/.."
 
 cargo publish --dry-run -p wheelhouse -p wheelhouse-redis
 cargo package -p wheelhouse --list
-size=$(stat -c %s "${CARGO_TARGET_DIR:-target}"/package/wheelhouse-[0-9]*.crate)
+# Where the file lies depends on the version of cargo.
+crate=$(find "${CARGO_TARGET_DIR:-target}/package" -name 'wheelhouse-[0-9]*.crate' | head -n 1)
+size=$(stat -c %s "$crate")
 limit=${PACKAGE_LIMIT:-350000}
 echo "the package of wheelhouse has $size bytes"
 if [ "$size" -gt "$limit" ]; then

@@ -291,7 +291,7 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     /// - time is that of a [`ManualTicker`](crate::ManualTicker), and no
     ///   [`scheduler`](Self::scheduler) runs, as is the default with a ticker,
     /// - one thread makes the same calls, and a removal listener, if there is one, is called by
-    ///   that thread ([`Delivery::Caller`](crate::Delivery::Caller)),
+    ///   that thread ([`Delivery::Caller`]),
     /// - and both run on machines with as many processors.
     ///
     /// Do not set it in production: an attacker who knows the seed and the hasher can choose keys

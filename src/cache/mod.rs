@@ -902,7 +902,7 @@ impl<K, V, S> Cache<K, V, S> {
     }
 }
 
-/// The state behind a [`Cache`](crate::Cache).
+/// The state behind a [`Cache`].
 ///
 /// The hasher comes first, so that a hit reads two cache lines only: up to the clock's first field
 /// in the engine, with the default hasher. The alignment keeps the reference counts in front of the

@@ -129,12 +129,12 @@ impl<K, V, E, S> LoadingBuilder<K, V, E, S> {
     /// ready one. By default no error is remembered.
     ///
     /// While an error is remembered, `get` and `get_async` return it at once, as
-    /// [`LoadError::Failed`] with the same `Arc`; `get_all` and `get_all_async` return it if one of
-    /// their absent keys has one. After that time the next miss calls the loader again.
-    /// [`refresh`](LoadingCache::refresh) calls it in any case, and the methods of
-    /// [`cache`](LoadingCache::cache) run code of their own. A load that succeeds, whichever method
-    /// has led it, ends the series and forgets the error. Other writes of the key, such as `insert`
-    /// and `invalidate`, do not.
+    /// [`LoadError::Failed`](crate::LoadError::Failed) with the same `Arc`; `get_all` and
+    /// `get_all_async` return it if one of their absent keys has one. After that time the next miss
+    /// calls the loader again. [`refresh`](LoadingCache::refresh) calls it in any case, and the
+    /// methods of [`cache`](LoadingCache::cache) run code of their own. A load that succeeds,
+    /// whichever method has led it, ends the series and forgets the error. Other writes of the key,
+    /// such as `insert` and `invalidate`, do not.
     ///
     /// [`Loader::retry_after`](crate::Loader::retry_after) comes before this policy.
     ///

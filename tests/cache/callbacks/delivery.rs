@@ -534,7 +534,7 @@ const METHODS: [(&str, Loads); 11] = [
     }),
     ("lease", |cache| {
         if let Leased::Lease(lease) = cache.lease(1) {
-            drop(lease.fill(2));
+            _ = lease.fill(2);
         }
     }),
     ("or_insert", |cache| _ = cache.entry(1).or_insert(2)),

@@ -425,7 +425,7 @@ fn a_last_drop_by_the_holder_of_a_lease_that_a_filler_needs_ends() {
         let began = Instant::now();
         drop(cache);
         done.send(began.elapsed()).ok();
-        drop(held.fill(70));
+        _ = held.fill(70);
         filler.join().expect("the filler has the value");
     });
     let took = ended.recv_timeout(SOON).expect("both wait");

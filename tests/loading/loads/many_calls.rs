@@ -236,7 +236,8 @@ fn tasks_take_turns_in_their_order() {
 #[test]
 fn a_listener_may_load_the_key_that_has_just_expired() {
     type Calls = Cache<u32, u32>;
-    let methods: [(&str, fn(&Calls) -> u32); 7] = [
+    type Method = fn(&Calls) -> u32;
+    let methods: [(&str, Method); 7] = [
         ("get_with", |cache| cache.get_with(1, || 5)),
         ("optionally_get_with", |cache| {
             cache.optionally_get_with(1, || Some(5)).unwrap()
