@@ -46,7 +46,8 @@ mod tests {
             id_of::<&'a str>()
         }
         assert_eq!(id_of::<u8>(), TypeId::of::<u8>());
-        assert_eq!(of_borrowed(&String::new()), TypeId::of::<&'static str>());
+        let owned = String::from("of a shorter life");
+        assert_eq!(of_borrowed(&owned), TypeId::of::<&'static str>());
         assert_ne!(id_of::<u8>(), id_of::<i8>());
     }
 }

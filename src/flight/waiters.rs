@@ -294,11 +294,18 @@ impl<V> Waiters<V> {
 mod tests {
     use super::*;
 
+    /// As after many turns that went to sleeping threads.
+    fn in_a_convoy() -> Waiters<u8> {
+        Waiters {
+            sleepers: CONVOY,
+            ..Waiters::default()
+        }
+    }
+
     /// Two computes sleep, and one spins at each turn.
     #[test]
     fn a_compute_that_sleeps_is_passed_a_bounded_number_of_times() {
-        let mut waiters = Waiters::<u8>::default();
-        waiters.sleepers = CONVOY;
+        let mut waiters = in_a_convoy();
         let sleepers = [Ticket::draw(), Ticket::draw()];
         for ticket in sleepers {
             waiters.add(ticket, Want::OwnTurn);
@@ -342,8 +349,7 @@ mod tests {
     /// One that was told to lead may be passed by a newcomer, until it has heard of it.
     #[test]
     fn a_compute_that_was_woken_may_be_passed_until_it_looks() {
-        let mut waiters = Waiters::<u8>::default();
-        waiters.sleepers = CONVOY;
+        let mut waiters = in_a_convoy();
         let sleeper = Ticket::draw();
         waiters.add(sleeper, Want::OwnTurn);
         assert!(!waiters.may_be_passed(sleeper), "it was not told yet");
@@ -356,8 +362,7 @@ mod tests {
         assert!(!waiters.pass(sleeper), "it was passed often enough");
         // A task, or a call that wants a value, is not passed at all.
         for want in [Want::OwnTurn, Want::Value] {
-            let mut waiters = Waiters::<u8>::default();
-            waiters.sleepers = CONVOY;
+            let mut waiters = in_a_convoy();
             let first = Ticket::draw();
             waiters.add(first, want);
             if want == Want::Value {
