@@ -726,7 +726,7 @@ fn next_to_expire_runs_no_maintenance_and_no_destructor() {
     let census = Census::default();
     let cache = Cache::builder()
         .ticker(ManualTicker::new())
-        .max_capacity(100_000)
+        .max_capacity(100)
         .record_stats()
         .build();
     (0..10).for_each(|key| cache.insert_with_ttl(key, census.counted(key), secs(60)));

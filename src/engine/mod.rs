@@ -242,11 +242,11 @@ impl<K, V> Engine<K, V> {
             bound: bound.map(AtomicU64::new),
             eviction_policy,
             name: settings.name,
-            batch_soft_limit: if delivery == Some(Delivery::Caller) && bound.is_some() {
+            batch_soft_limit: match bound {
                 // Each insert evicts for itself: so the listener hears of a victim at once.
-                1
-            } else {
-                batch_soft_limit(bound, map.shards())
+                Some(_) if delivery == Some(Delivery::Caller) => 1,
+                Some(max) if eviction_policy.is_small(max) => 1,
+                _ => batch_soft_limit(bound, map.shards()),
             },
             caller_budget: match bound {
                 Some(_) => BOUNDED_CALLER_BUDGET,

@@ -36,7 +36,6 @@
 use super::pass::{Plan, RUN_BUDGET};
 use super::{Engine, State};
 use crate::buffer::Offer;
-use crate::eviction::SMALL_MAX;
 use crate::map::Shard;
 use crate::node::NodePtr;
 use crate::reclaim::Pin;
@@ -68,14 +67,9 @@ const MIN_EXCESS: u64 = 256;
 const MIN_UNFREED: u64 = 640;
 
 /// How many events in a batch make its writer run a pass: fewer where the cache has few entries for
-/// each shard, so that it stays near its bound. In a small cache each write is applied at once, so
-/// that the size policy hears of writes and reads in their order.
+/// each shard, so that it stays near its bound.
 pub(super) fn batch_soft_limit(max_capacity: Option<u64>, shards: usize) -> usize {
-    let bound = max_capacity.unwrap_or(u64::MAX);
-    if bound <= SMALL_MAX {
-        return 1;
-    }
-    let share = bound / (shards as u64 * SOFT_LIMITS_PER_BOUND);
+    let share = max_capacity.unwrap_or(u64::MAX) / (shards as u64 * SOFT_LIMITS_PER_BOUND);
     usize::try_from(share).map_or(BATCH_SOFT_LIMIT, |share| share.clamp(1, BATCH_SOFT_LIMIT))
 }
 

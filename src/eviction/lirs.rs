@@ -434,7 +434,17 @@ impl<K, V> Lirs<K, V> {
     /// While the cache is full: promotes the entry that would leave next, if it was used clearly
     /// more than the oldest protected one, which then leaves or goes to the window. If an eviction
     /// is due, the entry that was used last is promoted, too. By a bounded step.
+    #[inline]
     fn keep_most_used(&mut self) {
+        // Mostly the oldest entry of the window was not used.
+        if let Some(leaving) = self.window.oldest() {
+            if leaving.policy().uses.get() > 0 {
+                self.keep_if_most_used();
+            }
+        }
+    }
+
+    fn keep_if_most_used(&mut self) {
         for _ in 0..KEPT_PER_CALL {
             let is_over = self.weight() > self.sizer.max;
             if self.exact

@@ -51,10 +51,6 @@ use std::hash::BuildHasher;
 
 /// How many reads ahead of the current read to prefetch the neighbours of a node.
 const PREFETCH_DISTANCE: usize = 6;
-/// Up to this bound a cache is *small*: its size policy hears of each use in its order, and each
-/// write is applied at once.
-pub(crate) const SMALL_MAX: u64 = 512;
-
 /// Which entries a bounded cache evicts when it is full.
 ///
 /// With either policy, entries that are past their deadline leave first, with the cause `Expired`.
@@ -88,7 +84,7 @@ pub enum EvictionPolicy {
     /// # Cost
     ///
     /// A hit is recorded now and then: more often while entries come in, and hardly ever while the
-    /// cache only serves hits. In a cache of up to 512 entries each hit is recorded, unless it is
+    /// cache only serves hits. In a cache of up to 64 entries each hit is recorded, unless it is
     /// of the entry that the thread has read last; there it takes a few nanoseconds more.
     #[default]
     Adaptive,
@@ -108,14 +104,24 @@ pub enum EvictionPolicy {
 }
 
 impl EvictionPolicy {
-    /// Which reads a policy with this bound hears of: each one, if few entries make that cheap, or
-    /// if it promises the order of use.
+    /// Which reads the policy hears of under this bound: each one, if it promises the order of use,
+    /// or if few entries make the order matter.
     pub(crate) fn recording(self, max: u64) -> Recording {
-        if self == Self::Lru || max <= SMALL_MAX {
+        if self == Self::Lru || self.is_small(max) {
             Recording::Each
         } else {
             Recording::OncePerStamp
         }
+    }
+
+    /// Whether the cache is so small that each write is applied at once. Then the policy hears of
+    /// writes and reads in their order.
+    pub(crate) fn is_small(self, max: u64) -> bool {
+        let most = match self {
+            Self::Adaptive => 64,
+            Self::Lru => 512,
+        };
+        max <= most
     }
 
     /// Bytes for each resident entry of a full cache, beside the entry's own fields.

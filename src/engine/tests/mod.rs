@@ -11,7 +11,7 @@ use super::State;
 use super::pass::Plan;
 use super::writers::{BATCH_HARD_LIMIT, BATCH_SOFT_LIMIT, SOFT_LIMITS_PER_BOUND, batch_soft_limit};
 use crate::buffer::Renewals;
-use crate::eviction::{Eviction, SMALL_MAX};
+use crate::eviction::Eviction;
 use crate::node::NodePtr;
 use crate::{Cache, ManualTicker};
 use std::sync::mpsc;
@@ -88,10 +88,6 @@ fn a_writer_helps_sooner_the_smaller_its_cache() {
             BATCH_SOFT_LIMIT as u64,
         ] {
             let max = share * SOFT_LIMITS_PER_BOUND * shards as u64;
-            if max <= SMALL_MAX {
-                assert_eq!(batch_soft_limit(Some(max), shards), 1, "at once");
-                continue;
-            }
             assert_eq!(batch_soft_limit(Some(max), shards), share as usize);
             assert_eq!(
                 batch_soft_limit(

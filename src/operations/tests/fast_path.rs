@@ -194,7 +194,7 @@ fn an_entry_expires_at_its_deadline() {
 
 #[test]
 fn a_read_is_recorded_once_and_a_peek_never() {
-    let cache = Cache::builder().max_capacity(1_000).build();
+    let cache = Cache::builder().max_capacity(100).build();
     cache.insert(1_u64, 10_u64);
     let engine = cache.engine();
     let should_record = || {

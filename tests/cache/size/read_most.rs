@@ -4,7 +4,7 @@ use crate::support::Dice;
 use wheelhouse::{Cache, EvictionPolicy, ManualTicker};
 
 const POLICIES: [EvictionPolicy; 2] = [EvictionPolicy::Adaptive, EvictionPolicy::Lru];
-const CAPACITIES: [u64; 8] = [2, 3, 8, 9, 50, 513, 1_000, 20_000];
+const CAPACITIES: [u64; 11] = [2, 3, 8, 9, 50, 64, 65, 128, 400, 1_000, 20_000];
 
 fn bounded(policy: EvictionPolicy, capacity: u64) -> Cache<u64, u64> {
     Cache::builder()
