@@ -1,6 +1,6 @@
 //! Connects to one node, and turns tracking on there.
 
-use crate::config::Settings;
+use crate::config::{Settings, Tracking};
 use crate::credentials::Provider;
 use crate::error::NearError;
 use crate::key::{Hasher, Key, Val};
@@ -66,7 +66,10 @@ async fn tracked<K: Key, V: Val, S: Hasher>(
     any_role: bool,
 ) -> Result<(Connection, Option<NearError>), NearError> {
     let address = info.addr().to_string();
-    let (ended, second_keys) = (handler.ended(), handler.second_keys());
+    let ended = handler.ended();
+    let second_keys = handler.second_keys();
+    // The main connection reports every change of the prefixes, whichever connection has read.
+    let tracks = handler.is_of_main() || !matches!(settings.tracking, Tracking::Broadcast { .. });
     let connecting = async {
         let provider = settings.credentials.as_ref();
         let login = provider.map_or(Login::OfClient, Login::Provider);
@@ -79,7 +82,14 @@ async fn tracked<K: Key, V: Val, S: Hasher>(
             second_keys,
             _driver: opened.driver,
         };
-        let denied = greet(settings, &mut connection.requests, &address, any_role).await?;
+        let denied = greet(
+            settings,
+            &mut connection.requests,
+            &address,
+            any_role,
+            tracks,
+        )
+        .await?;
         Ok((connection, denied))
     };
     within_time(settings.connect_timeout, &address, connecting).await
@@ -188,10 +198,15 @@ async fn greet(
     requests: &mut MultiplexedConnection,
     address: &str,
     any_role: bool,
+    tracks: bool,
 ) -> Result<Option<NearError>, NearError> {
     let mut greeting = Pipeline::with_capacity(4);
     greeting.cmd("HELLO").arg(3);
-    greeting.add_command(tracking::command(settings));
+    if tracks {
+        greeting.add_command(tracking::command(settings));
+    } else {
+        greeting.cmd("PING");
+    }
     // Of the commands the only one that a server refuses while it reads its file.
     greeting.cmd("PING");
     greeting.cmd("EVAL").arg("return 0").arg(0);

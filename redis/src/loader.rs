@@ -311,6 +311,8 @@ pub(crate) struct Holder<V> {
     /// The calls of this process that wait for the outcome. The right ends with it.
     flight: Lease<Arc<[u8]>, Cached<V>, RandomState>,
     guard: Guard,
+    /// Ends with the right: a claim that is not yet sent then never is.
+    alive: Arc<()>,
 }
 
 /// What a loaded value may become.
@@ -471,7 +473,14 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
     async fn led(&self, bytes: &[u8], guard: Guard) -> Result<Turn<V>, NearError> {
         loop {
             match self.flights.lease_async(bytes.into()).await {
-                Leased::Lease(flight) => return Ok(Turn::Holds(Holder { flight, guard })),
+                Leased::Lease(flight) => {
+                    let alive = Arc::default();
+                    return Ok(Turn::Holds(Holder {
+                        flight,
+                        guard,
+                        alive,
+                    }));
+                }
                 Leased::Found(outcome) => {
                     if let Some(value) = outcome.into_result()? {
                         return Ok(Turn::Found(value));
@@ -504,10 +513,19 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
             let kept = keep(shared, bytes.to_vec(), placeholder.clone(), life, ended);
             self.runtime.spawn(kept);
             let guard = Guard::Placeholder(placeholder, keeper);
-            *holder = Some(Holder { flight, guard });
+            let alive = Arc::default();
+            *holder = Some(Holder {
+                flight,
+                guard,
+                alive,
+            });
         }
-        let placeholder = holder.as_ref()?.placeholder()?.clone();
-        Some(Claim { placeholder, life })
+        let holder = holder.as_ref()?;
+        Some(Claim {
+            placeholder: holder.placeholder()?.clone(),
+            life,
+            holder: Arc::downgrade(&holder.alive),
+        })
     }
 
     /// Writes what was loaded, and hands it to the calls that wait.
@@ -518,7 +536,7 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
         outcome: Result<Option<Loaded<V>>, NearError>,
         ttl: Option<Duration>,
     ) -> Found<V> {
-        let Holder { flight, guard } = holder;
+        let Holder { flight, guard, .. } = holder;
         let mut written = false;
         let found = match outcome {
             Ok(Some(loaded)) => {

@@ -52,6 +52,10 @@ impl<K, V, S> PushHandler<K, V, S> {
         self.ended.clone()
     }
 
+    pub(crate) fn is_of_main(&self) -> bool {
+        self.second_keys.is_none()
+    }
+
     pub(crate) fn second_keys(&self) -> Arc<SecondKeys> {
         self.second_keys.clone().unwrap_or_default()
     }

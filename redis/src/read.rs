@@ -513,7 +513,9 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
             keys.iter().for_each(|_| self.counters.load());
             let request = Request {
                 keys: &keys,
-                claim: claim.as_ref(),
+                claim: claim
+                    .as_ref()
+                    .filter(|claim| claim.holder.strong_count() > 0),
                 alone: bytes.is_some(),
             };
             let reading = link.read(request, &self.settings);

@@ -4,7 +4,7 @@ use crate::config::{Settings, Tracking};
 use crate::error::NearError;
 use crate::link::{Connection, Link, Node, together};
 use redis::{Cmd, Pipeline, RedisError, ServerErrorKind, Value};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 /// The value of a key and the server's deadline for it.
@@ -89,6 +89,8 @@ pub(crate) struct Request<'a> {
 pub(crate) struct Claim {
     pub(crate) placeholder: Arc<[u8]>,
     pub(crate) life: Duration,
+    /// What the call that claims still has: when it has gone, nothing is claimed any more.
+    pub(crate) holder: Weak<()>,
 }
 
 impl Link {
@@ -181,7 +183,10 @@ fn unknown_node(address: &str) -> RequestError {
 fn reading(request: Request<'_>, opt_in: bool) -> Pipeline {
     let mut pipeline = Pipeline::with_capacity(request.keys.len() * 4);
     for key in request.keys {
-        if let Some(Claim { placeholder, life }) = request.claim {
+        if let Some(Claim {
+            placeholder, life, ..
+        }) = request.claim
+        {
             let set = pipeline.cmd("SET").arg(*key).arg(&placeholder[..]);
             set.arg("NX").arg("PX").arg(life.as_millis() as u64);
         }
