@@ -17,9 +17,8 @@
 //!    counted here: that of the last node that this module was told about.
 //! 2. Every node in a policy's queue weighs from 1 to `max`.
 //! 3. `weight` is the sum over all known entries, overweight ones included; `len` is their number.
-//! 4. `removed` of a node that is not known does nothing, `accessed` of one only notes that it was
-//!    read, and `replaced` of one admits it: the pass may take a node out while an event about it
-//!    still waits.
+//! 4. `removed` and `accessed` of a node that is not known do nothing to the policy, and `replaced`
+//!    of one admits it: the pass may take a node out while an event about it still waits.
 //!
 //! The policy takes no account of deadlines. To evict first what will expire soon costs hits: keys
 //! that are used often may have short lives.
@@ -181,11 +180,7 @@ impl<K, V> Eviction<K, V> {
             self.overweight.push_newest(entry);
         } else {
             self.heaviest = self.heaviest.max(weight);
-            let was_read = entry.policy().uses.get() > 0;
             self.order.admit(entry);
-            if was_read {
-                self.order.accessed(entry);
-            }
         }
     }
 
@@ -242,16 +237,12 @@ impl<K, V> Eviction<K, V> {
     }
 
     /// Records a read of a node. The caller may be late, or drop reads. If the event that adds the
-    /// entry still waits in a batch, the read counts when that event comes, and the next read is
-    /// recorded, too.
+    /// entry still waits in a batch, this read does not count, and the next one is recorded.
     #[inline]
     pub(crate) fn accessed(&mut self, node: NodePtr<K, V>) {
         let entry = node.entry();
         match entry.queue_id.get() {
-            OUT => {
-                entry.policy().uses.set(1);
-                node.forget_recorded_read();
-            }
+            OUT => node.forget_recorded_read(),
             WEIGHTLESS | OVERWEIGHT => {}
             _ => self.order.accessed(entry),
         }
