@@ -13,6 +13,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Waker};
 use std::thread::{self, Scope};
 use std::time::Duration;
@@ -23,6 +24,13 @@ struct Counting;
 
 /// Allocations of the threads that are counted.
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
+
+/// The tests take turns: the threads that call listeners serve the caches of all of them.
+static TURN: Mutex<()> = Mutex::new(());
+
+fn turn() -> MutexGuard<'static, ()> {
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 thread_local! {
     /// Whether the allocations of this thread are counted. Those of another test are not.
@@ -136,6 +144,7 @@ fn for_a_thousand(listens: bool, operate: Use) -> u64 {
 
 #[test]
 fn room_that_the_allocator_refuses_is_an_error_of_try_build_and_leaks_nothing() {
+    let _turn = turn();
     const MIB: usize = 1 << 20;
     // There are four shards for each core, and a shard of so many entries has a table of 2 MiB.
     let cores = thread::available_parallelism().map_or(1, |cores| cores.get());
@@ -167,6 +176,7 @@ fn room_that_the_allocator_refuses_is_an_error_of_try_build_and_leaks_nothing() 
 
 #[test]
 fn in_steady_state_a_cache_performs_almost_no_allocations() {
+    let _turn = turn();
     IS_COUNTED.set(true);
     let uses: [(&str, Use); 5] = [
         ("hits", |cache, _, number| {
@@ -447,6 +457,7 @@ fn check_row<'s, const KEY: usize, const VALUE: usize>(
 
 #[test]
 fn an_entry_takes_as_much_memory_as_the_cache_says() {
+    let _turn = turn();
     std::thread::scope(|scope| {
         // From one doubling of the table to the next.
         check_row::<1, 1>(scope, 0, &[20_000, 41_000, 60_000]);
