@@ -12,7 +12,7 @@ impl<K, V> Engine<K, V> {
     /// No thread can run a pass until the result is dropped.
     #[cfg(test)]
     pub(crate) fn hold_passes(&self) -> impl Sized + '_ {
-        self.part.state.lock()
+        self.parts[0].state.lock()
     }
 
     /// Asserts what holds between two calls of a cache that no other thread uses: each part by
@@ -21,7 +21,7 @@ impl<K, V> Engine<K, V> {
     /// First drains the waiting writes, by one pass without a budget, which expires entries only if
     /// the cache is over its bound.
     pub(crate) fn check_invariants(&self) {
-        let mut state = self.part.state.lock();
+        let mut state = self.parts[0].state.lock();
         let plan = Plan {
             budget: usize::MAX,
             expire: false,
@@ -40,7 +40,7 @@ impl<K, V> Engine<K, V> {
         }
         let is_empty = state.gathered.is_empty()
             && state.batch.is_empty()
-            && state.parts.is_empty()
+            && state.of_tables.is_empty()
             && state.read.is_empty();
         assert!(is_empty, "a pass empties its buffers");
 

@@ -376,9 +376,16 @@ impl<K, V> Engine<K, V> {
 
     /// Takes delivered nodes back, to be freed.
     fn take_back(&self, told: &mut Vec<Notification<K, V>>) {
-        let mut state = self.part.state.lock();
-        for (node, _) in told.drain(..) {
-            state.freeing.retire(Garbage::Node(node));
+        let parts = self.parts.len();
+        let part_of = |node: NodePtr<K, V>| node.shard() & (parts - 1);
+        let mut waiting = told.drain(..).peekable();
+        while let Some(&(first, _)) = waiting.peek() {
+            let number = part_of(first);
+            let mut state = self.parts[number].state.lock();
+            // Those of other parts wait until this lock is released.
+            while let Some((node, _)) = waiting.next_if(|&(node, _)| part_of(node) == number) {
+                state.freeing.retire(Garbage::Node(node));
+            }
         }
     }
 }
@@ -448,14 +455,12 @@ impl<K, V> Engine<K, V> {
         match &self.delivery {
             Some(Delivery::Caller) if is_program => self.deliver_here(),
             Some(Delivery::Background) if is_program && !inside_listener() => {
-                let state = self.part.state.lock();
-                let (more, next) = (state.wheel.has_work(), state.wheel.next_visit());
-                drop(state);
-                if more {
+                if self.has_due() {
                     // The run has yet to do that: it goes on while the others deliver.
                     _ = self.offer_delivery();
                     return false;
                 }
+                let next = self.next_visit();
                 let is_due = || {
                     let now = self.clock.now();
                     waking.is_due(now) || next.is_some_and(|next| time::is_due(now, next))

@@ -42,9 +42,9 @@
 //! [`Backlog`]: super::writers::Backlog
 #![allow(unsafe_code)]
 
-use super::Engine;
 use super::pass::{Plan, RUN_BUDGET};
 use super::runs::SHORTEST_NAP;
+use super::{Engine, Part};
 use crate::map::{Garbage, Map, TablePart};
 use crate::node::Emptied;
 use crate::reclaim::{Domain, Grace};
@@ -354,25 +354,18 @@ impl<K, V> Freeing<K, V> {
 
 impl<K, V> Engine<K, V> {
     /// Runs the destructors of what is ready, and gives its memory back. With no lock held.
-    pub(super) fn free(&self, mut ready: Ready<K, V>) {
+    pub(super) fn free(&self, part: &Part<K, V>, mut ready: Ready<K, V>) {
         if ready.is_empty() {
             return;
         }
         let items = ready.len();
         ready.free(&self.map);
         // Release, partner: the acquire of a thread that waits until so many are freed.
-        self.part.freed.fetch_add(items, Ordering::Release);
+        part.freed.fetch_add(items, Ordering::Release);
         // The emptied containers are not worth a wait.
-        if let Some(mut state) = self.part.state.try_lock() {
+        if let Some(mut state) = part.state.try_lock() {
             state.freeing.reuse(ready);
         }
-    }
-
-    /// How many items are freed. A caller sees what the destructors of as many items have done.
-    ///
-    /// Acquire, partner: the release in `free`.
-    pub(super) fn freed(&self) -> usize {
-        self.part.freed.load(Ordering::Acquire)
     }
 
     /// If more removed values are unfreed than the limit allows, a writer waits until there are
@@ -380,10 +373,10 @@ impl<K, V> Engine<K, V> {
     ///
     /// Does nothing inside a destructor or a listener, or if the thread is pinned: it would wait
     /// for itself. Not for a grace period for which a writer has waited in vain.
-    pub(super) fn await_reclaim(&self, mut retired: usize) {
+    pub(super) fn await_reclaim(&self, part: &Part<K, V>, mut retired: usize) {
         let most = self.backlog().unfreed;
         // Others may have freed what was retired since.
-        let is_over = |retired: usize| retired.saturating_sub(self.freed()) > most;
+        let is_over = |retired: usize| retired.saturating_sub(part.freed()) > most;
         if !is_over(retired) || is_freeing() || inside_listener() || self.domain.is_pinned() {
             return;
         }
@@ -397,7 +390,7 @@ impl<K, V> Engine<K, V> {
             } else {
                 nap(SHORTEST_NAP);
             }
-            let Some(mut state) = self.part.state.try_lock() else {
+            let Some(mut state) = part.state.try_lock() else {
                 if began.elapsed() > MAX_GRACE_WAIT {
                     return;
                 }
@@ -414,8 +407,17 @@ impl<K, V> Engine<K, V> {
             }
             retired = state.freeing.retired;
             drop(state);
-            self.free(ready);
+            self.free(part, ready);
         }
+    }
+}
+
+impl<K, V> Part<K, V> {
+    /// How many items are freed. A caller sees what the destructors of as many items have done.
+    ///
+    /// Acquire, partner: the release in `free`.
+    pub(super) fn freed(&self) -> usize {
+        self.freed.load(Ordering::Acquire)
     }
 }
 

@@ -3,10 +3,10 @@
 //! A handle hashes a key and calls the [`Engine`]. Here is what the engine has, and the work that
 //! operations leave for later. The operations themselves are in `operations/`.
 //!
-//! What follows the entries (wheel, size policy, read rings, what waits to be freed) is a [`Part`],
-//! with a lock of its own, the *maintenance lock*. All else is common to the cache: the map, which
-//! look-ups and writes go to at once; the domain of pins; the clock; policies and limits; the
-//! listener's notifications; the one waker.
+//! What follows the entries of some shards of the map (wheel, size policy, what waits to be freed)
+//! is a [`Part`], with a lock of its own, the *maintenance lock*. All else is common to the cache:
+//! the map, which look-ups and writes go to at once; the domain of pins; the clock; policies and
+//! limits; the listener's notifications; the one waker.
 //!
 //! Writes change the map at once and leave an event in their shard's batch. A *pass* applies the
 //! events to the timer wheel and to the size policy, removes entries that are due and victims of
@@ -14,8 +14,8 @@
 //!
 //! # How a pass works
 //!
-//! A pass holds the maintenance lock and works against a budget ([`Plan`]). In order
-//! ([`pass`]):
+//! A pass works on one part. It holds the maintenance lock of it and works against a budget
+//! ([`Plan`]). In order ([`pass`]):
 //!
 //! 1. *start drain*: if the grace period of what was retired is over, this pass begins a drain
 //!    ([`freeing`]);
@@ -150,12 +150,13 @@ pub(crate) struct Engine<K, V> {
     /// How many handles there are. The reference count of the state does not say which handle is
     /// the last, since threads that work on a cache without a handle take references, too.
     pub(crate) handles: AtomicUsize,
-    // In memory of its own: its alignment would move what a hit reads.
-    part: Box<Part<K, V>>,
+    /// A power of two of them, at most as many as there are shards. Part `n` follows the shards
+    /// whose numbers end in the bits of `n`.
+    parts: Box<[Part<K, V>]>,
 }
 
-/// What follows the entries of the map. Passes write to it, so it stands on other cache lines than
-/// what calls only read.
+/// What follows the entries of some shards. Passes write to it, so it stands on other cache lines
+/// than what calls only read.
 #[repr(align(128))]
 struct Part<K, V> {
     /// Behind the maintenance lock.
@@ -259,10 +260,10 @@ impl<K, V> Engine<K, V> {
             vain_removals: AtomicU32::new(0),
             walks: Mutex::new(()),
             handles: AtomicUsize::new(1),
-            part: Box::new(Part {
-                state: Mutex::new(State::new(spans, eviction)),
+            parts: Box::new([Part {
+                state: Mutex::new(State::new(0, spans, eviction)),
                 freed: AtomicUsize::new(0),
-            }),
+            }]),
             map,
         };
         engine.tell_look_ups();
@@ -272,6 +273,16 @@ impl<K, V> Engine<K, V> {
     #[inline]
     pub(crate) fn pin(&self) -> Pin {
         self.domain.pin()
+    }
+
+    /// The part that follows the entries of a shard.
+    fn part_of(&self, shard: usize) -> &Part<K, V> {
+        &self.parts[shard & (self.parts.len() - 1)]
+    }
+
+    /// How many shards each part follows.
+    fn shards_of_part(&self) -> usize {
+        self.map.shards() / self.parts.len()
     }
 
     /// Tells look-ups what a read needs. A read is fast if it asks no policy, can do with a coarse
@@ -310,13 +321,14 @@ impl<K, V> Engine<K, V> {
         let Some(bound) = &self.bound else {
             return false;
         };
-        let mut state = self.part.state.lock();
-        bound.store(max, Ordering::Relaxed);
-        self.reads.record(self.eviction_policy.recording(max));
-        if let Some(eviction) = &mut state.eviction {
-            eviction.set_max(max);
+        for part in &self.parts {
+            let mut state = part.state.lock();
+            bound.store(max, Ordering::Relaxed);
+            self.reads.record(self.eviction_policy.recording(max));
+            if let Some(eviction) = &mut state.eviction {
+                eviction.set_max(max);
+            }
         }
-        drop(state);
         self.waking.request_soon(&self.clock);
         true
     }
@@ -386,7 +398,7 @@ impl<K, V> Engine<K, V> {
 
     /// The wheel's levels as they stand.
     pub(crate) fn wheel_levels(&self) -> Vec<Level> {
-        self.part.state.lock().wheel.levels().collect()
+        self.parts[0].state.lock().wheel.levels().collect()
     }
 
     /// The counts so far; all zero unless statistics are recorded.
@@ -406,7 +418,10 @@ impl<K, V> Engine<K, V> {
             ..Plan::CATCH_UP
         };
         // A ticker that panics has been reported and must not keep the rest from being freed.
-        while contain(|| self.run_pass(drain, |_| ())).is_none_or(|left| left.is_some()) {}
+        for part in &self.parts {
+            while contain(|| self.run_pass(part, drain, |_| ())).is_none_or(|left| left.is_some()) {
+            }
+        }
         self.notifier.waiting() > 0
     }
 
@@ -416,15 +431,17 @@ impl<K, V> Engine<K, V> {
         // Where no other thread has delivered the rest.
         self.drain_last();
         self.deliver_here();
-        let state = self.part.state.get_mut();
+        let state = self.parts[0].state.get_mut();
         // Nodes whose key and value have no destructor are freed with the memory of the slabs.
         self.map.take_apart(|node| {
             if Garbage::<K, V>::RUNS_USER_CODE {
                 state.freeing.retire(Garbage::Node(node));
             }
         });
-        let all = state.freeing.take_all();
-        self.free(all);
+        for part in &self.parts {
+            let all = part.state.lock().freeing.take_all();
+            self.free(part, all);
+        }
         self.waking.waker.end();
     }
 }
@@ -451,7 +468,13 @@ impl<K, V> Engine<K, V> {
     /// the lock and must not run user code. Walks take turns.
     pub(crate) fn walk_by_eviction(&self, most: usize, mut visit: impl FnMut(EntryPtr<K, V>)) {
         let _turn = self.walks.lock();
-        let mut state = self.part.state.lock();
+        for part in &self.parts {
+            Self::walk_part(part, most, &mut visit);
+        }
+    }
+
+    fn walk_part(part: &Part<K, V>, most: usize, mut visit: impl FnMut(EntryPtr<K, V>)) {
+        let mut state = part.state.lock();
         if let Some(eviction) = &mut state.eviction {
             eviction.begin_walk();
         }
@@ -465,7 +488,7 @@ impl<K, V> Engine<K, V> {
             }
             left = left.saturating_sub(ENTRIES_PER_HOLD);
             unlock_fairly(state);
-            state = self.part.state.lock();
+            state = part.state.lock();
         }
     }
 }
@@ -481,7 +504,7 @@ struct State<K, V> {
     /// The batch of the shard that is drained.
     batch: Batch<K, V>,
     /// The memory that has left the table of that shard.
-    parts: Vec<TablePart<K, V>>,
+    of_tables: Vec<TablePart<K, V>>,
     /// The reads of the ring that is drained.
     read: Vec<NodePtr<K, V>>,
     /// The shard whose batch is drained next.
@@ -497,7 +520,8 @@ struct State<K, V> {
 }
 
 impl<K, V> State<K, V> {
-    fn new(spans: Spans, eviction: Option<Eviction<K, V>>) -> Self {
+    /// The part follows the shard `first`, and others behind it.
+    fn new(first: usize, spans: Spans, eviction: Option<Eviction<K, V>>) -> Self {
         Self {
             // Cache time begins at 0.
             wheel: Wheel::new(0, spans),
@@ -505,9 +529,9 @@ impl<K, V> State<K, V> {
             freeing: Freeing::new(),
             gathered: Vec::new(),
             batch: Batch::new(),
-            parts: Vec::new(),
+            of_tables: Vec::new(),
             read: Vec::new(),
-            cursor: 0,
+            cursor: first,
             drained: 0,
             done: 0,
             renewals: Renewals::default(),

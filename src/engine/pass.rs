@@ -142,7 +142,7 @@ impl<K, V> Pass<'_, K, V> {
         let engine = self.engine;
         // Real time: the cache's own must not be read where no entry has a deadline.
         let begun = engine.counters.as_ref().map(|_| Instant::now());
-        let shards = engine.map.shards();
+        let shards = engine.shards_of_part();
         let has_rings = self.state.eviction.is_some();
         self.state
             .freeing
@@ -246,23 +246,24 @@ impl<K, V> Pass<'_, K, V> {
         }
     }
 
-    /// Applies the batches of all shards, starting where the last pass stopped. The shard of the
-    /// writer that runs the pass comes last, so that its new entry is the newest and is evicted
+    /// Applies the batches of the part's shards, starting where the last pass stopped. The shard of
+    /// the writer that runs the pass comes last, so that its new entry is the newest and is evicted
     /// last. True if no shard was left out.
     fn drain(&mut self) -> bool {
         let own = self.plan.own;
+        let parts = self.engine.parts.len();
         let shards = self.engine.map.shards();
         let of_others = own.map_or(self.budget, |_| self.engine.caller_budget.min(self.budget));
         let kept = self.budget - of_others;
         self.budget = of_others;
         let mut round = true;
-        for _ in 0..shards {
+        for _ in 0..self.engine.shards_of_part() {
             if self.budget == 0 {
                 round = false;
                 break;
             }
             let shard = self.state.cursor;
-            self.state.cursor = (shard + 1) % shards;
+            self.state.cursor = (shard + parts) % shards;
             if own != Some(shard) {
                 self.drain_shard(shard);
             }
@@ -287,9 +288,9 @@ impl<K, V> Pass<'_, K, V> {
             self.resizing |= locked.resize_step(RESIZE_UNITS);
             self.budget = self.budget.saturating_sub(RESIZE_UNITS);
         }
-        locked.swap_batch(&mut batch, &mut self.state.parts);
+        locked.swap_batch(&mut batch, &mut self.state.of_tables);
         drop(locked);
-        for part in self.state.parts.drain(..) {
+        for part in self.state.of_tables.drain(..) {
             self.state.freeing.retire_part(part);
         }
         self.budget = self.budget.saturating_sub(batch.len());

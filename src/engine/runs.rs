@@ -15,12 +15,12 @@
 use super::freeing::is_freeing;
 use super::pass::{MAX_CHEAP_SWEEP, Plan, RESIZE_UNITS, RUN_BUDGET};
 use super::waking::{COALESCE_DELAY, Run};
-use super::{Engine, State};
+use super::{Engine, Part, State};
 use crate::eviction::Eviction;
 use crate::map::Map;
 use crate::scheduler::inside_listener;
 use crate::sync::{nap, unlock_fairly};
-use crate::time;
+use crate::time::{self, NEVER};
 use std::time::{Duration, Instant};
 
 /// A run on a thread that serves several caches stops after this many passes, so that the other
@@ -45,30 +45,36 @@ impl<K, V> Engine<K, V> {
     /// that. `None` if no work is left, else the answer of `judge`.
     pub(super) fn run_pass<T>(
         &self,
+        part: &Part<K, V>,
         plan: Plan,
         judge: impl FnOnce(&State<K, V>) -> T,
     ) -> Option<T> {
-        let mut state = self.part.state.lock();
+        let mut state = part.state.lock();
         let more = self.pass(&mut state, plan).more;
         let judged = more.then(|| judge(&state));
         let ready = state.freeing.take_ready(2 * RUN_BUDGET);
         unlock_fairly(state);
-        self.free(ready);
+        self.free(part, ready);
         judged
     }
 
-    /// The work that a run that begins now has to do before it may end.
-    fn goal(&self) -> Goal {
-        Goal::new(self.part.state.lock().drained, self.map.shards())
+    /// The work that a run that begins now has to do in this part before it may end.
+    fn goal(&self, part: &Part<K, V>) -> Goal {
+        Goal::new(part.state.lock().drained, self.shards_of_part())
     }
 
-    /// Passes until the goal is reached.
-    pub(super) fn run_all(&self, mut plan: Plan) {
-        let mut goal = self.goal();
-        let map = &self.map;
-        while self.run_pass(plan, |state| goal.is_reached(state, map, plan)) == Some(false) {
-            // The first pass has marked what is due at this very moment; once is enough.
-            plan.sweep = 0;
+    /// Passes over each part until its goal is reached.
+    pub(super) fn run_all(&self, plan: Plan) {
+        for part in &self.parts {
+            let mut plan = plan;
+            let mut goal = self.goal(part);
+            let map = &self.map;
+            while self.run_pass(part, plan, |state| goal.is_reached(state, map, plan))
+                == Some(false)
+            {
+                // The first pass has marked what is due at this very moment; once is enough.
+                plan.sweep = 0;
+            }
         }
     }
 
@@ -83,13 +89,16 @@ impl<K, V> Engine<K, V> {
         // that is pinned at that moment takes one more.
         for _ in 0..MAX_RECLAIM_ROUNDS {
             self.run_all(plan);
-            if self.part.state.lock().freeing.is_empty() {
+            let is_empty = |part: &Part<K, V>| part.state.lock().freeing.is_empty();
+            if self.parts.iter().all(is_empty) {
                 return;
             }
         }
-        let ready = self.part.state.lock().freeing.ready();
-        for _ in 0..ready.div_ceil(2 * RUN_BUDGET) {
-            self.run_pass(plan, |_| ());
+        for part in &self.parts {
+            let ready = part.state.lock().freeing.ready();
+            for _ in 0..ready.div_ceil(2 * RUN_BUDGET) {
+                self.run_pass(part, plan, |_| ());
+            }
         }
     }
 
@@ -137,14 +146,16 @@ impl<K, V> Engine<K, V> {
         if is_freeing() || inside_listener() {
             return false;
         }
-        let taken = self.part.state.lock().freeing.taken;
         let mut next = SHORTEST_NAP;
-        while self.freed() < taken {
-            if Instant::now() >= until {
-                return false;
+        for part in &self.parts {
+            let taken = part.state.lock().freeing.taken;
+            while part.freed() < taken {
+                if Instant::now() >= until {
+                    return false;
+                }
+                nap(next);
+                next = (next * 2).min(LONGEST_NAP);
             }
-            nap(next);
-            next = (next * 2).min(LONGEST_NAP);
         }
         next > SHORTEST_NAP
     }
@@ -153,15 +164,15 @@ impl<K, V> Engine<K, V> {
     /// for the thread. Returns how long it is until the next run.
     pub(crate) fn run_due(&self) -> Option<Duration> {
         let waking = &self.waking;
-        let map = &self.map;
         let mut run = waking.begin();
-        let mut goal = self.goal();
+        let mut goals = self.goals();
         let mut plan = Plan {
             sweep: MAX_CHEAP_SWEEP,
             ..Plan::RUN
         };
-        for pass in 1.. {
-            let reached = self.run_pass(plan, |state| goal.is_reached(state, map, plan));
+        let most = PASSES_PER_TURN.div_ceil(self.parts.len());
+        for round in 1.. {
+            let done = self.run_round(plan, &mut goals);
             plan.sweep = 0;
             let stopped = self.deliver_from_run();
             if waking.waker.task.is_closed() {
@@ -169,19 +180,21 @@ impl<K, V> Engine<K, V> {
             }
             // A run may end before all work is done: the thread also serves other caches, or it
             // belongs to an alarm. Then this one continues behind those that have waited longer.
-            let is_long = pass >= PASSES_PER_TURN && (stopped || waking.waker.is_shared());
+            let is_long = round >= most && (stopped || waking.waker.is_shared());
             let is_over = if stopped {
                 // Work has fallen due meanwhile. It is done as well: the run begins again.
                 run = waking.begin();
-                goal = self.goal();
+                goals = self.goals();
                 false
-            } else if let Some(reached) = reached {
-                reached
             } else {
-                break;
+                match done {
+                    Round::NothingIsLeft => break,
+                    Round::GoalsAreReached => true,
+                    Round::Unfinished => false,
+                }
             };
             if is_over || is_long {
-                let next = self.part.state.lock().wheel.next_visit();
+                let next = self.next_visit();
                 return run.end(next, false, Some(Duration::ZERO), &self.clock);
             }
         }
@@ -194,14 +207,36 @@ impl<K, V> Engine<K, V> {
 
     /// Arranges the next run after one that has done all it found.
     fn end_run(&self, run: Run<'_>) -> Option<Duration> {
-        let mut state = self.part.state.lock();
         // A write after the requests were cleared has made a new request, or its entry is already
         // in the wheel.
-        let next = state.wheel.next_visit();
-        let retries = state.freeing.retry(self.map.units_left() > 0);
-        drop(state);
-        let retry = retries.map(|retries| COALESCE_DELAY * (1 << retries));
+        let next = self.next_visit();
+        let is_resizing = self.map.units_left() > 0;
+        let mut retry = None;
+        for part in &self.parts {
+            if let Some(retries) = part.state.lock().freeing.retry(is_resizing) {
+                let after = COALESCE_DELAY * (1 << retries);
+                retry = Some(retry.map_or(after, |retry: Duration| retry.min(after)));
+            }
+        }
         run.end(next, false, retry, &self.clock)
+    }
+
+    /// When the wheels have work next; `None` if nothing is scheduled.
+    pub(super) fn next_visit(&self) -> Option<u64> {
+        let mut next = None;
+        for part in &self.parts {
+            if let Some(moment) = part.state.lock().wheel.next_visit() {
+                // Without a clock: they lie less than 2^63 ns from each other.
+                next = Some(time::earlier(next.unwrap_or(NEVER), moment, moment));
+            }
+        }
+        next
+    }
+
+    /// Whether a wheel has found work that passes have yet to do.
+    pub(super) fn has_due(&self) -> bool {
+        let has_work = |part: &Part<K, V>| part.state.lock().wheel.has_work();
+        self.parts.iter().any(has_work)
     }
 
     /// When the wheel has work next: `None` if nothing is scheduled, zero if something is due.
@@ -210,16 +245,75 @@ impl<K, V> Engine<K, V> {
         if self.notifier.waiting() > 0 {
             return Some(Duration::ZERO);
         }
-        let mut state = self.part.state.lock();
-        if state.wheel.is_empty() {
-            return None;
+        let mut shortest: Option<Duration> = None;
+        for part in &self.parts {
+            let mut state = part.state.lock();
+            if state.wheel.is_empty() {
+                continue;
+            }
+            let now = self.clock.now();
+            state.wheel.advance(now);
+            let next = state.wheel.next_visit();
+            drop(state);
+            if let Some(next) = next {
+                let left = time::time_left(now, next).unwrap_or(Duration::ZERO);
+                shortest = Some(shortest.map_or(left, |shortest| shortest.min(left)));
+            }
         }
-        let now = self.clock.now();
-        state.wheel.advance(now);
-        let next = state.wheel.next_visit()?;
-        drop(state);
-        time::time_left(now, next).or(Some(Duration::ZERO))
+        shortest
     }
+
+    /// The work of a run that begins now.
+    fn goals(&self) -> Goals {
+        let goals = self.parts.iter().map(|part| Some(self.goal(part)));
+        Goals {
+            open: goals.collect(),
+            has_later_work: false,
+        }
+    }
+
+    /// One pass over each part whose goal is not reached yet.
+    fn run_round(&self, plan: Plan, goals: &mut Goals) -> Round {
+        let map = &self.map;
+        let mut is_finished = true;
+        for (part, open) in self.parts.iter().zip(&mut goals.open) {
+            let Some(goal) = open else {
+                continue;
+            };
+            match self.run_pass(part, plan, |state| goal.is_reached(state, map, plan)) {
+                Some(false) => is_finished = false,
+                Some(true) => {
+                    goals.has_later_work = true;
+                    *open = None;
+                }
+                None => *open = None,
+            }
+        }
+        if !is_finished {
+            Round::Unfinished
+        } else if goals.has_later_work {
+            Round::GoalsAreReached
+        } else {
+            Round::NothingIsLeft
+        }
+    }
+}
+
+/// The goals of a run.
+struct Goals {
+    /// Of each part; `None` once a pass has reached it.
+    open: Vec<Option<Goal>>,
+    /// Whether a part had work left when its goal was reached.
+    has_later_work: bool,
+}
+
+/// What a round of passes over the parts has left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Round {
+    NothingIsLeft,
+    /// Only work that has come since the run began.
+    GoalsAreReached,
+    Unfinished,
 }
 
 /// The condition under which a run may end; see the module docs.
@@ -346,7 +440,7 @@ mod tests {
         clock.advance(Duration::from_secs(10));
         let engine = cache.engine();
         let left = |plan| {
-            let mut state = engine.part.state.lock();
+            let mut state = engine.parts[0].state.lock();
             let now = engine.clock.now();
             state.wheel.advance(now);
             state.left(plan)

@@ -34,7 +34,7 @@
 //! [`Waking`]: super::waking::Waking
 
 use super::pass::{Plan, RUN_BUDGET};
-use super::{Engine, State};
+use super::{Engine, Part, State};
 use crate::buffer::Offer;
 use crate::map::Shard;
 use crate::node::NodePtr;
@@ -182,7 +182,7 @@ impl<K, V> Engine<K, V> {
         if self.reads.offer(node, pin) != Offer::Full {
             return;
         }
-        if let Some(mut state) = self.part.state.try_lock() {
+        if let Some(mut state) = self.part_of(node.shard()).state.try_lock() {
             state.take_reads(&self.reads);
         }
         _ = self.reads.offer(node, pin);
@@ -253,7 +253,8 @@ impl<K, V> Engine<K, V> {
     /// of what was removed.
     fn help(&self, outcome: WriteOutcome) {
         let (waking, clock) = (&self.waking, &self.clock);
-        let Some(mut state) = self.lock_to_help(&outcome) else {
+        let part = self.part_of(outcome.shard);
+        let Some(mut state) = self.lock_to_help(part, &outcome) else {
             return;
         };
         let is_full = outcome.buffered >= self.backlog().events;
@@ -285,7 +286,7 @@ impl<K, V> Engine<K, V> {
                 drain: false,
                 ..plan
             };
-            (state, passed.more) = self.evict_excess(state, debt, evict, pinned);
+            (state, passed.more) = self.evict_excess(part, state, debt, evict, pinned);
         }
         if let Some(begun) = begun {
             let mut next = state.wheel.next_visit();
@@ -302,15 +303,15 @@ impl<K, V> Engine<K, V> {
             // First: until then, the listener has not heard of what is gone.
             drop(state);
             self.deliver_here();
-            state = self.part.state.lock();
+            state = part.state.lock();
         }
         // As many as came in, plus a bounded part of the rest.
         let most = passed.applied + self.caller_budget;
         let ready = state.freeing.take_ready(most);
         let retired = state.freeing.retired;
         drop(state);
-        self.free(ready);
-        self.await_reclaim(retired);
+        self.free(part, ready);
+        self.await_reclaim(part, retired);
         let offers = !self.tells_callers() && (alone || is_due);
         if offers && !self.offer_delivery() {
             // There is no thread for it.
@@ -320,8 +321,12 @@ impl<K, V> Engine<K, V> {
 
     /// The maintenance lock for a writer that should run a pass. `None` if another thread holds it
     /// and the writer's batch has room left.
-    fn lock_to_help(&self, outcome: &WriteOutcome) -> Option<MutexGuard<'_, State<K, V>>> {
-        let state = &self.part.state;
+    fn lock_to_help<'a>(
+        &self,
+        part: &'a Part<K, V>,
+        outcome: &WriteOutcome,
+    ) -> Option<MutexGuard<'a, State<K, V>>> {
+        let state = &part.state;
         // With `Delivery::Caller`, an insert into a full cache evicts and tells by itself.
         let evicts = self.tells_callers() && self.bound.is_some();
         if self.must_tell(outcome) || (evicts && outcome.pins == 0) {
@@ -354,7 +359,8 @@ impl<K, V> Engine<K, V> {
     /// A pass evicts as many victims as entries came in. If the victims weigh less, that is not
     /// enough: without this the weight would rise far above the bound.
     pub(super) fn evict_excess<'a>(
-        &'a self,
+        &self,
+        part: &'a Part<K, V>,
         mut state: MutexGuard<'a, State<K, V>>,
         mut debt: u64,
         plan: Plan,
@@ -364,8 +370,8 @@ impl<K, V> Engine<K, V> {
         loop {
             let ready = state.freeing.take_ready(most);
             unlock_fairly(state);
-            self.free(ready);
-            state = self.part.state.lock();
+            self.free(part, ready);
+            state = part.state.lock();
             let before = state.excess();
             let more = self.pass(&mut state, plan).more;
             let paid = before.saturating_sub(state.excess());

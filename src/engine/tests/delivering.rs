@@ -26,7 +26,10 @@ fn post(cache: &Cache<u32, u32>, key: u32) {
     let engine = cache.engine();
     cache.insert(key, 0);
     cache.invalidate(&key);
-    while engine.pass(&mut engine.part.state.lock(), Plan::RUN).more {}
+    while engine
+        .pass(&mut engine.parts[0].state.lock(), Plan::RUN)
+        .more
+    {}
 }
 
 /// Delivers until so many were delivered in all, and returns how many came back in each chunk.
@@ -34,7 +37,7 @@ fn deliver(cache: &Cache<u32, u32>, most: u64) -> Vec<usize> {
     let (engine, mut chunks) = (cache.engine(), Vec::new());
     engine.notifier.deliver(most, &mut |nodes| {
         chunks.push(nodes.len());
-        let mut state = engine.part.state.lock();
+        let mut state = engine.parts[0].state.lock();
         for (node, _) in nodes.drain(..) {
             state.freeing.retire(Garbage::Node(node));
         }

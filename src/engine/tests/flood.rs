@@ -29,7 +29,7 @@ fn due_entries_are_removed_even_when_a_pass_has_a_full_load() {
         assert!(cache.set_expiry(key, Some(Duration::from_secs(60))));
     }
     drop(passes);
-    let mut state = engine.part.state.lock();
+    let mut state = engine.parts[0].state.lock();
     state.cursor = 0;
     engine.pass(&mut state, Plan::RUN);
     let left = engine.map.len() - keys.len() as u64;
@@ -87,7 +87,7 @@ impl Source {
     /// not run beside a pass, they would do what a ticker must not do: call the cache.
     fn is_read_by_a_pass(&self) -> bool {
         (self.cache.lock().unwrap().as_ref())
-            .is_some_and(|cache| cache.engine().part.state.try_lock().is_none())
+            .is_some_and(|cache| cache.engine().parts[0].state.try_lock().is_none())
     }
 }
 

@@ -20,7 +20,7 @@ fn over_by(over: u32) -> Cache<u32, u32> {
         .ticker(ManualTicker::new())
         .build();
     unhelped(&cache, 0..10 + over, |key| cache.insert(key, 0));
-    let state = cache.engine().part.state.lock();
+    let state = cache.engine().parts[0].state.lock();
     assert_eq!(state.excess(), u64::from(over));
     drop(state);
     cache
@@ -44,7 +44,7 @@ fn drain(cache: &Cache<u32, u32>) {
         ..Plan::RUN
     };
     let engine = cache.engine();
-    engine.pass(&mut engine.part.state.lock(), plan);
+    engine.pass(&mut engine.parts[0].state.lock(), plan);
 }
 
 /// The plan of a caller's first pass.
@@ -80,8 +80,8 @@ fn a_writer_evicts_until_its_debt_is_paid_or_the_weight_is_near_the_bound() {
         let passes = engine.hold_passes();
         (0..UNHELPED as u32).for_each(|key| cache.insert(1_000_000 + key, 0));
         drop(passes);
-        let state = engine.part.state.lock();
-        let (state, more) = engine.evict_excess(state, debt, EVICT, false);
+        let state = engine.parts[0].state.lock();
+        let (state, more) = engine.evict_excess(&engine.parts[0], state, debt, EVICT, false);
         assert_eq!(over - state.excess(), paid, "for a debt of {debt}");
         assert!(more, "far from done");
         drop(state);
@@ -100,8 +100,8 @@ fn a_debt_that_no_eviction_can_pay_is_dropped() {
         evict: false,
         ..EVICT
     };
-    let state = engine.part.state.lock();
-    let (state, _) = engine.evict_excess(state, 1_000, plan, false);
+    let state = engine.parts[0].state.lock();
+    let (state, _) = engine.evict_excess(&engine.parts[0], state, 1_000, plan, false);
     assert_eq!(state.excess(), u64::from(over));
 }
 
@@ -113,7 +113,7 @@ fn leave_to_free(cache: &Cache<u32, u32>) -> usize {
     unhelped(cache, keys, |key| cache.invalidate(&key));
     for _ in 0..100 {
         drain(cache);
-        let ready = engine.part.state.lock().freeing.ready();
+        let ready = engine.parts[0].state.lock().freeing.ready();
         if ready >= 6 * RUN_BUDGET {
             return ready;
         }
@@ -129,8 +129,8 @@ fn a_pass_frees_a_bounded_number_of_chunks() {
     let engine = cache.engine();
     for pinned in [true, false] {
         let before = leave_to_free(&cache);
-        let state = engine.part.state.lock();
-        let (state, _) = engine.evict_excess(state, 1, EVICT, pinned);
+        let state = engine.parts[0].state.lock();
+        let (state, _) = engine.evict_excess(&engine.parts[0], state, 1, EVICT, pinned);
         let freed = before - state.freeing.ready();
         drop(state);
         if pinned {
@@ -140,8 +140,8 @@ fn a_pass_frees_a_bounded_number_of_chunks() {
         }
     }
     let before = leave_to_free(&cache);
-    engine.run_pass(EVICT, |_| ());
-    let freed = before - engine.part.state.lock().freeing.ready();
+    engine.run_pass(&engine.parts[0], EVICT, |_| ());
+    let freed = before - engine.parts[0].state.lock().freeing.ready();
     assert!(once.contains(&freed), "{freed}");
 }
 
@@ -178,7 +178,7 @@ fn a_cache_over_its_bound_sweeps_a_crowded_bucket_a_few_times_a_tick() {
         cache.insert_with_ttl(key, 0, tick / 2);
     });
     let swept_at = || {
-        let mut state = engine.part.state.lock();
+        let mut state = engine.parts[0].state.lock();
         // Too small a budget to empty the bucket, so that it stays crowded.
         let plan = Plan {
             budget: 4,

@@ -106,7 +106,7 @@ fn node(cache: &Cache<u8, u8>) -> crate::node::NodePtr<u8, u8> {
 fn the_check_finds_an_entry_that_the_wheel_lost() {
     broken(|cache| {
         let node = node(cache);
-        cache.engine().part.state.lock().wheel.deschedule(node);
+        cache.engine().parts[0].state.lock().wheel.deschedule(node);
     });
 }
 
@@ -115,7 +115,7 @@ fn the_check_finds_an_entry_that_the_wheel_lost() {
 fn the_check_finds_an_entry_that_the_size_policy_lost() {
     broken(|cache| {
         let node = node(cache);
-        let mut state = cache.engine().part.state.lock();
+        let mut state = cache.engine().parts[0].state.lock();
         state.eviction.as_mut().expect("bounded").removed(node);
     });
 }
@@ -126,8 +126,7 @@ fn the_check_finds_a_removed_entry_left_in_the_wheel() {
     broken(|cache| {
         let engine = cache.engine();
         let node = node(cache);
-        engine
-            .part
+        engine.parts[0]
             .state
             .lock()
             .eviction
@@ -138,7 +137,7 @@ fn the_check_finds_a_removed_entry_left_in_the_wheel() {
         let occupied = shard.find_node(node.hash(), node).expect("in the map");
         shard.take(occupied);
         // The last owner frees what the map holds; this node has to be freed apart.
-        let mut state = engine.part.state.lock();
+        let mut state = engine.parts[0].state.lock();
         state.freeing.retire(crate::map::Garbage::Node(node));
     });
 }

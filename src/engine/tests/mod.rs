@@ -46,7 +46,7 @@ fn drain_by_small_steps(cache: &Cache<u32, u32>) -> usize {
         for key in 0..64 {
             assert!(cache.set_expiry(&key, Some(Duration::from_secs(60))));
         }
-        let mut state = engine.part.state.lock();
+        let mut state = engine.parts[0].state.lock();
         while engine.pass(&mut state, least).more {
             if state.freeing.ready() > 0 {
                 assert_eq!(
@@ -123,7 +123,7 @@ fn assert_the_stamp_is_renewed_by(mut change: impl FnMut(&Cache<u32, u32>, u32))
         ..Plan::RUN
     };
     let pass = |plan| {
-        while engine.pass(&mut engine.part.state.lock(), plan).more {}
+        while engine.pass(&mut engine.parts[0].state.lock(), plan).more {}
     };
     let should_record = || engine.reads.should_record(node(&cache, 1));
     assert!(should_record());
@@ -282,12 +282,12 @@ fn a_pass_evicts_more_than_was_inserted_but_a_bounded_number() {
         ..Plan::RUN
     };
     for came in [0, 4, 32] {
-        let mut state = engine.part.state.lock();
+        let mut state = engine.parts[0].state.lock();
         let len = |state: &State<_, _>| state.eviction.as_ref().map_or(0, Eviction::len);
         let before = len(&state) + came;
         drop(state);
         (0..came as u32).for_each(|key| cache.insert(10_000 * (came as u32 + 1) + key, 0));
-        state = engine.part.state.lock();
+        state = engine.parts[0].state.lock();
         assert!(engine.pass(&mut state, plan).more, "far from done");
         let left = before - len(&state);
         assert!(
@@ -306,7 +306,7 @@ fn an_entry_that_was_extended_since_the_wheel_gave_it_out_goes_back() {
     cache.run_pending_tasks();
     let engine = cache.engine();
     let node = node(&cache, 1);
-    let mut state = engine.part.state.lock();
+    let mut state = engine.parts[0].state.lock();
     // The state in which the wheel leaves it.
     state.wheel.deschedule(node);
     engine
@@ -339,7 +339,7 @@ fn far_over_is_more_than_a_full_batch_of_the_heaviest() {
     for more in [4, 1].into_iter().chain([33; 31]).chain([1, 1]) {
         (there..there + more).for_each(|key| cache.insert(key, 0));
         there += more;
-        let mut state = engine.part.state.lock();
+        let mut state = engine.parts[0].state.lock();
         engine.pass(&mut state, drain);
         let over = u64::from(there - 4);
         assert_eq!(state.excess(), over * HEAVY);
@@ -361,7 +361,7 @@ fn one_pass_removes_all_that_is_due_within_its_budget() {
     cache.run_pending_tasks();
     clock.advance(10 * second);
     let engine = cache.engine();
-    let mut state = engine.part.state.lock();
+    let mut state = engine.parts[0].state.lock();
     assert!(!engine.pass(&mut state, Plan::RUN).more, "work is left");
     assert_eq!(engine.map.len(), 0);
 }
@@ -428,7 +428,7 @@ fn writers_free_the_old_arrays_of_growing_tables() {
     for key in 0..300_000 {
         cache.insert(key, 0);
         if key % 64 == 0 {
-            at_last = cache.engine().part.state.lock().freeing.held();
+            at_last = cache.engine().parts[0].state.lock().freeing.held();
             most = most.max(at_last);
         }
     }

@@ -80,7 +80,7 @@ fn run(seed: u64) {
     for _ in 0..25 {
         // What readers hold is not freed.
         let held = dice.once_in(3).then(|| cache.peek_ref(&0));
-        let mut state = engine.part.state.lock();
+        let mut state = engine.parts[0].state.lock();
         let buffered = |shard| engine.map.lock_shard(shard).buffered();
         if (0..engine.map.shards()).map(buffered).sum::<usize>() > 8 {
             // Otherwise the writes below would wait for the lock that this thread holds.
@@ -110,7 +110,7 @@ fn run(seed: u64) {
         }
         let ready = state.freeing.take_ready(dice.below(200) as usize);
         drop(state);
-        engine.free(ready);
+        engine.free(&engine.parts[0], ready);
         drop(held);
         if bounded && dice.once_in(4) {
             engine.set_max_capacity(dice.below(24));
@@ -134,7 +134,7 @@ fn run(seed: u64) {
         "values that were never dropped"
     );
     // The cache is dropped with events that no pass has applied.
-    let state = engine.part.state.lock();
+    let state = engine.parts[0].state.lock();
     for key in 0..keys {
         cache.insert(key, value(1));
         cache.insert(key, value(1));
