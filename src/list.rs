@@ -78,11 +78,11 @@ impl<K, V, const CHAIN: bool> List<K, V, CHAIN> {
     #[inline]
     pub(crate) fn prefetch_around(entry: EntryPtr<K, V>) {
         let links = Self::links(&entry);
-        for neighbour in [PREV, NEXT]
-            .into_iter()
-            .filter_map(|at| links.get::<K, V>(at))
-        {
-            node::prefetch_to_write(Self::links(&neighbour));
+        if let Some(prev) = links.get::<K, V>(PREV) {
+            node::prefetch_to_write(Self::links(&prev));
+        }
+        if let Some(next) = links.get::<K, V>(NEXT) {
+            node::prefetch_to_write(Self::links(&next));
         }
     }
 

@@ -513,7 +513,9 @@ impl<K, V> Pass<'_, K, V> {
             if let Some(next) = eviction.and_then(Eviction::prefetch_victim) {
                 let hash = next.hash();
                 self.engine.map.cell(hash).prefetch_to_write(hash);
-                List::<K, V, TIMER>::prefetch_around(next.entry());
+                if now.is_some() {
+                    List::<K, V, TIMER>::prefetch_around(next.entry());
+                }
             }
         }
     }

@@ -94,11 +94,11 @@ impl Waking {
 
     /// Whether expiry is due, and is the work of callers: no thread wakes the cache, or the
     /// scheduler thread is late by far.
-    pub(crate) fn is_due_for_callers(&self, now: Option<u64>, clock: &Clock) -> bool {
+    pub(crate) fn is_due_for_callers(&self, now: u64, clock: &Clock) -> bool {
         if self.waker.is_none() {
             self.is_due_at(now, clock)
         } else {
-            now.is_some_and(|now| self.is_stuck(now))
+            now != NEVER && self.is_stuck(now)
         }
     }
 
@@ -180,8 +180,8 @@ impl Waking {
         }
     }
 
-    /// Whether a run is arranged for a moment. If not, no clock need be read.
-    #[inline]
+    /// Whether a run is arranged for a moment.
+    #[cfg(test)]
     pub(crate) fn is_armed(&self) -> bool {
         self.armed.load(Ordering::Relaxed) != NEVER
     }
@@ -192,10 +192,15 @@ impl Waking {
         time::is_due(now, self.armed.load(Ordering::Relaxed))
     }
 
-    /// The same, with the clock read if there is such a moment and no time is given.
+    /// The same; if `now` is [`NEVER`], the clock is read, unless no run is arranged.
     #[inline]
-    pub(crate) fn is_due_at(&self, now: Option<u64>, clock: &Clock) -> bool {
-        self.is_armed() && self.is_due(now.unwrap_or_else(|| clock.now()))
+    pub(crate) fn is_due_at(&self, now: u64, clock: &Clock) -> bool {
+        let armed = self.armed.load(Ordering::Relaxed);
+        if armed == NEVER {
+            return false;
+        }
+        let now = if now == NEVER { clock.now() } else { now };
+        time::is_due(now, armed)
     }
 
     /// Whether the scheduler thread is late by far, so that callers run passes in its place.

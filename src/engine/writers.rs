@@ -81,7 +81,7 @@ const YIELDS_BEFORE_LOCK: usize = 64;
 const VAIN_REMOVALS_PER_PASS: u32 = 32;
 
 /// The facts about a write that maintenance needs.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct WriteOutcome {
     /// Which shard was written to.
     pub(crate) shard: usize,
@@ -89,8 +89,9 @@ pub(crate) struct WriteOutcome {
     pub(crate) buffered: usize,
     /// The deadline that came in, or `NEVER`.
     pub(crate) deadline: u64,
-    /// Cache time of the write, if it was read.
-    pub(crate) now: Option<u64>,
+    /// Cache time of the write; [`NEVER`] if the clock was not read for it. Where a deadline came
+    /// in, it was.
+    pub(crate) now: u64,
     /// How many nodes left the map.
     // As wide as the others: a copy of the padding behind a `bool` takes four more instructions.
     pub(crate) left: usize,
@@ -100,13 +101,19 @@ pub(crate) struct WriteOutcome {
 }
 
 impl WriteOutcome {
-    /// The outcome of a change of one entry: `deadline` came in at `now`, if the clock was read.
+    /// Of a call that has changed nothing.
+    const NONE: Self = Self {
+        shard: 0,
+        buffered: 0,
+        deadline: NEVER,
+        now: NEVER,
+        left: 0,
+        pins: 0,
+    };
+
+    /// The outcome of a change of one entry: `deadline` came in at `now`.
     #[inline]
-    pub(crate) fn of_change<K, V>(
-        shard: &Shard<'_, K, V>,
-        deadline: u64,
-        now: Option<u64>,
-    ) -> Self {
+    pub(crate) fn of_change<K, V>(shard: &Shard<'_, K, V>, deadline: u64, now: u64) -> Self {
         Self {
             shard: shard.number(),
             buffered: shard.buffered(),
@@ -117,9 +124,9 @@ impl WriteOutcome {
         }
     }
 
-    /// The outcome of removals, the last one at `now` if the clock was read for it.
+    /// The outcome of removals, the last one at `now`; [`NEVER`] if the clock was not read for it.
     #[inline]
-    pub(crate) fn of_removal<K, V>(shard: &Shard<'_, K, V>, now: Option<u64>) -> Self {
+    pub(crate) fn of_removal<K, V>(shard: &Shard<'_, K, V>, now: u64) -> Self {
         Self {
             left: 1,
             ..Self::of_change(shard, NEVER, now)
@@ -152,9 +159,10 @@ impl<K, V> Engine<K, V> {
     /// not come.
     #[inline]
     fn needs_request_or_pass(&self, outcome: &WriteOutcome) -> bool {
-        let Some(now) = outcome.now.filter(|_| outcome.deadline != NEVER) else {
+        if outcome.deadline == NEVER {
             return false;
-        };
+        }
+        let now = outcome.now;
         let late = |moment| self.waking.is_late_for(moment, now);
         // No entry is flushed before its deadline. If a run comes until then, as mostly, the time
         // of the flush need not be computed.
@@ -199,8 +207,7 @@ impl<K, V> Engine<K, V> {
         if count % VAIN_REMOVALS_PER_PASS == 0 {
             self.help(WriteOutcome {
                 shard: self.map.shard_of(hash),
-                deadline: NEVER,
-                ..WriteOutcome::default()
+                ..WriteOutcome::NONE
             });
         }
     }
@@ -209,12 +216,11 @@ impl<K, V> Engine<K, V> {
     /// expires a few entries.
     #[cold]
     pub(crate) fn after_expired_read(&self, hash: u64, now: u64) {
-        if self.waking.is_due_for_callers(Some(now), &self.clock) {
+        if self.waking.is_due_for_callers(now, &self.clock) {
             self.help(WriteOutcome {
                 shard: self.map.shard_of(hash),
-                deadline: NEVER,
-                now: Some(now),
-                ..WriteOutcome::default()
+                now,
+                ..WriteOutcome::NONE
             });
         }
     }
@@ -227,11 +233,11 @@ impl<K, V> Engine<K, V> {
     fn follow_up(&self, outcome: WriteOutcome) {
         let clock = &self.clock;
         let waking = &self.waking;
-        if let Some(now) = outcome.now.filter(|_| outcome.deadline != NEVER) {
-            let flush = self.spans.flush_time(outcome.deadline, now);
+        if outcome.deadline != NEVER {
+            let flush = self.spans.flush_time(outcome.deadline, outcome.now);
             // Since the write read the clock, the policy was asked, which may have taken long.
             let now = if waking.waker.is_none() {
-                now
+                outcome.now
             } else {
                 clock.now()
             };

@@ -365,7 +365,8 @@ where
         Ask::Apply(self.engine.load_clock())
     }
 
-    #[inline]
+    // Always inlined, as all changes of which instructions are counted.
+    #[inline(always)]
     fn apply<'s>(
         &mut self,
         now: u64,
@@ -430,7 +431,7 @@ where
             let node = spot.node;
             hold.shard.remove(spot, RemovalCause::Expired);
             engine.note_removed(|| node.weight(), RemovalCause::Expired);
-            let outcome = WriteOutcome::of_removal(&hold.shard, None);
+            let outcome = WriteOutcome::of_removal(&hold.shard, NEVER);
             if tells {
                 return Tried::Done(Begun::Expired(outcome));
             }

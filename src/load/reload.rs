@@ -111,7 +111,7 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V>> Guard<K, V, H> {
             }
             set_refresh(node, refresh);
             hold.shard.change_loads(|loads| loads.seal(load));
-            let outcome = WriteOutcome::of_change(&hold.shard, wanted, Some(now));
+            let outcome = WriteOutcome::of_change(&hold.shard, wanted, now);
             Tried::Done(Some((wanted, outcome)))
         });
         let Some((deadline, outcome)) = moved else {

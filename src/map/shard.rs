@@ -90,18 +90,22 @@ impl Tally {
     /// Set while the shard has loads. The other bits are the number of entries.
     const HAS_LOADS: u64 = 1 << 63;
 
+    #[inline]
     fn entries(&self) -> u64 {
         self.0.load(Ordering::Relaxed) & !Self::HAS_LOADS
     }
 
+    #[inline]
     fn has_loads(&self) -> bool {
         self.0.load(Ordering::Relaxed) & Self::HAS_LOADS != 0
     }
 
+    #[inline]
     fn add(&self, entries: u64) {
         add_alone(&self.0, entries);
     }
 
+    #[inline]
     fn set_entries(&self, entries: u64) {
         let loads = self.0.load(Ordering::Relaxed) & Self::HAS_LOADS;
         self.0.store(entries | loads, Ordering::Relaxed);
@@ -187,7 +191,8 @@ impl<K, V> ShardCell<K, V> {
     }
 
     /// The look-up before a write; see the module docs. `matches` compares keys.
-    #[inline]
+    // Always inlined, as `Table::find`.
+    #[inline(always)]
     pub(crate) fn probe<'a>(
         &'a self,
         hash: u64,
@@ -195,13 +200,14 @@ impl<K, V> ShardCell<K, V> {
         mut matches: impl FnMut(NodePtr<K, V>) -> bool,
     ) -> Probe<'a, K, V> {
         let mut others = Others(None);
-        let (found, seen) = self.table.find(hash, pin, |node| {
+        let met = &mut others;
+        let (found, seen) = self.table.find(hash, pin, move |node| {
             if matches(node) {
                 return true;
             }
             // After the keys, since the hash stands in the side part of the node.
             if node.hash() == hash {
-                others.push(node);
+                met.push(node);
             }
             false
         });

@@ -126,7 +126,7 @@ impl<K, V> Engine<K, V> {
         let outcome = WriteOutcome {
             // This read's.
             pins: 1,
-            ..WriteOutcome::of_change(&shard, wanted, Some(now))
+            ..WriteOutcome::of_change(&shard, wanted, now)
         };
         drop(shard);
         self.after_write(outcome);
@@ -161,7 +161,7 @@ impl<K, V> Engine<K, V> {
             if !hold.shard.move_deadline(node, judged, own, wanted) {
                 return Tried::Again(now);
             }
-            let outcome = WriteOutcome::of_change(&hold.shard, wanted, Some(now));
+            let outcome = WriteOutcome::of_change(&hold.shard, wanted, now);
             Tried::Done(Some(outcome))
         });
         let Some(outcome) = moved else {

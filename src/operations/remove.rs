@@ -8,7 +8,7 @@ use crate::flight::{RevokedBy, RevokedLoad};
 use crate::listener::RemovalCause;
 use crate::map::{Occupied, Revalidated, Shard, Walk};
 use crate::node::NodePtr;
-use crate::time::NEVER;
+use crate::time::{self, NEVER};
 use equivalent::Equivalent;
 
 /// Removals under one hold of a shard's lock, where all entries are taken out.
@@ -27,7 +27,7 @@ impl<K, V> Engine<K, V> {
         key: &Q,
         by: RevokedBy,
         must_look: bool,
-        look: impl FnMut(NodePtr<K, V>) -> Option<R>,
+        mut look: impl FnMut(NodePtr<K, V>) -> Option<R>,
     ) -> Option<R>
     where
         Q: Equivalent<K> + ?Sized,
@@ -38,38 +38,37 @@ impl<K, V> Engine<K, V> {
             node: None,
             by,
             must_look,
-            look,
+            look: &mut look,
         };
-        self.transact_and(hash, removal, |mut removal, done, held| {
-            let Some(taken) = done else {
+        let (done, held) = self.transact(hash, removal);
+        let Some(taken) = done else {
+            drop(held);
+            self.after_vain_removal(hash);
+            return None;
+        };
+        let seen = match taken.seen {
+            Some(seen) => {
                 drop(held);
-                self.after_vain_removal(hash);
-                return None;
-            };
-            let seen = match taken.seen {
-                Some(seen) => {
-                    drop(held);
-                    seen
-                }
-                None => {
-                    // The guard runs `after_write` even if `look` panics.
-                    let mut after = AfterRemovals::new(self);
-                    after.outcome = Some(taken.outcome);
-                    // Its pin keeps what was removed. Dropped before `after`, in any case.
-                    let _held = held;
-                    let seen = (removal.look)(taken.node)?;
-                    after.outcome = None;
-                    seen
-                }
-            };
-            // Called here and not by the guard: if a guard's drop panicked, the compiler would leak
-            // the return value.
-            self.after_write(taken.outcome);
-            match taken.cause {
-                RemovalCause::Explicit => Some(seen),
-                _ => None,
+                seen
             }
-        })
+            None => {
+                // The guard runs `after_write` even if `look` panics.
+                let mut after = AfterRemovals::new(self);
+                after.outcome = Some(taken.outcome);
+                // Its pin keeps what was removed. Dropped before `after`, in any case.
+                let _held = held;
+                let seen = look(taken.node)?;
+                after.outcome = None;
+                seen
+            }
+        };
+        // Called here and not by the guard: if a guard's drop panicked, the compiler would leak the
+        // return value.
+        self.after_write(taken.outcome);
+        match taken.cause {
+            RemovalCause::Explicit => Some(seen),
+            _ => None,
+        }
     }
 
     /// Removes all entries that are present now. Entries that are inserted meanwhile may or may not
@@ -97,7 +96,7 @@ impl<K, V> Engine<K, V> {
                 for node in nodes.drain(..) {
                     if let Some(spot) = shard.find_node(node.hash(), node) {
                         self.take_out(&mut shard, spot);
-                        after.outcome = Some(WriteOutcome::of_removal(&shard, None));
+                        after.outcome = Some(WriteOutcome::of_removal(&shard, NEVER));
                     }
                 }
             }
@@ -129,7 +128,7 @@ impl<K, V> Engine<K, V> {
                     node: Some(node),
                     by: RevokedBy::Conditional,
                     must_look: true,
-                    look: |_| Some(()),
+                    look: &mut |_| Some(()),
                 };
                 let (taken, mut held) = self.transact(node.hash(), removal);
                 if let Some(taken) = taken {
@@ -149,7 +148,7 @@ struct Removal<'r, K, V, Q: ?Sized, L> {
     node: Option<NodePtr<K, V>>,
     by: RevokedBy,
     must_look: bool,
-    look: L,
+    look: &'r mut L,
 }
 
 /// An entry that was removed, with what was seen of it before.
@@ -265,18 +264,22 @@ impl<K, V> Drop for AfterRemovals<'_, K, V> {
 }
 
 impl<K, V> Engine<K, V> {
-    /// Takes a node out and returns the cause, and the time if that was looked at: the one place
-    /// where an entry leaves the map by an explicit call.
+    /// Takes a node out and returns the cause, and the time; [`NEVER`] if the clock was not read:
+    /// the one place where an entry leaves the map by an explicit call.
     #[inline]
     pub(crate) fn take_out<'a>(
         &self,
         shard: &mut Shard<'a, K, V>,
         spot: Occupied<'a, K, V>,
-    ) -> (RemovalCause, Option<u64>) {
+    ) -> (RemovalCause, u64) {
         let node = spot.node;
+        let now = if node.deadline() == NEVER {
+            NEVER
+        } else {
+            time::of_write(self.clock.now())
+        };
         // The deadline of an entry that is due is claimed.
-        let now = (node.deadline() != NEVER).then(|| self.clock.now());
-        let cause = if now.is_some_and(|now| node.deadline_if_live(now).is_none()) {
+        let cause = if now != NEVER && node.deadline_if_live(now).is_none() {
             RemovalCause::Expired
         } else {
             RemovalCause::Explicit

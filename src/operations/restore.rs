@@ -48,7 +48,7 @@ impl<K: Eq + 'static, V: 'static> Engine<K, V> {
         let (weight, cause) = (new.weight, RemovalCause::Expired);
         let mut shard = self.map.lock(new.hash);
         shard.refuse(&mut new, cause);
-        let outcome = WriteOutcome::of_removal(&shard, None);
+        let outcome = WriteOutcome::of_removal(&shard, NEVER);
         drop(shard);
         self.note_written(None);
         self.note_removed(|| weight, cause);

@@ -153,7 +153,7 @@ where
         (self.ask)(found, last)
     }
 
-    #[inline]
+    #[inline(always)]
     fn apply<'s>(
         &mut self,
         plan: P,
@@ -185,7 +185,9 @@ impl<K, V> Held<K, V> {
 
 impl<K, V> Engine<K, V> {
     /// Runs a change as one transaction on the key with this hash; see the module docs.
-    #[inline]
+    // Always inlined, with the first attempt: what that has done stays in registers. A loop around
+    // it would keep in memory what the attempts share, so the later ones get the change by value.
+    #[inline(always)]
     pub(crate) fn transact<C: Change<K, V>>(
         &self,
         hash: u64,
@@ -198,8 +200,14 @@ impl<K, V> Engine<K, V> {
                 return (done, Held { _pin, loads });
             }
         }
-        let (_, done, held) = self.attempts(hash, change, loads, None);
-        (done, held)
+        match self.attempt(hash, &mut change, &mut loads, None) {
+            Tried::Done((_pin, done)) => (done, Held { _pin, loads }),
+            Tried::Again(plan) => {
+                // In parts: else both arms would return their answer through memory.
+                let (done, held) = self.attempts(hash, change, loads, plan);
+                (done, held)
+            }
+        }
     }
 
     /// The same for a change that knows no loads, as two closures: [`Change::ask`] and
@@ -222,60 +230,27 @@ impl<K, V> Engine<K, V> {
             apply,
             answers,
         };
-        self.transact_and(hash, steps, |_, done, held| {
-            drop(held);
-            done
-        })
+        let (done, held) = self.transact(hash, steps);
+        drop(held);
+        done
     }
 
-    /// The same for a change that does not expect its key to be absent, with the first attempt a
-    /// part of the caller, and then `end`, which is what the caller does next.
-    // A loop around the first attempt would keep in memory what the attempts share. So the later
-    // ones get the change by value. And they are followed by a call of `end` of their own: what the
-    // first attempt has done stays in registers.
-    #[inline(always)]
-    pub(super) fn transact_and<C: Change<K, V>, R>(
-        &self,
-        hash: u64,
-        mut change: C,
-        end: impl FnOnce(C, C::Done, Held<K, V>) -> R,
-    ) -> R {
-        let mut loads = FoundLoads(None);
-        match self.attempt(hash, &mut change, &mut loads, None) {
-            Tried::Done((_pin, done)) => end(change, done, Held { _pin, loads }),
-            Tried::Again(plan) => self.attempts_and(hash, change, loads, plan, end),
-        }
-    }
-
+    /// Attempts until one succeeds. `plan` is that of the first attempt, which has failed.
     #[cold]
-    #[inline(never)]
-    fn attempts_and<C: Change<K, V>, R>(
-        &self,
-        hash: u64,
-        change: C,
-        loads: FoundLoads<K, V>,
-        plan: C::Plan,
-        end: impl FnOnce(C, C::Done, Held<K, V>) -> R,
-    ) -> R {
-        let (change, done, held) = self.attempts(hash, change, loads, Some(plan));
-        end(change, done, held)
-    }
-
-    /// Attempts until one succeeds. `plan` is that of an attempt that has failed.
     #[inline(never)]
     fn attempts<C: Change<K, V>>(
         &self,
         hash: u64,
         mut change: C,
         mut loads: FoundLoads<K, V>,
-        mut plan: Option<C::Plan>,
-    ) -> (C, C::Done, Held<K, V>) {
-        for made in u32::from(plan.is_some()).. {
+        mut plan: C::Plan,
+    ) -> (C::Done, Held<K, V>) {
+        for made in 1.. {
             loads.compare(change.key());
-            let last = plan.take().filter(|_| made >= MAX_ASKS);
+            let last = if made >= MAX_ASKS { Some(plan) } else { None };
             match self.attempt(hash, &mut change, &mut loads, last) {
-                Tried::Done((_pin, done)) => return (change, done, Held { _pin, loads }),
-                Tried::Again(again) => plan = Some(again),
+                Tried::Done((_pin, done)) => return (done, Held { _pin, loads }),
+                Tried::Again(again) => plan = again,
             }
         }
         unreachable!("a loop without an end");
@@ -321,7 +296,7 @@ impl<K, V> Engine<K, V> {
         let pin = self.pin();
         // The comparison borrows the key and not the change, which so stays in registers.
         let (key, about) = (change.key(), change.node());
-        let probe = cell.probe(hash, &pin, |node| match about {
+        let probe = cell.probe(hash, &pin, move |node| match about {
             Some(about) => node == about,
             None => key.equivalent(node.key()),
         });

@@ -83,12 +83,11 @@ impl<K: Eq + 'static, V: 'static> Engine<K, V> {
             new: &mut new,
             condition: Condition::Always,
         };
-        self.transact_and(hash, write, |_, stored, held| {
-            drop(held);
-            if let Some(outcome) = stored {
-                self.after_write(outcome);
-            }
-        });
+        let (stored, held) = self.transact(hash, write);
+        drop(held);
+        if let Some(outcome) = stored {
+            self.after_write(outcome);
+        }
     }
 
     /// Stores a new node; the caller is to call `after_write` with the outcome. `None` if the
@@ -276,7 +275,7 @@ impl<K: Eq + 'static, V: 'static> Change<K, V> for Write<'_, K, V> {
         }
         Tried::Done(Some(WriteOutcome {
             left: usize::from(too_heavy || cause.is_some()),
-            ..WriteOutcome::of_change(&hold.shard, times.deadline, Some(now))
+            ..WriteOutcome::of_change(&hold.shard, times.deadline, now)
         }))
     }
 }

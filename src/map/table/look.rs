@@ -157,21 +157,28 @@ impl<K, V> Table<K, V> {
         match looked {
             Look::Found(node) => (Some(node), seen),
             Look::Absent => (None, seen),
-            Look::Retry => {
-                // The whole search, overflow chain included, until no node was moved during it.
-                let found = self.until_settled(hash, |_, group| {
-                    let (_, node) = group.search(hash, &mut matches)?;
-                    Some(node)
-                });
-                (found, seen)
-            }
+            Look::Retry => (self.find_settled(hash, matches), seen),
         }
+    }
+
+    /// The rest of [`find`](Self::find): the whole search, overflow chain included, until no node
+    /// was moved during it.
+    // By value: what `matches` knows stays in registers until then.
+    #[cold]
+    #[inline(never)]
+    fn find_settled(
+        &self,
+        hash: u64,
+        mut matches: impl FnMut(NodePtr<K, V>) -> bool,
+    ) -> Option<NodePtr<K, V>> {
+        self.until_settled(hash, |_, group| {
+            let (_, node) = group.search(hash, &mut matches)?;
+            Some(node)
+        })
     }
 
     /// Looks at the home of a hash, which is a group of this array, until an answer is found, or no
     /// node was moved meanwhile. Used with a pin or with the lock.
-    #[cold]
-    #[inline(never)]
     fn until_settled<R>(
         &self,
         hash: u64,
