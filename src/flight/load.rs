@@ -1,17 +1,24 @@
 //! One load: which thread leads, which calls wait, how it ended. The module docs of `flight` have
 //! the table of its states.
 
-use super::waiters::{Waiters, Waits};
+use super::waiters::Waiters;
 use crate::compute::Entry;
 use crate::contain::{LetGo, contain, let_go};
-use crate::stripe::thread_number;
+use crate::stripe::{cores, thread_number};
 use crate::sync::block::{During, Work, doing};
 use crate::sync::cycle::{Ticket, WaitTarget};
 use crate::sync::{AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering};
 use crate::time::NEVER;
 use std::any::{Any, TypeId};
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Weak};
 use std::task::Waker;
+use std::time::Instant;
+
+/// How many threads spin. The standard library's atomic: threads of models do not spin.
+static SPINNING: AtomicUsize = AtomicUsize::new(0);
+/// The pauses between two looks of a thread that spins.
+const PAUSES: u32 = 16;
 
 /// Which outcomes of another call's run a waiter accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -191,6 +198,27 @@ impl<K, V> Load<K, V> {
         me != 0 && leader == me && doing() != Work::Wakes
     }
 
+    /// Whether another thread runs the leader's code, or is awake and about to.
+    pub(crate) fn is_led_elsewhere(&self) -> bool {
+        let leader = self.leader.load(Ordering::Relaxed);
+        leader != 0 && leader != thread_number()
+    }
+
+    /// Spins while the load is current, and led by another thread. False if it still is at `until`,
+    /// or if as many threads spin as there are other cores.
+    pub(crate) fn spin(&self, until: Instant) -> bool {
+        let mut is_over = false;
+        // Relaxed: a bound, and nothing else.
+        if SPINNING.fetch_add(1, Ordering::Relaxed) < cores() - 1 {
+            while !is_over && Instant::now() < until {
+                (0..PAUSES).for_each(|_| std::hint::spin_loop());
+                is_over = !self.is_current() || !self.is_led_elsewhere();
+            }
+        }
+        SPINNING.fetch_sub(1, Ordering::Relaxed);
+        is_over
+    }
+
     /// Notes which thread runs the leader's code from now on.
     pub(crate) fn set_leader(&self, thread: u64) {
         self.leader.store(thread, Ordering::Relaxed);
@@ -259,6 +287,9 @@ impl<K, V> Load<K, V> {
                 return false;
             }
         }
+        if let Some(ticket) = ticket {
+            state.waiters().end_call(ticket);
+        }
         state.phase = Phase::Led;
         self.set_began(now);
         true
@@ -286,7 +317,8 @@ impl<K, V> Load<K, V> {
 
     /// The verdict for a waiter, which then no longer waits; `None` as long as it has to wait, for
     /// which `waker` is kept. A waiter that is told to lead is the leader, on the calling thread,
-    /// from now on, and [takes the lead](Self::take_lead) when it claims the key again.
+    /// from now on, and [takes the lead](Self::take_lead) when it claims the key again. If another
+    /// call has passed it meanwhile, it is the next leader.
     pub(crate) fn poll(&self, ticket: Ticket, waker: &Waker) -> Option<Verdict<V>> {
         // Cloned with no lock held, as a waker is dropped: both are user code.
         let mut fresh = Some(waker.clone());
@@ -295,7 +327,10 @@ impl<K, V> Load<K, V> {
             let waiters = state.waiters();
             if let Some(verdict) = waiters.take_told(ticket) {
                 if let Verdict::Leads = verdict {
-                    self.set_leader(thread_number());
+                    waiters.hears(ticket, thread_number());
+                    if state.phase == Phase::Offered(ticket) {
+                        self.set_leader(thread_number());
+                    }
                 }
                 return Some(verdict);
             }
@@ -313,6 +348,7 @@ impl<K, V> Load<K, V> {
         if leads {
             state.phase = Phase::Led;
         }
+        state.waiters().end_call(ticket);
         let waker = state.waiters().remove(ticket);
         let told = state.waiters().take_told(ticket);
         let next = self.next_turn_after(&mut state, ticket);
@@ -458,8 +494,9 @@ impl<K, V> Load<K, V> {
             });
             if !current {
                 wakers.extend(waiters.tell_next_turn());
-            } else if let Some(next) = waiters.offer(&mut wakers) {
+            } else if let Some((next, thread)) = waiters.offer(&mut wakers) {
                 state.phase = Phase::Offered(next);
+                self.set_leader(thread);
                 self.set_began(now);
             }
         }
@@ -507,11 +544,7 @@ impl<K: Send + Sync, V: Send + Sync> WaitTarget for Load<K, V> {
         }
     }
 
-    fn begins_to_spin(&self, ticket: Ticket, most: usize) -> bool {
-        self.state().waiters().set_spinning(ticket, most)
-    }
-
     fn falls_asleep(&self, ticket: Ticket) {
-        self.state().waiters().set_state(ticket, Waits::Asleep);
+        self.state().waiters().falls_asleep(ticket);
     }
 }

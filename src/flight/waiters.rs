@@ -8,38 +8,36 @@
 //!
 //! Computes take turns, first in, first out. To wake a thread that sleeps takes longer than most
 //! turns: on a hot key, each turn would be a hand-over to a sleeping thread. When that has happened
-//! [`CONVOY`] times, a compute whose thread is awake may pass those that sleep: one that spins, or
-//! one that comes just now. The first sleeper is passed [`MOST_PASSED`] times at most. A task is
-//! not passed, nor is a call that wants a value.
+//! [`CONVOY`] times, a compute that comes just now may pass one that was told to lead, and has not
+//! woken up yet. The first sleeper is passed [`MOST_PASSED`] times at most. One that was passed has
+//! its turn when the run of the compute that has passed it ends: it stays *called*. A task is not
+//! passed, nor is a call that wants a value.
 //!
 //! If a write revokes the load, one call that waits for a turn looks again: the next one does when
 //! the turn of that call is over. So a write wakes one of them, however many wait.
 
 use super::load::{Verdict, Want};
 use crate::sync::cycle::Ticket;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::task::Waker;
 
 /// How often the turn goes to a compute that sleeps before others may pass it.
 const CONVOY: u32 = 16;
 /// How often computes may pass one that sleeps.
-const MOST_PASSED: u32 = 32;
-
-/// How a waiter waits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Waits {
-    /// As a task, or as a thread that is about to look.
-    Unknown,
-    /// As a thread that spins.
-    Spinning,
-    /// As a thread that sleeps, or is about to.
-    Asleep,
-}
+const MOST_PASSED: u32 = 1024;
 
 struct Waiter {
     /// Left by its last poll.
     waker: Option<Waker>,
-    waits: Waits,
+    /// Whether its thread sleeps, or is about to.
+    sleeps: bool,
+}
+
+/// A compute that slept when it was told to lead, and was passed.
+struct Called {
+    ticket: Ticket,
+    /// The number of its thread, when that has woken up; 0 until then.
+    thread: u64,
 }
 
 /// Waiters of one kind.
@@ -50,10 +48,9 @@ pub(super) struct Waiters<V> {
     queues: BTreeMap<Want, Queue>,
     /// The verdicts that have yet to be fetched.
     told: BTreeMap<Ticket, Verdict<V>>,
-    /// The waiters that spin, in any queue.
-    spinning: BTreeSet<Ticket>,
-    /// The waiter that was told to lead while it slept, until it has its turn; and how often it was
-    /// passed.
+    /// The next to lead, though other computes have passed it.
+    called: Option<Called>,
+    /// The last waiter that was told to lead while it slept, and how often it was passed.
     sleeper: Option<(Ticket, u32)>,
     /// How often the turn has gone to a compute that slept.
     sleepers: u32,
@@ -77,7 +74,7 @@ impl<V> Default for Waiters<V> {
         Self {
             queues: BTreeMap::new(),
             told: BTreeMap::new(),
-            spinning: BTreeSet::new(),
+            called: None,
             sleeper: None,
             sleepers: 0,
             turn: NextTurn::Free,
@@ -87,16 +84,20 @@ impl<V> Default for Waiters<V> {
 
 impl<V> Waiters<V> {
     pub(super) fn add(&mut self, ticket: Ticket, want: Want) {
+        self.end_call(ticket);
         // Its first poll leaves a waker: to clone one is user code.
         let waiter = Waiter {
             waker: None,
-            waits: Waits::Unknown,
+            sleeps: false,
         };
         self.queues.entry(want).or_default().insert(ticket, waiter);
     }
 
     /// Whether waiters of such a kind wait.
     pub(super) fn have(&self, is_kind: impl Fn(Want) -> bool) -> bool {
+        if self.called.is_some() && is_kind(Want::OwnTurn) {
+            return true;
+        }
         (self.queues.iter()).any(|(want, queue)| is_kind(*want) && !queue.is_empty())
     }
 
@@ -112,7 +113,6 @@ impl<V> Waiters<V> {
 
     /// A waiter waits no longer. Returns its waker.
     pub(super) fn remove(&mut self, ticket: Ticket) -> Option<Waker> {
-        self.spinning.remove(&ticket);
         let mut queues = self.queues.values_mut();
         let waiter = queues.find_map(|queue| queue.remove(&ticket));
         waiter?.waker
@@ -149,7 +149,6 @@ impl<V> Waiters<V> {
                     break;
                 };
                 let (ticket, waiter) = first.remove_entry();
-                self.spinning.remove(&ticket);
                 self.told.insert(ticket, verdict);
                 wakers.extend(waiter.waker);
             }
@@ -163,46 +162,27 @@ impl<V> Waiters<V> {
         waker
     }
 
-    /// Tells the next waiter to lead: the longest-waiting one, unless that is a compute whose
-    /// thread sleeps, and another spins.
-    pub(super) fn offer(&mut self, wakers: &mut Vec<Waker>) -> Option<Ticket> {
+    /// Tells the next waiter to lead: the one that is called, or the longest-waiting one. Returns
+    /// its ticket, and the number of its thread if that is awake; else 0.
+    pub(super) fn offer(&mut self, wakers: &mut Vec<Waker>) -> Option<(Ticket, u64)> {
+        if let Some(called) = &self.called {
+            return Some((called.ticket, called.thread));
+        }
         let firsts = self.queues.iter().filter_map(|(want, queue)| {
             let (&ticket, waiter) = queue.first_key_value()?;
-            Some((ticket, *want, waiter.waits))
+            Some((ticket, *want, waiter.sleeps))
         });
-        let (first, want, waits) = firsts.min_by_key(|(ticket, ..)| *ticket)?;
-        let mut next = first;
-        if want == Want::OwnTurn && waits == Waits::Asleep {
+        let (first, want, sleeps) = firsts.min_by_key(|(ticket, ..)| *ticket)?;
+        if want == Want::OwnTurn && sleeps {
+            self.sleepers = self.sleepers.saturating_add(1);
             let passed = match self.sleeper {
                 Some((sleeper, passed)) if sleeper == first => passed,
                 _ => 0,
             };
             self.sleeper = Some((first, passed));
-            if self.is_convoy() && passed < MOST_PASSED {
-                if let Some(awake) = self.spinning_compute() {
-                    self.sleeper = Some((first, passed + 1));
-                    next = awake;
-                }
-            }
-            if next == first {
-                self.sleepers = self.sleepers.saturating_add(1);
-            }
         }
-        wakers.extend(self.tell_one(next, Verdict::Leads));
-        Some(next)
-    }
-
-    fn is_convoy(&self) -> bool {
-        self.sleepers >= CONVOY
-    }
-
-    /// A compute that spins.
-    fn spinning_compute(&self) -> Option<Ticket> {
-        let computes = self.queues.get(&Want::OwnTurn)?;
-        let mut spinning = self.spinning.iter();
-        spinning
-            .find(|ticket| computes.contains_key(ticket))
-            .copied()
+        wakers.extend(self.tell_one(first, Verdict::Leads));
+        Some((first, 0))
     }
 
     /// Whether a compute may pass this waiter, which was told to lead: it is a compute, slept, and
@@ -212,10 +192,10 @@ impl<V> Waiters<V> {
             Some((sleeper, passed)) => sleeper == to && passed < MOST_PASSED,
             None => false,
         };
-        slept && self.is_convoy() && self.told.contains_key(&to)
+        slept && self.sleepers >= CONVOY && self.told.contains_key(&to)
     }
 
-    /// A compute passes this waiter, which waits again. False if it may not.
+    /// A compute passes this waiter, which is called from now on. False if it may not.
     pub(super) fn pass(&mut self, to: Ticket) -> bool {
         if !self.may_be_passed(to) {
             return false;
@@ -223,11 +203,31 @@ impl<V> Waiters<V> {
         if let Some((_, passed)) = &mut self.sleeper {
             *passed += 1;
         }
-        self.told.remove(&to);
-        self.add(to, Want::OwnTurn);
-        // It was woken, and looks soon.
-        self.set_state(to, Waits::Asleep);
+        if self.called.is_none() {
+            self.called = Some(Called {
+                ticket: to,
+                thread: 0,
+            });
+        }
         true
+    }
+
+    /// The thread with this number has heard that this waiter leads.
+    pub(super) fn hears(&mut self, ticket: Ticket, thread: u64) {
+        if let Some(called) = &mut self.called {
+            if called.ticket == ticket {
+                called.thread = thread;
+            }
+        }
+    }
+
+    /// A waiter that may be called leads, waits again, or waits no longer.
+    pub(super) fn end_call(&mut self, ticket: Ticket) {
+        if let Some(called) = &self.called {
+            if called.ticket == ticket {
+                self.called = None;
+            }
+        }
     }
 
     /// A waiter was told to lead, and the load is no longer current: it looks again.
@@ -268,24 +268,9 @@ impl<V> Waiters<V> {
         self.turn = NextTurn::Free;
     }
 
-    /// The thread of a waiter begins to spin, unless as many do already.
-    pub(super) fn set_spinning(&mut self, ticket: Ticket, most: usize) -> bool {
-        if self.spinning.len() >= most || self.waiter(ticket).is_none() {
-            return false;
-        }
-        self.set_state(ticket, Waits::Spinning);
-        true
-    }
-
-    pub(super) fn set_state(&mut self, ticket: Ticket, waits: Waits) {
-        let Some(waiter) = self.waiter(ticket) else {
-            return;
-        };
-        waiter.waits = waits;
-        if waits == Waits::Spinning {
-            self.spinning.insert(ticket);
-        } else {
-            self.spinning.remove(&ticket);
+    pub(super) fn falls_asleep(&mut self, ticket: Ticket) {
+        if let Some(waiter) = self.waiter(ticket) {
+            waiter.sleeps = true;
         }
     }
 }
@@ -302,73 +287,66 @@ mod tests {
         }
     }
 
-    /// Two computes sleep, and one spins at each turn.
+    fn add_sleeper(waiters: &mut Waiters<u8>) -> Ticket {
+        let ticket = Ticket::draw();
+        waiters.add(ticket, Want::OwnTurn);
+        waiters.falls_asleep(ticket);
+        ticket
+    }
+
     #[test]
     fn a_compute_that_sleeps_is_passed_a_bounded_number_of_times() {
         let mut waiters = in_a_convoy();
-        let sleepers = [Ticket::draw(), Ticket::draw()];
-        for ticket in sleepers {
-            waiters.add(ticket, Want::OwnTurn);
-            waiters.set_state(ticket, Waits::Asleep);
+        let sleeper = add_sleeper(&mut waiters);
+        assert!(!waiters.may_be_passed(sleeper), "it was not told yet");
+        for _ in 0..MOST_PASSED {
+            assert_eq!(waiters.offer(&mut Vec::new()), Some((sleeper, 0)));
+            assert!(waiters.pass(sleeper));
+            assert!(waiters.have(|want| want == Want::OwnTurn));
         }
-        let mut passed = 0;
-        loop {
-            let awake = Ticket::draw();
-            waiters.add(awake, Want::OwnTurn);
-            assert!(waiters.set_spinning(awake, 1));
-            assert!(!waiters.set_spinning(sleepers[1], 1), "one spins already");
-            let next = waiters.offer(&mut Vec::new()).expect("three wait");
-            _ = waiters.take_told(next);
-            if next == sleepers[0] {
-                break;
-            }
-            assert_eq!(next, awake);
-            passed += 1;
-        }
-        assert_eq!(passed, MOST_PASSED);
+        assert_eq!(waiters.offer(&mut Vec::new()), Some((sleeper, 0)));
+        assert!(!waiters.pass(sleeper), "it was passed often enough");
     }
 
     /// As long as turns do not go from sleeper to sleeper, they come in their order.
     #[test]
     fn a_compute_that_sleeps_is_not_passed_at_first() {
         let mut waiters = Waiters::<u8>::default();
-        let tickets: Vec<Ticket> = (0..CONVOY).map(|_| Ticket::draw()).collect();
-        for &ticket in &tickets {
-            waiters.add(ticket, Want::OwnTurn);
-            waiters.set_state(ticket, Waits::Asleep);
-        }
-        let awake = Ticket::draw();
-        waiters.add(awake, Want::OwnTurn);
-        assert!(waiters.set_spinning(awake, 1));
-        for &ticket in &tickets {
-            assert_eq!(waiters.offer(&mut Vec::new()), Some(ticket));
+        let tickets: Vec<Ticket> = (1..CONVOY).map(|_| add_sleeper(&mut waiters)).collect();
+        for ticket in tickets {
+            assert_eq!(waiters.offer(&mut Vec::new()), Some((ticket, 0)));
+            assert!(!waiters.pass(ticket));
             _ = waiters.take_told(ticket);
         }
     }
 
-    /// One that was told to lead may be passed by a newcomer, until it has heard of it.
+    /// One that was passed has the next turn, also if it has woken up meanwhile.
     #[test]
-    fn a_compute_that_was_woken_may_be_passed_until_it_looks() {
+    fn a_compute_that_was_passed_and_wakes_up_is_next() {
         let mut waiters = in_a_convoy();
-        let sleeper = Ticket::draw();
-        waiters.add(sleeper, Want::OwnTurn);
-        assert!(!waiters.may_be_passed(sleeper), "it was not told yet");
-        waiters.set_state(sleeper, Waits::Asleep);
-        for _ in 0..MOST_PASSED {
-            assert_eq!(waiters.offer(&mut Vec::new()), Some(sleeper));
-            assert!(waiters.pass(sleeper));
-        }
-        assert_eq!(waiters.offer(&mut Vec::new()), Some(sleeper));
-        assert!(!waiters.pass(sleeper), "it was passed often enough");
-        // A task, or a call that wants a value, is not passed at all.
+        let sleeper = add_sleeper(&mut waiters);
+        let second = add_sleeper(&mut waiters);
+        assert_eq!(waiters.offer(&mut Vec::new()), Some((sleeper, 0)));
+        assert!(waiters.pass(sleeper));
+        assert!(waiters.take_told(sleeper).is_some(), "it wakes up");
+        waiters.hears(sleeper, 7);
+        assert_eq!(waiters.offer(&mut Vec::new()), Some((sleeper, 7)));
+        assert!(!waiters.pass(sleeper), "it is awake");
+        waiters.end_call(sleeper);
+        assert_eq!(waiters.offer(&mut Vec::new()), Some((second, 0)));
+    }
+
+    /// A task, or a call that wants a value, is not passed.
+    #[test]
+    fn only_computes_whose_threads_sleep_are_passed() {
         for want in [Want::OwnTurn, Want::Value] {
             let mut waiters = in_a_convoy();
             let first = Ticket::draw();
             waiters.add(first, want);
             if want == Want::Value {
-                waiters.set_state(first, Waits::Asleep);
+                waiters.falls_asleep(first);
             }
-            assert_eq!(waiters.offer(&mut Vec::new()), Some(first));
+            assert_eq!(waiters.offer(&mut Vec::new()), Some((first, 0)));
             assert!(!waiters.may_be_passed(first));
         }
     }

@@ -17,12 +17,30 @@ use crate::node::NodePtr;
 use crate::operations::{Ask, Change, Hold, Tried};
 use crate::stats::Count;
 use crate::stripe::thread_number;
+use crate::sync::IS_MODEL;
 use crate::sync::cycle::Ticket;
 use crate::time::{self, MAX_LIFETIME_NANOS, NEVER};
 use std::mem;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+/// How long a thread that waits for its turn spins at most, before it joins the load: about as long
+/// as a sleeping thread takes to run again, after it was woken on an idle core. To fall asleep and
+/// to be woken takes two calls of the system and two switches of the processor, and most turns are
+/// shorter.
+const MOST_SPIN: Duration = Duration::from_micros(50);
+
+/// Whether a call spins before it joins a load.
+#[derive(Clone, Copy)]
+enum Spin {
+    /// A task makes it, or it wants no turn of its own.
+    Never,
+    /// It has not spun since it was told to lead, or began.
+    Fresh,
+    Until(Instant),
+    Spent,
+}
 
 /// The answer to a claim.
 pub(crate) enum Claim<K, V, H: Home<K, V>> {
@@ -105,6 +123,7 @@ pub(crate) struct Claimant<K, V, H: Home<K, V>> {
     began: bool,
     /// Whether the call has waited for a load that was late.
     was_late: bool,
+    spin: Spin,
 }
 
 impl<K, V, H: Home<K, V>> Drop for Claimant<K, V, H> {
@@ -127,7 +146,28 @@ impl<K, V, H: Home<K, V>> Claimant<K, V, H> {
             waits: None,
             began: false,
             was_late: false,
+            spin: Spin::Never,
         }
+    }
+
+    /// A thread makes the call, and waits for it.
+    pub(super) fn runs_here(&mut self) {
+        if !IS_MODEL && self.ask.want == Want::OwnTurn {
+            self.spin = Spin::Fresh;
+        }
+    }
+
+    /// Spins until this load is near its end no longer, or the call has spun long enough.
+    fn spin(&mut self, load: &Load<K, V>) {
+        let until = match self.spin {
+            Spin::Until(until) => until,
+            _ => Instant::now() + MOST_SPIN,
+        };
+        self.spin = if load.spin(until) {
+            Spin::Until(until)
+        } else {
+            Spin::Spent
+        };
     }
 
     /// The call waits for this from now on, and no longer for what it has waited for. If it was
@@ -136,6 +176,12 @@ impl<K, V, H: Home<K, V>> Claimant<K, V, H> {
     fn wait_for(&mut self, next: Option<(Arc<Load<K, V>>, Ticket)>) {
         let former = mem::replace(&mut self.waits, next);
         if let Some((load, ticket)) = former {
+            if let Some((next, _)) = &self.waits {
+                if Arc::ptr_eq(&load, next) {
+                    // It was passed, and waits again.
+                    return;
+                }
+            }
             if load.leave(ticket) {
                 drop(Guard::new(self.home.clone(), load));
             }
@@ -215,7 +261,13 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V>> Claimant<K, V, H> {
                     // A call that was told to lead, or whose turn it is, waits until it has its
                     // claim: if it does not need that, or panics, it leaves.
                     let is_next = match told {
-                        Some(Verdict::Leads) => true,
+                        Some(Verdict::Leads) => {
+                            // Another compute may have passed it: then its turn is near.
+                            if let Spin::Spent = self.spin {
+                                self.spin = Spin::Fresh;
+                            }
+                            true
+                        }
                         _ => self.ask.want == Want::OwnTurn,
                     };
                     if !is_next {
@@ -257,6 +309,10 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V>> Claimant<K, V, H> {
                 }
                 Begun::Live(node) => break Claim::Value(Keyless::of_node(engine, node)),
                 Begun::Busy => break Claim::Busy,
+                Begun::Near(load) => {
+                    drop(held);
+                    self.spin(&load);
+                }
                 Begun::Joined(load, ticket) => {
                     drop(held);
                     // After it has joined: a caller that reads the count may rely on it.
@@ -325,6 +381,8 @@ enum Begun<K, V> {
     Live(NodePtr<K, V>),
     /// The call would have to wait, or to lead, and may not.
     Busy,
+    /// Another thread runs this load, and may end it soon: the call spins until then.
+    Near(Arc<Load<K, V>>),
     /// The call has joined this load, with this ticket.
     Joined(Arc<Load<K, V>>, Ticket),
     /// With the live entry that it leads over, or the outcome of the removal of one that was due.
@@ -410,6 +468,10 @@ where
                     _ => Begun::Busy,
                 });
             } else {
+                let spins = matches!(self.call.spin, Spin::Fresh | Spin::Until(_));
+                if spins && load.is_led_elsewhere() {
+                    return Tried::Done(Begun::Near(load));
+                }
                 let ticket = *self.call.ticket.get_or_insert_with(Ticket::draw);
                 load.join(ticket, ask.want);
                 return Tried::Done(Begun::Joined(load, ticket));

@@ -51,6 +51,7 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V>> Claimant<K, V, H> {
         &mut self,
         make: impl FnOnce(Option<&Keyless<V>>) -> O,
     ) -> Run<K, V, H, O> {
+        self.runs_here();
         let claim = match self.begin() {
             Some(claim) => claim,
             None => block_on(poll_fn(|cx| self.poll_claim(cx))),

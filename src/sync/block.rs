@@ -14,7 +14,6 @@
 use super::cycle::{NotedWait, Ticket, WaitTarget, fault};
 use super::{OwnParker, Parker, thread_local};
 use crate::contain::about;
-use crate::stripe::cores;
 use std::cell::Cell;
 use std::future::Future;
 use std::mem::ManuallyDrop;
@@ -129,20 +128,12 @@ pub(crate) fn block_until<F: Future>(
     let mut cx = Context::from_waker(waker);
     let mut future = pin!(future);
     let _waiting = During::begin(Work::Waits(waker.data()));
-    let mut spins_until = None;
     loop {
         if let Poll::Ready(output) = future.as_mut().poll(&mut cx) {
             return Ok(output);
         }
         let awaited = note(None);
-        // Spin before the wait is noted for others: a short turn ends sooner than a thread could
-        // fall asleep.
         if let Some(awaited) = &awaited {
-            if awaited.load.begins_to_spin(awaited.ticket, cores() - 1)
-                && parker.spin(*spins_until.get_or_insert_with(Parker::spins_until))
-            {
-                continue;
-            }
             awaited.load.falls_asleep(awaited.ticket);
         }
         let left = until.map(|until| until.saturating_duration_since(Instant::now()));
@@ -157,7 +148,5 @@ pub(crate) fn block_until<F: Future>(
                 .wait_for(Arc::clone(&on.load), on.ticket, park)
                 .map_err(|others| about(on.name.as_deref(), &fault(others, on.hash)))?,
         }
-        // Another compute may have passed this one while it woke up: then its turn is near.
-        spins_until = None;
     }
 }

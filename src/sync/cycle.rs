@@ -142,10 +142,6 @@ pub(crate) trait WaitTarget: Send + Sync {
     /// leads.
     fn awaited_thread(&self, ticket: Ticket) -> Option<u64>;
 
-    /// The thread of a waiter is about to spin. False if as many spin already: it would only take
-    /// the processor from the others.
-    fn begins_to_spin(&self, ticket: Ticket, most: usize) -> bool;
-
     /// The thread of a waiter is about to sleep.
     fn falls_asleep(&self, ticket: Ticket);
 }
