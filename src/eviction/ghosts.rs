@@ -151,13 +151,18 @@ impl Ghosts {
         let fingerprint = fingerprint(hash);
         let Some(at) = self.group(hash) else { return };
         let (fingerprints, stamps) = &mut self.groups[at];
-        let age = |place: &usize| evictions.age(stamps[*place][1]);
-        let free = |known| (known == 0) | (known & !EXPIRED == fingerprint);
-        let place = first(fingerprints, free).or_else(|| (0..GHOSTS_PER_GROUP).max_by_key(age));
-        if let Some(place) = place {
-            fingerprints[place] = fingerprint | if ghost.expired { EXPIRED } else { 0 };
-            stamps[place] = [ghost.last_use, ghost.removed_at];
-        }
+        let free = first(fingerprints, |known| {
+            (known == 0) | (known & !EXPIRED == fingerprint)
+        });
+        let place = match free {
+            Some(place) => place,
+            // The oldest ghost leaves.
+            None => (0..GHOSTS_PER_GROUP)
+                .max_by_key(|&place| evictions.age(stamps[place][1]))
+                .unwrap_or(0),
+        };
+        fingerprints[place] = fingerprint | if ghost.expired { EXPIRED } else { 0 };
+        stamps[place] = [ghost.last_use, ghost.removed_at];
     }
 
     /// Drops old ghosts in a 64th of the table, at the end of a period (ghosts 2).
@@ -176,7 +181,10 @@ impl Ghosts {
 
     fn group(&self, hash: u64) -> Option<usize> {
         let n = self.groups.len() as u64;
-        (n > 0).then(|| (((hash >> 32) * n) >> 32) as usize)
+        if n == 0 {
+            return None;
+        }
+        Some((((hash >> 32) * n) >> 32) as usize)
     }
 }
 
@@ -189,7 +197,10 @@ fn first(fingerprints: &[u16; GHOSTS_PER_GROUP], wanted: impl Fn(u16) -> bool) -
     let bits: [u16; GHOSTS_PER_GROUP] =
         std::array::from_fn(|at| if wanted(fingerprints[at]) { 2 << at } else { 0 });
     let found = bits.into_iter().fold(0, |found, bit| found | bit);
-    (found != 0).then(|| found.trailing_zeros() as usize - 1)
+    if found == 0 {
+        return None;
+    }
+    Some(found.trailing_zeros() as usize - 1)
 }
 
 fn fingerprint(hash: u64) -> u16 {

@@ -192,7 +192,8 @@ impl<K, V> Lirs<K, V> {
         let hash = mix_bits_twice(entry.node().hash());
         self.last_used = Some(entry);
         self.dueling.used(hash, false);
-        let (kept, now) = (entry.policy(), self.order.stamp());
+        let kept = entry.policy();
+        let now = self.order.stamp();
         kept.uses.set(kept.uses.get().saturating_add(1));
         let before = kept.mark.get();
         kept.mark.set(now);
@@ -283,11 +284,12 @@ impl<K, V> Lirs<K, V> {
     }
 
     pub(super) fn victim(&self) -> Option<EntryPtr<K, V>> {
-        if self.protected_weight() > self.sizer.for_protected() {
-            self.incumbent()
-        } else {
-            self.window.oldest().or_else(|| self.incumbent())
+        if self.protected_weight() <= self.sizer.for_protected() {
+            if let Some(oldest) = self.window.oldest() {
+                return Some(oldest);
+            }
         }
+        self.incumbent()
     }
 
     pub(super) fn weight(&self) -> u64 {
@@ -355,7 +357,10 @@ impl<K, V> Lirs<K, V> {
     }
 
     fn incumbent(&self) -> Option<EntryPtr<K, V>> {
-        self.tail.oldest().or_else(|| self.protected.oldest())
+        match self.tail.oldest() {
+            Some(oldest) => Some(oldest),
+            None => self.protected.oldest(),
+        }
     }
 
     /// Moves the sizes of the tail and the protected queue towards their shares, by a bounded step

@@ -189,7 +189,8 @@ impl<K, V> Eviction<K, V> {
     /// was recorded a moment ago. Returns whether an eviction may become necessary: the entry was
     /// not known here yet, or weighs more now.
     pub(crate) fn replaced(&mut self, new: NodePtr<K, V>, first_use: bool) -> bool {
-        let (entry, weight) = (new.entry(), new.weight());
+        let entry = new.entry();
+        let weight = new.weight();
         let needs_room = entry.queue_id.get() == OUT || weight > entry.policy().weight.get();
         let fits = (1..=self.max).contains(&u64::from(weight));
         if entry.queue_id.get() < FIRST_FREE || !fits {
@@ -282,11 +283,13 @@ impl<K, V> Eviction<K, V> {
     /// [`evicted`](Self::evicted). If the map no longer has the node, an event about it waits; the
     /// caller may then call [`removed`](Self::removed) at once (eviction 4).
     pub(crate) fn victim(&self) -> Option<NodePtr<K, V>> {
-        let of_order = || (self.excess() > 0).then(|| self.order.victim())?;
-        self.overweight
-            .oldest()
-            .or_else(of_order)
-            .map(EntryPtr::node)
+        if let Some(entry) = self.overweight.oldest() {
+            return Some(entry.node());
+        }
+        if self.excess() == 0 {
+            return None;
+        }
+        Some(self.order.victim()?.node())
     }
 
     /// The weight of all known nodes.

@@ -83,14 +83,17 @@ impl<K, V> WeighedQueue<K, V> {
     /// Prefetches the node of the second oldest entry and the entry behind it: when the oldest
     /// entry leaves, the next mostly follows soon.
     fn prefetch_second(&self) {
-        let oldest = self.list.front();
-        if let Some(second) = oldest.and_then(List::<K, V, QUEUE>::next) {
-            // Its state changes, its hash is read.
-            second.node().prefetch_hot_to_write();
-            second.node().prefetch_side();
-            if let Some(third) = List::<K, V, QUEUE>::next(second) {
-                third.prefetch(true);
-            }
+        let Some(oldest) = self.list.front() else {
+            return;
+        };
+        let Some(second) = List::<K, V, QUEUE>::next(oldest) else {
+            return;
+        };
+        // Its state changes, its hash is read.
+        second.node().prefetch_hot_to_write();
+        second.node().prefetch_side();
+        if let Some(third) = List::<K, V, QUEUE>::next(second) {
+            third.prefetch(true);
         }
     }
 

@@ -124,7 +124,8 @@ impl SetDueling {
         if now < self.due[class as usize] {
             return;
         }
-        let (at, against) = (slot_of(candidate), slot_of(incumbent));
+        let at = slot_of(candidate);
+        let against = slot_of(incumbent);
         if at == against {
             return;
         }

@@ -91,11 +91,11 @@ impl<K, V> Loads<K, V> {
     /// Takes a load out that is no longer current, if it still stands here. The caller holds
     /// another reference, so that its key is not dropped here.
     pub(crate) fn remove(&mut self, load: &Arc<Load<K, V>>) {
-        let is_this = |first: &mut Arc<_>| Arc::ptr_eq(first, load);
-        if self.first.take_if(is_this).is_some() {
-            self.first = self.others.pop_first().map(|(_, next)| next);
-        } else {
-            self.others.remove(&place(load));
+        match &self.first {
+            Some(first) if Arc::ptr_eq(first, load) => {
+                self.first = self.others.pop_first().map(|(_, next)| next);
+            }
+            _ => _ = self.others.remove(&place(load)),
         }
     }
 

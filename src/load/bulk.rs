@@ -60,9 +60,11 @@ impl<K: CacheKey, V: CacheValue> Keys<K, V> {
         let unique = missing.iter().map(|&(_, place)| &keys[place]);
         let mut found = engine.find_many(unique, &hash, find).into_iter();
         missing.retain(|&(_, place)| {
-            let hit = found.next().flatten();
-            answers[place] = hit.map(|hit| serve(&keys[place], hit));
-            answers[place].is_none()
+            let Some(Some(hit)) = found.next() else {
+                return true;
+            };
+            answers[place] = Some(serve(&keys[place], hit));
+            false
         });
         Self {
             keys,
@@ -133,10 +135,15 @@ impl<K: CacheKey, V: CacheValue> Engine<K, V> {
                 _ if asked.is_empty() => {}
                 Some(launch) => launch(asked, guards),
                 None => {
-                    let answers = &mut keys.answers;
-                    let end = |place: usize, guard, value| answers[place] = end(guard, value);
-                    let faulty = |fault| panic!("{fault}");
-                    load_together(asked, guards, &mut load, &share, faulty, end).await?;
+                    load_together(
+                        asked,
+                        guards,
+                        &mut load,
+                        &share,
+                        |fault| panic!("{fault}"),
+                        |place, guard, value| keys.answers[place] = end(guard, value),
+                    )
+                    .await?;
                 }
             }
             let Some((place, wait)) = waits.front_mut() else {
@@ -178,12 +185,17 @@ where
     let loaded = lead(guards.iter().map(|(_, guard)| guard), code).await;
     let loaded = loaded.map_err(share);
     let asked = guards.len();
-    let loaded = match loaded.as_ref().map_or(asked, Vec::len) {
-        got if got != asked => Err(faulty(format!(
+    let got = match &loaded {
+        Ok(values) => values.len(),
+        Err(_) => asked,
+    };
+    let loaded = if got == asked {
+        loaded
+    } else {
+        Err(faulty(format!(
             "the load of several keys was given {asked} keys and returned {got} values; it has to \
              return one for each key"
-        ))),
-        _ => loaded,
+        )))
     };
     let mut values: Vec<_> = guards.iter().map(|_| None).collect();
     let loaded = loaded.map(|loaded| {
@@ -191,7 +203,10 @@ where
         loaded.for_each(|(at, value)| values[at] = value);
     });
     // The gate of the cache is left when all of the loads have ended.
-    let _visit = guards.first().and_then(|(_, guard)| guard.engine());
+    let _visit = match guards.first() {
+        Some((_, guard)) => guard.engine(),
+        None => None,
+    };
     let mut panicked = None;
     for ((place, guard), value) in guards.into_iter().zip(values) {
         let value = loaded.clone().map(|()| value);
@@ -298,20 +313,28 @@ where
         F: Future<Output = Result<Vec<Option<V>>, E>>,
     {
         let engine = self.engine();
-        let hash = |key: &K| self.hash(key);
-        let find = |node: NodePtr<K, V>| node.value().clone();
-        let keys = Keys::look_up(engine, keys, hash, find, |_, value| value);
+        let keys = Keys::look_up(
+            engine,
+            keys,
+            |key| self.hash(key),
+            |node| node.value().clone(),
+            |_, value| value,
+        );
         let value = |run: Run<_, _, _, _>| conclude(run).ok().map(|seen| seen.value);
-        let end = |guard, loaded: Result<_, Arc<E>>| {
-            let made = match loaded {
-                Ok(loaded) => of_option(loaded),
-                Err(error) => Err(Outcome::Error(error)),
-            };
-            value(Ok((guard, None, made)))
-        };
-        let answer = |claim| Ok(value(Err(claim)));
-        engine
-            .load_all(keys, None::<fn(_, _)>, &mut load, Arc::new, end, answer)
-            .await
+        let all = engine.load_all(
+            keys,
+            None::<fn(_, _)>,
+            &mut load,
+            Arc::new,
+            |guard, loaded| {
+                let made = match loaded {
+                    Ok(loaded) => of_option(loaded),
+                    Err(error) => Err(Outcome::Error(error)),
+                };
+                value(Ok((guard, None, made)))
+            },
+            |claim| Ok(value(Err(claim))),
+        );
+        all.await
     }
 }

@@ -217,13 +217,21 @@ impl<K, V, H: Home<K, V>> Claimant<K, V, H> {
     /// overdue load of another call it goes on once, with the newer load.
     fn gives_up(&mut self, told: Option<&Verdict<V>>) -> bool {
         let began = mem::take(&mut self.began);
-        let waits = self.waits.as_ref().filter(|_| self.ask.own.is_some());
-        let (Some((load, _)), None | Some(Verdict::Retry)) = (waits, told) else {
+        if self.ask.own.is_none() {
+            return false;
+        }
+        let Some((load, _)) = &self.waits else {
             return false;
         };
+        if let Some(Verdict::Ended(_) | Verdict::Leads) = told {
+            return false;
+        }
         let revoked = load.revoked();
         // A newer load takes the place of an overdue one, or has taken it.
-        let is_late = revoked.map_or(told.is_none(), |by| by == RevokedBy::NewerLoad);
+        let is_late = match revoked {
+            Some(by) => by == RevokedBy::NewerLoad,
+            None => told.is_none(),
+        };
         // A refresh has timed out also if it did not begin the load.
         let mine = revoked.is_none() && (began || self.ask.over == Over::Any);
         let gives_up = is_late && (mine || self.was_late);
@@ -449,9 +457,12 @@ where
             }
         }
         if ask.over == Over::Stale {
-            let moment = over.as_ref().and_then(|node| node.refresh());
-            if !moment.is_some_and(|moment| moment.is_stale(now)) {
+            let Some(node) = over else {
                 return Tried::Done(Begun::Busy);
+            };
+            match node.refresh() {
+                Some(moment) if moment.is_stale(now) => {}
+                _ => return Tried::Done(Begun::Busy),
             }
         }
         // A load without a leader at work, which the call leads from now on.

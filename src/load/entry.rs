@@ -317,8 +317,9 @@ where
         f: impl FnOnce(Option<Entry<K, V>>) -> F,
     ) -> KeyRun<'a, K, V, F::Output> {
         let (key, mut claimant) = self.claimant(Want::OwnTurn, may_wait);
-        let seen_by = |seen: &Keyless<V>| seen.clone().with_key(key.clone());
-        let make = async |seen: Option<&Keyless<V>>| f(seen.map(seen_by)).await;
+        let make = async |seen: Option<&Keyless<V>>| {
+            f(seen.map(|seen| seen.clone().with_key(key.clone()))).await
+        };
         let run = claimant.run(make).await;
         (key, run)
     }
@@ -446,8 +447,11 @@ where
         init: impl FnOnce() -> V,
         mut replace_if: impl FnMut(&V) -> bool,
     ) -> Entry<K, V> {
-        let keeps = |value: &V| !replace_if(value);
-        sure(self.load(Want::OwnTurn, keeps, || of_value(init())))
+        sure(self.load(
+            Want::OwnTurn,
+            |value| !replace_if(value),
+            || of_value(init()),
+        ))
     }
 
     /// As [`or_insert_with`](Self::or_insert_with), if `init` makes a value.
@@ -590,8 +594,8 @@ where
     where
         F: Future<Output = V>,
     {
-        let keeps = |value: &V| !replace_if(value);
-        sure(self.load_async(Want::OwnTurn, keeps, init, of_value).await)
+        let loaded = self.load_async(Want::OwnTurn, |value| !replace_if(value), init, of_value);
+        sure(loaded.await)
     }
 
     /// As [`or_optionally_insert_with`](Self::or_optionally_insert_with), with a closure that
@@ -714,8 +718,8 @@ where
     where
         F: Future<Output = V>,
     {
-        let made = |seen| async { Keyless::made(f(seen).await) };
-        upsert(self.compute_async(true, made).await)
+        let computed = self.compute_async(true, |seen| async { Keyless::made(f(seen).await) });
+        upsert(computed.await)
     }
 
     /// Shows the live entry to `f`, and does what `f` answers.
@@ -848,8 +852,8 @@ where
     where
         F: Future<Output = Result<Op<V>, E>>,
     {
-        let made = |seen| async { f(seen).await.map(of_op) };
-        apply(self.compute_async(true, made).await)
+        let computed = self.compute_async(true, |seen| async { f(seen).await.map(of_op) });
+        apply(computed.await)
     }
 
     /// As [`and_try_compute_with`](Self::and_try_compute_with), but if another call loads or
@@ -919,8 +923,8 @@ where
     where
         F: Future<Output = Result<Op<V>, E>>,
     {
-        let made = |seen| async { f(seen).await.map(of_op) };
-        apply(self.compute_async(false, made).await)
+        let computed = self.compute_async(false, |seen| async { f(seen).await.map(of_op) });
+        apply(computed.await)
     }
 }
 

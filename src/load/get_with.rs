@@ -95,12 +95,12 @@ where
                 // neither moves `init` nor names it again, so `init` stays where it is until it is
                 // dropped there.
                 let mut init = InPlace(unsafe { Pin::new_unchecked(&mut init) });
-                let code = |_: Option<&_>| async move {
+                let run = claimant.run(|_: Option<&_>| async move {
                     let made = made(init.0.as_mut().as_pin_mut().expect("it is there").await);
                     drop(init);
                     made
-                };
-                value(conclude(claimant.run(code).await))
+                });
+                value(conclude(run.await))
             })
         }
     }

@@ -406,20 +406,24 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V>> Guard<K, V, H> {
             return TakenOut::Revoked;
         };
         let load = &guard.load;
-        let ask = |_, _| Ask::Apply(());
         let mut outcome = None;
-        let taken = engine.change(load.hash, load.key(), ask, |(), place, hold| {
-            if !load.is_current() {
-                return Tried::Done(TakenOut::Revoked);
-            }
-            let Revalidated::Occupied(spot) = place else {
-                return Tried::Done(TakenOut::Absent);
-            };
-            let (cause, now) = engine.take_out(&mut hold.shard, spot);
-            hold.shard.change_loads(|loads| loads.seal(load));
-            outcome = Some(WriteOutcome::of_removal(&hold.shard, now));
-            Tried::Done(TakenOut::Entry(cause))
-        });
+        let taken = engine.change(
+            load.hash,
+            load.key(),
+            |_, _| Ask::Apply(()),
+            |(), place, hold| {
+                if !load.is_current() {
+                    return Tried::Done(TakenOut::Revoked);
+                }
+                let Revalidated::Occupied(spot) = place else {
+                    return Tried::Done(TakenOut::Absent);
+                };
+                let (cause, now) = engine.take_out(&mut hold.shard, spot);
+                hold.shard.change_loads(|loads| loads.seal(load));
+                outcome = Some(WriteOutcome::of_removal(&hold.shard, now));
+                Tried::Done(TakenOut::Entry(cause))
+            },
+        );
         if taken != TakenOut::Revoked || guard.share_live(engine).is_none() {
             guard.end(Some(engine), &none, false);
         }

@@ -85,20 +85,27 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V>> Guard<K, V, H> {
         type Plan = (u64, u64, (u64, u64, Option<NextRefresh>));
         let ask = |found: Option<NodePtr<K, V>>, last: Option<Plan>| {
             // While it is current no write comes, so only expiry or eviction takes the node away.
-            let found = found.filter(|_| load.is_current());
-            let now = time::of_write(engine.clock.now());
+            if !load.is_current() {
+                return Ask::End(None);
+            }
             let Some(node) = found else {
                 return Ask::End(None);
             };
+            let now = time::of_write(engine.clock.now());
             let Some(deadline) = node.deadline_if_live(now) else {
                 return Ask::End(None);
             };
-            let asked = || engine.ask_of_unchanged(node, from, now);
-            let wants = last.map_or_else(asked, |(.., wants)| wants);
+            let wants = match last {
+                Some((.., wants)) => wants,
+                None => engine.ask_of_unchanged(node, from, now),
+            };
             Ask::Apply((now, deadline, wants))
         };
         let moved = engine.change(load.hash, load.key(), ask, |plan, place, hold| {
-            let Some(node) = place.node().filter(|_| load.is_current()) else {
+            if !load.is_current() {
+                return Tried::Done(None);
+            }
+            let Some(node) = place.node() else {
                 return Tried::Done(None);
             };
             let (now, deadline, (own, wanted, refresh)) = plan;

@@ -44,12 +44,15 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V>> Claimant<K, V, H> {
             return Poll::Ready(Some(told));
         }
         let engine = self.home.visit();
-        let engine = engine.as_deref();
-        let left = engine.and_then(|engine| engine.time_to_overdue(load, engine.load_clock()));
+        let mut left = None;
+        let mut name = None;
+        if let Some(engine) = engine.as_deref() {
+            left = engine.time_to_overdue(load, engine.load_clock());
+            name = engine.name.as_ref();
+        }
         if left == Some(Duration::ZERO) {
             return Poll::Ready(None);
         }
-        let name = engine.and_then(|engine| engine.name.as_ref());
         place::give_up();
         if !IS_MODEL && doing() == Work::Waits(cx.waker().data()) {
             let [least, most] = PATIENCE;

@@ -65,7 +65,10 @@ impl<K: CacheKey, E: Send + Sync + 'static> Failures<K, E> {
     where
         Q: Equivalent<K> + Hash + ?Sized,
     {
-        match self.0.get().and_then(|failures| failures.peek_ref(key)) {
+        let Some(failures) = self.0.get() else {
+            return 0;
+        };
+        match failures.peek_ref(key) {
             Some(failure) => failure.count,
             None => 0,
         }
@@ -124,10 +127,12 @@ impl<K: CacheKey, V, E: Send + Sync + 'static> Backend<K, V, E> {
     /// The load of an absent key has failed. If user code panics, nothing is remembered.
     pub(super) fn note_failure(&self, key: &K, error: &Arc<E>, now: impl FnOnce() -> u64) {
         let count = self.failures.count(key).saturating_add(1);
-        let pause = match contain(|| self.loader.retry_after(error, count)) {
-            Some(Some(pause)) => Some(pause),
-            _ => contain(|| self.policy.as_ref().and_then(|policy| policy(count))).flatten(),
-        };
+        let mut pause = contain(|| self.loader.retry_after(error, count)).unwrap_or_default();
+        if pause.is_none() {
+            if let Some(policy) = &self.policy {
+                pause = contain(|| policy(count)).unwrap_or_default();
+            }
+        }
         contain(|| match pause {
             Some(pause) => {
                 let failure = Failure {

@@ -302,9 +302,12 @@ where
             "reload_threads is {threads}, but is not allowed for an async loader: its reloads run \
              in tasks of `spawner`"
         );
-        let policy = self.cache.settings.refresh.as_ref();
-        // Of an entry without a deadline: of the ready policies, only `after` has an answer then.
-        let moment = policy.and_then(|policy| policy.by_times((None, None))?);
+        let is_stale_at_once = match &self.cache.settings.refresh {
+            // Of an entry without a deadline: of the ready policies, only `after` has an answer
+            // then.
+            Some(policy) => policy.by_times((None, None)) == Some(Some(Duration::ZERO)),
+            None => false,
+        };
         let fault = match (self.is_async, self.threads, &self.spawner) {
             (_, Some(0), _) => Some("reload_threads is 0, but must be at least 1"),
             (false, _, Some(_)) => Some(
@@ -316,7 +319,7 @@ where
                 "spawner is missing, but must be given for an async loader: it runs each load and \
                  reload",
             ),
-            _ if moment == Some(Duration::ZERO) => Some(
+            _ if is_stale_at_once => Some(
                 "refresh_after is refresh::after(0ns), but must be more than zero: a value would \
                  be stale as soon as it is loaded",
             ),

@@ -88,7 +88,10 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V>> Guard<K, V, H> {
         match reply {
             Ok(Some(loaded)) => {
                 let began = self.load().began();
-                let ended = self.engine().map_or(began, |engine| engine.clock.now());
+                let ended = match self.engine() {
+                    Some(engine) => engine.clock.now(),
+                    None => began,
+                };
                 let mut from = FromLoad {
                     lifetime: loaded.lifetime,
                     refresh: loaded.refresh,
@@ -201,22 +204,30 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
     ) {
         let backend = Arc::clone(&self.inner.backend);
         let wrong = Arc::clone(wrong);
-        let launched = |(place, guard): (_, CallGuard<'_, _, _>)| {
-            let guard = guard.moved(self.cache.downgrade());
-            (place, guard.in_background(dropped::<K, V, E>))
-        };
-        let guards: Vec<_> = guards.into_iter().map(launched).collect();
+        let guards: Vec<_> = guards
+            .into_iter()
+            .map(|(place, guard)| {
+                let guard = guard.moved(self.cache.downgrade());
+                (place, guard.in_background(dropped::<K, V, E>))
+            })
+            .collect();
         spawn(spawner, async move {
-            let load = |keys: Vec<K>| async { caught(backend.loader.load_many(&{ keys })).await };
-            // Before the calls hear that the loads have ended.
-            let faulty = |message| {
-                _ = wrong.set(message);
-                LoadError::Panicked
-            };
-            if guards.iter().all(|(_, guard)| guard.begin_run()) {
-                let end = |_, guard: Guard<_, _, _>, reply| _ = guard.by(reply, None, &*backend);
-                _ = load_together(keys, guards, load, identity, faulty, end).await;
+            if !guards.iter().all(|(_, guard)| guard.begin_run()) {
+                return;
             }
+            let loaded = load_together(
+                keys,
+                guards,
+                |keys| async { caught(backend.loader.load_many(&{ keys })).await },
+                identity,
+                |message| {
+                    // Before the calls hear that the loads have ended.
+                    _ = wrong.set(message);
+                    LoadError::Panicked
+                },
+                |_, guard, reply| _ = guard.by(reply, None, &*backend),
+            );
+            _ = loaded.await;
         });
     }
 

@@ -8,10 +8,9 @@ use super::turn::Turn;
 use super::{Inner, LoadingCache};
 use crate::flight::Outcome;
 use crate::load::{
-    CacheKey, CacheValue, CallGuards, Claim, Claimant, Guard, Keyless, Keys, Over, Request, ToKey,
+    CacheKey, CacheValue, CallGuards, Claim, Claimant, Keyless, Keys, Over, Request, ToKey,
     fallible,
 };
-use crate::node::NodePtr;
 use crate::operations::EntryRef;
 use crate::stats::Count;
 use crate::sync::block::{block_on, run_blocking};
@@ -389,10 +388,13 @@ where
         keys: impl IntoIterator<Item = K>,
     ) -> Result<Vec<Option<V>>, LoadError<E>> {
         let engine = self.cache.engine();
-        let serve = |key: &K, found| self.serve(key, found);
-        let hash = |key: &K| self.cache.hash(key);
-        let find = |node: NodePtr<K, V>| (node.value().clone(), engine.may_be_stale(node));
-        let keys = Keys::look_up(engine, keys, hash, find, serve);
+        let keys = Keys::look_up(
+            engine,
+            keys,
+            |key| self.cache.hash(key),
+            |node| (node.value().clone(), engine.may_be_stale(node)),
+            |key, found| self.serve(key, found),
+        );
         // If an error is remembered for one of the absent keys, the loader is not called.
         for &(_, place) in &keys.missing {
             if let Some(error) = self.remembered(&keys.keys[place]) {
@@ -406,15 +408,21 @@ where
             }
         });
         let backend = &*self.inner.backend;
-        let load = |keys: Vec<K>| ready(run_blocking(caught(backend.loader.load_many(&keys))));
-        let end = |guard: Guard<_, _, _>, reply| Some(guard.by(reply, None, backend).ok()??.value);
-        let answer = |claim| match wrong.get() {
-            Some(message) => panic!("{message}"),
-            None => Ok(answer(claim)?.map(|seen| seen.value)),
-        };
-        engine
-            .load_all(keys, launch, load, identity, end, answer)
-            .await
+        let all = engine.load_all(
+            keys,
+            launch,
+            |keys| ready(run_blocking(caught(backend.loader.load_many(&keys)))),
+            identity,
+            |guard, reply| match guard.by(reply, None, backend) {
+                Ok(Some(loaded)) => Some(loaded.value),
+                Ok(None) | Err(_) => None,
+            },
+            |claim| match wrong.get() {
+                Some(message) => panic!("{message}"),
+                None => Ok(answer(claim)?.map(|seen| seen.value)),
+            },
+        );
+        all.await
     }
 }
 

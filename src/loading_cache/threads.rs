@@ -295,7 +295,11 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> ReloadThreads<K, V, E
         let (caller, turn) = turn();
         let mut gone = Vec::new();
         let (mut state, waiting) = self.find(hash, &key);
-        if let Some(job) = waiting.and_then(|turn| state.jobs.get_mut(&turn)) {
+        let job = match waiting {
+            Some(turn) => state.jobs.get_mut(&turn),
+            None => None,
+        };
+        if let Some(job) = job {
             job.over = Over::Any;
             if job.refreshes.len() == job.refreshes.capacity() {
                 // It has doubled since the last time. Those that were dropped need no turn.

@@ -153,10 +153,9 @@ pub fn doubling(
     first: Duration,
     longest: Duration,
 ) -> impl Fn(u32) -> Option<Duration> + Clone + Send + Sync + 'static {
-    move |failures| {
-        let times = 1_u32.checked_shl(failures.saturating_sub(1));
-        let pause = times.and_then(|times| first.checked_mul(times));
-        Some(pause.map_or(longest, |pause| pause.min(longest)))
+    move |failures| match 1_u32.checked_shl(failures.saturating_sub(1)) {
+        Some(times) => Some(first.saturating_mul(times).min(longest)),
+        None => Some(longest),
     }
 }
 
@@ -196,17 +195,22 @@ impl Moment {
             // Subtracted from the whole, so that a share of 1 is exactly the lifetime.
             Self::Fraction(share) => (lifetime?.as_secs_f64() * (1.0 - share), lifetime?),
             Self::Early { beta, last } => {
-                if let Some(took) = took {
-                    last.store(saturating_nanos(took), Ordering::Relaxed);
-                }
-                let known = || Duration::from_nanos(last.load(Ordering::Relaxed));
+                let took = match took {
+                    Some(took) => {
+                        last.store(saturating_nanos(took), Ordering::Relaxed);
+                        took
+                    }
+                    None => Duration::from_nanos(last.load(Ordering::Relaxed)),
+                };
                 // `1 - u` is within (0, 1], so the draw is finite.
                 let draw = -(1.0 - random_unit()).ln();
-                let took = took.unwrap_or_else(known);
                 (took.as_secs_f64() * beta * draw, lifetime? / 2)
             }
         };
-        let before = Duration::try_from_secs_f64(before).map_or(most, |before| before.min(most));
+        let before = match Duration::try_from_secs_f64(before) {
+            Ok(before) => before.min(most),
+            Err(_) => most,
+        };
         Some(lifetime? - before)
     }
 }

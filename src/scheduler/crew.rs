@@ -367,9 +367,11 @@ impl Crew {
         drop(state);
         // A panic in a ticker or in a destructor has been reported by the panic hook. It must not
         // end the thread that other caches rely on.
-        let again = contain(|| job.run()).flatten();
+        let ended = contain(|| job.run());
         let mut state = self.lock();
-        state.jobs.extend(again);
+        if let Some(Some(again)) = ended {
+            state.jobs.push_back(again);
+        }
         state
     }
 

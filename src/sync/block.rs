@@ -140,13 +140,14 @@ pub(crate) fn block_until<F: Future>(
         if left == Some(Duration::ZERO) {
             return Err("the time to wait is over".to_string());
         }
-        let patience = awaited.as_ref().and_then(|awaited| awaited.patience);
-        let park = || parker.park(patience.into_iter().chain(left).min());
         match &awaited {
-            None => park(),
-            Some(on) => NotedWait::begin()
-                .wait_for(Arc::clone(&on.load), on.ticket, park)
-                .map_err(|others| about(on.name.as_deref(), &fault(others, on.hash)))?,
+            None => parker.park(left),
+            Some(on) => {
+                let most = on.patience.into_iter().chain(left).min();
+                NotedWait::begin()
+                    .wait_for(Arc::clone(&on.load), on.ticket, || parker.park(most))
+                    .map_err(|others| about(on.name.as_deref(), &fault(others, on.hash)))?;
+            }
         }
     }
 }

@@ -103,7 +103,10 @@ impl Coarse {
     /// given up.
     #[inline]
     pub(super) fn latest(&self) -> Option<u64> {
-        (self.is_trusted()).then(|| self.machine.coarse().wrapping_sub(self.origin))
+        if !self.is_trusted() {
+            return None;
+        }
+        Some(self.machine.coarse().wrapping_sub(self.origin))
     }
 
     /// Whether look-ups have asked this clock, or do so.
@@ -133,8 +136,11 @@ impl Coarse {
         self.check_at.store(next, Ordering::Relaxed);
         // Taken after the exact reading: a thread that is suspended in between finds the lag
         // smaller than it is, never larger.
-        let spare = self.latest().map(|latest| latest.wrapping_sub(now) as i64);
-        if spare.is_some_and(|spare| spare < SLACK as i64 / 2) {
+        let Some(latest) = self.latest() else {
+            return;
+        };
+        let spare = latest.wrapping_sub(now) as i64;
+        if spare < SLACK as i64 / 2 {
             self.machine.state.store(GIVEN_UP, Ordering::Relaxed);
         }
     }
@@ -158,12 +164,15 @@ impl Machine {
         if self.script.is_some() {
             return true;
         }
-        system::tick().is_some_and(|tick| tick <= SLACK / 10)
-            && (0..4).any(|_| {
-                let began = Instant::now();
-                (0..CALLS).for_each(|_| _ = black_box(system::coarse()));
-                began.elapsed() <= CHEAP * CALLS
-            })
+        match system::tick() {
+            Some(tick) if tick <= SLACK / 10 => {}
+            _ => return false,
+        }
+        (0..4).any(|_| {
+            let began = Instant::now();
+            (0..CALLS).for_each(|_| _ = black_box(system::coarse()));
+            began.elapsed() <= CHEAP * CALLS
+        })
     }
 
     /// Whether look-ups ask the coarse clock.

@@ -91,11 +91,13 @@ impl Anchor {
     pub(super) fn start(&self) -> Instant {
         let &(start, rate) = self.start.get_or_init(|| {
             let start = Instant::now();
-            let clock = || super::saturating_nanos(start.elapsed());
-            // Again if the thread was suspended.
-            let measure = || (0..32).find_map(|_| rate(|| system::counter(true), clock));
-            let rate = system::drives_the_clock().then(measure).flatten();
-            (start, rate.unwrap_or(0))
+            let mut measured = None;
+            if system::drives_the_clock() {
+                // Again if the thread was suspended.
+                measured =
+                    (0..32).find_map(|_| rate(|| system::counter(true), || nanos_since(start)));
+            }
+            (start, measured.unwrap_or(0))
         });
         self.rate.store(rate, Ordering::Relaxed);
         start
@@ -118,8 +120,10 @@ impl Anchor {
         }
         let counter = counter();
         let rate = self.rate.load(Ordering::Relaxed);
-        (until.wrapping_sub(counter) <= FAR)
-            .then(|| (self.offset.load(Ordering::Relaxed) + scaled(counter, rate)) as u64)
+        if until.wrapping_sub(counter) > FAR {
+            return None;
+        }
+        Some((self.offset.load(Ordering::Relaxed) + scaled(counter, rate)) as u64)
     }
 
     /// A reading where the anchor is to be renewed, or is no longer fresh.
@@ -127,8 +131,7 @@ impl Anchor {
     #[inline(never)]
     fn renew(&self) -> u64 {
         let start = self.start();
-        let clock = || super::saturating_nanos(start.elapsed());
-        self.renew_by(|| system::counter(true), clock)
+        self.renew_by(|| system::counter(true), || nanos_since(start))
     }
 
     /// If no other thread renews the anchor, this one does. Otherwise a reading by the present
@@ -171,7 +174,9 @@ impl Anchor {
             return clock();
         }
         // In this order: the thread may be suspended in between.
-        let (before, nanos, after) = (counter(), clock(), counter());
+        let before = counter();
+        let nanos = clock();
+        let after = counter();
         let renewed_from = before.saturating_add(units(FRESH - EARLY, rate));
         let shown = scaled(after, rate);
         let offset = nanos as i64 - shown;
@@ -189,6 +194,10 @@ impl Anchor {
 /// The units of the counter in so many nanoseconds, by the rate that is halved.
 fn units(nanos: u64, rate: u64) -> u64 {
     ((nanos / 2) << 32) / rate
+}
+
+fn nanos_since(start: Instant) -> u64 {
+    super::saturating_nanos(start.elapsed())
 }
 
 /// The time that the counter shows, in nanoseconds.

@@ -45,7 +45,10 @@ pub(crate) fn deadline_after(now: u64, lifetime: Duration) -> u64 {
 /// The deadline of a lifetime that starts at `now`; `None` lasts for ever.
 #[inline]
 pub(crate) fn deadline_in(now: u64, lifetime: Option<Duration>) -> u64 {
-    lifetime.map_or(NEVER, |lifetime| deadline_after(now, lifetime))
+    match lifetime {
+        Some(lifetime) => deadline_after(now, lifetime),
+        None => NEVER,
+    }
 }
 
 /// The time of a write, which is not [`NEVER`]: that would say that it is not known.
@@ -57,7 +60,10 @@ pub(crate) fn of_write(now: u64) -> u64 {
 /// The time left until the deadline: `None` if it is [`NEVER`], zero if it is due.
 #[inline]
 pub(crate) fn time_left(now: u64, deadline: u64) -> Option<Duration> {
-    (deadline != NEVER).then(|| Duration::from_nanos(elapsed(deadline, now)))
+    if deadline == NEVER {
+        return None;
+    }
+    Some(Duration::from_nanos(elapsed(deadline, now)))
 }
 
 /// Whether deadline `a` comes strictly before deadline `b`, seen from `now`. [`NEVER`] comes last.

@@ -160,8 +160,11 @@ impl Clock {
     /// Now, and the moment by the system's clock. The cache time is read first: where a suspension
     /// in between cannot be told from time that passes, the system's clock is late and never early.
     pub(crate) fn now_and_system_time(&self) -> (u64, SystemTime) {
-        let passed = |from, to| Duration::from_nanos(elapsed(to, from));
-        let now = at_one_moment(|| self.now(), SystemTime::now, passed);
+        let now = at_one_moment(
+            || self.now(),
+            SystemTime::now,
+            |from, to| Duration::from_nanos(elapsed(to, from)),
+        );
         (now.outer, now.inner)
     }
 
@@ -197,8 +200,10 @@ impl Clock {
     /// the moment is now.
     #[inline]
     pub(crate) fn now_to_judge(&self, deadline: u64) -> u64 {
-        let latest = self.latest().filter(|&latest| !is_due(latest, deadline));
-        latest.unwrap_or_else(|| self.now())
+        match self.latest() {
+            Some(latest) if !is_due(latest, deadline) => latest,
+            _ => self.now(),
+        }
     }
 
     /// The pre-check: a moment that is not before now.
@@ -232,7 +237,10 @@ impl Clock {
 
     /// The time left from now until a deadline: `None` if it never comes, zero if it is due.
     pub(crate) fn time_until(&self, deadline: u64) -> Option<Duration> {
-        (deadline != NEVER).then(|| time_left(self.now(), deadline))?
+        if deadline == NEVER {
+            return None;
+        }
+        time_left(self.now(), deadline)
     }
 
     /// A point of cache time as a policy is told it. If the platform cannot represent it, it is the
