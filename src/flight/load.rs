@@ -125,10 +125,10 @@ pub(crate) struct Load<K, V> {
     /// When it becomes overdue, if it is listed with that moment; else `NEVER`. Relaxed: behind the
     /// lock of [`Timeouts`](super::Timeouts).
     pub(super) listed: AtomicU64,
-    state: Mutex<State<K, V>>,
+    state: Mutex<LoadState<K, V>>,
 }
 
-struct State<K, V> {
+struct LoadState<K, V> {
     phase: Phase,
     revoked: Option<RevokedBy>,
     /// `None` until a call waits: mostly none ever does.
@@ -151,7 +151,7 @@ pub(crate) enum Phase {
     Ended,
 }
 
-impl<K, V> State<K, V> {
+impl<K, V> LoadState<K, V> {
     fn waiters(&mut self) -> &mut Waiters<V> {
         self.waiters.get_or_insert_default()
     }
@@ -171,7 +171,7 @@ impl<K, V> Load<K, V> {
             began: AtomicU64::new(began),
             reload_until: AtomicU64::new(NEVER),
             listed: AtomicU64::new(NEVER),
-            state: Mutex::new(State {
+            state: Mutex::new(LoadState {
                 phase: Phase::Led,
                 revoked: None,
                 waiters: None,
@@ -182,7 +182,7 @@ impl<K, V> Load<K, V> {
     }
 
     #[inline]
-    fn state(&self) -> MutexGuard<'_, State<K, V>> {
+    fn state(&self) -> MutexGuard<'_, LoadState<K, V>> {
         self.state.lock()
     }
 
@@ -360,7 +360,7 @@ impl<K, V> Load<K, V> {
     }
 
     /// The turn of this waiter, which was told to look again, is over: the next one looks again.
-    fn next_turn_after(&self, state: &mut State<K, V>, ticket: Ticket) -> Option<Waker> {
+    fn next_turn_after(&self, state: &mut LoadState<K, V>, ticket: Ticket) -> Option<Waker> {
         let waiters = state.waiters();
         if waiters.has_turn(ticket) {
             waiters.end_turn();

@@ -26,7 +26,7 @@ const CONVOY: u32 = 16;
 /// How often computes may pass one that sleeps.
 const MOST_PASSED: u32 = 1024;
 
-struct Waiter {
+struct WaitingCall {
     /// Left by its last poll.
     waker: Option<Waker>,
     /// Whether its thread sleeps, or is about to.
@@ -41,7 +41,7 @@ struct Called {
 }
 
 /// Waiters of one kind.
-type Queue = BTreeMap<Ticket, Waiter>;
+type Queue = BTreeMap<Ticket, WaitingCall>;
 
 pub(super) struct Waiters<V> {
     /// A queue for each kind of call. Kinds are few.
@@ -86,7 +86,7 @@ impl<V> Waiters<V> {
     pub(super) fn add(&mut self, ticket: Ticket, want: Want) {
         self.end_call(ticket);
         // Its first poll leaves a waker: to clone one is user code.
-        let waiter = Waiter {
+        let waiter = WaitingCall {
             waker: None,
             sleeps: false,
         };
@@ -101,7 +101,7 @@ impl<V> Waiters<V> {
         (self.queues.iter()).any(|(want, queue)| is_kind(*want) && !queue.is_empty())
     }
 
-    fn waiter(&mut self, ticket: Ticket) -> Option<&mut Waiter> {
+    fn waiter(&mut self, ticket: Ticket) -> Option<&mut WaitingCall> {
         let mut queues = self.queues.values_mut();
         queues.find_map(|queue| queue.get_mut(&ticket))
     }

@@ -47,22 +47,18 @@ impl<'a, K, V> Home<K, V> for &'a Engine<K, V> {
 }
 
 impl<K, V> Home<K, V> for WeakHandle<K, V> {
-    type At = Visited<K, V>;
+    type At = Visit<K, V>;
 
-    fn visit(&self) -> Option<Visited<K, V>> {
-        let cache = Self::visit(self)?;
-        Some(Visited(cache))
+    fn visit(&self) -> Option<Visit<K, V>> {
+        Self::visit(self)
     }
 }
 
-/// The engine of a cache that a thread without a handle visits.
-pub(crate) struct Visited<K, V>(Visit<K, V>);
-
-impl<K, V> Deref for Visited<K, V> {
+impl<K, V> Deref for Visit<K, V> {
     type Target = Engine<K, V>;
 
     fn deref(&self) -> &Engine<K, V> {
-        self.0.engine()
+        self.cache().engine()
     }
 }
 

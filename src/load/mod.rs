@@ -42,7 +42,7 @@ pub(crate) use claim::{Claim, Claimant, Over, Request};
 pub(crate) use guard::{CallGuard, Guard, Home, Keyless, OwnedGuard};
 pub(crate) use run::{error_of, fallible, lead};
 
-use std::hash::{BuildHasher, Hash};
+use std::hash::Hash;
 
 // Short names for the bounds that loads need on a cache's types. They are public only because
 // public traits name them.
@@ -56,8 +56,3 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> CacheKey for K {}
 pub trait CacheValue: Clone + Send + Sync + 'static {}
 
 impl<V: Clone + Send + Sync + 'static> CacheValue for V {}
-
-/// A hasher of a cache that loads.
-pub trait CacheHasher: BuildHasher + Send + Sync + 'static {}
-
-impl<S: BuildHasher + Send + Sync + 'static> CacheHasher for S {}

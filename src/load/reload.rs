@@ -5,7 +5,7 @@ use super::{CacheKey, CacheValue};
 use crate::contain::{contain, let_go};
 use crate::engine::{Engine, FromLoad, LifetimeSource, WriteOutcome};
 use crate::flight::{Load, Outcome};
-use crate::node::{self, NodePtr};
+use crate::node::NodePtr;
 use crate::operations::{Ask, NextRefresh, Tried, set_refresh};
 use crate::refresh::usual_pause;
 use crate::stats::Count;
@@ -34,7 +34,7 @@ impl<K, V, H: Home<K, V>> Guard<K, V, H> {
             let pin = engine.pin();
             if let Some(hit) = engine.find_live(load.hash, load.key(), &pin) {
                 if let Some(refresh) = hit.node.refresh() {
-                    refresh.end(until, load.began(), node::Tried::Not);
+                    refresh.give_back(until, load.began());
                 }
             }
         }
@@ -164,7 +164,7 @@ impl<K: Eq + 'static, V: 'static> Engine<K, V> {
                             .unwrap_or_else(|| usual_pause(failures)),
                     };
                     let next = time::deadline_in(self.clock.now(), next);
-                    refresh.end(until, next, node::Tried::Failed);
+                    refresh.fail(until, next);
                 }
             }
         }

@@ -17,7 +17,7 @@ use crate::contain::{about, contain};
 use crate::engine::Engine;
 use crate::flight::{Load, Timeouts, Verdict};
 use crate::sync::IS_MODEL;
-use crate::sync::block::{Awaited, Work, doing, note};
+use crate::sync::block::{AwaitedLoad, Work, doing, note};
 use crate::sync::cycle::fault;
 use crate::sync::place;
 use crate::time;
@@ -56,7 +56,7 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V>> Claimant<K, V, H> {
         place::give_up();
         if !IS_MODEL && doing() == Work::Waits(cx.waker().data()) {
             let [least, most] = PATIENCE;
-            let awaited = Box::new(Awaited {
+            let awaited = Box::new(AwaitedLoad {
                 load: Arc::<Load<K, V>>::clone(load),
                 hash: load.hash,
                 ticket: *ticket,

@@ -13,8 +13,8 @@ use crate::contain::{contain, let_go};
 use crate::engine::{Engine, FromLoad, LifetimeSource};
 use crate::flight::{Load, Outcome, Want};
 use crate::load::{
-    CacheHasher, CacheKey, CacheValue, CallGuard, CallGuards, Claim, Claimant, Guard, Home,
-    Keyless, Over, OwnedGuard, Request, error_of, fallible, lead, load_together,
+    CacheKey, CacheValue, CallGuard, CallGuards, Claim, Claimant, Guard, Home, Keyless, Over,
+    OwnedGuard, Request, error_of, fallible, lead, load_together,
 };
 use crate::stripe::thread_number;
 use crate::sync::place;
@@ -23,7 +23,7 @@ use equivalent::Equivalent;
 use std::any::TypeId;
 use std::convert::identity;
 use std::future::Future;
-use std::hash::Hash;
+use std::hash::{BuildHasher, Hash};
 use std::iter;
 use std::ops::Deref;
 use std::pin::pin;
@@ -185,8 +185,12 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> Inner<K, V, E> {
     }
 }
 
-impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static, S: CacheHasher>
-    LoadingCache<K, V, E, S>
+impl<K, V, E, S> LoadingCache<K, V, E, S>
+where
+    K: CacheKey,
+    V: CacheValue,
+    E: Send + Sync + 'static,
+    S: BuildHasher + Send + Sync + 'static,
 {
     /// Makes a load of this call run in a task.
     pub(super) fn launch(&self, spawner: &Spawner, guard: CallGuard<'_, K, V>) {

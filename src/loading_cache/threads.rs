@@ -38,6 +38,7 @@ use crate::load::{CacheKey, CacheValue, Claim, Claimant, Over, OwnedGuard, Reque
 use crate::sync::block::run_blocking;
 use crate::sync::place::{Places, Stage, work_at};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::io;
 use std::mem;
 // The standard library's locks: models run no threads of the crate.
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -92,7 +93,9 @@ struct ReloadState<K, V, E> {
     /// The next number of a turn, or of a thread.
     next: u64,
     /// The threads, by their numbers.
-    threads: BTreeMap<u64, ReloadThread>,
+    threads: BTreeMap<u64, JoinHandle<()>>,
+    /// The numbers of the threads that have work.
+    at_work: BTreeSet<u64>,
     /// How many threads have a place.
     taken: usize,
     /// How many threads wait for work.
@@ -105,19 +108,10 @@ struct ReloadState<K, V, E> {
 
 type Locked<'a, K, V, E> = MutexGuard<'a, ReloadState<K, V, E>>;
 
-/// A thread.
-#[derive(Default)]
-struct ReloadThread {
-    /// Whether it has work.
-    is_at_work: bool,
-    /// `None` until the call that starts the thread has it.
-    thread: Option<JoinHandle<()>>,
-}
-
 /// What a thread does next.
 enum ReloadWork<K, V> {
     Load(OwnedGuard<K, V>),
-    ReloadJob(ReloadJob<K, V>),
+    Job(ReloadJob<K, V>),
 }
 
 /// A key that is to be reloaded.
@@ -163,19 +157,13 @@ impl<K, V, E> ReloadState<K, V, E> {
         self.jobs.insert(turn, job);
     }
 
-    fn note_work(&mut self, number: u64, is_at_work: bool) {
-        if let Some(worker) = self.threads.get_mut(&number) {
-            worker.is_at_work = is_at_work;
-        }
-    }
-
     fn take_first(&mut self) -> Option<ReloadWork<K, V>> {
         if let Some(guard) = self.loads.pop_front() {
             return Some(ReloadWork::Load(guard));
         }
         let (turn, job) = self.jobs.pop_first()?;
         self.by_hash.remove(&(job.hash, turn));
-        Some(ReloadWork::ReloadJob(job))
+        Some(ReloadWork::Job(job))
     }
 
     /// All that waits.
@@ -219,9 +207,9 @@ impl<K, V, E> ReloadThreads<K, V, E> {
         let backend = state.backend.take();
         let waiting = state.take_all();
         let mut ending = Vec::new();
-        for worker in state.threads.values_mut() {
-            if !worker.is_at_work {
-                ending.extend(worker.thread.take());
+        for (number, thread) in mem::take(&mut state.threads) {
+            if !state.at_work.contains(&number) {
+                ending.push(thread);
             }
         }
         self.unlock(state);
@@ -255,6 +243,7 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> ReloadThreads<K, V, E
                 by_hash: BTreeSet::new(),
                 next: 0,
                 threads: BTreeMap::new(),
+                at_work: BTreeSet::new(),
                 taken: 0,
                 idle: 0,
                 ending: 0,
@@ -350,46 +339,32 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> ReloadThreads<K, V, E
         }
     }
 
-    /// Wakes a thread for the work that waits, or starts one.
+    /// Sees to it that a thread takes what waits.
     fn serve(self: &Arc<Self>, mut state: Locked<'_, K, V, E>) {
-        if state.free() < state.waiting() && state.taken < state.most {
-            state.taken += 1;
-            let number = state.draw();
-            state.threads.insert(number, ReloadThread::default());
-            self.unlock(state);
-            self.start(number);
-        } else {
-            self.unlock(state);
-            self.changed.notify_one();
-        }
-    }
-
-    fn start(self: &Arc<Self>, number: u64) {
-        let threads = Arc::clone(self);
-        let thread = thread::Builder::new().name(self.name.clone());
-        let started = thread.spawn(move || threads.work(number));
-        let mut state = self.lock();
         let mut failed = Vec::new();
-        match started {
-            Ok(thread) => {
-                if let Some(worker) = state.threads.get_mut(&number) {
-                    worker.thread = Some(thread);
-                }
+        if state.free() < state.waiting() && state.taken < state.most {
+            if self.start(&mut state).is_err() && state.taken == 0 {
+                // Without a thread they would wait for ever. So the loads fail; a later read tries
+                // again.
+                failed = state.take_all();
             }
-            Err(_) => {
-                state.threads.remove(&number);
-                state.taken -= 1;
-                if state.taken == 0 {
-                    // Without a thread they would wait for ever. So the loads fail; a later read
-                    // tries again.
-                    failed = state.take_all();
-                }
-            }
+        } else {
+            self.changed.notify_one();
         }
         self.unlock(state);
         for work in failed {
             contain(|| drop(self.begin(work)));
         }
+    }
+
+    fn start(self: &Arc<Self>, state: &mut ReloadState<K, V, E>) -> io::Result<()> {
+        let number = state.draw();
+        let threads = Arc::clone(self);
+        let thread = thread::Builder::new().name(self.name.clone());
+        let thread = thread.spawn(move || threads.work(number))?;
+        state.taken += 1;
+        state.threads.insert(number, thread);
+        Ok(())
     }
 
     /// What the thread of this number does.
@@ -408,13 +383,13 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> ReloadThreads<K, V, E
                 break;
             };
             let backend = state.backend.clone();
-            state.note_work(number, true);
+            state.at_work.insert(number);
             self.unlock(state);
             let places: Arc<dyn Places> = Arc::<Self>::clone(&self);
             // Also the destructors of what the run has made.
             let stage = work_at(places, || _ = contain(|| self.run(work, backend)));
             state = self.lock();
-            state.note_work(number, false);
+            state.at_work.remove(&number);
             match stage {
                 Stage::Works => {}
                 Stage::Ends => state.ending -= 1,
@@ -422,10 +397,9 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> ReloadThreads<K, V, E
                 Stage::Left => break,
             }
         }
-        let worker = state.threads.remove(&number);
-        self.unlock(state);
         // Not joined, unless the last drop has taken it.
-        drop(worker);
+        state.threads.remove(&number);
+        self.unlock(state);
     }
 
     fn run(&self, work: ReloadWork<K, V>, mut backend: Option<Arc<Backend<K, V, E>>>) {
@@ -447,7 +421,7 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> ReloadThreads<K, V, E
     fn begin(&self, work: ReloadWork<K, V>) -> Vec<OwnedGuard<K, V>> {
         match work {
             ReloadWork::Load(guard) => vec![guard],
-            ReloadWork::ReloadJob(job) => self.claim(job),
+            ReloadWork::Job(job) => self.claim(job),
         }
     }
 

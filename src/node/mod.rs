@@ -72,5 +72,5 @@ pub(crate) use address::{Refused, TAG_BITS, TAG_SHIFT, allocate, prefetch, prefe
 pub(crate) use entry::{EntryPtr, Links, NEXT, NO_BUCKET, PREV, PolicyLinks};
 pub(crate) use hot::{NewNode, Node, NodeState, Times, overdue};
 pub(crate) use pointer::{Columns, NodePtr};
-pub(crate) use refresh::{RefreshMoment, Tried};
+pub(crate) use refresh::RefreshMoment;
 pub(crate) use slab::{Emptied, Slab};

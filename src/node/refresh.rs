@@ -15,14 +15,6 @@ pub(crate) struct RefreshMoment {
     notes: AtomicU32,
 }
 
-/// What came of a reload that leaves its node as it was.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Tried {
-    Failed,
-    /// It did not run.
-    Not,
-}
-
 const NO_LIFETIME: u64 = u64::MAX;
 const IS_RELOADING: u32 = 1 << 31;
 const FAILURES: u32 = IS_RELOADING - 1;
@@ -97,20 +89,26 @@ impl RefreshMoment {
         self.at.store(until, Ordering::Relaxed);
     }
 
-    /// A reload that began with `until` has failed, or will not run: the node is stale again from
-    /// `next` on. Does nothing if another reload has begun since.
-    pub(crate) fn end(&self, until: u64, next: u64, tried: Tried) {
+    /// A reload that began with `until` will not run: the node is stale again from `next` on.
+    /// False, without effect, if another reload has begun since.
+    pub(crate) fn give_back(&self, until: u64, next: u64) -> bool {
         let ended = (self.at).compare_exchange(until, next, Ordering::Relaxed, Ordering::Relaxed);
         if ended.is_err() {
-            return;
+            return false;
         }
-        _ = (self.notes).fetch_update(Ordering::Relaxed, Ordering::Relaxed, |notes| {
-            let failures = notes & FAILURES;
-            Some(match tried {
-                Tried::Failed => failures.saturating_add(1).min(FAILURES),
-                Tried::Not => failures,
-            })
-        });
+        self.notes.fetch_and(FAILURES, Ordering::Relaxed);
+        true
+    }
+
+    /// A reload that began with `until` has failed: the node is stale again from `next` on. Does
+    /// nothing if another reload has begun since.
+    pub(crate) fn fail(&self, until: u64, next: u64) {
+        if self.give_back(until, next) {
+            _ = (self.notes).fetch_update(Ordering::Relaxed, Ordering::Relaxed, |notes| {
+                let failures = notes & FAILURES;
+                Some(notes - failures + (failures + 1).min(FAILURES))
+            });
+        }
     }
 }
 
@@ -126,12 +124,12 @@ mod tests {
         for failures in 1..100_u32 {
             moment.begin(20);
             assert_eq!(moment.at_without_reload(5), 5);
-            moment.end(19, 30, Tried::Failed);
+            moment.fail(19, 30);
             assert_eq!(moment.at(), 20, "another reload has begun");
-            moment.end(20, 30, Tried::Failed);
+            moment.fail(20, 30);
             assert_eq!(moment.failures(), failures);
             moment.begin(20);
-            moment.end(20, 30, Tried::Not);
+            assert!(moment.give_back(20, 30));
             assert_eq!(moment.failures(), failures);
             let kept = (moment.at_without_reload(5), moment.lifetime());
             assert_eq!(kept, (30, Some(minute)));

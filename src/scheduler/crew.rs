@@ -157,7 +157,7 @@ pub(super) fn cache_ends(cache: &TaskRef) {
 
 /// See the module docs.
 struct Crew {
-    state: Mutex<State>,
+    state: Mutex<CrewState>,
     /// For free threads: a job has come, or a thread has to keep the time.
     came: Condvar,
     /// For the thread that keeps the time: the schedule begins earlier, or jobs wait.
@@ -167,7 +167,7 @@ struct Crew {
     failed: AtomicBool,
 }
 
-struct State {
+struct CrewState {
     /// How many caches were built and have not ended.
     caches: usize,
     /// When each member runs next, by its address: a cache is a member from its first request.
@@ -194,7 +194,7 @@ struct State {
 impl Crew {
     const fn new() -> Self {
         Self {
-            state: Mutex::new(State {
+            state: Mutex::new(CrewState {
                 caches: 0,
                 members: BTreeMap::new(),
                 schedule: BTreeMap::new(),
@@ -215,7 +215,7 @@ impl Crew {
     }
 
     /// No user code runs under this lock, so the state stays whole.
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, CrewState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -246,7 +246,7 @@ impl Crew {
     }
 
     /// Has the threads at work watched, if jobs wait for them.
-    fn have_watched(&'static self, state: &mut State) {
+    fn have_watched(&'static self, state: &mut CrewState) {
         if !state.is_short() || state.is_watched {
             return;
         }
@@ -276,7 +276,7 @@ impl Crew {
     }
 
     /// Starts a thread; false if it cannot be started, or could not a moment ago.
-    fn start(&'static self, state: &mut State, name: &str) -> bool {
+    fn start(&'static self, state: &mut CrewState, name: &str) -> bool {
         let now = Instant::now();
         if let Some(at) = state.failed_at {
             if now - at < RETRY {
@@ -352,9 +352,9 @@ impl Crew {
     fn wait<'a>(
         &self,
         on: &Condvar,
-        state: MutexGuard<'a, State>,
+        state: MutexGuard<'a, CrewState>,
         most: Duration,
-    ) -> (MutexGuard<'a, State>, Duration) {
+    ) -> (MutexGuard<'a, CrewState>, Duration) {
         let began = Instant::now();
         let (state, _) = on
             .wait_timeout(state, most)
@@ -363,7 +363,7 @@ impl Crew {
     }
 
     /// Runs a job with the lock released.
-    fn run<'a>(&'a self, state: MutexGuard<'a, State>, job: Job) -> MutexGuard<'a, State> {
+    fn run<'a>(&'a self, state: MutexGuard<'a, CrewState>, job: Job) -> MutexGuard<'a, CrewState> {
         drop(state);
         // A panic in a ticker or in a destructor has been reported by the panic hook. It must not
         // end the thread that other caches rely on.
@@ -376,7 +376,10 @@ impl Crew {
     }
 
     /// Keeps the time, until there is nothing to wait for and nothing to watch.
-    fn keep_time<'a>(&'static self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+    fn keep_time<'a>(
+        &'static self,
+        mut state: MutexGuard<'a, CrewState>,
+    ) -> MutexGuard<'a, CrewState> {
         let mut late = 0;
         while state.has_time_to_keep() {
             let now = Instant::now();
@@ -442,7 +445,7 @@ impl Crew {
     }
 }
 
-impl State {
+impl CrewState {
     /// Notes that a member is to run at a moment; true if none before was noted.
     fn schedule(&mut self, cache: &TaskRef, at: Instant) -> bool {
         let id = cache.address();

@@ -37,7 +37,6 @@ use crate::sync::cycle::{NotedWait, Outlook, Patience};
 use crate::sync::{AtomicBool, Condvar, Mutex, Ordering, nap, thread_local};
 use std::cell::Cell;
 use std::marker::PhantomData;
-use std::ops::Deref;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -99,10 +98,8 @@ pub(crate) struct Visit<T: ?Sized> {
     _entered: Entered,
 }
 
-impl<T: ?Sized> Deref for Visit<T> {
-    type Target = T;
-
-    fn deref(&self) -> &T {
+impl<T: ?Sized> Visit<T> {
+    pub(crate) fn cache(&self) -> &T {
         &self.cache
     }
 }
@@ -144,7 +141,7 @@ impl<T: ?Sized> WeakHandle<T> {
 
     /// Lets the calling thread work on the cache; `None` if it is gone, or going.
     pub(super) fn with<R>(&self, delivers: bool, work: impl FnOnce(&T) -> R) -> Option<R> {
-        Some(work(&*self.enter(delivers)?))
+        Some(work(self.enter(delivers)?.cache()))
     }
 
     /// Tells caches apart, while they live. Not 0.
@@ -195,12 +192,12 @@ impl TaskRef {
 pub(crate) struct Gate {
     /// Whether the last handle was dropped: only deliverers are let in. Changed under the lock.
     closed: AtomicBool,
-    state: Mutex<State>,
+    state: Mutex<GateState>,
     /// No visitor is inside; or, once the gate is ended, no deliverer.
     left: Condvar,
 }
 
-struct State {
+struct GateState {
     /// Whether no thread is let in.
     ended: bool,
     /// The numbers of the threads that visit, one for each visit.
@@ -219,7 +216,7 @@ pub(crate) struct Entered {
 
 impl Gate {
     pub(crate) fn new() -> Arc<Self> {
-        let state = State {
+        let state = GateState {
             ended: false,
             visitors: Vec::new(),
             deliverers: 0,
@@ -277,7 +274,7 @@ impl Gate {
             for &visitor in &state.visitors {
                 match wait.outlook(visitor) {
                     Outlook::Goes => {}
-                    Outlook::Cycle => return false,
+                    Outlook::Cycle { .. } => return false,
                     Outlook::Unled => worst = Outlook::Unled,
                 }
             }

@@ -34,7 +34,7 @@ use std::time::Duration;
 /// assert!(cache.contains_key(&1));
 /// ```
 #[derive(Clone, Default)]
-pub struct Scheduler(Source);
+pub struct Scheduler(WokenBy);
 
 impl Scheduler {
     /// The scheduler thread, which sleeps until the next deadline: the default.
@@ -66,7 +66,7 @@ impl Scheduler {
     /// assert_eq!(cache.get(&1), Some(1));
     /// ```
     pub fn background() -> Self {
-        Self(Source::Background)
+        Self(WokenBy::Background)
     }
 
     /// No thread: operations of the cache and `run_pending_tasks` do the maintenance. The default
@@ -94,7 +94,7 @@ impl Scheduler {
     /// assert_eq!(cache.entry_count(), 0);
     /// ```
     pub fn disabled() -> Self {
-        Self(Source::Disabled)
+        Self(WokenBy::Disabled)
     }
 
     /// A timer of the program's own, such as an event loop's.
@@ -130,7 +130,7 @@ impl Scheduler {
     /// assert!(note.0.lock().unwrap().is_some());
     /// ```
     pub fn custom(alarm: impl Alarm) -> Self {
-        Self(Source::Custom(Arc::new(alarm)))
+        Self(WokenBy::Custom(Arc::new(alarm)))
     }
 
     /// The waker of one cache, which is to be built next.
@@ -146,9 +146,9 @@ impl Scheduler {
 impl fmt::Debug for Scheduler {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match &self.0 {
-            Source::Background => "Scheduler::background()",
-            Source::Disabled => "Scheduler::disabled()",
-            Source::Custom(_) => "Scheduler::custom(..)",
+            WokenBy::Background => "Scheduler::background()",
+            WokenBy::Disabled => "Scheduler::disabled()",
+            WokenBy::Custom(_) => "Scheduler::custom(..)",
         })
     }
 }
@@ -288,7 +288,7 @@ impl fmt::Debug for MaintenanceTask {
 
 /// Which thread wakes a cache.
 #[derive(Clone, Default)]
-enum Source {
+enum WokenBy {
     /// None.
     Disabled,
     /// The scheduler thread, which all caches share.
@@ -299,7 +299,7 @@ enum Source {
 
 /// One cache's connection to its scheduler.
 pub(crate) struct Waker {
-    source: Source,
+    source: WokenBy,
     pub(crate) task: TaskRef,
 }
 
@@ -308,9 +308,9 @@ impl Waker {
     #[inline]
     pub(crate) fn is_none(&self) -> bool {
         match self.source {
-            Source::Disabled => true,
-            Source::Background => crew::has_failed(),
-            Source::Custom(_) => false,
+            WokenBy::Disabled => true,
+            WokenBy::Background => crew::has_failed(),
+            WokenBy::Custom(_) => false,
         }
     }
 
@@ -318,15 +318,15 @@ impl Waker {
     /// listener.
     #[inline]
     pub(crate) fn is_shared(&self) -> bool {
-        matches!(self.source, Source::Background)
+        matches!(self.source, WokenBy::Background)
     }
 
     /// Asks for a run after a time. May start the scheduler thread.
     pub(crate) fn wake(&self, after: Duration) {
         match &self.source {
-            Source::Disabled => (),
-            Source::Background => crew::wake(&self.task, after),
-            Source::Custom(alarm) => alarm.set(after, MaintenanceTask(self.task.clone())),
+            WokenBy::Disabled => (),
+            WokenBy::Background => crew::wake(&self.task, after),
+            WokenBy::Custom(alarm) => alarm.set(after, MaintenanceTask(self.task.clone())),
         }
     }
 

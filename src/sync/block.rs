@@ -37,7 +37,7 @@ pub(crate) enum Work {
 }
 
 /// The load for which a polled future waits.
-pub(crate) struct Awaited {
+pub(crate) struct AwaitedLoad {
     pub(crate) load: Arc<dyn WaitTarget>,
     /// That of the load's key.
     pub(crate) hash: u64,
@@ -52,7 +52,7 @@ thread_local! {
     static DOING: Cell<Work> = const { Cell::new(Work::Other) };
     /// What the last poll by a call that waits has noted; that call takes it out, at its end as
     /// well. Without a destructor: the destructors of other thread-locals may load, too.
-    static AWAITED: Cell<ManuallyDrop<Option<Box<Awaited>>>> =
+    static AWAITED: Cell<ManuallyDrop<Option<Box<AwaitedLoad>>>> =
         const { Cell::new(ManuallyDrop::new(None)) };
 }
 
@@ -86,7 +86,7 @@ impl Drop for During {
 
 /// Notes what the polled future waits for; returns what was noted before.
 #[cold]
-pub(crate) fn note(awaited: Option<Box<Awaited>>) -> Option<Box<Awaited>> {
+pub(crate) fn note(awaited: Option<Box<AwaitedLoad>>) -> Option<Box<AwaitedLoad>> {
     ManuallyDrop::into_inner(AWAITED.with(|noted| noted.replace(ManuallyDrop::new(awaited))))
 }
 

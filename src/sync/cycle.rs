@@ -49,33 +49,33 @@ enum Wait {
 /// How long a thread waits for another one that waits for a load that no thread leads.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Where the waits of threads lead, from one thread to the next.
+/// Where the wait of a thread leads, from one waiting thread to the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Chain {
-    /// To a thread that does not wait, or that waits in a cycle without the thread that asks.
+pub(crate) enum Outlook {
+    /// To a thread that goes on, or that waits in a cycle without the thread that asks.
     Goes,
     /// Back to the thread that asks, through so many `others`, of which so many wait for `loads`.
     /// The waits of the rest end by themselves.
-    Closes { others: usize, loads: usize },
+    Cycle { others: usize, loads: usize },
     /// To a load that no thread leads, or that ends just now.
     Unled,
 }
 
 /// Where a wait of the thread `me` for the thread `first` leads.
-fn follow(waits: &BTreeMap<u64, Wait>, me: u64, first: Option<u64>) -> Chain {
+fn follow(waits: &BTreeMap<u64, Wait>, me: u64, first: Option<u64>) -> Outlook {
     let mut next = first;
     let mut others = 0;
     let mut loads = 0;
     while let Some(thread) = next {
         if thread == me {
-            return Chain::Closes { others, loads };
+            return Outlook::Cycle { others, loads };
         }
         others += 1;
         if others > waits.len() {
-            return Chain::Goes;
+            return Outlook::Goes;
         }
         next = match waits.get(&thread) {
-            None => return Chain::Goes,
+            None => return Outlook::Goes,
             Some(Wait::Load(load, ticket)) => {
                 loads += 1;
                 load.awaited_thread(*ticket)
@@ -83,19 +83,7 @@ fn follow(waits: &BTreeMap<u64, Wait>, me: u64, first: Option<u64>) -> Chain {
             Some(Wait::Thread(by)) => Some(*by),
         };
     }
-    Chain::Unled
-}
-
-/// What a thread that waits for another one has to expect.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Outlook {
-    /// The other thread goes on.
-    Goes,
-    /// It waits, directly or through other threads, for a load that the calling thread leads: its
-    /// listener, say, calls the cache, and the calling thread is inside a loader.
-    Cycle,
-    /// It waits for a load that no thread leads.
-    Unled,
+    Outlook::Unled
 }
 
 /// The patience of one wait for other threads.
@@ -113,7 +101,7 @@ impl Patience {
                 self.unled_since = None;
                 true
             }
-            Outlook::Cycle => false,
+            Outlook::Cycle { .. } => false,
             Outlook::Unled => {
                 let since = *self.unled_since.get_or_insert_with(Instant::now);
                 since.elapsed() < PATIENCE
@@ -182,8 +170,8 @@ impl NotedWait {
         let me = self.0;
         if me != 0 {
             let mut waits = waiting_threads();
-            if let Chain::Closes { others, loads } = follow(&waits, me, load.awaited_thread(ticket))
-            {
+            let outlook = follow(&waits, me, load.awaited_thread(ticket));
+            if let Outlook::Cycle { others, loads } = outlook {
                 if loads == others {
                     return Err(others);
                 }
@@ -195,24 +183,24 @@ impl NotedWait {
         Ok(())
     }
 
-    /// What the calling thread has to expect if it waits for what the thread `by` does.
+    /// Where it leads if the calling thread waits for what the thread `by` does. `by`, inside its
+    /// listener, say, may wait for a load that the calling thread leads.
     pub(crate) fn outlook(&self, by: u64) -> Outlook {
         let me = self.0;
         if me == 0 || by == 0 {
             return Outlook::Goes;
         }
         let mut waits = waiting_threads();
-        let chain = follow(&waits, me, Some(by));
+        let outlook = follow(&waits, me, Some(by));
         let former = waits.insert(me, Wait::Thread(by));
         drop(waits);
         drop(former);
-        match chain {
-            Chain::Closes { loads, .. } if loads > 0 => Outlook::Cycle,
+        match outlook {
             // A cycle without loads is none: a thread that delivers waits for no delivery. The
             // notes of threads that have just delivered, and now wait for each other, look like
             // one.
-            Chain::Closes { .. } | Chain::Goes => Outlook::Goes,
-            Chain::Unled => Outlook::Unled,
+            Outlook::Cycle { loads: 0, .. } => Outlook::Goes,
+            _ => outlook,
         }
     }
 }
