@@ -229,7 +229,7 @@ impl<K, V> ReadBuffer<K, V> {
     /// event is in its slot (buffer 2).
     #[inline]
     pub(crate) fn offer(&self, node: NodePtr<K, V>, _pin: &Pin) -> Offer {
-        let ring = &self.stripes[crate::stripe::number() & (self.stripes.len() - 1)];
+        let ring = &self.stripes[crate::stripe::index() & (self.stripes.len() - 1)];
         let answer = if ring.ends_with(node.as_raw()) {
             Offer::Known
         } else {

@@ -57,7 +57,7 @@ impl<T> Drop for LetGo<T> {
 }
 
 /// A message with the name of its cache in front, if the cache has one.
-pub(crate) fn about(name: Option<&str>, message: &str) -> String {
+pub(crate) fn with_name(name: Option<&str>, message: &str) -> String {
     match name {
         Some(name) => format!("cache {name:?}: {message}"),
         None => message.to_string(),

@@ -76,8 +76,8 @@
 //! # Loading
 //!
 //! A *load* is one run of your code that makes the value of a key. At most one load runs for a key
-//! at a time. Only beside a load that a write has revoked, or that has outlived its `load_timeout`,
-//! a new one may run. Other calls that need the key wait for the load and share its outcome,
+//! at a time; a second one may run only if a write has revoked the first, or if that has outlived
+//! its `load_timeout`. Other calls that need the key wait for the load and share its outcome,
 //! whichever method they use. Every method that runs your code has a form for async code, on any
 //! runtime.
 //!

@@ -1,7 +1,7 @@
 //! The settings of a cache, and its time.
 
 use crate::cache::Cache;
-use crate::contain::about;
+use crate::contain::with_name;
 use crate::eviction::EvictionPolicy;
 use crate::hash::RandomState;
 use equivalent::Equivalent;
@@ -116,7 +116,7 @@ impl<K, V, S> Policy<'_, K, V, S> {
                 "set_max_capacity was called with {max_capacity}, but the cache was built without a \
                  bound; set max_capacity on its builder, to u64::MAX if it is to begin unbounded"
             );
-            panic!("{}", about(engine.name.as_deref(), &message));
+            panic!("{}", with_name(engine.name.as_deref(), &message));
         }
     }
 

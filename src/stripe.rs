@@ -1,7 +1,7 @@
 //! Which stripe a thread uses, and the padding that keeps stripes apart.
 //!
 //! A striped structure (read rings, counters) gives each thread a stripe of its own as long as
-//! there are enough stripes. A thread draws its number once. Numbers of ended threads are used
+//! there are enough stripes. A thread draws its index once. Indexes of ended threads are used
 //! again, lowest first, so a program that starts and ends many threads stays on the low stripes.
 //!
 //! # Cost
@@ -31,30 +31,30 @@ impl<T> std::ops::Deref for Padded<T> {
     }
 }
 
-/// The value of `NUMBER` in a thread that has drawn no number yet.
+/// The value of `INDEX` in a thread that has drawn no index yet.
 const NOT_DRAWN: usize = usize::MAX;
-/// The number of a thread that is ending and has returned its own; far above the others.
+/// The index of a thread that is ending and has returned its own; far above the others.
 const RETURNED: usize = usize::MAX >> 1;
 
 thread_local! {
     // A plain cell without a destructor: the fast path is one load.
-    static NUMBER: Cell<usize> = const { Cell::new(NOT_DRAWN) };
-    static GUARD: NumberGuard = NumberGuard(THREADS.take());
+    static INDEX: Cell<usize> = const { Cell::new(NOT_DRAWN) };
+    static GUARD: IndexGuard = IndexGuard(THREADS.take());
 }
 
-/// The numbers of threads.
-static THREADS: Numbers = Numbers::new();
+/// The indexes of threads.
+static THREADS: Indexes = Indexes::new();
 
-/// Small numbers, each of which has one owner at a time. The lowest free one is taken first.
+/// Small indexes, each of which has one owner at a time. The lowest free one is taken first.
 ///
-/// Always `std`'s lock: models fix the number of a thread.
-pub(crate) struct Numbers {
+/// Always `std`'s lock: models fix the index of a thread.
+pub(crate) struct Indexes {
     returned: Mutex<BTreeSet<usize>>,
     /// Neither this one nor a higher one was ever taken. Relaxed: only uniqueness counts.
     untouched: AtomicUsize,
 }
 
-impl Numbers {
+impl Indexes {
     pub(crate) const fn new() -> Self {
         Self {
             returned: Mutex::new(BTreeSet::new()),
@@ -67,8 +67,8 @@ impl Numbers {
         returned.unwrap_or_else(|| self.untouched.fetch_add(1, Ordering::Relaxed))
     }
 
-    pub(crate) fn give_back(&self, number: usize) {
-        self.returned().insert(number);
+    pub(crate) fn give_back(&self, index: usize) {
+        self.returned().insert(index);
     }
 
     fn returned(&self) -> MutexGuard<'_, BTreeSet<usize>> {
@@ -77,36 +77,36 @@ impl Numbers {
     }
 }
 
-/// A thread's number, returned when the thread ends.
-struct NumberGuard(usize);
+/// A thread's index, returned when the thread ends.
+struct IndexGuard(usize);
 
-impl Drop for NumberGuard {
+impl Drop for IndexGuard {
     fn drop(&mut self) {
-        // This happens before another thread can draw the number. A thread whose cell is gone draws
+        // This happens before another thread can draw the index. A thread whose cell is gone draws
         // again and gets `RETURNED`.
-        _ = NUMBER.try_with(|number| number.set(RETURNED));
+        _ = INDEX.try_with(|index| index.set(RETURNED));
         THREADS.give_back(self.0);
     }
 }
 
-/// The calling thread's number: small, dense, unique among live threads.
+/// The calling thread's index: small, dense, unique among live threads.
 ///
-/// While a thread runs its thread-local destructors, its number is a large one that all ending
+/// While a thread runs its thread-local destructors, its index is a large one that all ending
 /// threads share.
 #[inline]
-pub(crate) fn number() -> usize {
-    let number = NUMBER.get();
-    if number != NOT_DRAWN {
-        return number;
+pub(crate) fn index() -> usize {
+    let index = INDEX.get();
+    if index != NOT_DRAWN {
+        return index;
     }
     draw()
 }
 
 #[cold]
 fn draw() -> usize {
-    let number = GUARD.try_with(|guard| guard.0).unwrap_or(RETURNED);
-    NUMBER.set(number);
-    number
+    let index = GUARD.try_with(|guard| guard.0).unwrap_or(RETURNED);
+    INDEX.set(index);
+    index
 }
 
 /// The number of the calling thread, which no other thread has had before; 0 if the thread is
@@ -146,27 +146,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_of_ended_threads_are_used_again() {
-        let mine = number();
-        assert_eq!(mine, number());
-        // There are at most as many numbers as threads that were alive at the same time. So threads
-        // that run one after the other soon draw a number again, whatever else the process does.
+    fn indexes_of_ended_threads_are_used_again() {
+        let mine = index();
+        assert_eq!(mine, index());
+        // There are at most as many indexes as threads that were alive at the same time. So threads
+        // that run one after the other soon draw a index again, whatever else the process does.
         let mut drawn = std::collections::HashSet::new();
-        let mut threads = (0..10_000).map(|_| std::thread::spawn(number).join().unwrap());
+        let mut threads = (0..10_000).map(|_| std::thread::spawn(index).join().unwrap());
         assert!(
-            threads.any(|number| !drawn.insert(number)),
-            "10,000 threads one after another drew a number each"
+            threads.any(|index| !drawn.insert(index)),
+            "10,000 threads one after another drew a index each"
         );
     }
 
     #[test]
-    fn live_threads_have_different_numbers() {
+    fn live_threads_have_different_indexes() {
         let barrier = std::sync::Barrier::new(8);
-        let mut numbers: Vec<usize> = std::thread::scope(|s| {
+        let mut indexes: Vec<usize> = std::thread::scope(|s| {
             let threads: Vec<_> = (0..8)
                 .map(|_| {
                     s.spawn(|| {
-                        let n = number();
+                        let n = index();
                         barrier.wait();
                         n
                     })
@@ -174,9 +174,9 @@ mod tests {
                 .collect();
             threads.into_iter().map(|t| t.join().unwrap()).collect()
         });
-        numbers.sort_unstable();
-        numbers.dedup();
-        assert_eq!(numbers.len(), 8);
+        indexes.sort_unstable();
+        indexes.dedup();
+        assert_eq!(indexes.len(), 8);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use super::{Cache, CacheBuilder, House};
 use crate::buffer::ReadBuffer;
-use crate::contain::about;
+use crate::contain::with_name;
 use crate::engine::{self, Engine, Lifetimes};
 use crate::flight::Timeouts;
 use crate::map::Map;
@@ -98,7 +98,7 @@ where
                 "initial_capacity is {capacity}, but must be so small that its table fits the \
                  memory: {refused}"
             );
-            BuildError(about(settings.name.as_deref(), &fault))
+            BuildError(with_name(settings.name.as_deref(), &fault))
         })?;
         let reads = match bound {
             Some(max) => ReadBuffer::new(stripe::stripes(1), eviction_policy.recording(max)),
@@ -179,7 +179,7 @@ where
 impl<K, V, S> CacheBuilder<K, V, S> {
     /// An error that names the cache, if it has a name.
     pub(crate) fn fault(&self, fault: &str) -> BuildError {
-        BuildError(about(self.settings.name.as_deref(), fault))
+        BuildError(with_name(self.settings.name.as_deref(), fault))
     }
 }
 

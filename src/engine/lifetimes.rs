@@ -25,8 +25,8 @@ pub(crate) struct Limits {
 pub(crate) enum LifetimeSource {
     /// From the policy of the cache.
     Policy,
-    /// The same, for a value that is made from the present one. If the cache has neither a policy
-    /// nor a time to live, the present deadline stays.
+    /// From the policy of the cache, for a value that is made from the present one. If the cache has
+    /// neither a policy nor a time to live, the present deadline stays.
     Update,
     /// From the caller.
     Ttl(Duration),
@@ -273,8 +273,10 @@ impl TimedAnswer {
         if old.deadline_if_live(self.now).is_none() {
             // `None`: another thread has claimed the deadline after the policy was asked about the
             // entry as a live one.
-            let about_new = matches!(self.answer, Answer::New(_));
-            return about_new.then_some((RemovalCause::Expired, None));
+            return match self.answer {
+                Answer::New(_) => Some((RemovalCause::Expired, None)),
+                _ => None,
+            };
         }
         let seen = match self.answer {
             Answer::Kept(seen) => Some(seen),

@@ -127,9 +127,10 @@ impl Waking {
         let after = if armed == NEVER {
             COALESCE_DELAY
         } else {
-            let now = clock.now();
-            let left = time::time_left(now, armed);
-            left.map_or(COALESCE_DELAY, |left| left.min(COALESCE_DELAY))
+            match time::time_left(clock.now(), armed) {
+                Some(left) => left.min(COALESCE_DELAY),
+                None => COALESCE_DELAY,
+            }
         };
         if !self.soon.swap(true, Ordering::SeqCst) {
             self.call_waker(after, &mut retry);
@@ -160,13 +161,16 @@ impl Waking {
             return;
         }
         self.armed.store(moment, Ordering::SeqCst);
-        let left = time::time_left(now, moment);
-        let left = left.unwrap_or(COALESCE_DELAY);
-        let soon = self.soon.load(Ordering::SeqCst).then_some(COALESCE_DELAY);
         // This call of the waker replaces the one before, so it has to come early enough for every
         // reason to run. The delay of the retry starts again, because knowing how much of it has
         // passed would need a clock.
-        let after = soon.into_iter().chain(*retry).fold(left, Duration::min);
+        let mut after = time::time_left(now, moment).unwrap_or(COALESCE_DELAY);
+        if self.soon.load(Ordering::SeqCst) {
+            after = after.min(COALESCE_DELAY);
+        }
+        if let Some(until_retry) = *retry {
+            after = after.min(until_retry);
+        }
         self.call_waker(after, &mut retry);
     }
 
@@ -192,7 +196,8 @@ impl Waking {
         time::is_due(now, self.armed.load(Ordering::Relaxed))
     }
 
-    /// The same; if `now` is [`NEVER`], the clock is read, unless no run is arranged.
+    /// Whether the moment for which a run is arranged has come. If `now` is [`NEVER`], the clock is
+    /// read, unless no run is arranged.
     #[inline]
     pub(crate) fn is_due_at(&self, now: u64, clock: &Clock) -> bool {
         let armed = self.armed.load(Ordering::Relaxed);
@@ -233,14 +238,21 @@ impl Waking {
         // that one as a time from now, too.
         let held = self.armed.load(Ordering::SeqCst);
         let any = moments.into_iter().chain([held]).find(|&at| at != NEVER);
-        let now = any.and_then(|_| now());
+        let now = if any.is_some() { now() } else { None };
         // Without a clock: they lie less than 2^63 ns from each other.
         let seen_from = now.or(any).unwrap_or(NEVER);
         let earlier = |one, other| time::earlier(one, other, seen_from);
         let armed = moments.into_iter().fold(held, earlier);
         self.armed.store(armed, Ordering::SeqCst);
-        let soon = self.soon.load(Ordering::SeqCst).then_some(COALESCE_DELAY);
-        let left = now.and_then(|now| time::time_left(now, armed));
+        let left = match now {
+            Some(now) => time::time_left(now, armed),
+            None => None,
+        };
+        let soon = if self.soon.load(Ordering::SeqCst) {
+            Some(COALESCE_DELAY)
+        } else {
+            None
+        };
         let after = [left, soon, retry].into_iter().flatten().min();
         if let Some(after) = after {
             self.call_waker(after, &mut until_retry);

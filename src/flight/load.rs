@@ -20,21 +20,21 @@ static SPINNING: AtomicUsize = AtomicUsize::new(0);
 /// The pauses between two looks of a thread that spins.
 const PAUSES: u32 = 16;
 
-/// Which outcomes of another call's run a waiter accepts.
+/// Which outcomes of another call's run a waiter accepts; if it accepts none, it leads in its turn,
+/// unless its kind says that it looks the key up again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Want {
     /// A value.
     Value,
     /// A value, or that there is none.
     Optional,
-    /// A value, or that there is none, for a call that has other work to do first: it never leads,
-    /// but looks the key up again.
-    LookUpAgain,
+    /// A value, or that there is none. Looks the key up again: the call has other work to do first.
+    OptionalForNow,
     /// A value, or an error of this type.
     Fallible(TypeId),
-    /// A value, or that there is none, or an error of this type. It never leads either: the future
+    /// A value, or that there is none, or an error of this type. Looks the key up again: the future
     /// of a refresh may not be polled for long.
-    Any(TypeId),
+    Settled(TypeId),
     /// None: the waiter wants to run its own code.
     OwnTurn,
 }
@@ -44,12 +44,17 @@ impl Want {
         match (self, outcome) {
             (Self::OwnTurn, _) | (_, Outcome::Nothing) => false,
             (_, Outcome::Value(..)) => true,
-            (Self::Optional | Self::LookUpAgain | Self::Any(_), Outcome::Absent) => true,
-            (Self::Fallible(kind) | Self::Any(kind), Outcome::Error(error)) => {
+            (Self::Optional | Self::OptionalForNow | Self::Settled(_), Outcome::Absent) => true,
+            (Self::Fallible(kind) | Self::Settled(kind), Outcome::Error(error)) => {
                 (**error).type_id() == kind
             }
             _ => false,
         }
+    }
+
+    /// Whether a waiter that does not accept an outcome leads in its turn.
+    fn may_lead(self) -> bool {
+        !matches!(self, Self::OptionalForNow | Self::Settled(_))
     }
 }
 
@@ -483,13 +488,11 @@ impl<K, V> Load<K, V> {
         if let Some(waiters) = &mut state.waiters {
             waiters.tell(&mut wakers, |want| {
                 if want.accepts(outcome) {
-                    return Some(Verdict::Ended(outcome.clone()));
-                }
-                match want {
-                    Want::LookUpAgain | Want::Any(_) => Some(Verdict::Retry),
-                    Want::OwnTurn => None,
-                    _ if current => None,
-                    _ => Some(Verdict::Retry),
+                    Some(Verdict::Ended(outcome.clone()))
+                } else if want == Want::OwnTurn || (current && want.may_lead()) {
+                    None
+                } else {
+                    Some(Verdict::Retry)
                 }
             });
             if !current {

@@ -123,7 +123,7 @@ impl<V> Waiters<V> {
     }
 
     pub(super) fn wait_now(&mut self, ticket: Ticket) {
-        if let Some(queue) = self.queues.get_mut(&Want::LookUpAgain) {
+        if let Some(queue) = self.queues.get_mut(&Want::OptionalForNow) {
             if let Some(waiter) = queue.remove(&ticket) {
                 let queue = self.queues.entry(Want::Optional).or_default();
                 queue.insert(ticket, waiter);

@@ -107,8 +107,8 @@ impl<K: CacheKey, V: CacheValue> Engine<K, V> {
         // wait for this call's own keys, and their closure might even wait for that load. So it
         // looks again.
         let ask = Request {
-            own: launch.as_ref().map(|_| Want::Any(TypeId::of::<E>())),
-            ..Request::of(Want::LookUpAgain)
+            own: launch.as_ref().map(|_| Want::Settled(TypeId::of::<E>())),
+            ..Request::of(Want::OptionalForNow)
         };
         let missing = mem::take(&mut keys.missing);
         let mut guards = Vec::with_capacity(missing.len());

@@ -48,7 +48,7 @@ pub(crate) enum Claim<K, V, H: Home<K, V>> {
     /// if it may not wait. Boxed, as values may be large: each frame through which an answer goes
     /// would have to have room for one.
     Value(Box<Keyless<V>>),
-    /// The call leads; this is the live entry that a call which takes turns leads over.
+    /// The call leads. A call that takes turns gets the live entry, if there is one.
     Guard(Guard<K, V, H>, Option<Box<Keyless<V>>>),
     /// Another call's load has failed, in a way that this call shares.
     Failed(Outcome<V>),
@@ -58,14 +58,14 @@ pub(crate) enum Claim<K, V, H: Home<K, V>> {
     TimedOut,
 }
 
-/// Over which entries of the key a call's code runs.
+/// Which live entry of the key a call may replace: its code does not run if there is another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Over {
-    /// None that is live.
-    Absent,
-    /// One that is stale.
+pub(crate) enum Replaces {
+    /// None.
+    Nothing,
+    /// One that is stale; and there has to be one.
     Stale,
-    /// Any, or none.
+    /// Any; there may be none.
     Any,
 }
 
@@ -73,7 +73,7 @@ pub(crate) enum Over {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Request {
     pub(crate) want: Want,
-    pub(crate) over: Over,
+    pub(crate) replaces: Replaces,
     /// Whether the call waits for another call's load.
     pub(crate) may_wait: bool,
     /// Whether the call leads a load if the key has none.
@@ -91,9 +91,9 @@ impl Request {
     pub(crate) const fn of(want: Want) -> Self {
         Self {
             want,
-            over: match want {
-                Want::OwnTurn => Over::Any,
-                _ => Over::Absent,
+            replaces: match want {
+                Want::OwnTurn => Replaces::Any,
+                _ => Replaces::Nothing,
             },
             may_wait: true,
             may_lead: true,
@@ -104,7 +104,7 @@ impl Request {
     /// Whether the load is a reload if the key has a live entry.
     #[inline]
     fn reloads(&self) -> bool {
-        self.over != Over::Absent && self.want != Want::OwnTurn
+        self.replaces != Replaces::Nothing && self.want != Want::OwnTurn
     }
 }
 
@@ -233,12 +233,12 @@ impl<K, V, H: Home<K, V>> Claimant<K, V, H> {
             None => told.is_none(),
         };
         // A refresh has timed out also if it did not begin the load.
-        let mine = revoked.is_none() && (began || self.ask.over == Over::Any);
+        let mine = revoked.is_none() && (began || self.ask.replaces == Replaces::Any);
         let gives_up = is_late && (mine || self.was_late);
         self.was_late |= is_late;
         // A refresh takes what a write has stored meanwhile.
         if revoked.is_some() && !is_late {
-            self.ask.over = Over::Absent;
+            self.ask.replaces = Replaces::Nothing;
         }
         gives_up
     }
@@ -332,12 +332,12 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V>> Claimant<K, V, H> {
                     self.wait_for(Some((load, ticket)));
                     return None;
                 }
-                Begun::Leads(load, over, left) => {
+                Begun::Leads(load, live, left) => {
                     guard = Guard::new(self.home.clone(), load);
                     guard.runs = true;
-                    guard.absent = over.is_none();
+                    guard.absent = live.is_none();
                     let mut seen = None;
-                    if let Some(node) = over {
+                    if let Some(node) = live {
                         if !self.ask.reloads() {
                             // User code: `Clone`.
                             seen = Some(Keyless::of_node(engine, node));
@@ -393,7 +393,7 @@ enum Begun<K, V> {
     Near(Arc<Load<K, V>>),
     /// The call has joined this load, with this ticket.
     Joined(Arc<Load<K, V>>, Ticket),
-    /// With the live entry that it leads over, or the outcome of the removal of one that was due.
+    /// With the live entry, or the outcome of the removal of one that was due.
     Leads(Arc<Load<K, V>>, Option<NodePtr<K, V>>, Option<WriteOutcome>),
 }
 
@@ -416,12 +416,12 @@ where
     #[inline]
     fn expects_absent(&self) -> bool {
         // Most calls have just looked the key up.
-        self.call.ask.over == Over::Absent
+        self.call.ask.replaces == Replaces::Nothing
     }
 
     #[inline]
     fn ask(&mut self, found: Option<NodePtr<K, V>>, _: Option<u64>) -> Ask<u64, Begun<K, V>> {
-        if self.call.ask.over == Over::Absent {
+        if self.call.ask.replaces == Replaces::Nothing {
             if let Some(node) = found {
                 if self.engine.is_live(node) {
                     return Ask::End(Begun::Live(node));
@@ -442,7 +442,7 @@ where
         let engine = self.engine;
         let ask = self.call.ask;
         let ticket = self.call.ticket;
-        let mut over = None;
+        let mut live = None;
         let mut due = None;
         if let Revalidated::Occupied(spot) = place {
             let node = spot.node;
@@ -450,14 +450,14 @@ where
                 node.deadline() != NEVER && node.deadline_if_live(engine.clock.now()).is_none();
             if is_due {
                 due = Some(spot);
-            } else if ask.over == Over::Absent {
+            } else if ask.replaces == Replaces::Nothing {
                 return Tried::Again(now);
             } else {
-                over = Some(node);
+                live = Some(node);
             }
         }
-        if ask.over == Over::Stale {
-            let Some(node) = over else {
+        if ask.replaces == Replaces::Stale {
+            let Some(node) = live else {
                 return Tried::Done(Begun::Busy);
             };
             match node.refresh() {
@@ -474,7 +474,7 @@ where
             } else if self.engine.time_to_overdue(&load, now) == Some(Duration::ZERO) {
                 overdue = true;
             } else if !ask.may_wait {
-                return Tried::Done(match over {
+                return Tried::Done(match live {
                     Some(node) if !ask.reloads() => Begun::Live(node),
                     _ => Begun::Busy,
                 });
@@ -528,7 +528,7 @@ where
             load
         };
         engine.count(Count::Loads);
-        if let Some(node) = over {
+        if let Some(node) = live {
             if ask.reloads() {
                 // When the right to reload can be taken again.
                 let most = self.engine.lifetimes.limits.load_timeout;
@@ -541,6 +541,6 @@ where
                 engine.count(Count::Reloads);
             }
         }
-        Tried::Done(Begun::Leads(load, over, left))
+        Tried::Done(Begun::Leads(load, live, left))
     }
 }

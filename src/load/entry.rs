@@ -278,7 +278,7 @@ where
         entry((key, run))
     }
 
-    /// The same as a task; `made` says what the output of the future means.
+    /// The entry of a call that loads, as a task. `made` says what the output of the future means.
     async fn load_async<F: Future>(
         self,
         want: Want,
@@ -310,7 +310,7 @@ where
         (key, run)
     }
 
-    /// The same as a task.
+    /// The key, and the run of a call that takes its turn, as a task.
     async fn compute_async<F: Future>(
         self,
         may_wait: bool,

@@ -187,7 +187,7 @@ impl<K, V, H: Home<K, V>> Guard<K, V, H> {
         self.home.visit()
     }
 
-    /// The same right, with another way to the cache.
+    /// The right of this guard, with another way to the cache.
     #[cold]
     pub(crate) fn moved<G: Home<K, V>>(mut self, home: G) -> Guard<K, V, G> {
         self.is_armed = false;

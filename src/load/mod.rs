@@ -38,7 +38,7 @@ pub use key::ToKey;
 pub use lease::{Filled, Lease, Leased};
 
 pub(crate) use bulk::{CallGuards, Keys, load_together};
-pub(crate) use claim::{Claim, Claimant, Over, Request};
+pub(crate) use claim::{Claim, Claimant, Replaces, Request};
 pub(crate) use guard::{CallGuard, Guard, Home, Keyless, OwnedGuard};
 pub(crate) use run::{error_of, fallible, lead};
 

@@ -20,7 +20,7 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The run of a call that leads: its guard, the live entry over which it leads, and what its own
+/// The run of a call that leads: its guard, the live entry if the call takes turns, and what its own
 /// code has made. An error is the claim of a call that does not lead.
 pub(crate) type Run<K, V, H, O> =
     Result<(Guard<K, V, H>, Option<Box<Keyless<V>>>, O), Claim<K, V, H>>;
@@ -44,7 +44,8 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V>> Claimant<K, V, H> {
         }
     }
 
-    /// The same as a thread, which polls only if it has to wait.
+    /// Claims the key as a thread, which polls only if it has to wait; if the call leads, runs its
+    /// code.
     #[inline]
     #[track_caller]
     pub(super) fn run_here<O>(
@@ -89,7 +90,7 @@ pub(crate) fn lead<'g, K: 'g, V: 'g, H: Home<K, V> + 'g, F: Future + ?Sized>(
 }
 
 /// What the code of a call has made: the value, and how long it lives; or the failure. `Nothing`
-/// says that the live entry, over which the call leads, is kept.
+/// says that the live entry is kept.
 pub(crate) type Made<V> = Result<(Box<Keyless<V>>, LifetimeSource), Outcome<V>>;
 
 /// Ends the load of a call by what its closure has made; the value, however it came.
@@ -130,7 +131,7 @@ pub(super) fn of_value<V>(value: V) -> Made<V> {
     Ok((Keyless::made(value), LifetimeSource::Policy))
 }
 
-/// The same, with the time that the value lives.
+/// What a closure that makes a value, with the time that it lives, has made.
 pub(super) fn of_pair<V>((value, ttl): (V, Duration)) -> Made<V> {
     Ok((Keyless::made(value), LifetimeSource::Ttl(ttl)))
 }
@@ -152,13 +153,13 @@ pub(super) fn of_result<V, E: Send + Sync + 'static>(value: Result<V, E>) -> Mad
     }
 }
 
-/// The value, or the entry, of a call that takes nothing else.
+/// The value, or the entry, of a call that accepts values only.
 #[inline]
 pub(super) fn sure<T, V>(outcome: Result<T, Outcome<V>>) -> T {
     outcome.unwrap_or_else(|_| unreachable!("it accepts values only"))
 }
 
-/// The same, or the error, of a call that accepts errors of this type.
+/// The value, or the entry, of a call that accepts errors of this type also; or such an error.
 #[inline]
 pub(super) fn or_error<T, V, E>(outcome: Result<T, Outcome<V>>) -> Result<T, Arc<E>>
 where

@@ -13,7 +13,7 @@
 use super::claim::Claimant;
 use super::guard::Home;
 use super::{CacheKey, CacheValue};
-use crate::contain::{about, contain};
+use crate::contain::{contain, with_name};
 use crate::engine::Engine;
 use crate::flight::{Load, Timeouts, Verdict};
 use crate::sync::IS_MODEL;
@@ -65,7 +65,10 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V>> Claimant<K, V, H> {
             });
             drop(note(Some(awaited)));
         } else if load.is_led_by_caller() {
-            panic!("{}", about(name.map(|name| &**name), &fault(0, load.hash)));
+            panic!(
+                "{}",
+                with_name(name.map(|name| &**name), &fault(0, load.hash))
+            );
         }
         Poll::Pending
     }

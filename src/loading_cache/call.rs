@@ -13,8 +13,8 @@ use crate::contain::{contain, let_go};
 use crate::engine::{Engine, FromLoad, LifetimeSource};
 use crate::flight::{Load, Outcome, Want};
 use crate::load::{
-    CacheKey, CacheValue, CallGuard, CallGuards, Claim, Claimant, Guard, Home, Keyless, Over,
-    OwnedGuard, Request, error_of, fallible, lead, load_together,
+    CacheKey, CacheValue, CallGuard, CallGuards, Claim, Claimant, Guard, Home, Keyless, OwnedGuard,
+    Replaces, Request, error_of, fallible, lead, load_together,
 };
 use crate::stripe::thread_number;
 use crate::sync::place;
@@ -165,8 +165,8 @@ pub(super) fn dropped<K: CacheKey, V: CacheValue, E: Send + Sync + 'static>(
 pub(super) type WrongNumber = Arc<OnceLock<String>>;
 
 /// What a call takes from the load that it wants: whatever that comes to.
-pub(super) fn anything<E: 'static>() -> Want {
-    Want::Any(TypeId::of::<LoadError<E>>())
+pub(super) fn settled<E: 'static>() -> Want {
+    Want::Settled(TypeId::of::<LoadError<E>>())
 }
 
 /// Makes the code of loads run as a task. After a panic it has ended, and their guards are dropped;
@@ -267,7 +267,7 @@ where
     /// Begins a reload if the key has a stale entry.
     fn reload_if_stale(&self, hash: u64, key: K) {
         let ask = Request {
-            over: Over::Stale,
+            replaces: Replaces::Stale,
             may_wait: false,
             ..Request::of(fallible::<LoadError<E>>())
         };

@@ -1,6 +1,6 @@
 //! The methods that read, for threads and for tasks.
 
-use super::call::{Answer, WrongNumber, answer, anything};
+use super::call::{Answer, WrongNumber, answer, settled};
 use super::kinds::caught;
 use super::loader::LoadError;
 use super::threads::{OwnedClaim, OwnedClaimant, Room};
@@ -8,7 +8,7 @@ use super::turn::Turn;
 use super::{Inner, LoadingCache};
 use crate::flight::Outcome;
 use crate::load::{
-    CacheKey, CacheValue, CallGuards, Claim, Claimant, Keyless, Keys, Over, Request, ToKey,
+    CacheKey, CacheValue, CallGuards, Claim, Claimant, Keyless, Keys, Replaces, Request, ToKey,
     fallible,
 };
 use crate::operations::EntryRef;
@@ -98,7 +98,7 @@ where
             return Err(error);
         }
         let ask = Request {
-            own: self.inner.spawner.as_ref().map(|_| anything::<E>()),
+            own: self.inner.spawner.as_ref().map(|_| settled::<E>()),
             ..Request::of(fallible::<LoadError<E>>())
         };
         let engine = self.cache.engine();
@@ -291,10 +291,10 @@ where
     fn begin_refresh(&self, hash: u64, key: K) -> Refreshing<V, E> {
         let in_tasks = self.inner.spawner.is_some();
         let ask = Request {
-            over: Over::Any,
+            replaces: Replaces::Any,
             may_lead: in_tasks || self.inner.threads.room() == Room::Thread,
-            own: Some(anything::<E>()),
-            ..Request::of(anything::<E>())
+            own: Some(settled::<E>()),
+            ..Request::of(settled::<E>())
         };
         // It keeps no cache alive.
         let mut call = Claimant::new(self.cache.downgrade(), hash, key, ask);
@@ -306,9 +306,11 @@ where
             None => RefreshStage::Load(call),
         };
         let inner = Arc::downgrade(&self.inner);
-        let outcome = poll_refresh(inner, hash, stage);
         Refreshing {
-            outcome: Box::pin(async { Ok(outcome.await?.map(|seen| seen.value)) }),
+            outcome: Box::pin(async move {
+                let loaded = outcome(inner, hash, stage).await?;
+                Ok(loaded.map(|seen| seen.value))
+            }),
         }
     }
 
@@ -464,44 +466,28 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> Inner<K, V, E> {
 }
 
 /// The outcome of a refresh.
-fn poll_refresh<K: CacheKey, V: CacheValue, E: Send + Sync + 'static>(
+async fn outcome<K: CacheKey, V: CacheValue, E: Send + Sync + 'static>(
     inner: Weak<Inner<K, V, E>>,
     hash: u64,
-    stage: RefreshStage<K, V>,
-) -> impl Future<Output = Answer<V, E>> {
-    let mut stage = Some(stage);
-    poll_fn(move |cx| {
-        loop {
-            let (call, claim) = match stage.take().expect("it is polled no more") {
-                RefreshStage::Thread(mut turn) => match turn.poll(cx) {
-                    Poll::Ready(Some(call)) => {
-                        stage = Some(RefreshStage::Load(call));
-                        continue;
-                    }
-                    Poll::Ready(None) => return Poll::Ready(Err(LoadError::Abandoned)),
-                    Poll::Pending => {
-                        stage = Some(RefreshStage::Thread(turn));
-                        return Poll::Pending;
-                    }
-                },
-                RefreshStage::Load(mut call) => match call.poll_claim(cx) {
-                    Poll::Ready(claim) => (call, claim),
-                    Poll::Pending => {
-                        stage = Some(RefreshStage::Load(call));
-                        return Poll::Pending;
-                    }
-                },
-            };
-            match claim {
-                // A poll keeps the loader no longer than it needs it.
-                Claim::Guard(..) | Claim::Busy => match inner.upgrade() {
-                    Some(inner) => stage = Some(inner.lead_refresh(hash, call, claim)),
-                    None => return Poll::Ready(Err(LoadError::Abandoned)),
-                },
-                claim => return Poll::Ready(answer(claim)),
-            }
+    mut stage: RefreshStage<K, V>,
+) -> Answer<V, E> {
+    loop {
+        let mut call = match stage {
+            RefreshStage::Load(call) => call,
+            RefreshStage::Thread(mut turn) => match poll_fn(|cx| turn.poll(cx)).await {
+                Some(call) => call,
+                None => return Err(LoadError::Abandoned),
+            },
+        };
+        match poll_fn(|cx| call.poll_claim(cx)).await {
+            // It keeps the loader no longer than it needs it.
+            claim @ (Claim::Guard(..) | Claim::Busy) => match inner.upgrade() {
+                Some(inner) => stage = inner.lead_refresh(hash, call, claim),
+                None => return Err(LoadError::Abandoned),
+            },
+            claim => return answer(claim),
         }
-    })
+    }
 }
 
 /// A refresh that [`LoadingCache::refresh`](super::LoadingCache::refresh) has requested: a future

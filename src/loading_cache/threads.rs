@@ -29,12 +29,12 @@
 //! last handle of the loading cache is dropped. That drop waits for those that run no loader.
 
 use super::backend::Backend;
-use super::call::{anything, dropped};
+use super::call::{dropped, settled};
 use super::kinds::contained;
 use super::turn::{Caller, Turn, turn};
 use crate::contain::contain;
 use crate::engine::WeakHandle;
-use crate::load::{CacheKey, CacheValue, Claim, Claimant, Over, OwnedGuard, Request};
+use crate::load::{CacheKey, CacheValue, Claim, Claimant, OwnedGuard, Replaces, Request};
 use crate::sync::block::run_blocking;
 use crate::sync::place::{Places, Stage, work_at};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -120,7 +120,7 @@ struct ReloadJob<K, V> {
     /// Shared, so that keys can be compared with the lock released.
     key: Arc<K>,
     /// A stale entry, if only reads have asked.
-    over: Over,
+    replaces: Replaces,
     /// The refreshes that wait for it.
     refreshes: Vec<Caller<OwnedClaimant<K, V>>>,
 }
@@ -274,7 +274,7 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> ReloadThreads<K, V, E
     pub(super) fn reload_later(self: &Arc<Self>, hash: u64, key: K) {
         let (mut state, waiting) = self.find(hash, &key);
         if waiting.is_none() && state.room() != Room::None {
-            state.add(ReloadJob::new(hash, key, Over::Stale));
+            state.add(ReloadJob::new(hash, key, Replaces::Stale));
             self.serve(state);
         }
     }
@@ -289,7 +289,7 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> ReloadThreads<K, V, E
             None => None,
         };
         if let Some(job) = job {
-            job.over = Over::Any;
+            job.replaces = Replaces::Any;
             if job.refreshes.len() == job.refreshes.capacity() {
                 // It has doubled since the last time. Those that were dropped need no turn.
                 let refreshes = mem::take(&mut job.refreshes);
@@ -298,7 +298,7 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> ReloadThreads<K, V, E
             job.refreshes.push(caller);
             drop(state);
         } else if state.most > 0 {
-            let mut job = ReloadJob::new(hash, key, Over::Any);
+            let mut job = ReloadJob::new(hash, key, Replaces::Any);
             job.refreshes.push(caller);
             state.add(job);
             self.serve(state);
@@ -433,9 +433,9 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> ReloadThreads<K, V, E
         let mut guards = Vec::new();
         if job.refreshes.is_empty() {
             let mut call = claimant(Request {
-                over: job.over,
+                replaces: job.replaces,
                 may_wait: false,
-                ..Request::of(anything::<E>())
+                ..Request::of(settled::<E>())
             });
             if let Some(Claim::Guard(led, _)) = call.begin() {
                 guards.push(led.in_background(dropped::<K, V, E>));
@@ -443,9 +443,9 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> ReloadThreads<K, V, E
         }
         for refresh in job.refreshes {
             let mut call = claimant(Request {
-                over: Over::Any,
-                own: Some(anything::<E>()),
-                ..Request::of(anything::<E>())
+                replaces: Replaces::Any,
+                own: Some(settled::<E>()),
+                ..Request::of(settled::<E>())
             });
             match call.begin() {
                 Some(Claim::Guard(led, _)) => {
@@ -465,11 +465,11 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> ReloadThreads<K, V, E
 }
 
 impl<K, V> ReloadJob<K, V> {
-    fn new(hash: u64, key: K, over: Over) -> Self {
+    fn new(hash: u64, key: K, replaces: Replaces) -> Self {
         Self {
             hash,
             key: Arc::new(key),
-            over,
+            replaces,
             refreshes: Vec::new(),
         }
     }

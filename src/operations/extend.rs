@@ -68,7 +68,7 @@ impl<K, V> Engine<K, V> {
         now: u64,
         own: u64,
     ) -> Option<u64> {
-        let answer = (own != deadline).then_some(own);
+        let answer = if own == deadline { None } else { Some(own) };
         let lifetimes = &self.lifetimes;
         let (own, wanted) = lifetimes.moved(node, deadline, answer, now);
         let apart = lifetimes.has_own_column && answer.is_some();
@@ -76,14 +76,21 @@ impl<K, V> Engine<K, V> {
             return Some(deadline);
         }
         // A move that failed leaves the hit valid only if a writer has frozen its deadline.
-        let frozen = || node.is_frozen(now).then_some(deadline);
+        let frozen = || {
+            if node.is_frozen(now) {
+                Some(deadline)
+            } else {
+                None
+            }
+        };
         // The pass finds out about a later deadline when it comes to the entry's bucket. It needs
         // an event for an earlier deadline. It also needs one for a removed deadline: otherwise the
         // wheel would keep the entry for nothing.
         if apart || wanted == NEVER || time::is_before(wanted, deadline, now) {
-            return self
-                .move_deadline(node, deadline, answer, now)
-                .or_else(frozen);
+            return match self.move_deadline(node, deadline, answer, now) {
+                Some(moved) => Some(moved),
+                None => frozen(),
+            };
         }
         if !node.extend(deadline, wanted) {
             return frozen();
@@ -99,8 +106,11 @@ impl<K, V> Engine<K, V> {
         // Another thread has meanwhile set the own deadline, and moved the wanted one to the very
         // value that it had before: the exchange succeeded, but ignores the new own deadline.
         // Correct it here; readers see the later of the two until then.
-        let moved = self.move_deadline(node, wanted, None, now);
-        moved.or_else(|| node.is_frozen(now).then_some(wanted))
+        match self.move_deadline(node, wanted, None, now) {
+            Some(moved) => Some(moved),
+            None if node.is_frozen(now) => Some(wanted),
+            None => None,
+        }
     }
 
     /// Moves a deadline under the shard's lock, with an event for the pass. For an earlier
@@ -132,8 +142,10 @@ impl<K, V> Engine<K, V> {
         self.after_write(outcome);
         // The own deadline may have passed since the hit was found, if it was set meanwhile. A
         // deadline that the policy returns for this read does not turn the read into a miss.
-        let ended = answer.is_none() && time::is_due(now, own);
-        (!ended).then_some(wanted)
+        if answer.is_none() && time::is_due(now, own) {
+            return None;
+        }
+        Some(wanted)
     }
 
     /// Sets a deadline by hand; false if the key is absent or its entry is due.

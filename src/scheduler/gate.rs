@@ -117,7 +117,7 @@ impl<T: ?Sized> WeakHandle<T> {
         Self { gate, cache }
     }
 
-    /// The same gate, for the cache as another type.
+    /// A handle with this gate, for the cache as another type.
     pub(crate) fn of<U: ?Sized>(&self, cache: Weak<U>) -> WeakHandle<U> {
         let gate = Arc::clone(&self.gate);
         WeakHandle { gate, cache }
@@ -128,8 +128,8 @@ impl<T: ?Sized> WeakHandle<T> {
         self.enter(false)
     }
 
-    /// The same for a thread that may deliver notifications: then the cache is there until the
-    /// listener has heard of everything.
+    /// The cache. For a thread that delivers notifications it is there until the listener has heard
+    /// of everything; for others, while it has a handle.
     fn enter(&self, delivers: bool) -> Option<Visit<T>> {
         let entered = self.gate.enter(delivers)?;
         let cache = self.cache.upgrade()?;

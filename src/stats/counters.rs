@@ -2,7 +2,7 @@
 //!
 //! # How it works
 //!
-//! Each thread counts on a stripe of its own, found by [`stripe::number`], with a plain load and
+//! Each thread counts on a stripe of its own, found by [`stripe::index`], with a plain load and
 //! store, because an atomic addition would cost more than the rest of a hit's bookkeeping. Threads
 //! beyond the last stripe share a few stripes and use atomic additions. What is seldom counted has
 //! one place for all threads.
@@ -10,7 +10,7 @@
 //! # Invariants
 //!
 //! 1. A stripe below `shared_from` is written by one thread at a time: the only live one with its
-//!    number. Numbers pass from thread to thread under a lock ([`stripe`]), so the next thread sees
+//!    index. Indexes pass from thread to thread under a lock ([`stripe`]), so the next thread sees
 //!    what the last one stored.
 //! 2. Counts never fall.
 //! 3. The histogram has one writer at a time, the holder of the maintenance lock: so a load and a
@@ -121,11 +121,11 @@ impl Counters {
     /// Relaxed throughout: counts order nothing.
     #[inline]
     fn add_striped(&self, what: usize, by: u64) {
-        let number = stripe::number();
-        if number < self.shared_from {
-            add_alone(&self.stripes[number][what], by);
+        let index = stripe::index();
+        if index < self.shared_from {
+            add_alone(&self.stripes[index][what], by);
         } else {
-            let shared = self.shared_from + (number & (SHARED - 1));
+            let shared = self.shared_from + (index & (SHARED - 1));
             self.stripes[shared][what].fetch_add(by, Ordering::Relaxed);
         }
     }

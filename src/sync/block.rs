@@ -13,7 +13,7 @@
 
 use super::cycle::{NotedWait, Ticket, WaitTarget, fault};
 use super::{OwnParker, Parker, thread_local};
-use crate::contain::about;
+use crate::contain::with_name;
 use std::cell::Cell;
 use std::future::Future;
 use std::mem::ManuallyDrop;
@@ -113,8 +113,8 @@ pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
     }
 }
 
-/// The same, but waits until `until` at most. An error says that this time is over, or that the
-/// thread would wait for itself: it is the message of the panic.
+/// Waits for a future of the crate as a thread, until `until` at most. An error says that this time
+/// is over, or that the thread would wait for itself: it is the message of the panic.
 pub(crate) fn block_until<F: Future>(
     future: F,
     until: Option<Instant>,
@@ -146,7 +146,7 @@ pub(crate) fn block_until<F: Future>(
                 let most = on.patience.into_iter().chain(left).min();
                 NotedWait::begin()
                     .wait_for(Arc::clone(&on.load), on.ticket, || parker.park(most))
-                    .map_err(|others| about(on.name.as_deref(), &fault(others, on.hash)))?;
+                    .map_err(|others| with_name(on.name.as_deref(), &fault(others, on.hash)))?;
             }
         }
     }

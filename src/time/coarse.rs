@@ -14,7 +14,7 @@
 //!    that takes an exact reading anyway compares the two ([`Coarse::check`]). If the lag exceeds
 //!    half of the slack, the process uses exact readings from then on. A clock that stands still is
 //!    found in the same way. Until such a lag is found, an idle limit may come early by the half
-//!    of the slack; a look-up takes no entry that is due for live.
+//!    of the slack; no look-up returns an entry that is due.
 //! 3. It is used only if a reading is cheap. The first cache of the process measures that.
 //!
 //! If a hypervisor stops the machine, both clocks stop. If it lets the counter run on, the coarse
@@ -224,7 +224,7 @@ mod system {
         nanos(clock_gettime(ClockId::Monotonic))
     }
 
-    /// The same as of the last timer interrupt.
+    /// The clock behind `Instant`, as of the last timer interrupt.
     #[inline]
     pub(super) fn coarse() -> u64 {
         nanos(clock_gettime(ClockId::MonotonicCoarse))

@@ -77,7 +77,7 @@ pub(super) fn node_at<K, V>(
 ) -> Option<NodePtr<K, V>> {
     // Acquire, partners: the release stores of words (a node's content; table 3).
     let node = as_node(node_tagged(place.load(Ordering::Acquire), tag)?);
-    matches(node).then_some(node)
+    if matches(node) { Some(node) } else { None }
 }
 
 /// The node of a word that holds one.
@@ -166,7 +166,8 @@ impl<K, V> Group<K, V> {
         hash: u64,
         mut matches: impl FnMut(NodePtr<K, V>) -> bool,
     ) -> Option<(Place<'_>, NodePtr<K, V>)> {
-        let (tag, mut here) = (tag(hash), self);
+        let tag = tag(hash);
+        let mut here = self;
         loop {
             for at in words_with_tag(here, tag) {
                 let place = &here.words[at];
@@ -215,9 +216,12 @@ impl<K, V> Group<K, V> {
     /// The overflow group that a word of the caller's group links to, if the word is a link.
     #[inline]
     pub(super) fn linked<'a>(word: Word) -> Option<&'a Self> {
+        if !is_link(word) {
+            return None;
+        }
         // SAFETY: the caller is pinned or has the lock, and has been since before it read the word:
         // an overflow group is not freed meanwhile (table 4).
-        is_link(word).then(|| unsafe { &*linked(word) })
+        Some(unsafe { &*linked(word) })
     }
 
     /// The words of the group itself that are free.

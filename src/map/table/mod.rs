@@ -43,13 +43,13 @@
 //!    [`FREE_WORDS_BESIDE_CHAIN`](writer::FREE_WORDS_BESIDE_CHAIN) free words of its own. So a
 //!    chain is dropped when the entries that needed it have left, even if the table neither grows
 //!    nor shrinks.
-//! 7. Words that name nodes stay behind where entries have moved away: in a group of the former
-//!    array, and in its overflow chain. A reader that meets such a word learned of that home before
-//!    the entries moved, so its search began before that, and then the node was in the table. So at
-//!    a moment within the call the hit was true, though the node may have been removed or replaced
-//!    since: such a hit is like one that returned just before the removal. That node is not freed
-//!    meanwhile, since the reader was pinned when it left the map (node 1). A miss there does not
-//!    count, since the move has changed the version.
+//! 7. A hit by a word that stayed behind where entries have moved away, in a group of the former
+//!    array or in its overflow chain, is true: its node was in the table at a moment within the
+//!    call. For the reader learned of that home before the entries moved; so its search began when
+//!    the node was there. If the node was removed or replaced since, the hit is like one that
+//!    returned just before. The node is not freed meanwhile, since the reader was pinned when it
+//!    left the map (node 1). A miss in such a place does not count, since the move has changed the
+//!    version.
 //! 8. A group of the array that entries are moving to is uninitialised until its unit moves; the
 //!    move clears it first. No reader looks into it as a home before `moved` says so (table 5).
 //! 9. Memory for a growing or shrinking table is allocated before the write that needs it changes
