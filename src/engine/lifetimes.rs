@@ -25,7 +25,7 @@ pub(crate) struct Limits {
 pub(crate) enum LifetimeSource {
     /// From the policy of the cache.
     Policy,
-    /// From the policy of the cache, for a value that is made from the present one. If the cache has
+    /// From the policy of the cache, for a value that is made from the present one. If there is
     /// neither a policy nor a time to live, the present deadline stays.
     Update,
     /// From the caller.

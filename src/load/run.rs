@@ -20,7 +20,7 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The run of a call that leads: its guard, the live entry if the call takes turns, and what its own
+/// The run of a call that leads: its guard, the live entry if it takes turns, and what its own
 /// code has made. An error is the claim of a call that does not lead.
 pub(crate) type Run<K, V, H, O> =
     Result<(Guard<K, V, H>, Option<Box<Keyless<V>>>, O), Claim<K, V, H>>;

@@ -59,14 +59,17 @@ pub(crate) struct Links {
 impl Links {
     #[inline]
     pub(crate) fn get<K, V>(&self, at: usize) -> Option<EntryPtr<K, V>> {
-        let (low, high) = (&self.low[at], &self.high[at]);
-        let parts = (low.load(Ordering::Relaxed), high.load(Ordering::Relaxed));
-        NonNull::new(whole(parts).cast()).map(Ptr)
+        let low = self.low[at].load(Ordering::Relaxed);
+        let high = self.high[at].load(Ordering::Relaxed);
+        NonNull::new(whole((low, high)).cast()).map(Ptr)
     }
 
     #[inline]
     pub(crate) fn set<K, V>(&self, at: usize, to: Option<EntryPtr<K, V>>) {
-        let (low, high) = to.map_or((0, 0), EntryPtr::parts);
+        let (low, high) = match to {
+            Some(entry) => entry.parts(),
+            None => (0, 0),
+        };
         self.low[at].store(low, Ordering::Relaxed);
         self.high[at].store(high, Ordering::Relaxed);
     }
@@ -102,7 +105,7 @@ impl Field<AtomicU32> {
 
 /// See the module docs.
 #[repr(C)]
-pub(crate) struct Entry {
+pub(crate) struct EntryFields {
     pub(crate) timer: Links,
     node_low: AtomicU32,
     node_high: AtomicHigh,
@@ -128,34 +131,34 @@ pub(crate) struct PolicyLinks {
 }
 
 /// Where the policy links begin.
-const POLICY_LINKS: usize = size_of::<Entry>().next_multiple_of(align_of::<PolicyLinks>());
+const POLICY_LINKS: usize = size_of::<EntryFields>().next_multiple_of(align_of::<PolicyLinks>());
 
 /// Bytes of an entry, with or without a size policy.
 pub(super) const fn size(queue: bool) -> usize {
     let size = if queue {
         POLICY_LINKS + size_of::<PolicyLinks>()
     } else {
-        size_of::<Entry>()
+        size_of::<EntryFields>()
     };
     size.next_multiple_of(ALIGN)
 }
 
 /// The alignment of entries.
-pub(super) const ALIGN: usize = align_of::<Entry>();
+pub(super) const ALIGN: usize = align_of::<EntryFields>();
 const _: () = assert!(align_of::<PolicyLinks>() <= ALIGN);
 
 /// An entry of nodes with these keys and values.
 #[repr(transparent)]
-pub(crate) struct EntryOf<K, V>(Entry, PhantomData<(K, V)>);
+pub(crate) struct EntryOf<K, V>(EntryFields, PhantomData<(K, V)>);
 
 /// A pointer to an entry (entry 1).
 pub(crate) type EntryPtr<K, V> = Ptr<EntryOf<K, V>>;
 
 impl<K, V> Deref for EntryPtr<K, V> {
-    type Target = Entry;
+    type Target = EntryFields;
 
     #[inline]
-    fn deref(&self) -> &Entry {
+    fn deref(&self) -> &EntryFields {
         // SAFETY: entry 1.
         unsafe { &self.0.as_ref().0 }
     }
@@ -171,11 +174,11 @@ impl<K, V> EntryPtr<K, V> {
     #[inline]
     pub(super) unsafe fn make(slot: NonNull<u8>, node: NonNull<u8>, queue: bool) -> Self {
         let (low, high) = parts(node.as_ptr());
-        let entry = slot.cast::<Entry>();
+        let entry = slot.cast::<EntryFields>();
         // SAFETY: the caller's promise; slots for entries are `size` bytes apart and aligned to
         // `ALIGN`.
         unsafe {
-            entry.write(Entry {
+            entry.write(EntryFields {
                 timer: Links::default(),
                 node_low: AtomicU32::new(low),
                 node_high: AtomicHigh::new(high),

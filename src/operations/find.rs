@@ -68,7 +68,7 @@ enum Glance {
 }
 
 /// What a key has.
-pub(super) enum Found<K, V> {
+pub(super) enum Presence<K, V> {
     Live(Hit<K, V>),
     /// An entry that was due at this time.
     Due(u64),
@@ -251,9 +251,9 @@ impl<K: Eq + 'static, V: 'static> Engine<K, V> {
     {
         for asks in 1_u32.. {
             let hit = match self.find_from(hash, key, found.take(), &pin, IS_READ) {
-                Found::Live(hit) => hit,
-                Found::Absent => break,
-                Found::Due(now) => {
+                Presence::Live(hit) => hit,
+                Presence::Absent => break,
+                Presence::Due(now) => {
                     self.note_miss::<IS_READ>();
                     drop(pin);
                     // Where no scheduler runs, this does a small part of the expiry that is due:
@@ -308,7 +308,7 @@ impl<K, V> Engine<K, V> {
         mut found: Option<NodePtr<K, V>>,
         pin: &Pin,
         is_read: bool,
-    ) -> Found<K, V>
+    ) -> Presence<K, V>
     where
         Q: Equivalent<K> + ?Sized,
     {
@@ -317,14 +317,14 @@ impl<K, V> Engine<K, V> {
                 Some(node) => node,
                 None => match self.map.find(hash, pin, |node| key.equivalent(node.key())) {
                     Some(node) => node,
-                    None => return Found::Absent,
+                    None => return Presence::Absent,
                 },
             };
             match self.judge(node, is_read) {
-                Judged::Live(hit) => return Found::Live(hit),
+                Judged::Live(hit) => return Presence::Live(hit),
                 Judged::Due(due) => {
                     if self.is_dead(&due, pin) {
-                        return Found::Due(due.now);
+                        return Presence::Due(due.now);
                     }
                 }
             }
@@ -337,8 +337,8 @@ impl<K, V> Engine<K, V> {
         Q: Equivalent<K> + ?Sized,
     {
         match self.find_from(hash, key, None, pin, false) {
-            Found::Live(hit) => Some(hit),
-            Found::Due(_) | Found::Absent => None,
+            Presence::Live(hit) => Some(hit),
+            Presence::Due(_) | Presence::Absent => None,
         }
     }
 
@@ -390,7 +390,8 @@ impl<K, V> Engine<K, V> {
     /// absent. If it was replaced, or a reader with an earlier clock extended it, the look-up has
     /// to start over.
     fn is_dead(&self, due: &Hit<K, V>, pin: &Pin) -> bool {
-        let (node, now) = (due.node, due.now);
+        let node = due.node;
+        let now = due.now;
         // This is final: either the claim succeeds, and no extension can follow, or an extension
         // came first, and the claim fails.
         if !node.claim(due.deadline, now) {
