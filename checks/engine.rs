@@ -1,7 +1,7 @@
 //! The invariants of map, wheel and size policy against each other, as assertions.
 
-use super::Engine;
 use super::pass::Plan;
+use super::{Engine, Part};
 use crate::eviction::{Eviction, OUT};
 use crate::list::{List, TIMER};
 use crate::map::Walk;
@@ -12,7 +12,8 @@ impl<K, V> Engine<K, V> {
     /// No thread can run a pass until the result is dropped.
     #[cfg(test)]
     pub(crate) fn hold_passes(&self) -> impl Sized + '_ {
-        self.parts[0].state.lock()
+        let held: Vec<_> = self.parts.iter().map(|part| part.state.lock()).collect();
+        held
     }
 
     /// Asserts what holds between two calls of a cache that no other thread uses: each part by
@@ -21,22 +22,32 @@ impl<K, V> Engine<K, V> {
     /// First drains the waiting writes, by one pass without a budget, which expires entries only if
     /// the cache is over its bound.
     pub(crate) fn check_invariants(&self) {
-        let mut state = self.parts[0].state.lock();
         let plan = Plan {
             budget: usize::MAX,
             expire: false,
             run: false,
             ..Plan::RUN
         };
-        self.pass(&mut state, plan);
+        for part in &self.parts {
+            self.pass(&mut part.state.lock(), self.plan_of_part(plan));
+        }
+        self.evict_from_heaviest(plan, &mut None, usize::MAX);
         self.map.check_invariants();
+        let mut all = 0;
+        for (number, part) in self.parts.iter().enumerate() {
+            all += self.check_part(number, part);
+        }
+        if let Some(max) = self.max_capacity() {
+            assert!(all <= max, "over the bound after passes without a budget");
+        }
+    }
+
+    /// Returns what its entries weigh in the size policy.
+    fn check_part(&self, number: usize, part: &Part<K, V>) -> u64 {
+        let state = part.state.lock();
         state.wheel.check_invariants();
         if let Some(eviction) = &state.eviction {
             eviction.check_invariants();
-            assert!(
-                eviction.excess() == 0,
-                "over the bound after a pass without a budget"
-            );
         }
         let is_empty = state.gathered.is_empty()
             && state.batch.is_empty()
@@ -46,6 +57,9 @@ impl<K, V> Engine<K, V> {
 
         let (mut timed, mut weight) = (0, 0);
         self.each_node(|node| {
+            if self.number_of_part(node.shard()) != number {
+                return;
+            }
             assert_eq!(node.state(), NodeState::Live);
             let (entry, deadline) = (node.entry(), node.deadline());
             assert_eq!(entry.node(), node, "an entry names another node");
@@ -73,12 +87,14 @@ impl<K, V> Engine<K, V> {
             timed,
             "entries in the wheel against those in the map"
         );
-        if let Some(known) = state.eviction.as_ref().map(Eviction::weight) {
-            assert_eq!(
-                known, weight,
-                "weight in the size policy against that in the map"
-            );
-        }
+        let Some(known) = state.eviction.as_ref().map(Eviction::weight) else {
+            return 0;
+        };
+        assert_eq!(
+            known, weight,
+            "weight in the size policy against that in the map"
+        );
+        known
     }
 
     pub(super) fn each_node(&self, mut look: impl FnMut(NodePtr<K, V>)) {

@@ -5,8 +5,9 @@
 //! A reader offers the node that it has hit to the ring of its stripe. `tail` counts the slots
 //! taken, `head` the slots drained. A reader takes a slot by a compare-exchange on `tail` and fills
 //! it by a store. If the ring is full, or another reader takes the slot first, the event is lost;
-//! read events only inform the size policy. The drainer holds the maintenance lock. It walks from
-//! `head` and stops at a slot that is taken but not filled yet.
+//! read events only inform the size policy. Each part of the cache has rings of its own. The
+//! drainer holds the maintenance lock of the part. It walks from `head` and stops at a slot that is
+//! taken but not filled yet.
 //!
 //! # Invariants
 //!
@@ -50,6 +51,9 @@ pub(crate) enum Recording {
 
 /// The stamp under which each read is recorded: no node ever has it.
 const EACH_READ: u8 = u8::MAX;
+
+/// The stamp of new rings, where not each read is recorded.
+pub(crate) const FIRST_STAMP: u8 = 1;
 
 /// Events a ring holds.
 pub(crate) const LEN: usize = if IS_MODEL { 2 } else { 32 };
@@ -148,8 +152,24 @@ impl<T> Ring<T> {
 /// A ring of the nodes that were read.
 type Stripe<K, V> = Padded<Ring<Node<K, V>>>;
 
+/// Which rings a caller means: those of one part of the cache.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Lane {
+    /// The number of the part.
+    pub(crate) part: usize,
+    /// How many parts there are, a power of two.
+    pub(crate) parts: usize,
+}
+
+impl Lane {
+    /// Where all rings are those of one part.
+    #[cfg(any(test, fuzzing))]
+    pub(crate) const ONLY: Self = Self { part: 0, parts: 1 };
+}
+
 /// The rings of a cache.
 pub(crate) struct ReadBuffer<K, V> {
+    /// Those of a part stand as far from each other as there are parts.
     stripes: Box<[Stripe<K, V>]>,
     /// The value that a node's `seen` is set to when a read of it is offered, or [`EACH_READ`].
     /// Without rings it is 0, as `seen` is at first: then no read is offered.
@@ -170,7 +190,7 @@ impl<K, V> ReadBuffer<K, V> {
         debug_assert!(stripes.is_power_of_two());
         let reads = Self {
             stripes: (0..stripes).map(|_| Padded(Ring::new())).collect(),
-            stamp: AtomicU8::new(1),
+            stamp: AtomicU8::new(FIRST_STAMP),
         };
         reads.record(recording);
         reads
@@ -183,7 +203,7 @@ impl<K, V> ReadBuffer<K, V> {
         let each = self.stamp.load(Ordering::Relaxed) == EACH_READ;
         match recording {
             Recording::Each => self.stamp.store(EACH_READ, Ordering::Relaxed),
-            Recording::OncePerStamp if each => self.stamp.store(1, Ordering::Relaxed),
+            Recording::OncePerStamp if each => self.stamp.store(FIRST_STAMP, Ordering::Relaxed),
             Recording::OncePerStamp => {}
         }
     }
@@ -212,24 +232,33 @@ impl<K, V> ReadBuffer<K, V> {
         }
     }
 
+    /// The stamp of now.
+    pub(crate) fn stamp(&self) -> u8 {
+        self.stamp.load(Ordering::Relaxed)
+    }
+
     /// From now on every node's next read is recorded. The exception is a node last read exactly
     /// 254 renewals ago: its read is recorded after the next renewal.
     ///
-    /// Call it with the maintenance lock held.
+    /// Call it with a maintenance lock held.
     pub(crate) fn renew(&self) {
         let stamp = self.stamp.load(Ordering::Relaxed);
         if stamp == EACH_READ {
             return;
         }
         let next = if stamp + 1 == EACH_READ { 1 } else { stamp + 1 };
-        self.stamp.store(next, Ordering::Relaxed);
+        let (order, failed) = (Ordering::Relaxed, Ordering::Relaxed);
+        // If it fails, the holder of another part's lock has renewed the stamp.
+        _ = self.stamp.compare_exchange(stamp, next, order, failed);
     }
 
     /// Offers the event that `node` was read. The caller holds the pin until this returns, when the
     /// event is in its slot (buffer 2).
     #[inline]
-    pub(crate) fn offer(&self, node: NodePtr<K, V>, _pin: &Pin) -> Offer {
-        let ring = &self.stripes[crate::stripe::index() & (self.stripes.len() - 1)];
+    pub(crate) fn offer(&self, node: NodePtr<K, V>, lane: Lane, _pin: &Pin) -> Offer {
+        // Indices of ending threads are large.
+        let ring = crate::stripe::index().wrapping_mul(lane.parts);
+        let ring = &self.stripes[ring.wrapping_add(lane.part) & (self.stripes.len() - 1)];
         let answer = if ring.ends_with(node.as_raw()) {
             Offer::Known
         } else {
@@ -241,15 +270,18 @@ impl<K, V> ReadBuffer<K, V> {
         answer
     }
 
-    /// Takes out all events, those of a ring together and in order; true if the drain was complete
-    /// (buffer 2). `taken` is a buffer that the caller keeps from call to call.
+    /// Takes out all events of a part, those of a ring together and in order; true if the drain was
+    /// complete (buffer 2). `taken` is a buffer that the caller keeps from call to call.
     pub(crate) fn drain(
         &self,
+        lane: Lane,
         taken: &mut Vec<NodePtr<K, V>>,
         mut take: impl FnMut(&[NodePtr<K, V>]),
     ) -> bool {
         let mut complete = true;
-        for ring in &self.stripes {
+        let mut at = lane.part;
+        while let Some(ring) = self.stripes.get(at) {
+            at += lane.parts;
             taken.clear();
             complete &= ring.drain(|raw| {
                 #[allow(unsafe_code)]
@@ -391,11 +423,14 @@ mod tests {
         for _ in 0..300 {
             for (count, &node) in nodes.iter().enumerate() {
                 assert!(reads.should_record(node));
-                assert_eq!(reads.offer(node, &domain.pin()), Offer::Taken(count + 1));
+                assert_eq!(
+                    reads.offer(node, Lane::ONLY, &domain.pin()),
+                    Offer::Taken(count + 1)
+                );
                 assert!(!reads.should_record(node));
             }
             let mut out = Vec::new();
-            assert!(reads.drain(&mut Vec::new(), |nodes| {
+            assert!(reads.drain(Lane::ONLY, &mut Vec::new(), |nodes| {
                 out.extend(nodes.iter().map(|node| *node.key()));
             }));
             assert_eq!(out, [0, 1, 2]);
@@ -418,7 +453,7 @@ mod tests {
         let (reads, domain) = (ReadBuffer::new(4, Recording::Each), Domain::new());
         let read = |node| {
             assert!(reads.should_record(node));
-            reads.offer(node, &domain.pin())
+            reads.offer(node, Lane::ONLY, &domain.pin())
         };
         for _ in 0..300 {
             assert_eq!(read(a), Offer::Taken(1));
@@ -426,7 +461,7 @@ mod tests {
             assert_eq!(read(b), Offer::Taken(2));
             assert_eq!(read(a), Offer::Taken(3));
             let mut out = Vec::new();
-            assert!(reads.drain(&mut Vec::new(), |nodes| {
+            assert!(reads.drain(Lane::ONLY, &mut Vec::new(), |nodes| {
                 out.extend(nodes.iter().map(|node| *node.key()));
             }));
             assert_eq!(out, [0, 1, 0]);
@@ -449,7 +484,7 @@ mod tests {
         let reads = ReadBuffer::new(1, Recording::OncePerStamp);
         let domain = Domain::new();
         for &node in &nodes {
-            reads.offer(node, &domain.pin());
+            reads.offer(node, Lane::ONLY, &domain.pin());
         }
         assert!(!reads.should_record(nodes[LEN - 1]));
         assert!(reads.should_record(nodes[LEN]));
@@ -468,8 +503,8 @@ mod tests {
             for _ in 0..3 {
                 scope.spawn(|| {
                     barrier.wait();
-                    reads.offer(node, &domain.pin());
-                    one.offer(node, &domain.pin());
+                    reads.offer(node, Lane::ONLY, &domain.pin());
+                    one.offer(node, Lane::ONLY, &domain.pin());
                     barrier.wait();
                 });
             }
@@ -478,16 +513,16 @@ mod tests {
         let rings = reads.stripes.iter().filter(|ring| used(ring)).count();
         assert!(rings > 1, "{rings} of 64 rings are used");
         let mut offered = 0;
-        assert!(one.drain(&mut Vec::new(), |nodes| offered += nodes.len()));
+        assert!(one.drain(Lane::ONLY, &mut Vec::new(), |nodes| offered += nodes.len()));
         assert!((1..=3).contains(&offered), "in one ring, unless lost");
         // The same as a reader that stopped between taking a slot and filling it, in one of the
         // rings.
         for ring in &reads.stripes {
             ring.tail.fetch_add(1, Ordering::Relaxed);
-            assert!(!reads.drain(&mut Vec::new(), |_| {}));
+            assert!(!reads.drain(Lane::ONLY, &mut Vec::new(), |_| {}));
             let at = ring.head.load(Ordering::Relaxed) % LEN;
             ring.slots[at].store(node.as_raw(), Ordering::Release);
-            assert!(reads.drain(&mut Vec::new(), |_| {}));
+            assert!(reads.drain(Lane::ONLY, &mut Vec::new(), |_| {}));
         }
     }
 }

@@ -7,7 +7,7 @@
 //! there.
 
 use super::script::{Script, make};
-use crate::buffer::{LEN, Offer, ReadBuffer, Recording, Ring};
+use crate::buffer::{LEN, Lane, Offer, ReadBuffer, Recording, Ring};
 use crate::engine::delivery::{Notification, Notifier};
 use crate::listener::RemovalCause;
 use crate::map::{Batch, WriteEvent};
@@ -190,7 +190,7 @@ impl Bench {
         let should_record = self.should_record(number);
         assert_eq!(self.reads.should_record(node), should_record);
         if should_record {
-            let answer = self.reads.offer(node, &pin);
+            let answer = self.reads.offer(node, Lane::ONLY, &pin);
             if self.read.back() == Some(&number) {
                 assert_eq!(answer, Offer::Known);
             } else {
@@ -221,7 +221,7 @@ impl Bench {
 
     fn drain_reads(&mut self) {
         let mut out = Vec::new();
-        let complete = self.reads.drain(&mut Vec::new(), |nodes| {
+        let complete = self.reads.drain(Lane::ONLY, &mut Vec::new(), |nodes| {
             out.extend(nodes.iter().map(|node| *node.key() as usize));
         });
         assert!(complete);

@@ -93,7 +93,9 @@ where
         let bound = settings.max_capacity;
         let eviction_policy = settings.eviction_policy.unwrap_or_default();
         let capacity = settings.initial_capacity;
-        let map = Map::new(shards(bound), capacity, columns).map_err(|refused| {
+        let parts = parts(settings.parts);
+        let shards = shards(bound).max(parts);
+        let map = Map::new(shards, capacity, columns).map_err(|refused| {
             let fault = format!(
                 "initial_capacity is {capacity}, but must be so small that its table fits the \
                  memory: {refused}"
@@ -101,7 +103,7 @@ where
             BuildError(with_name(settings.name.as_deref(), &fault))
         })?;
         let reads = match bound {
-            Some(max) => ReadBuffer::new(stripe::stripes(1), eviction_policy.recording(max)),
+            Some(max) => ReadBuffer::new(rings(parts), eviction_policy.recording(max)),
             None => ReadBuffer::none(),
         };
         let counters = match settings.record_stats {
@@ -123,6 +125,7 @@ where
                 bound,
                 eviction_policy,
                 eviction_seed: settings.eviction_seed,
+                parts,
                 name: settings.name.map(Into::into),
                 spans: Spans::new(settings.resolution),
                 listener: settings.listener,
@@ -193,6 +196,28 @@ fn shards(max_capacity: Option<u64>) -> usize {
             .min(most),
         None => most,
     }
+}
+
+/// The most parts of a cache.
+const MOST_PARTS: usize = 16;
+
+/// The number of parts of a cache, a power of two.
+fn parts(forced: Option<usize>) -> usize {
+    match forced {
+        Some(parts) => parts.clamp(1, MOST_PARTS).next_power_of_two(),
+        None => 1,
+    }
+}
+
+/// The number of read rings of a bounded cache. Each part has rings of its own. They are fewer than
+/// there are threads where there are many parts, since the reads of a thread go to all parts in
+/// turn.
+fn rings(parts: usize) -> usize {
+    let stripes = stripe::stripes(1);
+    if parts == 1 {
+        return stripes;
+    }
+    parts * (4 * stripes / parts).clamp(1, stripes)
 }
 
 /// The error of an invalid setting: its name, its value, and the values allowed.

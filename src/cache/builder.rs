@@ -49,6 +49,8 @@ pub(crate) struct Settings<K, V> {
     pub(super) weigher: Option<Weigher<K, V>>,
     pub(super) eviction_policy: Option<EvictionPolicy>,
     pub(super) eviction_seed: Option<u64>,
+    /// How many parts; else the cache chooses.
+    pub(super) parts: Option<usize>,
     pub(super) policy: Option<Box<dyn Lifetime<K, V>>>,
     pub(super) limits: Limits,
     pub(super) resolution: Duration,
@@ -95,6 +97,7 @@ impl<K, V> Default for CacheBuilder<K, V, RandomState> {
                 weigher: None,
                 eviction_policy: None,
                 eviction_seed: None,
+                parts: None,
                 policy: None,
                 limits: Limits::default(),
                 resolution: DEFAULT_RESOLUTION,
@@ -318,6 +321,14 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     /// ```
     pub fn eviction_seed(mut self, seed: u64) -> Self {
         self.settings.eviction_seed = Some(seed);
+        self
+    }
+
+    /// Sets how many parts the cache has, each with a maintenance lock of its own: the power of two
+    /// at or above `parts`, up to 16. For tests, which need the same number on each machine.
+    #[doc(hidden)]
+    pub fn parts(mut self, parts: usize) -> Self {
+        self.settings.parts = Some(parts);
         self
     }
 

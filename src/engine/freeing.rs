@@ -361,11 +361,20 @@ impl<K, V> Engine<K, V> {
         let items = ready.len();
         ready.free(&self.map);
         // Release, partner: the acquire of a thread that waits until so many are freed.
-        part.freed.fetch_add(items, Ordering::Release);
+        part.published.freed.fetch_add(items, Ordering::Release);
         // The emptied containers are not worth a wait.
         if let Some(mut state) = part.state.try_lock() {
             state.freeing.reuse(ready);
         }
+    }
+
+    /// How many retired items of all parts are not freed, as their last passes have published it.
+    fn unfreed(&self) -> usize {
+        let of_part = |part: &Part<K, V>| {
+            let retired = part.published.retired.load(Ordering::Relaxed);
+            retired.saturating_sub(part.freed())
+        };
+        self.parts.iter().map(of_part).sum()
     }
 
     /// If more removed values are unfreed than the limit allows, a writer waits until there are
@@ -375,8 +384,13 @@ impl<K, V> Engine<K, V> {
     /// for itself. Not for a grace period for which a writer has waited in vain.
     pub(super) fn await_reclaim(&self, part: &Part<K, V>, mut retired: usize) {
         let most = self.backlog().unfreed;
-        // Others may have freed what was retired since.
-        let is_over = |retired: usize| retired.saturating_sub(part.freed()) > most;
+        let parts = self.parts.len();
+        // Others may have freed what was retired since. If there are too many in the cache, a part
+        // has more than its share of them, whose writers wait.
+        let is_over = |retired: usize| {
+            retired.saturating_sub(part.freed()) > most / parts
+                && (parts == 1 || self.unfreed() > most)
+        };
         if !is_over(retired) || is_freeing() || inside_listener() || self.domain.is_pinned() {
             return;
         }
@@ -417,7 +431,7 @@ impl<K, V> Part<K, V> {
     ///
     /// Acquire, partner: the release in `free`.
     pub(super) fn freed(&self) -> usize {
-        self.freed.load(Ordering::Acquire)
+        self.published.freed.load(Ordering::Acquire)
     }
 }
 

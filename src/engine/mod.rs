@@ -4,9 +4,10 @@
 //! operations leave for later. The operations themselves are in `operations/`.
 //!
 //! What follows the entries of some shards of the map (wheel, size policy, what waits to be freed)
-//! is a [`Part`], with a lock of its own, the *maintenance lock*. All else is common to the cache:
-//! the map, which look-ups and writes go to at once; the domain of pins; the clock; policies and
-//! limits; the listener's notifications; the one waker.
+//! is a [`Part`], with a lock of its own, the *maintenance lock*. Small caches have one part, large
+//! ones on many cores up to sixteen. All else is common to the cache: the map, which look-ups and
+//! writes go to at once; the domain of pins; the clock; policies and limits; the listener's
+//! notifications; the one waker. What the parts weigh together is at most the bound ([`room`]).
 //!
 //! Writes change the map at once and leave an event in their shard's batch. A *pass* applies the
 //! events to the timer wheel and to the size policy, removes entries that are due and victims of
@@ -53,7 +54,9 @@
 //!
 //! # Invariants
 //!
-//! 1. The wheel, the size policy, and the entries change under the maintenance lock only.
+//! 1. The wheel and the size policy of a part, and the entries of its shards, change under the
+//!    maintenance lock of that part only. A thread holds one of these locks at a time, but for
+//!    [`Engine::set_max_capacity`], which takes the others while it holds the first.
 //! 2. The events of a shard are applied in the order in which they were pushed. A batch that was
 //!    taken is applied whole before the lock is released.
 //! 3. A node is retired when three things have happened: it has left the map; it has left the wheel
@@ -78,13 +81,14 @@ pub(crate) mod delivery;
 mod freeing;
 mod lifetimes;
 mod pass;
+mod room;
 mod runs;
 #[cfg(all(test, not(wheelhouse_loom)))]
 mod tests;
 mod waking;
 mod writers;
 
-use crate::buffer::{ReadBuffer, Renewals};
+use crate::buffer::{FIRST_STAMP, Lane, ReadBuffer, Renewals};
 use crate::contain::contain;
 use crate::eviction::{Eviction, EvictionPolicy};
 use crate::flight::Timeouts;
@@ -95,6 +99,7 @@ use crate::reclaim::{Domain, Pin};
 use crate::refresh::Refresh;
 use crate::scheduler::{self, Waker};
 use crate::stats::{Count, Counters, Stats};
+use crate::stripe::Padded;
 use crate::sync::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Mutex, Ordering, unlock_fairly};
 use crate::time::Clock;
 use crate::wheel::{Level, Spans, Wheel};
@@ -131,10 +136,13 @@ pub(crate) struct Engine<K, V> {
     pub(crate) timeouts: Option<Timeouts<K, V>>,
     /// Where statistics are recorded, if they are.
     pub(crate) counters: Option<Box<Counters>>,
-    /// The bound on the weight of all entries. Changed under the maintenance lock only.
+    /// The bound on the weight of all entries. Changed under the lock of the first part only.
     bound: Option<AtomicU64>,
     pub(crate) eviction_policy: EvictionPolicy,
     pub(crate) name: Option<Arc<str>>,
+    /// A power of two of them, at most as many as there are shards. Part `n` follows the shards
+    /// whose numbers end in the bits of `n`.
+    parts: Box<[Part<K, V>]>,
     /// Events in a batch that make the writer run a pass: at most `writers::BATCH_SOFT_LIMIT`.
     batch_soft_limit: usize,
     caller_budget: usize,
@@ -145,24 +153,51 @@ pub(crate) struct Engine<K, V> {
     pub(crate) waking: Waking,
     /// How many removals have found nothing where no thread wakes the cache.
     vain_removals: AtomicU32,
+    /// How often a run has asked a part to evict.
+    asked: AtomicUsize,
     /// Held by a walk through the size policy: there is one cursor.
     walks: Mutex<()>,
     /// How many handles there are. The reference count of the state does not say which handle is
     /// the last, since threads that work on a cache without a handle take references, too.
     pub(crate) handles: AtomicUsize,
-    /// A power of two of them, at most as many as there are shards. Part `n` follows the shards
-    /// whose numbers end in the bits of `n`.
-    parts: Box<[Part<K, V>]>,
 }
 
 /// What follows the entries of some shards. Passes write to it, so it stands on other cache lines
 /// than what calls only read.
-#[repr(align(128))]
 struct Part<K, V> {
     /// Behind the maintenance lock.
-    state: Mutex<State<K, V>>,
+    state: Padded<Mutex<State<K, V>>>,
+    published: Padded<Published>,
+}
+
+/// What threads may know of a part without its lock. The first two are written where there are
+/// several parts only, by the holder of the lock.
+///
+/// Relaxed, but for `freed`: a pass judges by what it happens to see, and a later pass corrects it.
+struct Published {
+    /// The weight of the entries that the size policy knows.
+    weight: AtomicU64,
+    /// How many items were retired.
+    retired: AtomicUsize,
     /// How many removed items are freed.
     freed: AtomicUsize,
+}
+
+impl<K, V> Part<K, V> {
+    fn new(state: State<K, V>) -> Self {
+        Self {
+            state: Padded(Mutex::new(state)),
+            published: Padded(Published {
+                weight: AtomicU64::new(0),
+                retired: AtomicUsize::new(0),
+                freed: AtomicUsize::new(0),
+            }),
+        }
+    }
+
+    fn weight(&self) -> u64 {
+        self.published.weight.load(Ordering::Relaxed)
+    }
 }
 
 /// What a cache is built from, beside its hasher.
@@ -182,6 +217,8 @@ pub(crate) struct Settings<K, V> {
     pub(crate) eviction_seed: Option<u64>,
     pub(crate) name: Option<Arc<str>>,
     pub(crate) spans: Spans,
+    /// How many parts: a power of two, at most as many as there are shards.
+    pub(crate) parts: usize,
     pub(crate) listener: Option<Listener<K, V>>,
     pub(crate) delivery: Delivery,
     pub(crate) waker: Waker,
@@ -224,7 +261,6 @@ impl<K, V> Engine<K, V> {
             listener,
             ..
         } = settings;
-        let eviction = bound.map(|max| Eviction::new(eviction_policy, max, settings.eviction_seed));
         let delivery = match listener {
             Some(_) => Some(settings.delivery),
             None => None,
@@ -258,12 +294,16 @@ impl<K, V> Engine<K, V> {
             delivery,
             waking: Waking::new(settings.waker),
             vain_removals: AtomicU32::new(0),
+            asked: AtomicUsize::new(0),
             walks: Mutex::new(()),
             handles: AtomicUsize::new(1),
-            parts: Box::new([Part {
-                state: Mutex::new(State::new(0, spans, eviction)),
-                freed: AtomicUsize::new(0),
-            }]),
+            parts: (0..settings.parts)
+                .map(|number| {
+                    let eviction = bound
+                        .map(|max| Eviction::new(eviction_policy, max, settings.eviction_seed));
+                    Part::new(State::new(number, spans, eviction))
+                })
+                .collect(),
             map,
         };
         engine.tell_look_ups();
@@ -277,7 +317,27 @@ impl<K, V> Engine<K, V> {
 
     /// The part that follows the entries of a shard.
     fn part_of(&self, shard: usize) -> &Part<K, V> {
-        &self.parts[shard & (self.parts.len() - 1)]
+        &self.parts[self.number_of_part(shard)]
+    }
+
+    #[inline]
+    fn number_of_part(&self, shard: usize) -> usize {
+        shard & (self.parts.len() - 1)
+    }
+
+    /// The first part, and the others.
+    fn first_part(&self) -> (&Part<K, V>, &[Part<K, V>]) {
+        let (first, others) = self.parts.split_at(1);
+        (&first[0], others)
+    }
+
+    /// Which rings are those of a part.
+    #[inline]
+    fn lane(&self, part: usize) -> Lane {
+        Lane {
+            part,
+            parts: self.parts.len(),
+        }
     }
 
     /// How many shards each part follows.
@@ -309,7 +369,7 @@ impl<K, V> Engine<K, V> {
 
     /// The bound in force; `None` if the cache was built without one.
     ///
-    /// Relaxed: the holder of the maintenance lock reads it exactly, all others approximately.
+    /// Relaxed: the holder of the first part's lock reads it exactly, all others approximately.
     #[inline]
     pub(crate) fn max_capacity(&self) -> Option<u64> {
         let bound = self.bound.as_ref()?;
@@ -321,14 +381,16 @@ impl<K, V> Engine<K, V> {
         let Some(bound) = &self.bound else {
             return false;
         };
-        for part in &self.parts {
-            let mut state = part.state.lock();
-            bound.store(max, Ordering::Relaxed);
-            self.reads.record(self.eviction_policy.recording(max));
-            if let Some(eviction) = &mut state.eviction {
-                eviction.set_max(max);
-            }
+        // The lock of the first part is held to the end, so that two calls take turns.
+        let (first, others) = self.first_part();
+        let mut state = first.state.lock();
+        bound.store(max, Ordering::Relaxed);
+        self.reads.record(self.eviction_policy.recording(max));
+        state.set_max(max);
+        for part in others {
+            part.state.lock().set_max(max);
         }
+        drop(state);
         self.waking.request_soon(&self.clock);
         true
     }
@@ -398,7 +460,15 @@ impl<K, V> Engine<K, V> {
 
     /// The wheel's levels as they stand.
     pub(crate) fn wheel_levels(&self) -> Vec<Level> {
-        self.parts[0].state.lock().wheel.levels().collect()
+        let (first, others) = self.first_part();
+        let mut levels: Vec<Level> = first.state.lock().wheel.levels().collect();
+        for part in others {
+            let state = part.state.lock();
+            for ((_, _, all), (_, _, lens)) in levels.iter_mut().zip(state.wheel.levels()) {
+                all.iter_mut().zip(lens).for_each(|(all, len)| *all += len);
+            }
+        }
+        levels
     }
 
     /// The counts so far; all zero unless statistics are recorded.
@@ -431,7 +501,7 @@ impl<K, V> Engine<K, V> {
         // Where no other thread has delivered the rest.
         self.drain_last();
         self.deliver_here();
-        let state = self.parts[0].state.get_mut();
+        let state = self.parts[0].state.0.get_mut();
         // Nodes whose key and value have no destructor are freed with the memory of the slabs.
         self.map.take_apart(|node| {
             if Garbage::<K, V>::RUNS_USER_CODE {
@@ -462,28 +532,48 @@ impl<K, V> Engine<K, V> {
         self.run_all(Plan::CATCH_UP);
     }
 
-    /// Visits at most `most` entries that the size policy knows, from the first victim to the last;
-    /// none in a cache without a bound. The lock is given up after some hundred entries, so the
-    /// policy changes meanwhile: an entry may be visited twice or not at all. `visit` runs under
-    /// the lock and must not run user code. Walks take turns.
-    pub(crate) fn walk_by_eviction(&self, most: usize, mut visit: impl FnMut(EntryPtr<K, V>)) {
+    /// Visits at most `most` entries of each part that its size policy knows, from the first victim
+    /// to the last; none in a cache without a bound. The lock is given up after some hundred
+    /// entries, so the policy changes meanwhile: an entry may be visited twice or not at all.
+    /// `visit` runs under the lock and must not run user code. Walks take turns.
+    ///
+    /// `visit` gets the rank of the entry among all: where it stands in the order of its part. In a
+    /// cache of several parts this is a fraction of the part's length, of 32 bits.
+    pub(crate) fn walk_by_eviction(&self, most: usize, mut visit: impl FnMut(u64, EntryPtr<K, V>)) {
         let _turn = self.walks.lock();
         for part in &self.parts {
-            Self::walk_part(part, most, &mut visit);
+            self.walk_part(part, most, &mut visit);
         }
     }
 
-    fn walk_part(part: &Part<K, V>, most: usize, mut visit: impl FnMut(EntryPtr<K, V>)) {
+    fn walk_part(
+        &self,
+        part: &Part<K, V>,
+        most: usize,
+        mut visit: impl FnMut(u64, EntryPtr<K, V>),
+    ) {
         let mut state = part.state.lock();
-        if let Some(eviction) = &mut state.eviction {
-            eviction.begin_walk();
-        }
+        let Some(eviction) = &mut state.eviction else {
+            return;
+        };
+        eviction.begin_walk();
+        let step = if self.parts.len() == 1 {
+            1
+        } else {
+            (1 << 32) / eviction.len().max(1) as u64
+        };
+        // Different from those of other parts.
+        let mut rank = state.part as u64;
         let mut left = most;
         while left > 0 {
             let Some(eviction) = &mut state.eviction else {
                 return;
             };
-            if !eviction.walk(left.min(ENTRIES_PER_HOLD), &mut visit) {
+            let goes_on = eviction.walk(left.min(ENTRIES_PER_HOLD), |entry| {
+                visit(rank, entry);
+                rank += step;
+            });
+            if !goes_on {
                 return;
             }
             left = left.saturating_sub(ENTRIES_PER_HOLD);
@@ -495,6 +585,8 @@ impl<K, V> Engine<K, V> {
 
 /// The state that the maintenance lock protects.
 struct State<K, V> {
+    /// The number of the part.
+    part: usize,
     wheel: Wheel<K, V>,
     eviction: Option<Eviction<K, V>>,
     freeing: Freeing<K, V>,
@@ -515,14 +607,16 @@ struct State<K, V> {
     done: u64,
     /// When the stamp of the read rings is renewed.
     renewals: Renewals,
+    /// That stamp when the part last renewed it, or found it renewed by another part.
+    stamp: u8,
     /// When the wheel's current bucket was last swept.
     swept_at: u64,
 }
 
 impl<K, V> State<K, V> {
-    /// The part follows the shard `first`, and others behind it.
-    fn new(first: usize, spans: Spans, eviction: Option<Eviction<K, V>>) -> Self {
+    fn new(part: usize, spans: Spans, eviction: Option<Eviction<K, V>>) -> Self {
         Self {
+            part,
             // Cache time begins at 0.
             wheel: Wheel::new(0, spans),
             eviction,
@@ -531,30 +625,47 @@ impl<K, V> State<K, V> {
             batch: Batch::new(),
             of_tables: Vec::new(),
             read: Vec::new(),
-            cursor: first,
+            cursor: part,
             drained: 0,
             done: 0,
             renewals: Renewals::default(),
+            stamp: FIRST_STAMP,
             swept_at: 0,
         }
     }
 
-    /// Drains the read rings into the size policy.
-    fn take_reads(&mut self, reads: &ReadBuffer<K, V>) {
+    /// Drains the read rings of the part into the size policy.
+    fn take_reads(&mut self, reads: &ReadBuffer<K, V>, lane: Lane) {
         let Some(eviction) = &mut self.eviction else {
             return;
         };
-        let complete = reads.drain(&mut self.read, |nodes| {
+        let complete = reads.drain(lane, &mut self.read, |nodes| {
             eviction.accessed_all(nodes);
             self.renewals.reads += nodes.len();
         });
         self.freeing.rings_drained |= complete;
         if self.renewals.are_due_by_reads(eviction.len()) {
-            reads.renew();
+            self.renew(reads);
         }
     }
 
-    /// By how much the weight of the drained entries is over the bound.
+    /// Renews the stamp of the read rings, unless another part has done so since this one last did:
+    /// then all parts together renew it as often as one would.
+    fn renew(&mut self, reads: &ReadBuffer<K, V>) {
+        if reads.stamp() == self.stamp {
+            reads.renew();
+        }
+        self.stamp = reads.stamp();
+    }
+
+    /// Follows a new bound of the cache.
+    fn set_max(&mut self, max: u64) {
+        if let Some(eviction) = &mut self.eviction {
+            eviction.set_max(max);
+        }
+    }
+
+    /// By how much the weight of the part's drained entries is over what it may be.
     fn excess(&self) -> u64 {
         self.eviction.as_ref().map_or(0, Eviction::excess)
     }

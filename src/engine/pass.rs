@@ -38,6 +38,9 @@ pub(super) const SWEEPS_PER_TICK: u64 = 16;
 /// that is left.
 const EXAMINED_PER_EVICTION: usize = 8;
 
+/// After so many victims a pass looks again at what the other parts of the cache weigh.
+const VICTIMS_PER_LOOK: usize = 32;
+
 /// The kinds of work of one pass, and the amount of each.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Plan {
@@ -56,6 +59,9 @@ pub(super) struct Plan {
     /// If the wheel's current bucket, whose tick has not ended, has at most so many nodes, it is
     /// searched for entries that are due.
     pub(super) sweep: usize,
+    /// Whether victims are removed although other parts of the cache should remove theirs first:
+    /// the pass was asked to, since the part is the heaviest.
+    pub(super) asked: bool,
 }
 
 impl Plan {
@@ -68,6 +74,7 @@ impl Plan {
         evict: true,
         run: true,
         sweep: 0,
+        asked: false,
     };
 
     /// A pass that frees memory.
@@ -85,15 +92,17 @@ impl Plan {
 
 /// A pass in progress. It holds the maintenance lock through the borrow of the state.
 pub(super) struct Pass<'a, K, V> {
-    engine: &'a Engine<K, V>,
-    state: &'a mut State<K, V>,
-    plan: Plan,
+    pub(super) engine: &'a Engine<K, V>,
+    pub(super) state: &'a mut State<K, V>,
+    pub(super) plan: Plan,
     /// The rest of the plan's budget.
     budget: usize,
     /// Events applied: as many evictions may be due.
     applied: usize,
     /// Entries that came in, or were found heavier than before: others may have to leave for them.
     admitted: usize,
+    /// What the other parts weigh, as far as this pass knows.
+    pub(super) others: u64,
     /// Whether the wheel's time was brought up to date.
     wheel_is_current: bool,
     /// Whether a table was left between two arrays.
@@ -109,6 +118,8 @@ pub(super) struct Passed {
     pub(super) more: bool,
     /// How many events it has applied.
     pub(super) applied: usize,
+    /// Whether the cache is over its bound, but not because of this part.
+    pub(super) others_must_evict: bool,
 }
 
 impl<K, V> Engine<K, V> {
@@ -130,6 +141,7 @@ impl<K, V> Engine<K, V> {
             budget: plan.budget,
             applied: 0,
             admitted: 0,
+            others: 0,
             wheel_is_current: false,
             resizing: false,
             ticker_panic: None,
@@ -147,11 +159,19 @@ impl<K, V> Pass<'_, K, V> {
         self.state
             .freeing
             .start_drain(&engine.domain, shards, has_rings);
-        self.state.take_reads(&engine.reads);
+        let lane = engine.lane(self.state.part);
+        self.state.take_reads(&engine.reads, lane);
         let drained = self.plan.drain && self.drain();
         self.renew_reads();
         self.state.freeing.end_drain();
+        let has_others = engine.parts.len() > 1;
+        if has_others {
+            self.look_around();
+        }
         self.make_room();
+        if has_others {
+            self.publish();
+        }
         // A run leaves nothing behind, however little it is; nor does a writer where no run comes.
         let seals_little = self.plan.own.is_none() || engine.waking.waker.is_none();
         self.state.freeing.seal(&engine.domain, seals_little);
@@ -170,6 +190,7 @@ impl<K, V> Pass<'_, K, V> {
                 || (self.plan.expire && self.state.wheel.has_work())
                 || (self.plan.evict && self.state.excess() > 0),
             applied: self.applied,
+            others_must_evict: has_others && self.others_must_evict(),
         }
     }
 
@@ -240,9 +261,14 @@ impl<K, V> Pass<'_, K, V> {
         };
         // A replacement of equal weight never forces an eviction.
         let renewals = &mut self.state.renewals;
-        if renewals.are_due_by_entries(self.admitted, eviction.len()) || self.plan.run {
+        let are_due = renewals.are_due_by_entries(self.admitted, eviction.len());
+        if self.plan.run {
             renewals.admitted = 0;
             self.engine.reads.renew();
+            self.state.stamp = self.engine.reads.stamp();
+        } else if are_due {
+            renewals.admitted = 0;
+            self.state.renew(&self.engine.reads);
         }
     }
 
@@ -487,8 +513,16 @@ impl<K, V> Pass<'_, K, V> {
             Some(self.read_clock())
         };
         let mut examined = self.budget.saturating_mul(EXAMINED_PER_EVICTION);
+        let mut until_look = VICTIMS_PER_LOOK;
         while self.budget > 0 && self.state.excess() > 0 {
             self.budget -= 1;
+            if until_look == 0 {
+                until_look = VICTIMS_PER_LOOK;
+                if self.engine.parts.len() > 1 {
+                    self.look_around();
+                }
+            }
+            until_look -= 1;
             if let Some(now) = now {
                 if self.state.wheel.has_work() {
                     self.state.wheel.finest_first();

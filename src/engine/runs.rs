@@ -20,12 +20,15 @@ use crate::eviction::Eviction;
 use crate::map::Map;
 use crate::scheduler::inside_listener;
 use crate::sync::{nap, unlock_fairly};
-use crate::time::{self, NEVER};
+use crate::time;
 use std::time::{Duration, Instant};
 
 /// A run on a thread that serves several caches stops after this many passes, so that the other
 /// caches get their turn.
 const PASSES_PER_TURN: usize = 16;
+
+/// And after so many passes over each of its parts, if these are more.
+const LEAST_ROUNDS_PER_TURN: usize = 4;
 
 /// How long `run_pending_tasks` waits for destructors that other threads run, at most.
 const MAX_DESTRUCTOR_WAIT: Duration = Duration::from_secs(1);
@@ -66,7 +69,7 @@ impl<K, V> Engine<K, V> {
     /// Passes over each part until its goal is reached.
     pub(super) fn run_all(&self, plan: Plan) {
         for part in &self.parts {
-            let mut plan = plan;
+            let mut plan = self.plan_of_part(plan);
             let mut goal = self.goal(part);
             let map = &self.map;
             while self.run_pass(part, plan, |state| goal.is_reached(state, map, plan))
@@ -76,6 +79,7 @@ impl<K, V> Engine<K, V> {
                 plan.sweep = 0;
             }
         }
+        self.evict_from_heaviest(plan, &mut None, usize::MAX);
     }
 
     /// Frees what can be freed: some rounds of grace periods and drains.
@@ -170,7 +174,7 @@ impl<K, V> Engine<K, V> {
             sweep: MAX_CHEAP_SWEEP,
             ..Plan::RUN
         };
-        let most = PASSES_PER_TURN.div_ceil(self.parts.len());
+        let most = (PASSES_PER_TURN / self.parts.len()).max(LEAST_ROUNDS_PER_TURN);
         for round in 1.. {
             let done = self.run_round(plan, &mut goals);
             plan.sweep = 0;
@@ -209,15 +213,17 @@ impl<K, V> Engine<K, V> {
     fn end_run(&self, run: Run<'_>) -> Option<Duration> {
         // A write after the requests were cleared has made a new request, or its entry is already
         // in the wheel.
-        let next = self.next_visit();
         let is_resizing = self.map.units_left() > 0;
-        let mut retry = None;
+        let mut next = None;
+        let mut least_retries: Option<u32> = None;
         for part in &self.parts {
-            if let Some(retries) = part.state.lock().freeing.retry(is_resizing) {
-                let after = COALESCE_DELAY * (1 << retries);
-                retry = Some(retry.map_or(after, |retry: Duration| retry.min(after)));
+            let mut state = part.state.lock();
+            next = time::earliest(next, state.wheel.next_visit());
+            if let Some(retries) = state.freeing.retry(is_resizing) {
+                least_retries = Some(least_retries.map_or(retries, |least| least.min(retries)));
             }
         }
+        let retry = least_retries.map(|retries| COALESCE_DELAY * (1 << retries));
         run.end(next, false, retry, &self.clock)
     }
 
@@ -225,10 +231,7 @@ impl<K, V> Engine<K, V> {
     pub(super) fn next_visit(&self) -> Option<u64> {
         let mut next = None;
         for part in &self.parts {
-            if let Some(moment) = part.state.lock().wheel.next_visit() {
-                // Without a clock: they lie less than 2^63 ns from each other.
-                next = Some(time::earlier(next.unwrap_or(NEVER), moment, moment));
-            }
+            next = time::earliest(next, part.state.lock().wheel.next_visit());
         }
         next
     }
@@ -245,22 +248,18 @@ impl<K, V> Engine<K, V> {
         if self.notifier.waiting() > 0 {
             return Some(Duration::ZERO);
         }
-        let mut shortest: Option<Duration> = None;
+        let is_empty = |part: &Part<K, V>| part.state.lock().wheel.is_empty();
+        if self.parts.iter().all(is_empty) {
+            return None;
+        }
+        let now = self.clock.now();
+        let mut next = None;
         for part in &self.parts {
             let mut state = part.state.lock();
-            if state.wheel.is_empty() {
-                continue;
-            }
-            let now = self.clock.now();
             state.wheel.advance(now);
-            let next = state.wheel.next_visit();
-            drop(state);
-            if let Some(next) = next {
-                let left = time::time_left(now, next).unwrap_or(Duration::ZERO);
-                shortest = Some(shortest.map_or(left, |shortest| shortest.min(left)));
-            }
+            next = time::earliest(next, state.wheel.next_visit());
         }
-        shortest
+        time::time_left(now, next?).or(Some(Duration::ZERO))
     }
 
     /// The work of a run that begins now.
@@ -269,12 +268,14 @@ impl<K, V> Engine<K, V> {
         Goals {
             open: goals.collect(),
             has_later_work: false,
+            debt: None,
         }
     }
 
     /// One pass over each part whose goal is not reached yet.
-    fn run_round(&self, plan: Plan, goals: &mut Goals) -> Round {
+    fn run_round(&self, of_run: Plan, goals: &mut Goals) -> Round {
         let map = &self.map;
+        let plan = self.plan_of_part(of_run);
         let mut is_finished = true;
         for (part, open) in self.parts.iter().zip(&mut goals.open) {
             let Some(goal) = open else {
@@ -289,7 +290,8 @@ impl<K, V> Engine<K, V> {
                 None => *open = None,
             }
         }
-        if !is_finished {
+        let all = self.parts.len();
+        if !is_finished || !self.evict_from_heaviest(of_run, &mut goals.debt, all) {
             Round::Unfinished
         } else if goals.has_later_work {
             Round::GoalsAreReached
@@ -305,6 +307,8 @@ struct Goals {
     open: Vec<Option<Goal>>,
     /// Whether a part had work left when its goal was reached.
     has_later_work: bool,
+    /// How much the run has still to evict, in a cache of several parts; `None` before it evicts.
+    debt: Option<u64>,
 }
 
 /// What a round of passes over the parts has left.

@@ -40,7 +40,7 @@ use crate::map::Shard;
 use crate::node::NodePtr;
 use crate::reclaim::Pin;
 use crate::sync::{MutexGuard, Ordering, unlock_fairly, yield_now};
-use crate::time::NEVER;
+use crate::time::{self, NEVER};
 
 /// Budget of a pass run by a caller. The events of the caller's own shard are free; events of other
 /// shards count.
@@ -72,6 +72,10 @@ pub(super) fn batch_soft_limit(max_capacity: Option<u64>, shards: usize) -> usiz
     let share = max_capacity.unwrap_or(u64::MAX) / (shards as u64 * SOFT_LIMITS_PER_BOUND);
     usize::try_from(share).map_or(BATCH_SOFT_LIMIT, |share| share.clamp(1, BATCH_SOFT_LIMIT))
 }
+
+/// A writer that finds the heaviest part at work evicts from its own if the cache is over its bound
+/// by more than this part of it.
+const PATIENCE: u64 = 16;
 
 /// How often a writer yields its processor to the thread that holds the maintenance lock before it
 /// waits for the lock itself.
@@ -187,13 +191,19 @@ impl<K, V> Engine<K, V> {
     /// maintenance lock, and offers once more.
     #[inline(never)]
     pub(super) fn offer_read(&self, node: NodePtr<K, V>, pin: &Pin) {
-        if self.reads.offer(node, pin) != Offer::Full {
+        let part = if self.parts.len() == 1 {
+            0
+        } else {
+            self.number_of_part(node.shard())
+        };
+        let lane = self.lane(part);
+        if self.reads.offer(node, lane, pin) != Offer::Full {
             return;
         }
-        if let Some(mut state) = self.part_of(node.shard()).state.try_lock() {
-            state.take_reads(&self.reads);
+        if let Some(mut state) = self.parts[part].state.try_lock() {
+            state.take_reads(&self.reads, lane);
         }
-        _ = self.reads.offer(node, pin);
+        _ = self.reads.offer(node, lane, pin);
     }
 
     /// A removal of a key with this hash has found no entry.
@@ -274,7 +284,9 @@ impl<K, V> Engine<K, V> {
         // listener. A call that may not do that removes none.
         let removes = !(pinned && self.tells_callers());
         let expire = removes && (is_full || is_due);
-        let begun = (alone || is_due).then(|| waking.begin());
+        let has_others = self.parts.len() > 1;
+        let stands_for_run = is_due || (alone && !has_others);
+        let begun = stands_for_run.then(|| waking.begin());
         let plan = Plan {
             budget: outcome.buffered + self.caller_budget,
             own: Some(outcome.shard),
@@ -283,6 +295,13 @@ impl<K, V> Engine<K, V> {
             run: false,
             ..Plan::RUN
         };
+        let mut of_others = Visited::NOTHING;
+        if stands_for_run && has_others {
+            // What is due leaves all parts before a live entry leaves this one.
+            drop(state);
+            of_others = self.help_others(part, plan, pinned);
+            state = part.state.lock();
+        }
         let found = state.excess();
         let mut passed = self.pass(&mut state, plan);
         let debt = state.excess().saturating_sub(found);
@@ -294,13 +313,18 @@ impl<K, V> Engine<K, V> {
             };
             (state, passed.more) = self.evict_excess(part, state, debt, evict, pinned);
         }
+        if removes && passed.others_must_evict {
+            drop(state);
+            self.help_heaviest(part, plan, pinned);
+            state = part.state.lock();
+        }
         if let Some(begun) = begun {
-            let mut next = state.wheel.next_visit();
+            let mut next = time::earliest(state.wheel.next_visit(), of_others.next);
             if next.is_some() && state.excess() > 0 {
                 // What is over the bound is due now: the next caller continues.
                 next = Some(clock.now());
             }
-            begun.end(next, passed.more, None, clock);
+            begun.end(next, passed.more || of_others.more, None, clock);
         }
         if pinned {
             return;
@@ -322,6 +346,62 @@ impl<K, V> Engine<K, V> {
         if offers && !self.offer_delivery() {
             // There is no thread for it.
             self.deliver_here();
+        }
+    }
+
+    /// A small pass over another part than that of the caller, unless another thread works on it.
+    fn help_part(&self, part: &Part<K, V>, plan: Plan, pinned: bool) -> Visited {
+        let Some(mut state) = part.state.try_lock() else {
+            return Visited {
+                next: None,
+                more: true,
+            };
+        };
+        let more = self.pass(&mut state, plan).more;
+        let visited = Visited {
+            next: state.wheel.next_visit(),
+            more,
+        };
+        let most = if pinned { 0 } else { self.caller_budget };
+        let ready = state.freeing.take_ready(most);
+        drop(state);
+        self.free(part, ready);
+        visited
+    }
+
+    /// Small passes over the other parts, by a help that stands for a run. They evict nothing.
+    fn help_others(&self, own: &Part<K, V>, plan: Plan, pinned: bool) -> Visited {
+        let plan = Plan {
+            own: None,
+            evict: false,
+            ..plan
+        };
+        let mut all = Visited::NOTHING;
+        for other in self.others(own) {
+            let visited = self.help_part(other, plan, pinned);
+            all.next = time::earliest(all.next, visited.next);
+            all.more |= visited.more;
+        }
+        all
+    }
+
+    /// After a pass of a writer: if the cache is over its bound nevertheless, evicts from the part
+    /// that is heaviest. If another thread works on that one, and the cache is far over, evicts
+    /// from the writer's own.
+    fn help_heaviest(&self, own: &Part<K, V>, plan: Plan, pinned: bool) {
+        let Some(heaviest) = self.heaviest_if_over(own) else {
+            return;
+        };
+        let evict = Plan {
+            drain: false,
+            asked: true,
+            ..plan
+        };
+        let before = heaviest.part.weight();
+        self.help_part(heaviest.part, evict, pinned);
+        let max = self.max_capacity().unwrap_or(u64::MAX);
+        if heaviest.part.weight() >= before && heaviest.excess > max / PATIENCE {
+            self.help_part(own, evict, pinned);
         }
     }
 
@@ -387,6 +467,21 @@ impl<K, V> Engine<K, V> {
             }
         }
     }
+}
+
+/// What small passes over other parts have left.
+struct Visited {
+    /// When a wheel has work next.
+    next: Option<u64>,
+    /// Whether there is more that they have not looked at.
+    more: bool,
+}
+
+impl Visited {
+    const NOTHING: Self = Self {
+        next: None,
+        more: false,
+    };
 }
 
 /// How much may wait before writers run passes: see the module docs, "When writers wait".

@@ -136,6 +136,9 @@ pub(super) struct Lirs<K, V> {
     /// Whether the weight has been over the bound since the bound was made smaller.
     shrinking: bool,
     pub(super) sizer: WindowSizer,
+    /// What all entries together may weigh. This is the maximum that the queues are sized for,
+    /// unless other parts of the cache hold entries, too.
+    pub(super) allowed: u64,
     pub(super) ghosts: Ghosts,
     dueling: SetDueling,
 }
@@ -154,6 +157,7 @@ impl<K, V> Lirs<K, V> {
             filling: true,
             shrinking: false,
             sizer: WindowSizer::new(max),
+            allowed: max,
             ghosts: Ghosts::default(),
             dueling: SetDueling::new(seed),
         }
@@ -306,17 +310,31 @@ impl<K, V> Lirs<K, V> {
     }
 
     pub(super) fn set_max(&mut self, max: u64) {
+        self.allowed = max;
+        self.shrinking = self.weight() > max;
+        self.resize(max);
+    }
+
+    fn resize(&mut self, max: u64) {
         self.sizer.set_max(max);
         self.filling |= self.weight() < max / 2;
-        self.shrinking = self.weight() > max;
         self.rebalance();
+    }
+
+    /// The entries together may weigh `allowed` for now; `share` is what they weigh in a full
+    /// cache.
+    pub(super) fn allow(&mut self, allowed: u64, share: u64) {
+        self.allowed = allowed;
+        if share != self.sizer.max {
+            self.resize(share);
+        }
     }
 
     /// Whether a new key goes straight into the protected queue.
     fn enters_protected(&mut self, entry: EntryPtr<K, V>, hash: u64) -> bool {
         let ghost = self.ghosts.take(hash);
         let weight = self.weight() + u64::from(entry.policy().weight.get());
-        if self.filling && self.protected_has_room(entry) && weight <= self.sizer.max {
+        if self.filling && self.protected_has_room(entry) && weight <= self.allowed {
             return true;
         }
         let Some(ghost) = ghost else {
@@ -423,7 +441,7 @@ impl<K, V> Lirs<K, V> {
             return;
         }
         for _ in 0..SPARED_PER_CALL {
-            self.shrinking = self.weight() > self.sizer.max;
+            self.shrinking = self.weight() > self.allowed;
             let Some(oldest) = self.incumbent() else {
                 return;
             };
@@ -451,9 +469,9 @@ impl<K, V> Lirs<K, V> {
 
     fn keep_if_most_used(&mut self) {
         for _ in 0..KEPT_PER_CALL {
-            let is_over = self.weight() > self.sizer.max;
+            let is_over = self.weight() > self.allowed;
             if self.exact
-                || self.weight() < self.sizer.max
+                || self.weight() < self.allowed
                 || self.protected_weight() > self.sizer.for_protected()
             {
                 return;

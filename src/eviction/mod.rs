@@ -137,6 +137,7 @@ pub(crate) struct Eviction<K, V> {
     order: Box<Lirs<K, V>>,
     overweight: WeighedQueue<K, V>,
     weightless: usize,
+    /// The bound of the cache: no node that weighs more may stay.
     max: u64,
     /// An upper bound on the weights of the nodes in the policy's queues. Only a smaller bound of
     /// the cache lowers it.
@@ -302,9 +303,16 @@ impl<K, V> Eviction<K, V> {
         self.order.len() + self.overweight.len() + self.weightless
     }
 
-    /// By how much the weight is over the maximum.
+    /// By how much the weight is over what it may be: over the maximum, unless
+    /// [`allow`](Self::allow) says otherwise.
     pub(crate) fn excess(&self) -> u64 {
-        self.weight().saturating_sub(self.max)
+        self.weight().saturating_sub(self.order.allowed)
+    }
+
+    /// Where other parts of the cache have entries as well: for now this one may weigh `allowed`,
+    /// and `share` is its share of the cache, for which its queues are sized.
+    pub(crate) fn allow(&mut self, allowed: u64, share: u64) {
+        self.order.allow(allowed, share);
     }
 
     /// An upper bound on the weight of each node that may stay.
@@ -315,6 +323,7 @@ impl<K, V> Eviction<K, V> {
     /// Changes the bound. Visits all nodes if the new bound is below the weight of one: such a node
     /// becomes overweight and does not push others out.
     pub(crate) fn set_max(&mut self, max: u64) {
+        let share = share_of(self.order.sizer.max, self.max, max);
         self.max = max;
         if max < u64::from(self.heaviest) {
             for queue in self.order.queues() {
@@ -322,7 +331,7 @@ impl<K, V> Eviction<K, V> {
             }
             self.heaviest = u32::try_from(max).unwrap_or(u32::MAX);
         }
-        self.order.set_max(max);
+        self.order.set_max(share);
         // Those that fit now; overweight nodes are few, since each is evicted in the pass that
         // admits it.
         let mut fitting = WeighedQueue::new(OVERWEIGHT);
@@ -360,4 +369,13 @@ impl<K, V> Eviction<K, V> {
         }
         false
     }
+}
+
+/// As large a part of `max` as `part` is of `all`; all of it if `all` is nothing.
+pub(crate) fn share_of(part: u64, all: u64, max: u64) -> u64 {
+    if all == 0 {
+        return max;
+    }
+    let share = u128::from(part) * u128::from(max) / u128::from(all);
+    u64::try_from(share).unwrap_or(max)
 }

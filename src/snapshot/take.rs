@@ -20,7 +20,7 @@ use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash};
 
 /// The rank of an entry that the walk did not visit.
-const HOT: (u8, usize) = (u8::MAX, usize::MAX);
+const HOT: (u8, u64) = (u8::MAX, u64::MAX);
 
 impl<K: Hash + Eq + Clone + 'static, V: Clone + 'static, S: BuildHasher> Cache<K, V, S> {
     /// Copies all live entries, with their remaining lifetimes, the hottest first.
@@ -107,9 +107,9 @@ impl<K: Hash + Eq + Clone + 'static, V: Clone + 'static, S: BuildHasher> Cache<K
         let count = self.entry_count() as usize;
         let mut ranks = HashMap::with_capacity_and_hasher(count, RandomState::default());
         engine.bring_up_to_date();
-        engine.walk_by_eviction(usize::MAX, |entry| {
+        engine.walk_by_eviction(usize::MAX, |rank, entry| {
             // An entry that was used during the walk is visited again: the later rank holds.
-            ranks.insert(entry.address(), (entry.policy().uses.get(), ranks.len()));
+            ranks.insert(entry.address(), (entry.policy().uses.get(), rank));
         });
         let (now, taken_at) = engine.clock.now_and_system_time();
         let mut entries = Vec::with_capacity(count);

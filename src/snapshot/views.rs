@@ -133,7 +133,9 @@ impl<'a, K, V, S> Policy<'a, K, V, S> {
     /// Returns up to `n` entries that the size policy would evict first, the next victim first; in
     /// a cache without `max_capacity`, any entries.
     ///
-    /// It does not count as a read. Each use and each eviction may change the order.
+    /// It does not count as a read. Each use and each eviction may change the order. A large cache
+    /// on many cores consists of parts, each of which evicts by an order of its own. Then an entry
+    /// is shown by how near it is to the end of the order of its part.
     ///
     /// # Cost
     ///
@@ -234,23 +236,26 @@ impl<'a, K, V, S> Policy<'a, K, V, S> {
 
     /// All entries, those first that were used least; of equally used ones that which is evicted
     /// first.
-    fn coldest_first(&self, pin: &Pin) -> Vec<(u8, NodePtr<K, V>)> {
+    fn coldest_first(&self, pin: &Pin) -> Vec<(Rank, NodePtr<K, V>)> {
         let mut nodes = self.by_eviction(usize::MAX, pin);
-        nodes.sort_by_key(|&(uses, _)| uses);
+        nodes.sort_by_key(|&(Rank { uses, .. }, _)| uses);
         nodes
     }
 
-    /// Entries with their uses, from the first victim to the last.
-    fn by_eviction(&self, most: usize, pin: &Pin) -> Vec<(u8, NodePtr<K, V>)> {
+    /// Entries with what ranks them, from the first victim to the last: at least the first `most`.
+    fn by_eviction(&self, most: usize, pin: &Pin) -> Vec<(Rank, NodePtr<K, V>)> {
         let engine = self.cache.engine();
         let mut nodes = Vec::new();
         if engine.max_capacity().is_some() {
-            engine.walk_by_eviction(most, |entry| {
-                nodes.push((entry.policy().uses.get(), entry.node()))
+            engine.walk_by_eviction(most, |order, entry| {
+                let uses = entry.policy().uses.get();
+                nodes.push((Rank { order, uses }, entry.node()));
             });
+            // Those of one part are in order already.
+            nodes.sort_by_key(|&(Rank { order, .. }, _)| order);
         } else {
             self.each(pin, |node| {
-                nodes.push((0, node));
+                nodes.push((Rank { order: 0, uses: 0 }, node));
                 nodes.len() < most
             });
         }
@@ -274,6 +279,14 @@ impl<'a, K, V, S> Policy<'a, K, V, S> {
             }
         }
     }
+}
+
+/// What ranks an entry.
+#[derive(Clone, Copy, Debug)]
+struct Rank {
+    /// Where it stands in the order of eviction.
+    order: u64,
+    uses: u8,
 }
 
 #[cfg(all(test, not(wheelhouse_loom)))]

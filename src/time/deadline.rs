@@ -79,6 +79,15 @@ pub(crate) fn earlier(a: u64, b: u64, now: u64) -> u64 {
     if is_before(b, a, now) { b } else { a }
 }
 
+/// The earlier of two moments, either of which may be missing. They lie less than 2^63 ns from each
+/// other.
+pub(crate) fn earliest(a: Option<u64>, b: Option<u64>) -> Option<u64> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(earlier(a, b, a)),
+        _ => a.or(b),
+    }
+}
+
 /// The duration in nanoseconds, at most `u64::MAX`.
 #[inline]
 pub(crate) fn saturating_nanos(duration: Duration) -> u64 {

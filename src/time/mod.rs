@@ -45,8 +45,8 @@ use std::time::{Duration, Instant, SystemTime};
 #[cfg(feature = "quanta")]
 pub use self::quanta::QuantaRecent;
 pub(crate) use deadline::{
-    MAX_LIFETIME_NANOS, NEVER, deadline_after, deadline_in, earlier, elapsed, has_come, is_before,
-    is_due, of_write, saturating_nanos, time_left,
+    MAX_LIFETIME_NANOS, NEVER, deadline_after, deadline_in, earlier, earliest, elapsed, has_come,
+    is_before, is_due, of_write, saturating_nanos, time_left,
 };
 pub use ticker::{ManualTicker, Ticker, ticker_fn};
 

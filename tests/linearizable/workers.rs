@@ -52,10 +52,11 @@ impl Workers {
             1 => u64::MAX - dice.below(1 << 34),
             _ => dice.roll(),
         };
+        let parts = [1, 2, 16][dice.below(3) as usize];
         let threads = 2 + dice.below(MOST_THREADS as u64 - 1) as usize;
         let steps = 3 + dice.below((MOST_STEPS / threads) as u64 - 2) as usize;
         let round = Arc::new(Round {
-            subject: Subject::new(setup, origin),
+            subject: Subject::new(setup, origin, parts),
             plans: plans(&mut dice, setup, threads, steps),
             seed,
             ready: AtomicUsize::new(0),

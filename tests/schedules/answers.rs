@@ -19,7 +19,7 @@ fn histories_are_linearizable() {
         let setup = &SETUPS[dice.below(SETUPS.len() as u64 - 1) as usize];
         let threads = 2 + dice.below(2) as usize;
         let steps = 2 + dice.below(4) as usize;
-        let subject = Arc::new(Subject::new(setup, dice.roll()));
+        let subject = Arc::new(Subject::new(setup, dice.roll(), 1 << dice.below(2)));
         let threads: Vec<_> = plans(&mut dice, setup, threads, steps)
             .into_iter()
             .enumerate()

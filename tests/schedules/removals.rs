@@ -35,7 +35,9 @@ impl Scene {
             book.lock().unwrap().push((*key, value.payload, cause));
         };
         let bounded = dice.below(2) == 0;
+        // Two parts share the bound.
         let builder = Cache::builder()
+            .parts(1 << dice.below(2))
             .ticker(time.clone())
             .removal_listener(listener);
         let builder = match dice.below(3) {

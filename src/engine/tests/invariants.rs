@@ -45,6 +45,10 @@ fn ops() -> impl Strategy<Value = Vec<(u8, u8, u8)>> {
     vec(any::<(u8, u8, u8)>(), 1..400)
 }
 
+fn parts() -> impl Strategy<Value = usize> {
+    proptest::sample::select(vec![1, 2, 16])
+}
+
 fn by_value() -> impl crate::Expiry<u8, u8> {
     expiry::accessing(|_: &u8, value: &u8| lifetime(*value))
 }
@@ -59,20 +63,37 @@ proptest! {
     })]
 
     #[test]
-    fn invariants_hold_without_a_bound(ops in ops(), often in any::<bool>(), policy in any::<bool>()) {
-        let builder = Cache::builder();
+    fn invariants_hold_without_a_bound(
+        ops in ops(),
+        often in any::<bool>(),
+        policy in any::<bool>(),
+        parts in parts(),
+    ) {
+        let builder = Cache::builder().parts(parts);
         run(if policy { builder.expire_after(by_value()) } else { builder }, &ops, often);
     }
 
     #[test]
-    fn invariants_hold_near_a_bound(ops in ops(), often in any::<bool>(), max in 0..40u64) {
-        let cache = run(Cache::builder().expire_after(by_value()).max_capacity(max), &ops, often);
+    fn invariants_hold_near_a_bound(
+        ops in ops(),
+        often in any::<bool>(),
+        max in 0..40u64,
+        parts in parts(),
+    ) {
+        let builder = Cache::builder().parts(parts).expire_after(by_value()).max_capacity(max);
+        let cache = run(builder, &ops, often);
         prop_assert!(cache.entry_count() <= max);
     }
 
     #[test]
-    fn invariants_hold_with_limits(ops in ops(), often in any::<bool>(), live in any::<u8>(), idle in any::<u8>()) {
-        let mut builder = Cache::builder().expire_after(by_value());
+    fn invariants_hold_with_limits(
+        ops in ops(),
+        often in any::<bool>(),
+        live in any::<u8>(),
+        idle in any::<u8>(),
+        parts in parts(),
+    ) {
+        let mut builder = Cache::builder().parts(parts).expire_after(by_value());
         if let Some(live) = lifetime(live) {
             builder = builder.time_to_live(live);
         }

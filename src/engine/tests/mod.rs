@@ -4,6 +4,7 @@ mod delivering;
 mod flood;
 mod helping;
 mod invariants;
+mod parts;
 mod succession;
 mod waking;
 

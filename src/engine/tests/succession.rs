@@ -50,6 +50,7 @@ fn plan(dice: &mut Dice, shard: usize) -> Plan {
         evict: dice.once_in(2),
         run: dice.once_in(2),
         sweep: usize::from(dice.once_in(2)) * usize::MAX,
+        asked: false,
     }
 }
 

@@ -327,10 +327,11 @@ pub struct Subject {
 }
 
 impl Subject {
-    pub fn new(setup: &Setup, origin: u64) -> Subject {
+    pub fn new(setup: &Setup, origin: u64, parts: usize) -> Subject {
         let clock = Clock::new(origin);
         let nanos = |units: u64| Duration::from_nanos(units * UNIT);
-        let mut builder = Cache::builder().ticker(clock.clone()).hasher(Hashing {
+        let builder = Cache::builder().parts(parts).ticker(clock.clone());
+        let mut builder = builder.hasher(Hashing {
             collide: setup.collide,
             ..Hashing::default()
         });

@@ -95,12 +95,13 @@ pub struct Subject {
 }
 
 impl Subject {
-    pub fn new(settings: Settings) -> Self {
+    pub fn new(settings: Settings, parts: usize) -> Self {
         let clock = ManualTicker::starting_at(settings.origin);
         let delivered: Arc<Mutex<Delivered>> = Arc::default();
         let tell = Arc::clone(&delivered);
         let asked: Arc<Mutex<Vec<Asked>>> = Arc::default();
         let mut builder = Cache::builder()
+            .parts(parts)
             .ticker(clock.clone())
             .scheduler(Scheduler::disabled())
             .expiry_resolution(Duration::from_nanos(1 << settings.resolution))
@@ -213,8 +214,17 @@ impl Subject {
 ///
 /// A step of the clock is skipped if, together with the steps since the last pending tasks, it
 /// would exceed what a clock can distinguish.
+///
+/// The cache has one part, then several.
 pub fn compare(settings: Settings, ops: &[Op]) -> Result<(), String> {
-    let (mut model, subject) = (Model::new(settings), Subject::new(settings));
+    for parts in [1, 2, 16] {
+        compare_with(settings, parts, ops).map_err(|wrong| format!("{parts} parts: {wrong}"))?;
+    }
+    Ok(())
+}
+
+fn compare_with(settings: Settings, parts: usize, ops: &[Op]) -> Result<(), String> {
+    let (mut model, subject) = (Model::new(settings), Subject::new(settings, parts));
     let end = [
         Op::RunPendingTasks,
         Op::Iterate,

@@ -1,0 +1,225 @@
+//! The bound of a cache that has several parts.
+//!
+//! # How it works
+//!
+//! The bound holds for the sum of the parts' weights. Each part publishes its weight, at the end of
+//! each pass and between victims, on a cache line of its own. A pass adds up what the others have
+//! published, and evicts victims of its own part while the sum is over the bound. So a part that
+//! takes in new entries pays for them itself, the parts keep their shares of the cache, and no
+//! write is refused because of its part.
+//!
+//! Three rules keep the shares from going to extremes. A part of less than half of an equal share
+//! evicts nothing, nor does a part that has one entry only: so no part stays empty because the
+//! others have filled the cache. While the cache is far over its bound, as it is after a smaller
+//! one, a part evicts down to an equal share only: otherwise the part that is visited first would
+//! lose everything. If the cache is still over its bound then, the heaviest part is *asked* to
+//! evict: the writer that has found it runs a pass over that part. A run always asks the heaviest
+//! part.
+//!
+//! # Invariants
+//!
+//! 1. A part's published weight is that of its size policy at the end of its last pass, or later.
+//! 2. While the sum is over the bound, the heaviest part weighs more than an equal share, and it
+//!    evicts down to that if it is asked. So what is over the bound leaves as long as passes run,
+//!    whatever the shares are.
+//!
+//! # Cost
+//!
+//! A pass reads a line of each other part. A cache of one part does nothing of this.
+
+use super::pass::{Pass, Plan};
+use super::{Engine, Part};
+use crate::eviction::share_of;
+use crate::sync::Ordering;
+
+/// A cache is far over its bound if it is so by more than this part of it.
+const FAR: u64 = 32;
+
+/// What a part may weigh.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Room {
+    /// For now.
+    allowed: u64,
+    /// Once the cache is full.
+    share: u64,
+}
+
+/// What a pass knows of the weights.
+#[derive(Clone, Copy, Debug)]
+struct Weights {
+    own: u64,
+    others: u64,
+    /// How many entries the part has.
+    entries: usize,
+    /// The bound.
+    max: u64,
+    parts: u64,
+}
+
+impl Weights {
+    /// What the part may weigh, if other parts have to make room first.
+    fn room(self) -> Room {
+        let Self { own, max, .. } = self;
+        let all = own.saturating_add(self.others);
+        let over = all.saturating_sub(max);
+        let equal = self.equal_share();
+        let is_far_over = over > max / FAR;
+        let least = if is_far_over { equal } else { equal / 2 };
+        let mut allowed = self.room_beside_others().max(least);
+        // An entry that no bound allows is no reason to keep it.
+        if self.entries <= 1 && own <= max {
+            allowed = allowed.max(own);
+        }
+        let share = if own == 0 {
+            equal
+        } else if over == 0 || is_far_over {
+            share_of(own, all, max)
+        } else {
+            allowed
+        };
+        Room { allowed, share }
+    }
+
+    fn equal_share(self) -> u64 {
+        self.max / self.parts
+    }
+
+    fn room_beside_others(self) -> u64 {
+        self.max.saturating_sub(self.others)
+    }
+}
+
+impl<K, V> Pass<'_, K, V> {
+    /// Publishes what the part weighs, and learns how much it may weigh beside the others. For a
+    /// cache of several parts, as are the next two.
+    pub(super) fn look_around(&mut self) {
+        self.publish();
+        let parts = &self.engine.parts;
+        let (Some(max), Some(eviction)) = (self.engine.max_capacity(), &mut self.state.eviction)
+        else {
+            return;
+        };
+        let own = &parts[self.state.part];
+        let others = self.engine.others(own).map(Part::weight);
+        self.others = others.fold(0, u64::saturating_add);
+        let weights = Weights {
+            own: eviction.weight(),
+            others: self.others,
+            entries: eviction.len(),
+            max,
+            parts: parts.len() as u64,
+        };
+        let mut room = weights.room();
+        if self.plan.asked {
+            // The heaviest part weighs more than an equal share (room 2).
+            room.allowed = weights.room_beside_others().max(weights.equal_share());
+        }
+        eviction.allow(room.allowed, room.share);
+    }
+
+    /// Whether the cache is over its bound, and this part does not weigh more than it may.
+    pub(super) fn others_must_evict(&self) -> bool {
+        match (self.engine.max_capacity(), &self.state.eviction) {
+            (Some(max), Some(eviction)) => {
+                let all = eviction.weight().saturating_add(self.others);
+                all > max && eviction.excess() == 0
+            }
+            _ => false,
+        }
+    }
+
+    /// Lets other threads know what the part weighs, and what it has retired.
+    pub(super) fn publish(&mut self) {
+        let published = &self.engine.parts[self.state.part].published;
+        let retired = self.state.freeing.retired;
+        published.retired.store(retired, Ordering::Relaxed);
+        if let Some(eviction) = &self.state.eviction {
+            published.weight.store(eviction.weight(), Ordering::Relaxed);
+        }
+    }
+}
+
+/// The part that weighs most, in a cache that is over its bound.
+pub(super) struct Heaviest<'a, K, V> {
+    pub(super) part: &'a Part<K, V>,
+    /// By how much the cache is over its bound.
+    pub(super) excess: u64,
+}
+
+impl<K, V> Engine<K, V> {
+    /// The other parts, beginning behind this one.
+    pub(super) fn others(&self, own: &Part<K, V>) -> impl Iterator<Item = &Part<K, V>> {
+        let at = self.parts.iter().position(|part| std::ptr::eq(part, own));
+        let at = at.unwrap_or(0);
+        self.parts[at + 1..].iter().chain(&self.parts[..at])
+    }
+
+    /// The heaviest part, if the cache is over its bound; of equal ones the first behind `own`.
+    pub(super) fn heaviest_if_over<'a>(
+        &'a self,
+        own: &'a Part<K, V>,
+    ) -> Option<Heaviest<'a, K, V>> {
+        let max = self.max_capacity()?;
+        let mut part = own;
+        let mut most = 0;
+        let mut all: u64 = 0;
+        for other in self.others(own).chain([own]) {
+            let weight = other.weight();
+            all = all.saturating_add(weight);
+            if weight > most {
+                most = weight;
+                part = other;
+            }
+        }
+        let excess = all.saturating_sub(max);
+        if excess == 0 {
+            return None;
+        }
+        Some(Heaviest { part, excess })
+    }
+
+    /// The plan of a run for each part: in a cache of several parts it evicts when all of them have
+    /// been visited, so what is due leaves every part first.
+    pub(super) fn plan_of_part(&self, plan: Plan) -> Plan {
+        Plan {
+            evict: plan.evict && self.parts.len() == 1,
+            ..plan
+        }
+    }
+
+    /// After passes over all parts: evicts from the heaviest ones what is over the bound, by at
+    /// most so many passes. Returns whether that was enough. `debt` is how much a run has still to
+    /// evict; the first call of a run finds it. Writers may bring as much as is evicted meanwhile,
+    /// so a run ends once it has evicted what there was.
+    pub(super) fn evict_from_heaviest(
+        &self,
+        plan: Plan,
+        debt: &mut Option<u64>,
+        most_passes: usize,
+    ) -> bool {
+        if self.parts.len() == 1 || !plan.evict {
+            return true;
+        }
+        let evict = Plan {
+            asked: true,
+            ..plan
+        };
+        for _ in 0..most_passes {
+            // Each time behind another one: under a tiny bound, equal parts take turns.
+            let turn = self.asked.fetch_add(1, Ordering::Relaxed);
+            let behind = self.part_of(turn);
+            let Some(Heaviest { part, excess }) = self.heaviest_if_over(behind) else {
+                return true;
+            };
+            let left = *debt.get_or_insert(excess);
+            let before = part.weight();
+            self.run_pass(part, evict, |_| ());
+            let paid = before.saturating_sub(part.weight());
+            *debt = Some(left.saturating_sub(paid));
+            if paid == 0 || paid >= left {
+                return true;
+            }
+        }
+        false
+    }
+}
