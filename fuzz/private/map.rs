@@ -12,6 +12,7 @@ use crate::listener::RemovalCause;
 use crate::map::{Batch, Garbage, Look, Map, Probe, Revalidated, Walk, WriteEvent};
 use crate::node::{Columns, NodePtr, NodeState, Times};
 use crate::reclaim::{Domain, Pin};
+use crate::time::NEVER;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
@@ -281,8 +282,10 @@ impl Bench {
         let pin = self.pin();
         if let Some(node) = self.probe(&self.map, key, &pin).found {
             let stays = node.deadline();
+            // An event for each move, as for a deadline that comes or goes.
+            let moved = if stays == NEVER { 1 } else { NEVER };
             let mut shard = self.map.lock(node.hash());
-            assert!(shard.move_deadline(node, stays, stays, stays));
+            assert!(shard.move_deadline(node, stays, moved, moved));
             drop(shard);
             self.expect(node.hash(), ExpectedEvent::Rescheduled(*node.value()));
         }

@@ -16,7 +16,8 @@
 //! | `table/` | a shard's hash table, for readers and for the holder of the lock |
 //!
 //! Every change goes through [`Shard`], which pushes the matching `WriteEvent` before it releases
-//! the lock.
+//! the lock. A deadline that moves later leaves none: the pass finds it when it comes to the bucket
+//! of the entry.
 //!
 //! # Invariants
 //!

@@ -9,6 +9,7 @@ use crate::node::{self, Columns, Emptied, NewNode, NodePtr, NodeState, Refused, 
 use crate::reclaim::Pin;
 use crate::stripe::Padded;
 use crate::sync::{AtomicU64, Ordering, ShortMutex, ShortMutexGuard, add_alone};
+use crate::time;
 
 /// A change of the map that the pass applies to wheel and size policy.
 #[derive(Debug)]
@@ -456,7 +457,10 @@ impl<'a, K, V> Shard<'a, K, V> {
             node.set_own_deadline(former);
             return false;
         }
-        self.locked.batch.push(WriteEvent::Rescheduled(node));
+        // A later deadline leaves the entry in its bucket, as that of a read does.
+        if !time::keeps_bucket(judged, wanted) {
+            self.locked.batch.push(WriteEvent::Rescheduled(node));
+        }
         true
     }
 

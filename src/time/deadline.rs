@@ -73,6 +73,17 @@ pub(crate) fn is_before(a: u64, b: u64, now: u64) -> bool {
     a != NEVER && (b == NEVER || from_now(a) < from_now(b))
 }
 
+/// Whether an entry whose deadline moves from `from` to `to` may stay in its bucket of the wheel,
+/// as one that a read extends: the deadline moves later, or stays.
+#[inline]
+pub(crate) fn keeps_bucket(from: u64, to: u64) -> bool {
+    if from == NEVER || to == NEVER {
+        from == to
+    } else {
+        has_come(to, from)
+    }
+}
+
 /// The earlier of two deadlines, seen from `now`. [`NEVER`] comes last.
 #[inline]
 pub(crate) fn earlier(a: u64, b: u64, now: u64) -> u64 {
@@ -173,6 +184,24 @@ mod tests {
         let second = Duration::from_nanos(SECOND);
         assert_eq!(deadline_after(NEVER - SECOND, second), NEVER - 1);
         assert_eq!(deadline_after(NEVER, Duration::ZERO), NEVER - 1);
+    }
+
+    #[test]
+    fn an_entry_keeps_its_bucket_if_its_deadline_moves_later() {
+        for now in MOMENTS {
+            let soon = deadline_after(now, Duration::from_secs(1));
+            let late = deadline_after(now, Duration::MAX);
+            for (from, to, keeps) in [
+                (soon, soon, true),
+                (soon, late, true),
+                (late, soon, false),
+                (soon, NEVER, false),
+                (NEVER, soon, false),
+                (NEVER, NEVER, true),
+            ] {
+                assert_eq!(keeps_bucket(from, to), keeps, "{from} to {to} at {now}");
+            }
+        }
     }
 
     #[test]

@@ -46,7 +46,7 @@ use std::time::{Duration, Instant, SystemTime};
 pub use self::quanta::QuantaRecent;
 pub(crate) use deadline::{
     MAX_LIFETIME_NANOS, NEVER, deadline_after, deadline_in, earlier, earliest, elapsed, has_come,
-    is_before, is_due, of_write, saturating_nanos, time_left,
+    is_before, is_due, keeps_bucket, of_write, saturating_nanos, time_left,
 };
 pub use ticker::{ManualTicker, Ticker, ticker_fn};
 

@@ -15,3 +15,5 @@ mod one_shard;
 mod refused_memory;
 #[cfg(not(any(fuzzing, wheelhouse_shuttle, wheelhouse_single)))]
 mod slot_order;
+#[cfg(not(wheelhouse_shuttle))]
+mod unheard;
