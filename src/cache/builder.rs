@@ -37,12 +37,12 @@ const DEFAULT_RESOLUTION: Duration = Duration::from_nanos(1 << 30);
 /// ```
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct CacheBuilder<K, V, S = RandomState> {
-    pub(crate) settings: Settings<K, V>,
+    pub(crate) settings: BuilderSettings<K, V>,
     pub(super) hasher: S,
 }
 
 /// The settings, but for the hasher.
-pub(crate) struct Settings<K, V> {
+pub(crate) struct BuilderSettings<K, V> {
     pub(super) name: Option<String>,
     pub(super) initial_capacity: usize,
     pub(super) max_capacity: Option<u64>,
@@ -90,7 +90,7 @@ impl<K, V> Default for CacheBuilder<K, V, RandomState> {
     /// them.
     fn default() -> Self {
         Self {
-            settings: Settings {
+            settings: BuilderSettings {
                 name: None,
                 initial_capacity: 0,
                 max_capacity: None,

@@ -97,13 +97,13 @@ type Chunk<K, V> = Vec<Notification<K, V>>;
 /// The notifications of one cache.
 pub(crate) struct Notifier<K, V> {
     listener: Option<Listener<K, V>>,
-    state: Mutex<State<K, V>>,
+    state: Mutex<DeliveryState<K, V>>,
     /// The state has changed.
     moved: Condvar,
     panics: AtomicU64,
 }
 
-struct State<K, V> {
+struct DeliveryState<K, V> {
     /// The notifications that wait, in the order of posting. In chunks, none of them empty, so that
     /// a post does not move those that wait already.
     queue: VecDeque<Chunk<K, V>>,
@@ -122,7 +122,7 @@ struct State<K, V> {
 /// The callback that takes delivered nodes back.
 pub(crate) type OnDelivered<'a, K, V> = &'a mut dyn FnMut(&mut Vec<Notification<K, V>>);
 
-impl<K, V> State<K, V> {
+impl<K, V> DeliveryState<K, V> {
     fn append(&mut self, mut posted: &[Notification<K, V>]) {
         while !posted.is_empty() {
             if self.queue.back().is_none_or(|last| last.len() == CHUNK_LEN) {
@@ -166,7 +166,7 @@ impl<K, V> Notifier<K, V> {
     pub(crate) fn new(listener: Option<Listener<K, V>>) -> Self {
         Self {
             listener,
-            state: Mutex::new(State {
+            state: Mutex::new(DeliveryState {
                 queue: VecDeque::new(),
                 spare: Vec::new(),
                 deliverer: None,
@@ -249,7 +249,7 @@ impl<K, V> Notifier<K, V> {
     }
 
     /// Releases the state, which has changed, and wakes the threads that wait for that.
-    fn release(&self, state: MutexGuard<'_, State<K, V>>) {
+    fn release(&self, state: MutexGuard<'_, DeliveryState<K, V>>) {
         let is_awaited = state.waiters > 0;
         drop(state);
         if is_awaited {
@@ -317,7 +317,7 @@ impl<K, V> Notifier<K, V> {
         let mut patience = Patience::default();
         let _waiter = self.wait_begins();
         let is_told =
-            |state: &State<K, V>| state.deliverer.is_some() || (!delivers && state.offered);
+            |state: &DeliveryState<K, V>| state.deliverer.is_some() || (!delivers && state.offered);
         loop {
             // One for each turn: `tell` may run listeners, and this thread does not wait then.
             let wait = NotedWait::begin();

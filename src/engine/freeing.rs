@@ -104,7 +104,7 @@ pub(super) struct Freeing<K, V> {
     pub(super) rings_drained: bool,
     /// Emptied containers, to be filled again: in steady state nothing is allocated here.
     spare_chunks: Vec<Chunk<K, V>>,
-    spare: Ready<K, V>,
+    spare: Freeable<K, V>,
     /// How many items were retired since the cache was built, and how many of them taken out to be
     /// freed.
     pub(super) retired: usize,
@@ -118,7 +118,7 @@ pub(super) struct Freeing<K, V> {
 /// Items that no thread can reach any more, to be freed with [`free`](Self::free), then to be
 /// [given back](Freeing::reuse).
 #[must_use]
-pub(super) struct Ready<K, V> {
+pub(super) struct Freeable<K, V> {
     chunks: Vec<Chunk<K, V>>,
     /// Slots of destroyed nodes, by shard.
     emptied: Box<[Emptied<K, V>]>,
@@ -136,7 +136,7 @@ pub(super) fn is_freeing() -> bool {
     FREEING.try_with(Cell::get).unwrap_or(false)
 }
 
-impl<K, V> Ready<K, V> {
+impl<K, V> Freeable<K, V> {
     fn none() -> Self {
         Self {
             chunks: Vec::new(),
@@ -198,7 +198,7 @@ impl<K, V> Freeing<K, V> {
             undrained: 0,
             rings_drained: true,
             spare_chunks: Vec::new(),
-            spare: Ready::none(),
+            spare: Freeable::none(),
             retired: 0,
             taken: 0,
             retries: 0,
@@ -280,8 +280,8 @@ impl<K, V> Freeing<K, V> {
 
     /// Takes items that may be freed: whole chunks, until there are `most` or more. Takes none
     /// inside a destructor that is run from here.
-    pub(super) fn take_ready(&mut self, most: usize) -> Ready<K, V> {
-        let mut taken = Ready::none();
+    pub(super) fn take_ready(&mut self, most: usize) -> Freeable<K, V> {
+        let mut taken = Freeable::none();
         if most == 0 || self.ready == 0 || is_freeing() {
             return taken;
         }
@@ -298,7 +298,7 @@ impl<K, V> Freeing<K, V> {
     }
 
     /// Takes back emptied containers.
-    pub(super) fn reuse(&mut self, mut freed: Ready<K, V>) {
+    pub(super) fn reuse(&mut self, mut freed: Freeable<K, V>) {
         debug_assert_eq!(freed.len(), 0, "not freed yet");
         let room = SPARE_CHUNKS.saturating_sub(self.spare_chunks.len());
         self.spare_chunks.extend(freed.chunks.drain(..).take(room));
@@ -342,8 +342,8 @@ impl<K, V> Freeing<K, V> {
     }
 
     /// Takes everything out of every stage. For the last owner: no reader and no buffer is left.
-    pub(super) fn take_all(&mut self) -> Ready<K, V> {
-        let mut all = Ready::none();
+    pub(super) fn take_all(&mut self) -> Freeable<K, V> {
+        let mut all = Freeable::none();
         self.close_last();
         all.chunks.extend(self.chunks.drain(..));
         (self.ready, self.draining, self.waiting) = (0, 0, 0);
@@ -354,7 +354,7 @@ impl<K, V> Freeing<K, V> {
 
 impl<K, V> Engine<K, V> {
     /// Runs the destructors of what is ready, and gives its memory back. With no lock held.
-    pub(super) fn free(&self, part: &Part<K, V>, mut ready: Ready<K, V>) {
+    pub(super) fn free(&self, part: &Part<K, V>, mut ready: Freeable<K, V>) {
         if ready.is_empty() {
             return;
         }

@@ -97,7 +97,7 @@ use crate::map::{Batch, Garbage, Map, TablePart};
 use crate::node::{EntryPtr, NodePtr};
 use crate::reclaim::{Domain, Pin};
 use crate::refresh::Refresh;
-use crate::scheduler::{self, Waker};
+use crate::scheduler::{self, Wakeup};
 use crate::stats::{Count, Counters, Stats};
 use crate::stripe::Padded;
 use crate::sync::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Mutex, Ordering, unlock_fairly};
@@ -221,7 +221,7 @@ pub(crate) struct Settings<K, V> {
     pub(crate) parts: usize,
     pub(crate) listener: Option<Listener<K, V>>,
     pub(crate) delivery: Delivery,
-    pub(crate) waker: Waker,
+    pub(crate) waker: Wakeup,
 }
 
 /// Called when a load of a key has succeeded.

@@ -21,7 +21,7 @@
 //!    asks for a run within [`RETRY`]. That run does the work of all requests.
 
 use crate::contain::contain;
-use crate::scheduler::Waker;
+use crate::scheduler::Wakeup;
 use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
 use crate::time::{self, Clock, NEVER};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -79,11 +79,11 @@ pub(crate) struct Waking {
     /// Locked for each change of the requests. It holds the delay after which to run again, if the
     /// last run asked for that because readers hold memory, or because of a panic.
     retry: Mutex<Option<Duration>>,
-    pub(crate) waker: Waker,
+    pub(crate) waker: Wakeup,
 }
 
 impl Waking {
-    pub(crate) fn new(waker: Waker) -> Self {
+    pub(crate) fn new(waker: Wakeup) -> Self {
         Self {
             armed: AtomicU64::new(NEVER),
             soon: AtomicBool::new(false),

@@ -15,8 +15,8 @@ use equivalent::Equivalent;
 const REMOVALS_PER_HOLD: usize = 64;
 
 impl<K, V> Engine<K, V> {
-    /// Removes a key's entry and revokes the key's load; with `must_look`, that only if the entry
-    /// is live. Returns what `look` saw of the node that was removed, unless that was due.
+    /// Removes a key's entry and revokes the key's load; with `must_look`, only if the entry is
+    /// live. Returns what `look` saw of the node that was removed, unless that was due.
     ///
     /// `look` sees the node before its removal, perhaps several times, with no lock held. `None`
     /// cancels the removal. If the node is replaced each time, perhaps by `look` itself (a value's

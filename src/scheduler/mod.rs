@@ -134,9 +134,9 @@ impl Scheduler {
     }
 
     /// The waker of one cache, which is to be built next.
-    pub(crate) fn waker(&self, task: TaskRef) -> Waker {
+    pub(crate) fn waker(&self, task: TaskRef) -> Wakeup {
         crew::cache_begins();
-        Waker {
+        Wakeup {
             source: self.0.clone(),
             task,
         }
@@ -298,12 +298,12 @@ enum WokenBy {
 }
 
 /// One cache's connection to its scheduler.
-pub(crate) struct Waker {
+pub(crate) struct Wakeup {
     source: WokenBy,
     pub(crate) task: TaskRef,
 }
 
-impl Waker {
+impl Wakeup {
     /// Whether no thread wakes the cache, so that callers do its maintenance.
     #[inline]
     pub(crate) fn is_none(&self) -> bool {
