@@ -7,7 +7,7 @@
 use super::backend::Backend;
 use super::kinds::{caught, contained, hand_over, why_dropped};
 use super::loader::{LoadError, Reply};
-use super::threads::Room;
+use super::threads::ReloadRoom;
 use super::{Inner, LoadingCache, Spawner};
 use crate::contain::{contain, let_go};
 use crate::engine::{Engine, FromLoad, LifetimeSource};
@@ -243,10 +243,10 @@ where
     {
         let threads = &self.inner.threads;
         let room = match &self.inner.spawner {
-            Some(_) => Room::Thread,
+            Some(_) => ReloadRoom::Thread,
             None => threads.room(),
         };
-        if room == Room::None {
+        if room == ReloadRoom::None {
             // A later read asks again.
             return;
         }
@@ -256,7 +256,7 @@ where
         if let Some(hit) = engine.find_live(hash, key, &pin) {
             let key = hit.node.key().clone();
             drop(pin);
-            if room == Room::Queue {
+            if room == ReloadRoom::Queue {
                 threads.reload_later(hash, key);
             } else {
                 self.reload_if_stale(hash, key);

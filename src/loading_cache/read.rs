@@ -3,7 +3,7 @@
 use super::call::{Answer, WrongNumber, answer, settled};
 use super::kinds::caught;
 use super::loader::LoadError;
-use super::threads::{OwnedClaim, OwnedClaimant, Room};
+use super::threads::{OwnedClaim, OwnedClaimant, ReloadRoom};
 use super::turn::Turn;
 use super::{Inner, LoadingCache};
 use crate::flight::Outcome;
@@ -292,7 +292,7 @@ where
         let in_tasks = self.inner.spawner.is_some();
         let ask = Request {
             replaces: Replaces::Any,
-            may_lead: in_tasks || self.inner.threads.room() == Room::Thread,
+            may_lead: in_tasks || self.inner.threads.room() == ReloadRoom::Thread,
             own: Some(settled::<E>()),
             ..Request::of(settled::<E>())
         };

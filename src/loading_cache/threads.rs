@@ -55,7 +55,7 @@ const MOST_STALE: usize = 256;
 /// What a read of a stale entry may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub(super) enum Room {
+pub(super) enum ReloadRoom {
     /// Claim the key: a thread is free.
     Thread,
     /// Let the key wait for a thread.
@@ -76,8 +76,8 @@ pub(super) struct ReloadThreads<K, V, E> {
     state: Mutex<ReloadState<K, V, E>>,
     /// There is work, or the threads are to end.
     changed: Condvar,
-    /// A [`Room`]. Written under the lock. Relaxed: for a read it is a hint, and no other memory is
-    /// read because of it.
+    /// A [`ReloadRoom`]. Written under the lock. Relaxed: for a read it is a hint, and no other
+    /// memory is read because of it.
     room: AtomicU8,
 }
 
@@ -141,13 +141,13 @@ impl<K, V, E> ReloadState<K, V, E> {
         self.idle + self.ending
     }
 
-    fn room(&self) -> Room {
+    fn room(&self) -> ReloadRoom {
         if self.waiting() < self.free() + self.most.saturating_sub(self.taken) {
-            Room::Thread
+            ReloadRoom::Thread
         } else if self.most > 0 && self.jobs.len() < MOST_STALE {
-            Room::Queue
+            ReloadRoom::Queue
         } else {
-            Room::None
+            ReloadRoom::None
         }
     }
 
@@ -193,9 +193,9 @@ impl<K, V, E> ReloadThreads<K, V, E> {
     }
 
     /// What a read of a stale entry may do.
-    pub(super) fn room(&self) -> Room {
+    pub(super) fn room(&self) -> ReloadRoom {
         let room = self.room.load(Ordering::Relaxed);
-        let all = [Room::Thread, Room::Queue, Room::None];
+        let all = [ReloadRoom::Thread, ReloadRoom::Queue, ReloadRoom::None];
         all[usize::from(room)]
     }
 
@@ -250,7 +250,7 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> ReloadThreads<K, V, E
                 most,
             }),
             changed: Condvar::new(),
-            room: AtomicU8::new(Room::Thread as u8),
+            room: AtomicU8::new(ReloadRoom::Thread as u8),
         }
     }
 
@@ -261,7 +261,7 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> ReloadThreads<K, V, E
         guard: OwnedGuard<K, V>,
     ) -> Result<(), OwnedGuard<K, V>> {
         let mut state = self.lock();
-        if state.room() != Room::Thread {
+        if state.room() != ReloadRoom::Thread {
             return Err(guard);
         }
         let guard = guard.in_background(dropped::<K, V, E>);
@@ -273,7 +273,7 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> ReloadThreads<K, V, E
     /// A read has found the key's entry stale, and all threads busy.
     pub(super) fn reload_later(self: &Arc<Self>, hash: u64, key: K) {
         let (mut state, waiting) = self.find(hash, &key);
-        if waiting.is_none() && state.room() != Room::None {
+        if waiting.is_none() && state.room() != ReloadRoom::None {
             state.add(ReloadJob::new(hash, key, Replaces::Stale));
             self.serve(state);
         }
