@@ -1,6 +1,6 @@
 //! Three sentinels, a primary and its replica.
 
-use crate::support::server::{Server, installed, pair, sentinel};
+use crate::support::server::{Server, installed, pair, replica_of, sentinel};
 use crate::support::{Near, Text, Writer, client, read, until};
 use std::path::Path;
 use std::sync::Arc;
@@ -16,7 +16,10 @@ struct Watched {
 
 impl Watched {
     async fn start(program: &Path) -> Self {
-        let (primary, replica) = pair(program, &[]).await;
+        Self::watch(program, pair(program, &[]).await).await
+    }
+
+    async fn watch(program: &Path, (primary, replica): (Server, Server)) -> Self {
         let mut sentinels = Vec::new();
         for _ in 0..3 {
             sentinels.push(sentinel(program, primary.port).await);
@@ -132,12 +135,23 @@ async fn the_report_of_a_switch_is_heard() {
     }
 }
 
-/// One sentinel hangs for good, whichever it is: a failover by the others is noticed, and the near
-/// cache is told of one sentinel alone and learns of the others.
+/// One sentinel hangs for good, whichever it is: a failover by the others is noticed, though the
+/// old primary knows nothing of it, and closes no connection. The near cache is told of one
+/// sentinel alone and learns of the others.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_sentinel_that_hangs_hides_no_failover() {
     for program in installed() {
-        let watched = Watched::start(&program).await;
+        let deaf = [
+            "--rename-command",
+            "SLAVEOF",
+            "",
+            "--rename-command",
+            "REPLICAOF",
+            "",
+        ];
+        let primary = Server::start(&program, &deaf).await;
+        let replica = replica_of(&program, primary.port).await;
+        let watched = Watched::watch(&program, (primary, replica)).await;
         let near = watched.near_of([client(watched.sentinels[0].port)]).await;
         near.set("k", "old".to_string(), None).await.unwrap();
         // All are subscribed: the one that was named, and those that it names.

@@ -131,6 +131,14 @@ pub async fn pair(program: &Path, options: &[&str]) -> (Server, Server) {
     (primary, replica)
 }
 
+/// A replica of this primary, in step.
+pub async fn replica_of(program: &Path, primary: u16) -> Server {
+    let source = format!("127.0.0.1 {primary}");
+    let replica = Server::start(program, &["--replicaof", &source]).await;
+    replicates(replica.port).await;
+    replica
+}
+
 /// Makes the replica the primary, and the primary its replica.
 pub async fn exchange_roles(primary: u16, replica: u16) {
     let asked = Writer::connect(primary).await;
