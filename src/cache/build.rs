@@ -1,10 +1,13 @@
 //! Building a cache: its settings are checked, then its parts are made.
 
+use super::builder::BuilderSettings;
 use super::{Cache, CacheBuilder, House};
 use crate::buffer::ReadBuffer;
 use crate::contain::with_name;
 use crate::engine::{self, Engine, Lifetimes};
+use crate::eviction::EvictionPolicy;
 use crate::flight::Timeouts;
+use crate::listener::Delivery;
 use crate::map::Map;
 use crate::node::Columns;
 use crate::scheduler::{Scheduler, TaskRef};
@@ -78,6 +81,12 @@ where
     pub fn try_build(self) -> Result<Cache<K, V, S>, BuildError> {
         self.validate().map_err(|fault| self.fault(&fault))?;
         let Self { settings, hasher } = self;
+        let parts = match settings.parts {
+            Some(forced) => forced.clamp(1, MOST_PARTS).next_power_of_two(),
+            // Tests of private parts look into one part, on each machine.
+            None if cfg!(test) => 1,
+            None => parts(&settings, stripe::cores()),
+        };
         let (clock, scheduler) = match settings.ticker {
             Some(ticker) => (Clock::custom(ticker), Scheduler::disabled()),
             None => (Clock::process(), Scheduler::background()),
@@ -93,7 +102,6 @@ where
         let bound = settings.max_capacity;
         let eviction_policy = settings.eviction_policy.unwrap_or_default();
         let capacity = settings.initial_capacity;
-        let parts = parts(settings.parts);
         let shards = shards(bound).max(parts);
         let map = Map::new(shards, capacity, columns).map_err(|refused| {
             let fault = format!(
@@ -201,12 +209,33 @@ fn shards(max_capacity: Option<u64>) -> usize {
 /// The most parts of a cache.
 const MOST_PARTS: usize = 16;
 
-/// The number of parts of a cache, a power of two.
-fn parts(forced: Option<usize>) -> usize {
-    match forced {
-        Some(parts) => parts.clamp(1, MOST_PARTS).next_power_of_two(),
-        None => 1,
+/// A part of fewer entries would make the order of eviction coarse.
+const LEAST_PER_PART: u64 = 2_000;
+
+/// The number of parts of a cache, a power of two: about one for four cores, and one where
+/// something matters more than many cores. That is the order of use under `Lru`; a listener that
+/// each call tells of what it evicts; and, where no thread wakes the cache, that each call's help
+/// reaches all that is due and all that waits to be freed.
+fn parts<K, V>(settings: &BuilderSettings<K, V>, cores: usize) -> usize {
+    let is_lru = settings.eviction_policy == Some(EvictionPolicy::Lru);
+    let tells = settings.listener.is_some() && settings.delivery == Delivery::Caller;
+    // With a weigher, the bound does not say how many entries there will be.
+    let entries = if settings.weigher.is_some() {
+        settings.initial_capacity as u64
+    } else {
+        settings.max_capacity.unwrap_or(u64::MAX)
+    };
+    let is_alone = match &settings.scheduler {
+        Some(scheduler) => scheduler.is_disabled(),
+        None => settings.ticker.is_some(),
+    };
+    if is_lru || is_alone || (tells && settings.max_capacity.is_some()) {
+        return 1;
     }
+    let most = (entries / LEAST_PER_PART).min(MOST_PARTS as u64) as usize;
+    let wanted = (cores / 4).min(most).max(1);
+    // The power of two at or below.
+    1 << wanted.ilog2()
 }
 
 /// The number of read rings of a bounded cache. Each part has rings of its own. They are fewer than
@@ -239,3 +268,60 @@ impl fmt::Display for BuildError {
 }
 
 impl std::error::Error for BuildError {}
+
+#[cfg(all(test, not(wheelhouse_loom)))]
+mod tests {
+    use super::*;
+
+    fn parts_of(builder: &CacheBuilder<u32, u32>, cores: usize) -> usize {
+        parts(&builder.settings, cores)
+    }
+
+    #[test]
+    fn the_number_of_parts_follows_from_the_bound_and_the_cores() {
+        let bounded = CacheBuilder::new;
+        for (max, cores, expected) in [
+            (100, 64, 1),
+            (3_999, 64, 1),
+            (4_000, 64, 2),
+            (31_999, 64, 8),
+            (32_000, 64, 16),
+            (u64::MAX, 64, 16),
+            (u64::MAX, 1_000, 16),
+            (u64::MAX, 1, 1),
+            (u64::MAX, 2, 1),
+            (u64::MAX, 7, 1),
+            (u64::MAX, 8, 2),
+            (u64::MAX, 31, 4),
+        ] {
+            assert_eq!(
+                parts_of(&bounded(max), cores),
+                expected,
+                "{max}, {cores} cores"
+            );
+        }
+        assert_eq!(parts_of(&Cache::builder(), 64), 16);
+    }
+
+    #[test]
+    fn one_part_where_the_order_or_the_number_of_entries_says_so() {
+        let large = || CacheBuilder::<u32, u32>::new(1_000_000);
+        let lru = large().eviction_policy(EvictionPolicy::Lru);
+        assert_eq!(parts_of(&lru, 64), 1);
+        let told = |delivery| large().removal_listener(|_, _, _| ()).delivery(delivery);
+        assert_eq!(parts_of(&told(Delivery::Caller), 64), 1);
+        assert_eq!(parts_of(&told(Delivery::Background), 64), 16);
+        assert_eq!(parts_of(&large().ticker(crate::ManualTicker::new()), 64), 1);
+        let weighed = large().weigher(|_, _| 10_000);
+        assert_eq!(parts_of(&weighed, 64), 1);
+        assert_eq!(parts_of(&weighed.initial_capacity(8_000), 64), 4);
+    }
+
+    #[test]
+    fn a_forced_number_holds_on_each_machine() {
+        for (forced, parts) in [(0, 1), (1, 1), (3, 4), (16, 16), (100, 16)] {
+            let cache: Cache<u32, u32> = CacheBuilder::new(10).parts(forced).build();
+            assert_eq!(cache.engine().parts(), parts, "{forced}");
+        }
+    }
+}

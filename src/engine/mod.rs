@@ -101,7 +101,7 @@ use crate::scheduler::{self, Wakeup};
 use crate::stats::{Count, Counters, Stats};
 use crate::stripe::Padded;
 use crate::sync::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Mutex, Ordering, unlock_fairly};
-use crate::time::Clock;
+use crate::time::{Clock, NEVER};
 use crate::wheel::{Level, Spans, Wheel};
 use delivery::{Notification, Notifier};
 use freeing::Freeing;
@@ -170,13 +170,15 @@ struct Part<K, V> {
     published: Padded<Published>,
 }
 
-/// What threads may know of a part without its lock. The first two are written where there are
+/// What threads may know of a part without its lock. All but `freed` is written where there are
 /// several parts only, by the holder of the lock.
 ///
 /// Relaxed, but for `freed`: a pass judges by what it happens to see, and a later pass corrects it.
 struct Published {
     /// The weight of the entries that the size policy knows.
     weight: AtomicU64,
+    /// When the wheel has work next, or `NEVER`.
+    next_visit: AtomicU64,
     /// How many items were retired.
     retired: AtomicUsize,
     /// How many removed items are freed.
@@ -189,6 +191,7 @@ impl<K, V> Part<K, V> {
             state: Padded(Mutex::new(state)),
             published: Padded(Published {
                 weight: AtomicU64::new(0),
+                next_visit: AtomicU64::new(NEVER),
                 retired: AtomicUsize::new(0),
                 freed: AtomicUsize::new(0),
             }),
@@ -338,6 +341,11 @@ impl<K, V> Engine<K, V> {
             part,
             parts: self.parts.len(),
         }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn parts(&self) -> usize {
+        self.parts.len()
     }
 
     /// How many shards each part follows.

@@ -83,6 +83,16 @@ impl Plan {
         ..Self::RUN
     };
 
+    /// A pass by a writer over another part than its own, which removes what is due.
+    pub(super) fn of_due(writers: Self) -> Self {
+        Self {
+            drain: false,
+            expire: true,
+            evict: false,
+            ..writers
+        }
+    }
+
     /// A pass of a call that has to bring the cache up to date, and that is no run.
     pub(super) const CATCH_UP: Self = Self {
         run: false,
@@ -519,6 +529,7 @@ impl<K, V> Pass<'_, K, V> {
             if until_look == 0 {
                 until_look = VICTIMS_PER_LOOK;
                 if self.engine.parts.len() > 1 {
+                    self.publish();
                     self.look_around();
                 }
             }

@@ -18,7 +18,8 @@
 //!
 //! # Invariants
 //!
-//! 1. A part's published weight is that of its size policy at the end of its last pass, or later.
+//! 1. A part's published weight is that of its size policy at the end of its last pass, or less: a
+//!    pass publishes while it evicts. What it has yet to evict for is no concern of other parts.
 //! 2. While the sum is over the bound, the heaviest part weighs more than an equal share, and it
 //!    evicts down to that if it is asked. So what is over the bound leaves as long as passes run,
 //!    whatever the shares are.
@@ -31,6 +32,7 @@ use super::pass::{Pass, Plan};
 use super::{Engine, Part};
 use crate::eviction::share_of;
 use crate::sync::Ordering;
+use crate::time::{self, NEVER};
 
 /// A cache is far over its bound if it is so by more than this part of it.
 const FAR: u64 = 32;
@@ -90,10 +92,9 @@ impl Weights {
 }
 
 impl<K, V> Pass<'_, K, V> {
-    /// Publishes what the part weighs, and learns how much it may weigh beside the others. For a
-    /// cache of several parts, as are the next two.
+    /// Learns how much the part may weigh beside the others. For a cache of several parts, as are
+    /// the next two.
     pub(super) fn look_around(&mut self) {
-        self.publish();
         let parts = &self.engine.parts;
         let (Some(max), Some(eviction)) = (self.engine.max_capacity(), &mut self.state.eviction)
         else {
@@ -133,6 +134,8 @@ impl<K, V> Pass<'_, K, V> {
         let published = &self.engine.parts[self.state.part].published;
         let retired = self.state.freeing.retired;
         published.retired.store(retired, Ordering::Relaxed);
+        let next = self.state.wheel.next_visit().unwrap_or(NEVER);
+        published.next_visit.store(next, Ordering::Relaxed);
         if let Some(eviction) = &self.state.eviction {
             published.weight.store(eviction.weight(), Ordering::Relaxed);
         }
@@ -176,6 +179,28 @@ impl<K, V> Engine<K, V> {
             return None;
         }
         Some(Heaviest { part, excess })
+    }
+
+    /// Another part, in whose wheel entries are due while the cache is full: they leave before a
+    /// live one does. `now` is [`NEVER`] if the clock was not read.
+    pub(super) fn due_part(&self, own: &Part<K, V>, now: u64) -> Option<&Part<K, V>> {
+        let max = self.max_capacity()?;
+        let weights = self.parts.iter().map(Part::weight);
+        if weights.fold(0, u64::saturating_add) < max - max / FAR {
+            return None;
+        }
+        let mut now = now;
+        self.others(own).find(|part| {
+            let next = part.published.next_visit.load(Ordering::Relaxed);
+            // A cache without deadlines reads no clock.
+            if next == NEVER {
+                return false;
+            }
+            if now == NEVER {
+                now = self.clock.now();
+            }
+            time::is_due(now, next)
+        })
     }
 
     /// The plan of a run for each part: in a cache of several parts it evicts when all of them have

@@ -301,6 +301,12 @@ impl<K, V> Engine<K, V> {
             drop(state);
             of_others = self.help_others(part, plan, pinned);
             state = part.state.lock();
+        } else if has_others && removes {
+            if let Some(due) = self.due_part(part, outcome.now) {
+                drop(state);
+                self.help_part(due, Plan::of_due(plan), pinned);
+                state = part.state.lock();
+            }
         }
         let found = state.excess();
         let mut passed = self.pass(&mut state, plan);

@@ -97,6 +97,10 @@ impl Scheduler {
         Self(WokenBy::Disabled)
     }
 
+    pub(crate) fn is_disabled(&self) -> bool {
+        matches!(self.0, WokenBy::Disabled)
+    }
+
     /// A timer of the program's own, such as an event loop's.
     ///
     /// # Cost

@@ -99,7 +99,10 @@ impl Anchor {
             }
             (start, measured.unwrap_or(0))
         });
-        self.rate.store(rate, Ordering::Relaxed);
+        // Seldom: many threads come here at a time, and each store would take the line from all.
+        if self.rate.load(Ordering::Relaxed) != rate {
+            self.rate.store(rate, Ordering::Relaxed);
+        }
         start
     }
 

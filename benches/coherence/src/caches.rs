@@ -61,6 +61,10 @@ impl<const STATS: bool> Cache for Wheelhouse<STATS> {
             Ok("lru") => builder.eviction_policy(wheelhouse::EvictionPolicy::Lru),
             _ => builder,
         };
+        let builder = match std::env::var("PARTS") {
+            Ok(parts) => builder.parts(parts.parse().expect("a number of parts")),
+            Err(_) => builder,
+        };
         Self(builder.build())
     }
     #[inline]

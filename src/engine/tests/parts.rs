@@ -153,6 +153,37 @@ fn a_bound_that_moves_holds_while_parts_are_uneven() {
     }
 }
 
+/// Where a thread of its own expires entries, writers that are sooner do not evict live ones.
+#[test]
+fn what_is_due_in_any_part_leaves_before_a_live_entry() {
+    const LIFE: Duration = Duration::from_secs(60);
+    for parts in [1, 2, 16] {
+        let clock = ManualTicker::new();
+        let told: Arc<Mutex<Vec<RemovalCause>>> = Arc::default();
+        let tell = Arc::clone(&told);
+        let cache: Keyed = Cache::builder()
+            .parts(parts)
+            .max_capacity(MAX)
+            .ticker(clock.clone())
+            .scheduler(Scheduler::custom(super::Deaf))
+            .removal_listener(move |_: &u64, _: &u64, cause| tell.lock().unwrap().push(cause))
+            .build();
+        (0..MAX / 2).for_each(|key| cache.insert_with_ttl(key, key, LIFE));
+        (MAX / 2..MAX).for_each(|key| cache.insert(key, key));
+        cache.run_pending_tasks();
+        clock.advance(2 * LIFE);
+        (MAX..MAX + MAX / 4).for_each(|key| cache.insert(key, key));
+        cache.run_pending_tasks();
+        let told = std::mem::take(&mut *told.lock().unwrap());
+        assert_eq!(told.len() as u64, MAX / 2);
+        let is_expired = |cause: &RemovalCause| *cause == RemovalCause::Expired;
+        assert!(
+            told.iter().all(is_expired),
+            "a live entry left one of {parts} parts"
+        );
+    }
+}
+
 #[test]
 fn views_and_snapshots_merge_the_orders_of_the_parts() {
     for parts in [2, 16] {
