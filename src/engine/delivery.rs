@@ -417,7 +417,8 @@ impl<K, V> Engine<K, V> {
         });
         notifier.end_offer();
         if frees && !waking.waker.task.is_closed() {
-            waking.request_soon(&self.clock);
+            // The ticker, or the alarm, may panic: what waits is offered all the same.
+            contain(|| waking.request_soon(&self.clock));
         }
         notifier.offer()
     }

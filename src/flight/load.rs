@@ -387,9 +387,17 @@ impl<K, V> Load<K, V> {
         drop(state);
         // Its end has to look for those that wait behind it.
         newer.joined.store(true, Ordering::Relaxed);
-        let former = newer.state().before.replace(Arc::clone(self));
-        if let Some(former) = former {
-            former.call_next_turn();
+        let mut state = newer.state();
+        let is_over = state.phase == Phase::Ended || state.revoked.is_some();
+        let next = if is_over {
+            // Its end, or its revocation, has looked already.
+            Some(Arc::clone(self))
+        } else {
+            state.before.replace(Arc::clone(self))
+        };
+        drop(state);
+        if let Some(next) = next {
+            next.call_next_turn();
         }
     }
 

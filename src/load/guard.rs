@@ -308,7 +308,6 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V>> Guard<K, V, H> {
             return guard.discard(None, own);
         };
         let load = &guard.load;
-        engine.forget_failure(load.key());
         let key = load.key().clone();
         let mut made = None;
         let mut new = engine.new_node(load.hash, key, own.value.clone());
@@ -318,6 +317,7 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V>> Guard<K, V, H> {
             made: &mut made,
         };
         let outcome = engine.write(&mut new, given, condition);
+        engine.forget_failure(load.key());
         let (Some(outcome), Some(written)) = (outcome, made) else {
             let late = guard.discard(Some(engine), own);
             // What was not stored: destructors of the user.
@@ -420,6 +420,9 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V>> Guard<K, V, H> {
                 Tried::Done(TakenOut::Entry(cause))
             },
         );
+        if taken != TakenOut::Revoked {
+            engine.forget_failure(load.key());
+        }
         if taken != TakenOut::Revoked || guard.share_live(engine).is_none() {
             guard.end(Some(engine), &none, false);
         }

@@ -15,7 +15,7 @@ use super::guard::Home;
 use super::{CacheKey, CacheValue};
 use crate::contain::{contain, with_name};
 use crate::engine::Engine;
-use crate::flight::{Load, Timeouts, Verdict};
+use crate::flight::{Load, Timeouts, Verdict, Want};
 use crate::sync::IS_MODEL;
 use crate::sync::block::{AwaitedLoad, Work, doing, note};
 use crate::sync::cycle::fault;
@@ -28,6 +28,10 @@ use std::time::Duration;
 /// How long a thread waits at least, and at most, before it looks again whether a load is overdue:
 /// the cache's ticker need not run as the thread's clock does.
 const PATIENCE: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(50)];
+
+/// After how long a thread that waits for a turn looks again whether it waits for itself: a write
+/// may revoke the load, and its turn then comes behind a newer one.
+const TURN_PATIENCE: Duration = Duration::from_secs(1);
 
 impl<K: CacheKey, V: CacheValue, H: Home<K, V>> Claimant<K, V, H> {
     /// The verdict about a call that waits, by polls. `None` if it does not wait, or the load is
@@ -56,11 +60,15 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V>> Claimant<K, V, H> {
         place::give_up();
         if !IS_MODEL && doing() == Work::Waits(cx.waker().data()) {
             let [least, most] = PATIENCE;
+            let mut patience = left.map(|left| left.clamp(least, most));
+            if self.ask.want == Want::OwnTurn {
+                patience = patience.or(Some(TURN_PATIENCE));
+            }
             let awaited = Box::new(AwaitedLoad {
                 load: Arc::<Load<K, V>>::clone(load),
                 hash: load.hash,
                 ticket: *ticket,
-                patience: left.map(|left| left.clamp(least, most)),
+                patience,
                 name: name.cloned(),
             });
             drop(note(Some(awaited)));

@@ -8,7 +8,7 @@
 //! failures in a row is kept beyond that time.
 //!
 //! A failing load is noted before its outcome is published. So a call that leads the next load of
-//! the key finds it noted.
+//! the key finds it noted. A load that a write or a newer load has revoked is not noted.
 
 use super::kinds::AnyLoader;
 use super::loader::LoadError;
@@ -41,11 +41,10 @@ pub(super) struct Failures<K, E>(OnceLock<Cache<K, Failure<E>>>);
 
 /// The last failure of a key's load.
 struct Failure<E> {
-    error: Arc<E>,
     /// How often the key's loads have failed in a row.
     count: u32,
-    /// Until when calls get it, in cache time.
-    until: u64,
+    /// What calls get, and until when, in cache time; `None` if only the count is kept.
+    remembered: Option<(Arc<E>, u64)>,
 }
 
 impl<K: CacheKey, E: Send + Sync + 'static> Failures<K, E> {
@@ -55,10 +54,11 @@ impl<K: CacheKey, E: Send + Sync + 'static> Failures<K, E> {
         Q: Equivalent<K> + Hash + ?Sized,
     {
         let failure = self.0.get()?.get_ref(key)?;
-        if time::is_due(now(), failure.until) {
+        let (error, until) = failure.remembered.as_ref()?;
+        if time::is_due(now(), *until) {
             return None;
         }
-        Some(LoadError::Failed(Arc::clone(&failure.error)))
+        Some(LoadError::Failed(Arc::clone(error)))
     }
 
     fn count<Q>(&self, key: &Q) -> u32
@@ -124,7 +124,8 @@ impl<K: CacheKey, V, E: Send + Sync + 'static> Backend<K, V, E> {
         self.failures.at(key, now)
     }
 
-    /// The load of an absent key has failed. If user code panics, nothing is remembered.
+    /// The load of an absent key has failed. If user code panics, the failure is counted and not
+    /// remembered.
     pub(super) fn note_failure(&self, key: &K, error: &Arc<E>, now: impl FnOnce() -> u64) {
         let count = self.failures.count(key).saturating_add(1);
         let mut pause = contain(|| self.loader.retry_after(error, count)).unwrap_or_default();
@@ -133,17 +134,19 @@ impl<K: CacheKey, V, E: Send + Sync + 'static> Backend<K, V, E> {
                 pause = contain(|| policy(count)).unwrap_or_default();
             }
         }
-        contain(|| match pause {
-            Some(pause) => {
-                let failure = Failure {
-                    error: Arc::clone(error),
-                    count,
-                    until: time::deadline_after(now(), pause),
-                };
-                self.failures.insert(key, failure);
-            }
-            None => self.failures.forget(key),
+        contain(|| {
+            let remembered = match pause {
+                Some(pause) => Some((Arc::clone(error), time::deadline_after(now(), pause))),
+                None => None,
+            };
+            let failure = Failure { count, remembered };
+            self.failures.insert(key, failure);
         });
+    }
+
+    /// The failure that was noted last is none of the key's any more.
+    pub(super) fn forget_failure(&self, key: &K) {
+        contain(|| self.failures.forget(key));
     }
 }
 

@@ -34,6 +34,15 @@ use std::time::Duration;
 /// as it may be large, and passes through several futures.
 pub(super) type Answer<V, E> = Result<Option<Box<Keyless<V>>>, LoadError<E>>;
 
+/// What the thread does that has run the loader and ended the load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum AfterLoader {
+    /// A reload thread takes other work.
+    EndsSoon,
+    /// It is a thread of the program, a reload thread that has more to do first, or a task.
+    GoesOn,
+}
+
 /// The answer to a call that does not lead.
 pub(super) fn answer<K, V, E: Send + Sync + 'static, H: Home<K, V>>(
     claim: Claim<K, V, H>,
@@ -54,6 +63,7 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V>> Guard<K, V, H> {
     pub(super) async fn run_loader<E: Send + Sync + 'static>(
         self,
         backend: impl Deref<Target = Backend<K, V, E>>,
+        thread: AfterLoader,
     ) -> Answer<V, E> {
         if !self.begin_run() {
             return Err(LoadError::Abandoned);
@@ -64,7 +74,9 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V>> Guard<K, V, H> {
             let code = pin!(caught(backend.loader.load(self.load().key(), value)));
             lead(iter::once(&self), code).await
         };
-        place::free_soon();
+        if thread == AfterLoader::EndsSoon {
+            place::free_soon();
+        }
         self.by(reply, old, backend)
     }
 }
@@ -146,7 +158,15 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V>> Guard<K, V, H> {
                 backend.loader.retry_after(failed?, failures)
             });
         } else if let Some(error) = failed {
-            backend.note_failure(self.load().key(), error, || engine.clock.now());
+            let load = self.load();
+            if load.revoked().is_some() {
+                return;
+            }
+            backend.note_failure(load.key(), error, || engine.clock.now());
+            if load.revoked().is_some() {
+                // A newer load may have succeeded before the failure was noted.
+                backend.forget_failure(load.key());
+            }
         }
     }
 }
@@ -181,7 +201,9 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> Inner<K, V, E> {
     pub(super) fn launch(&self, spawner: &Spawner, guard: OwnedGuard<K, V>) {
         let guard = guard.in_background(dropped::<K, V, E>);
         let backend = Arc::clone(&self.backend);
-        spawn(spawner, async move { _ = guard.run_loader(backend).await });
+        spawn(spawner, async move {
+            _ = guard.run_loader(backend, AfterLoader::GoesOn).await
+        });
     }
 }
 

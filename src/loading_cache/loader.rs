@@ -429,7 +429,6 @@ impl<V> Reloaded<V> {
 /// assert!(port().unwrap_err().source().unwrap().is::<std::num::ParseIntError>());
 /// ```
 #[derive(Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum LoadError<E> {
     /// The loader returned this error. All calls that waited share it.
     Failed(Arc<E>),

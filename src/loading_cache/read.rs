@@ -1,6 +1,6 @@
 //! The methods that read, for threads and for tasks.
 
-use super::call::{Answer, WrongNumber, answer, settled};
+use super::call::{AfterLoader, Answer, WrongNumber, answer, settled};
 use super::kinds::caught;
 use super::loader::LoadError;
 use super::threads::{OwnedClaim, OwnedClaimant, ReloadRoom};
@@ -115,7 +115,11 @@ where
                     }
                     match &self.inner.spawner {
                         Some(spawner) => self.launch(spawner, guard),
-                        None => break run_blocking(guard.run_loader(&*self.inner.backend)),
+                        None => {
+                            break run_blocking(
+                                guard.run_loader(&*self.inner.backend, AfterLoader::GoesOn),
+                            );
+                        }
                     }
                 }
                 claim => break answer(claim),

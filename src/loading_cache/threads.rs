@@ -17,9 +17,9 @@
 //! # Threads that wait
 //!
 //! A loader may wait for another load: for one that itself waits for a refresh in this queue, say.
-//! So a thread that waits gives its [place](crate::sync::place) up, and another thread may start. A
-//! thread that has no place when its loader has returned takes one again, or ends. A loader that
-//! hangs in other code keeps its place.
+//! So a thread that waits gives its [place](crate::sync::place) up, and another thread may start.
+//! When it waits no longer it takes a place again: if there is none, a thread that has nothing to
+//! do ends. A loader that hangs in other code keeps its place.
 //!
 //! A thread whose loader has returned counts as free: a caller that sees the new value, and then
 //! reads another stale entry, begins a reload. If the end of the load takes long, since it waits or
@@ -29,7 +29,7 @@
 //! last handle of the loading cache is dropped. That drop waits for those that run no loader.
 
 use super::backend::Backend;
-use super::call::{dropped, settled};
+use super::call::{AfterLoader, dropped, settled};
 use super::kinds::contained;
 use super::turn::{Caller, Turn, turn};
 use crate::contain::contain;
@@ -373,9 +373,11 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> ReloadThreads<K, V, E
         loop {
             state.idle += 1;
             self.note_room(&state);
-            let is_empty =
-                |state: &mut ReloadState<_, _, _>| state.most > 0 && state.waiting() == 0;
-            let woken = self.changed.wait_timeout_while(state, IDLE, is_empty);
+            // More places are taken than there are if threads that have waited work on.
+            let may_stay = |state: &mut ReloadState<_, _, _>| {
+                state.most > 0 && state.taken <= state.most && state.waiting() == 0
+            };
+            let woken = self.changed.wait_timeout_while(state, IDLE, may_stay);
             state = woken.unwrap_or_else(PoisonError::into_inner).0;
             state.idle -= 1;
             let Some(work) = state.take_first() else {
@@ -393,8 +395,7 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> ReloadThreads<K, V, E
             match stage {
                 Stage::Works => {}
                 Stage::Ends => state.ending -= 1,
-                Stage::Left if state.taken < state.most => state.taken += 1,
-                Stage::Left => break,
+                Stage::Waits | Stage::Left => state.taken += 1,
             }
         }
         // Not joined, unless the last drop has taken it.
@@ -406,13 +407,14 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> ReloadThreads<K, V, E
         let mut guards = self.begin(work);
         while let Some(guard) = guards.pop() {
             // The last one takes it along: a run lets go of it before its outcome is published.
-            let backend = if guards.is_empty() {
-                backend.take()
+            let (backend, thread) = if guards.is_empty() {
+                (backend.take(), AfterLoader::EndsSoon)
             } else {
-                backend.clone()
+                (backend.clone(), AfterLoader::GoesOn)
             };
             if let Some(backend) = backend {
-                contain(|| drop(run_blocking(contained(guard.run_loader(backend)))));
+                let run = guard.run_loader(backend, thread);
+                contain(|| drop(run_blocking(contained(run))));
             }
         }
     }
@@ -479,6 +481,13 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> Places for ReloadThre
     fn free_soon(&self) {
         let mut state = self.lock();
         state.ending += 1;
+        self.unlock(state);
+    }
+
+    fn take_again(&self) {
+        let mut state = self.lock();
+        state.taken += 1;
+        self.changed.notify_one();
         self.unlock(state);
     }
 

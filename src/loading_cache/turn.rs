@@ -1,5 +1,6 @@
 //! The turn of a refresh that waits for a reload thread: the thread hands it over once.
 
+use crate::contain::contain;
 use crate::sync::Mutex;
 use crate::sync::place;
 use std::mem;
@@ -48,7 +49,7 @@ impl<T> Caller<T> {
         drop(state);
         // With the lock released: a waker is user code.
         if let TurnState::Waits(Some(waker)) = former {
-            waker.wake();
+            contain(|| waker.wake());
         }
     }
 }

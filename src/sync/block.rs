@@ -12,6 +12,7 @@
 //! first.
 
 use super::cycle::{NotedWait, Ticket, WaitTarget, fault};
+use super::place;
 use super::{OwnParker, Parker, thread_local};
 use crate::contain::with_name;
 use std::cell::Cell;
@@ -130,6 +131,7 @@ pub(crate) fn block_until<F: Future>(
     let _waiting = During::begin(Work::Waits(waker.data()));
     loop {
         if let Poll::Ready(output) = future.as_mut().poll(&mut cx) {
+            place::take_again();
             return Ok(output);
         }
         let awaited = note(None);

@@ -1,7 +1,9 @@
 //! One of a limited number of places at which threads work.
 //!
 //! A thread that waits for a load does not work, and what it waits for may need a thread that has a
-//! place. So it gives its place up before it waits: another thread may take it.
+//! place. So it gives its place up before it waits: another thread may take it. When it waits no
+//! longer, it takes a place again, if need be one more than there are: until threads end, none
+//! starts.
 
 use super::thread_local;
 use std::cell::RefCell;
@@ -14,6 +16,8 @@ pub(crate) enum Stage {
     Works,
     /// Its work is done but for the end: it is free soon.
     Ends,
+    /// The thread has given it up while it worked, and waits.
+    Waits,
     /// The thread has given it up.
     Left,
 }
@@ -23,8 +27,10 @@ pub(crate) trait Places {
     /// A thread at work is free soon.
     fn free_soon(&self);
 
-    /// A thread that was at this stage waits: another one may work at its place. The thread itself
-    /// works on when it no longer waits.
+    /// A thread that has waited works on: it takes a place, if need be one more than there are.
+    fn take_again(&self);
+
+    /// A thread that was at this stage waits: another one may work at its place.
     fn give_up(self: Arc<Self>, stage: Stage);
 }
 
@@ -57,8 +63,24 @@ fn go_to(next: Stage) -> Option<(Arc<dyn Places>, Stage)> {
 /// The calling thread is about to wait for a load, or for a thread. If it works at a place, it
 /// gives that up.
 pub(crate) fn give_up() {
-    if let Some((places, stage @ (Stage::Works | Stage::Ends))) = go_to(Stage::Left) {
-        places.give_up(stage);
+    match go_to(Stage::Waits) {
+        Some((places, Stage::Works)) => places.give_up(Stage::Works),
+        Some((places, Stage::Ends)) => {
+            _ = go_to(Stage::Left);
+            places.give_up(Stage::Ends);
+        }
+        Some((_, Stage::Left)) => _ = go_to(Stage::Left),
+        Some((_, Stage::Waits)) | None => {}
+    }
+}
+
+/// The calling thread waits no longer. If it has given up the place at which it worked, it takes
+/// one again.
+pub(crate) fn take_again() {
+    match go_to(Stage::Works) {
+        Some((places, Stage::Waits)) => places.take_again(),
+        Some((_, before)) => _ = go_to(before),
+        None => {}
     }
 }
 
@@ -67,7 +89,7 @@ pub(crate) fn give_up() {
 pub(crate) fn free_soon() {
     match go_to(Stage::Ends) {
         Some((places, Stage::Works)) => places.free_soon(),
-        Some((_, Stage::Left)) => _ = go_to(Stage::Left),
+        Some((_, Stage::Left | Stage::Waits)) => _ = go_to(Stage::Left),
         Some((_, Stage::Ends)) | None => {}
     }
 }

@@ -20,6 +20,7 @@ mod loads {
     mod revocation;
     mod same_key;
     mod tasks;
+    mod turns;
 }
 
 /// `LoadingCache`: loaders, reloads, and the policies that decide when to reload.
@@ -29,6 +30,7 @@ mod refresh {
     mod failure;
     mod loaders;
     mod moments;
+    mod places;
     mod ready_policies;
     mod runtimes;
     mod threads;

@@ -461,8 +461,6 @@ fn the_variants_and_fields_are_the_promised_ones() {
             LoadError::Panicked => 1,
             LoadError::TimedOut => 2,
             LoadError::Abandoned => 3,
-            // It may get more variants.
-            _ => 4,
         }
     }
     let cache: Cache<u32, u32> = Cache::new(10);

@@ -1,0 +1,144 @@
+//! The places of reload threads: a thread that waits gives its place up, and one that runs a loader
+//! has it.
+
+use crate::support::{OwnCache, hide_scripted_panics, until};
+use std::future::Future;
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::task::{Context, Wake, Waker};
+use std::thread;
+use std::time::Duration;
+use wheelhouse::{Cache, LoadingCache, ManualTicker, loader_fn, refresh};
+
+const SECOND: Duration = Duration::from_secs(1);
+const SOON: Duration = Duration::from_secs(20);
+
+type Users = LoadingCache<u32, u32, ()>;
+
+/// A cache with one reload thread, whose entries are stale after 10 s and due after 100.
+fn users(
+    time: &ManualTicker,
+    load: impl Fn(&u32) -> Result<u32, ()> + Send + Sync + 'static,
+) -> Users {
+    Cache::builder()
+        .ticker(time.clone())
+        .time_to_live(100 * SECOND)
+        .loading(loader_fn(load))
+        .refresh_after(refresh::after(10 * SECOND))
+        .reload_threads(1)
+        .build()
+}
+
+/// A loader on a reload thread loads another key, and then hangs: the thread is not free.
+#[test]
+fn a_loader_that_loads_another_key_keeps_its_place() {
+    let time = ManualTicker::new();
+    let (hangs, is_hanging) = mpsc::channel();
+    let (release, released) = mpsc::channel::<()>();
+    let released = Mutex::new(released);
+    let runs = AtomicUsize::new(0);
+    let own = OwnCache::<Users>::new();
+    let place = own.place();
+    let cache = users(&time, move |key| {
+        if *key == 1 && runs.fetch_add(1, Ordering::SeqCst) == 1 {
+            place.get().unwrap().get(&1_000).unwrap();
+            hangs.send(()).unwrap();
+            released.lock().unwrap().recv().unwrap();
+        }
+        Ok(*key)
+    });
+    own.set(&cache);
+    cache.get(&1).unwrap();
+    cache.get(&2).unwrap();
+    time.advance(20 * SECOND);
+    cache.get(&1).unwrap();
+    is_hanging.recv_timeout(SOON).expect("the reload hangs");
+    // It is stale, and the only thread is busy.
+    cache.get(&2).unwrap();
+    time.advance(100 * SECOND);
+    let (done, is_done) = mpsc::channel();
+    let reader = cache.clone();
+    let thread = thread::spawn(move || done.send(reader.get(&2)).unwrap());
+    let got = is_done.recv_timeout(SOON);
+    release.send(()).unwrap();
+    assert_eq!(got, Ok(Ok(2)), "a miss waits for the loader of another key");
+    thread.join().unwrap();
+}
+
+/// A loader that has waited for a short time takes its place again.
+#[test]
+fn loaders_that_have_waited_count() {
+    let time = ManualTicker::new();
+    let reloads = Arc::new(AtomicBool::new(false));
+    let (hanging, may_end) = (
+        Arc::new(AtomicUsize::new(0)),
+        Arc::new(AtomicBool::new(false)),
+    );
+    let (is_on, hangs, ends) = (reloads.clone(), hanging.clone(), may_end.clone());
+    let own = OwnCache::<Users>::new();
+    let place = own.place();
+    let cache = users(&time, move |key| {
+        if *key < 100 && is_on.load(Ordering::SeqCst) {
+            place.get().unwrap().refresh(key + 1_000).wait().unwrap();
+            hangs.fetch_add(1, Ordering::SeqCst);
+            until("the test is over", || ends.load(Ordering::SeqCst));
+        }
+        Ok(*key)
+    });
+    own.set(&cache);
+    (0..10).for_each(|key| _ = cache.get(&key));
+    time.advance(20 * SECOND);
+    reloads.store(true, Ordering::SeqCst);
+    for key in 0..10 {
+        cache.get(&key).unwrap();
+        until("one hangs", || hanging.load(Ordering::SeqCst) > 0);
+        thread::sleep(Duration::from_millis(20));
+    }
+    let most = hanging.load(Ordering::SeqCst);
+    may_end.store(true, Ordering::SeqCst);
+    assert_eq!(most, 1, "loaders hang at once");
+    drop(own);
+}
+
+struct Panics;
+
+impl Wake for Panics {
+    fn wake(self: Arc<Self>) {
+        panic!("told to panic in the waker");
+    }
+}
+
+/// A waker that panics harms the refreshes of other calls in no way.
+#[test]
+fn a_waker_that_panics_fails_no_other_refresh() {
+    hide_scripted_panics();
+    let time = ManualTicker::new();
+    let (hangs, is_hanging) = mpsc::channel();
+    let (release, released) = mpsc::channel::<()>();
+    let released = Mutex::new(released);
+    let runs = AtomicUsize::new(0);
+    let cache = users(&time, move |key| {
+        if *key == 9 && runs.fetch_add(1, Ordering::SeqCst) == 1 {
+            hangs.send(()).unwrap();
+            released.lock().unwrap().recv().unwrap();
+        }
+        Ok(*key)
+    });
+    [1, 9].iter().for_each(|key| _ = cache.get(key));
+    time.advance(20 * SECOND);
+    cache.get(&9).unwrap();
+    is_hanging
+        .recv_timeout(SOON)
+        .expect("the only thread is busy");
+    let mut panics = pin!(cache.refresh(1));
+    let other = cache.refresh(1);
+    let waker = Waker::from(Arc::new(Panics));
+    let polled = panics.as_mut().poll(&mut Context::from_waker(&waker));
+    assert!(polled.is_pending());
+    let waits = thread::spawn(move || other.wait());
+    // It may also begin to wait later.
+    thread::sleep(Duration::from_millis(50));
+    release.send(()).unwrap();
+    assert_eq!(waits.join().unwrap(), Ok(Some(1)));
+}
