@@ -69,6 +69,10 @@ fn named(text: &str) -> Vec<String> {
 /// The files whose atomics and locks are not those of `sync`, which models replace, and why.
 const OWN_ATOMICS: [(&str, &str); 11] = [
     ("atomic64.rs", "what `sync` and statics share"),
+    (
+        "flight/load.rs",
+        "a static: how many threads spin, which those of models do not",
+    ),
     ("loading_cache/threads.rs", "threads of the system"),
     (
         "reclaim/crossbeam.rs",
