@@ -46,8 +46,8 @@ use crate::time::{self, NEVER};
 /// shards count.
 pub(super) const CALLER_BUDGET: usize = 16;
 
-/// The same in a bounded cache. With less, more removals would wait in batches, while their weight
-/// still forces evictions.
+/// Budget of such a pass in a bounded cache. With less, more removals would wait in batches, while
+/// their weight still forces evictions.
 pub(super) const BOUNDED_CALLER_BUDGET: usize = 32;
 
 /// This many events in a shard's batch make the writer run a pass.
@@ -276,8 +276,8 @@ impl<K, V> Engine<K, V> {
         let is_full = outcome.buffered >= self.backlog().events;
         let pinned = outcome.pins > 0;
         let alone = waking.waker.is_none();
-        // Where the scheduler thread is stuck, a caller that may not offer a delivery leaves the
-        // work to others.
+        // A caller that holds a pin must not start a delivery. So it expires nothing in place of a
+        // scheduler thread that is stuck.
         let is_due = (alone || !pinned) && waking.is_due_for_callers(outcome.now, clock);
         // Where batches are full, the thread that expires entries cannot keep up with writers: each
         // takes part. With `Delivery::Caller`, a call that removes an entry also calls the
