@@ -225,7 +225,7 @@ impl<K, V> ReadBuffer<K, V> {
 
     /// Notes in a node that a use of it was recorded.
     #[inline]
-    fn mark(&self, node: NodePtr<K, V>) {
+    pub(crate) fn mark(&self, node: NodePtr<K, V>) {
         let stamp = self.stamp.load(Ordering::Relaxed);
         if stamp != EACH_READ {
             node.set_seen(stamp);

@@ -10,7 +10,7 @@ use super::script::{Script, make};
 use crate::buffer::{LEN, Lane, Offer, ReadBuffer, Recording, Ring};
 use crate::engine::delivery::{Notification, Notifier};
 use crate::listener::RemovalCause;
-use crate::map::{Batch, WriteEvent};
+use crate::map::{Batch, News, WriteEvent};
 use crate::node::{Columns, NodePtr, Slab, Times};
 use crate::reclaim::Domain;
 use crate::scheduler::inside_listener;
@@ -245,7 +245,7 @@ impl Bench {
             1 => WriteEvent::Replaced {
                 old: node,
                 new: self.nodes[(number + 1) % CROWD],
-                cause: RemovalCause::Replaced,
+                news: News::All(RemovalCause::Replaced),
             },
             2 => WriteEvent::Removed(node, RemovalCause::Explicit),
             _ => WriteEvent::Rescheduled(node),

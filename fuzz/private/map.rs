@@ -9,7 +9,7 @@
 
 use super::script::{Script, make};
 use crate::listener::RemovalCause;
-use crate::map::{Batch, Garbage, Look, Map, Probe, Revalidated, Walk, WriteEvent};
+use crate::map::{Batch, Garbage, Look, Map, News, Probe, Revalidated, Walk, WriteEvent};
 use crate::node::{Columns, NodePtr, NodeState, Times};
 use crate::reclaim::{Domain, Pin};
 use crate::time::NEVER;
@@ -189,7 +189,12 @@ impl Bench {
             }
             Some(Revalidated::Occupied(occupied)) => {
                 let old = probe.found.expect("revalidated at what was found");
-                shard.replace(occupied, &mut new, Times::NONE, RemovalCause::Replaced);
+                shard.replace(
+                    occupied,
+                    &mut new,
+                    Times::NONE,
+                    News::All(RemovalCause::Replaced),
+                );
                 drop(shard);
                 assert_eq!(self.model.insert(key, value), Some(*old.value()));
                 self.expect(hash, ExpectedEvent::Replaced(*old.value(), value));

@@ -17,6 +17,8 @@
 //! | `ring::an_offer_to_a_full_ring…` | it is refused, or finds a slot that was emptied |
 //! | `ring::a_complete_drain_against_an_offer…` | the drain takes every event offered before it |
 //! | `swap_batch::two_writers_against_a_swap…` | no event is lost, each writer's order is kept |
+//! | `replacement::a_replacement_without_an_event…` | the entry names a whole node, in the end the map's |
+//! | `replacement::a_writer_that_names_a_node…` | the event of an earlier node does not undo it |
 //! | `wakes::a_request_for_soon_against_a_run…` | a run is arranged for an event that it missed |
 //! | `wakes::two_requests_for_soon_against_a_run…` | the same for a second event |
 //! | `wakes::a_request_by_a_deadline_against_a_run…` | the alarm is set for the earliest deadline |
@@ -77,6 +79,7 @@ mod grace;
 mod load;
 mod moves;
 mod node_life;
+mod replacement;
 mod ring;
 mod swap_batch;
 mod wakes;

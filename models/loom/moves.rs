@@ -2,7 +2,7 @@
 
 use super::{explore, new_node};
 use crate::listener::RemovalCause;
-use crate::map::{Look, Map, Revalidated, Walk};
+use crate::map::{Look, Map, News, Revalidated, Walk};
 use crate::node::{Columns, Times};
 use crate::reclaim::Domain;
 use loom::thread;
@@ -49,9 +49,12 @@ impl Table {
             match shard.revalidate(key, &probe) {
                 None => continue,
                 Some(Revalidated::Vacant(vacancy)) => shard.add(vacancy, &mut new, Times::NONE),
-                Some(Revalidated::Occupied(occupied)) => {
-                    shard.replace(occupied, &mut new, Times::NONE, RemovalCause::Replaced)
-                }
+                Some(Revalidated::Occupied(occupied)) => shard.replace(
+                    occupied,
+                    &mut new,
+                    Times::NONE,
+                    News::All(RemovalCause::Replaced),
+                ),
             };
             return;
         }

@@ -226,6 +226,16 @@ pub(crate) struct TimedAnswer {
     answer: Answer,
 }
 
+/// How an entry that is about to be replaced ends.
+pub(crate) struct Superseded {
+    /// The cause for which its value leaves.
+    pub(crate) cause: RemovalCause,
+    /// The own deadline that the new value gets if the policy keeps the deadline.
+    pub(crate) kept: Option<u64>,
+    /// Its wanted deadline: the last one, or the claimed one.
+    pub(crate) deadline: u64,
+}
+
 /// A decision about the own deadline of a value that comes in.
 #[derive(Clone, Copy)]
 enum Answer {
@@ -258,8 +268,7 @@ impl TimedAnswer {
         }
     }
 
-    /// Decides how the entry that is about to be replaced ends. Returns the cause of its removal,
-    /// and the own deadline that the new value gets if the policy keeps the deadline.
+    /// Decides how the entry that is about to be replaced ends.
     ///
     /// `None` if the policy must be asked again. Either the entry has become due since, so the
     /// write now creates an entry. Or the deadline is no longer the one that the policy saw.
@@ -269,14 +278,19 @@ impl TimedAnswer {
         &self,
         old: NodePtr<K, V>,
         lifetimes: &Lifetimes<K, V>,
-    ) -> Option<(RemovalCause, Option<u64>)> {
+    ) -> Option<Superseded> {
         if old.deadline_if_live(self.now).is_none() {
             // `None`: another thread has claimed the deadline after the policy was asked about the
             // entry as a live one.
-            return match self.answer {
-                Answer::New(_) => Some((RemovalCause::Expired, None)),
-                _ => None,
-            };
+            let about_new = matches!(self.answer, Answer::New(_));
+            if !about_new {
+                return None;
+            }
+            return Some(Superseded {
+                cause: RemovalCause::Expired,
+                kept: None,
+                deadline: old.deadline(),
+            });
         }
         let seen = match self.answer {
             Answer::Kept(seen) => Some(seen),
@@ -298,7 +312,11 @@ impl TimedAnswer {
         } else {
             last
         };
-        Some((RemovalCause::Replaced, Some(kept)))
+        Some(Superseded {
+            cause: RemovalCause::Replaced,
+            kept: Some(kept),
+            deadline: last,
+        })
     }
 
     /// The own deadline of the new value: the answer's, or `kept`.

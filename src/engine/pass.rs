@@ -6,7 +6,7 @@ use super::{Engine, State};
 use crate::eviction::Eviction;
 use crate::list::{List, QUEUE, TIMER};
 use crate::listener::RemovalCause;
-use crate::map::{Garbage, WriteEvent};
+use crate::map::{Garbage, News, WriteEvent};
 use crate::node::{self, NodePtr, NodeState};
 use crate::stats::Count;
 use crate::time::{self, NEVER};
@@ -353,44 +353,65 @@ impl<K, V> Pass<'_, K, V> {
     fn apply(&mut self, event: WriteEvent<K, V>) {
         match event {
             WriteEvent::Added(node) => {
-                // If the node has left again, a later event of this shard says so: it need not be
-                // linked first.
-                if node.state() == NodeState::Live {
-                    self.advance_wheel(node);
-                    self.state.wheel.reschedule(node);
+                if let Some(node) = self.reschedule(node) {
                     if let Some(eviction) = &mut self.state.eviction {
                         eviction.admit(node);
                         self.admitted += 1;
                     }
                 }
             }
-            WriteEvent::Replaced { old, new, cause } => {
-                new.entry().set_node(new);
-                if new.state() == NodeState::Live {
-                    self.advance_wheel(new);
-                    self.state.wheel.reschedule(new);
+            WriteEvent::Replaced { old, new, news } => match news {
+                News::All(cause) => self.apply_replacement(old, new, cause),
+                News::Use => {
                     if let Some(eviction) = &mut self.state.eviction {
-                        let is_use = self.engine.reads.inherit_stamp(old, new);
-                        let needs_room = eviction.replaced(new, is_use);
-                        self.admitted += usize::from(needs_room);
+                        eviction.accessed(new);
                     }
+                    self.state.freeing.retire(Garbage::Node(old));
                 }
-                // Else the new node has left again, as a later event of this shard says. If another
-                // node replaced it, that node takes over the position in the queue and the bucket
-                // in the wheel, in which the entry stays until then.
-                old.set_state(NodeState::Succeeded);
-                self.notify_or_retire(old, cause);
-            }
+                News::Nothing => self.state.freeing.retire(Garbage::Node(old)),
+            },
             WriteEvent::Removed(node, cause) => {
                 self.state.unlink(node);
                 self.retire_dead(node, cause);
             }
             WriteEvent::Rescheduled(node) => {
-                if node.state() == NodeState::Live {
-                    self.advance_wheel(node);
-                    self.state.wheel.reschedule(node);
-                }
+                self.reschedule(node);
             }
+        }
+    }
+
+    /// Applies a replacement of which the pass hears all.
+    fn apply_replacement(&mut self, old: NodePtr<K, V>, new: NodePtr<K, V>, cause: RemovalCause) {
+        new.entry().set_node(new);
+        if let Some(new) = self.reschedule(new) {
+            if let Some(eviction) = &mut self.state.eviction {
+                let is_use = self.engine.reads.inherit_stamp(old, new);
+                let needs_room = eviction.replaced(new, is_use);
+                self.admitted += usize::from(needs_room);
+            }
+        }
+        // Else the new node has left again, as a later event of this shard says. If another node
+        // replaced it, that node takes over the position in the queue and the bucket in the wheel,
+        // in which the entry stays until then.
+        old.set_state(NodeState::Succeeded);
+        self.notify_or_retire(old, cause);
+    }
+
+    /// Links the entry of a node where its deadline belongs in the wheel. Returns the node that the
+    /// entry has by now: another may have taken its place without an event. `None` if the entry has
+    /// left again; a later event of this shard says so, and it need not be linked first.
+    // Always inlined: a call for each event would take as long again.
+    #[inline(always)]
+    fn reschedule(&mut self, node: NodePtr<K, V>) -> Option<NodePtr<K, V>> {
+        let node = node.entry().node();
+        match node.state() {
+            // Another node takes its place just now, and leaves the entry where this one puts it.
+            NodeState::Live | NodeState::Succeeded => {
+                self.advance_wheel(node);
+                self.state.wheel.reschedule(node);
+                Some(node)
+            }
+            NodeState::Removed | NodeState::Dead => None,
         }
     }
 
@@ -484,6 +505,8 @@ impl<K, V> Pass<'_, K, V> {
     pub(super) fn expire_one(&mut self, node: NodePtr<K, V>, now: u64) {
         let hash = node.hash();
         let mut shard = self.engine.map.lock(hash);
+        // Another node may have taken its place without an event.
+        let node = node.entry().node();
         let Some(spot) = shard.find_node(hash, node) else {
             // A writer took it out; the event waits in a batch.
             return;
@@ -550,7 +573,7 @@ impl<K, V> Pass<'_, K, V> {
             // If the victim has left the map, a writer removed it first. Unlink it here; the
             // writer's event, still in a batch, then finds nothing to do.
             match self.take_victim(victim) {
-                Some((cause, deadline)) => self.unlink_taken(victim, cause, deadline),
+                Some((taken, cause, deadline)) => self.unlink_taken(taken, cause, deadline),
                 None => self.state.unlink(victim),
             }
             // The next victim is usually chosen already: prefetch what its removal will touch.
@@ -565,12 +588,14 @@ impl<K, V> Pass<'_, K, V> {
         }
     }
 
-    /// Takes a victim out of the map; the cause, and its last deadline. `None` if it had left
-    /// before.
+    /// Takes a victim out of the map; the node that it has by now, the cause, and its last
+    /// deadline. `None` if it had left before.
     // Reads the clock again: since the pass began, a deadline may have been moved into the past.
-    fn take_victim(&mut self, victim: NodePtr<K, V>) -> Option<(RemovalCause, u64)> {
+    fn take_victim(&mut self, victim: NodePtr<K, V>) -> Option<(NodePtr<K, V>, RemovalCause, u64)> {
         let hash = victim.hash();
         let mut shard = self.engine.map.lock(hash);
+        // As in `expire_one`.
+        let victim = victim.entry().node();
         let spot = shard.find_node(hash, victim)?;
         let deadline = victim.deadline();
         let expired = deadline != NEVER && victim.deadline_if_live(self.read_clock()).is_none();
@@ -580,6 +605,6 @@ impl<K, V> Pass<'_, K, V> {
         } else {
             RemovalCause::Size
         };
-        Some((cause, deadline))
+        Some((victim, cause, deadline))
     }
 }

@@ -89,7 +89,7 @@ use super::ghosts::{Ghost, Ghosts, Periods, TURNOVER, mix_bits_twice};
 use super::queue::{FIRST_FREE, WeighedQueue};
 use super::set_dueling::{Class, SetDueling};
 use super::window::WindowSizer;
-use crate::node::{EntryPtr, PolicyLinks};
+use crate::node::EntryPtr;
 
 const WINDOW: u8 = FIRST_FREE;
 const PROTECTED: u8 = FIRST_FREE + 1;
@@ -170,8 +170,8 @@ impl<K, V> Lirs<K, V> {
         }
         let hash = mix_bits_twice(entry.node().hash());
         self.dueling.used(hash, true);
-        entry.policy().mark.set(self.order.stamp());
-        entry.policy().uses.set(0);
+        entry.mark.set(self.order.stamp());
+        entry.uses.set(0);
         if self.enters_protected(entry, hash) {
             self.protected.push_newest(entry);
         } else {
@@ -196,11 +196,10 @@ impl<K, V> Lirs<K, V> {
         let hash = mix_bits_twice(entry.node().hash());
         self.last_used = Some(entry);
         self.dueling.used(hash, false);
-        let kept = entry.policy();
         let now = self.order.stamp();
-        kept.uses.set(kept.uses.get().saturating_add(1));
-        let before = kept.mark.get();
-        kept.mark.set(now);
+        entry.uses.set(entry.uses.get().saturating_add(1));
+        let before = entry.mark.get();
+        entry.mark.set(now);
         match entry.queue_id.get() {
             PROTECTED => {
                 // Uses within one period are not ordered, since their stamps are equal. But while
@@ -279,7 +278,7 @@ impl<K, V> Lirs<K, V> {
 
     fn leave_ghost(&mut self, entry: EntryPtr<K, V>, expired: bool) {
         let ghost = Ghost {
-            last_use: entry.policy().mark.get(),
+            last_use: entry.mark.get(),
             removed_at: self.evictions.stamp(),
             expired,
         };
@@ -352,7 +351,7 @@ impl<K, V> Lirs<K, V> {
     /// Finds the class of a key: was its last use later than that of the oldest protected entry
     /// (the question of LIRS)?
     fn class(&self, used: u8) -> Class {
-        match self.incumbent().map(|oldest| oldest.policy().mark.get()) {
+        match self.incumbent().map(|oldest| oldest.mark.get()) {
             Some(mark) if self.order.age(used) >= self.order.age(mark) => Class::Late,
             _ => Class::Recent,
         }
@@ -424,9 +423,8 @@ impl<K, V> Lirs<K, V> {
             self.protected.unlink(oldest);
             self.tail.push_newest(oldest);
             // In a small cache an entry comes here, though it was used just before.
-            let PolicyLinks { uses, mark, .. } = oldest.policy();
-            if mark.get() != self.order.stamp() {
-                uses.set(uses.get() / 2);
+            if oldest.mark.get() != self.order.stamp() {
+                oldest.uses.set(oldest.uses.get() / 2);
             }
             if self.order.advance(self.protected_len()) {
                 self.ghosts.drop_old(&self.order, &self.evictions);
@@ -445,7 +443,7 @@ impl<K, V> Lirs<K, V> {
             let Some(oldest) = self.incumbent() else {
                 return;
             };
-            if !self.shrinking || oldest.policy().uses.get() == 0 {
+            if !self.shrinking || oldest.uses.get() == 0 {
                 return;
             }
             self.queue_of(oldest).unlink(oldest);
@@ -461,7 +459,7 @@ impl<K, V> Lirs<K, V> {
     fn keep_most_used(&mut self) {
         // Mostly the oldest entry of the window was not used.
         if let Some(leaving) = self.window.oldest() {
-            if leaving.policy().uses.get() > 0 {
+            if leaving.uses.get() > 0 {
                 self.keep_if_most_used();
             }
         }
@@ -480,8 +478,8 @@ impl<K, V> Lirs<K, V> {
                 return;
             };
             let was_last = is_over && self.last_used == Some(leaving);
-            let needed = incumbent.policy().uses.get().saturating_add(CLEARLY_MORE);
-            if !was_last && leaving.policy().uses.get() < needed {
+            let needed = incumbent.uses.get().saturating_add(CLEARLY_MORE);
+            if !was_last && leaving.uses.get() < needed {
                 return;
             }
             self.window.unlink(leaving);

@@ -16,8 +16,8 @@
 //! | `table/` | a shard's hash table, for readers and for the holder of the lock |
 //!
 //! Every change goes through [`Shard`], which pushes the matching `WriteEvent` before it releases
-//! the lock. A deadline that moves later leaves none: the pass finds it when it comes to the bucket
-//! of the entry.
+//! the lock. [`News`] says what the pass hears of a replacement. A deadline that moves later leaves
+//! no event: the pass finds it when it comes to the bucket of the entry.
 //!
 //! # Invariants
 //!
@@ -43,7 +43,7 @@ use crate::node::{Columns, Emptied, NodePtr, Refused};
 use crate::reclaim::Pin;
 #[cfg(fuzzing)]
 pub(crate) use shard::Probe;
-pub(crate) use shard::{Batch, Occupied, Revalidated, Shard, ShardCell, WriteEvent};
+pub(crate) use shard::{Batch, News, Occupied, Revalidated, Shard, ShardCell, WriteEvent};
 use table::END;
 pub(crate) use table::{Look, TablePart};
 

@@ -16,11 +16,11 @@ use crate::time;
 pub(crate) enum WriteEvent<K, V> {
     /// A node was inserted under a key that was absent.
     Added(NodePtr<K, V>),
-    /// `new` replaced `old`, whose value left for `cause`.
+    /// `new` replaced `old`.
     Replaced {
         old: NodePtr<K, V>,
         new: NodePtr<K, V>,
-        cause: RemovalCause,
+        news: News,
     },
     /// The node was removed from the map, or was never inserted.
     Removed(NodePtr<K, V>, RemovalCause),
@@ -36,10 +36,14 @@ impl<K, V> WriteEvent<K, V> {
             Self::Added(node) => node.prefetch(),
             Self::Removed(node, _) => node.prefetch_hot_to_write(),
             Self::Rescheduled(node) => node.prefetch_hot(),
-            Self::Replaced { old, new, .. } => {
-                old.prefetch_hot_to_write();
-                new.prefetch_hot();
-            }
+            Self::Replaced { old, new, news } => match news {
+                News::All(_) => {
+                    old.prefetch_hot_to_write();
+                    new.prefetch_hot();
+                }
+                News::Use => new.prefetch_hot(),
+                News::Nothing => {}
+            },
         }
     }
 
@@ -47,12 +51,30 @@ impl<K, V> WriteEvent<K, V> {
     /// stores for it. The node itself was prefetched before.
     #[inline]
     pub(crate) fn prefetch_entry(&self, links: bool) {
-        let (Self::Added(node)
-        | Self::Removed(node, _)
-        | Self::Rescheduled(node)
-        | Self::Replaced { new: node, .. }) = self;
-        node.entry().prefetch(links);
+        match self {
+            Self::Replaced {
+                news: News::Nothing,
+                ..
+            } => {}
+            Self::Added(node)
+            | Self::Removed(node, _)
+            | Self::Rescheduled(node)
+            | Self::Replaced { new: node, .. } => node.entry().prefetch(links),
+        }
     }
+}
+
+/// What the pass has to hear of a replacement, beside that the former node is to be retired.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum News {
+    /// All: the entry may have to move in the wheel or in the size policy, or the listener has to
+    /// hear of the former value, which left for this cause.
+    All(RemovalCause),
+    /// That the entry was used. All else stays as the pass knows it, so the writer has named the
+    /// new node in the entry (entry 3).
+    Use,
+    /// Not even that: the size policy has just heard of a use, or there is none.
+    Nothing,
 }
 
 /// Events of one shard since the last drain, in order.
@@ -381,7 +403,14 @@ impl<'a, K, V> Shard<'a, K, V> {
         self.add(home, &mut new, times)
     }
 
-    /// Puts `new` where another node stands, whose value leaves for `cause`.
+    /// Whether the pass has heard of `old`, and knows that it has this weight.
+    #[inline]
+    pub(crate) fn is_known(&self, old: NodePtr<K, V>, weight: u32) -> bool {
+        let weighs_this = !self.locked.slab.has_weights() || old.weight() == weight;
+        weighs_this && old.entry().names(old)
+    }
+
+    /// Puts `new` where another node stands; an event tells the pass these `news`.
     // Always inlined: else the arguments would go through the stack.
     #[inline(always)]
     pub(crate) fn replace(
@@ -389,7 +418,7 @@ impl<'a, K, V> Shard<'a, K, V> {
         spot: Occupied<'a, K, V>,
         new: &mut NewNode<K, V>,
         times: Times,
-        cause: RemovalCause,
+        news: News,
     ) -> NodePtr<K, V> {
         self.locked.slab.prefetch_node();
         let (old, hash) = (spot.node, new.hash);
@@ -402,10 +431,17 @@ impl<'a, K, V> Shard<'a, K, V> {
             let change = u64::from(new.weight()).wrapping_sub(old.weight().into());
             add_alone(&self.cell.written.weight, change);
         }
-        old.set_state(NodeState::Removed);
+        let next = match news {
+            News::All(_) => NodeState::Removed,
+            News::Use | News::Nothing => {
+                new.entry().set_node(new);
+                NodeState::Succeeded
+            }
+        };
+        old.set_state(next);
         self.locked
             .batch
-            .push(WriteEvent::Replaced { old, new, cause });
+            .push(WriteEvent::Replaced { old, new, news });
         new
     }
 
@@ -499,6 +535,16 @@ impl<'a, K, V> Shard<'a, K, V> {
     #[inline]
     pub(crate) fn buffered(&self) -> usize {
         self.locked.batch.len()
+    }
+
+    /// How many of them are more than a replacement of which the pass does not hear all.
+    #[cfg(test)]
+    pub(crate) fn changes(&self) -> usize {
+        let is_change = |event: &&WriteEvent<K, V>| match event {
+            WriteEvent::Replaced { news, .. } => matches!(news, News::All(_)),
+            _ => true,
+        };
+        self.locked.batch.iter().filter(is_change).count()
     }
 
     /// Whether entries are moving from one array of the table to another.

@@ -9,14 +9,14 @@
 //! it was used. Lists link entries; an entry knows its current node.
 //!
 //! ```text
-//!  of every entry                                    where there is a size policy
-//! ┌─────────────┬──────┬───────────┬──────────┐     ┌─────────────┬────────┬──────┬──────┐
-//! │ timer links │ node │ bucket_id │ queue_id │     │ queue links │ weight │ mark │ uses │
-//! └─────────────┴──────┴───────────┴──────────┘     └─────────────┴────────┴──────┴──────┘
-//!   12 bytes      6      1           1                12            4        1      1, 2 to spare
+//!  of every entry                                                   where there is a size policy
+//! ┌──────┬─────────────┬───────────┬──────────┬──────┬──────┐     ┌─────────────┬────────┐
+//! │ node │ timer links │ bucket_id │ queue_id │ mark │ uses │     │ queue links │ weight │
+//! └──────┴─────────────┴───────────┴──────────┴──────┴──────┘     └─────────────┴────────┘
+//!   8      12 bytes      1           1          1      1            12            4
 //! ```
 //!
-//! Addresses are kept in two parts, without the bits that are always zero (`address`).
+//! The addresses in links are kept in two parts, without the bits that are always zero (`address`).
 //!
 //! # Invariants
 //!
@@ -25,16 +25,21 @@
 //!    node holds a pin from before the last node left the map; or it found the node in a ring or
 //!    batch, and these are drained before the last node is freed (engine 3). Garbage that is
 //!    ready to be freed does not read its entry.
-//! 2. Only the holder of the maintenance lock reads and writes an entry; but its writer makes it,
-//!    under the shard's lock, before its first node is published.
-//! 3. `node` is the last of the entry's nodes whose event was applied, or the first if none was. It
-//!    is not retired while the entry is linked, or while an event waits by which another node
-//!    follows it.
+//! 2. Only the holder of the maintenance lock reads and writes an entry, but for two cases: its
+//!    writer makes it, under the shard's lock, before its first node is published; and a writer may
+//!    name the next node, under the shard's lock (3).
+//! 3. `node` is the last of the entry's nodes that the pass has heard of, or need not hear of. The
+//!    pass names a node when it applies the event by which that replaced another. A writer names
+//!    one itself where the event need not tell of more than a use, and only if the entry names the
+//!    node that it replaces: then no event waits by which the pass names one. The node that is
+//!    named is not retired while the entry is linked, or while an event waits by which another node
+//!    follows it; and only the holder of the maintenance lock retires nodes. So what that thread
+//!    has read here it may use until it drains a batch.
 #![allow(unsafe_code)]
 
 use super::address::{AtomicHigh, Parts, parts, prefetch_to_write, whole};
 use super::pointer::{NodePtr, Ptr};
-use crate::sync::{AtomicU8, AtomicU32, Ordering};
+use crate::sync::{AtomicPtr, AtomicU8, AtomicU32, Ordering};
 use std::marker::PhantomData;
 use std::ops::Deref;
 use std::ptr::NonNull;
@@ -55,7 +60,8 @@ pub(crate) struct Links {
     high: [AtomicHigh; 2],
 }
 
-/// Relaxed, as all accesses to an entry: only the holder of one lock makes them (entry 2).
+/// Relaxed, as all accesses to an entry but to its node: only the holder of one lock makes them
+/// (entry 2).
 impl Links {
     #[inline]
     pub(crate) fn get<K, V>(&self, at: usize) -> Option<EntryPtr<K, V>> {
@@ -106,15 +112,18 @@ impl Field<AtomicU32> {
 /// See the module docs.
 #[repr(C)]
 pub(crate) struct EntryFields {
+    node: AtomicPtr<u8>,
     pub(crate) timer: Links,
-    node_low: AtomicU32,
-    node_high: AtomicHigh,
     /// The number of the wheel bucket that it is linked in; the wheel gives the numbers their
     /// meaning.
     pub(crate) bucket_id: Field<AtomicU8>,
     /// Which queue of the size policy it is linked in; the policy gives the numbers their meaning,
     /// 0 is none.
     pub(crate) queue_id: Field<AtomicU8>,
+    /// It belongs to the size policy.
+    pub(crate) mark: Field<AtomicU8>,
+    /// How often the entry was used, as far as the size policy counts it.
+    pub(crate) uses: Field<AtomicU8>,
 }
 
 /// The size policy's data of an entry, behind the entry itself.
@@ -124,10 +133,6 @@ pub(crate) struct PolicyLinks {
     pub(crate) queue: Links,
     /// As the policy counts it.
     pub(crate) weight: Field<AtomicU32>,
-    /// It belongs to the policy.
-    pub(crate) mark: Field<AtomicU8>,
-    /// How often the entry was used, as far as the policy counts it.
-    pub(crate) uses: Field<AtomicU8>,
 }
 
 /// Where the policy links begin.
@@ -173,17 +178,17 @@ impl<K, V> EntryPtr<K, V> {
     /// shall have them (`queue`).
     #[inline]
     pub(super) unsafe fn make(slot: NonNull<u8>, node: NonNull<u8>, queue: bool) -> Self {
-        let (low, high) = parts(node.as_ptr());
         let entry = slot.cast::<EntryFields>();
         // SAFETY: the caller's promise; slots for entries are `size` bytes apart and aligned to
         // `ALIGN`.
         unsafe {
             entry.write(EntryFields {
+                node: AtomicPtr::new(node.as_ptr()),
                 timer: Links::default(),
-                node_low: AtomicU32::new(low),
-                node_high: AtomicHigh::new(high),
                 bucket_id: Field(AtomicU8::new(NO_BUCKET)),
                 queue_id: Field::default(),
+                mark: Field::default(),
+                uses: Field::default(),
             });
             if queue {
                 (slot.add(POLICY_LINKS).cast()).write(PolicyLinks::default());
@@ -224,20 +229,28 @@ impl<K, V> EntryPtr<K, V> {
     /// The current node.
     #[inline]
     pub(crate) fn node(self) -> NodePtr<K, V> {
-        let low = self.node_low.load(Ordering::Relaxed);
-        let high = self.node_high.load(Ordering::Relaxed);
-        // SAFETY: written by `make` or `set_node`, so not null. Entry 3: the caller has the entry
-        // from a list, or from an event that waits or is being applied.
-        unsafe { NodePtr::from_raw(whole((low, high)).cast()) }
+        // Acquire, partner: the release in `set_node`, so that the node is whole.
+        let node = self.node.load(Ordering::Acquire);
+        // SAFETY: written by `make` or `set_node`, so not null. Entry 3: the caller has the
+        // maintenance lock, and the entry from a list, or from an event that waits or is being
+        // applied.
+        unsafe { NodePtr::from_raw(node.cast()) }
     }
 
-    /// Makes a node of this entry the current one.
+    /// Whether a node of this entry is the current one. For the holder of the shard's lock, too.
+    ///
+    /// Relaxed: it compares the address with that of a node that the caller has.
+    #[inline]
+    pub(crate) fn names(self, node: NodePtr<K, V>) -> bool {
+        self.node.load(Ordering::Relaxed) == node.as_raw().cast()
+    }
+
+    /// Makes a node of this entry the current one (entry 3).
     #[inline]
     pub(crate) fn set_node(self, node: NodePtr<K, V>) {
         debug_assert_eq!(node.entry(), self, "a node of another entry");
-        let (low, high) = parts(node.as_raw().cast());
-        self.node_low.store(low, Ordering::Relaxed);
-        self.node_high.store(high, Ordering::Relaxed);
+        // Release, partner: the acquire in `node`.
+        self.node.store(node.as_raw().cast(), Ordering::Release);
     }
 
     /// Prefetches the entry, to write to it, and on request what the size policy keeps, which may

@@ -180,7 +180,8 @@ impl<K, V> Node<K, V> {
     /// Release, partner: [`state`](Self::state).
     pub(crate) fn set_state(&self, to: NodeState) {
         debug_assert!(
-            to == NodeState::Removed && self.state() == NodeState::Live
+            matches!(to, NodeState::Removed | NodeState::Succeeded)
+                && self.state() == NodeState::Live
                 || to > NodeState::Removed && self.state() == NodeState::Removed,
             "a node's state went from {:?} to {to:?}",
             self.state()

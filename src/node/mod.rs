@@ -25,7 +25,7 @@
 //! | state     | in the map | is the entry's node | next |
 //! |-----------|------------|---------------------|------|
 //! | (draft)   | no, a [`NewNode`] on its writer's stack | no | Live: published under the shard's lock; or dropped by its writer |
-//! | Live      | yes | once its event was drained | Removed: taken out under the shard's lock |
+//! | Live      | yes | if it came without an event, or once its event was drained | Removed: taken out under the shard's lock; or Succeeded: replaced under it, without an event |
 //! | Removed   | no  | may be, until the event of its removal is drained | that event makes it Dead or Succeeded |
 //! | Dead      | no  | yes; the pass has unlinked the entry everywhere | freed, with its entry, after delivery, a grace period and a full drain |
 //! | Succeeded | no  | no, a later node is | freed, without its entry, after the same |
@@ -51,12 +51,13 @@
 //! |-------|-----------|---------|
 //! | key, value, hash, weight, written, entry | its writer, before publishing | any thread with a pin, the pass |
 //! | deadline | any thread with a pin | any thread with a pin |
-//! | state | the holder of the shard's lock; to Dead or Succeeded: the pass | any thread |
+//! | state | the holder of the shard's lock; after Removed: the pass | any thread |
 //! | seen | readers, the writer that replaces the node, the pass | readers, that writer |
 //! | own | its writer, the holder of the shard's lock | any thread with a pin |
 //! | refresh | any thread with a pin | any thread with a pin |
 //! | written, after that | the holder of the shard's lock | any thread with a pin |
-//! | what is in the entry | the pass | the pass |
+//! | the entry's node | the pass, the writer that replaces it (entry 3) | the pass, that writer |
+//! | what else is in the entry | the pass | the pass |
 
 mod address;
 mod entry;
@@ -69,7 +70,7 @@ mod slab;
 #[cfg(all(test, not(any(fuzzing, wheelhouse_loom, wheelhouse_shuttle))))]
 pub(crate) use address::tests::REFUSES;
 pub(crate) use address::{Refused, TAG_BITS, TAG_SHIFT, allocate, prefetch, prefetch_to_write};
-pub(crate) use entry::{EntryPtr, Links, NEXT, NO_BUCKET, PREV, PolicyLinks};
+pub(crate) use entry::{EntryPtr, Links, NEXT, NO_BUCKET, PREV};
 pub(crate) use hot::{NewNode, Node, NodeState, Times, overdue};
 pub(crate) use pointer::{Columns, NodePtr};
 pub(crate) use refresh::RefreshMoment;

@@ -34,10 +34,10 @@
 //! |---|---|
 //! | hot part: deadline 8, address of the entry 6, state and stamp 2, key 8, value 8 | 32 |
 //! | side part: hash 8, time of writing 8 | 16 |
-//! | entry: timer links 12, address of the node 6, numbers of its bucket and queue 2 | 20 |
+//! | entry: address of the node 8, timer links 12, numbers of bucket and queue, mark, uses 4 | 24 |
 //! | table (`map/table`), 12.8 to 25.6, with overflow groups | 18 on average |
 //! | headers of chunks 2, free slots 4 | 6 on average |
-//! | *in a bounded cache*: queue links 12, weight 4, mark 1, uses 1, padding 2 | 20 |
+//! | *in a bounded cache*: queue links 12, weight 4 | 16 |
 //! | *with the adaptive policy*: ghosts of removed keys | 8 |
 //! | *with a weigher*; *with a second deadline, the entry's own*; *with refresh* | 4; 8; 16 |
 //!

@@ -20,7 +20,7 @@ use super::transact::{Ask, Change, Hold, Tried};
 use crate::engine::{Engine, FromLoad, LifetimeSource, Lifetimes, TimedAnswer, WriteOutcome};
 use crate::flight::{Load, RevokedBy};
 use crate::listener::RemovalCause;
-use crate::map::Revalidated;
+use crate::map::{News, Revalidated};
 use crate::node::{NewNode, NodePtr, RefreshMoment};
 use crate::refresh::Refresh;
 use crate::time::{self, NEVER};
@@ -233,15 +233,30 @@ impl<K: Eq + 'static, V: 'static> Change<K, V> for Write<'_, K, V> {
                     // Memory may be refused by a panic: before the old value is touched.
                     hold.shard.reserve();
                 }
-                let Some((cause, kept)) = asked.supersede(old, lifetimes) else {
+                let Some(ended) = asked.supersede(old, lifetimes) else {
                     return Tried::Again(plan);
                 };
-                let times = times_of(&self.condition, kept);
+                let cause = ended.cause;
+                let times = times_of(&self.condition, ended.kept);
                 let node = if too_heavy {
                     hold.shard.remove(spot, cause);
                     None
                 } else {
-                    Some(hold.shard.replace(spot, self.new, times, cause))
+                    let news = if engine.delivery.is_some()
+                        || !time::keeps_bucket(ended.deadline, times.deadline)
+                        || !hold.shard.is_known(old, weight)
+                    {
+                        News::All(cause)
+                    } else if engine.reads.should_record(old) {
+                        News::Use
+                    } else {
+                        News::Nothing
+                    };
+                    let node = hold.shard.replace(spot, self.new, times, news);
+                    if news == News::Use {
+                        engine.reads.mark(node);
+                    }
+                    Some(node)
                 };
                 (Some((old, cause)), times, node)
             }

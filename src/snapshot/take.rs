@@ -109,7 +109,7 @@ impl<K: Hash + Eq + Clone + 'static, V: Clone + 'static, S: BuildHasher> Cache<K
         engine.bring_up_to_date();
         engine.walk_by_eviction(usize::MAX, |rank, entry| {
             // An entry that was used during the walk is visited again: the later rank holds.
-            ranks.insert(entry.address(), (entry.policy().uses.get(), rank));
+            ranks.insert(entry.address(), (entry.uses.get(), rank));
         });
         let (now, taken_at) = engine.clock.now_and_system_time();
         let mut entries = Vec::with_capacity(count);

@@ -248,7 +248,7 @@ impl<'a, K, V, S> Policy<'a, K, V, S> {
         let mut nodes = Vec::new();
         if engine.max_capacity().is_some() {
             engine.walk_by_eviction(most, |order, entry| {
-                let uses = entry.policy().uses.get();
+                let uses = entry.uses.get();
                 nodes.push((Rank { order, uses }, entry.node()));
             });
             // Those of one part are in order already.

@@ -13,6 +13,8 @@ mod fast_path;
 mod one_shard;
 #[cfg(not(any(fuzzing, wheelhouse_shuttle)))]
 mod refused_memory;
+#[cfg(not(wheelhouse_shuttle))]
+mod replacement;
 #[cfg(not(any(fuzzing, wheelhouse_shuttle, wheelhouse_single)))]
 mod slot_order;
 #[cfg(not(wheelhouse_shuttle))]
