@@ -185,7 +185,7 @@ impl Waking {
     }
 
     /// Whether a run is arranged for a moment.
-    #[cfg(test)]
+    #[cfg(all(test, not(wheelhouse_loom)))]
     pub(crate) fn is_armed(&self) -> bool {
         self.armed.load(Ordering::Relaxed) != NEVER
     }
