@@ -62,7 +62,8 @@ where
     /// - `initial_capacity` is more than memory can hold, or than the allocator gives,
     /// - `name` contains a NUL,
     /// - `weigher`, `eviction_policy` or `eviction_seed` is set and `max_capacity` is not,
-    /// - `load_timeout` is zero.
+    /// - `load_timeout` is zero,
+    /// - the target has no clock (`wasm32-unknown-unknown`).
     ///
     /// ```
     /// use std::time::Duration;
@@ -146,6 +147,13 @@ where
     }
 
     fn validate(&self) -> Result<(), String> {
+        if cfg!(all(target_family = "wasm", target_os = "unknown")) {
+            return Err(
+                "the target is wasm32-unknown-unknown, whose `Instant::now` panics, but must be \
+                 one with a clock, such as wasm32-wasip1"
+                    .into(),
+            );
+        }
         let settings = &self.settings;
         let (width, finest, widest) = (settings.resolution, wheel::FINEST, wheel::WIDEST);
         let rounded = width.as_nanos().next_power_of_two();

@@ -584,7 +584,7 @@ mod tests {
     use crate::reclaim::Domain;
 
     #[test]
-    #[cfg(all(target_pointer_width = "64", not(wheelhouse_shuttle)))]
+    #[cfg(not(wheelhouse_shuttle))]
     fn what_an_insert_changes_of_a_shard_stands_on_the_line_of_its_lock() {
         let map = Map::<u64, u64>::new(1, 0, Columns::default()).expect("memory for a small map");
         let written = &map.shards[0].written;
