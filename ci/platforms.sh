@@ -169,10 +169,23 @@ run_windows() {
     # Debian's script of this name looks where wine would be installed.
     cp --remove-destination "$wine/wineserver64" "$wine/wineserver"
     export WINEPREFIX=$base/wine WINEDEBUG=-all WINEDLLOVERRIDES="mscoree,mshtml="
-    # A library that wine's own are linked to.
-    mkdir -p "$WINEPREFIX/drive_c/windows/system32"
-    cp "$root/usr/x86_64-w64-mingw32/lib/zlib1.dll" "$WINEPREFIX/drive_c/windows/system32"
-    if timeout 300 "$wine/wine64" "$CARGO_TARGET_DIR/$target/debug/wheelhouse-small.exe"; then
+    # A library that wine's own are linked to, and one that wine has since version 9 only: Rust's
+    # standard library takes its random numbers from it.
+    local libraries=$WINEPREFIX/drive_c/windows/system32
+    mkdir -p "$libraries"
+    cp "$root/usr/x86_64-w64-mingw32/lib/zlib1.dll" "$libraries"
+    cat >"$base/random.c" <<'END'
+__declspec(dllimport) unsigned char SystemFunction036(void *, unsigned long);
+__declspec(dllexport) int ProcessPrng(void *to, unsigned long long bytes) {
+    return SystemFunction036(to, (unsigned long)bytes);
+}
+END
+    if [ ! -e "$root/usr/lib/x86_64-linux-gnu/wine/x86_64-windows/bcryptprimitives.dll" ]; then
+        PATH=$root/usr/bin:$PATH x86_64-w64-mingw32-gcc-win32 -shared "$base/random.c" -ladvapi32 \
+            -o "$libraries/bcryptprimitives.dll"
+    fi
+    # The first run sets up a folder of Windows, which takes most of the time.
+    if timeout 600 "$wine/wine64" "$CARGO_TARGET_DIR/$target/debug/wheelhouse-small.exe"; then
         passed+=("$platform")
     else
         failed+=("$platform")

@@ -32,12 +32,18 @@ fn main() {
         sleep(Duration::from_millis(1));
     }
     let lived = began.elapsed();
-    assert!(lived >= Duration::from_millis(49), "expired after {lived:?}");
+    assert!(
+        lived >= Duration::from_millis(49),
+        "expired after {lived:?}"
+    );
 
     // A thread of the cache calls the listener; where there are no threads, this call does.
     cache.run_pending_tasks();
     while EXPIRED.load(Ordering::Relaxed) == 0 {
-        assert!(began.elapsed() < Duration::from_secs(60), "no listener was called");
+        assert!(
+            began.elapsed() < Duration::from_secs(60),
+            "no listener was called"
+        );
         sleep(Duration::from_millis(1));
     }
     assert_eq!(EXPIRED.load(Ordering::Relaxed), 50);

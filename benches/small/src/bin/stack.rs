@@ -59,5 +59,7 @@ fn main() {
     cache.insert(1, 1);
     let called = cache.clone();
     // The only other thread of the process.
-    thread::spawn(move || call(&called)).join().expect("the call returns");
+    thread::spawn(move || call(&called))
+        .join()
+        .expect("the call returns");
 }
