@@ -18,6 +18,7 @@ run() {
 run keepalive --connections 300 --seconds 5
 run tokio_timer
 run sessions
+run lifetimes
 run dns
 run rate_limiter
 run loading

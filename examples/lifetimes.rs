@@ -165,7 +165,7 @@ fn live(row: &Row) -> Life {
                     true
                 }
                 Event::Read => cache.get("key").is_some(),
-                Event::Set => cache.set_expiry("key", minutes(7)),
+                Event::Set => cache.set_expiry("key", Some(minutes(7))),
             };
             life.events.push((minute, event, is_found));
         }
