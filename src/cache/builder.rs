@@ -174,7 +174,8 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     /// # Memory
     ///
     /// Bytes that a full cache allocates for each entry, key and value included, without what these
-    /// have on the heap. With or without a deadline it is the same:
+    /// have on the heap. They are the same with or without a deadline, on targets of 64 and of 32
+    /// bits:
     ///
     /// | size of key and value | without a bound | with `max_capacity` | and with weigher, policy and idle limit |
     /// |---|---|---|---|
