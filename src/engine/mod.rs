@@ -144,7 +144,9 @@ pub(crate) struct Engine<K, V> {
     /// whose numbers end in the bits of `n`.
     parts: Box<[Part<K, V>]>,
     /// Events in a batch that make the writer run a pass: at most `writers::BATCH_SOFT_LIMIT`.
-    batch_soft_limit: usize,
+    /// One where each write is applied at once. Relaxed: written under a maintenance lock, a hint for
+    /// writers.
+    batch_soft_limit: AtomicUsize,
     caller_budget: usize,
     pub(crate) spans: Spans,
     notifier: Notifier<K, V>,
@@ -282,12 +284,7 @@ impl<K, V> Engine<K, V> {
             bound: bound.map(AtomicU64::new),
             eviction_policy,
             name: settings.name,
-            batch_soft_limit: match bound {
-                // Each insert evicts for itself: so the listener hears of a victim at once.
-                Some(_) if delivery == Some(Delivery::Caller) => 1,
-                Some(max) if eviction_policy.is_small(max) => 1,
-                _ => batch_soft_limit(bound, map.shards()),
-            },
+            batch_soft_limit: AtomicUsize::new(batch_soft_limit(bound, map.shards())),
             caller_budget: match bound {
                 Some(_) => BOUNDED_CALLER_BUDGET,
                 None => CALLER_BUDGET,
@@ -310,6 +307,7 @@ impl<K, V> Engine<K, V> {
             map,
         };
         engine.tell_look_ups();
+        engine.fit_to_size(0);
         engine
     }
 
@@ -393,14 +391,43 @@ impl<K, V> Engine<K, V> {
         let (first, others) = self.first_part();
         let mut state = first.state.lock();
         bound.store(max, Ordering::Relaxed);
-        self.reads.record(self.eviction_policy.recording(max));
         state.set_max(max);
         for part in others {
             part.state.lock().set_max(max);
         }
+        self.fit_to_size(state.eviction.as_ref().map_or(0, Eviction::len));
         drop(state);
         self.waking.request_soon(&self.clock);
         true
+    }
+
+    /// Whether the number of entries says if the cache is small, beside its bound: the bound may be
+    /// a weight, and `Lru` promises the order of use wherever there are few entries.
+    #[inline]
+    fn is_small_by_entries(&self) -> bool {
+        self.weigher.is_some() || self.eviction_policy == EvictionPolicy::Lru
+    }
+
+    /// Where there are few entries, each write is applied at once, and the policy hears of each
+    /// read. With a maintenance lock held, or before the cache is used.
+    fn fit_to_size(&self, entries: usize) {
+        let Some(max) = self.max_capacity() else {
+            return;
+        };
+        let mut size = max;
+        if self.is_small_by_entries() {
+            size = max.min(entries as u64);
+        }
+        let is_small = self.eviction_policy.is_small(size);
+        // With `Delivery::Caller`, each insert evicts for itself: so the listener hears of a victim
+        // at once.
+        let limit = if is_small || self.tells_callers() {
+            1
+        } else {
+            batch_soft_limit(Some(max), self.map.shards())
+        };
+        self.batch_soft_limit.store(limit, Ordering::Relaxed);
+        self.reads.record(self.eviction_policy.recording(size));
     }
 
     /// Whether an entry of this weight is heavier than the whole bound.

@@ -185,6 +185,11 @@ impl<K, V> Pass<'_, K, V> {
         // A run leaves nothing behind, however little it is; nor does a writer where no run comes.
         let seals_little = self.plan.own.is_none() || engine.waking.waker.is_none();
         self.state.freeing.seal(&engine.domain, seals_little);
+        if engine.is_small_by_entries() {
+            if let Some(eviction) = &self.state.eviction {
+                engine.fit_to_size(eviction.len());
+            }
+        }
         let gathered = &mut self.state.gathered;
         engine.notifier.post(gathered);
         if let (Some(counters), Some(begun)) = (&engine.counters, begun) {

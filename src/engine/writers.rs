@@ -152,7 +152,7 @@ impl<K, V> Engine<K, V> {
         };
         if self.needs_request_or_pass(&outcome)
             || has_work
-            || outcome.buffered >= self.batch_soft_limit
+            || outcome.buffered >= self.batch_soft_limit.load(Ordering::Relaxed)
             || self.must_tell(&outcome)
         {
             self.follow_up(outcome);
@@ -257,7 +257,7 @@ impl<K, V> Engine<K, V> {
             waking.request_soon(clock);
         }
         if self.must_tell(&outcome)
-            || outcome.buffered >= self.batch_soft_limit
+            || outcome.buffered >= self.batch_soft_limit.load(Ordering::Relaxed)
             || waking.is_due_for_callers(outcome.now, clock)
         {
             self.help(outcome);
@@ -427,7 +427,11 @@ impl<K, V> Engine<K, V> {
         if let Some(state) = state.try_lock() {
             return Some(state);
         }
-        if outcome.buffered < self.backlog().events {
+        let is_excessive = outcome.buffered >= self.backlog().events;
+        // Where each write is applied at once, a read that comes next should not overtake it. Not
+        // at any price: a ticker that writes is called by the holder of the lock.
+        let at_once = self.batch_soft_limit.load(Ordering::Relaxed) == 1;
+        if !is_excessive && !(at_once && outcome.pins == 0) {
             return None;
         }
         for _ in 0..YIELDS_BEFORE_LOCK {
@@ -435,6 +439,9 @@ impl<K, V> Engine<K, V> {
             if let Some(state) = state.try_lock() {
                 return Some(state);
             }
+        }
+        if !is_excessive {
+            return None;
         }
         Some(state.lock())
     }

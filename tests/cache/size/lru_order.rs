@@ -225,3 +225,59 @@ fn the_order_is_exact_under_a_bound_that_changes() {
         assert_eq!(keys(cache.policy().coldest(usize::MAX)), there, "{max}");
     }
 }
+
+/// Three entries, of which the first is read; then a fourth comes.
+fn keeps_the_one_that_was_read(cache: &Cache<u64, u64>) -> bool {
+    for key in 1..=3 {
+        cache.insert(key, key);
+    }
+    assert_eq!(cache.get(&1), Some(1));
+    cache.insert(4, 4);
+    cache.run_pending_tasks();
+    let kept = [1, 2, 3, 4].map(|key| cache.contains_key(&key));
+    kept == [true, false, true, true]
+}
+
+/// What counts is how many entries there are, not the number that the bound is: it may be a weight,
+/// or may have been made smaller.
+#[test]
+fn the_order_is_exact_in_a_cache_of_few_heavy_entries_and_in_one_that_was_made_small() {
+    for round in 0..20 {
+        let builder = || {
+            Cache::builder()
+                .eviction_policy(EvictionPolicy::Lru)
+                .ticker(ManualTicker::new())
+        };
+        let heavy = builder().max_capacity(3_000).weigher(|_, _| 1_000).build();
+        assert!(keeps_the_one_that_was_read(&heavy), "heavy, {round}");
+        let small = builder().max_capacity(10_000).build();
+        small.policy().set_max_capacity(3);
+        assert!(keeps_the_one_that_was_read(&small), "made small, {round}");
+    }
+}
+
+/// A thread that wakes the cache does maintenance meanwhile: a read does not overtake the write
+/// before it.
+#[test]
+fn the_order_is_exact_beside_the_scheduler_thread() {
+    let capacity = 50;
+    let cache: Cache<u64, u64> = Cache::builder()
+        .max_capacity(capacity)
+        .eviction_policy(EvictionPolicy::Lru)
+        .build();
+    let mut model = Model {
+        capacity: capacity as usize,
+        keys: VecDeque::new(),
+    };
+    let mut dice = Dice::new(7);
+    for number in 0..50_000 {
+        let key = dice.below(2 * capacity);
+        // One that the model has evicted may still be there, until its removal.
+        if model.read(key) {
+            assert_eq!(cache.get(&key), Some(key), "operation {number}");
+        } else {
+            cache.insert(key, key);
+            model.insert(key);
+        }
+    }
+}
