@@ -144,8 +144,8 @@ pub(crate) struct Engine<K, V> {
     /// whose numbers end in the bits of `n`.
     parts: Box<[Part<K, V>]>,
     /// Events in a batch that make the writer run a pass: at most `writers::BATCH_SOFT_LIMIT`.
-    /// One where each write is applied at once. Relaxed: written under a maintenance lock, a hint for
-    /// writers.
+    /// One where each write is applied at once. Relaxed: written under a maintenance lock, a hint
+    /// for writers.
     batch_soft_limit: AtomicUsize,
     caller_budget: usize,
     pub(crate) spans: Spans,
