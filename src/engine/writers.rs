@@ -431,7 +431,8 @@ impl<K, V> Engine<K, V> {
         // Where each write is applied at once, a read that comes next should not overtake it. Not
         // at any price: a ticker that writes is called by the holder of the lock.
         let at_once = self.batch_soft_limit.load(Ordering::Relaxed) == 1;
-        if !is_excessive && !(at_once && outcome.pins == 0) {
+        let may_yield = is_excessive || (at_once && outcome.pins == 0);
+        if !may_yield {
             return None;
         }
         for _ in 0..YIELDS_BEFORE_LOCK {

@@ -284,9 +284,8 @@ fn a_pass_evicts_more_than_was_inserted_but_a_bounded_number() {
         let mut state = engine.parts[0].state.lock();
         let len = |state: &State<_, _>| state.eviction.as_ref().map_or(0, Eviction::len);
         let before = len(&state) + came;
-        drop(state);
+        // With the lock held, no insert helps.
         (0..came as u32).for_each(|key| cache.insert(10_000 * (came as u32 + 1) + key, 0));
-        state = engine.parts[0].state.lock();
         assert!(engine.pass(&mut state, plan).more, "far from done");
         let left = before - len(&state);
         assert!(
@@ -334,11 +333,11 @@ fn far_over_is_more_than_a_full_batch_of_the_heaviest() {
         ..Plan::RUN
     };
     let mut there = 0;
-    // A few at a time, otherwise writers would help and evict.
+    // With the lock held, and a few at a time: otherwise writers would help and evict.
     for more in [4, 1].into_iter().chain([33; 31]).chain([1, 1]) {
+        let mut state = engine.parts[0].state.lock();
         (there..there + more).for_each(|key| cache.insert(key, 0));
         there += more;
-        let mut state = engine.parts[0].state.lock();
         engine.pass(&mut state, drain);
         let over = u64::from(there - 4);
         assert_eq!(state.excess(), over * HEAVY);
