@@ -321,6 +321,47 @@ async fn herd(port: u16, writer: &mut Writer) {
 }
 
 /// Resident memory of this process, in bytes.
+/// Reads of another key, each at the server, while a value of 8 MB takes two seconds to arrive,
+/// again and again for 20 s.
+async fn slow(port: u16, writer: &mut Writer) {
+    let proxy = Proxy::to(port).await;
+    writer.set("slow", &"x".repeat(8 << 20)).await;
+    let near = near(proxy.port).await;
+    proxy.throttle(4 << 20);
+    let over = Instant::now() + Duration::from_secs(20);
+    let mut values = 0;
+    let slow = async {
+        while Instant::now() < over {
+            values += u32::from(near.get("slow").await.is_ok());
+            // A change, so it is read again.
+            writer.send::<i64>(&["EXPIRE", "slow", "1000"]).await;
+        }
+    };
+    let others = async {
+        let mut reads = JoinSet::new();
+        while Instant::now() < over {
+            let near = near.clone();
+            reads.spawn(async move {
+                let begun = Instant::now();
+                near.refresh("figures:0").await.unwrap();
+                begun.elapsed().as_micros() as u64
+            });
+            tokio::time::sleep(Duration::from_millis(4)).await;
+        }
+        reads.join_all().await
+    };
+    let ((), reads) = tokio::join!(slow, others);
+    let mut times = Histogram::<u64>::new(3).unwrap();
+    reads.iter().for_each(|time| times.record(*time).unwrap());
+    let millis = |quantile| times.value_at_quantile(quantile) as f64 / 1000.0;
+    row(
+        "reads of another key at the server, beside a value of 8 MB that takes 2 s to arrive",
+        format!("p50 {:.1} ms, p99 {:.1} ms", millis(0.5), millis(0.99)),
+    );
+    assert!(values >= 5, "{values}");
+    near.close().await;
+}
+
 fn resident() -> f64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
@@ -479,6 +520,9 @@ async fn main() {
     if wanted("storm") {
         storm(server.port, true).await;
         storm(server.port, false).await;
+    }
+    if wanted("slow") {
+        slow(server.port, &mut writer).await;
     }
     if wanted("reconnects") {
         reconnects(&mut server).await;
