@@ -375,3 +375,32 @@ fn last_attempt(what: &str, last: &Option<Box<NearError>>) -> String {
     let last = last.as_ref();
     last.map_or(String::new(), |last| format!(", last {what}: {last}"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What servers say during an ordinary failover, and what cannot be told by settings.
+    #[test]
+    fn errors_of_a_failover_do_not_blame_the_settings() {
+        use ServerErrorKind::{BusyLoading, ClusterDown, MasterDown, ReadOnly, TryAgain};
+        for kind in [BusyLoading, ClusterDown, MasterDown, ReadOnly, TryAgain] {
+            let error = || RedisError::from((ErrorKind::Server(kind), "said in a failover"));
+            let connecting = NearError::connecting("db:6379", error());
+            let requesting = NearError::requesting(error());
+            for message in [connecting.to_string(), requesting.to_string()] {
+                assert!(!message.contains("check the"), "{message}");
+            }
+        }
+        let kinds = [
+            std::io::ErrorKind::ConnectionRefused,
+            std::io::ErrorKind::ConnectionReset,
+            std::io::ErrorKind::UnexpectedEof,
+        ];
+        for kind in kinds {
+            let error = RedisError::from(std::io::Error::from(kind));
+            let message = NearError::connecting("db:6379", error).to_string();
+            assert!(message.contains("that the server runs"), "{message}");
+        }
+    }
+}
