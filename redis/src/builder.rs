@@ -19,7 +19,7 @@ use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
-use wheelhouse::{Cache, CacheBuilder, Expiry, RandomState};
+use wheelhouse::{Cache, CacheBuilder, Expiry, RandomState, Refresh};
 
 /// The settings of a near cache, made by [`NearCache::builder`].
 ///
@@ -39,6 +39,8 @@ use wheelhouse::{Cache, CacheBuilder, Expiry, RandomState};
 /// | `credentials` | those of the client |
 /// | `load_lock` | a placeholder that lives for 1.5 s |
 /// | `load_when_away` | off: `get_with` fails while the server is away |
+/// | `refresh_after` | never: a value is loaded when its deadline has passed |
+/// | `jitter` | zero: loaded values have the life that the call names |
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -64,6 +66,7 @@ pub struct NearCacheBuilder<K, V, C = DefaultCodec, S = RandomState> {
     connector: Connector,
     local: CacheBuilder<K, Cached<V>, S>,
     expiry: Option<Box<dyn Expiry<K, Cached<V>>>>,
+    refresh: Option<Box<dyn Refresh<K, V>>>,
     codec: C,
     settings: Settings,
 }
@@ -150,6 +153,7 @@ impl<K, V> NearCacheBuilder<K, V, DefaultCodec> {
             connector,
             local: Cache::builder(),
             expiry: None,
+            refresh: None,
             codec: DefaultCodec::default(),
             settings: Settings::default(),
         }
@@ -186,6 +190,7 @@ impl<K, V, C, S> NearCacheBuilder<K, V, C, S> {
             connector: self.connector,
             local,
             expiry: self.expiry,
+            refresh: self.refresh,
             codec: self.codec,
             settings: self.settings,
         }
@@ -339,6 +344,7 @@ impl<K, V, C, S> NearCacheBuilder<K, V, C, S> {
             connector: self.connector,
             local: self.local,
             expiry: self.expiry,
+            refresh: self.refresh,
             codec,
             settings: self.settings,
         }
@@ -547,6 +553,59 @@ impl<K, V, C, S> NearCacheBuilder<K, V, C, S> {
         self.settings.load_when_away = Some(life);
         self
     }
+
+    /// Sets from when on `get_with` loads a value anew, ahead of its deadline at the server: a
+    /// policy of [`wheelhouse::refresh`]. [`early`](wheelhouse::refresh::early) has no effect here,
+    /// since it needs to know how long loads take.
+    ///
+    /// One call of one process loads then, and waits for its load. All others get the old value,
+    /// until the new one is there or the deadline has passed. If the load fails, its call gets the
+    /// old value, too. The `load_lock` must be on. Its placeholder carries the old value meanwhile:
+    /// near caches serve that, and other readers of the key find the mark. If the process dies
+    /// while it loads, that lasts until the deadline. A value without a deadline is never loaded
+    /// anew.
+    ///
+    /// Lifetimes count from when this process has read the value: with `refresh::fraction(0.8)`, a
+    /// value of which the server keeps 100 s more is loaded anew 80 s later.
+    ///
+    /// ```
+    /// use wheelhouse::refresh;
+    /// use wheelhouse_redis::{NearCache, redis};
+    ///
+    /// # fn example() -> redis::RedisResult<()> {
+    /// let server = redis::Client::open("redis://127.0.0.1/")?;
+    /// let builder = NearCache::<u64, String>::builder(server)
+    ///     .refresh_after(refresh::jittered(refresh::fraction(0.8), 0.1));
+    /// # drop(builder);
+    /// # Ok(())
+    /// # }
+    /// # example().unwrap();
+    /// ```
+    pub fn refresh_after(mut self, policy: impl Refresh<K, V>) -> Self {
+        self.refresh = Some(Box::new(policy));
+        self
+    }
+
+    /// Sets by which share, at most, the life of each loaded value is shortened at random, so that
+    /// values which were loaded together do not end together. A life that the load chooses itself,
+    /// and one of `set`, is left as it is.
+    ///
+    /// ```
+    /// use wheelhouse_redis::{NearCache, redis};
+    ///
+    /// # fn example() -> redis::RedisResult<()> {
+    /// let server = redis::Client::open("redis://127.0.0.1/")?;
+    /// let builder = NearCache::<u64, String>::builder(server)
+    ///     .jitter(0.1);
+    /// # drop(builder);
+    /// # Ok(())
+    /// # }
+    /// # example().unwrap();
+    /// ```
+    pub fn jitter(mut self, fraction: f64) -> Self {
+        self.settings.jitter = fraction;
+        self
+    }
 }
 
 impl<K, V, C, S> NearCacheBuilder<K, V, C, S>
@@ -620,6 +679,7 @@ where
             local,
             keys,
             Box::new(self.codec),
+            self.refresh,
             self.settings,
         ));
         let supervisor = Supervisor::new(shared.clone(), self.connector);

@@ -26,6 +26,7 @@ pub struct Cached<V> {
     content: Content<V>,
     stamp: u64,
     until: Option<Instant>,
+    stale_from: Option<Instant>,
 }
 
 /// The result of a load.
@@ -39,6 +40,15 @@ pub(crate) enum Content<V> {
     Failed(Box<NearError>),
 }
 
+impl<V> Content<V> {
+    pub(crate) fn into_value(self) -> Option<V> {
+        match self {
+            Self::Value(value) => Some(value),
+            Self::Absent | Self::Loading(_) | Self::Failed(_) => None,
+        }
+    }
+}
+
 impl<V> Cached<V> {
     /// What to serve to calls that accept `stamp`; `until` is `None` for no deadline of its own.
     pub(crate) fn new(content: Content<V>, stamp: u64, until: Option<Instant>) -> Self {
@@ -46,7 +56,17 @@ impl<V> Cached<V> {
             content,
             stamp,
             until,
+            stale_from: None,
         }
+    }
+
+    /// The entry with a moment from which `get_with` loads its value anew.
+    pub(crate) fn stale_from(self, stale_from: Option<Instant>) -> Self {
+        Self { stale_from, ..self }
+    }
+
+    pub(crate) fn is_stale(&self, now: Instant) -> bool {
+        self.stale_from.is_some_and(|from| from <= now)
     }
 
     /// Returns the value; `None` if the server had none.

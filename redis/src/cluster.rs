@@ -8,7 +8,8 @@
 //! A key that moves with its slot is deleted at the old node, which reports it as a change. So
 //! what was read before the move is invalidated even before the redirect is noticed.
 
-use crate::connect::{Connect, with_address, within_time};
+use crate::connect::{Connect, with_address};
+use crate::connection::within_time;
 use crate::error::NearError;
 use crate::key::{Hasher, Key, Val};
 use crate::link::{Link, Node};

@@ -2,7 +2,8 @@
 
 use crate::credentials::Provider;
 use crate::error::NearError;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+use wheelhouse::{Expiry, expiry};
 
 /// Which keys the server tracks for this near cache.
 ///
@@ -168,9 +169,9 @@ impl LoadLock {
         self.life.map(|life| life.max(SHORTEST_LIFE))
     }
 
-    /// Whether these bytes of a key are a placeholder, of whatever process.
-    pub(crate) fn is_placeholder(&self, value: &[u8]) -> bool {
-        value.starts_with(&self.mark)
+    /// The placeholder in these bytes of a key, of whatever process, and the value that it carries.
+    pub(crate) fn split<'a>(&self, bytes: &'a [u8]) -> Option<(&'a [u8], &'a [u8])> {
+        crate::placeholder::split(bytes, &self.mark)
     }
 }
 
@@ -192,6 +193,8 @@ pub(crate) struct Settings {
     pub(crate) load_lock_is_wanted: bool,
     /// How long a value is kept that was loaded while the server was away. `None`: no load then.
     pub(crate) load_when_away: Option<Duration>,
+    /// By which share of it a life may be shortened.
+    pub(crate) jitter: f64,
     #[cfg(feature = "tracing")]
     pub(crate) traced: crate::trace::Traced,
 }
@@ -212,6 +215,7 @@ impl Default for Settings {
             load_lock: LoadLock::default(),
             load_lock_is_wanted: false,
             load_when_away: None,
+            jitter: 0.0,
             #[cfg(feature = "tracing")]
             traced: crate::trace::Traced {
                 slow: Duration::from_millis(100),
@@ -244,6 +248,10 @@ impl Settings {
             let fault = "load_lock has an empty mark, but each value begins with that";
             return Err(NearError::Config(fault.into()));
         }
+        if !(0.0..=1.0).contains(&self.jitter) {
+            let fault = format!("jitter is {}, but must be within 0.0 and 1.0", self.jitter);
+            return Err(NearError::Config(fault));
+        }
         let key_prefix = self.key_prefix.as_slice();
         let Tracking::Broadcast { prefixes } = &self.tracking else {
             return Ok(());
@@ -270,6 +278,14 @@ impl Settings {
             }
         }
         Ok(())
+    }
+
+    /// The life of a loaded value.
+    pub(crate) fn shortened(&self, ttl: Duration) -> Duration {
+        let life = expiry::creating(move |_: &(), _: &()| Some(ttl));
+        let life = expiry::jittered(life, self.jitter);
+        let shortened = life.expire_after_create(&(), &(), Instant::now());
+        shortened.map_or(ttl, |life| life.max(Duration::from_millis(1)))
     }
 
     /// Whether the server reports changes of this key.

@@ -29,6 +29,7 @@ mod shared;
 mod cached;
 pub mod codec;
 mod config;
+mod connection;
 mod credentials;
 mod error;
 mod key;

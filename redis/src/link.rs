@@ -3,213 +3,65 @@
 //! A link to a single server is one connection, a link to a cluster one to each of its primaries.
 //! Tracking is on before a link is used. If one connection ends, the link has ended.
 
+use crate::config::Settings;
+use crate::connection::{Connection, Ended, Login, within_time};
 use crate::error::NearError;
-use crate::stream::Arrivals;
-use crate::suspects::LARGE;
-use redis::aio::MultiplexedConnection;
-use redis::{ErrorKind, Pipeline, RedisResult, ServerErrorKind, Value};
-use std::collections::HashSet;
+use redis::{ConnectionInfo, ErrorKind, Pipeline, RedisResult, ServerErrorKind, Value};
 use std::fmt;
 use std::future::poll_fn;
-use std::pin::{Pin, pin};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::Poll;
-use std::time::{Duration, Instant};
-use tokio::sync::{Semaphore, SemaphorePermit};
-use tokio::task::AbortHandle;
-use tokio::time::timeout;
+use std::time::Duration;
+use tokio::sync::{Mutex, Semaphore, SemaphorePermit};
 
 #[cfg(feature = "cluster")]
 use crate::slots::Slots;
 
-/// How long a connection may bring bytes and no reply before other reads avoid it.
-const LATE: Duration = Duration::from_millis(20);
 /// How many bytes of large values may be under way on a second connection.
 const BYTES_UNDER_WAY: usize = 4 << 20;
-/// How many keys of a second connection are remembered. At its end, all entries are outdated if
-/// there were more.
-const MOST_SECOND_KEYS: usize = 4096;
 
 /// A server, and the connections to it.
 pub(crate) struct Node {
     pub(crate) address: String,
-    /// The connection without which the generation ends.
+    /// The connection without which the generation ends. The server tracks its reads.
     pub(crate) main: Connection,
     pub(crate) second: Second,
-    /// Why the server does not let this user run the script of loads, if it does not.
-    pub(crate) loads_denied: Option<NearError>,
 }
 
-/// One connection. A clone costs a few reference counts.
-#[derive(Clone)]
-pub(crate) struct Connection {
-    pub(crate) requests: MultiplexedConnection,
-    /// `None` over TLS.
-    pub(crate) arrivals: Option<Arc<Arrivals>>,
-    pub(crate) ended: Ended,
-    pub(crate) reads: Arc<Mutex<Reads>>,
-    /// On a second connection: the keys whose changes the server reports over it.
-    pub(crate) second_keys: Arc<SecondKeys>,
-    pub(crate) _driver: Option<Arc<Driver>>,
-}
-
-/// The reads under way on a connection.
-#[derive(Debug, Default)]
-pub(crate) struct Reads {
-    count: usize,
-    /// When the last of them was answered, or the first one sent.
-    since: Option<Instant>,
-    /// How many bytes had arrived then.
-    bytes: u64,
-}
-
-/// A read that is under way until this is dropped.
-pub(crate) struct UnderWay<'a>(&'a Connection);
-
-impl Drop for UnderWay<'_> {
-    fn drop(&mut self) {
-        self.0.count_reads(|count| count - 1);
-    }
-}
-
-impl Connection {
-    /// How many bytes have arrived, where they are counted.
-    fn bytes(&self) -> Option<u64> {
-        let arrivals = self.arrivals.as_ref()?;
-        Some(arrivals.bytes())
-    }
-
-    fn count_reads(&self, change: impl FnOnce(usize) -> usize) {
-        let mut reads = self.reads.lock().unwrap_or_else(PoisonError::into_inner);
-        let now = Reads {
-            count: change(reads.count),
-            since: Some(Instant::now()),
-            bytes: self.bytes().unwrap_or(0),
-        };
-        if reads.count > 0 && now.count > reads.count {
-            reads.count = now.count;
-        } else {
-            *reads = now;
-        }
-    }
-
-    /// Counts a read as under way.
-    pub(crate) fn begin_read(&self) -> UnderWay<'_> {
-        self.count_reads(|count| count + 1);
-        UnderWay(self)
-    }
-
-    /// Whether a long reply is on its way, behind which another one would wait.
-    pub(crate) fn is_late(&self) -> bool {
-        let reads = self.reads.lock().unwrap_or_else(PoisonError::into_inner);
-        let waits = reads.since.is_some_and(|since| since.elapsed() > LATE);
-        let arrived = self.bytes().unwrap_or(0).saturating_sub(reads.bytes);
-        reads.count > 0 && waits && arrived >= LARGE as u64
-    }
-
-    /// Waits for a reply as long as bytes arrive: until none has for the time `quiet`.
-    pub(crate) async fn while_bytes_arrive<T>(
-        &self,
-        quiet: Duration,
-        reply: impl Future<Output = T>,
-    ) -> Result<T, NearError> {
-        let mut reply = pin!(reply);
-        loop {
-            let before = self.bytes();
-            if let Ok(reply) = timeout(quiet, &mut reply).await {
-                return Ok(reply);
-            }
-            if self.bytes() == before {
-                let what = if before.is_some() { "byte" } else { "reply" };
-                return Err(NearError::Disconnected {
-                    reason: format!(
-                        "no {what} came for {quiet:?}, the `heartbeat`, though one was asked for: \
-                         allow more with `heartbeat` if the server or the network is that slow"
-                    ),
-                });
-            }
-        }
-    }
-
-    /// Asks for a sign of life.
+impl Node {
+    /// Asks for a sign of life over the main connection.
     ///
     /// A server answers in order, so each invalidation that it sent before the answer has been
     /// applied when this returns. An error of the server is an answer, too: `PING` may be refused
     /// by the user's ACL, or while a script runs. A server that is no primary has no answer.
-    pub(crate) async fn ping(
-        &self,
-        address: &str,
-        quiet: Duration,
-        any_role: bool,
-    ) -> Result<(), NearError> {
+    async fn ping(&self, quiet: Duration, any_role: bool) -> Result<(), NearError> {
         let mut ping = Pipeline::with_capacity(2);
         ping.cmd("PING");
         ping.cmd("HELLO").arg(3);
-        let mut requests = self.requests.clone();
+        let mut requests = self.main.requests.clone();
         let replies = requests.send_packed_commands(&ping, 0, 2);
-        alive(
-            address,
-            self.while_bytes_arrive(quiet, replies).await?,
-            any_role,
-        )
+        let replies = self.main.while_bytes_arrive(quiet, replies).await?;
+        alive(&self.address, replies, any_role)
     }
 }
-
-impl fmt::Debug for Connection {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Connection").finish_non_exhaustive()
-    }
-}
-
-/// The work of opening a connection.
-pub(crate) type Opening = Pin<Box<dyn Future<Output = Result<Connection, NearError>> + Send>>;
-/// What makes a second connection.
-type Opener = Box<dyn Fn() -> Opening + Send + Sync>;
 
 /// The second connection to a server: for large values, and for what would wait behind one. It is
-/// made at its first use. Its end ends no generation: the keys that were read over it are
-/// invalidated, and its next use makes another one.
+/// made at its first use, and again after its end. The server does not track its reads, so its end
+/// says nothing about what it brought.
 pub(crate) struct Second {
-    opener: Opener,
-    open: tokio::sync::Mutex<Option<Connection>>,
+    settings: Arc<Settings>,
+    info: ConnectionInfo,
+    open: Mutex<Option<Connection>>,
     /// How many bytes of large values may be under way.
     under_way: Semaphore,
 }
 
-/// The keys that were read over a second connection.
-#[derive(Debug, Default)]
-pub(crate) struct SecondKeys(Mutex<HashSet<Vec<u8>>>);
-
-impl SecondKeys {
-    fn keys(&self) -> MutexGuard<'_, HashSet<Vec<u8>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn add(&self, more: &[&[u8]]) {
-        let mut keys = self.keys();
-        for key in more {
-            if keys.len() < MOST_SECOND_KEYS {
-                keys.insert(key.to_vec());
-            }
-        }
-    }
-
-    /// All of them; `None` if there were more than are remembered.
-    pub(crate) fn all(&self) -> Option<Vec<Vec<u8>>> {
-        let keys = self.keys();
-        if keys.len() == MOST_SECOND_KEYS {
-            return None;
-        }
-        Some(keys.iter().cloned().collect())
-    }
-}
-
 impl Second {
-    pub(crate) fn new(opener: Opener) -> Self {
+    pub(crate) fn new(settings: Arc<Settings>, info: ConnectionInfo) -> Self {
         Self {
-            opener,
-            open: tokio::sync::Mutex::default(),
+            settings,
+            info,
+            open: Mutex::default(),
             under_way: Semaphore::new(BYTES_UNDER_WAY),
         }
     }
@@ -220,42 +72,19 @@ impl Second {
         self.under_way.acquire_many(bytes).await.ok()
     }
 
-    /// The connection, for a read of these keys.
-    pub(crate) async fn connection(&self, keys: &[&[u8]]) -> Result<Connection, NearError> {
+    pub(crate) async fn connection(&self) -> Result<Connection, NearError> {
         let mut open = self.open.lock().await;
-        loop {
-            if let Some(connection) = &*open {
-                // First the keys are added, then the mark is looked at. The push handler marks the
-                // end first, and takes the keys second.
-                connection.second_keys.add(keys);
-                if !connection.ended.is_marked() {
-                    return Ok(connection.clone());
-                }
+        if let Some(connection) = &*open {
+            if !connection.ended.is_marked() {
+                return Ok(connection.clone());
             }
-            *open = None;
-            *open = Some((self.opener)().await?);
         }
-    }
-
-    /// The connection if there is one.
-    pub(crate) async fn opened(&self) -> Option<Connection> {
-        let open = self.open.lock().await;
-        open.clone().filter(|open| !open.ended.is_marked())
-    }
-}
-
-/// The task that reads and writes a connection; it ends with the last handle.
-pub(crate) struct Driver(AbortHandle);
-
-impl Driver {
-    pub(crate) fn spawn(driver: impl Future<Output = ()> + Send + 'static) -> Arc<Self> {
-        Arc::new(Self(tokio::spawn(driver).abort_handle()))
-    }
-}
-
-impl Drop for Driver {
-    fn drop(&mut self) {
-        self.0.abort();
+        *open = None;
+        let (info, ended) = (self.info.clone(), Ended::default());
+        let opening = Connection::open(&self.settings, info, Login::OfProvider, ended, |_| {});
+        let (limit, address) = (self.settings.connect_timeout, self.info.addr().to_string());
+        let connection = within_time(limit, &address, opening).await?;
+        Ok(open.insert(connection).clone())
     }
 }
 
@@ -285,22 +114,6 @@ pub(crate) async fn together<F: Future>(
         }
     })
     .await;
-}
-
-/// Says that a connection of the link has ended; shared with its push handlers.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Ended(Arc<AtomicBool>);
-
-impl Ended {
-    // Release and Acquire: partners of each other, see `Shared::up`. SeqCst, because there each
-    // side stores one thing and then loads the other.
-    pub(crate) fn mark(&self) {
-        self.0.store(true, Ordering::SeqCst);
-    }
-
-    pub(crate) fn is_marked(&self) -> bool {
-        self.0.load(Ordering::SeqCst)
-    }
 }
 
 /// The connections of one generation.
@@ -355,6 +168,11 @@ impl Link {
         Some(0)
     }
 
+    /// The node that has this key.
+    pub(crate) fn node_for(&self, key: &[u8]) -> Option<&Node> {
+        self.nodes.get(self.node_of(key)?)
+    }
+
     /// The node at this address.
     pub(crate) fn node_at(&self, address: &str) -> Option<&Node> {
         self.nodes.iter().find(|node| node.address == address)
@@ -364,7 +182,7 @@ impl Link {
     pub(crate) async fn ping(&self, quiet: Duration) -> Result<(), NearError> {
         let any_role = self.is_cluster();
         let pings = self.nodes.iter();
-        let pings = pings.map(|node| node.main.ping(&node.address, quiet, any_role));
+        let pings = pings.map(|node| node.ping(quiet, any_role));
         let mut outcome = Ok(());
         together(pings, |_, one| outcome = one.and(outcome.clone())).await;
         outcome

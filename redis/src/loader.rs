@@ -1,13 +1,17 @@
 //! Loads: a value that the server does not have comes from the user's source.
 //!
-//! A load holds its key at the server with a placeholder (`LoadLock`): it claims the key by a
-//! `SET NX`, loads, and writes the value if the key still has its placeholder, in one step. So a
-//! `DEL` or `SET` that comes while the load runs wins, whichever client sends it. A call that finds
-//! a placeholder joins the load of this process, or waits for the server's report.
+//! A load holds its key at the server with a placeholder (`LoadLock`). It claims the key, loads,
+//! and writes the value if the key still has its placeholder. A claim is one step at the server,
+//! and so is such a write. So a `DEL` or `SET` that comes while the load runs wins, whichever
+//! client sends it. A call that finds a placeholder joins the load of this process, or waits for
+//! the server's report.
 //!
-//! A call joins a load only if it has seen the placeholder of the load, in memory or at the server.
-//! A delete that was reported before the call began has ended that placeholder. So no call gets a
-//! value that was loaded before such a delete.
+//! A load ahead of the deadline claims a key that has a value: its placeholder carries that value,
+//! which near caches serve meanwhile.
+//!
+//! A call joins a load only if it has seen the placeholder of the load, in memory or at the server,
+//! or has waited for the claim. A delete that was reported before the call began has ended that
+//! placeholder. So no call gets a value that was loaded before such a delete.
 
 use crate::cached::{Cached, Content};
 use crate::codec::BoxError;
@@ -18,12 +22,13 @@ use crate::loaded::Loaded;
 use crate::near::NearCache;
 use crate::placeholder;
 use crate::read::{Found, SERVER_PAUSE};
-use crate::request::{Claim, RequestError, unexpected};
+use crate::request::{RequestError, unexpected};
 use crate::shared::{BlockingDrop, Shared};
 use crate::write::{WRITES_AT_ONCE, whole_millis};
 use redis::Value;
 use std::collections::HashMap;
 use std::convert::Infallible;
+use std::future::pending;
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -130,10 +135,25 @@ where
         L: Into<Loaded<V>>,
         E: Into<BoxError>,
     {
-        match self.hit(key) {
-            Some(Some(value)) => Ok(value),
-            _ => Box::pin(load_with(&self.shared, key.to_owned(), ttl.into(), load)).await,
+        let old = match self.hit(key) {
+            Some(Some(value)) if self.is_stale(key) => Some(value),
+            Some(Some(value)) => return Ok(value),
+            _ => None,
+        };
+        let load = load_with(&self.shared, key.to_owned(), old, ttl.into(), load);
+        Box::pin(load).await
+    }
+
+    /// Whether a call of `get_with` is to load the key anew, ahead of its deadline.
+    fn is_stale<Q>(&self, key: &Q) -> bool
+    where
+        Q: Equivalent<K> + Hash + ?Sized,
+    {
+        if self.shared.refresh.is_none() {
+            return false;
         }
+        let entry = self.local.get_ref(key);
+        entry.is_some_and(|entry| entry.value().is_stale(Instant::now()))
     }
 
     /// Returns the value of each of these keys, in their order, each with its own result. Keys that
@@ -263,6 +283,7 @@ where
 async fn load_with<K: Key, V: Val, S: Hasher, L, E>(
     shared: &Arc<Shared<K, V, S>>,
     key: K,
+    old: Option<V>,
     ttl: Option<Duration>,
     load: impl Future<Output = Result<L, E>>,
 ) -> Result<V, NearError>
@@ -270,20 +291,31 @@ where
     L: Into<Loaded<V>>,
     E: Into<BoxError>,
 {
-    let holder = loop {
-        match shared.turn(&key, ttl, Patience::Longest).await? {
+    let holder = match &old {
+        Some(old) => match shared.take_ahead(&key).await {
+            Some(holder) => holder,
+            None => return Ok(old.clone()),
+        },
+        None => match shared.turn(&key, ttl, Patience::Longest).await? {
             Turn::Found(value) => return Ok(value),
-            Turn::Holds(holder) => break holder,
-            Turn::Busy => {}
-        }
+            Turn::Holds(holder) => holder,
+            // Only a call that does not wait gets this answer.
+            Turn::Busy => return Err(NearError::Closed),
+        },
     };
     shared.counters.load_run();
     let outcome = match load.await {
         Ok(loaded) => Ok(Some(loaded.into())),
         Err(error) => Err(NearError::Load(Arc::from(error.into()))),
     };
-    let found = shared.finish(&key, holder, outcome, ttl).await?;
-    found.ok_or(NearError::Closed)
+    let found = shared.finish(&key, holder, outcome, ttl).await;
+    match (found, old) {
+        (Ok(Some(value)), _) => Ok(value),
+        // It may be served until its deadline.
+        (_, Some(old)) => Ok(old),
+        (Err(error), None) => Err(error),
+        (Ok(None), None) => Err(NearError::Closed),
+    }
 }
 
 /// Whether a call waits for the load of another one.
@@ -309,11 +341,13 @@ pub(crate) enum Turn<V> {
 /// The right to load a key.
 pub(crate) struct Holder<V> {
     /// The calls of this process that wait for the outcome. The right ends with it.
-    flight: Lease<Arc<[u8]>, Cached<V>, RandomState>,
+    flight: Flight<V>,
+    /// The calls that have waited for the claim: they began before the load.
+    claiming: Option<Flight<V>>,
     guard: Guard,
-    /// Ends with the right: a claim that is not yet sent then never is.
-    alive: Arc<()>,
 }
+
+type Flight<V> = Lease<Arc<[u8]>, Cached<V>, RandomState>;
 
 /// What a loaded value may become.
 enum Guard {
@@ -326,44 +360,27 @@ enum Guard {
     Nothing,
 }
 
-impl<V: Val> Holder<V> {
-    fn placeholder(&self) -> Option<&Arc<[u8]>> {
-        match &self.guard {
-            Guard::Placeholder(placeholder, _) => Some(placeholder),
-            Guard::Away(..) | Guard::Nothing => None,
-        }
-    }
-
-    /// Another call has claimed the key: there is nothing to remove.
-    fn yield_to_other(self) {
-        if let Guard::Placeholder(_, keeper) = self.guard {
-            let _ = keeper.send(());
-        }
-    }
+/// What a claim finds at the server.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Claim {
+    /// A key without a value.
+    Absent,
+    /// A value before its deadline, which the placeholder carries.
+    Ahead,
 }
 
-/// What the key had when the loaded value came to the server.
-enum AtServer {
-    /// The placeholder, and now the value.
-    Placeholder,
-    /// Nothing any more.
-    Nothing,
-    /// Another value.
-    Other(Vec<u8>),
-}
-
-fn at_server(reply: Value) -> Result<AtServer, RequestError> {
+/// Whether the server has executed a command of a script: the key was as the script wants it.
+fn is_okay(reply: Value) -> Result<bool, RequestError> {
     match reply {
-        Value::Okay => Ok(AtServer::Placeholder),
-        Value::Nil => Ok(AtServer::Nothing),
-        Value::BulkString(bytes) => Ok(AtServer::Other(bytes)),
+        Value::Okay => Ok(true),
+        Value::Nil => Ok(false),
         other => Err(unexpected("EVAL", &other)),
     }
 }
 
 impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
     /// The value of a key, or the right to load it.
-    pub(crate) async fn turn(
+    async fn turn(
         self: &Arc<Self>,
         key: &K,
         ttl: Option<Duration>,
@@ -373,73 +390,189 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
             return Err(NearError::ZeroTtl);
         }
         let bytes = self.keys.bytes(key);
-        let mut claims = false;
-        let mut holder = None;
         let mut waits_since = None;
         loop {
             // From here on: a report that comes while this call looks is heard.
             let report = self.reports.next(&bytes);
-            let looked = self
-                .look(key, if claims { Some(&mut holder) } else { None })
-                .await;
-            let cached = match looked {
-                Ok(cached) => cached,
-                Err(error) => return self.unguarded(&bytes, error, claims).await,
-            };
-            let placeholder = match cached.content() {
-                Content::Value(value) => return Ok(Turn::Found(value.clone())),
-                Content::Failed(error) => return Err((**error).clone()),
-                Content::Absent if self.settings.load_lock.life().is_none() => {
-                    return self.led(&bytes, Guard::Nothing).await;
-                }
-                Content::Absent => {
-                    if claims {
-                        // It was deleted again, or its slot moves.
-                        sleep(SERVER_PAUSE).await;
+            let away = match self.look(key).await {
+                Ok(cached) => match cached.content() {
+                    Content::Value(value) => return Ok(Turn::Found(value.clone())),
+                    Content::Loading(_) if patience == Patience::None => return Ok(Turn::Busy),
+                    Content::Loading(placeholder) => {
+                        self.counters.load_wait();
+                        let placeholder = placeholder.clone();
+                        if let Leased::Found(outcome) = self.flights.lease_async(placeholder).await
+                        {
+                            if let Some(value) = outcome.into_result()? {
+                                return Ok(Turn::Found(value));
+                            }
+                        }
+                        // No load of this process, or one that has just ended.
+                        let left = self.left_to_wait(&mut waits_since, &bytes)?;
+                        match cached.until().filter(|_| self.is_kept(key, &cached)) {
+                            Some(until) => {
+                                let life = until.saturating_duration_since(Instant::now());
+                                let _ = timeout(left.min(life + CLOCK_MARGIN), report).await;
+                            }
+                            // Without an entry in memory the server may not report.
+                            None => sleep(left.min(UNREPORTED_PAUSE)).await,
+                        }
+                        continue;
                     }
-                    claims = true;
-                    continue;
-                }
-                Content::Loading(placeholder) => placeholder.clone(),
+                    Content::Absent | Content::Failed(_) => None,
+                },
+                Err(error) => match self.settings.load_when_away {
+                    Some(life) if error.is_away() => Some(life),
+                    _ => return Err(error),
+                },
             };
-            if let Some(holder) = holder.take() {
-                if holder.placeholder() == Some(&placeholder) {
-                    return Ok(Turn::Holds(holder));
+            if let Some(turn) = self.take(key, &bytes, away, patience).await? {
+                return Ok(turn);
+            }
+            self.left_to_wait(&mut waits_since, &bytes)?;
+        }
+    }
+
+    /// How long a call may still wait, which has waited since this moment.
+    fn left_to_wait(
+        &self,
+        waits_since: &mut Option<Instant>,
+        bytes: &[u8],
+    ) -> Result<Duration, NearError> {
+        let waited = self.settings.load_lock.longest_wait;
+        let since = waits_since.get_or_insert_with(Instant::now);
+        let left = waited.saturating_sub(since.elapsed());
+        if left.is_zero() {
+            let key = display_key(bytes);
+            return Err(NearError::LoadTimedOut { key, waited });
+        }
+        Ok(left)
+    }
+
+    /// The right to load a key that has no value, or whose server is away; `None` if another call
+    /// has it, or if it is not known.
+    async fn take(
+        self: &Arc<Self>,
+        key: &K,
+        bytes: &[u8],
+        away: Option<Duration>,
+        patience: Patience,
+    ) -> Result<Option<Turn<V>>, NearError> {
+        // One call of this process claims.
+        let leased = match patience {
+            Patience::None => self.flights.lease_timeout(bytes.into(), Duration::ZERO),
+            Patience::Longest => self.flights.lease_async(bytes.into()).await,
+        };
+        let flight = match leased {
+            Leased::Lease(flight) => flight,
+            Leased::Found(outcome) => return Ok(outcome.into_result()?.map(Turn::Found)),
+            Leased::Busy => return Ok(Some(Turn::Busy)),
+        };
+        let guard = match (away, self.settings.load_lock.life()) {
+            (Some(life), _) => Guard::Away(life, self.line.stamp()),
+            (None, None) => Guard::Nothing,
+            (None, Some(life)) => match self.claim(key, bytes, life, Claim::Absent).await {
+                Ok(Some(holder)) => {
+                    // Calls that come later join by the placeholder alone.
+                    self.flights.invalidate(bytes);
+                    let claiming = Some(flight);
+                    return Ok(Some(Turn::Holds(Holder { claiming, ..holder })));
                 }
-                holder.yield_to_other();
-            }
-            claims = false;
-            if patience == Patience::None {
-                return Ok(Turn::Busy);
-            }
-            self.counters.load_wait();
-            let joined = match self.flights.lease_async(placeholder).await {
-                Leased::Found(outcome) => outcome.into_result()?,
-                Leased::Lease(_) | Leased::Busy => None,
-            };
-            if let Some(value) = joined {
-                return Ok(Turn::Found(value));
-            }
-            // No load of this process, or one that has just ended.
-            let longest = self.settings.load_lock.longest_wait;
-            let since = *waits_since.get_or_insert_with(Instant::now);
-            let left = longest.saturating_sub(since.elapsed());
-            if left.is_zero() {
-                let key = display_key(&bytes);
-                return Err(NearError::LoadTimedOut {
-                    key,
-                    waited: longest,
-                });
-            }
-            let over = cached.until().filter(|_| self.is_kept(key, &cached));
-            match over {
-                Some(until) => {
-                    let life = until.saturating_duration_since(Instant::now()) + CLOCK_MARGIN;
-                    let _ = timeout(left.min(life), report).await;
+                Ok(None) => {
+                    flight.fill(Cached::new(Content::Absent, self.line.stamp(), None));
+                    return Ok(None);
                 }
-                // Without an entry in memory the server may not report.
-                None => sleep(left.min(UNREPORTED_PAUSE)).await,
+                // The server is there, and does not write.
+                Err(NearError::Server(_)) => Guard::Nothing,
+                // The next look says more.
+                Err(error) if error.is_transient() => return Ok(None),
+                Err(error) => return Err(error),
+            },
+        };
+        let claiming = None;
+        Ok(Some(Turn::Holds(Holder {
+            flight,
+            claiming,
+            guard,
+        })))
+    }
+
+    /// The right to load a key ahead of its deadline.
+    async fn take_ahead(self: &Arc<Self>, key: &K) -> Option<Holder<V>> {
+        let bytes = self.keys.bytes(key);
+        let life = self.settings.load_lock.life()?;
+        // One call of this process claims.
+        let name = Arc::from(bytes.as_slice());
+        let claiming = self.flights.lease_timeout(name, Duration::ZERO);
+        if !matches!(claiming, Leased::Lease(_)) || !self.line.is_up() {
+            return None;
+        }
+        self.claim(key, &bytes, life, Claim::Ahead).await.ok()?
+    }
+
+    /// Claims a key; `None` if it is not as the claim wants it. What removes the placeholder is
+    /// there before the request is sent: so whatever becomes of the request, it is removed.
+    async fn claim(
+        self: &Arc<Self>,
+        key: &K,
+        bytes: &[u8],
+        life: Duration,
+        claim: Claim,
+    ) -> Result<Option<Holder<V>>, NearError> {
+        let mark = &self.settings.load_lock.mark;
+        let placeholder = placeholder::new(mark);
+        let leased = self
+            .flights
+            .lease_timeout(placeholder.clone(), Duration::ZERO);
+        let Leased::Lease(flight) = leased else {
+            return Ok(None);
+        };
+        let (keeper, ended) = oneshot::channel();
+        let shared = BlockingDrop::new(self.clone());
+        let kept = keep(
+            shared,
+            bytes.to_vec(),
+            placeholder.clone(),
+            life,
+            claim,
+            ended,
+        );
+        self.runtime.spawn(kept);
+        let claimed = match claim {
+            Claim::Absent => {
+                let mut cmd = placeholder::if_still(bytes, b"", "SET");
+                cmd.arg(&*placeholder)
+                    .arg("NX")
+                    .arg("PX")
+                    .arg(life.as_millis() as u64);
+                self.write(key, &cmd, is_okay).await
             }
+            Claim::Ahead => {
+                let cmd = placeholder::ahead(bytes, &placeholder, mark);
+                self.write_in_time(bytes, &cmd, is_okay).await
+            }
+        };
+        match claimed {
+            Ok(true) => {
+                let guard = Guard::Placeholder(placeholder, keeper);
+                let claiming = None;
+                Ok(Some(Holder {
+                    flight,
+                    claiming,
+                    guard,
+                }))
+            }
+            Ok(false) => {
+                let _ = keeper.send(());
+                Ok(None)
+            }
+            Err(NearError::Server(source)) if source.code() == Some("NOPERM") => {
+                let (_, link) = self.link().await?;
+                let node = link.node_for(bytes);
+                let server = node.map_or(String::new(), |node| node.address.clone());
+                Err(NearError::LoadsDenied { server, source })
+            }
+            Err(error) => Err(error),
         }
     }
 
@@ -452,82 +585,6 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
         })
     }
 
-    /// The right to load a key that the server cannot be asked about, or that cannot be claimed.
-    async fn unguarded(
-        self: &Arc<Self>,
-        bytes: &[u8],
-        error: NearError,
-        claimed: bool,
-    ) -> Result<Turn<V>, NearError> {
-        match (self.settings.load_when_away, &error) {
-            // The server is there, and does not write.
-            (_, NearError::Server(_)) if claimed => self.led(bytes, Guard::Nothing).await,
-            (Some(life), error) if error.is_away() => {
-                self.led(bytes, Guard::Away(life, self.line.stamp())).await
-            }
-            _ => Err(error),
-        }
-    }
-
-    /// The right to load a key that has no placeholder: one call of this process has it.
-    async fn led(&self, bytes: &[u8], guard: Guard) -> Result<Turn<V>, NearError> {
-        loop {
-            match self.flights.lease_async(bytes.into()).await {
-                Leased::Lease(flight) => {
-                    let alive = Arc::default();
-                    return Ok(Turn::Holds(Holder {
-                        flight,
-                        guard,
-                        alive,
-                    }));
-                }
-                Leased::Found(outcome) => {
-                    if let Some(value) = outcome.into_result()? {
-                        return Ok(Turn::Found(value));
-                    }
-                }
-                // Only a call that does not wait gets this answer.
-                Leased::Busy => {}
-            }
-        }
-    }
-
-    /// The claim of a key: made once for each holder, and before it is sent. So whatever becomes of
-    /// the request, the placeholder is removed.
-    pub(crate) fn claim(
-        self: &Arc<Self>,
-        holder: &mut Option<Holder<V>>,
-        bytes: &[u8],
-    ) -> Option<Claim> {
-        let life = self.settings.load_lock.life()?;
-        if holder.is_none() {
-            let placeholder = placeholder::new(&self.settings.load_lock.mark);
-            let leased = self
-                .flights
-                .lease_timeout(placeholder.clone(), Duration::ZERO);
-            let Leased::Lease(flight) = leased else {
-                return None;
-            };
-            let (keeper, ended) = oneshot::channel();
-            let shared = BlockingDrop::new(self.clone());
-            let kept = keep(shared, bytes.to_vec(), placeholder.clone(), life, ended);
-            self.runtime.spawn(kept);
-            let guard = Guard::Placeholder(placeholder, keeper);
-            let alive = Arc::default();
-            *holder = Some(Holder {
-                flight,
-                guard,
-                alive,
-            });
-        }
-        let holder = holder.as_ref()?;
-        Some(Claim {
-            placeholder: holder.placeholder()?.clone(),
-            life,
-            holder: Arc::downgrade(&holder.alive),
-        })
-    }
-
     /// Writes what was loaded, and hands it to the calls that wait.
     async fn finish(
         self: &Arc<Self>,
@@ -536,54 +593,8 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
         outcome: Result<Option<Loaded<V>>, NearError>,
         ttl: Option<Duration>,
     ) -> Found<V> {
-        let Holder { flight, guard, .. } = holder;
-        let mut written = false;
         let found = match outcome {
-            Ok(Some(loaded)) => {
-                let ttl = loaded.life.unwrap_or(ttl);
-                match guard {
-                    // The load says that its value is not to be kept.
-                    _ if ttl.is_some_and(|ttl| ttl.is_zero()) => Ok(Some(loaded.value)),
-                    Guard::Placeholder(placeholder, keeper) => {
-                        let filled = self.fill(key, &placeholder, &loaded.value, ttl).await;
-                        match filled {
-                            Ok(AtServer::Placeholder) => {
-                                written = keeper.send(()).is_ok();
-                                Ok(Some(loaded.value))
-                            }
-                            Ok(AtServer::Nothing) => {
-                                let _ = keeper.send(());
-                                Ok(Some(loaded.value))
-                            }
-                            Ok(AtServer::Other(bytes)) => {
-                                let _ = keeper.send(());
-                                let theirs = self.value_of_bytes(&self.keys.bytes(key), &bytes);
-                                Ok(theirs.ok().flatten().or(Some(loaded.value)))
-                            }
-                            Err(error @ NearError::Encode(_)) => Err(error),
-                            Err(_) => {
-                                self.counters.unsaved_load();
-                                Ok(Some(loaded.value))
-                            }
-                        }
-                    }
-                    Guard::Away(life, stamp) => {
-                        self.counters.unsaved_load();
-                        let until = Instant::now().checked_add(life);
-                        let content = Content::Value(loaded.value.clone());
-                        // The next connection moves the stamp, and so ends the entry.
-                        if !self.line.is_up() {
-                            let cached = Cached::new(content, stamp, until);
-                            self.local.insert(key.clone(), cached);
-                        }
-                        Ok(Some(loaded.value))
-                    }
-                    Guard::Nothing => {
-                        self.counters.unsaved_load();
-                        Ok(Some(loaded.value))
-                    }
-                }
-            }
+            Ok(Some(loaded)) => self.save(key, holder.guard, loaded, ttl).await.map(Some),
             Ok(None) => Ok(None),
             Err(error) => Err(error),
         };
@@ -592,30 +603,59 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
             Ok(None) => Content::Absent,
             Err(error) => Content::Failed(Box::new(error.clone())),
         };
-        flight.fill(Cached::new(content, self.line.stamp(), None));
-        if written {
-            // Into memory; and what the key has now is what counts.
-            if let Ok(Some(newest)) = self.load(key).await {
-                return Ok(Some(newest));
-            }
+        for flight in holder.claiming.into_iter().chain([holder.flight]) {
+            flight.fill(Cached::new(content.clone(), self.line.stamp(), None));
         }
         found
     }
 
-    /// Writes a value in the place of the placeholder.
-    async fn fill(
-        &self,
+    /// Writes a loaded value where its guard lets it; returns what the key has then.
+    async fn save(
+        self: &Arc<Self>,
         key: &K,
-        placeholder: &[u8],
-        value: &V,
+        guard: Guard,
+        loaded: Loaded<V>,
         ttl: Option<Duration>,
-    ) -> Result<AtServer, NearError> {
-        let mut cmd = placeholder::if_still(&self.keys.bytes(key), placeholder, "SET");
-        cmd.arg(self.encode_value(value)?);
-        if let Some(ttl) = ttl {
-            cmd.arg("PX").arg(whole_millis(ttl)?);
+    ) -> Result<V, NearError> {
+        let value = loaded.value;
+        let ttl = match loaded.life {
+            Some(chosen) => chosen,
+            None => ttl.map(|ttl| self.settings.shortened(ttl)),
+        };
+        if ttl.is_some_and(|ttl| ttl.is_zero()) {
+            // The load says that its value is not to be kept.
+            return Ok(value);
         }
-        self.write(key, &cmd, at_server).await
+        match guard {
+            Guard::Placeholder(placeholder, keeper) => {
+                let mut cmd = placeholder::if_still(&self.keys.bytes(key), &placeholder, "SET");
+                cmd.arg(self.encode_value(&value)?);
+                if let Some(ttl) = ttl {
+                    cmd.arg("PX").arg(whole_millis(ttl)?);
+                }
+                if self.write(key, &cmd, is_okay).await.is_ok() {
+                    let _ = keeper.send(());
+                    // Into memory; and what the key has now is what counts.
+                    if let Ok(Some(newest)) = self.load(key).await {
+                        return Ok(newest);
+                    }
+                } else {
+                    self.counters.unsaved_load();
+                }
+            }
+            Guard::Away(life, stamp) => {
+                self.counters.unsaved_load();
+                // The next connection moves the stamp, and so ends the entry.
+                if !self.line.is_up() {
+                    let until = Instant::now().checked_add(life);
+                    let content = Content::Value(value.clone());
+                    self.local
+                        .insert(key.clone(), Cached::new(content, stamp, until));
+                }
+            }
+            Guard::Nothing => self.counters.unsaved_load(),
+        }
+        Ok(value)
     }
 }
 
@@ -626,10 +666,15 @@ async fn keep<K: Key, V: Val, S: Hasher>(
     key: Vec<u8>,
     placeholder: Arc<[u8]>,
     life: Duration,
+    claim: Claim,
     mut ended: oneshot::Receiver<()>,
 ) {
     let every = (life / 3).max(SHORTEST_RENEWAL);
     let renewing = async {
+        if claim == Claim::Ahead {
+            // It lives as long as the value that it carries.
+            pending::<()>().await;
+        }
         loop {
             sleep(every).await;
             let mut renew = placeholder::if_still(&key, &placeholder, "PEXPIRE");

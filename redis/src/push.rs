@@ -9,7 +9,7 @@
 use crate::config::OnDisconnect;
 use crate::error::NearError;
 use crate::key::{Hasher, Key, Val};
-use crate::link::{Connection, Ended, Link, SecondKeys};
+use crate::link::Link;
 use crate::shared::Shared;
 use crate::trace;
 use crate::tracking::Push;
@@ -17,66 +17,22 @@ use redis::PushInfo;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
 
-/// The push handler of one connection. It holds the near cache weakly: the near cache owns the
+/// The push handler of a main connection. It holds the near cache weakly: the near cache owns the
 /// connection, and the connection owns the handler.
 pub(crate) struct PushHandler<K, V, S> {
-    shared: Weak<Shared<K, V, S>>,
-    generation: u64,
-    ended: Ended,
-    /// Of a second connection: the keys that were read over it.
-    second_keys: Option<Arc<SecondKeys>>,
-}
-
-impl<K, V, S> PushHandler<K, V, S> {
-    /// The handler of a connection that ends its generation, whose end it marks.
-    pub(crate) fn of_main(shared: Weak<Shared<K, V, S>>, generation: u64, ended: Ended) -> Self {
-        Self {
-            shared,
-            generation,
-            ended,
-            second_keys: None,
-        }
-    }
-
-    /// The handler of a second connection.
-    pub(crate) fn of_second(shared: Weak<Shared<K, V, S>>, generation: u64) -> Self {
-        Self {
-            shared,
-            generation,
-            ended: Ended::default(),
-            second_keys: Some(Arc::default()),
-        }
-    }
-
-    pub(crate) fn ended(&self) -> Ended {
-        self.ended.clone()
-    }
-
-    pub(crate) fn is_of_main(&self) -> bool {
-        self.second_keys.is_none()
-    }
-
-    pub(crate) fn second_keys(&self) -> Arc<SecondKeys> {
-        self.second_keys.clone().unwrap_or_default()
-    }
+    pub(crate) shared: Weak<Shared<K, V, S>>,
+    pub(crate) generation: u64,
 }
 
 impl<K: Key, V: Val, S: Hasher> PushHandler<K, V, S> {
     /// Applies one message.
     pub(crate) fn handle_push(&self, push: PushInfo) {
-        let push = Push::from(push);
-        if push == Push::Disconnection {
-            // `Shared::up`: first the mark, then the look whether this is the current generation.
-            self.ended.mark();
-        }
         let Some(shared) = self.shared.upgrade() else {
             return;
         };
-        match push {
-            Push::Disconnection => match &self.second_keys {
-                None => shared.lost(self.generation, closed()),
-                Some(keys) => shared.lost_second(self.generation, keys),
-            },
+        match Push::from(push) {
+            // `Shared::up`: the end is marked already.
+            Push::Disconnection => shared.lost(self.generation, closed()),
             _ if !shared.line.is_current(self.generation) => shared.counters.ignored_push(),
             Push::Unknown => shared.counters.ignored_push(),
             Push::Everything => shared.outdate(self.generation),
@@ -109,20 +65,6 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
         }
     }
 
-    /// A second connection is not used any more.
-    pub(crate) fn give_up_second(&self, generation: u64, second: &Connection) {
-        second.ended.mark();
-        self.lost_second(generation, &second.second_keys);
-    }
-
-    /// A second connection has ended: what it brought is not served any more.
-    pub(crate) fn lost_second(&self, generation: u64, keys: &SecondKeys) {
-        match keys.all() {
-            Some(keys) => self.invalidate(generation, &keys),
-            None => self.outdate(generation),
-        }
-    }
-
     /// No entry that is stored now is served any more; the cleaner removes these entries.
     fn outdate(&self, generation: u64) {
         if self.line.outdate(generation) {
@@ -135,8 +77,8 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
     /// A new connection: from now on it is used.
     pub(crate) fn up(&self, link: Arc<Link>) {
         self.line.up(link.clone());
-        // The connection may have ended before it was stored: `handle_push` marks the link first
-        // and calls `lost` second, this stores the link first and looks at the mark second.
+        // The connection may have ended before it was stored: the mark is set first and `lost`
+        // called second, this stores the link first and looks at the mark second.
         if link.has_ended() {
             self.lost(link.generation(), closed());
         }

@@ -9,9 +9,8 @@ use crate::cached::{Cached, Content};
 use crate::error::{NearError, display_key};
 use crate::key::{Hasher, Key, NearKey, Val};
 use crate::link::{Link, together};
-use crate::loader::Holder;
 use crate::near::NearCache;
-use crate::request::{Claim, Reply, Request, RequestError, ServerTtl};
+use crate::request::{Reply, RequestError, ServerTtl};
 use crate::shared::{BlockingDrop, Shared};
 use crate::suspects::Way;
 use crate::trace;
@@ -294,36 +293,24 @@ fn must_yield() -> bool {
 impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
     /// The value of a key, from memory or from the server.
     pub(crate) async fn load(self: &Arc<Self>, key: &K) -> Found<V> {
-        self.look(key, None).await?.into_result()
+        self.look(key).await?.into_result()
     }
 
     /// What memory or the server has for a key: this call leads the load, or waits for the call
-    /// that does. With `claims`, a key that has no value gets a placeholder, which is then there.
-    pub(crate) async fn look(
-        self: &Arc<Self>,
-        key: &K,
-        mut claims: Option<&mut Option<Holder<V>>>,
-    ) -> Looked<V> {
+    /// that does.
+    pub(crate) async fn look(self: &Arc<Self>, key: &K) -> Looked<V> {
         let begun = self.line.stamp();
         let looking = async {
             loop {
                 match self.lease(key, begun).await {
-                    Leased::Found(cached) => match (cached.content(), &claims) {
-                        (Content::Failed(error), _) => return Err((**error).clone()),
-                        // It says nothing about a placeholder.
-                        (Content::Absent, Some(_)) => {
-                            let is_absent =
-                                |cached: &Cached<V>| matches!(cached.content(), Content::Absent);
-                            self.local.remove_if(key, is_absent);
-                        }
-                        _ => return Ok(cached),
-                    },
-                    Leased::Lease(lease) => {
-                        let claim = match &mut claims {
-                            Some(holder) => self.claim(holder, &self.keys.bytes(key)),
-                            None => None,
+                    Leased::Found(cached) => {
+                        return match cached.content() {
+                            Content::Failed(error) => Err((**error).clone()),
+                            _ => Ok(cached),
                         };
-                        let mut found = self.lead_apart(vec![lease], claim).await;
+                    }
+                    Leased::Lease(lease) => {
+                        let mut found = self.lead_apart(vec![lease]).await;
                         return found.pop().unwrap_or(Err(NearError::Closed));
                     }
                     // Only a call that does not wait gets this answer.
@@ -338,14 +325,10 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
 
     /// As `lead`, in a task of its own: a reply that comes after its call has gone is kept, and
     /// calls that come meanwhile join the load instead of asking again.
-    async fn lead_apart(
-        self: &Arc<Self>,
-        leases: Vec<KeyLease<K, V, S>>,
-        claim: Option<Claim>,
-    ) -> Vec<Looked<V>> {
+    async fn lead_apart(self: &Arc<Self>, leases: Vec<KeyLease<K, V, S>>) -> Vec<Looked<V>> {
         let count = leases.len();
         let shared = BlockingDrop::new(self.clone());
-        let leading = async move { shared.lead(leases, claim).await };
+        let leading = async move { shared.lead(leases).await };
         match self.runtime.spawn(leading).await {
             Ok(found) => found,
             Err(ended) => match ended.try_into_panic() {
@@ -424,9 +407,7 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
             let rest = leases.split_off(leases.len().min(in_a_pipeline));
             pipelines.push(std::mem::replace(&mut leases, rest));
         }
-        let loads = pipelines
-            .into_iter()
-            .map(|leases| self.lead_apart(leases, None));
+        let loads = pipelines.into_iter().map(|leases| self.lead_apart(leases));
         together(loads, |pipeline, results| {
             for (key, result) in keys[pipeline * in_a_pipeline..].iter().zip(results) {
                 found.insert(*key, Some(result.and_then(Cached::into_result)));
@@ -463,7 +444,7 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
     }
 
     /// Loads the keys of these leases; the outcomes are in their order.
-    async fn lead(&self, leases: Vec<KeyLease<K, V, S>>, claim: Option<Claim>) -> Vec<Looked<V>> {
+    async fn lead(&self, leases: Vec<KeyLease<K, V, S>>) -> Vec<Looked<V>> {
         let mut results: Vec<Option<Looked<V>>> = leases.iter().map(|_| None).collect();
         let mut open = self.encode(leases, &mut results);
         loop {
@@ -483,19 +464,8 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
             };
             let (mut asked, bytes) = self.next_request(&mut open, &link).await;
             let Some(first) = asked.first() else { continue };
-            let node = link
-                .node_of(&first.bytes)
-                .and_then(|node| link.nodes().get(node));
-            if let (Some(_), Some(denied)) =
-                (&claim, node.and_then(|node| node.loads_denied.clone()))
-            {
-                for one in asked {
-                    results[one.index] = Some(self.fail(one.lease, denied.clone()));
-                }
-                continue;
-            }
             let begun = Instant::now();
-            let room = match (bytes, node) {
+            let room = match (bytes, link.node_for(&first.bytes)) {
                 (Some(bytes), Some(node)) => node.second.room(bytes).await,
                 _ => None,
             };
@@ -511,14 +481,12 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
             let sent = RequestContext { stamp, at };
             let keys: Vec<&[u8]> = asked.iter().map(|one| one.bytes.as_slice()).collect();
             keys.iter().for_each(|_| self.counters.load());
-            let request = Request {
-                keys: &keys,
-                claim: claim
-                    .as_ref()
-                    .filter(|claim| claim.holder.strong_count() > 0),
-                alone: bytes.is_some(),
+            let reading = async {
+                match bytes {
+                    Some(_) => vec![link.read_apart(keys[0], &self.settings).await],
+                    None => link.read(&keys, &self.settings).await,
+                }
             };
-            let reading = link.read(request, &self.settings);
             let answers = tokio::select! {
                 biased;
                 answers = trace::request(&self.settings, "GET", &keys, reading) => answers,
@@ -533,10 +501,10 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
             };
             let lost = keys.iter().zip(&answers);
             let lost = lost.filter(|(_, answer)| {
-                matches!(
-                    answer,
-                    Err(RequestError::Lost(_) | RequestError::LostSecond(_))
-                )
+                let ended = |error: &RequestError| {
+                    matches!(error, RequestError::Lost(_) | RequestError::LostSecond)
+                };
+                answer.as_ref().is_err_and(ended)
             });
             let lost: Vec<&[u8]> = lost.map(|(key, _)| *key).collect();
             self.suspects.accuse(lost.into_iter());
@@ -567,10 +535,7 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
                         self.lost(link.generation(), error);
                         open.push(one);
                     }
-                    Err(RequestError::LostSecond(second)) => {
-                        self.give_up_second(link.generation(), &second);
-                        open.push(one);
-                    }
+                    Err(RequestError::LostSecond) => open.push(one),
                     Err(waits) => {
                         if let RequestError::Later(error) = waits {
                             self.set_fault(Some(error));
@@ -707,12 +672,9 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
         reply: Reply,
         sent: &RequestContext,
     ) -> Looked<V> {
-        let (content, life) = match reply.value {
-            Some(value) if self.settings.load_lock.is_placeholder(&value) => {
-                (Content::Loading(value.into()), self.shorter(reply.life))
-            }
-            Some(value) => match self.decode(bytes, &value) {
-                Ok(value) => (Content::Value(value), self.shorter(reply.life)),
+        let (content, life) = match &reply.value {
+            Some(value) => match self.content(bytes, value) {
+                Ok(content) => (content, self.shorter(reply.life)),
                 Err(error) => return self.fail(lease, error),
             },
             None => (
@@ -720,12 +682,23 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
                 self.settings.absent_ttl.min(self.settings.local_ttl),
             ),
         };
-        let tracked = self.settings.is_tracked(bytes);
+        // What has no deadline is never stale, nor what is loaded anew already.
+        let is_placeholder = |bytes: &Vec<u8>| self.settings.load_lock.split(bytes).is_some();
+        let stale_in = match (&content, &self.refresh, reply.life.limit()) {
+            (Content::Value(value), Some(policy), lifetime @ Some(_))
+                if !reply.value.as_ref().is_some_and(is_placeholder) =>
+            {
+                policy.refresh_after_create(lease.key(), value, sent.at, lifetime)
+            }
+            _ => None,
+        };
+        let tracked = reply.tracked && self.settings.is_tracked(bytes);
         let life = if tracked { life } else { Duration::ZERO };
         // `None` is too far away to be counted.
         let until = sent.at.checked_add(life);
         let over = until.is_some_and(|until| until <= Instant::now());
-        let cached = Cached::new(content, sent.stamp, until);
+        let stale_from = stale_in.and_then(|time| sent.at.checked_add(time));
+        let cached = Cached::new(content, sent.stamp, until).stale_from(stale_from);
         let mine = cached.clone();
         if over {
             self.share_outcome(lease, cached);
@@ -749,26 +722,25 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
         }
     }
 
-    /// The value of these bytes of a key; `None` if they are a placeholder.
-    pub(crate) fn value_of_bytes(&self, key: &[u8], bytes: &[u8]) -> Found<V> {
-        if self.settings.load_lock.is_placeholder(bytes) {
-            return Ok(None);
+    /// What these bytes of a key say.
+    pub(crate) fn content(&self, key: &[u8], bytes: &[u8]) -> Result<Content<V>, NearError> {
+        let value = match self.settings.load_lock.split(bytes) {
+            None => bytes,
+            Some((placeholder, b"")) => return Ok(Content::Loading(placeholder.into())),
+            Some((_, old)) => old,
+        };
+        match self.codec.decode(value) {
+            Ok(value) => Ok(Content::Value(value)),
+            Err(error) => Err(NearError::Decode {
+                key: display_key(key),
+                source: Arc::from(error),
+            }),
         }
-        self.decode(key, bytes).map(Some)
-    }
-
-    fn decode(&self, key: &[u8], value: &[u8]) -> Result<V, NearError> {
-        self.codec.decode(value).map_err(|error| NearError::Decode {
-            key: display_key(key),
-            source: Arc::from(error),
-        })
     }
 
     fn shorter(&self, server: ServerTtl) -> Duration {
-        match server {
-            ServerTtl::Unlimited => self.settings.local_ttl,
-            ServerTtl::AtLeast(life) => life.min(self.settings.local_ttl),
-        }
+        let local = self.settings.local_ttl;
+        server.limit().map_or(local, |life| life.min(local))
     }
 
     /// Hands an error to all callers that wait for this load. Nothing is kept.

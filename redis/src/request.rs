@@ -1,10 +1,11 @@
 //! Reads from the server: one pipeline of `GET` and `PTTL` pairs for each node.
 
 use crate::config::{Settings, Tracking};
+use crate::connection::Connection;
 use crate::error::NearError;
-use crate::link::{Connection, Link, Node, together};
+use crate::link::{Link, Node, together};
 use redis::{Cmd, Pipeline, RedisError, ServerErrorKind, Value};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The value of a key and the server's deadline for it.
@@ -12,6 +13,8 @@ use std::time::Duration;
 pub(crate) struct Reply {
     pub(crate) value: Option<Vec<u8>>,
     pub(crate) life: ServerTtl,
+    /// Whether the server reports changes of the key after this read.
+    pub(crate) tracked: bool,
 }
 
 /// How long the server keeps a value, counted from the moment when the request was sent.
@@ -23,13 +26,23 @@ pub(crate) enum ServerTtl {
     AtLeast(Duration),
 }
 
+impl ServerTtl {
+    /// The server's deadline, if it has one.
+    pub(crate) fn limit(self) -> Option<Duration> {
+        match self {
+            Self::Unlimited => None,
+            Self::AtLeast(life) => Some(life),
+        }
+    }
+}
+
 /// Why a request brought no reply that can be used.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum RequestError {
     /// The connection has ended.
     Lost(NearError),
     /// The second connection has ended, or is silent.
-    LostSecond(Box<Connection>),
+    LostSecond,
     /// This node does not serve the key now: another one does, or the node is no primary any more,
     /// or it reads its file. It has executed nothing.
     Moved(NearError),
@@ -74,40 +87,15 @@ impl RequestError {
 /// The outcome for one key.
 pub(crate) type Answer = Result<Reply, RequestError>;
 
-/// What is read in one request.
-#[derive(Clone, Copy)]
-pub(crate) struct Request<'a> {
-    /// The keys, as the server has them.
-    pub(crate) keys: &'a [&'a [u8]],
-    /// What is written first where the server has no value.
-    pub(crate) claim: Option<&'a Claim>,
-    /// Whether the second connection is used.
-    pub(crate) alone: bool,
-}
-
-/// A placeholder, and the life that it is written with.
-pub(crate) struct Claim {
-    pub(crate) placeholder: Arc<[u8]>,
-    pub(crate) life: Duration,
-    /// What the call that claims still has: when it has gone, nothing is claimed any more.
-    pub(crate) holder: Weak<()>,
-}
-
 impl Link {
-    /// Reads these keys; the answers are in their order.
-    pub(crate) async fn read(&self, request: Request<'_>, settings: &Settings) -> Vec<Answer> {
-        let mut answers: Vec<Option<Answer>> = request.keys.iter().map(|_| None).collect();
-        let nodes = self.by_node(request.keys);
+    /// Reads these keys together; the answers are in their order.
+    pub(crate) async fn read(&self, keys: &[&[u8]], settings: &Settings) -> Vec<Answer> {
+        let mut answers: Vec<Option<Answer>> = keys.iter().map(|_| None).collect();
+        let nodes = self.by_node(keys);
         let asked = nodes.iter().filter_map(|(node, indices)| {
-            let keys: Vec<&[u8]> = indices.iter().map(|index| request.keys[*index]).collect();
+            let keys: Vec<&[u8]> = indices.iter().map(|index| keys[*index]).collect();
             let (node, cluster) = (self.nodes().get((*node)?)?, self.is_cluster());
-            Some(async move {
-                let request = Request {
-                    keys: &keys,
-                    ..request
-                };
-                (indices, ask(node, request, settings, cluster).await)
-            })
+            Some(async move { (indices, ask(node, &keys, settings, cluster).await) })
         });
         together(asked, |_, (indices, chunk)| {
             for (index, answer) in indices.iter().zip(chunk) {
@@ -121,13 +109,47 @@ impl Link {
             .collect()
     }
 
+    /// Reads a key whose value is large: its deadline over the main connection, on which the server
+    /// then reports each change of the key, and its value over the second one. A change between the
+    /// two is reported, too, and revokes the lease.
+    pub(crate) async fn read_apart(&self, key: &[u8], settings: &Settings) -> Answer {
+        let node = self.node_for(key).ok_or_else(no_node)?;
+        let opt_in = settings.tracking == Tracking::OptIn;
+        let mut asked = Pipeline::with_capacity(2);
+        if opt_in {
+            asked.cmd("CLIENT").arg("CACHING").arg("YES");
+        }
+        asked.cmd("PTTL").arg(key);
+        let mut requests = node.main.requests.clone();
+        let replies = requests.send_packed_commands(&asked, 0, asked.len()).await;
+        let cluster = self.is_cluster();
+        let mut replies = replies.map_err(|error| RequestError::of(error, cluster))?;
+        let life = life_of(replies.pop(), cluster)?;
+        if let Some(caching) = replies.pop() {
+            taken(Some(caching), cluster)?;
+        }
+        let mut get = Pipeline::with_capacity(1);
+        get.cmd("GET").arg(key);
+        let second = node.second.connection().await.ok();
+        let mut replies = send_aside(node, second.as_ref(), &get, settings, cluster).await?;
+        let value = value_of(replies.pop(), cluster)?;
+        Ok(Reply {
+            value,
+            life,
+            tracked: true,
+        })
+    }
+
     /// Reads a key from the node that an `ASK` reply named. The server does not track this read.
     pub(crate) async fn read_asking(&self, address: &str, key: &[u8]) -> Answer {
         let mut get = redis::cmd("GET");
         get.arg(key);
         let value = value_of(Some(self.send_asking(address, get).await?), true)?;
-        let life = ServerTtl::AtLeast(Duration::ZERO);
-        Ok(Reply { value, life })
+        Ok(Reply {
+            value,
+            life: ServerTtl::Unlimited,
+            tracked: false,
+        })
     }
 
     /// Sends a command for a key that is on its way to the node at this address, which executes the
@@ -179,104 +201,87 @@ fn unknown_node(address: &str) -> RequestError {
     })
 }
 
-/// The commands for one key, as many as `commands_of_a_key` says.
-fn reading(request: Request<'_>, opt_in: bool) -> Pipeline {
-    let mut pipeline = Pipeline::with_capacity(request.keys.len() * 4);
-    for key in request.keys {
-        if let Some(Claim {
-            placeholder, life, ..
-        }) = request.claim
-        {
-            let set = pipeline.cmd("SET").arg(*key).arg(&placeholder[..]);
-            set.arg("NX").arg("PX").arg(life.as_millis() as u64);
-        }
-        if opt_in {
-            pipeline.cmd("CLIENT").arg("CACHING").arg("YES");
-        }
-        pipeline.cmd("GET").arg(*key);
-        pipeline.cmd("PTTL").arg(*key);
-    }
-    pipeline
-}
-
-fn commands_of_a_key(request: Request<'_>, opt_in: bool) -> usize {
-    2 + usize::from(request.claim.is_some()) + usize::from(opt_in)
-}
-
-async fn ask(node: &Node, request: Request<'_>, settings: &Settings, cluster: bool) -> Vec<Answer> {
-    let mut connection = node.main.clone();
-    let mut second = None;
-    if request.alone || node.main.is_late() {
-        // Where there is none to be had, the main connection serves.
-        if let Ok(open) = node.second.connection(request.keys).await {
-            if request.alone || !open.is_late() {
-                connection = open.clone();
-                second = Some(open);
-            }
-        }
-    }
+/// Reads keys of one node together.
+async fn ask(node: &Node, keys: &[&[u8]], settings: &Settings, cluster: bool) -> Vec<Answer> {
     let opt_in = settings.tracking == Tracking::OptIn;
-    let pipeline = reading(request, opt_in);
-    let commands = commands_of_a_key(request, opt_in) * request.keys.len();
+    let mut reading = Pipeline::with_capacity(keys.len() * 3);
+    for key in keys {
+        if opt_in {
+            reading.cmd("CLIENT").arg("CACHING").arg("YES");
+        }
+        reading.cmd("GET").arg(*key);
+        reading.cmd("PTTL").arg(*key);
+    }
+    // Where there is no second connection to be had, the main one serves.
+    let second = if node.main.is_late() {
+        node.second.connection().await.ok()
+    } else {
+        None
+    };
+    let second = second.filter(|second| !second.is_late());
+    match send_aside(node, second.as_ref(), &reading, settings, cluster).await {
+        Err(error) => keys.iter().map(|_| Err(error.clone())).collect(),
+        Ok(replies) => {
+            let mut replies = replies.into_iter();
+            let mut answer = || {
+                let reply = answer(&mut replies, opt_in, cluster)?;
+                let tracked = second.is_none();
+                Ok(Reply { tracked, ..reply })
+            };
+            keys.iter().map(|_| answer()).collect()
+        }
+    }
+}
+
+/// Sends reads over the second connection, if there is one, else over the main one.
+async fn send_aside(
+    node: &Node,
+    second: Option<&Connection>,
+    reading: &Pipeline,
+    settings: &Settings,
+    cluster: bool,
+) -> Result<Vec<Value>, RequestError> {
+    let connection = second.unwrap_or(&node.main);
     let _under_way = connection.begin_read();
     let mut requests = connection.requests.clone();
-    let replies = requests.send_packed_commands(&pipeline, 0, commands);
-    let replies = match &second {
-        None => replies.await,
+    let replies = requests.send_packed_commands(reading, 0, reading.len());
+    let Some(second) = second else {
         // The heartbeat finds out about a silent main connection.
-        Some(second) => match second.while_bytes_arrive(settings.heartbeat, replies).await {
-            Ok(replies) => replies,
-            Err(_) => return lost_second(second, request),
-        },
+        return replies
+            .await
+            .map_err(|error| RequestError::of(error, cluster));
     };
-    match (replies, second) {
-        (Err(error), Some(second)) if NearError::requesting(error.clone()).is_loss() => {
-            lost_second(&second, request)
+    let replies = second.while_bytes_arrive(settings.heartbeat, replies).await;
+    match replies {
+        Ok(Ok(replies)) => Ok(replies),
+        Ok(Err(error)) if !NearError::requesting(error.clone()).is_loss() => {
+            Err(RequestError::of(error, cluster))
         }
-        (Err(error), _) => {
-            let keys = request.keys.iter();
-            keys.map(|_| Err(RequestError::of(error.clone(), cluster)))
-                .collect()
-        }
-        (Ok(replies), _) => {
-            let mut replies = replies.into_iter();
-            let claims = request.claim.is_some();
-            let keys = request.keys.iter();
-            keys.map(|_| answer(&mut replies, claims, opt_in, cluster))
-                .collect()
+        Ok(Err(_)) | Err(_) => {
+            second.ended.mark();
+            Err(RequestError::LostSecond)
         }
     }
-}
-
-fn lost_second(second: &Connection, request: Request<'_>) -> Vec<Answer> {
-    let keys = request.keys.iter();
-    keys.map(|_| Err(RequestError::LostSecond(Box::new(second.clone()))))
-        .collect()
 }
 
 /// Takes the replies for one key.
 fn answer(
     replies: &mut impl Iterator<Item = Value>,
-    claims: bool,
     opt_in: bool,
     cluster: bool,
-) -> Answer {
-    let mut before = Vec::new();
-    for _ in 0..usize::from(claims) + usize::from(opt_in) {
-        before.push(replies.next());
-    }
+) -> Result<Reply, RequestError> {
+    let caching = if opt_in { replies.next() } else { None };
     let (value, pttl) = (replies.next(), replies.next());
     let value = value_of(value, cluster)?;
     let life = life_of(pttl, cluster)?;
-    for reply in before {
-        match taken(reply, cluster) {
-            // A placeholder that is refused matters only where there is no value.
-            Err(RequestError::Failed(_)) if value.is_some() => {}
-            Err(error) => return Err(error),
-            Ok(_) => {}
-        }
+    if opt_in {
+        taken(caching, cluster)?;
     }
-    Ok(Reply { value, life })
+    Ok(Reply {
+        value,
+        life,
+        tracked: true,
+    })
 }
 
 /// A reply that is there and no error.
@@ -327,7 +332,7 @@ mod tests {
     use super::*;
 
     fn answered(replies: Vec<Value>, opt_in: bool) -> Answer {
-        answer(&mut replies.into_iter(), false, opt_in, false)
+        answer(&mut replies.into_iter(), opt_in, false)
     }
 
     fn value(text: &str) -> Value {

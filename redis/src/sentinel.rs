@@ -5,7 +5,8 @@
 //! asked, since one may hang, or be cut off from the others.
 
 use crate::config::Settings;
-use crate::connect::{Login, Opened, open, with_address, within_time};
+use crate::connect::with_address;
+use crate::connection::{Connection, Ended, Login, within_time};
 use crate::error::NearError;
 use crate::link::together;
 use redis::{Client, ConnectionAddr, PushInfo, PushKind, Value};
@@ -174,22 +175,13 @@ impl Sentinels {
         sentinel: &Client,
         settings: &Settings,
         on_push: impl Fn(PushInfo) + Send + Sync + 'static,
-    ) -> Result<Opened, NearError> {
-        let login = match &settings.credentials {
-            Some(provider) => Login::ProviderIfRefused(provider),
-            None => Login::OfClient,
-        };
-        open(
-            settings,
-            sentinel.get_connection_info().clone(),
-            login,
-            on_push,
-        )
-        .await
+    ) -> Result<Connection, NearError> {
+        let (info, ended) = (sentinel.get_connection_info().clone(), Ended::default());
+        Connection::open(settings, info, Login::OfClient, ended, on_push).await
     }
 
     /// Asks a sentinel for the primary, and for the other sentinels.
-    async fn ask(&self, sentinel: &Client, opened: &mut Opened) -> Result<View, NearError> {
+    async fn ask(&self, sentinel: &Client, opened: &mut Connection) -> Result<View, NearError> {
         let failed = |error| NearError::connecting(&address(sentinel), error);
         let name = self.name();
         let mut asked = redis::pipe();

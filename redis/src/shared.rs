@@ -19,7 +19,7 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::task::spawn_blocking;
-use wheelhouse::Cache;
+use wheelhouse::{Cache, Refresh};
 
 /// The state of one near cache.
 pub(crate) struct Shared<K, V, S> {
@@ -28,6 +28,8 @@ pub(crate) struct Shared<K, V, S> {
     pub(crate) keys: KeySpace,
     pub(crate) codec: Box<dyn Codec<V>>,
     pub(crate) settings: Arc<Settings>,
+    /// When `get_with` loads a value ahead of its deadline; `None`: never.
+    pub(crate) refresh: Option<Box<dyn Refresh<K, V>>>,
     pub(crate) counters: Counters,
     pub(crate) suspects: Suspects,
     pub(crate) reports: Reports,
@@ -89,6 +91,7 @@ impl<K, V: Val, S> Shared<K, V, S> {
         local: Cache<K, Cached<V>, S>,
         keys: KeySpace,
         codec: Box<dyn Codec<V>>,
+        refresh: Option<Box<dyn Refresh<K, V>>>,
         settings: Settings,
     ) -> Self {
         Self {
@@ -97,6 +100,7 @@ impl<K, V: Val, S> Shared<K, V, S> {
             keys,
             codec,
             settings: Arc::new(settings),
+            refresh,
             counters: Counters::default(),
             suspects: Suspects::default(),
             reports: Reports::default(),

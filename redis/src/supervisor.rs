@@ -11,10 +11,11 @@
 
 use crate::config::OnDisconnect;
 use crate::connect::Connect;
+use crate::connection::Ended;
 use crate::connector::Connector;
 use crate::error::NearError;
 use crate::key::{Hasher, Key, Val};
-use crate::link::{Ended, Link, together};
+use crate::link::Link;
 use crate::shared::{BlockingDrop, Shared};
 use crate::trace;
 use std::collections::hash_map::RandomState;
@@ -122,7 +123,6 @@ impl<K: Key, V: Val, S: Hasher> Supervisor<K, V, S> {
                 reason: "the sentinels name another primary".into(),
             },
             Err(fault) = self.beat(link, every) => fault,
-            () = self.beat_seconds(link, every) => return,
         };
         self.shared.lost(link.generation(), fault);
     }
@@ -137,22 +137,6 @@ impl<K: Key, V: Val, S: Hasher> Supervisor<K, V, S> {
             link.ping(every).await?;
             #[cfg(feature = "cluster")]
             crate::cluster::check(link, every).await?;
-        }
-    }
-
-    /// Asks the second connections again and again whether they are alive, and gives up those that
-    /// are not. Ends never.
-    async fn beat_seconds(&self, link: &Link, every: Duration) {
-        loop {
-            sleep(every).await;
-            let beats = link.nodes().iter().map(async |node| {
-                if let Some(second) = node.second.opened().await {
-                    if second.ping(&node.address, every, true).await.is_err() {
-                        self.shared.give_up_second(link.generation(), &second);
-                    }
-                }
-            });
-            together(beats, |_, ()| {}).await;
         }
     }
 

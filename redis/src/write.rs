@@ -205,7 +205,7 @@ where
             self.shared.suspects.accuse([bytes.as_slice()].into_iter());
         }
         match value? {
-            Some(value) => self.shared.value_of_bytes(&bytes, &value),
+            Some(value) => Ok(self.shared.content(&bytes, &value)?.into_value()),
             None => Ok(None),
         }
     }
@@ -291,7 +291,7 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
     /// The bytes of a value, which no placeholder has.
     pub(crate) fn encode_value(&self, value: &V) -> Result<Vec<u8>, NearError> {
         let encoded = match self.codec.encode(value) {
-            Ok(bytes) if self.settings.load_lock.is_placeholder(&bytes) => {
+            Ok(bytes) if self.settings.load_lock.split(&bytes).is_some() => {
                 Err("its bytes begin with the mark of `load_lock`, which no value may".into())
             }
             encoded => encoded,
@@ -388,8 +388,8 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
 }
 
 pub(crate) async fn send(link: &Link, bytes: &[u8], cmd: &Cmd) -> Result<Value, RequestError> {
-    let node = link.node_of(bytes).and_then(|node| link.nodes().get(node));
-    let mut connection = node.ok_or_else(no_node)?.main.requests.clone();
+    let node = link.node_for(bytes).ok_or_else(no_node)?;
+    let mut connection = node.main.requests.clone();
     let reply = connection.send_packed_command(cmd).await;
     let reply = reply.and_then(Value::extract_error);
     let reply = reply.map_err(|error| RequestError::of(error, link.is_cluster()));

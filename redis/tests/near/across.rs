@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
+use wheelhouse::refresh;
 use wheelhouse_redis::{Credentials, LoadLock, Loaded, NearError};
 
 const TTL: Duration = Duration::from_secs(3600);
@@ -521,5 +522,167 @@ async fn the_first_connection_may_come_late() {
         let never = crate::support::near(1).connect_lazy().unwrap();
         never.close().await;
         assert!(matches!(never.get("k").await, Err(NearError::Closed)));
+    }
+}
+
+/// A process dies while it loads, and its runtime with it: nothing of it runs any more. A call of
+/// another process that waits goes on when the placeholder's life is over.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dead_process_holds_no_key_for_long() {
+    for program in installed() {
+        let server = Server::start(&program, &[]).await;
+        let port = server.port;
+        let writer = Writer::connect(port).await;
+        let dies = tokio::task::spawn_blocking(move || {
+            let runtime = tokio::runtime::Runtime::new().unwrap();
+            runtime.block_on(async {
+                let dying = near(port).connect().await.unwrap();
+                tokio::spawn(async move {
+                    let never = std::future::pending();
+                    dying.get_with("k", TTL, never).await
+                });
+                let claimed = async || writer.clone().send::<u64>(&["EXISTS", "k"]).await == 1;
+                until("the key is claimed", claimed).await;
+            });
+            runtime
+        });
+        let runtime = dies.await.unwrap();
+        let waiting = near(port).connect().await.unwrap();
+        let waits = tokio::spawn(async move {
+            let load = load_after(Duration::ZERO, "v");
+            let found = waiting.get_with("k", TTL, load).await.unwrap();
+            assert_eq!(found, "v");
+            Instant::now()
+        });
+        // Longer than the life: it is renewed.
+        sleep(Duration::from_millis(1800)).await;
+        assert!(!waits.is_finished(), "the load still runs");
+        let died = Instant::now();
+        runtime.shutdown_background();
+        let stood_still = waits.await.unwrap() - died;
+        println!("{stood_still:?}");
+        assert!(stood_still < Duration::from_secs(2), "{stood_still:?}");
+    }
+}
+
+/// A load that counts how often it has run.
+async fn number(asked: Arc<AtomicU64>) -> String {
+    let number = asked.fetch_add(1, Ordering::SeqCst) + 1;
+    load_after(Duration::from_millis(300), &format!("v{number}")).await
+}
+
+/// One of four processes loads a value ahead of its deadline; all are served meanwhile.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_process_loads_ahead_of_the_deadline() {
+    const LIFE: Duration = Duration::from_secs(4);
+    for program in installed() {
+        let server = Server::start(&program, &[]).await;
+        let mut writer = Writer::connect(server.port).await;
+        let mut caches = Vec::new();
+        for _ in 0..4 {
+            let policy = refresh::jittered(refresh::fraction(0.5), 0.1);
+            let near = near(server.port).refresh_after(policy);
+            caches.push(near.connect().await.unwrap());
+        }
+        let asked = Arc::new(AtomicU64::new(0));
+        for near in &caches {
+            let load = number(asked.clone());
+            assert_eq!(near.get_with("k", LIFE, load).await.unwrap(), "v1");
+        }
+        let begun = Instant::now();
+        let mut reading = JoinSet::new();
+        for task in 0..12 {
+            let near = caches[task % 4].clone();
+            let asked = asked.clone();
+            reading.spawn(async move {
+                let mut slow = 0;
+                loop {
+                    let before = Instant::now();
+                    let load = number(asked.clone());
+                    let found = near.get_with("k", LIFE, load).await.unwrap();
+                    slow += u64::from(before.elapsed() >= Duration::from_millis(300));
+                    if found == "v2" {
+                        return slow;
+                    }
+                    assert_eq!(found, "v1");
+                    // A plain read is served, too.
+                    assert!(near.get("k").await.unwrap().is_some());
+                    sleep(Duration::from_millis(3)).await;
+                }
+            });
+        }
+        let slow: u64 = reading.join_all().await.iter().sum();
+        println!("{slow} calls took as long as a load");
+        assert_eq!(asked.load(Ordering::SeqCst), 2, "one process has loaded");
+        assert!(begun.elapsed() < LIFE, "ahead: {:?}", begun.elapsed());
+        assert_eq!(writer.send::<String>(&["GET", "k"]).await, "v2");
+        let left: u64 = writer.send(&["PTTL", "k"]).await;
+        assert!(left > 2500, "a life of its own: {left}");
+    }
+}
+
+/// A load ahead of the deadline that fails leaves the old value as it was; a delete ends it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_load_ahead_that_fails_or_comes_too_late_changes_nothing() {
+    for program in installed() {
+        let server = Server::start(&program, &[]).await;
+        let mut writer = Writer::connect(server.port).await;
+        // Each value is stale at once.
+        let builder = near(server.port).refresh_after(refresh::fraction(0.0));
+        let near = builder.connect().await.unwrap();
+        let load = load_after(Duration::ZERO, "v1");
+        near.get_with("k", TTL, load).await.unwrap();
+        let failing = async { Err::<String, _>("the source is away") };
+        let found = near
+            .try_get_with("k", Duration::from_secs(9), failing)
+            .await;
+        assert_eq!(found.unwrap(), "v1");
+        until("the old value is alone again", async || {
+            writer.clone().send::<String>(&["GET", "k"]).await == "v1"
+        })
+        .await;
+        let ttl: u64 = writer.send(&["TTL", "k"]).await;
+        assert!(ttl > 3000, "{ttl}");
+        until("it is read again", async || {
+            near.get("k").await.unwrap().is_some()
+        })
+        .await;
+        let runs = near.stats().load_runs();
+        let mut deleting = writer.clone();
+        let load = async {
+            let there: Vec<u8> = deleting.send(&["GET", "k"]).await;
+            assert!(there.ends_with(b"v1") && there.starts_with(b"\0wheelhouse:loading:"));
+            assert_eq!(near.get("k").await.unwrap().as_deref(), Some("v1"));
+            deleting.send::<()>(&["DEL", "k"]).await;
+            "v2".to_string()
+        };
+        assert_eq!(near.get_with("k", TTL, load).await.unwrap(), "v2");
+        assert_eq!(near.stats().load_runs(), runs + 1);
+        assert_eq!(writer.send::<u64>(&["EXISTS", "k"]).await, 0);
+        assert_eq!(near.get("k").await.unwrap(), None);
+    }
+}
+
+/// With `jitter`, values that were loaded together end at different times.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lives_of_loaded_values_are_spread() {
+    for program in installed() {
+        let server = Server::start(&program, &[]).await;
+        let mut writer = Writer::connect(server.port).await;
+        let near = near(server.port).jitter(0.5).connect().await.unwrap();
+        let values =
+            |keys: Vec<String>| async { Ok::<_, NearError>(keys.into_iter().map(Some).collect()) };
+        let keys = (0..60).map(|n| format!("k{n}"));
+        near.get_all_with(keys, TTL, values).await;
+        let mut lives = Vec::new();
+        for n in 0..60 {
+            lives.push(writer.send::<u64>(&["TTL", &format!("k{n}")]).await);
+        }
+        lives.sort_unstable();
+        assert!(lives[0] >= 1799 && lives[59] <= 3600, "{lives:?}");
+        assert!(lives[59] - lives[0] > 600, "{lives:?}");
+        // What a call of `set` or the load itself says is kept to.
+        near.set("set", "v".to_string(), TTL).await.unwrap();
+        assert!(writer.send::<u64>(&["TTL", "set"]).await >= 3599);
     }
 }

@@ -1,0 +1,265 @@
+//! One connection to a server. Every connection of the crate is opened here.
+
+use crate::config::Settings;
+use crate::error::NearError;
+use crate::stream::{self, Arrivals};
+use crate::suspects::LARGE;
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, Client, ConnectionInfo, ErrorKind, ProtocolVersion};
+use redis::{PushInfo, PushKind, RedisError, ServerErrorKind};
+use std::fmt;
+use std::future::poll_fn;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::Poll;
+use std::time::{Duration, Instant};
+use tokio::task::AbortHandle;
+use tokio::time::timeout;
+
+/// How many requests may wait in memory for the task that writes them.
+const REQUEST_QUEUE: usize = 512;
+/// How long a connection may bring bytes and no reply before other reads avoid it.
+const LATE: Duration = Duration::from_millis(20);
+
+/// One connection. A clone costs a few reference counts.
+#[derive(Clone)]
+pub(crate) struct Connection {
+    pub(crate) requests: MultiplexedConnection,
+    pub(crate) ended: Ended,
+    /// `None` over TLS.
+    arrivals: Option<Arc<Arrivals>>,
+    reads: Arc<Mutex<Reads>>,
+    /// `None` over TLS: the client library has it.
+    _driver: Option<Arc<Driver>>,
+}
+
+/// Whose user and password are said first. A provider has the second attempt in any case.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Login {
+    /// Those of the provider; those of the client where there is none.
+    OfProvider,
+    #[cfg(feature = "sentinel")]
+    OfClient,
+}
+
+/// Says that a connection has ended.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Ended(Arc<AtomicBool>);
+
+impl Ended {
+    // Release and Acquire: partners of each other, see `Shared::up`. SeqCst, because there each
+    // side stores one thing and then loads the other.
+    pub(crate) fn mark(&self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+
+    pub(crate) fn is_marked(&self) -> bool {
+        self.0.load(Ordering::SeqCst)
+    }
+}
+
+/// The task that reads and writes a connection; it ends with the last handle.
+struct Driver(AbortHandle);
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// The reads under way on a connection.
+#[derive(Debug, Default)]
+struct Reads {
+    count: usize,
+    /// When the last of them was answered, or the first one sent.
+    since: Option<Instant>,
+    /// How many bytes had arrived then.
+    bytes: u64,
+}
+
+/// A read that is under way until this is dropped.
+pub(crate) struct UnderWay<'a>(&'a Connection);
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        self.0.count_reads(|count| count - 1);
+    }
+}
+
+impl Connection {
+    /// Opens a connection. The mark `ended` is set when it ends, before `on_push` is told.
+    pub(crate) async fn open(
+        settings: &Settings,
+        info: ConnectionInfo,
+        first: Login,
+        ended: Ended,
+        on_push: impl Fn(PushInfo) + Send + Sync + 'static,
+    ) -> Result<Self, NearError> {
+        let address = info.addr().to_string();
+        // Whatever the client says.
+        let resp3 = info.redis_settings().clone();
+        let mut info = info.set_redis_settings(resp3.set_protocol(ProtocolVersion::RESP3));
+        let on_push = Arc::new(on_push);
+        let (provider, limit) = (settings.credentials.as_ref(), settings.connect_timeout);
+        if let (Login::OfProvider, Some(provider)) = (first, provider) {
+            info = provider.renew(info, &address, limit).await?;
+        }
+        let opened = Self::open_once(&info, &address, ended.clone(), on_push.clone()).await;
+        let refused = opened.as_ref().is_err_and(NearError::is_authentication);
+        match provider {
+            // They may change between the provider's answer and the server's look at them.
+            Some(provider) if refused => {
+                let info = provider.renew(info, &address, limit).await?;
+                Self::open_once(&info, &address, ended, on_push).await
+            }
+            _ => opened,
+        }
+    }
+
+    async fn open_once(
+        info: &ConnectionInfo,
+        address: &str,
+        ended: Ended,
+        on_push: Arc<impl Fn(PushInfo) + Send + Sync + 'static>,
+    ) -> Result<Self, NearError> {
+        let mark = ended.clone();
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(None)
+            .set_response_timeout(None)
+            .set_pipeline_buffer_size(REQUEST_QUEUE)
+            .set_push_sender(move |push: PushInfo| -> Result<(), redis::aio::SendError> {
+                if push.kind == PushKind::Disconnection {
+                    mark.mark();
+                }
+                on_push(push);
+                Ok(())
+            });
+        let failed = |error| NearError::connecting(address, error);
+        let opened = |requests, arrivals, driver| Self {
+            requests,
+            ended,
+            arrivals,
+            reads: Arc::default(),
+            _driver: driver,
+        };
+        let stream = stream::open(info).await;
+        let Some((stream, arrivals)) = stream.map_err(|error| failed(error.into()))? else {
+            let client = Client::open(info.clone()).map_err(failed)?;
+            let opening = client.get_multiplexed_async_connection_with_config(&config);
+            let requests = caught(opening).await.unwrap_or_else(|| Err(no_provider()));
+            return Ok(opened(requests.map_err(failed)?, None, None));
+        };
+        let opening = MultiplexedConnection::new_with_config(info.redis_settings(), stream, config);
+        match opening.await {
+            Ok((requests, driver)) => {
+                let driver = Arc::new(Driver(tokio::spawn(driver).abort_handle()));
+                Ok(opened(requests, Some(arrivals), Some(driver)))
+            }
+            Err(error) => Err(failed(match arrivals.refusal() {
+                Some(said) if error.is_unrecoverable_error() => RedisError::from((
+                    ErrorKind::Server(ServerErrorKind::ResponseError),
+                    "the server refused the connection",
+                    said,
+                )),
+                _ => error,
+            })),
+        }
+    }
+
+    /// How many bytes have arrived, where they are counted.
+    fn bytes(&self) -> Option<u64> {
+        let arrivals = self.arrivals.as_ref()?;
+        Some(arrivals.bytes())
+    }
+
+    fn count_reads(&self, change: impl FnOnce(usize) -> usize) {
+        let mut reads = self.reads.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = change(reads.count);
+        if reads.count > 0 && count > reads.count {
+            reads.count = count;
+        } else {
+            *reads = Reads {
+                count,
+                since: Some(Instant::now()),
+                bytes: self.bytes().unwrap_or(0),
+            };
+        }
+    }
+
+    /// Counts a read as under way.
+    pub(crate) fn begin_read(&self) -> UnderWay<'_> {
+        self.count_reads(|count| count + 1);
+        UnderWay(self)
+    }
+
+    /// Whether a long reply is on its way, behind which another one would wait.
+    pub(crate) fn is_late(&self) -> bool {
+        let reads = self.reads.lock().unwrap_or_else(PoisonError::into_inner);
+        let waits = reads.since.is_some_and(|since| since.elapsed() > LATE);
+        let arrived = self.bytes().unwrap_or(0).saturating_sub(reads.bytes);
+        reads.count > 0 && waits && arrived >= LARGE as u64
+    }
+
+    /// Waits for a reply as long as bytes arrive: until none has for the time `quiet`.
+    pub(crate) async fn while_bytes_arrive<T>(
+        &self,
+        quiet: Duration,
+        reply: impl Future<Output = T>,
+    ) -> Result<T, NearError> {
+        let mut reply = pin!(reply);
+        loop {
+            let before = self.bytes();
+            if let Ok(reply) = timeout(quiet, &mut reply).await {
+                return Ok(reply);
+            }
+            if self.bytes() == before {
+                let what = if before.is_some() { "byte" } else { "reply" };
+                return Err(NearError::Disconnected {
+                    reason: format!(
+                        "no {what} came for {quiet:?}, the `heartbeat`, though one was asked for: \
+                         allow more with `heartbeat` if the server or the network is that slow"
+                    ),
+                });
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connection").finish_non_exhaustive()
+    }
+}
+
+/// Bounds one step of connecting.
+pub(crate) async fn within_time<T>(
+    limit: Duration,
+    address: &str,
+    step: impl Future<Output = Result<T, NearError>>,
+) -> Result<T, NearError> {
+    timeout(limit, step).await.unwrap_or_else(|_| {
+        Err(NearError::ConnectTimedOut {
+            server: address.to_string(),
+            waited: limit,
+        })
+    })
+}
+
+/// The outcome of a future; `None` if it panics.
+async fn caught<T>(future: impl Future<Output = T>) -> Option<T> {
+    let mut future = pin!(future);
+    poll_fn(|cx| {
+        let polled = catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx).map(Some)));
+        polled.unwrap_or(Poll::Ready(None))
+    })
+    .await
+}
+
+/// The TLS library panics where no cryptography was chosen for it.
+fn no_provider() -> RedisError {
+    let what = "TLS has no crypto provider: depend on `rustls` with the feature `ring` or \
+                `aws_lc_rs`, or call `CryptoProvider::install_default` before `connect`";
+    RedisError::from((ErrorKind::InvalidClientConfig, what))
+}
