@@ -138,7 +138,7 @@ mod tests {
         for (figure, value) in [
             (first, 15.0),
             (bars[0].figures[1], 10.0),
-            (bars[1].figures[0], 17.0),
+            (bars[1].figures[0], 170.0),
         ] {
             let (of, first) = (
                 (figure.workload, figure.variant),

@@ -20,7 +20,7 @@ static ALLOCATOR: Counting = Counting;
 #[command(version, after_help = workload_list())]
 struct Arguments {
     /// all, bars, or workloads by name; or: report FILE, which writes the results anew from the
-    /// JSON file of an earlier run
+    /// JSON file of an earlier run; or: scaling FILE, which draws what the simulator wrote
     #[arg(required = true, value_name = "WORKLOAD")]
     what: Vec<String>,
 
@@ -55,6 +55,7 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let outcome = match &arguments.what[..] {
         [report, file] if report == "report" => write_anew(arguments.setup, file.as_ref()),
+        [scaling, file] if scaling == "scaling" => draw_scaling(file),
         _ => run(arguments, &raw.join(" ")),
     };
     let right = outcome.unwrap_or_else(|error| {
@@ -73,6 +74,15 @@ fn write_anew(mut setup: Setup, file: &Path) -> Result<bool, Box<dyn Error>> {
     let mut report: Report = serde_json::from_str(&text).map_err(|error| cannot(&error))?;
     report.verdicts = bars::judge(&bars::all(), &report);
     write_files(&setup, &report)?;
+    Ok(true)
+}
+
+/// Draws throughput over cores from a file of the simulator in `benches/coherence`.
+fn draw_scaling(file: &str) -> Result<bool, Box<dyn Error>> {
+    let lines = fs::read_to_string(file).map_err(|error| format!("cannot read {file}: {error}"))?;
+    let folder = Path::new("benches/plots");
+    let count = plot::scaling(&lines, folder)?;
+    println!("written: {count} plots in {}", folder.display());
     Ok(true)
 }
 

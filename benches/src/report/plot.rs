@@ -1,8 +1,10 @@
-//! SVG plots: what a hit costs, hit ratios over sizes, latencies over percentiles.
+//! SVG plots: what a hit costs, hit ratios over sizes, latencies over percentiles, and, from the
+//! figures of the simulator in `benches/coherence`, throughput over cores.
 
 use std::{error::Error, fs, path::Path};
 
 use plotters::{
+    element::DashedPathElement,
     prelude::*,
     style::full_palette::{BLUE, BROWN, CYAN, GREEN, GREY, LIME, ORANGE, PINK, PURPLE, RED},
     style::text_anchor::{HPos, Pos, VPos},
@@ -31,6 +33,50 @@ const COLOURED: [&str; 9] = [
     "foyer-memory, LFU",
 ];
 const FONT: &str = "sans-serif";
+
+/// The series of a plot of latencies, in the order of its legend: the caches that remove entries
+/// when they are due, and what the machine does to a caller that has no cache. More lines than
+/// these hide one another; the tables have all.
+const LATENCIES: [Series; 6] = [
+    Series::solid("wheelhouse"),
+    Series::solid("moka"),
+    Series::dashed("moka, driven every 10 ms", RED),
+    Series::solid("quick_cache+DelayQueue"),
+    Series::solid("stretto"),
+    Series::dashed("no cache", GREY),
+];
+/// At most this many lines in the plot of throughput.
+const MOST_SERIES: usize = 6;
+
+/// How a peer is drawn: no two series of a plot have both the colour and the line in common.
+#[derive(Clone, Copy)]
+struct Series {
+    peer: &'static str,
+    line: Line,
+}
+
+#[derive(Clone, Copy)]
+enum Line {
+    /// In the colour that the peer has in every plot.
+    Solid,
+    Dashed(RGBColor),
+}
+
+impl Series {
+    const fn solid(peer: &'static str) -> Self {
+        Self {
+            peer,
+            line: Line::Solid,
+        }
+    }
+
+    const fn dashed(peer: &'static str, colour: RGBColor) -> Self {
+        Self {
+            peer,
+            line: Line::Dashed(colour),
+        }
+    }
+}
 
 /// The colour of a peer; grey for one that has none of its own.
 fn colour_of(peer: &str) -> RGBColor {
@@ -108,37 +154,159 @@ fn hit_cost(report: &Report, file: &Path) -> Drawn {
 
 /// Values over percentiles, both axes logarithmic.
 fn latencies(report: &Report, title: &str, file: &Path) -> Drawn {
-    let curves = report.curves.iter().filter(|curve| curve.title == title);
+    let (what, unit) = title.rsplit_once(", ").unwrap_or((title, ""));
+    let unit = if unit == "us" { "µs" } else { unit };
+    let curve_of = |peer: &str| {
+        let mut curves = report.curves.iter();
+        curves.find(|curve| curve.title == title && curve.peer == peer)
+    };
+    let drawn = LATENCIES.iter().filter_map(|series| {
+        let curve = curve_of(series.peer)?;
+        Some((series, &curve.points))
+    });
     let nines = |percentile: f64| 1.0 / (1.0 - percentile.min(99.99999) / 100.0);
-    let points = curves.clone().flat_map(|curve| &curve.points);
+    let points = drawn.clone().flat_map(|(_, points)| points);
     let most = points.clone().map(|point| point.1).fold(1.0, f64::max);
     let last = points.map(|point| nines(point.0)).fold(10.0, f64::max);
     let area = SVGBackend::new(file, (900, 480)).into_drawing_area();
     area.fill(&WHITE)?;
     let mut chart = ChartBuilder::on(&area)
-        .caption(title, (FONT, 18))
+        .caption(what, (FONT, 18))
         .margin(12)
-        .x_label_area_size(30)
-        .y_label_area_size(60)
+        .x_label_area_size(48)
+        .y_label_area_size(76)
         .build_cartesian_2d((1.0..last).log_scale(), (0.01..most).log_scale())?;
     chart
         .configure_mesh()
+        .x_desc("percentile of the calls")
+        .y_desc(unit)
+        .axis_desc_style((FONT, 15))
         .x_label_formatter(&|nines| format!("{} %", tick(100.0 * (1.0 - 1.0 / nines), 5)))
         .y_label_formatter(&|value| tick(*value, 2))
         .draw()?;
-    for curve in curves {
-        let colour = colour_of(&curve.peer);
-        let points = curve.points.iter();
+    for (series, points) in drawn {
+        let points = points.iter();
         let points = points.map(|&(percentile, value)| (nines(percentile), value.max(0.01)));
-        chart
-            .draw_series(LineSeries::new(points, colour.stroke_width(2)))?
-            .label(curve.peer.as_str())
-            .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], colour));
+        match series.line {
+            Line::Solid => {
+                let style = colour_of(series.peer).stroke_width(2);
+                chart
+                    .draw_series(LineSeries::new(points, style))?
+                    .label(series.peer)
+                    .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], style));
+            }
+            Line::Dashed(colour) => {
+                let style = colour.stroke_width(2);
+                chart
+                    .draw_series(DashedLineSeries::new(points, 6, 4, style))?
+                    .label(series.peer)
+                    .legend(move |(x, y)| {
+                        DashedPathElement::new([(x, y), (x + 18, y)], 6, 4, style)
+                    });
+            }
+        }
     }
     chart
         .configure_series_labels()
         .position(SeriesLabelPosition::UpperLeft)
         .background_style(WHITE.mix(0.8))
+        .border_style(BLACK.mix(0.3))
+        .label_font((FONT, 14))
+        .draw()?;
+    area.present()?;
+    Ok(())
+}
+
+/// A run of the simulator: a line of what `simulate.py run … --out FILE` writes.
+#[derive(Debug, serde::Deserialize)]
+struct Simulated {
+    cache: String,
+    work: String,
+    /// Cores.
+    n: u32,
+    /// Millions of operations a second; none if the simulator did not come to an end.
+    mops: Option<f64>,
+}
+
+/// Throughput over cores, both axes logarithmic, as the simulator of cache coherence computes it:
+/// a plot for each workload of the file. Returns their number.
+pub fn scaling(lines: &str, folder: &Path) -> Result<usize, Box<dyn Error>> {
+    let runs: Vec<Simulated> = lines
+        .lines()
+        .map(serde_json::from_str)
+        .collect::<Result<_, _>>()?;
+    let mut works: Vec<&str> = runs.iter().map(|run| &*run.work).collect();
+    works.sort_unstable();
+    works.dedup();
+    fs::create_dir_all(folder)?;
+    for work in &works {
+        let runs = runs.iter().filter(|run| run.work == *work);
+        throughput(work, runs, &folder.join(format!("scaling-{work}.svg")))?;
+    }
+    Ok(works.len())
+}
+
+fn throughput<'a>(
+    work: &str,
+    runs: impl Iterator<Item = &'a Simulated> + Clone,
+    file: &Path,
+) -> Drawn {
+    let mut caches: Vec<&str> = Vec::new();
+    for run in runs.clone() {
+        if !caches.contains(&&*run.cache) {
+            caches.push(&run.cache);
+        }
+    }
+    caches.truncate(MOST_SERIES);
+    let points_of = |cache: &str| {
+        let mut points: Vec<(f64, f64)> = Vec::new();
+        for run in runs.clone().filter(|run| run.cache == cache) {
+            if let Some(mops) = run.mops {
+                points.push((f64::from(run.n), mops));
+            }
+        }
+        points.sort_by(|one, other| one.0.total_cmp(&other.0));
+        points
+    };
+    let shown = runs.clone().filter_map(|run| run.mops);
+    let least = shown.clone().fold(1.0, f64::min);
+    let most = shown.fold(1.0, f64::max);
+    let cores = runs.clone().map(|run| run.n).max().unwrap_or(1);
+    let area = SVGBackend::new(file, (900, 480)).into_drawing_area();
+    area.fill(&WHITE)?;
+    let mut chart = ChartBuilder::on(&area)
+        .caption(
+            format!("{work}, simulated: a computed machine, no measurement"),
+            (FONT, 18),
+        )
+        .margin(12)
+        .x_label_area_size(48)
+        .y_label_area_size(76)
+        .build_cartesian_2d(
+            (1.0..f64::from(cores.max(2))).log_scale().base(2.0),
+            (least..most * 1.2).log_scale(),
+        )?;
+    chart
+        .configure_mesh()
+        .x_desc("cores")
+        .y_desc("millions of operations a second")
+        .axis_desc_style((FONT, 15))
+        .x_label_formatter(&|cores| tick(*cores, 0))
+        .y_label_formatter(&|mops| tick(*mops, 2))
+        .draw()?;
+    for cache in caches {
+        let style = colour_of(cache).stroke_width(2);
+        chart
+            .draw_series(LineSeries::new(points_of(cache), style).point_size(3))?
+            .label(cache)
+            .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], style));
+    }
+    chart
+        .configure_series_labels()
+        .position(SeriesLabelPosition::UpperLeft)
+        .background_style(WHITE.mix(0.8))
+        .border_style(BLACK.mix(0.3))
+        .label_font((FONT, 14))
         .draw()?;
     area.present()?;
     Ok(())
@@ -205,4 +373,64 @@ fn hit_ratios(report: &Report, file: &Path) -> Drawn {
     }
     area.present()?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::Curve;
+
+    fn folder(name: &str) -> std::path::PathBuf {
+        std::env::temp_dir().join(format!("wheelhouse-plots-{}-{name}", std::process::id()))
+    }
+
+    #[test]
+    fn each_line_of_a_plot_of_latencies_differs_from_the_others() {
+        let looks = LATENCIES.map(|series| match series.line {
+            Line::Solid => (colour_of(series.peer), false),
+            Line::Dashed(colour) => (colour, true),
+        });
+        for (at, look) in looks.iter().enumerate() {
+            assert!(!looks[..at].contains(look), "{}", LATENCIES[at].peer);
+        }
+    }
+
+    #[test]
+    fn a_plot_of_latencies_names_axes_and_draws_the_chosen_peers_only() {
+        let curve = |peer: &str| Curve {
+            title: "get, us".into(),
+            peer: peer.into(),
+            points: vec![(0.0, 0.1), (50.0, 0.2), (99.0, 30.0)],
+        };
+        let report = Report {
+            curves: ["wheelhouse", "moka", "no cache", "another"]
+                .map(curve)
+                .into(),
+            ..Report::default()
+        };
+        let folder = folder("latencies");
+        write_all(&report, &folder).unwrap();
+        let svg = fs::read_to_string(folder.join("get-us.svg")).unwrap();
+        fs::remove_dir_all(&folder).unwrap();
+        for text in ["percentile of the calls", "µs", "wheelhouse", "no cache"] {
+            assert!(svg.contains(text), "{text}");
+        }
+        assert!(!svg.contains("another"));
+    }
+
+    #[test]
+    fn a_plot_of_throughput_says_that_it_is_simulated() {
+        let lines = [1, 8, 64].map(|n| {
+            format!(
+                r#"{{"cache": "wheelhouse", "work": "zipf", "n": {n}, "mops": {n}.5, "ops": 1}}"#
+            )
+        });
+        let folder = folder("scaling");
+        assert_eq!(scaling(&lines.join("\n"), &folder).unwrap(), 1);
+        let svg = fs::read_to_string(folder.join("scaling-zipf.svg")).unwrap();
+        fs::remove_dir_all(&folder).unwrap();
+        for text in ["simulated", "cores", "wheelhouse"] {
+            assert!(svg.contains(text), "{text}");
+        }
+    }
 }
