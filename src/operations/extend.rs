@@ -9,6 +9,16 @@ use crate::time::{self, NEVER};
 use equivalent::Equivalent;
 use std::time::Duration;
 
+/// After a move of a deadline that failed: the hit is valid only if a writer has frozen it.
+#[cold]
+fn kept_if_frozen<K, V>(node: NodePtr<K, V>, deadline: u64, now: u64) -> Option<u64> {
+    if node.is_frozen(now) {
+        Some(deadline)
+    } else {
+        None
+    }
+}
+
 impl<K, V> Engine<K, V> {
     /// Asks the policy about a read. Returns the deadline that the entry has now; `None` if it
     /// expired meanwhile, or another thread moved its deadline, so that the look-up has to start
@@ -75,25 +85,14 @@ impl<K, V> Engine<K, V> {
         if wanted == deadline && !apart {
             return Some(deadline);
         }
-        // A move that failed leaves the hit valid only if a writer has frozen its deadline.
-        let frozen = || {
-            if node.is_frozen(now) {
-                Some(deadline)
-            } else {
-                None
-            }
-        };
         // The pass finds out about a later deadline when it comes to the entry's bucket. It needs
         // an event for an earlier deadline. It also needs one for a removed deadline: otherwise the
         // wheel would keep the entry for nothing.
         if apart || wanted == NEVER || time::is_before(wanted, deadline, now) {
-            return match self.move_deadline(node, deadline, answer, now) {
-                Some(moved) => Some(moved),
-                None => frozen(),
-            };
+            return self.move_or_keep(node, deadline, answer, now);
         }
         if !node.extend(deadline, wanted) {
-            return frozen();
+            return kept_if_frozen(node, deadline, now);
         }
         // A clock that leapt by 64 to 91 years meanwhile makes an old deadline look like a claimed
         // one (node 4): then only the removal shows that the entry was found due.
@@ -106,18 +105,29 @@ impl<K, V> Engine<K, V> {
         // Another thread has meanwhile set the own deadline, and moved the wanted one to the very
         // value that it had before: the exchange succeeded, but ignores the new own deadline.
         // Correct it here; readers see the later of the two until then.
-        match self.move_deadline(node, wanted, None, now) {
+        self.move_or_keep(node, wanted, None, now)
+    }
+
+    /// Moves a deadline as [`move_deadline`](Self::move_deadline) does; if that fails, the hit may
+    /// still be valid.
+    #[cold]
+    #[inline(never)]
+    fn move_or_keep(
+        &self,
+        node: NodePtr<K, V>,
+        judged: u64,
+        answer: Option<u64>,
+        now: u64,
+    ) -> Option<u64> {
+        match self.move_deadline(node, judged, answer, now) {
             Some(moved) => Some(moved),
-            None if node.is_frozen(now) => Some(wanted),
-            None => None,
+            None => kept_if_frozen(node, judged, now),
         }
     }
 
     /// Moves a deadline under the shard's lock, with an event for the pass. For an earlier
     /// deadline, and in caches that keep the own deadline apart. Returns where it is now; `None` if
     /// the entry turns out to be due, or another thread moved the deadline.
-    #[cold]
-    #[inline(never)]
     fn move_deadline(
         &self,
         node: NodePtr<K, V>,

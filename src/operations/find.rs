@@ -364,7 +364,7 @@ impl<K, V> Engine<K, V> {
     /// The clock is read after the deadline: so the entry was live at some moment of the call, and
     /// a read with an old reading does not overwrite a later extension by another thread. An entry
     /// without a deadline needs a reading only if the read may give it one.
-    #[inline]
+    #[inline(always)]
     pub(super) fn judge(&self, node: NodePtr<K, V>, is_read: bool) -> Judged<K, V> {
         let deadline = node.deadline();
         let now = if deadline == NEVER && !self.lifetimes.reads_extend {
