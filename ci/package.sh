@@ -6,8 +6,8 @@ cd "$(dirname "$0")/.."
 
 cargo publish --dry-run -p wheelhouse -p wheelhouse-redis
 cargo package -p wheelhouse --list
-# Where the file lies depends on the version of cargo.
-crate=$(find "${CARGO_TARGET_DIR:-target}/package" -name 'wheelhouse-[0-9]*.crate' | head -n 1)
+# Where the file lies depends on the version of cargo; an older one may lie beside it.
+crate=$(find "${CARGO_TARGET_DIR:-target}/package" -name 'wheelhouse-[0-9]*.crate' -exec ls -t {} + | head -n 1)
 size=$(stat -c %s "$crate")
 limit=${PACKAGE_LIMIT:-350000}
 echo "the package of wheelhouse has $size bytes"
