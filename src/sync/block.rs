@@ -120,6 +120,12 @@ pub(crate) fn block_until<F: Future>(
     future: F,
     until: Option<Instant>,
 ) -> Result<F::Output, String> {
+    let output = poll_until(future, until);
+    place::take_again();
+    output
+}
+
+fn poll_until<F: Future>(future: F, until: Option<Instant>) -> Result<F::Output, String> {
     // A call inside a poll of another call takes no wake-up from it.
     let own = match doing() {
         Work::Other => Parker::own(),
@@ -131,7 +137,6 @@ pub(crate) fn block_until<F: Future>(
     let _waiting = During::begin(Work::Waits(waker.data()));
     loop {
         if let Poll::Ready(output) = future.as_mut().poll(&mut cx) {
-            place::take_again();
             return Ok(output);
         }
         let awaited = note(None);

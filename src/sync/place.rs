@@ -48,13 +48,15 @@ pub(crate) fn work_at(places: Arc<dyn Places>, work: impl FnOnce()) -> Stage {
     }
 }
 
-/// The calling thread goes to another stage, if it works at a place. Returns the stage before.
-fn go_to(next: Stage) -> Option<(Arc<dyn Places>, Stage)> {
+/// Moves the calling thread from the stage at which it is to the one that follows, if it works at a
+/// place. Returns the stage before.
+fn change(follows: impl FnOnce(Stage) -> Stage) -> Option<(Arc<dyn Places>, Stage)> {
     // The destructors of other thread-locals may wait, too.
     let changed = PLACE.try_with(|place| {
         let mut place = place.borrow_mut();
         let (places, stage) = place.as_mut()?;
-        let before = std::mem::replace(stage, next);
+        let before = *stage;
+        *stage = follows(before);
         Some((Arc::clone(places), before))
     });
     changed.unwrap_or_default()
@@ -63,33 +65,35 @@ fn go_to(next: Stage) -> Option<(Arc<dyn Places>, Stage)> {
 /// The calling thread is about to wait for a load, or for a thread. If it works at a place, it
 /// gives that up.
 pub(crate) fn give_up() {
-    match go_to(Stage::Waits) {
-        Some((places, Stage::Works)) => places.give_up(Stage::Works),
-        Some((places, Stage::Ends)) => {
-            _ = go_to(Stage::Left);
-            places.give_up(Stage::Ends);
-        }
-        Some((_, Stage::Left)) => _ = go_to(Stage::Left),
-        Some((_, Stage::Waits)) | None => {}
+    let changed = change(|stage| match stage {
+        Stage::Works | Stage::Waits => Stage::Waits,
+        Stage::Ends | Stage::Left => Stage::Left,
+    });
+    if let Some((places, before @ (Stage::Works | Stage::Ends))) = changed {
+        places.give_up(before);
     }
 }
 
 /// The calling thread waits no longer. If it has given up the place at which it worked, it takes
 /// one again.
 pub(crate) fn take_again() {
-    match go_to(Stage::Works) {
-        Some((places, Stage::Waits)) => places.take_again(),
-        Some((_, before)) => _ = go_to(before),
-        None => {}
+    let changed = change(|stage| match stage {
+        Stage::Waits => Stage::Works,
+        stage => stage,
+    });
+    if let Some((places, Stage::Waits)) = changed {
+        places.take_again();
     }
 }
 
 /// The work of the calling thread is done but for the end. If it works at a place, that is free
 /// soon.
 pub(crate) fn free_soon() {
-    match go_to(Stage::Ends) {
-        Some((places, Stage::Works)) => places.free_soon(),
-        Some((_, Stage::Left | Stage::Waits)) => _ = go_to(Stage::Left),
-        Some((_, Stage::Ends)) | None => {}
+    let changed = change(|stage| match stage {
+        Stage::Works | Stage::Ends => Stage::Ends,
+        Stage::Waits | Stage::Left => Stage::Left,
+    });
+    if let Some((places, Stage::Works)) = changed {
+        places.free_soon();
     }
 }

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::task::{Context, Wake, Waker};
 use std::thread;
 use std::time::Duration;
-use wheelhouse::{Cache, LoadingCache, ManualTicker, loader_fn, refresh};
+use wheelhouse::{Cache, Leased, LoadingCache, ManualTicker, loader_fn, refresh};
 
 const SECOND: Duration = Duration::from_secs(1);
 const SOON: Duration = Duration::from_secs(20);
@@ -66,21 +66,18 @@ fn a_loader_that_loads_another_key_keeps_its_place() {
     thread.join().unwrap();
 }
 
-/// A loader that has waited for a short time takes its place again.
-#[test]
-fn loaders_that_have_waited_count() {
+/// Loaders wait by `wait` for a short time, and then hang: with one thread, one of them at most.
+fn hang_after(wait: impl Fn(&Users, u32) + Send + Sync + 'static) {
     let time = ManualTicker::new();
     let reloads = Arc::new(AtomicBool::new(false));
-    let (hanging, may_end) = (
-        Arc::new(AtomicUsize::new(0)),
-        Arc::new(AtomicBool::new(false)),
-    );
+    let hanging = Arc::new(AtomicUsize::new(0));
+    let may_end = Arc::new(AtomicBool::new(false));
     let (is_on, hangs, ends) = (reloads.clone(), hanging.clone(), may_end.clone());
     let own = OwnCache::<Users>::new();
     let place = own.place();
     let cache = users(&time, move |key| {
         if *key < 100 && is_on.load(Ordering::SeqCst) {
-            place.get().unwrap().refresh(key + 1_000).wait().unwrap();
+            wait(&place.get().unwrap(), *key);
             hangs.fetch_add(1, Ordering::SeqCst);
             until("the test is over", || ends.load(Ordering::SeqCst));
         }
@@ -99,6 +96,23 @@ fn loaders_that_have_waited_count() {
     may_end.store(true, Ordering::SeqCst);
     assert_eq!(most, 1, "loaders hang at once");
     drop(own);
+}
+
+/// A loader that has waited takes its place again.
+#[test]
+fn loaders_that_have_waited_count() {
+    hang_after(|cache, key| _ = cache.refresh(key + 1_000).wait().unwrap());
+}
+
+/// A loader whose wait was in vain takes its place again, too.
+#[test]
+fn loaders_whose_wait_has_timed_out_count() {
+    hang_after(|cache, _| {
+        let held = cache.cache().lease(5_000);
+        let waited = cache.cache().lease_timeout(5_000, Duration::from_millis(5));
+        assert!(matches!(waited, Leased::Busy), "{waited:?}");
+        drop(held);
+    });
 }
 
 struct Panics;
