@@ -202,6 +202,7 @@ impl<K, V> ReadBuffer<K, V> {
     pub(crate) fn record(&self, recording: Recording) {
         let each = self.stamp.load(Ordering::Relaxed) == EACH_READ;
         match recording {
+            Recording::Each if each => {}
             Recording::Each => self.stamp.store(EACH_READ, Ordering::Relaxed),
             Recording::OncePerStamp if each => self.stamp.store(FIRST_STAMP, Ordering::Relaxed),
             Recording::OncePerStamp => {}

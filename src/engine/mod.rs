@@ -409,14 +409,14 @@ impl<K, V> Engine<K, V> {
     }
 
     /// Where there are few entries, each write is applied at once, and the policy hears of each
-    /// read. With a maintenance lock held, or before the cache is used.
+    /// read. `entries` is how many one part has. With its lock held, or before the cache is used.
     fn fit_to_size(&self, entries: usize) {
         let Some(max) = self.max_capacity() else {
             return;
         };
         let mut size = max;
         if self.is_small_by_entries() {
-            size = max.min(entries as u64);
+            size = max.min((entries * self.parts.len()) as u64);
         }
         let is_small = self.eviction_policy.is_small(size);
         // With `Delivery::Caller`, each insert evicts for itself: so the listener hears of a victim
@@ -426,7 +426,10 @@ impl<K, V> Engine<K, V> {
         } else {
             batch_soft_limit(Some(max), self.map.shards())
         };
-        self.batch_soft_limit.store(limit, Ordering::Relaxed);
+        // Each write reads the line: it is written only if the limit changes.
+        if self.batch_soft_limit.load(Ordering::Relaxed) != limit {
+            self.batch_soft_limit.store(limit, Ordering::Relaxed);
+        }
         self.reads.record(self.eviction_policy.recording(size));
     }
 

@@ -322,3 +322,19 @@ fn a_part_whose_pass_is_stopped_does_not_hold_up_the_others() {
         cache.engine().check_invariants();
     }
 }
+
+/// Whether a cache is small follows from the entries of all its parts.
+#[test]
+fn a_cache_with_few_entries_in_each_part_is_not_small() {
+    let cache: Cache<u32, u32> = Cache::builder()
+        .max_capacity(100_000)
+        .weigher(|_, _| 1)
+        .parts(16)
+        .ticker(ManualTicker::new())
+        .build();
+    let is_small = || cache.engine().batch_soft_limit.load(Ordering::Relaxed) == 1;
+    assert!(is_small(), "it is empty");
+    (0..640).for_each(|key| cache.insert(key, 0));
+    cache.run_pending_tasks();
+    assert!(!is_small());
+}
