@@ -376,8 +376,7 @@ impl<K, V> Engine<K, V> {
 
     /// Takes delivered nodes back, to be freed.
     fn take_back(&self, told: &mut Vec<Notification<K, V>>) {
-        let parts = self.parts.len();
-        let part_of = |node: NodePtr<K, V>| node.shard() & (parts - 1);
+        let part_of = |node: NodePtr<K, V>| self.number_of_part(node.shard());
         let mut waiting = told.drain(..).peekable();
         while let Some(&(first, _)) = waiting.peek() {
             let number = part_of(first);

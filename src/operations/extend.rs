@@ -89,7 +89,7 @@ impl<K, V> Engine<K, V> {
         // an event for an earlier deadline. It also needs one for a removed deadline: otherwise the
         // wheel would keep the entry for nothing.
         if apart || wanted == NEVER || time::is_before(wanted, deadline, now) {
-            return self.move_or_keep(node, deadline, answer, now);
+            return self.move_deadline(node, deadline, answer, now);
         }
         if !node.extend(deadline, wanted) {
             return kept_if_frozen(node, deadline, now);
@@ -105,29 +105,14 @@ impl<K, V> Engine<K, V> {
         // Another thread has meanwhile set the own deadline, and moved the wanted one to the very
         // value that it had before: the exchange succeeded, but ignores the new own deadline.
         // Correct it here; readers see the later of the two until then.
-        self.move_or_keep(node, wanted, None, now)
-    }
-
-    /// Moves a deadline as [`move_deadline`](Self::move_deadline) does; if that fails, the hit may
-    /// still be valid.
-    #[cold]
-    #[inline(never)]
-    fn move_or_keep(
-        &self,
-        node: NodePtr<K, V>,
-        judged: u64,
-        answer: Option<u64>,
-        now: u64,
-    ) -> Option<u64> {
-        match self.move_deadline(node, judged, answer, now) {
-            Some(moved) => Some(moved),
-            None => kept_if_frozen(node, judged, now),
-        }
+        self.move_deadline(node, wanted, None, now)
     }
 
     /// Moves a deadline under the shard's lock, with an event for the pass. For an earlier
     /// deadline, and in caches that keep the own deadline apart. Returns where it is now; `None` if
     /// the entry turns out to be due, or another thread moved the deadline.
+    #[cold]
+    #[inline(never)]
     fn move_deadline(
         &self,
         node: NodePtr<K, V>,
@@ -141,7 +126,7 @@ impl<K, V> Engine<K, V> {
         let (own, wanted) = self.lifetimes.moved(node, judged, answer, now);
         if shard.find_node(hash, node).is_none() || !shard.move_deadline(node, judged, own, wanted)
         {
-            return None;
+            return kept_if_frozen(node, judged, now);
         }
         let outcome = WriteOutcome {
             // This read's.
@@ -153,7 +138,7 @@ impl<K, V> Engine<K, V> {
         // The own deadline may have passed since the hit was found, if it was set meanwhile. A
         // deadline that the policy returns for this read does not turn the read into a miss.
         if answer.is_none() && time::is_due(now, own) {
-            return None;
+            return kept_if_frozen(node, judged, now);
         }
         Some(wanted)
     }

@@ -206,15 +206,26 @@ fn latencies(report: &Report, title: &str, file: &Path) -> Drawn {
             }
         }
     }
+    draw_legend(&mut chart)?;
+    area.present()?;
+    Ok(())
+}
+
+/// The names of the series, in the upper left corner.
+fn draw_legend<'a, D, C>(
+    chart: &mut ChartContext<'a, D, C>,
+) -> Result<(), DrawingAreaErrorKind<D::ErrorType>>
+where
+    D: DrawingBackend + 'a,
+    C: CoordTranslate,
+{
     chart
         .configure_series_labels()
         .position(SeriesLabelPosition::UpperLeft)
         .background_style(WHITE.mix(0.8))
         .border_style(BLACK.mix(0.3))
         .label_font((FONT, 14))
-        .draw()?;
-    area.present()?;
-    Ok(())
+        .draw()
 }
 
 /// A run of the simulator: a line of what `simulate.py run … --out FILE` writes.
@@ -301,13 +312,7 @@ fn throughput<'a>(
             .label(cache)
             .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], style));
     }
-    chart
-        .configure_series_labels()
-        .position(SeriesLabelPosition::UpperLeft)
-        .background_style(WHITE.mix(0.8))
-        .border_style(BLACK.mix(0.3))
-        .label_font((FONT, 14))
-        .draw()?;
+    draw_legend(&mut chart)?;
     area.present()?;
     Ok(())
 }
