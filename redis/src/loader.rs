@@ -111,7 +111,9 @@ where
     /// # use std::time::Duration;
     /// # use wheelhouse_redis::{Loaded, NearCache, NearError};
     /// # struct Token { text: String, life: Duration }
-    /// # async fn sign_in(id: u64) -> Result<Token, std::io::Error> { todo!() }
+    /// # async fn sign_in(id: u64) -> Result<Token, std::io::Error> {
+    /// #     Ok(Token { text: id.to_string(), life: Duration::from_secs(5) })
+    /// # }
     /// # async fn example(near: NearCache<u64, String>) {
     /// let load = async {
     ///     let token = sign_in(7).await?;

@@ -58,7 +58,9 @@ impl<'a, K, V, S> Policy<'a, K, V, S> {
     /// The [adaptive](crate::EvictionPolicy::Adaptive) policy counts uses, coarsely and with a
     /// short memory: many uses in quick succession count as one. Under
     /// [`Lru`](crate::EvictionPolicy::Lru) the entry that was used last is the first. For the order
-    /// of eviction see [`last_to_evict`](Self::last_to_evict). It does not count as a read.
+    /// of eviction see [`last_to_evict`](Self::last_to_evict). It does not count as a read. In a
+    /// cache of [several parts](Self::first_to_evict), equally used entries of two parts stand by
+    /// how far each is from the end of the order of its part.
     ///
     /// # Cost
     ///
@@ -109,7 +111,8 @@ impl<'a, K, V, S> Policy<'a, K, V, S> {
     /// Returns up to `n` entries that the size policy would evict last, the last one first; in a
     /// cache without `max_capacity`, any entries.
     ///
-    /// It does not count as a read. Each use and each eviction may change the order.
+    /// It does not count as a read. Each use and each eviction may change the order. This is the
+    /// order of [`first_to_evict`](Self::first_to_evict), from its end.
     ///
     /// # Cost
     ///
