@@ -649,6 +649,8 @@ struct State<K, V> {
     stamp: u8,
     /// When the wheel's current bucket was last swept.
     swept_at: u64,
+    /// How many passes of writers have come since the last one of a run.
+    passes_of_writers: u32,
 }
 
 impl<K, V> State<K, V> {
@@ -669,6 +671,7 @@ impl<K, V> State<K, V> {
             renewals: Renewals::default(),
             stamp: FIRST_STAMP,
             swept_at: 0,
+            passes_of_writers: 0,
         }
     }
 

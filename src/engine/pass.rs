@@ -14,6 +14,10 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::Instant;
 
+/// Where no thread wakes the cache, each so-many-th pass of a writer begins a grace period for
+/// however little was retired.
+const WRITERS_PER_SEAL: u32 = 16;
+
 /// How many units of a table that grows or shrinks a run moves under one hold of its shard's lock.
 pub(super) const RESIZE_UNITS: usize = 16;
 
@@ -182,8 +186,7 @@ impl<K, V> Pass<'_, K, V> {
         if has_others {
             self.publish();
         }
-        // A run leaves nothing behind, however little it is; nor does a writer where no run comes.
-        let seals_little = self.plan.own.is_none() || engine.waking.waker.is_none();
+        let seals_little = self.seals_little();
         self.state.freeing.seal(&engine.domain, seals_little);
         if engine.is_small_by_entries() {
             if let Some(eviction) = &self.state.eviction {
@@ -219,6 +222,18 @@ impl<K, V> Pass<'_, K, V> {
             let now = self.read_clock();
             self.state.wheel.advance(now);
         }
+    }
+
+    /// Whether this pass begins a grace period however little was retired. A run leaves nothing
+    /// behind. Where no run comes, writers see to that now and then.
+    fn seals_little(&mut self) -> bool {
+        if self.plan.own.is_none() {
+            self.state.passes_of_writers = 0;
+            return true;
+        }
+        self.state.passes_of_writers = self.state.passes_of_writers.wrapping_add(1);
+        let is_turn = self.state.passes_of_writers % WRITERS_PER_SEAL == 0;
+        is_turn && self.engine.waking.waker.is_none()
     }
 
     /// The time for a pass (engine 5).

@@ -9,8 +9,8 @@
 //! A removal leaves an event in a batch; the listener hears of it, and the value is dropped, some
 //! passes later. Without a scheduler only calls run passes: `run_pending_tasks`, each writer that
 //! has filled a batch to its soft limit, each [`VAIN_REMOVALS_PER_PASS`]th removal that finds
-//! nothing, and calls that meet what is due. Such a pass begins a grace period for whatever it has
-//! retired, however little. Hits free nothing.
+//! nothing, and calls that meet what is due. Each sixteenth such pass begins a grace period for
+//! whatever was retired, however little. Hits free nothing.
 //!
 //! # Where the scheduler thread is stuck
 //!
