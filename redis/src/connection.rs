@@ -248,7 +248,7 @@ pub(crate) async fn within_time<T>(
 }
 
 /// The outcome of a future; `None` if it panics.
-async fn caught<T>(future: impl Future<Output = T>) -> Option<T> {
+pub(crate) async fn caught<T>(future: impl Future<Output = T>) -> Option<T> {
     let mut future = pin!(future);
     poll_fn(|cx| {
         let polled = catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx).map(Some)));

@@ -1,6 +1,7 @@
 //! Credentials that change.
 
 use crate::codec::BoxError;
+use crate::connection::caught;
 use crate::error::NearError;
 use redis::ConnectionInfo;
 use std::fmt;
@@ -76,8 +77,11 @@ impl Provider {
             source,
         };
         let limit = limit.mul_f64(0.9);
-        let asked = timeout(limit, (self.0)()).await;
-        let asked = asked.unwrap_or_else(|_| Err(format!("no answer within {limit:?}").into()));
+        let asked = match timeout(limit, caught(async { (self.0)().await })).await {
+            Ok(Some(asked)) => asked,
+            Ok(None) => Err("it has panicked".into()),
+            Err(_) => Err(format!("no answer within {limit:?}").into()),
+        };
         let credentials = asked.map_err(|source| failed(Arc::from(source)))?;
         let settings = info.redis_settings().clone();
         let settings = settings.set_username(credentials.user);

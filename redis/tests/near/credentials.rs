@@ -95,3 +95,34 @@ async fn errors_of_a_provider_name_it() {
         assert!(message.to_string().contains("line break"), "{message}");
     }
 }
+
+/// A provider that panics has failed, and is asked again. It does not end the near cache.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_provider_that_panics_is_asked_again() {
+    for program in installed() {
+        let server = Server::start(&program, &[]).await;
+        let mut writer = Writer::connect(server.port).await;
+        let user = ["ACL", "SETUSER", "near", "on", ">secret", "~*", "+@all"];
+        writer.send::<()>(&user).await;
+        let asked = Arc::new(AtomicU64::new(0));
+        let panicking = asked.clone();
+        let provider = move || {
+            let number = panicking.fetch_add(1, Ordering::SeqCst);
+            assert!(number != 1, "the provider panics before it is awaited");
+            async move {
+                assert!(number != 2, "the provider panics");
+                Ok(Credentials::new("near", "secret"))
+            }
+        };
+        let near = near(server.port).credentials(provider);
+        let near = near.connect().await.unwrap();
+        writer
+            .send::<i64>(&["CLIENT", "KILL", "USER", "near"])
+            .await;
+        lost(&near, 1).await;
+        connected(&near).await;
+        assert_eq!(asked.load(Ordering::SeqCst), 4);
+        writer.set("k", "v").await;
+        assert_eq!(read(&near, "k").await, "v");
+    }
+}
