@@ -73,8 +73,25 @@ impl Second {
     }
 
     pub(crate) async fn connection(&self) -> Result<Connection, NearError> {
+        self.connect(&mut *self.open.lock().await).await
+    }
+
+    /// The connection for one large write, which has it alone. If the write is given up, it ends
+    /// with the write, which then comes after no later one.
+    pub(crate) async fn lend(&self) -> Result<Connection, NearError> {
         let mut open = self.open.lock().await;
-        if let Some(connection) = &*open {
+        let lent = self.connect(&mut open).await?;
+        *open = None;
+        Ok(lent)
+    }
+
+    /// Takes back what `lend` has lent, when the write has its reply.
+    pub(crate) async fn take_back(&self, lent: Connection) {
+        self.open.lock().await.get_or_insert(lent);
+    }
+
+    async fn connect(&self, open: &mut Option<Connection>) -> Result<Connection, NearError> {
+        if let Some(connection) = open {
             if !connection.ended.is_marked() {
                 return Ok(connection.clone());
             }

@@ -12,9 +12,9 @@ use crate::near::NearCache;
 use crate::read::SERVER_PAUSE;
 use crate::request::{self, RequestError, no_node, unexpected};
 use crate::shared::Shared;
-use crate::suspects::Way;
+use crate::suspects::{LARGE, Way};
 use crate::trace;
-use redis::{Cmd, Value};
+use redis::{Arg, Cmd, Value};
 use std::borrow::Borrow;
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
@@ -382,6 +382,10 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
                     }
                     sleep(SERVER_PAUSE).await;
                 }
+                Err(RequestError::LostSecond) => {
+                    let reason = "the connection was lost".into();
+                    return Err(NearError::Unconfirmed { reason });
+                }
             }
         }
     }
@@ -389,8 +393,14 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
 
 pub(crate) async fn send(link: &Link, bytes: &[u8], cmd: &Cmd) -> Result<Value, RequestError> {
     let node = link.node_for(bytes).ok_or_else(no_node)?;
-    let mut connection = node.main.requests.clone();
-    let reply = connection.send_packed_command(cmd).await;
+    // Requests of other keys would wait behind a large value.
+    let lent = if length(cmd) >= LARGE {
+        node.second.lend().await.ok()
+    } else {
+        None
+    };
+    let mut requests = lent.as_ref().unwrap_or(&node.main).requests.clone();
+    let reply = requests.send_packed_command(cmd).await;
     let reply = reply.and_then(Value::extract_error);
     let reply = reply.map_err(|error| RequestError::of(error, link.is_cluster()));
     let Err(RequestError::Ask(address)) = &reply else {
@@ -405,12 +415,26 @@ mod tests {
 
     #[test]
     fn a_ttl_is_rounded_up_and_never_zero() {
+    if let Some(lent) = lent {
+        if matches!(reply, Err(RequestError::Lost(_))) {
+            return Err(RequestError::LostSecond);
+        }
+        node.second.take_back(lent).await;
+    }
         let millis = |ttl| whole_millis(ttl).unwrap();
         assert_eq!(millis(Duration::from_nanos(1)), 1);
         assert_eq!(millis(Duration::from_micros(1_001)), 2);
         assert_eq!(millis(Duration::from_secs(60)), 60_000);
         assert_eq!(millis(Duration::MAX), 1 << 62);
         assert!(matches!(
+fn length(cmd: &Cmd) -> usize {
+    let lengths = cmd.args_iter().map(|arg| match arg {
+        Arg::Simple(bytes) => bytes.len(),
+        _ => 0,
+    });
+    lengths.sum()
+}
+
             whole_millis(Duration::ZERO),
             Err(NearError::ZeroTtl)
         ));

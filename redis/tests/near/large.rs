@@ -232,6 +232,45 @@ async fn a_slow_key_harms_no_other() {
     }
 }
 
+/// A large value takes two seconds to be written: reads of other keys do not wait behind it, and
+/// the connection is not taken for dead.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slow_write_harms_no_other_key() {
+    for program in installed() {
+        let server = Server::start(&program, &[]).await;
+        let proxy = Proxy::to(server.port).await;
+        let mut writer = Writer::connect(server.port).await;
+        writer.set("small", "v").await;
+        let near = near(proxy.port).heartbeat(Duration::from_millis(600));
+        let near = near.connect().await.unwrap();
+        assert_eq!(read(&near, "small").await, "v");
+        // For each piece of 64 KiB: 4 MiB in a second.
+        proxy.delay(Direction::ToServer, Duration::from_millis(16));
+        let done = AtomicBool::new(false);
+        let writing = async {
+            let written = near.set("large", "x".repeat(8 << 20), None).await;
+            done.store(true, Ordering::Relaxed);
+            written
+        };
+        let reading = async {
+            let mut longest = Duration::ZERO;
+            while !done.load(Ordering::Relaxed) {
+                let begun = Instant::now();
+                near.refresh("small").await.unwrap();
+                longest = longest.max(begun.elapsed());
+            }
+            longest
+        };
+        let (written, longest) = tokio::join!(writing, reading);
+        written.unwrap();
+        println!("the longest read beside the write: {longest:?}");
+        assert!(longest < Duration::from_millis(500), "{longest:?}");
+        assert_eq!(near.stats().lost_connections(), 0);
+        proxy.delay(Direction::ToServer, Duration::ZERO);
+        assert_eq!(read(&near, "large").await.len(), 8 << 20);
+    }
+}
+
 /// A value above the server's limit beside thousands of reads under way: they are measured
 /// together, and go on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
