@@ -57,14 +57,18 @@ async fn greet(
     address: &str,
     any_role: bool,
 ) -> Result<(), NearError> {
-    let mut greeting = Pipeline::with_capacity(4);
+    let mut greeting = Pipeline::new();
     greeting.cmd("HELLO").arg(3);
     greeting.add_command(tracking::command(settings));
     // Of the commands the only one that a server refuses while it reads its file.
     greeting.cmd("PING");
-    greeting.cmd("EVAL").arg("return 0").arg(0);
+    if settings.load_lock_is_wanted {
+        greeting.cmd("EVAL").arg("return 0").arg(0);
+    }
     let mut requests = connection.requests.clone();
-    let replies = requests.send_packed_commands(&greeting, 0, 4).await;
+    let replies = requests
+        .send_packed_commands(&greeting, 0, greeting.len())
+        .await;
     let replies = replies.map_err(|error| NearError::connecting(address, error))?;
     let mut replies = replies.into_iter().map(Value::extract_error);
     let (hello, tracked, ping) = (replies.next(), replies.next(), replies.next());
@@ -79,12 +83,10 @@ async fn greet(
         return Err(fault);
     }
     match replies.next() {
-        Some(Err(error)) if settings.load_lock_is_wanted && error.code() == Some("NOPERM") => {
-            Err(NearError::LoadsDenied {
-                server: address.to_string(),
-                source: Arc::new(error),
-            })
-        }
+        Some(Err(error)) if error.code() == Some("NOPERM") => Err(NearError::LoadsDenied {
+            server: address.to_string(),
+            source: Arc::new(error),
+        }),
         _ => Ok(()),
     }
 }
