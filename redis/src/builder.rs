@@ -532,9 +532,9 @@ impl<K, V, C, S> NearCacheBuilder<K, V, C, S> {
         self
     }
 
-    /// Lets `get_with` load from the source while the server is away. The value is written nowhere.
-    /// It stays in memory for `life`, or until there is a connection again if that comes first:
-    /// this process learns of no change meanwhile. Without this, `get_with` fails.
+    /// Lets `get_with` and `get_all_with` load from the source while the server is away. The value
+    /// is written nowhere. It stays in memory for `life`, or until there is a connection again if that comes first:
+    /// this process learns of no change meanwhile. Without this, the calls fail.
     ///
     /// ```
     /// use std::time::Duration;

@@ -202,7 +202,11 @@ where
         let mut loaded: HashMap<&K, Found<V>> = HashMap::new();
         let mut missing = Vec::new();
         for (key, found) in keys.iter().zip(&found) {
-            if matches!(found, Ok(None)) && loaded.insert(key, Ok(None)).is_none() {
+            let is_missing = match found {
+                Ok(value) => value.is_none(),
+                Err(error) => self.shared.settings.load_when_away.is_some() && error.is_away(),
+            };
+            if is_missing && loaded.insert(key, found.clone()).is_none() {
                 missing.push(key);
             }
         }
@@ -236,7 +240,7 @@ where
             }
         }
         for (key, found) in keys.iter().zip(&mut found) {
-            if let (Ok(None), Some(loaded)) = (&*found, loaded.get(key)) {
+            if let Some(loaded) = loaded.get(key) {
                 *found = loaded.clone();
             }
         }
@@ -401,7 +405,9 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
                     Content::Value(value) => return Ok(Turn::Found(value.clone())),
                     Content::Loading(_) if patience == Patience::None => return Ok(Turn::Busy),
                     Content::Loading(placeholder) => {
-                        self.counters.load_wait();
+                        if waits_since.is_none() {
+                            self.counters.load_wait();
+                        }
                         let placeholder = placeholder.clone();
                         if let Leased::Found(outcome) = self.flights.lease_async(placeholder).await
                         {
@@ -480,15 +486,14 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
                     let claiming = Some(flight);
                     return Ok(Some(Turn::Holds(Holder { claiming, ..holder })));
                 }
-                Ok(None) => {
+                // The server is there, and does not write.
+                Err(NearError::Server(_)) => Guard::Nothing,
+                Err(error) if !error.is_transient() => return Err(error),
+                // The next look says more, and the calls that wait for this claim look, too.
+                Ok(None) | Err(_) => {
                     flight.fill(Cached::new(Content::Absent, self.line.stamp(), None));
                     return Ok(None);
                 }
-                // The server is there, and does not write.
-                Err(NearError::Server(_)) => Guard::Nothing,
-                // The next look says more.
-                Err(error) if error.is_transient() => return Ok(None),
-                Err(error) => return Err(error),
             },
         };
         let claiming = None;
@@ -635,14 +640,16 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
                 if let Some(ttl) = ttl {
                     cmd.arg("PX").arg(whole_millis(ttl)?);
                 }
-                if self.write(key, &cmd, is_okay).await.is_ok() {
+                let written = self.write(key, &cmd, is_okay).await;
+                if !matches!(written, Ok(true)) {
+                    self.counters.unsaved_load();
+                }
+                if written.is_ok() {
                     let _ = keeper.send(());
                     // Into memory; and what the key has now is what counts.
                     if let Ok(Some(newest)) = self.load(key).await {
                         return Ok(newest);
                     }
-                } else {
-                    self.counters.unsaved_load();
                 }
             }
             Guard::Away(life, stamp) => {
@@ -692,8 +699,10 @@ async fn keep<K: Key, V: Val, S: Hasher>(
         () = renewing => {}
     }
     let over = Instant::now() + life;
+    // A placeholder before an old value has no life of its own.
+    let is_there = || claim == Claim::Ahead || Instant::now() < over;
     let remove = placeholder::if_still(&key, &placeholder, "DEL");
-    while Instant::now() < over && !shared.line.is_closed() {
+    while is_there() && !shared.line.is_closed() {
         match shared.write_in_time(&key, &remove, |_| Ok(())).await {
             Ok(()) => return,
             // Refused: its own life ends it.

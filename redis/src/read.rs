@@ -150,8 +150,8 @@ where
     ///
     /// # Errors
     ///
-    /// In each result as [`get`](Self::get). `request_timeout` holds for the whole call: keys that
-    /// have no answer then fail, the others have theirs.
+    /// In each result as [`get`](Self::get). The call goes on as long as values arrive: when none
+    /// has for `request_timeout`, keys that have no answer fail, the others have theirs.
     ///
     /// ```no_run
     /// # use wheelhouse_redis::{NearCache, NearError};

@@ -60,7 +60,7 @@ where
     ) -> Result<(), NearError> {
         let (key, ttl) = (key.to_key(), ttl.into());
         let cmd = self.shared.set_command(&key, value.borrow(), ttl)?;
-        Box::pin(self.shared.write(&key, &cmd, okay)).await
+        Box::pin(self.shared.overwrite(&key, &cmd, okay)).await
     }
 
     /// Writes these values to the server, all with the same time to live, and returns each one's
@@ -91,7 +91,7 @@ where
         let entries: Vec<(K, V)> = entries.into_iter().collect();
         let set = async |(key, value): &(K, V)| {
             let cmd = self.shared.set_command(key, value, ttl)?;
-            self.shared.write(key, &cmd, okay).await
+            self.shared.overwrite(key, &cmd, okay).await
         };
         each(entries.iter().map(set)).await
     }
@@ -302,7 +302,19 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
     async fn delete(&self, key: &K) -> Result<bool, NearError> {
         let mut cmd = redis::cmd("DEL");
         cmd.arg(self.keys.bytes(key));
-        self.write(key, &cmd, |reply| truth("DEL", &reply)).await
+        let existed = |reply| truth("DEL", &reply);
+        self.overwrite(key, &cmd, existed).await
+    }
+
+    /// A write of the user. Calls that come later do not join a load that has begun before.
+    async fn overwrite<T>(
+        &self,
+        key: &K,
+        cmd: &Cmd,
+        meaning: impl Fn(Value) -> Result<T, RequestError>,
+    ) -> Result<T, NearError> {
+        self.flights.invalidate(self.keys.bytes(key).as_slice());
+        self.write(key, cmd, meaning).await
     }
 
     pub(crate) async fn write<T>(
@@ -370,6 +382,10 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
                     self.lost(generation, error);
                     return Err(NearError::Unconfirmed { reason });
                 }
+                Err(RequestError::LostSecond) => {
+                    let reason = "the connection was lost".into();
+                    return Err(NearError::Unconfirmed { reason });
+                }
                 // The server did not execute it.
                 Err(RequestError::Moved(error)) => {
                     *sent = false;
@@ -381,10 +397,6 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
                         self.set_fault(Some(error));
                     }
                     sleep(SERVER_PAUSE).await;
-                }
-                Err(RequestError::LostSecond) => {
-                    let reason = "the connection was lost".into();
-                    return Err(NearError::Unconfirmed { reason });
                 }
             }
         }
@@ -403,30 +415,18 @@ pub(crate) async fn send(link: &Link, bytes: &[u8], cmd: &Cmd) -> Result<Value, 
     let reply = requests.send_packed_command(cmd).await;
     let reply = reply.and_then(Value::extract_error);
     let reply = reply.map_err(|error| RequestError::of(error, link.is_cluster()));
-    let Err(RequestError::Ask(address)) = &reply else {
-        return reply;
-    };
-    link.send_asking(address, cmd.clone()).await
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_ttl_is_rounded_up_and_never_zero() {
     if let Some(lent) = lent {
         if matches!(reply, Err(RequestError::Lost(_))) {
             return Err(RequestError::LostSecond);
         }
         node.second.take_back(lent).await;
     }
-        let millis = |ttl| whole_millis(ttl).unwrap();
-        assert_eq!(millis(Duration::from_nanos(1)), 1);
-        assert_eq!(millis(Duration::from_micros(1_001)), 2);
-        assert_eq!(millis(Duration::from_secs(60)), 60_000);
-        assert_eq!(millis(Duration::MAX), 1 << 62);
-        assert!(matches!(
+    let Err(RequestError::Ask(address)) = &reply else {
+        return reply;
+    };
+    link.send_asking(address, cmd.clone()).await
+}
+
 fn length(cmd: &Cmd) -> usize {
     let lengths = cmd.args_iter().map(|arg| match arg {
         Arg::Simple(bytes) => bytes.len(),
@@ -435,6 +435,18 @@ fn length(cmd: &Cmd) -> usize {
     lengths.sum()
 }
 
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ttl_is_rounded_up_and_never_zero() {
+        let millis = |ttl| whole_millis(ttl).unwrap();
+        assert_eq!(millis(Duration::from_nanos(1)), 1);
+        assert_eq!(millis(Duration::from_micros(1_001)), 2);
+        assert_eq!(millis(Duration::from_secs(60)), 60_000);
+        assert_eq!(millis(Duration::MAX), 1 << 62);
+        assert!(matches!(
             whole_millis(Duration::ZERO),
             Err(NearError::ZeroTtl)
         ));

@@ -2,7 +2,7 @@
 
 use crate::support::proxy::{Direction, Proxy};
 use crate::support::server::{Server, installed};
-use crate::support::{Near, Writer, connected, near, until};
+use crate::support::{Near, Writer, connected, lost, near, until};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -38,6 +38,7 @@ async fn a_delete_wins_over_a_load_of_another_process() {
                 row
             };
             loading.get_with("user:1", TTL, load).await.unwrap();
+            assert_eq!(loading.stats().unsaved_loads(), 1);
             for near in [&loading, &deleting] {
                 let load = load_after(Duration::ZERO, "v2");
                 assert_eq!(near.get_with("user:1", TTL, load).await.unwrap(), "v2");
@@ -164,6 +165,7 @@ async fn a_process_that_waits_is_told() {
             .await;
         let told = Instant::now();
         assert_eq!(found.unwrap(), "loaded");
+        assert_eq!(waiting.stats().load_waits(), 1);
         let ended = ended.await.unwrap();
         assert!(
             told < ended + Duration::from_millis(250),
@@ -383,6 +385,32 @@ async fn without_the_lock_a_load_writes_nothing() {
     }
 }
 
+/// Without the lock, too, a call after a delete of this process does not join a load that began
+/// before the delete.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_the_lock_a_delete_of_this_process_ends_a_load() {
+    for program in installed() {
+        let server = Server::start(&program, &[]).await;
+        let near = near(server.port).load_lock(LoadLock::off());
+        let near = near.connect().await.unwrap();
+        let old = {
+            let near = near.clone();
+            async move {
+                let load = load_after(Duration::from_secs(2), "old");
+                near.get_with("k", TTL, load).await
+            }
+        };
+        let old = tokio::spawn(old);
+        let runs = near.clone();
+        let begun = async || runs.stats().load_runs() == 1;
+        until("the load runs", begun).await;
+        near.delete("k").await.unwrap();
+        let load = load_after(Duration::ZERO, "new");
+        assert_eq!(near.get_with("k", TTL, load).await.unwrap(), "new");
+        assert_eq!(old.await.unwrap().unwrap(), "old");
+    }
+}
+
 /// The load chooses the life of its value.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_load_chooses_the_life_of_its_value() {
@@ -491,6 +519,22 @@ async fn the_source_serves_while_the_server_is_away() {
             .await
             .unwrap();
         assert_eq!(near.stats().load_runs(), loads, "kept");
+        let load =
+            |keys: Vec<String>| async { Ok::<_, NearError>(keys.into_iter().map(Some).collect()) };
+        let keys = || ["a", "b"].map(String::from);
+        for found in without.get_all_with(keys(), TTL, load).await {
+            assert!(
+                matches!(found, Err(NearError::Unavailable { .. })),
+                "{found:?}"
+            );
+        }
+        for (key, found) in keys()
+            .into_iter()
+            .zip(near.get_all_with(keys(), TTL, load).await)
+        {
+            assert_eq!(found.unwrap(), Some(key));
+        }
+        assert_eq!(near.stats().load_runs(), loads + 1, "one load for all");
         server.restart().await;
         connected(&near).await;
         let load = load_after(Duration::ZERO, "new");
@@ -660,6 +704,78 @@ async fn a_load_ahead_that_fails_or_comes_too_late_changes_nothing() {
         assert_eq!(near.stats().load_runs(), runs + 1);
         assert_eq!(writer.send::<u64>(&["EXISTS", "k"]).await, 0);
         assert_eq!(near.get("k").await.unwrap(), None);
+    }
+}
+
+/// A load ahead of the deadline is cancelled while the server is away for longer than the life of
+/// the lock: its placeholder, which lives as long as the old value, is removed afterwards.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_load_ahead_that_is_cancelled_while_the_server_is_away_leaves_no_placeholder() {
+    for program in installed() {
+        let server = Server::start(&program, &[]).await;
+        let proxy = Proxy::to(server.port).await;
+        let writer = Writer::connect(server.port).await;
+        let near = near(proxy.port)
+            .refresh_after(refresh::fraction(0.0))
+            .load_lock(Duration::from_secs(1))
+            .request_timeout(Duration::from_millis(300));
+        let near = near.connect().await.unwrap();
+        let load = load_after(Duration::ZERO, "v1");
+        near.get_with("k", TTL, load).await.unwrap();
+        let ahead = near.clone();
+        let call = tokio::spawn(async move {
+            // A report may come late, and the call find the value at the server.
+            loop {
+                let never = std::future::pending();
+                let _ = ahead.get_with("k", TTL, never).await;
+                sleep(Duration::from_millis(5)).await;
+            }
+        });
+        let value = async || writer.clone().send::<Vec<u8>>(&["GET", "k"]).await;
+        until("the key is claimed", async || value().await != b"v1").await;
+        proxy.refuse(true);
+        proxy.cut();
+        lost(&near, 1).await;
+        call.abort();
+        sleep(Duration::from_millis(2500)).await;
+        assert_ne!(value().await, b"v1");
+        proxy.refuse(false);
+        until("the old value is alone again", async || {
+            value().await == b"v1"
+        })
+        .await;
+    }
+}
+
+/// The server takes no write for a while. Calls for one key wait for one claim, and end together.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn calls_do_not_wait_in_a_row_for_a_claim_that_is_not_answered() {
+    for program in installed() {
+        let server = Server::start(&program, &[]).await;
+        let mut writer = Writer::connect(server.port).await;
+        let near = near(server.port).request_timeout(Duration::from_millis(300));
+        let near = near.connect().await.unwrap();
+        writer
+            .send::<()>(&["CLIENT", "PAUSE", "20000", "WRITE"])
+            .await;
+        let begun = Instant::now();
+        let mut calls = JoinSet::new();
+        for _ in 0..30 {
+            let near = near.clone();
+            calls.spawn(async move {
+                let load = load_after(Duration::ZERO, "v");
+                near.get_with("k", TTL, load).await
+            });
+        }
+        for ended in calls.join_all().await {
+            let error = ended.unwrap_err();
+            assert!(matches!(error, NearError::TimedOut { .. }), "{error:?}");
+        }
+        let took = begun.elapsed();
+        assert!(took < Duration::from_secs(3), "{took:?}");
+        writer.send::<()>(&["CLIENT", "UNPAUSE"]).await;
+        let load = load_after(Duration::ZERO, "v");
+        assert_eq!(near.get_with("k", TTL, load).await.unwrap(), "v");
     }
 }
 
