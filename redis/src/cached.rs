@@ -40,15 +40,6 @@ pub(crate) enum Content<V> {
     Failed(Box<NearError>),
 }
 
-impl<V> Content<V> {
-    pub(crate) fn into_value(self) -> Option<V> {
-        match self {
-            Self::Value(value) => Some(value),
-            Self::Absent | Self::Loading(_) | Self::Failed(_) => None,
-        }
-    }
-}
-
 impl<V> Cached<V> {
     /// What to serve to calls that accept `stamp`; `until` is `None` for no deadline of its own.
     pub(crate) fn new(content: Content<V>, stamp: u64, until: Option<Instant>) -> Self {

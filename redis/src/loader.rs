@@ -346,10 +346,9 @@ pub(crate) enum Turn<V> {
 
 /// The right to load a key.
 pub(crate) struct Holder<V> {
-    /// The calls of this process that wait for the outcome. The right ends with it.
-    flight: Flight<V>,
-    /// The calls that have waited for the claim: they began before the load.
-    claiming: Option<Flight<V>>,
+    /// The calls of this process that wait for the outcome: those that have seen the placeholder,
+    /// and those that have waited for the claim. The right ends with them.
+    flights: Vec<Flight<V>>,
     guard: Guard,
 }
 
@@ -480,11 +479,11 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
             (Some(life), _) => Guard::Away(life, self.line.stamp()),
             (None, None) => Guard::Nothing,
             (None, Some(life)) => match self.claim(key, bytes, life, Claim::Absent).await {
-                Ok(Some(holder)) => {
+                Ok(Some(mut holder)) => {
                     // Calls that come later join by the placeholder alone.
                     self.flights.invalidate(bytes);
-                    let claiming = Some(flight);
-                    return Ok(Some(Turn::Holds(Holder { claiming, ..holder })));
+                    holder.flights.push(flight);
+                    return Ok(Some(Turn::Holds(holder)));
                 }
                 // The server is there, and does not write.
                 Err(NearError::Server(_)) => Guard::Nothing,
@@ -496,12 +495,8 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
                 }
             },
         };
-        let claiming = None;
-        Ok(Some(Turn::Holds(Holder {
-            flight,
-            claiming,
-            guard,
-        })))
+        let flights = vec![flight];
+        Ok(Some(Turn::Holds(Holder { flights, guard })))
     }
 
     /// The right to load a key ahead of its deadline.
@@ -562,12 +557,8 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
         match claimed {
             Ok(true) => {
                 let guard = Guard::Placeholder(placeholder, keeper);
-                let claiming = None;
-                Ok(Some(Holder {
-                    flight,
-                    claiming,
-                    guard,
-                }))
+                let flights = vec![flight];
+                Ok(Some(Holder { flights, guard }))
             }
             Ok(false) => {
                 let _ = keeper.send(());
@@ -610,7 +601,7 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
             Ok(None) => Content::Absent,
             Err(error) => Content::Failed(Box::new(error.clone())),
         };
-        for flight in holder.claiming.into_iter().chain([holder.flight]) {
+        for flight in holder.flights {
             flight.fill(Cached::new(content.clone(), self.line.stamp(), None));
         }
         found

@@ -10,7 +10,7 @@ use crate::error::{NearError, display_key};
 use crate::key::{Hasher, Key, NearKey, Val};
 use crate::link::{Link, together};
 use crate::near::NearCache;
-use crate::request::{Reply, RequestError, ServerTtl};
+use crate::request::{Reply, RequestError};
 use crate::shared::{BlockingDrop, Shared};
 use crate::suspects::Way;
 use crate::trace;
@@ -674,7 +674,10 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
     ) -> Looked<V> {
         let (content, life) = match &reply.value {
             Some(value) => match self.content(bytes, value) {
-                Ok(content) => (content, self.shorter(reply.life)),
+                Ok(content) => {
+                    let local = self.settings.local_ttl;
+                    (content, reply.life.map_or(local, |life| life.min(local)))
+                }
                 Err(error) => return self.fail(lease, error),
             },
             None => (
@@ -684,7 +687,7 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
         };
         // What has no deadline is never stale, nor what is loaded anew already.
         let is_placeholder = |bytes: &Vec<u8>| self.settings.load_lock.split(bytes).is_some();
-        let stale_in = match (&content, &self.refresh, reply.life.limit()) {
+        let stale_in = match (&content, &self.refresh, reply.life) {
             (Content::Value(value), Some(policy), lifetime @ Some(_))
                 if !reply.value.as_ref().is_some_and(is_placeholder) =>
             {
@@ -736,11 +739,6 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
                 source: Arc::from(error),
             }),
         }
-    }
-
-    fn shorter(&self, server: ServerTtl) -> Duration {
-        let local = self.settings.local_ttl;
-        server.limit().map_or(local, |life| life.min(local))
     }
 
     /// Hands an error to all callers that wait for this load. Nothing is kept.

@@ -8,32 +8,15 @@ use redis::{Cmd, Pipeline, RedisError, ServerErrorKind, Value};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The value of a key and the server's deadline for it.
+/// The value of a key, and how long the server keeps it.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Reply {
     pub(crate) value: Option<Vec<u8>>,
-    pub(crate) life: ServerTtl,
+    /// How long the server keeps the value at least, from when the request was sent; `None`: without
+    /// a deadline.
+    pub(crate) life: Option<Duration>,
     /// Whether the server reports changes of the key after this read.
     pub(crate) tracked: bool,
-}
-
-/// How long the server keeps a value, counted from the moment when the request was sent.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum ServerTtl {
-    /// The server has no deadline.
-    Unlimited,
-    /// The server's deadline is not before this.
-    AtLeast(Duration),
-}
-
-impl ServerTtl {
-    /// The server's deadline, if it has one.
-    pub(crate) fn limit(self) -> Option<Duration> {
-        match self {
-            Self::Unlimited => None,
-            Self::AtLeast(life) => Some(life),
-        }
-    }
 }
 
 /// Why a request brought no reply that can be used.
@@ -147,7 +130,7 @@ impl Link {
         let value = value_of(Some(self.send_asking(address, get).await?), true)?;
         Ok(Reply {
             value,
-            life: ServerTtl::Unlimited,
+            life: None,
             tracked: false,
         })
     }
@@ -303,15 +286,15 @@ pub(crate) fn value_of(
     }
 }
 
-fn life_of(reply: Option<Value>, cluster: bool) -> Result<ServerTtl, RequestError> {
+fn life_of(reply: Option<Value>, cluster: bool) -> Result<Option<Duration>, RequestError> {
     match taken(reply, cluster)? {
-        Value::Int(-1) => Ok(ServerTtl::Unlimited),
+        Value::Int(-1) => Ok(None),
         // The key has no value now. If `GET` found one, it expired between the two.
         Value::Int(left) => {
             // The server counts whole milliseconds from a reading of its clock that is truncated
             // to one: its deadline may be up to a millisecond earlier than the answer says.
             let left = u64::try_from(left).unwrap_or(0).saturating_sub(1);
-            Ok(ServerTtl::AtLeast(Duration::from_millis(left)))
+            Ok(Some(Duration::from_millis(left)))
         }
         other => Err(unexpected("PTTL", &other)),
     }
@@ -339,7 +322,7 @@ mod tests {
         Value::BulkString(text.as_bytes().to_vec())
     }
 
-    fn life(pttl: i64) -> ServerTtl {
+    fn life(pttl: i64) -> Option<Duration> {
         answered(vec![value("v"), Value::Int(pttl)], false)
             .unwrap()
             .life
@@ -347,11 +330,11 @@ mod tests {
 
     #[test]
     fn the_lifetime_is_never_longer_than_the_servers() {
-        assert_eq!(life(-1), ServerTtl::Unlimited);
-        assert_eq!(life(-2), ServerTtl::AtLeast(Duration::ZERO));
-        assert_eq!(life(0), ServerTtl::AtLeast(Duration::ZERO));
-        assert_eq!(life(1), ServerTtl::AtLeast(Duration::ZERO));
-        assert_eq!(life(1500), ServerTtl::AtLeast(Duration::from_millis(1499)));
+        assert_eq!(life(-1), None);
+        assert_eq!(life(-2), Some(Duration::ZERO));
+        assert_eq!(life(0), Some(Duration::ZERO));
+        assert_eq!(life(1), Some(Duration::ZERO));
+        assert_eq!(life(1500), Some(Duration::from_millis(1499)));
     }
 
     #[test]

@@ -117,17 +117,8 @@ impl Suspects {
 
     /// The server has answered a request for this key with a value of this length.
     pub(crate) fn answered(&self, key: &[u8], bytes: usize) {
-        if bytes >= LARGE {
-            let large = Suspect {
-                large: Some(bytes),
-                ..Suspect::default()
-            };
-            self.change(1, |keys| {
-                keys.insert(key.to_vec(), large);
-            });
-        } else {
-            self.forget(key);
-        }
+        self.forget(key);
+        self.measured(key, bytes);
     }
 
     fn forget(&self, key: &[u8]) {

@@ -5,6 +5,7 @@
 //! invalidation or the server's report revokes it. So after a write has returned, reads of this
 //! process see it, or a later one.
 
+use crate::cached::Content;
 use crate::error::NearError;
 use crate::key::{Hasher, Key, NearKey, ToKey, Val};
 use crate::link::{Link, together};
@@ -205,7 +206,10 @@ where
             self.shared.suspects.accuse([bytes.as_slice()].into_iter());
         }
         match value? {
-            Some(value) => Ok(self.shared.content(&bytes, &value)?.into_value()),
+            Some(value) => match self.shared.content(&bytes, &value)? {
+                Content::Value(value) => Ok(Some(value)),
+                _ => Ok(None),
+            },
             None => Ok(None),
         }
     }
