@@ -533,8 +533,8 @@ impl<K, V, C, S> NearCacheBuilder<K, V, C, S> {
     }
 
     /// Lets `get_with` and `get_all_with` load from the source while the server is away. The value
-    /// is written nowhere. It stays in memory for `life`, or until there is a connection again if that comes first:
-    /// this process learns of no change meanwhile. Without this, the calls fail.
+    /// is written nowhere. It stays in memory for `life`, or until there is a connection again if
+    /// that comes first: this process learns of no change meanwhile. Without this, the calls fail.
     ///
     /// ```
     /// use std::time::Duration;

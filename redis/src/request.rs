@@ -12,8 +12,8 @@ use std::time::Duration;
 #[derive(Debug, PartialEq)]
 pub(crate) struct Reply {
     pub(crate) value: Option<Vec<u8>>,
-    /// How long the server keeps the value at least, from when the request was sent; `None`: without
-    /// a deadline.
+    /// How long the server keeps the value at least, from when the request was sent; `None`: it has
+    /// no deadline.
     pub(crate) life: Option<Duration>,
     /// Whether the server reports changes of the key after this read.
     pub(crate) tracked: bool,
