@@ -79,7 +79,7 @@ impl<K, V> Wheel<K, V> {
                 continue;
             };
             let visit = self.spans.visit(level, index, self.now);
-            assert!(!level::has_passed(self.now, visit), "a visit in the past");
+            assert!(!time::has_come(self.now, visit), "a visit in the past");
             let mut entries = bucket.entries.iter();
             if let Some(end) = bucket.pending_end {
                 entries.find(|&entry| entry == end);

@@ -346,7 +346,9 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     ///
     /// # Cost
     ///
-    /// A call of the policy for each write, and for each hit if it has a method for reads.
+    /// A call of the policy for each write, and for each hit if it has a method for reads. A hit on
+    /// which the policy moves the deadline takes a lock if there is a `time_to_live` or a
+    /// `time_to_idle`, too.
     ///
     /// ```
     /// use std::time::Duration;

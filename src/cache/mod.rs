@@ -246,9 +246,10 @@ impl<K: Hash + Eq + 'static, V: 'static, S: BuildHasher> Cache<K, V, S> {
     /// # Cost
     ///
     /// No allocation. At most one reading of the clock. Takes no lock and writes no shared memory,
-    /// with three exceptions: the read moves the deadline (to an earlier moment, or to never: under
-    /// a lock); it is the first read of the entry for a while; it finds an expired entry. If the
-    /// read buffer of a bounded cache is full, the read may drain it. With
+    /// with three exceptions: the read moves the deadline (under a lock if it moves to an earlier
+    /// moment or to never, and if a policy moves it in a cache that also has a `time_to_live` or a
+    /// `time_to_idle`); it is the first read of the entry for a while; it finds an expired entry.
+    /// If the read buffer of a bounded cache is full, the read may drain it. With
     /// [`Scheduler::disabled`](crate::Scheduler::disabled), a read that finds an expired entry also
     /// expires a few others.
     ///

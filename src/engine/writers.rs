@@ -9,8 +9,8 @@
 //! A removal leaves an event in a batch; the listener hears of it, and the value is dropped, some
 //! passes later. Without a scheduler only calls run passes: `run_pending_tasks`, each writer that
 //! has filled a batch to its soft limit, each [`VAIN_REMOVALS_PER_PASS`]th removal that finds
-//! nothing, and calls that meet what is due. Each sixteenth such pass begins a grace period for
-//! whatever was retired, however little. Hits free nothing.
+//! nothing, and calls that meet what is due. Each sixteenth pass of a writer begins a grace period
+//! for whatever was retired, however little; `run_pending_tasks` always does. Hits free nothing.
 //!
 //! # Where the scheduler thread is stuck
 //!
@@ -96,11 +96,11 @@ pub(crate) struct WriteOutcome {
     /// Cache time of the write; [`NEVER`] if the clock was not read for it. Where a deadline came
     /// in, it was.
     pub(crate) now: u64,
-    /// How many nodes left the map.
+    /// Not 0 if a node left the map or was refused.
     // As wide as the others: a copy of the padding behind a `bool` takes four more instructions.
     pub(crate) left: usize,
-    /// How many pins the thread that makes the change still holds: a read that moves a deadline has
-    /// one. While it has, no destructors and no listeners run.
+    /// Not 0 if the thread that makes the change still holds a pin, as a read that moves a deadline
+    /// does. Then no destructors and no listeners run.
     pub(crate) pins: usize,
 }
 
@@ -148,7 +148,7 @@ impl<K, V> Engine<K, V> {
         let has_work = if self.waking.waker.is_none() {
             self.waking.is_due_at(outcome.now, &self.clock)
         } else {
-            self.leaves_work(&outcome) && self.waking.is_unrequested()
+            self.may_leave_work(&outcome) && self.waking.is_unrequested()
         };
         if self.needs_request_or_pass(&outcome)
             || has_work
@@ -168,15 +168,15 @@ impl<K, V> Engine<K, V> {
         }
         let now = outcome.now;
         let late = |moment| self.waking.is_late_for(moment, now);
-        // No entry is flushed before its deadline. If a run comes until then, as mostly, the time
-        // of the flush need not be computed.
+        // First the cheap question: does a run come by the deadline itself? Only if none does, the
+        // time of the flush counts, which is later.
         late(outcome.deadline) && late(self.spans.flush_time(outcome.deadline, now))
             || self.waking.is_stuck(now)
     }
 
-    /// Whether the write left something to notify, to free or to evict.
+    /// Whether the write may have left something to notify, to free or to evict.
     #[inline]
-    fn leaves_work(&self, outcome: &WriteOutcome) -> bool {
+    fn may_leave_work(&self, outcome: &WriteOutcome) -> bool {
         outcome.left > 0 || self.bound.is_some()
     }
 
@@ -253,7 +253,7 @@ impl<K, V> Engine<K, V> {
             };
             waking.request_by(flush, now);
         }
-        if self.leaves_work(&outcome) {
+        if self.may_leave_work(&outcome) {
             waking.request_soon(clock);
         }
         if self.must_tell(&outcome)

@@ -5,11 +5,12 @@
 //!
 //! A call that misses [*claims*](claim) the key. In one hold of the shard's lock the claim confirms
 //! that the key is absent or due, and joins the key's current load or lists a new one. The answer
-//! is the key's value, or the [`guard`] of the load; a call that joins waits, and then claims
-//! again. The call that has the guard runs the user's code, with no lock and no pin, and ends the
-//! guard by what the code has made: `fill`, `fail`, `keep`, or `remove`. Dropping a guard hands the
-//! key on to the call that has waited longest. [`get_with`], [`entry`], [`bulk`] and [`lease`] are
-//! thin over this; so are `loading_cache` and its reloads ([`reload`]).
+//! is the key's value, or the [`guard`] of the load; a call that joins waits for its verdict: an
+//! outcome that it accepts, the lead, or to claim again. The call that has the guard runs the
+//! user's code, with no lock and no pin, and ends the guard by what the code has made: `fill`,
+//! `fail`, `keep`, or `remove`. Dropping a guard hands the key on to the call that has waited
+//! longest. [`get_with`], [`entry`], [`bulk`] and [`lease`] are thin over this; so are
+//! `loading_cache` and its reloads ([`reload`]).
 //!
 //! What a load is, and which calls wait for it, stands below the map (`flight`).
 //!

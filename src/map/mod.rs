@@ -16,8 +16,9 @@
 //! | `table/` | a shard's hash table, for readers and for the holder of the lock |
 //!
 //! Every change goes through [`Shard`], which pushes the matching `WriteEvent` before it releases
-//! the lock. [`News`] says what the pass hears of a replacement. A deadline that moves later leaves
-//! no event: the pass finds it when it comes to the bucket of the entry.
+//! the lock; only the pass itself takes nodes out without one. [`News`] says what the pass hears of
+//! a replacement. A deadline that moves later leaves no event: the pass finds it when it comes to
+//! the bucket of the entry.
 //!
 //! # Invariants
 //!

@@ -24,7 +24,7 @@ pub(crate) enum WriteEvent<K, V> {
     },
     /// The node was removed from the map, or was never inserted.
     Removed(NodePtr<K, V>, RemovalCause),
-    /// The wanted deadline moved, other than by a read that extends it.
+    /// The wanted deadline moved earlier, or the entry got or lost its deadline.
     Rescheduled(NodePtr<K, V>),
 }
 
@@ -146,7 +146,7 @@ pub(super) struct Locked<K, V> {
     batch: Batch<K, V>,
     pub(super) slab: Slab<K, V>,
     pub(super) state: TableState<K, V>,
-    /// The loads of keys of this shard: current ones, and revoked ones whose run is at work.
+    /// The current loads of keys of this shard.
     loads: Loads<K, V>,
 }
 

@@ -81,6 +81,7 @@ impl<K, V> Engine<K, V> {
         let answer = if own == deadline { None } else { Some(own) };
         let lifetimes = &self.lifetimes;
         let (own, wanted) = lifetimes.moved(node, deadline, answer, now);
+        // The own deadline changes with the wanted one, under the lock (`Shard::move_deadline`).
         let apart = lifetimes.has_own_column && answer.is_some();
         if wanted == deadline && !apart {
             return Some(deadline);
@@ -108,9 +109,9 @@ impl<K, V> Engine<K, V> {
         self.move_deadline(node, wanted, None, now)
     }
 
-    /// Moves a deadline under the shard's lock, with an event for the pass. For an earlier
-    /// deadline, and in caches that keep the own deadline apart. Returns where it is now; `None` if
-    /// the entry turns out to be due, or another thread moved the deadline.
+    /// Moves a deadline under the shard's lock, with an event if the wheel has to hear of it. For
+    /// an earlier or a removed deadline, and where the own deadline is kept apart. Returns where it
+    /// is now; `None` if the entry turns out to be due, or another thread moved the deadline.
     #[cold]
     #[inline(never)]
     fn move_deadline(

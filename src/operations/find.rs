@@ -23,8 +23,9 @@
 //! The fast path calls the coarse clock itself, and keeps the pin and the node meanwhile. A
 //! function in between would save registers a second time. The cache misses of look-ups that follow
 //! each other overlap only as far as the processor looks ahead, which it counts in instructions.
-//! The other steps get no hit but judge anew: a deadline that is still on its way from memory, and
-//! is stored on the stack, holds up the look-ups that follow.
+//! The cold functions get the node only, and judge it again. Were the deadline an argument, the
+//! fast path would have to store it on the stack; and a deadline that is still on its way from
+//! memory would hold up the look-ups that follow.
 
 use crate::engine::{EXACT_READS, Engine, MAX_ASKS, SLOW_READS};
 use crate::map::Look;
@@ -61,7 +62,8 @@ pub(super) enum Judged<K, V> {
 enum Glance {
     /// It lives, and the look-up leaves this deadline where it is.
     Live(u64),
-    /// The idle limit may move the deadline; this is the coarse reading.
+    /// The idle limit may move the deadline, counted from this moment: the coarse reading and its
+    /// slack.
     Extended(u64),
     /// The exact clock has to decide.
     Open,
@@ -110,6 +112,7 @@ impl<K: Eq + 'static, V: 'static> Engine<K, V> {
                 Glance::Extended(now) => self.extend_coarsely(node, now, pin, serve),
                 Glance::Open => self.finish::<IS_READ, R>(node, pin, serve),
             },
+            // Nothing is counted: a cache that counts its reads has `SLOW_READS`.
             Look::Absent => None,
             Look::Retry => self.search::<IS_READ, Q, R>(hash, key, None, pin, serve),
         }

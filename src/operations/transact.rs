@@ -31,8 +31,10 @@
 //! # The bound
 //!
 //! Another thread, or the user's code itself, may change the entry each time between 3 and 5. After
-//! [`MAX_ASKS`] attempts, `ask` is given the last plan. It must then ask no user code, and either
-//! end the transaction or answer with a plan that fits whatever the key has.
+//! [`MAX_ASKS`] attempts, `ask` is given the last plan. It must then ask no policy and no `Clone`,
+//! and either end the transaction or answer with a plan that fits whatever the key has. Only a
+//! predicate that decides whether the change is made at all is asked each time: one that itself
+//! writes the compared key each time does not come to an end.
 //!
 //! # What a change looks like
 //!

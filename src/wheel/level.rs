@@ -134,7 +134,7 @@ impl Spans {
     /// The number of the bucket for a deadline other than `NEVER`, as filed at `now`.
     #[inline]
     pub(crate) fn bucket_id(self, deadline: u64, now: u64) -> u8 {
-        if has_passed(now, deadline) {
+        if time::has_come(now, deadline) {
             return OVERDUE;
         }
         let last = deadline.wrapping_sub(1);
@@ -188,19 +188,12 @@ impl Spans {
     /// to a multiple of the resolution.
     #[inline]
     pub(crate) fn flush_time(self, deadline: u64, now: u64) -> u64 {
-        if has_passed(now, deadline) {
+        if time::has_come(now, deadline) {
             now
         } else {
             round_down(deadline.wrapping_sub(1), self.shift).wrapping_add(1 << self.shift)
         }
     }
-}
-
-/// Whether a moment is at or before `now`. Unlike for `time::is_due`, no value
-/// is reserved: the clock may show any value.
-#[inline]
-pub(crate) const fn has_passed(now: u64, moment: u64) -> bool {
-    now.wrapping_sub(moment) as i64 >= 0
 }
 
 /// Where the visits of a level begin, counted from the hand. The finest level visits a bucket when

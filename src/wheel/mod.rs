@@ -18,23 +18,24 @@
 //! ```
 //!
 //! *Time moves* in [`advance`](Wheel::advance): the occupied buckets whose ticks were passed become
-//! *pending*. That touches no node. A pending bucket remembers the node that was its last at that
-//! moment. Nodes that are linked behind it later belong to a later turn and are not pending.
+//! *pending*. That touches no entry. A pending bucket remembers the entry that was its last at
+//! that moment. Entries that are linked behind it later belong to a later turn and are not pending.
 //!
-//! *Work is done* in [`next_due`](Wheel::next_due), node by node and within a budget: it unlinks a
-//! node of a pending bucket and reads its wanted deadline. If the node is due, the caller gets it;
-//! if not, the wheel links it again. A reader may have moved the deadline later since the node was
-//! linked, without telling the wheel: here the wheel finds out. Moves to an earlier deadline need a
-//! [`reschedule`](Wheel::reschedule).
+//! *Work is done* in [`next_due`](Wheel::next_due), entry by entry and within a budget: it unlinks
+//! an entry of a pending bucket and reads its node's wanted deadline. If the node is due, the
+//! caller gets it; if not, the wheel links the entry again. A reader may have moved the deadline
+//! later since the entry was linked, without telling the wheel: here the wheel finds out. Moves to
+//! an earlier deadline need a [`reschedule`](Wheel::reschedule).
 //!
-//! The wheel remembers nothing else between two calls. So the caller may stop at any node, link and
-//! unlink any node, pending or not, and continue at any later time. If a due bucket were spliced
-//! out as a whole, a pass that stops in the middle would leave a list that belongs to no bucket.
+//! The wheel remembers nothing else between two calls. So the caller may stop at any entry, link
+//! and unlink any entry, pending or not, and continue at any later time. If a due bucket were
+//! spliced out as a whole, a pass that stops in the middle would leave a list that belongs to no
+//! bucket.
 //!
 //! *Time goes back* when a clock does. Then the buckets whose tick is a turn or more away from the
-//! earlier hand become pending, and their nodes are linked again. So the wheel's time is always the
-//! last one that it was given, no node waits for the clock to catch up, and the caller gets none
-//! before its deadline. Steps within a tick cost nothing.
+//! earlier hand become pending, and their entries are linked again. So the wheel's time is always
+//! the last one that it was given, no entry waits for the clock to catch up, and the caller gets
+//! none before its deadline. Steps within a tick cost nothing.
 //!
 //! *Exactly now.* The bucket under the hand of level 0 holds deadlines that are due before its tick
 //! ends. [`sweep`](Wheel::sweep) makes it pending ahead of time, unless a lower bound on its
@@ -108,7 +109,7 @@ pub(crate) type Level = (Duration, usize, Vec<usize>);
 
 struct Bucket<K, V> {
     entries: List<K, V, TIMER>,
-    /// The last of the pending nodes.
+    /// The last of the pending entries.
     pending_end: Option<EntryPtr<K, V>>,
 }
 
@@ -151,12 +152,12 @@ impl<K, V> Wheel<K, V> {
         self.now
     }
 
-    /// Whether no node is linked.
+    /// Whether no entry is linked.
     pub(crate) fn is_empty(&self) -> bool {
         self.occupied.is_empty()
     }
 
-    /// Links a node that is in no bucket; one without a deadline stays out.
+    /// Links the entry of a node; it is in no bucket. One without a deadline stays out.
     #[inline]
     pub(crate) fn schedule(&mut self, node: NodePtr<K, V>) {
         let deadline = node.deadline();
@@ -203,7 +204,7 @@ impl<K, V> Wheel<K, V> {
     }
 
     fn mark_pending_between(&mut self, then: u64, now: u64) {
-        let forward = level::has_passed(now, then);
+        let forward = time::has_come(now, then);
         for level in 0..LEVELS {
             let reached = if forward {
                 self.spans.passed(level, then, now)
@@ -250,7 +251,7 @@ impl<K, V> Wheel<K, V> {
         }
         let tick_end = self.spans.first_visit(0, 1 << index, now);
         let earliest = &mut self.buckets_mut().earliest[index as usize];
-        if level::has_passed(now, *earliest) {
+        if time::has_come(now, *earliest) {
             // All of them are taken out; those that are not due are linked again and lower the
             // bound.
             *earliest = tick_end;
