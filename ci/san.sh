@@ -19,7 +19,7 @@
 # - Thread: races among accesses to plain memory. ThreadSanitizer ignores fences. A pin depends on
 #   one, but only for objects that a reader must *not* find any more. The order of a reader's
 #   accesses before the freeing depends on release and acquire, which ThreadSanitizer tracks
-#   (src/reclaim/own/epoch.rs).
+#   (src/reclaim/own.rs).
 #   The standard library is not instrumented (that would take its sources and a build of its own).
 #   So ThreadSanitizer reports a race where only std orders two accesses, as with the last drop of
 #   an `Arc`, or a lock of std that a thread has waited for: ci/tsan.supp lists these places. The

@@ -33,17 +33,17 @@
 //!
 //! If writers are faster, removed values wait for a grace period, for a drain, or for the thread
 //! that frees them. Grace periods end when each pinned thread has let go of its pin. A writer of a
-//! bounded cache that has run a pass and finds too many values unfreed ([`Backlog`]) yields its
-//! processor, runs passes, and frees what has become free. A pin may be held for long, as that of
-//! an `EntryRef` is. So the writer waits for a limited time. If the grace period has not ended by
-//! then, no writer
-//! waits for that grace period again.
+//! bounded cache that has run a pass and finds too many values unfreed ([`most_unfreed`]) yields
+//! its processor, runs passes, and frees what has become free. A pin may be held for long, as that
+//! of an `EntryRef` is. So the writer waits for a limited time. If the grace period has not ended
+//! by then, no writer waits for that grace period again.
 //!
-//! [`Backlog`]: super::writers::Backlog
+//! [`most_unfreed`]: super::writers::most_unfreed
 #![allow(unsafe_code)]
 
 use super::pass::{Plan, RUN_BUDGET};
 use super::runs::SHORTEST_NAP;
+use super::writers::most_unfreed;
 use super::{Engine, Part};
 use crate::map::{Garbage, Map, TablePart};
 use crate::node::Emptied;
@@ -234,9 +234,12 @@ impl<K, V> Freeing<K, V> {
     /// Begins a drain if the grace period is over. Costs nothing while no grace period is under
     /// way.
     pub(super) fn start_drain(&mut self, domain: &Domain, shards: usize, has_rings: bool) {
-        let is_over = |grace: &mut Grace| grace.is_over(domain);
-        if self.draining > 0 || self.grace.take_if(is_over).is_none() {
+        if self.draining > 0 {
             return;
+        }
+        match &self.grace {
+            Some(grace) if domain.is_over(grace) => self.grace = None,
+            _ => return,
         }
         self.draining = std::mem::take(&mut self.waiting);
         self.undrained = shards;
@@ -361,7 +364,7 @@ impl<K, V> Engine<K, V> {
         let items = ready.len();
         ready.free(&self.map);
         // Release, partner: the acquire of a thread that waits until so many are freed.
-        part.published.freed.fetch_add(items, Ordering::Release);
+        part.freed.fetch_add(items, Ordering::Release);
         // The emptied containers are not worth a wait.
         if let Some(mut state) = part.state.try_lock() {
             state.freeing.reuse(ready);
@@ -371,7 +374,7 @@ impl<K, V> Engine<K, V> {
     /// How many retired items of all parts are not freed, as their last passes have published it.
     fn unfreed(&self) -> usize {
         let of_part = |part: &Part<K, V>| {
-            let retired = part.published.retired.load(Ordering::Relaxed);
+            let retired = part.retired.load(Ordering::Relaxed);
             retired.saturating_sub(part.freed())
         };
         self.parts.iter().map(of_part).sum()
@@ -383,7 +386,7 @@ impl<K, V> Engine<K, V> {
     /// Does nothing inside a destructor or a listener, or if the thread is pinned: it would wait
     /// for itself. Not for a grace period for which a writer has waited in vain.
     pub(super) fn await_reclaim(&self, part: &Part<K, V>, mut retired: usize) {
-        let most = self.backlog().unfreed;
+        let most = most_unfreed(self.max_capacity());
         let parts = self.parts.len();
         // Others may have freed what was retired since. If there are too many in the cache, a part
         // has more than its share of them, whose writers wait.
@@ -431,7 +434,7 @@ impl<K, V> Part<K, V> {
     ///
     /// Acquire, partner: the release in `free`.
     pub(super) fn freed(&self) -> usize {
-        self.published.freed.load(Ordering::Acquire)
+        self.freed.load(Ordering::Acquire)
     }
 }
 

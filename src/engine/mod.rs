@@ -166,17 +166,13 @@ pub(crate) struct Engine<K, V> {
 
 /// What follows the entries of some shards. Passes write to it, so it stands on other cache lines
 /// than what calls only read.
-struct Part<K, V> {
-    /// Behind the maintenance lock.
-    state: Padded<Mutex<State<K, V>>>,
-    published: Padded<Published>,
-}
-
-/// What threads may know of a part without its lock. All but `freed` is written where there are
-/// several parts only, by the holder of the lock.
 ///
+/// Beside the state stands what the part *publishes*: what threads may know of it without its lock.
+/// All but `freed` is written where there are several parts only, by the holder of the lock.
 /// Relaxed, but for `freed`: a pass judges by what it happens to see, and a later pass corrects it.
-struct Published {
+struct Part<K, V> {
+    /// Behind the maintenance lock, on cache lines of its own.
+    state: Padded<Mutex<State<K, V>>>,
     /// The weight of the entries that the size policy knows.
     weight: AtomicU64,
     /// When the wheel has work next, or `NEVER`.
@@ -191,17 +187,15 @@ impl<K, V> Part<K, V> {
     fn new(state: State<K, V>) -> Self {
         Self {
             state: Padded(Mutex::new(state)),
-            published: Padded(Published {
-                weight: AtomicU64::new(0),
-                next_visit: AtomicU64::new(NEVER),
-                retired: AtomicUsize::new(0),
-                freed: AtomicUsize::new(0),
-            }),
+            weight: AtomicU64::new(0),
+            next_visit: AtomicU64::new(NEVER),
+            retired: AtomicUsize::new(0),
+            freed: AtomicUsize::new(0),
         }
     }
 
     fn weight(&self) -> u64 {
-        self.published.weight.load(Ordering::Relaxed)
+        self.weight.load(Ordering::Relaxed)
     }
 }
 

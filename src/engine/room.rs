@@ -37,15 +37,6 @@ use crate::time::{self, NEVER};
 /// A cache is far over its bound if it is so by more than this part of it.
 const FAR: u64 = 32;
 
-/// What a part may weigh.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Room {
-    /// For now.
-    allowed: u64,
-    /// Once the cache is full.
-    share: u64,
-}
-
 /// What a pass knows of the weights.
 #[derive(Clone, Copy, Debug)]
 struct Weights {
@@ -59,27 +50,36 @@ struct Weights {
 }
 
 impl Weights {
-    /// What the part may weigh, if other parts have to make room first.
-    fn room(self) -> Room {
-        let Self { own, max, .. } = self;
-        let all = own.saturating_add(self.others);
-        let over = all.saturating_sub(max);
+    /// What the part may weigh for now, if other parts have to make room first.
+    fn allowed(self) -> u64 {
         let equal = self.equal_share();
-        let is_far_over = over > max / FAR;
-        let least = if is_far_over { equal } else { equal / 2 };
-        let mut allowed = self.room_beside_others().max(least);
+        let least = if self.is_far_over() { equal } else { equal / 2 };
+        let allowed = self.room_beside_others().max(least);
         // An entry that no bound allows is no reason to keep it.
-        if self.entries <= 1 && own <= max {
-            allowed = allowed.max(own);
-        }
-        let share = if own == 0 {
-            equal
-        } else if over == 0 || is_far_over {
-            share_of(own, all, max)
+        if self.entries <= 1 && self.own <= self.max {
+            allowed.max(self.own)
         } else {
             allowed
-        };
-        Room { allowed, share }
+        }
+    }
+
+    /// What the part may weigh once the cache is full.
+    fn share(self) -> u64 {
+        if self.own == 0 {
+            self.equal_share()
+        } else if self.all() <= self.max || self.is_far_over() {
+            share_of(self.own, self.all(), self.max)
+        } else {
+            self.allowed()
+        }
+    }
+
+    fn all(self) -> u64 {
+        self.own.saturating_add(self.others)
+    }
+
+    fn is_far_over(self) -> bool {
+        self.all().saturating_sub(self.max) > self.max / FAR
     }
 
     fn equal_share(self) -> u64 {
@@ -110,12 +110,13 @@ impl<K, V> Pass<'_, K, V> {
             max,
             parts: parts.len() as u64,
         };
-        let mut room = weights.room();
-        if self.plan.asked {
+        let allowed = if self.plan.asked {
             // The heaviest part weighs more than an equal share (room 2).
-            room.allowed = weights.room_beside_others().max(weights.equal_share());
-        }
-        eviction.allow(room.allowed, room.share);
+            weights.room_beside_others().max(weights.equal_share())
+        } else {
+            weights.allowed()
+        };
+        eviction.allow(allowed, weights.share());
     }
 
     /// Whether the cache is over its bound, and this part does not weigh more than it may.
@@ -131,22 +132,15 @@ impl<K, V> Pass<'_, K, V> {
 
     /// Lets other threads know what the part weighs, and what it has retired.
     pub(super) fn publish(&mut self) {
-        let published = &self.engine.parts[self.state.part].published;
+        let part = &self.engine.parts[self.state.part];
         let retired = self.state.freeing.retired;
-        published.retired.store(retired, Ordering::Relaxed);
+        part.retired.store(retired, Ordering::Relaxed);
         let next = self.state.wheel.next_visit().unwrap_or(NEVER);
-        published.next_visit.store(next, Ordering::Relaxed);
+        part.next_visit.store(next, Ordering::Relaxed);
         if let Some(eviction) = &self.state.eviction {
-            published.weight.store(eviction.weight(), Ordering::Relaxed);
+            part.weight.store(eviction.weight(), Ordering::Relaxed);
         }
     }
-}
-
-/// The part that weighs most, in a cache that is over its bound.
-pub(super) struct Heaviest<'a, K, V> {
-    pub(super) part: &'a Part<K, V>,
-    /// By how much the cache is over its bound.
-    pub(super) excess: u64,
 }
 
 impl<K, V> Engine<K, V> {
@@ -157,41 +151,56 @@ impl<K, V> Engine<K, V> {
         self.parts[at + 1..].iter().chain(&self.parts[..at])
     }
 
-    /// The heaviest part, if the cache is over its bound; of equal ones the first behind `own`.
-    pub(super) fn heaviest_if_over<'a>(
-        &'a self,
-        own: &'a Part<K, V>,
-    ) -> Option<Heaviest<'a, K, V>> {
-        let max = self.max_capacity()?;
-        let mut part = own;
+    /// What all parts together weigh, as they have published it.
+    fn weight_of_parts(&self) -> u64 {
+        let weights = self.parts.iter().map(Part::weight);
+        weights.fold(0, u64::saturating_add)
+    }
+
+    /// By how much the parts together are over the bound.
+    pub(super) fn excess_of_parts(&self) -> u64 {
+        match self.max_capacity() {
+            Some(max) => self.weight_of_parts().saturating_sub(max),
+            None => 0,
+        }
+    }
+
+    /// The part that weighs most; of equal ones the first behind `own`.
+    pub(super) fn heaviest<'a>(&'a self, own: &'a Part<K, V>) -> &'a Part<K, V> {
+        let mut heaviest = own;
         let mut most = 0;
-        let mut all: u64 = 0;
         for other in self.others(own).chain([own]) {
             let weight = other.weight();
-            all = all.saturating_add(weight);
             if weight > most {
                 most = weight;
-                part = other;
+                heaviest = other;
             }
         }
-        let excess = all.saturating_sub(max);
-        if excess == 0 {
-            return None;
+        heaviest
+    }
+
+    /// When a wheel of the other parts has work next, as these have published it.
+    pub(super) fn next_visit_of_others(&self, own: &Part<K, V>) -> Option<u64> {
+        let mut next = None;
+        for other in self.others(own) {
+            let visit = other.next_visit.load(Ordering::Relaxed);
+            if visit != NEVER {
+                next = time::earliest(next, Some(visit));
+            }
         }
-        Some(Heaviest { part, excess })
+        next
     }
 
     /// Another part, in whose wheel entries are due while the cache is full: they leave before a
     /// live one does. `now` is [`NEVER`] if the clock was not read.
     pub(super) fn due_part(&self, own: &Part<K, V>, now: u64) -> Option<&Part<K, V>> {
         let max = self.max_capacity()?;
-        let weights = self.parts.iter().map(Part::weight);
-        if weights.fold(0, u64::saturating_add) < max - max / FAR {
+        if self.weight_of_parts() < max - max / FAR {
             return None;
         }
         let mut now = now;
         self.others(own).find(|part| {
-            let next = part.published.next_visit.load(Ordering::Relaxed);
+            let next = part.next_visit.load(Ordering::Relaxed);
             // A cache without deadlines reads no clock.
             if next == NEVER {
                 return false;
@@ -232,10 +241,11 @@ impl<K, V> Engine<K, V> {
         for _ in 0..most_passes {
             // Each time behind another one: under a tiny bound, equal parts take turns.
             let turn = self.asked.fetch_add(1, Ordering::Relaxed);
-            let behind = self.part_of(turn);
-            let Some(Heaviest { part, excess }) = self.heaviest_if_over(behind) else {
+            let excess = self.excess_of_parts();
+            if excess == 0 {
                 return true;
-            };
+            }
+            let part = self.heaviest(self.part_of(turn));
             let left = *debt.get_or_insert(excess);
             let before = part.weight();
             self.run_pass(part, evict, |_| ());

@@ -176,7 +176,7 @@ impl<K, V> Engine<K, V> {
         };
         let most = (PASSES_PER_TURN / self.parts.len()).max(LEAST_ROUNDS_PER_TURN);
         for round in 1.. {
-            let done = self.run_round(plan, &mut goals);
+            let is_done = self.run_round(plan, &mut goals);
             plan.sweep = 0;
             let stopped = self.deliver_from_run();
             if waking.waker.task.is_closed() {
@@ -185,19 +185,15 @@ impl<K, V> Engine<K, V> {
             // A run may end before all work is done: the thread also serves other caches, or it
             // belongs to an alarm. Then this one continues behind those that have waited longer.
             let is_long = round >= most && (stopped || waking.waker.is_shared());
-            let is_over = if stopped {
+            if is_done && !stopped && !goals.has_later_work {
+                break;
+            }
+            if stopped {
                 // Work has fallen due meanwhile. It is done as well: the run begins again.
                 run = waking.begin();
                 goals = self.goals();
-                false
-            } else {
-                match done {
-                    Round::NothingIsLeft => break,
-                    Round::GoalsAreReached => true,
-                    Round::Unfinished => false,
-                }
-            };
-            if is_over || is_long {
+            }
+            if is_long || (is_done && !stopped) {
                 let next = self.next_visit();
                 return run.end(next, false, Some(Duration::ZERO), &self.clock);
             }
@@ -272,8 +268,9 @@ impl<K, V> Engine<K, V> {
         }
     }
 
-    /// One pass over each part whose goal is not reached yet.
-    fn run_round(&self, of_run: Plan, goals: &mut Goals) -> Round {
+    /// One pass over each part whose goal is not reached yet. True once all goals are reached:
+    /// what is left has come since the run began.
+    fn run_round(&self, of_run: Plan, goals: &mut Goals) -> bool {
         let map = &self.map;
         let plan = self.plan_of_part(of_run);
         let mut is_finished = true;
@@ -291,13 +288,7 @@ impl<K, V> Engine<K, V> {
             }
         }
         let all = self.parts.len();
-        if !is_finished || !self.evict_from_heaviest(of_run, &mut goals.debt, all) {
-            Round::Unfinished
-        } else if goals.has_later_work {
-            Round::GoalsAreReached
-        } else {
-            Round::NothingIsLeft
-        }
+        is_finished && self.evict_from_heaviest(of_run, &mut goals.debt, all)
     }
 }
 
@@ -309,15 +300,6 @@ struct Goals {
     has_later_work: bool,
     /// How much the run has still to evict, in a cache of several parts; `None` before it evicts.
     debt: Option<u64>,
-}
-
-/// What a round of passes over the parts has left.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Round {
-    NothingIsLeft,
-    /// Only work that has come since the run began.
-    GoalsAreReached,
-    Unfinished,
 }
 
 /// The condition under which a run may end; see the module docs.

@@ -21,14 +21,14 @@
 //! # When writers wait
 //!
 //! If writers are faster than passes, events wait in the shards' batches, and removed values wait
-//! to be freed. A cache has one [`Backlog`], which limits both by its bound. There is one rule: a
-//! writer that finds its own batch, or the values, over the limit runs passes, also if it has to
+//! to be freed. Both have a limit that follows from the bound ([`most_events`], [`most_unfreed`]).
+//! There is one rule: a writer that finds its own batch, or the values, over the limit runs passes, also if it has to
 //! wait for the maintenance lock, until they are within it. The thread that holds the lock may have
 //! been preempted in the middle of a pass; so the writer first yields its processor, which lets
 //! that thread run.
 //!
 //! At any time, at most half of what the limit allows waits in batches, and a pass has taken at
-//! most as much ([`Backlog::events`]). So the ceilings that `max_capacity` documents follow without
+//! most as much ([`most_events`]). So the ceilings that `max_capacity` documents follow without
 //! a count of the events of all shards.
 //!
 //! [`Waking`]: super::waking::Waking
@@ -71,6 +71,30 @@ const MIN_UNFREED: u64 = 640;
 pub(super) fn batch_soft_limit(max_capacity: Option<u64>, shards: usize) -> usize {
     let share = max_capacity.unwrap_or(u64::MAX) / (shards as u64 * SOFT_LIMITS_PER_BOUND);
     usize::try_from(share).map_or(BATCH_SOFT_LIMIT, |share| share.clamp(1, BATCH_SOFT_LIMIT))
+}
+
+/// How many events may wait in a shard's batch before its writers run passes: see the module docs,
+/// "When writers wait".
+///
+/// A pass takes at most what all batches hold, and they may fill up again before it has evicted for
+/// what it took. So twice as many events in all shards are a quarter of the bound, and
+/// [`MIN_EXCESS`].
+pub(super) fn most_events(max_capacity: Option<u64>, shards: usize) -> usize {
+    let Some(max) = max_capacity else {
+        return BATCH_HARD_LIMIT;
+    };
+    let events = (max / 4 + MIN_EXCESS) / (2 * shards as u64);
+    usize::try_from(events)
+        .unwrap_or(BATCH_HARD_LIMIT)
+        .clamp(1, BATCH_HARD_LIMIT)
+}
+
+/// How many removed values may be unfreed before writers run passes. No limit without a bound.
+pub(super) fn most_unfreed(max_capacity: Option<u64>) -> usize {
+    match max_capacity {
+        Some(max) => usize::try_from(max / 5 + MIN_UNFREED).unwrap_or(usize::MAX),
+        None => usize::MAX,
+    }
 }
 
 /// A writer that finds the heaviest part at work evicts from its own if the cache is over its bound
@@ -273,7 +297,7 @@ impl<K, V> Engine<K, V> {
         let Some(mut state) = self.lock_to_help(part, &outcome) else {
             return;
         };
-        let is_full = outcome.buffered >= self.backlog().events;
+        let is_full = outcome.buffered >= self.most_events();
         let pinned = outcome.pins > 0;
         let alone = waking.waker.is_none();
         // A caller that holds a pin must not start a delivery. So it expires nothing in place of a
@@ -295,11 +319,11 @@ impl<K, V> Engine<K, V> {
             run: false,
             ..Plan::RUN
         };
-        let mut of_others = Visited::NOTHING;
+        let mut others_have_more = false;
         if stands_for_run && has_others {
             // What is due leaves all parts before a live entry leaves this one.
             drop(state);
-            of_others = self.help_others(part, plan, pinned);
+            others_have_more = self.help_others(part, plan, pinned);
             state = part.state.lock();
         } else if has_others && removes {
             if let Some(due) = self.due_part(part, outcome.now) {
@@ -325,12 +349,15 @@ impl<K, V> Engine<K, V> {
             state = part.state.lock();
         }
         if let Some(begun) = begun {
-            let mut next = time::earliest(state.wheel.next_visit(), of_others.next);
+            let mut next = state.wheel.next_visit();
+            if has_others {
+                next = time::earliest(next, self.next_visit_of_others(part));
+            }
             if next.is_some() && state.excess() > 0 {
                 // What is over the bound is due now: the next caller continues.
                 next = Some(clock.now());
             }
-            begun.end(next, passed.more || of_others.more, None, clock);
+            begun.end(next, passed.more || others_have_more, None, clock);
         }
         if pinned {
             return;
@@ -356,57 +383,52 @@ impl<K, V> Engine<K, V> {
     }
 
     /// A small pass over another part than that of the caller, unless another thread works on it.
-    fn help_part(&self, part: &Part<K, V>, plan: Plan, pinned: bool) -> Visited {
+    /// Returns whether there is more that the pass has not looked at.
+    fn help_part(&self, part: &Part<K, V>, plan: Plan, pinned: bool) -> bool {
         let Some(mut state) = part.state.try_lock() else {
-            return Visited {
-                next: None,
-                more: true,
-            };
+            return true;
         };
         let more = self.pass(&mut state, plan).more;
-        let visited = Visited {
-            next: state.wheel.next_visit(),
-            more,
-        };
         let most = if pinned { 0 } else { self.caller_budget };
         let ready = state.freeing.take_ready(most);
         drop(state);
         self.free(part, ready);
-        visited
+        more
     }
 
     /// Small passes over the other parts, by a help that stands for a run. They evict nothing.
-    fn help_others(&self, own: &Part<K, V>, plan: Plan, pinned: bool) -> Visited {
+    /// Returns whether there is more that they have not looked at.
+    fn help_others(&self, own: &Part<K, V>, plan: Plan, pinned: bool) -> bool {
         let plan = Plan {
             own: None,
             evict: false,
             ..plan
         };
-        let mut all = Visited::NOTHING;
+        let mut more = false;
         for other in self.others(own) {
-            let visited = self.help_part(other, plan, pinned);
-            all.next = time::earliest(all.next, visited.next);
-            all.more |= visited.more;
+            more |= self.help_part(other, plan, pinned);
         }
-        all
+        more
     }
 
     /// After a pass of a writer: if the cache is over its bound nevertheless, evicts from the part
     /// that is heaviest. If another thread works on that one, and the cache is far over, evicts
     /// from the writer's own.
     fn help_heaviest(&self, own: &Part<K, V>, plan: Plan, pinned: bool) {
-        let Some(heaviest) = self.heaviest_if_over(own) else {
+        let excess = self.excess_of_parts();
+        if excess == 0 {
             return;
-        };
+        }
+        let heaviest = self.heaviest(own);
         let evict = Plan {
             drain: false,
             asked: true,
             ..plan
         };
-        let before = heaviest.part.weight();
-        self.help_part(heaviest.part, evict, pinned);
+        let before = heaviest.weight();
+        self.help_part(heaviest, evict, pinned);
         let max = self.max_capacity().unwrap_or(u64::MAX);
-        if heaviest.part.weight() >= before && heaviest.excess > max / PATIENCE {
+        if heaviest.weight() >= before && excess > max / PATIENCE {
             self.help_part(own, evict, pinned);
         }
     }
@@ -427,7 +449,7 @@ impl<K, V> Engine<K, V> {
         if let Some(state) = state.try_lock() {
             return Some(state);
         }
-        let is_excessive = outcome.buffered >= self.backlog().events;
+        let is_excessive = outcome.buffered >= self.most_events();
         // Where each write is applied at once, a read that comes next should not overtake it. Not
         // at any price: a ticker that writes is called by the holder of the lock.
         let at_once = self.batch_soft_limit.load(Ordering::Relaxed) == 1;
@@ -447,9 +469,9 @@ impl<K, V> Engine<K, V> {
         Some(state.lock())
     }
 
-    /// The limits of this cache.
-    pub(super) fn backlog(&self) -> Backlog {
-        Backlog::new(self.max_capacity(), self.map.shards())
+    /// How many events may wait in a shard's batch.
+    fn most_events(&self) -> usize {
+        most_events(self.max_capacity(), self.map.shards())
     }
 
     /// Runs passes until the excess that the caller has added is gone, the weight is no longer far
@@ -479,52 +501,6 @@ impl<K, V> Engine<K, V> {
             if paid == 0 || debt == 0 || !state.is_far_over() {
                 return (state, more);
             }
-        }
-    }
-}
-
-/// What small passes over other parts have left.
-struct Visited {
-    /// When a wheel has work next.
-    next: Option<u64>,
-    /// Whether there is more that they have not looked at.
-    more: bool,
-}
-
-impl Visited {
-    const NOTHING: Self = Self {
-        next: None,
-        more: false,
-    };
-}
-
-/// How much may wait before writers run passes: see the module docs, "When writers wait".
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Backlog {
-    /// How many events may wait in a shard's batch. A pass takes at most what all batches hold, and
-    /// they may fill up again before it has evicted for what it took. So twice as many events in
-    /// all shards are a quarter of the bound, and [`MIN_EXCESS`].
-    pub(super) events: usize,
-    /// How many removed values may be unfreed.
-    pub(super) unfreed: usize,
-}
-
-impl Backlog {
-    /// The limits in a cache of this bound. Without a bound only the events are limited.
-    pub(super) fn new(max_capacity: Option<u64>, shards: usize) -> Self {
-        let Some(max) = max_capacity else {
-            return Self {
-                events: BATCH_HARD_LIMIT,
-                unfreed: usize::MAX,
-            };
-        };
-        let events = (max / 4 + MIN_EXCESS) / (2 * shards as u64);
-        let unfreed = max / 5 + MIN_UNFREED;
-        Self {
-            events: usize::try_from(events)
-                .unwrap_or(BATCH_HARD_LIMIT)
-                .clamp(1, BATCH_HARD_LIMIT),
-            unfreed: usize::try_from(unfreed).unwrap_or(usize::MAX),
         }
     }
 }

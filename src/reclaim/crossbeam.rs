@@ -26,10 +26,8 @@ pub(super) struct Scheme {
     exists: Arc<()>,
 }
 
-/// A grace period that has begun.
-pub(crate) struct Grace {
-    is_over: Arc<AtomicBool>,
-}
+/// A grace period that has begun: whether it is over.
+pub(crate) type Grace = Arc<AtomicBool>;
 
 /// The object that a thread pins.
 pub(super) type Record = LocalHandle;
@@ -94,29 +92,32 @@ impl Scheme {
     }
 }
 
-impl Grace {
-    pub(super) fn begin(domain: &Domain) -> Self {
-        let is_over = Arc::new(AtomicBool::new(false));
-        let flag = Arc::clone(&is_over);
-        let pin = domain.pin();
+impl Domain {
+    /// Begins a grace period: it is over once every pin held now has been dropped.
+    ///
+    /// The caller has unlinked the objects in question from all shared places before.
+    pub(crate) fn begin_grace(&self) -> Grace {
+        let grace = Grace::default();
+        let flag = Arc::clone(&grace);
+        let pin = self.pin();
         // Release, partner: the acquire in `is_over`.
         pin.0.defer(move || flag.store(true, Ordering::Release));
         // Takes the function out of this thread's bag, where it would otherwise wait for more of
         // them.
         pin.0.flush();
-        Self { is_over }
+        grace
     }
 
-    /// Whether every pin held at its beginning has been dropped. For the domain that began it.
-    pub(crate) fn is_over(&self, domain: &Domain) -> bool {
+    /// Whether every pin held at the beginning of a grace period of this domain has been dropped.
+    pub(crate) fn is_over(&self, grace: &Grace) -> bool {
         // Acquire, partner: the release in the deferred function, which comes after all that was
         // done under the pins of before.
-        let is_over = || self.is_over.load(Ordering::Acquire);
+        let is_over = || grace.load(Ordering::Acquire);
         for _ in 0..TRIES {
             if is_over() {
                 return true;
             }
-            domain.pin().0.flush();
+            self.pin().0.flush();
         }
         is_over()
     }

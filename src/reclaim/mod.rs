@@ -13,14 +13,14 @@
 //!
 //! | file | is |
 //! |------|----|
-//! | [`scheme`]: `own/` | the default: an epoch, a record for each thread, the proof |
+//! | [`scheme`]: `own.rs` | the default: an epoch, a record for each thread, the proof |
 //! | [`scheme`]: `crossbeam.rs` | the same interface over `crossbeam-epoch`, a collector for each domain (feature `crossbeam-epoch`) |
 //! | this one | [`Domain`]; the records of the calling thread, by the numbers of their domains |
 //!
 //! One of the two schemes is compiled. Both have the same types: `Scheme`, `Grace`, `Pin`, `Record`
 //! and `Registration`; no other module knows which one it is. Their tests
-//! (`tests.rs`) are the same. `own/epoch.rs` has models under loom (`models/loom/grace/`); the
-//! models of other protocols skip it.
+//! (`tests.rs`) are the same. `own.rs` has models under loom (`models/loom/grace/`), which compile
+//! that file alone; the models of other protocols skip it.
 //!
 //! # Invariants
 //!
@@ -70,14 +70,20 @@
 #[path = "crossbeam.rs"]
 mod scheme;
 #[cfg(not(feature = "crossbeam-epoch"))]
-#[path = "own/mod.rs"]
+#[path = "own.rs"]
 mod scheme;
 
 pub(crate) use scheme::{Grace, Pin};
 
 use crate::atomic64::AtomicU64;
+#[cfg(not(feature = "crossbeam-epoch"))]
+use crate::sync::epoch_atomics as atomics;
 use crate::sync::thread_local;
-use scheme::{Record, Registration, Scheme};
+#[cfg(not(feature = "crossbeam-epoch"))]
+use scheme::Epoch as Scheme;
+#[cfg(feature = "crossbeam-epoch")]
+use scheme::Scheme;
+use scheme::{Record, Registration};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::ptr;
@@ -164,12 +170,20 @@ impl Domain {
         });
         pinned.unwrap_or(true)
     }
+}
 
+#[cfg(not(feature = "crossbeam-epoch"))]
+impl Domain {
     /// Begins a grace period: it is over once every pin held now has been dropped.
     ///
     /// The caller has unlinked the objects in question from all shared places before.
     pub(crate) fn begin_grace(&self) -> Grace {
-        Grace::begin(self)
+        self.scheme.begin_grace()
+    }
+
+    /// Whether every pin held at the beginning of a grace period of this domain has been dropped.
+    pub(crate) fn is_over(&self, grace: &Grace) -> bool {
+        self.scheme.has_passed(*grace)
     }
 }
 
@@ -232,5 +246,8 @@ fn forget_recent() {
     _ = RECENT.try_with(|recent| recent.set((0, ptr::null())));
 }
 
+#[cfg(all(test, not(feature = "crossbeam-epoch")))]
+#[path = "own/tests.rs"]
+mod own_tests;
 #[cfg(test)]
 mod tests;

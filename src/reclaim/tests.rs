@@ -57,9 +57,9 @@ pub(super) fn on_a_thread<F: FnOnce() + 'static>(begin: impl FnOnce() -> F + Sen
 #[test]
 fn a_grace_period_is_over_at_once_if_no_pin_is_held() {
     let domain = Domain::new();
-    assert!(domain.begin_grace().is_over(&domain));
+    assert!(domain.is_over(&domain.begin_grace()));
     drop(domain.pin());
-    assert!(domain.begin_grace().is_over(&domain));
+    assert!(domain.is_over(&domain.begin_grace()));
 }
 
 #[test]
@@ -68,10 +68,10 @@ fn a_pin_holds_up_its_own_domain_only() {
     let pin = one.pin();
     assert!(one.is_pinned() && !other.is_pinned());
     let (held, free) = (one.begin_grace(), other.begin_grace());
-    assert!(!held.is_over(&one));
-    assert!(free.is_over(&other));
+    assert!(!one.is_over(&held));
+    assert!(other.is_over(&free));
     drop(pin);
-    assert!(held.is_over(&one));
+    assert!(one.is_over(&held));
 }
 
 #[test]
@@ -79,7 +79,7 @@ fn a_pin_holds_up_grace_periods_that_began_after_it() {
     let domain = Domain::new();
     let pin = domain.pin();
     let (early, late) = (domain.begin_grace(), domain.begin_grace());
-    let over = || [&early, &late].map(|grace| grace.is_over(&domain));
+    let over = || [&early, &late].map(|grace| domain.is_over(grace));
     assert_eq!(over(), [false, false]);
     drop(pin);
     assert_eq!(over(), [true, true]);
@@ -96,10 +96,10 @@ fn the_outermost_pin_counts_in_whatever_order_they_go() {
     let late = domain.begin_grace();
     drop(outer);
     assert!(domain.is_pinned());
-    assert!(!early.is_over(&domain) && !late.is_over(&domain));
+    assert!(!domain.is_over(&early) && !domain.is_over(&late));
     drop(inner);
     assert!(!domain.is_pinned());
-    assert!(early.is_over(&domain) && late.is_over(&domain));
+    assert!(domain.is_over(&early) && domain.is_over(&late));
 }
 
 #[test]
@@ -109,18 +109,18 @@ fn a_sole_pin_is_for_a_thread_that_holds_none() {
     drop(domain.pin());
     let sole = domain.pin_alone().unwrap();
     let grace = domain.begin_grace();
-    assert!(domain.pin_alone().is_none() && !grace.is_over(&domain));
+    assert!(domain.pin_alone().is_none() && !domain.is_over(&grace));
     // A pin that is taken during the call may outlive it.
     let longer = domain.pin();
     drop(sole);
-    assert!(domain.pin_alone().is_none() && !grace.is_over(&domain));
+    assert!(domain.pin_alone().is_none() && !domain.is_over(&grace));
     drop(longer);
-    assert!(grace.is_over(&domain));
+    assert!(domain.is_over(&grace));
     let kept = domain.pin_alone().unwrap();
     let grace = domain.begin_grace();
-    assert!(domain.is_pinned() && !grace.is_over(&domain));
+    assert!(domain.is_pinned() && !domain.is_over(&grace));
     drop(kept);
-    assert!(!domain.is_pinned() && grace.is_over(&domain));
+    assert!(!domain.is_pinned() && domain.is_over(&grace));
     drop(Domain::new().pin());
     assert!(domain.pin_alone().is_none(), "another was used since");
 }
@@ -131,10 +131,10 @@ fn many_pins_of_a_thread_are_one_until_the_last_has_gone() {
     let mut pins: Vec<_> = (0..100).map(|_| domain.pin()).collect();
     let grace = domain.begin_grace();
     while !pins.is_empty() {
-        assert!(domain.is_pinned() && !grace.is_over(&domain));
+        assert!(domain.is_pinned() && !domain.is_over(&grace));
         drop(pins.swap_remove(pins.len() / 2));
     }
-    assert!(!domain.is_pinned() && grace.is_over(&domain));
+    assert!(!domain.is_pinned() && domain.is_over(&grace));
 }
 
 #[test]
@@ -193,12 +193,12 @@ fn many_domains_in_turns_are_pinned_and_held_up_one_by_one() {
             let pin = domain.pin();
             let nested = domain.pin();
             let other = &domains[(n + 1) % domains.len()];
-            assert!(!other.is_pinned() && other.begin_grace().is_over(other));
+            assert!(!other.is_pinned() && other.is_over(&other.begin_grace()));
             let grace = domain.begin_grace();
             drop(pin);
-            assert!(domain.is_pinned() && !grace.is_over(domain));
+            assert!(domain.is_pinned() && !domain.is_over(&grace));
             drop(nested);
-            assert!(!domain.is_pinned() && grace.is_over(domain));
+            assert!(!domain.is_pinned() && domain.is_over(&grace));
         }
     }
 }
@@ -212,12 +212,12 @@ fn a_pin_still_protects_after_its_thread_s_registrations_are_gone() {
         move || {
             let grace = theirs.begin_grace();
             drop(one);
-            assert!(!grace.is_over(&theirs));
+            assert!(!theirs.is_over(&grace));
             drop(other);
-            assert!(grace.is_over(&theirs));
+            assert!(theirs.is_over(&grace));
         }
     });
-    assert!(domain.begin_grace().is_over(&domain));
+    assert!(domain.is_over(&domain.begin_grace()));
 }
 
 #[test]
@@ -230,12 +230,12 @@ fn pins_work_while_the_thread_ends() {
             let (one, other) = (theirs.pin(), theirs.pin());
             let grace = theirs.begin_grace();
             drop(one);
-            assert!(!grace.is_over(&theirs));
+            assert!(!theirs.is_over(&grace));
             drop(other);
-            assert!(grace.is_over(&theirs));
+            assert!(theirs.is_over(&grace));
         }
     });
-    assert!(domain.begin_grace().is_over(&domain));
+    assert!(domain.is_over(&domain.begin_grace()));
 }
 
 /// Readers that are pinned for most of the time, beside a writer that replaces and frees what they
@@ -277,7 +277,7 @@ fn many_threads_use_nothing_that_was_freed() {
     for object in 2..=OBJECTS {
         let old = shared.swap(Box::into_raw(Box::new(object)), Ordering::AcqRel);
         let grace = domain.begin_grace();
-        while !grace.is_over(&domain) {
+        while !domain.is_over(&grace) {
             thread::yield_now();
         }
         // SAFETY: no reader finds it any more, and the pins of those that had found it have ended.

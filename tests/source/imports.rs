@@ -80,7 +80,7 @@ const OWN_ATOMICS: [(&str, &str); 12] = [
     ),
     ("reclaim/mod.rs", "a static: the numbers of caches"),
     (
-        "reclaim/own/epoch.rs",
+        "reclaim/own.rs",
         "a count of one thread, which no model has to order",
     ),
     (

@@ -7,7 +7,7 @@ mod atomics {
     pub(super) fn pin_fence(_: Ordering) {}
 }
 
-#[path = "../../../src/reclaim/own/epoch.rs"]
+#[path = "../../../src/reclaim/own.rs"]
 #[expect(dead_code, reason = "the models of the protocol end no thread")]
 mod epoch;
 #[path = "models.rs"]

@@ -1,7 +1,7 @@
 //! The records that an epoch has.
 
-use super::super::Domain;
-use super::super::tests::on_a_thread;
+use super::Domain;
+use super::tests::on_a_thread;
 use std::sync::Arc;
 use std::thread;
 
@@ -11,10 +11,10 @@ fn a_pin_holds_up_nothing_that_began_before_it() {
     let before = domain.begin_grace();
     let first = domain.pin();
     let between = domain.begin_grace();
-    assert!(before.is_over(&domain) && !between.is_over(&domain));
+    assert!(domain.is_over(&before) && !domain.is_over(&between));
     drop(first);
     let _second = domain.pin();
-    assert!(before.is_over(&domain) && between.is_over(&domain));
+    assert!(domain.is_over(&before) && domain.is_over(&between));
 }
 
 #[test]
@@ -24,9 +24,9 @@ fn domains_in_turns_have_one_record_each() {
         let pins: Vec<_> = domains.iter().map(Domain::pin).collect();
         let graces: Vec<_> = domains.iter().map(Domain::begin_grace).collect();
         for (n, pin) in pins.into_iter().enumerate() {
-            assert!(!graces[n].is_over(&domains[n]));
+            assert!(!domains[n].is_over(&graces[n]));
             drop(pin);
-            assert!(graces[n].is_over(&domains[n]));
+            assert!(domains[n].is_over(&graces[n]));
         }
     }
     assert!(domains.iter().all(|domain| domain.scheme.len() == 1));
@@ -59,9 +59,9 @@ fn pins_that_outlive_the_records_of_their_thread_hold_on() {
             let new = theirs.pin();
             assert_eq!(theirs.scheme.len(), 2);
             drop(one);
-            assert!(!grace.is_over(&theirs));
+            assert!(!theirs.is_over(&grace));
             drop(other);
-            assert!(grace.is_over(&theirs));
+            assert!(theirs.is_over(&grace));
             drop(new);
         }
     });

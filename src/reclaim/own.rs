@@ -1,4 +1,5 @@
-//! The protocol of pins and grace periods.
+//! The default scheme: epochs of this crate's own. The protocol of pins and grace periods, and what
+//! a pin and a registration own of a record.
 //!
 //! # How it works
 //!
@@ -42,7 +43,8 @@
 //!
 //! Each record has to pass once, at any time after FG: by 1, no later pin of it matters. So a
 //! positive answer is final. A later check of the same record may show a lower epoch, because a
-//! reader may store an epoch that it read long ago.
+//! reader may store an epoch that it read long ago. So after a `true`, a later call of
+//! [`Epoch::has_passed`] may return `false` again: the `true` stays right.
 //!
 //! In 2 the fences alone would do. The release and the acquire of the epoch are for
 //! ThreadSanitizer, which does not follow fences.
@@ -53,27 +55,35 @@
 //! (`tests/cache/lifecycle/references.rs`).
 //!
 //! If a model removes one of the fences, that model fails, as it must (`models/loom/grace/`).
+#![allow(unsafe_code)]
 
 use super::atomics::{AtomicU64, Mutex, grace_fence, pin_fence};
 use crate::atomic64;
+use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 /// The epoch and the records of its threads. Each grace period writes it, every pin reads it.
-pub(in super::super) struct Epoch {
+pub(super) struct Epoch {
     now: AtomicU64,
-    records: Arc<Records>,
+    /// The records of all live threads that were pinned here, and *orphans*: records of threads
+    /// that ended while they were pinned, by a thread-local that is destroyed later.
+    records: Arc<Mutex<Vec<Arc<Record>>>>,
 }
 
-/// The records of all live threads that were pinned here, and *orphans*: records of threads that
-/// ended while they were pinned.
-struct Records {
-    list: Mutex<Vec<Arc<Record>>>,
-}
+/// A pin: while it lives, no grace period of its domain ends, so no node that its thread has found
+/// is freed.
+pub(crate) struct Pin(NonNull<Record>);
+
+/// A grace period that has begun: its target.
+pub(crate) type Grace = u64;
+
+/// A thread's share in its record of one domain.
+pub(super) struct Registration(Arc<Record>);
 
 /// One thread's pins. On its own cache lines, adjacent-line prefetch included.
 #[repr(align(128))]
-pub(in super::super) struct Record {
+pub(super) struct Record {
     /// 0, or the epoch that the first of the held pins has read. Only the record's own thread
     /// writes it (reclaim 3), so it reads it relaxed.
     pinned: AtomicU64,
@@ -81,20 +91,51 @@ pub(in super::super) struct Record {
     /// 64 bits it cannot overflow, however many pins are forgotten.
     further: atomic64::AtomicU64,
     /// Dangles once the epoch is dropped.
-    home: Weak<Records>,
+    home: Weak<Mutex<Vec<Arc<Record>>>>,
 }
 
 /// The value of a record that is not pinned; never an epoch.
 const NONE: u64 = 0;
 
 impl Epoch {
-    pub(in super::super) fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self {
             now: AtomicU64::new(NONE + 1),
-            records: Arc::new(Records {
-                list: Mutex::new(Vec::new()),
-            }),
+            records: Arc::new(Mutex::new(Vec::new())),
         }
+    }
+
+    /// # Safety
+    ///
+    /// It is a record of the calling thread in this domain, kept by the thread's registration.
+    #[inline]
+    pub(super) unsafe fn pin(&self, record: *const Record) -> Pin {
+        // SAFETY: the caller's promise.
+        unsafe {
+            (*record).enter(self);
+            Pin(NonNull::new_unchecked(record.cast_mut()))
+        }
+    }
+
+    /// A pin, if the thread holds none by this record.
+    ///
+    /// # Safety
+    ///
+    /// As for [`pin`](Self::pin).
+    #[inline]
+    pub(super) unsafe fn pin_alone(&self, record: *const Record) -> Option<Pin> {
+        // SAFETY: the caller's promise.
+        let alone = unsafe { (*record).enter_alone(self) };
+        if !alone {
+            return None;
+        }
+        // SAFETY: the pointer is not null: it was just used.
+        Some(Pin(unsafe { NonNull::new_unchecked(record.cast_mut()) }))
+    }
+
+    /// Registers the calling thread, which has no record here.
+    pub(super) fn register_thread(&self) -> Registration {
+        Registration(self.register())
     }
 
     /// A record for the calling thread.
@@ -104,21 +145,21 @@ impl Epoch {
             further: atomic64::AtomicU64::new(0),
             home: Arc::downgrade(&self.records),
         });
-        self.records.list.lock().push(Arc::clone(&record));
+        self.records.lock().push(Arc::clone(&record));
         record
     }
 
     /// Begins a grace period for the objects that the caller has unlinked from every shared place.
     /// Returns its target.
-    pub(super) fn begin_grace(&self) -> u64 {
+    pub(super) fn begin_grace(&self) -> Grace {
         grace_fence(Ordering::SeqCst);
         // Release, partner: the acquire in `enter_alone`.
         self.now.fetch_add(1, Ordering::Release) + 1
     }
 
     /// Whether no thread is pinned since before that target.
-    pub(super) fn has_passed(&self, target: u64) -> bool {
-        let mut records = self.records.list.lock();
+    pub(super) fn has_passed(&self, target: Grace) -> bool {
+        let mut records = self.records.lock();
         for at in 0..records.len() {
             // Acquire, partners: the releases in `enter_alone` and `leave`.
             let pinned = records[at].pinned.load(Ordering::Acquire);
@@ -134,7 +175,7 @@ impl Epoch {
     /// The number of records.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
-        self.records.list.lock().len()
+        self.records.lock().len()
     }
 }
 
@@ -179,28 +220,46 @@ impl Record {
         }
     }
 
-    pub(super) fn is_pinned(&self) -> bool {
-        self.pinned.load(Ordering::Relaxed) != NONE
-    }
-
-    /// Whether the epoch still exists.
-    pub(super) fn is_wanted(&self) -> bool {
-        self.home.strong_count() > 0
-    }
-
     /// Whether it is an orphan whose pins have ended.
     fn is_left(self: &Arc<Self>) -> bool {
         // Acquire, partner: the release in `leave`.
         Arc::strong_count(self) == 1 && self.pinned.load(Ordering::Acquire) == NONE
     }
+}
 
+impl Drop for Pin {
+    #[inline]
+    fn drop(&mut self) {
+        // SAFETY: reclaim 2.
+        unsafe { self.0.as_ref() }.leave();
+    }
+}
+
+impl Registration {
+    #[inline]
+    pub(super) fn record(&self) -> *const Record {
+        Arc::as_ptr(&self.0)
+    }
+
+    /// Whether its domain still exists.
+    pub(super) fn is_wanted(&self) -> bool {
+        self.0.home.strong_count() > 0
+    }
+
+    /// Whether the thread holds a pin by it.
+    pub(super) fn is_pinned(&self) -> bool {
+        self.0.pinned.load(Ordering::Relaxed) != NONE
+    }
+}
+
+impl Drop for Registration {
     /// Takes the record of a thread that ends out of its epoch. If it is pinned, it stays there as
     /// an orphan, and the orphans before it whose pins have ended go.
-    pub(super) fn unregister(self: &Arc<Self>) {
+    fn drop(&mut self) {
         let is_pinned = self.is_pinned();
-        if let Some(records) = self.home.upgrade() {
-            records.list.lock().retain(|record| {
-                if Arc::ptr_eq(record, self) {
+        if let Some(records) = self.0.home.upgrade() {
+            records.lock().retain(|record| {
+                if Arc::ptr_eq(record, &self.0) {
                     is_pinned
                 } else {
                     !(is_pinned && record.is_left())
@@ -208,7 +267,7 @@ impl Record {
             });
         } else if is_pinned {
             // It is in no list.
-            std::mem::forget(Arc::clone(self));
+            std::mem::forget(Arc::clone(&self.0));
         }
     }
 }
