@@ -17,7 +17,7 @@ impl<K, V> Map<K, V> {
 impl<K, V> ShardCell<K, V> {
     /// Asserts the invariants of the table, and that the shard `owns` the hashes of its nodes.
     fn check_invariants(&self, owns: impl Fn(u64) -> bool) {
-        let locked = self.written.locked.lock();
+        let locked = self.locked.lock();
         locked.slab.check_invariants();
         let number = locked.slab.shard;
         self.table().check_invariants(&locked.state, self.entries());

@@ -10,8 +10,8 @@ impl<K, V> Slab<K, V> {
 
     /// Asserts the invariants of both pools, and that there are at most as many entries as nodes.
     pub(crate) fn check_invariants(&self) {
-        self.nodes.check_invariants(&self.recycled.nodes);
-        self.entries.check_invariants(&self.recycled.entries);
+        self.nodes.check_invariants(&self.recycled_nodes);
+        self.entries.check_invariants(&self.recycled_entries);
         assert!(
             self.taken_entries() <= self.taken_nodes(),
             "more entries than nodes"
@@ -20,16 +20,16 @@ impl<K, V> Slab<K, V> {
 
     /// The address behind what taking a recycled slot changes.
     pub(crate) fn recycled_end(&self) -> usize {
-        (&raw const self.recycled).addr() + size_of_val(&self.recycled)
+        (&raw const self.recycled_entries).addr() + size_of_val(&self.recycled_entries)
     }
 
     /// How many slots of nodes are taken.
     pub(super) fn taken_nodes(&self) -> usize {
-        self.nodes.used - self.recycled.nodes.len()
+        self.nodes.used - self.recycled_nodes.len()
     }
 
     /// How many slots of entries are taken.
     pub(super) fn taken_entries(&self) -> usize {
-        self.entries.used - self.recycled.entries.len()
+        self.entries.used - self.recycled_entries.len()
     }
 }

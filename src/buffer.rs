@@ -152,21 +152,6 @@ impl<T> Ring<T> {
 /// A ring of the nodes that were read.
 type Stripe<K, V> = Padded<Ring<Node<K, V>>>;
 
-/// Which rings a caller means: those of one part of the cache.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Lane {
-    /// The number of the part.
-    pub(crate) part: usize,
-    /// How many parts there are, a power of two.
-    pub(crate) parts: usize,
-}
-
-impl Lane {
-    /// Where all rings are those of one part.
-    #[cfg(any(test, fuzzing))]
-    pub(crate) const ONLY: Self = Self { part: 0, parts: 1 };
-}
-
 /// The rings of a cache.
 pub(crate) struct ReadBuffer<K, V> {
     /// Those of a part stand as far from each other as there are parts.
@@ -174,6 +159,8 @@ pub(crate) struct ReadBuffer<K, V> {
     /// The value that a node's `seen` is set to when a read of it is offered, or [`EACH_READ`].
     /// Without rings it is 0, as `seen` is at first: then no read is offered.
     stamp: AtomicU8,
+    /// How many parts the cache has: a power of two, and at most 128.
+    parts: u8,
 }
 
 impl<K, V> ReadBuffer<K, V> {
@@ -182,15 +169,17 @@ impl<K, V> ReadBuffer<K, V> {
         Self {
             stripes: Box::default(),
             stamp: AtomicU8::new(0),
+            parts: 1,
         }
     }
 
-    /// Makes `stripes` rings, a power of two.
-    pub(crate) fn new(stripes: usize, recording: Recording) -> Self {
-        debug_assert!(stripes.is_power_of_two());
+    /// Makes `stripes` rings for the parts of a cache, of both a power of two.
+    pub(crate) fn new(stripes: usize, parts: u8, recording: Recording) -> Self {
+        debug_assert!(stripes.is_power_of_two() && parts.is_power_of_two());
         let reads = Self {
             stripes: (0..stripes).map(|_| Padded(Ring::new())).collect(),
             stamp: AtomicU8::new(FIRST_STAMP),
+            parts,
         };
         reads.record(recording);
         reads
@@ -253,13 +242,13 @@ impl<K, V> ReadBuffer<K, V> {
         _ = self.stamp.compare_exchange(stamp, next, order, failed);
     }
 
-    /// Offers the event that `node` was read. The caller holds the pin until this returns, when the
+    /// Offers the event that `node`, which belongs to this part, was read. The caller holds the pin until this returns, when the
     /// event is in its slot (buffer 2).
     #[inline]
-    pub(crate) fn offer(&self, node: NodePtr<K, V>, lane: Lane, _pin: &Pin) -> Offer {
+    pub(crate) fn offer(&self, node: NodePtr<K, V>, part: usize, _pin: &Pin) -> Offer {
         // Indices of ending threads are large.
-        let ring = crate::stripe::index().wrapping_mul(lane.parts);
-        let ring = &self.stripes[ring.wrapping_add(lane.part) & (self.stripes.len() - 1)];
+        let ring = crate::stripe::index().wrapping_mul(self.parts.into());
+        let ring = &self.stripes[ring.wrapping_add(part) & (self.stripes.len() - 1)];
         let answer = if ring.ends_with(node.as_raw()) {
             Offer::Known
         } else {
@@ -275,14 +264,14 @@ impl<K, V> ReadBuffer<K, V> {
     /// complete (buffer 2). `taken` is a buffer that the caller keeps from call to call.
     pub(crate) fn drain(
         &self,
-        lane: Lane,
+        part: usize,
         taken: &mut Vec<NodePtr<K, V>>,
         mut take: impl FnMut(&[NodePtr<K, V>]),
     ) -> bool {
         let mut complete = true;
-        let mut at = lane.part;
+        let mut at = part;
         while let Some(ring) = self.stripes.get(at) {
-            at += lane.parts;
+            at += usize::from(self.parts);
             taken.clear();
             complete &= ring.drain(|raw| {
                 #[allow(unsafe_code)]

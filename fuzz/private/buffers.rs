@@ -7,7 +7,7 @@
 //! there.
 
 use super::script::{Script, make};
-use crate::buffer::{LEN, Lane, Offer, ReadBuffer, Recording, Ring};
+use crate::buffer::{LEN, Offer, ReadBuffer, Recording, Ring};
 use crate::engine::delivery::{Notification, Notifier};
 use crate::listener::RemovalCause;
 use crate::map::{Batch, News, WriteEvent};
@@ -109,7 +109,7 @@ pub fn buffers_against_queues(data: &[u8]) {
     } else {
         Recording::Each
     };
-    let reads = ReadBuffer::new(1 << (kind % 4), recording);
+    let reads = ReadBuffer::new(1 << (kind % 4), 1, recording);
     let mut bench = Bench::new(nodes, reads, recording, kind & 0x80 == 0);
     while let Some(operation) = script.operation() {
         bench.step(operation, &mut script);
@@ -190,7 +190,7 @@ impl Bench {
         let should_record = self.should_record(number);
         assert_eq!(self.reads.should_record(node), should_record);
         if should_record {
-            let answer = self.reads.offer(node, Lane::ONLY, &pin);
+            let answer = self.reads.offer(node, 0, &pin);
             if self.read.back() == Some(&number) {
                 assert_eq!(answer, Offer::Known);
             } else {
@@ -221,7 +221,7 @@ impl Bench {
 
     fn drain_reads(&mut self) {
         let mut out = Vec::new();
-        let complete = self.reads.drain(Lane::ONLY, &mut Vec::new(), |nodes| {
+        let complete = self.reads.drain(0, &mut Vec::new(), |nodes| {
             out.extend(nodes.iter().map(|node| *node.key() as usize));
         });
         assert!(complete);

@@ -63,20 +63,17 @@ fn a_read_is_recorded_once_for_each_stamp() {
     let mut slab = Slab::new(Columns::default());
     let mut make = |number: u64| slab.place(&mut NewNode::new(number, (), number, 1), Times::NONE);
     let nodes: Vec<NodePtr<u64, ()>> = (0..3).map(&mut make).collect();
-    let reads = ReadBuffer::new(4, Recording::OncePerStamp);
+    let reads = ReadBuffer::new(4, 1, Recording::OncePerStamp);
     let domain = Domain::new();
     // The stamp wraps, and never takes the value of a node that was never read.
     for _ in 0..300 {
         for (count, &node) in nodes.iter().enumerate() {
             assert!(reads.should_record(node));
-            assert_eq!(
-                reads.offer(node, Lane::ONLY, &domain.pin()),
-                Offer::Taken(count + 1)
-            );
+            assert_eq!(reads.offer(node, 0, &domain.pin()), Offer::Taken(count + 1));
             assert!(!reads.should_record(node));
         }
         let mut out = Vec::new();
-        assert!(reads.drain(Lane::ONLY, &mut Vec::new(), |nodes| {
+        assert!(reads.drain(0, &mut Vec::new(), |nodes| {
             out.extend(nodes.iter().map(|node| *node.key()));
         }));
         assert_eq!(out, [0, 1, 2]);
@@ -95,10 +92,10 @@ fn where_each_read_counts_one_is_left_out_only_behind_a_read_of_the_same_node() 
     let mut slab = Slab::new(Columns::default());
     let mut make = |number: u64| slab.place(&mut NewNode::new(number, (), number, 1), Times::NONE);
     let [a, b]: [NodePtr<u64, ()>; 2] = [0, 1].map(&mut make);
-    let (reads, domain) = (ReadBuffer::new(4, Recording::Each), Domain::new());
+    let (reads, domain) = (ReadBuffer::new(4, 1, Recording::Each), Domain::new());
     let read = |node| {
         assert!(reads.should_record(node));
-        reads.offer(node, Lane::ONLY, &domain.pin())
+        reads.offer(node, 0, &domain.pin())
     };
     for _ in 0..300 {
         assert_eq!(read(a), Offer::Taken(1));
@@ -106,7 +103,7 @@ fn where_each_read_counts_one_is_left_out_only_behind_a_read_of_the_same_node() 
         assert_eq!(read(b), Offer::Taken(2));
         assert_eq!(read(a), Offer::Taken(3));
         let mut out = Vec::new();
-        assert!(reads.drain(Lane::ONLY, &mut Vec::new(), |nodes| {
+        assert!(reads.drain(0, &mut Vec::new(), |nodes| {
             out.extend(nodes.iter().map(|node| *node.key()));
         }));
         assert_eq!(out, [0, 1, 0]);
@@ -126,10 +123,10 @@ fn a_read_whose_offer_failed_is_recorded_again() {
     let nodes: Vec<NodePtr<usize, ()>> = (0..=LEN)
         .map(|number| slab.place(&mut NewNode::new(number, (), 0, 1), Times::NONE))
         .collect();
-    let reads = ReadBuffer::new(1, Recording::OncePerStamp);
+    let reads = ReadBuffer::new(1, 1, Recording::OncePerStamp);
     let domain = Domain::new();
     for &node in &nodes {
-        reads.offer(node, Lane::ONLY, &domain.pin());
+        reads.offer(node, 0, &domain.pin());
     }
     assert!(!reads.should_record(nodes[LEN - 1]));
     assert!(reads.should_record(nodes[LEN]));
@@ -139,7 +136,7 @@ fn a_read_whose_offer_failed_is_recorded_again() {
 fn threads_use_the_stripes_in_turn_and_a_drain_is_complete_if_each_ring_is() {
     let mut slab = Slab::new(Columns::default());
     let node = slab.place(&mut NewNode::new(7, (), 0, 1), Times::NONE);
-    let [reads, one] = [64, 1].map(|stripes| ReadBuffer::new(stripes, Recording::Each));
+    let [reads, one] = [64, 1].map(|stripes| ReadBuffer::new(stripes, 1, Recording::Each));
     let domain = Domain::new();
     let barrier = std::sync::Barrier::new(3);
     // Three threads alive at the same time have three numbers. Not all of them can agree in the
@@ -148,8 +145,8 @@ fn threads_use_the_stripes_in_turn_and_a_drain_is_complete_if_each_ring_is() {
         for _ in 0..3 {
             scope.spawn(|| {
                 barrier.wait();
-                reads.offer(node, Lane::ONLY, &domain.pin());
-                one.offer(node, Lane::ONLY, &domain.pin());
+                reads.offer(node, 0, &domain.pin());
+                one.offer(node, 0, &domain.pin());
                 barrier.wait();
             });
         }
@@ -158,15 +155,15 @@ fn threads_use_the_stripes_in_turn_and_a_drain_is_complete_if_each_ring_is() {
     let rings = reads.stripes.iter().filter(|ring| used(ring)).count();
     assert!(rings > 1, "{rings} of 64 rings are used");
     let mut offered = 0;
-    assert!(one.drain(Lane::ONLY, &mut Vec::new(), |nodes| offered += nodes.len()));
+    assert!(one.drain(0, &mut Vec::new(), |nodes| offered += nodes.len()));
     assert!((1..=3).contains(&offered), "in one ring, unless lost");
     // The same as a reader that stopped between taking a slot and filling it, in one of the
     // rings.
     for ring in &reads.stripes {
         ring.tail.fetch_add(1, Ordering::Relaxed);
-        assert!(!reads.drain(Lane::ONLY, &mut Vec::new(), |_| {}));
+        assert!(!reads.drain(0, &mut Vec::new(), |_| {}));
         let at = ring.head.load(Ordering::Relaxed) % LEN;
         ring.slots[at].store(node.as_raw(), Ordering::Release);
-        assert!(reads.drain(Lane::ONLY, &mut Vec::new(), |_| {}));
+        assert!(reads.drain(0, &mut Vec::new(), |_| {}));
     }
 }

@@ -112,7 +112,7 @@ where
             BuildError(with_name(settings.name.as_deref(), &fault))
         })?;
         let reads = match bound {
-            Some(max) => ReadBuffer::new(rings(parts), eviction_policy.recording(max)),
+            Some(max) => ReadBuffer::new(rings(parts), parts as u8, eviction_policy.recording(max)),
             None => ReadBuffer::none(),
         };
         let counters = match settings.record_stats {

@@ -88,7 +88,7 @@ mod tests;
 mod waking;
 mod writers;
 
-use crate::buffer::{FIRST_STAMP, Lane, ReadBuffer, Renewals};
+use crate::buffer::{FIRST_STAMP, ReadBuffer, Renewals};
 use crate::contain::contain;
 use crate::eviction::{Eviction, EvictionPolicy};
 use crate::flight::Timeouts;
@@ -324,15 +324,6 @@ impl<K, V> Engine<K, V> {
     fn first_part(&self) -> (&Part<K, V>, &[Part<K, V>]) {
         let (first, others) = self.parts.split_at(1);
         (&first[0], others)
-    }
-
-    /// Which rings are those of a part.
-    #[inline]
-    fn lane(&self, part: usize) -> Lane {
-        Lane {
-            part,
-            parts: self.parts.len(),
-        }
     }
 
     #[cfg(test)]
@@ -670,11 +661,11 @@ impl<K, V> State<K, V> {
     }
 
     /// Drains the read rings of the part into the size policy.
-    fn take_reads(&mut self, reads: &ReadBuffer<K, V>, lane: Lane) {
+    fn take_reads(&mut self, reads: &ReadBuffer<K, V>) {
         let Some(eviction) = &mut self.eviction else {
             return;
         };
-        let complete = reads.drain(lane, &mut self.read, |nodes| {
+        let complete = reads.drain(self.part, &mut self.read, |nodes| {
             eviction.accessed_all(nodes);
             self.renewals.reads += nodes.len();
         });

@@ -173,8 +173,7 @@ impl<K, V> Pass<'_, K, V> {
         self.state
             .freeing
             .start_drain(&engine.domain, shards, has_rings);
-        let lane = engine.lane(self.state.part);
-        self.state.take_reads(&engine.reads, lane);
+        self.state.take_reads(&engine.reads);
         let drained = self.plan.drain && self.drain();
         self.renew_reads();
         self.state.freeing.end_drain();

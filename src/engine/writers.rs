@@ -220,14 +220,13 @@ impl<K, V> Engine<K, V> {
         } else {
             self.number_of_part(node.shard())
         };
-        let lane = self.lane(part);
-        if self.reads.offer(node, lane, pin) != Offer::Full {
+        if self.reads.offer(node, part, pin) != Offer::Full {
             return;
         }
         if let Some(mut state) = self.parts[part].state.try_lock() {
-            state.take_reads(&self.reads, lane);
+            state.take_reads(&self.reads);
         }
-        _ = self.reads.offer(node, lane, pin);
+        _ = self.reads.offer(node, part, pin);
     }
 
     /// A removal of a key with this hash has found no entry.

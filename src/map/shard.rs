@@ -2,7 +2,7 @@
 //! writer puts nodes in, replaces them and takes them out, and lists the loads of keys. Each change
 //! leaves an event for the maintenance pass, which is never lost.
 
-use super::table::{Home, Place, Seen, Table, TablePart, TableState};
+use super::table::{Group, Place, Seen, Table, TablePart, TableState};
 use crate::flight::Loads;
 use crate::listener::RemovalCause;
 use crate::node::{self, Columns, Emptied, NewNode, NodePtr, NodeState, Refused, Slab, Times};
@@ -87,58 +87,23 @@ pub(crate) enum News {
 pub(crate) type Batch<K, V> = Vec<WriteEvent<K, V>>;
 
 /// A shard that is not locked.
+///
+/// What each write changes stands behind the table: the lock, and what an insert changes of the
+/// part that it guards, are one cache line. A thread on another core gets all of it with the lock.
 #[repr(C)]
 pub(crate) struct ShardCell<K, V> {
     /// What look-ups read and hardly any write changes: on cache lines of its own.
     table: Padded<Table<K, V>>,
-    pub(super) written: Padded<WrittenPart<K, V>>,
-}
-
-/// What each write changes. The lock, and what an insert changes of the part that it guards, are
-/// one cache line: a thread on another core gets all of it with the lock.
-#[repr(C)]
-pub(super) struct WrittenPart<K, V> {
-    tally: Tally,
+    /// The number of entries, and the bit [`HAS_LOADS`]. Only the holder of the lock changes it.
+    /// Relaxed: it orders nothing.
+    tally: AtomicU64,
     pub(super) locked: ShortMutex<Locked<K, V>>,
     /// The sum of the weights of the entries, where there is a weigher.
     weight: AtomicU64,
 }
 
-/// The number of entries, and whether the shard has loads. Only the holder of the lock changes it.
-///
-/// Relaxed: it orders nothing.
-struct Tally(AtomicU64);
-
-impl Tally {
-    /// Set while the shard has loads. The other bits are the number of entries.
-    const HAS_LOADS: u64 = 1 << 63;
-
-    #[inline]
-    fn entries(&self) -> u64 {
-        self.0.load(Ordering::Relaxed) & !Self::HAS_LOADS
-    }
-
-    #[inline]
-    fn has_loads(&self) -> bool {
-        self.0.load(Ordering::Relaxed) & Self::HAS_LOADS != 0
-    }
-
-    #[inline]
-    fn add(&self, entries: u64) {
-        add_alone(&self.0, entries);
-    }
-
-    #[inline]
-    fn set_entries(&self, entries: u64) {
-        let loads = self.0.load(Ordering::Relaxed) & Self::HAS_LOADS;
-        self.0.store(entries | loads, Ordering::Relaxed);
-    }
-
-    fn set_has_loads(&self, has_loads: bool) {
-        let loads = if has_loads { Self::HAS_LOADS } else { 0 };
-        self.0.store(self.entries() | loads, Ordering::Relaxed);
-    }
-}
+/// Set while the shard has loads. The other bits are the number of entries.
+const HAS_LOADS: u64 = 1 << 63;
 
 /// The part of a shard that its lock guards. In this order: what each insert changes comes first.
 #[repr(C)]
@@ -156,16 +121,14 @@ impl<K, V> ShardCell<K, V> {
         let (table, state) = Table::new(capacity)?;
         Ok(Self {
             table: Padded(table),
-            written: Padded(WrittenPart {
-                tally: Tally(AtomicU64::new(0)),
-                locked: ShortMutex::new(Locked {
-                    batch: Batch::new(),
-                    slab: Slab::of_shard(number, columns),
-                    state,
-                    loads: Loads::new(),
-                }),
-                weight: AtomicU64::new(0),
+            tally: AtomicU64::new(0),
+            locked: ShortMutex::new(Locked {
+                batch: Batch::new(),
+                slab: Slab::of_shard(number, columns),
+                state,
+                loads: Loads::new(),
             }),
+            weight: AtomicU64::new(0),
         })
     }
 
@@ -175,13 +138,21 @@ impl<K, V> ShardCell<K, V> {
     }
 
     /// The number of entries. As exact as `Map::len`.
+    #[inline]
     pub(super) fn entries(&self) -> u64 {
-        self.written.tally.entries()
+        self.tally.load(Ordering::Relaxed) & !HAS_LOADS
+    }
+
+    /// By the holder of the lock.
+    #[inline]
+    fn set_entries(&self, entries: u64) {
+        let loads = self.tally.load(Ordering::Relaxed) & HAS_LOADS;
+        self.tally.store(entries | loads, Ordering::Relaxed);
     }
 
     /// The sum of the weights, where there is a weigher. As exact as `Map::len`.
     pub(super) fn weight(&self) -> u64 {
-        self.written.weight.load(Ordering::Relaxed)
+        self.weight.load(Ordering::Relaxed)
     }
 
     /// Prefetches the group of a hash.
@@ -199,18 +170,17 @@ impl<K, V> ShardCell<K, V> {
     /// Takes back the slots of nodes of this shard. Takes the lock, for a few instructions for each
     /// slot.
     pub(super) fn take_back(&self, emptied: Emptied<K, V>) {
-        let vacated = self.written.locked.lock().slab.take_back(emptied);
+        let vacated = self.locked.lock().slab.take_back(emptied);
         // The lock is released by now.
         drop(vacated);
     }
 
     /// Empties the shard for its last owner, and gives every node in it to `free`.
     pub(super) fn take_apart(&mut self, free: impl FnMut(NodePtr<K, V>)) {
-        let written = &mut self.written.0;
-        let state = &mut written.locked.get_mut().state;
+        let state = &mut self.locked.get_mut().state;
         self.table.0.take_apart(state, free);
-        written.tally.set_entries(0);
-        written.weight.store(0, Ordering::Relaxed);
+        self.set_entries(0);
+        self.weight.store(0, Ordering::Relaxed);
     }
 
     /// The look-up before a write; see the module docs. `matches` compares keys.
@@ -222,7 +192,7 @@ impl<K, V> ShardCell<K, V> {
         pin: &'a Pin,
         mut matches: impl FnMut(NodePtr<K, V>) -> bool,
     ) -> Probe<'a, K, V> {
-        let mut others = Others(None);
+        let mut others = None;
         let met = &mut others;
         let (found, seen) = self.table.find(hash, pin, move |node| {
             if matches(node) {
@@ -230,7 +200,7 @@ impl<K, V> ShardCell<K, V> {
             }
             // After the keys, since the hash stands in the side part of the node.
             if node.hash() == hash {
-                met.push(node);
+                note_other(met, node);
             }
             false
         });
@@ -245,7 +215,7 @@ impl<K, V> ShardCell<K, V> {
     pub(crate) fn lock(&self) -> Shard<'_, K, V> {
         Shard {
             cell: self,
-            locked: self.written.locked.lock(),
+            locked: self.locked.lock(),
         }
     }
 }
@@ -255,22 +225,19 @@ pub(crate) struct Probe<'a, K, V> {
     /// The key's node.
     pub(crate) found: Option<NodePtr<K, V>>,
     /// Nodes of the same full hash and another key, in the order in which the look-up met them.
-    others: Others<K, V>,
+    #[allow(
+        clippy::box_collection,
+        reason = "one word, since nearly all probes meet none"
+    )]
+    others: Option<Box<Vec<NodePtr<K, V>>>>,
     seen: Seen<'a>,
 }
 
-/// Nodes that a look-up has met.
-#[allow(
-    clippy::box_collection,
-    reason = "one word, since nearly all probes meet none"
-)]
-struct Others<K, V>(Option<Box<Vec<NodePtr<K, V>>>>);
-
-impl<K, V> Others<K, V> {
-    #[cold]
-    fn push(&mut self, node: NodePtr<K, V>) {
-        self.0.get_or_insert_default().push(node);
-    }
+/// A look-up has met a node of the same full hash and another key.
+#[cold]
+#[allow(clippy::box_collection, reason = "that of a probe")]
+fn note_other<K, V>(others: &mut Option<Box<Vec<NodePtr<K, V>>>>, node: NodePtr<K, V>) {
+    others.get_or_insert_default().push(node);
 }
 
 impl<K, V> Probe<'_, K, V> {
@@ -278,7 +245,7 @@ impl<K, V> Probe<'_, K, V> {
     /// The caller mostly asks in the order in which the look-up met the nodes, so each is found at
     /// once, however many collide.
     pub(super) fn knows(&self, node: NodePtr<K, V>, next: &mut usize) -> bool {
-        let others = self.others.0.as_ref().map_or(&[][..], |others| others);
+        let others = self.others.as_ref().map_or(&[][..], |others| others);
         let at = if others.get(*next) == Some(&node) {
             Some(*next)
         } else {
@@ -296,8 +263,8 @@ pub(crate) struct Shard<'a, K, V> {
 
 /// A probe confirmed under the lock.
 pub(crate) enum Revalidated<'a, K, V> {
-    /// The key is absent; its node would stand here.
-    Vacant(Home<'a, K, V>),
+    /// The key is absent; its node would stand in this group.
+    Vacant(&'a Group<K, V>),
     /// The node that the probe found is still there.
     Occupied(Occupied<'a, K, V>),
 }
@@ -345,21 +312,19 @@ impl<'a, K, V> Shard<'a, K, V> {
     #[inline]
     pub(crate) fn find_node(&self, hash: u64, node: NodePtr<K, V>) -> Option<Occupied<'a, K, V>> {
         let home = self.cell.table.home(&self.locked.state, hash);
-        let (place, node) = home.0.search(hash, |other| other == node)?;
+        let (place, node) = home.search(hash, |other| other == node)?;
         Some(Occupied { node, place })
     }
 
-    /// The place of a key that is absent; `None` if a node of its hash may have the key.
+    /// The home of a key that is absent; `None` if a node of its hash may have the key.
     #[inline]
     pub(crate) fn vacant(
         &self,
         hash: u64,
         mut may_have_key: impl FnMut(NodePtr<K, V>) -> bool,
-    ) -> Option<Home<'a, K, V>> {
+    ) -> Option<&'a Group<K, V>> {
         let home = self.cell.table.home(&self.locked.state, hash);
-        let found = home
-            .0
-            .search(hash, |node| node.hash() == hash && may_have_key(node));
+        let found = home.search(hash, |node| node.hash() == hash && may_have_key(node));
         found.is_none().then_some(home)
     }
 
@@ -374,7 +339,7 @@ impl<'a, K, V> Shard<'a, K, V> {
     #[inline(always)]
     pub(crate) fn add(
         &mut self,
-        home: Home<'a, K, V>,
+        home: &'a Group<K, V>,
         new: &mut NewNode<K, V>,
         times: Times,
     ) -> NodePtr<K, V> {
@@ -382,15 +347,12 @@ impl<'a, K, V> Shard<'a, K, V> {
         self.locked.slab.prefetch_entry();
         let (hash, weight) = (new.hash, new.weight);
         let table = &self.cell.table;
-        let WrittenPart {
-            tally, weight: all, ..
-        } = &*self.cell.written;
-        table.grow_if_full(&mut self.locked.state, tally.entries());
+        table.grow_if_full(&mut self.locked.state, self.cell.entries());
         let new = self.locked.slab.place(new, times);
         table.insert(&mut self.locked.state, home, new, hash);
-        tally.add(1);
+        add_alone(&self.cell.tally, 1);
         if self.locked.slab.has_weights() {
-            add_alone(all, weight.into());
+            add_alone(&self.cell.weight, weight.into());
         }
         self.locked.batch.push(WriteEvent::Added(new));
         new
@@ -429,7 +391,7 @@ impl<'a, K, V> Shard<'a, K, V> {
         // Without a weigher both weigh 1.
         if self.locked.slab.has_weights() {
             let change = u64::from(new.weight()).wrapping_sub(old.weight().into());
-            add_alone(&self.cell.written.weight, change);
+            add_alone(&self.cell.weight, change);
         }
         let next = match news {
             News::All(_) => NodeState::Removed,
@@ -454,13 +416,15 @@ impl<'a, K, V> Shard<'a, K, V> {
 
     /// Takes a node out for the pass itself, without an event.
     pub(crate) fn take(&mut self, spot: Occupied<'a, K, V>) {
-        let WrittenPart { tally, weight, .. } = &*self.cell.written;
-        let count = tally.entries() - 1;
+        let count = self.cell.entries() - 1;
         let (table, hash) = (&self.cell.table, spot.node.hash());
         table.remove(&mut self.locked.state, hash, spot.place, count);
-        tally.set_entries(count);
+        self.cell.set_entries(count);
         if self.locked.slab.has_weights() {
-            add_alone(weight, u64::from(spot.node.weight()).wrapping_neg());
+            add_alone(
+                &self.cell.weight,
+                u64::from(spot.node.weight()).wrapping_neg(),
+            );
         }
         spot.node.set_state(NodeState::Removed);
     }
@@ -509,14 +473,19 @@ impl<'a, K, V> Shard<'a, K, V> {
     /// Whether this shard has loads. It reads nothing but what the lock has brought.
     #[inline]
     pub(crate) fn has_loads(&self) -> bool {
-        self.cell.written.tally.has_loads()
+        self.cell.tally.load(Ordering::Relaxed) & HAS_LOADS != 0
     }
 
     #[inline]
     pub(crate) fn change_loads<R>(&mut self, change: impl FnOnce(&mut Loads<K, V>) -> R) -> R {
         let result = change(&mut self.locked.loads);
-        let has_loads = !self.locked.loads.is_empty();
-        self.cell.written.tally.set_has_loads(has_loads);
+        let bit = if self.locked.loads.is_empty() {
+            0
+        } else {
+            HAS_LOADS
+        };
+        let tally = self.cell.entries() | bit;
+        self.cell.tally.store(tally, Ordering::Relaxed);
         result
     }
 
@@ -587,11 +556,11 @@ mod tests {
     #[cfg(not(wheelhouse_shuttle))]
     fn what_an_insert_changes_of_a_shard_stands_on_the_line_of_its_lock() {
         let map = Map::<u64, u64>::new(1, 0, Columns::default()).expect("memory for a small map");
-        let written = &map.shards[0].written;
-        let begin = (&raw const **written).addr();
-        let locked = written.locked.lock();
+        let cell = &map.shards[0];
+        let begin = (&raw const cell.tally).addr();
+        let locked = cell.locked.lock();
         let line = begin..begin + 64;
-        assert!(begin % 128 == 0 && line.contains(&(&raw const written.locked).addr()));
+        assert!(begin % 128 == 0 && line.contains(&(&raw const cell.locked).addr()));
         let batch = (&raw const locked.batch).addr() + size_of::<Batch<u64, u64>>();
         let recycled = locked.slab.recycled_end();
         assert!(batch <= line.end && recycled <= line.end);

@@ -38,10 +38,10 @@
 #![allow(unsafe_code)]
 
 use super::address::{AtomicHigh, Parts, parts, prefetch_to_write, whole};
+use super::hot::Node;
 use super::pointer::{NodePtr, Ptr};
 use crate::sync::{AtomicPtr, AtomicU8, AtomicU32, Ordering};
 use std::marker::PhantomData;
-use std::ops::Deref;
 use std::ptr::NonNull;
 
 /// `bucket_id` of an entry that is linked in no bucket.
@@ -109,10 +109,10 @@ impl Field<AtomicU32> {
     }
 }
 
-/// See the module docs.
+/// An entry of nodes with these keys and values; see the module docs.
 #[repr(C)]
-pub(crate) struct EntryFields {
-    node: AtomicPtr<u8>,
+pub(crate) struct EntryFields<K, V> {
+    node: AtomicPtr<Node<K, V>>,
     pub(crate) timer: Links,
     /// The number of the wheel bucket that it is linked in; the wheel gives the numbers their
     /// meaning.
@@ -124,6 +124,8 @@ pub(crate) struct EntryFields {
     pub(crate) mark: Field<AtomicU8>,
     /// How often the entry was used, as far as the size policy counts it.
     pub(crate) uses: Field<AtomicU8>,
+    /// A pointer to an entry gives keys and values out.
+    _content: PhantomData<(K, V)>,
 }
 
 /// The size policy's data of an entry, behind the entry itself.
@@ -135,39 +137,26 @@ pub(crate) struct PolicyLinks {
     pub(crate) weight: Field<AtomicU32>,
 }
 
-/// Where the policy links begin.
-const POLICY_LINKS: usize = size_of::<EntryFields>().next_multiple_of(align_of::<PolicyLinks>());
+/// Where the policy links begin, whatever the types of keys and values.
+const POLICY_LINKS: usize =
+    size_of::<EntryFields<(), ()>>().next_multiple_of(align_of::<PolicyLinks>());
 
 /// Bytes of an entry, with or without a size policy.
 pub(super) const fn size(queue: bool) -> usize {
     let size = if queue {
         POLICY_LINKS + size_of::<PolicyLinks>()
     } else {
-        size_of::<EntryFields>()
+        size_of::<EntryFields<(), ()>>()
     };
     size.next_multiple_of(ALIGN)
 }
 
 /// The alignment of entries.
-pub(super) const ALIGN: usize = align_of::<EntryFields>();
+pub(super) const ALIGN: usize = align_of::<EntryFields<(), ()>>();
 const _: () = assert!(align_of::<PolicyLinks>() <= ALIGN);
 
-/// An entry of nodes with these keys and values.
-#[repr(transparent)]
-pub(crate) struct EntryOf<K, V>(EntryFields, PhantomData<(K, V)>);
-
 /// A pointer to an entry (entry 1).
-pub(crate) type EntryPtr<K, V> = Ptr<EntryOf<K, V>>;
-
-impl<K, V> Deref for EntryPtr<K, V> {
-    type Target = EntryFields;
-
-    #[inline]
-    fn deref(&self) -> &EntryFields {
-        // SAFETY: entry 1.
-        unsafe { &self.0.as_ref().0 }
-    }
-}
+pub(crate) type EntryPtr<K, V> = Ptr<EntryFields<K, V>>;
 
 impl<K, V> EntryPtr<K, V> {
     /// Makes an entry that is not linked, for its first node.
@@ -177,8 +166,8 @@ impl<K, V> EntryPtr<K, V> {
     /// `slot` is a slot for entries, the caller's alone, with room for the policy links if it
     /// shall have them (`queue`).
     #[inline]
-    pub(super) unsafe fn make(slot: NonNull<u8>, node: NonNull<u8>, queue: bool) -> Self {
-        let entry = slot.cast::<EntryFields>();
+    pub(super) unsafe fn make(slot: NonNull<u8>, node: NonNull<Node<K, V>>, queue: bool) -> Self {
+        let entry = slot.cast::<EntryFields<K, V>>();
         // SAFETY: the caller's promise; slots for entries are `size` bytes apart and aligned to
         // `ALIGN`.
         unsafe {
@@ -189,12 +178,13 @@ impl<K, V> EntryPtr<K, V> {
                 queue_id: Field::default(),
                 mark: Field::default(),
                 uses: Field::default(),
+                _content: PhantomData,
             });
             if queue {
                 (slot.add(POLICY_LINKS).cast()).write(PolicyLinks::default());
             }
         }
-        Self(entry.cast())
+        Ptr(entry)
     }
 
     /// From what [`parts`](Self::parts) gave.
@@ -234,7 +224,7 @@ impl<K, V> EntryPtr<K, V> {
         // SAFETY: written by `make` or `set_node`, so not null. Entry 3: the caller has the
         // maintenance lock, and the entry from a list, or from an event that waits or is being
         // applied.
-        unsafe { NodePtr::from_raw(node.cast()) }
+        unsafe { NodePtr::from_raw(node) }
     }
 
     /// Whether a node of this entry is the current one. For the holder of the shard's lock, too.
@@ -242,7 +232,7 @@ impl<K, V> EntryPtr<K, V> {
     /// Relaxed: it compares the address with that of a node that the caller has.
     #[inline]
     pub(crate) fn names(self, node: NodePtr<K, V>) -> bool {
-        self.node.load(Ordering::Relaxed) == node.as_raw().cast()
+        self.node.load(Ordering::Relaxed) == node.as_raw()
     }
 
     /// Makes a node of this entry the current one (entry 3).
@@ -250,7 +240,7 @@ impl<K, V> EntryPtr<K, V> {
     pub(crate) fn set_node(self, node: NodePtr<K, V>) {
         debug_assert_eq!(node.entry(), self, "a node of another entry");
         // Release, partner: the acquire in `node`.
-        self.node.store(node.as_raw().cast(), Ordering::Release);
+        self.node.store(node.as_raw(), Ordering::Release);
     }
 
     /// Prefetches the entry, to write to it, and on request what the size policy keeps, which may

@@ -183,18 +183,18 @@ impl<T> fmt::Debug for Ptr<T> {
     }
 }
 
-/// A pointer to a node that has not been freed (node 1).
-pub(crate) type NodePtr<K, V> = Ptr<Node<K, V>>;
-
-impl<K, V> std::ops::Deref for NodePtr<K, V> {
-    type Target = Node<K, V>;
+impl<T> std::ops::Deref for Ptr<T> {
+    type Target = T;
 
     #[inline]
-    fn deref(&self) -> &Node<K, V> {
-        // SAFETY: node 1: a NodePtr is used only before the node is freed.
+    fn deref(&self) -> &T {
+        // SAFETY: node 1, entry 1: a pointer is used only before its node or entry is freed.
         unsafe { self.0.as_ref() }
     }
 }
+
+/// A pointer to a node that has not been freed (node 1).
+pub(crate) type NodePtr<K, V> = Ptr<Node<K, V>>;
 
 impl<K, V> NodePtr<K, V> {
     /// The address as the map stores it.

@@ -95,7 +95,9 @@ unsafe fn next(slot: NonNull<u8>) -> Next {
     unsafe { slot.cast::<Next>().read_unaligned() }
 }
 
-struct Region {
+/// Memory of one or more chunks, which is freed when this is dropped: after the owner's lock was
+/// released, since the allocator may be slow.
+pub(crate) struct Region {
     at: NonNull<u8>,
     layout: Layout,
     chunks: usize,
@@ -214,12 +216,6 @@ impl Chain {
         Some(slot)
     }
 }
-
-/// Regions that a pool has released; their memory is freed when this is dropped. Separate from the
-/// pool, because the allocator may be slow, and the pool is used under a lock.
-#[must_use]
-#[derive(Default)]
-pub(crate) struct Vacated(Vec<Region>);
 
 impl Region {
     fn has_free(&self) -> bool {
@@ -345,7 +341,7 @@ impl Pool {
         &mut self,
         recycled: &mut Recycled,
         emptied: Chain,
-        vacated: &mut Vacated,
+        vacated: &mut Vec<Region>,
     ) {
         if emptied.is_empty() {
             return;
@@ -399,7 +395,7 @@ impl Pool {
     ///
     /// The slot is one of this pool's, and the caller owns it.
     #[inline]
-    unsafe fn return_to_regions(&mut self, slot: NonNull<u8>, vacated: &mut Vacated) {
+    unsafe fn return_to_regions(&mut self, slot: NonNull<u8>, vacated: &mut Vec<Region>) {
         let offset = slot.addr().get() & (self.shape.size - 1);
         // SAFETY: the caller's promise: the slot stands `offset` bytes behind its chunk's
         // beginning, which holds the region's number (pool 4).
@@ -421,7 +417,7 @@ impl Pool {
     /// A region has become empty: returns empty regions to the allocator as long as the free slots
     /// that stay are at least an eighth of the slots in use.
     #[cold]
-    fn release(&mut self, vacated: &mut Vacated) {
+    fn release(&mut self, vacated: &mut Vec<Region>) {
         self.partial.retain(|&number| {
             let place = &mut self.regions[number as usize];
             let slots = match place {
@@ -433,7 +429,7 @@ impl Pool {
             }
             self.slots -= slots;
             self.vacant.push(number);
-            vacated.0.extend(place.take());
+            vacated.extend(place.take());
             false
         });
     }

@@ -53,7 +53,7 @@ use super::address::prefetch_to_write;
 use super::entry::EntryPtr;
 use super::hot::{NewNode, Node, NodeState, Side, Times};
 use super::pointer::{Columns, Geometry, Header, NodePtr, Ptr, entries};
-use super::pool::{Chain, Pool, Recycled, Shape, Vacated};
+use super::pool::{Chain, Pool, Recycled, Region, Shape};
 use super::refresh::RefreshMoment;
 use crate::sync::AtomicU64;
 use std::marker::PhantomData;
@@ -63,20 +63,14 @@ use std::ptr::NonNull;
 // In this order: what taking recycled slots changes comes first, see `map/shard.rs`.
 #[repr(C)]
 pub(crate) struct Slab<K, V> {
-    recycled: RecycledSlots,
+    recycled_nodes: Recycled,
+    recycled_entries: Recycled,
     columns: Columns,
     /// The number of the shard.
     pub(crate) shard: u32,
     nodes: Pool,
     entries: Pool,
     _nodes: PhantomData<Node<K, V>>,
-}
-
-/// The recycled slots of the two pools.
-#[repr(C)]
-struct RecycledSlots {
-    nodes: Recycled,
-    entries: Recycled,
 }
 
 // SAFETY: pools own memory, which is plain bytes to them. Nodes in it are reached through
@@ -134,10 +128,8 @@ impl<K, V> Slab<K, V> {
     /// A slab without memory.
     pub(crate) fn of_shard(shard: u32, columns: Columns) -> Self {
         Self {
-            recycled: RecycledSlots {
-                nodes: Recycled::new(),
-                entries: Recycled::new(),
-            },
+            recycled_nodes: Recycled::new(),
+            recycled_entries: Recycled::new(),
             columns,
             shard,
             nodes: Pool::new(Geometry::<K, V>::shape(columns)),
@@ -161,7 +153,7 @@ impl<K, V> Slab<K, V> {
     /// Asks the processor to fetch the slot that the next node takes, to write to it.
     #[inline]
     pub(crate) fn prefetch_node(&self) {
-        if let Some(node) = NonNull::new(self.recycled.nodes.first) {
+        if let Some(node) = NonNull::new(self.recycled_nodes.first) {
             prefetch_to_write(node.as_ptr());
             prefetch_to_write(Geometry::<K, V>::side(node.cast()).as_ptr());
         }
@@ -170,7 +162,7 @@ impl<K, V> Slab<K, V> {
     /// Asks the processor to fetch the slot that the next entry takes, to write to it.
     #[inline]
     pub(crate) fn prefetch_entry(&self) {
-        if let Some(entry) = NonNull::new(self.recycled.entries.first) {
+        if let Some(entry) = NonNull::new(self.recycled_entries.first) {
             prefetch_to_write(entry.as_ptr());
         }
     }
@@ -180,10 +172,10 @@ impl<K, V> Slab<K, V> {
     #[inline(always)]
     pub(crate) fn place(&mut self, new: &mut NewNode<K, V>, times: Times) -> NodePtr<K, V> {
         let slot = self.take();
-        let entry = self.entries.take(&mut self.recycled.entries, |_, _| ());
+        let entry = self.entries.take(&mut self.recycled_entries, |_, _| ());
         // SAFETY: the slot is free and the caller owns it now; the columns tell which fields
         // entries have.
-        let entry = unsafe { EntryPtr::make(entry, slot.cast(), self.columns.queue) };
+        let entry = unsafe { EntryPtr::make(entry, slot, self.columns.queue) };
         // SAFETY: the slot is free and the caller owns it now.
         unsafe { self.write(slot, new, times, entry) }
     }
@@ -207,8 +199,8 @@ impl<K, V> Slab<K, V> {
         let shard = self.shard;
         let columns = self.columns;
         let open = move |chunk, beside| Self::open(shard, columns, chunk, beside);
-        self.entries.reserve(&self.recycled.entries, |_, _| ());
-        self.nodes.reserve(&self.recycled.nodes, open);
+        self.entries.reserve(&self.recycled_entries, |_, _| ());
+        self.nodes.reserve(&self.recycled_nodes, open);
     }
 
     #[inline]
@@ -216,7 +208,7 @@ impl<K, V> Slab<K, V> {
         let shard = self.shard;
         let columns = self.columns;
         let open = move |chunk, beside| Self::open(shard, columns, chunk, beside);
-        self.nodes.take(&mut self.recycled.nodes, open).cast()
+        self.nodes.take(&mut self.recycled_nodes, open).cast()
     }
 
     /// Writes the header of a new chunk.
@@ -308,12 +300,13 @@ impl<K, V> Slab<K, V> {
 
     /// Takes slots back; all of them are this slab's, as the caller of `Emptied::push` promised.
     /// Drop the result after the shard's lock was released.
-    pub(crate) fn take_back(&mut self, emptied: Emptied<K, V>) -> Vacated {
-        let mut vacated = Vacated::default();
-        let RecycledSlots { nodes, entries } = &mut self.recycled;
-        self.nodes.take_back(nodes, emptied.nodes, &mut vacated);
+    #[must_use]
+    pub(crate) fn take_back(&mut self, emptied: Emptied<K, V>) -> Vec<Region> {
+        let mut vacated = Vec::new();
+        self.nodes
+            .take_back(&mut self.recycled_nodes, emptied.nodes, &mut vacated);
         self.entries
-            .take_back(entries, emptied.entries, &mut vacated);
+            .take_back(&mut self.recycled_entries, emptied.entries, &mut vacated);
         vacated
     }
 }

@@ -5,7 +5,6 @@ use super::super::pass::RUN_BUDGET;
 use super::super::pass::SWEEPS_PER_TICK;
 use super::super::writers::{BATCH_HARD_LIMIT, CALLER_BUDGET};
 use super::node;
-use crate::buffer::Lane;
 use crate::{Cache, Expiry, ManualTicker, Scheduler};
 use std::ops::Range;
 use std::sync::mpsc;
@@ -160,9 +159,7 @@ fn a_read_is_not_drained_before_the_ring_is_full() {
     let reads = &cache.engine().reads;
     let mut waiting = Vec::new();
     let passes = engine.hold_passes();
-    reads.drain(Lane::ONLY, &mut Vec::new(), |some| {
-        waiting.extend_from_slice(some)
-    });
+    reads.drain(0, &mut Vec::new(), |some| waiting.extend_from_slice(some));
     drop(passes);
     assert_eq!(waiting, nodes);
 }

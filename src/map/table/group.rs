@@ -36,6 +36,8 @@
 #![allow(unsafe_code)]
 
 use crate::node::{Node, NodePtr, TAG_BITS, TAG_SHIFT};
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+use crate::stripe::Padded;
 use crate::sync::{AtomicPtr, AtomicU64, Ordering};
 use std::marker::PhantomData;
 use std::ptr;
@@ -53,7 +55,7 @@ const LINK: Word = 1;
 
 /// Eight words; see the module docs.
 #[repr(C, align(64))]
-pub(in crate::map) struct Group<K, V> {
+pub(crate) struct Group<K, V> {
     pub(super) words: [AtomicU64; WORDS],
     nodes: PhantomData<AtomicPtr<Node<K, V>>>,
 }
@@ -270,17 +272,12 @@ pub(super) fn words_with_tag<K, V>(group: &Group<K, V>, tag: Word) -> Marks {
             return unsafe { all_at_once(group.words.as_ptr().cast(), tag) };
         }
         let words = group.words.each_ref();
-        let copy = Words(words.map(|word| word.load(Ordering::Acquire)));
+        let copy = Padded(words.map(|word| word.load(Ordering::Acquire)));
         // SAFETY: so is a copy of its words.
         return unsafe { all_at_once(copy.0.as_ptr(), tag) };
     }
     one_by_one(group, tag)
 }
-
-/// A copy of a group's words.
-#[cfg(all(target_arch = "x86_64", not(miri)))]
-#[repr(align(64))]
-struct Words([Word; WORDS]);
 
 /// # Safety
 ///

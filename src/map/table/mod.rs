@@ -76,9 +76,9 @@ mod resize;
 mod writer;
 
 pub(crate) use array::END;
+pub(super) use group::Group;
 pub(super) use group::Place;
 pub(crate) use look::Look;
 pub(super) use look::{Seen, Table};
 pub(crate) use memory::TablePart;
 pub(super) use memory::{BYTES_PER_ENTRY, TableState};
-pub(super) use writer::Home;

@@ -74,17 +74,14 @@ impl<K, V> Group<K, V> {
     }
 }
 
-/// The home of a hash, while the writer has the lock and has not changed the table.
-pub(crate) struct Home<'a, K, V>(pub(in crate::map) &'a Group<K, V>);
-
 /// What the holder of the lock does; the [`TableState`] shows that the caller is that.
 impl<K, V> Table<K, V> {
-    /// The home of a hash.
+    /// The home of a hash, as long as the writer has not changed the table.
     #[inline]
-    pub(in crate::map) fn home(&self, _: &TableState<K, V>, hash: u64) -> Home<'_, K, V> {
+    pub(in crate::map) fn home(&self, _: &TableState<K, V>, hash: u64) -> &Group<K, V> {
         let array = self.home_array(self.array(), hash);
         // SAFETY: only the holder of the lock unlinks arrays (table 1).
-        Home(unsafe { array.group(hash) })
+        unsafe { array.group(hash) }
     }
 
     /// The word of a node that a look-up of its hash has `seen`, if it still stands there.
@@ -111,12 +108,12 @@ impl<K, V> Table<K, V> {
     pub(in crate::map) fn insert(
         &self,
         state: &mut TableState<K, V>,
-        home: Home<'_, K, V>,
+        home: &Group<K, V>,
         node: NodePtr<K, V>,
         hash: u64,
     ) {
         debug_assert_eq!(hash, node.hash());
-        home.0.put(group::tagged(node.as_raw(), hash));
+        home.put(group::tagged(node.as_raw(), hash));
         self.after_write(state);
     }
 
@@ -144,7 +141,7 @@ impl<K, V> Table<K, V> {
     ) {
         self.shrink_if_sparse(state, count);
         place.store(group::EMPTY, Ordering::Release);
-        let Home(group) = self.home(state, hash);
+        let group = self.home(state, hash);
         if group::is_link(group.last()) && group.free_words().count() > FREE_WORDS_BESIDE_CHAIN {
             self.compact(state, group);
         }

@@ -161,18 +161,18 @@ fn what_comes_back_is_handed_out_first_and_no_more_than_some_wait_for_that() {
     for part in [older, newer] {
         give_back(&mut slab, part.iter().copied());
     }
-    assert_eq!(slab.recycled.nodes.len(), MOST / 2);
+    assert_eq!(slab.recycled_nodes.len(), MOST / 2);
     // Slots that came back together are handed out in reverse order; slots that came back earlier
     // are handed out first.
     for &slot in older.iter().rev().chain(newer.iter().rev()) {
         assert_eq!(place(&mut slab, 1), slot);
     }
-    assert_eq!(slab.recycled.nodes.len(), 0);
+    assert_eq!(slab.recycled_nodes.len(), 0);
     nodes.extend(back);
     let back = nodes.split_off(MANY - MOST - 1);
     give_back(&mut slab, back);
     assert_eq!(
-        (slab.recycled.nodes.len(), slab.nodes.used),
+        (slab.recycled_nodes.len(), slab.nodes.used),
         (MOST - 1, nodes.len() + MOST - 1),
         "two of them are dispersed: the bound is lower by then"
     );
@@ -191,7 +191,7 @@ fn a_slab_that_shrank_keeps_no_region_for_a_recycled_slot() {
         .map(|n| nodes.swap_remove(n * step))
         .collect();
     give_back(&mut slab, spread);
-    assert_eq!(slab.recycled.nodes.len(), SPREAD, "nothing was shown");
+    assert_eq!(slab.recycled_nodes.len(), SPREAD, "nothing was shown");
     // Then all go but those of a few regions.
     nodes.sort_by_key(|node| *node.key());
     let mut back = nodes.drain(..nodes.len() - 1_000).collect::<Vec<_>>();
