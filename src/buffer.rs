@@ -242,8 +242,8 @@ impl<K, V> ReadBuffer<K, V> {
         _ = self.stamp.compare_exchange(stamp, next, order, failed);
     }
 
-    /// Offers the event that `node`, which belongs to this part, was read. The caller holds the pin until this returns, when the
-    /// event is in its slot (buffer 2).
+    /// Offers the event that `node`, which belongs to this part, was read. The caller holds the pin
+    /// until this returns, when the event is in its slot (buffer 2).
     #[inline]
     pub(crate) fn offer(&self, node: NodePtr<K, V>, part: usize, _pin: &Pin) -> Offer {
         // Indices of ending threads are large.

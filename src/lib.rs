@@ -233,7 +233,5 @@ pub use time::{ManualTicker, Ticker, ticker_fn};
 
 /// Runs the examples of README.md as documentation tests.
 #[cfg(doctest)]
-mod pages {
-    #[doc = include_str!("../README.md")]
-    struct Readme;
-}
+#[doc = include_str!("../README.md")]
+mod pages {}

@@ -1,20 +1,14 @@
 //! Building a cache: its settings are checked, then its parts are made.
 
-use super::builder::BuilderSettings;
 use super::{Cache, CacheBuilder, House};
-use crate::buffer::ReadBuffer;
 use crate::contain::with_name;
-use crate::engine::{self, Engine, Lifetimes};
+use crate::engine::{Engine, Settings};
 use crate::eviction::EvictionPolicy;
-use crate::flight::Timeouts;
 use crate::listener::Delivery;
 use crate::map::Map;
-use crate::node::Columns;
-use crate::scheduler::{Scheduler, TaskRef};
-use crate::stats::Counters;
+use crate::scheduler::TaskRef;
 use crate::stripe;
-use crate::time::Clock;
-use crate::wheel::{self, Spans};
+use crate::wheel;
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
 use std::sync::{Arc, Weak};
@@ -88,59 +82,17 @@ where
             None if cfg!(test) => 1,
             None => parts(&settings, stripe::cores()),
         };
-        let (clock, scheduler) = match settings.ticker {
-            Some(ticker) => (Clock::custom(ticker), Scheduler::disabled()),
-            None => (Clock::process(), Scheduler::background()),
-        };
-        let scheduler = settings.scheduler.unwrap_or(scheduler);
-        let lifetimes = Lifetimes::new(settings.policy, settings.limits);
-        let columns = Columns {
-            queue: settings.max_capacity.is_some(),
-            own: lifetimes.has_own_column,
-            weight: settings.weigher.is_some(),
-            refresh: settings.refresh.is_some(),
-        };
-        let bound = settings.max_capacity;
-        let eviction_policy = settings.eviction_policy.unwrap_or_default();
         let capacity = settings.initial_capacity;
-        let shards = shards(bound).max(parts);
-        let map = Map::new(shards, capacity, columns).map_err(|refused| {
+        let shards = shards(settings.max_capacity).max(parts);
+        let map = Map::new(shards, capacity, settings.columns()).map_err(|refused| {
             let fault = format!(
                 "initial_capacity is {capacity}, but must be so small that its table fits the \
                  memory: {refused}"
             );
             BuildError(with_name(settings.name.as_deref(), &fault))
         })?;
-        let reads = match bound {
-            Some(max) => ReadBuffer::new(rings(parts), parts as u8, eviction_policy.recording(max)),
-            None => ReadBuffer::none(),
-        };
-        let counters = match settings.record_stats {
-            true => Some(Box::new(Counters::new())),
-            false => None,
-        };
-        let timeouts = lifetimes.limits.load_timeout.map(|_| Timeouts::new(0));
         let house = Arc::new_cyclic(|weak: &Weak<House<K, V, S>>| {
-            let engine = Engine::new(engine::Settings {
-                map,
-                reads,
-                clock,
-                lifetimes,
-                weigher: settings.weigher,
-                refresh: settings.refresh,
-                forget_failure: settings.forget_failure,
-                timeouts,
-                counters,
-                bound,
-                eviction_policy,
-                eviction_seed: settings.eviction_seed,
-                parts,
-                name: settings.name.map(Into::into),
-                spans: Spans::new(settings.resolution),
-                listener: settings.listener,
-                delivery: settings.delivery,
-                waker: scheduler.waker(TaskRef::new(weak.clone())),
-            });
+            let engine = Engine::new(settings, map, parts, TaskRef::new(weak.clone()));
             House { hasher, engine }
         });
         Ok(Cache { house })
@@ -224,7 +176,7 @@ const LEAST_PER_PART: u64 = 2_000;
 /// something matters more than many cores. That is the order of use under `Lru`; a listener that
 /// each call tells of what it evicts; and, where no thread wakes the cache, that each call's help
 /// reaches all that is due and all that waits to be freed.
-fn parts<K, V>(settings: &BuilderSettings<K, V>, cores: usize) -> usize {
+fn parts<K, V>(settings: &Settings<K, V>, cores: usize) -> usize {
     let is_lru = settings.eviction_policy == Some(EvictionPolicy::Lru);
     let tells = settings.listener.is_some() && settings.delivery == Delivery::Caller;
     // With a weigher, the bound does not say how many entries there will be.
@@ -244,17 +196,6 @@ fn parts<K, V>(settings: &BuilderSettings<K, V>, cores: usize) -> usize {
     let wanted = (cores / 4).min(most).max(1);
     // The power of two at or below.
     1 << wanted.ilog2()
-}
-
-/// The number of read rings of a bounded cache. Each part has rings of its own. They are fewer than
-/// there are threads where there are many parts, since the reads of a thread go to all parts in
-/// turn.
-fn rings(parts: usize) -> usize {
-    let stripes = stripe::stripes(1);
-    if parts == 1 {
-        return stripes;
-    }
-    parts * (4 * stripes / parts).clamp(1, stripes)
 }
 
 /// The error of an invalid setting: its name, its value, and the values allowed.

@@ -1,11 +1,10 @@
 //! The settings of a cache, and the methods that set them.
 
-use crate::engine::{ForgetFailure, Limits, Weigher};
+use crate::engine::{Limits, Settings};
 use crate::eviction::EvictionPolicy;
-use crate::expiry::{self, Expiry, Lifetime};
+use crate::expiry::Expiry;
 use crate::hash::RandomState;
-use crate::listener::{Delivery, Listener, RemovalCause};
-use crate::refresh::Refresh;
+use crate::listener::{Delivery, RemovalCause};
 use crate::scheduler::Scheduler;
 use crate::time::Ticker;
 use std::fmt;
@@ -37,32 +36,8 @@ const DEFAULT_RESOLUTION: Duration = Duration::from_nanos(1 << 30);
 /// ```
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct CacheBuilder<K, V, S = RandomState> {
-    pub(crate) settings: BuilderSettings<K, V>,
+    pub(crate) settings: Settings<K, V>,
     pub(super) hasher: S,
-}
-
-/// The settings, but for the hasher.
-pub(crate) struct BuilderSettings<K, V> {
-    pub(super) name: Option<String>,
-    pub(super) initial_capacity: usize,
-    pub(super) max_capacity: Option<u64>,
-    pub(super) weigher: Option<Weigher<K, V>>,
-    pub(super) eviction_policy: Option<EvictionPolicy>,
-    pub(super) eviction_seed: Option<u64>,
-    /// How many parts; else the cache chooses.
-    pub(super) parts: Option<usize>,
-    pub(super) policy: Option<Box<dyn Lifetime<K, V>>>,
-    pub(super) limits: Limits,
-    pub(super) resolution: Duration,
-    pub(super) ticker: Option<Box<dyn Ticker>>,
-    pub(super) scheduler: Option<Scheduler>,
-    pub(super) listener: Option<Listener<K, V>>,
-    pub(super) delivery: Delivery,
-    pub(super) record_stats: bool,
-    /// Decides when entries become stale. Of a `LoadingCache`, as is the next.
-    pub(crate) refresh: Option<Box<dyn Refresh<K, V>>>,
-    /// How long failures of loads are remembered.
-    pub(crate) forget_failure: Option<ForgetFailure<K>>,
 }
 
 impl<K, V> CacheBuilder<K, V, RandomState> {
@@ -90,7 +65,7 @@ impl<K, V> Default for CacheBuilder<K, V, RandomState> {
     /// them.
     fn default() -> Self {
         Self {
-            settings: BuilderSettings {
+            settings: Settings {
                 name: None,
                 initial_capacity: 0,
                 max_capacity: None,
@@ -363,7 +338,7 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     /// assert!(cache.get_ref(&1).unwrap().time_left().unwrap() <= Duration::from_secs(300));
     /// ```
     pub fn expire_after(mut self, policy: impl Expiry<K, V>) -> Self {
-        self.settings.policy = Some(expiry::erase(policy));
+        self.settings.policy = Some(Box::new(policy));
         self
     }
 

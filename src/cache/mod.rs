@@ -9,7 +9,7 @@ mod builder;
 pub use build::BuildError;
 pub use builder::CacheBuilder;
 
-use crate::engine::{Engine, Holds, LifetimeSource, WeakHandle};
+use crate::engine::{Engine, LifetimeSource, WeakHandle};
 use crate::flight::RevokedBy;
 use crate::hash::{self, RandomState};
 use crate::node::NodePtr;
@@ -929,13 +929,8 @@ impl<K, V, S> House<K, V, S> {
     }
 }
 
-impl<K, V, S> Holds<K, V> for House<K, V, S>
-where
-    K: Send + Sync,
-    V: Send + Sync,
-    S: Send + Sync,
-{
-    fn engine(&self) -> &Engine<K, V> {
+impl<K, V, S> AsRef<Engine<K, V>> for House<K, V, S> {
+    fn as_ref(&self) -> &Engine<K, V> {
         &self.engine
     }
 }

@@ -20,6 +20,13 @@ pub(crate) struct Limits {
     pub(crate) load_timeout: Option<Duration>,
 }
 
+impl Limits {
+    /// Whether the own deadline of an entry must be kept apart from the wanted one.
+    pub(super) fn need_own_column(&self, has_policy: bool) -> bool {
+        self.time_to_idle.is_some() || (self.time_to_live.is_some() && has_policy)
+    }
+}
+
 /// Where the lifetime of a new value comes from.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum LifetimeSource {
@@ -100,8 +107,7 @@ impl<K, V> Lifetimes<K, V> {
             updates_as_new: policy_asks.updates && !policy_asks.times,
             limited: limits.time_to_live.is_some() || limits.time_to_idle.is_some(),
             reads_extend: policy_asks.reads || limits.time_to_idle.is_some(),
-            has_own_column: limits.time_to_idle.is_some()
-                || (limits.time_to_live.is_some() && policy.is_some()),
+            has_own_column: limits.need_own_column(policy.is_some()),
             asks_reads: AtomicU8::new(if policy_asks.reads {
                 FIRST_READ
             } else {

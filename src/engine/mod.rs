@@ -91,17 +91,18 @@ mod writers;
 use crate::buffer::{FIRST_STAMP, ReadBuffer, Renewals};
 use crate::contain::contain;
 use crate::eviction::{Eviction, EvictionPolicy};
+use crate::expiry::Lifetime;
 use crate::flight::Timeouts;
 use crate::listener::{Delivery, Listener, RemovalCause};
 use crate::map::{Batch, Garbage, Map, TablePart};
-use crate::node::{EntryPtr, NodePtr};
+use crate::node::{Columns, EntryPtr, NodePtr};
 use crate::reclaim::{Domain, Pin};
 use crate::refresh::Refresh;
-use crate::scheduler::{self, Wakeup};
+use crate::scheduler::{self, Scheduler, TaskRef};
 use crate::stats::{Count, Counters, Stats};
-use crate::stripe::Padded;
+use crate::stripe::{self, Padded};
 use crate::sync::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Mutex, Ordering, unlock_fairly};
-use crate::time::{Clock, NEVER};
+use crate::time::{Clock, NEVER, Ticker};
 use crate::wheel::{Level, Spans, Wheel};
 use delivery::{Notification, Notifier};
 use freeing::Freeing;
@@ -109,6 +110,7 @@ pub(crate) use lifetimes::{FIRST_READ, NO_READ};
 pub(crate) use lifetimes::{FromLoad, LifetimeSource, Lifetimes, Limits, MAX_ASKS, TimedAnswer};
 use pass::Plan;
 use std::sync::Arc;
+use std::time::Duration;
 use waking::Waking;
 pub(crate) use writers::WriteOutcome;
 use writers::{BATCH_HARD_LIMIT, BOUNDED_CALLER_BUDGET, CALLER_BUDGET, batch_soft_limit};
@@ -164,6 +166,17 @@ pub(crate) struct Engine<K, V> {
     pub(crate) handles: AtomicUsize,
 }
 
+/// The number of read rings of a bounded cache. Each part has rings of its own. They are fewer than
+/// there are threads where there are many parts, since the reads of a thread go to all parts in
+/// turn.
+fn rings(parts: usize) -> usize {
+    let stripes = stripe::stripes(1);
+    if parts == 1 {
+        return stripes;
+    }
+    parts * (4 * stripes / parts).clamp(1, stripes)
+}
+
 /// What follows the entries of some shards. Passes write to it, so it stands on other cache lines
 /// than what calls only read.
 ///
@@ -199,28 +212,40 @@ impl<K, V> Part<K, V> {
     }
 }
 
-/// What a cache is built from, beside its hasher.
+/// The settings of a cache, but for the hasher.
 pub(crate) struct Settings<K, V> {
-    pub(crate) map: Map<K, V>,
-    pub(crate) reads: ReadBuffer<K, V>,
-    pub(crate) clock: Clock,
-    pub(crate) lifetimes: Lifetimes<K, V>,
+    pub(crate) name: Option<String>,
+    pub(crate) initial_capacity: usize,
+    pub(crate) max_capacity: Option<u64>,
     pub(crate) weigher: Option<Weigher<K, V>>,
-    pub(crate) refresh: Option<Box<dyn Refresh<K, V>>>,
-    pub(crate) forget_failure: Option<ForgetFailure<K>>,
-    /// If loads can become overdue.
-    pub(crate) timeouts: Option<Timeouts<K, V>>,
-    pub(crate) counters: Option<Box<Counters>>,
-    pub(crate) bound: Option<u64>,
-    pub(crate) eviction_policy: EvictionPolicy,
+    pub(crate) eviction_policy: Option<EvictionPolicy>,
     pub(crate) eviction_seed: Option<u64>,
-    pub(crate) name: Option<Arc<str>>,
-    pub(crate) spans: Spans,
-    /// How many parts: a power of two, at most as many as there are shards.
-    pub(crate) parts: usize,
+    /// How many parts; else the cache chooses.
+    pub(crate) parts: Option<usize>,
+    pub(crate) policy: Option<Box<dyn Lifetime<K, V>>>,
+    pub(crate) limits: Limits,
+    pub(crate) resolution: Duration,
+    pub(crate) ticker: Option<Box<dyn Ticker>>,
+    pub(crate) scheduler: Option<Scheduler>,
     pub(crate) listener: Option<Listener<K, V>>,
     pub(crate) delivery: Delivery,
-    pub(crate) waker: Wakeup,
+    pub(crate) record_stats: bool,
+    /// Decides when entries become stale. Of a `LoadingCache`, as is the next.
+    pub(crate) refresh: Option<Box<dyn Refresh<K, V>>>,
+    /// How long failures of loads are remembered.
+    pub(crate) forget_failure: Option<ForgetFailure<K>>,
+}
+
+impl<K, V> Settings<K, V> {
+    /// What the nodes and entries of such a cache have.
+    pub(crate) fn columns(&self) -> Columns {
+        Columns {
+            queue: self.max_capacity.is_some(),
+            own: self.limits.need_own_column(self.policy.is_some()),
+            weight: self.weigher.is_some(),
+            refresh: self.refresh.is_some(),
+        }
+    }
 }
 
 /// Called when a load of a key has succeeded.
@@ -229,17 +254,12 @@ pub(crate) type ForgetFailure<K> = Box<dyn Fn(&K) + Send + Sync>;
 /// The weigher, as the cache keeps it.
 pub(crate) type Weigher<K, V> = Box<dyn Fn(&K, &V) -> u32 + Send + Sync>;
 
-/// What has an engine and, beside it, what its handles need: the type of the hasher is not known
-/// here.
-pub(crate) trait Holds<K, V>: Send + Sync {
-    fn engine(&self) -> &Engine<K, V>;
-}
-
-/// A cache that this does not keep alive.
-pub(crate) type WeakHandle<K, V> = scheduler::WeakHandle<dyn Holds<K, V>>;
+/// A cache that this does not keep alive: its engine and, beside it, what its handles need. The
+/// type of the hasher is not known here.
+pub(crate) type WeakHandle<K, V> = scheduler::WeakHandle<dyn AsRef<Engine<K, V>> + Send + Sync>;
 
 /// A reference to such a cache.
-pub(crate) type Visit<K, V> = scheduler::Visit<dyn Holds<K, V>>;
+pub(crate) type Visit<K, V> = scheduler::Visit<dyn AsRef<Engine<K, V>> + Send + Sync>;
 
 /// A read asks the policy, needs the exact time, or is counted.
 pub(crate) const SLOW_READS: u8 = 1;
@@ -251,47 +271,66 @@ impl<K, V> Engine<K, V> {
     #[cfg(test)]
     pub(crate) const CLOCK: usize = std::mem::offset_of!(Self, clock);
 
-    pub(crate) fn new(settings: Settings<K, V>) -> Self {
-        let Settings {
-            map,
-            bound,
-            eviction_policy,
-            spans,
-            listener,
-            ..
-        } = settings;
-        let delivery = match listener {
+    /// The engine of a cache with this map, which has the columns that the settings need, and this
+    /// number of parts: a power of two, at most as many as there are shards.
+    pub(crate) fn new(
+        settings: Settings<K, V>,
+        map: Map<K, V>,
+        parts: usize,
+        task: TaskRef,
+    ) -> Self {
+        let scheduler = match settings.scheduler {
+            Some(scheduler) => scheduler,
+            None if settings.ticker.is_some() => Scheduler::disabled(),
+            None => Scheduler::background(),
+        };
+        let clock = match settings.ticker {
+            Some(ticker) => Clock::custom(ticker),
+            None => Clock::process(),
+        };
+        let lifetimes = Lifetimes::new(settings.policy, settings.limits);
+        let bound = settings.max_capacity;
+        let eviction_policy = settings.eviction_policy.unwrap_or_default();
+        let reads = match bound {
+            Some(max) => ReadBuffer::new(rings(parts), parts as u8, eviction_policy.recording(max)),
+            None => ReadBuffer::none(),
+        };
+        let delivery = match &settings.listener {
             Some(_) => Some(settings.delivery),
             None => None,
         };
+        let spans = Spans::new(settings.resolution);
         let engine = Self {
             domain: Domain::new(),
-            reads: settings.reads,
+            reads,
             detours: AtomicU8::new(0),
-            clock: settings.clock,
-            lifetimes: settings.lifetimes,
+            clock,
             weigher: settings.weigher,
             refresh: settings.refresh,
             forget_failure: settings.forget_failure,
-            timeouts: settings.timeouts,
-            counters: settings.counters,
+            timeouts: (lifetimes.limits.load_timeout).map(|_| Timeouts::new(0)),
+            lifetimes,
+            counters: match settings.record_stats {
+                true => Some(Box::new(Counters::new())),
+                false => None,
+            },
             bound: bound.map(AtomicU64::new),
             eviction_policy,
-            name: settings.name,
+            name: settings.name.map(Into::into),
             batch_soft_limit: AtomicUsize::new(batch_soft_limit(bound, map.shards())),
             caller_budget: match bound {
                 Some(_) => BOUNDED_CALLER_BUDGET,
                 None => CALLER_BUDGET,
             },
             spans,
-            notifier: Notifier::new(listener),
+            notifier: Notifier::new(settings.listener),
             delivery,
-            waking: Waking::new(settings.waker),
+            waking: Waking::new(scheduler.waker(task)),
             vain_removals: AtomicU32::new(0),
             asked: AtomicUsize::new(0),
             walks: Mutex::new(()),
             handles: AtomicUsize::new(1),
-            parts: (0..settings.parts)
+            parts: (0..parts)
                 .map(|number| {
                     let eviction = bound
                         .map(|max| Eviction::new(eviction_policy, max, settings.eviction_seed));

@@ -22,10 +22,10 @@
 //!
 //! If writers are faster than passes, events wait in the shards' batches, and removed values wait
 //! to be freed. Both have a limit that follows from the bound ([`most_events`], [`most_unfreed`]).
-//! There is one rule: a writer that finds its own batch, or the values, over the limit runs passes, also if it has to
-//! wait for the maintenance lock, until they are within it. The thread that holds the lock may have
-//! been preempted in the middle of a pass; so the writer first yields its processor, which lets
-//! that thread run.
+//! There is one rule: a writer that finds its own batch, or the values, over the limit runs passes,
+//! also if it has to wait for the maintenance lock, until they are within it. The thread that holds
+//! the lock may have been preempted in the middle of a pass; so the writer first yields its
+//! processor, which lets that thread run.
 //!
 //! At any time, at most half of what the limit allows waits in batches, and a pass has taken at
 //! most as much ([`most_events`]). So the ceilings that `max_capacity` documents follow without

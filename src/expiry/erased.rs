@@ -1,7 +1,7 @@
 //! An expiry policy of any type, as a cache keeps it: asked in cache time, answering with a
 //! deadline.
 //!
-//! A cache keeps its policy as `Box<dyn Lifetime<K, V>>`. [`Erased`] implements that trait once for
+//! A cache keeps its policy as `Box<dyn Lifetime<K, V>>`. Here that trait is implemented once for
 //! every type that implements [`Expiry`]. So the compiler sees the user's method and the conversion
 //! of times around it as one function. It drops the conversion of each argument that the method
 //! does not use. If the method returns the time left that it was given, it also drops the
@@ -80,45 +80,31 @@ impl Asks {
     };
 }
 
-/// A policy with its type erased, which answers in cache time.
-struct Erased<P> {
-    policy: P,
-    /// What a policy is told that does not use times.
-    any_instant: Instant,
-}
-
-/// A policy as a cache keeps it.
-pub(crate) fn erase<K, V>(policy: impl Expiry<K, V>) -> Box<dyn Lifetime<K, V>> {
-    Box::new(Erased {
-        policy,
-        any_instant: Instant::now(),
-    })
-}
-
-impl<P> Erased<P> {
-    /// The instant that the policy is told, and the time left. For a concrete policy type the
-    /// condition is a compile-time constant, so the compiler drops the branch that is not taken.
-    #[inline]
-    fn told<K, V>(&self, clock: &Clock, now: u64, deadline: u64) -> (Instant, Option<Duration>)
-    where
-        P: Expiry<K, V>,
-    {
-        if self.policy.__asks().times {
-            (clock.instant(now), time::time_left(now, deadline))
-        } else {
-            (self.any_instant, None)
-        }
+/// The instant that a policy is told, and the time left; any instant, if the policy does not use
+/// times. For a concrete policy type the condition is a compile-time constant, so the compiler
+/// drops the branch that is not taken.
+#[inline]
+fn told<K, V>(
+    policy: &impl Expiry<K, V>,
+    clock: &Clock,
+    now: u64,
+    deadline: u64,
+) -> (Instant, Option<Duration>) {
+    if policy.__asks().times {
+        (clock.instant(now), time::time_left(now, deadline))
+    } else {
+        (clock.base(), None)
     }
 }
 
-impl<K, V, P: Expiry<K, V>> Lifetime<K, V> for Erased<P> {
+impl<K, V, P: Expiry<K, V>> Lifetime<K, V> for P {
     fn asks(&self) -> Asks {
-        self.policy.__asks()
+        self.__asks()
     }
 
     fn deadline_of_new(&self, (key, value): (&K, &V), clock: &Clock, now: u64) -> u64 {
-        let (told, _) = self.told::<K, V>(clock, now, NEVER);
-        time::deadline_in(now, self.policy.expire_after_create(key, value, told))
+        let (told, _) = told(self, clock, now, NEVER);
+        time::deadline_in(now, self.expire_after_create(key, value, told))
     }
 
     fn deadline_of_update(
@@ -128,9 +114,9 @@ impl<K, V, P: Expiry<K, V>> Lifetime<K, V> for Erased<P> {
         now: u64,
         deadline: u64,
     ) -> u64 {
-        let (told, left) = self.told::<K, V>(clock, now, deadline);
-        let answer = self.policy.expire_after_update(key, value, told, left);
-        if self.policy.__asks().times && answer == left {
+        let (told, left) = told(self, clock, now, deadline);
+        let answer = self.expire_after_update(key, value, told, left);
+        if self.__asks().times && answer == left {
             // The old number: if the clock has stepped back, the time left may be above the longest
             // lifetime.
             deadline
@@ -142,12 +128,12 @@ impl<K, V, P: Expiry<K, V>> Lifetime<K, V> for Erased<P> {
     fn deadline_of_read(&self, node: NodePtr<K, V>, clock: &Clock, now: u64, deadline: u64) -> u64 {
         let key = node.key();
         let value = node.value();
-        let (told, left) = self.told::<K, V>(clock, now, deadline);
-        if self.policy.__asks().times {
+        let (told, left) = told(self, clock, now, deadline);
+        if self.__asks().times {
             // The distance is converted, not the two points: if half the clock's range lay between
             // them, converting each would change their distance.
             let written = told.checked_sub(node.age(now)).unwrap_or(told);
-            let answer = (self.policy).expire_after_read(key, value, told, left, written);
+            let answer = self.expire_after_read(key, value, told, left, written);
             // The old number, as `deadline_of_update` says.
             return if answer == left {
                 deadline
@@ -155,7 +141,7 @@ impl<K, V, P: Expiry<K, V>> Lifetime<K, V> for Erased<P> {
                 time::deadline_in(now, answer)
             };
         }
-        let answer = (self.policy).expire_after_read(key, value, told, left, told);
+        let answer = self.expire_after_read(key, value, told, left, told);
         let now = match answer {
             Some(lifetime) if lifetime < COARSE_FROM => clock.exactly(now),
             _ => now,

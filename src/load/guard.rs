@@ -58,7 +58,7 @@ impl<K, V> Deref for Visit<K, V> {
     type Target = Engine<K, V>;
 
     fn deref(&self) -> &Engine<K, V> {
-        self.cache().engine()
+        self.cache().as_ref()
     }
 }
 

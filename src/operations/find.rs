@@ -69,14 +69,6 @@ enum Glance {
     Open,
 }
 
-/// What a key has.
-pub(super) enum Presence<K, V> {
-    Live(Hit<K, V>),
-    /// An entry that was due at this time.
-    Due(u64),
-    Absent,
-}
-
 /// Look-ups. With `IS_READ` they count as reads.
 ///
 /// Each function calls `serve` with the entry that it finds, and returns what that returns: so a
@@ -254,14 +246,14 @@ impl<K: Eq + 'static, V: 'static> Engine<K, V> {
     {
         for asks in 1_u32.. {
             let hit = match self.find_from(hash, key, found.take(), &pin, IS_READ) {
-                Presence::Live(hit) => hit,
-                Presence::Absent => break,
-                Presence::Due(now) => {
+                Some(Judged::Live(hit)) => hit,
+                None => break,
+                Some(Judged::Due(due)) => {
                     self.note_miss::<IS_READ>();
                     drop(pin);
                     // Where no scheduler runs, this does a small part of the expiry that is due:
                     // after the pin was dropped, since destructors may run in it.
-                    self.after_expired_read(hash, now);
+                    self.after_expired_read(hash, due.now);
                     return None;
                 }
             };
@@ -301,8 +293,8 @@ impl<K, V> Engine<K, V> {
         self.detours.load(Ordering::Relaxed) & reasons != 0
     }
 
-    /// What the key has. `found` is a node of the key that the caller has found. A read may need
-    /// the exact time.
+    /// The entry that the key has, if it has one, as it was judged; one that is due was claimed.
+    /// `found` is a node of the key that the caller has found. A read may need the exact time.
     #[inline]
     fn find_from<Q>(
         &self,
@@ -311,25 +303,21 @@ impl<K, V> Engine<K, V> {
         mut found: Option<NodePtr<K, V>>,
         pin: &Pin,
         is_read: bool,
-    ) -> Presence<K, V>
+    ) -> Option<Judged<K, V>>
     where
         Q: Equivalent<K> + ?Sized,
     {
         loop {
             let node = match found.take() {
                 Some(node) => node,
-                None => match self.map.find(hash, pin, |node| key.equivalent(node.key())) {
-                    Some(node) => node,
-                    None => return Presence::Absent,
-                },
+                None => self
+                    .map
+                    .find(hash, pin, |node| key.equivalent(node.key()))?,
             };
-            match self.judge(node, is_read) {
-                Judged::Live(hit) => return Presence::Live(hit),
-                Judged::Due(due) => {
-                    if self.is_dead(&due, pin) {
-                        return Presence::Due(due.now);
-                    }
-                }
+            let judged = self.judge(node, is_read);
+            match &judged {
+                Judged::Due(due) if !self.is_dead(due, pin) => {}
+                _ => return Some(judged),
             }
         }
     }
@@ -340,8 +328,8 @@ impl<K, V> Engine<K, V> {
         Q: Equivalent<K> + ?Sized,
     {
         match self.find_from(hash, key, None, pin, false) {
-            Presence::Live(hit) => Some(hit),
-            Presence::Due(_) | Presence::Absent => None,
+            Some(Judged::Live(hit)) => Some(hit),
+            Some(Judged::Due(_)) | None => None,
         }
     }
 

@@ -80,7 +80,10 @@ impl<'a, K, V, S> Policy<'a, K, V, S> {
     /// ```
     pub fn hottest(&self, n: usize) -> View<'a, K, V, S> {
         self.bring_up_to_date();
-        self.view(n, |pin| self.coldest_first(pin).into_iter().rev())
+        self.view(n, |pin| {
+            let coldest_first = self.ranked(usize::MAX, pin, |order, uses| (uses, order));
+            coldest_first.into_iter().rev()
+        })
     }
 
     /// Returns up to `n` entries that were used least, the least used first, as far as the size
@@ -105,7 +108,9 @@ impl<'a, K, V, S> Policy<'a, K, V, S> {
     /// ```
     pub fn coldest(&self, n: usize) -> View<'a, K, V, S> {
         self.bring_up_to_date();
-        self.view(n, |pin| self.coldest_first(pin))
+        self.view(n, |pin| {
+            self.ranked(usize::MAX, pin, |order, uses| (uses, order))
+        })
     }
 
     /// Returns up to `n` entries that the size policy would evict last, the last one first; in a
@@ -130,7 +135,10 @@ impl<'a, K, V, S> Policy<'a, K, V, S> {
     /// ```
     pub fn last_to_evict(&self, n: usize) -> View<'a, K, V, S> {
         self.bring_up_to_date();
-        self.view(n, |pin| self.by_eviction(usize::MAX, pin).into_iter().rev())
+        self.view(n, |pin| {
+            let first_to_evict = self.ranked(usize::MAX, pin, |order, _| order);
+            first_to_evict.into_iter().rev()
+        })
     }
 
     /// Returns up to `n` entries that the size policy would evict first, the next victim first; in
@@ -157,7 +165,7 @@ impl<'a, K, V, S> Policy<'a, K, V, S> {
     /// ```
     pub fn first_to_evict(&self, n: usize) -> View<'a, K, V, S> {
         self.bring_up_to_date();
-        self.view(n, |pin| self.by_eviction(n, pin))
+        self.view(n, |pin| self.ranked(n, pin, |order, _| order))
     }
 
     /// Returns up to `n` entries whose deadlines come first, the next one first. Entries without a
@@ -198,7 +206,7 @@ impl<'a, K, V, S> Policy<'a, K, V, S> {
                 nodes.truncate(n);
             }
             nodes.sort_by_key(|&(left, _)| left);
-            nodes
+            nodes.into_iter().map(|(_, node)| node)
         })
     }
 
@@ -211,17 +219,17 @@ impl<'a, K, V, S> Policy<'a, K, V, S> {
         }
     }
 
-    /// A view of the first `n` of the nodes that `ranked` returns, each with what ranks it.
-    fn view<R, I: IntoIterator<Item = (R, NodePtr<K, V>)>>(
+    /// A view of the first `n` of the nodes that `in_order` returns.
+    fn view<I: IntoIterator<Item = NodePtr<K, V>>>(
         &self,
         n: usize,
-        ranked: impl FnOnce(&Pin) -> I,
+        in_order: impl FnOnce(&Pin) -> I,
     ) -> View<'a, K, V, S> {
         let pin = self.cache.engine().pin();
         // A walk may meet an entry twice.
         let mut seen = HashSet::new();
         let mut first = Vec::new();
-        for (_, node) in ranked(&pin) {
+        for node in in_order(&pin) {
             if first.len() == n {
                 break;
             }
@@ -237,32 +245,29 @@ impl<'a, K, V, S> Policy<'a, K, V, S> {
         }
     }
 
-    /// All entries, those first that were used least; of equally used ones that which is evicted
-    /// first.
-    fn coldest_first(&self, pin: &Pin) -> Vec<(Rank, NodePtr<K, V>)> {
-        let mut nodes = self.by_eviction(usize::MAX, pin);
-        nodes.sort_by_key(|&(Rank { uses, .. }, _)| uses);
-        nodes
-    }
-
-    /// Entries with what ranks them, from the first victim to the last: at least the first `most`.
-    fn by_eviction(&self, most: usize, pin: &Pin) -> Vec<(Rank, NodePtr<K, V>)> {
+    /// Entries in the order of their ranks: at least the `most` that are evicted first. `rank` is
+    /// told where an entry stands in the order of eviction, and how often it was used.
+    fn ranked<R: Copy + Ord>(
+        &self,
+        most: usize,
+        pin: &Pin,
+        rank: impl Fn(u64, u8) -> R,
+    ) -> Vec<NodePtr<K, V>> {
         let engine = self.cache.engine();
         let mut nodes = Vec::new();
         if engine.max_capacity().is_some() {
             engine.walk_by_eviction(most, |order, entry| {
-                let uses = entry.uses.get();
-                nodes.push((Rank { order, uses }, entry.node()));
+                nodes.push((rank(order, entry.uses.get()), entry.node()));
             });
-            // Those of one part are in order already.
-            nodes.sort_by_key(|&(Rank { order, .. }, _)| order);
+            // Those of one part are in the order of eviction already.
+            nodes.sort_by_key(|&(rank, _)| rank);
         } else {
             self.each(pin, |node| {
-                nodes.push((Rank { order: 0, uses: 0 }, node));
+                nodes.push((rank(0, 0), node));
                 nodes.len() < most
             });
         }
-        nodes
+        nodes.into_iter().map(|(_, node)| node).collect()
     }
 
     /// Visits the nodes in the map until `visit` returns false.
@@ -284,14 +289,6 @@ impl<'a, K, V, S> Policy<'a, K, V, S> {
     }
 }
 
-/// What ranks an entry.
-#[derive(Clone, Copy, Debug)]
-struct Rank {
-    /// Where it stands in the order of eviction.
-    order: u64,
-    uses: u8,
-}
-
 #[cfg(all(test, not(wheelhouse_loom)))]
 mod tests {
     use crate::Cache;
@@ -301,7 +298,7 @@ mod tests {
         let cache: Cache<u32, u32> = Cache::builder().build();
         (0..10_000).for_each(|key| cache.insert(key, key));
         let policy = cache.policy();
-        let gathered = policy.by_eviction(5, &cache.engine().pin());
+        let gathered = policy.ranked(5, &cache.engine().pin(), |order, _| order);
         assert_eq!(gathered.len(), 5);
         assert!(gathered.capacity() < 100, "{}", gathered.capacity());
         assert_eq!(policy.first_to_evict(5).count(), 5);

@@ -150,6 +150,12 @@ impl Clock {
         }
     }
 
+    /// The instant at cache time 0.
+    #[inline]
+    pub(crate) fn base(&self) -> Instant {
+        self.base
+    }
+
     /// Now, in cache time.
     // Out of line: it has many callers.
     #[inline(never)]
