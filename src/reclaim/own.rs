@@ -220,10 +220,32 @@ impl Record {
         }
     }
 
+    fn is_pinned(&self) -> bool {
+        self.pinned.load(Ordering::Relaxed) != NONE
+    }
+
     /// Whether it is an orphan whose pins have ended.
     fn is_left(self: &Arc<Self>) -> bool {
         // Acquire, partner: the release in `leave`.
         Arc::strong_count(self) == 1 && self.pinned.load(Ordering::Acquire) == NONE
+    }
+
+    /// Takes the record of a thread that ends out of its epoch. If it is pinned, it stays there as
+    /// an orphan, and the orphans before it whose pins have ended go.
+    pub(super) fn unregister(self: &Arc<Self>) {
+        let is_pinned = self.is_pinned();
+        if let Some(records) = self.home.upgrade() {
+            records.lock().retain(|record| {
+                if Arc::ptr_eq(record, self) {
+                    is_pinned
+                } else {
+                    !(is_pinned && record.is_left())
+                }
+            });
+        } else if is_pinned {
+            // It is in no list.
+            std::mem::forget(Arc::clone(self));
+        }
     }
 }
 
@@ -248,26 +270,12 @@ impl Registration {
 
     /// Whether the thread holds a pin by it.
     pub(super) fn is_pinned(&self) -> bool {
-        self.0.pinned.load(Ordering::Relaxed) != NONE
+        self.0.is_pinned()
     }
 }
 
 impl Drop for Registration {
-    /// Takes the record of a thread that ends out of its epoch. If it is pinned, it stays there as
-    /// an orphan, and the orphans before it whose pins have ended go.
     fn drop(&mut self) {
-        let is_pinned = self.is_pinned();
-        if let Some(records) = self.0.home.upgrade() {
-            records.lock().retain(|record| {
-                if Arc::ptr_eq(record, &self.0) {
-                    is_pinned
-                } else {
-                    !(is_pinned && record.is_left())
-                }
-            });
-        } else if is_pinned {
-            // It is in no list.
-            std::mem::forget(Arc::clone(&self.0));
-        }
+        self.0.unregister();
     }
 }
