@@ -2,8 +2,8 @@
 //! until they are freed.
 #![allow(unsafe_code)]
 
-use super::array::Array;
 use super::group::{self, Group, WORDS, Word};
+use super::look::Array;
 use crate::node::{self, Refused};
 use crate::sync::AtomicU64;
 use std::alloc::{Layout, dealloc};

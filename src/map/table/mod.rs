@@ -4,8 +4,7 @@
 //!
 //! | file | what it has |
 //! |---|---|
-//! | `look` | [`Table`]: what readers see of a table; the look-ups |
-//! | `array` | the array of groups, whose address, size and mark stand in one word |
+//! | `look` | [`Table`]: what readers see of a table, the word of its array included; the look-ups |
 //! | `group` | eight words on one cache line, and the overflow chain behind them |
 //! | `writer` | what the holder of the shard's lock finds and changes |
 //! | `resize` | [`Resize`](resize::Resize): how entries move to a larger or a smaller array |
@@ -64,7 +63,6 @@
 //! period after the last entry has moved. A writer holds the shard's lock for one group, and for a
 //! few more while the table resizes.
 
-mod array;
 // The invariants of this module: `checks/map_table.rs`, at the root of the repository.
 #[cfg(any(test, fuzzing))]
 #[path = "../../../checks/map_table.rs"]
@@ -75,10 +73,8 @@ mod memory;
 mod resize;
 mod writer;
 
-pub(crate) use array::END;
-pub(super) use group::Group;
-pub(super) use group::Place;
-pub(crate) use look::Look;
+pub(super) use group::{Group, Place};
+pub(crate) use look::{END, Look};
 pub(super) use look::{Seen, Table};
 pub(crate) use memory::TablePart;
 pub(super) use memory::{BYTES_PER_ENTRY, TableState};

@@ -43,9 +43,8 @@
 //! no lock are this crate's addition.
 #![allow(unsafe_code)]
 
-use super::array::Array;
 use super::group::{self, Group};
-use super::look::Table;
+use super::look::{Array, Table};
 use super::memory::{TablePart, TableState};
 use crate::node;
 use crate::sync::Ordering;

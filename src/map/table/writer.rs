@@ -19,9 +19,8 @@
 //! later (table 4), and after each change table 6 holds for the homes that it touched.
 #![allow(unsafe_code)]
 
-use super::array::{Array, MAX_LOG};
 use super::group::{self, Group, LAST, Place, WORDS, Word};
-use super::look::{Seen, Table};
+use super::look::{Array, MAX_LOG, Seen, Table};
 use super::memory::{MAX_LOAD, TablePart, TableState};
 use super::resize::Resize;
 use crate::node::{NodePtr, Refused};

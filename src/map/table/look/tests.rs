@@ -51,7 +51,7 @@ fn a_visit_covers_every_position_once() {
             // Everything in the interval belongs to this group, at both of its ends.
             for probe in [at as u32, (next - 1) as u32] {
                 assert_eq!(array.index(u64::from(probe.reverse_bits())), index);
-                assert_eq!(position(u64::from(probe.reverse_bits())), probe);
+                assert_eq!(position_of(u64::from(probe.reverse_bits())), probe);
             }
             at = next;
         }
