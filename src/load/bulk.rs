@@ -89,18 +89,20 @@ pub(crate) type CallGuards<'c, K, V> = Vec<(usize, CallGuard<'c, K, V>)>;
 impl<K: CacheKey, V: CacheValue> Engine<K, V> {
     /// Loads the keys without a hit: those that no other call loads together. Either `launch` makes
     /// their loads run; or `load` runs here, and `end` ends each of them by its part of the answer;
-    /// all of them share its error. `answer` is the answer of a load that ran elsewhere.
+    /// all of them share its error. `answer` is the answer of a load that ran elsewhere. Keys for
+    /// which `refuse` has an error are not loaded; the others are, before this fails with it.
     // `load` is not wrapped: a future that held the program's future would hold it twice.
-    pub(crate) async fn load_all<'c, T, X, E: Clone + 'static, F>(
+    pub(crate) async fn load_all<'c, T, X, E, F>(
         &'c self,
         mut keys: Keys<K, V>,
+        refuse: impl Fn(&K) -> Option<E>,
         launch: Option<impl Fn(Vec<K>, CallGuards<'c, K, V>)>,
         mut load: impl FnMut(Vec<K>) -> F,
-        share: impl Fn(X) -> E,
         end: impl Fn(CallGuard<'c, K, V>, Result<Option<T>, E>) -> Option<V>,
         answer: impl Fn(Claim<K, V, &'c Self>) -> Result<Option<V>, E>,
     ) -> Result<Vec<Option<V>>, E>
     where
+        E: From<X> + Clone + Send + Sync + 'static,
         F: Future<Output = Result<Vec<Option<T>>, X>>,
     {
         // While a call loads its own keys it must not be told to lead another: that load would then
@@ -114,13 +116,21 @@ impl<K: CacheKey, V: CacheValue> Engine<K, V> {
         let mut guards = Vec::with_capacity(missing.len());
         let mut waits = VecDeque::new();
         let mut others = Vec::new();
+        let mut refused = None;
         for (hash, place) in missing {
+            if let Some(error) = refuse(&keys.keys[place]) {
+                refused = Some(error);
+                continue;
+            }
             let mut claimant = Claimant::new(self, hash, keys.keys[place].clone(), ask);
             match claimant.begin() {
-                Some(Claim::Guard(guard, _)) => {
-                    guards.push((place, guard));
-                    waits.extend(launch.as_ref().map(|_| (place, claimant)));
-                }
+                Some(Claim::Guard(guard, _)) => match guard.unless(&refuse) {
+                    Ok(guard) => {
+                        guards.push((place, guard));
+                        waits.extend(launch.as_ref().map(|_| (place, claimant)));
+                    }
+                    Err(error) => refused = Some(error),
+                },
                 Some(claim) => keys.answers[place] = answer(claim)?,
                 None => others.push((place, claimant)),
             }
@@ -139,7 +149,6 @@ impl<K: CacheKey, V: CacheValue> Engine<K, V> {
                         asked,
                         guards,
                         &mut load,
-                        &share,
                         |fault| panic!("{fault}"),
                         |place, guard, value| keys.answers[place] = end(guard, value),
                     )
@@ -147,12 +156,18 @@ impl<K: CacheKey, V: CacheValue> Engine<K, V> {
                 }
             }
             let Some((place, wait)) = waits.front_mut() else {
-                return Ok(keys.in_order());
+                return match refused {
+                    Some(error) => Err(error),
+                    None => Ok(keys.in_order()),
+                };
             };
             guards = Vec::new();
             wait.wait_now();
             match poll_fn(|cx| wait.poll_claim(cx)).await {
-                Claim::Guard(guard, _) => guards.push((*place, guard)),
+                Claim::Guard(guard, _) => match guard.unless(&refuse) {
+                    Ok(guard) => guards.push((*place, guard)),
+                    Err(error) => refused = Some(error),
+                },
                 claim => keys.answers[*place] = answer(claim)?,
             }
             // A load that is launched from here is awaited still.
@@ -167,15 +182,15 @@ impl<K: CacheKey, V: CacheValue> Engine<K, V> {
 /// has another number of values than there are keys, `faulty` makes an error of the message about
 /// that. `end` ends each load by its part of the answer. If that panics about one key, the others
 /// get their values all the same: the first panic goes on when all have ended.
-pub(crate) async fn load_together<K, V, H: Home<K, V>, T, X, E: Clone, F>(
+pub(crate) async fn load_together<K, V, H: Home<K, V>, T, X, E, F>(
     keys: Vec<K>,
     guards: Vec<(usize, Guard<K, V, H>)>,
     load: impl FnOnce(Vec<K>) -> F,
-    share: impl FnOnce(X) -> E,
     faulty: impl FnOnce(String) -> E,
     mut end: impl FnMut(usize, Guard<K, V, H>, Result<Option<T>, E>),
 ) -> Result<(), E>
 where
+    E: From<X> + Clone,
     F: Future<Output = Result<Vec<Option<T>>, X>>,
 {
     let mut order: Vec<usize> = (0..guards.len()).collect();
@@ -183,7 +198,7 @@ where
     // The code of `load` runs within a poll, as its future does.
     let code = pin!(async { load(keys).await });
     let loaded = lead(guards.iter().map(|(_, guard)| guard), code).await;
-    let loaded = loaded.map_err(share);
+    let loaded = loaded.map_err(E::from);
     let asked = guards.len();
     let got = match &loaded {
         Ok(values) => values.len(),
@@ -323,9 +338,9 @@ where
         let value = |run: Run<_, _, _, _>| conclude(run).ok().map(|seen| seen.value);
         let all = engine.load_all(
             keys,
+            |_| None::<Arc<E>>,
             None::<fn(_, _)>,
             &mut load,
-            Arc::new,
             |guard, loaded| {
                 let made = match loaded {
                     Ok(loaded) => of_option(loaded),

@@ -75,6 +75,8 @@ pub(crate) struct Guard<K, V, H: Home<K, V>> {
     pub(super) absent: bool,
     /// What waiters get if this is dropped; without it, the next of them leads.
     pub(super) on_drop: Option<OnDrop<K, V>>,
+    /// What its thread does when the load has ended, before any call hears of that.
+    pub(crate) on_end: Option<fn()>,
 }
 
 /// Says what waiters get of a guard that was dropped, with its cache if that is not gone.
@@ -166,6 +168,7 @@ impl<K, V, H: Home<K, V>> Guard<K, V, H> {
             is_armed: true,
             absent: false,
             on_drop: None,
+            on_end: None,
         }
     }
 
@@ -198,6 +201,21 @@ impl<K, V, H: Home<K, V>> Guard<K, V, H> {
             is_armed: true,
             absent: self.absent,
             on_drop: self.on_drop,
+            on_end: self.on_end,
+        }
+    }
+
+    /// The guard, unless this refuses the key: then the load has failed with the error.
+    pub(crate) fn unless<E>(self, refuse: impl FnOnce(&K) -> Option<E>) -> Result<Self, E>
+    where
+        E: Clone + Send + Sync + 'static,
+    {
+        match refuse(self.load.key()) {
+            None => Ok(self),
+            Some(error) => {
+                self.fail(&Outcome::Error(Arc::new(error.clone())));
+                Err(error)
+            }
         }
     }
 
@@ -234,7 +252,9 @@ impl<K, V, H: Home<K, V>> Guard<K, V, H> {
         self.is_armed = false;
         let load = &self.load;
         let Some(engine) = engine else {
-            return load.end(outcome, 0).release();
+            let ended = load.end(outcome, 0);
+            self.has_ended();
+            return ended.release();
         };
         self.note_end(engine, failed);
         // If the ticker panics, waiters must be woken all the same.
@@ -244,7 +264,15 @@ impl<K, V, H: Home<K, V>> Guard<K, V, H> {
         shard.change_loads(|loads| loads.ended(load));
         drop(shard);
         engine.watch_load(load);
+        self.has_ended();
         ended.release();
+    }
+
+    #[inline]
+    fn has_ended(&self) {
+        if let Some(on_end) = self.on_end {
+            on_end();
+        }
     }
 
     /// The run has ended: it is counted, if runs are.
@@ -339,6 +367,7 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V>> Guard<K, V, H> {
         } else {
             guard.is_armed = false;
             guard.note_end(engine, false);
+            guard.has_ended();
         }
         engine.after_write(outcome);
         if let Err(panic) = shared {
@@ -420,9 +449,7 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V>> Guard<K, V, H> {
                 Tried::Done(TakenOut::Entry(cause))
             },
         );
-        if taken != TakenOut::Revoked {
-            engine.forget_failure(load.key());
-        }
+        engine.forget_failure(load.key());
         if taken != TakenOut::Revoked || guard.share_live(engine).is_none() {
             guard.end(Some(engine), &none, false);
         }

@@ -8,13 +8,17 @@
 //! failures in a row is kept beyond that time.
 //!
 //! A failing load is noted before its outcome is published. So a call that leads the next load of
-//! the key finds it noted. A load that a write or a newer load has revoked is not noted.
+//! the key finds it noted. A load that a write or a newer load has revoked is not noted: the newer
+//! load may have ended already. Whether it is revoked is asked before it is noted, and once more
+//! afterwards. In between a newer load may have succeeded, and found nothing to forget: so the load
+//! then takes its own failure back, and no other one.
 
 use super::kinds::AnyLoader;
 use super::loader::LoadError;
 use crate::cache::Cache;
 use crate::contain::contain;
 use crate::eviction::EvictionPolicy;
+use crate::flight::Load;
 use crate::load::CacheKey;
 use crate::scheduler::Scheduler;
 use crate::time;
@@ -23,8 +27,8 @@ use std::hash::Hash;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-/// How many failures are remembered.
-const MOST_FAILURES: u64 = 16_384;
+/// For how many keys a failure is remembered at least, before the first one is forgotten.
+const LEAST_BOUND: u64 = 16_384;
 
 /// The program's answer how long a failure is remembered, from the number of failures in a row.
 pub(super) type FailurePolicy = Box<dyn Fn(u32) -> Option<Duration> + Send + Sync>;
@@ -36,10 +40,15 @@ pub(super) struct Backend<K, V, E> {
     failures: Arc<Failures<K, E>>,
 }
 
-/// The failures that are remembered: none before the first.
-pub(super) struct Failures<K, E>(OnceLock<Cache<K, Failure<E>>>);
+/// The failures that are remembered.
+pub(super) struct Failures<K, E> {
+    /// Empty before the first.
+    by_key: OnceLock<Cache<K, Arc<Failure<E>>>>,
+    /// For how many keys at most.
+    bound: u64,
+}
 
-/// The last failure of a key's load.
+/// The last failure of a key's load. It is known by its address.
 struct Failure<E> {
     /// How often the key's loads have failed in a row.
     count: u32,
@@ -53,7 +62,7 @@ impl<K: CacheKey, E: Send + Sync + 'static> Failures<K, E> {
     where
         Q: Equivalent<K> + Hash + ?Sized,
     {
-        let failure = self.0.get()?.get_ref(key)?;
+        let failure = self.by_key.get()?.get_ref(key)?;
         let (error, until) = failure.remembered.as_ref()?;
         if time::is_due(now(), *until) {
             return None;
@@ -65,7 +74,7 @@ impl<K: CacheKey, E: Send + Sync + 'static> Failures<K, E> {
     where
         Q: Equivalent<K> + Hash + ?Sized,
     {
-        let Some(failures) = self.0.get() else {
+        let Some(failures) = self.by_key.get() else {
             return 0;
         };
         match failures.peek_ref(key) {
@@ -74,10 +83,10 @@ impl<K: CacheKey, E: Send + Sync + 'static> Failures<K, E> {
         }
     }
 
-    fn insert(&self, key: &K, failure: Failure<E>) {
-        let failures = self.0.get_or_init(|| {
+    fn insert(&self, key: &K, failure: Arc<Failure<E>>) {
+        let failures = self.by_key.get_or_init(|| {
             Cache::builder()
-                .max_capacity(MOST_FAILURES)
+                .max_capacity(self.bound)
                 .eviction_policy(EvictionPolicy::Lru)
                 .scheduler(Scheduler::disabled())
                 .build()
@@ -86,9 +95,17 @@ impl<K: CacheKey, E: Send + Sync + 'static> Failures<K, E> {
         free(failures);
     }
 
+    /// This failure is none of the key's.
+    fn take_back(&self, key: &K, failure: &Arc<Failure<E>>) {
+        if let Some(failures) = self.by_key.get() {
+            failures.remove_if(key, |last| Arc::ptr_eq(last, failure));
+            free(failures);
+        }
+    }
+
     /// A load of the key has succeeded.
     pub(super) fn forget(&self, key: &K) {
-        if let Some(failures) = self.0.get() {
+        if let Some(failures) = self.by_key.get() {
             if failures.contains_key(key) {
                 failures.invalidate(key);
                 free(failures);
@@ -98,7 +115,7 @@ impl<K: CacheKey, E: Send + Sync + 'static> Failures<K, E> {
 }
 
 /// Drops what was removed: the program's keys and errors.
-fn free<K: CacheKey, E: Send + Sync + 'static>(failures: &Cache<K, Failure<E>>) {
+fn free<K: CacheKey, E: Send + Sync + 'static>(failures: &Cache<K, Arc<Failure<E>>>) {
     (0..3).for_each(|_| failures.run_pending_tasks());
 }
 
@@ -124,9 +141,15 @@ impl<K: CacheKey, V, E: Send + Sync + 'static> Backend<K, V, E> {
         self.failures.at(key, now)
     }
 
-    /// The load of an absent key has failed. If user code panics, the failure is counted and not
+    /// A load of an absent key has failed. If user code panics, the failure is counted and not
     /// remembered.
-    pub(super) fn note_failure(&self, key: &K, error: &Arc<E>, now: impl FnOnce() -> u64) {
+    pub(super) fn note_failure(
+        &self,
+        load: &Load<K, V>,
+        error: &Arc<E>,
+        now: impl FnOnce() -> u64,
+    ) {
+        let key = load.key();
         let count = self.failures.count(key).saturating_add(1);
         let mut pause = contain(|| self.loader.retry_after(error, count)).unwrap_or_default();
         if pause.is_none() {
@@ -139,19 +162,24 @@ impl<K: CacheKey, V, E: Send + Sync + 'static> Backend<K, V, E> {
                 Some(pause) => Some((Arc::clone(error), time::deadline_after(now(), pause))),
                 None => None,
             };
-            let failure = Failure { count, remembered };
-            self.failures.insert(key, failure);
+            // A write may have come while the program's code ran.
+            if load.revoked().is_none() {
+                let failure = Arc::new(Failure { count, remembered });
+                self.failures.insert(key, Arc::clone(&failure));
+                if load.revoked().is_some() {
+                    self.failures.take_back(key, &failure);
+                }
+            }
         });
-    }
-
-    /// The failure that was noted last is none of the key's any more.
-    pub(super) fn forget_failure(&self, key: &K) {
-        contain(|| self.failures.forget(key));
     }
 }
 
 impl<K, E> Failures<K, E> {
-    pub(super) fn new() -> Self {
-        Self(OnceLock::new())
+    /// Of a cache that holds this many entries at most, as far as that is known.
+    pub(super) fn new(entries: Option<u64>) -> Self {
+        Self {
+            by_key: OnceLock::new(),
+            bound: LEAST_BOUND.max(entries.unwrap_or(0)),
+        }
     }
 }

@@ -130,7 +130,8 @@ impl<K, V, E, S> LoadingBuilder<K, V, E, S> {
     ///
     /// While an error is remembered, `get` and `get_async` return it at once, as
     /// [`LoadError::Failed`](crate::LoadError::Failed) with the same `Arc`; `get_all` and
-    /// `get_all_async` return it if one of their absent keys has one. After that time the next miss
+    /// `get_all_async` return it if one of their absent keys has one, after they have loaded the
+    /// others. After that time the next miss
     /// calls the loader again. [`refresh`](LoadingCache::refresh) calls it in any case, and the
     /// methods of [`cache`](LoadingCache::cache) run code of their own. A load that succeeds,
     /// whichever method has led it, ends the series and forgets the error. Other writes of the key,
@@ -144,9 +145,11 @@ impl<K, V, E, S> LoadingBuilder<K, V, E, S> {
     ///
     /// # Cost
     ///
-    /// For each error the memory of an entry, and a look-up for each miss. The errors of 16,384
-    /// keys are remembered at most; beyond that, those that were asked for least recently are
-    /// forgotten.
+    /// For each error the memory of an entry, and a look-up for each miss. The number of keys whose
+    /// errors are remembered is bounded, by 16,384 or by
+    /// [`max_capacity`](CacheBuilder::max_capacity), whichever is larger. With a weigher, or
+    /// without `max_capacity`, the bound is 16,384. Beyond it, the errors that were asked for least
+    /// recently are forgotten: the next miss of their keys calls the loader.
     ///
     /// ```
     /// use std::time::Duration;
@@ -328,9 +331,14 @@ where
         if let Some(fault) = fault {
             return Err(self.cache.fault(fault));
         }
-        let failures = Arc::new(Failures::new());
-        let forgets = Arc::clone(&failures);
         let mut settings = self.cache;
+        let entries = match settings.settings.weigher {
+            // It is a weight then.
+            Some(_) => None,
+            None => settings.settings.max_capacity,
+        };
+        let failures = Arc::new(Failures::new(entries));
+        let forgets = Arc::clone(&failures);
         settings.settings.forget_failure = Some(Box::new(move |key| forgets.forget(key)));
         let cache = settings.try_build()?;
         let backend = Arc::new(Backend::new(self.loader, self.failure_backoff, failures));

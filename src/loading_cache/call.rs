@@ -17,11 +17,9 @@ use crate::load::{
     Replaces, Request, error_of, fallible, lead, load_together,
 };
 use crate::stripe::thread_number;
-use crate::sync::place;
 use crate::time;
 use equivalent::Equivalent;
 use std::any::TypeId;
-use std::convert::identity;
 use std::future::Future;
 use std::hash::{BuildHasher, Hash};
 use std::iter;
@@ -33,15 +31,6 @@ use std::time::Duration;
 /// The answer to a call: `None` if the loader says that there is no value. The value is in a box,
 /// as it may be large, and passes through several futures.
 pub(super) type Answer<V, E> = Result<Option<Box<Keyless<V>>>, LoadError<E>>;
-
-/// What the thread does that has run the loader and ended the load.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum AfterLoader {
-    /// A reload thread takes other work.
-    EndsSoon,
-    /// It is a thread of the program, a reload thread that has more to do first, or a task.
-    GoesOn,
-}
 
 /// The answer to a call that does not lead.
 pub(super) fn answer<K, V, E: Send + Sync + 'static, H: Home<K, V>>(
@@ -63,7 +52,6 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V>> Guard<K, V, H> {
     pub(super) async fn run_loader<E: Send + Sync + 'static>(
         self,
         backend: impl Deref<Target = Backend<K, V, E>>,
-        thread: AfterLoader,
     ) -> Answer<V, E> {
         if !self.begin_run() {
             return Err(LoadError::Abandoned);
@@ -74,9 +62,6 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V>> Guard<K, V, H> {
             let code = pin!(caught(backend.loader.load(self.load().key(), value)));
             lead(iter::once(&self), code).await
         };
-        if thread == AfterLoader::EndsSoon {
-            place::free_soon();
-        }
         self.by(reply, old, backend)
     }
 }
@@ -158,15 +143,7 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V>> Guard<K, V, H> {
                 backend.loader.retry_after(failed?, failures)
             });
         } else if let Some(error) = failed {
-            let load = self.load();
-            if load.revoked().is_some() {
-                return;
-            }
-            backend.note_failure(load.key(), error, || engine.clock.now());
-            if load.revoked().is_some() {
-                // A newer load may have succeeded before the failure was noted.
-                backend.forget_failure(load.key());
-            }
+            backend.note_failure(self.load(), error, || engine.clock.now());
         }
     }
 }
@@ -201,9 +178,7 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> Inner<K, V, E> {
     pub(super) fn launch(&self, spawner: &Spawner, guard: OwnedGuard<K, V>) {
         let guard = guard.in_background(dropped::<K, V, E>);
         let backend = Arc::clone(&self.backend);
-        spawn(spawner, async move {
-            _ = guard.run_loader(backend, AfterLoader::GoesOn).await
-        });
+        spawn(spawner, async move { _ = guard.run_loader(backend).await });
     }
 }
 
@@ -245,7 +220,6 @@ where
                 keys,
                 guards,
                 |keys| async { caught(backend.loader.load_many(&{ keys })).await },
-                identity,
                 |message| {
                     // Before the calls hear that the loads have ended.
                     _ = wrong.set(message);

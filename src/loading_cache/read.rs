@@ -1,12 +1,11 @@
 //! The methods that read, for threads and for tasks.
 
-use super::call::{AfterLoader, Answer, WrongNumber, answer, settled};
+use super::call::{Answer, WrongNumber, answer, settled};
 use super::kinds::caught;
 use super::loader::LoadError;
 use super::threads::{OwnedClaim, OwnedClaimant, ReloadRoom};
 use super::turn::Turn;
 use super::{Inner, LoadingCache};
-use crate::flight::Outcome;
 use crate::load::{
     CacheKey, CacheValue, CallGuards, Claim, Claimant, Keyless, Keys, Replaces, Request, ToKey,
     fallible,
@@ -15,7 +14,6 @@ use crate::operations::EntryRef;
 use crate::stats::Count;
 use crate::sync::block::{block_on, run_blocking};
 use equivalent::Equivalent;
-use std::convert::identity;
 use std::fmt;
 use std::future::{Future, poll_fn, ready};
 use std::hash::{BuildHasher, Hash};
@@ -107,18 +105,12 @@ where
         let answer = loop {
             match poll_fn(|cx| claimant.poll_claim(cx)).await {
                 Claim::Guard(guard, _) => {
-                    if let Some(error) = self.remembered(key) {
-                        // The load of another call has failed since this one looked.
-                        let failure = Outcome::Error(Arc::new(error.clone()));
-                        guard.fail(&failure);
-                        break Err(error);
-                    }
+                    // The load of another call may have failed since this one looked.
+                    let guard = guard.unless(|key| self.remembered(key))?;
                     match &self.inner.spawner {
                         Some(spawner) => self.launch(spawner, guard),
                         None => {
-                            break run_blocking(
-                                guard.run_loader(&*self.inner.backend, AfterLoader::GoesOn),
-                            );
+                            break run_blocking(guard.run_loader(&*self.inner.backend));
                         }
                     }
                 }
@@ -151,8 +143,9 @@ where
     /// # Errors
     ///
     /// If the loader fails or panics: then the keys that it was given are not stored. If an error
-    /// is remembered for one of the keys that are absent: then the loader is not called. This call
-    /// asks for such errors once, before it loads: it may load a key whose load fails meanwhile.
+    /// is remembered for one of the keys that are absent: then the loader is not called for that
+    /// key. The other keys are loaded and stored all the same; if their load fails, this call
+    /// returns the error of that.
     ///
     /// # Panics
     ///
@@ -401,12 +394,6 @@ where
             |node| (node.value().clone(), engine.may_be_stale(node)),
             |key, found| self.serve(key, found),
         );
-        // If an error is remembered for one of the absent keys, the loader is not called.
-        for &(_, place) in &keys.missing {
-            if let Some(error) = self.remembered(&keys.keys[place]) {
-                return Err(error);
-            }
-        }
         let wrong = &WrongNumber::default();
         let launch = self.inner.spawner.as_ref().map(|spawner| {
             move |keys, guards: CallGuards<'_, K, V>| {
@@ -416,9 +403,9 @@ where
         let backend = &*self.inner.backend;
         let all = engine.load_all(
             keys,
+            |key| self.remembered(key),
             launch,
             |keys| ready(run_blocking(caught(backend.loader.load_many(&keys)))),
-            identity,
             |guard, reply| match guard.by(reply, None, backend) {
                 Ok(Some(loaded)) => Some(loaded.value),
                 Ok(None) | Err(_) => None,

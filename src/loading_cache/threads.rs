@@ -21,22 +21,24 @@
 //! When it waits no longer it takes a place again: if there is none, a thread that has nothing to
 //! do ends. A loader that hangs in other code keeps its place.
 //!
-//! A thread whose loader has returned counts as free: a caller that sees the new value, and then
-//! reads another stale entry, begins a reload. If the end of the load takes long, since it waits or
-//! calls a listener, the thread gives its place up, too.
+//! A thread counts as free when its load has ended, just before any call hears of that: a caller
+//! that hears of the new value, and then reads another stale entry, begins a reload. Until then the
+//! thread is busy: the loader may hang, and so may the policies, the weigher, and a clone of the
+//! value. What follows may take long, too. If the thread waits there, it gives its place up; if a
+//! waker, a listener or a destructor hangs, what counts on the thread waits for that.
 //!
 //! The threads hold no cache. A thread ends when it has had nothing to do for a while, or when the
 //! last handle of the loading cache is dropped. That drop waits for those that run no loader.
 
 use super::backend::Backend;
-use super::call::{AfterLoader, dropped, settled};
+use super::call::{dropped, settled};
 use super::kinds::contained;
 use super::turn::{Caller, Turn, turn};
 use crate::contain::contain;
 use crate::engine::WeakHandle;
 use crate::load::{CacheKey, CacheValue, Claim, Claimant, OwnedGuard, Replaces, Request};
 use crate::sync::block::run_blocking;
-use crate::sync::place::{Places, Stage, work_at};
+use crate::sync::place::{self, Places, Stage, work_at};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::mem;
@@ -100,7 +102,7 @@ struct ReloadState<K, V, E> {
     taken: usize,
     /// How many threads wait for work.
     idle: usize,
-    /// How many threads have run their loader, and end its load.
+    /// How many threads have ended their load, and have not taken other work yet.
     ending: usize,
     /// How many places there are; none when the last handle of the loading cache is gone.
     most: usize,
@@ -405,15 +407,16 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> ReloadThreads<K, V, E
 
     fn run(&self, work: ReloadWork<K, V>, mut backend: Option<Arc<Backend<K, V, E>>>) {
         let mut guards = self.begin(work);
-        while let Some(guard) = guards.pop() {
-            // The last one takes it along: a run lets go of it before its outcome is published.
-            let (backend, thread) = if guards.is_empty() {
-                (backend.take(), AfterLoader::EndsSoon)
+        while let Some(mut guard) = guards.pop() {
+            let backend = if guards.is_empty() {
+                guard.on_end = Some(place::free_soon);
+                // It takes this along: a run lets go of it before its outcome is published.
+                backend.take()
             } else {
-                (backend.clone(), AfterLoader::GoesOn)
+                backend.clone()
             };
             if let Some(backend) = backend {
-                let run = guard.run_loader(backend, thread);
+                let run = guard.run_loader(backend);
                 contain(|| drop(run_blocking(contained(run))));
             }
         }

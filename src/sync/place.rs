@@ -14,7 +14,7 @@ use std::sync::Arc;
 pub(crate) enum Stage {
     /// The thread works there.
     Works,
-    /// Its work is done but for the end: it is free soon.
+    /// Its work is done but for what follows the end: it is free soon.
     Ends,
     /// The thread has given it up while it worked, and waits.
     Waits,
@@ -86,8 +86,8 @@ pub(crate) fn take_again() {
     }
 }
 
-/// The work of the calling thread is done but for the end. If it works at a place, that is free
-/// soon.
+/// The work of the calling thread is done but for what follows the end. If it works at a place,
+/// that is free soon.
 pub(crate) fn free_soon() {
     let changed = change(|stage| match stage {
         Stage::Works | Stage::Ends => Stage::Ends,

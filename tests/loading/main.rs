@@ -32,6 +32,7 @@ mod refresh {
     mod moments;
     mod places;
     mod ready_policies;
+    mod remembered;
     mod runtimes;
     mod threads;
 }

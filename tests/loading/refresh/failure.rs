@@ -681,15 +681,24 @@ fn what_is_remembered_holds_for_each_method_that_would_call_the_loader() {
     same(futures_lite::future::block_on(async {
         users.get_async(&1).await.map(drop)
     }));
+    same(users.get_all([1]).map(drop));
+    assert_eq!(down.calls(), 1);
+    // The other keys are loaded all the same.
+    down.set("up");
     same(users.get_all([2, 1]).map(drop));
     same(futures_lite::future::block_on(async {
-        users.get_all_async([1, 2]).await.map(drop)
+        users.get_all_async([1, 2, 3]).await.map(drop)
     }));
-    assert_eq!(down.calls(), 1);
+    assert_eq!(down.calls(), 3);
+    assert_eq!(
+        [2, 3].map(|key| users.cache().get(&key)),
+        [Some(20), Some(30)]
+    );
+    down.set("down");
     assert_eq!(users.get_if_present(&1), None);
     // A refresh calls the loader in any case, and counts in the row.
     let error = users.refresh(1).wait().unwrap_err();
-    assert_eq!(down.calls(), 2);
+    assert_eq!(down.calls(), 4);
     down.time.advance(2 * SECOND - NANO);
     assert_eq!(users.get(&1), Err(error));
     down.set("up");

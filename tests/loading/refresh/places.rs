@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::task::{Context, Wake, Waker};
 use std::thread;
 use std::time::Duration;
-use wheelhouse::{Cache, Leased, LoadingCache, ManualTicker, loader_fn, refresh};
+use wheelhouse::{Cache, Leased, LoadingCache, ManualTicker, expiry, loader_fn, refresh};
 
 const SECOND: Duration = Duration::from_secs(1);
 const SOON: Duration = Duration::from_secs(20);
@@ -155,4 +155,43 @@ fn a_waker_that_panics_fails_no_other_refresh() {
     thread::sleep(Duration::from_millis(50));
     release.send(()).unwrap();
     assert_eq!(waits.join().unwrap(), Ok(Some(1)));
+}
+
+/// A policy that hangs while a reload ends, on the only thread: no load counts on that thread.
+#[test]
+fn a_policy_that_hangs_at_the_end_of_a_reload_holds_up_no_other_key() {
+    let (hangs, is_hanging) = mpsc::channel();
+    let (release, released) = mpsc::channel::<()>();
+    let (released, time) = (Mutex::new(released), ManualTicker::new());
+    let asked = AtomicUsize::new(0);
+    let policy = expiry::writing(move |key: &u32, _: &u32| {
+        if *key == 1 && asked.fetch_add(1, Ordering::SeqCst) == 1 {
+            hangs.send(()).unwrap();
+            released.lock().unwrap().recv().unwrap();
+        }
+        Some(100 * SECOND)
+    });
+    let users: Users = Cache::builder()
+        .ticker(time.clone())
+        .record_stats()
+        .expire_after(policy)
+        .loading(loader_fn(|key: &u32| Ok(*key)))
+        .refresh_after(refresh::after(10 * SECOND))
+        .build();
+    [1, 2, 3].iter().for_each(|key| _ = users.get(key));
+    time.advance(20 * SECOND);
+    assert_eq!(users.get(&1), Ok(1), "stale");
+    is_hanging.recv_timeout(SOON).expect("the policy hangs");
+    assert_eq!(users.get(&2), Ok(2), "stale");
+    let waits = users.refresh(3);
+    let reloads = users.cache().stats().reloads();
+    time.advance(100 * SECOND);
+    let (done, is_done) = mpsc::channel();
+    let reader = users.clone();
+    thread::spawn(move || done.send((reader.get(&2), reader.get(&3))));
+    let got = is_done.recv_timeout(SOON);
+    release.send(()).unwrap();
+    assert_eq!(got, Ok((Ok(2), Ok(3))), "they wait for the policy");
+    assert_eq!(reloads, 1, "the others waited");
+    assert_eq!(waits.wait(), Ok(Some(3)), "it comes to its turn");
 }

@@ -341,6 +341,8 @@ impl Stuck {
 
     fn let_go(&self) {
         self.stuck.store(false, Ordering::SeqCst);
+        // It may join the load that was stuck. The next one comes behind what waits.
+        assert_eq!(self.users.refresh(0).wait(), Ok(Some(0)));
         until("the queue is empty", || {
             let stats = self.users.cache().stats();
             let runs = self.runs.lock().unwrap().len() as u64;
