@@ -37,9 +37,9 @@ use tokio::time::{sleep, timeout};
 use wheelhouse::{Equivalent, Lease, Leased, RandomState};
 
 /// The shortest time between two renewals of a placeholder: each wakes the calls that wait.
-const SHORTEST_RENEWAL: Duration = Duration::from_millis(500);
+const SHORTEST_RENEWAL: Duration = Duration::from_millis(600);
 /// How long a call waits before it looks again at a placeholder whose report may not come.
-const UNREPORTED_PAUSE: Duration = Duration::from_millis(400);
+const UNREPORTED_PAUSE: Duration = Duration::from_millis(500);
 /// What the server's clock may be behind when a placeholder is over.
 const CLOCK_MARGIN: Duration = Duration::from_millis(5);
 
@@ -669,7 +669,8 @@ async fn keep<K: Key, V: Val, S: Hasher>(
     claim: Claim,
     mut ended: oneshot::Receiver<()>,
 ) {
-    let every = (life / 3).max(SHORTEST_RENEWAL);
+    // Twice within a life.
+    let every = (life * 2 / 5).max(SHORTEST_RENEWAL);
     let renewing = async {
         if claim == Claim::Ahead {
             // It lives as long as the value that it carries.

@@ -3,13 +3,14 @@
 use crate::support::proxy::{Direction, Proxy};
 use crate::support::server::{Server, installed};
 use crate::support::{Near, Writer, connected, lost, near, until};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use wheelhouse::refresh;
-use wheelhouse_redis::{Credentials, LoadLock, Loaded, NearError};
+use wheelhouse_redis::{Credentials, LoadLock, Loaded, NearError, Tracking};
 
 const TTL: Duration = Duration::from_secs(3600);
 
@@ -146,12 +147,13 @@ async fn a_claim_that_is_cut_off_leaves_no_placeholder() {
 /// it is told, and asks hardly anything.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_process_that_waits_is_told() {
-    for program in installed() {
+    for (program, tracking) in in_both_modes() {
         let server = Server::start(&program, &[]).await;
         let proxy = Proxy::to(server.port).await;
         let mut writer = Writer::connect(server.port).await;
         let loading = near(server.port).connect().await.unwrap();
-        let waiting = near(proxy.port).connect().await.unwrap();
+        let waiting = near(proxy.port).tracking(tracking);
+        let waiting = waiting.connect().await.unwrap();
         let ended = tokio::spawn(async move {
             let load = load_after(Duration::from_millis(4000), "loaded");
             loading.get_with("k", TTL, load).await.unwrap();
@@ -173,13 +175,23 @@ async fn a_process_that_waits_is_told() {
             told - ended
         );
         let sent = proxy.take_sent().concat();
-        let commands = sent.matches("GET\r\n").count() + sent.matches("PTTL\r\n").count();
-        println!("{commands} commands in 4 s");
-        assert!(commands <= 20, "{commands}: {sent}");
+        let commands = ["GET\r\n", "PTTL\r\n", "CACHING\r\n"];
+        let commands = commands.map(|name| sent.matches(name).count());
+        let all: usize = commands.iter().sum();
+        println!("{all} commands in 4 s");
+        // Five a second, besides the first look and the last.
+        assert!(all <= 20 + 2 * 3, "{all}: {sent}");
         assert_eq!(sent.matches("EVAL\r\n").count(), 0, "{sent}");
         // A plain read of the placeholder says that there is nothing.
         writer.send::<()>(&["DEL", "k"]).await;
     }
+}
+
+/// Each installed server, in each mode in which it tells of single keys.
+fn in_both_modes() -> impl Iterator<Item = (PathBuf, Tracking)> {
+    let modes = || [Tracking::Default, Tracking::OptIn];
+    let each = move |program: PathBuf| modes().map(|mode| (program.clone(), mode));
+    installed().into_iter().flat_map(each)
 }
 
 /// Four processes load at the same time: all return what the key has.
