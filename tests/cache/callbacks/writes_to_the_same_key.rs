@@ -177,3 +177,41 @@ fn a_removal_whose_value_is_put_back_when_cloned_ends() {
     });
     assert_eq!(removed, None);
 }
+
+/// More attempts than a policy is asked in one call.
+const MANY: u32 = 100;
+
+/// A predicate decides whether the change is made at all, so it is asked about each new value.
+#[test]
+fn a_predicate_is_asked_about_each_value_that_the_key_gets() {
+    let cache: Cache<u32, u32> = Cache::new(10);
+    cache.insert(1, 0);
+    let replaced = cache.replace_if(&1, 1_000, |value| {
+        if *value < MANY {
+            cache.insert(1, value + 1);
+        }
+        true
+    });
+    assert_eq!(replaced, Ok(()));
+    assert_eq!(cache.get(&1), Some(1_000));
+
+    cache.insert(1, 0);
+    let refused = cache.replace_if(&1, 1_000, |value| {
+        if *value < MANY {
+            cache.insert(1, value + 1);
+        }
+        *value < MANY
+    });
+    assert_eq!(refused, Err(1_000));
+    assert_eq!(cache.get(&1), Some(MANY));
+
+    cache.insert(1, 0);
+    let removed = cache.remove_if(&1, |value| {
+        if *value < MANY {
+            cache.insert(1, value + 1);
+        }
+        true
+    });
+    assert_eq!(removed, Some(MANY));
+    assert_eq!(cache.get(&1), None);
+}
