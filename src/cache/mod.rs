@@ -123,7 +123,7 @@ impl<K, V, S> Drop for Cache<K, V, S> {
         let engine = self.engine();
         // AcqRel: what was done through the other handles happens before the end.
         if engine.handles.fetch_sub(1, Ordering::AcqRel) == 1 {
-            engine.waking.waker.task.close();
+            engine.waking.wakeup.task.close();
         }
     }
 }
@@ -899,7 +899,7 @@ impl<K, V, S> Cache<K, V, S> {
         S: Send + Sync + 'static,
     {
         let house: Weak<House<K, V, S>> = Arc::downgrade(&self.house);
-        self.engine().waking.waker.task.of(house)
+        self.engine().waking.wakeup.task.of(house)
     }
 }
 

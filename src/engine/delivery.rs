@@ -397,7 +397,7 @@ impl<K, V> Engine<K, V> {
         if !notifier.offer() {
             return true;
         }
-        let is_taken = scheduler::deliver_soon(&self.waking.waker.task);
+        let is_taken = scheduler::deliver_soon(&self.waking.wakeup.task);
         if !is_taken {
             notifier.end_offer();
         }
@@ -415,7 +415,7 @@ impl<K, V> Engine<K, V> {
             self.take_back(told);
         });
         notifier.end_offer();
-        if frees && !waking.waker.task.is_closed() {
+        if frees && !waking.wakeup.task.is_closed() {
             // The ticker, or the alarm, may panic: what waits is offered all the same.
             contain(|| waking.request_soon(&self.clock));
         }
@@ -451,7 +451,7 @@ impl<K, V> Engine<K, V> {
     pub(super) fn deliver_from_run(&self) -> bool {
         let waking = &self.waking;
         // An alarm's task runs on a thread of the program.
-        let is_program = !waking.waker.is_shared();
+        let is_program = !waking.wakeup.is_shared();
         match &self.delivery {
             Some(Delivery::Caller) if is_program => self.deliver_here(),
             Some(Delivery::Background) if is_program && !inside_listener() => {

@@ -4,7 +4,7 @@
 //! A write asks the policy with no lock held, and confirms under the shard's lock that the answer
 //! still fits: [`TimedAnswer::supersede`].
 
-use crate::expiry::{Asks, Lifetime};
+use crate::expiry::{Asks, ErasedExpiry};
 use crate::listener::RemovalCause;
 use crate::node::{NodePtr, Times};
 use crate::sync::{AtomicBool, AtomicU8, Ordering};
@@ -72,7 +72,7 @@ pub(crate) const FIRST_READ: u8 = 2;
 
 /// The policy and the limits of a cache, and what follows from them, worked out once.
 pub(crate) struct Lifetimes<K, V> {
-    pub(crate) policy: Option<Box<dyn Lifetime<K, V>>>,
+    pub(crate) policy: Option<Box<dyn ErasedExpiry<K, V>>>,
     pub(crate) limits: Limits,
     /// The operations about which the policy is asked; none without a policy.
     pub(crate) policy_asks: Asks,
@@ -98,7 +98,7 @@ pub(crate) struct Lifetimes<K, V> {
 }
 
 impl<K, V> Lifetimes<K, V> {
-    pub(crate) fn new(policy: Option<Box<dyn Lifetime<K, V>>>, limits: Limits) -> Self {
+    pub(crate) fn new(policy: Option<Box<dyn ErasedExpiry<K, V>>>, limits: Limits) -> Self {
         let policy_asks = policy
             .as_ref()
             .map_or(Asks::ONLY_NEW, |policy| policy.asks());

@@ -91,7 +91,7 @@ mod writers;
 use crate::buffer::{FIRST_STAMP, ReadBuffer, Renewals};
 use crate::contain::contain;
 use crate::eviction::{Eviction, EvictionPolicy};
-use crate::expiry::Lifetime;
+use crate::expiry::ErasedExpiry;
 use crate::flight::Timeouts;
 use crate::listener::{Delivery, Listener, RemovalCause};
 use crate::map::{Batch, Garbage, Map, TablePart};
@@ -222,7 +222,7 @@ pub(crate) struct Settings<K, V> {
     pub(crate) eviction_seed: Option<u64>,
     /// How many parts; else the cache chooses.
     pub(crate) parts: Option<usize>,
-    pub(crate) policy: Option<Box<dyn Lifetime<K, V>>>,
+    pub(crate) policy: Option<Box<dyn ErasedExpiry<K, V>>>,
     pub(crate) limits: Limits,
     pub(crate) resolution: Duration,
     pub(crate) ticker: Option<Box<dyn Ticker>>,
@@ -325,7 +325,7 @@ impl<K, V> Engine<K, V> {
             spans,
             notifier: Notifier::new(settings.listener),
             delivery,
-            waking: Waking::new(scheduler.waker(task)),
+            waking: Waking::new(scheduler.wakeup(task)),
             vain_removals: AtomicU32::new(0),
             asked: AtomicUsize::new(0),
             walks: Mutex::new(()),
@@ -574,7 +574,7 @@ impl<K, V> Engine<K, V> {
             let all = part.state.lock().freeing.take_all();
             self.free(part, all);
         }
-        self.waking.waker.end();
+        self.waking.wakeup.end();
     }
 }
 

@@ -179,12 +179,12 @@ impl<K, V> Engine<K, V> {
             let is_done = self.run_round(plan, &mut goals);
             plan.sweep = 0;
             let stopped = self.deliver_from_run();
-            if waking.waker.task.is_closed() {
+            if waking.wakeup.task.is_closed() {
                 return None;
             }
             // A run may end before all work is done: the thread also serves other caches, or it
             // belongs to an alarm. Then this one continues behind those that have waited longer.
-            let is_long = round >= most && (stopped || waking.waker.is_shared());
+            let is_long = round >= most && (stopped || waking.wakeup.is_shared());
             if is_done && !stopped && !goals.has_later_work {
                 break;
             }
@@ -199,7 +199,7 @@ impl<K, V> Engine<K, V> {
             }
         }
         self.run_reclaim();
-        if waking.waker.task.is_closed() {
+        if waking.wakeup.task.is_closed() {
             return None;
         }
         self.end_run(run)

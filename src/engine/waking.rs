@@ -79,23 +79,23 @@ pub(crate) struct Waking {
     /// Locked for each change of the requests. It holds the delay after which to run again, if the
     /// last run asked for that because readers hold memory, or because of a panic.
     retry: Mutex<Option<Duration>>,
-    pub(crate) waker: Wakeup,
+    pub(crate) wakeup: Wakeup,
 }
 
 impl Waking {
-    pub(crate) fn new(waker: Wakeup) -> Self {
+    pub(crate) fn new(wakeup: Wakeup) -> Self {
         Self {
             armed: AtomicU64::new(NEVER),
             soon: AtomicBool::new(false),
             retry: Mutex::new(None),
-            waker,
+            wakeup,
         }
     }
 
     /// Whether expiry is due, and is the work of callers: no thread wakes the cache, or the
     /// scheduler thread is late by far.
     pub(crate) fn is_due_for_callers(&self, now: u64, clock: &Clock) -> bool {
-        if self.waker.is_none() {
+        if self.wakeup.is_none() {
             self.is_due_at(now, clock)
         } else {
             now != NEVER && self.is_stuck(now)
@@ -108,7 +108,7 @@ impl Waking {
     /// SeqCst: see invariant 1; the partner is `begin`.
     #[inline]
     pub(crate) fn is_unrequested(&self) -> bool {
-        !self.soon.load(Ordering::SeqCst) && !self.waker.is_none()
+        !self.soon.load(Ordering::SeqCst) && !self.wakeup.is_none()
     }
 
     /// Requests a run within [`COALESCE_DELAY`].
@@ -176,7 +176,7 @@ impl Waking {
 
     /// Calls the waker, which may be the user's. If it panics, nothing is arranged (waking 4).
     fn call_waker(&self, after: Duration, retry: &mut Option<Duration>) {
-        if let Err(payload) = catch_unwind(AssertUnwindSafe(|| self.waker.wake(after))) {
+        if let Err(payload) = catch_unwind(AssertUnwindSafe(|| self.wakeup.wake(after))) {
             *retry = Some(RETRY);
             self.soon.store(false, Ordering::SeqCst);
             self.armed.store(NEVER, Ordering::SeqCst);
@@ -211,7 +211,7 @@ impl Waking {
     /// Whether the scheduler thread is late by far, so that callers run passes in its place.
     #[inline]
     pub(crate) fn is_stuck(&self, now: u64) -> bool {
-        self.is_due(now.wrapping_sub(STUCK_AFTER)) && self.waker.is_shared()
+        self.is_due(now.wrapping_sub(STUCK_AFTER)) && self.wakeup.is_shared()
     }
 
     /// A run begins.

@@ -169,7 +169,7 @@ impl<K, V> Engine<K, V> {
     // with these arguments.
     #[inline(always)]
     pub(crate) fn after_write(&self, outcome: WriteOutcome) {
-        let has_work = if self.waking.waker.is_none() {
+        let has_work = if self.waking.wakeup.is_none() {
             self.waking.is_due_at(outcome.now, &self.clock)
         } else {
             self.may_leave_work(&outcome) && self.waking.is_unrequested()
@@ -232,7 +232,7 @@ impl<K, V> Engine<K, V> {
     /// A removal of a key with this hash has found no entry.
     #[cold]
     pub(crate) fn after_vain_removal(&self, hash: u64) {
-        if !self.waking.waker.is_none() {
+        if !self.waking.wakeup.is_none() {
             return;
         }
         // Relaxed: a count.
@@ -269,7 +269,7 @@ impl<K, V> Engine<K, V> {
         if outcome.deadline != NEVER {
             let flush = self.spans.flush_time(outcome.deadline, outcome.now);
             // Since the write read the clock, the policy was asked, which may have taken long.
-            let now = if waking.waker.is_none() {
+            let now = if waking.wakeup.is_none() {
                 outcome.now
             } else {
                 clock.now()
@@ -298,7 +298,7 @@ impl<K, V> Engine<K, V> {
         };
         let is_full = outcome.buffered >= self.most_events();
         let pinned = outcome.pins > 0;
-        let alone = waking.waker.is_none();
+        let alone = waking.wakeup.is_none();
         // A caller that holds a pin must not start a delivery. So it expires nothing in place of a
         // scheduler thread that is stuck.
         let is_due = (alone || !pinned) && waking.is_due_for_callers(outcome.now, clock);

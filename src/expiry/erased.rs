@@ -1,10 +1,10 @@
 //! An expiry policy of any type, as a cache keeps it: asked in cache time, answering with a
 //! deadline.
 //!
-//! A cache keeps its policy as `Box<dyn Lifetime<K, V>>`. Here that trait is implemented once for
-//! every type that implements [`Expiry`]. So the compiler sees the user's method and the conversion
-//! of times around it as one function. It drops the conversion of each argument that the method
-//! does not use. If the method returns the time left that it was given, it also drops the
+//! A cache keeps its policy as `Box<dyn ErasedExpiry<K, V>>`. Here that trait is implemented once
+//! for every type that implements [`Expiry`]. So the compiler sees the user's method and the
+//! conversion of times around it as one function. It drops the conversion of each argument that the
+//! method does not use. If the method returns the time left that it was given, it also drops the
 //! comparison of the two. An answer is one number: a deadline in cache time.
 //!
 //! # Which policies inherit `expire_after_read`
@@ -29,7 +29,7 @@ use std::time::{Duration, Instant};
 ///
 /// `now` is the reading of the clock at which the policy is asked, in cache time. Its instant is
 /// what the policy is told, and its answer counts from there.
-pub(crate) trait Lifetime<K, V>: Send + Sync {
+pub(crate) trait ErasedExpiry<K, V>: Send + Sync {
     /// The operations about which the policy has to be asked.
     fn asks(&self) -> Asks;
 
@@ -97,7 +97,7 @@ fn told<K, V>(
     }
 }
 
-impl<K, V, P: Expiry<K, V>> Lifetime<K, V> for P {
+impl<K, V, P: Expiry<K, V>> ErasedExpiry<K, V> for P {
     fn asks(&self) -> Asks {
         self.__asks()
     }

@@ -47,7 +47,7 @@ use std::convert::identity;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-pub(crate) use erased::{Asks, Lifetime};
+pub(crate) use erased::{Asks, ErasedExpiry};
 pub use ready::{
     Accessing, ByClosure, Creating, Jittered, Never, Until, WritesOnly, Writing, accessing,
     creating, jittered, never, until, writes_only, writing,

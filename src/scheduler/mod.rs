@@ -137,8 +137,8 @@ impl Scheduler {
         Self(WokenBy::Custom(Arc::new(alarm)))
     }
 
-    /// The waker of one cache, which is to be built next.
-    pub(crate) fn waker(&self, task: TaskRef) -> Wakeup {
+    /// The wakeup of one cache, which is to be built next.
+    pub(crate) fn wakeup(&self, task: TaskRef) -> Wakeup {
         crew::cache_begins();
         Wakeup {
             source: self.0.clone(),

@@ -30,8 +30,8 @@ impl Bell {
 
 fn waking() -> (Waking, Bell) {
     let bell = Bell::default();
-    let waker = Scheduler::custom(bell.clone()).waker(TaskRef::idle());
-    (Waking::new(waker), bell)
+    let wakeup = Scheduler::custom(bell.clone()).wakeup(TaskRef::idle());
+    (Waking::new(wakeup), bell)
 }
 
 fn secs(count: u64) -> Duration {
@@ -41,7 +41,7 @@ fn secs(count: u64) -> Duration {
 #[test]
 fn an_earlier_moment_is_requested_and_a_later_one_is_not() {
     let (waking, bell) = waking();
-    assert!(!waking.is_armed() && !waking.waker.is_none());
+    assert!(!waking.is_armed() && !waking.wakeup.is_none());
     waking.request_by(6 * SECOND, SECOND);
     waking.request_by(7 * SECOND, SECOND);
     waking.request_by(6 * SECOND, SECOND);
