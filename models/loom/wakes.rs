@@ -38,10 +38,10 @@ struct Scene {
 impl Scene {
     fn new() -> Arc<Self> {
         let alarm = RecordingAlarm::default();
-        let waker = Scheduler::custom(alarm.clone()).waker(TaskRef::idle());
+        let wakeup = Scheduler::custom(alarm.clone()).wakeup(TaskRef::idle());
         Arc::new(Self {
             batch: Mutex::new(Vec::new()),
-            waking: Waking::new(waker),
+            waking: Waking::new(wakeup),
             alarm,
             clock: Clock::custom(Box::new(ManualTicker::new())),
         })
