@@ -906,7 +906,7 @@ fn a_moment_of_refresh_that_passed_in_the_downtime_is_stale_at_once() {
         .ticker(clock.clone())
         .record_stats()
         .loading(loader_fn(|key: &u32| Ok::<u32, ()>(*key)))
-        .refresh_after(refresh::after(secs(1_000)))
+        .refresh_after(refresh::after(secs(100_000)))
         .build();
     let stale_in = |key, moment| {
         let mut entry = saved(key, Some(secs(10_000)));

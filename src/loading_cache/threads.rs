@@ -17,7 +17,7 @@
 //! # Threads that wait
 //!
 //! A loader may wait for another load: for one that itself waits for a refresh in this queue, say.
-//! So a thread that waits gives its [place](crate::sync::place) up, and another thread may start.
+//! So a thread that waits gives its place (`sync::place`) up, and another thread may start.
 //! When it waits no longer it takes a place again: if there is none, a thread that has nothing to
 //! do ends. A loader that hangs in other code keeps its place.
 //!
