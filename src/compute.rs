@@ -223,3 +223,57 @@ impl<K, V> Entry<K, V> {
         self.left
     }
 }
+
+/// An entry without its key, which the call has itself.
+pub(crate) type Keyless<V> = Entry<(), V>;
+
+impl<V> Keyless<V> {
+    /// A plain hit, for a call that returns the value only.
+    #[inline]
+    pub(crate) fn hit(value: V) -> Self {
+        Self {
+            key: (),
+            value,
+            fresh: false,
+            replaced: false,
+            stored: true,
+            left: None,
+        }
+    }
+
+    /// A value that the call's own code has made; it is not stored. In a box, since it may be
+    /// large, and passes through many functions.
+    #[inline]
+    pub(crate) fn made(value: V) -> Box<Self> {
+        // Field by field: without optimization, `..Self::hit(value)` would copy it once more.
+        Box::new(Self {
+            key: (),
+            value,
+            fresh: true,
+            replaced: false,
+            stored: false,
+            left: None,
+        })
+    }
+
+    /// A copy, for a call that shares it.
+    // Out of line: its room on the stack is free again when a load runs.
+    #[inline(never)]
+    pub(crate) fn copy(&self) -> Box<Self>
+    where
+        V: Clone,
+    {
+        Box::new(self.clone())
+    }
+
+    pub(crate) fn with_key<K>(self, key: K) -> Entry<K, V> {
+        Entry {
+            key,
+            value: self.value,
+            fresh: self.fresh,
+            replaced: self.replaced,
+            stored: self.stored,
+            left: self.left,
+        }
+    }
+}

@@ -2,23 +2,16 @@
 //! the table of its states.
 
 use super::waiters::Waiters;
-use crate::compute::Entry;
+use crate::compute::Keyless;
 use crate::contain::{LetGo, contain, let_go};
-use crate::stripe::{cores, thread_number};
+use crate::stripe::thread_number;
 use crate::sync::block::{During, Work, doing};
 use crate::sync::cycle::{Ticket, WaitTarget};
 use crate::sync::{AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering};
 use crate::time::NEVER;
 use std::any::{Any, TypeId};
-use std::sync::atomic::AtomicUsize;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::task::Waker;
-use std::time::Instant;
-
-/// How many threads spin. The standard library's atomic: threads of models do not spin.
-static SPINNING: AtomicUsize = AtomicUsize::new(0);
-/// The pauses between two looks of a thread that spins.
-const PAUSES: u32 = 16;
 
 /// Which outcomes of another call's run a waiter accepts; if it accepts none, it leads in its turn,
 /// unless its kind says that it looks the key up again.
@@ -58,21 +51,30 @@ impl Want {
     }
 }
 
-/// The outcome of a run, as its waiters see it. They share the value, and what the leader's entry
-/// said about it.
-pub(crate) type Outcome<V> = OutcomeOf<Arc<Entry<(), V>>>;
-
-/// Generic, so that it is `Clone` whatever the value.
-#[derive(Clone, Debug)]
-pub(crate) enum OutcomeOf<T> {
-    /// With the deadline of the entry: the time that it has left counts from when a call takes it.
-    Value(T, u64),
+/// The outcome of a run, as its waiters see it.
+#[derive(Debug)]
+pub(crate) enum Outcome<V> {
+    /// The value, which the waiters share, with what the leader's entry said about it; and the
+    /// deadline of the entry: the time that it has left counts from when a call takes it.
+    Value(Arc<Keyless<V>>, u64),
     /// The closure said that there is no value.
     Absent,
     /// The closure's error.
     Error(Arc<dyn Any + Send + Sync>),
     /// Nothing that a waiter could use: a panic, a dropped future, a compute without a value.
     Nothing,
+}
+
+// Not derived: that would ask for values that are `Clone`.
+impl<V> Clone for Outcome<V> {
+    fn clone(&self) -> Self {
+        match self {
+            Self::Value(shared, deadline) => Self::Value(Arc::clone(shared), *deadline),
+            Self::Absent => Self::Absent,
+            Self::Error(error) => Self::Error(Arc::clone(error)),
+            Self::Nothing => Self::Nothing,
+        }
+    }
 }
 
 /// The answer to a waiter.
@@ -133,16 +135,11 @@ pub(crate) struct Load<K, V> {
     state: Mutex<LoadState<K, V>>,
 }
 
-struct LoadState<K, V> {
+pub(super) struct LoadState<K, V> {
     phase: Phase,
     revoked: Option<RevokedBy>,
     /// `None` until a call waits: mostly none ever does.
-    waiters: Option<Box<Waiters<V>>>,
-    /// A load that is no longer current, whose calls for a turn wait until this one has ended or is
-    /// revoked: one of them waits for this load, or leads it.
-    before: Option<Arc<Load<K, V>>>,
-    /// The load for which the calls for a turn wait instead, in the place of this one.
-    behind: Option<Weak<Load<K, V>>>,
+    waiters: Option<Box<Waiters<K, V>>>,
 }
 
 /// The state of a load, as in the table of the module docs of `flight`.
@@ -157,8 +154,13 @@ pub(crate) enum Phase {
 }
 
 impl<K, V> LoadState<K, V> {
-    fn waiters(&mut self) -> &mut Waiters<V> {
+    pub(super) fn waiters(&mut self) -> &mut Waiters<K, V> {
         self.waiters.get_or_insert_default()
+    }
+
+    /// Whether the load has ended, or was revoked.
+    pub(super) fn is_over(&self) -> bool {
+        self.phase == Phase::Ended || self.revoked.is_some()
     }
 }
 
@@ -180,14 +182,12 @@ impl<K, V> Load<K, V> {
                 phase: Phase::Led,
                 revoked: None,
                 waiters: None,
-                before: None,
-                behind: None,
             }),
         }
     }
 
     #[inline]
-    fn state(&self) -> MutexGuard<'_, LoadState<K, V>> {
+    pub(super) fn state(&self) -> MutexGuard<'_, LoadState<K, V>> {
         self.state.lock()
     }
 
@@ -199,29 +199,12 @@ impl<K, V> Load<K, V> {
     /// waker polls the task, the answer is false, since the leader continues.
     pub(crate) fn is_led_by_caller(&self) -> bool {
         let me = thread_number();
-        let leader = self.leader.load(Ordering::Relaxed);
-        me != 0 && leader == me && doing() != Work::Wakes
+        me != 0 && self.leader() == me && doing() != Work::Wakes
     }
 
-    /// Whether another thread runs the leader's code, or is awake and about to.
-    pub(crate) fn is_led_elsewhere(&self) -> bool {
-        let leader = self.leader.load(Ordering::Relaxed);
-        leader != 0 && leader != thread_number()
-    }
-
-    /// Spins while the load is current, and led by another thread. False if it still is at `until`,
-    /// or if as many threads spin as there are other cores.
-    pub(crate) fn spin(&self, until: Instant) -> bool {
-        let mut is_over = false;
-        // Relaxed: a bound, and nothing else.
-        if SPINNING.fetch_add(1, Ordering::Relaxed) < cores() - 1 {
-            while !is_over && Instant::now() < until {
-                (0..PAUSES).for_each(|_| std::hint::spin_loop());
-                is_over = !self.is_current() || !self.is_led_elsewhere();
-            }
-        }
-        SPINNING.fetch_sub(1, Ordering::Relaxed);
-        is_over
+    /// The thread that runs the leader's code just now, or is awake and about to; or 0.
+    pub(super) fn leader(&self) -> u64 {
+        self.leader.load(Ordering::Relaxed)
     }
 
     /// Notes which thread runs the leader's code from now on.
@@ -279,7 +262,7 @@ impl<K, V> Load<K, V> {
         match state.phase {
             Phase::Led | Phase::Ended => false,
             Phase::Offered(to) if Some(to) == ticket => true,
-            Phase::Offered(to) => want == Want::OwnTurn && state.waiters().may_be_passed(to),
+            Phase::Offered(to) => want == Want::OwnTurn && state.waiters().turns.may_be_passed(to),
         }
     }
 
@@ -288,12 +271,12 @@ impl<K, V> Load<K, V> {
     pub(crate) fn take_lead(&self, ticket: Option<Ticket>, now: u64) -> bool {
         let mut state = self.state();
         if let Phase::Offered(to) = state.phase {
-            if Some(to) != ticket && !state.waiters().pass(to) {
+            if Some(to) != ticket && !state.waiters().turns.pass(to) {
                 return false;
             }
         }
         if let Some(ticket) = ticket {
-            state.waiters().end_call(ticket);
+            state.waiters().turns.end_call(ticket);
         }
         state.phase = Phase::Led;
         self.set_began(now);
@@ -311,8 +294,13 @@ impl<K, V> Load<K, V> {
     /// Adds a waiter. Under the shard's lock, while the load is current; or on behalf of the
     /// leader, before it hands its run to the code that will end it.
     pub(crate) fn join(&self, ticket: Ticket, want: Want) {
-        self.joined.store(true, Ordering::Relaxed);
+        self.note_joined();
         self.state().waiters().add(ticket, want);
+    }
+
+    /// From now on, the end of a run looks for calls that wait.
+    pub(super) fn note_joined(&self) {
+        self.joined.store(true, Ordering::Relaxed);
     }
 
     /// The waiter's call has finished its other work: from now on it waits like any other.
@@ -332,7 +320,7 @@ impl<K, V> Load<K, V> {
             let waiters = state.waiters();
             if let Some(verdict) = waiters.take_told(ticket) {
                 if let Verdict::Leads = verdict {
-                    waiters.hears(ticket, thread_number());
+                    waiters.turns.hears(ticket, thread_number());
                     if state.phase == Phase::Offered(ticket) {
                         self.set_leader(thread_number());
                     }
@@ -353,63 +341,16 @@ impl<K, V> Load<K, V> {
         if leads {
             state.phase = Phase::Led;
         }
-        state.waiters().end_call(ticket);
-        let waker = state.waiters().remove(ticket);
-        let told = state.waiters().take_told(ticket);
-        let next = self.next_turn_after(&mut state, ticket);
+        let waiters = state.waiters();
+        waiters.turns.end_call(ticket);
+        let waker = waiters.remove(ticket);
+        let told = waiters.take_told(ticket);
+        let next = waiters.next_turn_after(ticket);
         drop(state);
         drop(waker);
         let_go(told);
         wake_all(next);
         leads
-    }
-
-    /// The turn of this waiter, which was told to look again, is over: the next one looks again.
-    fn next_turn_after(&self, state: &mut LoadState<K, V>, ticket: Ticket) -> Option<Waker> {
-        let waiters = state.waiters();
-        if waiters.has_turn(ticket) {
-            waiters.end_turn();
-            waiters.tell_next_turn()
-        } else {
-            None
-        }
-    }
-
-    /// The waiter with this ticket, which takes turns and was told to look again, leads a newer
-    /// load, or waits for it: the others of this load wait until that has ended, or is revoked.
-    pub(crate) fn wait_behind(self: &Arc<Self>, ticket: Ticket, newer: &Arc<Self>) {
-        let mut state = self.state();
-        if !state.waiters().has_turn(ticket) {
-            return;
-        }
-        state.waiters().go_behind();
-        state.behind = Some(Arc::downgrade(newer));
-        drop(state);
-        // Its end has to look for those that wait behind it.
-        newer.joined.store(true, Ordering::Relaxed);
-        let mut state = newer.state();
-        let is_over = state.phase == Phase::Ended || state.revoked.is_some();
-        let next = if is_over {
-            // Its end, or its revocation, has looked already.
-            Some(Arc::clone(self))
-        } else {
-            state.before.replace(Arc::clone(self))
-        };
-        drop(state);
-        if let Some(next) = next {
-            next.call_next_turn();
-        }
-    }
-
-    /// The turn for which the waiters of this load wait is over.
-    fn call_next_turn(&self) {
-        let mut state = self.state();
-        state.behind = None;
-        let waiters = state.waiters();
-        waiters.end_turn();
-        let waker = waiters.tell_next_turn();
-        drop(state);
-        wake_all(waker);
     }
 
     /// The load is no longer current. Under the shard's lock;
@@ -424,15 +365,16 @@ impl<K, V> Load<K, V> {
     pub(crate) fn release_waiters(&self) {
         let mut state = self.state();
         let mut all = state.revoked == Some(RevokedBy::NewerLoad);
-        let before = state.before.take();
         let phase = state.phase;
         let mut wakers = Vec::new();
+        let mut before = None;
         if let Phase::Offered(ticket) = phase {
             state.phase = Phase::Ended;
             all = true;
             wakers.extend(state.waiters().call_off(ticket));
         }
         if let Some(waiters) = &mut state.waiters {
+            before = waiters.turns.take_before();
             if all {
                 waiters.tell(&mut wakers, |want| match want {
                     Want::OwnTurn => None,
@@ -442,10 +384,7 @@ impl<K, V> Load<K, V> {
             wakers.extend(waiters.tell_next_turn());
         }
         drop(state);
-        if let Some(before) = before {
-            before.call_next_turn();
-        }
-        wake_all(wakers);
+        AfterRun { wakers, before }.release();
     }
 
     /// Wakes all that wait, so that they look whether the load is overdue. With no lock held.
@@ -479,8 +418,7 @@ impl<K, V> Load<K, V> {
         if !waiters.have(|want| want == Want::OwnTurn) {
             self.mark_outdated();
         }
-        let awaited = waiters.have(|_| true);
-        awaited || state.before.is_some()
+        waiters.have(|_| true) || waiters.turns.has_before()
     }
 
     /// The leader's run has ended: publishes its outcome and finds the next leader. If there is
@@ -491,9 +429,10 @@ impl<K, V> Load<K, V> {
         let mut state = self.state();
         state.phase = Phase::Ended;
         self.leader.store(0, Ordering::Relaxed);
-        let before = state.before.take();
         let mut wakers = Vec::new();
+        let mut before = None;
         if let Some(waiters) = &mut state.waiters {
+            before = waiters.turns.take_before();
             waiters.tell(&mut wakers, |want| {
                 if want.accepts(outcome) {
                     Some(Verdict::Ended(outcome.clone()))
@@ -519,10 +458,11 @@ impl<K, V> Load<K, V> {
     }
 }
 
-/// What follows the end of a run.
+/// What follows the end of a run, or the revocation of a load.
 #[must_use]
 pub(crate) struct AfterRun<K, V> {
     wakers: Vec<Waker>,
+    /// The load whose computes waited [behind](super::turns) this one.
     before: Option<Arc<Load<K, V>>>,
 }
 
@@ -543,10 +483,9 @@ impl<K: Send + Sync, V: Send + Sync> WaitTarget for Load<K, V> {
         waiters.waker(ticket)?;
         // Under the lock, as in `end`: it may hand the lead to this very waiter.
         let leader = if waiters.wants_turn(ticket) && !self.is_current() {
-            let newer = state.behind.as_ref()?.upgrade()?;
-            newer.leader.load(Ordering::Relaxed)
+            waiters.turns.newer()?.leader()
         } else {
-            self.leader.load(Ordering::Relaxed)
+            self.leader()
         };
         drop(state);
         match leader {

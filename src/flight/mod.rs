@@ -6,7 +6,8 @@
 //! | file | content |
 //! |------|---------|
 //! | `load` | one load: its leader, its phase, its end |
-//! | `waiters` | the calls that wait for it, and whose turn comes next |
+//! | `waiters` | the calls that wait for it, and what they were told |
+//! | `turns` | whose turn comes next, of the calls that want to run their own code |
 //! | `table` | the current loads of a shard |
 //! | `timeouts` | the loads for which calls wait, by the moment at which they become overdue |
 //!
@@ -22,7 +23,7 @@
 //! | an explicit write | no longer current; the first waiter for a turn looks again | Ended: all look again | – |
 //! | it is overdue, a call claims | a new load; all look again | a new load; all look again | – |
 //!
-//! Of the waiters for a turn, one at a time looks again (`waiters`).
+//! Of the waiters for a turn, one at a time looks again (`turns`).
 //!
 //! Beside its state, a load is *current* until a write revokes it, a newer load replaces it, or its
 //! last run has ended. Only a current load stores its value, takes new waiters, or gets another
@@ -57,8 +58,10 @@
 mod load;
 mod table;
 mod timeouts;
+mod turns;
 mod waiters;
 
 pub(crate) use load::{Load, Outcome, RevokedBy, Verdict, Want};
 pub(crate) use table::{Loads, RevokedLoad};
 pub(crate) use timeouts::Timeouts;
+pub(crate) use turns::MOST_SPIN;

@@ -4,27 +4,13 @@
 //! waiter that has to look again keeps its own, so a place in the order is never lost. To join, to
 //! leave and to hand the lead on take as long for many waiters as for few.
 //!
-//! # Turns
-//!
-//! Computes take turns, first in, first out. To wake a thread that sleeps takes longer than most
-//! turns: on a hot key, each turn would be a hand-over to a sleeping thread. When that has happened
-//! [`CONVOY`] times, a compute that comes just now may pass one that was told to lead, and has not
-//! woken up yet. The first sleeper is passed [`MOST_PASSED`] times at most. One that was passed has
-//! its turn when the run of the compute that has passed it ends: it stays *called*. A task is not
-//! passed, nor is a call that wants a value.
-//!
-//! If a write revokes the load, one call that waits for a turn looks again: the next one does when
-//! the turn of that call is over. So a write wakes one of them, however many wait.
+//! What is special about the turns of computes stands in [`turns`](super::turns).
 
 use super::load::{Verdict, Want};
+use super::turns::Turns;
 use crate::sync::cycle::Ticket;
 use std::collections::BTreeMap;
 use std::task::Waker;
-
-/// How often the turn goes to a compute that sleeps before others may pass it.
-const CONVOY: u32 = 16;
-/// How often computes may pass one that sleeps.
-const MOST_PASSED: u32 = 1024;
 
 struct WaitingCall {
     /// Left by its last poll.
@@ -33,58 +19,30 @@ struct WaitingCall {
     sleeps: bool,
 }
 
-/// A compute that slept when it was told to lead, and was passed.
-struct Called {
-    ticket: Ticket,
-    /// The number of its thread, when that has woken up; 0 until then.
-    thread: u64,
-}
-
 /// Waiters of one kind.
 type Queue = BTreeMap<Ticket, WaitingCall>;
 
-pub(super) struct Waiters<V> {
+pub(super) struct Waiters<K, V> {
     /// A queue for each kind of call. Kinds are few.
     queues: BTreeMap<Want, Queue>,
     /// The verdicts that have yet to be fetched.
     told: BTreeMap<Ticket, Verdict<V>>,
-    /// The next to lead, though other computes have passed it.
-    called: Option<Called>,
-    /// The last waiter that was told to lead while it slept, and how often it was passed.
-    sleeper: Option<(Ticket, u32)>,
-    /// How often the turn has gone to a compute that slept.
-    sleepers: u32,
-    /// Of a load that is no longer current.
-    turn: NextTurn,
+    pub(super) turns: Turns<K, V>,
 }
 
-/// Which of the calls for a turn may look again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum NextTurn {
-    /// The next one.
-    Free,
-    /// This one was told to.
-    Told(Ticket),
-    /// The one that was told waits for a newer load, or leads it: the next one when that ends.
-    Behind,
-}
-
-impl<V> Default for Waiters<V> {
+impl<K, V> Default for Waiters<K, V> {
     fn default() -> Self {
         Self {
             queues: BTreeMap::new(),
             told: BTreeMap::new(),
-            called: None,
-            sleeper: None,
-            sleepers: 0,
-            turn: NextTurn::Free,
+            turns: Turns::default(),
         }
     }
 }
 
-impl<V> Waiters<V> {
+impl<K, V> Waiters<K, V> {
     pub(super) fn add(&mut self, ticket: Ticket, want: Want) {
-        self.end_call(ticket);
+        self.turns.end_call(ticket);
         // Its first poll leaves a waker: to clone one is user code.
         let waiter = WaitingCall {
             waker: None,
@@ -95,7 +53,7 @@ impl<V> Waiters<V> {
 
     /// Whether waiters of such a kind wait.
     pub(super) fn have(&self, is_kind: impl Fn(Want) -> bool) -> bool {
-        if self.called.is_some() && is_kind(Want::OwnTurn) {
+        if self.turns.called().is_some() && is_kind(Want::OwnTurn) {
             return true;
         }
         (self.queues.iter()).any(|(want, queue)| is_kind(*want) && !queue.is_empty())
@@ -165,8 +123,8 @@ impl<V> Waiters<V> {
     /// Tells the next waiter to lead: the one that is called, or the longest-waiting one. Returns
     /// its ticket, and the number of its thread if that is awake; else 0.
     pub(super) fn offer(&mut self, wakers: &mut Vec<Waker>) -> Option<(Ticket, u64)> {
-        if let Some(called) = &self.called {
-            return Some((called.ticket, called.thread));
+        if let Some(called) = self.turns.called() {
+            return Some(called);
         }
         let firsts = self.queues.iter().filter_map(|(want, queue)| {
             let (&ticket, waiter) = queue.first_key_value()?;
@@ -174,60 +132,10 @@ impl<V> Waiters<V> {
         });
         let (first, want, sleeps) = firsts.min_by_key(|(ticket, ..)| *ticket)?;
         if want == Want::OwnTurn && sleeps {
-            self.sleepers = self.sleepers.saturating_add(1);
-            let passed = match self.sleeper {
-                Some((sleeper, passed)) if sleeper == first => passed,
-                _ => 0,
-            };
-            self.sleeper = Some((first, passed));
+            self.turns.offer_to_sleeper(first);
         }
         wakers.extend(self.tell_one(first, Verdict::Leads));
         Some((first, 0))
-    }
-
-    /// Whether a compute may pass this waiter, which was told to lead: it is a compute, slept, and
-    /// has not heard yet that it leads.
-    pub(super) fn may_be_passed(&self, to: Ticket) -> bool {
-        let slept = match self.sleeper {
-            Some((sleeper, passed)) => sleeper == to && passed < MOST_PASSED,
-            None => false,
-        };
-        slept && self.sleepers >= CONVOY && self.told.contains_key(&to)
-    }
-
-    /// A compute passes this waiter, which is called from now on. False if it may not.
-    pub(super) fn pass(&mut self, to: Ticket) -> bool {
-        if !self.may_be_passed(to) {
-            return false;
-        }
-        if let Some((_, passed)) = &mut self.sleeper {
-            *passed += 1;
-        }
-        if self.called.is_none() {
-            self.called = Some(Called {
-                ticket: to,
-                thread: 0,
-            });
-        }
-        true
-    }
-
-    /// The thread with this number has heard that this waiter leads.
-    pub(super) fn hears(&mut self, ticket: Ticket, thread: u64) {
-        if let Some(called) = &mut self.called {
-            if called.ticket == ticket {
-                called.thread = thread;
-            }
-        }
-    }
-
-    /// A waiter that may be called leads, waits again, or waits no longer.
-    pub(super) fn end_call(&mut self, ticket: Ticket) {
-        if let Some(called) = &self.called {
-            if called.ticket == ticket {
-                self.called = None;
-            }
-        }
     }
 
     /// A waiter was told to lead, and the load is no longer current: it looks again.
@@ -235,20 +143,24 @@ impl<V> Waiters<V> {
         self.tell_one(ticket, Verdict::Retry)
     }
 
-    /// Tells the first waiter for a turn to look again, unless another one has been told, whose
-    /// turn is not over.
+    /// Tells the first compute to look again, unless another one has been told, whose turn is not
+    /// over.
     pub(super) fn tell_next_turn(&mut self) -> Option<Waker> {
-        if self.turn != NextTurn::Free {
+        if !self.turns.is_free() {
             return None;
         }
         let (&next, _) = self.queues.get(&Want::OwnTurn)?.first_key_value()?;
-        self.turn = NextTurn::Told(next);
+        self.turns.look(next);
         self.tell_one(next, Verdict::Retry)
     }
 
-    /// Whether this waiter was told to look again, as the first of those that take turns.
-    pub(super) fn has_turn(&self, ticket: Ticket) -> bool {
-        self.turn == NextTurn::Told(ticket)
+    /// This waiter waits no longer. If it was the compute that looked again, the next one does.
+    pub(super) fn next_turn_after(&mut self, ticket: Ticket) -> Option<Waker> {
+        if !self.turns.has_turn(ticket) {
+            return None;
+        }
+        _ = self.turns.end_turn();
+        self.tell_next_turn()
     }
 
     /// Whether this waiter waits for a turn.
@@ -259,21 +171,9 @@ impl<V> Waiters<V> {
         }
     }
 
-    /// The turn of the waiter that was told to look again comes with a newer load.
-    pub(super) fn go_behind(&mut self) {
-        self.turn = NextTurn::Behind;
-    }
-
-    pub(super) fn end_turn(&mut self) {
-        self.turn = NextTurn::Free;
-    }
-
     pub(super) fn falls_asleep(&mut self, ticket: Ticket) {
         if let Some(waiter) = self.waiter(ticket) {
             waiter.sleeps = true;
         }
     }
 }
-
-#[cfg(all(test, not(wheelhouse_loom), not(wheelhouse_shuttle)))]
-mod tests;

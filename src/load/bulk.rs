@@ -5,7 +5,7 @@
 //! meanwhile leaves its value with the waiter.
 
 use super::claim::{Claim, Claimant, Request};
-use super::guard::{CallGuard, Guard, Home};
+use super::guard::{CallGuard, Guard, ToCache};
 use super::run::{Run, conclude, lead, of_option};
 use super::{CacheKey, CacheValue};
 use crate::cache::Cache;
@@ -108,7 +108,7 @@ impl<K: CacheKey, V: CacheValue> Engine<K, V> {
         // While a call loads its own keys it must not be told to lead another: that load would then
         // wait for this call's own keys, and their closure might even wait for that load. So it
         // looks again.
-        let ask = Request {
+        let request = Request {
             own: launch.as_ref().map(|_| Want::Settled(TypeId::of::<E>())),
             ..Request::of(Want::OptionalForNow)
         };
@@ -122,7 +122,7 @@ impl<K: CacheKey, V: CacheValue> Engine<K, V> {
                 refused = Some(error);
                 continue;
             }
-            let mut claimant = Claimant::new(self, hash, keys.keys[place].clone(), ask);
+            let mut claimant = Claimant::new(self, hash, keys.keys[place].clone(), request);
             match claimant.begin() {
                 Some(Claim::Guard(guard, _)) => match guard.unless(&refuse) {
                     Ok(guard) => {
@@ -182,12 +182,12 @@ impl<K: CacheKey, V: CacheValue> Engine<K, V> {
 /// has another number of values than there are keys, `faulty` makes an error of the message about
 /// that. `end` ends each load by its part of the answer. If that panics about one key, the others
 /// get their values all the same: the first panic goes on when all have ended.
-pub(crate) async fn load_together<K, V, H: Home<K, V>, T, X, E, F>(
+pub(crate) async fn load_together<K, V, C: ToCache<K, V>, T, X, E, F>(
     keys: Vec<K>,
-    guards: Vec<(usize, Guard<K, V, H>)>,
+    guards: Vec<(usize, Guard<K, V, C>)>,
     load: impl FnOnce(Vec<K>) -> F,
     faulty: impl FnOnce(String) -> E,
-    mut end: impl FnMut(usize, Guard<K, V, H>, Result<Option<T>, E>),
+    mut end: impl FnMut(usize, Guard<K, V, C>, Result<Option<T>, E>),
 ) -> Result<(), E>
 where
     E: From<X> + Clone,

@@ -6,11 +6,12 @@
 //!
 //! Threads and tasks take the same steps; [`wait`](super::wait) says how a thread waits.
 
-use super::guard::{Guard, Home, Keyless};
+use super::guard::{Guard, ToCache};
 use super::{CacheKey, CacheValue};
+use crate::compute::Keyless;
 use crate::contain::let_go;
 use crate::engine::{Engine, WriteOutcome};
-use crate::flight::{Load, Outcome, RevokedBy, Verdict, Want};
+use crate::flight::{Load, MOST_SPIN, Outcome, RevokedBy, Verdict, Want};
 use crate::listener::RemovalCause;
 use crate::map::Revalidated;
 use crate::node::NodePtr;
@@ -25,31 +26,14 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
-/// How long a thread that waits for its turn spins at most, before it joins the load: about as long
-/// as a sleeping thread takes to run again, after it was woken on an idle core. To fall asleep and
-/// to be woken takes two calls of the system and two switches of the processor, and most turns are
-/// shorter.
-const MOST_SPIN: Duration = Duration::from_micros(50);
-
-/// Whether a call spins before it joins a load.
-#[derive(Clone, Copy)]
-enum Spin {
-    /// A task makes it, or it wants no turn of its own.
-    Never,
-    /// It has not spun since it was told to lead, or began.
-    Fresh,
-    Until(Instant),
-    Spent,
-}
-
 /// The answer to a claim.
-pub(crate) enum Claim<K, V, H: Home<K, V>> {
+pub(crate) enum Claim<K, V, C: ToCache<K, V>> {
     /// The key's live value, or that of another call's load. A call that takes turns gets it only
     /// if it may not wait. Boxed, as values may be large: each frame through which an answer goes
     /// would have to have room for one.
     Value(Box<Keyless<V>>),
     /// The call leads. A call that takes turns gets the live entry, if there is one.
-    Guard(Guard<K, V, H>, Option<Box<Keyless<V>>>),
+    Guard(Guard<K, V, C>, Option<Box<Keyless<V>>>),
     /// Another call's load has failed, in a way that this call shares.
     Failed(Outcome<V>),
     /// The call would have to wait, or to lead, and may not; or the cache is gone.
@@ -109,12 +93,12 @@ impl Request {
 }
 
 /// A call that has yet to get its claim.
-pub(crate) struct Claimant<K, V, H: Home<K, V>> {
-    pub(super) home: H,
+pub(crate) struct Claimant<K, V, C: ToCache<K, V>> {
+    pub(super) cache: C,
     hash: u64,
     /// `None` once a load of this call has taken it.
     key: Option<K>,
-    pub(crate) ask: Request,
+    pub(crate) request: Request,
     /// The place in the order of waiters, drawn when the call first waits.
     ticket: Option<Ticket>,
     /// The load that the call has joined, with its ticket.
@@ -123,10 +107,12 @@ pub(crate) struct Claimant<K, V, H: Home<K, V>> {
     began: bool,
     /// Whether the call has waited for a load that was late.
     was_late: bool,
-    spin: Spin,
+    /// Whether a thread makes the call, and wants its turn: then it spins before it joins a load
+    /// (`flight::turns`, 1).
+    spins: bool,
 }
 
-impl<K, V, H: Home<K, V>> Drop for Claimant<K, V, H> {
+impl<K, V, C: ToCache<K, V>> Drop for Claimant<K, V, C> {
     #[inline]
     fn drop(&mut self) {
         self.wait_for(None);
@@ -134,40 +120,25 @@ impl<K, V, H: Home<K, V>> Drop for Claimant<K, V, H> {
     }
 }
 
-impl<K, V, H: Home<K, V>> Claimant<K, V, H> {
+impl<K, V, C: ToCache<K, V>> Claimant<K, V, C> {
     #[inline]
-    pub(crate) fn new(home: H, hash: u64, key: K, ask: Request) -> Self {
+    pub(crate) fn new(cache: C, hash: u64, key: K, request: Request) -> Self {
         Self {
-            home,
+            cache,
             hash,
             key: Some(key),
-            ask,
+            request,
             ticket: None,
             waits: None,
             began: false,
             was_late: false,
-            spin: Spin::Never,
+            spins: false,
         }
     }
 
     /// A thread makes the call, and waits for it.
     pub(super) fn runs_here(&mut self) {
-        if !IS_MODEL && self.ask.want == Want::OwnTurn {
-            self.spin = Spin::Fresh;
-        }
-    }
-
-    /// Spins until this load is near its end no longer, or the call has spun long enough.
-    fn spin(&mut self, load: &Load<K, V>) {
-        let until = match self.spin {
-            Spin::Until(until) => until,
-            _ => Instant::now() + MOST_SPIN,
-        };
-        self.spin = if load.spin(until) {
-            Spin::Until(until)
-        } else {
-            Spin::Spent
-        };
+        self.spins = !IS_MODEL && self.request.want == Want::OwnTurn;
     }
 
     /// The call waits for this from now on, and no longer for what it has waited for. If it was
@@ -183,7 +154,7 @@ impl<K, V, H: Home<K, V>> Claimant<K, V, H> {
                 }
             }
             if load.leave(ticket) {
-                drop(Guard::new(self.home.clone(), load));
+                drop(Guard::told_to_lead(self.cache.clone(), load));
             }
         }
     }
@@ -195,7 +166,7 @@ impl<K, V, H: Home<K, V>> Claimant<K, V, H> {
 
     /// A call that had other work to do now waits like any other call.
     pub(crate) fn wait_now(&mut self) {
-        self.ask.want = Want::Optional;
+        self.request.want = Want::Optional;
         if let Some((load, ticket)) = &self.waits {
             load.wait_now(*ticket);
         }
@@ -203,7 +174,7 @@ impl<K, V, H: Home<K, V>> Claimant<K, V, H> {
 
     /// The call waits for its own load from now on, as another call would that wants this. The load
     /// has yet to run.
-    fn wait_for_own(&mut self, guard: &Guard<K, V, H>, want: Want) {
+    fn wait_for_own(&mut self, guard: &Guard<K, V, C>, want: Want) {
         let ticket = *self.ticket.get_or_insert_with(Ticket::draw);
         guard.load().join(ticket, want);
         self.wait_for(Some((Arc::clone(guard.load()), ticket)));
@@ -213,99 +184,105 @@ impl<K, V, H: Home<K, V>> Claimant<K, V, H> {
         }
     }
 
-    /// Whether a call that does not run its own load gives up, now that a wait has ended. From an
-    /// overdue load of another call it goes on once, with the newer load.
-    fn gives_up(&mut self, told: Option<&Verdict<V>>) -> bool {
-        let began = mem::take(&mut self.began);
-        if self.ask.own.is_none() {
+    /// Whether a call that does not run its own load gives up, now that it would look again: it was
+    /// told to, or the load for which it waits `is_overdue`. From an overdue load of another call
+    /// it goes on once, with the newer load.
+    fn gives_up(&mut self, is_overdue: bool) -> bool {
+        if self.request.own.is_none() {
             return false;
         }
         let Some((load, _)) = &self.waits else {
             return false;
         };
-        if let Some(Verdict::Ended(_) | Verdict::Leads) = told {
-            return false;
-        }
         let revoked = load.revoked();
         // A newer load takes the place of an overdue one, or has taken it.
         let is_late = match revoked {
             Some(by) => by == RevokedBy::NewerLoad,
-            None => told.is_none(),
+            None => is_overdue,
         };
         // A refresh has timed out also if it did not begin the load.
-        let mine = revoked.is_none() && (began || self.ask.replaces == Replaces::Any);
+        let mine = revoked.is_none() && (self.began || self.request.replaces == Replaces::Any);
         let gives_up = is_late && (mine || self.was_late);
         self.was_late |= is_late;
         // A refresh takes what a write has stored meanwhile.
         if revoked.is_some() && !is_late {
-            self.ask.replaces = Replaces::Nothing;
+            self.request.replaces = Replaces::Nothing;
         }
         gives_up
     }
 }
 
-impl<K: CacheKey, V: CacheValue, H: Home<K, V>> Claimant<K, V, H> {
+impl<K: CacheKey, V: CacheValue, C: ToCache<K, V>> Claimant<K, V, C> {
     /// The claim, by polls. The first may follow a [`begin`](Self::begin).
-    pub(crate) fn poll_claim(&mut self, cx: &Context<'_>) -> Poll<Claim<K, V, H>> {
+    pub(crate) fn poll_claim(&mut self, cx: &Context<'_>) -> Poll<Claim<K, V, C>> {
         loop {
             let told = ready!(self.poll_verdict(cx));
-            if self.gives_up(told.as_ref()) {
-                return Poll::Ready(Claim::TimedOut);
-            }
-            return Poll::Ready(match told {
+            let is_overdue = told.is_none();
+            match told {
                 Some(Verdict::Ended(Outcome::Value(shared, deadline))) => {
-                    let mut seen = shared.copy();
+                    let seen = self.copy_shared(&shared, deadline);
                     let_go(shared);
-                    if let Some(engine) = self.home.visit() {
-                        seen.left = engine.clock.time_until(deadline);
-                    }
-                    Claim::Value(seen)
+                    return Poll::Ready(Claim::Value(seen));
                 }
-                Some(Verdict::Ended(failure)) => Claim::Failed(failure),
-                told => {
-                    if let Some((load, _)) = &self.waits {
-                        self.key.get_or_insert_with(|| load.key().clone());
+                Some(Verdict::Ended(failure)) => return Poll::Ready(Claim::Failed(failure)),
+                // It waits until it has its claim: if it does not need that, or panics, it leaves.
+                Some(Verdict::Leads) => self.take_key_again(),
+                Some(Verdict::Retry) | None => {
+                    if self.gives_up(is_overdue) {
+                        return Poll::Ready(Claim::TimedOut);
                     }
-                    // A call that was told to lead, or whose turn it is, waits until it has its
-                    // claim: if it does not need that, or panics, it leaves.
-                    let is_next = match told {
-                        Some(Verdict::Leads) => {
-                            // Another compute may have passed it: then its turn is near.
-                            if let Spin::Spent = self.spin {
-                                self.spin = Spin::Fresh;
-                            }
-                            true
-                        }
-                        _ => self.ask.want == Want::OwnTurn,
-                    };
-                    if !is_next {
+                    self.take_key_again();
+                    // A compute whose turn it is to look again keeps that, too.
+                    if self.request.want != Want::OwnTurn {
                         self.wait_for(None);
                     }
-                    let Some(claim) = self.begin() else { continue };
-                    claim
                 }
-            });
+            }
+            if let Some(claim) = self.begin() {
+                return Poll::Ready(claim);
+            }
+        }
+    }
+
+    /// A copy of a value that the call shares, with the time that it has left.
+    fn copy_shared(&self, shared: &Keyless<V>, deadline: u64) -> Box<Keyless<V>> {
+        let mut seen = shared.copy();
+        if let Some(engine) = self.cache.reach() {
+            seen.left = engine.clock.time_until(deadline);
+        }
+        seen
+    }
+
+    /// If a load of this call has taken the key, the call needs it again for the next one.
+    fn take_key_again(&mut self) {
+        if let Some((load, _)) = &self.waits {
+            self.key.get_or_insert_with(|| load.key().clone());
         }
     }
 
     /// The claim of a call that waits for no load, or was told to lead; `None` if it has to wait.
     #[inline(never)]
-    pub(crate) fn begin(&mut self) -> Option<Claim<K, V, H>> {
-        let Some(engine) = self.home.visit() else {
+    pub(crate) fn begin(&mut self) -> Option<Claim<K, V, C>> {
+        let Some(engine) = self.cache.reach() else {
             return Some(Claim::Busy);
         };
         let waits_already = self.ticket.is_some();
         let hash = self.hash;
         // Before the pin: it is dropped afterwards if a clone panics, and calls wakers.
-        let mut guard;
+        let guard;
         let engine = &*engine;
-        // Once: the listener may store another entry that is due.
+        // With `Delivery::Caller` the listener hears of a due entry before this call leads: so the
+        // first transaction only removes that entry, and the loop begins again. Once only: the
+        // listener may store another entry that is due.
         let mut tells_first = engine.tells_callers();
+        let mut spins = self.spins;
+        let mut spins_until = None;
         let claim = loop {
             let begin = Begin {
                 engine,
                 call: &mut *self,
                 tells_first,
+                spins,
             };
             // What is held has the pin, and releases the waiters of an overdue load.
             let (begun, held) = engine.transact(hash, begin);
@@ -315,11 +292,12 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V>> Claimant<K, V, H> {
                     engine.after_write(outcome);
                     tells_first = false;
                 }
-                Begun::Live(node) => break Claim::Value(Keyless::of_node(engine, node)),
+                Begun::Live(node) => break Claim::Value(engine.copy_of(node)),
                 Begun::Busy => break Claim::Busy,
                 Begun::Near(load) => {
                     drop(held);
-                    self.spin(&load);
+                    let until = *spins_until.get_or_insert_with(|| Instant::now() + MOST_SPIN);
+                    spins = load.spin(until);
                 }
                 Begun::Joined(load, ticket) => {
                     drop(held);
@@ -330,17 +308,16 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V>> Claimant<K, V, H> {
                     engine.watch_load(&load);
                     self.follow(&load);
                     self.wait_for(Some((load, ticket)));
+                    self.began = false;
                     return None;
                 }
                 Begun::Leads(load, live, left) => {
-                    guard = Guard::new(self.home.clone(), load);
-                    guard.runs = true;
-                    guard.absent = live.is_none();
+                    guard = Guard::running(self.cache.clone(), load, live.is_none());
                     let mut seen = None;
                     if let Some(node) = live {
-                        if !self.ask.reloads() {
+                        if !self.request.reloads() {
                             // User code: `Clone`.
-                            seen = Some(Keyless::of_node(engine, node));
+                            seen = Some(engine.copy_of(node));
                         }
                     }
                     drop(held);
@@ -355,7 +332,7 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V>> Claimant<K, V, H> {
         };
         // It may call wakers.
         self.wait_for(None);
-        if let (Claim::Guard(guard, _), Some(want)) = (&claim, self.ask.own) {
+        if let (Claim::Guard(guard, _), Some(want)) = (&claim, self.request.own) {
             self.wait_for_own(guard, want);
         }
         Some(claim)
@@ -373,12 +350,14 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V>> Claimant<K, V, H> {
 
 /// The begin of a load, as a change: in one hold of the shard's lock it confirms that the key is
 /// absent or due, and joins the key's current load or lists one of its own.
-struct Begin<'b, K, V, H: Home<K, V>> {
+struct Begin<'b, K, V, C: ToCache<K, V>> {
     engine: &'b Engine<K, V>,
-    call: &'b mut Claimant<K, V, H>,
+    call: &'b mut Claimant<K, V, C>,
     /// Whether a due entry only leaves: the listener hears of it before the call leads, since it
     /// may load the key itself.
     tells_first: bool,
+    /// Whether the call spins before it joins a load that another thread runs.
+    spins: bool,
 }
 
 /// The end of a [`Begin`].
@@ -397,11 +376,11 @@ enum Begun<K, V> {
     Leads(Arc<Load<K, V>>, Option<NodePtr<K, V>>, Option<WriteOutcome>),
 }
 
-impl<K, V, H> Change<K, V> for Begin<'_, K, V, H>
+impl<K, V, C> Change<K, V> for Begin<'_, K, V, C>
 where
     K: CacheKey,
     V: CacheValue,
-    H: Home<K, V>,
+    C: ToCache<K, V>,
 {
     type Key = K;
     /// The time at which the load begins, in cache time.
@@ -416,12 +395,12 @@ where
     #[inline]
     fn expects_absent(&self) -> bool {
         // Most calls have just looked the key up.
-        self.call.ask.replaces == Replaces::Nothing
+        self.call.request.replaces == Replaces::Nothing
     }
 
     #[inline]
     fn ask(&mut self, found: Option<NodePtr<K, V>>, _: Option<u64>) -> Ask<u64, Begun<K, V>> {
-        if self.call.ask.replaces == Replaces::Nothing {
+        if self.call.request.replaces == Replaces::Nothing {
             if let Some(node) = found {
                 if self.engine.is_live(node) {
                     return Ask::End(Begun::Live(node));
@@ -440,7 +419,7 @@ where
         hold: &mut Hold<'_, 's, K, V>,
     ) -> Tried<u64, Begun<K, V>> {
         let engine = self.engine;
-        let ask = self.call.ask;
+        let request = self.call.request;
         let ticket = self.call.ticket;
         let mut live = None;
         let mut due = None;
@@ -450,13 +429,13 @@ where
                 node.deadline() != NEVER && node.deadline_if_live(engine.clock.now()).is_none();
             if is_due {
                 due = Some(spot);
-            } else if ask.replaces == Replaces::Nothing {
+            } else if request.replaces == Replaces::Nothing {
                 return Tried::Again(now);
             } else {
                 live = Some(node);
             }
         }
-        if ask.replaces == Replaces::Stale {
+        if request.replaces == Replaces::Stale {
             let Some(node) = live else {
                 return Tried::Done(Begun::Busy);
             };
@@ -469,26 +448,25 @@ where
         let mut idle = None;
         let mut overdue = false;
         if let Some(load) = hold.load().cloned() {
-            if load.is_free_for(ticket, ask.want) {
+            if load.is_free_for(ticket, request.want) {
                 idle = Some(load);
             } else if self.engine.time_to_overdue(&load, now) == Some(Duration::ZERO) {
                 overdue = true;
-            } else if !ask.may_wait {
+            } else if !request.may_wait {
                 return Tried::Done(match live {
-                    Some(node) if !ask.reloads() => Begun::Live(node),
+                    Some(node) if !request.reloads() => Begun::Live(node),
                     _ => Begun::Busy,
                 });
             } else {
-                let spins = matches!(self.call.spin, Spin::Fresh | Spin::Until(_));
-                if spins && load.is_led_elsewhere() {
+                if self.spins && load.is_led_elsewhere() {
                     return Tried::Done(Begun::Near(load));
                 }
                 let ticket = *self.call.ticket.get_or_insert_with(Ticket::draw);
-                load.join(ticket, ask.want);
+                load.join(ticket, request.want);
                 return Tried::Done(Begun::Joined(load, ticket));
             }
         }
-        if !ask.may_lead {
+        if !request.may_lead {
             return Tried::Done(Begun::Busy);
         }
         let tells = due.is_some() && self.tells_first;
@@ -529,7 +507,7 @@ where
         };
         engine.count(Count::Loads);
         if let Some(node) = live {
-            if ask.reloads() {
+            if request.reloads() {
                 // When the right to reload can be taken again.
                 let most = self.engine.lifetimes.limits.load_timeout;
                 let most = most.unwrap_or(Duration::from_nanos(MAX_LIFETIME_NANOS));

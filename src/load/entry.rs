@@ -2,14 +2,14 @@
 //! `and_*`, the computes, see the live entry and say what becomes of it, in turns.
 
 use super::claim::{Claim, Claimant, Request};
-use super::guard::{Keyless, TakenOut};
+use super::guard::{Fate, TakenOut};
 use super::key::ToKey;
 use super::run::{
     Made, Run, conclude, fallible, of_option, of_pair, of_result, of_value, or_error, sure,
 };
 use super::{CacheKey, CacheValue};
 use crate::cache::Cache;
-use crate::compute::{CompResult, Entry, Op};
+use crate::compute::{CompResult, Entry, Keyless, Op};
 use crate::contain::{LetGo, let_go};
 use crate::engine::{Engine, LifetimeSource};
 use crate::flight::{Outcome, RevokedBy, Want};
@@ -157,14 +157,16 @@ fn apply<K: CacheKey, V: CacheValue, X>(
         Ok((mut own, given)) => {
             let was_there = seen.is_some();
             let_go(seen);
-            let late = guard.fill(&mut own, given);
-            let replaced = match late {
-                None => own.replaced,
-                Some((RevokedBy::Overwrite, live)) => {
+            let replaced = match guard.fill(&mut own, given) {
+                Fate::Stored => own.replaced,
+                Fate::TooLate {
+                    by: RevokedBy::Overwrite,
+                    live,
+                } => {
                     let_go(live);
                     was_there
                 }
-                Some((_, live)) => {
+                Fate::TooLate { live, .. } => {
                     let_go((live, key));
                     return Ok(CompResult::Overtaken(Some(own.value)));
                 }
@@ -214,8 +216,7 @@ fn upsert<K: CacheKey, V: CacheValue>(
         unreachable!("it waits for its turn");
     };
     let_go(seen);
-    let late = guard.fill(&mut own, LifetimeSource::Update);
-    let_go(late);
+    let_go(guard.fill(&mut own, LifetimeSource::Update));
     own.with_key(key)
 }
 
@@ -250,11 +251,13 @@ where
     fn claimant(self, want: Want, may_wait: bool) -> KeyClaimant<'a, K, V> {
         let engine = self.cache.engine();
         let key = self.key;
-        let mut ask = Request::of(want);
-        ask.may_wait = may_wait;
+        let request = Request {
+            may_wait,
+            ..Request::of(want)
+        };
         (
             key.clone(),
-            Claimant::new(engine, self.cache.hash(&key), key, ask),
+            Claimant::new(engine, self.cache.hash(&key), key, request),
         )
     }
 

@@ -2,10 +2,10 @@
 #![allow(unsafe_code)]
 
 use super::claim::{Claimant, Request};
-use super::guard::Keyless;
 use super::key::{KeyForm, Own, ToKey};
 use super::run::{Made, conclude, fallible, of_option, of_result, of_value, or_error, sure};
 use crate::cache::Cache;
+use crate::compute::Keyless;
 use crate::flight::{Outcome, Want};
 use crate::operations::EntryRef;
 use equivalent::Equivalent;

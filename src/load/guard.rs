@@ -3,9 +3,9 @@
 //! A guard is the right and the duty of a load's leader. It ends the load by
 //! [`fill`](Guard::fill), [`fail`](Guard::fail), [`keep`](Guard::keep) or
 //! [`remove`](Guard::remove). A guard that is dropped hands the key on to the call that has waited
-//! longest. Its [`Home`] is a borrowed cache, for the guard of a call; or a weak handle, which
-//! keeps no cache alive: then it may be sent to another thread (a [`Lease`](crate::Lease), a
-//! reload).
+//! longest. The guard of a call has a borrow of the cache. Another guard has a weak handle, which
+//! keeps no cache alive, and may be sent to another thread: that of a [`Lease`](crate::Lease), or
+//! of a reload ([`ToCache`]).
 //!
 //! # While a load ends
 //!
@@ -14,7 +14,7 @@
 //! declared before the guard, and dropped after it.
 
 use super::{CacheKey, CacheValue};
-use crate::compute::Entry;
+use crate::compute::Keyless;
 use crate::contain::{contain, let_go};
 use crate::engine::{Engine, LifetimeSource, Visit, WeakHandle, WriteOutcome};
 use crate::flight::{Load, Outcome, RevokedBy};
@@ -29,28 +29,28 @@ use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
-/// How a call and its guard know their cache.
-pub(crate) trait Home<K, V>: Clone {
+/// The way from a call, or from its guard, to the cache.
+pub(crate) trait ToCache<K, V>: Clone {
     type At: Deref<Target = Engine<K, V>>;
 
     /// The cache; `None` if it is gone.
-    fn visit(&self) -> Option<Self::At>;
+    fn reach(&self) -> Option<Self::At>;
 }
 
-impl<'a, K, V> Home<K, V> for &'a Engine<K, V> {
+impl<'a, K, V> ToCache<K, V> for &'a Engine<K, V> {
     type At = &'a Engine<K, V>;
 
     #[inline]
-    fn visit(&self) -> Option<&'a Engine<K, V>> {
+    fn reach(&self) -> Option<&'a Engine<K, V>> {
         Some(*self)
     }
 }
 
-impl<K, V> Home<K, V> for WeakHandle<K, V> {
+impl<K, V> ToCache<K, V> for WeakHandle<K, V> {
     type At = Visit<K, V>;
 
-    fn visit(&self) -> Option<Visit<K, V>> {
-        Self::visit(self)
+    fn reach(&self) -> Option<Visit<K, V>> {
+        self.visit()
     }
 }
 
@@ -64,15 +64,15 @@ impl<K, V> Deref for Visit<K, V> {
 
 /// The right to load a key; see the module docs.
 #[must_use]
-pub(crate) struct Guard<K, V, H: Home<K, V>> {
-    home: H,
+pub(crate) struct Guard<K, V, C: ToCache<K, V>> {
+    cache: C,
     load: Arc<Load<K, V>>,
     /// Whether the run was counted as begun, and has yet to be counted as ended.
-    pub(super) runs: bool,
+    runs: bool,
     /// Whether its drop ends the load.
     is_armed: bool,
     /// Whether the key was absent when the run began.
-    pub(super) absent: bool,
+    absent: bool,
     /// What waiters get if this is dropped; without it, the next of them leads.
     pub(super) on_drop: Option<OnDrop<K, V>>,
     /// What its thread does when the load has ended, before any call hears of that.
@@ -87,86 +87,76 @@ pub(crate) type CallGuard<'a, K, V> = Guard<K, V, &'a Engine<K, V>>;
 /// A guard as a value, which keeps no cache alive.
 pub(crate) type OwnedGuard<K, V> = Guard<K, V, WeakHandle<K, V>>;
 
-/// An entry without its key, which the call has itself.
-pub(crate) type Keyless<V> = Entry<(), V>;
+/// What became of a value that has [filled](Guard::fill) its load.
+#[must_use]
+pub(crate) enum Fate<V> {
+    /// It was stored.
+    Stored,
+    /// It was not stored: a write has revoked the load, or a newer load; or the cache is gone.
+    TooLate {
+        by: RevokedBy,
+        /// The live entry of the key, if there is one.
+        live: Option<Box<Keyless<V>>>,
+    },
+}
 
-/// Of a load that was no longer current, so that nothing was stored: the write that revoked it, and
-/// the live entry of the key, if there is one.
-pub(crate) type FilledLate<V> = Option<(RevokedBy, Option<Box<Keyless<V>>>)>;
-
-impl<V> Keyless<V> {
-    /// A plain hit, for a call that returns the value only.
+impl<V> Fate<V> {
+    /// What a call returns that wants the key's value: the live entry, or the `own` one, whether or
+    /// not that was stored.
     #[inline]
-    pub(crate) fn hit(value: V) -> Self {
-        Self {
-            key: (),
-            value,
-            fresh: false,
-            replaced: false,
-            stored: true,
-            left: None,
-        }
-    }
-
-    /// A value that the call's own code has made; it is not stored. In a box, since it may be
-    /// large, and passes through many functions.
-    #[inline]
-    pub(crate) fn made(value: V) -> Box<Self> {
-        // Field by field: without optimization, `..Self::hit(value)` would copy it once more.
-        Box::new(Self {
-            key: (),
-            value,
-            fresh: true,
-            replaced: false,
-            stored: false,
-            left: None,
-        })
-    }
-
-    /// A live node's value. The pin is held; `Clone` is user code.
-    // Out of line, as the next: its room on the stack is free again when a load runs.
-    #[inline(never)]
-    pub(crate) fn of_node<K>(engine: &Engine<K, V>, node: NodePtr<K, V>) -> Box<Self>
-    where
-        V: Clone,
-    {
-        let deadline = node.deadline();
-        Box::new(Self {
-            left: engine.clock.time_until(deadline),
-            ..Self::hit(node.value().clone())
-        })
-    }
-
-    /// A copy, for a call that shares it.
-    #[inline(never)]
-    pub(crate) fn copy(&self) -> Box<Self>
-    where
-        V: Clone,
-    {
-        Box::new(self.clone())
-    }
-
-    pub(crate) fn with_key<K>(self, key: K) -> Entry<K, V> {
-        Entry {
-            key,
-            value: self.value,
-            fresh: self.fresh,
-            replaced: self.replaced,
-            stored: self.stored,
-            left: self.left,
+    pub(crate) fn returned(self, own: Box<Keyless<V>>) -> Box<Keyless<V>> {
+        match self {
+            Self::TooLate {
+                live: Some(live), ..
+            } => {
+                let_go(own);
+                live
+            }
+            Self::Stored | Self::TooLate { live: None, .. } => own,
         }
     }
 }
 
-impl<K, V, H: Home<K, V>> Guard<K, V, H> {
-    /// The guard of a call that was told to lead; its run has yet to begin.
-    pub(crate) fn new(home: H, load: Arc<Load<K, V>>) -> Self {
+impl<K, V> Engine<K, V> {
+    /// A live node's value, cloned, with the time that it has left. The pin is held; `Clone` is
+    /// user code.
+    // Out of line: its room on the stack is free again when a load runs.
+    #[inline(never)]
+    pub(super) fn copy_of(&self, node: NodePtr<K, V>) -> Box<Keyless<V>>
+    where
+        V: Clone,
+    {
+        let deadline = node.deadline();
+        Box::new(Keyless {
+            left: self.clock.time_until(deadline),
+            ..Keyless::hit(node.value().clone())
+        })
+    }
+}
+
+impl<K, V, C: ToCache<K, V>> Guard<K, V, C> {
+    /// The guard of a call that was told to lead, and hands that on: no run has begun.
+    pub(super) fn told_to_lead(cache: C, load: Arc<Load<K, V>>) -> Self {
         Self {
-            home,
+            cache,
             load,
             runs: false,
             is_armed: true,
             absent: false,
+            on_drop: None,
+            on_end: None,
+        }
+    }
+
+    /// The guard of a call whose run begins; `absent` says whether the key is.
+    #[inline]
+    pub(super) fn running(cache: C, load: Arc<Load<K, V>>, absent: bool) -> Self {
+        Self {
+            cache,
+            load,
+            runs: true,
+            is_armed: true,
+            absent,
             on_drop: None,
             on_end: None,
         }
@@ -178,24 +168,24 @@ impl<K, V, H: Home<K, V>> Guard<K, V, H> {
 
     /// The cache; `None` if it is gone.
     #[inline]
-    pub(crate) fn engine(&self) -> Option<H::At> {
-        self.home.visit()
+    pub(crate) fn engine(&self) -> Option<C::At> {
+        self.cache.reach()
     }
 
     /// Visits the cache, to end the load; `None` if it is gone. User code runs from now on: what it
     /// calls must not wait for this load.
     #[inline]
-    pub(super) fn enter(&self) -> Option<H::At> {
+    pub(super) fn enter(&self) -> Option<C::At> {
         self.load.set_leader(thread_number());
-        self.home.visit()
+        self.cache.reach()
     }
 
     /// The right of this guard, with another way to the cache.
     #[cold]
-    pub(crate) fn moved<G: Home<K, V>>(mut self, home: G) -> Guard<K, V, G> {
+    pub(crate) fn moved<G: ToCache<K, V>>(mut self, cache: G) -> Guard<K, V, G> {
         self.is_armed = false;
         Guard {
-            home,
+            cache,
             load: Arc::clone(&self.load),
             runs: self.runs,
             is_armed: true,
@@ -292,7 +282,7 @@ impl<K, V, H: Home<K, V>> Guard<K, V, H> {
     }
 }
 
-impl<K, V, H: Home<K, V>> Drop for Guard<K, V, H> {
+impl<K, V, C: ToCache<K, V>> Drop for Guard<K, V, C> {
     #[inline]
     fn drop(&mut self) {
         if self.is_armed {
@@ -301,7 +291,7 @@ impl<K, V, H: Home<K, V>> Drop for Guard<K, V, H> {
     }
 }
 
-impl<K, V, H: Home<K, V>> Guard<K, V, H> {
+impl<K, V, C: ToCache<K, V>> Guard<K, V, C> {
     #[cold]
     #[inline(never)]
     fn end_dropped(&mut self) {
@@ -325,11 +315,11 @@ impl<K, V> Engine<K, V> {
     }
 }
 
-impl<K: CacheKey, V: CacheValue, H: Home<K, V>> Guard<K, V, H> {
+impl<K: CacheKey, V: CacheValue, C: ToCache<K, V>> Guard<K, V, C> {
     /// Stores a clone of the value if the load is still current, and gives it to the waiters. The
     /// value stays with the leader.
     #[inline(never)]
-    pub(crate) fn fill(self, own: &mut Keyless<V>, given: LifetimeSource) -> FilledLate<V> {
+    pub(crate) fn fill(self, own: &mut Keyless<V>, given: LifetimeSource) -> Fate<V> {
         let engine = self.enter();
         let mut guard = self;
         let Some(engine) = engine.as_deref() else {
@@ -345,6 +335,7 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V>> Guard<K, V, H> {
             made: &mut made,
         };
         let outcome = engine.write(&mut new, given, condition);
+        // The load's code has made a value, stored or not.
         engine.forget_failure(load.key());
         let (Some(outcome), Some(written)) = (outcome, made) else {
             let late = guard.discard(Some(engine), own);
@@ -373,7 +364,7 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V>> Guard<K, V, H> {
         if let Err(panic) = shared {
             resume_unwind(panic);
         }
-        None
+        Fate::Stored
     }
 
     /// Ends the run; the calls that share values get clones of this one.
@@ -395,7 +386,7 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V>> Guard<K, V, H> {
     /// value, or the loaded one if there is none.
     #[cold]
     #[inline(never)]
-    fn discard(&mut self, engine: Option<&Engine<K, V>>, own: &Keyless<V>) -> FilledLate<V> {
+    fn discard(&mut self, engine: Option<&Engine<K, V>>, own: &Keyless<V>) -> Fate<V> {
         let mut live = None;
         if let Some(engine) = engine {
             live = self.share_live(engine);
@@ -403,8 +394,9 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V>> Guard<K, V, H> {
         if live.is_none() {
             self.share(engine, own, NEVER);
         }
+        // Of a cache that is gone, the load may be current: its end is as a write that clears all.
         let by = self.load.revoked().unwrap_or(RevokedBy::Overwrite);
-        Some((by, live))
+        Fate::TooLate { by, live }
     }
 
     /// Ends the run of a load that was revoked by the live value that the key has now, if it has
@@ -413,7 +405,7 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V>> Guard<K, V, H> {
         engine.count(Count::DiscardedLoads);
         let pin = engine.pin();
         let hit = engine.find_live(self.load.hash, self.load.key(), &pin)?;
-        let mut live = Keyless::of_node(engine, hit.node);
+        let mut live = engine.copy_of(hit.node);
         let deadline = hit.node.deadline();
         drop(pin);
         live.stored = false;

@@ -1,10 +1,11 @@
 //! Leases: the right to load a key as a value, for code that cannot run inside a closure.
 
 use super::claim::{Claim, Claimant, Request};
-use super::guard::{Keyless, OwnedGuard};
+use super::guard::{Fate, OwnedGuard};
 use super::key::{KeyForm, Own, ToKey};
 use crate::RandomState;
 use crate::cache::Cache;
+use crate::compute::Keyless;
 use crate::engine::LifetimeSource;
 use crate::flight::{Outcome, Want};
 use crate::operations::EntryRef;
@@ -183,12 +184,14 @@ where
     fn fill_as(self, value: V, given: LifetimeSource) -> Filled<V> {
         let mut own = Keyless::made(value);
         match self.guard.fill(&mut own, given) {
-            None => Filled::Stored,
-            Some((_, Some(live))) => Filled::Lost {
+            Fate::Stored => Filled::Stored,
+            Fate::TooLate {
+                live: Some(live), ..
+            } => Filled::Lost {
                 current: live.value,
                 yours: own.value,
             },
-            Some((_, None)) => Filled::Revoked(own.value),
+            Fate::TooLate { live: None, .. } => Filled::Revoked(own.value),
         }
     }
 }

@@ -40,7 +40,7 @@ pub use lease::{Filled, Lease, Leased};
 
 pub(crate) use bulk::{CallGuards, Keys, load_together};
 pub(crate) use claim::{Claim, Claimant, Replaces, Request};
-pub(crate) use guard::{CallGuard, Guard, Home, Keyless, OwnedGuard};
+pub(crate) use guard::{CallGuard, Guard, OwnedGuard, ToCache};
 pub(crate) use run::{error_of, fallible, lead};
 
 use std::hash::Hash;

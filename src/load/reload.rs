@@ -1,7 +1,8 @@
 //! Reloads: loads over live entries, by guards that keep no cache alive.
 
-use super::guard::{Guard, Home, Keyless, OnDrop};
+use super::guard::{Guard, OnDrop, ToCache};
 use super::{CacheKey, CacheValue};
+use crate::compute::Keyless;
 use crate::contain::{contain, let_go};
 use crate::engine::{Engine, FromLoad, LifetimeSource, WriteOutcome};
 use crate::flight::{Load, Outcome};
@@ -14,7 +15,7 @@ use crate::time;
 use std::sync::Arc;
 use std::time::Duration;
 
-impl<K, V, H: Home<K, V>> Guard<K, V, H> {
+impl<K, V, C: ToCache<K, V>> Guard<K, V, C> {
     /// The guard of a load in the background, which no thread runs for now. `on_drop` says what
     /// waiters share if it is dropped.
     pub(crate) fn in_background(mut self, on_drop: OnDrop<K, V>) -> Self {
@@ -53,7 +54,7 @@ impl<K, V, H: Home<K, V>> Guard<K, V, H> {
     }
 }
 
-impl<K: CacheKey, V: CacheValue, H: Home<K, V>> Guard<K, V, H> {
+impl<K: CacheKey, V: CacheValue, C: ToCache<K, V>> Guard<K, V, C> {
     /// The present value of the key. `left` is the lifetime to give it again if the loader says
     /// that it is unchanged. `None` if this is no reload, the key has no value, or the cache is
     /// gone.
@@ -69,7 +70,7 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V>> Guard<K, V, H> {
     }
 }
 
-impl<K: CacheKey, V: CacheValue, H: Home<K, V>> Guard<K, V, H> {
+impl<K: CacheKey, V: CacheValue, C: ToCache<K, V>> Guard<K, V, C> {
     /// Ends a reload that left the value unchanged: the entry's deadlines move as an update moves
     /// them. An entry that has expired meanwhile comes back.
     pub(crate) fn unchanged(self, mut old: Box<Keyless<V>>, from: FromLoad) {

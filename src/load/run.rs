@@ -6,8 +6,9 @@
 //! the same steps, and waits by polls.
 
 use super::claim::{Claim, Claimant};
-use super::guard::{Guard, Home, Keyless};
+use super::guard::{Guard, ToCache};
 use super::{CacheKey, CacheValue};
+use crate::compute::Keyless;
 use crate::contain::let_go;
 use crate::engine::LifetimeSource;
 use crate::flight::{Outcome, Want};
@@ -22,10 +23,10 @@ use std::time::Duration;
 
 /// The run of a call that leads: its guard, the live entry if it takes turns, and what its own
 /// code has made. An error is the claim of a call that does not lead.
-pub(crate) type Run<K, V, H, O> =
-    Result<(Guard<K, V, H>, Option<Box<Keyless<V>>>, O), Claim<K, V, H>>;
+pub(crate) type Run<K, V, C, O> =
+    Result<(Guard<K, V, C>, Option<Box<Keyless<V>>>, O), Claim<K, V, C>>;
 
-impl<K: CacheKey, V: CacheValue, H: Home<K, V>> Claimant<K, V, H> {
+impl<K: CacheKey, V: CacheValue, C: ToCache<K, V>> Claimant<K, V, C> {
     /// Claims the key; if the call leads, runs its code: the future that `make` makes. That is
     /// dropped before the guard: the old leader's code has ended when the next leader starts.
     // An `async fn` would have room for its arguments twice.
@@ -33,7 +34,7 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V>> Claimant<K, V, H> {
     pub(crate) fn run<O>(
         &mut self,
         make: impl AsyncFnOnce(Option<&Keyless<V>>) -> O,
-    ) -> impl Future<Output = Run<K, V, H, O>> {
+    ) -> impl Future<Output = Run<K, V, C, O>> {
         async move {
             let (guard, seen) = match poll_fn(|cx| self.poll_claim(cx)).await {
                 Claim::Guard(guard, seen) => (guard, seen),
@@ -51,7 +52,7 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V>> Claimant<K, V, H> {
     pub(super) fn run_here<O>(
         &mut self,
         make: impl FnOnce(Option<&Keyless<V>>) -> O,
-    ) -> Run<K, V, H, O> {
+    ) -> Run<K, V, C, O> {
         self.runs_here();
         let claim = match self.begin() {
             Some(claim) => claim,
@@ -71,19 +72,19 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V>> Claimant<K, V, H> {
 /// Polls the code of a leader, which has these guards. The polling thread leads the loads until the
 /// poll ends; if the code is ready, also while the loads then end, since user code runs there as
 /// well.
-pub(crate) fn lead<'g, K: 'g, V: 'g, H: Home<K, V> + 'g, F: Future + ?Sized>(
-    guards: impl Iterator<Item = &'g Guard<K, V, H>> + Clone,
+pub(crate) fn lead<'g, K: 'g, V: 'g, C: ToCache<K, V> + 'g, F: Future + ?Sized>(
+    guards: impl Iterator<Item = &'g Guard<K, V, C>> + Clone,
     mut code: Pin<&mut F>,
 ) -> impl Future<Output = F::Output> {
-    let lead = move |thread| {
+    let set_leaders = move |thread| {
         let loads = guards.clone().map(Guard::load);
         loads.for_each(|load| load.set_leader(thread));
     };
     poll_fn(move |cx| {
-        lead(thread_number());
+        set_leaders(thread_number());
         let polled = code.as_mut().poll(cx);
         if polled.is_pending() {
-            lead(0);
+            set_leaders(0);
         }
         polled
     })
@@ -95,20 +96,14 @@ pub(crate) type Made<V> = Result<(Box<Keyless<V>>, LifetimeSource), Outcome<V>>;
 
 /// Ends the load of a call by what its closure has made; the value, however it came.
 #[inline]
-pub(crate) fn conclude<K: CacheKey, V: CacheValue, H: Home<K, V>>(
-    run: Run<K, V, H, Made<V>>,
+pub(crate) fn conclude<K: CacheKey, V: CacheValue, C: ToCache<K, V>>(
+    run: Run<K, V, C, Made<V>>,
 ) -> Result<Box<Keyless<V>>, Outcome<V>> {
     match run {
         Ok((guard, seen, Ok((mut own, given)))) => {
-            let late = guard.fill(&mut own, given);
+            let fate = guard.fill(&mut own, given);
             let_go(seen);
-            match late {
-                Some((_, Some(live))) => {
-                    let_go(own);
-                    Ok(live)
-                }
-                _ => Ok(own),
-            }
+            Ok(fate.returned(own))
         }
         Ok((guard, seen, Err(Outcome::Nothing))) => {
             guard.keep();

@@ -11,7 +11,7 @@
 //! run wakes the waiters of overdue loads, and asks for the next moment of the others.
 
 use super::claim::Claimant;
-use super::guard::Home;
+use super::guard::ToCache;
 use super::{CacheKey, CacheValue};
 use crate::contain::{contain, with_name};
 use crate::engine::Engine;
@@ -33,7 +33,7 @@ const PATIENCE: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis
 /// may revoke the load, and its turn then comes behind a newer one.
 const TURN_PATIENCE: Duration = Duration::from_secs(1);
 
-impl<K: CacheKey, V: CacheValue, H: Home<K, V>> Claimant<K, V, H> {
+impl<K: CacheKey, V: CacheValue, C: ToCache<K, V>> Claimant<K, V, C> {
     /// The verdict about a call that waits, by polls. `None` if it does not wait, or the load is
     /// overdue.
     ///
@@ -47,7 +47,7 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V>> Claimant<K, V, H> {
         if let Some(told) = load.poll(*ticket, cx.waker()) {
             return Poll::Ready(Some(told));
         }
-        let engine = self.home.visit();
+        let engine = self.cache.reach();
         let mut left = None;
         let mut name = None;
         if let Some(engine) = engine.as_deref() {
@@ -61,7 +61,7 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V>> Claimant<K, V, H> {
         if !IS_MODEL && doing() == Work::Waits(cx.waker().data()) {
             let [least, most] = PATIENCE;
             let mut patience = left.map(|left| left.clamp(least, most));
-            if self.ask.want == Want::OwnTurn {
+            if self.request.want == Want::OwnTurn {
                 patience = patience.or(Some(TURN_PATIENCE));
             }
             let awaited = Box::new(AwaitedLoad {

@@ -9,12 +9,13 @@ use super::kinds::{caught, contained, hand_over, why_dropped};
 use super::loader::{LoadError, Reply};
 use super::threads::ReloadRoom;
 use super::{Inner, LoadingCache, Spawner};
+use crate::compute::Keyless;
 use crate::contain::{contain, let_go};
 use crate::engine::{Engine, FromLoad, LifetimeSource};
 use crate::flight::{Load, Outcome, Want};
 use crate::load::{
-    CacheKey, CacheValue, CallGuard, CallGuards, Claim, Claimant, Guard, Home, Keyless, OwnedGuard,
-    Replaces, Request, error_of, fallible, lead, load_together,
+    CacheKey, CacheValue, CallGuard, CallGuards, Claim, Claimant, Guard, OwnedGuard, Replaces,
+    Request, ToCache, error_of, fallible, lead, load_together,
 };
 use crate::stripe::thread_number;
 use crate::time;
@@ -33,8 +34,8 @@ use std::time::Duration;
 pub(super) type Answer<V, E> = Result<Option<Box<Keyless<V>>>, LoadError<E>>;
 
 /// The answer to a call that does not lead.
-pub(super) fn answer<K, V, E: Send + Sync + 'static, H: Home<K, V>>(
-    claim: Claim<K, V, H>,
+pub(super) fn answer<K, V, E: Send + Sync + 'static, C: ToCache<K, V>>(
+    claim: Claim<K, V, C>,
 ) -> Answer<V, E> {
     match claim {
         Claim::Value(seen) => Ok(Some(seen)),
@@ -46,7 +47,7 @@ pub(super) fn answer<K, V, E: Send + Sync + 'static, H: Home<K, V>>(
     }
 }
 
-impl<K: CacheKey, V: CacheValue, H: Home<K, V>> Guard<K, V, H> {
+impl<K: CacheKey, V: CacheValue, C: ToCache<K, V>> Guard<K, V, C> {
     /// Runs a load or a reload, and ends it by what the loader answers: on the thread of a call, on
     /// a reload thread, or in a task.
     pub(super) async fn run_loader<E: Send + Sync + 'static>(
@@ -66,7 +67,7 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V>> Guard<K, V, H> {
     }
 }
 
-impl<K: CacheKey, V: CacheValue, H: Home<K, V>> Guard<K, V, H> {
+impl<K: CacheKey, V: CacheValue, C: ToCache<K, V>> Guard<K, V, C> {
     /// Ends a load or a reload by what the loader has made. If other user code panics, the guard is
     /// dropped.
     pub(super) fn by<E: Send + Sync + 'static>(
@@ -97,14 +98,8 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V>> Guard<K, V, H> {
                 };
                 if let Some(mut value) = loaded.value {
                     let_go(old);
-                    let late = self.fill(&mut value, LifetimeSource::Loaded(from));
-                    return Ok(Some(match late {
-                        Some((_, Some(live))) => {
-                            let_go(value);
-                            live
-                        }
-                        _ => value,
-                    }));
+                    let fate = self.fill(&mut value, LifetimeSource::Loaded(from));
+                    return Ok(Some(fate.returned(value)));
                 }
                 let mut old = old.expect("only a reload leaves a value unchanged");
                 from.lifetime = from.lifetime.or(old.left.take().map(Some));
@@ -125,7 +120,7 @@ impl<K: CacheKey, V: CacheValue, H: Home<K, V>> Guard<K, V, H> {
     }
 }
 
-impl<K: CacheKey, V: CacheValue, H: Home<K, V>> Guard<K, V, H> {
+impl<K: CacheKey, V: CacheValue, C: ToCache<K, V>> Guard<K, V, C> {
     /// The loader has failed: says when a reload is tried again, or how long the error of a load is
     /// remembered. Before the failure is published: a caller that hears of it sees what follows.
     fn note_failure<E: Send + Sync + 'static>(
@@ -262,12 +257,12 @@ where
 
     /// Begins a reload if the key has a stale entry.
     fn reload_if_stale(&self, hash: u64, key: K) {
-        let ask = Request {
+        let request = Request {
             replaces: Replaces::Stale,
             may_wait: false,
             ..Request::of(fallible::<LoadError<E>>())
         };
-        let claim = Claimant::new(self.cache.engine(), hash, key, ask).begin();
+        let claim = Claimant::new(self.cache.engine(), hash, key, request).begin();
         let Some(Claim::Guard(guard, _)) = claim else {
             return;
         };

@@ -1,7 +1,7 @@
 //! Loaders, and their answers: what they make of a key, or why they make nothing.
 
+use crate::compute::Keyless;
 use crate::expiry::forward;
-use crate::load::Keyless;
 use std::any::Any;
 use std::convert::identity;
 use std::error::Error;

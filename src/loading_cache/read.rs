@@ -6,9 +6,9 @@ use super::loader::LoadError;
 use super::threads::{OwnedClaim, OwnedClaimant, ReloadRoom};
 use super::turn::Turn;
 use super::{Inner, LoadingCache};
+use crate::compute::Keyless;
 use crate::load::{
-    CacheKey, CacheValue, CallGuards, Claim, Claimant, Keyless, Keys, Replaces, Request, ToKey,
-    fallible,
+    CacheKey, CacheValue, CallGuards, Claim, Claimant, Keys, Replaces, Request, ToKey, fallible,
 };
 use crate::operations::EntryRef;
 use crate::stats::Count;
@@ -95,13 +95,13 @@ where
         if let Some(error) = self.remembered(key) {
             return Err(error);
         }
-        let ask = Request {
+        let request = Request {
             own: self.inner.spawner.as_ref().map(|_| settled::<E>()),
             ..Request::of(fallible::<LoadError<E>>())
         };
         let engine = self.cache.engine();
         let owned = key.to_key();
-        let mut claimant = Claimant::new(engine, self.cache.hash(&owned), owned, ask);
+        let mut claimant = Claimant::new(engine, self.cache.hash(&owned), owned, request);
         let answer = loop {
             match poll_fn(|cx| claimant.poll_claim(cx)).await {
                 Claim::Guard(guard, _) => {
@@ -287,17 +287,17 @@ where
 
     fn begin_refresh(&self, hash: u64, key: K) -> Refreshing<V, E> {
         let in_tasks = self.inner.spawner.is_some();
-        let ask = Request {
+        let request = Request {
             replaces: Replaces::Any,
             may_lead: in_tasks || self.inner.threads.room() == ReloadRoom::Thread,
             own: Some(settled::<E>()),
             ..Request::of(settled::<E>())
         };
         // It keeps no cache alive.
-        let mut call = Claimant::new(self.cache.downgrade(), hash, key, ask);
+        let mut call = Claimant::new(self.cache.downgrade(), hash, key, request);
         let claim = call.begin();
         // If it has to ask again, it waits for its turn on a reload thread.
-        call.ask.may_lead = in_tasks;
+        call.request.may_lead = in_tasks;
         let stage = match claim {
             Some(claim) => self.inner.lead_refresh(hash, call, claim),
             None => RefreshStage::Load(call),

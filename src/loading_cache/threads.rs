@@ -434,7 +434,8 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> ReloadThreads<K, V, E
     /// on. Returns the guards of the loads that this call leads: mostly one; more only if a write
     /// revokes the first meanwhile.
     fn claim(&self, job: ReloadJob<K, V>) -> Vec<OwnedGuard<K, V>> {
-        let claimant = |ask| Claimant::new(self.cache.clone(), job.hash, K::clone(&job.key), ask);
+        let claimant =
+            |request| Claimant::new(self.cache.clone(), job.hash, K::clone(&job.key), request);
         let mut guards = Vec::new();
         if job.refreshes.is_empty() {
             let mut call = claimant(Request {
@@ -462,7 +463,7 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> ReloadThreads<K, V, E
                 Some(_) => continue,
             }
             // If it has to ask again, it waits for another turn.
-            call.ask.may_lead = false;
+            call.request.may_lead = false;
             refresh.call(call);
         }
         guards

@@ -70,7 +70,7 @@ fn named(text: &str) -> Vec<String> {
 const OWN_ATOMICS: [(&str, &str); 12] = [
     ("atomic64.rs", "what `sync` and statics share"),
     (
-        "flight/load.rs",
+        "flight/turns.rs",
         "a static: how many threads spin, which those of models do not",
     ),
     ("loading_cache/threads.rs", "threads of the system"),
