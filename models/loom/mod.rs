@@ -68,14 +68,22 @@
 //! | `load::a_hand_over_against_a_look_for_a_cycle…` | a call never waits for itself |
 //! | `load::a_waiter_that_leaves…` | the lead is passed on |
 //! | `load::a_load_against_a_change_of_its_source…` | the load is found, or reads the new value |
+//! | `latch::two_threads…` | there is one holder, and it sees what those before it wrote |
+//! | `latch::three_threads…` | the same for three |
+//! | `anchor::a_reading_against_a_renewal…` | it does not pass the clock, lags little, and never goes back |
+//! | `anchor::two_renewals…` | the same for two threads that renew at a time |
+//! | `freed::a_thread_that_waits…` | it sees what as many destructors did |
 //! | `weakened::two_posts…` | must fail: a delivery without a second look |
 //!
 //! `ci/loom.sh` prints how many executions each takes.
 #![allow(unsafe_code)]
 
+mod anchor;
 mod delivery;
+mod freed;
 mod gate;
 mod grace;
+mod latch;
 mod load;
 mod moves;
 mod node_life;
@@ -118,6 +126,39 @@ fn explore<F: Fn() + Send + Sync + 'static>(model: F) {
         count.load(Ordering::Relaxed),
         began.elapsed().as_secs_f64()
     );
+}
+
+/// Atomics of loom that a constant can hold. The thread that uses one first makes it loom's, so a
+/// model uses each before it starts its threads.
+mod late {
+    use std::ops::Deref;
+    use std::sync::OnceLock;
+
+    macro_rules! late {
+        ($name:ident, $value:ty) => {
+            #[derive(Debug)]
+            pub(super) struct $name($value, OnceLock<loom::sync::atomic::$name>);
+
+            impl $name {
+                pub(super) const fn new(value: $value) -> Self {
+                    Self(value, OnceLock::new())
+                }
+            }
+
+            impl Deref for $name {
+                type Target = loom::sync::atomic::$name;
+
+                fn deref(&self) -> &Self::Target {
+                    self.1
+                        .get_or_init(|| loom::sync::atomic::$name::new(self.0))
+                }
+            }
+        };
+    }
+
+    late!(AtomicBool, bool);
+    late!(AtomicI64, i64);
+    late!(AtomicU64, u64);
 }
 
 /// The nodes of the models.

@@ -49,7 +49,7 @@ use crate::map::{Garbage, Map, TablePart};
 use crate::node::Emptied;
 use crate::reclaim::{Domain, Grace};
 use crate::scheduler::inside_listener;
-use crate::sync::{Ordering, nap, thread_local, yield_now};
+use crate::sync::{AtomicUsize, Ordering, nap, thread_local, yield_now};
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -363,8 +363,7 @@ impl<K, V> Engine<K, V> {
         }
         let items = ready.len();
         ready.free(&self.map);
-        // Release, partner: the acquire of a thread that waits until so many are freed.
-        part.freed.fetch_add(items, Ordering::Release);
+        add_freed(&part.freed, items);
         // The emptied containers are not worth a wait.
         if let Some(mut state) = part.state.try_lock() {
             state.freeing.reuse(ready);
@@ -431,11 +430,21 @@ impl<K, V> Engine<K, V> {
 
 impl<K, V> Part<K, V> {
     /// How many items are freed. A caller sees what the destructors of as many items have done.
-    ///
-    /// Acquire, partner: the release in `free`.
     pub(super) fn freed(&self) -> usize {
-        self.freed.load(Ordering::Acquire)
+        freed(&self.freed)
     }
+}
+
+/// Counts items as freed, after their destructors have run.
+pub(crate) fn add_freed(count: &AtomicUsize, items: usize) {
+    // Release, partner: the acquire in `freed`.
+    count.fetch_add(items, Ordering::Release);
+}
+
+/// How many items are counted as freed.
+pub(crate) fn freed(count: &AtomicUsize) -> usize {
+    // Acquire, partner: the release in `add_freed`.
+    count.load(Ordering::Acquire)
 }
 
 #[cfg(all(test, not(wheelhouse_loom)))]

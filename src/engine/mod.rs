@@ -78,7 +78,7 @@
 #[path = "../../checks/engine.rs"]
 mod check;
 pub(crate) mod delivery;
-mod freeing;
+pub(crate) mod freeing;
 mod lifetimes;
 mod pass;
 mod room;

@@ -36,10 +36,9 @@
 //! Test and test-and-set: L. Rudolph and Z. Segall, ISCA 1984.
 #![allow(unsafe_code)]
 
+use super::latch_parts::{AtomicBool, nap, pause};
 use parking_lot::lock_api::{GuardNoSend, Mutex, MutexGuard, RawMutex};
-use std::hint::spin_loop;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::sleep;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// A mutex for short holds.
@@ -71,9 +70,9 @@ impl Latch {
         let mut checks = 0;
         loop {
             if checks < CHECKS_BEFORE_NAPS {
-                (0..FIRST_PAUSES << checks.min(DOUBLINGS)).for_each(|_| spin_loop());
+                pause(FIRST_PAUSES << checks.min(DOUBLINGS));
             } else {
-                sleep(WAITER_NAP);
+                nap(WAITER_NAP);
             }
             checks = checks.saturating_add(1);
             // A load first: an exchange would take the line from the holder each time.
@@ -116,11 +115,11 @@ unsafe impl RawMutex for Latch {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(wheelhouse_loom)))]
 mod tests {
     use super::*;
     use std::sync::Arc;
-    use std::thread::{self, yield_now};
+    use std::thread::{self, sleep, yield_now};
 
     /// Threads that each count this number of times under the lock, in a plain number, which
     /// ThreadSanitizer watches.

@@ -77,6 +77,18 @@ pub(crate) fn add_alone(count: &AtomicU64, by: u64) {
     count.store(before.wrapping_add(by), Ordering::Relaxed);
 }
 
+/// What the latch is made of. A model compiles the latch with other parts (`models/loom/latch.rs`).
+#[cfg(not(any(wheelhouse_loom, wheelhouse_shuttle)))]
+mod latch_parts {
+    pub(super) use std::sync::atomic::AtomicBool;
+    pub(super) use std::thread::sleep as nap;
+
+    /// Tells the processor so many times that this thread waits for another.
+    pub(super) fn pause(times: u32) {
+        (0..times).for_each(|_| std::hint::spin_loop());
+    }
+}
+
 /// The atomics of the epochs. The fence of a pin and that of a grace period have a name each, so
 /// that a model can take one of them away. loom steps over the epochs: each operation begins with
 /// the full fence of a pin, which could hide an ordering of the map that is too weak. They have

@@ -35,10 +35,9 @@
 //! before. If it stepped forward, readings by the old `offset` would pass `Instant::now()`. The
 //! next anchor shows either, and the process uses `Instant::now()` from then on.
 
-// Of the standard library also under loom: models run on tickers.
-use crate::atomic64::{AtomicI64, AtomicU64};
+use super::anchor_parts::{AtomicBool, AtomicI64, AtomicU64, saturating_nanos};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 /// How long an anchor is used: 33 µs.
@@ -64,7 +63,7 @@ pub(super) struct Anchor {
     offset: AtomicI64,
     /// Nanoseconds for 2^32 units of the counter, halved; 0 if the counter is not used. It changes
     /// at most once, before the first anchor is published.
-    rate: AtomicU64,
+    pub(super) rate: AtomicU64,
     /// Whether a thread renews the anchor before its end. Relaxed: a hint, which spares the other
     /// threads the same work.
     renewing: AtomicBool,
@@ -116,7 +115,7 @@ impl Anchor {
 
     /// A reading by the anchor, if it need not be renewed.
     #[inline]
-    fn read(&self, counter: impl FnOnce() -> u64) -> Option<u64> {
+    pub(super) fn read(&self, counter: impl FnOnce() -> u64) -> Option<u64> {
         let until = self.until.load(Ordering::Acquire);
         if until == 0 {
             return None;
@@ -139,7 +138,7 @@ impl Anchor {
 
     /// If no other thread renews the anchor, this one does. Otherwise a reading by the present
     /// anchor while that is fresh. If it is not, the other thread is held up.
-    fn renew_by(&self, counter: impl Fn() -> u64, clock: impl Fn() -> u64) -> u64 {
+    pub(super) fn renew_by(&self, counter: impl Fn() -> u64, clock: impl Fn() -> u64) -> u64 {
         // A load first, since many threads come here at a time.
         let renews =
             !self.renewing.load(Ordering::Relaxed) && !self.renewing.swap(true, Ordering::Relaxed);
@@ -169,7 +168,7 @@ impl Anchor {
     }
 
     /// Reads the clock, and publishes an anchor if the counter is used.
-    fn take(&self, counter: impl Fn() -> u64, clock: impl Fn() -> u64) -> u64 {
+    pub(super) fn take(&self, counter: impl Fn() -> u64, clock: impl Fn() -> u64) -> u64 {
         let rate = self.rate.load(Ordering::Relaxed);
         // Loaded before the counter is read, so it cannot be far above a counter that never steps.
         let until = self.until.load(Ordering::Acquire);
@@ -200,7 +199,7 @@ fn units(nanos: u64, rate: u64) -> u64 {
 }
 
 fn nanos_since(start: Instant) -> u64 {
-    super::saturating_nanos(start.elapsed())
+    saturating_nanos(start.elapsed())
 }
 
 /// The time that the counter shows, in nanoseconds.
@@ -295,5 +294,5 @@ mod system {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(wheelhouse_loom)))]
 mod tests;

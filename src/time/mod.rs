@@ -38,6 +38,15 @@ mod deadline;
 mod quanta;
 mod ticker;
 
+/// What the anchor is made of. A model compiles the anchor with other parts
+/// (`models/loom/anchor.rs`). Of the standard library also under loom: the other models run on
+/// tickers.
+mod anchor_parts {
+    pub(super) use super::saturating_nanos;
+    pub(super) use crate::atomic64::{AtomicI64, AtomicU64};
+    pub(super) use std::sync::atomic::AtomicBool;
+}
+
 use coarse::{Coarse, MACHINE};
 use counter::PROCESS;
 use std::time::{Duration, Instant, SystemTime};
