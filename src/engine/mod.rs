@@ -308,7 +308,7 @@ impl<K, V> Engine<K, V> {
             weigher: settings.weigher,
             refresh: settings.refresh,
             forget_failure: settings.forget_failure,
-            timeouts: (lifetimes.limits.load_timeout).map(|_| Timeouts::new(0)),
+            timeouts: (lifetimes.limits.load_timeout).map(|_| Timeouts::new()),
             lifetimes,
             counters: match settings.record_stats {
                 true => Some(Box::new(Counters::new())),

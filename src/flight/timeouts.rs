@@ -6,26 +6,24 @@ use crate::time::{self, NEVER};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
-/// By the moment, as its distance from the origin, and the load's address. Weak: a load that has
-/// ended may stand here until its moment.
-type ByMoment<K, V> = BTreeMap<(i64, usize), Weak<Load<K, V>>>;
+/// By the moment, and the load's address. Weak: a load that has ended may stand here until its
+/// moment.
+type ByMoment<K, V> = BTreeMap<(u64, usize), Weak<Load<K, V>>>;
 
 /// Of one cache with a `load_timeout`.
 pub(crate) struct Timeouts<K, V> {
     loads: Mutex<ByMoment<K, V>>,
-    /// A moment in cache time, which may wrap.
-    origin: u64,
+}
+
+fn address<K, V>(load: &Arc<Load<K, V>>) -> usize {
+    Arc::as_ptr(load).addr()
 }
 
 impl<K, V> Timeouts<K, V> {
-    pub(crate) fn new(origin: u64) -> Self {
-        let loads = Mutex::new(BTreeMap::new());
-        Self { loads, origin }
-    }
-
-    /// Where a load stands that becomes overdue at a moment.
-    fn place(&self, load: *const Load<K, V>, due: u64) -> (i64, usize) {
-        (due.wrapping_sub(self.origin) as i64, load.addr())
+    pub(crate) fn new() -> Self {
+        Self {
+            loads: Mutex::new(BTreeMap::new()),
+        }
     }
 
     /// A load for which calls wait becomes overdue at `due`.
@@ -34,9 +32,9 @@ impl<K, V> Timeouts<K, V> {
         let former = load.listed.swap(due, Ordering::Relaxed);
         if former != due {
             if former != NEVER {
-                loads.remove(&self.place(Arc::as_ptr(load), former));
+                loads.remove(&(former, address(load)));
             }
-            loads.insert(self.place(Arc::as_ptr(load), due), Arc::downgrade(load));
+            loads.insert((due, address(load)), Arc::downgrade(load));
         }
     }
 
@@ -49,7 +47,7 @@ impl<K, V> Timeouts<K, V> {
         let mut loads = self.loads.lock();
         let former = load.listed.swap(NEVER, Ordering::Relaxed);
         if former != NEVER {
-            loads.remove(&self.place(Arc::as_ptr(load), former));
+            loads.remove(&(former, address(load)));
         }
     }
 
@@ -58,7 +56,7 @@ impl<K, V> Timeouts<K, V> {
         let mut overdue = Vec::new();
         let mut loads = self.loads.lock();
         while let Some(first) = loads.first_entry() {
-            let due = self.origin.wrapping_add(first.key().0 as u64);
+            let (due, _) = *first.key();
             if !time::is_due(now, due) {
                 return (overdue, Some(due));
             }
@@ -77,28 +75,25 @@ mod tests {
 
     #[test]
     fn loads_come_in_the_order_of_their_moments() {
-        for origin in [0, u64::MAX - 5] {
-            let timeouts = Timeouts::<u8, ()>::new(origin);
-            let at = |moment: u64| origin.wrapping_add(moment);
-            let loads = [30, 10, 20, 10].map(|due| {
-                let load = Arc::new(Load::new(1, 1, 0, 0));
-                timeouts.list(&load, at(due));
-                load
-            });
-            assert!(timeouts.take_overdue(at(9)).0.is_empty());
-            assert_eq!(timeouts.take_overdue(at(9)).1, Some(at(10)));
-            // Listed anew, and removed.
-            timeouts.list(&loads[2], at(40));
-            timeouts.remove(&loads[3]);
-            let (overdue, next) = timeouts.take_overdue(at(25));
-            assert_eq!(overdue.len(), 1);
-            assert!(Arc::ptr_eq(&overdue[0], &loads[1]));
-            assert_eq!(next, Some(at(30)));
-            let [last, ..] = loads;
-            drop(last);
-            assert_eq!(timeouts.take_overdue(at(35)).1, Some(at(40)));
-            assert_eq!(timeouts.take_overdue(at(40)).0.len(), 1);
-            assert_eq!(timeouts.take_overdue(at(40)).1, None);
-        }
+        let timeouts = Timeouts::<u8, ()>::new();
+        let loads = [30, 10, 20, 10].map(|due| {
+            let load = Arc::new(Load::new(1, 1, 0, 0));
+            timeouts.list(&load, due);
+            load
+        });
+        assert!(timeouts.take_overdue(9).0.is_empty());
+        assert_eq!(timeouts.take_overdue(9).1, Some(10));
+        // Listed anew, and removed.
+        timeouts.list(&loads[2], 40);
+        timeouts.remove(&loads[3]);
+        let (overdue, next) = timeouts.take_overdue(25);
+        assert_eq!(overdue.len(), 1);
+        assert!(Arc::ptr_eq(&overdue[0], &loads[1]));
+        assert_eq!(next, Some(30));
+        let [last, ..] = loads;
+        drop(last);
+        assert_eq!(timeouts.take_overdue(35).1, Some(40));
+        assert_eq!(timeouts.take_overdue(40).0.len(), 1);
+        assert_eq!(timeouts.take_overdue(40).1, None);
     }
 }

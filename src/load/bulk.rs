@@ -6,7 +6,7 @@
 
 use super::claim::{Claim, Claimant, Request};
 use super::guard::{CallGuard, Guard, ToCache};
-use super::run::{Run, conclude, lead, of_option};
+use super::run::{Made, Ran, conclude, lead, of_option};
 use super::{CacheKey, CacheValue};
 use crate::cache::Cache;
 use crate::contain::{contain, let_go};
@@ -335,7 +335,7 @@ where
             |node| node.value().clone(),
             |_, value| value,
         );
-        let value = |run: Run<_, _, _, _>| conclude(run).ok().map(|seen| seen.value);
+        let value = |run: Ran<_, _, _, _>| conclude(run).ok().map(|seen| seen.value);
         let all = engine.load_all(
             keys,
             |_| None::<Arc<E>>,
@@ -344,11 +344,11 @@ where
             |guard, loaded| {
                 let made = match loaded {
                     Ok(loaded) => of_option(loaded),
-                    Err(error) => Err(Outcome::Error(error)),
+                    Err(error) => Made::NoValue(Outcome::Error(error)),
                 };
-                value(Ok((guard, None, made)))
+                value(Ran::Led(guard, None, made))
             },
-            |claim| Ok(value(Err(claim))),
+            |claim| Ok(value(Ran::NotLed(claim))),
         );
         all.await
     }

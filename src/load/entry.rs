@@ -5,7 +5,7 @@ use super::claim::{Claim, Claimant, Request};
 use super::guard::{Fate, TakenOut};
 use super::key::ToKey;
 use super::run::{
-    Made, Run, conclude, fallible, of_option, of_pair, of_result, of_value, or_error, sure,
+    Made, Ran, conclude, fallible, of_option, of_pair, of_result, of_value, or_error, sure,
 };
 use super::{CacheKey, CacheValue};
 use crate::cache::Cache;
@@ -26,7 +26,7 @@ use std::time::Duration;
 /// The key of a call, and the call, which claims it.
 type KeyClaimant<'a, K, V> = (K, Claimant<K, V, &'a Engine<K, V>>);
 /// The key of a call, and its run.
-type KeyRun<'a, K, V, O> = (K, Run<K, V, &'a Engine<K, V>, O>);
+type KeyRun<'a, K, V, O> = (K, Ran<K, V, &'a Engine<K, V>, O>);
 
 /// A key of a cache, and what to do with its entry; from [`Cache::entry`].
 ///
@@ -126,11 +126,11 @@ fn entry<K: CacheKey, V: CacheValue>(
 /// What the operation that a closure asks for means for its load.
 fn of_op<V>(op: Op<V>) -> Made<V> {
     match op {
-        Op::Nop => Err(Outcome::Nothing),
-        Op::Put(value) => Ok((Keyless::made(value), LifetimeSource::Update)),
+        Op::Nop => Made::Kept,
+        Op::Put(value) => Made::Value(Keyless::made(value), LifetimeSource::Update),
         Op::PutWithTtl(value, ttl) => of_pair((value, ttl)),
-        Op::PutUntil(value, end) => Ok((Keyless::made(value), LifetimeSource::Until(end))),
-        Op::Remove => Err(Outcome::Absent),
+        Op::PutUntil(value, end) => Made::Value(Keyless::made(value), LifetimeSource::Until(end)),
+        Op::Remove => Made::NoValue(Outcome::Absent),
     }
 }
 
@@ -140,9 +140,9 @@ fn apply<K: CacheKey, V: CacheValue, X>(
     (key, run): KeyRun<'_, K, V, Result<Made<V>, X>>,
 ) -> Result<CompResult<K, V>, X> {
     let (guard, seen, made) = match run {
-        Ok(led) => led,
-        Err(Claim::Value(seen)) => return Ok(unchanged(key, Some(seen))),
-        Err(_) => return Ok(unchanged(key, None)),
+        Ran::Led(guard, seen, made) => (guard, seen, made),
+        Ran::NotLed(Claim::Value(seen)) => return Ok(unchanged(key, Some(seen))),
+        Ran::NotLed(_) => return Ok(unchanged(key, None)),
     };
     let made = match made {
         Ok(made) => made,
@@ -154,7 +154,7 @@ fn apply<K: CacheKey, V: CacheValue, X>(
         }
     };
     Ok(match made {
-        Ok((mut own, given)) => {
+        Made::Value(mut own, given) => {
             let was_there = seen.is_some();
             let_go(seen);
             let replaced = match guard.fill(&mut own, given) {
@@ -178,7 +178,7 @@ fn apply<K: CacheKey, V: CacheValue, X>(
                 CompResult::Inserted(entry)
             }
         }
-        Err(Outcome::Absent) => match (guard.remove(Outcome::Nothing), seen) {
+        Made::NoValue(_) => match (guard.remove(Outcome::Nothing), seen) {
             (TakenOut::Entry(RemovalCause::Explicit), Some(seen)) => {
                 let mut entry = seen.with_key(key);
                 entry.stored = false;
@@ -193,7 +193,7 @@ fn apply<K: CacheKey, V: CacheValue, X>(
                 CompResult::Overtaken(None)
             }
         },
-        Err(_) => {
+        Made::Kept => {
             guard.keep();
             unchanged(key, seen)
         }
@@ -212,7 +212,7 @@ fn unchanged<K, V>(key: K, seen: Option<Box<Keyless<V>>>) -> CompResult<K, V> {
 fn upsert<K: CacheKey, V: CacheValue>(
     (key, run): KeyRun<'_, K, V, Box<Keyless<V>>>,
 ) -> Entry<K, V> {
-    let Ok((guard, seen, mut own)) = run else {
+    let Ran::Led(guard, seen, mut own) = run else {
         unreachable!("it waits for its turn");
     };
     let_go(seen);
@@ -275,7 +275,7 @@ where
             Err(call) => call,
         };
         let run = claimant.run_here(|seen| match seen {
-            Some(seen) if keeps(&seen.value) => Err(Outcome::Nothing),
+            Some(seen) if keeps(&seen.value) => Made::Kept,
             _ => make(),
         });
         entry((key, run))
@@ -294,7 +294,7 @@ where
             Err(call) => call,
         };
         let make = async |seen: Option<&Keyless<V>>| match seen {
-            Some(seen) if keeps(&seen.value) => Err(Outcome::Nothing),
+            Some(seen) if keeps(&seen.value) => Made::Kept,
             _ => made(init().await),
         };
         let run = claimant.run(make).await;

@@ -21,10 +21,13 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The run of a call that leads: its guard, the live entry if it takes turns, and what its own
-/// code has made. An error is the claim of a call that does not lead.
-pub(crate) type Run<K, V, C, O> =
-    Result<(Guard<K, V, C>, Option<Box<Keyless<V>>>, O), Claim<K, V, C>>;
+/// How a call has come to its end.
+pub(crate) enum Ran<K, V, C: ToCache<K, V>, O> {
+    /// It leads: its guard, the live entry if it takes turns, and what its own code has made.
+    Led(Guard<K, V, C>, Option<Box<Keyless<V>>>, O),
+    /// It has another claim: its code did not run.
+    NotLed(Claim<K, V, C>),
+}
 
 impl<K: CacheKey, V: CacheValue, C: ToCache<K, V>> Claimant<K, V, C> {
     /// Claims the key; if the call leads, runs its code: the future that `make` makes. That is
@@ -34,14 +37,14 @@ impl<K: CacheKey, V: CacheValue, C: ToCache<K, V>> Claimant<K, V, C> {
     pub(crate) fn run<O>(
         &mut self,
         make: impl AsyncFnOnce(Option<&Keyless<V>>) -> O,
-    ) -> impl Future<Output = Run<K, V, C, O>> {
+    ) -> impl Future<Output = Ran<K, V, C, O>> {
         async move {
             let (guard, seen) = match poll_fn(|cx| self.poll_claim(cx)).await {
                 Claim::Guard(guard, seen) => (guard, seen),
-                claim => return Err(claim),
+                claim => return Ran::NotLed(claim),
             };
             let made = lead(iter::once(&guard), pin!(make(seen.as_deref()))).await;
-            Ok((guard, seen, made))
+            Ran::Led(guard, seen, made)
         }
     }
 
@@ -52,7 +55,7 @@ impl<K: CacheKey, V: CacheValue, C: ToCache<K, V>> Claimant<K, V, C> {
     pub(super) fn run_here<O>(
         &mut self,
         make: impl FnOnce(Option<&Keyless<V>>) -> O,
-    ) -> Run<K, V, C, O> {
+    ) -> Ran<K, V, C, O> {
         self.runs_here();
         let claim = match self.begin() {
             Some(claim) => claim,
@@ -62,9 +65,9 @@ impl<K: CacheKey, V: CacheValue, C: ToCache<K, V>> Claimant<K, V, C> {
             Claim::Guard(guard, seen) => {
                 let _loading = During::begin(Work::Loads);
                 let made = make(seen.as_deref());
-                Ok((guard, seen, made))
+                Ran::Led(guard, seen, made)
             }
-            claim => Err(claim),
+            claim => Ran::NotLed(claim),
         }
     }
 }
@@ -90,45 +93,51 @@ pub(crate) fn lead<'g, K: 'g, V: 'g, C: ToCache<K, V> + 'g, F: Future + ?Sized>(
     })
 }
 
-/// What the code of a call has made: the value, and how long it lives; or the failure. `Nothing`
-/// says that the live entry is kept.
-pub(crate) type Made<V> = Result<(Box<Keyless<V>>, LifetimeSource), Outcome<V>>;
+/// What the code of a call has made.
+pub(crate) enum Made<V> {
+    /// A value, and what says how long it lives.
+    Value(Box<Keyless<V>>, LifetimeSource),
+    /// No value, but this outcome. `Absent`: a compute removes the entry.
+    NoValue(Outcome<V>),
+    /// It leaves things as they are.
+    Kept,
+}
 
 /// Ends the load of a call by what its closure has made; the value, however it came.
 #[inline]
 pub(crate) fn conclude<K: CacheKey, V: CacheValue, C: ToCache<K, V>>(
-    run: Run<K, V, C, Made<V>>,
+    run: Ran<K, V, C, Made<V>>,
 ) -> Result<Box<Keyless<V>>, Outcome<V>> {
     match run {
-        Ok((guard, seen, Ok((mut own, given)))) => {
+        Ran::Led(guard, seen, Made::Value(mut own, given)) => {
             let fate = guard.fill(&mut own, given);
             let_go(seen);
             Ok(fate.returned(own))
         }
-        Ok((guard, seen, Err(Outcome::Nothing))) => {
-            guard.keep();
-            seen.ok_or(Outcome::Nothing)
-        }
-        Ok((guard, seen, Err(failure))) => {
+        Ran::Led(guard, seen, Made::NoValue(failure)) => {
             guard.fail(&failure);
             let_go(seen);
             Err(failure)
         }
-        Err(Claim::Value(seen)) => Ok(seen),
-        Err(Claim::Failed(failure)) => Err(failure),
-        Err(_) => unreachable!("a call that waits gets a value, a failure, or the lead"),
+        Ran::Led(guard, seen, Made::Kept) => {
+            guard.keep();
+            seen.ok_or(Outcome::Nothing)
+        }
+        Ran::NotLed(Claim::Value(seen)) => Ok(seen),
+        Ran::NotLed(Claim::Failed(failure)) => Err(failure),
+        Ran::NotLed(_) => unreachable!("a call that waits gets a value, a failure, or the lead"),
     }
 }
 
 /// What a closure that always makes a value has made.
 #[inline]
 pub(super) fn of_value<V>(value: V) -> Made<V> {
-    Ok((Keyless::made(value), LifetimeSource::Policy))
+    Made::Value(Keyless::made(value), LifetimeSource::Policy)
 }
 
 /// What a closure that makes a value, with the time that it lives, has made.
 pub(super) fn of_pair<V>((value, ttl): (V, Duration)) -> Made<V> {
-    Ok((Keyless::made(value), LifetimeSource::Ttl(ttl)))
+    Made::Value(Keyless::made(value), LifetimeSource::Ttl(ttl))
 }
 
 /// What a closure that may make a value has made.
@@ -136,7 +145,7 @@ pub(super) fn of_option<V>(value: Option<V>) -> Made<V> {
     // A method of `Option` would copy a large value more often, as would one of `Result` below.
     match value {
         Some(value) => of_value(value),
-        None => Err(Outcome::Absent),
+        None => Made::NoValue(Outcome::Absent),
     }
 }
 
@@ -144,7 +153,7 @@ pub(super) fn of_option<V>(value: Option<V>) -> Made<V> {
 pub(super) fn of_result<V, E: Send + Sync + 'static>(value: Result<V, E>) -> Made<V> {
     match value {
         Ok(value) => of_value(value),
-        Err(error) => Err(Outcome::Error(Arc::new(error))),
+        Err(error) => Made::NoValue(Outcome::Error(Arc::new(error))),
     }
 }
 

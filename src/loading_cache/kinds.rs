@@ -58,44 +58,27 @@ thread_local! {
     static RUNS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// The thread polls the code of a load, or other code, as long as this is kept.
-struct Polls {
-    before: bool,
-}
-
-impl Polls {
-    fn begin(runs: bool) -> Self {
-        let before = RUNS.with(|now| now.replace(runs));
-        Self { before }
-    }
-}
-
-impl Drop for Polls {
-    fn drop(&mut self) {
-        RUNS.set(self.before);
-    }
+/// Runs user code, and catches its panic. `runs` says whether it is the code of a load.
+fn contain_as<T>(runs: bool, code: impl FnOnce() -> T) -> Option<T> {
+    let before = RUNS.replace(runs);
+    let made = contain(code);
+    RUNS.set(before);
+    made
 }
 
 /// What a future makes, unless it panics.
 pub(super) async fn contained<T>(future: impl Future<Output = T>) -> Option<T> {
     let mut future = pin!(future);
-    poll_fn(|cx| {
-        let polled = contain(|| {
-            let _polls = Polls::begin(true);
-            future.as_mut().poll(cx)
-        });
-        match polled {
-            Some(polled) => polled.map(Some),
-            None => Poll::Ready(None),
-        }
+    poll_fn(|cx| match contain_as(true, || future.as_mut().poll(cx)) {
+        Some(polled) => polled.map(Some),
+        None => Poll::Ready(None),
     })
     .await
 }
 
 /// Hands a task to the program's spawner. If that panics, or drops the task, the load is abandoned.
 pub(super) fn hand_over(spawner: &Spawner, task: Task) {
-    let _polls = Polls::begin(false);
-    contain(|| spawner(task));
+    contain_as(false, || spawner(task));
 }
 
 /// Why a guard is dropped: its code panics, or is dropped before its end.

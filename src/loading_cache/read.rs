@@ -4,7 +4,7 @@ use super::call::{Answer, WrongNumber, answer, settled};
 use super::kinds::caught;
 use super::loader::LoadError;
 use super::threads::{OwnedClaim, OwnedClaimant, ReloadRoom};
-use super::turn::Turn;
+use super::turn::{SharedTurn, poll_turn};
 use super::{Inner, LoadingCache};
 use crate::compute::Keyless;
 use crate::load::{
@@ -422,7 +422,7 @@ where
 /// For what a refresh waits.
 enum RefreshStage<K: CacheKey, V: CacheValue> {
     /// For a reload thread.
-    Thread(Turn<OwnedClaimant<K, V>>),
+    Thread(SharedTurn<OwnedClaimant<K, V>>),
     /// For a load.
     Load(OwnedClaimant<K, V>),
 }
@@ -465,7 +465,7 @@ async fn outcome<K: CacheKey, V: CacheValue, E: Send + Sync + 'static>(
     loop {
         let mut call = match stage {
             RefreshStage::Load(call) => call,
-            RefreshStage::Thread(mut turn) => match poll_fn(|cx| turn.poll(cx)).await {
+            RefreshStage::Thread(turn) => match poll_fn(|cx| poll_turn(&turn, cx)).await {
                 Some(call) => call,
                 None => return Err(LoadError::Abandoned),
             },

@@ -33,7 +33,7 @@
 use super::backend::Backend;
 use super::call::{dropped, settled};
 use super::kinds::contained;
-use super::turn::{Caller, Turn, turn};
+use super::turn::{Caller, SharedTurn, turn};
 use crate::contain::contain;
 use crate::engine::WeakHandle;
 use crate::load::{CacheKey, CacheValue, Claim, Claimant, OwnedGuard, Replaces, Request};
@@ -282,7 +282,7 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> ReloadThreads<K, V, E
     }
 
     /// A refresh wants the key reloaded: its turn.
-    pub(super) fn refresh(self: &Arc<Self>, hash: u64, key: K) -> Turn<OwnedClaimant<K, V>> {
+    pub(super) fn refresh(self: &Arc<Self>, hash: u64, key: K) -> SharedTurn<OwnedClaimant<K, V>> {
         let (caller, turn) = turn();
         let mut gone = Vec::new();
         let (mut state, waiting) = self.find(hash, &key);

@@ -7,31 +7,30 @@ use std::mem;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-/// What a refresh gets when its turn has come.
-enum TurnState<T> {
-    /// Not yet; the waker of the last poll.
+/// What a refresh gets when its turn has come. The refresh and the thread share it.
+pub(super) enum Turn<T> {
+    /// It has not come; the waker of the last poll.
     Waits(Option<Waker>),
     Came(T),
-    /// There will be no turn, or it was taken.
+    /// There will be none, or it was taken.
     Over,
 }
 
-/// The end that a reload thread holds. Its drop says that there will be no turn.
-pub(super) struct Caller<T>(Arc<Mutex<TurnState<T>>>);
+pub(super) type SharedTurn<T> = Arc<Mutex<Turn<T>>>;
 
-/// The end that the refresh holds.
-pub(super) struct Turn<T>(Arc<Mutex<TurnState<T>>>);
+/// The end that a reload thread holds. Its drop says that there will be no turn.
+pub(super) struct Caller<T>(SharedTurn<T>);
 
 /// The two ends of a turn.
-pub(super) fn turn<T>() -> (Caller<T>, Turn<T>) {
-    let state = Arc::new(Mutex::new(TurnState::Waits(None)));
-    (Caller(Arc::clone(&state)), Turn(state))
+pub(super) fn turn<T>() -> (Caller<T>, SharedTurn<T>) {
+    let turn = Arc::new(Mutex::new(Turn::Waits(None)));
+    (Caller(Arc::clone(&turn)), turn)
 }
 
 impl<T> Caller<T> {
     /// The turn has come.
     pub(super) fn call(self, with: T) {
-        self.end(TurnState::Came(with));
+        self.end(Turn::Came(with));
     }
 
     /// Whether the refresh is still there.
@@ -39,16 +38,16 @@ impl<T> Caller<T> {
         Arc::strong_count(&self.0) > 1
     }
 
-    fn end(&self, end: TurnState<T>) {
+    fn end(&self, end: Turn<T>) {
         let mut state = self.0.lock();
         let former = match *state {
-            TurnState::Waits(_) => mem::replace(&mut *state, end),
+            Turn::Waits(_) => mem::replace(&mut *state, end),
             // Its turn has come before this is dropped.
-            TurnState::Came(_) | TurnState::Over => return,
+            Turn::Came(_) | Turn::Over => return,
         };
         drop(state);
         // With the lock released: a waker is user code.
-        if let TurnState::Waits(Some(waker)) = former {
+        if let Turn::Waits(Some(waker)) = former {
             contain(|| waker.wake());
         }
     }
@@ -56,38 +55,36 @@ impl<T> Caller<T> {
 
 impl<T> Drop for Caller<T> {
     fn drop(&mut self) {
-        self.end(TurnState::Over);
+        self.end(Turn::Over);
     }
 }
 
-impl<T> Turn<T> {
-    /// What the turn brings; `None` if there will be no turn.
-    pub(super) fn poll(&mut self, cx: &Context<'_>) -> Poll<Option<T>> {
-        // Cloned with no lock held, as a waker is dropped: both are user code.
-        let mut fresh = Some(cx.waker().clone());
-        loop {
-            let mut state = self.0.lock();
-            let former = match &mut *state {
-                TurnState::Waits(waker) => match fresh.take() {
-                    Some(fresh) => waker.replace(fresh),
-                    None => {
-                        drop(state);
-                        place::give_up();
-                        return Poll::Pending;
-                    }
-                },
-                TurnState::Came(_) | TurnState::Over => {
-                    let former = mem::replace(&mut *state, TurnState::Over);
+/// What the turn brings; `None` if there will be no turn.
+pub(super) fn poll_turn<T>(turn: &Mutex<Turn<T>>, cx: &Context<'_>) -> Poll<Option<T>> {
+    // Cloned with no lock held, as a waker is dropped: both are user code.
+    let mut fresh = Some(cx.waker().clone());
+    loop {
+        let mut state = turn.lock();
+        let former = match &mut *state {
+            Turn::Waits(waker) => match fresh.take() {
+                Some(fresh) => waker.replace(fresh),
+                None => {
                     drop(state);
-                    return Poll::Ready(match former {
-                        TurnState::Came(with) => Some(with),
-                        TurnState::Waits(_) | TurnState::Over => None,
-                    });
+                    place::give_up();
+                    return Poll::Pending;
                 }
-            };
-            drop(state);
-            // A destructor may take long: so look once more.
-            drop(former);
-        }
+            },
+            Turn::Came(_) | Turn::Over => {
+                let former = mem::replace(&mut *state, Turn::Over);
+                drop(state);
+                return Poll::Ready(match former {
+                    Turn::Came(with) => Some(with),
+                    Turn::Waits(_) | Turn::Over => None,
+                });
+            }
+        };
+        drop(state);
+        // A destructor may take long: so look once more.
+        drop(former);
     }
 }
