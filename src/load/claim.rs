@@ -21,7 +21,6 @@ use crate::stripe::thread_number;
 use crate::sync::IS_MODEL;
 use crate::sync::cycle::Ticket;
 use crate::time::{self, MAX_LIFETIME_NANOS, NEVER};
-use std::mem;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
@@ -115,7 +114,7 @@ pub(crate) struct Claimant<K, V, C: ToCache<K, V>> {
 impl<K, V, C: ToCache<K, V>> Drop for Claimant<K, V, C> {
     #[inline]
     fn drop(&mut self) {
-        self.wait_for(None);
+        self.wait_no_longer();
         let_go(self.key.take());
     }
 }
@@ -141,18 +140,34 @@ impl<K, V, C: ToCache<K, V>> Claimant<K, V, C> {
         self.spins = !IS_MODEL && self.request.want == Want::OwnTurn;
     }
 
-    /// The call waits for this from now on, and no longer for what it has waited for. If it was
-    /// told to lead there, and has not begun to, the next waiter leads.
-    #[inline]
-    fn wait_for(&mut self, next: Option<(Arc<Load<K, V>>, Ticket)>) {
-        let former = mem::replace(&mut self.waits, next);
-        if let Some((load, ticket)) = former {
-            if let Some((next, _)) = &self.waits {
-                if Arc::ptr_eq(&load, next) {
-                    // It was passed, and waits again.
-                    return;
-                }
+    /// The call waits for this load from now on, and no longer for what it has waited for.
+    fn wait_for(&mut self, next: Arc<Load<K, V>>, ticket: Ticket) {
+        match &self.waits {
+            // It was passed, and waits again.
+            Some((load, _)) if Arc::ptr_eq(load, &next) => {}
+            _ => {
+                let former = self.waits.replace((next, ticket));
+                self.leave(former);
             }
+        }
+    }
+
+    /// The call waits no longer.
+    #[inline]
+    fn wait_no_longer(&mut self) {
+        // Mostly it has not waited.
+        if self.waits.is_some() {
+            let former = self.waits.take();
+            self.leave(former);
+        }
+    }
+
+    /// The call has waited for this. If it was told to lead there, and has not begun to, the next
+    /// waiter leads.
+    #[cold]
+    #[inline(never)]
+    fn leave(&self, former: Option<(Arc<Load<K, V>>, Ticket)>) {
+        if let Some((load, ticket)) = former {
             if load.leave(ticket) {
                 drop(Guard::told_to_lead(self.cache.clone(), load));
             }
@@ -177,7 +192,7 @@ impl<K, V, C: ToCache<K, V>> Claimant<K, V, C> {
     fn wait_for_own(&mut self, guard: &Guard<K, V, C>, want: Want) {
         let ticket = *self.ticket.get_or_insert_with(Ticket::draw);
         guard.load().join(ticket, want);
-        self.wait_for(Some((Arc::clone(guard.load()), ticket)));
+        self.wait_for(Arc::clone(guard.load()), ticket);
         self.began = true;
         if let Some(engine) = guard.engine() {
             engine.watch_load(guard.load());
@@ -234,7 +249,7 @@ impl<K: CacheKey, V: CacheValue, C: ToCache<K, V>> Claimant<K, V, C> {
                     self.take_key_again();
                     // A compute whose turn it is to look again keeps that, too.
                     if self.request.want != Want::OwnTurn {
-                        self.wait_for(None);
+                        self.wait_no_longer();
                     }
                 }
             }
@@ -307,7 +322,7 @@ impl<K: CacheKey, V: CacheValue, C: ToCache<K, V>> Claimant<K, V, C> {
                     }
                     engine.watch_load(&load);
                     self.follow(&load);
-                    self.wait_for(Some((load, ticket)));
+                    self.wait_for(load, ticket);
                     self.began = false;
                     return None;
                 }
@@ -331,7 +346,7 @@ impl<K: CacheKey, V: CacheValue, C: ToCache<K, V>> Claimant<K, V, C> {
             }
         };
         // It may call wakers.
-        self.wait_for(None);
+        self.wait_no_longer();
         if let (Claim::Guard(guard, _), Some(want)) = (&claim, self.request.own) {
             self.wait_for_own(guard, want);
         }
