@@ -2,7 +2,7 @@
 //! `and_*`, the computes, see the live entry and say what becomes of it, in turns.
 
 use super::claim::{Claim, Claimant, Request};
-use super::guard::{Fate, TakenOut};
+use super::guard::{FillOutcome, TakenOut};
 use super::key::ToKey;
 use super::run::{
     Made, Ran, conclude, fallible, of_option, of_pair, of_result, of_value, or_error, sure,
@@ -158,15 +158,15 @@ fn apply<K: CacheKey, V: CacheValue, X>(
             let was_there = seen.is_some();
             let_go(seen);
             let replaced = match guard.fill(&mut own, given) {
-                Fate::Stored => own.replaced,
-                Fate::TooLate {
+                FillOutcome::Stored => own.replaced,
+                FillOutcome::TooLate {
                     by: RevokedBy::Overwrite,
                     live,
                 } => {
                     let_go(live);
                     was_there
                 }
-                Fate::TooLate { live, .. } => {
+                FillOutcome::TooLate { live, .. } => {
                     let_go((live, key));
                     return Ok(CompResult::Overtaken(Some(own.value)));
                 }

@@ -89,7 +89,7 @@ pub(crate) type OwnedGuard<K, V> = Guard<K, V, WeakHandle<K, V>>;
 
 /// What became of a value that has [filled](Guard::fill) its load.
 #[must_use]
-pub(crate) enum Fate<V> {
+pub(crate) enum FillOutcome<V> {
     /// It was stored.
     Stored,
     /// It was not stored: a write has revoked the load, or a newer load; or the cache is gone.
@@ -100,7 +100,7 @@ pub(crate) enum Fate<V> {
     },
 }
 
-impl<V> Fate<V> {
+impl<V> FillOutcome<V> {
     /// What a call returns that wants the key's value: the live entry, or the `own` one, whether or
     /// not that was stored.
     #[inline]
@@ -319,7 +319,7 @@ impl<K: CacheKey, V: CacheValue, C: ToCache<K, V>> Guard<K, V, C> {
     /// Stores a clone of the value if the load is still current, and gives it to the waiters. The
     /// value stays with the leader.
     #[inline(never)]
-    pub(crate) fn fill(self, own: &mut Keyless<V>, given: LifetimeSource) -> Fate<V> {
+    pub(crate) fn fill(self, own: &mut Keyless<V>, given: LifetimeSource) -> FillOutcome<V> {
         let engine = self.enter();
         let mut guard = self;
         let Some(engine) = engine.as_deref() else {
@@ -364,7 +364,7 @@ impl<K: CacheKey, V: CacheValue, C: ToCache<K, V>> Guard<K, V, C> {
         if let Err(panic) = shared {
             resume_unwind(panic);
         }
-        Fate::Stored
+        FillOutcome::Stored
     }
 
     /// Ends the run; the calls that share values get clones of this one.
@@ -386,7 +386,7 @@ impl<K: CacheKey, V: CacheValue, C: ToCache<K, V>> Guard<K, V, C> {
     /// value, or the loaded one if there is none.
     #[cold]
     #[inline(never)]
-    fn discard(&mut self, engine: Option<&Engine<K, V>>, own: &Keyless<V>) -> Fate<V> {
+    fn discard(&mut self, engine: Option<&Engine<K, V>>, own: &Keyless<V>) -> FillOutcome<V> {
         let mut live = None;
         if let Some(engine) = engine {
             live = self.share_live(engine);
@@ -396,7 +396,7 @@ impl<K: CacheKey, V: CacheValue, C: ToCache<K, V>> Guard<K, V, C> {
         }
         // Of a cache that is gone, the load may be current: its end is as a write that clears all.
         let by = self.load.revoked().unwrap_or(RevokedBy::Overwrite);
-        Fate::TooLate { by, live }
+        FillOutcome::TooLate { by, live }
     }
 
     /// Ends the run of a load that was revoked by the live value that the key has now, if it has

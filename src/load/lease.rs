@@ -1,7 +1,7 @@
 //! Leases: the right to load a key as a value, for code that cannot run inside a closure.
 
 use super::claim::{Claim, Claimant, Request};
-use super::guard::{Fate, OwnedGuard};
+use super::guard::{FillOutcome, OwnedGuard};
 use super::key::{KeyForm, Own, ToKey};
 use crate::RandomState;
 use crate::cache::Cache;
@@ -184,14 +184,14 @@ where
     fn fill_as(self, value: V, given: LifetimeSource) -> Filled<V> {
         let mut own = Keyless::made(value);
         match self.guard.fill(&mut own, given) {
-            Fate::Stored => Filled::Stored,
-            Fate::TooLate {
+            FillOutcome::Stored => Filled::Stored,
+            FillOutcome::TooLate {
                 live: Some(live), ..
             } => Filled::Lost {
                 current: live.value,
                 yours: own.value,
             },
-            Fate::TooLate { live: None, .. } => Filled::Revoked(own.value),
+            FillOutcome::TooLate { live: None, .. } => Filled::Revoked(own.value),
         }
     }
 }

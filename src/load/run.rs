@@ -110,9 +110,9 @@ pub(crate) fn conclude<K: CacheKey, V: CacheValue, C: ToCache<K, V>>(
 ) -> Result<Box<Keyless<V>>, Outcome<V>> {
     match run {
         Ran::Led(guard, seen, Made::Value(mut own, given)) => {
-            let fate = guard.fill(&mut own, given);
+            let filled = guard.fill(&mut own, given);
             let_go(seen);
-            Ok(fate.returned(own))
+            Ok(filled.returned(own))
         }
         Ran::Led(guard, seen, Made::NoValue(failure)) => {
             guard.fail(&failure);

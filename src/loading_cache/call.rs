@@ -98,8 +98,8 @@ impl<K: CacheKey, V: CacheValue, C: ToCache<K, V>> Guard<K, V, C> {
                 };
                 if let Some(mut value) = loaded.value {
                     let_go(old);
-                    let fate = self.fill(&mut value, LifetimeSource::Loaded(from));
-                    return Ok(Some(fate.returned(value)));
+                    let filled = self.fill(&mut value, LifetimeSource::Loaded(from));
+                    return Ok(Some(filled.returned(value)));
                 }
                 let mut old = old.expect("only a reload leaves a value unchanged");
                 from.lifetime = from.lifetime.or(old.left.take().map(Some));

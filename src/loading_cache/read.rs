@@ -4,7 +4,7 @@ use super::call::{Answer, WrongNumber, answer, settled};
 use super::kinds::caught;
 use super::loader::LoadError;
 use super::threads::{OwnedClaim, OwnedClaimant, ReloadRoom};
-use super::turn::{SharedTurn, poll_turn};
+use super::turn::{SharedTurn, come, poll_turn};
 use super::{Inner, LoadingCache};
 use crate::compute::Keyless;
 use crate::load::{
@@ -298,14 +298,14 @@ where
         let claim = call.begin();
         // If it has to ask again, it waits for its turn on a reload thread.
         call.request.may_lead = in_tasks;
-        let stage = match claim {
+        let turn = match claim {
             Some(claim) => self.inner.lead_refresh(hash, call, claim),
-            None => RefreshStage::Load(call),
+            None => come(call),
         };
         let inner = Arc::downgrade(&self.inner);
         Refreshing {
             outcome: Box::pin(async move {
-                let loaded = outcome(inner, hash, stage).await?;
+                let loaded = outcome(inner, hash, turn).await?;
                 Ok(loaded.map(|seen| seen.value))
             }),
         }
@@ -419,14 +419,6 @@ where
     }
 }
 
-/// For what a refresh waits.
-enum RefreshStage<K: CacheKey, V: CacheValue> {
-    /// For a reload thread.
-    Thread(SharedTurn<OwnedClaimant<K, V>>),
-    /// For a load.
-    Load(OwnedClaimant<K, V>),
-}
-
 impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> Inner<K, V, E> {
     /// The call of a refresh does not wait for the load of another call: its own load begins, in a
     /// task or on a reload thread that is free; or it waits for its turn on a reload thread.
@@ -435,24 +427,24 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> Inner<K, V, E> {
         hash: u64,
         call: OwnedClaimant<K, V>,
         claim: OwnedClaim<K, V>,
-    ) -> RefreshStage<K, V> {
+    ) -> SharedTurn<OwnedClaimant<K, V>> {
         match (&self.spawner, claim) {
             (Some(spawner), Claim::Guard(guard, _)) => self.launch(spawner, guard),
             (None, Claim::Guard(guard, _)) => {
                 if let Err(guard) = self.threads.run_reload(guard) {
                     let key = guard.load().key().clone();
                     guard.give_back();
-                    return RefreshStage::Thread(self.threads.refresh(hash, key));
+                    return self.threads.refresh(hash, key);
                 }
             }
             (None, _) => {
                 let key = call.into_key();
-                return RefreshStage::Thread(self.threads.refresh(hash, key));
+                return self.threads.refresh(hash, key);
             }
             // The cache is gone, as its next poll finds.
             (Some(_), _) => {}
         }
-        RefreshStage::Load(call)
+        come(call)
     }
 }
 
@@ -460,20 +452,16 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> Inner<K, V, E> {
 async fn outcome<K: CacheKey, V: CacheValue, E: Send + Sync + 'static>(
     inner: Weak<Inner<K, V, E>>,
     hash: u64,
-    mut stage: RefreshStage<K, V>,
+    mut turn: SharedTurn<OwnedClaimant<K, V>>,
 ) -> Answer<V, E> {
     loop {
-        let mut call = match stage {
-            RefreshStage::Load(call) => call,
-            RefreshStage::Thread(turn) => match poll_fn(|cx| poll_turn(&turn, cx)).await {
-                Some(call) => call,
-                None => return Err(LoadError::Abandoned),
-            },
+        let Some(mut call) = poll_fn(|cx| poll_turn(&turn, cx)).await else {
+            return Err(LoadError::Abandoned);
         };
         match poll_fn(|cx| call.poll_claim(cx)).await {
             // It keeps the loader no longer than it needs it.
             claim @ (Claim::Guard(..) | Claim::Busy) => match inner.upgrade() {
-                Some(inner) => stage = inner.lead_refresh(hash, call, claim),
+                Some(inner) => turn = inner.lead_refresh(hash, call, claim),
                 None => return Err(LoadError::Abandoned),
             },
             claim => return answer(claim),

@@ -1,4 +1,5 @@
-//! The turn of a refresh that waits for a reload thread: the thread hands it over once.
+//! The turn of a refresh: from then on it waits for a load. Mostly it comes at once. A refresh for
+//! which no reload thread is free waits for its turn; the thread hands it over once.
 
 use crate::contain::contain;
 use crate::sync::Mutex;
@@ -25,6 +26,11 @@ pub(super) struct Caller<T>(SharedTurn<T>);
 pub(super) fn turn<T>() -> (Caller<T>, SharedTurn<T>) {
     let turn = Arc::new(Mutex::new(Turn::Waits(None)));
     (Caller(Arc::clone(&turn)), turn)
+}
+
+/// A turn that has come already.
+pub(super) fn come<T>(with: T) -> SharedTurn<T> {
+    Arc::new(Mutex::new(Turn::Came(with)))
 }
 
 impl<T> Caller<T> {
