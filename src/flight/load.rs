@@ -458,7 +458,9 @@ impl<K, V> Load<K, V> {
     }
 }
 
-/// What follows the end of a run, or the revocation of a load.
+/// What follows the end of a run, or the revocation of a load. It is released by a call: nothing in
+/// between panics. After the revocation of a load user code may panic, so its waiters are released
+/// by a drop ([`RevokedLoad`](super::RevokedLoad)).
 #[must_use]
 pub(crate) struct AfterRun<K, V> {
     wakers: Vec<Waker>,

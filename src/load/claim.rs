@@ -292,6 +292,7 @@ impl<K: CacheKey, V: CacheValue, C: ToCache<K, V>> Claimant<K, V, C> {
         let mut tells_first = engine.tells_callers();
         let mut spins = self.spins;
         let mut spins_until = None;
+        // Once, but for a due entry that is told first, and for a call that spins.
         let claim = loop {
             let begin = Begin {
                 engine,

@@ -14,6 +14,22 @@
 //!
 //! What a load is, and which calls wait for it, stands below the map (`flight`).
 //!
+//! # The way of a miss
+//!
+//! What `get_with` does after a look-up that has found nothing, in order:
+//!
+//! 1. [`get_with`] makes a `Claimant`: the call, with its key and what it wants of the key.
+//! 2. `Claimant::run_here` ([`run`]) calls `Claimant::begin` ([`claim`]), one transaction. Either
+//!    the call leads from now on, and has a `Guard`; or the key has a value; or the call has joined
+//!    the load of another call.
+//! 3. A call that has joined waits: `Claimant::poll_claim` acts on the verdict for which
+//!    `poll_verdict` waits ([`wait`]). Mostly that is a value.
+//! 4. The call that leads runs its closure. What that has made is a `Made`.
+//! 5. `conclude` ends the load by it: a value goes to `Guard::fill` ([`guard`]). This stores it by
+//!    one transaction, `Engine::write`, and gives it to the calls that wait.
+//!
+//! A task takes the same way with `Claimant::run` in place of `run_here`.
+//!
 //! # Files
 //!
 //! | file | content |

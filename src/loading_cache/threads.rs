@@ -27,6 +27,10 @@
 //! value. What follows may take long, too. If the thread waits there, it gives its place up; if a
 //! waker, a listener or a destructor hangs, what counts on the thread waits for that.
 //!
+//! These are no threads of the crew (`scheduler/crew.rs`), which serves all caches: they bear the
+//! name of their cache, it limits their number, and a loader that hangs on one of them must hold up
+//! neither a listener nor the end of the last cache.
+//!
 //! The threads hold no cache. A thread ends when it has had nothing to do for a while, or when the
 //! last handle of the loading cache is dropped. That drop waits for those that run no loader.
 
