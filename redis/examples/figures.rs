@@ -10,19 +10,22 @@
 mod support;
 
 use hdrhistogram::Histogram;
-use redis::AsyncTypedCommands;
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, AsyncTypedCommands, PushInfo, PushKind};
 use std::collections::hash_map::RandomState;
 use std::fmt::Display;
+use std::hash::{Hash, Hasher};
 use std::hint::black_box;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, LazyLock, Mutex};
 use std::time::{Duration, Instant};
 use support::Writer;
 use support::proxy::Proxy;
 use support::server::{Server, installed};
+use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use wheelhouse::{Cache, CacheBuilder, expiry};
-use wheelhouse_redis::{Cached, NearCache, Tracking, codec};
+use wheelhouse_redis::{Cached, NearCache, NearKey, Tracking, codec};
 
 type Value = Arc<[u8]>;
 type Near = NearCache<String, Value>;
@@ -139,8 +142,7 @@ async fn peers(port: u16) {
     let url = format!("redis://127.0.0.1:{port}/?protocol=resp3");
     let client = redis::Client::open(url).unwrap();
     let mut plain = client.get_multiplexed_async_connection().await.unwrap();
-    let config =
-        redis::AsyncConnectionConfig::new().set_cache_config(redis::caching::CacheConfig::new());
+    let config = AsyncConnectionConfig::new().set_cache_config(redis::caching::CacheConfig::new());
     let mut aio = client
         .get_multiplexed_async_connection_with_config(&config)
         .await
@@ -233,32 +235,168 @@ async fn reconnects(server: &mut Server) {
     near.close().await;
 }
 
+/// When each report of one round had its effect.
+#[derive(Default)]
+struct Effects {
+    times: Mutex<Vec<Instant>>,
+    another: Notify,
+}
+
+static EFFECTS: LazyLock<Effects> = LazyLock::new(Effects::default);
+
+impl Effects {
+    fn note(&self) {
+        self.times.lock().unwrap().push(Instant::now());
+        self.another.notify_one();
+    }
+
+    fn forget(&self) {
+        self.times.lock().unwrap().clear();
+    }
+
+    /// The moment of the last of so many effects. It waits without spinning: on two cores, a task
+    /// that spins keeps the task of a connection waiting until the next tick of the scheduler.
+    async fn last_of(&self, count: usize) -> Instant {
+        loop {
+            let times = self.times.lock().unwrap().clone();
+            if times.len() >= count {
+                return times[times.len() - 1];
+            }
+            self.another.notified().await;
+        }
+    }
+}
+
+/// A key that notes when it is dropped, if it was read from bytes. The push handler reads the key
+/// of a report from its bytes, and drops it when the entry of the key is gone.
+struct NotedKey {
+    name: String,
+    is_read: bool,
+}
+
+impl PartialEq for NotedKey {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name
+    }
+}
+
+impl Eq for NotedKey {}
+
+impl Hash for NotedKey {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.name.hash(state);
+    }
+}
+
+impl NotedKey {
+    fn new(name: &str) -> Self {
+        let name = name.to_string();
+        let is_read = false;
+        Self { name, is_read }
+    }
+}
+
+impl Clone for NotedKey {
+    fn clone(&self) -> Self {
+        Self::new(&self.name)
+    }
+}
+
+impl Drop for NotedKey {
+    fn drop(&mut self) {
+        if self.is_read {
+            EFFECTS.note();
+        }
+    }
+}
+
+impl NearKey for NotedKey {
+    fn write_bytes(&self, out: &mut Vec<u8>) {
+        self.name.write_bytes(out);
+    }
+
+    fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let name = String::from_bytes(bytes)?;
+        Some(Self {
+            name,
+            is_read: true,
+        })
+    }
+}
+
+/// From a write to its last effect in four near caches; and, in turn with them, in four plain
+/// connections of the client library, whose effect is to note the report.
 async fn invalidation(port: u16, writer: &mut Writer) {
-    let mut caches = Vec::new();
+    const ROUNDS_IN_TURN: usize = 300;
+    let (mut caches, mut plain) = (Vec::new(), Vec::new());
     for _ in 0..4 {
-        caches.push(near(port).await);
+        let near = NearCache::<NotedKey, Value>::builder(support::client(port));
+        caches.push(near.codec(codec::Bytes).connect().await.unwrap());
+        plain.push(tracked_connection(port).await);
     }
-    let mut times = Histogram::<u64>::new(3).unwrap();
     let name = key(0);
-    for round in 0..3_000 {
-        for near in &caches {
-            near.get(&name).await.unwrap();
+    let noted = NotedKey::new(&name);
+    let mut of_caches = Histogram::<u64>::new(3).unwrap();
+    let mut of_plain = Histogram::<u64>::new(3).unwrap();
+    for _ in 0..10 {
+        for _ in 0..ROUNDS_IN_TURN {
+            for near in &caches {
+                near.get(&noted).await.unwrap();
+            }
+            of_caches.record(last_effect(writer, &name).await).unwrap();
         }
-        writer.set(&name, &round.to_string()).await;
-        let acknowledged = Instant::now();
-        while caches.iter().any(|near| near.local().contains_key(&name)) {
-            tokio::task::yield_now().await;
+        for _ in 0..ROUNDS_IN_TURN {
+            for connection in &mut plain {
+                connection.get(&name).await.unwrap();
+            }
+            of_plain.record(last_effect(writer, &name).await).unwrap();
         }
-        times
-            .record(acknowledged.elapsed().as_nanos() as u64)
-            .unwrap();
     }
-    let micros = |quantile| times.value_at_quantile(quantile) as f64 / 1000.0;
-    let figure = format!("p50 {:.1} µs, p99 {:.1} µs", micros(0.5), micros(0.99));
-    row("from `SET` acknowledged to four near caches clean", figure);
+    let figure = |times: Histogram<u64>| {
+        let micros = |quantile| times.value_at_quantile(quantile) as f64 / 1000.0;
+        format!("p50 {:.1} µs, p99 {:.1} µs", micros(0.5), micros(0.99))
+    };
+    row(
+        "from `SET` acknowledged to four near caches clean",
+        figure(of_caches),
+    );
+    row(
+        "from `SET` acknowledged to four plain connections told",
+        figure(of_plain),
+    );
     for near in caches {
         near.close().await;
     }
+}
+
+/// A connection of the client library that notes each report.
+async fn tracked_connection(port: u16) -> MultiplexedConnection {
+    let config = AsyncConnectionConfig::new().set_push_sender(
+        |push: PushInfo| -> Result<(), redis::aio::SendError> {
+            if push.kind == PushKind::Invalidate {
+                EFFECTS.note();
+            }
+            Ok(())
+        },
+    );
+    let url = format!("redis://127.0.0.1:{port}/?protocol=resp3");
+    let client = redis::Client::open(url).unwrap();
+    let connecting = client.get_multiplexed_async_connection_with_config(&config);
+    let mut connection = connecting.await.unwrap();
+    let mut tracking = redis::cmd("CLIENT");
+    tracking.arg("TRACKING").arg("ON");
+    tracking.exec_async(&mut connection).await.unwrap();
+    connection
+}
+
+/// Writes a key that four others have read. The time, in nanoseconds, from the reply to the last
+/// effect of the four reports; zero if all came before the reply.
+async fn last_effect(writer: &mut Writer, key: &str) -> u64 {
+    EFFECTS.forget();
+    writer.set(key, "changed").await;
+    let acknowledged = Instant::now();
+    let last = EFFECTS.last_of(4).await;
+    last.saturating_duration_since(acknowledged).as_nanos() as u64
 }
 
 async fn churn(port: u16) {
@@ -320,7 +458,6 @@ async fn herd(port: u16, writer: &mut Writer) {
     near.close().await;
 }
 
-/// Resident memory of this process, in bytes.
 /// Reads of another key, each at the server, while a value of 8 MB takes two seconds to arrive,
 /// again and again for 20 s.
 async fn slow(port: u16, writer: &mut Writer) {
@@ -362,6 +499,7 @@ async fn slow(port: u16, writer: &mut Writer) {
     near.close().await;
 }
 
+/// Resident memory of this process, in bytes.
 fn resident() -> f64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));

@@ -350,7 +350,8 @@ impl<K, V, C, S> NearCacheBuilder<K, V, C, S> {
         }
     }
 
-    /// Sets how long one attempt to connect to a server may take, the handshake included.
+    /// Sets how long each step of an attempt to connect may take: the provider of `credentials`,
+    /// the connection with its handshake, the first commands.
     ///
     /// ```
     /// use std::time::Duration;
@@ -562,8 +563,8 @@ impl<K, V, C, S> NearCacheBuilder<K, V, C, S> {
     /// until the new one is there or the deadline has passed. If the load fails, its call gets the
     /// old value, too. The `load_lock` must be on. Its placeholder carries the old value meanwhile:
     /// near caches serve that, and other readers of the key find the mark. If the process dies
-    /// while it loads, that lasts until the deadline. A value without a deadline is never loaded
-    /// anew.
+    /// while it loads, the old value ends with the life of the placeholder. A value without a
+    /// deadline is never loaded anew.
     ///
     /// Lifetimes count from when this process has read the value: with `refresh::fraction(0.8)`, a
     /// value of which the server keeps 100 s more is loaded anew 80 s later.

@@ -103,7 +103,8 @@ impl From<Duration> for LoadLock {
 
 impl LoadLock {
     /// Makes a lock whose placeholder lives for this time if its process ends. The process renews
-    /// it, so the life may be shorter than a load takes. A life below a second counts as one.
+    /// it, so the life may be shorter than a load takes. A life below a second counts as one. Let
+    /// all processes have the same life: a call that has waited for its own one takes over.
     ///
     /// ```
     /// use std::time::Duration;

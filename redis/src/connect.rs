@@ -32,15 +32,12 @@ impl<K: Key, V: Val, S: Hasher> Connect<K, V, S> {
             shared: self.shared.clone(),
             generation: self.generation,
         };
-        let connecting = async {
-            let on_push = move |push| handler.handle_push(push);
-            let (settings, ended) = (&self.settings, self.ended.clone());
-            let info = info.clone();
-            let main = Connection::open(settings, info, Login::OfProvider, ended, on_push).await?;
-            greet(settings, &main, &address, any_role).await?;
-            Ok(main)
-        };
-        let main = within_time(self.settings.connect_timeout, &address, connecting).await?;
+        let on_push = move |push| handler.handle_push(push);
+        let (settings, ended) = (&self.settings, self.ended.clone());
+        let opening = Connection::open(settings, info.clone(), Login::OfProvider, ended, on_push);
+        let main = opening.await?;
+        let greeting = greet(settings, &main, &address, any_role);
+        within_time(settings.connect_timeout, &address, greeting).await?;
         Ok(Node {
             address,
             main,

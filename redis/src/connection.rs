@@ -89,7 +89,8 @@ impl Drop for UnderWay<'_> {
 }
 
 impl Connection {
-    /// Opens a connection. The mark `ended` is set when it ends, before `on_push` is told.
+    /// Opens a connection. The mark `ended` is set when it ends, before `on_push` is told. The
+    /// provider and the server have `connect_timeout` each.
     pub(crate) async fn open(
         settings: &Settings,
         info: ConnectionInfo,
@@ -106,21 +107,24 @@ impl Connection {
         if let (Login::OfProvider, Some(provider)) = (first, provider) {
             info = provider.renew(info, &address, limit).await?;
         }
-        let opened = Self::open_once(&info, &address, ended.clone(), on_push.clone()).await;
+        let open_once = |info: ConnectionInfo| {
+            let opening = Self::open_once(info, address.clone(), ended.clone(), on_push.clone());
+            within_time(limit, &address, opening)
+        };
+        let opened = open_once(info.clone()).await;
         let refused = opened.as_ref().is_err_and(NearError::is_authentication);
         match provider {
             // They may change between the provider's answer and the server's look at them.
             Some(provider) if refused => {
-                let info = provider.renew(info, &address, limit).await?;
-                Self::open_once(&info, &address, ended, on_push).await
+                open_once(provider.renew(info, &address, limit).await?).await
             }
             _ => opened,
         }
     }
 
     async fn open_once(
-        info: &ConnectionInfo,
-        address: &str,
+        info: ConnectionInfo,
+        address: String,
         ended: Ended,
         on_push: Arc<impl Fn(PushInfo) + Send + Sync + 'static>,
     ) -> Result<Self, NearError> {
@@ -136,7 +140,7 @@ impl Connection {
                 on_push(push);
                 Ok(())
             });
-        let failed = |error| NearError::connecting(address, error);
+        let failed = |error| NearError::connecting(&address, error);
         let opened = |requests, arrivals, driver| Self {
             requests,
             ended,
@@ -144,7 +148,7 @@ impl Connection {
             reads: Arc::default(),
             _driver: driver,
         };
-        let stream = stream::open(info).await;
+        let stream = stream::open(&info).await;
         let Some((stream, arrivals)) = stream.map_err(|error| failed(error.into()))? else {
             let client = Client::open(info.clone()).map_err(failed)?;
             let opening = client.get_multiplexed_async_connection_with_config(&config);

@@ -76,7 +76,6 @@ impl Provider {
             server: address.to_string(),
             source,
         };
-        let limit = limit.mul_f64(0.9);
         let asked = match timeout(limit, caught(async { (self.0)().await })).await {
             Ok(Some(asked)) => asked,
             Ok(None) => Err("it has panicked".into()),

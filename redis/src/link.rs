@@ -4,21 +4,24 @@
 //! Tracking is on before a link is used. If one connection ends, the link has ended.
 
 use crate::config::Settings;
-use crate::connection::{Connection, Ended, Login, within_time};
+use crate::connection::{Connection, Ended, Login};
 use crate::error::NearError;
 use redis::{ConnectionInfo, ErrorKind, Pipeline, RedisResult, ServerErrorKind, Value};
 use std::fmt;
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::Poll;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::{Mutex, Semaphore, SemaphorePermit};
+use tokio::time::timeout;
 
 #[cfg(feature = "cluster")]
 use crate::slots::Slots;
 
 /// How many bytes of large values may be under way on a second connection.
 const BYTES_UNDER_WAY: usize = 4 << 20;
+/// How long the main connection serves alone when a second one could not be made.
+const SECOND_PAUSE: Duration = Duration::from_secs(1);
 
 /// A server, and the connections to it.
 pub(crate) struct Node {
@@ -47,13 +50,21 @@ impl Node {
 
 /// The second connection to a server: for large values, and for what would wait behind one. It is
 /// made at its first use, and again after its end. The server does not track its reads, so its end
-/// says nothing about what it brought.
+/// says nothing about what it brought. Where there is none to be had, the main connection serves.
 pub(crate) struct Second {
     settings: Arc<Settings>,
     info: ConnectionInfo,
-    open: Mutex<Option<Connection>>,
+    state: Arc<Mutex<SecondState>>,
     /// How many bytes of large values may be under way.
     under_way: Semaphore,
+}
+
+/// It is locked during an attempt to connect: calls that come meanwhile share the outcome.
+enum SecondState {
+    None,
+    Open(Connection),
+    /// An attempt to connect has failed at this moment.
+    Failed(Instant),
 }
 
 impl Second {
@@ -61,7 +72,7 @@ impl Second {
         Self {
             settings,
             info,
-            open: Mutex::default(),
+            state: Arc::new(Mutex::new(SecondState::None)),
             under_way: Semaphore::new(BYTES_UNDER_WAY),
         }
     }
@@ -72,36 +83,61 @@ impl Second {
         self.under_way.acquire_many(bytes).await.ok()
     }
 
-    pub(crate) async fn connection(&self) -> Result<Connection, NearError> {
-        self.connect(&mut *self.open.lock().await).await
+    /// The connection, for reads of all callers.
+    pub(crate) async fn connection(&self) -> Option<Connection> {
+        let (state, settings) = (self.state.clone(), self.settings.clone());
+        let attempt = connect_second(state, settings, self.info.clone());
+        // A call that waits in vain needs time for the main connection. The attempt goes on.
+        let limit = self.settings.request_timeout / 2;
+        timeout(limit, tokio::spawn(attempt)).await.ok()?.ok()?
     }
 
     /// The connection for one large write, which has it alone. If the write is given up, it ends
     /// with the write, which then comes after no later one.
-    pub(crate) async fn lend(&self) -> Result<Connection, NearError> {
-        let mut open = self.open.lock().await;
-        let lent = self.connect(&mut open).await?;
-        *open = None;
-        Ok(lent)
+    pub(crate) async fn lend(&self) -> Option<Connection> {
+        loop {
+            self.connection().await?;
+            let mut state = self.state.lock().await;
+            match std::mem::replace(&mut *state, SecondState::None) {
+                SecondState::Open(lent) => return Some(lent),
+                // Another write has taken it.
+                other => *state = other,
+            }
+        }
     }
 
     /// Takes back what `lend` has lent, when the write has its reply.
     pub(crate) async fn take_back(&self, lent: Connection) {
-        self.open.lock().await.get_or_insert(lent);
-    }
-
-    async fn connect(&self, open: &mut Option<Connection>) -> Result<Connection, NearError> {
-        if let Some(connection) = open {
-            if !connection.ended.is_marked() {
-                return Ok(connection.clone());
-            }
+        let mut state = self.state.lock().await;
+        if !matches!(*state, SecondState::Open(_)) {
+            *state = SecondState::Open(lent);
         }
-        *open = None;
-        let (info, ended) = (self.info.clone(), Ended::default());
-        let opening = Connection::open(&self.settings, info, Login::OfProvider, ended, |_| {});
-        let (limit, address) = (self.settings.connect_timeout, self.info.addr().to_string());
-        let connection = within_time(limit, &address, opening).await?;
-        Ok(open.insert(connection).clone())
+    }
+}
+
+async fn connect_second(
+    state: Arc<Mutex<SecondState>>,
+    settings: Arc<Settings>,
+    info: ConnectionInfo,
+) -> Option<Connection> {
+    let mut state = state.lock().await;
+    match &*state {
+        SecondState::Open(connection) if !connection.ended.is_marked() => {
+            return Some(connection.clone());
+        }
+        SecondState::Failed(at) if at.elapsed() < SECOND_PAUSE => return None,
+        _ => {}
+    }
+    let ended = Ended::default();
+    match Connection::open(&settings, info, Login::OfProvider, ended, |_| {}).await {
+        Ok(connection) => {
+            *state = SecondState::Open(connection.clone());
+            Some(connection)
+        }
+        Err(_) => {
+            *state = SecondState::Failed(Instant::now());
+            None
+        }
     }
 }
 

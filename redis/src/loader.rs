@@ -7,7 +7,7 @@
 //! the server's report.
 //!
 //! A load ahead of the deadline claims a key that has a value: its placeholder carries that value,
-//! which near caches serve meanwhile.
+//! which near caches serve meanwhile. If the process dies, the value ends with the placeholder.
 //!
 //! A call joins a load only if it has seen the placeholder of the load, in memory or at the server,
 //! or has waited for the claim. A delete that was reported before the call began has ended that
@@ -28,7 +28,6 @@ use crate::write::{WRITES_AT_ONCE, whole_millis};
 use redis::Value;
 use std::collections::HashMap;
 use std::convert::Infallible;
-use std::future::pending;
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -36,8 +35,6 @@ use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
 use wheelhouse::{Equivalent, Lease, Leased, RandomState};
 
-/// The shortest time between two renewals of a placeholder: each wakes the calls that wait.
-const SHORTEST_RENEWAL: Duration = Duration::from_millis(600);
 /// How long a call waits before it looks again at a placeholder whose report may not come.
 const UNREPORTED_PAUSE: Duration = Duration::from_millis(500);
 /// What the server's clock may be behind when a placeholder is over.
@@ -383,6 +380,19 @@ fn is_okay(reply: Value) -> Result<bool, RequestError> {
     }
 }
 
+/// How long a value would have lived that is claimed ahead of its deadline, if it is.
+fn left_of_old(reply: Value) -> Result<Option<Duration>, RequestError> {
+    match reply {
+        // The deadline may be up to a millisecond earlier than the server says.
+        Value::Int(left) => {
+            let left = u64::try_from(left).unwrap_or(0).saturating_sub(1);
+            Ok(Some(Duration::from_millis(left)))
+        }
+        Value::Nil => Ok(None),
+        other => Err(unexpected("EVAL", &other)),
+    }
+}
+
 impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
     /// The value of a key, or the right to load it.
     async fn turn(
@@ -419,7 +429,12 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
                         match cached.until().filter(|_| self.is_kept(key, &cached)) {
                             Some(until) => {
                                 let life = until.saturating_duration_since(Instant::now());
-                                let _ = timeout(left.min(life + CLOCK_MARGIN), report).await;
+                                let life = self.settings.load_lock.life().unwrap_or(life).min(life);
+                                let whole = life + CLOCK_MARGIN;
+                                let told = timeout(left.min(whole), report).await;
+                                if told.is_err() && whole <= left && Instant::now() < until {
+                                    self.end_abandoned(&bytes, &cached).await;
+                                }
                             }
                             // Without an entry in memory the server may not report.
                             None => sleep(left.min(UNREPORTED_PAUSE)).await,
@@ -530,40 +545,18 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
             return Ok(None);
         };
         let (keeper, ended) = oneshot::channel();
+        let (answer, answered) = oneshot::channel();
         let shared = BlockingDrop::new(self.clone());
-        let kept = keep(
-            shared,
-            bytes.to_vec(),
-            placeholder.clone(),
-            life,
-            claim,
-            ended,
-        );
-        self.runtime.spawn(kept);
-        let claimed = match claim {
-            Claim::Absent => {
-                let mut cmd = placeholder::if_still(bytes, b"", "SET");
-                cmd.arg(&*placeholder)
-                    .arg("NX")
-                    .arg("PX")
-                    .arg(life.as_millis() as u64);
-                self.write(key, &cmd, is_okay).await
-            }
-            Claim::Ahead => {
-                let cmd = placeholder::ahead(bytes, &placeholder, mark);
-                self.write_in_time(bytes, &cmd, is_okay).await
-            }
-        };
-        match claimed {
+        let (key, claimed) = (key.clone(), placeholder.clone());
+        self.runtime
+            .spawn(keep(shared, key, claimed, life, claim, answer, ended));
+        match answered.await.unwrap_or(Err(NearError::Closed)) {
             Ok(true) => {
                 let guard = Guard::Placeholder(placeholder, keeper);
                 let flights = vec![flight];
                 Ok(Some(Holder { flights, guard }))
             }
-            Ok(false) => {
-                let _ = keeper.send(());
-                Ok(None)
-            }
+            Ok(false) => Ok(None),
             Err(NearError::Server(source)) if source.code() == Some("NOPERM") => {
                 let (_, link) = self.link().await?;
                 let node = link.node_for(bytes);
@@ -571,6 +564,16 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
                 Err(NearError::LoadsDenied { server, source })
             }
             Err(error) => Err(error),
+        }
+    }
+
+    /// Removes a placeholder that was not renewed for a whole life, though the server keeps it:
+    /// its process has gone, and some client has given the key another deadline.
+    async fn end_abandoned(&self, bytes: &[u8], cached: &Cached<V>) {
+        if let Content::Loading(placeholder) = cached.content() {
+            let remove = placeholder::remove(bytes, placeholder, None);
+            // If it fails, the next look says more.
+            let _ = self.write_in_time(bytes, &remove, |_| Ok(())).await;
         }
     }
 
@@ -659,28 +662,61 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
     }
 }
 
-/// Renews the life of a placeholder until it is told that there is none to remove. If the holder
-/// has gone without a word, it removes the placeholder.
+/// Claims a key, then renews the life of the placeholder until it is told that there is none to
+/// remove. If the holder has gone without a word, it removes the placeholder.
 async fn keep<K: Key, V: Val, S: Hasher>(
     shared: BlockingDrop<Shared<K, V, S>>,
-    key: Vec<u8>,
+    key: K,
     placeholder: Arc<[u8]>,
     life: Duration,
     claim: Claim,
+    answer: oneshot::Sender<Result<bool, NearError>>,
     mut ended: oneshot::Receiver<()>,
 ) {
-    // Twice within a life.
-    let every = (life * 2 / 5).max(SHORTEST_RENEWAL);
-    let renewing = async {
-        if claim == Claim::Ahead {
-            // It lives as long as the value that it carries.
-            pending::<()>().await;
+    let bytes = shared.keys.bytes(&key);
+    let begun = Instant::now();
+    let claimed = match claim {
+        Claim::Absent => {
+            let mut cmd = placeholder::if_still(&bytes, b"", "SET");
+            cmd.arg(&*placeholder).arg("NX");
+            cmd.arg("PX").arg(life.as_millis() as u64);
+            let claimed = shared.write(&key, &cmd, is_okay).await;
+            claimed.map(|claimed| (claimed, None))
         }
+        Claim::Ahead => {
+            let mark = &shared.settings.load_lock.mark;
+            let cmd = placeholder::ahead(&bytes, &placeholder, mark, life);
+            let left = shared.write_in_time(&bytes, &cmd, left_of_old).await;
+            left.map(|left| {
+                (
+                    left.is_some(),
+                    left.and_then(|left| begun.checked_add(left)),
+                )
+            })
+        }
+    };
+    // When the old value ends that the placeholder carries. It is lost if that is not known.
+    let until = claimed.as_ref().map_or(None, |(_, until)| *until);
+    let claimed = claimed.map(|(claimed, _)| claimed);
+    let is_another = matches!(claimed, Ok(false));
+    let _ = answer.send(claimed);
+    if is_another {
+        return;
+    }
+    let renewing = async {
+        let every = life * 3 / 5;
+        let mut pause = every;
         loop {
-            sleep(every).await;
-            let mut renew = placeholder::if_still(&key, &placeholder, "PEXPIRE");
-            renew.arg(life.as_millis() as u64);
-            let _ = shared.write_in_time(&key, &renew, |_| Ok(())).await;
+            sleep(pause).await;
+            let left = until.map_or(life, |until| {
+                until.saturating_duration_since(Instant::now()).min(life)
+            });
+            let mut renew = placeholder::if_still(&bytes, &placeholder, "PEXPIRE");
+            renew.arg(left.as_millis() as u64);
+            pause = match shared.write_in_time(&bytes, &renew, |_| Ok(())).await {
+                Err(error) if error.is_transient() => SERVER_PAUSE,
+                _ => every,
+            };
         }
     };
     tokio::select! {
@@ -688,17 +724,15 @@ async fn keep<K: Key, V: Val, S: Hasher>(
         told = &mut ended => if told.is_ok() {
             return;
         },
+        () = shared.line.closed() => return,
         () = renewing => {}
     }
     let over = Instant::now() + life;
-    // A placeholder before an old value has no life of its own.
-    let is_there = || claim == Claim::Ahead || Instant::now() < over;
-    let remove = placeholder::if_still(&key, &placeholder, "DEL");
-    while is_there() && !shared.line.is_closed() {
-        match shared.write_in_time(&key, &remove, |_| Ok(())).await {
-            Ok(()) => return,
+    while Instant::now() < over && !shared.line.is_closed() {
+        let remove = placeholder::remove(&bytes, &placeholder, until);
+        match shared.write_in_time(&bytes, &remove, |_| Ok(())).await {
             // Refused: its own life ends it.
-            Err(NearError::Server(_)) => return,
+            Ok(()) | Err(NearError::Server(_)) => return,
             Err(_) => sleep(SERVER_PAUSE).await,
         }
     }

@@ -4,24 +4,29 @@ use redis::Cmd;
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// How many bytes follow the mark. What follows those is the value that the placeholder carries.
 const TOKEN: usize = 32;
 
 /// Runs the command of the arguments on the key if the key still has the placeholder, as one step:
-/// no write of another client comes between. A placeholder that carries a value is not deleted, but
-/// replaced by the value.
+/// no write of another client comes between.
 const IF_STILL: &str = "local there = redis.call('GET', KEYS[1]) or '' \
     if string.sub(there, 1, #ARGV[1]) ~= ARGV[1] then return end \
-    local old = string.sub(there, #ARGV[1] + 1) \
-    if ARGV[2] == 'DEL' and old ~= '' then \
-    return redis.call('SET', KEYS[1], old, 'KEEPTTL') end \
     return redis.call(ARGV[2], KEYS[1], unpack(ARGV, 3))";
 
-/// Puts a placeholder before the value of the key, if the value has none yet.
+/// Puts a placeholder with a life of its own before the value of the key. Returns how long the
+/// value would have lived, or nothing if there is no value with a deadline, or a placeholder.
 const AHEAD: &str = "local there = redis.call('GET', KEYS[1]) or '' \
-    if there == '' or string.sub(there, 1, #ARGV[2]) == ARGV[2] then return end \
-    return redis.call('SET', KEYS[1], ARGV[1] .. there, 'KEEPTTL')";
+    local left = redis.call('PTTL', KEYS[1]) \
+    if left < 1 or string.sub(there, 1, #ARGV[2]) == ARGV[2] then return end \
+    redis.call('SET', KEYS[1], ARGV[1] .. there, 'PX', math.min(left, tonumber(ARGV[3]))) \
+    return left";
+
+/// Replaces a placeholder by the value that it carries.
+const RESTORE: &str = "local there = redis.call('GET', KEYS[1]) or '' \
+    if string.sub(there, 1, #ARGV[1]) ~= ARGV[1] then return end \
+    return redis.call('SET', KEYS[1], string.sub(there, #ARGV[1] + 1), 'PX', ARGV[2])";
 
 /// A new placeholder: the mark, then 32 hexadecimal digits that no other one has.
 pub(crate) fn new(mark: &[u8]) -> Arc<[u8]> {
@@ -47,9 +52,24 @@ pub(crate) fn if_still(key: &[u8], placeholder: &[u8], command: &str) -> Cmd {
 }
 
 /// The command that claims a key which has a value.
-pub(crate) fn ahead(key: &[u8], placeholder: &[u8], mark: &[u8]) -> Cmd {
+pub(crate) fn ahead(key: &[u8], placeholder: &[u8], mark: &[u8], life: Duration) -> Cmd {
     let mut cmd = script(AHEAD, key, placeholder);
-    cmd.arg(mark);
+    cmd.arg(mark).arg(life.as_millis() as u64);
+    cmd
+}
+
+/// The command that removes a placeholder if the key still has it. What it carries stays until its
+/// own deadline, `until`.
+pub(crate) fn remove(key: &[u8], placeholder: &[u8], until: Option<Instant>) -> Cmd {
+    let left = until.map_or(0, |until| {
+        let left = until.saturating_duration_since(Instant::now());
+        left.as_millis() as u64
+    });
+    if left == 0 {
+        return if_still(key, placeholder, "DEL");
+    }
+    let mut cmd = script(RESTORE, key, placeholder);
+    cmd.arg(left);
     cmd
 }
 

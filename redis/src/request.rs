@@ -113,7 +113,7 @@ impl Link {
         }
         let mut get = Pipeline::with_capacity(1);
         get.cmd("GET").arg(key);
-        let second = node.second.connection().await.ok();
+        let second = node.second.connection().await;
         let mut replies = send_aside(node, second.as_ref(), &get, settings, cluster).await?;
         let value = value_of(replies.pop(), cluster)?;
         Ok(Reply {
@@ -197,7 +197,7 @@ async fn ask(node: &Node, keys: &[&[u8]], settings: &Settings, cluster: bool) ->
     }
     // Where there is no second connection to be had, the main one serves.
     let second = if node.main.is_late() {
-        node.second.connection().await.ok()
+        node.second.connection().await
     } else {
         None
     };

@@ -10,8 +10,9 @@ use crate::connection::{Connection, Ended, Login, within_time};
 use crate::error::NearError;
 use crate::link::together;
 use redis::{Client, ConnectionAddr, PushInfo, PushKind, Value};
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::{BTreeMap, HashMap};
+use std::convert::Infallible;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, timeout_at};
@@ -23,13 +24,30 @@ const LATECOMERS: Duration = Duration::from_millis(200);
 
 /// The sentinels of one primary.
 pub(crate) struct Sentinels {
-    /// Those that the user has named, then those that they have named.
-    known: watch::Sender<Vec<Client>>,
+    /// Those that the user has named. They are always asked.
+    named: Known,
+    /// Those that are asked now: those that the user has named, those that they have named, and so
+    /// on.
+    known: watch::Sender<Known>,
     /// How to connect to the primary. Its host is the name by which the sentinels know it.
     primary: Client,
 }
 
-/// What a sentinel has said: an epoch, and the host and port of the primary.
+/// Sentinels by their addresses.
+type Known = BTreeMap<String, Client>;
+
+/// What each of some sentinels has said last; `None`: nothing yet.
+type Round = Vec<Option<Result<Heard, NearError>>>;
+
+/// What a sentinel has said.
+#[derive(Clone)]
+struct Heard {
+    view: View,
+    /// The other sentinels that it knows.
+    others: Known,
+}
+
+/// What a sentinel has said of the primary: an epoch, its host and its port.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct View {
     epoch: u64,
@@ -43,56 +61,50 @@ impl View {
     }
 }
 
+fn heard(round: &Round) -> impl Iterator<Item = &Heard> {
+    round.iter().flatten().flatten()
+}
+
 /// The view that decides: of the newest epoch, and of that what most sentinels have said. It is
 /// `present` where another one is no better.
-fn deciding<'a>(views: &'a [Option<View>], present: &str) -> Option<&'a View> {
-    let votes = |view: &View| {
-        views
-            .iter()
-            .flatten()
-            .filter(|other| *other == view)
-            .count()
-    };
+fn deciding<'a>(round: &'a Round, present: &str) -> Option<&'a View> {
+    let votes = |view: &View| heard(round).filter(|other| other.view == *view).count();
     let rank = |view: &View| (view.epoch, votes(view), view.address() == present);
-    views.iter().flatten().max_by_key(|view| rank(view))
+    let views = heard(round).map(|heard| &heard.view);
+    views.max_by_key(|view| rank(view))
 }
 
 impl Sentinels {
     pub(crate) fn new(sentinels: Vec<Client>, primary: Client) -> Self {
+        let named: Known = sentinels.into_iter().map(by_address).collect();
         Self {
-            known: watch::Sender::new(sentinels),
+            known: watch::Sender::new(named.clone()),
+            named,
             primary,
         }
     }
 
-    fn known(&self) -> Vec<Client> {
-        self.known.borrow().clone()
-    }
-
     /// The server that the sentinels name now.
     pub(crate) async fn primary(&self, settings: &Settings) -> Result<Client, NearError> {
-        let sentinels = self.known();
-        let none = "there are 0 sentinels to ask, but at least one is needed";
-        let fault = Mutex::new(NearError::Config(none.into()));
-        let views = watch::Sender::new(vec![None; sentinels.len()]);
-        let answers = watch::Sender::new(0);
-        let ask = async |(number, sentinel): (usize, &Client)| {
+        let known = self.known.borrow().clone();
+        let round = watch::Sender::new(vec![None; known.len()]);
+        let ask = async |(number, (address, sentinel)): (usize, (&String, &Client))| {
             let asking = async {
                 let mut opened = self.open(sentinel, settings, |_| {}).await?;
-                self.ask(sentinel, &mut opened).await
+                within_time(
+                    settings.connect_timeout,
+                    address,
+                    self.ask(sentinel, &mut opened),
+                )
+                .await
             };
-            match within_time(settings.connect_timeout, &address(sentinel), asking).await {
-                Ok(view) => views.send_modify(|views: &mut Vec<_>| views[number] = Some(view)),
-                Err(error) => *fault.lock().unwrap_or_else(PoisonError::into_inner) = error,
-            }
-            answers.send_modify(|count| *count += 1);
+            let said = asking.await;
+            round.send_modify(|round: &mut Round| round[number] = Some(said));
         };
-        let asking = together(sentinels.iter().enumerate().map(ask), |_, ()| {});
+        let asking = together(known.iter().enumerate().map(ask), |_, ()| {});
         let enough = async {
-            let mut views = views.subscribe();
-            let most =
-                |views: &Vec<Option<View>>| views.iter().flatten().count() > sentinels.len() / 2;
-            let _ = views.wait_for(most).await;
+            let most = |round: &Round| heard(round).count() > known.len() / 2;
+            let _ = round.subscribe().wait_for(most).await;
             sleep(LATECOMERS).await;
         };
         tokio::select! {
@@ -100,41 +112,53 @@ impl Sentinels {
             () = asking => {}
             () = enough => {}
         }
-        let views = views.borrow();
-        match deciding(&views, "") {
-            Some(view) => self.client(view),
-            None => Err(fault.into_inner().unwrap_or_else(PoisonError::into_inner)),
+        let round = round.borrow();
+        self.learn(&known, &round);
+        if let Some(view) = deciding(&round, "") {
+            return with_address(&self.primary, view.host.clone(), view.port);
         }
+        let mut faults = round
+            .iter()
+            .flatten()
+            .filter_map(|said| said.as_ref().err());
+        let none = "there are 0 sentinels to ask, but at least one is needed";
+        Err(faults
+            .next_back()
+            .cloned()
+            .unwrap_or(NearError::Config(none.into())))
     }
 
     /// Ends when the sentinels name another server than the one at the address `present`. Each is
     /// asked once every time `every`, and when it reports a switch.
     pub(crate) async fn replaced(&self, present: &str, settings: &Settings, every: Duration) {
         loop {
-            let sentinels = self.known();
-            let views = watch::Sender::new(vec![None; sentinels.len()]);
-            let watch_one = async |(number, sentinel): (usize, &Client)| {
+            let known = self.known.borrow().clone();
+            let round = watch::Sender::new(vec![None; known.len()]);
+            let watch_one = async |(number, (address, sentinel)): (usize, (&String, &Client))| {
+                let note = |said| {
+                    round.send_modify(|round: &mut Round| round[number] = Some(said));
+                    self.learn(&known, &round.borrow());
+                };
                 loop {
-                    let _ = self
-                        .watch(sentinel, settings, every, |view| {
-                            views.send_modify(|views: &mut Vec<_>| views[number] = view);
-                        })
-                        .await;
-                    views.send_modify(|views| views[number] = None);
+                    let watching = self.watch(address, sentinel, settings, every, |heard| {
+                        note(Ok(heard));
+                    });
+                    let Err(fault) = watching.await;
+                    note(Err(fault));
                     // It has ended, or does not answer: another attempt follows.
                     sleep(every).await;
                 }
             };
-            let mut seen = views.subscribe();
-            let mut known = self.known.subscribe();
-            let is_another = |views: &Vec<Option<View>>| {
-                deciding(views, present).is_some_and(|view| view.address() != present)
+            let mut seen = round.subscribe();
+            let mut others = self.known.subscribe();
+            let is_another = |round: &Round| {
+                deciding(round, present).is_some_and(|view| view.address() != present)
             };
             tokio::select! {
                 biased;
                 _ = seen.wait_for(is_another) => return,
-                _ = known.wait_for(|known| known.len() > sentinels.len()) => {}
-                () = together(sentinels.iter().enumerate().map(watch_one), |_, ()| {}) => {}
+                _ = others.wait_for(|now| !now.keys().eq(known.keys())) => {}
+                () = together(known.iter().enumerate().map(watch_one), |_, ()| {}) => {}
             }
         }
     }
@@ -142,11 +166,12 @@ impl Sentinels {
     /// Listens to one sentinel, and asks it again and again; ends with a fault.
     async fn watch(
         &self,
+        address: &str,
         sentinel: &Client,
         settings: &Settings,
         every: Duration,
-        seen: impl Fn(Option<View>),
-    ) -> Result<(), NearError> {
+        hear: impl Fn(Heard),
+    ) -> Result<Infallible, NearError> {
         let reported = Arc::new(Notify::new());
         let bell = reported.clone();
         let on_push = move |push: PushInfo| {
@@ -154,18 +179,16 @@ impl Sentinels {
                 bell.notify_one();
             }
         };
-        let connecting = async {
-            let mut opened = self.open(sentinel, settings, on_push).await?;
+        let mut opened = self.open(sentinel, settings, on_push).await?;
+        let subscribing = async {
             let subscribed = opened.requests.subscribe(SWITCH).await;
-            subscribed.map_err(|error| NearError::connecting(&address(sentinel), error))?;
-            Ok(opened)
+            subscribed.map_err(|error| NearError::connecting(address, error))
         };
-        let limit = settings.connect_timeout;
-        let mut opened = within_time(limit, &address(sentinel), connecting).await?;
+        within_time(settings.connect_timeout, address, subscribing).await?;
         loop {
             let next = Instant::now() + every;
             let asking = self.ask(sentinel, &mut opened);
-            seen(Some(within_time(every, &address(sentinel), asking).await?));
+            hear(within_time(every, address, asking).await?);
             let _ = timeout_at(next, reported.notified()).await;
         }
     }
@@ -181,8 +204,9 @@ impl Sentinels {
     }
 
     /// Asks a sentinel for the primary, and for the other sentinels.
-    async fn ask(&self, sentinel: &Client, opened: &mut Connection) -> Result<View, NearError> {
-        let failed = |error| NearError::connecting(&address(sentinel), error);
+    async fn ask(&self, sentinel: &Client, opened: &mut Connection) -> Result<Heard, NearError> {
+        let address = sentinel.get_connection_info().addr().to_string();
+        let failed = |error| NearError::connecting(&address, error);
         let name = self.name();
         let mut asked = redis::pipe();
         asked.cmd("SENTINEL").arg("MASTER").arg(&name);
@@ -193,11 +217,12 @@ impl Sentinels {
             .into_iter()
             .map(Value::extract_error);
         let primary = replies.next().unwrap_or(Ok(Value::Nil)).map_err(failed)?;
-        if let Some(Ok(others)) = replies.next() {
-            let others = redis::from_redis_value::<Vec<Fields>>(others);
-            for other in others.unwrap_or_default() {
+        let mut others = Known::new();
+        if let Some(Ok(said)) = replies.next() {
+            let said = redis::from_redis_value::<Vec<Fields>>(said);
+            for other in said.unwrap_or_default() {
                 if let Some((host, port)) = host_and_port(&other) {
-                    self.learn(with_address(sentinel, host, port)?);
+                    others.extend([by_address(with_address(sentinel, host, port)?)]);
                 }
             }
         }
@@ -206,7 +231,10 @@ impl Sentinels {
             .get("config-epoch")
             .and_then(|epoch| epoch.parse().ok());
         match (epoch, host_and_port(&fields)) {
-            (Some(epoch), Some((host, port))) => Ok(View { epoch, host, port }),
+            (Some(epoch), Some((host, port))) => {
+                let view = View { epoch, host, port };
+                Ok(Heard { view, others })
+            }
             _ => Err(NearError::Protocol("no primary to SENTINEL MASTER".into())),
         }
     }
@@ -219,18 +247,26 @@ impl Sentinels {
             .map_or(address.clone(), |(name, _)| name.to_string())
     }
 
-    fn learn(&self, other: Client) {
-        self.known.send_if_modified(|known| {
-            let is_new = !known.iter().any(|one| address(one) == address(&other));
-            if is_new {
-                known.push(other);
+    /// Notes which sentinels there are, from what those asked have said. One is forgotten when it
+    /// has not answered, and none that has answered knows it.
+    fn learn(&self, asked: &Known, round: &Round) {
+        let is_complete = round.iter().all(Option::is_some);
+        let mut known = self.named.clone();
+        for ((address, sentinel), said) in asked.iter().zip(round) {
+            if !is_complete || matches!(said, Some(Ok(_))) {
+                known.insert(address.clone(), sentinel.clone());
             }
-            is_new
-        });
-    }
-
-    fn client(&self, view: &View) -> Result<Client, NearError> {
-        with_address(&self.primary, view.host.clone(), view.port)
+        }
+        for heard in heard(round) {
+            known.extend(heard.others.clone());
+        }
+        if heard(round).next().is_some() {
+            self.known.send_if_modified(|before| {
+                let is_new = !before.keys().eq(known.keys());
+                *before = known;
+                is_new
+            });
+        }
     }
 }
 
@@ -242,6 +278,6 @@ fn host_and_port(fields: &Fields) -> Option<(String, u16)> {
     Some((fields.get("ip")?.clone(), port))
 }
 
-fn address(client: &Client) -> String {
-    client.get_connection_info().addr().to_string()
+fn by_address(client: Client) -> (String, Client) {
+    (client.get_connection_info().addr().to_string(), client)
 }

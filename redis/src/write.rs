@@ -411,7 +411,7 @@ pub(crate) async fn send(link: &Link, bytes: &[u8], cmd: &Cmd) -> Result<Value, 
     let node = link.node_for(bytes).ok_or_else(no_node)?;
     // Requests of other keys would wait behind a large value.
     let lent = if length(cmd) >= LARGE {
-        node.second.lend().await.ok()
+        node.second.lend().await
     } else {
         None
     };

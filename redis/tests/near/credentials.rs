@@ -96,6 +96,34 @@ async fn errors_of_a_provider_name_it() {
     }
 }
 
+/// A provider has a time of its own: what it takes is not taken from the server's, and the server
+/// is not blamed for it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slow_provider_takes_no_time_from_the_server() {
+    for program in installed() {
+        let server = Server::start(&program, &[]).await;
+        let mut writer = Writer::connect(server.port).await;
+        let user = ["ACL", "SETUSER", "near", "on", ">secret", "~*", "+@all"];
+        writer.send::<()>(&user).await;
+        // The first answer is wrong, so it is asked twice.
+        let asked = Arc::new(AtomicU64::new(0));
+        let count = asked.clone();
+        let slow = move || {
+            let is_first = count.fetch_add(1, Ordering::SeqCst) == 0;
+            async move {
+                tokio::time::sleep(Duration::from_millis(1400)).await;
+                let password = if is_first { "wrong" } else { "secret" };
+                Ok(Credentials::new("near", password))
+            }
+        };
+        let near = near(server.port).connect_timeout(Duration::from_secs(2));
+        let near = near.credentials(slow).connect().await.unwrap();
+        assert_eq!(asked.load(Ordering::SeqCst), 2);
+        writer.set("k", "v").await;
+        assert_eq!(read(&near, "k").await, "v");
+    }
+}
+
 /// A provider that panics has failed, and is asked again. It does not end the near cache.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_provider_that_panics_is_asked_again() {

@@ -232,6 +232,44 @@ async fn a_slow_key_harms_no_other() {
     }
 }
 
+/// A second connection cannot be made, since its handshake hangs: the calls that need it wait for
+/// one attempt together, and the main connection serves them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_second_connection_that_hangs_fails_no_call() {
+    for program in installed() {
+        let server = Server::start(&program, &[]).await;
+        let proxy = Proxy::to(server.port).await;
+        let mut writer = Writer::connect(server.port).await;
+        let large = "x".repeat(100 << 10);
+        let names: Vec<String> = (0..12).map(|n| format!("large:{n}")).collect();
+        let near = near(proxy.port).request_timeout(Duration::from_secs(4));
+        let near = near.connect().await.unwrap();
+        for name in &names {
+            writer.set(name, &large).await;
+            assert_eq!(read(&near, name).await.len(), large.len());
+        }
+        // It accepts later connections, and says nothing.
+        let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        proxy.retarget(silent.local_addr().unwrap().port());
+        let accepted = proxy.accepted();
+        for _round in 0..2 {
+            let begun = Instant::now();
+            let mut reads = tokio::task::JoinSet::new();
+            for name in names.clone() {
+                let near = near.clone();
+                reads.spawn(async move { near.refresh(&name).await });
+            }
+            for found in reads.join_all().await {
+                assert_eq!(found.unwrap().unwrap().len(), large.len());
+            }
+            println!("{:?}", begun.elapsed());
+        }
+        near.set("large:0", large.clone(), None).await.unwrap();
+        assert_eq!(proxy.accepted(), accepted + 1, "one attempt");
+        assert_eq!(near.stats().lost_connections(), 0);
+    }
+}
+
 /// A large value takes two seconds to be written: reads of other keys do not wait behind it, and
 /// the connection is not taken for dead.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -197,6 +197,45 @@ async fn a_sentinel_that_hangs_hides_no_failover() {
     }
 }
 
+/// A sentinel went away, and the others were told to forget it: the near cache forgets it, too.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sentinel_that_all_have_forgotten_is_not_asked_any_more() {
+    for program in installed() {
+        let mut watched = Watched::start(&program).await;
+        let named = client(watched.sentinels[0].port);
+        let primary = redis::Client::open("redis://main/").unwrap();
+        let near = Near::sentinel_builder([named], primary).codec(Text);
+        let near = near.heartbeat(Duration::from_millis(300));
+        let near = near.connect().await.unwrap();
+        let mut gone = watched.sentinels.pop().unwrap();
+        until("the near cache has learnt of all sentinels", async || {
+            let mut asked = Writer::connect(gone.port).await;
+            let list: String = asked.send(&["CLIENT", "LIST", "TYPE", "pubsub"]).await;
+            let mut lines = list.lines();
+            lines.any(|line| line.contains(" sub=1 ") && line.contains("resp=3"))
+        })
+        .await;
+        gone.kill();
+        let listener = tokio::net::TcpListener::bind(("127.0.0.1", gone.port));
+        let listener = listener.await.unwrap();
+        for sentinel in &watched.sentinels {
+            let mut asked = Writer::connect(sentinel.port).await;
+            asked.send::<i64>(&["SENTINEL", "RESET", "main"]).await;
+        }
+        // Each attempt to connect is accepted and ended.
+        let begun = Instant::now();
+        let attempt = async || {
+            let accepted = tokio::time::timeout(Duration::from_secs(3), listener.accept());
+            accepted.await.is_ok()
+        };
+        while attempt().await {
+            assert!(begun.elapsed() < Duration::from_secs(30), "asked for ever");
+        }
+        println!("forgotten after {:?}", begun.elapsed());
+        assert_eq!(near.stats().lost_connections(), 0);
+    }
+}
+
 /// A provider serves the primary that the sentinels name; its errors are told as its own.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_provider_serves_the_primary_of_sentinels() {
