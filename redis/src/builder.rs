@@ -37,7 +37,7 @@ use wheelhouse::{Cache, CacheBuilder, Expiry, RandomState, Refresh};
 /// | `heartbeat` | 1 s |
 /// | `fail_fast_after` | 5 refused attempts to connect |
 /// | `credentials` | those of the client |
-/// | `load_lock` | a placeholder that lives for 1.5 s |
+/// | `load_lock` | a placeholder that lives for 1.7 s |
 /// | `load_when_away` | off: `get_with` fails while the server is away |
 /// | `refresh_after` | never: a value is loaded when its deadline has passed |
 /// | `jitter` | zero: loaded values have the life that the call names |

@@ -89,9 +89,9 @@ const MARK: &[u8] = b"\0wheelhouse:loading:";
 const SHORTEST_LIFE: Duration = Duration::from_secs(1);
 
 impl Default for LoadLock {
-    /// A life of 1.5 s, the mark `"\0wheelhouse:loading:"`, a longest wait of 30 s.
+    /// A life of 1.7 s, the mark `"\0wheelhouse:loading:"`, a longest wait of 30 s.
     fn default() -> Self {
-        Self::new(Duration::from_millis(1500))
+        Self::new(Duration::from_millis(1700))
     }
 }
 
@@ -110,7 +110,7 @@ impl LoadLock {
     /// use std::time::Duration;
     /// use wheelhouse_redis::LoadLock;
     ///
-    /// assert_eq!(LoadLock::new(Duration::from_millis(1500)), LoadLock::default());
+    /// assert_eq!(LoadLock::new(Duration::from_millis(1700)), LoadLock::default());
     /// ```
     pub fn new(life: Duration) -> Self {
         Self {

@@ -20,7 +20,7 @@ use crate::key::{Hasher, Key, NearKey, Val};
 use crate::link::together;
 use crate::loaded::Loaded;
 use crate::near::NearCache;
-use crate::placeholder;
+use crate::placeholder::{self, Claim};
 use crate::read::{Found, SERVER_PAUSE};
 use crate::request::{RequestError, unexpected};
 use crate::shared::{BlockingDrop, Shared};
@@ -35,6 +35,8 @@ use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
 use wheelhouse::{Equivalent, Lease, Leased, RandomState};
 
+/// The shortest time between two renewals of a placeholder: each wakes the calls that wait.
+const SHORTEST_RENEWAL: Duration = Duration::from_millis(600);
 /// How long a call waits before it looks again at a placeholder whose report may not come.
 const UNREPORTED_PAUSE: Duration = Duration::from_millis(500);
 /// What the server's clock may be behind when a placeholder is over.
@@ -362,15 +364,6 @@ enum Guard {
     Nothing,
 }
 
-/// What a claim finds at the server.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Claim {
-    /// A key without a value.
-    Absent,
-    /// A value before its deadline, which the placeholder carries.
-    Ahead,
-}
-
 /// Whether the server has executed a command of a script: the key was as the script wants it.
 fn is_okay(reply: Value) -> Result<bool, RequestError> {
     match reply {
@@ -380,14 +373,10 @@ fn is_okay(reply: Value) -> Result<bool, RequestError> {
     }
 }
 
-/// How long a value would have lived that is claimed ahead of its deadline, if it is.
-fn left_of_old(reply: Value) -> Result<Option<Duration>, RequestError> {
+/// Whether a claim has been accepted, and the life of the value that the placeholder carries.
+fn accepted(reply: Value) -> Result<Option<i64>, RequestError> {
     match reply {
-        // The deadline may be up to a millisecond earlier than the server says.
-        Value::Int(left) => {
-            let left = u64::try_from(left).unwrap_or(0).saturating_sub(1);
-            Ok(Some(Duration::from_millis(left)))
-        }
+        Value::Int(left) => Ok(Some(left)),
         Value::Nil => Ok(None),
         other => Err(unexpected("EVAL", &other)),
     }
@@ -674,37 +663,28 @@ async fn keep<K: Key, V: Val, S: Hasher>(
     mut ended: oneshot::Receiver<()>,
 ) {
     let bytes = shared.keys.bytes(&key);
+    if answer.is_closed() {
+        // The call has gone before it has asked.
+        return;
+    }
     let begun = Instant::now();
-    let claimed = match claim {
-        Claim::Absent => {
-            let mut cmd = placeholder::if_still(&bytes, b"", "SET");
-            cmd.arg(&*placeholder).arg("NX");
-            cmd.arg("PX").arg(life.as_millis() as u64);
-            let claimed = shared.write(&key, &cmd, is_okay).await;
-            claimed.map(|claimed| (claimed, None))
-        }
-        Claim::Ahead => {
-            let mark = &shared.settings.load_lock.mark;
-            let cmd = placeholder::ahead(&bytes, &placeholder, mark, life);
-            let left = shared.write_in_time(&bytes, &cmd, left_of_old).await;
-            left.map(|left| {
-                (
-                    left.is_some(),
-                    left.and_then(|left| begun.checked_add(left)),
-                )
-            })
-        }
-    };
+    let mark = &shared.settings.load_lock.mark;
+    let cmd = placeholder::claim(&bytes, &placeholder, mark, life, claim);
+    let claimed = shared.write(&key, &cmd, accepted).await;
     // When the old value ends that the placeholder carries. It is lost if that is not known.
-    let until = claimed.as_ref().map_or(None, |(_, until)| *until);
-    let claimed = claimed.map(|(claimed, _)| claimed);
+    let until = match claimed {
+        // The deadline may be up to a millisecond earlier than the server says.
+        Ok(Some(left @ 1..)) => begun.checked_add(Duration::from_millis(left as u64 - 1)),
+        _ => None,
+    };
+    let claimed = claimed.map(|left| left.is_some());
     let is_another = matches!(claimed, Ok(false));
     let _ = answer.send(claimed);
     if is_another {
         return;
     }
     let renewing = async {
-        let every = life * 3 / 5;
+        let every = (life / 2).max(SHORTEST_RENEWAL);
         let mut pause = every;
         loop {
             sleep(pause).await;

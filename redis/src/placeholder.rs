@@ -15,12 +15,17 @@ const IF_STILL: &str = "local there = redis.call('GET', KEYS[1]) or '' \
     if string.sub(there, 1, #ARGV[1]) ~= ARGV[1] then return end \
     return redis.call(ARGV[2], KEYS[1], unpack(ARGV, 3))";
 
-/// Puts a placeholder with a life of its own before the value of the key. Returns how long the
-/// value would have lived, or nothing if there is no value with a deadline, or a placeholder.
-const AHEAD: &str = "local there = redis.call('GET', KEYS[1]) or '' \
-    local left = redis.call('PTTL', KEYS[1]) \
-    if left < 1 or string.sub(there, 1, #ARGV[2]) == ARGV[2] then return end \
-    redis.call('SET', KEYS[1], ARGV[1] .. there, 'PX', math.min(left, tonumber(ARGV[3]))) \
+/// Puts a placeholder into a key that has no value; or, if the last argument is `ahead`, before a
+/// value with a deadline, which the placeholder then carries. Returns the life of that value, or
+/// -2 if there is none; and nothing if the key is not as wanted.
+const CLAIM: &str = "local left = redis.call('PTTL', KEYS[1]) \
+    local there, life = '', tonumber(ARGV[3]) \
+    if left ~= -2 then \
+    there = redis.call('GET', KEYS[1]) or '' \
+    if left < 1 or ARGV[4] ~= 'ahead' or string.sub(there, 1, #ARGV[2]) == ARGV[2] \
+    then return end \
+    life = math.min(left, life) end \
+    redis.call('SET', KEYS[1], ARGV[1] .. there, 'PX', life) \
     return left";
 
 /// Replaces a placeholder by the value that it carries.
@@ -44,17 +49,36 @@ pub(crate) fn split<'a>(bytes: &'a [u8], mark: &[u8]) -> Option<(&'a [u8], &'a [
 }
 
 /// The command that runs `command` on the key if the key still has this placeholder. The arguments
-/// that follow the key are to be added. Every key has the empty placeholder.
+/// that follow the key are to be added.
 pub(crate) fn if_still(key: &[u8], placeholder: &[u8], command: &str) -> Cmd {
     let mut cmd = script(IF_STILL, key, placeholder);
     cmd.arg(command);
     cmd
 }
 
-/// The command that claims a key which has a value.
-pub(crate) fn ahead(key: &[u8], placeholder: &[u8], mark: &[u8], life: Duration) -> Cmd {
-    let mut cmd = script(AHEAD, key, placeholder);
-    cmd.arg(mark).arg(life.as_millis() as u64);
+/// What a claim finds at the server.
+#[derive(Clone, Copy)]
+pub(crate) enum Claim {
+    /// A key without a value.
+    Absent,
+    /// A value before its deadline, which the placeholder carries, or none any more.
+    Ahead,
+}
+
+/// The command that claims a key.
+pub(crate) fn claim(
+    key: &[u8],
+    placeholder: &[u8],
+    mark: &[u8],
+    life: Duration,
+    claim: Claim,
+) -> Cmd {
+    let wanted = match claim {
+        Claim::Absent => "absent",
+        Claim::Ahead => "ahead",
+    };
+    let mut cmd = script(CLAIM, key, placeholder);
+    cmd.arg(mark).arg(life.as_millis() as u64).arg(wanted);
     cmd
 }
 

@@ -360,10 +360,10 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
                 let (mut leases, mut led, mut busy) = (Vec::new(), Vec::new(), Vec::new());
                 for key in missing {
                     let leased = match waited_for.take() {
-                        Some(leased) => leased,
-                        None => self.lease_now(key, begun),
+                        Some(leased) => Ok(leased),
+                        None => timeout(Duration::ZERO, self.lease(key, begun)).await,
                     };
-                    match leased {
+                    match leased.unwrap_or(Leased::Busy) {
                         Leased::Lease(lease) => {
                             leases.push(lease);
                             led.push(key);
@@ -422,16 +422,6 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
     pub(crate) async fn lease(&self, key: &K, begun: u64) -> Leased<K, Cached<V>, S> {
         loop {
             match self.local.lease_async(key.clone()).await {
-                Leased::Found(cached) if cached.stamp() < begun => self.forget_before(key, begun),
-                leased => return leased,
-            }
-        }
-    }
-
-    /// As `lease`, without waiting.
-    fn lease_now(&self, key: &K, begun: u64) -> Leased<K, Cached<V>, S> {
-        loop {
-            match self.local.lease_timeout(key.clone(), Duration::ZERO) {
                 Leased::Found(cached) if cached.stamp() < begun => self.forget_before(key, begun),
                 leased => return leased,
             }

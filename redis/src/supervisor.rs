@@ -26,7 +26,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep};
 
-/// The pause before the second attempt to connect; it doubles with each further one.
+/// The pause before the second attempt to connect. It doubles with each further one.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 /// The longest pause between two attempts.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
@@ -42,8 +42,8 @@ pub(crate) struct Supervisor<K, V, S> {
     shared: BlockingDrop<Shared<K, V, S>>,
     connector: Connector,
     generation: u64,
-    /// How long to wait before the first attempt to connect.
-    first_pause: Duration,
+    /// How long to wait before the next attempt to connect.
+    pause: Duration,
 }
 
 impl<K, V, S> Drop for Supervisor<K, V, S> {
@@ -59,7 +59,7 @@ impl<K: Key, V: Val, S: Hasher> Supervisor<K, V, S> {
             shared: BlockingDrop::new(shared),
             connector,
             generation: 0,
-            first_pause: Duration::ZERO,
+            pause: Duration::ZERO,
         }
     }
 
@@ -89,10 +89,10 @@ impl<K: Key, V: Val, S: Hasher> Supervisor<K, V, S> {
                 let up_since = Instant::now();
                 self.watch_link(&link).await;
                 drop(link);
-                self.first_pause = match up_since.elapsed() {
-                    life if life >= STABLE_AFTER => Duration::ZERO,
-                    _ if self.first_pause.is_zero() => FIRST_PAUSE / 2,
-                    _ => (self.first_pause * 2).min(LONGEST_FIRST_PAUSE),
+                self.pause = if up_since.elapsed() >= STABLE_AFTER {
+                    Duration::ZERO
+                } else {
+                    longer(self.pause, LONGEST_FIRST_PAUSE)
                 };
             }
             let reconnected = tokio::select! {
@@ -163,23 +163,27 @@ impl<K: Key, V: Val, S: Hasher> Supervisor<K, V, S> {
     }
 
     async fn connect_until_it_works(&mut self) -> Arc<Link> {
-        if !self.first_pause.is_zero() {
-            sleep(jittered(self.first_pause)).await;
-        }
-        let (mut pause, mut refused) = (FIRST_PAUSE, 0);
+        let mut refused = 0;
         loop {
             if refused >= self.shared.settings.fail_fast_after {
                 self.shared.line.refuse();
+            }
+            if !self.pause.is_zero() {
+                sleep(jittered(self.pause)).await;
             }
             match self.connect().await {
                 Ok(link) => return link,
                 Err(fault) => self.shared.set_fault(Some(fault)),
             }
-            refused = refused.saturating_add(1);
-            sleep(jittered(pause)).await;
-            pause = (pause * 2).min(LONGEST_PAUSE);
+            self.pause = longer(self.pause, LONGEST_PAUSE);
+            refused += 1;
         }
     }
+}
+
+/// The pause that follows this one.
+fn longer(pause: Duration, longest: Duration) -> Duration {
+    (pause * 2).clamp(FIRST_PAUSE, longest)
 }
 
 /// The cleaner: walks over the local cache whenever outdated entries wait to be removed, and a last

@@ -143,11 +143,11 @@ where
 
     /// Gives a key a new time to live on the server. True if the server has the key.
     ///
-    /// An entry that was in memory is read again, so it has the new life, too.
+    /// As after each write, the next read loads the entry from the server.
     ///
     /// # Errors
     ///
-    /// As [`set`](Self::set), but within twice `request_timeout`.
+    /// As [`set`](Self::set).
     ///
     /// ```no_run
     /// # use std::time::Duration;
@@ -165,20 +165,21 @@ where
         let mut cmd = redis::cmd("PEXPIRE");
         cmd.arg(self.shared.keys.bytes(&key))
             .arg(whole_millis(ttl)?);
-        Box::pin(self.touching(key, &cmd, |reply| truth("PEXPIRE", &reply))).await
+        let existed = |reply| truth("PEXPIRE", &reply);
+        Box::pin(self.shared.write(&key, &cmd, existed)).await
     }
 
     /// Reads a key from the server and gives it a new time to live in one step (`GETEX`); `None` if
     /// the server has none.
     ///
-    /// An entry that was in memory is read again, so it has the new life, too. After a call that
-    /// had no answer, the value is read without touching it first: if that ends the connection, the
-    /// key is refused.
+    /// As after each write, the next read loads the entry from the server. After a call that had no
+    /// answer, the value is read without touching it first: if that ends the connection, the key is
+    /// refused.
     ///
     /// # Errors
     ///
-    /// As [`set`](Self::set) and [`get`](Self::get), but within three times `request_timeout`. A
-    /// server before Redis 6.2 does not know `GETEX`.
+    /// As [`set`](Self::set) and [`get`](Self::get), but within twice `request_timeout`. A server
+    /// before Redis 6.2 does not know `GETEX`.
     ///
     /// ```no_run
     /// # use std::time::Duration;
@@ -201,7 +202,7 @@ where
         let mut cmd = redis::cmd("GETEX");
         cmd.arg(&bytes).arg("PX").arg(whole_millis(ttl)?);
         let bytes_of = |reply| request::value_of(Some(reply), true);
-        let value = Box::pin(self.touching(key, &cmd, bytes_of)).await;
+        let value = Box::pin(self.shared.write(&key, &cmd, bytes_of)).await;
         if matches!(value, Err(NearError::Unconfirmed { .. })) {
             self.shared.suspects.accuse([bytes.as_slice()].into_iter());
         }
@@ -212,22 +213,6 @@ where
             },
             None => Ok(None),
         }
-    }
-
-    /// A write that changes the life of a key alone.
-    async fn touching<T>(
-        &self,
-        key: K,
-        cmd: &Cmd,
-        meaning: impl Fn(Value) -> Result<T, RequestError>,
-    ) -> Result<T, NearError> {
-        let was_kept = self.shared.local.contains_key(&key);
-        let touched = self.shared.write(&key, cmd, meaning).await?;
-        if was_kept {
-            // The key is touched already: an error of this read is none of the call.
-            let _ = self.shared.load(&key).await;
-        }
-        Ok(touched)
     }
 }
 
