@@ -150,7 +150,7 @@ impl LoadLock {
     }
 
     /// Sets how long a call waits for the load of another process, before it fails with
-    /// [`NearError::LoadTimedOut`](crate::NearError::LoadTimedOut).
+    /// [`NearError::LoadTimedOut`].
     ///
     /// ```
     /// use std::time::Duration;
