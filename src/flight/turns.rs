@@ -3,17 +3,14 @@
 //!
 //! # The rule
 //!
-//! One compute of a key runs at a time, and the one that has waited longest runs next. Computes
-//! stand in a queue of the load that runs ([`waiters`](super::waiters)), beside the calls that lead
-//! if the run fails. When the run ends, the first of all these is told to lead.
+//! When a run ends, the call that has waited longest is told to lead, of the computes and of those
+//! that do not accept its outcome ([`waiters`](super::waiters)).
 //!
-//! Three things are added, each for computes alone, since waking a thread costs more than most
-//! turns last:
+//! Three things are added for computes, since to wake a thread takes longer than most turns:
 //!
-//! 1. *To spin before joining.* To fall asleep and to be woken takes two calls of the system and
-//!    two switches of the processor. So a thread that finds another thread at work on its key first
-//!    spins ([`Load::spin`]), for [`MOST_SPIN`] at most, and as long as fewer threads spin than
-//!    there are other cores.
+//! 1. *To spin before joining.* A thread that finds another thread at work on its key first spins
+//!    ([`Load::spin`]), for [`MOST_SPIN`] at most, and as long as fewer threads spin than there are
+//!    other cores.
 //! 2. *To pass a sleeper.* On a hot key, each turn would be handed over to a thread that sleeps.
 //!    When that has happened [`CONVOY`] times, a compute that comes just now may run before the one
 //!    that was told to lead, until that has woken up. The first sleeper is passed [`MOST_PASSED`]
