@@ -62,7 +62,7 @@ impl Scene {
         let run = self.waking.begin();
         let drained = std::mem::take(&mut *self.batch.lock());
         let next = drained.into_iter().filter(|d| *d != NEVER).min();
-        run.end(next, false, None, &steady());
+        run.end(next, None, &steady());
     }
 
     /// Whether another run is requested.

@@ -66,6 +66,9 @@ pub(super) struct Plan {
     /// Whether victims are removed although other parts of the cache should remove theirs first:
     /// the pass was asked to, since the part is the heaviest.
     pub(super) asked: bool,
+    /// About so many removed items are freed after the pass, with no lock held. None by a caller
+    /// that holds a pin: their destructors are the user's code.
+    pub(super) frees: usize,
 }
 
 impl Plan {
@@ -79,6 +82,7 @@ impl Plan {
         run: true,
         sweep: 0,
         asked: false,
+        frees: 2 * RUN_BUDGET,
     };
 
     /// A pass that frees memory.
@@ -139,17 +143,14 @@ pub(super) struct Passed {
 impl<K, V> Engine<K, V> {
     /// Runs a pass.
     pub(super) fn pass(&self, state: &mut State<K, V>, plan: Plan) -> Passed {
-        self.begin_pass(state, plan).run()
+        Pass::new(self, state, plan).run()
     }
+}
 
-    /// A pass that is about to begin.
-    pub(super) fn begin_pass<'a>(
-        &'a self,
-        state: &'a mut State<K, V>,
-        plan: Plan,
-    ) -> Pass<'a, K, V> {
-        Pass {
-            engine: self,
+impl<'a, K, V> Pass<'a, K, V> {
+    pub(super) fn new(engine: &'a Engine<K, V>, state: &'a mut State<K, V>, plan: Plan) -> Self {
+        Self {
+            engine,
             state,
             plan,
             budget: plan.budget,

@@ -13,7 +13,7 @@
 //! begun take no part of the effort.
 
 use super::freeing::is_freeing;
-use super::pass::{MAX_CHEAP_SWEEP, Plan, RESIZE_UNITS, RUN_BUDGET};
+use super::pass::{MAX_CHEAP_SWEEP, Plan, RESIZE_UNITS};
 use super::waking::{COALESCE_DELAY, Run};
 use super::{Engine, Part, State};
 use crate::eviction::Eviction;
@@ -55,7 +55,7 @@ impl<K, V> Engine<K, V> {
         let mut state = part.state.lock();
         let more = self.pass(&mut state, plan).more;
         let judged = more.then(|| judge(&state));
-        let ready = state.freeing.take_ready(2 * RUN_BUDGET);
+        let ready = state.freeing.take_ready(plan.frees);
         unlock_fairly(state);
         self.free(part, ready);
         judged
@@ -100,7 +100,7 @@ impl<K, V> Engine<K, V> {
         }
         for part in &self.parts {
             let ready = part.state.lock().freeing.ready();
-            for _ in 0..ready.div_ceil(2 * RUN_BUDGET) {
+            for _ in 0..ready.div_ceil(plan.frees) {
                 self.run_pass(part, plan, |_| ());
             }
         }
@@ -182,20 +182,19 @@ impl<K, V> Engine<K, V> {
             if waking.wakeup.task.is_closed() {
                 return None;
             }
-            // A run may end before all work is done: the thread also serves other caches, or it
-            // belongs to an alarm. Then this one continues behind those that have waited longer.
-            let is_long = round >= most && (stopped || waking.wakeup.is_shared());
-            if is_done && !stopped && !goals.has_later_work {
-                break;
-            }
             if stopped {
                 // Work has fallen due meanwhile. It is done as well: the run begins again.
                 run = waking.begin();
                 goals = self.goals();
+            } else if is_done && !goals.has_later_work {
+                break;
             }
+            // A run may end before all work is done: the thread also serves other caches, or it
+            // belongs to an alarm. Then this one continues behind those that have waited longer.
+            let is_long = round >= most && (stopped || waking.wakeup.is_shared());
             if is_long || (is_done && !stopped) {
                 let next = self.next_visit();
-                return run.end(next, false, Some(Duration::ZERO), &self.clock);
+                return run.end(next, Some(Duration::ZERO), &self.clock);
             }
         }
         self.run_reclaim();
@@ -220,7 +219,7 @@ impl<K, V> Engine<K, V> {
             }
         }
         let retry = least_retries.map(|retries| COALESCE_DELAY * (1 << retries));
-        run.end(next, false, retry, &self.clock)
+        run.end(next, retry, &self.clock)
     }
 
     /// When the wheels have work next; `None` if nothing is scheduled.

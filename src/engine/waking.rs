@@ -47,19 +47,24 @@ pub(crate) struct Run<'a> {
 }
 
 impl Run<'_> {
+    /// The moment for which this run was arranged, if it was for one.
+    pub(crate) fn moment(&self) -> Option<u64> {
+        match self.armed {
+            NEVER => None,
+            armed => Some(armed),
+        }
+    }
+
     /// The run has ended; work is left for `next`, and perhaps a reason to come back after `retry`.
-    /// If there is `more` that the run has not looked at, the moment for which it was arranged
-    /// stays. Arranges the next run, for the requests made meanwhile too, and says when that is.
+    /// Arranges the next run, for the requests made meanwhile too, and says when that is.
     pub(crate) fn end(
         self,
         next: Option<u64>,
-        more: bool,
         retry: Option<Duration>,
         clock: &Clock,
     ) -> Option<Duration> {
-        let kept = if more { self.armed } else { NEVER };
-        let moments = [next.unwrap_or(NEVER), kept];
-        self.waking.arrange(moments, retry, || Some(clock.now()))
+        let moment = next.unwrap_or(NEVER);
+        self.waking.arrange(moment, retry, || Some(clock.now()))
     }
 }
 
@@ -67,8 +72,7 @@ impl Drop for Run<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             // The waker may be the user's as well, and the ticker may panic again.
-            let moments = [NEVER, self.armed];
-            contain(|| self.waking.arrange(moments, Some(RETRY), || None));
+            contain(|| self.waking.arrange(self.armed, Some(RETRY), || None));
         }
     }
 }
@@ -223,12 +227,12 @@ impl Waking {
         }
     }
 
-    /// Arranges the next run: for these moments, after `retry`, and for the requests made since the
-    /// last run began. Without a time from `now`, which is asked only if there is a moment, the
-    /// waker is not told of the moments. Says when the next run is.
+    /// Arranges the next run: for this moment, or [`NEVER`], after `retry`, and for the requests
+    /// made since the last run began. Without a time from `now`, which is asked only if there is a
+    /// moment, the waker is not told of the moments. Says when the next run is.
     fn arrange(
         &self,
-        moments: [u64; 2],
+        moment: u64,
         retry: Option<Duration>,
         now: impl FnOnce() -> Option<u64>,
     ) -> Option<Duration> {
@@ -236,13 +240,11 @@ impl Waking {
         *until_retry = retry;
         // A writer may have requested a moment though the run has left nothing: the waker needs
         // that one as a time from now, too.
-        let held = self.armed.load(Ordering::SeqCst);
-        let any = moments.into_iter().chain([held]).find(|&at| at != NEVER);
-        let now = if any.is_some() { now() } else { None };
+        let requested = self.armed.load(Ordering::SeqCst);
+        let any = if moment == NEVER { requested } else { moment };
+        let now = if any == NEVER { None } else { now() };
         // Without a clock: they lie less than 2^63 ns from each other.
-        let seen_from = now.or(any).unwrap_or(NEVER);
-        let earlier = |one, other| time::earlier(one, other, seen_from);
-        let armed = moments.into_iter().fold(held, earlier);
+        let armed = time::earlier(requested, moment, now.unwrap_or(any));
         self.armed.store(armed, Ordering::SeqCst);
         let left = match now {
             Some(now) => time::time_left(now, armed),

@@ -33,7 +33,7 @@
 //!
 //! [`Waking`]: super::waking::Waking
 
-use super::pass::{Plan, RUN_BUDGET};
+use super::pass::{Passed, Plan, RUN_BUDGET};
 use super::{Engine, Part, State};
 use crate::buffer::Offer;
 use crate::map::Shard;
@@ -162,6 +162,15 @@ impl WriteOutcome {
     }
 }
 
+/// How far a call helps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Help {
+    /// By a pass over the part of its shard, so that maintenance keeps up with writers.
+    Pass,
+    /// By the work of a run, which no thread does in its place.
+    Run,
+}
+
 impl<K, V> Engine<K, V> {
     /// After each write: requests a run if need be, and helps where a limit is reached. The caller
     /// holds no lock, and no pin but what `outcome` says.
@@ -287,94 +296,153 @@ impl<K, V> Engine<K, V> {
         }
     }
 
-    /// A small pass by a writer, or by a reader that met an expired entry. Does nothing if another
-    /// thread holds the maintenance lock and the batches have room, unless the listener must hear
-    /// of what was removed.
+    /// The work of a writer, or of a reader that met an expired entry, for maintenance. Does
+    /// nothing if another thread holds the maintenance lock and the batches have room, unless the
+    /// listener must hear of what was removed.
     fn help(&self, outcome: WriteOutcome) {
-        let (waking, clock) = (&self.waking, &self.clock);
         let part = self.part_of(outcome.shard);
-        let Some(mut state) = self.lock_to_help(part, &outcome) else {
+        let Some(state) = self.lock_to_help(part, &outcome) else {
             return;
         };
-        let is_full = outcome.buffered >= self.most_events();
-        let pinned = outcome.pins > 0;
-        let alone = waking.wakeup.is_none();
-        // A caller that holds a pin must not start a delivery. So it expires nothing in place of a
+        let (help, plan) = self.plan_of_help(&outcome);
+        let (state, applied) = match help {
+            Help::Pass => self.help_by_pass(part, state, plan, outcome.now),
+            Help::Run => self.help_by_run(part, state, plan),
+        };
+        if outcome.pins == 0 {
+            self.after_help(part, state, applied, help);
+        }
+    }
+
+    /// How far a call with this outcome helps, and the plan for the part of its shard. With that
+    /// part's lock held.
+    fn plan_of_help(&self, outcome: &WriteOutcome) -> (Help, Plan) {
+        let has_pin = outcome.pins > 0;
+        let is_alone = self.waking.wakeup.is_none();
+        // A call that holds a pin must not start a delivery. So it expires nothing in place of a
         // scheduler thread that is stuck.
-        let is_due = (alone || !pinned) && waking.is_due_for_callers(outcome.now, clock);
+        let is_due =
+            (is_alone || !has_pin) && self.waking.is_due_for_callers(outcome.now, &self.clock);
+        // With `Delivery::Caller`, a call that removes an entry also calls the listener. A call
+        // that may not do that removes none.
+        let may_remove = !(has_pin && self.tells_callers());
         // Where batches are full, the thread that expires entries cannot keep up with writers: each
-        // takes part. With `Delivery::Caller`, a call that removes an entry also calls the
-        // listener. A call that may not do that removes none.
-        let removes = !(pinned && self.tells_callers());
-        let expire = removes && (is_full || is_due);
-        let has_others = self.parts.len() > 1;
-        let stands_for_run = is_due || (alone && !has_others);
-        let begun = stands_for_run.then(|| waking.begin());
+        // takes part.
+        let is_full = outcome.buffered >= self.most_events();
         let plan = Plan {
             budget: outcome.buffered + self.caller_budget,
             own: Some(outcome.shard),
-            expire,
-            evict: removes,
+            expire: may_remove && (is_full || is_due),
+            evict: may_remove,
             run: false,
+            frees: if has_pin { 0 } else { self.caller_budget },
             ..Plan::RUN
         };
-        let mut others_have_more = false;
-        if stands_for_run && has_others {
-            // What is due leaves all parts before a live entry leaves this one.
-            drop(state);
-            others_have_more = self.help_others(part, plan, pinned);
-            state = part.state.lock();
-        } else if has_others && removes {
-            if let Some(due) = self.due_part(part, outcome.now) {
+        let help = if is_due || (is_alone && self.parts.len() == 1) {
+            Help::Run
+        } else {
+            Help::Pass
+        };
+        (help, plan)
+    }
+
+    /// Helps by a pass over the caller's part, behind one over a part with due entries if the cache
+    /// is full. `now` is [`NEVER`] if the clock was not read. Returns the lock, and how many events
+    /// were applied.
+    fn help_by_pass<'a>(
+        &self,
+        part: &'a Part<K, V>,
+        mut state: MutexGuard<'a, State<K, V>>,
+        plan: Plan,
+        now: u64,
+    ) -> (MutexGuard<'a, State<K, V>>, usize) {
+        if plan.evict && self.parts.len() > 1 {
+            if let Some(due) = self.due_part(part, now) {
                 drop(state);
-                self.help_part(due, Plan::of_due(plan), pinned);
+                self.help_part(due, Plan::of_due(plan));
                 state = part.state.lock();
             }
         }
-        let found = state.excess();
-        let mut passed = self.pass(&mut state, plan);
-        let debt = state.excess().saturating_sub(found);
-        if removes && debt > 0 && state.is_far_over() {
-            let evict = Plan {
-                budget: RUN_BUDGET,
-                drain: false,
-                ..plan
-            };
-            (state, passed.more) = self.evict_excess(part, state, debt, evict, pinned);
-        }
-        if removes && passed.others_must_evict {
+        let (state, passed) = self.help_own_part(part, state, plan);
+        (state, passed.applied)
+    }
+
+    /// Helps in place of a run: by passes over all parts, the caller's last. Arranges the next run.
+    /// Returns the lock of the caller's part, and how many events were applied there.
+    fn help_by_run<'a>(
+        &self,
+        part: &'a Part<K, V>,
+        mut state: MutexGuard<'a, State<K, V>>,
+        plan: Plan,
+    ) -> (MutexGuard<'a, State<K, V>>, usize) {
+        let run = self.waking.begin();
+        let mut others_have_more = false;
+        if self.parts.len() > 1 {
+            // What is due leaves all parts before a live entry leaves this one.
             drop(state);
-            self.help_heaviest(part, plan, pinned);
+            others_have_more = self.help_others(part, plan);
             state = part.state.lock();
         }
-        if let Some(begun) = begun {
-            let mut next = state.wheel.next_visit();
-            if has_others {
-                next = time::earliest(next, self.next_visit_of_others(part));
-            }
-            if next.is_some() && state.excess() > 0 {
-                // What is over the bound is due now: the next caller continues.
-                next = Some(clock.now());
-            }
-            begun.end(next, passed.more || others_have_more, None, clock);
+        let (state, passed) = self.help_own_part(part, state, plan);
+        let mut next = time::earliest(state.wheel.next_visit(), self.next_visit_of_others(part));
+        if next.is_some() && state.excess() > 0 {
+            // What is over the bound is due now: the next caller continues.
+            next = Some(self.clock.now());
         }
-        if pinned {
-            return;
+        if passed.more || others_have_more {
+            next = time::earliest(next, run.moment());
         }
-        if self.tells_callers() {
+        run.end(next, None, &self.clock);
+        (state, passed.applied)
+    }
+
+    /// A pass over the caller's own part. If the cache is over its bound nevertheless, evicts more.
+    fn help_own_part<'a>(
+        &self,
+        part: &'a Part<K, V>,
+        mut state: MutexGuard<'a, State<K, V>>,
+        plan: Plan,
+    ) -> (MutexGuard<'a, State<K, V>>, Passed) {
+        let found = state.excess();
+        let mut passed = self.pass(&mut state, plan);
+        if !plan.evict {
+            return (state, passed);
+        }
+        let debt = state.excess().saturating_sub(found);
+        if debt > 0 && state.is_far_over() {
+            (state, passed.more) = self.evict_excess(part, state, debt, plan);
+        }
+        if passed.others_must_evict {
+            drop(state);
+            self.help_heaviest(part, plan);
+            state = part.state.lock();
+        }
+        (state, passed)
+    }
+
+    /// After the passes of a caller that holds no pin: delivers, if that is the caller's work, and
+    /// frees memory, about as much as its pass has applied events.
+    fn after_help<'a>(
+        &self,
+        part: &'a Part<K, V>,
+        mut state: MutexGuard<'a, State<K, V>>,
+        applied: usize,
+        help: Help,
+    ) {
+        let tells = self.tells_callers();
+        if tells {
             // First: until then, the listener has not heard of what is gone.
             drop(state);
             self.deliver_here();
             state = part.state.lock();
         }
         // As many as came in, plus a bounded part of the rest.
-        let most = passed.applied + self.caller_budget;
-        let ready = state.freeing.take_ready(most);
+        let ready = state.freeing.take_ready(applied + self.caller_budget);
         let retired = state.freeing.retired;
         drop(state);
         self.free(part, ready);
         self.await_reclaim(part, retired);
-        let offers = !self.tells_callers() && (alone || is_due);
+        let offers = !tells && (help == Help::Run || self.waking.wakeup.is_none());
         if offers && !self.offer_delivery() {
             // There is no thread for it.
             self.deliver_here();
@@ -383,13 +451,12 @@ impl<K, V> Engine<K, V> {
 
     /// A small pass over another part than that of the caller, unless another thread works on it.
     /// Returns whether there is more that the pass has not looked at.
-    fn help_part(&self, part: &Part<K, V>, plan: Plan, pinned: bool) -> bool {
+    fn help_part(&self, part: &Part<K, V>, plan: Plan) -> bool {
         let Some(mut state) = part.state.try_lock() else {
             return true;
         };
         let more = self.pass(&mut state, plan).more;
-        let most = if pinned { 0 } else { self.caller_budget };
-        let ready = state.freeing.take_ready(most);
+        let ready = state.freeing.take_ready(plan.frees);
         drop(state);
         self.free(part, ready);
         more
@@ -397,7 +464,7 @@ impl<K, V> Engine<K, V> {
 
     /// Small passes over the other parts, by a help that stands for a run. They evict nothing.
     /// Returns whether there is more that they have not looked at.
-    fn help_others(&self, own: &Part<K, V>, plan: Plan, pinned: bool) -> bool {
+    fn help_others(&self, own: &Part<K, V>, plan: Plan) -> bool {
         let plan = Plan {
             own: None,
             evict: false,
@@ -405,7 +472,7 @@ impl<K, V> Engine<K, V> {
         };
         let mut more = false;
         for other in self.others(own) {
-            more |= self.help_part(other, plan, pinned);
+            more |= self.help_part(other, plan);
         }
         more
     }
@@ -413,7 +480,7 @@ impl<K, V> Engine<K, V> {
     /// After a pass of a writer: if the cache is over its bound nevertheless, evicts from the part
     /// that is heaviest. If another thread works on that one, and the cache is far over, evicts
     /// from the writer's own.
-    fn help_heaviest(&self, own: &Part<K, V>, plan: Plan, pinned: bool) {
+    fn help_heaviest(&self, own: &Part<K, V>, plan: Plan) {
         let excess = self.excess_of_parts();
         if excess == 0 {
             return;
@@ -425,10 +492,10 @@ impl<K, V> Engine<K, V> {
             ..plan
         };
         let before = heaviest.weight();
-        self.help_part(heaviest, evict, pinned);
+        self.help_part(heaviest, evict);
         let max = self.max_capacity().unwrap_or(u64::MAX);
         if heaviest.weight() >= before && excess > max / PATIENCE {
-            self.help_part(own, evict, pinned);
+            self.help_part(own, evict);
         }
     }
 
@@ -473,9 +540,9 @@ impl<K, V> Engine<K, V> {
         most_events(self.max_capacity(), self.map.shards())
     }
 
-    /// Runs passes until the excess that the caller has added is gone, the weight is no longer far
-    /// over the bound, or a pass removes nothing. Returns the lock, and whether the last pass left
-    /// work.
+    /// Runs passes that evict, until the excess that the caller has added is gone, the weight is no
+    /// longer far over the bound, or a pass removes nothing. Returns the lock, and whether the last
+    /// pass left work.
     ///
     /// A pass evicts as many victims as entries came in. If the victims weigh less, that is not
     /// enough: without this the weight would rise far above the bound.
@@ -484,12 +551,20 @@ impl<K, V> Engine<K, V> {
         part: &'a Part<K, V>,
         mut state: MutexGuard<'a, State<K, V>>,
         mut debt: u64,
-        plan: Plan,
-        pinned: bool,
+        of_caller: Plan,
     ) -> (MutexGuard<'a, State<K, V>>, bool) {
-        let most = if pinned { 0 } else { 2 * RUN_BUDGET };
+        let plan = Plan {
+            budget: RUN_BUDGET,
+            drain: false,
+            frees: if of_caller.frees == 0 {
+                0
+            } else {
+                Plan::RUN.frees
+            },
+            ..of_caller
+        };
         loop {
-            let ready = state.freeing.take_ready(most);
+            let ready = state.freeing.take_ready(plan.frees);
             unlock_fairly(state);
             self.free(part, ready);
             state = part.state.lock();

@@ -81,7 +81,7 @@ fn a_writer_evicts_until_its_debt_is_paid_or_the_weight_is_near_the_bound() {
         (0..UNHELPED as u32).for_each(|key| cache.insert(1_000_000 + key, 0));
         drop(passes);
         let state = engine.parts[0].state.lock();
-        let (state, more) = engine.evict_excess(&engine.parts[0], state, debt, EVICT, false);
+        let (state, more) = engine.evict_excess(&engine.parts[0], state, debt, EVICT);
         assert_eq!(over - state.excess(), paid, "for a debt of {debt}");
         assert!(more, "far from done");
         drop(state);
@@ -101,7 +101,7 @@ fn a_debt_that_no_eviction_can_pay_is_dropped() {
         ..EVICT
     };
     let state = engine.parts[0].state.lock();
-    let (state, _) = engine.evict_excess(&engine.parts[0], state, 1_000, plan, false);
+    let (state, _) = engine.evict_excess(&engine.parts[0], state, 1_000, plan);
     assert_eq!(state.excess(), u64::from(over));
 }
 
@@ -127,13 +127,14 @@ fn a_pass_frees_a_bounded_number_of_chunks() {
     let once = 2 * RUN_BUDGET..2 * RUN_BUDGET + 128;
     let cache = over_by(4 * BATCH_HARD_LIMIT as u32);
     let engine = cache.engine();
-    for pinned in [true, false] {
+    for frees in [0, 1] {
         let before = leave_to_free(&cache);
         let state = engine.parts[0].state.lock();
-        let (state, _) = engine.evict_excess(&engine.parts[0], state, 1, EVICT, pinned);
+        let plan = Plan { frees, ..EVICT };
+        let (state, _) = engine.evict_excess(&engine.parts[0], state, 1, plan);
         let freed = before - state.freeing.ready();
         drop(state);
-        if pinned {
+        if frees == 0 {
             assert_eq!(freed, 0, "a caller that holds a pin");
         } else {
             assert!(once.contains(&freed), "{freed}");

@@ -9,7 +9,7 @@ mod succession;
 mod waking;
 
 use super::State;
-use super::pass::Plan;
+use super::pass::{Pass, Plan};
 use super::writers::{BATCH_HARD_LIMIT, BATCH_SOFT_LIMIT, SOFT_LIMITS_PER_BOUND, batch_soft_limit};
 use crate::buffer::Renewals;
 use crate::eviction::Eviction;
@@ -307,9 +307,7 @@ fn an_entry_that_was_extended_since_the_wheel_gave_it_out_goes_back() {
     let mut state = engine.parts[0].state.lock();
     // The state in which the wheel leaves it.
     state.wheel.deschedule(node);
-    engine
-        .begin_pass(&mut state, Plan::RUN)
-        .expire_one(node, engine.clock.now());
+    Pass::new(engine, &mut state, Plan::RUN).expire_one(node, engine.clock.now());
     drop(state);
     assert_eq!(cache.get(&1), Some(1));
     engine.check_invariants();

@@ -82,15 +82,12 @@ fn the_end_of_a_run_arranges_the_next() {
     bell.rung();
 
     // Nothing is left to do, and the earlier request was fulfilled.
-    assert_eq!(waking.begin().end(None, false, None, &unread), None);
+    assert_eq!(waking.begin().end(None, None, &unread), None);
     assert!(!waking.is_armed() && bell.rung().is_empty());
 
     // What the wheel has left.
     let run = waking.begin();
-    assert_eq!(
-        run.end(Some(6 * SECOND), false, None, &at(1)),
-        Some(secs(5))
-    );
+    assert_eq!(run.end(Some(6 * SECOND), None, &at(1)), Some(secs(5)));
     assert_eq!(bell.rung(), [secs(5)]);
     assert!(waking.is_due(6 * SECOND));
 
@@ -99,20 +96,22 @@ fn the_end_of_a_run_arranges_the_next() {
         let run = waking.begin();
         waking.request_by(4 * SECOND, SECOND);
         bell.rung();
-        assert_eq!(run.end(next, false, None, &at(from)), Some(secs(after)));
+        assert_eq!(run.end(next, None, &at(from)), Some(secs(after)));
         assert_eq!(bell.rung(), [secs(after)]);
     }
 
-    // A run that has not looked at everything keeps the moment for which it was arranged.
+    // A run that has not looked at everything may keep the moment for which it was arranged.
     let run = waking.begin();
-    assert_eq!(run.end(Some(6 * SECOND), true, None, &at(1)), Some(secs(3)));
+    let moment = run.moment();
+    assert_eq!(moment, Some(4 * SECOND));
+    assert_eq!(run.end(moment, None, &at(1)), Some(secs(3)));
     assert_eq!(bell.rung(), [secs(3)]);
     let run = waking.begin();
-    assert_eq!(run.end(None, false, None, &unread), None);
+    assert_eq!(run.end(None, None, &unread), None);
 
     // Memory that a reader holds is requested for later; other work is not delayed by it.
     let retry = Some(4 * COALESCE_DELAY);
-    assert_eq!(waking.begin().end(None, false, retry, &unread), retry);
+    assert_eq!(waking.begin().end(None, retry, &unread), retry);
     assert_eq!(bell.rung(), [4 * COALESCE_DELAY]);
     waking.request_by(9 * SECOND, SECOND);
     assert_eq!(
@@ -122,7 +121,7 @@ fn the_end_of_a_run_arranges_the_next() {
     );
     let run = waking.begin();
     waking.request_soon(&clock);
-    let after = run.end(None, false, retry, &unread);
+    let after = run.end(None, retry, &unread);
     assert_eq!(after, Some(COALESCE_DELAY));
     assert_eq!(readings(), 1, "without a moment, the clock is not read");
 }
