@@ -89,7 +89,8 @@ impl Scene {
     /// lead, it takes the lead as a call does that claims the key again.
     fn wait(&self, want: Want) -> Option<Verdict<u32>> {
         let ticket = Ticket::draw();
-        let own = Parker::own();
+        let parker = Parker::own();
+        let waker = Waker::from(Arc::clone(&parker));
         let listed = self.listed.lock();
         if !*listed {
             return None;
@@ -97,7 +98,7 @@ impl Scene {
         self.load.join(ticket, want);
         drop(listed);
         loop {
-            match self.load.poll(ticket, &own.waker) {
+            match self.load.poll(ticket, &waker) {
                 Some(Verdict::Leads) => {
                     let leads = self.lead(ticket);
                     return Some(if leads {
@@ -107,7 +108,7 @@ impl Scene {
                     });
                 }
                 Some(verdict) => return Some(verdict),
-                None => own.parker.park(None),
+                None => parker.park(None),
             }
         }
     }

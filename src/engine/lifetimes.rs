@@ -66,7 +66,7 @@ pub(crate) const MAX_ASKS: u32 = 16;
 /// No read asks the policy.
 pub(crate) const NO_READ: u8 = 0;
 /// Each read does.
-const EACH_READ: u8 = 1;
+const EVERY_READ: u8 = 1;
 /// The first read does, and tells whether later reads have to.
 pub(crate) const FIRST_READ: u8 = 2;
 
@@ -83,13 +83,13 @@ pub(crate) struct Lifetimes<K, V> {
     limited: bool,
     /// Whether a read may move the deadline, according to the settings.
     pub(crate) reads_extend: bool,
-    /// Whether reads ask the policy: `NO_READ`, [`EACH_READ`] or [`FIRST_READ`].
+    /// Whether reads ask the policy: `NO_READ`, [`EVERY_READ`] or [`FIRST_READ`].
     ///
     /// Relaxed: a policy that need not be asked would not move a deadline if it was.
     pub(crate) asks_reads: AtomicU8,
     /// A read by the coarse clock that asks no policy leaves the deadline where it is if more time
     /// than this is left: the idle limit less [`time::GRAIN`]; 0 without an idle limit.
-    pub(crate) idle_slack: u64,
+    pub(crate) idle_room: u64,
     /// The entry's own deadline must be kept apart from the wanted one.
     pub(crate) has_own_column: bool,
     /// An entry may have an own deadline. If not, no read looks for one: it would touch memory that
@@ -113,7 +113,7 @@ impl<K, V> Lifetimes<K, V> {
             } else {
                 NO_READ
             }),
-            idle_slack: limits.time_to_idle.map_or(0, |idle| {
+            idle_room: limits.time_to_idle.map_or(0, |idle| {
                 time::deadline_after(0, idle).saturating_sub(time::GRAIN)
             }),
             has_own_deadlines: AtomicBool::new(policy.is_some()),
@@ -132,7 +132,7 @@ impl<K, V> Lifetimes<K, V> {
     /// leaves the deadline where it is: the idle limit would move it by less than [`time::GRAIN`].
     #[inline]
     pub(crate) fn keeps_deadline(&self, now: u64, deadline: u64) -> bool {
-        !time::is_due(now.wrapping_add(self.idle_slack), deadline)
+        !time::is_due(now.wrapping_add(self.idle_room), deadline)
     }
 
     /// Whether a read needs the exact time: the policy is told it, or the lifetime that counts from
@@ -145,7 +145,7 @@ impl<K, V> Lifetimes<K, V> {
 
     /// Notes whether the policy inherits its method for reads.
     pub(super) fn note_first_read(&self, inherits: bool) {
-        let asks = if inherits { NO_READ } else { EACH_READ };
+        let asks = if inherits { NO_READ } else { EVERY_READ };
         self.asks_reads.store(asks, Ordering::Relaxed);
     }
 

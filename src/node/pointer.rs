@@ -12,7 +12,6 @@ use super::refresh::RefreshMoment;
 use crate::sync::{AtomicU64, Ordering};
 use crate::time::{self, NEVER};
 use std::fmt;
-use std::marker::PhantomData;
 use std::ptr::NonNull;
 use std::time::Duration;
 
@@ -51,9 +50,7 @@ pub(super) struct Header {
 }
 
 /// The arithmetic of a chunk of nodes, computed when the crate is compiled for `K` and `V`.
-pub(super) struct Geometry<K, V>(PhantomData<(K, V)>);
-
-impl<K, V> Geometry<K, V> {
+impl<K, V> Node<K, V> {
     pub(super) const HOT: usize = size_of::<Node<K, V>>();
     pub(super) const SIDE: usize = size_of::<Side>();
     /// Where the hot parts begin: behind the header, so that none stands on two cache lines if
@@ -223,7 +220,7 @@ impl<K, V> NodePtr<K, V> {
     /// Asks the processor to fetch the hash.
     #[inline]
     pub(crate) fn prefetch_side(self) {
-        prefetch(Geometry::side(self.0).as_ptr());
+        prefetch(Node::side(self.0).as_ptr());
     }
 
     /// Asks the processor to fetch what a look-up reads, to write to it.
@@ -242,7 +239,7 @@ impl<K, V> NodePtr<K, V> {
     /// The shard of the map whose slab it is of.
     #[inline]
     pub(crate) fn shard(self) -> usize {
-        let (chunk, _) = Geometry::locate(self.0);
+        let (chunk, _) = Node::locate(self.0);
         // SAFETY: slab 2: the header is written. The slot is taken (node 1), or the content was
         // dropped already, and the caller still owns the slot.
         unsafe { chunk.as_ref() }.shard as usize
@@ -259,13 +256,13 @@ impl<K, V> NodePtr<K, V> {
     fn side(&self) -> &Side {
         // SAFETY: node 1: the node is not freed, so its slot is taken, and it is initialised (slab
         // 1).
-        unsafe { Geometry::side(self.0).as_ref() }
+        unsafe { Node::side(self.0).as_ref() }
     }
 
     /// The cell of the node in a column, if the slab has this column.
     #[inline]
     fn cell<T>(&self, column: impl FnOnce(&Header) -> Option<NonNull<T>>) -> Option<&T> {
-        let (chunk, number) = Geometry::locate(self.0);
+        let (chunk, number) = Node::locate(self.0);
         // SAFETY: slab 2: the header is written; the column has as many cells as the chunk has
         // slots, and each is initialised with its node, which is not freed (node 1).
         unsafe { Some(column(chunk.as_ref())?.add(number).as_ref()) }

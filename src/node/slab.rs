@@ -52,7 +52,7 @@
 use super::address::prefetch_to_write;
 use super::entry::EntryPtr;
 use super::hot::{NewNode, Node, NodeState, Side, Times};
-use super::pointer::{Columns, Geometry, Header, NodePtr, Ptr, entries};
+use super::pointer::{Columns, Header, NodePtr, Ptr, entries};
 use super::pool::{Chain, Pool, Recycled, Region, Shape};
 use super::refresh::RefreshMoment;
 use crate::sync::AtomicU64;
@@ -132,7 +132,7 @@ impl<K, V> Slab<K, V> {
             recycled_entries: Recycled::new(),
             columns,
             shard,
-            nodes: Pool::new(Geometry::<K, V>::shape(columns)),
+            nodes: Pool::new(Node::<K, V>::shape(columns)),
             entries: Pool::new(entries(columns)),
             _nodes: PhantomData,
         }
@@ -141,7 +141,7 @@ impl<K, V> Slab<K, V> {
     /// Bytes of chunks for each node with its entry, if all their slots are taken.
     pub(crate) fn bytes_per_slot(&self) -> f64 {
         let of = |shape: Shape| (shape.size + shape.beside) as f64 / shape.slots as f64;
-        of(Geometry::<K, V>::shape(self.columns)) + of(entries(self.columns))
+        of(Node::<K, V>::shape(self.columns)) + of(entries(self.columns))
     }
 
     /// Whether nodes may weigh other than 1.
@@ -155,7 +155,7 @@ impl<K, V> Slab<K, V> {
     pub(crate) fn prefetch_node(&self) {
         if let Some(node) = NonNull::new(self.recycled_nodes.first) {
             prefetch_to_write(node.as_ptr());
-            prefetch_to_write(Geometry::<K, V>::side(node.cast()).as_ptr());
+            prefetch_to_write(Node::<K, V>::side(node.cast()).as_ptr());
         }
     }
 
@@ -213,7 +213,7 @@ impl<K, V> Slab<K, V> {
 
     /// Writes the header of a new chunk.
     fn open(shard: u32, columns: Columns, chunk: NonNull<u8>, beside: NonNull<u8>) {
-        let (refresh, weight, _) = Geometry::<K, V>::columns(columns);
+        let (refresh, weight, _) = Node::<K, V>::columns(columns);
         let header = chunk.cast::<Header>().as_ptr();
         // SAFETY: the pool passes a chunk of the shape it was made with, whose first slot follows a
         // header, and with it room for the columns.
@@ -255,8 +255,8 @@ impl<K, V> Slab<K, V> {
     ) -> NodePtr<K, V> {
         // SAFETY: the caller's promise; the slot has a cell in every column.
         unsafe {
-            let (chunk, number) = Geometry::locate(slot);
-            Geometry::side(slot).write(Side {
+            let (chunk, number) = Node::locate(slot);
+            Node::side(slot).write(Side {
                 hash: new.hash,
                 written: AtomicU64::new(times.written),
             });

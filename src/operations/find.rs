@@ -52,10 +52,12 @@ pub(crate) struct Hit<K, V> {
     pub(crate) now: u64,
 }
 
-/// What a reading of the clock says of an entry.
-pub(super) enum Judged<K, V> {
-    Live(Hit<K, V>),
-    Due(Hit<K, V>),
+impl<K, V> Hit<K, V> {
+    /// Whether the entry was judged to be due.
+    #[inline]
+    fn is_due(&self) -> bool {
+        time::is_due(self.now, self.deadline)
+    }
 }
 
 /// What the coarse clock says of an entry that a fast look-up has found.
@@ -106,7 +108,10 @@ impl<K: Eq + 'static, V: 'static> Engine<K, V> {
             },
             // Nothing is counted: a cache that counts its reads has `SLOW_READS`.
             Look::Absent => None,
-            Look::Retry => self.search::<IS_READ, Q, R>(hash, key, None, pin, serve),
+            Look::Retry => {
+                let matches = move |node: NodePtr<K, V>| key.equivalent(node.key());
+                self.search::<IS_READ, R>(hash, matches, None, pin, serve)
+            }
         }
     }
 
@@ -158,26 +163,22 @@ impl<K: Eq + 'static, V: 'static> Engine<K, V> {
         }
         let coarse = self.clock.latest();
         // A read that asks the policy is not fast. So only the idle limit may move the deadline.
-        let slack = if IS_READ {
-            self.lifetimes.idle_slack
-        } else {
-            0
-        };
-        let now = match coarse {
-            Some(now) => now,
-            None if slack == 0 => self.clock.now(),
+        let idle_room = if IS_READ { self.lifetimes.idle_room } else { 0 };
+        let moment = match coarse {
+            Some(latest) => latest,
+            None if idle_room == 0 => self.clock.now(),
             None => return Glance::Open,
         };
         // If another call has moved the deadline since the clock was read, it has found the entry
         // live, and this look-up comes right after it.
         let deadline = node.deadline();
-        if !time::has_come(now.wrapping_add(slack), deadline) {
+        if !time::has_come(moment.wrapping_add(idle_room), deadline) {
             return Glance::Live(deadline);
         }
-        if slack == 0 {
+        if idle_room == 0 {
             Glance::Open
         } else {
-            Glance::Extended(now)
+            Glance::Extended(moment)
         }
     }
 
@@ -197,7 +198,8 @@ impl<K: Eq + 'static, V: 'static> Engine<K, V> {
             return self.finish::<true, R>(node, pin, serve);
         }
         let Some(moved) = self.move_by_read(node, deadline, now, deadline) else {
-            return self.search::<true, _, R>(node.hash(), &KeyOf(node), None, pin, serve);
+            let matches = move |other: NodePtr<K, V>| other.key() == node.key();
+            return self.search::<true, R>(node.hash(), matches, None, pin, serve);
         };
         self.note_hit::<true>(node, &pin);
         Some(serve(EntryRef::new(node, moved, &self.clock, pin)))
@@ -211,52 +213,50 @@ impl<K: Eq + 'static, V: 'static> Engine<K, V> {
         pin: Pin,
         serve: impl Fn(EntryRef<'a, K, V>) -> R,
     ) -> Option<R> {
+        let hit = self.judge(node, IS_READ);
         let mut found = None;
-        match self.judge(node, IS_READ) {
-            Judged::Live(hit) => {
-                let moved = if IS_READ {
-                    self.extend(&hit)
-                } else {
-                    Some(hit.deadline)
-                };
-                if let Some(deadline) = moved {
-                    self.note_hit::<IS_READ>(node, &pin);
-                    return Some(serve(EntryRef::new(node, deadline, &self.clock, pin)));
-                }
+        if hit.is_due() {
+            found = Some(node);
+        } else {
+            let moved = if IS_READ {
+                self.extend(&hit)
+            } else {
+                Some(hit.deadline)
+            };
+            if let Some(deadline) = moved {
+                self.note_hit::<IS_READ>(node, &pin);
+                return Some(serve(EntryRef::new(node, deadline, &self.clock, pin)));
             }
-            Judged::Due(_) => found = Some(node),
         }
-        self.search::<IS_READ, _, R>(node.hash(), &KeyOf(node), found, pin, serve)
+        // The key is read only when it is compared.
+        let matches = move |other: NodePtr<K, V>| other.key() == node.key();
+        self.search::<IS_READ, R>(node.hash(), matches, found, pin, serve)
     }
 
-    /// The rest of a look-up that one look did not decide, from the beginning. `found` is a node of
-    /// the key that was found due.
+    /// The rest of a look-up that one look did not decide, from the beginning: of the node that
+    /// `matches` accepts. `found` is a node of the key that was found due.
     // Separate from the first attempt: a loop around that attempt would slow down every hit.
     #[inline(never)]
-    fn search<'a, const IS_READ: bool, Q, R>(
+    fn search<'a, const IS_READ: bool, R>(
         &'a self,
         hash: u64,
-        key: &Q,
+        matches: impl Fn(NodePtr<K, V>) -> bool,
         mut found: Option<NodePtr<K, V>>,
         pin: Pin,
         serve: impl Fn(EntryRef<'a, K, V>) -> R,
-    ) -> Option<R>
-    where
-        Q: Equivalent<K> + ?Sized,
-    {
+    ) -> Option<R> {
         for asks in 1_u32.. {
-            let hit = match self.find_from(hash, key, found.take(), &pin, IS_READ) {
-                Some(Judged::Live(hit)) => hit,
-                None => break,
-                Some(Judged::Due(due)) => {
-                    self.note_miss::<IS_READ>();
-                    drop(pin);
-                    // Where no scheduler runs, this does a small part of the expiry that is due:
-                    // after the pin was dropped, since destructors may run in it.
-                    self.after_expired_read(hash, due.now);
-                    return None;
-                }
+            let Some(hit) = self.find_from(hash, &matches, found.take(), &pin, IS_READ) else {
+                break;
             };
+            if hit.is_due() {
+                self.note_miss::<IS_READ>();
+                drop(pin);
+                // Where no scheduler runs, this does a small part of the expiry that is due: after
+                // the pin was dropped, since destructors may run in it.
+                self.after_expired_read(hash, hit.now);
+                return None;
+            }
             // If another call, or the policy itself, moves the deadline at each attempt, the last
             // move stays.
             let moved = if IS_READ && asks < MAX_ASKS {
@@ -274,16 +274,6 @@ impl<K: Eq + 'static, V: 'static> Engine<K, V> {
     }
 }
 
-/// The key of a node, read only when it is compared, under the look-up's pin: a reference to the
-/// key would outlive the pin that the look-up drops.
-struct KeyOf<K, V>(NodePtr<K, V>);
-
-impl<K: Eq, V> Equivalent<K> for KeyOf<K, V> {
-    fn equivalent(&self, key: &K) -> bool {
-        self.0.key() == key
-    }
-}
-
 impl<K, V> Engine<K, V> {
     /// Whether there is one of these reasons for the full path.
     ///
@@ -293,31 +283,25 @@ impl<K, V> Engine<K, V> {
         self.detours.load(Ordering::Relaxed) & reasons != 0
     }
 
-    /// The entry that the key has, if it has one, as it was judged; one that is due was claimed.
-    /// `found` is a node of the key that the caller has found. A read may need the exact time.
+    /// The entry that `matches` accepts, if there is one, as it was judged; one that is due was
+    /// claimed. `found` is such a node, if the caller has found it. A read may need the exact time.
     #[inline]
-    fn find_from<Q>(
+    fn find_from(
         &self,
         hash: u64,
-        key: &Q,
+        matches: impl Fn(NodePtr<K, V>) -> bool,
         mut found: Option<NodePtr<K, V>>,
         pin: &Pin,
         is_read: bool,
-    ) -> Option<Judged<K, V>>
-    where
-        Q: Equivalent<K> + ?Sized,
-    {
+    ) -> Option<Hit<K, V>> {
         loop {
             let node = match found.take() {
                 Some(node) => node,
-                None => self
-                    .map
-                    .find(hash, pin, |node| key.equivalent(node.key()))?,
+                None => self.map.find(hash, pin, &matches)?,
             };
-            let judged = self.judge(node, is_read);
-            match &judged {
-                Judged::Due(due) if !self.is_dead(due, pin) => {}
-                _ => return Some(judged),
+            let hit = self.judge(node, is_read);
+            if !hit.is_due() || self.is_dead(&hit, pin) {
+                return Some(hit);
             }
         }
     }
@@ -327,10 +311,9 @@ impl<K, V> Engine<K, V> {
     where
         Q: Equivalent<K> + ?Sized,
     {
-        match self.find_from(hash, key, None, pin, false) {
-            Some(Judged::Live(hit)) => Some(hit),
-            Some(Judged::Due(_)) | None => None,
-        }
+        let matches = |node: NodePtr<K, V>| key.equivalent(node.key());
+        let hit = self.find_from(hash, matches, None, pin, false)?;
+        if hit.is_due() { None } else { Some(hit) }
     }
 
     /// The live entry of a node that was in the map a moment ago, or what its key has instead. With
@@ -343,10 +326,10 @@ impl<K, V> Engine<K, V> {
         let pin = self.pin();
         // In this order: first the deadline says that the node is live, then its state says that it
         // is still in the map.
-        let hit = match self.judge(node, false) {
-            Judged::Live(hit) if node.state() == NodeState::Live => hit,
-            _ => self.find_live(node.hash(), node.key(), &pin)?,
-        };
+        let mut hit = self.judge(node, false);
+        if hit.is_due() || node.state() != NodeState::Live {
+            hit = self.find_live(node.hash(), node.key(), &pin)?;
+        }
         Some(EntryRef::new(hit.node, hit.deadline, &self.clock, pin))
     }
 
@@ -356,7 +339,7 @@ impl<K, V> Engine<K, V> {
     /// a read with an old reading does not overwrite a later extension by another thread. An entry
     /// without a deadline needs a reading only if the read may give it one.
     #[inline(always)]
-    pub(super) fn judge(&self, node: NodePtr<K, V>, is_read: bool) -> Judged<K, V> {
+    fn judge(&self, node: NodePtr<K, V>, is_read: bool) -> Hit<K, V> {
         let deadline = node.deadline();
         let now = if deadline == NEVER && !self.lifetimes.reads_extend {
             0
@@ -365,15 +348,10 @@ impl<K, V> Engine<K, V> {
         } else {
             self.clock.now_to_judge(deadline)
         };
-        let hit = Hit {
+        Hit {
             node,
             deadline,
             now,
-        };
-        if time::is_due(now, deadline) {
-            Judged::Due(hit)
-        } else {
-            Judged::Live(hit)
         }
     }
 
@@ -404,7 +382,7 @@ impl<K, V> Engine<K, V> {
     /// Whether the node is in the map and not due, just now.
     pub(crate) fn is_live(&self, node: NodePtr<K, V>) -> bool {
         // In the order of `entry_again`.
-        matches!(self.judge(node, false), Judged::Live(_)) && node.state() == NodeState::Live
+        !self.judge(node, false).is_due() && node.state() == NodeState::Live
     }
 
     /// Whether an entry may be stale; if not, it is not.

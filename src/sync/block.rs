@@ -13,13 +13,12 @@
 
 use super::cycle::{NotedWait, Ticket, WaitTarget, fault};
 use super::place;
-use super::{OwnParker, Parker, thread_local};
+use super::{Parker, thread_local};
 use crate::contain::with_name;
 use std::cell::Cell;
 use std::future::Future;
 use std::mem::ManuallyDrop;
 use std::pin::pin;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
@@ -127,12 +126,12 @@ pub(crate) fn block_until<F: Future>(
 
 fn poll_until<F: Future>(future: F, until: Option<Instant>) -> Result<F::Output, String> {
     // A call inside a poll of another call takes no wake-up from it.
-    let own = match doing() {
+    let parker = match doing() {
         Work::Other => Parker::own(),
-        _ => Rc::default(),
+        _ => Arc::default(),
     };
-    let OwnParker { parker, waker } = &*own;
-    let mut cx = Context::from_waker(waker);
+    let waker = Waker::from(Arc::clone(&parker));
+    let mut cx = Context::from_waker(&waker);
     let mut future = pin!(future);
     let _waiting = During::begin(Work::Waits(waker.data()));
     loop {

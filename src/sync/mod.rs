@@ -64,7 +64,7 @@ pub(crate) use crate::stripe::IS_MODEL;
 pub(crate) use explored::*;
 #[cfg(not(any(wheelhouse_loom, wheelhouse_shuttle)))]
 pub(crate) use latch::{ShortMutex, ShortMutexGuard};
-pub(crate) use parker::{OwnParker, Parker};
+pub(crate) use parker::Parker;
 #[cfg(not(any(wheelhouse_loom, wheelhouse_shuttle)))]
 pub(crate) use plain::*;
 pub(crate) use std::sync::atomic::Ordering;

@@ -4,9 +4,8 @@
 //! further up the stack, and a wait of the cache would consume it.
 
 use super::{Condvar, IS_MODEL, Mutex, thread_local};
-use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Wake, Waker};
+use std::task::Wake;
 use std::time::Duration;
 
 /// The place where one thread waits.
@@ -17,33 +16,19 @@ pub(crate) struct Parker {
     changed: Condvar,
 }
 
-/// A parker, and the waker that wakes it.
-pub(crate) struct OwnParker {
-    pub(crate) parker: Arc<Parker>,
-    pub(crate) waker: Waker,
-}
-
-impl Default for OwnParker {
-    fn default() -> Self {
-        let parker = Arc::<Parker>::default();
-        let waker = Waker::from(Arc::clone(&parker));
-        Self { parker, waker }
-    }
-}
-
 thread_local! {
-    static OWN: Rc<OwnParker> = Rc::default();
+    static OWN: Arc<Parker> = Arc::default();
 }
 
 impl Parker {
     /// The calling thread's own parker. It may still hold a wake-up from an earlier wait, so the
     /// caller checks its condition after each wake-up.
-    pub(crate) fn own() -> Rc<OwnParker> {
+    pub(crate) fn own() -> Arc<Self> {
         // An explorer's objects must not outlive the schedule in which they were made.
         if IS_MODEL {
-            return Rc::default();
+            return Arc::default();
         }
-        OWN.try_with(Rc::clone).unwrap_or_default()
+        OWN.try_with(Arc::clone).unwrap_or_default()
     }
 
     /// Waits for a wake-up, for `most` at most, and consumes it.

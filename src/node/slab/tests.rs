@@ -283,8 +283,8 @@ fn keys_and_values_of_any_size_and_alignment_find_room() {
 #[test]
 #[cfg(not(any(wheelhouse_top_byte, wheelhouse_shuttle)))]
 fn a_node_of_two_words_takes_half_a_line_and_its_entry_less() {
-    assert_eq!(Geometry::<u64, u64>::HOT, 32);
-    assert_eq!(Geometry::<u64, u64>::SIDE, 16);
+    assert_eq!(Node::<u64, u64>::HOT, 32);
+    assert_eq!(Node::<u64, u64>::SIDE, 16);
     // Four bytes of them are padding, unless words of 64 bits need none (i686).
     let entries = if align_of::<u64>() == 8 {
         [24, 40]
@@ -293,6 +293,6 @@ fn a_node_of_two_words_takes_half_a_line_and_its_entry_less() {
     };
     assert_eq!([false, true].map(super::super::entry::size), entries);
     if !super::super::pool::ONE_SLOT_CHUNKS {
-        assert_eq!(Geometry::<u64, u64>::SLOTS, 42);
+        assert_eq!(Node::<u64, u64>::SLOTS, 42);
     }
 }
