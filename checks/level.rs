@@ -18,7 +18,7 @@ impl Spans {
     }
 }
 
-/// Level and index of a bucket by its number; `None` for the overdue bucket.
+/// Level and index of a bucket by its number; `None` for the late bucket.
 pub(crate) fn level_of(bucket_id: u8) -> Option<(usize, u32)> {
     assert!(
         usize::from(bucket_id) < BUCKETS,

@@ -54,7 +54,7 @@ impl<K, V> Wheel<K, V> {
                 None => assert_eq!(
                     bucket.entries.is_empty(),
                     bucket.pending_end.is_none(),
-                    "the overdue are not pending"
+                    "the late bucket is not pending"
                 ),
                 Some((level, index)) => assert!(
                     level == 0

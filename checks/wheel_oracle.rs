@@ -9,7 +9,7 @@
 //! program.
 
 use super::level::{self, BUCKETS_PER_LEVEL, LEVELS, Spans};
-use super::{OVERDUE, Wheel};
+use super::{LATE, Wheel};
 use crate::node::{Columns, NO_BUCKET, NewNode, NodePtr, NodeState, Slab, Times};
 use crate::time::{self, MAX_LIFETIME_NANOS};
 use std::collections::{BTreeMap, BTreeSet};
@@ -531,7 +531,7 @@ impl Bench {
             .iter()
             .filter(|entry| entry.state != State::Out);
         assert!((self.due.len()..=may_be.count()).contains(&self.wheel.len()));
-        let pictured: usize = self.wheel.levels().flat_map(|level| level.2).sum();
+        let pictured: usize = (0..LEVELS).flat_map(|level| self.wheel.lens(level)).sum();
         assert_eq!(pictured, self.wheel.len());
     }
 
@@ -548,8 +548,8 @@ impl Bench {
         let visits = linked
             .filter(|&bucket_id| bucket_id != NO_BUCKET)
             .map(|bucket_id| {
-                assert_ne!(bucket_id, OVERDUE, "an overdue node is pending");
-                let (level, index) = level::level_of(bucket_id).expect("not overdue");
+                assert_ne!(bucket_id, LATE, "a late node is pending");
+                let (level, index) = level::level_of(bucket_id).expect("not late");
                 let (span, len) = (
                     self.spans.span(level).as_nanos() as i128,
                     i128::from(BUCKETS_PER_LEVEL[level]),

@@ -4,6 +4,7 @@ use crate::cache::Cache;
 use crate::contain::with_name;
 use crate::eviction::EvictionPolicy;
 use crate::hash::RandomState;
+use crate::wheel::LEVELS;
 use equivalent::Equivalent;
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
@@ -246,7 +247,12 @@ impl<K, V, S> Policy<'_, K, V, S> {
     pub fn wheel(&self) -> Vec<(Duration, usize, Vec<usize>)> {
         // Links what waits in the buffers.
         _ = self.cache.engine().next_in();
-        self.cache.engine().wheel_levels()
+        let engine = self.cache.engine();
+        let level = |level| {
+            let (hand, entries) = engine.wheel_level(level);
+            (engine.spans.span(level), hand, entries)
+        };
+        (0..LEVELS).map(level).collect()
     }
 }
 

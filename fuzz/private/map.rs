@@ -9,7 +9,7 @@
 
 use super::script::{Script, make};
 use crate::listener::RemovalCause;
-use crate::map::{Batch, Garbage, Look, Map, News, Probe, Revalidated, Walk, WriteEvent};
+use crate::map::{Batch, Confirmed, Garbage, Look, Map, News, Probe, Walk, WriteEvent};
 use crate::node::{Columns, NodePtr, NodeState, Times};
 use crate::reclaim::{Domain, Pin};
 use crate::time::NEVER;
@@ -164,13 +164,13 @@ impl Bench {
         let (map, pin) = (Rc::clone(&self.map), self.pin());
         let probe = self.probe(&map, key, &pin);
         assert!(
-            self.revalidate_and_put(&map, key, &probe),
+            self.confirm_and_put(&map, key, &probe),
             "no other operation came between"
         );
     }
 
     /// Writes if the probe is still valid; returns whether it was.
-    fn revalidate_and_put<'a>(
+    fn confirm_and_put<'a>(
         &mut self,
         map: &'a Map<u64, u64>,
         key: u64,
@@ -179,16 +179,16 @@ impl Bench {
         let (hash, value) = (self.hash(key), self.next_value());
         let mut new = make(key, value, hash);
         let mut shard = map.lock(hash);
-        match shard.revalidate(hash, probe) {
+        match shard.confirm(hash, probe) {
             None => return false,
-            Some(Revalidated::Vacant(vacancy)) => {
+            Some(Confirmed::Vacant(vacancy)) => {
                 shard.add(vacancy, &mut new, Times::NONE);
                 drop(shard);
-                assert_eq!(self.model.insert(key, value), None, "revalidated as absent");
+                assert_eq!(self.model.insert(key, value), None, "confirmed as absent");
                 self.expect(hash, ExpectedEvent::Added(value));
             }
-            Some(Revalidated::Occupied(occupied)) => {
-                let old = probe.found.expect("revalidated at what was found");
+            Some(Confirmed::Occupied(occupied)) => {
+                let old = probe.found.expect("confirmed at what was found");
                 shard.replace(
                     occupied,
                     &mut new,
@@ -236,7 +236,7 @@ impl Bench {
         }
     }
 
-    /// Probes, lets other operations come first, and revalidates. That must fail exactly if they
+    /// Probes, lets other operations come first, and confirms. That must fail exactly if they
     /// changed this key, or may have (another node of the same hash was inserted).
     fn be_overtaken(&mut self, key: u64, script: &mut Script<'_>) {
         let (map, pin) = (Rc::clone(&self.map), self.pin());
@@ -266,7 +266,7 @@ impl Bench {
             None => !self.of_hash(key).is_subset(&known),
         };
         assert_eq!(
-            self.revalidate_and_put(&map, key, &probe),
+            self.confirm_and_put(&map, key, &probe),
             !touched,
             "overtaken by {other} and {} more",
             between / 64
@@ -370,7 +370,7 @@ impl Bench {
         }
         assert_eq!(found, std::mem::take(&mut self.expected[shard]));
         let left = left.into_iter().map(Garbage::Node);
-        free(&self.map, left.chain(parts.into_iter().map(Garbage::Part)));
+        free(&self.map, left.chain(parts.into_iter().map(Garbage::Table)));
     }
 
     fn look_at_all(&self) {

@@ -2,7 +2,7 @@
 
 use super::{explore, new_node};
 use crate::listener::RemovalCause;
-use crate::map::{Look, Map, News, Revalidated, Walk};
+use crate::map::{Confirmed, Look, Map, News, Walk};
 use crate::node::{Columns, Times};
 use crate::reclaim::Domain;
 use loom::thread;
@@ -40,16 +40,16 @@ impl Table {
         self.map.lock_shard(0).begin_move(log);
     }
 
-    /// As the cache does: probes for the key without the lock, and revalidates under it.
+    /// As the cache does: probes for the key without the lock, and confirms under it.
     fn write(&self, key: u64) {
         let pin = self.domain.pin();
         loop {
             let probe = self.map.cell(key).probe(key, &pin, |n| *n.key() == key);
             let (mut shard, mut new) = (self.map.lock(key), new_node(key));
-            match shard.revalidate(key, &probe) {
+            match shard.confirm(key, &probe) {
                 None => continue,
-                Some(Revalidated::Vacant(vacancy)) => shard.add(vacancy, &mut new, Times::NONE),
-                Some(Revalidated::Occupied(occupied)) => shard.replace(
+                Some(Confirmed::Vacant(vacancy)) => shard.add(vacancy, &mut new, Times::NONE),
+                Some(Confirmed::Occupied(occupied)) => shard.replace(
                     occupied,
                     &mut new,
                     Times::NONE,

@@ -45,7 +45,7 @@ use super::pass::{Plan, RUN_BUDGET};
 use super::runs::SHORTEST_NAP;
 use super::writers::most_unfreed;
 use super::{Engine, Part};
-use crate::map::{Garbage, Map, TablePart};
+use crate::map::{Garbage, Map, TableMemory};
 use crate::node::Emptied;
 use crate::reclaim::{Domain, Grace};
 use crate::scheduler::inside_listener;
@@ -94,7 +94,7 @@ pub(super) struct Freeing<K, V> {
     waiting: usize,
     /// The open chunk that is being filled.
     last: Chunk<K, V>,
-    /// The groups of the open parts of tables.
+    /// The groups of the open memory of tables.
     groups: usize,
     /// The grace period of what is waiting; `None` if nothing is.
     grace: Option<Grace>,
@@ -217,9 +217,9 @@ impl<K, V> Freeing<K, V> {
     }
 
     /// Takes memory that has left a table.
-    pub(super) fn retire_part(&mut self, part: TablePart<K, V>) {
-        self.groups += part.groups();
-        self.retire(Garbage::Part(part));
+    pub(super) fn retire_table(&mut self, memory: TableMemory<K, V>) {
+        self.groups += memory.groups();
+        self.retire(Garbage::Table(memory));
     }
 
     #[cold]
@@ -323,7 +323,7 @@ impl<K, V> Freeing<K, V> {
     pub(super) fn held(&self) -> usize {
         let size = |item: &Garbage<K, V>| match item {
             Garbage::Node(_) => 1,
-            Garbage::Part(part) => part.groups(),
+            Garbage::Table(memory) => memory.groups(),
         };
         self.chunks
             .iter()

@@ -94,7 +94,7 @@ use crate::eviction::{Eviction, EvictionPolicy};
 use crate::expiry::ErasedExpiry;
 use crate::flight::Timeouts;
 use crate::listener::{Delivery, Listener, RemovalCause};
-use crate::map::{Batch, Garbage, Map, TablePart};
+use crate::map::{Batch, Garbage, Map, TableMemory};
 use crate::node::{Columns, EntryPtr, NodePtr};
 use crate::reclaim::{Domain, Pin};
 use crate::refresh::Refresh;
@@ -103,7 +103,7 @@ use crate::stats::{Count, Counters, Stats};
 use crate::stripe::{self, Padded};
 use crate::sync::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Mutex, Ordering, unlock_fairly};
 use crate::time::{Clock, NEVER, Ticker};
-use crate::wheel::{Level, Spans, Wheel};
+use crate::wheel::{Spans, Wheel};
 use delivery::{Notification, Notifier};
 use freeing::Freeing;
 pub(crate) use lifetimes::{FIRST_READ, NO_READ};
@@ -520,17 +520,21 @@ impl<K, V> Engine<K, V> {
         }
     }
 
-    /// The wheel's levels as they stand.
-    pub(crate) fn wheel_levels(&self) -> Vec<Level> {
+    /// Which bucket of a level of the wheel contains the first part's time, and how many entries
+    /// each bucket holds in all parts.
+    pub(crate) fn wheel_level(&self, level: usize) -> (usize, Vec<usize>) {
         let (first, others) = self.first_part();
-        let mut levels: Vec<Level> = first.state.lock().wheel.levels().collect();
+        let state = first.state.lock();
+        let hand = state.wheel.hand(level);
+        let mut lens = state.wheel.lens(level);
+        drop(state);
         for part in others {
-            let state = part.state.lock();
-            for ((_, _, all), (_, _, lens)) in levels.iter_mut().zip(state.wheel.levels()) {
-                all.iter_mut().zip(lens).for_each(|(all, len)| *all += len);
+            let more = part.state.lock().wheel.lens(level);
+            for (len, more) in lens.iter_mut().zip(more) {
+                *len += more;
             }
         }
-        levels
+        (hand, lens)
     }
 
     /// The counts so far; all zero unless statistics are recorded.
@@ -658,7 +662,7 @@ struct State<K, V> {
     /// The batch of the shard that is drained.
     batch: Batch<K, V>,
     /// The memory that has left the table of that shard.
-    of_tables: Vec<TablePart<K, V>>,
+    of_tables: Vec<TableMemory<K, V>>,
     /// The reads of the ring that is drained.
     read: Vec<NodePtr<K, V>>,
     /// The shard whose batch is drained next.

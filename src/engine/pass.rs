@@ -346,8 +346,8 @@ impl<K, V> Pass<'_, K, V> {
         }
         locked.swap_batch(&mut batch, &mut self.state.of_tables);
         drop(locked);
-        for part in self.state.of_tables.drain(..) {
-            self.state.freeing.retire_part(part);
+        for memory in self.state.of_tables.drain(..) {
+            self.state.freeing.retire_table(memory);
         }
         self.budget = self.budget.saturating_sub(batch.len());
         self.applied += batch.len();

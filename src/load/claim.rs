@@ -13,7 +13,7 @@ use crate::contain::let_go;
 use crate::engine::{Engine, WriteOutcome};
 use crate::flight::{Load, MOST_SPIN, Outcome, RevokedBy, Verdict, Want};
 use crate::listener::RemovalCause;
-use crate::map::Revalidated;
+use crate::map::Confirmed;
 use crate::node::NodePtr;
 use crate::operations::{Ask, Change, Hold, Tried};
 use crate::stats::Count;
@@ -431,7 +431,7 @@ where
     fn apply<'s>(
         &mut self,
         now: u64,
-        place: Revalidated<'s, K, V>,
+        place: Confirmed<'s, K, V>,
         hold: &mut Hold<'_, 's, K, V>,
     ) -> Tried<u64, Begun<K, V>> {
         let engine = self.engine;
@@ -439,7 +439,7 @@ where
         let ticket = self.call.ticket;
         let mut live = None;
         let mut due = None;
-        if let Revalidated::Occupied(spot) = place {
+        if let Confirmed::Occupied(spot) = place {
             let node = spot.node;
             let is_due =
                 node.deadline() != NEVER && node.deadline_if_live(engine.clock.now()).is_none();

@@ -19,7 +19,7 @@ use crate::contain::{contain, let_go};
 use crate::engine::{Engine, LifetimeSource, Visit, WeakHandle, WriteOutcome};
 use crate::flight::{Load, Outcome, RevokedBy};
 use crate::listener::RemovalCause;
-use crate::map::Revalidated;
+use crate::map::Confirmed;
 use crate::node::NodePtr;
 use crate::operations::{Ask, Condition, Tried};
 use crate::stats::Count;
@@ -432,7 +432,7 @@ impl<K: CacheKey, V: CacheValue, C: ToCache<K, V>> Guard<K, V, C> {
                 if !load.is_current() {
                     return Tried::Done(TakenOut::Revoked);
                 }
-                let Revalidated::Occupied(spot) = place else {
+                let Confirmed::Occupied(spot) = place else {
                     return Tried::Done(TakenOut::Absent);
                 };
                 let (cause, now) = engine.take_out(&mut hold.shard, spot);

@@ -5,7 +5,7 @@
 //! Three parts of a key's hash choose the shard, the group and the tag. Look-ups take no lock. A
 //! writer works in two steps, so that no user code (`Eq`, `Expiry`) runs under a shard's lock.
 //! First [`ShardCell::probe`] finds the key's node without a lock, and notes every node of the same
-//! full hash whose key it had to compare. Then, under the lock, [`Shard::revalidate`] confirms by
+//! full hash whose key it had to compare. Then, under the lock, [`Shard::confirm`] confirms by
 //! addresses and hashes alone that nothing relevant has changed. If something has changed, the
 //! writer starts over (`operations/transact.rs`).
 //!
@@ -44,9 +44,9 @@ use crate::node::{Columns, Emptied, NodePtr, Refused};
 use crate::reclaim::Pin;
 #[cfg(fuzzing)]
 pub(crate) use shard::Probe;
-pub(crate) use shard::{Batch, News, Occupied, Revalidated, Shard, ShardCell, WriteEvent};
+pub(crate) use shard::{Batch, Confirmed, News, Occupied, Shard, ShardCell, WriteEvent};
 use table::END;
-pub(crate) use table::{Look, TablePart};
+pub(crate) use table::{Look, TableMemory};
 
 /// The map. It compares keys only outside of locks.
 pub(crate) struct Map<K, V> {
@@ -227,7 +227,7 @@ impl<K, V> Drop for Map<K, V> {
 /// then go back to the slabs of their shards, many under one hold of a shard's lock.
 pub(crate) enum Garbage<K, V> {
     Node(NodePtr<K, V>),
-    Part(TablePart<K, V>),
+    Table(TableMemory<K, V>),
 }
 
 const _: () = assert!(size_of::<Garbage<u64, u64>>() == 2 * size_of::<usize>());
@@ -250,7 +250,7 @@ impl<K, V> Garbage<K, V> {
     ///
     /// # Safety
     ///
-    /// No thread can reach it any more: that of a node (node 1), or of a part of a table (table 4).
+    /// No thread can reach it any more: that of a node (node 1), or of memory of a table (table 4).
     #[allow(unsafe_code)]
     pub(crate) unsafe fn free(self, emptied: &mut [Emptied<K, V>]) {
         match self {
@@ -267,8 +267,8 @@ impl<K, V> Garbage<K, V> {
                 // destroy; all of a chain are of one shard's slab.
                 unsafe { emptied[node.shard()].push(node) }
             }
-            // SAFETY: the caller's promise is that of `TablePart::free` (table 4).
-            Self::Part(part) => unsafe { part.free() },
+            // SAFETY: the caller's promise is that of `TableMemory::free` (table 4).
+            Self::Table(memory) => unsafe { memory.free() },
         }
     }
 }

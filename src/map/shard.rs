@@ -2,7 +2,7 @@
 //! writer puts nodes in, replaces them and takes them out, and lists the loads of keys. Each change
 //! leaves an event for the maintenance pass, which is never lost.
 
-use super::table::{Group, Place, Seen, Table, TablePart, TableState};
+use super::table::{Group, Place, Seen, Table, TableMemory, TableState};
 use crate::flight::Loads;
 use crate::listener::RemovalCause;
 use crate::node::{self, Columns, Emptied, NewNode, NodePtr, NodeState, Refused, Slab, Times};
@@ -262,14 +262,14 @@ pub(crate) struct Shard<'a, K, V> {
 }
 
 /// A probe confirmed under the lock.
-pub(crate) enum Revalidated<'a, K, V> {
+pub(crate) enum Confirmed<'a, K, V> {
     /// The key is absent; its node would stand in this group.
     Vacant(&'a Group<K, V>),
     /// The node that the probe found is still there.
     Occupied(Occupied<'a, K, V>),
 }
 
-impl<K, V> Revalidated<'_, K, V> {
+impl<K, V> Confirmed<'_, K, V> {
     /// The node that the key has.
     #[inline]
     pub(crate) fn node(&self) -> Option<NodePtr<K, V>> {
@@ -291,21 +291,21 @@ impl<'a, K, V> Shard<'a, K, V> {
     /// removed since.
     // Always inlined: else the whole answer would go through the stack.
     #[inline(always)]
-    pub(crate) fn revalidate(
+    pub(crate) fn confirm(
         &self,
         hash: u64,
         probe: &Probe<'a, K, V>,
-    ) -> Option<Revalidated<'a, K, V>> {
+    ) -> Option<Confirmed<'a, K, V>> {
         let Some(node) = probe.found else {
             let mut next = 0;
             let is_unknown = |node| !probe.knows(node, &mut next);
-            return self.vacant(hash, is_unknown).map(Revalidated::Vacant);
+            return self.vacant(hash, is_unknown).map(Confirmed::Vacant);
         };
         let spot = match self.cell.table.still_there(hash, node, &probe.seen) {
             Some(place) => Some(Occupied { node, place }),
             None => self.find_node(hash, node),
         };
-        spot.map(Revalidated::Occupied)
+        spot.map(Confirmed::Occupied)
     }
 
     /// Finds a node of this hash by address.
@@ -538,10 +538,14 @@ impl<'a, K, V> Shard<'a, K, V> {
 
     /// Gives the pass the events and the memory that left the table, in exchange for the empty
     /// vectors that it brings.
-    pub(crate) fn swap_batch(&mut self, batch: &mut Batch<K, V>, parts: &mut Vec<TablePart<K, V>>) {
+    pub(crate) fn swap_batch(
+        &mut self,
+        batch: &mut Batch<K, V>,
+        memory: &mut Vec<TableMemory<K, V>>,
+    ) {
         debug_assert!(batch.is_empty());
         std::mem::swap(&mut self.locked.batch, batch);
-        parts.append(&mut self.locked.state.retired);
+        memory.append(&mut self.locked.state.retired);
     }
 }
 
@@ -571,20 +575,20 @@ mod tests {
         // Room for all keys: the test frees no part of the table, so none may be retired.
         let map = Map::<u64, ()>::new(1, 50, Columns::default()).expect("memory for a small map");
         let domain = Domain::new();
-        let (mut batch, mut parts) = (Batch::new(), Vec::new());
+        let (mut batch, mut memory) = (Batch::new(), Vec::new());
         let pin = domain.pin();
         for round in 0..3 {
             let mut shard = map.lock_shard(0);
             for number in 0..5 {
                 let key = 5 * round + number;
                 let probe = map.cell(key).probe(key, &pin, |node| *node.key() == key);
-                let Some(Revalidated::Vacant(vacant)) = shard.revalidate(key, &probe) else {
+                let Some(Confirmed::Vacant(vacant)) = shard.confirm(key, &probe) else {
                     panic!("no node has the hash {key}");
                 };
                 assert_eq!(shard.buffered() as u64, number);
                 shard.add(vacant, &mut NewNode::new(key, (), key, 1), Times::NONE);
             }
-            shard.swap_batch(&mut batch, &mut parts);
+            shard.swap_batch(&mut batch, &mut memory);
             assert_eq!(shard.buffered(), 0);
             let keys: Vec<u64> = batch
                 .drain(..)
@@ -595,6 +599,6 @@ mod tests {
                 .collect();
             assert!(keys.into_iter().eq(5 * round..5 * round + 5));
         }
-        assert!(parts.is_empty(), "the table has room");
+        assert!(memory.is_empty(), "the table has room");
     }
 }

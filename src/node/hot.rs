@@ -299,7 +299,7 @@ impl<K, V> NewNode<K, V> {
 
     /// Key and value, until they are taken.
     #[inline]
-    pub(crate) fn entry(&self) -> (&K, &V) {
+    pub(crate) fn pair(&self) -> (&K, &V) {
         let content = self.content.as_ref();
         let (key, value) = content.expect("a node is published once");
         (key, value)
@@ -307,7 +307,7 @@ impl<K, V> NewNode<K, V> {
 
     #[inline]
     pub(crate) fn key(&self) -> &K {
-        self.entry().0
+        self.pair().0
     }
 
     /// Takes key and value, once.

@@ -5,7 +5,7 @@ use super::transact::{Ask, Tried};
 use crate::engine::{EXACT_READS, Engine, FIRST_READ, NO_READ, WriteOutcome};
 use crate::node::{NodePtr, NodeState};
 use crate::sync::Ordering;
-use crate::time::{self, NEVER};
+use crate::time;
 use equivalent::Equivalent;
 use std::time::Duration;
 
@@ -89,7 +89,7 @@ impl<K, V> Engine<K, V> {
         // The pass finds out about a later deadline when it comes to the entry's bucket. It needs
         // an event for an earlier deadline. It also needs one for a removed deadline: otherwise the
         // wheel would keep the entry for nothing.
-        if apart || wanted == NEVER || time::is_before(wanted, deadline, now) {
+        if apart || !time::keeps_bucket(deadline, wanted) {
             return self.move_deadline(node, deadline, answer, now);
         }
         if !node.extend(deadline, wanted) {

@@ -24,6 +24,5 @@ mod transact;
 mod write;
 
 pub use find::EntryRef;
-pub(crate) use restore::Kept;
 pub(crate) use transact::{Ask, Change, Hold, Tried};
 pub(crate) use write::{Condition, NextRefresh, set_refresh};

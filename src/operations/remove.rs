@@ -6,7 +6,7 @@ use crate::contain::contain;
 use crate::engine::{Engine, WriteOutcome};
 use crate::flight::{RevokedBy, RevokedLoad};
 use crate::listener::RemovalCause;
-use crate::map::{Occupied, Revalidated, Shard, Walk};
+use crate::map::{Confirmed, Occupied, Shard, Walk};
 use crate::node::NodePtr;
 use crate::time::{self, NEVER};
 use equivalent::Equivalent;
@@ -202,10 +202,10 @@ where
     fn apply<'s>(
         &mut self,
         seen: Self::Plan,
-        place: Revalidated<'s, K, V>,
+        place: Confirmed<'s, K, V>,
         hold: &mut Hold<'_, 's, K, V>,
     ) -> Tried<Self::Plan, Self::Done> {
-        let Revalidated::Occupied(spot) = place else {
+        let Confirmed::Occupied(spot) = place else {
             hold.revoke(self.by);
             return Tried::Done(None);
         };

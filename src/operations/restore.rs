@@ -2,23 +2,21 @@
 //!
 //! The expiry policy is not asked: the entry comes with its deadline. The refresh policy is.
 
-use super::write::{Condition, NextRefresh};
+use super::write::Condition;
 use crate::engine::{Engine, LifetimeSource, WriteOutcome};
 use crate::listener::RemovalCause;
 use crate::node::{NewNode, Times};
 use crate::time::{self, NEVER};
 
-/// What an entry that comes back has: its times, and when it becomes stale.
-pub(crate) type Kept = (Times, NextRefresh);
-
 impl<K: Eq + 'static, V: 'static> Engine<K, V> {
-    /// Adds an entry, in one step. False, and the cache is as it was, if the key has a live entry,
-    /// or the entry is heavier than the whole bound.
-    pub(crate) fn put_back(&self, mut new: NewNode<K, V>, kept: Kept) -> bool {
-        if kept.0.own != NEVER {
+    /// Adds an entry with these times, which is stale from `stale_at` on, in one step. False, and
+    /// the cache is as it was, if the key has a live entry, or the entry is heavier than the whole
+    /// bound.
+    pub(crate) fn put_back(&self, mut new: NewNode<K, V>, times: &Times, stale_at: u64) -> bool {
+        if times.own != NEVER {
             self.lifetimes.note_own();
         }
-        let condition = Condition::Absent(&kept);
+        let condition = Condition::Absent { times, stale_at };
         let Some(outcome) = self.write(&mut new, LifetimeSource::Policy, condition) else {
             return false;
         };

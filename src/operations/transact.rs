@@ -48,7 +48,7 @@
 use crate::contain::contain;
 use crate::engine::{Engine, MAX_ASKS};
 use crate::flight::{Load, Loads, RevokedBy, RevokedLoad};
-use crate::map::{Revalidated, Shard};
+use crate::map::{Confirmed, Shard};
 use crate::node::NodePtr;
 use crate::reclaim::Pin;
 use equivalent::Equivalent;
@@ -117,7 +117,7 @@ pub(crate) trait Change<K, V> {
     fn apply<'s>(
         &mut self,
         plan: Self::Plan,
-        place: Revalidated<'s, K, V>,
+        place: Confirmed<'s, K, V>,
         hold: &mut Hold<'_, 's, K, V>,
     ) -> Tried<Self::Plan, Self::Done>;
 }
@@ -134,7 +134,7 @@ impl<K, V, Q, A, M, P, D> Change<K, V> for Steps<'_, Q, A, M, P, D>
 where
     Q: Equivalent<K> + ?Sized,
     A: FnMut(Option<NodePtr<K, V>>, Option<P>) -> Ask<P, D>,
-    M: for<'t, 's> FnMut(P, Revalidated<'s, K, V>, &mut Hold<'t, 's, K, V>) -> Tried<P, D>,
+    M: for<'t, 's> FnMut(P, Confirmed<'s, K, V>, &mut Hold<'t, 's, K, V>) -> Tried<P, D>,
 {
     type Key = Q;
     type Plan = P;
@@ -159,7 +159,7 @@ where
     fn apply<'s>(
         &mut self,
         plan: P,
-        place: Revalidated<'s, K, V>,
+        place: Confirmed<'s, K, V>,
         hold: &mut Hold<'_, 's, K, V>,
     ) -> Tried<P, D> {
         (self.apply)(plan, place, hold)
@@ -220,7 +220,7 @@ impl<K, V> Engine<K, V> {
         hash: u64,
         key: &Q,
         ask: impl FnMut(Option<NodePtr<K, V>>, Option<P>) -> Ask<P, D>,
-        apply: impl for<'s> FnMut(P, Revalidated<'s, K, V>, &mut Hold<'_, 's, K, V>) -> Tried<P, D>,
+        apply: impl for<'s> FnMut(P, Confirmed<'s, K, V>, &mut Hold<'_, 's, K, V>) -> Tried<P, D>,
     ) -> D
     where
         Q: Equivalent<K> + ?Sized,
@@ -274,7 +274,7 @@ impl<K, V> Engine<K, V> {
         if change.knows_loads() && shard.has_loads() && shard.loads().has(hash) {
             return None;
         }
-        let place = Revalidated::Vacant(shard.vacant(hash, |_| true)?);
+        let place = Confirmed::Vacant(shard.vacant(hash, |_| true)?);
         let mut hold = Hold { shard, loads };
         match change.apply(plan, place, &mut hold) {
             Tried::Done(done) => Some(done),
@@ -313,7 +313,7 @@ impl<K, V> Engine<K, V> {
             shard: cell.lock(),
             loads,
         };
-        let Some(place) = hold.shard.revalidate(hash, &probe) else {
+        let Some(place) = hold.shard.confirm(hash, &probe) else {
             return Tried::Again(plan);
         };
         if change.knows_loads() && !hold.loads.are_known(&hold.shard, hash) {

@@ -15,13 +15,12 @@
 //! of its key. Others replace certain values only, or bring an entry back. The commit of a load
 //! asks whether that load is still current.
 
-use super::restore::Kept;
 use super::transact::{Ask, Change, Hold, Tried};
 use crate::engine::{Engine, FromLoad, LifetimeSource, Lifetimes, TimedAnswer, WriteOutcome};
 use crate::flight::{Load, RevokedBy};
 use crate::listener::RemovalCause;
-use crate::map::{News, Revalidated};
-use crate::node::{NewNode, NodePtr, RefreshMoment};
+use crate::map::{Confirmed, News};
+use crate::node::{NewNode, NodePtr, RefreshMoment, Times};
 use crate::refresh::Refresh;
 use crate::time::{self, NEVER};
 use std::sync::Arc;
@@ -36,7 +35,12 @@ pub(crate) enum Condition<'c, K, V> {
     Over(&'c dyn Fn(&V) -> bool),
     /// One of a key without a live entry, unless it is heavier than the whole bound: an entry of a
     /// snapshot comes back.
-    Absent(&'c Kept),
+    Absent {
+        /// Its times.
+        times: &'c Times,
+        /// The moment from which it is stale; `NEVER` for none.
+        stale_at: u64,
+    },
     /// The end of a load, while that is current. It seals the load.
     Current {
         load: &'c Arc<Load<K, V>>,
@@ -53,7 +57,7 @@ pub(crate) struct Written {
     /// For which cause the former value left, if there was one.
     pub(crate) cause: Option<RemovalCause>,
     /// False if the value was too heavy to be let in.
-    kept: bool,
+    let_in: bool,
     pub(crate) deadline: u64,
     pub(crate) now: u64,
     /// Whether calls wait for the load that was sealed.
@@ -64,7 +68,7 @@ impl Written {
     /// Whether the value is in the cache.
     #[inline]
     pub(crate) fn is_stored(&self) -> bool {
-        self.kept && !time::is_due(self.now, self.deadline)
+        self.let_in && !time::is_due(self.now, self.deadline)
     }
 }
 
@@ -174,7 +178,7 @@ impl<K: Eq + 'static, V: 'static> Change<K, V> for Write<'_, K, V> {
                     return Ask::End(None);
                 }
             }
-            Condition::Absent((_, refresh)) => {
+            Condition::Absent { stale_at, .. } => {
                 let now = time::of_write(engine.clock.now());
                 let is_live = match found {
                     Some(node) => node.deadline_if_live(now).is_some(),
@@ -183,7 +187,11 @@ impl<K: Eq + 'static, V: 'static> Change<K, V> for Write<'_, K, V> {
                 if is_live {
                     return Ask::End(None);
                 }
-                return Ask::Apply((TimedAnswer::of_new(now), Some(*refresh)));
+                let refresh = NextRefresh {
+                    at: *stale_at,
+                    lifetime: None,
+                };
+                return Ask::Apply((TimedAnswer::of_new(now), Some(refresh)));
             }
         }
         let now = (engine.clock).now_beside(found.map_or(NEVER, |old| old.deadline()));
@@ -194,14 +202,14 @@ impl<K: Eq + 'static, V: 'static> Change<K, V> for Write<'_, K, V> {
             }
         }
         let new = &*self.new;
-        Ask::Apply(engine.ask_policies(|| new.entry(), found, self.given, now))
+        Ask::Apply(engine.ask_policies(|| new.pair(), found, self.given, now))
     }
 
     #[inline(always)]
     fn apply<'s>(
         &mut self,
         plan: Self::Plan,
-        place: Revalidated<'s, K, V>,
+        place: Confirmed<'s, K, V>,
         hold: &mut Hold<'_, 's, K, V>,
     ) -> Tried<Self::Plan, Self::Done> {
         let (asked, refresh) = plan;
@@ -219,15 +227,15 @@ impl<K: Eq + 'static, V: 'static> Change<K, V> for Write<'_, K, V> {
         let lifetimes = &engine.lifetimes;
         let weight = self.new.weight;
         let too_heavy = engine.is_too_heavy(weight);
-        if too_heavy && matches!(self.condition, Condition::Absent(_)) {
+        if too_heavy && matches!(self.condition, Condition::Absent { .. }) {
             return Tried::Done(None);
         }
         let times_of = |condition: &_, kept| match condition {
-            Condition::Absent((times, _)) => *times,
+            Condition::Absent { times, .. } => **times,
             _ => asked.times(kept, lifetimes),
         };
         let (former, times, node) = match place {
-            Revalidated::Occupied(spot) => {
+            Confirmed::Occupied(spot) => {
                 let old = spot.node;
                 if lifetimes.reads_extend || too_heavy {
                     // Memory may be refused by a panic: before the old value is touched.
@@ -260,7 +268,7 @@ impl<K: Eq + 'static, V: 'static> Change<K, V> for Write<'_, K, V> {
                 };
                 (Some((old, cause)), times, node)
             }
-            Revalidated::Vacant(home) => {
+            Confirmed::Vacant(home) => {
                 let times = times_of(&self.condition, None);
                 let add = || hold.shard.add(home, self.new, times);
                 (None, times, (!too_heavy).then(add))
@@ -276,12 +284,12 @@ impl<K: Eq + 'static, V: 'static> Change<K, V> for Write<'_, K, V> {
         engine.note_written(former);
         let cause = former.map(|(_, cause)| cause);
         match &mut self.condition {
-            Condition::Always | Condition::Absent(_) => hold.revoke(RevokedBy::Overwrite),
+            Condition::Always | Condition::Absent { .. } => hold.revoke(RevokedBy::Overwrite),
             Condition::Over(_) => hold.revoke(RevokedBy::Conditional),
             Condition::Current { load, made, .. } => {
                 **made = Some(Written {
                     cause,
-                    kept: !too_heavy,
+                    let_in: !too_heavy,
                     deadline: times.deadline,
                     now,
                     awaited: hold.shard.change_loads(|loads| loads.seal(load)),

@@ -13,16 +13,19 @@ use crate::cache::Cache;
 use crate::engine::Lifetimes;
 use crate::hash::RandomState;
 use crate::node::{NewNode, Times};
-use crate::operations::{Kept, NextRefresh};
 use crate::time;
 use std::collections::HashSet;
 use std::hash::{BuildHasher, Hash};
 use std::time::Duration;
 
 /// What the second pass does with an entry.
-enum Fate {
-    /// It is put in with this weight, and with what remains of its lifetimes.
-    PutBack(u32, Kept),
+enum Treatment {
+    /// It is put in with this weight and these times, and is stale from `stale_at` on.
+    PutBack {
+        weight: u32,
+        times: Times,
+        stale_at: u64,
+    },
     /// It has ended. The listener hears of it, and of this weight.
     Tell(u32),
     Skip,
@@ -87,19 +90,19 @@ impl<K: Hash + Eq + Clone + 'static, V: Clone + 'static, S: BuildHasher> Cache<K
         let mut seen = HashSet::with_capacity_and_hasher(snapshot.len(), RandomState::default());
         let lifetimes = &self.engine().lifetimes;
         let max = self.engine().max_capacity().unwrap_or(u64::MAX);
-        let mut fates = Vec::with_capacity(snapshot.len());
+        let mut treatments = Vec::with_capacity(snapshot.len());
         for entry in snapshot.iter() {
             let SavedEntry { key, value, .. } = entry;
             if !seen.insert(key) || self.contains_key(key) {
                 counts.present += 1;
-                fates.push(Fate::Skip);
+                treatments.push(Treatment::Skip);
                 continue;
             }
-            let Some(mut kept) = entry.kept(lifetimes, downtime, now) else {
+            let Some(times) = entry.times_left(lifetimes, downtime, now) else {
                 counts.expired += 1;
-                fates.push(match how.ended {
-                    Ended::Tell => Fate::Tell(self.engine().weigh(key, value)),
-                    Ended::Skip => Fate::Skip,
+                treatments.push(match how.ended {
+                    Ended::Tell => Treatment::Tell(self.engine().weigh(key, value)),
+                    Ended::Skip => Treatment::Skip,
                 });
                 continue;
             };
@@ -107,23 +110,31 @@ impl<K: Hash + Eq + Clone + 'static, V: Clone + 'static, S: BuildHasher> Cache<K
             let with = used.saturating_add(weight.into());
             if with > max {
                 counts.refused += 1;
-                fates.push(Fate::Skip);
+                treatments.push(Treatment::Skip);
                 continue;
             }
             used = with;
-            let moment = self.engine().ask_of_restored(key, value, &kept.0);
-            kept.1.at = time::earlier(kept.1.at, moment, now);
-            fates.push(Fate::PutBack(weight, kept));
+            let moment = self.engine().ask_of_restored(key, value, &times);
+            let refresh = moment_of(entry.refresh_in, downtime, now);
+            treatments.push(Treatment::PutBack {
+                weight,
+                times,
+                stale_at: time::earlier(refresh, moment, now),
+            });
         }
         drop(seen);
         let mut entries = snapshot.entries;
-        while let (Some(entry), Some(fate)) = (entries.pop(), fates.pop()) {
+        while let (Some(entry), Some(treatment)) = (entries.pop(), treatments.pop()) {
             let SavedEntry { key, value, .. } = entry;
             let hash = self.hash(&key);
-            match fate {
-                Fate::PutBack(weight, kept) => {
+            match treatment {
+                Treatment::PutBack {
+                    weight,
+                    times,
+                    stale_at,
+                } => {
                     let new = NewNode::new(key, value, hash, weight);
-                    if self.engine().put_back(new, kept) {
+                    if self.engine().put_back(new, &times, stale_at) {
                         counts.restored += 1;
                     } else if self.engine().is_too_heavy(weight) {
                         // The bound has shrunk since the first pass.
@@ -132,11 +143,11 @@ impl<K: Hash + Eq + Clone + 'static, V: Clone + 'static, S: BuildHasher> Cache<K
                         counts.present += 1;
                     }
                 }
-                Fate::Tell(weight) => {
+                Treatment::Tell(weight) => {
                     let new = NewNode::new(key, value, hash, weight);
                     self.engine().notify_ended(new);
                 }
-                Fate::Skip => {}
+                Treatment::Skip => {}
             }
         }
         counts
@@ -146,7 +157,12 @@ impl<K: Hash + Eq + Clone + 'static, V: Clone + 'static, S: BuildHasher> Cache<K
 impl<K, V> SavedEntry<K, V> {
     /// Its times at `now`, after the downtime, from what is left of its lifetimes; `None` if one of
     /// them has ended.
-    fn kept(&self, lifetimes: &Lifetimes<K, V>, downtime: Duration, now: u64) -> Option<Kept> {
+    fn times_left(
+        &self,
+        lifetimes: &Lifetimes<K, V>,
+        downtime: Duration,
+        now: u64,
+    ) -> Option<Times> {
         let limits = &lifetimes.limits;
         let idle = match (limits.time_to_idle, self.idle_left) {
             (Some(limit), Some(left)) => Some(left.min(limit)),
@@ -159,22 +175,19 @@ impl<K, V> SavedEntry<K, V> {
                 _ => {}
             }
         }
-        let until = |left: Option<Duration>| {
-            time::deadline_in(now, left.map(|left| left.saturating_sub(downtime)))
-        };
         let age = time::deadline_after(0, self.age.saturating_add(downtime));
         let written = time::of_write(now.wrapping_sub(age));
-        let own = until(self.time_left);
+        let own = moment_of(self.time_left, downtime, now);
         let wanted = lifetimes.wanted(own, || written, now);
-        let times = Times {
+        Some(Times {
             written,
-            deadline: time::earlier(wanted, until(idle), now),
+            deadline: time::earlier(wanted, moment_of(idle, downtime, now), now),
             own,
-        };
-        let refresh = NextRefresh {
-            at: until(self.refresh_in),
-            lifetime: None,
-        };
-        Some((times, refresh))
+        })
     }
+}
+
+/// The moment that was so far away when the snapshot was taken, `now` after the downtime.
+fn moment_of(left: Option<Duration>, downtime: Duration, now: u64) -> u64 {
+    time::deadline_in(now, left.map(|left| left.saturating_sub(downtime)))
 }

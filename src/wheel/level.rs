@@ -69,7 +69,7 @@ const FIRST: [u8; LEVELS] = [0, 64, 128, 160, 164];
 
 /// Number of the bucket that belongs to no level: it holds entries that were already due when they
 /// were linked.
-pub(crate) const OVERDUE: u8 = 165;
+pub(crate) const LATE: u8 = 165;
 
 /// Number of buckets in all.
 pub(crate) const BUCKETS: usize = 166;
@@ -135,7 +135,7 @@ impl Spans {
     #[inline]
     pub(crate) fn bucket_id(self, deadline: u64, now: u64) -> u8 {
         if time::has_come(now, deadline) {
-            return OVERDUE;
+            return LATE;
         }
         let last = deadline.wrapping_sub(1);
         for level in 0..FARTHEST {
@@ -233,7 +233,7 @@ fn ring(level: usize, start: u32, count: u64) -> u64 {
 
 /// A set of buckets of all levels.
 ///
-/// One word each for the levels 0 and 1; the other levels and the overdue bucket share the third.
+/// One word each for the levels 0 and 1; the other levels and the late bucket share the third.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct BucketSet([u64; 3]);
 

@@ -13,7 +13,7 @@
 //! level 0   │ ▒▒ │ 3  │    │ 17 │ …64        a tick ends    → flushed:  all in the bucket are due
 //! level 1   │    │ 40 │ 2  │    │ …64        a tick begins  → cascaded: on to a finer level
 //! level 2   │    │ 9  │ …32
-//! level 3   │    │ …4                        overdue │ 2 │  due already when linked
+//! level 3   │    │ …4                           late │ 2 │  due already when linked
 //! level 4   │ 81 │
 //! ```
 //!
@@ -46,7 +46,7 @@
 //! 1. The `bucket_id` of an entry is the number of the bucket whose list it is in, or `NO_BUCKET`.
 //!    A bucket is marked as occupied exactly if its list is not empty.
 //! 2. A bucket is pending exactly if it has a `pending_end`, and that node is in its list: the
-//!    nodes up to it are pending. The bucket of the overdue is pending whenever it is occupied.
+//!    nodes up to it are pending. The *late* bucket is pending whenever it is occupied.
 //! 3. In levels 1 to 3 the bucket under the hand holds pending nodes only.
 //! 4. A non-pending entry is visited after now, and not after the flush time of the deadline that
 //!    it was linked with.
@@ -57,8 +57,8 @@
 //!
 //! Two facts follow. A node becomes pending less than one finest span after its deadline (4). A
 //! pending node is taken out after finitely many steps: pending buckets take turns; `next_due`
-//! links a node behind the `pending_end` of its bucket, never into the overdue bucket; and nodes
-//! that the caller adds to the overdue bucket wait for its next turn.
+//! links a node behind the `pending_end` of its bucket, never into the late bucket; and nodes
+//! that the caller adds to the late bucket wait for its next turn.
 //!
 //! # Cost
 //!
@@ -81,9 +81,8 @@ mod level;
 use crate::list::{List, TIMER};
 use crate::node::{EntryPtr, NO_BUCKET, NodePtr};
 use crate::time;
-use level::{BUCKETS, BUCKETS_PER_LEVEL, BucketSet, LEVELS, OVERDUE};
-pub(crate) use level::{FINEST, Spans, WIDEST};
-use std::time::Duration;
+use level::{BUCKETS, BUCKETS_PER_LEVEL, BucketSet, LATE};
+pub(crate) use level::{FINEST, LEVELS, Spans, WIDEST};
 
 /// The buckets of one wheel; see the module docs.
 pub(crate) struct Wheel<K, V> {
@@ -102,10 +101,6 @@ struct Buckets<K, V> {
     /// For each bucket of level 0 a lower bound of the deadlines in it.
     earliest: [u64; BUCKETS_PER_LEVEL[0] as usize],
 }
-
-/// The width of a level's buckets, which of them contains the wheel's time, and how many entries
-/// each holds.
-pub(crate) type Level = (Duration, usize, Vec<usize>);
 
 struct Bucket<K, V> {
     entries: List<K, V, TIMER>,
@@ -142,7 +137,7 @@ impl<K, V> Wheel<K, V> {
             now,
             occupied: BucketSet::default(),
             pending: BucketSet::default(),
-            resume_at: OVERDUE,
+            resume_at: LATE,
             buckets: None,
         }
     }
@@ -287,12 +282,12 @@ impl<K, V> Wheel<K, V> {
         None
     }
 
-    /// Makes `next_due` begin with the overdue bucket and the finest pending buckets, where most
+    /// Makes `next_due` begin with the late bucket and the finest pending buckets, where most
     /// nodes are due; nodes of a coarse bucket are mostly linked again. Finer buckets become
     /// pending again and again, so a caller that always asks for this keeps the coarse ones
     /// waiting.
     pub(crate) fn finest_first(&mut self) {
-        self.resume_at = OVERDUE;
+        self.resume_at = LATE;
     }
 
     /// An upper bound on the number of pending nodes.
@@ -332,19 +327,21 @@ impl<K, V> Wheel<K, V> {
         next
     }
 
-    /// The levels as they stand, the finest first. The overdue entries are counted in the bucket
-    /// under the hand of level 0.
-    pub(crate) fn levels(&self) -> impl Iterator<Item = Level> {
-        (0..LEVELS).map(|level| {
-            let hand = self.spans.hand(level, self.now) as usize;
-            let mut lens: Vec<usize> = (0..BUCKETS_PER_LEVEL[level])
-                .map(|index| self.bucket_len(level::bucket_id_of(level, index)))
-                .collect();
-            if level == 0 {
-                lens[hand] += self.bucket_len(OVERDUE);
-            }
-            (self.spans.span(level), hand, lens)
-        })
+    /// The bucket of a level, counted within the level, that contains the wheel's time.
+    pub(crate) fn hand(&self, level: usize) -> usize {
+        self.spans.hand(level, self.now) as usize
+    }
+
+    /// How many entries each bucket of a level holds. The late ones are counted in the bucket under
+    /// the hand of level 0.
+    pub(crate) fn lens(&self, level: usize) -> Vec<usize> {
+        let mut lens: Vec<usize> = (0..BUCKETS_PER_LEVEL[level])
+            .map(|index| self.bucket_len(level::bucket_id_of(level, index)))
+            .collect();
+        if level == 0 {
+            lens[self.hand(0)] += self.bucket_len(LATE);
+        }
+        lens
     }
 
     #[inline]
@@ -363,8 +360,8 @@ impl<K, V> Wheel<K, V> {
         bucket.entries.push_back(entry);
         entry.bucket_id.set(bucket_id);
         self.occupied.insert(bucket_id);
-        if bucket_id == OVERDUE && !self.pending.contains(OVERDUE) {
-            self.mark_pending(OVERDUE);
+        if bucket_id == LATE && !self.pending.contains(LATE) {
+            self.mark_pending(LATE);
         }
     }
 
@@ -402,10 +399,10 @@ impl<K, V> Wheel<K, V> {
         }
         if was_last {
             self.pending.remove(bucket_id);
-            // Nodes that became overdue since then are pending next: the other buckets have their
-            // turn in between, however fast overdue nodes come.
-            if bucket_id == OVERDUE {
-                self.mark_pending(OVERDUE);
+            // Nodes that came late since then are pending next: the other buckets have their
+            // turn in between, however fast late nodes come.
+            if bucket_id == LATE {
+                self.mark_pending(LATE);
             }
         }
         entry.bucket_id.set(NO_BUCKET);

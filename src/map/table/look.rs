@@ -12,7 +12,7 @@
 #![allow(unsafe_code)]
 
 use super::group::{self, Group, Place};
-use super::memory::{TablePart, TableState};
+use super::memory::{TableMemory, TableState};
 use super::resize::Resize;
 use crate::node::{NodePtr, Refused};
 use crate::reclaim::Pin;
@@ -62,7 +62,7 @@ impl<K, V> Table<K, V> {
     /// An empty table with room for `capacity` entries before it first grows.
     pub(in crate::map) fn new(capacity: usize) -> Result<(Self, TableState<K, V>), Refused> {
         let state = TableState::new(capacity);
-        let array = Array::new(TablePart::allocate(1 << state.least)?, state.least);
+        let array = Array::new(TableMemory::allocate(1 << state.least)?, state.least);
         let table = Self {
             array: AtomicPtr::new(array.0),
             version: AtomicU64::new(0),

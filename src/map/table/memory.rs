@@ -25,7 +25,7 @@ pub(in crate::map) struct TableState<K, V> {
     /// The logarithm of the smallest array that the table may have.
     pub(super) least: u32,
     /// Unlinked memory that waits for its grace period.
-    pub(in crate::map) retired: Vec<TablePart<K, V>>,
+    pub(in crate::map) retired: Vec<TableMemory<K, V>>,
 }
 
 impl<K, V> TableState<K, V> {
@@ -41,7 +41,7 @@ impl<K, V> TableState<K, V> {
     /// Hands out an array that was unlinked.
     pub(super) fn retire_array(&mut self, array: Array<K, V>) {
         let groups = array.groups() as usize;
-        self.retired.push(TablePart::new(array.at(), groups));
+        self.retired.push(TableMemory::new(array.at(), groups));
     }
 
     /// Hands out every group of a chain that was unlinked. `link` is the word that linked the
@@ -49,25 +49,25 @@ impl<K, V> TableState<K, V> {
     pub(super) fn retire_chain(&mut self, mut link: Word) {
         while let Some(group) = Group::<K, V>::linked(link) {
             self.retired
-                .push(TablePart::new(group::linked::<K, V>(link), 1));
+                .push(TableMemory::new(group::linked::<K, V>(link), 1));
             link = group.last();
         }
     }
 }
 
 /// Memory that left a table.
-pub(crate) struct TablePart<K, V> {
+pub(crate) struct TableMemory<K, V> {
     at: *mut Group<K, V>,
     groups: NonZero<usize>,
 }
 
-// SAFETY: a TablePart owns plain memory. It does not own the nodes that its words point to.
-unsafe impl<K, V> Send for TablePart<K, V> {}
+// SAFETY: a TableMemory owns plain memory. It does not own the nodes that its words point to.
+unsafe impl<K, V> Send for TableMemory<K, V> {}
 
-impl<K, V> TablePart<K, V> {
+impl<K, V> TableMemory<K, V> {
     /// Memory of this many groups that was unlinked.
     pub(super) fn new(at: *mut Group<K, V>, groups: usize) -> Self {
-        let groups = NonZero::new(groups).expect("a part has a group");
+        let groups = NonZero::new(groups).expect("memory of a table has a group");
         Self { at, groups }
     }
 
@@ -79,7 +79,7 @@ impl<K, V> TablePart<K, V> {
     ///
     /// # Safety
     ///
-    /// Table 4: no pin taken before the part was unlinked is still held.
+    /// Table 4: no pin taken before the memory was unlinked is still held.
     pub(crate) unsafe fn free(self) {
         // SAFETY: `allocate` or `reserve` allocated it with the same count, so the same layout. No
         // reader is left (the caller).

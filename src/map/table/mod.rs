@@ -8,7 +8,7 @@
 //! | `group` | eight words on one cache line, and the overflow chain behind them |
 //! | `writer` | what the holder of the shard's lock finds and changes |
 //! | `resize` | [`Resize`](resize::Resize): how entries move to a larger or a smaller array |
-//! | `memory` | [`TablePart`]: memory of arrays and overflow groups; [`TableState`]: what a writer has |
+//! | `memory` | [`TableMemory`]: memory of arrays and overflow groups; [`TableState`]: what a writer has |
 //!
 //! A look-up reads the version and the array's word, compares the tags of the eight words of one
 //! group, and goes through the group's overflow chain if it has one. If it finds nothing, it
@@ -33,7 +33,7 @@
 //!    only then null an old word of the same home. So if a reader misses a node that stays in the
 //!    table, the version has changed when the reader reads it again: the null word that made it
 //!    miss was stored after the new version.
-//! 4. An array or overflow group that was unlinked is handed out as [`TablePart`], and freed only
+//! 4. An array or overflow group that was unlinked is handed out as [`TableMemory`], and freed only
 //!    after a grace period.
 //! 5. `next` and `moved` are stored before `array` says that the table is resizing, and not again
 //!    before another version. So a reader that reads them between two readings of the same version
@@ -76,5 +76,5 @@ mod writer;
 pub(super) use group::{Group, Place};
 pub(crate) use look::{END, Look};
 pub(super) use look::{Seen, Table};
-pub(crate) use memory::TablePart;
+pub(crate) use memory::TableMemory;
 pub(super) use memory::{BYTES_PER_ENTRY, TableState};

@@ -45,7 +45,7 @@
 
 use super::group::{self, Group};
 use super::look::{Array, Table};
-use super::memory::{TablePart, TableState};
+use super::memory::{TableMemory, TableState};
 use crate::node;
 use crate::sync::Ordering;
 
@@ -149,7 +149,7 @@ impl<'a, K, V> Resize<'a, K, V> {
         for number in self.numbers(self.to, unit) {
             // SAFETY: table 8: no code uses the groups of a unit before it moves, and a unit moves
             // once.
-            unsafe { TablePart::clear(self.to.address(number)) };
+            unsafe { TableMemory::clear(self.to.address(number)) };
         }
         // A tail is the group that the last entry went to, so that a long chain is walked once.
         let mut homes = self.groups(self.to, unit);

@@ -21,7 +21,7 @@
 
 use super::group::{self, Group, LAST, Place, WORDS, Word};
 use super::look::{Array, MAX_LOG, Seen, Table};
-use super::memory::{MAX_LOAD, TablePart, TableState};
+use super::memory::{MAX_LOAD, TableMemory, TableState};
 use super::resize::Resize;
 use crate::node::{NodePtr, Refused};
 use crate::sync::Ordering;
@@ -59,7 +59,7 @@ impl<K, V> Group<K, V> {
         // Every word is taken. The last one becomes a link to a new group that already holds the
         // node that stood there. So a reader finds that node before and after.
         // A move of entries that needs the group cannot stop half-way: not by a panic.
-        let fresh = match TablePart::<K, V>::allocate(1) {
+        let fresh = match TableMemory::<K, V>::allocate(1) {
             Ok(fresh) => fresh,
             Err(refused) => refused.abort(),
         };
@@ -175,7 +175,7 @@ impl<K, V> Table<K, V> {
     #[cold]
     #[inline(never)]
     pub(in crate::map) fn begin(&self, _: &mut TableState<K, V>, log: u32) -> Result<(), Refused> {
-        let next = TablePart::reserve(1 << log)?;
+        let next = TableMemory::reserve(1 << log)?;
         // Before `next` and `moved` change: a reader may still use them for an earlier move (table
         // 5).
         self.renew_version();
@@ -277,9 +277,9 @@ impl<K, V> Table<K, V> {
         }
         state.retire_array(array);
         self.array.store(ptr::null_mut(), Ordering::Release);
-        for part in state.retired.drain(..) {
+        for memory in state.retired.drain(..) {
             // SAFETY: `&mut self`: no reader is left (table 4).
-            unsafe { part.free() };
+            unsafe { memory.free() };
         }
     }
 }

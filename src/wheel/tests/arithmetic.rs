@@ -5,7 +5,7 @@ use super::ORIGINS;
 use crate::hash::Dice;
 use crate::time::MAX_LIFETIME_NANOS;
 use crate::wheel::level::{
-    BUCKETS, BUCKETS_PER_LEVEL, BucketSet, FINEST, LEVELS, OVERDUE, Spans, WIDEST, bucket_id_of,
+    BUCKETS, BUCKETS_PER_LEVEL, BucketSet, FINEST, LATE, LEVELS, Spans, WIDEST, bucket_id_of,
     level_of,
 };
 use std::time::Duration;
@@ -25,7 +25,7 @@ fn follow(spans: Spans, now: u64, deadline: u64) {
     let mut last_level = LEVELS;
     loop {
         let bucket_id = spans.bucket_id(deadline, at);
-        let (level, index) = level_of(bucket_id).expect("a deadline ahead is not overdue");
+        let (level, index) = level_of(bucket_id).expect("a deadline ahead is not late");
         assert!(level < last_level || (level, last_level) == (LEVELS - 1, LEVELS - 1));
         if level > 0 && level < LEVELS - 1 {
             assert_ne!(
@@ -111,7 +111,7 @@ fn the_longest_lifetime_at_every_resolution_from_every_origin() {
             for distance in [MAX_LIFETIME_NANOS, MAX_LIFETIME_NANOS + 1, i64::MAX as u64] {
                 let deadline = now.wrapping_add(distance);
                 let bucket_id = spans.bucket_id(deadline, now);
-                let (level, index) = level_of(bucket_id).expect("not overdue");
+                let (level, index) = level_of(bucket_id).expect("not late");
                 let until = spans.visit(level, index, now).wrapping_sub(now);
                 assert!(until > 0 && until <= 1 << 62);
                 if shift < 43 {
@@ -123,7 +123,7 @@ fn the_longest_lifetime_at_every_resolution_from_every_origin() {
 }
 
 #[test]
-fn due_is_overdue_from_every_origin() {
+fn due_is_late_from_every_origin() {
     for shift in [0, 16, 30, 43] {
         let spans = Spans::with_shift(shift);
         for now in ORIGINS {
@@ -136,10 +136,10 @@ fn due_is_overdue_from_every_origin() {
                 i64::MAX as u64,
             ] {
                 let deadline = now.wrapping_sub(late);
-                assert_eq!(spans.bucket_id(deadline, now), OVERDUE);
+                assert_eq!(spans.bucket_id(deadline, now), LATE);
                 assert_eq!(spans.flush_time(deadline, now), now);
             }
-            assert_ne!(spans.bucket_id(now.wrapping_add(1), now), OVERDUE);
+            assert_ne!(spans.bucket_id(now.wrapping_add(1), now), LATE);
         }
     }
 }
@@ -231,9 +231,9 @@ fn places_number_the_buckets_without_gap_or_overlap() {
             next += 1;
         }
     }
-    assert_eq!(next, OVERDUE);
-    assert_eq!(level_of(OVERDUE), None);
-    assert_eq!(usize::from(OVERDUE) + 1, BUCKETS);
+    assert_eq!(next, LATE);
+    assert_eq!(level_of(LATE), None);
+    assert_eq!(usize::from(LATE) + 1, BUCKETS);
 }
 
 #[test]

@@ -56,7 +56,7 @@ impl Rig {
     }
 
     /// Schedules a new node for `delay` from the wheel's now, or 1 ns beside the reserved value; a
-    /// negative one is overdue.
+    /// negative one is late.
     fn schedule_in(&mut self, delay: i64) -> NodePtr<u64, u64> {
         let deadline = self.wheel.now().wrapping_add_signed(delay);
         if deadline == NEVER {

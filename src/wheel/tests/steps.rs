@@ -265,14 +265,14 @@ fn a_clock_that_wavers_over_a_boundary_does_little_and_loses_nothing() {
 }
 
 #[test]
-fn however_fast_overdue_nodes_come_the_others_have_their_turn() {
+fn however_fast_late_nodes_come_the_others_have_their_turn() {
     let mut rig = Rig::at(0);
     let waiting = rig.schedule_in(SPANS[1] as i64 + 9 * SPAN as i64);
     let now = SPANS[1] + 9 * SPAN;
     for _ in 0..3 {
         rig.schedule_in(0);
     }
-    // Every pass may take one node, and finds two more overdue.
+    // Every pass may take one node, and finds two more late.
     for passes in 0.. {
         assert!(passes < 10, "passed over");
         let mut budget = 1;
@@ -295,18 +295,16 @@ fn a_picture_shows_each_node_where_it_hangs() {
     rig.schedule_in(SPANS[1] as i64 * 2);
     rig.schedule_in(-1);
     rig.schedule_in(SPANS[4] as i64 * 2);
-    let levels: Vec<_> = rig.wheel.levels().collect();
-    assert_eq!(levels.len(), LEVELS);
-    let lens: Vec<_> = levels.iter().map(|(_, _, lens)| lens.len()).collect();
-    assert_eq!(lens, [64, 64, 32, 4, 1]);
-    for (level, span) in levels.iter().zip(SPANS) {
-        assert_eq!(level.0, Duration::from_nanos(span));
+    let lens = [0, 1, 2, 3, 4].map(|level| rig.wheel.lens(level));
+    assert_eq!(lens.each_ref().map(Vec::len), [64, 64, 32, 4, 1]);
+    for (level, span) in SPANS.into_iter().enumerate() {
+        assert_eq!(rig.wheel.spans.span(level), Duration::from_nanos(span));
     }
-    assert_eq!(levels[0].1, 5);
-    assert_eq!(levels[0].2[7], 2);
-    assert_eq!(levels[0].2[5], 1, "the overdue one is shown under the hand");
-    assert_eq!(levels[1].2[2], 1);
-    assert_eq!(levels[4].2, [1]);
+    assert_eq!(rig.wheel.hand(0), 5);
+    assert_eq!(lens[0][7], 2);
+    assert_eq!(lens[0][5], 1, "the late one is shown under the hand");
+    assert_eq!(lens[1][2], 1);
+    assert_eq!(lens[4], [1]);
 }
 
 #[test]
@@ -318,7 +316,9 @@ fn a_wheel_without_deadlines_allocates_nothing() {
     let mut budget = 1;
     assert_eq!(wheel.next_due(1 << 52, &mut budget), None);
     assert_eq!(
-        wheel.levels().map(|level| level.2.len()).sum::<usize>(),
+        (0..LEVELS)
+            .map(|level| wheel.lens(level).len())
+            .sum::<usize>(),
         165
     );
     assert!(wheel.buckets.is_none());
