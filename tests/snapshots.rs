@@ -482,7 +482,7 @@ fn the_system_clock_is_read_after_the_clock_of_the_cache() {
 #[test]
 fn a_smaller_cache_keeps_the_hottest_and_evicts_nothing() {
     for policy in [EvictionPolicy::Lru, EvictionPolicy::Adaptive] {
-        let (old, _) = built(|b| b.max_capacity(1_000).eviction_policy(policy));
+        let (old, _) = built(|b| b.max_capacity(1_000).eviction_policy(policy).parts(1));
         (0..1_000).for_each(|key| old.insert(key, key));
         old.run_pending_tasks();
         for _ in 0..3 {
@@ -499,6 +499,7 @@ fn a_smaller_cache_keeps_the_hottest_and_evicts_nothing() {
         let (new, _) = built(|b| {
             b.max_capacity(100)
                 .eviction_policy(policy)
+                .parts(1)
                 .removal_listener(heard.listener())
         });
         let expected = counts! {
@@ -691,7 +692,11 @@ fn a_large_snapshot_delays_no_reader() {
 
 #[test]
 fn views_show_entries_in_their_order_and_skip_removed_ones() {
-    let (cache, clock) = built(|b| b.max_capacity(100).eviction_policy(EvictionPolicy::Lru));
+    let (cache, clock) = built(|b| {
+        b.max_capacity(100)
+            .eviction_policy(EvictionPolicy::Lru)
+            .parts(1)
+    });
     (0..100).for_each(|key| cache.insert_with_ttl(key, key, secs(200 - u64::from(key))));
     cache.run_pending_tasks();
     cache.get(&7);

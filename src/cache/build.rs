@@ -80,6 +80,8 @@ where
             Some(forced) => forced.clamp(1, MOST_PARTS).next_power_of_two(),
             // Tests of private parts look into one part, on each machine.
             None if cfg!(test) => 1,
+            // Those of whole caches also run with as many as there can be.
+            None if cfg!(wheelhouse_parts) => MOST_PARTS,
             None => parts(&settings, stripe::cores()),
         };
         let capacity = settings.initial_capacity;

@@ -739,11 +739,14 @@ impl<K, V> State<K, V> {
         self.eviction.as_ref().map_or(0, Eviction::excess)
     }
 
-    /// Whether the weight is over the bound by more than a full batch of the heaviest entries.
-    fn is_far_over(&self) -> bool {
-        self.eviction.as_ref().is_some_and(|eviction| {
-            eviction.excess() / BATCH_HARD_LIMIT as u64 > u64::from(eviction.heaviest())
-        })
+    /// Whether the weight is over the bound by more than the part's share of a full batch of the
+    /// heaviest entries.
+    fn is_far_over(&self, parts: usize) -> bool {
+        let share = (BATCH_HARD_LIMIT / parts) as u64;
+        match &self.eviction {
+            Some(eviction) => eviction.excess() / share > u64::from(eviction.heaviest()),
+            None => false,
+        }
     }
 
     /// Takes a node that left the map out of the wheel and of the size policy.

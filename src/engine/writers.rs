@@ -409,7 +409,7 @@ impl<K, V> Engine<K, V> {
             return (state, passed);
         }
         let debt = state.excess().saturating_sub(found);
-        if debt > 0 && state.is_far_over() {
+        if debt > 0 && state.is_far_over(self.parts.len()) {
             (state, passed.more) = self.evict_excess(part, state, debt, plan);
         }
         if passed.others_must_evict {
@@ -572,7 +572,7 @@ impl<K, V> Engine<K, V> {
             let more = self.pass(&mut state, plan).more;
             let paid = before.saturating_sub(state.excess());
             debt = debt.saturating_sub(paid);
-            if paid == 0 || debt == 0 || !state.is_far_over() {
+            if paid == 0 || debt == 0 || !state.is_far_over(self.parts.len()) {
                 return (state, more);
             }
         }

@@ -65,7 +65,10 @@ impl<K, V> WriteEvent<K, V> {
 }
 
 /// What the pass has to hear of a replacement, beside that the former node is to be retired.
+// With a tag of its own, which four matches of each event read: the compiler would keep the other
+// two among the causes, and each match would have to work out which one it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
 pub(crate) enum News {
     /// All: the entry may have to move in the wheel or in the size policy, or the listener has to
     /// hear of the former value, which left for this cause.

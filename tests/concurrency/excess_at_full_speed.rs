@@ -1,19 +1,18 @@
 //! How far a bounded cache may exceed its bound while writers on every core insert as fast as they
 //! can: the documented figure.
 
+use crate::{BATCH_HARD_LIMIT, cores, shards};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 use wheelhouse::{Cache, EvictionPolicy, Scheduler};
 
 const CAPACITY: u64 = 10_000;
-/// Events in a shard's batch at which its writers wait for maintenance.
-const BATCH_HARD_LIMIT: u64 = 1_024;
 
 #[test]
 fn eviction_keeps_up_with_writers_on_every_core() {
     let _alone = crate::alone();
-    let cores = thread::available_parallelism().map_or(4, usize::from);
+    let cores = cores();
     for threads in [cores, 4 * cores] {
         let cache: Cache<u64, u64> = Cache::builder().max_capacity(CAPACITY).build();
         let stop = AtomicBool::new(false);
@@ -54,7 +53,7 @@ fn eviction_of_light_entries_keeps_up_with_heavy_writes() {
     let _alone = crate::alone();
     const LIGHT: u64 = 100_000;
     const HEAVY: u64 = 1_000;
-    let cores = thread::available_parallelism().map_or(4, usize::from);
+    let cores = cores();
     for policy in [EvictionPolicy::Lru, EvictionPolicy::Adaptive] {
         for threads in [1, 2 * cores] {
             let cache: Cache<u64, u64> = Cache::builder()
@@ -67,8 +66,7 @@ fn eviction_of_light_entries_keeps_up_with_heavy_writes() {
                 cache.insert(key, 1);
             }
             cache.run_pending_tasks();
-            let shards = (4 * cores).next_power_of_two().min(1024) as u64;
-            let bound = LIGHT + ((shards + 3) * BATCH_HARD_LIMIT + threads as u64) * HEAVY;
+            let bound = LIGHT + ((shards() + 3) * BATCH_HARD_LIMIT + threads as u64) * HEAVY;
             thread::scope(|scope| {
                 for thread in 1..=threads as u64 {
                     let cache = &cache;

@@ -15,6 +15,21 @@ mod support;
 mod table_growth;
 
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::thread;
+
+/// Events in a shard's batch at which its writers wait for maintenance.
+const BATCH_HARD_LIMIT: u64 = 1_024;
+
+fn cores() -> usize {
+    thread::available_parallelism().map_or(4, usize::from)
+}
+
+/// How many shards a large cache has: one for each of sixteen parts, if the tests run with so many
+/// (`ci/parts.sh`).
+fn shards() -> u64 {
+    let least = if cfg!(wheelhouse_parts) { 16 } else { 1 };
+    (4 * cores()).next_power_of_two().clamp(least, 1024) as u64
+}
 
 static PROCESSORS: RwLock<()> = RwLock::new(());
 

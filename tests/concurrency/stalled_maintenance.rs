@@ -9,22 +9,15 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::support::{millis, secs, until};
+use crate::{BATCH_HARD_LIMIT, cores, shards};
 use wheelhouse::{Cache, ManualTicker, Scheduler, Ticker};
 
 /// Longer than any action here takes, even on a loaded machine.
 const SOON: Duration = secs(30);
-/// Events in a shard's batch at which its writers wait for maintenance.
-const BATCH_HARD_LIMIT: u64 = 1_024;
-
-fn cores() -> usize {
-    thread::available_parallelism().map_or(4, usize::from)
-}
-
 /// How many writes to an unbounded cache may wait while this many threads write: full batches in
 /// all shards, two more that a pass has taken, and what each thread adds before it notices.
 fn slack(threads: usize) -> u64 {
-    let shards = (4 * cores()).next_power_of_two().min(1024) as u64;
-    (shards + 2) * BATCH_HARD_LIMIT + 2 * threads as u64
+    (shards() + 2) * BATCH_HARD_LIMIT + 2 * threads as u64
 }
 
 /// Closed or open; a thread that arrives while it is closed waits.

@@ -340,7 +340,7 @@ fn far_over_is_more_than_a_full_batch_of_the_heaviest() {
         let over = u64::from(there - 4);
         assert_eq!(state.excess(), over * HEAVY);
         assert_eq!(
-            state.is_far_over(),
+            state.is_far_over(1),
             over > BATCH_HARD_LIMIT as u64 + 1,
             "over by {over}"
         );

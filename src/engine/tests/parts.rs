@@ -1,7 +1,7 @@
 //! Caches of several parts: their common bound, and parts that do not wait for each other.
 
 use super::super::pass::Plan;
-use crate::{Cache, Delivery, ManualTicker, RemovalCause, Scheduler, Ticker};
+use crate::{Cache, Delivery, EvictionPolicy, ManualTicker, RemovalCause, Scheduler, Ticker};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -150,6 +150,33 @@ fn a_bound_that_moves_holds_while_parts_are_uneven() {
             );
             cache.engine().check_invariants();
         }
+    }
+}
+
+/// A new entry weighs as much as a thousand that leave: a pass that evicts one for each that came
+/// in does not keep up. Only writers evict here.
+#[test]
+fn heavy_entries_exceed_the_bound_of_many_parts_no_further_than_that_of_one() {
+    const HEAVY: u64 = 1_000;
+    const LIGHT: u64 = 100_000;
+    for parts in [1, 16] {
+        let cache: Keyed = Cache::builder()
+            .parts(parts)
+            .max_capacity(LIGHT)
+            // The light ones leave first.
+            .eviction_policy(EvictionPolicy::Lru)
+            .weigher(|_, weight| *weight as u32)
+            .ticker(ManualTicker::new())
+            .build();
+        (0..LIGHT).for_each(|key| cache.insert(key, 1));
+        cache.run_pending_tasks();
+        let mut most = 0;
+        for key in LIGHT..LIGHT + 20_000 {
+            cache.insert(key, HEAVY);
+            most = most.max(cache.weighted_size());
+        }
+        // As many as a shard's full batch, and what waits in the batches of all.
+        assert!(most < 2 * 1_024 * HEAVY, "{most} with {parts} parts");
     }
 }
 

@@ -127,6 +127,7 @@ fn reads_count_as_uses() {
         .ticker(ManualTicker::new())
         .max_capacity(20)
         .eviction_policy(EvictionPolicy::Lru)
+        .parts(1)
         .removal_listener(heard.listener())
         .build();
     (0..20).for_each(|key| cache.insert(key, key));

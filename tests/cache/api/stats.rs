@@ -308,7 +308,7 @@ fn expirations_are_counted_by_the_thread_that_found_them() {
     let clock = ManualTicker::new();
     // Full, so that both kinds of maintenance remove some: entries that are due, and expired
     // entries when room is needed.
-    let cache = recording(&clock).max_capacity(100).build();
+    let cache = recording(&clock).max_capacity(100).parts(1).build();
     for key in 0..100 {
         cache.insert_with_ttl(key, 0, secs(1 + key % 2));
     }

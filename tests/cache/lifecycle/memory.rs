@@ -393,7 +393,8 @@ fn a_panic_in_a_drop_does_not_stop_the_cache() {
     assert_eq!(cache.entry_count(), 0);
 }
 
-/// Without a scheduler, removals drop what was removed, also those of absent keys.
+/// Without a scheduler, and so with one part, removals drop what was removed, also those of absent
+/// keys.
 #[test]
 fn a_thousand_removals_drop_what_was_removed() {
     type Cached = Cache<u32, Counted<u32>>;
@@ -420,7 +421,7 @@ fn a_thousand_removals_drop_what_was_removed() {
         for (removal, remove) in removals {
             for (name, operation) in operations {
                 let census = Census::default();
-                let mut builder = Cache::builder().ticker(ManualTicker::new());
+                let mut builder = Cache::builder().ticker(ManualTicker::new()).parts(1);
                 if let Some(bound) = bound {
                     builder = builder.max_capacity(bound);
                 }
@@ -442,7 +443,8 @@ fn a_thousand_removals_drop_what_was_removed() {
 #[test]
 fn a_thousand_removals_after_a_reader_drop_what_it_held() {
     let census = Census::default();
-    let cache: Cache<u32, Counted<u32>> = Cache::builder().ticker(ManualTicker::new()).build();
+    let builder = Cache::builder().ticker(ManualTicker::new());
+    let cache: Cache<u32, Counted<u32>> = builder.parts(1).build();
     (0..100).for_each(|key| cache.insert(key, census.counted(key)));
     let held = cache.get_ref(&1);
     (1..100).for_each(|key| cache.invalidate(&key));
@@ -457,7 +459,8 @@ fn a_thousand_removals_after_a_reader_drop_what_it_held() {
 #[test]
 fn a_thousand_inserts_drop_what_was_removed() {
     let census = Census::default();
-    let cache: Cache<u32, Counted<u32>> = Cache::builder().ticker(ManualTicker::new()).build();
+    let builder = Cache::builder().ticker(ManualTicker::new());
+    let cache: Cache<u32, Counted<u32>> = builder.parts(1).build();
     (0..1_000).for_each(|key| cache.insert(key, census.counted(key)));
     (1..1_000).for_each(|key| cache.invalidate(&key));
     (0..1_000).for_each(|_| cache.insert(0, census.counted(0)));

@@ -93,6 +93,7 @@ fn an_entry_of_unknown_age_is_not_evicted_for_a_new_one() {
         .ticker(ManualTicker::new())
         .max_capacity(2)
         .eviction_policy(EvictionPolicy::Lru)
+        .parts(1)
         .build();
     cache.insert(1, 1);
     cache.insert(2, 2);

@@ -17,11 +17,13 @@ const POLICIES: [EvictionPolicy; 2] = [EvictionPolicy::Adaptive, EvictionPolicy:
 
 type Heard = Record<u32, u32>;
 
-/// A cache whose callers do all maintenance; each value is its own weight.
+/// A cache whose callers do all maintenance; each value is its own weight. It has one part: before
+/// a tick has ended, a part looks for expired entries in its own wheel only.
 fn weighed(policy: EvictionPolicy, capacity: u64) -> (CacheBuilder<u32, u32>, ManualTicker, Heard) {
     let (clock, heard) = (ManualTicker::new(), Record::new());
     let builder = Cache::builder()
         .max_capacity(capacity)
+        .parts(1)
         .eviction_policy(policy)
         .ticker(clock.clone())
         .weigher(|_, weight| *weight)

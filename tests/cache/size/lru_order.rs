@@ -1,5 +1,5 @@
 //! With `EvictionPolicy::Lru` the cache evicts the entry that was not used for the longest time:
-//! what counts as a use, what does not, and that the order is exact.
+//! what counts as a use, what does not, and that the order is exact. Such a cache has one part.
 
 use crate::support::record::Record;
 use crate::support::{Dice, secs};
@@ -15,6 +15,7 @@ fn victim_after(touch: Touch) -> u32 {
     let cache = Cache::builder()
         .max_capacity(3)
         .eviction_policy(EvictionPolicy::Lru)
+        .parts(1)
         .ticker(ManualTicker::new())
         .removal_listener(heard.listener())
         .build();
@@ -76,6 +77,7 @@ fn lru(capacity: u64) -> Cache<u64, u64> {
     Cache::builder()
         .max_capacity(capacity)
         .eviction_policy(EvictionPolicy::Lru)
+        .parts(1)
         .ticker(ManualTicker::new())
         .build()
 }
@@ -246,6 +248,7 @@ fn the_order_is_exact_in_a_cache_of_few_heavy_entries_and_in_one_that_was_made_s
         let builder = || {
             Cache::builder()
                 .eviction_policy(EvictionPolicy::Lru)
+                .parts(1)
                 .ticker(ManualTicker::new())
         };
         let heavy = builder().max_capacity(3_000).weigher(|_, _| 1_000).build();
@@ -264,6 +267,7 @@ fn the_order_is_exact_beside_the_scheduler_thread() {
     let cache: Cache<u64, u64> = Cache::builder()
         .max_capacity(capacity)
         .eviction_policy(EvictionPolicy::Lru)
+        .parts(1)
         .build();
     let mut model = Model {
         capacity: capacity as usize,

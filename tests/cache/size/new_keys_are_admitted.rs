@@ -85,6 +85,7 @@ fn a_new_entry_that_is_loaded_again_stays() {
 fn busy(policy: EvictionPolicy, keys: u32, seed: u64) -> Cache<u32, u32> {
     let cache = Cache::builder()
         .max_capacity(1_000)
+        .parts(1)
         .eviction_policy(policy)
         .ticker(ManualTicker::new())
         .build();

@@ -7,11 +7,15 @@ const POLICIES: [EvictionPolicy; 2] = [EvictionPolicy::Adaptive, EvictionPolicy:
 const CAPACITIES: [u64; 11] = [2, 3, 8, 9, 50, 64, 65, 128, 400, 1_000, 20_000];
 
 fn bounded(policy: EvictionPolicy, capacity: u64) -> Cache<u64, u64> {
-    Cache::builder()
+    let mut builder = Cache::builder()
         .max_capacity(capacity)
         .eviction_policy(policy)
-        .ticker(ManualTicker::new())
-        .build()
+        .ticker(ManualTicker::new());
+    if policy == EvictionPolicy::Lru || capacity < 4_000 {
+        // As it has on each machine.
+        builder = builder.parts(1);
+    }
+    builder.build()
 }
 
 fn full(policy: EvictionPolicy, capacity: u64) -> Cache<u64, u64> {

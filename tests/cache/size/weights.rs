@@ -343,6 +343,7 @@ fn expired_entries_are_removed_before_live_ones() {
     let heard = Record::new();
     let cache = weighed(&clock)
         .max_capacity(100)
+        .parts(1)
         .removal_listener(heard.listener())
         .build();
     cache.insert(1, 50);

@@ -344,6 +344,7 @@ fn a_ticker_that_panics_in_invalidate_all_leaves_no_call_asleep() {
         .ticker(clock.clone())
         // So few that all stand in one shard, with the load.
         .max_capacity(100)
+        .parts(1)
         // No other thread reads the clock.
         .scheduler(Scheduler::disabled())
         .record_stats()
