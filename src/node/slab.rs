@@ -150,12 +150,12 @@ impl<K, V> Slab<K, V> {
         self.columns.weight
     }
 
-    /// Asks the processor to fetch the slot that the next node takes, to write to it.
+    /// Asks the processor to fetch the slot that the next node takes, to write to it: first it is
+    /// read. The node's side part is only written.
     #[inline]
     pub(crate) fn prefetch_node(&self) {
         if let Some(node) = NonNull::new(self.recycled_nodes.first) {
             prefetch_to_write(node.as_ptr());
-            prefetch_to_write(Node::<K, V>::side(node.cast()).as_ptr());
         }
     }
 

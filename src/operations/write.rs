@@ -270,8 +270,12 @@ impl<K: Eq + 'static, V: 'static> Change<K, V> for Write<'_, K, V> {
             }
             Confirmed::Vacant(home) => {
                 let times = times_of(&self.condition, None);
-                let add = || hold.shard.add(home, self.new, times);
-                (None, times, (!too_heavy).then(add))
+                let node = if too_heavy {
+                    None
+                } else {
+                    Some(hold.shard.add(home, self.new, times))
+                };
+                (None, times, node)
             }
         };
         match node {
