@@ -398,7 +398,7 @@ impl Bench {
 
 /// Frees what the running program has removed from the map.
 fn free(map: &Map<u64, u64>, gone: impl IntoIterator<Item = Garbage<u64, u64>>) {
-    let mut memory = map.returning();
+    let mut memory = map.returning(0, 1);
     for gone in gone {
         // SAFETY: node 1, table 4: a program runs on one thread, holds no pin here, and does not
         // use the pointer again.

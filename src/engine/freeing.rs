@@ -45,8 +45,7 @@ use super::pass::{Plan, RUN_BUDGET};
 use super::runs::SHORTEST_NAP;
 use super::writers::most_unfreed;
 use super::{Engine, Part};
-use crate::map::{Garbage, Map, TableMemory};
-use crate::node::Emptied;
+use crate::map::{Garbage, Map, Returning, TableMemory};
 use crate::reclaim::{Domain, Grace};
 use crate::scheduler::inside_listener;
 use crate::sync::{AtomicUsize, Ordering, nap, thread_local, yield_now};
@@ -120,8 +119,8 @@ pub(super) struct Freeing<K, V> {
 #[must_use]
 pub(super) struct Freeable<K, V> {
     chunks: Vec<Chunk<K, V>>,
-    /// Slots of destroyed nodes, by shard.
-    emptied: Box<[Emptied<K, V>]>,
+    /// Slots of destroyed nodes; none before the first use.
+    returning: Option<Returning<K, V>>,
 }
 
 thread_local! {
@@ -140,7 +139,7 @@ impl<K, V> Freeable<K, V> {
     fn none() -> Self {
         Self {
             chunks: Vec::new(),
-            emptied: Box::default(),
+            returning: None,
         }
     }
 
@@ -152,26 +151,25 @@ impl<K, V> Freeable<K, V> {
         len(&self.chunks)
     }
 
-    /// Destroys all of them, and gives their memory back. Runs outside of locks and pins, since
-    /// destructors are user code.
-    pub(super) fn free(&mut self, map: &Map<K, V>) {
-        if self.emptied.is_empty() {
-            self.emptied = map.returning();
-        }
+    /// Destroys all of them, and gives their memory back. They are of the part with the number
+    /// `part` among `parts`. Runs outside of locks and pins, since destructors are user code.
+    pub(super) fn free(&mut self, map: &Map<K, V>, part: usize, parts: usize) {
+        let unused = || map.returning(part, parts);
+        let returning = self.returning.get_or_insert_with(unused);
         let outer = FREEING
             .try_with(|freeing| freeing.replace(true))
             .unwrap_or(false);
         // The last item first: see the module docs.
         for chunk in self.chunks.iter_mut().rev() {
-            Self::free_chunk(chunk, &mut self.emptied);
+            Self::free_chunk(chunk, returning);
         }
         _ = FREEING.try_with(|freeing| freeing.set(outer));
         // The others are freed here, with no lock held.
         self.chunks.truncate(SPARE_CHUNKS);
-        map.take_back(&mut self.emptied);
+        map.take_back(returning);
     }
 
-    fn free_chunk(chunk: &mut Chunk<K, V>, emptied: &mut [Emptied<K, V>]) {
+    fn free_chunk(chunk: &mut Chunk<K, V>, returning: &mut Returning<K, V>) {
         let first = chunk.iter().rev().take(PREFETCH_DISTANCE);
         first.for_each(Garbage::prefetch);
         while let Some(item) = chunk.pop() {
@@ -180,7 +178,7 @@ impl<K, V> Freeable<K, V> {
                 chunk[chunk.len() - PREFETCH_DISTANCE].prefetch();
             }
             // SAFETY: freeing 3. It is out of the vector, so it is freed once.
-            unsafe { item.free(emptied) }
+            unsafe { item.free(returning) }
         }
     }
 }
@@ -362,7 +360,7 @@ impl<K, V> Engine<K, V> {
             return;
         }
         let items = ready.len();
-        ready.free(&self.map);
+        ready.free(&self.map, part.number, self.parts.len());
         add_freed(&part.freed, items);
         // The emptied containers are not worth a wait.
         if let Some(mut state) = part.state.try_lock() {

@@ -184,6 +184,7 @@ fn rings(parts: usize) -> usize {
 /// All but `freed` is written where there are several parts only, by the holder of the lock.
 /// Relaxed, but for `freed`: a pass judges by what it happens to see, and a later pass corrects it.
 struct Part<K, V> {
+    number: usize,
     /// Behind the maintenance lock, on cache lines of its own.
     state: Padded<Mutex<State<K, V>>>,
     /// The weight of the entries that the size policy knows.
@@ -199,6 +200,7 @@ struct Part<K, V> {
 impl<K, V> Part<K, V> {
     fn new(state: State<K, V>) -> Self {
         Self {
+            number: state.part,
             state: Padded(Mutex::new(state)),
             weight: AtomicU64::new(0),
             next_visit: AtomicU64::new(NEVER),
@@ -567,10 +569,12 @@ impl<K, V> Engine<K, V> {
         // Where no other thread has delivered the rest.
         self.drain_last();
         self.deliver_here();
-        let state = self.parts[0].state.0.get_mut();
+        let parts = &mut self.parts;
         // Nodes whose key and value have no destructor are freed with the memory of the slabs.
         self.map.take_apart(|node| {
             if Garbage::<K, V>::RUNS_USER_CODE {
+                let part = node.shard() & (parts.len() - 1);
+                let state = parts[part].state.0.get_mut();
                 state.freeing.retire(Garbage::Node(node));
             }
         });

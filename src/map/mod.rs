@@ -189,15 +189,23 @@ impl<K, V> Map<K, V> {
         }
     }
 
-    /// A place to gather emptied slots in, shard by shard.
-    pub(crate) fn returning(&self) -> Box<[Emptied<K, V>]> {
-        self.shards.iter().map(|_| Emptied::new()).collect()
+    /// A place to gather emptied slots in: those of one of `parts` parts, whose number is `part`.
+    pub(crate) fn returning(&self, part: usize, parts: usize) -> Returning<K, V> {
+        debug_assert!(parts.is_power_of_two() && part < parts && parts <= self.shards.len());
+        let shards = self.shards.len() / parts;
+        Returning {
+            part,
+            parts_log: parts.ilog2(),
+            emptied: (0..shards).map(|_| Emptied::new()).collect(),
+        }
     }
 
     /// Gives emptied slots back to the shards they came from. Takes the lock of each such shard,
     /// for a few instructions for each slot.
-    pub(crate) fn take_back(&self, returning: &mut [Emptied<K, V>]) {
-        for (cell, emptied) in self.shards.iter().zip(returning) {
+    pub(crate) fn take_back(&self, returning: &mut Returning<K, V>) {
+        let parts = 1 << returning.parts_log;
+        let cells = self.shards.iter().skip(returning.part).step_by(parts);
+        for (cell, emptied) in cells.zip(&mut returning.emptied) {
             if !emptied.is_empty() {
                 let emptied = std::mem::replace(emptied, Emptied::new());
                 cell.take_back(emptied);
@@ -218,6 +226,16 @@ impl<K, V> Drop for Map<K, V> {
         // The owner of the nodes has taken them out before; this frees the memory of the tables.
         self.take_apart(|_| ());
     }
+}
+
+/// Emptied slots of the shards of one part, to be given back together. Part `n` has the shards
+/// whose numbers end in the bits of `n`.
+pub(crate) struct Returning<K, V> {
+    part: usize,
+    /// The logarithm of the number of parts.
+    parts_log: u32,
+    /// Those of each shard of the part.
+    emptied: Box<[Emptied<K, V>]>,
 }
 
 /// A node or memory that left the map and waits to be freed. It takes two words, since each
@@ -246,13 +264,13 @@ impl<K, V> Garbage<K, V> {
     }
 
     /// Runs its destructors and gives its memory back: the slot of a node to the chain of its
-    /// shard.
+    /// shard, which is one of the part that `returning` is for.
     ///
     /// # Safety
     ///
     /// No thread can reach it any more: that of a node (node 1), or of memory of a table (table 4).
     #[allow(unsafe_code)]
-    pub(crate) unsafe fn free(self, emptied: &mut [Emptied<K, V>]) {
+    pub(crate) unsafe fn free(self, returning: &mut Returning<K, V>) {
         match self {
             Self::Node(node) => {
                 if Self::RUNS_USER_CODE {
@@ -263,9 +281,12 @@ impl<K, V> Garbage<K, V> {
                         unsafe { node.destroy() }
                     });
                 }
+                let shard = node.shard();
+                debug_assert_eq!(shard & ((1 << returning.parts_log) - 1), returning.part);
+                let emptied = &mut returning.emptied[shard >> returning.parts_log];
                 // SAFETY: node 1 by the caller's promise; destroyed, where there was anything to
                 // destroy; all of a chain are of one shard's slab.
-                unsafe { emptied[node.shard()].push(node) }
+                unsafe { emptied.push(node) }
             }
             // SAFETY: the caller's promise is that of `TableMemory::free` (table 4).
             Self::Table(memory) => unsafe { memory.free() },

@@ -79,7 +79,7 @@ fn nothing_is_freed_before_grace_and_drain() {
     rig.end_drain();
     let mut ready = rig.freeing.take_ready(10);
     assert_eq!((rig.freed.get(), ready.len()), (0, 1));
-    ready.free(&rig.map);
+    ready.free(&rig.map, 0, 1);
     assert_eq!(rig.freed.get(), 1);
     assert!(rig.freeing.is_empty());
 }
@@ -92,10 +92,10 @@ fn take_ready_takes_whole_chunks_up_to_the_limit() {
     rig.seal();
     assert!(rig.start_drain(), "no pin is held");
     rig.end_drain();
-    rig.freeing.take_ready(CHUNK_ITEMS + 8).free(&rig.map);
+    rig.freeing.take_ready(CHUNK_ITEMS + 8).free(&rig.map, 0, 1);
     let some = rig.freed.get();
     assert!((CHUNK_ITEMS + 8..=2 * CHUNK_ITEMS + 7).contains(&some));
-    rig.freeing.take_all().free(&rig.map);
+    rig.freeing.take_all().free(&rig.map, 0, 1);
     assert_eq!(rig.freed.get(), all);
 }
 
@@ -112,15 +112,15 @@ fn emptied_containers_are_reused() {
         places.extend(ready.chunks.iter().map(Vec::as_ptr));
         // Two are full, and one is open.
         assert!(places.len() <= 3, "another was made in round {round}");
-        assert_eq!(ready.emptied.is_empty(), round == 1, "those of slots, too");
-        ready.free(&rig.map);
+        assert_eq!(ready.returning.is_none(), round == 1, "those of slots, too");
+        ready.free(&rig.map, 0, 1);
         assert_eq!(rig.freed.get(), round * 2 * CHUNK_ITEMS);
         rig.freeing.reuse(ready);
     }
     // However many there were, only a limited number is kept.
     rig.retire(20 * CHUNK_ITEMS);
     let mut all = rig.freeing.take_all();
-    all.free(&rig.map);
+    all.free(&rig.map, 0, 1);
     rig.freeing.reuse(all);
     assert_eq!(rig.freeing.spare_chunks.len(), SPARE_CHUNKS);
 }
