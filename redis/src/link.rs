@@ -12,6 +12,7 @@ use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
+use tokio::runtime::Handle;
 use tokio::sync::{Mutex, Semaphore, SemaphorePermit};
 use tokio::time::timeout;
 
@@ -55,6 +56,8 @@ pub(crate) struct Second {
     settings: Arc<Settings>,
     info: ConnectionInfo,
     state: Arc<Mutex<SecondState>>,
+    /// That of `connect`. A caller's own may stand still, with the state locked.
+    runtime: Handle,
     /// How many bytes of large values may be under way.
     under_way: Semaphore,
 }
@@ -73,6 +76,7 @@ impl Second {
             settings,
             info,
             state: Arc::new(Mutex::new(SecondState::None)),
+            runtime: Handle::current(),
             under_way: Semaphore::new(BYTES_UNDER_WAY),
         }
     }
@@ -89,7 +93,10 @@ impl Second {
         let attempt = connect_second(state, settings, self.info.clone());
         // A call that waits in vain needs time for the main connection. The attempt goes on.
         let limit = self.settings.request_timeout / 2;
-        timeout(limit, tokio::spawn(attempt)).await.ok()?.ok()?
+        timeout(limit, self.runtime.spawn(attempt))
+            .await
+            .ok()?
+            .ok()?
     }
 
     /// The connection for one large write, which has it alone. If the write is given up, it ends

@@ -395,6 +395,7 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
         }
         let bytes = self.keys.bytes(key);
         let mut waits_since = None;
+        let mut seen = None;
         loop {
             // From here on: a report that comes while this call looks is heard.
             let report = self.reports.next(&bytes);
@@ -407,26 +408,25 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
                             self.counters.load_wait();
                         }
                         let placeholder = placeholder.clone();
-                        if let Leased::Found(outcome) = self.flights.lease_async(placeholder).await
-                        {
+                        let lease = self.flights.lease_async(placeholder.clone());
+                        if let Leased::Found(outcome) = lease.await {
                             if let Some(value) = outcome.into_result()? {
                                 return Ok(Turn::Found(value));
                             }
                         }
                         // No load of this process, or one that has just ended.
                         let left = self.left_to_wait(&mut waits_since, &bytes)?;
-                        match cached.until().filter(|_| self.is_kept(key, &cached)) {
-                            Some(until) => {
-                                let life = until.saturating_duration_since(Instant::now());
-                                let life = self.settings.load_lock.life().unwrap_or(life).min(life);
-                                let whole = life + CLOCK_MARGIN;
-                                let told = timeout(left.min(whole), report).await;
-                                if told.is_err() && whole <= left && Instant::now() < until {
-                                    self.end_abandoned(&bytes, &cached).await;
-                                }
-                            }
+                        let until = cached.until().filter(|_| self.is_kept(key, &cached));
+                        let ends = self.ends(&mut seen, placeholder, until);
+                        let wait = left.min(ends.saturating_duration_since(Instant::now()));
+                        if until.is_some() {
+                            _ = timeout(wait, report).await;
+                        } else {
                             // Without an entry in memory the server may not report.
-                            None => sleep(left.min(UNREPORTED_PAUSE)).await,
+                            sleep(wait.min(UNREPORTED_PAUSE)).await;
+                        }
+                        if ends <= Instant::now() {
+                            self.end_abandoned(&bytes, &mut seen).await;
                         }
                         continue;
                     }
@@ -558,12 +558,43 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
 
     /// Removes a placeholder that was not renewed for a whole life, though the server keeps it:
     /// its process has gone, and some client has given the key another deadline.
-    async fn end_abandoned(&self, bytes: &[u8], cached: &Cached<V>) {
-        if let Content::Loading(placeholder) = cached.content() {
-            let remove = placeholder::remove(bytes, placeholder, None);
-            // If it fails, the next look says more.
-            let _ = self.write_in_time(bytes, &remove, |_| Ok(())).await;
+    async fn end_abandoned(&self, bytes: &[u8], seen: &mut Option<SeenLonger>) {
+        let (Some(seen), Some(life)) = (seen.take(), self.settings.load_lock.life()) else {
+            return;
+        };
+        let end = placeholder::end_abandoned(bytes, &seen.placeholder, life);
+        // If it fails, the next look says more.
+        _ = self.write_in_time(bytes, &end, |_| Ok(())).await;
+    }
+
+    /// The moment at which a placeholder has ended, or was renewed; or has been seen for a whole
+    /// life by this call, with a deadline that its process may not have given it.
+    fn ends(
+        &self,
+        seen: &mut Option<SeenLonger>,
+        placeholder: Arc<[u8]>,
+        until: Option<Instant>,
+    ) -> Instant {
+        let now = Instant::now();
+        let life = self.settings.load_lock.life().unwrap_or(UNREPORTED_PAUSE);
+        if let Some(until) = until {
+            // Memory may say less than the server, but not less than `local_ttl`.
+            if until <= now + life && life < self.settings.local_ttl {
+                *seen = None;
+                return until + CLOCK_MARGIN;
+            }
         }
+        let since = match seen {
+            Some(seen) if seen.placeholder == placeholder => seen.since,
+            _ => {
+                *seen = Some(SeenLonger {
+                    placeholder,
+                    since: now,
+                });
+                now
+            }
+        };
+        since + life + CLOCK_MARGIN
     }
 
     /// Whether memory has this entry.
@@ -651,6 +682,13 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
     }
 }
 
+/// A placeholder that a call has seen since a moment, with a deadline later than a life ahead, or
+/// with one that the call does not know.
+struct SeenLonger {
+    placeholder: Arc<[u8]>,
+    since: Instant,
+}
+
 /// Claims a key, then renews the life of the placeholder until it is told that there is none to
 /// remove. If the holder has gone without a word, it removes the placeholder.
 async fn keep<K: Key, V: Val, S: Hasher>(
@@ -671,7 +709,7 @@ async fn keep<K: Key, V: Val, S: Hasher>(
     let mark = &shared.settings.load_lock.mark;
     let cmd = placeholder::claim(&bytes, &placeholder, mark, life, claim);
     let claimed = shared.write(&key, &cmd, accepted).await;
-    // When the old value ends that the placeholder carries. It is lost if that is not known.
+    // When the old value ends that the placeholder carries, if that is known.
     let until = match claimed {
         // The deadline may be up to a millisecond earlier than the server says.
         Ok(Some(left @ 1..)) => begun.checked_add(Duration::from_millis(left as u64 - 1)),
@@ -688,11 +726,7 @@ async fn keep<K: Key, V: Val, S: Hasher>(
         let mut pause = every;
         loop {
             sleep(pause).await;
-            let left = until.map_or(life, |until| {
-                until.saturating_duration_since(Instant::now()).min(life)
-            });
-            let mut renew = placeholder::if_still(&bytes, &placeholder, "PEXPIRE");
-            renew.arg(left.as_millis() as u64);
+            let renew = placeholder::renew(&bytes, &placeholder, life, claim, until);
             pause = match shared.write_in_time(&bytes, &renew, |_| Ok(())).await {
                 Err(error) if error.is_transient() => SERVER_PAUSE,
                 _ => every,
@@ -709,7 +743,7 @@ async fn keep<K: Key, V: Val, S: Hasher>(
     }
     let over = Instant::now() + life;
     while Instant::now() < over && !shared.line.is_closed() {
-        let remove = placeholder::remove(&bytes, &placeholder, until);
+        let remove = placeholder::remove(&bytes, &placeholder, life, claim, until);
         match shared.write_in_time(&bytes, &remove, |_| Ok(())).await {
             // Refused: its own life ends it.
             Ok(()) | Err(NearError::Server(_)) => return,

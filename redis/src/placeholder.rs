@@ -16,22 +16,46 @@ const IF_STILL: &str = "local there = redis.call('GET', KEYS[1]) or '' \
     return redis.call(ARGV[2], KEYS[1], unpack(ARGV, 3))";
 
 /// Puts a placeholder into a key that has no value; or, if the last argument is `ahead`, before a
-/// value with a deadline, which the placeholder then carries. Returns the life of that value, or
+/// value with a deadline, which the placeholder then carries. Not before an empty value: it could
+/// not be told from none. Returns the life of that value, or
 /// -2 if there is none; and nothing if the key is not as wanted.
 const CLAIM: &str = "local left = redis.call('PTTL', KEYS[1]) \
     local there, life = '', tonumber(ARGV[3]) \
     if left ~= -2 then \
     there = redis.call('GET', KEYS[1]) or '' \
-    if left < 1 or ARGV[4] ~= 'ahead' or string.sub(there, 1, #ARGV[2]) == ARGV[2] \
+    if left < 1 or ARGV[4] ~= 'ahead' or there == '' or string.sub(there, 1, #ARGV[2]) == ARGV[2] \
     then return end \
     life = math.min(left, life) end \
     redis.call('SET', KEYS[1], ARGV[1] .. there, 'PX', life) \
     return left";
 
-/// Replaces a placeholder by the value that it carries.
+/// Renews the life of a placeholder before a value, with the time that is left. A client may have
+/// given the key a later deadline, or none: that stays.
+const RENEW_AHEAD: &str = "local there = redis.call('GET', KEYS[1]) or '' \
+    if string.sub(there, 1, #ARGV[1]) ~= ARGV[1] then return end \
+    local left = redis.call('PTTL', KEYS[1]) \
+    if left < 0 or left > tonumber(ARGV[2]) then return end \
+    return redis.call('PEXPIRE', KEYS[1], ARGV[3])";
+
+/// Replaces a placeholder by the value that it carries, with the time that is left of that; with
+/// the time that the key has if that is not known, or if a client has given the key a later
+/// deadline, or none.
 const RESTORE: &str = "local there = redis.call('GET', KEYS[1]) or '' \
     if string.sub(there, 1, #ARGV[1]) ~= ARGV[1] then return end \
-    return redis.call('SET', KEYS[1], string.sub(there, #ARGV[1] + 1), 'PX', ARGV[2])";
+    local old = string.sub(there, #ARGV[1] + 1) \
+    if old == '' then return redis.call('DEL', KEYS[1]) end \
+    local left = redis.call('PTTL', KEYS[1]) \
+    if left < 0 or left > tonumber(ARGV[2]) or ARGV[3] == '' \
+    then return redis.call('SET', KEYS[1], old, 'KEEPTTL') end \
+    if tonumber(ARGV[3]) < 1 then return redis.call('DEL', KEYS[1]) end \
+    return redis.call('SET', KEYS[1], old, 'PX', ARGV[3])";
+
+/// Removes a placeholder that has a longer life than any holder gives it, or an endless one.
+const END_ABANDONED: &str = "local there = redis.call('GET', KEYS[1]) or '' \
+    if string.sub(there, 1, #ARGV[1]) ~= ARGV[1] then return end \
+    local left = redis.call('PTTL', KEYS[1]) \
+    if left >= 0 and left <= tonumber(ARGV[2]) then return end \
+    return redis.call('DEL', KEYS[1])";
 
 /// A new placeholder: the mark, then 32 hexadecimal digits that no other one has.
 pub(crate) fn new(mark: &[u8]) -> Arc<[u8]> {
@@ -82,18 +106,62 @@ pub(crate) fn claim(
     cmd
 }
 
-/// The command that removes a placeholder if the key still has it. What it carries stays until its
-/// own deadline, `until`.
-pub(crate) fn remove(key: &[u8], placeholder: &[u8], until: Option<Instant>) -> Cmd {
-    let left = until.map_or(0, |until| {
-        let left = until.saturating_duration_since(Instant::now());
-        left.as_millis() as u64
+/// The command that renews a placeholder if the key still has it. `until` is the deadline of the
+/// value that it carries, if that is known.
+pub(crate) fn renew(
+    key: &[u8],
+    placeholder: &[u8],
+    life: Duration,
+    claim: Claim,
+    until: Option<Instant>,
+) -> Cmd {
+    let left = until.map_or(life, |until| {
+        until.saturating_duration_since(Instant::now()).min(life)
     });
-    if left == 0 {
-        return if_still(key, placeholder, "DEL");
+    let mut cmd = match claim {
+        Claim::Absent => if_still(key, placeholder, "PEXPIRE"),
+        Claim::Ahead => {
+            let mut cmd = script(RENEW_AHEAD, key, placeholder);
+            cmd.arg(life.as_millis() as u64);
+            cmd
+        }
+    };
+    cmd.arg(left.as_millis() as u64);
+    cmd
+}
+
+/// The command that removes a placeholder if the key still has it. A value that it carries stays
+/// until its own deadline, `until`, if that is known.
+pub(crate) fn remove(
+    key: &[u8],
+    placeholder: &[u8],
+    life: Duration,
+    claim: Claim,
+    until: Option<Instant>,
+) -> Cmd {
+    match claim {
+        Claim::Absent => if_still(key, placeholder, "DEL"),
+        Claim::Ahead => {
+            let mut cmd = script(RESTORE, key, placeholder);
+            cmd.arg(life.as_millis() as u64);
+            match until {
+                Some(until) => {
+                    let left = until.saturating_duration_since(Instant::now());
+                    cmd.arg(left.as_millis() as u64);
+                }
+                None => {
+                    cmd.arg("");
+                }
+            }
+            cmd
+        }
     }
-    let mut cmd = script(RESTORE, key, placeholder);
-    cmd.arg(left);
+}
+
+/// The command that removes a placeholder that its process has left, if its life says so.
+pub(crate) fn end_abandoned(key: &[u8], placeholder: &[u8], life: Duration) -> Cmd {
+    let mut cmd = script(END_ABANDONED, key, placeholder);
+    cmd.arg(life.as_millis() as u64);
     cmd
 }
 

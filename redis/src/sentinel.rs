@@ -13,6 +13,7 @@ use redis::{Client, ConnectionAddr, PushInfo, PushKind, Value};
 use std::collections::{BTreeMap, HashMap};
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, timeout_at};
@@ -29,6 +30,8 @@ pub(crate) struct Sentinels {
     /// Those that are asked now: those that the user has named, those that they have named, and so
     /// on.
     known: watch::Sender<Known>,
+    /// The epoch of the view by which the present primary was chosen. Relaxed: one task uses it.
+    epoch: AtomicU64,
     /// How to connect to the primary. Its host is the name by which the sentinels know it.
     primary: Client,
 }
@@ -61,6 +64,11 @@ impl View {
     }
 }
 
+/// Whether most of the sentinels have answered.
+fn most(round: &Round) -> bool {
+    heard(round).count() > round.len() / 2
+}
+
 fn heard(round: &Round) -> impl Iterator<Item = &Heard> {
     round.iter().flatten().flatten()
 }
@@ -79,6 +87,7 @@ impl Sentinels {
         let named: Known = sentinels.into_iter().map(by_address).collect();
         Self {
             known: watch::Sender::new(named.clone()),
+            epoch: AtomicU64::new(0),
             named,
             primary,
         }
@@ -103,7 +112,6 @@ impl Sentinels {
         };
         let asking = together(known.iter().enumerate().map(ask), |_, ()| {});
         let enough = async {
-            let most = |round: &Round| heard(round).count() > known.len() / 2;
             let _ = round.subscribe().wait_for(most).await;
             sleep(LATECOMERS).await;
         };
@@ -115,6 +123,7 @@ impl Sentinels {
         let round = round.borrow();
         self.learn(&known, &round);
         if let Some(view) = deciding(&round, "") {
+            self.epoch.store(view.epoch, Ordering::Relaxed);
             return with_address(&self.primary, view.host.clone(), view.port);
         }
         let mut faults = round
@@ -151,8 +160,14 @@ impl Sentinels {
             };
             let mut seen = round.subscribe();
             let mut others = self.known.subscribe();
+            // One that was cut off from the others may answer first: its view is older than the one
+            // that `primary` has decided by.
             let is_another = |round: &Round| {
-                deciding(round, present).is_some_and(|view| view.address() != present)
+                let Some(view) = deciding(round, present) else {
+                    return false;
+                };
+                let is_newer = view.epoch > self.epoch.load(Ordering::Relaxed);
+                view.address() != present && (is_newer || most(round))
             };
             tokio::select! {
                 biased;

@@ -669,7 +669,12 @@ async fn a_load_ahead_that_has_no_process_ends() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_touched_placeholder_ends_with_its_process() {
     for program in installed() {
-        for touch in [vec!["PEXPIRE", "k", "3600000"], vec!["PERSIST", "k"]] {
+        // Memory may know the deadline or not, and other keys ring the same bells.
+        for (touch, local_ttl) in [
+            (vec!["PEXPIRE", "k", "3600000"], Duration::from_secs(300)),
+            (vec!["PERSIST", "k"], Duration::from_secs(1)),
+            (vec!["PERSIST", "k"], Duration::MAX),
+        ] {
             let server = Server::start(&program, &[]).await;
             let port = server.port;
             let mut writer = Writer::connect(port).await;
@@ -678,10 +683,19 @@ async fn a_touched_placeholder_ends_with_its_process() {
             runtime.shutdown_background();
             let touched = Instant::now();
             assert_eq!(writer.send::<u64>(&touch).await, 1);
-            let waiting = near(port).connect().await.unwrap();
+            let waiting = near(port).local_ttl(local_ttl).connect().await.unwrap();
+            let others = near(port).connect().await.unwrap();
+            let busy = tokio::spawn(async move {
+                for number in 0.. {
+                    let key = format!("other{}", number % 500);
+                    others.set(&key, &"v".to_string(), TTL).await.unwrap();
+                    sleep(Duration::from_millis(1)).await;
+                }
+            });
             let load = load_after(Duration::ZERO, "v");
             assert_eq!(waiting.get_with("k", TTL, load).await.unwrap(), "v");
             let stood_still = touched.elapsed();
+            busy.abort();
             println!("{stood_still:?}");
             assert!(stood_still < Duration::from_millis(2500), "{stood_still:?}");
         }
@@ -797,6 +811,25 @@ async fn a_load_ahead_that_fails_or_comes_too_late_changes_nothing() {
             near.get("k").await.unwrap().is_some()
         })
         .await;
+        // A client gives the key another deadline while the load runs, for longer than a renewal.
+        let mut touching = writer.clone();
+        let failing = async {
+            touching.send::<()>(&["PEXPIRE", "k", "7200000"]).await;
+            sleep(Duration::from_secs(2)).await;
+            Err::<String, _>("the source is away")
+        };
+        let found = near.try_get_with("k", TTL, failing).await;
+        assert_eq!(found.unwrap(), "v1");
+        until("the old value is alone once more", async || {
+            writer.clone().send::<String>(&["GET", "k"]).await == "v1"
+        })
+        .await;
+        let ttl: u64 = writer.send(&["TTL", "k"]).await;
+        assert!(ttl > 7000, "{ttl}");
+        until("it is read once more", async || {
+            near.get("k").await.unwrap().is_some()
+        })
+        .await;
         let runs = near.stats().load_runs();
         let mut deleting = writer.clone();
         let load = async {
@@ -810,6 +843,12 @@ async fn a_load_ahead_that_fails_or_comes_too_late_changes_nothing() {
         assert_eq!(near.stats().load_runs(), runs + 1);
         assert_eq!(writer.send::<u64>(&["EXISTS", "k"]).await, 0);
         assert_eq!(near.get("k").await.unwrap(), None);
+        // An empty value could not be told from none behind a placeholder.
+        let load = load_after(Duration::ZERO, "");
+        assert_eq!(near.get_with("k", TTL, load).await.unwrap(), "");
+        let load = load_after(Duration::ZERO, "v3");
+        assert_eq!(near.get_with("k", TTL, load).await.unwrap(), "");
+        assert_eq!(writer.send::<String>(&["GET", "k"]).await, "");
     }
 }
 
