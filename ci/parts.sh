@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# The tests of whole caches with sixteen parts in each cache that does not ask for one: those of
-# `tests/`, which run with one part on a small machine. A test of the order of one part asks for it.
+# The tests of whole caches with sixteen parts in each cache that does not ask for a number: they
+# run with one part on a small machine. A test of the order of one part asks for it.
 #
-#   ci/parts.sh                        every test program of tests/
+#   ci/parts.sh                        those that build caches as programs do
 #   ci/parts.sh --test cache size::    these
 set -euo pipefail
 cd "$(dirname "$0")/.."

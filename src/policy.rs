@@ -4,7 +4,6 @@ use crate::cache::Cache;
 use crate::contain::with_name;
 use crate::eviction::EvictionPolicy;
 use crate::hash::RandomState;
-use crate::wheel::LEVELS;
 use equivalent::Equivalent;
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
@@ -248,11 +247,10 @@ impl<K, V, S> Policy<'_, K, V, S> {
         // Links what waits in the buffers.
         _ = self.cache.engine().next_in();
         let engine = self.cache.engine();
-        let level = |level| {
-            let (hand, entries) = engine.wheel_level(level);
-            (engine.spans.span(level), hand, entries)
-        };
-        (0..LEVELS).map(level).collect()
+        let levels = engine.wheel_levels().into_iter().enumerate();
+        levels
+            .map(|(level, (hand, entries))| (engine.spans.span(level), hand, entries))
+            .collect()
     }
 }
 

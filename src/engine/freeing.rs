@@ -17,6 +17,7 @@
 //! 2. An item leaves the stage *draining* only by [`Freeing::end_drain`], after a complete drain of
 //!    every batch and ring that began after [`Freeing::start_drain`] had moved it there.
 //! 3. So no thread and no buffer has a pointer to an item that is *ready* (node 1, table 4).
+//! 4. The queue of a part holds nodes of that part's own shards only.
 //!
 //! Items stand in chunks, in the order in which they were retired, so each stage is a part of the
 //! queue. However many there are, no step of the pass copies more than a chunk of them. Chunks are

@@ -103,7 +103,7 @@ use crate::stats::{Count, Counters, Stats};
 use crate::stripe::{self, Padded};
 use crate::sync::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Mutex, Ordering, unlock_fairly};
 use crate::time::{Clock, NEVER, Ticker};
-use crate::wheel::{Spans, Wheel};
+use crate::wheel::{LEVELS, Spans, Wheel};
 use delivery::{Notification, Notifier};
 use freeing::Freeing;
 pub(crate) use lifetimes::{FIRST_READ, NO_READ};
@@ -522,21 +522,23 @@ impl<K, V> Engine<K, V> {
         }
     }
 
-    /// Which bucket of a level of the wheel contains the first part's time, and how many entries
+    /// Which bucket of each level of the wheel contains the first part's time, and how many entries
     /// each bucket holds in all parts.
-    pub(crate) fn wheel_level(&self, level: usize) -> (usize, Vec<usize>) {
+    pub(crate) fn wheel_levels(&self) -> [(usize, Vec<usize>); LEVELS] {
         let (first, others) = self.first_part();
         let state = first.state.lock();
-        let hand = state.wheel.hand(level);
-        let mut lens = state.wheel.lens(level);
+        let mut levels =
+            std::array::from_fn(|level| (state.wheel.hand(level), state.wheel.lens(level)));
         drop(state);
         for part in others {
-            let more = part.state.lock().wheel.lens(level);
-            for (len, more) in lens.iter_mut().zip(more) {
-                *len += more;
+            let state = part.state.lock();
+            for (level, (_, lens)) in levels.iter_mut().enumerate() {
+                for (len, more) in lens.iter_mut().zip(state.wheel.lens(level)) {
+                    *len += more;
+                }
             }
         }
-        (hand, lens)
+        levels
     }
 
     /// The counts so far; all zero unless statistics are recorded.

@@ -66,8 +66,9 @@ pub(super) struct Plan {
     /// Whether victims are removed although other parts of the cache should remove theirs first:
     /// the pass was asked to, since the part is the heaviest.
     pub(super) asked: bool,
-    /// About so many removed items are freed after the pass, with no lock held. None by a caller
-    /// that holds a pin: their destructors are the user's code.
+    /// About how many removed items a pass over another part than the caller's frees behind it,
+    /// with no lock held; after a pass over its own part, `Engine::after_help` decides. 0: the
+    /// caller holds a pin, so no destructor may run.
     pub(super) frees: usize,
 }
 
@@ -274,7 +275,7 @@ impl<K, V> Pass<'_, K, V> {
             if cause == RemovalCause::Expired {
                 // Not the time at which the pass began: how long the pass takes is a part of it.
                 let now = self.read_clock();
-                counters.late_by(node::overdue(now, deadline));
+                counters.late_by(node::lateness(now, deadline));
             }
         }
     }

@@ -1,8 +1,9 @@
 //! The maintenance work of writers and readers, after their calls.
 //!
 //! After each write the writer checks, with a few loads, whether something is to be done: whether a
-//! run has to be requested, and whether the writer has to *help*, which is to run a small pass. It
-//! helps where its shard's batch has reached the soft limit, and where no thread wakes the cache.
+//! run has to be requested, and whether the writer has to *help*: by a small pass, or by the work
+//! of a run that no thread does ([`Help`]). It helps where its shard's batch has reached the soft
+//! limit, and where no thread wakes the cache.
 //!
 //! # Where no thread wakes the cache
 //!

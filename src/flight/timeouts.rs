@@ -6,17 +6,19 @@ use crate::time::{self, NEVER};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
-/// By the moment, and the load's address. Weak: a load that has ended may stand here until its
+/// By the moment, as its distance from cache time 0, which a clock that runs backwards may pass
+/// (time 1); and by the load's address. Weak: a load that has ended may stand here until its
 /// moment.
-type ByMoment<K, V> = BTreeMap<(u64, usize), Weak<Load<K, V>>>;
+type ByMoment<K, V> = BTreeMap<(i64, usize), Weak<Load<K, V>>>;
 
 /// Of one cache with a `load_timeout`.
 pub(crate) struct Timeouts<K, V> {
     loads: Mutex<ByMoment<K, V>>,
 }
 
-fn address<K, V>(load: &Arc<Load<K, V>>) -> usize {
-    Arc::as_ptr(load).addr()
+/// The place of a load that becomes overdue at `due`.
+fn place<K, V>(load: &Arc<Load<K, V>>, due: u64) -> (i64, usize) {
+    (due as i64, Arc::as_ptr(load).addr())
 }
 
 impl<K, V> Timeouts<K, V> {
@@ -32,9 +34,9 @@ impl<K, V> Timeouts<K, V> {
         let former = load.listed.swap(due, Ordering::Relaxed);
         if former != due {
             if former != NEVER {
-                loads.remove(&(former, address(load)));
+                loads.remove(&place(load, former));
             }
-            loads.insert((due, address(load)), Arc::downgrade(load));
+            loads.insert(place(load, due), Arc::downgrade(load));
         }
     }
 
@@ -47,7 +49,7 @@ impl<K, V> Timeouts<K, V> {
         let mut loads = self.loads.lock();
         let former = load.listed.swap(NEVER, Ordering::Relaxed);
         if former != NEVER {
-            loads.remove(&(former, address(load)));
+            loads.remove(&place(load, former));
         }
     }
 
@@ -56,7 +58,7 @@ impl<K, V> Timeouts<K, V> {
         let mut overdue = Vec::new();
         let mut loads = self.loads.lock();
         while let Some(first) = loads.first_entry() {
-            let (due, _) = *first.key();
+            let due = first.key().0 as u64;
             if !time::is_due(now, due) {
                 return (overdue, Some(due));
             }
@@ -75,25 +77,29 @@ mod tests {
 
     #[test]
     fn loads_come_in_the_order_of_their_moments() {
-        let timeouts = Timeouts::<u8, ()>::new();
-        let loads = [30, 10, 20, 10].map(|due| {
-            let load = Arc::new(Load::new(1, 1, 0, 0));
-            timeouts.list(&load, due);
-            load
-        });
-        assert!(timeouts.take_overdue(9).0.is_empty());
-        assert_eq!(timeouts.take_overdue(9).1, Some(10));
-        // Listed anew, and removed.
-        timeouts.list(&loads[2], 40);
-        timeouts.remove(&loads[3]);
-        let (overdue, next) = timeouts.take_overdue(25);
-        assert_eq!(overdue.len(), 1);
-        assert!(Arc::ptr_eq(&overdue[0], &loads[1]));
-        assert_eq!(next, Some(30));
-        let [last, ..] = loads;
-        drop(last);
-        assert_eq!(timeouts.take_overdue(35).1, Some(40));
-        assert_eq!(timeouts.take_overdue(40).0.len(), 1);
-        assert_eq!(timeouts.take_overdue(40).1, None);
+        // From the first one on, or from a moment before cache time 0: a clock may run backwards.
+        for start in [0, 15_u64.wrapping_neg()] {
+            let at = |moment: u64| start.wrapping_add(moment);
+            let timeouts = Timeouts::<u8, ()>::new();
+            let loads = [30, 10, 20, 10].map(|due| {
+                let load = Arc::new(Load::new(1, 1, 0, 0));
+                timeouts.list(&load, at(due));
+                load
+            });
+            assert!(timeouts.take_overdue(at(9)).0.is_empty());
+            assert_eq!(timeouts.take_overdue(at(9)).1, Some(at(10)));
+            // Listed anew, and removed.
+            timeouts.list(&loads[2], at(40));
+            timeouts.remove(&loads[3]);
+            let (overdue, next) = timeouts.take_overdue(at(25));
+            assert_eq!(overdue.len(), 1);
+            assert!(Arc::ptr_eq(&overdue[0], &loads[1]));
+            assert_eq!(next, Some(at(30)));
+            let [last, ..] = loads;
+            drop(last);
+            assert_eq!(timeouts.take_overdue(at(35)).1, Some(at(40)));
+            assert_eq!(timeouts.take_overdue(at(40)).0.len(), 1);
+            assert_eq!(timeouts.take_overdue(at(40)).1, None);
+        }
     }
 }

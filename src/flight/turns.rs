@@ -262,8 +262,8 @@ impl<K, V> Load<K, V> {
         let newer = waiters.turns.end_turn();
         let waker = waiters.tell_next_turn();
         drop(state);
-        drop(newer);
         wake_all(waker);
+        drop(newer);
     }
 }
 

@@ -268,7 +268,8 @@ impl<K, V> Garbage<K, V> {
     ///
     /// # Safety
     ///
-    /// No thread can reach it any more: that of a node (node 1), or of memory of a table (table 4).
+    /// No thread can reach it any more: a node by node 1, memory of a table by table 4. A node is
+    /// of a shard of the part that `returning` is for (freeing 4).
     #[allow(unsafe_code)]
     pub(crate) unsafe fn free(self, returning: &mut Returning<K, V>) {
         match self {
@@ -285,7 +286,7 @@ impl<K, V> Garbage<K, V> {
                 debug_assert_eq!(shard & ((1 << returning.parts_log) - 1), returning.part);
                 let emptied = &mut returning.emptied[shard >> returning.parts_log];
                 // SAFETY: node 1 by the caller's promise; destroyed, where there was anything to
-                // destroy; all of a chain are of one shard's slab.
+                // destroy; each place of `returning` is that of one shard of the part (freeing 4).
                 unsafe { emptied.push(node) }
             }
             // SAFETY: the caller's promise is that of `TableMemory::free` (table 4).

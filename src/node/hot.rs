@@ -246,7 +246,7 @@ fn has_ended(deadline: u64, now: u64) -> bool {
 }
 
 /// How long a deadline, claimed or not, has passed as of `now`; 0 if it has not.
-pub(crate) fn overdue(now: u64, deadline: u64) -> u64 {
+pub(crate) fn lateness(now: u64, deadline: u64) -> u64 {
     match time::elapsed(now, deadline) {
         // Another thread's judgement, made final before (node 4). The clock may have stepped back
         // since.

@@ -71,7 +71,7 @@ mod slab;
 pub(crate) use address::tests::REFUSES;
 pub(crate) use address::{Refused, TAG_BITS, TAG_SHIFT, allocate, prefetch, prefetch_to_write};
 pub(crate) use entry::{EntryPtr, Links, NEXT, NO_BUCKET, PREV};
-pub(crate) use hot::{NewNode, Node, NodeState, Times, overdue};
+pub(crate) use hot::{NewNode, Node, NodeState, Times, lateness};
 pub(crate) use pointer::{Columns, NodePtr};
 pub(crate) use refresh::RefreshMoment;
 pub(crate) use slab::{Emptied, Slab};
