@@ -578,8 +578,8 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
         let now = Instant::now();
         let life = self.settings.load_lock.life().unwrap_or(UNREPORTED_PAUSE);
         if let Some(until) = until {
-            // An entry in memory ends with its key, or after `local_ttl` if that comes first. So this
-            // is the deadline of the key if `local_ttl` is longer than a life.
+            // An entry in memory ends with its key, or after `local_ttl` if that comes first. So
+            // this is the deadline of the key if `local_ttl` is longer than a life.
             if until <= now + life && life < self.settings.local_ttl {
                 *seen = None;
                 return until + CLOCK_MARGIN;
