@@ -259,12 +259,18 @@ impl<K, V> Engine<K, V> {
     /// expires a few entries.
     #[cold]
     pub(crate) fn after_expired_read(&self, hash: u64, now: u64) {
-        if self.waking.is_due_for_callers(now, &self.clock) {
-            self.help(WriteOutcome {
-                shard: self.map.shard_of(hash),
-                now,
-                ..WriteOutcome::NONE
-            });
+        if !self.waking.is_due_for_callers(now, &self.clock) {
+            return;
+        }
+        let outcome = WriteOutcome {
+            shard: self.map.shard_of(hash),
+            now,
+            ..WriteOutcome::NONE
+        };
+        let part = self.part_of(outcome.shard);
+        // A read waits for no pass: the thread that holds the lock is at this work already.
+        if let Some(state) = part.state.try_lock() {
+            self.help_locked(part, state, outcome);
         }
     }
 }
@@ -297,14 +303,22 @@ impl<K, V> Engine<K, V> {
         }
     }
 
-    /// The work of a writer, or of a reader that met an expired entry, for maintenance. Does
-    /// nothing if another thread holds the maintenance lock and the batches have room, unless the
-    /// listener must hear of what was removed.
+    /// The work of a writer for maintenance. Does nothing if another thread holds the maintenance
+    /// lock and the batches have room, unless the listener must hear of what was removed.
     fn help(&self, outcome: WriteOutcome) {
         let part = self.part_of(outcome.shard);
-        let Some(state) = self.lock_to_help(part, &outcome) else {
-            return;
-        };
+        if let Some(state) = self.lock_to_help(part, &outcome) {
+            self.help_locked(part, state, outcome);
+        }
+    }
+
+    /// Helps with the maintenance lock of `part`, the part of the call's shard.
+    fn help_locked<'a>(
+        &self,
+        part: &'a Part<K, V>,
+        state: MutexGuard<'a, State<K, V>>,
+        outcome: WriteOutcome,
+    ) {
         let (help, plan) = self.plan_of_help(&outcome);
         let (state, applied) = match help {
             Help::Pass => self.help_by_pass(part, state, plan, outcome.now),
@@ -500,8 +514,8 @@ impl<K, V> Engine<K, V> {
         }
     }
 
-    /// The maintenance lock for a writer that should run a pass. `None` if another thread holds it
-    /// and the writer's batch has room left.
+    /// The maintenance lock for a call that should run a pass. `None` if another thread holds it
+    /// and the call need not wait: a read never does, a writer only if its batch is full.
     fn lock_to_help<'a>(
         &self,
         part: &'a Part<K, V>,
@@ -510,18 +524,22 @@ impl<K, V> Engine<K, V> {
         let state = &part.state;
         // With `Delivery::Caller`, an insert into a full cache evicts and tells by itself.
         let evicts = self.tells_callers() && self.bound.is_some();
-        if self.must_tell(outcome) || (evicts && outcome.pins == 0) {
+        let is_read = outcome.pins > 0;
+        if !is_read && (evicts || self.must_tell(outcome)) {
             return Some(state.lock());
         }
         if let Some(state) = state.try_lock() {
             return Some(state);
         }
+        // A read waits for no pass, however many events wait.
+        if is_read {
+            return None;
+        }
         let is_excessive = outcome.buffered >= self.most_events();
         // Where each write is applied at once, a read that comes next should not overtake it. Not
         // at any price: a ticker that writes is called by the holder of the lock.
         let at_once = self.batch_soft_limit.load(Ordering::Relaxed) == 1;
-        let may_yield = is_excessive || (at_once && outcome.pins == 0);
-        if !may_yield {
+        if !is_excessive && !at_once {
             return None;
         }
         for _ in 0..YIELDS_BEFORE_LOCK {

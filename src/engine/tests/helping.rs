@@ -5,9 +5,10 @@ use super::super::pass::RUN_BUDGET;
 use super::super::pass::SWEEPS_PER_TICK;
 use super::super::writers::{BATCH_HARD_LIMIT, CALLER_BUDGET};
 use super::node;
-use crate::{Cache, Expiry, ManualTicker, Scheduler};
+use crate::{Cache, Delivery, Expiry, ManualTicker, Scheduler};
 use std::ops::Range;
 use std::sync::mpsc;
+use std::thread;
 use std::time::{Duration, Instant};
 
 /// The number of events that may wait in a cache of any bound while its writers cannot help.
@@ -253,4 +254,57 @@ fn a_pinned_reader_leaves_the_work_of_a_stuck_scheduler_to_other_callers() {
     assert_eq!(cache.get(&2), Some(0));
     cache.insert_with_ttl(3, 0, HOUR);
     assert_eq!(told.recv_timeout(Duration::from_secs(30)), Ok(1));
+}
+
+/// Each read takes a nanosecond from the lifetime of an entry.
+struct Nibbling;
+
+impl Expiry<u32, u32> for Nibbling {
+    fn expire_after_read(
+        &self,
+        _: &u32,
+        _: &u32,
+        _: Instant,
+        left: Option<Duration>,
+        _: Instant,
+    ) -> Option<Duration> {
+        left.map(|left| left - Duration::from_nanos(1))
+    }
+}
+
+/// Neither a read that leaves an event in a full batch, nor one that finds an entry due where calls
+/// expire entries, waits for the thread that runs a pass.
+#[test]
+fn reads_wait_for_no_pass() {
+    const HOUR: Duration = Duration::from_secs(3600);
+    const PATIENCE: Duration = Duration::from_secs(30);
+    let clock = ManualTicker::new();
+    let cache: Cache<u32, u32> = Cache::builder()
+        .max_capacity(10)
+        .ticker(clock.clone())
+        .scheduler(Scheduler::disabled())
+        .expire_after(Nibbling)
+        .removal_listener(|_, _, _| ())
+        .delivery(Delivery::Caller)
+        .build();
+    cache.insert_with_ttl(1, 10, HOUR);
+    cache.run_pending_tasks();
+    let (tell, told) = mpsc::channel();
+    let passes = cache.engine().hold_passes();
+    let reader = thread::spawn({
+        let cache = cache.clone();
+        move || {
+            for _ in 0..2 * BATCH_HARD_LIMIT {
+                assert_eq!(cache.get(&1), Some(10));
+            }
+            tell.send("moved").unwrap();
+            clock.advance(HOUR);
+            assert_eq!(cache.get(&1), None);
+            tell.send("missed").unwrap();
+        }
+    });
+    let heard = [told.recv_timeout(PATIENCE), told.recv_timeout(PATIENCE)];
+    drop(passes);
+    reader.join().unwrap();
+    assert_eq!(heard, [Ok("moved"), Ok("missed")]);
 }
