@@ -32,7 +32,8 @@
 //!
 //! # Origin
 //!
-//! The three results of `offer` and the loss rule follow Caffeine's bounded read buffer.
+//! The loss rule, and the results of `offer` but for the last, follow Caffeine's bounded read
+//! buffer.
 
 use crate::node::{Node, NodePtr};
 use crate::reclaim::Pin;

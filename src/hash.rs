@@ -153,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn spread_is_a_bijection_on_what_it_is_given() {
+    fn mix_bits_is_a_bijection_on_what_it_is_given() {
         let mixed: std::collections::HashSet<_> = (0..100_000).map(mix_bits).collect();
         assert_eq!(mixed.len(), 100_000);
     }

@@ -245,11 +245,13 @@ impl<K: Hash + Eq + 'static, V: 'static, S: BuildHasher> Cache<K, V, S> {
     ///
     /// # Cost
     ///
-    /// No allocation. At most one reading of the clock. Takes no lock and writes no shared memory,
-    /// with three exceptions: the read moves the deadline (under a lock if it moves to an earlier
-    /// moment or to never, and if a policy moves it in a cache that also has a `time_to_live` or a
-    /// `time_to_idle`); it is the first read of the entry for a while; it finds an expired entry.
-    /// If the read buffer of a bounded cache is full, the read may drain it. With
+    /// No allocation. If the entry has a deadline, mostly one reading of the clock. Takes no lock
+    /// and writes no shared memory, with these exceptions: the read moves the deadline (under a
+    /// lock if it moves to an earlier moment or to never, and if a policy moves it in a cache that
+    /// also has a `time_to_live` or a `time_to_idle`); it is the first read of the entry for a
+    /// while, or any read under [`Lru`](crate::EvictionPolicy::Lru) or in a cache of up to 64
+    /// entries; it is counted by [`record_stats`](crate::CacheBuilder::record_stats); it finds an
+    /// expired entry. If the read buffer of a bounded cache is full, the read may drain it. With
     /// [`Scheduler::disabled`](crate::Scheduler::disabled), a read that finds an expired entry also
     /// expires a few others.
     ///
@@ -284,9 +286,10 @@ impl<K: Hash + Eq + 'static, V: 'static, S: BuildHasher> Cache<K, V, S> {
     /// # Cost
     ///
     /// Allocates only when the table or the memory for entries must grow. Takes the lock of the
-    /// key's *shard*, one of several parts of the map, for a moment, and reads the clock once. When
-    /// enough writes wait in that shard, runs a small bounded maintenance pass. The value is copied
-    /// a few times on the stack: put a value of many kilobytes into a `Box` or an `Arc`.
+    /// key's *shard*, one of several parts of the map, for a moment, and mostly reads the clock
+    /// once. When enough writes wait in that shard, runs a small bounded maintenance pass. The
+    /// value is copied a few times on the stack: put a value of many kilobytes into a `Box` or an
+    /// `Arc`.
     ///
     /// ```
     /// let cache = wheelhouse::Cache::new(100);

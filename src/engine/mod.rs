@@ -25,7 +25,8 @@
 //! 3. *expire*: what the wheel finds due leaves the map as `Expired`;
 //! 4. *evict*: while the cache is over its bound, what else is due leaves, then the victims of the
 //!    size policy;
-//! 5. *seal*: a grace period begins for what has left; notifications are posted.
+//! 5. *seal*: a grace period begins for what was retired; notifications are posted. What the
+//!    listener has yet to hear of is retired later, when it was delivered.
 //!
 //! A pass stops where its budget ends, and the next one continues from there. Listeners, and the
 //! destructors of keys and values, run after the lock was released.
@@ -55,8 +56,9 @@
 //! # Invariants
 //!
 //! 1. The wheel and the size policy of a part, and the entries of its shards, change under the
-//!    maintenance lock of that part only. A thread holds one of these locks at a time, but for
-//!    [`Engine::set_max_capacity`], which takes the others while it holds the first.
+//!    maintenance lock of that part only; but a writer may name a node in an entry (entry 3). A
+//!    thread holds one of these locks at a time, but for [`Engine::set_max_capacity`], which takes
+//!    the others while it holds the first.
 //! 2. The events of a shard are applied in the order in which they were pushed. A batch that was
 //!    taken is applied whole before the lock is released.
 //! 3. A node is retired when three things have happened: it has left the map; it has left the wheel
@@ -250,7 +252,7 @@ impl<K, V> Settings<K, V> {
     }
 }
 
-/// Called when a load of a key has succeeded.
+/// Called when the code of a load has answered: with a value, or that there is none.
 pub(crate) type ForgetFailure<K> = Box<dyn Fn(&K) + Send + Sync>;
 
 /// The weigher, as the cache keeps it.
@@ -264,8 +266,17 @@ pub(crate) type WeakHandle<K, V> = scheduler::WeakHandle<dyn AsRef<Engine<K, V>>
 pub(crate) type Visit<K, V> = scheduler::Visit<dyn AsRef<Engine<K, V>> + Send + Sync>;
 
 /// A read asks the policy, needs the exact time, or is counted.
+///
+/// | the cache has | bits | what a read does |
+/// |---|---|---|
+/// | none of what follows | none | the fast path, by the coarse clock |
+/// | a `time_to_idle` of ten seconds or more | none | the fast path; `extend_coarsely` moves the deadline |
+/// | a shorter `time_to_idle` | both | `finish`, by the exact clock |
+/// | a policy with a method for reads, which is told no times | this one | `finish` asks it, by the coarse clock |
+/// | one that is told times | both | `finish` asks it, by the exact clock; none of this once the first read has shown that it has no method for reads |
+/// | `record_stats` | this one | `finish` counts it |
 pub(crate) const SLOW_READS: u8 = 1;
-/// A read needs the exact time, not only whether the entry is live.
+/// A read needs the exact time, not only whether the entry is live. Never without [`SLOW_READS`].
 pub(crate) const EXACT_READS: u8 = 2;
 
 impl<K, V> Engine<K, V> {

@@ -27,7 +27,7 @@ pub(super) const RUN_BUDGET: usize = 256;
 /// How many events ahead the nodes are prefetched.
 const PREFETCH_DISTANCE: usize = 6;
 
-/// How many due entries are removed together, so that the cache misses of their map buckets
+/// How many due entries are removed together, so that the cache misses of their groups in the map
 /// overlap.
 const EXPIRE_GROUP: usize = 8;
 
@@ -46,10 +46,19 @@ const EXAMINED_PER_EVICTION: usize = 8;
 const VICTIMS_PER_LOOK: usize = 32;
 
 /// The kinds of work of one pass, and the amount of each.
+///
+/// | plan | of a run | drains | removes what is due | evicts |
+/// |---|---|---|---|---|
+/// | [`RUN`](Self::RUN) | yes | yes | yes | yes |
+/// | [`RECLAIM`](Self::RECLAIM), after the passes of a run | yes | yes | no | yes |
+/// | [`CATCH_UP`](Self::CATCH_UP), of a call | no | yes | no | yes |
+/// | of a writer that helps (`plan_of_help`) | no | yes | if that is the work of callers, or its batch is full | yes |
+/// | [`of_due`](Self::of_due), of that writer over another part | no | no | yes | no |
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Plan {
     pub(super) budget: usize,
-    /// The shard of the writer that runs the pass; `None` for a run.
+    /// The shard of the writer that helps: it is drained last, and however little budget is left.
+    /// `None` for other passes: these begin a grace period for however little was retired.
     pub(super) own: Option<usize>,
     /// Whether batches are drained.
     pub(super) drain: bool,
@@ -66,9 +75,9 @@ pub(super) struct Plan {
     /// Whether victims are removed although other parts of the cache should remove theirs first:
     /// the pass was asked to, since the part is the heaviest.
     pub(super) asked: bool,
-    /// About how many removed items a pass over another part than the caller's frees behind it,
-    /// with no lock held; after a pass over its own part, `Engine::after_help` decides. 0: the
-    /// caller holds a pin, so no destructor may run.
+    /// About how many removed items are freed behind the pass, with no lock held; but behind that
+    /// of a writer over its own part `Engine::after_help` decides. 0: the caller holds a pin, so no
+    /// destructor may run.
     pub(super) frees: usize,
 }
 
@@ -86,7 +95,7 @@ impl Plan {
         frees: 2 * RUN_BUDGET,
     };
 
-    /// A pass that frees memory.
+    /// A pass of a run that has removed what is due: it drains, so that memory may be freed.
     pub(super) const RECLAIM: Self = Self {
         expire: false,
         ..Self::RUN
@@ -225,8 +234,8 @@ impl<K, V> Pass<'_, K, V> {
         }
     }
 
-    /// Whether this pass begins a grace period however little was retired. A run leaves nothing
-    /// behind. Where no run comes, writers see to that now and then.
+    /// Whether this pass begins a grace period however little was retired: so that it leaves
+    /// nothing behind, if no writer runs it. Where no run comes, writers see to that now and then.
     fn seals_little(&mut self) -> bool {
         if self.plan.own.is_none() {
             self.state.passes_of_writers = 0;
@@ -237,7 +246,8 @@ impl<K, V> Pass<'_, K, V> {
         is_turn && self.engine.waking.wakeup.is_none()
     }
 
-    /// The time for a pass (engine 5).
+    /// The time for a pass (engine 5). Each step reads it anew: the steps before it may have taken
+    /// long, and what has fallen due meanwhile leaves before a live entry.
     fn read_clock(&mut self) -> u64 {
         if self.ticker_panic.is_none() {
             match catch_unwind(AssertUnwindSafe(|| self.engine.clock.now())) {
@@ -248,7 +258,7 @@ impl<K, V> Pass<'_, K, V> {
         self.state.wheel.now()
     }
 
-    /// Retires a node that is unlinked everywhere.
+    /// Ends a node that is unlinked everywhere: the listener is to hear of it, or it is retired.
     #[inline]
     fn retire_dead(&mut self, node: NodePtr<K, V>, cause: RemovalCause) {
         node.set_state(NodeState::Dead);
@@ -419,8 +429,8 @@ impl<K, V> Pass<'_, K, V> {
     }
 
     /// Links the entry of a node where its deadline belongs in the wheel. Returns the node that the
-    /// entry has by now: another may have taken its place without an event. `None` if the entry has
-    /// left again; a later event of this shard says so, and it need not be linked first.
+    /// entry has by now: a writer may have named another in it. `None` if the entry has left again;
+    /// a later event of this shard says so, and it need not be linked first.
     // Always inlined: a call for each event would take as long again.
     #[inline(always)]
     fn reschedule(&mut self, node: NodePtr<K, V>) -> Option<NodePtr<K, V>> {
@@ -526,7 +536,7 @@ impl<K, V> Pass<'_, K, V> {
     pub(super) fn expire_one(&mut self, node: NodePtr<K, V>, now: u64) {
         let hash = node.hash();
         let mut shard = self.engine.map.lock(hash);
-        // Another node may have taken its place without an event.
+        // Until now a writer could name another node in the entry, which has the same hash.
         let node = node.entry().node();
         let Some(spot) = shard.find_node(hash, node) else {
             // A writer took it out; the event waits in a batch.
@@ -553,6 +563,7 @@ impl<K, V> Pass<'_, K, V> {
                 _ => eviction.evicted(node),
             }
         }
+        // A victim is still linked; what was due is not.
         self.state.wheel.deschedule(node);
         self.retire_dead(node, cause);
         self.count_removal(node, cause, deadline);

@@ -2,6 +2,9 @@
 //!
 //! A run clears the requests first, then drains, then arranges the next run (waking 1).
 //!
+//! A call that brings the cache up to date also makes passes in a row ([`Plan::CATCH_UP`]). That is
+//! no run: it clears and arranges nothing.
+//!
 //! # When a run ends
 //!
 //! `run_pending_tasks` must return even under constant writes: a run stops once it has done all the

@@ -13,8 +13,9 @@
 //!    *after* it has pushed its event. The shard's lock lies between. So either the run drains the
 //!    event, or the writer sees the requests cleared and requests again.
 //! 2. After a run, `armed` is not later than the earliest of the wheel's next deadline and every
-//!    request made meanwhile. Changes happen under the lock `retry`, and the waker is called
-//!    under it too, so its last call names the earliest moment.
+//!    request made meanwhile. Changes happen under the lock `retry`, but for the begin of a run,
+//!    which only clears the requests (1). The waker is called under the lock too, so its last call
+//!    names the earliest moment.
 //! 3. If a panic of a ticker or an alarm ends a run before it has arranged the next one, `armed`
 //!    stays as early as it was, and another run is requested after [`RETRY`].
 //! 4. If the waker panics, nothing counts as arranged: the next request calls the waker again and
@@ -80,8 +81,9 @@ impl Drop for Run<'_> {
 pub(crate) struct Waking {
     armed: AtomicU64,
     soon: AtomicBool,
-    /// Locked for each change of the requests. It holds the delay after which to run again, if the
-    /// last run asked for that because readers hold memory, or because of a panic.
+    /// Locked for each change of the requests, but for the begin of a run. It holds the delay after
+    /// which to run again, if the last run asked for that because readers hold memory, or because
+    /// of a panic.
     retry: Mutex<Option<Duration>>,
     pub(crate) wakeup: Wakeup,
 }

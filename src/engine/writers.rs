@@ -221,8 +221,8 @@ impl<K, V> Engine<K, V> {
         self.tells_callers() && outcome.left > 0
     }
 
-    /// Offers a read. If the ring is full, drains all rings, unless another thread holds the
-    /// maintenance lock, and offers once more.
+    /// Offers a read. If the ring is full, drains the rings of its part, unless another thread
+    /// holds the part's maintenance lock, and offers once more.
     #[inline(never)]
     pub(super) fn offer_read(&self, node: NodePtr<K, V>, pin: &Pin) {
         let part = if self.parts.len() == 1 {

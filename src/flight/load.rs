@@ -116,8 +116,9 @@ pub(crate) struct Load<K, V> {
     /// leader notes each poll cheaply. Relaxed: a thread compares it with its own number, which it
     /// has stored itself; the cycle's lock orders the rest.
     leader: AtomicU64,
-    /// Changes from true to false, once, under the shard's lock. Relaxed: a holder of that lock
-    /// reads it exactly; for all others it is a hint, and only `false` is final.
+    /// Changes from true to false, once, under the shard's lock, or when the cache is gone.
+    /// Relaxed: a holder of that lock reads it exactly; for all others it is a hint, and only
+    /// `false` is final.
     current: AtomicBool,
     /// Whether a call has ever joined. Changes from false to true, once. Relaxed: a call joins in a
     /// hold of the shard's lock, or on behalf of the leader before that hands its run on; the
@@ -423,7 +424,8 @@ impl<K, V> Load<K, V> {
 
     /// The leader's run has ended: publishes its outcome and finds the next leader. If there is
     /// none, the load is no longer current. Under the shard's lock, unless it was not current
-    /// before. What it returns is to be [released](AfterRun::release) with no lock held.
+    /// before or the cache is gone. What it returns is to be [released](AfterRun::release) with no
+    /// lock held.
     pub(crate) fn end(&self, outcome: &Outcome<V>, now: u64) -> AfterRun<K, V> {
         let current = self.is_current();
         let mut state = self.state();

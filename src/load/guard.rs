@@ -4,8 +4,8 @@
 //! [`fill`](Guard::fill), [`fail`](Guard::fail), [`keep`](Guard::keep) or
 //! [`remove`](Guard::remove). A guard that is dropped hands the key on to the call that has waited
 //! longest. The guard of a call has a borrow of the cache. Another guard has a weak handle, which
-//! keeps no cache alive, and may be sent to another thread: that of a [`Lease`](crate::Lease), or
-//! of a reload ([`ToCache`]).
+//! keeps no cache alive, and may be sent to another thread: that of a [`Lease`](crate::Lease), of a
+//! reload, or of a load in a task ([`ToCache`]).
 //!
 //! # While a load ends
 //!
@@ -306,7 +306,8 @@ impl<K, V, C: ToCache<K, V>> Guard<K, V, C> {
 }
 
 impl<K, V> Engine<K, V> {
-    /// A load of the key has succeeded.
+    /// The code of a load has answered, with a value or that there is none: a failure of the key is
+    /// remembered no more.
     #[inline]
     pub(super) fn forget_failure(&self, key: &K) {
         if let Some(forget) = &self.forget_failure {

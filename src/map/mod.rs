@@ -24,7 +24,8 @@
 //!
 //! 1. A change of a shard's table and the push of its event happen under one hold of the shard's
 //!    lock.
-//! 2. A node is Live exactly while it stands in the table.
+//! 2. While no thread holds the shard's lock, a published node is Live exactly if it stands in the
+//!    table.
 //! 3. A load is registered under the shard's lock, before the program's code runs for it; and each
 //!    removal takes that lock, also that of an absent key. So if a program changes the source of a
 //!    value and then removes the key, either the removal sees the load, or the load reads the

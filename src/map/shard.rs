@@ -1,6 +1,7 @@
 //! A shard: a writer's look-up in it, which takes no lock; and the shard under its lock, where a
 //! writer puts nodes in, replaces them and takes them out, and lists the loads of keys. Each change
-//! leaves an event for the maintenance pass, which is never lost.
+//! leaves an event for the maintenance pass, but for what the pass takes out itself, and for a
+//! deadline that moves later. No event is lost.
 
 use super::table::{Group, Place, Seen, Table, TableMemory, TableState};
 use crate::flight::Loads;

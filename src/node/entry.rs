@@ -27,7 +27,7 @@
 //!    ready to be freed does not read its entry.
 //! 2. Only the holder of the maintenance lock reads and writes an entry, but for two cases: its
 //!    writer makes it, under the shard's lock, before its first node is published; and a writer may
-//!    name the next node, under the shard's lock (3).
+//!    look which node is named, and name the next, under the shard's lock (3).
 //! 3. `node` is the last of the entry's nodes that the pass has heard of, or need not hear of. The
 //!    pass names a node when it applies the event by which that replaced another. A writer names
 //!    one itself where the event need not tell of more than a use, and only if the entry names the

@@ -6,7 +6,8 @@
 //! Key, value, hash, weight and entry of a node are fixed once it is published; a replacement
 //! publishes a new node for the same entry. The other fields may change afterwards and are atomic:
 //! mainly the *wanted deadline*, the *state* and the *seen* stamp. The data of the wheel and the
-//! size policy stand in the [`entry`].
+//! size policy stand in the [`entry`]. An entry *names* its current node: its writer has named it
+//! there, or the pass does when it applies the event of the replacement (entry 3).
 //!
 //! ```text
 //!  hot: a look-up reads it                 side             columns: if needed  entry: of the pass
@@ -24,8 +25,8 @@
 //!
 //! | state     | in the map | is the entry's node | next |
 //! |-----------|------------|---------------------|------|
-//! | (draft)   | no, a [`NewNode`] on its writer's stack | no | Live: published under the shard's lock; or dropped by its writer |
-//! | Live      | yes | if it came without an event, or once its event was drained | Removed: taken out under the shard's lock; or Succeeded: replaced under it, without an event |
+//! | (draft)   | no, a [`NewNode`] on its writer's stack | no | Live: published under the shard's lock; Removed: refused under it, for its weight; or dropped by its writer |
+//! | Live      | yes | yes, if it is the first or its writer has named it; else once its event was drained | Removed: taken out under the shard's lock, or replaced by a node that the pass names; Succeeded: replaced by one that its writer names |
 //! | Removed   | no  | may be, until the event of its removal is drained | that event makes it Dead or Succeeded |
 //! | Dead      | no  | yes; the pass has unlinked the entry everywhere | freed, with its entry, after delivery, a grace period and a full drain |
 //! | Succeeded | no  | no, a later node is | freed, without its entry, after the same |
@@ -50,7 +51,7 @@
 //! | field | written by | read by |
 //! |-------|-----------|---------|
 //! | key, value, hash, weight, written, entry | its writer, before publishing | any thread with a pin, the pass |
-//! | deadline | any thread with a pin | any thread with a pin |
+//! | deadline | any thread with a pin, the pass | any thread with a pin, the pass |
 //! | state | the holder of the shard's lock; after Removed: the pass | any thread |
 //! | seen | readers, the writer that replaces the node, the pass | readers, that writer |
 //! | own | its writer, the holder of the shard's lock | any thread with a pin |

@@ -29,8 +29,9 @@
 //!
 //! # Cost
 //!
-//! To take or return a slot costs a few instructions; only a new region allocates. When a region
-//! has become empty, the list of regions with free slots is searched for all that are.
+//! To take or return a slot costs a few instructions. When all slots are taken, the next one needs
+//! a new region, which is allocated under the owner's lock. When a region has become empty, the
+//! list of regions with free slots is searched for all that are.
 //!
 //! # Origin
 //!

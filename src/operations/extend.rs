@@ -20,9 +20,10 @@ fn kept_if_frozen<K, V>(node: NodePtr<K, V>, deadline: u64, now: u64) -> Option<
 }
 
 impl<K, V> Engine<K, V> {
-    /// Asks the policy about a read. Returns the deadline that the entry has now; `None` if it
-    /// expired meanwhile, or another thread moved its deadline, so that the look-up has to start
-    /// over; then this read has extended nothing.
+    /// Moves the deadline as a read does: by the answer of the policy, which this asks, and by the
+    /// idle limit. Returns the deadline that the entry has now; `None` if it expired meanwhile, or
+    /// another thread moved its deadline, so that the look-up has to start over; then this read has
+    /// extended nothing.
     ///
     /// If the value was replaced meanwhile, the read counts as earlier and moves no deadline: it
     /// says nothing about the new value.

@@ -40,7 +40,7 @@ use std::marker::PhantomData;
 use std::ops::Deref;
 use std::time::Duration;
 
-/// An entry that was judged at one moment.
+/// An entry as it was judged at one moment: live or due.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Hit<K, V> {
     pub(crate) node: NodePtr<K, V>,
@@ -193,7 +193,8 @@ impl<K: Eq + 'static, V: 'static> Engine<K, V> {
         serve: impl Fn(EntryRef<'a, K, V>) -> R,
     ) -> Option<R> {
         let deadline = node.deadline();
-        // Another read may have extended it since the clock was read.
+        // Another read may have extended it since the clock was read; or the reading, which may be
+        // ahead, finds it due. Then the exact clock decides.
         if time::is_due(now, deadline) || self.lifetimes.keeps_deadline(now, deadline) {
             return self.finish::<true, R>(node, pin, serve);
         }

@@ -1,5 +1,5 @@
-//! Taking out one entry, the entries that a closure refuses, or all entries. Every explicit removal
-//! goes through [`Engine::take_out`].
+//! Taking out one entry, the entries that a closure refuses, or all entries: by
+//! [`Engine::take_out`], as does a load that ends by removing its entry.
 
 use super::transact::{Ask, Change, Hold, Tried};
 use crate::contain::contain;
@@ -264,8 +264,8 @@ impl<K, V> Drop for AfterRemovals<'_, K, V> {
 }
 
 impl<K, V> Engine<K, V> {
-    /// Takes a node out and returns the cause, and the time; [`NEVER`] if the clock was not read:
-    /// the one place where an entry leaves the map by an explicit call.
+    /// Takes a node out because a call removes it, and returns the cause, and the time; [`NEVER`]
+    /// if the clock was not read.
     #[inline]
     pub(crate) fn take_out<'a>(
         &self,

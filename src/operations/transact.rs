@@ -1,5 +1,5 @@
-//! The one transaction on the entry of a key: every write, every removal, and the begin and the end
-//! of every load.
+//! The one transaction on the entry of a key: each write and each removal of a key, the begin of a
+//! load, and each end of a load that stores, moves or removes the entry.
 //!
 //! No user code (`Eq`, a policy, a closure, `Clone`) may run under a shard's lock, and what such
 //! code has seen must still be true when the change is made. So a transaction takes these steps,
@@ -113,7 +113,8 @@ pub(crate) trait Change<K, V> {
 
     /// Makes the change, under the shard's lock. `place` has the node that `ask` has seen.
     ///
-    /// No user code, and no drop of a key or a value.
+    /// No user code but that of the ticker, which some changes read here; and no drop of a key or a
+    /// value.
     fn apply<'s>(
         &mut self,
         plan: Self::Plan,

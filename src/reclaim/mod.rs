@@ -17,10 +17,10 @@
 //! | [`scheme`]: `crossbeam.rs` | the same interface over `crossbeam-epoch`, a collector for each domain (feature `crossbeam-epoch`) |
 //! | this one | [`Domain`]; the records of the calling thread, by the numbers of their domains |
 //!
-//! One of the two schemes is compiled. Both have the same types: `Scheme`, `Grace`, `Pin`, `Record`
-//! and `Registration`; no other module knows which one it is. Their tests
-//! (`tests.rs`) are the same. `own.rs` has models under loom (`models/loom/grace/`), which compile
-//! that file alone; the models of other protocols skip it.
+//! One of the two files is compiled, as the module `scheme`. Both have the same types: `Scheme`,
+//! which `own.rs` calls an `Epoch`, `Grace`, `Pin`, `Record` and `Registration`; no other module
+//! knows which one it is. Their tests (`tests.rs`) are the same. `own.rs` has models under loom
+//! (`models/loom/grace/`), which compile that file alone; the models of other protocols skip it.
 //!
 //! # Invariants
 //!

@@ -2,18 +2,18 @@
 //!
 //! # How it works
 //!
-//! A thread of the crew takes a [`Job`], runs it, and looks for the next. There is one kind of
-//! thread. What differs is what it does without a job:
-//!
 //! - One thread *keeps the time*. It sleeps until the first moment of the schedule, and runs the
 //!   maintenance of the cache that is due. Such a run is bounded and calls no listener, so a busy
-//!   cache does not delay the others: its next run comes after those that were due before.
-//! - A *free* thread sleeps until a job comes. It ends if none has come for [`IDLE_TIME`].
+//!   cache does not delay the others: its next run comes after those that were due before. A thread
+//!   is started for that, and ends when there is no time to keep.
+//! - The others take a [`Job`], run it, and look for the next. Without a job such a thread is
+//!   *free*: it keeps the time if no other thread does, or sleeps until a job comes. It ends if
+//!   none has come for [`IDLE_TIME`].
 //!
-//! A listener may take long, so the thread that keeps the time takes no other job. It watches: if
-//! jobs wait, no thread is free, and none has taken a job for [`PATIENCE`], the threads at work are
-//! held up, and it starts as many again. So each slow listener soon has a thread, while ten
-//! thousand caches with fast listeners need two.
+//! A listener may take long, so the thread that keeps the time takes no other job, unless no other
+//! thread can be started. It watches: if jobs wait, no thread is free, and none has taken a job for
+//! [`PATIENCE`], the threads at work are held up, and it starts as many again. So each slow
+//! listener soon has a thread, while ten thousand caches with fast listeners need two.
 //!
 //! A job of a cache does a bounded amount of work. If there is more, it goes back to the end of the
 //! queue.

@@ -111,6 +111,15 @@ pub(crate) fn instants_apart(from: Instant, to: Instant) -> Duration {
 }
 
 /// The clock of one cache: readings in cache time.
+///
+/// | reading | for | against the true time |
+/// |---|---|---|
+/// | [`now`](Self::now) | passes, and all without a deadline at hand | up to 33 µs behind, never ahead |
+/// | [`now_beside`](Self::now_beside) | a write, and a read whose policy is told the time | as `now`; but it may be taken before the loads in front of it |
+/// | [`latest`](Self::latest) | the fast path of a read | never behind; up to 100 ms ahead |
+/// | [`now_to_judge`](Self::now_to_judge) | whether an entry is due | as `latest` if by that it is live; else as `now` |
+/// | [`exactly`](Self::exactly) | a lifetime that counts from a moment of `now_to_judge` | as `now` |
+/// | [`now_and_system_time`](Self::now_and_system_time) | a snapshot | as `now` |
 // The fields have this order because a hit reads the first one, which then stands beside the other
 // memory that a hit reads.
 #[repr(C)]

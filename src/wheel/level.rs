@@ -31,7 +31,7 @@
 //!   ticks (level 0: exactly 64), so a bucket holds one tick at a time. Level 4 holds all other
 //!   entries, and its one bucket is visited at each of its ticks.
 //! - *A cascade comes before the deadline*: the tick of `e` begins at or before `e`, and `e < d`.
-//!   When the tick begins, the difference in that level is 0, so the node moves to a finer level;
+//!   When the tick begins, the difference in that level is 0, so the entry moves to a finer level;
 //!   from level 4 it may return to level 4.
 //! - *A bucket of level 0 is flushed at the deadline or less than one span later*: the tick of `e`
 //!   ends at the first multiple of the span that is at or after `d`. All entries of the bucket are

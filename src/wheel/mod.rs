@@ -45,9 +45,9 @@
 //!
 //! 1. The `bucket_id` of an entry is the number of the bucket whose list it is in, or `NO_BUCKET`.
 //!    A bucket is marked as occupied exactly if its list is not empty.
-//! 2. A bucket is pending exactly if it has a `pending_end`, and that node is in its list: the
-//!    nodes up to it are pending. The *late* bucket is pending whenever it is occupied.
-//! 3. In levels 1 to 3 the bucket under the hand holds pending nodes only.
+//! 2. A bucket is pending exactly if it has a `pending_end`, and that entry is in its list: the
+//!    entries up to it are pending. The *late* bucket is pending whenever it is occupied.
+//! 3. In levels 1 to 3 the bucket under the hand holds pending entries only.
 //! 4. A non-pending entry is visited after now, and not after the flush time of the deadline that
 //!    it was linked with.
 //! 5. `earliest[i]` is not after the deadline, at the time of linking, of any non-pending entry in
@@ -55,19 +55,19 @@
 //! 6. `now` is the time of the last `advance`.
 //! 7. No list holds an entry whose node's deadline was `NEVER` when it was linked.
 //!
-//! Two facts follow. A node becomes pending less than one finest span after its deadline (4). A
-//! pending node is taken out after finitely many steps: pending buckets take turns; `next_due`
-//! links a node behind the `pending_end` of its bucket, never into the late bucket; and nodes
+//! Two facts follow. An entry becomes pending less than one finest span after its deadline (4). A
+//! pending entry is taken out after finitely many steps: pending buckets take turns; `next_due`
+//! links an entry behind the `pending_end` of its bucket, never into the late bucket; and entries
 //! that the caller adds to the late bucket wait for its next turn.
 //!
 //! # Cost
 //!
-//! Scheduling and descheduling take constant time and touch the node, its neighbours' links and the
-//! bucket: two or three cache misses for a million nodes in random order. `advance` costs one
+//! Scheduling and descheduling take constant time and touch the entry, its neighbours' links and
+//! the bucket: two or three cache misses for a million entries in random order. `advance` costs one
 //! comparison while the tick lasts; otherwise it checks each level and each bucket that becomes
-//! pending. Between its scheduling and its deadline a node is linked again at most once in each
+//! pending. Between its scheduling and its deadline an entry is linked again at most once in each
 //! level, and once for each tick of the farthest level that it waits there. `next_due` costs a few
-//! dozen instructions a node, or one cache miss. `next_visit` costs a few instructions a level.
+//! dozen instructions an entry, or one cache miss. `next_visit` costs a few instructions a level.
 //! The buckets (6 KiB) are allocated with the first deadline.
 //!
 //! # Origin
@@ -188,8 +188,74 @@ impl<K, V> Wheel<K, V> {
         }
     }
 
+    #[inline]
+    fn buckets_mut(&mut self) -> &mut Buckets<K, V> {
+        self.buckets.get_or_insert_with(Buckets::new)
+    }
+
+    /// Links an entry into the bucket of this deadline.
+    #[inline]
+    fn link(&mut self, entry: EntryPtr<K, V>, deadline: u64) {
+        debug_assert_eq!(entry.bucket_id.get(), NO_BUCKET, "linked twice");
+        let bucket_id = self.spans.bucket_id(deadline, self.now);
+        let alone = !self.occupied.contains(bucket_id);
+        let buckets = self.buckets_mut();
+        buckets.note_deadline(bucket_id, deadline, alone);
+        let bucket = &mut buckets.by_id[usize::from(bucket_id)];
+        bucket.entries.push_back(entry);
+        entry.bucket_id.set(bucket_id);
+        self.occupied.insert(bucket_id);
+        if bucket_id == LATE && !self.pending.contains(LATE) {
+            self.mark_pending(LATE);
+        }
+    }
+
+    /// Unlinks an entry from the bucket that it is in; true if it was the last pending one there.
+    #[inline]
+    fn unlink(&mut self, entry: EntryPtr<K, V>, bucket_id: u8) -> bool {
+        let bucket = &mut self.buckets_mut().by_id[usize::from(bucket_id)];
+        let was_end = bucket.pending_end == Some(entry);
+        if was_end {
+            bucket.pending_end = List::<K, V, TIMER>::prev(entry);
+        }
+        let was_last = was_end && bucket.pending_end.is_none();
+        bucket.entries.unlink(entry);
+        if bucket.entries.is_empty() {
+            self.occupied.remove(bucket_id);
+        }
+        if was_last {
+            self.pending.remove(bucket_id);
+            // Entries that came late since then are pending next: the other buckets have their
+            // turn in between, however fast late entries come.
+            if bucket_id == LATE {
+                self.mark_pending(LATE);
+            }
+        }
+        entry.bucket_id.set(NO_BUCKET);
+        was_last
+    }
+
+    /// Unlinks the first entry of a pending bucket.
+    #[inline]
+    fn take_pending(&mut self, bucket_id: u8) -> EntryPtr<K, V> {
+        let bucket = &mut self.buckets_mut().by_id[usize::from(bucket_id)];
+        let front = bucket.entries.front();
+        let entry = front.expect("a pending bucket holds entries");
+        self.resume_at = bucket_id;
+        if self.unlink(entry, bucket_id) {
+            self.resume_at = bucket_id + 1;
+        }
+        // Its neighbour is the next to be taken. It was just written to, so the address of its node
+        // is in the processor's cache by now.
+        let bucket = &self.buckets_mut().by_id[usize::from(bucket_id)];
+        if let Some(next) = bucket.entries.front() {
+            next.node().prefetch();
+        }
+        entry
+    }
+
     /// Moves the wheel's time, forward or back, and makes the buckets pending that this passes.
-    /// Touches no node, and spends no budget.
+    /// Touches no entry, and spends no budget.
     #[inline]
     pub(crate) fn advance(&mut self, now: u64) {
         let then = std::mem::replace(&mut self.now, now);
@@ -214,7 +280,7 @@ impl<K, V> Wheel<K, V> {
         }
     }
 
-    /// Makes all nodes pending that are in a bucket now, if any are.
+    /// Makes all entries pending that are in a bucket now, if any are.
     fn mark_pending(&mut self, bucket_id: u8) {
         let bucket = &mut self.buckets_mut().by_id[usize::from(bucket_id)];
         bucket.pending_end = bucket.entries.back();
@@ -223,7 +289,7 @@ impl<K, V> Wheel<K, V> {
         }
     }
 
-    /// How many nodes a sweep at `now` would make pending at most.
+    /// How many entries a sweep at `now` would make pending at most.
     pub(crate) fn sweep_len(&self, now: u64) -> usize {
         self.bucket_len(level::bucket_id_of(0, self.spans.hand(0, now)))
     }
@@ -254,9 +320,9 @@ impl<K, V> Wheel<K, V> {
         }
     }
 
-    /// Advances, then takes pending nodes out until one is due: the caller removes that entry, or
-    /// schedules the node again if a reader has extended it meanwhile. Each node taken out costs
-    /// one unit of the budget.
+    /// Advances, then takes pending entries out until the node of one is due: the caller removes
+    /// that entry, or schedules it again if a reader has extended it meanwhile. Each entry taken
+    /// out costs one unit of the budget.
     ///
     /// `None` with budget left: nothing is pending any more. With none left: see
     /// [`has_work`](Self::has_work).
@@ -283,14 +349,14 @@ impl<K, V> Wheel<K, V> {
     }
 
     /// Makes `next_due` begin with the late bucket and the finest pending buckets, where most
-    /// nodes are due; nodes of a coarse bucket are mostly linked again. Finer buckets become
+    /// entries are due; those of a coarse bucket are mostly linked again. Finer buckets become
     /// pending again and again, so a caller that always asks for this keeps the coarse ones
     /// waiting.
     pub(crate) fn finest_first(&mut self) {
         self.resume_at = LATE;
     }
 
-    /// An upper bound on the number of pending nodes.
+    /// An upper bound on the number of pending entries.
     pub(crate) fn pending_len(&self) -> usize {
         let mut len = 0;
         for bucket_id in 0..BUCKETS as u8 {
@@ -301,12 +367,12 @@ impl<K, V> Wheel<K, V> {
         len
     }
 
-    /// Whether `next_due` would take out a node even if time stood still.
+    /// Whether `next_due` would take out an entry even if time stood still.
     pub(crate) fn has_work(&self) -> bool {
         !self.pending.is_empty()
     }
 
-    /// The earliest moment at which there is work: now if a node is pending, else the first visit
+    /// The earliest moment at which there is work: now if an entry is pending, else the first visit
     /// over all occupied buckets. `None` if nothing is linked.
     pub(crate) fn next_visit(&self) -> Option<u64> {
         if self.has_work() {
@@ -342,71 +408,6 @@ impl<K, V> Wheel<K, V> {
             lens[self.hand(0)] += self.bucket_len(LATE);
         }
         lens
-    }
-
-    #[inline]
-    fn buckets_mut(&mut self) -> &mut Buckets<K, V> {
-        self.buckets.get_or_insert_with(Buckets::new)
-    }
-
-    #[inline]
-    fn link(&mut self, entry: EntryPtr<K, V>, deadline: u64) {
-        debug_assert_eq!(entry.bucket_id.get(), NO_BUCKET, "linked twice");
-        let bucket_id = self.spans.bucket_id(deadline, self.now);
-        let alone = !self.occupied.contains(bucket_id);
-        let buckets = self.buckets_mut();
-        buckets.note_deadline(bucket_id, deadline, alone);
-        let bucket = &mut buckets.by_id[usize::from(bucket_id)];
-        bucket.entries.push_back(entry);
-        entry.bucket_id.set(bucket_id);
-        self.occupied.insert(bucket_id);
-        if bucket_id == LATE && !self.pending.contains(LATE) {
-            self.mark_pending(LATE);
-        }
-    }
-
-    /// Unlinks the first entry of a pending bucket.
-    #[inline]
-    fn take_pending(&mut self, bucket_id: u8) -> EntryPtr<K, V> {
-        let bucket = &mut self.buckets_mut().by_id[usize::from(bucket_id)];
-        let front = bucket.entries.front();
-        let entry = front.expect("a pending bucket holds entries");
-        self.resume_at = bucket_id;
-        if self.unlink(entry, bucket_id) {
-            self.resume_at = bucket_id + 1;
-        }
-        // Its neighbour is the next to be taken. It was just written to, so the address of its node
-        // is in the processor's cache by now.
-        let bucket = &self.buckets_mut().by_id[usize::from(bucket_id)];
-        if let Some(next) = bucket.entries.front() {
-            next.node().prefetch();
-        }
-        entry
-    }
-
-    /// Unlinks an entry from the bucket that it is in; true if it was the last pending one there.
-    #[inline]
-    fn unlink(&mut self, entry: EntryPtr<K, V>, bucket_id: u8) -> bool {
-        let bucket = &mut self.buckets_mut().by_id[usize::from(bucket_id)];
-        let was_end = bucket.pending_end == Some(entry);
-        if was_end {
-            bucket.pending_end = List::<K, V, TIMER>::prev(entry);
-        }
-        let was_last = was_end && bucket.pending_end.is_none();
-        bucket.entries.unlink(entry);
-        if bucket.entries.is_empty() {
-            self.occupied.remove(bucket_id);
-        }
-        if was_last {
-            self.pending.remove(bucket_id);
-            // Nodes that came late since then are pending next: the other buckets have their
-            // turn in between, however fast late nodes come.
-            if bucket_id == LATE {
-                self.mark_pending(LATE);
-            }
-        }
-        entry.bucket_id.set(NO_BUCKET);
-        was_last
     }
 }
 

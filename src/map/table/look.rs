@@ -117,8 +117,8 @@ impl<K, V> Table<K, V> {
         self.array().address(hash).cast_const()
     }
 
-    /// One look at the group of a hash, and what a writer may use of it. It may call `matches` for
-    /// a node of another key.
+    /// One look at the group of a hash, and what a writer may use of it; a look-up drops that part
+    /// of the answer. It may call `matches` for a node of another key.
     ///
     /// No lock, no write.
     // Always inlined, as `find` is; rare cases are left to other functions. A hit takes a few dozen
