@@ -5,6 +5,7 @@ use crate::support::server::{Server, installed};
 use crate::support::{Near, Writer, lost, near, read, until};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+use tokio::time::timeout;
 use wheelhouse_redis::NearError;
 
 /// Bytes that arrive are a sign of life: a reply that takes ten heartbeats costs nothing.
@@ -368,4 +369,54 @@ async fn reads_beside_poison(port: u16, tasks: usize) -> (u64, u64) {
         failed += failed_of_one;
     }
     (reads, failed)
+}
+
+/// A call opens the second connection, and its runtime runs nothing any more: neither an attempt
+/// that has begun ends with it, nor the connection.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_runtime_that_stops_takes_no_second_connection_with_it() {
+    for program in installed() {
+        // The runtime stops while it waits for the handshake, or after its write has been answered.
+        for (delay, runs_for) in [
+            (Duration::from_millis(300), Duration::from_millis(150)),
+            (Duration::ZERO, Duration::from_secs(20)),
+        ] {
+            let server = Server::start(&program, &[]).await;
+            let proxy = Proxy::to(server.port).await;
+            let mut writer = Writer::connect(server.port).await;
+            let large = "x".repeat(100 << 10);
+            writer.set("read", &large).await;
+            // Long enough for a call that waits in vain to be told apart.
+            let near = near(proxy.port).request_timeout(Duration::from_secs(20));
+            let near = near.heartbeat(Duration::from_secs(20));
+            let near = near.connect().await.unwrap();
+            // Now its size is known.
+            assert_eq!(read(&near, "read").await.len(), large.len());
+            let accepted = proxy.accepted();
+            proxy.delay(Direction::ToClient, delay);
+            let (caller, value) = (near.clone(), large.clone());
+            let stopped = tokio::task::spawn_blocking(move || {
+                let mut runtime = tokio::runtime::Builder::new_current_thread();
+                let runtime = runtime.enable_all().build().unwrap();
+                let writing =
+                    runtime.spawn(async move { caller.set("written", value, None).await });
+                let ended = runtime.block_on(async { timeout(runs_for, writing).await });
+                (runtime, ended.is_ok())
+            });
+            let (runtime, has_written) = stopped.await.unwrap();
+            assert_eq!(has_written, delay.is_zero());
+            until("the attempt has reached the server", async || {
+                proxy.accepted() == accepted + 1
+            })
+            .await;
+            let begun = Instant::now();
+            let found = near.refresh("read").await;
+            assert_eq!(found.unwrap().unwrap().len(), large.len());
+            let took = begun.elapsed();
+            println!("{took:?}");
+            assert!(took < Duration::from_secs(5), "{took:?}");
+            assert_eq!(proxy.accepted(), accepted + 1, "one second connection");
+            runtime.shutdown_background();
+        }
+    }
 }

@@ -2,6 +2,9 @@
 
 use crate::support::server::{Server, installed, pair, replica_of, sentinel};
 use crate::support::{Near, Text, Writer, client, read, until};
+use redis::Parser;
+use std::io::Write;
+use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -279,4 +282,98 @@ async fn tls_of_sentinels_without_cryptography_is_an_error() {
         .await
         .unwrap_err();
     assert!(error.to_string().contains("crypto provider"), "{error}");
+}
+
+/// A sentinel that says what a test wants it to say: a view of the primary, or nothing any more.
+struct Pretended {
+    port: u16,
+    /// The epoch, and the port of the primary.
+    view: Arc<(AtomicU64, u16)>,
+    asked: Arc<AtomicU64>,
+}
+
+impl Pretended {
+    /// A sentinel that answers so many questions for the primary, and is silent after that.
+    fn start(epoch: u64, primary: u16, answers: u64) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let pretended = Self {
+            port: listener.local_addr().unwrap().port(),
+            view: Arc::new((AtomicU64::new(epoch), primary)),
+            asked: Arc::default(),
+        };
+        let view = pretended.view.clone();
+        let asked = pretended.asked.clone();
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let view = view.clone();
+                let asked = asked.clone();
+                std::thread::spawn(move || converse(stream.unwrap(), &view, &asked, answers));
+            }
+        });
+        pretended
+    }
+}
+
+/// Answers on one connection until its end.
+fn converse(mut stream: TcpStream, view: &(AtomicU64, u16), asked: &AtomicU64, answers: u64) {
+    let mut parser = Parser::new();
+    while let Ok(command) = parser.parse_value(&mut stream) {
+        let words: Vec<String> = redis::from_redis_value::<Vec<String>>(command).unwrap();
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let reply = match words.as_slice() {
+            ["HELLO", ..] => "%0\r\n".to_string(),
+            ["SUBSCRIBE", channel] => format!(
+                ">3\r\n$9\r\nsubscribe\r\n${}\r\n{channel}\r\n:1\r\n",
+                channel.len()
+            ),
+            ["SENTINEL", "MASTER", _] => {
+                if asked.fetch_add(1, Ordering::SeqCst) >= answers {
+                    // It keeps the connection, and says nothing.
+                    continue;
+                }
+                let (epoch, port) = (view.0.load(Ordering::SeqCst), view.1);
+                let fields = format!("+port\r\n+{port}\r\n+config-epoch\r\n+{epoch}\r\n");
+                format!("%3\r\n+ip\r\n+127.0.0.1\r\n{fields}")
+            }
+            ["SENTINEL", "SENTINELS", _] => "*0\r\n".to_string(),
+            _ => "+OK\r\n".to_string(),
+        };
+        if stream.write_all(reply.as_bytes()).is_err() {
+            return;
+        }
+    }
+}
+
+/// A sentinel that was cut off from the others names the primary of an older epoch, and is the only
+/// one that answers: the near cache stays at the present primary. A newer epoch moves it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_older_epoch_that_answers_first_ends_no_connection() {
+    for program in installed() {
+        let present = Server::start(&program, &[]).await;
+        let other = Server::start(&program, &[]).await;
+        let informed = Pretended::start(5, present.port, 1);
+        let cut_off = Pretended::start(3, other.port, u64::MAX);
+        let sentinels = [client(informed.port), client(cut_off.port)];
+        let primary = redis::Client::open("redis://main/").unwrap();
+        let near = Near::sentinel_builder(sentinels, primary).codec(Text);
+        let near = near.heartbeat(Duration::from_millis(500));
+        let near = near.connect().await.unwrap();
+        near.set("k", "v".to_string(), None).await.unwrap();
+        let mut writer = Writer::connect(present.port).await;
+        assert_eq!(writer.send::<String>(&["GET", "k"]).await, "v");
+        // Once before the near cache has connected, and then by what watches the sentinels.
+        until("the one that was cut off has been asked", async || {
+            cut_off.asked.load(Ordering::SeqCst) >= 4 && informed.asked.load(Ordering::SeqCst) >= 2
+        })
+        .await;
+        assert_eq!(near.stats().lost_connections(), 0);
+        cut_off.view.0.store(6, Ordering::SeqCst);
+        until("the newer epoch has been followed", async || {
+            near.stats().connections() == 2
+        })
+        .await;
+        near.set("k", "moved".to_string(), None).await.unwrap();
+        let mut writer = Writer::connect(other.port).await;
+        assert_eq!(writer.send::<String>(&["GET", "k"]).await, "moved");
+    }
 }
