@@ -4,16 +4,15 @@ use crate::config::Settings;
 use crate::error::NearError;
 use crate::stream::{self, Arrivals};
 use crate::suspects::LARGE;
+use futures_util::FutureExt;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, ConnectionInfo, ErrorKind, ProtocolVersion};
 use redis::{PushInfo, PushKind, RedisError, ServerErrorKind};
 use std::fmt;
-use std::future::poll_fn;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::AssertUnwindSafe;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::task::Poll;
 use std::time::{Duration, Instant};
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
@@ -253,12 +252,7 @@ pub(crate) async fn within_time<T>(
 
 /// The outcome of a future; `None` if it panics.
 pub(crate) async fn caught<T>(future: impl Future<Output = T>) -> Option<T> {
-    let mut future = pin!(future);
-    poll_fn(|cx| {
-        let polled = catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx).map(Some)));
-        polled.unwrap_or(Poll::Ready(None))
-    })
-    .await
+    AssertUnwindSafe(future).catch_unwind().await.ok()
 }
 
 /// The TLS library panics where no cryptography was chosen for it.

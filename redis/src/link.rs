@@ -6,11 +6,10 @@
 use crate::config::Settings;
 use crate::connection::{Connection, Ended, Login};
 use crate::error::NearError;
+use futures_util::future::try_join_all;
 use redis::{ConnectionInfo, ErrorKind, Pipeline, RedisResult, ServerErrorKind, Value};
 use std::fmt;
-use std::future::poll_fn;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 use tokio::sync::{Mutex, Semaphore, SemaphorePermit};
@@ -148,34 +147,6 @@ async fn connect_second(
     }
 }
 
-/// Runs futures in one task, so that all of them end with it; hands out each outcome, with the
-/// number of its future, as it comes.
-pub(crate) async fn together<F: Future>(
-    futures: impl Iterator<Item = F>,
-    mut ready: impl FnMut(usize, F::Output),
-) {
-    let mut running: Vec<_> = futures.map(Box::pin).map(Some).collect();
-    poll_fn(|cx| {
-        let mut pending = false;
-        for (number, place) in running.iter_mut().enumerate() {
-            let Some(future) = place else { continue };
-            match future.as_mut().poll(cx) {
-                Poll::Pending => pending = true,
-                Poll::Ready(outcome) => {
-                    *place = None;
-                    ready(number, outcome);
-                }
-            }
-        }
-        if pending {
-            Poll::Pending
-        } else {
-            Poll::Ready(())
-        }
-    })
-    .await;
-}
-
 /// The connections of one generation.
 pub(crate) struct Link {
     generation: u64,
@@ -241,11 +212,9 @@ impl Link {
     /// Asks every node for a sign of life over its main connection, all at once.
     pub(crate) async fn ping(&self, quiet: Duration) -> Result<(), NearError> {
         let any_role = self.is_cluster();
-        let pings = self.nodes.iter();
-        let pings = pings.map(|node| node.ping(quiet, any_role));
-        let mut outcome = Ok(());
-        together(pings, |_, one| outcome = one.and(outcome.clone())).await;
-        outcome
+        let pings = self.nodes.iter().map(|node| node.ping(quiet, any_role));
+        try_join_all(pings).await?;
+        Ok(())
     }
 }
 

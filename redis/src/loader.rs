@@ -17,18 +17,18 @@ use crate::cached::{Cached, Content};
 use crate::codec::BoxError;
 use crate::error::{NearError, display_key};
 use crate::key::{Hasher, Key, NearKey, Val};
-use crate::link::together;
 use crate::loaded::Loaded;
 use crate::near::NearCache;
 use crate::placeholder::{self, Claim};
 use crate::read::{Found, SERVER_PAUSE};
-use crate::request::{RequestError, unexpected};
+use crate::request::Okay;
 use crate::shared::{BlockingDrop, Shared};
 use crate::write::{WRITES_AT_ONCE, whole_millis};
-use redis::Value;
-use std::collections::HashMap;
+use futures_util::{StreamExt, stream};
+use std::collections::{HashMap, VecDeque};
 use std::convert::Infallible;
 use std::hash::{BuildHasher, Hash};
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
@@ -210,32 +210,22 @@ where
             }
         }
         // A call that holds keys waits for no other load: what is busy comes after what was led.
-        let mut led = Vec::new();
-        let mut busy = Vec::new();
-        for part in missing.chunks(WRITES_AT_ONCE) {
-            let turns = part
-                .iter()
-                .map(|key| self.shared.turn(key, ttl, Patience::None));
-            together(turns, |number, turn| match turn {
-                Ok(Turn::Found(value)) => _ = loaded.insert(part[number], Ok(Some(value))),
-                Ok(Turn::Holds(holder)) => led.push((part[number], holder)),
-                Ok(Turn::Busy) => busy.push(part[number]),
-                Err(error) => _ = loaded.insert(part[number], Err(error)),
-            })
-            .await;
-        }
-        if !led.is_empty() {
-            self.load_led(led, ttl, &mut load, &mut loaded).await;
-        }
-        for key in busy {
-            match self.shared.turn(key, ttl, Patience::Longest).await {
-                Ok(Turn::Found(value)) => _ = loaded.insert(key, Ok(Some(value))),
-                Ok(Turn::Holds(holder)) => {
-                    self.load_led(vec![(key, holder)], ttl, &mut load, &mut loaded)
-                        .await;
+        let mut rounds = VecDeque::from([(missing, Patience::None)]);
+        while let Some((keys, patience)) = rounds.pop_front() {
+            let turn = async |key| (key, self.shared.turn(key, ttl, patience).await);
+            let turns = stream::iter(keys.into_iter().map(turn).collect::<Vec<_>>());
+            let mut turns = pin!(turns.buffer_unordered(WRITES_AT_ONCE));
+            let mut led = Vec::new();
+            while let Some((key, turn)) = turns.next().await {
+                match turn {
+                    Ok(Turn::Found(value)) => _ = loaded.insert(key, Ok(Some(value))),
+                    Ok(Turn::Holds(holder)) => led.push((key, holder)),
+                    Ok(Turn::Busy) => rounds.push_back((vec![key], Patience::Longest)),
+                    Err(error) => _ = loaded.insert(key, Err(error)),
                 }
-                Ok(Turn::Busy) => {}
-                Err(error) => _ = loaded.insert(key, Err(error)),
+            }
+            if !led.is_empty() {
+                self.load_led(led, ttl, &mut load, &mut loaded).await;
             }
         }
         for (key, found) in keys.iter().zip(&mut found) {
@@ -273,15 +263,13 @@ where
             keys.len(),
             outcomes.len()
         );
-        let finish = |((key, holder), outcome)| self.shared.finish(key, holder, outcome, ttl);
-        let mut finishing = led.into_iter().zip(outcomes).map(finish);
-        for part in keys.chunks(WRITES_AT_ONCE) {
-            let finishing = finishing.by_ref().take(part.len());
-            together(finishing, |number, found| {
-                loaded.insert(part[number], found);
-            })
-            .await;
-        }
+        let finish = async |((key, holder), outcome)| {
+            let found = self.shared.finish(key, holder, outcome, ttl).await;
+            (key, found)
+        };
+        let finishing: Vec<_> = led.into_iter().zip(outcomes).map(finish).collect();
+        let finishing = stream::iter(finishing).buffer_unordered(WRITES_AT_ONCE);
+        loaded.extend(finishing.collect::<Vec<_>>().await);
     }
 }
 
@@ -362,24 +350,6 @@ enum Guard {
     Away(Duration, u64),
     /// Nothing: the lock is off, or the server refuses to write.
     Nothing,
-}
-
-/// Whether the server has executed a command of a script: the key was as the script wants it.
-fn is_okay(reply: Value) -> Result<bool, RequestError> {
-    match reply {
-        Value::Okay => Ok(true),
-        Value::Nil => Ok(false),
-        other => Err(unexpected("EVAL", &other)),
-    }
-}
-
-/// Whether a claim has been accepted, and the life of the value that the placeholder carries.
-fn accepted(reply: Value) -> Result<Option<i64>, RequestError> {
-    match reply {
-        Value::Int(left) => Ok(Some(left)),
-        Value::Nil => Ok(None),
-        other => Err(unexpected("EVAL", &other)),
-    }
 }
 
 impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
@@ -564,7 +534,7 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
         };
         let end = placeholder::end_abandoned(bytes, &seen.placeholder, life);
         // If it fails, the next look says more.
-        _ = self.write_in_time(bytes, &end, |_| Ok(())).await;
+        _ = self.write_in_time::<()>(bytes, &end).await;
     }
 
     /// The moment at which a placeholder has ended, or was renewed; or has been seen for a whole
@@ -655,8 +625,8 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
                 if let Some(ttl) = ttl {
                     cmd.arg("PX").arg(whole_millis(ttl)?);
                 }
-                let written = self.write(key, &cmd, is_okay).await;
-                if !matches!(written, Ok(true)) {
+                let written: Result<Option<Okay>, _> = self.write(key, &cmd).await;
+                if !matches!(written, Ok(Some(Okay))) {
                     self.counters.unsaved_load();
                 }
                 if written.is_ok() {
@@ -709,7 +679,7 @@ async fn keep<K: Key, V: Val, S: Hasher>(
     let begun = Instant::now();
     let mark = &shared.settings.load_lock.mark;
     let cmd = placeholder::claim(&bytes, &placeholder, mark, life, claim);
-    let claimed = shared.write(&key, &cmd, accepted).await;
+    let claimed: Result<Option<i64>, _> = shared.write(&key, &cmd).await;
     // When the old value ends that the placeholder carries, if that is known.
     let until = match claimed {
         // The deadline may be up to a millisecond earlier than the server says.
@@ -728,7 +698,7 @@ async fn keep<K: Key, V: Val, S: Hasher>(
         loop {
             sleep(pause).await;
             let renew = placeholder::renew(&bytes, &placeholder, life, claim, until);
-            pause = match shared.write_in_time(&bytes, &renew, |_| Ok(())).await {
+            pause = match shared.write_in_time::<()>(&bytes, &renew).await {
                 Err(error) if error.is_transient() => SERVER_PAUSE,
                 _ => every,
             };
@@ -745,7 +715,7 @@ async fn keep<K: Key, V: Val, S: Hasher>(
     let over = Instant::now() + life;
     while Instant::now() < over && !shared.line.is_closed() {
         let remove = placeholder::remove(&bytes, &placeholder, life, claim, until);
-        match shared.write_in_time(&bytes, &remove, |_| Ok(())).await {
+        match shared.write_in_time::<()>(&bytes, &remove).await {
             // Refused: its own life ends it.
             Ok(()) | Err(NearError::Server(_)) => return,
             Err(_) => sleep(SERVER_PAUSE).await,

@@ -1,10 +1,11 @@
-//! Reads from the server: one pipeline of `GET` and `PTTL` pairs for each node.
+//! Requests to the server: a read is one pipeline of `GET` and `PTTL`.
 
 use crate::config::{Settings, Tracking};
 use crate::connection::Connection;
 use crate::error::NearError;
-use crate::link::{Link, Node, together};
-use redis::{Cmd, Pipeline, RedisError, ServerErrorKind, Value};
+use crate::link::{Link, Node};
+use crate::suspects::Way;
+use redis::{Cmd, FromRedisValue, ParsingError, Pipeline, RedisError, ServerErrorKind, Value};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -67,60 +68,68 @@ impl RequestError {
     }
 }
 
+/// The reply `OK`.
+pub(crate) struct Okay;
+
+impl FromRedisValue for Okay {
+    fn from_redis_value(reply: Value) -> Result<Self, ParsingError> {
+        match reply {
+            Value::Okay => Ok(Self),
+            other => Err(format!("{other:?} is not OK").into()),
+        }
+    }
+}
+
 /// The outcome for one key.
 pub(crate) type Answer = Result<Reply, RequestError>;
 
 impl Link {
-    /// Reads these keys together; the answers are in their order.
-    pub(crate) async fn read(&self, keys: &[&[u8]], settings: &Settings) -> Vec<Answer> {
-        let mut answers: Vec<Option<Answer>> = keys.iter().map(|_| None).collect();
-        let nodes = self.by_node(keys);
-        let asked = nodes.iter().filter_map(|(node, indices)| {
-            let keys: Vec<&[u8]> = indices.iter().map(|index| keys[*index]).collect();
-            let (node, cluster) = (self.nodes().get((*node)?)?, self.is_cluster());
-            Some(async move { (indices, ask(node, &keys, settings, cluster).await) })
-        });
-        together(asked, |_, (indices, chunk)| {
-            for (index, answer) in indices.iter().zip(chunk) {
-                answers[*index] = Some(answer);
-            }
-        })
-        .await;
-        let answers = answers.into_iter();
-        answers
-            .map(|a| a.unwrap_or_else(|| Err(no_node())))
-            .collect()
+    /// Reads a key.
+    pub(crate) async fn read(&self, key: &[u8], way: Way, settings: &Settings) -> Answer {
+        match self.read_from_its_node(key, way, settings).await {
+            Err(RequestError::Ask(address)) => self.read_asking(&address, key).await,
+            answer => answer,
+        }
     }
 
-    /// Reads a key whose value is large: its deadline over the main connection, on which the server
-    /// then reports each change of the key, and its value over the second one. A change between the
-    /// two is reported, too, and revokes the lease.
-    pub(crate) async fn read_apart(&self, key: &[u8], settings: &Settings) -> Answer {
+    /// Reads the value and the deadline of a key in one pipeline.
+    ///
+    /// A large value comes over the second connection. Its deadline is asked for first, over the
+    /// main connection, on which the server then reports each change of the key. A change between
+    /// the two is reported, too, and revokes the lease.
+    async fn read_from_its_node(&self, key: &[u8], way: Way, settings: &Settings) -> Answer {
         let node = self.node_for(key).ok_or_else(no_node)?;
+        let cluster = self.is_cluster();
         let opt_in = settings.tracking == Tracking::OptIn;
-        let mut asked = Pipeline::with_capacity(2);
+        let is_large = matches!(way, Way::Alone(_));
+        let mut asked = Pipeline::with_capacity(3);
         if opt_in {
             asked.cmd("CLIENT").arg("CACHING").arg("YES");
         }
-        asked.cmd("PTTL").arg(key);
-        let mut requests = node.main.requests.clone();
-        let replies = requests.send_packed_commands(&asked, 0, asked.len()).await;
-        let cluster = self.is_cluster();
-        let mut replies = replies.map_err(|error| RequestError::of(error, cluster))?;
-        let life = life_of(replies.pop(), cluster)?;
-        if let Some(caching) = replies.pop() {
-            taken(Some(caching), cluster)?;
+        if !is_large {
+            asked.cmd("GET").arg(key);
         }
-        let mut get = Pipeline::with_capacity(1);
-        get.cmd("GET").arg(key);
-        let second = node.second.connection().await;
-        let mut replies = send_aside(node, second.as_ref(), &get, settings, cluster).await?;
-        let value = value_of(replies.pop(), cluster)?;
-        Ok(Reply {
-            value,
-            life,
-            tracked: true,
-        })
+        asked.cmd("PTTL").arg(key);
+        // Where there is no second connection to be had, the main one serves.
+        let second = if is_large || node.main.is_late() {
+            node.second.connection().await
+        } else {
+            None
+        };
+        if is_large {
+            let mut replies = send_aside(node, None, &asked, settings, cluster).await?;
+            let pttl = replies.pop();
+            let mut get = Pipeline::with_capacity(1);
+            get.cmd("GET").arg(key);
+            replies.extend(send_aside(node, second.as_ref(), &get, settings, cluster).await?);
+            replies.extend(pttl);
+            return answer(replies, opt_in, cluster);
+        }
+        let second = second.filter(|second| !second.is_late());
+        let replies = send_aside(node, second.as_ref(), &asked, settings, cluster).await?;
+        let reply = answer(replies, opt_in, cluster)?;
+        let tracked = second.is_none();
+        Ok(Reply { tracked, ..reply })
     }
 
     /// Reads a key from the node that an `ASK` reply named. The server does not track this read.
@@ -154,19 +163,6 @@ impl Link {
         #[cfg(not(feature = "cluster"))]
         false
     }
-
-    /// The indices of the keys that each node has.
-    fn by_node(&self, keys: &[&[u8]]) -> Vec<(Option<usize>, Vec<usize>)> {
-        let mut groups: Vec<(Option<usize>, Vec<usize>)> = Vec::new();
-        for (index, key) in keys.iter().enumerate() {
-            let node = self.node_of(key);
-            match groups.iter_mut().find(|(of, _)| *of == node) {
-                Some((_, indices)) => indices.push(index),
-                None => groups.push((node, vec![index])),
-            }
-        }
-        groups
-    }
 }
 
 /// No node of the cluster has the slot of the key. The other slots stay in use; the heartbeat finds
@@ -182,38 +178,6 @@ fn unknown_node(address: &str) -> RequestError {
     RequestError::Moved(NearError::Disconnected {
         reason: format!("the key is at {address}, which is no primary of the known topology"),
     })
-}
-
-/// Reads keys of one node together.
-async fn ask(node: &Node, keys: &[&[u8]], settings: &Settings, cluster: bool) -> Vec<Answer> {
-    let opt_in = settings.tracking == Tracking::OptIn;
-    let mut reading = Pipeline::with_capacity(keys.len() * 3);
-    for key in keys {
-        if opt_in {
-            reading.cmd("CLIENT").arg("CACHING").arg("YES");
-        }
-        reading.cmd("GET").arg(*key);
-        reading.cmd("PTTL").arg(*key);
-    }
-    // Where there is no second connection to be had, the main one serves.
-    let second = if node.main.is_late() {
-        node.second.connection().await
-    } else {
-        None
-    };
-    let second = second.filter(|second| !second.is_late());
-    match send_aside(node, second.as_ref(), &reading, settings, cluster).await {
-        Err(error) => keys.iter().map(|_| Err(error.clone())).collect(),
-        Ok(replies) => {
-            let mut replies = replies.into_iter();
-            let mut answer = || {
-                let reply = answer(&mut replies, opt_in, cluster)?;
-                let tracked = second.is_none();
-                Ok(Reply { tracked, ..reply })
-            };
-            keys.iter().map(|_| answer()).collect()
-        }
-    }
 }
 
 /// Sends reads over the second connection, if there is one, else over the main one.
@@ -247,18 +211,13 @@ async fn send_aside(
     }
 }
 
-/// Takes the replies for one key.
-fn answer(
-    replies: &mut impl Iterator<Item = Value>,
-    opt_in: bool,
-    cluster: bool,
-) -> Result<Reply, RequestError> {
-    let caching = if opt_in { replies.next() } else { None };
-    let (value, pttl) = (replies.next(), replies.next());
-    let value = value_of(value, cluster)?;
+/// The answer in the replies for one key: to `CLIENT CACHING` if there is opt-in, `GET` and `PTTL`.
+fn answer(mut replies: Vec<Value>, opt_in: bool, cluster: bool) -> Answer {
+    let pttl = replies.pop();
+    let value = value_of(replies.pop(), cluster)?;
     let life = life_of(pttl, cluster)?;
     if opt_in {
-        taken(caching, cluster)?;
+        taken(replies.pop(), cluster)?;
     }
     Ok(Reply {
         value,
@@ -315,7 +274,7 @@ mod tests {
     use super::*;
 
     fn answered(replies: Vec<Value>, opt_in: bool) -> Answer {
-        answer(&mut replies.into_iter(), opt_in, false)
+        answer(replies, opt_in, false)
     }
 
     fn value(text: &str) -> Value {

@@ -8,7 +8,7 @@ use crate::config::Settings;
 use crate::connect::with_address;
 use crate::connection::{Connection, Ended, Login, within_time};
 use crate::error::NearError;
-use crate::link::together;
+use futures_util::future::join_all;
 use redis::{Client, ConnectionAddr, PushInfo, PushKind, Value};
 use std::collections::{BTreeMap, HashMap};
 use std::convert::Infallible;
@@ -110,14 +110,14 @@ impl Sentinels {
             let said = asking.await;
             round.send_modify(|round: &mut Round| round[number] = Some(said));
         };
-        let asking = together(known.iter().enumerate().map(ask), |_, ()| {});
+        let asking = join_all(known.iter().enumerate().map(ask));
         let enough = async {
             let _ = round.subscribe().wait_for(most).await;
             sleep(LATECOMERS).await;
         };
         tokio::select! {
             biased;
-            () = asking => {}
+            _ = asking => {}
             () = enough => {}
         }
         let round = round.borrow();
@@ -173,7 +173,7 @@ impl Sentinels {
                 biased;
                 _ = seen.wait_for(is_another) => return,
                 _ = others.wait_for(|now| !now.keys().eq(known.keys())) => {}
-                () = together(known.iter().enumerate().map(watch_one), |_, ()| {}) => {}
+                _ = join_all(known.iter().enumerate().map(watch_one)) => {}
             }
         }
     }

@@ -7,13 +7,11 @@ use crate::error::NearError;
 use crate::key::{Hasher, Key, KeySpace, Val};
 use crate::line::Line;
 use crate::link::Link;
-use crate::read::FIRST_MEAN_LENGTH;
 use crate::reports::Reports;
 use crate::stats::Counters;
 use crate::suspects::Suspects;
 use crate::trace;
 use std::ops::Deref;
-use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::runtime::Handle;
@@ -35,8 +33,6 @@ pub(crate) struct Shared<K, V, S> {
     pub(crate) reports: Reports,
     /// The loads of `get_with` that run, by their placeholder or else their key. It keeps nothing.
     pub(crate) flights: Cache<Arc<[u8]>, Cached<V>>,
-    /// About how long the last values were.
-    pub(crate) mean_length: AtomicUsize,
     /// What was awaited goes on here when its call has gone.
     pub(crate) runtime: Handle,
     /// Tells the cleaner that outdated entries wait to be removed.
@@ -105,7 +101,6 @@ impl<K, V: Val, S> Shared<K, V, S> {
             suspects: Suspects::default(),
             reports: Reports::default(),
             flights: Cache::builder().max_capacity(0).build(),
-            mean_length: AtomicUsize::new(FIRST_MEAN_LENGTH),
             runtime: Handle::current(),
             flush_wanted: Notify::new(),
             fault: Mutex::new(None),

@@ -88,18 +88,15 @@ impl Suspects {
         Some((suspect.losses, left))
     }
 
-    /// The connection has ended while these keys were asked for in one request.
-    pub(crate) fn accuse<'a>(&self, asked: impl ExactSizeIterator<Item = &'a [u8]>) {
-        let alone = asked.len() == 1;
-        self.change(asked.len(), |keys| {
-            for key in asked {
-                let suspect = keys.entry(key.to_vec()).or_default();
-                suspect.losses += 1;
-                if alone && suspect.losses >= 2 && suspect.large.is_some() {
-                    let doubled = 1 << (suspect.losses - 2).min(16);
-                    let refusal = (FIRST_REFUSAL * doubled).min(LONGEST_REFUSAL);
-                    suspect.refused_until = Some(Instant::now() + refusal);
-                }
+    /// The connection has ended while this key was asked for.
+    pub(crate) fn accuse(&self, key: &[u8]) {
+        self.change(1, |keys| {
+            let suspect = keys.entry(key.to_vec()).or_default();
+            suspect.losses += 1;
+            if suspect.losses >= 2 && suspect.large.is_some() {
+                let doubled = 1 << (suspect.losses - 2).min(16);
+                let refusal = (FIRST_REFUSAL * doubled).min(LONGEST_REFUSAL);
+                suspect.refused_until = Some(Instant::now() + refusal);
             }
         });
     }
@@ -144,11 +141,11 @@ mod tests {
     use super::*;
 
     fn accuse(suspects: &Suspects, keys: &[&[u8]]) {
-        suspects.accuse(keys.iter().copied());
+        keys.iter().for_each(|key| suspects.accuse(key));
     }
 
     #[test]
-    fn a_large_key_is_refused_after_two_losses_and_only_if_it_was_alone() {
+    fn a_large_key_is_refused_after_two_losses() {
         let suspects = Suspects::default();
         let refused = |key: &[u8]| suspects.refused(key).map(|(losses, _)| losses);
         accuse(&suspects, &[b"a", b"b"]);

@@ -52,20 +52,20 @@ pub(crate) fn flushed() {
 pub(crate) async fn request<T>(
     settings: &Settings,
     command: &'static str,
-    asked: &[&[u8]],
+    asked: &[u8],
     request: impl Future<Output = T>,
 ) -> T {
     #[cfg(not(feature = "tracing"))]
     return request.await;
     #[cfg(feature = "tracing")]
     {
-        let (begun, keys) = (std::time::Instant::now(), asked.len());
-        let key = asked.first().filter(|_| settings.traced.keys);
-        let key = key.map(|key| crate::error::display_key(key));
-        let span = debug_span!("request", command, keys, key);
+        let begun = std::time::Instant::now();
+        let key = Some(asked).filter(|_| settings.traced.keys);
+        let key = key.map(crate::error::display_key);
+        let span = debug_span!("request", command, key);
         let outcome = request.instrument(span).await;
         if begun.elapsed() >= settings.traced.slow {
-            warn!(command, keys, key, took = ?begun.elapsed(), "slow request");
+            warn!(command, key, took = ?begun.elapsed(), "slow request");
         }
         outcome
     }

@@ -8,14 +8,15 @@
 use crate::cached::Content;
 use crate::error::NearError;
 use crate::key::{Hasher, Key, NearKey, ToKey, Val};
-use crate::link::{Link, together};
+use crate::link::Link;
 use crate::near::NearCache;
 use crate::read::SERVER_PAUSE;
-use crate::request::{self, RequestError, no_node, unexpected};
+use crate::request::{Okay, RequestError, no_node, unexpected};
 use crate::shared::Shared;
 use crate::suspects::{LARGE, Way};
 use crate::trace;
-use redis::{Arg, Cmd, Value};
+use futures_util::{StreamExt, stream};
+use redis::{Arg, Cmd, FromRedisValue, Value};
 use std::borrow::Borrow;
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
@@ -60,8 +61,7 @@ where
         ttl: impl Into<Option<Duration>>,
     ) -> Result<(), NearError> {
         let (key, ttl) = (key.to_key(), ttl.into());
-        let cmd = self.shared.set_command(&key, value.borrow(), ttl)?;
-        Box::pin(self.shared.overwrite(&key, &cmd, okay)).await
+        Box::pin(self.shared.set(&key, value.borrow(), ttl)).await
     }
 
     /// Writes these values to the server, all with the same time to live, and returns each one's
@@ -90,11 +90,12 @@ where
     ) -> Vec<Result<(), NearError>> {
         let ttl = ttl.into();
         let entries: Vec<(K, V)> = entries.into_iter().collect();
-        let set = async |(key, value): &(K, V)| {
-            let cmd = self.shared.set_command(key, value, ttl)?;
-            self.shared.overwrite(key, &cmd, okay).await
-        };
-        each(entries.iter().map(set)).await
+        let mut writes = Vec::new();
+        for (key, value) in &entries {
+            writes.push(self.shared.set(key, value, ttl));
+        }
+        let writing = stream::iter(writes).buffered(WRITES_AT_ONCE);
+        writing.collect().await
     }
 
     /// Deletes a key on the server. True if the server had it.
@@ -138,7 +139,9 @@ where
         keys: impl IntoIterator<Item = K>,
     ) -> Vec<Result<bool, NearError>> {
         let keys: Vec<K> = keys.into_iter().collect();
-        each(keys.iter().map(|key| self.shared.delete(key))).await
+        let writes: Vec<_> = keys.iter().map(|key| self.shared.delete(key)).collect();
+        let writing = stream::iter(writes).buffered(WRITES_AT_ONCE);
+        writing.collect().await
     }
 
     /// Gives a key a new time to live on the server. True if the server has the key.
@@ -165,8 +168,8 @@ where
         let mut cmd = redis::cmd("PEXPIRE");
         cmd.arg(self.shared.keys.bytes(&key))
             .arg(whole_millis(ttl)?);
-        let existed = |reply| truth("PEXPIRE", &reply);
-        Box::pin(self.shared.write(&key, &cmd, existed)).await
+        let touched: u64 = Box::pin(self.shared.write(&key, &cmd)).await?;
+        Ok(touched > 0)
     }
 
     /// Reads a key from the server and gives it a new time to live in one step (`GETEX`); `None` if
@@ -201,10 +204,9 @@ where
         }
         let mut cmd = redis::cmd("GETEX");
         cmd.arg(&bytes).arg("PX").arg(whole_millis(ttl)?);
-        let bytes_of = |reply| request::value_of(Some(reply), true);
-        let value = Box::pin(self.shared.write(&key, &cmd, bytes_of)).await;
+        let value: Result<Option<Vec<u8>>, _> = Box::pin(self.shared.write(&key, &cmd)).await;
         if matches!(value, Err(NearError::Unconfirmed { .. })) {
-            self.shared.suspects.accuse([bytes.as_slice()].into_iter());
+            self.shared.suspects.accuse(&bytes);
         }
         match value? {
             Some(value) => match self.shared.content(&bytes, &value)? {
@@ -213,33 +215,6 @@ where
             },
             None => Ok(None),
         }
-    }
-}
-
-/// Runs writes, some of them together; the results are in their order.
-async fn each<R, F>(mut writes: impl ExactSizeIterator<Item = F>) -> Vec<Result<R, NearError>>
-where
-    F: Future<Output = Result<R, NearError>>,
-{
-    let mut results: Vec<_> = (0..writes.len()).map(|_| Err(NearError::Closed)).collect();
-    for begin in (0..results.len()).step_by(WRITES_AT_ONCE) {
-        let part = writes.by_ref().take(WRITES_AT_ONCE);
-        together(part, |number, result| results[begin + number] = result).await;
-    }
-    results
-}
-
-fn okay(reply: Value) -> Result<(), RequestError> {
-    match reply {
-        Value::Okay => Ok(()),
-        other => Err(unexpected("SET", &other)),
-    }
-}
-
-fn truth(command: &str, reply: &Value) -> Result<bool, RequestError> {
-    match reply {
-        Value::Int(count) => Ok(*count > 0),
-        other => Err(unexpected(command, other)),
     }
 }
 
@@ -263,18 +238,14 @@ impl<K: Key, V: Val, S: Hasher> Drop for InvalidateAtEnd<'_, K, V, S> {
 }
 
 impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
-    pub(crate) fn set_command(
-        &self,
-        key: &K,
-        value: &V,
-        ttl: Option<Duration>,
-    ) -> Result<Cmd, NearError> {
+    async fn set(&self, key: &K, value: &V, ttl: Option<Duration>) -> Result<(), NearError> {
         let mut cmd = redis::cmd("SET");
         cmd.arg(self.keys.bytes(key)).arg(self.encode_value(value)?);
         if let Some(ttl) = ttl {
             cmd.arg("PX").arg(whole_millis(ttl)?);
         }
-        Ok(cmd)
+        let Okay = self.overwrite(key, &cmd).await?;
+        Ok(())
     }
 
     /// The bytes of a value, which no placeholder has.
@@ -291,43 +262,35 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
     async fn delete(&self, key: &K) -> Result<bool, NearError> {
         let mut cmd = redis::cmd("DEL");
         cmd.arg(self.keys.bytes(key));
-        let existed = |reply| truth("DEL", &reply);
-        self.overwrite(key, &cmd, existed).await
+        let deleted: u64 = self.overwrite(key, &cmd).await?;
+        Ok(deleted > 0)
     }
 
     /// A write of the user. Calls that come later do not join a load that has begun before.
-    async fn overwrite<T>(
-        &self,
-        key: &K,
-        cmd: &Cmd,
-        meaning: impl Fn(Value) -> Result<T, RequestError>,
-    ) -> Result<T, NearError> {
+    async fn overwrite<T: FromRedisValue>(&self, key: &K, cmd: &Cmd) -> Result<T, NearError> {
         self.flights.invalidate(self.keys.bytes(key).as_slice());
-        self.write(key, cmd, meaning).await
+        self.write(key, cmd).await
     }
 
-    pub(crate) async fn write<T>(
+    pub(crate) async fn write<T: FromRedisValue>(
         &self,
         key: &K,
         cmd: &Cmd,
-        meaning: impl Fn(Value) -> Result<T, RequestError>,
     ) -> Result<T, NearError> {
         self.local.invalidate(key);
         let _at_end = InvalidateAtEnd(self, key);
-        self.write_in_time(&self.keys.bytes(key), cmd, meaning)
-            .await
+        self.write_in_time(&self.keys.bytes(key), cmd).await
     }
 
     /// Sends a command about the server's key `bytes`, and leaves the local cache alone.
-    pub(crate) async fn write_in_time<T>(
+    pub(crate) async fn write_in_time<T: FromRedisValue>(
         &self,
         bytes: &[u8],
         cmd: &Cmd,
-        meaning: impl Fn(Value) -> Result<T, RequestError>,
     ) -> Result<T, NearError> {
         let mut sent = false;
         let limit = self.settings.request_timeout;
-        let written = timeout(limit, self.write_once(bytes, cmd, &meaning, &mut sent)).await;
+        let written = timeout(limit, self.write_once(bytes, cmd, &mut sent)).await;
         let written = written.unwrap_or_else(|_| {
             Err(if sent {
                 let reason = format!("no reply within {limit:?}");
@@ -341,11 +304,10 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
 
     /// Sends the command until a server has executed or refused it. A command that the server may
     /// have executed is not sent again.
-    async fn write_once<T>(
+    async fn write_once<T: FromRedisValue>(
         &self,
         bytes: &[u8],
         cmd: &Cmd,
-        meaning: &impl Fn(Value) -> Result<T, RequestError>,
         sent: &mut bool,
     ) -> Result<T, NearError> {
         loop {
@@ -353,17 +315,16 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
             let generation = link.generation();
             *sent = true;
             self.counters.write();
-            let asked = [bytes];
             let sending = send(&link, bytes, cmd);
             let reply = tokio::select! {
                 biased;
-                reply = trace::request(&self.settings, "write", &asked, sending) => reply,
+                reply = trace::request(&self.settings, "write", bytes, sending) => reply,
                 () = self.line.left(generation) => {
                     let reason = "the connection was lost".into();
                     return Err(NearError::Unconfirmed { reason });
                 }
             };
-            match reply.and_then(meaning) {
+            match reply {
                 Ok(value) => return Ok(value),
                 Err(RequestError::Failed(error)) => return Err(error),
                 Err(RequestError::Lost(error) | RequestError::OutOfStep(error)) => {
@@ -392,7 +353,20 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
     }
 }
 
-pub(crate) async fn send(link: &Link, bytes: &[u8], cmd: &Cmd) -> Result<Value, RequestError> {
+/// Sends a command about the server's key `bytes`.
+pub(crate) async fn send<T: FromRedisValue>(
+    link: &Link,
+    bytes: &[u8],
+    cmd: &Cmd,
+) -> Result<T, RequestError> {
+    let reply = match send_to_its_node(link, bytes, cmd).await {
+        Err(RequestError::Ask(address)) => link.send_asking(&address, cmd.clone()).await?,
+        reply => reply?,
+    };
+    redis::from_redis_value_ref(&reply).map_err(|_| unexpected("the command", &reply))
+}
+
+async fn send_to_its_node(link: &Link, bytes: &[u8], cmd: &Cmd) -> Result<Value, RequestError> {
     let node = link.node_for(bytes).ok_or_else(no_node)?;
     // Requests of other keys would wait behind a large value.
     let lent = if length(cmd) >= LARGE {
@@ -410,10 +384,7 @@ pub(crate) async fn send(link: &Link, bytes: &[u8], cmd: &Cmd) -> Result<Value, 
         }
         node.second.take_back(lent).await;
     }
-    let Err(RequestError::Ask(address)) = &reply else {
-        return reply;
-    };
-    link.send_asking(address, cmd.clone()).await
+    reply
 }
 
 fn length(cmd: &Cmd) -> usize {

@@ -6,6 +6,7 @@ use crate::support::{Writer, near, values};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+use wheelhouse_redis::NearError;
 
 async fn fill(writer: &mut Writer, keys: usize) {
     for first in (0..keys).step_by(1000) {
@@ -146,7 +147,19 @@ async fn many_keys_are_written_and_deleted_in_one_call() {
         let mut writer = Writer::connect(server.port).await;
         let near = near(server.port).connect().await.unwrap();
         let entries = (0..500).map(|n| (format!("k{n}"), format!("v{n}")));
-        values(near.set_all(entries, Duration::from_secs(100)).await);
+        let writer_of_all = near.clone();
+        // Each call may run in a task of its own.
+        let writing = tokio::spawn(async move {
+            let written = writer_of_all.set_all(entries, Duration::from_secs(100));
+            values(written.await);
+            let gone = writer_of_all.delete_all(["absent".to_string()]).await;
+            assert_eq!(values(gone), [false]);
+            let load = async |keys: Vec<String>| Ok::<_, NearError>(vec![None; keys.len()]);
+            let ttl = Duration::from_secs(100);
+            let found = writer_of_all.get_all_with(["absent".to_string()], ttl, load);
+            assert_eq!(values(found.await), [None]);
+        });
+        writing.await.unwrap();
         let ttl: i64 = writer.send(&["TTL", "k499"]).await;
         assert!((1..=100).contains(&ttl), "{ttl}");
         assert_eq!(
