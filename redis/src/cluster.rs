@@ -81,11 +81,11 @@ async fn open_from<K: Key, V: Val, S: Hasher>(
 /// Whether the topology that a node reports is still the one with which the link was made. Nodes
 /// take turns. A node that replies with an error has no topology to compare.
 pub(crate) async fn check(link: &Link, quiet: Duration) -> Result<(), NearError> {
-    let Some(slots) = link.slots() else {
+    let Some(slots) = &link.slots else {
         return Ok(());
     };
-    let turn = slots.next_turn() % link.nodes().len();
-    let node = &link.nodes()[turn];
+    let turn = slots.next_turn() % link.nodes.len();
+    let node = &link.nodes[turn];
     let host = node.address.rsplit_once(':').map_or("", |(host, _)| host);
     let ranges = ranges(node.main.requests.clone(), host);
     match node.main.while_bytes_arrive(quiet, ranges).await? {

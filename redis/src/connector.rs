@@ -57,7 +57,7 @@ impl Connector {
         let _ = (link, settings, every);
         #[cfg(feature = "sentinel")]
         if let Self::Sentinel(sentinels) = self {
-            let primary = &link.nodes()[0].address;
+            let primary = &link.nodes[0].address;
             return sentinels.replaced(primary, settings, every).await;
         }
         std::future::pending().await

@@ -172,5 +172,5 @@ impl Line {
 }
 
 fn is_current(state: &State, generation: u64) -> bool {
-    matches!(state, State::Up(link) if link.generation() == generation)
+    matches!(state, State::Up(link) if link.generation == generation)
 }

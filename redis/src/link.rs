@@ -149,11 +149,11 @@ async fn connect_second(
 
 /// The connections of one generation.
 pub(crate) struct Link {
-    generation: u64,
-    nodes: Vec<Node>,
-    ended: Ended,
+    pub(crate) generation: u64,
+    pub(crate) nodes: Vec<Node>,
+    pub(crate) ended: Ended,
     #[cfg(feature = "cluster")]
-    slots: Option<Slots>,
+    pub(crate) slots: Option<Slots>,
 }
 
 impl Link {
@@ -171,23 +171,6 @@ impl Link {
     pub(crate) fn with_slots(self, slots: Slots) -> Self {
         let slots = Some(slots);
         Self { slots, ..self }
-    }
-
-    pub(crate) fn generation(&self) -> u64 {
-        self.generation
-    }
-
-    pub(crate) fn has_ended(&self) -> bool {
-        self.ended.is_marked()
-    }
-
-    pub(crate) fn nodes(&self) -> &[Node] {
-        &self.nodes
-    }
-
-    #[cfg(feature = "cluster")]
-    pub(crate) fn slots(&self) -> Option<&Slots> {
-        self.slots.as_ref()
     }
 
     /// The number of the node that has this key.

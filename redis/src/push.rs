@@ -79,8 +79,8 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
         self.line.up(link.clone());
         // The connection may have ended before it was stored: the mark is set first and `lost`
         // called second, this stores the link first and looks at the mark second.
-        if link.has_ended() {
-            self.lost(link.generation(), closed());
+        if link.ended.is_marked() {
+            self.lost(link.generation, closed());
         }
     }
 

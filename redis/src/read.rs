@@ -329,7 +329,7 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
                 Ok(current) => current,
                 Err(error) => return self.fail(lease, error),
             };
-            let generation = link.generation();
+            let generation = link.generation;
             let way = self.suspects.way(&bytes);
             if way == Way::Measured {
                 tokio::select! {
@@ -356,7 +356,7 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
                 answer = trace::request(&self.settings, "GET", &bytes, reading) => answer,
                 // The connection was given up: ask the next one.
                 () = self.line.left(generation) => {
-                    if link.has_ended() {
+                    if link.ended.is_marked() {
                         self.suspects.accuse(&bytes);
                     }
                     continue;
@@ -413,7 +413,7 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
                 let length = usize::try_from(length).unwrap_or(usize::MAX);
                 self.suspects.measured(key, length);
             }
-            Err(RequestError::Lost(error)) => self.lost(link.generation(), error),
+            Err(RequestError::Lost(error)) => self.lost(link.generation, error),
             // It may be large.
             Err(_) => self.suspects.measured(key, usize::MAX),
         }

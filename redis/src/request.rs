@@ -159,7 +159,7 @@ impl Link {
 
     pub(crate) fn is_cluster(&self) -> bool {
         #[cfg(feature = "cluster")]
-        return self.slots().is_some();
+        return self.slots.is_some();
         #[cfg(not(feature = "cluster"))]
         false
     }

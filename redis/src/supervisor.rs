@@ -118,13 +118,13 @@ impl<K: Key, V: Val, S: Hasher> Supervisor<K, V, S> {
         let every = self.shared.settings.heartbeat.min(LONGEST_HEARTBEAT);
         let fault = tokio::select! {
             biased;
-            () = self.shared.line.left(link.generation()) => return,
+            () = self.shared.line.left(link.generation) => return,
             () = self.connector.replaced(link, &self.shared.settings, every) => NearError::Disconnected {
                 reason: "the sentinels name another primary".into(),
             },
             Err(fault) = self.beat(link, every) => fault,
         };
-        self.shared.lost(link.generation(), fault);
+        self.shared.lost(link.generation, fault);
     }
 
     /// Asks again and again whether the link is alive, and still the right one; ends with a fault.

@@ -312,7 +312,7 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
     ) -> Result<T, NearError> {
         loop {
             let (_, link) = self.link().await?;
-            let generation = link.generation();
+            let generation = link.generation;
             *sent = true;
             self.counters.write();
             let sending = send(&link, bytes, cmd);
