@@ -631,10 +631,10 @@ where
     ///
     /// Outside of a tokio runtime with time and I/O enabled.
     pub async fn connect(self) -> Result<NearCache<K, V, S>, NearError> {
-        let (shared, mut supervisor) = self.parts()?;
+        let mut supervisor = self.supervisor()?;
         let first = supervisor.connect().await?;
-        shared.up(first.clone());
-        Ok(run(shared, supervisor, Some(first)))
+        supervisor.shared().up(first.clone());
+        Ok(run(supervisor, Some(first)))
     }
 
     /// As [`connect`](Self::connect), without waiting for a connection: a process may start while
@@ -657,11 +657,11 @@ where
     /// # }
     /// ```
     pub fn connect_lazy(self) -> Result<NearCache<K, V, S>, NearError> {
-        let (shared, supervisor) = self.parts()?;
-        Ok(run(shared, supervisor, None))
+        Ok(run(self.supervisor()?, None))
     }
 
-    fn parts(mut self) -> Result<Parts<K, V, S>, NearError> {
+    /// A near cache that has no connection yet.
+    fn supervisor(mut self) -> Result<Supervisor<K, V, S>, NearError> {
         self.fill_prefixes();
         self.settings.validate()?;
         let asks_reads = self.expiry.is_some();
@@ -676,15 +676,9 @@ where
         let local = local.try_build();
         let local = local.map_err(|error| NearError::Config(format!("local cache: {error}")))?;
         let keys = KeySpace::new(self.settings.key_prefix.clone());
-        let shared = Arc::new(Shared::new(
-            local,
-            keys,
-            Box::new(self.codec),
-            self.refresh,
-            self.settings,
-        ));
-        let supervisor = Supervisor::new(shared.clone(), self.connector);
-        Ok((shared, supervisor))
+        let codec = Box::new(self.codec);
+        let shared = Shared::new(local, keys, codec, self.refresh, self.settings);
+        Ok(Supervisor::new(Arc::new(shared), self.connector))
     }
 
     /// Broadcast tracking without prefixes covers the near cache's own keys.
@@ -699,14 +693,11 @@ where
     }
 }
 
-/// A near cache that is not yet supervised.
-type Parts<K, V, S> = (Arc<Shared<K, V, S>>, Supervisor<K, V, S>);
-
 fn run<K: Key, V: Val, S: Hasher>(
-    shared: Arc<Shared<K, V, S>>,
     supervisor: Supervisor<K, V, S>,
     first: Option<Arc<Link>>,
 ) -> NearCache<K, V, S> {
+    let shared = supervisor.shared();
     let (ending, ended) = watch::channel(());
     tokio::spawn(async move {
         let _ending = ending;

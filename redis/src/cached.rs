@@ -34,8 +34,8 @@ pub struct Cached<V> {
 pub(crate) enum Content<V> {
     Value(V),
     Absent,
-    /// The server has no value, but this placeholder: a process loads one.
-    Loading(Arc<[u8]>),
+    /// The server has no value, but this placeholder, for this time: a process loads one.
+    Loading(Arc<[u8]>, Option<Duration>),
     /// For the waiters of the load alone: it is never stored.
     Failed(Box<NearError>),
 }
@@ -72,7 +72,7 @@ impl<V> Cached<V> {
     pub fn value(&self) -> Option<&V> {
         match &self.content {
             Content::Value(value) => Some(value),
-            Content::Absent | Content::Loading(_) | Content::Failed(_) => None,
+            Content::Absent | Content::Loading(..) | Content::Failed(_) => None,
         }
     }
 
@@ -86,7 +86,7 @@ impl<V> Cached<V> {
     /// # let _ = log;
     /// ```
     pub fn is_absent(&self) -> bool {
-        matches!(self.content, Content::Absent | Content::Loading(_))
+        matches!(self.content, Content::Absent | Content::Loading(..))
     }
 
     pub(crate) fn content(&self) -> &Content<V> {
@@ -104,7 +104,7 @@ impl<V> Cached<V> {
     pub(crate) fn into_result(self) -> Result<Option<V>, NearError> {
         match self.content {
             Content::Value(value) => Ok(Some(value)),
-            Content::Absent | Content::Loading(_) => Ok(None),
+            Content::Absent | Content::Loading(..) => Ok(None),
             Content::Failed(error) => Err(*error),
         }
     }
@@ -116,7 +116,7 @@ impl<V> fmt::Debug for Cached<V> {
         let content = match &self.content {
             Content::Value(_) => "value",
             Content::Absent => "absent",
-            Content::Loading(_) => "loading",
+            Content::Loading(..) => "loading",
             Content::Failed(_) => "failed",
         };
         f.debug_tuple("Cached").field(&content).finish()

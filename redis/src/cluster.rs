@@ -108,13 +108,9 @@ async fn ranges(
     let reply = reply
         .and_then(Value::extract_error)
         .map_err(NearError::requesting)?;
-    let Value::Array(entries) = reply else {
-        return Err(NearError::Protocol("no array to CLUSTER SLOTS".into()));
-    };
-    let ranges: Option<Vec<Range>> = entries
-        .into_iter()
-        .map(|entry| range(entry, host))
-        .collect();
+    let entries = redis::from_redis_value::<Vec<Vec<Value>>>(reply);
+    let ranges = entries.unwrap_or_default().into_iter();
+    let ranges: Option<Vec<Range>> = ranges.map(|entry| range(entry, host)).collect();
     let mut ranges = ranges
         .ok_or_else(|| NearError::Protocol("an array of another shape to CLUSTER SLOTS".into()))?;
     ranges.sort_unstable();
@@ -122,37 +118,26 @@ async fn ranges(
 }
 
 /// One entry: first slot, last slot, then the nodes, the primary first.
-fn range(entry: Value, host: &str) -> Option<Range> {
-    let Value::Array(entry) = entry else {
+fn range(entry: Vec<Value>, host: &str) -> Option<Range> {
+    let mut entry = entry.into_iter();
+    let first = redis::from_redis_value::<u16>(entry.next()?).ok()?;
+    let last = redis::from_redis_value::<u16>(entry.next()?).ok()?;
+    let primary = redis::from_redis_value::<Vec<Value>>(entry.next()?).ok()?;
+    let mut primary = primary.into_iter();
+    let name = redis::from_redis_value::<Option<String>>(primary.next()?).ok()?;
+    let port = redis::from_redis_value::<u16>(primary.next()?).ok()?;
+    if first > last || last >= SLOTS {
         return None;
-    };
-    let [
-        Value::Int(first),
-        Value::Int(last),
-        Value::Array(primary),
-        ..,
-    ] = entry.as_slice()
-    else {
-        return None;
-    };
-    let [name, Value::Int(port), ..] = primary.as_slice() else {
-        return None;
-    };
+    }
     // A node that does not know its own name says so with nothing, an empty one, or "?".
-    let name = match name {
-        Value::BulkString(name) => std::str::from_utf8(name).ok()?,
-        Value::SimpleString(name) => name,
-        Value::Nil => "",
-        _ => return None,
+    let host = match name.as_deref() {
+        Some(name) if !matches!(name, "" | "?") => name,
+        _ => host,
     };
-    let name = Some(name).filter(|name| !matches!(*name, "" | "?"));
-    let name = name.unwrap_or(host);
-    let slot = |number: &i64| u16::try_from(*number).ok().filter(|slot| *slot < SLOTS);
-    let (first, last) = (slot(first)?, slot(last)?);
-    (first <= last).then(|| Range {
+    Some(Range {
         first,
         last,
-        address: format!("{name}:{port}"),
+        address: format!("{host}:{port}"),
     })
 }
 
@@ -174,7 +159,7 @@ mod tests {
         let entry = |name: Value| {
             let node = Value::Array(vec![name, Value::Int(7000)]);
             let replica = Value::Array(vec![Value::Nil, Value::Int(7001)]);
-            Value::Array(vec![Value::Int(0), Value::Int(5), node, replica])
+            vec![Value::Int(0), Value::Int(5), node, replica]
         };
         let address = |name| range(entry(name), "asked").unwrap().address;
         assert_eq!(address(Value::Nil), "asked:7000");
@@ -183,7 +168,7 @@ mod tests {
             address(Value::BulkString(b"10.0.0.1".to_vec())),
             "10.0.0.1:7000"
         );
-        assert_eq!(range(Value::Array(vec![Value::Int(0)]), "asked"), None);
-        assert_eq!(range(Value::Nil, "asked"), None);
+        assert_eq!(range(vec![Value::Int(0)], "asked"), None);
+        assert_eq!(range(vec![Value::Nil], "asked"), None);
     }
 }

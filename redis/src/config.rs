@@ -228,30 +228,30 @@ impl Default for Settings {
 
 impl Settings {
     pub(crate) fn validate(&self) -> Result<(), NearError> {
+        self.check().map_err(NearError::Config)
+    }
+
+    fn check(&self) -> Result<(), String> {
         let above_zero = [
             ("local_ttl", self.local_ttl),
             ("connect_timeout", self.connect_timeout),
             ("request_timeout", self.request_timeout),
             ("heartbeat", self.heartbeat),
+            ("load_lock", self.load_lock.life.unwrap_or(Duration::MAX)),
         ];
         for (name, value) in above_zero {
             if value.is_zero() {
-                return Err(NearError::Config(format!(
-                    "{name} is 0ns, but must be above zero"
-                )));
+                return Err(format!("{name} is 0ns, but must be above zero"));
             }
         }
-        if self.load_lock.life.is_some_and(|life| life.is_zero()) {
-            let fault = "load_lock is 0ns, but must be above zero";
-            return Err(NearError::Config(fault.into()));
-        }
         if self.load_lock.mark.is_empty() {
-            let fault = "load_lock has an empty mark, but each value begins with that";
-            return Err(NearError::Config(fault.into()));
+            return Err("load_lock has an empty mark, but each value begins with that".into());
         }
-        if !(0.0..=1.0).contains(&self.jitter) {
-            let fault = format!("jitter is {}, but must be within 0.0 and 1.0", self.jitter);
-            return Err(NearError::Config(fault));
+        let jitter = self.jitter;
+        if !(0.0..=1.0).contains(&jitter) {
+            return Err(format!(
+                "jitter is {jitter}, but must be within 0.0 and 1.0"
+            ));
         }
         let key_prefix = self.key_prefix.as_slice();
         let Tracking::Broadcast { prefixes } = &self.tracking else {
@@ -262,19 +262,19 @@ impl Settings {
             prefix.as_bytes().starts_with(key_prefix) || key_prefix.starts_with(prefix.as_bytes())
         };
         if !prefixes.is_empty() && !prefixes.iter().any(shares) {
-            return Err(NearError::Config(format!(
+            return Err(format!(
                 "key_prefix is {:?}, but must share its begin with one of tracking's prefixes \
                  {prefixes:?}: else no key would be kept",
                 String::from_utf8_lossy(key_prefix)
-            )));
+            ));
         }
         for (index, one) in prefixes.iter().enumerate() {
             for other in &prefixes[index + 1..] {
                 if one.starts_with(other.as_str()) || other.starts_with(one.as_str()) {
-                    return Err(NearError::Config(format!(
+                    return Err(format!(
                         "tracking has the prefixes {one:?} and {other:?}, but no prefix may begin \
                          with another"
-                    )));
+                    ));
                 }
             }
         }

@@ -4,7 +4,7 @@ use crate::config::Settings;
 use crate::connection::{Connection, Ended, Login, within_time};
 use crate::error::NearError;
 use crate::key::{Hasher, Key, Val};
-use crate::link::{Node, Second, role_fault};
+use crate::link::{Node, Second};
 use crate::push::PushHandler;
 use crate::shared::Shared;
 use crate::tracking;
@@ -36,55 +36,42 @@ impl<K: Key, V: Val, S: Hasher> Connect<K, V, S> {
         let (settings, ended) = (&self.settings, self.ended.clone());
         let opening = Connection::open(settings, info.clone(), Login::OfProvider, ended, on_push);
         let main = opening.await?;
-        let greeting = greet(settings, &main, &address, any_role);
-        within_time(settings.connect_timeout, &address, greeting).await?;
-        Ok(Node {
+        let node = Node {
             address,
             main,
             second: Second::new(self.settings.clone(), info),
-        })
+        };
+        let greeting = greet(settings, &node, any_role);
+        within_time(settings.connect_timeout, &node.address, greeting).await?;
+        Ok(node)
     }
 }
 
 /// Turns tracking on, makes sure that the node is a primary that answers, and tries to run a
 /// script if the user has asked for the lock of loads.
-async fn greet(
-    settings: &Settings,
-    connection: &Connection,
-    address: &str,
-    any_role: bool,
-) -> Result<(), NearError> {
+async fn greet(settings: &Settings, node: &Node, any_role: bool) -> Result<(), NearError> {
+    let server = node.address.clone();
     let mut greeting = Pipeline::new();
-    greeting.cmd("HELLO").arg(3);
     greeting.add_command(tracking::command(settings));
-    // Of the commands the only one that a server refuses while it reads its file.
-    greeting.cmd("PING");
     if settings.load_lock_is_wanted {
         greeting.cmd("EVAL").arg("return 0").arg(0);
     }
-    let mut requests = connection.requests.clone();
+    let mut requests = node.main.requests.clone();
     let replies = requests
         .send_packed_commands(&greeting, 0, greeting.len())
         .await;
-    let replies = replies.map_err(|error| NearError::connecting(address, error))?;
+    let replies = replies.map_err(|error| NearError::connecting(&server, error))?;
     let mut replies = replies.into_iter().map(Value::extract_error);
-    let (hello, tracked, ping) = (replies.next(), replies.next(), replies.next());
-    if let Some(Err(error)) = tracked {
-        return Err(NearError::TrackingRefused {
-            server: address.to_string(),
-            source: Arc::new(error),
-        });
-    }
-    let role = if any_role { None } else { hello };
-    if let Some(fault) = role_fault(address, role, ping) {
-        return Err(fault);
+    if let Some(Err(error)) = replies.next() {
+        let source = Arc::new(error);
+        return Err(NearError::TrackingRefused { server, source });
     }
     match replies.next() {
-        Some(Err(error)) if error.code() == Some("NOPERM") => Err(NearError::LoadsDenied {
-            server: address.to_string(),
-            source: Arc::new(error),
-        }),
-        _ => Ok(()),
+        Some(Err(error)) if error.code() == Some("NOPERM") => {
+            let source = Arc::new(error);
+            Err(NearError::LoadsDenied { server, source })
+        }
+        _ => node.ping(settings.connect_timeout, any_role).await,
     }
 }
 

@@ -48,39 +48,21 @@ pub trait NearKey: Sized {
     fn from_bytes(bytes: &[u8]) -> Option<Self>;
 }
 
-macro_rules! text_keys {
-    ($($key:ty),*) => {$(
+/// Keys that own what `$borrowed` borrows. `$read` makes that of the bytes.
+macro_rules! owned_keys {
+    ($borrowed:ty, $read:expr, $($key:ty),*) => {$(
         impl NearKey for $key {
             fn write_bytes(&self, out: &mut Vec<u8>) {
-                out.extend_from_slice(self.as_bytes());
+                let borrowed: &$borrowed = self;
+                out.extend_from_slice(borrowed.as_ref());
             }
 
             fn from_bytes(bytes: &[u8]) -> Option<Self> {
-                std::str::from_utf8(bytes).ok().map(Into::into)
+                $read(bytes).map(Into::into)
             }
         }
 
-        impl ToKey<$key> for &str {
-            fn to_key(self) -> $key {
-                self.into()
-            }
-        }
-    )*};
-}
-
-macro_rules! byte_keys {
-    ($($key:ty),*) => {$(
-        impl NearKey for $key {
-            fn write_bytes(&self, out: &mut Vec<u8>) {
-                out.extend_from_slice(self);
-            }
-
-            fn from_bytes(bytes: &[u8]) -> Option<Self> {
-                Some(bytes.into())
-            }
-        }
-
-        impl ToKey<$key> for &[u8] {
+        impl ToKey<$key> for &$borrowed {
             fn to_key(self) -> $key {
                 self.into()
             }
@@ -96,7 +78,7 @@ macro_rules! integer_keys {
             }
 
             fn from_bytes(bytes: &[u8]) -> Option<Self> {
-                let text = std::str::from_utf8(bytes).ok()?;
+                let text = text(bytes)?;
                 let key: Self = text.parse().ok()?;
                 // "+7" and "007" are other keys of the server.
                 (key.to_string() == text).then_some(key)
@@ -105,8 +87,12 @@ macro_rules! integer_keys {
     )*};
 }
 
-text_keys!(String, Box<str>, Arc<str>);
-byte_keys!(Vec<u8>, Box<[u8]>, Arc<[u8]>);
+fn text(bytes: &[u8]) -> Option<&str> {
+    std::str::from_utf8(bytes).ok()
+}
+
+owned_keys!(str, text, String, Box<str>, Arc<str>);
+owned_keys!([u8], Some, Vec<u8>, Box<[u8]>, Arc<[u8]>);
 integer_keys!(
     u8, u16, u32, u64, u128, usize, i8, i16, i32, i64, i128, isize
 );

@@ -8,6 +8,7 @@ use crate::connection::{Connection, Ended, Login};
 use crate::error::NearError;
 use futures_util::future::try_join_all;
 use redis::{ConnectionInfo, ErrorKind, Pipeline, RedisResult, ServerErrorKind, Value};
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -37,7 +38,7 @@ impl Node {
     /// A server answers in order, so each invalidation that it sent before the answer has been
     /// applied when this returns. An error of the server is an answer, too: `PING` may be refused
     /// by the user's ACL, or while a script runs. A server that is no primary has no answer.
-    async fn ping(&self, quiet: Duration, any_role: bool) -> Result<(), NearError> {
+    pub(crate) async fn ping(&self, quiet: Duration, any_role: bool) -> Result<(), NearError> {
         let mut ping = Pipeline::with_capacity(2);
         ping.cmd("PING");
         ping.cmd("HELLO").arg(3);
@@ -216,17 +217,18 @@ fn alive(address: &str, replies: RedisResult<Vec<Value>>, any_role: bool) -> Res
 
 /// Why a node with these replies to `HELLO` and `PING` is to be left: it is no primary, or one that
 /// does not serve.
-pub(crate) fn role_fault(
+fn role_fault(
     address: &str,
     hello: Option<RedisResult<Value>>,
     ping: Option<RedisResult<Value>>,
 ) -> Option<NearError> {
     use ServerErrorKind::{BusyLoading, MasterDown};
-    if let Some(Ok(Value::Map(fields))) = hello {
-        let text = |value: Value| redis::from_redis_value::<String>(value).unwrap_or_default();
-        let mut fields = fields.into_iter();
-        let role = fields.find_map(|(name, role)| (text(name) == "role").then(|| text(role)));
-        if let Some(role) = role.filter(|role| role != "master") {
+    if let Some(Ok(fields)) = hello {
+        let fields = redis::from_redis_value::<HashMap<String, Value>>(fields);
+        let role = fields.unwrap_or_default().remove("role");
+        let role = redis::from_redis_value::<String>(role.unwrap_or(Value::Nil));
+        let role = role.unwrap_or_default();
+        if !matches!(role.as_str(), "" | "master") {
             let server = address.to_string();
             return Some(NearError::NotPrimary { server, role });
         }

@@ -39,6 +39,8 @@ use wheelhouse::{Equivalent, Lease, Leased, RandomState};
 const SHORTEST_RENEWAL: Duration = Duration::from_millis(600);
 /// How long a call waits before it looks again at a placeholder whose report may not come.
 const UNREPORTED_PAUSE: Duration = Duration::from_millis(500);
+/// What a placeholder lives at most where no life is known: the lock is off.
+const LONGEST_LIFE: Duration = Duration::from_secs(3600);
 /// What the server's clock may be behind when a placeholder is over.
 const CLOCK_MARGIN: Duration = Duration::from_millis(5);
 
@@ -365,19 +367,18 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
         }
         let bytes = self.keys.bytes(key);
         let mut waits_since = None;
-        let mut seen = None;
+        let mut seen: Option<(Arc<[u8]>, Instant)> = None;
         loop {
             // From here on: a report that comes while this call looks is heard.
             let report = self.reports.next(&bytes);
             let away = match self.look(key).await {
                 Ok(cached) => match cached.content() {
                     Content::Value(value) => return Ok(Turn::Found(value.clone())),
-                    Content::Loading(_) if patience == Patience::None => return Ok(Turn::Busy),
-                    Content::Loading(placeholder) => {
+                    Content::Loading(..) if patience == Patience::None => return Ok(Turn::Busy),
+                    Content::Loading(placeholder, life) => {
                         if waits_since.is_none() {
                             self.counters.load_wait();
                         }
-                        let placeholder = placeholder.clone();
                         let lease = self.flights.lease_async(placeholder.clone());
                         if let Leased::Found(outcome) = lease.await {
                             if let Some(value) = outcome.into_result()? {
@@ -386,17 +387,33 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
                         }
                         // No load of this process, or one that has just ended.
                         let left = self.left_to_wait(&mut waits_since, &bytes)?;
-                        let until = cached.until().filter(|_| self.is_kept(key, &cached));
-                        let ends = self.ends(&mut seen, placeholder, until);
+                        let longest = self.settings.load_lock.life().unwrap_or(LONGEST_LIFE);
+                        let is_usual = life.is_some_and(|life| life <= longest);
+                        let since = match &seen {
+                            Some((before, since)) if before == placeholder && !is_usual => *since,
+                            _ => Instant::now(),
+                        };
+                        seen = Some((placeholder.clone(), since));
+                        let is_kept = self.is_kept(key, &cached);
+                        // Then it has ended, or was renewed; or this call has seen it for a whole
+                        // life, with a deadline that its process has not given it.
+                        let ends = match cached.until() {
+                            Some(until) if is_usual && is_kept => until + CLOCK_MARGIN,
+                            _ => since + longest + CLOCK_MARGIN,
+                        };
                         let wait = left.min(ends.saturating_duration_since(Instant::now()));
-                        if until.is_some() {
+                        if is_kept {
                             _ = timeout(wait, report).await;
                         } else {
                             // Without an entry in memory the server may not report.
                             sleep(wait.min(UNREPORTED_PAUSE)).await;
                         }
-                        if ends <= Instant::now() {
-                            self.end_abandoned(&bytes, &mut seen).await;
+                        if !is_usual && ends <= Instant::now() {
+                            // Its process has gone, and some client has given the key another
+                            // deadline. If this fails, the next look says more.
+                            let end = placeholder::end_abandoned(&bytes, placeholder, longest);
+                            _ = self.write_in_time::<()>(&bytes, &end).await;
+                            seen = None;
                         }
                         continue;
                     }
@@ -526,48 +543,6 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
         }
     }
 
-    /// Removes a placeholder that was not renewed for a whole life, though the server keeps it:
-    /// its process has gone, and some client has given the key another deadline.
-    async fn end_abandoned(&self, bytes: &[u8], seen: &mut Option<SeenLonger>) {
-        let (Some(seen), Some(life)) = (seen.take(), self.settings.load_lock.life()) else {
-            return;
-        };
-        let end = placeholder::end_abandoned(bytes, &seen.placeholder, life);
-        // If it fails, the next look says more.
-        _ = self.write_in_time::<()>(bytes, &end).await;
-    }
-
-    /// The moment at which a placeholder has ended, or was renewed; or has been seen for a whole
-    /// life by this call, with a deadline that its process may not have given it.
-    fn ends(
-        &self,
-        seen: &mut Option<SeenLonger>,
-        placeholder: Arc<[u8]>,
-        until: Option<Instant>,
-    ) -> Instant {
-        let now = Instant::now();
-        let life = self.settings.load_lock.life().unwrap_or(UNREPORTED_PAUSE);
-        if let Some(until) = until {
-            // An entry in memory ends with its key, or after `local_ttl` if that comes first. So
-            // this is the deadline of the key if `local_ttl` is longer than a life.
-            if until <= now + life && life < self.settings.local_ttl {
-                *seen = None;
-                return until + CLOCK_MARGIN;
-            }
-        }
-        let since = match seen {
-            Some(seen) if seen.placeholder == placeholder => seen.since,
-            _ => {
-                *seen = Some(SeenLonger {
-                    placeholder,
-                    since: now,
-                });
-                now
-            }
-        };
-        since + life + CLOCK_MARGIN
-    }
-
     /// Whether memory has this entry.
     fn is_kept(&self, key: &K, cached: &Cached<V>) -> bool {
         let entry = self.local.get_ref(key);
@@ -653,13 +628,6 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
     }
 }
 
-/// A placeholder that a call has seen since a moment, with a deadline later than a life ahead, or
-/// with one that the call does not know.
-struct SeenLonger {
-    placeholder: Arc<[u8]>,
-    since: Instant,
-}
-
 /// Claims a key, then renews the life of the placeholder until it is told that there is none to
 /// remove. If the holder has gone without a word, it removes the placeholder.
 async fn keep<K: Key, V: Val, S: Hasher>(
@@ -714,7 +682,7 @@ async fn keep<K: Key, V: Val, S: Hasher>(
     }
     let over = Instant::now() + life;
     while Instant::now() < over && !shared.line.is_closed() {
-        let remove = placeholder::remove(&bytes, &placeholder, life, claim, until);
+        let remove = placeholder::remove(&bytes, &placeholder, life, until);
         match shared.write_in_time::<()>(&bytes, &remove).await {
             // Refused: its own life ends it.
             Ok(()) | Err(NearError::Server(_)) => return,

@@ -136,26 +136,18 @@ pub(crate) fn remove(
     key: &[u8],
     placeholder: &[u8],
     life: Duration,
-    claim: Claim,
     until: Option<Instant>,
 ) -> Cmd {
-    match claim {
-        Claim::Absent => if_still(key, placeholder, "DEL"),
-        Claim::Ahead => {
-            let mut cmd = script(RESTORE, key, placeholder);
-            cmd.arg(life.as_millis() as u64);
-            match until {
-                Some(until) => {
-                    let left = until.saturating_duration_since(Instant::now());
-                    cmd.arg(left.as_millis() as u64);
-                }
-                None => {
-                    cmd.arg("");
-                }
-            }
-            cmd
+    let left = match until {
+        Some(until) => {
+            let left = until.saturating_duration_since(Instant::now());
+            left.as_millis().to_string()
         }
-    }
+        None => String::new(),
+    };
+    let mut cmd = script(RESTORE, key, placeholder);
+    cmd.arg(life.as_millis() as u64).arg(left);
+    cmd
 }
 
 /// The command that removes a placeholder that its process has left, if its life says so.

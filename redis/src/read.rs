@@ -159,10 +159,15 @@ where
         let look = async |key| (key, self.shared.look_without_limit(key).await);
         let looking = stream::iter(missing.into_iter().map(look).collect::<Vec<_>>());
         let mut looking = pin!(looking.buffer_unordered(KEYS_AT_ONCE));
+        let mut late = None;
         while let Ok(Some((key, looked))) = timeout(limit, looking.next()).await {
+            if let Err(error @ NearError::Unavailable { .. }) = looked {
+                // So it would be for all others.
+                late = Some(error);
+                break;
+            }
             found.insert(key, looked.and_then(Cached::into_result));
         }
-        let mut late = None;
         let of = |key| match found.get(key) {
             Some(found) => found.clone(),
             None => Err(late.get_or_insert_with(|| self.shared.timed_out()).clone()),
@@ -321,8 +326,11 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
         }
         let limit = self.settings.request_timeout;
         loop {
-            if let Err(error) = self.refused(&bytes) {
-                return self.fail(lease, error);
+            let way = self.suspects.way(&bytes);
+            if let Way::Refused { losses, left } = way {
+                self.counters.refused_key();
+                let key = display_key(&bytes);
+                return self.fail(lease, NearError::Refused { key, losses, left });
             }
             let linked = timeout(limit, self.link()).await;
             let (stamp, link) = match linked.unwrap_or_else(|_| Err(self.timed_out())) {
@@ -330,7 +338,6 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
                 Err(error) => return self.fail(lease, error),
             };
             let generation = link.generation;
-            let way = self.suspects.way(&bytes);
             if way == Way::Measured {
                 tokio::select! {
                     biased;
@@ -341,7 +348,7 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
             }
             let begun = Instant::now();
             let room = match (way, link.node_for(&bytes)) {
-                (Way::Alone(length), Some(node)) => node.second.room(length).await,
+                (Way::Second(length), Some(node)) => node.second.room(length).await,
                 _ => None,
             };
             if begun.elapsed() > limit && !lease.is_current() {
@@ -384,24 +391,21 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
                     self.lost(generation, error);
                 }
                 Err(RequestError::LostSecond) => self.suspects.accuse(&bytes),
-                Err(RequestError::Moved(error)) => self.lost(generation, error),
-                Err(RequestError::Later(error)) => {
-                    self.set_fault(Some(error));
-                    sleep(SERVER_PAUSE).await;
-                }
-                Err(RequestError::Ask(_)) => sleep(SERVER_PAUSE).await,
+                Err(error) => self.ready_again(generation, error).await,
             }
         }
     }
 
-    /// An error while this key is refused.
-    pub(crate) fn refused(&self, bytes: &[u8]) -> Result<(), NearError> {
-        let Some((losses, left)) = self.suspects.refused(bytes) else {
-            return Ok(());
-        };
-        self.counters.refused_key();
-        let key = display_key(bytes);
-        Err(NearError::Refused { key, losses, left })
+    /// Waits until a request may be repeated that the server has not executed.
+    pub(crate) async fn ready_again(&self, generation: u64, error: RequestError) {
+        match error {
+            RequestError::Moved(error) => self.lost(generation, error),
+            RequestError::Later(error) => {
+                self.set_fault(Some(error));
+                sleep(SERVER_PAUSE).await;
+            }
+            _ => sleep(SERVER_PAUSE).await,
+        }
     }
 
     /// Asks the server how long the value of a suspect is.
@@ -429,7 +433,7 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
         at: Instant,
     ) -> Looked<V> {
         let (content, life) = match &reply.value {
-            Some(value) => match self.content(bytes, value) {
+            Some(value) => match self.content(bytes, value, reply.life) {
                 Ok(content) => {
                     let local = self.settings.local_ttl;
                     (content, reply.life.map_or(local, |life| life.min(local)))
@@ -482,10 +486,15 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
     }
 
     /// What these bytes of a key say.
-    pub(crate) fn content(&self, key: &[u8], bytes: &[u8]) -> Result<Content<V>, NearError> {
+    pub(crate) fn content(
+        &self,
+        key: &[u8],
+        bytes: &[u8],
+        life: Option<Duration>,
+    ) -> Result<Content<V>, NearError> {
         let value = match self.settings.load_lock.split(bytes) {
             None => bytes,
-            Some((placeholder, b"")) => return Ok(Content::Loading(placeholder.into())),
+            Some((placeholder, b"")) => return Ok(Content::Loading(placeholder.into(), life)),
             Some((_, old)) => old,
         };
         match self.codec.decode(value) {

@@ -6,25 +6,15 @@ use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
 /// Keys share a bell by their hash, so a bell may ring for another key: the call looks again.
-const BELLS: usize = 64;
-
+#[derive(Default)]
 pub(crate) struct Reports {
     hasher: RandomState,
-    bells: [Notify; BELLS],
-}
-
-impl Default for Reports {
-    fn default() -> Self {
-        Self {
-            hasher: RandomState::new(),
-            bells: std::array::from_fn(|_| Notify::new()),
-        }
-    }
+    bells: [Notify; 32],
 }
 
 impl Reports {
     fn bell(&self, key: &[u8]) -> &Notify {
-        &self.bells[self.hasher.hash_one(key) as usize % BELLS]
+        &self.bells[self.hasher.hash_one(key) as usize % self.bells.len()]
     }
 
     /// The next report about this key, from this call on.

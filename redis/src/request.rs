@@ -101,7 +101,7 @@ impl Link {
         let node = self.node_for(key).ok_or_else(no_node)?;
         let cluster = self.is_cluster();
         let opt_in = settings.tracking == Tracking::OptIn;
-        let is_large = matches!(way, Way::Alone(_));
+        let is_large = matches!(way, Way::Second(_));
         let mut asked = Pipeline::with_capacity(3);
         if opt_in {
             asked.cmd("CLIENT").arg("CACHING").arg("YES");

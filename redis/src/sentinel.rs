@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 /// The report that another server is the primary: its name, then the old and the new address.
 const SWITCH: &str = "+switch-master";
@@ -97,31 +97,20 @@ impl Sentinels {
     pub(crate) async fn primary(&self, settings: &Settings) -> Result<Client, NearError> {
         let known = self.known.borrow().clone();
         let round = watch::Sender::new(vec![None; known.len()]);
-        let ask = async |(number, (address, sentinel)): (usize, (&String, &Client))| {
-            let asking = async {
-                let mut opened = self.open(sentinel, settings, |_| {}).await?;
-                within_time(
-                    settings.connect_timeout,
-                    address,
-                    self.ask(sentinel, &mut opened),
-                )
-                .await
-            };
-            let said = asking.await;
-            round.send_modify(|round: &mut Round| round[number] = Some(said));
-        };
-        let asking = join_all(known.iter().enumerate().map(ask));
+        let is_complete = |round: &Round| round.iter().all(Option::is_some);
         let enough = async {
-            let _ = round.subscribe().wait_for(most).await;
-            sleep(LATECOMERS).await;
+            let mut seen = round.subscribe();
+            let _ = seen
+                .wait_for(|round| most(round) || is_complete(round))
+                .await;
+            let _ = timeout(LATECOMERS, seen.wait_for(is_complete)).await;
         };
         tokio::select! {
             biased;
-            _ = asking => {}
             () = enough => {}
+            () = self.listen(&known, &round, settings, settings.connect_timeout) => {}
         }
         let round = round.borrow();
-        self.learn(&known, &round);
         if let Some(view) = deciding(&round, "") {
             self.epoch.store(view.epoch, Ordering::Relaxed);
             return with_address(&self.primary, view.host.clone(), view.port);
@@ -143,21 +132,6 @@ impl Sentinels {
         loop {
             let known = self.known.borrow().clone();
             let round = watch::Sender::new(vec![None; known.len()]);
-            let watch_one = async |(number, (address, sentinel)): (usize, (&String, &Client))| {
-                let note = |said| {
-                    round.send_modify(|round: &mut Round| round[number] = Some(said));
-                    self.learn(&known, &round.borrow());
-                };
-                loop {
-                    let watching = self.watch(address, sentinel, settings, every, |heard| {
-                        note(Ok(heard));
-                    });
-                    let Err(fault) = watching.await;
-                    note(Err(fault));
-                    // It has ended, or does not answer: another attempt follows.
-                    sleep(every).await;
-                }
-            };
             let mut seen = round.subscribe();
             let mut others = self.known.subscribe();
             // One that was cut off from the others may answer first: its view is older than the one
@@ -173,9 +147,34 @@ impl Sentinels {
                 biased;
                 _ = seen.wait_for(is_another) => return,
                 _ = others.wait_for(|now| !now.keys().eq(known.keys())) => {}
-                _ = join_all(known.iter().enumerate().map(watch_one)) => {}
+                () = self.listen(&known, &round, settings, every) => {}
             }
         }
+    }
+
+    /// Listens to these sentinels, to each again after a fault, and notes what they say.
+    async fn listen(
+        &self,
+        known: &Known,
+        round: &watch::Sender<Round>,
+        settings: &Settings,
+        every: Duration,
+    ) {
+        let listen_to_one = async |(number, (address, sentinel)): (usize, (&String, &Client))| {
+            let note = |said| {
+                round.send_modify(|round: &mut Round| round[number] = Some(said));
+                self.learn(known, &round.borrow());
+            };
+            loop {
+                let hear = |heard| note(Ok(heard));
+                let watching = self.watch(address, sentinel, settings, every, hear);
+                let Err(fault) = watching.await;
+                note(Err(fault));
+                // It has ended, or does not answer: another attempt follows.
+                sleep(every).await;
+            }
+        };
+        join_all(known.iter().enumerate().map(listen_to_one)).await;
     }
 
     /// Listens to one sentinel, and asks it again and again; ends with a fault.

@@ -63,6 +63,10 @@ impl<K: Key, V: Val, S: Hasher> Supervisor<K, V, S> {
         }
     }
 
+    pub(crate) fn shared(&self) -> Arc<Shared<K, V, S>> {
+        Arc::clone(&self.shared)
+    }
+
     /// One attempt to connect.
     pub(crate) async fn connect(&mut self) -> Result<Arc<Link>, NearError> {
         self.generation += 1;

@@ -10,7 +10,6 @@
 //! is; if its requests have ended connections at least twice in a row, it is refused for a while.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -24,12 +23,14 @@ const LONGEST_REFUSAL: Duration = Duration::from_secs(60);
 /// How a key is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
-    /// With others in one request.
-    Together,
+    /// Over the main connection.
+    Main,
     /// Its size is asked for first.
     Measured,
-    /// In a request of its own, for so many bytes.
-    Alone(usize),
+    /// Over the second connection, for so many bytes.
+    Second(usize),
+    /// Not now, since so many connections in a row have ended.
+    Refused { losses: u32, left: Duration },
 }
 
 #[derive(Default)]
@@ -42,56 +43,36 @@ struct Suspect {
 
 /// The suspects of one near cache.
 #[derive(Default)]
-pub(crate) struct Suspects {
-    keys: Mutex<HashMap<Vec<u8>, Suspect>>,
-    /// The number of keys. Relaxed: a call that misses a key in it asks for the key as for any
-    /// other.
-    count: AtomicUsize,
-}
+pub(crate) struct Suspects(Mutex<HashMap<Vec<u8>, Suspect>>);
 
 impl Suspects {
     fn keys(&self) -> MutexGuard<'_, HashMap<Vec<u8>, Suspect>> {
-        self.keys.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(crate) fn are_none(&self) -> bool {
-        self.count.load(Ordering::Relaxed) == 0
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// How to ask for this key.
     pub(crate) fn way(&self, key: &[u8]) -> Way {
-        if self.are_none() {
-            return Way::Together;
-        }
-        match self.keys().get(key) {
-            None => Way::Together,
-            Some(Suspect {
-                large: Some(bytes),
-                losses: 0,
-                ..
-            }) => Way::Alone(*bytes),
-            Some(Suspect { large: Some(_), .. }) => Way::Alone(usize::MAX),
-            Some(_) => Way::Measured,
-        }
-    }
-
-    /// How many losses are the reason why this key is refused now, and for how long.
-    pub(crate) fn refused(&self, key: &[u8]) -> Option<(u32, Duration)> {
-        if self.are_none() {
-            return None;
-        }
         let keys = self.keys();
-        let suspect = keys.get(key)?;
-        let left = suspect
-            .refused_until?
-            .checked_duration_since(Instant::now())?;
-        Some((suspect.losses, left))
+        let Some(suspect) = keys.get(key) else {
+            return Way::Main;
+        };
+        let losses = suspect.losses;
+        if let Some(until) = suspect.refused_until {
+            let left = until.saturating_duration_since(Instant::now());
+            if !left.is_zero() {
+                return Way::Refused { losses, left };
+            }
+        }
+        match suspect.large {
+            None => Way::Measured,
+            Some(bytes) if losses == 0 => Way::Second(bytes),
+            Some(_) => Way::Second(usize::MAX),
+        }
     }
 
     /// The connection has ended while this key was asked for.
     pub(crate) fn accuse(&self, key: &[u8]) {
-        self.change(1, |keys| {
-            let suspect = keys.entry(key.to_vec()).or_default();
+        self.change(key, |suspect| {
             suspect.losses += 1;
             if suspect.losses >= 2 && suspect.large.is_some() {
                 let doubled = 1 << (suspect.losses - 2).min(16);
@@ -103,36 +84,25 @@ impl Suspects {
 
     /// The server has said how long the value of this key is.
     pub(crate) fn measured(&self, key: &[u8], bytes: usize) {
-        if bytes >= LARGE {
-            self.change(1, |keys| {
-                keys.entry(key.to_vec()).or_default().large = Some(bytes);
-            });
+        if bytes < LARGE {
+            self.keys().remove(key);
         } else {
-            self.forget(key);
+            self.change(key, |suspect| suspect.large = Some(bytes));
         }
     }
 
     /// The server has answered a request for this key with a value of this length.
     pub(crate) fn answered(&self, key: &[u8], bytes: usize) {
-        self.forget(key);
+        self.keys().remove(key);
         self.measured(key, bytes);
     }
 
-    fn forget(&self, key: &[u8]) {
-        if !self.are_none() {
-            self.change(0, |keys| {
-                keys.remove(key);
-            });
-        }
-    }
-
-    fn change(&self, more: usize, change: impl FnOnce(&mut HashMap<Vec<u8>, Suspect>)) {
+    fn change(&self, key: &[u8], change: impl FnOnce(&mut Suspect)) {
         let mut keys = self.keys();
-        if keys.len() + more > MOST {
+        if keys.len() >= MOST {
             keys.clear();
         }
-        change(&mut keys);
-        self.count.store(keys.len(), Ordering::Relaxed);
+        change(keys.entry(key.to_vec()).or_default());
     }
 }
 
@@ -140,30 +110,27 @@ impl Suspects {
 mod tests {
     use super::*;
 
-    fn accuse(suspects: &Suspects, keys: &[&[u8]]) {
-        keys.iter().for_each(|key| suspects.accuse(key));
-    }
-
     #[test]
     fn a_large_key_is_refused_after_two_losses() {
         let suspects = Suspects::default();
-        let refused = |key: &[u8]| suspects.refused(key).map(|(losses, _)| losses);
-        accuse(&suspects, &[b"a", b"b"]);
-        accuse(&suspects, &[b"a", b"b"]);
+        let losses = |key: &[u8]| match suspects.way(key) {
+            Way::Refused { losses, .. } => losses,
+            _ => 0,
+        };
+        for _ in 0..2 {
+            suspects.accuse(b"a");
+            suspects.accuse(b"b");
+        }
         assert_eq!(suspects.way(b"a"), Way::Measured);
         suspects.measured(b"a", LARGE);
-        assert_eq!(suspects.way(b"a"), Way::Alone(usize::MAX));
-        assert_eq!((refused(b"a"), refused(b"b")), (None, None));
-        accuse(&suspects, &[b"a"]);
-        assert_eq!((refused(b"a"), refused(b"b")), (Some(3), None));
+        assert_eq!(suspects.way(b"a"), Way::Second(usize::MAX));
+        suspects.accuse(b"a");
+        assert_eq!((losses(b"a"), losses(b"b")), (3, 0));
         suspects.answered(b"a", LARGE);
-        assert_eq!(
-            (refused(b"a"), suspects.way(b"a")),
-            (None, Way::Alone(LARGE))
-        );
+        assert_eq!(suspects.way(b"a"), Way::Second(LARGE));
         suspects.answered(b"a", 1);
         suspects.measured(b"b", 1);
-        assert!(suspects.are_none());
+        assert!(suspects.keys().is_empty());
     }
 
     #[test]
@@ -172,10 +139,11 @@ mod tests {
         suspects.measured(b"a", LARGE);
         let mut last = Duration::ZERO;
         for losses in 1..100 {
-            accuse(&suspects, &[b"a"]);
-            let left = suspects
-                .refused(b"a")
-                .map_or(Duration::ZERO, |(_, left)| left);
+            suspects.accuse(b"a");
+            let left = match suspects.way(b"a") {
+                Way::Refused { left, .. } => left,
+                _ => Duration::ZERO,
+            };
             assert!(left <= LONGEST_REFUSAL, "{left:?} after {losses}");
             assert!(
                 left >= last || left > LONGEST_REFUSAL / 2,
@@ -190,7 +158,7 @@ mod tests {
     fn the_number_of_suspects_is_bounded() {
         let suspects = Suspects::default();
         for n in 0..3 * MOST {
-            accuse(&suspects, &[n.to_string().as_bytes()]);
+            suspects.accuse(n.to_string().as_bytes());
         }
         assert!(suspects.keys().len() <= MOST);
     }

@@ -49,20 +49,14 @@ impl From<PushInfo> for Push {
     }
 }
 
-fn invalidation(data: Vec<Value>) -> Push {
-    let mut parts = data.into_iter();
-    match (parts.next(), parts.next()) {
-        (Some(Value::Nil), None) => Push::Everything,
-        (Some(Value::Array(keys)), None) => {
-            let keys = keys.into_iter().map(|key| match key {
-                Value::BulkString(bytes) => Some(bytes),
-                Value::SimpleString(text) => Some(text.into_bytes()),
-                _ => None,
-            });
+fn invalidation(mut data: Vec<Value>) -> Push {
+    match data.pop() {
+        Some(Value::Nil) if data.is_empty() => Push::Everything,
+        Some(keys @ Value::Array(_)) if data.is_empty() => match redis::from_redis_value(keys) {
+            Ok(keys) => Push::Keys(keys),
             // A key that cannot be read may be any key.
-            keys.collect::<Option<Vec<_>>>()
-                .map_or(Push::Everything, Push::Keys)
-        }
+            Err(_) => Push::Everything,
+        },
         _ => Push::Unknown,
     }
 }

@@ -10,7 +10,6 @@ use crate::error::NearError;
 use crate::key::{Hasher, Key, NearKey, ToKey, Val};
 use crate::link::Link;
 use crate::near::NearCache;
-use crate::read::SERVER_PAUSE;
 use crate::request::{Okay, RequestError, no_node, unexpected};
 use crate::shared::Shared;
 use crate::suspects::{LARGE, Way};
@@ -21,7 +20,7 @@ use std::borrow::Borrow;
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
 /// How many writes of one call are under way at a time.
 pub(crate) const WRITES_AT_ONCE: usize = 128;
@@ -198,7 +197,7 @@ where
     {
         let key = key.to_owned();
         let bytes = self.shared.keys.bytes(&key);
-        if self.shared.suspects.way(&bytes) != Way::Together {
+        if self.shared.suspects.way(&bytes) != Way::Main {
             // It is asked for alone, and refused if that ends a connection, too.
             self.refresh(&key).await?;
         }
@@ -209,7 +208,7 @@ where
             self.shared.suspects.accuse(&bytes);
         }
         match value? {
-            Some(value) => match self.shared.content(&bytes, &value)? {
+            Some(value) => match self.shared.content(&bytes, &value, Some(ttl))? {
                 Content::Value(value) => Ok(Some(value)),
                 _ => Ok(None),
             },
@@ -319,10 +318,7 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
             let reply = tokio::select! {
                 biased;
                 reply = trace::request(&self.settings, "write", bytes, sending) => reply,
-                () = self.line.left(generation) => {
-                    let reason = "the connection was lost".into();
-                    return Err(NearError::Unconfirmed { reason });
-                }
+                () = self.line.left(generation) => Err(RequestError::LostSecond),
             };
             match reply {
                 Ok(value) => return Ok(value),
@@ -337,16 +333,9 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
                     return Err(NearError::Unconfirmed { reason });
                 }
                 // The server did not execute it.
-                Err(RequestError::Moved(error)) => {
+                Err(error) => {
                     *sent = false;
-                    self.lost(generation, error);
-                }
-                Err(waits) => {
-                    *sent = false;
-                    if let RequestError::Later(error) = waits {
-                        self.set_fault(Some(error));
-                    }
-                    sleep(SERVER_PAUSE).await;
+                    self.ready_again(generation, error).await;
                 }
             }
         }
