@@ -3,7 +3,7 @@
 use crate::cached::{Cached, EntryDeadline};
 use crate::codec::{BoxError, Codec, DefaultCodec};
 use crate::config::{LoadLock, OnDisconnect, Settings, Tracking};
-use crate::connector::Connector;
+use crate::connect::Connector;
 use crate::credentials::{Credentials, Provider};
 use crate::error::NearError;
 use crate::key::{Hasher, Key, KeySpace, NearKey, Val};
@@ -709,7 +709,7 @@ fn run<K: Key, V: Val, S: Hasher>(
 impl<K, V, C, S> fmt::Debug for NearCacheBuilder<K, V, C, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("NearCacheBuilder")
-            .field("settings", &self.settings)
+            .field("tracking", &self.settings.tracking)
             .finish_non_exhaustive()
     }
 }

@@ -23,10 +23,11 @@ use wheelhouse::Expiry;
 /// ```
 #[derive(Clone)]
 pub struct Cached<V> {
-    content: Content<V>,
-    stamp: u64,
-    until: Option<Instant>,
-    stale_from: Option<Instant>,
+    pub(crate) content: Content<V>,
+    pub(crate) stamp: u64,
+    pub(crate) until: Option<Instant>,
+    /// The moment from which `get_with` loads the value anew.
+    pub(crate) stale_from: Option<Instant>,
 }
 
 /// The result of a load.
@@ -49,11 +50,6 @@ impl<V> Cached<V> {
             until,
             stale_from: None,
         }
-    }
-
-    /// The entry with a moment from which `get_with` loads its value anew.
-    pub(crate) fn stale_from(self, stale_from: Option<Instant>) -> Self {
-        Self { stale_from, ..self }
     }
 
     pub(crate) fn is_stale(&self, now: Instant) -> bool {
@@ -87,18 +83,6 @@ impl<V> Cached<V> {
     /// ```
     pub fn is_absent(&self) -> bool {
         matches!(self.content, Content::Absent | Content::Loading(..))
-    }
-
-    pub(crate) fn content(&self) -> &Content<V> {
-        &self.content
-    }
-
-    pub(crate) fn until(&self) -> Option<Instant> {
-        self.until
-    }
-
-    pub(crate) fn stamp(&self) -> u64 {
-        self.stamp
     }
 
     pub(crate) fn into_result(self) -> Result<Option<V>, NearError> {

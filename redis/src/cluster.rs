@@ -11,7 +11,6 @@
 use crate::connect::{Connect, with_address};
 use crate::connection::within_time;
 use crate::error::NearError;
-use crate::key::{Hasher, Key, Val};
 use crate::link::{Link, Node};
 use crate::slots::{Range, SLOTS, Slots};
 use redis::aio::MultiplexedConnection;
@@ -21,9 +20,9 @@ use std::time::Duration;
 /// Asks the first seed that answers for the primaries of the cluster, and connects to all of them.
 ///
 /// Returns the link and the nodes by which the cluster can be found again.
-pub(crate) async fn open<K: Key, V: Val, S: Hasher>(
+pub(crate) async fn open(
     seeds: &[Client],
-    connect: &Connect<K, V, S>,
+    connect: &Connect,
 ) -> Result<(Link, Vec<Client>), NearError> {
     let none = "the cluster has 0 nodes to begin with, but needs at least one";
     let mut fault = NearError::Config(none.into());
@@ -31,7 +30,10 @@ pub(crate) async fn open<K: Key, V: Val, S: Hasher>(
         match open_from(seed, connect).await {
             Ok((nodes, slots, clients)) => {
                 let link = Link::new(connect.generation, nodes, connect.ended.clone());
-                let link = link.with_slots(slots);
+                let link = Link {
+                    slots: Some(slots),
+                    ..link
+                };
                 return Ok((link, clients));
             }
             Err(error) => fault = error,
@@ -40,9 +42,9 @@ pub(crate) async fn open<K: Key, V: Val, S: Hasher>(
     Err(fault)
 }
 
-async fn open_from<K: Key, V: Val, S: Hasher>(
+async fn open_from(
     seed: &Client,
-    connect: &Connect<K, V, S>,
+    connect: &Connect,
 ) -> Result<(Vec<Node>, Slots, Vec<Client>), NearError> {
     let address = seed.get_connection_info().addr().to_string();
     let host = address
@@ -89,7 +91,7 @@ pub(crate) async fn check(link: &Link, quiet: Duration) -> Result<(), NearError>
     let host = node.address.rsplit_once(':').map_or("", |(host, _)| host);
     let ranges = ranges(node.main.requests.clone(), host);
     match node.main.while_bytes_arrive(quiet, ranges).await? {
-        Ok(ranges) if ranges != slots.ranges() => Err(NearError::Disconnected {
+        Ok(ranges) if ranges != slots.ranges => Err(NearError::Disconnected {
             reason: "the topology of the cluster changed".into(),
         }),
         Ok(_) | Err(NearError::Server(_)) => Ok(()),

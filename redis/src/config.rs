@@ -177,7 +177,7 @@ impl LoadLock {
 }
 
 /// All settings but the local cache and the codec.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct Settings {
     pub(crate) local_ttl: Duration,
     pub(crate) absent_ttl: Duration,

@@ -1,38 +1,87 @@
-//! Connects to one node, and turns tracking on there.
+//! Makes the connections of a generation, and turns tracking on.
 
 use crate::config::Settings;
 use crate::connection::{Connection, Ended, Login, within_time};
 use crate::error::NearError;
-use crate::key::{Hasher, Key, Val};
-use crate::link::{Node, Second};
-use crate::push::PushHandler;
-use crate::shared::Shared;
+use crate::link::{Link, Node, Second};
 use crate::tracking;
 #[cfg(any(feature = "cluster", feature = "sentinel"))]
 use redis::ConnectionAddr;
-use redis::{Client, Pipeline, Value};
-use std::sync::{Arc, Weak};
+use redis::{Client, Pipeline, PushInfo, Value};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Where to connect.
+pub(crate) enum Connector {
+    /// To one server.
+    Server(Client),
+    /// To the primaries of a cluster.
+    #[cfg(feature = "cluster")]
+    Cluster {
+        /// Some of its nodes.
+        seeds: Vec<Client>,
+        /// The nodes as they were last seen: all seeds may have left the cluster since.
+        known: Vec<Client>,
+    },
+    /// To the primary that the sentinels name.
+    #[cfg(feature = "sentinel")]
+    Sentinel(crate::sentinel::Sentinels),
+}
+
+impl Connector {
+    /// Makes the connections of a generation and turns tracking on.
+    pub(crate) async fn open(&mut self, connect: &Connect) -> Result<Link, NearError> {
+        let client = match self {
+            Self::Server(client) => client.clone(),
+            #[cfg(feature = "cluster")]
+            Self::Cluster { seeds, known } => {
+                let all = [seeds.as_slice(), known.as_slice()].concat();
+                let (link, nodes) = crate::cluster::open(&all, connect).await?;
+                *known = nodes;
+                return Ok(link);
+            }
+            #[cfg(feature = "sentinel")]
+            Self::Sentinel(sentinels) => sentinels.primary(&connect.settings).await?,
+        };
+        let node = connect.node(&client, false).await?;
+        Ok(Link::new(
+            connect.generation,
+            vec![node],
+            connect.ended.clone(),
+        ))
+    }
+
+    /// Ends when the server of this link is known to be no primary any more, other than by the
+    /// link itself.
+    pub(crate) async fn replaced(&self, link: &Link, settings: &Settings, every: Duration) {
+        let _ = (link, settings, every);
+        #[cfg(feature = "sentinel")]
+        if let Self::Sentinel(sentinels) = self {
+            let primary = &link.nodes[0].address;
+            return sentinels.replaced(primary, settings, every).await;
+        }
+        std::future::pending().await
+    }
+}
 
 /// How to connect to any node of one generation.
-pub(crate) struct Connect<K, V, S> {
-    pub(crate) shared: Weak<Shared<K, V, S>>,
+pub(crate) struct Connect {
     pub(crate) settings: Arc<Settings>,
     pub(crate) generation: u64,
     /// Marked at the end of any main connection of the generation.
     pub(crate) ended: Ended,
+    /// Told what the server reports over the main connections.
+    pub(crate) on_push: Arc<dyn Fn(PushInfo) + Send + Sync>,
 }
 
-impl<K: Key, V: Val, S: Hasher> Connect<K, V, S> {
+impl Connect {
     /// A node with tracking on. A node of a cluster may be a replica: then it is asked for the
     /// topology alone.
     pub(crate) async fn node(&self, client: &Client, any_role: bool) -> Result<Node, NearError> {
         let info = client.get_connection_info().clone();
         let address = info.addr().to_string();
-        let handler = PushHandler {
-            shared: self.shared.clone(),
-            generation: self.generation,
-        };
-        let on_push = move |push| handler.handle_push(push);
+        let on_push = self.on_push.clone();
+        let on_push = move |push| on_push(push);
         let (settings, ended) = (&self.settings, self.ended.clone());
         let opening = Connection::open(settings, info.clone(), Login::OfProvider, ended, on_push);
         let main = opening.await?;

@@ -8,7 +8,6 @@ use futures_util::FutureExt;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, ConnectionInfo, ErrorKind, ProtocolVersion};
 use redis::{PushInfo, PushKind, RedisError, ServerErrorKind};
-use std::fmt;
 use std::panic::AssertUnwindSafe;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -44,7 +43,7 @@ pub(crate) enum Login {
 }
 
 /// Says that a connection has ended.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Ended(Arc<AtomicBool>);
 
 impl Ended {
@@ -69,7 +68,7 @@ impl Drop for Driver {
 }
 
 /// The reads under way on a connection.
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Reads {
     count: usize,
     /// When the last of them was answered, or the first one sent.
@@ -227,12 +226,6 @@ impl Connection {
                 });
             }
         }
-    }
-}
-
-impl fmt::Debug for Connection {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Connection").finish_non_exhaustive()
     }
 }
 

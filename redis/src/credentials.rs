@@ -87,9 +87,3 @@ impl Provider {
         Ok(info.set_redis_settings(settings.set_password(credentials.password)))
     }
 }
-
-impl fmt::Debug for Provider {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Provider")
-    }
-}

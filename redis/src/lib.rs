@@ -14,7 +14,6 @@ mod supervisor;
 #[cfg(feature = "cluster")]
 mod cluster;
 mod connect;
-mod connector;
 mod push;
 #[cfg(feature = "sentinel")]
 mod sentinel;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use tokio::sync::watch;
 
 /// Whether requests can be sent.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 enum State {
     Down,
     /// As `Down`, but the attempts to connect fail: calls do not wait.
@@ -19,7 +19,6 @@ enum State {
 }
 
 /// The current connection and the current stamp.
-#[derive(Debug)]
 pub(crate) struct Line {
     state: watch::Sender<State>,
     stamp: Stamp,

@@ -9,7 +9,6 @@ use crate::error::NearError;
 use futures_util::future::try_join_all;
 use redis::{ConnectionInfo, ErrorKind, Pipeline, RedisResult, ServerErrorKind, Value};
 use std::collections::HashMap;
-use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
@@ -168,24 +167,13 @@ impl Link {
         }
     }
 
-    #[cfg(feature = "cluster")]
-    pub(crate) fn with_slots(self, slots: Slots) -> Self {
-        let slots = Some(slots);
-        Self { slots, ..self }
-    }
-
-    /// The number of the node that has this key.
-    pub(crate) fn node_of(&self, _key: &[u8]) -> Option<usize> {
+    /// The node that has this key.
+    pub(crate) fn node_for(&self, _key: &[u8]) -> Option<&Node> {
         #[cfg(feature = "cluster")]
         if let Some(slots) = &self.slots {
-            return slots.node_of(_key);
+            return self.nodes.get(slots.node_of(_key)?);
         }
-        Some(0)
-    }
-
-    /// The node that has this key.
-    pub(crate) fn node_for(&self, key: &[u8]) -> Option<&Node> {
-        self.nodes.get(self.node_of(key)?)
+        self.nodes.first()
     }
 
     /// The node at this address.
@@ -203,50 +191,29 @@ impl Link {
 }
 
 /// Whether these replies show that the connection is alive, that replies are in step with
-/// requests, and that the node is a primary.
+/// requests, and that the node is a primary that serves.
 fn alive(address: &str, replies: RedisResult<Vec<Value>>, any_role: bool) -> Result<(), NearError> {
+    use ServerErrorKind::{BusyLoading, MasterDown};
     let replies = replies.map_err(NearError::requesting)?;
     let mut replies = replies.into_iter().map(Value::extract_error);
-    let (ping, hello) = (replies.next(), replies.next());
+    let ping = replies.next();
     if !matches!(ping, Some(Ok(Value::SimpleString(_)) | Err(_))) {
         return Err(NearError::Protocol("no PONG to PING".into()));
     }
-    let role = if any_role { None } else { hello };
-    role_fault(address, role, ping).map_or(Ok(()), Err)
-}
-
-/// Why a node with these replies to `HELLO` and `PING` is to be left: it is no primary, or one that
-/// does not serve.
-fn role_fault(
-    address: &str,
-    hello: Option<RedisResult<Value>>,
-    ping: Option<RedisResult<Value>>,
-) -> Option<NearError> {
-    use ServerErrorKind::{BusyLoading, MasterDown};
-    if let Some(Ok(fields)) = hello {
-        let fields = redis::from_redis_value::<HashMap<String, Value>>(fields);
+    let server = address.to_string();
+    if let Some(Ok(hello)) = replies.next() {
+        let fields = redis::from_redis_value::<HashMap<String, Value>>(hello);
         let role = fields.unwrap_or_default().remove("role");
         let role = redis::from_redis_value::<String>(role.unwrap_or(Value::Nil));
         let role = role.unwrap_or_default();
-        if !matches!(role.as_str(), "" | "master") {
-            let server = address.to_string();
-            return Some(NearError::NotPrimary { server, role });
+        if !any_role && !matches!(role.as_str(), "" | "master") {
+            return Err(NearError::NotPrimary { server, role });
         }
     }
     match ping {
         Some(Err(error)) if matches!(error.kind(), ErrorKind::Server(BusyLoading | MasterDown)) => {
-            Some(NearError::connecting(address, error))
+            Err(NearError::connecting(&server, error))
         }
-        _ => None,
-    }
-}
-
-impl fmt::Debug for Link {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let addresses: Vec<_> = self.nodes.iter().map(|node| &node.address).collect();
-        f.debug_struct("Link")
-            .field("generation", &self.generation)
-            .field("nodes", &addresses)
-            .finish_non_exhaustive()
+        _ => Ok(()),
     }
 }

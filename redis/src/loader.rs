@@ -372,7 +372,7 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
             // From here on: a report that comes while this call looks is heard.
             let report = self.reports.next(&bytes);
             let away = match self.look(key).await {
-                Ok(cached) => match cached.content() {
+                Ok(cached) => match &cached.content {
                     Content::Value(value) => return Ok(Turn::Found(value.clone())),
                     Content::Loading(..) if patience == Patience::None => return Ok(Turn::Busy),
                     Content::Loading(placeholder, life) => {
@@ -397,7 +397,7 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
                         let is_kept = self.is_kept(key, &cached);
                         // Then it has ended, or was renewed; or this call has seen it for a whole
                         // life, with a deadline that its process has not given it.
-                        let ends = match cached.until() {
+                        let ends = match cached.until {
                             Some(until) if is_usual && is_kept => until + CLOCK_MARGIN,
                             _ => since + longest + CLOCK_MARGIN,
                         };
@@ -548,7 +548,7 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
         let entry = self.local.get_ref(key);
         entry.is_some_and(|entry| {
             let kept = entry.value();
-            kept.stamp() == self.line.stamp() && kept.until() == cached.until()
+            kept.stamp == self.line.stamp() && kept.until == cached.until
         })
     }
 

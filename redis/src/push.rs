@@ -15,33 +15,21 @@ use crate::trace;
 use crate::tracking::Push;
 use redis::PushInfo;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Weak};
-
-/// The push handler of a main connection. It holds the near cache weakly: the near cache owns the
-/// connection, and the connection owns the handler.
-pub(crate) struct PushHandler<K, V, S> {
-    pub(crate) shared: Weak<Shared<K, V, S>>,
-    pub(crate) generation: u64,
-}
-
-impl<K: Key, V: Val, S: Hasher> PushHandler<K, V, S> {
-    /// Applies one message.
-    pub(crate) fn handle_push(&self, push: PushInfo) {
-        let Some(shared) = self.shared.upgrade() else {
-            return;
-        };
-        match Push::from(push) {
-            // `Shared::up`: the end is marked already.
-            Push::Disconnection => shared.lost(self.generation, closed()),
-            _ if !shared.line.is_current(self.generation) => shared.counters.ignored_push(),
-            Push::Unknown => shared.counters.ignored_push(),
-            Push::Everything => shared.outdate(self.generation),
-            Push::Keys(keys) => shared.invalidate(self.generation, &keys),
-        }
-    }
-}
+use std::sync::Arc;
 
 impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
+    /// Applies a message that came over a main connection of this generation.
+    pub(crate) fn handle_push(&self, generation: u64, push: PushInfo) {
+        match Push::from(push) {
+            // `Shared::up`: the end is marked already.
+            Push::Disconnection => self.lost(generation, closed()),
+            _ if !self.line.is_current(generation) => self.counters.ignored_push(),
+            Push::Unknown => self.counters.ignored_push(),
+            Push::Everything => self.outdate(generation),
+            Push::Keys(keys) => self.invalidate(generation, &keys),
+        }
+    }
+
     /// These keys are not served any more from what was read on this generation.
     fn invalidate(&self, generation: u64, keys: &[Vec<u8>]) {
         let invalidate = || {

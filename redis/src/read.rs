@@ -98,7 +98,7 @@ where
         let entry = self.local.get_ref(key);
         let cached = entry.as_ref()?;
         // The stamp is loaded last: an entry outdated before this call began is not served.
-        (cached.stamp() == self.shared.line.stamp()).then(|| cached.value().value().cloned())
+        (cached.stamp == self.shared.line.stamp()).then(|| cached.value().value().cloned())
     }
 
     /// The rest of a `get` that yields first, or that has found nothing in memory.
@@ -283,9 +283,9 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
         let begun = self.line.stamp();
         loop {
             match self.local.lease_async(key.clone()).await {
-                Leased::Found(cached) if cached.stamp() < begun => self.forget_before(key, begun),
+                Leased::Found(cached) if cached.stamp < begun => self.forget_before(key, begun),
                 Leased::Found(cached) => {
-                    return match cached.content() {
+                    return match &cached.content {
                         Content::Failed(error) => Err((**error).clone()),
                         _ => Ok(cached),
                     };
@@ -314,7 +314,7 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
 
     /// Removes an entry that is not served any more, and no newer one that has replaced it.
     fn forget_before(&self, key: &K, stamp: u64) {
-        self.local.remove_if(key, |cached| cached.stamp() < stamp);
+        self.local.remove_if(key, |cached| cached.stamp < stamp);
     }
 
     /// Loads the key of this lease.
@@ -461,7 +461,10 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
         let until = at.checked_add(life);
         let over = until.is_some_and(|until| until <= Instant::now());
         let stale_from = stale_in.and_then(|time| at.checked_add(time));
-        let cached = Cached::new(content, stamp, until).stale_from(stale_from);
+        let cached = Cached {
+            stale_from,
+            ..Cached::new(content, stamp, until)
+        };
         let mine = cached.clone();
         if over {
             self.share_outcome(lease, cached);
@@ -475,7 +478,7 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
             }
             Filled::Lost { current, yours } => {
                 self.counters.revoked_load();
-                let newest = if current.stamp() >= stamp {
+                let newest = if current.stamp >= stamp {
                     current
                 } else {
                     yours

@@ -152,7 +152,7 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
         let stamp = self.line.stamp();
         // In another thread: it walks the whole cache. An error means that the runtime shuts
         // down, and then nothing is served.
-        let _ = spawn_blocking(move || local.retain(|_, cached| cached.stamp() >= stamp)).await;
+        let _ = spawn_blocking(move || local.retain(|_, cached| cached.stamp >= stamp)).await;
         self.counters.flushed();
         trace::flushed();
     }

@@ -13,9 +13,8 @@ pub(crate) struct Range {
 }
 
 /// Which node has which slot.
-#[derive(Debug)]
 pub(crate) struct Slots {
-    ranges: Vec<Range>,
+    pub(crate) ranges: Vec<Range>,
     /// For each slot the number of its node in the link; `None` if no node has it.
     nodes: Box<[Option<u16>]>,
     /// Which node the next check asks.
@@ -41,10 +40,6 @@ impl Slots {
 
     pub(crate) fn node_of(&self, key: &[u8]) -> Option<usize> {
         self.nodes[usize::from(slot(key))].map(usize::from)
-    }
-
-    pub(crate) fn ranges(&self) -> &[Range] {
-        &self.ranges
     }
 
     /// A number that rises by one with each call.

@@ -10,9 +10,8 @@
 //! neither a large cache nor a busy pool of blocking threads delays a heartbeat or a reconnect.
 
 use crate::config::OnDisconnect;
-use crate::connect::Connect;
+use crate::connect::{Connect, Connector};
 use crate::connection::Ended;
-use crate::connector::Connector;
 use crate::error::NearError;
 use crate::key::{Hasher, Key, Val};
 use crate::link::Link;
@@ -70,15 +69,21 @@ impl<K: Key, V: Val, S: Hasher> Supervisor<K, V, S> {
     /// One attempt to connect.
     pub(crate) async fn connect(&mut self) -> Result<Arc<Link>, NearError> {
         self.generation += 1;
-        let shared = Arc::clone(&self.shared);
+        let generation = self.generation;
+        // Weakly: the near cache owns the connection.
+        let shared = Arc::downgrade(&self.shared);
         let connect = Connect {
-            shared: Arc::downgrade(&shared),
-            settings: shared.settings.clone(),
-            generation: self.generation,
+            settings: self.shared.settings.clone(),
+            generation,
             ended: Ended::default(),
+            on_push: Arc::new(move |push| {
+                if let Some(shared) = shared.upgrade() {
+                    shared.handle_push(generation, push);
+                }
+            }),
         };
         let opening = self.connector.open(&connect);
-        let link = trace::connecting(self.generation, opening).await?;
+        let link = trace::connecting(generation, opening).await?;
         self.shared.counters.made_connection();
         Ok(Arc::new(link))
     }

@@ -14,7 +14,7 @@ use tracing::{Instrument, debug, debug_span, info, warn};
 
 /// What is traced.
 #[cfg(feature = "tracing")]
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct Traced {
     pub(crate) slow: std::time::Duration,
     pub(crate) keys: bool,
