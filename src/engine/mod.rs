@@ -352,7 +352,7 @@ impl<K, V> Engine<K, V> {
                 .collect(),
             map,
         };
-        engine.tell_look_ups();
+        engine.set_detours();
         engine.fit_to_size(0);
         engine
     }
@@ -390,7 +390,7 @@ impl<K, V> Engine<K, V> {
 
     /// Tells look-ups what a read needs. A read is fast if it asks no policy, can do with a coarse
     /// reading, and is not counted.
-    fn tell_look_ups(&self) {
+    fn set_detours(&self) {
         let mut detours = 0;
         let exactly = self.lifetimes.reads_exactly();
         if exactly {
@@ -407,7 +407,7 @@ impl<K, V> Engine<K, V> {
     #[cold]
     pub(crate) fn note_first_read(&self, inherits: bool) {
         self.lifetimes.note_first_read(inherits);
-        self.tell_look_ups();
+        self.set_detours();
     }
 
     /// The bound in force; `None` if the cache was built without one.

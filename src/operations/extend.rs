@@ -1,6 +1,6 @@
 //! Deadlines that move: by the read that has found the entry, or by hand.
 
-use super::find::Hit;
+use super::find::Judged;
 use super::transact::{Ask, Tried};
 use crate::engine::{EXACT_READS, Engine, FIRST_READ, NO_READ, WriteOutcome};
 use crate::node::{NodePtr, NodeState};
@@ -9,7 +9,8 @@ use crate::time;
 use equivalent::Equivalent;
 use std::time::Duration;
 
-/// After a move of a deadline that failed: the hit is valid only if a writer has frozen it.
+/// After a move of a deadline that failed: the look-up has found the value only if a writer has
+/// frozen the deadline.
 #[cold]
 fn kept_if_frozen<K, V>(node: NodePtr<K, V>, deadline: u64, now: u64) -> Option<u64> {
     if node.is_frozen(now) {
@@ -28,12 +29,12 @@ impl<K, V> Engine<K, V> {
     /// If the value was replaced meanwhile, the read counts as earlier and moves no deadline: it
     /// says nothing about the new value.
     #[inline(always)]
-    pub(super) fn extend(&self, hit: &Hit<K, V>) -> Option<u64> {
-        let Hit {
+    pub(super) fn extend(&self, live: &Judged<K, V>) -> Option<u64> {
+        let Judged {
             node,
             deadline,
             now,
-        } = *hit;
+        } = *live;
         let lifetimes = &self.lifetimes;
         if !lifetimes.reads_extend {
             return Some(deadline);
@@ -65,13 +66,13 @@ impl<K, V> Engine<K, V> {
         self.move_by_read(node, deadline, now, own)
     }
 
-    /// Moves the deadline of a [`Hit`] to the one that follows from `own`; see
+    /// Moves the deadline of an entry that was judged live to the one that follows from `own`; see
     /// [`extend`](Self::extend).
     ///
-    /// The hit was live at the reading by which it was judged, and the new deadline counts from
+    /// The entry was live at the reading by which it was judged, and the new deadline counts from
     /// there. If another thread has found the entry due since, it has claimed the deadline, and the
     /// exchange fails (node 4).
-    // The hit in its parts: they stay in registers (`find`).
+    // What was judged, in its parts: they stay in registers (`find`).
     pub(super) fn move_by_read(
         &self,
         node: NodePtr<K, V>,
@@ -137,7 +138,7 @@ impl<K, V> Engine<K, V> {
         };
         drop(shard);
         self.after_write(outcome);
-        // The own deadline may have passed since the hit was found, if it was set meanwhile. A
+        // The own deadline may have passed since the entry was found, if it was set meanwhile. A
         // deadline that the policy returns for this read does not turn the read into a miss.
         if answer.is_none() && time::is_due(now, own) {
             return kept_if_frozen(node, judged, now);

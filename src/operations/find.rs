@@ -42,7 +42,7 @@ use std::time::Duration;
 
 /// An entry as it was judged at one moment: live or due.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Hit<K, V> {
+pub(crate) struct Judged<K, V> {
     pub(crate) node: NodePtr<K, V>,
     /// The deadline by which it was judged.
     pub(crate) deadline: u64,
@@ -52,7 +52,7 @@ pub(crate) struct Hit<K, V> {
     pub(crate) now: u64,
 }
 
-impl<K, V> Hit<K, V> {
+impl<K, V> Judged<K, V> {
     /// Whether the entry was judged to be due.
     #[inline]
     fn is_due(&self) -> bool {
@@ -214,15 +214,15 @@ impl<K: Eq + 'static, V: 'static> Engine<K, V> {
         pin: Pin,
         serve: impl Fn(EntryRef<'a, K, V>) -> R,
     ) -> Option<R> {
-        let hit = self.judge(node, IS_READ);
+        let judged = self.judge(node, IS_READ);
         let mut found = None;
-        if hit.is_due() {
+        if judged.is_due() {
             found = Some(node);
         } else {
             let moved = if IS_READ {
-                self.extend(&hit)
+                self.extend(&judged)
             } else {
-                Some(hit.deadline)
+                Some(judged.deadline)
             };
             if let Some(deadline) = moved {
                 self.note_hit::<IS_READ>(node, &pin);
@@ -247,27 +247,27 @@ impl<K: Eq + 'static, V: 'static> Engine<K, V> {
         serve: impl Fn(EntryRef<'a, K, V>) -> R,
     ) -> Option<R> {
         for asks in 1_u32.. {
-            let Some(hit) = self.find_from(hash, &matches, found.take(), &pin, IS_READ) else {
+            let Some(judged) = self.find_from(hash, &matches, found.take(), &pin, IS_READ) else {
                 break;
             };
-            if hit.is_due() {
+            if judged.is_due() {
                 self.note_miss::<IS_READ>();
                 drop(pin);
                 // Where no scheduler runs, this does a small part of the expiry that is due: after
                 // the pin was dropped, since destructors may run in it.
-                self.after_expired_read(hash, hit.now);
+                self.after_expired_read(hash, judged.now);
                 return None;
             }
             // If another call, or the policy itself, moves the deadline at each attempt, the last
             // move stays.
             let moved = if IS_READ && asks < MAX_ASKS {
-                self.extend(&hit)
+                self.extend(&judged)
             } else {
-                Some(hit.deadline)
+                Some(judged.deadline)
             };
             if let Some(deadline) = moved {
-                self.note_hit::<IS_READ>(hit.node, &pin);
-                return Some(serve(EntryRef::new(hit.node, deadline, &self.clock, pin)));
+                self.note_hit::<IS_READ>(judged.node, &pin);
+                return Some(serve(EntryRef::new(judged.node, deadline, &self.clock, pin)));
             }
         }
         self.note_miss::<IS_READ>();
@@ -294,21 +294,21 @@ impl<K, V> Engine<K, V> {
         mut found: Option<NodePtr<K, V>>,
         pin: &Pin,
         is_read: bool,
-    ) -> Option<Hit<K, V>> {
+    ) -> Option<Judged<K, V>> {
         loop {
             let node = match found.take() {
                 Some(node) => node,
                 None => self.map.find(hash, pin, &matches)?,
             };
-            let hit = self.judge(node, is_read);
-            if !hit.is_due() || self.is_dead(&hit, pin) {
-                return Some(hit);
+            let judged = self.judge(node, is_read);
+            if !judged.is_due() || self.claim_due(&judged, pin) {
+                return Some(judged);
             }
         }
     }
 
     /// The live entry of a key, for a call that is no read and has the pin.
-    pub(crate) fn find_live<Q>(&self, hash: u64, key: &Q, pin: &Pin) -> Option<Hit<K, V>>
+    pub(crate) fn find_live<Q>(&self, hash: u64, key: &Q, pin: &Pin) -> Option<Judged<K, V>>
     where
         Q: Equivalent<K> + ?Sized,
     {
@@ -327,11 +327,11 @@ impl<K, V> Engine<K, V> {
         let pin = self.pin();
         // In this order: first the deadline says that the node is live, then its state says that it
         // is still in the map.
-        let mut hit = self.judge(node, false);
-        if hit.is_due() || node.state() != NodeState::Live {
-            hit = self.find_live(node.hash(), node.key(), &pin)?;
+        let mut judged = self.judge(node, false);
+        if judged.is_due() || node.state() != NodeState::Live {
+            judged = self.find_live(node.hash(), node.key(), &pin)?;
         }
-        Some(EntryRef::new(hit.node, hit.deadline, &self.clock, pin))
+        Some(EntryRef::new(judged.node, judged.deadline, &self.clock, pin))
     }
 
     /// Judges an entry.
@@ -340,7 +340,7 @@ impl<K, V> Engine<K, V> {
     /// a read with an old reading does not overwrite a later extension by another thread. An entry
     /// without a deadline needs a reading only if the read may give it one.
     #[inline(always)]
-    fn judge(&self, node: NodePtr<K, V>, is_read: bool) -> Hit<K, V> {
+    fn judge(&self, node: NodePtr<K, V>, is_read: bool) -> Judged<K, V> {
         let deadline = node.deadline();
         let now = if deadline == NEVER && !self.lifetimes.reads_extend {
             0
@@ -349,17 +349,17 @@ impl<K, V> Engine<K, V> {
         } else {
             self.clock.now_to_judge(deadline)
         };
-        Hit {
+        Judged {
             node,
             deadline,
             now,
         }
     }
 
-    /// Whether an entry that was judged due is still the key's current entry, so that the key is
-    /// absent. If it was replaced, or a reader with an earlier clock extended it, the look-up has
-    /// to start over.
-    fn is_dead(&self, due: &Hit<K, V>, pin: &Pin) -> bool {
+    /// Claims the deadline of an entry that was judged due. True if it is still the key's current
+    /// entry, so that the key is absent. False if it was replaced, or a reader with an earlier clock
+    /// extended it: the look-up has to start over.
+    fn claim_due(&self, due: &Judged<K, V>, pin: &Pin) -> bool {
         let node = due.node;
         let now = due.now;
         // This is final: either the claim succeeds, and no extension can follow, or an extension
