@@ -60,7 +60,7 @@ impl<K, V> Engine<K, V> {
             if self.number_of_part(node.shard()) != number {
                 return;
             }
-            assert_eq!(node.state(), NodeState::Live);
+            assert_eq!(node.state(), NodeState::InMap);
             let (entry, deadline) = (node.entry(), node.deadline());
             assert_eq!(entry.node(), node, "an entry names another node");
             assert_eq!(
@@ -111,11 +111,11 @@ impl<K, V> Engine<K, V> {
 fn check_neighbours<K, V>(entry: EntryPtr<K, V>) {
     let of = |entry: EntryPtr<K, V>| (entry.node().state(), entry.bucket_id.get());
     if let Some(prev) = List::<K, V, TIMER>::prev(entry) {
-        assert_eq!(of(prev), (NodeState::Live, entry.bucket_id.get()));
+        assert_eq!(of(prev), (NodeState::InMap, entry.bucket_id.get()));
         assert!(List::<K, V, TIMER>::next(prev) == Some(entry));
     }
     if let Some(next) = List::<K, V, TIMER>::next(entry) {
-        assert_eq!(of(next), (NodeState::Live, entry.bucket_id.get()));
+        assert_eq!(of(next), (NodeState::InMap, entry.bucket_id.get()));
         assert!(List::<K, V, TIMER>::prev(next) == Some(entry));
     }
 }

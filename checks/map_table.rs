@@ -26,7 +26,7 @@ impl<K, V> Table<K, V> {
                 assert!(ptr::eq(home, group), "a node in a wrong group");
                 assert_eq!(group::tag_of(word), group::tag(node.hash()), "a wrong tag");
                 assert!(seen.insert(node.as_raw()), "a node in two words (table 2)");
-                assert_eq!(node.state(), crate::node::NodeState::Live);
+                assert_eq!(node.state(), crate::node::NodeState::InMap);
                 nodes += 1;
             });
         }

@@ -88,7 +88,7 @@ impl<K, V> Wheel<K, V> {
                 let deadline = node.deadline();
                 // A writer that replaces or expires a node moves its deadline into the past; it
                 // will deschedule the node next.
-                if deadline == time::NEVER || node.state() != NodeState::Live {
+                if deadline == time::NEVER || node.state() != NodeState::InMap {
                     continue;
                 }
                 // Not `flush_time`: for a deadline in the past it answers `now`.

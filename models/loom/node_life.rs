@@ -157,7 +157,7 @@ fn publication_against_a_look_up_shows_the_whole_node() {
         if !raw.is_null() {
             // SAFETY: the writer's owner is dropped after the join below.
             let node = unsafe { Node::from_raw(raw) };
-            assert_eq!((node.state(), node.deadline()), (NodeState::Live, 100));
+            assert_eq!((node.state(), node.deadline()), (NodeState::InMap, 100));
         }
         drop(writer.join().unwrap());
     });

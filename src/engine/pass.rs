@@ -437,7 +437,7 @@ impl<K, V> Pass<'_, K, V> {
         let node = node.entry().node();
         match node.state() {
             // Another node takes its place just now, and leaves the entry where this one puts it.
-            NodeState::Live | NodeState::Succeeded => {
+            NodeState::InMap | NodeState::Succeeded => {
                 self.advance_wheel(node);
                 self.state.wheel.reschedule(node);
                 Some(node)

@@ -24,7 +24,7 @@
 //!
 //! 1. A change of a shard's table and the push of its event happen under one hold of the shard's
 //!    lock.
-//! 2. While no thread holds the shard's lock, a published node is Live exactly if it stands in the
+//! 2. While no thread holds the shard's lock, a published node is InMap exactly if it stands in the
 //!    table.
 //! 3. A load is registered under the shard's lock, before the program's code runs for it; and each
 //!    removal takes that lock, also that of an absent key. So if a program changes the source of a

@@ -452,7 +452,7 @@ impl<'a, K, V> Shard<'a, K, V> {
         own: u64,
         wanted: u64,
     ) -> bool {
-        debug_assert_eq!(node.state(), NodeState::Live);
+        debug_assert_eq!(node.state(), NodeState::InMap);
         // The own deadline first: a reader that sees the new wanted deadline must not see the
         // former own one. Only holders of this lock write it.
         let former = node.own_deadline();

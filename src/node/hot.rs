@@ -14,7 +14,7 @@ const CLAIM_SHIFT: u64 = time::MAX_LIFETIME_NANOS / 2;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub(crate) enum NodeState {
-    Live = 1,
+    InMap = 1,
     Removed = 2,
     Dead = 3,
     Succeeded = 4,
@@ -26,7 +26,7 @@ impl NodeState {
         // Acquire: a thread that sees Removed sees the map without it (partner: `set_state` under
         // the shard's lock).
         match state.load(Ordering::Acquire) {
-            1 => Self::Live,
+            1 => Self::InMap,
             2 => Self::Removed,
             3 => Self::Dead,
             _ => Self::Succeeded,
@@ -60,7 +60,7 @@ impl<K, V> Node<K, V> {
             deadline: AtomicU64::new(deadline),
             entry_low,
             entry_high,
-            state: AtomicU8::new(NodeState::Live as u8),
+            state: AtomicU8::new(NodeState::InMap as u8),
             seen: AtomicU8::new(0),
             key,
             value,
@@ -181,7 +181,7 @@ impl<K, V> Node<K, V> {
     pub(crate) fn set_state(&self, to: NodeState) {
         debug_assert!(
             matches!(to, NodeState::Removed | NodeState::Succeeded)
-                && self.state() == NodeState::Live
+                && self.state() == NodeState::InMap
                 || to > NodeState::Removed && self.state() == NodeState::Removed,
             "a node's state went from {:?} to {to:?}",
             self.state()

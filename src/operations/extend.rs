@@ -99,7 +99,7 @@ impl<K, V> Engine<K, V> {
         }
         // A clock that leapt by 64 to 91 years meanwhile makes an old deadline look like a claimed
         // one (node 4): then only the removal shows that the entry was found due.
-        if node.state() != NodeState::Live {
+        if node.state() != NodeState::InMap {
             return None;
         }
         if !lifetimes.has_own_column || lifetimes.own_deadline(node) == own {

@@ -267,7 +267,12 @@ impl<K: Eq + 'static, V: 'static> Engine<K, V> {
             };
             if let Some(deadline) = moved {
                 self.note_hit::<IS_READ>(judged.node, &pin);
-                return Some(serve(EntryRef::new(judged.node, deadline, &self.clock, pin)));
+                return Some(serve(EntryRef::new(
+                    judged.node,
+                    deadline,
+                    &self.clock,
+                    pin,
+                )));
             }
         }
         self.note_miss::<IS_READ>();
@@ -328,10 +333,15 @@ impl<K, V> Engine<K, V> {
         // In this order: first the deadline says that the node is live, then its state says that it
         // is still in the map.
         let mut judged = self.judge(node, false);
-        if judged.is_due() || node.state() != NodeState::Live {
+        if judged.is_due() || node.state() != NodeState::InMap {
             judged = self.find_live(node.hash(), node.key(), &pin)?;
         }
-        Some(EntryRef::new(judged.node, judged.deadline, &self.clock, pin))
+        Some(EntryRef::new(
+            judged.node,
+            judged.deadline,
+            &self.clock,
+            pin,
+        ))
     }
 
     /// Judges an entry.
@@ -377,13 +387,13 @@ impl<K, V> Engine<K, V> {
         if !node.is_frozen(now) {
             return true;
         }
-        node.state() == NodeState::Live && self.map.lock(hash).find_node(hash, node).is_some()
+        node.state() == NodeState::InMap && self.map.lock(hash).find_node(hash, node).is_some()
     }
 
     /// Whether the node is in the map and not due, just now.
     pub(crate) fn is_live(&self, node: NodePtr<K, V>) -> bool {
         // In the order of `entry_again`.
-        !self.judge(node, false).is_due() && node.state() == NodeState::Live
+        !self.judge(node, false).is_due() && node.state() == NodeState::InMap
     }
 
     /// Whether an entry may be stale; if not, it is not.
