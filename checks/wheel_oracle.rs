@@ -68,7 +68,7 @@ impl Nodes {
 /// Moves a wanted deadline as a reader or a writer would, without an event for the wheel.
 pub(super) fn want(node: Timed, deadline: u64) {
     assert!(
-        node.extend(node.deadline(), deadline),
+        node.move_deadline(node.deadline(), deadline).is_ok(),
         "no other thread moves it"
     );
 }

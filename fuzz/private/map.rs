@@ -290,7 +290,7 @@ impl Bench {
             // An event for each move, as for a deadline that comes or goes.
             let moved = if stays == NEVER { 1 } else { NEVER };
             let mut shard = self.map.lock(node.hash());
-            assert!(shard.move_deadline(node, stays, moved, moved));
+            assert!(shard.set_deadlines(node, stays, moved, moved));
             drop(shard);
             self.expect(node.hash(), ExpectedEvent::Rescheduled(*node.value()));
         }

@@ -11,7 +11,7 @@ use std::ptr;
 /// A read at `now`: judges the entry, and moves the deadline to `wanted` if the entry is live.
 fn read(node: Node, now: u64, wanted: u64) -> bool {
     let deadline = node.deadline();
-    !time::is_due(now, deadline) && node.extend(deadline, wanted)
+    !time::is_due(now, deadline) && node.move_deadline(deadline, wanted).is_ok()
 }
 
 /// What the pass does at `now` with a node that the wheel returned: true if it expires the node.
@@ -25,7 +25,7 @@ fn extend_against_claim_from_one_judged_deadline_lets_exactly_one_win() {
     explore(|| {
         let node = Owned::new(1, 100);
         let theirs = node.0;
-        let reader = thread::spawn(move || theirs.extend(100, 200));
+        let reader = thread::spawn(move || theirs.move_deadline(100, 200).is_ok());
         let claimed = node.0.claim(100, 100);
         let extended = reader.join().unwrap();
         assert!(claimed ^ extended);
@@ -97,11 +97,11 @@ fn extend_against_freeze_of_a_node_without_deadline_carries_it_over() {
     explore(|| {
         let node = Owned::new(1, NEVER);
         let theirs = node.0;
-        let reader = thread::spawn(move || theirs.extend(NEVER, 150));
+        let reader = thread::spawn(move || theirs.move_deadline(NEVER, 150).is_ok());
         let carried = node.0.freeze(None, 50).unwrap();
         let expected = if reader.join().unwrap() { 150 } else { NEVER };
         assert_eq!(carried, expected);
-        assert!(!node.0.extend(carried, 200), "frozen");
+        assert!(node.0.move_deadline(carried, 200).is_err(), "frozen");
     });
 }
 

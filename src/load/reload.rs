@@ -113,7 +113,7 @@ impl<K: CacheKey, V: CacheValue, C: ToCache<K, V>> Guard<K, V, C> {
             // Before the deadline, as a reader expects.
             let former = node.written();
             node.set_written(now);
-            if !hold.shard.move_deadline(node, deadline, own, wanted) {
+            if !hold.shard.set_deadlines(node, deadline, own, wanted) {
                 node.set_written(former);
                 return Tried::Again(plan);
             }

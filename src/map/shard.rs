@@ -445,7 +445,7 @@ impl<'a, K, V> Shard<'a, K, V> {
 
     /// Moves both deadlines of a node in the map, its own and the wanted one. Returns false, and
     /// changes nothing, if the wanted one is no longer the one that was `judged`.
-    pub(crate) fn move_deadline(
+    pub(crate) fn set_deadlines(
         &mut self,
         node: NodePtr<K, V>,
         judged: u64,
@@ -457,7 +457,7 @@ impl<'a, K, V> Shard<'a, K, V> {
         // former own one. Only holders of this lock write it.
         let former = node.own_deadline();
         node.set_own_deadline(own);
-        if !node.extend(judged, wanted) {
+        if node.move_deadline(judged, wanted).is_err() {
             node.set_own_deadline(former);
             return false;
         }

@@ -91,16 +91,9 @@ impl<K, V> Node<K, V> {
     ///
     /// AcqRel, partner: itself. Of an extension and a claim, exactly one succeeds from `judged`.
     #[inline]
-    fn move_deadline(&self, judged: u64, to: u64) -> Result<u64, u64> {
+    pub(crate) fn move_deadline(&self, judged: u64, to: u64) -> Result<u64, u64> {
         self.deadline
             .compare_exchange(judged, to, Ordering::AcqRel, Ordering::Acquire)
-    }
-
-    /// Moves the wanted deadline from `judged` to `wanted`; false if another thread moved or
-    /// claimed it first.
-    #[inline]
-    pub(crate) fn extend(&self, judged: u64, wanted: u64) -> bool {
-        self.move_deadline(judged, wanted).is_ok()
     }
 
     /// Claims the deadline `judged`, which is due at `now`: no thread can extend it any more (node

@@ -83,7 +83,7 @@ impl<K, V> Engine<K, V> {
         let answer = if own == deadline { None } else { Some(own) };
         let lifetimes = &self.lifetimes;
         let (own, wanted) = lifetimes.moved(node, deadline, answer, now);
-        // The own deadline changes with the wanted one, under the lock (`Shard::move_deadline`).
+        // The own deadline changes with the wanted one, under the lock (`Shard::set_deadlines`).
         let apart = lifetimes.has_own_column && answer.is_some();
         if wanted == deadline && !apart {
             return Some(deadline);
@@ -92,9 +92,9 @@ impl<K, V> Engine<K, V> {
         // an event for an earlier deadline. It also needs one for a removed deadline: otherwise the
         // wheel would keep the entry for nothing.
         if apart || !time::keeps_bucket(deadline, wanted) {
-            return self.move_deadline(node, deadline, answer, now);
+            return self.move_under_lock(node, deadline, answer, now);
         }
-        if !node.extend(deadline, wanted) {
+        if node.move_deadline(deadline, wanted).is_err() {
             return kept_if_frozen(node, deadline, now);
         }
         // A clock that leapt by 64 to 91 years meanwhile makes an old deadline look like a claimed
@@ -108,7 +108,7 @@ impl<K, V> Engine<K, V> {
         // Another thread has meanwhile set the own deadline, and moved the wanted one to the very
         // value that it had before: the exchange succeeded, but ignores the new own deadline.
         // Correct it here; readers see the later of the two until then.
-        self.move_deadline(node, wanted, None, now)
+        self.move_under_lock(node, wanted, None, now)
     }
 
     /// Moves a deadline under the shard's lock, with an event if the wheel has to hear of it. For
@@ -116,7 +116,7 @@ impl<K, V> Engine<K, V> {
     /// is now; `None` if the entry turns out to be due, or another thread moved the deadline.
     #[cold]
     #[inline(never)]
-    fn move_deadline(
+    fn move_under_lock(
         &self,
         node: NodePtr<K, V>,
         judged: u64,
@@ -127,7 +127,7 @@ impl<K, V> Engine<K, V> {
         let mut shard = self.map.lock(hash);
         // Again: another thread may have set the own deadline before the lock was taken.
         let (own, wanted) = self.lifetimes.moved(node, judged, answer, now);
-        if shard.find_node(hash, node).is_none() || !shard.move_deadline(node, judged, own, wanted)
+        if shard.find_node(hash, node).is_none() || !shard.set_deadlines(node, judged, own, wanted)
         {
             return kept_if_frozen(node, judged, now);
         }
@@ -168,7 +168,7 @@ impl<K, V> Engine<K, V> {
                 self.lifetimes.note_own();
             }
             let wanted = self.lifetimes.wanted(own, || node.written(), now);
-            if !hold.shard.move_deadline(node, judged, own, wanted) {
+            if !hold.shard.set_deadlines(node, judged, own, wanted) {
                 return Tried::Again(now);
             }
             let outcome = WriteOutcome::of_change(&hold.shard, wanted, now);

@@ -161,11 +161,11 @@ impl<K: Eq + 'static, V: 'static> Engine<K, V> {
         if node.deadline() == NEVER {
             return Glance::Live(NEVER);
         }
-        let coarse = self.clock.latest();
+        let bound = self.clock.upper_bound();
         // A read that asks the policy is not fast. So only the idle limit may move the deadline.
         let idle_room = if IS_READ { self.lifetimes.idle_room } else { 0 };
-        let moment = match coarse {
-            Some(latest) => latest,
+        let moment = match bound {
+            Some(bound) => bound,
             None if idle_room == 0 => self.clock.now(),
             None => return Glance::Open,
         };

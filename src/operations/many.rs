@@ -90,7 +90,7 @@ impl<K: Eq + 'static, V: 'static> Engine<K, V> {
         }
         // One moment for all of them. What is due at it is judged again.
         let now = if timed {
-            self.clock.latest().unwrap_or_else(|| self.clock.now())
+            self.clock.upper_bound().unwrap_or_else(|| self.clock.now())
         } else {
             0
         };

@@ -102,7 +102,7 @@ impl Coarse {
     /// A moment that is not before now, and at most [`SLACK`] after it. None if the coarse clock is
     /// given up.
     #[inline]
-    pub(super) fn latest(&self) -> Option<u64> {
+    pub(super) fn upper_bound(&self) -> Option<u64> {
         if !self.is_trusted() {
             return None;
         }
@@ -136,10 +136,10 @@ impl Coarse {
         self.check_at.store(next, Ordering::Relaxed);
         // Taken after the exact reading: a thread that is suspended in between finds the lag
         // smaller than it is, never larger.
-        let Some(latest) = self.latest() else {
+        let Some(bound) = self.upper_bound() else {
             return;
         };
-        let spare = latest.wrapping_sub(now) as i64;
+        let spare = bound.wrapping_sub(now) as i64;
         if spare < SLACK as i64 / 2 {
             self.machine.state.store(GIVEN_UP, Ordering::Relaxed);
         }

@@ -116,8 +116,8 @@ pub(crate) fn instants_apart(from: Instant, to: Instant) -> Duration {
 /// |---|---|---|
 /// | [`now`](Self::now) | passes, and all without a deadline at hand | up to 33 µs behind, never ahead |
 /// | [`now_beside`](Self::now_beside) | a write, and a read whose policy is told the time | as `now`; but it may be taken before the loads in front of it |
-/// | [`latest`](Self::latest) | the fast path of a read | never behind; up to 100 ms ahead |
-/// | [`now_to_judge`](Self::now_to_judge) | whether an entry is due | as `latest` if by that it is live; else as `now` |
+/// | [`upper_bound`](Self::upper_bound) | the fast path of a read | never behind; up to 100 ms ahead |
+/// | [`now_to_judge`](Self::now_to_judge) | whether an entry is due | as `upper_bound` if by that it is live; else as `now` |
 /// | [`exactly`](Self::exactly) | a lifetime that counts from a moment of `now_to_judge` | as `now` |
 /// | [`now_and_system_time`](Self::now_and_system_time) | a snapshot | as `now` |
 // The fields have this order because a hit reads the first one, which then stands beside the other
@@ -224,19 +224,19 @@ impl Clock {
     /// the moment is now.
     #[inline]
     pub(crate) fn now_to_judge(&self, deadline: u64) -> u64 {
-        match self.latest() {
-            Some(latest) if !is_due(latest, deadline) => latest,
+        match self.upper_bound() {
+            Some(bound) if !is_due(bound, deadline) => bound,
             _ => self.now(),
         }
     }
 
     /// The pre-check: a moment that is not before now.
     #[inline]
-    pub(crate) fn latest(&self) -> Option<u64> {
-        self.coarse.latest()
+    pub(crate) fn upper_bound(&self) -> Option<u64> {
+        self.coarse.upper_bound()
     }
 
-    /// Whether [`latest`](Self::latest) answers.
+    /// Whether [`upper_bound`](Self::upper_bound) answers.
     #[inline]
     pub(crate) fn is_coarse(&self) -> bool {
         self.coarse.is_trusted()

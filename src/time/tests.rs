@@ -114,8 +114,8 @@ fn a_value_whose_deadline_has_come_is_not_live_at_any_lag_below_the_slack() {
         for deadline in [SECOND, SECOND - 1, SECOND - SLACK / 2, SECOND - SLACK, 1] {
             clocks.set(START + SECOND, lag as i64);
             // Without an exact reading before: nothing has found the lag.
-            let latest = clock.latest().expect("trusted");
-            assert!(is_due(latest, deadline), "lag {lag}, deadline {deadline}");
+            let bound = clock.upper_bound().expect("trusted");
+            assert!(is_due(bound, deadline), "lag {lag}, deadline {deadline}");
         }
     }
 }
@@ -223,14 +223,14 @@ fn the_coarse_clock_of_the_system_keeps_the_promise() {
     let mut asked = 0;
     for _ in 0..200_000 {
         let before = PROCESS.now(true).wrapping_sub(origin);
-        let latest = clock.latest();
+        let bound = clock.upper_bound();
         // This reading compares the clocks. If the machine stood still, it gives the coarse one up.
         let after = clock.now();
-        let Some(latest) = latest else {
+        let Some(bound) = bound else {
             continue;
         };
-        assert!(latest >= before, "{latest} is before {before}");
-        assert!(latest <= after + slack, "{latest} is long after {after}");
+        assert!(bound >= before, "{bound} is before {before}");
+        assert!(bound <= after + slack, "{bound} is long after {after}");
         asked += 1;
     }
     assert!(asked > 0, "the coarse clock was given up");

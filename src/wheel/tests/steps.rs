@@ -27,7 +27,7 @@ fn a_successor_keeps_the_position_in_the_same_bucket_only() {
 fn a_node_whose_new_deadline_belongs_in_its_bucket_keeps_its_position() {
     let mut rig = Rig::at(0);
     let nodes: Vec<_> = (0..3).map(|_| rig.schedule_in(5 * SPAN as i64)).collect();
-    assert!(nodes[0].extend(5 * SPAN, 5 * SPAN - 1));
+    assert!(nodes[0].move_deadline(5 * SPAN, 5 * SPAN - 1).is_ok());
     rig.wheel.reschedule(nodes[0]);
     assert_eq!(rig.drain(5 * SPAN), nodes);
 }
