@@ -7,7 +7,9 @@ impl Spans {
     /// every moment of some turns.
     pub(crate) fn with_shift(shift: u32) -> Self {
         assert!(shift <= WIDEST_SHIFT);
-        Self { shift }
+        Self {
+            finest_shift: shift,
+        }
     }
 
     /// When the bucket at `index` of a level is visited next, worked out for it alone.

@@ -33,7 +33,7 @@ impl Table {
         let node = self.map.find(key, &self.domain.pin(), |n| *n.key() == key);
         let mut shard = self.map.lock(key);
         let occupied = shard.find_node(key, node.unwrap()).unwrap();
-        shard.take(occupied);
+        shard.remove_without_event(occupied);
     }
 
     fn begin_move(&self, log: u32) {

@@ -549,7 +549,7 @@ impl<K: Hash + Eq + 'static, V: 'static, S: BuildHasher> Cache<K, V, S> {
         Q: Equivalent<K> + Hash + ?Sized,
     {
         let (by, look) = (RevokedBy::Overwrite, |_| Some(()));
-        self.engine().take(self.hash(key), key, by, false, look);
+        self.engine().remove(self.hash(key), key, by, false, look);
     }
 
     /// Removes a key's entry and returns its value, cloned; `None` if the key is absent or its
@@ -577,7 +577,7 @@ impl<K: Hash + Eq + 'static, V: 'static, S: BuildHasher> Cache<K, V, S> {
         V: Clone,
     {
         let look = |node: NodePtr<K, V>| Some(node.value().clone());
-        (self.engine()).take(self.hash(key), key, RevokedBy::Conditional, false, look)
+        (self.engine()).remove(self.hash(key), key, RevokedBy::Conditional, false, look)
     }
 
     /// Removes all entries that are present at the call, with a notification for each. Entries that
@@ -843,7 +843,7 @@ impl<K: Hash + Eq + Clone + 'static, V: 'static, S: BuildHasher> Cache<K, V, S> 
                 None
             }
         };
-        engine.take(self.hash(key), key, RevokedBy::Conditional, true, look)
+        engine.remove(self.hash(key), key, RevokedBy::Conditional, true, look)
     }
 }
 

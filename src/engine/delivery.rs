@@ -447,19 +447,19 @@ impl<K, V> Engine<K, V> {
         }
     }
 
-    /// Between the passes of a run. True if other work is due before all was delivered.
+    /// Between the passes of a run: offers a delivery, delivers, or waits for the thread that does.
+    /// True if other work is due before all was delivered.
     pub(super) fn deliver_from_run(&self) -> bool {
         let waking = &self.waking;
+        if waking.wakeup.is_shared() {
+            // The scheduler thread calls no listener, and waits for none.
+            _ = self.offer_delivery();
+            return false;
+        }
         // An alarm's task runs on a thread of the program.
-        let is_program = !waking.wakeup.is_shared();
         match &self.delivery {
-            Some(Delivery::Caller) if is_program => self.deliver_here(),
-            Some(Delivery::Background) if is_program && !inside_listener() => {
-                if self.has_due() {
-                    // The run has yet to do that: it goes on while the others deliver.
-                    _ = self.offer_delivery();
-                    return false;
-                }
+            Some(Delivery::Caller) => self.deliver_here(),
+            Some(Delivery::Background) if !inside_listener() && !self.has_pending() => {
                 let next = self.next_visit();
                 let is_due = || {
                     let now = self.clock.now();
@@ -467,6 +467,7 @@ impl<K, V> Engine<K, V> {
                 };
                 return self.await_delivery(|| !is_due()) == Awaited::Stopped;
             }
+            // The run goes on while another thread delivers.
             _ => _ = self.offer_delivery(),
         }
         false

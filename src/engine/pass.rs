@@ -550,7 +550,7 @@ impl<K, V> Pass<'_, K, V> {
             self.state.wheel.reschedule(node);
             return;
         }
-        shard.take_unheard(spot);
+        shard.remove_without_event(spot);
         drop(shard);
         self.unlink_taken(node, RemovalCause::Expired, deadline);
     }
@@ -631,7 +631,7 @@ impl<K, V> Pass<'_, K, V> {
         let spot = shard.find_node(hash, victim)?;
         let deadline = victim.deadline();
         let expired = deadline != NEVER && victim.deadline_if_live(self.read_clock()).is_none();
-        shard.take_unheard(spot);
+        shard.remove_without_event(spot);
         let cause = if expired {
             RemovalCause::Expired
         } else {

@@ -234,8 +234,8 @@ impl<K, V> Engine<K, V> {
         next
     }
 
-    /// Whether a wheel has found work that passes have yet to do.
-    pub(super) fn has_due(&self) -> bool {
+    /// Whether a wheel has pending entries, which passes have yet to take out.
+    pub(super) fn has_pending(&self) -> bool {
         let has_work = |part: &Part<K, V>| part.state.lock().wheel.has_work();
         self.parts.iter().any(has_work)
     }

@@ -414,12 +414,12 @@ impl<'a, K, V> Shard<'a, K, V> {
     /// Takes a node out for `cause`; an event tells the pass.
     pub(crate) fn remove(&mut self, spot: Occupied<'a, K, V>, cause: RemovalCause) {
         let node = spot.node;
-        self.take(spot);
+        self.remove_without_event(spot);
         self.locked.batch.push(WriteEvent::Removed(node, cause));
     }
 
-    /// Takes a node out for the pass itself, without an event.
-    pub(crate) fn take(&mut self, spot: Occupied<'a, K, V>) {
+    /// Takes a node out for the pass itself, which needs no event.
+    pub(crate) fn remove_without_event(&mut self, spot: Occupied<'a, K, V>) {
         let count = self.cell.entries() - 1;
         let (table, hash) = (&self.cell.table, spot.node.hash());
         table.remove(&mut self.locked.state, hash, spot.place, count);

@@ -21,7 +21,7 @@ impl<K, V> Engine<K, V> {
     /// `look` sees the node before its removal, perhaps several times, with no lock held. `None`
     /// cancels the removal. If the node is replaced each time, perhaps by `look` itself (a value's
     /// `clone`), it is removed first in the end, and seen afterwards; but not with `must_look`.
-    pub(crate) fn take<Q, R>(
+    pub(crate) fn remove<Q, R>(
         &self,
         hash: u64,
         key: &Q,

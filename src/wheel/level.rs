@@ -91,7 +91,7 @@ pub(crate) const WIDEST: Duration = Duration::from_nanos(1 << WIDEST_SHIFT);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Spans {
     /// log2 of the finest span in nanoseconds.
-    shift: u32,
+    finest_shift: u32,
 }
 
 impl Spans {
@@ -100,7 +100,7 @@ impl Spans {
     pub(crate) fn new(resolution: Duration) -> Self {
         let nanos = time::saturating_nanos(resolution.clamp(FINEST, WIDEST));
         Self {
-            shift: nanos.next_power_of_two().ilog2(),
+            finest_shift: nanos.next_power_of_two().ilog2(),
         }
     }
 
@@ -116,7 +116,7 @@ impl Spans {
 
     #[inline]
     fn shift(self, level: usize) -> u32 {
-        self.shift + ABOVE[level]
+        self.finest_shift + ABOVE[level]
     }
 
     /// The bucket of this level, counted within the level, whose tick holds `now`.
@@ -128,7 +128,7 @@ impl Spans {
     /// Whether two moments share a tick of the finest level, hence of all.
     #[inline]
     pub(crate) fn same_tick(self, a: u64, b: u64) -> bool {
-        (a ^ b) >> self.shift == 0
+        (a ^ b) >> self.finest_shift == 0
     }
 
     /// The number of the bucket for a deadline other than `NEVER`, as filed at `now`.
@@ -191,7 +191,8 @@ impl Spans {
         if time::has_come(now, deadline) {
             now
         } else {
-            round_down(deadline.wrapping_sub(1), self.shift).wrapping_add(1 << self.shift)
+            round_down(deadline.wrapping_sub(1), self.finest_shift)
+                .wrapping_add(1 << self.finest_shift)
         }
     }
 }

@@ -154,7 +154,7 @@ impl<K, V> Wheel<K, V> {
 
     /// Links the entry of a node; it is in no bucket. One without a deadline stays out.
     #[inline]
-    pub(crate) fn schedule(&mut self, node: NodePtr<K, V>) {
+    fn schedule(&mut self, node: NodePtr<K, V>) {
         let deadline = node.deadline();
         if deadline != time::NEVER {
             self.link(node.entry(), deadline);
