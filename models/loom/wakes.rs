@@ -8,7 +8,7 @@ mod waking;
 
 use super::explore;
 use crate::ManualTicker;
-use crate::scheduler::{Alarm, MaintenanceTask, Scheduler, TaskRef};
+use crate::scheduler::{Alarm, CacheRef, MaintenanceTask, Scheduler};
 use crate::sync::Mutex;
 use crate::time::{Clock, NEVER};
 use loom::sync::Arc;
@@ -38,7 +38,7 @@ struct Scene {
 impl Scene {
     fn new() -> Arc<Self> {
         let alarm = RecordingAlarm::default();
-        let wakeup = Scheduler::custom(alarm.clone()).wakeup(TaskRef::idle());
+        let wakeup = Scheduler::custom(alarm.clone()).wakeup(CacheRef::idle());
         Arc::new(Self {
             batch: Mutex::new(Vec::new()),
             waking: Waking::new(wakeup),

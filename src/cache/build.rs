@@ -6,7 +6,7 @@ use crate::engine::{Engine, Settings};
 use crate::eviction::EvictionPolicy;
 use crate::listener::Delivery;
 use crate::map::Map;
-use crate::scheduler::TaskRef;
+use crate::scheduler::CacheRef;
 use crate::stripe;
 use crate::wheel;
 use std::fmt;
@@ -94,7 +94,7 @@ where
             BuildError(with_name(settings.name.as_deref(), &fault))
         })?;
         let house = Arc::new_cyclic(|weak: &Weak<House<K, V, S>>| {
-            let engine = Engine::new(settings, map, parts, TaskRef::new(weak.clone()));
+            let engine = Engine::new(settings, map, parts, CacheRef::new(weak.clone()));
             House { hasher, engine }
         });
         Ok(Cache { house })

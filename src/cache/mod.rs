@@ -14,7 +14,7 @@ use crate::flight::RevokedBy;
 use crate::hash::{self, RandomState};
 use crate::node::NodePtr;
 use crate::operations::{Condition, EntryRef};
-use crate::scheduler::Task;
+use crate::scheduler::CacheWork;
 use crate::stats::Stats;
 use crate::sync::Ordering;
 use equivalent::Equivalent;
@@ -123,7 +123,7 @@ impl<K, V, S> Drop for Cache<K, V, S> {
         let engine = self.engine();
         // AcqRel: what was done through the other handles happens before the end.
         if engine.handles.fetch_sub(1, Ordering::AcqRel) == 1 {
-            engine.waking.wakeup.task.close();
+            engine.waking.wakeup.cache.close();
         }
     }
 }
@@ -902,7 +902,7 @@ impl<K, V, S> Cache<K, V, S> {
         S: Send + Sync + 'static,
     {
         let house: Weak<House<K, V, S>> = Arc::downgrade(&self.house);
-        self.engine().waking.wakeup.task.of(house)
+        self.engine().waking.wakeup.cache.of(house)
     }
 }
 
@@ -938,7 +938,7 @@ impl<K, V, S> AsRef<Engine<K, V>> for House<K, V, S> {
     }
 }
 
-impl<K, V, S> Task for House<K, V, S>
+impl<K, V, S> CacheWork for House<K, V, S>
 where
     K: Send + Sync,
     V: Send + Sync,

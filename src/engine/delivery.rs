@@ -397,7 +397,7 @@ impl<K, V> Engine<K, V> {
         if !notifier.offer() {
             return true;
         }
-        let is_taken = scheduler::deliver_soon(&self.waking.wakeup.task);
+        let is_taken = scheduler::deliver_soon(&self.waking.wakeup.cache);
         if !is_taken {
             notifier.end_offer();
         }
@@ -415,7 +415,7 @@ impl<K, V> Engine<K, V> {
             self.take_back(told);
         });
         notifier.end_offer();
-        if frees && !waking.wakeup.task.is_closed() {
+        if frees && !waking.wakeup.cache.is_closed() {
             // The ticker, or the alarm, may panic: what waits is offered all the same.
             contain(|| waking.request_soon(&self.clock));
         }

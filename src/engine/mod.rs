@@ -100,7 +100,7 @@ use crate::map::{Batch, Garbage, Map, TableMemory};
 use crate::node::{Columns, EntryPtr, NodePtr};
 use crate::reclaim::{Domain, Pin};
 use crate::refresh::Refresh;
-use crate::scheduler::{self, Scheduler, TaskRef};
+use crate::scheduler::{self, CacheRef, Scheduler};
 use crate::stats::{Count, Counters, Stats};
 use crate::stripe::{self, Padded};
 use crate::sync::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Mutex, Ordering, unlock_fairly};
@@ -290,7 +290,7 @@ impl<K, V> Engine<K, V> {
         settings: Settings<K, V>,
         map: Map<K, V>,
         parts: usize,
-        task: TaskRef,
+        cache: CacheRef,
     ) -> Self {
         let scheduler = match settings.scheduler {
             Some(scheduler) => scheduler,
@@ -338,7 +338,7 @@ impl<K, V> Engine<K, V> {
             spans,
             notifier: Notifier::new(settings.listener),
             delivery,
-            waking: Waking::new(scheduler.wakeup(task)),
+            waking: Waking::new(scheduler.wakeup(cache)),
             vain_removals: AtomicU32::new(0),
             asked: AtomicUsize::new(0),
             walks: Mutex::new(()),

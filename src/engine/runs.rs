@@ -182,7 +182,7 @@ impl<K, V> Engine<K, V> {
             let is_done = self.run_round(plan, &mut goals);
             plan.sweep = 0;
             let stopped = self.deliver_from_run();
-            if waking.wakeup.task.is_closed() {
+            if waking.wakeup.cache.is_closed() {
                 return None;
             }
             if stopped {
@@ -201,7 +201,7 @@ impl<K, V> Engine<K, V> {
             }
         }
         self.run_reclaim();
-        if waking.wakeup.task.is_closed() {
+        if waking.wakeup.cache.is_closed() {
             return None;
         }
         self.end_run(run)

@@ -243,7 +243,7 @@ impl<K, V, C: ToCache<K, V>> Guard<K, V, C> {
         let load = &self.load;
         let Some(engine) = engine else {
             let ended = load.end(outcome, 0);
-            self.has_ended();
+            self.call_on_end();
             return ended.release();
         };
         self.note_end(engine, failed);
@@ -254,12 +254,12 @@ impl<K, V, C: ToCache<K, V>> Guard<K, V, C> {
         shard.change_loads(|loads| loads.ended(load));
         drop(shard);
         engine.watch_load(load);
-        self.has_ended();
+        self.call_on_end();
         ended.release();
     }
 
     #[inline]
-    fn has_ended(&self) {
+    fn call_on_end(&self) {
         if let Some(on_end) = self.on_end {
             on_end();
         }
@@ -359,7 +359,7 @@ impl<K: CacheKey, V: CacheValue, C: ToCache<K, V>> Guard<K, V, C> {
         } else {
             guard.is_armed = false;
             guard.note_end(engine, false);
-            guard.has_ended();
+            guard.call_on_end();
         }
         engine.after_write(outcome);
         if let Err(panic) = shared {

@@ -38,7 +38,7 @@
 //! the ordered set: it grows with the logarithm of the number of caches. A job takes this lock, and
 //! a system call if a thread has to be woken.
 
-use super::gate::{self, Task, TaskRef};
+use super::gate::{self, CacheRef, CacheWork};
 use crate::contain::contain;
 use crate::sync::{IS_MODEL, thread_local};
 use std::cell::Cell;
@@ -78,11 +78,11 @@ const JOBS: &str = "wheelhouse-listener";
 /// A piece of work for one cache.
 pub(super) enum Job {
     /// Do the maintenance that is due. The run requests its own next one.
-    Run(TaskRef),
+    Run(CacheRef),
     /// Call the listener for what waits.
-    Deliver(TaskRef),
-    /// [End](TaskRef::end) a cache, whose last handle was dropped by a thread that must not wait.
-    End(TaskRef, Arc<dyn Task>),
+    Deliver(CacheRef),
+    /// [End](CacheRef::end) a cache, whose last handle was dropped by a thread that must not wait.
+    End(CacheRef, Arc<dyn CacheWork>),
 }
 
 impl Job {
@@ -90,11 +90,11 @@ impl Job {
     fn run(self) -> Option<Self> {
         match self {
             Self::Run(cache) => {
-                cache.with(false, |task| task.run_due());
+                cache.with(false, |cache| cache.run_due());
                 None
             }
             Self::Deliver(cache) => {
-                if cache.with(true, |task| task.deliver()) == Some(true) {
+                if cache.with(true, |cache| cache.deliver()) == Some(true) {
                     Some(Self::Deliver(cache))
                 } else {
                     None
@@ -136,12 +136,12 @@ pub(super) fn push(job: Job) -> bool {
 }
 
 /// Has the listener of a cache called for what waits. False if no thread can be started for it.
-pub(crate) fn deliver_soon(cache: &TaskRef) -> bool {
+pub(crate) fn deliver_soon(cache: &CacheRef) -> bool {
     push(Job::Deliver(cache.clone()))
 }
 
 /// Asks for a run of a cache after a time.
-pub(super) fn wake(cache: &TaskRef, after: Duration) {
+pub(super) fn wake(cache: &CacheRef, after: Duration) {
     CREW.wake(cache, after);
 }
 
@@ -151,7 +151,7 @@ pub(super) fn cache_begins() {
 }
 
 /// A cache has ended.
-pub(super) fn cache_ends(cache: &TaskRef) {
+pub(super) fn cache_ends(cache: &CacheRef) {
     CREW.cache_ends(cache);
 }
 
@@ -172,7 +172,7 @@ struct CrewState {
     caches: usize,
     /// When each member runs next, by its address: a cache is a member from its first request.
     members: BTreeMap<usize, Option<Instant>>,
-    schedule: BTreeMap<(Instant, usize), TaskRef>,
+    schedule: BTreeMap<(Instant, usize), CacheRef>,
     /// The jobs that wait for a thread; no runs.
     jobs: VecDeque<Job>,
     /// When a job was last taken, or came while none waited.
@@ -257,7 +257,7 @@ impl Crew {
         }
     }
 
-    fn wake(&'static self, cache: &TaskRef, after: Duration) {
+    fn wake(&'static self, cache: &CacheRef, after: Duration) {
         let now = Instant::now();
         let mut state = self.lock();
         // A moment that the platform cannot express counts as never.
@@ -415,7 +415,7 @@ impl Crew {
         state
     }
 
-    fn cache_ends(&self, cache: &TaskRef) {
+    fn cache_ends(&self, cache: &CacheRef) {
         let mut state = self.lock();
         state.caches -= 1;
         state.leave(cache.address());
@@ -447,7 +447,7 @@ impl Crew {
 
 impl CrewState {
     /// Notes that a member is to run at a moment; true if none before was noted.
-    fn schedule(&mut self, cache: &TaskRef, at: Instant) -> bool {
+    fn schedule(&mut self, cache: &CacheRef, at: Instant) -> bool {
         let id = cache.address();
         let moment = self.members.entry(id).or_default();
         match *moment {
@@ -558,14 +558,14 @@ mod tests {
 
     #[test]
     fn a_member_is_scheduled_once_for_the_earliest_of_its_moments() {
-        let tasks = [(); 3].map(|()| TaskRef::idle());
+        let caches = [(); 3].map(|()| CacheRef::idle());
         let crew = Crew::new();
         let mut state = crew.lock();
         let now = Instant::now();
-        let mut schedule = |task: usize, after: u64| {
-            let noted = state.schedule(&tasks[task], now + Duration::from_secs(after));
+        let mut schedule = |cache: usize, after: u64| {
+            let noted = state.schedule(&caches[cache], now + Duration::from_secs(after));
             let (at, id) = state.first().expect("something is scheduled");
-            let first = tasks.iter().position(|task| task.address() == id);
+            let first = caches.iter().position(|cache| cache.address() == id);
             (noted, (at - now).as_secs(), first, state.schedule.len())
         };
         assert_eq!(schedule(1, 9), (true, 9, Some(1), 1));
@@ -577,8 +577,8 @@ mod tests {
             "in place of the former"
         );
         assert_eq!(schedule(2, 5), (false, 3, Some(1), 2), "known");
-        state.leave(tasks[1].address());
-        state.leave(tasks[0].address());
+        state.leave(caches[1].address());
+        state.leave(caches[0].address());
         assert_eq!(state.schedule.len(), 1);
         assert_eq!(state.members.len(), 1);
     }
@@ -590,7 +590,7 @@ mod tests {
         let mut state = crew.lock();
         let now = Instant::now();
         assert!(!state.is_held_up(now + PATIENCE), "no job waits");
-        state.jobs.push_back(Job::Deliver(TaskRef::idle()));
+        state.jobs.push_back(Job::Deliver(CacheRef::idle()));
         state.moved_at = Some(now);
         assert!(state.is_held_up(now), "there is no thread");
         state.busy = 1;

@@ -9,7 +9,7 @@
 //! leaves the gate ([`Visit`]).
 //!
 //! The drop of the last handle *closes* the gate to visitors. Then a thread *ends* the cache
-//! ([`TaskRef::end`]): it waits until the visitors have left; until the listener has heard of
+//! ([`CacheRef::end`]): it waits until the visitors have left; until the listener has heard of
 //! everything; until the deliverers have left, too. Then it has the last reference, and drops the
 //! cache.
 //!
@@ -67,8 +67,8 @@ fn note(gates: isize, listeners: isize) {
     _ = INSIDE.try_with(|inside| inside.set(now));
 }
 
-/// A cache as its own threads, and those of alarms, see it.
-pub(crate) trait Task: Send + Sync {
+/// The work of a cache, as the threads of the crate, and those of alarms, see it.
+pub(crate) trait CacheWork: Send + Sync {
     /// Does the work that is due; returns the time until the next run.
     fn run_due(&self) -> Option<Duration>;
 
@@ -88,8 +88,8 @@ pub(crate) struct WeakHandle<T: ?Sized> {
     cache: Weak<T>,
 }
 
-/// A cache of any type.
-pub(crate) type TaskRef = WeakHandle<dyn Task>;
+/// A cache of any type, held weakly.
+pub(crate) type CacheRef = WeakHandle<dyn CacheWork>;
 
 /// A reference to a cache. Until this is dropped, the cache does not end. It stays on its thread.
 pub(crate) struct Visit<T: ?Sized> {
@@ -155,7 +155,7 @@ impl<T: ?Sized> WeakHandle<T> {
     }
 }
 
-impl TaskRef {
+impl CacheRef {
     /// The calling thread is about to drop the last handle; see the module docs.
     pub(crate) fn close(&self) {
         self.gate.close();
@@ -334,7 +334,7 @@ pub(super) fn is_inside_any() -> bool {
 }
 
 #[cfg(test)]
-impl TaskRef {
+impl CacheRef {
     /// One that is never run.
     pub(crate) fn idle() -> Self {
         Self::new(Weak::<Idle>::new())
@@ -345,7 +345,7 @@ impl TaskRef {
 pub(crate) struct Idle;
 
 #[cfg(test)]
-impl Task for Idle {
+impl CacheWork for Idle {
     fn run_due(&self) -> Option<Duration> {
         None
     }
@@ -385,13 +385,13 @@ mod tests {
     #[test]
     fn the_end_of_a_cache_waits_for_all_references_but_its_own() {
         let cache = Arc::new(Idle);
-        let task = TaskRef::new(Arc::downgrade(&cache) as Weak<dyn Task>);
+        let weak = CacheRef::new(Arc::downgrade(&cache) as Weak<dyn CacheWork>);
         let (ends, ended) = mpsc::channel();
         std::thread::scope(|threads| {
-            let delivers = task.enter(true).expect("open");
-            let visits = task.enter(false).expect("open");
-            task.gate.close();
-            threads.spawn(|| ends.send(task.end()).expect("it is heard"));
+            let delivers = weak.enter(true).expect("open");
+            let visits = weak.enter(false).expect("open");
+            weak.gate.close();
+            threads.spawn(|| ends.send(weak.end()).expect("it is heard"));
             drop(visits);
             assert!(ended.try_recv().is_err(), "a deliverer is inside");
             drop(delivers);

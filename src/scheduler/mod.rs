@@ -17,7 +17,7 @@ mod gate;
 pub(crate) use crew::{deliver_soon, is_crew_thread};
 #[cfg(wheelhouse_loom)]
 pub(crate) use gate::Gate;
-pub(crate) use gate::{Task, TaskRef, Visit, WeakHandle, in_listener, inside_listener};
+pub(crate) use gate::{CacheRef, CacheWork, Visit, WeakHandle, in_listener, inside_listener};
 
 use std::fmt;
 use std::sync::Arc;
@@ -138,11 +138,11 @@ impl Scheduler {
     }
 
     /// The wakeup of one cache, which is to be built next.
-    pub(crate) fn wakeup(&self, task: TaskRef) -> Wakeup {
+    pub(crate) fn wakeup(&self, cache: CacheRef) -> Wakeup {
         crew::cache_begins();
         Wakeup {
             source: self.0.clone(),
-            task,
+            cache,
         }
     }
 }
@@ -228,7 +228,7 @@ pub trait Alarm: Send + Sync + 'static {
 /// assert_eq!(task.run(), None);
 /// ```
 #[derive(Clone)]
-pub struct MaintenanceTask(TaskRef);
+pub struct MaintenanceTask(CacheRef);
 
 impl MaintenanceTask {
     /// Does all work that is due and delivers the notifications for it, then sets the alarm again
@@ -278,7 +278,7 @@ impl MaintenanceTask {
     /// assert_eq!(*told.lock().unwrap(), [(1, RemovalCause::Expired)]);
     /// ```
     pub fn run(&self) -> Option<Duration> {
-        self.0.with(false, |task| task.run_due())?
+        self.0.with(false, |cache| cache.run_due())?
     }
 }
 
@@ -304,7 +304,8 @@ enum WokenBy {
 /// One cache's connection to its scheduler.
 pub(crate) struct Wakeup {
     source: WokenBy,
-    pub(crate) task: TaskRef,
+    /// The cache itself.
+    pub(crate) cache: CacheRef,
 }
 
 impl Wakeup {
@@ -329,14 +330,14 @@ impl Wakeup {
     pub(crate) fn wake(&self, after: Duration) {
         match &self.source {
             WokenBy::Disabled => (),
-            WokenBy::Background => crew::wake(&self.task, after),
-            WokenBy::Custom(alarm) => alarm.set(after, MaintenanceTask(self.task.clone())),
+            WokenBy::Background => crew::wake(&self.cache, after),
+            WokenBy::Custom(alarm) => alarm.set(after, MaintenanceTask(self.cache.clone())),
         }
     }
 
     /// The cache was dropped. If it was the last one of the process, waits for the end of the
     /// crate's threads.
     pub(crate) fn end(&self) {
-        crew::cache_ends(&self.task);
+        crew::cache_ends(&self.cache);
     }
 }

@@ -1,7 +1,7 @@
 //! What the cache requests of its scheduler, request by request.
 
 use crate::engine::waking::{COALESCE_DELAY, Waking};
-use crate::scheduler::TaskRef;
+use crate::scheduler::CacheRef;
 use crate::time::Clock;
 use crate::{Alarm, MaintenanceTask, ManualTicker, Scheduler, Ticker};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -30,7 +30,7 @@ impl Bell {
 
 fn waking() -> (Waking, Bell) {
     let bell = Bell::default();
-    let wakeup = Scheduler::custom(bell.clone()).wakeup(TaskRef::idle());
+    let wakeup = Scheduler::custom(bell.clone()).wakeup(CacheRef::idle());
     (Waking::new(wakeup), bell)
 }
 
