@@ -193,7 +193,7 @@ impl<K, V> Lifetimes<K, V> {
     }
 
     /// The deadline of a node without the idle limit, `wanted` being the one with it.
-    pub(crate) fn hard_deadline(&self, node: NodePtr<K, V>, wanted: u64, now: u64) -> u64 {
+    pub(crate) fn deadline_without_idle(&self, node: NodePtr<K, V>, wanted: u64, now: u64) -> u64 {
         if self.limits.time_to_idle.is_none() {
             return wanted;
         }

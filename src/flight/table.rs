@@ -82,9 +82,7 @@ impl<K, V> Loads<K, V> {
     /// wait.
     pub(crate) fn seal(&mut self, load: &Arc<Load<K, V>>) -> bool {
         let waited = load.seal();
-        if !load.is_current() {
-            self.remove(load);
-        }
+        self.drop_if_outdated(load);
         waited
     }
 
@@ -99,9 +97,9 @@ impl<K, V> Loads<K, V> {
         }
     }
 
-    /// The run of a load has ended: the load leaves the table, unless it goes on. The caller holds
-    /// another reference.
-    pub(crate) fn ended(&mut self, load: &Arc<Load<K, V>>) {
+    /// The run of a load has made its write, or has ended: the load leaves the table, unless it
+    /// goes on. The caller holds another reference.
+    pub(crate) fn drop_if_outdated(&mut self, load: &Arc<Load<K, V>>) {
         if !load.is_current() {
             self.remove(load);
         }

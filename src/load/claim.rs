@@ -35,7 +35,8 @@ pub(crate) enum Claim<K, V, C: ToCache<K, V>> {
     Guard(Guard<K, V, C>, Option<Box<Keyless<V>>>),
     /// Another call's load has failed, in a way that this call shares.
     Failed(Outcome<V>),
-    /// The call would have to wait, or to lead, and may not; or the cache is gone.
+    /// The call would have to wait, or to lead, and may not; or the cache is gone. Not for a call
+    /// that may do both and borrows its cache.
     Busy,
     /// The call has waited for late loads long enough; see [`Request::own`].
     TimedOut,
@@ -92,6 +93,12 @@ impl Request {
 }
 
 /// A call that has yet to get its claim.
+///
+/// | the call | from | until |
+/// |---|---|---|
+/// | waits for no load | `new`; `wait_no_longer` | `begin` answers with a claim, or has joined a load |
+/// | waits for a load | `wait_for`; `wait_for_own`, if its own load runs elsewhere | `poll_claim` takes its verdict |
+/// | was told to lead there | that verdict | `begin` takes the lead; else `leave` hands it on |
 pub(crate) struct Claimant<K, V, C: ToCache<K, V>> {
     pub(super) cache: C,
     hash: u64,
@@ -102,8 +109,8 @@ pub(crate) struct Claimant<K, V, C: ToCache<K, V>> {
     ticket: Option<Ticket>,
     /// The load that the call has joined, with its ticket.
     pub(super) waits: Option<(Arc<Load<K, V>>, Ticket)>,
-    /// Whether that is the call's own load.
-    began: bool,
+    /// Whether that is the call's own load, which runs elsewhere.
+    waits_for_own: bool,
     /// Whether the call has waited for a load that was late.
     was_late: bool,
     /// Whether a thread makes the call, and wants its turn: then it spins before it joins a load
@@ -129,7 +136,7 @@ impl<K, V, C: ToCache<K, V>> Claimant<K, V, C> {
             request,
             ticket: None,
             waits: None,
-            began: false,
+            waits_for_own: false,
             was_late: false,
             spins: false,
         }
@@ -193,7 +200,7 @@ impl<K, V, C: ToCache<K, V>> Claimant<K, V, C> {
         let ticket = *self.ticket.get_or_insert_with(Ticket::draw);
         guard.load().join(ticket, want);
         self.wait_for(Arc::clone(guard.load()), ticket);
-        self.began = true;
+        self.waits_for_own = true;
         if let Some(engine) = guard.engine() {
             engine.watch_load(guard.load());
         }
@@ -216,7 +223,8 @@ impl<K, V, C: ToCache<K, V>> Claimant<K, V, C> {
             None => is_overdue,
         };
         // A refresh has timed out also if it did not begin the load.
-        let mine = revoked.is_none() && (self.began || self.request.replaces == Replaces::Any);
+        let mine =
+            revoked.is_none() && (self.waits_for_own || self.request.replaces == Replaces::Any);
         let gives_up = is_late && (mine || self.was_late);
         self.was_late |= is_late;
         // A refresh takes what a write has stored meanwhile.
@@ -324,7 +332,7 @@ impl<K: CacheKey, V: CacheValue, C: ToCache<K, V>> Claimant<K, V, C> {
                     engine.watch_load(&load);
                     self.follow(&load);
                     self.wait_for(load, ticket);
-                    self.began = false;
+                    self.waits_for_own = false;
                     return None;
                 }
                 Begun::Leads(load, live, left) => {

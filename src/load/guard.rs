@@ -72,7 +72,7 @@ pub(crate) struct Guard<K, V, C: ToCache<K, V>> {
     /// Whether its drop ends the load.
     is_armed: bool,
     /// Whether the key was absent when the run began.
-    absent: bool,
+    was_absent: bool,
     /// What waiters get if this is dropped; without it, the next of them leads.
     pub(super) on_drop: Option<OnDrop<K, V>>,
     /// What its thread does when the load has ended, before any call hears of that.
@@ -142,21 +142,21 @@ impl<K, V, C: ToCache<K, V>> Guard<K, V, C> {
             load,
             runs: false,
             is_armed: true,
-            absent: false,
+            was_absent: false,
             on_drop: None,
             on_end: None,
         }
     }
 
-    /// The guard of a call whose run begins; `absent` says whether the key is.
+    /// The guard of a call whose run begins; `was_absent` says whether the key is absent now.
     #[inline]
-    pub(super) fn running(cache: C, load: Arc<Load<K, V>>, absent: bool) -> Self {
+    pub(super) fn running(cache: C, load: Arc<Load<K, V>>, was_absent: bool) -> Self {
         Self {
             cache,
             load,
             runs: true,
             is_armed: true,
-            absent,
+            was_absent,
             on_drop: None,
             on_end: None,
         }
@@ -189,7 +189,7 @@ impl<K, V, C: ToCache<K, V>> Guard<K, V, C> {
             load: Arc::clone(&self.load),
             runs: self.runs,
             is_armed: true,
-            absent: self.absent,
+            was_absent: self.was_absent,
             on_drop: self.on_drop,
             on_end: self.on_end,
         }
@@ -213,7 +213,7 @@ impl<K, V, C: ToCache<K, V>> Guard<K, V, C> {
     pub(crate) fn fail(self, failure: &Outcome<V>) {
         let engine = self.enter();
         let mut guard = self;
-        guard.end_failed(engine.as_deref(), failure, true);
+        guard.end_without_value(engine.as_deref(), failure, true);
     }
 
     /// Ends the load without a value, which is no failure: a compute leaves things as they are.
@@ -225,7 +225,12 @@ impl<K, V, C: ToCache<K, V>> Guard<K, V, C> {
 
     #[cold]
     #[inline(never)]
-    fn end_failed(&mut self, engine: Option<&Engine<K, V>>, failure: &Outcome<V>, failed: bool) {
+    fn end_without_value(
+        &mut self,
+        engine: Option<&Engine<K, V>>,
+        failure: &Outcome<V>,
+        failed: bool,
+    ) {
         if let (Outcome::Absent, Some(engine)) = (failure, engine) {
             engine.forget_failure(self.load.key());
         }
@@ -251,7 +256,7 @@ impl<K, V, C: ToCache<K, V>> Guard<K, V, C> {
         let now = contain(|| engine.load_clock()).unwrap_or(0);
         let mut shard = engine.map.lock(load.hash);
         let ended = load.end(outcome, now);
-        shard.change_loads(|loads| loads.ended(load));
+        shard.change_loads(|loads| loads.drop_if_outdated(load));
         drop(shard);
         engine.watch_load(load);
         self.call_on_end();
@@ -301,7 +306,7 @@ impl<K, V, C: ToCache<K, V>> Guard<K, V, C> {
             Some(on_drop) => on_drop(&self.load, engine),
             None => Outcome::Nothing,
         };
-        self.end_failed(engine, &outcome, self.runs);
+        self.end_without_value(engine, &outcome, self.runs);
     }
 }
 
@@ -332,7 +337,7 @@ impl<K: CacheKey, V: CacheValue, C: ToCache<K, V>> Guard<K, V, C> {
         let mut new = engine.new_node(load.hash, key, own.value.clone());
         let condition = Condition::Current {
             load,
-            was_absent: guard.absent,
+            was_absent: guard.was_absent,
             made: &mut made,
         };
         let outcome = engine.write(&mut new, given, condition);

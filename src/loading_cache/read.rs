@@ -92,6 +92,7 @@ where
     where
         Q: Equivalent<K> + Hash + ToKey<K> + ?Sized,
     {
+        // Before the call owns a key, and joins or begins a load.
         if let Some(error) = self.remembered(key) {
             return Err(error);
         }

@@ -367,8 +367,8 @@ impl<K, V> Engine<K, V> {
     }
 
     /// Claims the deadline of an entry that was judged due. True if it is still the key's current
-    /// entry, so that the key is absent. False if it was replaced, or a reader with an earlier clock
-    /// extended it: the look-up has to start over.
+    /// entry, so that the key is absent. False if it was replaced, or a reader with an earlier
+    /// clock extended it: the look-up has to start over.
     fn claim_due(&self, due: &Judged<K, V>, pin: &Pin) -> bool {
         let node = due.node;
         let now = due.now;

@@ -137,7 +137,7 @@ fn saved<K: Clone, V: Clone>(
 ) -> SavedEntry<K, V> {
     let limits = &engine.lifetimes.limits;
     let wanted = entry.deadline;
-    let hard = engine.lifetimes.hard_deadline(node, wanted, now);
+    let hard = engine.lifetimes.deadline_without_idle(node, wanted, now);
     SavedEntry {
         key: entry.key().clone(),
         value: entry.value().clone(),
