@@ -633,7 +633,7 @@ where
     pub async fn connect(self) -> Result<NearCache<K, V, S>, NearError> {
         let mut supervisor = self.supervisor()?;
         let first = supervisor.connect().await?;
-        supervisor.shared().up(first.clone());
+        supervisor.shared.up(first.clone());
         Ok(run(supervisor, Some(first)))
     }
 
@@ -697,7 +697,7 @@ fn run<K: Key, V: Val, S: Hasher>(
     supervisor: Supervisor<K, V, S>,
     first: Option<Arc<Link>>,
 ) -> NearCache<K, V, S> {
-    let shared = supervisor.shared();
+    let shared = supervisor.shared.clone();
     let (ending, ended) = watch::channel(());
     tokio::spawn(async move {
         let _ending = ending;

@@ -253,11 +253,6 @@ impl NearError {
         )
     }
 
-    /// Whether the connection has ended.
-    pub(crate) fn is_loss(&self) -> bool {
-        matches!(self, Self::Disconnected { .. })
-    }
-
     /// Whether the server could not be asked.
     pub(crate) fn is_away(&self) -> bool {
         matches!(

@@ -22,7 +22,7 @@ use crate::near::NearCache;
 use crate::placeholder::{self, Claim};
 use crate::read::{Found, SERVER_PAUSE};
 use crate::request::Okay;
-use crate::shared::{BlockingDrop, Shared};
+use crate::shared::Shared;
 use crate::write::{WRITES_AT_ONCE, whole_millis};
 use futures_util::{StreamExt, stream};
 use std::collections::{HashMap, VecDeque};
@@ -156,7 +156,9 @@ where
             return false;
         }
         let entry = self.local.get_ref(key);
-        entry.is_some_and(|entry| entry.value().is_stale(Instant::now()))
+        let is_stale = entry.is_some_and(|entry| entry.value().is_stale(Instant::now()));
+        // Without a connection no key could be claimed.
+        is_stale && self.is_connected()
     }
 
     /// Returns the value of each of these keys, in their order, each with its own result. Keys that
@@ -199,16 +201,16 @@ where
     {
         let keys = Vec::from_iter(keys);
         let ttl = ttl.into();
-        let mut found = self.get_all(keys.iter().cloned()).await;
-        let mut loaded: HashMap<&K, Found<V>> = HashMap::new();
+        let read = self.get_all(keys.iter().cloned()).await;
+        let mut found: HashMap<&K, Found<V>> = keys.iter().zip(read).collect();
         let mut missing = Vec::new();
-        for (key, found) in keys.iter().zip(&found) {
+        for (key, found) in &found {
             let is_missing = match found {
                 Ok(value) => value.is_none(),
                 Err(error) => self.shared.settings.load_when_away.is_some() && error.is_away(),
             };
-            if is_missing && loaded.insert(key, found.clone()).is_none() {
-                missing.push(key);
+            if is_missing {
+                missing.push(*key);
             }
         }
         // A call that holds keys waits for no other load: what is busy comes after what was led.
@@ -220,31 +222,26 @@ where
             let mut led = Vec::new();
             while let Some((key, turn)) = turns.next().await {
                 match turn {
-                    Ok(Turn::Found(value)) => _ = loaded.insert(key, Ok(Some(value))),
+                    Ok(Turn::Found(value)) => _ = found.insert(key, Ok(Some(value))),
                     Ok(Turn::Holds(holder)) => led.push((key, holder)),
                     Ok(Turn::Busy) => rounds.push_back((vec![key], Patience::Longest)),
-                    Err(error) => _ = loaded.insert(key, Err(error)),
+                    Err(error) => _ = found.insert(key, Err(error)),
                 }
             }
             if !led.is_empty() {
-                self.load_led(led, ttl, &mut load, &mut loaded).await;
+                self.load_led(led, ttl, &mut load, &mut found).await;
             }
         }
-        for (key, found) in keys.iter().zip(&mut found) {
-            if let Some(loaded) = loaded.get(key) {
-                *found = loaded.clone();
-            }
-        }
-        found
+        keys.iter().map(|key| found[key].clone()).collect()
     }
 
-    /// Loads the keys that this call holds, and puts the outcomes into `loaded`.
+    /// Loads the keys that this call holds, and puts the outcomes into `found`.
     async fn load_led<'k, F, E>(
         &self,
         led: Vec<(&'k K, Holder<V>)>,
         ttl: Option<Duration>,
         load: &mut impl FnMut(Vec<K>) -> F,
-        loaded: &mut HashMap<&'k K, Found<V>>,
+        found: &mut HashMap<&'k K, Found<V>>,
     ) where
         F: Future<Output = Result<Vec<Option<V>>, E>>,
         E: Into<BoxError>,
@@ -271,7 +268,7 @@ where
         };
         let finishing: Vec<_> = led.into_iter().zip(outcomes).map(finish).collect();
         let finishing = stream::iter(finishing).buffer_unordered(WRITES_AT_ONCE);
-        loaded.extend(finishing.collect::<Vec<_>>().await);
+        found.extend(finishing.collect::<Vec<_>>().await);
     }
 }
 
@@ -287,10 +284,16 @@ where
     E: Into<BoxError>,
 {
     let holder = match &old {
-        Some(old) => match shared.take_ahead(&key).await {
-            Some(holder) => holder,
-            None => return Ok(old.clone()),
-        },
+        Some(old) => {
+            let bytes = shared.keys.bytes(&key);
+            let taken = shared.take(&key, &bytes, None, Patience::None, Claim::Ahead);
+            match taken.await {
+                Ok(Some(Turn::Holds(holder))) if matches!(holder.guard, Guard::Placeholder(..)) => {
+                    holder
+                }
+                _ => return Ok(old.clone()),
+            }
+        }
         None => match shared.turn(&key, ttl, Patience::Longest).await? {
             Turn::Found(value) => return Ok(value),
             Turn::Holds(holder) => holder,
@@ -394,7 +397,8 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
                             _ => Instant::now(),
                         };
                         seen = Some((placeholder.clone(), since));
-                        let is_kept = self.is_kept(key, &cached);
+                        // Else the server may not report.
+                        let is_kept = cached.until.is_none_or(|until| until > Instant::now());
                         // Then it has ended, or was renewed; or this call has seen it for a whole
                         // life, with a deadline that its process has not given it.
                         let ends = match cached.until {
@@ -405,7 +409,6 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
                         if is_kept {
                             _ = timeout(wait, report).await;
                         } else {
-                            // Without an entry in memory the server may not report.
                             sleep(wait.min(UNREPORTED_PAUSE)).await;
                         }
                         if !is_usual && ends <= Instant::now() {
@@ -424,7 +427,10 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
                     _ => return Err(error),
                 },
             };
-            if let Some(turn) = self.take(key, &bytes, away, patience).await? {
+            if let Some(turn) = self
+                .take(key, &bytes, away, patience, Claim::Absent)
+                .await?
+            {
                 return Ok(turn);
             }
             self.left_to_wait(&mut waits_since, &bytes)?;
@@ -447,14 +453,15 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
         Ok(left)
     }
 
-    /// The right to load a key that has no value, or whose server is away; `None` if another call
-    /// has it, or if it is not known.
+    /// The right to load a key as the claim wants it, or whose server is away; `None` if another
+    /// call has it, or if it is not known.
     async fn take(
         self: &Arc<Self>,
         key: &K,
         bytes: &[u8],
         away: Option<Duration>,
         patience: Patience,
+        claim: Claim,
     ) -> Result<Option<Turn<V>>, NearError> {
         // One call of this process claims.
         let leased = match patience {
@@ -469,7 +476,7 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
         let guard = match (away, self.settings.load_lock.life()) {
             (Some(life), _) => Guard::Away(life, self.line.stamp()),
             (None, None) => Guard::Nothing,
-            (None, Some(life)) => match self.claim(key, bytes, life, Claim::Absent).await {
+            (None, Some(life)) => match self.claim(key, bytes, life, claim).await {
                 Ok(Some(mut holder)) => {
                     // Calls that come later join by the placeholder alone.
                     self.flights.invalidate(bytes);
@@ -488,19 +495,6 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
         };
         let flights = vec![flight];
         Ok(Some(Turn::Holds(Holder { flights, guard })))
-    }
-
-    /// The right to load a key ahead of its deadline.
-    async fn take_ahead(self: &Arc<Self>, key: &K) -> Option<Holder<V>> {
-        let bytes = self.keys.bytes(key);
-        let life = self.settings.load_lock.life()?;
-        // One call of this process claims.
-        let name = Arc::from(bytes.as_slice());
-        let claiming = self.flights.lease_timeout(name, Duration::ZERO);
-        if !matches!(claiming, Leased::Lease(_)) || !self.line.is_up() {
-            return None;
-        }
-        self.claim(key, &bytes, life, Claim::Ahead).await.ok()?
     }
 
     /// Claims a key; `None` if it is not as the claim wants it. What removes the placeholder is
@@ -522,10 +516,9 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
         };
         let (keeper, ended) = oneshot::channel();
         let (answer, answered) = oneshot::channel();
-        let shared = BlockingDrop::new(self.clone());
         let (key, claimed) = (key.clone(), placeholder.clone());
-        self.runtime
-            .spawn(keep(shared, key, claimed, life, claim, answer, ended));
+        let keeping = keep(self.clone(), key, claimed, life, claim, answer, ended);
+        self.runtime.spawn(keeping);
         match answered.await.unwrap_or(Err(NearError::Closed)) {
             Ok(true) => {
                 let guard = Guard::Placeholder(placeholder, keeper);
@@ -541,15 +534,6 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
             }
             Err(error) => Err(error),
         }
-    }
-
-    /// Whether memory has this entry.
-    fn is_kept(&self, key: &K, cached: &Cached<V>) -> bool {
-        let entry = self.local.get_ref(key);
-        entry.is_some_and(|entry| {
-            let kept = entry.value();
-            kept.stamp == self.line.stamp() && kept.until == cached.until
-        })
     }
 
     /// Writes what was loaded, and hands it to the calls that wait.
@@ -631,7 +615,7 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
 /// Claims a key, then renews the life of the placeholder until it is told that there is none to
 /// remove. If the holder has gone without a word, it removes the placeholder.
 async fn keep<K: Key, V: Val, S: Hasher>(
-    shared: BlockingDrop<Shared<K, V, S>>,
+    shared: Arc<Shared<K, V, S>>,
     key: K,
     placeholder: Arc<[u8]>,
     life: Duration,

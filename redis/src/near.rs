@@ -1,7 +1,7 @@
 //! The handle.
 
 use crate::cached::Cached;
-use crate::shared::{BlockingDrop, Shared};
+use crate::shared::Shared;
 use crate::stats::NearStats;
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
@@ -36,7 +36,7 @@ use wheelhouse::{Cache, RandomState};
 /// # }
 /// ```
 pub struct NearCache<K, V, S = RandomState> {
-    /// That of `shared`, so that a hit follows one pointer less. It is dropped before `closer`, so
+    /// That of `shared`, so that a hit follows one pointer less. It is dropped before `shared`, so
     /// it is never the last handle of the cache.
     pub(crate) local: Cache<K, Cached<V>, S>,
     pub(crate) shared: Arc<Shared<K, V, S>>,
@@ -45,7 +45,7 @@ pub struct NearCache<K, V, S = RandomState> {
 
 /// Closes the line when the last handle is dropped.
 struct Closer<K, V, S> {
-    shared: BlockingDrop<Shared<K, V, S>>,
+    shared: Arc<Shared<K, V, S>>,
     /// Its sender is dropped when the supervisor has ended.
     ended: watch::Receiver<()>,
 }
@@ -107,11 +107,11 @@ where
 {
     pub(crate) fn new(shared: Arc<Shared<K, V, S>>, ended: watch::Receiver<()>) -> Self {
         let closer = Closer {
-            shared: BlockingDrop::new(shared.clone()),
+            shared: shared.clone(),
             ended,
         };
         Self {
-            local: shared.local.clone(),
+            local: Cache::clone(&shared.local),
             shared,
             closer: Arc::new(closer),
         }

@@ -11,7 +11,7 @@ use crate::key::{Hasher, Key, NearKey, Val};
 use crate::link::Link;
 use crate::near::NearCache;
 use crate::request::{Reply, RequestError};
-use crate::shared::{BlockingDrop, Shared};
+use crate::shared::Shared;
 use crate::suspects::Way;
 use crate::trace;
 use crate::write::send;
@@ -300,7 +300,7 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
     /// As `lead`, in a task of its own: a reply that comes after its call has gone is kept, and
     /// calls that come meanwhile join the load instead of asking again.
     async fn lead_apart(self: &Arc<Self>, lease: KeyLease<K, V, S>) -> Looked<V> {
-        let shared = BlockingDrop::new(self.clone());
+        let shared = self.clone();
         let leading = async move { shared.lead(lease).await };
         match self.runtime.spawn(leading).await {
             Ok(found) => found,

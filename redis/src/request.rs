@@ -198,17 +198,16 @@ async fn send_aside(
             .await
             .map_err(|error| RequestError::of(error, cluster));
     };
-    let replies = second.while_bytes_arrive(settings.heartbeat, replies).await;
-    match replies {
-        Ok(Ok(replies)) => Ok(replies),
-        Ok(Err(error)) if !NearError::requesting(error.clone()).is_loss() => {
-            Err(RequestError::of(error, cluster))
-        }
-        Ok(Err(_)) | Err(_) => {
-            second.ended.mark();
-            Err(RequestError::LostSecond)
-        }
+    let error = match second.while_bytes_arrive(settings.heartbeat, replies).await {
+        Ok(Ok(replies)) => return Ok(replies),
+        Ok(Err(error)) => RequestError::of(error, cluster),
+        Err(silent) => RequestError::Lost(silent),
+    };
+    if !matches!(error, RequestError::Lost(_)) {
+        return Err(error);
     }
+    second.ended.mark();
+    Err(RequestError::LostSecond)
 }
 
 /// The answer in the replies for one key: to `CLIENT CACHING` if there is opt-in, `GET` and `PTTL`.

@@ -21,7 +21,7 @@ use wheelhouse::{Cache, Refresh};
 
 /// The state of one near cache.
 pub(crate) struct Shared<K, V, S> {
-    pub(crate) local: Cache<K, Cached<V>, S>,
+    pub(crate) local: BlockingDrop<Cache<K, Cached<V>, S>>,
     pub(crate) line: Line,
     pub(crate) keys: KeySpace,
     pub(crate) codec: Box<dyn Codec<V>>,
@@ -41,48 +41,47 @@ pub(crate) struct Shared<K, V, S> {
     fault: Mutex<Option<NearError>>,
 }
 
-/// A reference that may be the last one. The drop of the local cache runs the listener for all
-/// removals that were not notified yet. A runtime's task must not block, so another thread drops
-/// it.
+/// The local cache of all handles. The drop of its last handle runs the listener for all removals
+/// that were not notified yet. A runtime's task must not block, so another thread drops it.
 pub(crate) struct BlockingDrop<T> {
     /// Taken when this is dropped.
-    shared: Option<Arc<T>>,
+    dropped: Option<T>,
     /// Drops it where it may block. A pointer, since a `Drop` cannot ask that `T` is `Send`.
-    end: fn(Arc<T>),
+    end: fn(T),
 }
 
-impl<T: Send + Sync + 'static> BlockingDrop<T> {
-    pub(crate) fn new(shared: Arc<T>) -> Self {
-        let end = |shared| {
+impl<T: Send + 'static> BlockingDrop<T> {
+    pub(crate) fn new(dropped: T) -> Self {
+        let end = |dropped| {
             if let Ok(runtime) = Handle::try_current() {
-                runtime.spawn_blocking(move || drop(shared));
+                runtime.spawn_blocking(move || drop(dropped));
             }
         };
         Self {
-            shared: Some(shared),
+            dropped: Some(dropped),
             end,
         }
     }
 }
 
 impl<T> Deref for BlockingDrop<T> {
-    type Target = Arc<T>;
+    type Target = T;
 
-    fn deref(&self) -> &Arc<T> {
-        let shared = self.shared.as_ref();
-        shared.expect("only the drop takes it")
+    fn deref(&self) -> &T {
+        let dropped = self.dropped.as_ref();
+        dropped.expect("only the drop takes it")
     }
 }
 
 impl<T> Drop for BlockingDrop<T> {
     fn drop(&mut self) {
-        if let Some(shared) = self.shared.take() {
-            (self.end)(shared);
+        if let Some(dropped) = self.dropped.take() {
+            (self.end)(dropped);
         }
     }
 }
 
-impl<K, V: Val, S> Shared<K, V, S> {
+impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
     pub(crate) fn new(
         local: Cache<K, Cached<V>, S>,
         keys: KeySpace,
@@ -91,7 +90,7 @@ impl<K, V: Val, S> Shared<K, V, S> {
         settings: Settings,
     ) -> Self {
         Self {
-            local,
+            local: BlockingDrop::new(local),
             line: Line::new(),
             keys,
             codec,
@@ -148,7 +147,7 @@ impl<K, V, S> Shared<K, V, S> {
 impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
     /// Removes all entries that will not be served any more. Only the cleaner waits for it.
     pub(crate) async fn flush(&self) {
-        let local = self.local.clone();
+        let local = Cache::clone(&self.local);
         let stamp = self.line.stamp();
         // In another thread: it walks the whole cache. An error means that the runtime shuts
         // down, and then nothing is served.

@@ -15,7 +15,7 @@ use crate::connection::Ended;
 use crate::error::NearError;
 use crate::key::{Hasher, Key, Val};
 use crate::link::Link;
-use crate::shared::{BlockingDrop, Shared};
+use crate::shared::Shared;
 use crate::trace;
 use std::collections::hash_map::RandomState;
 use std::convert::Infallible;
@@ -38,7 +38,7 @@ const LONGEST_HEARTBEAT: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 /// The task that keeps the line up.
 pub(crate) struct Supervisor<K, V, S> {
-    shared: BlockingDrop<Shared<K, V, S>>,
+    pub(crate) shared: Arc<Shared<K, V, S>>,
     connector: Connector,
     generation: u64,
     /// How long to wait before the next attempt to connect.
@@ -55,15 +55,11 @@ impl<K, V, S> Drop for Supervisor<K, V, S> {
 impl<K: Key, V: Val, S: Hasher> Supervisor<K, V, S> {
     pub(crate) fn new(shared: Arc<Shared<K, V, S>>, connector: Connector) -> Self {
         Self {
-            shared: BlockingDrop::new(shared),
+            shared,
             connector,
             generation: 0,
             pause: Duration::ZERO,
         }
-    }
-
-    pub(crate) fn shared(&self) -> Arc<Shared<K, V, S>> {
-        Arc::clone(&self.shared)
     }
 
     /// One attempt to connect.
@@ -90,7 +86,7 @@ impl<K: Key, V: Val, S: Hasher> Supervisor<K, V, S> {
 
     /// Keeps the line up. The connection `first`, if there is one, has already brought it up.
     pub(crate) async fn run(mut self, first: Option<Arc<Link>>) {
-        let shared = Arc::clone(&self.shared);
+        let shared = self.shared.clone();
         let cleaner = tokio::spawn(clean_up(shared.clone()));
         let mut up = first;
         loop {
@@ -151,7 +147,7 @@ impl<K: Key, V: Val, S: Hasher> Supervisor<K, V, S> {
 
     /// From the loss of a connection to the next one.
     async fn reconnect(&mut self) -> Arc<Link> {
-        let shared = Arc::clone(&self.shared);
+        let shared = self.shared.clone();
         let serve_for = match shared.settings.on_disconnect {
             // `Shared::lost` has stopped serving.
             OnDisconnect::Flush => Duration::ZERO,
