@@ -19,7 +19,7 @@ use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
-use wheelhouse::{Cache, CacheBuilder, Expiry, RandomState, Refresh};
+use wheelhouse::{Cache, CacheBuilder, Expiry, RandomState, Refresh, expiry};
 
 /// The settings of a near cache, made by [`NearCache::builder`].
 ///
@@ -664,14 +664,12 @@ where
     fn supervisor(mut self) -> Result<Supervisor<K, V, S>, NearError> {
         self.fill_prefixes();
         self.settings.validate()?;
-        let asks_reads = self.expiry.is_some();
-        let deadlines = EntryDeadline { users: self.expiry };
-        let local = if asks_reads {
-            self.local.expire_after(deadlines)
-        } else {
+        let local = match self.expiry {
+            Some(users) => self.local.expire_after(EntryDeadline { users }),
             // Only a policy of the user reacts to reads.
-            self.local
-                .expire_after(wheelhouse::expiry::writes_only(deadlines))
+            None => self.local.expire_after(expiry::writes_only(EntryDeadline {
+                users: Box::new(expiry::never()),
+            })),
         };
         let local = local.try_build();
         let local = local.map_err(|error| NearError::Config(format!("local cache: {error}")))?;

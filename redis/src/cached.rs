@@ -110,7 +110,7 @@ impl<V> fmt::Debug for Cached<V> {
 /// The expiry of the local cache: an entry ends at the moment that it carries, or earlier if the
 /// user's policy says so.
 pub(crate) struct EntryDeadline<K, V> {
-    pub(crate) users: Option<Box<dyn Expiry<K, Cached<V>>>>,
+    pub(crate) users: Box<dyn Expiry<K, Cached<V>>>,
 }
 
 impl<K, V> EntryDeadline<K, V> {
@@ -133,9 +133,7 @@ impl<K, V> EntryDeadline<K, V> {
 
 impl<K: 'static, V: Send + Sync + 'static> Expiry<K, Cached<V>> for EntryDeadline<K, V> {
     fn expire_after_create(&self, key: &K, cached: &Cached<V>, at: Instant) -> Option<Duration> {
-        let users = self.users.as_ref();
-        let users = users.and_then(|users| users.expire_after_create(key, cached, at));
-        Self::shorter(cached, users)
+        Self::shorter(cached, self.users.expire_after_create(key, cached, at))
     }
 
     fn expire_after_update(
@@ -146,8 +144,7 @@ impl<K: 'static, V: Send + Sync + 'static> Expiry<K, Cached<V>> for EntryDeadlin
         left: Option<Duration>,
     ) -> Option<Duration> {
         // The deadline of the old value says nothing about the new one.
-        let users = self.users.as_ref();
-        let users = users.and_then(|users| users.expire_after_update(key, cached, at, left));
+        let users = self.users.expire_after_update(key, cached, at, left);
         Self::shorter(cached, users)
     }
 
@@ -159,15 +156,12 @@ impl<K: 'static, V: Send + Sync + 'static> Expiry<K, Cached<V>> for EntryDeadlin
         left: Option<Duration>,
         modified_at: Instant,
     ) -> Option<Duration> {
-        match &self.users {
-            None => left,
-            Some(users) => {
-                let users = users.expire_after_read(key, cached, at, left, modified_at);
-                if users == left {
-                    return left;
-                }
-                Self::shorter(cached, users)
-            }
+        let users = self
+            .users
+            .expire_after_read(key, cached, at, left, modified_at);
+        if users == left {
+            return left;
         }
+        Self::shorter(cached, users)
     }
 }

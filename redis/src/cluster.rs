@@ -13,7 +13,6 @@ use crate::connection::within_time;
 use crate::error::NearError;
 use crate::link::{Link, Node};
 use crate::slots::{Range, SLOTS, Slots};
-use redis::aio::MultiplexedConnection;
 use redis::{Client, Value};
 use std::time::Duration;
 
@@ -46,29 +45,25 @@ async fn open_from(
     seed: &Client,
     connect: &Connect,
 ) -> Result<(Vec<Node>, Slots, Vec<Client>), NearError> {
-    let address = seed.get_connection_info().addr().to_string();
-    let host = address
-        .rsplit_once(':')
-        .map_or("", |(host, _)| host)
-        .to_string();
     // Its reports count, so it is used only to ask for the topology if it is no primary.
     let first = connect.node(seed, true).await?;
-    let asked = first.main.requests.clone();
-    let mut first = Some(first);
     let limit = connect.settings.connect_timeout;
-    let ranges = within_time(limit, &address, ranges(asked, &host)).await?;
+    let ranges = within_time(limit, &first.address, ranges(&first)).await?;
     if ranges.is_empty() {
         return Err(NearError::Config(format!(
-            "the cluster of {address} has 0 slots with a node, but needs at least one: use \
-             `builder` for a server that is no cluster"
+            "the cluster of {} has 0 slots with a node, but needs at least one: use `builder` for a \
+             server that is no cluster",
+            first.address
         )));
     }
     let mut addresses: Vec<String> = ranges.iter().map(|range| range.address.clone()).collect();
     addresses.sort_unstable();
     addresses.dedup();
-    let (mut nodes, mut clients) = (Vec::new(), Vec::new());
+    let mut first = Some(first);
+    let mut nodes = Vec::new();
+    let mut clients = Vec::new();
     for address in &addresses {
-        let client = client_at(seed, address)?;
+        let client = with_address(seed, address)?;
         let present = first.take_if(|node| node.address == *address);
         nodes.push(match present {
             Some(node) => node,
@@ -88,9 +83,7 @@ pub(crate) async fn check(link: &Link, quiet: Duration) -> Result<(), NearError>
     };
     let turn = slots.next_turn() % link.nodes.len();
     let node = &link.nodes[turn];
-    let host = node.address.rsplit_once(':').map_or("", |(host, _)| host);
-    let ranges = ranges(node.main.requests.clone(), host);
-    match node.main.while_bytes_arrive(quiet, ranges).await? {
+    match node.main.while_bytes_arrive(quiet, ranges(node)).await? {
         Ok(ranges) if ranges != slots.ranges => Err(NearError::Disconnected {
             reason: "the topology of the cluster changed".into(),
         }),
@@ -99,17 +92,16 @@ pub(crate) async fn check(link: &Link, quiet: Duration) -> Result<(), NearError>
     }
 }
 
-/// Asks a node, whose own name is `host`, which primary has which slots; sorted.
-async fn ranges(
-    mut connection: MultiplexedConnection,
-    host: &str,
-) -> Result<Vec<Range>, NearError> {
+/// Asks a node which primary has which slots; sorted.
+async fn ranges(node: &Node) -> Result<Vec<Range>, NearError> {
     let mut cmd = redis::cmd("CLUSTER");
     cmd.arg("SLOTS");
-    let reply = connection.send_packed_command(&cmd).await;
+    let mut requests = node.main.requests.clone();
+    let reply = requests.send_packed_command(&cmd).await;
     let reply = reply
         .and_then(Value::extract_error)
         .map_err(NearError::requesting)?;
+    let host = node.address.rsplit_once(':').map_or("", |(host, _)| host);
     let entries = redis::from_redis_value::<Vec<Vec<Value>>>(reply);
     let ranges = entries.unwrap_or_default().into_iter();
     let ranges: Option<Vec<Range>> = ranges.map(|entry| range(entry, host)).collect();
@@ -141,15 +133,6 @@ fn range(entry: Vec<Value>, host: &str) -> Option<Range> {
         last,
         address: format!("{host}:{port}"),
     })
-}
-
-/// A client for another node of the cluster, with the rights and settings of the seed.
-fn client_at(seed: &Client, address: &str) -> Result<Client, NearError> {
-    let (name, number) = address.rsplit_once(':').unwrap_or((address, ""));
-    let number: u16 = number
-        .parse()
-        .map_err(|_| NearError::Protocol(format!("the address {address:?} to CLUSTER SLOTS")))?;
-    with_address(seed, name.to_string(), number)
 }
 
 #[cfg(test)]

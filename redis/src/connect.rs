@@ -4,7 +4,7 @@ use crate::config::Settings;
 use crate::connection::{Connection, Ended, Login, within_time};
 use crate::error::NearError;
 use crate::link::{Link, Node, Second};
-use crate::tracking;
+use crate::push;
 #[cfg(any(feature = "cluster", feature = "sentinel"))]
 use redis::ConnectionAddr;
 use redis::{Client, Pipeline, PushInfo, Value};
@@ -101,7 +101,7 @@ impl Connect {
 async fn greet(settings: &Settings, node: &Node, any_role: bool) -> Result<(), NearError> {
     let server = node.address.clone();
     let mut greeting = Pipeline::new();
-    greeting.add_command(tracking::command(settings));
+    greeting.add_command(push::tracking(settings));
     if settings.load_lock_is_wanted {
         greeting.cmd("EVAL").arg("return 0").arg(0);
     }
@@ -124,13 +124,14 @@ async fn greet(settings: &Settings, node: &Node, any_role: bool) -> Result<(), N
     }
 }
 
-/// A client for another server, with the rights and settings of this one.
+/// A client for the server at another address, with the rights and settings of this one.
 #[cfg(any(feature = "cluster", feature = "sentinel"))]
-pub(crate) fn with_address(
-    client: &Client,
-    name: String,
-    number: u16,
-) -> Result<Client, NearError> {
+pub(crate) fn with_address(client: &Client, address: &str) -> Result<Client, NearError> {
+    let (name, number) = address.rsplit_once(':').unwrap_or((address, ""));
+    let number: u16 = number
+        .parse()
+        .map_err(|_| NearError::Protocol(format!("the address {address:?} of a server")))?;
+    let name = name.to_string();
     let info = client.get_connection_info();
     let mut addr = info.addr().clone();
     match &mut addr {
@@ -140,7 +141,6 @@ pub(crate) fn with_address(
         }
         _ => addr = ConnectionAddr::Tcp(name, number),
     }
-    let address = addr.to_string();
     let info = info.clone().set_addr(addr);
-    Client::open(info).map_err(|error| NearError::connecting(&address, error))
+    Client::open(info).map_err(|error| NearError::connecting(address, error))
 }

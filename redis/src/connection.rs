@@ -13,7 +13,7 @@ use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use tokio::task::AbortHandle;
+use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 /// How many requests may wait in memory for the task that writes them.
@@ -29,8 +29,9 @@ pub(crate) struct Connection {
     /// `None` over TLS.
     arrivals: Option<Arc<Arrivals>>,
     reads: Arc<Mutex<Reads>>,
-    /// `None` over TLS: the client library has it.
-    _driver: Option<Arc<Driver>>,
+    /// The task that reads and writes; it ends with the last handle. `None` over TLS: the client
+    /// library has it.
+    _driver: Option<Arc<JoinSet<()>>>,
 }
 
 /// Whose user and password are said first. A provider has the second attempt in any case.
@@ -55,15 +56,6 @@ impl Ended {
 
     pub(crate) fn is_marked(&self) -> bool {
         self.0.load(Ordering::SeqCst)
-    }
-}
-
-/// The task that reads and writes a connection; it ends with the last handle.
-struct Driver(AbortHandle);
-
-impl Drop for Driver {
-    fn drop(&mut self) {
-        self.0.abort();
     }
 }
 
@@ -156,8 +148,9 @@ impl Connection {
         let opening = MultiplexedConnection::new_with_config(info.redis_settings(), stream, config);
         match opening.await {
             Ok((requests, driver)) => {
-                let driver = Arc::new(Driver(tokio::spawn(driver).abort_handle()));
-                Ok(opened(requests, Some(arrivals), Some(driver)))
+                let mut driving = JoinSet::new();
+                driving.spawn(driver);
+                Ok(opened(requests, Some(arrivals), Some(Arc::new(driving))))
             }
             Err(error) => Err(failed(match arrivals.refusal() {
                 Some(said) if error.is_unrecoverable_error() => RedisError::from((

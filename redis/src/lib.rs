@@ -40,7 +40,6 @@ mod stats;
 mod stream;
 mod suspects;
 mod trace;
-mod tracking;
 
 pub use builder::NearCacheBuilder;
 pub use cached::Cached;

@@ -41,82 +41,71 @@ impl Line {
     /// Stores a new connection: from now on requests use it, and the values that it brings are
     /// served.
     pub(crate) fn up(&self, link: Arc<Link>) {
-        self.change(|state| {
-            let open = !matches!(state, State::Closed);
-            if open {
+        self.change(|state| match state {
+            State::Closed => None,
+            _ => {
                 self.stamp.serve_anew();
-                *state = State::Up(link);
+                Some(State::Up(link))
             }
-            open
         });
     }
 
     /// The connection of this generation has ended. True if it was the current one.
     pub(crate) fn lost(&self, generation: u64, keep_serving: bool) -> bool {
         self.change(|state| {
-            let current = is_current(state, generation);
-            if current {
-                *state = State::Down;
-                if !keep_serving {
-                    self.stamp.stop();
-                }
+            if !is_current(state, generation) {
+                return None;
             }
-            current
+            if !keep_serving {
+                self.stamp.stop();
+            }
+            Some(State::Down)
         })
     }
 
     /// The connection of this generation has reported that everything on the server changed. True
     /// if this connection is the current one.
     pub(crate) fn outdate(&self, generation: u64) -> bool {
-        let mut current = false;
-        self.state.send_if_modified(|state| {
-            current = is_current(state, generation);
-            if current {
-                self.stamp.outdate();
-            }
-            false
-        });
+        let state = self.state.borrow();
+        let current = is_current(&state, generation);
+        if current {
+            self.stamp.outdate();
+        }
         current
     }
 
     /// Ends the time for which a near cache serves without a connection.
     pub(crate) fn stop_serving(&self) {
-        self.change(|_| {
-            self.stamp.stop();
-            false
-        });
+        let _state = self.state.borrow();
+        self.stamp.stop();
     }
 
     /// From now on calls do not wait for a connection, until there is one.
     pub(crate) fn refuse(&self) {
-        self.change(|state| {
-            let down = matches!(state, State::Down);
-            if down {
-                *state = State::Refused;
-            }
-            down
+        self.change(|state| match state {
+            State::Down => Some(State::Refused),
+            _ => None,
         });
     }
 
     /// Closes the line for good.
     pub(crate) fn close(&self) {
-        self.change(|state| {
+        self.change(|_| {
             self.stamp.stop();
-            *state = State::Closed;
-            true
+            Some(State::Closed)
         });
     }
 
-    /// Changes the state. The former state is dropped after the lock is released, since it may own
-    /// the last handle of a connection.
-    fn change(&self, change: impl FnOnce(&mut State) -> bool) -> bool {
-        let mut before = State::Down;
-        let moved = self.state.send_if_modified(|state| {
-            before = state.clone();
-            change(state)
-        });
-        drop(before);
-        moved
+    /// Changes the state, if there is another one. The former state is dropped after the lock is
+    /// released, since it may own the last handle of a connection.
+    fn change(&self, next: impl FnOnce(&State) -> Option<State>) -> bool {
+        let mut before = None;
+        self.state.send_if_modified(|state| {
+            if let Some(next) = next(state) {
+                before = Some(std::mem::replace(state, next));
+            }
+            before.is_some()
+        })
     }
 
     /// Whether this generation is the current one.

@@ -9,7 +9,7 @@ use crate::connect::with_address;
 use crate::connection::{Connection, Ended, Login, within_time};
 use crate::error::NearError;
 use futures_util::future::join_all;
-use redis::{Client, ConnectionAddr, PushInfo, PushKind, Value};
+use redis::{Client, PushInfo, PushKind, Value};
 use std::collections::{BTreeMap, HashMap};
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -50,18 +50,11 @@ struct Heard {
     others: Known,
 }
 
-/// What a sentinel has said of the primary: an epoch, its host and its port.
+/// What a sentinel has said of the primary.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct View {
     epoch: u64,
-    host: String,
-    port: u16,
-}
-
-impl View {
-    fn address(&self) -> String {
-        ConnectionAddr::Tcp(self.host.clone(), self.port).to_string()
-    }
+    address: String,
 }
 
 /// Whether most of the sentinels have answered.
@@ -77,7 +70,7 @@ fn heard(round: &Round) -> impl Iterator<Item = &Heard> {
 /// `present` where another one is no better.
 fn deciding<'a>(round: &'a Round, present: &str) -> Option<&'a View> {
     let votes = |view: &View| heard(round).filter(|other| other.view == *view).count();
-    let rank = |view: &View| (view.epoch, votes(view), view.address() == present);
+    let rank = |view: &View| (view.epoch, votes(view), view.address == present);
     let views = heard(round).map(|heard| &heard.view);
     views.max_by_key(|view| rank(view))
 }
@@ -113,7 +106,7 @@ impl Sentinels {
         let round = round.borrow();
         if let Some(view) = deciding(&round, "") {
             self.epoch.store(view.epoch, Ordering::Relaxed);
-            return with_address(&self.primary, view.host.clone(), view.port);
+            return with_address(&self.primary, &view.address);
         }
         let mut faults = round
             .iter()
@@ -141,7 +134,7 @@ impl Sentinels {
                     return false;
                 };
                 let is_newer = view.epoch > self.epoch.load(Ordering::Relaxed);
-                view.address() != present && (is_newer || most(round))
+                view.address != present && (is_newer || most(round))
             };
             tokio::select! {
                 biased;
@@ -235,8 +228,8 @@ impl Sentinels {
         if let Some(Ok(said)) = replies.next() {
             let said = redis::from_redis_value::<Vec<Fields>>(said);
             for other in said.unwrap_or_default() {
-                if let Some((host, port)) = host_and_port(&other) {
-                    others.extend([by_address(with_address(sentinel, host, port)?)]);
+                if let Some(address) = address_of(&other) {
+                    others.extend([by_address(with_address(sentinel, &address)?)]);
                 }
             }
         }
@@ -244,9 +237,9 @@ impl Sentinels {
         let epoch = fields
             .get("config-epoch")
             .and_then(|epoch| epoch.parse().ok());
-        match (epoch, host_and_port(&fields)) {
-            (Some(epoch), Some((host, port))) => {
-                let view = View { epoch, host, port };
+        match (epoch, address_of(&fields)) {
+            (Some(epoch), Some(address)) => {
+                let view = View { epoch, address };
                 Ok(Heard { view, others })
             }
             _ => Err(NearError::Protocol("no primary to SENTINEL MASTER".into())),
@@ -287,9 +280,8 @@ impl Sentinels {
 /// What a sentinel says of a server.
 type Fields = HashMap<String, String>;
 
-fn host_and_port(fields: &Fields) -> Option<(String, u16)> {
-    let port = fields.get("port")?.parse().ok()?;
-    Some((fields.get("ip")?.clone(), port))
+fn address_of(fields: &Fields) -> Option<String> {
+    Some(format!("{}:{}", fields.get("ip")?, fields.get("port")?))
 }
 
 fn by_address(client: Client) -> (String, Client) {

@@ -12,9 +12,8 @@
 //! 2. An entry has the stamp that its reader loaded *before* the reader took the connection, and
 //!    that stamp was even. So an entry whose reply came over an old connection has an old stamp.
 //! 3. A call that began when the stamp was `b` accepts only values whose stamps are at least `b`.
-//! 4. Only the holder of the line's lock moves the stamp (`line.rs`). To stop serving, it removes
-//!    the connection before it moves the stamp (`close` does both in the other order). To serve, it
-//!    moves the stamp before it stores the new connection.
+//! 4. Only the holder of the line's lock moves the stamp (`line.rs`), before it releases the lock
+//!    with the state that goes with the new stamp.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
