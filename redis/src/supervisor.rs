@@ -100,19 +100,14 @@ impl<K: Key, V: Val, S: Hasher> Supervisor<K, V, S> {
                     longer(self.pause, LONGEST_FIRST_PAUSE)
                 };
             }
-            let reconnected = tokio::select! {
+            let again = tokio::select! {
                 biased;
-                () = shared.line.closed() => None,
-                link = self.reconnect() => Some(link),
+                () = shared.line.closed() => break,
+                link = self.reconnect() => link,
             };
-            match reconnected {
-                Some(again) => {
-                    shared.set_fault(None);
-                    shared.up(again.clone());
-                    up = Some(again);
-                }
-                None => break,
-            }
+            shared.set_fault(None);
+            shared.up(again.clone());
+            up = Some(again);
         }
         // The cleaner ends when the line is closed, after a last walk.
         let _ = cleaner.await;
