@@ -51,7 +51,7 @@ use crate::map::Garbage;
 use crate::node::NodePtr;
 use crate::scheduler::{self, in_listener, inside_listener};
 use crate::stripe::thread_number;
-use crate::sync::cycle::{NotedWait, Patience};
+use crate::sync::cycle::NotedWait;
 use crate::sync::{AtomicU64, Condvar, Mutex, MutexGuard, Ordering, yield_now};
 use crate::time;
 use std::collections::VecDeque;
@@ -314,13 +314,13 @@ impl<K, V> Notifier<K, V> {
         debug_assert!(!inside_listener());
         let mut seen = 0;
         let mut refusals = 0;
-        let mut patience = Patience::default();
+        let mut wait = NotedWait::begin();
         let _waiter = self.wait_begins();
         let is_told =
             |state: &DeliveryState<K, V>| state.deliverer.is_some() || (!delivers && state.offered);
         loop {
-            // One for each turn: `tell` may run listeners, and this thread does not wait then.
-            let wait = NotedWait::begin();
+            // `tell` may run listeners, and `keep_waiting` a ticker.
+            wait.pause();
             let state = self.state.lock();
             let delivered = state.delivered;
             let deliverer = state.deliverer;
@@ -332,7 +332,7 @@ impl<K, V> Notifier<K, V> {
             if !keep_waiting() {
                 return Awaited::Stopped;
             }
-            if !patience.lasts(wait.outlook(deliverer.unwrap_or(0))) {
+            if !wait.lasts(deliverer.as_slice()) {
                 return Awaited::Stuck;
             }
             if delivered != seen || deliverer.is_some() {
@@ -340,7 +340,6 @@ impl<K, V> Notifier<K, V> {
                 refusals = 0;
             }
             if must_tell {
-                drop(wait);
                 refusals += 1;
                 if refusals > MAX_REFUSALS || !tell() {
                     return Awaited::Refused;

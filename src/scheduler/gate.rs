@@ -33,7 +33,7 @@
 
 use super::crew::{self, Job};
 use crate::stripe::thread_number;
-use crate::sync::cycle::{NotedWait, Outlook, Patience};
+use crate::sync::cycle::NotedWait;
 use crate::sync::{AtomicBool, Condvar, Mutex, Ordering, nap, thread_local};
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -266,19 +266,10 @@ impl Gate {
     /// Waits until the visitors of a closed gate have left. False if one of them waits for a load
     /// that the calling thread leads, or, for long, for one that no thread leads.
     pub(crate) fn await_visitors(&self) -> bool {
-        let wait = NotedWait::begin();
-        let mut patience = Patience::default();
+        let mut wait = NotedWait::begin();
         let mut state = self.state.lock();
         while !state.visitors.is_empty() {
-            let mut worst = Outlook::Goes;
-            for &visitor in &state.visitors {
-                match wait.outlook(visitor) {
-                    Outlook::Goes => {}
-                    Outlook::Cycle { .. } => return false,
-                    Outlook::Unled => worst = Outlook::Unled,
-                }
-            }
-            if !patience.lasts(worst) {
+            if !wait.lasts(&state.visitors) {
                 return false;
             }
             self.left.wait_for(&mut state, LONGEST_WAIT);

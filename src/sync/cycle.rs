@@ -18,9 +18,9 @@
 //! A thread may wait for another thread rather than for a load: until notifications are delivered,
 //! for the thread that delivers just now, which may wait for a load inside the listener; or, at the
 //! end of a cache, for threads at work on it. It looks where that leads at intervals
-//! ([`NotedWait::outlook`]). If there is a cycle, it waits no longer. If there is a load that no
+//! ([`NotedWait::lasts`]). If there is a cycle, it waits no longer. If there is a load that no
 //! thread leads, the thread may be the very one that has to end it: the lease is in its hands, or
-//! the task is its own. Nothing shows that, so it waits for a limited time ([`Patience`]). Such a
+//! the task is its own. Nothing shows that, so it waits for a limited time ([`PATIENCE`]). Such a
 //! wait refuses no other.
 
 use super::place;
@@ -50,8 +50,7 @@ enum Wait {
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Where the wait of a thread leads, from one waiting thread to the next.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Outlook {
+enum Outlook {
     /// To a thread that goes on, or that waits in a cycle without the thread that asks.
     Goes,
     /// Back to the thread that asks, through so many `others`, of which so many wait for `loads`.
@@ -84,30 +83,6 @@ fn follow(waits: &BTreeMap<u64, Wait>, me: u64, first: Option<u64>) -> Outlook {
         };
     }
     Outlook::Unled
-}
-
-/// The patience of one wait for other threads.
-#[derive(Default)]
-pub(crate) struct Patience {
-    /// Since when each look has found a load that no thread leads.
-    unled_since: Option<Instant>,
-}
-
-impl Patience {
-    /// Whether to wait longer.
-    pub(crate) fn lasts(&mut self, outlook: Outlook) -> bool {
-        match outlook {
-            Outlook::Goes => {
-                self.unled_since = None;
-                true
-            }
-            Outlook::Cycle { .. } => false,
-            Outlook::Unled => {
-                let since = *self.unled_since.get_or_insert_with(Instant::now);
-                since.elapsed() < PATIENCE
-            }
-        }
-    }
 }
 
 /// A waiter's place in the order of all waiters.
@@ -150,13 +125,20 @@ pub(crate) fn fault(others: usize, hash: u64) -> String {
     )
 }
 
-/// The wait of the calling thread, as long as it lasts: the thread's number, or 0.
-pub(crate) struct NotedWait(u64);
+/// The wait of the calling thread, as long as it lasts.
+pub(crate) struct NotedWait {
+    /// The thread's number, or 0.
+    me: u64,
+    /// Since when each look has found a load that no thread leads; for a wait for threads.
+    unled_since: Option<Instant>,
+}
 
 impl NotedWait {
     pub(crate) fn begin() -> Self {
-        place::give_up();
-        Self(thread_number())
+        Self {
+            me: thread_number(),
+            unled_since: None,
+        }
     }
 
     /// Waits for a load, unless that would close a cycle: an error is the number of other threads
@@ -167,7 +149,8 @@ impl NotedWait {
         ticket: Ticket,
         wait: impl FnOnce(),
     ) -> Result<(), usize> {
-        let me = self.0;
+        place::give_up();
+        let me = self.me;
         if me != 0 {
             let mut waits = waiting_threads();
             let outlook = follow(&waits, me, load.awaited_thread(ticket));
@@ -183,10 +166,36 @@ impl NotedWait {
         Ok(())
     }
 
-    /// Where it leads if the calling thread waits for what the thread `by` does. `by`, inside its
+    /// Whether the calling thread waits longer for what these threads do. One of them, inside its
     /// listener, say, may wait for a load that the calling thread leads.
-    pub(crate) fn outlook(&self, by: u64) -> Outlook {
-        let me = self.0;
+    pub(crate) fn lasts(&mut self, threads: &[u64]) -> bool {
+        place::give_up();
+        let mut is_unled = false;
+        for &thread in threads {
+            match self.outlook(thread) {
+                Outlook::Goes => {}
+                Outlook::Cycle { .. } => return false,
+                Outlook::Unled => is_unled = true,
+            }
+        }
+        if !is_unled {
+            self.unled_since = None;
+            return true;
+        }
+        let since = *self.unled_since.get_or_insert_with(Instant::now);
+        since.elapsed() < PATIENCE
+    }
+
+    /// The calling thread runs other code before it waits again.
+    pub(crate) fn pause(&self) {
+        let wait = waiting_threads().remove(&self.me);
+        // With the lock released: a key may be dropped with it.
+        drop(wait);
+    }
+
+    /// Where it leads if the calling thread waits for what the thread `by` does.
+    fn outlook(&self, by: u64) -> Outlook {
+        let me = self.me;
         if me == 0 || by == 0 {
             return Outlook::Goes;
         }
@@ -213,8 +222,6 @@ pub(crate) fn is_noted() -> bool {
 
 impl Drop for NotedWait {
     fn drop(&mut self) {
-        let wait = waiting_threads().remove(&self.0);
-        // With the lock released: a key may be dropped with it.
-        drop(wait);
+        self.pause();
     }
 }
