@@ -104,10 +104,9 @@ struct ReloadState<K, V, E> {
     at_work: BTreeSet<u64>,
     /// How many threads have a place.
     taken: usize,
-    /// How many threads wait for work.
-    idle: usize,
-    /// How many threads have ended their load, and have not taken other work yet.
-    ending: usize,
+    /// How many of these take what waits, at once or soon: they have no work, or have ended their
+    /// load.
+    free: usize,
     /// How many places there are; none when the last handle of the loading cache is gone.
     most: usize,
 }
@@ -142,13 +141,8 @@ impl<K, V, E> ReloadState<K, V, E> {
         self.loads.len() + self.jobs.len()
     }
 
-    /// How many threads take what waits, at once or soon.
-    fn free(&self) -> usize {
-        self.idle + self.ending
-    }
-
     fn room(&self) -> ReloadRoom {
-        if self.waiting() < self.free() + self.most.saturating_sub(self.taken) {
+        if self.waiting() < self.free + self.most.saturating_sub(self.taken) {
             ReloadRoom::Thread
         } else if self.most > 0 && self.jobs.len() < MOST_STALE {
             ReloadRoom::Queue
@@ -251,8 +245,7 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> ReloadThreads<K, V, E
                 threads: BTreeMap::new(),
                 at_work: BTreeSet::new(),
                 taken: 0,
-                idle: 0,
-                ending: 0,
+                free: 0,
                 most,
             }),
             changed: Condvar::new(),
@@ -348,7 +341,7 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> ReloadThreads<K, V, E
     /// Sees to it that a thread takes what waits.
     fn serve(self: &Arc<Self>, mut state: Locked<'_, K, V, E>) {
         let mut failed = Vec::new();
-        if state.free() < state.waiting() && state.taken < state.most {
+        if state.free < state.waiting() && state.taken < state.most {
             if self.start(&mut state).is_err() && state.taken == 0 {
                 // Without a thread they would wait for ever. So the loads fail; a later read tries
                 // again.
@@ -369,6 +362,7 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> ReloadThreads<K, V, E
         let thread = thread::Builder::new().name(self.name.clone());
         let thread = thread.spawn(move || threads.work(number))?;
         state.taken += 1;
+        state.free += 1;
         state.threads.insert(number, thread);
         Ok(())
     }
@@ -377,7 +371,6 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> ReloadThreads<K, V, E
     fn work(self: Arc<Self>, number: u64) {
         let mut state = self.lock();
         loop {
-            state.idle += 1;
             self.note_room(&state);
             // More places are taken than there are if threads that have waited work on.
             let may_stay = |state: &mut ReloadState<_, _, _>| {
@@ -385,7 +378,7 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> ReloadThreads<K, V, E
             };
             let woken = self.changed.wait_timeout_while(state, IDLE, may_stay);
             state = woken.unwrap_or_else(PoisonError::into_inner).0;
-            state.idle -= 1;
+            state.free -= 1;
             let Some(work) = state.take_first() else {
                 state.taken -= 1;
                 break;
@@ -398,10 +391,11 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> ReloadThreads<K, V, E
             let stage = work_at(places, || _ = contain(|| self.run(work, backend)));
             state = self.lock();
             state.at_work.remove(&number);
-            match stage {
-                Stage::Works => {}
-                Stage::Ends => state.ending -= 1,
-                Stage::Waits | Stage::Left => state.taken += 1,
+            if stage == Stage::Waits {
+                state.taken += 1;
+            }
+            if stage != Stage::Ends {
+                state.free += 1;
             }
         }
         // Not joined, unless the last drop has taken it.
@@ -488,7 +482,7 @@ impl<K, V> ReloadJob<K, V> {
 impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> Places for ReloadThreads<K, V, E> {
     fn free_soon(&self) {
         let mut state = self.lock();
-        state.ending += 1;
+        state.free += 1;
         self.unlock(state);
     }
 
@@ -503,7 +497,7 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> Places for ReloadThre
         let mut state = self.lock();
         state.taken -= 1;
         if stage == Stage::Ends {
-            state.ending -= 1;
+            state.free -= 1;
         }
         self.serve(state);
     }

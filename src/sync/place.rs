@@ -16,10 +16,8 @@ pub(crate) enum Stage {
     Works,
     /// Its work is done but for what follows the end: it is free soon.
     Ends,
-    /// The thread has given it up while it worked, and waits.
+    /// The thread has given it up, and waits.
     Waits,
-    /// The thread has given it up.
-    Left,
 }
 
 /// Those who share the places out.
@@ -44,19 +42,22 @@ pub(crate) fn work_at(places: Arc<dyn Places>, work: impl FnOnce()) -> Stage {
     work();
     match PLACE.with(|place| place.take()) {
         Some((_, stage)) => stage,
-        None => Stage::Left,
+        None => Stage::Waits,
     }
 }
 
-/// Moves the calling thread from the stage at which it is to the one that follows, if it works at a
-/// place. Returns the stage before.
-fn change(follows: impl FnOnce(Stage) -> Stage) -> Option<(Arc<dyn Places>, Stage)> {
+/// The place of the calling thread and its stage, if it has one at one of these stages. It is at
+/// the stage `next` from now on.
+fn change(from: &[Stage], next: Stage) -> Option<(Arc<dyn Places>, Stage)> {
     // The destructors of other thread-locals may wait, too.
     let changed = PLACE.try_with(|place| {
         let mut place = place.borrow_mut();
         let (places, stage) = place.as_mut()?;
         let before = *stage;
-        *stage = follows(before);
+        if !from.contains(&before) {
+            return None;
+        }
+        *stage = next;
         Some((Arc::clone(places), before))
     });
     changed.unwrap_or_default()
@@ -65,23 +66,14 @@ fn change(follows: impl FnOnce(Stage) -> Stage) -> Option<(Arc<dyn Places>, Stag
 /// The calling thread is about to wait for a load, or for a thread. If it works at a place, it
 /// gives that up.
 pub(crate) fn give_up() {
-    let changed = change(|stage| match stage {
-        Stage::Works | Stage::Waits => Stage::Waits,
-        Stage::Ends | Stage::Left => Stage::Left,
-    });
-    if let Some((places, before @ (Stage::Works | Stage::Ends))) = changed {
+    if let Some((places, before)) = change(&[Stage::Works, Stage::Ends], Stage::Waits) {
         places.give_up(before);
     }
 }
 
-/// The calling thread waits no longer. If it has given up the place at which it worked, it takes
-/// one again.
+/// The calling thread waits no longer. If it has given up its place, it takes one again.
 pub(crate) fn take_again() {
-    let changed = change(|stage| match stage {
-        Stage::Waits => Stage::Works,
-        stage => stage,
-    });
-    if let Some((places, Stage::Waits)) = changed {
+    if let Some((places, _)) = change(&[Stage::Waits], Stage::Works) {
         places.take_again();
     }
 }
@@ -89,11 +81,7 @@ pub(crate) fn take_again() {
 /// The work of the calling thread is done but for what follows the end. If it works at a place,
 /// that is free soon.
 pub(crate) fn free_soon() {
-    let changed = change(|stage| match stage {
-        Stage::Works | Stage::Ends => Stage::Ends,
-        Stage::Waits | Stage::Left => Stage::Left,
-    });
-    if let Some((places, Stage::Works)) = changed {
+    if let Some((places, _)) = change(&[Stage::Works], Stage::Ends) {
         places.free_soon();
     }
 }
