@@ -20,6 +20,7 @@ use std::fmt;
 use std::future::Future;
 use std::hash::{BuildHasher, Hash};
 use std::marker::PhantomData;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -227,16 +228,17 @@ where
     S: BuildHasher + Send + Sync + 'static,
     Q: ?Sized,
 {
-    /// The entry of a key that is present, if its value is kept; else the call that claims the key.
+    /// Ends with the entry of a key that is present, if its value is kept. Else the call goes on:
+    /// it claims the key.
     fn look_up(
         self,
         want: Want,
         keeps: impl FnOnce(&V) -> bool,
-    ) -> Result<Entry<K, V>, KeyClaimant<'a, K, V>> {
+    ) -> ControlFlow<Entry<K, V>, KeyClaimant<'a, K, V>> {
         let hit = self.cache.get_ref(&self.key);
         // Field by field: each function that a large value passes through takes room for it.
         match hit.map(|found| (LetGo::new(found.value().clone()), found.time_left())) {
-            Some((mut value, left)) if keeps(value.get()) => Ok(Entry {
+            Some((mut value, left)) if keeps(value.get()) => ControlFlow::Break(Entry {
                 key: self.key,
                 value: value.take(),
                 fresh: false,
@@ -244,7 +246,7 @@ where
                 stored: true,
                 left,
             }),
-            _ => Err(self.claimant(want, true)),
+            _ => ControlFlow::Continue(self.claimant(want, true)),
         }
     }
 
@@ -271,8 +273,8 @@ where
         make: impl FnOnce() -> Made<V>,
     ) -> Result<Entry<K, V>, Outcome<V>> {
         let (key, mut claimant) = match self.look_up(want, &mut keeps) {
-            Ok(entry) => return Ok(entry),
-            Err(call) => call,
+            ControlFlow::Break(entry) => return Ok(entry),
+            ControlFlow::Continue(call) => call,
         };
         let run = claimant.run_here(|seen| match seen {
             Some(seen) if keeps(&seen.value) => Made::Kept,
@@ -290,8 +292,8 @@ where
         made: impl FnOnce(F::Output) -> Made<V>,
     ) -> Result<Entry<K, V>, Outcome<V>> {
         let (key, mut claimant) = match self.look_up(want, &mut keeps) {
-            Ok(entry) => return Ok(entry),
-            Err(call) => call,
+            ControlFlow::Break(entry) => return Ok(entry),
+            ControlFlow::Continue(call) => call,
         };
         let make = async |seen: Option<&Keyless<V>>| match seen {
             Some(seen) if keeps(&seen.value) => Made::Kept,
