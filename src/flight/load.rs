@@ -86,6 +86,8 @@ pub(crate) enum Verdict<V> {
     Leads,
     /// The load is no longer current: look the key up again.
     Retry,
+    /// The load is overdue: look the key up again, and replace the load.
+    Overdue,
 }
 
 /// The first write that revoked a load.

@@ -240,17 +240,17 @@ impl<K: CacheKey, V: CacheValue, C: ToCache<K, V>> Claimant<K, V, C> {
     pub(crate) fn poll_claim(&mut self, cx: &Context<'_>) -> Poll<Claim<K, V, C>> {
         loop {
             let told = ready!(self.poll_verdict(cx));
-            let is_overdue = told.is_none();
+            let is_overdue = matches!(told, Verdict::Overdue);
             match told {
-                Some(Verdict::Ended(Outcome::Value(shared, deadline))) => {
+                Verdict::Ended(Outcome::Value(shared, deadline)) => {
                     let seen = self.copy_shared(&shared, deadline);
                     let_go(shared);
                     return Poll::Ready(Claim::Value(seen));
                 }
-                Some(Verdict::Ended(failure)) => return Poll::Ready(Claim::Failed(failure)),
+                Verdict::Ended(failure) => return Poll::Ready(Claim::Failed(failure)),
                 // It waits until it has its claim: if it does not need that, or panics, it leaves.
-                Some(Verdict::Leads) => self.take_key_again(),
-                Some(Verdict::Retry) | None => {
+                Verdict::Leads => self.take_key_again(),
+                Verdict::Retry | Verdict::Overdue => {
                     if self.gives_up(is_overdue) {
                         return Poll::Ready(Claim::TimedOut);
                     }

@@ -34,18 +34,17 @@ const PATIENCE: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis
 const TURN_PATIENCE: Duration = Duration::from_secs(1);
 
 impl<K: CacheKey, V: CacheValue, C: ToCache<K, V>> Claimant<K, V, C> {
-    /// The verdict about a call that waits, by polls. `None` if it does not wait, or the load is
-    /// overdue.
+    /// The verdict about a call that waits, by polls. One that does not wait looks the key up.
     ///
     /// # Panics
     ///
     /// If the load's own leader polls the call.
-    pub(crate) fn poll_verdict(&mut self, cx: &Context<'_>) -> Poll<Option<Verdict<V>>> {
+    pub(crate) fn poll_verdict(&mut self, cx: &Context<'_>) -> Poll<Verdict<V>> {
         let Some((load, ticket)) = &self.waits else {
-            return Poll::Ready(None);
+            return Poll::Ready(Verdict::Retry);
         };
         if let Some(told) = load.poll(*ticket, cx.waker()) {
-            return Poll::Ready(Some(told));
+            return Poll::Ready(told);
         }
         let engine = self.cache.reach();
         let mut left = None;
@@ -55,7 +54,7 @@ impl<K: CacheKey, V: CacheValue, C: ToCache<K, V>> Claimant<K, V, C> {
             name = engine.name.as_ref();
         }
         if left == Some(Duration::ZERO) {
-            return Poll::Ready(None);
+            return Poll::Ready(Verdict::Overdue);
         }
         place::give_up();
         if !IS_MODEL && doing() == Work::Waits(cx.waker().data()) {
