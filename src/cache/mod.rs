@@ -368,8 +368,8 @@ impl<K: Hash + Eq + 'static, V: 'static, S: BuildHasher> Cache<K, V, S> {
         let engine = self.engine();
         let mut new = engine.new_node(self.hash(&key), key, value);
         let given = LifetimeSource::Until(deadline);
-        if let Some(outcome) = engine.write(&mut new, given, Condition::Always) {
-            engine.after_write(outcome);
+        if let Some(written) = engine.write(&mut new, given, Condition::Always) {
+            engine.after_write(written.outcome);
         }
     }
 
@@ -801,10 +801,10 @@ impl<K: Hash + Eq + Clone + 'static, V: 'static, S: BuildHasher> Cache<K, V, S> 
         let condition = Condition::Over(&matches);
         let mut new = engine.new_node(hash, owned, value);
         let given = LifetimeSource::Update;
-        let Some(outcome) = engine.write(&mut new, given, condition) else {
+        let Some(written) = engine.write(&mut new, given, condition) else {
             return Err(new.take().1);
         };
-        engine.after_write(outcome);
+        engine.after_write(written.outcome);
         Ok(())
     }
 

@@ -333,17 +333,15 @@ impl<K: CacheKey, V: CacheValue, C: ToCache<K, V>> Guard<K, V, C> {
         };
         let load = &guard.load;
         let key = load.key().clone();
-        let mut made = None;
         let mut new = engine.new_node(load.hash, key, own.value.clone());
         let condition = Condition::Current {
             load,
             was_absent: guard.was_absent,
-            made: &mut made,
         };
-        let outcome = engine.write(&mut new, given, condition);
+        let written = engine.write(&mut new, given, condition);
         // The load's code has made a value, stored or not.
         engine.forget_failure(load.key());
-        let (Some(outcome), Some(written)) = (outcome, made) else {
+        let Some(written) = written else {
             let late = guard.discard(Some(engine), own);
             // What was not stored: destructors of the user.
             contain(|| new.discard());
@@ -351,8 +349,9 @@ impl<K: CacheKey, V: CacheValue, C: ToCache<K, V>> Guard<K, V, C> {
         };
         own.replaced = written.cause == Some(RemovalCause::Replaced);
         own.stored = written.is_stored();
-        let deadline = if own.stored { written.deadline } else { NEVER };
-        own.left = time::time_left(written.now, deadline);
+        let outcome = written.outcome;
+        let deadline = if own.stored { outcome.deadline } else { NEVER };
+        own.left = time::time_left(outcome.now, deadline);
         let mut shared = Ok(());
         if written.awaited {
             let share = || guard.share(Some(engine), own, deadline);

@@ -17,10 +17,10 @@ impl<K: Eq + 'static, V: 'static> Engine<K, V> {
             self.lifetimes.note_own();
         }
         let condition = Condition::Absent { times, stale_at };
-        let Some(outcome) = self.write(&mut new, LifetimeSource::Policy, condition) else {
+        let Some(written) = self.write(&mut new, LifetimeSource::Policy, condition) else {
             return false;
         };
-        self.after_write(outcome);
+        self.after_write(written.outcome);
         true
     }
 

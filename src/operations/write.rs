@@ -46,20 +46,18 @@ pub(crate) enum Condition<'c, K, V> {
         load: &'c Arc<Load<K, V>>,
         /// Whether the key was absent when the run began.
         was_absent: bool,
-        /// The write, once it is made.
-        made: &'c mut Option<Written>,
     },
 }
 
-/// The write that ends a load.
+/// A write that was made.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Written {
+    /// For `after_write`.
+    pub(crate) outcome: WriteOutcome,
     /// For which cause the former value left, if there was one.
     pub(crate) cause: Option<RemovalCause>,
     /// False if the value was too heavy to be let in.
     let_in: bool,
-    pub(crate) deadline: u64,
-    pub(crate) now: u64,
     /// Whether calls wait for the load that was sealed.
     pub(crate) awaited: bool,
 }
@@ -68,7 +66,7 @@ impl Written {
     /// Whether the value is in the cache.
     #[inline]
     pub(crate) fn is_stored(&self) -> bool {
-        self.let_in && !time::is_due(self.now, self.deadline)
+        self.let_in && !time::is_due(self.outcome.now, self.outcome.deadline)
     }
 }
 
@@ -89,8 +87,8 @@ impl<K: Eq + 'static, V: 'static> Engine<K, V> {
         };
         let (stored, held) = self.transact(hash, write);
         drop(held);
-        if let Some(outcome) = stored {
-            self.after_write(outcome);
+        if let Some(written) = stored {
+            self.after_write(written.outcome);
         }
     }
 
@@ -103,7 +101,7 @@ impl<K: Eq + 'static, V: 'static> Engine<K, V> {
         new: &mut NewNode<K, V>,
         given: LifetimeSource,
         condition: Condition<'_, K, V>,
-    ) -> Option<WriteOutcome> {
+    ) -> Option<Written> {
         let hash = new.hash;
         let write = Write {
             engine: self,
@@ -138,7 +136,7 @@ impl<K: Eq + 'static, V: 'static> Change<K, V> for Write<'_, K, V> {
     /// The answers of the two policies.
     type Plan = (TimedAnswer, Option<NextRefresh>);
     /// `None` if the condition has refused.
-    type Done = Option<WriteOutcome>;
+    type Done = Option<Written>;
 
     #[inline]
     fn knows_loads(&self) -> bool {
@@ -287,22 +285,22 @@ impl<K: Eq + 'static, V: 'static> Change<K, V> for Write<'_, K, V> {
         }
         engine.note_written(former);
         let cause = former.map(|(_, cause)| cause);
-        match &mut self.condition {
+        let mut awaited = false;
+        match &self.condition {
             Condition::Always | Condition::Absent { .. } => hold.revoke(RevokedBy::Overwrite),
             Condition::Over(_) => hold.revoke(RevokedBy::Conditional),
-            Condition::Current { load, made, .. } => {
-                **made = Some(Written {
-                    cause,
-                    let_in: !too_heavy,
-                    deadline: times.deadline,
-                    now,
-                    awaited: hold.shard.change_loads(|loads| loads.seal(load)),
-                });
+            Condition::Current { load, .. } => {
+                awaited = hold.shard.change_loads(|loads| loads.seal(load));
             }
         }
-        Tried::Done(Some(WriteOutcome {
-            left: usize::from(too_heavy || cause.is_some()),
-            ..WriteOutcome::of_change(&hold.shard, times.deadline, now)
+        Tried::Done(Some(Written {
+            outcome: WriteOutcome {
+                left: usize::from(too_heavy || cause.is_some()),
+                ..WriteOutcome::of_change(&hold.shard, times.deadline, now)
+            },
+            cause,
+            let_in: !too_heavy,
+            awaited,
         }))
     }
 }
