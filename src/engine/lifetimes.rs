@@ -245,8 +245,8 @@ pub(crate) struct Superseded {
 /// A decision about the own deadline of a value that comes in.
 #[derive(Clone, Copy)]
 enum Answer {
-    /// This deadline, given for a new entry, or to be used whatever the key has.
-    New(u64),
+    /// This deadline, whatever the key has by then: from a call, or given for a new entry.
+    Fixed(u64),
     /// This deadline, given for a live entry.
     Moved(u64),
     /// The deadline of the live entry stays, which is this one: the policy has seen it.
@@ -258,7 +258,7 @@ enum Answer {
 impl TimedAnswer {
     /// About an entry that is new, whatever the answer.
     pub(crate) fn of_new(now: u64) -> Self {
-        let answer = Answer::New(NEVER);
+        let answer = Answer::Fixed(NEVER);
         Self { now, answer }
     }
 
@@ -266,9 +266,9 @@ impl TimedAnswer {
     /// the policy was not asked at all.
     pub(crate) fn final_answer(self, now: u64) -> Option<Self> {
         match self.answer {
-            Answer::New(own) | Answer::Moved(own) | Answer::Kept(own) => Some(Self {
+            Answer::Fixed(own) | Answer::Moved(own) | Answer::Kept(own) => Some(Self {
                 now,
-                answer: Answer::New(own),
+                answer: Answer::Fixed(own),
             }),
             Answer::Unasked => None,
         }
@@ -288,8 +288,8 @@ impl TimedAnswer {
         if old.deadline_if_live(self.now).is_none() {
             // `None`: another thread has claimed the deadline after the policy was asked about the
             // entry as a live one.
-            let about_new = matches!(self.answer, Answer::New(_));
-            if !about_new {
+            let fits_new = matches!(self.answer, Answer::Fixed(_));
+            if !fits_new {
                 return None;
             }
             return Some(Superseded {
@@ -329,7 +329,7 @@ impl TimedAnswer {
     #[inline]
     pub(crate) fn own_or(&self, kept: impl FnOnce() -> u64) -> u64 {
         match self.answer {
-            Answer::New(own) | Answer::Moved(own) => own,
+            Answer::Fixed(own) | Answer::Moved(own) => own,
             Answer::Kept(_) | Answer::Unasked => kept(),
         }
     }
@@ -369,7 +369,7 @@ impl<K: 'static, V: 'static> Lifetimes<K, V> {
         };
         if let Some(deadline) = fixed {
             self.note_own();
-            let answer = Answer::New(deadline);
+            let answer = Answer::Fixed(deadline);
             return TimedAnswer { now, answer };
         }
         let answer = match (given, &self.policy) {
@@ -379,14 +379,15 @@ impl<K: 'static, V: 'static> Lifetimes<K, V> {
             {
                 Answer::Unasked
             }
-            (_, None) => Answer::New(NEVER),
+            (_, None) => Answer::Fixed(NEVER),
             (_, Some(policy)) => {
                 // If the entry is due, this claims it, so that the answer for a new entry stays
                 // valid.
                 let there = found.filter(|_| !self.updates_as_new);
                 match there.and_then(|old| old.deadline_if_live(now)) {
-                    None => Answer::New(policy.deadline_of_new(entry(), clock, now)),
+                    None => Answer::Fixed(policy.deadline_of_new(entry(), clock, now)),
                     Some(_) if !self.policy_asks.updates => Answer::Unasked,
+                    // The policy is told the wanted deadline. If it keeps that, the own one stays.
                     Some(deadline) => {
                         match policy.deadline_of_update(entry(), clock, now, deadline) {
                             own if own == deadline => Answer::Kept(deadline),

@@ -56,6 +56,8 @@ impl<K: CacheKey, V: CacheValue, C: ToCache<K, V>> Claimant<K, V, C> {
         if left == Some(Duration::ZERO) {
             return Poll::Ready(Verdict::Overdue);
         }
+        // A thread that blocks for the call does that again when it notes its wait. One that polls
+        // the call as a task notes none.
         place::give_up();
         if !IS_MODEL && doing() == Work::Waits(cx.waker().data()) {
             let [least, most] = PATIENCE;

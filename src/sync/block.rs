@@ -5,6 +5,16 @@
 //! Only a poll by the waiting call itself does, which is told by its waker. A future that user code
 //! polls meanwhile has another waker, and waits by other means.
 //!
+//! # How a thread waits for a load
+//!
+//! 1. It polls the future, with the waker of its [`Parker`].
+//! 2. The poll finds that the call has to wait: the thread gives up its [`place`], and the load is
+//!    [noted](note).
+//! 3. The thread takes the note. The load is told that its waiter [falls
+//!    asleep](WaitTarget::falls_asleep).
+//! 4. [`NotedWait::wait_for`] looks for a cycle. If there is none, the thread parks.
+//! 5. When it wakes up, it polls again. When the future is ready, it takes a place again.
+//!
 //! # What a thread is doing
 //!
 //! Calls of the crate run inside each other: a closure calls a cache, a waker polls a task. So each
