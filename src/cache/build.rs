@@ -14,8 +14,8 @@ use std::hash::{BuildHasher, Hash};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-/// The largest `initial_capacity`: no memory holds more entries. With pointers of 32 bits, the table
-/// for more would not fit one allocation.
+/// The largest `initial_capacity`: no memory holds more entries. With pointers of 32 bits, the
+/// table for more would not fit one allocation.
 const MOST_INITIAL: u64 = if cfg!(target_pointer_width = "32") {
     1 << 26
 } else {
