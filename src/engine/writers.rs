@@ -123,7 +123,7 @@ pub(crate) struct WriteOutcome {
     pub(crate) now: u64,
     /// Not 0 if a node left the map or was refused.
     // As wide as the others: a copy of the padding behind a `bool` takes four more instructions.
-    pub(crate) left: usize,
+    pub(crate) removed: usize,
     /// Not 0 if the thread that makes the change still holds a pin, as a read that moves a deadline
     /// does. Then no destructors and no listeners run.
     pub(crate) pins: usize,
@@ -136,7 +136,7 @@ impl WriteOutcome {
         buffered: 0,
         deadline: NEVER,
         now: NEVER,
-        left: 0,
+        removed: 0,
         pins: 0,
     };
 
@@ -148,7 +148,7 @@ impl WriteOutcome {
             buffered: shard.buffered(),
             deadline,
             now,
-            left: 0,
+            removed: 0,
             pins: 0,
         }
     }
@@ -157,7 +157,7 @@ impl WriteOutcome {
     #[inline]
     pub(crate) fn of_removal<K, V>(shard: &Shard<'_, K, V>, now: u64) -> Self {
         Self {
-            left: 1,
+            removed: 1,
             ..Self::of_change(shard, NEVER, now)
         }
     }
@@ -211,14 +211,14 @@ impl<K, V> Engine<K, V> {
     /// Whether the write may have left something to notify, to free or to evict.
     #[inline]
     fn may_leave_work(&self, outcome: &WriteOutcome) -> bool {
-        outcome.left > 0 || self.bound.is_some()
+        outcome.removed > 0 || self.bound.is_some()
     }
 
     /// Whether the write has removed an entry of which the listener has to hear before the call
     /// returns.
     #[inline]
     fn must_tell(&self, outcome: &WriteOutcome) -> bool {
-        self.tells_callers() && outcome.left > 0
+        self.tells_callers() && outcome.removed > 0
     }
 
     /// Offers a read. If the ring is full, drains the rings of its part, unless another thread

@@ -15,7 +15,7 @@ use crate::flight::{Load, MOST_SPIN, Outcome, RevokedBy, Verdict, Want};
 use crate::listener::RemovalCause;
 use crate::map::Confirmed;
 use crate::node::NodePtr;
-use crate::operations::{Ask, Change, Hold, Tried};
+use crate::operations::{Change, Decision, Hold, Tried};
 use crate::stats::Count;
 use crate::stripe::thread_number;
 use crate::sync::IS_MODEL;
@@ -142,8 +142,8 @@ impl<K, V, C: ToCache<K, V>> Claimant<K, V, C> {
         }
     }
 
-    /// A thread makes the call, and waits for it.
-    pub(super) fn runs_here(&mut self) {
+    /// A thread makes the call, and waits for it: if it wants its turn, it may spin.
+    pub(super) fn may_spin(&mut self) {
         self.spins = !IS_MODEL && self.request.want == Want::OwnTurn;
     }
 
@@ -408,7 +408,7 @@ where
 {
     type Key = K;
     /// The time at which the load begins, in cache time.
-    type Plan = u64;
+    type Answers = u64;
     type Done = Begun<K, V>;
 
     #[inline]
@@ -423,15 +423,15 @@ where
     }
 
     #[inline]
-    fn ask(&mut self, found: Option<NodePtr<K, V>>, _: Option<u64>) -> Ask<u64, Begun<K, V>> {
+    fn ask(&mut self, found: Option<NodePtr<K, V>>, _: Option<u64>) -> Decision<u64, Begun<K, V>> {
         if self.call.request.replaces == Replaces::Nothing {
             if let Some(node) = found {
                 if self.engine.is_live(node) {
-                    return Ask::End(Begun::Live(node));
+                    return Decision::End(Begun::Live(node));
                 }
             }
         }
-        Ask::Apply(self.engine.load_clock())
+        Decision::Apply(self.engine.load_clock())
     }
 
     // Always inlined, as all changes of which instructions are counted.

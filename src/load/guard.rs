@@ -21,7 +21,7 @@ use crate::flight::{Load, Outcome, RevokedBy};
 use crate::listener::RemovalCause;
 use crate::map::Confirmed;
 use crate::node::NodePtr;
-use crate::operations::{Ask, Condition, Tried};
+use crate::operations::{Condition, Decision, Tried};
 use crate::stats::Count;
 use crate::stripe::thread_number;
 use crate::time::{self, NEVER};
@@ -432,7 +432,7 @@ impl<K: CacheKey, V: CacheValue, C: ToCache<K, V>> Guard<K, V, C> {
         let taken = engine.change(
             load.hash,
             load.key(),
-            |_, _| Ask::Apply(()),
+            |_, _| Decision::Apply(()),
             |(), place, hold| {
                 if !load.is_current() {
                     return Tried::Done(TakenOut::Revoked);

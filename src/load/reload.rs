@@ -7,7 +7,7 @@ use crate::contain::{contain, let_go};
 use crate::engine::{Engine, FromLoad, LifetimeSource, WriteOutcome};
 use crate::flight::{Load, Outcome};
 use crate::node::NodePtr;
-use crate::operations::{Ask, NextRefresh, Tried, set_refresh};
+use crate::operations::{Decision, NextRefresh, Tried, set_refresh};
 use crate::refresh::usual_pause;
 use crate::stats::Count;
 use crate::stripe::thread_number;
@@ -83,39 +83,39 @@ impl<K: CacheKey, V: CacheValue, C: ToCache<K, V>> Guard<K, V, C> {
         let load = guard.load();
         engine.forget_failure(load.key());
         // The time, the deadline that moves, and what the policies want.
-        type Plan = (u64, u64, (u64, u64, Option<NextRefresh>));
-        let ask = |found: Option<NodePtr<K, V>>, last: Option<Plan>| {
+        type Answers = (u64, u64, (u64, u64, Option<NextRefresh>));
+        let ask = |found: Option<NodePtr<K, V>>, last: Option<Answers>| {
             // While it is current no write comes, so only expiry or eviction takes the node away.
             if !load.is_current() {
-                return Ask::End(None);
+                return Decision::End(None);
             }
             let Some(node) = found else {
-                return Ask::End(None);
+                return Decision::End(None);
             };
             let now = time::of_write(engine.clock.now());
             let Some(deadline) = node.deadline_if_live(now) else {
-                return Ask::End(None);
+                return Decision::End(None);
             };
             let wants = match last {
                 Some((.., wants)) => wants,
                 None => engine.ask_of_unchanged(node, from, now),
             };
-            Ask::Apply((now, deadline, wants))
+            Decision::Apply((now, deadline, wants))
         };
-        let moved = engine.change(load.hash, load.key(), ask, |plan, place, hold| {
+        let moved = engine.change(load.hash, load.key(), ask, |answers, place, hold| {
             if !load.is_current() {
                 return Tried::Done(None);
             }
             let Some(node) = place.node() else {
                 return Tried::Done(None);
             };
-            let (now, deadline, (own, wanted, refresh)) = plan;
+            let (now, deadline, (own, wanted, refresh)) = answers;
             // Before the deadline, as a reader expects.
             let former = node.written();
             node.set_written(now);
             if !hold.shard.set_deadlines(node, deadline, own, wanted) {
                 node.set_written(former);
-                return Tried::Again(plan);
+                return Tried::Again(answers);
             }
             set_refresh(node, refresh);
             hold.shard.change_loads(|loads| loads.seal(load));

@@ -56,7 +56,7 @@ impl<K: CacheKey, V: CacheValue, C: ToCache<K, V>> Claimant<K, V, C> {
         &mut self,
         make: impl FnOnce(Option<&Keyless<V>>) -> O,
     ) -> Ran<K, V, C, O> {
-        self.runs_here();
+        self.may_spin();
         let claim = match self.begin() {
             Some(claim) => claim,
             None => block_on(poll_fn(|cx| self.poll_claim(cx))),

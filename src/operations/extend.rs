@@ -1,7 +1,7 @@
 //! Deadlines that move: by the read that has found the entry, or by hand.
 
 use super::find::Judged;
-use super::transact::{Ask, Tried};
+use super::transact::{Decision, Tried};
 use crate::engine::{EXACT_READS, Engine, FIRST_READ, NO_READ, WriteOutcome};
 use crate::node::{NodePtr, NodeState};
 use crate::sync::Ordering;
@@ -152,8 +152,8 @@ impl<K, V> Engine<K, V> {
         Q: Equivalent<K> + ?Sized,
     {
         let ask = |found: Option<NodePtr<K, V>>, _| match found {
-            Some(_) => Ask::Apply(self.clock.now()),
-            None => Ask::End(None),
+            Some(_) => Decision::Apply(self.clock.now()),
+            None => Decision::End(None),
         };
         let moved = self.change(hash, key, ask, |now, place, hold| {
             let Some(node) = place.node() else {

@@ -24,5 +24,5 @@ mod transact;
 mod write;
 
 pub use find::EntryRef;
-pub(crate) use transact::{Ask, Change, Hold, Tried};
+pub(crate) use transact::{Change, Decision, Hold, Tried};
 pub(crate) use write::{Condition, NextRefresh, set_refresh};

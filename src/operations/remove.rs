@@ -1,7 +1,7 @@
 //! Taking out one entry, the entries that a closure refuses, or all entries: by
 //! [`Engine::take_out`], as does a load that ends by removing its entry.
 
-use super::transact::{Ask, Change, Hold, Tried};
+use super::transact::{Change, Decision, Hold, Tried};
 use crate::contain::contain;
 use crate::engine::{Engine, WriteOutcome};
 use crate::flight::{RevokedBy, RevokedLoad};
@@ -166,7 +166,7 @@ where
 {
     type Key = Q;
     /// What was seen of the entry; `None` to remove it first and look afterwards.
-    type Plan = Option<R>;
+    type Answers = Option<R>;
     /// The entry, if there was one.
     type Done = Option<Taken<K, V, R>>;
 
@@ -184,15 +184,15 @@ where
     fn ask(
         &mut self,
         found: Option<NodePtr<K, V>>,
-        last: Option<Self::Plan>,
-    ) -> Ask<Self::Plan, Self::Done> {
+        last: Option<Self::Answers>,
+    ) -> Decision<Self::Answers, Self::Done> {
         match found {
-            None if self.must_look => Ask::End(None),
-            None => Ask::Apply(None),
-            Some(_) if last.is_some() && !self.must_look => Ask::Apply(None),
+            None if self.must_look => Decision::End(None),
+            None => Decision::Apply(None),
+            Some(_) if last.is_some() && !self.must_look => Decision::Apply(None),
             Some(node) => match (self.look)(node) {
-                Some(seen) => Ask::Apply(Some(seen)),
-                None => Ask::End(None),
+                Some(seen) => Decision::Apply(Some(seen)),
+                None => Decision::End(None),
             },
         }
     }
@@ -201,10 +201,10 @@ where
     #[inline(always)]
     fn apply<'s>(
         &mut self,
-        seen: Self::Plan,
+        seen: Self::Answers,
         place: Confirmed<'s, K, V>,
         hold: &mut Hold<'_, 's, K, V>,
-    ) -> Tried<Self::Plan, Self::Done> {
+    ) -> Tried<Self::Answers, Self::Done> {
         let Confirmed::Occupied(spot) = place else {
             hold.revoke(self.by);
             return Tried::Done(None);

@@ -8,18 +8,18 @@
 //! 1. *pin*: the nodes that it reads are not freed. The pin executes a full fence;
 //! 2. *probe*: it looks the key up without a lock, and compares keys with [`Change::key`], or
 //!    addresses with [`Change::node`];
-//! 3. *ask*: it asks the user's code about what is there ([`Change::ask`]). The answer is the
-//!    *plan*, or ends the transaction without a change;
+//! 3. *ask*: it asks the user's code about what is there ([`Change::ask`]), and keeps its *answers*
+//!    for this attempt; or they end the transaction without a change;
 //! 4. *lock* the shard;
 //! 5. *confirm*, by addresses and hashes alone, that the key has what the probe has found; else
 //!    start over;
 //! 6. *confirm the loads*, if the change wants to know the load of its key
 //!    ([`Change::knows_loads`]): were the keys of all loads with this hash compared? If not, copy
 //!    the loads, unlock, unpin, compare, and start over;
-//! 7. *apply* the plan, in this hold of the lock ([`Change::apply`]). It may still find that the
-//!    plan does not fit: start over;
-//! 8. unlock. The caller gets the answer and what is still [`Held`]: the pin, for a caller that
-//!    wants to read a node that has just left, and the revoked load, if there is one. Its drop
+//! 7. *apply* the answers, in this hold of the lock ([`Change::apply`]). It may still find that
+//!    they do not fit: start over;
+//! 8. unlock. The caller gets what was done, and an [`AfterTransaction`]: the pin, for a caller
+//!    that wants to read a node that has just left, and the revoked load, if there is one. Its drop
 //!    drops the pin, then releases the waiters of that load, with no lock and no pin held.
 //!
 //! The caller then calls `Engine::after_write` with the outcome of what it wrote.
@@ -31,19 +31,19 @@
 //! # The bound
 //!
 //! Another thread, or the user's code itself, may change the entry each time between 3 and 5. After
-//! [`MAX_ASKS`] attempts, `ask` is given the last plan. It must then ask no policy and no `Clone`,
-//! and either end the transaction or answer with a plan that fits whatever the key has. Only a
+//! [`MAX_ASKS`] attempts, `ask` is given the last answers. It must then ask no policy and no
+//! `Clone`, and either end the transaction or return answers that fit whatever the key has. Only a
 //! predicate that decides whether the change is made at all is asked each time: one that itself
 //! writes the compared key each time does not come to an end.
 //!
 //! # What a change looks like
 //!
 //! A *change* is a small struct with the arguments of the operation, and borrows of what is large.
-//! The fields may note what an attempt has learnt; the plan is lost when an attempt fails, but for
-//! the last one. [`mod@super::write`] and [`mod@super::remove`] have the two that matter most. A
-//! small one is two closures ([`Engine::change`]), and knows no loads. An operation that commits a
-//! load looks in `apply` whether its own load is current. One that begins a load finds the load to
-//! join by [`Hold::load`].
+//! The fields may note what an attempt has learnt; the answers are lost when an attempt fails, but
+//! for the last one. [`mod@super::write`] and [`mod@super::remove`] have the two that matter most.
+//! A small one is two closures ([`Engine::change`]), and knows no loads. An operation that commits
+//! a load looks in `apply` whether its own load is current. One that begins a load finds the load
+//! to join by [`Hold::load`].
 
 use crate::contain::contain;
 use crate::engine::{Engine, MAX_ASKS};
@@ -56,27 +56,27 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 /// What a change does about what its key has.
-pub(crate) enum Ask<P, D> {
-    /// It makes the change, by this plan.
-    Apply(P),
+pub(crate) enum Decision<A, D> {
+    /// It makes the change, by these answers.
+    Apply(A),
     /// It ends without a change.
     End(D),
 }
 
 /// How an attempt has ended.
-pub(crate) enum Tried<P, D> {
+pub(crate) enum Tried<A, D> {
     /// The transaction is done.
     Done(D),
-    /// Nothing was changed, since the plan does not fit what the key has by now: the transaction
+    /// Nothing was changed, since the answers do not fit what the key has by now: the transaction
     /// starts over.
-    Again(P),
+    Again(A),
 }
 
 /// What one operation does in the steps of a transaction; see the module docs.
 pub(crate) trait Change<K, V> {
     type Key: Equivalent<K> + ?Sized;
     /// What the user's code has answered, for [`apply`](Self::apply).
-    type Plan;
+    type Answers;
     type Done;
 
     /// The key of the transaction.
@@ -103,13 +103,13 @@ pub(crate) trait Change<K, V> {
         None
     }
 
-    /// Decides what to do about the node that the key has, with no lock held. `last` is the plan of
-    /// the last attempt if the user's code was asked often enough.
+    /// Decides what to do about the node that the key has, with no lock held. `last` has the
+    /// answers of the last attempt if the user's code was asked often enough.
     fn ask(
         &mut self,
         found: Option<NodePtr<K, V>>,
-        last: Option<Self::Plan>,
-    ) -> Ask<Self::Plan, Self::Done>;
+        last: Option<Self::Answers>,
+    ) -> Decision<Self::Answers, Self::Done>;
 
     /// Makes the change, under the shard's lock. `place` has the node that `ask` has seen.
     ///
@@ -117,10 +117,10 @@ pub(crate) trait Change<K, V> {
     /// value.
     fn apply<'s>(
         &mut self,
-        plan: Self::Plan,
+        answers: Self::Answers,
         place: Confirmed<'s, K, V>,
         hold: &mut Hold<'_, 's, K, V>,
-    ) -> Tried<Self::Plan, Self::Done>;
+    ) -> Tried<Self::Answers, Self::Done>;
 }
 
 /// A change in two closures, about this key. It knows no loads.
@@ -128,17 +128,17 @@ struct Steps<'k, Q: ?Sized, A, M, P, D> {
     key: &'k Q,
     ask: A,
     apply: M,
-    answers: PhantomData<(P, D)>,
+    types: PhantomData<(P, D)>,
 }
 
 impl<K, V, Q, A, M, P, D> Change<K, V> for Steps<'_, Q, A, M, P, D>
 where
     Q: Equivalent<K> + ?Sized,
-    A: FnMut(Option<NodePtr<K, V>>, Option<P>) -> Ask<P, D>,
+    A: FnMut(Option<NodePtr<K, V>>, Option<P>) -> Decision<P, D>,
     M: for<'t, 's> FnMut(P, Confirmed<'s, K, V>, &mut Hold<'t, 's, K, V>) -> Tried<P, D>,
 {
     type Key = Q;
-    type Plan = P;
+    type Answers = P;
     type Done = D;
 
     #[inline]
@@ -152,18 +152,18 @@ where
     }
 
     #[inline]
-    fn ask(&mut self, found: Option<NodePtr<K, V>>, last: Option<P>) -> Ask<P, D> {
+    fn ask(&mut self, found: Option<NodePtr<K, V>>, last: Option<P>) -> Decision<P, D> {
         (self.ask)(found, last)
     }
 
     #[inline(always)]
     fn apply<'s>(
         &mut self,
-        plan: P,
+        answers: P,
         place: Confirmed<'s, K, V>,
         hold: &mut Hold<'_, 's, K, V>,
     ) -> Tried<P, D> {
-        (self.apply)(plan, place, hold)
+        (self.apply)(answers, place, hold)
     }
 }
 
@@ -174,12 +174,12 @@ pub(crate) struct Hold<'t, 's, K, V> {
 }
 
 /// What a transaction still holds at its end. The fields are dropped in this order.
-pub(crate) struct Held<K, V> {
+pub(crate) struct AfterTransaction<K, V> {
     _pin: Option<Pin>,
     loads: FoundLoads<K, V>,
 }
 
-impl<K, V> Held<K, V> {
+impl<K, V> AfterTransaction<K, V> {
     /// The load that was revoked, for a caller that still holds another pin, and drops this later.
     pub(super) fn take_revoked(&mut self) -> Option<RevokedLoad<K, V>> {
         self.loads.0.as_mut()?.revoked.take()
@@ -195,19 +195,19 @@ impl<K, V> Engine<K, V> {
         &self,
         hash: u64,
         mut change: C,
-    ) -> (C::Done, Held<K, V>) {
+    ) -> (C::Done, AfterTransaction<K, V>) {
         let mut loads = FoundLoads(None);
         if change.expects_absent() {
             if let Some(done) = self.attempt_absent(hash, &mut change, &mut loads) {
                 let _pin = None;
-                return (done, Held { _pin, loads });
+                return (done, AfterTransaction { _pin, loads });
             }
         }
         match self.attempt(hash, &mut change, &mut loads, None) {
-            Tried::Done((_pin, done)) => (done, Held { _pin, loads }),
-            Tried::Again(plan) => {
+            Tried::Done((_pin, done)) => (done, AfterTransaction { _pin, loads }),
+            Tried::Again(answers) => {
                 // In parts: else both arms would return their answer through memory.
-                let (done, held) = self.attempts(hash, change, loads, plan);
+                let (done, held) = self.attempts(hash, change, loads, answers);
                 (done, held)
             }
         }
@@ -220,25 +220,25 @@ impl<K, V> Engine<K, V> {
         &self,
         hash: u64,
         key: &Q,
-        ask: impl FnMut(Option<NodePtr<K, V>>, Option<P>) -> Ask<P, D>,
+        ask: impl FnMut(Option<NodePtr<K, V>>, Option<P>) -> Decision<P, D>,
         apply: impl for<'s> FnMut(P, Confirmed<'s, K, V>, &mut Hold<'_, 's, K, V>) -> Tried<P, D>,
     ) -> D
     where
         Q: Equivalent<K> + ?Sized,
     {
-        let answers = PhantomData;
+        let types = PhantomData;
         let steps = Steps {
             key,
             ask,
             apply,
-            answers,
+            types,
         };
         let (done, held) = self.transact(hash, steps);
         drop(held);
         done
     }
 
-    /// Attempts until one succeeds. `plan` is that of the first attempt, which has failed.
+    /// Attempts until one succeeds. The `answers` are those of the first attempt, which has failed.
     #[cold]
     #[inline(never)]
     fn attempts<C: Change<K, V>>(
@@ -246,14 +246,18 @@ impl<K, V> Engine<K, V> {
         hash: u64,
         mut change: C,
         mut loads: FoundLoads<K, V>,
-        mut plan: C::Plan,
-    ) -> (C::Done, Held<K, V>) {
+        mut answers: C::Answers,
+    ) -> (C::Done, AfterTransaction<K, V>) {
         for made in 1.. {
             loads.compare(change.key());
-            let last = if made >= MAX_ASKS { Some(plan) } else { None };
+            let last = if made >= MAX_ASKS {
+                Some(answers)
+            } else {
+                None
+            };
             match self.attempt(hash, &mut change, &mut loads, last) {
-                Tried::Done((_pin, done)) => return (done, Held { _pin, loads }),
-                Tried::Again(again) => plan = again,
+                Tried::Done((_pin, done)) => return (done, AfterTransaction { _pin, loads }),
+                Tried::Again(again) => answers = again,
             }
         }
         unreachable!("a loop without an end");
@@ -267,9 +271,9 @@ impl<K, V> Engine<K, V> {
         change: &mut C,
         loads: &mut FoundLoads<K, V>,
     ) -> Option<C::Done> {
-        let plan = match change.ask(None, None) {
-            Ask::Apply(plan) => plan,
-            Ask::End(done) => return Some(done),
+        let answers = match change.ask(None, None) {
+            Decision::Apply(answers) => answers,
+            Decision::End(done) => return Some(done),
         };
         let shard = self.map.lock(hash);
         if change.knows_loads() && shard.has_loads() && shard.loads().has(hash) {
@@ -277,7 +281,7 @@ impl<K, V> Engine<K, V> {
         }
         let place = Confirmed::Vacant(shard.vacant(hash, |_| true)?);
         let mut hold = Hold { shard, loads };
-        match change.apply(plan, place, &mut hold) {
+        match change.apply(answers, place, &mut hold) {
             Tried::Done(done) => Some(done),
             Tried::Again(_) => None,
         }
@@ -290,8 +294,8 @@ impl<K, V> Engine<K, V> {
         hash: u64,
         change: &mut C,
         loads: &mut FoundLoads<K, V>,
-        last: Option<C::Plan>,
-    ) -> Tried<C::Plan, (Option<Pin>, C::Done)> {
+        last: Option<C::Answers>,
+    ) -> Tried<C::Answers, (Option<Pin>, C::Done)> {
         let cell = self.map.cell(hash);
         // Before the pin, whose fence delays later memory loads.
         cell.prefetch_to_write(hash);
@@ -303,9 +307,9 @@ impl<K, V> Engine<K, V> {
             Some(about) => node == about,
             None => key.equivalent(node.key()),
         });
-        let plan = match change.ask(probe.found, last) {
-            Ask::Apply(plan) => plan,
-            Ask::End(done) => {
+        let answers = match change.ask(probe.found, last) {
+            Decision::Apply(answers) => answers,
+            Decision::End(done) => {
                 drop(probe);
                 return Tried::Done((Some(pin), done));
             }
@@ -315,14 +319,14 @@ impl<K, V> Engine<K, V> {
             loads,
         };
         let Some(place) = hold.shard.confirm(hash, &probe) else {
-            return Tried::Again(plan);
+            return Tried::Again(answers);
         };
         if change.knows_loads() && !hold.loads.are_known(&hold.shard, hash) {
-            return Tried::Again(plan);
+            return Tried::Again(answers);
         }
-        let done = match change.apply(plan, place, &mut hold) {
+        let done = match change.apply(answers, place, &mut hold) {
             Tried::Done(done) => done,
-            Tried::Again(plan) => return Tried::Again(plan),
+            Tried::Again(answers) => return Tried::Again(answers),
         };
         drop(hold);
         drop(probe);
@@ -337,7 +341,7 @@ impl<K, V> Hold<'_, '_, K, V> {
     }
 
     /// Revokes the load of the key, in the hold that makes the write. Its waiters are released by
-    /// the drop of [`Held`]. Only if the change [knows loads](Change::knows_loads).
+    /// the drop of [`AfterTransaction`]. Only if the change [knows loads](Change::knows_loads).
     #[inline]
     pub(crate) fn revoke(&mut self, by: RevokedBy) {
         if let Some(found) = &mut self.loads.0 {

@@ -15,7 +15,7 @@
 //! of its key. Others replace certain values only, or bring an entry back. The commit of a load
 //! asks whether that load is still current.
 
-use super::transact::{Ask, Change, Hold, Tried};
+use super::transact::{Change, Decision, Hold, Tried};
 use crate::engine::{Engine, FromLoad, LifetimeSource, Lifetimes, TimedAnswer, WriteOutcome};
 use crate::flight::{Load, RevokedBy};
 use crate::listener::RemovalCause;
@@ -134,7 +134,7 @@ struct Write<'w, K, V> {
 impl<K: Eq + 'static, V: 'static> Change<K, V> for Write<'_, K, V> {
     type Key = K;
     /// The answers of the two policies.
-    type Plan = (TimedAnswer, Option<NextRefresh>);
+    type Answers = (TimedAnswer, Option<NextRefresh>);
     /// `None` if the condition has refused.
     type Done = Option<Written>;
 
@@ -157,14 +157,14 @@ impl<K: Eq + 'static, V: 'static> Change<K, V> for Write<'_, K, V> {
     fn ask(
         &mut self,
         found: Option<NodePtr<K, V>>,
-        last: Option<Self::Plan>,
-    ) -> Ask<Self::Plan, Self::Done> {
+        last: Option<Self::Answers>,
+    ) -> Decision<Self::Answers, Self::Done> {
         let engine = self.engine;
         match &self.condition {
             Condition::Always => {}
             Condition::Current { load, .. } => {
                 if !load.is_current() {
-                    return Ask::End(None);
+                    return Decision::End(None);
                 }
             }
             Condition::Over(accepts) => {
@@ -173,7 +173,7 @@ impl<K: Eq + 'static, V: 'static> Change<K, V> for Write<'_, K, V> {
                     None => false,
                 };
                 if !accepted {
-                    return Ask::End(None);
+                    return Decision::End(None);
                 }
             }
             Condition::Absent { stale_at, .. } => {
@@ -183,40 +183,40 @@ impl<K: Eq + 'static, V: 'static> Change<K, V> for Write<'_, K, V> {
                     None => false,
                 };
                 if is_live {
-                    return Ask::End(None);
+                    return Decision::End(None);
                 }
                 let refresh = NextRefresh {
                     at: *stale_at,
                     lifetime: None,
                 };
-                return Ask::Apply((TimedAnswer::of_new(now), Some(refresh)));
+                return Decision::Apply((TimedAnswer::of_new(now), Some(refresh)));
             }
         }
         let now = (engine.clock).now_beside(found.map_or(NEVER, |old| old.deadline()));
         let now = time::of_write(now);
         if let Some((asked, refresh)) = last {
             if let Some(asked) = asked.final_answer(now) {
-                return Ask::Apply((asked, refresh));
+                return Decision::Apply((asked, refresh));
             }
         }
         let new = &*self.new;
-        Ask::Apply(engine.ask_policies(|| new.pair(), found, self.given, now))
+        Decision::Apply(engine.ask_policies(|| new.pair(), found, self.given, now))
     }
 
     #[inline(always)]
     fn apply<'s>(
         &mut self,
-        plan: Self::Plan,
+        answers: Self::Answers,
         place: Confirmed<'s, K, V>,
         hold: &mut Hold<'_, 's, K, V>,
-    ) -> Tried<Self::Plan, Self::Done> {
-        let (asked, refresh) = plan;
+    ) -> Tried<Self::Answers, Self::Done> {
+        let (asked, refresh) = answers;
         let now = asked.now;
         let is_due = |node: NodePtr<K, V>| time::is_due(now, node.deadline());
         match &self.condition {
             // By the time of the write itself: no value that is due at that time is replaced.
             Condition::Over(_) if place.node().is_none_or(is_due) => {
-                return Tried::Again(plan);
+                return Tried::Again(answers);
             }
             Condition::Current { load, .. } if !load.is_current() => return Tried::Done(None),
             _ => {}
@@ -240,7 +240,7 @@ impl<K: Eq + 'static, V: 'static> Change<K, V> for Write<'_, K, V> {
                     hold.shard.reserve();
                 }
                 let Some(ended) = asked.supersede(old, lifetimes) else {
-                    return Tried::Again(plan);
+                    return Tried::Again(answers);
                 };
                 let cause = ended.cause;
                 let times = times_of(&self.condition, ended.kept);
@@ -295,7 +295,7 @@ impl<K: Eq + 'static, V: 'static> Change<K, V> for Write<'_, K, V> {
         }
         Tried::Done(Some(Written {
             outcome: WriteOutcome {
-                left: usize::from(too_heavy || cause.is_some()),
+                removed: usize::from(too_heavy || cause.is_some()),
                 ..WriteOutcome::of_change(&hold.shard, times.deadline, now)
             },
             cause,
