@@ -127,7 +127,7 @@ pub(crate) struct Engine<K, V> {
     pub(crate) map: Map<K, V>,
     /// The read rings; none if the cache is not bounded.
     pub(crate) reads: ReadBuffer<K, V>,
-    /// Why reads take the full path: [`SLOW_READS`], [`EXACT_READS`].
+    /// What reads need beside the fast path: [`SLOW_READS`], [`EXACT_READS`].
     pub(crate) detours: AtomicU8,
     pub(crate) clock: Clock,
     pub(crate) lifetimes: Lifetimes<K, V>,

@@ -281,12 +281,12 @@ impl<K: Eq + 'static, V: 'static> Engine<K, V> {
 }
 
 impl<K, V> Engine<K, V> {
-    /// Whether there is one of these reasons for the full path.
+    /// Whether reads need one of these.
     ///
     /// Relaxed: the full path is right for each look-up, and the fast one for a while longer.
     #[inline]
-    pub(super) fn has_detour(&self, reasons: u8) -> bool {
-        self.detours.load(Ordering::Relaxed) & reasons != 0
+    pub(super) fn has_detour(&self, needs: u8) -> bool {
+        self.detours.load(Ordering::Relaxed) & needs != 0
     }
 
     /// The entry that `matches` accepts, if there is one, as it was judged; one that is due was
