@@ -1,15 +1,5 @@
 //! What may be given as a loader: a type or a closure, with futures or without. The cache keeps it
 //! with its type erased.
-//!
-//! The way to a blocking closure, on the thread of a call:
-//!
-//! ```text
-//! read.rs       load claims the key; run_blocking polls the rest once
-//! call.rs       run_loader, as the load's leader
-//! kinds.rs      caught: a panic is an answer, too
-//! kinds.rs      AnyLoader::load, of any type; Blocking: a Loader as an AsyncLoader
-//! kinds.rs      Closure: a closure as a Loader
-//! ```
 
 use super::Spawner;
 use super::loader::{AsyncLoader, LoadError, Loaded, Loader, Reloaded, Reply};
