@@ -454,7 +454,8 @@ impl<K, V> Lirs<K, V> {
 
     /// While the cache is full: promotes the entry that would leave next, if it was used clearly
     /// more than the oldest protected one, which then leaves or goes to the window. If an eviction
-    /// is due, the entry that was used last is promoted, too. By a bounded step.
+    /// is due, the entry that was used last is promoted, too, unless the oldest protected one was
+    /// used clearly more. By a bounded step.
     #[inline]
     fn keep_most_used(&mut self) {
         // Mostly the oldest entry of the window was not used.
@@ -477,9 +478,12 @@ impl<K, V> Lirs<K, V> {
             let (Some(leaving), Some(incumbent)) = (self.window.oldest(), self.incumbent()) else {
                 return;
             };
-            let was_last = is_over && self.last_used == Some(leaving);
             let needed = incumbent.uses.get().saturating_add(CLEARLY_MORE);
-            if !was_last && leaving.uses.get() < needed {
+            let is_more_used = leaving.uses.get() >= needed;
+            let is_less_used =
+                incumbent.uses.get() >= leaving.uses.get().saturating_add(CLEARLY_MORE);
+            let was_last = is_over && self.last_used == Some(leaving);
+            if !is_more_used && (!was_last || is_less_used) {
                 return;
             }
             self.window.unlink(leaving);

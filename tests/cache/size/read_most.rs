@@ -152,3 +152,30 @@ fn the_hottest_of_nine_keys_in_a_cache_for_eight_is_seldom_loaded() {
         assert!(loads <= 100, "{policy:?}: {loads} loads");
     }
 }
+
+/// Half of all calls are for one key, in random order; each other key comes twenty times as seldom
+/// or more.
+#[test]
+fn a_key_that_half_of_all_calls_ask_for_is_hardly_loaded_again() {
+    for capacity in [2, 3, 5, 8, 9, 16, 64, 65] {
+        for seed in 1..6 {
+            let cache = bounded(EvictionPolicy::Adaptive, capacity);
+            let mut dice = Dice::new(seed);
+            let mut loads = 0;
+            for _ in 0..5_000 {
+                let key = if dice.below(2) == 0 {
+                    0
+                } else {
+                    1 + dice.below(10 * capacity)
+                };
+                cache.get_with(key, || {
+                    loads += u32::from(key == 0);
+                    key
+                });
+            }
+            // Before it has been used more than the others, it may leave.
+            println!("{capacity} entries, seed {seed}: {loads} loads");
+            assert!(loads <= 5, "{capacity} entries, seed {seed}: {loads} loads");
+        }
+    }
+}
