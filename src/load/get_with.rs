@@ -25,7 +25,7 @@ impl<F> Drop for InPlace<'_, F> {
 
 // Out of line: its room on the stack is free while the load runs.
 #[inline(never)]
-fn value<V>(outcome: Result<Box<Keyless<V>>, Outcome<V>>) -> Result<V, Outcome<V>> {
+fn unboxed<V>(outcome: Result<Box<Keyless<V>>, Outcome<V>>) -> Result<V, Outcome<V>> {
     outcome.map(|seen| seen.value)
 }
 
@@ -41,9 +41,10 @@ where
     V: Clone + Send + Sync + 'static,
     S: BuildHasher + Send + Sync + 'static,
 {
+    /// The value of a key; if it is absent, what `make` makes, which is given no entry here.
     #[inline(always)]
     #[track_caller]
-    fn value(
+    fn get_or_load(
         &self,
         key: impl KeyForm<K>,
         want: Want,
@@ -67,12 +68,12 @@ where
         make: impl FnOnce(Option<&Keyless<V>>) -> Made<V>,
     ) -> Result<V, Outcome<V>> {
         let mut claimant = Claimant::new(self.engine(), hash, key, Request::of(want));
-        value(conclude(claimant.run_here(make)))
+        unboxed(conclude(claimant.run_here(make)))
     }
 
     /// The future holds `init` once: moved on, it would take its room several times
     /// (`futures_are_small` in tests/loading/loads/tasks.rs).
-    fn value_async<F: Future, R>(
+    fn get_or_load_async<F: Future, R>(
         &self,
         key: impl KeyForm<K>,
         want: Want,
@@ -100,7 +101,7 @@ where
                     drop(init);
                     made
                 });
-                value(conclude(run.await))
+                unboxed(conclude(run.await))
             })
         }
     }
@@ -133,7 +134,7 @@ where
     #[inline]
     #[track_caller]
     pub fn get_with(&self, key: K, init: impl FnOnce() -> V) -> V {
-        sure(self.value(Own(key), Want::Value, |_| of_value(init())))
+        sure(self.get_or_load(Own(key), Want::Value, |_| of_value(init())))
     }
 
     /// As [`get_with`](Self::get_with), by a borrowed form of the key.
@@ -157,7 +158,7 @@ where
     where
         Q: Equivalent<K> + Hash + ToKey<K> + ?Sized,
     {
-        sure(self.value(key, Want::Value, |_| of_value(init())))
+        sure(self.get_or_load(key, Want::Value, |_| of_value(init())))
     }
 
     /// As [`get_with`](Self::get_with), if `init` makes a value. `None` is not stored. Waiting
@@ -179,7 +180,7 @@ where
     #[inline]
     #[track_caller]
     pub fn optionally_get_with(&self, key: K, init: impl FnOnce() -> Option<V>) -> Option<V> {
-        self.value(Own(key), Want::Optional, |_| of_option(init()))
+        self.get_or_load(Own(key), Want::Optional, |_| of_option(init()))
             .ok()
     }
 
@@ -207,7 +208,8 @@ where
     where
         Q: Equivalent<K> + Hash + ToKey<K> + ?Sized,
     {
-        self.value(key, Want::Optional, |_| of_option(init())).ok()
+        self.get_or_load(key, Want::Optional, |_| of_option(init()))
+            .ok()
     }
 
     /// As [`get_with`](Self::get_with), if `init` succeeds. An error is not stored. Waiting calls
@@ -239,7 +241,7 @@ where
     where
         E: Send + Sync + 'static,
     {
-        or_error(self.value(Own(key), fallible::<E>(), |_| of_result(init())))
+        or_error(self.get_or_load(Own(key), fallible::<E>(), |_| of_result(init())))
     }
 
     /// As [`try_get_with`](Self::try_get_with), by a borrowed form of the key.
@@ -272,7 +274,7 @@ where
         Q: Equivalent<K> + Hash + ToKey<K> + ?Sized,
         E: Send + Sync + 'static,
     {
-        or_error(self.value(key, fallible::<E>(), |_| of_result(init())))
+        or_error(self.get_or_load(key, fallible::<E>(), |_| of_result(init())))
     }
 
     /// As [`get_with`](Self::get_with), with a future. On a hit it is dropped without being polled.
@@ -303,7 +305,7 @@ where
     /// # }
     /// ```
     pub fn get_with_async(&self, key: K, init: impl Future<Output = V>) -> impl Future<Output = V> {
-        self.value_async(Own(key), Want::Value, init, of_value, sure)
+        self.get_or_load_async(Own(key), Want::Value, init, of_value, sure)
     }
 
     /// As [`get_with_async`](Self::get_with_async), by a borrowed form of the key.
@@ -331,7 +333,7 @@ where
     where
         Q: Equivalent<K> + Hash + ToKey<K> + ?Sized,
     {
-        self.value_async(key, Want::Value, init, of_value, sure)
+        self.get_or_load_async(key, Want::Value, init, of_value, sure)
     }
 
     /// As [`optionally_get_with`](Self::optionally_get_with), with a future.
@@ -357,7 +359,7 @@ where
         init: impl Future<Output = Option<V>>,
     ) -> impl Future<Output = Option<V>> {
         let key = Own(key);
-        self.value_async(key, Want::Optional, init, of_option, Result::ok)
+        self.get_or_load_async(key, Want::Optional, init, of_option, Result::ok)
     }
 
     /// As [`optionally_get_with_async`](Self::optionally_get_with_async), by a borrowed form of the
@@ -387,7 +389,7 @@ where
     where
         Q: Equivalent<K> + Hash + ToKey<K> + ?Sized,
     {
-        self.value_async(key, Want::Optional, init, of_option, Result::ok)
+        self.get_or_load_async(key, Want::Optional, init, of_option, Result::ok)
     }
 
     /// As [`try_get_with`](Self::try_get_with), with a future.
@@ -420,7 +422,7 @@ where
     where
         E: Send + Sync + 'static,
     {
-        self.value_async(Own(key), fallible::<E>(), init, of_result, or_error)
+        self.get_or_load_async(Own(key), fallible::<E>(), init, of_result, or_error)
     }
 
     /// As [`try_get_with_async`](Self::try_get_with_async), by a borrowed form of the key.
@@ -454,6 +456,6 @@ where
         Q: Equivalent<K> + Hash + ToKey<K> + ?Sized,
         E: Send + Sync + 'static,
     {
-        self.value_async(key, fallible::<E>(), init, of_result, or_error)
+        self.get_or_load_async(key, fallible::<E>(), init, of_result, or_error)
     }
 }
