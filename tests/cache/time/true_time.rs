@@ -322,6 +322,10 @@ fn a_hit_with_a_deadline_runs_under_valgrind() {
         assert_eq!(cache.get(&1), Some(2));
         return;
     }
+    if cfg!(target_arch = "x86") {
+        println!("skipped: rustix reads the vDSO of 32-bit programs at its first system call");
+        return;
+    }
     if Command::new("valgrind").arg("--version").output().is_err() {
         println!("skipped: valgrind is not installed");
         return;
