@@ -52,6 +52,12 @@ impl<V> Cached<V> {
         }
     }
 
+    /// The outcome of a load that has failed, for its waiters alone.
+    pub(crate) fn failed(error: NearError, stamp: u64) -> Self {
+        let content = Content::Failed(Box::new(error));
+        Self::new(content, stamp, Some(Instant::now()))
+    }
+
     pub(crate) fn is_stale(&self, now: Instant) -> bool {
         self.stale_from.is_some_and(|from| from <= now)
     }

@@ -281,14 +281,6 @@ impl Settings {
         Ok(())
     }
 
-    /// The life of a loaded value.
-    pub(crate) fn shortened(&self, ttl: Duration) -> Duration {
-        let life = expiry::creating(move |_: &(), _: &()| Some(ttl));
-        let life = expiry::jittered(life, self.jitter);
-        let shortened = life.expire_after_create(&(), &(), Instant::now());
-        shortened.map_or(ttl, |life| life.max(Duration::from_millis(1)))
-    }
-
     /// Whether the server reports changes of this key.
     pub(crate) fn is_tracked(&self, key: &[u8]) -> bool {
         match &self.tracking {
@@ -298,6 +290,13 @@ impl Settings {
             }
         }
     }
+}
+
+/// A time that is shortened at random, by this share at most.
+pub(crate) fn shortened(time: Duration, share: f64) -> Duration {
+    let policy = expiry::jittered(expiry::creating(move |_: &(), _: &()| Some(time)), share);
+    let shortened = policy.expire_after_create(&(), &(), Instant::now());
+    shortened.map_or(time, |shortened| shortened.max(Duration::from_millis(1)))
 }
 
 #[cfg(test)]

@@ -176,11 +176,6 @@ impl Link {
         self.nodes.first()
     }
 
-    /// The node at this address.
-    pub(crate) fn node_at(&self, address: &str) -> Option<&Node> {
-        self.nodes.iter().find(|node| node.address == address)
-    }
-
     /// Asks every node for a sign of life over its main connection, all at once.
     pub(crate) async fn ping(&self, quiet: Duration) -> Result<(), NearError> {
         let any_role = self.is_cluster();

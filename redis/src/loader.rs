@@ -15,6 +15,7 @@
 
 use crate::cached::{Cached, Content};
 use crate::codec::BoxError;
+use crate::config::shortened;
 use crate::error::{NearError, display_key};
 use crate::key::{Hasher, Key, NearKey, Val};
 use crate::loaded::Loaded;
@@ -374,57 +375,56 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
         loop {
             // From here on: a report that comes while this call looks is heard.
             let report = self.reports.next(&bytes);
-            let away = match self.look(key).await {
-                Ok(cached) => match &cached.content {
-                    Content::Value(value) => return Ok(Turn::Found(value.clone())),
-                    Content::Loading(..) if patience == Patience::None => return Ok(Turn::Busy),
-                    Content::Loading(placeholder, life) => {
-                        if waits_since.is_none() {
-                            self.counters.load_wait();
-                        }
-                        let lease = self.flights.lease_async(placeholder.clone());
-                        if let Leased::Found(outcome) = lease.await {
-                            if let Some(value) = outcome.into_result()? {
-                                return Ok(Turn::Found(value));
-                            }
-                        }
-                        // No load of this process, or one that has just ended.
-                        let left = self.left_to_wait(&mut waits_since, &bytes)?;
-                        let longest = self.settings.load_lock.life().unwrap_or(LONGEST_LIFE);
-                        let is_usual = life.is_some_and(|life| life <= longest);
-                        let since = match &seen {
-                            Some((before, since)) if before == placeholder && !is_usual => *since,
-                            _ => Instant::now(),
-                        };
-                        seen = Some((placeholder.clone(), since));
-                        // Else the server may not report.
-                        let is_kept = cached.until.is_none_or(|until| until > Instant::now());
-                        // Then it has ended, or was renewed; or this call has seen it for a whole
-                        // life, with a deadline that its process has not given it.
-                        let ends = match cached.until {
-                            Some(until) if is_usual && is_kept => until + CLOCK_MARGIN,
-                            _ => since + longest + CLOCK_MARGIN,
-                        };
-                        let wait = left.min(ends.saturating_duration_since(Instant::now()));
-                        if is_kept {
-                            _ = timeout(wait, report).await;
-                        } else {
-                            sleep(wait.min(UNREPORTED_PAUSE)).await;
-                        }
-                        if !is_usual && ends <= Instant::now() {
-                            // Its process has gone, and some client has given the key another
-                            // deadline. If this fails, the next look says more.
-                            let end = placeholder::end_abandoned(&bytes, placeholder, longest);
-                            _ = self.write_in_time::<()>(&bytes, &end).await;
-                            seen = None;
-                        }
-                        continue;
+            let cached = self.look(key).await;
+            let away = match &cached.content {
+                Content::Value(value) => return Ok(Turn::Found(value.clone())),
+                Content::Loading(..) if patience == Patience::None => return Ok(Turn::Busy),
+                Content::Loading(placeholder, life) => {
+                    if waits_since.is_none() {
+                        self.counters.load_wait();
                     }
-                    Content::Absent | Content::Failed(_) => None,
-                },
-                Err(error) => match self.settings.load_when_away {
+                    let lease = self.flights.lease_async(placeholder.clone());
+                    if let Leased::Found(outcome) = lease.await {
+                        if let Some(value) = outcome.into_result()? {
+                            return Ok(Turn::Found(value));
+                        }
+                    }
+                    // No load of this process, or one that has just ended.
+                    let left = self.left_to_wait(&mut waits_since, &bytes)?;
+                    let longest = self.settings.load_lock.life().unwrap_or(LONGEST_LIFE);
+                    let is_usual = life.is_some_and(|life| life <= longest);
+                    let since = match &seen {
+                        Some((before, since)) if before == placeholder && !is_usual => *since,
+                        _ => Instant::now(),
+                    };
+                    seen = Some((placeholder.clone(), since));
+                    // Else the server may not report.
+                    let is_kept = cached.until.is_none_or(|until| until > Instant::now());
+                    // Then it has ended, or was renewed; or this call has seen it for a whole
+                    // life, with a deadline that its process has not given it.
+                    let ends = match cached.until {
+                        Some(until) if is_usual && is_kept => until + CLOCK_MARGIN,
+                        _ => since + longest + CLOCK_MARGIN,
+                    };
+                    let wait = left.min(ends.saturating_duration_since(Instant::now()));
+                    if is_kept {
+                        _ = timeout(wait, report).await;
+                    } else {
+                        sleep(wait.min(UNREPORTED_PAUSE)).await;
+                    }
+                    if !is_usual && ends <= Instant::now() {
+                        // Its process has gone, and some client has given the key another
+                        // deadline. If this fails, the next look says more.
+                        let end = placeholder::end_abandoned(&bytes, placeholder, longest);
+                        _ = self.write_in_time::<()>(&bytes, &end).await;
+                        seen = None;
+                    }
+                    continue;
+                }
+                Content::Absent => None,
+                Content::Failed(error) => match self.settings.load_when_away {
                     Some(life) if error.is_away() => Some(life),
-                    _ => return Err(error),
+                    _ => return Err((**error).clone()),
                 },
             };
             if let Some(turn) = self
@@ -571,7 +571,7 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
         let value = loaded.value;
         let ttl = match loaded.life {
             Some(chosen) => chosen,
-            None => ttl.map(|ttl| self.settings.shortened(ttl)),
+            None => ttl.map(|ttl| shortened(ttl, self.settings.jitter)),
         };
         if ttl.is_some_and(|ttl| ttl.is_zero()) {
             // The load says that its value is not to be kept.

@@ -36,8 +36,6 @@ pub(super) const SERVER_PAUSE: Duration = Duration::from_millis(25);
 const KEYS_AT_ONCE: usize = 512;
 
 pub(crate) type Found<V> = Result<Option<V>, NearError>;
-/// What memory or the server has for a key; never `Content::Failed`.
-pub(crate) type Looked<V> = Result<Cached<V>, NearError>;
 /// The rest of a `get`, boxed, so that the future of a hit is small.
 type Slow<'a, V> = Pin<Box<dyn Future<Output = Found<V>> + Send + 'a>>;
 type KeyLease<K, V, S> = Lease<K, Cached<V>, S>;
@@ -161,12 +159,13 @@ where
         let mut looking = pin!(looking.buffer_unordered(KEYS_AT_ONCE));
         let mut late = None;
         while let Ok(Some((key, looked))) = timeout(limit, looking.next()).await {
-            if let Err(error @ NearError::Unavailable { .. }) = looked {
+            let result = looked.into_result();
+            if let Err(error @ NearError::Unavailable { .. }) = result {
                 // So it would be for all others.
                 late = Some(error);
                 break;
             }
-            found.insert(key, looked.and_then(Cached::into_result));
+            found.insert(key, result);
         }
         let of = |key| match found.get(key) {
             Some(found) => found.clone(),
@@ -266,30 +265,27 @@ fn must_yield() -> bool {
 impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
     /// The value of a key, from memory or from the server.
     pub(crate) async fn load(self: &Arc<Self>, key: &K) -> Found<V> {
-        self.look(key).await?.into_result()
+        self.look(key).await.into_result()
     }
 
     /// What memory or the server has for a key.
-    pub(crate) async fn look(self: &Arc<Self>, key: &K) -> Looked<V> {
+    pub(crate) async fn look(self: &Arc<Self>, key: &K) -> Cached<V> {
         // The limit holds for the wait for another call's load, too.
         let looking = self.look_without_limit(key);
-        let looked = timeout(self.settings.request_timeout, looking).await;
-        looked.unwrap_or_else(|_| Err(self.timed_out()))
+        match timeout(self.settings.request_timeout, looking).await {
+            Ok(looked) => looked,
+            Err(_) => Cached::failed(self.timed_out(), 0),
+        }
     }
 
     /// What memory or the server has for a key: this call leads the load, or waits for the call
     /// that does. It returns what a call may that begins now (`stamp`, invariant 3).
-    async fn look_without_limit(self: &Arc<Self>, key: &K) -> Looked<V> {
+    async fn look_without_limit(self: &Arc<Self>, key: &K) -> Cached<V> {
         let begun = self.line.stamp();
         loop {
             match self.local.lease_async(key.clone()).await {
                 Leased::Found(cached) if cached.stamp < begun => self.forget_before(key, begun),
-                Leased::Found(cached) => {
-                    return match &cached.content {
-                        Content::Failed(error) => Err((**error).clone()),
-                        _ => Ok(cached),
-                    };
-                }
+                Leased::Found(cached) => return cached,
                 Leased::Lease(lease) => return self.lead_apart(lease).await,
                 // Only a call that does not wait gets this answer.
                 Leased::Busy => yield_now().await,
@@ -299,7 +295,7 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
 
     /// As `lead`, in a task of its own: a reply that comes after its call has gone is kept, and
     /// calls that come meanwhile join the load instead of asking again.
-    async fn lead_apart(self: &Arc<Self>, lease: KeyLease<K, V, S>) -> Looked<V> {
+    async fn lead_apart(self: &Arc<Self>, lease: KeyLease<K, V, S>) -> Cached<V> {
         let shared = self.clone();
         let leading = async move { shared.lead(lease).await };
         match self.runtime.spawn(leading).await {
@@ -307,7 +303,7 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
             Err(ended) => match ended.try_into_panic() {
                 Ok(panic) => resume_unwind(panic),
                 // The runtime has ended.
-                Err(_) => Err(NearError::Closed),
+                Err(_) => Cached::failed(NearError::Closed, 0),
             },
         }
     }
@@ -318,7 +314,7 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
     }
 
     /// Loads the key of this lease.
-    async fn lead(&self, lease: KeyLease<K, V, S>) -> Looked<V> {
+    async fn lead(&self, lease: KeyLease<K, V, S>) -> Cached<V> {
         let bytes = self.keys.bytes(lease.key());
         if self.keys.key::<K>(&bytes).as_ref() != Some(lease.key()) {
             let key = display_key(&bytes);
@@ -431,7 +427,7 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
         reply: Reply,
         stamp: u64,
         at: Instant,
-    ) -> Looked<V> {
+    ) -> Cached<V> {
         let (content, life) = match &reply.value {
             Some(value) => match self.content(bytes, value, reply.life) {
                 Ok(content) => {
@@ -468,22 +464,21 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
         let mine = cached.clone();
         if over {
             self.share_outcome(lease, cached);
-            return Ok(mine);
+            return mine;
         }
         match lease.fill(cached) {
-            Filled::Stored => Ok(mine),
+            Filled::Stored => mine,
             Filled::Revoked(mine) => {
                 self.counters.revoked_load();
-                Ok(mine)
+                mine
             }
             Filled::Lost { current, yours } => {
                 self.counters.revoked_load();
-                let newest = if current.stamp >= stamp {
+                if current.stamp >= stamp {
                     current
                 } else {
                     yours
-                };
-                Ok(newest)
+                }
             }
         }
     }
@@ -510,12 +505,11 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
     }
 
     /// Hands an error to all callers that wait for this load. Nothing is kept.
-    fn fail(&self, lease: KeyLease<K, V, S>, error: NearError) -> Looked<V> {
+    fn fail(&self, lease: KeyLease<K, V, S>, error: NearError) -> Cached<V> {
         self.counters.failed_load();
-        let (stamp, now) = (self.line.stamp(), Some(Instant::now()));
-        let content = Content::Failed(Box::new(error.clone()));
-        self.share_outcome(lease, Cached::new(content, stamp, now));
-        Err(error)
+        let failed = Cached::failed(error, self.line.stamp());
+        self.share_outcome(lease, failed.clone());
+        failed
     }
 
     /// Hands an outcome to the callers that wait for this load, and keeps nothing: the lease is

@@ -87,7 +87,17 @@ impl Link {
     /// Reads a key.
     pub(crate) async fn read(&self, key: &[u8], way: Way, settings: &Settings) -> Answer {
         match self.read_from_its_node(key, way, settings).await {
-            Err(RequestError::Ask(address)) => self.read_asking(&address, key).await,
+            Err(RequestError::Ask(address)) => {
+                let mut get = redis::cmd("GET");
+                get.arg(key);
+                let value = self.send_asking(&address, get).await?;
+                // The server does not track this read.
+                Ok(Reply {
+                    value: value_of(Some(value), true)?,
+                    life: None,
+                    tracked: false,
+                })
+            }
             answer => answer,
         }
     }
@@ -123,31 +133,23 @@ impl Link {
             get.cmd("GET").arg(key);
             replies.extend(send_aside(node, second.as_ref(), &get, settings, cluster).await?);
             replies.extend(pttl);
-            return answer(replies, opt_in, cluster);
+            return answer(replies, opt_in, cluster, true);
         }
         let second = second.filter(|second| !second.is_late());
         let replies = send_aside(node, second.as_ref(), &asked, settings, cluster).await?;
-        let reply = answer(replies, opt_in, cluster)?;
-        let tracked = second.is_none();
-        Ok(Reply { tracked, ..reply })
-    }
-
-    /// Reads a key from the node that an `ASK` reply named. The server does not track this read.
-    pub(crate) async fn read_asking(&self, address: &str, key: &[u8]) -> Answer {
-        let mut get = redis::cmd("GET");
-        get.arg(key);
-        let value = value_of(Some(self.send_asking(address, get).await?), true)?;
-        Ok(Reply {
-            value,
-            life: None,
-            tracked: false,
-        })
+        answer(replies, opt_in, cluster, second.is_none())
     }
 
     /// Sends a command for a key that is on its way to the node at this address, which executes the
     /// command if it is asked.
     pub(crate) async fn send_asking(&self, address: &str, cmd: Cmd) -> Result<Value, RequestError> {
-        let node = self.node_at(address).ok_or_else(|| unknown_node(address))?;
+        let mut nodes = self.nodes.iter();
+        let node = nodes.find(|node| node.address == address);
+        // The topology has changed.
+        let unknown = || NearError::Disconnected {
+            reason: format!("the key is at {address}, which is no primary of the known topology"),
+        };
+        let node = node.ok_or_else(|| RequestError::Moved(unknown()))?;
         let mut pipeline = Pipeline::with_capacity(2);
         pipeline.cmd("ASKING").add_command(cmd);
         let mut connection = node.main.requests.clone();
@@ -171,13 +173,6 @@ pub(crate) fn no_node() -> RequestError {
     let kind = redis::ErrorKind::Server(ServerErrorKind::ClusterDown);
     let error = RedisError::from((kind, "no node has the slot of the key"));
     RequestError::Later(NearError::Server(Arc::new(error)))
-}
-
-/// A node redirected the request to one that the link does not know: the topology has changed.
-fn unknown_node(address: &str) -> RequestError {
-    RequestError::Moved(NearError::Disconnected {
-        reason: format!("the key is at {address}, which is no primary of the known topology"),
-    })
 }
 
 /// Sends reads over the second connection, if there is one, else over the main one.
@@ -211,7 +206,7 @@ async fn send_aside(
 }
 
 /// The answer in the replies for one key: to `CLIENT CACHING` if there is opt-in, `GET` and `PTTL`.
-fn answer(mut replies: Vec<Value>, opt_in: bool, cluster: bool) -> Answer {
+fn answer(mut replies: Vec<Value>, opt_in: bool, cluster: bool, tracked: bool) -> Answer {
     let pttl = replies.pop();
     let value = value_of(replies.pop(), cluster)?;
     let life = life_of(pttl, cluster)?;
@@ -221,7 +216,7 @@ fn answer(mut replies: Vec<Value>, opt_in: bool, cluster: bool) -> Answer {
     Ok(Reply {
         value,
         life,
-        tracked: true,
+        tracked,
     })
 }
 
@@ -232,10 +227,7 @@ fn taken(reply: Option<Value>, cluster: bool) -> Result<Value, RequestError> {
     reply.map_err(|error| RequestError::of(error, cluster))
 }
 
-pub(crate) fn value_of(
-    reply: Option<Value>,
-    cluster: bool,
-) -> Result<Option<Vec<u8>>, RequestError> {
+fn value_of(reply: Option<Value>, cluster: bool) -> Result<Option<Vec<u8>>, RequestError> {
     match taken(reply, cluster)? {
         Value::BulkString(bytes) => Ok(Some(bytes)),
         Value::SimpleString(text) => Ok(Some(text.into_bytes())),
@@ -273,7 +265,7 @@ mod tests {
     use super::*;
 
     fn answered(replies: Vec<Value>, opt_in: bool) -> Answer {
-        answer(replies, opt_in, false)
+        answer(replies, opt_in, false, true)
     }
 
     fn value(text: &str) -> Value {

@@ -186,7 +186,10 @@ impl Sentinels {
                 bell.notify_one();
             }
         };
-        let mut opened = self.open(sentinel, settings, on_push).await?;
+        let info = sentinel.get_connection_info().clone();
+        let ended = Ended::default();
+        let opening = Connection::open(settings, info, Login::OfClient, ended, on_push);
+        let mut opened = opening.await?;
         let subscribing = async {
             let subscribed = opened.requests.subscribe(SWITCH).await;
             subscribed.map_err(|error| NearError::connecting(address, error))
@@ -194,26 +197,20 @@ impl Sentinels {
         within_time(settings.connect_timeout, address, subscribing).await?;
         loop {
             let next = Instant::now() + every;
-            let asking = self.ask(sentinel, &mut opened);
+            let asking = self.ask(address, sentinel, &mut opened);
             hear(within_time(every, address, asking).await?);
             let _ = timeout_at(next, reported.notified()).await;
         }
     }
 
-    async fn open(
-        &self,
-        sentinel: &Client,
-        settings: &Settings,
-        on_push: impl Fn(PushInfo) + Send + Sync + 'static,
-    ) -> Result<Connection, NearError> {
-        let (info, ended) = (sentinel.get_connection_info().clone(), Ended::default());
-        Connection::open(settings, info, Login::OfClient, ended, on_push).await
-    }
-
     /// Asks a sentinel for the primary, and for the other sentinels.
-    async fn ask(&self, sentinel: &Client, opened: &mut Connection) -> Result<Heard, NearError> {
-        let address = sentinel.get_connection_info().addr().to_string();
-        let failed = |error| NearError::connecting(&address, error);
+    async fn ask(
+        &self,
+        address: &str,
+        sentinel: &Client,
+        opened: &mut Connection,
+    ) -> Result<Heard, NearError> {
+        let failed = |error| NearError::connecting(address, error);
         let name = self.name();
         let mut asked = redis::pipe();
         asked.cmd("SENTINEL").arg("MASTER").arg(&name);

@@ -9,7 +9,7 @@
 //! task, the cleaner, removes these entries afterwards. The supervisor never waits for it, so
 //! neither a large cache nor a busy pool of blocking threads delays a heartbeat or a reconnect.
 
-use crate::config::OnDisconnect;
+use crate::config::{OnDisconnect, shortened};
 use crate::connect::{Connect, Connector};
 use crate::connection::Ended;
 use crate::error::NearError;
@@ -17,9 +17,7 @@ use crate::key::{Hasher, Key, Val};
 use crate::link::Link;
 use crate::shared::Shared;
 use crate::trace;
-use std::collections::hash_map::RandomState;
 use std::convert::Infallible;
-use std::hash::BuildHasher;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -169,7 +167,8 @@ impl<K: Key, V: Val, S: Hasher> Supervisor<K, V, S> {
                 self.shared.line.refuse();
             }
             if !self.pause.is_zero() {
-                sleep(jittered(self.pause)).await;
+                // The processes that lost one server do not come back at one moment.
+                sleep(shortened(self.pause, 0.5)).await;
             }
             match self.connect().await {
                 Ok(link) => return link,
@@ -202,20 +201,13 @@ async fn clean_up<K: Key, V: Val, S: Hasher>(shared: Arc<Shared<K, V, S>>) {
     }
 }
 
-/// Between half of the pause and all of it, so that the processes that lost one server do not
-/// come back at one moment.
-fn jittered(pause: Duration) -> Duration {
-    let random = RandomState::new().hash_one(0u8) as u32;
-    pause / 2 + (pause / 2).mul_f64(f64::from(random) / f64::from(u32::MAX))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn pauses_are_spread_between_half_and_all() {
-        let pauses: Vec<_> = (0..200).map(|_| jittered(FIRST_PAUSE)).collect();
+        let pauses: Vec<_> = (0..200).map(|_| shortened(FIRST_PAUSE, 0.5)).collect();
         assert!(
             pauses
                 .iter()
