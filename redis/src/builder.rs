@@ -487,7 +487,7 @@ impl<K, V, C, S> NearCacheBuilder<K, V, C, S> {
         self
     }
 
-    /// Sets whether spans and events of requests name the first key. Without this they do not.
+    /// Sets whether spans and events of requests name their key. Without this they do not.
     ///
     /// ```
     /// use wheelhouse_redis::{NearCache, redis};

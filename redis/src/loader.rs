@@ -23,7 +23,7 @@ use crate::near::NearCache;
 use crate::placeholder::{self, Claim};
 use crate::read::{Found, SERVER_PAUSE};
 use crate::request::Okay;
-use crate::shared::Shared;
+use crate::shared::{Lazily, Shared};
 use crate::write::{WRITES_AT_ONCE, whole_millis};
 use futures_util::{StreamExt, stream};
 use std::collections::{HashMap, VecDeque};
@@ -218,8 +218,8 @@ where
         let mut rounds = VecDeque::from([(missing, Patience::None)]);
         while let Some((keys, patience)) = rounds.pop_front() {
             let turn = async |key| (key, self.shared.turn(key, ttl, patience).await);
-            let turns = stream::iter(keys.into_iter().map(turn).collect::<Vec<_>>());
-            let mut turns = pin!(turns.buffer_unordered(WRITES_AT_ONCE));
+            let turns: Lazily<_> = Box::new(keys.into_iter().map(turn));
+            let mut turns = pin!(stream::iter(turns).buffer_unordered(WRITES_AT_ONCE));
             let mut led = Vec::new();
             while let Some((key, turn)) = turns.next().await {
                 match turn {
@@ -267,7 +267,7 @@ where
             let found = self.shared.finish(key, holder, outcome, ttl).await;
             (key, found)
         };
-        let finishing: Vec<_> = led.into_iter().zip(outcomes).map(finish).collect();
+        let finishing: Lazily<_> = Box::new(led.into_iter().zip(outcomes).map(finish));
         let finishing = stream::iter(finishing).buffer_unordered(WRITES_AT_ONCE);
         found.extend(finishing.collect::<Vec<_>>().await);
     }

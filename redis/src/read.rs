@@ -11,7 +11,7 @@ use crate::key::{Hasher, Key, NearKey, Val};
 use crate::link::Link;
 use crate::near::NearCache;
 use crate::request::{Reply, RequestError};
-use crate::shared::Shared;
+use crate::shared::{Lazily, Shared};
 use crate::suspects::Way;
 use crate::trace;
 use crate::write::send;
@@ -155,8 +155,8 @@ where
         }
         let limit = self.shared.settings.request_timeout;
         let look = async |key| (key, self.shared.look_without_limit(key).await);
-        let looking = stream::iter(missing.into_iter().map(look).collect::<Vec<_>>());
-        let mut looking = pin!(looking.buffer_unordered(KEYS_AT_ONCE));
+        let looking: Lazily<_> = Box::new(missing.into_iter().map(look));
+        let mut looking = pin!(stream::iter(looking).buffer_unordered(KEYS_AT_ONCE));
         let mut late = None;
         while let Ok(Some((key, looked))) = timeout(limit, looking.next()).await {
             let result = looked.into_result();

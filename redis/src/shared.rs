@@ -19,6 +19,9 @@ use tokio::sync::Notify;
 use tokio::task::spawn_blocking;
 use wheelhouse::{Cache, Refresh};
 
+/// Futures of many keys: each is made when its turn comes, since all together would take much memory.
+pub(crate) type Lazily<'a, F> = Box<dyn Iterator<Item = F> + Send + 'a>;
+
 /// The state of one near cache.
 pub(crate) struct Shared<K, V, S> {
     pub(crate) local: BlockingDrop<Cache<K, Cached<V>, S>>,

@@ -11,7 +11,7 @@ use crate::key::{Hasher, Key, NearKey, ToKey, Val};
 use crate::link::Link;
 use crate::near::NearCache;
 use crate::request::{Okay, RequestError, no_node, unexpected};
-use crate::shared::Shared;
+use crate::shared::{Lazily, Shared};
 use crate::suspects::{LARGE, Way};
 use crate::trace;
 use futures_util::{StreamExt, stream};
@@ -89,10 +89,9 @@ where
     ) -> Vec<Result<(), NearError>> {
         let ttl = ttl.into();
         let entries: Vec<(K, V)> = entries.into_iter().collect();
-        let mut writes = Vec::new();
-        for (key, value) in &entries {
-            writes.push(self.shared.set(key, value, ttl));
-        }
+        let entries = entries.iter();
+        let writes: Lazily<_> =
+            Box::new(entries.map(|(key, value)| self.shared.set(key, value, ttl)));
         let writing = stream::iter(writes).buffered(WRITES_AT_ONCE);
         writing.collect().await
     }
@@ -138,7 +137,7 @@ where
         keys: impl IntoIterator<Item = K>,
     ) -> Vec<Result<bool, NearError>> {
         let keys: Vec<K> = keys.into_iter().collect();
-        let writes: Vec<_> = keys.iter().map(|key| self.shared.delete(key)).collect();
+        let writes: Lazily<_> = Box::new(keys.iter().map(|key| self.shared.delete(key)));
         let writing = stream::iter(writes).buffered(WRITES_AT_ONCE);
         writing.collect().await
     }
