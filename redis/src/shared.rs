@@ -19,7 +19,8 @@ use tokio::sync::Notify;
 use tokio::task::spawn_blocking;
 use wheelhouse::{Cache, Refresh};
 
-/// Futures of many keys: each is made when its turn comes, since all together would take much memory.
+/// Futures of many keys: each is made when its turn comes, since all together would take much
+/// memory.
 pub(crate) type Lazily<'a, F> = Box<dyn Iterator<Item = F> + Send + 'a>;
 
 /// The state of one near cache.

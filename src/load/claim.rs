@@ -62,9 +62,10 @@ pub(crate) struct Request {
     pub(crate) may_wait: bool,
     /// Whether the call leads a load if the key has none.
     pub(crate) may_lead: bool,
-    /// What the call takes from its own load, for a call whose load runs elsewhere: from before
-    /// that runs, the call waits for it, as for the load of another call. Such a call does not wait
-    /// for ever: it times out if its own load is late, or the second load of other calls.
+    /// `None` if the call runs the code of its load itself. If a task or a reload thread runs it,
+    /// the outcomes that the call accepts: it waits for its own load as for that of another call,
+    /// from before the code runs. Such a call does not wait for ever: it times out if its own load
+    /// is late, or the second load of other calls.
     pub(crate) own: Option<Want>,
 }
 

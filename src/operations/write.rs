@@ -26,8 +26,9 @@ use crate::time::{self, NEVER};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Which writes may be made, and what becomes of the load of the key in the hold of the lock that
-/// makes one: it is revoked, but for [`Current`](Self::Current).
+/// For what occasion a write is made: when it may be, what it has with it, and what becomes of the
+/// load of the key in the hold of the lock that makes it. That is revoked, but for
+/// [`Current`](Self::Current).
 pub(crate) enum Condition<'c, K, V> {
     /// All: an explicit write.
     Always,
