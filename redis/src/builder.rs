@@ -6,7 +6,7 @@ use crate::config::{LoadLock, OnDisconnect, Settings, Tracking};
 use crate::connect::Connector;
 use crate::credentials::{Credentials, Provider};
 use crate::error::NearError;
-use crate::key::{Hasher, Key, KeySpace, NearKey, Val};
+use crate::key::{Hasher, Key, NearKey, Val};
 use crate::link::Link;
 use crate::near::NearCache;
 #[cfg(feature = "sentinel")]
@@ -319,7 +319,7 @@ impl<K, V, C, S> NearCacheBuilder<K, V, C, S> {
     /// # example().unwrap();
     /// ```
     pub fn key_prefix(mut self, prefix: impl AsRef<[u8]>) -> Self {
-        self.settings.key_prefix = prefix.as_ref().to_vec();
+        self.settings.keys.prefix = prefix.as_ref().to_vec();
         self
     }
 
@@ -673,9 +673,8 @@ where
         };
         let local = local.try_build();
         let local = local.map_err(|error| NearError::Config(format!("local cache: {error}")))?;
-        let keys = KeySpace::new(self.settings.key_prefix.clone());
         let codec = Box::new(self.codec);
-        let shared = Shared::new(local, keys, codec, self.refresh, self.settings);
+        let shared = Shared::new(local, codec, self.refresh, self.settings);
         Ok(Supervisor::new(Arc::new(shared), self.connector))
     }
 
@@ -684,7 +683,7 @@ where
         let Tracking::Broadcast { prefixes } = &mut self.settings.tracking else {
             return;
         };
-        let prefix = std::str::from_utf8(&self.settings.key_prefix).unwrap_or("");
+        let prefix = std::str::from_utf8(&self.settings.keys.prefix).unwrap_or("");
         if prefixes.is_empty() && !prefix.is_empty() {
             prefixes.push(prefix.to_string());
         }

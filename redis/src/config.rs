@@ -2,6 +2,7 @@
 
 use crate::credentials::Provider;
 use crate::error::NearError;
+use crate::key::KeySpace;
 use std::time::{Duration, Instant};
 use wheelhouse::{Expiry, expiry};
 
@@ -188,7 +189,7 @@ pub(crate) struct Settings {
     pub(crate) heartbeat: Duration,
     pub(crate) fail_fast_after: u32,
     pub(crate) credentials: Option<Provider>,
-    pub(crate) key_prefix: Vec<u8>,
+    pub(crate) keys: KeySpace,
     pub(crate) load_lock: LoadLock,
     /// Whether the user has asked for the lock: then `connect` fails where it cannot work.
     pub(crate) load_lock_is_wanted: bool,
@@ -212,7 +213,7 @@ impl Default for Settings {
             heartbeat: Duration::from_secs(1),
             fail_fast_after: 5,
             credentials: None,
-            key_prefix: Vec::new(),
+            keys: KeySpace::default(),
             load_lock: LoadLock::default(),
             load_lock_is_wanted: false,
             load_when_away: None,
@@ -253,7 +254,7 @@ impl Settings {
                 "jitter is {jitter}, but must be within 0.0 and 1.0"
             ));
         }
-        let key_prefix = self.key_prefix.as_slice();
+        let key_prefix = self.keys.prefix.as_slice();
         let Tracking::Broadcast { prefixes } = &self.tracking else {
             return Ok(());
         };

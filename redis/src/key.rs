@@ -203,14 +203,10 @@ impl<T: BuildHasher + Send + Sync + 'static> Hasher for T {}
 /// The keys of one near cache: a prefix, then the key's own bytes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct KeySpace {
-    prefix: Vec<u8>,
+    pub(crate) prefix: Vec<u8>,
 }
 
 impl KeySpace {
-    pub(crate) fn new(prefix: Vec<u8>) -> Self {
-        Self { prefix }
-    }
-
     /// The bytes of a key as the server has them.
     pub(crate) fn bytes<K: NearKey>(&self, key: &K) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(self.prefix.len() + 24);
@@ -230,7 +226,9 @@ mod tests {
     use super::*;
 
     fn back<K: NearKey + PartialEq + std::fmt::Debug>(key: K, bytes: &[u8]) {
-        let space = KeySpace::new(b"app:".to_vec());
+        let space = KeySpace {
+            prefix: b"app:".to_vec(),
+        };
         let written = space.bytes(&key);
         assert_eq!(written, [b"app:", bytes].concat());
         assert_eq!(space.key::<K>(&written), Some(key));
@@ -264,7 +262,9 @@ mod tests {
 
     #[test]
     fn bytes_of_other_keys_are_no_keys() {
-        let space = KeySpace::new(b"app:".to_vec());
+        let space = KeySpace {
+            prefix: b"app:".to_vec(),
+        };
         assert_eq!(space.key::<String>(b"other:ada"), None);
         assert_eq!(space.key::<String>(b"ap"), None);
         assert_eq!(space.key::<String>(b"app:\xff"), None);

@@ -286,7 +286,7 @@ where
 {
     let holder = match &old {
         Some(old) => {
-            let bytes = shared.keys.bytes(&key);
+            let bytes = shared.settings.keys.bytes(&key);
             let taken = shared.take(&key, &bytes, None, Patience::None, Claim::Ahead);
             match taken.await {
                 Ok(Some(Turn::Holds(holder))) if matches!(holder.guard, Guard::Placeholder(..)) => {
@@ -369,7 +369,7 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
         if ttl.is_some_and(|ttl| ttl.is_zero()) {
             return Err(NearError::ZeroTtl);
         }
-        let bytes = self.keys.bytes(key);
+        let bytes = self.settings.keys.bytes(key);
         let mut waits_since = None;
         let mut seen: Option<(Arc<[u8]>, Instant)> = None;
         loop {
@@ -579,7 +579,8 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
         }
         match guard {
             Guard::Placeholder(placeholder, keeper) => {
-                let mut cmd = placeholder::if_still(&self.keys.bytes(key), &placeholder, "SET");
+                let mut cmd =
+                    placeholder::if_still(&self.settings.keys.bytes(key), &placeholder, "SET");
                 cmd.arg(self.encode_value(&value)?);
                 if let Some(ttl) = ttl {
                     cmd.arg("PX").arg(whole_millis(ttl)?);
@@ -623,7 +624,7 @@ async fn keep<K: Key, V: Val, S: Hasher>(
     answer: oneshot::Sender<Result<bool, NearError>>,
     mut ended: oneshot::Receiver<()>,
 ) {
-    let bytes = shared.keys.bytes(&key);
+    let bytes = shared.settings.keys.bytes(&key);
     if answer.is_closed() {
         // The call has gone before it has asked.
         return;

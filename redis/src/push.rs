@@ -92,7 +92,7 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
     fn invalidate(&self, generation: u64, keys: &[Vec<u8>]) {
         let invalidate = || {
             for bytes in keys {
-                match self.keys.key::<K>(bytes) {
+                match self.settings.keys.key::<K>(bytes) {
                     // This revokes the current load of the key, too.
                     Some(key) => {
                         self.local.invalidate(&key);

@@ -8,13 +8,11 @@
 use crate::cached::{Cached, Content};
 use crate::error::{NearError, display_key};
 use crate::key::{Hasher, Key, NearKey, Val};
-use crate::link::Link;
 use crate::near::NearCache;
 use crate::request::{Reply, RequestError};
 use crate::shared::{Lazily, Shared};
 use crate::suspects::Way;
 use crate::trace;
-use crate::write::send;
 use futures_util::{StreamExt, stream};
 use std::cell::Cell;
 use std::collections::{HashMap, HashSet};
@@ -315,8 +313,8 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
 
     /// Loads the key of this lease.
     async fn lead(&self, lease: KeyLease<K, V, S>) -> Cached<V> {
-        let bytes = self.keys.bytes(lease.key());
-        if self.keys.key::<K>(&bytes).as_ref() != Some(lease.key()) {
+        let bytes = self.settings.keys.bytes(lease.key());
+        if self.settings.keys.key::<K>(&bytes).as_ref() != Some(lease.key()) {
             let key = display_key(&bytes);
             return self.fail(lease, NearError::Key { key });
         }
@@ -335,10 +333,13 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
             };
             let generation = link.generation;
             if way == Way::Measured {
-                tokio::select! {
-                    biased;
-                    () = self.measure(&bytes, &link) => {}
-                    () = self.line.left(generation) => {}
+                let mut length = redis::cmd("STRLEN");
+                length.arg(&bytes);
+                match self.write_in_time::<usize>(&bytes, &length).await {
+                    Ok(length) => self.suspects.measured(&bytes, length),
+                    Err(error) if error.is_transient() => {}
+                    // It may be large.
+                    Err(_) => self.suspects.measured(&bytes, usize::MAX),
                 }
                 continue;
             }
@@ -401,21 +402,6 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
                 sleep(SERVER_PAUSE).await;
             }
             _ => sleep(SERVER_PAUSE).await,
-        }
-    }
-
-    /// Asks the server how long the value of a suspect is.
-    async fn measure(&self, key: &[u8], link: &Link) {
-        let mut cmd = redis::cmd("STRLEN");
-        cmd.arg(key);
-        match send::<u64>(link, key, &cmd).await {
-            Ok(length) => {
-                let length = usize::try_from(length).unwrap_or(usize::MAX);
-                self.suspects.measured(key, length);
-            }
-            Err(RequestError::Lost(error)) => self.lost(link.generation, error),
-            // It may be large.
-            Err(_) => self.suspects.measured(key, usize::MAX),
         }
     }
 

@@ -4,7 +4,7 @@ use crate::cached::Cached;
 use crate::codec::Codec;
 use crate::config::Settings;
 use crate::error::NearError;
-use crate::key::{Hasher, Key, KeySpace, Val};
+use crate::key::{Hasher, Key, Val};
 use crate::line::Line;
 use crate::link::Link;
 use crate::reports::Reports;
@@ -27,7 +27,6 @@ pub(crate) type Lazily<'a, F> = Box<dyn Iterator<Item = F> + Send + 'a>;
 pub(crate) struct Shared<K, V, S> {
     pub(crate) local: BlockingDrop<Cache<K, Cached<V>, S>>,
     pub(crate) line: Line,
-    pub(crate) keys: KeySpace,
     pub(crate) codec: Box<dyn Codec<V>>,
     pub(crate) settings: Arc<Settings>,
     /// When `get_with` loads a value ahead of its deadline; `None`: never.
@@ -88,7 +87,6 @@ impl<T> Drop for BlockingDrop<T> {
 impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
     pub(crate) fn new(
         local: Cache<K, Cached<V>, S>,
-        keys: KeySpace,
         codec: Box<dyn Codec<V>>,
         refresh: Option<Box<dyn Refresh<K, V>>>,
         settings: Settings,
@@ -96,7 +94,6 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
         Self {
             local: BlockingDrop::new(local),
             line: Line::new(),
-            keys,
             codec,
             settings: Arc::new(settings),
             refresh,

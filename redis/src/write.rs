@@ -164,7 +164,7 @@ where
     {
         let key = key.to_owned();
         let mut cmd = redis::cmd("PEXPIRE");
-        cmd.arg(self.shared.keys.bytes(&key))
+        cmd.arg(self.shared.settings.keys.bytes(&key))
             .arg(whole_millis(ttl)?);
         let touched: u64 = Box::pin(self.shared.write(&key, &cmd)).await?;
         Ok(touched > 0)
@@ -195,7 +195,7 @@ where
         Q: ToOwned<Owned = K> + ?Sized,
     {
         let key = key.to_owned();
-        let bytes = self.shared.keys.bytes(&key);
+        let bytes = self.shared.settings.keys.bytes(&key);
         if self.shared.suspects.way(&bytes) != Way::Main {
             // It is asked for alone, and refused if that ends a connection, too.
             self.refresh(&key).await?;
@@ -238,7 +238,8 @@ impl<K: Key, V: Val, S: Hasher> Drop for InvalidateAtEnd<'_, K, V, S> {
 impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
     async fn set(&self, key: &K, value: &V, ttl: Option<Duration>) -> Result<(), NearError> {
         let mut cmd = redis::cmd("SET");
-        cmd.arg(self.keys.bytes(key)).arg(self.encode_value(value)?);
+        cmd.arg(self.settings.keys.bytes(key))
+            .arg(self.encode_value(value)?);
         if let Some(ttl) = ttl {
             cmd.arg("PX").arg(whole_millis(ttl)?);
         }
@@ -259,14 +260,15 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
 
     async fn delete(&self, key: &K) -> Result<bool, NearError> {
         let mut cmd = redis::cmd("DEL");
-        cmd.arg(self.keys.bytes(key));
+        cmd.arg(self.settings.keys.bytes(key));
         let deleted: u64 = self.overwrite(key, &cmd).await?;
         Ok(deleted > 0)
     }
 
     /// A write of the user. Calls that come later do not join a load that has begun before.
     async fn overwrite<T: FromRedisValue>(&self, key: &K, cmd: &Cmd) -> Result<T, NearError> {
-        self.flights.invalidate(self.keys.bytes(key).as_slice());
+        self.flights
+            .invalidate(self.settings.keys.bytes(key).as_slice());
         self.write(key, cmd).await
     }
 
@@ -275,12 +277,15 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
         key: &K,
         cmd: &Cmd,
     ) -> Result<T, NearError> {
+        self.counters.write();
         self.local.invalidate(key);
         let _at_end = InvalidateAtEnd(self, key);
-        self.write_in_time(&self.keys.bytes(key), cmd).await
+        self.write_in_time(&self.settings.keys.bytes(key), cmd)
+            .await
     }
 
-    /// Sends a command about the server's key `bytes`, and leaves the local cache alone.
+    /// Sends a command about the server's key `bytes`, and leaves the local cache alone. It may be
+    /// one that reads, too.
     pub(crate) async fn write_in_time<T: FromRedisValue>(
         &self,
         bytes: &[u8],
@@ -312,7 +317,6 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
             let (_, link) = self.link().await?;
             let generation = link.generation;
             *sent = true;
-            self.counters.write();
             let sending = send(&link, bytes, cmd);
             let reply = tokio::select! {
                 biased;
@@ -342,11 +346,7 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
 }
 
 /// Sends a command about the server's key `bytes`.
-pub(crate) async fn send<T: FromRedisValue>(
-    link: &Link,
-    bytes: &[u8],
-    cmd: &Cmd,
-) -> Result<T, RequestError> {
+async fn send<T: FromRedisValue>(link: &Link, bytes: &[u8], cmd: &Cmd) -> Result<T, RequestError> {
     let reply = match send_to_its_node(link, bytes, cmd).await {
         Err(RequestError::Ask(address)) => link.send_asking(&address, cmd.clone()).await?,
         reply => reply?,
