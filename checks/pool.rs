@@ -1,32 +1,27 @@
-//! Pool 2 and 3, as assertions.
+//! Pool 2, 3 and 5, as assertions.
 #![allow(unsafe_code)]
 
 use super::{Next, Pool, Recycled, next};
 use std::ptr::NonNull;
 
-impl Recycled {
-    pub(in crate::node) fn len(&self) -> usize {
-        self.len as usize
-    }
-}
-
 impl Pool {
-    /// The number of slots of a chain, and the last one. The caller holds the owner's lock.
-    fn walk(mut at: Next) -> (usize, Option<NonNull<u8>>) {
-        let (mut count, mut last) = (0, None);
+    /// The number of slots of a chain. The caller holds the owner's lock.
+    fn walk(mut at: Next) -> usize {
+        let mut count = 0;
         while let Some(slot) = NonNull::new(at) {
             // SAFETY: pool 1: the chain's slots hold its links.
             at = unsafe { next(slot) };
-            (count, last) = (count + 1, Some(slot));
+            count += 1;
         }
-        (count, last)
+        count
     }
 
-    /// Asserts pool 2 and 3.
+    /// Asserts pool 2, 3 and 5.
     pub(in crate::node) fn check_invariants(&self, recycled: &Recycled) {
-        let (count, last) = Self::walk(recycled.first);
-        assert_eq!(count, recycled.len(), "recycled slots");
-        assert!(last.is_none_or(|last| last == self.last_recycled));
+        let left = { recycled.left } as usize;
+        let taken = self.taking.len() - left;
+        assert!(left == 0 || { recycled.next } == self.taking[taken..].as_ptr());
+        let count = self.recycled(recycled);
         assert!(self.has_few_recycled(recycled), "{count} recycled slots");
         let mut named = vec![0; self.regions.len()];
         for &number in &self.partial {
@@ -37,7 +32,7 @@ impl Pool {
             let Some(region) = region else { continue };
             let all = region.chunks * self.shape.slots;
             let handed_out = region.fresh_chunk * self.shape.slots + region.fresh;
-            let free = all - handed_out + Self::walk(region.free.first).0;
+            let free = all - handed_out + Self::walk(region.free.first);
             assert_eq!(region.used + free, all, "slots of region {number}");
             assert_eq!(
                 named[number],

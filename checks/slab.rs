@@ -23,13 +23,18 @@ impl<K, V> Slab<K, V> {
         (&raw const self.recycled_entries).addr() + size_of_val(&self.recycled_entries)
     }
 
+    /// How many slots of nodes are recycled.
+    pub(super) fn recycled_nodes(&self) -> usize {
+        self.nodes.recycled(&self.recycled_nodes)
+    }
+
     /// How many slots of nodes are taken.
     pub(super) fn taken_nodes(&self) -> usize {
-        self.nodes.used - self.recycled_nodes.len()
+        self.nodes.used - self.recycled_nodes()
     }
 
     /// How many slots of entries are taken.
     pub(super) fn taken_entries(&self) -> usize {
-        self.entries.used - self.recycled_entries.len()
+        self.entries.used - self.entries.recycled(&self.recycled_entries)
     }
 }

@@ -206,11 +206,12 @@ impl<K, V> ReadBuffer<K, V> {
         node.seen() != self.stamp.load(Ordering::Relaxed)
     }
 
-    /// `new` replaces `old`, which counts as a use. True if that use is to be recorded. Where one
-    /// use for each stamp is, the next read of `new` need not be recorded.
-    pub(crate) fn inherit_stamp(&self, old: NodePtr<K, V>, new: NodePtr<K, V>) -> bool {
-        let is_use = self.should_record(old);
-        self.mark(new);
+    /// A node has replaced another, whose stamp it has, which counts as a use. True if that use is
+    /// to be recorded. Where one use for each stamp is, the next read of the node need not be
+    /// recorded.
+    pub(crate) fn record_write(&self, node: NodePtr<K, V>) -> bool {
+        let is_use = self.should_record(node);
+        self.mark(node);
         is_use
     }
 

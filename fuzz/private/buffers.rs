@@ -10,7 +10,7 @@ use super::script::{Script, make};
 use crate::buffer::{LEN, Offer, ReadBuffer, Recording, Ring};
 use crate::engine::delivery::{Notification, Notifier};
 use crate::listener::RemovalCause;
-use crate::map::{Batch, News, WriteEvent};
+use crate::map::{Batch, EventKind, WriteEvent};
 use crate::node::{Columns, NodePtr, Slab, Times};
 use crate::reclaim::Domain;
 use crate::scheduler::inside_listener;
@@ -206,16 +206,14 @@ impl Bench {
         self.recording == Recording::Each || self.seen[number] != self.stamp
     }
 
-    /// A write replaces one node by another.
+    /// A write has put a node, which has the stamp of the one before, in its place.
     fn replace(&mut self, old: usize, distance: u8) {
         let (old, new) = (old % CROWD, (old + usize::from(distance)) % CROWD);
         if old != new {
             let should_record = self.should_record(old);
+            self.nodes[new].set_seen(self.nodes[old].seen());
             self.seen[new] = self.stamp;
-            assert_eq!(
-                self.reads.inherit_stamp(self.nodes[old], self.nodes[new]),
-                should_record
-            );
+            assert_eq!(self.reads.record_write(self.nodes[new]), should_record);
         }
     }
 
@@ -241,16 +239,12 @@ impl Bench {
     fn write(&mut self, kind: u8, number: usize) {
         let node = self.nodes[number % CROWD];
         let event = match kind % 4 {
-            0 => WriteEvent::Added(node),
-            1 => WriteEvent::Replaced {
-                old: node,
-                new: self.nodes[(number + 1) % CROWD],
-                news: News::All(RemovalCause::Replaced),
-            },
-            2 => WriteEvent::Removed(node, RemovalCause::Explicit),
-            _ => WriteEvent::Rescheduled(node),
+            0 => WriteEvent::new(EventKind::Added, node),
+            1 => WriteEvent::with_cause(EventKind::Replaced, node, RemovalCause::Replaced),
+            2 => WriteEvent::with_cause(EventKind::Removed, node, RemovalCause::Explicit),
+            _ => WriteEvent::new(EventKind::Rescheduled, node),
         };
-        event.prefetch();
+        event.prefetch(true);
         self.written.push_back(format!("{event:?}"));
         self.batch.push(event);
         assert_eq!(self.batch.len(), self.written.len());

@@ -9,8 +9,8 @@
 
 use super::script::{Script, make};
 use crate::listener::RemovalCause;
-use crate::map::{Batch, Confirmed, Garbage, Look, Map, News, Probe, Walk, WriteEvent};
-use crate::node::{Columns, NodePtr, NodeState, Times};
+use crate::map::{Batch, Confirmed, EventKind, Garbage, Look, Map, News, Probe, Walk};
+use crate::node::{Columns, NodeState, Times};
 use crate::reclaim::{Domain, Pin};
 use crate::time::NEVER;
 use std::collections::{BTreeMap, BTreeSet};
@@ -36,14 +36,8 @@ const HASHES: [(u64, u64); 12] = [
 /// The most entries: a program should take milliseconds, even if all of them are in one chain.
 const CROWD: usize = 250;
 
-/// The content of an event, in the numbers of this module: each node's value is its own number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ExpectedEvent {
-    Added(u64),
-    Replaced(u64, u64),
-    Removed(u64),
-    Rescheduled(u64),
-}
+/// The content of an event: each node's value is its own number.
+type ExpectedEvent = (EventKind, u64);
 
 /// A visit in progress.
 struct Visit {
@@ -185,7 +179,7 @@ impl Bench {
                 shard.add(vacancy, &mut new, Times::NONE);
                 drop(shard);
                 assert_eq!(self.model.insert(key, value), None, "confirmed as absent");
-                self.expect(hash, ExpectedEvent::Added(value));
+                self.expect(hash, (EventKind::Added, value));
             }
             Some(Confirmed::Occupied(occupied)) => {
                 let old = probe.found.expect("confirmed at what was found");
@@ -197,7 +191,8 @@ impl Bench {
                 );
                 drop(shard);
                 assert_eq!(self.model.insert(key, value), Some(*old.value()));
-                self.expect(hash, ExpectedEvent::Replaced(*old.value(), value));
+                self.expect(hash, (EventKind::Replacing, value));
+                self.expect(hash, (EventKind::Replaced, *old.value()));
                 self.gone(*old.value());
             }
         }
@@ -215,7 +210,7 @@ impl Bench {
         shard.remove(occupied, RemovalCause::Explicit);
         assert!(shard.find_node(hash, node).is_none(), "removed");
         drop(shard);
-        self.expect(hash, ExpectedEvent::Removed(*node.value()));
+        self.expect(hash, (EventKind::Removed, *node.value()));
         self.gone(*node.value());
     }
 
@@ -292,7 +287,7 @@ impl Bench {
             let mut shard = self.map.lock(node.hash());
             assert!(shard.set_deadlines(node, stays, moved, moved));
             drop(shard);
-            self.expect(node.hash(), ExpectedEvent::Rescheduled(*node.value()));
+            self.expect(node.hash(), (EventKind::Rescheduled, *node.value()));
         }
     }
 
@@ -300,7 +295,7 @@ impl Bench {
         let (hash, value) = (self.hash(key), self.next_value());
         let mut new = make(key, value, hash);
         self.map.lock(hash).refuse(&mut new, RemovalCause::Size);
-        self.expect(hash, ExpectedEvent::Removed(value));
+        self.expect(hash, (EventKind::Removed, value));
     }
 
     /// Begins a visit, or continues the one in progress.
@@ -351,26 +346,23 @@ impl Bench {
         locked.resize_step(self.last_value as usize % 5);
         locked.swap_batch(&mut batch, &mut parts);
         drop(locked);
-        let (mut found, mut left) = (Vec::new(), Vec::new());
+        let mut found = Vec::new();
+        let mut garbage = Garbage::of_shard(shard);
         for event in batch.drain(..) {
-            let number = |node: NodePtr<u64, u64>| *node.value();
-            found.push(match event {
-                WriteEvent::Added(node) => ExpectedEvent::Added(number(node)),
-                WriteEvent::Replaced { old, new, .. } => {
-                    old.set_state(NodeState::Succeeded);
-                    left.push(old);
-                    ExpectedEvent::Replaced(number(old), number(new))
+            let node = event.node();
+            found.push((event.kind(), *node.value()));
+            match event.kind() {
+                EventKind::Replaced => {
+                    node.set_state(NodeState::Succeeded);
+                    garbage.add(node);
                 }
-                WriteEvent::Removed(node, _) => {
-                    left.push(node);
-                    ExpectedEvent::Removed(number(node))
-                }
-                WriteEvent::Rescheduled(node) => ExpectedEvent::Rescheduled(number(node)),
-            });
+                EventKind::Removed => garbage.add_with_entry(node),
+                _ => {}
+            }
         }
         assert_eq!(found, std::mem::take(&mut self.expected[shard]));
-        let left = left.into_iter().map(Garbage::Node);
-        free(&self.map, left.chain(parts.into_iter().map(Garbage::Table)));
+        parts.into_iter().for_each(|part| garbage.add_table(part));
+        free(&self.map, garbage);
     }
 
     fn look_at_all(&self) {
@@ -388,21 +380,21 @@ impl Bench {
         let map = Rc::get_mut(&mut self.map).expect("no probe is left");
         map.take_apart(|node| {
             assert_eq!(left.insert(*node.key(), *node.value()), None);
-            nodes.push(Garbage::Node(node));
+            nodes.push(node);
         });
-        free(&self.map, nodes);
+        for node in nodes {
+            let mut garbage = Garbage::of_shard(node.shard());
+            garbage.add_with_entry(node);
+            free(&self.map, garbage);
+        }
         assert_eq!(left, self.model);
         assert_eq!(self.map.len(), 0);
     }
 }
 
 /// Frees what the running program has removed from the map.
-fn free(map: &Map<u64, u64>, gone: impl IntoIterator<Item = Garbage<u64, u64>>) {
-    let mut memory = map.returning(0, 1);
-    for gone in gone {
-        // SAFETY: node 1, table 4: a program runs on one thread, holds no pin here, and does not
-        // use the pointer again.
-        unsafe { gone.free(&mut memory) };
-    }
-    map.take_back(&mut memory);
+fn free(map: &Map<u64, u64>, mut gone: Garbage<u64, u64>) {
+    // SAFETY: node 1, table 4: a program runs on one thread, holds no pin here, and does not use
+    // the pointers again.
+    unsafe { gone.free(map) };
 }

@@ -2,7 +2,7 @@
 
 use super::{explore, new_node};
 use crate::listener::RemovalCause;
-use crate::map::{Batch, Map, News, Shard, WriteEvent};
+use crate::map::{Batch, EventKind, Map, News, Shard};
 use crate::node::{Columns, EntryPtr, NodePtr, NodeState, Times};
 use loom::sync::Arc;
 use loom::thread;
@@ -40,15 +40,15 @@ fn drain(map: &Map<u64, u64>, entry: EntryPtr<u64, u64>) -> Vec<Node> {
     map.lock(KEY).swap_batch(&mut batch, &mut Vec::new());
     let mut retired = Vec::new();
     for event in batch {
-        match event {
-            WriteEvent::Replaced { old, new, news } => {
-                if news != News::Nothing {
-                    entry.set_node(new);
-                    old.set_state(NodeState::Succeeded);
-                }
-                retired.push(old);
+        let node = event.node();
+        match event.kind() {
+            EventKind::Replacing => entry.set_node(node),
+            EventKind::Replaced => {
+                node.set_state(NodeState::Succeeded);
+                retired.push(node);
             }
-            event => panic!("{event:?} was not pushed"),
+            EventKind::Succeeded => retired.push(node),
+            _ => panic!("{event:?} was not pushed"),
         }
     }
     for &node in &retired {

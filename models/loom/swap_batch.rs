@@ -1,7 +1,7 @@
 //! Write events: writers of a shard against the pass that swaps the batch.
 
 use super::{explore, new_node};
-use crate::map::{Batch, Map, WriteEvent};
+use crate::map::{Batch, EventKind, Map};
 use crate::node::{Columns, Times};
 use loom::sync::Arc;
 use loom::thread;
@@ -16,9 +16,9 @@ fn take(map: &Map<u64, u64>, out: &mut Vec<u64>) {
     let (mut batch, mut parts) = (Batch::new(), Vec::new());
     map.lock_shard(0).swap_batch(&mut batch, &mut parts);
     assert!(parts.is_empty(), "the table did not grow");
-    out.extend(batch.drain(..).map(|event| match event {
-        WriteEvent::Added(node) => *node.key(),
-        event => panic!("{event:?} was not pushed"),
+    out.extend(batch.drain(..).map(|event| {
+        assert_eq!(event.kind(), EventKind::Added);
+        *event.node().key()
     }));
 }
 

@@ -78,11 +78,11 @@ fn a_read_is_recorded_once_for_each_stamp() {
         }));
         assert_eq!(out, [0, 1, 2]);
         assert!(!reads.should_record(nodes[0]), "a drain renews nothing");
-        let next = make(3);
-        assert!(!reads.inherit_stamp(nodes[0], next), "told already");
-        assert!(!reads.should_record(next));
+        assert!(!reads.record_write(nodes[0]), "told already");
         reads.renew();
-        assert!(reads.inherit_stamp(nodes[0], next));
+        assert!(reads.record_write(nodes[0]));
+        assert!(!reads.should_record(nodes[0]), "told by the write");
+        reads.renew();
         assert!(reads.should_record(make(4)));
     }
 }
@@ -108,7 +108,7 @@ fn where_each_read_counts_one_is_left_out_only_behind_a_read_of_the_same_node() 
         }));
         assert_eq!(out, [0, 1, 0]);
         reads.renew();
-        assert!(reads.inherit_stamp(a, make(2)), "each replacement counts");
+        assert!(reads.record_write(a), "each replacement counts");
     }
     reads.record(Recording::OncePerStamp);
     assert_eq!(read(a), Offer::Taken(1));

@@ -47,7 +47,6 @@
 use super::Engine;
 use crate::contain::contain;
 use crate::listener::{Delivery, Listener, RemovalCause};
-use crate::map::Garbage;
 use crate::node::NodePtr;
 use crate::scheduler::{self, in_listener, inside_listener};
 use crate::stripe::thread_number;
@@ -382,7 +381,7 @@ impl<K, V> Engine<K, V> {
             let mut state = self.parts[number].state.lock();
             // Those of other parts wait until this lock is released.
             while let Some((node, _)) = waiting.next_if(|&(node, _)| part_of(node) == number) {
-                state.freeing.retire(Garbage::Node(node));
+                state.freeing.retire(node.shard(), node);
             }
         }
     }

@@ -17,13 +17,14 @@
 //! 2. An item leaves the stage *draining* only by [`Freeing::end_drain`], after a complete drain of
 //!    every batch and ring that began after [`Freeing::start_drain`] had moved it there.
 //! 3. So no thread and no buffer has a pointer to an item that is *ready* (node 1, table 4).
-//! 4. The queue of a part holds nodes of that part's own shards only.
+//! 4. A chunk holds nodes and entries of its own shard only.
+//! 5. An entry is retired with its last node: the one that is not Succeeded.
 //!
-//! Items stand in chunks, in the order in which they were retired, so each stage is a part of the
-//! queue. However many there are, no step of the pass copies more than a chunk of them. Chunks are
-//! freed in the order in which they were filled. Within one call the last item is freed
-//! first. Each freed slot goes to the front of a chain, so the chain then begins with the first
-//! item's slot. `node/pool.rs` says why the order helps; the crate promises users no order.
+//! Items stand in chunks, each of one shard, so each stage is a part of a queue of chunks. However
+//! many items there are, no step of the pass copies more than a chunk of them. A node whose key and
+//! value have no destructor is not touched from its retirement until it is used again: its shard
+//! gets the chunk of addresses. Chunks, and the items of a chunk, are freed in the order in which
+//! they were retired. `node/pool.rs` says why the order helps; the crate promises users no order.
 //!
 //! Freeing runs the user's destructors: outside of every lock and pin, a bounded number at a time.
 //! A run frees after each of its passes; so does a writer, about as many items as the pass has
@@ -46,7 +47,8 @@ use super::pass::{Plan, RUN_BUDGET};
 use super::runs::SHORTEST_NAP;
 use super::writers::most_unfreed;
 use super::{Engine, Part};
-use crate::map::{Garbage, Map, Returning, TableMemory};
+use crate::map::{Garbage, Map, TableMemory, WriteEvent};
+use crate::node::{NodePtr, NodeState};
 use crate::reclaim::{Domain, Grace};
 use crate::scheduler::inside_listener;
 use crate::sync::{AtomicUsize, Ordering, nap, thread_local, yield_now};
@@ -68,32 +70,31 @@ const YIELDS_BEFORE_NAPS: usize = 64;
 /// After that it waits until the next write requests a run.
 const MAX_RECLAIM_RETRIES: u32 = 8;
 
-/// Items in a chunk.
+/// Nodes in a chunk, at most.
 const CHUNK_ITEMS: usize = 128;
-/// An item is prefetched this many items before it is freed.
-const PREFETCH_DISTANCE: usize = 8;
 /// An empty list of chunks keeps room for at most this many.
 const KEPT_ROOM: usize = 16;
-/// At most this many emptied chunks are kept.
-const SPARE_CHUNKS: usize = 4;
+/// How many emptied chunks a part of so many shards keeps at most.
+fn most_spare(shards: usize) -> usize {
+    4 + shards
+}
 
-/// At most [`CHUNK_ITEMS`] of them, retired one after the other.
-type Chunk<K, V> = Vec<Garbage<K, V>>;
-
-fn len<'a, K: 'a, V: 'a>(chunks: impl IntoIterator<Item = &'a Chunk<K, V>>) -> usize {
-    chunks.into_iter().map(Vec::len).sum()
+fn len<'a, K: 'a, V: 'a>(chunks: impl IntoIterator<Item = &'a Garbage<K, V>>) -> usize {
+    chunks.into_iter().map(Garbage::len).sum()
 }
 
 /// The queue; see the module docs. For the holder of the maintenance lock.
 pub(super) struct Freeing<K, V> {
     /// First the chunks that are ready, then those that are draining, waiting, and open.
-    chunks: VecDeque<Chunk<K, V>>,
+    chunks: VecDeque<Garbage<K, V>>,
     /// How many chunks are ready, draining, and waiting; the others are open.
     ready: usize,
     draining: usize,
     waiting: usize,
-    /// The open chunk that is being filled.
-    last: Chunk<K, V>,
+    /// The open chunk of each shard that is being filled.
+    filling: Box<[Garbage<K, V>]>,
+    /// The logarithm of the number of parts.
+    parts_log: u32,
     /// The groups of the open memory of tables.
     groups: usize,
     /// The grace period of what is waiting; `None` if nothing is.
@@ -103,11 +104,13 @@ pub(super) struct Freeing<K, V> {
     /// Whether the read rings were drained completely since the drain began.
     pub(super) rings_drained: bool,
     /// Emptied containers, to be filled again: in steady state nothing is allocated here.
-    spare_chunks: Vec<Chunk<K, V>>,
+    spare_chunks: Vec<Garbage<K, V>>,
     spare: Freeable<K, V>,
     /// How many items were retired since the cache was built, and how many of them taken out to be
     /// freed.
     pub(super) retired: usize,
+    /// How many of them were retired when the last grace period began: the others are open.
+    sealed: usize,
     pub(super) taken: usize,
     /// Runs in a row that left memory unfreed since the last grace period began.
     retries: u32,
@@ -119,9 +122,7 @@ pub(super) struct Freeing<K, V> {
 /// [given back](Freeing::reuse).
 #[must_use]
 pub(super) struct Freeable<K, V> {
-    chunks: Vec<Chunk<K, V>>,
-    /// Slots of destroyed nodes; none before the first use.
-    returning: Option<Returning<K, V>>,
+    chunks: Vec<Garbage<K, V>>,
 }
 
 thread_local! {
@@ -138,10 +139,7 @@ pub(super) fn is_freeing() -> bool {
 
 impl<K, V> Freeable<K, V> {
     fn none() -> Self {
-        Self {
-            chunks: Vec::new(),
-            returning: None,
-        }
+        Self { chunks: Vec::new() }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -152,46 +150,34 @@ impl<K, V> Freeable<K, V> {
         len(&self.chunks)
     }
 
-    /// Destroys all of them, and gives their memory back. They are of the part with the number
-    /// `part` among `parts`. Runs outside of locks and pins, since destructors are user code.
-    pub(super) fn free(&mut self, map: &Map<K, V>, part: usize, parts: usize) {
-        let unused = || map.returning(part, parts);
-        let returning = self.returning.get_or_insert_with(unused);
+    /// Destroys all of them, and gives their memory back. Runs outside of locks and pins, since
+    /// destructors are user code.
+    pub(super) fn free(&mut self, map: &Map<K, V>) {
         let outer = FREEING
             .try_with(|freeing| freeing.replace(true))
             .unwrap_or(false);
-        // The last item first: see the module docs.
-        for chunk in self.chunks.iter_mut().rev() {
-            Self::free_chunk(chunk, returning);
+        for chunk in &mut self.chunks {
+            // SAFETY: freeing 3 and 4. It is emptied, so all is freed once.
+            unsafe { chunk.free(map) };
         }
         _ = FREEING.try_with(|freeing| freeing.set(outer));
-        // The others are freed here, with no lock held.
-        self.chunks.truncate(SPARE_CHUNKS);
-        map.take_back(returning);
-    }
-
-    fn free_chunk(chunk: &mut Chunk<K, V>, returning: &mut Returning<K, V>) {
-        let first = chunk.iter().rev().take(PREFETCH_DISTANCE);
-        first.for_each(Garbage::prefetch);
-        while let Some(item) = chunk.pop() {
-            // Retired items have mostly left the processor's caches, so their misses must overlap.
-            if chunk.len() >= PREFETCH_DISTANCE {
-                chunk[chunk.len() - PREFETCH_DISTANCE].prefetch();
-            }
-            // SAFETY: freeing 3. It is out of the vector, so it is freed once.
-            unsafe { item.free(returning) }
-        }
     }
 }
 
 impl<K, V> Freeing<K, V> {
-    pub(super) fn new() -> Self {
+    /// That of the part with the number `part` among `parts`, of a map with so many shards.
+    pub(super) fn new(part: usize, parts: usize, shards: usize) -> Self {
+        debug_assert!(parts.is_power_of_two() && part < parts && parts <= shards);
         Self {
             chunks: VecDeque::new(),
             ready: 0,
             draining: 0,
             waiting: 0,
-            last: Vec::new(),
+            filling: (part..shards)
+                .step_by(parts)
+                .map(Garbage::of_shard)
+                .collect(),
+            parts_log: parts.ilog2(),
             groups: 0,
             grace: None,
             undrained: 0,
@@ -199,35 +185,84 @@ impl<K, V> Freeing<K, V> {
             spare_chunks: Vec::new(),
             spare: Freeable::none(),
             retired: 0,
+            sealed: 0,
             taken: 0,
             retries: 0,
             wait_expired: false,
         }
     }
 
-    /// Takes an item that was unlinked from every shared place.
+    /// Takes a node of this shard that was unlinked from every shared place: with its entry, unless
+    /// another node has succeeded to that.
+    pub(super) fn retire(&mut self, shard: usize, node: NodePtr<K, V>) {
+        if node.state() == NodeState::Succeeded {
+            self.retire_succeeded(shard, node);
+        } else {
+            self.retire_with_entry(shard, node);
+        }
+    }
+
+    /// Takes a node of this shard that another one has succeeded.
     #[inline]
-    pub(super) fn retire(&mut self, item: Garbage<K, V>) {
-        self.retired += 1;
-        if self.last.len() >= CHUNK_ITEMS {
-            self.close_last();
-        }
-        self.last.push(item);
+    pub(super) fn retire_succeeded(&mut self, shard: usize, node: NodePtr<K, V>) {
+        self.fill(shard, 1, |garbage| garbage.add(node));
     }
 
-    /// Takes memory that has left a table.
-    pub(super) fn retire_table(&mut self, memory: TableMemory<K, V>) {
+    /// Takes the last node of an entry, and that entry, of this shard.
+    // Always inlined: a call takes a quarter as long again.
+    #[inline(always)]
+    pub(super) fn retire_with_entry(&mut self, shard: usize, node: NodePtr<K, V>) {
+        self.fill(shard, 1, |garbage| garbage.add_with_entry(node));
+    }
+
+    /// Takes the nodes of events of this shard, all of which are `Succeeded`.
+    pub(super) fn retire_all(&mut self, shard: usize, events: &[WriteEvent<K, V>]) {
+        self.fill(shard, events.len(), |garbage| garbage.add_all(events));
+    }
+
+    /// Takes memory that has left the table of this shard.
+    pub(super) fn retire_table(&mut self, shard: usize, memory: TableMemory<K, V>) {
         self.groups += memory.groups();
-        self.retire(Garbage::Table(memory));
+        self.fill(shard, 1, |garbage| garbage.add_table(memory));
     }
 
-    #[cold]
-    fn close_last(&mut self) {
-        if !self.last.is_empty() {
-            let spare = self.spare_chunks.pop().unwrap_or_default();
-            let last = std::mem::replace(&mut self.last, spare);
-            self.chunks.push_back(last);
+    /// Adds so many items to the open chunk of a shard.
+    #[inline(always)]
+    fn fill(&mut self, shard: usize, items: usize, add: impl FnOnce(&mut Garbage<K, V>)) {
+        self.retired += items;
+        let at = shard >> self.parts_log;
+        let filling = &mut self.filling[at];
+        add(filling);
+        if filling.len() >= CHUNK_ITEMS {
+            self.close(at);
         }
+    }
+
+    /// Ends an open chunk, in which there is something.
+    #[cold]
+    #[inline(never)]
+    fn close(&mut self, at: usize) {
+        let filling = &mut self.filling[at];
+        let shard = filling.shard();
+        let next = match self.spare_chunks.pop() {
+            Some(mut spare) => {
+                spare.move_to(shard);
+                spare
+            }
+            None => Garbage::of_shard(shard),
+        };
+        let full = std::mem::replace(filling, next);
+        self.chunks.push_back(full);
+    }
+
+    fn close_all(&mut self) {
+        for at in 0..self.filling.len() {
+            if self.filling[at].len() > 0 {
+                self.close(at);
+            }
+        }
+        self.sealed = self.retired;
+        self.groups = 0;
     }
 
     /// Begins a drain if the grace period is over. Costs nothing while no grace period is under
@@ -256,12 +291,9 @@ impl<K, V> Freeing<K, V> {
     /// them, or some and the plan says so.
     pub(super) fn seal(&mut self, domain: &Domain, force: bool) {
         let least = if force { 1 } else { MIN_GRACE_SIZE };
-        // Open chunks, but for the last, are full.
-        let open = self.chunks.len() - self.ready - self.draining - self.waiting;
-        let size = open * CHUNK_ITEMS + self.last.len() + self.groups;
+        let size = self.retired - self.sealed + self.groups;
         if self.grace.is_none() && size >= least {
-            self.groups = 0;
-            self.close_last();
+            self.close_all();
             self.waiting = self.chunks.len() - self.ready - self.draining;
             self.grace = Some(domain.begin_grace());
             self.retries = 0;
@@ -291,7 +323,9 @@ impl<K, V> Freeing<K, V> {
         let mut count = 0;
         while count < most && self.ready > 0 {
             self.ready -= 1;
-            let chunk = self.chunks.pop_front().unwrap_or_default();
+            let Some(chunk) = self.chunks.pop_front() else {
+                break;
+            };
             count += chunk.len();
             taken.chunks.push(chunk);
         }
@@ -302,7 +336,8 @@ impl<K, V> Freeing<K, V> {
     /// Takes back emptied containers.
     pub(super) fn reuse(&mut self, mut freed: Freeable<K, V>) {
         debug_assert_eq!(freed.len(), 0, "not freed yet");
-        let room = SPARE_CHUNKS.saturating_sub(self.spare_chunks.len());
+        let most = most_spare(self.filling.len());
+        let room = most.saturating_sub(self.spare_chunks.len());
         self.spare_chunks.extend(freed.chunks.drain(..).take(room));
         // Gives back the room for an unusual number of chunks.
         freed.chunks.shrink_to(KEPT_ROOM);
@@ -314,22 +349,14 @@ impl<K, V> Freeing<K, V> {
 
     /// Whether nothing is left in any stage.
     pub(super) fn is_empty(&self) -> bool {
-        self.chunks.is_empty() && self.last.is_empty()
+        self.chunks.is_empty() && self.sealed == self.retired
     }
 
     /// The number of nodes, and of groups of tables, in all stages.
     #[cfg(test)]
     pub(super) fn held(&self) -> usize {
-        let size = |item: &Garbage<K, V>| match item {
-            Garbage::Node(_) => 1,
-            Garbage::Table(memory) => memory.groups(),
-        };
-        self.chunks
-            .iter()
-            .flatten()
-            .chain(&self.last)
-            .map(size)
-            .sum()
+        let chunks = self.chunks.iter().chain(&self.filling);
+        chunks.map(Garbage::held).sum()
     }
 
     /// Whether a drain is under way.
@@ -346,7 +373,7 @@ impl<K, V> Freeing<K, V> {
     /// Takes everything out of every stage. For the last owner: no reader and no buffer is left.
     pub(super) fn take_all(&mut self) -> Freeable<K, V> {
         let mut all = Freeable::none();
-        self.close_last();
+        self.close_all();
         all.chunks.extend(self.chunks.drain(..));
         (self.ready, self.draining, self.waiting) = (0, 0, 0);
         self.grace = None;
@@ -361,7 +388,9 @@ impl<K, V> Engine<K, V> {
             return;
         }
         let items = ready.len();
-        ready.free(&self.map, part.number, self.parts.len());
+        ready.free(&self.map);
+        // The others are given up here, with no lock held.
+        ready.chunks.truncate(most_spare(self.shards_of_part()));
         add_freed(&part.freed, items);
         // The emptied containers are not worth a wait.
         if let Some(mut state) = part.state.try_lock() {

@@ -43,6 +43,21 @@ pub(crate) enum LifetimeSource {
     Loaded(FromLoad),
 }
 
+impl LifetimeSource {
+    /// The deadline of a value that comes in at `now`, if it does not come from the policy.
+    #[inline]
+    fn deadline(&self, clock: &Clock, now: u64) -> Option<u64> {
+        match *self {
+            Self::Ttl(lifetime) => Some(time::deadline_after(now, lifetime)),
+            Self::Until(end) => Some(clock.deadline_at(now, end)),
+            Self::Loaded(FromLoad { lifetime, .. }) => {
+                lifetime.map(|lifetime| time::deadline_in(now, lifetime))
+            }
+            Self::Policy | Self::Update => None,
+        }
+    }
+}
+
 /// The lifetime and the time until the refresh that a loader gave its value.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FromLoad {
@@ -359,13 +374,11 @@ impl<K: 'static, V: 'static> Lifetimes<K, V> {
         clock: &Clock,
         now: u64,
     ) -> TimedAnswer {
-        let fixed = match *given {
-            LifetimeSource::Ttl(lifetime) => Some(time::deadline_after(now, lifetime)),
-            LifetimeSource::Until(end) => Some(clock.deadline_at(now, end)),
-            LifetimeSource::Loaded(FromLoad { lifetime, .. }) => {
-                lifetime.map(|lifetime| time::deadline_in(now, lifetime))
-            }
-            LifetimeSource::Policy | LifetimeSource::Update => None,
+        // Mostly the policy: one comparison says so.
+        let fixed = if matches!(given, LifetimeSource::Policy) {
+            None
+        } else {
+            given.deadline(clock, now)
         };
         if let Some(deadline) = fixed {
             self.note_own();

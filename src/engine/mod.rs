@@ -186,7 +186,6 @@ fn rings(parts: usize) -> usize {
 /// All but `freed` is written where there are several parts only, by the holder of the lock.
 /// Relaxed, but for `freed`: a pass judges by what it happens to see, and a later pass corrects it.
 struct Part<K, V> {
-    number: usize,
     /// Behind the maintenance lock, on cache lines of its own.
     state: Padded<Mutex<State<K, V>>>,
     /// The weight of the entries that the size policy knows.
@@ -202,7 +201,6 @@ struct Part<K, V> {
 impl<K, V> Part<K, V> {
     fn new(state: State<K, V>) -> Self {
         Self {
-            number: state.part,
             state: Padded(Mutex::new(state)),
             weight: AtomicU64::new(0),
             next_visit: AtomicU64::new(NEVER),
@@ -347,7 +345,8 @@ impl<K, V> Engine<K, V> {
                 .map(|number| {
                     let eviction = bound
                         .map(|max| Eviction::new(eviction_policy, max, settings.eviction_seed));
-                    Part::new(State::new(number, spans, eviction))
+                    let freeing = Freeing::new(number, parts, map.shards());
+                    Part::new(State::new(number, spans, eviction, freeing))
                 })
                 .collect(),
             map,
@@ -586,9 +585,9 @@ impl<K, V> Engine<K, V> {
         // Nodes whose key and value have no destructor are freed with the memory of the slabs.
         self.map.take_apart(|node| {
             if Garbage::<K, V>::RUNS_USER_CODE {
-                let part = node.shard() & (parts.len() - 1);
-                let state = parts[part].state.0.get_mut();
-                state.freeing.retire(Garbage::Node(node));
+                let shard = node.shard();
+                let state = parts[shard & (parts.len() - 1)].state.0.get_mut();
+                state.freeing.retire(shard, node);
             }
         });
         for part in &self.parts {
@@ -699,13 +698,18 @@ struct State<K, V> {
 }
 
 impl<K, V> State<K, V> {
-    fn new(part: usize, spans: Spans, eviction: Option<Eviction<K, V>>) -> Self {
+    fn new(
+        part: usize,
+        spans: Spans,
+        eviction: Option<Eviction<K, V>>,
+        freeing: Freeing<K, V>,
+    ) -> Self {
         Self {
             part,
             // Cache time begins at 0.
             wheel: Wheel::new(0, spans),
             eviction,
-            freeing: Freeing::new(),
+            freeing,
             gathered: Vec::new(),
             batch: Batch::new(),
             of_tables: Vec::new(),

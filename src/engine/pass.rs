@@ -6,7 +6,7 @@ use super::{Engine, State};
 use crate::eviction::Eviction;
 use crate::list::{List, QUEUE, TIMER};
 use crate::listener::RemovalCause;
-use crate::map::{Garbage, News, WriteEvent};
+use crate::map::{EventKind, WriteEvent};
 use crate::node::{self, NodePtr, NodeState};
 use crate::stats::Count;
 use crate::time::{self, NEVER};
@@ -258,21 +258,27 @@ impl<K, V> Pass<'_, K, V> {
         self.state.wheel.now()
     }
 
-    /// Ends a node that is unlinked everywhere: the listener is to hear of it, or it is retired.
-    #[inline]
-    fn retire_dead(&mut self, node: NodePtr<K, V>, cause: RemovalCause) {
+    /// Ends a node of this shard that is unlinked everywhere: the listener is to hear of it, or it
+    /// is retired.
+    // Always inlined, as what it calls.
+    #[inline(always)]
+    fn end(&mut self, shard: usize, node: NodePtr<K, V>, cause: RemovalCause) {
         node.set_state(NodeState::Dead);
-        self.notify_or_retire(node, cause);
-    }
-
-    /// Posts a node that is Dead or Succeeded to the listener, which is to hear of it before it is
-    /// freed; without a listener, retires it.
-    #[inline]
-    fn notify_or_retire(&mut self, node: NodePtr<K, V>, cause: RemovalCause) {
         if self.engine.delivery.is_some() {
             self.state.gathered.push((node, cause));
         } else {
-            self.state.freeing.retire(Garbage::Node(node));
+            self.state.freeing.retire_with_entry(shard, node);
+        }
+    }
+
+    /// Ends a node of this shard to whose entry another one has succeeded.
+    #[inline]
+    fn end_succeeded(&mut self, shard: usize, node: NodePtr<K, V>, cause: RemovalCause) {
+        node.set_state(NodeState::Succeeded);
+        if self.engine.delivery.is_some() {
+            self.state.gathered.push((node, cause));
+        } else {
+            self.state.freeing.retire_succeeded(shard, node);
         }
     }
 
@@ -358,32 +364,45 @@ impl<K, V> Pass<'_, K, V> {
         locked.swap_batch(&mut batch, &mut self.state.of_tables);
         drop(locked);
         for memory in self.state.of_tables.drain(..) {
-            self.state.freeing.retire_table(memory);
+            self.state.freeing.retire_table(shard, memory);
         }
         self.budget = self.budget.saturating_sub(batch.len());
         self.applied += batch.len();
+        if batch.is_empty() {
+            self.state.batch = batch;
+            return;
+        }
+        if (batch.iter()).all(|event| event.kind() == EventKind::Succeeded) {
+            self.state.freeing.retire_all(shard, &batch);
+            batch.clear();
+        }
+        let is_bounded = self.state.eviction.is_some();
         let mut events = batch.drain(..);
         while let Some(event) = events.next() {
             let ahead = events.as_slice();
             if let Some(event) = ahead.get(PREFETCH_DISTANCE) {
-                event.prefetch();
+                event.prefetch(is_bounded);
             }
             if let Some(event) = ahead.get(PREFETCH_DISTANCE * 2 / 3) {
-                event.prefetch_entry(self.state.eviction.is_some());
+                if let Some(entry) = event.entry() {
+                    entry.prefetch(is_bounded);
+                }
             }
             if let Some(event) = ahead.get(PREFETCH_DISTANCE / 3) {
                 self.prefetch(event);
             }
-            self.apply(event);
+            self.apply(shard, &event);
         }
         drop(events);
         self.state.batch = batch;
     }
 
-    /// Applies one change of the map to the wheel and to the size policy.
-    fn apply(&mut self, event: WriteEvent<K, V>) {
-        match event {
-            WriteEvent::Added(node) => {
+    /// Applies one change of a shard to the wheel and to the size policy.
+    #[inline]
+    fn apply(&mut self, shard: usize, event: &WriteEvent<K, V>) {
+        let node = event.node();
+        match event.kind() {
+            EventKind::Added => {
                 if let Some(node) = self.reschedule(node) {
                     if let Some(eviction) = &mut self.state.eviction {
                         eviction.admit(node);
@@ -391,32 +410,33 @@ impl<K, V> Pass<'_, K, V> {
                     }
                 }
             }
-            WriteEvent::Replaced { old, new, news } => match news {
-                News::All(cause) => self.apply_replacement(old, new, cause),
-                News::Use => {
-                    if let Some(eviction) = &mut self.state.eviction {
-                        eviction.accessed(new);
-                    }
-                    self.state.freeing.retire(Garbage::Node(old));
-                }
-                News::Nothing => self.state.freeing.retire(Garbage::Node(old)),
-            },
-            WriteEvent::Removed(node, cause) => {
-                self.state.unlink(node);
-                self.retire_dead(node, cause);
+            EventKind::Replacing => self.apply_replacement(node),
+            EventKind::Replaced => {
+                self.end_succeeded(shard, node, event.cause());
             }
-            WriteEvent::Rescheduled(node) => {
+            EventKind::Succeeded => self.state.freeing.retire_succeeded(shard, node),
+            EventKind::Used => {
+                if let Some(eviction) = &mut self.state.eviction {
+                    eviction.accessed(node.entry().node());
+                }
+                self.state.freeing.retire_succeeded(shard, node);
+            }
+            EventKind::Removed => {
+                self.state.unlink(node);
+                self.end(shard, node, event.cause());
+            }
+            EventKind::Rescheduled => {
                 self.reschedule(node);
             }
         }
     }
 
-    /// Applies a replacement of which the pass hears all.
-    fn apply_replacement(&mut self, old: NodePtr<K, V>, new: NodePtr<K, V>, cause: RemovalCause) {
+    /// Applies a replacement of which the pass hears all: what it says of the new node.
+    fn apply_replacement(&mut self, new: NodePtr<K, V>) {
         new.entry().set_node(new);
         if let Some(new) = self.reschedule(new) {
             if let Some(eviction) = &mut self.state.eviction {
-                let is_use = self.engine.reads.inherit_stamp(old, new);
+                let is_use = self.engine.reads.record_write(new);
                 let needs_room = eviction.replaced(new, is_use);
                 self.admitted += usize::from(needs_room);
             }
@@ -424,8 +444,6 @@ impl<K, V> Pass<'_, K, V> {
         // Else the new node has left again, as a later event of this shard says. If another node
         // replaced it, that node takes over the position in the queue and the bucket in the wheel,
         // in which the entry stays until then.
-        old.set_state(NodeState::Succeeded);
-        self.notify_or_retire(old, cause);
     }
 
     /// Links the entry of a node where its deadline belongs in the wheel. Returns the node that the
@@ -446,24 +464,24 @@ impl<K, V> Pass<'_, K, V> {
         }
     }
 
-    /// Prefetches what applying an event will touch beside its nodes, which were prefetched before.
+    /// Prefetches what applying an event will touch beside its node, which was prefetched before.
     #[inline]
     fn prefetch(&self, event: &WriteEvent<K, V>) {
-        match *event {
-            WriteEvent::Added(node) => {
+        match event.kind() {
+            EventKind::Added => {
                 if let Some(eviction) = &self.state.eviction {
-                    eviction.prefetch(node);
+                    eviction.prefetch(event.node());
                 }
             }
-            WriteEvent::Removed(node, _) => {
-                List::<K, V, TIMER>::prefetch_around(node.entry());
+            EventKind::Rescheduled | EventKind::Removed => {
+                let entry = event.node().entry();
+                List::<K, V, TIMER>::prefetch_around(entry);
                 if self.state.eviction.is_some() {
-                    List::<K, V, QUEUE>::prefetch_around(node.entry());
+                    List::<K, V, QUEUE>::prefetch_around(entry);
                 }
             }
-            WriteEvent::Rescheduled(node) => List::<K, V, TIMER>::prefetch_around(node.entry()),
             // Mostly the entry stays where it is.
-            WriteEvent::Replaced { .. } => {}
+            _ => {}
         }
     }
 }
@@ -565,7 +583,7 @@ impl<K, V> Pass<'_, K, V> {
         }
         // A victim is still linked; what was due is not.
         self.state.wheel.deschedule(node);
-        self.retire_dead(node, cause);
+        self.end(node.shard(), node, cause);
         self.count_removal(node, cause, deadline);
     }
 

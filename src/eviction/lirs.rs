@@ -247,6 +247,7 @@ impl<K, V> Lirs<K, V> {
     }
 
     /// Unlinks a victim.
+    #[inline]
     pub(super) fn evicted(&mut self, entry: EntryPtr<K, V>) {
         self.unlink(entry);
         if self.exact {
@@ -330,6 +331,7 @@ impl<K, V> Lirs<K, V> {
     }
 
     /// Whether a new key goes straight into the protected queue.
+    #[inline]
     fn enters_protected(&mut self, entry: EntryPtr<K, V>, hash: u64) -> bool {
         let ghost = self.ghosts.take(hash);
         let weight = self.weight() + u64::from(entry.policy().weight.get());

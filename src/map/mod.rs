@@ -41,11 +41,11 @@ mod shard;
 mod table;
 
 use crate::contain::contain;
-use crate::node::{Columns, Emptied, NodePtr, Refused};
+use crate::node::{Columns, EntryPtr, NodePtr, Refused};
 use crate::reclaim::Pin;
 #[cfg(fuzzing)]
 pub(crate) use shard::Probe;
-pub(crate) use shard::{Batch, Confirmed, News, Occupied, Shard, ShardCell, WriteEvent};
+pub(crate) use shard::{Batch, Confirmed, EventKind, News, Occupied, Shard, ShardCell, WriteEvent};
 use table::END;
 pub(crate) use table::{Look, TableMemory};
 
@@ -190,30 +190,6 @@ impl<K, V> Map<K, V> {
         }
     }
 
-    /// A place to gather emptied slots in: those of one of `parts` parts, whose number is `part`.
-    pub(crate) fn returning(&self, part: usize, parts: usize) -> Returning<K, V> {
-        debug_assert!(parts.is_power_of_two() && part < parts && parts <= self.shards.len());
-        let shards = self.shards.len() / parts;
-        Returning {
-            part,
-            parts_log: parts.ilog2(),
-            emptied: (0..shards).map(|_| Emptied::new()).collect(),
-        }
-    }
-
-    /// Gives emptied slots back to the shards they came from. Takes the lock of each such shard,
-    /// for a few instructions for each slot.
-    pub(crate) fn take_back(&self, returning: &mut Returning<K, V>) {
-        let parts = 1 << returning.parts_log;
-        let cells = self.shards.iter().skip(returning.part).step_by(parts);
-        for (cell, emptied) in cells.zip(&mut returning.emptied) {
-            if !emptied.is_empty() {
-                let emptied = std::mem::replace(emptied, Emptied::new());
-                cell.take_back(emptied);
-            }
-        }
-    }
-
     /// Empties the map for its last owner, and gives every node in it to `free`.
     pub(crate) fn take_apart(&mut self, mut free: impl FnMut(NodePtr<K, V>)) {
         for cell in &mut self.shards {
@@ -229,69 +205,126 @@ impl<K, V> Drop for Map<K, V> {
     }
 }
 
-/// Emptied slots of the shards of one part, to be given back together. Part `n` has the shards
-/// whose numbers end in the bits of `n`.
-pub(crate) struct Returning<K, V> {
-    part: usize,
-    /// The logarithm of the number of parts.
-    parts_log: u32,
-    /// Those of each shard of the part.
-    emptied: Box<[Emptied<K, V>]>,
-}
-
-/// A node or memory that left the map and waits to be freed. It takes two words, since each
-/// replacement makes one.
+/// What left one shard of the map and waits to be freed.
 ///
 /// Nodes are destroyed outside of every lock, since their destructors are user code. Their slots
-/// then go back to the slabs of their shards, many under one hold of a shard's lock.
-pub(crate) enum Garbage<K, V> {
-    Node(NodePtr<K, V>),
-    Table(TableMemory<K, V>),
+/// then go back to the slab of the shard, all of them under one hold of its lock.
+pub(crate) struct Garbage<K, V> {
+    shard: usize,
+    nodes: Vec<NodePtr<K, V>>,
+    /// The entries that these nodes were the last ones of.
+    entries: Vec<EntryPtr<K, V>>,
+    tables: Vec<TableMemory<K, V>>,
 }
 
-const _: () = assert!(size_of::<Garbage<u64, u64>>() == 2 * size_of::<usize>());
+/// A node is prefetched this many nodes before it is destroyed.
+const PREFETCH_DISTANCE: usize = 8;
 
 impl<K, V> Garbage<K, V> {
     /// Whether freeing runs the user's destructors, which may panic.
     pub(crate) const RUNS_USER_CODE: bool =
         std::mem::needs_drop::<K>() || std::mem::needs_drop::<V>();
 
-    /// Prefetches what freeing it will touch.
-    pub(crate) fn prefetch(&self) {
-        if let Self::Node(node) = self {
-            // The slot's link is written there.
-            node.prefetch_hot_to_write();
+    /// Nothing yet, of this shard.
+    pub(crate) fn of_shard(shard: usize) -> Self {
+        Self {
+            shard,
+            nodes: Vec::new(),
+            entries: Vec::new(),
+            tables: Vec::new(),
         }
     }
 
-    /// Runs its destructors and gives its memory back: the slot of a node to the chain of its
-    /// shard, which is one of the part that `returning` is for.
+    pub(crate) fn shard(&self) -> usize {
+        self.shard
+    }
+
+    /// Makes this garbage, of which nothing is left, that of another shard.
+    pub(crate) fn move_to(&mut self, shard: usize) {
+        debug_assert_eq!(self.len(), 0, "not freed yet");
+        self.shard = shard;
+    }
+
+    /// How many nodes and pieces of a table there are.
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.nodes.len() + self.tables.len()
+    }
+
+    /// Takes a node that another one has succeeded, and does not look at it.
+    #[inline]
+    pub(crate) fn add(&mut self, node: NodePtr<K, V>) {
+        debug_assert_eq!(node.shard(), self.shard);
+        self.nodes.push(node);
+    }
+
+    /// Takes the last node of an entry, and that entry.
+    #[inline]
+    pub(crate) fn add_with_entry(&mut self, node: NodePtr<K, V>) {
+        self.add(node);
+        self.entries.push(node.entry());
+    }
+
+    /// Takes the nodes of events, all of which are `Succeeded`.
+    pub(crate) fn add_all(&mut self, events: &[WriteEvent<K, V>]) {
+        self.nodes.extend(events.iter().map(WriteEvent::node));
+    }
+
+    pub(crate) fn add_table(&mut self, memory: TableMemory<K, V>) {
+        self.tables.push(memory);
+    }
+
+    /// Where its nodes are noted.
+    #[cfg(test)]
+    pub(crate) fn place(&self) -> *const NodePtr<K, V> {
+        self.nodes.as_ptr()
+    }
+
+    /// The number of nodes, and of groups of tables.
+    #[cfg(test)]
+    pub(crate) fn held(&self) -> usize {
+        let groups = self.tables.iter().map(TableMemory::groups);
+        self.nodes.len() + groups.sum::<usize>()
+    }
+
+    /// Runs the destructors of all nodes, and gives the memory back: that of nodes and entries to
+    /// their shard.
     ///
     /// # Safety
     ///
-    /// No thread can reach it any more: a node by node 1, memory of a table by table 4. A node is
-    /// of a shard of the part that `returning` is for (freeing 4).
+    /// No thread can reach any of it any more: nodes and entries by node 1 and entry 1, memory of a
+    /// table by table 4. They are of this map (freeing 4).
     #[allow(unsafe_code)]
-    pub(crate) unsafe fn free(self, returning: &mut Returning<K, V>) {
-        match self {
-            Self::Node(node) => {
-                if Self::RUNS_USER_CODE {
-                    // If a destructor panics, the rest must be freed all the same, and the thread
-                    // that frees must continue. The process's panic hook has reported the panic.
-                    contain(|| {
-                        // SAFETY: node 1 by the caller's promise.
-                        unsafe { node.destroy() }
-                    });
-                }
-                let shard = node.shard();
-                debug_assert_eq!(shard & ((1 << returning.parts_log) - 1), returning.part);
-                let emptied = &mut returning.emptied[shard >> returning.parts_log];
-                // SAFETY: node 1 by the caller's promise; destroyed, where there was anything to
-                // destroy; each place of `returning` is that of one shard of the part (freeing 4).
-                unsafe { emptied.push(node) }
+    pub(crate) unsafe fn free(&mut self, map: &Map<K, V>) {
+        if Self::RUNS_USER_CODE {
+            // They have mostly left the processor's caches, so their misses must overlap.
+            for node in self.nodes.iter().take(PREFETCH_DISTANCE) {
+                node.prefetch_hot();
             }
+            for (at, node) in self.nodes.iter().enumerate() {
+                if let Some(ahead) = self.nodes.get(at + PREFETCH_DISTANCE) {
+                    ahead.prefetch_hot();
+                }
+                // If a destructor panics, the rest must be freed all the same, and the thread that
+                // frees must continue. The process's panic hook has reported the panic.
+                contain(|| {
+                    // SAFETY: node 1 by the caller's promise.
+                    unsafe { node.destroy() }
+                });
+            }
+        }
+        if !self.nodes.is_empty() {
+            let mut locked = map.shards[self.shard].locked.lock();
+            // SAFETY: the caller's promise; destroyed, where there was anything to destroy.
+            let vacated = unsafe { locked.slab.take_back(&self.nodes, &self.entries) };
+            drop(locked);
+            drop(vacated);
+            self.nodes.clear();
+            self.entries.clear();
+        }
+        for memory in self.tables.drain(..) {
             // SAFETY: the caller's promise is that of `TableMemory::free` (table 4).
-            Self::Table(memory) => unsafe { memory.free() },
+            unsafe { memory.free() };
         }
     }
 }

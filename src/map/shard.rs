@@ -6,76 +6,124 @@
 use super::table::{Group, Place, Seen, Table, TableMemory, TableState};
 use crate::flight::Loads;
 use crate::listener::RemovalCause;
-use crate::node::{self, Columns, Emptied, NewNode, NodePtr, NodeState, Refused, Slab, Times};
+use crate::node::{
+    self, Columns, EntryPtr, NewNode, NodePtr, NodeState, Noted, Refused, Slab, Times,
+};
 use crate::reclaim::Pin;
 use crate::stripe::Padded;
 use crate::sync::{AtomicU64, Ordering, ShortMutex, ShortMutexGuard, add_alone};
 use crate::time;
+use std::fmt;
 
-/// A change of the map that the pass applies to wheel and size policy.
-#[derive(Debug)]
-pub(crate) enum WriteEvent<K, V> {
-    /// A node was inserted under a key that was absent.
-    Added(NodePtr<K, V>),
-    /// `new` replaced `old`.
-    Replaced {
-        old: NodePtr<K, V>,
-        new: NodePtr<K, V>,
-        news: News,
-    },
-    /// The node was removed from the map, or was never inserted.
-    Removed(NodePtr<K, V>, RemovalCause),
-    /// The wanted deadline moved earlier, or the entry got or lost its deadline.
-    Rescheduled(NodePtr<K, V>),
+/// A change of the map that the pass applies to wheel and size policy: a node, and what has
+/// happened to it. One word.
+pub(crate) struct WriteEvent<K, V>(Noted<K, V>);
+
+/// What has happened to the node of an event.
+// In this order, so that most questions about a kind are one comparison.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub(crate) enum EventKind {
+    /// Another node has taken over its entry, so it is to be retired. All else stays as the pass
+    /// knows it, since the writer has named the new node in the entry (entry 3).
+    Succeeded,
+    /// It is the one that the event before has replaced. The listener has to hear of it, and for
+    /// which cause its value left.
+    Replaced,
+    /// As `Succeeded`, and the size policy has to hear that the entry was used.
+    Used,
+    /// It has replaced the one that the next event names. The entry may have to move in the wheel
+    /// or in the size policy.
+    Replacing,
+    /// It was inserted under a key that was absent.
+    Added,
+    /// Its wanted deadline moved earlier, or the entry got or lost its deadline.
+    Rescheduled,
+    /// It was removed from the map for this cause, or was never inserted.
+    Removed,
 }
 
+/// The bits of a note below the kind: the cause.
+const CAUSE_BITS: u32 = 2;
+
 impl<K, V> WriteEvent<K, V> {
-    /// Prefetches the nodes that applying the event will touch.
-    pub(crate) fn prefetch(&self) {
-        match self {
-            // The size policy needs the hash of a new node.
-            Self::Added(node) => node.prefetch(),
-            Self::Removed(node, _) => node.prefetch_hot_to_write(),
-            Self::Rescheduled(node) => node.prefetch_hot(),
-            Self::Replaced { old, new, news } => match news {
-                News::All(_) => {
-                    old.prefetch_hot_to_write();
-                    new.prefetch_hot();
-                }
-                News::Use => new.prefetch_hot(),
-                News::Nothing => {}
-            },
+    #[inline]
+    pub(crate) fn new(kind: EventKind, node: NodePtr<K, V>) -> Self {
+        Self(node.with((kind as u8) << CAUSE_BITS))
+    }
+
+    #[inline]
+    pub(crate) fn with_cause(kind: EventKind, node: NodePtr<K, V>, cause: RemovalCause) -> Self {
+        Self(node.with((kind as u8) << CAUSE_BITS | cause as u8))
+    }
+
+    #[inline]
+    pub(crate) fn node(&self) -> NodePtr<K, V> {
+        self.0.node()
+    }
+
+    #[inline]
+    pub(crate) fn kind(&self) -> EventKind {
+        match self.0.note() >> CAUSE_BITS {
+            0 => EventKind::Succeeded,
+            1 => EventKind::Replaced,
+            2 => EventKind::Used,
+            3 => EventKind::Replacing,
+            4 => EventKind::Added,
+            5 => EventKind::Rescheduled,
+            _ => EventKind::Removed,
         }
     }
 
-    /// Prefetches the entry of the node that stays or leaves, and with `links` what the size policy
-    /// stores for it. The node itself was prefetched before.
+    /// Why the value left: of an event `Replaced` or `Removed`.
     #[inline]
-    pub(crate) fn prefetch_entry(&self, links: bool) {
-        match self {
-            Self::Replaced {
-                news: News::Nothing,
-                ..
-            } => {}
-            Self::Added(node)
-            | Self::Removed(node, _)
-            | Self::Rescheduled(node)
-            | Self::Replaced { new: node, .. } => node.entry().prefetch(links),
+    pub(crate) fn cause(&self) -> RemovalCause {
+        match self.0.note() & ((1 << CAUSE_BITS) - 1) {
+            0 => RemovalCause::Expired,
+            1 => RemovalCause::Explicit,
+            2 => RemovalCause::Replaced,
+            _ => RemovalCause::Size,
         }
+    }
+
+    /// Prefetches the node that applying the event will touch; with its hash, if the size policy
+    /// needs that of new nodes.
+    #[inline]
+    pub(crate) fn prefetch(&self, hashes: bool) {
+        let node = self.node();
+        match self.kind() {
+            EventKind::Succeeded => {}
+            EventKind::Replaced | EventKind::Removed => node.prefetch_hot_to_write(),
+            EventKind::Added if hashes => node.prefetch(),
+            _ => node.prefetch_hot(),
+        }
+    }
+
+    /// The entry that applying the event will touch, if there is one. The node itself was
+    /// prefetched before.
+    #[inline]
+    pub(crate) fn entry(&self) -> Option<EntryPtr<K, V>> {
+        if self.kind() >= EventKind::Used {
+            Some(self.node().entry())
+        } else {
+            None
+        }
+    }
+}
+
+impl<K, V> fmt::Debug for WriteEvent<K, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (self.kind(), self.node()).fmt(f)
     }
 }
 
 /// What the pass has to hear of a replacement, beside that the former node is to be retired.
-// With a tag of its own, which four matches of each event read: the compiler would keep the other
-// two among the causes, and each match would have to work out which one it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
 pub(crate) enum News {
     /// All: the entry may have to move in the wheel or in the size policy, or the listener has to
     /// hear of the former value, which left for this cause.
     All(RemovalCause),
-    /// That the entry was used. All else stays as the pass knows it, so the writer has named the
-    /// new node in the entry (entry 3).
+    /// That the entry was used.
     Use,
     /// Not even that: the size policy has just heard of a use, or there is none.
     Nothing,
@@ -169,14 +217,6 @@ impl<K, V> ShardCell<K, V> {
     #[inline]
     pub(crate) fn prefetch_to_write(&self, hash: u64) {
         node::prefetch_to_write(self.table.address(hash));
-    }
-
-    /// Takes back the slots of nodes of this shard. Takes the lock, for a few instructions for each
-    /// slot.
-    pub(super) fn take_back(&self, emptied: Emptied<K, V>) {
-        let vacated = self.locked.lock().slab.take_back(emptied);
-        // The lock is released by now.
-        drop(vacated);
     }
 
     /// Empties the shard for its last owner, and gives every node in it to `free`.
@@ -347,8 +387,6 @@ impl<'a, K, V> Shard<'a, K, V> {
         new: &mut NewNode<K, V>,
         times: Times,
     ) -> NodePtr<K, V> {
-        self.locked.slab.prefetch_node();
-        self.locked.slab.prefetch_entry();
         let (hash, weight) = (new.hash, new.weight);
         let table = &self.cell.table;
         table.grow_if_full(&mut self.locked.state, self.cell.entries());
@@ -358,7 +396,7 @@ impl<'a, K, V> Shard<'a, K, V> {
         if self.locked.slab.has_weights() {
             add_alone(&self.cell.weight, weight.into());
         }
-        self.locked.batch.push(WriteEvent::Added(new));
+        self.push(WriteEvent::new(EventKind::Added, new));
         new
     }
 
@@ -386,7 +424,6 @@ impl<'a, K, V> Shard<'a, K, V> {
         times: Times,
         news: News,
     ) -> NodePtr<K, V> {
-        self.locked.slab.prefetch_node();
         let (old, hash) = (spot.node, new.hash);
         let new = self.locked.slab.succeed(old, new, times);
         // Otherwise the first read after each write would be recorded as a new read.
@@ -397,25 +434,41 @@ impl<'a, K, V> Shard<'a, K, V> {
             let change = u64::from(new.weight()).wrapping_sub(old.weight().into());
             add_alone(&self.cell.weight, change);
         }
-        let next = match news {
-            News::All(_) => NodeState::Removed,
-            News::Use | News::Nothing => {
-                new.entry().set_node(new);
-                NodeState::Succeeded
+        match news {
+            News::All(cause) => {
+                old.set_state(NodeState::Removed);
+                self.push(WriteEvent::new(EventKind::Replacing, new));
+                self.push(WriteEvent::with_cause(EventKind::Replaced, old, cause));
             }
-        };
-        old.set_state(next);
-        self.locked
-            .batch
-            .push(WriteEvent::Replaced { old, new, news });
+            News::Use => {
+                self.succeed(old, new);
+                self.push(WriteEvent::new(EventKind::Used, old));
+            }
+            News::Nothing => {
+                self.succeed(old, new);
+                self.push(WriteEvent::new(EventKind::Succeeded, old));
+            }
+        }
         new
+    }
+
+    /// Names `new` in the entry of `old`, of which the pass need not hear.
+    #[inline]
+    fn succeed(&mut self, old: NodePtr<K, V>, new: NodePtr<K, V>) {
+        new.entry().set_node(new);
+        old.set_state(NodeState::Succeeded);
+    }
+
+    #[inline]
+    fn push(&mut self, event: WriteEvent<K, V>) {
+        self.locked.batch.push(event);
     }
 
     /// Takes a node out for `cause`; an event tells the pass.
     pub(crate) fn remove(&mut self, spot: Occupied<'a, K, V>, cause: RemovalCause) {
         let node = spot.node;
         self.remove_without_event(spot);
-        self.locked.batch.push(WriteEvent::Removed(node, cause));
+        self.push(WriteEvent::with_cause(EventKind::Removed, node, cause));
     }
 
     /// Takes a node out for the pass itself, which needs no event.
@@ -440,7 +493,7 @@ impl<'a, K, V> Shard<'a, K, V> {
     pub(crate) fn refuse(&mut self, new: &mut NewNode<K, V>, cause: RemovalCause) {
         let node = self.locked.slab.place(new, Times::NONE);
         node.set_state(NodeState::Removed);
-        self.locked.batch.push(WriteEvent::Removed(node, cause));
+        self.push(WriteEvent::with_cause(EventKind::Removed, node, cause));
     }
 
     /// Moves both deadlines of a node in the map, its own and the wanted one. Returns false, and
@@ -463,7 +516,7 @@ impl<'a, K, V> Shard<'a, K, V> {
         }
         // A later deadline leaves the entry in its bucket, as that of a read does.
         if !time::keeps_bucket(judged, wanted) {
-            self.locked.batch.push(WriteEvent::Rescheduled(node));
+            self.push(WriteEvent::new(EventKind::Rescheduled, node));
         }
         true
     }
@@ -513,11 +566,12 @@ impl<'a, K, V> Shard<'a, K, V> {
     /// How many of them are more than a replacement of which the pass does not hear all.
     #[cfg(test)]
     pub(crate) fn changes(&self) -> usize {
-        let is_change = |event: &&WriteEvent<K, V>| match event {
-            WriteEvent::Replaced { news, .. } => matches!(news, News::All(_)),
-            _ => true,
+        let kinds = self.locked.batch.iter().map(WriteEvent::kind);
+        let is_change = |kind: &EventKind| {
+            use EventKind::{Replaced, Succeeded, Used};
+            !matches!(kind, Replaced | Succeeded | Used)
         };
-        self.locked.batch.iter().filter(is_change).count()
+        kinds.filter(is_change).count()
     }
 
     /// Whether entries are moving from one array of the table to another.
@@ -596,9 +650,9 @@ mod tests {
             assert_eq!(shard.buffered(), 0);
             let keys: Vec<u64> = batch
                 .drain(..)
-                .map(|event| match event {
-                    WriteEvent::Added(node) => *node.key(),
-                    other => panic!("{other:?} was not pushed"),
+                .map(|event| {
+                    assert_eq!(event.kind(), EventKind::Added);
+                    *event.node().key()
                 })
                 .collect();
             assert!(keys.into_iter().eq(5 * round..5 * round + 5));

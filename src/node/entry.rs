@@ -23,8 +23,7 @@
 //! 1. An [`EntryPtr`] points to an initialised entry until its last node is given back. Earlier
 //!    nodes of the entry may be freed after the last one. A thread that can still reach an earlier
 //!    node holds a pin from before the last node left the map; or it found the node in a ring or
-//!    batch, and these are drained before the last node is freed (engine 3). Garbage that is
-//!    ready to be freed does not read its entry.
+//!    batch, and these are drained before the last node is freed (engine 3).
 //! 2. Only the holder of the maintenance lock reads and writes an entry, but for two cases: its
 //!    writer makes it, under the shard's lock, before its first node is published; and a writer may
 //!    look which node is named, and name the next, under the shard's lock (3).

@@ -34,9 +34,9 @@
 //! # Invariants
 //!
 //! 1. A [`NodePtr`] points to an initialised node until that node is freed: by
-//!    [`NodePtr::destroy`], then [`Emptied::push`], once. It is freed when it is Dead or Succeeded,
-//!    no pin taken before it left the map is still held, and every batch and every read ring was
-//!    drained after that. `engine` keeps this order ("engine 3"); an owner that drops the
+//!    [`NodePtr::destroy`], then [`Slab::take_back`], once. It is freed when it is Dead or
+//!    Succeeded, no pin taken before it left the map is still held, and every batch and every read
+//!    ring was drained after that. `engine` keeps this order ("engine 3"); an owner that drops the
 //!    whole cache has the node for itself.
 //! 2. A node that succeeds another is published in its place under the shard's lock. So the nodes
 //!    of an entry follow one another in the order of their events.
@@ -73,6 +73,6 @@ pub(crate) use address::tests::REFUSES;
 pub(crate) use address::{Refused, TAG_BITS, TAG_SHIFT, allocate, prefetch, prefetch_to_write};
 pub(crate) use entry::{EntryPtr, Links, NEXT, NO_BUCKET, PREV};
 pub(crate) use hot::{NewNode, Node, NodeState, Times, lateness};
-pub(crate) use pointer::{Columns, NodePtr};
+pub(crate) use pointer::{Columns, NodePtr, Noted};
 pub(crate) use refresh::RefreshMoment;
-pub(crate) use slab::{Emptied, Slab};
+pub(crate) use slab::Slab;

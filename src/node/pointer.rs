@@ -4,7 +4,7 @@
 //! See [`slab`](super::slab) for the layout.
 #![allow(unsafe_code)]
 
-use super::address::{prefetch, prefetch_to_write};
+use super::address::{TAG_SHIFT, prefetch, prefetch_to_write};
 use super::entry::{self, EntryPtr};
 use super::hot::{Node, Side};
 use super::pool::{ONE_SLOT_CHUNKS, Shape};
@@ -12,7 +12,8 @@ use super::refresh::RefreshMoment;
 use crate::sync::{AtomicU64, Ordering};
 use crate::time::{self, NEVER};
 use std::fmt;
-use std::ptr::NonNull;
+use std::marker::PhantomData;
+use std::ptr::{self, NonNull};
 use std::time::Duration;
 
 /// The smallest chunk, in bytes, and the fewest nodes in one.
@@ -211,6 +212,16 @@ impl<K, V> NodePtr<K, V> {
         Self(unsafe { NonNull::new_unchecked(raw) })
     }
 
+    /// This node with a note beside it, in one word.
+    #[inline]
+    pub(crate) fn with(self, note: u8) -> Noted<K, V> {
+        let address = self.0.as_ptr().expose_provenance() as u64;
+        Noted {
+            word: address | u64::from(note) << TAG_SHIFT,
+            node: PhantomData,
+        }
+    }
+
     /// Asks the processor to fetch what a look-up reads, and the way to the entry.
     #[inline]
     pub(crate) fn prefetch_hot(self) {
@@ -336,5 +347,37 @@ impl<K, V> NodePtr<K, V> {
         // panics, the compiler's drop glue drops the remaining fields while unwinding. The other
         // parts have nothing to drop.
         unsafe { self.0.drop_in_place() };
+    }
+}
+
+/// A pointer to a node, with a byte beside it in the bits that an address leaves free
+/// (`node/address.rs`).
+pub(crate) struct Noted<K, V> {
+    word: u64,
+    node: PhantomData<NodePtr<K, V>>,
+}
+
+impl<K, V> Clone for Noted<K, V> {
+    #[inline]
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<K, V> Copy for Noted<K, V> {}
+
+impl<K, V> Noted<K, V> {
+    #[inline]
+    pub(crate) fn note(self) -> u8 {
+        (self.word >> TAG_SHIFT) as u8
+    }
+
+    #[inline]
+    pub(crate) fn node(self) -> NodePtr<K, V> {
+        let address = self.word & !(u64::from(u8::MAX) << TAG_SHIFT);
+        let node = ptr::with_exposed_provenance_mut(address as usize);
+        // SAFETY: `with` has made the word from a pointer that is not null; node 1, as of that
+        // pointer.
+        unsafe { NodePtr::from_raw(node) }
     }
 }

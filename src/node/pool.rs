@@ -7,11 +7,13 @@
 //! 64 chunks, more as the pool grows. It is returned to the allocator when its last slot was
 //! returned and the pool has enough other room.
 //!
-//! Returned slots are usually needed again soon, so some of them stay in one chain, whichever
-//! regions they are from: the *recycled* slots. That chain is a queue. If entries leave in the
-//! order in which they were inserted, as timers of one length do, slots are taken in the order of
-//! their addresses, turn after turn, and the processor predicts the next one. A stack would mix the
-//! order more with each reuse.
+//! Returned slots are usually needed again soon, so some of them are only noted, whichever regions
+//! they are from: the *recycled* slots. To return one and to take it again touches no slot. They
+//! are a queue, in two arrays: slots are taken from one and returned to the other, which takes its
+//! place when it is empty. If both are, some free slots are taken from a region. If entries leave
+//! in the order in which they were inserted, as timers of one length do, slots are taken in the
+//! order of their addresses, turn after turn, and the processor predicts the next one. A stack
+//! would mix the order more with each reuse.
 //!
 //! `has_few_recycled` limits the number of recycled slots. The number of entries of a shard with
 //! `n` entries varies by about three times the square root of `n`, and some slots wait to be freed.
@@ -20,12 +22,14 @@
 //!
 //! # Invariants
 //!
-//! 1. A slot is *free* (in the chain of its region, or never taken yet), *recycled* (in the chain
-//!    of the pool) or *taken*. The pool writes only to free and recycled slots.
+//! 1. A slot is *free* (in the chain of its region, or never taken yet), *recycled* (in one of the
+//!    pool's two arrays) or *taken*. The pool writes only to free slots.
 //! 2. `used` of a region is the number of its slots that are not free. Its memory is returned to
 //!    the allocator only when that is 0, or by the last owner.
 //! 3. A region is in `partial` exactly if it has a free slot.
 //! 4. The beginning of a chunk is written before its first slot is taken, and never again.
+//! 5. What [`Recycled`] has are the last slots of the array `taking`, which is not changed until
+//!    none is left.
 //!
 //! # Cost
 //!
@@ -56,6 +60,11 @@ const RECYCLED_SQUARED: u64 = if ONE_SLOT_CHUNKS { 0 } else { 32 };
 /// (`has_few_recycled`).
 const RETURNED_AT_A_TIME: usize = 64;
 
+/// At most this many free slots are taken from a region at a time, and at most this part of the
+/// slots that are not free: that keeps the bound of `has_few_recycled`.
+const TAKEN_AT_A_TIME: usize = 16;
+const FREE_PART: usize = 8;
+
 /// The division of chunks into slots.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shape {
@@ -71,7 +80,7 @@ pub(super) struct Shape {
     pub(super) beside: usize,
 }
 
-/// The content of a free or recycled slot, at any alignment: the next slot of its chain.
+/// The content of a free slot, at any alignment: the next slot of its chain.
 type Next = *mut u8;
 
 /// Writes a slot's link.
@@ -125,8 +134,10 @@ pub(super) struct Pool {
     partial: Vec<u32>,
     /// Numbers of regions that were freed.
     vacant: Vec<u32>,
-    /// The last recycled slot; meaningless if there is none.
-    pub(super) last_recycled: NonNull<u8>,
+    /// The recycled slots that are taken first are the last ones of these (pool 5).
+    taking: Vec<NonNull<u8>>,
+    /// The recycled slots that have come back since.
+    returned: Vec<NonNull<u8>>,
     pub(super) slots: usize,
     /// The number of slots that are not free.
     pub(super) used: usize,
@@ -136,58 +147,51 @@ pub(super) struct Pool {
 // chunks.
 unsafe impl Send for Pool {}
 
-/// The recycled slots of a pool: all that taking one of them changes. Apart from the pool, and no
-/// larger than need be, since it stands on one cache line with the lock of the owner.
+/// The recycled slots of a pool that are taken first: all that taking one of them changes. Apart
+/// from the pool, and no larger than need be, since it stands on one cache line with the lock of
+/// the owner.
 #[repr(C, packed(4))]
 pub(super) struct Recycled {
-    pub(super) first: Next,
-    pub(super) len: u32,
+    /// Where the next one is noted.
+    next: *const NonNull<u8>,
+    left: u32,
 }
 
-// SAFETY: it owns the slots, plain memory.
+// SAFETY: it owns the slots, plain memory, and stays with the pool.
 unsafe impl Send for Recycled {}
 
 impl Recycled {
     pub(super) const fn new() -> Self {
         Self {
-            first: ptr::null_mut(),
-            len: 0,
+            next: ptr::null(),
+            left: 0,
         }
     }
 
     /// Takes the first slot out.
     #[inline]
     fn pop(&mut self) -> Option<NonNull<u8>> {
-        let slot = NonNull::new(self.first)?;
-        // SAFETY: a slot of this chain.
-        self.first = unsafe { next(slot) };
-        self.len -= 1;
+        self.left = self.left.checked_sub(1)?;
+        // SAFETY: pool 5.
+        let slot = unsafe { *self.next };
+        self.next = self.next.wrapping_add(1);
         Some(slot)
     }
 }
 
-/// Slots of one pool: free ones of a region, its recycled ones, or emptied ones that are to be
-/// returned to it.
-pub(super) struct Chain {
+/// Free slots of a region.
+struct Chain {
     first: Next,
-    /// The end of the chain that has no next slot; meaningless if the chain is empty.
-    last: NonNull<u8>,
-    pub(super) len: usize,
 }
 
-// SAFETY: it owns the slots in it, plain memory.
-unsafe impl Send for Chain {}
-
 impl Chain {
-    pub(super) const fn new() -> Self {
+    const fn new() -> Self {
         Self {
             first: ptr::null_mut(),
-            last: NonNull::dangling(),
-            len: 0,
         }
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    fn is_empty(&self) -> bool {
         self.first.is_null()
     }
 
@@ -195,16 +199,11 @@ impl Chain {
     ///
     /// # Safety
     ///
-    /// The slot is taken, no code uses it any more, and all slots of a chain belong to the pool
-    /// that will take them back.
-    pub(super) unsafe fn push(&mut self, slot: NonNull<u8>) {
+    /// The caller owns the slot, and gives it up.
+    unsafe fn push(&mut self, slot: NonNull<u8>) {
         // SAFETY: the caller owns the slot.
         unsafe { set_next(slot, self.first) };
-        if self.first.is_null() {
-            self.last = slot;
-        }
         self.first = slot.as_ptr();
-        self.len += 1;
     }
 
     /// Takes the first slot out.
@@ -213,7 +212,6 @@ impl Chain {
         let slot = NonNull::new(self.first)?;
         // SAFETY: a slot of this chain.
         self.first = unsafe { next(slot) };
-        self.len -= 1;
         Some(slot)
     }
 }
@@ -223,21 +221,31 @@ impl Region {
         !self.free.is_empty() || self.fresh_chunk < self.chunks
     }
 
-    /// Takes a free slot, of which there is one.
-    #[inline]
-    fn take(&mut self, shape: &Shape) -> NonNull<u8> {
-        self.used += 1;
-        if let Some(free) = self.free.pop() {
-            return free;
+    /// Takes at most this many free slots, and at least one, of which there is one.
+    fn take(&mut self, shape: &Shape, most: usize, out: &mut Vec<NonNull<u8>>) {
+        let before = out.len();
+        while out.len() - before < most {
+            let Some(free) = self.free.pop() else {
+                break;
+            };
+            out.push(free);
         }
-        debug_assert!(self.fresh_chunk < self.chunks);
-        let offset = self.fresh_chunk * shape.size + shape.first + self.fresh * shape.stride;
-        self.fresh += 1;
-        if self.fresh == shape.slots {
-            (self.fresh_chunk, self.fresh) = (self.fresh_chunk + 1, 0);
+        if out.len() == before {
+            debug_assert!(self.fresh_chunk < self.chunks);
+            // Those that were never taken, of one chunk.
+            let count = most.min(shape.slots - self.fresh);
+            let offset = self.fresh_chunk * shape.size + shape.first + self.fresh * shape.stride;
+            // SAFETY: within the region: its chunk is one of the region's (the caller).
+            let first = unsafe { self.at.add(offset) };
+            // SAFETY: within the chunk, which has as many slots behind the first one.
+            let slots = (0..count).map(|slot| unsafe { first.add(slot * shape.stride) });
+            out.extend(slots);
+            self.fresh += count;
+            if self.fresh == shape.slots {
+                (self.fresh_chunk, self.fresh) = (self.fresh_chunk + 1, 0);
+            }
         }
-        // SAFETY: within the region: its chunk is one of the region's (the caller).
-        unsafe { self.at.add(offset) }
+        self.used += out.len() - before;
     }
 }
 
@@ -249,7 +257,8 @@ impl Pool {
             regions: Vec::new(),
             partial: Vec::new(),
             vacant: Vec::new(),
-            last_recycled: NonNull::dangling(),
+            taking: Vec::new(),
+            returned: Vec::new(),
             slots: 0,
             used: 0,
         }
@@ -265,31 +274,68 @@ impl Pool {
     ) -> NonNull<u8> {
         match recycled.pop() {
             Some(slot) => slot,
-            None => self.take_free(open),
+            None => self.take_more(recycled, open),
         }
     }
 
-    /// Takes a slot that is free, from the regions.
+    /// Takes a slot where `recycled` has none left.
+    #[cold]
     #[inline(never)]
-    fn take_free(&mut self, open: impl Fn(NonNull<u8>, NonNull<u8>)) -> NonNull<u8> {
+    fn take_more(
+        &mut self,
+        recycled: &mut Recycled,
+        open: impl Fn(NonNull<u8>, NonNull<u8>),
+    ) -> NonNull<u8> {
+        if self.returned.is_empty() {
+            self.take_free(open);
+        }
+        let slot = self.take_returned(recycled);
+        slot.expect("one was taken from a region")
+    }
+
+    /// Takes a slot that came back, where `recycled` has none left.
+    #[inline]
+    fn take_returned(&mut self, recycled: &mut Recycled) -> Option<NonNull<u8>> {
+        debug_assert!({ recycled.left } == 0);
+        if self.returned.is_empty() {
+            return None;
+        }
+        self.taking.clear();
+        std::mem::swap(&mut self.taking, &mut self.returned);
+        recycled.next = self.taking.as_ptr();
+        let len = self.taking.len();
+        recycled.left = u32::try_from(len).expect("fewer than 2^32 slots are recycled");
+        recycled.pop()
+    }
+
+    /// How many slots are recycled.
+    pub(super) fn recycled(&self, recycled: &Recycled) -> usize {
+        recycled.left as usize + self.returned.len()
+    }
+
+    /// Takes some slots that are free, from the regions, as if they had come back.
+    fn take_free(&mut self, open: impl Fn(NonNull<u8>, NonNull<u8>)) {
         let number = match self.partial.last() {
             Some(&number) => number,
             None => self.grow(open),
         };
         let region = self.regions[number as usize].as_mut();
         let region = region.expect("a listed region exists");
-        let slot = region.take(&self.shape);
-        self.used += 1;
-        // In the middle of a chunk the region has another.
-        if region.fresh == 0 && !region.has_free() {
+        let most = if ONE_SLOT_CHUNKS {
+            1
+        } else {
+            (self.used / FREE_PART).clamp(1, TAKEN_AT_A_TIME)
+        };
+        region.take(&self.shape, most, &mut self.returned);
+        self.used += self.returned.len();
+        if !region.has_free() {
             self.partial.pop();
         }
-        slot
     }
 
     /// Makes room for a slot: then the next [`take`](Self::take) allocates nothing.
     pub(super) fn reserve(&mut self, recycled: &Recycled, open: impl Fn(NonNull<u8>, NonNull<u8>)) {
-        if recycled.first.is_null() && self.slots == self.used {
+        if self.recycled(recycled) == 0 && self.slots == self.used {
             self.grow(open);
         }
     }
@@ -336,40 +382,28 @@ impl Pool {
         number
     }
 
-    /// Takes emptied slots back; all of them are this pool's, as the caller of `Chain::push`
-    /// promised. Drop `vacated` after the owner's lock was released.
-    pub(super) fn take_back(
+    /// Takes emptied slots back, in the order in which they are to be taken again. Drop `vacated`
+    /// after the owner's lock was released.
+    ///
+    /// # Safety
+    ///
+    /// The slots are taken ones of this pool, and no code uses them any more.
+    pub(super) unsafe fn take_back(
         &mut self,
         recycled: &mut Recycled,
-        emptied: Chain,
+        emptied: impl ExactSizeIterator<Item = NonNull<u8>>,
         vacated: &mut Vec<Region>,
     ) {
-        if emptied.is_empty() {
-            return;
-        }
-        let mut left = RETURNED_AT_A_TIME.max(2 * emptied.len);
-        self.append(recycled, emptied);
+        let mut left = RETURNED_AT_A_TIME.max(2 * emptied.len());
+        self.returned.extend(emptied);
         while !(self.is_dense() && self.has_few_recycled(recycled)) && left > 0 {
-            let Some(slot) = recycled.pop() else {
+            let Some(slot) = recycled.pop().or_else(|| self.take_returned(recycled)) else {
                 break;
             };
-            // SAFETY: it was recycled (pool 1), and is in no chain any more.
+            // SAFETY: it was recycled (pool 1), and is in no array any more.
             unsafe { self.return_to_regions(slot, vacated) };
             left -= 1;
         }
-    }
-
-    /// Adds emptied slots, of which there are some, behind the recycled ones.
-    fn append(&mut self, recycled: &mut Recycled, emptied: Chain) {
-        if recycled.first.is_null() {
-            recycled.first = emptied.first;
-        } else {
-            // SAFETY: the last of the recycled slots.
-            unsafe { set_next(self.last_recycled, emptied.first) };
-        }
-        self.last_recycled = emptied.last;
-        let len = recycled.len as usize + emptied.len;
-        recycled.len = u32::try_from(len).expect("fewer than 2^32 slots are recycled");
     }
 
     /// Whether the recycled slots are within the bound.
@@ -380,7 +414,7 @@ impl Pool {
     /// n(2l - n) >= 64 n; if l is less, from the first. One more recycled slot taken away does not
     /// change it: 2(l - 1) <= u - 1, and (l - 1)^2 <= 32 (u - 1) in the same two ways.
     fn has_few_recycled(&self, recycled: &Recycled) -> bool {
-        let recycled = u64::from(recycled.len);
+        let recycled = self.recycled(recycled) as u64;
         let used = self.used as u64;
         recycled * 2 <= used && recycled * recycled <= RECYCLED_SQUARED * used
     }

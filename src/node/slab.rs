@@ -49,11 +49,10 @@
 //! Splitting hot from cold fields: Chilimbi, Davidson and Larus, PLDI 1999.
 #![allow(unsafe_code)]
 
-use super::address::prefetch_to_write;
 use super::entry::EntryPtr;
-use super::hot::{NewNode, Node, NodeState, Side, Times};
+use super::hot::{NewNode, Node, Side, Times};
 use super::pointer::{Columns, Header, NodePtr, Ptr, entries};
-use super::pool::{Chain, Pool, Recycled, Region, Shape};
+use super::pool::{Pool, Recycled, Region, Shape};
 use super::refresh::RefreshMoment;
 use crate::sync::AtomicU64;
 use std::marker::PhantomData;
@@ -77,52 +76,6 @@ pub(crate) struct Slab<K, V> {
 // `NodePtr`, which has its own conditions. A slab drops no node, so it may move between threads
 // with any K and V.
 unsafe impl<K, V> Send for Slab<K, V> {}
-
-/// Slots of one slab whose content was dropped, to be returned to it.
-pub(crate) struct Emptied<K, V> {
-    nodes: Chain,
-    entries: Chain,
-    _slab: PhantomData<Node<K, V>>,
-}
-
-// SAFETY: it owns the slots of its chains, plain memory that holds no node any more.
-unsafe impl<K, V> Send for Emptied<K, V> {}
-
-impl<K, V> Emptied<K, V> {
-    pub(crate) const fn new() -> Self {
-        Self {
-            nodes: Chain::new(),
-            entries: Chain::new(),
-            _slab: PhantomData,
-        }
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.nodes.is_empty()
-    }
-
-    /// Adds the slot of a node whose content was dropped, and its entry's slot unless another node
-    /// succeeded to that entry.
-    ///
-    /// # Safety
-    ///
-    /// Node 1: no code uses the pointer any more, and its content was dropped. All slots of a chain
-    /// belong to the slab that will take them back.
-    pub(crate) unsafe fn push(&mut self, node: NodePtr<K, V>) {
-        let hot = node.0.as_ptr();
-        // SAFETY: the caller owns the slot until it is pushed. Only fields without a destructor are
-        // read here; key and value may have been dropped. Only the last node of an entry is not
-        // marked as succeeded, and no other code uses that entry any more (entry 1).
-        unsafe {
-            if NodeState::of(&(*hot).state) != NodeState::Succeeded {
-                let parts = ((*hot).entry_low, (*hot).entry_high);
-                let entry = EntryPtr::<K, V>::from_parts(parts);
-                self.entries.push(entry.0.cast());
-            }
-            self.nodes.push(node.0.cast());
-        }
-    }
-}
 
 impl<K, V> Slab<K, V> {
     /// A slab without memory.
@@ -148,23 +101,6 @@ impl<K, V> Slab<K, V> {
     #[inline]
     pub(crate) fn has_weights(&self) -> bool {
         self.columns.weight
-    }
-
-    /// Asks the processor to fetch the slot that the next node takes, to write to it: first it is
-    /// read. The node's side part is only written.
-    #[inline]
-    pub(crate) fn prefetch_node(&self) {
-        if let Some(node) = NonNull::new(self.recycled_nodes.first) {
-            prefetch_to_write(node.as_ptr());
-        }
-    }
-
-    /// Asks the processor to fetch the slot that the next entry takes, to write to it.
-    #[inline]
-    pub(crate) fn prefetch_entry(&self) {
-        if let Some(entry) = NonNull::new(self.recycled_entries.first) {
-            prefetch_to_write(entry.as_ptr());
-        }
     }
 
     /// Makes a live node from what its writer has prepared, with an entry of its own.
@@ -298,15 +234,29 @@ impl<K, V> Slab<K, V> {
         unsafe { slot.write(Node::new(new.take(), deadline, entry)) };
     }
 
-    /// Takes slots back; all of them are this slab's, as the caller of `Emptied::push` promised.
-    /// Drop the result after the shard's lock was released.
+    /// Takes the slots of nodes and of entries back. Drop the result after the shard's lock was
+    /// released.
+    ///
+    /// # Safety
+    ///
+    /// Node 1, entry 1: all are of this slab, no code uses them any more, and the content of the
+    /// nodes was dropped.
     #[must_use]
-    pub(crate) fn take_back(&mut self, emptied: Emptied<K, V>) -> Vec<Region> {
+    pub(crate) unsafe fn take_back(
+        &mut self,
+        nodes: &[NodePtr<K, V>],
+        entries: &[EntryPtr<K, V>],
+    ) -> Vec<Region> {
         let mut vacated = Vec::new();
-        self.nodes
-            .take_back(&mut self.recycled_nodes, emptied.nodes, &mut vacated);
-        self.entries
-            .take_back(&mut self.recycled_entries, emptied.entries, &mut vacated);
+        let nodes = nodes.iter().map(|node| node.0.cast());
+        let entries = entries.iter().map(|entry| entry.0.cast());
+        // SAFETY: the caller's promise.
+        unsafe {
+            self.nodes
+                .take_back(&mut self.recycled_nodes, nodes, &mut vacated);
+            self.entries
+                .take_back(&mut self.recycled_entries, entries, &mut vacated);
+        }
         vacated
     }
 }

@@ -1,6 +1,6 @@
 use super::*;
 use crate::listener::RemovalCause;
-use crate::map::{Batch, WriteEvent};
+use crate::map::{Batch, EventKind};
 use crate::node::{Columns, NewNode};
 use std::rc::Rc;
 
@@ -27,7 +27,7 @@ impl Rig {
             map: Map::new(1, 0, Columns::default()).expect("memory for a small map"),
             domain: Domain::new(),
             freed: Rc::default(),
-            freeing: Freeing::new(),
+            freeing: Freeing::new(0, 1, 1),
         }
     }
 
@@ -40,10 +40,8 @@ impl Rig {
         }
         shard.swap_batch(&mut batch, &mut Vec::new());
         for event in batch {
-            let WriteEvent::Removed(node, _) = event else {
-                panic!("{event:?} was not pushed");
-            };
-            self.freeing.retire(Garbage::Node(node));
+            assert_eq!(event.kind(), EventKind::Removed);
+            self.freeing.retire(0, event.node());
         }
     }
 
@@ -79,7 +77,7 @@ fn nothing_is_freed_before_grace_and_drain() {
     rig.end_drain();
     let mut ready = rig.freeing.take_ready(10);
     assert_eq!((rig.freed.get(), ready.len()), (0, 1));
-    ready.free(&rig.map, 0, 1);
+    ready.free(&rig.map);
     assert_eq!(rig.freed.get(), 1);
     assert!(rig.freeing.is_empty());
 }
@@ -92,10 +90,10 @@ fn take_ready_takes_whole_chunks_up_to_the_limit() {
     rig.seal();
     assert!(rig.start_drain(), "no pin is held");
     rig.end_drain();
-    rig.freeing.take_ready(CHUNK_ITEMS + 8).free(&rig.map, 0, 1);
+    rig.freeing.take_ready(CHUNK_ITEMS + 8).free(&rig.map);
     let some = rig.freed.get();
     assert!((CHUNK_ITEMS + 8..=2 * CHUNK_ITEMS + 7).contains(&some));
-    rig.freeing.take_all().free(&rig.map, 0, 1);
+    rig.freeing.take_all().free(&rig.map);
     assert_eq!(rig.freed.get(), all);
 }
 
@@ -109,18 +107,17 @@ fn emptied_containers_are_reused() {
         assert!(rig.start_drain(), "no pin is held");
         rig.end_drain();
         let mut ready = rig.freeing.take_ready(2 * CHUNK_ITEMS);
-        places.extend(ready.chunks.iter().map(Vec::as_ptr));
+        places.extend(ready.chunks.iter().map(Garbage::place));
         // Two are full, and one is open.
         assert!(places.len() <= 3, "another was made in round {round}");
-        assert_eq!(ready.returning.is_none(), round == 1, "those of slots, too");
-        ready.free(&rig.map, 0, 1);
+        ready.free(&rig.map);
         assert_eq!(rig.freed.get(), round * 2 * CHUNK_ITEMS);
         rig.freeing.reuse(ready);
     }
     // However many there were, only a limited number is kept.
     rig.retire(20 * CHUNK_ITEMS);
     let mut all = rig.freeing.take_all();
-    all.free(&rig.map, 0, 1);
+    all.free(&rig.map);
     rig.freeing.reuse(all);
-    assert_eq!(rig.freeing.spare_chunks.len(), SPARE_CHUNKS);
+    assert_eq!(rig.freeing.spare_chunks.len(), most_spare(1));
 }

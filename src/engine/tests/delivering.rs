@@ -2,7 +2,6 @@
 
 use super::super::delivery::Awaited;
 use super::super::pass::Plan;
-use crate::map::Garbage;
 use crate::sync::cycle::is_noted;
 use crate::{Alarm, Cache, CacheBuilder, MaintenanceTask, Scheduler};
 use std::sync::mpsc;
@@ -39,7 +38,7 @@ fn deliver(cache: &Cache<u32, u32>, most: u64) -> Vec<usize> {
         chunks.push(nodes.len());
         let mut state = engine.parts[0].state.lock();
         for (node, _) in nodes.drain(..) {
-            state.freeing.retire(Garbage::Node(node));
+            state.freeing.retire(node.shard(), node);
         }
     });
     chunks

@@ -159,6 +159,6 @@ fn the_check_finds_a_removed_entry_left_in_the_wheel() {
         shard.remove_without_event(occupied);
         // The last owner frees what the map holds; this node has to be freed apart.
         let mut state = engine.parts[0].state.lock();
-        state.freeing.retire(crate::map::Garbage::Node(node));
+        state.freeing.retire(node.shard(), node);
     });
 }

@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::hash::Dice;
-use crate::node::{NEXT, PREV};
+use crate::node::{NEXT, NodeState, PREV};
 
 fn place(slab: &mut Slab<u64, u64>, key: u64) -> NodePtr<u64, u64> {
     let times = Times {
@@ -15,13 +15,25 @@ fn place(slab: &mut Slab<u64, u64>, key: u64) -> NodePtr<u64, u64> {
 }
 
 fn give_back(slab: &mut Slab<u64, u64>, nodes: impl IntoIterator<Item = NodePtr<u64, u64>>) {
-    let mut emptied = Emptied::new();
-    for node in nodes {
-        // SAFETY: of this slab; the test forgets the node, whose content needs no destructor.
-        unsafe { emptied.push(node) };
-    }
-    drop(slab.take_back(emptied));
+    let nodes: Vec<_> = nodes.into_iter().collect();
+    let last = nodes
+        .iter()
+        .filter(|node| node.state() != NodeState::Succeeded);
+    let entries: Vec<_> = last.map(NodePtr::entry).collect();
+    // SAFETY: of this slab; the test forgets the nodes, whose content needs no destructor.
+    drop(unsafe { slab.take_back(&nodes, &entries) });
     slab.check_invariants();
+}
+
+/// So many nodes, and a few more, so that no slot is recycled.
+#[cfg(not(any(fuzzing, wheelhouse_single)))]
+fn filled(slab: &mut Slab<u64, u64>, least: u64) -> Vec<NodePtr<u64, u64>> {
+    let mut nodes = Vec::new();
+    while (nodes.len() as u64) < least || slab.recycled_nodes() > 0 {
+        let key = nodes.len() as u64;
+        nodes.push(place(slab, key));
+    }
+    nodes
 }
 
 #[test]
@@ -102,7 +114,7 @@ fn a_successor_takes_over_the_entry_and_the_last_node_gives_it_back() {
         past.push(node);
         node = new;
     }
-    assert_eq!((slab.nodes.used, slab.entries.used), (302, 2));
+    assert_eq!((slab.taken_nodes(), slab.taken_entries()), (302, 2));
     // The last node gives the entry back, however late the others come.
     give_back(&mut slab, [node]);
     assert_eq!(slab.taken_entries(), 1);
@@ -153,26 +165,25 @@ fn slots_are_used_again_and_empty_regions_go() {
 fn what_comes_back_is_handed_out_first_and_no_more_than_some_wait_for_that() {
     // The root of 32 times as many.
     const MOST: usize = 256;
-    const MANY: usize = 2_048;
     let mut slab = Slab::new(Columns::default());
-    let mut nodes: Vec<_> = (0..MANY).map(|key| place(&mut slab, key as u64)).collect();
-    let back = nodes.split_off(MANY - MOST / 2);
+    let mut nodes = filled(&mut slab, 2_048);
+    let many = nodes.len();
+    let back = nodes.split_off(many - MOST / 2);
     let (older, newer) = back.split_at(MOST / 8);
     for part in [older, newer] {
         give_back(&mut slab, part.iter().copied());
     }
-    assert_eq!(slab.recycled_nodes.len(), MOST / 2);
-    // Slots that came back together are handed out in reverse order; slots that came back earlier
-    // are handed out first.
-    for &slot in older.iter().rev().chain(newer.iter().rev()) {
+    assert_eq!(slab.recycled_nodes(), MOST / 2);
+    // Slots are handed out in the order in which they came back.
+    for &slot in older.iter().chain(newer) {
         assert_eq!(place(&mut slab, 1), slot);
     }
-    assert_eq!(slab.recycled_nodes.len(), 0);
+    assert_eq!(slab.recycled_nodes(), 0);
     nodes.extend(back);
-    let back = nodes.split_off(MANY - MOST - 1);
+    let back = nodes.split_off(many - MOST - 1);
     give_back(&mut slab, back);
     assert_eq!(
-        (slab.recycled_nodes.len(), slab.nodes.used),
+        (slab.recycled_nodes(), slab.nodes.used),
         (MOST - 1, nodes.len() + MOST - 1),
         "two of them are dispersed: the bound is lower by then"
     );
@@ -183,7 +194,7 @@ fn what_comes_back_is_handed_out_first_and_no_more_than_some_wait_for_that() {
 fn a_slab_that_shrank_keeps_no_region_for_a_recycled_slot() {
     const SPREAD: usize = 4_000;
     let mut slab = Slab::new(Columns::default());
-    let mut nodes: Vec<_> = (0..600_000).map(|key| place(&mut slab, key)).collect();
+    let mut nodes = filled(&mut slab, 600_000);
     // What comes back first is from here and there.
     let step = nodes.len() / (SPREAD + 2);
     let spread: Vec<_> = (0..SPREAD)
@@ -191,7 +202,7 @@ fn a_slab_that_shrank_keeps_no_region_for_a_recycled_slot() {
         .map(|n| nodes.swap_remove(n * step))
         .collect();
     give_back(&mut slab, spread);
-    assert_eq!(slab.recycled_nodes.len(), SPREAD, "nothing was shown");
+    assert_eq!(slab.recycled_nodes(), SPREAD, "nothing was shown");
     // Then all go but those of a few regions.
     nodes.sort_by_key(|node| *node.key());
     let mut back = nodes.drain(..nodes.len() - 1_000).collect::<Vec<_>>();
