@@ -387,8 +387,7 @@ impl<K, V> Engine<K, V> {
         self.map.shards() / self.parts.len()
     }
 
-    /// Tells look-ups what a read needs. A read is fast if it asks no policy, can do with a coarse
-    /// reading, and is not counted.
+    /// Tells look-ups what a read needs ([`SLOW_READS`]).
     fn set_detours(&self) {
         let mut detours = 0;
         let exactly = self.lifetimes.reads_exactly();

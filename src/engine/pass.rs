@@ -50,8 +50,8 @@ const VICTIMS_PER_LOOK: usize = 32;
 /// | plan | of a run | drains | removes what is due | evicts |
 /// |---|---|---|---|---|
 /// | [`RUN`](Self::RUN) | yes | yes | yes | yes |
-/// | [`RECLAIM`](Self::RECLAIM), after the passes of a run | yes | yes | no | yes |
-/// | [`CATCH_UP`](Self::CATCH_UP), of a call | no | yes | no | yes |
+/// | [`RECLAIM`](Self::RECLAIM), after the passes of a run, so that memory may be freed | yes | yes | no | yes |
+/// | [`CATCH_UP`](Self::CATCH_UP), of a call that brings the cache up to date | no | yes | no | yes |
 /// | of a writer that helps (`plan_of_help`) | no | yes | if that is the work of callers, or its batch is full | yes |
 /// | [`of_due`](Self::of_due), of that writer over another part | no | no | yes | no |
 #[derive(Clone, Copy, Debug)]
@@ -82,7 +82,6 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    /// A pass of a run.
     pub(super) const RUN: Self = Self {
         budget: RUN_BUDGET,
         own: None,
@@ -95,13 +94,11 @@ impl Plan {
         frees: 2 * RUN_BUDGET,
     };
 
-    /// A pass of a run that has removed what is due: it drains, so that memory may be freed.
     pub(super) const RECLAIM: Self = Self {
         expire: false,
         ..Self::RUN
     };
 
-    /// A pass by a writer over another part than its own, which removes what is due.
     pub(super) fn of_due(writers: Self) -> Self {
         Self {
             drain: false,
@@ -111,7 +108,6 @@ impl Plan {
         }
     }
 
-    /// A pass of a call that has to bring the cache up to date, and that is no run.
     pub(super) const CATCH_UP: Self = Self {
         run: false,
         ..Self::RECLAIM

@@ -1,18 +1,13 @@
 //! A thread that waits for a future of the crate: it polls the future with a waker of its own.
 //!
-//! Other threads may wait for this one meanwhile, so it first looks for a [`cycle`](super::cycle).
-//! For that it has to know what the future waits for: the poll of the future [notes](note) it.
-//! Only a poll by the waiting call itself does, which is told by its waker. A future that user code
-//! polls meanwhile has another waker, and waits by other means.
-//!
-//! # How a thread waits for a load
-//!
 //! 1. It polls the future, with the waker of its [`Parker`].
-//! 2. The poll finds that the call has to wait: the thread gives up its [`place`], and the load is
-//!    [noted](note).
+//! 2. If the call has to wait for a load, the poll gives up the thread's [`place`], and
+//!    [notes](note) the load. Only a poll by the waiting call itself does, which is told by its
+//!    waker. A future that user code polls meanwhile has another waker, and waits by other means.
 //! 3. The thread takes the note. The load is told that its waiter [falls
 //!    asleep](WaitTarget::falls_asleep).
-//! 4. [`NotedWait::wait_for`] looks for a cycle. If there is none, the thread parks.
+//! 4. Other threads may wait for this one: [`NotedWait::wait_for`] looks for a
+//!    [`cycle`](super::cycle). If there is none, the thread parks.
 //! 5. When it wakes up, it polls again. When the future is ready, it takes a place again.
 //!
 //! # What a thread is doing
