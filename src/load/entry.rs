@@ -3,7 +3,6 @@
 
 use super::claim::{Claim, Claimant, Request};
 use super::guard::{FillOutcome, TakenOut};
-use super::key::ToKey;
 use super::run::{
     Made, Ran, conclude, fallible, of_option, of_pair, of_result, of_value, or_error, sure,
 };
@@ -104,11 +103,11 @@ where
     /// ```
     pub fn entry_by_ref<'a, Q>(&'a self, key: &'a Q) -> RefEntrySelector<'a, K, Q, V, S>
     where
-        Q: Equivalent<K> + Hash + ToKey<K> + ?Sized,
+        Q: Equivalent<K> + Hash + ToOwned<Owned = K> + ?Sized,
     {
         EntrySelector {
             cache: self,
-            key: key.to_key(),
+            key: key.to_owned(),
             form: PhantomData,
         }
     }

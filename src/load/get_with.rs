@@ -2,13 +2,14 @@
 #![allow(unsafe_code)]
 
 use super::claim::{Claimant, Request};
-use super::key::{KeyForm, Own, ToKey};
 use super::run::{Made, conclude, fallible, of_option, of_result, of_value, or_error, sure};
 use crate::cache::Cache;
 use crate::compute::Keyless;
 use crate::flight::{Outcome, Want};
 use crate::operations::EntryRef;
 use equivalent::Equivalent;
+use std::borrow::Borrow;
+use std::convert::identity;
 use std::future::Future;
 use std::hash::{BuildHasher, Hash};
 use std::pin::Pin;
@@ -41,20 +42,26 @@ where
     V: Clone + Send + Sync + 'static,
     S: BuildHasher + Send + Sync + 'static,
 {
-    /// The value of a key; if it is absent, what `make` makes, which is given no entry here.
+    /// The value of a key; if it is absent, what `make` makes, which is given no entry here. The
+    /// call has the key itself (`F` is `K`), or a reference to a form of it (`F` is `&Q`).
     #[inline(always)]
     #[track_caller]
-    fn get_or_load(
+    fn get_or_load<Q, F>(
         &self,
-        key: impl KeyForm<K>,
+        key: F,
+        to_key: impl FnOnce(F) -> K,
         want: Want,
         make: impl FnOnce(Option<&Keyless<V>>) -> Made<V>,
-    ) -> Result<V, Outcome<V>> {
-        let hash = self.hash(key.query());
+    ) -> Result<V, Outcome<V>>
+    where
+        Q: Equivalent<K> + Hash + ?Sized,
+        F: Borrow<Q>,
+    {
+        let hash = self.hash(key.borrow());
         let clone = |entry: EntryRef<'_, K, V>| entry.value().clone();
-        match (self.engine()).find::<true, _, V>(hash, key.query(), clone) {
+        match (self.engine()).find::<true, _, V>(hash, key.borrow(), clone) {
             Some(value) => Ok(value),
-            None => self.load(hash, key.into_key(), want, make),
+            None => self.load(hash, to_key(key), want, make),
         }
     }
 
@@ -73,25 +80,30 @@ where
 
     /// The future holds `init` once: moved on, it would take its room several times
     /// (`futures_are_small` in tests/loading/loads/tasks.rs).
-    fn get_or_load_async<F: Future, R>(
+    fn get_or_load_async<Q, F, I: Future, R>(
         &self,
-        key: impl KeyForm<K>,
+        key: F,
+        to_key: impl FnOnce(F) -> K,
         want: Want,
-        init: F,
-        made: impl FnOnce(F::Output) -> Made<V>,
+        init: I,
+        made: impl FnOnce(I::Output) -> Made<V>,
         answer: impl FnOnce(Result<V, Outcome<V>>) -> R,
-    ) -> impl Future<Output = R> {
+    ) -> impl Future<Output = R>
+    where
+        Q: Equivalent<K> + Hash + ?Sized,
+        F: Borrow<Q>,
+    {
         let mut init = Some(init);
         async move {
             let engine = self.engine();
-            let hash = self.hash(key.query());
+            let hash = self.hash(key.borrow());
             // One answer for both ways: without optimization, each has room of its own.
             answer('found: {
                 let clone = |entry: EntryRef<'_, K, V>| entry.value().clone();
-                if let Some(value) = engine.find::<true, _, V>(hash, key.query(), clone) {
+                if let Some(value) = engine.find::<true, _, V>(hash, key.borrow(), clone) {
                     break 'found Ok(value);
                 }
-                let mut claimant = Claimant::new(engine, hash, key.into_key(), Request::of(want));
+                let mut claimant = Claimant::new(engine, hash, to_key(key), Request::of(want));
                 // SAFETY: this block has captured `init`, and is itself pinned while it runs. It
                 // neither moves `init` nor names it again, so `init` stays where it is until it is
                 // dropped there.
@@ -134,7 +146,7 @@ where
     #[inline]
     #[track_caller]
     pub fn get_with(&self, key: K, init: impl FnOnce() -> V) -> V {
-        sure(self.get_or_load(Own(key), Want::Value, |_| of_value(init())))
+        sure(self.get_or_load::<K, _>(key, identity, Want::Value, |_| of_value(init())))
     }
 
     /// As [`get_with`](Self::get_with), by a borrowed form of the key.
@@ -156,9 +168,9 @@ where
     #[track_caller]
     pub fn get_with_by_ref<Q>(&self, key: &Q, init: impl FnOnce() -> V) -> V
     where
-        Q: Equivalent<K> + Hash + ToKey<K> + ?Sized,
+        Q: Equivalent<K> + Hash + ToOwned<Owned = K> + ?Sized,
     {
-        sure(self.get_or_load(key, Want::Value, |_| of_value(init())))
+        sure(self.get_or_load::<Q, _>(key, Q::to_owned, Want::Value, |_| of_value(init())))
     }
 
     /// As [`get_with`](Self::get_with), if `init` makes a value. `None` is not stored. Waiting
@@ -180,7 +192,7 @@ where
     #[inline]
     #[track_caller]
     pub fn optionally_get_with(&self, key: K, init: impl FnOnce() -> Option<V>) -> Option<V> {
-        self.get_or_load(Own(key), Want::Optional, |_| of_option(init()))
+        self.get_or_load::<K, _>(key, identity, Want::Optional, |_| of_option(init()))
             .ok()
     }
 
@@ -206,9 +218,9 @@ where
         init: impl FnOnce() -> Option<V>,
     ) -> Option<V>
     where
-        Q: Equivalent<K> + Hash + ToKey<K> + ?Sized,
+        Q: Equivalent<K> + Hash + ToOwned<Owned = K> + ?Sized,
     {
-        self.get_or_load(key, Want::Optional, |_| of_option(init()))
+        self.get_or_load::<Q, _>(key, Q::to_owned, Want::Optional, |_| of_option(init()))
             .ok()
     }
 
@@ -241,7 +253,7 @@ where
     where
         E: Send + Sync + 'static,
     {
-        or_error(self.get_or_load(Own(key), fallible::<E>(), |_| of_result(init())))
+        or_error(self.get_or_load::<K, _>(key, identity, fallible::<E>(), |_| of_result(init())))
     }
 
     /// As [`try_get_with`](Self::try_get_with), by a borrowed form of the key.
@@ -271,10 +283,10 @@ where
         init: impl FnOnce() -> Result<V, E>,
     ) -> Result<V, Arc<E>>
     where
-        Q: Equivalent<K> + Hash + ToKey<K> + ?Sized,
+        Q: Equivalent<K> + Hash + ToOwned<Owned = K> + ?Sized,
         E: Send + Sync + 'static,
     {
-        or_error(self.get_or_load(key, fallible::<E>(), |_| of_result(init())))
+        or_error(self.get_or_load::<Q, _>(key, Q::to_owned, fallible::<E>(), |_| of_result(init())))
     }
 
     /// As [`get_with`](Self::get_with), with a future. On a hit it is dropped without being polled.
@@ -305,7 +317,7 @@ where
     /// # }
     /// ```
     pub fn get_with_async(&self, key: K, init: impl Future<Output = V>) -> impl Future<Output = V> {
-        self.get_or_load_async(Own(key), Want::Value, init, of_value, sure)
+        self.get_or_load_async::<K, _, _, _>(key, identity, Want::Value, init, of_value, sure)
     }
 
     /// As [`get_with_async`](Self::get_with_async), by a borrowed form of the key.
@@ -331,9 +343,9 @@ where
         init: impl Future<Output = V>,
     ) -> impl Future<Output = V>
     where
-        Q: Equivalent<K> + Hash + ToKey<K> + ?Sized,
+        Q: Equivalent<K> + Hash + ToOwned<Owned = K> + ?Sized,
     {
-        self.get_or_load_async(key, Want::Value, init, of_value, sure)
+        self.get_or_load_async::<Q, _, _, _>(key, Q::to_owned, Want::Value, init, of_value, sure)
     }
 
     /// As [`optionally_get_with`](Self::optionally_get_with), with a future.
@@ -358,8 +370,14 @@ where
         key: K,
         init: impl Future<Output = Option<V>>,
     ) -> impl Future<Output = Option<V>> {
-        let key = Own(key);
-        self.get_or_load_async(key, Want::Optional, init, of_option, Result::ok)
+        self.get_or_load_async::<K, _, _, _>(
+            key,
+            identity,
+            Want::Optional,
+            init,
+            of_option,
+            Result::ok,
+        )
     }
 
     /// As [`optionally_get_with_async`](Self::optionally_get_with_async), by a borrowed form of the
@@ -387,9 +405,16 @@ where
         init: impl Future<Output = Option<V>>,
     ) -> impl Future<Output = Option<V>>
     where
-        Q: Equivalent<K> + Hash + ToKey<K> + ?Sized,
+        Q: Equivalent<K> + Hash + ToOwned<Owned = K> + ?Sized,
     {
-        self.get_or_load_async(key, Want::Optional, init, of_option, Result::ok)
+        self.get_or_load_async::<Q, _, _, _>(
+            key,
+            Q::to_owned,
+            Want::Optional,
+            init,
+            of_option,
+            Result::ok,
+        )
     }
 
     /// As [`try_get_with`](Self::try_get_with), with a future.
@@ -422,7 +447,14 @@ where
     where
         E: Send + Sync + 'static,
     {
-        self.get_or_load_async(Own(key), fallible::<E>(), init, of_result, or_error)
+        self.get_or_load_async::<K, _, _, _>(
+            key,
+            identity,
+            fallible::<E>(),
+            init,
+            of_result,
+            or_error,
+        )
     }
 
     /// As [`try_get_with_async`](Self::try_get_with_async), by a borrowed form of the key.
@@ -453,9 +485,16 @@ where
         init: impl Future<Output = Result<V, E>>,
     ) -> impl Future<Output = Result<V, Arc<E>>>
     where
-        Q: Equivalent<K> + Hash + ToKey<K> + ?Sized,
+        Q: Equivalent<K> + Hash + ToOwned<Owned = K> + ?Sized,
         E: Send + Sync + 'static,
     {
-        self.get_or_load_async(key, fallible::<E>(), init, of_result, or_error)
+        self.get_or_load_async::<Q, _, _, _>(
+            key,
+            Q::to_owned,
+            fallible::<E>(),
+            init,
+            of_result,
+            or_error,
+        )
     }
 }

@@ -1,18 +1,19 @@
-//! The forms in which a call gets its key.
+//! The forms of a key from which the key can be made.
 
 use std::ffi::{CStr, OsStr};
-use std::hash::Hash;
 use std::path::Path;
 
-use equivalent::Equivalent;
-
 /// A form of a key by which an entry is looked up, and from which the key can be made after a miss.
+///
+/// The look-ups of a [`LoadingCache`](crate::LoadingCache) take such a form, and so does
+/// [`lease_by_ref`](crate::Cache::lease_by_ref). The other `…_by_ref` methods of a cache make the
+/// key by [`ToOwned`].
 ///
 /// | form | keys |
 /// |---|---|
 /// | a type that can be cloned | itself |
 /// | `str`, `[T]`, [`Path`], [`OsStr`], [`CStr`] | each type that is `From` a reference to it: `String`, `Arc<str>`, `Box<str>`, and those of other crates |
-/// | a type of your own | implement this trait, beside [`Equivalent`] |
+/// | a type of your own | implement this trait, beside [`Equivalent`](crate::Equivalent) |
 ///
 /// ```
 /// use std::sync::Arc;
@@ -40,8 +41,10 @@ use equivalent::Equivalent;
 ///     }
 /// }
 ///
-/// let places: Cache<Place, u32> = Cache::new(100);
-/// assert_eq!(places.get_with_by_ref(&PlaceRef("France", "Paris"), || 2), 2);
+/// let places = Cache::builder()
+///     .loading(loader_fn(|place: &Place| Ok::<usize, ()>(place.1.len())))
+///     .build();
+/// assert_eq!(places.get(&PlaceRef("France", "Paris")), Ok(5));
 /// ```
 #[diagnostic::on_unimplemented(
     message = "a key of the type `{K}` cannot be made from `{Self}`",
@@ -85,45 +88,4 @@ make_from! {
     [] Path;
     [] OsStr;
     [] CStr;
-}
-
-/// The key of a call: the key itself, or a form of it.
-pub(crate) trait KeyForm<K> {
-    /// What the key is looked up by.
-    type Query: Equivalent<K> + Hash + ?Sized;
-
-    fn query(&self) -> &Self::Query;
-
-    fn into_key(self) -> K;
-}
-
-/// The key itself.
-pub(crate) struct Own<K>(pub(crate) K);
-
-impl<K: Hash + Eq> KeyForm<K> for Own<K> {
-    type Query = K;
-
-    #[inline]
-    fn query(&self) -> &K {
-        &self.0
-    }
-
-    #[inline]
-    fn into_key(self) -> K {
-        self.0
-    }
-}
-
-impl<K, Q: Equivalent<K> + Hash + ToKey<K> + ?Sized> KeyForm<K> for &Q {
-    type Query = Q;
-
-    #[inline]
-    fn query(&self) -> &Q {
-        self
-    }
-
-    #[inline]
-    fn into_key(self) -> K {
-        self.to_key()
-    }
 }

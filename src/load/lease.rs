@@ -2,7 +2,7 @@
 
 use super::claim::{Claim, Claimant, Request};
 use super::guard::{FillOutcome, OwnedGuard};
-use super::key::{KeyForm, Own, ToKey};
+use super::key::ToKey;
 use crate::RandomState;
 use crate::cache::Cache;
 use crate::compute::Keyless;
@@ -11,6 +11,8 @@ use crate::flight::{Outcome, Want};
 use crate::operations::EntryRef;
 use crate::sync::block::{block_on, block_until};
 use equivalent::Equivalent;
+use std::borrow::Borrow;
+use std::convert::identity;
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::hash::{BuildHasher, Hash};
@@ -227,7 +229,7 @@ where
     /// ```
     #[track_caller]
     pub fn lease(&self, key: K) -> Leased<K, V, S> {
-        block_on(self.lease_as(Own(key), true))
+        block_on(self.lease_as::<K, _>(key, identity, true))
     }
 
     /// As [`lease`](Self::lease), but waits for at most `wait`; with zero it does not wait. `wait`
@@ -254,13 +256,22 @@ where
     /// # drop(held);
     /// ```
     pub fn lease_timeout(&self, key: K, wait: Duration) -> Leased<K, V, S> {
-        self.lease_until(Own(key), wait)
+        self.lease_until::<K, _>(key, identity, wait)
     }
 
-    fn lease_until(&self, key: impl KeyForm<K>, wait: Duration) -> Leased<K, V, S> {
+    fn lease_until<Q, F>(
+        &self,
+        key: F,
+        to_key: impl FnOnce(F) -> K,
+        wait: Duration,
+    ) -> Leased<K, V, S>
+    where
+        Q: Equivalent<K> + Hash + ?Sized,
+        F: Borrow<Q>,
+    {
         // `None`, which means no limit, if the time is too far away for an `Instant`.
         let until = Instant::now().checked_add(wait);
-        let leased = block_until(self.lease_as(key, !wait.is_zero()), until);
+        let leased = block_until(self.lease_as(key, to_key, !wait.is_zero()), until);
         leased.unwrap_or(Leased::Busy)
     }
 
@@ -287,7 +298,7 @@ where
     /// # }
     /// ```
     pub fn lease_async(&self, key: K) -> impl Future<Output = Leased<K, V, S>> {
-        self.lease_as(Own(key), true)
+        self.lease_as::<K, _>(key, identity, true)
     }
 
     /// As [`lease`](Self::lease), by a borrowed form of the key.
@@ -314,7 +325,7 @@ where
     where
         Q: Equivalent<K> + Hash + ToKey<K> + ?Sized,
     {
-        block_on(self.lease_as(key, true))
+        block_on(self.lease_as::<Q, _>(key, Q::to_key, true))
     }
 
     /// As [`lease_timeout`](Self::lease_timeout), by a borrowed form of the key.
@@ -340,7 +351,7 @@ where
     where
         Q: Equivalent<K> + Hash + ToKey<K> + ?Sized,
     {
-        self.lease_until(key, wait)
+        self.lease_until::<Q, _>(key, Q::to_key, wait)
     }
 
     /// As [`lease_async`](Self::lease_async), by a borrowed form of the key.
@@ -369,20 +380,29 @@ where
     where
         Q: Equivalent<K> + Hash + ToKey<K> + ?Sized,
     {
-        self.lease_as(key, true)
+        self.lease_as::<Q, _>(key, Q::to_key, true)
     }
 
-    async fn lease_as(&self, key: impl KeyForm<K>, may_wait: bool) -> Leased<K, V, S> {
+    async fn lease_as<Q, F>(
+        &self,
+        key: F,
+        to_key: impl FnOnce(F) -> K,
+        may_wait: bool,
+    ) -> Leased<K, V, S>
+    where
+        Q: Equivalent<K> + Hash + ?Sized,
+        F: Borrow<Q>,
+    {
         let engine = self.engine();
-        let hash = self.hash(key.query());
+        let hash = self.hash(key.borrow());
         let clone = |entry: EntryRef<'_, K, V>| entry.value().clone();
-        if let Some(value) = engine.find::<true, _, V>(hash, key.query(), clone) {
+        if let Some(value) = engine.find::<true, _, V>(hash, key.borrow(), clone) {
             return Leased::Found(value);
         }
         let mut ask = Request::of(Want::Value);
         ask.may_wait = may_wait;
         // As a call of this handle, not of the lease: user code runs outside of the cache's gate.
-        let mut claimant = Claimant::new(engine, hash, key.into_key(), ask);
+        let mut claimant = Claimant::new(engine, hash, to_key(key), ask);
         match poll_fn(|cx| claimant.poll_claim(cx)).await {
             Claim::Value(seen) => Leased::Found(seen.value),
             Claim::Failed(_) | Claim::TimedOut => unreachable!("it accepts values only"),

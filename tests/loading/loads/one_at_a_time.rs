@@ -1,7 +1,9 @@
 //! One closure at a time for each key, and what waiters get from its outcome.
 
 use crate::support::until;
+use std::borrow::Borrow;
 use std::collections::HashSet;
+use std::hash::{Hash, Hasher};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, Mutex, mpsc};
 use std::thread;
@@ -189,6 +191,70 @@ fn by_reference_makes_the_key_only_to_load() {
         3
     );
     assert_eq!(cache.entry_count(), 1);
+}
+
+/// A form without a size, as a path or a string of another crate is.
+trait Name: Send + Sync {
+    fn text(&self) -> &str;
+}
+
+impl Name for String {
+    fn text(&self) -> &str {
+        self
+    }
+}
+
+impl PartialEq for dyn Name {
+    fn eq(&self, other: &Self) -> bool {
+        self.text() == other.text()
+    }
+}
+
+impl Eq for dyn Name {}
+
+impl Hash for dyn Name {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.text().hash(state);
+    }
+}
+
+impl ToOwned for dyn Name {
+    type Owned = Arc<dyn Name>;
+
+    fn to_owned(&self) -> Arc<dyn Name> {
+        Arc::new(self.text().to_string())
+    }
+}
+
+#[test]
+fn by_reference_takes_what_to_owned_makes_the_key_of() {
+    /// A wrapper of a program, which knows of the form that its owned form is the key.
+    fn check<K, Q>(key: &Q)
+    where
+        K: Borrow<Q> + Hash + Eq + Clone + Send + Sync + 'static,
+        Q: ToOwned<Owned = K> + Hash + Eq + ?Sized,
+    {
+        use futures_lite::future::{block_on, ready};
+        let absent = || -> Cache<K, u32> { Cache::new(10) };
+        assert_eq!(absent().get_with_by_ref(key, || 1), 1);
+        assert_eq!(
+            absent().optionally_get_with_by_ref(key, || Some(1)),
+            Some(1)
+        );
+        let loaded = absent().try_get_with_by_ref(key, || Ok::<u32, ()>(1));
+        assert_eq!(loaded, Ok(1));
+        assert_eq!(block_on(absent().get_with_by_ref_async(key, ready(1))), 1);
+        let some = block_on(absent().optionally_get_with_by_ref_async(key, ready(Some(1))));
+        assert_eq!(some, Some(1));
+        let cache = absent();
+        let loaded = block_on(cache.try_get_with_by_ref_async(key, ready(Ok::<u32, ()>(1))));
+        assert_eq!(loaded, Ok(1));
+        assert!(!cache.entry_by_ref(key).or_insert(2).is_fresh());
+        assert_eq!(cache.get(key), Some(1));
+    }
+    check::<String, str>("ada");
+    check::<Arc<dyn Name>, dyn Name>(&String::from("ada"));
+    check::<u32, u32>(&1);
 }
 
 #[test]
