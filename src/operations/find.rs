@@ -416,11 +416,11 @@ impl<K, V> Engine<K, V> {
 ///
 /// # Methods of the value
 ///
-/// A reference derefs to the value: `entry.len()` calls the value's `len`. Four methods of the
-/// reference itself hide methods of the value with the same names: `key`, `value`, `time_left` and
-/// `age`. For such a value write `entry.value().key()`. Later versions add no method that takes
-/// `self`, and implement no trait that values usually have: what they add is called as
-/// `EntryRef::name(&entry)`. So `entry.clone()` clones the value, also in the future.
+/// A reference derefs to the value: `entry.len()` calls the value's `len`. Five methods of the
+/// reference itself hide methods of the value with the same names: `key`, `value`, `time_left`,
+/// `age` and `is_stale`. For such a value write `entry.value().is_stale()`. Later versions add no
+/// method that takes `self`, and implement no trait that values usually have: what they add is
+/// called as `EntryRef::name(&entry)`. So `entry.clone()` clones the value, also in the future.
 ///
 /// If a reference is leaked, for example by [`std::mem::forget`], the cache frees no key and no
 /// value that it removes later, until the cache itself is dropped. The end of the thread that
