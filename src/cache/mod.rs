@@ -339,8 +339,10 @@ impl<K: Hash + Eq + 'static, V: 'static, S: BuildHasher> Cache<K, V, S> {
     /// Stores a value that ends at exactly `deadline`. The policy is not asked. Works on any cache.
     ///
     /// The instant is one of the cache's time: of [`Instant::now`], or under a ticker of
-    /// [`Policy::now`](crate::Policy::now). If it has come, the value is due at once: no read finds
-    /// it, and the listener gets it as `Expired`. For all else see
+    /// [`Policy::now`](crate::Policy::now) of this cache, not of a second one on that ticker. If it
+    /// has come, the value is due at once: no read finds it, and the listener gets it as `Expired`.
+    /// When it hears of the old value says [one
+    /// table](crate#when-is-it-told-and-when-is-it-dropped). For all else see
     /// [`insert_with_ttl`](Self::insert_with_ttl).
     ///
     /// # Panics

@@ -113,8 +113,8 @@ where
 /// entry due at once: no read finds it, and the listener gets it with the cause `Expired`.
 ///
 /// The instant is one of the cache's time: of [`Instant::now`], or under a ticker of
-/// [`Policy::now`](crate::Policy::now). So it is right under a
-/// [`ManualTicker`](crate::ManualTicker), too.
+/// [`Policy::now`](crate::Policy::now) of this cache, not of a second one on that ticker. So it is
+/// right under a [`ManualTicker`](crate::ManualTicker), too.
 ///
 /// # Examples
 ///

@@ -20,6 +20,11 @@ use std::time::Duration;
 /// lower than an earlier one as time that ran backwards: it removes nothing early because of that,
 /// and it does not panic. To stop time, return the same reading.
 ///
+/// The instants of a cache begin at the moment of the machine's clock at which the cache was built,
+/// and then move as the ticker does. So each cache has instants of its own, also on a shared
+/// ticker. Where a value moves from one cache to another, pass on the time that it has left, and
+/// not the instant of its end.
+///
 /// # Without a ticker
 ///
 /// A cache without a ticker measures time by the program's monotonic clock, the one behind
