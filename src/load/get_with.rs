@@ -176,6 +176,9 @@ where
     /// As [`get_with`](Self::get_with), if `init` makes a value. `None` is not stored. Waiting
     /// calls of `optionally_get_with` share the `None`; other waiting calls run their own closures.
     ///
+    /// If another call has stored a value meanwhile, a `None` of `init` is returned all the same.
+    /// That value stays, and the other waiting calls get it.
+    ///
     /// # Panics
     ///
     /// As `get_with`.
@@ -226,6 +229,9 @@ where
 
     /// As [`get_with`](Self::get_with), if `init` succeeds. An error is not stored. Waiting calls
     /// with the same error type share the error; other waiting calls run their own closures.
+    ///
+    /// If another call has stored a value meanwhile, an error of `init` is returned all the same.
+    /// That value stays, and the other waiting calls get it.
     ///
     /// # Errors
     ///

@@ -40,7 +40,8 @@ where
     ///
     /// If the loader fails or panics: nothing is stored. Calls that waited share the error, and
     /// later calls get it for as long as
-    /// [`failure_backoff`](crate::LoadingBuilder::failure_backoff) says.
+    /// [`failure_backoff`](crate::LoadingBuilder::failure_backoff) says. That is so, too, if the
+    /// key was written meanwhile; later calls then find what was written.
     ///
     /// If a load of an [`AsyncLoader`](crate::AsyncLoader) that this call has begun takes longer
     /// than [`load_timeout`](crate::LoadingBuilder::load_timeout). If the load of another call

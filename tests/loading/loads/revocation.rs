@@ -1,5 +1,6 @@
 //! A write of the key while its load runs: the load is revoked, and the write never waits.
 
+use crate::support::until;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -67,6 +68,66 @@ fn removals_revoke_the_load_of_an_absent_key() {
         assert_eq!(cache.get_with(1, || 11), 11, "a later call loads anew");
         assert_eq!(cache.get(&1), Some(11));
         accounts_are_square(&cache, &delivered);
+    }
+}
+
+#[test]
+fn a_failure_is_told_whatever_was_written_meanwhile() {
+    let (cache, delivered) = listened();
+    let failed = cache.try_get_with(1, || {
+        cache.insert(1, 99);
+        Err::<u64, &str>("down")
+    });
+    assert_eq!(failed.map_err(|error| *error), Err("down"));
+    let none = cache.optionally_get_with(2, || {
+        cache.insert(2, 99);
+        None
+    });
+    assert_eq!(none, None);
+    assert_eq!(cache.get_many(&[1, 2]), [Some(99), Some(99)]);
+    accounts_are_square(&cache, &delivered);
+}
+
+/// Calls that share the failure get it; the others find what was written.
+#[test]
+fn calls_that_wait_for_a_failure_get_it_or_what_was_written_meanwhile() {
+    for fails in [true, false] {
+        let (cache, _) = listened();
+        let write = || {
+            until("both wait", || cache.stats().load_waits() == 2);
+            cache.insert(1, 99);
+        };
+        let fail = || {
+            write();
+            Err::<u64, &str>("down")
+        };
+        let find_none = || {
+            write();
+            None
+        };
+        let try_get = || cache.try_get_with(1, fail).map_err(|error| *error);
+        let optionally_get = || cache.optionally_get_with(1, find_none);
+        thread::scope(|scope| {
+            let leads = || until("it leads", || cache.stats().loads() == 1);
+            if fails {
+                let leader = scope.spawn(try_get);
+                leads();
+                let same = scope.spawn(try_get);
+                let other = scope.spawn(optionally_get);
+                assert_eq!(leader.join().unwrap(), Err("down"));
+                assert_eq!(same.join().unwrap(), Err("down"));
+                assert_eq!(other.join().unwrap(), Some(99));
+            } else {
+                let leader = scope.spawn(optionally_get);
+                leads();
+                let same = scope.spawn(optionally_get);
+                let other = scope.spawn(try_get);
+                assert_eq!(leader.join().unwrap(), None);
+                assert_eq!(same.join().unwrap(), None);
+                assert_eq!(other.join().unwrap(), Ok(99));
+            }
+        });
+        assert_eq!(cache.stats().loads(), 1);
     }
 }
 
