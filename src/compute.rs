@@ -186,7 +186,8 @@ impl<K, V> Entry<K, V> {
         self.fresh
     }
 
-    /// Returns whether this call replaced a live value by this one.
+    /// Returns whether this call replaced a live value by this one. False if an `insert` of another
+    /// call came first, also in a [`CompResult::ReplacedWith`].
     ///
     /// ```
     /// let cache = wheelhouse::Cache::new(100);

@@ -193,7 +193,8 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     /// Without a bound, [`try_build`](Self::try_build) refuses it: give `u64::MAX` to a cache that
     /// weighs entries and evicts none.
     ///
-    /// The cache calls it once per write, with no lock held, before it asks the expiry policy. The
+    /// The cache calls it once per write, with no lock held, before it asks the expiry policy; also
+    /// for a `replace_if` that then finds no match, and for a load whose value is not stored. The
     /// weight stays until the next write of the key. An entry of weight 0 is never evicted for its
     /// size. An entry that is heavier than the whole cache is removed with the cause
     /// [`Size`](RemovalCause::Size), at the latest by the next maintenance pass, and evicts no
@@ -557,8 +558,8 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     ///
     /// # Cost
     ///
-    /// With [`Delivery::Caller`], a call that removes an entry waits for the listener; with the
-    /// others, none does.
+    /// With [`Delivery::Caller`], a call that removes an entry waits for the listener; with
+    /// [`Delivery::Background`], none does.
     ///
     /// ```
     /// use std::sync::atomic::{AtomicU32, Ordering};

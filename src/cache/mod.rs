@@ -272,8 +272,10 @@ impl<K: Hash + Eq + 'static, V: 'static, S: BuildHasher> Cache<K, V, S> {
     }
 
     /// Stores a value. The listener gets the old value, if there is one, with the cause `Replaced`,
-    /// or `Expired` if it had expired. When that is, and when it is dropped, says
-    /// [one table](crate#when-is-it-told-and-when-is-it-dropped).
+    /// or `Expired` if it had expired. When that is, and when it is dropped, says [one
+    /// table](crate#when-is-it-told-and-when-is-it-dropped). With
+    /// [`Delivery::Caller`](crate::Delivery) the call waits for the listener, a second at most
+    /// where the listener itself waits for a load that no thread leads.
     ///
     /// The cache asks the policy for the lifetime of a new entry, or of the updated one. One
     /// reading of the clock, taken after the weigher has run, decides: the policy is told this
@@ -305,7 +307,8 @@ impl<K: Hash + Eq + 'static, V: 'static, S: BuildHasher> Cache<K, V, S> {
     ///
     /// With a `ttl` of zero, no read finds the value, and the listener gets it as `Expired`. A
     /// lifetime above the [longest one](crate::Expiry#answers) is cut to it. Cache-wide limits
-    /// still hold: the earliest deadline counts.
+    /// still hold: the earliest deadline counts. The listener hears of the old value as after an
+    /// [`insert`](Self::insert): see [when](crate#when-is-it-told-and-when-is-it-dropped).
     ///
     /// Later reads and updates ask the policy as usual, and may move this deadline. Without a
     /// policy, a plain [`insert`](Self::insert) of the same key sets the lifetime anew: the entry
@@ -528,8 +531,10 @@ impl<K: Hash + Eq + 'static, V: 'static, S: BuildHasher> Cache<K, V, S> {
     }
 
     /// Removes a key's entry, with the cause `Explicit`, or `Expired` if it had expired. When the
-    /// listener hears of it, and when key and value are dropped, says
-    /// [one table](crate#when-is-it-told-and-when-is-it-dropped).
+    /// listener hears of it, and when key and value are dropped, says [one
+    /// table](crate#when-is-it-told-and-when-is-it-dropped). With
+    /// [`Delivery::Caller`](crate::Delivery) the call waits for the listener, a second at most
+    /// where the listener itself waits for a load that no thread leads.
     ///
     /// # Panics
     ///
@@ -764,7 +769,8 @@ impl<K: Hash + Eq + Clone + 'static, V: 'static, S: BuildHasher> Cache<K, V, S> 
     /// set.
     ///
     /// The value that `matches` has seen is the one that is replaced. `matches` runs with no lock
-    /// held, and again if another write comes first.
+    /// held, and again if another write comes first. When the listener hears of the old value says
+    /// [one table](crate#when-is-it-told-and-when-is-it-dropped).
     ///
     /// If the cache has neither a policy nor a `time_to_live`, the entry keeps its deadline.
     ///
@@ -813,7 +819,8 @@ impl<K: Hash + Eq + Clone + 'static, V: 'static, S: BuildHasher> Cache<K, V, S> 
     /// Removes the value of a key and returns it, if the key is present and `matches` returns true.
     ///
     /// The value that `matches` has seen is the one that is removed. `matches` runs with no lock
-    /// held, and again if another write comes first.
+    /// held, and again if another write comes first. When the listener hears of it says
+    /// [one table](crate#when-is-it-told-and-when-is-it-dropped).
     ///
     /// # Panics
     ///

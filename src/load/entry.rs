@@ -66,7 +66,8 @@ where
     V: Clone + Send + Sync + 'static,
     S: BuildHasher + Send + Sync + 'static,
 {
-    /// Selects the entry of a key; the selector's methods read or change it.
+    /// Selects the entry of a key; the selector's methods read or change it. A closure that runs an
+    /// executor of its own may meet a panic, as [`get_with`](Self::get_with) says.
     ///
     /// A counter whose window ends at a fixed time, such as a rate limiter's, is `and_upsert_with`
     /// on a cache with [`expiry::creating`](crate::expiry::creating): see
@@ -426,7 +427,8 @@ where
     /// `replace_if` may be asked more than once: about each value that it would replace. If the key
     /// is written while `init` runs, this returns what [`or_insert_with`](Self::or_insert_with)
     /// would: the entry of that write, or, if the key is absent now, the value of `init`, which is
-    /// not stored.
+    /// not stored. When the listener hears of the old value says
+    /// [one table](crate#when-is-it-told-and-when-is-it-dropped).
     ///
     /// # Panics
     ///
@@ -671,7 +673,8 @@ where
     ///
     /// No update is lost: closures of a key run one after the other. If the key is written while
     /// `f` runs, the value of `f` is not stored, and [`is_stored`](Entry::is_stored) says so; the
-    /// entry carries the value in any case.
+    /// entry carries the value in any case. When the listener hears of the old value says
+    /// [one table](crate#when-is-it-told-and-when-is-it-dropped).
     ///
     /// If the cache has neither a policy nor a `time_to_live`, a live entry keeps its deadline: a
     /// counter that was made with a lifetime ends when that has passed.
@@ -731,6 +734,11 @@ where
     /// `f` runs with no lock held; `get` finds the old value meanwhile. Writers of the key do not
     /// wait: [`CompResult`] says what becomes of the compute then. After such a write, the calls
     /// that wait for their turn wait no longer: the first of them that wakes up runs next.
+    ///
+    /// When the listener hears of the old value says [one
+    /// table](crate#when-is-it-told-and-when-is-it-dropped). With
+    /// [`Delivery::Caller`](crate::Delivery) the call waits for the listener, a second at most
+    /// where the listener itself waits for a load that no thread leads.
     ///
     /// # Panics
     ///

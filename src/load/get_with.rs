@@ -130,7 +130,8 @@ where
     ///
     /// If `init`, or other user code that an insert runs, panics. If the wait would never end,
     /// because the awaited load itself waits, directly or through other threads, for this thread.
-    /// The message names the cache and the key's hash.
+    /// The message names the cache and the key's hash. A closure that runs an executor of its own
+    /// may meet this, too: see [`get_with_async`](Self::get_with_async).
     ///
     /// # Cost
     ///

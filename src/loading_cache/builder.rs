@@ -226,11 +226,12 @@ impl<K, V, E, S> LoadingBuilder<K, V, E, S> {
     /// A box for the task of a load, one for the future of the loader, and what the program's
     /// runtime takes for a task.
     ///
-    /// The spawner is called on the thread that begins the load. That may be a thread of no
-    /// runtime: a thread that calls [`get`](LoadingCache::get), or the cache's own. There
-    /// `tokio::spawn` panics; `Handle::spawn` works on any thread. If the spawner panics, or the
-    /// task is dropped before it ends, the load has failed with
-    /// [`Abandoned`](crate::LoadError::Abandoned).
+    /// The spawner is called on the thread that begins the load. `tokio::spawn` looks up the
+    /// runtime of that thread, so it suits a cache that outlives a runtime: one in a `static`,
+    /// which the tests of a program share. On a thread of no runtime, which may be the cache's own
+    /// or one that calls [`get`](LoadingCache::get), it panics. A `Handle` that the spawner holds
+    /// works on any thread, as long as its runtime exists. If the spawner panics, or the task is
+    /// dropped before it ends, the load has failed with [`Abandoned`](crate::LoadError::Abandoned).
     ///
     /// ```
     /// use std::time::Duration;
@@ -242,11 +243,10 @@ impl<K, V, E, S> LoadingBuilder<K, V, E, S> {
     ///     let key = *key;
     ///     async move { Ok::<u32, ()>(key * 2) }
     /// });
-    /// let runtime = tokio::runtime::Handle::current();
     /// let cache = Cache::builder()
     ///     .loading(load)
     ///     .refresh_after(refresh::after(Duration::from_secs(60)))
-    ///     .spawner(move |task| { runtime.spawn(task); })
+    ///     .spawner(|task| { tokio::spawn(task); })
     ///     .build();
     /// assert_eq!(cache.get_async(&4).await.unwrap(), 8);
     /// # }

@@ -217,7 +217,8 @@ where
 
     /// Reloads a key, whether or not its value is stale, or joins the load that is under way. An
     /// absent key is loaded, whatever error is remembered. The loader runs on a thread of the cache
-    /// or in a task, as for a reload.
+    /// or in a task, as for a reload. When the listener hears of the old value says
+    /// [one table](crate#when-is-it-told-and-when-is-it-dropped).
     ///
     /// # Panics
     ///

@@ -40,13 +40,15 @@ impl<K: Hash + Eq + Clone + 'static, V: Clone + 'static, S: BuildHasher> Cache<K
     /// system's clock; a clock that was set back counts as no downtime. The limits of this cache
     /// hold: `time_to_live` counts from the last write, so an entry that is older has ended.
     /// Without a `time_to_idle`, the time since the last read does not matter. Of entries that do
-    /// not fit the bound, the coldest are refused. The order of use is that of the snapshot.
+    /// not fit the bound, the coldest are refused; with a weigher, a light one may fit where a
+    /// hotter, heavier one did not. The order of use is that of the snapshot.
     ///
     /// The expiry policy is not asked. A refresh policy is asked, as about a new entry, at the time
     /// of the entry's last write. The earlier one of its moment and the saved one holds.
     ///
     /// All lifetimes count from the beginning of the call. An entry whose lifetime ends while the
-    /// call runs is stored as expired, and the listener is called for it.
+    /// call runs is stored as expired, and the listener is called for it:
+    /// see [when](crate#when-is-it-told-and-when-is-it-dropped).
     ///
     /// An entry that is restored counts as written: statistics count an insertion, and a load of
     /// its key that is under way is revoked.

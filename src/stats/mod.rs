@@ -24,7 +24,7 @@ use std::time::Duration;
 /// | call | counts |
 /// |---|---|
 /// | `get`, `get_many` for each key, `get_ref` | a hit; a miss if the key is absent or expired |
-/// | `get_with` and its relatives, `get_all_with` for each key, `lease`, `entry` with `or_…` | the same; a call that waits for another call's load is a miss, too |
+/// | `get_with` and its relatives, `get_all_with` for each key (once, if it is given twice), `lease`, `entry` with `or_…` | the same; a call that waits for another call's load is a miss, too |
 /// | `get`, `get_all`, `get_if_present` of a `LoadingCache` | the same; a stale entry is a hit |
 /// | `peek_ref`, `contains_key`, `iter`, `retain`, `weight_of` | nothing as a look-up |
 /// | `entry` with `and_…`, `replace_if`, `remove_if`, `remove`, `set_expiry`, `refresh` | nothing as a look-up |
@@ -362,7 +362,8 @@ impl Stats {
         self.counts[Count::LoadWaits as usize]
     }
 
-    /// How long loads took together, by the cache's ticker.
+    /// How long loads took together, by the cache's ticker. One call of a loader for many keys is a
+    /// load of each: its time counts once for each key.
     ///
     /// ```
     /// use std::time::Duration;
