@@ -5,7 +5,7 @@ use crate::contain::with_name;
 use crate::engine::{Engine, Settings};
 use crate::eviction::EvictionPolicy;
 use crate::listener::Delivery;
-use crate::map::Map;
+use crate::map::{MOST_PER_SHARD, Map};
 use crate::scheduler::CacheRef;
 use crate::stripe;
 use crate::wheel;
@@ -14,8 +14,8 @@ use std::hash::{BuildHasher, Hash};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-/// The largest `initial_capacity`: no memory holds more entries. With pointers of 32 bits, the
-/// table for more would not fit one allocation.
+/// The largest `initial_capacity` of any number of shards: no memory holds more entries. With
+/// pointers of 32 bits, the table for more would not fit one allocation.
 const MOST_INITIAL: u64 = if cfg!(target_pointer_width = "32") {
     1 << 26
 } else {
@@ -58,7 +58,8 @@ where
     /// [`BuildError`] if
     ///
     /// - `expiry_resolution` is finer or wider than the wheel can be,
-    /// - `initial_capacity` is more than memory can hold, or than the allocator gives,
+    /// - `initial_capacity` is more than the table can hold, or than the allocator gives. Linux
+    ///   mostly gives memory that there is not, and may end the process when it is used,
     /// - `name` contains a NUL,
     /// - `weigher`, `eviction_policy` or `eviction_seed` is set and `max_capacity` is not,
     /// - `load_timeout` is zero,
@@ -91,6 +92,11 @@ where
         };
         let capacity = settings.initial_capacity;
         let shards = shards(settings.max_capacity).max(parts);
+        let most = MOST_INITIAL.min(shards as u64 * MOST_PER_SHARD);
+        if capacity as u64 > most {
+            let fault = format!("initial_capacity is {capacity}, but must be at most {most}");
+            return Err(BuildError(with_name(settings.name.as_deref(), &fault)));
+        }
         let map = Map::new(shards, capacity, settings.columns()).map_err(|refused| {
             let fault = format!(
                 "initial_capacity is {capacity}, but must be so small that its table fits the \
@@ -123,12 +129,6 @@ where
         }
         if settings.limits.load_timeout == Some(Duration::ZERO) {
             return Err("load_timeout is 0ns, but must be more than zero".into());
-        }
-        let entries = settings.initial_capacity;
-        if entries as u64 > MOST_INITIAL {
-            return Err(format!(
-                "initial_capacity is {entries}, but must be at most {MOST_INITIAL}"
-            ));
         }
         if settings.max_capacity.is_none() {
             let advice = "max_capacity is not, but must be given too: \
@@ -272,6 +272,18 @@ mod tests {
         let weighed = large().weigher(|_, _| 10_000);
         assert_eq!(parts_of(&weighed, 64), 1);
         assert_eq!(parts_of(&weighed.initial_capacity(8_000), 64), 4);
+    }
+
+    #[test]
+    fn an_initial_capacity_is_not_more_than_the_shards_hold() {
+        let one_shard = CacheBuilder::<u32, u32>::new(64);
+        let most = MOST_INITIAL.min(MOST_PER_SHARD);
+        let refused = one_shard.initial_capacity(most as usize + 1).try_build();
+        let message = refused.expect_err("it is one too many").to_string();
+        assert!(
+            message.ends_with(&format!("must be at most {most}")),
+            "{message}"
+        );
     }
 
     #[test]

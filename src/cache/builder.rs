@@ -108,12 +108,13 @@ impl<K, V, S> CacheBuilder<K, V, S> {
 
     /// Makes room for this many entries in advance. The table grows without long pauses in any
     /// case; this setting saves the work of growing. If the allocator refuses the memory,
-    /// [`try_build`](Self::try_build) returns an error.
+    /// [`try_build`](Self::try_build) returns an error. Linux mostly does not refuse what is more
+    /// than the machine has, and ends the process when it is used: so ask for no more than that.
     ///
     /// # Cost
     ///
-    /// [`build`](Self::build) allocates and clears 13 to 26 bytes of table for each entry. The
-    /// memory of the entries themselves is allocated as they are inserted.
+    /// [`build`](Self::build) allocates 13 to 26 bytes of table for each entry, and writes to all
+    /// of them at once. The memory of the entries themselves is allocated as they are inserted.
     ///
     /// ```
     /// use wheelhouse::Cache;

@@ -47,7 +47,7 @@ use crate::reclaim::Pin;
 pub(crate) use shard::Probe;
 pub(crate) use shard::{Batch, Confirmed, EventKind, News, Occupied, Shard, ShardCell, WriteEvent};
 use table::END;
-pub(crate) use table::{Look, TableMemory};
+pub(crate) use table::{Look, MOST_PER_SHARD, TableMemory};
 
 /// The map. It compares keys only outside of locks.
 pub(crate) struct Map<K, V> {

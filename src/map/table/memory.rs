@@ -12,6 +12,12 @@ use std::num::NonZero;
 /// Entries for each group, on average, above which the table grows.
 pub(super) const MAX_LOAD: u64 = 5;
 
+/// The most groups of an array that an empty table has.
+const MOST_GROUPS: u64 = 1 << 28;
+
+/// The most entries for which an empty table has room: that of one shard.
+pub(crate) const MOST_PER_SHARD: u64 = MAX_LOAD * MOST_GROUPS;
+
 /// Bytes of the table for each entry, as an average over all sizes of a table that has grown. With
 /// `MAX_LOAD` entries, a group needs the fewest bytes for each, with half as many the most: twice
 /// that. The average of a quantity that falls so, over the number of entries, is `2 ln 2` times the
@@ -33,7 +39,7 @@ impl<K, V> TableState<K, V> {
     pub(super) fn new(capacity: usize) -> Self {
         let groups = (capacity as u64).div_ceil(MAX_LOAD).next_power_of_two();
         Self {
-            least: groups.clamp(1, 1 << 28).ilog2(),
+            least: groups.clamp(1, MOST_GROUPS).ilog2(),
             retired: Vec::new(),
         }
     }

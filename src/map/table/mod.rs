@@ -76,5 +76,5 @@ mod writer;
 pub(super) use group::{Group, Place};
 pub(crate) use look::{END, Look};
 pub(super) use look::{Seen, Table};
-pub(crate) use memory::TableMemory;
 pub(super) use memory::{BYTES_PER_ENTRY, TableState};
+pub(crate) use memory::{MOST_PER_SHARD, TableMemory};
