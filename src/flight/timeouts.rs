@@ -72,34 +72,4 @@ impl<K, V> Timeouts<K, V> {
 }
 
 #[cfg(all(test, not(wheelhouse_loom), not(wheelhouse_shuttle)))]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn loads_come_in_the_order_of_their_moments() {
-        // From the first one on, or from a moment before cache time 0: a clock may run backwards.
-        for start in [0, 15_u64.wrapping_neg()] {
-            let at = |moment: u64| start.wrapping_add(moment);
-            let timeouts = Timeouts::<u8, ()>::new();
-            let loads = [30, 10, 20, 10].map(|due| {
-                let load = Arc::new(Load::new(1, 1, 0, 0));
-                timeouts.list(&load, at(due));
-                load
-            });
-            assert!(timeouts.take_overdue(at(9)).0.is_empty());
-            assert_eq!(timeouts.take_overdue(at(9)).1, Some(at(10)));
-            // Listed anew, and removed.
-            timeouts.list(&loads[2], at(40));
-            timeouts.remove(&loads[3]);
-            let (overdue, next) = timeouts.take_overdue(at(25));
-            assert_eq!(overdue.len(), 1);
-            assert!(Arc::ptr_eq(&overdue[0], &loads[1]));
-            assert_eq!(next, Some(at(30)));
-            let [last, ..] = loads;
-            drop(last);
-            assert_eq!(timeouts.take_overdue(at(35)).1, Some(at(40)));
-            assert_eq!(timeouts.take_overdue(at(40)).0.len(), 1);
-            assert_eq!(timeouts.take_overdue(at(40)).1, None);
-        }
-    }
-}
+mod tests;
