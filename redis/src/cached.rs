@@ -36,7 +36,7 @@ pub(crate) enum Content<V> {
     Value(V),
     Absent,
     /// The server has no value, but this placeholder, for this time: a process loads one.
-    Loading(Arc<[u8]>, Option<Duration>),
+    Loading(Box<(Arc<[u8]>, Option<Duration>)>),
     /// For the waiters of the load alone: it is never stored.
     Failed(Box<NearError>),
 }

@@ -26,7 +26,7 @@ use crate::request::Okay;
 use crate::shared::{Lazily, Shared};
 use crate::write::{WRITES_AT_ONCE, whole_millis};
 use futures_util::{StreamExt, stream};
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::convert::Infallible;
 use std::hash::{BuildHasher, Hash};
 use std::pin::pin;
@@ -205,13 +205,14 @@ where
         let read = self.get_all(keys.iter().cloned()).await;
         let mut found: HashMap<&K, Found<V>> = keys.iter().zip(read).collect();
         let mut missing = Vec::new();
-        for (key, found) in &found {
-            let is_missing = match found {
+        let mut seen = HashSet::new();
+        for key in &keys {
+            let is_missing = match &found[key] {
                 Ok(value) => value.is_none(),
                 Err(error) => self.shared.settings.load_when_away.is_some() && error.is_away(),
             };
-            if is_missing {
-                missing.push(*key);
+            if is_missing && seen.insert(key) {
+                missing.push(key);
             }
         }
         // A call that holds keys waits for no other load: what is busy comes after what was led.
@@ -379,7 +380,8 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
             let away = match &cached.content {
                 Content::Value(value) => return Ok(Turn::Found(value.clone())),
                 Content::Loading(..) if patience == Patience::None => return Ok(Turn::Busy),
-                Content::Loading(placeholder, life) => {
+                Content::Loading(loading) => {
+                    let (placeholder, life) = &**loading;
                     if waits_since.is_none() {
                         self.counters.load_wait();
                     }

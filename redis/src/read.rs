@@ -144,11 +144,13 @@ where
         }
         let keys: Vec<K> = keys.into_iter().collect();
         let mut found: HashMap<&K, Found<V>> = HashMap::with_capacity(keys.len());
-        let mut missing = HashSet::new();
+        let mut missing = Vec::new();
+        let mut seen = HashSet::new();
         for key in &keys {
             match self.hit(key) {
                 Some(hit) => _ = found.insert(key, Ok(hit)),
-                None => _ = missing.insert(key),
+                None if seen.insert(key) => missing.push(key),
+                None => {}
             }
         }
         let limit = self.shared.settings.request_timeout;
@@ -478,7 +480,10 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
     ) -> Result<Content<V>, NearError> {
         let value = match self.settings.load_lock.split(bytes) {
             None => bytes,
-            Some((placeholder, b"")) => return Ok(Content::Loading(placeholder.into(), life)),
+            Some((placeholder, b"")) => {
+                let loading = Box::new((placeholder.into(), life));
+                return Ok(Content::Loading(loading));
+            }
             Some((_, old)) => old,
         };
         match self.codec.decode(value) {
