@@ -319,7 +319,7 @@ impl<K, V> Notifier<K, V> {
             |state: &DeliveryState<K, V>| state.deliverer.is_some() || (!delivers && state.offered);
         loop {
             // `tell` may run listeners, and `keep_waiting` a ticker.
-            wait.pause();
+            wait.go_on();
             let state = self.state.lock();
             let delivered = state.delivered;
             let deliverer = state.deliverer;

@@ -217,7 +217,10 @@ impl<K, V> Freeing<K, V> {
 
     /// Takes the nodes of events of this shard, all of which are `Succeeded`.
     pub(super) fn retire_all(&mut self, shard: usize, events: &[WriteEvent<K, V>]) {
-        self.fill(shard, events.len(), |garbage| garbage.add_all(events));
+        // No chunk is larger than a call may free at once.
+        for some in events.chunks(CHUNK_ITEMS) {
+            self.fill(shard, some.len(), |garbage| garbage.add_all(some));
+        }
     }
 
     /// Takes memory that has left the table of this shard.

@@ -32,6 +32,9 @@
 //! most as much ([`most_events`]). So the ceilings that `max_capacity` documents follow without
 //! a count of the events of all shards.
 //!
+//! A read waits for no pass. If reads move deadlines to earlier ones while a pass is held up, their
+//! events go beyond the limit; they add no weight and retire nothing.
+//!
 //! [`Waking`]: super::waking::Waking
 
 use super::pass::{Passed, Plan, RUN_BUDGET};
@@ -58,7 +61,7 @@ pub(super) const BATCH_SOFT_LIMIT: usize = 24;
 /// full, so what waits in them is less than 2 percent of the bound.
 pub(super) const SOFT_LIMITS_PER_BOUND: u64 = 16;
 
-/// At most this many events wait in a shard's batch, whatever the bound.
+/// At most this many events of writers wait in a shard's batch, whatever the bound.
 pub(super) const BATCH_HARD_LIMIT: usize = 1024;
 
 /// How many entries a cache may hold over its bound, beside a quarter of the bound.
@@ -256,21 +259,31 @@ impl<K, V> Engine<K, V> {
     }
 
     /// A reader has found an entry that is due. If expiry is the work of callers, the reader
-    /// expires a few entries.
+    /// expires a few entries of that part. It waits for no other thread that does.
     #[cold]
     pub(crate) fn after_expired_read(&self, hash: u64, now: u64) {
         if !self.waking.is_due_for_callers(now, &self.clock) {
             return;
         }
-        let outcome = WriteOutcome {
-            shard: self.map.shard_of(hash),
-            now,
-            ..WriteOutcome::NONE
+        let shard = self.map.shard_of(hash);
+        let part = self.part_of(shard);
+        let Some(state) = part.state.try_lock() else {
+            return;
         };
-        let part = self.part_of(outcome.shard);
-        // A read waits for no pass: the thread that holds the lock is at this work already.
-        if let Some(state) = part.state.try_lock() {
-            self.help_locked(part, state, outcome);
+        let plan = Plan {
+            budget: self.caller_budget,
+            own: Some(shard),
+            evict: false,
+            run: false,
+            frees: self.caller_budget,
+            ..Plan::RUN
+        };
+        let (mut state, _) = self.help_by_run(part, state, plan);
+        let ready = state.freeing.take_ready(self.caller_budget);
+        drop(state);
+        self.free(part, ready);
+        if self.tells_callers() || !self.offer_delivery() {
+            self.deliver_here();
         }
     }
 }
@@ -307,18 +320,9 @@ impl<K, V> Engine<K, V> {
     /// lock and the batches have room, unless the listener must hear of what was removed.
     fn help(&self, outcome: WriteOutcome) {
         let part = self.part_of(outcome.shard);
-        if let Some(state) = self.lock_to_help(part, &outcome) {
-            self.help_locked(part, state, outcome);
-        }
-    }
-
-    /// Helps with the maintenance lock of `part`, the part of the call's shard.
-    fn help_locked<'a>(
-        &self,
-        part: &'a Part<K, V>,
-        state: MutexGuard<'a, State<K, V>>,
-        outcome: WriteOutcome,
-    ) {
+        let Some(state) = self.lock_to_help(part, &outcome) else {
+            return;
+        };
         let (help, plan) = self.plan_of_help(&outcome);
         let (state, applied) = match help {
             Help::Pass => self.help_by_pass(part, state, plan, outcome.now),
@@ -348,7 +352,8 @@ impl<K, V> Engine<K, V> {
             budget: outcome.buffered + self.caller_budget,
             own: Some(outcome.shard),
             expire: may_remove && (is_full || is_due),
-            evict: may_remove,
+            // A read waits for no pass; eviction may, for one over another part.
+            evict: !has_pin,
             run: false,
             frees: if has_pin { 0 } else { self.caller_budget },
             ..Plan::RUN
@@ -392,7 +397,7 @@ impl<K, V> Engine<K, V> {
     ) -> (MutexGuard<'a, State<K, V>>, usize) {
         let run = self.waking.begin();
         let mut others_have_more = false;
-        if self.parts.len() > 1 {
+        if plan.evict && self.parts.len() > 1 {
             // What is due leaves all parts before a live entry leaves this one.
             drop(state);
             others_have_more = self.help_others(part, plan);

@@ -135,6 +135,7 @@ pub(crate) struct NotedWait {
 
 impl NotedWait {
     pub(crate) fn begin() -> Self {
+        place::give_up();
         Self {
             me: thread_number(),
             unled_since: None,
@@ -149,7 +150,6 @@ impl NotedWait {
         ticket: Ticket,
         wait: impl FnOnce(),
     ) -> Result<(), usize> {
-        place::give_up();
         let me = self.me;
         if me != 0 {
             let mut waits = waiting_threads();
@@ -169,7 +169,6 @@ impl NotedWait {
     /// Whether the calling thread waits longer for what these threads do. One of them, inside its
     /// listener, say, may wait for a load that the calling thread leads.
     pub(crate) fn lasts(&mut self, threads: &[u64]) -> bool {
-        place::give_up();
         let mut is_unled = false;
         for &thread in threads {
             match self.outlook(thread) {
@@ -186,8 +185,14 @@ impl NotedWait {
         since.elapsed() < PATIENCE
     }
 
-    /// The calling thread runs other code before it waits again.
-    pub(crate) fn pause(&self) {
+    /// Waits on after other code has run, for which the calling thread did not wait. The caller
+    /// holds no lock: to give a place up may start a thread.
+    pub(crate) fn go_on(&self) {
+        self.end();
+        place::give_up();
+    }
+
+    fn end(&self) {
         let wait = waiting_threads().remove(&self.me);
         // With the lock released: a key may be dropped with it.
         drop(wait);
@@ -222,6 +227,6 @@ pub(crate) fn is_noted() -> bool {
 
 impl Drop for NotedWait {
     fn drop(&mut self) {
-        self.pause();
+        self.end();
     }
 }
