@@ -393,7 +393,7 @@ impl Bench {
 }
 
 /// Frees what the running program has removed from the map.
-fn free(map: &Map<u64, u64>, mut gone: Garbage<u64, u64>) {
+fn free(map: &Map<u64, u64>, gone: Garbage<u64, u64>) {
     // SAFETY: node 1, table 4: a program runs on one thread, holds no pin here, and does not use
     // the pointers again.
     unsafe { gone.free(map) };

@@ -74,11 +74,6 @@ const MAX_RECLAIM_RETRIES: u32 = 8;
 const CHUNK_ITEMS: usize = 128;
 /// An empty list of chunks keeps room for at most this many.
 const KEPT_ROOM: usize = 16;
-/// How many emptied chunks a part of so many shards keeps at most.
-fn most_spare(shards: usize) -> usize {
-    4 + shards
-}
-
 fn len<'a, K: 'a, V: 'a>(chunks: impl IntoIterator<Item = &'a Garbage<K, V>>) -> usize {
     chunks.into_iter().map(Garbage::len).sum()
 }
@@ -104,7 +99,7 @@ pub(super) struct Freeing<K, V> {
     /// Whether the read rings were drained completely since the drain began.
     pub(super) rings_drained: bool,
     /// Emptied containers, to be filled again: in steady state nothing is allocated here.
-    spare_chunks: Vec<Garbage<K, V>>,
+    pub(super) spare_chunks: Vec<Garbage<K, V>>,
     spare: Freeable<K, V>,
     /// How many items were retired since the cache was built, and how many of them taken out to be
     /// freed.
@@ -156,8 +151,8 @@ impl<K, V> Freeable<K, V> {
         let outer = FREEING
             .try_with(|freeing| freeing.replace(true))
             .unwrap_or(false);
-        for chunk in &mut self.chunks {
-            // SAFETY: freeing 3 and 4. It is emptied, so all is freed once.
+        for chunk in self.chunks.drain(..) {
+            // SAFETY: freeing 3 and 4. It is taken out, so all is freed once.
             unsafe { chunk.free(map) };
         }
         _ = FREEING.try_with(|freeing| freeing.set(outer));
@@ -336,12 +331,14 @@ impl<K, V> Freeing<K, V> {
         taken
     }
 
+    /// Whether it has fewer emptied chunks than shards.
+    pub(super) fn wants_spare(&self) -> bool {
+        self.spare_chunks.len() < self.filling.len()
+    }
+
     /// Takes back emptied containers.
     pub(super) fn reuse(&mut self, mut freed: Freeable<K, V>) {
         debug_assert_eq!(freed.len(), 0, "not freed yet");
-        let most = most_spare(self.filling.len());
-        let room = most.saturating_sub(self.spare_chunks.len());
-        self.spare_chunks.extend(freed.chunks.drain(..).take(room));
         // Gives back the room for an unusual number of chunks.
         freed.chunks.shrink_to(KEPT_ROOM);
         self.spare = freed;
@@ -392,8 +389,6 @@ impl<K, V> Engine<K, V> {
         }
         let items = ready.len();
         ready.free(&self.map);
-        // The others are given up here, with no lock held.
-        ready.chunks.truncate(most_spare(self.shards_of_part()));
         add_freed(&part.freed, items);
         // The emptied containers are not worth a wait.
         if let Some(mut state) = part.state.try_lock() {

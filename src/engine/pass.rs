@@ -358,6 +358,9 @@ impl<K, V> Pass<'_, K, V> {
             self.budget = self.budget.saturating_sub(RESIZE_UNITS);
         }
         locked.swap_batch(&mut batch, &mut self.state.of_tables);
+        if self.state.freeing.wants_spare() {
+            locked.give_emptied(&mut self.state.freeing.spare_chunks);
+        }
         drop(locked);
         for memory in self.state.of_tables.drain(..) {
             self.state.freeing.retire_table(shard, memory);

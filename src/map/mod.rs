@@ -217,6 +217,9 @@ pub(crate) struct Garbage<K, V> {
     tables: Vec<TableMemory<K, V>>,
 }
 
+/// At most so many emptied lists wait in a shard to be filled again.
+const MOST_EMPTIED: usize = 4;
+
 /// A node is prefetched this many nodes before it is destroyed.
 const PREFETCH_DISTANCE: usize = 8;
 
@@ -295,7 +298,7 @@ impl<K, V> Garbage<K, V> {
     /// No thread can reach any of it any more: nodes and entries by node 1 and entry 1, memory of a
     /// table by table 4. They are of this map (freeing 4).
     #[allow(unsafe_code)]
-    pub(crate) unsafe fn free(&mut self, map: &Map<K, V>) {
+    pub(crate) unsafe fn free(mut self, map: &Map<K, V>) {
         if Self::RUNS_USER_CODE {
             // They have mostly left the processor's caches, so their misses must overlap.
             for node in self.nodes.iter().take(PREFETCH_DISTANCE) {
@@ -313,18 +316,24 @@ impl<K, V> Garbage<K, V> {
                 });
             }
         }
-        if !self.nodes.is_empty() {
-            let mut locked = map.shards[self.shard].locked.lock();
-            // SAFETY: the caller's promise; destroyed, where there was anything to destroy.
-            let vacated = unsafe { locked.slab.take_back(&self.nodes, &self.entries) };
-            drop(locked);
-            drop(vacated);
-            self.nodes.clear();
-            self.entries.clear();
-        }
         for memory in self.tables.drain(..) {
             // SAFETY: the caller's promise is that of `TableMemory::free` (table 4).
             unsafe { memory.free() };
         }
+        let mut locked = map.shards[self.shard].locked.lock();
+        // SAFETY: the caller's promise; destroyed, where there was anything to destroy.
+        let vacated = unsafe { locked.slab.take_back(&self.nodes, &self.entries) };
+        self.nodes.clear();
+        self.entries.clear();
+        // The next pass over the shard fills it again: allocators are slow where threads free what
+        // others have allocated.
+        let mut rest = None;
+        if locked.emptied.len() < MOST_EMPTIED {
+            locked.emptied.push(self);
+        } else {
+            rest = Some(self);
+        }
+        drop(locked);
+        drop((vacated, rest));
     }
 }

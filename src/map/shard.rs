@@ -3,6 +3,7 @@
 //! leaves an event for the maintenance pass, but for what the pass takes out itself, and for a
 //! deadline that moves later. No event is lost.
 
+use super::Garbage;
 use super::table::{Group, Place, Seen, Table, TableMemory, TableState};
 use crate::flight::Loads;
 use crate::listener::RemovalCause;
@@ -165,6 +166,8 @@ pub(super) struct Locked<K, V> {
     pub(super) state: TableState<K, V>,
     /// The current loads of keys of this shard.
     loads: Loads<K, V>,
+    /// Lists that were emptied when their nodes were freed.
+    pub(super) emptied: Vec<Garbage<K, V>>,
 }
 
 impl<K, V> ShardCell<K, V> {
@@ -179,6 +182,7 @@ impl<K, V> ShardCell<K, V> {
                 slab: Slab::of_shard(number, columns),
                 state,
                 loads: Loads::new(),
+                emptied: Vec::new(),
             }),
             weight: AtomicU64::new(0),
         })
@@ -592,6 +596,12 @@ impl<'a, K, V> Shard<'a, K, V> {
     pub(crate) fn resize_step(&mut self, units: usize) -> bool {
         (self.cell.table).resize_step(&mut self.locked.state, units);
         self.cell.table.units_left() > 0
+    }
+
+    /// Gives the pass the lists that were emptied.
+    #[inline]
+    pub(crate) fn give_emptied(&mut self, out: &mut Vec<Garbage<K, V>>) {
+        out.append(&mut self.locked.emptied);
     }
 
     /// Gives the pass the events and the memory that left the table, in exchange for the empty

@@ -335,7 +335,8 @@ impl Pool {
 
     /// Makes room for a slot: then the next [`take`](Self::take) allocates nothing.
     pub(super) fn reserve(&mut self, recycled: &Recycled, open: impl Fn(NonNull<u8>, NonNull<u8>)) {
-        if self.recycled(recycled) == 0 && self.slots == self.used {
+        // In this order: mostly the line of the owner's lock answers, which the caller has.
+        if recycled.left == 0 && self.returned.is_empty() && self.slots == self.used {
             self.grow(open);
         }
     }
