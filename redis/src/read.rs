@@ -10,7 +10,7 @@ use crate::error::{NearError, display_key};
 use crate::key::{Hasher, Key, NearKey, Val};
 use crate::near::NearCache;
 use crate::request::{Reply, RequestError};
-use crate::shared::{Lazily, Shared};
+use crate::shared::Shared;
 use crate::suspects::Way;
 use crate::trace;
 use futures_util::{StreamExt, stream};
@@ -18,8 +18,8 @@ use std::cell::Cell;
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, Hash};
 use std::panic::resume_unwind;
-use std::pin::{Pin, pin};
-use std::sync::Arc;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 use tokio::task::yield_now;
@@ -30,8 +30,9 @@ use wheelhouse::{Equivalent, Filled, Lease, Leased};
 pub(super) const SERVER_PAUSE: Duration = Duration::from_millis(25);
 
 /// How many keys one call of `get_all` reads at a time: enough to hide the round trip, few enough
-/// that other requests of the connection do not wait long.
-const KEYS_AT_ONCE: usize = 512;
+/// that other requests of the connection do not wait long: values just below the size that goes over
+/// a connection of its own are 8 MiB together.
+const KEYS_AT_ONCE: usize = 128;
 
 pub(crate) type Found<V> = Result<Option<V>, NearError>;
 /// The rest of a `get`, boxed, so that the future of a hit is small.
@@ -118,7 +119,7 @@ where
     /// Returns the value of each of these keys, in their order, each with its own result: an error
     /// of one key does not touch the others.
     ///
-    /// Keys that are not in memory are read together, 512 at a time. Each value is kept when its
+    /// Keys that are not in memory are read together, 128 at a time. Each value is kept when its
     /// reply comes.
     ///
     /// # Errors
@@ -154,9 +155,18 @@ where
             }
         }
         let limit = self.shared.settings.request_timeout;
-        let look = async |key| (key, self.shared.look_without_limit(key).await);
-        let looking: Lazily<_> = Box::new(missing.into_iter().map(look));
-        let mut looking = pin!(stream::iter(looking).buffer_unordered(KEYS_AT_ONCE));
+        let readers = missing.len().min(KEYS_AT_ONCE);
+        let next = Mutex::new(missing.into_iter());
+        // Each reads one key after the other, in the same memory: a future for each key would leave
+        // holes between the values.
+        let reader = |_| {
+            Box::pin(stream::unfold((), |()| async {
+                let key = next.lock().unwrap_or_else(PoisonError::into_inner).next()?;
+                let looked = self.shared.look_without_limit(key).await;
+                Some(((key, looked), ()))
+            }))
+        };
+        let mut looking = stream::select_all((0..readers).map(reader));
         let mut late = None;
         while let Ok(Some((key, looked))) = timeout(limit, looking.next()).await {
             let result = looked.into_result();

@@ -120,21 +120,23 @@ impl Link {
             asked.cmd("GET").arg(key);
         }
         asked.cmd("PTTL").arg(key);
-        // Where there is no second connection to be had, the main one serves.
-        let second = if is_large || node.main.is_late() {
-            node.second.connection().await
-        } else {
-            None
-        };
         if is_large {
             let mut replies = send_aside(node, None, &asked, settings, cluster).await?;
             let pttl = replies.pop();
             let mut get = Pipeline::with_capacity(1);
             get.cmd("GET").arg(key);
+            // Not before: meanwhile a write might have borrowed it, to have it alone.
+            let second = node.second.connection().await;
             replies.extend(send_aside(node, second.as_ref(), &get, settings, cluster).await?);
             replies.extend(pttl);
             return answer(replies, opt_in, cluster, true);
         }
+        // Where there is no second connection to be had, the main one serves.
+        let second = if node.main.is_late() {
+            node.second.connection().await
+        } else {
+            None
+        };
         let second = second.filter(|second| !second.is_late());
         let replies = send_aside(node, second.as_ref(), &asked, settings, cluster).await?;
         answer(replies, opt_in, cluster, second.is_none())
