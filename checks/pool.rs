@@ -1,14 +1,17 @@
-//! Pool 2, 3 and 5, as assertions.
+//! Pool 1, 2, 3 and 5, as assertions.
 #![allow(unsafe_code)]
 
 use super::{Next, Pool, Recycled, next};
+use std::collections::HashSet;
 use std::ptr::NonNull;
 
 impl Pool {
-    /// The number of slots of a chain. The caller holds the owner's lock.
-    fn walk(mut at: Next) -> usize {
+    /// The number of slots of a chain, each of which is in no other place: `seen` has none of them
+    /// before, and all afterwards. The caller holds the owner's lock.
+    fn walk(mut at: Next, seen: &mut HashSet<NonNull<u8>>) -> usize {
         let mut count = 0;
         while let Some(slot) = NonNull::new(at) {
+            assert!(seen.insert(slot), "a slot that is free twice (pool 1)");
             // SAFETY: pool 1: the chain's slots hold its links.
             at = unsafe { next(slot) };
             count += 1;
@@ -16,13 +19,17 @@ impl Pool {
         count
     }
 
-    /// Asserts pool 2, 3 and 5.
+    /// Asserts pool 1, 2, 3 and 5.
     pub(in crate::node) fn check_invariants(&self, recycled: &Recycled) {
         let left = { recycled.left } as usize;
         let taken = self.taking.len() - left;
         assert!(left == 0 || { recycled.next } == self.taking[taken..].as_ptr());
         let count = self.recycled(recycled);
         assert!(self.has_few_recycled(recycled), "{count} recycled slots");
+        let mut seen = HashSet::new();
+        for &slot in self.taking[taken..].iter().chain(&self.returned) {
+            assert!(seen.insert(slot), "a slot that is recycled twice (pool 1)");
+        }
         let mut named = vec![0; self.regions.len()];
         for &number in &self.partial {
             named[number as usize] += 1;
@@ -32,7 +39,7 @@ impl Pool {
             let Some(region) = region else { continue };
             let all = region.chunks * self.shape.slots;
             let handed_out = region.fresh_chunk * self.shape.slots + region.fresh;
-            let free = all - handed_out + Self::walk(region.free.first);
+            let free = all - handed_out + Self::walk(region.free.first, &mut seen);
             assert_eq!(region.used + free, all, "slots of region {number}");
             assert_eq!(
                 named[number],

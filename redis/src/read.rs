@@ -30,8 +30,8 @@ use wheelhouse::{Equivalent, Filled, Lease, Leased};
 pub(super) const SERVER_PAUSE: Duration = Duration::from_millis(25);
 
 /// How many keys one call of `get_all` reads at a time: enough to hide the round trip, few enough
-/// that other requests of the connection do not wait long: values just below the size that goes over
-/// a connection of its own are 8 MiB together.
+/// that other requests of the connection do not wait long: values just below the size that goes
+/// over a connection of its own are 8 MiB together.
 const KEYS_AT_ONCE: usize = 128;
 
 pub(crate) type Found<V> = Result<Option<V>, NearError>;

@@ -34,8 +34,9 @@
 //! # Cost
 //!
 //! To take or return a slot costs a few instructions. When all slots are taken, the next one needs
-//! a new region, which is allocated under the owner's lock. When a region has become empty, the
-//! list of regions with free slots is searched for all that are.
+//! a new region, which is allocated under the owner's lock; the arrays of recycled slots grow
+//! there, too. When a region has become empty, the list of regions with free slots is searched for
+//! all that are.
 //!
 //! # Origin
 //!
@@ -333,7 +334,7 @@ impl Pool {
         }
     }
 
-    /// Makes room for a slot: then the next [`take`](Self::take) allocates nothing.
+    /// Makes room for a slot: then the next [`take`](Self::take) needs no new region.
     pub(super) fn reserve(&mut self, recycled: &Recycled, open: impl Fn(NonNull<u8>, NonNull<u8>)) {
         // In this order: mostly the line of the owner's lock answers, which the caller has.
         if recycled.left == 0 && self.returned.is_empty() && self.slots == self.used {
