@@ -395,8 +395,9 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
                     let left = self.left_to_wait(&mut waits_since, &bytes)?;
                     let longest = self.settings.load_lock.life().unwrap_or(LONGEST_LIFE);
                     let is_usual = life.is_some_and(|life| life <= longest);
-                    // Then memory's entry ends with the placeholder, not before.
-                    let is_whole = life.is_some_and(|life| life < self.settings.local_ttl);
+                    // By so much memory's entry ends before the placeholder.
+                    let early = life.unwrap_or_default();
+                    let early = early.saturating_sub(self.settings.local_ttl);
                     let since = match &seen {
                         Some((before, since)) if before == placeholder && !is_usual => *since,
                         _ => Instant::now(),
@@ -407,7 +408,7 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
                     // Then it has ended, or was renewed; or this call has seen it for a whole
                     // life, with a deadline that its process has not given it.
                     let ends = match cached.until {
-                        Some(until) if is_usual && is_whole && is_kept => until + CLOCK_MARGIN,
+                        Some(until) if is_usual && is_kept => until + early + CLOCK_MARGIN,
                         _ => since + longest + CLOCK_MARGIN,
                     };
                     let wait = left.min(ends.saturating_duration_since(Instant::now()));

@@ -75,6 +75,9 @@ pub(super) struct Plan {
     /// Whether victims are removed although other parts of the cache should remove theirs first:
     /// the pass was asked to, since the part is the heaviest.
     pub(super) asked: bool,
+    /// Whether the call may lock a part again behind the pass, and so wait for another thread. A
+    /// read may not: it runs one pass, over the part that it has locked.
+    pub(super) waits: bool,
     /// About how many removed items are freed behind the pass, with no lock held; but behind that
     /// of a writer over its own part `Engine::after_help` decides. 0: the caller holds a pin, so no
     /// destructor may run.
@@ -91,6 +94,7 @@ impl Plan {
         run: true,
         sweep: 0,
         asked: false,
+        waits: true,
         frees: 2 * RUN_BUDGET,
     };
 

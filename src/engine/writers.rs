@@ -273,8 +273,8 @@ impl<K, V> Engine<K, V> {
         let plan = Plan {
             budget: self.caller_budget,
             own: Some(shard),
-            evict: false,
             run: false,
+            waits: false,
             frees: self.caller_budget,
             ..Plan::RUN
         };
@@ -352,9 +352,9 @@ impl<K, V> Engine<K, V> {
             budget: outcome.buffered + self.caller_budget,
             own: Some(outcome.shard),
             expire: may_remove && (is_full || is_due),
-            // A read waits for no pass; eviction may, for one over another part.
-            evict: !has_pin,
+            evict: may_remove,
             run: false,
+            waits: !has_pin,
             frees: if has_pin { 0 } else { self.caller_budget },
             ..Plan::RUN
         };
@@ -376,7 +376,7 @@ impl<K, V> Engine<K, V> {
         plan: Plan,
         now: u64,
     ) -> (MutexGuard<'a, State<K, V>>, usize) {
-        if plan.evict && self.parts.len() > 1 {
+        if plan.evict && plan.waits && self.parts.len() > 1 {
             if let Some(due) = self.due_part(part, now) {
                 drop(state);
                 self.help_part(due, Plan::of_due(plan));
@@ -396,8 +396,8 @@ impl<K, V> Engine<K, V> {
         plan: Plan,
     ) -> (MutexGuard<'a, State<K, V>>, usize) {
         let run = self.waking.begin();
-        let mut others_have_more = false;
-        if plan.evict && self.parts.len() > 1 {
+        let mut others_have_more = !plan.waits && self.parts.len() > 1;
+        if plan.waits && self.parts.len() > 1 {
             // What is due leaves all parts before a live entry leaves this one.
             drop(state);
             others_have_more = self.help_others(part, plan);
@@ -425,7 +425,7 @@ impl<K, V> Engine<K, V> {
     ) -> (MutexGuard<'a, State<K, V>>, Passed) {
         let found = state.excess();
         let mut passed = self.pass(&mut state, plan);
-        if !plan.evict {
+        if !plan.evict || !plan.waits {
             return (state, passed);
         }
         let debt = state.excess().saturating_sub(found);

@@ -376,8 +376,8 @@ impl<'a, K, V> Shard<'a, K, V> {
         found.is_none().then_some(home)
     }
 
-    /// Makes room for one node: then [`replace`](Self::replace) and [`refuse`](Self::refuse)
-    /// allocate nothing.
+    /// Makes room for one node: then [`replace`](Self::replace) and [`refuse`](Self::refuse) need
+    /// no new region.
     pub(crate) fn reserve(&mut self) {
         self.locked.slab.reserve();
     }

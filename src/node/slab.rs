@@ -130,7 +130,7 @@ impl<K, V> Slab<K, V> {
     }
 
     /// Makes room for one node and its entry: then [`place`](Self::place) and
-    /// [`succeed`](Self::succeed) allocate nothing.
+    /// [`succeed`](Self::succeed) need no new region.
     pub(crate) fn reserve(&mut self) {
         let shard = self.shard;
         let columns = self.columns;

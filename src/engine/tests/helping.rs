@@ -308,3 +308,71 @@ fn reads_wait_for_no_pass() {
     reader.join().unwrap();
     assert_eq!(heard, [Ok("moved"), Ok("missed")]);
 }
+
+/// Each read takes the deadline away.
+struct Keeping;
+
+impl Expiry<u32, u32> for Keeping {
+    fn expire_after_create(&self, _: &u32, _: &u32, _: Instant) -> Option<Duration> {
+        Some(Duration::from_secs(60))
+    }
+
+    fn expire_after_read(
+        &self,
+        _: &u32,
+        _: &u32,
+        _: Instant,
+        _: Option<Duration>,
+        _: Instant,
+    ) -> Option<Duration> {
+        None
+    }
+}
+
+/// Each insert and each read leaves an event, so it may always be a read that fills the batch.
+#[test]
+fn a_read_that_fills_a_batch_evicts_too() {
+    const BOUND: u64 = 100;
+    let cache: Cache<u32, u32> = Cache::builder()
+        .max_capacity(BOUND)
+        .ticker(ManualTicker::new())
+        .scheduler(Scheduler::disabled())
+        .expire_after(Keeping)
+        .build();
+    for key in 0..2_000 {
+        cache.insert(key, key);
+        assert_eq!(cache.get(&key), Some(key));
+        let count = cache.entry_count();
+        assert!(count <= BOUND + BOUND / 4 + 256, "{count} entries");
+    }
+}
+
+/// Where the scheduler thread is stuck, a read of a due entry expires in the part of its key. What
+/// is due in another part is still to be done.
+#[test]
+fn a_read_leaves_the_other_parts_to_the_calls_that_follow() {
+    const MINUTE: Duration = Duration::from_secs(60);
+    let clock = ManualTicker::new();
+    let cache: Cache<u32, u32> = Cache::builder()
+        .parts(2)
+        .ticker(clock.clone())
+        .scheduler(Scheduler::background())
+        .build();
+    cache.insert_with_ttl(0, 0, MINUTE);
+    let engine = cache.engine();
+    let part_of = |key| engine.number_of_part(node(&cache, key).shard());
+    let other = (1..100).find(|&key| {
+        cache.insert_with_ttl(key, 0, 2 * MINUTE);
+        part_of(key) != part_of(0)
+    });
+    let other = other.unwrap();
+    // The scheduler thread sleeps for a minute of real time: it is as late as one that is stuck.
+    clock.advance(3 * MINUTE);
+    // The first read wakes the thread for what is left, so it may be at work, too.
+    let start = Instant::now();
+    while cache.entry_count() > 0 {
+        assert!(start.elapsed() < Duration::from_secs(30), "{cache:?}");
+        assert_eq!(cache.get(&0), None);
+        assert_eq!(cache.get(&other), None);
+    }
+}

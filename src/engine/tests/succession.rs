@@ -51,6 +51,7 @@ fn plan(dice: &mut Dice, shard: usize) -> Plan {
         run: dice.once_in(2),
         sweep: usize::from(dice.once_in(2)) * usize::MAX,
         asked: false,
+        waits: dice.once_in(2),
         frees: Plan::RUN.frees,
     }
 }
