@@ -19,6 +19,7 @@ impl<K, V> Slab<K, V> {
     }
 
     /// The address behind what taking a recycled slot changes.
+    #[cfg(test)]
     pub(crate) fn recycled_end(&self) -> usize {
         (&raw const self.recycled_entries).addr() + size_of_val(&self.recycled_entries)
     }
