@@ -218,10 +218,10 @@ fn callers_evict_what_is_over_a_smaller_bound() {
     assert!(cache.entry_count() <= 110, "{cache:?}");
 }
 
-/// Each read leaves half of the lifetime of an entry.
-struct Shortening;
+/// Each read leaves so much of the lifetime that is left.
+struct ByRead(fn(Duration) -> Option<Duration>);
 
-impl Expiry<u32, u32> for Shortening {
+impl Expiry<u32, u32> for ByRead {
     fn expire_after_read(
         &self,
         _: &u32,
@@ -230,7 +230,7 @@ impl Expiry<u32, u32> for Shortening {
         left: Option<Duration>,
         _: Instant,
     ) -> Option<Duration> {
-        left.map(|left| left / 2)
+        left.and_then(self.0)
     }
 }
 
@@ -244,7 +244,7 @@ fn a_pinned_reader_leaves_the_work_of_a_stuck_scheduler_to_other_callers() {
     let cache: Cache<u32, u32> = Cache::builder()
         .ticker(clock.clone())
         .scheduler(Scheduler::background())
-        .expire_after(Shortening)
+        .expire_after(ByRead(|left| Some(left / 2)))
         .removal_listener(move |&key, _, _| _ = tell.send(key))
         .build();
     cache.insert_with_ttl(1, 0, HOUR);
@@ -254,22 +254,6 @@ fn a_pinned_reader_leaves_the_work_of_a_stuck_scheduler_to_other_callers() {
     assert_eq!(cache.get(&2), Some(0));
     cache.insert_with_ttl(3, 0, HOUR);
     assert_eq!(told.recv_timeout(Duration::from_secs(30)), Ok(1));
-}
-
-/// Each read takes a nanosecond from the lifetime of an entry.
-struct Nibbling;
-
-impl Expiry<u32, u32> for Nibbling {
-    fn expire_after_read(
-        &self,
-        _: &u32,
-        _: &u32,
-        _: Instant,
-        left: Option<Duration>,
-        _: Instant,
-    ) -> Option<Duration> {
-        left.map(|left| left - Duration::from_nanos(1))
-    }
 }
 
 /// Neither a read that leaves an event in a full batch, nor one that finds an entry due where calls
@@ -283,7 +267,7 @@ fn reads_wait_for_no_pass() {
         .max_capacity(10)
         .ticker(clock.clone())
         .scheduler(Scheduler::disabled())
-        .expire_after(Nibbling)
+        .expire_after(ByRead(|left| Some(left - Duration::from_nanos(1))))
         .removal_listener(|_, _, _| ())
         .delivery(Delivery::Caller)
         .build();
@@ -309,26 +293,6 @@ fn reads_wait_for_no_pass() {
     assert_eq!(heard, [Ok("moved"), Ok("missed")]);
 }
 
-/// Each read takes the deadline away.
-struct Keeping;
-
-impl Expiry<u32, u32> for Keeping {
-    fn expire_after_create(&self, _: &u32, _: &u32, _: Instant) -> Option<Duration> {
-        Some(Duration::from_secs(60))
-    }
-
-    fn expire_after_read(
-        &self,
-        _: &u32,
-        _: &u32,
-        _: Instant,
-        _: Option<Duration>,
-        _: Instant,
-    ) -> Option<Duration> {
-        None
-    }
-}
-
 /// Each insert and each read leaves an event, so it may always be a read that fills the batch.
 #[test]
 fn a_read_that_fills_a_batch_evicts_too() {
@@ -337,10 +301,10 @@ fn a_read_that_fills_a_batch_evicts_too() {
         .max_capacity(BOUND)
         .ticker(ManualTicker::new())
         .scheduler(Scheduler::disabled())
-        .expire_after(Keeping)
+        .expire_after(ByRead(|_| None))
         .build();
     for key in 0..2_000 {
-        cache.insert(key, key);
+        cache.insert_with_ttl(key, key, Duration::from_secs(60));
         assert_eq!(cache.get(&key), Some(key));
         let count = cache.entry_count();
         assert!(count <= BOUND + BOUND / 4 + 256, "{count} entries");
