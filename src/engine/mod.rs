@@ -114,8 +114,8 @@ use pass::Plan;
 use std::sync::Arc;
 use std::time::Duration;
 use waking::Waking;
-pub(crate) use writers::WriteOutcome;
 use writers::{BATCH_HARD_LIMIT, BOUNDED_CALLER_BUDGET, CALLER_BUDGET, batch_soft_limit};
+pub(crate) use writers::{CallKind, WriteOutcome};
 
 /// A cache without its hasher; see the module docs.
 ///

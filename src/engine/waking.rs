@@ -34,7 +34,7 @@ pub(crate) const COALESCE_DELAY: Duration = Duration::from_millis(10);
 /// How long after a panic maintenance is tried again.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// How long after `armed` the scheduler thread counts as stuck, in nanoseconds: writers then run
+/// How long after `armed` the scheduler thread counts as stuck, in nanoseconds: calls then run
 /// passes in its place.
 const STUCK_AFTER: u64 = 5_000_000_000;
 
@@ -98,14 +98,21 @@ impl Waking {
         }
     }
 
-    /// Whether expiry is due, and is the work of callers: no thread wakes the cache, or the
-    /// scheduler thread is late by far.
+    /// Whether expiry is due at `now`, and is the work of callers: no thread wakes the cache, or
+    /// the scheduler thread is late by far. `now` is [`NEVER`] if the call has not read the clock:
+    /// then this reads it, but only where no thread wakes the cache and a run is arranged.
+    #[inline]
     pub(crate) fn is_due_for_callers(&self, now: u64, clock: &Clock) -> bool {
-        if self.wakeup.is_none() {
-            self.is_due_at(now, clock)
-        } else {
-            now != NEVER && self.is_stuck(now)
+        if !self.wakeup.is_none() {
+            let latest = now.wrapping_sub(STUCK_AFTER);
+            return now != NEVER && self.is_due(latest) && self.wakeup.is_shared();
         }
+        let armed = self.armed.load(Ordering::Relaxed);
+        if armed == NEVER {
+            return false;
+        }
+        let now = if now == NEVER { clock.now() } else { now };
+        time::is_due(now, armed)
     }
 
     /// Whether no run within [`COALESCE_DELAY`] is requested yet, and there is a thread or an alarm
@@ -200,24 +207,6 @@ impl Waking {
     #[inline]
     pub(crate) fn is_due(&self, now: u64) -> bool {
         time::is_due(now, self.armed.load(Ordering::Relaxed))
-    }
-
-    /// Whether the moment for which a run is arranged has come. If `now` is [`NEVER`], the clock is
-    /// read, unless no run is arranged.
-    #[inline]
-    pub(crate) fn is_due_at(&self, now: u64, clock: &Clock) -> bool {
-        let armed = self.armed.load(Ordering::Relaxed);
-        if armed == NEVER {
-            return false;
-        }
-        let now = if now == NEVER { clock.now() } else { now };
-        time::is_due(now, armed)
-    }
-
-    /// Whether the scheduler thread is late by far, so that callers run passes in its place.
-    #[inline]
-    pub(crate) fn is_stuck(&self, now: u64) -> bool {
-        self.is_due(now.wrapping_sub(STUCK_AFTER)) && self.wakeup.is_shared()
     }
 
     /// A run begins.

@@ -1,9 +1,12 @@
 //! The maintenance work of writers and readers, after their calls.
 //!
 //! After each write the writer checks, with a few loads, whether something is to be done: whether a
-//! run has to be requested, and whether the writer has to *help*: by a small pass, or by the work
-//! of a run that no thread does ([`Help`]). It helps where its shard's batch has reached the soft
-//! limit, and where no thread wakes the cache.
+//! run has to be requested (`wants_run`), and whether the writer has to *help* (`wants_help`): by a
+//! small pass, or by the work of a run that no thread does. It helps where its shard's batch has
+//! reached the soft limit, and where no thread wakes the cache.
+//!
+//! A reader helps in the steps of a writer, and by the plan of one ([`CallKind`]): behind a read
+//! that has found an entry due, or one that has moved a deadline under its shard's lock.
 //!
 //! # Where no thread wakes the cache
 //!
@@ -112,8 +115,24 @@ const YIELDS_BEFORE_LOCK: usize = 64;
 /// Where no thread wakes the cache, so many removals that find nothing make one of them run a pass.
 const VAIN_REMOVALS_PER_PASS: u32 = 32;
 
-/// The facts about a write that maintenance needs.
+/// The call after which maintenance may be done, and so what it may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+// As wide as the other fields of a `WriteOutcome`: a copy of the padding behind a narrow one takes
+// four more instructions.
+#[repr(usize)]
+pub(crate) enum CallKind {
+    /// A write. It may wait for a maintenance lock.
+    Write,
+    /// A read. It takes each lock at once or not at all.
+    Read,
+    /// A read that still holds a pin. Beside what holds for any read, it runs no destructor and
+    /// calls no listener.
+    PinnedRead,
+}
+
+/// The facts about a write that maintenance needs: for `Engine::after_write`.
 #[derive(Clone, Copy, Debug)]
+#[must_use]
 pub(crate) struct WriteOutcome {
     /// Which shard was written to.
     pub(crate) shard: usize,
@@ -125,23 +144,23 @@ pub(crate) struct WriteOutcome {
     /// in, it was.
     pub(crate) now: u64,
     /// Not 0 if a node left the map or was refused.
-    // As wide as the others: a copy of the padding behind a `bool` takes four more instructions.
+    // As wide as the others, see `CallKind`.
     pub(crate) removed: usize,
-    /// Not 0 if the thread that makes the change still holds a pin, as a read that moves a deadline
-    /// does. Then no destructors and no listeners run.
-    pub(crate) pins: usize,
+    pub(crate) call: CallKind,
 }
 
 impl WriteOutcome {
-    /// Of a call that has changed nothing.
-    const NONE: Self = Self {
-        shard: 0,
-        buffered: 0,
-        deadline: NEVER,
-        now: NEVER,
-        removed: 0,
-        pins: 0,
-    };
+    /// Of a call that has changed nothing in this shard.
+    fn of_none(shard: usize, now: u64, call: CallKind) -> Self {
+        Self {
+            shard,
+            buffered: 0,
+            deadline: NEVER,
+            now,
+            removed: 0,
+            call,
+        }
+    }
 
     /// The outcome of a change of one entry: `deadline` came in at `now`.
     #[inline]
@@ -152,7 +171,7 @@ impl WriteOutcome {
             deadline,
             now,
             removed: 0,
-            pins: 0,
+            call: CallKind::Write,
         }
     }
 
@@ -166,49 +185,37 @@ impl WriteOutcome {
     }
 }
 
-/// How far a call helps.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Help {
-    /// By a pass over the part of its shard, so that maintenance keeps up with writers.
-    Pass,
-    /// By the work of a run, which no thread does in its place.
-    Run,
-}
-
 impl<K, V> Engine<K, V> {
     /// After each write: requests a run if need be, and helps where a limit is reached. The caller
-    /// holds no lock, and no pin but what `outcome` says.
+    /// holds no lock, and no pin unless [`CallKind`] says so.
     // Always inlined: nearly all writes leave nothing to do, and the check is cheaper than a call
     // with these arguments.
     #[inline(always)]
     pub(crate) fn after_write(&self, outcome: WriteOutcome) {
-        let has_work = if self.waking.wakeup.is_none() {
-            self.waking.is_due_at(outcome.now, &self.clock)
-        } else {
-            self.may_leave_work(&outcome) && self.waking.is_unrequested()
-        };
-        if self.needs_request_or_pass(&outcome)
-            || has_work
-            || outcome.buffered >= self.batch_soft_limit.load(Ordering::Relaxed)
-            || self.must_tell(&outcome)
-        {
+        if self.wants_run(&outcome) || self.wants_help(&outcome) {
             self.follow_up(outcome);
         }
     }
 
-    /// True if no run is arranged early enough for the written entry, or if the arranged run does
-    /// not come.
+    /// Whether a run has to be requested: none is arranged early enough for the written entry, or
+    /// for what else the write may have left.
     #[inline]
-    fn needs_request_or_pass(&self, outcome: &WriteOutcome) -> bool {
-        if outcome.deadline == NEVER {
-            return false;
-        }
-        let now = outcome.now;
-        let late = |moment| self.waking.is_late_for(moment, now);
+    fn wants_run(&self, outcome: &WriteOutcome) -> bool {
+        let is_late = |moment| self.waking.is_late_for(moment, outcome.now);
         // First the cheap question: does a run come by the deadline itself? Only if none does, the
         // time of the flush counts, which is later.
-        late(outcome.deadline) && late(self.spans.flush_time(outcome.deadline, now))
-            || self.waking.is_stuck(now)
+        let is_late_for_entry = outcome.deadline != NEVER
+            && is_late(outcome.deadline)
+            && is_late(self.spans.flush_time(outcome.deadline, outcome.now));
+        is_late_for_entry || (self.may_leave_work(outcome) && self.waking.is_unrequested())
+    }
+
+    /// Whether the call has to help.
+    #[inline]
+    fn wants_help(&self, outcome: &WriteOutcome) -> bool {
+        outcome.buffered >= self.batch_soft_limit.load(Ordering::Relaxed)
+            || self.must_tell(outcome)
+            || self.waking.is_due_for_callers(outcome.now, &self.clock)
     }
 
     /// Whether the write may have left something to notify, to free or to evict.
@@ -251,39 +258,19 @@ impl<K, V> Engine<K, V> {
         // Relaxed: a count.
         let count = self.vain_removals.fetch_add(1, Ordering::Relaxed);
         if count % VAIN_REMOVALS_PER_PASS == 0 {
-            self.help(WriteOutcome {
-                shard: self.map.shard_of(hash),
-                ..WriteOutcome::NONE
-            });
+            let shard = self.map.shard_of(hash);
+            self.help(WriteOutcome::of_none(shard, NEVER, CallKind::Write));
         }
     }
 
-    /// A reader has found an entry that is due. If expiry is the work of callers, the reader
-    /// expires a few entries of that part. It waits for no other thread that does.
+    /// A reader has found an entry that is due at `now`, and holds no pin. If expiry is the work of
+    /// callers, it helps.
     #[cold]
     pub(crate) fn after_expired_read(&self, hash: u64, now: u64) {
-        if !self.waking.is_due_for_callers(now, &self.clock) {
-            return;
-        }
         let shard = self.map.shard_of(hash);
-        let part = self.part_of(shard);
-        let Some(state) = part.state.try_lock() else {
-            return;
-        };
-        let plan = Plan {
-            budget: self.caller_budget,
-            own: Some(shard),
-            run: false,
-            waits: false,
-            frees: self.caller_budget,
-            ..Plan::RUN
-        };
-        let (mut state, _) = self.help_by_run(part, state, plan);
-        let ready = state.freeing.take_ready(self.caller_budget);
-        drop(state);
-        self.free(part, ready);
-        if self.tells_callers() || !self.offer_delivery() {
-            self.deliver_here();
+        let outcome = WriteOutcome::of_none(shard, now, CallKind::Read);
+        if self.wants_help(&outcome) {
+            self.help(outcome);
         }
     }
 }
@@ -308,62 +295,55 @@ impl<K, V> Engine<K, V> {
         if self.may_leave_work(&outcome) {
             waking.request_soon(clock);
         }
-        if self.must_tell(&outcome)
-            || outcome.buffered >= self.batch_soft_limit.load(Ordering::Relaxed)
-            || waking.is_due_for_callers(outcome.now, clock)
-        {
+        if self.wants_help(&outcome) {
             self.help(outcome);
         }
     }
 
-    /// The work of a writer for maintenance. Does nothing if another thread holds the maintenance
-    /// lock and the batches have room, unless the listener must hear of what was removed.
+    /// The work of a call for maintenance. Does nothing if another thread holds the maintenance
+    /// lock and the call need not wait for it.
     fn help(&self, outcome: WriteOutcome) {
         let part = self.part_of(outcome.shard);
         let Some(state) = self.lock_to_help(part, &outcome) else {
             return;
         };
-        let (help, plan) = self.plan_of_help(&outcome);
-        let (state, applied) = match help {
-            Help::Pass => self.help_by_pass(part, state, plan, outcome.now),
-            Help::Run => self.help_by_run(part, state, plan),
-        };
-        if outcome.pins == 0 {
-            self.after_help(part, state, applied, help);
-        }
-    }
-
-    /// How far a call with this outcome helps, and the plan for the part of its shard. With that
-    /// part's lock held.
-    fn plan_of_help(&self, outcome: &WriteOutcome) -> (Help, Plan) {
-        let has_pin = outcome.pins > 0;
         let is_alone = self.waking.wakeup.is_none();
         // A call that holds a pin must not start a delivery. So it expires nothing in place of a
         // scheduler thread that is stuck.
-        let is_due =
-            (is_alone || !has_pin) && self.waking.is_due_for_callers(outcome.now, &self.clock);
+        let may_expire = is_alone || outcome.call != CallKind::PinnedRead;
+        let is_due = may_expire && self.waking.is_due_for_callers(outcome.now, &self.clock);
+        let plan = self.plan_of_help(&outcome, is_due);
+        let stands_for_run = is_due || (is_alone && self.parts.len() == 1);
+        let (state, applied) = if stands_for_run {
+            self.help_by_run(part, state, plan)
+        } else {
+            self.help_by_pass(part, state, plan, outcome.now)
+        };
+        if outcome.call != CallKind::PinnedRead {
+            self.after_help(part, state, plan, applied, stands_for_run);
+        }
+    }
+
+    /// The plan of a helping call for the part of its shard. `is_due`: something is to be expired,
+    /// and that is the work of this call.
+    fn plan_of_help(&self, outcome: &WriteOutcome, is_due: bool) -> Plan {
+        let has_pin = outcome.call == CallKind::PinnedRead;
         // With `Delivery::Caller`, a call that removes an entry also calls the listener. A call
         // that may not do that removes none.
         let may_remove = !(has_pin && self.tells_callers());
         // Where batches are full, the thread that expires entries cannot keep up with writers: each
         // takes part.
         let is_full = outcome.buffered >= self.most_events();
-        let plan = Plan {
+        Plan {
             budget: outcome.buffered + self.caller_budget,
             own: Some(outcome.shard),
             expire: may_remove && (is_full || is_due),
             evict: may_remove,
             run: false,
-            waits: !has_pin,
+            waits: outcome.call == CallKind::Write,
             frees: if has_pin { 0 } else { self.caller_budget },
             ..Plan::RUN
-        };
-        let help = if is_due || (is_alone && self.parts.len() == 1) {
-            Help::Run
-        } else {
-            Help::Pass
-        };
-        (help, plan)
+        }
     }
 
     /// Helps by a pass over the caller's part, behind one over a part with due entries if the cache
@@ -446,23 +426,32 @@ impl<K, V> Engine<K, V> {
         &self,
         part: &'a Part<K, V>,
         mut state: MutexGuard<'a, State<K, V>>,
+        plan: Plan,
         applied: usize,
-        help: Help,
+        stood_for_run: bool,
     ) {
         let tells = self.tells_callers();
         if tells {
             // First: until then, the listener has not heard of what is gone.
             drop(state);
             self.deliver_here();
-            state = part.state.lock();
+            if plan.waits {
+                state = part.state.lock();
+            } else if let Some(free) = part.state.try_lock() {
+                state = free;
+            } else {
+                return;
+            }
         }
         // As many as came in, plus a bounded part of the rest.
-        let ready = state.freeing.take_ready(applied + self.caller_budget);
+        let ready = state.freeing.take_ready(applied + plan.frees);
         let retired = state.freeing.retired;
         drop(state);
         self.free(part, ready);
-        self.await_reclaim(part, retired);
-        let offers = !tells && (help == Help::Run || self.waking.wakeup.is_none());
+        if plan.waits {
+            self.await_reclaim(part, retired);
+        }
+        let offers = !tells && (stood_for_run || self.waking.wakeup.is_none());
         if offers && !self.offer_delivery() {
             // There is no thread for it.
             self.deliver_here();
@@ -520,25 +509,25 @@ impl<K, V> Engine<K, V> {
     }
 
     /// The maintenance lock for a call that should run a pass. `None` if another thread holds it
-    /// and the call need not wait: a read never does, a writer only if its batch is full.
+    /// and the call need not wait: a read never does, a writer only if its batch is full, or if the
+    /// listener must hear of what leaves before the write returns.
     fn lock_to_help<'a>(
         &self,
         part: &'a Part<K, V>,
         outcome: &WriteOutcome,
     ) -> Option<MutexGuard<'a, State<K, V>>> {
         let state = &part.state;
+        // A read waits for no pass, however many events wait.
+        if outcome.call != CallKind::Write {
+            return state.try_lock();
+        }
         // With `Delivery::Caller`, an insert into a full cache evicts and tells by itself.
         let evicts = self.tells_callers() && self.bound.is_some();
-        let is_read = outcome.pins > 0;
-        if !is_read && (evicts || self.must_tell(outcome)) {
+        if evicts || self.must_tell(outcome) {
             return Some(state.lock());
         }
         if let Some(state) = state.try_lock() {
             return Some(state);
-        }
-        // A read waits for no pass, however many events wait.
-        if is_read {
-            return None;
         }
         let is_excessive = outcome.buffered >= self.most_events();
         // Where each write is applied at once, a read that comes next should not overtake it. Not
