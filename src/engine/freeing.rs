@@ -111,6 +111,10 @@ pub(super) struct Freeing<K, V> {
     retries: u32,
     /// Whether a writer has waited without success for the grace period in progress.
     wait_expired: bool,
+    /// How many items were retired when the last run ended.
+    retired_by_run: usize,
+    /// How many were retired when emptied chunks were last let go.
+    retired_at_release: usize,
 }
 
 /// Items that no thread can reach any more, to be freed with [`free`](Self::free), then to be
@@ -184,6 +188,8 @@ impl<K, V> Freeing<K, V> {
             taken: 0,
             retries: 0,
             wait_expired: false,
+            retired_by_run: 0,
+            retired_at_release: 0,
         }
     }
 
@@ -331,6 +337,20 @@ impl<K, V> Freeing<K, V> {
         taken
     }
 
+    /// After a run: whether emptied chunks are to be let go. Nothing was retired since the run
+    /// before, so the cache may need none for long.
+    pub(super) fn releases_emptied(&mut self) -> bool {
+        if self.retired_at_release == self.retired {
+            return false;
+        }
+        let is_idle = self.retired_by_run == self.retired && self.is_empty();
+        self.retired_by_run = self.retired;
+        if is_idle {
+            self.retired_at_release = self.retired;
+        }
+        is_idle
+    }
+
     /// Whether it has fewer emptied chunks than shards.
     pub(super) fn wants_spare(&self) -> bool {
         self.spare_chunks.len() < self.filling.len()
@@ -350,6 +370,13 @@ impl<K, V> Freeing<K, V> {
     /// Whether nothing is left in any stage.
     pub(super) fn is_empty(&self) -> bool {
         self.chunks.is_empty() && self.sealed == self.retired
+    }
+
+    /// For how many nodes and entries its open and spare chunks keep room.
+    #[cfg(test)]
+    pub(super) fn room(&self) -> usize {
+        let chunks = self.filling.iter().chain(&self.spare_chunks);
+        chunks.map(Garbage::room).sum()
     }
 
     /// The number of nodes, and of groups of tables, in all stages.
@@ -393,6 +420,26 @@ impl<K, V> Engine<K, V> {
         // The emptied containers are not worth a wait.
         if let Some(mut state) = part.state.try_lock() {
             state.freeing.reuse(ready);
+        }
+    }
+
+    /// Lets go of the empty chunks of a part and of its shards.
+    #[cold]
+    pub(super) fn release_emptied(&self, part: &Part<K, V>) {
+        let mut state = part.state.lock();
+        let freeing = &mut state.freeing;
+        let mut emptied = std::mem::take(&mut freeing.spare_chunks);
+        let mut shards = Vec::new();
+        for open in &mut freeing.filling {
+            let shard = open.shard();
+            shards.push(shard);
+            if open.len() == 0 {
+                emptied.push(std::mem::replace(open, Garbage::of_shard(shard)));
+            }
+        }
+        drop(state);
+        for shard in shards {
+            self.map.lock_shard(shard).give_emptied(&mut emptied);
         }
     }
 

@@ -220,6 +220,10 @@ impl<K, V> Engine<K, V> {
             if let Some(retries) = state.freeing.retry(is_resizing) {
                 least_retries = Some(least_retries.map_or(retries, |least| least.min(retries)));
             }
+            if state.freeing.releases_emptied() {
+                drop(state);
+                self.release_emptied(part);
+            }
         }
         let retry = least_retries.map(|retries| COALESCE_DELAY * (1 << retries));
         run.end(next, retry, &self.clock)

@@ -283,6 +283,12 @@ impl<K, V> Garbage<K, V> {
         self.nodes.as_ptr()
     }
 
+    /// For how many nodes and entries it keeps room.
+    #[cfg(test)]
+    pub(crate) fn room(&self) -> usize {
+        self.nodes.capacity() + self.entries.capacity()
+    }
+
     /// The number of nodes, and of groups of tables.
     #[cfg(test)]
     pub(crate) fn held(&self) -> usize {

@@ -598,6 +598,12 @@ impl<'a, K, V> Shard<'a, K, V> {
         self.cell.table.units_left() > 0
     }
 
+    /// The lists that were emptied.
+    #[cfg(test)]
+    pub(crate) fn emptied(&self) -> &[Garbage<K, V>] {
+        &self.locked.emptied
+    }
+
     /// Gives the pass the lists that were emptied.
     #[inline]
     pub(crate) fn give_emptied(&mut self, out: &mut Vec<Garbage<K, V>>) {

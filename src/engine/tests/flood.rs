@@ -4,6 +4,7 @@ use super::super::pass::Plan;
 use super::super::pass::RUN_BUDGET;
 use super::super::writers::BATCH_HARD_LIMIT;
 use super::Deaf;
+use crate::map::Garbage;
 use crate::{Cache, MaintenanceTask, ManualTicker, Scheduler, Ticker};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -194,4 +195,33 @@ fn the_run_of_an_alarm_ends_although_other_threads_keep_writing() {
         assert_eq!(task.run(), Some(Duration::ZERO), "there is more to do");
     });
     assert!((1..=most).contains(&waves), "{waves} waves");
+}
+
+/// The lists in which nodes waited are kept to be filled again, but not where nothing comes.
+#[test]
+fn an_idle_cache_keeps_no_room_for_nodes_to_free() {
+    let cache: Cache<u32, u32> = Cache::builder()
+        .ticker(ManualTicker::new())
+        .scheduler(Scheduler::custom(Deaf))
+        .build();
+    let engine = cache.engine();
+    let room = || {
+        let state = engine.parts[0].state.lock();
+        let mut room = 0;
+        for shard in 0..engine.map.shards() {
+            let shard = engine.map.lock_shard(shard);
+            room += shard.emptied().iter().map(Garbage::room).sum::<usize>();
+        }
+        room + state.freeing.room()
+    };
+    for _ in 0..2 {
+        for _ in 0..10 {
+            (0..20_000).for_each(|key| cache.insert(key, 0));
+        }
+        cache.run_pending_tasks();
+        assert!(room() > 0, "the next flood fills them again");
+        cache.run_pending_tasks();
+        assert_eq!(room(), 0);
+        cache.run_pending_tasks();
+    }
 }
