@@ -430,11 +430,18 @@ impl<K, V> Engine<K, V> {
         applied: usize,
         stood_for_run: bool,
     ) {
+        let deliver = || {
+            if plan.waits {
+                self.deliver_here();
+            } else {
+                self.deliver_by_read();
+            }
+        };
         let tells = self.tells_callers();
         if tells {
             // First: until then, the listener has not heard of what is gone.
             drop(state);
-            self.deliver_here();
+            deliver();
             if plan.waits {
                 state = part.state.lock();
             } else if let Some(free) = part.state.try_lock() {
@@ -454,7 +461,7 @@ impl<K, V> Engine<K, V> {
         let offers = !tells && (stood_for_run || self.waking.wakeup.is_none());
         if offers && !self.offer_delivery() {
             // There is no thread for it.
-            self.deliver_here();
+            deliver();
         }
     }
 

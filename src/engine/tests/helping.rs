@@ -7,7 +7,7 @@ use super::super::writers::{BATCH_HARD_LIMIT, CALLER_BUDGET};
 use super::node;
 use crate::{Cache, Delivery, Expiry, ManualTicker, Scheduler};
 use std::ops::Range;
-use std::sync::mpsc;
+use std::sync::{Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -291,6 +291,58 @@ fn reads_wait_for_no_pass() {
     drop(passes);
     reader.join().unwrap();
     assert_eq!(heard, [Ok("moved"), Ok("missed")]);
+}
+
+/// A read that has called the listener for what it has expired gives the value back only if no
+/// pass is at work. If another thread is inside the listener, that thread tells the rest.
+#[test]
+fn reads_wait_for_no_delivery() {
+    const HOUR: Duration = Duration::from_secs(3600);
+    const PATIENCE: Duration = Duration::from_secs(30);
+    let clock = ManualTicker::new();
+    let (enter, entered) = mpsc::channel();
+    let (release, released) = mpsc::channel();
+    let released = Mutex::new(released);
+    let cache: Cache<u32, u32> = Cache::builder()
+        .ticker(clock.clone())
+        .scheduler(Scheduler::disabled())
+        .removal_listener(move |&key, _, _| {
+            enter.send(key).unwrap();
+            _ = released.lock().unwrap().recv();
+        })
+        .delivery(Delivery::Caller)
+        .build();
+    let (tell, told) = mpsc::channel();
+    let read = |key: u32| {
+        let (cache, tell) = (cache.clone(), tell.clone());
+        thread::spawn(move || {
+            assert_eq!(cache.get(&key), None);
+            tell.send(key).unwrap();
+        })
+    };
+    cache.insert_with_ttl(1, 0, HOUR);
+    cache.insert_with_ttl(2, 0, 2 * HOUR);
+    // Late enough for their ticks to have ended.
+    clock.advance(HOUR + HOUR / 2);
+    let first = read(1);
+    assert_eq!(entered.recv_timeout(PATIENCE), Ok(1));
+    clock.advance(HOUR);
+    let second = read(2);
+    let beside_the_listener = told.recv_timeout(PATIENCE);
+    let passes = cache.engine().hold_passes();
+    // The first read also tells what the second has left to it.
+    release.send(()).unwrap();
+    release.send(()).unwrap();
+    let beside_a_pass = told.recv_timeout(PATIENCE);
+    drop(passes);
+    first.join().unwrap();
+    second.join().unwrap();
+    assert_eq!((beside_the_listener, beside_a_pass), (Ok(2), Ok(1)));
+    assert_eq!(entered.try_iter().collect::<Vec<_>>(), [2]);
+    // What could not be given back is freed later.
+    cache.run_pending_tasks();
+    let state = cache.engine().parts[0].state.lock();
+    assert_eq!((state.freeing.held(), state.freeing.retired), (0, 2));
 }
 
 /// Each insert and each read leaves an event, so it may always be a read that fills the batch.
