@@ -143,6 +143,24 @@ fn a_removal_against_a_read_of_the_state_shows_the_map_without_the_node() {
 }
 
 #[test]
+fn a_move_without_an_event_of_its_own_against_the_pass_is_seen_by_it() {
+    explore(|| {
+        let node = Owned::new(1, 100);
+        assert!(node.0.notes_move(), "no event waits");
+        let theirs = node.0;
+        let reader = thread::spawn(move || {
+            assert!(theirs.move_deadline(100, 50).is_ok());
+            theirs.notes_move()
+        });
+        node.0.hear_of_moves();
+        let seen = node.0.deadline();
+        let leaves_event = reader.join().unwrap();
+        assert!(seen == 50 || leaves_event, "the pass never hears of it");
+        assert_eq!(node.0.state(), NodeState::InMap);
+    });
+}
+
+#[test]
 fn publication_against_a_look_up_shows_the_whole_node() {
     explore(|| {
         let slot = Arc::new(AtomicPtr::new(ptr::null_mut()));

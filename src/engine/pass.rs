@@ -429,6 +429,7 @@ impl<K, V> Pass<'_, K, V> {
                 self.end(shard, node, event.cause());
             }
             EventKind::Rescheduled => {
+                node.hear_of_moves();
                 self.reschedule(node);
             }
         }

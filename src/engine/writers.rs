@@ -36,7 +36,8 @@
 //! a count of the events of all shards.
 //!
 //! A read waits for no pass. If reads move deadlines to earlier ones while a pass is held up, their
-//! events go beyond the limit; they add no weight and retire nothing.
+//! events go beyond the limit: by one for each entry at most, since one event tells of all moves
+//! until it is taken. They add no weight and retire nothing.
 //!
 //! [`Waking`]: super::waking::Waking
 

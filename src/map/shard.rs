@@ -38,7 +38,8 @@ pub(crate) enum EventKind {
     Replacing,
     /// It was inserted under a key that was absent.
     Added,
-    /// Its wanted deadline moved earlier, or the entry got or lost its deadline.
+    /// Its wanted deadline moved earlier, or the entry got or lost its deadline. At most one such
+    /// event of a node waits.
     Rescheduled,
     /// It was removed from the map for this cause, or was never inserted.
     Removed,
@@ -519,7 +520,7 @@ impl<'a, K, V> Shard<'a, K, V> {
             return false;
         }
         // A later deadline leaves the entry in its bucket, as that of a read does.
-        if !time::keeps_bucket(judged, wanted) {
+        if !time::keeps_bucket(judged, wanted) && node.notes_move() {
             self.push(WriteEvent::new(EventKind::Rescheduled, node));
         }
         true

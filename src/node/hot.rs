@@ -20,13 +20,17 @@ pub(crate) enum NodeState {
     Succeeded = 4,
 }
 
+/// A node that is `InMap`, and that an event names by which the pass will hear that its deadline
+/// has moved.
+const MOVED: u8 = 0;
+
 impl NodeState {
     #[inline]
     pub(super) fn of(state: &AtomicU8) -> Self {
         // Acquire: a thread that sees Removed sees the map without it (partner: `set_state` under
         // the shard's lock).
         match state.load(Ordering::Acquire) {
-            1 => Self::InMap,
+            MOVED | 1 => Self::InMap,
             2 => Self::Removed,
             3 => Self::Dead,
             _ => Self::Succeeded,
@@ -180,6 +184,26 @@ impl<K, V> Node<K, V> {
             self.state()
         );
         self.state.store(to as u8, Ordering::Release);
+    }
+
+    /// The deadline has moved, and the pass has to hear of that: whether the caller has to leave an
+    /// event. If one waits already, the pass will find this deadline, too. For the holder of the
+    /// shard's lock, of a node in the map.
+    ///
+    /// AcqRel, partner: [`hear_of_moves`](Self::hear_of_moves). Of two exchanges, one comes first.
+    /// If it is this one, the pass sees the deadline; else this one finds that no event waits.
+    pub(crate) fn notes_move(&self) -> bool {
+        self.state.swap(MOVED, Ordering::AcqRel) != MOVED
+    }
+
+    /// The pass has taken the event that [`notes_move`](Self::notes_move) asked for. It reads the
+    /// deadline after that.
+    ///
+    /// AcqRel, partner: `notes_move`. It changes nothing if the node has left the map.
+    pub(crate) fn hear_of_moves(&self) {
+        let in_map = NodeState::InMap as u8;
+        let (done, failed) = (Ordering::AcqRel, Ordering::Relaxed);
+        _ = (self.state).compare_exchange(MOVED, in_map, done, failed);
     }
 
     /// The stamp of the read rings when a read of this node was last recorded, 0 for never.

@@ -40,7 +40,8 @@
 //!    whole cache has the node for itself.
 //! 2. A node that succeeds another is published in its place under the shard's lock. So the nodes
 //!    of an entry follow one another in the order of their events.
-//! 3. The state of a node only goes downwards in the table above.
+//! 3. The state of a node only goes downwards in the table above. While it is InMap, its byte also
+//!    says whether an event waits by which the pass will hear that the deadline has moved.
 //! 4. If a node was judged to be expired, its wanted deadline is *claimed*; if it was replaced
 //!    while reads may extend, the deadline is *frozen*. Both move it 2^61 ns into the past by a
 //!    compare-exchange, to an even value or an odd one. A reader extends by a compare-exchange from
@@ -52,7 +53,7 @@
 //! |-------|-----------|---------|
 //! | key, value, hash, weight, written, entry | its writer, before publishing | any thread with a pin, the pass |
 //! | deadline | any thread with a pin, the pass | any thread with a pin, the pass |
-//! | state | the holder of the shard's lock; after Removed: the pass | any thread |
+//! | state | the holder of the shard's lock; after Removed: the pass; the pass, if it hears of a moved deadline | any thread |
 //! | seen | readers, the writer that replaces the node, the pass | readers, that writer |
 //! | own | its writer, the holder of the shard's lock | any thread with a pin |
 //! | refresh | any thread with a pin | any thread with a pin |

@@ -4,7 +4,7 @@ use super::super::pass::Plan;
 use super::super::pass::RUN_BUDGET;
 use super::super::pass::SWEEPS_PER_TICK;
 use super::super::writers::{BATCH_HARD_LIMIT, CALLER_BUDGET};
-use super::node;
+use super::{Deaf, node};
 use crate::{Cache, Delivery, Expiry, ManualTicker, Scheduler};
 use std::ops::Range;
 use std::sync::{Mutex, mpsc};
@@ -262,28 +262,30 @@ fn a_pinned_reader_leaves_the_work_of_a_stuck_scheduler_to_other_callers() {
 fn reads_wait_for_no_pass() {
     const HOUR: Duration = Duration::from_secs(3600);
     const PATIENCE: Duration = Duration::from_secs(30);
+    const KEYS: u32 = 1_000;
     let clock = ManualTicker::new();
+    // Half as many events would be too many.
     let cache: Cache<u32, u32> = Cache::builder()
-        .max_capacity(10)
+        .max_capacity(KEYS.into())
         .ticker(clock.clone())
         .scheduler(Scheduler::disabled())
         .expire_after(ByRead(|left| Some(left - Duration::from_nanos(1))))
         .removal_listener(|_, _, _| ())
         .delivery(Delivery::Caller)
         .build();
-    cache.insert_with_ttl(1, 10, HOUR);
+    (0..KEYS).for_each(|key| cache.insert_with_ttl(key, 10, HOUR));
     cache.run_pending_tasks();
     let (tell, told) = mpsc::channel();
     let passes = cache.engine().hold_passes();
     let reader = thread::spawn({
         let cache = cache.clone();
         move || {
-            for _ in 0..2 * BATCH_HARD_LIMIT {
-                assert_eq!(cache.get(&1), Some(10));
+            for key in 0..KEYS {
+                assert_eq!(cache.get(&key), Some(10));
             }
             tell.send("moved").unwrap();
             clock.advance(HOUR);
-            assert_eq!(cache.get(&1), None);
+            assert_eq!(cache.get(&0), None);
             tell.send("missed").unwrap();
         }
     });
@@ -343,6 +345,43 @@ fn reads_wait_for_no_delivery() {
     cache.run_pending_tasks();
     let state = cache.engine().parts[0].state.lock();
     assert_eq!((state.freeing.held(), state.freeing.retired), (0, 2));
+}
+
+/// However often reads move deadlines while a pass is held up, one event for each entry tells of
+/// all moves.
+#[test]
+fn reads_leave_one_event_for_each_entry_at_most() {
+    const HOUR: Duration = Duration::from_secs(3600);
+    let clock = ManualTicker::new();
+    let cache: Cache<u32, u32> = Cache::builder()
+        .ticker(clock.clone())
+        .scheduler(Scheduler::custom(Deaf))
+        .expire_after(ByRead(|left| Some(left - Duration::from_secs(60))))
+        .build();
+    (0..50).for_each(|key| cache.insert_with_ttl(key, key, HOUR));
+    cache.run_pending_tasks();
+    let engine = cache.engine();
+    let passes = engine.hold_passes();
+    let buffered = |shard| engine.map.lock_shard(shard).buffered();
+    for _ in 0..10 {
+        (0..50).for_each(|key| assert_eq!(cache.get(&key), Some(key)));
+        assert_eq!((0..engine.map.shards()).map(buffered).sum::<usize>(), 50);
+    }
+    drop(passes);
+    // The pass knows of the last moves, and hears of later ones.
+    clock.advance(HOUR - 10 * Duration::from_secs(60));
+    cache.run_pending_tasks();
+    assert_eq!(cache.entry_count(), 0);
+    for _ in 0..2 {
+        cache.insert_with_ttl(1, 1, HOUR);
+        cache.run_pending_tasks();
+        assert_eq!(cache.get(&1), Some(1));
+        cache.run_pending_tasks();
+        assert_eq!(cache.get(&1), Some(1));
+        clock.advance(HOUR - Duration::from_secs(120));
+        cache.run_pending_tasks();
+        assert_eq!(cache.entry_count(), 0);
+    }
 }
 
 /// Each insert and each read leaves an event, so it may always be a read that fills the batch.
