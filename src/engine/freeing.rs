@@ -253,7 +253,7 @@ impl<K, V> Freeing<K, V> {
                 spare.move_to(shard);
                 spare
             }
-            None => Garbage::of_shard(shard),
+            None => filling.alike(),
         };
         let full = std::mem::replace(filling, next);
         self.chunks.push_back(full);

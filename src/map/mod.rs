@@ -238,6 +238,16 @@ impl<K, V> Garbage<K, V> {
         }
     }
 
+    /// Nothing yet, of the same shard, with as much room.
+    pub(crate) fn alike(&self) -> Self {
+        Self {
+            shard: self.shard,
+            nodes: Vec::with_capacity(self.nodes.capacity()),
+            entries: Vec::with_capacity(self.entries.capacity()),
+            tables: Vec::new(),
+        }
+    }
+
     pub(crate) fn shard(&self) -> usize {
         self.shard
     }

@@ -397,6 +397,9 @@ impl Pool {
         vacated: &mut Vec<Region>,
     ) {
         let mut left = RETURNED_AT_A_TIME.max(2 * emptied.len());
+        if self.returned.capacity() - self.returned.len() < emptied.len() {
+            self.make_room(emptied.len());
+        }
         self.returned.extend(emptied);
         while !(self.is_dense() && self.has_few_recycled(recycled)) && left > 0 {
             let Some(slot) = recycled.pop().or_else(|| self.take_returned(recycled)) else {
@@ -406,6 +409,15 @@ impl Pool {
             unsafe { self.return_to_regions(slot, vacated) };
             left -= 1;
         }
+    }
+
+    /// Makes room for so many slots that come back: as much as the recycled slots need at most, so
+    /// that this seldom happens. It allocates under the owner's lock.
+    #[cold]
+    #[inline(never)]
+    fn make_room(&mut self, emptied: usize) {
+        let most = (RECYCLED_SQUARED * self.used as u64).isqrt() as usize;
+        self.returned.reserve(emptied + most.min(self.used / 2));
     }
 
     /// Whether the recycled slots are within the bound.
