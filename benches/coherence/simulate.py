@@ -21,15 +21,16 @@ TOLERANCE = float(os.environ.get("TOLERANCE", "15")) / 100
 # Each toy moves so many lines for an operation, by its nature; see `src/caches.rs`.
 TOYS = {"toy-counter": (1.0, 1.0), "toy-sharded": (0.0, 0.0), "toy-table": (0.0, 0.0),
         "toy-mutex": (1.0, 4.0), "toy-flag": (0.2, 0.7)}
-# The main rows: cache, workload, number of keys, and settings of the plugin. A full cache begins
-# to reuse slots and to free what left only after some writes, so these come first.
+# The main rows: cache, workload, number of keys, and settings of the plugin. A cache begins to
+# reuse slots and to free what left only after some writes, and its lists grow until then. So these
+# writes come first.
 STEADY = ["warmops=60000"]
 ROWS = {
     "hits": ("wheelhouse", "zipf", 100000, ["warm=1000000"]),
     "hits-idle-5s": ("wheelhouse", "idle5", 100000, []),
     "get-insert": ("wheelhouse", "evict", 100000, STEADY),
     "insert": ("wheelhouse", "insert", 100000, STEADY),
-    "replace": ("wheelhouse", "toy", 100000, []),
+    "replace": ("wheelhouse", "toy", 100000, STEADY),
     "mixed-75-25": ("wheelhouse", "replace", 1000, []),
 }
 THREADS = 64

@@ -179,7 +179,7 @@ impl Bench {
                 shard.add(vacancy, &mut new, Times::NONE);
                 drop(shard);
                 assert_eq!(self.model.insert(key, value), None, "confirmed as absent");
-                self.expect(hash, (EventKind::Added, value));
+                self.expect(hash, (EventKind::Unheard, value));
             }
             Some(Confirmed::Occupied(occupied)) => {
                 let old = probe.found.expect("confirmed at what was found");

@@ -17,7 +17,7 @@ fn take(map: &Map<u64, u64>, out: &mut Vec<u64>) {
     map.lock_shard(0).swap_batch(&mut batch, &mut parts);
     assert!(parts.is_empty(), "the table did not grow");
     out.extend(batch.drain(..).map(|event| {
-        assert_eq!(event.kind(), EventKind::Added);
+        assert_eq!(event.kind(), EventKind::Unheard);
         *event.node().key()
     }));
 }

@@ -9,6 +9,7 @@ use crate::listener::RemovalCause;
 use crate::map::{EventKind, WriteEvent};
 use crate::node::{self, NodePtr, NodeState};
 use crate::stats::Count;
+use crate::sync::Ordering;
 use crate::time::{self, NEVER};
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -355,13 +356,19 @@ impl<K, V> Pass<'_, K, V> {
     /// ends what writers have begun, so that a table that is only read from then on does not stay
     /// in two arrays.
     fn drain_shard(&mut self, shard: usize) {
-        let mut batch = std::mem::take(&mut self.state.batch);
+        // The next batch of the shard. Room is made now, so that it seldom grows under the shard's
+        // lock: also for events beyond the limit, while another thread has the maintenance lock.
+        let room = 2 * self.engine.batch_soft_limit.load(Ordering::Relaxed);
+        self.state.batch.reserve(room);
         let mut locked = self.engine.map.lock_shard(shard);
         if self.plan.run && locked.is_resizing() {
             self.resizing |= locked.resize_step(RESIZE_UNITS);
             self.budget = self.budget.saturating_sub(RESIZE_UNITS);
         }
-        locked.swap_batch(&mut batch, &mut self.state.of_tables);
+        if !locked.has_work() {
+            return;
+        }
+        locked.swap_batch(&mut self.state.batch, &mut self.state.of_tables);
         if self.state.freeing.wants_spare() {
             locked.give_emptied(&mut self.state.freeing.spare_chunks);
         }
@@ -369,13 +376,13 @@ impl<K, V> Pass<'_, K, V> {
         for memory in self.state.of_tables.drain(..) {
             self.state.freeing.retire_table(shard, memory);
         }
+        let mut batch = std::mem::take(&mut self.state.batch);
         self.budget = self.budget.saturating_sub(batch.len());
         self.applied += batch.len();
-        if batch.is_empty() {
-            self.state.batch = batch;
-            return;
-        }
-        if (batch.iter()).all(|event| event.kind() == EventKind::Succeeded) {
+        let is_all = |kind| batch.iter().all(|event| event.kind() == kind);
+        if is_all(EventKind::Unheard) {
+            batch.clear();
+        } else if is_all(EventKind::Succeeded) {
             self.state.freeing.retire_all(shard, &batch);
             batch.clear();
         }
@@ -417,6 +424,7 @@ impl<K, V> Pass<'_, K, V> {
             EventKind::Replaced => {
                 self.end_succeeded(shard, node, event.cause());
             }
+            EventKind::Unheard => {}
             EventKind::Succeeded => self.state.freeing.retire_succeeded(shard, node),
             EventKind::Used => {
                 if let Some(eviction) = &mut self.state.eviction {

@@ -59,7 +59,7 @@ pub(super) const CALLER_BUDGET: usize = 16;
 pub(super) const BOUNDED_CALLER_BUDGET: usize = 32;
 
 /// This many events in a shard's batch make the writer run a pass.
-pub(super) const BATCH_SOFT_LIMIT: usize = 24;
+pub(super) const BATCH_SOFT_LIMIT: usize = 48;
 
 /// The soft limits of all shards add up to at most 1/16 of the bound. Batches are mostly far from
 /// full, so what waits in them is less than 2 percent of the bound.

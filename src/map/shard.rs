@@ -25,6 +25,9 @@ pub(crate) struct WriteEvent<K, V>(Noted<K, V>);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub(crate) enum EventKind {
+    /// It was inserted under a key that was absent. The pass has nothing to do for it: it has no
+    /// deadline, and there is no size policy. It counts, so that writers run passes.
+    Unheard,
     /// Another node has taken over its entry, so it is to be retired. All else stays as the pass
     /// knows it, since the writer has named the new node in the entry (entry 3).
     Succeeded,
@@ -66,13 +69,15 @@ impl<K, V> WriteEvent<K, V> {
 
     #[inline]
     pub(crate) fn kind(&self) -> EventKind {
-        match self.0.note() >> CAUSE_BITS {
-            0 => EventKind::Succeeded,
-            1 => EventKind::Replaced,
-            2 => EventKind::Used,
-            3 => EventKind::Replacing,
-            4 => EventKind::Added,
-            5 => EventKind::Rescheduled,
+        // All values of three bits: so this costs no instruction.
+        match self.0.note() >> CAUSE_BITS & 0b111 {
+            0 => EventKind::Unheard,
+            1 => EventKind::Succeeded,
+            2 => EventKind::Replaced,
+            3 => EventKind::Used,
+            4 => EventKind::Replacing,
+            5 => EventKind::Added,
+            6 => EventKind::Rescheduled,
             _ => EventKind::Removed,
         }
     }
@@ -94,7 +99,7 @@ impl<K, V> WriteEvent<K, V> {
     pub(crate) fn prefetch(&self, hashes: bool) {
         let node = self.node();
         match self.kind() {
-            EventKind::Succeeded => {}
+            EventKind::Unheard | EventKind::Succeeded => {}
             EventKind::Replaced | EventKind::Removed => node.prefetch_hot_to_write(),
             EventKind::Added if hashes => node.prefetch(),
             _ => node.prefetch_hot(),
@@ -401,7 +406,12 @@ impl<'a, K, V> Shard<'a, K, V> {
         if self.locked.slab.has_weights() {
             add_alone(&self.cell.weight, weight.into());
         }
-        self.push(WriteEvent::new(EventKind::Added, new));
+        let kind = if self.locked.slab.has_policy() || times.deadline != time::NEVER {
+            EventKind::Added
+        } else {
+            EventKind::Unheard
+        };
+        self.push(WriteEvent::new(kind, new));
         new
     }
 
@@ -568,15 +578,20 @@ impl<'a, K, V> Shard<'a, K, V> {
         self.locked.batch.len()
     }
 
+    /// What has happened, in order.
+    #[cfg(test)]
+    pub(crate) fn kinds(&self) -> Vec<EventKind> {
+        self.locked.batch.iter().map(WriteEvent::kind).collect()
+    }
+
     /// How many of them are more than a replacement of which the pass does not hear all.
     #[cfg(test)]
     pub(crate) fn changes(&self) -> usize {
-        let kinds = self.locked.batch.iter().map(WriteEvent::kind);
         let is_change = |kind: &EventKind| {
             use EventKind::{Replaced, Succeeded, Used};
             !matches!(kind, Replaced | Succeeded | Used)
         };
-        kinds.filter(is_change).count()
+        self.kinds().iter().filter(|kind| is_change(kind)).count()
     }
 
     /// Whether entries are moving from one array of the table to another.
@@ -603,6 +618,12 @@ impl<'a, K, V> Shard<'a, K, V> {
     #[cfg(test)]
     pub(crate) fn emptied(&self) -> &[Garbage<K, V>] {
         &self.locked.emptied
+    }
+
+    /// Whether there are events, or memory that left the table.
+    #[inline]
+    pub(crate) fn has_work(&self) -> bool {
+        !self.locked.batch.is_empty() || !self.locked.state.retired.is_empty()
     }
 
     /// Gives the pass the lists that were emptied.

@@ -103,6 +103,12 @@ impl<K, V> Slab<K, V> {
         self.columns.weight
     }
 
+    /// Whether there is a size policy.
+    #[inline]
+    pub(crate) fn has_policy(&self) -> bool {
+        self.columns.queue
+    }
+
     /// Makes a live node from what its writer has prepared, with an entry of its own.
     // Always inlined: a call would copy both arguments once more.
     #[inline(always)]

@@ -40,7 +40,7 @@ fn events_come_out_in_order_and_leave_an_empty_batch() {
         let keys: Vec<u64> = batch
             .drain(..)
             .map(|event| {
-                assert_eq!(event.kind(), EventKind::Added);
+                assert_eq!(event.kind(), EventKind::Unheard);
                 *event.node().key()
             })
             .collect();

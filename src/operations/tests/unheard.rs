@@ -1,6 +1,9 @@
 //! Changes of which the pass need not hear.
 
+use crate::map::EventKind;
 use crate::{Cache, ManualTicker, Scheduler};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -38,5 +41,43 @@ fn a_deadline_that_moves_later_leaves_no_event_and_holds() {
         assert_eq!(events(&cache), 1, "a deadline {change}");
         cache.run_pending_tasks();
         cache.engine().check_invariants();
+    }
+}
+
+#[test]
+fn an_entry_that_the_pass_did_not_hear_of_gets_a_deadline_is_replaced_and_removed() {
+    let clock = ManualTicker::new();
+    let told = Arc::new(AtomicU64::new(0));
+    let teller = Arc::clone(&told);
+    let cache: Cache<u64, u64> = Cache::builder()
+        .ticker(clock.clone())
+        .scheduler(Scheduler::disabled())
+        .removal_listener(move |key: &u64, _: &u64, _| {
+            teller.fetch_add(1 << (8 * key), Ordering::Relaxed);
+        })
+        .build();
+    // Before and after a pass has drained the event.
+    for drains in [false, true] {
+        told.store(0, Ordering::Relaxed);
+        (0..5).for_each(|key| cache.insert(key, 0));
+        let map = &cache.engine().map;
+        let mut kinds = (0..map.shards()).flat_map(|shard| map.lock_shard(shard).kinds());
+        assert!(kinds.all(|kind| kind == EventKind::Unheard));
+        if drains {
+            cache.run_pending_tasks();
+        }
+        assert!(cache.set_expiry(&0, Some(SECOND)));
+        cache.insert_with_ttl(1, 1, SECOND);
+        cache.insert(2, 1);
+        cache.invalidate(&3);
+        cache.engine().check_invariants();
+        cache.run_pending_tasks();
+        assert_eq!(told.load(Ordering::Relaxed), 0x01_01_01_00);
+        clock.advance(SECOND);
+        cache.run_pending_tasks();
+        assert_eq!(told.load(Ordering::Relaxed), 0x01_01_02_01);
+        assert_eq!(cache.entry_count(), 2);
+        cache.invalidate_all();
+        cache.run_pending_tasks();
     }
 }
