@@ -190,16 +190,20 @@ impl Sentinels {
         let ended = Ended::default();
         let opening = Connection::open(settings, info, Login::OfClient, ended, on_push);
         let mut opened = opening.await?;
-        let subscribing = async {
-            let subscribed = opened.requests.subscribe(SWITCH).await;
-            subscribed.map_err(|error| NearError::connecting(address, error))
-        };
-        within_time(settings.connect_timeout, address, subscribing).await?;
+        let mut has_subscribed = false;
         loop {
             let next = Instant::now() + every;
             let asking = self.ask(address, sentinel, &mut opened);
             hear(within_time(every, address, asking).await?);
-            let _ = timeout_at(next, reported.notified()).await;
+            if has_subscribed {
+                let _ = timeout_at(next, reported.notified()).await;
+            } else {
+                has_subscribed = true;
+                // A user who may not subscribe hears of a switch by the next answer. The one that
+                // follows at once tells of a switch that came before the subscription.
+                let subscribing = opened.requests.subscribe(SWITCH);
+                let _ = timeout(settings.connect_timeout, subscribing).await;
+            }
         }
     }
 

@@ -200,6 +200,39 @@ async fn a_sentinel_that_hangs_hides_no_failover() {
     }
 }
 
+/// A user of the sentinels that may not subscribe: they name the primary, and each heartbeat asks
+/// them again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sentinels_that_may_not_be_subscribed_to_are_asked() {
+    for program in installed() {
+        let watched = Watched::start(&program).await;
+        let mut sentinels = Vec::new();
+        for sentinel in &watched.sentinels {
+            let mut owner = Writer::connect(sentinel.port).await;
+            let rights = "ACL SETUSER near on >secret +hello +ping +sentinel|master \
+                          +sentinel|sentinels";
+            let words: Vec<&str> = rights.split_whitespace().collect();
+            owner.send::<()>(&words).await;
+            let url = format!("redis://near:secret@127.0.0.1:{}/", sentinel.port);
+            sentinels.push(redis::Client::open(url).unwrap());
+        }
+        let primary = redis::Client::open("redis://main/").unwrap();
+        let near = Near::sentinel_builder(sentinels, primary).codec(Text);
+        let near = near.heartbeat(Duration::from_millis(300));
+        let near = near.connect().await.unwrap();
+        near.set("k", "old".to_string(), None).await.unwrap();
+        // It stands still, so that it neither closes connections nor reports.
+        watched.primary.stop();
+        until("a write reaches the new primary", async || {
+            near.set("k", "new".to_string(), None).await.is_ok()
+        })
+        .await;
+        let mut writer = Writer::connect(watched.replica.port).await;
+        assert_eq!(writer.send::<String>(&["GET", "k"]).await, "new");
+        watched.primary.resume();
+    }
+}
+
 /// A sentinel went away, and the others were told to forget it: the near cache forgets it, too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_sentinel_that_all_have_forgotten_is_not_asked_any_more() {
