@@ -29,7 +29,7 @@ pub enum NearError {
     #[error("{0}")]
     Config(String),
     /// The first connection could not be made.
-    #[error("could not connect to {server}: {source}; {}", what_to_check(source))]
+    #[error("could not connect to {server}: {source}; {}", what_to_do(source))]
     Connect {
         /// The address that was tried.
         server: String,
@@ -312,55 +312,37 @@ fn refuses_user(error: &RedisError) -> bool {
         || matches!(error.code(), Some("WRONGPASS" | "NOAUTH"))
 }
 
-/// Whether a server says that it does not serve at the moment, as during a failover.
-fn cannot_serve(error: &RedisError) -> bool {
-    use ServerErrorKind::{BusyLoading, ClusterDown, MasterDown, ReadOnly, TryAgain};
-    matches!(
-        error.kind(),
-        ErrorKind::Server(BusyLoading | ClusterDown | MasterDown | ReadOnly | TryAgain)
-    )
-}
-
 /// A key as a message shows it.
 pub(crate) fn display_key(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// The treatment of an error of an attempt to connect.
-fn what_to_check(error: &RedisError) -> &'static str {
-    let said = error.to_string();
-    if refuses_user(error) {
-        "check the user and the password, and that neither ends in a line break"
-    } else if cannot_serve(error) {
-        "it cannot serve yet, or no more: the near cache goes on trying"
-    } else if said.contains("max number of clients") {
-        "allow more clients with the server's `maxclients`, or end idle ones"
-    } else if error.is_io_error() || error.is_unrecoverable_error() {
-        "check the address, and that the server runs and is reachable"
-    } else {
-        "check the settings of the client, and the server's log"
-    }
-}
-
-/// The treatment of an error that the server replied with.
+/// The treatment of an error of the client or the server.
 fn what_to_do(error: &RedisError) -> &'static str {
     use ServerErrorKind::{
         Ask, BusyLoading, ClusterDown, CrossSlot, MasterDown, Moved, NoPerm, ReadOnly, TryAgain,
     };
+    let says = |text| error.to_string().contains(text);
     match error.kind() {
         ErrorKind::Server(Moved | Ask | CrossSlot) => {
             "it is a node of a cluster: use `cluster_builder` (feature `cluster`)"
         }
-        ErrorKind::Server(ReadOnly) => {
-            "it is a replica now: the near cache connects anew, call again"
+        ErrorKind::Server(BusyLoading | ClusterDown | MasterDown | ReadOnly | TryAgain) => {
+            "it does not serve now: the near cache goes on trying, call again later"
         }
         ErrorKind::Server(NoPerm) => "give the user the right by an ACL rule",
-        ErrorKind::Server(BusyLoading | ClusterDown | MasterDown | TryAgain) => {
-            "it cannot answer yet: call again later"
+        _ if refuses_user(error) => {
+            "check the user and the password, and that neither ends in a line break"
         }
         _ if error.code() == Some("BUSY") => "a script blocks it: call again later",
-        _ if error.to_string().contains("invalid bulk length") => {
+        _ if says("max number of clients") => {
+            "allow more clients with the server's `maxclients`, or end idle ones"
+        }
+        _ if says("invalid bulk length") => {
             "the value is above the server's `proto-max-bulk-len`: allow more, or write less"
+        }
+        _ if error.is_io_error() || error.is_unrecoverable_error() => {
+            "check the address, and that the server runs and is reachable"
         }
         _ => "check the user's rights, and the server's memory and log",
     }

@@ -111,7 +111,7 @@ where
             ended,
         };
         Self {
-            local: Cache::clone(&shared.local),
+            local: shared.local.clone(),
             shared,
             closer: Arc::new(closer),
         }

@@ -11,7 +11,6 @@ use crate::reports::Reports;
 use crate::stats::Counters;
 use crate::suspects::Suspects;
 use crate::trace;
-use std::ops::Deref;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::runtime::Handle;
@@ -25,7 +24,7 @@ pub(crate) type Lazily<'a, F> = Box<dyn Iterator<Item = F> + Send + 'a>;
 
 /// The state of one near cache.
 pub(crate) struct Shared<K, V, S> {
-    pub(crate) local: BlockingDrop<Cache<K, Cached<V>, S>>,
+    pub(crate) local: Cache<K, Cached<V>, S>,
     pub(crate) line: Line,
     pub(crate) codec: Box<dyn Codec<V>>,
     pub(crate) settings: Arc<Settings>,
@@ -36,52 +35,15 @@ pub(crate) struct Shared<K, V, S> {
     pub(crate) reports: Reports,
     /// The loads of `get_with` that run, by their placeholder or else their key. It keeps nothing.
     pub(crate) flights: Cache<Arc<[u8]>, Cached<V>>,
+    /// The large writes that are under way, by their key: later writes of it wait. It keeps
+    /// nothing.
+    pub(crate) turns: Cache<Arc<[u8]>, ()>,
     /// What was awaited goes on here when its call has gone.
     pub(crate) runtime: Handle,
     /// Tells the cleaner that outdated entries wait to be removed.
     pub(crate) flush_wanted: Notify,
     /// The last error that says why there is no connection, or no answer.
     fault: Mutex<Option<NearError>>,
-}
-
-/// The local cache of all handles. The drop of its last handle runs the listener for all removals
-/// that were not notified yet. A runtime's task must not block, so another thread drops it.
-pub(crate) struct BlockingDrop<T> {
-    /// Taken when this is dropped.
-    dropped: Option<T>,
-    /// Drops it where it may block. A pointer, since a `Drop` cannot ask that `T` is `Send`.
-    end: fn(T),
-}
-
-impl<T: Send + 'static> BlockingDrop<T> {
-    pub(crate) fn new(dropped: T) -> Self {
-        let end = |dropped| {
-            if let Ok(runtime) = Handle::try_current() {
-                runtime.spawn_blocking(move || drop(dropped));
-            }
-        };
-        Self {
-            dropped: Some(dropped),
-            end,
-        }
-    }
-}
-
-impl<T> Deref for BlockingDrop<T> {
-    type Target = T;
-
-    fn deref(&self) -> &T {
-        let dropped = self.dropped.as_ref();
-        dropped.expect("only the drop takes it")
-    }
-}
-
-impl<T> Drop for BlockingDrop<T> {
-    fn drop(&mut self) {
-        if let Some(dropped) = self.dropped.take() {
-            (self.end)(dropped);
-        }
-    }
 }
 
 impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
@@ -92,7 +54,7 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
         settings: Settings,
     ) -> Self {
         Self {
-            local: BlockingDrop::new(local),
+            local,
             line: Line::new(),
             codec,
             settings: Arc::new(settings),
@@ -101,6 +63,7 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
             suspects: Suspects::default(),
             reports: Reports::default(),
             flights: Cache::builder().max_capacity(0).build(),
+            turns: Cache::builder().max_capacity(0).build(),
             runtime: Handle::current(),
             flush_wanted: Notify::new(),
             fault: Mutex::new(None),
@@ -148,11 +111,19 @@ impl<K, V, S> Shared<K, V, S> {
 impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
     /// Removes all entries that will not be served any more. Only the cleaner waits for it.
     pub(crate) async fn flush(&self) {
-        let local = Cache::clone(&self.local);
+        let local = self.local.clone();
         let stamp = self.line.stamp();
+        let is_last = self.line.is_closed();
+        let walk = move || {
+            local.retain(|_, cached| cached.stamp >= stamp);
+            if is_last {
+                // So that the drop of the last handle, which a task may do, waits for no listener.
+                local.run_pending_tasks();
+            }
+        };
         // In another thread: it walks the whole cache. An error means that the runtime shuts
         // down, and then nothing is served.
-        let _ = spawn_blocking(move || local.retain(|_, cached| cached.stamp >= stamp)).await;
+        let _ = spawn_blocking(walk).await;
         self.counters.flushed();
         trace::flushed();
     }
