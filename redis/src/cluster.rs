@@ -102,24 +102,41 @@ async fn ranges(node: &Node) -> Result<Vec<Range>, NearError> {
         .and_then(Value::extract_error)
         .map_err(NearError::requesting)?;
     let host = node.address.rsplit_once(':').map_or("", |(host, _)| host);
-    let entries = redis::from_redis_value::<Vec<Vec<Value>>>(reply);
-    let ranges = entries.unwrap_or_default().into_iter();
-    let ranges: Option<Vec<Range>> = ranges.map(|entry| range(entry, host)).collect();
+    let ranges: Option<Vec<Range>> = match reply {
+        Value::Array(entries) => entries
+            .into_iter()
+            .map(|entry| range(entry, host))
+            .collect(),
+        _ => None,
+    };
     let mut ranges = ranges
         .ok_or_else(|| NearError::Protocol("an array of another shape to CLUSTER SLOTS".into()))?;
     ranges.sort_unstable();
     Ok(ranges)
 }
 
+fn array(reply: Value) -> Option<Vec<Value>> {
+    match reply {
+        Value::Array(parts) => Some(parts),
+        _ => None,
+    }
+}
+
+fn number(reply: Value) -> Option<u16> {
+    match reply {
+        Value::Int(number) => u16::try_from(number).ok(),
+        _ => None,
+    }
+}
+
 /// One entry: first slot, last slot, then the nodes, the primary first.
-fn range(entry: Vec<Value>, host: &str) -> Option<Range> {
-    let mut entry = entry.into_iter();
-    let first = redis::from_redis_value::<u16>(entry.next()?).ok()?;
-    let last = redis::from_redis_value::<u16>(entry.next()?).ok()?;
-    let primary = redis::from_redis_value::<Vec<Value>>(entry.next()?).ok()?;
-    let mut primary = primary.into_iter();
+fn range(entry: Value, host: &str) -> Option<Range> {
+    let mut entry = array(entry)?.into_iter();
+    let first = number(entry.next()?)?;
+    let last = number(entry.next()?)?;
+    let mut primary = array(entry.next()?)?.into_iter();
     let name = redis::from_redis_value::<Option<String>>(primary.next()?).ok()?;
-    let port = redis::from_redis_value::<u16>(primary.next()?).ok()?;
+    let port = number(primary.next()?)?;
     if first > last || last >= SLOTS {
         return None;
     }
@@ -139,21 +156,36 @@ fn range(entry: Vec<Value>, host: &str) -> Option<Range> {
 mod tests {
     use super::*;
 
+    fn entry(name: Value, port: Value) -> Value {
+        let node = Value::Array(vec![name, port]);
+        let replica = Value::Array(vec![Value::Nil, Value::Int(7001)]);
+        Value::Array(vec![Value::Int(0), Value::Int(5), node, replica])
+    }
+
+    fn text(text: &str) -> Value {
+        Value::BulkString(text.as_bytes().to_vec())
+    }
+
     #[test]
     fn a_node_without_a_name_has_that_of_the_one_asked() {
-        let entry = |name: Value| {
-            let node = Value::Array(vec![name, Value::Int(7000)]);
-            let replica = Value::Array(vec![Value::Nil, Value::Int(7001)]);
-            vec![Value::Int(0), Value::Int(5), node, replica]
+        let address = |name| {
+            range(entry(name, Value::Int(7000)), "asked")
+                .unwrap()
+                .address
         };
-        let address = |name| range(entry(name), "asked").unwrap().address;
         assert_eq!(address(Value::Nil), "asked:7000");
-        assert_eq!(address(Value::BulkString(b"".to_vec())), "asked:7000");
-        assert_eq!(
-            address(Value::BulkString(b"10.0.0.1".to_vec())),
-            "10.0.0.1:7000"
-        );
-        assert_eq!(range(vec![Value::Int(0)], "asked"), None);
-        assert_eq!(range(vec![Value::Nil], "asked"), None);
+        assert_eq!(address(text("")), "asked:7000");
+        assert_eq!(address(text("?")), "asked:7000");
+        assert_eq!(address(text("10.0.0.1")), "10.0.0.1:7000");
+    }
+
+    #[test]
+    fn an_entry_of_another_shape_is_none() {
+        for port in [Value::Int(70_000), Value::Int(-1), text("7000"), Value::Nil] {
+            let shown = format!("{port:?}");
+            assert_eq!(range(entry(Value::Nil, port), "asked"), None, "{shown}");
+        }
+        assert_eq!(range(Value::Array(vec![Value::Int(0)]), "asked"), None);
+        assert_eq!(range(Value::Nil, "asked"), None);
     }
 }

@@ -151,7 +151,8 @@ impl LoadLock {
     }
 
     /// Sets how long a call waits for the load of another process, before it fails with
-    /// [`NearError::LoadTimedOut`].
+    /// [`NearError::LoadTimedOut`]. A call that waits for less than the life of a placeholder ends
+    /// none whose process has gone and to which a client has given a longer life.
     ///
     /// ```
     /// use std::time::Duration;

@@ -22,7 +22,7 @@ use crate::loaded::Loaded;
 use crate::near::NearCache;
 use crate::placeholder::{self, Claim};
 use crate::read::{Found, SERVER_PAUSE};
-use crate::request::Okay;
+use crate::request::{Okay, Whole};
 use crate::shared::{Lazily, Shared};
 use crate::write::{WRITES_AT_ONCE, whole_millis};
 use futures_util::{StreamExt, stream};
@@ -421,7 +421,7 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
                         // Its process has gone, and some client has given the key another
                         // deadline. If this fails, the next look says more.
                         let end = placeholder::end_abandoned(&bytes, placeholder, longest);
-                        _ = self.write_in_time::<()>(&bytes, &end).await;
+                        _ = self.write_in_time::<Option<Whole>>(&bytes, end).await;
                         seen = None;
                     }
                     continue;
@@ -590,7 +590,7 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
                 if let Some(ttl) = ttl {
                     cmd.arg("PX").arg(whole_millis(ttl)?);
                 }
-                let written: Result<Option<Okay>, _> = self.write(key, &cmd).await;
+                let written: Result<Option<Okay>, _> = self.write(key, cmd).await;
                 if !matches!(written, Ok(Some(Okay))) {
                     self.counters.unsaved_load();
                 }
@@ -637,11 +637,11 @@ async fn keep<K: Key, V: Val, S: Hasher>(
     let begun = Instant::now();
     let mark = &shared.settings.load_lock.mark;
     let cmd = placeholder::claim(&bytes, &placeholder, mark, life, claim);
-    let claimed: Result<Option<i64>, _> = shared.write(&key, &cmd).await;
+    let claimed: Result<Option<Whole>, _> = shared.write(&key, cmd).await;
     // When the old value ends that the placeholder carries, if that is known.
     let until = match claimed {
         // The deadline may be up to a millisecond earlier than the server says.
-        Ok(Some(left @ 1..)) => begun.checked_add(Duration::from_millis(left as u64 - 1)),
+        Ok(Some(Whole(left @ 1..))) => begun.checked_add(Duration::from_millis(left as u64 - 1)),
         _ => None,
     };
     let claimed = claimed.map(|left| left.is_some());
@@ -656,7 +656,7 @@ async fn keep<K: Key, V: Val, S: Hasher>(
         loop {
             sleep(pause).await;
             let renew = placeholder::renew(&bytes, &placeholder, life, claim, until);
-            pause = match shared.write_in_time::<()>(&bytes, &renew).await {
+            pause = match shared.write_in_time::<Option<Whole>>(&bytes, renew).await {
                 Err(error) if error.is_transient() => SERVER_PAUSE,
                 _ => every,
             };
@@ -673,9 +673,9 @@ async fn keep<K: Key, V: Val, S: Hasher>(
     let over = Instant::now() + life;
     while Instant::now() < over && !shared.line.is_closed() {
         let remove = placeholder::remove(&bytes, &placeholder, life, until);
-        match shared.write_in_time::<()>(&bytes, &remove).await {
+        match shared.write_in_time::<Option<Whole>>(&bytes, remove).await {
             // Refused: its own life ends it.
-            Ok(()) | Err(NearError::Server(_)) => return,
+            Ok(_) | Err(NearError::Server(_)) => return,
             Err(_) => sleep(SERVER_PAUSE).await,
         }
     }

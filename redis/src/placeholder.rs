@@ -46,9 +46,9 @@ const RESTORE: &str = "local there = redis.call('GET', KEYS[1]) or '' \
     if old == '' then return redis.call('DEL', KEYS[1]) end \
     local left = redis.call('PTTL', KEYS[1]) \
     if left < 0 or left > tonumber(ARGV[2]) or ARGV[3] == '' \
-    then return redis.call('SET', KEYS[1], old, 'KEEPTTL') end \
+    then redis.call('SET', KEYS[1], old, 'KEEPTTL') return end \
     if tonumber(ARGV[3]) < 1 then return redis.call('DEL', KEYS[1]) end \
-    return redis.call('SET', KEYS[1], old, 'PX', ARGV[3])";
+    redis.call('SET', KEYS[1], old, 'PX', ARGV[3])";
 
 /// Removes a placeholder that has a longer life than any holder gives it, or an endless one.
 const END_ABANDONED: &str = "local there = redis.call('GET', KEYS[1]) or '' \

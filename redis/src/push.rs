@@ -64,13 +64,17 @@ impl From<PushInfo> for Push {
 }
 
 fn invalidation(mut data: Vec<Value>) -> Push {
+    let bytes = |key| match key {
+        Value::BulkString(bytes) => Some(bytes),
+        _ => None,
+    };
     match data.pop() {
         Some(Value::Nil) if data.is_empty() => Push::Everything,
-        Some(keys @ Value::Array(_)) if data.is_empty() => match redis::from_redis_value(keys) {
-            Ok(keys) => Push::Keys(keys),
-            // A key that cannot be read may be any key.
-            Err(_) => Push::Everything,
-        },
+        // A key that cannot be read may be any key.
+        Some(Value::Array(keys)) if data.is_empty() => {
+            let keys: Option<Vec<_>> = keys.into_iter().map(bytes).collect();
+            keys.map_or(Push::Everything, Push::Keys)
+        }
         _ => Push::Unknown,
     }
 }
@@ -170,8 +174,10 @@ mod tests {
         assert_eq!(push(Invalidate, two), keys);
         let none = vec![Value::Array(vec![])];
         assert_eq!(push(Invalidate, none), Push::Keys(vec![]));
-        let unreadable = vec![Value::Array(vec![bulk("a"), Value::Int(7)])];
-        assert_eq!(push(Invalidate, unreadable), Push::Everything);
+        for unreadable in [Value::Int(7), Value::Nil] {
+            let keys = vec![Value::Array(vec![bulk("a"), unreadable])];
+            assert_eq!(push(Invalidate, keys), Push::Everything);
+        }
         assert_eq!(push(Invalidate, vec![]), Push::Unknown);
         assert_eq!(push(Invalidate, vec![Value::Int(1)]), Push::Unknown);
         assert_eq!(push(Message, vec![bulk("a"), bulk("b")]), Push::Unknown);

@@ -9,7 +9,7 @@ use crate::cached::{Cached, Content};
 use crate::error::{NearError, display_key};
 use crate::key::{Hasher, Key, NearKey, Val};
 use crate::near::NearCache;
-use crate::request::{Reply, RequestError};
+use crate::request::{Reply, RequestError, Whole};
 use crate::shared::Shared;
 use crate::suspects::Way;
 use crate::trace;
@@ -119,8 +119,8 @@ where
     /// Returns the value of each of these keys, in their order, each with its own result: an error
     /// of one key does not touch the others.
     ///
-    /// Keys that are not in memory are read together, 128 at a time. Each value is kept when its
-    /// reply comes.
+    /// Keys that are not in memory are read together, 128 at a time, whatever the sizes of their
+    /// values. Each value is kept when its reply comes.
     ///
     /// # Errors
     ///
@@ -324,7 +324,7 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
     }
 
     /// Loads the key of this lease.
-    async fn lead(&self, lease: KeyLease<K, V, S>) -> Cached<V> {
+    async fn lead(self: &Arc<Self>, lease: KeyLease<K, V, S>) -> Cached<V> {
         let bytes = self.settings.keys.bytes(lease.key());
         if self.settings.keys.key::<K>(&bytes).as_ref() != Some(lease.key()) {
             let key = display_key(&bytes);
@@ -347,8 +347,9 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
             if way == Way::Measured {
                 let mut length = redis::cmd("STRLEN");
                 length.arg(&bytes);
-                match self.write_in_time::<usize>(&bytes, &length).await {
-                    Ok(length) => self.suspects.measured(&bytes, length),
+                // Boxed, since it is rare: the future of each read is as large as its largest part.
+                match Box::pin(self.write_in_time(&bytes, length)).await {
+                    Ok(Whole(length)) => self.suspects.measured(&bytes, length as usize),
                     Err(error) if error.is_transient() => {}
                     // It may be large.
                     Err(_) => self.suspects.measured(&bytes, usize::MAX),

@@ -68,16 +68,70 @@ impl RequestError {
     }
 }
 
+/// What a command returns: the types that follow, and `Option`s of them.
+pub(crate) trait Returned: FromRedisValue + Send + 'static {}
+impl<T: FromRedisValue + Send + 'static> Returned for T {}
+
 /// The reply `OK`.
+#[derive(Debug)]
 pub(crate) struct Okay;
+
+/// A whole number. The client library would take text for one, too, and cut off what is too large.
+#[derive(Debug)]
+pub(crate) struct Whole(pub(crate) i64);
+
+/// The bytes of a key, if it has a value. The client library would take numbers for bytes, too.
+#[derive(Debug)]
+pub(crate) struct Bytes(pub(crate) Option<Vec<u8>>);
 
 impl FromRedisValue for Okay {
     fn from_redis_value(reply: Value) -> Result<Self, ParsingError> {
         match reply {
             Value::Okay => Ok(Self),
-            other => Err(format!("{other:?} is not OK").into()),
+            other => Err(what(&other).into()),
         }
     }
+}
+
+impl FromRedisValue for Whole {
+    fn from_redis_value(reply: Value) -> Result<Self, ParsingError> {
+        match reply {
+            Value::Int(number) => Ok(Self(number)),
+            other => Err(what(&other).into()),
+        }
+    }
+}
+
+impl FromRedisValue for Bytes {
+    fn from_redis_value(reply: Value) -> Result<Self, ParsingError> {
+        match reply {
+            Value::BulkString(bytes) => Ok(Self(Some(bytes))),
+            Value::Nil => Ok(Self(None)),
+            other => Err(what(&other).into()),
+        }
+    }
+}
+
+/// What a reply is, in words.
+fn what(reply: &Value) -> String {
+    let kind = match reply {
+        Value::Int(_) => "an integer",
+        Value::BulkString(_) | Value::SimpleString(_) | Value::Okay => "text",
+        Value::Array(_) => "an array",
+        Value::Map(_) => "a map",
+        _ => "another type of reply",
+    };
+    kind.to_string()
+}
+
+/// A reply that is there, is no error, and is what the command returns.
+pub(crate) fn typed<T: Returned>(reply: Option<Value>, cluster: bool) -> Result<T, RequestError> {
+    let strange = |what| RequestError::OutOfStep(NearError::Protocol(what));
+    let reply = reply.ok_or_else(|| strange("too few replies".to_string()))?;
+    let reply = reply.extract_error();
+    let reply = reply.map_err(|error| RequestError::of(error, cluster))?;
+    let kind = what(&reply);
+    redis::from_redis_value(reply).map_err(|_| strange(kind))
 }
 
 /// The outcome for one key.
@@ -91,9 +145,10 @@ impl Link {
                 let mut get = redis::cmd("GET");
                 get.arg(key);
                 let value = self.send_asking(&address, get).await?;
+                let Bytes(value) = typed(Some(value), true)?;
                 // The server does not track this read.
                 Ok(Reply {
-                    value: value_of(Some(value), true)?,
+                    value,
                     life: None,
                     tracked: false,
                 })
@@ -210,56 +265,25 @@ async fn send_aside(
 /// The answer in the replies for one key: to `CLIENT CACHING` if there is opt-in, `GET` and `PTTL`.
 fn answer(mut replies: Vec<Value>, opt_in: bool, cluster: bool, tracked: bool) -> Answer {
     let pttl = replies.pop();
-    let value = value_of(replies.pop(), cluster)?;
-    let life = life_of(pttl, cluster)?;
+    let Bytes(value) = typed(replies.pop(), cluster)?;
+    let life = match typed(pttl, cluster)? {
+        Whole(-1) => None,
+        // The key has no value now. If `GET` found one, it expired between the two.
+        Whole(left) => {
+            // The server counts whole milliseconds from a reading of its clock that is truncated
+            // to one: its deadline may be up to a millisecond earlier than the answer says.
+            let left = u64::try_from(left).unwrap_or(0).saturating_sub(1);
+            Some(Duration::from_millis(left))
+        }
+    };
     if opt_in {
-        taken(replies.pop(), cluster)?;
+        let Okay = typed(replies.pop(), cluster)?;
     }
     Ok(Reply {
         value,
         life,
         tracked,
     })
-}
-
-/// A reply that is there and no error.
-fn taken(reply: Option<Value>, cluster: bool) -> Result<Value, RequestError> {
-    let too_few = || RequestError::OutOfStep(NearError::Protocol("too few replies".into()));
-    let reply = reply.ok_or_else(too_few)?.extract_error();
-    reply.map_err(|error| RequestError::of(error, cluster))
-}
-
-fn value_of(reply: Option<Value>, cluster: bool) -> Result<Option<Vec<u8>>, RequestError> {
-    match taken(reply, cluster)? {
-        Value::BulkString(bytes) => Ok(Some(bytes)),
-        Value::SimpleString(text) => Ok(Some(text.into_bytes())),
-        Value::Nil => Ok(None),
-        other => Err(unexpected("GET", &other)),
-    }
-}
-
-fn life_of(reply: Option<Value>, cluster: bool) -> Result<Option<Duration>, RequestError> {
-    match taken(reply, cluster)? {
-        Value::Int(-1) => Ok(None),
-        // The key has no value now. If `GET` found one, it expired between the two.
-        Value::Int(left) => {
-            // The server counts whole milliseconds from a reading of its clock that is truncated
-            // to one: its deadline may be up to a millisecond earlier than the answer says.
-            let left = u64::try_from(left).unwrap_or(0).saturating_sub(1);
-            Ok(Some(Duration::from_millis(left)))
-        }
-        other => Err(unexpected("PTTL", &other)),
-    }
-}
-
-pub(crate) fn unexpected(command: &str, reply: &Value) -> RequestError {
-    let kind = match reply {
-        Value::Int(_) => "an integer",
-        Value::Array(_) => "an array",
-        Value::Map(_) => "a map",
-        _ => "another type of reply",
-    };
-    RequestError::OutOfStep(NearError::Protocol(format!("{kind} to {command}")))
 }
 
 #[cfg(test)]

@@ -110,7 +110,8 @@ counters! {
     load_waits by load_wait;
     /// Reads that failed since their key was refused.
     refused_keys by refused_key;
-    /// Writes and deletions sent to the server.
+    /// Commands sent to the server other than reads: writes, deletions, and what loads do with
+    /// placeholders. One that is sent again counts again.
     writes by write;
     /// Keys that the server reported as changed.
     invalidated_keys by invalidated_key;

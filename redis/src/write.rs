@@ -10,12 +10,12 @@ use crate::error::NearError;
 use crate::key::{Hasher, Key, NearKey, ToKey, Val};
 use crate::link::Link;
 use crate::near::NearCache;
-use crate::request::{Okay, RequestError, no_node, unexpected};
+use crate::request::{Bytes, Okay, RequestError, Returned, Whole, no_node, typed};
 use crate::shared::{Lazily, Shared};
 use crate::suspects::{LARGE, Way};
 use crate::trace;
 use futures_util::{StreamExt, stream};
-use redis::{Arg, Cmd, FromRedisValue, Value};
+use redis::{Arg, Cmd, Value};
 use std::borrow::Borrow;
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
@@ -24,6 +24,8 @@ use tokio::time::timeout;
 
 /// How many writes of one call are under way at a time.
 pub(crate) const WRITES_AT_ONCE: usize = 128;
+/// How long a large write may take, and later writes of its key wait for it.
+const LONGEST_WRITE: Duration = Duration::from_secs(60);
 
 impl<K, V, S> NearCache<K, V, S>
 where
@@ -166,7 +168,7 @@ where
         let mut cmd = redis::cmd("PEXPIRE");
         cmd.arg(self.shared.settings.keys.bytes(&key))
             .arg(whole_millis(ttl)?);
-        let touched: u64 = Box::pin(self.shared.write(&key, &cmd)).await?;
+        let Whole(touched) = Box::pin(self.shared.write(&key, cmd)).await?;
         Ok(touched > 0)
     }
 
@@ -202,16 +204,16 @@ where
         }
         let mut cmd = redis::cmd("GETEX");
         cmd.arg(&bytes).arg("PX").arg(whole_millis(ttl)?);
-        let value: Result<Option<Vec<u8>>, _> = Box::pin(self.shared.write(&key, &cmd)).await;
+        let value: Result<Bytes, _> = Box::pin(self.shared.write(&key, cmd)).await;
         if matches!(value, Err(NearError::Unconfirmed { .. })) {
             self.shared.suspects.accuse(&bytes);
         }
-        match value? {
-            Some(value) => match self.shared.content(&bytes, &value, Some(ttl))? {
-                Content::Value(value) => Ok(Some(value)),
-                _ => Ok(None),
-            },
-            None => Ok(None),
+        let Bytes(Some(value)) = value? else {
+            return Ok(None);
+        };
+        match self.shared.content(&bytes, &value, Some(ttl))? {
+            Content::Value(value) => Ok(Some(value)),
+            _ => Ok(None),
         }
     }
 }
@@ -236,14 +238,19 @@ impl<K: Key, V: Val, S: Hasher> Drop for InvalidateAtEnd<'_, K, V, S> {
 }
 
 impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
-    async fn set(&self, key: &K, value: &V, ttl: Option<Duration>) -> Result<(), NearError> {
+    async fn set(
+        self: &Arc<Self>,
+        key: &K,
+        value: &V,
+        ttl: Option<Duration>,
+    ) -> Result<(), NearError> {
         let mut cmd = redis::cmd("SET");
         cmd.arg(self.settings.keys.bytes(key))
             .arg(self.encode_value(value)?);
         if let Some(ttl) = ttl {
             cmd.arg("PX").arg(whole_millis(ttl)?);
         }
-        let Okay = self.overwrite(key, &cmd).await?;
+        let Okay = self.overwrite(key, cmd).await?;
         Ok(())
     }
 
@@ -258,42 +265,41 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
         encoded.map_err(|error| NearError::Encode(Arc::from(error)))
     }
 
-    async fn delete(&self, key: &K) -> Result<bool, NearError> {
+    async fn delete(self: &Arc<Self>, key: &K) -> Result<bool, NearError> {
         let mut cmd = redis::cmd("DEL");
         cmd.arg(self.settings.keys.bytes(key));
-        let deleted: u64 = self.overwrite(key, &cmd).await?;
+        let Whole(deleted) = self.overwrite(key, cmd).await?;
         Ok(deleted > 0)
     }
 
     /// A write of the user. Calls that come later do not join a load that has begun before.
-    async fn overwrite<T: FromRedisValue>(&self, key: &K, cmd: &Cmd) -> Result<T, NearError> {
+    async fn overwrite<T: Returned>(self: &Arc<Self>, key: &K, cmd: Cmd) -> Result<T, NearError> {
         self.flights
             .invalidate(self.settings.keys.bytes(key).as_slice());
         self.write(key, cmd).await
     }
 
-    pub(crate) async fn write<T: FromRedisValue>(
-        &self,
+    pub(crate) async fn write<T: Returned>(
+        self: &Arc<Self>,
         key: &K,
-        cmd: &Cmd,
+        cmd: Cmd,
     ) -> Result<T, NearError> {
-        self.counters.write();
         self.local.invalidate(key);
         let _at_end = InvalidateAtEnd(self, key);
-        self.write_in_time(&self.settings.keys.bytes(key), cmd)
-            .await
+        let bytes = self.settings.keys.bytes(key);
+        self.write_in_time(&bytes, cmd).await
     }
 
     /// Sends a command about the server's key `bytes`, and leaves the local cache alone. It may be
     /// one that reads, too.
-    pub(crate) async fn write_in_time<T: FromRedisValue>(
-        &self,
+    pub(crate) async fn write_in_time<T: Returned>(
+        self: &Arc<Self>,
         bytes: &[u8],
-        cmd: &Cmd,
+        cmd: Cmd,
     ) -> Result<T, NearError> {
         let mut sent = false;
         let limit = self.settings.request_timeout;
-        let written = timeout(limit, self.write_once(bytes, cmd, &mut sent)).await;
+        let written = timeout(limit, self.write_once(bytes, Arc::new(cmd), &mut sent)).await;
         let written = written.unwrap_or_else(|_| {
             Err(if sent {
                 let reason = format!("no reply within {limit:?}");
@@ -307,21 +313,34 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
 
     /// Sends the command until a server has executed or refused it. A command that the server may
     /// have executed is not sent again.
-    async fn write_once<T: FromRedisValue>(
-        &self,
+    async fn write_once<T: Returned>(
+        self: &Arc<Self>,
         bytes: &[u8],
-        cmd: &Cmd,
+        cmd: Arc<Cmd>,
         sent: &mut bool,
     ) -> Result<T, NearError> {
         loop {
+            // Not before a large write of the key has ended, whose call may have gone.
+            let turn = self.turns.lease_async(Arc::from(bytes)).await;
             let (_, link) = self.link().await?;
             let generation = link.generation;
             *sent = true;
-            let sending = send(&link, bytes, cmd);
-            let reply = tokio::select! {
-                biased;
-                reply = trace::request(&self.settings, "write", bytes, sending) => reply,
-                () = self.line.left(generation) => Err(RequestError::LostSecond),
+            self.counters.write();
+            let sending = self.clone().send(link, bytes.into(), cmd.clone());
+            let reply = if length(&cmd) < LARGE {
+                drop(turn);
+                sending.await
+            } else {
+                let sending = timeout(LONGEST_WRITE, sending);
+                let to_its_end = async move {
+                    let reply = sending.await;
+                    drop(turn);
+                    reply
+                };
+                match self.runtime.spawn(to_its_end).await {
+                    Ok(Ok(reply)) => reply,
+                    Ok(Err(_)) | Err(_) => Err(RequestError::LostSecond),
+                }
             };
             match reply {
                 Ok(value) => return Ok(value),
@@ -343,26 +362,44 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
             }
         }
     }
-}
 
-/// Sends a command about the server's key `bytes`.
-async fn send<T: FromRedisValue>(link: &Link, bytes: &[u8], cmd: &Cmd) -> Result<T, RequestError> {
-    let reply = match send_to_its_node(link, bytes, cmd).await {
-        Err(RequestError::Ask(address)) => link.send_asking(&address, cmd.clone()).await?,
-        reply => reply?,
-    };
-    redis::from_redis_value_ref(&reply).map_err(|_| unexpected("the command", &reply))
+    /// Sends a command about the server's key `bytes`, and waits as long as the connection is the
+    /// current one.
+    async fn send<T: Returned>(
+        self: Arc<Self>,
+        link: Arc<Link>,
+        bytes: Vec<u8>,
+        cmd: Arc<Cmd>,
+    ) -> Result<T, RequestError> {
+        let sending = async {
+            match send_to_its_node(&link, &bytes, &cmd).await {
+                Err(RequestError::Ask(address)) => typed(
+                    Some(link.send_asking(&address, Cmd::clone(&cmd)).await?),
+                    true,
+                ),
+                reply => typed(Some(reply?), link.is_cluster()),
+            }
+        };
+        tokio::select! {
+            biased;
+            reply = trace::request(&self.settings, "write", &bytes, sending) => reply,
+            () = self.line.left(link.generation) => Err(RequestError::LostSecond),
+        }
+    }
 }
 
 async fn send_to_its_node(link: &Link, bytes: &[u8], cmd: &Cmd) -> Result<Value, RequestError> {
     let node = link.node_for(bytes).ok_or_else(no_node)?;
+    let mut main = node.main.requests.clone();
     // Requests of other keys would wait behind a large value.
     let lent = if length(cmd) >= LARGE {
+        // What was sent before over the main connection comes before, too. A refusal is an answer.
+        let _ = main.send_packed_command(&redis::cmd("PING")).await;
         node.second.lend().await
     } else {
         None
     };
-    let mut requests = lent.as_ref().unwrap_or(&node.main).requests.clone();
+    let mut requests = lent.as_ref().map_or(main, |lent| lent.requests.clone());
     let reply = requests.send_packed_command(cmd).await;
     let reply = reply.and_then(Value::extract_error);
     let reply = reply.map_err(|error| RequestError::of(error, link.is_cluster()));

@@ -356,6 +356,7 @@ async fn calls_fail_at_once_while_no_connection_can_be_made() {
                 matches!(written, Err(NearError::Unavailable { .. })),
                 "{written:?}"
             );
+            assert_eq!(near.stats().writes(), 0, "nothing was sent");
             // Until the next attempt that succeeds.
             proxy.release(Direction::ToClient);
             proxy.refuse(false);

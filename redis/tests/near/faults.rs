@@ -276,8 +276,19 @@ async fn replies_out_of_step_end_the_connection() {
         let near = near(proxy.port).heartbeat(Duration::from_secs(3600));
         let near = near.connect().await.unwrap();
         let mut losses = 0;
-        for n in 0..3 {
-            // The requests are held back, so the forged integer is taken for the first reply.
+        // A read waits for its second reply.
+        let forged: [&[u8]; 6] = [
+            b":7\r\n:7\r\n",
+            b"+strange\r\n:-1\r\n",
+            b":7\r\n",
+            b"+strange\r\n",
+            // The client library would take it for the integer that is right here.
+            b"$2\r\n17\r\n",
+            // And this for bytes.
+            b"*1\r\n:7\r\n",
+        ];
+        for (n, forged) in forged.into_iter().enumerate() {
+            // The requests are held back, so the forged reply is taken for the first one.
             proxy.take_sent();
             proxy.hold(Direction::ToServer);
             let (key, value) = (format!("k{n}"), "v".to_string());
@@ -285,10 +296,13 @@ async fn replies_out_of_step_end_the_connection() {
                 let (near, key) = (near.clone(), key.clone());
                 async move {
                     match n {
-                        0 => near.get(&key).await.map(drop),
-                        1 => near.set(&key, &value, None).await,
-                        // An answer of the right type would be an integer.
-                        _ => near.delete(&key).await.map(drop),
+                        0 | 1 => near.get(&key).await.map(drop),
+                        2 => near.set(&key, &value, None).await,
+                        3 | 4 => near.delete(&key).await.map(drop),
+                        _ => {
+                            let life = Duration::from_secs(60);
+                            near.get_and_touch(&key, life).await.map(drop)
+                        }
                     }
                 }
             });
@@ -296,14 +310,10 @@ async fn replies_out_of_step_end_the_connection() {
                 proxy.take_sent().iter().any(|sent| sent.contains(&key))
             })
             .await;
-            proxy.forge(if n == 2 { b"+strange\r\n" } else { b":7\r\n" });
-            if n == 0 {
-                // A read waits for its second reply.
-                proxy.forge(b":7\r\n");
-            }
+            proxy.forge(forged);
             let error = call.await.unwrap().unwrap_err();
             match n {
-                0 => assert!(matches!(error, NearError::Protocol(_)), "{error}"),
+                0 | 1 => assert!(matches!(error, NearError::Protocol(_)), "{error}"),
                 _ => assert!(matches!(error, NearError::Unconfirmed { .. }), "{error}"),
             }
             losses += 1;
