@@ -79,12 +79,12 @@ async fn fill(writer: &mut Writer, keys: usize) {
     }
 }
 
-/// Hits of this many keys, in an order that says nothing about where their entries are: the two
-/// caches were filled in different orders.
+/// Hits of this many keys, in an order that says nothing about where their entries are. In the
+/// order of its writes, `wheelhouse` alone would read its memory from one end to the other; replies
+/// come in an order of their own.
 async fn hits(port: u16, keys: usize, statistics: bool) {
     const CALLS: usize = 10_000;
     let mut names: Vec<String> = (0..keys).map(key).collect();
-    names.sort_by_cached_key(|name| std::hash::BuildHasher::hash_one(&RandomState::new(), name));
 
     // The same kind of policy as the near cache's: each entry has a deadline of its own.
     let life = |_: &String, _: &Value| Some(Duration::from_secs(300));
@@ -99,6 +99,7 @@ async fn hits(port: u16, keys: usize, statistics: bool) {
         .for_each(|name| core.insert(name.clone(), Arc::from(&VALUE[..])));
     let near = over(port, Tracking::Default, local).await;
     assert_eq!(near.preload(names.clone()).await.unwrap(), keys);
+    names.sort_by_cached_key(|name| std::hash::BuildHasher::hash_one(&RandomState::new(), name));
     // In turn, so that other work of the machine meets both.
     let (mut core_hit, mut near_hit) = (f64::MAX, f64::MAX);
     for _ in 0..SHORT_ROUNDS {
