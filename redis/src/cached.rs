@@ -35,8 +35,8 @@ pub struct Cached<V> {
 pub(crate) enum Content<V> {
     Value(V),
     Absent,
-    /// The server has no value, but this placeholder, for this time: a process loads one.
-    Loading(Box<(Arc<[u8]>, Option<Duration>)>),
+    /// The server has no value, but this placeholder, until this moment: a process loads one.
+    Loading(Box<(Arc<[u8]>, Option<Instant>)>),
     /// For the waiters of the load alone: it is never stored.
     Failed(Box<NearError>),
 }
@@ -56,10 +56,6 @@ impl<V> Cached<V> {
     pub(crate) fn failed(error: NearError, stamp: u64) -> Self {
         let content = Content::Failed(Box::new(error));
         Self::new(content, stamp, Some(Instant::now()))
-    }
-
-    pub(crate) fn is_stale(&self, now: Instant) -> bool {
-        self.stale_from.is_some_and(|from| from <= now)
     }
 
     /// Returns the value; `None` if the server had none.

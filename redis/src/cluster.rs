@@ -27,24 +27,14 @@ pub(crate) async fn open(
     let mut fault = NearError::Config(none.into());
     for seed in seeds {
         match open_from(seed, connect).await {
-            Ok((nodes, slots, clients)) => {
-                let link = Link::new(connect.generation, nodes, connect.ended.clone());
-                let link = Link {
-                    slots: Some(slots),
-                    ..link
-                };
-                return Ok((link, clients));
-            }
+            Ok(opened) => return Ok(opened),
             Err(error) => fault = error,
         }
     }
     Err(fault)
 }
 
-async fn open_from(
-    seed: &Client,
-    connect: &Connect,
-) -> Result<(Vec<Node>, Slots, Vec<Client>), NearError> {
+async fn open_from(seed: &Client, connect: &Connect) -> Result<(Link, Vec<Client>), NearError> {
     // Its reports count, so it is used only to ask for the topology if it is no primary.
     let first = connect.node(seed, true).await?;
     let limit = connect.settings.connect_timeout;
@@ -71,8 +61,9 @@ async fn open_from(
         });
         clients.push(client);
     }
-    let slots = Slots::new(ranges, &addresses);
-    Ok((nodes, slots, clients))
+    let mut link = Link::new(connect.generation, nodes, connect.ended.clone());
+    link.slots = Some(Slots::new(ranges, &addresses));
+    Ok((link, clients))
 }
 
 /// Whether the topology that a node reports is still the one with which the link was made. Nodes

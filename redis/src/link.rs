@@ -28,7 +28,7 @@ pub(crate) struct Node {
     pub(crate) address: String,
     /// The connection without which the generation ends. The server tracks its reads.
     pub(crate) main: Connection,
-    pub(crate) second: Second,
+    pub(crate) second: Arc<Second>,
 }
 
 impl Node {
@@ -54,7 +54,7 @@ impl Node {
 pub(crate) struct Second {
     settings: Arc<Settings>,
     info: ConnectionInfo,
-    state: Arc<Mutex<SecondState>>,
+    state: Mutex<SecondState>,
     /// That of `connect`. A caller's own may stand still, with the state locked.
     runtime: Handle,
     /// How many bytes of large values may be under way.
@@ -70,14 +70,14 @@ enum SecondState {
 }
 
 impl Second {
-    pub(crate) fn new(settings: Arc<Settings>, info: ConnectionInfo) -> Self {
-        Self {
+    pub(crate) fn new(settings: Arc<Settings>, info: ConnectionInfo) -> Arc<Self> {
+        Arc::new(Self {
             settings,
             info,
-            state: Arc::new(Mutex::new(SecondState::None)),
+            state: Mutex::new(SecondState::None),
             runtime: Handle::current(),
             under_way: Semaphore::new(BYTES_UNDER_WAY),
-        }
+        })
     }
 
     /// Waits until so many bytes more may be under way.
@@ -87,9 +87,8 @@ impl Second {
     }
 
     /// The connection, for reads of all callers.
-    pub(crate) async fn connection(&self) -> Option<Connection> {
-        let (state, settings) = (self.state.clone(), self.settings.clone());
-        let attempt = connect_second(state, settings, self.info.clone());
+    pub(crate) async fn connection(self: &Arc<Self>) -> Option<Connection> {
+        let attempt = self.clone().open();
         // A call that waits in vain needs time for the main connection. The attempt goes on.
         let limit = self.settings.request_timeout / 2;
         timeout(limit, self.runtime.spawn(attempt))
@@ -98,9 +97,27 @@ impl Second {
             .ok()?
     }
 
-    /// The connection for one large write, which has it alone. If the write is given up, it ends
-    /// with the write, which then comes after no later one.
-    pub(crate) async fn lend(&self) -> Option<Connection> {
+    async fn open(self: Arc<Self>) -> Option<Connection> {
+        let mut state = self.state.lock().await;
+        match &*state {
+            SecondState::Open(connection) if !connection.ended.is_marked() => {
+                return Some(connection.clone());
+            }
+            SecondState::Failed(at) if at.elapsed() < SECOND_PAUSE => return None,
+            _ => {}
+        }
+        let (info, ended) = (self.info.clone(), Ended::default());
+        let opening = Connection::open(&self.settings, info, Login::OfProvider, ended, |_| {});
+        let opened = opening.await.ok();
+        *state = match &opened {
+            Some(connection) => SecondState::Open(connection.clone()),
+            None => SecondState::Failed(Instant::now()),
+        };
+        opened
+    }
+
+    /// The connection for one large write, which no later read shares.
+    pub(crate) async fn lend(self: &Arc<Self>) -> Option<Connection> {
         loop {
             self.connection().await?;
             let mut state = self.state.lock().await;
@@ -117,32 +134,6 @@ impl Second {
         let mut state = self.state.lock().await;
         if !matches!(*state, SecondState::Open(_)) {
             *state = SecondState::Open(lent);
-        }
-    }
-}
-
-async fn connect_second(
-    state: Arc<Mutex<SecondState>>,
-    settings: Arc<Settings>,
-    info: ConnectionInfo,
-) -> Option<Connection> {
-    let mut state = state.lock().await;
-    match &*state {
-        SecondState::Open(connection) if !connection.ended.is_marked() => {
-            return Some(connection.clone());
-        }
-        SecondState::Failed(at) if at.elapsed() < SECOND_PAUSE => return None,
-        _ => {}
-    }
-    let ended = Ended::default();
-    match Connection::open(&settings, info, Login::OfProvider, ended, |_| {}).await {
-        Ok(connection) => {
-            *state = SecondState::Open(connection.clone());
-            Some(connection)
-        }
-        Err(_) => {
-            *state = SecondState::Failed(Instant::now());
-            None
         }
     }
 }

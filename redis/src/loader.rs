@@ -153,13 +153,15 @@ where
     where
         Q: Equivalent<K> + Hash + ?Sized,
     {
-        if self.shared.refresh.is_none() {
-            return false;
-        }
-        let entry = self.local.get_ref(key);
-        let is_stale = entry.is_some_and(|entry| entry.value().is_stale(Instant::now()));
+        let is_stale =
+            |cached: &Cached<V>| cached.stale_from.is_some_and(|from| from <= Instant::now());
         // Without a connection no key could be claimed.
-        is_stale && self.is_connected()
+        self.shared.refresh.is_some()
+            && self.is_connected()
+            && self
+                .local
+                .get_ref(key)
+                .is_some_and(|entry| is_stale(entry.value()))
     }
 
     /// Returns the value of each of these keys, in their order, each with its own result. Keys that
@@ -381,7 +383,7 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
                 Content::Value(value) => return Ok(Turn::Found(value.clone())),
                 Content::Loading(..) if patience == Patience::None => return Ok(Turn::Busy),
                 Content::Loading(loading) => {
-                    let (placeholder, life) = &**loading;
+                    let (placeholder, over) = &**loading;
                     if waits_since.is_none() {
                         self.counters.load_wait();
                     }
@@ -394,10 +396,7 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
                     // No load of this process, or one that has just ended.
                     let left = self.left_to_wait(&mut waits_since, &bytes)?;
                     let longest = self.settings.load_lock.life().unwrap_or(LONGEST_LIFE);
-                    let is_usual = life.is_some_and(|life| life <= longest);
-                    // By so much memory's entry ends before the placeholder.
-                    let early = life.unwrap_or_default();
-                    let early = early.saturating_sub(self.settings.local_ttl);
+                    let is_usual = over.is_some_and(|over| over <= Instant::now() + longest);
                     let since = match &seen {
                         Some((before, since)) if before == placeholder && !is_usual => *since,
                         _ => Instant::now(),
@@ -407,8 +406,8 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
                     let is_kept = cached.until.is_none_or(|until| until > Instant::now());
                     // Then it has ended, or was renewed; or this call has seen it for a whole
                     // life, with a deadline that its process has not given it.
-                    let ends = match cached.until {
-                        Some(until) if is_usual && is_kept => until + early + CLOCK_MARGIN,
+                    let ends = match over {
+                        Some(over) if is_usual && is_kept => *over + CLOCK_MARGIN,
                         _ => since + longest + CLOCK_MARGIN,
                     };
                     let wait = left.min(ends.saturating_duration_since(Instant::now()));

@@ -138,15 +138,13 @@ pub(crate) fn remove(
     life: Duration,
     until: Option<Instant>,
 ) -> Cmd {
-    let left = match until {
-        Some(until) => {
-            let left = until.saturating_duration_since(Instant::now());
-            left.as_millis().to_string()
-        }
-        None => String::new(),
-    };
+    let left = until.map(|until| until.saturating_duration_since(Instant::now()));
     let mut cmd = script(RESTORE, key, placeholder);
-    cmd.arg(life.as_millis() as u64).arg(left);
+    cmd.arg(life.as_millis() as u64);
+    match left {
+        Some(left) => cmd.arg(left.as_millis() as u64),
+        None => cmd.arg(""),
+    };
     cmd
 }
 

@@ -427,18 +427,13 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
         stamp: u64,
         at: Instant,
     ) -> Cached<V> {
+        let over = reply.life.and_then(|life| at.checked_add(life));
         let (content, life) = match &reply.value {
-            Some(value) => match self.content(bytes, value, reply.life) {
-                Ok(content) => {
-                    let local = self.settings.local_ttl;
-                    (content, reply.life.map_or(local, |life| life.min(local)))
-                }
+            Some(value) => match self.content(bytes, value, over) {
+                Ok(content) => (content, reply.life.unwrap_or(Duration::MAX)),
                 Err(error) => return self.fail(lease, error),
             },
-            None => (
-                Content::Absent,
-                self.settings.absent_ttl.min(self.settings.local_ttl),
-            ),
+            None => (Content::Absent, self.settings.absent_ttl),
         };
         // What has no deadline is never stale, nor what is loaded anew already.
         let is_placeholder = |bytes: &Vec<u8>| self.settings.load_lock.split(bytes).is_some();
@@ -450,8 +445,13 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
             }
             _ => None,
         };
-        let tracked = reply.tracked && self.settings.is_tracked(bytes);
-        let life = if tracked { life } else { Duration::ZERO };
+        let is_tracked = reply.tracked && self.settings.is_tracked(bytes);
+        let local = self.settings.local_ttl;
+        let life = if is_tracked {
+            life.min(local)
+        } else {
+            Duration::ZERO
+        };
         // `None` is too far away to be counted.
         let until = at.checked_add(life);
         let over = until.is_some_and(|until| until <= Instant::now());
@@ -465,35 +465,27 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
             self.share_outcome(lease, cached);
             return mine;
         }
-        match lease.fill(cached) {
-            Filled::Stored => mine,
-            Filled::Revoked(mine) => {
-                self.counters.revoked_load();
-                mine
-            }
-            Filled::Lost { current, yours } => {
-                self.counters.revoked_load();
-                if current.stamp >= stamp {
-                    current
-                } else {
-                    yours
-                }
-            }
+        let filled = lease.fill(cached);
+        if !matches!(filled, Filled::Stored) {
+            self.counters.revoked_load();
+        }
+        match filled {
+            Filled::Lost { current, .. } if current.stamp >= stamp => current,
+            _ => mine,
         }
     }
 
-    /// What these bytes of a key say.
+    /// What these bytes of a key say, which end at the moment `over`, if that is known.
     pub(crate) fn content(
         &self,
         key: &[u8],
         bytes: &[u8],
-        life: Option<Duration>,
+        over: Option<Instant>,
     ) -> Result<Content<V>, NearError> {
         let value = match self.settings.load_lock.split(bytes) {
             None => bytes,
             Some((placeholder, b"")) => {
-                let loading = Box::new((placeholder.into(), life));
-                return Ok(Content::Loading(loading));
+                return Ok(Content::Loading(Box::new((placeholder.into(), over))));
             }
             Some((_, old)) => old,
         };

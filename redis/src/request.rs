@@ -166,16 +166,12 @@ impl Link {
         let node = self.node_for(key).ok_or_else(no_node)?;
         let cluster = self.is_cluster();
         let opt_in = settings.tracking == Tracking::OptIn;
-        let is_large = matches!(way, Way::Second(_));
         let mut asked = Pipeline::with_capacity(3);
         if opt_in {
             asked.cmd("CLIENT").arg("CACHING").arg("YES");
         }
-        if !is_large {
-            asked.cmd("GET").arg(key);
-        }
-        asked.cmd("PTTL").arg(key);
-        if is_large {
+        if let Way::Second(_) = way {
+            asked.cmd("PTTL").arg(key);
             let mut replies = send_aside(node, None, &asked, settings, cluster).await?;
             let pttl = replies.pop();
             let mut get = Pipeline::with_capacity(1);
@@ -186,6 +182,7 @@ impl Link {
             replies.extend(pttl);
             return answer(replies, opt_in, cluster, true);
         }
+        asked.cmd("GET").arg(key).cmd("PTTL").arg(key);
         // Where there is no second connection to be had, the main one serves.
         let second = if node.main.is_late() {
             node.second.connection().await

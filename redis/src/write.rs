@@ -211,7 +211,7 @@ where
         let Bytes(Some(value)) = value? else {
             return Ok(None);
         };
-        match self.shared.content(&bytes, &value, Some(ttl))? {
+        match self.shared.content(&bytes, &value, None)? {
             Content::Value(value) => Ok(Some(value)),
             _ => Ok(None),
         }
